@@ -1,0 +1,50 @@
+# `make` alone prints this list.
+.DEFAULT_GOAL := help
+SHELL := bash
+STEP := ./tools/step.sh
+# Programs that tests run must not depend on what the caller's environment says about upstreams or traces.
+unexport HTTP_PROXY HTTPS_PROXY http_proxy https_proxy OTEL_EXPORTER_OTLP_ENDPOINT
+# go vet takes chunkenc.Iterator's Seek(int64) for a wrong io.Seeker.
+VETFLAGS := -stdmethods=false
+FUZZTIME ?= 10s
+
+help: ## print the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-12s %s\n", $$1, $$2}'
+
+demo: ## embedded shards full of a simulated GPU cluster, the proxy in front (the first build takes minutes)
+	@echo "building spillway; the first build takes minutes, later ones seconds"
+	@go run ./cmd/spillway demo $(DEMOFLAGS)
+
+build: ## the binary, into dist/
+	go build -o dist/spillway ./cmd/spillway
+
+tools: ## real prometheus, promtool and thanos, pinned, into tools/bin
+	./tools/build.sh
+
+test: ## install what tests need, then lint, unit, race and real-server tests and short fuzzing
+	@$(STEP) tools ./tools/build.sh
+	@$(STEP) gofumpt $(MAKE) --no-print-directory fmt-check
+	@$(STEP) vet go vet $(VETFLAGS) ./...
+	@$(STEP) staticcheck ./tools/bin/staticcheck ./...
+	@$(STEP) test go test -race -timeout 20m ./...
+	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
+
+test-full: ## make test, then the long proofs: three rounds of everything, a minute of each fuzz target, larger differential runs
+	@$(MAKE) --no-print-directory test
+	@$(STEP) rounds env SPILLWAY_LONG=1 go test -race -count=3 -timeout 90m ./...
+	@$(STEP) fuzz-long ./tools/fuzz.sh 60s
+
+bench: ## the figures of docs/performance.md
+	@$(STEP) tools ./tools/build.sh prometheus misc
+	@$(STEP) bench ./tools/bench.sh
+
+fmt: tools/bin/gofumpt ## format everything
+	./tools/bin/gofumpt -w $$(git ls-files '*.go')
+
+fmt-check: tools/bin/gofumpt
+	@out=$$(./tools/bin/gofumpt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
+
+tools/bin/gofumpt:
+	./tools/build.sh misc
+
+.PHONY: help demo build tools test test-full bench fmt fmt-check

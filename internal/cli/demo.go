@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/spillwayproject/spillway/internal/demo"
+)
+
+// demoCommand runs the demo.
+func demoCommand(e *env, parent clause) func() error {
+	c := parent.Command("demo", "Embedded shards full of a simulated GPU cluster's data, with the proxy in front of them. Ctrl-C ends it.")
+	address := c.Flag("web.listen-address", "Where the Prometheus API is served.").Default("127.0.0.1:9090").String()
+	admin := c.Flag("web.admin-listen-address", "Where metrics, reload, profiles and the console are served.").Default("127.0.0.1:9091").String()
+	nodes := c.Flag("nodes", "Nodes of each simulated cluster.").Default("40").Int()
+	history := c.Flag("history", "How much past the shards hold.").Default("1h").String()
+	groups := c.Flag("groups", "Groups, one cluster each.").Default("2").Int()
+	shards := c.Flag("shards", "Shards of each group.").Default("2").Int()
+	replicas := c.Flag("replicas", "Replicas of each shard.").Default("2").Int()
+	seed := c.Flag("seed", "Chooses the simulated clusters.").Default("1").Uint64()
+	return func() error {
+		past, err := model.ParseDuration(*history)
+		if err != nil {
+			return errUsage{fmt.Errorf("--history: %w", err)}
+		}
+		if !e.logLevelSet {
+			_ = e.logConfig.Level.Set("warn") // the demo says itself what happens
+		}
+		reg := newRegistry()
+		return demo.Run(e.ctx, e.force, demo.Options{
+			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, History: time.Duration(past), Seed: *seed,
+			ListenAddress: *address, AdminListenAddress: *admin, Flags: e.flags, Version: buildVersion(), Registry: reg, Logger: e.logger(),
+			Say: func(format string, args ...any) { fmt.Fprintf(e.stdout, format+"\n", args...) },
+		})
+	}
+}

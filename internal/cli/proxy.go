@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	versioncollector "github.com/prometheus/client_golang/prometheus/collectors/version"
+	"github.com/prometheus/common/version"
+	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/contrib/propagators/autoprop"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/server"
+)
+
+// proxyCommand serves the proxy.
+func proxyCommand(e *env, parent clause) func() error {
+	c := parent.Command("proxy", "Serves the query proxy.")
+	file := c.Flag("config.file", "The configuration file.").Default("spillway.yaml").String()
+	address := c.Flag("web.listen-address", "Where the Prometheus API is served.").Default("127.0.0.1:9090").String()
+	admin := c.Flag("web.admin-listen-address", "Where metrics, reload, profiles and the console are served.").Default("127.0.0.1:9091").String()
+	insecure := c.Flag("web.admin-insecure", "Serves the admin listener beyond loopback without client certificates. Anybody who reaches it can reload and profile.").Bool()
+	webConfig := c.Flag("web.config.file", "TLS of both listeners, in the form of Prometheus' web configuration file.").String()
+	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
+	prefix := c.Flag("web.route-prefix", "Stands before every path of the API.").String()
+	return func() error {
+		log := e.logger()
+		cfg, err := loadConfig(*file)
+		if err != nil {
+			return err
+		}
+		reg := newRegistry()
+		stopTraces, err := startTraces(e.ctx, log)
+		if err != nil {
+			return err
+		}
+		defer stopTraces()
+		s, err := server.New(server.Options{
+			Config: cfg, ConfigFile: *file, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure, WebConfigFile: *webConfig,
+			ExternalURL: *external, RoutePrefix: *prefix, Flags: e.flags, Version: buildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
+		})
+		if err != nil {
+			return err
+		}
+		for _, n := range cfg.Notes {
+			log.Warn("configuration", "note", n.String())
+		}
+		log.Info("starting spillway", "version", buildVersion(), "config", *file, "groups", len(cfg.Groups))
+		reload := make(chan os.Signal, 1)
+		signal.Notify(reload, syscall.SIGHUP)
+		defer signal.Stop(reload)
+		ctx, cancel := context.WithCancel(e.ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				select {
+				case <-reload:
+					_ = s.Reload() // logged and counted there
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+		err = s.Run(ctx, e.force)
+		cancel()
+		<-done
+		return err
+	}
+}
+
+// loadConfig reads the file; what is wrong with it is listed one a line.
+func loadConfig(file string) (*config.Config, error) {
+	cfg, err := config.Load(file)
+	var problems config.Problems
+	switch {
+	case errors.As(err, &problems):
+		return nil, fmt.Errorf("%s has problems:\n%w", file, err)
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("%w; name it with --config.file, or try: spillway demo", err)
+	}
+	return cfg, err
+}
+
+// buildVersion is the version that the build was given, or the module's.
+func buildVersion() string {
+	if version.Version != "" {
+		return version.Version
+	}
+	return "dev"
+}
+
+func newRegistry() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), versioncollector.NewCollector("spillway"))
+	return reg
+}
+
+// startTraces sends traces where the standard OTEL_ variables say. Without any of them nothing is collected.
+func startTraces(ctx context.Context, log *slog.Logger) (stop func(), err error) {
+	otel.SetTextMapPropagator(autoprop.NewTextMapPropagator())
+	wanted := false
+	for _, kv := range os.Environ() {
+		name, value, _ := strings.Cut(kv, "=")
+		wanted = wanted || value != "" && (name == "OTEL_TRACES_EXPORTER" || name == "OTEL_EXPORTER_OTLP_ENDPOINT" || name == "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+	}
+	if !wanted || os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+		return func() {}, nil
+	}
+	exporter, err := autoexport.NewSpanExporter(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("traces (OTEL_ variables): %w", err)
+	}
+	res, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "spillway"), attribute.String("service.version", buildVersion())),
+		resource.WithFromEnv(), resource.WithTelemetrySDK())
+	if err != nil {
+		log.Warn("traces: some of OTEL_RESOURCE_ATTRIBUTES could not be read", "err", err)
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
+	otel.SetTracerProvider(provider)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "err", err) }))
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if err := provider.Shutdown(ctx); err != nil {
+			log.Warn("the last traces were not sent", "err", err)
+		}
+	}, nil
+}

@@ -1,0 +1,319 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/internal/localprom"
+	"github.com/spillwayproject/spillway/loadtest/cluster"
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/server"
+)
+
+// Options are the size and the addresses of a demo.
+type Options struct {
+	// Groups, Shards and Replicas are how many groups there are, shards in each, replicas of each shard; all at least 1.
+	Groups, Shards, Replicas int
+	// Nodes is how many nodes each group's cluster has; at least 1.
+	Nodes int
+	// History is how much past the shards hold.
+	History time.Duration
+	// ListenAddress and AdminListenAddress are the proxy's.
+	ListenAddress, AdminListenAddress string
+	// Seed chooses the clusters; 0 is as good as any.
+	Seed uint64
+	// Flags and Version are shown by the proxy.
+	Flags   map[string]string
+	Version string
+	// Registry takes the proxy's metrics.
+	Registry *prometheus.Registry
+	// Logger is where the demo and the proxy log.
+	Logger *slog.Logger
+	// Say is told what happens, one line each.
+	Say func(format string, args ...any)
+	// Ready, where set, is told the proxy's addresses once it can be asked.
+	Ready func(main, admin net.Addr)
+}
+
+// names are the groups' names, as many as anybody wants to look at on one machine.
+var names = []string{"jaguar", "ibis", "heron", "lynx", "otter", "puma", "raven", "tapir"}
+
+const (
+	scrapeInterval = 15 * time.Second
+	// readyHistory is filled in before the demo is ready, older history behind.
+	readyHistory = time.Hour
+)
+
+// Validate returns everything that is wrong with the options.
+func (o Options) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.Groups >= 1 && o.Groups <= len(names), "--groups is %d; it can be 1 to %d", o.Groups, len(names))
+	check(o.Shards >= 1 && o.Shards <= 16, "--shards is %d; it can be 1 to 16", o.Shards)
+	check(o.Replicas >= 1 && o.Replicas <= 4, "--replicas is %d; it can be 1 to 4", o.Replicas)
+	check(o.Nodes >= 1 && o.Nodes <= 2000, "--nodes is %d; it can be 1 to 2000 (one process holds all of it)", o.Nodes)
+	check(o.History >= time.Minute && o.History <= 14*24*time.Hour, "--history is %s; it can be 1m to 14d", o.History)
+	return errors.Join(errs...)
+}
+
+// Run serves the demo until ctx ends; the end of force ends it at once.
+func Run(ctx, force context.Context, o Options) (err error) {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "spillway-demo-")
+	if err != nil {
+		return fmt.Errorf("the demo needs a temporary folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	d := &demo{Options: o, dir: dir}
+	defer func() { err = errors.Join(err, d.close()) }()
+	began := time.Now()
+	if err := d.build(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // it was told to stop while it was still starting
+		}
+		return err
+	}
+	return d.serve(ctx, force, began)
+}
+
+type demo struct {
+	Options
+	dir     string
+	groups  []*group
+	behind  errgroup.Group // fills older history in
+	backEnd context.CancelFunc
+}
+
+type group struct {
+	name      string
+	model     *cluster.Model
+	exporters *http.Server
+	address   string
+	shards    [][]*localprom.Shard // by shard, by replica
+}
+
+func (d *demo) close() error {
+	if d.backEnd != nil {
+		d.backEnd()
+	}
+	errs := []error{d.behind.Wait()}
+	for _, g := range d.groups {
+		for _, replicas := range g.shards {
+			for _, s := range replicas {
+				if s != nil {
+					errs = append(errs, s.Close())
+				}
+			}
+		}
+		if g.exporters != nil {
+			errs = append(errs, g.exporters.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// build makes the clusters, writes their recent past as blocks and starts the shards on them.
+func (d *demo) build(ctx context.Context) error {
+	now := time.Now()
+	recent := min(d.History, readyHistory)
+	var work errgroup.Group
+	work.SetLimit(2)
+	for i := range d.Groups {
+		g := &group{name: names[i], shards: make([][]*localprom.Shard, d.Shards)}
+		d.groups = append(d.groups, g)
+		m, err := cluster.New(cluster.Options{Seed: d.Seed + uint64(i), Cluster: g.name, Nodes: d.Nodes, Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour)})
+		if err != nil {
+			return err
+		}
+		g.model = m
+		if err := g.export(); err != nil {
+			return err
+		}
+		for s := range d.Shards {
+			g.shards[s] = make([]*localprom.Shard, d.Replicas)
+			work.Go(func() error { return d.shard(ctx, g, s, now.Add(-recent), now) })
+		}
+	}
+	d.Say("writing %s of history of %d clusters of %d nodes for %d shards", recent, d.Groups, d.Nodes, d.Groups*d.Shards)
+	if err := work.Wait(); err != nil {
+		return err
+	}
+	if d.History > recent {
+		var back context.Context
+		back, d.backEnd = context.WithCancel(context.Background())
+		for _, g := range d.groups {
+			for s := range g.shards {
+				d.behind.Go(func() error { return d.older(back, g, s, now.Add(-d.History), now.Add(-recent)) })
+			}
+		}
+	}
+	return nil
+}
+
+// export serves the cluster's exporter pages on a free loopback port.
+func (g *group) export() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("serve the exporters of %s: %w", g.name, err)
+	}
+	g.address = l.Addr().String()
+	g.exporters = &http.Server{Handler: g.model.Handler(time.Now), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	go func() { _ = g.exporters.Serve(l) }() // ends with Close
+	return nil
+}
+
+// shard writes one shard's blocks and starts its replicas on copies of them.
+func (d *demo) shard(ctx context.Context, g *group, s int, from, until time.Time) error {
+	blocks := filepath.Join(d.dir, fmt.Sprintf("%s-%d", g.name, s))
+	if err := d.fill(ctx, g, s, blocks, from, until); err != nil {
+		return err
+	}
+	text, err := g.scrapeConfig(s, d.Shards)
+	if err != nil {
+		return err
+	}
+	for r := range d.Replicas {
+		p, err := localprom.Start(ctx, localprom.Options{
+			Dir: filepath.Join(d.dir, fmt.Sprintf("%s-%d-%c", g.name, s, 'a'+r)), Blocks: []string{blocks}, DisableWAL: true, Config: text,
+			ExternalLabels: labels.FromStrings("cluster", g.name, "prometheus_replica", string(rune('a'+r))),
+			Retention:      30 * 24 * time.Hour, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			return fmt.Errorf("start shard %d of %s: %w", s, g.name, err)
+		}
+		g.shards[s][r] = p
+	}
+	return nil
+}
+
+func (d *demo) fill(ctx context.Context, g *group, s int, dir string, from, until time.Time) error {
+	_, err := g.model.Backfill(ctx, dir, cluster.BackfillOptions{
+		From: from, Until: until, Interval: scrapeInterval, Jitter: 20 * time.Millisecond, Keep: func(t cluster.Target) bool { return cluster.Shard(t, d.Shards) == s },
+	})
+	if err != nil {
+		return fmt.Errorf("write the history of shard %d of %s: %w", s, g.name, err)
+	}
+	return nil
+}
+
+// older fills older history into the running replicas of one shard.
+func (d *demo) older(ctx context.Context, g *group, s int, from, until time.Time) error {
+	blocks := filepath.Join(d.dir, fmt.Sprintf("%s-%d-older", g.name, s))
+	err := d.fill(ctx, g, s, blocks, from, until)
+	for _, p := range g.shards[s] {
+		if err == nil {
+			err = p.AddBlocks(ctx, blocks)
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		d.Logger.Warn("older history is missing", "group", g.name, "shard", s, "err", err)
+	default:
+		d.Say("%s of older history is there for shard %d of %s", until.Sub(from).Round(time.Minute), s, g.name)
+	}
+	return nil
+}
+
+// scrapeConfig is the prometheus.yml of one shard: its targets by job, as service discovery would have found them.
+func (g *group) scrapeConfig(shard, of int) (string, error) {
+	type static struct {
+		Targets []string          `yaml:"targets"`
+		Labels  map[string]string `yaml:"labels"`
+	}
+	type job struct {
+		Name    string   `yaml:"job_name"`
+		Honor   bool     `yaml:"honor_timestamps"`
+		Statics []static `yaml:"static_configs"`
+	}
+	var jobs []*job
+	byName := map[string]*job{}
+	for _, t := range g.model.Targets() {
+		if cluster.Shard(t, of) != shard {
+			continue
+		}
+		j := byName[t.Job]
+		if j == nil {
+			j = &job{Name: t.Job, Honor: true}
+			byName[t.Job] = j
+			jobs = append(jobs, j)
+		}
+		ls := map[string]string{"instance": t.Instance, "__metrics_path__": cluster.ScrapePath(t)}
+		t.Labels.Range(func(l labels.Label) { ls[l.Name] = l.Value })
+		j.Statics = append(j.Statics, static{[]string{g.address}, ls})
+	}
+	out, err := yaml.Marshal(map[string]any{
+		"global":         map[string]string{"scrape_interval": scrapeInterval.String(), "scrape_timeout": "10s", "evaluation_interval": "1m"},
+		"scrape_configs": jobs,
+	})
+	return string(out), err
+}
+
+// configText is the proxy's configuration for the demo, as a user would write it.
+func (d *demo) configText() string {
+	var sb strings.Builder
+	sb.WriteString("groups:\n")
+	for _, g := range d.groups {
+		fmt.Fprintf(&sb, "  - name: %s\n    labels: {cluster: %s}\n    replica_labels: [prometheus_replica]\n    heartbeat: up\n    shards:\n", g.name, g.name)
+		for _, replicas := range g.shards {
+			sb.WriteString("      - replicas:\n")
+			for _, p := range replicas {
+				fmt.Fprintf(&sb, "          - {url: %q}\n", p.URL())
+			}
+		}
+	}
+	return sb.String()
+}
+
+// serve runs the proxy over the shards.
+func (d *demo) serve(ctx, force context.Context, began time.Time) error {
+	file := filepath.Join(d.dir, "spillway.yaml")
+	if err := os.WriteFile(file, []byte(d.configText()), 0o600); err != nil {
+		return err
+	}
+	cfg, err := config.Load(file)
+	if err != nil {
+		return fmt.Errorf("the demo's own configuration: %w", err)
+	}
+	s, err := server.New(server.Options{
+		Config: cfg, ConfigFile: file, ListenAddress: d.ListenAddress, AdminListenAddress: d.AdminListenAddress, Flags: d.Flags, Version: d.Version,
+		Registerer: d.Registry, Gatherer: d.Registry, Logger: d.Logger,
+		Ready: func(main, admin net.Addr) {
+			d.Say("ready after %s: %d groups x %d shards x %d replicas", time.Since(began).Round(100*time.Millisecond), d.Groups, d.Shards, d.Replicas)
+			d.Say("")
+			d.Say("  Prometheus API   http://%s      (a Grafana data source of type Prometheus; promtool query instant http://%s up)", main, main)
+			d.Say("  admin console    http://%s      (metrics, shards, limits, profiles)", admin)
+			d.Say("  configuration    %s", file)
+			d.Say("")
+			d.Say("  try the killer:  curl -g 'http://%s/api/v1/series?match[]={le!=\"\"}'", main)
+			d.Say("  Ctrl-C ends it.")
+			if d.Options.Ready != nil {
+				d.Options.Ready(main, admin)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx, force)
+}

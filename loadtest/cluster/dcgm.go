@@ -1,0 +1,199 @@
+package cluster
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/prometheus/common/model"
+)
+
+// dcgm-exporter: one line for each GPU and field, with the pod that holds the
+// GPU while it runs. No go_* or process_* series, as on the real page.
+
+var xidText = map[float64]string{
+	0: "No Error", 13: "Graphics Engine Exception", 31: "GPU memory page fault", 43: "GPU stopped processing", 45: "Preemptive cleanup, due to previous errors",
+	48: "Double Bit ECC Error", 63: "ECC page retirement or row remapping recording event", 64: "ECC page retirement or row remapper recording failure", 74: "NVLINK Error",
+	79: "GPU has fallen off the bus", 92: "High single-bit ECC error rate", 94: "Contained ECC error", 95: "Uncontained ECC error", 119: "GSP RPC Timeout", 120: "GSP Error",
+}
+
+// gpuField makes the curve of one field of one GPU.
+type gpuField func(p *page, s *nodeState, gpu int, h uint64) curve
+
+func used(idle, whenBusy, moves float64, whole bool) gpuField {
+	return func(_ *page, s *nodeState, gpu int, h uint64) curve {
+		c := wave(curve{kind: busy, base: idle, k: whenBusy, amp: moves, st: s.gpus[gpu], whole: whole}, h)
+		return c
+	}
+}
+
+func fixed(v float64) gpuField {
+	return func(*page, *nodeState, int, uint64) curve { return curve{base: v} }
+}
+
+// driven is a counter of idle a second, plus whenBusy while the GPU works.
+func driven(idle, whenBusy float64) gpuField {
+	return func(_ *page, s *nodeState, gpu int, _ uint64) curve {
+		return curve{kind: counter, whole: true, base: idle, k: whenBusy, st: s.gpus[gpu], pr: &s.machine}
+	}
+}
+
+// leaky gives a field the rare minutes in which DCGM's blank value leaks out.
+func leaky(f gpuField) gpuField {
+	return func(p *page, s *nodeState, gpu int, h uint64) curve {
+		c := f(p, s, gpu, h)
+		c.sentinel = mix(h+11) | 1
+		return c
+	}
+}
+
+func power(p *page, s *nodeState, gpu int, h uint64) curve {
+	g := p.m.gpuModel(s.node)
+	return used(g.idleW, g.busyW, 25, false)(p, s, gpu, h)
+}
+
+func energy(p *page, s *nodeState, gpu int, h uint64) curve {
+	g := p.m.gpuModel(s.node)
+	return driven(g.idleW*1000, g.busyW*1000)(p, s, gpu, h) // mJ
+}
+
+func fbUsed(p *page, s *nodeState, gpu int, _ uint64) curve {
+	g := p.m.gpuModel(s.node)
+	return curve{kind: gauge, base: 612, k: 0.86 * g.fbMiB, st: s.gpus[gpu], whole: true}
+}
+
+func fbFree(p *page, s *nodeState, gpu int, _ uint64) curve {
+	g := p.m.gpuModel(s.node)
+	return curve{kind: gauge, base: g.fbMiB - 612, k: -0.86 * g.fbMiB, st: s.gpus[gpu], whole: true}
+}
+
+// rare is a counter that moves on few GPUs: r a second on one in n, else 0.
+func rare(n uint64, r float64) gpuField {
+	return func(_ *page, s *nodeState, gpu int, h uint64) curve {
+		c := curve{kind: counter, whole: true, pr: &s.machine}
+		if h%n == 0 {
+			c.base = r
+		}
+		return c
+	}
+}
+
+type dcgmField struct {
+	name, help string
+	typ        model.MetricType
+	detail     Detail
+	curve      gpuField
+}
+
+var dcgmFields = []dcgmField{
+	{"DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", model.MetricTypeGauge, Lean, leaky(used(0, 92, 6, true))},
+	{"DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", model.MetricTypeGauge, Full, used(0, 55, 12, true)},
+	{"DCGM_FI_DEV_ENC_UTIL", "Encoder utilization (in %).", model.MetricTypeGauge, Full, fixed(0)},
+	{"DCGM_FI_DEV_DEC_UTIL", "Decoder utilization (in %).", model.MetricTypeGauge, Full, fixed(0)},
+	{"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", model.MetricTypeGauge, Full, used(345, 1600, 35, true)},
+	{"DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", model.MetricTypeGauge, Full, fixed(2619)},
+	{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", model.MetricTypeGauge, Lean, leaky(used(31, 34, 4, true))},
+	{"DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).", model.MetricTypeGauge, Full, leaky(used(38, 40, 4, true))},
+	{"DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", model.MetricTypeGauge, Lean, leaky(power)},
+	{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Total energy consumption since boot (in mJ).", model.MetricTypeCounter, Full, energy},
+	{"DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", model.MetricTypeGauge, Full, fbFree},
+	{"DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", model.MetricTypeGauge, Lean, fbUsed},
+	{"DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved (in MiB).", model.MetricTypeGauge, Full, fixed(551)},
+	{"DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "Total number of PCIe retries.", model.MetricTypeCounter, Lean, rare(40, 0.002)},
+	{"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "Total number of NVLink bandwidth counters for all lanes.", model.MetricTypeCounter, Full, driven(0, 2.4e5)},
+	{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "Total number of NVLink retries.", model.MetricTypeCounter, Full, rare(60, 0.001)},
+	{"DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "Total number of NVLink recovery errors.", model.MetricTypeCounter, Lean, fixed(0)},
+	{"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "Total number of single-bit volatile ECC errors.", model.MetricTypeCounter, Full, rare(50, 0.0004)},
+	{"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "Total number of double-bit volatile ECC errors.", model.MetricTypeCounter, Lean, fixed(0)},
+	{"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Number of remapped rows for uncorrectable errors.", model.MetricTypeCounter, Full, fixed(0)},
+	{"DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Number of remapped rows for correctable errors.", model.MetricTypeCounter, Full, fixed(0)},
+	{"DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether remapping of rows has failed.", model.MetricTypeGauge, Lean, fixed(0)},
+	{"DCGM_FI_DEV_ROW_REMAP_PENDING", "Whether remapping of rows is pending.", model.MetricTypeGauge, Lean, fixed(0)},
+	{"DCGM_FI_DEV_THERMAL_VIOLATION", "Throttling duration due to thermal constraints (in us).", model.MetricTypeCounter, Lean, rare(30, 900)},
+	{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints (in us).", model.MetricTypeCounter, Full, driven(0, 2000)},
+	{"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active.", model.MetricTypeGauge, Lean, used(0, 0.93, 0.05, false)},
+	{"DCGM_FI_PROF_SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", model.MetricTypeGauge, Full, used(0, 0.81, 0.08, false)},
+	{"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active.", model.MetricTypeGauge, Lean, used(0, 0.44, 0.08, false)},
+	{"DCGM_FI_PROF_DRAM_ACTIVE", "Ratio of cycles the device memory interface is active sending or receiving data.", model.MetricTypeGauge, Full, used(0, 0.52, 0.08, false)},
+	{"DCGM_FI_PROF_PCIE_TX_BYTES", "The number of bytes of active PCIe tx data including both header and payload.", model.MetricTypeGauge, Full, used(4e5, 9e8, 2e8, true)},
+	{"DCGM_FI_PROF_PCIE_RX_BYTES", "The number of bytes of active PCIe rx data including both header and payload.", model.MetricTypeGauge, Full, used(4e5, 1.1e9, 2e8, true)},
+	{"DCGM_FI_PROF_NVLINK_TX_BYTES", "The number of bytes of active NVLink tx data including both header and payload.", model.MetricTypeGauge, Full, used(0, 8e10, 1e10, true)},
+	{"DCGM_FI_PROF_NVLINK_RX_BYTES", "The number of bytes of active NVLink rx data including both header and payload.", model.MetricTypeGauge, Full, used(0, 8e10, 1e10, true)},
+}
+
+func dcgmFamilies(d Detail) []family {
+	var out []family
+	for i := range dcgmFields {
+		f := &dcgmFields[i]
+		if f.detail > d {
+			continue
+		}
+		out = append(out, family{f.name, f.help, f.typ, func(p *page, e *emitter) {
+			p.eachGPU(func(gpu int, h holder, pairs []string) {
+				e.addIn(h.from, h.until, f.curve(p, p.host, gpu, hash(p.h, hashString(0, f.name), uint64(gpu))), pairs...)
+			})
+		}})
+	}
+	return append(out,
+		family{"DCGM_FI_DEV_XID_ERRORS", "Value of the last XID error encountered.", model.MetricTypeGauge, emitXidGauge},
+		family{"DCGM_EXP_XID_ERRORS_COUNT", "Count of XID Errors within user-specified time window (see xid-count-window-size param).", model.MetricTypeGauge, emitXidCount},
+	)
+}
+
+func (m *Model) gpuUUID(node, gpu int) string {
+	return "GPU-" + uuid(hash(m.seed, 'G', uint64(node), uint64(gpu)))
+}
+
+// eachGPU calls f for each GPU and each pod that held it in the window.
+func (p *page) eachGPU(f func(gpu int, h holder, pairs []string)) {
+	g := p.m.gpuModel(p.node)
+	for gpu := range p.m.o.GPUsPerNode {
+		n := strconv.Itoa(gpu)
+		base := []string{
+			"gpu", n, "UUID", p.m.gpuUUID(p.node, gpu), "pci_bus_id", fmt.Sprintf("00000000:%02X:00.0", 0x19+gpu*0x11), "device", "nvidia" + n,
+			"modelName", g.name, "Hostname", p.m.nodeName(p.node), "DCGM_FI_DRIVER_VERSION", "570.86.15",
+		}
+		for _, h := range p.host.holders(gpu) {
+			if h.until <= p.from || h.from > p.until {
+				continue
+			}
+			pairs := base
+			if h.pod != nil {
+				pairs = append(base[:len(base):len(base)], "container", h.pod.container, "namespace", h.pod.space.name, "pod", h.pod.name)
+			}
+			f(gpu, h, pairs)
+		}
+	}
+}
+
+// emitXidGauge: the last Xid, which never goes back to 0 until the machine is
+// restarted; its text is in labels, so a new Xid is a new series.
+func emitXidGauge(p *page, e *emitter) {
+	p.eachGPU(func(gpu int, h holder, pairs []string) {
+		at, code := int64(0), 0.0
+		part := func(until int64) {
+			if a, b := max(at, h.from), min(until, h.until); a < b {
+				e.addIn(a, b, curve{base: code}, append(pairs[:len(pairs):len(pairs)], "err_code", strconv.Itoa(int(code)), "err_msg", xidText[code])...)
+			}
+		}
+		for _, x := range p.host.xids[gpu] {
+			part(x.from)
+			at, code = x.from, x.value
+		}
+		part(never)
+	})
+}
+
+// xidWindow is dcgm-exporter's default.
+const xidWindow = 300 * second
+
+// emitXidCount: how often each Xid was seen in the last five minutes; the
+// series is there only while it was.
+func emitXidCount(p *page, e *emitter) {
+	p.eachGPU(func(gpu int, h holder, pairs []string) {
+		for _, x := range p.host.xids[gpu] {
+			if a, b := max(x.from, h.from), min(x.from+xidWindow, h.until); a < b {
+				e.addIn(a, b, curve{base: 1}, append(pairs[:len(pairs):len(pairs)], "window_size_in_ms", "300000", "xid", strconv.Itoa(int(x.value)))...)
+			}
+		}
+	})
+}

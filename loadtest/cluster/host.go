@@ -1,0 +1,203 @@
+package cluster
+
+import (
+	"sort"
+	"strings"
+)
+
+// gpuModel is what differs between cards in their readings.
+type gpuModel struct {
+	name, product string
+	fbMiB         float64
+	idleW, busyW  float64
+}
+
+var gpuModels = map[string]gpuModel{
+	"A100": {"NVIDIA A100-SXM4-80GB", "NVIDIA-A100-SXM4-80GB", 81920, 60, 310},
+	"H100": {"NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3", 81559, 75, 520},
+	"H200": {"NVIDIA H200", "NVIDIA-H200", 143771, 80, 540},
+	"B200": {"NVIDIA B200", "NVIDIA-B200", 183359, 140, 720},
+}
+
+func knownModels() string {
+	var s []string
+	for k := range gpuModels {
+		s = append(s, k)
+	}
+	sort.Strings(s)
+	return strings.Join(s, ", ")
+}
+
+func (m *Model) gpuModel(node int) gpuModel {
+	return gpuModels[m.o.GPUModels[hash(m.seed, 'g', uint64(m.rack(node)))%uint64(len(m.o.GPUModels))]]
+}
+
+// nodeState is what happened on one node since its last boot before the window.
+type nodeState struct {
+	node    int
+	machine process
+	down    []event  // NodeDown in the window
+	pods    []pod    // those that exist in the window, system pods first
+	gpus    []*steps // intensity of each GPU, 0 idle to 1
+	load    *steps   // their sum
+	running *steps   // pods running
+	xids    [][]event
+}
+
+// intensity is how hard an experiment drives its GPUs, in 64ths as steps want it.
+func (e *experiment) intensity() float64 { return float64(40+hash(e.hash, 40)%25) / 64 }
+
+// host works out the state of a node for a window. It walks the experiments
+// since the node's last boot: some hundreds at most.
+func (m *Model) host(node int, from, until int64) *nodeState {
+	s := &nodeState{node: node, gpus: make([]*steps, m.o.GPUsPerNode), xids: make([][]event, m.o.GPUsPerNode)}
+	name := m.nodeName(node)
+	ev := m.tl.events(NodeDown, name, from-lookBack, until+1)
+	s.machine.starts = m.tl.starts(ev, from, until)
+	for _, e := range ev {
+		if e.until > from && e.from <= until {
+			s.down = append(s.down, e)
+		}
+	}
+	boot := s.machine.starts[0]
+
+	m.systemPods(node, s.machine.starts, until, func(p *pod) { s.pods = append(s.pods, *p) })
+	deltas := make([][]delta, m.o.GPUsPerNode)
+	var load, running []delta
+	running = append(running, delta{boot, float64(len(s.pods))})
+	for _, pi := range m.byNode[node] {
+		p := &m.pools[pi]
+		exps := m.experiments(p, boot, until)
+		for i := range exps {
+			e := &exps[i]
+			for n := range e.attempts {
+				a := &e.attempts[n]
+				if a.ended <= a.started {
+					continue
+				}
+				running = append(running, delta{a.started, 1}, delta{a.ended, -1})
+				x := e.intensity()
+				for g := p.gpu; g < p.gpu+p.gpus; g++ {
+					at := a.started
+					if node == p.first { // rank 0 restarts in place
+						for _, r := range a.inPlace {
+							deltas[g] = append(deltas[g], delta{at, x}, delta{r.died, -x})
+							at = r.back
+						}
+					}
+					deltas[g] = append(deltas[g], delta{at, x}, delta{a.ended, -x})
+				}
+				if a.failed && a.xid != 0 && node == p.first && a.ended > boot {
+					s.xids[p.gpu] = append(s.xids[p.gpu], event{from: a.ended, value: a.xid})
+				}
+			}
+			e.pods(from, until, func(q *pod) {
+				if q.node == node {
+					s.pods = append(s.pods, *q)
+				}
+			})
+		}
+	}
+	for g := range deltas {
+		load = append(load, deltas[g]...)
+		s.gpus[g] = stepsFromDeltas(deltas[g])
+		sort.Slice(s.xids[g], func(i, j int) bool { return s.xids[g][i].from < s.xids[g][j].from })
+	}
+	s.load = stepsFromDeltas(load)
+	s.running = stepsFromDeltas(running)
+	return s
+}
+
+// holder is the pod that a GPU is given to in [from, until); nil: none.
+type holder struct {
+	from, until int64
+	pod         *pod
+}
+
+// holders lists who has a GPU, without gaps, over the window and beyond.
+func (s *nodeState) holders(gpu int) []holder {
+	var busy []holder
+	for i := range s.pods {
+		p := &s.pods[i]
+		if p.exp != nil && gpu >= p.gpu && gpu < p.gpu+p.gpus && p.a.ended > p.a.started {
+			busy = append(busy, holder{p.a.started, p.a.ended, p})
+		}
+	}
+	sort.Slice(busy, func(i, j int) bool { return busy[i].from < busy[j].from })
+	var out []holder
+	at := int64(0)
+	for _, h := range busy {
+		if h.from > at {
+			out = append(out, holder{at, h.from, nil})
+		}
+		out = append(out, h)
+		at = h.until
+	}
+	return append(out, holder{at, never, nil})
+}
+
+// clusterState is what the control plane's pages share.
+type clusterState struct {
+	requests []request
+	hosts    func(int) *nodeState
+}
+
+// compiler prepares pages for one window. With keep it remembers the nodes'
+// states, for a caller who asks for each page several times.
+type compiler struct {
+	m           *Model
+	from, until int64
+	keep        bool
+	hosts       map[int]*nodeState
+	cluster     *clusterState
+}
+
+func (m *Model) compiler(from, until int64, keep bool) *compiler {
+	c := &compiler{m: m, from: from, until: until, keep: keep, hosts: map[int]*nodeState{}}
+	c.cluster = &clusterState{hosts: c.host}
+	return c
+}
+
+func (c *compiler) host(n int) *nodeState {
+	if s, ok := c.hosts[n]; ok {
+		return s
+	}
+	s := c.m.host(n, c.from, c.until)
+	if c.keep {
+		c.hosts[n] = s
+	}
+	return s
+}
+
+func (c *compiler) page(t *Target) *page {
+	m := c.m
+	id := t.Job + "/" + t.Instance
+	p := &page{m: m, t: t, h: hashString(m.seed, id), from: c.from, until: c.until, node: t.node, cluster: c.cluster}
+	restarts := m.tl.events(ProcessRestart, id, c.from-lookBack, c.until+1)
+	for _, e := range restarts {
+		if e.until > c.from && e.from <= c.until {
+			p.down = append(p.down, e)
+		}
+	}
+	if t.node >= 0 {
+		p.host = c.host(t.node)
+		p.machine = &p.host.machine
+		p.down = append(p.down, p.host.down...)
+		restarts = append(restarts, m.tl.events(NodeDown, m.nodeName(t.node), c.from-lookBack, c.until+1)...)
+	}
+	p.pr = &process{m.tl.starts(restarts, c.from, c.until)}
+	if t.Job == JobAPIServer && c.cluster.requests == nil {
+		c.cluster.requests = m.requests()
+	}
+	return p
+}
+
+// answers says whether the target can be scraped at t.
+func (p *page) answers(t int64) bool {
+	for _, e := range p.down {
+		if t >= e.from && t < e.until {
+			return false
+		}
+	}
+	return true
+}

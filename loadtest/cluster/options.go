@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Detail says how many of the families that a real server exports a page has.
+type Detail int
+
+const (
+	// Lean is the core of what dashboards and alerts of a GPU cluster look at:
+	// about 360 series for each node of eight GPUs. It is the zero value.
+	Lean Detail = iota
+	// Full is nearly everything that the real servers export: about 2,400
+	// series for each node, and API servers as wide as real ones.
+	Full
+)
+
+// Options says which cluster to model. The zero value of every field but Nodes
+// is usable.
+type Options struct {
+	// Seed chooses one of the possible clusters: names, placements, failures and
+	// values. 0 is a seed like any other.
+	Seed uint64
+	// Cluster is the cluster's name. It seeds names (two clusters of one seed
+	// differ) but is on no series: that is what external labels and
+	// BackfillOptions.ExternalTargetLabels are for. "" means "sim".
+	Cluster string
+	// Nodes is the number of GPU nodes, 1 to 100,000.
+	Nodes int
+	// GPUsPerNode is 1 to 16; 0 means 8.
+	GPUsPerNode int
+	// CPUsPerNode is the number of CPUs that node_exporter tells apart; 0 means 2.
+	// A real GPU node has 192 of them, which would drown everything else.
+	CPUsPerNode int
+	// GPUModels are the models in use; racks are uniform. Empty means H100 and H200.
+	GPUModels []string
+	// NodesPerRack is 16 where it is 0.
+	NodesPerRack int
+	// APIServers is the number of API server instances; 0 means 2.
+	APIServers int
+	// CustomResources adds kinds of custom resources to the API servers, each
+	// of which costs about 480 (Lean) or 740 (Full) series on each instance, most
+	// of them buckets. It is how a small cluster gets a wide API server.
+	CustomResources int
+	// IdleShare is the share of nodes that no experiment uses, 0 to 1.
+	IdleShare float64
+	// Detail is Lean where it is 0.
+	Detail Detail
+	// Start is when the cluster was built; nothing can be asked about earlier
+	// times. Zero means 2020-01-01 UTC. Servers are restarted every few days of
+	// model time, so counters stay small.
+	Start time.Time
+	// Troubles are staged on the time line beside those drawn from the seed.
+	Troubles []Trouble
+}
+
+// Validate returns everything that is wrong with o, each line with its field.
+func (o Options) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.Nodes < 1 || o.Nodes > 100000 {
+		bad("nodes: %d is outside 1 to 100000", o.Nodes)
+	}
+	if o.GPUsPerNode < 0 || o.GPUsPerNode > 16 {
+		bad("gpus_per_node: %d is outside 0 (means 8) to 16", o.GPUsPerNode)
+	}
+	if o.CPUsPerNode < 0 || o.CPUsPerNode > 1024 {
+		bad("cpus_per_node: %d is outside 0 (means 2) to 1024", o.CPUsPerNode)
+	}
+	if o.NodesPerRack < 0 {
+		bad("nodes_per_rack: %d is negative; leave it 0 for 16", o.NodesPerRack)
+	}
+	if o.APIServers < 0 || o.APIServers > 64 {
+		bad("api_servers: %d is outside 0 (means 2) to 64", o.APIServers)
+	}
+	if o.CustomResources < 0 || o.CustomResources > 20000 {
+		bad("custom_resources: %d is outside 0 to 20000", o.CustomResources)
+	}
+	if !(o.IdleShare >= 0 && o.IdleShare <= 1) {
+		bad("idle_share: %v is outside 0 to 1", o.IdleShare)
+	}
+	if o.Detail != Lean && o.Detail != Full {
+		bad("detail: %d is neither Lean (0) nor Full (1)", o.Detail)
+	}
+	if !o.Start.IsZero() && o.Start.Unix() < 0 {
+		bad("start: %s is before 1970", o.Start)
+	}
+	for i, m := range o.GPUModels {
+		if _, ok := gpuModels[m]; !ok {
+			bad("gpu_models[%d]: %q is unknown; known are %s", i, m, knownModels())
+		}
+	}
+	for i, t := range o.Troubles {
+		if err := t.validate(); err != nil {
+			bad("troubles[%d]: %w", i, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o Options) withDefaults() Options {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	if o.Cluster == "" {
+		o.Cluster = "sim"
+	}
+	def(&o.GPUsPerNode, 8)
+	def(&o.CPUsPerNode, 2)
+	def(&o.NodesPerRack, 16)
+	def(&o.APIServers, 2)
+	if len(o.GPUModels) == 0 {
+		o.GPUModels = []string{"H100", "H200"}
+	}
+	if o.Start.IsZero() {
+		o.Start = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return o
+}
+
+// Model is one cluster. It is immutable and safe for concurrent use; it holds
+// a few dozen bytes for each node and computes everything else when asked.
+type Model struct {
+	o         Options
+	seed      uint64
+	start     int64 // ms
+	tl        *timeline
+	pools     []pool
+	byNode    [][]int32 // pools that use a node, by node
+	targets   []Target
+	index     map[targetKey]int // into targets
+	kinds     []apiResource
+	resources *table
+	spaces    []namespace
+}
+
+// New builds a model. Building 7,500 nodes takes tens of milliseconds.
+func New(o Options) (*Model, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("cluster options: %w", err)
+	}
+	o = o.withDefaults()
+	m := &Model{o: o, seed: hashString(mix(o.Seed), o.Cluster), start: o.Start.UnixMilli()}
+	m.tl = newTimeline(m.seed, m.start, o.Troubles)
+	m.spaces = makeNamespaces(m.seed)
+	m.kinds = apiResources(o)
+	m.resources = resourceTable(m.kinds)
+	m.makePools()
+	m.makeTargets()
+	return m, nil
+}
+
+// Options returns what the model was built with, defaults filled in.
+func (m *Model) Options() Options { return m.o }

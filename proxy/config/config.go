@@ -1,0 +1,257 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	commonconfig "github.com/prometheus/common/config"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// MaxFileBytes is the largest configuration file that is read.
+const MaxFileBytes = 4 << 20
+
+// The values of partial_response.
+const (
+	// PartialAbort answers with an error that names the failed shard.
+	PartialAbort = "abort"
+	// PartialWarn answers with what the other shards hold, and a warning.
+	PartialWarn = "warn"
+)
+
+// The values of limits.unselective.
+const (
+	// UnselectiveRefuse refuses queries with a selector that selects nothing in particular.
+	UnselectiveRefuse = "refuse"
+	// UnselectiveAllow lets them run under the other limits.
+	UnselectiveAllow = "allow"
+)
+
+// TypePrometheus is the type of replica that is served, and the default.
+const TypePrometheus = "prometheus"
+
+// Config is the file, with defaults filled in. Treat it as immutable.
+type Config struct {
+	// Groups are the series of one cluster, region or tenant each; at least one.
+	Groups []Group `yaml:"groups"`
+	// Limits are the bounds of all requests; ask LimitsFor for those of one endpoint.
+	Limits LimitsSection `yaml:"limits"`
+	// Memory bounds what all requests together hold.
+	Memory Memory `yaml:"memory"`
+	// UsageLog is where each request leaves a line.
+	UsageLog UsageLog `yaml:"usage_log"`
+	// StrictParameters answers an unknown request parameter with 400 instead of dropping it.
+	StrictParameters bool `yaml:"strict_parameters"`
+	// PartialResponse is PartialAbort or PartialWarn, for requests that do not choose themselves.
+	PartialResponse string `yaml:"partial_response"`
+
+	// Hash is the SHA-256 of the file's bytes, in hex. Files that are equal have equal hashes; file contents that http_client refers to take no part.
+	Hash string `yaml:"-"`
+	// Notes are remarks that do not keep the file from being used, such as an override above the ceiling.
+	Notes Problems `yaml:"-"`
+}
+
+// Group is the series of one cluster, region or tenant.
+type Group struct {
+	// Name is unique; it appears in errors, logs and metrics.
+	Name string `yaml:"name"`
+	// Labels are on every series of the group. Matchers on them choose groups and are never sent. May be empty.
+	Labels map[string]string `yaml:"labels"`
+	// ReplicaLabels are removed from every series.
+	ReplicaLabels []string `yaml:"replica_labels"`
+	// From is where the group's samples begin, inclusive.
+	From Moment `yaml:"from"`
+	// Until is where they end, exclusive.
+	Until Moment `yaml:"until"`
+	// Heartbeat is a selector by which a replica is seen to be whole; empty is none.
+	Heartbeat string `yaml:"heartbeat"`
+	// Shards are disjoint slices of the group; at least one.
+	Shards []Shard `yaml:"shards"`
+}
+
+// Span is the group's own time [from, until) in milliseconds for a request that arrived at now.
+func (g *Group) Span(now time.Time) (from, until int64) { return Span(g.From, g.Until, now) }
+
+// ShardSpan is the time for which the i-th shard answers: its own span within the group's. It is empty where until <= from.
+func (g *Group) ShardSpan(i int, now time.Time) (from, until int64) {
+	from, until = g.Span(now)
+	f, u := Span(g.Shards[i].From, g.Shards[i].Until, now)
+	return max(from, f), min(until, u)
+}
+
+// Shard is a disjoint slice of a group.
+type Shard struct {
+	// Replicas are servers that hold copies of the slice; at least one.
+	Replicas []Replica `yaml:"replicas"`
+	// From is where the slice begins, inclusive; within the group's own span.
+	From Moment `yaml:"from"`
+	// Until is where it ends, exclusive.
+	Until Moment `yaml:"until"`
+}
+
+// Replica is one server.
+type Replica struct {
+	// URL is the server's address as the file spells it, with its path prefix if it has one; http or https.
+	URL string `yaml:"url"`
+	// Type is what kind of server it is: TypePrometheus.
+	Type string `yaml:"type"`
+	// Headers are set on every request to it, names in canonical form.
+	Headers map[string]Secret `yaml:"headers"`
+	// HTTPClient is its authentication, TLS and proxy; file paths are absolute or relative to the working directory. Redirects are never followed.
+	HTTPClient commonconfig.HTTPClientConfig `yaml:"http_client"`
+}
+
+// Base is the replica's address parsed and normalised: lower-case host, no default port, no trailing slash. Two URLs of one server have equal bases.
+func (r *Replica) Base() (*url.URL, error) { return parseURL(r.URL) }
+
+func (r *Replica) setDefaults() {
+	r.Type = TypePrometheus
+	r.HTTPClient = defaultHTTPClient()
+}
+
+// Memory bounds what all requests together hold.
+type Memory struct {
+	// Budget is the most bytes that requests may hold together; beyond it they are answered 429.
+	Budget Bytes `yaml:"budget"`
+}
+
+// UsageLog is where each request leaves a line.
+type UsageLog struct {
+	// Path is the file; empty writes none. After Load it is absolute or relative to the working directory.
+	Path string `yaml:"path"`
+	// MaxSize is the size at which a new file is begun.
+	MaxSize Bytes `yaml:"max_size"`
+	// MaxFiles is how many files are kept, the open one included.
+	MaxFiles int `yaml:"max_files"`
+}
+
+// Default is the configuration of an empty file: every limit at its default, no groups.
+func Default() *Config {
+	return &Config{
+		Limits: LimitsSection{
+			Limits: Limits{
+				Timeout:          25 * time.Second,
+				MaxSeries:        50_000,
+				MaxSamples:       50_000_000,
+				MaxResponseBytes: 64 << 20,
+				MaxRange:         31 * 24 * time.Hour,
+				MetadataRange:    55 * time.Minute,
+				MaxQueryBytes:    64 << 10,
+				Unselective:      UnselectiveRefuse,
+			},
+			Endpoints: map[endpoint.ID]Limits{},
+		},
+		Memory:          Memory{Budget: 512 << 20},
+		UsageLog:        UsageLog{MaxSize: 256 << 20, MaxFiles: 8},
+		PartialResponse: PartialAbort,
+	}
+}
+
+// Load reads and checks the file. Where its content is wrong, the error is Problems. Paths in the file are relative to the folder it is in.
+func Load(path string) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return Parse(data, filepath.Dir(path))
+}
+
+// Parse is Load for bytes that were read already; dir is what relative paths in them start from. The error is Problems.
+func Parse(data []byte, dir string) (*Config, error) { return parseAt(data, dir, time.Now()) }
+
+// parseAt is Parse with the clock given: whether two spans overlap may depend on it where one is relative and one is not.
+func parseAt(data []byte, dir string, now time.Time) (*Config, error) {
+	root, problems := readTree(data)
+	if root == nil {
+		return nil, problems.sorted(0)
+	}
+	d := newDecoder(problems)
+	cfg := Default()
+	d.config(root, cfg)
+	v := &validator{decoder: d, dir: dir, now: now}
+	v.config(cfg)
+	if len(d.problems) > 0 {
+		return nil, d.problems.sorted(d.over)
+	}
+	sum := sha256.Sum256(data)
+	cfg.Hash = hex.EncodeToString(sum[:])
+	cfg.Notes = v.notes.sorted(0)
+	return cfg, nil
+}
+
+// defaultHTTPClient is the field's own default without redirects: a redirect would carry credentials to a server that the file does not name.
+func defaultHTTPClient() commonconfig.HTTPClientConfig {
+	c := commonconfig.DefaultHTTPClientConfig
+	c.FollowRedirects = false
+	return c
+}
+
+// badPort tells whether a port is written and cannot be.
+func badPort(port string) bool {
+	if port == "" {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	return err != nil || n < 1 || n > 65535
+}
+
+// parseURL checks and normalises a replica's address.
+func parseURL(s string) (*url.URL, error) {
+	if !strings.Contains(s, "://") {
+		if strings.Contains(s, "@") { // perhaps a password, which a message must not repeat
+			return nil, errors.New("the scheme is missing; write it like http://10.0.0.1:9090")
+		}
+		return nil, fmt.Errorf("the scheme is missing; write http://%s", cut(s, 100))
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, errors.New("not a URL; write it like http://10.0.0.1:9090") // the error of url.Parse repeats what may be a password
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("the scheme %q is not served; use http or https", cut(u.Scheme, 20))
+	case u.Hostname() == "":
+		return nil, errors.New("the host is missing; write it like http://10.0.0.1:9090")
+	case u.User != nil:
+		return nil, errors.New("a URL must not carry credentials, since it is printed; put them under http_client.basic_auth")
+	case u.RawQuery != "" || u.ForceQuery:
+		return nil, errors.New("a URL must not carry a query string; Spillway writes its own parameters")
+	case strings.Contains(s, "#"):
+		return nil, errors.New("a URL must not carry a fragment")
+	case badPort(u.Port()):
+		return nil, fmt.Errorf("the port %s is not between 1 and 65535", cut(u.Port(), 20))
+	}
+	path := strings.TrimRight(u.Path, "/")
+	if strings.Contains(path+"/", "/../") || strings.Contains(path+"/", "/./") || strings.Contains(path, "//") {
+		return nil, errors.New("the path must be plain, without . and .. and empty parts")
+	}
+	if strings.HasSuffix(path, "/api/v1") || strings.HasSuffix(path, "/api") {
+		return nil, errors.New("the URL must end before /api; Spillway adds /api/v1/… itself")
+	}
+	host, port := strings.ToLower(u.Hostname()), u.Port()
+	if port == "80" && u.Scheme == "http" || port == "443" && u.Scheme == "https" {
+		port = ""
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port != "" {
+		host += ":" + port
+	}
+	return &url.URL{Scheme: u.Scheme, Host: host, Path: path}, nil
+}

@@ -1,0 +1,67 @@
+package config
+
+import (
+	"os"
+	"strconv"
+
+	commonconfig "github.com/prometheus/common/config"
+)
+
+// CheckFiles looks whether the files that the configuration names can be read on this machine: certificates, keys, passwords and headers under http_client.
+// The error is Problems, without lines. Load does not do this, since a file may be checked on another machine than the one it is for, and since credentials
+// that are rotated may be absent for a moment; what reads them reports it then.
+func (c *Config) CheckFiles() error {
+	var problems Problems
+	check := func(path, file string) {
+		if file == "" {
+			return
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			problems = append(problems, Problem{Path: path, Message: "cannot be read: " + err.Error()})
+			return
+		}
+		_ = f.Close() // opened for reading only
+	}
+	for i := range c.Groups {
+		for j := range c.Groups[i].Shards {
+			for k := range c.Groups[i].Shards[j].Replicas {
+				path := "groups[" + strconv.Itoa(i) + "].shards[" + strconv.Itoa(j) + "].replicas[" + strconv.Itoa(k) + "].http_client"
+				clientFiles(&c.Groups[i].Shards[j].Replicas[k].HTTPClient, path, check)
+			}
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return problems.sorted(0)
+}
+
+// clientFiles calls check for each file of the client's settings.
+func clientFiles(h *commonconfig.HTTPClientConfig, path string, check func(path, file string)) {
+	tls := func(t *commonconfig.TLSConfig, path string) {
+		check(path+".ca_file", t.CAFile)
+		check(path+".cert_file", t.CertFile)
+		check(path+".key_file", t.KeyFile)
+	}
+	tls(&h.TLSConfig, path+".tls_config")
+	if a := h.BasicAuth; a != nil {
+		check(path+".basic_auth.username_file", a.UsernameFile)
+		check(path+".basic_auth.password_file", a.PasswordFile)
+	}
+	if a := h.Authorization; a != nil {
+		check(path+".authorization.credentials_file", a.CredentialsFile)
+	}
+	if o := h.OAuth2; o != nil {
+		check(path+".oauth2.client_secret_file", o.ClientSecretFile)
+		check(path+".oauth2.client_certificate_key_file", o.ClientCertificateKeyFile)
+		tls(&o.TLSConfig, path+".oauth2.tls_config")
+	}
+	if h.HTTPHeaders != nil {
+		for name, header := range h.HTTPHeaders.Headers {
+			for i, file := range header.Files {
+				check(join(path+".http_headers", name)+".files["+strconv.Itoa(i)+"]", file)
+			}
+		}
+	}
+}

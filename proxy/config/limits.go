@@ -1,0 +1,95 @@
+package config
+
+import (
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// Limits are the bounds of one request. In an effective Limits, as LimitsFor returns it, every field is above zero.
+type Limits struct {
+	// Timeout is the deadline of the whole request.
+	Timeout time.Duration `yaml:"timeout"`
+	// MaxSeries is how many series the proxy holds or returns for one request; of labels and label_values, how many names or values.
+	MaxSeries int `yaml:"max_series"`
+	// MaxSamples is how many samples the proxy holds or returns for one request.
+	MaxSamples int64 `yaml:"max_samples"`
+	// MaxResponseBytes is how many bytes the shards may send for one request, and how many it may answer.
+	MaxResponseBytes int64 `yaml:"max_response_bytes" unit:"bytes"`
+	// MaxRange is the longest time a request may look at.
+	MaxRange time.Duration `yaml:"max_range"`
+	// MetadataRange is how far back series, labels and label values look where no metric is named; never above MaxRange.
+	MetadataRange time.Duration `yaml:"metadata_range"`
+	// MaxQueryBytes is the longest query text, and the longest selector.
+	MaxQueryBytes int64 `yaml:"max_query_bytes" unit:"bytes"`
+	// Unselective is UnselectiveRefuse or UnselectiveAllow.
+	Unselective string `yaml:"unselective"`
+}
+
+// LimitsSection is the key limits of the file: the ceiling of all requests, and overrides for single endpoints. An override can only lower the ceiling.
+type LimitsSection struct {
+	Limits `yaml:",inline"`
+	// Endpoints holds what the file overrides for an endpoint; a field that it does not override is zero.
+	Endpoints map[endpoint.ID]Limits `yaml:"endpoints"`
+}
+
+// endpointIDs are the endpoints that limits can be written for, in the order of the reference.
+var endpointIDs = []endpoint.ID{
+	endpoint.Query, endpoint.QueryRange, endpoint.QueryExemplars, endpoint.Series, endpoint.Labels, endpoint.LabelValues, endpoint.Metadata,
+	endpoint.Rules, endpoint.Alerts, endpoint.Targets, endpoint.TargetsMetadata, endpoint.FormatQuery, endpoint.ParseQuery, endpoint.Features,
+	endpoint.Read, endpoint.Federate, endpoint.StatusBuildinfo, endpoint.StatusTSDB, endpoint.StatusFlags, endpoint.StatusConfig,
+	endpoint.StatusRuntimeinfo, endpoint.StatusWALReplay,
+}
+
+// builtin are the values of endpoints where the file overrides nothing. They are lower than the ceiling where an endpoint's honest use is smaller than
+// a query's: metadata is asked while someone types, status pages are small, and nobody waits 25 seconds for either.
+var builtin = map[endpoint.ID]Limits{
+	endpoint.QueryExemplars:    {Timeout: 10 * time.Second, MaxSeries: 10_000, MaxResponseBytes: 16 << 20},
+	endpoint.Series:            {Timeout: 10 * time.Second, MaxSeries: 10_000, MaxResponseBytes: 32 << 20},
+	endpoint.Labels:            {Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
+	endpoint.LabelValues:       {Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
+	endpoint.Metadata:          {Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
+	endpoint.Rules:             {Timeout: 10 * time.Second},
+	endpoint.Alerts:            {Timeout: 10 * time.Second},
+	endpoint.Targets:           {Timeout: 10 * time.Second},
+	endpoint.TargetsMetadata:   {Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
+	endpoint.FormatQuery:       {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+	endpoint.ParseQuery:        {Timeout: 5 * time.Second, MaxResponseBytes: 16 << 20},
+	endpoint.Features:          {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+	endpoint.StatusBuildinfo:   {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+	endpoint.StatusTSDB:        {Timeout: 10 * time.Second, MaxResponseBytes: 8 << 20},
+	endpoint.StatusFlags:       {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+	endpoint.StatusConfig:      {Timeout: 5 * time.Second, MaxResponseBytes: 8 << 20},
+	endpoint.StatusRuntimeinfo: {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+	endpoint.StatusWALReplay:   {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+}
+
+// LimitsFor returns what bounds a request to the endpoint: the file's override, or the built-in value, or the ceiling, and never more than the ceiling.
+func (c *Config) LimitsFor(id endpoint.ID) Limits {
+	ceiling, over, def := c.Limits.Limits, c.Limits.Endpoints[id], builtin[id]
+	l := Limits{
+		Timeout:          bounded(ceiling.Timeout, over.Timeout, def.Timeout),
+		MaxSeries:        bounded(ceiling.MaxSeries, over.MaxSeries, def.MaxSeries),
+		MaxSamples:       bounded(ceiling.MaxSamples, over.MaxSamples, def.MaxSamples),
+		MaxResponseBytes: bounded(ceiling.MaxResponseBytes, over.MaxResponseBytes, def.MaxResponseBytes),
+		MaxRange:         bounded(ceiling.MaxRange, over.MaxRange, def.MaxRange),
+		MetadataRange:    bounded(ceiling.MetadataRange, over.MetadataRange, def.MetadataRange),
+		MaxQueryBytes:    bounded(ceiling.MaxQueryBytes, over.MaxQueryBytes, def.MaxQueryBytes),
+		Unselective:      ceiling.Unselective,
+	}
+	l.MetadataRange = min(l.MetadataRange, l.MaxRange)
+	if over.Unselective == UnselectiveRefuse {
+		l.Unselective = UnselectiveRefuse
+	}
+	return l
+}
+
+// bounded is the first of the values that is not zero, at most the ceiling.
+func bounded[T int | int64 | time.Duration](ceiling T, values ...T) T {
+	for _, v := range values {
+		if v != 0 {
+			return min(v, ceiling)
+		}
+	}
+	return ceiling
+}

@@ -1,0 +1,149 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// field is one key of a mapping in the file.
+type field struct {
+	key   string
+	index []int
+	unit  string
+}
+
+// fieldsOf are the keys of a struct, in the order of its fields; inlined structs are opened.
+func fieldsOf(t reflect.Type) []field {
+	var out []field
+	for f := range t.Fields() {
+		key, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case key == "-" || !f.IsExported():
+		case strings.Contains(options, "inline"):
+			if f.Type.Kind() != reflect.Struct {
+				continue
+			}
+			for _, inner := range fieldsOf(f.Type) {
+				inner.index = append(slices.Clone(f.Index), inner.index...)
+				out = append(out, inner)
+			}
+		default:
+			out = append(out, field{key: key, index: f.Index, unit: f.Tag.Get("unit")})
+		}
+	}
+	return out
+}
+
+// unserved are the keys of the contract that this version refuses, by the path of the key with [] for any index, and what to do instead. Two types of
+// replica are refused in validator.replica.
+var unserved = map[string]string{
+	"lanes":                                 "remove them: every caller has the same share",
+	"tenants":                               "remove them: anyone who reaches the listener may ask; put an authenticating proxy in front if that is too open",
+	"limits.max_series_touched":             "remove it; max_series bounds what is held and returned",
+	"groups[].shards_from":                  "list the shards under shards",
+	"groups[].shard_by":                     "remove it; answers are the same, joins are evaluated in the proxy",
+	"groups[].hashmod":                      "remove it; every shard of the group is asked",
+	"groups[].shards[].hash":                "remove it; every shard of the group is asked",
+	"limits.endpoints.*.max_series_touched": "remove it; max_series bounds what is held and returned",
+}
+
+// notServed is the sentence with which a key of the contract is refused.
+func notServed(what, instead string) string {
+	return "this version does not serve " + what + " yet; " + instead
+}
+
+// schemaPath turns groups[0].shards[1] into groups[].shards[].
+func schemaPath(path string) string {
+	var b strings.Builder
+	for {
+		open := strings.IndexByte(path, '[')
+		if open < 0 {
+			return b.String() + path
+		}
+		b.WriteString(path[:open] + "[]")
+		rest := path[open:]
+		end := strings.IndexByte(rest, ']')
+		if end < 0 {
+			return b.String()
+		}
+		path = rest[end+1:]
+	}
+}
+
+// keyPaths are all keys of the file by their schema path, those of http_client left out.
+func keyPaths() []string {
+	var out []string
+	var walk func(t reflect.Type, path string)
+	walk = func(t reflect.Type, path string) {
+		for _, f := range fieldsOf(t) {
+			p := join(path, f.key)
+			out = append(out, p)
+			ft := t.FieldByIndex(f.index).Type
+			if isScalarType(ft) || ft == httpClientType {
+				continue
+			}
+			switch ft.Kind() {
+			case reflect.Struct:
+				walk(ft, p)
+			case reflect.Slice:
+				if ft.Elem().Kind() == reflect.Struct {
+					walk(ft.Elem(), p+"[]")
+				}
+			case reflect.Map:
+				if ft.Elem().Kind() == reflect.Struct {
+					walk(ft.Elem(), p+".*")
+				}
+			}
+		}
+	}
+	walk(reflect.TypeFor[Config](), "")
+	return out
+}
+
+// suggest is what an unknown key was perhaps meant to be: a sibling that is spelled nearly so, or a key of that name elsewhere; empty where there is none.
+func suggest(key, path string, siblings []string) string {
+	best, bestDistance := "", max(1, min(3, len(key)/3))+1
+	for _, s := range siblings {
+		if d := distance(strings.ToLower(key), s); d < bestDistance {
+			best, bestDistance = s, d
+		}
+	}
+	if best != "" {
+		return "did you mean " + best + "?"
+	}
+	for _, p := range keyPaths() {
+		if strings.HasSuffix(p, "."+key) && p != schemaPath(path) {
+			return "did you mean " + p + "?"
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(unserved)) {
+		if p == key || strings.HasSuffix(p, "."+key) && !strings.Contains(p, "*") {
+			return "did you mean " + p + "?"
+		}
+	}
+	return "the keys here are " + strings.Join(siblings, ", ")
+}
+
+// distance is the number of letters to insert, delete or change between two keys. Long ones are cut: no key of ours is longer than 64 bytes.
+func distance(a, b string) int {
+	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diagonal := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := diagonal
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			diagonal = row[j]
+			row[j] = min(change, row[j]+1, row[j-1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,321 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	commonconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+	"golang.org/x/net/http/httpguts"
+)
+
+// validator checks what a decoded configuration means. It never stops at the first problem.
+type validator struct {
+	*decoder
+	dir   string
+	now   time.Time
+	notes Problems
+}
+
+// problem adds a problem at the path, with the line of the path.
+func (v *validator) problem(path, format string, args ...any) {
+	v.add(path, v.line(path), format, args...)
+}
+
+func (v *validator) note(path, format string, args ...any) {
+	v.notes = append(v.notes, Problem{Path: path, Line: v.line(path), Message: fmt.Sprintf(format, args...)})
+}
+
+func (v *validator) config(c *Config) {
+	if len(c.Groups) == 0 && !v.wrong["groups"] {
+		v.problem("groups", "at least one group is needed, with the shards to ask")
+	}
+	names, urls := map[string]string{}, map[string]string{}
+	for i := range c.Groups {
+		v.group(&c.Groups[i], "groups["+strconv.Itoa(i)+"]", names, urls)
+	}
+	if len(c.Groups) > maxGroups {
+		v.problem("groups", "%d groups are more than one proxy serves (%d); divide them over several", len(c.Groups), maxGroups)
+	} else {
+		v.overlaps(c.Groups)
+	}
+	v.limits(c)
+	v.usageLog(&c.UsageLog)
+	if c.PartialResponse != PartialAbort && c.PartialResponse != PartialWarn {
+		v.problem("partial_response", "%q is neither abort nor warn", cut(c.PartialResponse, 40))
+	}
+}
+
+// maxGroups bounds the labels of our metrics, and the search for overlaps, which compares groups with equal labels one by one.
+const maxGroups = 1000
+
+var groupName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$`)
+
+func (v *validator) group(g *Group, path string, names, urls map[string]string) {
+	switch first, twice := names[g.Name]; {
+	case g.Name == "" && !v.has(path+".name"):
+		v.problem(path+".name", "the group needs a name, for errors and metrics to call it by")
+	case !groupName.MatchString(g.Name):
+		v.problem(path+".name", "%q is no usable name; use up to 63 letters, digits, '_', '-' and '.'", cut(g.Name, 40))
+	case twice:
+		v.problem(path+".name", "the name %s is taken by %s; names are unique", g.Name, first)
+	default:
+		names[g.Name] = path
+	}
+	replicaLabels := make(map[string]bool, len(g.ReplicaLabels))
+	for i, name := range g.ReplicaLabels {
+		p := path + ".replica_labels[" + strconv.Itoa(i) + "]"
+		if msg := labelProblem(name); msg != "" {
+			v.problem(p, "%s", msg)
+		} else if replicaLabels[name] {
+			v.problem(p, "%s is listed twice", name)
+		}
+		replicaLabels[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.Labels)) {
+		p := join(path+".labels", name)
+		if msg := labelProblem(name); msg != "" {
+			v.problem(p, "%s", msg)
+		} else if g.Labels[name] == "" && v.has(p) {
+			v.problem(p, "an empty value means that the label is absent; remove it, or give it a value")
+		}
+		if replicaLabels[name] {
+			v.problem(p, "%s is one of the replica_labels too; it is either on every answer or on none", name)
+		}
+	}
+	v.order(g.From, g.Until, path)
+	v.heartbeat(g.Heartbeat, path+".heartbeat")
+	if len(g.Shards) == 0 && !v.has(path+".shards_from") && !v.wrong[path+".shards"] {
+		v.problem(path+".shards", "the group needs at least one shard, such as {replicas: [{url: \"http://10.0.0.1:9090\"}]}")
+	}
+	for i := range g.Shards {
+		v.shard(g, i, path+".shards["+strconv.Itoa(i)+"]", urls)
+	}
+}
+
+// labelProblem is why a label cannot be a group's or replica's; empty where it can.
+func labelProblem(name string) string {
+	switch {
+	case !model.UTF8Validation.IsValidLabelName(name):
+		return fmt.Sprintf("%q is no label name", cut(name, 40))
+	case name == model.MetricNameLabel || name == model.BucketLabel || name == model.QuantileLabel:
+		return name + " belongs to the metric itself and cannot be set or removed for a whole group"
+	case len(name) > 1024:
+		return "the label name is longer than 1024 bytes"
+	default:
+		return ""
+	}
+}
+
+func (v *validator) heartbeat(selector, path string) {
+	if selector == "" {
+		if v.has(path) {
+			v.problem(path, "the selector is empty; write one such as up, or remove the key")
+		}
+		return
+	}
+	if len(selector) > 1024 {
+		v.problem(path, "the selector is longer than 1024 bytes")
+		return
+	}
+	matchers, err := parser.NewParser(parser.Options{}).ParseMetricSelector(selector)
+	if err != nil {
+		v.problem(path, "not a selector such as up or up{job=\"node\"}: %s", cut(err.Error(), 200))
+		return
+	}
+	for _, m := range matchers {
+		if !m.Matches("") {
+			return
+		}
+	}
+	v.problem(path, "the selector matches everything; name a metric, such as up")
+}
+
+// order refuses a span that is empty whatever the time is. One relative and one absolute end may be empty today and not tomorrow, or the reverse.
+func (v *validator) order(from, until Moment, path string) {
+	if !from.Set || !until.Set || (from.Rel != 0) != (until.Rel != 0) {
+		return
+	}
+	if from.At(v.now) >= until.At(v.now) {
+		v.problem(path+".from", "from (%s) must lie before until (%s)", from, until)
+	}
+}
+
+func (v *validator) shard(g *Group, i int, path string, urls map[string]string) {
+	s := &g.Shards[i]
+	v.order(s.From, s.Until, path)
+	if until := g.Until; until.Set && s.From.Set && (until.Rel != 0) == (s.From.Rel != 0) && s.From.At(v.now) >= until.At(v.now) {
+		v.problem(path+".from", "the shard begins (%s) when its group has ended (%s), so it would never be asked", s.From, until)
+	}
+	if from := g.From; from.Set && s.Until.Set && (from.Rel != 0) == (s.Until.Rel != 0) && s.Until.At(v.now) <= from.At(v.now) {
+		v.problem(path+".until", "the shard ends (%s) before its group begins (%s), so it would never be asked", s.Until, from)
+	}
+	if len(s.Replicas) == 0 && !v.wrong[path+".replicas"] {
+		v.problem(path+".replicas", "the shard needs at least one replica, such as {url: \"http://10.0.0.1:9090\"}")
+	}
+	for j := range s.Replicas {
+		v.replica(&s.Replicas[j], path+".replicas["+strconv.Itoa(j)+"]", urls)
+	}
+}
+
+func (v *validator) replica(r *Replica, path string, urls map[string]string) {
+	if r.URL == "" {
+		if !v.wrong[path+".url"] {
+			v.problem(path+".url", "the replica needs a url, such as http://10.0.0.1:9090")
+		}
+	} else if base, err := r.Base(); err != nil {
+		v.problem(path+".url", "%s", err)
+	} else if first, twice := urls[base.String()]; twice {
+		v.problem(path+".url", "the server %s stands at %s too; one server is one replica of one shard", base, first)
+	} else {
+		urls[base.String()] = path
+	}
+	switch r.Type {
+	case TypePrometheus:
+	case "thanos", "victoriametrics":
+		v.problem(path+".type", "%s", notServed("type: "+r.Type, "use a Prometheus server, or leave the replica out"))
+	default:
+		v.problem(path+".type", "%q is no type of server; write prometheus, or leave the key out", cut(r.Type, 40))
+	}
+	v.headers(r, path)
+	r.HTTPClient.SetDirectory(v.dir)
+	if o := r.HTTPClient.OAuth2; o != nil {
+		o.ClientCertificateKeyFile = commonconfig.JoinDir(v.dir, o.ClientCertificateKeyFile)
+	}
+}
+
+func (v *validator) headers(r *Replica, path string) {
+	if r.Headers == nil {
+		return
+	}
+	canonical := make(map[string]Secret, len(r.Headers))
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		p, key := join(path+".headers", name), http.CanonicalHeaderKey(name)
+		if msg := headerProblem(name); msg != "" {
+			v.problem(p, "%s", msg)
+			continue
+		}
+		if _, twice := canonical[key]; twice {
+			v.problem(p, "the header %s stands twice, spelled differently", key)
+		}
+		if !httpguts.ValidHeaderFieldValue(string(r.Headers[name])) {
+			v.problem(p, "the value has characters that a header cannot carry, such as a line break")
+		}
+		if h := r.HTTPClient.HTTPHeaders; h != nil {
+			for other := range h.Headers {
+				if http.CanonicalHeaderKey(other) == key {
+					v.problem(p, "the header stands under http_client.http_headers too; keep one")
+				}
+			}
+		}
+		c := r.HTTPClient
+		if key == "Authorization" && (c.BasicAuth != nil || c.Authorization != nil || c.OAuth2 != nil) {
+			v.problem(p, "http_client sets the Authorization header too; keep one")
+		}
+		canonical[key] = r.Headers[name]
+	}
+	r.Headers = canonical
+}
+
+// overlaps refuses groups that say the same of themselves and hold the same time: each sample would be in both.
+func (v *validator) overlaps(groups []Group) {
+	seen := map[string][]int{}
+	for i := range groups {
+		g := &groups[i]
+		if len(g.Labels) == 0 {
+			continue
+		}
+		var key strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(g.Labels)) {
+			fmt.Fprintf(&key, "%q=%q,", name, g.Labels[name])
+		}
+		for _, j := range seen[key.String()] {
+			if v.overlap(&groups[j], g) {
+				v.problem("groups["+strconv.Itoa(i)+"]", "the group %s has the same labels as %s (groups[%d]) and their times overlap; "+
+					"make them shards of one group, give each its own label, or let one end (until) where the other begins (from)", g.Name, groups[j].Name, j)
+				break
+			}
+		}
+		seen[key.String()] = append(seen[key.String()], i)
+	}
+}
+
+// overlap tells whether two groups hold a common instant, now or when relative ends have moved on.
+func (v *validator) overlap(a, b *Group) bool {
+	for _, now := range []time.Time{v.now, v.now.AddDate(20, 0, 0)} {
+		aFrom, aUntil := a.Span(now)
+		bFrom, bUntil := b.Span(now)
+		if max(aFrom, bFrom) < min(aUntil, bUntil) {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *validator) limits(c *Config) {
+	v.unselective(c.Limits.Unselective, "limits.unselective")
+	ceiling := c.Limits.Limits
+	if ceiling.MetadataRange > ceiling.MaxRange {
+		v.note("limits.metadata_range", "%s is above max_range, so %s is used", Duration(ceiling.MetadataRange), Duration(ceiling.MaxRange))
+	}
+	if Bytes(ceiling.MaxResponseBytes) > c.Memory.Budget {
+		v.note("limits.max_response_bytes", "%s is above memory.budget (%s): one large answer is refused for want of memory before this limit is reached", Bytes(ceiling.MaxResponseBytes), c.Memory.Budget)
+	}
+	for _, id := range endpointIDs {
+		over, overridden := c.Limits.Endpoints[id]
+		if !overridden {
+			continue
+		}
+		path := "limits.endpoints." + string(id)
+		for _, o := range []struct {
+			key   string
+			above bool
+		}{
+			{"timeout", over.Timeout > ceiling.Timeout},
+			{"max_series", over.MaxSeries > ceiling.MaxSeries},
+			{"max_samples", over.MaxSamples > ceiling.MaxSamples},
+			{"max_response_bytes", over.MaxResponseBytes > ceiling.MaxResponseBytes},
+			{"max_range", over.MaxRange > ceiling.MaxRange},
+			{"metadata_range", over.MetadataRange > ceiling.MetadataRange},
+			{"max_query_bytes", over.MaxQueryBytes > ceiling.MaxQueryBytes},
+			{"unselective", over.Unselective == UnselectiveAllow && ceiling.Unselective == UnselectiveRefuse},
+		} {
+			if o.above {
+				v.note(path+"."+o.key, "the override is above limits.%s, which is the ceiling and is used; raise limits.%s as well", o.key, o.key)
+			}
+		}
+		if v.has(path + ".unselective") {
+			v.unselective(over.Unselective, path+".unselective")
+		}
+	}
+}
+
+func (v *validator) unselective(s, path string) {
+	if s != UnselectiveRefuse && s != UnselectiveAllow {
+		v.problem(path, "%q is neither refuse nor allow", cut(s, 40))
+	}
+}
+
+func (v *validator) usageLog(u *UsageLog) {
+	const path = "usage_log"
+	switch {
+	case u.Path == "" && v.has(path+".path"):
+		v.problem(path+".path", "the path is empty; name a file, or remove usage_log to write none")
+	case u.Path == "" && (v.has(path+".max_size") || v.has(path+".max_files")):
+		v.problem(path+".path", "name the file to write, such as usage.jsonl")
+	}
+	if u.MaxSize < 1<<10 {
+		v.problem(path+".max_size", "%s is less than a line or two; write at least 1KiB", u.MaxSize)
+	}
+	if u.MaxFiles > 1000 {
+		v.problem(path+".max_files", "%d files are more than rotation can rename in time; write at most 1000 and a larger max_size", u.MaxFiles)
+	}
+	u.Path = commonconfig.JoinDir(v.dir, u.Path)
+}

@@ -1,0 +1,303 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxBodyBytes        = 256 << 10
+	DefaultMaxReadBytes        = 1 << 20
+	DefaultMaxReadDecodedBytes = 4 << 20
+)
+
+// Options are what the configuration says about parsing. The zero value has every default.
+type Options struct {
+	// StrictParameters refuses unknown parameters with 400 instead of dropping them. Those of Ignored pass.
+	StrictParameters bool
+	// MaxBodyBytes caps the body of a form; 0 is DefaultMaxBodyBytes.
+	MaxBodyBytes int64
+	// MaxReadBytes caps the compressed body of remote read; 0 is DefaultMaxReadBytes.
+	MaxReadBytes int64
+	// MaxReadDecodedBytes caps the inflated body of remote read; 0 is DefaultMaxReadDecodedBytes.
+	MaxReadDecodedBytes int64
+}
+
+func (o Options) withDefaults() Options {
+	for _, f := range []struct {
+		field *int64
+		def   int64
+	}{{&o.MaxBodyBytes, DefaultMaxBodyBytes}, {&o.MaxReadBytes, DefaultMaxReadBytes}, {&o.MaxReadDecodedBytes, DefaultMaxReadDecodedBytes}} {
+		if *f.field <= 0 {
+			*f.field = f.def
+		}
+	}
+	return o
+}
+
+// maxDropped is how many names of dropped parameters a Request keeps, and maxDroppedName how many bytes of each.
+const (
+	maxDropped     = 16
+	maxDroppedName = 64
+)
+
+// Parse understands a client's request: it looks up the row, reads the body to its end under the cap, and reads every parameter of URL and body. The
+// error is a *qerr.Error: what Lookup says, BadData naming the parameter, BodyTooLarge, SlowRequest where the server's read deadline passed, or Canceled
+// where the client left. With an error the Request is nil.
+//
+// Parse sets no deadline of its own: the caller sets the read deadline of the connection.
+func Parse(r *http.Request, o Options) (*Request, error) {
+	o = o.withDefaults()
+	e, label, err := Lookup(r)
+	if err != nil {
+		return nil, err
+	}
+	maxBytes := o.MaxBodyBytes
+	if e.snappy {
+		maxBytes = o.MaxReadBytes
+	}
+	body, err := readBody(r, maxBytes)
+	if err != nil {
+		return nil, err
+	}
+	req := &Request{ID: e.ID, Label: label}
+	pairs, err := splitQuery(nil, r.URL.RawQuery, "URL")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case e.snappy:
+		if req.ReadQuery, err = parseRead(r.Header, body, o.MaxReadDecodedBytes); err != nil {
+			return nil, err
+		}
+	case len(body) > 0:
+		if err := formHeaders(r); err != nil {
+			return nil, err
+		}
+		if pairs, err = splitQuery(pairs, string(body), "body"); err != nil {
+			return nil, err
+		}
+	}
+	if err := req.fill(e, pairs, o.StrictParameters); err != nil {
+		return nil, err
+	}
+	return req, nil
+}
+
+// readBody reads the body to its end: only then does net/http notice that a client leaves.
+func readBody(r *http.Request, maxBytes int64) ([]byte, error) {
+	tooLarge := func(seen string) error {
+		e := qerr.New(qerr.BodyTooLarge, "the body of the request is larger than %d bytes", maxBytes)
+		e.Bound, e.Value, e.Seen, e.Advice = "max_body_bytes", strconv.FormatInt(maxBytes, 10), seen, "send a shorter query or fewer selectors"
+		return e
+	}
+	if r.Body == nil {
+		return nil, nil
+	}
+	if r.ContentLength > maxBytes {
+		return nil, tooLarge(strconv.FormatInt(r.ContentLength, 10))
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBytes+1))
+	if err != nil {
+		return nil, bodyError(r.Context(), err, tooLarge)
+	}
+	if int64(len(body)) > maxBytes {
+		return nil, tooLarge("more than " + strconv.FormatInt(maxBytes, 10))
+	}
+	return body, nil
+}
+
+// bodyError tells a client that left from one that is slow and from one that sends nonsense. The context is asked first: what a cancelled read returns
+// changes between versions of Go.
+func bodyError(ctx context.Context, err error, tooLarge func(seen string) error) error {
+	if ctx.Err() != nil {
+		return qerr.FromContext(ctx, err)
+	}
+	var (
+		timeout  net.Error
+		maxBytes *http.MaxBytesError
+	)
+	switch {
+	case errors.As(err, &maxBytes):
+		return tooLarge("more than " + strconv.FormatInt(maxBytes.Limit, 10))
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return qerr.Wrap(qerr.SlowRequest, err, "the body of the request did not arrive in time; send it in one go")
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return qerr.Wrap(qerr.Canceled, errors.Join(qerr.ErrClientLeft, err), "the client left before its request was complete")
+	default:
+		return qerr.Wrap(qerr.BadData, err, "the body of the request cannot be read; check its length and transfer encoding")
+	}
+}
+
+// formHeaders checks what the headers say about a body that is not empty. About an empty one they may say anything: vmalert announces JSON and sends
+// nothing, others send no type at all.
+func formHeaders(r *http.Request) error {
+	const form = "application/x-www-form-urlencoded"
+	if r.Method == http.MethodGet {
+		return qerr.New(qerr.BadData, "a GET request must not have a body; put the parameters into the URL or use POST with a form")
+	}
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return qerr.New(qerr.BadData, "the body has Content-Encoding %s; send the form uncompressed", clip(enc))
+	}
+	text := r.Header.Get("Content-Type")
+	kind, params, err := mime.ParseMediaType(text)
+	switch {
+	case text == "":
+		return qerr.New(qerr.BadData, "the body has no Content-Type; send it as %s", form)
+	case err != nil || kind != form:
+		return qerr.New(qerr.BadData, "the body has Content-Type %s; send the parameters as %s, as curl -d and --data-urlencode do, or in the URL", clip(text), form)
+	}
+	if charset := params["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "us-ascii") {
+		return qerr.New(qerr.BadData, "the form has charset %s; send it as UTF-8", clip(charset))
+	}
+	return nil
+}
+
+// pair is one name=value, decoded.
+type pair struct{ name, value string }
+
+// splitQuery appends the pairs of a query string or form. Where net/url drops a pair that it cannot read, this refuses: a query that lost a parameter is
+// another query.
+func splitQuery(pairs []pair, s, where string) ([]pair, error) {
+	for len(s) > 0 {
+		var part string
+		part, s, _ = strings.Cut(s, "&")
+		if part == "" {
+			continue
+		}
+		if len(pairs) >= MaxParameters {
+			return nil, qerr.New(qerr.BadData, "the request has more than %d parameters, the last one %s; send each once", MaxParameters, clip(pairs[len(pairs)-1].name))
+		}
+		rawName, rawValue, _ := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(rawName)
+		if err != nil {
+			return nil, qerr.Wrap(qerr.BadData, err, "the parameter name %s in the %s is not percent-encoded properly", clip(rawName), where)
+		}
+		if strings.Contains(part, ";") {
+			return nil, qerr.New(qerr.BadData, "invalid parameter %s: it contains a semicolon in the %s; separate parameters with &, and write a semicolon in a value as %%3B",
+				clip(name), where)
+		}
+		value, err := url.QueryUnescape(rawValue)
+		if err != nil {
+			return nil, qerr.Wrap(qerr.BadData, err, "invalid parameter %s: its value in the %s is not percent-encoded properly; a percent sign is written %%25", clip(name), where)
+		}
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return nil, qerr.New(qerr.BadData, "invalid parameter %s: it is not UTF-8", clip(name))
+		}
+		if strings.IndexByte(name, 0) >= 0 || strings.IndexByte(value, 0) >= 0 {
+			return nil, qerr.New(qerr.BadData, "invalid parameter %s: it contains a NUL byte", clip(name))
+		}
+		pairs = append(pairs, pair{name, value})
+	}
+	return pairs, nil
+}
+
+// fill reads the pairs into r by the row's parameters.
+func (r *Request) fill(e *Endpoint, pairs []pair, strict bool) error {
+	values := make([][]string, len(e.Params))
+	for _, p := range pairs {
+		i := slices.IndexFunc(e.Params, func(q Param) bool { return q.Name == p.name })
+		switch {
+		case i < 0 && slices.Contains(Ignored, p.name):
+		case i < 0 && strict:
+			return qerr.New(qerr.BadData, "unknown parameter %s; %s takes %s", clip(p.name), e.Path, e.names())
+		case i < 0:
+			r.drop(p.name)
+		case slices.Contains(values[i], p.value): // Grafana repeats its custom parameters
+		case !e.Params[i].Repeated && len(values[i]) > 0:
+			return qerr.New(qerr.BadData, "invalid parameter %q: it is there twice with different values, %s and %s; send it once", p.name, clip(values[i][0]), clip(p.value))
+		default:
+			values[i] = append(values[i], p.value)
+		}
+	}
+	for i := range e.Params {
+		if err := r.set(&e.Params[i], values[i]); err != nil {
+			return err
+		}
+	}
+	if e.check != nil {
+		return e.check(r)
+	}
+	return nil
+}
+
+// set stores the values of one parameter.
+func (r *Request) set(p *Param, values []string) error {
+	if len(values) == 0 || !p.Repeated && values[0] == "" {
+		switch {
+		case !p.Required:
+			return nil
+		case p.missing != nil:
+			return qerr.New(qerr.BadData, "%s", p.missing.Error())
+		}
+		values = []string{""} // the parser of the value says what is missing, in Prometheus' words
+	}
+	if p.MaxCount > 0 && len(values) > p.MaxCount {
+		return qerr.New(qerr.BadData, "invalid parameter %q: it has %d values, of which at most %d are served; join selectors by a regular expression such as {__name__=~\"a|b\"}",
+			p.Name, len(values), p.MaxCount)
+	}
+	if p.MaxBytes > 0 {
+		for _, v := range values {
+			if len(v) > p.MaxBytes {
+				return qerr.New(qerr.BadData, "invalid parameter %q: it has %d bytes, of which at most %d make sense", p.Name, len(v), p.MaxBytes)
+			}
+		}
+	}
+	if err := p.set(r, values); err != nil {
+		return qerr.New(qerr.BadData, "invalid parameter %q: %s", p.Name, err.Error())
+	}
+	return nil
+}
+
+// drop notes the name of an unknown parameter.
+func (r *Request) drop(name string) {
+	name = cut(name, maxDroppedName)
+	at, found := slices.BinarySearch(r.Dropped, name)
+	if !found && len(r.Dropped) < maxDropped {
+		r.Dropped = slices.Insert(r.Dropped, at, name)
+	}
+}
+
+// names lists the row's parameters for an error text.
+func (e *Endpoint) names() string {
+	if len(e.Params) == 0 {
+		return "no parameters"
+	}
+	names := make([]string, len(e.Params))
+	for i := range e.Params {
+		names[i] = e.Params[i].Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// errNoMatch has Prometheus' words.
+var errNoMatch = errors.New("no match[] parameter provided")
+
+// orderedRange refuses a range that ends before it begins.
+func orderedRange(r *Request) error {
+	if r.Start.Set && r.End.Set && r.End.Ms < r.Start.Ms {
+		return qerr.New(qerr.BadData, `invalid parameter "end": end timestamp must not be before start time`)
+	}
+	return nil
+}
+
+// pagedRules refuses a page without a size, as Prometheus does.
+func pagedRules(r *Request) error {
+	if len(r.Filters["group_next_token"]) > 0 && len(r.Filters["group_limit"]) == 0 {
+		return qerr.New(qerr.BadData, `invalid parameter "group_next_token": group_limit needs to be present in order to paginate over the groups`)
+	}
+	return nil
+}

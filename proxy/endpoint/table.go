@@ -1,0 +1,323 @@
+package endpoint
+
+import (
+	"math"
+	"net/http"
+	"time"
+)
+
+// Caps on the shape of any request. They refuse with 400: no client of the field comes near them.
+const (
+	// MaxParameters is how many name=value pairs URL and body may have together.
+	MaxParameters = 128
+	// MaxMatches is how many different match[] selectors a request may have.
+	MaxMatches = 16
+	// MaxLabelNameBytes caps the decoded label name in a path.
+	MaxLabelNameBytes = 1024
+)
+
+// Class groups endpoints by what they cost a shard. Shards admit each class separately.
+type Class string
+
+// The classes.
+const (
+	// ClassQuery evaluates PromQL over samples, or reads the exemplars that it selects: exact or refused, never narrowed.
+	ClassQuery Class = "query"
+	// ClassBulk returns raw samples of whole series: remote read and federation. Like ClassQuery it is never narrowed.
+	ClassBulk Class = "bulk"
+	// ClassMetadata walks the index: series, label names and values. It is answered within bounds.
+	ClassMetadata Class = "metadata"
+	// ClassStatus reads small things that a shard has at hand: rules, targets, build information.
+	ClassStatus Class = "status"
+	// ClassLocal is answered without asking any shard.
+	ClassLocal Class = "local"
+)
+
+// Decode names the shape of a shard's answer.
+type Decode string
+
+// The shapes.
+const (
+	// DecodeNone is for endpoints that ask no shard.
+	DecodeNone Decode = "none"
+	// DecodeQuery is {resultType, result}: vector, matrix, scalar or string.
+	DecodeQuery Decode = "query"
+	// DecodeExemplars is a list of {seriesLabels, exemplars}.
+	DecodeExemplars Decode = "exemplars"
+	// DecodeLabelSets is a list of label sets.
+	DecodeLabelSets Decode = "label_sets"
+	// DecodeStrings is a sorted list of strings.
+	DecodeStrings Decode = "strings"
+	// DecodeMetadata is a map from metric to a list of {type, help, unit}.
+	DecodeMetadata Decode = "metadata"
+	// DecodeRules is {groups, groupNextToken}.
+	DecodeRules Decode = "rules"
+	// DecodeAlerts is {alerts}.
+	DecodeAlerts Decode = "alerts"
+	// DecodeTargets is {activeTargets, droppedTargets, droppedTargetCounts}.
+	DecodeTargets Decode = "targets"
+	// DecodeTargetsMetadata is a list of {target, metric, type, help, unit}.
+	DecodeTargetsMetadata Decode = "targets_metadata"
+	// DecodeFeatures is a map from category to a map from feature to bool.
+	DecodeFeatures Decode = "features"
+	// DecodeBuildinfo is the object of status/buildinfo.
+	DecodeBuildinfo Decode = "buildinfo"
+	// DecodeTSDB is the object of status/tsdb.
+	DecodeTSDB Decode = "tsdb"
+	// DecodeRead is remote read's answer: snappy-compressed samples or streamed chunks.
+	DecodeRead Decode = "read"
+	// DecodeExposition is the text exposition format.
+	DecodeExposition Decode = "exposition"
+)
+
+// Merge names how the answers of several shards become one.
+type Merge string
+
+// The ways to merge.
+const (
+	// MergeNone is for endpoints that ask no shard.
+	MergeNone Merge = "none"
+	// MergePlan is what the plan of the query says: pass, splice, push or raw.
+	MergePlan Merge = "plan"
+	// MergeSeries joins lists of series by label set: equal ones become one.
+	MergeSeries Merge = "series"
+	// MergeSorted joins sorted lists of strings: equal ones become one.
+	MergeSorted Merge = "sorted"
+	// MergeMap joins maps; lists under an equal key are joined, equal elements once.
+	MergeMap Merge = "map"
+	// MergeRules joins rule groups and alerts of replicas by file, group and labels; the most urgent state wins.
+	MergeRules Merge = "rules"
+	// MergeConcat lists everything, equal elements once.
+	MergeConcat Merge = "concat"
+	// MergeLowest takes the answer with the lowest version.
+	MergeLowest Merge = "lowest"
+	// MergeCommon keeps what all have.
+	MergeCommon Merge = "common"
+	// MergeSum adds the numbers of equal names and keeps the greatest.
+	MergeSum Merge = "sum"
+)
+
+// Endpoint is a row of the table.
+type Endpoint struct {
+	// ID names the row.
+	ID ID
+	// Path is the canonical path; {name} stands for a label name.
+	Path string
+	// Methods are the allowed ones; everything else is 405 with these as Allow.
+	Methods []string
+	// Params are the parameters it takes. Others are dropped, or refused where parameters are strict; see Ignored.
+	Params []Param
+	// Class is what it costs.
+	Class Class
+	// Decode is the shape of a shard's answer.
+	Decode Decode
+	// Merge is how answers are joined.
+	Merge Merge
+	// Doc is one or two sentences for the documentation.
+	Doc string
+
+	// post tells that Prometheus takes the parameters as a form too, so Write may send long ones in a body. label values is not: Spillway serves POST
+	// there because Grafana sends it, Prometheus does not.
+	post bool
+	// snappy tells that the body is remote read's, not a form.
+	snappy bool
+	// check looks at what no single parameter shows.
+	check func(*Request) error
+}
+
+var (
+	get     = []string{http.MethodGet}
+	getPost = []string{http.MethodGet, http.MethodPost}
+	post    = []string{http.MethodPost}
+)
+
+// Table is every endpoint that Spillway serves, in the order of the documentation. It must not be changed.
+var Table = []Endpoint{
+	{
+		ID: Query, Path: "/api/v1/query", Methods: getPost, post: true, Class: ClassQuery, Decode: DecodeQuery, Merge: MergePlan,
+		Doc: "Evaluates an expression at one instant.",
+		Params: []Param{
+			promqlParam(),
+			timeParam("time", "The instant; now where absent.", func(r *Request) *Time { return &r.Time }),
+			timeoutParam(),
+			lookbackParam(),
+			limitParam("Cuts the answer to so many series, with a warning; 0 is no limit. It never changes what is evaluated."),
+			statsParam(),
+			partialParam(),
+		},
+	},
+	{
+		ID: QueryRange, Path: "/api/v1/query_range", Methods: getPost, post: true, Class: ClassQuery, Decode: DecodeQuery, Merge: MergePlan,
+		Doc: "Evaluates an expression at every step of a time range.",
+		Params: []Param{
+			promqlParam(), required(startParam()), required(endParam()),
+			required(durationParam("step", "15", "The resolution; above zero, cut to whole milliseconds.", parseStep, func(r *Request) *time.Duration { return &r.Step })),
+			timeoutParam(), lookbackParam(),
+			limitParam("Cuts the answer to so many series, with a warning; 0 is no limit. It never changes what is evaluated."),
+			statsParam(), partialParam(),
+		},
+		check: orderedRange,
+	},
+	{
+		ID: QueryExemplars, Path: "/api/v1/query_exemplars", Methods: getPost, post: true, Class: ClassQuery, Decode: DecodeExemplars, Merge: MergeSeries,
+		Doc:    "Exemplars of the series that an expression selects.",
+		Params: []Param{promqlParam(), startParam(), endParam(), timeoutParam(), partialParam()},
+		check:  orderedRange,
+	},
+	{
+		ID: Series, Path: "/api/v1/series", Methods: getPost, post: true, Class: ClassMetadata, Decode: DecodeLabelSets, Merge: MergeSeries,
+		Doc: "The label sets of the series that a selector matches in a time range.",
+		Params: []Param{
+			required(matchParam("Selectors; a series needs to match one of them.")).with(func(p *Param) { p.missing = errNoMatch }),
+			startParam(), endParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
+		},
+		check: orderedRange,
+	},
+	{
+		ID: Labels, Path: "/api/v1/labels", Methods: getPost, post: true, Class: ClassMetadata, Decode: DecodeStrings, Merge: MergeSorted,
+		Doc: "The label names of the series that a selector matches in a time range.",
+		Params: []Param{
+			matchParam("Selectors; a series needs to match one of them. Where absent, all series count."),
+			startParam(), endParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
+		},
+		check: orderedRange,
+	},
+	{
+		ID: LabelValues, Path: "/api/v1/label/{name}/values", Methods: getPost, Class: ClassMetadata, Decode: DecodeStrings, Merge: MergeSorted,
+		Doc: "The values that a label has in a time range. A name beyond letters, digits and underscores is written U__http_2e_status or percent-encoded. " +
+			"POST is served for Grafana, which sends it with an empty body; Prometheus has only GET.",
+		Params: []Param{
+			matchParam("Selectors; a series needs to match one of them. Where absent, all series count."),
+			startParam(), endParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
+		},
+		check: orderedRange,
+	},
+	{
+		ID: Metadata, Path: "/api/v1/metadata", Methods: get, Class: ClassStatus, Decode: DecodeMetadata, Merge: MergeMap,
+		Doc: "Type, help and unit of the metrics that are scraped now.",
+		Params: []Param{
+			metricParam(), limitParam("At most so many metrics; 0 is Spillway's own limit."),
+			numberParam("limit_per_metric", "At most so many entries for one metric; 0 is all.", func(r *Request) *int { return &r.LimitPerMetric }),
+			timeoutParam(), partialParam(),
+		},
+	},
+	{
+		ID: Rules, Path: "/api/v1/rules", Methods: get, Class: ClassStatus, Decode: DecodeRules, Merge: MergeRules,
+		Doc: "The rule groups of all shards, with their alerts.",
+		Params: []Param{
+			filterParam("type", KindEnum, "alert", "alert or record.", oneOf("alert", "record")),
+			filterList("rule_name[]", KindText, "NodeDown", "Only rules of these names."),
+			filterList("rule_group[]", KindText, "nodes", "Only groups of these names."),
+			filterList("file[]", KindText, "/etc/prometheus/rules.yml", "Only groups of these files."),
+			filterList("match[]", KindSelector, `{severity="page"}`, "Only rules whose labels match.").with(func(p *Param) { p.MaxCount = MaxMatches }),
+			filterParam("exclude_alerts", KindBool, "true", "Leaves the alerts out.", boolText),
+			filterParam("group_limit", KindNumber, "100", "At most so many groups.", numberBetween(1, math.MaxInt32)),
+			filterParam("group_next_token", KindText, "a3f1", "Where the page before ended; needs group_limit.", anyText),
+			timeoutParam(), partialParam(),
+		},
+		check: pagedRules,
+	},
+	{
+		ID: Alerts, Path: "/api/v1/alerts", Methods: get, Class: ClassStatus, Decode: DecodeAlerts, Merge: MergeRules,
+		Doc:    "The pending and firing alerts of all shards.",
+		Params: []Param{timeoutParam(), partialParam()},
+	},
+	{
+		ID: Targets, Path: "/api/v1/targets", Methods: get, Class: ClassStatus, Decode: DecodeTargets, Merge: MergeConcat,
+		Doc: "The scrape targets of all shards.",
+		Params: []Param{
+			filterParam("state", KindEnum, "active", "active, dropped or any.", oneOf("active", "dropped", "any")),
+			filterParam("scrapePool", KindText, "node", "Only targets of this scrape pool.", anyText),
+			timeoutParam(), partialParam(),
+		},
+	},
+	{
+		ID: TargetsMetadata, Path: "/api/v1/targets/metadata", Methods: get, Class: ClassStatus, Decode: DecodeTargetsMetadata, Merge: MergeConcat,
+		Doc: "Type, help and unit of metrics, by target.",
+		Params: []Param{
+			{
+				Name: "match_target", Kind: KindSelector, Example: `{job="node"}`, Doc: "Only targets whose labels match.",
+				set: func(r *Request, v []string) error { r.Match = v[:1:1]; return nil },
+				get: func(r *Request) []string { return r.Match },
+			},
+			metricParam(), limitParam("At most so many entries; 0 is Spillway's own limit."), timeoutParam(), partialParam(),
+		},
+	},
+	{
+		ID: FormatQuery, Path: "/api/v1/format_query", Methods: getPost, post: true, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Doc: "The expression, laid out as Prometheus does.", Params: []Param{promqlParam()},
+	},
+	{
+		ID: ParseQuery, Path: "/api/v1/parse_query", Methods: getPost, post: true, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Doc: "The syntax tree of the expression.", Params: []Param{promqlParam()},
+	},
+	{
+		ID: Features, Path: "/api/v1/features", Methods: get, Class: ClassStatus, Decode: DecodeFeatures, Merge: MergeCommon,
+		Doc: "The features that all shards have.", Params: []Param{timeoutParam()},
+	},
+	{
+		ID: Read, Path: "/api/v1/read", Methods: post, snappy: true, Class: ClassBulk, Decode: DecodeRead, Merge: MergeSeries,
+		Doc: "Remote read: a snappy-compressed ReadRequest with at most 16 queries; the answer is sampled or streamed, as the request accepts.",
+	},
+	{
+		ID: Federate, Path: "/federate", Methods: get, Class: ClassBulk, Decode: DecodeExposition, Merge: MergeSeries,
+		Doc:    "The newest sample of the series that a selector matches, in the exposition format. Without match[] it is empty, as in Prometheus.",
+		Params: []Param{matchParam("Selectors; a series needs to match one of them."), timeoutParam(), partialParam()},
+	},
+	{
+		ID: StatusBuildinfo, Path: "/api/v1/status/buildinfo", Methods: get, Class: ClassStatus, Decode: DecodeBuildinfo, Merge: MergeLowest,
+		Doc: "The lowest version among the shards.", Params: []Param{timeoutParam()},
+	},
+	{
+		ID: StatusTSDB, Path: "/api/v1/status/tsdb", Methods: get, Class: ClassStatus, Decode: DecodeTSDB, Merge: MergeSum,
+		Doc: "What the heads of the shards hold, added up.",
+		Params: []Param{
+			filterParam("limit", KindNumber, "10", "How many names each list has, 1 to 10000; 10 where absent.", numberBetween(1, 10000)),
+			timeoutParam(), partialParam(),
+		},
+	},
+	{
+		ID: StatusFlags, Path: "/api/v1/status/flags", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Doc: "Spillway's own flags.",
+	},
+	{
+		ID: StatusConfig, Path: "/api/v1/status/config", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Doc: "Spillway's own configuration, secrets starred.",
+	},
+	{
+		ID: StatusRuntimeinfo, Path: "/api/v1/status/runtimeinfo", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Doc: "Spillway's own process.",
+	},
+	{
+		ID: StatusWALReplay, Path: "/api/v1/status/walreplay", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Doc: "Always done: Spillway has no write-ahead log.",
+	},
+}
+
+// Ignored are parameters that clients of the field send to other servers of this API and that change nothing about which data is meant: how Thanos
+// deduplicates and plans, how VictoriaMetrics rounds and caches, how Mimir warns, how old browsers avoid caches. They are accepted everywhere, strict or
+// not, and never sent on. Parameters that select data elsewhere, such as namespace, storeMatch[] or extra_label, are not among them.
+var Ignored = []string{
+	"_", "analyze", "dedup", "engine", "explain", "max_samples_processed_error_threshold", "max_samples_processed_warning_threshold",
+	"max_source_resolution", "nocache", "replicaLabels[]", "round_digits", "step", "subtype", "timeout",
+}
+
+const limitDoc = "At most so many; Spillway's own limit where absent, 0 or larger."
+
+func metricParam() Param {
+	return textParam("metric", 4096, "up", "Only this metric.", func(r *Request) *string { return &r.Metric })
+}
+
+// Get returns the row of the ID, nil if there is none.
+func Get(id ID) *Endpoint { return byID[id] }
+
+var byID, byPath = index(Table)
+
+func index(table []Endpoint) (ids map[ID]*Endpoint, paths map[string]*Endpoint) {
+	ids, paths = make(map[ID]*Endpoint, len(table)), make(map[string]*Endpoint, len(table))
+	for i := range table {
+		ids[table[i].ID] = &table[i]
+		paths[table[i].Path] = &table[i] // the template of label values has braces, which no EscapedPath has
+	}
+	return ids, paths
+}

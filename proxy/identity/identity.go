@@ -1,0 +1,140 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxBytes is the longest that a field of a Caller can be. Grafana's uids have at most 40 bytes, its logins 190.
+const MaxBytes = 200
+
+// The headers that are read, in canonical form.
+const (
+	HeaderUser      = "X-Grafana-User"
+	HeaderDashboard = "X-Dashboard-Uid"
+	HeaderPanel     = "X-Panel-Id"
+	HeaderRule      = "X-Rule-Uid"
+	HeaderFromAlert = "Fromalert" // Grafana writes FromAlert, which is Fromalert on the wire
+)
+
+// Caller is who asks. The zero Caller is nobody in particular.
+type Caller struct {
+	// Tenant is the tenant that the request was authenticated as; empty where there are no tenants.
+	Tenant string
+	// User is the login of a Grafana user.
+	User string
+	// Dashboard is the uid of a Grafana dashboard.
+	Dashboard string
+	// Panel is the id of a panel on it.
+	Panel string
+	// Rule is the uid of a Grafana alert rule.
+	Rule string
+	// Alert tells whether the request says that it evaluates an alert rule.
+	Alert bool
+	// Claimed tells that some of User, Dashboard, Panel, Rule and Alert was said by a caller that is not known to be allowed to say it.
+	Claimed bool
+}
+
+// FromRequest returns who the request says it is from. Where a header stands several times, the first one counts. The headers are not changed.
+func FromRequest(r *http.Request) Caller {
+	c := Caller{
+		User:      Clean(r.Header.Get(HeaderUser)),
+		Dashboard: Clean(r.Header.Get(HeaderDashboard)),
+		Panel:     Clean(r.Header.Get(HeaderPanel)),
+		Rule:      Clean(r.Header.Get(HeaderRule)),
+		Alert:     strings.EqualFold(r.Header.Get(HeaderFromAlert), "true"),
+	}
+	c.Claimed = c != (Caller{})
+	return c
+}
+
+// LogValue is the fields that are set, in a group. Whoever logs it need not know that they are claimed: the group says so.
+func (c Caller) LogValue() slog.Value {
+	attrs := make([]slog.Attr, 0, 7)
+	for _, f := range []struct{ key, value string }{
+		{"tenant", c.Tenant}, {"user", c.User}, {"dashboard", c.Dashboard}, {"panel", c.Panel}, {"rule", c.Rule},
+	} {
+		if f.value != "" {
+			attrs = append(attrs, slog.String(f.key, f.value))
+		}
+	}
+	if c.Alert {
+		attrs = append(attrs, slog.Bool("alert", true))
+	}
+	if c.Claimed {
+		attrs = append(attrs, slog.Bool("claimed", true))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// Clean makes text of a stranger fit for a log line: bytes that are not UTF-8 and characters that do not print (control characters, line breaks, marks that
+// turn the direction of writing) are taken out, spaces at the ends are cut, and what is longer than MaxBytes is cut at a rune boundary. Cleaning twice is
+// cleaning once.
+func Clean(s string) string {
+	const readAtMost = 8 * MaxBytes // what stands beyond cannot matter but for text that is mostly unprintable
+	if len(s) > readAtMost {
+		s = s[:readAtMost]
+	}
+	if plain(s) && len(s) <= MaxBytes {
+		return strings.TrimSpace(s)
+	}
+	var b strings.Builder
+	for _, r := range strings.TrimSpace(s) {
+		if r == utf8.RuneError || !unicode.IsGraphic(r) {
+			continue
+		}
+		if b.Len() == 0 && unicode.IsSpace(r) {
+			continue
+		}
+		if b.Len()+utf8.RuneLen(r) > MaxBytes {
+			break
+		}
+		b.WriteRune(r)
+	}
+	return strings.TrimRightFunc(b.String(), unicode.IsSpace)
+}
+
+// plain tells whether the text is printable ASCII, as nearly all of these headers are.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// Request is what of a request's identity travels in its context.
+type Request struct {
+	// ID is the request's own, unique while the process lives and beyond; see NewID.
+	ID string
+	// Tenant is as in Caller.
+	Tenant string
+}
+
+type contextKey struct{}
+
+// With returns a context that carries the request.
+func With(ctx context.Context, r Request) context.Context {
+	return context.WithValue(ctx, contextKey{}, r)
+}
+
+// From returns the request that the context carries, or the zero Request.
+func From(ctx context.Context) Request {
+	r, _ := ctx.Value(contextKey{}).(Request)
+	return r
+}
+
+// NewID returns an id for a request: 16 hexadecimal digits at random. A client's own request id is never taken, since it would let one client pose as another's
+// query in the log or kill it.
+func NewID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails, by its documentation
+	return hex.EncodeToString(b[:])
+}

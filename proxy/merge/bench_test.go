@@ -1,0 +1,134 @@
+package merge
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+
+	jsoniter "github.com/json-iterator/go"
+)
+
+// perCPU runs a benchmark over a document and reports megabytes for each second of CPU time, which other users of the machine do not change.
+func perCPU(b *testing.B, doc []byte, once func(io.Reader) error) {
+	b.Helper()
+	b.ReportAllocs()
+	b.SetBytes(int64(len(doc)))
+	start := cpuSeconds(b)
+	for b.Loop() {
+		if err := once(bytes.NewReader(doc)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if used := cpuSeconds(b) - start; used > 0 {
+		b.ReportMetric(float64(len(doc))*float64(b.N)/1e6/used, "MB/cpu-s")
+	}
+}
+
+func cpuSeconds(b *testing.B) float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return float64(u.Utime.Sec+u.Stime.Sec) + float64(u.Utime.Usec+u.Stime.Usec)/1e6
+}
+
+func BenchmarkPass(b *testing.B) {
+	rl := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"})
+	for _, points := range []int{120, 1} {
+		doc := matrixDoc(20000, points)
+		for name, rl := range map[string]*Relabel{"": nil, "/relabel": rl} {
+			b.Run(fmt.Sprintf("20000x%d%s", points, name), func(b *testing.B) {
+				pool := NewPool(1 << 30)
+				perCPU(b, doc, func(r io.Reader) error {
+					budget := NewBudget(pool, roomy)
+					defer budget.Close()
+					w := NewWriter(io.Discard, budget)
+					defer w.Close()
+					_, err := Pass(b.Context(), w, Source{Name: "a", Body: r, Relabel: rl}, budget)
+					return err
+				})
+			})
+		}
+	}
+	// The base: what a proxy that looks at nothing does.
+	b.Run("copy", func(b *testing.B) {
+		buf := make([]byte, 32<<10)
+		perCPU(b, matrixDoc(20000, 120), func(r io.Reader) error {
+			_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r}, buf)
+			return err
+		})
+	})
+}
+
+func seriesDoc(n int) []byte {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `%s{"__name__":"container_cpu_usage_seconds_total","container":"main","instance":"10.0.%d.%d:10250","namespace":"research-%d","pod":"train-%d"}`, comma(i), i/256%256, i%256, i%17, i)
+	}
+	return []byte(envelope("[" + b.String() + "]"))
+}
+
+// BenchmarkScan compares ways to look at every value of a document.
+func BenchmarkScan(b *testing.B) {
+	for name, doc := range map[string][]byte{"matrix": matrixDoc(1000, 120), "series": seriesDoc(20000)} {
+		b.Run(name+"/scanner", func(b *testing.B) {
+			perCPU(b, doc, skipAll)
+		})
+		b.Run(name+"/encoding-json", func(b *testing.B) {
+			perCPU(b, doc, func(r io.Reader) error {
+				dec := json.NewDecoder(r)
+				for {
+					if _, err := dec.Token(); err == io.EOF {
+						return nil
+					} else if err != nil {
+						return err
+					}
+				}
+			})
+		})
+		b.Run(name+"/jsoniter", func(b *testing.B) {
+			perCPU(b, doc, func(r io.Reader) error {
+				it := jsoniter.Parse(jsoniter.ConfigFastest, r, scanBuffer)
+				it.Skip()
+				return it.Error
+			})
+		})
+	}
+}
+
+func BenchmarkMergeSeries(b *testing.B) {
+	doc := seriesDoc(10000)
+	pool := NewPool(1 << 30)
+	perCPU(b, doc, func(r io.Reader) error {
+		budget := NewBudget(pool, roomy)
+		defer budget.Close()
+		w := NewWriter(io.Discard, budget)
+		defer w.Close()
+		_, err := MergeSeries(b.Context(), w, 0, []Source{{Name: "a", Body: r}, {Name: "b", Body: bytes.NewReader(doc)}}, budget)
+		return err
+	})
+}
+
+func BenchmarkMergeStrings(b *testing.B) {
+	var list strings.Builder
+	for i := range 20000 {
+		fmt.Fprintf(&list, `%s"pod-%08d"`, comma(i), i)
+	}
+	doc := []byte(envelope("[" + list.String() + "]"))
+	pool := NewPool(1 << 30)
+	perCPU(b, doc, func(r io.Reader) error {
+		budget := NewBudget(pool, roomy)
+		defer budget.Close()
+		w := NewWriter(io.Discard, budget)
+		defer w.Close()
+		_, err := MergeStrings(b.Context(), w, 0, []Strings{
+			ShardStrings(b.Context(), Source{Name: "a", Body: r}, false, budget),
+			ShardStrings(b.Context(), Source{Name: "b", Body: bytes.NewReader(doc)}, false, budget),
+		}, budget)
+		return err
+	})
+}

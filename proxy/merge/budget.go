@@ -1,0 +1,241 @@
+package merge
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// poolChunk is the unit in which a Budget takes memory from its Pool: big enough that the Pool's one atomic is not touched for each series.
+const poolChunk = 64 << 10
+
+// Pool is the memory of the whole process for answers in progress, in bytes. It is safe for concurrent use.
+type Pool struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// NewPool returns a pool of so many bytes; less than one is a pool from which nothing can be taken.
+func NewPool(bytes int64) *Pool { return &Pool{limit: max(0, bytes)} }
+
+// InUse is what budgets have taken and not returned, in bytes.
+func (p *Pool) InUse() int64 { return p.used.Load() }
+
+// Limit is the size of the pool in bytes.
+func (p *Pool) Limit() int64 { return p.limit }
+
+func (p *Pool) take(n int64) bool {
+	for {
+		used := p.used.Load()
+		if n > p.limit-used {
+			return false
+		}
+		if p.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+func (p *Pool) give(n int64) { p.used.Add(-n) }
+
+// Limits are the bounds of one request. Zero is a bound of zero, never "unlimited".
+type Limits struct {
+	// MaxSeries bounds the series held or returned (max_series).
+	MaxSeries int
+	// MaxSamples bounds the samples read (max_samples).
+	MaxSamples int64
+	// MaxBytes bounds the inflated bytes read from all shards together, and the bytes of an answer that Spillway encodes (max_response_bytes).
+	MaxBytes int64
+}
+
+// Budget is what one request may still use. All methods are safe for concurrent use, and on a nil Budget they count nothing and refuse nothing.
+type Budget struct {
+	pool   *Pool
+	limits Limits
+
+	series  atomic.Int64
+	samples atomic.Int64
+	bytes   atomic.Int64
+
+	mu     sync.Mutex
+	held   int64 // by Hold and not yet dropped
+	taken  int64 // from the pool, >= held, a multiple of poolChunk
+	peak   int64 // highest held
+	closed bool
+}
+
+// NewBudget returns the budget of one request. Close must be called when the request has ended, whatever happened.
+func NewBudget(pool *Pool, limits Limits) *Budget { return &Budget{pool: pool, limits: limits} }
+
+// AddSeries counts n series more. The error is a refusal by max_series (422).
+func (b *Budget) AddSeries(n int) error {
+	if b == nil {
+		return nil
+	}
+	if seen := b.series.Add(int64(n)); seen > int64(b.limits.MaxSeries) {
+		return qerr.Refuse("max_series", strconv.Itoa(b.limits.MaxSeries), "at least "+strconv.FormatInt(seen, 10),
+			"add a label matcher, such as namespace=\"…\", or aggregate in a recording rule",
+			"the answer has more series than max_series allows (%d)", b.limits.MaxSeries)
+	}
+	return nil
+}
+
+// AddSamples counts n samples more. The error is a refusal by max_samples (422).
+func (b *Budget) AddSamples(n int64) error {
+	if b == nil || n == 0 {
+		return nil
+	}
+	if seen := b.samples.Add(n); seen > b.limits.MaxSamples {
+		return qerr.Refuse("max_samples", strconv.FormatInt(b.limits.MaxSamples, 10), "at least "+strconv.FormatInt(seen, 10),
+			"shorten the range, widen the step or select fewer series",
+			"the query reads more samples than max_samples allows (%d)", b.limits.MaxSamples)
+	}
+	return nil
+}
+
+// AddBytes counts n inflated bytes more, read from shards. The error is a refusal by max_response_bytes (422).
+func (b *Budget) AddBytes(n int64) error {
+	if b == nil {
+		return nil
+	}
+	if seen := b.bytes.Add(n); seen > b.limits.MaxBytes {
+		return bytesRefusal(b.limits.MaxBytes, seen, "the shards' answers are")
+	}
+	return nil
+}
+
+func bytesRefusal(limit, seen int64, what string) error {
+	return qerr.Refuse("max_response_bytes", FormatBytes(limit), "at least "+FormatBytes(seen),
+		"select fewer series, shorten the range, widen the step, or aggregate",
+		"%s larger than max_response_bytes allows (%s)", what, FormatBytes(limit))
+}
+
+// Hold takes n bytes of memory until Drop or Close. The error is a refusal by memory.budget (429): other requests hold the memory, so trying again later
+// makes sense; or a plain error once the budget is closed.
+func (b *Budget) Hold(n int64) error {
+	if b == nil || n <= 0 {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return errBudgetClosed
+	}
+	if need := b.held + n - b.taken; need > 0 {
+		need = (need + poolChunk - 1) / poolChunk * poolChunk
+		if !b.pool.take(need) {
+			return b.overload(n)
+		}
+		b.taken += need
+	}
+	b.held += n
+	b.peak = max(b.peak, b.held)
+	return nil
+}
+
+var errBudgetClosed = qerr.New(qerr.Internal, "the request has ended already")
+
+func (b *Budget) overload(n int64) error {
+	limit, inUse := b.pool.Limit(), b.pool.InUse()
+	e := qerr.Overload("memory.budget", FormatBytes(limit), 2*time.Second, "try again shortly, or ask for fewer series or a shorter range",
+		"Spillway's memory for answers (memory.budget %s) is in use", FormatBytes(limit))
+	e.Seen = fmt.Sprintf("%s in use, %s of it by this request, which needs %s more", FormatBytes(inUse), FormatBytes(b.held), FormatBytes(n))
+	return e
+}
+
+// Drop gives n bytes back that were held. Dropping more than is held drops what is held.
+func (b *Budget) Drop(n int64) {
+	if b == nil || n <= 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	b.held = max(0, b.held-n)
+	// One spare chunk stays, so that a request at a chunk's edge does not go to the pool each time.
+	if spare := (b.taken - b.held) / poolChunk; spare > 1 {
+		b.taken -= (spare - 1) * poolChunk
+		b.pool.give((spare - 1) * poolChunk)
+	}
+}
+
+// Close gives all memory back. It is idempotent; Hold fails afterwards.
+func (b *Budget) Close() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	b.closed = true
+	b.pool.give(b.taken)
+	b.held, b.taken = 0, 0
+}
+
+// Series is the number of series counted.
+func (b *Budget) Series() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.series.Load()
+}
+
+// Samples is the number of samples counted.
+func (b *Budget) Samples() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.samples.Load()
+}
+
+// Bytes is the number of bytes read from shards.
+func (b *Budget) Bytes() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.bytes.Load()
+}
+
+// Peak is the highest number of bytes held at once.
+func (b *Budget) Peak() int64 {
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.peak
+}
+
+// Held is the number of bytes held now.
+func (b *Budget) Held() int64 {
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held
+}
+
+// FormatBytes writes a number of bytes as the configuration does: 64MiB, 1536KiB, 17B.
+func FormatBytes(n int64) string {
+	for _, u := range []struct {
+		size int64
+		name string
+	}{{1 << 40, "TiB"}, {1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if n >= u.size && n%u.size == 0 {
+			return strconv.FormatInt(n/u.size, 10) + u.name
+		}
+		if n >= 8*u.size {
+			return strconv.FormatFloat(float64(n)/float64(u.size), 'f', 1, 64) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10) + "B"
+}

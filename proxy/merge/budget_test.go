@@ -1,0 +1,137 @@
+package merge
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+func wantRefusal(t *testing.T, err error, kind qerr.Kind, bound string) {
+	t.Helper()
+	var e *qerr.Error
+	if !errors.As(err, &e) || e.Kind != kind || e.Bound != bound {
+		t.Fatalf("got %v, want a refusal of kind %s by %s", err, kind, bound)
+	}
+	if e.Value == "" || e.Seen == "" || e.Advice == "" {
+		t.Errorf("the refusal lacks value, seen or advice: %+v", e)
+	}
+}
+
+func TestBudgetBounds(t *testing.T) {
+	pool := NewPool(1 << 20)
+	b := NewBudget(pool, Limits{MaxSeries: 2, MaxSamples: 10, MaxBytes: 100})
+	for range 2 {
+		if err := b.AddSeries(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantRefusal(t, b.AddSeries(1), qerr.TooExpensive, "max_series")
+	if err := b.AddSamples(10); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, b.AddSamples(1), qerr.TooExpensive, "max_samples")
+	if err := b.AddBytes(100); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, b.AddBytes(1), qerr.TooExpensive, "max_response_bytes")
+	if err := b.Hold(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, b.Hold(1), qerr.Overloaded, "memory.budget")
+	if b.Series() != 3 || b.Samples() != 11 || b.Bytes() != 101 || b.Peak() != 1<<20 {
+		t.Errorf("counters %d %d %d %d", b.Series(), b.Samples(), b.Bytes(), b.Peak())
+	}
+	b.Close()
+	b.Close()
+	if pool.InUse() != 0 {
+		t.Errorf("pool has %d bytes in use after Close", pool.InUse())
+	}
+	if b.Hold(1) == nil {
+		t.Error("Hold works on a closed budget")
+	}
+	b.Drop(1)
+	if pool.InUse() != 0 {
+		t.Errorf("pool has %d bytes in use after a late Drop", pool.InUse())
+	}
+}
+
+func TestBudgetOneCannotTakeWhatOthersHold(t *testing.T) {
+	pool := NewPool(4 * poolChunk)
+	a, b := NewBudget(pool, Limits{}), NewBudget(pool, Limits{})
+	defer b.Close()
+	if err := a.Hold(3*poolChunk + 1); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, b.Hold(1), qerr.Overloaded, "memory.budget")
+	a.Close()
+	if err := b.Hold(4 * poolChunk); err != nil {
+		t.Errorf("after the other closed: %v", err)
+	}
+}
+
+// TestBudgetReturnsEverything lets many goroutines do what they like, past Close too.
+func TestBudgetReturnsEverything(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	pool := NewPool(64 * poolChunk)
+	var all sync.WaitGroup
+	for i := range 8 {
+		b := NewBudget(pool, Limits{})
+		var users sync.WaitGroup
+		for j := range 4 {
+			r := rand.New(rand.NewPCG(seed, uint64(i*4+j)))
+			users.Add(1)
+			all.Go(func() {
+				for k := range 2000 {
+					if k == 1000 {
+						users.Done()
+					}
+					switch n := r.Int64N(2 * poolChunk); r.IntN(3) {
+					case 0:
+						_ = b.Hold(n)
+					case 1:
+						b.Drop(n)
+					default:
+						_, _, _ = b.AddSeries(1), b.AddSamples(n), b.AddBytes(n)
+					}
+					if used := pool.InUse(); used < 0 || used > pool.Limit() {
+						t.Errorf("pool has %d bytes in use", used)
+					}
+				}
+			})
+		}
+		all.Go(func() { users.Wait(); b.Close() })
+	}
+	all.Wait()
+	if pool.InUse() != 0 {
+		t.Errorf("pool has %d bytes in use at the end", pool.InUse())
+	}
+}
+
+func TestNilBudget(t *testing.T) {
+	var b *Budget
+	defer b.Close()
+	b.Drop(1)
+	if err := errors.Join(b.AddSeries(1), b.AddSamples(1), b.AddBytes(1), b.Hold(1)); err != nil {
+		t.Error(err)
+	}
+	if b.Series()+b.Samples()+b.Bytes()+b.Peak()+b.Held() != 0 {
+		t.Error("a nil budget counts")
+	}
+}
+
+func TestFormatBytes(t *testing.T) {
+	for n, want := range map[int64]string{0: "0B", 17: "17B", 1024: "1KiB", 1536: "1536B", 64 << 20: "64MiB", 64<<20 + 1: "64.0MiB", 3 << 30: "3GiB", 100 << 10: "100KiB"} {
+		if got := FormatBytes(n); got != want {
+			t.Errorf("FormatBytes(%d) = %s, want %s", n, got, want)
+		}
+	}
+	if strings.Contains(FormatBytes(1<<62), "e") {
+		t.Error(FormatBytes(1 << 62))
+	}
+}

@@ -1,0 +1,128 @@
+package merge
+
+import (
+	"context"
+	"encoding/json"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Decoding a document makes values of it: strings and copies of them, and for each object or array a Go value with its headers. What that costs is held
+// before it is done: containerBytes for each object and array (the largest is a rule or a target with its strings' headers), and copyFactor times the
+// bytes.
+const (
+	containerBytes = 512
+	copyFactor     = 3
+)
+
+// documents are the decoded data values of all shards, in their order.
+type documents[T any] struct {
+	docs   []T
+	res    Result
+	held   int64
+	budget *Budget
+}
+
+func (d *documents[T]) release() { d.budget.Drop(d.held) }
+
+// readDocuments reads small documents (rules, targets, metadata, status) at the same time, each checked by a Scanner and held in budget as a whole. The
+// caller calls release, on an error too.
+func readDocuments[T any](ctx context.Context, shards []Source, budget *Budget) (*documents[T], error) {
+	d := &documents[T]{docs: make([]T, len(shards)), budget: budget}
+	helds := make([]int64, len(shards))
+	answers := make([]answer, len(shards))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(4, min(len(shards), 16)))
+	for i, src := range shards {
+		g.Go(func() error {
+			defer closeOn(gctx, src.Body)()
+			return readDocument(ctx, src, budget, &answers[i], &helds[i], &d.docs[i])
+		})
+	}
+	err := g.Wait()
+	var warnings, infos Notes
+	for i := range shards {
+		d.held += helds[i]
+		d.res.take(&answers[i], &warnings, &infos)
+	}
+	return d, err
+}
+
+func readDocument(ctx context.Context, src Source, budget *Budget, a *answer, held *int64, dst any) error {
+	s := NewScanner(src.Body, budget)
+	defer s.Close()
+	c := &capture{budget: budget, held: held}
+	ok := readAnswer(s, a, func() bool {
+		s.peek()
+		s.copyTo(c)
+		return s.skip(2) && s.stopCopy()
+	})
+	if !ok {
+		return shardErr(ctx, src.Name, s.err)
+	}
+	if !a.hasData {
+		return nil
+	}
+	if err := c.hold(s.containers*containerBytes + copyFactor*int64(len(c.b))); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(c.b, dst); err != nil {
+		// It has been checked to be JSON: what is left is its shape.
+		return shardErr(ctx, src.Name, &ScanError{Kind: WrongShape, Offset: s.Offset(), Reason: sanitise(err.Error())})
+	}
+	return nil
+}
+
+// capture keeps what is written to it, held in the budget.
+type capture struct {
+	b      []byte
+	budget *Budget
+	held   *int64
+}
+
+func (c *capture) hold(n int64) error {
+	if err := c.budget.Hold(n); err != nil {
+		return err
+	}
+	*c.held += n
+	return nil
+}
+
+// Write takes p, or refuses by memory.budget.
+func (c *capture) Write(p []byte) (int, error) {
+	if need := len(c.b) + len(p); need > cap(c.b) {
+		size := max(4096, 2*cap(c.b), need)
+		// The old array is garbage only after the copy, so both are paid for.
+		if err := c.hold(int64(size)); err != nil {
+			return 0, err
+		}
+		c.b = append(make([]byte, 0, size), c.b...)
+	}
+	c.b = append(c.b, p...)
+	return len(p), nil
+}
+
+// writeData writes v as the data value.
+func writeData(w *Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
+}
+
+// byShard groups the indices of sources into shards: replicas together, in order of their first source.
+func byShard(shards []Source) [][]int {
+	var groups [][]int
+	at := map[string]int{}
+	for i, src := range shards {
+		if j, ok := at[src.Shard]; ok && src.Shard != "" {
+			groups[j] = append(groups[j], i)
+			continue
+		}
+		at[src.Shard] = len(groups)
+		groups = append(groups, []int{i})
+	}
+	return groups
+}

@@ -1,0 +1,282 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	maxNotes     = 32
+	maxNoteBytes = 1 << 10
+)
+
+// truncatedByLimit is the warning with which Prometheus says that limit= cut its answer.
+const truncatedByLimit = "results truncated due to limit"
+
+// Source is one shard's answer.
+type Source struct {
+	// Name is the shard's group and host:port, for errors.
+	Name string
+	// Shard tells which sources are replicas of one shard: those with the same Shard, where it is not empty. It matters only where numbers are summed (counts
+	// of targets and of series), which must not count replicas twice.
+	Shard string
+	// Body is the inflated answer. The caller closes it.
+	Body io.Reader
+	// Relabel is what is done to the label sets in it; nil is nothing.
+	Relabel *Relabel
+	// Limit is how many strings or series the shard was asked for; what it sends beyond is cut there. 0 is no limit of its own.
+	Limit int
+}
+
+// closeOn closes the body, where it can be closed, when ctx ends: that wakes a reader whose answer is not wanted any more, because another shard failed. The
+// returned function ends the watch.
+func closeOn(ctx context.Context, body io.Reader) (stop func() bool) {
+	c, ok := body.(io.Closer)
+	if !ok {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, func() { _ = c.Close() })
+}
+
+// Result tells what a merge has seen.
+type Result struct {
+	// Series is the number of series, strings or entries written.
+	Series int
+	// Truncated tells that a limit cut the answer, here or at a shard: the caller owes the client a warning.
+	Truncated bool
+	// Warnings and Infos are those of the shards, each once, in order of the sources, at most 32 of 1 KiB. A shard's own note that limit= cut its answer is
+	// not among them: it is Truncated.
+	Warnings, Infos []string
+}
+
+// Notes is a list of warnings or infos: each once, at most 32 of at most 1 KiB, valid UTF-8 without control characters.
+type Notes struct {
+	list    []string
+	dropped bool
+}
+
+// Add appends what is new.
+func (n *Notes) Add(notes ...string) {
+	for _, s := range notes {
+		s = sanitise(s)
+		if s == "" || slices.Contains(n.list, s) {
+			continue
+		}
+		if len(n.list) >= maxNotes {
+			n.dropped = true
+			return
+		}
+		n.list = append(n.list, s)
+	}
+}
+
+// List returns the notes.
+func (n *Notes) List() []string { return n.list }
+
+func (n *Notes) append(dst []byte, key string) []byte {
+	for i, s := range n.list {
+		if i == 0 {
+			dst = append(dst, `,"`+key+`":[`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = AppendText(dst, s)
+	}
+	if len(n.list) > 0 {
+		dst = append(dst, ']')
+	}
+	return dst
+}
+
+// sanitise makes a text of a shard fit to be shown: valid UTF-8, no control characters, at most 1 KiB, cut between runes.
+func sanitise(s string) string {
+	if len(s) > maxNoteBytes {
+		cut := maxNoteBytes - len("…")
+		for cut > 0 && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		s = s[:cut] + "…"
+	}
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+	// Replacing invalid bytes may have made it longer.
+	for len(s) > maxNoteBytes {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return strings.TrimSpace(s)
+}
+
+// answer is an envelope as read.
+type answer struct {
+	status             string
+	errorType, message string
+	warnings, infos    Notes
+	truncated          bool
+	hasData            bool
+}
+
+// readAnswer walks the envelope of a whole document; its keys may come in any order. data is called with the scanner at the data value, at most once, and
+// must consume it. An error object is an *UpstreamError.
+func readAnswer(s *Scanner, a *answer, data func() bool) bool {
+	if !s.Object() {
+		return false
+	}
+	if !readEnvelope(s, a, data) {
+		return false
+	}
+	return finishAnswer(s, a)
+}
+
+// readEnvelope reads keys up to the end of the object whose brace is consumed.
+func readEnvelope(s *Scanner, a *answer, data func() bool) bool {
+	for first := true; ; first = false {
+		atData, ok := envelopeKey(s, a, first)
+		if !ok {
+			return s.err == nil
+		}
+		if atData && !data() {
+			return false
+		}
+	}
+}
+
+// toData reads keys up to a data value, which is next when found is true. It is false at an error.
+func (a *answer) toData(s *Scanner) (found, ok bool) {
+	for first := true; ; first = false {
+		atData, ok := envelopeKey(s, a, first)
+		if !ok {
+			return false, s.err == nil
+		}
+		if atData {
+			return true, true
+		}
+	}
+}
+
+// afterData reads what follows a data value up to the end of the document.
+func (a *answer) afterData(s *Scanner) bool {
+	for {
+		atData, ok := envelopeKey(s, a, false)
+		if !ok {
+			return s.err == nil && finishAnswer(s, a)
+		}
+		if atData {
+			return s.fail(WrongShape, "data stands twice")
+		}
+	}
+}
+
+// envelopeKey reads one key of an envelope with its value, but for a data value other than null, in front of which it stops. ok is false at the end of
+// the object, or at an error.
+func envelopeKey(s *Scanner, a *answer, first bool) (atData, ok bool) {
+	key, ok := s.Key(first)
+	if !ok {
+		return false, false
+	}
+	switch string(key) {
+	case "status":
+		ok = readText(s, &a.status)
+	case "data":
+		if a.hasData {
+			return false, s.fail(WrongShape, "data stands twice")
+		}
+		if s.peek() == 'n' {
+			return false, s.Null()
+		}
+		a.hasData = true
+		return true, true
+	case "errorType":
+		ok = readText(s, &a.errorType)
+	case "error":
+		ok = readText(s, &a.message)
+	case "warnings":
+		ok = readNotes(s, &a.warnings, &a.truncated)
+	case "infos":
+		ok = readNotes(s, &a.infos, nil)
+	default:
+		ok = s.skip(2)
+	}
+	return false, ok
+}
+
+func finishAnswer(s *Scanner, a *answer) bool {
+	if !s.End() {
+		return false
+	}
+	switch a.status {
+	case "success":
+		return true
+	case "error":
+		s.err = &UpstreamError{Type: a.errorType, Message: a.message}
+		return false
+	default:
+		return s.fail(WrongShape, "status is %q, neither success nor error", a.status)
+	}
+}
+
+func readText(s *Scanner, dst *string) bool {
+	if s.peek() == 'n' {
+		return s.Null()
+	}
+	b, ok := s.String()
+	if ok {
+		*dst = sanitise(string(b[:min(len(b), 2*maxNoteBytes)]))
+	}
+	return ok
+}
+
+func readNotes(s *Scanner, n *Notes, truncated *bool) bool {
+	if s.peek() == 'n' {
+		return s.Null()
+	}
+	if !s.Array() {
+		return false
+	}
+	for first := true; s.More(first); first = false {
+		b, ok := s.String()
+		if !ok {
+			return false
+		}
+		if truncated != nil && string(b) == truncatedByLimit {
+			*truncated = true
+			continue
+		}
+		if !n.dropped {
+			n.Add(string(b[:min(len(b), 2*maxNoteBytes)]))
+		}
+	}
+	return s.err == nil
+}
+
+// take merges what one answer said beside its data.
+func (r *Result) take(a *answer, warnings, infos *Notes) {
+	r.Truncated = r.Truncated || a.truncated
+	warnings.Add(a.warnings.list...)
+	infos.Add(a.infos.list...)
+	r.Warnings, r.Infos = warnings.list, infos.list
+}
+
+// DecodeError reads an error answer of a shard. The result is an *UpstreamError, or what is wrong with the body.
+func DecodeError(ctx context.Context, src Source, budget *Budget) error {
+	s := NewScanner(src.Body, budget)
+	defer s.Close()
+	var a answer
+	if readAnswer(s, &a, s.Skip) {
+		s.fail(WrongShape, "a success where an error was expected")
+	}
+	var up *UpstreamError
+	if errors.As(s.err, &up) {
+		return up
+	}
+	return shardErr(ctx, src.Name, s.err)
+}

@@ -1,0 +1,99 @@
+package merge
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"runtime"
+	"testing"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// counter is a client that keeps nothing.
+type counter struct{ n int64 }
+
+func (c *counter) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
+
+// TestEndlessBodies lets every merge read bodies that never end: each stops at a bound, and the heap stays flat.
+func TestEndlessBodies(t *testing.T) {
+	const head = `{"status":"success","data":`
+	for _, tc := range []struct {
+		name, endpoint, head, unit string
+		bounds                     []string // one of them refuses; none: the shard's fault
+	}{
+		{"matrix", "pass", head + `{"resultType":"matrix","result":[{"metric":{"a":"b"},"values":[[1,"1"]`, `,[1700000000.123,"1.25"]`, []string{"max_samples", "max_response_bytes"}},
+		{"series of a vector", "pass", head + `{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]}`, `,{"metric":{"a":"b"},"value":[1,"1"]}`, []string{"max_series"}},
+		{"white space", "pass", head, " ", []string{"max_response_bytes"}},
+		{"stats", "pass", head + `{"resultType":"vector","stats":[1`, ",1", []string{"max_response_bytes"}},
+		{"a string", "pass", head + `{"resultType":"string","result":[1,"`, "x", nil},
+		{"a label", "pass", head + `{"resultType":"vector","result":[{"metric":{"a":"`, "x", nil},
+		{"labels", "pass", head + `{"resultType":"vector","result":[{"metric":{"a":"b"`, `,"a":"b"`, nil},
+		{"a number", "pass", head + `{"resultType":"vector","result":[{"metric":{},"value":[`, "1", []string{"max_response_bytes"}},
+		{"depth", "pass", head + `{"resultType":"vector","stats":`, "[", nil},
+		{"unknown keys", "values", `{"a":1`, `,"a":[1,2,3]`, []string{"max_response_bytes"}},
+		{"warnings", "values", `{"warnings":["a"`, `,"b"`, []string{"max_response_bytes"}},
+		{"one value", "values", head + `["`, "x", nil},
+		{"series", "series", head + `[{"__name__":"a"}`, `,{"__name__":"container_cpu_usage_seconds_total","namespace":"research-1"}`, []string{"memory.budget", "max_response_bytes"}},
+		{"series, empty", "series", head + `[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},
+		{"exemplars", "exemplars", head + `[{"seriesLabels":{},"exemplars":[{"value":"1"}`, `,{"value":"1"}`, []string{"memory.budget", "max_samples"}},
+		{"rules", "rules", head + `{"groups":[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},
+		{"alerts", "alerts", head + `{"alerts":[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},
+		{"targets", "targets", head + `{"activeTargets":[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},
+		{"metadata", "metadata", head + `{"a":[]`, `,"a":[{}]`, []string{"memory.budget", "max_response_bytes"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			const poolBytes = 8 << 20
+			pool := NewPool(poolBytes)
+			b := NewBudget(pool, Limits{MaxSeries: 50000, MaxSamples: 1e6, MaxBytes: 64 << 20})
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			w := NewWriter(&counter{}, b)
+			rl := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"})
+			_, err := mergers[tc.endpoint](t.Context(), w, nil, []Source{{Name: "liar", Body: &endless{head: tc.head, unit: tc.unit}, Relabel: rl}}, b)
+			runtime.ReadMemStats(&after)
+			w.Close()
+			b.Close()
+			if pool.InUse() != 0 {
+				t.Errorf("%d bytes of the pool are in use", pool.InUse())
+			}
+			var e *qerr.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("got %v", err)
+			}
+			ok := tc.bounds == nil && e.Kind == qerr.ShardFailed
+			for _, bound := range tc.bounds {
+				ok = ok || e.Bound == bound
+			}
+			if !ok {
+				t.Errorf("got %v, want one of %v", err, tc.bounds)
+			}
+			// HeapAlloc counts garbage too: what is on the heap at the end is more than was ever alive. Twice the pool is its own bound.
+			if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 2*poolBytes {
+				t.Errorf("the heap grew by %s, the pool has %s", FormatBytes(grown), FormatBytes(poolBytes))
+			}
+		})
+	}
+}
+
+// TestPassAllocates measures that the number of allocations does not grow with the answer.
+func TestPassAllocates(t *testing.T) {
+	pool := NewPool(1 << 30)
+	allocs := func(series, points int) float64 {
+		doc := matrixDoc(series, points)
+		return testing.AllocsPerRun(5, func() {
+			b := NewBudget(pool, roomy)
+			w := NewWriter(io.Discard, b)
+			if _, err := Pass(t.Context(), w, Source{Name: "a", Body: bytes.NewReader(doc)}, b); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			b.Close()
+		})
+	}
+	small, large := allocs(10, 10), allocs(2000, 100)
+	if large > small+60 { // the writer's sixteen chunks come from a pool that may be empty
+		t.Errorf("%v allocations for 10 series, %v for 2,000", small, large)
+	}
+}

@@ -1,0 +1,84 @@
+package merge
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/metadata"
+)
+
+// MergeMetadata writes the union of the shards' metric metadata: for each metric, sorted, its distinct entries, sorted by type, unit and help. At most limit
+// metrics and perMetric entries of each are written (0 is no limit); what is left out makes the answer truncated.
+func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards []Source, budget *Budget) (Result, error) {
+	d, err := readDocuments[map[string][]metadata.Metadata](ctx, shards, budget)
+	defer d.release()
+	if err != nil {
+		return d.res, err
+	}
+	all := map[string][]metadata.Metadata{}
+	for _, doc := range d.docs {
+		for name, list := range doc {
+			all[name] = append(all[name], list...)
+		}
+	}
+	names := make([]string, 0, len(all))
+	for name, list := range all {
+		names = append(names, name)
+		slices.SortFunc(list, func(a, b metadata.Metadata) int {
+			return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Unit, b.Unit), cmp.Compare(a.Help, b.Help))
+		})
+		list = slices.Compact(list)
+		if perMetric > 0 && len(list) > perMetric {
+			list, d.res.Truncated = list[:perMetric], true
+		}
+		all[name] = list
+	}
+	slices.Sort(names)
+	if limit > 0 && len(names) > limit {
+		for _, name := range names[limit:] {
+			delete(all, name)
+		}
+		d.res.Truncated = true
+	}
+	d.res.Series = len(all)
+	return d.res, writeData(w, all)
+}
+
+// targetMetadata is one entry of targets/metadata.
+type targetMetadata struct {
+	Target       labels.Labels `json:"target"`
+	MetricFamily string        `json:"metric,omitempty"`
+	Type         string        `json:"type"`
+	Help         string        `json:"help"`
+	Unit         string        `json:"unit"`
+}
+
+func (a targetMetadata) compare(b targetMetadata) int {
+	return cmp.Or(labels.Compare(a.Target, b.Target), cmp.Compare(a.MetricFamily, b.MetricFamily), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Help, b.Help), cmp.Compare(a.Unit, b.Unit))
+}
+
+// MergeTargetsMetadata writes the union of the shards' targets/metadata: targets relabelled, entries sorted by target and metric, each once, at most limit
+// (0 is no limit).
+func MergeTargetsMetadata(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
+	d, err := readDocuments[[]targetMetadata](ctx, shards, budget)
+	defer d.release()
+	if err != nil {
+		return d.res, err
+	}
+	all := []targetMetadata{}
+	for i, doc := range d.docs {
+		for _, m := range doc {
+			m.Target = shards[i].Relabel.Labels(m.Target)
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, targetMetadata.compare)
+	all = slices.CompactFunc(all, func(a, b targetMetadata) bool { return a.compare(b) == 0 })
+	if limit > 0 && len(all) > limit {
+		all, d.res.Truncated = all[:limit], true
+	}
+	d.res.Series = len(all)
+	return d.res, writeData(w, all)
+}

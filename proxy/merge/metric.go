@@ -1,0 +1,259 @@
+package merge
+
+import (
+	"bytes"
+	"hash/maphash"
+	"slices"
+)
+
+// labelPair is one label of a metric object, as offsets from the object's start: name and value without quotes.
+type labelPair struct {
+	nameFrom, nameTo, valueFrom, valueTo int
+	esc                                  bool // it is not spelled as Prometheus would: escapes, or white space around the colon
+}
+
+// metric rewrites the metric object that is next. Copying is on: it stops before the object and goes on behind it.
+func (p *passer) metric() bool {
+	s := p.s
+	if s.peek() != '{' {
+		return s.Object()
+	}
+	if !s.stopCopy() {
+		return false
+	}
+	s.tok = s.pos
+	ok := p.readPairs() && p.rewrite()
+	s.tok = -1
+	if !ok || !p.write(p.out) {
+		return false
+	}
+	s.copyTo(p.w)
+	return true
+}
+
+// readPairs consumes the object at tok and notes where its labels are.
+func (p *passer) readPairs() bool {
+	s := p.s
+	if p.plainPairs(true) {
+		return true
+	}
+	p.pairs = p.pairs[:0]
+	s.pos++
+	for first := true; ; first = false {
+		switch s.peek() {
+		case '}':
+			s.pos++
+			return true
+		case ',':
+			if first {
+				return s.bad("a label")
+			}
+			s.pos++
+			if s.peek() != '"' {
+				return s.bad("a label name")
+			}
+		case '"':
+			if !first {
+				return s.bad("a comma or the end of the labels")
+			}
+		default:
+			return s.bad("a label name")
+		}
+		var l labelPair
+		l.nameFrom = s.pos - s.tok + 1
+		_, esc, ok := s.raw()
+		if !ok {
+			return false
+		}
+		l.nameTo = s.pos - s.tok - 1
+		if !s.expect(':', "a colon") {
+			return false
+		}
+		if s.peek() != '"' {
+			_, ok := s.String()
+			return ok
+		}
+		l.valueFrom = s.pos - s.tok + 1
+		_, escValue, ok := s.raw()
+		if !ok {
+			return false
+		}
+		l.valueTo = s.pos - s.tok - 1
+		l.esc = esc || escValue || l.valueFrom-l.nameTo != len(`":"`)
+		p.pairs = append(p.pairs, l)
+	}
+}
+
+// plainPairs consumes a metric object that lies in the buffer as a whole and is written as Prometheus writes it, without white space and escapes: nearly
+// all. It notes the labels where note is true. Where the object is anything else it consumes nothing.
+func (p *passer) plainPairs(note bool) bool {
+	s := p.s
+	obj := s.buf[s.pos:s.end]
+	p.pairs = p.pairs[:0]
+	i := 1
+	if i < len(obj) && obj[i] == '}' {
+		s.pos += 2
+		return true
+	}
+	for {
+		j := plainString(obj, i)
+		if j < 0 || j >= len(obj) || obj[j] != ':' {
+			return false
+		}
+		k := plainString(obj, j+1)
+		if k < 0 || k >= len(obj) {
+			return false
+		}
+		if note {
+			p.pairs = append(p.pairs, labelPair{nameFrom: i + 1, nameTo: j - 1, valueFrom: j + 2, valueTo: k - 1})
+		}
+		switch obj[k] {
+		case ',':
+			i = k + 1
+		case '}':
+			s.pos += k + 1
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// rewrite makes p.out of the object and its pairs.
+func (p *passer) rewrite() bool {
+	s, rl := p.s, p.rl
+	obj := s.buf[s.tok:s.pos]
+	for i, l := range p.pairs {
+		if l.esc || i > 0 && bytes.Compare(obj[p.pairs[i-1].nameFrom:p.pairs[i-1].nameTo], obj[l.nameFrom:l.nameTo]) >= 0 {
+			if obj = p.canonical(obj); obj == nil {
+				return false
+			}
+			break
+		}
+	}
+	out := append(p.out[:0], '{')
+	set := rl.set
+	removed := p.seen.removed[:0]
+	for _, l := range p.pairs {
+		name := obj[l.nameFrom:l.nameTo]
+		for len(set) > 0 && set[0].name < string(name) {
+			out = append(append(out, set[0].json...), ',')
+			set = set[1:]
+		}
+		if len(set) > 0 && set[0].name == string(name) || rl.dropped(name) {
+			if len(removed) > 0 {
+				removed = append(removed, ',')
+			}
+			removed = append(removed, obj[l.nameFrom-1:l.valueTo+1]...)
+			continue
+		}
+		out = append(out, obj[l.nameFrom-1:l.valueTo+1]...)
+		out = append(out, ',')
+	}
+	for _, l := range set {
+		out = append(append(out, l.json...), ',')
+	}
+	if n := len(out) - 1; out[n] == ',' {
+		out[n] = '}'
+	} else {
+		out = append(out, '}')
+	}
+	p.out, p.seen.removed = out, removed
+	if err := p.seen.add(out, removed, p.budget); err != nil {
+		s.err = err
+		return false
+	}
+	return true
+}
+
+// canonical writes the object anew: sorted, with escapes as Prometheus writes them and nothing between quotes, colons and commas. Only then do equal
+// label sets have equal bytes. It is for the few sets that have escapes or are not sorted.
+func (p *passer) canonical(obj []byte) []byte {
+	type label struct{ name, value []byte }
+	ls := make([]label, 0, len(p.pairs))
+	for _, l := range p.pairs {
+		ls = append(ls, label{decodeString(nil, obj[l.nameFrom:l.nameTo]), decodeString(nil, obj[l.valueFrom:l.valueTo])})
+	}
+	slices.SortFunc(ls, func(a, b label) int { return bytes.Compare(a.name, b.name) })
+	out := make([]byte, 0, len(obj)+16)
+	for i, l := range ls {
+		if i > 0 && bytes.Equal(ls[i-1].name, l.name) {
+			p.s.fail(WrongShape, "a label name stands twice in one metric")
+			return nil
+		}
+		pair := &p.pairs[i]
+		pair.nameFrom = len(out) + 1
+		out = appendQuoted(out, l.name)
+		pair.nameTo = len(out) - 1
+		out = append(out, ':')
+		pair.valueFrom = len(out) + 1
+		out = appendQuoted(out, l.value)
+		pair.valueTo = len(out) - 1
+	}
+	return out
+}
+
+// seenSets finds label sets that become equal by removing labels. As long as nothing is removed no two can (the shard's own are distinct), so only hashes
+// are noted, 16 bytes a set; with the first removal they become a table. Two sets are taken for equal when two hashes by secret seeds agree, 128 bits: no
+// sender can bring that about, and chance will not.
+type seenSets struct {
+	hashes  [][2]uint64
+	table   map[[2]uint64][]byte // -> the labels removed, nil for none
+	removed []byte               // scratch
+	held    int64
+}
+
+var seedA, seedB = maphash.MakeSeed(), maphash.MakeSeed()
+
+// seenSetBytes is what one noted set costs: its hash, and the slack of growing slices.
+const seenSetBytes = 32
+
+// tableEntryBytes is what one entry of the table costs beside the bytes of its removed labels.
+const tableEntryBytes = 96
+
+func (t *seenSets) hold(n int64, budget *Budget) error {
+	if err := budget.Hold(n); err != nil {
+		return err
+	}
+	t.held += n
+	return nil
+}
+
+// add notes a set as written, with what was removed from it.
+func (t *seenSets) add(set, removed []byte, budget *Budget) error {
+	h := [2]uint64{maphash.Bytes(seedA, set), maphash.Bytes(seedB, set)}
+	if t.table == nil && len(removed) == 0 {
+		if len(t.hashes) == cap(t.hashes) {
+			grow := max(256, len(t.hashes))
+			if err := t.hold(int64(grow)*seenSetBytes, budget); err != nil {
+				return err
+			}
+			t.hashes = slices.Grow(t.hashes, grow)
+		}
+		t.hashes = append(t.hashes, h)
+		return nil
+	}
+	if t.table == nil {
+		if err := t.hold(int64(len(t.hashes))*tableEntryBytes, budget); err != nil {
+			return err
+		}
+		t.table = make(map[[2]uint64][]byte, 2*len(t.hashes))
+		for _, h := range t.hashes {
+			t.table[h] = nil
+		}
+		t.hashes = nil
+	}
+	if before, ok := t.table[h]; ok {
+		return collision(set, before, removed)
+	}
+	if err := t.hold(tableEntryBytes+int64(len(removed)), budget); err != nil {
+		return err
+	}
+	t.table[h] = bytes.Clone(removed)
+	return nil
+}
+
+func (t *seenSets) close(budget *Budget) {
+	budget.Drop(t.held)
+	*t = seenSets{}
+}

@@ -1,0 +1,196 @@
+package merge
+
+import (
+	"context"
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"golang.org/x/sync/errgroup"
+)
+
+// labelSetBytes is what one label set costs beside the bytes of its names and values: the header, the length prefixes, the slack of growing slices.
+const labelSetBytes = 96
+
+// MergeSeries writes the union of the shards' answers to series as a JSON array: relabelled, sorted by labels.Compare, each label set once, at most limit
+// (0 is no limit). Which sets a limit leaves out follows from what the shards sent: of more than limit, the first in order stay.
+//
+// The shards' order is not used. Prometheus sorts only when it has several match[] or several blocks to merge: with one selector and the head alone, which
+// is the common case behind this proxy, series come in the order of their creation. So the sets are collected, held in budget, and sorted here; the shards
+// are read at the same time. A shard's answer is cut at its own Source.Limit.
+func MergeSeries(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
+	var (
+		res   Result
+		lists = make([]seriesList, len(shards))
+		sets  []labels.Labels
+		held  int64
+	)
+	defer func() { budget.Drop(held) }()
+	g, gctx := errgroup.WithContext(ctx)
+	// Reading is mostly waiting; decoding keeps a core busy.
+	g.SetLimit(max(4, min(len(shards), 16)))
+	for i := range shards {
+		g.Go(func() error {
+			defer closeOn(gctx, shards[i].Body)()
+			return lists[i].read(ctx, shards[i], budget)
+		})
+	}
+	err := g.Wait()
+	n := 0
+	for i := range lists {
+		held += lists[i].held
+		n += len(lists[i].sets)
+	}
+	if err != nil {
+		return res, err
+	}
+	const header = 32
+	if err := budget.Hold(int64(n) * header); err != nil {
+		return res, err
+	}
+	held += int64(n) * header
+	sets = make([]labels.Labels, 0, n)
+	var warnings, infos Notes
+	for i := range lists {
+		sets = append(sets, lists[i].sets...)
+		res.take(&lists[i].a, &warnings, &infos)
+	}
+	slices.SortFunc(sets, labels.Compare)
+	sets = slices.CompactFunc(sets, labels.Equal)
+	if limit > 0 && len(sets) > limit {
+		sets = sets[:limit]
+		res.Truncated = true
+	}
+	if err := budget.AddSeries(len(sets)); err != nil {
+		return res, err
+	}
+	res.Series = len(sets)
+	out := append(make([]byte, 0, encodeFlush+4096), '[')
+	for i, ls := range sets {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = AppendLabels(out, ls)
+		if len(out) >= encodeFlush {
+			if _, err := w.Write(out); err != nil {
+				return res, err
+			}
+			out = out[:0]
+		}
+	}
+	_, err = w.Write(append(out, ']'))
+	return res, err
+}
+
+// seriesList is one shard's answer to series.
+type seriesList struct {
+	sets []labels.Labels
+	held int64
+	a    answer
+}
+
+func (l *seriesList) read(ctx context.Context, src Source, budget *Budget) error {
+	s := NewScanner(src.Body, budget)
+	defer s.Close()
+	d := setDecoder{rl: src.Relabel}
+	if !s.Object() {
+		return shardErr(ctx, src.Name, s.err)
+	}
+	found, ok := l.a.toData(s)
+	if found && s.Array() {
+		for first := true; s.More(first); first = false {
+			if src.Limit > 0 && len(l.sets) >= src.Limit {
+				l.a.truncated = true
+				return nil
+			}
+			ls, n, ok := d.decode(s)
+			if !ok {
+				break
+			}
+			if len(l.sets)&255 == 0 && ctx.Err() != nil {
+				s.err = context.Cause(ctx)
+				break
+			}
+			size := n + labelSetBytes
+			if err := budget.Hold(size); err != nil {
+				return err
+			}
+			l.held += size
+			l.sets = append(l.sets, ls)
+		}
+		if s.err == nil {
+			l.a.afterData(s)
+		}
+	} else if ok && !found {
+		finishAnswer(s, &l.a)
+	}
+	return shardErr(ctx, src.Name, s.err)
+}
+
+// setDecoder decodes label sets and relabels them on the way.
+type setDecoder struct {
+	rl    *Relabel
+	b     labels.ScratchBuilder
+	arena []byte // names and values of the set in hand
+	ends  []int  // where each ends in arena: name, value, name, value
+}
+
+// decode consumes an object of strings. It returns the set and the number of bytes of its names and values.
+func (d *setDecoder) decode(s *Scanner) (ls labels.Labels, size int64, ok bool) {
+	if !s.Object() {
+		return ls, 0, false
+	}
+	d.arena, d.ends = d.arena[:0], d.ends[:0]
+	for first := true; ; first = false {
+		key, ok := s.Key(first)
+		if !ok {
+			break
+		}
+		from := len(d.arena)
+		d.arena = append(d.arena, key...)
+		to := len(d.arena)
+		value, ok := s.String()
+		if !ok {
+			return ls, 0, false
+		}
+		if len(value) == 0 || d.rl.removes(d.arena[from:to]) {
+			d.arena = d.arena[:from]
+			continue
+		}
+		d.arena = append(d.arena, value...)
+		if len(d.arena) > MaxToken {
+			return ls, 0, s.fail(OverBound, "a label set is longer than %s", FormatBytes(MaxToken))
+		}
+		d.ends = append(d.ends, to, len(d.arena))
+	}
+	if s.err != nil {
+		return ls, 0, false
+	}
+	d.b.Reset()
+	all, last := string(d.arena), ""
+	sorted, from := true, 0
+	for i := 0; i < len(d.ends); i += 2 {
+		name, value := all[from:d.ends[i]], all[d.ends[i]:d.ends[i+1]]
+		from = d.ends[i+1]
+		sorted = sorted && (i == 0 || last < name)
+		last = name
+		d.b.Add(name, value)
+	}
+	size = int64(len(d.arena))
+	if d.rl != nil {
+		for _, l := range d.rl.set {
+			d.b.Add(l.name, l.value)
+			size += int64(len(l.name) + len(l.value))
+			sorted = false
+		}
+	}
+	if !sorted {
+		d.b.Sort()
+	}
+	ls = d.b.Labels()
+	if !sorted {
+		if name, twice := ls.HasDuplicateLabelNames(); twice {
+			return ls, 0, s.fail(WrongShape, "label %q stands twice in one set", clip([]byte(name)))
+		}
+	}
+	return ls, size, true
+}

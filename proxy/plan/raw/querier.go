@@ -1,0 +1,471 @@
+package raw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/prompb"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// Query is what a copy is asked for one selector.
+type Query struct {
+	// From and Until bound the samples wanted, both inclusive, in milliseconds.
+	From, Until int64
+	// Matchers are those sent to the shard: none on the group's own labels.
+	Matchers []*labels.Matcher
+	// Hints are the engine's, for the shard's own use; nil where there are none.
+	Hints *storage.SelectHints
+}
+
+// Copy is one replica's copy of a slice.
+type Copy interface {
+	// Name is the replica as errors and segments name it.
+	Name() string
+	// Read calls emit for each frame of a series, in the order of the shard; a series may come in several neighbouring frames. The labels and chunks may
+	// be kept by emit. An error of emit ends the read and is returned as it is.
+	Read(ctx context.Context, q Query, emit func(lbls []prompb.Label, chunks []prompb.Chunk) error) error
+}
+
+// Slice is one shard of one group, as raw reads it.
+type Slice struct {
+	// Name is the shard as errors and segments name it.
+	Name string
+	// Labels are set on every series.
+	Labels labels.Labels
+	// Drop are the label names removed from stored series: those of Labels and the replica labels.
+	Drop []string
+	// From is the slice's first millisecond, Until the first one after it.
+	From, Until int64
+	// Copies are its replicas, the base first. One copy is read alone; several are spliced.
+	Copies []Copy
+}
+
+// Leg is a slice with the matchers to send it.
+type Leg struct {
+	Slice    *Slice
+	Matchers []*labels.Matcher
+}
+
+// Meter charges a request's budget; merge.Budget is one.
+type Meter interface {
+	AddSeries(n int) error
+	Hold(n int64) error
+	Drop(n int64)
+}
+
+// Queryable is the storage of one request. It is used once, by one engine query at a time.
+type Queryable struct {
+	// Legs chooses the slices that may hold series of a selector in a window; an error refuses the query.
+	Legs func(ctx context.Context, from, until int64, matchers []*labels.Matcher) ([]Leg, error)
+	// Meter is charged with what is held.
+	Meter Meter
+	// Lost decides about a slice none of whose copies answered: nil error goes on without it and the caller warns; nil func is an error.
+	Lost func(slice string, err error) error
+	// Warn collects warnings for the answer; may be nil.
+	Warn func(msg string)
+	// Observe is told the segments of every series; may be nil. It is for tests and explain.
+	Observe func(lbls labels.Labels, segments []Segment)
+}
+
+var (
+	_ storage.Queryable = (*Queryable)(nil)
+	_ storage.Querier   = (*querier)(nil)
+)
+
+// Querier implements storage.Queryable.
+func (q *Queryable) Querier(mint, maxt int64) (storage.Querier, error) {
+	return &querier{q: q, mint: mint, maxt: maxt}, nil
+}
+
+type querier struct {
+	q          *Queryable
+	mint, maxt int64
+	wait       sync.WaitGroup
+}
+
+// LabelValues is not part of PromQL; it refuses.
+func (*querier) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return nil, nil, errors.New("raw serves series only")
+}
+
+// LabelNames is not part of PromQL; it refuses.
+func (*querier) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return nil, nil, errors.New("raw serves series only")
+}
+
+// Close waits for selects that are still under way: the engine closes only after it has used or given up every set.
+func (q *querier) Close() error {
+	q.wait.Wait()
+	return nil
+}
+
+// Select implements storage.Querier. The series are fetched in the background, all selectors of a query at once, and are always sorted.
+func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+	from, until := q.mint, q.maxt
+	if hints != nil {
+		from, until = hints.Start, hints.End
+	}
+	s := &set{done: make(chan struct{}), at: -1}
+	q.wait.Go(func() {
+		defer close(s.done)
+		s.series, s.err = q.q.fetch(ctx, from, until, hints, matchers)
+	})
+	return s
+}
+
+// set is the sorted result of one select, there once done is closed.
+type set struct {
+	done   chan struct{}
+	series []*series
+	err    error
+	at     int
+}
+
+func (s *set) Next() bool {
+	<-s.done
+	if s.err != nil || s.at+1 >= len(s.series) {
+		return false
+	}
+	s.at++
+	return true
+}
+
+func (s *set) At() storage.Series { return s.series[s.at] }
+
+func (s *set) Err() error {
+	<-s.done
+	return s.err
+}
+
+func (*set) Warnings() annotations.Annotations { return nil }
+
+// Series fetches the series of one selector, sorted by labels. It is what remote read and federate use, which need no engine.
+func (q *Queryable) Series(ctx context.Context, from, until int64, hints *storage.SelectHints, matchers []*labels.Matcher) ([]storage.Series, error) {
+	got, err := q.fetch(ctx, from, until, hints, matchers)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]storage.Series, len(got))
+	for i, s := range got {
+		out[i] = s
+	}
+	return out, nil
+}
+
+func (q *Queryable) fetch(ctx context.Context, from, until int64, hints *storage.SelectHints, matchers []*labels.Matcher) ([]*series, error) {
+	legs, err := q.Legs(ctx, from, until, matchers)
+	if err != nil {
+		return nil, err
+	}
+	results := make([][]*series, len(legs))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, leg := range legs {
+		lo, hi := max(from, leg.Slice.From), until
+		if leg.Slice.Until != math.MaxInt64 {
+			hi = min(hi, leg.Slice.Until-1)
+		}
+		if lo > hi {
+			continue
+		}
+		g.Go(func() error {
+			got, err := q.slice(ctx, leg.Slice, Query{From: lo, Until: hi, Matchers: leg.Matchers, Hints: hints})
+			results[i] = got
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	all, err := q.join(legs, results)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.Meter.AddSeries(len(all)); err != nil {
+		return nil, err
+	}
+	if q.Observe != nil {
+		for _, s := range all {
+			segments := make([]Segment, len(s.parts))
+			for i, p := range s.parts {
+				segments[i] = p.Segment
+			}
+			q.Observe(s.lbls, segments)
+		}
+	}
+	return all, nil
+}
+
+// stored is a series as one copy sent it, relabelled.
+type stored struct {
+	lbls   labels.Labels
+	orig   string // the stored label set where names were removed, for the collision's text
+	chunks []prompb.Chunk
+}
+
+// seriesOverhead is charged for each series held beside its labels and chunk data: headers of slices and structs, by measurement rounded up.
+const seriesOverhead = 256
+
+// slice reads all copies of one slice and splices them.
+func (q *Queryable) slice(ctx context.Context, s *Slice, query Query) ([]*series, error) {
+	held := make([][]stored, len(s.Copies))
+	errs := make([]error, len(s.Copies))
+	if len(s.Copies) == 1 {
+		held[0], errs[0] = q.read(ctx, s, s.Copies[0], query)
+	} else {
+		var wg sync.WaitGroup
+		for i, c := range s.Copies {
+			wg.Go(func() { held[i], errs[i] = q.read(ctx, s, c, query) })
+		}
+		wg.Wait()
+	}
+	var live []int
+	for i, err := range errs {
+		if err == nil {
+			live = append(live, i)
+			continue
+		}
+		// A bound, a collision or the end of the request is about the query, not about this copy.
+		if ctx.Err() != nil || !copyFailed(err) {
+			return nil, err
+		}
+	}
+	if len(live) == 0 {
+		err := errs[0]
+		if q.Lost == nil {
+			return nil, err
+		}
+		return nil, q.Lost(s.Name, err)
+	}
+	byLabels := map[string]*spliced{}
+	var order []*spliced
+	var key []byte
+	for _, i := range live {
+		for j := range held[i] {
+			st := &held[i][j]
+			key = st.lbls.Bytes(key[:0])
+			sp := byLabels[string(key)]
+			if sp == nil {
+				sp = &spliced{lbls: st.lbls}
+				byLabels[string(key)] = sp
+				order = append(order, sp)
+			}
+			sp.copies = append(sp.copies, copyChunks{copy: i, chunks: st.chunks})
+		}
+	}
+	out := make([]*series, 0, len(order))
+	for _, sp := range order {
+		one, err := sp.splice(s, query, len(live) > 1)
+		if err != nil {
+			return nil, qerr.Wrap(qerr.ShardFailed, err, "shard %s sent series data that cannot be decoded", s.Name)
+		}
+		if len(one.parts) > 0 {
+			out = append(out, one)
+		}
+	}
+	return out, nil
+}
+
+// copyFailed tells whether another copy may still answer.
+func copyFailed(err error) bool {
+	var e *qerr.Error
+	if !errors.As(err, &e) {
+		return true
+	}
+	return e.Kind == qerr.ShardFailed || e.Kind == qerr.Timeout
+}
+
+type copyChunks struct {
+	copy   int
+	chunks []prompb.Chunk
+}
+
+type spliced struct {
+	lbls   labels.Labels
+	copies []copyChunks // the base, or the first that has the series, first
+}
+
+func (sp *spliced) splice(s *Slice, query Query, several bool) (*series, error) {
+	lo, hi := query.From, query.Until
+	out := &series{lbls: sp.lbls}
+	if !several {
+		c := sp.copies[0]
+		out.parts = []part{{Segment{s.Name, s.Copies[c.copy].Name(), lo, hi}, c.chunks}}
+		return out, nil
+	}
+	var acc []stamp
+	for _, c := range sp.copies {
+		ss, err := stamps(c.chunks, lo, hi, c.copy, nil)
+		if err != nil {
+			return nil, err
+		}
+		acc = splice(acc, ss, lo, hi)
+	}
+	for _, r := range runs(acc) {
+		i := slices.IndexFunc(sp.copies, func(c copyChunks) bool { return c.copy == r.copy })
+		out.parts = append(out.parts, part{Segment{s.Name, s.Copies[r.copy].Name(), r.from, r.until}, sp.copies[i].chunks})
+	}
+	return out, nil
+}
+
+// read collects one copy's series, charged to the meter. What a failed copy held is given back.
+func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (out []stored, err error) {
+	var charged int64
+	defer func() {
+		if err != nil {
+			q.Meter.Drop(charged)
+		}
+	}()
+	seen := map[string]int{} // relabelled sets, only where names were removed
+	var builder labels.ScratchBuilder
+	var last []prompb.Label
+	var key []byte
+	err = c.Read(ctx, query, func(lbls []prompb.Label, chunks []prompb.Chunk) error {
+		n := int64(0)
+		for i := range chunks {
+			n += int64(len(chunks[i].Data)) + 64
+		}
+		again := len(out) > 0 && sameLabels(last, lbls)
+		if !again {
+			n += seriesOverhead
+			for i := range lbls {
+				n += int64(len(lbls[i].Name) + len(lbls[i].Value))
+			}
+		}
+		if err := q.Meter.Hold(n); err != nil {
+			return err
+		}
+		charged += n
+		if again {
+			out[len(out)-1].chunks = append(out[len(out)-1].chunks, chunks...)
+			return nil
+		}
+		last = lbls
+		st := stored{chunks: slices.Clone(chunks)}
+		builder.Reset()
+		for _, l := range lbls {
+			if slices.Contains(s.Drop, l.Name) {
+				st.orig = "-"
+				continue
+			}
+			if l.Value != "" {
+				builder.Add(l.Name, l.Value)
+			}
+		}
+		s.Labels.Range(func(l labels.Label) { builder.Add(l.Name, l.Value) })
+		builder.Sort()
+		st.lbls = builder.Labels()
+		if len(s.Drop) > 0 {
+			if st.orig != "" {
+				st.orig = format(lbls)
+			}
+			key = st.lbls.Bytes(key[:0])
+			if j, ok := seen[string(key)]; ok {
+				return collision(st.lbls, s.Name, out[j].orig, st.orig)
+			}
+			seen[string(key)] = len(out)
+		}
+		out = append(out, st)
+		return nil
+	})
+	return out, err
+}
+
+// collision refuses a query whose answer would depend on which of two equal series one takes.
+func collision(lbls labels.Labels, slice, a, b string) error {
+	if a == "" {
+		a = lbls.String()
+	}
+	if b == "" {
+		b = lbls.String()
+	}
+	return qerr.Refuse("label_collision", "0", "2",
+		"rename the stored label when scraping (metric_relabel_configs), or choose other names for the group's labels",
+		"shard %s stores two series that become equal once the group's own labels replace the stored ones: %s and %s", slice, a, b)
+}
+
+func format(lbls []prompb.Label) string {
+	var sb strings.Builder
+	sb.WriteByte('{')
+	for i, l := range lbls {
+		if i > 0 {
+			sb.WriteString(", ")
+		}
+		fmt.Fprintf(&sb, "%s=%q", l.Name, l.Value)
+	}
+	sb.WriteByte('}')
+	return sb.String()
+}
+
+func sameLabels(a, b []prompb.Label) bool {
+	return slices.EqualFunc(a, b, func(x, y prompb.Label) bool { return x.Name == y.Name && x.Value == y.Value })
+}
+
+// join merges the slices' series: equal label sets follow each other in time, the slice with the later start supplying everything from there on.
+func (q *Queryable) join(legs []Leg, results [][]*series) ([]*series, error) {
+	type owned struct {
+		*series
+		slice *Slice
+	}
+	n := 0
+	for _, r := range results {
+		n += len(r)
+	}
+	all := make([]owned, 0, n)
+	for i, r := range results {
+		for _, s := range r {
+			all = append(all, owned{s, legs[i].Slice})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b owned) int {
+		if c := labels.Compare(a.lbls, b.lbls); c != 0 {
+			return c
+		}
+		return cmp64(a.slice.From, b.slice.From)
+	})
+	out := make([]*series, 0, n)
+	for i := 0; i < len(all); {
+		j := i + 1
+		for j < len(all) && labels.Equal(all[i].lbls, all[j].lbls) {
+			j++
+		}
+		if j == i+1 {
+			out = append(out, all[i].series)
+			i = j
+			continue
+		}
+		merged := &series{lbls: all[i].lbls}
+		for k := i; k < j; k++ {
+			until := int64(math.MaxInt64)
+			if k+1 < j {
+				a, b := all[k].slice, all[k+1].slice
+				if a.From == b.From {
+					return nil, qerr.Refuse("label_collision", "0", "2",
+						"shards are disjoint slices and replicas are copies of one slice: list copies under one shard's replicas, or drop the series on one of the two shards",
+						"shards %s and %s both hold %s for the same time", a.Name, b.Name, all[i].lbls)
+				}
+				until = b.From - 1
+			}
+			for _, p := range all[k].parts {
+				if p.From > until {
+					break
+				}
+				p.Until = min(p.Until, until)
+				merged.parts = append(merged.parts, p)
+			}
+		}
+		out = append(out, merged)
+		i = j
+	}
+	return out, nil
+}

@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/prometheus/prometheus/prompb"
+	"github.com/prometheus/prometheus/storage/remote"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan/raw"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// maxFrame is the largest frame of streamed chunks that is read, in bytes. Prometheus cuts frames at 1 MiB plus one chunk.
+const maxFrame = 8 << 20
+
+// replica reads one replica by remote read, as streamed chunks: the server holds one frame at a time, and so does Spillway.
+type replica struct {
+	r        *shard.Replica
+	budget   *merge.Budget
+	maxBytes int64
+}
+
+var _ raw.Copy = (*replica)(nil)
+
+// Name implements raw.Copy.
+func (c *replica) Name() string { return c.r.Name() }
+
+// Read implements raw.Copy.
+func (c *replica) Read(ctx context.Context, q raw.Query, emit func([]prompb.Label, []prompb.Chunk) error) error {
+	query, err := remote.ToQuery(q.From, q.Until, Filled(q.Matchers), q.Hints)
+	if err != nil {
+		return err
+	}
+	resp, err := c.r.Do(ctx, &endpoint.Request{
+		ID: endpoint.Read,
+		ReadQuery: &prompb.ReadRequest{
+			Queries:               []*prompb.Query{query},
+			AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_STREAMED_XOR_CHUNKS},
+		},
+	}, shard.CallOptions{MaxBytes: c.maxBytes, Class: shard.Heavy})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if ct := resp.Header.Get("Content-Type"); !strings.HasPrefix(ct, "application/x-streamed-protobuf") {
+		return resp.Malformed(errors.New("remote read did not answer with streamed chunks; Prometheus 2.13 or later does"))
+	}
+	body := &charged{r: resp.Body, budget: c.budget}
+	frames := remote.NewChunkedReader(body, maxFrame, nil)
+	for {
+		var frame prompb.ChunkedReadResponse
+		err := frames.NextProto(&frame)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			if body.err != nil { // the bound, the connection or the request's end; not the shard's writing
+				return body.err
+			}
+			return resp.Malformed(err)
+		}
+		for _, s := range frame.ChunkedSeries {
+			if err := emit(s.Labels, s.Chunks); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// charged counts what is read against the request's budget and remembers the error that ended it.
+type charged struct {
+	r      io.Reader
+	budget *merge.Budget
+	err    error
+}
+
+func (c *charged) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if n > 0 {
+		if berr := c.budget.AddBytes(int64(n)); berr != nil {
+			err = berr
+		}
+	}
+	if err != nil && err != io.EOF {
+		c.err = err
+	}
+	return n, err
+}

@@ -1,0 +1,111 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// Owns tells whether a label belongs to the group rather than to what its shards store.
+func Owns(g *shard.Group, name string) bool {
+	return g.Labels.Has(name) || slices.Contains(g.ReplicaLabels, name)
+}
+
+// Owned lists the label names that Owns, sorted.
+func Owned(g *shard.Group) []string {
+	names := slices.Clone(g.ReplicaLabels)
+	g.Labels.Range(func(l labels.Label) { names = append(names, l.Name) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Strip decides the matchers on the group's own labels. It returns those to be sent to the group's shards, and whether the group can hold such series at
+// all. A replica label is on no series of an answer: a matcher on it is decided against the empty value.
+func Strip(g *shard.Group, ms []*labels.Matcher) (sent []*labels.Matcher, ok bool) {
+	sent = make([]*labels.Matcher, 0, len(ms))
+	for _, m := range ms {
+		if Owns(g, m.Name) {
+			if !m.Matches(g.Labels.Get(m.Name)) {
+				return nil, false
+			}
+			continue
+		}
+		sent = append(sent, m)
+	}
+	return sent, true
+}
+
+// everything is the selector that stands for one emptied by Strip, where a selector is needed.
+var everything = labels.MustNewMatcher(labels.MatchNotEqual, labels.MetricName, "")
+
+// Filled returns ms, or a matcher for every series where ms would select by nothing: Prometheus rejects a selector whose matchers all match the empty
+// string.
+func Filled(ms []*labels.Matcher) []*labels.Matcher {
+	for _, m := range ms {
+		if !m.Matches("") {
+			return ms
+		}
+	}
+	return append(slices.Clone(ms), everything)
+}
+
+// Selector is the text of a selector for match[].
+func Selector(ms []*labels.Matcher) string {
+	var sb strings.Builder
+	sb.WriteByte('{')
+	for i, m := range ms {
+		if i > 0 {
+			sb.WriteByte(',')
+		}
+		sb.WriteString(m.String())
+	}
+	sb.WriteByte('}')
+	return sb.String()
+}
+
+// rewrite returns the query text for the group's shards: matchers on the group's labels taken out. ok is false where the text would not say the same.
+func rewrite(text string, g *shard.Group) (string, bool) {
+	touched := false
+	c, err := Parser.ParseExpr(text) // the request's own tree is shared and must not change
+	if err != nil {
+		return "", false
+	}
+	parser.Inspect(c, func(n parser.Node, _ []parser.Node) error {
+		vs, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		keep := vs.LabelMatchers[:0:0]
+		for _, m := range vs.LabelMatchers {
+			if Owns(g, m.Name) {
+				touched = true
+				continue
+			}
+			keep = append(keep, m)
+		}
+		vs.LabelMatchers = Filled(keep)
+		return nil
+	})
+	if !touched {
+		return text, true
+	}
+	out := c.String()
+	// The printer is Prometheus' own; a form it prints wrongly is found by reading it back.
+	back, err := Parser.ParseExpr(out)
+	if err != nil || back.String() != out {
+		return "", false
+	}
+	return out, true
+}
+
+// Parser accepts all syntax that shards may support.
+var Parser = parser.NewParser(parser.Options{
+	EnableExperimentalFunctions:  true,
+	ExperimentalDurationExpr:     true,
+	EnableExtendedRangeSelectors: true,
+	EnableBinopFillModifiers:     true,
+})

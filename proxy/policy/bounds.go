@@ -1,0 +1,43 @@
+package policy
+
+// The bounds that a refusal, a warning or an overload can name, across all of Spillway. Each has a page docs/bounds/<name>.md; a test compares the two.
+const (
+	// BoundTimeout is the time one request may take, limits.timeout.
+	BoundTimeout = "timeout"
+	// BoundMaxSeries is the number of series one request may hold or return, limits.max_series.
+	BoundMaxSeries = "max_series"
+	// BoundMaxSamples is the number of samples one request may hold, limits.max_samples.
+	BoundMaxSamples = "max_samples"
+	// BoundMaxResponseBytes is the size of what one request reads from shards or returns, limits.max_response_bytes.
+	BoundMaxResponseBytes = "max_response_bytes"
+	// BoundMaxRange is the longest stretch of time, limits.max_range.
+	BoundMaxRange = "max_range"
+	// BoundMetadataRange is the stretch of time that metadata is looked up in where no metric is named, limits.metadata_range.
+	BoundMetadataRange = "metadata_range"
+	// BoundMaxQueryBytes is the length of a query text, limits.max_query_bytes.
+	BoundMaxQueryBytes = "max_query_bytes"
+	// BoundMaxPoints is the number of evaluation steps of a range query or subquery.
+	BoundMaxPoints = "max_points"
+	// BoundQueryShape is the number of operators, nesting levels, tokens and matchers of a query text.
+	BoundQueryShape = "query_shape"
+	// BoundRegexCost is the compiled size of the regular expressions of a request.
+	BoundRegexCost = "regex_cost"
+	// BoundUnselective refuses selectors that select nothing in particular, limits.unselective.
+	BoundUnselective = "unselective"
+	// BoundUnselectiveSlots is the number of unselective metadata calls at once per replica.
+	BoundUnselectiveSlots = "unselective_slots"
+	// BoundMemoryBudget is the memory that all requests together hold, memory.budget.
+	BoundMemoryBudget = "memory.budget"
+	// BoundLabelCollision refuses answers in which two series become one when replica labels are removed.
+	BoundLabelCollision = "label_collision"
+	// BoundBody is the size of a request body.
+	BoundBody = "body"
+)
+
+// Bounds returns the name of every bound, in no particular order of importance but always the same.
+func Bounds() []string {
+	return []string{
+		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
+		BoundQueryShape, BoundRegexCost, BoundUnselective, BoundUnselectiveSlots, BoundMemoryBudget, BoundLabelCollision, BoundBody,
+	}
+}

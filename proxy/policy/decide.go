@@ -1,0 +1,138 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// Limits are the bounds of one endpoint. All are finite and greater than zero; zero never means unlimited.
+type Limits struct {
+	// Timeout bounds the whole request.
+	Timeout time.Duration
+	// MaxSeries bounds the series, names or values that are held or returned.
+	MaxSeries int
+	// MaxSamples bounds the samples that are held.
+	MaxSamples int64
+	// MaxResponseBytes bounds what is read from shards and what is returned.
+	MaxResponseBytes int64
+	// MaxRange bounds the stretch of time that is asked for.
+	MaxRange time.Duration
+	// MetadataRange is the stretch of time in which metadata is looked up where no metric is named.
+	MetadataRange time.Duration
+	// MaxQueryBytes bounds a query text, and what of match[] stands outside string literals.
+	MaxQueryBytes int64
+	// Unselective is "refuse" or "allow": whether selectors that select nothing in particular are refused in query, query_range, query_exemplars,
+	// federate and read. Anything but "allow" refuses.
+	Unselective string
+}
+
+// Verdict is what was decided about a request, and the value of the header X-Spillway-Verdict.
+type Verdict string
+
+// The verdicts.
+const (
+	// Pass is a request that is answered as asked.
+	Pass Verdict = "pass"
+	// Clamp is a request that is answered within narrower bounds than it asked for.
+	Clamp Verdict = "clamp"
+	// Refuse is a request that is not answered.
+	Refuse Verdict = "refuse"
+)
+
+// UnselectiveSeriesPerShard is what one shard is asked for at most by a metadata request with an unselective selector.
+const UnselectiveSeriesPerShard = 1000
+
+// Decision is what becomes of a request.
+type Decision struct {
+	// Verdict is Pass, Clamp or Refuse. The server raises Pass to Clamp when it cuts an answer.
+	Verdict Verdict
+	// Request is what to ask of the shards: a new value with window, limit and timeout set, never the client's own. Selectors are untouched.
+	Request *endpoint.Request
+	// Expr is the parsed query of query, query_range, query_exemplars, format_query and parse_query, not preprocessed.
+	Expr parser.Expr
+	// Selectors are the matchers of match[], of Expr's selectors or of the remote read queries, in the order of the text, as the client wrote them.
+	Selectors [][]*labels.Matcher
+	// Classes are the classes of Selectors, one for each.
+	Classes []Class
+	// Class is the strictest of Classes: Other for metadata without match[], Named where there is nothing to select.
+	Class Class
+	// Start and End bound, in milliseconds and inclusive, the samples that can take part: the metadata window, or for queries the least and the latest
+	// instant that a selector reads, ranges, offsets, @, subqueries and lookback included. Both are 0 where nothing is selected.
+	Start, End int64
+	// Narrowed tells that the client gave a start and the answer begins later.
+	Narrowed bool
+	// Unselective tells that the request needs one of the slots for unselective metadata calls.
+	Unselective bool
+	// PerShardLimit is limit for each shard: > 0 for series, labels and label_values, else the client's own, 0 being none.
+	PerShardLimit int
+	// Limit is where the merged answer is cut: > 0 for series, labels and label_values, else the client's own, 0 being none.
+	Limit int
+	// Constant tells that the expression selects nothing, so that it is evaluated without a shard.
+	Constant bool
+	// Empty tells that the answer is known to be empty, so that no shard is asked.
+	Empty bool
+	// Warnings belong into the answer.
+	Warnings []string
+	// Deadline is how long the request may take, the least of the client's timeout and ours; > 0.
+	Deadline time.Duration
+}
+
+// Decide judges a request under the bounds l. The function group tells whether a label name is a group's or a replica's label, so that a matcher on it
+// selects no series; now is the proxy's clock. The error, where there is one, is a *qerr.Error and comes with a decision whose Verdict is Refuse. Decide is
+// a pure function: it does no I/O, keeps nothing, and leaves the request as it is.
+func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now time.Time) (*Decision, error) {
+	if group == nil {
+		group = func(string) bool { return false }
+	}
+	q := &Query{Request: req, Limits: l, NowMs: now.UnixMilli(), group: group}
+	for _, c := range checks {
+		if err := c.Check(q); err != nil {
+			return &Decision{Verdict: Refuse, Request: req.Clone(), Expr: q.Expr, Deadline: max(l.Timeout, time.Millisecond)}, err
+		}
+	}
+	d := &Decision{Verdict: Pass, Request: req.Clone(), Expr: q.Expr, Limit: req.Limit, PerShardLimit: req.Limit, Deadline: l.Timeout}
+	if req.Timeout > 0 && req.Timeout < d.Deadline {
+		d.Deadline = req.Timeout
+	}
+	d.Request.Timeout = d.Deadline
+	for _, s := range q.Selectors {
+		d.Selectors = append(d.Selectors, s.Matchers)
+		d.Classes = append(d.Classes, s.Class)
+		d.Class = max(d.Class, s.Class)
+	}
+	switch {
+	case isMetadata(req.ID):
+		boundMetadata(q, d)
+	case hasQuery(req.ID):
+		d.Constant = !selects(q.Expr)
+		if q.reach != nil {
+			d.Start, d.End = span(q.reach.windows)
+		}
+		if req.ID == endpoint.QueryExemplars {
+			boundExemplars(q, d)
+		}
+	case req.ID == endpoint.Read:
+		d.Start, d.End = readSpan(req)
+	case req.ID == endpoint.Federate:
+		d.Start, d.End = satSub(q.NowMs, defaultLookbackMs), q.NowMs
+	}
+	return d, nil
+}
+
+// limitsSet refuses to work with bounds that are not set.
+type limitsSet struct{}
+
+func (limitsSet) Name() string { return "limits" }
+
+func (limitsSet) Check(q *Query) error {
+	l := q.Limits
+	if l.Timeout <= 0 || l.MaxSeries <= 0 || l.MaxSamples <= 0 || l.MaxResponseBytes <= 0 || l.MaxRange < time.Millisecond || l.MetadataRange < time.Millisecond || l.MaxQueryBytes <= 0 {
+		return qerr.New(qerr.Internal, "a bound of %s is not set; this is a fault of Spillway, and nothing is answered without bounds", q.Request.ID)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package policy
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestImports keeps the package a leaf: it judges requests and must never be able to send one.
+func TestImports(t *testing.T) {
+	allowed := []string{
+		"github.com/spillwayproject/spillway/proxy/qerr",     // errors
+		"github.com/spillwayproject/spillway/proxy/endpoint", // the typed request
+	}
+	forbidden := map[string]string{
+		"net/http": "policy judges typed requests, not HTTP", "net": "no I/O", "os": "no I/O", "context": "nothing here waits", "log/slog": "callers log",
+	}
+	eachFile(t, func(name string, f *ast.File) {
+		for _, spec := range f.Imports {
+			path, _ := strconv.Unquote(spec.Path.Value)
+			if strings.Contains(path, "spillwayproject") && !slices.Contains(allowed, path) {
+				t.Errorf("%s imports %s", name, path)
+			}
+			if why := forbidden[path]; why != "" {
+				t.Errorf("%s imports %s: %s", name, path, why)
+			}
+		}
+	})
+}
+
+// TestEveryBoundHasAPage compares the bounds in the code with docs/bounds.
+func TestEveryBoundHasAPage(t *testing.T) {
+	var declared []string
+	eachFile(t, func(_ string, f *ast.File) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Names) == 1 && strings.HasPrefix(spec.Names[0].Name, "Bound") && len(spec.Values) == 1 {
+				if lit, ok := spec.Values[0].(*ast.BasicLit); ok {
+					name, _ := strconv.Unquote(lit.Value)
+					declared = append(declared, name)
+				}
+			}
+			return true
+		})
+	})
+	pages, err := filepath.Glob("../../docs/bounds/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var named []string
+	for _, page := range pages {
+		name := strings.TrimSuffix(filepath.Base(page), ".md")
+		if name == "README" {
+			continue
+		}
+		named = append(named, name)
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"# " + name + "\n", "## What it protects\n", "## Default\n", "## What you see\n", "## What to do\n"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s lacks %q", page, strings.TrimSpace(want))
+			}
+		}
+	}
+	slices.Sort(declared)
+	slices.Sort(named)
+	bounds := slices.Sorted(slices.Values(Bounds()))
+	if !slices.Equal(declared, bounds) {
+		t.Errorf("constants %q, Bounds() %q", declared, bounds)
+	}
+	if !slices.Equal(named, bounds) {
+		t.Errorf("pages %q, bounds %q", named, bounds)
+	}
+	readme, err := os.ReadFile("../../docs/bounds/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bounds {
+		if !strings.Contains(string(readme), "("+b+".md)") {
+			t.Errorf("docs/bounds/README.md does not link %s", b)
+		}
+	}
+}
+
+// TestChecksAreNamedOnce keeps logs and tests unambiguous.
+func TestChecksAreNamedOnce(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range Checks() {
+		if c.Name() == "" || seen[c.Name()] {
+			t.Errorf("check %T has the name %q", c, c.Name())
+		}
+		seen[c.Name()] = true
+	}
+}
+
+func eachFile(t *testing.T, f func(name string, file *ast.File)) {
+	t.Helper()
+	names, err := filepath.Glob("*.go")
+	if err != nil || len(names) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(name, file)
+	}
+}

@@ -1,0 +1,359 @@
+package policy
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/parser/posrange"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// window is what one selector of an expression reads.
+type window struct {
+	pos        posrange.PositionRange
+	start, end int64 // ms, inclusive: the oldest and the newest instant read
+	width      int64 // ms: its range and those of the subqueries around it, which one evaluation reads
+}
+
+// subquery is what one subquery of an expression costs.
+type subquery struct {
+	pos    posrange.PositionRange
+	points int64 // steps at which it is evaluated for the whole request
+	visits int64 // how often all outer steps together look at one of its points, for one series
+	step   int64 // ms
+}
+
+// frame is how often and over which stretch of time a node is evaluated.
+type frame struct {
+	start, end int64 // ms: first and last evaluation
+	steps      int64 // number of evaluations
+	inner      int64 // ms: ranges of the subqueries around the node, since the innermost @
+}
+
+// walker goes through an expression and notes what its selectors read and its subqueries cost. Its depth is that of the expression, which the pre-scan bounds.
+type walker struct {
+	outer    frame
+	lookback int64
+	step     time.Duration // of the request, for duration expressions
+	width    time.Duration // end - start of the request, likewise
+
+	selectors  []*parser.VectorSelector
+	windows    []window
+	subqueries []subquery
+	info       map[*parser.VectorSelector]bool // selectors that are info()'s second argument
+	inInfo     int                             // calls of info() whose first argument is being visited
+	err        error
+}
+
+// walk returns what the request's expression reads.
+func walk(q *Query, expr parser.Expr) *walker {
+	r := q.Request
+	w := &walker{lookback: defaultLookbackMs, step: r.Step, info: map[*parser.VectorSelector]bool{}}
+	switch r.ID {
+	case endpoint.QueryRange, endpoint.QueryExemplars:
+		w.outer = frame{start: r.Start.Or(q.NowMs), end: r.End.Or(q.NowMs), steps: 1}
+		if r.Step > 0 {
+			w.outer.steps = satAdd(satSub(w.outer.end, w.outer.start)/ms(r.Step), 1)
+		}
+		w.width = time.Duration(satMul(max(0, satSub(w.outer.end, w.outer.start)), int64(time.Millisecond)))
+	default:
+		at := r.Time.Or(q.NowMs)
+		w.outer = frame{start: at, end: at, steps: 1}
+	}
+	if r.LookbackDelta > 0 {
+		w.lookback = ms(r.LookbackDelta)
+	}
+	w.visit(expr, w.outer)
+	return w
+}
+
+func (w *walker) visit(node parser.Node, f frame) {
+	switch n := node.(type) {
+	case *parser.MatrixSelector:
+		if vs, ok := n.VectorSelector.(*parser.VectorSelector); ok {
+			w.selector(vs, n.PositionRange(), f, w.duration(n.Range, n.RangeExpr))
+		}
+		return
+	case *parser.VectorSelector:
+		w.selector(n, n.PosRange, f, 0)
+		return
+	case *parser.SubqueryExpr:
+		w.visit(n.Expr, w.subquery(n, f))
+		return
+	case *parser.Call:
+		if n.Func != nil && n.Func.Name == "info" {
+			w.visitInfo(n, f)
+			return
+		}
+	}
+	for child := range parser.ChildrenIter(node) {
+		w.visit(child, f)
+	}
+}
+
+// visitInfo visits a call of info(), which reads target_info wherever its first argument is read, and back from there by the lookback.
+func (w *walker) visitInfo(n *parser.Call, f frame) {
+	for i, arg := range n.Args {
+		switch vs, ok := arg.(*parser.VectorSelector); {
+		case i == 1 && ok:
+			w.info[vs] = true
+			w.visit(arg, f)
+		default:
+			w.inInfo++
+			w.visit(arg, f)
+			w.inInfo--
+		}
+	}
+}
+
+// selector notes what a selector reads; width is its range in ms, 0 for an instant selector.
+func (w *walker) selector(vs *parser.VectorSelector, pos posrange.PositionRange, f frame, width int64) {
+	start, end, inner := f.start, f.end, f.inner
+	if at, ok := w.at(vs.Timestamp, vs.StartOrEnd); ok {
+		start, end, inner = at, at, 0
+	}
+	offset := w.offset(vs.OriginalOffset, vs.OriginalOffsetExpr)
+	start, end = satSub(start, offset), satSub(end, offset)
+	back := width
+	if width == 0 || vs.Anchored || vs.Smoothed {
+		back = satAdd(back, w.lookback)
+	}
+	if w.inInfo > 0 {
+		back = max(back, w.lookback)
+	}
+	if vs.Smoothed {
+		end = satAdd(end, w.lookback)
+	}
+	w.selectors = append(w.selectors, vs)
+	w.windows = append(w.windows, window{pos: pos, start: satSub(start, back), end: end, width: satAdd(inner, width)})
+}
+
+// subquery notes what a subquery costs and returns the frame of what is inside it.
+func (w *walker) subquery(n *parser.SubqueryExpr, f frame) frame {
+	width := w.duration(n.Range, n.RangeExpr)
+	step := w.duration(n.Step, n.StepExpr)
+	if step == 0 && n.StepExpr == nil && n.Step == 0 {
+		step = defaultSubqueryStepMs
+	}
+	step = max(step, 1)
+	if at, ok := w.at(n.Timestamp, n.StartOrEnd); ok {
+		f = frame{start: at, end: at, steps: 1}
+	}
+	offset := w.offset(n.OriginalOffset, n.OriginalOffsetExpr)
+	in := frame{
+		start: satSub(satSub(f.start, offset), width),
+		end:   satSub(f.end, offset),
+		inner: satAdd(f.inner, width),
+	}
+	in.steps = satAdd(satSub(in.end, in.start)/step, 1)
+	w.subqueries = append(w.subqueries, subquery{
+		pos: n.PositionRange(), points: in.steps, visits: satMul(f.steps, satAdd(width/step, 1)), step: step,
+	})
+	return in
+}
+
+// at is the instant of an @ modifier.
+func (w *walker) at(ts *int64, preprocessor parser.ItemType) (int64, bool) {
+	switch {
+	case preprocessor == parser.START:
+		return w.outer.start, true
+	case preprocessor == parser.END:
+		return w.outer.end, true
+	case ts != nil:
+		return *ts, true
+	}
+	return 0, false
+}
+
+// duration is a range or step in ms: the literal, or the value of the duration expression. Both are at least 0.
+func (w *walker) duration(literal time.Duration, expr *parser.DurationExpr) int64 {
+	if expr == nil {
+		return max(0, ms(literal))
+	}
+	v := w.seconds(expr)
+	if v <= 0 {
+		w.fail("duration must be greater than 0", expr)
+		return 0
+	}
+	return ms(v2d(v))
+}
+
+// offset is an offset in ms, which may be negative.
+func (w *walker) offset(literal time.Duration, expr *parser.DurationExpr) int64 {
+	if expr == nil {
+		return ms(literal)
+	}
+	return ms(v2d(w.seconds(expr)))
+}
+
+// v2d turns seconds that seconds has checked into a duration.
+func v2d(seconds float64) time.Duration { return time.Duration(seconds*1000) * time.Millisecond }
+
+// seconds is the value of a duration expression, which is finite and fits a time.Duration, or else 1 with w.err set.
+func (w *walker) seconds(expr *parser.DurationExpr) float64 {
+	v := w.eval(expr)
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		w.fail("duration is NaN or infinite", expr)
+		return 1
+	case v >= math.MaxInt64/1e9 || v <= math.MinInt64/1e9:
+		w.fail("duration is out of range", expr)
+		return 1
+	}
+	return v
+}
+
+func (w *walker) fail(why string, expr *parser.DurationExpr) {
+	if w.err == nil {
+		pos := expr.PositionRange()
+		w.err = qerr.New(qerr.BadData, `invalid parameter "query": %d:%d: %s`, pos.Start, pos.End, why)
+	}
+}
+
+// eval computes a duration expression in seconds, as Prometheus' engine does before it evaluates a query. NaN stands for every error.
+func (w *walker) eval(e parser.Expr) float64 {
+	switch n := e.(type) {
+	case *parser.NumberLiteral:
+		return n.Val
+	case *parser.DurationExpr:
+		var a, b float64
+		if n.LHS != nil {
+			a = w.eval(n.LHS)
+		}
+		if n.RHS != nil {
+			b = w.eval(n.RHS)
+		}
+		switch n.Op {
+		case parser.STEP:
+			return w.step.Seconds()
+		case parser.RANGE:
+			return w.width.Seconds()
+		case parser.MIN_OF:
+			return math.Min(a, b)
+		case parser.MAX_OF:
+			return math.Max(a, b)
+		case parser.ADD:
+			return a + b
+		case parser.SUB:
+			return a - b
+		case parser.MUL:
+			return a * b
+		case parser.DIV:
+			return a / b // by zero: infinite or NaN, which seconds rejects
+		case parser.MOD:
+			return math.Mod(a, b)
+		case parser.POW:
+			return math.Pow(a, b)
+		}
+	}
+	return math.NaN()
+}
+
+// selectorsOf lists the selectors of an expression and what they read.
+func selectorsOf(q *Query, expr parser.Expr) *walker {
+	w := walk(q, expr)
+	for _, vs := range w.selectors {
+		class := classOf(vs.LabelMatchers, q.group, q.Request.ID)
+		if w.info[vs] && class == Unselective && !namesMetric(vs) {
+			class = Named // info() adds __name__="target_info" itself
+		}
+		q.Selectors = append(q.Selectors, Selector{vs.LabelMatchers, class})
+	}
+	return w
+}
+
+// namesMetric tells whether a selector has any matcher on the metric's name.
+func namesMetric(vs *parser.VectorSelector) bool {
+	for _, m := range vs.LabelMatchers {
+		if m.Name == model.MetricNameLabel {
+			return true
+		}
+	}
+	return false
+}
+
+// selects tells whether an expression reads series. info() reads target_info even where nothing else is selected.
+func selects(expr parser.Expr) bool {
+	found := false
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.VectorSelector:
+			found = true
+		case *parser.Call:
+			found = found || n.Func != nil && n.Func.Name == "info"
+		}
+		return nil
+	})
+	return found
+}
+
+// span is the stretch of time that the windows cover together.
+func span(ws []window) (start, end int64) {
+	if len(ws) == 0 {
+		return 0, 0
+	}
+	start, end = ws[0].start, ws[0].end
+	for _, w := range ws[1:] {
+		start, end = min(start, w.start), max(end, w.end)
+	}
+	return start, end
+}
+
+// selectorRange refuses selectors that read more than max_range at one evaluation, by their own range and those of the subqueries around them. An offset
+// or @ moves what is read and makes it no wider.
+type selectorRange struct{}
+
+func (selectorRange) Name() string { return "selector_range" }
+
+func (selectorRange) Check(q *Query) error {
+	if q.reach == nil {
+		return nil
+	}
+	if q.reach.err != nil {
+		return q.reach.err
+	}
+	for _, w := range q.reach.windows {
+		if w.width > ms(q.Limits.MaxRange) {
+			return refuseRange(q, w.width, "the selector at %s reads %s for each of its results", w.pos.StartPosInput(q.Request.Query, 0), span2text(w.width))
+		}
+	}
+	return nil
+}
+
+// subqueryCost refuses subqueries with too many steps: a short step costs as much as a long range.
+type subqueryCost struct{}
+
+func (subqueryCost) Name() string { return "subquery_cost" }
+
+func (subqueryCost) Check(q *Query) error {
+	if q.reach == nil {
+		return nil
+	}
+	for _, s := range q.reach.subqueries {
+		if s.points <= maxSubqueryPoints && s.visits <= maxSubqueryVisits {
+			continue
+		}
+		value, seen := int64(maxSubqueryPoints), s.points
+		what := "is evaluated at"
+		if s.points <= maxSubqueryPoints {
+			value, seen, what = maxSubqueryVisits, s.visits, "makes the steps around it look at"
+		}
+		return qerr.Refuse(BoundMaxPoints, strconv.FormatInt(value, 10), strconv.FormatInt(seen, 10),
+			"give the subquery a longer step (it has "+span2text(s.step)+") or a shorter range, or evaluate its inside by a recording rule",
+			"the subquery at %s %s %s points for each series and the bound is %d", s.pos.StartPosInput(q.Request.Query, 0), what, count(seen), value)
+	}
+	return nil
+}
+
+// count writes a number that may have been held at the end of int64.
+func count(n int64) string {
+	if n == math.MaxInt64 {
+		return "countless"
+	}
+	return strconv.FormatInt(n, 10)
+}

@@ -1,0 +1,169 @@
+package policy
+
+import (
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/prompb"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// promql reads all syntax that a shard may have switched on. A shard that has not says so itself, with Prometheus' own sentence.
+var promql = parser.NewParser(parser.Options{
+	EnableExperimentalFunctions:  true,
+	ExperimentalDurationExpr:     true,
+	EnableExtendedRangeSelectors: true,
+	EnableBinopFillModifiers:     true,
+})
+
+// maxErrorBytes is how much of a parse error reaches the client: it may quote a literal of any length.
+const maxErrorBytes = 1024
+
+// parses reads query texts, match[] and remote read matchers, and classes the selectors it finds.
+type parses struct{}
+
+func (parses) Name() string { return "syntax" }
+
+func (parses) Check(q *Query) error {
+	r := q.Request
+	if hasQuery(r.ID) {
+		expr, err := promql.ParseExpr(r.Query)
+		if err != nil {
+			return badQuery(r.ID, err)
+		}
+		q.Expr = expr
+		if evaluates(r.ID) {
+			q.reach = selectorsOf(q, expr)
+		}
+	}
+	for _, text := range r.Match {
+		matchers, err := promql.ParseMetricSelector(text)
+		if err != nil {
+			return badMatch(r.ID, err)
+		}
+		q.Selectors = append(q.Selectors, Selector{matchers, classOf(matchers, q.group, r.ID)})
+	}
+	for _, text := range r.Filters["match[]"] {
+		if _, err := promql.ParseMetricSelector(text); err != nil {
+			return badMatch(r.ID, err)
+		}
+	}
+	if r.ID == endpoint.Read && r.ReadQuery != nil {
+		for _, rq := range r.ReadQuery.Queries {
+			matchers, err := readMatchers(rq)
+			if err != nil {
+				return badMatch(r.ID, err)
+			}
+			q.Selectors = append(q.Selectors, Selector{matchers, classOf(matchers, q.group, r.ID)})
+		}
+	}
+	return nil
+}
+
+// readMatchers converts the matchers of a remote read query.
+func readMatchers(rq *prompb.Query) ([]*labels.Matcher, error) {
+	if rq == nil {
+		return nil, errors.New("the remote read request has an empty query")
+	}
+	matchers := make([]*labels.Matcher, 0, len(rq.Matchers))
+	for _, m := range rq.Matchers {
+		t, ok := readMatchType(m)
+		if !ok {
+			return nil, errors.New("the remote read request has a matcher of an unknown type")
+		}
+		matcher, err := labels.NewMatcher(t, m.Name, m.Value)
+		if err != nil {
+			return nil, err
+		}
+		matchers = append(matchers, matcher)
+	}
+	return matchers, nil
+}
+
+func readMatchType(m *prompb.LabelMatcher) (labels.MatchType, bool) {
+	if m == nil {
+		return 0, false
+	}
+	switch m.Type {
+	case prompb.LabelMatcher_EQ:
+		return labels.MatchEqual, true
+	case prompb.LabelMatcher_NEQ:
+		return labels.MatchNotEqual, true
+	case prompb.LabelMatcher_RE:
+		return labels.MatchRegexp, true
+	case prompb.LabelMatcher_NRE:
+		return labels.MatchNotRegexp, true
+	}
+	return 0, false
+}
+
+// badQuery is Prometheus' answer to a query it cannot parse.
+func badQuery(id endpoint.ID, err error) error {
+	if id == endpoint.QueryExemplars { // Prometheus gives the bare error here
+		return qerr.New(qerr.BadData, "%s", cut(err.Error()))
+	}
+	return qerr.New(qerr.BadData, `invalid parameter "query": %s`, cut(err.Error()))
+}
+
+// badMatch is Prometheus' answer to a selector it cannot parse.
+func badMatch(id endpoint.ID, err error) error {
+	switch id {
+	case endpoint.Series:
+		return qerr.New(qerr.BadData, `invalid parameter "match[]": %s`, cut(err.Error()))
+	case endpoint.TargetsMetadata:
+		return qerr.New(qerr.BadData, `invalid parameter "match_target": %s`, cut(err.Error()))
+	}
+	return qerr.New(qerr.BadData, "%s", cut(err.Error()))
+}
+
+// cut shortens a text to maxErrorBytes at a rune boundary.
+func cut(s string) string { return cutAt(s, maxErrorBytes) }
+
+func cutAt(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return strings.TrimSpace(s[:most]) + "…"
+}
+
+// noSelector is what Prometheus rejects about match[] after parsing, judged on the selectors as the client sent them.
+type noSelector struct{}
+
+func (noSelector) Name() string { return "non_empty_matcher" }
+
+func (noSelector) Check(q *Query) error {
+	r := q.Request
+	if !isMetadata(r.ID) && r.ID != endpoint.Federate {
+		return nil
+	}
+	if len(r.Match) == 0 && r.ID == endpoint.Series {
+		return qerr.New(qerr.BadData, "no match[] parameter provided")
+	}
+	if r.ID == endpoint.Federate { // Prometheus takes any selector here; the check unselective judges it
+		return nil
+	}
+	for _, s := range q.Selectors {
+		if !selectsNonEmpty(s.Matchers) {
+			return badMatch(r.ID, errors.New("match[] must contain at least one non-empty matcher"))
+		}
+	}
+	return nil
+}
+
+// selectsNonEmpty is Prometheus' own condition: at least one matcher does not match the empty string.
+func selectsNonEmpty(matchers []*labels.Matcher) bool {
+	for _, m := range matchers {
+		if m != nil && !m.Matches("") {
+			return true
+		}
+	}
+	return false
+}

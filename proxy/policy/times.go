@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+const (
+	// maxPointsPerSeries is Prometheus' own bound on the steps of a range query: end - start may be at most 11,000 steps.
+	maxPointsPerSeries = 11_000
+	// maxSubqueryPoints bounds the steps that one subquery is evaluated at for one request. [31d:15s] is 178,560.
+	maxSubqueryPoints = 20 * maxPointsPerSeries
+	// maxSubqueryVisits bounds how often, for one series, all steps of the outer query together look at a point of a subquery: about a second of CPU.
+	maxSubqueryVisits = 250_000_000
+	// defaultSubqueryStepMs stands for a subquery's step where the text has none: Prometheus' default evaluation interval.
+	defaultSubqueryStepMs = int64(time.Minute / time.Millisecond)
+	// defaultLookbackMs is Prometheus' default lookback.
+	defaultLookbackMs = int64(5 * time.Minute / time.Millisecond)
+)
+
+// timeOrder rejects a range that ends before it starts, with Prometheus' sentence.
+type timeOrder struct{}
+
+func (timeOrder) Name() string { return "time_order" }
+
+func (timeOrder) Check(q *Query) error {
+	r := q.Request
+	if r.Start.Set && r.End.Set && r.End.Ms < r.Start.Ms {
+		return qerr.New(qerr.BadData, `invalid parameter "end": end timestamp must not be before start time`)
+	}
+	if r.ID == endpoint.QueryRange && r.Step > 0 && r.Step < time.Millisecond {
+		return qerr.New(qerr.BadData, `invalid parameter "step": %s is finer than Prometheus keeps time; use 1ms or more`, r.Step)
+	}
+	if r.ID == endpoint.QueryRange && r.Step <= 0 {
+		return qerr.New(qerr.BadData, `invalid parameter "step": zero or negative query resolution step widths are not accepted. Try a positive integer`)
+	}
+	if r.ID == endpoint.Read && r.ReadQuery != nil {
+		for i, rq := range r.ReadQuery.Queries {
+			if rq != nil && rq.EndTimestampMs < rq.StartTimestampMs {
+				return qerr.New(qerr.BadData, "query %d of the remote read request ends before it starts", i)
+			}
+		}
+	}
+	return nil
+}
+
+// maxPoints refuses range queries with more steps than Prometheus takes.
+type maxPoints struct{}
+
+func (maxPoints) Name() string { return BoundMaxPoints }
+
+func (maxPoints) Check(q *Query) error {
+	r := q.Request
+	if r.ID != endpoint.QueryRange {
+		return nil
+	}
+	width := satSub(r.End.Ms, r.Start.Ms)
+	steps := width / ms(r.Step)
+	if steps <= maxPointsPerSeries {
+		return nil
+	}
+	least := time.Duration(min((width/maxPointsPerSeries+1000)/1000, int64(maxSeconds))) * time.Second
+	return qerr.Refuse(BoundMaxPoints, strconv.Itoa(maxPointsPerSeries), strconv.FormatInt(steps, 10),
+		"use step="+model.Duration(least).String()+" or more, or a shorter range",
+		"exceeded maximum resolution of 11,000 points per timeseries: %s at a step of %s are %d points", span2text(width), model.Duration(r.Step), steps)
+}
+
+// maxSeconds is the longest time.Duration in whole seconds.
+const maxSeconds = int64(1<<63-1) / int64(time.Second)
+
+// span2text writes a number of milliseconds as a duration; model.Duration would wrap around beyond 292 years.
+func span2text(width int64) string {
+	if width > maxSeconds*1000 {
+		return "more than 292y"
+	}
+	return model.Duration(time.Duration(width) * time.Millisecond).String()
+}
+
+// maxRange refuses requests whose own range is longer than the bound. Metadata is narrowed instead.
+type maxRange struct{}
+
+func (maxRange) Name() string { return BoundMaxRange }
+
+func (maxRange) Check(q *Query) error {
+	r := q.Request
+	most := ms(q.Limits.MaxRange)
+	switch r.ID {
+	case endpoint.QueryRange:
+		if width := satSub(r.End.Ms, r.Start.Ms); width > most {
+			return refuseRange(q, width, "the range of the query is %s", span2text(width))
+		}
+	case endpoint.QueryExemplars:
+		if !r.Start.Set || inFuture(q) {
+			return nil
+		}
+		// Nothing lies in the future, so a range that ends there is no wider for it.
+		if width := satSub(min(r.End.Or(q.NowMs), max(q.NowMs, r.Start.Ms)), r.Start.Ms); width > most {
+			return refuseRange(q, width, "the range of the query is %s", span2text(width))
+		}
+	case endpoint.Read:
+		if r.ReadQuery == nil {
+			return nil
+		}
+		for i, rq := range r.ReadQuery.Queries {
+			if rq == nil {
+				continue
+			}
+			if width := satSub(min(rq.EndTimestampMs, max(q.NowMs, rq.StartTimestampMs)), rq.StartTimestampMs); width > most {
+				return refuseRange(q, width, "query %d of the remote read request covers %s", i, span2text(width))
+			}
+		}
+	}
+	if back := ms(r.LookbackDelta); back > most {
+		return refuseRange(q, back, "lookback_delta is %s", span2text(back))
+	}
+	return nil
+}
+
+func refuseRange(q *Query, seen int64, format string, args ...any) error {
+	most := model.Duration(q.Limits.MaxRange).String()
+	e := qerr.Refuse(BoundMaxRange, most, span2text(seen), "ask for a shorter range, several ranges one after another, or use a recording rule for long ones", format, args...)
+	e.Message += " and max_range is " + most
+	return e
+}
+
+// readSpan is the stretch of time that the queries of a remote read request cover together.
+func readSpan(r *endpoint.Request) (start, end int64) {
+	if r.ReadQuery == nil {
+		return 0, 0
+	}
+	first := true
+	for _, rq := range r.ReadQuery.Queries {
+		if rq == nil {
+			continue
+		}
+		if first {
+			start, end, first = rq.StartTimestampMs, rq.EndTimestampMs, false
+			continue
+		}
+		start, end = min(start, rq.StartTimestampMs), max(end, rq.EndTimestampMs)
+	}
+	return start, end
+}

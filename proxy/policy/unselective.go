@@ -1,0 +1,74 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// allowUnselective is the value of Limits.Unselective that switches the check off.
+const allowUnselective = "allow"
+
+// unselective refuses selectors that select nothing in particular where the answer cannot be bounded without being wrong. Metadata is bounded instead.
+type unselective struct{}
+
+func (unselective) Name() string { return BoundUnselective }
+
+func (unselective) Check(q *Query) error {
+	id := q.Request.ID
+	if q.Limits.Unselective == allowUnselective || !evaluates(id) && id != endpoint.Federate && id != endpoint.Read {
+		return nil
+	}
+	if id == endpoint.QueryExemplars && inFuture(q) {
+		return nil // known to be empty, whatever it selects
+	}
+	for _, s := range q.Selectors {
+		if s.Class != Unselective {
+			continue
+		}
+		text := selectorText(s.Matchers)
+		return qerr.Refuse(BoundUnselective, "refuse", text, "name a metric: "+namedText(s.Matchers),
+			"the selector %s names no metric and selects nothing in particular, so every shard would have to read all its series", text)
+	}
+	return nil
+}
+
+// maxSelectorBytes is how much of a selector an error repeats.
+const maxSelectorBytes = 256
+
+// selectorText writes the matchers as a selector.
+func selectorText(matchers []*labels.Matcher) string {
+	return "{" + cutAt(join(matchers, maxSelectorBytes), maxSelectorBytes) + "}"
+}
+
+// namedText is the same selector with a place for the metric's name and without what was there instead of one.
+func namedText(matchers []*labels.Matcher) string {
+	kept := make([]*labels.Matcher, 0, len(matchers))
+	for _, m := range matchers {
+		if m.Name != model.MetricNameLabel {
+			kept = append(kept, m)
+		}
+	}
+	if len(kept) == 0 {
+		return `{__name__="…"}`
+	}
+	return `{__name__="…", ` + cutAt(join(kept, maxSelectorBytes), maxSelectorBytes) + "}"
+}
+
+// join writes matchers until the text is longer than most.
+func join(matchers []*labels.Matcher, most int) string {
+	var b strings.Builder
+	for i, m := range matchers {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		if b.WriteString(m.String()); b.Len() > most {
+			break
+		}
+	}
+	return b.String()
+}

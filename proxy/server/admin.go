@@ -1,0 +1,118 @@
+package server
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+const adminAPI = "/api/spillway/v1/"
+
+// notServed are the admin resources of later versions: known by name, refused in plain words.
+var notServed = []string{"queries", "explain", "usage", "cardinality"}
+
+// adminHandler serves metrics, health, reload, profiles and the admin API.
+func (s *Server) adminHandler() http.Handler {
+	metrics := promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 8})
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /-/healthy", s.healthy)
+	mux.HandleFunc("GET /-/ready", s.readiness)
+	mux.HandleFunc("POST /-/reload", s.reloadRequest)
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET "+adminAPI+"limits", s.adminLimits)
+	mux.HandleFunc("GET "+adminAPI+"shards", s.adminShards)
+	mux.HandleFunc("GET /{$}", s.console)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { adminMissing(w, r) })
+	protected := http.NewCrossOriginProtection().Handler(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if tooManyFields(w, r) || wrongHost(w, r) {
+			return
+		}
+		protected.ServeHTTP(w, r)
+	})
+}
+
+// wrongHost refuses requests to a loopback listener under a name that is not loopback's: a page in a browser could have made them by DNS rebinding.
+func wrongHost(w http.ResponseWriter, r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok || !local.IP.IsLoopback() {
+		return false
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		return false
+	}
+	qerr.New(qerr.Forbidden, "the admin listener on loopback answers to localhost and loopback addresses only, not to the Host %.64q", r.Host).WriteTo(w)
+	return true
+}
+
+// adminMissing explains what is not there.
+func adminMissing(w http.ResponseWriter, r *http.Request) {
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, adminAPI), "/")
+	if strings.HasPrefix(r.URL.Path, adminAPI) && slices.Contains(notServed, name) {
+		qerr.New(qerr.NotFound, "this version of Spillway does not serve the admin resource %s yet", name).WriteTo(w)
+		return
+	}
+	for path, method := range map[string]string{
+		"/-/reload": http.MethodPost, "/metrics": http.MethodGet, "/-/healthy": http.MethodGet, "/-/ready": http.MethodGet,
+		adminAPI + "limits": http.MethodGet, adminAPI + "shards": http.MethodGet,
+	} {
+		if r.URL.Path == path {
+			(&qerr.Error{Kind: qerr.MethodNotAllowed, Message: path + " takes " + method, Allow: []string{method}}).WriteTo(w)
+			return
+		}
+	}
+	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits and shards; PromQL is on the main listener", adminAPI).WriteTo(w)
+}
+
+// reloadRequest answers POST /-/reload: 200, or the problems.
+func (s *Server) reloadRequest(w http.ResponseWriter, _ *http.Request) {
+	if err := s.Reload(); err != nil {
+		text(w, http.StatusBadRequest, "the configuration was not reloaded; the old one stays in force:\n"+err.Error()+"\n")
+		return
+	}
+	text(w, http.StatusOK, "reloaded\n")
+}
+
+// adminData writes an admin answer.
+func adminData(w http.ResponseWriter, v any) {
+	b, err := json.Marshal(struct {
+		Status string `json:"status"`
+		Data   any    `json:"data"`
+	}{"success", v})
+	if err != nil {
+		qerr.Wrap(qerr.Internal, err, "Spillway failed to write its answer; its log has the cause").WriteTo(w)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(append(b, '\n')) // the caller may be gone
+}
+
+func (s *Server) adminLimits(w http.ResponseWriter, _ *http.Request) {
+	st := s.acquire()
+	defer st.release()
+	adminData(w, json.RawMessage(st.cfg.LimitsJSON()))
+}
+
+func (s *Server) adminShards(w http.ResponseWriter, _ *http.Request) {
+	st := s.acquire()
+	defer st.release()
+	adminData(w, st.top.Status())
+}

@@ -1,0 +1,315 @@
+package server
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/prompb"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/storage/remote"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/util/annotations"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// select reads the series of one selector from all shards, spliced and relabelled.
+func (x *exchange) selectSeries(from, until int64, hints *storage.SelectHints, ms []*labels.Matcher) ([]storage.Series, error) {
+	return x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost()).Series(x.ctx, from, until, hints, ms)
+}
+
+// maxFrameBytes is what Prometheus puts into one frame of a streamed answer.
+const maxFrameBytes = 1 << 20
+
+var framePool = sync.Pool{New: func() any { b := make([]byte, 0, 64<<10); return &b }}
+
+// read answers remote read, as samples or as streamed chunks.
+func (x *exchange) read() error {
+	rq := x.req.ReadQuery
+	kind, err := remote.NegotiateResponseType(rq.AcceptedResponseTypes)
+	if err != nil {
+		return qerr.Wrap(qerr.BadData, err, "none of the accepted response types is known; accept STREAMED_XOR_CHUNKS or SAMPLES")
+	}
+	all := make([][]storage.Series, len(rq.Queries))
+	for i, q := range rq.Queries {
+		var hints *storage.SelectHints
+		if h := q.Hints; h != nil {
+			hints = &storage.SelectHints{Start: h.StartMs, End: h.EndMs, Step: h.StepMs, Func: h.Func, Grouping: h.Grouping, Range: h.RangeMs, By: h.By}
+		}
+		if all[i], err = x.selectSeries(q.StartTimestampMs, q.EndTimestampMs, hints, x.dec.Selectors[i]); err != nil {
+			return err
+		}
+	}
+	h := x.client.Header()
+	out := &boundedWriter{x: x}
+	if kind == prompb.ReadRequest_STREAMED_XOR_CHUNKS {
+		h.Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
+		frames := remote.NewChunkedWriter(out, out)
+		for i, series := range all {
+			set := storage.NewSeriesSetToChunkSet(&seriesSet{list: series, from: rq.Queries[i].StartTimestampMs, until: rq.Queries[i].EndTimestampMs})
+			if _, err := remote.StreamChunkedReadResponses(frames, int64(i), set, nil, maxFrameBytes, &framePool); err != nil {
+				return out.or(err)
+			}
+		}
+		return x.out.Commit()
+	}
+	h.Set("Content-Type", "application/x-protobuf")
+	h.Set("Content-Encoding", "snappy")
+	resp := prompb.ReadResponse{Results: make([]*prompb.QueryResult, len(all))}
+	for i, series := range all {
+		set := &seriesSet{list: series, from: rq.Queries[i].StartTimestampMs, until: rq.Queries[i].EndTimestampMs, count: x.count}
+		if resp.Results[i], _, err = remote.ToQueryResult(set, int(min(x.limits.MaxSamples, math.MaxInt32))); err != nil {
+			return out.or(qerr.Refuse(policy.BoundMaxSamples, itoa(x.limits.MaxSamples), "more", "shorten the range, or accept STREAMED_XOR_CHUNKS",
+				"the answer has more samples than max_samples allows (%d)", x.limits.MaxSamples))
+		}
+	}
+	if err := remote.EncodeReadResponse(&resp, out.response()); err != nil {
+		return out.or(err)
+	}
+	return x.out.Commit()
+}
+
+// count charges decoded samples: 16 bytes each until the request ends.
+func (x *exchange) count(n int64) error {
+	if err := x.budget.AddSamples(n); err != nil {
+		return err
+	}
+	return x.budget.Hold(n * sampleBytes)
+}
+
+// boundedWriter writes an answer that is not JSON under max_response_bytes.
+type boundedWriter struct {
+	x   *exchange
+	n   int64
+	err error
+}
+
+// Write implements io.Writer.
+func (b *boundedWriter) Write(p []byte) (int, error) {
+	if b.n += int64(len(p)); b.n > b.x.limits.MaxResponseBytes {
+		limit := itoa(b.x.limits.MaxResponseBytes)
+		b.err = qerr.Refuse(policy.BoundMaxResponseBytes, limit, "at least "+itoa(b.n), "select fewer series or a shorter range",
+			"the answer is larger than max_response_bytes allows (%s bytes)", limit)
+		return 0, b.err
+	}
+	n, err := b.x.out.Write(p)
+	if err != nil {
+		b.err = err
+	}
+	return n, err
+}
+
+// Flush implements http.Flusher; the writer decides itself when to send.
+func (*boundedWriter) Flush() {}
+
+// or returns the bound's error where one ended the writing.
+func (b *boundedWriter) or(err error) error {
+	if b.err != nil {
+		return b.err
+	}
+	return err
+}
+
+// response is the writer as an http.ResponseWriter, for encoders that set headers of their own.
+func (b *boundedWriter) response() http.ResponseWriter { return responseAdapter{b} }
+
+type responseAdapter struct{ *boundedWriter }
+
+// Header implements http.ResponseWriter.
+func (r responseAdapter) Header() http.Header { return r.x.client.Header() }
+
+// WriteHeader implements http.ResponseWriter; the status is 200 or an error that is written elsewhere.
+func (responseAdapter) WriteHeader(int) {}
+
+// seriesSet is a list of series as a set, cut to [from, until]. count, where set, is told the samples of each series before it is handed out.
+type seriesSet struct {
+	list        []storage.Series
+	from, until int64
+	count       func(int64) error
+	at          int
+	err         error
+}
+
+// Next implements storage.SeriesSet. Series without a sample in the window are left out, as Prometheus does.
+func (s *seriesSet) Next() bool {
+	for s.err == nil && s.at < len(s.list) {
+		s.at++
+		it := &windowed{Iterator: s.list[s.at-1].Iterator(nil), from: s.from, until: s.until}
+		if s.count == nil {
+			if it.Next() != chunkenc.ValNone {
+				return true
+			}
+			s.err = it.Err()
+			continue
+		}
+		n := int64(0)
+		for it.Next() != chunkenc.ValNone {
+			n++
+		}
+		if s.err = it.Err(); s.err == nil {
+			s.err = s.count(n)
+		}
+		if s.err == nil && n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// At implements storage.SeriesSet.
+func (s *seriesSet) At() storage.Series {
+	series := s.list[s.at-1]
+	return &storage.SeriesEntry{Lset: series.Labels(), SampleIteratorFn: func(it chunkenc.Iterator) chunkenc.Iterator {
+		return &windowed{Iterator: series.Iterator(nil), from: s.from, until: s.until}
+	}}
+}
+
+// Err implements storage.SeriesSet.
+func (s *seriesSet) Err() error { return s.err }
+
+// Warnings implements storage.SeriesSet.
+func (*seriesSet) Warnings() annotations.Annotations { return nil }
+
+// windowed cuts an iterator to [from, until].
+type windowed struct {
+	chunkenc.Iterator
+	from, until int64
+	begun       bool
+}
+
+// Next implements chunkenc.Iterator.
+func (w *windowed) Next() chunkenc.ValueType {
+	var typ chunkenc.ValueType
+	if !w.begun {
+		w.begun = true
+		typ = w.Iterator.Seek(w.from)
+	} else {
+		typ = w.Iterator.Next()
+	}
+	if typ != chunkenc.ValNone && w.AtT() > w.until {
+		return chunkenc.ValNone
+	}
+	return typ
+}
+
+// Seek implements chunkenc.Iterator.
+func (w *windowed) Seek(t int64) chunkenc.ValueType {
+	w.begun = true
+	typ := w.Iterator.Seek(max(t, w.from))
+	if typ != chunkenc.ValNone && w.AtT() > w.until {
+		return chunkenc.ValNone
+	}
+	return typ
+}
+
+// federate answers with the newest sample of each series, in the format that the client prefers, as Prometheus does: without type and help, without
+// stale markers, sorted by metric name, an empty instance label where there is none so that the scraper does not put its own there.
+func (x *exchange) federate() error {
+	now := x.view.Now().UnixMilli()
+	from := now - x.lookback().Milliseconds()
+	type sample struct {
+		lbls labels.Labels
+		t    int64
+		f    float64
+		fh   *histogram.FloatHistogram
+	}
+	var all []sample
+	seen := map[string]bool{}
+	for _, ms := range x.dec.Selectors {
+		series, err := x.selectSeries(from, now, nil, ms)
+		if err != nil {
+			return err
+		}
+		for _, s := range series {
+			key := string(s.Labels().Bytes(nil))
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			it := &windowed{Iterator: s.Iterator(nil), from: from, until: now}
+			out := sample{lbls: s.Labels(), t: math.MinInt64}
+			for typ := it.Next(); typ != chunkenc.ValNone; typ = it.Next() {
+				out.t, out.fh = it.AtT(), nil
+				if typ == chunkenc.ValFloat {
+					_, out.f = it.At()
+				} else {
+					_, out.fh = it.AtFloatHistogram(nil)
+				}
+			}
+			if err := it.Err(); err != nil {
+				return qerr.Wrap(qerr.ShardFailed, err, "a shard sent series data that cannot be decoded")
+			}
+			if out.t == math.MinInt64 || out.fh == nil && value.IsStaleNaN(out.f) || out.fh != nil && value.IsStaleNaN(out.fh.Sum) {
+				continue
+			}
+			all = append(all, out)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b sample) int {
+		return strings.Compare(a.lbls.Get(model.MetricNameLabel), b.lbls.Get(model.MetricNameLabel))
+	})
+	if err := x.budget.AddSamples(int64(len(all))); err != nil {
+		return err
+	}
+	format := expfmt.NegotiateAccept(x.header, expfmt.NewFormat(expfmt.TypeProtoDelim), expfmt.NewFormat(expfmt.TypeProtoText), expfmt.NewFormat(expfmt.TypeProtoCompact), expfmt.NewFormat(expfmt.TypeTextPlain))
+	x.client.Header().Set("Content-Type", string(format))
+	out := &boundedWriter{x: x}
+	enc := expfmt.NewEncoder(out, format)
+	isProto := strings.HasPrefix(string(format), "application/vnd.google.protobuf")
+	var family *dto.MetricFamily
+	flush := func() error {
+		if family == nil {
+			return nil
+		}
+		return out.or(enc.Encode(family))
+	}
+	for _, s := range all {
+		name := s.lbls.Get(model.MetricNameLabel)
+		if name == "" || s.fh != nil && !isProto && !s.fh.UsesCustomBuckets() {
+			continue // a nameless series, or a native histogram for a client that cannot read it
+		}
+		typ := dto.MetricType_UNTYPED
+		if s.fh != nil {
+			typ = dto.MetricType_HISTOGRAM
+			if s.fh.CounterResetHint == histogram.GaugeType {
+				typ = dto.MetricType_GAUGE_HISTOGRAM
+			}
+		}
+		if family == nil || family.GetName() != name || family.GetType() != typ {
+			if err := flush(); err != nil {
+				return err
+			}
+			family = &dto.MetricFamily{Name: proto.String(name), Type: typ.Enum()}
+		}
+		m := &dto.Metric{TimestampMs: proto.Int64(s.t)}
+		s.lbls.Range(func(l labels.Label) {
+			if l.Name != model.MetricNameLabel {
+				m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(l.Name), Value: proto.String(l.Value)})
+			}
+		})
+		if !s.lbls.Has(model.InstanceLabel) {
+			m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(model.InstanceLabel), Value: proto.String("")})
+		}
+		if s.fh == nil {
+			m.Untyped = &dto.Untyped{Value: proto.Float64(s.f)}
+		} else {
+			m.Histogram = federatedHistogram(s.fh)
+		}
+		family.Metric = append(family.Metric, m)
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	return x.out.Commit()
+}

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"net/http"
+	"time"
+)
+
+// writePatience is how long one write to a client may take: a client that reads nothing for so long is given up.
+const writePatience = 10 * time.Second
+
+// clientWriter writes to the client with a deadline for each write, extended on progress and never beyond the request's own end.
+type clientWriter struct {
+	http.ResponseWriter
+	rc    *http.ResponseController
+	until time.Time // the request's deadline and a second
+	n     int64
+	wrote bool
+}
+
+func (c *clientWriter) extend(at time.Time) {
+	if !c.until.IsZero() && at.After(c.until) {
+		at = c.until
+	}
+	_ = c.rc.SetWriteDeadline(at)
+}
+
+// Write implements io.Writer.
+func (c *clientWriter) Write(p []byte) (int, error) {
+	c.wrote = true
+	c.extend(time.Now().Add(writePatience))
+	n, err := c.ResponseWriter.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController find the connection.
+func (c *clientWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }

@@ -1,0 +1,316 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/identity"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// exchange is one request on its way through the rooms. It belongs to the goroutine that serves the request.
+type exchange struct {
+	s      *Server
+	st     *state
+	ctx    context.Context
+	req    *endpoint.Request
+	limits config.Limits
+	dec    *policy.Decision
+	view   *plan.View
+	budget *merge.Budget
+	out    *merge.Writer
+	client *clientWriter
+	header http.Header // of the client's request; only content negotiation and attribution look at it
+
+	partial  bool
+	warnings merge.Notes
+	infos    merge.Notes
+	lost     map[string]bool // shards that this answer goes without
+	avoid    map[string]bool // replicas that failed in the middle of their answer
+	cut      bool            // the answer was truncated by a bound
+	calls    shardSeconds
+}
+
+// serveAPI is the road of a request: parse, identity, policy, answer, usage.
+func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
+	start := s.now()
+	st := s.acquire()
+	defer st.release()
+	id := identity.NewID()
+	w.Header().Set("X-Spillway-Request-Id", id)
+	client := &clientWriter{ResponseWriter: w, rc: http.NewResponseController(w)}
+
+	rctx := s.propagator.Extract(r.Context(), headerCarrier(r.Header))
+	rctx, span := s.tracer.Start(rctx, "request", trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
+	x := &exchange{s: s, st: st, client: client, header: r.Header}
+	caller := identity.FromRequest(r)
+	s.metrics.inflight.Inc()
+	defer s.metrics.inflight.Dec()
+
+	// The cause of the end is kept: a client that left, our deadline, or the end of draining.
+	ctx, cancel := context.WithCancelCause(identity.With(rctx, identity.Request{ID: id}))
+	defer cancel(nil)
+	defer context.AfterFunc(r.Context(), func() { cancel(qerr.ErrClientLeft) })()
+	defer context.AfterFunc(s.drained, func() { cancel(context.Cause(s.drained)) })()
+
+	err := func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = s.panicked(p)
+			}
+		}()
+		return x.run(ctx, r)
+	}()
+	if x.budget != nil {
+		defer x.budget.Close()
+	}
+	if x.out != nil {
+		defer x.out.Close()
+	}
+	var qe *qerr.Error
+	if err != nil {
+		qe = s.explain(x, r, err)
+	}
+	s.finish(x, span, caller, id, start, qe)
+	if qe == nil {
+		return
+	}
+	if client.wrote {
+		// Half an answer must not look like a whole one. net/http cuts the connection and logs nothing.
+		panic(http.ErrAbortHandler)
+	}
+	client.Header().Set(verdictHeader, string(policy.Refuse))
+	client.extend(time.Now().Add(writePatience))
+	qe.WriteTo(client)
+	_ = client.rc.SetWriteDeadline(time.Time{})
+}
+
+const verdictHeader = "X-Spillway-Verdict"
+
+// run goes through the rooms up to the finished answer.
+func (x *exchange) run(ctx context.Context, r *http.Request) error {
+	s := x.s
+	_ = x.client.rc.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
+	_, span := s.tracer.Start(ctx, "endpoint")
+	req, err := endpoint.Parse(r, endpoint.Options{StrictParameters: x.st.cfg.StrictParameters})
+	span.End()
+	_ = x.client.rc.SetReadDeadline(time.Time{})
+	x.req = req
+	if err != nil {
+		return err
+	}
+	s.metrics.dropped.WithLabelValues(string(req.ID)).Add(float64(len(req.Dropped)))
+	x.limits = x.st.cfg.LimitsFor(req.ID)
+	now := s.now()
+
+	_, span = s.tracer.Start(ctx, "policy")
+	x.dec, err = policy.Decide(req, policyLimits(x.limits), x.st.owned, now)
+	span.End()
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(x.dec.Deadline)
+	ctx, stop := context.WithDeadlineCause(ctx, deadline, deadlineError(x.dec.Deadline, x.limits.Timeout))
+	defer stop()
+	x.ctx = ctx
+	x.client.until = deadline.Add(time.Second)
+	x.view = plan.NewView(x.st.top, now)
+	x.partial = x.st.cfg.PartialResponse == config.PartialWarn
+	if req.PartialResponse != nil {
+		x.partial = *req.PartialResponse
+	}
+	handle := handlers[req.ID]
+	for {
+		x.budget = merge.NewBudget(x.st.pool, merge.Limits{
+			MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes,
+		})
+		x.out = merge.NewWriter(x.client, x.budget)
+		x.out.OnCommit = x.commit
+		x.warnings, x.infos = merge.Notes{}, merge.Notes{}
+		x.warnings.Add(x.dec.Warnings...)
+		for _, name := range x.lostShards() {
+			x.warnings.Add("partial answer: shard " + name + " did not answer; its series are missing")
+		}
+		err = handle(x)
+		if err == nil || !x.goOnWithout(err) {
+			return err
+		}
+		x.out.Close()
+		x.budget.Close()
+	}
+}
+
+// goOnWithout decides whether the request starts again: without a replica that failed in the middle of its answer, where its shard has another one; or
+// without a shard, where the caller accepts a partial answer. Only while nothing was sent yet and time is left; each loss counts once, so it ends.
+func (x *exchange) goOnWithout(err error) bool {
+	if x.ctx.Err() != nil || x.client.wrote {
+		return false
+	}
+	var replica *lostReplica
+	if errors.As(err, &replica) && !x.avoid[replica.name] {
+		note(&x.avoid, replica.name)
+		return true
+	}
+	var lost *lostShard
+	if !x.partial || !errors.As(err, &lost) || x.lost[lost.name] {
+		return false
+	}
+	note(&x.lost, lost.name)
+	x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
+	return len(x.lost) < x.st.shards // an answer without any shard is no answer
+}
+
+func note(set *map[string]bool, name string) {
+	if *set == nil {
+		*set = map[string]bool{}
+	}
+	(*set)[name] = true
+}
+
+// lostShards are the names of the shards that the answer goes without, sorted.
+func (x *exchange) lostShards() []string { return slices.Sorted(maps.Keys(x.lost)) }
+
+// lostShard marks the failure of one shard, so that a partial answer can go on without it.
+type lostShard struct {
+	name string
+	err  error
+}
+
+func (e *lostShard) Error() string { return e.err.Error() }
+func (e *lostShard) Unwrap() error { return e.err }
+
+// commit sets the headers; it runs before the first byte of an answer.
+func (x *exchange) commit(size int64) {
+	h := x.client.Header()
+	if h.Get("Content-Type") == "" {
+		h.Set("Content-Type", "application/json")
+	}
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set(verdictHeader, string(x.verdict()))
+	if size >= 0 {
+		h.Set("Content-Length", strconv.FormatInt(size, 10))
+	}
+}
+
+func (x *exchange) verdict() policy.Verdict {
+	if x.dec == nil {
+		return policy.Refuse
+	}
+	if x.cut {
+		return policy.Clamp
+	}
+	return x.dec.Verdict
+}
+
+// finishJSON ends an answer that was begun with out.Begin.
+func (x *exchange) finishJSON() error { return x.out.Finish(x.warnings.List(), x.infos.List()) }
+
+// explain turns an error into what the client is told, asking first what became of the request.
+func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
+	if r.Context().Err() != nil {
+		return qerr.From(qerr.ErrClientLeft)
+	}
+	var qe *qerr.Error
+	if errors.As(err, &qe) && qe.Kind != qerr.Internal {
+		return qe
+	}
+	if x.ctx != nil {
+		return qerr.FromContext(x.ctx, err)
+	}
+	return qerr.From(err)
+}
+
+// finish is the one place that counts and logs a request.
+func (s *Server) finish(x *exchange, span trace.Span, caller identity.Caller, id string, start time.Time, qe *qerr.Error) {
+	took := s.now().Sub(start)
+	ep, verdict, bound := "none", x.verdict(), ""
+	if x.req != nil {
+		ep = string(x.req.ID)
+	}
+	outcome := "success"
+	if qe != nil {
+		outcome = qe.Kind.String()
+		bound = qe.Bound
+		if qe.Kind != qerr.Canceled {
+			verdict = policy.Refuse
+		}
+		if bound != "" {
+			s.metrics.refusals.WithLabelValues(ep, bound).Inc()
+		}
+		if qe.Kind == qerr.Canceled {
+			s.metrics.canceled.WithLabelValues(ep).Inc()
+		}
+		span.SetStatus(codes.Error, outcome)
+	}
+	s.metrics.requests.WithLabelValues(ep, string(verdict), outcome).Inc()
+	s.metrics.duration.WithLabelValues(ep).Observe(took.Seconds())
+	s.metrics.series.WithLabelValues(ep).Add(float64(x.budget.Series()))
+	s.metrics.samples.WithLabelValues(ep).Add(float64(x.budget.Samples()))
+	s.metrics.read.WithLabelValues(ep).Add(float64(x.budget.Bytes()))
+	s.metrics.written.WithLabelValues(ep).Add(float64(x.client.n))
+	if x.budget != nil {
+		s.metrics.peak.Observe(float64(x.budget.Peak()))
+	}
+	span.SetAttributes(attribute.String("spillway.endpoint", ep), attribute.String("spillway.verdict", string(verdict)), attribute.String("spillway.request_id", id))
+
+	level := slog.LevelDebug
+	attrs := []slog.Attr{
+		slog.String("id", id), slog.String("endpoint", ep), slog.String("verdict", string(verdict)), slog.String("outcome", outcome),
+		slog.Duration("duration", took), slog.Int64("series", x.budget.Series()), slog.Int64("bytes", x.client.n), slog.Any("caller", caller),
+	}
+	if x.req != nil && x.req.Query != "" {
+		attrs = append(attrs, slog.String("query", clip(x.req.Query, 256)))
+	}
+	if qe != nil {
+		attrs = append(attrs, slog.String("bound", bound), slog.String("err", clip(qe.Error(), 2048)))
+		switch qe.Kind {
+		case qerr.Internal:
+			level = slog.LevelError
+		case qerr.ShardFailed, qerr.Timeout:
+			level = slog.LevelWarn
+		}
+	}
+	s.log.LogAttrs(x.context(), level, "request", attrs...)
+	s.recordUsage(x, caller, id, start, string(verdict), bound)
+}
+
+func (x *exchange) context() context.Context {
+	if x.ctx == nil {
+		return context.Background()
+	}
+	return x.ctx
+}
+
+func deadlineError(d, ours time.Duration) *qerr.Error {
+	e := qerr.New(qerr.Timeout, "the request did not finish within its %s", d)
+	e.Bound, e.Value, e.Seen = policy.BoundTimeout, d.String(), "more than "+d.String()
+	if d >= ours {
+		e.Advice = "shorten the range, select fewer series, or use a recording rule"
+	} else {
+		e.Advice = "give it more time (timeout=), up to " + ours.String()
+	}
+	return e
+}
+
+func policyLimits(l config.Limits) policy.Limits {
+	return policy.Limits{
+		Timeout: l.Timeout, MaxSeries: l.MaxSeries, MaxSamples: l.MaxSamples, MaxResponseBytes: l.MaxResponseBytes, MaxRange: l.MaxRange,
+		MetadataRange: l.MetadataRange, MaxQueryBytes: l.MaxQueryBytes, Unselective: l.Unselective,
+	}
+}

@@ -1,0 +1,283 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// shardSeconds adds up how long calls to shards ran, for the usage log.
+type shardSeconds struct {
+	mu    sync.Mutex
+	total time.Duration
+}
+
+func (s *shardSeconds) add(d time.Duration) {
+	s.mu.Lock()
+	s.total += d
+	s.mu.Unlock()
+}
+
+// get is the sum.
+func (s *shardSeconds) get() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
+
+// question is one call of a fan-out.
+type question struct {
+	shard *shard.Shard
+	// replica is asked where set; else whichever the shard chooses.
+	replica *shard.Replica
+	req     *endpoint.Request
+	relabel *merge.Relabel
+	class   shard.Class
+	limit   int
+}
+
+// replies are the open answers of a fan-out. They are closed together.
+type replies struct {
+	sources []merge.Source
+	asked   []question // parallel to sources
+	bodies  []io.Closer
+	cancel  context.CancelFunc
+	calls   *shardSeconds
+	began   time.Time
+}
+
+// close ends what is still being read.
+func (r *replies) close() {
+	for _, b := range r.bodies {
+		_ = b.Close()
+		r.calls.add(time.Since(r.began))
+	}
+	r.cancel()
+}
+
+// errSibling is the cause with which the other calls of a fan-out end when one of them failed.
+var errSibling = errors.New("another shard failed, so the request did")
+
+// ask sends all questions at once and returns when every shard has begun to answer. A replica that fails while another one of its shard answers is left
+// out; a shard without an answer is an error, which the request may survive where it accepts partial answers.
+func (x *exchange) ask(questions []question) (*replies, error) {
+	questions = slices.DeleteFunc(questions, func(q question) bool { return x.lost[q.shard.Name()] || q.replica != nil && x.avoid[q.replica.Name()] })
+	ctx, cancel := context.WithCancelCause(x.ctx)
+	r := &replies{cancel: func() { cancel(nil) }, calls: &x.calls, began: time.Now()}
+	type result struct {
+		resp *shard.Response
+		err  error
+	}
+	results := make([]result, len(questions))
+	var wg sync.WaitGroup
+	for i, q := range questions {
+		wg.Go(func() {
+			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class}
+			if q.replica != nil {
+				results[i].resp, results[i].err = q.replica.Do(ctx, q.req, o)
+			} else {
+				results[i].resp, results[i].err = q.shard.Do(ctx, q.req, o)
+			}
+			if err := results[i].err; err != nil && qerr.From(err).Kind != qerr.ShardFailed {
+				cancel(errSibling) // a bound or the request's own end: nobody's answer is needed any more
+			}
+		})
+	}
+	wg.Wait()
+	answered := map[*shard.Shard]bool{}
+	var failed error
+	for i, q := range questions {
+		if resp := results[i].resp; resp != nil {
+			answered[q.shard] = true
+			r.bodies = append(r.bodies, resp.Body)
+			r.sources = append(r.sources, merge.Source{Name: resp.Replica.Name(), Body: resp.Body, Relabel: q.relabel, Limit: q.limit})
+			r.asked = append(r.asked, q)
+		}
+	}
+	for i, q := range questions {
+		if err := results[i].err; err != nil && !answered[q.shard] {
+			if failed == nil || errors.Is(failed, errSibling) {
+				failed = x.shardError(q.shard, err)
+			}
+		}
+	}
+	if failed != nil {
+		r.close()
+		return nil, failed
+	}
+	return r, nil
+}
+
+// shardError marks err as the loss of one shard where a partial answer could go on without it.
+func (x *exchange) shardError(s *shard.Shard, err error) error {
+	if k := qerr.From(err).Kind; x.ctx.Err() == nil && (k == qerr.ShardFailed || k == qerr.Timeout) {
+		return &lostShard{name: s.Name(), err: err}
+	}
+	return err
+}
+
+// bodyError is shardError for what a merge found while reading.
+func (x *exchange) bodyError(r *replies, err error) error {
+	if err == nil || x.ctx.Err() != nil {
+		return err
+	}
+	var e *qerr.Error
+	if !errors.As(err, &e) || e.Kind != qerr.ShardFailed && e.Kind != qerr.Timeout || len(e.Shards) != 1 {
+		return err
+	}
+	for i, s := range r.sources {
+		if s.Name == e.Shards[0] {
+			q := r.asked[i]
+			if others := x.others(q.shard, s.Name); others && !x.avoid[s.Name] {
+				return &lostReplica{name: s.Name, err: err}
+			}
+			return &lostShard{name: q.shard.Name(), err: err}
+		}
+	}
+	return err
+}
+
+// others tells whether the shard has a replica, apart from the named one, that was not given up yet and can be asked.
+func (x *exchange) others(s *shard.Shard, name string) bool {
+	usable, err := s.Usable()
+	return err == nil && slices.ContainsFunc(usable, func(r *shard.Replica) bool { return r.Name() != name && !x.avoid[r.Name()] })
+}
+
+// lostReplica marks the failure of one replica of a shard that has another.
+type lostReplica struct {
+	name string
+	err  error
+}
+
+func (e *lostReplica) Error() string { return e.err.Error() }
+func (e *lostReplica) Unwrap() error { return e.err }
+
+// copies are the replicas of the shard that must be asked so that nothing in the window is missed: the one that is known to be whole, else all that can be
+// asked, so that what one missed is had from another. nil, with no error, leaves the choice to the shard.
+func (x *exchange) copies(s *shard.Shard, from, until int64) ([]*shard.Replica, error) {
+	if len(s.Replicas) == 1 {
+		return nil, nil
+	}
+	usable, err := s.Usable()
+	if err != nil {
+		return nil, err
+	}
+	usable = slices.DeleteFunc(usable, func(r *shard.Replica) bool { return x.avoid[r.Name()] })
+	base, whole, err := s.Whole(x.ctx, from, until, x.view.Now())
+	if err != nil {
+		return nil, err
+	}
+	if whole && slices.Contains(usable, base) {
+		if len(x.avoid) == 0 {
+			return nil, nil
+		}
+		return []*shard.Replica{base}, nil
+	}
+	return usable, nil
+}
+
+// target is a group with the selectors that are sent to its shards.
+type target struct {
+	group *shard.Group
+	// sent are the selectors without matchers on the group's labels; none where the client sent none.
+	sent [][]*labels.Matcher
+	// all tells that one of them selects everything.
+	all bool
+}
+
+// targets are the groups that can hold what the request selects.
+func (x *exchange) targets() []target {
+	var out []target
+	for _, g := range x.st.top.Groups {
+		t := target{group: g}
+		if len(x.dec.Selectors) == 0 {
+			t.all = true
+		}
+		for _, ms := range x.dec.Selectors {
+			if sent, ok := plan.Strip(g, ms); ok {
+				t.sent = append(t.sent, sent)
+				t.all = t.all || len(sent) == 0
+			}
+		}
+		if t.all || len(t.sent) > 0 {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// match is the texts of match[] for the target. Where one selector selects everything, names and values need none.
+func (t target) match(fill bool) []string {
+	if t.all && !fill {
+		return nil
+	}
+	if t.all {
+		return []string{plan.Selector(plan.Filled(nil))}
+	}
+	out := make([]string, len(t.sent))
+	for i, ms := range t.sent {
+		out[i] = plan.Selector(plan.Filled(ms))
+	}
+	return out
+}
+
+// window is the part of the request's window that the shard answers for; false where there is none.
+func (x *exchange) window(s *shard.Shard) (from, until int64, ok bool) {
+	f, u := s.Span(x.view.Now())
+	from, until = max(x.dec.Start, f), x.dec.End
+	if u != maxTime {
+		until = min(until, u-1)
+	}
+	return from, until, from <= until && f < u
+}
+
+// metadataQuestions are the calls for series, labels or label values to one group's shards. id and limit may differ from the client's: values of a group's
+// own label only ask whether there is a series at all.
+func (x *exchange) metadataQuestions(t target, id endpoint.ID, limit int) ([]question, error) {
+	var out []question
+	relabel := merge.NewRelabel(t.group.Labels.Map(), plan.Owned(t.group))
+	class := shard.Light
+	if x.dec.Unselective {
+		class = shard.Unselective
+	}
+	for _, s := range t.group.Shards {
+		from, until, ok := x.window(s)
+		if !ok {
+			continue
+		}
+		req := x.dec.Request.Clone()
+		req.ID, req.PartialResponse = id, nil
+		if id != endpoint.LabelValues {
+			req.Label = ""
+		}
+		req.Match = t.match(id == endpoint.Series)
+		req.Start, req.End, req.Limit = endpoint.At(from), endpoint.At(until), limit
+		q := question{shard: s, req: req, relabel: relabel, class: class, limit: limit}
+		replicas, err := x.copies(s, from, until)
+		if err != nil {
+			if err = x.shardError(s, err); x.lost[s.Name()] {
+				continue
+			}
+			return nil, err
+		}
+		if replicas == nil {
+			out = append(out, q)
+		}
+		for _, r := range replicas {
+			q.replica = r
+			out = append(out, q)
+		}
+	}
+	return out, nil
+}

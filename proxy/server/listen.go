@@ -1,0 +1,97 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.yaml.in/yaml/v3"
+)
+
+// listen opens a TCP listener that has at most so many connections at once: the next one waits in the kernel until one closes. Keep-alive finds silent
+// clients within 45 s.
+func listen(address string, most int, name string, m *metrics) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return &capped{
+		Listener: l, slots: make(chan struct{}, most), done: make(chan struct{}),
+		open: m.conns.WithLabelValues(name), full: m.connsFull.WithLabelValues(name),
+	}, nil
+}
+
+type capped struct {
+	net.Listener
+	slots chan struct{}
+	done  chan struct{}
+	once  sync.Once
+	open  prometheus.Gauge
+	full  prometheus.Counter
+}
+
+// Accept implements net.Listener.
+func (c *capped) Accept() (net.Conn, error) {
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		c.full.Inc()
+		select {
+		case c.slots <- struct{}{}:
+		case <-c.done:
+			return nil, net.ErrClosed
+		}
+	}
+	conn, err := c.Listener.Accept()
+	if err != nil {
+		<-c.slots
+		return nil, err
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 3})
+	}
+	c.open.Inc()
+	return &cappedConn{Conn: conn, l: c}, nil
+}
+
+// Close implements net.Listener.
+func (c *capped) Close() error {
+	c.once.Do(func() { close(c.done) })
+	return c.Listener.Close()
+}
+
+type cappedConn struct {
+	net.Conn
+	l    *capped
+	once sync.Once
+}
+
+// Close implements net.Conn.
+func (c *cappedConn) Close() error {
+	c.once.Do(func() {
+		c.l.open.Dec()
+		<-c.l.slots
+	})
+	return c.Conn.Close()
+}
+
+// requiresClientCert tells whether a web configuration makes every caller show a certificate that is verified.
+func requiresClientCert(data []byte) bool {
+	var c struct {
+		TLS struct {
+			ClientAuth string `yaml:"client_auth_type"`
+			CertFile   string `yaml:"cert_file"`
+			Cert       string `yaml:"cert"`
+		} `yaml:"tls_server_config"`
+	}
+	if yaml.Unmarshal(data, &c) != nil {
+		return false
+	}
+	return (c.TLS.CertFile != "" || c.TLS.Cert != "") && c.TLS.ClientAuth == "RequireAndVerifyClientCert"
+}
+
+// memoryLimit is GOMEMLIMIT in bytes.
+func memoryLimit() int64 { return debug.SetMemoryLimit(-1) }

@@ -1,0 +1,186 @@
+package server
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// everyShard are questions with one request for every shard. everyReplica asks all replicas of each that can be asked: their rules and alerts are their
+// own, and the most urgent state wins.
+func (x *exchange) everyShard(everyReplica bool, change func(*endpoint.Request)) []question {
+	var out []question
+	for _, g := range x.st.top.Groups {
+		relabel := merge.NewRelabel(g.Labels.Map(), plan.Owned(g))
+		for _, s := range g.Shards {
+			req := x.dec.Request.Clone()
+			req.PartialResponse = nil
+			if change != nil {
+				change(req)
+			}
+			q := question{shard: s, req: req, relabel: relabel, class: shard.Light}
+			usable, err := s.Usable()
+			if !everyReplica || err != nil { // the shard's own error is the better one
+				out = append(out, q)
+				continue
+			}
+			for _, r := range usable {
+				q.replica = r
+				out = append(out, q)
+			}
+		}
+	}
+	return out
+}
+
+// joined answers with the merge of small documents from all shards.
+func (x *exchange) joined(questions []question, join func(context.Context, *merge.Writer, []merge.Source, *merge.Budget) (merge.Result, error)) error {
+	r, err := x.ask(questions)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	if err := x.out.Begin(); err != nil {
+		return err
+	}
+	res, err := join(x.ctx, x.out, r.sources, x.budget)
+	if err != nil {
+		return x.bodyError(r, err)
+	}
+	x.note(res)
+	return x.finishJSON()
+}
+
+// metadata answers type, help and unit of metrics.
+func (x *exchange) metadata() error {
+	limit := x.listLimit()
+	return x.joined(x.everyShard(false, func(r *endpoint.Request) { r.Limit = limit }),
+		func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+			return merge.MergeMetadata(ctx, w, limit, x.req.LimitPerMetric, src, b)
+		})
+}
+
+// listLimit is the least of the client's limit and ours; it is also what note says.
+func (x *exchange) listLimit() int {
+	limit := x.limits.MaxSeries
+	if x.req.Limit > 0 {
+		limit = min(limit, x.req.Limit)
+	}
+	x.dec.Limit, x.dec.PerShardLimit = limit, limit
+	return limit
+}
+
+// rules answers the rule groups. Pages are cut after merging, so shards are asked for everything that the other filters leave.
+func (x *exchange) rules() error {
+	page := merge.RulesPage{}
+	if v := x.req.Filters["group_limit"]; len(v) > 0 {
+		page.Limit, _ = strconv.Atoi(v[0]) // endpoint.Parse has checked it
+	}
+	if v := x.req.Filters["group_next_token"]; len(v) > 0 {
+		page.Token = v[0]
+	}
+	return x.joined(x.everyShard(true, func(r *endpoint.Request) {
+		delete(r.Filters, "group_limit")
+		delete(r.Filters, "group_next_token")
+	}), func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+		return merge.MergeRules(ctx, w, page, src, b)
+	})
+}
+
+// alerts answers the pending and firing alerts.
+func (x *exchange) alerts() error { return x.joined(x.everyShard(true, nil), merge.MergeAlerts) }
+
+// targetList answers the scrape targets.
+func (x *exchange) targetList() error { return x.joined(x.everyShard(false, nil), merge.MergeTargets) }
+
+// targetsMetadata answers metadata by target. Matchers on the group's labels choose groups, as everywhere.
+func (x *exchange) targetsMetadata() error {
+	limit := x.listLimit()
+	var questions []question
+	for _, q := range x.everyShard(false, func(r *endpoint.Request) { r.Limit = limit }) {
+		if len(x.dec.Selectors) > 0 {
+			sent, ok := plan.Strip(q.shard.Group, x.dec.Selectors[0])
+			if !ok {
+				continue
+			}
+			q.req.Match = nil
+			if len(sent) > 0 {
+				q.req.Match = []string{plan.Selector(sent)}
+			}
+		}
+		questions = append(questions, q)
+	}
+	return x.joined(questions, func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+		return merge.MergeTargetsMetadata(ctx, w, limit, src, b)
+	})
+}
+
+// features answers what all shards have.
+func (x *exchange) features() error { return x.joined(x.everyShard(false, nil), merge.MergeFeatures) }
+
+// buildinfo answers the lowest version among the shards.
+func (x *exchange) buildinfo() error { return x.joined(x.everyShard(false, nil), merge.MergeBuildinfo) }
+
+// tsdb answers what the heads hold, added up.
+func (x *exchange) tsdb() error {
+	limit := 10
+	if v := x.req.Filters["limit"]; len(v) > 0 {
+		limit, _ = strconv.Atoi(v[0]) // endpoint.Parse has checked it
+	}
+	return x.joined(x.everyShard(false, nil), func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+		return merge.MergeTSDB(ctx, w, limit, src, b)
+	})
+}
+
+// exemplars answers query_exemplars: the exemplars of the series that the expression's selectors find. What else the expression says does not matter, so
+// each group is asked for the selectors that it can answer.
+func (x *exchange) exemplars() error {
+	var questions []question
+	if !x.dec.Empty {
+		for _, t := range x.targets() {
+			relabel := merge.NewRelabel(t.group.Labels.Map(), plan.Owned(t.group))
+			for _, s := range t.group.Shards {
+				from, until, ok := x.window(s)
+				if !ok || len(t.sent) == 0 {
+					continue
+				}
+				req := x.dec.Request.Clone()
+				req.PartialResponse = nil
+				req.Start, req.End = endpoint.At(from), endpoint.At(until)
+				req.Query = union(t.sent)
+				q := question{shard: s, req: req, relabel: relabel, class: shard.Light}
+				replicas, err := x.copies(s, from, until)
+				if err != nil {
+					if err = x.shardError(s, err); x.lost[s.Name()] {
+						continue
+					}
+					return err
+				}
+				if replicas == nil {
+					questions = append(questions, q)
+				}
+				for _, r := range replicas {
+					q.replica = r
+					questions = append(questions, q)
+				}
+			}
+		}
+	}
+	return x.joined(questions, merge.MergeExemplars)
+}
+
+// union is one expression with all the selectors in it.
+func union(selectors [][]*labels.Matcher) string {
+	texts := make([]string, len(selectors))
+	for i, ms := range selectors {
+		texts[i] = plan.Selector(plan.Filled(ms))
+	}
+	return strings.Join(texts, " or ")
+}

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"encoding/json"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// writeData answers with v as the data of a success.
+func (x *exchange) writeData(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return qerr.Wrap(qerr.Internal, err, "Spillway failed to write its answer; its log has the cause")
+	}
+	if err := x.out.Begin(); err != nil {
+		return err
+	}
+	if _, err := x.out.Write(b); err != nil {
+		return err
+	}
+	return x.finishJSON()
+}
+
+// formatQuery answers format_query.
+func (x *exchange) formatQuery() error { return x.writeData(x.dec.Expr.Pretty(0)) }
+
+// statusFlags answers with Spillway's own flags, under the names of its command line.
+func (x *exchange) statusFlags() error { return x.writeData(x.s.opts.Flags) }
+
+// statusConfig answers with Spillway's own configuration, secrets starred.
+func (x *exchange) statusConfig() error {
+	return x.writeData(map[string]string{"yaml": string(x.st.cfg.Redacted())})
+}
+
+// runtimeInfo is Prometheus' object about its process, with what of it applies to Spillway.
+type runtimeInfo struct {
+	StartTime           time.Time `json:"startTime"`
+	CWD                 string    `json:"CWD"`
+	Hostname            string    `json:"hostname"`
+	ServerTime          time.Time `json:"serverTime"`
+	ReloadConfigSuccess bool      `json:"reloadConfigSuccess"`
+	LastConfigTime      time.Time `json:"lastConfigTime"`
+	CorruptionCount     int64     `json:"corruptionCount"`
+	GoroutineCount      int       `json:"goroutineCount"`
+	GOMAXPROCS          int       `json:"GOMAXPROCS"`
+	GOMEMLIMIT          int64     `json:"GOMEMLIMIT"`
+	GOGC                string    `json:"GOGC"`
+	GODEBUG             string    `json:"GODEBUG"`
+	StorageRetention    string    `json:"storageRetention"`
+}
+
+// statusRuntimeinfo answers about Spillway's own process. The working directory is nobody's business and stays empty.
+func (x *exchange) statusRuntimeinfo() error {
+	host, _ := os.Hostname() // an empty name says as much as an error
+	return x.writeData(runtimeInfo{
+		StartTime: x.s.started, ServerTime: x.s.now(), Hostname: host,
+		ReloadConfigSuccess: x.s.reloadedWell.Load(), LastConfigTime: x.st.loaded,
+		GoroutineCount: runtime.NumGoroutine(), GOMAXPROCS: runtime.GOMAXPROCS(0), GOMEMLIMIT: memoryLimit(),
+		GOGC: os.Getenv("GOGC"), GODEBUG: os.Getenv("GODEBUG"),
+	})
+}
+
+// statusWALReplay answers that replaying is done: Spillway has no write-ahead log.
+func (x *exchange) statusWALReplay() error {
+	return x.writeData(struct {
+		Min     int    `json:"min"`
+		Max     int    `json:"max"`
+		Current int    `json:"current"`
+		State   string `json:"state"`
+	}{State: "done"})
+}
+
+// parseQuery answers parse_query with the syntax tree.
+func (x *exchange) parseQuery() error {
+	tree, err := plan.Tree(x.dec.Expr)
+	if err != nil {
+		return err
+	}
+	return x.writeData(tree)
+}

@@ -1,0 +1,80 @@
+package server
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the server's own, on the admin listener. Each is a row of docs/metrics.md; labels are bounded: endpoints by the table, outcomes by the
+// kinds of qerr, bounds by the list in policy.
+type metrics struct {
+	requests  *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	inflight  prometheus.Gauge
+	refusals  *prometheus.CounterVec
+	canceled  *prometheus.CounterVec
+	partial   *prometheus.CounterVec
+	dropped   *prometheus.CounterVec
+	plans     *prometheus.CounterVec
+	series    *prometheus.CounterVec
+	samples   *prometheus.CounterVec
+	read      *prometheus.CounterVec
+	written   *prometheus.CounterVec
+	peak      prometheus.Histogram
+	panics    prometheus.Counter
+	conns     *prometheus.GaugeVec
+	connsFull *prometheus.CounterVec
+
+	reloadOK   prometheus.Gauge
+	reloadTime prometheus.Gauge
+	hash       *prometheus.GaugeVec
+	hashMu     sync.Mutex
+}
+
+func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		requests: counter("spillway_requests_total", "Requests answered, by endpoint, verdict (pass, clamp, refuse) and outcome (success or the kind of error).", "endpoint", "verdict", "outcome"),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "spillway_request_duration_seconds", Help: "Time from a request's arrival to the end of its answer.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25},
+		}, []string{"endpoint"}),
+		inflight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_requests_in_flight", Help: "Requests being answered now."}),
+		refusals: counter("spillway_refusals_total", "Requests refused by a bound.", "endpoint", "bound"),
+		canceled: counter("spillway_cancellations_total", "Requests whose client left before the answer was complete.", "endpoint"),
+		partial:  counter("spillway_partial_answers_total", "Shards that an answer went without because the request accepts partial answers.", "endpoint"),
+		dropped:  counter("spillway_dropped_parameters_total", "Unknown request parameters that were dropped.", "endpoint"),
+		plans:    counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), raw (series evaluated in Spillway), local (no series).", "mode"),
+		series:   counter("spillway_series_total", "Series held or returned.", "endpoint"),
+		samples:  counter("spillway_samples_total", "Samples read or returned.", "endpoint"),
+		read:     counter("spillway_shard_read_bytes_total", "Inflated bytes of answers that were read from shards.", "endpoint"),
+		written:  counter("spillway_response_bytes_total", "Bytes of answers written to clients.", "endpoint"),
+		peak: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "spillway_request_peak_bytes", Help: "Most memory of memory.budget that one request held at once.", Buckets: prometheus.ExponentialBuckets(16<<10, 8, 7),
+		}),
+		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
+		conns:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_connections", Help: "Open client connections, by listener (main, admin)."}, []string{"listener"}),
+		connsFull:  counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
+		reloadOK:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_successful", Help: "1 if the newest attempt to load the configuration succeeded, else 0."}),
+		reloadTime: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration was last loaded with success, in seconds since 1970."}),
+		hash:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_config_info", Help: "1 for the hash of the configuration in force."}, []string{"hash"}),
+	}
+	budget := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_bytes", Help: "memory.budget: what all requests together may hold."},
+		func() float64 { return float64(s.poolNow().Limit()) })
+	used := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_used_bytes", Help: "What requests hold of memory.budget now."},
+		func() float64 { return float64(s.poolNow().InUse()) })
+	reg.MustRegister(m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.plans, m.series, m.samples, m.read, m.written,
+		m.peak, m.panics, m.conns, m.connsFull, m.reloadOK, m.reloadTime, m.hash, budget, used)
+	return m
+}
+
+// configHash replaces the one series of spillway_config_info.
+func (m *metrics) configHash(hash string) {
+	m.hashMu.Lock()
+	defer m.hashMu.Unlock()
+	m.hash.Reset()
+	m.hash.WithLabelValues(hash[:12]).Set(1)
+}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// pageHead is the same for both pages: no script, no font, nothing from elsewhere.
+const pageHead = `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
+<title>{{.Title}}</title><style>
+body{font:15px/1.5 system-ui,sans-serif;margin:3rem auto;max-width:60rem;padding:0 1rem;color:#1b2733}
+h1{font-size:1.5rem;margin:0 0 .2rem}p.sub{color:#5b6b7a;margin:0 0 2rem}a{color:#0b62c4}code,pre{font:13px/1.5 ui-monospace,monospace}
+pre{background:#f3f5f7;border-radius:6px;padding:.8rem 1rem;overflow:auto;white-space:pre-wrap}
+table{border-collapse:collapse;width:100%;font-size:14px}th{text-align:left;color:#5b6b7a;font-weight:600}td,th{padding:.35rem .6rem .35rem 0;border-bottom:1px solid #e3e8ec;vertical-align:top}
+.up{color:#12733a}.down,.misconfigured{color:#b3261e}.unknown{color:#8a6100}
+</style></head><body>`
+
+var homePage = template.Must(template.New("home").Parse(pageHead + `
+<h1>Spillway {{.Version}}</h1><p class="sub">A bounded Prometheus API over {{.Shards}} shards in {{.Groups}} groups.</p>
+{{range .Expressions}}<p>The expression of the link that led here:</p><pre>{{.}}</pre>{{end}}
+<p>This is a Prometheus data source: point Grafana, promtool or any client of the Prometheus HTTP API at <code>{{.Base}}</code>.</p>
+<ul>
+<li><a href="{{.Prefix}}/api/v1/status/buildinfo">build information</a> of the oldest shard</li>
+<li><a href="{{.Prefix}}/api/v1/status/config">configuration</a> and <a href="{{.Prefix}}/api/v1/status/flags">flags</a></li>
+<li><a href="{{.Prefix}}/api/v1/alerts">alerts</a>, <a href="{{.Prefix}}/api/v1/rules">rules</a> and <a href="{{.Prefix}}/api/v1/targets">targets</a> of all shards</li>
+<li><a href="/-/ready">readiness</a></li>
+</ul></body></html>
+`))
+
+// home is the main listener's page, at / and at /graph, where every alert's link points.
+func (s *Server) home(w http.ResponseWriter, r *http.Request) {
+	st := s.acquire()
+	defer st.release()
+	var expressions []string
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err == nil {
+		for _, key := range []string{"g0.expr", "g1.expr", "g2.expr", "g3.expr"} {
+			if e := strings.TrimSpace(q.Get(key)); e != "" && len(e) <= int(st.cfg.Limits.MaxQueryBytes) {
+				expressions = append(expressions, e)
+			}
+		}
+	}
+	base := s.opts.ExternalURL
+	if base == "" {
+		base = "http://" + r.Host + s.opts.RoutePrefix
+	}
+	writePage(w, homePage, map[string]any{
+		"Title": "Spillway", "Version": s.opts.Version, "Groups": len(st.top.Groups), "Shards": st.shards, "Base": base, "Prefix": s.opts.RoutePrefix,
+		"Expressions": expressions,
+	})
+}
+
+var consolePage = template.Must(template.New("console").Parse(pageHead + `
+<h1>Spillway {{.Version}}</h1><p class="sub">Admin console. Configuration {{.Hash}}, loaded {{.Loaded}}. Memory budget: {{.Used}} of {{.Limit}} bytes in use.</p>
+<table><tr><th>group</th><th>shard</th><th>replica</th><th>state</th><th>version</th><th>whole</th><th>in flight</th><th>what to know</th></tr>
+{{range .Replicas}}<tr><td>{{.Group}}</td><td>{{.Shard}}</td><td>{{.URL}}</td><td class="{{.State}}">{{.State}}</td><td>{{.Version}}</td>
+<td>{{.Whole}}</td><td>{{.InFlight}}</td><td>{{.Error}} {{range .Do}}{{.}} {{end}}{{.Note}}</td></tr>{{end}}</table>
+<ul><li><a href="/metrics">metrics</a></li><li><a href="/api/spillway/v1/limits">limits</a></li><li><a href="/api/spillway/v1/shards">shards</a></li><li><a href="/debug/pprof/">profiles</a></li></ul>
+</body></html>
+`))
+
+// console is the admin listener's page.
+func (s *Server) console(w http.ResponseWriter, _ *http.Request) {
+	st := s.acquire()
+	defer st.release()
+	hash := st.cfg.Hash
+	writePage(w, consolePage, map[string]any{
+		"Title": "Spillway admin", "Version": s.opts.Version, "Hash": hash[:min(12, len(hash))], "Loaded": st.loaded.UTC().Format("2006-01-02 15:04:05Z"),
+		"Used": st.pool.InUse(), "Limit": st.pool.Limit(), "Replicas": st.top.Status(),
+	})
+}
+
+func writePage(w http.ResponseWriter, t *template.Template, data any) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	_ = t.Execute(w, data) // the client may be gone
+}

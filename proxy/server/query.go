@@ -1,0 +1,212 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/stats"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// query answers query and query_range.
+func (x *exchange) query() error {
+	req := x.dec.Request
+	if req.ID == endpoint.Query && !req.Time.Set {
+		req.Time = endpoint.At(x.view.Now().UnixMilli())
+	}
+	if req.LookbackDelta == 0 {
+		req.LookbackDelta = x.lookback() // always sent: a shard's own default must not decide
+	}
+	ctx, span := x.s.tracer.Start(x.ctx, "plan")
+	p, err := x.view.Query(ctx, x.dec.Expr, req.Query, x.dec.Selectors, x.dec.Start, x.dec.End)
+	span.End()
+	if err != nil {
+		return err
+	}
+	if p.Mode == plan.ModePass && (x.avoid[p.Replica.Name()] || x.lost[p.Shard.Name()]) {
+		p = &plan.Plan{Mode: plan.ModeRaw, Why: "the whole replica failed"}
+	}
+	x.s.metrics.plans.WithLabelValues(string(p.Mode)).Inc()
+	if p.Mode == plan.ModePass {
+		return x.pass(p)
+	}
+	return x.evaluate(p.Mode)
+}
+
+// lookback is the lookback of the shards' engines, Prometheus' default while it is not known.
+func (x *exchange) lookback() time.Duration {
+	if d := x.st.top.Lookback(); d > 0 {
+		return d
+	}
+	return defaultLookback
+}
+
+const defaultLookback = 5 * time.Minute
+
+// pass streams one shard's own answer through.
+func (x *exchange) pass(p *plan.Plan) error {
+	req := x.dec.Request.Clone()
+	req.Query, req.PartialResponse = p.Query, nil
+	r, err := x.ask([]question{{shard: p.Shard, replica: p.Replica, req: req, relabel: p.Relabel, class: shard.Light}})
+	if err != nil {
+		if x.others(p.Shard, p.Replica.Name()) && qerr.From(err).Kind == qerr.ShardFailed {
+			return &lostReplica{name: p.Replica.Name(), err: err}
+		}
+		return err
+	}
+	defer r.close()
+	if err := x.out.Begin(); err != nil {
+		return err
+	}
+	res, err := merge.Pass(x.ctx, x.out, r.sources[0], x.budget)
+	if err != nil {
+		return x.bodyError(r, err)
+	}
+	x.warnings.Add(res.Warnings...)
+	x.infos.Add(res.Infos...)
+	if res.Truncated {
+		x.warnings.Add("results truncated due to limit")
+	}
+	return x.finishJSON()
+}
+
+// sampleBytes is what the engine holds for one sample of a result, by its own accounting in samples.
+const sampleBytes = 16
+
+// evaluate runs Prometheus' engine over series read from the shards.
+func (x *exchange) evaluate(mode plan.Mode) error {
+	req := x.dec.Request
+	ctx, span := x.s.tracer.Start(x.ctx, "evaluate")
+	defer span.End()
+	var queryable storage.Queryable = storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
+	if mode == plan.ModeRaw {
+		began := time.Now()
+		defer func() { x.calls.add(time.Since(began)) }()
+		queryable = x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost())
+	}
+	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of them.
+	most := min(x.limits.MaxSamples, x.st.pool.Limit()/sampleBytes)
+	engine := promql.NewEngine(promql.EngineOpts{
+		MaxSamples: int(most), Timeout: x.dec.Deadline, LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,
+		EnablePerStepStats: true, EnableDelayedNameRemoval: x.st.top.DelayedNameRemoval(), Parser: plan.Parser,
+		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
+	})
+	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
+	var (
+		qry promql.Query
+		err error
+	)
+	if req.ID == endpoint.Query {
+		qry, err = engine.NewInstantQuery(ctx, queryable, opts, req.Query, time.UnixMilli(req.Time.Ms))
+	} else {
+		qry, err = engine.NewRangeQuery(ctx, queryable, opts, req.Query, time.UnixMilli(req.Start.Ms), time.UnixMilli(req.End.Ms), req.Step)
+	}
+	if err != nil {
+		return qerr.Wrap(qerr.BadData, err, "invalid parameter %q: %s", "query", err)
+	}
+	defer qry.Close()
+	res := qry.Exec(ctx)
+	if res.Err != nil {
+		return x.engineError(ctx, res.Err, most)
+	}
+	warnings, infos := res.Warnings.AsStrings(req.Query, 10, 10)
+	x.warnings.Add(warnings...)
+	x.infos.Add(infos...)
+	return x.encode(res, qry, req)
+}
+
+// encode writes a result as Prometheus would.
+func (x *exchange) encode(res *promql.Result, qry promql.Query, req *endpoint.Request) error {
+	_, span := x.s.tracer.Start(x.ctx, "encode")
+	defer span.End()
+	if err := x.out.Begin(); err != nil {
+		return err
+	}
+	enc := merge.NewEncoder(x.out, x.limits.MaxResponseBytes)
+	if req.Stats != "" {
+		enc.Stats = stats.NewQueryStats(qry.Stats())
+	}
+	cut := func(n int) int {
+		if req.Limit > 0 && n > req.Limit {
+			x.warnings.Add("results truncated due to limit")
+			return req.Limit
+		}
+		return n
+	}
+	var err error
+	switch v := res.Value.(type) {
+	case promql.Vector:
+		v = v[:cut(len(v))]
+		if err = x.budget.AddSamples(int64(len(v))); err == nil {
+			err = enc.Vector(v)
+		}
+	case promql.Matrix:
+		v = v[:cut(len(v))]
+		if err = x.budget.AddSamples(int64(v.TotalSamples())); err == nil {
+			err = enc.Matrix(v)
+		}
+	case promql.Scalar:
+		err = enc.Scalar(v)
+	case promql.String:
+		err = enc.String(v)
+	default:
+		err = qerr.New(qerr.Internal, "the engine returned a value of an unknown kind")
+	}
+	if err != nil {
+		return err
+	}
+	return x.finishJSON()
+}
+
+// engineError turns what the engine says into what the client is told.
+func (x *exchange) engineError(ctx context.Context, err error, most int64) error {
+	if ctx.Err() != nil {
+		return qerr.FromContext(ctx, err)
+	}
+	var storageErr promql.ErrStorage
+	if errors.As(err, &storageErr) {
+		err = storageErr.Err
+	}
+	var lost *lostShard
+	var own *qerr.Error
+	if errors.As(err, &lost) || errors.As(err, &own) {
+		return err
+	}
+	var tooMany promql.ErrTooManySamples
+	var timeout promql.ErrQueryTimeout
+	var canceled promql.ErrQueryCanceled
+	switch {
+	case errors.As(err, &tooMany):
+		e := qerr.Refuse(policy.BoundMaxSamples, itoa(most), "more than "+itoa(most), "shorten the range, widen the step or select fewer series",
+			"the query loads more samples than max_samples allows (%d)", most)
+		if most < x.limits.MaxSamples {
+			e.Message = "the query loads more samples than memory.budget has room for (" + itoa(most) + ")"
+		}
+		return e
+	case errors.As(err, &timeout), errors.As(err, &canceled):
+		return deadlineError(x.dec.Deadline, x.limits.Timeout)
+	}
+	return qerr.Wrap(qerr.TooExpensive, err, "%s", err) // what Prometheus answers with 422: a many-to-many match, a duplicate label set
+}
+
+// rawLost decides about shards that no replica of which answered: an error that a partial answer may go on without.
+func (x *exchange) rawLost() func(string, error) error {
+	return func(name string, err error) error {
+		if x.lost[name] {
+			return nil
+		}
+		if k := qerr.From(err).Kind; x.ctx.Err() == nil && (k == qerr.ShardFailed || k == qerr.Timeout) {
+			return &lostShard{name: name, err: err}
+		}
+		return err
+	}
+}

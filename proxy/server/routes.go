@@ -1,0 +1,132 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// handlers answer the rows of the endpoint table; a test holds the two together.
+var handlers map[endpoint.ID]func(*exchange) error
+
+func init() {
+	handlers = map[endpoint.ID]func(*exchange) error{
+		endpoint.Query:             (*exchange).query,
+		endpoint.QueryRange:        (*exchange).query,
+		endpoint.QueryExemplars:    (*exchange).exemplars,
+		endpoint.Series:            (*exchange).series,
+		endpoint.Labels:            (*exchange).labels,
+		endpoint.LabelValues:       (*exchange).labelValues,
+		endpoint.Metadata:          (*exchange).metadata,
+		endpoint.Rules:             (*exchange).rules,
+		endpoint.Alerts:            (*exchange).alerts,
+		endpoint.Targets:           (*exchange).targetList,
+		endpoint.TargetsMetadata:   (*exchange).targetsMetadata,
+		endpoint.FormatQuery:       (*exchange).formatQuery,
+		endpoint.ParseQuery:        (*exchange).parseQuery,
+		endpoint.Features:          (*exchange).features,
+		endpoint.Read:              (*exchange).read,
+		endpoint.Federate:          (*exchange).federate,
+		endpoint.StatusBuildinfo:   (*exchange).buildinfo,
+		endpoint.StatusTSDB:        (*exchange).tsdb,
+		endpoint.StatusFlags:       (*exchange).statusFlags,
+		endpoint.StatusConfig:      (*exchange).statusConfig,
+		endpoint.StatusRuntimeinfo: (*exchange).statusRuntimeinfo,
+		endpoint.StatusWALReplay:   (*exchange).statusWALReplay,
+	}
+}
+
+// mainHandler serves the API, the health of the proxy and its one page. There is no ServeMux: it would redirect paths that are nearly right, and a
+// redirected POST loses its body.
+func (s *Server) mainHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if tooManyFields(w, r) {
+			return
+		}
+		if s.opts.RoutePrefix != "" {
+			// Health is asked by machines that know no prefix.
+			if r.URL.Path != "/-/healthy" && r.URL.Path != "/-/ready" && !s.trimPrefix(r) {
+				qerr.New(qerr.NotFound, "nothing is served here; Spillway's paths begin with %s/", s.opts.RoutePrefix).WriteTo(w)
+				return
+			}
+		}
+		switch r.URL.EscapedPath() {
+		case "/-/healthy":
+			s.page(w, r, s.healthy)
+		case "/-/ready":
+			s.page(w, r, s.readiness)
+		case "/", "/graph", "/query":
+			s.page(w, r, s.home)
+		default:
+			s.serveAPI(w, r)
+		}
+	})
+}
+
+// trimPrefix takes the route prefix off the path; false where it does not begin with it.
+func (s *Server) trimPrefix(r *http.Request) bool {
+	p := s.opts.RoutePrefix
+	if r.URL.Path == p {
+		r.URL.Path, r.URL.RawPath = "/", ""
+		return true
+	}
+	if !strings.HasPrefix(r.URL.EscapedPath(), p+"/") || !strings.HasPrefix(r.URL.Path, p+"/") {
+		return false
+	}
+	r.URL.Path = r.URL.Path[len(p):]
+	r.URL.RawPath = strings.TrimPrefix(r.URL.RawPath, p)
+	return true
+}
+
+// tooManyFields refuses a head with more fields than any client of the field sends; net/http bounds only its bytes.
+func tooManyFields(w http.ResponseWriter, r *http.Request) bool {
+	n := 0
+	for _, v := range r.Header {
+		n += len(v)
+	}
+	if n <= maxHeaderFields {
+		return false
+	}
+	qerr.New(qerr.HeadersTooLarge, "the request has %d header fields; at most %d are read", n, maxHeaderFields).WriteTo(w)
+	return true
+}
+
+// page serves GET and HEAD of something that is not the API.
+func (s *Server) page(w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		(&qerr.Error{Kind: qerr.MethodNotAllowed, Message: "only GET is served here", Allow: []string{"GET", "HEAD"}}).WriteTo(w)
+		return
+	}
+	h(w, r)
+}
+
+func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) {
+	text(w, http.StatusOK, "Spillway is healthy.\n")
+}
+
+func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) {
+	switch {
+	case s.draining.Load():
+		text(w, http.StatusServiceUnavailable, "Spillway is stopping.\n")
+	case !s.ready.Load():
+		text(w, http.StatusServiceUnavailable, "Spillway is starting: not every replica has been probed yet.\n")
+	default:
+		text(w, http.StatusOK, "Spillway is ready.\n")
+	}
+}
+
+func text(w http.ResponseWriter, code int, body string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(body)) // the client may be gone
+}
+
+func headerCarrier(h http.Header) propagation.TextMapCarrier { return propagation.HeaderCarrier(h) }
+
+func (s *Server) poolNow() *merge.Pool { return s.state.Load().pool }

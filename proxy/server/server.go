@@ -1,0 +1,296 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/oklog/run"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/exporter-toolkit/web"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/usage"
+)
+
+// Options are what a Server is made of. Zero durations and counts take the defaults named.
+type Options struct {
+	// Config is the loaded configuration.
+	Config *config.Config
+	// ConfigFile is where Reload reads it from; empty where there is no file.
+	ConfigFile string
+	// ListenAddress is the main listener's host:port.
+	ListenAddress string
+	// AdminListenAddress is the admin listener's host:port.
+	AdminListenAddress string
+	// AdminInsecure allows an admin listener beyond loopback without client certificates.
+	AdminInsecure bool
+	// WebConfigFile is exporter-toolkit's web configuration: TLS for both listeners; empty is plain HTTP.
+	WebConfigFile string
+	// ExternalURL is where users reach Spillway, for links; empty is relative links.
+	ExternalURL string
+	// RoutePrefix stands before every path of the main listener; empty or / is none.
+	RoutePrefix string
+	// Flags are the command line's, for status/flags.
+	Flags map[string]string
+	// Version is Spillway's own.
+	Version string
+	// Registerer and Gatherer hold the metrics; nil makes a registry.
+	Registerer prometheus.Registerer
+	Gatherer   prometheus.Gatherer
+	// Logger is where it logs; nil is nowhere.
+	Logger *slog.Logger
+
+	// HeaderTimeout is how long a request's head may take; 5 s.
+	HeaderTimeout time.Duration
+	// BodyTimeout is how long its body may take; 10 s.
+	BodyTimeout time.Duration
+	// IdleTimeout is how long a connection may be idle; 60 s.
+	IdleTimeout time.Duration
+	// DrainTimeout is how long requests may go on after the end was asked for; 15 s.
+	DrainTimeout time.Duration
+	// MaxConnections caps the main listener's connections; 4,096. The admin listener has 128.
+	MaxConnections int
+	// Ready, where set, is told the addresses once both listeners listen and every replica was probed once.
+	Ready func(main, admin net.Addr)
+}
+
+// DefaultMaxConnections is the cap on the main listener's connections.
+const DefaultMaxConnections = 4096
+
+const adminConnections = 128
+
+// Server is the proxy.
+type Server struct {
+	opts         Options
+	log          *slog.Logger
+	metrics      *metrics
+	usageMetrics *usage.Metrics
+	tracer       trace.Tracer
+	propagator   propagation.TextMapPropagator
+	started      time.Time
+	now          func() time.Time
+
+	state        atomic.Pointer[state]
+	reloading    sync.Mutex
+	reloadedWell atomic.Bool
+	ready        atomic.Bool
+	draining     atomic.Bool
+
+	background context.Context // ends with the server; owns the topology's probes
+	stop       context.CancelFunc
+	drained    context.Context // ends when draining may take no longer
+	cut        context.CancelCauseFunc
+}
+
+// New builds a server. It listens and asks nothing before Run.
+func New(o Options) (*Server, error) {
+	if o.Config == nil {
+		return nil, errors.New("server: a configuration is needed")
+	}
+	setDefault(&o.HeaderTimeout, 5*time.Second)
+	setDefault(&o.BodyTimeout, 10*time.Second)
+	setDefault(&o.IdleTimeout, 60*time.Second)
+	setDefault(&o.DrainTimeout, 15*time.Second)
+	setDefault(&o.MaxConnections, DefaultMaxConnections)
+	if o.Registerer == nil {
+		reg := prometheus.NewRegistry()
+		o.Registerer, o.Gatherer = reg, reg
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
+	s := &Server{opts: o, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator()}
+	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
+	s.background, s.stop = context.WithCancel(context.Background())
+	s.drained, s.cut = context.WithCancelCause(context.Background())
+	s.metrics = newMetrics(o.Registerer, s)
+	s.usageMetrics = usage.NewMetrics(o.Registerer)
+	st, err := s.build(o.Config, nil)
+	if err != nil {
+		s.stop()
+		return nil, err
+	}
+	s.state.Store(st)
+	s.reloadedWell.Store(true)
+	s.metrics.reloadOK.Set(1)
+	s.metrics.reloadTime.Set(float64(st.loaded.Unix()))
+	s.metrics.configHash(o.Config.Hash)
+	return s, nil
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Run serves until ctx ends, then drains: not ready at once, no new connections, requests under way go on for at most DrainTimeout. It returns nil after
+// a drain in which every request ended by itself. A second end of force cuts at once.
+func (s *Server) Run(ctx, force context.Context) error {
+	defer s.stop()
+	mainL, err := listen(s.opts.ListenAddress, s.opts.MaxConnections, "main", s.metrics)
+	if err != nil {
+		return err
+	}
+	adminL, err := listen(s.opts.AdminListenAddress, adminConnections, "admin", s.metrics)
+	if err != nil {
+		mainL.Close()
+		return err
+	}
+	if err := s.checkAdmin(adminL.Addr()); err != nil {
+		mainL.Close()
+		adminL.Close()
+		return err
+	}
+	st := s.state.Load()
+	st.top.Start(s.background)
+
+	main := s.httpServer(s.mainHandler())
+	admin := s.httpServer(s.adminHandler())
+	var drainErr error
+	var g run.Group
+	// The first actor waits for the end and drains; the listeners are closed in their interrupts after it, so that the drain can be watched.
+	stopped := make(chan struct{})
+	serve := func(hs *http.Server, l net.Listener) func() error {
+		return func() error {
+			flags := &web.FlagConfig{WebListenAddresses: &[]string{l.Addr().String()}, WebSystemdSocket: new(bool), WebConfigFile: &s.opts.WebConfigFile}
+			if err := web.ServeMultiple([]net.Listener{l}, hs, flags, s.log); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			<-stopped // draining goes on; returning would end it for everybody
+			return nil
+		}
+	}
+	g.Add(func() error {
+		select {
+		case <-ctx.Done():
+		case <-stopped:
+			return nil
+		}
+		drainErr = s.drain(main, force)
+		return nil
+	}, func(error) { close(stopped) })
+	g.Add(serve(main, mainL), func(error) { _ = main.Close() })
+	g.Add(serve(admin, adminL), func(error) { _ = admin.Close() })
+	probed, cancelProbed := context.WithCancel(s.background)
+	g.Add(func() error {
+		wait, cancel := context.WithTimeout(probed, 10*time.Second)
+		err := st.top.WaitFirstProbe(wait)
+		cancel()
+		if probed.Err() == nil {
+			if err != nil {
+				s.log.Warn("ready although not every replica has answered its first probe", "err", err)
+			}
+			s.ready.Store(true)
+			s.log.Info("Spillway is ready", "address", mainL.Addr().String(), "admin", adminL.Addr().String())
+			if s.opts.Ready != nil {
+				s.opts.Ready(mainL.Addr(), adminL.Addr())
+			}
+		}
+		<-probed.Done()
+		return nil
+	}, func(error) { cancelProbed() })
+	err = g.Run()
+	s.ready.Store(false)
+	s.state.Load().retire()
+	return errors.Join(err, drainErr)
+}
+
+// errDrained ends requests that outlast the drain.
+var errDrained = qerr.New(qerr.Unavailable, "Spillway is stopping and the request did not finish in the time left; send it again")
+
+// errForced is a second signal.
+var errForced = errors.New("stopped before all requests had ended")
+
+// drain lets requests end.
+func (s *Server) drain(main *http.Server, force context.Context) error {
+	s.ready.Store(false)
+	s.draining.Store(true)
+	s.log.Info("stopping: no new requests, those under way go on", "limit", s.opts.DrainTimeout)
+	// A little before the limit, what is left is ended with an answer that says so.
+	wait, cancel := context.WithTimeout(force, s.opts.DrainTimeout-500*time.Millisecond)
+	defer cancel()
+	err := main.Shutdown(wait)
+	if err == nil {
+		return nil
+	}
+	s.cut(errDrained)
+	if force.Err() != nil {
+		return errForced
+	}
+	last, cancel := context.WithTimeout(force, 500*time.Millisecond)
+	defer cancel()
+	if main.Shutdown(last) != nil {
+		return fmt.Errorf("requests were still under way after %s and were cut", s.opts.DrainTimeout)
+	}
+	return nil
+}
+
+func (s *Server) httpServer(h http.Handler) *http.Server {
+	hs := &http.Server{
+		Handler: h, ReadHeaderTimeout: s.opts.HeaderTimeout, IdleTimeout: s.opts.IdleTimeout, MaxHeaderBytes: maxHeaderBytes - 4096, // net/http adds 4 KiB
+		ErrorLog:  slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		Protocols: new(http.Protocols),
+	}
+	hs.Protocols.SetHTTP1(true) // HTTP/2's resets and windows are another set of bounds; nobody of the field's clients needs it
+	return hs
+}
+
+const (
+	maxHeaderBytes  = 16 << 10
+	maxHeaderFields = 64
+)
+
+// panicked turns a panic in the road of a request into an error; the process goes on.
+func (s *Server) panicked(p any) error {
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	s.metrics.panics.Inc()
+	s.log.Error("a request ended in a fault of Spillway", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	return qerr.New(qerr.Internal, "Spillway failed to answer this request; its log has the cause")
+}
+
+// checkAdmin refuses an admin listener that anybody could reach: it can reload, and its profiles show memory.
+func (s *Server) checkAdmin(addr net.Addr) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if ok && tcp.IP.IsLoopback() {
+		return nil
+	}
+	if s.opts.AdminInsecure {
+		s.log.Warn("THE ADMIN LISTENER IS REACHABLE BEYOND LOOPBACK WITHOUT AUTHENTICATION (--web.admin-insecure)", "address", addr.String())
+		return nil
+	}
+	if clientCertificates(s.opts.WebConfigFile) {
+		return nil
+	}
+	return fmt.Errorf("the admin listener %s is not on loopback and nothing authenticates its callers: listen on 127.0.0.1, require client certificates in --web.config.file (tls_server_config.client_auth_type: RequireAndVerifyClientCert), or override with --web.admin-insecure", addr)
+}
+
+// clientCertificates tells whether the web configuration requires verified client certificates.
+func clientCertificates(file string) bool {
+	if file == "" {
+		return false
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	return requiresClientCert(data)
+}

@@ -1,0 +1,166 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/shard"
+	"github.com/spillwayproject/spillway/proxy/usage"
+)
+
+// state is one loaded configuration with all that is built from it. It never changes; a request takes it once, at the door, and keeps it to its end.
+type state struct {
+	cfg    *config.Config
+	top    *shard.Topology
+	pool   *merge.Pool
+	usage  *usage.Log
+	owns   map[string]bool // label names of any group
+	shards int
+	loaded time.Time
+
+	// users counts the requests in it and the server's own hold; the last one out closes it.
+	mu      sync.Mutex
+	users   int
+	retired bool
+	close   func()
+}
+
+// owned tells whether a label belongs to some group rather than to what shards store.
+func (st *state) owned(name string) bool { return st.owns[name] }
+
+func (st *state) enter() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.retired && st.users == 0 {
+		return false
+	}
+	st.users++
+	return true
+}
+
+func (st *state) release() {
+	st.mu.Lock()
+	st.users--
+	last := st.retired && st.users == 0
+	st.mu.Unlock()
+	if last {
+		st.close()
+	}
+}
+
+// retire closes the state after its last request.
+func (st *state) retire() {
+	st.mu.Lock()
+	st.retired = true
+	last := st.users == 0
+	st.mu.Unlock()
+	if last {
+		st.close()
+	}
+}
+
+// acquire takes the current state for one request.
+func (s *Server) acquire() *state {
+	for {
+		st := s.state.Load()
+		if st.enter() {
+			return st
+		}
+	}
+}
+
+// build makes a state from a configuration; what did not change is carried over from prev, nil at the start.
+func (s *Server) build(cfg *config.Config, prev *state) (*state, error) {
+	st := &state{cfg: cfg, owns: map[string]bool{}, loaded: s.now()}
+	o := shard.Options{Logger: s.log, Registerer: s.opts.Registerer, UserAgent: "Spillway/" + s.opts.Version}
+	var prevTop *shard.Topology
+	if prev != nil {
+		prevTop = prev.top
+	}
+	var err error
+	if st.top, err = shard.New(cfg.Groups, o, prevTop); err != nil {
+		return nil, err
+	}
+	for _, g := range st.top.Groups {
+		st.shards += len(g.Shards)
+		for _, name := range plan.Owned(g) {
+			st.owns[name] = true
+		}
+	}
+	if prev != nil && prev.cfg.Memory.Budget == cfg.Memory.Budget {
+		st.pool = prev.pool // what requests hold of it goes on counting
+	} else {
+		st.pool = merge.NewPool(int64(cfg.Memory.Budget))
+	}
+	shared := prev != nil && prev.cfg.UsageLog == cfg.UsageLog
+	if shared {
+		st.usage = prev.usage
+	} else if cfg.UsageLog.Path == "" {
+		st.usage = nil // takes and discards
+	} else if st.usage, err = usage.Open(usage.Options{
+		Path: cfg.UsageLog.Path, MaxSize: int64(cfg.UsageLog.MaxSize), MaxFiles: cfg.UsageLog.MaxFiles, Logger: s.log, Metrics: s.usageMetrics,
+	}); err != nil {
+		st.top.Close()
+		return nil, fmt.Errorf("usage_log: %w", err)
+	}
+	st.close = func() {
+		st.top.Close()
+		if s.state.Load() == st || s.state.Load().usage != st.usage {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			if err := st.usage.Close(ctx); err != nil {
+				s.log.Warn("closing the usage log", "err", err)
+			}
+		}
+	}
+	return st, nil
+}
+
+// Reload reads the configuration file again. On any problem the old configuration stays, and the error says all of them. A file whose content did not
+// change is left alone.
+func (s *Server) Reload() error {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	err := s.reload()
+	if err != nil {
+		s.metrics.reloadOK.Set(0)
+		s.log.Error("the configuration was not reloaded; the old one stays in force", "file", s.opts.ConfigFile, "err", err)
+		return err
+	}
+	s.metrics.reloadOK.Set(1)
+	s.metrics.reloadTime.Set(float64(s.now().Unix()))
+	return nil
+}
+
+func (s *Server) reload() error {
+	if s.opts.ConfigFile == "" {
+		return errors.New("Spillway was started without a configuration file; there is nothing to reload")
+	}
+	cfg, err := config.Load(s.opts.ConfigFile)
+	if err != nil {
+		return err
+	}
+	old := s.state.Load()
+	if cfg.Hash == old.cfg.Hash {
+		return nil
+	}
+	st, err := s.build(cfg, old)
+	if err != nil {
+		return err
+	}
+	st.top.Start(s.background)
+	wait, cancel := context.WithTimeout(s.background, 2*time.Second)
+	_ = st.top.WaitFirstProbe(wait) // new replicas are known before requests come to them, if they answer soon
+	cancel()
+	s.state.Store(st)
+	s.metrics.configHash(cfg.Hash)
+	old.retire()
+	s.log.Info("the configuration was reloaded", "file", s.opts.ConfigFile, "hash", cfg.Hash[:12])
+	return nil
+}

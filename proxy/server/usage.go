@@ -1,0 +1,57 @@
+package server
+
+import (
+	"time"
+	"unicode/utf8"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/identity"
+	"github.com/spillwayproject/spillway/proxy/usage"
+)
+
+// recordUsage leaves the request's line in the usage log. What was refused before it was understood has no facts but its endpoint.
+func (s *Server) recordUsage(x *exchange, caller identity.Caller, id string, start time.Time, verdict, bound string) {
+	if x.req == nil || x.st.usage == nil {
+		return
+	}
+	rec := &usage.Record{
+		Time: start, ID: id, Tenant: caller.Tenant, User: caller.User, Dashboard: caller.Dashboard, Panel: caller.Panel, Rule: caller.Rule,
+		Endpoint: string(x.req.ID), Verdict: verdict, Bound: bound,
+		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
+		ShardSeconds: x.calls.get().Seconds(),
+	}
+	switch {
+	case x.dec != nil && x.dec.Expr != nil:
+		rec.Facts = usage.Describe(x.dec.Expr)
+	case x.dec != nil && len(x.dec.Selectors) > 0:
+		rec.Facts = usage.DescribeSelectors(x.dec.Selectors)
+	case x.req.Query != "":
+		rec.Facts = usage.DescribeText(x.req.Query)
+	}
+	if x.dec != nil {
+		r := x.dec.Request
+		switch r.ID {
+		case endpoint.QueryRange, endpoint.QueryExemplars, endpoint.Series, endpoint.Labels, endpoint.LabelValues:
+			if r.Start.Set && r.End.Set {
+				rec.RangeSeconds = float64(r.End.Ms-r.Start.Ms) / 1000
+			}
+		case endpoint.Read, endpoint.Federate:
+			rec.RangeSeconds = float64(x.dec.End-x.dec.Start) / 1000
+		}
+		if r.ID == endpoint.QueryRange {
+			rec.StepSeconds = r.Step.Seconds()
+		}
+	}
+	x.st.usage.Write(rec)
+}
+
+// clip cuts a text for the log at a rune boundary.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "…"
+}

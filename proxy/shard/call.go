@@ -1,0 +1,495 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/gzip"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// DefaultMaxBytes bounds an answer's inflated bytes where CallOptions gives no bound.
+const DefaultMaxBytes = 64 << 20
+
+// CallOptions bound one call to a replica.
+type CallOptions struct {
+	// MaxBytes is the most that the answer's body may come to once inflated; 0 is DefaultMaxBytes. A body that goes over it is an error of the bound
+	// max_response_bytes and costs its connection.
+	MaxBytes int64
+	// Class chooses the gate that the call passes; the zero value passes none.
+	Class Class
+	// Plain asks the server not to compress: less work on both sides, more bytes between them.
+	Plain bool
+}
+
+// Response is a shard's answer: status 200 and a body of the type that the endpoint promises.
+type Response struct {
+	// Header is the answer's header as the shard sent it, for reading only; nothing of it may reach a client.
+	Header http.Header
+	// Body is inflated and bounded. Every error of Read is a *qerr.Error that names the replica. Reading it to io.EOF frees the connection for the next
+	// call; closing it before ends the connection. It must be closed.
+	Body io.ReadCloser
+	// Replica is the server that answered.
+	Replica *Replica
+}
+
+// Malformed is the error for an answer that arrived whole and makes no sense: JSON of a wrong shape, series out of order. It names the replica, counts
+// against it, and keeps the first bytes of the body for the log. Call it before Body is closed.
+func (r *Response) Malformed(cause error) *qerr.Error { return r.Body.(*body).malformed(cause) }
+
+// The causes with which this package itself ends a call.
+var (
+	errHeaderTimeout = errors.New("no answer in time while another replica could be asked")
+	errStalled       = errors.New("the body stalled")
+	errShardDeadline = errors.New("the shard's share of the request's deadline passed")
+	errWentDown      = errors.New("the replica went down while it was being asked")
+	errEarlyClose    = errors.New("the answer was closed before its end")
+	errDialTimeout   = errors.New("no connection in time")
+	errCallEnded     = errors.New("the call has ended")
+)
+
+// StatusError is the private cause of an error that a shard's HTTP status led to.
+type StatusError struct {
+	// Code is the status.
+	Code int
+	// RetryAfter is what the shard asked for; 0 where it asked for nothing.
+	RetryAfter time.Duration
+	// Body is the beginning of what came with it, for the log.
+	Body string
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("status %d: %s", e.Code, strconv.QuoteToASCII(e.Body))
+}
+
+// call is one HTTP request to one replica, from the gate to the end of the body.
+type call struct {
+	r       *Replica
+	id      endpoint.ID
+	parent  context.Context
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	started time.Time
+	span    trace.Span
+	probe   bool // one of the prober's questions
+
+	progress *time.Timer // one timer: the headers', then each read's
+	deadline *time.Timer // nil without one
+	unwatch  func() bool
+	left     atomic.Int64 // when the parent ended, Unix nanoseconds; 0 while it has not
+	answered bool         // headers came
+	body     *body
+	release  func()
+	once     sync.Once
+	settled  atomic.Bool
+}
+
+// try is how one attempt is made.
+type try struct {
+	CallOptions
+	failover bool // another replica can be asked: do not wait for this one for ever
+	trial    bool
+	probe    bool // our own questions: not counted by the breaker, not refused for a misconfigured replica
+}
+
+// builder writes the request for a base URL and the time that the shard is given (0: no deadline).
+type builder func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error)
+
+// writer is the builder of an API request. Every endpoint that knows the parameter is told how long it may take, always less than we have ourselves.
+func writer(req *endpoint.Request) builder {
+	return func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
+		if timeout <= 0 || req.Timeout > 0 && req.Timeout <= timeout {
+			return req.Write(ctx, base)
+		}
+		clone := *req // shallow: only the timeout differs, and Write changes nothing
+		clone.Timeout = timeout
+		return clone.Write(ctx, base)
+	}
+}
+
+// margin is what is kept of the remaining time for ourselves: to read the shard's own timeout error and to write the answer.
+func margin(remaining time.Duration) time.Duration {
+	return min(max(remaining/20, 10*time.Millisecond), 500*time.Millisecond, remaining/4)
+}
+
+// Do asks this replica. The request is rebuilt from req; of ctx the deadline, the cause and the trace are used. A connection that breaks before the
+// answer's header is tried once more. The error is a *qerr.Error: BadData or TooExpensive with the shard's own sentence, Timeout when the request's
+// deadline passed (the replica is named), Overloaded when its gate had no room before that, Canceled with the cause kept when the client left, and
+// ShardFailed for everything else that a server can do wrong.
+func (r *Replica) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*Response, error) {
+	if err := r.admit(ctx); err != nil {
+		return nil, err
+	}
+	resp, err := r.attempt(ctx, req.ID, writer(req), try{CallOptions: o})
+	if err != nil && isReset(err) && ctx.Err() == nil {
+		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
+		return r.attempt(ctx, req.ID, writer(req), try{CallOptions: o})
+	}
+	return resp, err
+}
+
+// attempt is one request over one connection.
+func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t try) (*Response, error) {
+	if ctx.Err() != nil {
+		if t.trial {
+			r.up.breaker.neutral()
+		}
+		return nil, r.ctxError(ctx)
+	}
+	c := &call{r: r, id: id, parent: ctx, probe: t.probe, release: func() {}}
+	if g := r.up.gates.of(t.Class); g != nil {
+		release, err := g.acquire(ctx, r.Name())
+		if err != nil {
+			if t.trial {
+				r.up.breaker.neutral()
+			}
+			r.up.metrics.requests.WithLabelValues(append(r.labels(), qerr.From(err).Kind.String())...).Inc()
+			return nil, err
+		}
+		c.release = release
+	}
+	c.started = time.Now()
+	r.up.inflight.Add(1)
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	c.span = trace.SpanFromContext(context.Background()) // a span that records nothing
+	if !t.probe {
+		c.ctx, c.span = r.up.tracer.Start(c.ctx, "shard "+string(id), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+			attribute.String("spillway.group", r.Shard.Group.Name), attribute.Int("spillway.shard", r.Shard.Index), attribute.String("server.address", r.host)))
+	}
+	c.unwatch = context.AfterFunc(ctx, func() { c.left.Store(time.Now().UnixNano()) })
+
+	var given time.Duration
+	if dl, ok := ctx.Deadline(); ok {
+		remaining := time.Until(dl)
+		m := margin(remaining)
+		given = max(remaining-m, time.Millisecond)
+		// We stop waiting a little before the request does, so that a partial answer can still name this shard.
+		c.deadline = time.AfterFunc(remaining-m/2, func() { c.cancel(errShardDeadline) })
+	}
+	switch {
+	case t.failover && answersAtOnce(id):
+		c.progress = time.AfterFunc(r.up.opts.HeaderTimeout, func() { c.cancel(errHeaderTimeout) })
+	default:
+		c.progress = time.AfterFunc(time.Hour, func() { c.cancel(errStalled) })
+		c.progress.Stop()
+	}
+	forget := func() {}
+	if t.failover {
+		forget = r.up.whenDown(func() { c.cancel(errWentDown) })
+	}
+	resp, err := c.send(build, given, t.Plain || id == endpoint.Read) // the chunks of remote read are compressed already
+	forget()
+	c.progress.Stop()
+	if err != nil {
+		e := c.explain(err, nil)
+		c.end(e)
+		return nil, e
+	}
+	c.answered = true
+	out, err := c.accept(resp)
+	if err != nil {
+		e := c.explain(err, nil)
+		c.end(e)
+		_ = resp.Body.Close() // after the context, so that nothing is drained
+		return nil, e
+	}
+	b := out.Body.(*body)
+	b.max = t.MaxBytes
+	if b.max <= 0 {
+		b.max = DefaultMaxBytes
+	}
+	// From here on a read that takes too long ends the call; the timer is armed by each read.
+	c.progress = time.AfterFunc(r.up.opts.ProgressTimeout, func() { c.cancel(errStalled) })
+	c.progress.Stop()
+	return out, nil
+}
+
+// answersAtOnce tells the endpoints whose answer a sound server begins within seconds. The others compute first: for them silence means nothing, and
+// another replica is asked only when the health probe says that this one is gone.
+func answersAtOnce(id endpoint.ID) bool {
+	switch id {
+	case endpoint.Query, endpoint.QueryRange, endpoint.QueryExemplars, endpoint.Read, endpoint.Federate:
+		return false
+	default:
+		return true
+	}
+}
+
+func (c *call) arm()    { c.progress.Reset(c.r.up.opts.ProgressTimeout) }
+func (c *call) disarm() { c.progress.Stop() }
+
+func (c *call) send(build builder, given time.Duration, plain bool) (*http.Response, error) {
+	req, err := build(c.ctx, c.r.up.base, given)
+	if err != nil {
+		return nil, qerr.Wrap(qerr.Internal, err, "Spillway could not write the request for %s", c.r.Name())
+	}
+	if req.URL.Host != c.r.up.base.Host || req.URL.Scheme != c.r.up.base.Scheme {
+		return nil, qerr.New(qerr.Internal, "Spillway wrote a request for another server than %s", c.r.Name())
+	}
+	for name, value := range c.r.up.headers {
+		req.Header.Set(name, value)
+	}
+	encoding := "gzip"
+	if plain {
+		encoding = "identity"
+	}
+	req.Header.Set("Accept-Encoding", encoding)
+	req.Header.Set("User-Agent", c.r.up.opts.UserAgent)
+	propagation.TraceContext{}.Inject(c.ctx, propagation.HeaderCarrier(req.Header))
+	resp, err := c.r.up.transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// accept judges status and header, and sets up the body.
+func (c *call) accept(resp *http.Response) (*Response, error) {
+	c.span.SetAttributes(attribute.Int("http.response.status_code", resp.StatusCode))
+	c.r.up.sawDate(resp.Header.Get("Date"), c.started)
+	if resp.StatusCode != http.StatusOK {
+		return nil, c.status(resp)
+	}
+	name := c.r.Name()
+	b := &body{call: c, wire: counter{r: resp.Body}, raw: resp.Body}
+	switch enc := strings.ToLower(strings.Join(resp.Header.Values("Content-Encoding"), ",")); {
+	case enc == "" || enc == "identity":
+	case enc == "snappy" && c.id == endpoint.Read: // samples mode; the reader of the message undoes it
+	case enc == "gzip" && c.id != endpoint.Read:
+		b.gzipped = true
+	default:
+		return nil, qerr.New(qerr.ShardFailed, "%s sent an encoding that Spillway did not ask for (%s); look at what stands between them", name, clip(enc))
+	}
+	ct, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+		ct = ""
+	}
+	switch {
+	case c.id == endpoint.Read && (ct == "application/x-protobuf" || ct == "application/x-streamed-protobuf"):
+		err = nil
+	case c.id == endpoint.Federate && (ct == "text/plain" || ct == "application/openmetrics-text"):
+		err = nil
+	case c.id != endpoint.Read && c.id != endpoint.Federate && ct == "application/json":
+		err, b.json = nil, true
+	case c.id == probeText:
+		err = nil
+	default:
+		want := "JSON"
+		if c.id == endpoint.Read || c.id == endpoint.Federate {
+			want = "what the endpoint promises"
+		}
+		first := make([]byte, headBytes)
+		c.progress.Reset(c.r.up.opts.ProgressTimeout)
+		n, _ := io.ReadFull(resp.Body, first) // best effort, for the log
+		c.progress.Stop()
+		return nil, c.malformedf(fmt.Errorf("Content-Type %q", clip(resp.Header.Get("Content-Type"))), first[:n],
+			"%s answered with something that is not %s; is its url that of a Prometheus, and does a login page stand before it?", name, want)
+	}
+	if !b.json && resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && c.id != probeText {
+		// The end of such a body is the end of the connection, which looks like a cut; JSON has a last brace, these have none.
+		return nil, qerr.New(qerr.ShardFailed, "%s sent an answer with neither a length nor chunks, whose end cannot be told from a cut; "+
+			"is there an HTTP/1.0 proxy before it?", name)
+	}
+	c.body = b
+	return &Response{Header: resp.Header, Body: b, Replica: c.r}, nil
+}
+
+// explain turns whatever ended a call into an error that names the replica. The contexts are asked before the error.
+func (c *call) explain(err error, b *body) *qerr.Error {
+	name := c.r.Name()
+	if c.parent.Err() != nil {
+		return c.r.ctxError(c.parent)
+	}
+	var known *qerr.Error
+	var dial *dialError
+	cause := context.Cause(c.ctx)
+	e := &qerr.Error{Kind: qerr.ShardFailed}
+	switch {
+	case errors.Is(cause, errShardDeadline):
+		return c.r.timeout(cause)
+	case errors.Is(cause, errHeaderTimeout):
+		e = qerr.Wrap(qerr.ShardFailed, cause, "%s did not begin to answer within %s", name, c.r.up.opts.HeaderTimeout)
+	case errors.Is(cause, errWentDown):
+		e = qerr.Wrap(qerr.ShardFailed, cause, "%s stopped answering health probes while it was being asked", name)
+	case errors.Is(cause, errStalled):
+		e = qerr.Wrap(qerr.ShardFailed, cause, "%s stalled in the middle of its answer: nothing came for %s", name, c.r.up.opts.ProgressTimeout)
+	case errors.As(err, &known):
+		if len(known.Shards) == 0 {
+			known.Shards = []string{name}
+		}
+		return known
+	case errors.Is(err, errTooLarge):
+		e = qerr.Wrap(qerr.TooExpensive, err, "%s answers with more than max_response_bytes allows", name)
+		e.Bound, e.Value, e.Seen = "max_response_bytes", itoa64(b.max), "more than "+itoa64(b.max)
+		e.Advice = "ask for fewer series or a shorter range, or aggregate in the query"
+	case errors.Is(err, errRatio), errors.Is(err, errDoubleGzip), isGzip(err):
+		e = c.malformedf(err, nil, "%s sent a gzip body that Spillway does not inflate; look at what stands between them", name)
+	case errors.Is(err, errNotJSON), errors.Is(err, errEmptyBody):
+		return c.malformedf(err, b.head, "%s answered with something that is not JSON; is its url that of a Prometheus?", name)
+	case errors.As(err, &dial) && errors.Is(err, errDialTimeout):
+		e = qerr.Wrap(qerr.ShardFailed, err, "%s cannot be reached: no connection within %s", name, c.r.up.opts.DialTimeout)
+	case errors.As(err, &dial):
+		e = qerr.Wrap(qerr.ShardFailed, err, "%s cannot be reached; is it running, and is its address right?", name)
+	case errors.Is(err, io.ErrUnexpectedEOF) && c.answered:
+		e = qerr.Wrap(qerr.ShardFailed, err, "%s cut its answer short; its log may tell why", name)
+	case c.answered:
+		e = qerr.Wrap(qerr.ShardFailed, err, "%s broke the connection in the middle of its answer; its log may tell why", name)
+	default:
+		e = qerr.Wrap(qerr.ShardFailed, &resetError{err}, "%s broke the connection before it answered; its log may tell why", name)
+	}
+	e.Shards = []string{name}
+	return e
+}
+
+// resetError marks a connection that broke before the header of an answer: the one failure that is tried again on the same replica.
+type resetError struct{ err error }
+
+func (e *resetError) Error() string { return e.err.Error() }
+func (e *resetError) Unwrap() error { return e.err }
+
+func isReset(err error) bool {
+	var r *resetError
+	return errors.As(err, &r) && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "server closed idle connection"))
+}
+
+// isGzip tells the inflater's own complaints from the connection's.
+func isGzip(err error) bool {
+	var corrupt flate.CorruptInputError
+	return errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.As(err, &corrupt)
+}
+
+// malformedf is malformed with a sentence. The bytes go to the log, escaped, and nowhere else.
+func (c *call) malformedf(cause error, head []byte, format string, args ...any) *qerr.Error {
+	if len(head) > 0 {
+		c.r.up.opts.Logger.Warn("a shard's answer makes no sense", slog.String("replica", c.r.Name()), slog.String("endpoint", string(c.id)),
+			slog.Any("err", cause), slog.String("begins", strconv.QuoteToASCII(string(head))))
+	}
+	e := qerr.Wrap(qerr.ShardFailed, cause, format, args...)
+	e.Shards = []string{c.r.Name()}
+	return e
+}
+
+func (c *call) malformed(cause error, head []byte) *qerr.Error {
+	e := c.malformedf(cause, head, "%s sent an answer that makes no sense; is its url that of a Prometheus?", c.r.Name())
+	c.end(e)
+	c.settle(e, time.Now()) // where the body had come to its end before anyone could tell
+	return e
+}
+
+// ctxError is the error of a request that ended while this replica was working for it.
+func (r *Replica) ctxError(ctx context.Context) *qerr.Error {
+	cause := context.Cause(ctx)
+	if ctx.Err() == context.DeadlineExceeded || errors.Is(cause, context.DeadlineExceeded) {
+		return r.timeout(cause)
+	}
+	return qerr.From(cause)
+}
+
+func (r *Replica) timeout(cause error) *qerr.Error {
+	e := qerr.Wrap(qerr.Timeout, cause, "%s had not answered when the request's deadline passed; ask for less, or look at that server's load", r.Name())
+	e.Shards = []string{r.Name()}
+	return e
+}
+
+// end closes the books of a call, once: connection, gate, breaker, metrics, span.
+func (c *call) end(err error) {
+	c.once.Do(func() {
+		c.progress.Stop()
+		if c.deadline != nil {
+			c.deadline.Stop()
+		}
+		c.unwatch()
+		c.cancel(errCallEnded)
+		now := time.Now()
+		up, labels := c.r.up, c.r.labels()
+		outcome := "ok"
+		switch {
+		case err == nil: // the breaker is told when the body is closed: its reader may yet find that it makes no sense
+		case errors.Is(err, errEarlyClose):
+			outcome = "cut"
+			if c.parent.Err() != nil {
+				outcome = qerr.FromContext(c.parent, err).Kind.String()
+			}
+			c.settle(errEarlyClose, now)
+		default:
+			outcome = qerr.From(err).Kind.String()
+			c.settle(err, now)
+			c.span.SetStatus(codes.Error, outcome)
+		}
+		if left := c.left.Load(); left != 0 && !c.probe {
+			up.metrics.linger.WithLabelValues(labels[:2]...).Observe(max(0, now.Sub(time.Unix(0, left)).Seconds()))
+		}
+		if c.body != nil {
+			up.metrics.bytes.WithLabelValues(labels...).Add(float64(c.body.wire.n))
+			c.span.SetAttributes(attribute.Int64("http.response.body.size", c.body.wire.n))
+		}
+		if !c.probe {
+			up.metrics.requests.WithLabelValues(append(labels, outcome)...).Inc()
+			up.metrics.duration.WithLabelValues(labels[:2]...).Observe(now.Sub(c.started).Seconds())
+			c.span.End()
+		}
+		c.release()
+		up.finished()
+	})
+}
+
+// settle tells the breaker, once, what the call says about the replica.
+func (c *call) settle(err error, now time.Time) {
+	b := &c.r.up.breaker
+	if c.probe || c.settled.Swap(true) { // a probe is the prober's affair
+		return
+	}
+	var status *StatusError
+	kind := qerr.Internal
+	if err != nil {
+		kind = qerr.From(err).Kind
+	}
+	switch {
+	case err == nil, kind == qerr.BadData:
+		b.success()
+	case errors.As(err, &status) && status.Code == http.StatusTooManyRequests:
+		b.neutral()
+	case errors.As(err, &status) && status.Code < 500:
+		b.neutral() // an endpoint it does not serve, credentials it does not take: it is alive
+	case kind == qerr.ShardFailed, kind == qerr.Timeout && !c.answered && now.Sub(c.started) >= c.r.up.opts.HeaderTimeout:
+		if b.failure(now) {
+			c.r.up.opts.Logger.Warn("a replica failed too often; others of its shard are preferred until it answers again",
+				slog.String("replica", c.r.Name()), slog.Any("err", err))
+		}
+	default:
+		b.neutral()
+	}
+}
+
+// clip bounds and cleans text of a shard that goes into a public sentence.
+func clip(s string) string {
+	const most = 1024
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+func itoa(n int) string     { return strconv.Itoa(n) }
+func itoa64(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,175 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// Do asks one replica of the shard: the one that served last while it is well, else the first listed that is. Once, if time is left, another one is
+// asked: after a failure of the server (5xx, 429, a broken connection, a health probe that finds it gone), never after its verdict on the request
+// (4xx) and never once an answer's header has arrived. With nobody else to ask, a connection that broke before the header, and a Retry-After that fits
+// into the remaining time, are tried again on the same server. Errors are those of Replica.Do; where no replica can be asked at all, the error says
+// why for each.
+func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*Response, error) {
+	s.awaitProbes(ctx)
+	if ctx.Err() != nil {
+		return nil, s.Replicas[0].ctxError(ctx)
+	}
+	order, err := s.order(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	build := writer(req)
+	r := order[0]
+	resp, err := s.ask(ctx, r, req.ID, build, try{CallOptions: o, failover: len(order) > 1})
+	if err == nil || !retryable(err) || ctx.Err() != nil {
+		return resp, err
+	}
+	if len(order) > 1 {
+		r.up.metrics.failover.WithLabelValues(r.labels()...).Inc()
+		return s.ask(ctx, order[1], req.ID, build, try{CallOptions: o})
+	}
+	var status *StatusError
+	switch {
+	case isReset(err):
+	case errors.As(err, &status) && status.RetryAfter > 0 && fits(ctx, status.RetryAfter):
+		timer := time.NewTimer(status.RetryAfter)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, err
+		}
+	default:
+		return nil, err
+	}
+	r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
+	return s.ask(ctx, r, req.ID, build, try{CallOptions: o})
+}
+
+// maxRetryWait is the longest Retry-After that a request waits for by itself.
+const maxRetryWait = 10 * time.Second
+
+// fits tells whether half of the remaining time is left after the wait.
+func fits(ctx context.Context, wait time.Duration) bool {
+	dl, ok := ctx.Deadline()
+	return wait <= maxRetryWait && ok && wait <= time.Until(dl)/2
+}
+
+// retryable tells failures of the server from its verdicts on the request.
+func retryable(err error) bool {
+	var status *StatusError
+	if errors.As(err, &status) && status.Code < 500 && status.Code != http.StatusTooManyRequests {
+		return false
+	}
+	return qerr.From(err).Kind == qerr.ShardFailed
+}
+
+func (s *Shard) ask(ctx context.Context, r *Replica, id endpoint.ID, build builder, t try) (*Response, error) {
+	_, t.trial = r.up.breaker.allow(time.Now())
+	resp, err := r.attempt(ctx, id, build, t)
+	if err == nil {
+		s.base.Store(int32(r.Index))
+	}
+	return resp, err
+}
+
+// Base is the replica that a request to the shard would go to now. The error names the shard and says why none of its replicas can be asked.
+func (s *Shard) Base() (*Replica, error) {
+	order, err := s.order(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return order[0], nil
+}
+
+// Usable are the replicas that can be asked now, the one that Base returns first. Where none can, the error says why for each.
+func (s *Shard) Usable() ([]*Replica, error) { return s.order(time.Now()) }
+
+// order sorts the replicas that may be asked: those that are well before those that are not, the one that served last before the others, then as listed.
+// A replica that is doubtful is never left out for that; only one that is misconfigured is, and one that cannot even be connected to for two probes
+// running, since asking it costs time and gives nothing.
+func (s *Shard) order(now time.Time) ([]*Replica, error) {
+	type ranked struct {
+		r    *Replica
+		rank int
+	}
+	var usable []ranked
+	for _, r := range s.Replicas {
+		rank, ok := r.rank(now)
+		if ok {
+			usable = append(usable, ranked{r, rank})
+		}
+	}
+	if len(usable) == 0 {
+		return nil, s.unusable()
+	}
+	last := int(s.base.Load())
+	slices.SortStableFunc(usable, func(a, b ranked) int {
+		if a.rank != b.rank {
+			return a.rank - b.rank
+		}
+		switch last {
+		case a.r.Index:
+			return -1
+		case b.r.Index:
+			return 1
+		}
+		return 0
+	})
+	out := make([]*Replica, len(usable))
+	for i, u := range usable {
+		out[i] = u.r
+	}
+	return out, nil
+}
+
+// rank is 0 for a replica that is well, more for one that is doubtful; false for one that is not asked.
+func (r *Replica) rank(now time.Time) (int, bool) {
+	if len(r.misconfigured()) > 0 {
+		return 0, false
+	}
+	u := r.up
+	u.mu.Lock()
+	down, unreachable, cooling := u.health.state == Down, u.health.unreachable, now.Before(u.notYet)
+	u.mu.Unlock()
+	breaker := u.breaker.current(now)
+	switch {
+	case unreachable >= 2:
+		return 0, false
+	case down:
+		return 4, true
+	case breaker == Open:
+		return 3, true
+	case cooling:
+		return 2, true
+	case breaker == HalfOpen:
+		return 1, true
+	default:
+		return 0, true
+	}
+}
+
+// unusable is the error of a shard that nobody can be asked for.
+func (s *Shard) unusable() *qerr.Error {
+	var why, names []string
+	for _, r := range s.Replicas {
+		names = append(names, r.Name())
+		if m := r.misconfigured(); len(m) > 0 {
+			why = append(why, r.Name()+" is misconfigured: "+strings.Join(m, "; "))
+			continue
+		}
+		why = append(why, r.Name()+" cannot be reached")
+	}
+	e := qerr.New(qerr.ShardFailed, "shard %s has no replica that can be asked: %s", s.Name(), strings.Join(why, ", "))
+	e.Advice = "bring one back, or send partial_response=true for an answer without this shard"
+	e.Shards = names
+	return e
+}

@@ -1,0 +1,198 @@
+package shard
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Engine is what decides what a server's PromQL means.
+type Engine struct {
+	// Lookback is the flag query.lookback-delta, such as 5m; empty while not known.
+	Lookback string `json:"lookback,omitempty"`
+	// Flags are the entries of --enable-feature that change what queries mean, sorted.
+	Flags []string `json:"flags,omitempty"`
+	// Features are the names under promql, promql_functions and promql_operators of the features endpoint that are on, sorted; nil where it is not
+	// served (before 3.8).
+	Features []string `json:"-"`
+	// Known tells whether the flags were read.
+	Known bool `json:"-"`
+}
+
+// readEngine reads flags and features. What cannot be read keeps its last value.
+func (r *Replica) readEngine(ctx context.Context, last Engine) Engine {
+	e := last
+	if raw, err := r.getData(ctx, "/api/v1/status/flags", nil); err == nil {
+		var flags map[string]string
+		if json.Unmarshal(raw, &flags) == nil {
+			e.Known, e.Lookback, e.Flags = true, clip(flags["query.lookback-delta"]), nil
+			for f := range strings.SplitSeq(flags["enable-feature"], ",") {
+				f = strings.TrimSpace(f)
+				if strings.HasPrefix(f, "promql-") && f != "promql-per-step-stats" || f == "type-and-unit-labels" || f == "use-start-timestamps" {
+					e.Flags = append(e.Flags, clip(f))
+				}
+			}
+			slices.Sort(e.Flags)
+		}
+	}
+	raw, err := r.getData(ctx, "/api/v1/features", nil)
+	if err != nil {
+		if clientStatus(err) {
+			e.Features = nil
+		}
+		return e
+	}
+	var data map[string]map[string]bool
+	if json.Unmarshal(raw, &data) != nil {
+		return e
+	}
+	e.Features = []string{}
+	for _, section := range []string{"promql", "promql_functions", "promql_operators"} {
+		for name, on := range data[section] {
+			if on && name != "per_step_stats" {
+				e.Features = append(e.Features, section+"/"+clip(name))
+			}
+		}
+	}
+	slices.Sort(e.Features)
+	return e
+}
+
+// Engine is what is known of the server's query engine.
+func (r *Replica) Engine() Engine {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	return r.up.health.engine
+}
+
+// differences says in what b differs from a, each a sentence about b.
+func (b Engine) differences(a Engine) []string {
+	var out []string
+	if a.Known && b.Known {
+		if a.Lookback != b.Lookback {
+			out = append(out, fmt.Sprintf("query.lookback-delta is %s, not %s", b.Lookback, a.Lookback))
+		}
+		if !slices.Equal(a.Flags, b.Flags) {
+			out = append(out, fmt.Sprintf("enable-feature has [%s], not [%s]", strings.Join(b.Flags, " "), strings.Join(a.Flags, " ")))
+		}
+	}
+	switch {
+	case a.Features == nil && b.Features == nil:
+	case b.Features == nil && b.Known:
+		out = append(out, "it does not say which functions it knows (no features endpoint)")
+	case a.Features != nil && b.Features != nil:
+		if more := missing(b.Features, a.Features); len(more) > 0 {
+			out = append(out, "it has "+strings.Join(more, " ")+" besides")
+		}
+		if less := missing(a.Features, b.Features); len(less) > 0 {
+			out = append(out, "it lacks "+strings.Join(less, " "))
+		}
+	}
+	return out
+}
+
+// missing are the elements of a that the sorted b lacks, at most five and a count.
+func missing(a, b []string) []string {
+	var out []string
+	more := 0
+	for _, s := range a {
+		if _, ok := slices.BinarySearch(b, s); ok {
+			continue
+		}
+		if len(out) == 5 {
+			more++
+			continue
+		}
+		out = append(out, s)
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return out
+}
+
+// reference is the engine that the others are compared with: the commonest, of equals the first listed.
+func (t *Topology) reference() (Engine, bool) {
+	var best Engine
+	most := 0
+	counts := map[string]int{}
+	for r := range t.replicas() {
+		e := r.Engine()
+		if !e.Known {
+			continue
+		}
+		k := e.Lookback + "\x00" + strings.Join(e.Flags, ",") + "\x00" + strings.Join(e.Features, ",")
+		counts[k]++
+	}
+	for r := range t.replicas() {
+		e := r.Engine()
+		k := e.Lookback + "\x00" + strings.Join(e.Flags, ",") + "\x00" + strings.Join(e.Features, ",")
+		if e.Known && counts[k] > most {
+			best, most = e, counts[k]
+		}
+	}
+	return best, most > 0
+}
+
+// EngineDifferences says in what the replica's engine differs from that of most others; nil where it does not, or where too little is known. Nothing is
+// pushed to a replica that differs.
+func (t *Topology) EngineDifferences(r *Replica) []string {
+	ref, ok := t.reference()
+	e := r.Engine()
+	if !ok || !e.Known {
+		return nil
+	}
+	return e.differences(ref)
+}
+
+// LowestVersion is the lowest version among the servers that have told theirs; empty where none has.
+func (t *Topology) LowestVersion() string {
+	low := ""
+	for r := range t.replicas() {
+		if v := r.Version(); v != "" && (low == "" || compareVersions(v, low) < 0) {
+			low = v
+		}
+	}
+	return low
+}
+
+// compareVersions orders versions as 2.42.0 < 3.0.0-rc.1 < 3.0.0 < 3.15.0. Text that is no number sorts below any number.
+func compareVersions(a, b string) int {
+	split := func(v string) (nums []string, pre string) {
+		v = strings.TrimPrefix(v, "v")
+		v, _, _ = strings.Cut(v, "+")
+		v, pre, _ = strings.Cut(v, "-")
+		return strings.Split(v, "."), pre
+	}
+	part := func(p []string, i int) int {
+		if i >= len(p) {
+			return 0
+		}
+		n, err := strconv.Atoi(p[i])
+		if err != nil {
+			return -1
+		}
+		return n
+	}
+	an, ap := split(a)
+	bn, bp := split(b)
+	for i := range max(len(an), len(bn)) {
+		if c := cmp.Compare(part(an, i), part(bn, i)); c != 0 {
+			return c
+		}
+	}
+	switch {
+	case ap == bp:
+		return 0
+	case ap == "":
+		return 1
+	case bp == "":
+		return -1
+	default:
+		return cmp.Compare(ap, bp)
+	}
+}

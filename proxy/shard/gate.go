@@ -1,0 +1,89 @@
+package shard
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// Class is how dear a call is to the server that serves it. It chooses the gate that the call passes.
+type Class uint8
+
+const (
+	// Light is every call that the server bounds by itself or that is cheap: it passes no gate.
+	Light Class = iota
+	// Heavy is a call that holds one of the server's own scarce slots: remote read, whose gate in Prometheus is ten wide.
+	Heavy
+	// Unselective is a metadata call whose selectors select nothing in particular, so that the server visits every series of its head.
+	Unselective
+)
+
+// How many calls of a class one replica serves at once. Heavy leaves two of Prometheus' ten remote-read slots to others.
+const (
+	maxHeavy       = 8
+	maxUnselective = 2
+)
+
+// gate admits at most n calls at once and the others in the order in which they came. It belongs to a replica's upstream and outlives a reload, so a
+// reload never resets anyone's place.
+type gate struct {
+	sem     *semaphore.Weighted
+	size    int
+	bound   string
+	advice  string
+	waiting atomic.Int64
+	held    atomic.Int64
+}
+
+func newGate(n int, bound, advice string) *gate {
+	return &gate{sem: semaphore.NewWeighted(int64(n)), size: n, bound: bound, advice: advice}
+}
+
+// acquire waits for a slot until ctx ends. The caller calls release exactly once if the error is nil.
+func (g *gate) acquire(ctx context.Context, name string) (release func(), err error) {
+	g.waiting.Add(1)
+	err = g.sem.Acquire(ctx, 1)
+	g.waiting.Add(-1)
+	if err != nil {
+		if ctx.Err() == context.DeadlineExceeded {
+			e := qerr.Overload(g.bound, itoa(g.size), time.Second, g.advice,
+				"%s serves %d such requests at once and found no room for this one before its deadline", name, g.size)
+			e.Shards = []string{name}
+			return nil, e
+		}
+		return nil, qerr.From(context.Cause(ctx))
+	}
+	g.held.Add(1)
+	return func() {
+		g.held.Add(-1)
+		g.sem.Release(1)
+	}, nil
+}
+
+// gates are the gates of one replica, by class.
+type gates struct {
+	heavy, unselective *gate
+}
+
+func newGates() gates {
+	return gates{
+		heavy: newGate(maxHeavy, "shard_heavy_concurrency", "try again in a moment, or ask for fewer series at once"),
+		unselective: newGate(maxUnselective, "shard_unselective_concurrency",
+			"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot"),
+	}
+}
+
+func (g gates) of(c Class) *gate {
+	switch c {
+	case Heavy:
+		return g.heavy
+	case Unselective:
+		return g.unselective
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,121 @@
+package shard
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the package's own. They outlive a reload: the new topology uses its predecessor's.
+type metrics struct {
+	requests *prometheus.CounterVec
+	retries  *prometheus.CounterVec
+	failover *prometheus.CounterVec
+	bytes    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	linger   *prometheus.HistogramVec
+
+	current atomic.Pointer[Topology] // whose replicas the gauges speak of
+}
+
+var (
+	replicaLabels = []string{"group", "shard", "replica"}
+	shardLabels   = []string{"group", "shard"}
+
+	descState = prometheus.NewDesc("spillway_shard_replica_state", "1 for the state that a replica is in, 0 for the others.",
+		append(replicaLabels, "state"), nil)
+	descBreaker  = prometheus.NewDesc("spillway_shard_breaker_open", "1 while a replica's breaker is open or half-open.", replicaLabels, nil)
+	descInflight = prometheus.NewDesc("spillway_shard_requests_in_flight", "Calls to a replica that are under way.", replicaLabels, nil)
+	descWaiting  = prometheus.NewDesc("spillway_shard_requests_waiting", "Calls that wait for one of a replica's slots, by class.",
+		append(replicaLabels, "class"), nil)
+	descSkew  = prometheus.NewDesc("spillway_shard_clock_skew_seconds", "How far a replica's clock is ahead of Spillway's, by its Date header.", replicaLabels, nil)
+	descWhole = prometheus.NewDesc("spillway_shard_replica_whole",
+		"1 while a replica agrees with another of its shard over the last closed five minutes and the last minute, by heartbeat.", replicaLabels, nil)
+)
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_shard_requests_total", Help: "Calls to a replica by outcome: ok, cut (closed by Spillway before its end), or the kind of error.",
+		}, append(replicaLabels, "outcome")),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_shard_retries_total", Help: "Calls that were made a second time to the same replica, because the connection broke before an answer or Retry-After fitted.",
+		}, replicaLabels),
+		failover: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_shard_failovers_total", Help: "Calls that went to another replica of the shard after this one had failed.",
+		}, replicaLabels),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_shard_response_bytes_total", Help: "Bytes of answers' bodies as they came over the wire.",
+		}, replicaLabels),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "spillway_shard_request_duration_seconds", Help: "Time of a call from its slot to the end of its answer.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 60}, NativeHistogramBucketFactor: 1.1,
+			NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+		}, shardLabels),
+		linger: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "spillway_shard_cancel_linger_seconds", Help: "How long a call to a shard went on after its request had ended (client gone, deadline, kill).",
+			Buckets: []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30},
+		}, shardLabels),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.linger, m} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// forget drops the counters of a replica that no configuration names any more.
+func (m *metrics) forget(l []string) {
+	match := prometheus.Labels{"group": l[0], "shard": l[1], "replica": l[2]}
+	for _, v := range []*prometheus.CounterVec{m.requests, m.retries, m.failover, m.bytes} {
+		v.DeletePartialMatch(match)
+	}
+}
+
+// Describe implements prometheus.Collector for the gauges.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descWaiting, descSkew, descWhole} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector: the gauges are read from the topology of the moment.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	t := m.current.Load()
+	if t == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, l ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, l...)
+	}
+	is := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	now := time.Now()
+	for r := range t.replicas() {
+		state := r.State()
+		for _, s := range states {
+			gauge(descState, is(s == state), r.Shard.Group.Name, strconv.Itoa(r.Shard.Index), r.host, string(s))
+		}
+		gauge(descBreaker, is(r.up.breaker.current(now) != Closed), r.metricLabels...)
+		gauge(descInflight, float64(r.up.inflight.Load()), r.metricLabels...)
+		gauge(descWaiting, float64(r.up.gates.heavy.waiting.Load()), append(r.labels(), "heavy")...)
+		gauge(descWaiting, float64(r.up.gates.unselective.waiting.Load()), append(r.labels(), "unselective")...)
+		r.up.mu.Lock()
+		skew := r.up.health.skew
+		r.up.mu.Unlock()
+		gauge(descSkew, skew.Seconds(), r.metricLabels...)
+		if r.Shard.Group.Heartbeat != "" && len(r.Shard.Replicas) > 1 {
+			gauge(descWhole, is(r.Shard.beats.wholeNow(r.Index, now)), r.metricLabels...)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+// ups are the series of up for targets i to j, and a label that differs between replicas.
+func ups(i, j int, replica string) []map[string]string {
+	var out []map[string]string
+	for ; i < j; i++ {
+		out = append(out, map[string]string{"__name__": "up", "job": "node", "instance": fmt.Sprintf("node-%d", i), "prometheus_replica": replica})
+	}
+	return out
+}
+
+func TestCheckOnline(t *testing.T) {
+	type servers [][]fakeshard.Config // shards of replicas
+	for _, tc := range []struct {
+		name string
+		in   servers
+		want []string // path and text of each problem, in order
+	}{
+		{name: "sound", in: servers{
+			{{Series: ups(0, 10, "a"), ExternalLabels: map[string]string{"prometheus_replica": "a"}}, {Series: ups(0, 10, "b"), ExternalLabels: map[string]string{"cluster": "jaguar"}}},
+			{{Series: ups(10, 20, "a")}},
+		}},
+		{
+			name: "an external label", in: servers{{{Series: ups(0, 1, "a"), ExternalLabels: map[string]string{"env": "prod"}}}},
+			want: []string{`groups[0].shards[0].replicas[0]: jaguar/HOST: its external label env="prod" is not among`},
+		},
+		{
+			name: "replicas that are shards", in: servers{{{Series: ups(0, 10, "a")}, {Series: ups(10, 20, "a")}}},
+			want: []string{`groups[0].shards[0].replicas[1]: jaguar/HOST: listed as a replica of HOST, but they hold different targets (10 and 10, 0 in common)`},
+		},
+		{
+			name: "shards that are replicas", in: servers{{{Series: ups(0, 10, "a")}}, {{Series: ups(0, 10, "b")}}},
+			want: []string{`groups[0].shards[1].replicas[0]: jaguar/HOST: holds the same targets as HOST of shard 0; these two look like replicas of one shard`},
+		},
+		{
+			name: "shards that overlap", in: servers{{{Series: ups(0, 10, "a")}}, {{Series: ups(9, 20, "b")}}},
+			want: []string{`groups[0].shards[1].replicas[0]: jaguar/HOST: 1 of its targets are on HOST of shard 0 too, such as {__name__="up", instance="node-9", job="node"}`},
+		},
+		{
+			name: "a clock", in: servers{{{Series: ups(0, 1, "a"), Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "skew 5m; answer"}}}}},
+			want: []string{`groups[0].shards[0].replicas[0]: jaguar/HOST: its clock is `},
+		},
+		{
+			name: "an engine", in: servers{{{Series: ups(0, 1, "a")}, {Series: ups(0, 1, "a"), Flags: map[string]string{"query.lookback-delta": "1m"}}}},
+			want: []string{`groups[0].shards[0].replicas[1]: jaguar/HOST: its query engine differs from most others: query.lookback-delta is 1m, not 5m`},
+		},
+		{
+			name: "not served", in: servers{{{Series: ups(0, 1, "a"), Routes: []fakeshard.Route{{Path: "/api/v1/status/config", Script: "status 404; send no"}}}}},
+			want: []string{`groups[0].shards[0].replicas[0]: jaguar/HOST: status/config is not served (status 404)`},
+		},
+		{
+			name: "down", in: servers{{{Routes: []fakeshard.Route{{Path: "/-/ready", Script: "status 503; send 'Service Unavailable'"}}}}},
+			want: []string{`groups[0].shards[0].replicas[0].url: jaguar/HOST: the server cannot be examined`},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := config.Group{}
+			var hosts []string
+			for si, s := range tc.in {
+				var urls []string
+				for _, c := range s {
+					urls = append(urls, fakeshard.Start(t, c).URL())
+				}
+				made := group(urls...)
+				if si == 0 {
+					g = made
+				} else {
+					g.Shards = append(g.Shards, made.Shards[0])
+				}
+				for _, u := range urls {
+					hosts = append(hosts, strings.TrimPrefix(u, "http://"))
+				}
+			}
+			problems, err := CheckOnline(context.Background(), &config.Config{Groups: []config.Group{g}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(problems) != len(tc.want) {
+				t.Fatalf("got %d problems, want %d:\n%v", len(problems), len(tc.want), problems)
+			}
+			for i, p := range problems {
+				got := p.String()
+				for _, h := range hosts {
+					got = strings.ReplaceAll(got, h, "HOST")
+				}
+				if !strings.HasPrefix(got, tc.want[i]) {
+					t.Errorf("got  %s\nwant %s", got, tc.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestCheckOnlineEnds(t *testing.T) {
+	fake := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/-/ready", Script: "stall"}}})
+	ctx, cancel := context.WithCancelCause(context.Background())
+	stop := errors.New("interrupted")
+	cancel(stop)
+	if _, err := CheckOnline(ctx, &config.Config{Groups: []config.Group{group(fake.URL())}}); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,329 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// State is what is known of a replica.
+type State string
+
+// The states. Unknown is before the first probe; such a replica is asked.
+const (
+	Up            State = "up"
+	Down          State = "down"
+	Misconfigured State = "misconfigured"
+	Unknown       State = "unknown"
+)
+
+var states = []State{Up, Down, Misconfigured, Unknown}
+
+// The prober's own calls. They pass no gate, count for no breaker and are in no metric of requests.
+const (
+	probeText endpoint.ID = "probe"
+	probeJSON endpoint.ID = "examine"
+)
+
+const (
+	// probeTimeout bounds one question of the prober. It is longer than the dial timeout, so that a server which cannot be reached is told from one that hangs.
+	probeTimeout = 6 * time.Second
+	// examineTimeout bounds all its questions about what a server is.
+	examineTimeout = 10 * time.Second
+	// factsEvery is how often a replica's version, labels, flags and features are read.
+	factsEvery = 30 * time.Second
+	// maxFactBytes bounds one such answer. Configurations of a megabyte exist.
+	maxFactBytes = 8 << 20
+)
+
+// health is what the prober knows of a server. upstream.mu guards it.
+type health struct {
+	state       State
+	err         string    // why it is not up
+	since       time.Time // of the state
+	last        time.Time // of the last probe
+	unreachable int       // probes in a row that could not even connect
+	skew        time.Duration
+	skewTold    bool
+
+	facts time.Time // when they were read last
+	selfFacts
+}
+
+// selfFacts are what the server says about itself.
+type selfFacts struct {
+	version    string
+	external   map[string]string // nil unless externalOK
+	externalOK bool
+	note       string // why external labels are not known
+	config     uint64 // hash of the configuration they were taken from
+	engine     Engine
+	stores     map[string]bool // label names of ours that the server has stored series with, or not; missing: not known
+}
+
+var hashSeed = maphash.MakeSeed()
+
+// probeLoop probes until ctx ends.
+func (r *Replica) probeLoop(ctx context.Context) {
+	for fresh := true; ; fresh = false {
+		r.probe(ctx, fresh)
+		r.up.probedOnce.Do(func() { close(r.up.firstProbe) })
+		interval := r.up.opts.ProbeInterval
+		interval += time.Duration((rand.Float64() - 0.5) * 0.2 * float64(interval))
+		timer := time.NewTimer(interval)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// probe asks whether the server is ready and, now and then, what it is.
+func (r *Replica) probe(ctx context.Context, fresh bool) {
+	u := r.up
+	err := r.ready(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	if err != nil {
+		r.markDown(err, now)
+		return
+	}
+	u.breaker.probed(now)
+	u.mu.Lock()
+	was := u.health.state
+	if was != Up {
+		u.health.since = now
+	}
+	u.health.state, u.health.err, u.health.unreachable, u.health.last = Up, "", 0, now
+	skew, told := u.health.skew, u.health.skewTold
+	u.health.skewTold = skew.Abs() > maxSkew
+	due := fresh || was == Down || now.Sub(u.health.facts) >= factsEvery || !u.health.externalOK && u.health.note == ""
+	u.mu.Unlock()
+	if was == Down {
+		u.opts.Logger.Info("a replica is up again", slog.String("replica", r.Name()))
+	}
+	if skew.Abs() > maxSkew && !told {
+		u.opts.Logger.Warn("a replica's clock differs from ours; queries about now may miss samples, so run NTP on both", slog.String("replica", r.Name()),
+			slog.Duration("ahead", skew))
+	}
+	if due {
+		ctx, cancel := context.WithTimeoutCause(ctx, examineTimeout, context.DeadlineExceeded)
+		defer cancel()
+		r.examine(ctx)
+	}
+}
+
+func (r *Replica) markDown(err error, now time.Time) {
+	u := r.up
+	var dial *dialError
+	u.mu.Lock()
+	was := u.health.state
+	if was != Down {
+		u.health.since = now
+	}
+	u.health.state, u.health.err, u.health.last = Down, err.Error(), now
+	if errors.As(err, &dial) {
+		u.health.unreachable++
+	} else {
+		u.health.unreachable = 0
+	}
+	var watchers []func()
+	for p := range u.watchers {
+		watchers = append(watchers, *p)
+	}
+	u.mu.Unlock()
+	for _, f := range watchers {
+		f()
+	}
+	if was != Down {
+		u.opts.Logger.Warn("a replica is down", slog.String("replica", r.Name()), slog.Any("err", err))
+	}
+}
+
+// ready asks the server's own readiness page, or an API call where there is none.
+func (r *Replica) ready(ctx context.Context) error {
+	_, err := r.get(ctx, probeText, "/-/ready", nil, 4<<10)
+	if statusOf(err) == http.StatusNotFound {
+		_, err = r.get(ctx, probeJSON, "/api/v1/status/buildinfo", nil, maxFactBytes)
+	}
+	return err
+}
+
+// examine reads what the server says about itself. What cannot be read now keeps its last value; what the server does not serve is not known.
+func (r *Replica) examine(ctx context.Context) {
+	u := r.up
+	u.mu.Lock()
+	f := u.health.selfFacts
+	u.mu.Unlock()
+	known := len(r.misconfigured())
+
+	switch raw, err := r.getData(ctx, "/api/v1/status/config", nil); {
+	case err == nil:
+		h := maphash.Bytes(hashSeed, raw)
+		if h == f.config && f.externalOK {
+			break
+		}
+		ext, perr := externalLabels(raw)
+		if perr != nil {
+			f.external, f.externalOK, f.note = nil, false, "status/config cannot be understood: "+perr.Error()
+			break
+		}
+		f.external, f.externalOK, f.note, f.config = ext, true, "", h
+	case clientStatus(err):
+		f.external, f.externalOK, f.note = nil, false, fmt.Sprintf("status/config is not served (status %d), so external labels are not known", statusOf(err))
+	case ctx.Err() == nil && !f.externalOK:
+		f.note = "" // ask again at the next probe
+	}
+	if raw, err := r.getData(ctx, "/api/v1/status/buildinfo", nil); err == nil {
+		var b struct {
+			Version string `json:"version"`
+		}
+		if json.Unmarshal(raw, &b) == nil {
+			f.version = clip(b.Version)
+		}
+	}
+	f.engine = r.readEngine(ctx, f.engine)
+	stores := map[string]bool{}
+	for _, name := range r.Shard.Group.ownLabels() {
+		if has, ok := r.storesLabel(ctx, name); ok {
+			stores[name] = has
+		} else if has, ok := f.stores[name]; ok {
+			stores[name] = has
+		}
+	}
+	f.stores = stores
+	u.mu.Lock()
+	noted := u.health.note
+	u.health.selfFacts, u.health.facts = f, time.Now()
+	u.mu.Unlock()
+	why := r.misconfigured()
+	switch {
+	case len(why) > 0 && known == 0:
+		u.opts.Logger.Error("a replica is misconfigured and not asked", slog.String("replica", r.Name()), slog.String("do", strings.Join(why, "; ")))
+	case len(why) == 0 && known > 0:
+		u.opts.Logger.Info("a replica's labels are right now; it is asked again", slog.String("replica", r.Name()))
+	case f.note != "" && f.note != noted:
+		u.opts.Logger.Warn("a replica's external labels cannot be checked", slog.String("replica", r.Name()), slog.String("why", f.note))
+	}
+}
+
+// storesLabel asks whether any series that the server stores has a label of the name.
+func (r *Replica) storesLabel(ctx context.Context, name string) (has, ok bool) {
+	req := &endpoint.Request{ID: endpoint.LabelValues, Label: name, Limit: 1}
+	raw, err := r.data(r.fetch(ctx, probeJSON, req.Path(), writer(req), maxFactBytes))
+	if qe := qerr.From(err); qe != nil && qe.Bound == "max_response_bytes" {
+		return true, true
+	}
+	if err != nil {
+		return false, false
+	}
+	var values []string
+	if json.Unmarshal(raw, &values) != nil {
+		return false, false
+	}
+	return len(values) > 0, true
+}
+
+// externalLabels reads global.external_labels from the data of status/config.
+func externalLabels(data []byte) (map[string]string, error) {
+	var d struct {
+		YAML string `json:"yaml"`
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		return nil, err
+	}
+	var c struct {
+		Global struct {
+			ExternalLabels map[string]string `yaml:"external_labels"`
+		} `yaml:"global"`
+	}
+	if err := yaml.Unmarshal([]byte(d.YAML), &c); err != nil {
+		return nil, errors.New("it is not YAML")
+	}
+	if c.Global.ExternalLabels == nil {
+		return map[string]string{}, nil
+	}
+	return c.Global.ExternalLabels, nil
+}
+
+// getData is get for an answer in the API's envelope; it returns what stands under data.
+func (r *Replica) getData(ctx context.Context, path string, q url.Values) (json.RawMessage, error) {
+	return r.data(r.get(ctx, probeJSON, path, q, maxFactBytes))
+}
+
+// data opens the API's envelope.
+func (r *Replica) data(raw []byte, err error) (json.RawMessage, error) {
+	if err != nil {
+		return nil, err
+	}
+	var e struct {
+		Status string          `json:"status"`
+		Data   json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return nil, fmt.Errorf("the answer of %s makes no sense: %w", r.Name(), err)
+	}
+	if e.Status != "success" {
+		return nil, fmt.Errorf("the answer of %s has the status %q", r.Name(), clip(e.Status))
+	}
+	return e.Data, nil
+}
+
+// get asks for a path below the server's url; see fetch.
+func (r *Replica) get(ctx context.Context, id endpoint.ID, path string, q url.Values, maxBytes int64) ([]byte, error) {
+	return r.fetch(ctx, id, path, func(ctx context.Context, base *url.URL, _ time.Duration) (*http.Request, error) {
+		u := base.JoinPath(path)
+		u.RawQuery = q.Encode()
+		return http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	}, maxBytes)
+}
+
+// fetch asks one of the prober's own questions and reads the answer whole, at most maxBytes of it, within probeTimeout.
+func (r *Replica) fetch(ctx context.Context, id endpoint.ID, what string, build builder, maxBytes int64) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, context.DeadlineExceeded)
+	defer cancel()
+	resp, err := r.attempt(ctx, id, build, try{CallOptions: CallOptions{MaxBytes: maxBytes}, probe: true})
+	if err == nil {
+		defer resp.Body.Close()
+		var raw []byte
+		if raw, err = io.ReadAll(resp.Body); err == nil {
+			return raw, nil
+		}
+	}
+	if qerr.From(err).Kind == qerr.Timeout {
+		return nil, qerr.Wrap(qerr.Timeout, err, "%s did not answer %s within %s", r.Name(), what, probeTimeout)
+	}
+	return nil, err
+}
+
+// statusOf is the HTTP status that an error came from; 0 where there was none.
+func statusOf(err error) int {
+	var s *StatusError
+	if errors.As(err, &s) {
+		return s.Code
+	}
+	return 0
+}
+
+func clientStatus(err error) bool {
+	s := statusOf(err)
+	return s >= 400 && s < 500 && s != http.StatusTooManyRequests
+}

@@ -1,0 +1,97 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// maxErrorBody is how much of an error's body is read, inflated.
+const maxErrorBody = 64 << 10
+
+// apiError is the error form of the Prometheus API.
+type apiError struct {
+	Status    string `json:"status"`
+	ErrorType string `json:"errorType"`
+	Error     string `json:"error"`
+}
+
+// status maps a status other than 200 to an error. What Prometheus itself says about a query (400, 422, 503 timeout) is passed on in its own words;
+// everything else is the shard's failure.
+func (c *call) status(resp *http.Response) error {
+	name := c.r.Name()
+	raw := c.errorBody(resp)
+	st := &StatusError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now()), Body: string(raw[:min(len(raw), headBytes)])}
+	var api apiError
+	known := json.Unmarshal(raw, &api) == nil && api.Status == "error" && api.Error != ""
+	fail := func(k qerr.Kind, format string, args ...any) error {
+		e := qerr.Wrap(k, st, format, args...)
+		e.Shards = []string{name}
+		return e
+	}
+	switch code := resp.StatusCode; {
+	case code == http.StatusBadRequest && known:
+		return qerr.Wrap(qerr.BadData, st, "%s", clip(api.Error))
+	case code == http.StatusUnprocessableEntity && known:
+		e := qerr.Wrap(qerr.TooExpensive, st, "%s: %s", name, clip(api.Error))
+		e.Shards = []string{name}
+		return e
+	case code == http.StatusServiceUnavailable && known && api.ErrorType == "timeout":
+		return fail(qerr.Timeout, "%s: %s", name, clip(api.Error))
+	case code >= 300 && code < 400:
+		return fail(qerr.ShardFailed, "%s redirects to another address, which Spillway never follows: put the final url into the configuration", name)
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return fail(qerr.ShardFailed, "%s refuses Spillway's credentials with status %d; look at its http_client and headers in the configuration", name, code)
+	case code == http.StatusNotFound || code == http.StatusMethodNotAllowed:
+		return fail(qerr.ShardFailed, "%s does not serve %s (status %d); is its url complete, with its path prefix, and its version recent enough?", name, c.id, code)
+	case code == http.StatusTooManyRequests:
+		c.r.up.coolDown(st.RetryAfter)
+		return fail(qerr.ShardFailed, "%s has no room for more requests (status 429); try again in a moment", name)
+	case code == http.StatusServiceUnavailable:
+		c.r.up.coolDown(st.RetryAfter)
+		fallthrough
+	default:
+		if known {
+			return fail(qerr.ShardFailed, "%s answered with status %d: %s", name, code, clip(api.Error))
+		}
+		return fail(qerr.ShardFailed, "%s answered with status %d; its log may tell why", name, code)
+	}
+}
+
+// errorBody reads the beginning of an error's body, inflated where it is gzip, and never waits longer than the progress timeout for it.
+func (c *call) errorBody(resp *http.Response) []byte {
+	var r io.Reader = resp.Body
+	c.progress.Reset(c.r.up.opts.ProgressTimeout)
+	defer c.progress.Stop()
+	if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
+		z, err := gzip.NewReader(resp.Body)
+		if err != nil {
+			return nil
+		}
+		r = z
+	}
+	raw, _ := io.ReadAll(io.LimitReader(r, maxErrorBody)) // what came is what there is to say
+	return bytes.TrimSpace(raw)
+}
+
+// retryAfter reads the header's two forms; 0 is none. A wish of more than an hour is one hour.
+func retryAfter(v string, now time.Time) time.Duration {
+	if v == "" {
+		return 0
+	}
+	if s, err := strconv.Atoi(v); err == nil {
+		return time.Duration(min(max(s, 0), 3600)) * time.Second
+	}
+	if t, err := http.ParseTime(v); err == nil {
+		return min(max(t.Sub(now), 0), time.Hour)
+	}
+	return 0
+}

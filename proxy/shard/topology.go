@@ -1,0 +1,303 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// Options are what a Topology needs besides the groups. The zero value is usable.
+type Options struct {
+	// Logger is where state changes and answers that make no sense are written; nil is nowhere.
+	Logger *slog.Logger
+	// Registerer takes the metrics; nil registers none. With a previous topology its metrics are used on.
+	Registerer prometheus.Registerer
+	// Clock is what relative spans are computed from where a caller gives no time; nil is time.Now.
+	Clock func() time.Time
+	// DialTimeout bounds name resolution and connecting together; 0 is 5 s.
+	DialTimeout time.Duration
+	// HeaderTimeout is how long a replica may take to begin an answer that needs no computing while another replica can be asked; 0 is 5 s.
+	HeaderTimeout time.Duration
+	// ProgressTimeout is how long one read of a body may take; 0 is 10 s.
+	ProgressTimeout time.Duration
+	// ProbeInterval is the time between two health probes of a replica, give or take a tenth; 0 is 5 s.
+	ProbeInterval time.Duration
+	// FirstProbeWait is how long a request may wait for a replica's first probe before it asks without; 0 is 2 s.
+	FirstProbeWait time.Duration
+	// Dial opens connections; nil is TCP. For tests with listeners in memory.
+	Dial DialFunc
+	// TracerProvider makes the spans; nil is OpenTelemetry's global one.
+	TracerProvider trace.TracerProvider
+	// UserAgent is sent with every call; empty is Spillway.
+	UserAgent string
+}
+
+func (o Options) withDefaults() Options {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&o.DialTimeout, 5*time.Second)
+	def(&o.HeaderTimeout, 5*time.Second)
+	def(&o.ProgressTimeout, 10*time.Second)
+	def(&o.ProbeInterval, 5*time.Second)
+	def(&o.FirstProbeWait, 2*time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
+	}
+	if o.UserAgent == "" {
+		o.UserAgent = "Spillway"
+	}
+	return o
+}
+
+// Topology is every server that Spillway asks, as one configuration describes them. It is immutable but for what is learned about the servers.
+type Topology struct {
+	// Groups are in the order of the configuration.
+	Groups []*Group
+
+	opts    Options
+	metrics *metrics
+	started atomic.Bool
+	closed  sync.Once
+	cancel  context.CancelCauseFunc
+	done    sync.WaitGroup
+}
+
+// Group is the series of one cluster, region or tenant.
+type Group struct {
+	// Name is unique.
+	Name string
+	// Labels are on every series of the group; they are never sent to a shard.
+	Labels labels.Labels
+	// ReplicaLabels are never in an answer; sorted.
+	ReplicaLabels []string
+	// From and Until bound the group in time; see Shard.Span.
+	From, Until config.Moment
+	// Heartbeat is a selector by which a replica is seen to be whole; empty where there is none.
+	Heartbeat string
+	// Shards are disjoint slices of the group.
+	Shards []*Shard
+}
+
+// Shard is a disjoint slice of a group.
+type Shard struct {
+	// Group is the group it belongs to.
+	Group *Group
+	// Index is its place in the group, from 0.
+	Index int
+	// From and Until bound the slice itself; see Span.
+	From, Until config.Moment
+	// Replicas hold copies of the slice, in the order of the configuration.
+	Replicas []*Replica
+
+	topology *Topology
+	base     atomic.Int32 // the replica that served last
+	beats    *heartbeats
+}
+
+// Name is the group's name and the shard's place, such as jaguar[0].
+func (s *Shard) Name() string { return s.Group.Name + "[" + strconv.Itoa(s.Index) + "]" }
+
+// Span is the time for which the shard answers at now: its own within its group's, in milliseconds, from inclusive, until exclusive. It is empty where
+// until <= from; bounds that the configuration does not give are math.MinInt64 and math.MaxInt64.
+func (s *Shard) Span(now time.Time) (from, until int64) {
+	gf, gu := config.Span(s.Group.From, s.Group.Until, now)
+	sf, su := config.Span(s.From, s.Until, now)
+	return max(gf, sf), min(gu, su)
+}
+
+// errClosed is the cause with which a topology's own work ends.
+var errClosed = errors.New("the configuration was replaced, or Spillway is stopping")
+
+// New builds a topology. Replicas of previous (nil for none) whose url, headers and http_client are unchanged keep their connections, gates, breaker
+// and what was learned about them. Nothing is asked before Start. The caller closes the previous topology after its last request.
+func New(groups []config.Group, o Options, previous *Topology) (*Topology, error) {
+	o = o.withDefaults()
+	t := &Topology{opts: o, cancel: func(error) {}}
+	var err error
+	if previous != nil {
+		t.metrics = previous.metrics
+	} else if t.metrics, err = newMetrics(o.Registerer); err != nil {
+		return nil, err
+	}
+	ups, beats := map[string]*upstream{}, map[string]*heartbeats{}
+	if previous != nil {
+		for r := range previous.replicas() {
+			ups[r.up.key] = r.up
+			beats[r.Shard.beats.key] = r.Shard.beats
+		}
+	}
+	for gi := range groups {
+		g, err := t.group(&groups[gi], ups, beats)
+		if err != nil {
+			t.release()
+			return nil, fmt.Errorf("groups[%d].%w", gi, err)
+		}
+		t.Groups = append(t.Groups, g)
+	}
+	return t, nil
+}
+
+func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[string]*heartbeats) (*Group, error) {
+	g := &Group{
+		Name: c.Name, Labels: labels.FromMap(c.Labels), ReplicaLabels: slices.Sorted(slices.Values(c.ReplicaLabels)),
+		From: c.From, Until: c.Until, Heartbeat: c.Heartbeat,
+	}
+	for si := range c.Shards {
+		sc := &c.Shards[si]
+		s := &Shard{Group: g, Index: si, From: sc.From, Until: sc.Until, topology: t}
+		keys := []string{g.Heartbeat}
+		for ri := range sc.Replicas {
+			up, err := t.upstream(&sc.Replicas[ri], ups)
+			if err != nil {
+				t.drop(s)
+				t.drop(g.Shards...)
+				return nil, fmt.Errorf("shards[%d].replicas[%d].%w", si, ri, err)
+			}
+			r := &Replica{Shard: s, Index: ri, up: up, host: up.base.Host, name: g.Name + "/" + up.base.Host}
+			r.metricLabels = []string{g.Name, strconv.Itoa(si), up.base.Host}
+			s.Replicas = append(s.Replicas, r)
+			keys = append(keys, up.key)
+		}
+		key := strings.Join(keys, "\x00")
+		if s.beats = beats[key]; s.beats == nil {
+			s.beats = newHeartbeats(key)
+		}
+		g.Shards = append(g.Shards, s)
+	}
+	return g, nil
+}
+
+// upstream finds the server among those of the previous topology, or makes one.
+func (t *Topology) upstream(c *config.Replica, ups map[string]*upstream) (*upstream, error) {
+	key, err := upstreamKey(c)
+	if err != nil {
+		return nil, err
+	}
+	if up := ups[key]; up != nil {
+		up.refs.Add(1)
+		return up, nil
+	}
+	up, err := newUpstream(c, key, t.opts, t.metrics)
+	if err != nil {
+		return nil, err
+	}
+	ups[key] = up
+	return up, nil
+}
+
+// replicas yields every replica, in order.
+func (t *Topology) replicas() func(yield func(*Replica) bool) {
+	return func(yield func(*Replica) bool) {
+		for _, g := range t.Groups {
+			for _, s := range g.Shards {
+				for _, r := range s.Replicas {
+					if !yield(r) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// Start begins to probe the replicas and to watch the heartbeats, until ctx ends or Close is called. It is called once.
+func (t *Topology) Start(ctx context.Context) {
+	if t.started.Swap(true) {
+		return
+	}
+	ctx, t.cancel = context.WithCancelCause(ctx)
+	t.metrics.current.Store(t)
+	for r := range t.replicas() {
+		t.done.Go(func() { r.probeLoop(ctx) })
+	}
+	for _, g := range t.Groups {
+		for _, s := range g.Shards {
+			if g.Heartbeat != "" && len(s.Replicas) > 1 {
+				t.done.Go(func() { s.beatLoop(ctx) })
+			}
+		}
+	}
+}
+
+// Close ends the background work, waits for it, and gives the replicas up; their connections close when the last request over them has ended.
+// Requests under way are not touched.
+func (t *Topology) Close() {
+	t.closed.Do(func() {
+		t.cancel(errClosed)
+		t.done.Wait()
+		t.metrics.current.CompareAndSwap(t, nil)
+		t.release()
+	})
+}
+
+func (t *Topology) release() {
+	for _, g := range t.Groups {
+		t.drop(g.Shards...)
+	}
+}
+
+func (t *Topology) drop(shards ...*Shard) {
+	for _, s := range shards {
+		for _, r := range s.Replicas {
+			if r.up.unref() {
+				t.metrics.forget(r.metricLabels)
+			}
+		}
+	}
+}
+
+// WaitFirstProbe waits until every replica has been probed once, whatever came of it, or ctx ends.
+func (t *Topology) WaitFirstProbe(ctx context.Context) error {
+	for r := range t.replicas() {
+		select {
+		case <-r.up.firstProbe:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the first probe of %s: %w", r.Name(), qerr.FromContext(ctx, ctx.Err()))
+		}
+	}
+	return nil
+}
+
+// Group returns the group of that name, or nil.
+func (t *Topology) Group(name string) *Group {
+	i := slices.IndexFunc(t.Groups, func(g *Group) bool { return g.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return t.Groups[i]
+}
+
+// ownLabels are the label names that Spillway sets or removes itself in the group: its labels and its replica labels, sorted.
+func (g *Group) ownLabels() []string {
+	names := map[string]struct{}{}
+	g.Labels.Range(func(l labels.Label) { names[l.Name] = struct{}{} })
+	for _, n := range g.ReplicaLabels {
+		names[n] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(names))
+}

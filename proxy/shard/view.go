@@ -1,0 +1,104 @@
+package shard
+
+import (
+	"maps"
+	"time"
+)
+
+// Info is what the admin view shards tells about a replica.
+type Info struct {
+	// Group, Shard and Replica are its place in the configuration, places from 0.
+	Group   string `json:"group"`
+	Shard   int    `json:"shard"`
+	Replica int    `json:"replica"`
+	// URL is its address, secrets starred.
+	URL string `json:"url"`
+	// State is up, down, misconfigured or unknown.
+	State State `json:"state"`
+	// Since is when the server went up or down; zero before the first probe.
+	Since time.Time `json:"since"`
+	// LastProbe is when it was probed last.
+	LastProbe time.Time `json:"lastProbe"`
+	// Breaker is closed, open or half-open.
+	Breaker BreakerState `json:"breaker"`
+	// Base tells whether it served its shard's last request.
+	Base bool `json:"base"`
+	// Error is why it is not up; empty where it is.
+	Error string `json:"error"`
+	// Do is what to change in the configuration where it is misconfigured.
+	Do []string `json:"do"`
+	// Note is what could not be found out.
+	Note string `json:"note"`
+	// Version is what the server calls itself.
+	Version string `json:"version"`
+	// ExternalLabels are those of its configuration; null where they are not known.
+	ExternalLabels map[string]string `json:"externalLabels"`
+	// StoresOwnLabels are the names of the group's labels and replica labels with which the server stores series.
+	StoresOwnLabels []string `json:"storesOwnLabels"`
+	// Engine is what decides what its PromQL means, EngineDiffers in what it differs from most others: nothing is pushed to it then.
+	Engine        Engine   `json:"engine"`
+	EngineDiffers []string `json:"engineDiffers"`
+	// Heartbeat is the group's, HeartbeatError why it could not be read; Whole tells whether the replica agrees with another now (a single one always does).
+	Heartbeat      string `json:"heartbeat"`
+	HeartbeatError string `json:"heartbeatError"`
+	Whole          bool   `json:"whole"`
+	// ClockSkew is how many seconds its clock is ahead of ours, by its Date header.
+	ClockSkew float64 `json:"clockSkewSeconds"`
+	// InFlight are calls under way, Waiting those that wait for a slot.
+	InFlight int `json:"inFlight"`
+	Waiting  int `json:"waiting"`
+	// From and Until are the shard's span at the moment, RFC 3339; empty where it has no such bound.
+	From  string `json:"from"`
+	Until string `json:"until"`
+}
+
+// Status is the state of every replica, in the order of the configuration.
+func (t *Topology) Status() []Info {
+	now := t.opts.Clock()
+	wall := time.Now()
+	out := []Info{}
+	for r := range t.replicas() {
+		s, g := r.Shard, r.Shard.Group
+		i := Info{
+			Group: g.Name, Shard: s.Index, Replica: r.Index, URL: r.URL(), State: r.State(), Breaker: r.up.breaker.current(wall),
+			Base: int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(t.EngineDifferences(r)), Heartbeat: g.Heartbeat,
+			Whole: len(s.Replicas) == 1, InFlight: r.InFlight(), StoresOwnLabels: []string{},
+			Waiting: int(r.up.gates.heavy.waiting.Load() + r.up.gates.unselective.waiting.Load()),
+		}
+		from, until := s.Span(now)
+		i.From, i.Until = moment(from), moment(until)
+		if len(s.Replicas) > 1 && g.Heartbeat != "" {
+			i.Whole = s.beats.wholeNow(r.Index, now)
+			s.beats.mu.Lock()
+			i.HeartbeatError = s.beats.err
+			s.beats.mu.Unlock()
+		}
+		r.up.mu.Lock()
+		h := &r.up.health
+		i.Since, i.LastProbe, i.Error, i.Note, i.Version = h.since, h.last, h.err, h.note, h.version
+		i.ExternalLabels, i.Engine, i.ClockSkew = maps.Clone(h.external), h.engine, h.skew.Seconds()
+		for _, name := range g.ownLabels() {
+			if h.stores[name] {
+				i.StoresOwnLabels = append(i.StoresOwnLabels, name)
+			}
+		}
+		r.up.mu.Unlock()
+		out = append(out, i)
+	}
+	return out
+}
+
+func nonNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+// moment writes a bound of a span; years outside 0 to 9999 are no bound.
+func moment(ms int64) string {
+	if ms < 0 || ms > 253402300799999 {
+		return ""
+	}
+	return time.UnixMilli(ms).UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,178 @@
+package usage
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// facts collects sets while an expression is walked.
+type facts struct {
+	metrics, matchers, grouping, le map[string]struct{}
+}
+
+func newFacts() *facts {
+	return &facts{map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}}
+}
+
+func (f *facts) done(query string) Facts {
+	return Facts{Query: cut(query), Metrics: sorted(f.metrics), Matchers: sorted(f.matchers), Grouping: sorted(f.grouping), LE: sorted(f.le)}
+}
+
+func sorted(set map[string]struct{}) []string {
+	if len(set) == 0 {
+		return []string{}
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+func add(set map[string]struct{}, values ...string) {
+	for _, v := range values {
+		set[v] = struct{}{}
+	}
+}
+
+// Describe returns what the expression looks at. Its cost is linear in the expression, but for printing it, which is linear in length times depth: parse and
+// bound it first.
+func Describe(expr parser.Expr) Facts {
+	f := newFacts()
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.VectorSelector:
+			f.selector(n.LabelMatchers)
+		case *parser.AggregateExpr:
+			add(f.grouping, n.Grouping...)
+		case *parser.BinaryExpr:
+			if m := n.VectorMatching; m != nil {
+				add(f.grouping, m.MatchingLabels...)
+				add(f.grouping, m.Include...)
+			}
+		case *parser.Call:
+			f.call(n)
+		}
+		return nil
+	})
+	return f.done(expr.String())
+}
+
+// DescribeSelectors is Describe for the selectors of match[] and of remote read. The text of several is separated by commas, in the order given.
+func DescribeSelectors(selectors [][]*labels.Matcher) Facts {
+	f := newFacts()
+	texts := make([]string, len(selectors))
+	for i, matchers := range selectors {
+		f.selector(matchers)
+		texts[i] = SelectorText(matchers)
+	}
+	return f.done(strings.Join(texts, ","))
+}
+
+// DescribeText is for what could not be parsed: the text as it came, and no facts.
+func DescribeText(query string) Facts { return newFacts().done(strings.ToValidUTF8(query, "\uFFFD")) }
+
+// SelectorText is the selector as PromQL prints it, matchers in order.
+func SelectorText(matchers []*labels.Matcher) string {
+	s := parser.VectorSelector{LabelMatchers: matchers}
+	for _, m := range matchers {
+		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual && plainName(m.Value) {
+			s.Name = m.Value
+			break
+		}
+	}
+	if text := s.String(); text != "" {
+		return text
+	}
+	return "{}"
+}
+
+// plainName tells whether a metric's name can stand before the braces.
+func plainName(name string) bool {
+	for i, c := range name {
+		if c == '_' || c == ':' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || i > 0 && c >= '0' && c <= '9' {
+			continue
+		}
+		return false
+	}
+	return name != ""
+}
+
+func (f *facts) selector(matchers []*labels.Matcher) {
+	for _, m := range matchers {
+		values := finite(m)
+		switch {
+		case m.Name == model.MetricNameLabel && len(values) > 0:
+			add(f.metrics, values...)
+			continue
+		case m.Name == labels.BucketLabel:
+			add(f.le, values...)
+		}
+		add(f.matchers, m.String())
+	}
+}
+
+// finite are the values that a matcher lets through, where it names them one by one; none of them is empty.
+func finite(m *labels.Matcher) []string {
+	switch m.Type {
+	case labels.MatchEqual:
+		if m.Value != "" {
+			return []string{m.Value}
+		}
+	case labels.MatchRegexp:
+		values := m.SetMatches()
+		if len(values) > 0 && !slices.Contains(values, "") && !m.Matches("") {
+			return values
+		}
+	}
+	return nil
+}
+
+// call adds the labels that a function reads by name, and the metric that info reads unasked.
+func (f *facts) call(c *parser.Call) {
+	text := func(i int) {
+		if i < len(c.Args) {
+			if s, ok := unwrap(c.Args[i]).(*parser.StringLiteral); ok {
+				add(f.grouping, s.Val)
+			}
+		}
+	}
+	switch c.Func.Name {
+	case "label_replace": // (v, dst, replacement, src, regex)
+		text(3)
+	case "label_join": // (v, dst, separator, src...)
+		for i := 3; i < len(c.Args); i++ {
+			text(i)
+		}
+	case "sort_by_label", "sort_by_label_desc": // (v, label...)
+		for i := 1; i < len(c.Args); i++ {
+			text(i)
+		}
+	case "histogram_quantile", "histogram_fraction", "histogram_quantiles":
+		add(f.grouping, labels.BucketLabel) // of classic histograms every bucket is read
+	case "info": // (v, selector): joined by instance and job; target_info unless the selector names another metric
+		add(f.grouping, "instance", "job")
+		if len(c.Args) > 1 {
+			if s, ok := unwrap(c.Args[1]).(*parser.VectorSelector); ok {
+				if slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel }) {
+					return
+				}
+			}
+		}
+		add(f.metrics, "target_info")
+	}
+}
+
+func unwrap(e parser.Expr) parser.Expr {
+	for {
+		switch n := e.(type) {
+		case *parser.ParenExpr:
+			e = n.Expr
+		case *parser.StepInvariantExpr:
+			e = n.Expr
+		default:
+			return e
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// QueueBytes is how many bytes of lines may wait for the disk; what comes beyond is dropped and counted.
+	QueueBytes = 16 << 20
+	queueLines = 16 << 10
+	batchBytes = 256 << 10
+	// complainEvery is the shortest time between two lines in the process' log about lines that were dropped.
+	complainEvery = time.Minute
+)
+
+// Options are where and how much a Log writes.
+type Options struct {
+	// Path is the file; its folder must exist.
+	Path string
+	// MaxSize is the size in bytes at which a new file is begun; > 0. A single longer line has a file for itself.
+	MaxSize int64
+	// MaxFiles is how many files are kept, the open one included; > 0. Older ones are Path with .1 (the youngest), .2 and so on behind it.
+	MaxFiles int
+	// Metrics may be nil: then nothing is counted.
+	Metrics *Metrics
+	// Logger may be nil: then nothing is said.
+	Logger *slog.Logger
+
+	open opener // for tests of disks that fail; nil opens files
+}
+
+// Log writes records. A nil *Log takes and discards them.
+type Log struct {
+	metrics *Metrics
+	logger  *slog.Logger
+	file    *rotating
+	queue   chan []byte
+	waiting atomic.Int64 // bytes in the queue
+	dropped atomic.Int64 // lines since the last complaint
+	lastErr atomic.Pointer[error]
+	trouble chan struct{} // holds one token where there is something to complain of
+	done    chan struct{}
+
+	mu     sync.RWMutex // guards closed, and that nobody sends into a closed queue
+	closed bool
+}
+
+// Open opens the file, or makes it with mode 0600, and starts the writer, which Close ends. One file must have one Log.
+func Open(o Options) (*Log, error) {
+	if o.Path == "" || o.MaxSize <= 0 || o.MaxFiles <= 0 {
+		return nil, errors.New("usage log: path, max_size and max_files are needed, the last two above zero")
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.open == nil {
+		o.open = openFile
+	}
+	l := &Log{
+		metrics: o.Metrics,
+		logger:  o.Logger,
+		file:    &rotating{path: o.Path, maxSize: o.MaxSize, maxFiles: o.MaxFiles, open: o.open},
+		queue:   make(chan []byte, queueLines),
+		trouble: make(chan struct{}, 1),
+		done:    make(chan struct{}),
+	}
+	if err := l.file.ensure(); err != nil {
+		return nil, fmt.Errorf("usage log: %w; usage_log.path must name a file in a folder that exists and may be written", err)
+	}
+	go l.run() // ended and waited for by Close
+	return l, nil
+}
+
+// Write queues the record and returns at once. The record is not kept. After Close, and where the queue is full, the record is dropped and counted.
+func (l *Log) Write(r *Record) {
+	if l == nil {
+		return
+	}
+	line := r.encode()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed || l.waiting.Add(int64(len(line))) > QueueBytes {
+		if !l.closed {
+			l.waiting.Add(-int64(len(line)))
+		}
+		l.drop(1)
+		return
+	}
+	select {
+	case l.queue <- line:
+	default:
+		l.waiting.Add(-int64(len(line)))
+		l.drop(1)
+	}
+}
+
+// Close takes no more records, writes those that are queued, and closes the file. It returns when that is done or ctx has ended; then it returns the context's
+// error, and the writer ends as soon as the disk lets it. It may be called twice.
+func (l *Log) Close(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.queue)
+	}
+	l.mu.Unlock()
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("usage log: %d bytes are not written yet: %w", l.waiting.Load(), context.Cause(ctx))
+	}
+}
+
+func (l *Log) drop(lines int) {
+	l.metrics.dropped.Add(float64(lines))
+	l.dropped.Add(int64(lines))
+	l.wake()
+}
+
+func (l *Log) failed(err error) {
+	l.metrics.errors.Inc()
+	l.lastErr.Store(&err)
+	l.wake()
+}
+
+func (l *Log) wake() {
+	select {
+	case l.trouble <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// run writes what is queued until the queue is closed and empty.
+func (l *Log) run() {
+	defer close(l.done)
+	var complaints sync.WaitGroup
+	stop := make(chan struct{})
+	complaints.Go(func() { l.complainUntil(stop) })
+	defer complaints.Wait()
+	defer close(stop)
+	for line := range l.queue {
+		l.writeBatch(line)
+	}
+	if err := l.file.close(); err != nil {
+		l.failed(err)
+	}
+}
+
+// writeBatch writes the line and whatever else waits, up to batchBytes in one call. A lone line is written at once, so that it can be read at once.
+func (l *Log) writeBatch(first []byte) {
+	batch, lines := first, 1
+	flush := func() {
+		written, err := l.file.write(batch)
+		if err != nil {
+			l.failed(err)
+		}
+		if written {
+			l.metrics.lines.Add(float64(lines))
+		} else {
+			l.drop(lines)
+		}
+		l.waiting.Add(-int64(len(batch)))
+		batch, lines = nil, 0
+	}
+	for {
+		select {
+		case line, ok := <-l.queue:
+			if !ok {
+				flush()
+				return // run sees the closed queue next
+			}
+			if len(batch)+len(line) > batchBytes || !l.file.fits(len(batch)+len(line)) {
+				flush()
+			}
+			batch = append(batch, line...)
+			lines++
+		default:
+			flush()
+			return
+		}
+	}
+}
+
+// complainUntil says at once that lines are missing, and then at most once in complainEvery. It is a goroutine of its own since the writer may be stuck in a
+// call to a disk that stands still, which is when there is something to say.
+func (l *Log) complainUntil(stop <-chan struct{}) {
+	for {
+		select {
+		case <-l.trouble:
+			l.complain()
+		case <-stop:
+			l.complain()
+			return
+		}
+		pause := time.NewTimer(complainEvery)
+		select {
+		case <-pause.C:
+		case <-stop:
+			pause.Stop()
+			l.complain()
+			return
+		}
+	}
+}
+
+// complain says how many lines are missing since the last time, if any are.
+func (l *Log) complain() {
+	n, err := l.dropped.Swap(0), l.lastErr.Swap(nil)
+	if n == 0 && err == nil {
+		return
+	}
+	attrs := []any{"path", l.file.path, "dropped_lines", n}
+	if err != nil {
+		attrs = append(attrs, "err", *err)
+	}
+	l.logger.Warn("The usage log is incomplete; requests are served as before", attrs...)
+}

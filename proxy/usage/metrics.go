@@ -1,0 +1,30 @@
+package usage
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics count what became of lines. They outlive a Log, so that a reload that opens another one does not set them back.
+type Metrics struct {
+	lines, dropped, errors prometheus.Counter
+}
+
+// NewMetrics returns metrics registered with reg, which may be nil.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		lines: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_usage_log_lines_total",
+			Help: "Lines written to the usage log.",
+		}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_usage_log_dropped_total",
+			Help: "Lines that were not written to the usage log, because the disk was too slow or refused them.",
+		}),
+		errors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_usage_log_errors_total",
+			Help: "Failed attempts to open, write or rotate the usage log.",
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.lines, m.dropped, m.errors)
+	}
+	return m
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds the pinned tools of tools/{prometheus,thanos,misc} into tools/bin, once for each content of their go.mod and go.sum.
+#
+#   tools/build.sh [prometheus|thanos|misc ...]     (default: all three)
+#
+# tools/bin/NAME is a link into tools/bin/.SET-HASH; a changed go.mod or go.sum is a new hash, so a stale program is never run.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+build() { # set, packages and flags
+  local set=$1 hash dir
+  shift
+  hash=$( { cat "$set/go.mod" "$set/go.sum"; go version; echo "$*"; } | sha256sum | cut -c1-16)
+  dir=bin/.$set-$hash
+  if [ ! -f "$dir/.done" ]; then
+    echo "building tools/$set (minutes when the Go build cache is cold)"
+    mkdir -p "$dir"
+    local out
+    out=$(cd "$dir" && pwd)
+    for old in bin/."$set"-*; do [ "$old" = "$dir" ] || rm -rf "$old"; done
+    (cd "$set" && CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -o "$out/" "$@")
+    touch "$dir/.done"
+  fi
+  for f in "$dir"/*; do ln -sfn ".$set-$hash/$(basename "$f")" "bin/$(basename "$f")"; done
+}
+
+[ $# -gt 0 ] || set -- misc prometheus thanos
+for set in "$@"; do
+  start=$SECONDS
+  case $set in
+    prometheus) build prometheus -tags netgo,remove_all_sd github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool ;;
+    thanos) build thanos -tags slicelabels,netgo github.com/thanos-io/thanos/cmd/thanos ;;
+    misc) build misc mvdan.cc/gofumpt honnef.co/go/tools/cmd/staticcheck golang.org/x/perf/cmd/benchstat ;;
+    *) echo "tools/build.sh: no such set: $set (misc, prometheus, thanos)" >&2; exit 2 ;;
+  esac
+  echo "tools/$set ready ($((SECONDS - start)) s)"
+done
