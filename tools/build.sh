@@ -24,12 +24,14 @@ build() { # set, packages and flags
   for f in "$dir"/*; do ln -sfn ".$set-$hash/$(basename "$f")" "bin/$(basename "$f")"; done
 }
 
+version=github.com/prometheus/common/version.Version
 [ $# -gt 0 ] || set -- misc prometheus thanos
 for set in "$@"; do
   start=$SECONDS
   case $set in
-    prometheus) build prometheus -tags netgo,remove_all_sd github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool ;;
-    thanos) build thanos -tags slicelabels,netgo github.com/thanos-io/thanos/cmd/thanos ;;
+    # Without its version a server would call itself "", which clients that ask for it do not understand.
+    prometheus) build prometheus -ldflags "-s -w -X $version=3.15.0" -tags netgo,remove_all_sd github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool ;;
+    thanos) build thanos -ldflags "-s -w -X $version=0.42.4" -tags slicelabels,netgo github.com/thanos-io/thanos/cmd/thanos ;;
     misc) build misc mvdan.cc/gofumpt honnef.co/go/tools/cmd/staticcheck golang.org/x/perf/cmd/benchstat ;;
     *) echo "tools/build.sh: no such set: $set (misc, prometheus, thanos)" >&2; exit 2 ;;
   esac

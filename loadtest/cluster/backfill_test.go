@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strings"
 	"testing"
 	"time"
 
@@ -266,6 +267,71 @@ func dirBytes(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// A node that goes and comes back: up falls, each of its series ends in one
+// stale marker, and afterwards all are new and counters begin at zero.
+func TestBackfillNodeDown(t *testing.T) {
+	at := testUntil.Add(-20 * time.Minute)
+	down := Trouble{Kind: NodeDown, Target: "gpu-00001", From: at, Until: at.Add(3 * time.Minute)}
+	m := mustNew(t, Options{Seed: 2, Nodes: 2, Troubles: []Trouble{down}})
+	dir := t.TempDir()
+	_, err := m.Backfill(context.Background(), dir, BackfillOptions{
+		From: testUntil.Add(-30 * time.Minute), Until: testUntil,
+		Keep: func(tg Target) bool { return tg.Labels.Get("node") == down.Target && tg.Job == JobNode },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := readAll(t, dir)
+	one := func(name string) []sample {
+		for l, s := range all {
+			if strings.Contains(l, "__name__=\""+name+"\"") {
+				return s
+			}
+		}
+		t.Fatalf("no series %s", name)
+		return nil
+	}
+	ups := 0
+	for i, s := range one("up") {
+		gone := s.t >= down.From.UnixMilli() && s.t < down.Until.UnixMilli()
+		if (s.v == 0) != gone {
+			t.Errorf("up is %v at %d", s.v, s.t)
+		}
+		if gone {
+			ups++
+		}
+		samples, added := one("scrape_samples_scraped")[i].v, one("scrape_series_added")[i].v
+		first := !gone && i > 0 && one("up")[i-1].v == 0
+		if (samples == 0) != gone || (first && added != samples) || (!first && added != 0) {
+			t.Errorf("at %d: up %v, %v samples, %v series added", s.t, s.v, samples, added)
+		}
+	}
+	if ups != 12 {
+		t.Errorf("%d failed scrapes in three minutes at 15 s", ups)
+	}
+	for l, ss := range all {
+		if strings.Contains(l, "\"up\"") || strings.Contains(l, "\"scrape_") {
+			continue
+		}
+		stale := 0
+		for i, s := range ss {
+			if value.IsStaleNaN(s.v) {
+				stale++
+				if next := ss[i+1].t; s.t-down.From.UnixMilli() > 15000 || next < down.Until.UnixMilli() {
+					t.Errorf("%s: stale marker at %d, next sample at %d", l, s.t, next)
+				}
+			}
+		}
+		if stale != 1 {
+			t.Errorf("%s has %d stale markers", l, stale)
+		}
+	}
+	boot := one("node_boot_time_seconds")
+	if v := boot[len(boot)-1].v; v != float64(down.Until.Unix()) {
+		t.Errorf("boot time is %v afterwards", v)
+	}
 }
 
 func TestBackfillRefuses(t *testing.T) {

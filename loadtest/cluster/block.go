@@ -164,8 +164,9 @@ func (w *blockJob) block(ctx context.Context, lo, hi int64) (name string, err er
 	if maxt < 0 {
 		return "", nil
 	}
-	tmp, err := os.MkdirTemp(w.dir, "*.tmp-for-creation")
-	if err != nil {
+	// A server that opens the directory removes what still has this ending.
+	tmp := filepath.Join(w.dir, ulid.Make().String()+".tmp-for-creation")
+	if err := os.Mkdir(tmp, 0o777); err != nil {
 		return "", err
 	}
 	defer func() {
@@ -186,15 +187,8 @@ func (w *blockJob) block(ctx context.Context, lo, hi int64) (name string, err er
 	if err := os.WriteFile(filepath.Join(tmp, "meta.json"), b, 0o666); err != nil {
 		return "", err
 	}
-	if err := os.Chmod(tmp, 0o777&^umaskGuess); err != nil {
-		return "", err
-	}
 	return meta.ULID.String(), os.Rename(tmp, filepath.Join(w.dir, meta.ULID.String()))
 }
-
-// umaskGuess keeps group and world from writing: MkdirTemp's 0700 would hide
-// the block from a server that runs as somebody else.
-const umaskGuess = 0o022
 
 // blockID is made from what is in the block, so that equal calls write equal
 // directories and different shards different ones.

@@ -107,7 +107,6 @@ const (
 	since                // process start, seconds since the epoch
 	now                  // the moment itself, seconds since the epoch
 	span                 // 1 from a until b, else 0
-	grow                 // base + k*(t-a), clipped at amp: a disk that fills
 )
 
 // curve is one series' value as a pure function of time: any moment, in any
@@ -180,8 +179,6 @@ func (c *curve) at(t int64) float64 {
 			return 1
 		}
 		return 0
-	case grow:
-		v = math.Min(c.base+c.k*float64(t-c.a)/1000, c.amp)
 	}
 	if c.scale != 0 {
 		v *= c.scale

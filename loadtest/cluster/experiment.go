@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 	"strconv"
+	"time"
 )
 
 // namespace belongs to a team, or to nobody: then its team label is missing,
@@ -309,26 +310,26 @@ type Experiment struct {
 	GPUs int
 	// Runs are the spans in which its pods ran, one for each attempt.
 	Runs []Span
-	// Removed is when the last of its pods was deleted.
-	Created, Removed int64
+	// Created is when its first pods were made, Removed when the last were deleted.
+	Created, Removed time.Time
 }
 
-// Span is a stretch of time in ms since the epoch, until exclusive.
-type Span struct{ From, Until int64 }
+// Span is a stretch of time, Until exclusive.
+type Span struct{ From, Until time.Time }
 
-// Experiments lists what exists at some time within [from, until] (ms since
-// the epoch), ordered by pool and time. Its cost grows with nodes and hours.
-func (m *Model) Experiments(from, until int64) []Experiment {
+// Experiments lists what exists at some time within [from, until], ordered by
+// pool and time. Its cost grows with nodes and hours.
+func (m *Model) Experiments(from, until time.Time) []Experiment {
 	var out []Experiment
 	for i := range m.pools {
-		for _, e := range m.experiments(&m.pools[i], from, until) {
-			x := Experiment{Name: e.name, Namespace: e.space.name, Team: e.space.team, GPUs: e.pool.gpus, Created: e.attempts[0].created, Removed: e.removed}
+		for _, e := range m.experiments(&m.pools[i], from.UnixMilli(), until.UnixMilli()) {
+			x := Experiment{Name: e.name, Namespace: e.space.name, Team: e.space.team, GPUs: e.pool.gpus, Created: time.UnixMilli(e.attempts[0].created), Removed: time.UnixMilli(e.removed)}
 			for n := range e.size() {
 				x.Nodes = append(x.Nodes, m.nodeName(e.pool.first+n))
 			}
 			for _, a := range e.attempts {
 				if a.ended > a.started {
-					x.Runs = append(x.Runs, Span{a.started, a.ended})
+					x.Runs = append(x.Runs, Span{time.UnixMilli(a.started), time.UnixMilli(a.ended)})
 				}
 			}
 			out = append(out, x)

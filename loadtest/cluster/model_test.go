@@ -117,13 +117,13 @@ func familyName(sample string) string {
 func TestExperimentsKeepGPUsBusy(t *testing.T) {
 	m := mustNew(t, Options{Seed: 9, Nodes: 24})
 	from, until := testUntil.Add(-6*time.Hour).UnixMilli(), testUntil.UnixMilli()
-	exps := m.Experiments(from, until)
+	exps := m.Experiments(testUntil.Add(-6*time.Hour), testUntil)
 	running := func(node string, at int64) map[string]Experiment {
 		out := map[string]Experiment{}
 		for _, e := range exps {
 			for i, n := range e.Nodes {
 				for _, r := range e.Runs {
-					if n == node && at >= r.From && at < r.Until {
+					if n == node && at >= r.From.UnixMilli() && at < r.Until.UnixMilli() {
 						out[fmt.Sprintf("%s-w-%d", e.Name, i)] = e
 					}
 				}
@@ -139,11 +139,12 @@ func TestExperimentsKeepGPUsBusy(t *testing.T) {
 			switch tg.Job {
 			case JobDCGM:
 				want := running(node, at)
-				got := map[string]int{}
+				got, readings := map[string]int{}, 0
 				err := m.Series(tg, time.UnixMilli(at), func(l labels.Labels, v float64, _ metricType) {
 					if l.Get(model.MetricNameLabel) != "DCGM_FI_DEV_GPU_UTIL" || v == blankInt64 {
 						return
 					}
+					readings++
 					pod := l.Get("pod")
 					if pod == "" {
 						idleGPUs++
@@ -166,6 +167,9 @@ func TestExperimentsKeepGPUsBusy(t *testing.T) {
 						busyGPUs++
 					}
 				})
+				if err == nil && (readings > 8 || readings < 6) { // a blank one is left out above
+					t.Errorf("%s at %d: %d readings of 8 GPUs", node, at, readings)
+				}
 				if err == nil && len(got) != len(want) {
 					t.Errorf("%s at %d: GPUs name %v, running are %v", node, at, got, want)
 				}
@@ -203,9 +207,9 @@ func TestExperimentsKeepGPUsBusy(t *testing.T) {
 func TestTroubles(t *testing.T) {
 	base := mustNew(t, Options{Seed: 1, Nodes: 8})
 	var victim Experiment
-	for _, e := range base.Experiments(testUntil.Add(-2*time.Hour).UnixMilli(), testUntil.UnixMilli()) {
+	for _, e := range base.Experiments(testUntil.Add(-2*time.Hour), testUntil) {
 		for _, r := range e.Runs {
-			if r.Until-r.From > 40*60e3 && victim.Name == "" {
+			if r.Until.Sub(r.From) > 40*time.Minute && victim.Name == "" {
 				victim = e
 				victim.Runs = []Span{r}
 			}
@@ -214,7 +218,7 @@ func TestTroubles(t *testing.T) {
 	if victim.Name == "" {
 		t.Fatal("no experiment runs for 40 minutes")
 	}
-	at := time.UnixMilli(victim.Runs[0].From + 20*60e3)
+	at := victim.Runs[0].From.Add(20 * time.Minute)
 	node := victim.Nodes[0]
 	m := mustNew(t, Options{Seed: 1, Nodes: 8, Troubles: []Trouble{
 		{Kind: PodFailure, Target: victim.Name, From: at, Until: at.Add(time.Minute), Value: 94},

@@ -124,7 +124,7 @@ func (o Options) withDefaults() Options {
 }
 
 // Model is one cluster. It is immutable and safe for concurrent use; it holds
-// a few dozen bytes for each node and computes everything else when asked.
+// about 1 kB for each node and computes everything else when asked.
 type Model struct {
 	o         Options
 	seed      uint64

@@ -166,19 +166,13 @@ func (s *series) stored(i int) string {
 	return v
 }
 
-// canonicalFloat is how Prometheus 3 writes le and quantile: always a float.
+// canonicalFloat is how Prometheus 3 stores le and quantile: always a float.
 func canonicalFloat(v string) string {
-	if strings.ContainsAny(v, ".eI") {
-		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || math.IsInf(f, 0) {
-			return v
-		}
-		v = strconv.FormatFloat(f, 'g', -1, 64)
-		if strings.ContainsAny(v, ".e") {
-			return v
-		}
+	f, err := strconv.ParseFloat(v, 64)
+	if err != nil {
+		return v
 	}
-	return v + ".0"
+	return labels.FormatOpenMetricsFloat(f)
 }
 
 // Handler serves the pages at /scrape/{job}/{instance} (both path-escaped) as

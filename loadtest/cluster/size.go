@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -76,7 +77,9 @@ func NodesForSeries(want int) int {
 // back-fill of b writes about want series, of which about bucketShare (0 to 0.9)
 // have a label le: nodes bring the others, custom resources widen the API
 // servers. It measures small clusters and then the real one; the answer is
-// within 2 % of want, or an error says what is possible.
+// within 2 % of want, or an error says what is possible. The share is met within
+// a few percent from about 90,000 series up; below that the control plane alone
+// decides it.
 func SizeForSeries(ctx context.Context, o Options, b BackfillOptions, want int, bucketShare float64) (Options, error) {
 	if !(bucketShare >= 0 && bucketShare <= 0.9) {
 		return o, fmt.Errorf("bucket share %v is outside 0 to 0.9", bucketShare)
@@ -128,7 +131,7 @@ func SizeForSeries(ctx context.Context, o Options, b BackfillOptions, want int, 
 		}
 		rest[0] += miss
 		if r == 0 && miss < 0 {
-			nodes = max(1, nodes+int(miss/node[0]))
+			nodes = max(1, nodes+int(math.Floor(miss/node[0])))
 		}
 	}
 	if d := got.Series - want; d > want/50 || -d > want/50 {

@@ -59,7 +59,7 @@ func TestSizes(t *testing.T) {
 
 func TestBackfillSeries(t *testing.T) {
 	b := BackfillOptions{From: testUntil.Add(-10 * time.Minute), Until: testUntil, Interval: time.Minute}
-	const want = 50_000
+	const want = 90_000
 	m, st, err := BackfillSeries(context.Background(), t.TempDir(), want, Options{Seed: 4, APIServers: 1}, b)
 	if err != nil {
 		t.Fatal(err)

@@ -224,6 +224,36 @@ func (b *Budget) Held() int64 {
 	return b.held
 }
 
+// ledger is what one reader holds of a budget. It takes more than it needs at a time, so that readers at work together seldom meet at the budget's lock.
+// It belongs to one goroutine.
+type ledger struct {
+	budget     *Budget
+	used, held int64
+}
+
+// ledgerStep is the least that a ledger takes.
+const ledgerStep = 16 << 10
+
+// hold takes n bytes.
+func (l *ledger) hold(n int64) error {
+	l.used += n
+	if need := l.used - l.held; need > 0 {
+		need = max(need, ledgerStep)
+		if err := l.budget.Hold(need); err != nil {
+			l.used -= n
+			return err
+		}
+		l.held += need
+	}
+	return nil
+}
+
+// drop gives all of it back.
+func (l *ledger) drop() {
+	l.budget.Drop(l.held)
+	l.used, l.held = 0, 0
+}
+
 // FormatBytes writes a number of bytes as the configuration does: 64MiB, 1536KiB, 17B.
 func FormatBytes(n int64) string {
 	for _, u := range []struct {

@@ -3,55 +3,50 @@ package merge
 import (
 	"context"
 	"encoding/json"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Decoding a document makes values of it: strings and copies of them, and for each object or array a Go value with its headers. What that costs is held
-// before it is done: containerBytes for each object and array (the largest is a rule or a target with its strings' headers), and copyFactor times the
-// bytes.
+// before it is done: containerBytes for each object and array (the largest is a rule or a target with its strings' headers), keyBytes for each key (an entry
+// of a map), and copyFactor times the bytes.
 const (
 	containerBytes = 512
+	keyBytes       = 64
 	copyFactor     = 3
 )
 
 // documents are the decoded data values of all shards, in their order.
 type documents[T any] struct {
-	docs   []T
-	res    Result
-	held   int64
-	budget *Budget
+	docs    []T
+	res     Result
+	ledgers []ledger
 }
 
-func (d *documents[T]) release() { d.budget.Drop(d.held) }
+func (d *documents[T]) release() {
+	for i := range d.ledgers {
+		d.ledgers[i].drop()
+	}
+}
 
 // readDocuments reads small documents (rules, targets, metadata, status) at the same time, each checked by a Scanner and held in budget as a whole. The
 // caller calls release, on an error too.
 func readDocuments[T any](ctx context.Context, shards []Source, budget *Budget) (*documents[T], error) {
-	d := &documents[T]{docs: make([]T, len(shards)), budget: budget}
-	helds := make([]int64, len(shards))
+	d := &documents[T]{docs: make([]T, len(shards)), ledgers: make([]ledger, len(shards))}
 	answers := make([]answer, len(shards))
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(4, min(len(shards), 16)))
-	for i, src := range shards {
-		g.Go(func() error {
-			defer closeOn(gctx, src.Body)()
-			return readDocument(ctx, src, budget, &answers[i], &helds[i], &d.docs[i])
-		})
-	}
-	err := g.Wait()
+	err := together(shards, func(i int) error {
+		d.ledgers[i].budget = budget
+		return readDocument(ctx, shards[i], &d.ledgers[i], &answers[i], &d.docs[i])
+	})
 	var warnings, infos Notes
 	for i := range shards {
-		d.held += helds[i]
 		d.res.take(&answers[i], &warnings, &infos)
 	}
 	return d, err
 }
 
-func readDocument(ctx context.Context, src Source, budget *Budget, a *answer, held *int64, dst any) error {
-	s := NewScanner(src.Body, budget)
+func readDocument(ctx context.Context, src Source, held *ledger, a *answer, dst any) error {
+	s := NewScanner(src.Body, held.budget)
 	defer s.Close()
-	c := &capture{budget: budget, held: held}
+	c := &capture{held: held}
 	ok := readAnswer(s, a, func() bool {
 		s.peek()
 		s.copyTo(c)
@@ -63,7 +58,7 @@ func readDocument(ctx context.Context, src Source, budget *Budget, a *answer, he
 	if !a.hasData {
 		return nil
 	}
-	if err := c.hold(s.containers*containerBytes + copyFactor*int64(len(c.b))); err != nil {
+	if err := held.hold(s.containers*containerBytes + s.keys*keyBytes + copyFactor*int64(len(c.b))); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(c.b, dst); err != nil {
@@ -75,17 +70,8 @@ func readDocument(ctx context.Context, src Source, budget *Budget, a *answer, he
 
 // capture keeps what is written to it, held in the budget.
 type capture struct {
-	b      []byte
-	budget *Budget
-	held   *int64
-}
-
-func (c *capture) hold(n int64) error {
-	if err := c.budget.Hold(n); err != nil {
-		return err
-	}
-	*c.held += n
-	return nil
+	b    []byte
+	held *ledger
 }
 
 // Write takes p, or refuses by memory.budget.
@@ -93,7 +79,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	if need := len(c.b) + len(p); need > cap(c.b) {
 		size := max(4096, 2*cap(c.b), need)
 		// The old array is garbage only after the copy, so both are paid for.
-		if err := c.hold(int64(size)); err != nil {
+		if err := c.held.hold(int64(size)); err != nil {
 			return 0, err
 		}
 		c.b = append(make([]byte, 0, size), c.b...)

@@ -2,17 +2,22 @@ package merge
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/stats"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -206,5 +211,39 @@ func TestPassOfPrometheus(t *testing.T) {
 		if want := encoded(t, relabelled); err != nil || got != want {
 			t.Fatalf("got %s, want %s, %v", got, want, err)
 		}
+	}
+}
+
+// TestStatsOfPrometheus compares the stats object with that of Prometheus' own codec, as values: small floats are spelled 1e-7 here and 1e-07 there.
+func TestStatsOfPrometheus(t *testing.T) {
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1000, Timeout: time.Minute, EnablePerStepStats: true})
+	defer func() {
+		if err := engine.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	nothing := storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
+	q, err := engine.NewRangeQuery(t.Context(), nothing, promql.NewPrometheusQueryOpts(true, time.Minute), "up + 1", time.UnixMilli(1000), time.UnixMilli(5000), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if res := q.Exec(t.Context()); res.Err != nil {
+		t.Fatal(res.Err)
+	}
+	qs := stats.NewQueryStats(q.Stats())
+	want := fromPrometheus(t, &v1.QueryData{ResultType: parser.ValueTypeMatrix, Result: promql.Matrix{}, Stats: qs})
+	var out bytes.Buffer
+	e := NewEncoder(&out, 1<<20)
+	e.Stats = qs
+	if err := e.Matrix(promql.Matrix{}); err != nil {
+		t.Fatal(err)
+	}
+	var a, b any
+	if err := errors.Join(json.Unmarshal([]byte(envelope(out.String())), &a), json.Unmarshal([]byte(want), &b)); err != nil || !reflect.DeepEqual(a, b) {
+		t.Errorf("got  %s\nwant %s, %v", out.String(), want, err)
+	}
+	if got, _, _, err := passed(t, strings.NewReader(want), nil, roomy); err != nil || got != want {
+		t.Errorf("passed: %s %v", got, err)
 	}
 }

@@ -27,20 +27,13 @@ type Source struct {
 	Shard string
 	// Body is the inflated answer. The caller closes it.
 	Body io.Reader
+	// Cancel, where set, is called when the answer is not wanted any more because another shard's failed, possibly while Body is being read: it must be safe
+	// for that, and wake the reader. It may cancel other sources too. Where it is nil, their reads are waited for.
+	Cancel func()
 	// Relabel is what is done to the label sets in it; nil is nothing.
 	Relabel *Relabel
 	// Limit is how many strings or series the shard was asked for; what it sends beyond is cut there. 0 is no limit of its own.
 	Limit int
-}
-
-// closeOn closes the body, where it can be closed, when ctx ends: that wakes a reader whose answer is not wanted any more, because another shard failed. The
-// returned function ends the watch.
-func closeOn(ctx context.Context, body io.Reader) (stop func() bool) {
-	c, ok := body.(io.Closer)
-	if !ok {
-		return func() bool { return true }
-	}
-	return context.AfterFunc(ctx, func() { _ = c.Close() })
 }
 
 // Result tells what a merge has seen.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/prometheus/prometheus/model/labels"
-	"golang.org/x/sync/errgroup"
 )
 
 // exemplarBytes is what one exemplar costs beside the bytes of its labels.
@@ -35,23 +34,19 @@ type exemplarSeries struct {
 func MergeExemplars(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
 	var (
 		res   Result
-		held  int64
 		lists = make([]exemplarList, len(shards))
 		all   []exemplarSeries
 	)
-	defer func() { budget.Drop(held) }()
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(4, min(len(shards), 16)))
-	for i := range shards {
-		g.Go(func() error {
-			defer closeOn(gctx, shards[i].Body)()
-			return lists[i].read(ctx, shards[i], budget)
-		})
-	}
-	err := g.Wait()
+	defer func() {
+		for i := range lists {
+			lists[i].held.drop()
+		}
+	}()
+	err := together(shards, func(i int) error {
+		return lists[i].read(ctx, shards[i], budget)
+	})
 	var warnings, infos Notes
 	for i := range lists {
-		held += lists[i].held
 		all = append(all, lists[i].series...)
 		res.take(&lists[i].a, &warnings, &infos)
 	}
@@ -100,20 +95,20 @@ func (e *exemplarSeries) append(dst []byte) []byte {
 // exemplarList is one shard's answer.
 type exemplarList struct {
 	series []exemplarSeries
-	held   int64
+	held   ledger
 	a      answer
 }
 
-func (l *exemplarList) hold(s *Scanner, budget *Budget, n int64) bool {
-	if err := budget.Hold(n); err != nil {
+func (l *exemplarList) hold(s *Scanner, n int64) bool {
+	if err := l.held.hold(n); err != nil {
 		s.err = err
 		return false
 	}
-	l.held += n
 	return true
 }
 
 func (l *exemplarList) read(ctx context.Context, src Source, budget *Budget) error {
+	l.held.budget = budget
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
 	d := setDecoder{rl: src.Relabel}
@@ -155,7 +150,7 @@ func (l *exemplarList) readSeries(s *Scanner, d, plain *setDecoder, budget *Budg
 		case "seriesLabels":
 			var n int64
 			if one.labels, n, ok = d.decode(s); ok {
-				ok = l.hold(s, budget, n+labelSetBytes)
+				ok = l.hold(s, n+labelSetBytes)
 			}
 			named = true
 		case "exemplars":
@@ -167,7 +162,7 @@ func (l *exemplarList) readSeries(s *Scanner, d, plain *setDecoder, budget *Budg
 					s.err = err
 					return false
 				}
-				if !l.readExemplar(s, plain, &one, budget) {
+				if !l.readExemplar(s, plain, &one) {
 					return false
 				}
 			}
@@ -189,7 +184,7 @@ func (l *exemplarList) readSeries(s *Scanner, d, plain *setDecoder, budget *Budg
 	return true
 }
 
-func (l *exemplarList) readExemplar(s *Scanner, plain *setDecoder, one *exemplarSeries, budget *Budget) bool {
+func (l *exemplarList) readExemplar(s *Scanner, plain *setDecoder, one *exemplarSeries) bool {
 	if !s.Object() {
 		return false
 	}
@@ -230,7 +225,7 @@ func (l *exemplarList) readExemplar(s *Scanner, plain *setDecoder, one *exemplar
 			return false
 		}
 	}
-	if s.err != nil || !l.hold(s, budget, size) {
+	if s.err != nil || !l.hold(s, size) {
 		return false
 	}
 	one.exemplars = append(one.exemplars, x)

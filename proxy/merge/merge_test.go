@@ -217,22 +217,25 @@ func indent(s string) string {
 	return b.String()
 }
 
-// endless is a body that never ends.
+// endless is a body that never ends: head, then unit again and again.
 type endless struct {
 	head, unit string
+	block      []byte
 	n          int
 }
 
 func (e *endless) Read(p []byte) (int, error) {
-	for i := range p {
-		if e.n < len(e.head) {
-			p[i] = e.head[e.n]
-		} else {
-			p[i] = e.unit[(e.n-len(e.head))%len(e.unit)]
-		}
-		e.n++
+	if e.n < len(e.head) {
+		n := copy(p, e.head[e.n:])
+		e.n += n
+		return n, nil
 	}
-	return len(p), nil
+	if e.block == nil {
+		e.block = bytes.Repeat([]byte(e.unit), 1+4096/len(e.unit))
+	}
+	n := copy(p, e.block[(e.n-len(e.head))%len(e.block):])
+	e.n += n
+	return n, nil
 }
 
 var _ io.Reader = (*endless)(nil)

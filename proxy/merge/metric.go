@@ -159,7 +159,7 @@ func (p *passer) rewrite() bool {
 		out = append(out, '}')
 	}
 	p.out, p.seen.removed = out, removed
-	if err := p.seen.add(out, removed, p.budget); err != nil {
+	if err := p.seen.add(out, removed); err != nil {
 		s.err = err
 		return false
 	}
@@ -200,7 +200,7 @@ type seenSets struct {
 	hashes  [][2]uint64
 	table   map[[2]uint64][]byte // -> the labels removed, nil for none
 	removed []byte               // scratch
-	held    int64
+	held    ledger
 }
 
 var seedA, seedB = maphash.MakeSeed(), maphash.MakeSeed()
@@ -211,21 +211,13 @@ const seenSetBytes = 32
 // tableEntryBytes is what one entry of the table costs beside the bytes of its removed labels.
 const tableEntryBytes = 96
 
-func (t *seenSets) hold(n int64, budget *Budget) error {
-	if err := budget.Hold(n); err != nil {
-		return err
-	}
-	t.held += n
-	return nil
-}
-
 // add notes a set as written, with what was removed from it.
-func (t *seenSets) add(set, removed []byte, budget *Budget) error {
+func (t *seenSets) add(set, removed []byte) error {
 	h := [2]uint64{maphash.Bytes(seedA, set), maphash.Bytes(seedB, set)}
 	if t.table == nil && len(removed) == 0 {
 		if len(t.hashes) == cap(t.hashes) {
 			grow := max(256, len(t.hashes))
-			if err := t.hold(int64(grow)*seenSetBytes, budget); err != nil {
+			if err := t.held.hold(int64(grow) * seenSetBytes); err != nil {
 				return err
 			}
 			t.hashes = slices.Grow(t.hashes, grow)
@@ -234,7 +226,7 @@ func (t *seenSets) add(set, removed []byte, budget *Budget) error {
 		return nil
 	}
 	if t.table == nil {
-		if err := t.hold(int64(len(t.hashes))*tableEntryBytes, budget); err != nil {
+		if err := t.held.hold(int64(len(t.hashes)) * tableEntryBytes); err != nil {
 			return err
 		}
 		t.table = make(map[[2]uint64][]byte, 2*len(t.hashes))
@@ -246,14 +238,9 @@ func (t *seenSets) add(set, removed []byte, budget *Budget) error {
 	if before, ok := t.table[h]; ok {
 		return collision(set, before, removed)
 	}
-	if err := t.hold(tableEntryBytes+int64(len(removed)), budget); err != nil {
+	if err := t.held.hold(tableEntryBytes + int64(len(removed))); err != nil {
 		return err
 	}
 	t.table[h] = bytes.Clone(removed)
 	return nil
-}
-
-func (t *seenSets) close(budget *Budget) {
-	budget.Drop(t.held)
-	*t = seenSets{}
 }

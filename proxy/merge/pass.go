@@ -16,13 +16,17 @@ const countEvery = 4096
 // copied as sent; each metric object is rewritten by src.Relabel, sorted by name and without duplicates, and kept as sent where that is empty. The keys of
 // the data object keep their order, so result may come before resultType.
 //
+// Series keep the shard's order. A label that is added can change how two sets of different label names compare (a="1" sorts before a="1",b="2", but
+// a="1",c="3" behind a="1",b="2",c="3"), so the order of a relabelled matrix is Prometheus' only among series of the same label names. No client relies on it.
+//
 // Two series that become equal by removing labels are a refusal (422 label_collision). Memory: one Scanner, and 16 bytes for each series while labels can
 // be removed, held in budget.
 func Pass(ctx context.Context, w *Writer, src Source, budget *Budget) (Result, error) {
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
 	p := passer{ctx: ctx, s: s, w: w, rl: src.Relabel, budget: budget, name: src.Name}
-	defer p.seen.close(budget)
+	p.seen.held.budget = budget
+	defer p.seen.held.drop()
 	var (
 		a   answer
 		res Result

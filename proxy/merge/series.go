@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/prometheus/prometheus/model/labels"
-	"golang.org/x/sync/errgroup"
 )
 
 // labelSetBytes is what one label set costs beside the bytes of its names and values: the header, the length prefixes, the slack of growing slices.
@@ -22,32 +21,28 @@ func MergeSeries(ctx context.Context, w *Writer, limit int, shards []Source, bud
 		res   Result
 		lists = make([]seriesList, len(shards))
 		sets  []labels.Labels
-		held  int64
+		total = ledger{budget: budget}
 	)
-	defer func() { budget.Drop(held) }()
-	g, gctx := errgroup.WithContext(ctx)
-	// Reading is mostly waiting; decoding keeps a core busy.
-	g.SetLimit(max(4, min(len(shards), 16)))
-	for i := range shards {
-		g.Go(func() error {
-			defer closeOn(gctx, shards[i].Body)()
-			return lists[i].read(ctx, shards[i], budget)
-		})
-	}
-	err := g.Wait()
+	defer func() {
+		total.drop()
+		for i := range lists {
+			lists[i].held.drop()
+		}
+	}()
+	err := together(shards, func(i int) error {
+		return lists[i].read(ctx, shards[i], budget)
+	})
 	n := 0
 	for i := range lists {
-		held += lists[i].held
 		n += len(lists[i].sets)
 	}
 	if err != nil {
 		return res, err
 	}
 	const header = 32
-	if err := budget.Hold(int64(n) * header); err != nil {
+	if err := total.hold(int64(n) * header); err != nil {
 		return res, err
 	}
-	held += int64(n) * header
 	sets = make([]labels.Labels, 0, n)
 	var warnings, infos Notes
 	for i := range lists {
@@ -84,11 +79,12 @@ func MergeSeries(ctx context.Context, w *Writer, limit int, shards []Source, bud
 // seriesList is one shard's answer to series.
 type seriesList struct {
 	sets []labels.Labels
-	held int64
+	held ledger
 	a    answer
 }
 
 func (l *seriesList) read(ctx context.Context, src Source, budget *Budget) error {
+	l.held.budget = budget
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
 	d := setDecoder{rl: src.Relabel}
@@ -110,11 +106,9 @@ func (l *seriesList) read(ctx context.Context, src Source, budget *Budget) error
 				s.err = context.Cause(ctx)
 				break
 			}
-			size := n + labelSetBytes
-			if err := budget.Hold(size); err != nil {
+			if err := l.held.hold(n + labelSetBytes); err != nil {
 				return err
 			}
-			l.held += size
 			l.sets = append(l.sets, ls)
 		}
 		if s.err == nil {

@@ -91,7 +91,9 @@ func (x *exchange) evaluate(mode plan.Mode) error {
 	if mode == plan.ModeRaw {
 		began := time.Now()
 		defer func() { x.calls.add(time.Since(began)) }()
-		queryable = x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost())
+		raw := x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost())
+		raw.Observe = x.s.observe
+		queryable = raw
 	}
 	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of them.
 	most := min(x.limits.MaxSamples, x.st.pool.Limit()/sampleBytes)

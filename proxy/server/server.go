@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
@@ -83,6 +84,7 @@ type Server struct {
 	propagator   propagation.TextMapPropagator
 	started      time.Time
 	now          func() time.Time
+	observe      func(raw.Selected) // for tests; nil elsewhere
 
 	state        atomic.Pointer[state]
 	reloading    sync.Mutex

@@ -428,16 +428,20 @@ func (c *call) end(err error) {
 		case errors.Is(err, errEarlyClose):
 			outcome = "cut"
 			if c.parent.Err() != nil {
-				outcome = qerr.FromContext(c.parent, err).Kind.String()
+				outcome = c.outcome(qerr.FromContext(c.parent, err))
 			}
 			c.settle(errEarlyClose, now)
 		default:
-			outcome = qerr.From(err).Kind.String()
+			outcome = c.outcome(qerr.From(err))
 			c.settle(err, now)
 			c.span.SetStatus(codes.Error, outcome)
 		}
-		if left := c.left.Load(); left != 0 && !c.probe {
-			up.metrics.linger.WithLabelValues(labels[:2]...).Observe(max(0, now.Sub(time.Unix(0, left)).Seconds()))
+		if c.parent.Err() != nil && !c.probe {
+			var lingered time.Duration // stays 0 where we were faster than the note of its end
+			if left := c.left.Load(); left != 0 {
+				lingered = max(0, now.Sub(time.Unix(0, left)))
+			}
+			up.metrics.linger.WithLabelValues(labels[:2]...).Observe(lingered.Seconds())
 		}
 		if c.body != nil {
 			up.metrics.bytes.WithLabelValues(labels...).Add(float64(c.body.wire.n))
@@ -451,6 +455,15 @@ func (c *call) end(err error) {
 		c.release()
 		up.finished()
 	})
+}
+
+// outcome is the metric label of an error. A request that was ended from outside with a cause of no kind, such as the failure of another shard, was
+// canceled as far as this replica is concerned.
+func (c *call) outcome(e *qerr.Error) string {
+	if e.Kind == qerr.Internal && c.parent.Err() != nil {
+		return qerr.Canceled.String()
+	}
+	return e.Kind.String()
 }
 
 // settle tells the breaker, once, what the call says about the replica.

@@ -34,7 +34,11 @@ func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*
 	}
 	if len(order) > 1 {
 		r.up.metrics.failover.WithLabelValues(r.labels()...).Inc()
-		return s.ask(ctx, order[1], req.ID, build, try{CallOptions: o})
+		resp, second := s.ask(ctx, order[1], req.ID, build, try{CallOptions: o})
+		if second != nil {
+			return nil, both(err, second)
+		}
+		return resp, nil
 	}
 	var status *StatusError
 	switch {
@@ -52,6 +56,19 @@ func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*
 	}
 	r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
 	return s.ask(ctx, r, req.ID, build, try{CallOptions: o})
+}
+
+// both is the second replica's failure with the first one's before it, so that whoever reads it looks at both servers. A verdict on the request stands
+// alone.
+func both(first, second error) error {
+	f, s := qerr.From(first), qerr.From(second)
+	if s.Kind != qerr.ShardFailed && s.Kind != qerr.Timeout {
+		return second
+	}
+	e := *s // its private cause goes along
+	e.Message = f.Message + "; then " + s.Message
+	e.Shards = slices.Concat(f.Shards, s.Shards)
+	return &e
 }
 
 // maxRetryWait is the longest Retry-After that a request waits for by itself.

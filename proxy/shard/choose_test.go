@@ -131,6 +131,50 @@ func TestFailover(t *testing.T) {
 	}
 }
 
+// TestBothFail: the error names both servers.
+func TestBothFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, broken("close"), broken("status 500; send x"))
+		top := build(t, Options{Dial: b.dial}, false, group(b.urls...))
+		_, err := ask(t.Context(), top.Groups[0].Shards[0], seriesRequest)
+		e := qerr.From(err)
+		if e == nil || e.Kind != qerr.ShardFailed || len(e.Shards) != 2 {
+			t.Fatalf("got %v", err)
+		}
+		for _, host := range []string{"jaguar/10.0.0.1:9090 broke", "jaguar/10.0.0.2:9090 answered with status 500"} {
+			if !strings.Contains(e.Message, host) {
+				t.Errorf("%q does not say %q", e.Message, host)
+			}
+		}
+		if b.count(0, seriesPath) != 1 || b.count(1, seriesPath) != 1 {
+			t.Errorf("the replicas saw %d and %d requests", b.count(0, seriesPath), b.count(1, seriesPath))
+		}
+		top.Close()
+		b.close()
+	})
+}
+
+// TestClientLeavesWhileDialling: the call ends at once, whatever the network does.
+func TestClientLeavesWhileDialling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hole := func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		top := build(t, Options{Dial: hole}, false, group("http://10.0.0.1:9090", "http://10.0.0.2:9090"))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(qerr.ErrClientLeft) })
+		start := time.Now()
+		_, err := ask(ctx, top.Groups[0].Shards[0], seriesRequest)
+		if kindOf(err) != "canceled" || time.Since(start) != time.Second {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+		time.Sleep(5 * time.Second) // the dial's own bound
+		synctest.Wait()
+		top.Close()
+	})
+}
+
 // TestSticky: the replica that served last serves on, also when the first listed is well again.
 func TestSticky(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -258,8 +302,8 @@ func TestGates(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := readAll(ctx, r, seriesRequest, o)
-		if e := qerr.From(err); e == nil || e.Kind != qerr.Overloaded || e.Bound == "" || !strings.Contains(e.Message, r.Name()) {
-			t.Errorf("got %v", err)
+		if e := qerr.From(err); e == nil || e.Kind != qerr.Overloaded || e.Bound == "" || !strings.Contains(e.Message, r.Name()) || ctx.Err() != nil {
+			t.Errorf("got %v, context %v", err, ctx.Err())
 		}
 		left, leave := context.WithCancelCause(t.Context())
 		leave(qerr.ErrClientLeft)

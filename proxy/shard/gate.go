@@ -43,13 +43,21 @@ func newGate(n int, bound, advice string) *gate {
 	return &gate{sem: semaphore.NewWeighted(int64(n)), size: n, bound: bound, advice: advice}
 }
 
-// acquire waits for a slot until ctx ends. The caller calls release exactly once if the error is nil.
+// acquire waits for a slot until shortly before the deadline of ctx, so that there is time to say that there was none. The caller calls release exactly
+// once if the error is nil.
 func (g *gate) acquire(ctx context.Context, name string) (release func(), err error) {
+	wait := ctx
+	if dl, ok := ctx.Deadline(); ok {
+		remaining := time.Until(dl)
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, remaining-margin(remaining)/2)
+		defer cancel()
+	}
 	g.waiting.Add(1)
-	err = g.sem.Acquire(ctx, 1)
+	err = g.sem.Acquire(wait, 1)
 	g.waiting.Add(-1)
 	if err != nil {
-		if ctx.Err() == context.DeadlineExceeded {
+		if ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded {
 			e := qerr.Overload(g.bound, itoa(g.size), time.Second, g.advice,
 				"%s serves %d such requests at once and found no room for this one before its deadline", name, g.size)
 			e.Shards = []string{name}

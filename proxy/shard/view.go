@@ -15,10 +15,10 @@ type Info struct {
 	URL string `json:"url"`
 	// State is up, down, misconfigured or unknown.
 	State State `json:"state"`
-	// Since is when the server went up or down; zero before the first probe.
-	Since time.Time `json:"since"`
-	// LastProbe is when it was probed last.
-	LastProbe time.Time `json:"lastProbe"`
+	// Since is when the server went up or down; left out before the first probe.
+	Since time.Time `json:"since,omitzero"`
+	// LastProbe is when it was probed last; left out before the first probe.
+	LastProbe time.Time `json:"lastProbe,omitzero"`
 	// Breaker is closed, open or half-open.
 	Breaker BreakerState `json:"breaker"`
 	// Base tells whether it served its shard's last request.

@@ -103,6 +103,7 @@ func (s *Shard) Whole(ctx context.Context, from, until int64, now time.Time) (*R
 	mask := s.agreement(ctx, from, until, now)
 	for _, r := range order {
 		if rank, ok := r.rank(now); ok && rank < 3 && mask&(1<<r.Index) != 0 {
+			s.base.Store(int32(r.Index)) // the same next time, while it stays whole
 			return r, true, nil
 		}
 	}

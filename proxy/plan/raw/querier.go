@@ -74,8 +74,8 @@ type Queryable struct {
 	Lost func(slice string, err error) error
 	// Warn collects warnings for the answer; may be nil.
 	Warn func(msg string)
-	// Observe is told the segments of every series; may be nil. It is for tests and explain.
-	Observe func(lbls labels.Labels, segments []Segment)
+	// Observe is told the segments of every series of each select; may be nil. It is for tests and explain, and is called from several goroutines.
+	Observe func(Selected)
 }
 
 var (
@@ -195,15 +195,27 @@ func (q *Queryable) fetch(ctx context.Context, from, until int64, hints *storage
 		return nil, err
 	}
 	if q.Observe != nil {
+		o := Selected{From: from, Until: until, Matchers: matchers, Series: make(map[string][]Segment, len(all))}
 		for _, s := range all {
 			segments := make([]Segment, len(s.parts))
 			for i, p := range s.parts {
 				segments[i] = p.Segment
 			}
-			q.Observe(s.lbls, segments)
+			o.Series[s.lbls.String()] = segments
 		}
+		q.Observe(o)
 	}
 	return all, nil
+}
+
+// Selected is what one select read: where the samples of each series come from.
+type Selected struct {
+	// From and Until are the window in milliseconds, inclusive.
+	From, Until int64
+	// Matchers are the selector as the engine gave it.
+	Matchers []*labels.Matcher
+	// Series are the segments by label set, as labels.Labels prints it.
+	Series map[string][]Segment
 }
 
 // stored is a series as one copy sent it, relabelled.
