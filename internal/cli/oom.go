@@ -1,6 +1,70 @@
 package cli
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
 
-// oomCommand is replaced by the load test.
-func oomCommand(*env, clause) func() error { return func() error { return errors.New("x") } }
+	"github.com/spillwayproject/spillway/loadtest/scenario"
+)
+
+// oomCommand asks real Prometheus servers the killer query, through Spillway and directly, and shows what becomes of them.
+func oomCommand(e *env, parent clause) func() error {
+	c := parent.Command("oom", "Asks real Prometheus servers for every histogram series, through Spillway and directly, and shows their memory. Exit code 1 where a bound of --enforce was broken.")
+	series := c.Flag("series", "Series in each server.").Default("300000").Int()
+	servers := c.Flag("servers", "Prometheus servers, one process each.").Default("4").Int()
+	callers := c.Flag("callers", "Callers who ask at once.").Default("8").Int()
+	idle := c.Flag("idle", "How long the servers are watched before the storm.").Default("1m").Duration()
+	duration := c.Flag("duration", "How long the callers go on asking.").Default("30s").Duration()
+	limit := c.Flag("memory-limit", "Resident memory at which a server is killed, as in a container of this size.").Default("3GiB").Bytes()
+	free := c.Flag("keep-free", "Memory that the machine must have left; below it the storm ends.").Default("3GiB").Bytes()
+	direct := c.Flag("direct", "Also ask the servers without Spillway.").Default("true").Bool()
+	out := c.Flag("out", "Folder for the page, the picture and the table; it is made where it is missing.").PlaceHolder("DIR").String()
+	enforce := c.Flag("enforce", "Which bounds decide the exit code: memory (and that every answer is of use), all (latency too), none.").Default("memory").Enum("memory", "all", "none")
+	seed := c.Flag("seed", "Chooses the simulated cluster.").Default("1").Uint64()
+	dir := c.Flag("dir", "Where the servers' data is made and removed again; about 1 GiB for each million series and server.").PlaceHolder("DIR").String()
+	return func() error {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find the spillway binary, which is run as the proxy: %w", err)
+		}
+		o := scenario.Options{
+			Scenario: scenario.Killer, Spillway: self, Series: *series, Servers: *servers, Callers: *callers, Idle: *idle, Duration: *duration,
+			MemoryLimit: int64(*limit), KeepFree: int64(*free), NoDirect: !*direct, Seed: *seed, Dir: *dir,
+			Say: sayWithTime(e),
+		}
+		if err := o.Validate(); err != nil {
+			return errUsage{err}
+		}
+		r, err := scenario.Run(e.ctx, o)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(e.stdout)
+		if err := r.WriteText(e.stdout); err != nil {
+			return err
+		}
+		if *out != "" {
+			if err := r.Save(*out); err != nil {
+				return err
+			}
+			fmt.Fprintf(e.stdout, "\nThe page: %s/oom.html\n", *out)
+		}
+		if slices.ContainsFunc(r.Verdicts(), func(v scenario.Verdict) bool {
+			return !v.Kept && (*enforce == "all" || *enforce == "memory" && v.Name != "latency")
+		}) {
+			return errors.New("a bound was broken: see BROKEN above")
+		}
+		return nil
+	}
+}
+
+// sayWithTime writes progress to standard error, so that standard output is the table alone.
+func sayWithTime(e *env) func(string, ...any) {
+	began := time.Now()
+	return func(format string, args ...any) {
+		fmt.Fprintf(e.stderr, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+}

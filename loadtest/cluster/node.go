@@ -71,8 +71,16 @@ func emitCPU(p *page, e *emitter) {
 		k    float64
 	}{{"idle", 0.93, -perGPU}, {"iowait", 0.008, 0}, {"irq", 0, 0}, {"nice", 0.002, 0}, {"softirq", 0.01, 0}, {"steal", 0, 0}, {"system", 0.02, 0.2 * perGPU}, {"user", 0.03, 0.8 * perGPU}}
 	for cpu := range p.m.o.CPUsPerNode {
+		skew := between(hash(p.h, uint64(cpu)), 0, 0.02)
 		for _, m := range modes {
 			c := curve{kind: counter, base: m.base, pr: p.machine}
+			// No two CPUs are alike: what user takes more, idle has less.
+			switch m.mode {
+			case "idle":
+				c.base -= skew
+			case "user":
+				c.base += skew
+			}
 			if m.k != 0 {
 				c.k, c.st = m.k, p.host.load
 			}

@@ -42,7 +42,7 @@ func buildFamilies(job string, d Detail) []family {
 	case JobControllerManager:
 		return plain("controllermanager")
 	case JobScheduler:
-		return plain("scheduler")
+		return append([]family{{"scheduler_pending_pods", "Number of pending pods, by the queue type.", model.MetricTypeGauge, emitPendingPods}}, plain("scheduler")...)
 	case JobKubeStateMetrics:
 		return append(ksmFamilies(d), fromSchema("ksm", d, exporterClock)...)
 	case JobCoreDNS:
@@ -79,6 +79,10 @@ func etcdFamilies() []family {
 		{"etcd_server_id", "Server or member ID in hexadecimal format. 1 for 'server_id' label with current ID.", g, func(p *page, e *emitter) {
 			e.add(curve{base: 1}, "server_id", member(p, p.t.ord))
 		}},
+		{"etcd_server_proposals_committed_total", "The total number of consensus proposals committed.", g, emitProposals},
+		{"etcd_server_proposals_applied_total", "The total number of consensus proposals applied.", g, emitProposals},
+		{"etcd_mvcc_db_total_size_in_bytes", "Total size of the underlying database physically allocated in bytes.", g, emitDBSize},
+		{"etcd_mvcc_db_total_size_in_use_in_bytes", "Total size of the underlying database logically in use in bytes.", g, emitDBSize},
 		{"etcd_network_known_peers", "The current number of known peers.", g, func(p *page, e *emitter) {
 			for i := range 3 {
 				e.add(curve{base: 1}, "Local", member(p, p.t.ord), "Remote", member(p, i))
@@ -93,6 +97,43 @@ func etcdFamilies() []family {
 				}
 			}
 		}},
+	}
+}
+
+// emitProposals: what is committed is applied at once, so both are one curve;
+// the larger the cluster, the more is written.
+func emitProposals(p *page, e *emitter) {
+	e.add(e.rate(40+float64(p.m.o.Nodes)/4, true, hash(p.m.seed, hashString(2, p.t.Job)), p.pr))
+}
+
+// emitDBSize: in use is always a part of what is allocated.
+func emitDBSize(p *page, e *emitter) {
+	c := curve{kind: gauge, base: 3e8 + 2e5*float64(p.m.o.Nodes), whole: true}
+	c.amp = c.base / 20
+	if e.fam.name == "etcd_mvcc_db_total_size_in_use_in_bytes" {
+		c.scale = 0.61
+	}
+	e.add(wave(c, p.h))
+}
+
+// emitPendingPods: the pods of gangs that wait for nodes.
+func emitPendingPods(p *page, e *emitter) {
+	var waiting []delta
+	for i := range p.m.pools {
+		exps := p.m.experiments(&p.m.pools[i], p.from, p.until)
+		for j := range exps {
+			n := float64(exps[j].size())
+			for _, a := range exps[j].attempts {
+				waiting = append(waiting, delta{a.created, n}, delta{a.scheduled, -n})
+			}
+		}
+	}
+	for _, queue := range []string{"active", "backoff", "gated", "unschedulable"} {
+		c := curve{}
+		if queue == "unschedulable" {
+			c = curve{kind: gauge, k: 1, st: stepsFromDeltas(waiting)}
+		}
+		e.add(c, "queue", queue)
 	}
 }
 

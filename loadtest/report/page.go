@@ -19,15 +19,15 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <title>{{.Title}}</title>
 <style>
 :root { color-scheme: light; }
-body { margin: 0 auto; max-width: 900px; padding: 32px 24px 48px; background: #fff; color: #1f2933; font: 16px/1.5 "Liberation Sans", Arial, Helvetica, sans-serif; }
+body { margin: 0 auto; max-width: 856px; padding: 32px 24px 48px; background: #fff; color: #1f2933; font: 16px/1.5 "Liberation Sans", Arial, Helvetica, sans-serif; }
 h1 { font-size: 26px; line-height: 1.25; margin: 0 0 8px; }
 h2 { font-size: 17px; margin: 32px 0 8px; }
-p { margin: 8px 0; max-width: 70ch; }
+p { margin: 8px 0; }
 ul.found { margin: 12px 0 0; padding-left: 20px; }
 figure { margin: 24px 0 0; overflow-x: auto; }
 svg { display: block; max-width: 100%; height: auto; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
+table { width: 100%; border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { padding: 6px 18px 6px 0; text-align: left; vertical-align: top; border-bottom: 1px solid #e3e7ec; white-space: nowrap; }
 th { color: #5f6b7a; font-weight: 600; }
 .n { text-align: right; }
@@ -83,7 +83,7 @@ func (t table) page(name string) pageTable {
 
 // WriteHTML writes the report as one page with the picture in it.
 func (r *Report) WriteHTML(w io.Writer) error {
-	picture, err := r.svg()
+	picture, err := r.svg(pictureWidth-2*margin, pictureHeight-titleHeight-margin, r.drawRuns)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"html"
 	"image/color"
 	"io"
 	"math"
@@ -26,6 +27,8 @@ const (
 
 	pictureWidth  = 900 * px
 	pictureHeight = 430 * px
+	margin        = 22 * px
+	titleHeight   = 40 * px
 	maxPoints     = 400 // of one curve: more than one for each pixel would not be seen
 )
 
@@ -95,6 +98,9 @@ func (r *Report) scale() scale {
 	for s.seconds/step > 7 {
 		step *= 2
 	}
+	if next := math.Ceil(s.seconds/step) * step; next < s.seconds*1.03 {
+		s.seconds = next // the last sample is seldom on the last tick
+	}
 	for i := 0; float64(i)*step <= s.seconds*1.0001; i++ {
 		v := float64(i) * step
 		s.xTicks = append(s.xTicks, plot.Tick{Value: v, Label: fmt.Sprintf("%g", math.Round(v*10)/10)})
@@ -129,23 +135,42 @@ func thin(all []Sample) plotter.XYs {
 	return append(out, point(all[len(all)-1]))
 }
 
-// draw paints the whole picture.
+// draw paints the picture as it stands alone: on white, with a margin and its title.
 func (r *Report) draw(dc draw.Canvas) error {
 	dc.SetColor(color.White)
 	dc.Fill(dc.Rectangle.Path())
+	dc = draw.Crop(dc, margin, -margin, margin/2, -margin/2)
+	title := textStyle(19*px, true, inkColor)
+	for title.Width(r.Title) > dc.Max.X-dc.Min.X && title.Font.Size > 11*px {
+		title.Font.Size -= px / 2
+	}
+	dc.FillText(title, vg.Point{X: dc.Min.X, Y: dc.Max.Y - 25*px}, r.Title)
+	dc.Max.Y -= titleHeight
+	return r.drawRuns(dc)
+}
 
-	const margin = 22 * px
-	ink := textStyle(19*px, true, inkColor)
-	dc.FillText(ink, vg.Point{X: dc.Min.X + margin, Y: dc.Max.Y - 36*px}, r.Title)
-	r.legend(dc, dc.Min.X+margin, dc.Max.Y-63*px)
-
+// drawRuns paints the legend and a panel for each run.
+func (r *Report) drawRuns(dc draw.Canvas) error {
+	r.legend(dc, dc.Min.X, dc.Max.Y-12*px)
 	sc := r.scale()
 	n := vg.Length(len(r.Runs))
 	const gap = 26 * px
-	width := (dc.Max.X - dc.Min.X - 2*margin - (n-1)*gap) / n
+	width := (dc.Max.X - dc.Min.X - (n-1)*gap) / n
+	summary := textStyle(13*px, false, quietColor)
+	summaries, most := make([][]string, len(r.Runs)), 0
 	for i, run := range r.Runs {
-		left := dc.Min.X + margin + vg.Length(i)*(width+gap)
-		box := vg.Rectangle{Min: vg.Point{X: left, Y: dc.Min.Y + 12*px}, Max: vg.Point{X: left + width, Y: dc.Max.Y - 82*px}}
+		summaries[i] = wrap(run.Summary(), summary, width)
+		most = max(most, len(summaries[i]))
+	}
+	for i, run := range r.Runs {
+		left := dc.Min.X + vg.Length(i)*(width+gap)
+		box := vg.Rectangle{Min: vg.Point{X: left, Y: dc.Min.Y}, Max: vg.Point{X: left + width, Y: dc.Max.Y - 31*px}}
+		name := textStyle(15*px, true, inkColor)
+		dc.FillText(name, vg.Point{X: left, Y: box.Max.Y - 15*px}, run.Name)
+		for k, line := range summaries[i] {
+			dc.FillText(summary, vg.Point{X: left, Y: box.Max.Y - vg.Length(34+17*k)*px}, line)
+		}
+		box.Max.Y -= vg.Length(34+17*most) * px // the same for all, so that the curves stand side by side
 		if err := r.panel(draw.Canvas{Canvas: dc.Canvas, Rectangle: box}, run, sc); err != nil {
 			return fmt.Errorf("draw %q: %w", run.Name, err)
 		}
@@ -202,22 +227,15 @@ func (r *Report) legend(dc draw.Canvas, x, y vg.Length) {
 
 var dashes = []vg.Length{5 * px, 4 * px}
 
-// panel draws one run: its name and summary above, the curves below.
+// panel draws the curves of one run.
 func (r *Report) panel(dc draw.Canvas, run Run, sc scale) error {
-	name, summary := textStyle(15*px, true, inkColor), textStyle(13*px, false, quietColor)
-	dc.FillText(name, vg.Point{X: dc.Min.X, Y: dc.Max.Y - 15*px}, run.Name)
-	for i, line := range wrap(run.Summary(), summary, dc.Max.X-dc.Min.X) {
-		dc.FillText(summary, vg.Point{X: dc.Min.X, Y: dc.Max.Y - vg.Length(34+17*i)*px}, line)
-	}
-	dc.Max.Y -= 68 * px
-
 	p := plot.New()
 	p.BackgroundColor = nil
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, sc.seconds, 0, sc.mib
 	p.X.Tick.Marker, p.Y.Tick.Marker = sc.xTicks, sc.yTicks
 	p.X.Padding, p.Y.Padding = 0, 4*px
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.LineStyle.Width, axis.Tick.LineStyle.Width, axis.Tick.Length = 0, 0, 4*px
+		axis.LineStyle.Width, axis.Tick.LineStyle.Width = 0, 0
 		align := axis.Tick.Label
 		axis.Tick.Label = textStyle(12*px, false, quietColor)
 		axis.Tick.Label.XAlign, axis.Tick.Label.YAlign = align.XAlign, align.YAlign
@@ -228,6 +246,7 @@ func (r *Report) panel(dc draw.Canvas, run Run, sc scale) error {
 	}
 	p.X.Label.Text, p.Y.Label.Text = "seconds", "resident memory, MiB"
 	p.X.LineStyle = draw.LineStyle{Color: quietColor, Width: 1 * px}
+	p.X.Tick.LineStyle, p.X.Tick.Length = p.X.LineStyle, 5*px
 
 	if run.Storm.End > run.Storm.Begin {
 		from, to := run.Storm.Begin.Seconds(), min(run.Storm.End.Seconds(), sc.seconds)
@@ -261,7 +280,7 @@ func (r *Report) panel(dc draw.Canvas, run Run, sc scale) error {
 	}
 	for _, proc := range run.Processes {
 		if proc.Died != 0 {
-			p.Add(death{at: proc.Died, bytes: proc.RSS[len(proc.RSS)-1].Bytes})
+			p.Add(death{at: proc.Died, of: proc.Death, bytes: proc.RSS[len(proc.RSS)-1].Bytes})
 		}
 	}
 	p.Draw(dc)
@@ -271,6 +290,7 @@ func (r *Report) panel(dc draw.Canvas, run Run, sc scale) error {
 // death marks the end of a curve: a cross, and a word at its quieter side.
 type death struct {
 	at    time.Duration
+	of    string
 	bytes int64
 }
 
@@ -283,7 +303,10 @@ func (d death) Plot(dc draw.Canvas, p *plot.Plot) {
 	dc.StrokeLine2(st, x-arm, y-arm, x+arm, y+arm)
 	dc.StrokeLine2(st, x-arm, y+arm, x+arm, y-arm)
 	word := textStyle(13*px, true, limitColor)
-	const label = "killed"
+	label := d.of
+	if label == "" {
+		label = "died"
+	}
 	if at := x + 9*px; at+word.Width(label) <= dc.Max.X {
 		dc.FillText(word, vg.Point{X: at, Y: y - 18*px}, label)
 	} else {
@@ -308,7 +331,7 @@ func wrap(s string, st text.Style, width vg.Length) []string {
 
 // WriteSVG writes the picture as SVG, 900 pixels wide on white, with its text as text.
 func (r *Report) WriteSVG(w io.Writer) error {
-	b, err := r.svg()
+	b, err := r.svg(pictureWidth, pictureHeight, r.draw)
 	if err != nil {
 		return err
 	}
@@ -316,12 +339,13 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	return err
 }
 
-func (r *Report) svg() ([]byte, error) {
+// svg writes what paint paints.
+func (r *Report) svg(width, height vg.Length, paint func(draw.Canvas) error) ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	c := vgsvg.New(pictureWidth, pictureHeight)
-	if err := r.draw(draw.New(c)); err != nil {
+	c := vgsvg.New(width, height)
+	if err := paint(draw.New(c)); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
@@ -330,7 +354,12 @@ func (r *Report) svg() ([]byte, error) {
 	}
 	// The picture is laid out with the metrics of Liberation Sans; where that is missing, Arial and Helvetica have the same.
 	out := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif;"))
-	return out, nil
+	// For those who cannot see it.
+	label := r.Title
+	for _, run := range r.Runs {
+		label += ". " + run.Name + ": " + run.Summary()
+	}
+	return bytes.Replace(out, []byte("<svg "), []byte(`<svg role="img" aria-label="`+html.EscapeString(label)+`" `), 1), nil
 }
 
 // WritePNG writes the picture as PNG, 900 pixels wide times scale (2 for screens with fine pixels; 1 to 4).

@@ -243,15 +243,21 @@ func (r Run) Summary() string {
 		case dead == 0:
 			parts = append(parts, "server memory "+growth(m.Peak-m.Idle))
 		case servers == 1:
-			parts = append(parts, fmt.Sprintf("server dead %s after the first request", seconds(p.Died-r.Storm.Begin)))
+			parts = append(parts, fmt.Sprintf("server dead after %s", seconds(p.Died-r.Storm.Begin)))
 		default:
-			parts = append(parts, fmt.Sprintf("%d of %d servers dead, the first %s after the first request", dead, servers, seconds(p.Died-r.Storm.Begin)))
+			parts = append(parts, fmt.Sprintf("%d of %d servers dead, the first after %s", dead, servers, seconds(p.Died-r.Storm.Begin)))
 		}
 	}
 	if a := r.Answers(); a.Asked > 0 {
 		s := fmt.Sprintf("%d of %d requests answered", a.OK, a.Asked)
 		if a.OK > 0 {
-			s += ", slowest " + seconds(a.Max)
+			var slowest time.Duration
+			for _, q := range r.Requests {
+				if q.OK {
+					slowest = max(slowest, q.Took)
+				}
+			}
+			s += ", slowest " + seconds(slowest)
 		}
 		parts = append(parts, s)
 	}

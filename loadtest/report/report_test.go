@@ -243,14 +243,14 @@ func TestMemory(t *testing.T) {
 func TestSummary(t *testing.T) {
 	r := storm()
 	for i, want := range []string{
-		"1 of 2 servers dead, the first 3.60 s after the first request; 0 of 8 requests answered",
-		"server memory +24 MiB; 392 of 400 requests answered, slowest 0.70 s",
+		"1 of 2 servers dead, the first after 3.60 s; 0 of 8 requests answered",
+		"server memory +23 MiB; 392 of 400 requests answered, slowest 0.41 s",
 	} {
 		if got := r.Runs[i].Summary(); got != want {
 			t.Errorf("summary %q, want %q", got, want)
 		}
 	}
-	if got := (Run{Processes: r.Runs[0].Processes[:1], Storm: r.Runs[0].Storm}).Summary(); got != "server dead 3.60 s after the first request" {
+	if got := (Run{Processes: r.Runs[0].Processes[:1], Storm: r.Runs[0].Storm}).Summary(); got != "server dead after 3.60 s" {
 		t.Errorf("summary %q", got)
 	}
 	if got := (Run{Processes: r.Runs[1].Processes[2:]}).Summary(); got != "" {

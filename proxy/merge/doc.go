@@ -19,8 +19,9 @@
 // # Memory
 //
 // A Scanner holds one buffer of 64 KiB, grown up to MaxToken (1 MiB) while one string or label set is longer than that. A Writer holds at most 1 MiB and one
-// chunk. Lists of strings and passed queries stream: they need nothing else. Series, exemplars and the small documents (rules, targets, ...) are collected,
-// every byte of them held in the request's Budget, which takes it from the process' Pool. So one request is bounded by its Limits, and all together by the Pool.
+// chunk. Lists of strings and passed queries stream: they need nothing else, but for 32 bytes a series where labels can be removed. Series, exemplars and
+// the small documents (rules, targets, ...) are collected, every byte of them held in the request's Budget, which takes it from the process' Pool. So one
+// request is bounded by its Limits, and all together by the Pool.
 //
 // # Example
 //

@@ -94,6 +94,10 @@ func writeData(w *Writer, v any) error {
 	if err != nil {
 		return err
 	}
+	if err := w.budget.Hold(int64(len(b))); err != nil {
+		return err
+	}
+	defer w.budget.Drop(int64(len(b)))
 	_, err = w.Write(b)
 	return err
 }

@@ -115,7 +115,8 @@ type answer struct {
 	errorType, message string
 	warnings, infos    Notes
 	truncated          bool
-	hasData            bool
+	hasData            bool // data is there and not null, which stands for nothing found
+	named              bool // data is there
 }
 
 // readAnswer walks the envelope of a whole document; its keys may come in any order. data is called with the scanner at the data value, at most once, and
@@ -183,6 +184,7 @@ func envelopeKey(s *Scanner, a *answer, first bool) (atData, ok bool) {
 		if a.hasData {
 			return false, s.fail(WrongShape, "data stands twice")
 		}
+		a.named = true
 		if s.peek() == 'n' {
 			return false, s.Null()
 		}
@@ -208,7 +210,7 @@ func finishAnswer(s *Scanner, a *answer) bool {
 	}
 	switch a.status {
 	case "success":
-		return true
+		return a.named || s.fail(WrongShape, "a success without data")
 	case "error":
 		s.err = &UpstreamError{Type: a.errorType, Message: a.message}
 		return false

@@ -9,7 +9,6 @@ import (
 // labelPair is one label of a metric object, as offsets from the object's start: name and value without quotes.
 type labelPair struct {
 	nameFrom, nameTo, valueFrom, valueTo int
-	esc                                  bool // it is not spelled as Prometheus would: escapes, or white space around the colon
 }
 
 // metric rewrites the metric object that is next. Copying is on: it stops before the object and goes on behind it.
@@ -22,7 +21,8 @@ func (p *passer) metric() bool {
 		return false
 	}
 	s.tok = s.pos
-	ok := p.readPairs() && p.rewrite()
+	plain := p.plainPairs(true)
+	ok := (plain || p.readPairs()) && p.rewrite(plain)
 	s.tok = -1
 	if !ok || !p.write(p.out) {
 		return false
@@ -34,9 +34,6 @@ func (p *passer) metric() bool {
 // readPairs consumes the object at tok and notes where its labels are.
 func (p *passer) readPairs() bool {
 	s := p.s
-	if p.plainPairs(true) {
-		return true
-	}
 	p.pairs = p.pairs[:0]
 	s.pos++
 	for first := true; ; first = false {
@@ -61,7 +58,7 @@ func (p *passer) readPairs() bool {
 		}
 		var l labelPair
 		l.nameFrom = s.pos - s.tok + 1
-		_, esc, ok := s.raw()
+		_, _, ok := s.raw()
 		if !ok {
 			return false
 		}
@@ -74,12 +71,11 @@ func (p *passer) readPairs() bool {
 			return ok
 		}
 		l.valueFrom = s.pos - s.tok + 1
-		_, escValue, ok := s.raw()
+		_, _, ok = s.raw()
 		if !ok {
 			return false
 		}
 		l.valueTo = s.pos - s.tok - 1
-		l.esc = esc || escValue || l.valueFrom-l.nameTo != len(`":"`)
 		p.pairs = append(p.pairs, l)
 	}
 }
@@ -119,39 +115,74 @@ func (p *passer) plainPairs(note bool) bool {
 	}
 }
 
-// rewrite makes p.out of the object and its pairs.
-func (p *passer) rewrite() bool {
-	s, rl := p.s, p.rl
+// rewrite makes p.out of the object and its pairs. plain tells that the object is spelled as Prometheus would.
+func (p *passer) rewrite(plain bool) bool {
+	s := p.s
 	obj := s.buf[s.tok:s.pos]
-	for i, l := range p.pairs {
-		if l.esc || i > 0 && bytes.Compare(obj[p.pairs[i-1].nameFrom:p.pairs[i-1].nameTo], obj[l.nameFrom:l.nameTo]) >= 0 {
-			if obj = p.canonical(obj); obj == nil {
-				return false
-			}
-			break
-		}
+	for i := 1; i < len(p.pairs) && plain; i++ {
+		a, b := &p.pairs[i-1], &p.pairs[i]
+		plain = bytes.Compare(obj[a.nameFrom:a.nameTo], obj[b.nameFrom:b.nameTo]) < 0
 	}
-	out := append(p.out[:0], '{')
-	set := rl.set
-	removed := p.seen.removed[:0]
-	for _, l := range p.pairs {
+	ok := true
+	if plain {
+		p.splice(obj)
+	} else {
+		ok = p.spell(obj)
+	}
+	if !ok {
+		return false
+	}
+	if err := p.seen.add(p.out, p.seen.removed); err != nil {
+		s.err = err
+		return false
+	}
+	return true
+}
+
+// splice makes p.out of a plain, sorted object.
+func (p *passer) splice(obj []byte) {
+	// Both lists of names are sorted. Between owned names the labels are copied in runs, commas included.
+	owned := p.rl.owned
+	out, removed := append(p.out[:0], '{'), p.seen.removed[:0]
+	run := -1 // where the run in hand begins
+	end := 0  // and where it ends
+	for i := range p.pairs {
+		l := &p.pairs[i]
 		name := obj[l.nameFrom:l.nameTo]
-		for len(set) > 0 && set[0].name < string(name) {
-			out = append(append(out, set[0].json...), ',')
-			set = set[1:]
-		}
-		if len(set) > 0 && set[0].name == string(name) || rl.dropped(name) {
-			if len(removed) > 0 {
-				removed = append(removed, ',')
+		gone := false
+		for !gone && len(owned) > 0 && owned[0].name <= string(name) {
+			own := owned[0]
+			owned = owned[1:]
+			if run >= 0 {
+				out = append(append(out, obj[run:end]...), ',')
+				run = -1
 			}
-			removed = append(removed, obj[l.nameFrom-1:l.valueTo+1]...)
+			if own.json != nil {
+				out = append(append(out, own.json...), ',')
+			}
+			if own.name == string(name) {
+				if len(removed) > 0 {
+					removed = append(removed, ',')
+				}
+				removed = append(removed, obj[l.nameFrom-1:l.valueTo+1]...)
+				gone = true
+			}
+		}
+		if gone {
 			continue
 		}
-		out = append(out, obj[l.nameFrom-1:l.valueTo+1]...)
-		out = append(out, ',')
+		if run < 0 {
+			run = l.nameFrom - 1
+		}
+		end = l.valueTo + 1
 	}
-	for _, l := range set {
-		out = append(append(out, l.json...), ',')
+	if run >= 0 {
+		out = append(append(out, obj[run:end]...), ',')
+	}
+	for _, own := range owned {
+		if own.json != nil {
+			out = append(append(out, own.json...), ',')
+		}
 	}
 	if n := len(out) - 1; out[n] == ',' {
 		out[n] = '}'
@@ -159,38 +190,52 @@ func (p *passer) rewrite() bool {
 		out = append(out, '}')
 	}
 	p.out, p.seen.removed = out, removed
-	if err := p.seen.add(out, removed); err != nil {
-		s.err = err
-		return false
-	}
-	return true
 }
 
-// canonical writes the object anew: sorted, with escapes as Prometheus writes them and nothing between quotes, colons and commas. Only then do equal
-// label sets have equal bytes. It is for the few sets that have escapes or are not sorted.
-func (p *passer) canonical(obj []byte) []byte {
+// spell makes p.out of any object: decoded, sorted, and written as Prometheus writes it. Only then do equal label sets have equal bytes. It is for the few
+// that have escapes or white space, or are not sorted.
+func (p *passer) spell(obj []byte) bool {
 	type label struct{ name, value []byte }
-	ls := make([]label, 0, len(p.pairs))
+	ls := make([]label, 0, len(p.pairs)+len(p.rl.owned))
 	for _, l := range p.pairs {
 		ls = append(ls, label{decodeString(nil, obj[l.nameFrom:l.nameTo]), decodeString(nil, obj[l.valueFrom:l.valueTo])})
 	}
-	slices.SortFunc(ls, func(a, b label) int { return bytes.Compare(a.name, b.name) })
-	out := make([]byte, 0, len(obj)+16)
-	for i, l := range ls {
-		if i > 0 && bytes.Equal(ls[i-1].name, l.name) {
-			p.s.fail(WrongShape, "a label name stands twice in one metric")
-			return nil
-		}
-		pair := &p.pairs[i]
-		pair.nameFrom = len(out) + 1
-		out = appendQuoted(out, l.name)
-		pair.nameTo = len(out) - 1
-		out = append(out, ':')
-		pair.valueFrom = len(out) + 1
-		out = appendQuoted(out, l.value)
-		pair.valueTo = len(out) - 1
+	byName := func(a, b label) int { return bytes.Compare(a.name, b.name) }
+	slices.SortFunc(ls, byName)
+	write := func(dst []byte, l label) []byte {
+		return appendQuoted(append(appendQuoted(dst, l.name), ':'), l.value)
 	}
-	return out
+	removed := p.seen.removed[:0]
+	kept := ls[:0]
+	for i, l := range ls {
+		if i > 0 && bytes.Equal(l.name, p.last) {
+			return p.s.fail(WrongShape, "a label name stands twice in one metric")
+		}
+		p.last = append(p.last[:0], l.name...)
+		if !p.rl.removes(l.name) {
+			kept = append(kept, l)
+			continue
+		}
+		if len(removed) > 0 {
+			removed = append(removed, ',')
+		}
+		removed = write(removed, l)
+	}
+	for _, own := range p.rl.owned {
+		if own.value != "" {
+			kept = append(kept, label{[]byte(own.name), []byte(own.value)})
+		}
+	}
+	slices.SortFunc(kept, byName)
+	out := append(p.out[:0], '{')
+	for i, l := range kept {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = write(out, l)
+	}
+	p.out, p.seen.removed = append(out, '}'), removed
+	return true
 }
 
 // seenSets finds label sets that become equal by removing labels. As long as nothing is removed no two can (the shard's own are distinct), so only hashes

@@ -19,7 +19,7 @@ const countEvery = 4096
 // Series keep the shard's order. A label that is added can change how two sets of different label names compare (a="1" sorts before a="1",b="2", but
 // a="1",c="3" behind a="1",b="2",c="3"), so the order of a relabelled matrix is Prometheus' only among series of the same label names. No client relies on it.
 //
-// Two series that become equal by removing labels are a refusal (422 label_collision). Memory: one Scanner, and 16 bytes for each series while labels can
+// Two series that become equal by removing labels are a refusal (422 label_collision). Memory: one Scanner, and 32 bytes for each series while labels can
 // be removed, held in budget.
 func Pass(ctx context.Context, w *Writer, src Source, budget *Budget) (Result, error) {
 	s := NewScanner(src.Body, budget)
@@ -66,6 +66,7 @@ type passer struct {
 	samples    int64 // not yet counted in budget
 	out        []byte
 	pairs      []labelPair
+	last       []byte // the name before, while a metric is spelled anew
 	seen       seenSets
 }
 

@@ -77,6 +77,11 @@ func TestPass(t *testing.T) {
 			out: `{"resultType":"vector","result":[{"value":[1,"1"],"metric":{"ba":"é","cluster":"jaguar","z":"A\n\""}}]}`, samples: 1,
 		},
 		{
+			name: "names that sort otherwise when escaped", rl: NewRelabel(map[string]string{"A": "new"}, []string{"<"}),
+			in:  `{"resultType":"vector","result":[{"metric":{"\n":"1","<":"2","B":"3"},"value":[1,"1"]}]}`,
+			out: `{"resultType":"vector","result":[{"metric":{"\n":"1","A":"new","B":"3"},"value":[1,"1"]}]}`, samples: 1,
+		},
+		{
 			name: "only replica labels", rl: NewRelabel(nil, []string{"replica", "zone"}), in: `{"resultType":"vector","result":[{"metric":{"replica":"a","zone":"b"},"value":[1,"1"]}]}`,
 			out: `{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]}]}`, samples: 1,
 		},

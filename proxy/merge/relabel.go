@@ -13,59 +13,50 @@ import (
 // The caller decides which of a group's labels a result carries. Series, and per-series expressions that keep all labels, carry them all; an aggregation
 // carries those it keeps: the one series of sum(up) has no labels, in a group with labels as anywhere.
 type Relabel struct {
-	set  []setLabel // sorted by name
-	drop []string   // names removed and not set, sorted
+	owned []ownedLabel // sorted by name
 }
 
-type setLabel struct {
-	name, value string
-	json        []byte // "name":"value"
+// ownedLabel is a name that a shard's own label may not have.
+type ownedLabel struct {
+	name  string
+	value string // empty: it is removed and not set
+	json  []byte // "name":"value", where it is set
 }
 
 // NewRelabel returns the rewriting that removes labels of the names in drop and sets those of set. An empty value in set removes the name only.
 func NewRelabel(set map[string]string, drop []string) *Relabel {
 	r := &Relabel{}
-	r.drop = append(r.drop, drop...)
 	for name, value := range set {
-		if value == "" {
-			r.drop = append(r.drop, name)
-			continue
+		l := ownedLabel{name: name, value: value}
+		if value != "" {
+			l.json = appendQuoted(append(appendQuoted(nil, name), ':'), value)
 		}
-		json := append(appendQuoted(nil, name), ':')
-		r.set = append(r.set, setLabel{name, value, appendQuoted(json, value)})
+		r.owned = append(r.owned, l)
 	}
-	slices.SortFunc(r.set, func(a, b setLabel) int { return strings.Compare(a.name, b.name) })
-	slices.Sort(r.drop)
-	r.drop = slices.DeleteFunc(slices.Compact(r.drop), func(name string) bool { return set[name] != "" })
+	for _, name := range drop {
+		if _, ok := set[name]; !ok {
+			r.owned = append(r.owned, ownedLabel{name: name})
+		}
+	}
+	slices.SortFunc(r.owned, func(a, b ownedLabel) int { return strings.Compare(a.name, b.name) })
+	r.owned = slices.CompactFunc(r.owned, func(a, b ownedLabel) bool { return a.name == b.name })
 	return r
 }
 
 // Empty tells whether label sets stay as they are.
-func (r *Relabel) Empty() bool { return r == nil || len(r.set) == 0 && len(r.drop) == 0 }
-
-// dropped tells whether labels of the name are removed and not set.
-func (r *Relabel) dropped(name []byte) bool {
-	for _, d := range r.drop {
-		if len(d) == len(name) && d == string(name) {
-			return true
-		}
-	}
-	return false
-}
-
-// isSet tells whether the name is one of the labels set.
-func (r *Relabel) isSet(name []byte) bool {
-	for i := range r.set {
-		if n := r.set[i].name; len(n) == len(name) && n == string(name) {
-			return true
-		}
-	}
-	return false
-}
+func (r *Relabel) Empty() bool { return r == nil || len(r.owned) == 0 }
 
 // removes tells whether a stored label of the name is removed.
 func (r *Relabel) removes(name []byte) bool {
-	return r != nil && (r.isSet(name) || r.dropped(name))
+	if r == nil {
+		return false
+	}
+	for i := range r.owned {
+		if n := r.owned[i].name; len(n) == len(name) && n == string(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // Labels applies r to a label set.
@@ -74,9 +65,8 @@ func (r *Relabel) Labels(ls labels.Labels) labels.Labels {
 		return ls
 	}
 	b := labels.NewBuilder(ls)
-	b.Del(r.drop...)
-	for _, l := range r.set {
-		b.Set(l.name, l.value)
+	for _, l := range r.owned {
+		b.Set(l.name, l.value) // an empty value removes
 	}
 	return b.Labels()
 }

@@ -171,7 +171,10 @@ func (d *setDecoder) decode(s *Scanner) (ls labels.Labels, size int64, ok bool) 
 	}
 	size = int64(len(d.arena))
 	if d.rl != nil {
-		for _, l := range d.rl.set {
+		for _, l := range d.rl.owned {
+			if l.value == "" {
+				continue
+			}
 			d.b.Add(l.name, l.value)
 			size += int64(len(l.name) + len(l.value))
 			sorted = false

@@ -45,6 +45,7 @@ type question struct {
 	relabel *merge.Relabel
 	class   shard.Class
 	limit   int
+	plain   bool // uncompressed: nothing is gained by gzip where the bytes go straight on
 }
 
 // replies are the open answers of a fan-out. They are closed together.
@@ -83,7 +84,7 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 	var wg sync.WaitGroup
 	for i, q := range questions {
 		wg.Go(func() {
-			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class}
+			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain}
 			if q.replica != nil {
 				results[i].resp, results[i].err = q.replica.Do(ctx, q.req, o)
 			} else {
@@ -179,9 +180,6 @@ func (x *exchange) copies(s *shard.Shard, from, until int64) ([]*shard.Replica, 
 		return nil, err
 	}
 	if whole && slices.Contains(usable, base) {
-		if len(x.avoid) == 0 {
-			return nil, nil
-		}
 		return []*shard.Replica{base}, nil
 	}
 	return usable, nil

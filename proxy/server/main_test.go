@@ -3,8 +3,10 @@ package server
 import (
 	"flag"
 	"net"
+	"os"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"go.uber.org/goleak"
 )
@@ -12,6 +14,9 @@ import (
 var testSeed uint64
 
 func TestMain(m *testing.M) {
+	if spec := os.Getenv(childEnv); spec != "" {
+		os.Exit(child(spec))
+	}
 	flag.Uint64Var(&testSeed, "seed", 0, "seed of random tests; 0 is a new one each time")
 	goleak.VerifyTestMain(m)
 }
@@ -27,3 +32,5 @@ func pointType(isHistogram bool) chunkType {
 	}
 	return chunkenc.ValFloat
 }
+
+func newMetricsForTest() *metrics { return newMetrics(prometheus.NewRegistry(), nil) }

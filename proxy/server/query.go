@@ -56,7 +56,7 @@ const defaultLookback = 5 * time.Minute
 func (x *exchange) pass(p *plan.Plan) error {
 	req := x.dec.Request.Clone()
 	req.Query, req.PartialResponse = p.Query, nil
-	r, err := x.ask([]question{{shard: p.Shard, replica: p.Replica, req: req, relabel: p.Relabel, class: shard.Light}})
+	r, err := x.ask([]question{{shard: p.Shard, replica: p.Replica, req: req, relabel: p.Relabel, class: shard.Light, plain: true}})
 	if err != nil {
 		if x.others(p.Shard, p.Replica.Name()) && qerr.From(err).Kind == qerr.ShardFailed {
 			return &lostReplica{name: p.Replica.Name(), err: err}

@@ -24,6 +24,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
@@ -67,6 +68,9 @@ type Options struct {
 	MaxConnections int
 	// Ready, where set, is told the addresses once both listeners listen and every replica was probed once.
 	Ready func(main, admin net.Addr)
+
+	// shards has other patience with shards than the defaults, in tests.
+	shards shard.Options
 }
 
 // DefaultMaxConnections is the cap on the main listener's connections.

@@ -78,7 +78,8 @@ func (s *Server) acquire() *state {
 // build makes a state from a configuration; what did not change is carried over from prev, nil at the start.
 func (s *Server) build(cfg *config.Config, prev *state) (*state, error) {
 	st := &state{cfg: cfg, owns: map[string]bool{}, loaded: s.now()}
-	o := shard.Options{Logger: s.log, Registerer: s.opts.Registerer, UserAgent: "Spillway/" + s.opts.Version}
+	o := s.opts.shards
+	o.Logger, o.Registerer, o.UserAgent = s.log, s.opts.Registerer, "Spillway/"+s.opts.Version
 	var prevTop *shard.Topology
 	if prev != nil {
 		prevTop = prev.top

@@ -1,0 +1,140 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/loadtest/report"
+)
+
+// member is one process of a run.
+type member struct {
+	name string
+	role report.Role
+	url  string
+	proc *realprom.Process
+}
+
+// fleet is the processes of one run.
+type fleet struct {
+	servers []*realprom.Server
+	proxy   *realprom.Process
+	members []member
+	dir     string
+}
+
+// serverFlags: blocks stay as they are, as behind a Thanos sidecar, so that no compaction falls into the measurement.
+var serverFlags = []string{"--storage.tsdb.min-block-duration=2h", "--storage.tsdb.max-block-duration=2h", "--storage.tsdb.retention.time=15d"}
+
+// goMemLimit is the share of its memory limit that Prometheus gives to Go's collector by default (--auto-gomemlimit.ratio). The limit here is watched from
+// outside, where Prometheus does not see it, so it is told.
+const goMemLimit = 0.9
+
+// startServers starts n servers on copies of the data, two at a time: they replay their logs.
+func startServers(ctx context.Context, d Data, dir string, n int, memoryLimit int64) (_ *fleet, err error) {
+	f := &fleet{dir: dir, servers: make([]*realprom.Server, n)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.stop())
+		}
+	}()
+	var g errgroup.Group
+	g.SetLimit(2)
+	for i := range n {
+		g.Go(func() error {
+			data := filepath.Join(dir, fmt.Sprintf("server-%d", i+1))
+			if err := d.copyTo(ctx, data); err != nil {
+				return err
+			}
+			s, err := realprom.Start(ctx, realprom.Options{
+				Dir: data, Flags: serverFlags, MaxRSS: memoryLimit, Env: []string{fmt.Sprintf("GOMEMLIMIT=%d", int64(float64(memoryLimit)*goMemLimit))},
+			})
+			f.servers[i] = s
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, fmt.Errorf("start the servers: %w", err)
+	}
+	for i, s := range f.servers {
+		f.members = append(f.members, member{name: fmt.Sprintf("prometheus-%d", i+1), role: report.Server, url: s.URL(), proc: s.Process})
+	}
+	return f, nil
+}
+
+// proxyTries is how many pairs of free ports are tried: another process may take one before the proxy does.
+const proxyTries = 5
+
+// startProxy starts the spillway binary in front of the servers, each a group of its own, all bounds at their defaults.
+func (f *fleet) startProxy(ctx context.Context, binary string) error {
+	file := filepath.Join(f.dir, "spillway.yaml")
+	if err := os.WriteFile(file, []byte(proxyConfig(f.servers)), 0o600); err != nil {
+		return fmt.Errorf("write the proxy's configuration: %w", err)
+	}
+	var errs []error
+	for range proxyTries {
+		main, err := realprom.FreePort()
+		if err != nil {
+			return err
+		}
+		admin, err := realprom.FreePort()
+		if err != nil {
+			return err
+		}
+		p, err := realprom.StartProcess(realprom.ProcessOptions{Path: binary, Args: []string{
+			"proxy", "--config.file=" + file, fmt.Sprintf("--web.listen-address=127.0.0.1:%d", main), fmt.Sprintf("--web.admin-listen-address=127.0.0.1:%d", admin),
+		}})
+		if err != nil {
+			return err
+		}
+		url := fmt.Sprintf("http://127.0.0.1:%d", main)
+		ready, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("the proxy was not ready after 30 s"))
+		err = p.WaitReady(ready, url+"/-/ready")
+		cancel()
+		if err == nil {
+			f.proxy = p
+			f.members = append(f.members, member{name: "spillway", role: report.Proxy, url: url, proc: p})
+			return nil
+		}
+		errs = append(errs, err, p.Stop())
+		if !strings.Contains(p.Log(), "address already in use") {
+			break
+		}
+	}
+	return fmt.Errorf("start the proxy: %w", errors.Join(errs...))
+}
+
+func proxyConfig(servers []*realprom.Server) string {
+	var sb strings.Builder
+	sb.WriteString("groups:\n")
+	for i, s := range servers {
+		fmt.Fprintf(&sb, "  - name: cluster-%d\n    labels: {cluster: cluster-%d}\n    shards: [{replicas: [{url: %q}]}]\n", i+1, i+1, s.URL())
+	}
+	return sb.String()
+}
+
+// stop ends everything, the proxy first, and removes the servers' directories. A server that was killed for its memory is no error.
+func (f *fleet) stop() error {
+	var errs []error
+	if f.proxy != nil {
+		errs = append(errs, f.proxy.Stop())
+	}
+	for _, s := range f.servers {
+		if s == nil {
+			continue
+		}
+		s.Kill() // a server in a storm would take half a minute to close its database, and the data is a copy
+		if err := s.Stop(); err != nil && !s.OutOfMemory() {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(f.dir))...)
+}

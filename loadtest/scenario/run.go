@@ -1,0 +1,255 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spillwayproject/spillway/loadtest/report"
+)
+
+// Options say how hard a storm is. Zero values take the defaults named.
+type Options struct {
+	// Scenario is what the callers ask; Killer.
+	Scenario Scenario
+	// Spillway is the spillway binary, run as the proxy.
+	Spillway string
+	// Series is how many each server holds; 300,000. Servers is how many there are; 4. Callers ask at once; 8.
+	Series, Servers, Callers int
+	// Idle is how long the servers are watched before the storm; 1m. Duration is how long callers begin new requests; 30s.
+	Idle, Duration time.Duration
+	// Patience is how long a caller waits for an answer; 30s, as Grafana does.
+	Patience time.Duration
+	// MemoryLimit is the resident memory in bytes at which a server is killed; 3 GiB.
+	MemoryLimit int64
+	// KeepFree is the memory in bytes that the machine must have left, or the run ends; 3 GiB.
+	KeepFree int64
+	// NoDirect leaves out the run without Spillway.
+	NoDirect bool
+	// Seed chooses the simulated cluster.
+	Seed uint64
+	// Dir is where data is made, in a folder of its own that is removed; the temporary folder.
+	Dir string
+	// Say is told what happens, one line each; nil is nobody.
+	Say func(format string, args ...any)
+}
+
+const (
+	// restStretch is how long memory has to stand still before a server is at rest; restMax how long that is waited for.
+	restStretch = 5 * time.Second
+	restMax     = time.Minute
+	// afterStorm is how long is watched on, since a server goes on after its callers have left.
+	afterStorm = 3 * time.Second
+)
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.Series, 300_000)
+	setDefault(&o.Servers, 4)
+	setDefault(&o.Callers, 8)
+	setDefault(&o.Idle, time.Minute)
+	setDefault(&o.Duration, 30*time.Second)
+	setDefault(&o.Patience, 30*time.Second)
+	setDefault(&o.MemoryLimit, 3<<30)
+	setDefault(&o.KeepFree, 3<<30)
+	if o.Scenario.Name == "" {
+		o.Scenario = Killer
+	}
+	if o.Say == nil {
+		o.Say = func(string, ...any) {}
+	}
+	return o
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Validate returns everything that is wrong with the options, after defaults.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.Spillway != "", "the spillway binary must be named")
+	check(o.Series >= 10_000 && o.Series <= 20_000_000, "series: %d is outside 10,000 to 20,000,000", o.Series)
+	check(o.Servers >= 1 && o.Servers <= 64, "servers: %d is outside 1 to 64", o.Servers)
+	check(o.Callers >= 1 && o.Callers <= 1000, "callers: %d is outside 1 to 1,000", o.Callers)
+	check(o.Idle >= time.Second && o.Idle <= time.Hour, "idle: %s is outside 1s to 1h", o.Idle)
+	check(o.Duration >= time.Second && o.Idle+o.Duration <= 50*time.Minute, "duration: %s is less than 1s, or so long that the newest samples leave the last 55 minutes", o.Duration)
+	check(o.Patience >= time.Second, "patience: %s is less than 1s", o.Patience)
+	check(o.MemoryLimit >= 256<<20, "memory limit: %d MiB is less than 256 MiB, on which no server starts", o.MemoryLimit>>20)
+	check(o.KeepFree >= 0, "memory to be kept free: must not be negative")
+	return errors.Join(errs...)
+}
+
+// Result is what was found.
+type Result struct {
+	Options Options
+	Data    Data
+	Machine Machine
+	// Through is the run through Spillway; Direct, nil where it was left out, the one without.
+	Through, Direct *Side
+}
+
+// Machine is where it was found.
+type Machine struct {
+	CPUs   int
+	Memory int64 // bytes that could be had when the test began
+	OS     string
+}
+
+// Side is one way of asking.
+type Side struct {
+	report.Run
+	Replies []Reply
+	// Stopped says why the run was ended early; empty where it was not.
+	Stopped string
+}
+
+// Run makes the data and does both runs. It ends early, with an error, when ctx does. An error means that nothing was measured; what the servers suffered
+// is in the result.
+func Run(ctx context.Context, o Options) (_ *Result, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	dir, err := os.MkdirTemp(o.Dir, "spillway-"+o.Scenario.Name+"-")
+	if err != nil {
+		return nil, fmt.Errorf("the load test needs a folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	r := &Result{Options: o, Machine: Machine{CPUs: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH}}
+	if r.Machine.Memory, err = available(); err != nil {
+		return nil, fmt.Errorf("how much memory has the machine: %w", err)
+	}
+	o.Say("making %d series for each of %d servers", o.Series, o.Servers)
+	began := time.Now()
+	if r.Data, err = MakeData(ctx, filepath.Join(dir, "data"), o.Series, o.Seed, time.Now()); err != nil {
+		return nil, err
+	}
+	o.Say("made %d series, %d of them buckets, in the head and in %d blocks, in %s", r.Data.Series, r.Data.Buckets, r.Data.Blocks, time.Since(began).Round(time.Second))
+	if r.Through, err = r.run(ctx, filepath.Join(dir, "through"), "Through Spillway", true); err != nil {
+		return nil, err
+	}
+	if !o.NoDirect {
+		if r.Direct, err = r.run(ctx, filepath.Join(dir, "direct"), "Asked directly", false); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// run is one way of asking, on fresh servers.
+func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Side, err error) {
+	o := r.Options
+	o.Say("%s: starting %d servers", name, o.Servers)
+	began := time.Now()
+	f, err := startServers(ctx, r.Data, dir, o.Servers, o.MemoryLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.stop()) }()
+	if proxied {
+		if err := f.startProxy(ctx, o.Spillway); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.rest(ctx); err != nil {
+		return nil, err
+	}
+	o.Say("%s: servers at rest %s after their start; watching them idle for %s", name, time.Since(began).Round(time.Second), o.Idle)
+
+	stormCtx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	w := watch(f.members, o.KeepFree, stop)
+	defer w.stop()
+	if err := wait(stormCtx, o.Idle); err != nil {
+		return nil, err
+	}
+	run := &Side{Run: report.Run{Name: name}}
+	s := storm{asks: o.Scenario.Asks, callers: o.Callers, duration: o.Duration, patience: o.Patience, began: w.began}
+	for _, m := range f.members {
+		if proxied == (m.role == report.Proxy) {
+			s.targets = append(s.targets, target{url: m.url, gone: m.proc.Done()})
+		}
+	}
+	o.Say("%s: %d callers ask for %s", name, o.Callers, o.Duration)
+	run.Storm.Begin = time.Since(w.began)
+	run.Replies = s.run(stormCtx)
+	run.Storm.End = time.Since(w.began)
+	if err := wait(stormCtx, afterStorm); err != nil && !errors.Is(err, errMachineFull) {
+		return nil, err
+	}
+	run.Processes = w.stop()
+	for _, reply := range run.Replies {
+		run.Requests = append(run.Requests, reply.Request)
+	}
+	if cause := context.Cause(stormCtx); errors.Is(cause, errMachineFull) {
+		run.Stopped = cause.Error()
+		o.Say("%s: stopped early: %s", name, run.Stopped)
+	}
+	o.Say("%s: %s", name, run.Summary())
+	return run, nil
+}
+
+// rest waits until the servers have given back what their start took: a collection at once, which an idle server would do within two minutes by itself,
+// and then time for the memory to be returned.
+func (f *fleet) rest(ctx context.Context) error {
+	for _, s := range f.servers {
+		for range 2 { // what the first one finds free, the second one sweeps
+			if err := collect(ctx, s.URL()); err != nil {
+				return err
+			}
+		}
+	}
+	w := watch(f.members, 0, func(error) {})
+	defer w.stop()
+	for limit := time.Now().Add(restMax); time.Now().Before(limit); {
+		if err := wait(ctx, restStretch/5); err != nil {
+			return err
+		}
+		if w.resting(restStretch) {
+			return nil
+		}
+	}
+	return nil // still moving: the idle stretch will show it
+}
+
+// collect has a server collect its garbage: its heap profile does that when asked to.
+func collect(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/debug/pprof/heap?gc=1", nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("have the server collect its garbage: %w", err)
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<20))
+	return err
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
