@@ -61,7 +61,10 @@ func textAnswer(contentType, body string) Answer {
 // healthy answers a request as a small Prometheus in good health would.
 func (s *Shard) healthy(r *Record) Answer {
 	if s.cfg.Answer != nil {
-		if a, ok := s.cfg.Answer(*r); ok {
+		s.mu.Lock() // the peer may leave, and be recorded, meanwhile
+		seen := *r
+		s.mu.Unlock()
+		if a, ok := s.cfg.Answer(seen); ok {
 			return a
 		}
 	}

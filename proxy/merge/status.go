@@ -22,7 +22,7 @@ type headStats struct {
 }
 
 type tsdbStatus struct {
-	HeadStats                   headStats  `json:"headStats"`
+	HeadStats                   *headStats `json:"headStats"`
 	SeriesCountByMetricName     []tsdbStat `json:"seriesCountByMetricName"`
 	LabelValueCountByLabelName  []tsdbStat `json:"labelValueCountByLabelName"`
 	MemoryInBytesByLabelName    []tsdbStat `json:"memoryInBytesByLabelName"`
@@ -40,6 +40,11 @@ func MergeTSDB(ctx context.Context, w *Writer, limit int, shards []Source, budge
 	if err != nil {
 		return d.res, err
 	}
+	for i, doc := range d.docs {
+		if doc.HeadStats == nil {
+			return d.res, shardErr(ctx, shards[i].Name, &ScanError{Kind: WrongShape, Reason: "it has no headStats"})
+		}
+	}
 	if limit <= 0 {
 		limit = 10
 	}
@@ -50,7 +55,7 @@ func MergeTSDB(ctx context.Context, w *Writer, limit int, shards []Source, budge
 		add("pairs", h.NumLabelPairs)
 		add("chunks", h.ChunkCount)
 	})
-	out.HeadStats = headStats{NumSeries: uint64(heads["series"]), NumLabelPairs: heads["pairs"], ChunkCount: heads["chunks"]}
+	out.HeadStats = &headStats{NumSeries: uint64(heads["series"]), NumLabelPairs: heads["pairs"], ChunkCount: heads["chunks"]}
 	for i, doc := range d.docs {
 		if i == 0 {
 			out.HeadStats.MinTime, out.HeadStats.MaxTime = doc.HeadStats.MinTime, doc.HeadStats.MaxTime
@@ -122,6 +127,11 @@ func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *Bud
 	defer d.release()
 	if err != nil {
 		return d.res, err
+	}
+	for i, doc := range d.docs {
+		if doc.Version == "" {
+			return d.res, shardErr(ctx, shards[i].Name, &ScanError{Kind: WrongShape, Reason: "it has no version"})
+		}
 	}
 	var lowest buildInfo
 	if len(d.docs) > 0 {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -40,7 +41,7 @@ func Strip(g *shard.Group, ms []*labels.Matcher) (sent []*labels.Matcher, ok boo
 }
 
 // everything is the selector that stands for one emptied by Strip, where a selector is needed.
-var everything = labels.MustNewMatcher(labels.MatchNotEqual, labels.MetricName, "")
+var everything = labels.MustNewMatcher(labels.MatchNotEqual, model.MetricNameLabel, "")
 
 // Filled returns ms, or a matcher for every series where ms would select by nothing: Prometheus rejects a selector whose matchers all match the empty
 // string.

@@ -3,7 +3,10 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,13 +117,12 @@ func startClientWorld(t testing.TB, replicas map[string]int, spans []span) *clie
 		t.Fatal(err)
 	}
 	exporter := startExporter(t)
-	start := func(external ...string) *localprom.Shard {
+	start := func(targets string, external ...string) *localprom.Shard {
 		p, err := localprom.Start(t.Context(), localprom.Options{
 			DisableWAL: true, ExternalLabels: labels.FromStrings(external...), Features: []string{"exemplar-storage"},
 			// The spans lie far apart; one long block keeps them in the head.
 			BlockDuration: 5 * 365 * 24 * time.Hour, Retention: 10 * 365 * 24 * time.Hour,
-			Config: "rule_files: [" + rules + "]\nscrape_configs: [{job_name: exporter, scrape_interval: 1s, static_configs: [{targets: ['" + exporter + "']}]," +
-				" metric_relabel_configs: [{action: drop, regex: '.*', source_labels: [__name__]}]}]",
+			Config: "rule_files: [" + rules + "]\nscrape_configs: [{job_name: exporter, scrape_interval: 1s, scrape_timeout: 1s, static_configs: [" + targets + "]}]",
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -140,18 +142,20 @@ func startClientWorld(t testing.TB, replicas map[string]int, spans []span) *clie
 	var cfg strings.Builder
 	cfg.WriteString("groups:\n")
 	var all []worldSeries
+	var targets strings.Builder // of all shards, as one server would have them
 	n := 0
 	for _, g := range worldGroups {
 		fmt.Fprintf(&cfg, "  - name: %s\n    labels: {cluster: %s}\n    replica_labels: [prometheus_replica]\n    shards:\n", g.name, g.name)
 		for _, nodes := range g.nodes {
 			var list []worldSeries
+			fmt.Fprintf(&targets, "{targets: [%q], labels: {cluster: %s, node: %s-exporter}}, ", exporter, g.name, nodes[0])
 			for _, node := range nodes {
 				n++
 				list = append(list, nodeSeries(node, n)...)
 			}
 			cfg.WriteString("      - replicas:\n")
 			for r := range replicas[g.name] {
-				p := start("cluster", g.name, "prometheus_replica", string(rune('a'+r)))
+				p := start(fmt.Sprintf("{targets: [%q], labels: {node: %s-exporter}}", exporter, nodes[0]), "cluster", g.name, "prometheus_replica", string(rune('a'+r)))
 				load(p, list)
 				w.servers = append(w.servers, p)
 				fmt.Fprintf(&cfg, "          - {url: %q}\n", p.URL())
@@ -162,7 +166,7 @@ func startClientWorld(t testing.TB, replicas map[string]int, spans []span) *clie
 			}
 		}
 	}
-	w.one = start()
+	w.one = start(targets.String())
 	load(w.one, all)
 	w.config = cfg.String()
 	w.s, w.url = startProxy(t, t.Context(), w.config, func(o *Options) {
@@ -170,6 +174,18 @@ func startClientWorld(t testing.TB, replicas map[string]int, spans []span) *clie
 		o.Ready = func(_, admin netAddr) { w.admin = "http://" + admin.String() }
 	})
 	return w
+}
+
+// startExporter serves a page with one metric of each kind, for targets and metadata. It returns host:port.
+func startExporter(t testing.TB) string {
+	const page = "# HELP exporter_ready Whether it is.\n# TYPE exporter_ready gauge\nexporter_ready 1\n" +
+		"# HELP exporter_requests_total Requests.\n# TYPE exporter_requests_total counter\nexporter_requests_total 3\n"
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		_, _ = io.WriteString(w, page)
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
 }
 
 // appendSeries appends the samples of every span, in the order of their times.
@@ -206,7 +222,7 @@ func (w *clientWorld) waitRules() {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 	defer cancel()
 	for _, p := range append([]*localprom.Shard{w.one}, w.servers...) {
-		for !hasSeries(w.t, ctx, p, "ALERTS_FOR_STATE") {
+		for !working(w.t, ctx, p) {
 			select {
 			case <-ctx.Done():
 				w.t.Fatalf("%s has not evaluated its rules in time", p.URL())
@@ -216,8 +232,8 @@ func (w *clientWorld) waitRules() {
 	}
 }
 
-// hasSeries tells whether the server has the alerts of its own rules now, and has scraped its target.
-func hasSeries(t testing.TB, ctx context.Context, p *localprom.Shard, name string) bool {
+// working tells whether the server has recorded the alert of its rules and scraped its targets.
+func working(t testing.TB, ctx context.Context, p *localprom.Shard) bool {
 	t.Helper()
 	now := time.Now().UnixMilli()
 	q, err := p.Storage().Querier(now-int64(time.Minute/time.Millisecond), now)
@@ -225,20 +241,13 @@ func hasSeries(t testing.TB, ctx context.Context, p *localprom.Shard, name strin
 		t.Fatal(err)
 	}
 	defer q.Close()
-	for _, m := range []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "alertname", "NodeIdle"), labels.MustNewMatcher(labels.MatchEqual, "job", "exporter")} {
-		ms := []*labels.Matcher{m}
-		if m.Name == "alertname" {
-			ms = append(ms, labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, name))
-		}
+	for _, name := range []string{"ALERTS", "node:load1:max", "exporter_ready"} {
+		ms := []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, name)}
 		set := q.Select(ctx, false, nil, ms...)
-		found := false
-		for set.Next() {
-			found = true
-		}
-		if err := set.Err(); err != nil && ctx.Err() == nil {
-			t.Fatal(err)
-		}
-		if !found {
+		if !set.Next() {
+			if err := set.Err(); err != nil && ctx.Err() == nil {
+				t.Fatal(err)
+			}
 			return false
 		}
 	}

@@ -102,7 +102,9 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 		if resp := results[i].resp; resp != nil {
 			answered[q.shard] = true
 			r.bodies = append(r.bodies, resp.Body)
-			r.sources = append(r.sources, merge.Source{Name: resp.Replica.Name(), Body: resp.Body, Relabel: q.relabel, Limit: q.limit})
+			r.sources = append(r.sources, merge.Source{
+				Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: resp.Body, Cancel: func() { cancel(errSibling) }, Relabel: q.relabel, Limit: q.limit,
+			})
 			r.asked = append(r.asked, q)
 		}
 	}

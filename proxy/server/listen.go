@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -76,6 +77,42 @@ func (c *cappedConn) Close() error {
 		<-c.l.slots
 	})
 	return c.Conn.Close()
+}
+
+// unasked are the connections on which no request has arrived yet. net/http's Shutdown would wait five seconds for each of them, so that one that a browser
+// or a balancer keeps ready would hold up every exit.
+type unasked struct {
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	closed bool
+}
+
+// watch is the server's ConnState.
+func (u *unasked) watch(c net.Conn, state http.ConnState) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(u.conns, c)
+	case u.closed:
+		_ = c.Close() // its serving goroutine sees that and ends
+	default:
+		if u.conns == nil {
+			u.conns = map[net.Conn]struct{}{}
+		}
+		u.conns[c] = struct{}{}
+	}
+}
+
+// close closes them, and those that are still to come.
+func (u *unasked) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = true
+	for c := range u.conns {
+		_ = c.Close() // likewise
+	}
+	clear(u.conns)
 }
 
 // requiresClientCert tells whether a web configuration makes every caller show a certificate that is verified.

@@ -344,3 +344,8 @@ func (l *logbook) atLeast(level slog.Level) []string {
 	}
 	return out
 }
+
+// limits is a configuration's timeout for everything.
+func limits(timeout time.Duration) string {
+	return fmt.Sprintf("limits: {timeout: %dms}\n", timeout.Milliseconds())
+}

@@ -95,6 +95,7 @@ type Server struct {
 	reloadedWell atomic.Bool
 	ready        atomic.Bool
 	draining     atomic.Bool
+	unasked      unasked
 
 	background context.Context // ends with the server; owns the topology's probes
 	stop       context.CancelFunc
@@ -168,6 +169,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 	st.top.Start(s.background)
 
 	main := s.httpServer(s.mainHandler())
+	main.ConnState = s.unasked.watch
 	admin := s.httpServer(s.adminHandler())
 	var drainErr error
 	var g run.Group
@@ -232,6 +234,7 @@ func (s *Server) drain(main *http.Server, force context.Context) error {
 	// A little before the limit, what is left is ended with an answer that says so.
 	wait, cancel := context.WithTimeout(force, s.opts.DrainTimeout-500*time.Millisecond)
 	defer cancel()
+	s.unasked.close()
 	err := main.Shutdown(wait)
 	if err == nil {
 		return nil

@@ -141,7 +141,7 @@ func (s *Server) Reload() error {
 
 func (s *Server) reload() error {
 	if s.opts.ConfigFile == "" {
-		return errors.New("Spillway was started without a configuration file; there is nothing to reload")
+		return errors.New("there is nothing to reload: Spillway was started without a configuration file")
 	}
 	cfg, err := config.Load(s.opts.ConfigFile)
 	if err != nil {

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// maxUnselective is how many unselective calls one shard is asked at once; the gate of each replica admits as many.
+const maxUnselective = 2
+
+// slots are taken by a request for ALL the shards it is about to ask, in the order of their names, before it asks any. If each call of a fan-out waited at
+// its own replica's gate instead, two requests could hold the slots of one shard while two others hold those of another, and all four would wait for each
+// other until their deadlines. The zero value is ready for use.
+type slots struct {
+	mu sync.Mutex
+	by map[string]*semaphore.Weighted // by shard name; as many as configurations ever named
+}
+
+func (s *slots) of(name string) *semaphore.Weighted {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.by == nil {
+		s.by = map[string]*semaphore.Weighted{}
+	}
+	sem := s.by[name]
+	if sem == nil {
+		sem = semaphore.NewWeighted(maxUnselective)
+		s.by[name] = sem
+	}
+	return sem
+}
+
+// take waits, until shortly before the deadline, for one slot of every shard that an unselective question is for. It returns what gives each of them back,
+// by shard; every one must be called, and may be called more than once.
+func (s *slots) take(ctx context.Context, questions []question) (map[*shard.Shard]func(), error) {
+	var wanted []*shard.Shard
+	for _, q := range questions {
+		if q.class == shard.Unselective && !slices.Contains(wanted, q.shard) {
+			wanted = append(wanted, q.shard)
+		}
+	}
+	slices.SortFunc(wanted, func(a, b *shard.Shard) int {
+		if a.Name() < b.Name() {
+			return -1
+		}
+		return 1
+	})
+	wait := ctx
+	if dl, ok := ctx.Deadline(); ok { // what is left is for the answer that says so
+		var cancel context.CancelFunc
+		wait, cancel = context.WithDeadline(ctx, dl.Add(-min(time.Until(dl)/20, 250*time.Millisecond)))
+		defer cancel()
+	}
+	taken := map[*shard.Shard]func(){}
+	for _, sh := range wanted {
+		sem := s.of(sh.Name())
+		if err := sem.Acquire(wait, 1); err != nil {
+			for _, give := range taken {
+				give()
+			}
+			if ctx.Err() != nil && ctx.Err() != context.DeadlineExceeded {
+				return nil, qerr.From(context.Cause(ctx))
+			}
+			e := qerr.Overload("shard_unselective_concurrency", "2", time.Second,
+				"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot",
+				"%s serves %d such requests at once and found no room for this one before its deadline", sh.Name(), maxUnselective)
+			e.Shards = []string{sh.Name()}
+			return nil, e
+		}
+		taken[sh] = sync.OnceFunc(func() { sem.Release(1) })
+	}
+	return taken, nil
+}
+
+// slotBody gives its slot back at its end: the shard has done its work then, however long the client takes to read.
+type slotBody struct {
+	io.ReadCloser
+	give func()
+}
+
+// Read implements io.Reader.
+func (b slotBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.give()
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b slotBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.give()
+	return err
+}
