@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -40,12 +41,12 @@ type clause interface {
 	Command(name, help string) *kingpin.CmdClause
 }
 
-// later are the commands that the project has a place for and this version does not serve.
+// later are the commands that the project has a place for and this version does not serve, with what they will do.
 var later = map[string]string{
-	"explain": "shows the plan of a query",
-	"relabel": "generates drop rules and proves them harmless",
-	"mixin":   "renders alerts, rules and dashboards",
-	"cost":    "tables of who costs what",
+	"explain": "show how a query is answered",
+	"relabel": "generate drop rules and prove them harmless",
+	"mixin":   "render alerts, rules and dashboards",
+	"cost":    "show who costs what",
 }
 
 // errUsage is an error of the command line: exit code 2.
@@ -58,8 +59,6 @@ var errQuiet = errors.New("")
 // the second at once.
 func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) int {
 	app := kingpin.New("spillway", "Keeps Prometheus standing when people look at it.").UsageWriter(stdout).ErrorWriter(stderr)
-	exit := -1
-	app.Terminate(func(code int) { exit = code })
 	app.Version(version.Print("spillway"))
 	app.HelpFlag.Short('h')
 	e := &env{ctx: ctx, force: force, stdout: stdout, stderr: stderr, app: app, logConfig: &promslog.Config{}}
@@ -76,20 +75,22 @@ func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) in
 	add(check, "check", map[string]command{"config": checkConfigCommand})
 	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")
 	add(load, "loadtest", map[string]command{"oom": oomCommand})
-	for _, name := range slices.Sorted(maps.Keys(later)) {
-		c := app.Command(name, later[name]+" (not in this version)").Hidden()
-		c.Arg("args", "").Strings()
-		runs[name] = func() error {
-			return errUsage{fmt.Errorf("this version of spillway does not have the command %s yet (it %s)", name, later[name])}
-		}
+	served := slices.Sorted(maps.Keys(runs))
+	for name, does := range later {
+		app.Command(name, "Will "+does+". Not in this version.").Hidden().Arg("args", "Whatever it will take.").Strings()
 	}
 
-	parsed, err := app.Parse(args)
-	if exit >= 0 { // --help or --version
+	parsed, exit, err := parse(app, args)
+	switch {
+	case exit >= 0: // --help or --version
 		return exit
+	case err == nil && later[parsed] != "":
+		err = notYet(parsed)
+	case err != nil:
+		err = advise(app, args, err, served)
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "spillway: %s; see spillway --help\n", err)
+		fmt.Fprintf(stderr, "spillway: %s\n", err)
 		return 2
 	}
 	e.logLevelSet = slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--log.level") })
@@ -107,6 +108,72 @@ func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) in
 	}
 	fmt.Fprintf(stderr, "spillway: %s\n", err)
 	return 1
+}
+
+// printed is the exit code with which kingpin wants to end the process after --help or --version.
+type printed int
+
+// parse parses the command line. exit is the exit code where --help or --version was all that was wanted, else -1. kingpin believes that Terminate does
+// not return, and prints its help a second time where it does; so it is left by a panic that goes no further than this function.
+func parse(app *kingpin.Application, args []string) (command string, exit int, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			code, ok := p.(printed)
+			if !ok {
+				panic(p)
+			}
+			exit = int(code)
+		}
+	}()
+	app.Terminate(func(code int) { panic(printed(code)) })
+	command, err = app.Parse(args)
+	return command, -1, err
+}
+
+func notYet(name string) error {
+	return fmt.Errorf("this version of spillway does not have the command %s yet; it will %s", name, later[name])
+}
+
+// advise says what is wrong with a command line that kingpin does not take, and what to write instead. kingpin's own sentences do not say which flag a
+// value was for, nor which commands there are.
+func advise(app *kingpin.Application, args []string, err error, served []string) error {
+	// kingpin tells no kinds of errors apart, so the line is looked at once more. This parse sets no values.
+	c, _ := app.ParseContext(args)
+	if c == nil {
+		return fmt.Errorf("%w; see spillway --help", err)
+	}
+	help := "spillway --help"
+	if c.SelectedCommand != nil {
+		name := c.SelectedCommand.FullCommand()
+		if later[name] != "" {
+			return notYet(name) // whatever flags it was given
+		}
+		help = "spillway " + name + " --help"
+	}
+	for _, el := range c.Elements {
+		f, ok := el.Clause.(*kingpin.FlagClause)
+		if !ok || el.Value == nil {
+			continue
+		}
+		m := f.Model()
+		bad := m.Value.Set(*el.Value)
+		if bad == nil {
+			continue
+		}
+		var number *strconv.NumError
+		if errors.As(bad, &number) {
+			bad = errors.New("it takes a number")
+		}
+		return fmt.Errorf("--%s=%s: %w; see %s", m.Name, *el.Value, bad, help)
+	}
+	if word, ok := strings.CutPrefix(err.Error(), "expected command but got "); ok {
+		return fmt.Errorf("there is no command %s; there are: %s", word, strings.Join(served, ", "))
+	}
+	if parent, ok := strings.CutPrefix(err.Error(), "must select a subcommand of "); ok {
+		parent = strings.Trim(parent, "'")
+		return fmt.Errorf("%s takes one more word: %s", parent, strings.Join(slices.DeleteFunc(served, func(s string) bool { return !strings.HasPrefix(s, parent+" ") }), ", "))
+	}
+	return fmt.Errorf("%w; see %s", err, help)
 }
 
 // flagValues are the flags of the application and of the chosen command with the values in force.

@@ -23,16 +23,23 @@ func demoCommand(e *env, parent clause) func() error {
 	return func() error {
 		past, err := model.ParseDuration(*history)
 		if err != nil {
-			return errUsage{fmt.Errorf("--history: %w", err)}
+			return errUsage{fmt.Errorf("--history=%s: write a duration such as 1h, 90m or 2d", *history)}
+		}
+		if err := checkAddresses(*address, *admin); err != nil {
+			return errUsage{err}
 		}
 		if !e.logLevelSet {
 			_ = e.logConfig.Level.Set("warn") // the demo says itself what happens
 		}
 		reg := newRegistry()
-		return demo.Run(e.ctx, e.force, demo.Options{
+		o := demo.Options{
 			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, History: time.Duration(past), Seed: *seed,
 			ListenAddress: *address, AdminListenAddress: *admin, Flags: e.flags, Version: buildVersion(), Registry: reg, Logger: e.logger(),
 			Say: func(format string, args ...any) { fmt.Fprintf(e.stdout, format+"\n", args...) },
-		})
+		}
+		if err := o.Validate(); err != nil {
+			return errUsage{err}
+		}
+		return adviseOnListening(demo.Run(e.ctx, e.force, o))
 	}
 }

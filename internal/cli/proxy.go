@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -37,6 +38,9 @@ func proxyCommand(e *env, parent clause) func() error {
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API.").String()
 	return func() error {
+		if err := checkAddresses(*address, *admin); err != nil {
+			return errUsage{err}
+		}
 		log := e.logger()
 		cfg, err := loadConfig(*file)
 		if err != nil {
@@ -78,7 +82,7 @@ func proxyCommand(e *env, parent clause) func() error {
 		err = s.Run(ctx, e.force)
 		cancel()
 		<-done
-		return err
+		return adviseOnListening(err)
 	}
 }
 
@@ -95,13 +99,19 @@ func loadConfig(file string) (*config.Config, error) {
 	return cfg, err
 }
 
-// buildVersion is the version that the build was given, or the module's.
-func buildVersion() string {
+// init gives a build without version flags the version that the module system knows, for --version and the metric spillway_build_info.
+func init() {
 	if version.Version != "" {
-		return version.Version
+		return
 	}
-	return "dev"
+	version.Version = "dev"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		version.Version = strings.TrimPrefix(info.Main.Version, "v")
+	}
 }
+
+// buildVersion is the version that the build was given, or the module's, or dev.
+func buildVersion() string { return version.Version }
 
 func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()

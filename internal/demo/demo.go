@@ -10,9 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sync/errgroup"
@@ -42,7 +44,7 @@ type Options struct {
 	Registry *prometheus.Registry
 	// Logger is where the demo and the proxy log.
 	Logger *slog.Logger
-	// Say is told what happens, one line each.
+	// Say is told what happens, one line each, never two at once.
 	Say func(format string, args ...any)
 	// Ready, where set, is told the proxy's addresses once it can be asked.
 	Ready func(main, admin net.Addr)
@@ -78,11 +80,23 @@ func Run(ctx, force context.Context, o Options) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
 	}
+	for _, address := range []string{o.ListenAddress, o.AdminListenAddress} {
+		if err := free(address); err != nil {
+			return err
+		}
+	}
 	dir, err := os.MkdirTemp("", "spillway-demo-")
 	if err != nil {
 		return fmt.Errorf("the demo needs a temporary folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	var saying sync.Mutex // the back-fill talks while the proxy gets ready
+	say := o.Say
+	o.Say = func(format string, args ...any) {
+		saying.Lock()
+		defer saying.Unlock()
+		say(format, args...)
+	}
 	d := &demo{Options: o, dir: dir}
 	defer func() { err = errors.Join(err, d.close()) }()
 	began := time.Now()
@@ -95,12 +109,21 @@ func Run(ctx, force context.Context, o Options) (err error) {
 	return d.serve(ctx, force, began)
 }
 
+// free tells whether the address can be listened on, before half a minute is spent on the shards behind it.
+func free(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return l.Close()
+}
+
 type demo struct {
 	Options
 	dir     string
 	groups  []*group
-	behind  errgroup.Group // fills older history in
-	backEnd context.CancelFunc
+	behind  sync.WaitGroup     // fills older history in
+	backEnd context.CancelFunc // ends that
 }
 
 type group struct {
@@ -111,19 +134,24 @@ type group struct {
 	shards    [][]*localprom.Shard // by shard, by replica
 }
 
+// close ends what build began: first the back-fill, which writes into the shards, then the shards, which scrape the exporters, then the exporters.
 func (d *demo) close() error {
 	if d.backEnd != nil {
 		d.backEnd()
 	}
-	errs := []error{d.behind.Wait()}
+	d.behind.Wait()
+	var closing errgroup.Group // each waits for its own scrapes to end
 	for _, g := range d.groups {
 		for _, replicas := range g.shards {
 			for _, s := range replicas {
 				if s != nil {
-					errs = append(errs, s.Close())
+					closing.Go(s.Close)
 				}
 			}
 		}
+	}
+	errs := []error{closing.Wait()}
+	for _, g := range d.groups {
 		if g.exporters != nil {
 			errs = append(errs, g.exporters.Close())
 		}
@@ -131,14 +159,16 @@ func (d *demo) close() error {
 	return errors.Join(errs...)
 }
 
-// build makes the clusters, writes their recent past as blocks and starts the shards on them.
+// build makes the clusters, writes their recent past as blocks and starts the shards on them. When it returns, with an error too, nothing of it runs any
+// more but the back-fill of older history, which close ends.
 func (d *demo) build(ctx context.Context) error {
 	now := time.Now()
 	recent := min(d.History, readyHistory)
-	var work errgroup.Group
-	work.SetLimit(2)
 	for i := range d.Groups {
 		g := &group{name: names[i], shards: make([][]*localprom.Shard, d.Shards)}
+		for s := range g.shards {
+			g.shards[s] = make([]*localprom.Shard, d.Replicas)
+		}
 		d.groups = append(d.groups, g)
 		m, err := cluster.New(cluster.Options{Seed: d.Seed + uint64(i), Cluster: g.name, Nodes: d.Nodes, Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour)})
 		if err != nil {
@@ -148,23 +178,28 @@ func (d *demo) build(ctx context.Context) error {
 		if err := g.export(); err != nil {
 			return err
 		}
-		for s := range d.Shards {
-			g.shards[s] = make([]*localprom.Shard, d.Replicas)
-			work.Go(func() error { return d.shard(ctx, g, s, now.Add(-recent), now) })
+	}
+	d.Say("writing %s of history of %d clusters of %d nodes for %d shards", model.Duration(recent), d.Groups, d.Nodes, d.Groups*d.Shards)
+	work, wctx := errgroup.WithContext(ctx) // the first failure ends the others, which would take long
+	work.SetLimit(2)
+	for _, g := range d.groups {
+		for s := range g.shards {
+			work.Go(func() error { return d.shard(wctx, g, s, now.Add(-recent), now) })
 		}
 	}
-	d.Say("writing %s of history of %d clusters of %d nodes for %d shards", recent, d.Groups, d.Nodes, d.Groups*d.Shards)
 	if err := work.Wait(); err != nil {
 		return err
 	}
 	if d.History > recent {
 		var back context.Context
 		back, d.backEnd = context.WithCancel(context.Background())
-		for _, g := range d.groups {
-			for s := range g.shards {
-				d.behind.Go(func() error { return d.older(back, g, s, now.Add(-d.History), now.Add(-recent)) })
+		d.behind.Go(func() { // one shard after the other: the demo is being looked at by now
+			for s := range d.Shards {
+				for _, g := range d.groups {
+					d.older(back, g, s, now.Add(-d.History), now.Add(-recent))
+				}
 			}
-		}
+		})
 	}
 	return nil
 }
@@ -215,8 +250,8 @@ func (d *demo) fill(ctx context.Context, g *group, s int, dir string, from, unti
 	return nil
 }
 
-// older fills older history into the running replicas of one shard.
-func (d *demo) older(ctx context.Context, g *group, s int, from, until time.Time) error {
+// older fills older history into the running replicas of one shard. The demo goes on without it where that fails.
+func (d *demo) older(ctx context.Context, g *group, s int, from, until time.Time) {
 	blocks := filepath.Join(d.dir, fmt.Sprintf("%s-%d-older", g.name, s))
 	err := d.fill(ctx, g, s, blocks, from, until)
 	for _, p := range g.shards[s] {
@@ -226,13 +261,11 @@ func (d *demo) older(ctx context.Context, g *group, s int, from, until time.Time
 	}
 	switch {
 	case ctx.Err() != nil:
-		return nil
 	case err != nil:
 		d.Logger.Warn("older history is missing", "group", g.name, "shard", s, "err", err)
 	default:
-		d.Say("%s of older history is there for shard %d of %s", until.Sub(from).Round(time.Minute), s, g.name)
+		d.Say("%s of older history is there for shard %d of %s", model.Duration(until.Sub(from).Round(time.Minute)), s, g.name)
 	}
-	return nil
 }
 
 // scrapeConfig is the prometheus.yml of one shard: its targets by job, as service discovery would have found them.

@@ -2,7 +2,7 @@
 // live, and the real proxy in front of them.
 //
 // It promises: ready within a minute of its start at its default size on two cores; every port on loopback; nothing left behind when it ends (data lives in
-// a temporary folder). The newest two hours at most are filled in before it is ready, older history behind.
+// a temporary folder). The newest hour at most is filled in before it is ready, older history behind.
 //
 // Memory: the demo's own size, about 25 KiB for each series and replica; 2 groups of 40 nodes on 8 servers need about 1.5 GiB.
 package demo

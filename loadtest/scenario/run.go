@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -41,9 +39,6 @@ type Options struct {
 }
 
 const (
-	// restStretch is how long memory has to stand still before a server is at rest; restMax how long that is waited for.
-	restStretch = 5 * time.Second
-	restMax     = time.Minute
 	// afterStorm is how long is watched on, since a server goes on after its callers have left.
 	afterStorm = 3 * time.Second
 )
@@ -114,6 +109,8 @@ type Machine struct {
 type Side struct {
 	report.Run
 	Replies []Reply
+	// Rest is how heavy the servers were before the idle stretch.
+	Rest Heights
 	// Stopped says why the run was ended early; empty where it was not.
 	Stopped string
 }
@@ -166,10 +163,13 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 			return nil, err
 		}
 	}
-	if err := f.rest(ctx); err != nil {
+	heights, err := f.rest(ctx)
+	if err != nil {
 		return nil, err
 	}
-	o.Say("%s: servers at rest %s after their start; watching them idle for %s", name, time.Since(began).Round(time.Second), o.Idle)
+	o.Say("%s: servers at rest %s after their start; the largest had %d MiB when it was ready, %d after a collection, %d after everyday queries",
+		name, time.Since(began).Round(time.Second), heights.Started>>20, heights.Collected>>20, heights.InUse>>20)
+	o.Say("%s: watching them idle for %s", name, o.Idle)
 
 	stormCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -178,7 +178,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	if err := wait(stormCtx, o.Idle); err != nil {
 		return nil, err
 	}
-	run := &Side{Run: report.Run{Name: name}}
+	run := &Side{Run: report.Run{Name: name}, Rest: heights}
 	s := storm{asks: o.Scenario.Asks, callers: o.Callers, duration: o.Duration, patience: o.Patience, began: w.began}
 	for _, m := range f.members {
 		if proxied == (m.role == report.Proxy) {
@@ -202,45 +202,6 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	}
 	o.Say("%s: %s", name, run.Summary())
 	return run, nil
-}
-
-// rest waits until the servers have given back what their start took: a collection at once, which an idle server would do within two minutes by itself,
-// and then time for the memory to be returned.
-func (f *fleet) rest(ctx context.Context) error {
-	for _, s := range f.servers {
-		for range 2 { // what the first one finds free, the second one sweeps
-			if err := collect(ctx, s.URL()); err != nil {
-				return err
-			}
-		}
-	}
-	w := watch(f.members, 0, func(error) {})
-	defer w.stop()
-	for limit := time.Now().Add(restMax); time.Now().Before(limit); {
-		if err := wait(ctx, restStretch/5); err != nil {
-			return err
-		}
-		if w.resting(restStretch) {
-			return nil
-		}
-	}
-	return nil // still moving: the idle stretch will show it
-}
-
-// collect has a server collect its garbage: its heap profile does that when asked to.
-func collect(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/debug/pprof/heap?gc=1", nil)
-	if err != nil {
-		return err
-	}
-	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Do(req)
-	if err != nil {
-		return fmt.Errorf("have the server collect its garbage: %w", err)
-	}
-	defer res.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<20))
-	return err
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -175,18 +175,16 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *merg
 	}
 	g := l.Shard.Group
 	s := &raw.Slice{Name: l.Shard.Name(), Labels: g.Labels, Drop: Owned(g), From: l.From, Until: l.Until}
-	s.Copies = append(s.Copies, &replica{base, budget, maxBytes})
 	if whole {
+		s.Copies = append(s.Copies, &replica{r: base, budget: budget, maxBytes: maxBytes})
 		return s, nil
 	}
-	usable, err := l.Shard.Usable()
+	well, err := l.Shard.Well()
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range usable {
-		if r != base {
-			s.Copies = append(s.Copies, &replica{r, budget, maxBytes})
-		}
+	for _, r := range well {
+		s.Copies = append(s.Copies, &replica{r: r, budget: budget, maxBytes: maxBytes, spare: len(well) > 1})
 	}
 	return s, nil
 }

@@ -23,6 +23,7 @@ type replica struct {
 	r        *shard.Replica
 	budget   *merge.Budget
 	maxBytes int64
+	spare    bool // others of its shard are read too
 }
 
 var _ raw.Copy = (*replica)(nil)
@@ -42,7 +43,7 @@ func (c *replica) Read(ctx context.Context, q raw.Query, emit func([]prompb.Labe
 			Queries:               []*prompb.Query{query},
 			AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_STREAMED_XOR_CHUNKS},
 		},
-	}, shard.CallOptions{MaxBytes: c.maxBytes, Class: shard.Heavy})
+	}, shard.CallOptions{MaxBytes: c.maxBytes, Class: shard.Heavy, Spare: c.spare})
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { adminMissing(w, r) })
 	protected := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.boundBody(w, r)
 		if tooManyFields(w, r) || wrongHost(w, r) {
 			return
 		}

@@ -222,7 +222,11 @@ func (w *clientWorld) waitRules() {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 	defer cancel()
 	for _, p := range append([]*localprom.Shard{w.one}, w.servers...) {
-		for !working(w.t, ctx, p) {
+		targets := 1
+		if p == w.one {
+			targets = len(worldGroups) * len(worldGroups[0].nodes)
+		}
+		for !working(w.t, ctx, p, targets) {
 			select {
 			case <-ctx.Done():
 				w.t.Fatalf("%s has not evaluated its rules in time", p.URL())
@@ -232,8 +236,8 @@ func (w *clientWorld) waitRules() {
 	}
 }
 
-// working tells whether the server has recorded the alert of its rules and scraped its targets.
-func working(t testing.TB, ctx context.Context, p *localprom.Shard) bool {
+// working tells whether the server has evaluated its rules, the last of which records, and scraped its targets.
+func working(t testing.TB, ctx context.Context, p *localprom.Shard, targets int) bool {
 	t.Helper()
 	now := time.Now().UnixMilli()
 	q, err := p.Storage().Querier(now-int64(time.Minute/time.Millisecond), now)
@@ -241,13 +245,17 @@ func working(t testing.TB, ctx context.Context, p *localprom.Shard) bool {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	for _, name := range []string{"ALERTS", "node:load1:max", "exporter_ready"} {
+	for name, n := range map[string]int{"node:load1:max": 1, "exporter_ready": targets} {
 		ms := []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, name)}
 		set := q.Select(ctx, false, nil, ms...)
-		if !set.Next() {
-			if err := set.Err(); err != nil && ctx.Err() == nil {
-				t.Fatal(err)
-			}
+		found := 0
+		for set.Next() {
+			found++
+		}
+		if err := set.Err(); err != nil && ctx.Err() == nil {
+			t.Fatal(err)
+		}
+		if found < n {
 			return false
 		}
 	}

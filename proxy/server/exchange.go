@@ -91,8 +91,8 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if qe == nil {
 		return
 	}
-	if client.wrote {
-		// Half an answer must not look like a whole one. net/http cuts the connection and logs nothing.
+	if client.wrote || qe.Kind == qerr.Canceled {
+		// Half an answer must not look like a whole one, and neither must none. net/http cuts the connection and logs nothing.
 		panic(http.ErrAbortHandler)
 	}
 	client.Header().Set(verdictHeader, string(policy.Refuse))
@@ -110,11 +110,11 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	_, span := s.tracer.Start(ctx, "endpoint")
 	req, err := endpoint.Parse(r, endpoint.Options{StrictParameters: x.st.cfg.StrictParameters})
 	span.End()
-	_ = x.client.rc.SetReadDeadline(time.Time{})
 	x.req = req
 	if err != nil {
-		return err
+		return err // the deadline stays: net/http reads what is left of the body before it answers
 	}
+	_ = x.client.rc.SetReadDeadline(time.Time{})
 	s.metrics.dropped.WithLabelValues(string(req.ID)).Add(float64(len(req.Dropped)))
 	x.limits = x.st.cfg.LimitsFor(req.ID)
 	now := s.now()

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -74,6 +77,10 @@ var errSibling = errors.New("another shard failed, so the request did")
 // out; a shard without an answer is an error, which the request may survive where it accepts partial answers.
 func (x *exchange) ask(questions []question) (*replies, error) {
 	questions = slices.DeleteFunc(questions, func(q question) bool { return x.lost[q.shard.Name()] || q.replica != nil && x.avoid[q.replica.Name()] })
+	slots, err := x.s.unselective.take(x.ctx, questions)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	r := &replies{cancel: func() { cancel(nil) }, calls: &x.calls, began: time.Now()}
 	type result struct {
@@ -81,17 +88,30 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 		err  error
 	}
 	results := make([]result, len(questions))
+	asked, left := map[*shard.Shard]int{}, map[*shard.Shard]*atomic.Int32{} // how many are asked for the shard, and how many may still answer
+	for _, q := range questions {
+		if left[q.shard] == nil {
+			left[q.shard] = new(atomic.Int32)
+		}
+		asked[q.shard]++
+		left[q.shard].Add(1)
+	}
 	var wg sync.WaitGroup
 	for i, q := range questions {
+		spare := asked[q.shard] > 1
 		wg.Go(func() {
-			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain}
+			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: spare}
 			if q.replica != nil {
 				results[i].resp, results[i].err = q.replica.Do(ctx, q.req, o)
 			} else {
 				results[i].resp, results[i].err = q.shard.Do(ctx, q.req, o)
 			}
-			if err := results[i].err; err != nil && qerr.From(err).Kind != qerr.ShardFailed {
-				cancel(errSibling) // a bound or the request's own end: nobody's answer is needed any more
+			err := results[i].err
+			if err == nil {
+				return
+			}
+			if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || left[q.shard].Add(-1) == 0 && !x.partial {
+				cancel(errSibling) // a bound, the request's own end, or nobody who answers for the shard: no other answer is needed any more
 			}
 		})
 	}
@@ -101,17 +121,22 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 	for i, q := range questions {
 		if resp := results[i].resp; resp != nil {
 			answered[q.shard] = true
-			r.bodies = append(r.bodies, resp.Body)
+			b := slots.until(q.shard, resp.Body)
+			r.bodies = append(r.bodies, b)
 			r.sources = append(r.sources, merge.Source{
-				Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: resp.Body, Cancel: func() { cancel(errSibling) }, Relabel: q.relabel, Limit: q.limit,
+				Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: b, Cancel: func() { cancel(errSibling) }, Relabel: q.relabel, Limit: q.limit,
 			})
 			r.asked = append(r.asked, q)
 		}
 	}
+	slots.begun()
 	for i, q := range questions {
 		if err := results[i].err; err != nil && !answered[q.shard] {
 			if failed == nil || errors.Is(failed, errSibling) {
 				failed = x.shardError(q.shard, err)
+				if q.replica != nil && qerr.From(err).Kind == qerr.ShardFailed && x.others(q.shard, q.replica.Name()) {
+					failed = &lostReplica{name: q.replica.Name(), err: err}
+				}
 			}
 		}
 	}
@@ -172,19 +197,39 @@ func (x *exchange) copies(s *shard.Shard, from, until int64) ([]*shard.Replica, 
 	if len(s.Replicas) == 1 {
 		return nil, nil
 	}
-	usable, err := s.Usable()
+	sound, err := x.sound(s)
 	if err != nil {
 		return nil, err
 	}
-	usable = slices.DeleteFunc(usable, func(r *shard.Replica) bool { return x.avoid[r.Name()] })
 	base, whole, err := s.Whole(x.ctx, from, until, x.view.Now())
 	if err != nil {
 		return nil, err
 	}
-	if whole && slices.Contains(usable, base) {
+	if whole && slices.Contains(sound, base) {
 		return []*shard.Replica{base}, nil
 	}
-	return usable, nil
+	return sound, nil
+}
+
+// sound are the replicas of the shard to ask where all of them are: at least one, or an error. Those that failed this request are left out, and of the
+// others those that are known to be unwell, unless nobody else is left.
+func (x *exchange) sound(s *shard.Shard) ([]*shard.Replica, error) {
+	avoided := func(r *shard.Replica) bool { return x.avoid[r.Name()] }
+	well, err := s.Well()
+	if err != nil {
+		return nil, err
+	}
+	if well = slices.DeleteFunc(well, avoided); len(well) > 0 {
+		return well, nil
+	}
+	usable, err := s.Usable()
+	if err != nil {
+		return nil, err
+	}
+	if usable = slices.DeleteFunc(usable, avoided); len(usable) > 0 {
+		return usable, nil
+	}
+	return nil, qerr.New(qerr.ShardFailed, "shard %s has no replica left that can be asked: %s failed", s.Name(), strings.Join(slices.Sorted(maps.Keys(x.avoid)), ", "))
 }
 
 // target is a group with the selectors that are sent to its shards.

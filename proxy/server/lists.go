@@ -26,12 +26,15 @@ func (x *exchange) everyShard(everyReplica bool, change func(*endpoint.Request))
 				change(req)
 			}
 			q := question{shard: s, req: req, relabel: relabel, class: shard.Light}
-			usable, err := s.Usable()
-			if !everyReplica || err != nil { // the shard's own error is the better one
+			sound, err := x.sound(s)
+			if err != nil || !everyReplica && len(x.avoid) == 0 { // the shard's own error is the better one, and so is its choice
 				out = append(out, q)
 				continue
 			}
-			for _, r := range usable {
+			if !everyReplica {
+				sound = sound[:1]
+			}
+			for _, r := range sound {
 				q.replica = r
 				out = append(out, q)
 			}

@@ -15,8 +15,12 @@ import (
 // Of two replicas of each shard the first one fails: the answer is the other's, whole and without a warning.
 func TestFaultsOfOneReplica(t *testing.T) {
 	for _, f := range faults {
-		if f.want == 200 || f.want == 400 || f.want == 422 {
-			continue // no fault, or a verdict on the request, which stands
+		switch f.name {
+		case "400", "422", "401", "404":
+			continue // a verdict on the request, which stands; it is not asked again elsewhere
+		}
+		if f.want == 200 {
+			continue
 		}
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
@@ -37,6 +41,11 @@ func TestFaultsOfOneReplica(t *testing.T) {
 			for _, a := range all {
 				wg.Go(func() {
 					got := r.ask(r.request(context.Background(), a))
+					// For what a server computes silence means nothing, and drops are progress: here the deadline may come first, and then its error names the server.
+					patient := f.name == "drips" || f.hangs && (a.frames || strings.HasPrefix(a.name, "query"))
+					if patient && got.err == nil && got.status == 503 && r.named(got.message.Error, bad) {
+						return
+					}
 					if got.err != nil || got.status != 200 {
 						t.Errorf("%s: want the good replicas' answer, got %s", a.name, got)
 						return

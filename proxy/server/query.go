@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/stats"
 
@@ -79,6 +80,42 @@ func (x *exchange) pass(p *plan.Plan) error {
 	return x.finishJSON()
 }
 
+// steps is how many times the expression is evaluated.
+func steps(req *endpoint.Request) int64 {
+	if req.ID == endpoint.Query || req.Step <= 0 {
+		return 1
+	}
+	return (req.End.Ms-req.Start.Ms)/req.Step.Milliseconds() + 1
+}
+
+// pointsPerSeries is how many points of one series the engine holds at most at a time: one for each step, and those of a subquery under it, whose steps
+// cover its range before each of them. Subqueries of subqueries are what policy bounds; the deepest count decides here.
+func pointsPerSeries(e parser.Expr, n int64, step time.Duration) int64 {
+	most := n
+	parser.Inspect(e, func(node parser.Node, path []parser.Node) error {
+		sub, ok := node.(*parser.SubqueryExpr)
+		if !ok {
+			return nil
+		}
+		inner := sub.Step
+		if inner <= 0 {
+			inner = defaultEvaluationInterval
+		}
+		cover := time.Duration(n-1)*step + sub.Range
+		for _, above := range path {
+			if outer, ok := above.(*parser.SubqueryExpr); ok {
+				cover += outer.Range
+			}
+		}
+		most = max(most, int64(cover/inner)+1)
+		return nil
+	})
+	return most
+}
+
+// defaultEvaluationInterval is the step of a subquery that has none: Prometheus' own default.
+const defaultEvaluationInterval = time.Minute
+
 // sampleBytes is what the engine holds for one sample of a result, by its own accounting in samples.
 const sampleBytes = 16
 
@@ -93,6 +130,7 @@ func (x *exchange) evaluate(mode plan.Mode) error {
 		defer func() { x.calls.add(time.Since(began)) }()
 		raw := x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost())
 		raw.Observe = x.s.observe
+		raw.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step)
 		queryable = raw
 	}
 	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of them.
@@ -100,7 +138,7 @@ func (x *exchange) evaluate(mode plan.Mode) error {
 	engine := promql.NewEngine(promql.EngineOpts{
 		MaxSamples: int(most), Timeout: x.dec.Deadline, LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,
 		EnablePerStepStats: true, EnableDelayedNameRemoval: x.st.top.DelayedNameRemoval(), Parser: plan.Parser,
-		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
+		NoStepSubqueryIntervalFn: func(int64) int64 { return defaultEvaluationInterval.Milliseconds() },
 	})
 	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
 	var (
@@ -171,15 +209,18 @@ func (x *exchange) encode(res *promql.Result, qry promql.Query, req *endpoint.Re
 
 // engineError turns what the engine says into what the client is told.
 func (x *exchange) engineError(ctx context.Context, err error, most int64) error {
-	if ctx.Err() != nil {
-		return qerr.FromContext(ctx, err)
-	}
 	var storageErr promql.ErrStorage
 	if errors.As(err, &storageErr) {
 		err = storageErr.Err
 	}
 	var lost *lostShard
 	var own *qerr.Error
+	if errors.As(err, &own) && own.Kind == qerr.Timeout && len(own.Shards) > 0 {
+		return err // the deadline, and who was waited for
+	}
+	if ctx.Err() != nil {
+		return qerr.FromContext(ctx, err)
+	}
 	if errors.As(err, &lost) || errors.As(err, &own) {
 		return err
 	}

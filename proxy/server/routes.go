@@ -3,11 +3,13 @@ package server
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -45,13 +47,14 @@ func init() {
 // redirected POST loses its body.
 func (s *Server) mainHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.boundBody(w, r)
 		if tooManyFields(w, r) {
 			return
 		}
 		if s.opts.RoutePrefix != "" {
 			// Health is asked by machines that know no prefix.
 			if r.URL.Path != "/-/healthy" && r.URL.Path != "/-/ready" && !s.trimPrefix(r) {
-				qerr.New(qerr.NotFound, "nothing is served here; Spillway's paths begin with %s/", s.opts.RoutePrefix).WriteTo(w)
+				refuse(w, qerr.New(qerr.NotFound, "nothing is served here; Spillway's paths begin with %s/", s.opts.RoutePrefix))
 				return
 			}
 		}
@@ -92,16 +95,30 @@ func tooManyFields(w http.ResponseWriter, r *http.Request) bool {
 	if n <= maxHeaderFields {
 		return false
 	}
-	qerr.New(qerr.HeadersTooLarge, "the request has %d header fields; at most %d are read", n, maxHeaderFields).WriteTo(w)
+	refuse(w, qerr.New(qerr.HeadersTooLarge, "the request has %d header fields; at most %d are read", n, maxHeaderFields))
 	return true
+}
+
+// refuse answers with an error before or beside the road of a request; the verdict is on these answers too.
+func refuse(w http.ResponseWriter, e *qerr.Error) {
+	w.Header().Set(verdictHeader, string(policy.Refuse))
+	e.WriteTo(w)
+}
+
+// boundBody gives a body that nobody may read the time that one has: net/http reads what is left of it before it sends an answer.
+func (s *Server) boundBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
+	}
 }
 
 // page serves GET and HEAD of something that is not the API.
 func (s *Server) page(w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		(&qerr.Error{Kind: qerr.MethodNotAllowed, Message: "only GET is served here", Allow: []string{"GET", "HEAD"}}).WriteTo(w)
+		refuse(w, &qerr.Error{Kind: qerr.MethodNotAllowed, Message: "only GET is served here", Allow: []string{"GET", "HEAD"}})
 		return
 	}
+	w.Header().Set(verdictHeader, string(policy.Pass))
 	h(w, r)
 }
 

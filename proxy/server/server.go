@@ -95,6 +95,7 @@ type Server struct {
 	reloadedWell atomic.Bool
 	ready        atomic.Bool
 	draining     atomic.Bool
+	unselective  slots // outlives reloads, as the gates of the replicas do
 	unasked      unasked
 
 	background context.Context // ends with the server; owns the topology's probes

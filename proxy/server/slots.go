@@ -1,10 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -38,59 +41,86 @@ func (s *slots) of(name string) *semaphore.Weighted {
 	return sem
 }
 
-// take waits, until shortly before the deadline, for one slot of every shard that an unselective question is for. It returns what gives each of them back,
-// by shard; every one must be called, and may be called more than once.
-func (s *slots) take(ctx context.Context, questions []question) (map[*shard.Shard]func(), error) {
+// take waits, until shortly before the deadline, for one slot of every shard that an unselective question is for. The caller calls begun exactly once if the
+// error is nil.
+func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
 	var wanted []*shard.Shard
 	for _, q := range questions {
 		if q.class == shard.Unselective && !slices.Contains(wanted, q.shard) {
 			wanted = append(wanted, q.shard)
 		}
 	}
-	slices.SortFunc(wanted, func(a, b *shard.Shard) int {
-		if a.Name() < b.Name() {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(wanted, func(a, b *shard.Shard) int { return cmp.Compare(a.Name(), b.Name()) })
 	wait := ctx
 	if dl, ok := ctx.Deadline(); ok { // what is left is for the answer that says so
 		var cancel context.CancelFunc
 		wait, cancel = context.WithDeadline(ctx, dl.Add(-min(time.Until(dl)/20, 250*time.Millisecond)))
 		defer cancel()
 	}
-	taken := map[*shard.Shard]func(){}
+	t := taken{}
 	for _, sh := range wanted {
 		sem := s.of(sh.Name())
 		if err := sem.Acquire(wait, 1); err != nil {
-			for _, give := range taken {
-				give()
-			}
+			t.begun()
 			if ctx.Err() != nil && ctx.Err() != context.DeadlineExceeded {
 				return nil, qerr.From(context.Cause(ctx))
 			}
-			e := qerr.Overload("shard_unselective_concurrency", "2", time.Second,
+			e := qerr.Overload("shard_unselective_concurrency", strconv.Itoa(maxUnselective), time.Second,
 				"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot",
 				"%s serves %d such requests at once and found no room for this one before its deadline", sh.Name(), maxUnselective)
 			e.Shards = []string{sh.Name()}
 			return nil, e
 		}
-		taken[sh] = sync.OnceFunc(func() { sem.Release(1) })
+		h := &slot{give: func() { sem.Release(1) }}
+		h.users.Store(1) // the request itself, until begun
+		t[sh] = h
 	}
-	return taken, nil
+	return t, nil
 }
 
-// slotBody gives its slot back at its end: the shard has done its work then, however long the client takes to read.
+// taken are the slots of one request.
+type taken map[*shard.Shard]*slot
+
+// slot goes back when the last of its users is done.
+type slot struct {
+	users atomic.Int32
+	give  func()
+}
+
+func (s *slot) done() {
+	if s.users.Add(-1) == 0 {
+		s.give()
+	}
+}
+
+// until keeps the shard's slot, if there is one, until the answer's end too: at its end, or when it is closed, the shard has done its work, however long
+// the client takes to read.
+func (t taken) until(sh *shard.Shard, body io.ReadCloser) io.ReadCloser {
+	s := t[sh]
+	if s == nil {
+		return body
+	}
+	s.users.Add(1)
+	return slotBody{body, sync.OnceFunc(s.done)}
+}
+
+// begun says that all answers that there will be have begun.
+func (t taken) begun() {
+	for _, s := range t {
+		s.done()
+	}
+}
+
 type slotBody struct {
 	io.ReadCloser
-	give func()
+	end func()
 }
 
 // Read implements io.Reader.
 func (b slotBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		b.give()
+		b.end()
 	}
 	return n, err
 }
@@ -98,6 +128,6 @@ func (b slotBody) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b slotBody) Close() error {
 	err := b.ReadCloser.Close()
-	b.give()
+	b.end()
 	return err
 }

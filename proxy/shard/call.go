@@ -39,6 +39,9 @@ type CallOptions struct {
 	Class Class
 	// Plain asks the server not to compress: less work on both sides, more bytes between them.
 	Plain bool
+	// Spare tells that another replica of the shard is asked the same, so that this one is not waited for when it does not begin an answer that needs no
+	// computing, or when a health probe finds it gone. It concerns Replica.Do alone.
+	Spare bool
 }
 
 // Response is a shard's answer: status 200 and a body of the type that the endpoint promises.
@@ -139,10 +142,10 @@ func (r *Replica) Do(ctx context.Context, req *endpoint.Request, o CallOptions) 
 	if err := r.admit(ctx); err != nil {
 		return nil, err
 	}
-	resp, err := r.attempt(ctx, req.ID, writer(req), try{CallOptions: o})
+	resp, err := r.attempt(ctx, req.ID, writer(req), try{CallOptions: o, failover: o.Spare})
 	if err != nil && isReset(err) && ctx.Err() == nil {
 		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
-		return r.attempt(ctx, req.ID, writer(req), try{CallOptions: o})
+		return r.attempt(ctx, req.ID, writer(req), try{CallOptions: o, failover: o.Spare})
 	}
 	return resp, err
 }

@@ -83,7 +83,7 @@ func fits(ctx context.Context, wait time.Duration) bool {
 // retryable tells failures of the server from its verdicts on the request.
 func retryable(err error) bool {
 	var status *StatusError
-	if errors.As(err, &status) && status.Code < 500 && status.Code != http.StatusTooManyRequests {
+	if errors.As(err, &status) && status.Code >= 400 && status.Code < 500 && status.Code != http.StatusTooManyRequests {
 		return false
 	}
 	return qerr.From(err).Kind == qerr.ShardFailed
@@ -109,6 +109,27 @@ func (s *Shard) Base() (*Replica, error) {
 
 // Usable are the replicas that can be asked now, the one that Base returns first. Where none can, the error says why for each.
 func (s *Shard) Usable() ([]*Replica, error) { return s.order(time.Now()) }
+
+// Well are the replicas that are neither down nor failing one call after the other, the one that Base returns first: those that are asked where all copies
+// are, since waiting for one that is known not to answer would make every such request as slow as its deadline. Where no replica is well it is Usable.
+func (s *Shard) Well() ([]*Replica, error) {
+	now := time.Now()
+	order, err := s.order(now)
+	if err != nil {
+		return nil, err
+	}
+	n := 0 // they are sorted by rank
+	for n < len(order) {
+		if rank, ok := order[n].rank(now); !ok || rank >= 3 {
+			break
+		}
+		n++
+	}
+	if n == 0 {
+		return order, nil
+	}
+	return order[:n], nil
+}
 
 // order sorts the replicas that may be asked: those that are well before those that are not, the one that served last before the others, then as listed.
 // A replica that is doubtful is never left out for that; only one that is misconfigured is, and one that cannot even be connected to for two probes

@@ -70,6 +70,8 @@ type Queryable struct {
 	Legs func(ctx context.Context, from, until int64, matchers []*labels.Matcher) ([]Leg, error)
 	// Meter is charged with what is held.
 	Meter Meter
+	// PerSeries is charged for each series beside what it holds itself: what the engine will hold of its results, in bytes.
+	PerSeries int64
 	// Lost decides about a slice none of whose copies answered: nil error goes on without it and the caller warns; nil func is an error.
 	Lost func(slice string, err error) error
 	// Warn collects warnings for the answer; may be nil.
@@ -349,7 +351,7 @@ func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (ou
 		}
 		again := len(out) > 0 && sameLabels(last, lbls)
 		if !again {
-			n += seriesOverhead
+			n += seriesOverhead + q.PerSeries
 			for i := range lbls {
 				n += int64(len(lbls[i].Name) + len(lbls[i].Value))
 			}

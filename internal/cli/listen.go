@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// checkAddresses finds what is wrong with the addresses of the two listeners as far as their text tells.
+func checkAddresses(main, admin string) error {
+	var errs []error
+	for _, a := range []struct{ flag, value string }{{"web.listen-address", main}, {"web.admin-listen-address", admin}} {
+		_, port, err := net.SplitHostPort(a.value)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s=%s: write host:port, such as 127.0.0.1:9090", a.flag, a.value))
+			continue
+		}
+		if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+			errs = append(errs, fmt.Errorf("--%s=%s: the port %q is no number from 0 (any free one) to 65535", a.flag, a.value, port))
+		} else if n != 0 && main == admin {
+			return fmt.Errorf("--web.listen-address and --web.admin-listen-address are both %s; give each its own port", main)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// adviseOnListening adds to an error of a listener what can be done about it.
+func adviseOnListening(err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w; another process listens there (a Prometheus?): stop it, or choose other ports with --web.listen-address and --web.admin-listen-address", err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%w; this machine does not have that address", err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w; ports below 1024 need privileges, others do not", err)
+	}
+	return err
+}

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, merge, policy, oom; default: all)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mkdir -p bench.out
+[ $# -gt 0 ] || set -- passthrough leaves merge policy oom
+bench() { # name, package, pattern, more flags
+  local name=$1 pkg=$2 pattern=$3
+  shift 3
+  echo "-- $name"
+  go test "$pkg" -run '^$' -bench "$pattern" "$@" | tee "bench.out/$name.txt" | grep -E '^Benchmark|^(FAIL|panic)' || { echo "failed; see bench.out/$name.txt" >&2; exit 1; }
+}
+for name in "$@"; do
+  case $name in
+    passthrough) bench passthrough ./proxy/server 'PassThrough$' -benchtime 10x ;;
+    leaves) bench leaves ./proxy/server 'ClientLeaves' -benchtime 1x ;;
+    merge) bench merge ./proxy/merge . -benchtime 1s ;;
+    policy) bench policy ./proxy/policy . -benchtime 200ms ;;
+    oom)
+      echo "-- oom: four real servers of a million series each, eight callers"
+      go run ./cmd/spillway loadtest oom --series 1000000 --out bench.out/oom
+      ;;
+    *) echo "tools/bench.sh: no such benchmark: $name" >&2; exit 2 ;;
+  esac
+done
