@@ -56,7 +56,14 @@ func checkConfigCommand(e *env, parent clause) func() error {
 				replicas += len(s.Replicas)
 			}
 		}
-		fmt.Fprintf(e.stdout, "%s is valid: %d groups, %d shards, %d replicas\n", *file, len(cfg.Groups), shards, replicas)
+		fmt.Fprintf(e.stdout, "%s is valid: %s, %s, %s\n", *file, count(len(cfg.Groups), "group"), count(shards, "shard"), count(replicas, "replica"))
 		return nil
 	}
+}
+
+func count(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
 }

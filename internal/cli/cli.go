@@ -163,6 +163,8 @@ func advise(app *kingpin.Application, args []string, err error, served []string)
 		var number *strconv.NumError
 		if errors.As(bad, &number) {
 			bad = errors.New("it takes a number")
+		} else if _, list, ok := strings.Cut(m.Help, "One of: ["); ok {
+			bad = errors.New("it takes one of " + strings.TrimSuffix(list, "]"))
 		}
 		return fmt.Errorf("--%s=%s: %w; see %s", m.Name, *el.Value, bad, help)
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	versioncollector "github.com/prometheus/client_golang/prometheus/collectors/version"
@@ -36,6 +37,7 @@ func proxyCommand(e *env, parent clause) func() error {
 	insecure := c.Flag("web.admin-insecure", "Serves the admin listener beyond loopback without client certificates. Anybody who reaches it can reload and profile.").Bool()
 	webConfig := c.Flag("web.config.file", "TLS of both listeners, in the form of Prometheus' web configuration file.").String()
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
+	memory := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT to nine tenths of the container's memory, or of the machine's.").Default("true").Bool()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API.").String()
 	return func() error {
 		if err := checkAddresses(*address, *admin); err != nil {
@@ -45,6 +47,11 @@ func proxyCommand(e *env, parent clause) func() error {
 		cfg, err := loadConfig(*file)
 		if err != nil {
 			return err
+		}
+		if *memory {
+			if _, err := memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(0.9), memlimit.WithProvider(memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem))); err != nil {
+				log.Warn("GOMEMLIMIT was not set by itself", "err", err)
+			}
 		}
 		reg := newRegistry()
 		stopTraces, err := startTraces(e.ctx, log)

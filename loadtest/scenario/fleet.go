@@ -75,8 +75,12 @@ const proxyTries = 5
 
 // startProxy starts the spillway binary in front of the servers, each a group of its own, all bounds at their defaults.
 func (f *fleet) startProxy(ctx context.Context, binary string) error {
+	var urls []string
+	for _, s := range f.servers {
+		urls = append(urls, s.URL())
+	}
 	file := filepath.Join(f.dir, "spillway.yaml")
-	if err := os.WriteFile(file, []byte(proxyConfig(f.servers)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(proxyConfig(urls)), 0o600); err != nil {
 		return fmt.Errorf("write the proxy's configuration: %w", err)
 	}
 	var errs []error
@@ -112,11 +116,12 @@ func (f *fleet) startProxy(ctx context.Context, binary string) error {
 	return fmt.Errorf("start the proxy: %w", errors.Join(errs...))
 }
 
-func proxyConfig(servers []*realprom.Server) string {
+// proxyConfig is the shortest file that names the servers, one a cluster.
+func proxyConfig(urls []string) string {
 	var sb strings.Builder
 	sb.WriteString("groups:\n")
-	for i, s := range servers {
-		fmt.Fprintf(&sb, "  - name: cluster-%d\n    labels: {cluster: cluster-%d}\n    shards: [{replicas: [{url: %q}]}]\n", i+1, i+1, s.URL())
+	for i, url := range urls {
+		fmt.Fprintf(&sb, "  - name: cluster-%d\n    labels: {cluster: cluster-%d}\n    shards: [{replicas: [{url: %q}]}]\n", i+1, i+1, url)
 	}
 	return sb.String()
 }

@@ -25,8 +25,10 @@ type watcher struct {
 	began     time.Time
 	keepFree  int64
 	full      func(error) // called once, when the machine has less than keepFree
+	members   []member
 	mu        sync.Mutex
 	processes []report.Process
+	once      sync.Once
 	wg        sync.WaitGroup
 	end       context.CancelFunc
 }
@@ -34,17 +36,17 @@ type watcher struct {
 // watch begins to sample.
 func watch(members []member, keepFree int64, full func(error)) *watcher {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watcher{began: time.Now(), keepFree: keepFree, full: full, end: cancel, processes: make([]report.Process, len(members))}
+	w := &watcher{began: time.Now(), keepFree: keepFree, full: full, end: cancel, members: members, processes: make([]report.Process, len(members))}
 	for i, m := range members {
 		w.processes[i] = report.Process{Name: m.name, Role: m.role}
 		resetPeak(m.proc.PID()) // what starting took is not a matter of this run
 		w.sample(i, m)
 	}
-	w.wg.Go(func() { w.run(ctx, members) })
+	w.wg.Go(func() { w.run(ctx) })
 	return w
 }
 
-func (w *watcher) run(ctx context.Context, members []member) {
+func (w *watcher) run(ctx context.Context) {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	warned := false
@@ -54,7 +56,7 @@ func (w *watcher) run(ctx context.Context, members []member) {
 			return
 		case <-tick.C:
 		}
-		for i, m := range members {
+		for i, m := range w.members {
 			w.sample(i, m)
 		}
 		if free, err := available(); err == nil && free < w.keepFree && !warned {
@@ -115,10 +117,15 @@ func (w *watcher) resting(stretch time.Duration) bool {
 	return true
 }
 
-// stop ends the sampling and returns what was seen.
+// stop looks once more, ends the sampling and returns what was seen. It may be called again and returns the same.
 func (w *watcher) stop() []report.Process {
-	w.end()
-	w.wg.Wait()
+	w.once.Do(func() {
+		w.end()
+		w.wg.Wait()
+		for i, m := range w.members {
+			w.sample(i, m)
+		}
+	})
 	return w.processes
 }
 

@@ -120,21 +120,22 @@ func readBody(r *http.Request, maxBytes int64) ([]byte, error) {
 	return body, nil
 }
 
-// bodyError tells a client that left from one that is slow and from one that sends nonsense. The context is asked first: what a cancelled read returns
-// changes between versions of Go.
+// bodyError tells a client that left from one that is slow and from one that sends nonsense. A read deadline that passed is asked for first, since net/http
+// cancels the context for it as for any other failed read; then the context, since what a cancelled read returns changes between versions of Go.
 func bodyError(ctx context.Context, err error, tooLarge func(seen string) error) error {
-	if ctx.Err() != nil {
-		return qerr.FromContext(ctx, err)
-	}
 	var (
 		timeout  net.Error
 		maxBytes *http.MaxBytesError
 	)
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return qerr.Wrap(qerr.SlowRequest, err, "the body of the request did not arrive in time; send it in one go")
+	}
+	if ctx.Err() != nil {
+		return qerr.FromContext(ctx, err)
+	}
 	switch {
 	case errors.As(err, &maxBytes):
 		return tooLarge("more than " + strconv.FormatInt(maxBytes.Limit, 10))
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return qerr.Wrap(qerr.SlowRequest, err, "the body of the request did not arrive in time; send it in one go")
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return qerr.Wrap(qerr.Canceled, errors.Join(qerr.ErrClientLeft, err), "the client left before its request was complete")
 	default:

@@ -12,11 +12,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
-
-// maxFrame is the largest frame of streamed chunks that is read, in bytes. Prometheus cuts frames at 1 MiB plus one chunk.
-const maxFrame = 8 << 20
 
 // replica reads one replica by remote read, as streamed chunks: the server holds one frame at a time, and so does Spillway.
 type replica struct {
@@ -52,12 +50,17 @@ func (c *replica) Read(ctx context.Context, q raw.Query, emit func([]prompb.Labe
 		return resp.Malformed(errors.New("remote read did not answer with streamed chunks; Prometheus 2.13 or later does"))
 	}
 	body := &charged{r: resp.Body, budget: c.budget}
-	frames := remote.NewChunkedReader(body, maxFrame, nil)
+	frames := newFrames(body, c.budget)
+	defer frames.close()
 	for {
 		var frame prompb.ChunkedReadResponse
-		err := frames.NextProto(&frame)
+		err := frames.next(&frame)
 		if err == io.EOF {
 			return nil
+		}
+		var refused *qerr.Error
+		if errors.As(err, &refused) {
+			return err
 		}
 		if err != nil {
 			if body.err != nil { // the bound, the connection or the request's end; not the shard's writing

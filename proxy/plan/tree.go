@@ -60,7 +60,7 @@ func Tree(e parser.Expr) (any, error) {
 		}
 		return with1(object{"type": "aggregation", "op": n.Op.String(), "param": param, "grouping": list(n.Grouping), "without": n.Without}, n.Expr)
 	case *parser.BinaryExpr:
-		return binary(n)
+		return binaryTree(n)
 	case *parser.DurationExpr:
 		return durationTree(n)
 	}
@@ -78,7 +78,7 @@ func with1(o object, child parser.Expr) (any, error) {
 	return o, err
 }
 
-func binary(n *parser.BinaryExpr) (any, error) {
+func binaryTree(n *parser.BinaryExpr) (any, error) {
 	l, err := Tree(n.LHS)
 	if err != nil {
 		return nil, err

@@ -853,6 +853,7 @@ func federatedName(l labels.Labels) string {
 func TestFederateSpeaksWhatTheScraperAsksFor(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	w := startClientWorld(t, map[string]int{"jaguar": 1, "ibis": 1}, []span{{now.Add(-5 * time.Minute), now}})
+	w.waitRules()
 	path := "/federate?" + url.Values{"match[]": {`{job="node"}`}}.Encode()
 	var first []string
 	for _, accept := range []string{

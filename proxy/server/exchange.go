@@ -28,6 +28,8 @@ type exchange struct {
 	s      *Server
 	st     *state
 	ctx    context.Context
+	stop   context.CancelFunc
+	id     endpoint.ID // known even where the request was not understood; empty outside the table
 	req    *endpoint.Request
 	limits config.Limits
 	dec    *policy.Decision
@@ -69,6 +71,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(r.Context(), func() { cancel(qerr.ErrClientLeft) })()
 	defer context.AfterFunc(s.drained, func() { cancel(context.Cause(s.drained)) })()
 
+	defer x.close()
 	err := func() (err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -77,12 +80,6 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 		}()
 		return x.run(ctx, r)
 	}()
-	if x.budget != nil {
-		defer x.budget.Close()
-	}
-	if x.out != nil {
-		defer x.out.Close()
-	}
 	var qe *qerr.Error
 	if err != nil {
 		qe = s.explain(x, r, err)
@@ -101,6 +98,17 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	_ = client.rc.SetWriteDeadline(time.Time{})
 }
 
+// close gives back what the request held.
+func (x *exchange) close() {
+	if x.out != nil {
+		x.out.Close()
+	}
+	x.budget.Close()
+	if x.stop != nil {
+		x.stop()
+	}
+}
+
 const verdictHeader = "X-Spillway-Verdict"
 
 // run goes through the rooms up to the finished answer.
@@ -108,6 +116,9 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	s := x.s
 	_ = x.client.rc.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
 	_, span := s.tracer.Start(ctx, "endpoint")
+	if e, _, err := endpoint.Lookup(r); err == nil {
+		x.id = e.ID
+	}
 	req, err := endpoint.Parse(r, endpoint.Options{StrictParameters: x.st.cfg.StrictParameters})
 	span.End()
 	x.req = req
@@ -126,9 +137,8 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 		return err
 	}
 	deadline := time.Now().Add(x.dec.Deadline)
-	ctx, stop := context.WithDeadlineCause(ctx, deadline, deadlineError(x.dec.Deadline, x.limits.Timeout))
-	defer stop()
-	x.ctx = ctx
+	// It ends in close, not here: what went wrong is explained by the state of the context at that time.
+	x.ctx, x.stop = context.WithDeadlineCause(ctx, deadline, deadlineError(x.dec.Deadline, x.limits.Timeout))
 	x.client.until = deadline.Add(time.Second)
 	x.view = plan.NewView(x.st.top, now)
 	x.partial = x.st.cfg.PartialResponse == config.PartialWarn
@@ -223,10 +233,13 @@ func (x *exchange) finishJSON() error { return x.out.Finish(x.warnings.List(), x
 
 // explain turns an error into what the client is told, asking first what became of the request.
 func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
+	var qe *qerr.Error
+	if errors.As(err, &qe) && qe.Kind == qerr.SlowRequest {
+		return qe // net/http has cancelled the context for the read that failed, but the client is there
+	}
 	if r.Context().Err() != nil {
 		return qerr.From(qerr.ErrClientLeft)
 	}
-	var qe *qerr.Error
 	if errors.As(err, &qe) && qe.Kind != qerr.Internal {
 		return qe
 	}
@@ -240,8 +253,8 @@ func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
 func (s *Server) finish(x *exchange, span trace.Span, caller identity.Caller, id string, start time.Time, qe *qerr.Error) {
 	took := s.now().Sub(start)
 	ep, verdict, bound := "none", x.verdict(), ""
-	if x.req != nil {
-		ep = string(x.req.ID)
+	if x.id != "" {
+		ep = string(x.id)
 	}
 	outcome := "success"
 	if qe != nil {

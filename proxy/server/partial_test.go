@@ -16,7 +16,7 @@ import (
 func TestFaultsOfOneReplica(t *testing.T) {
 	for _, f := range faults {
 		switch f.name {
-		case "400", "422", "401", "404":
+		case "400", "422", "401", "404", "503 of its own deadline":
 			continue // a verdict on the request, which stands; it is not asked again elsewhere
 		}
 		if f.want == 200 {
@@ -26,10 +26,10 @@ func TestFaultsOfOneReplica(t *testing.T) {
 			t.Parallel()
 			limit := 20 * time.Second
 			if f.hangs {
-				limit = 4 * time.Second
+				limit = 6 * time.Second
 			}
 			r := newRig(t, []rigGroup{{"jaguar", false, []int{2, 2}}, {"heron", false, []int{2}}}, limits(limit), func(o *Options) {
-				o.shards = shard.Options{HeaderTimeout: 500 * time.Millisecond, ProgressTimeout: 500 * time.Millisecond}
+				o.shards = shard.Options{HeaderTimeout: 1500 * time.Millisecond, ProgressTimeout: 1500 * time.Millisecond}
 			})
 			all := askings()
 			var bad []*fakeshard.Shard

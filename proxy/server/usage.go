@@ -11,12 +11,12 @@ import (
 
 // recordUsage leaves the request's line in the usage log. What was refused before it was understood has no facts but its endpoint.
 func (s *Server) recordUsage(x *exchange, caller identity.Caller, id string, start time.Time, verdict, bound string) {
-	if x.req == nil || x.st.usage == nil {
-		return
+	if x.id == "" || x.st.usage == nil {
+		return // a path outside the table looks at nothing
 	}
 	rec := &usage.Record{
 		Time: start, ID: id, Tenant: caller.Tenant, User: caller.User, Dashboard: caller.Dashboard, Panel: caller.Panel, Rule: caller.Rule,
-		Endpoint: string(x.req.ID), Verdict: verdict, Bound: bound,
+		Endpoint: string(x.id), Verdict: verdict, Bound: bound,
 		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
 		ShardSeconds: x.calls.get().Seconds(),
 	}
@@ -25,7 +25,7 @@ func (s *Server) recordUsage(x *exchange, caller identity.Caller, id string, sta
 		rec.Facts = usage.Describe(x.dec.Expr)
 	case x.dec != nil && len(x.dec.Selectors) > 0:
 		rec.Facts = usage.DescribeSelectors(x.dec.Selectors)
-	case x.req.Query != "":
+	case x.req != nil && x.req.Query != "":
 		rec.Facts = usage.DescribeText(x.req.Query)
 	}
 	if x.dec != nil {

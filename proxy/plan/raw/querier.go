@@ -49,6 +49,8 @@ type Slice struct {
 	From, Until int64
 	// Copies are its replicas, the base first. One copy is read alone; several are spliced.
 	Copies []Copy
+	// Spare are the other replicas where Copies is a whole one alone; they are read, and spliced, where that one fails.
+	Spare []Copy
 }
 
 // Leg is a slice with the matchers to send it.
@@ -253,6 +255,11 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query) ([]*series
 		if ctx.Err() != nil || !copyFailed(err) {
 			return nil, err
 		}
+	}
+	if len(live) == 0 && len(s.Spare) > 0 {
+		rest := *s
+		rest.Copies, rest.Spare = s.Spare, nil
+		return q.slice(ctx, &rest, query)
 	}
 	if len(live) == 0 {
 		err := errs[0]

@@ -1,0 +1,289 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+)
+
+// processEnv makes the test binary the program itself, for tests of real processes.
+const processEnv = "SPILLWAY_TEST_PROCESS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(processEnv) != "" {
+		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience is how long a test waits for what must come.
+const patience = 60 * time.Second
+
+// TestScripts runs the scripts of testdata/script against the program in this process. Beside testscript's own commands they have:
+//
+//	spillway ARGS...          one command line to its end; fails where the exit code is not 0
+//	code N                    the last exit code
+//	shard NAME [KEY=VALUE]... a fake shard at $NAME; up=I-J: its targets; ext.LABEL=VALUE: an external label; default=SCRIPT: what it does
+//	dead NAME                 an address where nothing listens
+//	fill FILE...              replaces $NAME in files
+//	proxy NAME ARGS...        the proxy on free ports, ready, at $NAME and $NAME_ADMIN
+//	end NAME                  ends that proxy as SIGTERM does and waits; its log is stderr
+//	http STATUS METHOD URL    a request; fails where the status is another; the body is stdout
+func TestScripts(t *testing.T) {
+	examples, err := filepath.Abs("../../docs/examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("EXAMPLES", examples)
+			e.Values[stageKey{}] = &stage{shards: map[string]*fakeshard.Shard{}, proxies: map[string]*background{}}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"spillway": cmdSpillway, "code": cmdCode, "shard": cmdShard, "dead": cmdDead, "fill": cmdFill, "proxy": cmdProxy, "end": cmdEnd, "http": cmdHTTP,
+		},
+	})
+}
+
+// stage is what one script has running.
+type stage struct {
+	code    int
+	shards  map[string]*fakeshard.Shard
+	proxies map[string]*background
+}
+
+type stageKey struct{}
+
+func on(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage) }
+
+func cmdSpillway(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	code := Run(ctx, ctx, args, ts.Stdout(), ts.Stderr())
+	on(ts).code = code
+	if ctx.Err() != nil {
+		ts.Fatalf("it did not end by itself")
+	}
+	if (code != 0) != neg {
+		ts.Fatalf("exit code %d", code)
+	}
+}
+
+func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: code N")
+	}
+	if got := strconv.Itoa(on(ts).code); (got == args[0]) == neg {
+		ts.Fatalf("exit code %s", got)
+	}
+}
+
+func cmdShard(ts *testscript.TestScript, _ bool, args []string) {
+	cfg := fakeshard.Config{ExternalLabels: map[string]string{}}
+	for _, a := range args[1:] {
+		key, value, _ := strings.Cut(a, "=")
+		label, external := strings.CutPrefix(key, "ext.")
+		switch {
+		case external:
+			cfg.ExternalLabels[label] = value
+		case key == "default":
+			cfg.Default = value
+		case key == "up":
+			var from, to int
+			if _, err := fmt.Sscanf(value, "%d-%d", &from, &to); err != nil {
+				ts.Fatalf("up=%s: %v", value, err)
+			}
+			for i := from; i <= to; i++ {
+				cfg.Series = append(cfg.Series, map[string]string{"__name__": "up", "job": "node", "instance": fmt.Sprintf("node-%d:9100", i)})
+			}
+		default:
+			ts.Fatalf("shard knows up=, ext. and default=, not %s", key)
+		}
+	}
+	s, err := fakeshard.New(cfg)
+	ts.Check(err)
+	ts.Defer(s.Close)
+	on(ts).shards[args[0]] = s
+	ts.Setenv(args[0], s.URL())
+	ts.Setenv(args[0]+"_ADDR", s.Addr())
+}
+
+func cmdDead(ts *testscript.TestScript, _ bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Setenv(args[0], "http://"+l.Addr().String())
+	ts.Check(l.Close())
+}
+
+func cmdFill(ts *testscript.TestScript, _ bool, args []string) {
+	for _, file := range args {
+		text := os.Expand(ts.ReadFile(file), ts.Getenv)
+		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o600))
+	}
+}
+
+func cmdHTTP(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: http STATUS METHOD URL")
+	}
+	status, body, err := request(args[1], args[2])
+	ts.Check(err)
+	_, _ = io.WriteString(ts.Stdout(), body) // a buffer
+	if strconv.Itoa(status) != args[0] {
+		ts.Fatalf("status %d: %s", status, body)
+	}
+}
+
+// request leaves no connection behind.
+func request(method, target string) (status int, body string, err error) {
+	req, err := http.NewRequest(method, target, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b), err
+}
+
+// background is a proxy that runs in this process.
+type background struct {
+	stop context.CancelFunc
+	now  context.CancelFunc
+	log  *watched
+	code chan int
+}
+
+func cmdProxy(ts *testscript.TestScript, _ bool, args []string) {
+	ctx, stop := context.WithCancel(context.Background())
+	force, now := context.WithCancel(context.Background())
+	b := &background{stop: stop, now: now, log: newWatched(), code: make(chan int, 1)}
+	name, args := args[0], append([]string{"proxy", "--web.listen-address=127.0.0.1:0", "--web.admin-listen-address=127.0.0.1:0"}, args[1:]...)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.code <- Run(ctx, force, args, io.Discard, b.log)
+	}()
+	ts.Defer(func() { stop(); now(); <-ended })
+	m, ok := b.log.wait(readyLine, ended)
+	if !ok {
+		ts.Fatalf("the proxy did not get ready:\n%s", b.log)
+	}
+	ts.Setenv(name, "http://"+m[1])
+	ts.Setenv(name+"_ADMIN", "http://"+m[2])
+	on(ts).proxies[name] = b
+}
+
+func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
+	b := on(ts).proxies[args[0]]
+	if b == nil {
+		ts.Fatalf("there is no proxy %s", args[0])
+	}
+	b.stop()
+	select {
+	case code := <-b.code:
+		_, _ = io.WriteString(ts.Stderr(), b.log.String()) // a buffer
+		if (code != 0) != neg {
+			ts.Fatalf("exit code %d:\n%s", code, b.log)
+		}
+	case <-time.After(patience):
+		ts.Fatalf("the proxy did not end:\n%s", b.log)
+	}
+}
+
+// readyLine is what the log says when the proxy can be asked, with the addresses of both listeners.
+var readyLine = regexp.MustCompile(`Spillway is ready.* address=(\S+) admin=(\S+)`)
+
+// watched is a log that can be waited on.
+type watched struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{} // closed at each write
+}
+
+func newWatched() *watched { return &watched{more: make(chan struct{})} }
+
+// Write implements io.Writer.
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.more)
+	w.more = make(chan struct{})
+	return w.text.Write(p)
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// wait returns the first match in the log; false where none comes before ended or the end of patience.
+func (w *watched) wait(re *regexp.Regexp, ended <-chan struct{}) ([]string, bool) {
+	limit := time.After(patience)
+	for {
+		w.mu.Lock()
+		m, more := re.FindStringSubmatch(w.text.String()), w.more
+		w.mu.Unlock()
+		if m != nil {
+			return m, true
+		}
+		select {
+		case <-more:
+		case <-ended:
+			m := re.FindStringSubmatch(w.String())
+			return m, m != nil
+		case <-limit:
+			return nil, false
+		}
+	}
+}
+
+// TestExamples checks each file of docs/examples as its reader would.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../docs/examples/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("the examples: %v %v", files, err)
+	}
+	for _, f := range files {
+		t.Run(filepath.Base(f), func(t *testing.T) {
+			// The files name passwords and certificates that are not there; empty ones stand in for them.
+			dir := t.TempDir()
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, "spillway.yaml")
+			if err := os.WriteFile(file, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var out, errs bytes.Buffer
+			code := Run(t.Context(), t.Context(), []string{"check", "config", file}, &out, &errs)
+			if code != 0 || !strings.Contains(out.String(), "is valid: ") {
+				t.Errorf("exit code %d: %s%s", code, &out, &errs)
+			}
+		})
+	}
+}

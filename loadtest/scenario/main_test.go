@@ -1,0 +1,31 @@
+package scenario
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// The test program is its own child where this variable is set: it holds some memory until it is ended.
+const childVar = "SCENARIO_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVar) != "" {
+		held := make([]byte, 64<<20)
+		for i := range held {
+			held[i] = 1
+		}
+		_, _ = os.Stdout.Write(held[:1])
+		select {}
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if built != "" {
+			_ = os.RemoveAll(built)
+		}
+		os.Exit(code)
+	}))
+}
+
+// built is the folder with the binary that tests run, if one was needed.
+var built string

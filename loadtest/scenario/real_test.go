@@ -1,0 +1,125 @@
+package scenario
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// binary builds spillway as users have it: the race detector of a test binary would multiply the proxy's memory.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "spillway-scenario-test-")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	path := filepath.Join(dir, "spillway")
+	out, err := exec.Command("go", "build", "-o", path, "../../cmd/spillway").CombinedOutput()
+	if err != nil {
+		os.Stderr.Write(out)
+	}
+	return path, err
+})
+
+func spillway(t *testing.T) string {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatalf("build spillway: %v", err)
+	}
+	return path
+}
+
+// TestKillerThroughSpillway is the incident, with the bounds that it must keep now: four real servers of 300,000 series, eight callers. Latency is printed and not judged,
+// since other tests may have the CPUs.
+func TestKillerThroughSpillway(t *testing.T) {
+	out := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), spillway(t), "loadtest", "oom", "--series=300000", "--servers=4", "--callers=8",
+		"--idle=20s", "--duration=20s", "--no-direct", "--out="+out, "--enforce=none", "--dir="+t.TempDir())
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	t.Logf("%s\n%s", stderr.String(), stdout.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "oom.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Series, Buckets, Asked int
+		Verdicts               []Verdict
+	}
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Series < 300_000 || got.Buckets < got.Series/2 || got.Asked < 8 {
+		t.Errorf("the storm was too small: %s", text)
+	}
+	kept := 0
+	for _, v := range got.Verdicts {
+		if v.Name == "latency" {
+			continue
+		}
+		kept++
+		if !v.Kept {
+			t.Error(v.Text)
+		}
+	}
+	if kept != 3 {
+		t.Errorf("%d verdicts were judged, want servers, proxy and answers", kept)
+	}
+}
+
+// TestBothSides runs everything once, small: the proxy and the callers in front of it, the servers asked directly, and what is written about it.
+func TestBothSides(t *testing.T) {
+	var said strings.Builder
+	r, err := Run(t.Context(), Options{
+		Spillway: spillway(t), Series: 10_000, Servers: 2, Callers: 3, Idle: time.Second, Duration: 2 * time.Second, KeepFree: 256 << 20, Dir: t.TempDir(),
+		Say: func(format string, args ...any) { said.WriteString(format + "\n") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*Side{r.Through, r.Direct} {
+		a := s.Answers()
+		if a.Asked == 0 || a.OK != a.Asked {
+			t.Errorf("%s: %d of %d answered: %v", s.Name, a.OK, a.Asked, a.Outcomes)
+		}
+	}
+	if n := len(r.Through.Processes); n != 3 {
+		t.Errorf("%d processes were watched through Spillway, want two servers and the proxy", n)
+	}
+	if n := len(r.Direct.Processes); n != 2 {
+		t.Errorf("%d processes were watched directly, want two servers", n)
+	}
+	// The same series from two clusters, 1,000 from each, and a sentence about it; directly all of them.
+	through, direct := r.Through.found(), r.Direct.found()
+	if through.most != 2000 || through.warned != through.parsed || direct.most < 3000 {
+		t.Errorf("through %+v, direct %+v", through, direct)
+	}
+	if r.Through.Rest.Collected == 0 || r.Through.Rest.InUse < r.Through.Rest.Collected {
+		t.Errorf("heights on the way to rest: %+v", r.Through.Rest)
+	}
+	dir := filepath.Join(t.TempDir(), "new")
+	if err := r.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"oom.html", "oom.svg", "oom.png", "oom.txt", "oom.json"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if left, err := os.ReadDir(r.Options.Dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

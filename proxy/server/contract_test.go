@@ -1,0 +1,586 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// get asks the rig's main listener by GET.
+func (r *rig) get(path string, form url.Values, header ...string) *reply {
+	r.t.Helper()
+	return r.send(http.MethodGet, r.url+path, form, "", header...)
+}
+
+// send asks with the parameters in the URL, or as the body where they are given as one.
+func (r *rig) send(method, target string, form url.Values, body string, header ...string) *reply {
+	r.t.Helper()
+	if len(form) > 0 {
+		target += "?" + form.Encode()
+	}
+	var rd io.Reader
+	if body != "" {
+		rd = strings.NewReader(body)
+	}
+	req, err := http.NewRequest(method, target, rd)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			req.Host = header[i+1]
+		}
+		req.Header.Set(header[i], header[i+1])
+	}
+	return r.ask(req)
+}
+
+// refusal is the error form as a client decodes it.
+type refusal struct {
+	Status, ErrorType, Error string
+	Spillway                 *struct{ Bound, Value, Seen, Advice *string }
+}
+
+func decodeRefusal(t testing.TB, body []byte) refusal {
+	t.Helper()
+	var e refusal
+	if err := json.Unmarshal(body, &e); err != nil {
+		t.Fatalf("an error that is no JSON: %v: %.300s", err, body)
+	}
+	return e
+}
+
+// Every answer of the main listener carries the verdict; every error is a Prometheus error with the object spillway, whose four fields are always there.
+func TestEveryAnswerCarriesItsVerdict(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, "")
+	now := time.Now()
+	window := url.Values{"start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}}
+	with := func(kv ...string) url.Values {
+		out := url.Values{}
+		for k, v := range window {
+			out[k] = v
+		}
+		for i := 0; i < len(kv); i += 2 {
+			out.Add(kv[i], kv[i+1])
+		}
+		return out
+	}
+	q := func(text string) url.Values { return url.Values{"query": {text}} }
+	for _, c := range []struct {
+		name, method, path string
+		form               url.Values
+		header             []string
+		status             int
+		verdict, errorType string
+		bound, allow       string
+	}{
+		{name: "home", path: "/", status: 200, verdict: "pass"},
+		{name: "graph", path: "/graph", form: url.Values{"g0.expr": {"up == 0"}, "g0.tab": {"1"}}, status: 200, verdict: "pass"},
+		{name: "healthy", path: "/-/healthy", status: 200, verdict: "pass"},
+		{name: "ready", path: "/-/ready", status: 200, verdict: "pass"},
+		{name: "ready by POST", method: "POST", path: "/-/ready", status: 405, verdict: "refuse", errorType: "bad_data", allow: "GET, HEAD"},
+		{name: "nothing there", path: "/nope", status: 404, verdict: "refuse", errorType: "not_found"},
+		{name: "no such API", path: "/api/v1/nope", status: 404, verdict: "refuse", errorType: "not_found"},
+		{name: "admin API", method: "POST", path: "/api/v1/admin/tsdb/delete_series", status: 404, verdict: "refuse", errorType: "not_found"},
+		{name: "lifecycle", method: "POST", path: "/-/quit", status: 404, verdict: "refuse", errorType: "not_found"},
+		{name: "remote write", method: "POST", path: "/api/v1/write", status: 404, verdict: "refuse", errorType: "not_found"},
+		{name: "method", method: "DELETE", path: "/api/v1/query", status: 405, verdict: "refuse", errorType: "bad_data", allow: "GET, POST"},
+		{name: "query", path: "/api/v1/query", form: q("up"), status: 200, verdict: "pass"},
+		{name: "no query", path: "/api/v1/query", status: 400, verdict: "refuse", errorType: "bad_data"},
+		{name: "syntax", path: "/api/v1/query", form: q("up{"), status: 400, verdict: "refuse", errorType: "bad_data"},
+		{name: "matches the empty string", path: "/api/v1/query", form: q(`{x=~".*"}`), status: 400, verdict: "refuse", errorType: "bad_data"},
+		{name: "unselective", path: "/api/v1/query", form: q(`{le!=""}`), status: 422, verdict: "refuse", errorType: "execution", bound: "unselective"},
+		{name: "emptied and unselective", path: "/api/v1/query", form: q(`{cluster="jaguar"}`), status: 422, verdict: "refuse", errorType: "execution", bound: "unselective"},
+		{name: "unselective in federate", path: "/federate", form: url.Values{"match[]": {`{le!=""}`}}, status: 422, verdict: "refuse", errorType: "execution", bound: "unselective"},
+		{name: "unselective in exemplars", path: "/api/v1/query_exemplars", form: with("query", `{le!=""}`), status: 422, verdict: "refuse", errorType: "execution", bound: "unselective"},
+		{name: "points", path: "/api/v1/query_range", form: url.Values{"query": {"up"}, "start": {"0"}, "end": {"11001"}, "step": {"1"}}, status: 422, verdict: "refuse", errorType: "execution", bound: "max_points"},
+		{name: "range", path: "/api/v1/query_range", form: url.Values{"query": {"up"}, "start": {"0"}, "end": {"3000000"}, "step": {"3600"}}, status: 422, verdict: "refuse", errorType: "execution", bound: "max_range"},
+		{name: "long text", method: "POST", path: "/api/v1/query", form: nil, status: 422, verdict: "refuse", errorType: "execution", bound: "max_query_bytes"},
+		{name: "pre-scan", path: "/api/v1/query", form: q(strings.Repeat("-", 4000) + "1"), status: 422, verdict: "refuse", errorType: "execution", bound: "query_shape"},
+		{name: "series without match", path: "/api/v1/series", status: 400, verdict: "refuse", errorType: "bad_data"},
+		{name: "series", path: "/api/v1/series", form: with("match[]", "up"), status: 200, verdict: "pass"},
+		{name: "killer", path: "/api/v1/series", form: url.Values{"match[]": {`{le!=""}`}}, status: 200, verdict: "clamp"},
+		{name: "labels", path: "/api/v1/labels", status: 200, verdict: "clamp"},
+		{name: "values", path: "/api/v1/label/instance/values", form: url.Values{"start": {stamp(now.Add(-10 * time.Minute))}, "end": {stamp(now)}}, status: 200, verdict: "pass"},
+		{name: "too many fields", path: "/api/v1/query", form: q("up"), header: manyFields(70), status: 431, verdict: "refuse", errorType: "bad_data"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			method, body := c.method, ""
+			if method == "" {
+				method = http.MethodGet
+			}
+			if c.name == "long text" {
+				body = url.Values{"query": {"up" + strings.Repeat(" ", 66<<10)}}.Encode()
+			}
+			got := r.send(method, r.url+c.path, c.form, body, c.header...)
+			if got.err != nil || got.status != c.status {
+				t.Fatalf("want %d, got %s", c.status, got)
+			}
+			if v := got.header.Values(verdictHeader); len(v) != 1 || v[0] != c.verdict {
+				t.Errorf("verdict %q, want %q", v, c.verdict)
+			}
+			if a := got.header.Get("Allow"); a != c.allow {
+				t.Errorf("Allow %q, want %q", a, c.allow)
+			}
+			if c.status < 400 {
+				return
+			}
+			e := decodeRefusal(t, got.body)
+			if e.Status != "error" || e.ErrorType != c.errorType || e.Error == "" {
+				t.Errorf("want a Prometheus error of the type %s: %s", c.errorType, got.body)
+			}
+			if s := e.Spillway; s == nil || s.Bound == nil || s.Value == nil || s.Seen == nil || s.Advice == nil {
+				t.Errorf("bound, value, seen and advice are always there: %s", got.body)
+			} else if *s.Bound != c.bound {
+				t.Errorf("bound %q, want %q", *s.Bound, c.bound)
+			} else if c.bound != "" && (*s.Value == "" || *s.Seen == "" || *s.Advice == "") {
+				t.Errorf("a bound's refusal says its value, what was seen and what to do: %s", got.body)
+			}
+			if i := strings.Index(string(got.body), `"error":`); i < 0 || i > 100 {
+				t.Errorf("the sentence does not stand early: %s", got.body)
+			}
+		})
+	}
+	r.idle()
+}
+
+func manyFields(n int) []string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf("X-Field-%d", i), "x")
+	}
+	return out
+}
+
+// GET and POST answer alike, with the parameters in the URL, in the body, or in both.
+func TestGetAndPostAlike(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, "")
+	for _, a := range askings() {
+		e := endpoint.Get(a.id)
+		if a.body != nil || !slices.Contains(e.Methods, http.MethodPost) {
+			continue
+		}
+		if a.form.Get("query") != "" && a.id == endpoint.Query {
+			a.form.Set("time", stamp(time.Now()))
+		}
+		byGet := r.send(http.MethodGet, r.url+a.path, a.form, "")
+		for name, got := range map[string]*reply{
+			"body":          r.send(http.MethodPost, r.url+a.path, nil, a.form.Encode()),
+			"URL":           r.send(http.MethodPost, r.url+a.path, a.form, ""),
+			"both":          r.send(http.MethodPost, r.url+a.path, a.form, a.form.Encode()),
+			"other type":    r.send(http.MethodPost, r.url+a.path, a.form, "", "Content-Type", "application/json"),
+			"no type at it": r.send(http.MethodPost, r.url+a.path, a.form, "", "Content-Type", ""),
+		} {
+			if byGet.status != 200 || got.status != 200 || string(got.body) != string(byGet.body) || got.header.Get(verdictHeader) != byGet.header.Get(verdictHeader) {
+				t.Errorf("%s, %s: GET %s, POST %s", a.name, name, byGet, got)
+			}
+		}
+	}
+	r.idle()
+}
+
+// A health check of Grafana needs no shard: it is answered while all of them are down.
+func TestHealthQueryWithoutShards(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 2}}}, "")
+	for _, s := range r.all() {
+		s.Close()
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		got := r.send(method, r.url+"/api/v1/query", url.Values{"query": {"1+1"}, "time": {"4"}}, "")
+		if got.status != 200 || string(got.message.Data) != `{"resultType":"scalar","result":[4,"2"]}` {
+			t.Errorf("%s: %s", method, got)
+		}
+	}
+	got := r.get("/api/v1/query", url.Values{"query": {"up"}})
+	if got.status != 502 && got.status != 503 {
+		t.Errorf("a query over shards that are down: %s", got)
+	}
+	for s, name := range r.names {
+		if strings.Contains(string(got.body), s.Addr()) && strings.Contains(string(got.body), name) {
+			return
+		}
+	}
+	t.Errorf("no group and address in %s", got)
+}
+
+// Slow clients: a head that never ends is cut, a body that never ends is answered 408, also where nobody wants the body.
+func TestSlowClients(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "", func(o *Options) { o.HeaderTimeout, o.BodyTimeout = 300*time.Millisecond, 400*time.Millisecond })
+	for _, c := range []struct{ name, base, head, want string }{
+		{"head", r.url, "GET /api/v1/query?query=up HTTP/1.1\r\nHost: x\r\nX-A: ", ""},
+		{"body of a query", r.url, "POST /api/v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nquery=", "HTTP/1.1 408"},
+		{"body of a read", r.url, "POST /api/v1/read HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc", "HTTP/1.1 408"},
+		{"body for nobody", r.url, "POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc", "HTTP/1.1 404"},
+		{"body with a wrong method", r.url, "DELETE /api/v1/labels HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc", "HTTP/1.1 405"},
+		{"body for a page", r.url, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc", "HTTP/1.1 405"},
+		{"chunked body for a page", r.url, "GET /-/ready HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "HTTP/1.1 200"},
+		{"admin body", r.admin, "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc", "HTTP/1.1 400"},
+		{"admin body for nobody", r.admin, "POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc", "HTTP/1.1 404"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(c.base, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+			if _, err := io.WriteString(conn, c.head); err != nil {
+				t.Fatal(err)
+			}
+			all, err := io.ReadAll(conn) // and the connection is closed
+			if ne, ok := err.(net.Error); ok && ne.Timeout() {
+				t.Fatalf("still open after 10 s; so far %q", all)
+			}
+			if !strings.HasPrefix(string(all), c.want) {
+				t.Errorf("want %q, got %.200q", c.want, all)
+			}
+		})
+	}
+}
+
+// The admin listener: what it serves, under which methods, to whom.
+func TestAdminContract(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{2, 1}}}, "limits: {max_series: 1234}\n")
+	for _, c := range []struct {
+		method, path string
+		status       int
+		allow        string
+		header       []string
+	}{
+		{"GET", "/", 200, "", nil},
+		{"GET", "/metrics", 200, "", nil},
+		{"GET", "/-/healthy", 200, "", nil},
+		{"GET", "/-/ready", 200, "", nil},
+		{"GET", "/debug/pprof/", 200, "", nil},
+		{"GET", "/debug/pprof/goroutine?debug=1", 200, "", nil},
+		{"GET", "/api/spillway/v1/limits", 200, "", nil},
+		{"GET", "/api/spillway/v1/shards", 200, "", nil},
+		{"GET", "/-/reload", 405, "POST", nil},
+		{"PUT", "/-/reload", 405, "POST", nil},
+		{"POST", "/metrics", 405, "GET", nil},
+		{"DELETE", "/api/spillway/v1/limits", 405, "GET", nil},
+		{"GET", "/api/spillway/v1/queries", 404, "", nil},
+		{"DELETE", "/api/spillway/v1/queries/7", 404, "", nil},
+		{"GET", "/api/spillway/v1/explain?query=up", 404, "", nil},
+		{"GET", "/api/spillway/v1/usage", 404, "", nil},
+		{"GET", "/api/spillway/v1/cardinality", 404, "", nil},
+		{"GET", "/api/v1/query?query=up", 404, "", nil},
+		{"GET", "/metrics", 200, "", []string{"Host", "localhost"}},
+		{"GET", "/metrics", 200, "", []string{"Host", "[::1]:9091"}},
+		{"GET", "/metrics", 403, "", []string{"Host", "evil.example"}},
+		{"POST", "/-/reload", 403, "", []string{"Host", "127.0.0.1.evil.example"}},
+		{"POST", "/-/reload", 403, "", []string{"Sec-Fetch-Site", "cross-site"}},
+		{"POST", "/-/reload", 403, "", []string{"Origin", "http://evil.example"}},
+	} {
+		got := r.send(c.method, r.admin+c.path, nil, "", c.header...)
+		if got.status != c.status || got.header.Get("Allow") != c.allow {
+			t.Errorf("%s %s %v: want %d and Allow %q, got %q and %s", c.method, c.path, c.header, c.status, c.allow, got.header.Get("Allow"), got)
+		}
+	}
+
+	var limits struct {
+		Status string
+		Data   map[string]any
+	}
+	if err := json.Unmarshal(r.send("GET", r.admin+"/api/spillway/v1/limits", nil, "").body, &limits); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"timeout", "max_series", "max_samples", "max_response_bytes", "max_range", "metadata_range", "max_query_bytes", "unselective", "endpoints"} {
+		if _, ok := limits.Data[key]; !ok {
+			t.Errorf("limits lacks the configuration's key %s: %v", key, limits.Data)
+		}
+	}
+	if limits.Status != "success" || limits.Data["max_series"] != 1234.0 {
+		t.Errorf("limits: %v", limits)
+	}
+	var shards struct {
+		Status string
+		Data   []struct{ URL, Group, State string }
+	}
+	if err := json.Unmarshal(r.send("GET", r.admin+"/api/spillway/v1/shards", nil, "").body, &shards); err != nil {
+		t.Fatal(err)
+	}
+	if shards.Status != "success" || len(shards.Data) != 3 {
+		t.Fatalf("shards: %v", shards)
+	}
+	for _, s := range shards.Data {
+		if s.Group != "jaguar" || s.State != "up" || !slices.ContainsFunc(r.all(), func(f *fakeshard.Shard) bool { return f.URL() == s.URL }) {
+			t.Errorf("shards: %v", s)
+		}
+	}
+}
+
+// A reload with a broken file answers 4xx with every problem and its path, and changes nothing; a good one is in force at once.
+func TestReloadContract(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "spillway.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "", func(o *Options) { o.ConfigFile = file })
+	write(r.config)
+	reload := func() *reply { return r.send("POST", r.admin+"/-/reload", nil, "") }
+	if got := reload(); got.status != 200 {
+		t.Fatalf("the same again: %s", got)
+	}
+	write(r.config + "limits: {max_series: 0, timeout: nonsense}\nunheard_of: 1\n")
+	got := reload()
+	if got.status < 400 || got.status > 499 {
+		t.Errorf("a broken file: %s", got)
+	}
+	for _, path := range []string{"limits.max_series", "limits.timeout", "unheard_of"} {
+		if !strings.Contains(string(got.body), path) {
+			t.Errorf("%s is not named in %s", path, got.body)
+		}
+	}
+	if r.metric("spillway_config_last_reload_successful") != 0 {
+		t.Error("the metric says that the reload worked")
+	}
+	write(r.config + "limits: {max_series: 77}\n")
+	if got := reload(); got.status != 200 {
+		t.Errorf("a good file: %s", got)
+	}
+	if got := r.send("GET", r.admin+"/api/spillway/v1/limits", nil, ""); !strings.Contains(string(got.body), `"max_series":77`) {
+		t.Errorf("not in force: %s", got.body)
+	}
+	if got := r.get("/api/v1/query", url.Values{"query": {"up"}}); got.status != 200 {
+		t.Errorf("after reloading: %s", got)
+	}
+}
+
+// Secrets of the configuration are in no answer.
+func TestConfigSecretsAreStarred(t *testing.T) {
+	s := fakeshard.Start(t, fakeshard.Config{})
+	text := fmt.Sprintf("groups:\n  - name: g\n    shards:\n      - replicas:\n          - url: %q\n            headers: {X-Scope-OrgID: hunter2}\n"+
+		"            http_client: {basic_auth: {username: u, password: hunter3}}\n", strings.Replace(s.URL(), "http://", "http://user:hunter4@", 1))
+	if _, err := config.Parse([]byte(text), "."); err != nil {
+		text = strings.Replace(text, "user:hunter4@", "", 1) // secrets in the URL are refused
+	}
+	var admin string
+	_, base := startProxy(t, t.Context(), text, func(o *Options) { o.Ready = func(_, a netAddr) { admin = "http://" + a.String() } })
+	client := newClient(t)
+	for _, target := range []string{base + "/api/v1/status/config", base + "/api/v1/status/flags", admin + "/api/spillway/v1/shards", admin + "/api/spillway/v1/limits", admin + "/", admin + "/metrics"} {
+		resp, err := client.Get(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != 200 {
+			t.Errorf("%s: %v %d", target, err, resp.StatusCode)
+		}
+		if strings.Contains(string(body), "hunter") {
+			t.Errorf("%s shows a secret: %s", target, body)
+		}
+	}
+}
+
+// Under a route prefix the API, the pages and nothing else is there; health is without it too.
+func TestRoutePrefix(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "", func(o *Options) { o.RoutePrefix = "/spill/way/" })
+	for path, want := range map[string]int{
+		"/spill/way/api/v1/query?query=up": 200, "/spill/way/": 200, "/spill/way": 200, "/spill/way/graph?g0.expr=up": 200, "/-/healthy": 200, "/-/ready": 200,
+		"/spill/way/-/healthy": 200, "/spill/way/-/ready": 200, "/api/v1/query?query=up": 404, "/": 404, "/spill/wayapi/v1/query?query=up": 404, "/spill": 404,
+		"/spill/way/label/a%2Fb": 404, "/spill/way/api/v1/label/__name__/values": 200, "/spill/way/federate?match[]=up": 200,
+	} {
+		got := r.get(path, nil)
+		if got.status != want || got.header.Get(verdictHeader) == "" {
+			t.Errorf("%s: want %d with a verdict, got %s", path, want, got)
+		}
+	}
+}
+
+// The memory of all requests together is bounded: beyond memory.budget the answer is 429 with Retry-After, and later requests find all of it again.
+func TestMemoryBudget(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "memory: {budget: 1MiB}\nlimits: {timeout: 10s}\n")
+	s := r.shards["jaguar"][0][0]
+	if err := s.Set("", fakeshard.Route{Path: "/api/v1/series", Script: "generate 40MiB"}); err != nil {
+		t.Fatal(err)
+	}
+	got := r.get("/api/v1/series", url.Values{"match[]": {"up"}})
+	if got.status != 429 || got.header.Get("Retry-After") == "" {
+		t.Errorf("want 429 with Retry-After, got %s", got)
+	} else if e := decodeRefusal(t, got.body); e.ErrorType != "too_many_requests" || e.Spillway == nil || *e.Spillway.Bound != "memory.budget" {
+		t.Errorf("want the bound memory.budget: %s", got.body)
+	}
+	if got := r.get("/api/v1/query", url.Values{"query": {"up"}}); got.status != 200 {
+		t.Errorf("afterwards: %s", got)
+	}
+	r.idle()
+}
+
+// Each request leaves one line, whatever became of it, in a file that nobody else can read.
+func TestUsageContract(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "usage.jsonl")
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, fmt.Sprintf("usage_log: {path: %q}\n", path))
+	s := r.shards["jaguar"][0][0]
+	now := time.Now()
+	r.get("/api/v1/query_range", url.Values{"query": {`sum by (job) (rate(up{job="fake"}[5m]))`}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"60"}},
+		"X-Grafana-User", "ada", "X-Dashboard-Uid", "d1", "X-Panel-Id", "7")
+	r.get("/api/v1/query", url.Values{"query": {`{le!=""}`}})
+	r.get("/api/v1/series", url.Values{"match[]": {"up"}})
+	if err := s.Set("stall"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/api/v1/query?query=up", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.ask(req); got.err == nil {
+		t.Errorf("the client should have left: %s", got)
+	}
+	if err := s.Set(""); err != nil {
+		t.Fatal(err)
+	}
+	var lines []map[string]any
+	r.eventually("four lines are written", func() bool {
+		lines = nil
+		data, _ := os.ReadFile(path) // not there yet, perhaps
+		sc := bufio.NewScanner(strings.NewReader(string(data)))
+		for sc.Scan() {
+			var m map[string]any
+			if err := json.Unmarshal(sc.Bytes(), &m); err != nil {
+				return false
+			}
+			lines = append(lines, m)
+		}
+		return len(lines) == 4
+	})
+	if len(lines) != 4 {
+		t.Fatalf("lines: %v", lines)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	for i, l := range lines {
+		for _, key := range []string{
+			"v", "time", "id", "tenant", "user", "dashboard", "panel", "rule", "endpoint", "query", "metrics", "matchers", "grouping", "le", "range_s", "step_s",
+			"series", "samples", "bytes", "shard_s", "peak_bytes", "verdict", "bound",
+		} {
+			if _, ok := l[key]; !ok {
+				t.Errorf("line %d lacks %s: %v", i, key, l)
+			}
+		}
+		if l["v"] != 1.0 || l["id"] == "" {
+			t.Errorf("line %d: %v", i, l)
+		}
+	}
+	byEndpoint := map[string]map[string]any{}
+	for _, l := range lines {
+		byEndpoint[l["endpoint"].(string)+" "+l["verdict"].(string)] = l
+	}
+	if l := byEndpoint["query_range pass"]; l == nil || l["range_s"] != 3600.0 || l["step_s"] != 60.0 || l["shard_s"] == 0.0 || fmt.Sprint(l["metrics"]) != "[up]" {
+		t.Errorf("query_range: %v", l)
+	}
+	if l := byEndpoint["query refuse"]; l == nil || l["bound"] != "unselective" {
+		t.Errorf("refused: %v", byEndpoint)
+	}
+	if byEndpoint["query pass"] == nil {
+		t.Errorf("the client that left has no line: %v", byEndpoint)
+	}
+}
+
+// An idle proxy exits at once, with connections of all kinds open; one with a request under way lets it finish.
+func TestIdleExit(t *testing.T) {
+	s := fakeshard.Start(t, fakeshard.Config{})
+	cfg, err := config.Parse(fmt.Appendf(nil, "groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n", s.URL()), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, busy := range []bool{false, true} {
+		ready := make(chan string, 1)
+		srv, err := New(Options{Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Ready: func(m, _ netAddr) { ready <- m.String() }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended sync.WaitGroup
+		var runErr error
+		ended.Go(func() { runErr = srv.Run(ctx, context.Background()) })
+		addr := <-ready
+		fresh, err := net.Dial("tcp", addr) // never asks anything
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := net.Dial("tcp", addr) // asked once
+		if err != nil {
+			t.Fatal(err)
+		}
+		br := bufio.NewReader(kept)
+		if _, err := io.WriteString(kept, "GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		status := make(chan int, 1)
+		var asking sync.WaitGroup
+		if busy {
+			if err := s.Set("delay 700ms; answer"); err != nil {
+				t.Fatal(err)
+			}
+			before := len(s.RequestsTo("/api/v1/query"))
+			asking.Go(func() {
+				client := newClient(t)
+				resp, err := client.Get("http://" + addr + "/api/v1/query?query=up")
+				if err != nil {
+					t.Error(err)
+					status <- 0
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				status <- resp.StatusCode
+			})
+			for len(s.RequestsTo("/api/v1/query")) == before {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		began := time.Now()
+		cancel()
+		ended.Wait()
+		took := time.Since(began)
+		if runErr != nil {
+			t.Errorf("busy %v: %v", busy, runErr)
+		}
+		if !busy && took > 2*time.Second || took > 10*time.Second { // it does not wait for what never comes
+			t.Errorf("busy %v: the exit took %s", busy, took)
+		}
+		if busy {
+			if code := <-status; code != 200 {
+				t.Errorf("the request under way ended with %d", code)
+			}
+		}
+		asking.Wait()
+		fresh.Close()
+		kept.Close()
+	}
+}

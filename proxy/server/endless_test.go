@@ -1,0 +1,137 @@
+package server
+
+import (
+	"context"
+	"runtime"
+	runtimemetrics "runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+)
+
+// heapWatch notes the highest heap since it was started.
+type heapWatch struct {
+	base, peak uint64
+	stop       chan struct{}
+	done       sync.WaitGroup
+}
+
+func watchHeap() *heapWatch {
+	runtime.GC()
+	h := &heapWatch{stop: make(chan struct{}), base: heapBytes()}
+	h.done.Go(func() {
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				h.peak = max(h.peak, heapBytes())
+			case <-h.stop:
+				return
+			}
+		}
+	})
+	return h
+}
+
+// grown is how far the heap has been above its base, in bytes.
+func (h *heapWatch) grown() uint64 {
+	close(h.stop)
+	h.done.Wait()
+	return h.peak - min(h.peak, h.base)
+}
+
+func heapBytes() uint64 {
+	s := []runtimemetrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	runtimemetrics.Read(s)
+	return s[0].Value.Uint64()
+}
+
+// Ten gigabytes of valid answer: a bound ends it early, by an error of its own, by a cut that is announced, or, where half of it has been sent, by breaking
+// the connection; never by a success that looks whole. Memory stays flat.
+func TestEndlessAnswers(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}},
+		"limits: {timeout: 20s, max_response_bytes: 16MiB}\nmemory: {budget: 24MiB}\n")
+	bad := []*fakeshard.Shard{r.shards["jaguar"][1][0], r.shards["heron"][0][0]}
+	for _, kind := range []struct{ name, json, frames string }{
+		{"many", "generate 10GiB", "generate 10GiB"},
+		{"one that never ends", "generate 10GiB string", "generate 10GiB longchunks"},
+		{"white space", `header Content-Type application/json; send '{"status":"success","data":'; generate 10GiB text`, "generate 10GiB longchunks"},
+	} {
+		for _, a := range askings() {
+			f := fault{script: kind.json, frames: kind.frames}
+			if a.frames {
+				f.script = kind.frames
+			}
+			for _, s := range bad {
+				f.set(t, s, []asking{a})
+			}
+			h := watchHeap()
+			got := r.ask(r.request(context.Background(), a))
+			r.idle()
+			if grown := h.grown(); grown > 64<<20 {
+				t.Errorf("%s, %s: the heap grew by %d MiB", kind.name, a.name, grown>>20)
+			}
+			var sent int64
+			for _, s := range bad {
+				for _, rec := range s.Requests() {
+					sent = max(sent, rec.Sent)
+				}
+			}
+			if sent > 256<<20 {
+				t.Errorf("%s, %s: %d MiB were read of one answer", kind.name, a.name, sent>>20)
+			}
+			if got.took > 25*time.Second {
+				t.Errorf("%s, %s: answered after %s", kind.name, a.name, got.took)
+			}
+			clamped := a.most && got.status == 200 && got.header.Get("X-Spillway-Verdict") == "clamp" && len(got.message.Warnings) > 0
+			refused := got.err == nil && (got.status == 422 || got.status == 502) && got.message.Status == "error" && got.message.ErrorType == errorTypes[got.status]
+			if got.status == 502 && !r.named(got.message.Error, bad) {
+				t.Errorf("%s, %s: the error names no shard: %s", kind.name, a.name, got)
+			}
+			if !clamped && !refused && !got.half() {
+				t.Errorf("%s, %s: want a bound's error, a cut that says so or a broken connection, got %s, %d bytes, header %v, warnings %q", kind.name, a.name, got, got.size, got.header, got.message.Warnings)
+			}
+			t.Logf("%s, %s: %d %s %.160q", kind.name, a.name, got.status, got.header.Get("X-Spillway-Verdict"), got.message.Error)
+		}
+	}
+}
+
+// Many such requests at once, more than the budget can hold: each ends by a bound, and the heap stays within what the budget allows.
+func TestEndlessAnswersAtOnce(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}},
+		"limits: {timeout: 20s, max_response_bytes: 8MiB}\nmemory: {budget: 16MiB}\n")
+	for _, s := range r.all() {
+		if err := s.Set("generate 10GiB"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := watchHeap()
+	var wg sync.WaitGroup
+	var refused atomic.Int64
+	for range 3 {
+		for _, a := range askings() {
+			wg.Go(func() {
+				got := r.ask(r.request(context.Background(), a))
+				if got.err == nil && got.status == 429 {
+					refused.Add(1)
+					if got.header.Get("Retry-After") == "" {
+						t.Errorf("%s: 429 without Retry-After", a.name)
+					}
+				}
+				if got.err == nil && got.status == 200 && !a.most && a.name != "features" && a.name != "status_buildinfo" {
+					t.Errorf("%s: a success: %s", a.name, got)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	r.idle()
+	if grown := h.grown(); grown > 96<<20 {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+	t.Logf("%d requests found no room in the budget", refused.Load())
+}
