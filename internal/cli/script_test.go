@@ -3,13 +3,21 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,7 +85,7 @@ func on(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage)
 func cmdSpillway(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	code := Run(ctx, ctx, args, ts.Stdout(), ts.Stderr())
+	code := Run(ctx, ctx, absolute(ts, args), ts.Stdout(), ts.Stderr())
 	on(ts).code = code
 	if ctx.Err() != nil {
 		ts.Fatalf("it did not end by itself")
@@ -85,6 +93,22 @@ func cmdSpillway(ts *testscript.TestScript, neg bool, args []string) {
 	if (code != 0) != neg {
 		ts.Fatalf("exit code %d", code)
 	}
+}
+
+// absolute makes the names of files in args absolute: the program runs in this process, not in the script's folder.
+func absolute(ts *testscript.TestScript, args []string) []string {
+	out := make([]string, len(args))
+	for i, a := range args {
+		flag, file, ok := strings.Cut(a, "=")
+		switch {
+		case strings.HasSuffix(a, ".yaml") && !ok:
+			a = ts.MkAbs(a)
+		case ok && (strings.HasSuffix(file, ".yaml") || strings.HasSuffix(file, ".yml")):
+			a = flag + "=" + ts.MkAbs(file)
+		}
+		out[i] = a
+	}
+	return out
 }
 
 func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
@@ -180,7 +204,12 @@ func cmdProxy(ts *testscript.TestScript, _ bool, args []string) {
 	ctx, stop := context.WithCancel(context.Background())
 	force, now := context.WithCancel(context.Background())
 	b := &background{stop: stop, now: now, log: newWatched(), code: make(chan int, 1)}
-	name, args := args[0], append([]string{"proxy", "--web.listen-address=127.0.0.1:0", "--web.admin-listen-address=127.0.0.1:0"}, args[1:]...)
+	name, args := args[0], append([]string{"proxy"}, absolute(ts, args[1:])...)
+	for _, f := range []string{"--web.listen-address=", "--web.admin-listen-address="} {
+		if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, f) }) {
+			args = append(args, f+"127.0.0.1:0")
+		}
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -214,7 +243,7 @@ func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // readyLine is what the log says when the proxy can be asked, with the addresses of both listeners.
-var readyLine = regexp.MustCompile(`Spillway is ready.* address=(\S+) admin=(\S+)`)
+var readyLine = regexp.MustCompile(`Spillway is ready.*address"?[=:]"?([^" ]+)"?[ ,]"?admin"?[=:]"?([^"\s]+)`)
 
 // watched is a log that can be waited on.
 type watched struct {
@@ -261,19 +290,47 @@ func (w *watched) wait(re *regexp.Regexp, ended <-chan struct{}) ([]string, bool
 	}
 }
 
+// namedFile is a file that an example names.
+var namedFile = regexp.MustCompile(`_file: ([^\s,}]+)`)
+
+// certificate is a self-signed certificate and its key, one after the other.
+func certificate(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
+}
+
 // TestExamples checks each file of docs/examples as its reader would.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../../docs/examples/*.yaml")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("the examples: %v %v", files, err)
 	}
+	pair := certificate(t)
 	for _, f := range files {
 		t.Run(filepath.Base(f), func(t *testing.T) {
-			// The files name passwords and certificates that are not there; empty ones stand in for them.
 			dir := t.TempDir()
 			text, err := os.ReadFile(f)
 			if err != nil {
 				t.Fatal(err)
+			}
+			for _, m := range namedFile.FindAllStringSubmatch(string(text), -1) { // passwords and certificates that its reader has
+				file := filepath.Join(dir, m[1])
+				if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, pair, 0o600)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			file := filepath.Join(dir, "spillway.yaml")
 			if err := os.WriteFile(file, text, 0o600); err != nil {

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,9 @@ type Options struct {
 	Say func(format string, args ...any)
 	// Ready, where set, is told the proxy's addresses once it can be asked.
 	Ready func(main, admin net.Addr)
+
+	// recent is how much history is filled in before the demo is ready, in tests; readyHistory elsewhere.
+	recent time.Duration
 }
 
 // names are the groups' names, as many as anybody wants to look at on one machine.
@@ -163,7 +167,7 @@ func (d *demo) close() error {
 // more but the back-fill of older history, which close ends.
 func (d *demo) build(ctx context.Context) error {
 	now := time.Now()
-	recent := min(d.History, readyHistory)
+	recent := min(d.History, cmp.Or(d.recent, readyHistory))
 	for i := range d.Groups {
 		g := &group{name: names[i], shards: make([][]*localprom.Shard, d.Shards)}
 		for s := range g.shards {

@@ -8,8 +8,9 @@
 // Every server is a process of its own, and so is the proxy (the spillway binary itself, with nothing but its shards in its configuration, so every bound
 // has its default). A run is: the servers start and come to rest, an idle stretch, the storm, a few seconds after it. Every 100 ms the memory of every
 // process is read; where the kernel allows it (Linux), a sample is the highest resident memory SINCE the one before, so nothing hides between two samples.
-// The servers are judged against their own highest memory of the idle stretch. They come to rest first because a server that has just replayed its log
-// holds much that it is about to give back, and against that height any storm would look harmless.
+// The servers are judged against their own highest memory of the idle stretch. What a server weighs at rest is a matter of what it did last, so all of them
+// collect their garbage first and answer everyday queries until they have collected twice by themselves, as servers in use do all day; Side.Rest has the
+// heights on that way.
 //
 // # What the servers hold
 //
@@ -21,6 +22,9 @@
 // configuration: any growth is the storm's.
 //
 // All servers hold copies of one cluster. The proxy knows each as a group of its own, so nothing of what they send falls together in the merge.
+//
+// Asked directly, ONE server has all the callers, as each of the four has when they are asked through Spillway. With all four asked at once on one machine,
+// they would fight over its CPUs, and callers would give up before their questions cost what they cost on a machine of one's own.
 //
 // # What it refuses
 //

@@ -16,13 +16,13 @@ import (
 // What a server weighs at rest depends on what it did last. One that has just replayed its log holds the replay's garbage, up to twice its live heap; one
 // that has just collected holds next to none, and any work at all, of whatever kind, raises it to Go's goal for the next collection, 75 % above the live
 // heap. A server in use lives between the two, so that is where measuring begins: every server collects, which takes the replay away, and answers everyday
-// queries until it has collected a few times by itself.
+// queries until it has collected twice by itself.
 
 const (
-	everydayCycles = 3
+	everydayCycles = 2
 	// everydayMax bounds this part; a server that has not collected by then has much room, and the idle stretch begins a little low, which is to its
 	// disadvantage.
-	everydayMax = 45 * time.Second
+	everydayMax = 2 * time.Minute
 	// restStretch is how long memory has to stand still before a server is at rest; restMax how long that is waited for.
 	restStretch = 5 * time.Second
 	restMax     = time.Minute
@@ -112,7 +112,7 @@ func workADay(ctx context.Context, client *http.Client, server string) error {
 	for i, limit := 0, time.Now().Add(everydayMax); time.Now().Before(limit); i++ {
 		now := time.Now()
 		q := url.Values{
-			"query": {everyday[i%len(everyday)]}, "step": {"15"},
+			"query": {everyday[i%len(everyday)]}, "step": {"5"},
 			"start": {strconv.FormatInt(now.Add(-50*time.Minute).Unix(), 10)}, "end": {strconv.FormatInt(now.Unix(), 10)},
 		}
 		if _, err := get(ctx, client, server+"/api/v1/query_range?"+q.Encode()); err != nil {

@@ -156,8 +156,8 @@ func (r *Result) Report() *report.Report {
 	o := r.Options
 	rep := &report.Report{
 		Title: fmt.Sprintf(o.Scenario.Title, o.Callers),
-		Lead: fmt.Sprintf("%d Prometheus servers hold %s series each, %s of them buckets. %d callers at once ask, over and over, for %s",
-			o.Servers, thousands(r.Data.Series), thousands(r.Data.Buckets), o.Callers, askText(o.Scenario.Asks)),
+		Lead: fmt.Sprintf("%d Prometheus servers hold %s series each, %s of them buckets. %d callers at once ask, over and over, for %s. Through Spillway each question reaches all %d servers; directly, one server has the callers.",
+			o.Servers, thousands(r.Data.Series), thousands(r.Data.Buckets), o.Callers, askText(o.Scenario.Asks), o.Servers),
 		Limit: o.MemoryLimit, LimitName: "a server is killed at",
 	}
 	for _, s := range []*Side{r.Direct, r.Through} {
@@ -180,6 +180,9 @@ func (r *Result) Report() *report.Report {
 		}
 		rep.Notes = append(rep.Notes, s.byAsk())
 	}
+	rest := r.Through.Rest
+	rep.Notes = append(rep.Notes, fmt.Sprintf("The largest server had %d MiB when it was ready, %d MiB after a collection, %d MiB after everyday queries; then the idle stretch began.",
+		rest.Started>>20, rest.Collected>>20, rest.InUse>>20))
 	rep.Notes = append(rep.Notes, fmt.Sprintf("Prometheus 3.15, head and %d blocks; %d CPUs shared by load, servers and proxy, %s of memory free, %s. A server is killed at %s of resident memory and told so (GOMEMLIMIT). Repeat it: %s",
 		r.Data.Blocks, r.Machine.CPUs, gib(r.Machine.Memory), r.Machine.OS, gib(o.MemoryLimit), r.Command()))
 	return rep

@@ -151,9 +151,13 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 // run is one way of asking, on fresh servers.
 func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Side, err error) {
 	o := r.Options
-	o.Say("%s: starting %d servers", name, o.Servers)
+	servers := o.Servers
+	if !proxied {
+		servers = 1 // see doc.go
+	}
+	o.Say("%s: starting %d servers", name, servers)
 	began := time.Now()
-	f, err := startServers(ctx, r.Data, dir, o.Servers, o.MemoryLimit)
+	f, err := startServers(ctx, r.Data, dir, servers, o.MemoryLimit)
 	if err != nil {
 		return nil, err
 	}

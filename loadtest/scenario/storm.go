@@ -41,7 +41,7 @@ type Reply struct {
 	Parsed bool
 }
 
-// storm is n callers who ask without a pause.
+// storm is n callers who ask without a pause, each at least once.
 type storm struct {
 	asks    []Ask
 	targets []target
@@ -51,8 +51,7 @@ type storm struct {
 	began              time.Time // of the run: times are counted from there
 }
 
-// run returns when every caller has its last answer, ctx ends or no target is left. A caller asks all targets at once and goes on when all have answered:
-// directly, who wants the series of four servers has to ask four.
+// run returns when every caller has its last answer, ctx ends or no target is left. A caller asks all targets at once and goes on when all have answered.
 func (s storm) run(ctx context.Context) []Reply {
 	client := &http.Client{Transport: &http.Transport{
 		MaxIdleConnsPerHost: s.callers, DisableCompression: true, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
@@ -67,7 +66,7 @@ func (s storm) run(ctx context.Context) []Reply {
 	for caller := range s.callers {
 		all.Go(func() {
 			buf := make([]bytes.Buffer, len(s.targets))
-			for i := caller; time.Now().Before(until) && ctx.Err() == nil; i++ {
+			for i := caller; (i == caller || time.Now().Before(until)) && ctx.Err() == nil; i++ { // each at least once
 				ask := s.asks[i%len(s.asks)]
 				var round sync.WaitGroup
 				left := false

@@ -43,7 +43,10 @@ func TestOutcomes(t *testing.T) {
 		}, "200", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			srv := httptest.NewServer(tc.serve)
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_ = r.ParseForm() // net/http sees that a client has left only when the body is read
+				tc.serve(w, r)
+			}))
 			defer srv.Close()
 			patience := 200 * time.Millisecond
 			if tc.ok {
@@ -108,7 +111,10 @@ func TestStormEnds(t *testing.T) {
 	if replies := s.run(t.Context()); len(replies) != 0 {
 		t.Errorf("%d requests to a server that is gone", len(replies))
 	}
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_ = r.ParseForm()
+		<-r.Context().Done()
+	}))
 	defer srv.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	s.targets = []target{{url: srv.URL, gone: make(chan struct{})}}

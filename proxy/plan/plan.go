@@ -175,13 +175,18 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *merg
 	}
 	g := l.Shard.Group
 	s := &raw.Slice{Name: l.Shard.Name(), Labels: g.Labels, Drop: Owned(g), From: l.From, Until: l.Until}
-	if whole {
-		s.Copies = append(s.Copies, &replica{r: base, budget: budget, maxBytes: maxBytes})
-		return s, nil
-	}
 	well, err := l.Shard.Well()
 	if err != nil {
 		return nil, err
+	}
+	if whole {
+		s.Copies = append(s.Copies, &replica{r: base, budget: budget, maxBytes: maxBytes, spare: len(well) > 1})
+		for _, r := range well {
+			if r != base {
+				s.Spare = append(s.Spare, &replica{r: r, budget: budget, maxBytes: maxBytes})
+			}
+		}
+		return s, nil
 	}
 	for _, r := range well {
 		s.Copies = append(s.Copies, &replica{r: r, budget: budget, maxBytes: maxBytes, spare: len(well) > 1})

@@ -26,7 +26,9 @@ import (
 
 // select reads the series of one selector from all shards, spliced and relabelled.
 func (x *exchange) selectSeries(from, until int64, hints *storage.SelectHints, ms []*labels.Matcher) ([]storage.Series, error) {
-	return x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost()).Series(x.ctx, from, until, hints, ms)
+	ctx, span := x.s.room(x.ctx, "select")
+	defer span.End()
+	return x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost()).Series(ctx, from, until, hints, ms)
 }
 
 // maxFrameBytes is what Prometheus puts into one frame of a streamed answer.

@@ -44,6 +44,7 @@ type exchange struct {
 	infos    merge.Notes
 	lost     map[string]bool // shards that this answer goes without
 	avoid    map[string]bool // replicas that failed in the middle of their answer
+	late     error           // of the first server that was waited for until the deadline
 	cut      bool            // the answer was truncated by a bound
 	calls    shardSeconds
 }
@@ -61,7 +62,9 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	rctx, span := s.tracer.Start(rctx, "request", trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
 	x := &exchange{s: s, st: st, client: client, header: r.Header}
+	_, room := s.room(rctx, "identity")
 	caller := identity.FromRequest(r)
+	room.End()
 	s.metrics.inflight.Inc()
 	defer s.metrics.inflight.Dec()
 
@@ -115,7 +118,7 @@ const verdictHeader = "X-Spillway-Verdict"
 func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	s := x.s
 	_ = x.client.rc.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
-	_, span := s.tracer.Start(ctx, "endpoint")
+	_, span := s.room(ctx, "endpoint")
 	if e, _, err := endpoint.Lookup(r); err == nil {
 		x.id = e.ID
 	}
@@ -130,7 +133,7 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	x.limits = x.st.cfg.LimitsFor(req.ID)
 	now := s.now()
 
-	_, span = s.tracer.Start(ctx, "policy")
+	_, span = s.room(ctx, "policy")
 	x.dec, err = policy.Decide(req, policyLimits(x.limits), x.st.owned, now)
 	span.End()
 	if err != nil {
@@ -158,7 +161,13 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 			x.warnings.Add("partial answer: shard " + name + " did not answer; its series are missing")
 		}
 		err = handle(x)
-		if err == nil || !x.goOnWithout(err) {
+		if err == nil {
+			return nil
+		}
+		if !x.goOnWithout(err) {
+			if x.late != nil && qerr.From(err).Kind == qerr.Timeout {
+				return x.late
+			}
 			return err
 		}
 		x.out.Close()
@@ -169,6 +178,9 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 // goOnWithout decides whether the request starts again: without a replica that failed in the middle of its answer, where its shard has another one; or
 // without a shard, where the caller accepts a partial answer. Only while nothing was sent yet and time is left; each loss counts once, so it ends.
 func (x *exchange) goOnWithout(err error) bool {
+	if qerr.From(err).Kind == qerr.Timeout {
+		x.wasLate(err)
+	}
 	if x.ctx.Err() != nil || x.client.wrote {
 		return false
 	}
@@ -184,6 +196,13 @@ func (x *exchange) goOnWithout(err error) bool {
 	note(&x.lost, lost.name)
 	x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
 	return len(x.lost) < x.st.shards // an answer without any shard is no answer
+}
+
+// wasLate remembers the first server that used up the request's time: should there be none left for the others, it is to be named, not they.
+func (x *exchange) wasLate(err error) {
+	if x.late == nil {
+		x.late = err
+	}
 }
 
 func note(set *map[string]bool, name string) {
@@ -229,7 +248,11 @@ func (x *exchange) verdict() policy.Verdict {
 }
 
 // finishJSON ends an answer that was begun with out.Begin.
-func (x *exchange) finishJSON() error { return x.out.Finish(x.warnings.List(), x.infos.List()) }
+func (x *exchange) finishJSON() error {
+	_, span := x.s.room(x.ctx, "write")
+	defer span.End()
+	return x.out.Finish(x.warnings.List(), x.infos.List())
+}
 
 // explain turns an error into what the client is told, asking first what became of the request.
 func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
@@ -280,7 +303,13 @@ func (s *Server) finish(x *exchange, span trace.Span, caller identity.Caller, id
 	if x.budget != nil {
 		s.metrics.peak.Observe(float64(x.budget.Peak()))
 	}
-	span.SetAttributes(attribute.String("spillway.endpoint", ep), attribute.String("spillway.verdict", string(verdict)), attribute.String("spillway.request_id", id))
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("spillway.endpoint", ep), attribute.String("spillway.verdict", string(verdict)), attribute.String("spillway.request_id", id),
+			attribute.String("spillway.outcome", outcome), attribute.Int64("spillway.series", x.budget.Series()), attribute.Int64("spillway.samples", x.budget.Samples()))
+		if bound != "" {
+			span.SetAttributes(attribute.String("spillway.bound", bound))
+		}
+	}
 
 	level := slog.LevelDebug
 	attrs := []slog.Attr{
@@ -300,7 +329,12 @@ func (s *Server) finish(x *exchange, span trace.Span, caller identity.Caller, id
 		}
 	}
 	s.log.LogAttrs(x.context(), level, "request", attrs...)
+	room := unrecorded
+	if span.IsRecording() {
+		_, room = s.tracer.Start(trace.ContextWithSpan(context.Background(), span), "usage")
+	}
 	s.recordUsage(x, caller, id, start, string(verdict), bound)
+	room.End()
 }
 
 func (x *exchange) context() context.Context {

@@ -59,7 +59,6 @@ type replies struct {
 	cancel  context.CancelFunc
 	calls   *shardSeconds
 	began   time.Time
-	late    error // a replica that was waited for until the deadline while another one of its shard had answered
 }
 
 // close ends what is still being read.
@@ -133,7 +132,7 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 	slots.begun()
 	for i, q := range questions {
 		if err := results[i].err; err != nil && answered[q.shard] && qerr.From(err).Kind == qerr.Timeout {
-			r.late = err
+			x.wasLate(err)
 		}
 		if err := results[i].err; err != nil && !answered[q.shard] {
 			if failed == nil || errors.Is(failed, errSibling) {
@@ -161,9 +160,6 @@ func (x *exchange) shardError(s *shard.Shard, err error) error {
 
 // bodyError is shardError for what a merge found while reading.
 func (x *exchange) bodyError(r *replies, err error) error {
-	if err != nil && r.late != nil && qerr.From(err).Kind == qerr.Timeout {
-		return r.late // not the one that had to wait to be read
-	}
 	if err == nil || x.ctx.Err() != nil {
 		return err
 	}

@@ -53,7 +53,9 @@ func (x *exchange) joined(questions []question, join func(context.Context, *merg
 	if err := x.out.Begin(); err != nil {
 		return err
 	}
+	_, span := x.s.room(x.ctx, "merge")
 	res, err := join(x.ctx, x.out, r.sources, x.budget)
+	span.End()
 	if err != nil {
 		return x.bodyError(r, err)
 	}

@@ -32,7 +32,9 @@ func (x *exchange) series() error {
 	if err := x.out.Begin(); err != nil {
 		return err
 	}
+	_, span := x.s.room(x.ctx, "merge")
 	res, err := merge.MergeSeries(x.ctx, x.out, x.dec.Limit, r.sources, x.budget)
+	span.End()
 	if err != nil {
 		return x.bodyError(r, err)
 	}
@@ -91,7 +93,9 @@ func (x *exchange) strings(r *replies, lists []merge.Strings) error {
 	if err := x.out.Begin(); err != nil {
 		return err
 	}
+	_, span := x.s.room(x.ctx, "merge")
 	res, err := merge.MergeStrings(x.ctx, x.out, x.dec.Limit, lists, x.budget)
+	span.End()
 	if err != nil {
 		return x.bodyError(r, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/stats"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -27,8 +28,11 @@ func (x *exchange) query() error {
 	if req.LookbackDelta == 0 {
 		req.LookbackDelta = x.lookback() // always sent: a shard's own default must not decide
 	}
-	ctx, span := x.s.tracer.Start(x.ctx, "plan")
+	ctx, span := x.s.room(x.ctx, "plan")
 	p, err := x.view.Query(ctx, x.dec.Expr, req.Query, x.dec.Selectors, x.dec.Start, x.dec.End)
+	if p != nil && span.IsRecording() {
+		span.SetAttributes(attribute.String("spillway.mode", string(p.Mode)), attribute.String("spillway.why", p.Why))
+	}
 	span.End()
 	if err != nil {
 		return err
@@ -68,7 +72,9 @@ func (x *exchange) pass(p *plan.Plan) error {
 	if err := x.out.Begin(); err != nil {
 		return err
 	}
+	_, span := x.s.room(x.ctx, "merge")
 	res, err := merge.Pass(x.ctx, x.out, r.sources[0], x.budget)
+	span.End()
 	if err != nil {
 		return x.bodyError(r, err)
 	}
@@ -122,7 +128,7 @@ const sampleBytes = 16
 // evaluate runs Prometheus' engine over series read from the shards.
 func (x *exchange) evaluate(mode plan.Mode) error {
 	req := x.dec.Request
-	ctx, span := x.s.tracer.Start(x.ctx, "evaluate")
+	ctx, span := x.s.room(x.ctx, "evaluate")
 	defer span.End()
 	var queryable storage.Queryable = storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
 	if mode == plan.ModeRaw {
@@ -166,7 +172,7 @@ func (x *exchange) evaluate(mode plan.Mode) error {
 
 // encode writes a result as Prometheus would.
 func (x *exchange) encode(res *promql.Result, qry promql.Query, req *endpoint.Request) error {
-	_, span := x.s.tracer.Start(x.ctx, "encode")
+	_, span := x.s.room(x.ctx, "encode")
 	defer span.End()
 	if err := x.out.Begin(); err != nil {
 		return err

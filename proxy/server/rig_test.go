@@ -94,6 +94,15 @@ func (r *rig) all() []*fakeshard.Shard {
 	return out
 }
 
+// call is what errors call the shards.
+func (r *rig) call(shards []*fakeshard.Shard) []string {
+	var out []string
+	for _, s := range shards {
+		out = append(out, r.names[s])
+	}
+	return out
+}
+
 // idle waits until no shard works for anybody and nothing of the budget is held.
 func (r *rig) idle() {
 	r.t.Helper()

@@ -354,6 +354,9 @@ func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (ou
 	err = c.Read(ctx, query, func(lbls []prompb.Label, chunks []prompb.Chunk) error {
 		n := int64(0)
 		for i := range chunks {
+			if err := checkChunk(&chunks[i]); err != nil {
+				return qerr.Wrap(qerr.ShardFailed, err, "%s sent series data that cannot be decoded", c.Name())
+			}
 			n += int64(len(chunks[i].Data)) + 64
 		}
 		again := len(out) > 0 && sameLabels(last, lbls)

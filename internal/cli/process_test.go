@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+)
+
+// process is the proxy as a process of its own: this test binary, run as the program.
+type process struct {
+	t           *testing.T
+	cmd         *exec.Cmd
+	main, admin string
+	log         *watched
+	ended       chan struct{}
+	code        int // once ended
+}
+
+// startProcess runs the proxy over the shards and waits until it is ready.
+func startProcess(t *testing.T, config string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, log: newWatched(), ended: make(chan struct{})}
+	p.cmd = exec.Command(self, "proxy", "--config.file="+config, "--web.listen-address=127.0.0.1:0", "--web.admin-listen-address=127.0.0.1:0")
+	p.cmd.Env = append(os.Environ(), processEnv+"=1")
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // the exit code says it
+		p.code = p.cmd.ProcessState.ExitCode()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // it has ended where all is well
+		<-p.ended
+		if t.Failed() {
+			t.Logf("its log:\n%s", p.log)
+		}
+	})
+	m, ok := p.log.wait(readyLine, p.ended)
+	if !ok {
+		t.Fatalf("the proxy did not get ready:\n%s", p.log)
+	}
+	p.main, p.admin = "http://"+m[1], "http://"+m[2]
+	return p
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// logs waits for a line.
+func (p *process) logs(pattern string) {
+	p.t.Helper()
+	if _, ok := p.log.wait(regexp.MustCompile(pattern), p.ended); !ok {
+		p.t.Fatalf("%s is not in the log", pattern)
+	}
+}
+
+// exits waits for the end and compares the exit code.
+func (p *process) exits(code int) {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatal("the process did not end")
+	}
+	if p.code != code {
+		p.t.Errorf("exit code %d, want %d", p.code, code)
+	}
+}
+
+// onShard writes a configuration of one shard and returns its file.
+func onShard(t *testing.T, s *fakeshard.Shard, more string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	write(t, file, fmt.Sprintf("groups: [{name: main, shards: [{replicas: [{url: %q}]}]}]\n%s", s.URL(), more))
+	return file
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// slow is a query that the shard answers when it is let go.
+const slow = "/api/v1/query?query=up%7Bjob=%22fake%22%7D"
+
+func slowShard(t *testing.T) *fakeshard.Shard {
+	return fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Query: `up{job="fake"}`, Script: "wait go"}}})
+}
+
+// asking is a request under way.
+type asking struct {
+	status int
+	body   string
+	err    error
+}
+
+// ask sends the slow query and returns when the shard is at work on it.
+func (p *process) ask(s *fakeshard.Shard) <-chan asking {
+	p.t.Helper()
+	answer := make(chan asking, 1)
+	go func() {
+		var a asking
+		a.status, a.body, a.err = request(http.MethodGet, p.main+slow)
+		answer <- a
+	}()
+	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		for _, r := range s.RequestsTo("/api/v1/query") {
+			if r.Form.Get("query") == `up{job="fake"}` {
+				return answer
+			}
+		}
+		if time.Now().After(end) {
+			p.t.Fatal("the shard was not asked")
+		}
+	}
+}
+
+// TestIdleExit: nothing under way, so the process ends at once; its drain limit is 15 s.
+func TestIdleExit(t *testing.T) {
+	s := fakeshard.Start(t, fakeshard.Config{})
+	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		p := startProcess(t, onShard(t, s, ""))
+		// A client that keeps its connection must not hold it up.
+		tr := &http.Transport{}
+		resp, err := (&http.Client{Transport: tr}).Get(p.main + "/api/v1/query?query=up")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is kept
+		resp.Body.Close()
+		p.signal(sig)
+		p.exits(0)
+		if strings.Contains(p.log.String(), "were cut") {
+			t.Errorf("%s: it waited for its drain limit", sig)
+		}
+		tr.CloseIdleConnections()
+	}
+}
+
+// TestDrain: the first SIGTERM lets the request under way end with its whole answer and takes no new one; then the process ends with 0.
+func TestDrain(t *testing.T) {
+	s := slowShard(t)
+	p := startProcess(t, onShard(t, s, ""))
+	answer := p.ask(s)
+	p.signal(syscall.SIGTERM)
+	p.logs("stopping: no new requests")
+	if status, body, err := request(http.MethodGet, p.admin+"/-/ready"); err != nil || status != http.StatusServiceUnavailable {
+		t.Errorf("ready while stopping: %d %s %v", status, body, err)
+	}
+	if status, body, err := request(http.MethodGet, p.main+"/api/v1/query?query=up"); err == nil && status == http.StatusOK {
+		t.Errorf("a new request was served: %d %s", status, body)
+	}
+	s.Release("go")
+	if a := <-answer; a.err != nil || a.status != http.StatusOK || !strings.Contains(a.body, "node-0:9100") {
+		t.Errorf("the request under way: %+v", a)
+	}
+	p.exits(0)
+}
+
+// TestSecondSignal: who asks twice does not want to wait.
+func TestSecondSignal(t *testing.T) {
+	s := slowShard(t)
+	p := startProcess(t, onShard(t, s, ""))
+	answer := p.ask(s)
+	p.signal(syscall.SIGTERM)
+	p.logs("stopping: no new requests")
+	p.signal(syscall.SIGTERM)
+	p.exits(1)
+	if a := <-answer; a.err == nil && a.status == http.StatusOK {
+		t.Errorf("the request that was cut: %+v", a)
+	}
+	if !strings.Contains(p.log.String(), "stopped before all requests had ended") {
+		t.Error("it does not say why it ended with 1")
+	}
+}
+
+// TestHangup: SIGHUP reloads, and keeps the old configuration where the new one is broken.
+func TestHangup(t *testing.T) {
+	s := fakeshard.Start(t, fakeshard.Config{})
+	file := onShard(t, s, "")
+	p := startProcess(t, file)
+	limit := func(want string) {
+		t.Helper()
+		status, body, err := request(http.MethodGet, p.admin+"/api/spillway/v1/limits")
+		if err != nil || status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("limits: %d %v: %s, want %s", status, err, body, want)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, string(text)+"limits: {max_series: 4321}\n")
+	p.signal(syscall.SIGHUP)
+	p.logs("the configuration was reloaded")
+	limit(`"max_series":4321`)
+	write(t, file, string(text)+"limits: {max_series: many}\n")
+	p.signal(syscall.SIGHUP)
+	p.logs("the configuration was not reloaded; the old one stays in force.*limits.max_series")
+	limit(`"max_series":4321`)
+	p.signal(syscall.SIGTERM)
+	p.exits(0)
+}
