@@ -18,6 +18,7 @@ func oomCommand(e *env, parent clause) func() error {
 	callers := c.Flag("callers", "Callers who ask at once.").Default("8").Int()
 	idle := c.Flag("idle", "How long the servers are watched before the storm.").Default("1m").Duration()
 	duration := c.Flag("duration", "How long the callers go on asking.").Default("30s").Duration()
+	patience := c.Flag("patience", "How long a caller waits for an answer. Grafana waits for 30s, curl and promtool for ever.").Default("2m").Duration()
 	limit := c.Flag("memory-limit", "Resident memory at which a server is killed, as in a container of this size.").Default("3GiB").Bytes()
 	free := c.Flag("keep-free", "Memory that the machine must have left; below it the storm ends.").Default("3GiB").Bytes()
 	direct := c.Flag("direct", "Also ask the servers without Spillway.").Default("true").Bool()
@@ -31,7 +32,7 @@ func oomCommand(e *env, parent clause) func() error {
 			return fmt.Errorf("find the spillway binary, which is run as the proxy: %w", err)
 		}
 		o := scenario.Options{
-			Scenario: scenario.Killer, Spillway: self, Series: *series, Servers: *servers, Callers: *callers, Idle: *idle, Duration: *duration,
+			Scenario: scenario.Killer, Spillway: self, Series: *series, Servers: *servers, Callers: *callers, Idle: *idle, Duration: *duration, Patience: *patience,
 			MemoryLimit: int64(*limit), KeepFree: int64(*free), NoDirect: !*direct, Seed: *seed, Dir: *dir,
 			Say: sayWithTime(e),
 		}

@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,8 +29,8 @@ type process struct {
 	code        int // once ended
 }
 
-// startProcess runs the proxy over the shards and waits until it is ready.
-func startProcess(t *testing.T, config string) *process {
+// startProcess runs the proxy with more in its environment and waits until it is ready.
+func startProcess(t *testing.T, config string, environ ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -35,7 +38,7 @@ func startProcess(t *testing.T, config string) *process {
 	}
 	p := &process{t: t, log: newWatched(), ended: make(chan struct{})}
 	p.cmd = exec.Command(self, "proxy", "--config.file="+config, "--web.listen-address=127.0.0.1:0", "--web.admin-listen-address=127.0.0.1:0")
-	p.cmd.Env = append(os.Environ(), processEnv+"=1")
+	p.cmd.Env = append(append(os.Environ(), environ...), processEnv+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -223,4 +226,49 @@ func TestHangup(t *testing.T) {
 	limit(`"max_series":4321`)
 	p.signal(syscall.SIGTERM)
 	p.exits(0)
+}
+
+// TestTracesAreSent: one standard variable is enough for spans to reach the collector, the last ones at the end of the process at the latest.
+func TestTracesAreSent(t *testing.T) {
+	var mu sync.Mutex
+	var got []byte
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || r.URL.Path != "/v1/traces" {
+			t.Errorf("the collector was sent %s: %v", r.URL.Path, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, body...)
+	}))
+	defer collector.Close()
+	s := fakeshard.Start(t, fakeshard.Config{})
+	p := startProcess(t, onShard(t, s, ""), "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_RESOURCE_ATTRIBUTES=deployment.environment=testing")
+	if status, body, err := request(http.MethodGet, p.main+"/api/v1/query?query=up"); err != nil || status != http.StatusOK {
+		t.Errorf("%d %s %v", status, body, err)
+	}
+	p.signal(syscall.SIGTERM)
+	p.exits(0)
+	mu.Lock()
+	defer mu.Unlock()
+	for _, want := range []string{"service.name", "spillway", "deployment.environment", "testing", "spillway.request_id", "shard query", "policy"} {
+		if !bytes.Contains(got, []byte(want)) { // strings stand as they are in protobuf
+			t.Errorf("%s is not in the %d bytes that the collector was sent", want, len(got))
+		}
+	}
+}
+
+// TestTracesRefused: variables that make no sense are an error at the start, not silence.
+func TestTracesRefused(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := fakeshard.Start(t, fakeshard.Config{})
+	cmd := exec.Command(self, "proxy", "--config.file="+onShard(t, s, ""), "--web.listen-address=127.0.0.1:0", "--web.admin-listen-address=127.0.0.1:0")
+	cmd.Env = append(os.Environ(), processEnv+"=1", "OTEL_TRACES_EXPORTER=carrier-pigeon")
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "traces (OTEL_ variables): ") {
+		t.Errorf("exit code %d, %v: %s", cmd.ProcessState.ExitCode(), err, out)
+	}
 }

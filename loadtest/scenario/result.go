@@ -100,9 +100,13 @@ func (r *Result) answerVerdict() Verdict {
 	v := Verdict{Name: "answers", Kept: a.Asked > 0 && a.OK == a.Asked && f.parsed == a.Asked}
 	v.Text = fmt.Sprintf("answers: %d of %d are of use", a.OK, a.Asked)
 	if f.parsed > 0 {
-		v.Text += fmt.Sprintf(", with %d to %d series, %d of them with a warning that says what was left out", f.fewest, f.most, f.warned)
+		series := fmt.Sprint(f.most)
+		if f.fewest != f.most {
+			series = fmt.Sprintf("%d to %d", f.fewest, f.most)
+		}
+		v.Text += fmt.Sprintf(", with %s series, %d of them with a warning that says what was left out", series, f.warned)
 	}
-	if large := a.Asked - f.parsed; v.Kept == false && large > 0 && a.OK == a.Asked {
+	if large := a.Asked - f.parsed; !v.Kept && large > 0 && a.OK == a.Asked {
 		v.Text += fmt.Sprintf("; %d are larger than %d MiB, which is no bounded answer", large, maxParsed>>20)
 	}
 	return v
@@ -158,7 +162,7 @@ func (r *Result) Report() *report.Report {
 		Title: fmt.Sprintf(o.Scenario.Title, o.Callers),
 		Lead: fmt.Sprintf("%d Prometheus servers hold %s series each, %s of them buckets. %d callers at once ask, over and over, for %s. Through Spillway each question reaches all %d servers; directly, one server has the callers.",
 			o.Servers, thousands(r.Data.Series), thousands(r.Data.Buckets), o.Callers, askText(o.Scenario.Asks), o.Servers),
-		Limit: o.MemoryLimit, LimitName: "a server is killed at",
+		Limit: o.MemoryLimit, LimitName: "memory limit of a server",
 	}
 	for _, s := range []*Side{r.Direct, r.Through} {
 		if s != nil {
@@ -199,7 +203,7 @@ func (v Verdict) String() string {
 // Command repeats the test.
 func (r *Result) Command() string {
 	o := r.Options
-	return fmt.Sprintf("spillway loadtest %s --series=%d --servers=%d --callers=%d --idle=%s --duration=%s", o.Scenario.Name, o.Series, o.Servers, o.Callers, o.Idle, o.Duration)
+	return fmt.Sprintf("spillway loadtest %s --series=%d --servers=%d --callers=%d --idle=%s --duration=%s --patience=%s", o.Scenario.Name, o.Series, o.Servers, o.Callers, o.Idle, o.Duration, o.Patience)
 }
 
 func askText(asks []Ask) string {

@@ -22,7 +22,7 @@ type Options struct {
 	Series, Servers, Callers int
 	// Idle is how long the servers are watched before the storm; 1m. Duration is how long callers begin new requests; 30s.
 	Idle, Duration time.Duration
-	// Patience is how long a caller waits for an answer; 30s, as Grafana does.
+	// Patience is how long a caller waits for an answer; 2m. Grafana waits for 30s, curl and promtool for ever.
 	Patience time.Duration
 	// MemoryLimit is the resident memory in bytes at which a server is killed; 3 GiB.
 	MemoryLimit int64
@@ -49,7 +49,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Callers, 8)
 	setDefault(&o.Idle, time.Minute)
 	setDefault(&o.Duration, 30*time.Second)
-	setDefault(&o.Patience, 30*time.Second)
+	setDefault(&o.Patience, 2*time.Minute)
 	setDefault(&o.MemoryLimit, 3<<30)
 	setDefault(&o.KeepFree, 3<<30)
 	if o.Scenario.Name == "" {
@@ -155,7 +155,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	if !proxied {
 		servers = 1 // see doc.go
 	}
-	o.Say("%s: starting %d servers", name, servers)
+	o.Say("%s: starting servers: %d", name, servers)
 	began := time.Now()
 	f, err := startServers(ctx, r.Data, dir, servers, o.MemoryLimit)
 	if err != nil {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -99,8 +100,14 @@ func (p presenceOf) call(c *parser.Call) presence {
 	case "info":
 		return mixed // joins with series that its arguments do not show
 	}
+	if strings.HasPrefix(c.Func.Name, "histogram_") && slices.Contains(p.names, labels.BucketLabel) {
+		return mixed // it would take the group's label for a bucket's bound
+	}
 	out, vectors := without, 0
 	for _, a := range c.Args {
+		if s, ok := unwrap(a).(*parser.StringLiteral); ok && slices.Contains(p.names, s.Val) {
+			return mixed // it may name a label to set, as in histogram_quantiles
+		}
 		at := p.of(a)
 		if at == mixed {
 			return mixed

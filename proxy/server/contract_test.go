@@ -22,14 +22,14 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// get asks the rig's main listener by GET.
-func (r *rig) get(path string, form url.Values, header ...string) *reply {
+// getForm asks the rig's main listener by GET.
+func (r *rig) getForm(path string, form url.Values, header ...string) *reply {
 	r.t.Helper()
-	return r.send(http.MethodGet, r.url+path, form, "", header...)
+	return r.sendForm(http.MethodGet, r.url+path, form, "", header...)
 }
 
-// send asks with the parameters in the URL, or as the body where they are given as one.
-func (r *rig) send(method, target string, form url.Values, body string, header ...string) *reply {
+// sendForm asks with the parameters in the URL, or as the body where they are given as one.
+func (r *rig) sendForm(method, target string, form url.Values, body string, header ...string) *reply {
 	r.t.Helper()
 	if len(form) > 0 {
 		target += "?" + form.Encode()
@@ -131,7 +131,7 @@ func TestEveryAnswerCarriesItsVerdict(t *testing.T) {
 			if c.name == "long text" {
 				body = url.Values{"query": {"up" + strings.Repeat(" ", 66<<10)}}.Encode()
 			}
-			got := r.send(method, r.url+c.path, c.form, body, c.header...)
+			got := r.sendForm(method, r.url+c.path, c.form, body, c.header...)
 			if got.err != nil || got.status != c.status {
 				t.Fatalf("want %d, got %s", c.status, got)
 			}
@@ -182,13 +182,13 @@ func TestGetAndPostAlike(t *testing.T) {
 		if a.form.Get("query") != "" && a.id == endpoint.Query {
 			a.form.Set("time", stamp(time.Now()))
 		}
-		byGet := r.send(http.MethodGet, r.url+a.path, a.form, "")
+		byGet := r.sendForm(http.MethodGet, r.url+a.path, a.form, "")
 		for name, got := range map[string]*reply{
-			"body":          r.send(http.MethodPost, r.url+a.path, nil, a.form.Encode()),
-			"URL":           r.send(http.MethodPost, r.url+a.path, a.form, ""),
-			"both":          r.send(http.MethodPost, r.url+a.path, a.form, a.form.Encode()),
-			"other type":    r.send(http.MethodPost, r.url+a.path, a.form, "", "Content-Type", "application/json"),
-			"no type at it": r.send(http.MethodPost, r.url+a.path, a.form, "", "Content-Type", ""),
+			"body":          r.sendForm(http.MethodPost, r.url+a.path, nil, a.form.Encode()),
+			"URL":           r.sendForm(http.MethodPost, r.url+a.path, a.form, ""),
+			"both":          r.sendForm(http.MethodPost, r.url+a.path, a.form, a.form.Encode()),
+			"other type":    r.sendForm(http.MethodPost, r.url+a.path, a.form, "", "Content-Type", "application/json"),
+			"no type at it": r.sendForm(http.MethodPost, r.url+a.path, a.form, "", "Content-Type", ""),
 		} {
 			if byGet.status != 200 || got.status != 200 || string(got.body) != string(byGet.body) || got.header.Get(verdictHeader) != byGet.header.Get(verdictHeader) {
 				t.Errorf("%s, %s: GET %s, POST %s", a.name, name, byGet, got)
@@ -205,12 +205,12 @@ func TestHealthQueryWithoutShards(t *testing.T) {
 		s.Close()
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		got := r.send(method, r.url+"/api/v1/query", url.Values{"query": {"1+1"}, "time": {"4"}}, "")
+		got := r.sendForm(method, r.url+"/api/v1/query", url.Values{"query": {"1+1"}, "time": {"4"}}, "")
 		if got.status != 200 || string(got.message.Data) != `{"resultType":"scalar","result":[4,"2"]}` {
 			t.Errorf("%s: %s", method, got)
 		}
 	}
-	got := r.get("/api/v1/query", url.Values{"query": {"up"}})
+	got := r.getForm("/api/v1/query", url.Values{"query": {"up"}})
 	if got.status != 502 && got.status != 503 {
 		t.Errorf("a query over shards that are down: %s", got)
 	}
@@ -291,7 +291,7 @@ func TestAdminContract(t *testing.T) {
 		{"POST", "/-/reload", 403, "", []string{"Sec-Fetch-Site", "cross-site"}},
 		{"POST", "/-/reload", 403, "", []string{"Origin", "http://evil.example"}},
 	} {
-		got := r.send(c.method, r.admin+c.path, nil, "", c.header...)
+		got := r.sendForm(c.method, r.admin+c.path, nil, "", c.header...)
 		if got.status != c.status || got.header.Get("Allow") != c.allow {
 			t.Errorf("%s %s %v: want %d and Allow %q, got %q and %s", c.method, c.path, c.header, c.status, c.allow, got.header.Get("Allow"), got)
 		}
@@ -301,7 +301,7 @@ func TestAdminContract(t *testing.T) {
 		Status string
 		Data   map[string]any
 	}
-	if err := json.Unmarshal(r.send("GET", r.admin+"/api/spillway/v1/limits", nil, "").body, &limits); err != nil {
+	if err := json.Unmarshal(r.sendForm("GET", r.admin+"/api/spillway/v1/limits", nil, "").body, &limits); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"timeout", "max_series", "max_samples", "max_response_bytes", "max_range", "metadata_range", "max_query_bytes", "unselective", "endpoints"} {
@@ -316,7 +316,7 @@ func TestAdminContract(t *testing.T) {
 		Status string
 		Data   []struct{ URL, Group, State string }
 	}
-	if err := json.Unmarshal(r.send("GET", r.admin+"/api/spillway/v1/shards", nil, "").body, &shards); err != nil {
+	if err := json.Unmarshal(r.sendForm("GET", r.admin+"/api/spillway/v1/shards", nil, "").body, &shards); err != nil {
 		t.Fatal(err)
 	}
 	if shards.Status != "success" || len(shards.Data) != 3 {
@@ -340,7 +340,7 @@ func TestReloadContract(t *testing.T) {
 	}
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "", func(o *Options) { o.ConfigFile = file })
 	write(r.config)
-	reload := func() *reply { return r.send("POST", r.admin+"/-/reload", nil, "") }
+	reload := func() *reply { return r.sendForm("POST", r.admin+"/-/reload", nil, "") }
 	if got := reload(); got.status != 200 {
 		t.Fatalf("the same again: %s", got)
 	}
@@ -361,10 +361,10 @@ func TestReloadContract(t *testing.T) {
 	if got := reload(); got.status != 200 {
 		t.Errorf("a good file: %s", got)
 	}
-	if got := r.send("GET", r.admin+"/api/spillway/v1/limits", nil, ""); !strings.Contains(string(got.body), `"max_series":77`) {
+	if got := r.sendForm("GET", r.admin+"/api/spillway/v1/limits", nil, ""); !strings.Contains(string(got.body), `"max_series":77`) {
 		t.Errorf("not in force: %s", got.body)
 	}
-	if got := r.get("/api/v1/query", url.Values{"query": {"up"}}); got.status != 200 {
+	if got := r.getForm("/api/v1/query", url.Values{"query": {"up"}}); got.status != 200 {
 		t.Errorf("after reloading: %s", got)
 	}
 }
@@ -404,7 +404,7 @@ func TestRoutePrefix(t *testing.T) {
 		"/spill/way/-/healthy": 200, "/spill/way/-/ready": 200, "/api/v1/query?query=up": 404, "/": 404, "/spill/wayapi/v1/query?query=up": 404, "/spill": 404,
 		"/spill/way/label/a%2Fb": 404, "/spill/way/api/v1/label/__name__/values": 200, "/spill/way/federate?match[]=up": 200,
 	} {
-		got := r.get(path, nil)
+		got := r.getForm(path, nil)
 		if got.status != want || got.header.Get(verdictHeader) == "" {
 			t.Errorf("%s: want %d with a verdict, got %s", path, want, got)
 		}
@@ -418,13 +418,13 @@ func TestMemoryBudget(t *testing.T) {
 	if err := s.Set("", fakeshard.Route{Path: "/api/v1/series", Script: "generate 40MiB"}); err != nil {
 		t.Fatal(err)
 	}
-	got := r.get("/api/v1/series", url.Values{"match[]": {"up"}})
+	got := r.getForm("/api/v1/series", url.Values{"match[]": {"up"}})
 	if got.status != 429 || got.header.Get("Retry-After") == "" {
 		t.Errorf("want 429 with Retry-After, got %s", got)
 	} else if e := decodeRefusal(t, got.body); e.ErrorType != "too_many_requests" || e.Spillway == nil || *e.Spillway.Bound != "memory.budget" {
 		t.Errorf("want the bound memory.budget: %s", got.body)
 	}
-	if got := r.get("/api/v1/query", url.Values{"query": {"up"}}); got.status != 200 {
+	if got := r.getForm("/api/v1/query", url.Values{"query": {"up"}}); got.status != 200 {
 		t.Errorf("afterwards: %s", got)
 	}
 	r.idle()
@@ -437,10 +437,10 @@ func TestUsageContract(t *testing.T) {
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, fmt.Sprintf("usage_log: {path: %q}\n", path))
 	s := r.shards["jaguar"][0][0]
 	now := time.Now()
-	r.get("/api/v1/query_range", url.Values{"query": {`sum by (job) (rate(up{job="fake"}[5m]))`}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"60"}},
+	r.getForm("/api/v1/query_range", url.Values{"query": {`sum by (job) (rate(up{job="fake"}[5m]))`}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"60"}},
 		"X-Grafana-User", "ada", "X-Dashboard-Uid", "d1", "X-Panel-Id", "7")
-	r.get("/api/v1/query", url.Values{"query": {`{le!=""}`}})
-	r.get("/api/v1/series", url.Values{"match[]": {"up"}})
+	r.getForm("/api/v1/query", url.Values{"query": {`{le!=""}`}})
+	r.getForm("/api/v1/series", url.Values{"match[]": {"up"}})
 	if err := s.Set("stall"); err != nil {
 		t.Fatal(err)
 	}

@@ -311,7 +311,8 @@ func (x *exchange) metadataQuestions(t target, id endpoint.ID, limit int) ([]que
 		}
 		req.Match = t.match(id == endpoint.Series)
 		req.Start, req.End, req.Limit = endpoint.At(from), endpoint.At(until), limit
-		q := question{shard: s, req: req, relabel: relabel, class: class, limit: limit}
+		// A server allocates more than a megabyte to compress an answer. These come many at a time, are bounded, and are the ones that must not raise it.
+		q := question{shard: s, req: req, relabel: relabel, class: class, limit: limit, plain: x.dec.Unselective}
 		replicas, err := x.copies(s, from, until)
 		if err != nil {
 			if err = x.shardError(s, err); x.lost[s.Name()] {

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -50,7 +52,7 @@ func TestFaultsOfOneReplica(t *testing.T) {
 						return
 					}
 					if got.err != nil || got.status != 200 {
-						t.Errorf("%s: want the good replicas' answer, got %s; bad are %v", a.name, got, r.call(bad))
+						t.Errorf("%s: want the good replicas' answer, got %s; bad are %v", a.name, got, r.called(bad))
 						return
 					}
 					r.whole(a, got)
@@ -165,4 +167,107 @@ func (r *rig) isPartial(a asking, got *reply) {
 			t.Errorf("%s: the sound shard is not in the answer: %s", a.name, got)
 		}
 	}
+}
+
+// Half of an answer has been sent when its shard fails: the connection is broken, so that nobody takes the half for the whole, and partial answers change
+// nothing about that.
+func TestFaultsAfterTheFirstMegabyte(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, script string }{
+		{"reset", "limit 3MiB reset; generate 4MiB"},
+		{"cut", "limit 3MiB close; generate 4MiB"},
+		{"cut by length", "length 4194304; limit 3MiB close; generate 4MiB"},
+		{"stall", "limit 3MiB stall; generate 4MiB"},
+		{"garbage", `generate 3MiB; garbage`},
+	} {
+		for _, partial := range []string{"false", "true"} {
+			r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}, {"heron", false, []int{2}}}, limits(2*time.Second))
+			for _, s := range r.all() {
+				if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: tc.script}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a := asking{path: "/api/v1/query", form: map[string][]string{"query": {`up{cluster="jaguar"}`}}}
+			got := r.ask(r.request(context.Background(), a, "partial_response", partial))
+			// A reset may overtake the data: then nothing was sent, and there is an error or a warning that says so.
+			early := tc.name == "reset" && got.err == nil && (got.status == 502 || partial == "true" && len(got.message.Warnings) > 0)
+			if !early && (!got.half() || got.size < 1<<20) {
+				t.Errorf("%s: want a broken connection after the first megabyte, got status %d, %d bytes, %v", tc.name, got.status, got.size, got.err)
+			}
+			r.idle()
+		}
+	}
+}
+
+// A shard whose series, names or values are out of order cannot be merged: an error that names it, never a guess.
+func TestFaultsOfOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, limits(10*time.Second))
+	bad := r.shards["jaguar"][1][0]
+	for _, tc := range []struct{ ask, data string }{
+		{"series", `[{"__name__":"up","instance":"b"},{"__name__":"up","instance":"a"}]`},
+		{"labels", `["instance","__name__"]`},
+		{"label_values", `["b","a"]`},
+		{"label_values", `["a","a"]`},
+	} {
+		for _, a := range askings() {
+			if a.name != tc.ask {
+				continue
+			}
+			f := fault{name: tc.data, script: `send '{"status":"success","data":` + tc.data + `}'`, want: 502}
+			f.set(t, bad, []asking{a})
+			got := r.ask(r.request(context.Background(), a))
+			if got.status == 200 && strings.Contains(tc.data, `"a","a"`) || got.status == 200 && tc.ask == "series" {
+				r.inOrder(tc.ask, got) // a repeated value, and what is sorted here anyway, do no harm
+				continue
+			}
+			r.judge(f, a, got, []*fakeshard.Shard{bad}, 10*time.Second)
+		}
+	}
+}
+
+// inOrder checks that a list of strings is sorted and has nothing twice, and that both series stand in the order of their labels.
+func (r *rig) inOrder(name string, got *reply) {
+	body := string(got.body)
+	at := func(s string) int { return strings.Index(body, s) }
+	if name == "series" {
+		if at(`"a"`) < 0 || at(`"b"`) < at(`"a"`) {
+			r.t.Errorf("series out of order: %s", body)
+		}
+		return
+	}
+	if strings.Count(body, `"a"`) != 1 {
+		r.t.Errorf("%s: a value stands twice: %s", name, body)
+	}
+}
+
+// A shard to which nobody can connect: refused at once, naming it; the same where its name cannot be resolved.
+func TestFaultsOfConnecting(t *testing.T) {
+	t.Parallel()
+	good := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": "jaguar-0"}}})
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := gone.Addr().String()
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, log: &logbook{}, client: newClient(t), names: map[*fakeshard.Shard]string{good: "jaguar/" + good.Addr()}}
+	r.s, r.url = startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, labels: {cluster: jaguar}, shards: [{replicas: [{url: %q}]}, {replicas: [{url: %q}]}]}]\n", good.URL(), "http://"+closed))
+	for _, a := range askings() {
+		if a.groups[0] != "jaguar" || a.name == "features" {
+			continue
+		}
+		got := r.ask(r.request(context.Background(), a))
+		if got.err != nil || got.status != 502 || !strings.Contains(got.message.Error, "jaguar/"+closed) {
+			t.Errorf("%s: %s", a.name, got)
+		}
+		if !takesPartial(a.id) {
+			continue
+		}
+		got = r.ask(r.request(context.Background(), a, "partial_response", "true"))
+		r.isPartial(a, got)
+	}
+	r.idle()
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
@@ -27,6 +28,9 @@ func (x *exchange) query() error {
 	}
 	if req.LookbackDelta == 0 {
 		req.LookbackDelta = x.lookback() // always sent: a shard's own default must not decide
+		if more := (req.LookbackDelta - defaultLookback).Milliseconds(); more > 0 && x.dec.Start > math.MinInt64+more {
+			x.dec.Start -= more // policy reckons with Prometheus' default
+		}
 	}
 	ctx, span := x.s.room(x.ctx, "plan")
 	p, err := x.view.Query(ctx, x.dec.Expr, req.Query, x.dec.Selectors, x.dec.Start, x.dec.End)

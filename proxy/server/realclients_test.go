@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -288,7 +289,7 @@ func clientGolangAnswers(t *testing.T, w *clientWorld, now time.Time) {
 	})
 	t.Run("a refusal", func(t *testing.T) {
 		_, _, err := proxy.Query(ctx, `count({le!=""})`, until)
-		if e := (*promv1.Error)(nil); !asError(err, &e) || e.Type != promv1.ErrorType("execution") || !strings.Contains(e.Msg, "unselective") && !strings.Contains(e.Msg, "le!=") {
+		if e := (*promv1.Error)(nil); !errors.As(err, &e) || e.Type != promv1.ErrorType("execution") || !strings.Contains(e.Msg, "unselective") && !strings.Contains(e.Msg, "le!=") {
 			t.Errorf("%#v: want an execution error that quotes the selector", err)
 		}
 	})
@@ -300,12 +301,6 @@ func clientGolangAnswers(t *testing.T, w *clientWorld, now time.Time) {
 			t.Errorf("%v, %v", v, err)
 		}
 	})
-}
-
-func asError(err error, target **promv1.Error) bool {
-	e, ok := err.(*promv1.Error)
-	*target = e
-	return ok
 }
 
 // normal is a value in an order of its own: that of an instant vector is free.

@@ -94,8 +94,8 @@ func (r *rig) all() []*fakeshard.Shard {
 	return out
 }
 
-// call is what errors call the shards.
-func (r *rig) call(shards []*fakeshard.Shard) []string {
+// called is what errors call the shards.
+func (r *rig) called(shards []*fakeshard.Shard) []string {
 	var out []string
 	for _, s := range shards {
 		out = append(out, r.names[s])

@@ -86,8 +86,12 @@ func replicasConfig(heartbeat string, urls ...string) string {
 func TestWholeReplicasPass(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	from, until := now.Add(-50*time.Minute), now.Add(-time.Second)
-	gap := func(_ int, at time.Time) bool { return at.After(now.Add(-26*time.Minute)) && at.Before(now.Add(-22*time.Minute)) }
-	one := func(_ int, at time.Time) bool { return at.After(now.Add(-26*time.Minute)) && at.Before(now.Add(-26*time.Minute+14*time.Second)) }
+	gap := func(_ int, at time.Time) bool {
+		return at.After(now.Add(-26*time.Minute)) && at.Before(now.Add(-22*time.Minute))
+	}
+	one := func(_ int, at time.Time) bool {
+		return at.After(now.Add(-26*time.Minute)) && at.Before(now.Add(-26*time.Minute+14*time.Second))
+	}
 	node := func(n int, at time.Time) bool { return n == 2 && gap(n, at) }
 	for _, c := range []struct {
 		name, heartbeat string

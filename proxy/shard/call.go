@@ -241,7 +241,7 @@ func (c *call) arm()    { c.progress.Reset(c.r.up.opts.ProgressTimeout) }
 func (c *call) disarm() { c.progress.Stop() }
 
 func (c *call) send(build builder, given time.Duration, plain bool) (*http.Response, error) {
-	req, err := build(c.ctx, c.r.up.base, given)
+	req, err := build(context.WithValue(c.ctx, dialedFor{}, c.ctx), c.r.up.base, given)
 	if err != nil {
 		return nil, qerr.Wrap(qerr.Internal, err, "Spillway could not write the request for %s", c.r.Name())
 	}

@@ -72,6 +72,10 @@ func newDialer(timeout time.Duration, connect DialFunc) *dialer {
 	return d
 }
 
+// dialedFor is the key of the call's context in the context of a dial. net/http dials under a context that keeps the values of the request's but does not
+// end with it, so that another request may use the connection; a server that takes no connections would be dialed on and on for clients that have left.
+type dialedFor struct{}
+
 // dialError marks an error from before there was a connection: the server did nothing for this call.
 type dialError struct{ err error }
 
@@ -82,6 +86,9 @@ func (e *dialError) Unwrap() error { return e.err }
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, errDialTimeout)
 	defer cancel()
+	if call, ok := ctx.Value(dialedFor{}).(context.Context); ok {
+		defer context.AfterFunc(call, cancel)()
+	}
 	conn, err := d.dialAll(ctx, network, addr)
 	if err != nil {
 		if cause := context.Cause(ctx); errors.Is(cause, errDialTimeout) {

@@ -1,0 +1,233 @@
+package server
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+// authority signs certificates for a test.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	a := &authority{t: t, dir: t.TempDir(), pool: x509.NewCertPool()}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	var err error
+	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &a.key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	a.pool.AddCert(a.cert)
+	a.write("ca.pem", "CERTIFICATE", der)
+	return a
+}
+
+func (a *authority) write(name, kind string, der []byte) string {
+	path := filepath.Join(a.dir, name)
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
+// issue signs a certificate for servers and clients on this machine.
+func (a *authority) issue(name string) tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", keyDER))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return pair
+}
+
+// webConfig writes a web configuration; clients is a client_auth_type or empty.
+func (a *authority) webConfig(clients string) string {
+	text := fmt.Sprintf("tls_server_config:\n  cert_file: %s\n  key_file: %s\n", filepath.Join(a.dir, "server.pem"), filepath.Join(a.dir, "server.key"))
+	if clients != "" {
+		text += fmt.Sprintf("  client_auth_type: %s\n  client_ca_file: %s\n", clients, filepath.Join(a.dir, "ca.pem"))
+	}
+	path := filepath.Join(a.dir, "web-"+clients+".yml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
+// tlsClient trusts the authority and shows the certificates.
+func (a *authority) client(certs ...tls.Certificate) *http.Client {
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.pool, Certificates: certs, MinVersion: tls.VersionTLS12}}
+	a.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// --web.config.file puts TLS before both listeners, and client certificates where it wants them.
+func TestTLSOnBothListeners(t *testing.T) {
+	ca, other := newAuthority(t, "ours"), newAuthority(t, "another")
+	ca.issue("server")
+	good, bad := ca.issue("client"), other.issue("client")
+	s := fakeshard.Start(t, fakeshard.Config{})
+	for _, c := range []struct {
+		clients string
+		certs   []tls.Certificate
+		works   bool
+	}{
+		{"", nil, true},
+		{"RequireAndVerifyClientCert", []tls.Certificate{good}, true},
+		{"RequireAndVerifyClientCert", []tls.Certificate{bad}, false},
+		{"RequireAndVerifyClientCert", nil, false},
+	} {
+		t.Run(fmt.Sprintf("%s %v", c.clients, c.works), func(t *testing.T) {
+			var admin string
+			_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n", s.URL()), func(o *Options) {
+				o.WebConfigFile = ca.webConfig(c.clients)
+				o.Ready = func(_, a netAddr) { admin = a.String() }
+			})
+			main := strings.TrimPrefix(base, "http://")
+			for _, target := range []string{"https://" + main + "/api/v1/query?query=up", "https://" + main + "/-/ready", "https://" + admin + "/metrics"} {
+				resp, err := ca.client(c.certs...).Get(target)
+				if err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+				if works := err == nil && resp.StatusCode == 200; works != c.works {
+					t.Errorf("%s: answered %v, want %v: %v", target, works, c.works, err)
+				}
+			}
+			for _, target := range []string{"http://" + main + "/api/v1/query?query=up", "http://" + admin + "/metrics"} {
+				resp, err := newClient(t).Get(target)
+				if err == nil {
+					resp.Body.Close()
+					if resp.StatusCode == 200 {
+						t.Errorf("%s is answered without TLS", target)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Beyond loopback the admin listener starts only where its callers are authenticated, or where somebody insists.
+func TestAdminWantsCertificates(t *testing.T) {
+	ca := newAuthority(t, "ours")
+	ca.issue("server")
+	cert := ca.issue("client")
+	s := fakeshard.Start(t, fakeshard.Config{})
+	cfg, err := config.Parse(fmt.Appendf(nil, "groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n", s.URL()), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := filepath.Join(t.TempDir(), "web.yml")
+	if err := os.WriteFile(broken, []byte("tls_server_config: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, web string
+		insecure  bool
+		starts    bool
+	}{
+		{"nothing", "", false, false},
+		{"TLS alone", ca.webConfig(""), false, false},
+		{"certificates that nobody checks", ca.webConfig("RequireAnyClientCert"), false, false},
+		{"certificates where there are some", ca.webConfig("VerifyClientCertIfGiven"), false, false},
+		{"a broken file", broken, false, false},
+		{"certificates", ca.webConfig("RequireAndVerifyClientCert"), false, true},
+		{"insecure", "", true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ready := make(chan string, 1)
+			srv, err := New(Options{
+				Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "0.0.0.0:0", WebConfigFile: c.web, AdminInsecure: c.insecure,
+				Ready: func(_, a netAddr) { ready <- a.String() },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- srv.Run(ctx, context.Background()) }()
+			select {
+			case err := <-ended:
+				if c.starts || err == nil {
+					t.Errorf("ended with %v", err)
+				}
+				if !c.starts && c.name != "a broken file" && !strings.Contains(err.Error(), "--web.admin-insecure") {
+					t.Errorf("the error does not say what to do: %v", err)
+				}
+			case addr := <-ready:
+				if !c.starts {
+					t.Error("it started")
+				}
+				_, port, err := net.SplitHostPort(addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.web != "" {
+					resp, err := ca.client(cert).Get("https://127.0.0.1:" + port + "/-/ready")
+					if err != nil {
+						t.Error(err)
+					} else {
+						resp.Body.Close()
+					}
+					if resp, err := ca.client().Get("https://127.0.0.1:" + port + "/-/ready"); err == nil {
+						resp.Body.Close()
+						t.Error("answered without a client certificate")
+					}
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
