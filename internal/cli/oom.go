@@ -20,6 +20,7 @@ func oomCommand(e *env, parent clause) func() error {
 	duration := c.Flag("duration", "How long the callers go on asking.").Default("30s").Duration()
 	patience := c.Flag("patience", "How long a caller waits for an answer. Grafana waits for 30s, curl and promtool for ever.").Default("2m").Duration()
 	limit := c.Flag("memory-limit", "Resident memory at which a server is killed, as in a container of this size.").Default("3GiB").Bytes()
+	tell := c.Flag("tell-limit", "Tell the servers their memory limit (GOMEMLIMIT), as Prometheus finds it out for itself in a container.").Default("true").Bool()
 	free := c.Flag("keep-free", "Memory that the machine must have left; below it the storm ends.").Default("3GiB").Bytes()
 	direct := c.Flag("direct", "Also ask the servers without Spillway.").Default("true").Bool()
 	out := c.Flag("out", "Folder for the page, the picture and the table; it is made where it is missing.").PlaceHolder("DIR").String()
@@ -33,7 +34,7 @@ func oomCommand(e *env, parent clause) func() error {
 		}
 		o := scenario.Options{
 			Scenario: scenario.Killer, Spillway: self, Series: *series, Servers: *servers, Callers: *callers, Idle: *idle, Duration: *duration, Patience: *patience,
-			MemoryLimit: int64(*limit), KeepFree: int64(*free), NoDirect: !*direct, Seed: *seed, Dir: *dir,
+			MemoryLimit: int64(*limit), KeepFree: int64(*free), NoDirect: !*direct, LimitUntold: !*tell, Seed: *seed, Dir: *dir,
 			Say: sayWithTime(e),
 		}
 		if err := o.Validate(); err != nil {

@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must come; a sound demo needs a small part of it.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // running is a demo in this process, asked over its sockets as a user would.
 type running struct {

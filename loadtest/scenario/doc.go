@@ -9,7 +9,7 @@
 // has its default). A run is: the servers start and come to rest, an idle stretch, the storm, a few seconds after it. Every 100 ms the memory of every
 // process is read; where the kernel allows it (Linux), a sample is the highest resident memory SINCE the one before, so nothing hides between two samples.
 // The servers are judged against their own highest memory of the idle stretch. What a server weighs at rest is a matter of what it did last, so all of them
-// collect their garbage first and answer everyday queries until they have collected twice by themselves, as servers in use do all day; Side.Rest has the
+// collect their garbage first and answer everyday queries until they have collected a few times by themselves, as servers in use do all day; Side.Rest has the
 // heights on that way.
 //
 // # What the servers hold

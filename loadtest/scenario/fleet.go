@@ -39,13 +39,17 @@ var serverFlags = []string{"--storage.tsdb.min-block-duration=2h", "--storage.ts
 const goMemLimit = 0.9
 
 // startServers starts n servers on copies of the data, two at a time: they replay their logs.
-func startServers(ctx context.Context, d Data, dir string, n int, memoryLimit int64) (_ *fleet, err error) {
+func startServers(ctx context.Context, d Data, dir string, n int, memoryLimit int64, told bool) (_ *fleet, err error) {
 	f := &fleet{dir: dir, servers: make([]*realprom.Server, n)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.stop())
 		}
 	}()
+	var env []string
+	if told {
+		env = append(env, fmt.Sprintf("GOMEMLIMIT=%d", int64(float64(memoryLimit)*goMemLimit)))
+	}
 	var g errgroup.Group
 	g.SetLimit(2)
 	for i := range n {
@@ -55,7 +59,7 @@ func startServers(ctx context.Context, d Data, dir string, n int, memoryLimit in
 				return err
 			}
 			s, err := realprom.Start(ctx, realprom.Options{
-				Dir: data, Flags: serverFlags, MaxRSS: memoryLimit, Env: []string{fmt.Sprintf("GOMEMLIMIT=%d", int64(float64(memoryLimit)*goMemLimit))},
+				Dir: data, Flags: serverFlags, MaxRSS: memoryLimit, Env: env,
 			})
 			f.servers[i] = s
 			return err

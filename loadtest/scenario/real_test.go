@@ -84,7 +84,7 @@ func TestKillerThroughSpillway(t *testing.T) {
 func TestBothSides(t *testing.T) {
 	var said strings.Builder
 	r, err := Run(t.Context(), Options{
-		Spillway: spillway(t), Series: 10_000, Servers: 2, Callers: 3, Idle: time.Second, Duration: 2 * time.Second, KeepFree: 256 << 20, Dir: t.TempDir(),
+		Spillway: spillway(t), Series: 70_000, Servers: 2, Callers: 3, Idle: time.Second, Duration: 2 * time.Second, Everyday: 3 * time.Second, KeepFree: 256 << 20, Dir: t.TempDir(),
 		Say: func(format string, args ...any) { said.WriteString(format + "\n") },
 	})
 	if err != nil {

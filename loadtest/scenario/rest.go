@@ -16,13 +16,11 @@ import (
 // What a server weighs at rest depends on what it did last. One that has just replayed its log holds the replay's garbage, up to twice its live heap; one
 // that has just collected holds next to none, and any work at all, of whatever kind, raises it to Go's goal for the next collection, 75 % above the live
 // heap. A server in use lives between the two, so that is where measuring begins: every server collects, which takes the replay away, and answers everyday
-// queries until it has collected twice by itself.
+// queries until it has collected a few times by itself.
 
 const (
-	everydayCycles = 2
-	// everydayMax bounds this part; a server that has not collected by then has much room, and the idle stretch begins a little low, which is to its
-	// disadvantage.
-	everydayMax = 2 * time.Minute
+	// everydayCycles is more than two: one of them may be the collection that Go makes every two minutes anyway, far below its goal.
+	everydayCycles = 4
 	// restStretch is how long memory has to stand still before a server is at rest; restMax how long that is waited for.
 	restStretch = 5 * time.Second
 	restMax     = time.Minute
@@ -44,7 +42,7 @@ type Heights struct {
 }
 
 // rest brings the servers into the state of servers in use, and waits until their memory stands still.
-func (f *fleet) rest(ctx context.Context) (h Heights, err error) {
+func (f *fleet) rest(ctx context.Context, everydayMax time.Duration) (h Heights, err error) {
 	h.Started = f.highest()
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
 	defer client.CloseIdleConnections()
@@ -68,7 +66,7 @@ func (f *fleet) rest(ctx context.Context) (h Heights, err error) {
 	}
 	h.Collected = f.highest()
 	for _, s := range f.servers {
-		g.Go(func() error { return workADay(ctx, client, s.URL()) })
+		g.Go(func() error { return workADay(ctx, client, s.URL(), everydayMax) })
 	}
 	if err := g.Wait(); err != nil {
 		return h, fmt.Errorf("bring the servers to rest: %w", err)
@@ -103,13 +101,14 @@ func (f *fleet) still(ctx context.Context) error {
 	return nil // still moving: the idle stretch will show it
 }
 
-// workADay has one server work until it has collected everydayCycles times more.
-func workADay(ctx context.Context, client *http.Client, server string) error {
+// workADay has one server work until it has collected everydayCycles times more, or for so long at most. One that has not collected by then has much room, and
+// its idle stretch begins a little low, which is to its disadvantage.
+func workADay(ctx context.Context, client *http.Client, server string, most time.Duration) error {
 	began, err := collections(ctx, client, server)
 	if err != nil {
 		return err
 	}
-	for i, limit := 0, time.Now().Add(everydayMax); time.Now().Before(limit); i++ {
+	for i, limit := 0, time.Now().Add(most); time.Now().Before(limit); i++ {
 		now := time.Now()
 		q := url.Values{
 			"query": {everyday[i%len(everyday)]}, "step": {"5"},

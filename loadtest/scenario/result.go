@@ -184,11 +184,15 @@ func (r *Result) Report() *report.Report {
 		}
 		rep.Notes = append(rep.Notes, s.byAsk())
 	}
+	told := " and knows it (GOMEMLIMIT)"
+	if o.LimitUntold {
+		told = " and does not know it"
+	}
 	rest := r.Through.Rest
 	rep.Notes = append(rep.Notes, fmt.Sprintf("The largest server had %d MiB when it was ready, %d MiB after a collection, %d MiB after everyday queries; then the idle stretch began.",
 		rest.Started>>20, rest.Collected>>20, rest.InUse>>20))
-	rep.Notes = append(rep.Notes, fmt.Sprintf("Prometheus 3.15, head and %d blocks; %d CPUs shared by load, servers and proxy, %s of memory free, %s. A server is killed at %s of resident memory and told so (GOMEMLIMIT). Repeat it: %s",
-		r.Data.Blocks, r.Machine.CPUs, gib(r.Machine.Memory), r.Machine.OS, gib(o.MemoryLimit), r.Command()))
+	rep.Notes = append(rep.Notes, fmt.Sprintf("Prometheus 3.15, head and %d blocks; %d CPUs shared by load, servers and proxy, %s of memory free, %s. A server is killed at %s of resident memory%s. Repeat it: %s",
+		r.Data.Blocks, r.Machine.CPUs, gib(r.Machine.Memory), r.Machine.OS, gib(o.MemoryLimit), told, r.Command()))
 	return rep
 }
 
@@ -203,7 +207,11 @@ func (v Verdict) String() string {
 // Command repeats the test.
 func (r *Result) Command() string {
 	o := r.Options
-	return fmt.Sprintf("spillway loadtest %s --series=%d --servers=%d --callers=%d --idle=%s --duration=%s --patience=%s", o.Scenario.Name, o.Series, o.Servers, o.Callers, o.Idle, o.Duration, o.Patience)
+	untold := ""
+	if o.LimitUntold {
+		untold = " --no-tell-limit"
+	}
+	return fmt.Sprintf("spillway loadtest %s --series=%d --servers=%d --callers=%d --idle=%s --duration=%s --patience=%s", o.Scenario.Name, o.Series, o.Servers, o.Callers, o.Idle, o.Duration, o.Patience) + untold
 }
 
 func askText(asks []Ask) string {

@@ -22,10 +22,15 @@ type Options struct {
 	Series, Servers, Callers int
 	// Idle is how long the servers are watched before the storm; 1m. Duration is how long callers begin new requests; 30s.
 	Idle, Duration time.Duration
+	// Everyday is how long the servers may work to come to rest; 2m.
+	Everyday time.Duration
 	// Patience is how long a caller waits for an answer; 2m. Grafana waits for 30s, curl and promtool for ever.
 	Patience time.Duration
 	// MemoryLimit is the resident memory in bytes at which a server is killed; 3 GiB.
 	MemoryLimit int64
+	// LimitUntold leaves the servers in the dark about MemoryLimit. In a container Prometheus finds its limit and has Go collect ever harder as it comes
+	// near (GOMEMLIMIT at 90 %), so here it is told too, unless this is set.
+	LimitUntold bool
 	// KeepFree is the memory in bytes that the machine must have left, or the run ends; 3 GiB.
 	KeepFree int64
 	// NoDirect leaves out the run without Spillway.
@@ -39,6 +44,7 @@ type Options struct {
 }
 
 const (
+	minSeries = 70_000
 	// afterStorm is how long is watched on, since a server goes on after its callers have left.
 	afterStorm = 3 * time.Second
 )
@@ -49,6 +55,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Callers, 8)
 	setDefault(&o.Idle, time.Minute)
 	setDefault(&o.Duration, 30*time.Second)
+	setDefault(&o.Everyday, 2*time.Minute)
 	setDefault(&o.Patience, 2*time.Minute)
 	setDefault(&o.MemoryLimit, 3<<30)
 	setDefault(&o.KeepFree, 3<<30)
@@ -78,11 +85,12 @@ func (o Options) Validate() error {
 		}
 	}
 	check(o.Spillway != "", "the spillway binary must be named")
-	check(o.Series >= 10_000 && o.Series <= 20_000_000, "series: %d is outside 10,000 to 20,000,000", o.Series)
+	check(o.Series >= minSeries && o.Series <= 20_000_000, "series: %d is outside %d (a cluster's control plane alone) to 20,000,000", o.Series, minSeries)
 	check(o.Servers >= 1 && o.Servers <= 64, "servers: %d is outside 1 to 64", o.Servers)
 	check(o.Callers >= 1 && o.Callers <= 1000, "callers: %d is outside 1 to 1,000", o.Callers)
 	check(o.Idle >= time.Second && o.Idle <= time.Hour, "idle: %s is outside 1s to 1h", o.Idle)
 	check(o.Duration >= time.Second && o.Idle+o.Duration <= 50*time.Minute, "duration: %s is less than 1s, or so long that the newest samples leave the last 55 minutes", o.Duration)
+	check(o.Everyday >= 0, "everyday work: must not be negative")
 	check(o.Patience >= time.Second, "patience: %s is less than 1s", o.Patience)
 	check(o.MemoryLimit >= 256<<20, "memory limit: %d MiB is less than 256 MiB, on which no server starts", o.MemoryLimit>>20)
 	check(o.KeepFree >= 0, "memory to be kept free: must not be negative")
@@ -157,7 +165,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	}
 	o.Say("%s: starting servers: %d", name, servers)
 	began := time.Now()
-	f, err := startServers(ctx, r.Data, dir, servers, o.MemoryLimit)
+	f, err := startServers(ctx, r.Data, dir, servers, o.MemoryLimit, !o.LimitUntold)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +175,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 			return nil, err
 		}
 	}
-	heights, err := f.rest(ctx)
+	heights, err := f.rest(ctx, o.Everyday)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ var meaning = map[string]string{
 	"usage_log.max_size":                    "The size at which a new file is begun, at least 1KiB.",
 	"usage_log.max_files":                   "How many files are kept, the open one included, at most 1000.",
 	"strict_parameters":                     "Whether an unknown request parameter is answered with 400. Otherwise it is dropped and counted.",
-	"partial_response":                      "What becomes of a request when a shard fails: `abort` answers with an error that names it, `warn` with what the others hold and a warning. `partial_response=` on a request goes before.",
+	"partial_response":                      "What becomes of a request when a shard fails: `abort` answers with an error that names it, `warn` with what the others hold and a warning; remote read and federate, which have no place for one, stay at `abort`. `partial_response=` on a request goes before.",
 }
 
 // kinds are the words of the reference for a key's type.

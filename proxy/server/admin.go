@@ -35,7 +35,11 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("GET "+adminAPI+"shards", s.adminShards)
 	mux.HandleFunc("GET /{$}", s.console)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { adminMissing(w, r) })
-	protected := http.NewCrossOriginProtection().Handler(mux)
+	crossOrigin := http.NewCrossOriginProtection()
+	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		qerr.New(qerr.Forbidden, "this request comes from a page of another site, by its Origin or Sec-Fetch-Site header; the admin listener takes changes from its own pages and from programs only").WriteTo(w)
+	}))
+	protected := crossOrigin.Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
 		if tooManyFields(w, r) || wrongHost(w, r) {

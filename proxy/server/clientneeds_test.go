@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/golang/snappy"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
@@ -469,7 +470,7 @@ func parsePage(t testing.TB, a *clientAnswer) []string {
 		if at == nil || time.Since(time.UnixMilli(*at)).Abs() > 5*time.Minute {
 			t.Errorf("%s has no time of the last five minutes", l)
 		}
-		name := l.Get(labels.MetricName) + labels.NewBuilder(l).Del(labels.MetricName).Labels().String()
+		name := l.Get(model.MetricNameLabel) + labels.NewBuilder(l).Del(model.MetricNameLabel).Labels().String()
 		if l.Has("prometheus_replica") || seen[name] {
 			t.Errorf("%s has its replica's label, or is there twice", l)
 		}

@@ -273,6 +273,8 @@ func TestClientsGetWhatTheyNeed(t *testing.T) {
 			t.Errorf("clientNeeds has a row for %s, but there is no such file", name)
 		}
 	}
+	t.Run("federation formats", func(t *testing.T) { federateFormats(t, w) })
+	t.Run("notices", func(t *testing.T) { clientsSeeNotices(t, w, w.url, single.url) })
 	t.Run("no shard answers", func(t *testing.T) { clientsWithoutShards(t, clients) })
 }
 
@@ -359,7 +361,7 @@ func everyClient(c *clientCase) {
 	case c.req.Endpoint == "read":
 		want = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"
 	case c.req.Endpoint == "federate":
-		want = "text/plain; version=0.0.4; charset=utf-8; escaping=allow-utf-8" // what Prometheus itself answers; see TestFederateSpeaksWhatTheScraperAsksFor
+		want = "text/plain; version=0.0.4; charset=utf-8; escaping=allow-utf-8" // what Prometheus itself answers; see federateFormats
 	}
 	if got := a.header.Values("Content-Type"); !reflect.DeepEqual(got, []string{want}) {
 		c.Errorf("Content-Type %q, want %q", got, want)
@@ -388,11 +390,8 @@ func everyClient(c *clientCase) {
 	}
 }
 
-// TestFederateSpeaksWhatTheScraperAsksFor asks for each format that scrapers accept; the answer says which it is and parses as that.
-func TestFederateSpeaksWhatTheScraperAsksFor(t *testing.T) {
-	now := time.Now().Truncate(time.Second)
-	w := startClientWorld(t, map[string]int{"jaguar": 1, "ibis": 1}, []span{{now.Add(-5 * time.Minute), now}})
-	w.waitRules()
+// federateFormats asks for each format that scrapers accept; the answer says which it is and parses as that.
+func federateFormats(t *testing.T, w *clientWorld) {
 	path := "/federate?" + url.Values{"match[]": {`{job="node"}`}}.Encode()
 	for _, accept := range []string{
 		"", "*/*", "text/plain;version=0.0.4", "text/plain;version=1.0.0;escaping=allow-utf-8", "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
@@ -431,12 +430,9 @@ func TestFederateSpeaksWhatTheScraperAsksFor(t *testing.T) {
 	}
 }
 
-// TestClientsSeeNotices asks what Prometheus answers with warnings or infos; Grafana shows both at the panel, word for word.
-func TestClientsSeeNotices(t *testing.T) {
-	now := time.Now().Truncate(time.Second)
-	w := startClientWorld(t, map[string]int{"jaguar": 2, "ibis": 1}, []span{{now.Add(-10 * time.Minute), now}})
-	_, single := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: all, shards: [{replicas: [{url: %q}]}]}]", w.one.URL()))
-	at := fmt.Sprint(now.Add(-time.Minute).Unix())
+// clientsSeeNotices asks what Prometheus answers with warnings or infos; Grafana shows both at the panel, word for word.
+func clientsSeeNotices(t *testing.T, w *clientWorld, proxies ...string) {
+	at := fmt.Sprint(time.Now().Add(-time.Minute).Unix())
 	for _, form := range []url.Values{
 		{"query": {"rate(node_load1[5m])"}},
 		{"query": {`sum(rate(node_load1{cluster="ibis"}[5m]))`}},
@@ -454,7 +450,7 @@ func TestClientsSeeNotices(t *testing.T) {
 		if len(want.Warnings)+len(want.Infos) == 0 {
 			t.Errorf("%s: Prometheus has nothing to say; the test needs another query", form)
 		}
-		for _, base := range []string{w.url, single} {
+		for _, base := range proxies {
 			a := replay(t, base, raw)
 			if a.status != 200 || !slices.Equal(a.message.Warnings, want.Warnings) || !slices.Equal(a.message.Infos, want.Infos) {
 				t.Errorf("%s: %s\nwant warnings %q, infos %q", form, a, want.Warnings, want.Infos)

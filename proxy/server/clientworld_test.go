@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
@@ -136,7 +137,7 @@ func startClientWorld(t testing.TB, replicas map[string]int, spans []span) *clie
 	}
 	load := func(p *localprom.Shard, list []worldSeries) {
 		for _, s := range list {
-			if s.labels.Get(labels.MetricName) == "node_load1" && s.value(0) == 0 {
+			if s.labels.Get(model.MetricNameLabel) == "node_load1" && s.value(0) == 0 {
 				w.idle[p]++
 			}
 		}
@@ -250,7 +251,7 @@ func holds(t testing.TB, ctx context.Context, p *localprom.Shard, want map[strin
 	}
 	defer q.Close()
 	for name, n := range want {
-		ms := []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, name)}
+		ms := []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name)}
 		set := q.Select(ctx, false, nil, ms...)
 		found := 0
 		for set.Next() {

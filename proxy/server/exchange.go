@@ -144,7 +144,9 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	x.ctx, x.stop = context.WithDeadlineCause(ctx, deadline, deadlineError(x.dec.Deadline, x.limits.Timeout))
 	x.client.until = deadline.Add(time.Second)
 	x.view = plan.NewView(x.st.top, now)
-	x.partial = x.st.cfg.PartialResponse == config.PartialWarn
+	// Read and federate have no place for a warning, so the configuration alone makes none of their answers partial: a ruler or another Prometheus would
+	// not know.
+	x.partial = x.st.cfg.PartialResponse == config.PartialWarn && req.ID != endpoint.Read && req.ID != endpoint.Federate
 	if req.PartialResponse != nil {
 		x.partial = *req.PartialResponse
 	}

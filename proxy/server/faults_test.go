@@ -132,7 +132,7 @@ func TestFaultsOfOneShard(t *testing.T) {
 			t.Parallel()
 			limit := 20 * time.Second
 			if f.hangs {
-				limit = 1500 * time.Millisecond
+				limit = time.Second
 			}
 			r := newRig(t, []rigGroup{{"heron", true, []int{1}}}, limits(limit))
 			bad := r.all()

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -50,7 +53,6 @@ func FuzzServe(f *testing.F) {
 	}
 
 	r := newRig(f, []rigGroup{{"jaguar", false, []int{2, 1}}, {"heron", false, []int{1}}}, "limits: {timeout: 5s}\nmemory: {budget: 64MiB}\n")
-	r.log = nil
 	handler := r.s.mainHandler()
 	ran, checked := 0, map[*fakeshard.Shard]int{}
 	asked := func(t testing.TB) { // looks at what the shards were asked since the last time
@@ -96,8 +98,9 @@ func FuzzServe(f *testing.F) {
 		if ctx.Err() != nil {
 			t.Fatalf("took longer than 20 s")
 		}
-		if n := r.metric("spillway_panics_total"); n != 0 {
-			t.Fatalf("%v panics; the last one in the log", n)
+		var panics dto.Metric
+		if err := r.s.metrics.panics.Write(&panics); err != nil || panics.GetCounter().GetValue() != 0 {
+			t.Fatalf("a panic: %v %v", err, r.log.atLeast(slog.LevelError))
 		}
 		if used := r.s.poolNow().InUse(); used != 0 {
 			t.Fatalf("%d bytes of memory.budget are still held", used)

@@ -54,7 +54,8 @@ var labelValues = map[string]struct {
 func closed(set ...string) (v struct {
 	text string
 	set  []string
-}) {
+},
+) {
 	v.text, v.set = "`"+strings.Join(set, "`, `")+"`", set
 	return v
 }
@@ -220,7 +221,7 @@ func describedMetrics(t *testing.T) ([]metricRow, *prometheus.Registry) {
 		s.stop()
 		s.state.Load().retire()
 	})
-	s.state.Load().top.Start(s.background) // the gauges of replicas speak of a topology that runs
+	s.state.Load().top.Start(s.background)                    // the gauges of replicas speak of a topology that runs
 	w.MustRegister(versioncollector.NewCollector("spillway")) // as the command does
 	var out []metricRow
 	for _, c := range w.all {

@@ -99,8 +99,8 @@ func steps(req *endpoint.Request) int64 {
 }
 
 // pointsPerSeries is how many points of one series the engine holds at most at a time: one for each step, and those of a subquery under it, whose steps
-// cover its range before each of them. Subqueries of subqueries are what policy bounds; the deepest count decides here.
-func pointsPerSeries(e parser.Expr, n int64, step time.Duration) int64 {
+// cover its range before each of them, at the interval where they have no step. Subqueries of subqueries are what policy bounds; the deepest count decides here.
+func pointsPerSeries(e parser.Expr, n int64, step, interval time.Duration) int64 {
 	most := n
 	parser.Inspect(e, func(node parser.Node, path []parser.Node) error {
 		sub, ok := node.(*parser.SubqueryExpr)
@@ -109,7 +109,7 @@ func pointsPerSeries(e parser.Expr, n int64, step time.Duration) int64 {
 		}
 		inner := sub.Step
 		if inner <= 0 {
-			inner = defaultEvaluationInterval
+			inner = interval
 		}
 		cover := time.Duration(n-1)*step + sub.Range
 		for _, above := range path {
@@ -123,8 +123,16 @@ func pointsPerSeries(e parser.Expr, n int64, step time.Duration) int64 {
 	return most
 }
 
-// defaultEvaluationInterval is the step of a subquery that has none: Prometheus' own default.
+// defaultEvaluationInterval is Prometheus' own default.
 const defaultEvaluationInterval = time.Minute
+
+// evaluationInterval is the step of a subquery that has none: that of the shards, Prometheus' default while it is not known.
+func (x *exchange) evaluationInterval() time.Duration {
+	if d := x.st.top.EvaluationInterval(); d > 0 {
+		return d
+	}
+	return defaultEvaluationInterval
+}
 
 // sampleBytes is what the engine holds for one sample of a result, by its own accounting in samples.
 const sampleBytes = 16
@@ -134,13 +142,14 @@ func (x *exchange) evaluate(mode plan.Mode) error {
 	req := x.dec.Request
 	ctx, span := x.s.room(x.ctx, "evaluate")
 	defer span.End()
+	interval := x.evaluationInterval()
 	var queryable storage.Queryable = storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
 	if mode == plan.ModeRaw {
 		began := time.Now()
 		defer func() { x.calls.add(time.Since(began)) }()
 		raw := x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost())
 		raw.Observe = x.s.observe
-		raw.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step)
+		raw.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
 		queryable = raw
 	}
 	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of them.
@@ -148,7 +157,7 @@ func (x *exchange) evaluate(mode plan.Mode) error {
 	engine := promql.NewEngine(promql.EngineOpts{
 		MaxSamples: int(most), Timeout: x.dec.Deadline, LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,
 		EnablePerStepStats: true, EnableDelayedNameRemoval: x.st.top.DelayedNameRemoval(), Parser: plan.Parser,
-		NoStepSubqueryIntervalFn: func(int64) int64 { return defaultEvaluationInterval.Milliseconds() },
+		NoStepSubqueryIntervalFn: func(int64) int64 { return interval.Milliseconds() },
 	})
 	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
 	var (

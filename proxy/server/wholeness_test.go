@@ -266,3 +266,63 @@ func TestUndeclaredExternalLabels(t *testing.T) {
 		})
 	}
 }
+
+// The shards' own evaluation interval is the step of a subquery without one, on every road; their lookback reaches as far back as they look.
+func TestEngineSettingsOfShards(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	boundary := now.Add(-20 * time.Minute)
+	rfc := boundary.UTC().Format(time.RFC3339)
+	start := func(series []storedSeries) *localprom.Shard {
+		p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true, Config: "global: {evaluation_interval: 20s}\n", LookbackDelta: 15 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := p.Append(func(app storage.Appender) error {
+			for _, s := range series {
+				for _, pt := range s.points {
+					if _, err := app.Append(0, s.lbls, pt.t, pt.f); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	at := func(v float64, ago ...time.Duration) []storedSeries {
+		s := storedSeries{lbls: labels.FromStrings("__name__", "m")}
+		for _, d := range ago {
+			s.points = append(s.points, point{t: boundary.Add(-d).UnixMilli(), f: v})
+		}
+		return []storedSeries{s}
+	}
+	// The younger server has a sample before its beginning that is not its own; the older one's last sample counts.
+	a, b := start(at(1, 5*time.Minute, time.Minute)), start(at(2, 2*time.Minute))
+	s, base := startProxy(t, t.Context(), fmt.Sprintf("groups:\n  - name: g\n    shards:\n      - {until: %s, replicas: [{url: %q}]}\n      - {from: %s, replicas: [{url: %q}]}\n", rfc, a.URL(), rfc, b.URL()))
+	for _, c := range []struct{ expr, want, mode string }{
+		{`m`, "1", "raw"},
+		{`count_over_time(m[2m:])`, "6", "raw"},
+		{`count_over_time(m[2m:] @ ` + stamp(boundary.Add(-time.Minute)) + `)`, "6", "pass"},
+	} {
+		before := plans(t, s, c.mode)
+		code, body := ask(t, base, "/api/v1/query", url.Values{"query": {c.expr}, "time": {stamp(boundary.Add(12 * time.Minute))}})
+		got, msg := fromJSON(t, body)
+		if code != 200 || len(got) != 1 || plans(t, s, c.mode) != before+1 {
+			t.Errorf("%s: %d %s %v, in mode %s?", c.expr, code, msg, got, c.mode)
+		}
+		for _, points := range got {
+			for _, v := range points {
+				if v != c.want {
+					t.Errorf("%s: %s, want %s", c.expr, v, c.want)
+				}
+			}
+		}
+	}
+}

@@ -14,6 +14,8 @@ import (
 type Engine struct {
 	// Lookback is the flag query.lookback-delta, such as 5m; empty while not known.
 	Lookback string `json:"lookback,omitempty"`
+	// EvaluationInterval is global.evaluation_interval, such as 1m: the step of a subquery that has none. Empty while not known.
+	EvaluationInterval string `json:"evaluationInterval,omitempty"`
 	// Flags are the entries of --enable-feature that change what queries mean, sorted.
 	Flags []string `json:"flags,omitempty"`
 	// Features are the names under promql, promql_functions and promql_operators of the features endpoint that are on, sorted; nil where it is not
@@ -75,6 +77,9 @@ func (b Engine) differences(a Engine) []string {
 	if a.Known && b.Known {
 		if a.Lookback != b.Lookback {
 			out = append(out, fmt.Sprintf("query.lookback-delta is %s, not %s", b.Lookback, a.Lookback))
+		}
+		if a.EvaluationInterval != "" && b.EvaluationInterval != "" && a.EvaluationInterval != b.EvaluationInterval {
+			out = append(out, fmt.Sprintf("evaluation_interval, the step of subqueries without one, is %s, not %s", b.EvaluationInterval, a.EvaluationInterval))
 		}
 		if !slices.Equal(a.Flags, b.Flags) {
 			out = append(out, fmt.Sprintf("enable-feature has [%s], not [%s]", strings.Join(b.Flags, " "), strings.Join(a.Flags, " ")))

@@ -187,6 +187,7 @@ func (r *Replica) examine(ctx context.Context) {
 			break
 		}
 		f.external, f.externalOK, f.note, f.config = ext, true, "", h
+		f.engine.EvaluationInterval = evaluationInterval(raw)
 	case clientStatus(err):
 		f.external, f.externalOK, f.note = nil, false, fmt.Sprintf("status/config is not served (status %d), so external labels are not known", statusOf(err))
 	case ctx.Err() == nil && !f.externalOK:

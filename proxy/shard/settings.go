@@ -1,10 +1,12 @@
 package shard
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
 	"github.com/prometheus/common/model"
+	"go.yaml.in/yaml/v3"
 )
 
 // Lookback is the lookback delta of the shards' engines, as most of those whose flags are known have it; 0 while none is. EngineDifferences names those
@@ -19,6 +21,35 @@ func (t *Topology) Lookback() time.Duration {
 		return 0
 	}
 	return time.Duration(d)
+}
+
+// EvaluationInterval is the step that the shards' engines give a subquery without one, as most of those whose flags are known have it; 0 while none is.
+func (t *Topology) EvaluationInterval() time.Duration {
+	e, ok := t.reference()
+	if !ok {
+		return 0
+	}
+	d, err := model.ParseDuration(e.EvaluationInterval)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(d)
+}
+
+// evaluationInterval reads global.evaluation_interval from the data of status/config; empty where it is not there.
+func evaluationInterval(data []byte) string {
+	var d struct {
+		YAML string `json:"yaml"`
+	}
+	var c struct {
+		Global struct {
+			EvaluationInterval string `yaml:"evaluation_interval"`
+		} `yaml:"global"`
+	}
+	if json.Unmarshal(data, &d) != nil || yaml.Unmarshal([]byte(d.YAML), &c) != nil {
+		return ""
+	}
+	return clip(c.Global.EvaluationInterval)
 }
 
 // DelayedNameRemoval tells whether the shards' engines, as most of those whose flags are known, drop metric names only at the end.
