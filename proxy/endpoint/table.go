@@ -11,7 +11,7 @@ const (
 	// MaxParameters is how many name=value pairs URL and body may have together.
 	MaxParameters = 128
 	// MaxMatches is how many different match[] selectors a request may have.
-	MaxMatches = 16
+	MaxMatches = 64
 	// MaxLabelNameBytes caps the decoded label name in a path.
 	MaxLabelNameBytes = 1024
 )

@@ -26,6 +26,8 @@ const (
 	BoundUnselective = "unselective"
 	// BoundUnselectiveSlots is the number of unselective metadata calls at once per replica.
 	BoundUnselectiveSlots = "unselective_slots"
+	// BoundReadSlots is the number of remote reads at once per replica.
+	BoundReadSlots = "read_slots"
 	// BoundMemoryBudget is the memory that all requests together hold, memory.budget.
 	BoundMemoryBudget = "memory.budget"
 	// BoundLabelCollision refuses answers in which two series become one when replica labels are removed.
@@ -38,6 +40,6 @@ const (
 func Bounds() []string {
 	return []string{
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
-		BoundQueryShape, BoundRegexCost, BoundUnselective, BoundUnselectiveSlots, BoundMemoryBudget, BoundLabelCollision, BoundBody,
+		BoundQueryShape, BoundRegexCost, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundMemoryBudget, BoundLabelCollision, BoundBody,
 	}
 }

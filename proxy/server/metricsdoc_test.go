@@ -33,7 +33,7 @@ var labelValues = map[string]struct {
 	"verdict":                               closed("pass", "clamp", "refuse"),
 	"outcome":                               closed(append([]string{"success"}, kindLabels()...)...),
 	"spillway_shard_requests_total/outcome": closed(append([]string{"ok", "cut"}, kindLabels()...)...),
-	"bound":                                 {"the names of [bounds](bounds/README.md), `shard_heavy_concurrency`, `shard_unselective_concurrency`", append(policy.Bounds(), "shard_heavy_concurrency", "shard_unselective_concurrency")},
+	"bound":                                 {"the names of [bounds](bounds/README.md)", policy.Bounds()},
 	"mode":                                  closed("pass", "raw", "local"),
 	"listener":                              closed("main", "admin"),
 	"state":                                 closed("up", "down", "misconfigured", "unknown"),

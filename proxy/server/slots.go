@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
@@ -65,7 +66,7 @@ func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
 			if ctx.Err() != nil && ctx.Err() != context.DeadlineExceeded {
 				return nil, qerr.From(context.Cause(ctx))
 			}
-			e := qerr.Overload("shard_unselective_concurrency", strconv.Itoa(maxUnselective), time.Second,
+			e := qerr.Overload(policy.BoundUnselectiveSlots, strconv.Itoa(maxUnselective), time.Second,
 				"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot",
 				"%s serves %d such requests at once and found no room for this one before its deadline", sh.Name(), maxUnselective)
 			e.Shards = []string{sh.Name()}

@@ -79,8 +79,8 @@ type gates struct {
 
 func newGates() gates {
 	return gates{
-		heavy: newGate(maxHeavy, "shard_heavy_concurrency", "try again in a moment, or ask for fewer series at once"),
-		unselective: newGate(maxUnselective, "shard_unselective_concurrency",
+		heavy: newGate(maxHeavy, "read_slots", "try again in a moment, or ask for fewer series at once"),
+		unselective: newGate(maxUnselective, "unselective_slots",
 			"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot"),
 	}
 }

@@ -119,6 +119,9 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 	from, until := q.mint, q.maxt
 	if hints != nil {
 		from, until = hints.Start, hints.End
+		own := *hints
+		own.Grouping = slices.Clone(own.Grouping) // the engine sorts it in place while the series are fetched
+		hints = &own
 	}
 	s := &set{done: make(chan struct{}), at: -1}
 	q.wait.Go(func() {
