@@ -38,7 +38,7 @@ func proxyCommand(e *env, parent clause) func() error {
 	webConfig := c.Flag("web.config.file", "TLS of both listeners, in the form of Prometheus' web configuration file.").String()
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
 	memory := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT to nine tenths of the container's memory, or of the machine's.").Default("true").Bool()
-	prefix := c.Flag("web.route-prefix", "Stands before every path of the API.").String()
+	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {
 		if err := checkAddresses(*address, *admin); err != nil {
 			return errUsage{err}

@@ -43,6 +43,7 @@ type exchange struct {
 	warnings merge.Notes
 	infos    merge.Notes
 	lost     map[string]bool // shards that this answer goes without
+	gone     nameSet         // shards that were found to fail; several goroutines tell
 	avoid    map[string]bool // replicas that failed in the middle of their answer
 	late     error           // of the first server that was waited for until the deadline
 	cut      bool            // the answer was truncated by a bound
@@ -195,8 +196,16 @@ func (x *exchange) goOnWithout(err error) bool {
 	if !x.partial || !errors.As(err, &lost) || x.lost[lost.name] {
 		return false
 	}
-	note(&x.lost, lost.name)
-	x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
+	x.gone.each(func(name string) { // all that failed by then, so that several cost one more attempt, not one each
+		if !x.lost[name] {
+			note(&x.lost, name)
+			x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
+		}
+	})
+	if !x.lost[lost.name] {
+		note(&x.lost, lost.name)
+		x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
+	}
 	return len(x.lost) < x.st.shards // an answer without any shard is no answer
 }
 

@@ -96,17 +96,21 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 		asked[q.shard]++
 		left[q.shard].Add(1)
 	}
+	waits := x.waitFor(ctx, questions)
 	var wg sync.WaitGroup
 	for i, q := range questions {
 		spare := asked[q.shard] > 1
 		wg.Go(func() {
+			ctx := waits.ctx[i]
 			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: spare}
 			if q.replica != nil {
 				results[i].resp, results[i].err = q.replica.Do(ctx, q.req, o)
 			} else {
 				results[i].resp, results[i].err = q.shard.Do(ctx, q.req, o)
 			}
+			results[i].err = slow(q, results[i].err)
 			err := results[i].err
+			waits.over(i, err == nil)
 			if err == nil {
 				return
 			}
@@ -116,6 +120,7 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 		})
 	}
 	wg.Wait()
+	waits.stop()
 	answered := map[*shard.Shard]bool{}
 	var failed error
 	for i, q := range questions {
@@ -135,8 +140,9 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 			x.wasLate(err)
 		}
 		if err := results[i].err; err != nil && !answered[q.shard] {
+			lost := x.shardError(q.shard, err) // noted, also where another one's error is the answer
 			if failed == nil || errors.Is(failed, errSibling) {
-				failed = x.shardError(q.shard, err)
+				failed = lost
 				if q.replica != nil && qerr.From(err).Kind == qerr.ShardFailed && x.others(q.shard, q.replica.Name()) {
 					failed = &lostReplica{name: q.replica.Name(), err: err}
 				}
@@ -152,7 +158,8 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 
 // shardError marks err as the loss of one shard where a partial answer could go on without it.
 func (x *exchange) shardError(s *shard.Shard, err error) error {
-	if k := qerr.From(err).Kind; x.ctx.Err() == nil && (k == qerr.ShardFailed || k == qerr.Timeout) {
+	if k := qerr.From(err).Kind; x.ctx.Err() == nil && !errors.Is(err, errSibling) && (k == qerr.ShardFailed || k == qerr.Timeout) {
+		x.gone.add(s.Name())
 		return &lostShard{name: s.Name(), err: err}
 	}
 	return err

@@ -70,18 +70,25 @@ func TestFaultsOfOneReplica(t *testing.T) {
 // One shard of each group fails. Where the request accepts partial answers, it gets the others' data and a warning that names the shard; else an error.
 func TestPartialAnswers(t *testing.T) {
 	scripts := map[string]string{
-		"reset": "reset", "500": "error 500 internal boom", "cut": "chunked; limit 20 close; answer", "html": "garbage html", "garbage": "garbage",
+		"reset": "reset", "500": "error 500 internal boom", "cut": "chunked; limit 20 close; answer", "html": "garbage html", "garbage": "garbage", "hangs": "stall",
 	}
 	for _, configured := range []bool{false, true} {
 		for name, script := range scripts {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				more := limits(20 * time.Second)
+				limit := 20 * time.Second
+				if name == "hangs" { // given up while there is time for an answer without it
+					limit = 6 * time.Second
+				}
+				more := limits(limit)
 				if configured {
 					more += "partial_response: warn\n"
 				}
 				r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, more)
 				f := fault{script: script, want: 502}
+				if name == "hangs" {
+					f.want = 503 // at the deadline, or when a shard that was not needed was given up
+				}
 				bad := r.shards["jaguar"][1][0]
 				all := askings()
 				f.set(t, bad, all)

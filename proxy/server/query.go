@@ -149,6 +149,7 @@ func (x *exchange) evaluate(mode plan.Mode) error {
 		defer func() { x.calls.add(time.Since(began)) }()
 		raw := x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost())
 		raw.Observe = x.s.observe
+		raw.SparePatience, raw.SlicePatience = x.sparePatience(), x.shardPatience()
 		raw.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
 		queryable = raw
 	}
@@ -267,6 +268,7 @@ func (x *exchange) rawLost() func(string, error) error {
 			return nil
 		}
 		if k := qerr.From(err).Kind; x.ctx.Err() == nil && (k == qerr.ShardFailed || k == qerr.Timeout) {
+			x.gone.add(name)
 			return &lostShard{name: name, err: err}
 		}
 		return err

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -44,7 +45,7 @@ type Options struct {
 	WebConfigFile string
 	// ExternalURL is where users reach Spillway, for links; empty is relative links.
 	ExternalURL string
-	// RoutePrefix stands before every path of the main listener; empty or / is none.
+	// RoutePrefix stands before every path of the main listener; / is none, and empty is the path of ExternalURL, as in Prometheus.
 	RoutePrefix string
 	// Flags are the command line's, for status/flags.
 	Flags map[string]string
@@ -120,6 +121,13 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	external, err := url.Parse(o.ExternalURL)
+	if err != nil {
+		return nil, fmt.Errorf("the external URL cannot be read: %w", err)
+	}
+	if o.RoutePrefix == "" {
+		o.RoutePrefix = external.Path
 	}
 	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
 	s := &Server{opts: o, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator()}

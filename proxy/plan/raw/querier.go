@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/prompb"
@@ -74,6 +75,10 @@ type Queryable struct {
 	Meter Meter
 	// PerSeries is charged for each series beside what it holds itself: what the engine will hold of its results, in bytes.
 	PerSeries int64
+	// SparePatience is how long further copies of a slice are waited for once one was read whole; 0 is until the end of the request.
+	SparePatience time.Duration
+	// SlicePatience is how long a slice is waited for before it counts as failed, so that Lost can decide in time; 0 is until the end of the request.
+	SlicePatience time.Duration
 	// Lost decides about a slice none of whose copies answered: nil error goes on without it and the caller warns; nil func is an error.
 	Lost func(slice string, err error) error
 	// Warn collects warnings for the answer; may be nil.
@@ -239,15 +244,18 @@ const seriesOverhead = 256
 func (q *Queryable) slice(ctx context.Context, s *Slice, query Query) ([]*series, error) {
 	held := make([][]stored, len(s.Copies))
 	errs := make([]error, len(s.Copies))
-	if len(s.Copies) == 1 {
-		held[0], errs[0] = q.read(ctx, s, s.Copies[0], query)
-	} else {
-		var wg sync.WaitGroup
-		for i, c := range s.Copies {
-			wg.Go(func() { held[i], errs[i] = q.read(ctx, s, c, query) })
-		}
-		wg.Wait()
+	reading, stop := ctx, func() {}
+	if q.SlicePatience > 0 {
+		var cancel context.CancelFunc
+		reading, cancel = context.WithTimeoutCause(ctx, q.SlicePatience, errSlowSlice)
+		stop = cancel
 	}
+	if len(s.Copies) == 1 {
+		held[0], errs[0] = q.read(reading, s, s.Copies[0], query)
+	} else {
+		q.readAll(reading, s, query, held, errs)
+	}
+	stop()
 	var live []int
 	for i, err := range errs {
 		if err == nil {
@@ -298,6 +306,34 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query) ([]*series
 		}
 	}
 	return out, nil
+}
+
+var (
+	errSlowSlice = qerr.New(qerr.Timeout, "the shard was not read while there was time for an answer without it")
+	errSlowCopy  = qerr.New(qerr.Timeout, "another replica of the shard was read long before")
+)
+
+// readAll reads all copies at once. One that was read whole lets the others have SparePatience more.
+func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, held [][]stored, errs []error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var (
+		wg    sync.WaitGroup
+		once  sync.Once
+		timer *time.Timer
+	)
+	for i, c := range s.Copies {
+		wg.Go(func() {
+			held[i], errs[i] = q.read(ctx, s, c, query)
+			if errs[i] == nil && q.SparePatience > 0 {
+				once.Do(func() { timer = time.AfterFunc(q.SparePatience, func() { cancel(errSlowCopy) }) })
+			}
+		})
+	}
+	wg.Wait()
+	if timer != nil {
+		timer.Stop()
+	}
 }
 
 // copyFailed tells whether another copy may still answer.
