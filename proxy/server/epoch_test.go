@@ -269,7 +269,9 @@ func readText(t *testing.T, base string, from, until time.Time, ms ...*labels.Ma
 	req.Header.Set("Content-Type", "application/x-protobuf")
 	req.Header.Set("Content-Encoding", "snappy")
 	req.Header.Set("X-Prometheus-Remote-Read-Version", "0.1.0")
-	resp, err := newClient(t).Do(req)
+	client := newClient(t)
+	defer client.CloseIdleConnections() // a server takes so many connections and no more
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +308,9 @@ func readText(t *testing.T, base string, from, until time.Time, ms ...*labels.Ma
 
 func federatedText(t *testing.T, base string, form url.Values) string {
 	t.Helper()
-	resp, err := newClient(t).Get(base + "/federate?" + form.Encode())
+	client := newClient(t)
+	defer client.CloseIdleConnections()
+	resp, err := client.Get(base + "/federate?" + form.Encode())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +327,9 @@ func federatedText(t *testing.T, base string, form url.Values) string {
 // dataOf is the data of a GET, as the server wrote it.
 func dataOf(t *testing.T, base, path string, form url.Values) string {
 	t.Helper()
-	resp, err := newClient(t).Get(base + path + "?" + form.Encode())
+	client := newClient(t)
+	defer client.CloseIdleConnections()
+	resp, err := client.Get(base + path + "?" + form.Encode())
 	if err != nil {
 		t.Fatal(err)
 	}

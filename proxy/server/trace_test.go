@@ -76,7 +76,7 @@ func spansOf(t *testing.T, all tracetest.SpanStubs) (root tracetest.SpanStub, un
 func attributes(s tracetest.SpanStub) map[string]string {
 	out := map[string]string{}
 	for _, kv := range s.Attributes {
-		out[string(kv.Key)] = kv.Value.Emit()
+		out[string(kv.Key)] = kv.Value.String()
 	}
 	return out
 }

@@ -142,10 +142,16 @@ func TestSeries(t *testing.T) {
 		want   string
 		bad    string // of the error
 	}{
-		{"group labels replace stored ones", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{cluster=x,node=1}: 0 15", "up{node=2,replica=b}: 0 15"}})},
-			`{__name__="up", cluster="jaguar", node="1"}: 0 15` + "\n" + `{__name__="up", cluster="jaguar", node="2"}: 0 15`, ""},
-		{"a series in several frames is one", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{node=1}: 0 15 30 45"}, frames: 3})},
-			`{__name__="up", cluster="jaguar", node="1"}: 0 15 30 45`, ""},
+		{
+			"group labels replace stored ones",
+			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{cluster=x,node=1}: 0 15", "up{node=2,replica=b}: 0 15"}})},
+			`{__name__="up", cluster="jaguar", node="1"}: 0 15` + "\n" + `{__name__="up", cluster="jaguar", node="2"}: 0 15`, "",
+		},
+		{
+			"a series in several frames is one",
+			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{node=1}: 0 15 30 45"}, frames: 3})},
+			`{__name__="up", cluster="jaguar", node="1"}: 0 15 30 45`, "",
+		},
 		{"two that become equal are refused", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{cluster=x}: 0", "up{replica=b}: 0"}})}, "", "label_collision"},
 		{"the samples outside the slice are dropped", []*Slice{slice("s", 15_000, 45_000, &fakeCopy{name: "a", series: []string{"up{}: 0 15 30 45 60"}})}, `{__name__="up", cluster="jaguar"}: 15 30`, ""},
 		{"a slice outside the window is not asked", []*Slice{slice("s", 100_000, forever, &fakeCopy{name: "a", err: down})}, "", ""},
@@ -158,10 +164,16 @@ func TestSeries(t *testing.T) {
 		{"the same series on two slices of one time is refused", []*Slice{
 			slice("s1", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0"}}), slice("s2", math.MinInt64, forever, &fakeCopy{name: "b", series: []string{"up{}: 1"}}),
 		}, "", "s1 and s2"},
-		{"a copy that fails is left out", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15"}, err: down}, &fakeCopy{name: "b", series: []string{"up{}: 1 16 31"}})},
-			`{__name__="up", cluster="jaguar"}: 1 16 31`, ""},
-		{"gaps are filled from the other copy", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15 60 75"}}, &fakeCopy{name: "b", series: []string{"up{}: 7 22 37 52 67", "x{}: 1"}})},
-			`{__name__="up", cluster="jaguar"}: 0 15 22 37 52 60 75` + "\n" + `{__name__="x", cluster="jaguar"}: 1`, ""},
+		{
+			"a copy that fails is left out",
+			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15"}, err: down}, &fakeCopy{name: "b", series: []string{"up{}: 1 16 31"}})},
+			`{__name__="up", cluster="jaguar"}: 1 16 31`, "",
+		},
+		{
+			"gaps are filled from the other copy",
+			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15 60 75"}}, &fakeCopy{name: "b", series: []string{"up{}: 7 22 37 52 67", "x{}: 1"}})},
+			`{__name__="up", cluster="jaguar"}: 0 15 22 37 52 60 75` + "\n" + `{__name__="x", cluster="jaguar"}: 1`, "",
+		},
 		{"all copies failed", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", err: down}, &fakeCopy{name: "b", err: down})}, "", "down"},
 		{"damaged chunks are an error", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0"}, damage: true}, &fakeCopy{name: "b", series: []string{"up{}: 0"}, damage: true})}, "", "cannot be decoded"},
 	} {
@@ -286,7 +298,10 @@ func TestCheckChunk(t *testing.T) {
 	}
 	hostile := []byte("\t\x01\xc8\x03ݰ?\xd0\xdcz\xb8h2\x12\x10\xf1n_3*\abc'C\x8eU\xf4P}3֓P\x89`\x00\t))")
 	for _, bad := range []prompb.Chunk{
-		{Type: prompb.Chunk_HISTOGRAM_ST, Data: hostile}, {Type: prompb.Chunk_HISTOGRAM, Data: hostile}, {Type: prompb.Chunk_UNKNOWN, Data: hostile}, {Type: prompb.Chunk_XOR, Data: []byte{1}},
+		{Type: prompb.Chunk_HISTOGRAM_ST, Data: hostile},
+		{Type: prompb.Chunk_HISTOGRAM, Data: hostile},
+		{Type: prompb.Chunk_UNKNOWN, Data: hostile},
+		{Type: prompb.Chunk_XOR, Data: []byte{1}},
 		{Type: prompb.Chunk_XOR, Data: make([]byte, maxChunkBytes+1)},
 	} {
 		if checkChunk(&bad) == nil {
