@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,11 +150,15 @@ func cmdShard(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0]+"_ADDR", s.Addr())
 }
 
+// cmdDead binds a port and does not listen on it: nobody else can take it meanwhile, and connecting to it is refused.
 func cmdDead(ts *testscript.TestScript, _ bool, args []string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	ts.Check(err)
-	ts.Setenv(args[0], "http://"+l.Addr().String())
-	ts.Check(l.Close())
+	ts.Defer(func() { _ = syscall.Close(fd) })
+	ts.Check(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	sa, err := syscall.Getsockname(fd)
+	ts.Check(err)
+	ts.Setenv(args[0], fmt.Sprintf("http://127.0.0.1:%d", sa.(*syscall.SockaddrInet4).Port))
 }
 
 func cmdFill(ts *testscript.TestScript, _ bool, args []string) {

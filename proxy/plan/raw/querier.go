@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -232,9 +231,9 @@ type Selected struct {
 
 // stored is a series as one copy sent it, relabelled.
 type stored struct {
-	lbls   labels.Labels
-	orig   string // the stored label set where names were removed, for the collision's text
-	chunks []prompb.Chunk
+	lbls    labels.Labels
+	removed string // the labels that were removed, as text; equal ones share it
+	chunks  []prompb.Chunk
 }
 
 // seriesOverhead is charged for each series held beside its labels and chunk data: headers of slices and structs, by measurement rounded up.
@@ -386,10 +385,13 @@ func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (ou
 			q.Meter.Drop(charged)
 		}
 	}()
-	seen := map[string]int{} // relabelled sets, only where names were removed
-	var builder labels.ScratchBuilder
-	var last []prompb.Label
-	var key []byte
+	var (
+		seen    = map[uint64][]int{}  // places in out by hash of the relabelled set
+		texts   = map[string]string{} // removed labels: those of a server's series are nearly always the same
+		builder labels.ScratchBuilder
+		last    []prompb.Label
+		removed []byte
+	)
 	err = c.Read(ctx, query, func(lbls []prompb.Label, chunks []prompb.Chunk) error {
 		n := int64(0)
 		for i := range chunks {
@@ -416,9 +418,10 @@ func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (ou
 		last = lbls
 		st := stored{chunks: slices.Clone(chunks)}
 		builder.Reset()
+		removed = removed[:0]
 		for _, l := range lbls {
 			if slices.Contains(s.Drop, l.Name) {
-				st.orig = "-"
+				removed = fmt.Appendf(removed, ", %s=%q", l.Name, l.Value)
 				continue
 			}
 			if l.Value != "" {
@@ -429,14 +432,19 @@ func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (ou
 		builder.Sort()
 		st.lbls = builder.Labels()
 		if len(s.Drop) > 0 {
-			if st.orig != "" {
-				st.orig = format(lbls)
+			text, ok := texts[string(removed)]
+			if !ok && len(removed) > 0 {
+				text = string(removed[2:])
+				texts[string(removed)] = text
 			}
-			key = st.lbls.Bytes(key[:0])
-			if j, ok := seen[string(key)]; ok {
-				return collision(st.lbls, s.Name, out[j].orig, st.orig)
+			st.removed = text
+			h := st.lbls.Hash()
+			for _, j := range seen[h] {
+				if labels.Equal(out[j].lbls, st.lbls) {
+					return collision(st.lbls, s.Name, out[j].removed, st.removed)
+				}
 			}
-			seen[string(key)] = len(out)
+			seen[h] = append(seen[h], len(out))
 		}
 		out = append(out, st)
 		return nil
@@ -446,28 +454,9 @@ func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (ou
 
 // collision refuses a query whose answer would depend on which of two equal series one takes.
 func collision(lbls labels.Labels, slice, a, b string) error {
-	if a == "" {
-		a = lbls.String()
-	}
-	if b == "" {
-		b = lbls.String()
-	}
 	return qerr.Refuse("label_collision", "0", "2",
 		"rename the stored label when scraping (metric_relabel_configs), or choose other names for the group's labels",
-		"shard %s stores two series that become equal once the group's own labels replace the stored ones: %s and %s", slice, a, b)
-}
-
-func format(lbls []prompb.Label) string {
-	var sb strings.Builder
-	sb.WriteByte('{')
-	for i, l := range lbls {
-		if i > 0 {
-			sb.WriteString(", ")
-		}
-		fmt.Fprintf(&sb, "%s=%q", l.Name, l.Value)
-	}
-	sb.WriteByte('}')
-	return sb.String()
+		"shard %s stores two series that become equal, %s, once the group's own labels replace the stored ones, {%s} and {%s}", slice, lbls, a, b)
 }
 
 func sameLabels(a, b []prompb.Label) bool {
