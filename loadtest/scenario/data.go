@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -94,46 +93,10 @@ func (d Data) copyTo(ctx context.Context, dir string) error {
 		return err
 	}
 	for _, part := range []string{"wal", "chunks_head"} {
-		if err := copyTree(ctx, filepath.Join(d.Dir, part), filepath.Join(dir, part)); err != nil {
+		// A head without full chunks has no folder for them.
+		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(d.Dir, part))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("copy the head: %w", err)
 		}
 	}
 	return nil
-}
-
-func copyTree(ctx context.Context, from, to string) error {
-	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && path == from:
-			return nil // a head without full chunks has no folder for them
-		case err != nil:
-			return err
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		dst := filepath.Join(to, rel)
-		if e.IsDir() {
-			return os.MkdirAll(dst, 0o777)
-		}
-		return copyFile(path, dst)
-	})
-}
-
-func copyFile(from, to string) (err error) {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.Copy(out, in)
-	return err
 }

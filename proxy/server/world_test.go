@@ -12,11 +12,9 @@ import (
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
-	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 
-	"github.com/spillwayproject/spillway/internal/localprom"
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
@@ -173,36 +171,11 @@ func (w *world) serve(ctx context.Context) (*Server, string) {
 		for _, replicas := range g.shards {
 			cfg.WriteString("      - replicas:\n")
 			for r, d := range replicas {
-				p, err := localprom.Start(ctx, localprom.Options{
-					DisableWAL: true, ExternalLabels: labels.FromStrings("cluster", g.labels.Get("cluster"), "prometheus_replica", string(rune('a'+r))),
-					Features: []string{"promql-experimental-functions"},
-				})
-				if err != nil {
-					t.Fatal(err)
+				var series []storedSeries
+				for _, s := range d.series {
+					series = append(series, *s)
 				}
-				t.Cleanup(func() {
-					if err := p.Close(); err != nil {
-						t.Error(err)
-					}
-				})
-				if err := p.Append(func(app storage.Appender) error {
-					for _, s := range d.series {
-						for _, pt := range s.points {
-							var err error
-							if pt.h != nil {
-								_, err = app.AppendHistogram(0, s.lbls, pt.t, pt.h, nil)
-							} else {
-								_, err = app.Append(0, s.lbls, pt.t, pt.f)
-							}
-							if err != nil {
-								return err
-							}
-						}
-					}
-					return nil
-				}); err != nil {
-					t.Fatal(err)
-				}
+				p := promShard(t, labels.FromStrings("cluster", g.labels.Get("cluster"), "prometheus_replica", string(rune('a'+r))), series)
 				fmt.Fprintf(&cfg, "          - {url: %q}\n", p.URL())
 			}
 		}
