@@ -28,6 +28,10 @@ func Lookup(r *http.Request) (*Endpoint, string, error) {
 		return nil, "", notFound(r.RequestURI)
 	}
 	path := r.URL.EscapedPath()
+	if raw := r.URL.RawPath; raw != path && strings.Contains(raw, "%") {
+		// Escapes beside bytes that ought to be escaped: net/url then writes the path anew, and escapes that are not canonical would be lost to the look-up.
+		return nil, "", notFound(raw)
+	}
 	e, label := byPath[path], ""
 	if e == nil {
 		segment, ok := labelSegment(path)
