@@ -57,8 +57,8 @@ func walk(q *Query, expr parser.Expr) *walker {
 	switch r.ID {
 	case endpoint.QueryRange, endpoint.QueryExemplars:
 		w.outer = frame{start: r.Start.Or(q.NowMs), end: r.End.Or(q.NowMs), steps: 1}
-		if r.Step > 0 {
-			w.outer.steps = satAdd(satSub(w.outer.end, w.outer.start)/ms(r.Step), 1)
+		if step := ms(r.Step); step > 0 {
+			w.outer.steps = satAdd(satSub(w.outer.end, w.outer.start)/step, 1)
 		}
 		w.width = time.Duration(satMul(max(0, satSub(w.outer.end, w.outer.start)), int64(time.Millisecond)))
 	default:

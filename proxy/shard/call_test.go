@@ -72,7 +72,7 @@ func TestFaults(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
 			if tc.kind == "timeout" && tc.says == "deadline" {
-				ctx, cancel = context.WithTimeout(context.Background(), 300*time.Millisecond)
+				ctx, cancel = context.WithTimeout(context.Background(), 1500*time.Millisecond)
 				defer cancel()
 			}
 			got, err := readAll(ctx, r, seriesRequest, CallOptions{MaxBytes: tc.max})
