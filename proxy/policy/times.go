@@ -60,7 +60,7 @@ func (maxPoints) Check(q *Query) error {
 		return nil
 	}
 	width := satSub(r.End.Ms, r.Start.Ms)
-	steps := width / ms(r.Step)
+	steps := width / max(1, ms(r.Step))
 	if steps <= maxPointsPerSeries {
 		return nil
 	}
