@@ -31,7 +31,9 @@ test: ## install what tests need, then lint, unit, race and real-server tests an
 
 test-full: ## make test, then the long proofs: three rounds of everything, a minute of each fuzz target, larger differential runs
 	@$(MAKE) --no-print-directory test
-	@$(STEP) rounds env SPILLWAY_LONG=1 go test -race -count=3 -timeout 90m ./...
+	@$(STEP) rounds go test -race -count=3 -timeout 90m ./...
+	@$(STEP) exact go test ./proxy/server -run 'TestQueriesAreExact|TestMetadataIsComplete' -count=30 -timeout 30m
+	@$(STEP) presence go test ./proxy/plan -run Presence -presence.count 200000 -timeout 30m
 	@$(STEP) fuzz-long ./tools/fuzz.sh 60s
 
 bench: ## the figures of docs/performance.md
