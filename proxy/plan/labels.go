@@ -90,13 +90,6 @@ func (p presenceOf) call(c *parser.Call) presence {
 			return mixed
 		}
 		return without
-	case "label_replace", "label_join":
-		for _, a := range c.Args[1:] {
-			if s, ok := unwrap(a).(*parser.StringLiteral); ok && slices.Contains(p.names, s.Val) {
-				return mixed
-			}
-		}
-		return p.of(c.Args[0])
 	case "info":
 		return mixed // joins with series that its arguments do not show
 	}
@@ -106,7 +99,7 @@ func (p presenceOf) call(c *parser.Call) presence {
 	out, vectors := without, 0
 	for _, a := range c.Args {
 		if s, ok := unwrap(a).(*parser.StringLiteral); ok && slices.Contains(p.names, s.Val) {
-			return mixed // it may name a label to set, as in histogram_quantiles
+			return mixed // it may name a label to read or to set, as in label_replace and histogram_quantiles
 		}
 		at := p.of(a)
 		if at == mixed {
