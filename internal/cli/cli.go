@@ -43,7 +43,6 @@ type clause interface {
 
 // later are the commands that the project has a place for and this version does not serve, with what they will do.
 var later = map[string]string{
-	"explain": "show how a query is answered",
 	"relabel": "generate drop rules and prove them harmless",
 	"mixin":   "render alerts, rules and dashboards",
 	"cost":    "show who costs what",
@@ -70,11 +69,11 @@ func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) in
 			runs[strings.TrimSpace(prefix+" "+name)] = commands[name](e, parent)
 		}
 	}
-	add(app, "", map[string]command{"demo": demoCommand, "proxy": proxyCommand})
+	add(app, "", map[string]command{"demo": demoCommand, "explain": explainCommand, "proxy": proxyCommand})
 	check := app.Command("check", "Checks files before they are used.")
 	add(check, "check", map[string]command{"config": checkConfigCommand})
 	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")
-	add(load, "loadtest", map[string]command{"oom": oomCommand})
+	add(load, "loadtest", map[string]command{"mix": mixCommand, "oom": oomCommand, "reverse-proxy": reverseProxyCommand})
 	served := slices.Sorted(maps.Keys(runs))
 	for name, does := range later {
 		app.Command(name, "Will "+does+". Not in this version.").Hidden().Arg("args", "Whatever it will take.").Strings()

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 	"go.yaml.in/yaml/v3"
 
@@ -33,6 +34,9 @@ type Options struct {
 	Blocks []string
 	// DisableWAL leaves the write-ahead log out: less disk and processor time, and what is in the head is gone after Close. Ask for it where Dir is temporary.
 	DisableWAL bool
+	// Read, if set, is what queries, remote reads and lists read instead of the data directory's TSDB: a test can give a running shard one storage after another. Scrapes, rules and Append still write to
+	// the TSDB, and status/tsdb and exemplars are still of it. It must outlive the shard; the shard does not close it.
+	Read storage.SampleAndChunkQueryable
 
 	// Config is the text of a prometheus.yml: global, scrape_configs, rule_files, alerting, remote_read, storage. remote_write is refused.
 	Config string

@@ -211,7 +211,7 @@ func (s *Shard) openStorage(conf *config.Config, feat features.Collector) error 
 	if err != nil {
 		return fmt.Errorf("open the TSDB in %s: %w", s.dir, err)
 	}
-	s.db = &localStorage{DB: db, stats: stats}
+	s.db = &localStorage{DB: db, stats: stats, read: s.opts.Read}
 	lowest := func() float64 {
 		if bb := db.Blocks(); len(bb) > 0 {
 			return float64(bb[0].Meta().MinTime / 1000)

@@ -17,6 +17,7 @@ import (
 type localStorage struct {
 	*tsdb.DB
 	stats *tsdb.DBStats
+	read  storage.SampleAndChunkQueryable // what queries read instead of DB; nil for DB
 	// server is set while handlerOf asks who serves: see there.
 	server atomic.Pointer[chan *http.Server]
 }
@@ -38,11 +39,22 @@ func (s *localStorage) WALReplayStatus() (tsdb.WALReplayStatus, error) {
 
 // Querier returns the TSDB's querier, or, while handlerOf asks, one that tells which server the request came to.
 func (s *localStorage) Querier(mint, maxt int64) (storage.Querier, error) {
+	if s.read != nil && s.server.Load() == nil {
+		return s.read.Querier(mint, maxt)
+	}
 	q, err := s.DB.Querier(mint, maxt)
 	if found := s.server.Load(); found != nil && err == nil {
 		return serverQuerier{Querier: q, found: *found}, nil
 	}
 	return q, err
+}
+
+// ChunkQuerier returns the querier of Options.Read, or the TSDB's. Remote read asks it.
+func (s *localStorage) ChunkQuerier(mint, maxt int64) (storage.ChunkQuerier, error) {
+	if s.read != nil {
+		return s.read.ChunkQuerier(mint, maxt)
+	}
+	return s.DB.ChunkQuerier(mint, maxt)
 }
 
 // serverQuerier finds nothing, and sends the server of the request it was asked in.

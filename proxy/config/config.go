@@ -37,8 +37,13 @@ const (
 	UnselectiveAllow = "allow"
 )
 
-// TypePrometheus is the type of replica that is served, and the default.
-const TypePrometheus = "prometheus"
+// The types of replica.
+const (
+	// TypePrometheus is a Prometheus server, and the default.
+	TypePrometheus = "prometheus"
+	// TypeThanos is a Thanos Query, which serves finished answers and no series to compute with.
+	TypeThanos = "thanos"
+)
 
 // Config is the file, with defaults filled in. Treat it as immutable.
 type Config struct {
@@ -73,6 +78,10 @@ type Group struct {
 	From Moment `yaml:"from"`
 	// Until is where they end, exclusive.
 	Until Moment `yaml:"until"`
+	// ShardBy are labels whose series stand together: those that have all of them, with equal values, are on one shard. Empty is no such promise.
+	ShardBy []string `yaml:"shard_by"`
+	// Hashmod tells which shard holds a value of a label; the zero value is not known.
+	Hashmod Hashmod `yaml:"hashmod"`
 	// Heartbeat is a selector by which a replica is seen to be whole; empty is none.
 	Heartbeat string `yaml:"heartbeat"`
 	// Shards are disjoint slices of the group; at least one.
@@ -89,10 +98,40 @@ func (g *Group) ShardSpan(i int, now time.Time) (from, until int64) {
 	return max(from, f), min(until, u)
 }
 
+// Hashmod is the rule by which series were given to the shards of a group, as Prometheus' relabel action hashmod computes it: a series with the label is on
+// the shard whose Hash is the MD5 of the label's value, its last eight bytes as a big-endian number, modulo Modulus. Series without the label may be anywhere.
+type Hashmod struct {
+	// Labels are the source labels; exactly one, since that is what can be checked on the shards.
+	Labels []string `yaml:"labels"`
+	// Modulus is from 1 to MaxModulus; 0 where there is no rule.
+	Modulus int `yaml:"modulus"`
+}
+
+// MaxModulus is the largest modulus of hashmod: more shards than one proxy can ask.
+const MaxModulus = 1 << 16
+
+// Hash is the number of a shard under its group's hashmod. The zero value is none.
+type Hash struct {
+	// N is from 0 to the modulus, exclusive.
+	N uint64
+	// Set tells whether the file gave it.
+	Set bool
+}
+
+// String spells the number as the file does; empty where it is not set.
+func (h Hash) String() string {
+	if !h.Set {
+		return ""
+	}
+	return strconv.FormatUint(h.N, 10)
+}
+
 // Shard is a disjoint slice of a group.
 type Shard struct {
-	// Replicas are servers that hold copies of the slice; at least one.
+	// Replicas are servers that hold copies of the slice; at least one, all of one type.
 	Replicas []Replica `yaml:"replicas"`
+	// Hash is the shard's number under the group's hashmod; set where that is.
+	Hash Hash `yaml:"hash"`
 	// From is where the slice begins, inclusive; within the group's own span.
 	From Moment `yaml:"from"`
 	// Until is where it ends, exclusive.
@@ -103,7 +142,7 @@ type Shard struct {
 type Replica struct {
 	// URL is the server's address as the file spells it, with its path prefix if it has one; http or https.
 	URL string `yaml:"url"`
-	// Type is what kind of server it is: TypePrometheus.
+	// Type is what kind of server it is: TypePrometheus or TypeThanos.
 	Type string `yaml:"type"`
 	// Headers are set on every request to it, names in canonical form.
 	Headers map[string]Secret `yaml:"headers"`

@@ -21,6 +21,7 @@ import (
 var (
 	httpClientType = reflect.TypeFor[commonconfig.HTTPClientConfig]()
 	momentType     = reflect.TypeFor[Moment]()
+	hashType       = reflect.TypeFor[Hash]()
 	bytesType      = reflect.TypeFor[Bytes]()
 	durationType   = reflect.TypeFor[time.Duration]()
 	endpointType   = reflect.TypeFor[endpoint.ID]()
@@ -30,7 +31,7 @@ var (
 func isScalarType(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Struct:
-		return t == momentType
+		return t == momentType || t == hashType
 	case reflect.Map, reflect.Slice:
 		return false
 	default:
@@ -354,7 +355,7 @@ func (d *decoder) entries(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// scalar decodes one word. Every number of the file is a limit, so 0 and less are refused here, for all.
+// scalar decodes one word. Every number of the file but a shard's hash is a limit, so 0 and less are refused here, for all.
 func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path, unit string) {
 	if err := setScalar(n.Value, v, unit); err != nil {
 		d.add(path, n.Line, "%q: %s", cut(n.Value, 40), err)
@@ -372,6 +373,13 @@ func setScalar(s string, v reflect.Value, unit string) error {
 			v.Set(reflect.ValueOf(m))
 		}
 		return err
+	case t == hashType:
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return errors.New("not the number of a shard; write 0, 1, 2 and so on, below the modulus")
+		}
+		v.Set(reflect.ValueOf(Hash{N: n, Set: true}))
+		return nil
 	case t == durationType:
 		if strings.HasPrefix(s, "-") {
 			return errZero

@@ -22,12 +22,17 @@ var meaning = map[string]string{
 	"groups[].from":                            "Where the group's samples begin, inclusive: a time, or a distance from now such as `-14d`.",
 	"groups[].until":                           "Where they end, exclusive.",
 	"groups[].heartbeat":                       "A selector, such as `up`, by which a replica is seen to be whole.",
+	"groups[].shard_by":                        "Labels whose series stand together: those that have all of them, with equal values, are on one shard of the group at any one time. Joins and aggregations that keep these labels may then run on the shards. It is a promise about the servers; see [shards.md](shards.md#which-shard-holds-what).",
+	"groups[].hashmod":                         "Which shard holds what, as Prometheus' relabel action `hashmod` computes it. With it every shard has a `hash`. A request for certain values of the label goes to their shards only, for as long as the servers are seen to keep the rule; see [shards.md](shards.md#which-shard-holds-what).",
+	"groups[].hashmod.labels":                  "The source label: exactly one, on the stored series.",
+	"groups[].hashmod.modulus":                 "By how much the hash is divided, at most 65536.",
+	"groups[].shards[].hash":                   "The shard's number under `hashmod`, from 0, below the modulus. Two shards have the same one only where their times do not overlap.",
 	"groups[].shards":                          "Disjoint slices of the group's series. At least one.",
-	"groups[].shards[].replicas":               "Servers that hold copies of the slice. At least one.",
+	"groups[].shards[].replicas":               "Servers that hold copies of the slice. At least one, all of one type.",
 	"groups[].shards[].from":                   "Where the slice begins, inclusive, within the group's own span.",
 	"groups[].shards[].until":                  "Where it ends, exclusive.",
 	"groups[].shards[].replicas[].url":         "The server's address, http or https, up to but without `/api/v1`. No credentials, query string or fragment. One server stands in one place only.",
-	"groups[].shards[].replicas[].type":        "What kind of server it is. This version serves `prometheus`.",
+	"groups[].shards[].replicas[].type":        "What kind of server it is: `prometheus`, or `thanos` for a Thanos Query, which can answer what one shard answers alone or in part and no more; see [shards.md](shards.md#thanos-query).",
 	"groups[].shards[].replicas[].headers":     "Headers for every request to the server. Printed as stars. Not those of the connection, nor those that Spillway writes itself.",
 	"groups[].shards[].replicas[].http_client": "Authentication, TLS and proxy, as [Prometheus spells them](https://prometheus.io/docs/prometheus/latest/configuration/configuration/#http_config). Paths are relative to the configuration file. `follow_redirects: true` and the keys `*_ref` are refused.",
 	"limits":                                "The bounds of one request, each the ceiling for all endpoints.",
@@ -67,6 +72,8 @@ func kindOf(t reflect.Type, unit string) string {
 		return "duration"
 	case t == momentType:
 		return "time"
+	case t == hashType:
+		return "number"
 	case t == httpClientType:
 		return "mapping"
 	}
@@ -149,7 +156,7 @@ func unservedTable() string {
 	for _, key := range keys {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", key, unserved[key])
 	}
-	b.WriteString("| `groups[].shards[].replicas[].type` `thanos`, `victoriametrics` | use a Prometheus server, or leave the replica out |\n")
+	b.WriteString("| `groups[].shards[].replicas[].type` `victoriametrics` | " + noVictoriaMetrics + " |\n")
 	return b.String()
 }
 

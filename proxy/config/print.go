@@ -82,6 +82,8 @@ func node(v reflect.Value, unit string) *yaml.Node {
 		return httpClientNode(x)
 	case Moment:
 		return word(x.String(), "!!str")
+	case Hash:
+		return word(x.String(), "!!int")
 	case Bytes:
 		return word(x.String(), "!!str")
 	case time.Duration:

@@ -36,16 +36,13 @@ func fieldsOf(t reflect.Type) []field {
 	return out
 }
 
-// unserved are the keys of the contract that this version refuses, by the path of the key with [] for any index, and what to do instead. Two types of
-// replica are refused in validator.replica.
+// unserved are the keys of the contract that this version refuses, by the path of the key with [] for any index, and what to do instead. A type
+// of replica is refused in validator.replica.
 var unserved = map[string]string{
 	"lanes":                                 "remove them: every caller has the same share",
 	"tenants":                               "remove them: anyone who reaches the listener may ask; put an authenticating proxy in front if that is too open",
 	"limits.max_series_touched":             "remove it; max_series bounds what is held and returned",
 	"groups[].shards_from":                  "list the shards under shards",
-	"groups[].shard_by":                     "remove it; answers are the same, joins are evaluated in the proxy",
-	"groups[].hashmod":                      "remove it; every shard of the group is asked",
-	"groups[].shards[].hash":                "remove it; every shard of the group is asked",
 	"limits.endpoints.*.max_series_touched": "remove it; max_series bounds what is held and returned",
 }
 

@@ -91,6 +91,8 @@ func (v *validator) group(g *Group, path string, names, urls map[string]string) 
 		}
 	}
 	v.order(g.From, g.Until, path)
+	v.shardBy(g, path)
+	v.hashmod(g, path)
 	v.heartbeat(g.Heartbeat, path+".heartbeat")
 	if len(g.Shards) == 0 && !v.has(path+".shards_from") && !v.wrong[path+".shards"] {
 		v.problem(path+".shards", "the group needs at least one shard, such as {replicas: [{url: \"http://10.0.0.1:9090\"}]}")
@@ -161,6 +163,10 @@ func (v *validator) shard(g *Group, i int, path string, urls map[string]string) 
 		v.problem(path+".replicas", "the shard needs at least one replica, such as {url: \"http://10.0.0.1:9090\"}")
 	}
 	for j := range s.Replicas {
+		if a, b := s.Replicas[0].Type, s.Replicas[j].Type; a != b && servedType(a) && servedType(b) {
+			v.problem(path+".replicas["+strconv.Itoa(j)+"].type", "the shard's first replica is of type %s and this one of type %s; replicas are copies of each other, so give each type its own shard",
+				a, b)
+		}
 		v.replica(&s.Replicas[j], path+".replicas["+strconv.Itoa(j)+"]", urls)
 	}
 }
@@ -177,12 +183,12 @@ func (v *validator) replica(r *Replica, path string, urls map[string]string) {
 	} else {
 		urls[base.String()] = path
 	}
-	switch r.Type {
-	case TypePrometheus:
-	case "thanos", "victoriametrics":
-		v.problem(path+".type", "%s", notServed("type: "+r.Type, "use a Prometheus server, or leave the replica out"))
+	switch {
+	case servedType(r.Type):
+	case r.Type == "victoriametrics":
+		v.problem(path+".type", "this version does not serve type: victoriametrics: %s", noVictoriaMetrics)
 	default:
-		v.problem(path+".type", "%q is no type of server; write prometheus, or leave the key out", cut(r.Type, 40))
+		v.problem(path+".type", "%q is no type of server; write prometheus or thanos", cut(r.Type, 40))
 	}
 	v.headers(r, path)
 	r.HTTPClient.SetDirectory(v.dir)
@@ -190,6 +196,11 @@ func (v *validator) replica(r *Replica, path string, urls map[string]string) {
 		o.ClientCertificateKeyFile = commonconfig.JoinDir(v.dir, o.ClientCertificateKeyFile)
 	}
 }
+
+// noVictoriaMetrics is why a type that the contract knows is refused.
+const noVictoriaMetrics = "its rate and its look-back are not PromQL's, so its answers cannot be put together with others exactly; use a Prometheus server or a Thanos Query"
+
+func servedType(s string) bool { return s == TypePrometheus || s == TypeThanos }
 
 func (v *validator) headers(r *Replica, path string) {
 	if r.Headers == nil {
@@ -247,9 +258,12 @@ func (v *validator) overlaps(groups []Group) {
 	}
 }
 
+// instants are the times at which overlaps are looked for: where one end is relative and one is not, the answer changes with time.
+func (v *validator) instants() []time.Time { return []time.Time{v.now, v.now.AddDate(20, 0, 0)} }
+
 // overlap tells whether two groups hold a common instant, now or when relative ends have moved on.
 func (v *validator) overlap(a, b *Group) bool {
-	for _, now := range []time.Time{v.now, v.now.AddDate(20, 0, 0)} {
+	for _, now := range v.instants() {
 		aFrom, aUntil := a.Span(now)
 		bFrom, bUntil := b.Span(now)
 		if max(aFrom, bFrom) < min(aUntil, bUntil) {

@@ -138,6 +138,51 @@ func (e *Encoder) Matrix(m promql.Matrix) error {
 	return e.tail()
 }
 
+// Table writes the data object of a table: a matrix where ranged, else an instant vector. It writes at most limit series (0 is no limit) and tells whether it
+// left out any.
+func (e *Encoder) Table(t *Table, ranged bool, limit int) (cut bool, err error) {
+	series := t.Series
+	if cut = limit > 0 && len(series) > limit; cut {
+		series = series[:limit]
+	}
+	kind := "vector"
+	if ranged {
+		kind = "matrix"
+	}
+	e.head(kind)
+	e.buf = append(e.buf, '[')
+	for i := range series {
+		if i > 0 {
+			e.buf = append(e.buf, ',')
+		}
+		e.buf = append(e.buf, `{"metric":`...)
+		e.buf = AppendLabels(e.buf, series[i].Labels)
+		open := `,"value":`
+		if ranged {
+			open = `,"values":[`
+		}
+		for j, v := range series[i].Values {
+			if isStale(v) {
+				continue
+			}
+			e.buf = append(e.buf, open...)
+			e.buf = appendPoint(e.buf, t.Grid.Time(j), v)
+			if open = ","; !e.flush(false) {
+				return cut, e.err
+			}
+		}
+		if ranged {
+			e.buf = append(e.buf, ']')
+		}
+		e.buf = append(e.buf, '}')
+		if !e.flush(false) {
+			return cut, e.err
+		}
+	}
+	e.buf = append(e.buf, ']')
+	return cut, e.tail()
+}
+
 // Scalar writes the data object of a scalar.
 func (e *Encoder) Scalar(s promql.Scalar) error { return e.single("scalar", s) }
 

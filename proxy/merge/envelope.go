@@ -36,6 +36,12 @@ type Source struct {
 	Limit int
 }
 
+// Count is what one source answered with.
+type Count struct {
+	Series  int
+	Samples int64
+}
+
 // Result tells what a merge has seen.
 type Result struct {
 	// Series is the number of series, strings or entries written.
@@ -45,6 +51,8 @@ type Result struct {
 	// Warnings and Infos are those of the shards, each once, in order of the sources, at most 32 of 1 KiB. A shard's own note that limit= cut its answer is
 	// not among them: it is Truncated.
 	Warnings, Infos []string
+	// Counts are, for answers to queries, what each source sent, in their order.
+	Counts []Count
 }
 
 // Notes is a list of warnings or infos: each once, at most 32 of at most 1 KiB, valid UTF-8 without control characters.

@@ -11,6 +11,12 @@ type labelPair struct {
 	nameFrom, nameTo, valueFrom, valueTo int
 }
 
+// pairReader finds the labels of metric objects.
+type pairReader struct {
+	s     *Scanner
+	pairs []labelPair
+}
+
 // metric rewrites the metric object that is next. Copying is on: it stops before the object and goes on behind it.
 func (p *passer) metric() bool {
 	s := p.s
@@ -32,7 +38,7 @@ func (p *passer) metric() bool {
 }
 
 // readPairs consumes the object at tok and notes where its labels are.
-func (p *passer) readPairs() bool {
+func (p *pairReader) readPairs() bool {
 	s := p.s
 	p.pairs = p.pairs[:0]
 	s.pos++
@@ -82,7 +88,7 @@ func (p *passer) readPairs() bool {
 
 // plainPairs consumes a metric object that lies in the buffer as a whole and is written as Prometheus writes it, without white space and escapes: nearly
 // all. It notes the labels where note is true. Where the object is anything else it consumes nothing.
-func (p *passer) plainPairs(note bool) bool {
+func (p *pairReader) plainPairs(note bool) bool {
 	s := p.s
 	obj := s.buf[s.pos:s.end]
 	p.pairs = p.pairs[:0]
@@ -115,16 +121,23 @@ func (p *passer) plainPairs(note bool) bool {
 	}
 }
 
+// sorted tells whether the labels noted of a plain object are sorted by name, each name once.
+func (p *pairReader) sorted(obj []byte) bool {
+	for i := 1; i < len(p.pairs); i++ {
+		a, b := &p.pairs[i-1], &p.pairs[i]
+		if bytes.Compare(obj[a.nameFrom:a.nameTo], obj[b.nameFrom:b.nameTo]) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // rewrite makes p.out of the object and its pairs. plain tells that the object is spelled as Prometheus would.
 func (p *passer) rewrite(plain bool) bool {
 	s := p.s
 	obj := s.buf[s.tok:s.pos]
-	for i := 1; i < len(p.pairs) && plain; i++ {
-		a, b := &p.pairs[i-1], &p.pairs[i]
-		plain = bytes.Compare(obj[a.nameFrom:a.nameTo], obj[b.nameFrom:b.nameTo]) < 0
-	}
 	ok := true
-	if plain {
+	if plain && p.sorted(obj) {
 		p.splice(obj)
 	} else {
 		ok = p.spell(obj)

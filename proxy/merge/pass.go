@@ -24,7 +24,7 @@ const countEvery = 4096
 func Pass(ctx context.Context, w *Writer, src Source, budget *Budget) (Result, error) {
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
-	p := passer{ctx: ctx, s: s, w: w, rl: src.Relabel, budget: budget, name: src.Name}
+	p := passer{pairReader: pairReader{s: s}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name}
 	p.seen.held.budget = budget
 	defer p.seen.held.drop()
 	var (
@@ -53,8 +53,8 @@ const (
 )
 
 type passer struct {
+	pairReader
 	ctx    context.Context
-	s      *Scanner
 	w      *Writer
 	rl     *Relabel
 	budget *Budget
@@ -65,7 +65,6 @@ type passer struct {
 	series     int
 	samples    int64 // not yet counted in budget
 	out        []byte
-	pairs      []labelPair
 	last       []byte // the name before, while a metric is spelled anew
 	seen       seenSets
 }
@@ -228,10 +227,15 @@ func (p *passer) pair() bool {
 
 // oneSeries passes one object of a vector or matrix, copying being on.
 func (p *passer) oneSeries() bool {
+	p.s.pos++ // the brace
+	return p.members(false)
+}
+
+// members passes the members of a series up to the end of its object, copying being on. metric tells that its labels are read, and were the first.
+func (p *passer) members(metric bool) bool {
 	s := p.s
-	s.pos++ // the brace
-	metric, values := false, false
-	for first := true; ; first = false {
+	values := false
+	for first := !metric; ; first = false {
 		key, ok := s.Key(first)
 		if !ok {
 			break

@@ -126,6 +126,8 @@ type setDecoder struct {
 	b     labels.ScratchBuilder
 	arena []byte // names and values of the set in hand
 	ends  []int  // where each ends in arena: name, value, name, value
+
+	removed bool // a label was removed from any set
 }
 
 // decode consumes an object of strings. It returns the set and the number of bytes of its names and values.
@@ -147,6 +149,7 @@ func (d *setDecoder) decode(s *Scanner) (ls labels.Labels, size int64, ok bool) 
 			return ls, 0, false
 		}
 		if len(value) == 0 || d.rl.removes(d.arena[from:to]) {
+			d.removed = d.removed || len(value) > 0
 			d.arena = d.arena[:from]
 			continue
 		}

@@ -26,6 +26,9 @@ type Writer struct {
 	w      io.Writer
 	budget *Budget
 
+	// Tail, where set, is asked at the end for what stands behind warnings and infos: a comma, a key and a value.
+	Tail func() ([]byte, error)
+
 	// OnCommit, where set, is called once, before the first byte goes to the client: the place for headers. size is the length of the whole answer where
 	// all of it is held, else -1.
 	OnCommit func(size int64)
@@ -173,6 +176,13 @@ func (w *Writer) Finish(warnings, infos []string) error {
 	more.Add(infos...)
 	b := notes.append(nil, "warnings")
 	b = more.append(b, "infos")
+	if w.Tail != nil {
+		tail, err := w.Tail()
+		if err != nil {
+			return err
+		}
+		b = append(b, tail...)
+	}
 	b = append(b, '}')
 	if _, err := w.Write(b); err != nil {
 		return err

@@ -1,6 +1,10 @@
 package plan
 
-import "github.com/spillwayproject/spillway/proxy/plan/raw"
+import (
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/plan/raw"
+)
 
 // Explanation is what explain answers: the plan of one query and, where it was run, what came of it.
 type Explanation struct {
@@ -32,6 +36,21 @@ type Node struct {
 	Calls []*Call `json:"calls,omitempty"`
 	// Children are the parts below it that are evaluated elsewhere.
 	Children []*Node `json:"children,omitempty"`
+
+	reads string // the selector that is read raw; empty for none
+}
+
+// Reads calls f for the nodes at and below n that read the selector raw. The window tells nothing: the engine asks for what it needs.
+func (n *Node) Reads(ms []*labels.Matcher, f func(*Node)) {
+	if n == nil {
+		return
+	}
+	if n.reads != "" && n.reads == Selector(ms) {
+		f(n)
+	}
+	for _, c := range n.Children {
+		c.Reads(ms, f)
+	}
 }
 
 // Call is one server's part in a node. The numbers are there once the query has run.

@@ -16,11 +16,15 @@ import (
 // Mode is how a node of a query is answered.
 type Mode string
 
-// The modes that exist. Splice and push come with their own proofs.
+// The modes that exist.
 const (
-	// ModePass: one shard holds it all; its answer streams through.
+	// ModePass: one shard holds it all; its answer is the answer.
 	ModePass Mode = "pass"
-	// ModeRaw: series are fetched and evaluated here.
+	// ModeSplice: every result comes from series of one shard, so the shards' answers side by side are the answer.
+	ModeSplice Mode = "splice"
+	// ModePush: an aggregate that the shards evaluate over what they hold, and that is finished here.
+	ModePush Mode = "push"
+	// ModeRaw: series are fetched, or answers of the modes above taken, and evaluated here.
 	ModeRaw Mode = "raw"
 	// ModeLocal: nothing is selected; evaluated here without a shard.
 	ModeLocal Mode = "local"
@@ -59,9 +63,10 @@ func (v *View) Legs(ms []*labels.Matcher, from, until int64) []Leg {
 		if !ok {
 			continue
 		}
+		holds := g.Prune(ms)
 		for _, s := range g.Shards {
 			f, u := s.Span(v.now)
-			if f >= u || f > until || u != math.MaxInt64 && u <= from {
+			if f >= u || f > until || u != math.MaxInt64 && u <= from || holds != nil && !holds(s) {
 				continue
 			}
 			legs = append(legs, Leg{Shard: s, Matchers: sent, From: f, Until: u})
@@ -72,73 +77,65 @@ func (v *View) Legs(ms []*labels.Matcher, from, until int64) []Leg {
 
 // Plan is how one query is answered.
 type Plan struct {
-	// Mode is the road.
+	// Mode is the road: of the only leaf where the whole query is one; else of what is evaluated here over the leaves and raw series.
 	Mode Mode
-	// Why says in a few words why it is not pass; empty where it is.
+	// Why says in a few words why no shard answers the whole query; empty where one does, or several do.
 	Why string
-	// Shard and Replica are asked where Mode is pass.
-	Shard   *shard.Shard
-	Replica *shard.Replica
-	// Query is the text to send them.
-	Query string
-	// Relabel is what their answer needs: the group's labels set, or none. nil is nothing.
-	Relabel *merge.Relabel
+	// Leaves are the parts of the query that shards evaluate.
+	Leaves []*Leaf
+	// Whole tells that the only leaf is the whole query.
+	Whole bool
+	// Raw tells that series are fetched too.
+	Raw bool
+	// Refused is why the query cannot be answered exactly; nil where it can.
+	Refused error
+	// Expr is what remains to be evaluated here, a leaf standing as a selector in it. It belongs to one evaluation, which changes it.
+	Expr parser.Expr
+	// Root is the plan as explain shows it.
+	Root *Node
 }
 
-// Query plans an expression. text is its source; from and until bound all samples that it can touch, in milliseconds, inclusive.
-func (v *View) Query(ctx context.Context, expr parser.Expr, text string, selectors [][]*labels.Matcher, from, until int64) (*Plan, error) {
-	if len(selectors) == 0 {
-		return &Plan{Mode: ModeLocal}, nil
-	}
-	var only *Leg
-	for _, ms := range selectors {
-		for _, l := range v.Legs(ms, from, until) {
-			if only != nil && only.Shard != l.Shard {
-				return &Plan{Mode: ModeRaw, Why: "several shards can hold its series"}, nil
-			}
-			only = &l
-		}
-	}
-	if only == nil {
-		return &Plan{Mode: ModeRaw, Why: "no shard can hold its series"}, nil
-	}
-	g := only.Shard.Group
-	// A selector that no shard of the group can answer selects nothing; sent without its matchers it would.
-	for _, ms := range selectors {
-		if _, ok := Strip(g, ms); !ok {
-			return &Plan{Mode: ModeRaw, Why: "one of its selectors selects nothing in the group"}, nil
-		}
-	}
-	if from < only.From || only.Until != math.MaxInt64 && until >= only.Until {
-		return &Plan{Mode: ModeRaw, Why: "its window crosses the shard's own from or until"}, nil
-	}
-	if only.From != math.MinInt64 && until < only.From+settle.Milliseconds() {
-		return &Plan{Mode: ModeRaw, Why: "its window ends less than 10 minutes after the shard's from"}, nil
-	}
-	owned := Owned(g)
-	presence := groupPresence(expr, owned)
-	if presence == mixed {
-		return &Plan{Mode: ModeRaw, Why: "it uses the group's labels, which the shard does not store"}, nil
-	}
-	query, ok := rewrite(text, g)
-	if !ok {
-		return &Plan{Mode: ModeRaw, Why: "it cannot be written without the matchers on the group's labels"}, nil
-	}
-	r, whole, err := only.Shard.Whole(ctx, from, until, v.now)
-	if err != nil {
-		return nil, err
-	}
-	if !whole {
-		return &Plan{Mode: ModeRaw, Why: "no replica of the shard is known to be whole over its window"}, nil
-	}
-	if !r.Clean() {
-		return &Plan{Mode: ModeRaw, Why: "the shard stores labels with the names of the group's, or has not said yet whether it does"}, nil
-	}
-	p := &Plan{Mode: ModePass, Shard: only.Shard, Replica: r, Query: query}
-	if presence == with && !g.Labels.IsEmpty() {
-		p.Relabel = merge.NewRelabel(g.Labels.Map(), nil)
-	}
-	return p, nil
+// Leaf is a part of a query that one or several shards evaluate.
+type Leaf struct {
+	// Mode is ModePass, ModeSplice or ModePush.
+	Mode Mode
+	// Grid is when it is evaluated; Range tells that query_range is asked, else query.
+	Grid  merge.Grid
+	Range bool
+	// Parts are the shards with what each is asked.
+	Parts []*Part
+	// Fold puts partial aggregates together where Folds.
+	Fold  merge.FoldOp
+	Folds bool
+	// Guards are asked of all parts' shards first: where one has a series, the leaf cannot be put together from the shards' answers.
+	Guards []Guard
+	// Streams tells that answers side by side show all duplicates without being decoded: all groups own the same label names.
+	Streams bool
+	// Node is the leaf as explain shows it.
+	Node *Node
+}
+
+// Part is one shard's part in a leaf.
+type Part struct {
+	// Shard is asked, one of Replicas: those known to be whole over the leaf's window, the base first.
+	Shard    *shard.Shard
+	Replicas []*shard.Replica
+	// Query is the text to send.
+	Query string
+	// Relabel is what the answer needs: the group's labels set, or nil for nothing.
+	Relabel *merge.Relabel
+	// From and Until bound what its selectors read, in milliseconds, inclusive.
+	From, Until int64
+	// Call is the part as explain shows it.
+	Call *Call
+}
+
+// Guard is a question whether a shard has a series that must not be there.
+type Guard struct {
+	// Shard is asked for Match between From and Until, in milliseconds, inclusive.
+	Shard       *shard.Shard
+	Match       string
+	From, Until int64
 }
 
 // Raw is the storage for evaluating here. lost decides about shards that do not answer (raw.Queryable.Lost); maxBytes bounds one replica's answer.
@@ -169,6 +166,9 @@ func (v *View) Raw(budget *merge.Budget, maxBytes int64, lost func(string, error
 
 // slice is the shard as raw reads it: its whole replica alone, else all that can be asked, the base first.
 func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *merge.Budget, maxBytes int64) (*raw.Slice, error) {
+	if l.Shard.Thanos() {
+		return nil, shard.ErrNoRaw(l.Shard)
+	}
 	base, whole, err := l.Shard.Whole(ctx, max(from, l.From), min(until, l.Until), v.now)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -68,14 +69,18 @@ func Selector(ms []*labels.Matcher) string {
 	return sb.String()
 }
 
-// rewrite returns the query text for the group's shards: matchers on the group's labels taken out. ok is false where the text would not say the same.
-func rewrite(text string, g *shard.Group) (string, bool) {
+// rewrite returns the query text for the group's shards: matchers on the group's labels taken out, and subqueries without a step given the interval, where
+// there is one. ok is false where the text would not say the same.
+func rewrite(text string, g *shard.Group, interval time.Duration) (string, bool) {
 	touched := false
 	c, err := Parser.ParseExpr(text) // the request's own tree is shared and must not change
 	if err != nil {
 		return "", false
 	}
 	parser.Inspect(c, func(n parser.Node, _ []parser.Node) error {
+		if sub, ok := n.(*parser.SubqueryExpr); ok && sub.Step == 0 && sub.StepExpr == nil && interval > 0 {
+			sub.Step, touched = interval, true
+		}
 		vs, ok := n.(*parser.VectorSelector)
 		if !ok {
 			return nil

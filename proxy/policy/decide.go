@@ -44,6 +44,9 @@ const (
 	Refuse Verdict = "refuse"
 )
 
+// Window is a stretch of time in milliseconds, both ends inclusive.
+type Window struct{ Start, End int64 }
+
 // UnselectiveSeriesPerShard is what one shard is asked for at most by a metadata request with an unselective selector.
 const UnselectiveSeriesPerShard = 1000
 
@@ -61,6 +64,8 @@ type Decision struct {
 	Classes []Class
 	// Class is the strictest of Classes: Other for metadata without match[], Named where there is nothing to select.
 	Class Class
+	// Windows are what each of Expr's selectors reads, in the order of the text; the same as Selectors for query and query_range, else nil.
+	Windows []Window
 	// Start and End bound, in milliseconds and inclusive, the samples that can take part: the metadata window, or for queries the least and the latest
 	// instant that a selector reads, ranges, offsets, @, subqueries and lookback included. Both are 0 where nothing is selected.
 	Start, End int64
@@ -112,6 +117,9 @@ func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now 
 		d.Constant = !selects(q.Expr)
 		if q.reach != nil {
 			d.Start, d.End = span(q.reach.windows)
+			for _, w := range q.reach.windows {
+				d.Windows = append(d.Windows, Window{w.start, w.end})
+			}
 		}
 		if req.ID == endpoint.QueryExemplars {
 			boundExemplars(q, d)

@@ -16,7 +16,7 @@ import (
 const adminAPI = "/api/spillway/v1/"
 
 // notServed are the admin resources of later versions: known by name, refused in plain words.
-var notServed = []string{"queries", "explain", "usage", "cardinality"}
+var notServed = []string{"queries", "usage", "cardinality"}
 
 // adminHandler serves metrics, health, reload, profiles and the admin API.
 func (s *Server) adminHandler() http.Handler {
@@ -33,6 +33,7 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET "+adminAPI+"limits", s.adminLimits)
 	mux.HandleFunc("GET "+adminAPI+"shards", s.adminShards)
+	mux.HandleFunc("GET "+adminAPI+"explain", s.adminExplain)
 	mux.HandleFunc("GET /{$}", s.console)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { adminMissing(w, r) })
 	crossOrigin := http.NewCrossOriginProtection()
@@ -76,14 +77,14 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 	}
 	for path, method := range map[string]string{
 		"/-/reload": http.MethodPost, "/metrics": http.MethodGet, "/-/healthy": http.MethodGet, "/-/ready": http.MethodGet,
-		adminAPI + "limits": http.MethodGet, adminAPI + "shards": http.MethodGet,
+		adminAPI + "limits": http.MethodGet, adminAPI + "shards": http.MethodGet, adminAPI + "explain": http.MethodGet,
 	} {
 		if r.URL.Path == path {
 			(&qerr.Error{Kind: qerr.MethodNotAllowed, Message: path + " takes " + method, Allow: []string{method}}).WriteTo(w)
 			return
 		}
 	}
-	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits and shards; PromQL is on the main listener", adminAPI).WriteTo(w)
+	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards and explain; PromQL is on the main listener", adminAPI).WriteTo(w)
 }
 
 // reloadRequest answers POST /-/reload: 200, or the problems.

@@ -45,6 +45,9 @@ type exchange struct {
 	lost     map[string]bool // shards that this answer goes without
 	gone     nameSet         // shards that were found to fail; several goroutines tell
 	avoid    map[string]bool // replicas that failed in the middle of their answer
+	account  *account        // what explain tells; nil where nobody asked
+	twice    notes           // of series that two shards hold
+	rawWhy   string          // why no part of the query runs on shards any more; empty while it may
 	late     error           // of the first server that was waited for until the deadline
 	cut      bool            // the answer was truncated by a bound
 	calls    shardSeconds
@@ -98,7 +101,11 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	}
 	client.Header().Set(verdictHeader, string(policy.Refuse))
 	client.extend(time.Now().Add(writePatience))
-	qe.WriteTo(client)
+	if x.account != nil && x.account.only && qe.Kind == qerr.TooExpensive {
+		x.account.refuse(client, x.req.Query, qe) // whoever asks why is told, and that is a success
+	} else {
+		qe.WriteTo(client)
+	}
 	_ = client.rc.SetWriteDeadline(time.Time{})
 }
 
@@ -128,6 +135,9 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	x.req = req
 	if err != nil {
 		return err // the deadline stays: net/http reads what is left of the body before it answers
+	}
+	if req.ID == endpoint.Query || req.ID == endpoint.QueryRange {
+		x.account = accountOf(x.header.Get(explainHeader))
 	}
 	_ = x.client.rc.SetReadDeadline(time.Time{})
 	s.metrics.dropped.WithLabelValues(string(req.ID)).Add(float64(len(req.Dropped)))
@@ -159,6 +169,7 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 		x.out = merge.NewWriter(x.client, x.budget)
 		x.out.OnCommit = x.commit
 		x.warnings, x.infos = merge.Notes{}, merge.Notes{}
+		x.twice.reset()
 		x.warnings.Add(x.dec.Warnings...)
 		for _, name := range x.lostShards() {
 			x.warnings.Add("partial answer: shard " + name + " did not answer; its series are missing")
@@ -178,7 +189,7 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	}
 }
 
-// goOnWithout decides whether the request starts again: without a replica that failed in the middle of its answer, where its shard has another one; or
+// goOnWithout decides whether the request starts again: raw, where the shards' answers to its parts cannot be put together; without a replica that failed in the middle of its answer, where its shard has another one; or
 // without a shard, where the caller accepts a partial answer. Only while nothing was sent yet and time is left; each loss counts once, so it ends.
 func (x *exchange) goOnWithout(err error) bool {
 	if qerr.From(err).Kind == qerr.Timeout {
@@ -187,9 +198,18 @@ func (x *exchange) goOnWithout(err error) bool {
 	if x.ctx.Err() != nil || x.client.wrote {
 		return false
 	}
+	var apart *inexact
+	if errors.As(err, &apart) && x.rawWhy == "" {
+		x.rawWhy = apart.why
+		x.s.metrics.inexact.Inc()
+		x.s.inexacts.put(x.dec.Request.Query, apart.why, x.s.now())
+		return true
+	}
 	var replica *lostReplica
-	if errors.As(err, &replica) && !x.avoid[replica.name] {
-		note(&x.avoid, replica.name)
+	if errors.As(err, &replica) && slices.ContainsFunc(replica.names, func(name string) bool { return !x.avoid[name] }) {
+		for _, name := range replica.names {
+			note(&x.avoid, name)
+		}
 		return true
 	}
 	var lost *lostShard

@@ -42,13 +42,39 @@ func (s *shardSeconds) get() time.Duration {
 // question is one call of a fan-out.
 type question struct {
 	shard *shard.Shard
-	// replica is asked where set; else whichever the shard chooses.
-	replica *shard.Replica
-	req     *endpoint.Request
-	relabel *merge.Relabel
-	class   shard.Class
-	limit   int
-	plain   bool // uncompressed: nothing is gained by gzip where the bytes go straight on
+	// replica is asked where set; else one of replicas, in this order, a straggler hedged; else whichever the shard chooses.
+	replica  *shard.Replica
+	replicas []*shard.Replica
+	// part tells questions to one shard apart that are not copies of each other: each needs an answer.
+	part        int
+	mode        plan.Mode  // of the leaf it is for; empty for none
+	call        *plan.Call // of the leaf's node, where it is for one
+	from, until int64      // what its selectors read, where it is for a leaf
+	req         *endpoint.Request
+	relabel     *merge.Relabel
+	class       shard.Class
+	limit       int
+	plain       bool // uncompressed: nothing is gained by gzip where the bytes go straight on
+}
+
+// seat is what one of several copies has to answer: a part of a request that a shard is asked.
+type seat struct {
+	shard *shard.Shard
+	part  int
+}
+
+func (q *question) seat() seat { return seat{q.shard, q.part} }
+
+// names are the replicas that the question is for; none where the shard chooses.
+func (q *question) names() []string {
+	if q.replica != nil {
+		return []string{q.replica.Name()}
+	}
+	var out []string
+	for _, r := range q.replicas {
+		out = append(out, r.Name())
+	}
+	return out
 }
 
 // replies are the open answers of a fan-out. They are closed together.
@@ -56,6 +82,7 @@ type replies struct {
 	sources []merge.Source
 	asked   []question // parallel to sources
 	bodies  []io.Closer
+	counted []io.ReadCloser // the bodies again, as explain counts them
 	cancel  context.CancelFunc
 	calls   *shardSeconds
 	began   time.Time
@@ -88,24 +115,28 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 		err  error
 	}
 	results := make([]result, len(questions))
-	asked, left := map[*shard.Shard]int{}, map[*shard.Shard]*atomic.Int32{} // how many are asked for the shard, and how many may still answer
+	asked, left := map[seat]int{}, map[seat]*atomic.Int32{} // how many are asked for the seat, and how many may still answer
 	for _, q := range questions {
-		if left[q.shard] == nil {
-			left[q.shard] = new(atomic.Int32)
+		at := q.seat()
+		if left[at] == nil {
+			left[at] = new(atomic.Int32)
 		}
-		asked[q.shard]++
-		left[q.shard].Add(1)
+		asked[at]++
+		left[at].Add(1)
 	}
 	waits := x.waitFor(ctx, questions)
 	var wg sync.WaitGroup
 	for i, q := range questions {
-		spare := asked[q.shard] > 1
+		spare := asked[q.seat()] > 1
 		wg.Go(func() {
 			ctx := waits.ctx[i]
 			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: spare}
-			if q.replica != nil {
+			switch {
+			case q.replica != nil:
 				results[i].resp, results[i].err = q.replica.Do(ctx, q.req, o)
-			} else {
+			case len(q.replicas) > 0:
+				results[i].resp, results[i].err = q.shard.Hedged(ctx, q.replicas, q.req, o)
+			default:
 				results[i].resp, results[i].err = q.shard.Do(ctx, q.req, o)
 			}
 			results[i].err = slow(q, results[i].err)
@@ -114,37 +145,44 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 			if err == nil {
 				return
 			}
-			if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || left[q.shard].Add(-1) == 0 && !x.partial {
+			if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || left[q.seat()].Add(-1) == 0 && !x.partial {
 				cancel(errSibling) // a bound, the request's own end, or nobody who answers for the shard: no other answer is needed any more
 			}
 		})
 	}
 	wg.Wait()
 	waits.stop()
-	answered := map[*shard.Shard]bool{}
+	answered := map[seat]bool{}
 	var failed error
 	for i, q := range questions {
 		if resp := results[i].resp; resp != nil {
-			answered[q.shard] = true
-			b := slots.until(q.shard, resp.Body)
+			answered[q.seat()] = true
+			b := x.account.body(slots.until(q.shard, resp.Body), r.began)
+			r.counted = append(r.counted, b)
 			r.bodies = append(r.bodies, b)
 			r.sources = append(r.sources, merge.Source{
 				Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: b, Cancel: func() { cancel(errSibling) }, Relabel: q.relabel, Limit: q.limit,
 			})
 			r.asked = append(r.asked, q)
+			if q.call != nil {
+				q.call.Replica = resp.Replica.Name()
+				if x.s.observeCall != nil {
+					x.s.observeCall(q.mode, q.shard.Name(), resp.Replica.Name(), q.req.Query)
+				}
+			}
 		}
 	}
 	slots.begun()
 	for i, q := range questions {
-		if err := results[i].err; err != nil && answered[q.shard] && qerr.From(err).Kind == qerr.Timeout {
+		if err := results[i].err; err != nil && answered[q.seat()] && qerr.From(err).Kind == qerr.Timeout {
 			x.wasLate(err)
 		}
-		if err := results[i].err; err != nil && !answered[q.shard] {
+		if err := results[i].err; err != nil && !answered[q.seat()] {
 			lost := x.shardError(q.shard, err) // noted, also where another one's error is the answer
 			if failed == nil || errors.Is(failed, errSibling) {
 				failed = lost
-				if q.replica != nil && qerr.From(err).Kind == qerr.ShardFailed && x.others(q.shard, q.replica.Name()) {
-					failed = &lostReplica{name: q.replica.Name(), err: err}
+				if names := q.names(); len(names) > 0 && qerr.From(err).Kind == qerr.ShardFailed && x.others(q.shard, names...) {
+					failed = &lostReplica{names: names, err: err}
 				}
 			}
 		}
@@ -178,7 +216,7 @@ func (x *exchange) bodyError(r *replies, err error) error {
 		if s.Name == e.Shards[0] {
 			q := r.asked[i]
 			if others := x.others(q.shard, s.Name); others && !x.avoid[s.Name] {
-				return &lostReplica{name: s.Name, err: err}
+				return &lostReplica{names: []string{s.Name}, err: err}
 			}
 			return &lostShard{name: q.shard.Name(), err: err}
 		}
@@ -186,16 +224,16 @@ func (x *exchange) bodyError(r *replies, err error) error {
 	return err
 }
 
-// others tells whether the shard has a replica, apart from the named one, that was not given up yet and can be asked.
-func (x *exchange) others(s *shard.Shard, name string) bool {
+// others tells whether the shard has a replica, apart from the named ones, that was not given up yet and can be asked.
+func (x *exchange) others(s *shard.Shard, names ...string) bool {
 	usable, err := s.Usable()
-	return err == nil && slices.ContainsFunc(usable, func(r *shard.Replica) bool { return r.Name() != name && !x.avoid[r.Name()] })
+	return err == nil && slices.ContainsFunc(usable, func(r *shard.Replica) bool { return !slices.Contains(names, r.Name()) && !x.avoid[r.Name()] })
 }
 
-// lostReplica marks the failure of one replica of a shard that has another.
+// lostReplica marks the failure of replicas of a shard that has another.
 type lostReplica struct {
-	name string
-	err  error
+	names []string
+	err   error
 }
 
 func (e *lostReplica) Error() string { return e.err.Error() }

@@ -9,22 +9,24 @@ import (
 // metrics are the server's own, on the admin listener. Each is a row of docs/metrics.md; labels are bounded: endpoints by the table, outcomes by the
 // kinds of qerr, bounds by the list in policy.
 type metrics struct {
-	requests  *prometheus.CounterVec
-	duration  *prometheus.HistogramVec
-	inflight  prometheus.Gauge
-	refusals  *prometheus.CounterVec
-	canceled  *prometheus.CounterVec
-	partial   *prometheus.CounterVec
-	dropped   *prometheus.CounterVec
-	plans     *prometheus.CounterVec
-	series    *prometheus.CounterVec
-	samples   *prometheus.CounterVec
-	read      *prometheus.CounterVec
-	written   *prometheus.CounterVec
-	peak      prometheus.Histogram
-	panics    prometheus.Counter
-	conns     *prometheus.GaugeVec
-	connsFull *prometheus.CounterVec
+	requests   *prometheus.CounterVec
+	duration   *prometheus.HistogramVec
+	inflight   prometheus.Gauge
+	refusals   *prometheus.CounterVec
+	canceled   *prometheus.CounterVec
+	partial    *prometheus.CounterVec
+	dropped    *prometheus.CounterVec
+	plans      *prometheus.CounterVec
+	inexact    prometheus.Counter
+	duplicates *prometheus.CounterVec
+	series     *prometheus.CounterVec
+	samples    *prometheus.CounterVec
+	read       *prometheus.CounterVec
+	written    *prometheus.CounterVec
+	peak       prometheus.Histogram
+	panics     prometheus.Counter
+	conns      *prometheus.GaugeVec
+	connsFull  *prometheus.CounterVec
 
 	reloadOK   prometheus.Gauge
 	reloadTime prometheus.Gauge
@@ -42,16 +44,20 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 			Name: "spillway_request_duration_seconds", Help: "Time from a request's arrival to the end of its answer.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25},
 		}, []string{"endpoint"}),
-		inflight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_requests_in_flight", Help: "Requests being answered now."}),
-		refusals: counter("spillway_refusals_total", "Requests refused by a bound.", "endpoint", "bound"),
-		canceled: counter("spillway_cancellations_total", "Requests whose client left before the answer was complete.", "endpoint"),
-		partial:  counter("spillway_partial_answers_total", "Shards that an answer went without because the request accepts partial answers.", "endpoint"),
-		dropped:  counter("spillway_dropped_parameters_total", "Unknown request parameters that were dropped.", "endpoint"),
-		plans:    counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), raw (series evaluated in Spillway), local (no series).", "mode"),
-		series:   counter("spillway_series_total", "Series held or returned.", "endpoint"),
-		samples:  counter("spillway_samples_total", "Samples read or returned.", "endpoint"),
-		read:     counter("spillway_shard_read_bytes_total", "Inflated bytes of answers that were read from shards.", "endpoint"),
-		written:  counter("spillway_response_bytes_total", "Bytes of answers written to clients.", "endpoint"),
+		inflight:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_requests_in_flight", Help: "Requests being answered now."}),
+		refusals:   counter("spillway_refusals_total", "Requests refused by a bound.", "endpoint", "bound"),
+		canceled:   counter("spillway_cancellations_total", "Requests whose client left before the answer was complete.", "endpoint"),
+		partial:    counter("spillway_partial_answers_total", "Shards that an answer went without because the request accepts partial answers.", "endpoint"),
+		dropped:    counter("spillway_dropped_parameters_total", "Unknown request parameters that were dropped.", "endpoint"),
+		plans:      counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), splice (several shards' answers side by side), push (aggregates of shards put together in Spillway), mixed (push or splice, and series evaluated in Spillway), raw (series evaluated in Spillway), local (no series).", "mode"),
+		duplicates: counter("spillway_duplicate_series_total", "Series met in raw work that two shards hold for the same time, by the names of the shards.", "shard", "other"),
+		inexact: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_query_inexact_total", Help: "Queries whose parts, as shards answered them, could not be put together exactly, so that they were evaluated raw.",
+		}),
+		series:  counter("spillway_series_total", "Series held or returned.", "endpoint"),
+		samples: counter("spillway_samples_total", "Samples read or returned.", "endpoint"),
+		read:    counter("spillway_shard_read_bytes_total", "Inflated bytes of answers that were read from shards.", "endpoint"),
+		written: counter("spillway_response_bytes_total", "Bytes of answers written to clients.", "endpoint"),
 		peak: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_request_peak_bytes", Help: "Most memory of memory.budget that one request held at once.", Buckets: prometheus.ExponentialBuckets(16<<10, 8, 7),
 		}),
@@ -66,7 +72,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		func() float64 { return float64(s.poolNow().Limit()) })
 	used := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_used_bytes", Help: "What requests hold of memory.budget now."},
 		func() float64 { return float64(s.poolNow().InUse()) })
-	reg.MustRegister(m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.plans, m.series, m.samples, m.read, m.written,
+	reg.MustRegister(m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
 		m.peak, m.panics, m.conns, m.connsFull, m.reloadOK, m.reloadTime, m.hash, budget, used)
 	return m
 }

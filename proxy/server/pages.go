@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
 // pageHead is the same for both pages: no script, no font, nothing from elsewhere.
@@ -14,12 +16,19 @@ body{font:15px/1.5 system-ui,sans-serif;margin:3rem auto;max-width:60rem;padding
 h1{font-size:1.5rem;margin:0 0 .2rem}p.sub{color:#5b6b7a;margin:0 0 2rem}a{color:#0b62c4}code,pre{font:13px/1.5 ui-monospace,monospace}
 pre{background:#f3f5f7;border-radius:6px;padding:.8rem 1rem;overflow:auto;white-space:pre-wrap}
 table{border-collapse:collapse;width:100%;font-size:14px}th{text-align:left;color:#5b6b7a;font-weight:600}td,th{padding:.35rem .6rem .35rem 0;border-bottom:1px solid #e3e8ec;vertical-align:top}
-.up{color:#12733a}.down,.misconfigured{color:#b3261e}.unknown{color:#8a6100}
+textarea{box-sizing:border-box;width:100%;font:13px/1.5 ui-monospace,monospace;padding:.6rem .8rem;border:1px solid #b8c2cc;border-radius:6px}
+button{font:inherit;padding:.3rem 1rem}ul.plan,ul.plan ul{list-style:none;padding-left:1.2rem;border-left:2px solid #e3e8ec}ul.plan>li{margin:.4rem 0}
+b.mode{display:inline-block;min-width:3.6rem}p.why,p.call{color:#5b6b7a;margin:0 0 0 3.8rem;font-size:14px}
+.up,.exact{color:#12733a}.down,.misconfigured,.refused{color:#b3261e}.unknown{color:#8a6100}
 </style></head><body>`
 
 var homePage = template.Must(template.New("home").Parse(pageHead + `
 <h1>Spillway {{.Version}}</h1><p class="sub">A bounded Prometheus API over {{.Shards}} shards in {{.Groups}} groups.</p>
-{{range .Expressions}}<p>The expression of the link that led here:</p><pre>{{.}}</pre>{{end}}
+<form method="get" action="{{.Prefix}}/graph"><p><label for="expr">A query, to see how it would be answered; it is not run:</label></p>
+<textarea id="expr" name="g0.expr" rows="3" spellcheck="false">{{.First}}</textarea><p><button>Explain</button></p></form>
+{{range .Plans}}<pre>{{.Query}}</pre>
+{{with .Error}}<p class="refused">{{.}}</p>{{end}}{{with .Plan}}<p class="{{.Verdict}}">{{.Verdict}}{{with .Reason}}: {{.}}{{end}}</p>
+{{with .Plan}}<ul class="plan">{{template "node" .}}</ul>{{end}}{{end}}{{end}}
 <p>This is a Prometheus data source: point Grafana, promtool or any client of the Prometheus HTTP API at <code>{{.Base}}</code>.</p>
 <ul>
 <li><a href="{{.Prefix}}/api/v1/status/buildinfo">build information</a> of the oldest shard</li>
@@ -27,19 +36,38 @@ var homePage = template.Must(template.New("home").Parse(pageHead + `
 <li><a href="{{.Prefix}}/api/v1/alerts">alerts</a>, <a href="{{.Prefix}}/api/v1/rules">rules</a> and <a href="{{.Prefix}}/api/v1/targets">targets</a> of all shards</li>
 <li><a href="/-/ready">readiness</a></li>
 </ul></body></html>
+{{define "node"}}<li><b class="mode">{{.Mode}}</b> <code>{{.Expr}}</code><p class="why">{{.Why}}</p>
+{{range .Calls}}<p class="call">{{.Shard}} at {{.Replica}}: <code>{{.Query}}</code></p>{{end}}
+{{with .Children}}<ul>{{range .}}{{template "node" .}}{{end}}</ul>{{end}}</li>{{end}}
 `))
 
-// home is the main listener's page, at / and at /graph, where every alert's link points.
+// planned is a query of a link with its plan, or with what went wrong.
+type explained struct {
+	Query string
+	Plan  *plan.Explanation
+	Error string
+}
+
+// home is the main listener's page, at / and at /graph, where every alert's link points. It shows the plans of the link's queries, of instant queries now, and
+// runs none of them.
 func (s *Server) home(w http.ResponseWriter, r *http.Request) {
 	st := s.acquire()
 	defer st.release()
-	var expressions []string
+	var plans []explained
+	first := ""
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err == nil {
+		first = q.Get("g0.expr")
 		for _, key := range []string{"g0.expr", "g1.expr", "g2.expr", "g3.expr"} {
-			if e := strings.TrimSpace(q.Get(key)); e != "" && len(e) <= int(st.cfg.Limits.MaxQueryBytes) {
-				expressions = append(expressions, e)
+			e := strings.TrimSpace(q.Get(key))
+			if e == "" {
+				continue
 			}
+			p := explained{Query: e}
+			if p.Plan, err = s.ask(r, Question{Query: e}); err != nil {
+				p.Error = publicly(err)
+			}
+			plans = append(plans, p)
 		}
 	}
 	base := s.opts.ExternalURL
@@ -48,7 +76,7 @@ func (s *Server) home(w http.ResponseWriter, r *http.Request) {
 	}
 	writePage(w, homePage, map[string]any{
 		"Title": "Spillway", "Version": s.opts.Version, "Groups": len(st.top.Groups), "Shards": st.shards, "Base": base, "Prefix": s.opts.RoutePrefix,
-		"Expressions": expressions,
+		"First": first, "Plans": plans,
 	})
 }
 
@@ -57,7 +85,7 @@ var consolePage = template.Must(template.New("console").Parse(pageHead + `
 <table><tr><th>group</th><th>shard</th><th>replica</th><th>state</th><th>version</th><th>whole</th><th>in flight</th><th>what to know</th></tr>
 {{range .Replicas}}<tr><td>{{.Group}}</td><td>{{.Shard}}</td><td>{{.URL}}</td><td class="{{.State}}">{{.State}}</td><td>{{.Version}}</td>
 <td>{{.Whole}}</td><td>{{.InFlight}}</td><td>{{.Error}} {{range .Do}}{{.}} {{end}}{{.Note}}</td></tr>{{end}}</table>
-<ul><li><a href="/metrics">metrics</a></li><li><a href="/api/spillway/v1/limits">limits</a></li><li><a href="/api/spillway/v1/shards">shards</a></li><li><a href="/debug/pprof/">profiles</a></li></ul>
+<ul><li><a href="/metrics">metrics</a></li><li><a href="/api/spillway/v1/limits">limits</a></li><li><a href="/api/spillway/v1/shards">shards</a></li><li><a href="/api/spillway/v1/explain?query=count(up)">explain</a></li><li><a href="/debug/pprof/">profiles</a></li></ul>
 </body></html>
 `))
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
-	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // Some waits end before the request does, so that what was had can still be answered: the wait for a copy whose shard has another copy that answered, and
@@ -50,24 +49,24 @@ type waits struct {
 	end       []context.CancelCauseFunc
 	settled   []atomic.Bool // the wait is over; ending it now would cut the body
 	questions []question
-	begun     map[*shard.Shard]*atomic.Bool // some copy has answered
+	begun     map[seat]*atomic.Bool // some copy has answered
 	timers    []*time.Timer
 }
 
 func (x *exchange) waitFor(ctx context.Context, questions []question) *waits {
 	w := &waits{
 		ctx: make([]context.Context, len(questions)), end: make([]context.CancelCauseFunc, len(questions)), settled: make([]atomic.Bool, len(questions)),
-		questions: questions, begun: map[*shard.Shard]*atomic.Bool{},
+		questions: questions, begun: map[seat]*atomic.Bool{},
 	}
 	for i, q := range questions {
 		w.ctx[i], w.end[i] = context.WithCancelCause(ctx)
-		w.begun[q.shard] = new(atomic.Bool)
+		w.begun[q.seat()] = new(atomic.Bool)
 	}
 	w.timers = append(w.timers, time.AfterFunc(x.sparePatience(), func() {
-		w.giveUp(errSlowCopy, func(s *shard.Shard) bool { return w.begun[s].Load() })
+		w.giveUp(errSlowCopy, func(s seat) bool { return w.begun[s].Load() })
 	}))
 	if d := x.shardPatience(); d > 0 {
-		w.timers = append(w.timers, time.AfterFunc(d, func() { w.giveUp(errSlowShard, func(*shard.Shard) bool { return true }) }))
+		w.timers = append(w.timers, time.AfterFunc(d, func() { w.giveUp(errSlowShard, func(seat) bool { return true }) }))
 	}
 	return w
 }
@@ -89,9 +88,9 @@ func slow(q question, err error) error {
 }
 
 // giveUp ends the waits that are not over.
-func (w *waits) giveUp(cause error, which func(*shard.Shard) bool) {
+func (w *waits) giveUp(cause error, which func(seat) bool) {
 	for i, q := range w.questions {
-		if which(q.shard) && w.settled[i].CompareAndSwap(false, true) {
+		if which(q.seat()) && w.settled[i].CompareAndSwap(false, true) {
 			w.end[i](cause)
 		}
 	}
@@ -101,7 +100,7 @@ func (w *waits) giveUp(cause error, which func(*shard.Shard) bool) {
 func (w *waits) over(i int, answered bool) {
 	w.settled[i].Store(true)
 	if answered {
-		w.begun[w.questions[i].shard].Store(true)
+		w.begun[w.questions[i].seat()].Store(true)
 	}
 }
 
@@ -135,4 +134,36 @@ func (s *nameSet) each(f func(string)) {
 	for _, n := range names {
 		f(n)
 	}
+}
+
+// notes are sentences that goroutines add to, the first for each subject.
+type notes struct {
+	mu sync.Mutex
+	by map[string]string
+}
+
+func (n *notes) add(msg, subject string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.by == nil {
+		n.by = map[string]string{}
+	}
+	if _, ok := n.by[subject]; !ok {
+		n.by[subject] = msg
+	}
+}
+
+// each calls f for every sentence, in the order of their subjects.
+func (n *notes) each(f func(string)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, subject := range slices.Sorted(maps.Keys(n.by)) {
+		f(n.by[subject])
+	}
+}
+
+func (n *notes) reset() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.by = nil
 }

@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
@@ -15,6 +17,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -22,6 +25,50 @@ import (
 
 // query answers query and query_range.
 func (x *exchange) query() error {
+	p, err := x.plan()
+	if err != nil {
+		return err
+	}
+	if x.account != nil {
+		if x.account.root = p.Root; x.account.only {
+			return x.writeData(x.account.explanation(x.req.Query, p.Refused))
+		}
+		x.out.Tail = func() ([]byte, error) { return x.account.tail(x.req.Query) }
+	}
+	x.s.metrics.plans.WithLabelValues(planKind(p)).Inc()
+	if p.Refused != nil {
+		return p.Refused
+	}
+	switch {
+	case p.Whole && p.Mode == plan.ModePass:
+		return x.pass(p.Leaves[0])
+	case p.Whole && p.Mode == plan.ModeSplice && p.Leaves[0].Streams:
+		return x.splice(p.Leaves[0])
+	case len(p.Leaves) > 0:
+		return x.assemble(p)
+	}
+	return x.evaluate(p, nil)
+}
+
+// planKind is a plan as the metric of plans has it.
+func planKind(p *plan.Plan) string {
+	if p.Whole || len(p.Leaves) == 0 {
+		return string(p.Mode)
+	}
+	kind := plan.ModeSplice
+	for _, l := range p.Leaves {
+		if l.Mode == plan.ModePush {
+			kind = plan.ModePush
+		}
+	}
+	if p.Raw {
+		return "mixed"
+	}
+	return string(kind)
+}
+
+// plan plans the request's query.
+func (x *exchange) plan() (*plan.Plan, error) {
 	req := x.dec.Request
 	if req.ID == endpoint.Query && !req.Time.Set {
 		req.Time = endpoint.At(x.view.Now().UnixMilli())
@@ -30,25 +77,34 @@ func (x *exchange) query() error {
 		req.LookbackDelta = x.lookback() // always sent: a shard's own default must not decide
 		if more := (req.LookbackDelta - defaultLookback).Milliseconds(); more > 0 && x.dec.Start > math.MinInt64+more {
 			x.dec.Start -= more // policy reckons with Prometheus' default
+			for i := range x.dec.Windows {
+				x.dec.Windows[i].Start -= more
+			}
 		}
 	}
+	q := plan.Query{
+		Text: req.Query, Grid: merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}, Range: req.ID == endpoint.QueryRange, Interval: x.evaluationInterval(), Raw: x.rawWhy,
+		Avoid: func(r *shard.Replica) bool { return x.avoid[r.Name()] }, Lost: func(s *shard.Shard) bool { return x.lost[s.Name()] },
+	}
+	if q.Range {
+		q.Grid = merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: req.Step.Milliseconds()}
+	}
+	for _, w := range x.dec.Windows {
+		q.Windows = append(q.Windows, plan.Window{From: w.Start, Until: w.End})
+	}
+	if q.Raw == "" && req.Stats != "" {
+		q.Raw = "stats counts the samples of one evaluation"
+	}
+	if q.Raw == "" {
+		q.Raw = x.s.inexacts.get(req.Query, x.s.now())
+	}
 	ctx, span := x.s.room(x.ctx, "plan")
-	p, err := x.view.Query(ctx, x.dec.Expr, req.Query, x.dec.Selectors, x.dec.Start, x.dec.End)
+	defer span.End()
+	p, err := x.view.Query(ctx, q)
 	if p != nil && span.IsRecording() {
 		span.SetAttributes(attribute.String("spillway.mode", string(p.Mode)), attribute.String("spillway.why", p.Why))
 	}
-	span.End()
-	if err != nil {
-		return err
-	}
-	if p.Mode == plan.ModePass && (x.avoid[p.Replica.Name()] || x.lost[p.Shard.Name()]) {
-		p = &plan.Plan{Mode: plan.ModeRaw, Why: "the whole replica failed"}
-	}
-	x.s.metrics.plans.WithLabelValues(string(p.Mode)).Inc()
-	if p.Mode == plan.ModePass {
-		return x.pass(p)
-	}
-	return x.evaluate(p.Mode)
+	return p, err
 }
 
 // lookback is the lookback of the shards' engines, Prometheus' default while it is not known.
@@ -62,14 +118,13 @@ func (x *exchange) lookback() time.Duration {
 const defaultLookback = 5 * time.Minute
 
 // pass streams one shard's own answer through.
-func (x *exchange) pass(p *plan.Plan) error {
+func (x *exchange) pass(l *plan.Leaf) error {
+	qs := x.questions([]*plan.Leaf{l}, true)
 	req := x.dec.Request.Clone()
-	req.Query, req.PartialResponse = p.Query, nil
-	r, err := x.ask([]question{{shard: p.Shard, replica: p.Replica, req: req, relabel: p.Relabel, class: shard.Light, plain: true}})
+	req.Query, req.PartialResponse = l.Parts[0].Query, nil
+	qs[0].req = req
+	r, err := x.ask(qs)
 	if err != nil {
-		if x.others(p.Shard, p.Replica.Name()) && qerr.From(err).Kind == qerr.ShardFailed {
-			return &lostReplica{name: p.Replica.Name(), err: err}
-		}
 		return err
 	}
 	defer r.close()
@@ -82,6 +137,10 @@ func (x *exchange) pass(p *plan.Plan) error {
 	if err != nil {
 		return x.bodyError(r, err)
 	}
+	if len(res.Counts) == 0 {
+		res.Counts = []merge.Count{{Series: res.Series, Samples: x.budget.Samples()}}
+	}
+	x.account.answers(r, res.Counts)
 	x.warnings.Add(res.Warnings...)
 	x.infos.Add(res.Infos...)
 	if res.Truncated {
@@ -137,27 +196,29 @@ func (x *exchange) evaluationInterval() time.Duration {
 // sampleBytes is what the engine holds for one sample of a result, by its own accounting in samples.
 const sampleBytes = 16
 
-// evaluate runs Prometheus' engine over series read from the shards.
-func (x *exchange) evaluate(mode plan.Mode) error {
+// evaluate runs Prometheus' engine over series read from the shards, and over the tables of the plan's leaves.
+func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table) error {
 	req := x.dec.Request
 	ctx, span := x.s.room(x.ctx, "evaluate")
 	defer span.End()
 	interval := x.evaluationInterval()
 	var queryable storage.Queryable = storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
-	if mode == plan.ModeRaw {
+	if p.Mode == plan.ModeRaw {
 		began := time.Now()
 		defer func() { x.calls.add(time.Since(began)) }()
-		raw := x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost())
-		raw.Observe = x.s.observe
-		raw.SparePatience, raw.SlicePatience = x.sparePatience(), x.shardPatience()
-		raw.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
-		queryable = raw
+		fetched := x.fetcher()
+		fetched.SparePatience, fetched.SlicePatience = x.sparePatience(), x.shardPatience()
+		fetched.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
+		queryable = fetched
+	}
+	if len(tables) > 0 {
+		queryable = leafQueryable{tables, queryable}
 	}
 	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of them.
 	most := min(x.limits.MaxSamples, x.st.pool.Limit()/sampleBytes)
 	engine := promql.NewEngine(promql.EngineOpts{
 		MaxSamples: int(most), Timeout: x.dec.Deadline, LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,
-		EnablePerStepStats: true, EnableDelayedNameRemoval: x.st.top.DelayedNameRemoval(), Parser: plan.Parser,
+		EnablePerStepStats: true, EnableDelayedNameRemoval: x.st.top.DelayedNameRemoval(), Parser: planned{plan.Parser, p.Expr},
 		NoStepSubqueryIntervalFn: func(int64) int64 { return interval.Milliseconds() },
 	})
 	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
@@ -178,6 +239,7 @@ func (x *exchange) evaluate(mode plan.Mode) error {
 	if res.Err != nil {
 		return x.engineError(ctx, res.Err, most)
 	}
+	x.warnTwice()
 	warnings, infos := res.Warnings.AsStrings(req.Query, 10, 10)
 	x.warnings.Add(warnings...)
 	x.infos.Add(infos...)
@@ -260,6 +322,30 @@ func (x *exchange) engineError(ctx context.Context, err error, most int64) error
 	}
 	return qerr.Wrap(qerr.TooExpensive, err, "%s", err) // what Prometheus answers with 422: a many-to-many match, a duplicate label set
 }
+
+// fetcher is the storage of series that are read raw.
+func (x *exchange) fetcher() *raw.Queryable {
+	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost())
+	q.Observe = x.s.observe
+	if x.account != nil {
+		q.Read = x.account.fetched
+		q.Observe = func(s raw.Selected) {
+			x.account.selected(s)
+			if x.s.observe != nil {
+				x.s.observe(s)
+			}
+		}
+	}
+	q.Twice = func(a, b string, lbls labels.Labels) {
+		x.s.metrics.duplicates.WithLabelValues(a, b).Inc()
+		x.twice.add(fmt.Sprintf("series are held by two shards, %s and %s, such as %s; they are merged as copies of one: drop them on one of the two, or list both as replicas", a, b,
+			clip(lbls.String(), 256)), a+" "+b)
+	}
+	return q
+}
+
+// warnTwice warns of series that two shards hold, once for each pair of shards.
+func (x *exchange) warnTwice() { x.twice.each(func(msg string) { x.warnings.Add(msg) }) }
 
 // rawLost decides about shards that no replica of which answered: an error that a partial answer may go on without.
 func (x *exchange) rawLost() func(string, error) error {

@@ -66,7 +66,12 @@ func (s *Server) mainHandler() http.Handler {
 		case "/", "/graph", "/query":
 			s.page(w, r, s.home)
 		default:
-			s.serveAPI(w, r)
+			c := s.coded(w, r)
+			defer c.release()
+			s.serveAPI(c, r)
+			if c.end() != nil {
+				panic(http.ErrAbortHandler) // the client left in the last moment; what it has lacks its end
+			}
 		}
 	})
 }

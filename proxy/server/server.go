@@ -23,6 +23,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -90,6 +91,8 @@ type Server struct {
 	started      time.Time
 	now          func() time.Time
 	observe      func(raw.Selected) // for tests; nil elsewhere
+	// observeCall is told who answered for a leaf of a plan, for tests; nil elsewhere. Several goroutines call it.
+	observeCall func(mode plan.Mode, shard, replica, query string)
 
 	state        atomic.Pointer[state]
 	reloading    sync.Mutex
@@ -98,6 +101,7 @@ type Server struct {
 	draining     atomic.Bool
 	unselective  slots // outlives reloads, as the gates of the replicas do
 	unasked      unasked
+	inexacts     inexacts
 
 	background context.Context // ends with the server; owns the topology's probes
 	stop       context.CancelFunc

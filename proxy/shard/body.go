@@ -54,6 +54,7 @@ type body struct {
 	max     int64
 	read    int64
 	head    []byte
+	again   []byte // read before its time; see startsEmpty
 	err     error
 	closed  bool
 	raw     io.Closer
@@ -63,6 +64,11 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	if b.closed {
 		return 0, errors.New("shard: read from a closed answer")
+	}
+	if len(b.again) > 0 {
+		n := copy(p, b.again)
+		b.again = b.again[n:]
+		return n, nil
 	}
 	if b.err != nil {
 		return 0, b.err

@@ -39,6 +39,8 @@ type CallOptions struct {
 	Class Class
 	// Plain asks the server not to compress: less work on both sides, more bytes between them.
 	Plain bool
+	// Partial lets a Thanos Query leave out stores of its own that it cannot reach; Response.Partial then says so. Without it such an answer is an error.
+	Partial bool
 	// Spare tells that another replica of the shard is asked the same, so that this one is not waited for when it does not begin an answer that needs no
 	// computing, or when a health probe finds it gone. It concerns Replica.Do alone.
 	Spare bool
@@ -53,6 +55,8 @@ type Response struct {
 	Body io.ReadCloser
 	// Replica is the server that answered.
 	Replica *Replica
+	// Partial says why a Thanos Query's answer is not whole, for a warning to the client; empty where it is, and always without CallOptions.Partial.
+	Partial string
 }
 
 // Malformed is the error for an answer that arrived whole and makes no sense: JSON of a wrong shape, series out of order. It names the replica, counts
@@ -102,6 +106,8 @@ type call struct {
 	answered bool         // headers came
 	body     *body
 	release  func()
+	header   time.Time // when the answer's header came
+	ended    func()    // called at the end; nil for nobody
 	once     sync.Once
 	settled  atomic.Bool
 }
@@ -111,7 +117,9 @@ type try struct {
 	CallOptions
 	failover bool // another replica can be asked: do not wait for this one for ever
 	trial    bool
-	probe    bool // our own questions: not counted by the breaker, not refused for a misconfigured replica
+	probe    bool            // our own questions: not counted by the breaker, not refused for a misconfigured replica
+	began    func(time.Time) // called once the gate is passed; nil for nobody
+	ended    func()          // called when a call that was answered has ended, body and all; nil for nobody
 }
 
 // builder writes the request for a base URL and the time that the shard is given (0: no deadline).
@@ -158,7 +166,13 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		}
 		return nil, r.ctxError(ctx)
 	}
-	c := &call{r: r, id: id, parent: ctx, probe: t.probe, release: func() {}}
+	if r.Thanos() && thanosLacks[id] {
+		if t.trial {
+			r.up.breaker.neutral()
+		}
+		return nil, r.errNotServed(id)
+	}
+	c := &call{r: r, id: id, parent: ctx, probe: t.probe, release: func() {}, ended: t.ended}
 	if g := r.up.gates.of(t.Class); g != nil {
 		release, err := g.acquire(ctx, r.Name())
 		if err != nil {
@@ -171,6 +185,9 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		c.release = release
 	}
 	c.started = time.Now()
+	if t.began != nil {
+		t.began(c.started)
+	}
 	r.up.inflight.Add(1)
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.span = trace.SpanFromContext(context.Background()) // a span that records nothing
@@ -199,6 +216,9 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	if t.failover {
 		forget = r.up.whenDown(func() { c.cancel(errWentDown) })
 	}
+	if r.Thanos() && !t.probe {
+		build = r.thanosBuilder(id, build, t.Partial)
+	}
 	resp, err := c.send(build, given, t.Plain || id == endpoint.Read) // the chunks of remote read are compressed already
 	forget()
 	c.progress.Stop()
@@ -207,7 +227,10 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		c.end(e)
 		return nil, e
 	}
-	c.answered = true
+	c.answered, c.header = true, time.Now()
+	if !t.probe {
+		r.up.lag.heard()
+	}
 	out, err := c.accept(resp)
 	if err != nil {
 		e := c.explain(err, nil)
@@ -223,6 +246,13 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	// From here on a read that takes too long ends the call; the timer is armed by each read.
 	c.progress = time.AfterFunc(r.up.opts.ProgressTimeout, func() { c.cancel(errStalled) })
 	c.progress.Stop()
+	if r.Thanos() && !t.probe {
+		if e := c.judgeThanos(out, given, t.CallOptions); e != nil {
+			c.end(e)
+			_ = out.Body.Close()
+			return nil, e
+		}
+	}
 	return out, nil
 }
 
@@ -457,6 +487,9 @@ func (c *call) end(err error) {
 		}
 		c.release()
 		up.finished()
+		if c.ended != nil {
+			c.ended()
+		}
 	})
 }
 

@@ -26,19 +26,27 @@ func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*
 	if err != nil {
 		return nil, err
 	}
-	build := writer(req)
-	r := order[0]
-	resp, err := s.ask(ctx, r, req.ID, build, try{CallOptions: o, failover: len(order) > 1})
+	if len(order) == 1 {
+		return s.alone(ctx, order[0], req, o)
+	}
+	first := order[0]
+	resp, err := s.ask(ctx, first, req, try{CallOptions: o, failover: true})
 	if err == nil || !retryable(err) || ctx.Err() != nil {
 		return resp, err
 	}
-	if len(order) > 1 {
-		r.up.metrics.failover.WithLabelValues(r.labels()...).Inc()
-		resp, second := s.ask(ctx, order[1], req.ID, build, try{CallOptions: o})
-		if second != nil {
-			return nil, both(err, second)
-		}
-		return resp, nil
+	first.up.metrics.failover.WithLabelValues(first.labels()...).Inc()
+	resp, second := s.ask(ctx, order[1], req, try{CallOptions: o})
+	if second != nil {
+		return nil, both(err, second)
+	}
+	return resp, nil
+}
+
+// alone asks the one replica that there is to be asked, twice where that may help.
+func (s *Shard) alone(ctx context.Context, r *Replica, req *endpoint.Request, o CallOptions) (*Response, error) {
+	resp, err := s.ask(ctx, r, req, try{CallOptions: o})
+	if err == nil || !retryable(err) || ctx.Err() != nil {
+		return resp, err
 	}
 	var status *StatusError
 	switch {
@@ -55,7 +63,7 @@ func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*
 		return nil, err
 	}
 	r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
-	return s.ask(ctx, r, req.ID, build, try{CallOptions: o})
+	return s.ask(ctx, r, req, try{CallOptions: o})
 }
 
 // both is the second replica's failure with the first one's before it, so that whoever reads it looks at both servers. A verdict on the request stands
@@ -89,9 +97,9 @@ func retryable(err error) bool {
 	return qerr.From(err).Kind == qerr.ShardFailed
 }
 
-func (s *Shard) ask(ctx context.Context, r *Replica, id endpoint.ID, build builder, t try) (*Response, error) {
+func (s *Shard) ask(ctx context.Context, r *Replica, req *endpoint.Request, t try) (*Response, error) {
 	_, t.trial = r.up.breaker.allow(time.Now())
-	resp, err := r.attempt(ctx, id, build, t)
+	resp, err := r.attempt(ctx, req.ID, r.writer(req), t)
 	if err == nil {
 		s.base.Store(int32(r.Index))
 	}
@@ -179,14 +187,15 @@ func (r *Replica) rank(now time.Time) (int, bool) {
 	down, unreachable, cooling := u.health.state == Down, u.health.unreachable, now.Before(u.notYet)
 	u.mu.Unlock()
 	breaker := u.breaker.current(now)
+	lagging, hung := u.lagging(now)
 	switch {
 	case unreachable >= 2:
 		return 0, false
 	case down:
 		return 4, true
-	case breaker == Open:
+	case breaker == Open, hung:
 		return 3, true
-	case cooling:
+	case cooling, lagging:
 		return 2, true
 	case breaker == HalfOpen:
 		return 1, true

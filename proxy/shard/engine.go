@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/common/model"
 )
 
 // Engine is what decides what a server's PromQL means.
@@ -23,6 +25,9 @@ type Engine struct {
 	Features []string `json:"-"`
 	// Known tells whether the flags were read.
 	Known bool `json:"-"`
+
+	isThanos bool        // its engine is that of an older Prometheus, and it does not say which functions it knows
+	thanos   thanosFlags // zero for a Prometheus
 }
 
 // readEngine reads flags and features. What cannot be read keeps its last value.
@@ -39,7 +44,13 @@ func (r *Replica) readEngine(ctx context.Context, last Engine) Engine {
 				}
 			}
 			slices.Sort(e.Flags)
+			if r.Thanos() {
+				e.readThanos(flags)
+			}
 		}
+	}
+	if r.Thanos() {
+		return e
 	}
 	raw, err := r.getData(ctx, "/api/v1/features", nil)
 	if err != nil {
@@ -75,7 +86,7 @@ func (r *Replica) Engine() Engine {
 func (b Engine) differences(a Engine) []string {
 	var out []string
 	if a.Known && b.Known {
-		if a.Lookback != b.Lookback {
+		if !b.sameLookback(a) {
 			out = append(out, fmt.Sprintf("query.lookback-delta is %s, not %s", b.Lookback, a.Lookback))
 		}
 		if a.EvaluationInterval != "" && b.EvaluationInterval != "" && a.EvaluationInterval != b.EvaluationInterval {
@@ -86,6 +97,7 @@ func (b Engine) differences(a Engine) []string {
 		}
 	}
 	switch {
+	case a.isThanos || b.isThanos: // it has no features endpoint, and refuses a function that it does not know by itself
 	case a.Features == nil && b.Features == nil:
 	case b.Features == nil && b.Known:
 		out = append(out, "it does not say which functions it knows (no features endpoint)")
@@ -98,6 +110,16 @@ func (b Engine) differences(a Engine) []string {
 		}
 	}
 	return out
+}
+
+// sameLookback tells whether the lookback is the same, however it is written, or not known.
+func (b Engine) sameLookback(a Engine) bool {
+	if !a.Known || !b.Known || a.Lookback == b.Lookback {
+		return true
+	}
+	x, xerr := model.ParseDuration(a.Lookback)
+	y, yerr := model.ParseDuration(b.Lookback)
+	return xerr == nil && yerr == nil && x == y
 }
 
 // missing are the elements of a that the sorted b lacks, at most five and a count.
@@ -120,14 +142,22 @@ func missing(a, b []string) []string {
 	return out
 }
 
-// reference is the engine that the others are compared with: the commonest, of equals the first listed.
+// reference is the engine that the others are compared with: the commonest, of equals the first listed. That of a Thanos Query counts only where there is no
+// Prometheus.
 func (t *Topology) reference() (Engine, bool) {
+	if e, ok := t.commonest(false); ok {
+		return e, true
+	}
+	return t.commonest(true)
+}
+
+func (t *Topology) commonest(thanos bool) (Engine, bool) {
 	var best Engine
 	most := 0
 	counts := map[string]int{}
 	for r := range t.replicas() {
 		e := r.Engine()
-		if !e.Known {
+		if !e.Known || r.Thanos() != thanos {
 			continue
 		}
 		k := e.Lookback + "\x00" + strings.Join(e.Flags, ",") + "\x00" + strings.Join(e.Features, ",")
@@ -135,6 +165,9 @@ func (t *Topology) reference() (Engine, bool) {
 	}
 	for r := range t.replicas() {
 		e := r.Engine()
+		if r.Thanos() != thanos {
+			continue
+		}
 		k := e.Lookback + "\x00" + strings.Join(e.Flags, ",") + "\x00" + strings.Join(e.Features, ",")
 		if e.Known && counts[k] > most {
 			best, most = e, counts[k]
@@ -154,11 +187,11 @@ func (t *Topology) EngineDifferences(r *Replica) []string {
 	return e.differences(ref)
 }
 
-// LowestVersion is the lowest version among the servers that have told theirs; empty where none has.
+// LowestVersion is the lowest version among the Prometheus servers that have told theirs; empty where none has. That of a Thanos Query counts differently.
 func (t *Topology) LowestVersion() string {
 	low := ""
 	for r := range t.replicas() {
-		if v := r.Version(); v != "" && (low == "" || compareVersions(v, low) < 0) {
+		if v := r.Version(); v != "" && !r.Thanos() && (low == "" || compareVersions(v, low) < 0) {
 			low = v
 		}
 	}

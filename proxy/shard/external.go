@@ -9,6 +9,9 @@ import (
 // answers (remote read, federate) and not to others, so without this rule the same series would have two identities. Empty where all is well or where
 // external labels are not known.
 func (r *Replica) misconfigured() []string {
+	if r.Thanos() {
+		return r.thanosMisconfigured()
+	}
 	r.up.mu.Lock()
 	ext := r.up.health.external
 	r.up.mu.Unlock()

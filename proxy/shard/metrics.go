@@ -17,6 +17,8 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 	linger   *prometheus.HistogramVec
 
+	hedgeMetrics
+
 	current atomic.Pointer[Topology] // whose replicas the gauges speak of
 }
 
@@ -30,7 +32,9 @@ var (
 	descInflight = prometheus.NewDesc("spillway_shard_requests_in_flight", "Calls to a replica that are under way.", replicaLabels, nil)
 	descWaiting  = prometheus.NewDesc("spillway_shard_requests_waiting", "Calls that wait for one of a replica's slots, by class.",
 		append(replicaLabels, "class"), nil)
-	descSkew  = prometheus.NewDesc("spillway_shard_clock_skew_seconds", "How far a replica's clock is ahead of Spillway's, by its Date header.", replicaLabels, nil)
+	descSkew    = prometheus.NewDesc("spillway_shard_clock_skew_seconds", "How far a replica's clock is ahead of Spillway's, by its Date header.", replicaLabels, nil)
+	descHashmod = prometheus.NewDesc("spillway_shard_hashmod_trusted",
+		"1 while requests are sent only to the shards that a group's hashmod names, 0 while some server of the group is not seen to keep that rule.", []string{"group"}, nil)
 	descWhole = prometheus.NewDesc("spillway_shard_replica_whole",
 		"1 while a replica agrees with another of its shard over the last closed five minutes and the last minute, by heartbeat.", replicaLabels, nil)
 )
@@ -58,11 +62,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "spillway_shard_cancel_linger_seconds", Help: "How long a call to a shard went on after its request had ended (client gone, deadline, kill).",
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30},
 		}, shardLabels),
+		hedgeMetrics: newHedgeMetrics(),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.linger, m} {
+	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.linger, m.hedged, m.wins, m} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -73,14 +78,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 // forget drops the counters of a replica that no configuration names any more.
 func (m *metrics) forget(l []string) {
 	match := prometheus.Labels{"group": l[0], "shard": l[1], "replica": l[2]}
-	for _, v := range []*prometheus.CounterVec{m.requests, m.retries, m.failover, m.bytes} {
+	for _, v := range []*prometheus.CounterVec{m.requests, m.retries, m.failover, m.bytes, m.hedged, m.wins} {
 		v.DeletePartialMatch(match)
 	}
 }
 
 // Describe implements prometheus.Collector for the gauges.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descWaiting, descSkew, descWhole} {
+	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descWaiting, descSkew, descWhole, descHashmod, descSick, descLag} {
 		ch <- d
 	}
 }
@@ -100,6 +105,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		return 0
 	}
+	t.collectSick(gauge)
+	for _, g := range t.Groups {
+		if g.Hashmod != nil {
+			gauge(descHashmod, is(g.HashmodTrusted()), g.Name)
+		}
+	}
 	now := time.Now()
 	for r := range t.replicas() {
 		state := r.State()
@@ -107,6 +118,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			gauge(descState, is(s == state), r.Shard.Group.Name, strconv.Itoa(r.Shard.Index), r.host, string(s))
 		}
 		gauge(descBreaker, is(r.up.breaker.current(now) != Closed), r.metricLabels...)
+		gauge(descLag, is(r.Lagging()), r.metricLabels...)
 		gauge(descInflight, float64(r.up.inflight.Load()), r.metricLabels...)
 		gauge(descWaiting, float64(r.up.gates.heavy.waiting.Load()), append(r.labels(), "heavy")...)
 		gauge(descWaiting, float64(r.up.gates.unselective.waiting.Load()), append(r.labels(), "unselective")...)

@@ -11,9 +11,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -72,7 +74,9 @@ type selfFacts struct {
 	note       string // why external labels are not known
 	config     uint64 // hash of the configuration they were taken from
 	engine     Engine
-	stores     map[string]bool // label names of ours that the server has stored series with, or not; missing: not known
+	hashmod    hashFact
+	agrees     map[labels.Label]bool // whether all values it has of a group label's name are the group's; missing: not known
+	stores     map[string]bool       // label names of ours that the server has stored series with, or not; missing: not known
 }
 
 var hashSeed = maphash.MakeSeed()
@@ -115,7 +119,7 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 	u.health.state, u.health.err, u.health.unreachable, u.health.last = Up, "", 0, now
 	skew, told := u.health.skew, u.health.skewTold
 	u.health.skewTold = skew.Abs() > maxSkew
-	due := fresh || was == Down || now.Sub(u.health.facts) >= factsEvery || !u.health.externalOK && u.health.note == ""
+	due := fresh || was == Down || now.Sub(u.health.facts) >= u.opts.FactsEvery || !u.health.externalOK && u.health.note == ""
 	u.mu.Unlock()
 	if was == Down {
 		u.opts.Logger.Info("a replica is up again", slog.String("replica", r.Name()))
@@ -123,6 +127,9 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 	if skew.Abs() > maxSkew && !told {
 		u.opts.Logger.Warn("a replica's clock differs from ours; queries about now may miss samples, so run NTP on both", slog.String("replica", r.Name()),
 			slog.Duration("ahead", skew))
+	}
+	if r.Thanos() && !due {
+		_, _ = r.look(ctx, now, now) // what it finds is kept; an error is found again by whoever needs to know
 	}
 	if due {
 		ctx, cancel := context.WithTimeoutCause(ctx, examineTimeout, context.DeadlineExceeded)
@@ -175,7 +182,12 @@ func (r *Replica) examine(ctx context.Context) {
 	u.mu.Unlock()
 	known := len(r.misconfigured())
 
-	switch raw, err := r.getData(ctx, "/api/v1/status/config", nil); {
+	raw, err := json.RawMessage(nil), error(nil)
+	if !r.Thanos() {
+		raw, err = r.getData(ctx, "/api/v1/status/config", nil)
+	}
+	switch {
+	case r.Thanos(): // see below
 	case err == nil:
 		h := maphash.Bytes(hashSeed, raw)
 		if h == f.config && f.externalOK {
@@ -202,19 +214,32 @@ func (r *Replica) examine(ctx context.Context) {
 		}
 	}
 	f.engine = r.readEngine(ctx, f.engine)
-	stores := map[string]bool{}
+	if r.Thanos() {
+		r.examineThanos(ctx, &f)
+	}
+	stores, agrees := map[string]bool{}, map[labels.Label]bool{}
 	for _, name := range r.Shard.Group.ownLabels() {
-		if has, ok := r.storesLabel(ctx, name); ok {
-			stores[name] = has
-		} else if has, ok := f.stores[name]; ok {
+		own := labels.Label{Name: name, Value: r.Shard.Group.Labels.Get(name)}
+		if has, others, ok := r.storesLabel(ctx, own); ok {
+			stores[name], agrees[own] = has, !others
+			continue
+		}
+		if has, ok := f.stores[name]; ok {
 			stores[name] = has
 		}
+		if agree, ok := f.agrees[own]; ok {
+			agrees[own] = agree
+		}
 	}
-	f.stores = stores
+	f.stores, f.agrees = stores, agrees
+	ruled := f.hashmod
+	f.hashmod = r.checkHashmod(ctx, ruled)
+	r.tellHashmod(ruled, f.hashmod)
 	u.mu.Lock()
 	noted := u.health.note
 	u.health.selfFacts, u.health.facts = f, time.Now()
 	u.mu.Unlock()
+	defer r.Shard.topology.learned()
 	why := r.misconfigured()
 	switch {
 	case len(why) > 0 && known == 0:
@@ -226,21 +251,21 @@ func (r *Replica) examine(ctx context.Context) {
 	}
 }
 
-// storesLabel asks whether any series that the server stores has a label of the name.
-func (r *Replica) storesLabel(ctx context.Context, name string) (has, ok bool) {
-	req := &endpoint.Request{ID: endpoint.LabelValues, Label: name, Limit: 1}
-	raw, err := r.data(r.fetch(ctx, probeJSON, req.Path(), writer(req), maxFactBytes))
+// storesLabel asks whether any series that the server stores has a label of the name, and whether any has it with another value.
+func (r *Replica) storesLabel(ctx context.Context, own labels.Label) (has, others, ok bool) {
+	req := &endpoint.Request{ID: endpoint.LabelValues, Label: own.Name, Limit: 2} // of two, one is another
+	raw, err := r.data(r.fetch(ctx, probeJSON, req.Path(), r.writer(req), maxFactBytes))
 	if qe := qerr.From(err); qe != nil && qe.Bound == "max_response_bytes" {
-		return true, true
+		return true, true, true
 	}
 	if err != nil {
-		return false, false
+		return false, false, false
 	}
 	var values []string
 	if json.Unmarshal(raw, &values) != nil {
-		return false, false
+		return false, false, false
 	}
-	return len(values) > 0, true
+	return len(values) > 0, slices.ContainsFunc(values, func(v string) bool { return v != own.Value }), true
 }
 
 // externalLabels reads global.external_labels from the data of status/config.

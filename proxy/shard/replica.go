@@ -31,6 +31,8 @@ type Replica struct {
 	host         string
 	name         string
 	metricLabels []string
+	targets      atomic.Pointer[targets] // nil: not known
+	differs      atomic.Bool
 }
 
 // Name is the group's name and the server's host:port, such as jaguar/10.0.0.1:9090: what errors, logs and spans call it.
@@ -48,11 +50,13 @@ func (r *Replica) labels() []string { return slices.Clip(r.metricLabels) }
 // upstream is what there is of a server apart from its place in a configuration, and what a reload leaves alone: connections, gates, breaker, health.
 type upstream struct {
 	key       string
+	kind      string // config.TypePrometheus or config.TypeThanos
 	base      *url.URL
 	headers   map[string]string
 	transport http.RoundTripper
 	gates     gates
 	breaker   breaker
+	lag       lag
 	opts      Options
 	metrics   *metrics
 	tracer    trace.Tracer
@@ -65,6 +69,7 @@ type upstream struct {
 
 	mu       sync.Mutex
 	health   health
+	thanos   stores    // of a Thanos Query
 	notYet   time.Time // Retry-After: other replicas are preferred until then
 	watchers map[*func()]struct{}
 }
@@ -139,8 +144,9 @@ func newUpstream(c *config.Replica, key string, o Options, m *metrics) (*upstrea
 		return nil, fmt.Errorf("http_client: %w", err)
 	}
 	up := &upstream{
-		key: key, base: base, transport: rt, gates: newGates(), opts: o, metrics: m, tracer: o.TracerProvider.Tracer("github.com/spillwayproject/spillway/proxy/shard"),
+		key: key, kind: c.Type, base: base, transport: rt, gates: newGates(), opts: o, metrics: m, tracer: o.TracerProvider.Tracer("github.com/spillwayproject/spillway/proxy/shard"),
 		headers: map[string]string{}, firstProbe: make(chan struct{}), watchers: map[*func()]struct{}{},
+		thanos: stores{asking: make(chan struct{}, 1)},
 	}
 	for n, v := range c.Headers {
 		up.headers[http.CanonicalHeaderKey(n)] = string(v)

@@ -37,6 +37,11 @@ func (c *call) status(resp *http.Response) error {
 		e.Shards = []string{name}
 		return e
 	}
+	if c.r.Thanos() && known {
+		if e := c.thanosStatus(resp.StatusCode, api.Error); e != nil {
+			return e
+		}
+	}
 	switch code := resp.StatusCode; {
 	case code == http.StatusBadRequest && known:
 		return qerr.Wrap(qerr.BadData, st, "%s", clip(api.Error))

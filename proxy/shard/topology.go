@@ -40,6 +40,8 @@ type Options struct {
 	ProbeInterval time.Duration
 	// FirstProbeWait is how long a request may wait for a replica's first probe before it asks without; 0 is 2 s.
 	FirstProbeWait time.Duration
+	// FactsEvery is the time after which what a server says about itself, and what it scrapes, is read anew; 0 is 30 s. It is looked at after each probe.
+	FactsEvery time.Duration
 	// Dial opens connections; nil is TCP. For tests with listeners in memory.
 	Dial DialFunc
 	// TracerProvider makes the spans; nil is OpenTelemetry's global one.
@@ -59,6 +61,7 @@ func (o Options) withDefaults() Options {
 	def(&o.ProgressTimeout, 10*time.Second)
 	def(&o.ProbeInterval, 5*time.Second)
 	def(&o.FirstProbeWait, 2*time.Second)
+	def(&o.FactsEvery, factsEvery)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -81,6 +84,7 @@ type Topology struct {
 
 	opts    Options
 	metrics *metrics
+	compare comparison
 	started atomic.Bool
 	closed  sync.Once
 	cancel  context.CancelCauseFunc
@@ -99,8 +103,15 @@ type Group struct {
 	From, Until config.Moment
 	// Heartbeat is a selector by which a replica is seen to be whole; empty where there is none.
 	Heartbeat string
+	// ShardBy are labels whose series stand together, sorted: those that have all of them, with equal values, are on one shard at any one time. Empty where
+	// nothing is promised.
+	ShardBy []string
+	// Hashmod is the rule that tells which shard holds a value of a label; nil where there is none. Ask Prune, which knows whether it is kept.
+	Hashmod *Hashmod
 	// Shards are disjoint slices of the group.
 	Shards []*Shard
+
+	sick atomic.Pointer[[]Sickness]
 }
 
 // Shard is a disjoint slice of a group.
@@ -111,12 +122,16 @@ type Shard struct {
 	Index int
 	// From and Until bound the slice itself; see Span.
 	From, Until config.Moment
+	// Hash is the shard's number under its group's Hashmod; meaningless without one.
+	Hash uint64
 	// Replicas hold copies of the slice, in the order of the configuration.
 	Replicas []*Replica
 
 	topology *Topology
 	base     atomic.Int32 // the replica that served last
 	beats    *heartbeats
+	hedge    *hedger
+	split    atomic.Bool // its replicas scrape different targets, so that none is known to be whole
 }
 
 // Name is the group's name and the shard's place, such as jaguar[0].
@@ -159,6 +174,7 @@ func New(groups []config.Group, o Options, previous *Topology) (*Topology, error
 		}
 		t.Groups = append(t.Groups, g)
 	}
+	t.inherit(previous)
 	return t, nil
 }
 
@@ -166,10 +182,11 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 	g := &Group{
 		Name: c.Name, Labels: labels.FromMap(c.Labels), ReplicaLabels: slices.Sorted(slices.Values(c.ReplicaLabels)),
 		From: c.From, Until: c.Until, Heartbeat: c.Heartbeat,
+		ShardBy: slices.Sorted(slices.Values(c.ShardBy)), Hashmod: hashmodOf(c),
 	}
 	for si := range c.Shards {
 		sc := &c.Shards[si]
-		s := &Shard{Group: g, Index: si, From: sc.From, Until: sc.Until, topology: t}
+		s := &Shard{Group: g, Index: si, From: sc.From, Until: sc.Until, Hash: sc.Hash.N, topology: t}
 		keys := []string{g.Heartbeat}
 		for ri := range sc.Replicas {
 			up, err := t.upstream(&sc.Replicas[ri], ups)
@@ -187,6 +204,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		if s.beats = beats[key]; s.beats == nil {
 			s.beats = newHeartbeats(key)
 		}
+		s.hedge = newHedger()
 		g.Shards = append(g.Shards, s)
 	}
 	return g, nil
@@ -235,10 +253,14 @@ func (t *Topology) Start(ctx context.Context) {
 	for r := range t.replicas() {
 		t.done.Go(func() { r.probeLoop(ctx) })
 	}
+	t.done.Go(func() { t.compareLoop(ctx) })
 	for _, g := range t.Groups {
 		for _, s := range g.Shards {
 			if g.Heartbeat != "" && len(s.Replicas) > 1 {
 				t.done.Go(func() { s.beatLoop(ctx) })
+			}
+			if len(s.Replicas) > 1 {
+				t.done.Go(func() { s.lagLoop(ctx) })
 			}
 		}
 	}
@@ -271,8 +293,23 @@ func (t *Topology) drop(shards ...*Shard) {
 	}
 }
 
-// WaitFirstProbe waits until every replica has been probed once, whatever came of it, or ctx ends.
+// WaitFirstProbe waits until every replica has been probed once, whatever came of it, or ctx ends; then, for FirstProbeWait at most, until the servers have been
+// compared with each other.
 func (t *Topology) WaitFirstProbe(ctx context.Context) error {
+	if err := t.probed(ctx); err != nil || !t.started.Load() {
+		return err
+	}
+	timer := time.NewTimer(t.opts.FirstProbeWait)
+	defer timer.Stop()
+	select {
+	case <-t.compare.first:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (t *Topology) probed(ctx context.Context) error {
 	for r := range t.replicas() {
 		select {
 		case <-r.up.firstProbe:

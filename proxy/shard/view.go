@@ -13,6 +13,8 @@ type Info struct {
 	Replica int    `json:"replica"`
 	// URL is its address, secrets starred.
 	URL string `json:"url"`
+	// Type is prometheus or thanos.
+	Type string `json:"type"`
 	// State is up, down, misconfigured or unknown.
 	State State `json:"state"`
 	// Since is when the server went up or down; left out before the first probe.
@@ -38,10 +40,22 @@ type Info struct {
 	// Engine is what decides what its PromQL means, EngineDiffers in what it differs from most others: nothing is pushed to it then.
 	Engine        Engine   `json:"engine"`
 	EngineDiffers []string `json:"engineDiffers"`
+	// MissingStores is what a Thanos Query answers without: its answers are refused meanwhile, or flagged where a partial one is asked for. Empty otherwise.
+	MissingStores string `json:"missingStores"`
 	// Heartbeat is the group's, HeartbeatError why it could not be read; Whole tells whether the replica agrees with another now (a single one always does).
 	Heartbeat      string `json:"heartbeat"`
 	HeartbeatError string `json:"heartbeatError"`
 	Whole          bool   `json:"whole"`
+	// Hashmod tells whether the replica keeps its group's hashmod: unchecked, trusted, or broken; empty where the group has none. HashmodError says why it is not
+	// trusted. One that is not turns pruning by hashmod off for its group.
+	Hashmod      HashmodState `json:"hashmod"`
+	HashmodError string       `json:"hashmodError"`
+	// Sick is what is wrong with it beside the group's other servers, for which the group's queries are evaluated in Spillway; GroupTrusted tells whether
+	// nothing of that kind is wrong with any server of the group.
+	Sick         []string `json:"sick"`
+	GroupTrusted bool     `json:"groupTrusted"`
+	// Lagging tells whether other replicas of the shard are preferred because it kept calls waiting.
+	Lagging bool `json:"lagging"`
 	// ClockSkew is how many seconds its clock is ahead of ours, by its Date header.
 	ClockSkew float64 `json:"clockSkewSeconds"`
 	// InFlight are calls under way, Waiting those that wait for a slot.
@@ -60,11 +74,14 @@ func (t *Topology) Status() []Info {
 	for r := range t.replicas() {
 		s, g := r.Shard, r.Shard.Group
 		i := Info{
-			Group: g.Name, Shard: s.Index, Replica: r.Index, URL: r.URL(), State: r.State(), Breaker: r.up.breaker.current(wall),
+			Group: g.Name, Shard: s.Index, Replica: r.Index, URL: r.URL(), Type: r.Type(), State: r.State(), Breaker: r.up.breaker.current(wall),
 			Base: int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(t.EngineDifferences(r)), Heartbeat: g.Heartbeat,
 			Whole: len(s.Replicas) == 1, InFlight: r.InFlight(), StoresOwnLabels: []string{},
 			Waiting: int(r.up.gates.heavy.waiting.Load() + r.up.gates.unselective.waiting.Load()),
 		}
+		i.Hashmod, i.HashmodError = r.Hashmod()
+		i.Sick, i.GroupTrusted, i.Lagging = r.sickTexts(), g.Trusted(), r.Lagging()
+		i.MissingStores = r.MissingStores()
 		from, until := s.Span(now)
 		i.From, i.Until = moment(from), moment(until)
 		if len(s.Replicas) > 1 && g.Heartbeat != "" {

@@ -86,28 +86,54 @@ func ceilTo(v, step int64) int64 { return -floorTo(-v, step) }
 // by the group's heartbeat over the whole window; without a heartbeat none is. What is not known yet is asked for at most three seconds or a quarter of
 // the remaining time; a window of more than 31 days is not asked about. The error is that of Base.
 func (s *Shard) Whole(ctx context.Context, from, until int64, now time.Time) (*Replica, bool, error) {
-	s.awaitProbes(ctx)
-	if ctx.Err() != nil {
-		return nil, false, s.Replicas[0].ctxError(ctx)
-	}
-	order, err := s.order(now)
+	order, n, err := s.wholes(ctx, from, until, now)
 	if err != nil {
 		return nil, false, err
 	}
-	if len(s.Replicas) == 1 {
-		return order[0], true, nil
+	return order[0], n > 0, nil
+}
+
+// Wholes are the replicas that Whole could choose for the window, the one that it chooses first: each of them holds every sample of the shard there and is
+// well enough to be asked. None is an empty slice. The error is that of Base.
+func (s *Shard) Wholes(ctx context.Context, from, until int64, now time.Time) ([]*Replica, error) {
+	order, n, err := s.wholes(ctx, from, until, now)
+	return order[:n], err
+}
+
+// wholes orders the replicas that can be asked: n whole ones first. Without an error there is one at least.
+func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (order []*Replica, n int, err error) {
+	s.awaitProbes(ctx)
+	if ctx.Err() != nil {
+		return nil, 0, s.Replicas[0].ctxError(ctx)
 	}
-	if s.Group.Heartbeat == "" || len(s.Replicas) > maxReplicas {
-		return order[0], false, nil
+	if order, err = s.order(now); err != nil {
+		return nil, 0, err
+	}
+	if len(s.Replicas) == 1 {
+		return order, 1, nil
+	}
+	if s.Group.Heartbeat == "" || len(s.Replicas) > maxReplicas || s.split.Load() {
+		return order, 0, nil
 	}
 	mask := s.agreement(ctx, from, until, now)
-	for _, r := range order {
-		if rank, ok := r.rank(now); ok && rank < 3 && mask&(1<<r.Index) != 0 {
-			s.base.Store(int32(r.Index)) // the same next time, while it stays whole
-			return r, true, nil
+	if mask == 0 {
+		return order, 0, nil
+	}
+	whole := func(r *Replica) bool {
+		rank, ok := r.rank(now)
+		return ok && rank < 3 && mask&(1<<r.Index) != 0
+	}
+	for i, r := range order {
+		if whole(r) {
+			copy(order[n+1:i+1], order[n:i]) // the others keep their order
+			order[n] = r
+			n++
 		}
 	}
-	return order[0], false, nil
+	if n > 0 {
+		s.base.Store(int32(order[0].Index)) // the same the next time, while it stays whole
+	}
+	return order, n, nil
 }
 
 // agreement is the set of replicas that agree over the window; 0 where that is not known.

@@ -49,6 +49,36 @@ func Thanos(t testing.TB, readyURL string, args ...string) *realprom.Process {
 	return p
 }
 
+// Sidecar starts a Thanos sidecar of a Prometheus that has external labels; it is stopped when the test ends.
+func Sidecar(t testing.TB, prometheusURL string, args ...string) *realprom.ThanosServer {
+	t.Helper()
+	return thanos(t, "sidecar", func() (*realprom.ThanosServer, error) { return realprom.StartSidecar(t.Context(), prometheusURL, args...) })
+}
+
+// ThanosQuery starts a Thanos Query over the StoreAPIs at stores; it is stopped when the test ends. That it is ready does not say that it has found them.
+func ThanosQuery(t testing.TB, stores []string, args ...string) *realprom.ThanosServer {
+	t.Helper()
+	return thanos(t, "query", func() (*realprom.ThanosServer, error) { return realprom.StartThanosQuery(t.Context(), stores, args...) })
+}
+
+func thanos(t testing.TB, what string, start func() (*realprom.ThanosServer, error)) *realprom.ThanosServer {
+	t.Helper()
+	s, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := s.Stop()
+		if t.Failed() {
+			t.Logf("log of thanos %s at %s:\n%s", what, s.URL(), s.Log())
+		}
+		if err != nil {
+			t.Errorf("stop thanos %s: %v", what, err)
+		}
+	})
+	return s
+}
+
 // Promtool runs promtool and returns its standard output; an error fails the test.
 func Promtool(t testing.TB, args ...string) string {
 	t.Helper()

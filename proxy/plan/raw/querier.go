@@ -2,6 +2,7 @@ package raw
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -24,6 +25,8 @@ type Query struct {
 	From, Until int64
 	// Matchers are those sent to the shard: none on the group's own labels.
 	Matchers []*labels.Matcher
+	// Asked are the matchers as the engine gave them.
+	Asked []*labels.Matcher
 	// Hints are the engine's, for the shard's own use; nil where there are none.
 	Hints *storage.SelectHints
 }
@@ -80,8 +83,10 @@ type Queryable struct {
 	SlicePatience time.Duration
 	// Lost decides about a slice none of whose copies answered: nil error goes on without it and the caller warns; nil func is an error.
 	Lost func(slice string, err error) error
-	// Warn collects warnings for the answer; may be nil.
-	Warn func(msg string)
+	// Twice is told of each series that two slices hold for the same time; may be nil. Several goroutines call it.
+	Twice func(a, b string, lbls labels.Labels)
+	// Read is told what each copy answered; may be nil. Several goroutines call it.
+	Read func(Fetched)
 	// Observe is told the segments of every series of each select; may be nil. It is for tests and explain, and is called from several goroutines.
 	Observe func(Selected)
 }
@@ -190,7 +195,7 @@ func (q *Queryable) fetch(ctx context.Context, from, until int64, hints *storage
 			continue
 		}
 		g.Go(func() error {
-			got, err := q.slice(ctx, leg.Slice, Query{From: lo, Until: hi, Matchers: leg.Matchers, Hints: hints})
+			got, err := q.slice(ctx, leg.Slice, Query{From: lo, Until: hi, Matchers: leg.Matchers, Asked: matchers, Hints: hints})
 			results[i] = got
 			return err
 		})
@@ -198,7 +203,7 @@ func (q *Queryable) fetch(ctx context.Context, from, until int64, hints *storage
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	all, err := q.join(legs, results)
+	all, err := q.join(legs, results, from, until)
 	if err != nil {
 		return nil, err
 	}
@@ -227,6 +232,19 @@ type Selected struct {
 	Matchers []*labels.Matcher
 	// Series are the segments by label set, as labels.Labels prints it.
 	Series map[string][]Segment
+}
+
+// Fetched is what one copy answered to one select.
+type Fetched struct {
+	// Slice and Copy name the shard and the replica.
+	Slice, Copy string
+	// Matchers are the selector as the engine gave it.
+	Matchers []*labels.Matcher
+	// Series, Samples and Bytes are what came: samples as the chunks have them, which reach beyond the window; bytes of labels and chunks.
+	Series         int
+	Samples, Bytes int64
+	// Took is how long it took to the last byte.
+	Took time.Duration
 }
 
 // stored is a series as one copy sent it, relabelled.
@@ -380,9 +398,16 @@ func (sp *spliced) splice(s *Slice, query Query, several bool) (*series, error) 
 // read collects one copy's series, charged to the meter. What a failed copy held is given back.
 func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (out []stored, err error) {
 	var charged int64
+	f := Fetched{Slice: s.Name, Copy: c.Name(), Matchers: query.Asked}
+	began := time.Now()
 	defer func() {
 		if err != nil {
 			q.Meter.Drop(charged)
+			return
+		}
+		if q.Read != nil {
+			f.Series, f.Took = len(out), time.Since(began)
+			q.Read(f)
 		}
 	}()
 	var (
@@ -399,12 +424,15 @@ func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (ou
 				return qerr.Wrap(qerr.ShardFailed, err, "%s sent series data that cannot be decoded", c.Name())
 			}
 			n += int64(len(chunks[i].Data)) + 64
+			f.Bytes += int64(len(chunks[i].Data))
+			f.Samples += int64(binary.BigEndian.Uint16(chunks[i].Data)) // checked above to be there
 		}
 		again := len(out) > 0 && sameLabels(last, lbls)
 		if !again {
 			n += seriesOverhead + q.PerSeries
 			for i := range lbls {
 				n += int64(len(lbls[i].Name) + len(lbls[i].Value))
+				f.Bytes += int64(len(lbls[i].Name) + len(lbls[i].Value))
 			}
 		}
 		if err := q.Meter.Hold(n); err != nil {
@@ -463,8 +491,32 @@ func sameLabels(a, b []prompb.Label) bool {
 	return slices.EqualFunc(a, b, func(x, y prompb.Label) bool { return x.Name == y.Name && x.Value == y.Value })
 }
 
-// join merges the slices' series: equal label sets follow each other in time, the slice with the later start supplying everything from there on.
-func (q *Queryable) join(legs []Leg, results [][]*series) ([]*series, error) {
+// together merges two series of one label set and time as a splice of two copies does: a is the base, b fills its gaps.
+func together(a, b *series, from, until int64) (*series, error) {
+	parts := slices.Concat(a.parts, b.parts)
+	var acc [2][]stamp
+	for i, p := range parts {
+		of := 0
+		if i >= len(a.parts) {
+			of = 1
+		}
+		var err error
+		if acc[of], err = stamps(p.chunks, p.From, p.Until, i, acc[of]); err != nil {
+			return nil, err
+		}
+	}
+	out := &series{lbls: a.lbls}
+	for _, r := range runs(splice(acc[0], acc[1], from, until)) {
+		p := parts[r.copy]
+		p.From, p.Until = r.from, r.until
+		out.parts = append(out.parts, p)
+	}
+	return out, nil
+}
+
+// join merges the slices' series: equal label sets follow each other in time, the slice with the later start supplying everything from there on. Where two
+// slices of one time hold the same label set, which the configuration says cannot be, they are merged and Twice is told.
+func (q *Queryable) join(legs []Leg, results [][]*series, from, until int64) ([]*series, error) {
 	type owned struct {
 		*series
 		slice *Slice
@@ -496,23 +548,33 @@ func (q *Queryable) join(legs []Leg, results [][]*series) ([]*series, error) {
 			i = j
 			continue
 		}
-		merged := &series{lbls: all[i].lbls}
-		for k := i; k < j; k++ {
-			until := int64(math.MaxInt64)
-			if k+1 < j {
-				a, b := all[k].slice, all[k+1].slice
-				if a.From == b.From {
-					return nil, qerr.Refuse("label_collision", "0", "2",
-						"shards are disjoint slices and replicas are copies of one slice: list copies under one shard's replicas, or drop the series on one of the two shards",
-						"shards %s and %s both hold %s for the same time", a.Name, b.Name, all[i].lbls)
+		// Slices of different times follow each other. Of one time there ought to be one: two are merged as copies of a slice would be.
+		var turns []owned
+		for _, o := range all[i:j] {
+			if n := len(turns); n > 0 && turns[n-1].slice.From == o.slice.From {
+				both, err := together(turns[n-1].series, o.series, from, until)
+				if err != nil {
+					return nil, qerr.Wrap(qerr.ShardFailed, err, "shard %s sent series data that cannot be decoded", o.slice.Name)
 				}
-				until = b.From - 1
+				if q.Twice != nil {
+					q.Twice(turns[n-1].slice.Name, o.slice.Name, o.lbls)
+				}
+				turns[n-1].series = both
+				continue
 			}
-			for _, p := range all[k].parts {
-				if p.From > until {
+			turns = append(turns, o)
+		}
+		merged := &series{lbls: all[i].lbls}
+		for k, o := range turns {
+			last := int64(math.MaxInt64)
+			if k+1 < len(turns) {
+				last = turns[k+1].slice.From - 1
+			}
+			for _, p := range o.parts {
+				if p.From > last {
 					break
 				}
-				p.Until = min(p.Until, until)
+				p.Until = min(p.Until, last)
 				merged.parts = append(merged.parts, p)
 			}
 		}

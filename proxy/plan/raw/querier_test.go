@@ -161,9 +161,10 @@ func TestSeries(t *testing.T) {
 		{"of slices that overlap in time the later one supplies from its start", []*Slice{
 			slice("new", 30_000, forever, &fakeCopy{name: "a", series: []string{"up{}: 31 46"}}), slice("old", math.MinInt64, forever, &fakeCopy{name: "b", series: []string{"up{}: 0 15 30 45 60"}}),
 		}, `{__name__="up", cluster="jaguar"}: 0 15 31 46`, ""},
-		{"the same series on two slices of one time is refused", []*Slice{
-			slice("s1", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0"}}), slice("s2", math.MinInt64, forever, &fakeCopy{name: "b", series: []string{"up{}: 1"}}),
-		}, "", "s1 and s2"},
+		{"the same series on two slices of one time is merged as copies are", []*Slice{
+			slice("s1", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15 60 75"}}),
+			slice("s2", math.MinInt64, forever, &fakeCopy{name: "b", series: []string{"up{}: 7 22 37 52 67"}}),
+		}, `{__name__="up", cluster="jaguar"}: 0 15 22 37 52 60 75`, ""},
 		{
 			"a copy that fails is left out",
 			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15"}, err: down}, &fakeCopy{name: "b", series: []string{"up{}: 1 16 31"}})},

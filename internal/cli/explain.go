@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/server"
+)
+
+// explainCommand shows how a query is answered, without a proxy that runs.
+func explainCommand(e *env, parent clause) func() error {
+	c := parent.Command("explain", "Shows how a query is answered: what runs on which server, and why; exit code 1 where it is refused.")
+	file := c.Flag("config.file", "The configuration file.").Default("spillway.yaml").String()
+	at := c.Flag("time", "The instant of the query, as Unix seconds or RFC 3339; now by default.").String()
+	start := c.Flag("start", "The begin of a range query; needs --end and --step.").String()
+	end := c.Flag("end", "The end of a range query.").String()
+	step := c.Flag("step", "The step of a range query, such as 30s.").String()
+	analyze := c.Flag("analyze", "Also runs the query, and shows what each server answered with and how long it took.").Bool()
+	format := c.Flag("format", "text or json, which is what the admin API answers with.").Default("text").Enum("text", "json")
+	timeout := c.Flag("timeout", "How long all of it may take.").Default("60s").Duration()
+	query := c.Arg("query", "The query, in PromQL.").Required().String()
+	return func() error {
+		if given := *start != "" || *end != "" || *step != ""; given && (*start == "" || *end == "" || *step == "" || *at != "") {
+			return errUsage{errors.New("--start, --end and --step go together, for a range query; an instant query has a --time, or none for now")}
+		}
+		if !e.logLevelSet {
+			_ = e.logConfig.Level.Set("warn") // what becomes of each server is in the plan
+		}
+		cfg, err := loadConfig(*file)
+		if err != nil {
+			return err
+		}
+		cfg.UsageLog.Path = "" // that of a proxy which may be running
+		s, err := server.New(server.Options{Config: cfg, Version: buildVersion(), Logger: e.logger()})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		ctx, cancel := context.WithTimeout(e.ctx, max(*timeout, time.Second))
+		defer cancel()
+		x, err := s.ExplainQuery(ctx, server.Question{Query: *query, Time: *at, Start: *start, End: *end, Step: *step, Analyze: *analyze})
+		if err != nil {
+			if ctx.Err() != nil && e.ctx.Err() == nil {
+				return fmt.Errorf("the query could not be explained within %s (--timeout)", max(*timeout, time.Second))
+			}
+			return err
+		}
+		if *format == "json" {
+			b, err := json.MarshalIndent(x, "", "  ")
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(e.stdout, "%s\n", b)
+		} else {
+			writeExplanation(e.stdout, x, *analyze)
+		}
+		if x.Verdict != plan.Exact {
+			return errQuiet
+		}
+		return nil
+	}
+}
+
+// writeExplanation writes the plan as text: a line for each node, which begins with its mode and is indented as deep as the node stands; under it the reason and
+// the servers, with what they answered where the query was run; at the end the verdict.
+func writeExplanation(w io.Writer, x *plan.Explanation, ran bool) {
+	if x.Plan != nil {
+		writeNode(w, x.Plan, "", ran)
+	}
+	verdict := x.Verdict
+	if x.Reason != "" {
+		verdict += ": " + x.Reason
+	}
+	fmt.Fprintln(w, oneLine("verdict: "+verdict))
+}
+
+func writeNode(w io.Writer, n *plan.Node, indent string, ran bool) {
+	fmt.Fprintln(w, oneLine(fmt.Sprintf("%s%-6s  %s", indent, n.Mode, n.Expr)))
+	below := indent + strings.Repeat(" ", 8)
+	if n.Why != "" {
+		fmt.Fprintln(w, oneLine(below+"why: "+n.Why))
+	}
+	for _, c := range n.Calls {
+		at := c.Shard
+		if c.Replica != "" {
+			at += " at " + c.Replica
+		}
+		fmt.Fprintln(w, oneLine(fmt.Sprintf("%sask %s: %s", below, at, c.Query)))
+		for _, s := range c.Segments {
+			fmt.Fprintln(w, oneLine(fmt.Sprintf("%s    %s to %s from %s", below, stampOf(s.From), stampOf(s.Until), s.Copy)))
+		}
+		if ran {
+			fmt.Fprintf(w, "%s    answered with %s, %s and %s in %.3f s\n", below, seriesOf(c.Series), count(int(c.Samples), "sample"), merge.FormatBytes(c.Bytes), c.Seconds)
+		}
+	}
+	for _, child := range n.Children {
+		writeNode(w, child, indent+"  ", ran)
+	}
+}
+
+// seriesOf is a number of series, whose singular and plural are the same.
+func seriesOf(n int64) string { return strconv.FormatInt(n, 10) + " series" }
+
+// stampOf is a time in milliseconds to be read; the ends of time have no year.
+func stampOf(ms int64) string {
+	t := time.UnixMilli(ms).UTC()
+	if y := t.Year(); y < 1 || y > 9999 {
+		return "the " + map[bool]string{true: "beginning", false: "end"}[ms < 0]
+	}
+	return t.Format("2006-01-02T15:04:05.000Z")
+}
+
+// oneLine keeps what others wrote from breaking the lines of the output, or from steering a terminal.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, s)
+}

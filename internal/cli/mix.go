@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spillwayproject/spillway/loadtest/mix"
+)
+
+// mixCommand asks what dashboards ask: one real server directly, through Go's reverse proxy and through Spillway, and four servers through Spillway.
+func mixCommand(e *env, parent clause) func() error {
+	c := parent.Command("mix", "Asks real Prometheus servers what dashboards ask, directly, through Go's own reverse proxy, through Spillway, and through Spillway over four shards of the same series, and compares times, processor time and memory. Exit code 1 where an answer differs from the server's.")
+	var o mix.Options
+	c.Flag("series", "Series in all.").Default("1000000").IntVar(&o.Series)
+	c.Flag("rounds", "How often every path gets its turn.").Default("6").IntVar(&o.Rounds)
+	c.Flag("requests", "Requests in one turn.").Default("150").IntVar(&o.Requests)
+	c.Flag("concurrency", "Requests at once; may be given several times.").Default("1", "2").IntsVar(&o.Concurrency)
+	c.Flag("bulk-runs", "How often the great many series are asked for.").Default("5").IntVar(&o.BulkRuns)
+	hints := c.Flag("hints", "Tell Spillway which shard holds which node (shard_by and hashmod).").Default("true").Bool()
+	peers := c.Flag("peer", "Another proxy in front of the same servers, beside the others in all tables; may be given several times. The command prints the servers' URLs and waits until every peer answers.").PlaceHolder("NAME=URL").Strings()
+	c.Flag("port", "Port on which the first server listens too, the four shards on the next ones: so that peers can be configured beforehand.").IntVar(&o.Port)
+	hold := c.Flag("hold", "Keep the servers up after the measurement, until Ctrl-C.").Bool()
+	out := c.Flag("out", "Folder for the tables, the picture and the figures as JSON; it is made where it is missing.").PlaceHolder("DIR").String()
+	profile := c.Flag("pprof", "Also take processor profiles of the Spillway processes under the mix, into --out.").Bool()
+	enforce := c.Flag("enforce", "Exit code 1 where a goal is not reached, too.").Bool()
+	c.Flag("seed", "Chooses the simulated cluster.").Default("1").Uint64Var(&o.Seed)
+	c.Flag("dir", "Where the servers' data is made and removed again; 0.7 GB for a million series.").PlaceHolder("DIR").StringVar(&o.Dir)
+	return func() (err error) {
+		if o.Spillway, err = os.Executable(); err != nil {
+			return fmt.Errorf("find the spillway binary, which is run as the proxy: %w", err)
+		}
+		o.NoHints, o.Say = !*hints, sayWithTime(e)
+		if *profile {
+			if *out == "" {
+				return errUsage{errors.New("--pprof needs --out, the folder for the profiles")}
+			}
+			o.Profile = filepath.Clean(*out)
+		}
+		for _, p := range *peers {
+			name, url, ok := strings.Cut(p, "=")
+			if !ok {
+				return errUsage{fmt.Errorf("--peer=%s: it is written NAME=URL", p)}
+			}
+			o.Peers = append(o.Peers, mix.Peer{Name: name, URL: url})
+		}
+		if err := o.Validate(); err != nil {
+			return errUsage{err}
+		}
+		w, err := mix.Start(e.ctx, o)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, w.Close()) }()
+		whole, shards := w.Servers()
+		fmt.Fprintf(e.stderr, "one server with all series: %s\nthe shards: %s\n", whole, strings.Join(shards, " "))
+		r, err := w.Measure(e.ctx)
+		if err != nil {
+			return err
+		}
+		if err := r.WriteMarkdown(e.stdout); err != nil {
+			return err
+		}
+		if *out != "" {
+			if err := r.Save(*out); err != nil {
+				return err
+			}
+		}
+		if *hold {
+			fmt.Fprintln(e.stderr, "The servers stay up; Ctrl-C ends them.")
+			<-e.ctx.Done()
+		}
+		return r.Err(*enforce)
+	}
+}
+
+// reverseProxyCommand is Go's own reverse proxy as a process, which the mix starts.
+func reverseProxyCommand(e *env, parent clause) func() error {
+	c := parent.Command("reverse-proxy", "Serves Go's own reverse proxy in front of one server; the mix compares Spillway with it.").Hidden()
+	listen := c.Flag("web.listen-address", "Where it listens.").Required().String()
+	upstream := c.Flag("upstream", "The server.").Required().String()
+	return func() error { return mix.ReverseProxy(e.ctx, *listen, *upstream) }
+}

@@ -1,0 +1,324 @@
+package mix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/internal/realprom"
+)
+
+// Options say what is measured. Zero values take the defaults named.
+type Options struct {
+	// Spillway is the spillway binary, which is run as the proxies.
+	Spillway string
+	// Mix is what is asked; Builtin.
+	Mix Mix
+	// Series is about how many the servers hold; 1,000,000.
+	Series int
+	// Rounds is how often every path gets its turn; 6. Requests is how many it is asked then, at each concurrency; 150, and at least one of each query.
+	Rounds, Requests int
+	// Concurrency are the numbers of requests at once; 1 and 2.
+	Concurrency []int
+	// BulkRuns is how often the great many series are asked for; 5.
+	BulkRuns int
+	// NoHints leaves out of Spillway's configuration which shard holds what (shard_by and hashmod).
+	NoHints bool
+	// Peers are other proxies, started by others, in front of the same servers.
+	Peers []Peer
+	// Port, if not 0, is where the servers listen too, one port after another, the whole one first: so that peers can be configured beforehand.
+	Port int
+	// Profile is a folder for processor profiles of the Spillway processes under the mix, taken after everything else; empty is none.
+	Profile string
+	// Seed chooses the simulated cluster.
+	Seed uint64
+	// Dir is where data is made, in a folder of its own that is removed; the temporary folder.
+	Dir string
+	// Say is told what happens, one line each; nil is nobody.
+	Say func(format string, args ...any)
+}
+
+// Peer is another proxy.
+type Peer struct{ Name, URL string }
+
+// shardCount is how many servers share the series.
+const shardCount = 4
+
+// Names of the paths.
+const (
+	Direct          = "direct"
+	Reverse         = "ReverseProxy"
+	SpillwayOne     = "Spillway, one server"
+	SpillwayLabeled = "Spillway, one server, group labels"
+	SpillwayFour    = "Spillway, four shards"
+)
+
+// groupLabel is what SpillwayLabeled puts on every series.
+const groupLabel, groupValue = "cluster", "jaguar"
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.Series, 1_000_000)
+	setDefault(&o.Rounds, 6)
+	setDefault(&o.Requests, 150)
+	setDefault(&o.BulkRuns, 5)
+	if len(o.Concurrency) == 0 {
+		o.Concurrency = []int{1, 2}
+	}
+	if len(o.Mix.Queries) == 0 {
+		o.Mix = Builtin()
+	}
+	o.Requests = max(o.Requests, len(o.Mix.Queries))
+	if o.Say == nil {
+		o.Say = func(string, ...any) {}
+	}
+	return o
+}
+
+func setDefault[T comparable](p *T, v T) {
+	if zero := *new(T); *p == zero {
+		*p = v
+	}
+}
+
+// Validate returns everything that is wrong with o.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.Spillway != "", "the path of the spillway binary is missing")
+	check(o.Series >= minSeries && o.Series <= maxSeries, "series: %d is outside %d to %d", o.Series, minSeries, maxSeries)
+	check(o.Rounds >= 1 && o.Rounds <= 1000, "rounds: %d is outside 1 to 1,000", o.Rounds)
+	check(o.Requests >= 1 && o.Requests <= 1_000_000, "requests: %d is outside 1 to 1,000,000", o.Requests)
+	check(o.BulkRuns >= 1 && o.BulkRuns <= 1000, "bulk runs: %d is outside 1 to 1,000", o.BulkRuns)
+	check(o.Port == 0 || o.Port > 1023 && o.Port+shardCount <= 65535, "port: %d to %d are no ports to listen on", o.Port, o.Port+shardCount)
+	for _, c := range o.Concurrency {
+		check(c >= 1 && c <= 64, "concurrency: %d is outside 1 to 64", c)
+	}
+	seen := map[string]bool{Direct: true, Reverse: true, SpillwayOne: true, SpillwayLabeled: true, SpillwayFour: true}
+	for _, p := range o.Peers {
+		check(p.Name != "" && !seen[p.Name], "peer %q: its name is empty or taken", p.Name)
+		seen[p.Name] = true
+		u, err := url.Parse(p.URL)
+		check(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") && u.RawQuery == "", "peer %s: %q is no URL such as http://127.0.0.1:8082", p.Name, p.URL)
+	}
+	return errors.Join(errs...)
+}
+
+// path is one way to the data.
+type path struct {
+	name, url string
+	// proxy is nil where nothing of ours stands in the way; servers are those that it asks.
+	proxy   *realprom.Process
+	admin   string
+	servers []*realprom.Server
+	labels  bool // its answers have groupLabel
+	pid     int  // of the proxy; 0 where there is none or it is not on this machine
+}
+
+// World is the servers and the proxies in front of them.
+type World struct {
+	o     Options
+	dir   string
+	Data  Data
+	whole *realprom.Server
+	parts []*realprom.Server
+}
+
+// serverFlags: the blocks stay as they are, so that no compaction falls into the measurement.
+var serverFlags = []string{"--storage.tsdb.min-block-duration=2h", "--storage.tsdb.max-block-duration=2h", "--storage.tsdb.retention.time=15d"}
+
+// Start makes the data and starts the servers. Close must be called where there was no error.
+func Start(ctx context.Context, o Options) (_ *World, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	w := &World{o: o}
+	if w.dir, err = os.MkdirTemp(o.Dir, "spillway-mix-"); err != nil {
+		return nil, fmt.Errorf("the benchmark needs a folder: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.Close())
+		}
+	}()
+	o.Say("making %d series", o.Series)
+	began := time.Now()
+	if w.Data, err = MakeData(ctx, filepath.Join(w.dir, "data"), o.Series, shardCount, o.Seed, began); err != nil {
+		return nil, err
+	}
+	o.Say("made %d series (%d buckets) of %d nodes, %d samples, split into %v, in %s", w.Data.Series, w.Data.Buckets, w.Data.Nodes, w.Data.Samples, w.Data.ShardSeries, time.Since(began).Round(time.Second))
+	if err := w.startServers(ctx); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *World) startServers(ctx context.Context) error {
+	servers := make([]*realprom.Server, 1+shardCount)
+	defer func() { w.whole, w.parts = servers[0], servers[1:] }() // so that Close finds those that did start
+	var g errgroup.Group
+	g.SetLimit(2)
+	for i, dir := range append([]string{w.Data.Whole}, w.Data.Shards...) {
+		g.Go(func() (err error) {
+			flags := serverFlags
+			if w.o.Port > 0 {
+				flags = append([]string{fmt.Sprintf("--web.listen-address=127.0.0.1:%d", w.o.Port+i)}, flags...)
+			}
+			servers[i], err = realprom.Start(ctx, realprom.Options{Dir: dir, Flags: flags})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("start the servers: %w", err)
+	}
+	return nil
+}
+
+// startPaths starts the proxies and returns the ways to the data, the direct one first.
+func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, stopPaths(paths))
+		}
+	}()
+	one := []*realprom.Server{w.whole}
+	paths = []*path{{name: Direct, url: w.whole.URL(), servers: one}}
+	for _, p := range []struct {
+		path *path
+		args arguments
+	}{
+		{&path{name: Reverse, servers: one}, func(main, _ string) ([]string, error) {
+			return []string{"loadtest", "reverse-proxy", "--web.listen-address=" + main, "--upstream=" + w.whole.URL()}, nil
+		}},
+		{&path{name: SpillwayOne, servers: one}, w.spillway("one", oneShard(w.whole.URL(), ""))},
+		{&path{name: SpillwayLabeled, servers: one, labels: true}, w.spillway("labels", oneShard(w.whole.URL(), fmt.Sprintf("    labels: {%s: %s}\n", groupLabel, groupValue)))},
+		{&path{name: SpillwayFour, servers: w.parts}, w.spillway("four", w.fourShards())},
+	} {
+		if err := p.path.start(ctx, w.o.Spillway, p.args); err != nil {
+			return paths, err
+		}
+		paths = append(paths, p.path)
+	}
+	return paths, nil
+}
+
+func stopPaths(paths []*path) error {
+	var errs []error
+	for _, p := range paths {
+		if p.proxy != nil {
+			errs = append(errs, p.proxy.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// arguments are a proxy's, given the addresses that it is to listen on.
+type arguments func(main, admin string) ([]string, error)
+
+// spillway are the arguments of a proxy with this configuration.
+func (w *World) spillway(name, config string) arguments {
+	return func(main, admin string) ([]string, error) {
+		file := filepath.Join(w.dir, name+".yaml")
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			return nil, fmt.Errorf("write the proxy's configuration: %w", err)
+		}
+		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + main, "--web.admin-listen-address=" + admin}, nil
+	}
+}
+
+// oneShard and fourShards are the shortest files that name the servers; all bounds have their defaults.
+func oneShard(url, more string) string {
+	return fmt.Sprintf("groups:\n  - name: main\n%s    shards: [{replicas: [{url: %q}]}]\n", more, url)
+}
+
+func (w *World) fourShards() string {
+	var sb strings.Builder
+	sb.WriteString("groups:\n  - name: main\n")
+	if !w.o.NoHints {
+		fmt.Fprintf(&sb, "    shard_by: [node]\n    hashmod: {labels: [node], modulus: %d}\n", shardCount)
+	}
+	sb.WriteString("    shards:\n")
+	for i, s := range w.parts {
+		hash := ""
+		if !w.o.NoHints {
+			hash = fmt.Sprintf("hash: %d, ", i)
+		}
+		fmt.Fprintf(&sb, "      - {%sreplicas: [{url: %q}]}\n", hash, s.URL())
+	}
+	return sb.String()
+}
+
+// portTries is how many pairs of free ports are tried: another process may take one before the proxy does.
+const portTries = 5
+
+// start starts the path's proxy and waits until it is ready.
+func (p *path) start(ctx context.Context, binary string, args arguments) error {
+	var errs []error
+	for range portTries {
+		var at [2]string
+		for i := range at {
+			port, err := realprom.FreePort()
+			if err != nil {
+				return err
+			}
+			at[i] = fmt.Sprintf("127.0.0.1:%d", port)
+		}
+		a, err := args(at[0], at[1])
+		if err != nil {
+			return err
+		}
+		proc, err := realprom.StartProcess(realprom.ProcessOptions{Path: binary, Args: a})
+		if err != nil {
+			return err
+		}
+		ready, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it was not ready after a minute"))
+		err = proc.WaitReady(ready, "http://"+at[0]+"/-/ready")
+		cancel()
+		if err == nil {
+			p.proxy, p.url, p.admin, p.pid = proc, "http://"+at[0], "http://"+at[1], proc.PID()
+			return nil
+		}
+		errs = append(errs, err, proc.Stop())
+		if !strings.Contains(proc.Log(), "address already in use") {
+			break
+		}
+	}
+	return fmt.Errorf("start %s: %w", p.name, errors.Join(errs...))
+}
+
+// Close ends what Start has started and removes the data.
+func (w *World) Close() error {
+	var errs []error
+	for _, s := range append([]*realprom.Server{w.whole}, w.parts...) {
+		if s != nil {
+			errs = append(errs, s.Stop())
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(w.dir))...)
+}
+
+// Servers are the URLs of the single server and of those that share its series, for whoever wants to put another proxy in front of them.
+func (w *World) Servers() (whole string, shards []string) {
+	address := func(i int, s *realprom.Server) string {
+		if w.o.Port > 0 {
+			return fmt.Sprintf("http://127.0.0.1:%d", w.o.Port+i)
+		}
+		return s.URL()
+	}
+	for i, s := range w.parts {
+		shards = append(shards, address(i+1, s))
+	}
+	return address(0, w.whole), shards
+}

@@ -1,0 +1,110 @@
+package merge
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+)
+
+// valueKinds are the kinds of numbers that servers answer with: small integers, counters, and rates with as many digits as a float64 has.
+var valueKinds = []struct {
+	name string
+	next func(r *rand.Rand, before float64) float64
+}{
+	{"ones", func(*rand.Rand, float64) float64 { return 1 }},
+	{"counters", func(r *rand.Rand, before float64) float64 { return before + float64(r.IntN(100000)) }},
+	{"rates", func(r *rand.Rand, _ float64) float64 { return r.ExpFloat64() * 10 }},
+}
+
+// gridDoc is an answer on a grid as Prometheus writes it, series sorted: a vector where the grid is an instant.
+func gridDoc(g Grid, from, series int, next func(r *rand.Rand, before float64) float64) []byte {
+	r := rand.New(rand.NewPCG(uint64(from), 7))
+	var b bytes.Buffer
+	resultType := "matrix"
+	if g.Len() == 1 {
+		resultType = "vector"
+	}
+	fmt.Fprintf(&b, `{"status":"success","data":{"resultType":%q,"result":[`, resultType)
+	var point []byte
+	for i := range series {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"metric":{"__name__":"container_cpu_usage_seconds_total","container":"main","id":"/kubepods/burstable/pod%08x","instance":"10.0.%d.%d:10250","namespace":"research-%d","node":"gpu-%d","pod":"train-%d"}`,
+			from+i, i/256%256, i%256, i%17, i%500, i)
+		v := r.Float64() * 1e6
+		if resultType == "matrix" {
+			b.WriteString(`,"values":[`)
+		} else {
+			b.WriteString(`,"value":`)
+		}
+		for j := range g.Len() {
+			v = next(r, float64(int64(v)))
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			point = appendPoint(point[:0], g.Time(j), v)
+			b.Write(point)
+		}
+		if resultType == "matrix" {
+			b.WriteByte(']')
+		}
+		b.WriteByte('}')
+	}
+	b.WriteString(`]}}`)
+	return b.Bytes()
+}
+
+// hour is the grid of a dashboard: an hour at 30 s.
+var hour = Grid{Start: 1_700_000_000_781, End: 1_700_003_600_781, Step: 30_000}
+
+func perPoint(b *testing.B, points int) {
+	b.Helper()
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(points), "ns/point")
+}
+
+func BenchmarkDecodeTable(b *testing.B) {
+	for _, shape := range []struct {
+		series int
+		grid   Grid
+	}{{20000, hour}, {10, hour}, {20000, Grid{Start: hour.Start, End: hour.Start}}} {
+		for _, kind := range valueKinds {
+			doc := gridDoc(shape.grid, 0, shape.series, kind.next)
+			b.Run(fmt.Sprintf("%dx%d/%s", shape.series, shape.grid.Len(), kind.name), func(b *testing.B) {
+				pool := NewPool(1 << 30)
+				perCPU(b, doc, func(r io.Reader) error {
+					budget := NewBudget(pool, roomy)
+					defer budget.Close()
+					t, _, err := DecodeTable(b.Context(), Source{Name: "a", Body: r}, shape.grid, budget)
+					t.Close()
+					return err
+				})
+				perPoint(b, shape.series*shape.grid.Len())
+			})
+		}
+	}
+}
+
+func BenchmarkParseFloat(b *testing.B) {
+	for _, text := range []string{"1", "123456", "1234567.25", "0.06666666666666667", "1234.5678901234567", "1.2345e-07"} {
+		room := make([]byte, len(text)+1+plainRoom)
+		copy(room[copy(room, text):], `"`)
+		b.Run(text+"/plain", func(b *testing.B) {
+			for b.Loop() {
+				if _, end := plainFloat(room, 0); end < 0 {
+					b.Fatal()
+				}
+			}
+		})
+		b.Run(text+"/strconv", func(b *testing.B) {
+			for b.Loop() {
+				if _, err := strconv.ParseFloat(text, 64); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

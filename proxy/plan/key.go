@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// key are the labels that tell a set of shards apart: two series that agree on all of them, none of them empty, are on one shard. Within a group that is
+// what shard_by says, or hashmod once it was checked; groups are told apart by a label that all of them have, each with another value.
+type key struct {
+	known  bool
+	stored []string // of shard_by: stored on series, and possibly missing there
+	group  []string // of the groups: on every series
+}
+
+// names are all of them.
+func (k key) names() []string { return append(slices.Clone(k.stored), k.group...) }
+
+// kept tells whether a grouping or matching keeps all of them: list are the labels that it keeps (on, by) or drops.
+func (k key) kept(list []string, keeps bool) bool {
+	for _, name := range k.names() {
+		if slices.Contains(list, name) != keeps {
+			return false
+		}
+	}
+	return true
+}
+
+// keyOf finds what tells the shards of the legs apart; not known where nothing does.
+func keyOf(legs []Leg) key {
+	k := key{known: true}
+	shards := map[*shard.Group]int{}
+	var groups []*shard.Group
+	for _, l := range legs {
+		g := l.Shard.Group
+		if shards[g]++; shards[g] == 1 {
+			groups = append(groups, g)
+		}
+	}
+	for _, g := range groups {
+		if shards[g] < 2 {
+			continue
+		}
+		switch {
+		case len(g.ShardBy) > 0:
+			k.stored = append(k.stored, g.ShardBy...)
+		case g.HashmodTrusted():
+			k.stored = append(k.stored, g.Hashmod.Label)
+		default:
+			return key{}
+		}
+	}
+	slices.Sort(k.stored)
+	k.stored = slices.Compact(k.stored)
+	if len(groups) < 2 {
+		return k
+	}
+	found := false
+	groups[0].Labels.Range(func(l labels.Label) {
+		if found {
+			return
+		}
+		seen := map[string]bool{}
+		for _, g := range groups {
+			v := g.Labels.Get(l.Name)
+			if v == "" || seen[v] {
+				return
+			}
+			seen[v] = true
+		}
+		found, k.group = true, []string{l.Name}
+	})
+	if !found {
+		return key{}
+	}
+	return k
+}
+
+// guard is a selector with a label that its series must have: before results of shards are put side by side that rests on shard_by, the shards are asked
+// whether there is a series without it.
+type guard struct {
+	// Matchers are the selector's, and one for the missing label.
+	matchers []*labels.Matcher
+	selector *parser.VectorSelector
+}
+
+// guardOf lists what must be asked so that no result of e lacks a label of k; none where the selectors' own matchers say so.
+func guardOf(e parser.Expr, k key) []guard {
+	var out []guard
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		vs, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		for _, name := range k.stored {
+			if slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == name && !m.Matches("") }) {
+				continue
+			}
+			out = append(out, guard{append(slices.Clone(vs.LabelMatchers), labels.MustNewMatcher(labels.MatchEqual, name, "")), vs})
+		}
+		return nil
+	})
+	return out
+}

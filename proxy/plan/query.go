@@ -1,0 +1,522 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/parser/posrange"
+
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// Query is an expression to plan.
+type Query struct {
+	// Text is its source; it parses.
+	Text string
+	// Grid is when it is evaluated, Range whether as a range query.
+	Grid  merge.Grid
+	Range bool
+	// Windows are what each selector reads, in the order of the text.
+	Windows []Window
+	// Interval is the step of a subquery that has none.
+	Interval time.Duration
+	// Raw keeps all but whole queries of one shard from running on shards, for the reason given; empty does not.
+	Raw string
+	// Avoid names replicas that failed this request, Lost shards that its answer goes without. Both may be nil.
+	Avoid func(*shard.Replica) bool
+	Lost  func(*shard.Shard) bool
+}
+
+// Window is a stretch of time in milliseconds, both ends inclusive.
+type Window struct{ From, Until int64 }
+
+// maxPoints is how many steps a server evaluates for one query_range.
+const maxPoints = 11000
+
+// planner plans one query.
+type planner struct {
+	v       *View
+	ctx     context.Context
+	q       Query
+	root    parser.Expr
+	delayed bool
+	windows map[posrange.Pos]Window // of selectors, by where they stand
+	legs    map[posrange.Pos][]Leg
+	shards  int // in the topology
+	leaves  []*Leaf
+	fetches bool
+	refused error
+}
+
+// frame is when a part of the query is evaluated.
+type frame struct {
+	grid merge.Grid
+	rng  bool
+	top  bool // as the whole query is: start(), end(), step() and range() mean the same
+}
+
+// Query plans an expression. The error is that of the request's context.
+func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
+	expr, err := Parser.ParseExpr(q.Text)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	if constant(expr) {
+		root := &Node{Mode: ModeRaw, Expr: q.Text, Why: "it selects no series and is evaluated here"}
+		return &Plan{Mode: ModeLocal, Expr: expr, Root: root}, nil
+	}
+	p := &planner{v: v, ctx: ctx, q: q, root: expr, delayed: v.top.DelayedNameRemoval(), windows: map[posrange.Pos]Window{}, legs: map[posrange.Pos][]Leg{}}
+	for _, g := range v.top.Groups {
+		p.shards += len(g.Shards)
+	}
+	i := 0
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		vs, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		w := Window{math.MinInt64, math.MaxInt64}
+		if i < len(q.Windows) {
+			w = q.Windows[i]
+		}
+		i++
+		p.windows[vs.PosRange.Start] = w
+		p.legs[vs.PosRange.Start] = slices.DeleteFunc(v.Legs(vs.LabelMatchers, w.From, w.Until), func(l Leg) bool { return q.Lost != nil && q.Lost(l.Shard) })
+		return nil
+	})
+	f := frame{grid: q.Grid, rng: q.Range, top: true}
+	leaf, why := p.leaf(expr, f, true)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if leaf != nil {
+		return &Plan{Mode: leaf.Mode, Leaves: []*Leaf{leaf}, Whole: true, Expr: expr, Root: leaf.Node}, nil
+	}
+	root := &Node{Mode: ModeRaw, Expr: q.Text, Why: why}
+	if q.Raw == "" {
+		root.Children = p.inside(&expr, f, why)
+	} else {
+		root.Children = p.raw(expr, why)
+	}
+	if len(p.leaves) > 0 {
+		root.Why = "evaluated here, over the answers of its parts: " + why
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return &Plan{Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Refused: p.refused, Expr: expr, Root: root}, nil
+}
+
+// walk makes leaves of e, or of parts of it, and returns them and what is read raw as explain shows them. why is what kept the expression around it here.
+func (p *planner) walk(e *parser.Expr, f frame, why string) []*Node {
+	if constant(*e) {
+		return nil
+	}
+	leaf, not := p.leaf(*e, f, false)
+	if leaf != nil {
+		*e = p.place(leaf, *e, nil)
+		return []*Node{leaf.Node}
+	}
+	if not == "" {
+		not = why
+	}
+	return p.inside(e, f, not)
+}
+
+// place gives the leaf its number and returns the selector that stands for it. It has the matchers of a selector whose absence absent() would report.
+func (p *planner) place(leaf *Leaf, e parser.Expr, ms []*labels.Matcher) *parser.VectorSelector {
+	id := len(p.leaves)
+	p.leaves = append(p.leaves, leaf)
+	// No equality, which absent() would turn into a label.
+	m := labels.MustNewMatcher(labels.MatchRegexp, leafLabel, strconv.Itoa(id))
+	return &parser.VectorSelector{LabelMatchers: append(slices.Clone(ms), m), PosRange: e.PositionRange()}
+}
+
+// leafLabel is the label of the matcher by which a selector stands for a leaf.
+const leafLabel = "__spillway_leaf__"
+
+// LeafOf returns the number of the leaf that a selector stands for.
+func LeafOf(ms []*labels.Matcher) (int, bool) {
+	if len(ms) == 0 || ms[len(ms)-1].Name != leafLabel {
+		return 0, false
+	}
+	id, err := strconv.Atoi(ms[len(ms)-1].Value)
+	return id, err == nil
+}
+
+// inside walks the parts of an expression that is itself evaluated here.
+func (p *planner) inside(e *parser.Expr, f frame, why string) []*Node {
+	switch n := (*e).(type) {
+	case *parser.VectorSelector, *parser.MatrixSelector:
+		return p.raw(n, why)
+	case *parser.ParenExpr:
+		return p.walk(&n.Expr, f, why)
+	case *parser.UnaryExpr:
+		return p.walk(&n.Expr, f, why)
+	case *parser.AggregateExpr:
+		if leaf := p.again(n, f); leaf != nil {
+			n.Expr = p.place(leaf, n.Expr, nil)
+			return []*Node{leaf.Node}
+		}
+		nodes := p.walk(&n.Expr, f, why)
+		if n.Param != nil {
+			nodes = append(nodes, p.walk(&n.Param, f, why)...)
+		}
+		return nodes
+	case *parser.BinaryExpr:
+		return append(p.walk(&n.LHS, f, why), p.walk(&n.RHS, f, why)...)
+	case *parser.SubqueryExpr:
+		if in, ok := p.subframe(n, f); ok {
+			return p.walk(&n.Expr, in, why)
+		}
+		return p.raw(n, "a subquery with @ or computed durations is evaluated here")
+	case *parser.Call:
+		return p.call(n, f, why)
+	}
+	return p.raw(*e, why)
+}
+
+func (p *planner) call(c *parser.Call, f frame, why string) []*Node {
+	switch c.Func.Name {
+	case "info":
+		return p.raw(c, "info() reads series that the text does not show")
+	case "timestamp", "start_timestamp":
+		if _, ok := unwrap(c.Args[0]).(*parser.VectorSelector); ok {
+			return p.raw(c, why) // the engine looks at the selector itself, whose samples have times of their own
+		}
+	case "absent", "absent_over_time":
+		if nodes := p.absent(c, f); nodes != nil {
+			return nodes
+		}
+	}
+	var nodes []*Node
+	for i := range c.Args {
+		nodes = append(nodes, p.walk(&c.Args[i], f, why)...)
+	}
+	return nodes
+}
+
+// absent lets the shards say whether they have any series of a selector; the engine then makes of it what absent() makes of the series themselves.
+func (p *planner) absent(c *parser.Call, f frame) []*Node {
+	sel := selectorOf(c.Args[0])
+	if sel == nil || sel.Anchored || sel.Smoothed {
+		return nil
+	}
+	inner := unwrap(c.Args[0])
+	if _, ok := inner.(*parser.MatrixSelector); ok {
+		inner = &parser.Call{Func: parser.Functions["present_over_time"], Args: parser.Expressions{inner}, PosRange: c.PosRange}
+	}
+	some := &parser.AggregateExpr{Op: parser.GROUP, Expr: inner, PosRange: c.PosRange}
+	leaf, _ := p.leaf(some, f, false)
+	if leaf == nil {
+		return nil
+	}
+	c.Func = parser.Functions["absent"]
+	c.Args = parser.Expressions{p.place(leaf, c, sel.LabelMatchers)}
+	return []*Node{leaf.Node}
+}
+
+// raw lists the selectors of a part that is read raw.
+func (p *planner) raw(e parser.Node, why string) []*Node {
+	p.fetches = true
+	var nodes []*Node
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		vs, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		node := &Node{Mode: ModeRaw, Expr: vs.String(), Why: why, reads: Selector(vs.LabelMatchers)}
+		for _, l := range p.legs[vs.PosRange.Start] {
+			if l.Shard.Thanos() && p.refused == nil {
+				p.refused = shard.ErrNoRaw(l.Shard)
+			}
+			call := &Call{Shard: l.Shard.Name(), Query: Selector(Filled(l.Matchers))}
+			if base, err := l.Shard.Base(); err == nil {
+				call.Replica = base.Name()
+			}
+			node.Calls = append(node.Calls, call)
+		}
+		nodes = append(nodes, node)
+		return nil
+	})
+	return nodes
+}
+
+// subframe is when the inside of a subquery is evaluated, as Prometheus' engine lays it out: at the multiples of its step.
+func (p *planner) subframe(n *parser.SubqueryExpr, f frame) (frame, bool) {
+	if n.Timestamp != nil || n.StartOrEnd != 0 || n.RangeExpr != nil || n.StepExpr != nil || n.OriginalOffsetExpr != nil {
+		return frame{}, false
+	}
+	step := n.Step.Milliseconds()
+	if step == 0 {
+		step = p.q.Interval.Milliseconds()
+	}
+	if step <= 0 {
+		return frame{}, false
+	}
+	offset, width := n.OriginalOffset.Milliseconds(), n.Range.Milliseconds()
+	first, last := f.grid.Start, f.grid.End
+	if f.grid.Step > 0 {
+		last = first + (last-first)/f.grid.Step*f.grid.Step
+	}
+	start := step * ((first - offset - width) / step)
+	if start <= first-offset-width {
+		start += step
+	}
+	g := merge.Grid{Start: start, End: last - offset, Step: step}
+	if g.End < g.Start || (g.End-g.Start)/step+1 > maxPoints {
+		return frame{}, false
+	}
+	return frame{grid: g, rng: true}, true
+}
+
+// leaf makes a leaf of e, or says why it cannot be one.
+func (p *planner) leaf(e parser.Expr, f frame, root bool) (*Leaf, string) {
+	if t := e.Type(); t != parser.ValueTypeVector && !root {
+		return nil, ""
+	}
+	legs, window, info := p.reach(e)
+	if info && p.shards > 1 {
+		return nil, "info() reads series that the text does not show"
+	}
+	if len(legs) == 0 {
+		return nil, "no shard can hold its series"
+	}
+	leaf := &Leaf{Grid: f.grid, Range: f.rng}
+	switch {
+	case len(legs) == 1 && (root || p.q.Raw == ""):
+		leaf.Mode = ModePass
+	case p.q.Raw != "":
+		return nil, p.q.Raw
+	case e.Type() != parser.ValueTypeVector:
+		return nil, "its series may be on several shards"
+	}
+	if _, bare := unwrap(e).(*parser.VectorSelector); bare && !root && f.grid.Len() > 1 {
+		return nil, "its series are fetched, which is cheaper than their values at each step"
+	}
+	if !f.top && usesFrame(e) {
+		return nil, "start(), end(), step() and range() mean the whole query's"
+	}
+	end := root || leaf.Mode == ModePush
+	if leaf.Mode == "" {
+		k := keyOf(legs)
+		l := local(e, k)
+		leaf.Mode = ModeSplice
+		if agg, ok := unwrap(e).(*parser.AggregateExpr); ok && l.why != "" {
+			var f finish
+			if f, l = pushes(agg, k); l.why == "" && f.again {
+				return nil, "the shards' own " + agg.Op.String() + " are joined here"
+			}
+			leaf.Mode, leaf.Fold, leaf.Folds = ModePush, f.fold, true
+			end = root || !keepsName(agg)
+			e = agg
+		}
+		if l.why != "" {
+			return nil, l.why
+		}
+		p.guard(leaf, l.filled, legs)
+	}
+	if p.delayed && !end {
+		return nil, "the shards drop metric names only at the end of a query, and this is not the end"
+	}
+	return p.complete(leaf, e, legs, window)
+}
+
+// again makes a leaf of what the shards themselves choose by topk or bottomk, of which the same is chosen once more here.
+func (p *planner) again(agg *parser.AggregateExpr, f frame) *Leaf {
+	legs, window, _ := p.reach(agg)
+	if len(legs) < 2 || p.delayed || !f.top && usesFrame(agg) {
+		return nil
+	}
+	fin, l := pushes(agg, keyOf(legs))
+	if l.why != "" || !fin.again {
+		return nil
+	}
+	leaf := &Leaf{Mode: ModePush, Grid: f.grid, Range: f.rng}
+	p.guard(leaf, l.filled, legs)
+	leaf, _ = p.complete(leaf, agg, legs, window)
+	return leaf
+}
+
+// guard adds the questions of which the leaf depends.
+func (p *planner) guard(leaf *Leaf, guards []guard, legs []Leg) {
+	for _, g := range guards {
+		w := p.windows[g.selector.PosRange.Start]
+		for _, leg := range legs {
+			if sent, ok := Strip(leg.Shard.Group, g.matchers); ok {
+				leaf.Guards = append(leaf.Guards, Guard{leg.Shard, Selector(Filled(sent)), w.From, w.Until})
+			}
+		}
+	}
+}
+
+// reach is which shards an expression's selectors can have series on, the window that they read together, and whether it calls info().
+func (p *planner) reach(e parser.Expr) (legs []Leg, w Window, info bool) {
+	w = Window{math.MaxInt64, math.MinInt64}
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.Call:
+			info = info || n.Func.Name == "info"
+		case *parser.VectorSelector:
+			own := p.windows[n.PosRange.Start]
+			w.From, w.Until = min(w.From, own.From), max(w.Until, own.Until)
+			for _, l := range p.legs[n.PosRange.Start] {
+				if !slices.ContainsFunc(legs, func(o Leg) bool { return o.Shard == l.Shard }) {
+					legs = append(legs, l)
+				}
+			}
+		}
+		return nil
+	})
+	return legs, w, info
+}
+
+// keepsName tells whether an aggregate's results may have a metric name.
+func keepsName(a *parser.AggregateExpr) bool {
+	switch a.Op {
+	case parser.TOPK, parser.BOTTOMK, parser.LIMITK, parser.LIMIT_RATIO:
+		return true
+	}
+	return !a.Without && slices.Contains(a.Grouping, model.MetricNameLabel)
+}
+
+// usesFrame tells whether an expression means something else when it is sent as a query of its own over other times.
+func usesFrame(e parser.Node) bool {
+	found := false
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			found = found || n.StartOrEnd != 0 || n.OriginalOffsetExpr != nil
+		case *parser.MatrixSelector:
+			found = found || n.RangeExpr != nil
+		case *parser.SubqueryExpr:
+			found = found || n.StartOrEnd != 0 || n.RangeExpr != nil || n.StepExpr != nil || n.OriginalOffsetExpr != nil
+		case *parser.Call:
+			switch n.Func.Name {
+			case "start", "end", "step", "range":
+				found = true
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+// reason says why a leaf runs where it does.
+func reason(l *Leaf) string {
+	switch {
+	case l.Mode == ModePass:
+		return "one shard holds all its series"
+	case l.Mode == ModeSplice:
+		return "each result comes from series of one shard, so the shards' answers side by side are the answer"
+	case l.Folds:
+		return "each shard aggregates what it holds; the partial results are put together here"
+	}
+	return "each shard chooses among what it holds; of these it is chosen once more here"
+}
+
+// complete finds for each shard whom to ask and what, or says why that cannot be.
+func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Leaf, string) {
+	leaf.Streams = true
+	for _, leg := range legs {
+		part, why := p.part(leaf, e, leg, w)
+		if why != "" {
+			return nil, why
+		}
+		leaf.Parts = append(leaf.Parts, part)
+		leaf.Streams = leaf.Streams && slices.Equal(Owned(leg.Shard.Group), Owned(legs[0].Shard.Group))
+	}
+	leaf.Node = &Node{Mode: leaf.Mode, Expr: e.String(), Why: reason(leaf)}
+	for _, part := range leaf.Parts {
+		part.Call = &Call{Shard: part.Shard.Name(), Replica: part.Replicas[0].Name(), Query: part.Query}
+		leaf.Node.Calls = append(leaf.Node.Calls, part.Call)
+	}
+	return leaf, ""
+}
+
+// part is what one shard is asked for a leaf, or why it cannot be asked.
+func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window) (*Part, string) {
+	s, g := leg.Shard, leg.Shard.Group
+	for _, ms := range parser.ExtractSelectors(e) {
+		// Sent without the matchers that exclude the group, it would select what it must not.
+		if _, ok := Strip(g, ms); !ok {
+			return nil, "one of its selectors selects nothing in group " + g.Name
+		}
+	}
+	if w.From < leg.From || leg.Until != math.MaxInt64 && w.Until >= leg.Until {
+		return nil, "its window crosses the from or until of shard " + s.Name()
+	}
+	if leg.From != math.MinInt64 && w.Until < leg.From+settle.Milliseconds() {
+		return nil, "its window ends less than 10 minutes after the from of shard " + s.Name()
+	}
+	if !g.Trusted() {
+		return nil, "group " + g.Name + " is not as the configuration says; see shards"
+	}
+	replicas, err := s.Wholes(p.ctx, w.From, w.Until, p.v.now)
+	if err != nil {
+		return nil, "no replica of shard " + s.Name() + " can be asked"
+	}
+	replicas = slices.DeleteFunc(slices.Clone(replicas), func(r *shard.Replica) bool { return p.q.Avoid != nil && p.q.Avoid(r) })
+	if len(replicas) == 0 {
+		return nil, "no replica of shard " + s.Name() + " is known to be whole over its window"
+	}
+	replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return r.Differs() })
+	if len(replicas) == 0 {
+		return nil, "the query engine of shard " + s.Name() + " differs from the others'"
+	}
+	part := &Part{Shard: s, Replicas: replicas, From: w.From, Until: w.Until}
+	if s.Thanos() {
+		replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return !r.StoresGroupLabels() })
+	} else if owned := Owned(g); len(owned) > 0 {
+		presence := groupPresence(e, owned)
+		if presence == mixed {
+			return nil, "it uses the labels of group " + g.Name + ", which its shards do not store"
+		}
+		replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return !r.Clean() })
+		if presence == with && !g.Labels.IsEmpty() {
+			part.Relabel = merge.NewRelabel(g.Labels.Map(), nil)
+		}
+	}
+	if part.Replicas = replicas; len(replicas) == 0 {
+		return nil, "shard " + s.Name() + " stores labels with the names of its group's, or has not said yet whether it does"
+	}
+	var ok bool
+	if part.Query, ok = p.text(leaf, e, g); !ok {
+		return nil, "it cannot be written without the matchers on the labels of group " + g.Name
+	}
+	return part, ""
+}
+
+// text is what a shard of the group is sent.
+func (p *planner) text(leaf *Leaf, e parser.Expr, g *shard.Group) (string, bool) {
+	text := e.String()
+	if leaf.Mode == ModePass && e == p.root {
+		text = p.q.Text // as the client wrote it: positions in the shard's notes are right then
+	}
+	var interval time.Duration
+	if leaf.Mode != ModePass {
+		interval = p.q.Interval // that of several shards need not be one
+	}
+	text, ok := rewrite(text, g, interval)
+	if !ok || !leaf.Folds || leaf.Fold != merge.FoldAvg {
+		return text, ok
+	}
+	// One query for both, so that both are of the same samples.
+	both, err := Parser.ParseExpr(text)
+	if err != nil {
+		return "", false
+	}
+	agg := both.(*parser.AggregateExpr)
+	agg.Op = parser.SUM
+	sum := agg.String()
+	agg.Op = parser.COUNT
+	return fmt.Sprintf(`label_replace(%s, %q, "sum", "", "") or label_replace(%s, %q, "count", "", "")`, sum, merge.PartLabel, agg.String(), merge.PartLabel), true
+}

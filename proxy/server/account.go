@@ -1,0 +1,170 @@
+package server
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/plan/raw"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// account is what explain tells of one request: its plan and what came of it. nil takes no notes.
+type account struct {
+	only bool // the plan alone is the answer
+	mu   sync.Mutex
+	root *plan.Node
+}
+
+// accountOf is the request's account, where it asks for one. Only queries have plans.
+func accountOf(header string) *account {
+	switch header {
+	case explainPlan:
+		return &account{only: true}
+	case explainRun:
+		return &account{}
+	}
+	return nil
+}
+
+// explanation is the plan with its verdict.
+func (a *account) explanation(query string, refused error) *plan.Explanation {
+	e := &plan.Explanation{Query: query, Verdict: plan.Exact, Plan: a.root}
+	if refused != nil {
+		qe := qerr.From(refused) // without its private cause
+		if e.Verdict, e.Reason = plan.Refused, qe.Message; qe.Advice != "" {
+			e.Reason += "; " + qe.Advice
+		}
+	}
+	return e
+}
+
+// refuse answers with the explanation of a query that is refused.
+func (a *account) refuse(w http.ResponseWriter, query string, why *qerr.Error) {
+	b, err := json.Marshal(map[string]any{"status": "success", "data": a.explanation(query, why)})
+	if err != nil {
+		why.WriteTo(w)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b) // a client that left needs no answer
+}
+
+// tail is what stands behind the data and the warnings of an answer.
+func (a *account) tail(query string) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b, err := json.Marshal(map[string]any{"explain": a.explanation(query, nil)})
+	return append([]byte(`,"spillway":`), b...), err
+}
+
+// meteredBody is a body whose bytes and time count for a call.
+type meteredBody struct {
+	io.ReadCloser
+	n     atomic.Int64
+	began time.Time
+	took  atomic.Int64 // nanoseconds up to its end
+}
+
+// Read implements io.Reader.
+func (c *meteredBody) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.n.Add(int64(n))
+	if err != nil {
+		c.took.CompareAndSwap(0, int64(time.Since(c.began)))
+	}
+	return n, err
+}
+
+// body makes an answer's body count; the body itself where no account is kept.
+func (a *account) body(b io.ReadCloser, began time.Time) io.ReadCloser {
+	if a == nil {
+		return b
+	}
+	return &meteredBody{ReadCloser: b, began: began}
+}
+
+// answers notes what came of the calls of leaves.
+func (a *account) answers(r *replies, results []merge.Count) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, q := range r.asked {
+		if q.call == nil {
+			continue
+		}
+		q.call.Segments = []raw.Segment{{Slice: q.call.Shard, Copy: q.call.Replica, From: q.from, Until: q.until}}
+		if i < len(results) {
+			q.call.Series, q.call.Samples = int64(results[i].Series), results[i].Samples
+		}
+		if c, ok := r.counted[i].(*meteredBody); ok {
+			c.took.CompareAndSwap(0, int64(time.Since(c.began)))
+			q.call.Bytes, q.call.Seconds = c.n.Load(), time.Duration(c.took.Load()).Seconds()
+		}
+	}
+}
+
+// maxSegments is how many segments of one replica an explanation lists.
+const maxSegments = 16
+
+// fetched notes what was read raw from one replica for one selector.
+func (a *account) fetched(f raw.Fetched) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.root.Reads(f.Matchers, func(n *plan.Node) {
+		call := callOf(n, f.Slice, f.Copy)
+		call.Series += int64(f.Series)
+		call.Samples += f.Samples
+		call.Bytes += f.Bytes
+		call.Seconds = max(call.Seconds, f.Took.Seconds())
+	})
+}
+
+// selected notes which stretches of time were taken from which replica.
+func (a *account) selected(s raw.Selected) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.root.Reads(s.Matchers, func(n *plan.Node) {
+		for _, segments := range s.Series {
+			for _, seg := range segments {
+				call := callOf(n, seg.Slice, seg.Copy)
+				if len(call.Segments) < maxSegments && !slices.Contains(call.Segments, seg) {
+					call.Segments = append(call.Segments, seg)
+				}
+			}
+		}
+		for _, c := range n.Calls {
+			slices.SortFunc(c.Segments, func(a, b raw.Segment) int {
+				if a.From != b.From {
+					return int(min(max(a.From-b.From, -1), 1))
+				}
+				return int(min(max(a.Until-b.Until, -1), 1))
+			})
+		}
+	})
+}
+
+// callOf finds or makes the node's call of a replica.
+func callOf(n *plan.Node, slice, replica string) *plan.Call {
+	for _, c := range n.Calls {
+		if c.Shard == slice && c.Replica == replica {
+			return c
+		}
+	}
+	c := &plan.Call{Shard: slice, Replica: replica}
+	for _, o := range n.Calls {
+		if o.Shard == slice {
+			c.Query = o.Query
+		}
+	}
+	n.Calls = append(n.Calls, c)
+	return c
+}

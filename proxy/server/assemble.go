@@ -1,0 +1,364 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// maxDecoders is how many answers one request decodes at the same time.
+const maxDecoders = 8
+
+// inexact marks that the shards' own answers cannot be put together to the exact one, which only the answers could tell. The request starts again, raw.
+type inexact struct{ why string }
+
+func (e *inexact) Error() string { return e.why }
+
+// inexacts remembers queries that could not be put together, so that a dashboard does not pay for finding out each time. The zero value is ready for use.
+type inexacts struct {
+	mu   sync.Mutex
+	seen map[string]inexactFor
+}
+
+type inexactFor struct {
+	why   string
+	until time.Time
+}
+
+const (
+	// inexactTime is how long a query is not tried again: what the shards hold changes.
+	inexactTime = 5 * time.Minute
+	// maxInexacts bounds the memory: with queries of at most maxInexactBytes, 4 MiB.
+	maxInexacts     = 1024
+	maxInexactBytes = 4 << 10
+)
+
+func (s *inexacts) get(query string, now time.Time) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, ok := s.seen[query]; ok && now.Before(f.until) {
+		return f.why
+	}
+	return ""
+}
+
+func (s *inexacts) put(query, why string, now time.Time) {
+	if len(query) > maxInexactBytes {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.seen) >= maxInexacts {
+		s.seen = nil // a rare and cheap loss: each is found out again
+	}
+	if s.seen == nil {
+		s.seen = map[string]inexactFor{}
+	}
+	s.seen[query] = inexactFor{why, now.Add(inexactTime)}
+}
+
+// shardRequest is what a part of a leaf is asked.
+func (x *exchange) shardRequest(l *plan.Leaf, p *plan.Part) *endpoint.Request {
+	req := *x.dec.Request
+	req.Query, req.PartialResponse, req.Limit, req.Stats = p.Query, nil, 0, ""
+	req.Start, req.End, req.Time = endpoint.Time{}, endpoint.Time{}, endpoint.Time{}
+	if l.Range {
+		req.ID, req.Start, req.End, req.Step = endpoint.QueryRange, endpoint.At(l.Grid.Start), endpoint.At(l.Grid.End), time.Duration(l.Grid.Step)*time.Millisecond
+	} else {
+		req.ID, req.Time, req.Step = endpoint.Query, endpoint.At(l.Grid.Start), 0
+	}
+	return &req
+}
+
+// questions are the calls for leaves. Where a shard is asked for one thing alone, any of its whole replicas may answer it, the slow one hedged; where for
+// several, all have to come from one replica, since no two hold the same samples.
+func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
+	calls := map[*shard.Shard]int{}
+	for _, l := range leaves {
+		for _, p := range l.Parts {
+			calls[p.Shard]++
+		}
+	}
+	var out []question
+	for i, l := range leaves {
+		for _, p := range l.Parts {
+			q := question{shard: p.Shard, req: x.shardRequest(l, p), relabel: p.Relabel, class: shard.Light, plain: true, part: i, call: p.Call, mode: l.Mode, from: p.From, until: p.Until}
+			if alone && calls[p.Shard] == 1 && len(p.Replicas) > 1 {
+				q.replicas = p.Replicas
+			} else {
+				q.replica = p.Replicas[0]
+			}
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// guard asks whether the shards hold series that must not be there for the leaf to be put together.
+func (x *exchange) guard(leaves []*plan.Leaf) error {
+	var qs []question
+	for _, l := range leaves {
+		for _, g := range l.Guards {
+			req := *x.dec.Request
+			req.ID, req.Query, req.Stats, req.Step, req.Time, req.LookbackDelta = endpoint.Series, "", "", 0, endpoint.Time{}, 0
+			req.PartialResponse = nil
+			req.Match, req.Start, req.End, req.Limit = []string{g.Match}, endpoint.At(g.From), endpoint.At(g.Until), 1
+			qs = append(qs, question{shard: g.Shard, req: &req, class: shard.Light, plain: true, part: len(qs), limit: 1})
+		}
+	}
+	if len(qs) == 0 {
+		return nil
+	}
+	r, err := x.ask(qs)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	w := merge.NewWriter(io.Discard, x.budget)
+	defer w.Close()
+	res, err := merge.MergeSeries(x.ctx, w, 1, r.sources, x.budget)
+	if err != nil {
+		return x.bodyError(r, err)
+	}
+	if res.Series > 0 {
+		return &inexact{"a series lacks a label by which the shards are told apart"}
+	}
+	return nil
+}
+
+// splice streams the answers of several shards, side by side.
+func (x *exchange) splice(l *plan.Leaf) error {
+	if err := x.guard([]*plan.Leaf{l}); err != nil {
+		return err
+	}
+	limit := x.dec.Request.Limit
+	qs := x.questions([]*plan.Leaf{l}, true)
+	for i := range qs {
+		qs[i].req.Limit = limit
+	}
+	r, err := x.ask(qs)
+	if err != nil {
+		return refusedByShard(err)
+	}
+	defer r.close()
+	if err := x.out.Begin(); err != nil {
+		return err
+	}
+	_, span := x.s.room(x.ctx, "merge")
+	res, err := merge.Splice(x.ctx, x.out, limit, r.sources, x.budget)
+	span.End()
+	if errors.Is(err, merge.ErrTwice) {
+		return &inexact{err.Error()}
+	}
+	if err != nil {
+		return x.bodyError(r, err)
+	}
+	x.account.answers(r, res.Counts)
+	x.warnings.Add(res.Warnings...)
+	x.infos.Add(res.Infos...)
+	if res.Truncated {
+		x.warnings.Add("results truncated due to limit")
+	}
+	return x.finishJSON()
+}
+
+// assemble asks the shards for the leaves and puts the answer together.
+func (x *exchange) assemble(p *plan.Plan) error {
+	if err := x.guard(p.Leaves); err != nil {
+		return err
+	}
+	tables, err := x.tables(p)
+	defer func() {
+		for _, t := range tables {
+			t.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if !p.Whole {
+		return x.evaluate(p, tables)
+	}
+	_, span := x.s.room(x.ctx, "encode")
+	defer span.End()
+	if err := x.out.Begin(); err != nil {
+		return err
+	}
+	enc := merge.NewEncoder(x.out, x.limits.MaxResponseBytes)
+	cut, err := enc.Table(tables[0], p.Leaves[0].Range, x.dec.Request.Limit)
+	if err != nil {
+		return err
+	}
+	if cut {
+		x.warnings.Add("results truncated due to limit")
+	}
+	return x.finishJSON()
+}
+
+// tables asks for all leaves at once and returns each one's numbers.
+func (x *exchange) tables(p *plan.Plan) ([]*merge.Table, error) {
+	r, err := x.ask(x.questions(p.Leaves, !p.Raw))
+	if err != nil {
+		return nil, refusedByShard(err)
+	}
+	defer r.close()
+	_, span := x.s.room(x.ctx, "merge")
+	defer span.End()
+	parts := make([]*merge.Table, len(r.sources))
+	results := make([]merge.Result, len(r.sources))
+	var (
+		g     errgroup.Group
+		first error
+		once  sync.Once
+	)
+	g.SetLimit(maxDecoders)
+	for i := range r.sources {
+		g.Go(func() (err error) {
+			defer func() {
+				if v := recover(); v != nil {
+					err = x.s.panicked(v)
+				}
+				if err != nil {
+					once.Do(func() { first = err; r.sources[i].Cancel() }) // the others' errors only follow from this one
+				}
+			}()
+			parts[i], results[i], err = merge.DecodeTable(x.ctx, r.sources[i], p.Leaves[r.asked[i].part].Grid, x.budget)
+			return err
+		})
+	}
+	_ = g.Wait() // first is the one that counts
+	drop := func(tables []*merge.Table) {
+		for _, t := range tables {
+			if t != nil {
+				t.Close()
+			}
+		}
+	}
+	if first != nil {
+		drop(parts)
+		return nil, x.bodyError(r, first)
+	}
+	counts := make([]merge.Count, len(results))
+	for i := range results {
+		counts[i] = merge.Count{Series: results[i].Series}
+		for _, c := range results[i].Counts {
+			counts[i] = c
+		}
+	}
+	x.account.answers(r, counts)
+	out := make([]*merge.Table, len(p.Leaves))
+	for i, l := range p.Leaves {
+		var own []*merge.Table
+		for j, t := range parts {
+			if r.asked[j].part != i {
+				continue
+			}
+			own = append(own, t)
+			parts[j] = nil
+			x.infos.Add(results[j].Infos...)
+			switch {
+			case t.Histograms:
+				err = &inexact{"native histograms lose their schema in a shard's JSON"}
+			case l.Mode == plan.ModePass:
+				x.warnings.Add(results[j].Warnings...)
+			case len(results[j].Warnings) > 0:
+				err = &inexact{"a shard's answer to a part came with a warning: " + results[j].Warnings[0]}
+			}
+		}
+		if err == nil {
+			out[i], err = x.join(l, own)
+		} else {
+			drop(own)
+		}
+		if err != nil {
+			drop(parts)
+			drop(out)
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// join makes one table of the shards' answers to a leaf.
+func (x *exchange) join(l *plan.Leaf, tables []*merge.Table) (t *merge.Table, err error) {
+	switch {
+	case len(tables) == 0: // all its shards are lost, and the answer goes without them
+		return &merge.Table{Grid: l.Grid}, nil
+	case l.Folds:
+		t, err = merge.Fold(l.Fold, tables, x.budget)
+	default:
+		t, err = merge.Union(tables)
+	}
+	if errors.Is(err, merge.ErrInexact) || errors.Is(err, merge.ErrTwice) {
+		return nil, &inexact{err.Error()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := x.budget.AddSeries(len(t.Series)); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// refusedByShard turns a shard's own verdict on a part that the client did not write into another attempt: raw says what Prometheus would say to the whole.
+func refusedByShard(err error) error {
+	var e *qerr.Error
+	if errors.As(err, &e) && (e.Kind == qerr.BadData || e.Kind == qerr.TooExpensive) && e.Bound == "" {
+		return &inexact{"a shard refused a part: " + e.Message}
+	}
+	return err
+}
+
+// planned is a parser that returns the expression that is left of a query once leaves were taken out.
+type planned struct {
+	parser.Parser
+	expr parser.Expr
+}
+
+// ParseExpr implements parser.Parser.
+func (p planned) ParseExpr(string) (parser.Expr, error) { return p.expr, nil }
+
+// leafQueryable serves leaves from their tables and everything else raw.
+type leafQueryable struct {
+	tables []*merge.Table
+	raw    storage.Queryable
+}
+
+// Querier implements storage.Queryable.
+func (q leafQueryable) Querier(mint, maxt int64) (storage.Querier, error) {
+	inner, err := q.raw.Querier(mint, maxt)
+	return leafQuerier{inner, q.tables}, err
+}
+
+type leafQuerier struct {
+	storage.Querier
+	tables []*merge.Table
+}
+
+// Select implements storage.Querier.
+func (q leafQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+	id, ok := plan.LeafOf(ms)
+	if !ok {
+		return q.Querier.Select(ctx, sorted, hints, ms...)
+	}
+	if id < 0 || id >= len(q.tables) {
+		return storage.ErrSeriesSet(fmt.Errorf("there is no leaf %d", id))
+	}
+	return plan.TableSet(q.tables[id])
+}

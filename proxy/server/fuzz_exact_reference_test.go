@@ -1,0 +1,424 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	webapi "github.com/prometheus/prometheus/web/api/v1"
+
+	"github.com/spillwayproject/spillway/proxy/plan/raw"
+)
+
+// exactReference evaluates over one storage that holds, for each shard, the samples of one replica in each segment of time. All that it takes from the proxy
+// is which replica that is: the segments that raw reports, and the replica that was called where the shard itself evaluated. A shard of one replica needs
+// not even that. Labels, spans, merging and evaluation are done here again.
+type exactReference struct {
+	w      *exactWorld
+	engine *promql.Engine
+
+	mu       sync.Mutex
+	selected []raw.Selected
+	calls    []exactCall
+}
+
+// exactCall is one shard's own evaluation of a part of the query.
+type exactCall struct{ mode, shard, replica, query string }
+
+// exactParser accepts what the shards of these worlds accept.
+var exactParser = parser.NewParser(parser.Options{
+	EnableExperimentalFunctions: true, ExperimentalDurationExpr: true, EnableExtendedRangeSelectors: true, EnableBinopFillModifiers: true,
+})
+
+func newExactReference(w *exactWorld) *exactReference {
+	return &exactReference{w: w, engine: promql.NewEngine(promql.EngineOpts{
+		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: exactParser,
+		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
+	})}
+}
+
+func (r *exactReference) observe(s raw.Selected) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.selected = append(r.selected, s)
+}
+
+func (r *exactReference) observeCall(mode, shard, replica, query string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, exactCall{mode, shard, replica, query})
+}
+
+// seen is what was observed since the last time.
+func (r *exactReference) seen() exactSeen {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := exactSeen{selected: r.selected, calls: r.calls, base: map[string]string{}}
+	r.selected, r.calls = nil, nil
+	for _, c := range s.calls {
+		s.base[c.shard] = c.replica
+	}
+	return s
+}
+
+// exactSeen is what the proxy told about one request.
+type exactSeen struct {
+	selected []raw.Selected
+	calls    []exactCall
+	base     map[string]string // the replica that was called, by shard
+}
+
+// mode is the road that the request as a whole took: the most that was left to the shards.
+func (s *exactSeen) mode() string {
+	modes := map[string]bool{}
+	for _, c := range s.calls {
+		modes[c.mode] = true
+	}
+	for _, m := range []string{"push", "splice"} {
+		if modes[m] && len(s.selected) > 0 {
+			return m + "+raw"
+		}
+		if modes[m] {
+			return m
+		}
+	}
+	if len(s.selected) > 0 {
+		return "raw"
+	}
+	if modes["pass"] {
+		return "pass"
+	}
+	return "pass or local"
+}
+
+// exactQuestion is a query with its parameters.
+type exactQuestion struct {
+	query      string
+	start, end time.Time     // equal in an instant query
+	step       time.Duration // 0 is an instant query
+	lookback   time.Duration // 0 is the default
+}
+
+// exactOutcome is what an evaluation came to.
+type exactOutcome struct {
+	answer    *exactAnswer
+	err       error
+	collision string   // two stored series that become equal, where they matter
+	problems  []string // what the proxy reported and cannot be so
+}
+
+var errExactParse = errors.New("the expression is not accepted")
+
+// ask evaluates a question. order, where it is not nil, shuffles the series: the answer of an expression that depends on it is not determined.
+func (r *exactReference) ask(ctx context.Context, q exactQuestion, seen exactSeen, order *rand.Rand) exactOutcome {
+	var out exactOutcome
+	var mu sync.Mutex
+	queryable := storage.QueryableFunc(func(int64, int64) (storage.Querier, error) {
+		return &exactQuerier{r: r, seen: seen, order: order, report: func(collision, problem string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if collision != "" {
+				out.collision = collision
+			}
+			if problem != "" {
+				out.problems = append(out.problems, problem)
+			}
+		}}, nil
+	})
+	opts := promql.NewPrometheusQueryOpts(false, q.lookback)
+	var (
+		qry promql.Query
+		err error
+	)
+	if q.step == 0 {
+		qry, err = r.engine.NewInstantQuery(ctx, queryable, opts, q.query, q.start)
+	} else {
+		qry, err = r.engine.NewRangeQuery(ctx, queryable, opts, q.query, q.start, q.end, q.step)
+	}
+	if err != nil {
+		out.err = fmt.Errorf("%w: %w", errExactParse, err)
+		return out
+	}
+	defer qry.Close()
+	res := qry.Exec(ctx)
+	if res.Err != nil {
+		out.err = res.Err
+		return out
+	}
+	// Through Prometheus' own encoder, so that both answers are read from the same form.
+	body, err := webapi.JSONCodec{}.Encode(&webapi.Response{Status: "success", Data: &webapi.QueryData{ResultType: res.Value.Type(), Result: res.Value}})
+	if err == nil {
+		out.answer, err = readExact(body)
+	}
+	out.err = err
+	return out
+}
+
+type exactQuerier struct {
+	*storage.MockQuerier
+	r      *exactReference
+	seen   exactSeen
+	order  *rand.Rand
+	report func(collision, problem string)
+}
+
+func (*exactQuerier) Close() error { return nil }
+
+// exactPiece is one shard's part of a series.
+type exactPiece struct {
+	from    int64 // of the shard's span
+	shard   *exactShard
+	samples []chunks.Sample
+}
+
+// Select implements storage.Querier.
+func (q *exactQuerier) Select(_ context.Context, _ bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+	from, until := hints.Start, hints.End
+	picked := q.pick(from, until, ms)
+	pieces := map[string][]exactPiece{}
+	sets := map[string]labels.Labels{}
+	for _, g := range q.r.w.groups {
+		for _, s := range g.shards {
+			lo, hi := s.span()
+			lo, hi = max(lo, from), min(hi-1, until)
+			if lo > hi {
+				continue
+			}
+			keys := map[string]labels.Labels{}
+			for _, r := range s.replicas {
+				for key, places := range r.byKey {
+					l := g.held(r.series[places[0]].lbls)
+					if !matches(l, ms) {
+						continue
+					}
+					within := 0
+					for _, p := range places {
+						if holdsAny(r.series[p].points, lo, hi) {
+							within++
+						}
+					}
+					if within > 0 {
+						keys[key] = l
+					}
+					if within > 1 {
+						q.report(fmt.Sprintf("%s on %s", key, s.name), "")
+					}
+				}
+			}
+			for key, l := range keys {
+				samples, problem := q.samples(picked, s, key, lo, hi)
+				if problem != "" {
+					q.report("", problem)
+				}
+				if len(samples) > 0 {
+					sets[key] = l
+					f, _ := s.span()
+					pieces[key] = append(pieces[key], exactPiece{f, s, samples})
+				}
+			}
+		}
+	}
+	var out []storage.Series
+	for key, l := range sets {
+		parts := pieces[key]
+		slices.SortFunc(parts, func(a, b exactPiece) int { return compareInt(a.from, b.from) })
+		var samples []chunks.Sample
+		for i, p := range parts {
+			end := int64(math.MaxInt64) // the shard with the later beginning supplies everything from there on
+			if i+1 < len(parts) {
+				if parts[i+1].from == p.from {
+					q.report(fmt.Sprintf("%s on %s and %s", key, p.shard.name, parts[i+1].shard.name), "")
+				}
+				end = parts[i+1].from
+			}
+			for _, x := range p.samples {
+				if x.T() < end {
+					samples = append(samples, x)
+				}
+			}
+		}
+		if len(samples) > 0 {
+			out = append(out, storage.NewListSeries(l, samples))
+		}
+	}
+	slices.SortFunc(out, func(a, b storage.Series) int { return labels.Compare(a.Labels(), b.Labels()) })
+	if q.order != nil {
+		q.order.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	}
+	return &listSet{series: out, at: -1}
+}
+
+// pick finds what raw reported about a selector: the very window, or one that contains it.
+func (q *exactQuerier) pick(from, until int64, ms []*labels.Matcher) *raw.Selected {
+	text := matchersText(ms)
+	var wider *raw.Selected
+	for i := range q.seen.selected {
+		s := &q.seen.selected[i]
+		if matchersText(s.Matchers) != text {
+			continue
+		}
+		if s.From == from && s.Until == until {
+			return s
+		}
+		if s.From <= from && s.Until >= until {
+			wider = s
+		}
+	}
+	return wider
+}
+
+// samples are those of one series on one shard in [lo, hi], each stretch from the replica that the proxy took.
+func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, lo, hi int64) ([]chunks.Sample, string) {
+	if len(s.replicas) == 1 {
+		return s.replicas[0].samples(key, lo, hi), ""
+	}
+	if picked == nil {
+		name := q.seen.base[s.name]
+		for _, r := range s.replicas {
+			if r.name == name {
+				return r.samples(key, lo, hi), ""
+			}
+		}
+		return s.replicas[0].samples(key, lo, hi), fmt.Sprintf("it is not known which replica of %s was read for %s", s.name, key)
+	}
+	segments, ok := picked.Series[key]
+	if !ok {
+		// Where the heartbeat finds one replica whole, what only the others hold is not in the answer.
+		if s.group.heartbeat != "" && slices.ContainsFunc(s.replicas, func(r *exactReplica) bool { return alone(picked, s, r) && len(r.samples(key, lo, hi)) == 0 }) {
+			return nil, ""
+		}
+		return nil, fmt.Sprintf("the proxy did not read %s in [%d, %d] of %s", key, lo, hi, s.name)
+	}
+	var out []chunks.Sample
+	last := int64(math.MinInt64)
+	for _, seg := range segments {
+		if seg.Slice != s.name {
+			continue
+		}
+		if seg.From <= last || seg.Until < seg.From {
+			return nil, fmt.Sprintf("segments of %s overlap or go back: %v", key, segments)
+		}
+		last = seg.Until
+		i := slices.IndexFunc(s.replicas, func(r *exactReplica) bool { return r.name == seg.Copy })
+		if i < 0 {
+			return nil, fmt.Sprintf("%s is no replica of %s", seg.Copy, s.name)
+		}
+		out = append(out, s.replicas[i].samples(key, max(lo, seg.From), min(hi, seg.Until))...)
+	}
+	return out, s.covered(key, out, lo, hi)
+}
+
+// alone tells whether nothing of the shard but the replica was read.
+func alone(picked *raw.Selected, s *exactShard, r *exactReplica) bool {
+	for _, segments := range picked.Series {
+		for _, seg := range segments {
+			if seg.Slice == s.name && seg.Copy != r.name {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// samples are those of one series in [lo, hi].
+func (r *exactReplica) samples(key string, lo, hi int64) []chunks.Sample {
+	var out []chunks.Sample
+	places := r.byKey[key]
+	if len(places) == 0 {
+		return nil
+	}
+	for _, p := range r.series[places[0]].points {
+		if p.t >= lo && p.t <= hi {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// covered tells what is wrong with a choice of samples: a gap of more than one and a half intervals that a replica could have filled. The choice of a whole
+// replica is exempt: that the replicas agree is judged by their heartbeat, and the reference holds that one replica then.
+func (s *exactShard) covered(key string, chosen []chunks.Sample, lo, hi int64) string {
+	var d, all []int64
+	sources := 0
+	for _, r := range s.replicas {
+		last := int64(math.MinInt64)
+		same := 0
+		for _, x := range r.samples(key, lo, hi) {
+			if slices.ContainsFunc(chosen, func(c chunks.Sample) bool { return c.T() == x.T() }) {
+				same++
+			}
+			if exactStale(x) {
+				continue
+			}
+			all = append(all, x.T())
+			if last != math.MinInt64 {
+				d = append(d, x.T()-last)
+			}
+			last = x.T()
+		}
+		if same > 0 {
+			sources++
+		}
+	}
+	if sources < 2 && s.group.heartbeat != "" || len(d) == 0 {
+		return ""
+	}
+	slices.Sort(d)
+	longest := 1.5 * float64(d[(len(d)-1)/2])
+	last := lo - 1
+	for i := 0; i <= len(chosen); i++ {
+		t := hi + 1
+		if i < len(chosen) {
+			if exactStale(chosen[i]) {
+				continue
+			}
+			t = chosen[i].T()
+		}
+		if float64(t-last) > longest {
+			for _, x := range all {
+				if x > last && x < t {
+					return fmt.Sprintf("%s on %s: nothing was taken between %d and %d although a replica has a sample at %d", key, s.name, last, t, x)
+				}
+			}
+		}
+		last = t
+	}
+	return ""
+}
+
+func exactStale(x chunks.Sample) bool {
+	p := x.(point)
+	return p.h == nil && value.IsStaleNaN(p.f) || p.h != nil && value.IsStaleNaN(p.h.Sum)
+}
+
+func holdsAny(points []point, lo, hi int64) bool {
+	i, _ := slices.BinarySearchFunc(points, lo, func(p point, t int64) int { return compareInt(p.t, t) })
+	return i < len(points) && points[i].t <= hi
+}
+
+func compareInt(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// attach lets the proxy tell the reference what it takes from where. Nothing may be asked before.
+func (r *exactReference) attach(_ testing.TB, s *Server) {
+	s.observe = r.observe
+}

@@ -1,0 +1,163 @@
+package shard
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// lagAfter is how many calls running a replica must lose, or be silent on, before that is held against it.
+	lagAfter = 3
+	// lagFor is how long it then stands behind the others; as long as it does not answer our own question, that begins anew.
+	lagFor = 10 * time.Second
+	// lagEvery is the time between two such questions, lagTimeout how long it may take to answer one. Any sound server answers it in a millisecond.
+	lagEvery, lagTimeout = 2 * time.Second, 2 * time.Second
+)
+
+// lag is what is known of a server's keeping calls waiting. The readiness page of a server that answers no query may be sound, and it takes a probe six
+// seconds to see one that hangs as a whole: calls are the sooner measure.
+type lag struct {
+	quiet atomic.Int32 // calls running that it was silent on, or lost by a wide margin; any header ends the run
+	lost  atomic.Int32 // those of them that it lost
+	until atomic.Int64 // Unix nanoseconds: other replicas are preferred before
+	hung  atomic.Bool  // it did not answer our own question either
+}
+
+// heard is any call's header.
+func (l *lag) heard() {
+	if l.quiet.Load() != 0 {
+		l.quiet.Store(0)
+		l.lost.Store(0)
+	}
+}
+
+// silent counts a call that the server was silent on, and whether it lost it; it returns how many it lost running.
+func (u *upstream) silent(lost bool) int32 {
+	u.lag.quiet.Add(1)
+	if !lost {
+		return u.lag.lost.Load()
+	}
+	return u.lag.lost.Add(1)
+}
+
+// lagging tells whether the server stands behind the others, and whether it does not answer at all.
+func (u *upstream) lagging(now time.Time) (lagging, hung bool) {
+	if now.UnixNano() >= u.lag.until.Load() {
+		return false, false
+	}
+	return true, u.lag.hung.Load()
+}
+
+// Lagging tells whether other replicas of the shard are preferred to this one because it kept calls waiting.
+func (r *Replica) Lagging() bool {
+	lagging, _ := r.up.lagging(time.Now())
+	return lagging
+}
+
+// setBehind sets the replica behind the others for a while; false where no other one is sound, since somebody must be asked.
+func (s *Shard) setBehind(r *Replica, hung bool) bool {
+	now := time.Now()
+	sound := false
+	for _, o := range s.Replicas {
+		if rank, ok := o.rank(now); o != r && ok && rank == 0 {
+			sound = true
+		}
+	}
+	if !sound {
+		return false
+	}
+	was, wasHung := r.up.lagging(now)
+	r.up.lag.hung.Store(hung || was && wasHung)
+	r.up.lag.until.Store(now.Add(lagFor).UnixNano())
+	if !was || hung && !wasHung {
+		s.topology.opts.Logger.Warn("a replica keeps calls waiting; others of its shard are preferred until it answers again",
+			slog.String("replica", r.Name()), slog.Bool("silent", hung))
+	}
+	return true
+}
+
+// suspect has the replica looked at, once it was silent on enough calls.
+func (s *Shard) suspect(r *Replica) {
+	if r.up.lag.quiet.Load() < lagAfter {
+		return
+	}
+	select {
+	case s.hedge.wake <- struct{}{}:
+	default:
+	}
+}
+
+// lagLoop looks at suspected replicas until ctx ends.
+func (s *Shard) lagLoop(ctx context.Context) {
+	for {
+		select {
+		case <-s.hedge.wake:
+		case <-ctx.Done():
+			return
+		}
+		for s.lookAtLag(ctx) {
+			timer := time.NewTimer(lagEvery)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			}
+		}
+	}
+}
+
+// lookAtLag asks every replica that lags, or was silent on calls, something that costs nothing. One that does not answer is set behind the others, and calls
+// that wait for it go on to another. It tells whether some replica is still to be looked at.
+func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
+	for _, r := range s.Replicas {
+		lagging, hung := r.up.lagging(time.Now())
+		if !lagging && r.up.lag.quiet.Load() < lagAfter {
+			continue
+		}
+		err := r.answersQuery(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case err == nil:
+			r.up.lag.hung.Store(false)
+			if !lagging {
+				r.up.lag.heard() // it is alive: what it was silent on is long, no more
+			}
+		case s.setBehind(r, true) && !hung:
+			r.up.leaveIt()
+		}
+		lagging, _ = r.up.lagging(time.Now())
+		more = more || lagging
+	}
+	return more
+}
+
+// answersQuery asks the server for the value of 1, which passes the queue and the engine that queries pass, and no storage.
+func (r *Replica) answersQuery(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, lagTimeout, context.DeadlineExceeded)
+	defer cancel()
+	_, err := r.getData(ctx, "/api/v1/query", url.Values{"query": {"1+1"}, "time": {"0"}, "timeout": {lagTimeout.String()}})
+	return err
+}
+
+// leaveIt makes the calls go on to another replica that wait for this one and may.
+func (u *upstream) leaveIt() {
+	u.mu.Lock()
+	watchers := make([]func(), 0, len(u.watchers))
+	for p := range u.watchers {
+		watchers = append(watchers, *p)
+	}
+	u.mu.Unlock()
+	for _, f := range watchers {
+		f()
+	}
+}
+
+var descLag = prometheus.NewDesc("spillway_shard_replica_lagging",
+	"1 while other replicas of the shard are preferred to this one because it kept calls waiting that another one answered.", replicaLabels, nil)

@@ -1,0 +1,374 @@
+package shard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// A Thanos Query serves finished answers over the Prometheus API, and differs from a Prometheus in four ways that can make an answer wrong:
+//
+//   - It answers without stores that it cannot reach. While it has not noticed, it says so (a warning, or an error where partial_response=false, which is what it
+//     is told); once its health check, every 5 s, has noticed, the store is left out in silence, whatever partial_response says. So after every answer its page of
+//     stores is looked at: see look.
+//   - On series it loses the warnings of a partial answer, so there it is never allowed one.
+//   - The timeout that it is sent does not end the reading of its stores. Its own does, and some versions then answer with what there is. So an answer that
+//     comes when the time was over is none, and an empty one that comes shortly before is not believed.
+//   - Where it was told to, it answers from downsampled data, from another engine, or without deduplication. So it is told otherwise with every request.
+
+// Type is what kind of server it is: config.TypePrometheus or config.TypeThanos.
+func (r *Replica) Type() string { return r.up.kind }
+
+// Thanos tells whether the server is a Thanos Query.
+func (r *Replica) Thanos() bool { return r.up.kind == config.TypeThanos }
+
+// Thanos tells whether the shard is served by Thanos Query: finished answers, and no series to compute with. All replicas of a shard are of one type.
+func (s *Shard) Thanos() bool { return s.Replicas[0].Thanos() }
+
+// ErrNoRaw is the refusal of a query that would need the series of a shard that serves none (see Shard.Thanos): 422, bound thanos_raw.
+func ErrNoRaw(s *Shard) error {
+	e := qerr.Refuse("thanos_raw", "finished answers", "series", "ask within the time and the group labels of one group, or aggregate with sum, count, min, max, group or avg over them",
+		"shard %s is a Thanos Query, which serves finished answers and no series to compute with, and this query has a part that must be computed from the series of several shards", s.Name())
+	e.Shards = []string{s.Replicas[0].Name()}
+	return e
+}
+
+// Serves tells whether the shard's servers have the endpoint at all. A Thanos Query lacks remote read, federation and some others; it is not asked for them.
+func (s *Shard) Serves(id endpoint.ID) bool { return !s.Thanos() || !thanosLacks[id] }
+
+var thanosLacks = map[endpoint.ID]bool{
+	endpoint.Read: true, endpoint.Federate: true, endpoint.TargetsMetadata: true, endpoint.FormatQuery: true, endpoint.ParseQuery: true,
+	endpoint.Features: true, endpoint.StatusConfig: true, endpoint.StatusWALReplay: true,
+}
+
+// errNotServed is the refusal of a request for what the server does not have.
+func (r *Replica) errNotServed(id endpoint.ID) *qerr.Error {
+	if id == endpoint.Read || id == endpoint.Federate {
+		return qerr.From(ErrNoRaw(r.Shard))
+	}
+	e := qerr.New(qerr.ShardFailed, "%s is a Thanos Query, which does not serve %s", r.Name(), id)
+	e.Shards = []string{r.Name()}
+	return e
+}
+
+// thanosAsks tells for which endpoints a Thanos Query takes part in deduplication and partial answers by request. The others follow its flags.
+func thanosAsks(id endpoint.ID) bool {
+	switch id {
+	case endpoint.Query, endpoint.QueryRange, endpoint.Series, endpoint.Labels, endpoint.LabelValues:
+		return true
+	default:
+		return false
+	}
+}
+
+// thanosPartial tells whether a partial answer of the endpoint can be told from a whole one.
+func thanosPartial(id endpoint.ID) bool { return id == endpoint.Query || id == endpoint.QueryRange }
+
+// writer is the package's writer for this server, for the prober's questions; calls pass send, which does the same.
+func (r *Replica) writer(req *endpoint.Request) builder {
+	build := writer(req)
+	if !r.Thanos() {
+		return build
+	}
+	return r.thanosBuilder(req.ID, build, false)
+}
+
+// thanosBuilder adds to a request what a Thanos Query is to be told, and takes out what a client may have said of it.
+func (r *Replica) thanosBuilder(id endpoint.ID, build builder, partial bool) builder {
+	if !thanosAsks(id) {
+		return build
+	}
+	return func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
+		req, err := build(ctx, base, timeout)
+		if err != nil {
+			return nil, err
+		}
+		q := req.URL.Query()
+		if req.GetBody != nil { // a form; Thanos reads it before the URL, so what it says of these must go
+			if err := cleanForm(req); err != nil {
+				return nil, err
+			}
+		}
+		q.Set("dedup", "true")
+		q.Set("partial_response", strconv.FormatBool(partial && thanosPartial(id)))
+		if id == endpoint.Query || id == endpoint.QueryRange {
+			q.Set("max_source_resolution", "0s") // raw samples, whatever the flag query.auto-downsampling says
+			q.Set("engine", "prometheus")        // the other one sums in another order and knows fewer functions
+		}
+		if names := r.thanosReplicaLabels(); len(names) > 0 {
+			q["replicaLabels[]"] = names
+		}
+		req.URL.RawQuery = q.Encode()
+		return req, nil
+	}
+}
+
+// cleanForm takes out of a form what only Spillway says to a Thanos Query.
+func cleanForm(req *http.Request) error {
+	body, err := req.GetBody()
+	if err != nil {
+		return err
+	}
+	raw, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	form, err := url.ParseQuery(string(raw))
+	if err != nil {
+		return err
+	}
+	if !form.Has("partial_response") {
+		return nil
+	}
+	form.Del("partial_response")
+	text := form.Encode()
+	req.Body, req.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
+	return nil
+}
+
+// thanosReplicaLabels are the labels by which the server is to tell copies apart: the group's and, since naming any replaces the flag, those of its flag
+// query.replica-label. Without any of the group's none are named, and the flag holds.
+func (r *Replica) thanosReplicaLabels() []string {
+	own := r.Shard.Group.ReplicaLabels
+	if len(own) == 0 {
+		return nil
+	}
+	r.up.mu.Lock()
+	flag := r.up.health.engine.thanos.replicaLabels
+	r.up.mu.Unlock()
+	all := slices.Concat(own, flag)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// thanosFlags are the flags of a Thanos Query that matter here.
+type thanosFlags struct {
+	replicaLabels []string      // query.replica-label
+	static        []string      // addresses under endpoint that are asked for by themselves, not found by DNS
+	strict        []string      // those under endpoint-strict: never left out
+	timeout       time.Duration // query.timeout; 0 where not known
+}
+
+// readThanos takes from the flags of a Thanos Query what those of a Prometheus do not have, or have under another name.
+func (e *Engine) readThanos(flags map[string]string) {
+	e.isThanos, e.thanos = true, readThanosFlags(flags)
+	d := parseFlagDuration(flags["query.lookback-delta"])
+	if d <= 0 {
+		d = defaultLookback
+	}
+	e.Lookback = config.Duration(d)
+	if d := parseFlagDuration(flags["query.default-evaluation-interval"]); d > 0 {
+		e.EvaluationInterval = config.Duration(d)
+	}
+}
+
+// defaultLookback is what Prometheus' engine takes where it is given none.
+const defaultLookback = 5 * time.Minute
+
+// parseFlagDuration reads 5m as well as 5m0s; 0 where it is neither.
+func parseFlagDuration(s string) time.Duration {
+	if d, err := time.ParseDuration(s); err == nil {
+		return max(d, 0)
+	}
+	if d, err := model.ParseDuration(s); err == nil {
+		return time.Duration(d)
+	}
+	return 0
+}
+
+func readThanosFlags(flags map[string]string) thanosFlags {
+	list := func(name string) []string {
+		var out []string
+		for s := range strings.SplitSeq(flags[name], ",") {
+			if s = strings.TrimSpace(s); s != "" {
+				out = append(out, s)
+			}
+		}
+		return out
+	}
+	f := thanosFlags{replicaLabels: list("query.replica-label"), strict: list("endpoint-strict")}
+	for _, a := range slices.Concat(list("endpoint"), f.strict) {
+		if !strings.Contains(a, "+") { // dns+, dnssrv+ and the like
+			f.static = append(f.static, a)
+		}
+	}
+	f.timeout = parseFlagDuration(flags["query.timeout"])
+	return f
+}
+
+// thanosLimit is the time after which an answer is none: what the server was given, or its own query.timeout where that is less. 0 is no limit.
+func (r *Replica) thanosLimit(given time.Duration) time.Duration {
+	r.up.mu.Lock()
+	own := r.up.health.engine.thanos.timeout
+	r.up.mu.Unlock()
+	if own > 0 && (given <= 0 || own < given) {
+		return own
+	}
+	return given
+}
+
+// errLate is the private cause of an answer that came too late to be believed.
+var errLate = errors.New("an answer at the end of its time")
+
+// judgeThanos looks whether the answer whose header has come is one: in time, and of all the server's stores. It sets Response.Partial where it is not whole
+// and the request allows that.
+func (c *call) judgeThanos(resp *Response, given time.Duration, o CallOptions) *qerr.Error {
+	name, took := c.r.Name(), c.header.Sub(c.started)
+	missing, err := c.r.look(c.ctx, time.Now(), c.started)
+	if err != nil {
+		if c.ctx.Err() != nil {
+			return c.explain(err, nil)
+		}
+		e := qerr.Wrap(qerr.ShardFailed, err, "%s answered, but its list of stores (/api/v1/stores) cannot be read, without which nobody can tell whether the answer is whole", name)
+		e.Shards = []string{name}
+		return e
+	}
+	if limit := c.r.thanosLimit(given); limit > 0 && took >= limit*9/10 {
+		empty, err := resp.Body.(*body).startsEmpty()
+		if err != nil {
+			return qerr.From(err)
+		}
+		if took >= limit || empty {
+			e := qerr.Wrap(qerr.Timeout, errLate, "%s answered when its time (%s) was over, and a Thanos Query may leave out what it had not read by then; ask for less, or look at the load of its stores",
+				name, limit.Round(time.Millisecond))
+			e.Shards = []string{name}
+			return e
+		}
+	}
+	switch {
+	case missing != "":
+		resp.Partial = name + " answers without some of its stores: " + missing
+	case (thanosPartial(c.id) || !thanosAsks(c.id)) && strings.Contains(resp.Header.Get("Cache-Control"), "no-store"):
+		// It forbids caches to keep an answer that has warnings other than PromQL's own; their text stands behind the data.
+		resp.Partial = name + " could not read all of its stores"
+	}
+	if resp.Partial != "" && !o.Partial {
+		e := qerr.New(qerr.ShardFailed, "%s, so series may be missing; bring them back", resp.Partial)
+		e.Advice = "bring the stores back, start Thanos Query with --endpoint-strict so that it waits for them, or send partial_response=true for an answer without them"
+		e.Shards = []string{name}
+		return e
+	}
+	return nil
+}
+
+// startsEmpty tells whether the body is a success without any data. What it reads is read again by Read.
+func (b *body) startsEmpty() (bool, error) {
+	var head []byte
+	for len(head) < 256 {
+		piece := make([]byte, 256-len(head))
+		n, err := b.Read(piece)
+		head = append(head, piece[:n]...)
+		if empty := slices.ContainsFunc(emptyData, func(s string) bool { return bytes.Contains(head, []byte(s)) }); empty || err == io.EOF {
+			b.again = head
+			return empty, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	b.again = head
+	return false, nil
+}
+
+var emptyData = []string{`"result":[]`, `"data":[]`, `"data":null`, `"data":{}`}
+
+// thanosStatus tells which of a Thanos Query's errors are failures of its stores: it sends these as 422 too. nil where the status means what it means with a
+// Prometheus.
+func (c *call) thanosStatus(code int, text string) *qerr.Error {
+	name := c.r.Name()
+	switch {
+	case code == http.StatusUnprocessableEntity && storeTrouble(text):
+		// The cause is not a StatusError, since a 422 would not be tried on another replica.
+		e := qerr.Wrap(qerr.ShardFailed, fmt.Errorf("status %d: %s", code, strconv.QuoteToASCII(clip(text))), "%s could not read its stores: %s", name, clip(text))
+		e.Shards = []string{name}
+		return e
+	case code == http.StatusBadRequest && (c.id == endpoint.Query || c.id == endpoint.QueryRange):
+		e := qerr.Refuse("thanos_query", "its own PromQL", "another", "leave out what this version of Thanos does not know, or ask for the time and the groups of other shards",
+			"%s, a Thanos Query, does not understand the query: %s", name, clip(text))
+		e.Shards = []string{name}
+		return e
+	default:
+		return nil
+	}
+}
+
+// storeTrouble tells errors of reading the stores from those of the query.
+func storeTrouble(text string) bool {
+	for _, s := range []string{"proxy Series()", "proxy LabelNames()", "proxy LabelValues()", "expanding series:", "rpc error:", "failed to wait for turn", "context deadline exceeded", "context canceled"} {
+		if strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// LabelsAgree tells whether it is known that no series of the server has a value of one of its group's labels other than the group's own.
+func (r *Replica) LabelsAgree() bool {
+	g := r.Shard.Group
+	if g.Labels.IsEmpty() {
+		return true
+	}
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	agree := true
+	g.Labels.Range(func(l labels.Label) {
+		agree = agree && r.up.health.agrees[l]
+	})
+	return agree
+}
+
+// StoresGroupLabels tells whether every series of the server is known to have all of its group's labels, with the group's values: then the text of a query means
+// there what it means over the whole group, group labels in groupings included. It holds for a Thanos Query all of whose stores announce these labels, since a
+// store's own labels are on every series it serves, whatever the series itself has.
+func (r *Replica) StoresGroupLabels() bool {
+	if !r.Thanos() || !r.LabelsAgree() {
+		return false
+	}
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	return r.up.thanos.announce(r.Shard.Group.Labels)
+}
+
+// thanosMisconfigured lists what keeps a Thanos Query from being asked.
+func (r *Replica) thanosMisconfigured() []string {
+	g := r.Shard.Group
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	if r.up.thanos.absent {
+		return []string{"it does not serve /api/v1/stores, by which alone it can be seen that a Thanos Query answers without some of its stores; give the url of Thanos Query itself, not of a query frontend, " +
+			"or leave out type: thanos"}
+	}
+	var why []string
+	for _, s := range r.up.thanos.list {
+		for _, set := range s.labelSets {
+			g.Labels.Range(func(l labels.Label) {
+				if v, has := set[l.Name]; has && v != l.Value && len(why) < 5 {
+					why = append(why, fmt.Sprintf("its store %s has series with %s=%q and the labels of group %s say %q; take that store out of this Thanos Query (--selector.relabel-config), or %s out of the group's labels",
+						s.name, l.Name, clip(v), g.Name, l.Value, l.Name))
+				}
+			})
+		}
+	}
+	return why
+}
+
+// PartialWarning tells warnings of a Thanos Query that mean a partial answer from PromQL's own and from the remark on a limit.
+func PartialWarning(w string) bool {
+	return !strings.HasPrefix(w, "PromQL info") && !strings.HasPrefix(w, "PromQL warning") && !strings.HasPrefix(w, "results truncated due to limit")
+}

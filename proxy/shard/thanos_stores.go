@@ -1,0 +1,299 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+const (
+	// storesRemembered is for how long a store that is no longer listed is missed. Thanos takes a store that cannot be reached off its list after five minutes
+	// and answers without it from then on.
+	storesRemembered = 24 * time.Hour
+	// maxStores bounds what is remembered of one Thanos Query.
+	maxStores = 10_000
+)
+
+// stores is what is known of the stores of a Thanos Query. upstream.mu guards all but asking.
+type stores struct {
+	asking  chan struct{} // holds one element while the page is being read
+	started time.Time     // when the last reading began
+	listed  bool          // it has been read
+	absent  bool          // it is not served
+	list    []storeInfo
+	missing string    // what the last reading found missing
+	missed  time.Time // when one was found missing last
+	seen    map[string]seenStore
+}
+
+// storeInfo is one line of the page.
+type storeInfo struct {
+	name      string
+	component string
+	labelSets []map[string]string
+	err       string
+}
+
+// seenStore is a store that was well once.
+type seenStore struct {
+	storeInfo
+	first, last time.Time // when it was well
+}
+
+// announce tells whether every series of every store has the labels. The caller holds mu.
+func (s *stores) announce(want labels.Labels) bool {
+	if !s.listed {
+		return false
+	}
+	for _, info := range s.list {
+		for _, set := range info.labelSets {
+			has := true
+			want.Range(func(l labels.Label) { has = has && set[l.Name] == l.Value })
+			if !has {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// look reads the page of stores unless somebody has begun to after since, and says which stores the server answers without; empty where none. An answer to
+// a request of the time from asked on is whole if nothing was missing then: the page shows what the last of Thanos' health checks found, which are five seconds
+// apart, and the prober looks as often.
+func (r *Replica) look(ctx context.Context, since, asked time.Time) (missing string, err error) {
+	u := r.up
+	select {
+	case u.thanos.asking <- struct{}{}:
+		defer func() { <-u.thanos.asking }()
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	u.mu.Lock()
+	fresh := u.thanos.listed && !u.thanos.started.Before(since)
+	if fresh {
+		defer u.mu.Unlock()
+		return u.thanos.since(asked), nil
+	}
+	u.mu.Unlock()
+	started := time.Now()
+	raw, err := r.getData(ctx, "/api/v1/stores", nil)
+	var list []storeInfo
+	if err == nil {
+		list, err = parseStores(raw)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	t := &u.thanos
+	if err != nil {
+		if s := statusOf(err); s == http.StatusNotFound || s == http.StatusMethodNotAllowed {
+			t.absent = true
+		}
+		return "", err
+	}
+	was := t.missing
+	t.started, t.listed, t.absent, t.list = started, true, false, list
+	t.missing = t.judge(list, u.health.engine.thanos, r.replicaNames(), started)
+	if t.missing != "" {
+		t.missed = started
+	}
+	if was != t.missing {
+		r.tellStores(was, t.missing)
+	}
+	return t.since(asked), nil
+}
+
+// since is what was missing at any time from asked on. The caller holds mu.
+func (s *stores) since(asked time.Time) string {
+	if s.missing == "" && !s.missed.IsZero() && !s.missed.Before(asked) {
+		return "one of them was away for a moment"
+	}
+	return s.missing
+}
+
+// replicaNames are the labels that tell copies apart: the group's and the flag's. The caller holds mu.
+func (r *Replica) replicaNames() []string {
+	return slices.Concat(r.Shard.Group.ReplicaLabels, r.up.health.engine.thanos.replicaLabels)
+}
+
+// judge says which stores are missing, and remembers those that are well. A store is made good by another of its kind that has the same labels but for those that
+// tell copies apart, and one that has left the list also by one with the same labels that has come since. The caller holds mu.
+func (s *stores) judge(list []storeInfo, f thanosFlags, replica []string, now time.Time) string {
+	if s.seen == nil {
+		s.seen = map[string]seenStore{}
+	}
+	listed := make(map[string]bool, len(list))
+	for _, i := range list {
+		listed[i.name] = true
+		if i.err != "" {
+			continue
+		}
+		old, has := s.seen[i.name]
+		if !has {
+			if len(s.seen) >= maxStores {
+				continue
+			}
+			old.first = now
+		}
+		s.seen[i.name] = seenStore{storeInfo: i, first: old.first, last: now}
+	}
+	var missing []string
+	note := func(i storeInfo, why string) {
+		missing = append(missing, fmt.Sprintf("%s %s (%s)", i.component, i.name, why))
+	}
+	for _, i := range list {
+		if i.err == "" || slices.Contains(f.strict, i.name) || s.madeGood(list, i, replica, time.Time{}) {
+			continue
+		}
+		note(i, i.err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.seen)) {
+		old := s.seen[name]
+		switch {
+		case listed[name]:
+		case now.Sub(old.last) > storesRemembered:
+			delete(s.seen, name)
+		case s.madeGood(list, old.storeInfo, replica, old.last):
+			delete(s.seen, name)
+		default:
+			note(old.storeInfo, "no longer listed")
+		}
+	}
+	for _, name := range f.static {
+		if _, once := s.seen[name]; !once && !listed[name] {
+			note(storeInfo{component: "endpoint", name: name}, "never seen")
+		}
+	}
+	if more := len(missing) - 5; more > 0 {
+		missing = append(missing[:5], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(missing, ", ")
+}
+
+// madeGood tells whether each label set of the store is served by a healthy one of its kind that is a copy of it; one with the very same labels is where it
+// came after then.
+func (s *stores) madeGood(list []storeInfo, gone storeInfo, replica []string, then time.Time) bool {
+	if len(gone.labelSets) == 0 {
+		return !then.IsZero() // one that had no series when it was well; of one that never was nobody knows
+	}
+	for _, set := range gone.labelSets {
+		if !slices.ContainsFunc(list, func(i storeInfo) bool {
+			if i.err != "" || i.component != gone.component || i.name == gone.name {
+				return false
+			}
+			later := !then.IsZero() && s.seen[i.name].first.After(then)
+			return slices.ContainsFunc(i.labelSets, func(other map[string]string) bool {
+				return sameSlice(set, other, replica) && (later || !maps.Equal(set, other))
+			})
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameSlice tells whether two label sets are equal but for the labels that tell copies apart.
+func sameSlice(a, b map[string]string, replica []string) bool {
+	strip := func(m map[string]string) map[string]string {
+		out := maps.Clone(m)
+		for _, name := range replica {
+			delete(out, name)
+		}
+		return out
+	}
+	return maps.Equal(strip(a), strip(b))
+}
+
+// parseStores reads the data of the page: stores by component.
+func parseStores(raw []byte) ([]storeInfo, error) {
+	var data map[string][]struct {
+		Name      string              `json:"name"`
+		LastError *string             `json:"lastError"`
+		LabelSets []map[string]string `json:"labelSets"`
+	}
+	if err := json.Unmarshal(raw, &data); err != nil {
+		return nil, fmt.Errorf("the list of stores makes no sense: %w", err)
+	}
+	if data == nil {
+		return nil, fmt.Errorf("the list of stores makes no sense: it is %s", clip(string(raw)))
+	}
+	var out []storeInfo
+	for _, component := range slices.Sorted(maps.Keys(data)) {
+		for _, d := range data[component] {
+			i := storeInfo{name: clip(d.Name), component: clip(component), labelSets: d.LabelSets}
+			if d.LastError != nil {
+				if i.err = clip(*d.LastError); i.err == "" {
+					i.err = "unhealthy"
+				}
+			}
+			out = append(out, i)
+		}
+	}
+	return out, nil
+}
+
+// MissingStores is what a Thanos Query answers without at the moment; empty where nothing is missing, and for a Prometheus.
+func (r *Replica) MissingStores() string {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	return r.up.thanos.missing
+}
+
+// SameStores tells whether all replicas of a Thanos shard are known to read the same stores: then each is as whole as the others, and no heartbeat is needed to
+// choose one. False for a shard of Prometheus servers with several replicas.
+func (s *Shard) SameStores() bool {
+	if len(s.Replicas) == 1 {
+		return true
+	}
+	if !s.Thanos() {
+		return false
+	}
+	first, ok := s.Replicas[0].storeKeys()
+	for _, r := range s.Replicas[1:] {
+		keys, known := r.storeKeys()
+		ok = ok && known && slices.Equal(first, keys)
+	}
+	return ok
+}
+
+// storeKeys are the labels of the stores, sorted: addresses may differ from one Thanos Query to the next.
+func (r *Replica) storeKeys() ([]string, bool) {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	var keys []string
+	for _, i := range r.up.thanos.list {
+		for _, set := range i.labelSets {
+			keys = append(keys, i.component+labels.FromMap(set).String())
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys), r.up.thanos.listed
+}
+
+// tellStores logs that stores went missing or came back.
+func (r *Replica) tellStores(was, is string) {
+	switch {
+	case is == "":
+		r.up.opts.Logger.Info("a Thanos Query has all of its stores again", "replica", r.Name())
+	case was == "":
+		r.up.opts.Logger.Warn("a Thanos Query answers without some of its stores; its answers are refused, or flagged where a partial one is asked for",
+			"replica", r.Name(), "missing", is)
+	}
+}
+
+// examineThanos reads what a Thanos Query says about itself beyond what every server does.
+func (r *Replica) examineThanos(ctx context.Context, f *selfFacts) {
+	// It has no configuration to read; its stores' labels stand for external labels.
+	f.external, f.externalOK, f.note = nil, true, ""
+	if _, err := r.look(ctx, time.Now(), time.Now()); err != nil && ctx.Err() == nil {
+		f.note = "its list of stores cannot be read: " + qerr.From(err).Message
+	}
+}
