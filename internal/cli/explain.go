@@ -96,7 +96,11 @@ func writeNode(w io.Writer, n *plan.Node, indent string, ran bool) {
 		}
 		fmt.Fprintln(w, oneLine(fmt.Sprintf("%sask %s: %s", below, at, c.Query)))
 		for _, s := range c.Segments {
-			fmt.Fprintln(w, oneLine(fmt.Sprintf("%s    %s to %s from %s", below, stampOf(s.From), stampOf(s.Until), s.Copy)))
+			from := ""
+			if s.Copy != c.Replica {
+				from = " from " + s.Copy
+			}
+			fmt.Fprintln(w, oneLine(fmt.Sprintf("%s    %s to %s%s", below, stampOf(s.From), stampOf(s.Until), from)))
 		}
 		if ran {
 			fmt.Fprintf(w, "%s    answered with %s, %s and %s in %.3f s\n", below, seriesOf(c.Series), count(int(c.Samples), "sample"), merge.FormatBytes(c.Bytes), c.Seconds)

@@ -35,7 +35,7 @@ func TestWriteExplanation(t *testing.T) {
   raw     x[5m]
           why: no replica is whole
           ask jaguar[0] at jaguar/10.0.0.1:9090: {__name__="x"}
-              the beginning to 2027-01-15T08:00:00.000Z from jaguar/10.0.0.1:9090
+              the beginning to 2027-01-15T08:00:00.000Z
               2027-01-15T08:00:00.001Z to the end from jaguar/10.0.0.2:9090
 verdict: exact
 `
@@ -50,7 +50,7 @@ verdict: exact
   raw     x[5m]
           why: no replica is whole
           ask jaguar[0] at jaguar/10.0.0.1:9090: {__name__="x"}
-              the beginning to 2027-01-15T08:00:00.000Z from jaguar/10.0.0.1:9090
+              the beginning to 2027-01-15T08:00:00.000Z
               2027-01-15T08:00:00.001Z to the end from jaguar/10.0.0.2:9090
               answered with 20000 series, 1000000 samples and 3MiB in 1.000 s
 verdict: exact

@@ -24,10 +24,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/internal/localprom"
 )
 
 // processEnv makes the test binary the program itself, for tests of real processes.
@@ -48,6 +50,7 @@ const patience = 60 * time.Second
 //	spillway ARGS...          one command line to its end; fails where the exit code is not 0
 //	code N                    the last exit code
 //	shard NAME [KEY=VALUE]... a fake shard at $NAME; up=I-J: its targets; ext.LABEL=VALUE: an external label; default=SCRIPT: what it does
+//	prom NAME FILE [LABEL=V]  an embedded Prometheus at $NAME with these external labels; FILE holds a load as in PromQL's tests, which begins 20 minutes ago
 //	dead NAME                 an address where nothing listens
 //	fill FILE...              replaces $NAME in files
 //	proxy NAME ARGS...        the proxy on free ports, ready, at $NAME and $NAME_ADMIN
@@ -66,7 +69,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"spillway": cmdSpillway, "code": cmdCode, "shard": cmdShard, "dead": cmdDead, "fill": cmdFill, "proxy": cmdProxy, "end": cmdEnd, "http": cmdHTTP,
+			"spillway": cmdSpillway, "code": cmdCode, "shard": cmdShard, "prom": cmdProm, "dead": cmdDead, "fill": cmdFill, "proxy": cmdProxy, "end": cmdEnd, "http": cmdHTTP,
 		},
 	})
 }
@@ -148,6 +151,19 @@ func cmdShard(ts *testscript.TestScript, _ bool, args []string) {
 	on(ts).shards[args[0]] = s
 	ts.Setenv(args[0], s.URL())
 	ts.Setenv(args[0]+"_ADDR", s.Addr())
+}
+
+func cmdProm(ts *testscript.TestScript, _ bool, args []string) {
+	external := map[string]string{}
+	for _, a := range args[2:] {
+		key, value, _ := strings.Cut(a, "=")
+		external[key] = value
+	}
+	p, err := localprom.Start(context.Background(), localprom.Options{DisableWAL: true, ExternalLabels: labels.FromMap(external)})
+	ts.Check(err)
+	ts.Defer(func() { _ = p.Close() })
+	ts.Check(p.LoadAt(ts.ReadFile(args[1]), time.Now().Add(-20*time.Minute)))
+	ts.Setenv(args[0], p.URL())
 }
 
 // cmdDead binds a port and does not listen on it: nobody else can take it meanwhile, and connecting to it is refused.

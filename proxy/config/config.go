@@ -104,7 +104,7 @@ type Hashmod struct {
 	// Labels are the source labels; exactly one, since that is what can be checked on the shards.
 	Labels []string `yaml:"labels"`
 	// Modulus is from 1 to MaxModulus; 0 where there is no rule.
-	Modulus int `yaml:"modulus"`
+	Modulus int `yaml:"modulus" unit:"modulus"`
 }
 
 // MaxModulus is the largest modulus of hashmod: more shards than one proxy can ask.

@@ -405,6 +405,9 @@ func setScalar(s string, v reflect.Value, unit string) error {
 		if err != nil || i > 1<<53 {
 			return errors.New("not a whole number that can be used; write it like 50000")
 		}
+		if i <= 0 && unit == "modulus" {
+			return errors.New("the modulus is at least 1")
+		}
 		if i <= 0 {
 			return errZero
 		}

@@ -120,6 +120,9 @@ func (l *seriesList) read(ctx context.Context, src Source, budget *Budget) error
 	return shardErr(ctx, src.Name, s.err)
 }
 
+// maxSetLabels bounds the labels of one set. Servers that set a bound take 30 or 60; what a set of short labels costs here is many times its bytes.
+const maxSetLabels = 4096
+
 // setDecoder decodes label sets and relabels them on the way.
 type setDecoder struct {
 	rl    *Relabel
@@ -157,7 +160,9 @@ func (d *setDecoder) decode(s *Scanner) (ls labels.Labels, size int64, ok bool) 
 		if len(d.arena) > MaxToken {
 			return ls, 0, s.fail(OverBound, "a label set is longer than %s", FormatBytes(MaxToken))
 		}
-		d.ends = append(d.ends, to, len(d.arena))
+		if d.ends = append(d.ends, to, len(d.arena)); len(d.ends) > 2*maxSetLabels {
+			return ls, 0, s.fail(OverBound, "a label set has more than %d labels", maxSetLabels)
+		}
 	}
 	if s.err != nil {
 		return ls, 0, false

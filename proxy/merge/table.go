@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 // Grid is the evaluation times of a query, in milliseconds: Start, and every Step up to End. A Step of 0, or an End that is not behind Start, is one instant.
@@ -23,7 +25,7 @@ func (g Grid) Len() int {
 	if g.Step <= 0 || g.End <= g.Start {
 		return 1
 	}
-	return int(uint64(g.End-g.Start)/uint64(g.Step)) + 1
+	return int(min(uint64(g.End-g.Start)/uint64(g.Step), math.MaxInt-1)) + 1
 }
 
 // Time is the time of step i, which must be less than Len.
@@ -87,6 +89,9 @@ const valueBlockBytes = int64(len(valueBlock{})) * 8
 
 var valueBlocks = sync.Pool{New: func() any { return new(valueBlock) }}
 
+// maxSteps is more than max_points lets any query have.
+const maxSteps = 1 << 24
+
 // tableSeriesBytes is what one series of a table costs beside its values and the bytes of its names and values.
 const tableSeriesBytes = labelSetBytes + 96
 
@@ -105,6 +110,9 @@ func isStale(v float64) bool { return math.Float64bits(v) == value.StaleNaN }
 // held in budget as it grows, so an endless answer is refused while it is read. Samples are counted; series are not, since only the caller knows which
 // of them are returned. After an error nothing is held.
 func DecodeTable(ctx context.Context, src Source, grid Grid, budget *Budget) (*Table, Result, error) {
+	if grid.Len() > maxSteps {
+		return nil, Result{}, qerr.New(qerr.Internal, "a grid of %d steps is longer than any query's", grid.Len())
+	}
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
 	t := &Table{Grid: grid}
@@ -343,7 +351,7 @@ func (d *tableDecoder) series() bool {
 		return false
 	case !metric:
 		return s.fail(WrongShape, "a series without metric")
-	case values == nil && d.shape == vectorShape:
+	case values == nil && (d.shape == vectorShape || d.resultType == "vector"):
 		return s.fail(WrongShape, "a series without value")
 	case values == nil:
 		return true // a series without a sample is none
@@ -432,7 +440,8 @@ func (d *tableDecoder) room() []float64 {
 	n := d.steps
 	if n > len(d.spare) {
 		if n > len(valueBlock{}) {
-			if !d.took(d.t.held.hold(8 * int64(n))) {
+			const page = 8 << 10 // in which the runtime gives such space
+			if !d.took(d.t.held.hold((8*int64(n) + page - 1) &^ (page - 1))) {
 				return nil
 			}
 			return make([]float64, n)
@@ -629,19 +638,18 @@ func (d *tableDecoder) slowPoint(values []float64) bool {
 	if !ok {
 		return false
 	}
-	ms, ok := parseMillis(text)
-	step := -1
-	if ok {
-		step = d.t.Grid.index(ms)
-	}
-	switch {
-	case step < 0:
-		return s.fail(WrongShape, "a sample at the time %s, at which nothing was asked", clip(text))
-	case step < d.next:
-		return s.fail(WrongShape, "a sample at the time %s behind one that is as late or later", clip(text))
-	}
+	ms, whole := parseMillis(text)
 	if !s.expect(',', "a comma") {
 		return false
+	}
+	step := d.t.Grid.index(ms)
+	switch {
+	case !whole:
+		return s.fail(WrongShape, "a sample at a part of a millisecond, at which nothing was asked")
+	case step < 0:
+		return s.fail(WrongShape, "a sample at %d ms, at which nothing was asked", ms)
+	case step < d.next:
+		return s.fail(WrongShape, "a sample at %d ms behind one that is as late or later", ms)
 	}
 	if text, ok = s.String(); !ok {
 		return false

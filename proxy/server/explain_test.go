@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,7 +17,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -221,6 +226,22 @@ func TestPageExplains(t *testing.T) {
 		if p := page("/"); !strings.Contains(p, `action="`+prefix+`/graph"`) || !strings.Contains(p, `name="g0.expr"`) {
 			t.Errorf("the box is missing: %s", p)
 		}
+		full := page("/graph?g0.expr=" + url.QueryEscape(` up{cluster="jaguar"} `) + "&g0.tab=1&g1.expr=" + url.QueryEscape(`{le!=""}`))
+		for _, want := range []string{
+			`spellcheck="false"> up{cluster=&#34;jaguar&#34;} </textarea>`, `<p class="exact">exact</p>`, `<b class="mode">pass</b> <code>up{cluster=&#34;jaguar&#34;}</code>`,
+			"<pre>{le!=&#34;&#34;}</pre>", `<p class="refused">refused: the selector {le!=&#34;&#34;} names no metric`,
+		} {
+			if !strings.Contains(full, want) {
+				t.Errorf("the page lacks %s: %s", want, full)
+			}
+		}
+		for _, sh := range r.all() {
+			for _, path := range []string{"/api/v1/query", "/api/v1/query_range", "/api/v1/read"} {
+				if n := len(sh.RequestsTo(path)); n > 0 {
+					t.Errorf("the page asked a shard %d times for %s", n, path)
+				}
+			}
+		}
 		broken := page("/graph?g0.expr=" + url.QueryEscape("sum(<b>") + "&g0.tab=1")
 		for _, want := range []string{`spellcheck="false">sum(&lt;b&gt;</textarea>`, "<pre>sum(&lt;b&gt;</pre>", `class="refused"`} {
 			if !strings.Contains(broken, want) {
@@ -228,6 +249,179 @@ func TestPageExplains(t *testing.T) {
 			}
 		}
 	}
+}
+
+// explainWorld is a proxy over real servers: jaguar with two shards, heron with one.
+func explainWorld(t *testing.T) *rig {
+	now := time.Now().Truncate(time.Second)
+	from, until := now.Add(-20*time.Minute), now
+	var urls []any
+	for i := range 3 {
+		data := scraped(5, from, until, time.Duration(i)*time.Second, nil)
+		for j := range data {
+			b := labels.NewBuilder(data[j].lbls)
+			b.Set("node", fmt.Sprintf("%d-%s", i, data[j].lbls.Get("node")))
+			data[j].lbls = b.Labels()
+		}
+		urls = append(urls, promShard(t, labels.EmptyLabels(), data).URL())
+	}
+	r := &rig{t: t, client: newClient(t)}
+	r.s, r.url = startProxy(t, t.Context(), fmt.Sprintf(`groups:
+  - {name: jaguar, labels: {cluster: jaguar}, shards: [{replicas: [{url: %q}]}, {replicas: [{url: %q}]}]}
+  - {name: heron, labels: {cluster: heron}, shards: [{replicas: [{url: %q}]}]}
+`, urls...), func(o *Options) {
+		o.Ready = func(_, admin netAddr) { r.admin = "http://" + admin.String() }
+	})
+	return r
+}
+
+// modes are the modes of a plan, of a node and then of those below it.
+func modes(n *plan.Node) string {
+	if n == nil {
+		return "none"
+	}
+	out := string(n.Mode)
+	for i, c := range n.Children {
+		out += string("( "[min(i, 1)]) + modes(c)
+	}
+	if len(n.Children) > 0 {
+		out += ")"
+	}
+	return out
+}
+
+// The header, the admin resource and ExplainQuery tell of one plan; what it tells of a run is what the servers answered.
+func TestExplain(t *testing.T) {
+	r := explainWorld(t)
+	now := time.Now()
+	for _, c := range []struct{ query, modes string }{
+		{`rate(requests_total{cluster="heron"}[5m])`, "pass"},
+		{`rate(requests_total{cluster="jaguar"}[5m])`, "splice"},
+		{`sum by (job) (rate(requests_total[5m]))`, "push"},
+		{`quantile(0.5, rate(requests_total{cluster="jaguar"}[5m])) / sum(up)`, "raw(splice push)"},
+	} {
+		for _, window := range []url.Values{
+			{"time": {stamp(now)}},
+			{"start": {stamp(now.Add(-10 * time.Minute))}, "end": {stamp(now)}, "step": {"30"}},
+		} {
+			form := maps.Clone(window)
+			form.Set("query", c.query)
+			path := "/api/v1/query"
+			if form.Has("step") {
+				path = "/api/v1/query_range"
+			}
+			name := path + " " + c.query
+			var planned, admin, ran struct {
+				Status   string
+				Data     *plan.Explanation
+				Warnings []string
+			}
+			var answer struct {
+				Data     struct{ Result []json.RawMessage }
+				Spillway struct{ Explain *plan.Explanation }
+			}
+			for _, ask := range []struct {
+				target, header string
+				into           any
+			}{
+				{r.url + path, explainPlan, &planned},
+				{r.url + path, explainRun, &answer},
+				{r.admin + adminAPI + "explain", "", &admin},
+				{r.admin + adminAPI + "explain?analyze=1&", "", &ran},
+			} {
+				sep := "?"
+				if strings.HasSuffix(ask.target, "&") {
+					sep = ""
+				}
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, ask.target+sep+form.Encode(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ask.header != "" {
+					req.Header.Set(explainHeader, ask.header)
+				}
+				a := r.ask(req)
+				if err := json.Unmarshal(a.body, ask.into); err != nil || a.status != http.StatusOK {
+					t.Fatalf("%s: %s, %v", name, a, err)
+				}
+			}
+			for what, e := range map[string]*plan.Explanation{"plan": planned.Data, "answer": answer.Spillway.Explain, "admin": admin.Data, "analyze": ran.Data} {
+				if e == nil || e.Query != c.query || e.Verdict != plan.Exact || e.Reason != "" || modes(e.Plan) != c.modes || e.Plan.Why == "" {
+					t.Fatalf("%s, %s: %s", name, what, asJSON(e))
+				}
+			}
+			if got, want := asJSON(admin.Data), asJSON(planned.Data); got != want {
+				t.Errorf("%s: the admin listener says %s, the main one %s", name, got, want)
+			}
+			for what, e := range map[string]*plan.Explanation{"answer": answer.Spillway.Explain, "analyze": ran.Data} {
+				var series int64
+				var calls func(*plan.Node)
+				calls = func(n *plan.Node) {
+					for _, call := range n.Calls {
+						series += call.Series
+						if call.Bytes <= 0 || call.Seconds <= 0 || call.Series <= 0 || len(call.Segments) == 0 || call.Replica == "" {
+							t.Errorf("%s, %s: a call without its numbers: %s", name, what, asJSON(call))
+						}
+					}
+					for _, child := range n.Children {
+						calls(child)
+					}
+				}
+				calls(e.Plan)
+				if c.modes == "pass" || c.modes == "splice" {
+					if want := int64(len(answer.Data.Result)); series != want {
+						t.Errorf("%s, %s: %d series, the answer has %d", name, what, series, want)
+					}
+				}
+			}
+		}
+	}
+	// The plan alone asks nobody; a refused one is told as such.
+	before := r.metric("spillway_samples_total")
+	e, err := r.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: `{le!=""}`})
+	if err != nil || e.Verdict != plan.Refused || !strings.Contains(e.Reason, "names no metric") || e.Plan != nil {
+		t.Errorf("%s, %v", asJSON(e), err)
+	}
+	if after := r.metric("spillway_samples_total"); after != before {
+		t.Errorf("a plan read %v samples", after-before)
+	}
+	var a *answered
+	if _, err = r.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: `sum(`}); !errors.As(err, &a) || a.status != http.StatusBadRequest {
+		t.Errorf("%v", err)
+	}
+}
+
+// Without listening, a server explains and leaves nothing behind.
+func TestExplainQuery(t *testing.T) {
+	p := promShard(t, labels.EmptyLabels(), scraped(2, time.Now().Add(-10*time.Minute), time.Now(), 0, nil))
+	cfg, err := config.Parse(fmt.Appendf(nil, "groups: [{name: a, shards: [{replicas: [{url: %q}]}]}]", p.URL()), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Options{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, analyze := range []bool{false, true} {
+		e, err := s.ExplainQuery(t.Context(), Question{Query: "up", Analyze: analyze})
+		if err != nil || modes(e.Plan) != "pass" || analyze && e.Plan.Calls[0].Series != 2 {
+			t.Errorf("%s, %v", asJSON(e), err)
+		}
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := s.ExplainQuery(gone, Question{Query: "up"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the caller left: %v", err)
+	}
+}
+
+func asJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 // docs/explain.md has every field by its name in JSON, and none that is not there.

@@ -194,9 +194,21 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 	return r, nil
 }
 
+// shardLost tells whether an error is the loss of a shard: it failed, was too late, or, for an answer that can go without it, had no room in time. A shard that
+// hangs fills its own slots.
+func (x *exchange) shardLost(err error) bool {
+	switch e := qerr.From(err); e.Kind {
+	case qerr.ShardFailed, qerr.Timeout:
+		return true
+	case qerr.Overloaded:
+		return x.partial && len(e.Shards) > 0
+	}
+	return false
+}
+
 // shardError marks err as the loss of one shard where a partial answer could go on without it.
 func (x *exchange) shardError(s *shard.Shard, err error) error {
-	if k := qerr.From(err).Kind; x.ctx.Err() == nil && !errors.Is(err, errSibling) && (k == qerr.ShardFailed || k == qerr.Timeout) {
+	if x.ctx.Err() == nil && !errors.Is(err, errSibling) && x.shardLost(err) {
 		x.gone.add(s.Name())
 		return &lostShard{name: s.Name(), err: err}
 	}

@@ -66,7 +66,12 @@ func (x *exchange) joined(questions []question, join func(context.Context, *merg
 // metadata answers type, help and unit of metrics.
 func (x *exchange) metadata() error {
 	limit := x.listLimit()
-	return x.joined(x.everyShard(false, func(r *endpoint.Request) { r.Limit = limit }),
+	// One more than is wanted, so that what is cut is known to be.
+	return x.joined(x.everyShard(false, func(r *endpoint.Request) {
+		if r.Limit = limit + 1; r.LimitPerMetric > 0 {
+			r.LimitPerMetric++
+		}
+	}),
 		func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
 			return merge.MergeMetadata(ctx, w, limit, x.req.LimitPerMetric, src, b)
 		})
@@ -109,7 +114,7 @@ func (x *exchange) targetList() error { return x.joined(x.everyShard(false, nil)
 func (x *exchange) targetsMetadata() error {
 	limit := x.listLimit()
 	var questions []question
-	for _, q := range x.everyShard(false, func(r *endpoint.Request) { r.Limit = limit }) {
+	for _, q := range x.everyShard(false, func(r *endpoint.Request) { r.Limit = limit + 1 }) {
 		if len(x.dec.Selectors) > 0 {
 			sent, ok := plan.Strip(q.shard.Group, x.dec.Selectors[0])
 			if !ok {

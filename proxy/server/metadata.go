@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
 const maxTime = math.MaxInt64
@@ -64,7 +65,11 @@ func (x *exchange) note(res merge.Result) {
 func (x *exchange) labels() error {
 	var questions []question
 	for _, t := range x.targets() {
-		qs, err := x.metadataQuestions(t, endpoint.Labels, x.dec.PerShardLimit)
+		limit := x.dec.PerShardLimit
+		if !x.dec.Unselective {
+			limit += len(plan.Owned(t.group)) // which are removed from what a shard sends
+		}
+		qs, err := x.metadataQuestions(t, endpoint.Labels, limit)
 		if err != nil {
 			return err
 		}

@@ -218,7 +218,8 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table) error {
 	most := min(x.limits.MaxSamples, x.st.pool.Limit()/sampleBytes)
 	engine := promql.NewEngine(promql.EngineOpts{
 		MaxSamples: int(most), Timeout: x.dec.Deadline, LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,
-		EnablePerStepStats: true, EnableDelayedNameRemoval: x.st.top.DelayedNameRemoval(), Parser: planned{plan.Parser, p.Expr},
+		EnablePerStepStats: true, EnableDelayedNameRemoval: x.st.top.DelayedNameRemoval(),
+		UseStartTimestamps: x.st.top.UseStartTimestamps(), EnableTypeAndUnitLabels: x.st.top.TypeAndUnitLabels(), Parser: planned{plan.Parser, p.Expr},
 		NoStepSubqueryIntervalFn: func(int64) int64 { return interval.Milliseconds() },
 	})
 	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
@@ -353,7 +354,7 @@ func (x *exchange) rawLost() func(string, error) error {
 		if x.lost[name] {
 			return nil
 		}
-		if k := qerr.From(err).Kind; x.ctx.Err() == nil && (k == qerr.ShardFailed || k == qerr.Timeout) {
+		if x.ctx.Err() == nil && x.shardLost(err) {
 			x.gone.add(name)
 			return &lostShard{name: name, err: err}
 		}

@@ -89,13 +89,16 @@ var families = []family{
 	{"mixed_in", []string{"cluster=stored,x=1", "prometheus_replica=zz,x=2"}, func(n, v int, at float64) float64 { return float64(n*10+v) + at/1000 }, false},
 }
 
-func makeWorld(t testing.TB, seed uint64) *world {
+func makeWorld(t testing.TB, seed uint64) *world { return makeWorldOf(t, seed, 2, 2, 1) }
+
+// makeWorldOf makes a world whose three groups have so many replicas of each shard.
+func makeWorldOf(t testing.TB, seed uint64, replicas ...int) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), length: 40 * time.Minute, step: 15 * time.Second}
 	w.start = time.Now().Add(-w.length - time.Minute).Truncate(time.Minute)
 	w.groups = []*worldGroup{
-		{name: "jaguar", labels: labels.FromStrings("cluster", "jaguar"), replicas: 2},
-		{name: "ibis", labels: labels.FromStrings("cluster", "ibis"), replicas: 2},
-		{name: "heron", labels: labels.FromStrings("cluster", "heron"), replicas: 1},
+		{name: "jaguar", labels: labels.FromStrings("cluster", "jaguar"), replicas: replicas[0]},
+		{name: "ibis", labels: labels.FromStrings("cluster", "ibis"), replicas: replicas[1]},
+		{name: "heron", labels: labels.FromStrings("cluster", "heron"), replicas: replicas[2]},
 	}
 	shards := []int{2, 2, 1}
 	node := 0
@@ -122,7 +125,7 @@ func (w *world) makeReplica(g *worldGroup, firstNode, nodes, _ int) *replicaData
 		phase := w.rng.Int64N(w.step.Milliseconds())
 		for fi, f := range families {
 			if g.replicas == 1 && f.name == "mixed_in" {
-				continue // the one shard that can be passed through stores no such labels
+				continue // shards that are whole, and so may evaluate for themselves, store no such labels
 			}
 			for v, pairs := range f.labels {
 				b := labels.NewBuilder(labels.FromStrings("__name__", f.name, "node", fmt.Sprintf("n%d", n), "instance", fmt.Sprintf("10.0.0.%d:9100", n)))

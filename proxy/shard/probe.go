@@ -61,6 +61,8 @@ type health struct {
 	unreachable int       // probes in a row that could not even connect
 	skew        time.Duration
 	skewTold    bool
+	farSkew     time.Duration // the last one beyond maxSkew
+	farSkewAt   time.Time     // when; zero: never
 
 	facts time.Time // when they were read last
 	selfFacts

@@ -213,6 +213,9 @@ func (u *upstream) sawDate(date string, started time.Time) {
 	}
 	u.mu.Lock()
 	u.health.skew = skew
+	if skew.Abs() > maxSkew {
+		u.health.farSkew, u.health.farSkewAt = skew, time.Now()
+	}
 	u.mu.Unlock()
 }
 

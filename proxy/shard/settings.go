@@ -52,6 +52,18 @@ func evaluationInterval(data []byte) string {
 	return clip(c.Global.EvaluationInterval)
 }
 
+// UseStartTimestamps tells whether the shards' engines, as most of those whose flags are known, use start timestamps of counters.
+func (t *Topology) UseStartTimestamps() bool {
+	e, ok := t.reference()
+	return ok && slices.Contains(e.Flags, "use-start-timestamps")
+}
+
+// TypeAndUnitLabels tells whether the shards' engines, as most of those whose flags are known, take type and unit for parts of a metric's name.
+func (t *Topology) TypeAndUnitLabels() bool {
+	e, ok := t.reference()
+	return ok && slices.Contains(e.Flags, "type-and-unit-labels")
+}
+
 // DelayedNameRemoval tells whether the shards' engines, as most of those whose flags are known, drop metric names only at the end.
 func (t *Topology) DelayedNameRemoval() bool {
 	e, ok := t.reference()

@@ -258,12 +258,13 @@ func (r *Replica) engineAilments(ref Engine) []ailment {
 	return out
 }
 
-// clockAilment is a clock that is far from ours.
+// clockAilment is a clock that is, or lately was, far from ours: a server is asked several things at each refresh, so one that is mended is soon known to be,
+// and an answer with another date in between, of a cache before the server perhaps, does not make the group's queries jump to and fro.
 func (r *Replica) clockAilment() (ailment, bool) {
 	r.up.mu.Lock()
-	skew := r.up.health.skew
+	skew, at := r.up.health.farSkew, r.up.health.farSkewAt
 	r.up.mu.Unlock()
-	if skew.Abs() <= maxSkew {
+	if at.IsZero() || time.Since(at) > r.up.opts.FactsEvery+r.up.opts.ProbeInterval {
 		return ailment{}, false
 	}
 	return ailment{kind: SickClock, r: r, raw: true, text: fmt.Sprintf("its clock is %s %s ours; queries about now will miss samples, so run NTP on both",

@@ -46,7 +46,7 @@ func (c *call) status(resp *http.Response) error {
 	case code == http.StatusBadRequest && known:
 		return qerr.Wrap(qerr.BadData, st, "%s", clip(api.Error))
 	case code == http.StatusUnprocessableEntity && known:
-		e := qerr.Wrap(qerr.TooExpensive, st, "%s: %s", name, clip(api.Error))
+		e := qerr.Wrap(qerr.TooExpensive, st, "%s", clip(api.Error)) // about the query, in Prometheus' own words
 		e.Shards = []string{name}
 		return e
 	case code == http.StatusServiceUnavailable && known && api.ErrorType == "timeout":

@@ -359,7 +359,7 @@ func copyFailed(err error) bool {
 	if !errors.As(err, &e) {
 		return true
 	}
-	return e.Kind == qerr.ShardFailed || e.Kind == qerr.Timeout
+	return e.Kind == qerr.ShardFailed || e.Kind == qerr.Timeout || e.Kind == qerr.Overloaded && len(e.Shards) > 0 // no slot at that server
 }
 
 type copyChunks struct {
@@ -395,9 +395,32 @@ func (sp *spliced) splice(s *Slice, query Query, several bool) (*series, error) 
 	return out, nil
 }
 
+// beforeHistograms is how much earlier than the window native histograms are read from. A server cuts chunks at the window's start and forgets what the
+// first histogram behind the cut followed, so that a counter reset just there would be missed, or one made up.
+const beforeHistograms = 5 * 60 * 1000
+
 // read collects one copy's series, charged to the meter. What a failed copy held is given back.
-func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (out []stored, err error) {
-	var charged int64
+func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) ([]stored, error) {
+	out, charged, histograms, err := q.readFrom(ctx, s, c, query)
+	if err != nil || !histograms || query.From < math.MinInt64+beforeHistograms {
+		return out, err
+	}
+	q.Meter.Drop(charged)
+	early := query
+	early.From -= beforeHistograms
+	if h := query.Hints; h != nil {
+		own := *h
+		own.Start -= beforeHistograms
+		early.Hints = &own
+	}
+	out, _, _, err = q.readFrom(ctx, s, c, early)
+	// What ended before the window is not in it; what is left is cut where it is iterated.
+	return slices.DeleteFunc(out, func(st stored) bool {
+		return !slices.ContainsFunc(st.chunks, func(c prompb.Chunk) bool { return c.MaxTimeMs >= query.From })
+	}), err
+}
+
+func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query) (out []stored, charged int64, histograms bool, err error) {
 	f := Fetched{Slice: s.Name, Copy: c.Name(), Matchers: query.Asked}
 	began := time.Now()
 	defer func() {
@@ -425,6 +448,7 @@ func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (ou
 			}
 			n += int64(len(chunks[i].Data)) + 64
 			f.Bytes += int64(len(chunks[i].Data))
+			histograms = histograms || chunks[i].Type != prompb.Chunk_XOR && chunks[i].Type != prompb.Chunk_XOR2
 			f.Samples += int64(binary.BigEndian.Uint16(chunks[i].Data)) // checked above to be there
 		}
 		again := len(out) > 0 && sameLabels(last, lbls)
@@ -477,7 +501,7 @@ func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (ou
 		out = append(out, st)
 		return nil
 	})
-	return out, err
+	return out, charged, histograms, err
 }
 
 // collision refuses a query whose answer would depend on which of two equal series one takes.

@@ -59,7 +59,7 @@ type iterator struct {
 var _ chunkenc.Iterator = (*iterator)(nil)
 
 func (it *iterator) reset(parts []part) {
-	*it = iterator{parts: parts, cur: it.cur, fresh: true}
+	*it = iterator{parts: parts, cur: it.cur} // nothing precedes the first part, so what its first histogram says of its past holds
 	it.open()
 }
 

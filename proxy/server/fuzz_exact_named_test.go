@@ -1,0 +1,225 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb/tsdbutil"
+)
+
+// exactTable is a world written by hand: what each shard holds, a series a line with its value, NaN and Inf included. A value h3 is the third of a run of
+// native histograms, +2 a counter that grows by 2 each scrape.
+func exactTable(t *testing.T, replicas int, labelled bool, shards ...string) *exactHarness {
+	t.Helper()
+	w := &exactWorld{kind: exactSingle, length: 20 * time.Minute, every: 15 * time.Second}
+	if replicas > 1 {
+		w.kind = exactAgreeing
+	}
+	w.start = time.Now().Add(-w.length - 2*time.Minute).Truncate(5 * time.Minute)
+	g := &exactGroup{name: "jaguar", replicaLabels: []string{"prometheus_replica"}, heartbeat: "up"}
+	if labelled {
+		g.labels = labels.FromStrings("cluster", "jaguar")
+	}
+	w.groups = []*exactGroup{g}
+	for si, text := range shards {
+		s := &exactShard{group: g, name: fmt.Sprintf("jaguar[%d]", si)}
+		text += fmt.Sprintf("\nup{job=\"x\",instance=\"i%d\"} 1", si)
+		for ri := range replicas {
+			r := &exactReplica{external: labels.FromStrings("prometheus_replica", string(rune('a'+ri))), byKey: map[string][]int{}}
+			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+				line = strings.TrimSpace(line)
+				at := strings.LastIndexByte(line, ' ')
+				lbls, err := exactParser.ParseMetric(line[:at])
+				if err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
+				series := storedSeries{lbls: lbls}
+				for i := range int64(w.length / w.every) {
+					p := point{t: w.start.UnixMilli() + i*w.every.Milliseconds() + int64(ri)*3700}
+					switch v := line[at+1:]; v[0] {
+					case 'h':
+						p.h = tsdbutil.GenerateTestHistogram(i + number64(t, v[1:]))
+					case '+':
+						p.f = float64(i * number64(t, v[1:]))
+					default:
+						if p.f, err = strconv.ParseFloat(v, 64); err != nil {
+							t.Fatalf("%s: %v", line, err)
+						}
+					}
+					series.points = append(series.points, p)
+				}
+				key := g.held(lbls).String()
+				r.byKey[key] = append(r.byKey[key], len(r.series))
+				r.series = append(r.series, series)
+			}
+			s.replicas = append(s.replicas, r)
+		}
+		g.shards = append(g.shards, s)
+	}
+	return (&exactHarness{t: t, w: w}).serve()
+}
+
+func number64(t *testing.T, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// The questions that proxies of this kind are known to answer wrongly, each by name, over shards whose values show it.
+func TestExactByName(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		shards []string
+		query  string
+		want   string // series and values; empty is nothing, * is whatever the reference says
+	}{
+		{"a filter on a maximum is not a filter on each shard's", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `max(foo) < 10`, ``},
+		{"the same with the smaller one last", []string{`foo{node="a"} 20`, `foo{node="b"} 5`}, `max(foo) < 10`, ``},
+		{"a maximum times a negative number", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `max(foo) * -1`, `{} -20`},
+		{"a minimum times a negative number", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `-min(foo)`, `{} -5`},
+		{"a number minus a maximum", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `10 - max(foo)`, `{} -10`},
+		{"a sum plus a number", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `sum(foo) + 1`, `{} 26`},
+		{"a sum compared", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `sum(foo) > bool 20`, `{} 1`},
+		{"a count filtered", []string{"foo{node=\"a\"} 5\nfoo{node=\"c\"} 5", `foo{node="b"} 20`}, `count(foo) == 3`, `{} 3`},
+		{"a filter below the aggregation", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `sum(foo > 10)`, `{} 20`},
+		{"an average of unequal shards", []string{"foo{node=\"a\"} 1\nfoo{node=\"b\"} 2\nfoo{node=\"c\"} 3", `foo{node="d"} 10`}, `avg(foo)`, `{} 4`},
+		{"an average by a label that both have", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"x\"} 2\nfoo{node=\"c\",j=\"y\"} 3", `foo{node="d",j="x"} 9`}, `avg by (j) (foo)`, "{j=\"x\"} 4\n{j=\"y\"} 3"},
+		{"an average of averages", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"x\"} 2", `foo{node="d",j="x"} 9`}, `avg(avg by (j) (foo))`, "{} 4"},
+		{"count by", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 2", `foo{node="d",j="x"} 9`}, `count by (j) (foo)`, "{j=\"x\"} 2\n{j=\"y\"} 1"},
+		{"a count of counts", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 2", `foo{node="d",j="x"} 9`}, `count(count by (j) (foo))`, "{} 2"},
+		{"a sum of counts", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 2", `foo{node="d",j="x"} 9`}, `sum(count by (j) (foo))`, "{} 3"},
+		{"a maximum of sums", []string{`foo{node="a",j="x"} 5`, `foo{node="b",j="x"} 20`}, `max(sum by (j) (foo))`, "{} 25"},
+		{"a group", []string{`foo{node="a",j="x"} 5`, `foo{node="b",j="x"} 20`}, `group by (j) (foo)`, "{j=\"x\"} 1"},
+		{"absent where one shard has it", []string{`foo{node="a"} 5`, `bar{node="b"} 20`}, `absent(foo)`, ``},
+		{"absent where none has it", []string{`foo{node="a"} 5`, `bar{node="b"} 20`}, `absent(baz{x="y"})`, `{x="y"} 1`},
+		{"absent_over_time where one shard has it", []string{`foo{node="a"} 5`, `bar{node="b"} 20`}, `absent_over_time(foo[5m])`, ``},
+		{"absent of a sum that only one shard has", []string{`foo{node="a"} 5`, `bar{node="b"} 20`}, `absent(sum(foo))`, ``},
+		{"a join across shards", []string{`foo{node="a",x="1"} 5`, `bar{node="a"} 20`}, `foo * on (node) bar`, `{node="a"} 100`},
+		{"a join with group_left across shards", []string{"foo{node=\"a\",x=\"1\"} 5\nfoo{node=\"a\",x=\"2\"} 6", `bar{node="a",r="z"} 20`}, `foo * on (node) group_left (r) bar`, "{node=\"a\", r=\"z\", x=\"1\"} 100\n{node=\"a\", r=\"z\", x=\"2\"} 120"},
+		{"unless across shards", []string{`foo{node="a"} 5`, `bar{node="a"} 20`}, `foo unless on (node) bar`, ``},
+		{"and across shards", []string{`foo{node="a"} 5`, `bar{node="a"} 20`}, `foo and on (node) bar`, `{__name__="foo", node="a"} 5`},
+		{"or across shards", []string{`foo{node="a"} 5`, `bar{node="a"} 20`}, `foo or on (node) bar`, `{__name__="foo", node="a"} 5`},
+		{"many partners on two shards", []string{`foo{node="a",x="1"} 5`, "foo{node=\"a\",x=\"2\"} 5\nbar{node=\"a\"} 20"}, `foo * on (node) bar`, `error`},
+		{"or vector(0)", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `foo or vector(0)`, "{__name__=\"foo\", node=\"a\"} 5\n{__name__=\"foo\", node=\"b\"} 20\n{} 0"},
+		{"sum or vector(0)", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `sum(foo) or vector(0)`, "{} 25"},
+		{"sum of nothing or vector(0)", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `sum(nothing) or vector(0)`, "{} 0"},
+		{"a sum with vector(0) on one shard's part", []string{`foo{node="a"} 5`, `bar{node="b"} 20`}, `sum(foo or vector(1))`, "{} 6"},
+		{"topk", []string{"foo{node=\"a\"} 5\nfoo{node=\"c\"} 7", "foo{node=\"b\"} 20\nfoo{node=\"d\"} 6"}, `topk(2, foo)`, "{__name__=\"foo\", node=\"b\"} 20\n{__name__=\"foo\", node=\"c\"} 7"},
+		{"bottomk by", []string{"foo{node=\"a\",j=\"x\"} 5\nfoo{node=\"c\",j=\"y\"} 7", "foo{node=\"b\",j=\"x\"} 20\nfoo{node=\"d\",j=\"y\"} 6"}, `bottomk by (j) (1, foo)`, "{__name__=\"foo\", j=\"x\", node=\"a\"} 5\n{__name__=\"foo\", j=\"y\", node=\"d\"} 6"},
+		{"quantile", []string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 2\nfoo{node=\"e\"} 3", "foo{node=\"b\"} 10"}, `quantile(0.5, foo)`, "{} 2.5"},
+		{"stddev", []string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 1", "foo{node=\"b\"} 4\nfoo{node=\"d\"} 4"}, `stddev(foo)`, "{} 1.5"},
+		{"count_values", []string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 2", "foo{node=\"b\"} 1"}, `count_values("v", foo)`, "{v=\"1\"} 2\n{v=\"2\"} 1"},
+		{"histogram_quantile of buckets", []string{"b_bucket{node=\"a\",le=\"1\"} +10\nb_bucket{node=\"a\",le=\"2\"} +10\nb_bucket{node=\"a\",le=\"+Inf\"} +10", "b_bucket{node=\"b\",le=\"1\"} +0\nb_bucket{node=\"b\",le=\"2\"} +10\nb_bucket{node=\"b\",le=\"+Inf\"} +10"}, `histogram_quantile(0.5, sum by (le) (rate(b_bucket[5m])))`, "{} 1"},
+		{"histogram_quantile of native histograms", []string{`h{node="a"} h1`, `h{node="b"} h5`}, `histogram_quantile(0.9, sum(rate(h[5m])))`, "*"},
+		{"a sum of native histograms", []string{`h{node="a"} h1`, `h{node="b"} h5`}, `sum(h)`, "*"},
+		{"an average of native histograms", []string{"h{node=\"a\"} h1\nh{node=\"c\"} h9", `h{node="b"} h5`}, `avg(h)`, "*"},
+		{"a sum of numbers and histograms", []string{`h{node="a"} h1`, `h{node="b"} 5`}, `sum(h)`, "*"},
+		{"an average of numbers and histograms by", []string{"h{node=\"a\",j=\"x\"} h1\nh{node=\"c\",j=\"y\"} 2", "h{node=\"b\",j=\"x\"} 5\nh{node=\"d\",j=\"y\"} 4"}, `avg by (j) (h)`, "*"},
+		{"a maximum of numbers and histograms", []string{`h{node="a"} h1`, `h{node="b"} 5`}, `max(h)`, "*"},
+		{"a count of numbers and histograms", []string{`h{node="a"} h1`, `h{node="b"} 5`}, `count(h)`, "{} 2"},
+		{"a pushed sum with an offset", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `sum(foo offset 5m)`, "*"},
+		{"a pushed rate with an offset", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `sum(rate(foo[3m] offset 2m)) / sum(rate(foo[3m]))`, "*"},
+		{"a pushed sum at the end", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `sum(foo @ end())`, "*"},
+		{"a pushed sum at the start", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `sum(foo @ start()) + sum(foo)`, "*"},
+		{"a subquery of a sum", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `max_over_time(sum(foo)[5m:30s])`, "*"},
+		{"NaN in a maximum", []string{`foo{node="a"} NaN`, `foo{node="b"} 5`}, `max(foo)`, "{} 5"},
+		{"NaN in a minimum", []string{`foo{node="a"} 5`, `foo{node="b"} NaN`}, `min(foo)`, "{} 5"},
+		{"NaN alone in a maximum", []string{`foo{node="a"} NaN`, `foo{node="b"} NaN`}, `max(foo)`, "{} NaN"},
+		{"NaN in a sum", []string{`foo{node="a"} NaN`, `foo{node="b"} 5`}, `sum(foo)`, "{} NaN"},
+		{"Inf in a maximum", []string{`foo{node="a"} +Inf`, `foo{node="b"} 5`}, `max(foo)`, "{} +Inf"},
+		{"Inf in a minimum", []string{`foo{node="a"} 5`, `foo{node="b"} -Inf`}, `min(foo)`, "{} -Inf"},
+		{"Inf against Inf in a sum", []string{`foo{node="a"} Inf`, `foo{node="b"} -Inf`}, `sum(foo)`, "{} NaN"},
+		{"an average with Inf", []string{`foo{node="a"} Inf`, `foo{node="b"} 1`}, `avg(foo)`, "{} +Inf"},
+		{"an average near overflow", []string{`foo{node="a"} 1.7e308`, `foo{node="b"} 1.7e308`}, `avg(foo)`, "*"},
+		{"-0 then 0 in a maximum", []string{`foo{node="a"} -0`, `foo{node="b"} 0`}, `max(foo)`, "*"},
+		{"0 then -0 in a maximum", []string{`foo{node="a"} 0`, `foo{node="b"} -0`}, `max(foo)`, "*"},
+		{"-0 then 0 in a minimum", []string{`foo{node="a"} -0`, `foo{node="b"} 0`}, `min(foo)`, "*"},
+		{"0 then -0 in a minimum, the other way round", []string{`foo{node="b"} -0`, `foo{node="a"} 0`}, `min(foo)`, "*"},
+		{"-0 in a sum", []string{`foo{node="a"} -0`, `foo{node="b"} -0`}, `sum(foo)`, "*"},
+		{"division by a zero of either sign", []string{`foo{node="a"} -0`, `foo{node="b"} 0`}, `1 / max(foo)`, "*"},
+		{"a sum that cancels out over the shards", []string{`foo{node="a"} 1e16`, `foo{node="b"} 1`, `foo{node="c"} -1e16`}, `sum(foo)`, "{} 1"},
+		{"a sum that cancels out within one", []string{"foo{node=\"a\"} 1e16\nfoo{node=\"b\"} 1\nfoo{node=\"c\"} -1e16", `foo{node="d"} 1`}, `sum(foo)`, "{} 2"},
+		{"an average that cancels out", []string{`foo{node="a"} 1e16`, `foo{node="b"} 1`, `foo{node="c"} -1e16`, `foo{node="d"} 1`}, `avg(foo)`, "{} 0.5"},
+		{"a difference of sums that cancels out", []string{`foo{node="a"} 0.1`, `foo{node="b"} 0.2`, `foo{node="c"} 0.3`}, `sum(foo) - sum(foo)`, "{} 0"},
+		{"a duplicate that only the union shows", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `label_replace(foo, "node", "x", "", "")`, "error"},
+		{"two names that become one", []string{`foo{node="a"} +1`, `bar{node="a"} +2`}, `rate({__name__=~"foo|bar"}[5m])`, "error"},
+		{"two names that become one below a sum", []string{`foo{node="a"} +1`, `bar{node="a"} +2`}, `sum(rate({__name__=~"foo|bar"}[5m]))`, "error"},
+		{"two names that become one below a negation", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `count(-{__name__=~"foo|bar"})`, "error"},
+		{"scalar of one series in all", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `scalar(foo)`, "scalar NaN"},
+		{"scalar of a sum", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `scalar(sum(foo)) + 1`, "scalar 4"},
+		{"grouping by the group's label", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `sum by (cluster) (foo)`, "*"},
+		{"grouping without the group's label", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `sum without (cluster, node) (foo)`, "{} 3"},
+		{"a matcher on the group's label", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `sum(foo{cluster!="jaguar"})`, "*"},
+		{"no such group", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `count(foo{cluster="nowhere"}) or sum(foo)`, "{} 3"},
+		{"timestamps", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `max(timestamp(foo)) - min(timestamp(foo))`, "*"},
+		{"limit_ratio", []string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 1\nfoo{node=\"e\"} 1", "foo{node=\"b\"} 2\nfoo{node=\"d\"} 2"}, `limit_ratio(0.5, foo)`, "*"},
+		{"limitk", []string{"foo{node=\"b\"} 1\nfoo{node=\"d\"} 1", "foo{node=\"a\"} 2\nfoo{node=\"c\"} 2"}, `limitk(2, foo)`, "{__name__=\"foo\", node=\"a\"} 2\n{__name__=\"foo\", node=\"b\"} 1"},
+		{"sorted", []string{"foo{node=\"a\"} 1\nfoo{node=\"b\"} 4", "foo{node=\"c\"} 3\nfoo{node=\"d\"} 2"}, `sort(foo)`, "*"},
+		{"a sum in a sort", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 4", "foo{node=\"c\",j=\"x\"} 3\nfoo{node=\"d\",j=\"z\"} 2"}, `sort_desc(sum by (j) (foo))`, "*"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, replicas := range []int{1, 2} {
+				labelled := replicas == 1
+				h := exactTable(t, replicas, labelled, c.shards...)
+				end := h.w.start.Add(17*time.Minute + 3*time.Second)
+				for _, q := range []exactQuestion{{query: c.query, start: end, end: end}, {query: c.query, start: end.Add(-4 * time.Minute), end: end, step: 37 * time.Second}} {
+					if e, err := exactParser.ParseExpr(c.query); err != nil {
+						t.Fatalf("%s: %v", e, err)
+					}
+					v := h.check(q)
+					if v.failed {
+						t.Errorf("%s (step %s, %d replicas, ran as %s): %s", c.query, q.step, replicas, v.mode, v.text)
+						continue
+					}
+					if c.want == "*" || q.step > 0 {
+						continue
+					}
+					got, err := h.proxy(q)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := c.want
+					if labelled {
+						want = strings.ReplaceAll(strings.ReplaceAll(want, `{__name__="foo", `, `{__name__="foo", cluster="jaguar", `), `{node="a"`, `{cluster="jaguar", node="a"`)
+						if strings.Contains(c.query, "on (node)") && !strings.Contains(c.query, "group_left") {
+							want = c.want
+							want = strings.ReplaceAll(want, `{__name__="foo", `, `{__name__="foo", cluster="jaguar", `)
+						}
+					}
+					if text := exactText(got); text != want {
+						t.Errorf("%s (%d replicas, ran as %s):\n%s\nwant\n%s", c.query, replicas, v.mode, text, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// exactText is an instant answer as the table above writes it.
+func exactText(r exactReply) string {
+	if r.answer == nil {
+		return "error"
+	}
+	var lines []string
+	for _, key := range r.answer.order {
+		for _, v := range r.answer.series[key] {
+			name := key
+			if r.answer.kind == "scalar" {
+				name = "scalar"
+			}
+			lines = append(lines, name+" "+v.text)
+		}
+	}
+	if r.answer.kind == "vector" {
+		slices.Sort(lines)
+	}
+	return strings.Join(lines, "\n")
+}

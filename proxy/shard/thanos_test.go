@@ -1,0 +1,456 @@
+package shard
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+const (
+	storesPath = "/api/v1/stores"
+	queryPath  = "/api/v1/query"
+)
+
+// store is one line of Thanos' page of stores.
+func store(name, lastError string, labelSets string) string {
+	if lastError == "" {
+		lastError = "null"
+	} else {
+		lastError = `"` + lastError + `"`
+	}
+	return fmt.Sprintf(`{"name":%q,"lastCheck":"2026-10-01T00:00:00Z","lastError":%s,"labelSets":[%s],"minTime":0,"maxTime":9223372036854775807}`, name, lastError, labelSets)
+}
+
+// page is a script that answers with the data of the page of stores.
+func page(sidecars ...string) string {
+	return `header Content-Type application/json; send '{"status":"success","data":{"sidecar":[` + strings.Join(sidecars, ",") + `]}}'`
+}
+
+const jaguarA = `{"cluster":"jaguar","prometheus_replica":"a"}`
+
+// fakeThanos is a server that looks like a Thanos Query with one healthy store, unless routes say otherwise.
+func fakeThanos(flags map[string]string, routes ...fakeshard.Route) fakeshard.Config {
+	all := map[string]string{"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m", "query.timeout": "2m", "query.replica-label": "rule_replica"}
+	maps.Copy(all, flags)
+	return fakeshard.Config{
+		Version: "0.42.4", Flags: all,
+		Routes: append(routes,
+			fakeshard.Route{Path: storesPath, Script: page(store("s1", "", jaguarA))},
+			fakeshard.Route{Path: "/api/v1/status/config", Script: "status 404; send no"},
+			fakeshard.Route{Path: "/api/v1/features", Script: "status 404; send no"}),
+		Series: []map[string]string{{"__name__": "up", "cluster": "jaguar", "instance": "a"}},
+	}
+}
+
+// thanosGroup is a group of one shard whose replicas are of type thanos.
+func thanosGroup(urls ...string) config.Group {
+	g := group(urls...)
+	for i := range g.Shards[0].Replicas {
+		g.Shards[0].Replicas[i].Type = config.TypeThanos
+	}
+	return g
+}
+
+func TestThanosIsTold(t *testing.T) {
+	fake := fakeshard.Start(t, fakeThanos(nil))
+	top := build(t, Options{}, true, thanosGroup(fake.URL()))
+	r := top.Groups[0].Shards[0].Replicas[0]
+	yes := true
+	long := strings.Repeat(" ", 3000)
+	common := url.Values{"dedup": {"true"}, "replicaLabels[]": {"prometheus_replica", "rule_replica"}}
+	query := url.Values{"max_source_resolution": {"0s"}, "engine": {"prometheus"}}
+	for _, tc := range []struct {
+		name    string
+		req     *endpoint.Request
+		partial bool
+		method  string
+		want    []url.Values // together, besides what the request itself says
+		says    string       // partial_response
+	}{
+		{"query", &endpoint.Request{ID: endpoint.Query, Query: "up"}, false, "GET", []url.Values{common, query}, "false"},
+		{"the client's own is taken out", &endpoint.Request{ID: endpoint.Query, Query: "up", PartialResponse: &yes}, false, "GET", []url.Values{common, query}, "false"},
+		{"by POST too", &endpoint.Request{ID: endpoint.Query, Query: "up" + long, PartialResponse: &yes}, false, "POST", []url.Values{common, query}, "false"},
+		{"partial", &endpoint.Request{ID: endpoint.QueryRange, Query: "up", Start: endpoint.At(0), End: endpoint.At(60_000), Step: time.Minute}, true, "GET", []url.Values{common, query}, "true"},
+		{"partial by POST", &endpoint.Request{ID: endpoint.Query, Query: "up" + long}, true, "POST", []url.Values{common, query}, "true"},
+		{"series are never partial", &endpoint.Request{ID: endpoint.Series, Match: []string{"up"}}, true, "GET", []url.Values{common}, "false"},
+		{"labels", &endpoint.Request{ID: endpoint.Labels}, true, "GET", []url.Values{common}, "false"},
+		{"values", &endpoint.Request{ID: endpoint.LabelValues, Label: "job"}, true, "GET", []url.Values{common}, "false"},
+		{"rules follow its flags", &endpoint.Request{ID: endpoint.Rules}, false, "GET", nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := readAll(context.Background(), r, tc.req, CallOptions{Partial: tc.partial}); err != nil {
+				t.Fatal(err)
+			}
+			all := fake.RequestsTo(tc.req.Path())
+			got := all[len(all)-1]
+			if got.Method != tc.method || !slices.Equal(got.Form["partial_response"], nonEmpty(tc.says)) {
+				t.Errorf("%s with partial_response %q, want %s with %q", got.Method, got.Form["partial_response"], tc.method, tc.says)
+			}
+			for _, want := range tc.want {
+				for name, values := range want {
+					if !slices.Equal(got.Form[name], values) {
+						t.Errorf("%s is %q, want %q", name, got.Form[name], values)
+					}
+				}
+			}
+			if tc.want == nil && got.RawQuery != "" {
+				t.Errorf("sent %s", got.RawQuery)
+			}
+			if tc.req.Query != "" && got.Form.Get("query") != tc.req.Query {
+				t.Errorf("the query is %q", got.Form.Get("query"))
+			}
+		})
+	}
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
+}
+
+// TestThanosErrors: what its statuses mean, and which of them are tried on another replica.
+func TestThanosErrors(t *testing.T) {
+	up := &endpoint.Request{ID: endpoint.Query, Query: "up"}
+	for _, tc := range []struct {
+		name, script string
+		req          *endpoint.Request
+		kind, bound  string
+		says         string
+		second       bool // the other replica is asked
+	}{
+		{"a dead store", `error 422 execution 'expanding series: proxy Series(): rpc error: code = Aborted desc = connection refused'`, up, "ok", "", "", true},
+		{"a hung store", `error 422 execution 'expanding series: context deadline exceeded'`, up, "ok", "", "", true},
+		{"a dead store, values", `error 422 execution 'proxy LabelValues(): fetch label values from store'`, &endpoint.Request{ID: endpoint.LabelValues, Label: "job"}, "ok", "", "", true},
+		{"the query's own fault", `error 422 execution 'found duplicate series for the match group'`, up, "too_expensive", "", "found duplicate series", false},
+		{"a function that it lacks", `error 400 bad_data 'unknown function with name "fill"'`, up, "too_expensive", "thanos_query", "unknown function", false},
+		{"a selector that is none", `error 400 bad_data 'invalid parameter'`, seriesRequest, "bad_data", "", "invalid parameter", false},
+		{"its timeout", `error 503 timeout 'query timed out'`, up, "timeout", "", "query timed out", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := fakeshard.Start(t, fakeThanos(nil, fakeshard.Route{Path: tc.req.Path(), Nth: 1, To: 1000, Script: tc.script}))
+			b := fakeshard.Start(t, fakeThanos(nil))
+			top := build(t, Options{}, false, thanosGroup(a.URL(), b.URL()))
+			_, err := ask(context.Background(), top.Groups[0].Shards[0], tc.req)
+			if kindOf(err) != tc.kind {
+				t.Fatalf("got %v, want %s", err, tc.kind)
+			}
+			if err != nil && (qerr.From(err).Bound != tc.bound || !strings.Contains(err.Error(), tc.says)) {
+				t.Errorf("got %+v", qerr.From(err))
+			}
+			if asked := len(b.RequestsTo(tc.req.Path())) > 0; asked != tc.second {
+				t.Errorf("the second replica was asked: %t", asked)
+			}
+		})
+	}
+}
+
+// TestThanosWithoutStores: an answer is one only if all stores are there afterwards; a partial one is allowed by request, and then flagged.
+func TestThanosWithoutStores(t *testing.T) {
+	up := &endpoint.Request{ID: endpoint.Query, Query: "up"}
+	noStore := fakeshard.Route{Path: queryPath, Script: `header Content-Type application/json; header Cache-Control no-store; send '{"status":"success","data":{"resultType":"vector","result":[]},"warnings":["receive series from Addr"]}'`}
+	for _, tc := range []struct {
+		name    string
+		routes  []fakeshard.Route
+		req     *endpoint.Request
+		partial string // what Response.Partial says; empty: whole
+		kind    string // without Partial
+	}{
+		{"all there", nil, up, "", "ok"},
+		{"one is down", []fakeshard.Route{{Path: storesPath, Script: page(store("s1", "", jaguarA), store("s2", "Not ready", `{"cluster":"jaguar","slice":"2"}`))}}, up, "sidecar s2 (Not ready)", "shard_failed"},
+		{"one is down, series", []fakeshard.Route{{Path: storesPath, Script: page(store("s2", "Not ready", jaguarA))}}, seriesRequest, "s2", "shard_failed"},
+		{"its copy is there", []fakeshard.Route{{Path: storesPath, Script: page(store("s1", "", jaguarA), store("s2", "Not ready", `{"cluster":"jaguar","prometheus_replica":"b"}`))}}, up, "", "ok"},
+		{"it says so itself", []fakeshard.Route{noStore}, up, "could not read all of its stores", "shard_failed"},
+		{"the page hangs", []fakeshard.Route{{Path: storesPath, Script: "stall"}}, up, "-", "timeout"},
+		{"the page is broken", []fakeshard.Route{{Path: storesPath, Script: "status 500; send no"}}, up, "-", "shard_failed"},
+		{"the page makes no sense", []fakeshard.Route{{Path: storesPath, Script: `header Content-Type application/json; send '{"status":"success","data":[1]}'`}}, up, "-", "shard_failed"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fake := fakeshard.Start(t, fakeThanos(nil, tc.routes...))
+			top := build(t, Options{}, false, thanosGroup(fake.URL()))
+			s := top.Groups[0].Shards[0]
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			if _, err := ask(ctx, s, tc.req); kindOf(err) != tc.kind || err != nil && !strings.Contains(err.Error(), "jaguar/") {
+				t.Errorf("got %v, want %s", err, tc.kind)
+			}
+			if tc.partial == "-" {
+				return
+			}
+			resp, err := s.Do(ctx, tc.req, CallOptions{Partial: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if !strings.Contains(resp.Partial, tc.partial) || (tc.partial == "") != (resp.Partial == "") {
+				t.Errorf("partial %q, want %q", resp.Partial, tc.partial)
+			}
+			if _, err := io.ReadAll(resp.Body); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestThanosStores is what counts as missing, page by page; each case begins anew and goes through its pages a minute apart.
+func TestThanosStores(t *testing.T) {
+	type list = []storeInfo
+	set := func(kv ...string) map[string]string {
+		m := map[string]string{}
+		for i := 0; i < len(kv); i += 2 {
+			m[kv[i]] = kv[i+1]
+		}
+		return m
+	}
+	info := func(name, err string, sets ...map[string]string) storeInfo {
+		return storeInfo{name: name, component: "sidecar", labelSets: sets, err: err}
+	}
+	a0, b0, a1 := set("slice", "0", "r", "a"), set("slice", "0", "r", "b"), set("slice", "1", "r", "a")
+	gateway := func(name, err string, sets ...map[string]string) storeInfo {
+		i := info(name, err, sets...)
+		i.component = "store"
+		return i
+	}
+	for _, tc := range []struct {
+		name  string
+		flags thanosFlags
+		pages []list
+		want  []string // missing after each page: a part of the text; empty for none
+	}{
+		{"all well", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}}, []string{""}},
+		{"nothing at all", thanosFlags{}, []list{{}}, []string{""}},
+		{"one fails and comes back", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}, {info("s0", "", a0), info("s1", "no", a1)}, {info("s0", "", a0), info("s1", "", a1)}}, []string{"", "s1 (no)", ""}},
+		{"one fails, then leaves the list", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}, {info("s0", "", a0), info("s1", "no", a1)}, {info("s0", "", a0)}}, []string{"", "s1 (no)", "s1 (no longer listed)"}},
+		{"a pair, one fails", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0), info("s1", "no", b0)}, {info("s0", "", a0)}}, []string{"", "", ""}},
+		{"a pair, both fail", thanosFlags{}, []list{{info("s0", "no", a0), info("s1", "no", b0)}}, []string{"s0 (no), sidecar s1 (no)"}},
+		{"a pod with a new address", thanosFlags{}, []list{{info("s0", "", a0)}, {info("s9", "", a0)}, {info("s9", "", a0)}}, []string{"", "", ""}},
+		{"one of two with the very same labels", thanosFlags{}, []list{{gateway("g0", "", a0), gateway("g1", "", a0)}, {gateway("g0", "", a0), gateway("g1", "no", a0)}, {gateway("g0", "", a0)}}, []string{"", "g1 (no)", "g1 (no longer listed)"}},
+		{"a gateway does not stand for a sidecar", thanosFlags{}, []list{{info("s0", "no", a0), gateway("g0", "", b0)}}, []string{"s0 (no)"}},
+		{"strict ones are always asked", thanosFlags{strict: []string{"s0"}}, []list{{info("s0", "no", a0)}}, []string{""}},
+		{"one that Thanos has never seen", thanosFlags{static: []string{"s0", "s1"}}, []list{{info("s0", "", a0)}}, []string{"s1 (never seen)"}},
+		{"a gateway of many labels", thanosFlags{}, []list{{gateway("g0", "", a0, a1)}, {gateway("g0", "", a1)}}, []string{"", ""}},
+		{"one without series leaves", thanosFlags{}, []list{{gateway("g0", "")}, {}}, []string{"", ""}},
+		{"many", thanosFlags{}, []list{{info("1", "no", a0), info("2", "no", a0), info("3", "no", a0), info("4", "no", a0), info("5", "no", a0), info("6", "no", a0), info("7", "no", a0)}}, []string{"and 2 more"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var s stores
+			now := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+			for i, p := range tc.pages {
+				got := s.judge(p, tc.flags, []string{"r"}, now)
+				if !strings.Contains(got, tc.want[i]) || (got == "") != (tc.want[i] == "") {
+					t.Errorf("page %d: missing %q, want %q", i, got, tc.want[i])
+				}
+				now = now.Add(time.Minute)
+			}
+		})
+	}
+	var s stores
+	now := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+	s.judge(list{info("s0", "", a0)}, thanosFlags{}, nil, now)
+	if s.judge(nil, thanosFlags{}, nil, now.Add(23*time.Hour)) == "" || s.judge(nil, thanosFlags{}, nil, now.Add(25*time.Hour)) != "" || len(s.seen) > 0 {
+		t.Error("a store that has left is missed for a day and then forgotten")
+	}
+}
+
+// TestThanosLate: an answer at the end of its time is none; an empty one shortly before is not believed.
+func TestThanosLate(t *testing.T) {
+	const empty = `header Content-Type application/json; send '{"status":"success","data":{"resultType":"vector","result":[],"analysis":{}}}'`
+	for _, tc := range []struct {
+		name    string
+		after   string
+		script  string
+		flag    string // query.timeout
+		request time.Duration
+		kind    string
+	}{
+		{"in time", "5s", "answer", "2m", 20 * time.Second, "ok"},
+		{"empty and in time", "5s", empty, "2m", 20 * time.Second, "ok"},
+		{"late", "18500ms", "answer", "2m", 20 * time.Second, "ok"},
+		{"empty and late", "18500ms", empty, "2m", 20 * time.Second, "timeout"},
+		{"over the time that it was given", "19600ms", "answer", "2m", 20 * time.Second, "timeout"},
+		{"late by its own timeout", "2s", "answer", "2s", 20 * time.Second, "timeout"},
+		{"empty and late by its own timeout", "1900ms", empty, "2s", 20 * time.Second, "timeout"},
+		{"empty, gzip", "1900ms", "gzip on; " + empty, "2s", 20 * time.Second, "timeout"},
+		{"no deadline", "115s", empty, "2m", 0, "timeout"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t, fakeThanos(map[string]string{"query.timeout": tc.flag}, fakeshard.Route{Path: queryPath, Script: "delay " + tc.after + "; " + tc.script}))
+				defer b.close()
+				top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
+				defer top.Close()
+				ctx := t.Context()
+				if tc.request > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tc.request)
+					defer cancel()
+				}
+				raw, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: endpoint.Query, Query: "up"}, CallOptions{})
+				if kindOf(err) != tc.kind {
+					t.Errorf("got %v, want %s", err, tc.kind)
+				}
+				if err == nil && (!bytes.HasPrefix(raw, []byte(`{"status":"success","data":{`)) || !bytes.HasSuffix(bytes.TrimSpace(raw), []byte("}"))) {
+					t.Errorf("got %s", raw)
+				}
+			})
+		})
+	}
+}
+
+// TestThanosLabels: what its stores announce decides whether it may be asked, and whether the text of a query means there what it means here.
+func TestThanosLabels(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		script string // the page
+		series []map[string]string
+		state  State
+		agree  bool
+		stores bool
+		says   string
+	}{
+		{"all announce it", page(store("s1", "", jaguarA), store("s2", "", `{"cluster":"jaguar","slice":"2"},{"cluster":"jaguar","slice":"3"}`)), nil, Up, true, true, ""},
+		{"no stores", page(), nil, Up, true, true, ""},
+		{"one does not", page(store("s1", "", jaguarA), store("s2", "", `{"slice":"2"}`)), nil, Up, true, false, ""},
+		{"one has another value", page(store("s1", "", jaguarA), store("s2", "", `{"cluster":"ibis"}`)), nil, Misconfigured, true, false, `store s2 has series with cluster="ibis"`},
+		{"series with another value", page(store("s1", "", jaguarA)), []map[string]string{{"__name__": "up", "cluster": "ibis"}}, Up, false, false, ""},
+		{"not a Thanos Query", "status 404; send no", nil, Misconfigured, true, false, "not of a query frontend"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := fakeThanos(nil, fakeshard.Route{Path: storesPath, Script: tc.script})
+			if tc.series != nil {
+				cfg.Series = tc.series
+			}
+			var log bytes.Buffer
+			top := build(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, thanosGroup(fakeshard.Start(t, cfg).URL()))
+			r := top.Groups[0].Shards[0].Replicas[0]
+			if r.State() != tc.state || r.LabelsAgree() != tc.agree || r.StoresGroupLabels() != tc.stores || r.Clean() {
+				t.Errorf("state %s, agree %t, stores %t, clean %t", r.State(), r.LabelsAgree(), r.StoresGroupLabels(), r.Clean())
+			}
+			if !strings.Contains(strings.Join(r.misconfigured(), "; "), tc.says) || !strings.Contains(strings.ReplaceAll(log.String(), `\"`, `"`), tc.says) {
+				t.Errorf("%q, log %s", r.misconfigured(), log.String())
+			}
+			if i := top.Status()[0]; i.Type != config.TypeThanos || i.State != tc.state {
+				t.Errorf("status %+v", i)
+			}
+		})
+	}
+}
+
+// TestThanosEngine: it is compared with Prometheus servers in what both say, and is never what they are compared with.
+func TestThanosEngine(t *testing.T) {
+	start := func(cfg fakeshard.Config) string { return fakeshard.Start(t, cfg).URL() }
+	own := fakeThanos(map[string]string{"query.lookback-delta": "10m0s", "enable-feature": "promql-experimental-functions"})
+	groups := []config.Group{thanosGroup(start(fakeThanos(nil))), thanosGroup(start(fakeThanos(nil))), group(start(fakeshard.Config{})), thanosGroup(start(own))}
+	for i := range groups {
+		groups[i].Name = fmt.Sprint("g", i)
+	}
+	top := build(t, Options{}, true, groups...)
+	if top.Lookback() != 5*time.Minute || top.LowestVersion() != "3.15.0" {
+		t.Errorf("lookback %s, version %s", top.Lookback(), top.LowestVersion())
+	}
+	for i, want := range []string{"", "", "", "query.lookback-delta is 10m, not 5m; enable-feature has [promql-experimental-functions], not []"} {
+		if got := strings.Join(top.EngineDifferences(top.Groups[i].Shards[0].Replicas[0]), "; "); got != want {
+			t.Errorf("group %d differs: %q, want %q", i, got, want)
+		}
+	}
+	alone := build(t, Options{}, true, groups[0])
+	if alone.Lookback() != 5*time.Minute || alone.EvaluationInterval() != time.Minute || alone.LowestVersion() != "" {
+		t.Errorf("alone: %s, %s, %q", alone.Lookback(), alone.EvaluationInterval(), alone.LowestVersion())
+	}
+}
+
+// TestThanosLacks: what it does not serve is refused without asking it.
+func TestThanosLacks(t *testing.T) {
+	fake := fakeshard.Start(t, fakeThanos(nil))
+	s := build(t, Options{}, false, thanosGroup(fake.URL())).Groups[0].Shards[0]
+	for _, e := range endpoint.Table {
+		if s.Serves(e.ID) {
+			continue
+		}
+		_, err := s.Do(context.Background(), &endpoint.Request{ID: e.ID}, CallOptions{})
+		want := "shard_failed"
+		if e.ID == endpoint.Read || e.ID == endpoint.Federate {
+			want = "too_expensive"
+		}
+		if kindOf(err) != want || !strings.Contains(err.Error(), "Thanos Query") {
+			t.Errorf("%s: %v", e.ID, err)
+		}
+	}
+	if n := len(fake.Requests()); n > 0 {
+		t.Errorf("%d requests were sent", n)
+	}
+	if e := qerr.From(ErrNoRaw(s)); e.Kind.Status() != 422 || e.Bound != "thanos_raw" || e.Advice == "" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestSameStores: Thanos Queries over the same stores are as whole as each other.
+func TestSameStores(t *testing.T) {
+	url := func(sets ...string) string {
+		var lines []string
+		for i, s := range sets {
+			lines = append(lines, store(fmt.Sprint("s", i), "", s))
+		}
+		return fakeshard.Start(t, fakeThanos(nil, fakeshard.Route{Path: storesPath, Script: page(lines...)})).URL()
+	}
+	a, b := jaguarA, `{"cluster":"jaguar","prometheus_replica":"b"}`
+	for _, tc := range []struct {
+		name string
+		g    config.Group
+		want bool
+	}{
+		{"one", thanosGroup(url(a)), true},
+		{"equal, in another order", thanosGroup(url(a, b), url(b, a)), true},
+		{"different", thanosGroup(url(a), url(b)), false},
+		{"Prometheus", group(fakeshard.Start(t, fakeshard.Config{}).URL(), fakeshard.Start(t, fakeshard.Config{}).URL()), false},
+	} {
+		if got := build(t, Options{}, true, tc.g).Groups[0].Shards[0].SameStores(); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+	}
+}
+
+func FuzzStores(f *testing.F) {
+	f.Add([]byte(`{"sidecar":[` + store("s1", "", jaguarA) + "," + store("s2", "no", "") + `]}`))
+	f.Add([]byte(`{"store":[{"name":1}]}`))
+	f.Add([]byte(`null`))
+	f.Add([]byte(`{"a":null,"b":[{"labelSets":null}]}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		list, err := parseStores(raw)
+		if err != nil {
+			return
+		}
+		var s stores
+		s.judge(list, thanosFlags{}, []string{"r"}, time.Unix(0, 0))
+		if len(s.seen) > maxStores {
+			t.Fatalf("%d stores are remembered", len(s.seen))
+		}
+		if s.judge(list, thanosFlags{}, nil, time.Unix(60, 0)) != "" && !slices.ContainsFunc(list, func(i storeInfo) bool { return i.err != "" }) && unique(list) {
+			t.Fatalf("something is missing of %s", raw)
+		}
+	})
+}
+
+// unique tells whether each name stands once.
+func unique(list []storeInfo) bool {
+	names := map[string]bool{}
+	for _, i := range list {
+		names[i.name] = true
+	}
+	return len(names) == len(list)
+}
