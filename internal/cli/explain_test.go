@@ -2,12 +2,22 @@ package cli
 
 import (
 	"bytes"
+	"flag"
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/spillwayproject/spillway/internal/localprom"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
+
+var update = flag.Bool("update", false, "write the examples of docs/explain.md anew")
 
 func TestWriteExplanation(t *testing.T) {
 	x := &plan.Explanation{
@@ -73,6 +83,77 @@ verdict: exact
 		writeExplanation(&out, c.x, c.ran)
 		if out.String() != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", c.name, &out, c.want)
+		}
+	}
+}
+
+const explainPage = "../../docs/explain.md"
+
+// TestExplainPage runs the examples of docs/explain.md over real servers. With -update it writes them anew.
+func TestExplainPage(t *testing.T) {
+	text, err := os.ReadFile(explainPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, config, _ := strings.Cut(string(text), "```yaml\n")
+	config, _, _ = strings.Cut(config, "```")
+	var toReal, toPage []string
+	for i := 1; i <= 5; i++ {
+		p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		node := min(i, 4) // the last two are copies
+		load := fmt.Sprintf("load 15s\n  up{job=\"node\", node=\"n%d\"} 1x90\n  requests_total{job=\"api\", node=\"n%d\"} 0+%dx90\n", node, node, 15*node)
+		if err := p.LoadAt(load, time.Now().Add(-20*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		onPage, real := fmt.Sprintf("10.0.0.%d:9090", i), strings.TrimPrefix(p.URL(), "http://")
+		toReal, toPage = append(toReal, onPage, real), append(toPage, real, onPage)
+	}
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	if err := os.WriteFile(file, []byte(strings.NewReplacer(toReal...).Replace(config)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	moving := regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z|\d+ samples?|[\d.]+(Ki)?B in [\d.]+ s`)
+	page := regexp.MustCompile("(?s)```text\n\\$ spillway explain (--analyze )?'([^\n]*)'\n(.*?)```").ReplaceAllStringFunc(string(text), func(block string) string {
+		head, shown, _ := strings.Cut(block, "'\n")
+		shown = strings.TrimSuffix(shown, "```")
+		_, query, _ := strings.Cut(head, "'")
+		args := []string{"explain", "--config.file=" + file, query}
+		if strings.Contains(head, "--analyze") {
+			args = append(args, "--analyze")
+		}
+		var out, errs bytes.Buffer
+		Run(t.Context(), t.Context(), args, &out, &errs)
+		got := strings.NewReplacer(toPage...).Replace(out.String())
+		if errs.Len() > 0 {
+			t.Errorf("%s: %s", query, &errs)
+		}
+		if moving.ReplaceAllString(got, "") != moving.ReplaceAllString(shown, "") {
+			if !*update {
+				t.Errorf("%s: the page shows\n%s\nit is (run with -update)\n%s", query, shown, got)
+			}
+			shown = got
+		}
+		return head + "'\n" + shown + "```"
+	})
+	if n := strings.Count(page, "\nverdict: "); n < 7 {
+		t.Errorf("only %d examples end with a verdict", n)
+	}
+	for _, mode := range []plan.Mode{plan.ModePass, plan.ModeSplice, plan.ModePush, plan.ModeRaw} {
+		if !strings.Contains(page, "'\n"+string(mode)+" ") {
+			t.Errorf("there is no example of %s", mode)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(explainPage, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

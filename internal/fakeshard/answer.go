@@ -45,6 +45,14 @@ func dataAnswer(data any) Answer {
 	}{"success", data})
 }
 
+// resultAnswer is the answer to a query, its keys in Prometheus' order.
+func resultAnswer(kind string, result any) Answer {
+	return dataAnswer(struct {
+		ResultType string `json:"resultType"`
+		Result     any    `json:"result"`
+	}{kind, result})
+}
+
 func jsonAnswer(status int, v any) Answer {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -258,8 +266,8 @@ func limited[T any](all []T, r *Record) Answer {
 	return jsonAnswer(http.StatusOK, out)
 }
 
-// query answers an instant or a range query: what is configured for its text, a scalar for a number or the sum of two, else all series that its
-// text selects (all of them where it is not a mere selector), each with the value 1.
+// query answers an instant or a range query: what is configured for its text, a scalar for a number or the sum of two, the series that a mere
+// selector selects, each with the value 1, else what Prometheus' engine makes of these.
 func (s *Shard) query(r *Record, asRange bool) Answer {
 	text := r.Form.Get("query")
 	if text == "" {
@@ -281,13 +289,13 @@ func (s *Shard) query(r *Record, asRange bool) Answer {
 	}
 	if v, ok := number(text); ok {
 		if !asRange {
-			return dataAnswer(map[string]any{"resultType": "scalar", "result": points(v)[0]})
+			return resultAnswer("scalar", points(v)[0])
 		}
-		return dataAnswer(map[string]any{"resultType": "matrix", "result": []any{map[string]any{"metric": map[string]string{}, "values": points(v)}}})
+		return resultAnswer("matrix", []any{map[string]any{"metric": map[string]string{}, "values": points(v)}})
 	}
-	found := s.series
-	if sel, err := s.match([]string{text}); err == nil {
-		found = sel
+	found, err := s.match([]string{text})
+	if err != nil {
+		return s.evaluate(text, times, newGenerator(r).step, asRange)
 	}
 	result := make([]any, 0, len(found))
 	for _, set := range found {
@@ -298,9 +306,9 @@ func (s *Shard) query(r *Record, asRange bool) Answer {
 		}
 	}
 	if asRange {
-		return dataAnswer(map[string]any{"resultType": "matrix", "result": result})
+		return resultAnswer("matrix", result)
 	}
-	return dataAnswer(map[string]any{"resultType": "vector", "result": result})
+	return resultAnswer("vector", result)
 }
 
 // number evaluates a number or a sum of two: the query with which Grafana asks whether a datasource is there.

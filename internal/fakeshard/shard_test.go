@@ -271,7 +271,7 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/api/v1/label/job/values", "405 Method Not Allowed"},
 		{"GET", "/api/v1/query?query=up", "up"},
 		{"GET", "/api/v1/query?query=down", "default"},
-		{"GET", "/api/v1/query?query=1%2B1&time=4", `{"status":"success","data":{"result":[4,"2"],"resultType":"scalar"}}`},
+		{"GET", "/api/v1/query?query=1%2B1&time=4", `{"status":"success","data":{"resultType":"scalar","result":[4,"2"]}}`},
 		{"GET", "/api/v1/query?query=count_over_time(up[5m])", "*node-0"},
 		{"GET", "/api/v1/status/flags", "flags"},
 		{"GET", "/api/v1/status/buildinfo", "*3.15.0"},

@@ -42,10 +42,13 @@ type Path struct {
 	Requests int    `json:"requests"`
 	Failed   int    `json:"failed"`
 	Error    string `json:"error,omitempty"`
-	// P50 and P99 are in milliseconds, P50Ratio is of the medians, GeoMean the geometric mean of the queries' own ratios.
+	// P50 and P99 are in milliseconds. P50Ratio is that of the medians over all requests, OneRatio and AllRatio over those that one shard can answer and those that need all; GeoMean
+	// is the geometric mean of the queries' own ratios.
 	P50       float64 `json:"p50_ms"`
 	P99       float64 `json:"p99_ms"`
 	P50Ratio  float64 `json:"p50_ratio"`
+	OneRatio  float64 `json:"p50_ratio_for_one_shard"`
+	AllRatio  float64 `json:"p50_ratio_for_all_shards"`
 	GeoMean   float64 `json:"geo_mean_ratio"`
 	PerSecond float64 `json:"requests_per_second"`
 	// CPU times are in seconds per 1,000 requests: of the proxy, of the servers behind it, and of the proxy divided by that of ReverseProxy in the same round.
@@ -95,7 +98,7 @@ type Goal struct {
 	Bound   float64 `json:"bound"`
 	Unit    string  `json:"unit"` // "x" is a ratio
 	Reached bool    `json:"reached"`
-	// Why says more where the figure is one of several: which query it is of.
+	// Why says more: what Go's ReverseProxy comes to, which query is the worst.
 	Why string `json:"why,omitempty"`
 }
 
@@ -123,7 +126,7 @@ func (w *World) sum(p *path, all []*turn) Path {
 	queries := w.o.Mix.Queries
 	var everything []time.Duration
 	of := make([][]time.Duration, len(queries))
-	var ratios, reverse []float64
+	var ratios, ones, alls, reverse []float64
 	perQuery := make([][]float64, len(queries))
 	var wall, proxy, servers time.Duration
 	for _, t := range all {
@@ -144,9 +147,12 @@ func (w *World) sum(p *path, all []*turn) Path {
 			everything = append(everything, s.took)
 			of[s.query] = append(of[s.query], s.took)
 		}
-		ratios = append(ratios, ratio(t.median(-1), direct.median(-1)))
+		compare := func(of func(query int) bool) float64 { return ratio(t.median(of), direct.median(of)) }
+		ratios = append(ratios, compare(func(int) bool { return true }))
+		ones = append(ones, compare(func(q int) bool { return queries[q].Shards == One }))
+		alls = append(alls, compare(func(q int) bool { return queries[q].Shards == All }))
 		for q := range queries {
-			perQuery[q] = append(perQuery[q], ratio(t.median(q), direct.median(q)))
+			perQuery[q] = append(perQuery[q], compare(func(i int) bool { return i == q }))
 		}
 		if p.pid > 0 {
 			reverse = append(reverse, ratio(t.proxy, other.proxy))
@@ -154,6 +160,7 @@ func (w *World) sum(p *path, all []*turn) Path {
 	}
 	thousands := float64(out.Requests) / 1000
 	out.P50, out.P99, out.P50Ratio = ms(quantile(everything, 50)), ms(quantile(everything, 99)), medianOf(ratios)
+	out.OneRatio, out.AllRatio = medianOf(ones), medianOf(alls)
 	out.PerSecond = float64(out.Requests) / wall.Seconds()
 	out.ProxyCPU, out.ServersCPU, out.ReverseCPU = proxy.Seconds()/thousands, servers.Seconds()/thousands, medianOf(reverse)
 	logs := 0.0
@@ -176,15 +183,15 @@ func beside(all []*turn, t *turn, name string) *turn {
 	return &turn{}
 }
 
-// median is the median time of a query in the turn, -1 being all of them; 0 where none was answered.
-func (t *turn) median(query int) time.Duration {
+// median is the median time of these queries in the turn; 0 where none was answered.
+func (t *turn) median(of func(query int) bool) time.Duration {
 	var took []time.Duration
 	for _, s := range t.samples {
-		if s.err == nil && (query < 0 || s.query == query) {
+		if s.err == nil && of(s.query) {
 			took = append(took, s.took)
 		}
 	}
-	return quantile(took, 50)
+	return median(took)
 }
 
 func ratio(a, b time.Duration) float64 {
@@ -234,15 +241,15 @@ func (b *Bulk) path(name string) BulkPath {
 	return BulkPath{}
 }
 
-// worst is the query of a path with the highest ratio, among those that so many shards can answer.
-func (p Path) worst(shards string) QueryTimes {
+// worst names the query of a path with the highest ratio, among those that so many shards can answer.
+func (p Path) worst(shards string) string {
 	var worst QueryTimes
 	for _, q := range p.Queries {
-		if q.Shards == shards && q.Ratio > worst.Ratio {
+		if q.Shards == shards && q.Ratio >= worst.Ratio {
 			worst = q
 		}
 	}
-	return worst
+	return fmt.Sprintf("the worst: %s %.2f", worst.Name, worst.Ratio)
 }
 
 // The bounds of the goals.
@@ -262,13 +269,12 @@ func (r *Result) goals() []Goal {
 	}
 	for _, l := range r.Loads {
 		at := fmt.Sprintf(", %d at a time", l.Concurrency)
-		one, four := l.path(SpillwayOne), l.path(SpillwayFour)
-		add("one server: p50 to direct"+at, one.P50Ratio, oneRatio, "x", "")
+		one, four, reverse := l.path(SpillwayOne), l.path(SpillwayFour), l.path(Reverse)
+		add("one server: p50 to direct"+at, one.P50Ratio, oneRatio, "x", fmt.Sprintf("ReverseProxy %.2f", reverse.P50Ratio))
 		add("one server: proxy's CPU to ReverseProxy's"+at, one.ReverseCPU, oneCPU, "x", "")
-		pruned, all := four.worst(One), four.worst(All)
-		add("four shards: p50 to direct, queries for one shard, the worst"+at, pruned.Ratio, prunedRatio, "x", pruned.Name)
-		add("four shards: p50 to direct, queries for all shards, the worst"+at, all.Ratio, allRatio, "x", all.Name)
-		add("four shards: geometric mean over the queries"+at, four.GeoMean, geoRatio, "x", "")
+		add("four shards: p50 to direct, queries for one shard"+at, four.OneRatio, prunedRatio, "x", four.worst(One)+fmt.Sprintf("; ReverseProxy %.2f", reverse.OneRatio))
+		add("four shards: p50 to direct, queries for all shards"+at, four.AllRatio, allRatio, "x", four.worst(All)+fmt.Sprintf("; ReverseProxy %.2f", reverse.AllRatio))
+		add("four shards: geometric mean over the queries"+at, four.GeoMean, geoRatio, "x", fmt.Sprintf("ReverseProxy %.2f", reverse.GeoMean))
 		add("four shards: proxy's CPU per 1,000"+at, four.ProxyCPU, fourCPU, "s", "")
 		add("four shards: CPU of proxy and servers per 1,000"+at, four.ProxyCPU+four.ServersCPU, totalCPU, "s", fmt.Sprintf("the aim is %d; direct %.1f", aimTotal, l.path(Direct).ServersCPU))
 	}

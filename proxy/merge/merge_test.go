@@ -65,6 +65,9 @@ var mergers = map[string]func(ctx context.Context, w *Writer, args map[string]st
 	"pass": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *Budget) (Result, error) {
 		return Pass(ctx, w, shards[0], b)
 	},
+	"splice": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *Budget) (Result, error) {
+		return Splice(ctx, w, atoi(args["limit"]), shards, b)
+	},
 }
 
 func mergeLists(ctx context.Context, w *Writer, args map[string]string, shards []Source, names bool, b *Budget) (Result, error) {

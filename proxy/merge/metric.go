@@ -28,7 +28,8 @@ func (p *passer) metric() bool {
 	}
 	s.tok = s.pos
 	plain := p.plainPairs(true)
-	ok := (plain || p.readPairs()) && p.rewrite(plain)
+	ok := plain || p.readPairs()
+	ok = ok && p.rewrite(plain || p.compact(s.buf[s.tok:s.pos]))
 	s.tok = -1
 	if !ok || !p.write(p.out) {
 		return false
@@ -84,6 +85,16 @@ func (p *pairReader) readPairs() bool {
 		l.valueTo = s.pos - s.tok - 1
 		p.pairs = append(p.pairs, l)
 	}
+}
+
+// compact tells whether an object whose labels are noted is written without white space and escapes: one that crossed the end of the buffer may be.
+func (p *pairReader) compact(obj []byte) bool {
+	size := max(2, 1+len(p.pairs)) // braces and commas
+	for i := range p.pairs {
+		l := &p.pairs[i]
+		size += l.nameTo - l.nameFrom + l.valueTo - l.valueFrom + len(`"":""`)
+	}
+	return size == len(obj) && bytes.IndexByte(obj, '\\') < 0
 }
 
 // plainPairs consumes a metric object that lies in the buffer as a whole and is written as Prometheus writes it, without white space and escapes: nearly

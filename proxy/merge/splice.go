@@ -204,9 +204,9 @@ func (a *arm) head() bool {
 	}
 	s.tok = s.pos
 	plain := a.plainPairs(true)
-	ok = plain || a.readPairs()
-	if ok {
-		ok = a.labels(s.buf[s.tok:s.pos], plain)
+	if ok = plain || a.readPairs(); ok {
+		obj := s.buf[s.tok:s.pos]
+		ok = a.labels(obj, plain || a.compact(obj))
 	}
 	s.tok = -1
 	return ok && a.order() && a.hold()
@@ -440,7 +440,7 @@ func (sp *splicer) once(i int) error {
 }
 
 func (sp *splicer) twice(i, other int) error {
-	a, b := &sp.arms[i], &sp.arms[other]
+	a, b := &sp.arms[max(i, other)], &sp.arms[min(i, other)]
 	if i == other {
 		return fmt.Errorf("shard %s: %s by removing the group's and replica labels: %w", a.name, cutNote(a.out), ErrTwice)
 	}

@@ -21,6 +21,20 @@ var valueKinds = []struct {
 
 // gridDoc is an answer on a grid as Prometheus writes it, series sorted: a vector where the grid is an instant.
 func gridDoc(g Grid, from, series int, next func(r *rand.Rand, before float64) float64) []byte {
+	return gridPart(g, from, series, 1, next)
+}
+
+// dealt is one answer over so many shards.
+func dealt(g Grid, shards, series int, next func(r *rand.Rand, before float64) float64) [][]byte {
+	var docs [][]byte
+	for i := range shards {
+		docs = append(docs, gridPart(g, i, series/shards, shards, next))
+	}
+	return docs
+}
+
+// gridPart is an answer of series from, from+every, from+2*every, ...
+func gridPart(g Grid, from, series, every int, next func(r *rand.Rand, before float64) float64) []byte {
 	r := rand.New(rand.NewPCG(uint64(from), 7))
 	var b bytes.Buffer
 	resultType := "matrix"
@@ -34,7 +48,7 @@ func gridDoc(g Grid, from, series int, next func(r *rand.Rand, before float64) f
 			b.WriteByte(',')
 		}
 		fmt.Fprintf(&b, `{"metric":{"__name__":"container_cpu_usage_seconds_total","container":"main","id":"/kubepods/burstable/pod%08x","instance":"10.0.%d.%d:10250","namespace":"research-%d","node":"gpu-%d","pod":"train-%d"}`,
-			from+i, i/256%256, i%256, i%17, i%500, i)
+			from+i*every, i/256%256, i%256, i%17, i%500, i)
 		v := r.Float64() * 1e6
 		if resultType == "matrix" {
 			b.WriteString(`,"values":[`)
@@ -106,5 +120,62 @@ func BenchmarkParseFloat(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func BenchmarkSplice(b *testing.B) {
+	rl := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"})
+	for _, grid := range []Grid{hour, {Start: hour.Start, End: hour.Start}} {
+		for _, shards := range []int{1, 4} {
+			for name, rl := range map[string]*Relabel{"": nil, "/relabel": rl} {
+				docs := dealt(grid, shards, 20000, valueKinds[2].next)
+				b.Run(fmt.Sprintf("20000x%d/%d%s", grid.Len(), shards, name), func(b *testing.B) {
+					pool := NewPool(1 << 30)
+					perCPU(b, bytes.Join(docs, nil), func(io.Reader) error {
+						budget := NewBudget(pool, roomy)
+						defer budget.Close()
+						w := NewWriter(io.Discard, budget)
+						defer w.Close()
+						var sources []Source
+						for _, doc := range docs {
+							sources = append(sources, Source{Name: "a", Body: bytes.NewReader(doc), Relabel: rl})
+						}
+						_, err := Splice(b.Context(), w, 0, sources, budget)
+						return err
+					})
+					perPoint(b, 20000*grid.Len())
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkFold folds the tables of four shards, the same groups in each: its own part, without decoding.
+func BenchmarkFold(b *testing.B) {
+	for _, grid := range []Grid{hour, {Start: hour.Start, End: hour.Start}} {
+		for op, name := range map[FoldOp]string{FoldSum: "sum", FoldCount: "count", FoldMax: "max"} {
+			b.Run(fmt.Sprintf("4x20000x%d/%s", grid.Len(), name), func(b *testing.B) {
+				b.ReportAllocs()
+				doc := gridDoc(grid, 0, 20000, valueKinds[1].next)
+				for b.Loop() {
+					b.StopTimer()
+					var tables []*Table
+					for range 4 {
+						t, _, err := DecodeTable(b.Context(), Source{Name: "a", Body: bytes.NewReader(doc)}, grid, nil)
+						if err != nil {
+							b.Fatal(err)
+						}
+						tables = append(tables, t)
+					}
+					b.StartTimer()
+					t, err := Fold(op, tables, nil)
+					if err != nil {
+						b.Fatal(err)
+					}
+					t.Close()
+				}
+				perPoint(b, 4*20000*grid.Len())
+			})
+		}
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +29,7 @@ func exactTable(t *testing.T, replicas int, labelled bool, shards ...string) *ex
 	w.groups = []*exactGroup{g}
 	for si, text := range shards {
 		s := &exactShard{group: g, name: fmt.Sprintf("jaguar[%d]", si)}
-		text += fmt.Sprintf("\nup{job=\"x\",instance=\"i%d\"} 1", si)
+		text += fmt.Sprintf("up{job=\"x\",instance=\"i%d\"} 1", si)
 		for ri := range replicas {
 			r := &exactReplica{external: labels.FromStrings("prometheus_replica", string(rune('a'+ri))), byKey: map[string][]int{}}
 			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
@@ -75,12 +76,7 @@ func number64(t *testing.T, text string) int64 {
 
 // The questions that proxies of this kind are known to answer wrongly, each by name, over shards whose values show it.
 func TestExactByName(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		shards []string
-		query  string
-		want   string // series and values; empty is nothing, * is whatever the reference says
-	}{
+	cases := []exactNamed{
 		{"a filter on a maximum is not a filter on each shard's", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `max(foo) < 10`, ``},
 		{"the same with the smaller one last", []string{`foo{node="a"} 20`, `foo{node="b"} 5`}, `max(foo) < 10`, ``},
 		{"a maximum times a negative number", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `max(foo) * -1`, `{} -20`},
@@ -134,7 +130,7 @@ func TestExactByName(t *testing.T) {
 		{"NaN in a minimum", []string{`foo{node="a"} 5`, `foo{node="b"} NaN`}, `min(foo)`, "{} 5"},
 		{"NaN alone in a maximum", []string{`foo{node="a"} NaN`, `foo{node="b"} NaN`}, `max(foo)`, "{} NaN"},
 		{"NaN in a sum", []string{`foo{node="a"} NaN`, `foo{node="b"} 5`}, `sum(foo)`, "{} NaN"},
-		{"Inf in a maximum", []string{`foo{node="a"} +Inf`, `foo{node="b"} 5`}, `max(foo)`, "{} +Inf"},
+		{"Inf in a maximum", []string{`foo{node="a"} Inf`, `foo{node="b"} 5`}, `max(foo)`, "{} +Inf"},
 		{"Inf in a minimum", []string{`foo{node="a"} 5`, `foo{node="b"} -Inf`}, `min(foo)`, "{} -Inf"},
 		{"Inf against Inf in a sum", []string{`foo{node="a"} Inf`, `foo{node="b"} -Inf`}, `sum(foo)`, "{} NaN"},
 		{"an average with Inf", []string{`foo{node="a"} Inf`, `foo{node="b"} 1`}, `avg(foo)`, "{} +Inf"},
@@ -164,42 +160,60 @@ func TestExactByName(t *testing.T) {
 		{"limitk", []string{"foo{node=\"b\"} 1\nfoo{node=\"d\"} 1", "foo{node=\"a\"} 2\nfoo{node=\"c\"} 2"}, `limitk(2, foo)`, "{__name__=\"foo\", node=\"a\"} 2\n{__name__=\"foo\", node=\"b\"} 1"},
 		{"sorted", []string{"foo{node=\"a\"} 1\nfoo{node=\"b\"} 4", "foo{node=\"c\"} 3\nfoo{node=\"d\"} 2"}, `sort(foo)`, "*"},
 		{"a sum in a sort", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 4", "foo{node=\"c\",j=\"x\"} 3\nfoo{node=\"d\",j=\"z\"} 2"}, `sort_desc(sum by (j) (foo))`, "*"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			for _, replicas := range []int{1, 2} {
-				labelled := replicas == 1
-				h := exactTable(t, replicas, labelled, c.shards...)
-				end := h.w.start.Add(17*time.Minute + 3*time.Second)
-				for _, q := range []exactQuestion{{query: c.query, start: end, end: end}, {query: c.query, start: end.Add(-4 * time.Minute), end: end, step: 37 * time.Second}} {
-					if e, err := exactParser.ParseExpr(c.query); err != nil {
-						t.Fatalf("%s: %v", e, err)
-					}
-					v := h.check(q)
-					if v.failed {
-						t.Errorf("%s (step %s, %d replicas, ran as %s): %s", c.query, q.step, replicas, v.mode, v.text)
-						continue
-					}
-					if c.want == "*" || q.step > 0 {
-						continue
-					}
-					got, err := h.proxy(q)
-					if err != nil {
-						t.Fatal(err)
-					}
-					want := c.want
-					if labelled {
-						want = strings.ReplaceAll(strings.ReplaceAll(want, `{__name__="foo", `, `{__name__="foo", cluster="jaguar", `), `{node="a"`, `{cluster="jaguar", node="a"`)
-						if strings.Contains(c.query, "on (node)") && !strings.Contains(c.query, "group_left") {
-							want = c.want
-							want = strings.ReplaceAll(want, `{__name__="foo", `, `{__name__="foo", cluster="jaguar", `)
-						}
-					}
-					if text := exactText(got); text != want {
-						t.Errorf("%s (%d replicas, ran as %s):\n%s\nwant\n%s", c.query, replicas, v.mode, text, want)
-					}
-				}
+	}
+	// All cases are in the same shards, each with metrics of its own.
+	shards := make([]string, 4)
+	for i := range cases {
+		own := func(text string) string { return exactNames.ReplaceAllString(text, fmt.Sprintf("${1}_%d", i)) }
+		for si, text := range cases[i].shards {
+			shards[si] += own(text) + "\n"
+		}
+		cases[i].query, cases[i].want = own(cases[i].query), own(cases[i].want)
+	}
+	for _, world := range []struct {
+		name     string
+		replicas int
+		labelled bool
+	}{{"agreeing replicas", 2, false}, {"one replica in a group with a label", 1, true}} {
+		t.Run(world.name, func(t *testing.T) {
+			h := exactTable(t, world.replicas, world.labelled, shards...)
+			end := h.w.start.Add(17*time.Minute + 3*time.Second)
+			for _, c := range cases {
+				t.Run(c.name, func(t *testing.T) { h.named(t, c, end, !world.labelled) })
 			}
 		})
+	}
+}
+
+// exactNamed is a question with its answer.
+type exactNamed struct {
+	name   string
+	shards []string
+	query  string
+	want   string // series and values, at an instant; empty is nothing, * is whatever the reference says
+}
+
+// exactNames are the metrics of the cases.
+var exactNames = regexp.MustCompile(`\b(foo|bar|baz|h|b_bucket|nothing)\b`)
+
+// named asks at an instant and over a range.
+func (h *exactHarness) named(t *testing.T, c exactNamed, end time.Time, written bool) {
+	for _, q := range []exactQuestion{{query: c.query, start: end, end: end}, {query: c.query, start: end.Add(-4 * time.Minute), end: end, step: 37 * time.Second}} {
+		v := h.check(q)
+		if v.failed {
+			t.Errorf("%s (step %s, ran as %s): %s", c.query, q.step, v.mode, v.text)
+			continue
+		}
+		if c.want == "*" || q.step > 0 || !written {
+			continue
+		}
+		got, err := h.proxy(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := exactText(got); text != c.want {
+			t.Errorf("%s (ran as %s):\n%s\nwant\n%s", c.query, v.mode, text, c.want)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	webapi "github.com/prometheus/prometheus/web/api/v1"
 
+	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
 
@@ -421,4 +422,5 @@ func compareInt(a, b int64) int {
 // attach lets the proxy tell the reference what it takes from where. Nothing may be asked before.
 func (r *exactReference) attach(_ testing.TB, s *Server) {
 	s.observe = r.observe
+	s.observeCall = func(m plan.Mode, shard, replica, query string) { r.observeCall(string(m), shard, replica, query) }
 }

@@ -38,6 +38,7 @@ var labelValues = map[string]struct {
 	"listener":                              closed("main", "admin"),
 	"state":                                 closed("up", "down", "misconfigured", "unknown"),
 	"class":                                 closed("heavy", "unselective"),
+	"spillway_group_sick/kind":              closed("engine", "clock", "copy", "overlap", "split"),
 	"group":                                 {"names of the configuration", nil},
 	"shard":                                 {"the shard's place in its group, from 0", nil},
 	"replica":                               {"host:port", nil},
@@ -92,7 +93,7 @@ func (f metricRow) unit() string {
 		return "seconds"
 	case strings.HasSuffix(base, "_bytes"):
 		return "bytes"
-	case f.kind == "gauge" && slices.ContainsFunc([]string{"_info", "_successful", "_open", "_state", "_whole"}, func(s string) bool { return strings.HasSuffix(base, s) }):
+	case f.kind == "gauge" && slices.ContainsFunc([]string{"_info", "_successful", "_open", "_state", "_whole", "_sick", "_lagging", "_trusted"}, func(s string) bool { return strings.HasSuffix(base, s) }):
 		return "0 or 1"
 	default:
 		return "count"

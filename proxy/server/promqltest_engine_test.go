@@ -9,6 +9,8 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -29,10 +31,15 @@ import (
 // Label sets, timestamps, floats, strings, errors, warnings and infos of its results are read from the proxy's answer. Native histograms lose their schema
 // and hints in JSON, so promqltest could not compare them: they are compared with those of a reference, Prometheus' own engine over one storage that holds
 // everything, and where they are equal the reference's stands in. So the file's expectation judges the reference, and equality with it the proxy.
+//
+// promqltest itself is content with six digits, and with any warning where a file does not speak of warnings. So the whole answer is compared with the
+// reference's as well: label sets, times, floats to answerTolerance, errors, warnings and infos by their text.
 type proxyEngine struct {
 	w      *spread
 	ref    *promql.Engine
 	client *http.Client
+
+	queries, compared int // asked, and compared in every respect
 }
 
 var _ promql.QueryEngine = (*proxyEngine)(nil)
@@ -69,9 +76,14 @@ type proxyQuery struct {
 
 // Exec implements promql.Query.
 func (q *proxyQuery) Exec(ctx context.Context) *promql.Result {
-	res, err := q.exec(ctx)
+	q.e.queries++
+	ref := q.reference(ctx)
+	res, err := q.exec(ctx, ref)
 	if err != nil {
-		return &promql.Result{Err: err}
+		res = &promql.Result{Err: err}
+	}
+	if diff := q.differs(res, ref); diff != "" {
+		return &promql.Result{Err: fmt.Errorf("the proxy's answer is not the reference's: %s", diff)}
 	}
 	return res
 }
@@ -125,7 +137,7 @@ func (p *jsonPoint) float() (float64, error) {
 	return strconv.ParseFloat(text, 64)
 }
 
-func (q *proxyQuery) exec(ctx context.Context) (*promql.Result, error) {
+func (q *proxyQuery) exec(ctx context.Context, ref *promql.Result) (*promql.Result, error) {
 	body, err := q.ask(ctx)
 	if err != nil {
 		return nil, err
@@ -151,7 +163,7 @@ func (q *proxyQuery) exec(ctx context.Context) (*promql.Result, error) {
 	for _, i := range env.Infos {
 		res.Warnings[i] = &annotation{i, annotations.PromQLInfo}
 	}
-	res.Value, err = q.value(ctx, env.Data.ResultType, env.Data.Result)
+	res.Value, err = q.value(env.Data.ResultType, env.Data.Result, ref)
 	return res, err
 }
 
@@ -180,7 +192,7 @@ func (q *proxyQuery) ask(ctx context.Context) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-func (q *proxyQuery) value(ctx context.Context, typ parser.ValueType, raw json.RawMessage) (parser.Value, error) {
+func (*proxyQuery) value(typ parser.ValueType, raw json.RawMessage, reference *promql.Result) (parser.Value, error) {
 	switch typ {
 	case parser.ValueTypeScalar, parser.ValueTypeString:
 		var p jsonPoint
@@ -201,7 +213,7 @@ func (q *proxyQuery) value(ctx context.Context, typ parser.ValueType, raw json.R
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, err
 	}
-	ref := &referenceOf{q: q}
+	ref := histogramsOf(reference)
 	vector, matrix := promql.Vector{}, promql.Matrix{}
 	for _, s := range list {
 		one := promql.Series{Metric: labels.FromMap(s.Metric)}
@@ -220,7 +232,7 @@ func (q *proxyQuery) value(ctx context.Context, typ parser.ValueType, raw json.R
 			one.Floats = append(one.Floats, promql.FPoint{T: values[i].t, F: f})
 		}
 		for i := range histograms {
-			h, err := ref.histogram(ctx, one.Metric, &histograms[i])
+			h, err := ref.histogram(one.Metric, &histograms[i])
 			if err != nil {
 				return nil, err
 			}
@@ -245,22 +257,58 @@ func (q *proxyQuery) value(ctx context.Context, typ parser.ValueType, raw json.R
 	return vector, nil
 }
 
-// referenceOf is the reference's answer to a query, computed where a histogram has to be compared.
-type referenceOf struct {
-	q      *proxyQuery
-	points map[string]*histogram.FloatHistogram
+// reference is the reference's answer.
+func (q *proxyQuery) reference(ctx context.Context) *promql.Result {
+	qry, err := q.ref(ctx)
+	if err != nil {
+		return &promql.Result{Err: err}
+	}
+	defer qry.Close()
+	res := qry.Exec(ctx)
+	// Its points are the query's until Close.
+	switch v := res.Value.(type) {
+	case promql.Matrix:
+		own := make(promql.Matrix, len(v))
+		for i, s := range v {
+			own[i] = promql.Series{Metric: s.Metric, Floats: slices.Clone(s.Floats)}
+			for _, p := range s.Histograms {
+				own[i].Histograms = append(own[i].Histograms, promql.HPoint{T: p.T, H: p.H.Copy()})
+			}
+		}
+		res.Value = own
+	case promql.Vector:
+		res.Value = slices.Clone(v)
+	}
+	return res
 }
+
+// referenceHistograms are the reference's histograms by series and time.
+type referenceHistograms map[string]*histogram.FloatHistogram
 
 func pointKey(metric labels.Labels, t int64) string { return fmt.Sprintf("%s@%d", metric, t) }
 
-// histogram is the reference's histogram at the place of p, if p is equal to what Prometheus would write for it.
-func (r *referenceOf) histogram(ctx context.Context, metric labels.Labels, p *jsonPoint) (*histogram.FloatHistogram, error) {
-	if r.points == nil {
-		if err := r.evaluate(ctx); err != nil {
-			return nil, err
+func histogramsOf(res *promql.Result) referenceHistograms {
+	out := referenceHistograms{}
+	switch v := res.Value.(type) {
+	case promql.Vector:
+		for _, s := range v {
+			if s.H != nil {
+				out[pointKey(s.Metric, s.T)] = s.H
+			}
+		}
+	case promql.Matrix:
+		for _, s := range v {
+			for _, p := range s.Histograms {
+				out[pointKey(s.Metric, p.T)] = p.H
+			}
 		}
 	}
-	want := r.points[pointKey(metric, p.t)]
+	return out
+}
+
+// histogram is the reference's histogram at the place of p, if p is equal to what Prometheus would write for it.
+func (r referenceHistograms) histogram(metric labels.Labels, p *jsonPoint) (*histogram.FloatHistogram, error) {
+	want := r[pointKey(metric, p.t)]
 	if want == nil {
 		return nil, fmt.Errorf("the proxy answers a histogram for %s at %d, the reference none: %s", metric, p.t, p.raw)
 	}
@@ -273,36 +321,12 @@ func (r *referenceOf) histogram(ctx context.Context, metric labels.Labels, p *js
 	return want, nil
 }
 
-func (r *referenceOf) evaluate(ctx context.Context) error {
-	r.points = map[string]*histogram.FloatHistogram{}
-	q, err := r.q.ref(ctx)
-	if err != nil {
-		return fmt.Errorf("the reference: %w", err)
-	}
-	defer q.Close()
-	res := q.Exec(ctx)
-	if res.Err != nil {
-		return fmt.Errorf("the reference: %w", res.Err)
-	}
-	switch v := res.Value.(type) {
-	case promql.Vector:
-		for _, s := range v {
-			if s.H != nil {
-				r.points[pointKey(s.Metric, s.T)] = s.H.Copy()
-			}
-		}
-	case promql.Matrix:
-		for _, s := range v {
-			for _, p := range s.Histograms {
-				r.points[pointKey(s.Metric, p.T)] = p.H.Copy()
-			}
-		}
-	}
-	return nil
-}
-
-// histogramTolerance is what a sum that was pushed may differ by, relative.
-const histogramTolerance = 1e-12
+const (
+	// answerTolerance is what floats may differ by, relative: the order of a sum's series is the storage's, and a pushed one is summed in parts.
+	answerTolerance = 1e-12
+	// varianceTolerance is that of stddev and stdvar.
+	varianceTolerance = 1e-9
+)
 
 // histogramsDiffer compares two histograms as JSON has them: counts, sums and buckets as numbers.
 func histogramsDiffer(a, b []byte) string {
@@ -320,7 +344,7 @@ func histogramsDiffer(a, b []byte) string {
 		if err1 != nil || err2 != nil {
 			return fmt.Sprintf("%s %q or %q is no number", what, a, b)
 		}
-		if f == g || math.IsNaN(f) && math.IsNaN(g) || math.Abs(f-g) <= histogramTolerance*math.Max(math.Abs(f), math.Abs(g)) {
+		if near(f, g, answerTolerance) {
 			return ""
 		}
 		return fmt.Sprintf("%s %s, not %s", what, a, b)
@@ -342,4 +366,81 @@ func histogramsDiffer(a, b []byte) string {
 		}
 	}
 	return ""
+}
+
+func near(f, g, tolerance float64) bool {
+	return f == g || math.IsNaN(f) && math.IsNaN(g) || math.Abs(f-g) <= tolerance*math.Max(math.Abs(f), math.Abs(g))
+}
+
+// anySeries are aggregations that choose among series: of equal values, or of all, whichever the storage gives first.
+var anySeries = regexp.MustCompile(`(?i)\b(topk|bottomk|limitk|limit_ratio)\b`)
+
+var variance = regexp.MustCompile(`(?i)std(dev|var)`)
+
+// differs says in what the proxy's answer is not the reference's. Histograms were compared when the answer was read.
+func (q *proxyQuery) differs(got, want *promql.Result) string {
+	if anySeries.MatchString(q.text) {
+		return "" // excepted by name; the file's own expectation stands
+	}
+	q.e.compared++
+	if got.Err != nil || want.Err != nil {
+		if got.Err == nil || want.Err == nil || got.Err.Error() != want.Err.Error() {
+			return fmt.Sprintf("error %v, want %v", got.Err, want.Err)
+		}
+		return ""
+	}
+	tolerance := answerTolerance
+	if variance.MatchString(q.text) {
+		tolerance = varianceTolerance
+	}
+	gw, gi := got.Warnings.AsStrings("", 0, 0)
+	ww, wi := want.Warnings.AsStrings(q.text, 10, 10) // as the API cuts them
+	for _, pair := range [][2][]string{{gw, ww}, {gi, wi}} {
+		slices.Sort(pair[0])
+		slices.Sort(pair[1])
+		if !slices.Equal(pair[0], pair[1]) {
+			return fmt.Sprintf("warnings or infos %q, want %q", pair[0], pair[1])
+		}
+	}
+	a, b := points(got.Value), points(want.Value)
+	for k, v := range b {
+		if w, ok := a[k]; !ok {
+			return fmt.Sprintf("%s is missing", k)
+		} else if !near(w, v, tolerance) {
+			return fmt.Sprintf("%s is %v, want %v", k, w, v)
+		}
+	}
+	for k := range a {
+		if _, ok := b[k]; !ok {
+			return fmt.Sprintf("%s is there", k)
+		}
+	}
+	return ""
+}
+
+// points are a value's floats by series and time; a histogram is its count.
+func points(v parser.Value) map[string]float64 {
+	out := map[string]float64{}
+	switch v := v.(type) {
+	case promql.Scalar:
+		out[fmt.Sprintf("scalar@%d", v.T)] = v.V
+	case promql.String:
+		out[fmt.Sprintf("string %q@%d", v.V, v.T)] = 0
+	case promql.Vector:
+		for _, s := range v {
+			if out[pointKey(s.Metric, s.T)] = s.F; s.H != nil {
+				out[pointKey(s.Metric, s.T)+" histogram"] = s.H.Count
+			}
+		}
+	case promql.Matrix:
+		for _, s := range v {
+			for _, p := range s.Floats {
+				out[pointKey(s.Metric, p.T)] = p.F
+			}
+			for _, p := range s.Histograms {
+				out[pointKey(s.Metric, p.T)+" histogram"] = p.H.Count
+			}
+		}
+	}
+	return out
 }

@@ -107,7 +107,8 @@ func TestPromQLTest(t *testing.T) {
 				fmt.Fprintf(&table, "%-28s %4d evals %-6s %v %s\n", name, evals, map[bool]string{true: "passed", false: "FAILED"}[ok], minus(after, before), time.Since(began).Round(time.Millisecond))
 				before = after
 			}
-			t.Logf("%s: %d of %d evals passed, of %d in all; %d samples given to servers, %d of them lost in gaps; queries by road %v\n%s", l.name, passed, ran, all, w.loads, w.left, w.plans(), table.String())
+			t.Logf("%s: %d of %d evals passed, of %d in all; %d samples given to servers, %d of them lost in gaps; %d queries, %d of them compared with the reference in every respect; by road %v\n%s",
+				l.name, passed, ran, all, w.loads, w.left, e.queries, e.compared, w.plans(), table.String())
 		})
 	}
 }

@@ -1,12 +1,11 @@
 package shard
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"slices"
 	"time"
 
@@ -45,7 +44,7 @@ func (r *Replica) knownTargets() []uint64 {
 func (r *Replica) readTargets(ctx context.Context) error {
 	var hashes []uint64
 	key := r.newTargetKey()
-	err := r.eachTarget(ctx, func(set map[string]string) error {
+	err := r.eachTarget(ctx, func(set []pair) error {
 		if len(hashes) == maxTargets {
 			return fmt.Errorf("%s has more than %d targets, which are not compared with those of other shards", r.Name(), maxTargets)
 		}
@@ -66,11 +65,18 @@ var errFound = errors.New("found")
 // targetText is the label set of the target with that hash, as the server has it but for what Spillway sets or removes.
 func (r *Replica) targetText(ctx context.Context, hash uint64) (text string, err error) {
 	key := r.newTargetKey()
-	err = r.eachTarget(ctx, func(set map[string]string) error {
+	err = r.eachTarget(ctx, func(set []pair) error {
 		if key.hash(set) != hash {
 			return nil
 		}
-		text = labels.NewBuilder(labels.FromMap(set)).Del(r.Shard.Group.ownLabels()...).Labels().String()
+		b := labels.NewScratchBuilder(len(set))
+		for _, p := range set {
+			if !key.own[string(p.name)] {
+				b.Add(string(p.name), string(p.value))
+			}
+		}
+		b.Sort()
+		text = b.Labels().String()
 		return errFound
 	})
 	if errors.Is(err, errFound) {
@@ -85,8 +91,8 @@ func (r *Replica) targetText(ctx context.Context, hash uint64) (text string, err
 // targetKey hashes label sets of one server, one after the other.
 type targetKey struct {
 	own   map[string]bool // what Spillway sets or removes
-	fixed []labels.Label  // what it sets
-	pairs []labels.Label
+	fixed []pair          // what it sets
+	pairs []pair
 	h     maphash.Hash
 }
 
@@ -95,36 +101,31 @@ func (r *Replica) newTargetKey() *targetKey {
 	for _, n := range r.Shard.Group.ownLabels() {
 		k.own[n] = true
 	}
-	r.Shard.Group.Labels.Range(func(l labels.Label) { k.fixed = append(k.fixed, l) })
+	r.Shard.Group.Labels.Range(func(l labels.Label) { k.fixed = append(k.fixed, pair{[]byte(l.Name), []byte(l.Value)}) })
 	k.h.SetSeed(hashSeed)
 	return k
 }
 
-func (k *targetKey) hash(set map[string]string) uint64 {
+func (k *targetKey) hash(set []pair) uint64 {
 	k.pairs = append(k.pairs[:0], k.fixed...)
-	for n, v := range set {
-		if v != "" && !k.own[n] {
-			k.pairs = append(k.pairs, labels.Label{Name: n, Value: v})
+	for _, p := range set {
+		if len(p.value) > 0 && !k.own[string(p.name)] {
+			k.pairs = append(k.pairs, p)
 		}
 	}
-	slices.SortFunc(k.pairs, func(a, b labels.Label) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(k.pairs, func(a, b pair) int { return bytes.Compare(a.name, b.name) })
 	k.h.Reset()
 	for _, p := range k.pairs {
-		_, _ = k.h.WriteString(p.Name) // never fails
-		_ = k.h.WriteByte(0xff)        // in no UTF-8 text
-		_, _ = k.h.WriteString(p.Value)
+		_, _ = k.h.Write(p.name) // never fails
+		_ = k.h.WriteByte(0xff)  // in no UTF-8 text
+		_, _ = k.h.Write(p.value)
 		_ = k.h.WriteByte(0xff)
 	}
 	return k.h.Sum64()
 }
 
-// eachTarget asks for the series of up as they are now and calls f with each; f's error ends it. The map is used again.
-func (r *Replica) eachTarget(ctx context.Context, f func(set map[string]string) error) error {
+// eachTarget asks for the series of up as they are now and calls f with each; f's error ends it.
+func (r *Replica) eachTarget(ctx context.Context, f func(set []pair) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, targetsTimeout, context.DeadlineExceeded)
 	defer cancel()
 	req := &endpoint.Request{ID: endpoint.Query, Query: "up"}
@@ -143,102 +144,4 @@ func (r *Replica) eachTarget(ctx context.Context, f func(set map[string]string) 
 		return fmt.Errorf("the answer to the query up makes no sense: %w", err)
 	}
 	return nil
-}
-
-// decodeTargets reads a vector from the API and calls f with the labels of each of its elements that is an up. It holds one element at a time.
-func decodeTargets(r io.Reader, f func(set map[string]string) error) error {
-	d := json.NewDecoder(r)
-	vector := false
-	set := map[string]string{}
-	err := object(d, func(name string) error {
-		if name != "data" {
-			return skip(d)
-		}
-		return object(d, func(name string) error {
-			switch name {
-			case "resultType":
-				var kind string
-				if err := d.Decode(&kind); err != nil {
-					return err
-				}
-				vector = kind == "vector"
-				return nil
-			case "result":
-				return array(d, func() error {
-					clear(set)
-					if err := object(d, func(name string) error {
-						if name != "metric" {
-							return skip(d)
-						}
-						return d.Decode(&set)
-					}); err != nil {
-						return err
-					}
-					if set["__name__"] != "up" {
-						return nil
-					}
-					return f(set)
-				})
-			default:
-				return skip(d)
-			}
-		})
-	})
-	if err != nil {
-		return err
-	}
-	if !vector {
-		return errors.New("it is no vector")
-	}
-	return nil
-}
-
-// object calls f with the name of each of an object's members, whose value f reads.
-func object(d *json.Decoder, f func(name string) error) error {
-	if err := delim(d, '{'); err != nil {
-		return err
-	}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return err
-		}
-		name, ok := t.(string)
-		if !ok {
-			return errors.New("a member has no name")
-		}
-		if err := f(name); err != nil {
-			return err
-		}
-	}
-	return delim(d, '}')
-}
-
-// array calls f for each of an array's elements, which f reads.
-func array(d *json.Decoder, f func() error) error {
-	if err := delim(d, '['); err != nil {
-		return err
-	}
-	for d.More() {
-		if err := f(); err != nil {
-			return err
-		}
-	}
-	return delim(d, ']')
-}
-
-func delim(d *json.Decoder, want json.Delim) error {
-	t, err := d.Token()
-	if err != nil {
-		return err
-	}
-	if t != want {
-		return fmt.Errorf("%v where %v is due", t, want)
-	}
-	return nil
-}
-
-func skip(d *json.Decoder) error {
-	var any json.RawMessage
-	return d.Decode(&any)
 }

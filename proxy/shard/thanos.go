@@ -299,8 +299,8 @@ func (c *call) thanosStatus(code int, text string) *qerr.Error {
 		e.Shards = []string{name}
 		return e
 	case code == http.StatusBadRequest && (c.id == endpoint.Query || c.id == endpoint.QueryRange):
-		e := qerr.Refuse("thanos_query", "its own PromQL", "another", "leave out what this version of Thanos does not know, or ask for the time and the groups of other shards",
-			"%s, a Thanos Query, does not understand the query: %s", name, clip(text))
+		e := qerr.New(qerr.TooExpensive, "%s, a Thanos Query, does not understand the query: %s", name, clip(text))
+		e.Advice = "leave out what this version of Thanos does not know, or ask for the time and the groups of other shards"
 		e.Shards = []string{name}
 		return e
 	default:

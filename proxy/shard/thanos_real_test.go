@@ -55,7 +55,7 @@ func startRealThanos(t *testing.T, args ...string) *realThanos {
 		}()
 		srv := realpromtest.Start(t, realprom.Options{Blocks: []string{dir}, ExternalLabels: ext, Config: "global: {scrape_interval: 15s}"})
 		x.servers = append(x.servers, srv)
-		stores = append(stores, realpromtest.Sidecar(t, srv.URL()).GRPC())
+		stores = append(stores, realpromtest.Sidecar(t, srv.URL(), "--prometheus.get_config_interval=1s").GRPC())
 	}
 	x.query = realpromtest.ThanosQuery(t, stores, append([]string{"--query.timeout=8s"}, args...)...)
 	return x

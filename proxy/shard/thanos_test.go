@@ -138,7 +138,7 @@ func TestThanosErrors(t *testing.T) {
 		{"a hung store", `error 422 execution 'expanding series: context deadline exceeded'`, up, "ok", "", "", true},
 		{"a dead store, values", `error 422 execution 'proxy LabelValues(): fetch label values from store'`, &endpoint.Request{ID: endpoint.LabelValues, Label: "job"}, "ok", "", "", true},
 		{"the query's own fault", `error 422 execution 'found duplicate series for the match group'`, up, "too_expensive", "", "found duplicate series", false},
-		{"a function that it lacks", `error 400 bad_data 'unknown function with name "fill"'`, up, "too_expensive", "thanos_query", "unknown function", false},
+		{"a function that it lacks", `error 400 bad_data 'unknown function with name "fill"'`, up, "too_expensive", "", "unknown function", false},
 		{"a selector that is none", `error 400 bad_data 'invalid parameter'`, seriesRequest, "bad_data", "", "invalid parameter", false},
 		{"its timeout", `error 503 timeout 'query timed out'`, up, "timeout", "", "query timed out", false},
 	} {
