@@ -73,7 +73,7 @@ func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) in
 	check := app.Command("check", "Checks files before they are used.")
 	add(check, "check", map[string]command{"config": checkConfigCommand})
 	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")
-	add(load, "loadtest", map[string]command{"mix": mixCommand, "oom": oomCommand, "reverse-proxy": reverseProxyCommand})
+	add(load, "loadtest", map[string]command{"mix": mixCommand, "oom": oomCommand})
 	served := slices.Sorted(maps.Keys(runs))
 	for name, does := range later {
 		app.Command(name, "Will "+does+". Not in this version.").Hidden().Arg("args", "Whatever it will take.").Strings()

@@ -27,8 +27,13 @@ func mixCommand(e *env, parent clause) func() error {
 	profile := c.Flag("pprof", "Also take processor profiles of the Spillway processes under the mix, into --out.").Bool()
 	enforce := c.Flag("enforce", "Exit code 1 where a goal is not reached, too.").Bool()
 	c.Flag("seed", "Chooses the simulated cluster.").Default("1").Uint64Var(&o.Seed)
+	reverseListen := c.Flag("reverse-proxy.listen-address", "Be Go's own reverse proxy, as a process of its own, and do nothing else.").Hidden().String()
+	reverseUpstream := c.Flag("reverse-proxy.upstream", "The server behind it.").Hidden().String()
 	c.Flag("dir", "Where the servers' data is made and removed again; 0.7 GB for a million series.").PlaceHolder("DIR").StringVar(&o.Dir)
 	return func() (err error) {
+		if *reverseListen != "" {
+			return mix.ReverseProxy(e.ctx, *reverseListen, *reverseUpstream)
+		}
 		if o.Spillway, err = os.Executable(); err != nil {
 			return fmt.Errorf("find the spillway binary, which is run as the proxy: %w", err)
 		}
@@ -74,12 +79,4 @@ func mixCommand(e *env, parent clause) func() error {
 		}
 		return r.Err(*enforce)
 	}
-}
-
-// reverseProxyCommand is Go's own reverse proxy as a process, which the mix starts.
-func reverseProxyCommand(e *env, parent clause) func() error {
-	c := parent.Command("reverse-proxy", "Serves Go's own reverse proxy in front of one server; the mix compares Spillway with it.").Hidden()
-	listen := c.Flag("web.listen-address", "Where it listens.").Required().String()
-	upstream := c.Flag("upstream", "The server.").Required().String()
-	return func() error { return mix.ReverseProxy(e.ctx, *listen, *upstream) }
 }

@@ -213,8 +213,9 @@ func TestSteps_client(t *testing.T) {
 				}
 			}
 			for _, r := range s.Requests() {
-				// A client that refuses a head closes at once, with the rest of it unread or on its way: closed and reset are both true.
-				if r.End != tc.end && !(tc.end.PeerLeft() && r.End.PeerLeft()) {
+				// A client that refuses a head closes at once, with the rest of it unread or on its way: closed and reset are both true. On a busy machine
+				// all of it may be out before the client has looked.
+				if r.End != tc.end && !(tc.end.PeerLeft() && (r.End.PeerLeft() || r.End == Completed)) {
 					t.Errorf("%v, want it %v", r, tc.end)
 				}
 				if r.Script != MustParse(tc.script).String() {

@@ -86,7 +86,7 @@ func (r *Result) draw(dc draw.Canvas) error {
 	dc = draw.Crop(dc, margin, -margin, margin/2, -margin/2)
 	dc.FillText(textStyle(18*px, true, inkColor), vg.Point{X: dc.Min.X, Y: dc.Max.Y - 24*px}, fmt.Sprintf("A dashboard mix over %.1f million series, %d at a time", float64(r.Series)/1e6, l.Concurrency))
 	l.legend(dc)
-	dc.Max.Y -= 66 * px
+	dc.Max.Y -= 72 * px
 	left, right := dc, dc
 	left.Max.X = dc.Min.X + (dc.Max.X-dc.Min.X)*leftShare
 	right.Min.X = left.Max.X + 14*px
@@ -195,7 +195,8 @@ func (l *Load) drawRatios(dc draw.Canvas) error {
 }
 
 func (l *Load) drawCPU(dc draw.Canvas) error {
-	rows := make([]string, len(l.Paths)) // the colours name them
+	rows := make([]string, len(l.Paths))
+	rows[0] = Direct // the colours name the others
 	p := newPlot("CPU seconds for 1,000 requests", rows)
 	most := 0.0
 	for i, path := range l.Paths {

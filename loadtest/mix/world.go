@@ -200,7 +200,7 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 		args arguments
 	}{
 		{&path{name: Reverse, servers: one}, func(main, _ string) ([]string, error) {
-			return []string{"loadtest", "reverse-proxy", "--web.listen-address=" + main, "--upstream=" + w.whole.URL()}, nil
+			return []string{"loadtest", "mix", "--reverse-proxy.listen-address=" + main, "--reverse-proxy.upstream=" + w.whole.URL()}, nil
 		}},
 		{&path{name: SpillwayOne, servers: one}, w.spillway("one", oneShard(w.whole.URL(), ""))},
 		{&path{name: SpillwayLabeled, servers: one, labels: true}, w.spillway("labels", oneShard(w.whole.URL(), fmt.Sprintf("    labels: {%s: %s}\n", groupLabel, groupValue)))},

@@ -222,12 +222,14 @@ func TestDocsFileLoads(t *testing.T) {
 // TestExamples loads one file for each topology, and holds the list in the page against the folder.
 func TestExamples(t *testing.T) {
 	shape := map[string][3]int{ // groups, shards, replicas
-		"single-server.yaml": {1, 1, 1},
-		"ha-pair.yaml":       {1, 1, 2},
-		"shards.yaml":        {1, 4, 4},
-		"two-clusters.yaml":  {2, 4, 8},
-		"history.yaml":       {3, 5, 6},
-		"regions.yaml":       {2, 2, 3},
+		"single-server.yaml":  {1, 1, 1},
+		"ha-pair.yaml":        {1, 1, 2},
+		"shards.yaml":         {1, 4, 4},
+		"two-clusters.yaml":   {2, 4, 8},
+		"history.yaml":        {3, 5, 6},
+		"regions.yaml":        {2, 2, 3},
+		"hashmod.yaml":        {1, 4, 4},
+		"thanos-history.yaml": {2, 2, 3},
 	}
 	files, err := filepath.Glob("../../docs/examples/*.yaml")
 	if err != nil || len(files) != len(shape) {

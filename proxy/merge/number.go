@@ -21,8 +21,8 @@ func parseFloat(b []byte) (float64, error) {
 	return strconv.ParseFloat(string(b), 64)
 }
 
-// plainRoom is how many bytes plainFloat may look at: a sign, 23 digits, a point and three words.
-const plainRoom = 1 + 23 + 1 + 24
+// plainRoom is how many bytes plainFloat may look at: a sign, 31 digits, a point and three words.
+const plainRoom = 1 + 31 + 1 + 24
 
 // tens are the powers of ten of integers; tenths those that a float64 has exactly.
 var (
@@ -56,15 +56,19 @@ func leading(u uint64) int {
 	return bits.TrailingZeros64(((u+nines)|u)&highs) >> 3
 }
 
-// eight is the number that a word's lowest n digits write.
-func eight(u uint64, n int) uint64 {
-	u <<= uint(64-8*n) & 127 // leading zeros
-	u = u*10 + u>>8          // pairs, in every other byte
+// eight is the number that the eight digits of a word write.
+func eight(u uint64) uint64 {
+	u = u*10 + u>>8 // pairs, in every other byte
 	const even = 0x000000ff000000ff
 	return ((u&even)*(100+1000000<<32) + (u>>16&even)*(1+10000<<32)) >> 32
 }
 
-// digitRun appends to m the digits at b[i:]. It returns their number; ok is false where m would overflow or there are more than 24.
+// upTo is the number that a word's lowest n digits write, n being at most eight.
+func upTo(u uint64, n int) uint64 {
+	return eight(u << (uint(64-8*n) & 127)) // leading zeros
+}
+
+// digitRun appends to m the digits at b[i:]. It returns their number; ok is false where m would overflow or there are more than 23.
 func digitRun(b []byte, i int, m uint64) (_ uint64, n int, ok bool) {
 	for range 3 {
 		u := word(b, i+n)
@@ -72,13 +76,13 @@ func digitRun(b []byte, i int, m uint64) (_ uint64, n int, ok bool) {
 		if m > roomFor[d] {
 			return 0, 0, false
 		}
-		m = m*tens[d] + eight(u, d)
-		n += d
 		if d < 8 {
-			return m, n, true
+			return m*tens[d] + upTo(u, d), n + d, true
 		}
+		m = m*1e8 + eight(u)
+		n += 8
 	}
-	return m, n, false
+	return 0, 0, false
 }
 
 // plainFloat reads the number at b[i:] up to the quote behind it and returns its value, rounded as IEEE 754 and strconv do, and the index of the quote. The
@@ -89,31 +93,37 @@ func plainFloat(b []byte, i int) (f float64, end int) {
 	if negative {
 		i++
 	}
-	m, n, ok := digitRun(b, i, 0)
-	if !ok || n == 0 {
-		return 0, 0
+	u := word(b, i)
+	n := leading(u)
+	var m uint64
+	if n < 8 {
+		m = upTo(u, n)
+	} else {
+		ok := false
+		if m, n, ok = digitRun(b, i+8, eight(u)); !ok {
+			return 0, 0
+		}
+		n += 8
 	}
 	i += n
 	fraction := 0
 	if b[i] == '.' {
+		ok := false
 		if m, fraction, ok = digitRun(b, i+1, m); !ok || fraction == 0 {
 			return 0, 0
 		}
 		i += 1 + fraction
 	}
-	if b[i] != '"' {
+	if b[i] != '"' || n == 0 {
 		return 0, 0
 	}
 	switch {
+	case fraction == 0 && m < 1<<63:
+		f = float64(int64(m))
 	case m == 0: // f is
 	case m < 1<<53 && fraction < len(tenths):
 		// Both are exact, so the division rounds once.
-		f = float64(int64(m))
-		if fraction > 0 {
-			f /= tenths[fraction]
-		}
-	case fraction == 0 && m < 1<<63:
-		f = float64(int64(m))
+		f = float64(int64(m)) / tenths[fraction]
 	case fraction < len(fives):
 		f = quotient(m, fraction)
 	default:

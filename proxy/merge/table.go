@@ -522,6 +522,9 @@ func (d *tableDecoder) spell() bool {
 	return true
 }
 
+// pointRoom is more than fastPoints looks at: a bracket, a time of at most 15 digits, a point, seven more, a comma and a quote; a number; and a word behind it.
+const pointRoom = 26 + plainRoom + 8
+
 // fastPoints decodes as many points of the form [123.456,"1.5"] as lie in the buffer, with no white space, escapes or other rarities between. It stops after
 // a whole point, in front of the comma or bracket that follows, and tells whether it decoded any: where it did not, the slow way must.
 func (d *tableDecoder) fastPoints(values []float64) bool {
@@ -533,8 +536,8 @@ func (d *tableDecoder) fastPoints(values []float64) bool {
 	if i >= len(buf) || buf[i] != '[' {
 		return false
 	}
-	for i+fastRoom <= len(buf) && next < len(values) { // buf[i] is a bracket
-		b := buf[i : i+fastRoom : i+fastRoom]
+	for i+pointRoom <= len(buf) && next < len(values) { // buf[i] is a bracket
+		b := buf[i : i+pointRoom : i+pointRoom]
 		j := 0
 		if next < len(texts) {
 			x := &texts[next]
@@ -603,19 +606,19 @@ func pointMillis(b []byte) (ms int64, j int) {
 	}
 	u := word(b, 1)
 	n := leading(u)
-	t := eight(u, n)
+	t := upTo(u, n)
 	i := 1 + n
 	if n == 8 {
 		u = word(b, 9)
 		n = leading(u)
-		t = t*tens[n] + eight(u, n)
+		t = t*tens[n] + upTo(u, n)
 		i += n
 	}
 	t *= 1000
 	if b[i] == '.' {
 		u = word(b, i+1)
 		n = leading(u)
-		f := eight(u, n)
+		f := upTo(u, n)
 		if n > 3 {
 			if f%tens[n-3] != 0 {
 				return 0, 0

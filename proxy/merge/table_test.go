@@ -313,6 +313,33 @@ func TestDecodeTableOtherErrors(t *testing.T) {
 	}
 }
 
+// TestFastTablePoints holds the fast way against the slow: every document is read whole, and byte by byte, which never is fast.
+func TestFastTablePoints(t *testing.T) {
+	times := []string{"0", "1", "12345678", "123456789", "1700000000", "1700000000.1", "1700000000.120", "1700000000.123", "1700000000.1230000", "999999999999.9990000", "170000000000000.1230000", "123456789012345", "-1", "-1700000000.5", "0.5", "0.001", "00", "01", "0700000000.123", "1e5", "1700000000.", "1.12345678", "1700000000,", "1700000000x123", ""}
+	zeros, digits := strings.Repeat("0", 40), strings.Repeat("1234567890", 4)
+	values := append([]string{zeros[:8], zeros[:31], zeros[:32], "-" + zeros[:31] + "." + zeros[:23], "-" + zeros[:31] + "." + zeros[:24], zeros[:30] + "1." + zeros[:22] + "1", digits[:19], digits[:24], "0." + digits[:23], zeros[:31] + "." + digits[:23], "-" + digits, `1\u0030`, " 1", "1 ", `1"`}, numberSeeds...)
+	for _, at := range times {
+		ms, ok := rationalMillis(at)
+		if !ok {
+			ms = 0
+		}
+		for _, v := range values {
+			for _, form := range []string{`[%s,"%s"]`, `[%s, "%s"]`, `[%s,"%s"],`, `[%s,"%s"`, `[%s,"%s",]`} {
+				for _, pad := range []string{"", strings.Repeat(" ", 200)} {
+					doc := envelope(`{"resultType":"matrix","result":[{"metric":{},"values":[`+fmt.Sprintf(form, at, v)+`]}]}`) + pad
+					var fast, slow string
+					grid := Grid{Start: ms, End: ms}
+					_, err := table(t, strings.NewReader(doc), nil, grid, roomy, func(tab *Table, _ *Budget) { fast = shown(tab) })
+					_, slowErr := table(t, iotest.OneByteReader(strings.NewReader(doc)), nil, grid, roomy, func(tab *Table, _ *Budget) { slow = shown(tab) })
+					if (err == nil) != (slowErr == nil) || fast != slow {
+						t.Fatalf("%s\nfast: %v %s\nslow: %v %s", doc, err, fast, slowErr, slow)
+					}
+				}
+			}
+		}
+	}
+}
+
 // answerOf is a random answer on a grid in random spelling. It returns the series as well, as encoding/json will understand them.
 func answerOf(r *rand.Rand, grid Grid, n int) string {
 	space := func() string { return []string{"", "", "", "", "", " ", "\n\t"}[r.IntN(7)] }

@@ -275,7 +275,7 @@ func TestPresenceAgainstTheEngine(t *testing.T) {
 					counts["raw"]++
 					continue
 				}
-				sent, ok := rewrite(text, c.group, 0)
+				sent, ok := rewrite(text, expr, c.group, 0)
 				if !ok {
 					counts["not written"]++
 					continue
@@ -399,7 +399,7 @@ func TestRewriteKeepsTheExpression(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		out, ok := rewrite(text, g, 0)
+		out, ok := rewrite(text, expr, g, 0)
 		if !ok {
 			t.Errorf("%s cannot be written", text)
 			continue
@@ -437,7 +437,7 @@ func TestRewriteKeepsTheExpression(t *testing.T) {
 			t.Logf("%s: %v", text, err)
 			continue
 		}
-		out, ok := rewrite(text, g, 0)
+		out, ok := rewrite(text, expr, g, 0)
 		if !ok {
 			continue // refused to pass; raw answers
 		}

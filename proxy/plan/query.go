@@ -426,12 +426,14 @@ func reason(l *Leaf) string {
 // complete finds for each shard whom to ask and what, or says why that cannot be.
 func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Leaf, string) {
 	leaf.Streams = true
+	var last *Part // shards of one group are asked the same
 	for _, leg := range legs {
-		part, why := p.part(leaf, e, leg, w)
+		part, why := p.part(leaf, e, leg, w, last)
 		if why != "" {
 			return nil, why
 		}
 		leaf.Parts = append(leaf.Parts, part)
+		last = part
 		leaf.Streams = leaf.Streams && slices.Equal(Owned(leg.Shard.Group), Owned(legs[0].Shard.Group))
 	}
 	leaf.Node = &Node{Mode: leaf.Mode, Expr: e.String(), Why: reason(leaf)}
@@ -443,8 +445,11 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 }
 
 // part is what one shard is asked for a leaf, or why it cannot be asked.
-func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window) (*Part, string) {
+func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part) (*Part, string) {
 	s, g := leg.Shard, leg.Shard.Group
+	if last != nil && (last.Shard.Group != g || last.Shard.Thanos() != s.Thanos()) {
+		last = nil
+	}
 	for _, ms := range parser.ExtractSelectors(e) {
 		// Sent without the matchers that exclude the group, it would select what it must not.
 		if _, ok := Strip(g, ms); !ok {
@@ -476,17 +481,24 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window) (*Part, str
 	if s.Thanos() {
 		replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return !r.StoresGroupLabels() })
 	} else if owned := Owned(g); len(owned) > 0 {
-		presence := groupPresence(e, owned)
-		if presence == mixed {
-			return nil, "it uses the labels of group " + g.Name + ", which its shards do not store"
-		}
 		replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return !r.Clean() })
-		if presence == with && !g.Labels.IsEmpty() {
-			part.Relabel = merge.NewRelabel(g.Labels.Map(), nil)
+		if last != nil {
+			part.Relabel = last.Relabel
+		} else {
+			switch presence := groupPresence(e, owned); {
+			case presence == mixed:
+				return nil, "it uses the labels of group " + g.Name + ", which its shards do not store"
+			case presence == with && !g.Labels.IsEmpty():
+				part.Relabel = merge.NewRelabel(g.Labels.Map(), nil)
+			}
 		}
 	}
 	if part.Replicas = replicas; len(replicas) == 0 {
 		return nil, "shard " + s.Name() + " stores labels with the names of its group's, or has not said yet whether it does"
+	}
+	if last != nil {
+		part.Query = last.Query
+		return part, ""
 	}
 	var ok bool
 	if part.Query, ok = p.text(leaf, e, g); !ok {
@@ -497,15 +509,18 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window) (*Part, str
 
 // text is what a shard of the group is sent.
 func (p *planner) text(leaf *Leaf, e parser.Expr, g *shard.Group) (string, bool) {
-	text := e.String()
-	if leaf.Mode == ModePass && e == p.root {
-		text = p.q.Text // as the client wrote it: positions in the shard's notes are right then
+	text := p.q.Text // as the client wrote it: positions in the shard's notes are right then
+	if e != p.root {
+		text = e.String()
+		if back, err := Parser.ParseExpr(text); err != nil || back.String() != text { // the printer is Prometheus' own, and it has had faults
+			return "", false
+		}
 	}
 	var interval time.Duration
 	if leaf.Mode != ModePass {
 		interval = p.q.Interval // that of several shards need not be one
 	}
-	text, ok := rewrite(text, g, interval)
+	text, ok := rewrite(text, e, g, interval)
 	if !ok || !leaf.Folds || leaf.Fold != merge.FoldAvg {
 		return text, ok
 	}

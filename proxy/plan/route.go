@@ -69,9 +69,27 @@ func Selector(ms []*labels.Matcher) string {
 	return sb.String()
 }
 
+// changes tells whether rewrite has anything to do.
+func changes(e parser.Expr, g *shard.Group, interval time.Duration) bool {
+	found := false
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.SubqueryExpr:
+			found = found || interval > 0 && n.Step == 0 && n.StepExpr == nil
+		case *parser.VectorSelector:
+			found = found || slices.ContainsFunc(n.LabelMatchers, func(m *labels.Matcher) bool { return Owns(g, m.Name) })
+		}
+		return nil
+	})
+	return found
+}
+
 // rewrite returns the query text for the group's shards: matchers on the group's labels taken out, and subqueries without a step given the interval, where
 // there is one. ok is false where the text would not say the same.
-func rewrite(text string, g *shard.Group, interval time.Duration) (string, bool) {
+func rewrite(text string, e parser.Expr, g *shard.Group, interval time.Duration) (string, bool) {
+	if !changes(e, g, interval) {
+		return text, true
+	}
 	touched := false
 	c, err := Parser.ParseExpr(text) // the request's own tree is shared and must not change
 	if err != nil {

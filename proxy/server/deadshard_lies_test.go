@@ -83,6 +83,13 @@ var lies = []struct {
 	})},
 	{name: "series without a metric", lie: onSeries(func(s map[string]any) { delete(s, "metric") })},
 	{name: "series without a value", lie: onSeries(func(s map[string]any) { delete(s, "value"); delete(s, "values") })},
+	{name: "series without points", lie: onSeries(func(s map[string]any) {
+		for _, key := range []string{"value", "values"} {
+			if s[key] != nil {
+				s[key] = []any{}
+			}
+		}
+	})},
 	{name: "labels that are numbers", lie: onSeries(func(s map[string]any) { s["metric"] = map[string]any{"job": json.Number("7")} })},
 	{name: "series in the wrong order", lie: onLists(func(l []any) []any { l = slices.Clone(l); slices.Reverse(l); return l })},
 	{name: "every series twice", lie: onLists(func(l []any) []any { return slices.Concat(l, l) })},
@@ -109,7 +116,7 @@ var lies = []struct {
 	{name: "chunks that are damaged", lie: onFrames(func(f *prompb.ChunkedReadResponse) {
 		for _, s := range f.ChunkedSeries {
 			for i := range s.Chunks {
-				s.Chunks[i].Data = s.Chunks[i].Data[:len(s.Chunks[i].Data)/2]
+				s.Chunks[i].Data = s.Chunks[i].Data[:2]
 			}
 		}
 	})},

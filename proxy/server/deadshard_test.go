@@ -218,6 +218,7 @@ func (q *quartet) inquiries() (out []inquiry) {
 	for _, expr := range []string{
 		`up`, `requests_total{code="500"}`, `rate(requests_total[2m])`, `sum(up)`, `count by (job) (up)`, `max(rate(requests_total[2m]))`, `topk(3, requests_total)`,
 		`sum by (code) (rate(requests_total[3m])) / on () group_left count(up)`, `requests_total{node="n10"}`, `absent(up{node="n10"})`, `min(up) < 5`,
+		`quantile(0.5, rate(requests_total[2m]))`, `up * on (node) group_left () requests_total{code="200"}`, // these need the series themselves
 	} {
 		out = append(out, inquiry{"query " + expr, endpoint.Query, "/api/v1/query", url.Values{"query": {expr}, "time": {end}}, false})
 		out = append(out, inquiry{"query_range " + expr, endpoint.QueryRange, "/api/v1/query_range", window("query", expr, "step", "30"), false})

@@ -234,7 +234,14 @@ func (r *rig) whole(a asking, got *reply) {
 		if !a.frames { // passed through
 			want = []string{`"up"`}
 		}
-	case "query_range raw", "series", "label_values":
+	case "query pushed":
+		want = []string{`"2"`}
+	case "query_range pushed":
+		want = []string{`"0.5"`}
+		if len(r.shards["jaguar"]) == 0 {
+			want = []string{`"1"`}
+		}
+	case "query_range raw", "query spliced", "query_range spliced", "series", "label_values":
 		want = []string{`"jaguar-0"`, `"jaguar-1"`}
 		if len(r.shards["jaguar"]) == 0 {
 			want = []string{`"heron-0"`}

@@ -277,3 +277,43 @@ func (a *exactAnswer) amid(others []*exactAnswer) bool {
 	}
 	return true
 }
+
+// largest is the largest finite magnitude among the numbers of an answer, histograms' sums included.
+func (a *exactAnswer) largest() float64 {
+	out := 0.0
+	for _, points := range a.series {
+		for _, v := range points {
+			text := v.text
+			if v.h != nil {
+				text = v.h.Sum
+			}
+			if f, err := strconv.ParseFloat(text, 64); err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
+				out = max(out, math.Abs(f))
+			}
+		}
+	}
+	return out
+}
+
+// near tells whether two answers have the same series and times, and numbers no farther apart than distance.
+func (a *exactAnswer) near(want *exactAnswer, distance float64) bool {
+	if len(a.series) != len(want.series) {
+		return false
+	}
+	for key, points := range want.series {
+		if len(a.series[key]) != len(points) {
+			return false
+		}
+		for t, w := range points {
+			g, ok := a.series[key][t]
+			if !ok {
+				return false
+			}
+			d := g.differ(w, 1e-12)
+			if d != nil && (!d.numbers || !(math.Abs(d.got-d.want) <= distance)) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -101,7 +101,7 @@ func (s *exactSeen) mode() string {
 	if modes["pass"] {
 		return "pass"
 	}
-	return "pass or local"
+	return "local"
 }
 
 // exactQuestion is a query with its parameters.

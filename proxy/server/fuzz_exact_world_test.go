@@ -5,12 +5,15 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 
@@ -55,6 +58,7 @@ type exactGroup struct {
 	heartbeat     string
 	from, until   time.Time // zero is unbounded
 	keys          string    // further keys of the configuration, such as shard_by
+	hashed        bool      // by hashmod
 	shards        []*exactShard
 }
 
@@ -238,10 +242,25 @@ func (w *exactWorld) topology() {
 			shards = 4
 		}
 		all := nodes(shards*(1+w.rng.IntN(3)), !labelled)
+		hashed := shards > 1 && w.chance(0.2)
+		switch {
+		case hashed:
+			g.hashed = true
+			g.keys = fmt.Sprintf("    hashmod: {labels: [node], modulus: %d}\n", shards)
+			w.trait("%s by hash", name)
+		case shards > 1 && w.chance(0.35):
+			g.keys = "    shard_by: [node]\n"
+			w.trait("%s by node", name)
+		}
 		for si := range shards {
 			s := &exactShard{group: g}
-			for n := si; n < len(all); n += shards {
-				s.nodes = append(s.nodes, all[n])
+			if hashed {
+				s.keys = fmt.Sprintf("        hash: %d\n", si)
+			}
+			for n := range all {
+				if hashed && hashOf(all[n].name, shards) == si || !hashed && n%shards == si {
+					s.nodes = append(s.nodes, all[n])
+				}
 			}
 			g.shards = append(g.shards, s)
 		}
@@ -251,10 +270,11 @@ func (w *exactWorld) topology() {
 	if w.kind == exactMoving {
 		w.moved = w.start.Add(12*time.Minute + time.Duration(w.rng.IntN(960))*time.Second)
 		g := w.groups[0]
-		if w.chance(0.5) || g.labels.IsEmpty() {
-			w.reshard(g)
-		} else {
+		switch {
+		case !g.labels.IsEmpty() && (g.hashed || w.chance(0.5)):
 			w.history(g)
+		case !g.hashed:
+			w.reshard(g)
 		}
 	}
 	for _, g := range w.groups {
@@ -277,6 +297,15 @@ func (w *exactWorld) topology() {
 			}
 		}
 	}
+}
+
+// hashOf is the number that Prometheus' relabel action gives a node.
+func hashOf(node string, modulus int) int {
+	c := relabel.DefaultRelabelConfig
+	c.Action, c.SourceLabels, c.Modulus, c.TargetLabel, c.NameValidationScheme = relabel.HashMod, model.LabelNames{"node"}, uint64(modulus), "hash", model.UTF8Validation
+	out, _ := relabel.Process(labels.FromStrings("node", node), &c)
+	n, _ := strconv.Atoi(out.Get("hash"))
+	return n
 }
 
 // reshard lets the shards of a group end, and others begin, where series move.
@@ -352,7 +381,7 @@ func (w *exactWorld) fill(s *exactShard) {
 				w.scrape(s, r, n, job, server, lo, hi)
 			}
 		}
-		if len(s.nodes) > 0 { // series that belong to no node, of a label that tells the shards apart
+		if len(s.nodes) > 0 { // series that belong to no node, of a label that is another on each shard
 			t := exactTarget{phase: w.rng.Float64() * 15, every: w.every.Seconds(), lo: lo, hi: hi, server: server}
 			q := labels.FromStrings("__name__", "quota", "pool", fmt.Sprintf("p%d", s.nodes[0].id), "tier", []string{"gold", "tin"}[s.nodes[0].id%2])
 			r.series = append(r.series, storedSeries{lbls: q, points: t.run(w, func(at float64) (point, bool) { return point{f: math.Floor(at/100) + float64(s.nodes[0].id)}, true })})

@@ -33,7 +33,8 @@ import (
 // everything, and where they are equal the reference's stands in. So the file's expectation judges the reference, and equality with it the proxy.
 //
 // promqltest itself is content with six digits, and with any warning where a file does not speak of warnings. So the whole answer is compared with the
-// reference's as well: label sets, times, floats to answerTolerance, errors, warnings and infos by their text.
+// reference's as well: label sets, times, floats bit for bit, or to
+// answerTolerance where sums over series are in the query, errors, warnings and infos by their text.
 type proxyEngine struct {
 	w      *spread
 	ref    *promql.Engine
@@ -375,7 +376,11 @@ func near(f, g, tolerance float64) bool {
 // anySeries are aggregations that choose among series: of equal values, or of all, whichever the storage gives first.
 var anySeries = regexp.MustCompile(`(?i)\b(topk|bottomk|limitk|limit_ratio)\b`)
 
-var variance = regexp.MustCompile(`(?i)std(dev|var)`)
+// What is no sum over series is compared bit for bit.
+var (
+	sums     = regexp.MustCompile(`(?i)\b(sum|avg)\b`)
+	variance = regexp.MustCompile(`(?i)\bstd(dev|var)\b`)
+)
 
 // differs says in what the proxy's answer is not the reference's. Histograms were compared when the answer was read.
 func (q *proxyQuery) differs(got, want *promql.Result) string {
@@ -389,9 +394,12 @@ func (q *proxyQuery) differs(got, want *promql.Result) string {
 		}
 		return ""
 	}
-	tolerance := answerTolerance
-	if variance.MatchString(q.text) {
+	tolerance := 0.0
+	switch {
+	case variance.MatchString(q.text):
 		tolerance = varianceTolerance
+	case sums.MatchString(q.text):
+		tolerance = answerTolerance
 	}
 	gw, gi := got.Warnings.AsStrings("", 0, 0)
 	ww, wi := want.Warnings.AsStrings(q.text, 10, 10) // as the API cuts them

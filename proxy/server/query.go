@@ -207,7 +207,6 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table) error {
 		began := time.Now()
 		defer func() { x.calls.add(time.Since(began)) }()
 		fetched := x.fetcher()
-		fetched.SparePatience, fetched.SlicePatience = x.sparePatience(), x.shardPatience()
 		fetched.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
 		queryable = fetched
 	}
@@ -328,6 +327,7 @@ func (x *exchange) engineError(ctx context.Context, err error, most int64) error
 func (x *exchange) fetcher() *raw.Queryable {
 	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost())
 	q.Observe = x.s.observe
+	q.SparePatience, q.SlicePatience = x.sparePatience(), x.shardPatience()
 	if x.account != nil {
 		q.Read = x.account.fetched
 		q.Observe = func(s raw.Selected) {
