@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, merge, policy, oom; default: all)
+# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, merge, policy, mix, oom; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bench.out
-[ $# -gt 0 ] || set -- passthrough leaves merge policy oom
+[ $# -gt 0 ] || set -- passthrough leaves merge policy mix oom
 bench() { # name, package, pattern, more flags
   local name=$1 pkg=$2 pattern=$3
   shift 3
@@ -16,6 +16,10 @@ for name in "$@"; do
     leaves) bench leaves ./proxy/server 'ClientLeaves' -benchtime 1x ;;
     merge) bench merge ./proxy/merge . -benchtime 1s ;;
     policy) bench policy ./proxy/policy . -benchtime 200ms ;;
+    mix)
+      echo "-- mix: a dashboard mix over a million series, on one real server and on four"
+      go run ./cmd/spillway loadtest mix --pprof --out bench.out/mix
+      ;;
     oom)
       echo "-- oom: four real servers of a million series each, eight callers"
       go run ./cmd/spillway loadtest oom --series 1000000 --out bench.out/oom

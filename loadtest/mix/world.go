@@ -23,7 +23,8 @@ type Options struct {
 	Mix Mix
 	// Series is about how many the servers hold; 1,000,000.
 	Series int
-	// Rounds is how often every path gets its turn; 6. Requests is how many it is asked then, at each concurrency; 150, and at least one of each query.
+	// Rounds is how often every path gets its turn; 6. Requests is how many it is asked then, at each concurrency; 150; one of each query at
+	// least.
 	Rounds, Requests int
 	// Concurrency are the numbers of requests at once; 1 and 2.
 	Concurrency []int
@@ -74,7 +75,6 @@ func (o Options) withDefaults() Options {
 	if len(o.Mix.Queries) == 0 {
 		o.Mix = Builtin()
 	}
-	o.Requests = max(o.Requests, len(o.Mix.Queries))
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
 	}
@@ -99,7 +99,7 @@ func (o Options) Validate() error {
 	check(o.Spillway != "", "the path of the spillway binary is missing")
 	check(o.Series >= minSeries && o.Series <= maxSeries, "series: %d is outside %d to %d", o.Series, minSeries, maxSeries)
 	check(o.Rounds >= 1 && o.Rounds <= 1000, "rounds: %d is outside 1 to 1,000", o.Rounds)
-	check(o.Requests >= 1 && o.Requests <= 1_000_000, "requests: %d is outside 1 to 1,000,000", o.Requests)
+	check(o.Requests >= len(o.Mix.Queries) && o.Requests <= 1_000_000, "requests: %d is outside %d, which is one of each query, to 1,000,000", o.Requests, len(o.Mix.Queries))
 	check(o.BulkRuns >= 1 && o.BulkRuns <= 1000, "bulk runs: %d is outside 1 to 1,000", o.BulkRuns)
 	check(o.Port == 0 || o.Port > 1023 && o.Port+shardCount <= 65535, "port: %d to %d are no ports to listen on", o.Port, o.Port+shardCount)
 	for _, c := range o.Concurrency {

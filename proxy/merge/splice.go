@@ -3,6 +3,7 @@ package merge
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -16,8 +17,9 @@ import (
 // one shard: labels are set as each source's Relabel says, values and histograms are copied as sent, everything is checked and counted on the way. Nothing
 // is written before every shard has sent its head and a first series, or its end. Stats that a shard sends beside its result are left out.
 //
-// A matrix is merged in the order of the labels as the shards sent them, which is labels.Compare, Prometheus' own order; a shard that sends otherwise is in
-// error. What was said of Pass holds for the order of a relabelled matrix. The order of a vector is free: its series come shard after shard.
+// A matrix is merged in the order of the labels as they are written, which is labels.Compare, Prometheus' own order; a shard that sends out of order is in
+// error. Setting labels can change the order of one shard's series; where it does, that is ErrReordered while w.Committed is false, and the caller sorts. An
+// answer of more than that is streamed on, those series out of order: no client relies on it. The order of a vector is free: its series come shard after shard.
 //
 // A label set that two shards hold after relabelling, or one shard twice by the removal of labels, is ErrTwice: the caller fetches the series themselves
 // while w.Committed is false, and aborts otherwise.
@@ -48,6 +50,9 @@ func Splice(ctx context.Context, w *Writer, limit int, shards []Source, budget *
 	}
 	return sp.res, err
 }
+
+// ErrReordered is the error of an answer whose series would be written out of order because of labels that are set on them.
+var ErrReordered = errors.New("setting labels changes the order of its series")
 
 // maxArms is how many shards one splice takes: what a note of hashSet can tell apart.
 const maxArms = math.MaxUint16 >> 1
@@ -85,6 +90,9 @@ type arm struct {
 	a       answer
 	key     []byte // of the series in hand: its labels as sent, comparable bytewise
 	before  []byte // of the series before
+	final   []byte // key of the series in hand as it is written; key itself where nothing is relabelled
+	written []byte // final of the series before
+	turned  bool   // labels that were set have changed the order
 	removed bool   // labels were removed from the series in hand
 	end     bool
 	held    ledger
@@ -215,6 +223,7 @@ func (a *arm) head() bool {
 // labels makes the sort key and the relabelled text of an object whose labels are noted.
 func (a *arm) labels(obj []byte, plain bool) bool {
 	a.before, a.key = a.key, a.before[:0]
+	a.written, a.final = a.final, a.written[:0]
 	if plain && a.sorted(obj) && utf8.Valid(obj) {
 		for i := range a.pairs {
 			p := &a.pairs[i]
@@ -226,37 +235,89 @@ func (a *arm) labels(obj []byte, plain bool) bool {
 			a.out = append(a.out[:0], obj...)
 			return true
 		}
+		a.finalKey(obj)
 		a.splice(obj)
 	} else {
 		if !a.spell(obj) {
 			return false
 		}
-		a.key = slowKey(a.key, obj, a.pairs)
+		a.key = slowKey(a.key, obj, a.pairs, nil)
+		if !a.rl.Empty() {
+			a.final = slowKey(a.final, obj, a.pairs, a.rl.owned)
+		}
 	}
 	a.removed = len(a.seen.removed) > 0
 	return true
 }
 
-// slowKey appends the sort key of any object: names and values in the order of the names, each with a byte behind it that is less than any of its own.
-func slowKey(key, obj []byte, pairs []labelPair) []byte {
-	sets := make([][2][]byte, 0, len(pairs))
+// finalKey makes the sort key of the labels as they are written, of an object without escapes whose names are sorted.
+func (a *arm) finalKey(obj []byte) {
+	owned := a.rl.owned
+	for i := range a.pairs {
+		p := &a.pairs[i]
+		name, gone := obj[p.nameFrom:p.nameTo], false
+		for len(owned) > 0 && owned[0].name <= string(name) {
+			gone = owned[0].name == string(name)
+			a.final = owned[0].appendKey(a.final)
+			owned = owned[1:]
+		}
+		if !gone {
+			a.final = append(append(a.final, name...), 0)
+			a.final = append(append(a.final, obj[p.valueFrom:p.valueTo]...), 0)
+		}
+	}
+	for i := range owned {
+		a.final = owned[i].appendKey(a.final)
+	}
+}
+
+// appendKey appends the label's part of a sort key, where it is set.
+func (l *ownedLabel) appendKey(key []byte) []byte {
+	if l.value == "" {
+		return key
+	}
+	return appendKeyText(appendKeyText(key, []byte(l.name)), []byte(l.value))
+}
+
+// appendKeyText appends one name or value of a sort key, with a byte behind it that is less than any of its own.
+func appendKeyText(key, text []byte) []byte {
+	for _, c := range text {
+		if c <= 1 {
+			key = append(key, 1)
+			c++
+		}
+		key = append(key, c)
+	}
+	return append(key, 0)
+}
+
+// slowKey appends the sort key of any object: names and values in the order of the names, those of owned instead of its own.
+func slowKey(key, obj []byte, pairs []labelPair, owned []ownedLabel) []byte {
+	sets := make([][2][]byte, 0, len(pairs)+len(owned))
 	for _, p := range pairs {
-		sets = append(sets, [2][]byte{decodeString(nil, obj[p.nameFrom:p.nameTo]), decodeString(nil, obj[p.valueFrom:p.valueTo])})
+		name := decodeString(nil, obj[p.nameFrom:p.nameTo])
+		if !slices.ContainsFunc(owned, func(l ownedLabel) bool { return l.name == string(name) }) {
+			sets = append(sets, [2][]byte{name, decodeString(nil, obj[p.valueFrom:p.valueTo])})
+		}
+	}
+	for _, l := range owned {
+		if l.value != "" {
+			sets = append(sets, [2][]byte{[]byte(l.name), []byte(l.value)})
+		}
 	}
 	slices.SortFunc(sets, func(a, b [2][]byte) int { return bytes.Compare(a[0], b[0]) })
 	for _, set := range sets {
-		for _, text := range set {
-			for _, c := range text {
-				if c <= 1 {
-					key = append(key, 1)
-					c++
-				}
-				key = append(key, c)
-			}
-			key = append(key, 0)
-		}
+		key = appendKeyText(appendKeyText(key, set[0]), set[1])
 	}
 	return key
+}
+
+// place is the sort key of the series in hand as it is written.
+func (a *arm) place() []byte {
+	if a.rl.Empty() {
+		return a.key
+	}
+	return a.final
 }
 
 // order checks that the series in hand stands behind the one before.
@@ -270,13 +331,14 @@ func (a *arm) order() bool {
 	case c > 0:
 		return a.s.fail(OutOfOrder, "%s stands behind a greater label set", cutNote(a.out))
 	}
+	a.turned = a.turned || !a.rl.Empty() && bytes.Compare(a.written, a.final) > 0
 	return true
 }
 
 // hold holds what label sets take beyond a constant.
 func (a *arm) hold() bool {
 	const free = 4 << 10
-	if need := int64(cap(a.out)+cap(a.key)+cap(a.before)) - free - a.held.used; need > 0 {
+	if need := int64(cap(a.out)+cap(a.key)+cap(a.before)+cap(a.final)+cap(a.written)) - free - a.held.used; need > 0 {
 		if err := a.held.hold(need); err != nil {
 			a.s.err = err
 			return false
@@ -351,7 +413,7 @@ func (sp *splicer) vector() error {
 // matrix passes the series of all shards in order.
 func (sp *splicer) matrix() error {
 	sp.queue.less = func(a, b int) bool {
-		c := bytes.Compare(sp.arms[a].key, sp.arms[b].key)
+		c := bytes.Compare(sp.arms[a].place(), sp.arms[b].place())
 		return c < 0 || c == 0 && a < b
 	}
 	for i := range sp.arms {
@@ -390,6 +452,9 @@ func (sp *splicer) pass(i int) error {
 	}
 	if err := sp.once(i); err != nil {
 		return err
+	}
+	if a.turned && !sp.w.Committed() {
+		return fmt.Errorf("shard %s: %w", a.name, ErrReordered)
 	}
 	if err := a.budget.AddSeries(1); err != nil {
 		return err

@@ -30,6 +30,8 @@ type Query struct {
 	Interval time.Duration
 	// Raw keeps all but whole queries of one shard from running on shards, for the reason given; empty does not.
 	Raw string
+	// NoPass keeps these here too.
+	NoPass bool
 	// Avoid names replicas that failed this request, Lost shards that its answer goes without. Both may be nil.
 	Avoid func(*shard.Replica) bool
 	Lost  func(*shard.Shard) bool
@@ -292,7 +294,7 @@ func (p *planner) leaf(e parser.Expr, f frame, root bool) (*Leaf, string) {
 	}
 	leaf := &Leaf{Grid: f.grid, Range: f.rng}
 	switch {
-	case len(legs) == 1 && (root || p.q.Raw == ""):
+	case len(legs) == 1 && !p.q.NoPass && (root || p.q.Raw == ""):
 		leaf.Mode = ModePass
 	case p.q.Raw != "":
 		return nil, p.q.Raw

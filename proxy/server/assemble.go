@@ -28,6 +28,9 @@ type inexact struct{ why string }
 
 func (e *inexact) Error() string { return e.why }
 
+// errSort marks that the series of a streamed answer have to be sorted here. The request starts again and gathers them.
+var errSort = errors.New("labels that are set change the order of the series")
+
 // inexacts remembers queries that could not be put together, so that a dashboard does not pay for finding out each time. The zero value is ready for use.
 type inexacts struct {
 	mu   sync.Mutex
@@ -141,8 +144,12 @@ func (x *exchange) guard(leaves []*plan.Leaf) error {
 }
 
 // splice streams the answers of several shards, side by side.
-func (x *exchange) splice(l *plan.Leaf) error {
-	if err := x.guard([]*plan.Leaf{l}); err != nil {
+func (x *exchange) splice(p *plan.Plan) error {
+	l := p.Leaves[0]
+	if x.sorts || x.s.reordered.get(x.dec.Request.Query, x.s.now()) != "" {
+		return x.assemble(p)
+	}
+	if err := x.guard(p.Leaves); err != nil {
 		return err
 	}
 	limit := x.dec.Request.Limit
@@ -161,10 +168,12 @@ func (x *exchange) splice(l *plan.Leaf) error {
 	_, span := x.s.room(x.ctx, "merge")
 	res, err := merge.Splice(x.ctx, x.out, limit, r.sources, x.budget)
 	span.End()
-	if errors.Is(err, merge.ErrTwice) {
+	switch {
+	case errors.Is(err, merge.ErrReordered):
+		return errSort
+	case errors.Is(err, merge.ErrTwice):
 		return &inexact{err.Error()}
-	}
-	if err != nil {
+	case err != nil:
 		return x.bodyError(r, err)
 	}
 	x.account.answers(r, res.Counts)
@@ -250,6 +259,9 @@ func (x *exchange) tables(p *plan.Plan) ([]*merge.Table, error) {
 	}
 	if first != nil {
 		drop(parts)
+		if errors.Is(first, merge.ErrTwice) {
+			return nil, &inexact{first.Error()}
+		}
 		return nil, x.bodyError(r, first)
 	}
 	counts := make([]merge.Count, len(results))

@@ -391,16 +391,19 @@ func TestManyCallersOfAHungShard(t *testing.T) {
 	if err := f.liar.Set("stall"); err != nil {
 		t.Fatal(err)
 	}
-	in := f.inquiries()[0]
-	without := f.lacks[in.name]
 	var wg sync.WaitGroup
-	for range 24 {
-		wg.Go(func() {
-			got := f.ask(f.url, in, "partial_response", "true")
-			if got.err != nil || got.status != 200 || !f.same(in, got, without) || !strings.Contains(strings.Join(got.message.Warnings, "\n"), "jaguar[3]") {
-				t.Errorf("%s: %s", in.name, got)
-			}
-		})
+	for _, in := range f.inquiries() {
+		if in.name != "query up" && in.name != "query quantile(0.5, rate(requests_total[2m]))" {
+			continue
+		}
+		for range 16 {
+			wg.Go(func() {
+				got := f.ask(f.url, in, "partial_response", "true")
+				if got.err != nil || got.status != 200 || !f.same(in, got, f.lacks[in.name]) || !strings.Contains(strings.Join(got.message.Warnings, "\n"), "jaguar[3]") {
+					t.Errorf("%s: %s", in.name, got)
+				}
+			})
+		}
 	}
 	wg.Wait()
 }

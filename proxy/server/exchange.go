@@ -21,6 +21,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // exchange is one request on its way through the rooms. It belongs to the goroutine that serves the request.
@@ -47,6 +48,7 @@ type exchange struct {
 	avoid    map[string]bool // replicas that failed in the middle of their answer
 	account  *account        // what explain tells; nil where nobody asked
 	twice    notes           // of series that two shards hold
+	sorts    bool            // the series of a spliced answer are gathered and sorted
 	rawWhy   string          // why no part of the query runs on shards any more; empty while it may
 	late     error           // of the first server that was waited for until the deadline
 	cut      bool            // the answer was truncated by a bound
@@ -161,6 +163,9 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	if req.PartialResponse != nil {
 		x.partial = *req.PartialResponse
 	}
+	if x.partial {
+		x.loseEjected()
+	}
 	handle := handlers[req.ID]
 	for {
 		x.budget = merge.NewBudget(x.st.pool, merge.Limits{
@@ -205,6 +210,11 @@ func (x *exchange) goOnWithout(err error) bool {
 		x.s.inexacts.put(x.dec.Request.Query, apart.why, x.s.now())
 		return true
 	}
+	if errors.Is(err, errSort) && !x.sorts {
+		x.sorts = true
+		x.s.reordered.put(x.dec.Request.Query, err.Error(), x.s.now())
+		return true
+	}
 	var replica *lostReplica
 	if errors.As(err, &replica) && slices.ContainsFunc(replica.names, func(name string) bool { return !x.avoid[name] }) {
 		for _, name := range replica.names {
@@ -227,6 +237,41 @@ func (x *exchange) goOnWithout(err error) bool {
 		x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
 	}
 	return len(x.lost) < x.st.shards // an answer without any shard is no answer
+}
+
+// loseEjected leaves out the shards that are known to fail, at once, where the caller accepts that: each request would find out anew otherwise, at the price of
+// most of its time. Where no shard would be left, all are asked.
+func (x *exchange) loseEjected() {
+	var gone []string
+	for _, g := range x.st.top.Groups {
+		for _, s := range g.Shards {
+			if s.Ejected() && x.concerns(s) {
+				gone = append(gone, s.Name())
+			}
+		}
+	}
+	if len(gone) == x.st.shards {
+		return
+	}
+	for _, name := range gone {
+		note(&x.lost, name)
+		x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
+	}
+}
+
+// concerns tells whether the shard can hold what the request selects. What selects nothing, such as rules, concerns all.
+func (x *exchange) concerns(s *shard.Shard) bool {
+	switch x.req.ID {
+	case endpoint.Query, endpoint.QueryRange, endpoint.QueryExemplars, endpoint.Series, endpoint.Labels, endpoint.LabelValues:
+	default:
+		return true
+	}
+	for _, ms := range x.dec.Selectors {
+		if slices.ContainsFunc(x.view.Legs(ms, x.dec.Start, x.dec.End), func(l plan.Leg) bool { return l.Shard == s }) {
+			return true
+		}
+	}
+	return len(x.dec.Selectors) == 0 && x.id != endpoint.Query && x.id != endpoint.QueryRange
 }
 
 // wasLate remembers the first server that used up the request's time: should there be none left for the others, it is to be named, not they.

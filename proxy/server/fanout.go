@@ -130,7 +130,7 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 		spare := asked[q.seat()] > 1
 		wg.Go(func() {
 			ctx := waits.ctx[i]
-			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: spare}
+			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: spare, Partial: x.partial}
 			switch {
 			case q.replica != nil:
 				results[i].resp, results[i].err = q.replica.Do(ctx, q.req, o)
@@ -164,6 +164,10 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 				Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: b, Cancel: func() { cancel(errSibling) }, Relabel: q.relabel, Limit: q.limit,
 			})
 			r.asked = append(r.asked, q)
+			if resp.Partial != "" {
+				x.warnings.Add("partial answer: shard " + q.shard.Name() + ": " + resp.Partial)
+				x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
+			}
 			if q.call != nil {
 				q.call.Replica = resp.Replica.Name()
 				if x.s.observeCall != nil {

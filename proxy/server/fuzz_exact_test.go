@@ -18,8 +18,9 @@ import (
 )
 
 var (
-	exactCount = flag.Int("exact.queries", 300, "how many random queries TestExactFuzz compares with the reference")
-	exactSeed  = flag.Uint64("exact.seed", 0, "seed of TestExactFuzz's first world; 0 is a new one each time")
+	exactCount  = flag.Int("exact.queries", 300, "how many random queries TestExactFuzz compares with the reference")
+	exactMissed = flag.Bool("exact.missed", false, "print the queries that look pushable and were not pushed")
+	exactSeed   = flag.Uint64("exact.seed", 0, "seed of TestExactFuzz's first world; 0 is a new one each time")
 )
 
 // exactPerWorld is how many queries one topology is asked.
@@ -116,6 +117,8 @@ func (h *exactHarness) run(n int) {
 			h.tally.pushable++
 			if strings.HasPrefix(v.mode, "push") || strings.HasPrefix(v.mode, "splice") {
 				h.tally.pushed++
+			} else if *exactMissed {
+				h.t.Logf("not pushed: ran as %s (%s): %s", v.mode, v.outcome, h.row(q))
 			}
 		}
 		if v.failed {

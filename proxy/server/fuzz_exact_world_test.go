@@ -49,7 +49,7 @@ const (
 	exactMoving exactKind = "moving"
 )
 
-var exactKinds = []exactKind{exactSingle, exactGaps, exactAgreeing, exactMoving}
+var exactKinds = []exactKind{exactSingle, exactAgreeing, exactGaps, exactMoving, exactSingle, exactAgreeing}
 
 type exactGroup struct {
 	name          string
@@ -303,8 +303,9 @@ func (w *exactWorld) topology() {
 func hashOf(node string, modulus int) int {
 	c := relabel.DefaultRelabelConfig
 	c.Action, c.SourceLabels, c.Modulus, c.TargetLabel, c.NameValidationScheme = relabel.HashMod, model.LabelNames{"node"}, uint64(modulus), "hash", model.UTF8Validation
-	out, _ := relabel.Process(labels.FromStrings("node", node), &c)
-	n, _ := strconv.Atoi(out.Get("hash"))
+	b := labels.NewBuilder(labels.FromStrings("node", node))
+	relabel.ProcessBuilder(b, &c)
+	n, _ := strconv.Atoi(b.Get("hash"))
 	return n
 }
 

@@ -122,12 +122,16 @@ func FuzzServe(f *testing.F) {
 			t.Fatalf("sound shards and a %d: %.300s", rec.Code, rec.Body)
 		}
 		if strings.HasPrefix(rec.Header().Get("Content-Type"), "application/json") {
+			body, err := inflate(t, rec.Header().Get("Content-Encoding"), rec.Body.Bytes())
+			if err != nil {
+				t.Fatalf("%v: %.300s", err, rec.Body)
+			}
 			var env struct{ Status, ErrorType, Error string }
-			if err := json.Unmarshal(rec.Body.Bytes(), &env); err != nil {
-				t.Fatalf("no JSON: %v: %.300s", err, rec.Body)
+			if err := json.Unmarshal(body, &env); err != nil {
+				t.Fatalf("no JSON: %v: %.300s", err, body)
 			}
 			if (rec.Code == 200) != (env.Status == "success") || rec.Code != 200 && (env.ErrorType == "" || env.Error == "") {
-				t.Fatalf("status %d and %.300s", rec.Code, rec.Body)
+				t.Fatalf("status %d and %.300s", rec.Code, body)
 			}
 		}
 	})

@@ -20,6 +20,9 @@ func (x *exchange) everyShard(everyReplica bool, change func(*endpoint.Request))
 	for _, g := range x.st.top.Groups {
 		relabel := merge.NewRelabel(g.Labels.Map(), plan.Owned(g))
 		for _, s := range g.Shards {
+			if !s.Serves(x.dec.Request.ID) {
+				continue // another kind of server, which has no such thing to tell
+			}
 			req := x.dec.Request.Clone()
 			req.PartialResponse = nil
 			if change != nil {

@@ -40,10 +40,10 @@ func (x *exchange) query() error {
 		return p.Refused
 	}
 	switch {
-	case p.Whole && p.Mode == plan.ModePass:
+	case p.Whole && p.Mode == plan.ModePass && (p.Leaves[0].Parts[0].Relabel == nil || !p.Leaves[0].Range || x.dec.Request.Stats != ""):
 		return x.pass(p.Leaves[0])
-	case p.Whole && p.Mode == plan.ModeSplice && p.Leaves[0].Streams:
-		return x.splice(p.Leaves[0])
+	case p.Whole && p.Mode != plan.ModePush && p.Leaves[0].Streams:
+		return x.splice(p)
 	case len(p.Leaves) > 0:
 		return x.assemble(p)
 	}
@@ -83,7 +83,7 @@ func (x *exchange) plan() (*plan.Plan, error) {
 		}
 	}
 	q := plan.Query{
-		Text: req.Query, Grid: merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}, Range: req.ID == endpoint.QueryRange, Interval: x.evaluationInterval(), Raw: x.rawWhy,
+		Text: req.Query, Grid: merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}, Range: req.ID == endpoint.QueryRange, Interval: x.evaluationInterval(), Raw: x.rawWhy, NoPass: x.rawWhy != "",
 		Avoid: func(r *shard.Replica) bool { return x.avoid[r.Name()] }, Lost: func(s *shard.Shard) bool { return x.lost[s.Name()] },
 	}
 	if q.Range {

@@ -102,6 +102,7 @@ type Server struct {
 	unselective  slots // outlives reloads, as the gates of the replicas do
 	unasked      unasked
 	inexacts     inexacts
+	reordered    inexacts
 
 	background context.Context // ends with the server; owns the topology's probes
 	stop       context.CancelFunc

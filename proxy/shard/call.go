@@ -219,8 +219,10 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	if r.Thanos() && !t.probe {
 		build = r.thanosBuilder(id, build, t.Partial)
 	}
+	heard := r.expectHeader(id, t)
 	resp, err := c.send(build, given, t.Plain || id == endpoint.Read) // the chunks of remote read are compressed already
 	forget()
+	heard()
 	c.progress.Stop()
 	if err != nil {
 		e := c.explain(err, nil)

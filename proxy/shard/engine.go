@@ -179,9 +179,13 @@ func (t *Topology) commonest(thanos bool) (Engine, bool) {
 // EngineDifferences says in what the replica's engine differs from that of most others; nil where it does not, or where too little is known. Nothing is
 // pushed to a replica that differs.
 func (t *Topology) EngineDifferences(r *Replica) []string {
-	ref, ok := t.reference()
+	ref, _ := t.reference()
+	return r.engineDifferences(ref)
+}
+
+func (r *Replica) engineDifferences(ref Engine) []string {
 	e := r.Engine()
-	if !ok || !e.Known {
+	if !ref.Known || !e.Known {
 		return nil
 	}
 	return e.differences(ref)

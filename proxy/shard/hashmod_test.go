@@ -208,7 +208,9 @@ func TestPruneLosesNothing(t *testing.T) {
 // TestHashmodCheck: each outcome of asking a server for its values, in the status, the log and the check of a configuration.
 func TestHashmodCheck(t *testing.T) {
 	good, good2, bad := valueOf(t, 0, 2, 0), valueOf(t, 0, 2, 1), valueOf(t, 1, 2, 0)
-	answer := func(rest string) string { return `header Content-Type application/json; send '{"status":"success",` + rest + `}'` }
+	answer := func(rest string) string {
+		return `header Content-Type application/json; send '{"status":"success",` + rest + `}'`
+	}
 	for _, tc := range []struct {
 		name, script string
 		state        HashmodState
@@ -298,7 +300,9 @@ func awaitExamined(t *testing.T, g *Group) {
 func TestHashmodOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good, bad := valueOf(t, 0, 2, 0), valueOf(t, 1, 2, 0)
-		values := func(v string) string { return `header Content-Type application/json; send '{"status":"success","data":["` + v + `"]}'` }
+		values := func(v string) string {
+			return `header Content-Type application/json; send '{"status":"success","data":["` + v + `"]}'`
+		}
 		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{
 			{Path: "/api/v1/label/node/values", Nth: 1, To: 2, Script: values(good)},
 			{Path: "/api/v1/label/node/values", Nth: 3, Script: values(bad)},

@@ -462,6 +462,39 @@ func TestHungWithoutSavings(t *testing.T) {
 	})
 }
 
+// TestSilentWithoutHedge: calls that are not hedged show that a replica hangs too, and go on to another one.
+func TestSilentWithoutHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hung atomic.Int64
+		hung.Store(-1)
+		b := newBubble(t, paced(func() time.Duration { return time.Duration(hung.Load()) }), paced(steady(time.Millisecond)))
+		top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
+		s := top.Groups[0].Shards[0]
+		var all sync.WaitGroup
+		for range lagAfter {
+			all.Go(func() {
+				start := time.Now()
+				name, err := ask(t.Context(), s, sumRequest)
+				if took := time.Since(start); err != nil || name != s.Replicas[1].Name() || took > 8*time.Second {
+					t.Errorf("%s after %s: %v", name, took, err)
+				}
+			})
+		}
+		all.Wait()
+		if rank, _ := s.Replicas[0].rank(time.Now()); rank != 3 {
+			t.Errorf("rank %d", rank)
+		}
+		top.Close()
+		for _, r := range s.Replicas {
+			if r.InFlight() != 0 {
+				t.Errorf("%s: %d calls left", r.Name(), r.InFlight())
+			}
+		}
+		hung.Store(0)
+		b.close()
+	})
+}
+
 // TestSlowIsNotHung: calls that take long on a server that answers our own question are borne, and one replica always remains.
 func TestSlowIsNotHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

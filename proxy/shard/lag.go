@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
 const (
@@ -79,6 +81,18 @@ func (s *Shard) setBehind(r *Replica, hung bool) bool {
 			slog.String("replica", r.Name()), slog.Bool("silent", hung))
 	}
 	return true
+}
+
+// expectHeader counts a call that computes first and is silent for so long that any other call would be given up, until the returned function is called.
+func (r *Replica) expectHeader(id endpoint.ID, t try) (heard func()) {
+	if t.probe || answersAtOnce(id) || len(r.Shard.Replicas) == 1 {
+		return func() {}
+	}
+	timer := time.AfterFunc(r.up.opts.HeaderTimeout, func() {
+		r.up.silent(false)
+		r.Shard.suspect(r)
+	})
+	return func() { timer.Stop() }
 }
 
 // suspect has the replica looked at, once it was silent on enough calls.

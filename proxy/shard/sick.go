@@ -240,10 +240,7 @@ func (g *Group) tell(log *slog.Logger, was, is []Sickness) {
 // engineAilments are the differences of the server's engine from most others'. Its own lookback, or any difference where no replica of the shard is without, is in the way of the
 // whole group; else other replicas of the shard take what is pushed.
 func (r *Replica) engineAilments(ref Engine) []ailment {
-	if !ref.Known || !r.Engine().Known {
-		return nil
-	}
-	mine := r.Engine().differences(ref)
+	mine := r.engineDifferences(ref)
 	if len(mine) == 0 {
 		return nil
 	}

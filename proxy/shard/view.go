@@ -70,12 +70,13 @@ type Info struct {
 func (t *Topology) Status() []Info {
 	now := t.opts.Clock()
 	wall := time.Now()
+	ref, _ := t.reference()
 	out := []Info{}
 	for r := range t.replicas() {
 		s, g := r.Shard, r.Shard.Group
 		i := Info{
 			Group: g.Name, Shard: s.Index, Replica: r.Index, URL: r.URL(), Type: r.Type(), State: r.State(), Breaker: r.up.breaker.current(wall),
-			Base: int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(t.EngineDifferences(r)), Heartbeat: g.Heartbeat,
+			Base: int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(r.engineDifferences(ref)), Heartbeat: g.Heartbeat,
 			Whole: len(s.Replicas) == 1, InFlight: r.InFlight(), StoresOwnLabels: []string{},
 			Waiting: int(r.up.gates.heavy.waiting.Load() + r.up.gates.unselective.waiting.Load()),
 		}

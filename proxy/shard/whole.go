@@ -112,6 +112,9 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (o
 	if len(s.Replicas) == 1 {
 		return order, 1, nil
 	}
+	if s.Thanos() && s.SameStores() {
+		return order, len(order), nil
+	}
 	if s.Group.Heartbeat == "" || len(s.Replicas) > maxReplicas || s.split.Load() {
 		return order, 0, nil
 	}

@@ -52,7 +52,9 @@ func Thanos(t testing.TB, readyURL string, args ...string) *realprom.Process {
 // Sidecar starts a Thanos sidecar of a Prometheus that has external labels; it is stopped when the test ends.
 func Sidecar(t testing.TB, prometheusURL string, args ...string) *realprom.ThanosServer {
 	t.Helper()
-	return thanos(t, "sidecar", func() (*realprom.ThanosServer, error) { return realprom.StartSidecar(t.Context(), prometheusURL, args...) })
+	return thanos(t, "sidecar", func() (*realprom.ThanosServer, error) {
+		return realprom.StartSidecar(t.Context(), prometheusURL, args...)
+	})
 }
 
 // ThanosQuery starts a Thanos Query over the StoreAPIs at stores; it is stopped when the test ends. That it is ready does not say that it has found them.
