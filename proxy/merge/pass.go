@@ -278,8 +278,7 @@ func (p *passer) members(metric bool) bool {
 	if !metric {
 		return s.fail(WrongShape, "a series without metric")
 	}
-	// A matrix' series may be empty only in theory; a vector's never is.
-	if !values && p.shape == vectorShape {
+	if !values { // Prometheus leaves such a series out, so something was lost
 		return s.fail(WrongShape, "a series without value")
 	}
 	return p.samples < countEvery || p.count()

@@ -27,7 +27,7 @@ import (
 // At most limit series (0 is no limit) are written; where there are more, Result.Truncated is set and the rest is not read. A shard's own limit is told so too.
 //
 // Two things that Pass takes are the shard's fault here, since no server does them: a resultType behind the result, and a series whose labels are not its
-// first member. Memory: one Scanner for each shard, three label sets of each (at most 3 MiB, beyond 4 KiB held in budget), and where labels are set or removed,
+// first member. Memory: one Scanner for each shard, five texts of label sets of each (beyond 4 KiB held in budget), and where labels are set or removed,
 // or the result is a vector, 32 bytes for each series, up to twice that while the table of them grows.
 func Splice(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
 	sp := splicer{ctx: ctx, w: w, limit: limit, arms: make([]arm, len(shards))}

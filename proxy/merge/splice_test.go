@@ -73,10 +73,10 @@ func TestSplice(t *testing.T) {
 		{
 			name: "the same set in two groups", rl: []*Relabel{jaguar, ibis},
 			in:   []string{matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"z":"1"}`+v1), matrixOf(`{"metric":{"a":"1","cluster":"x"}`+v1, `{"metric":{"z":"1"}`+v2)},
-			want: matrixOf(`{"metric":{"a":"1","cluster":"jaguar"}`+v1, `{"metric":{"a":"1","cluster":"ibis"}`+v1, `{"metric":{"cluster":"jaguar","z":"1"}`+v1, `{"metric":{"cluster":"ibis","z":"1"}`+v2),
+			want: matrixOf(`{"metric":{"a":"1","cluster":"ibis"}`+v1, `{"metric":{"a":"1","cluster":"jaguar"}`+v1, `{"metric":{"cluster":"ibis","z":"1"}`+v2, `{"metric":{"cluster":"jaguar","z":"1"}`+v1),
 		},
 		{
-			name: "in the order as sent", rl: []*Relabel{jaguar, jaguar},
+			name: "in the order as written", rl: []*Relabel{jaguar, jaguar},
 			in:   []string{matrixOf(`{"metric":{"a":"1","replica":"x"}` + v1), matrixOf(`{"metric":{"a":"1","b":"1"}`+v1, `{"metric":{"replica":"a"}`+v1)},
 			want: matrixOf(`{"metric":{"a":"1","b":"1","cluster":"jaguar"}`+v1, `{"metric":{"a":"1","cluster":"jaguar"}`+v1, `{"metric":{"cluster":"jaguar"}`+v1),
 		},
@@ -298,7 +298,8 @@ func TestSpliceStopsOthers(t *testing.T) {
 // shards and however they are read; those of a vector but for the order of its series.
 func TestSpliceRandom(t *testing.T) {
 	r := newRand(t)
-	for round := range 300 {
+	reordered := 0
+	for round := range 400 {
 		matrix := r.IntN(2) == 0
 		sets := map[string]labels.Labels{}
 		for range r.IntN(40) {
@@ -323,8 +324,14 @@ func TestSpliceRandom(t *testing.T) {
 				relabels[i] = NewRelabel(map[string]string{"mm": fmt.Sprint(i)}, []string{"not there"})
 			}
 		}
+		type element struct {
+			labels labels.Labels // as written
+			json   string
+		}
 		parts := make([][]string, n)
-		var want []string
+		ends := make([]labels.Labels, n)
+		var all []element
+		turned := false // setting labels changes the order of a shard
 		for _, ls := range sorted {
 			first, last := r.IntN(n), 0
 			if last = first; groups && r.IntN(3) == 0 {
@@ -345,8 +352,19 @@ func TestSpliceRandom(t *testing.T) {
 					values = `,"value":` + string(appendPoint(nil, 1234, r.NormFloat64())) + `}`
 				}
 				parts[i] = append(parts[i], `{"metric":`+string(AppendLabels(nil, ls))+values)
-				want = append(want, `{"metric":`+string(AppendLabels(nil, relabels[i].Labels(ls)))+values)
+				written := relabels[i].Labels(ls)
+				all = append(all, element{written, `{"metric":` + string(AppendLabels(nil, written)) + values})
+				turned = turned || matrix && len(parts[i]) > 1 && labels.Compare(ends[i], written) > 0
+				ends[i] = written
 			}
+		}
+		slices.SortFunc(all, func(a, b element) int { return labels.Compare(a.labels, b.labels) })
+		var want []string
+		for _, e := range all {
+			want = append(want, e.json)
+		}
+		if turned {
+			reordered++
 		}
 		form := vectorOf
 		if matrix {
@@ -366,18 +384,50 @@ func TestSpliceRandom(t *testing.T) {
 			}
 			got, res, err := spliced(t, limit, shards)
 			whole := limit == 0 || limit >= len(want)
+			if turned && (whole || err != nil) {
+				if !errors.Is(err, ErrReordered) {
+					t.Fatalf("round %d: got %v, want ErrReordered", round, err)
+				}
+				continue
+			}
 			if err != nil || res.Truncated == whole {
 				t.Fatalf("round %d: limit %d of %d: %+v, %v", round, limit, len(want), res, err)
 			}
 			switch {
 			case matrix && whole && got != form(want...):
 				t.Fatalf("round %d:\ngot  %s\nwant %s", round, got, form(want...))
-			case matrix && !whole && got != form(want[:limit]...):
+			case matrix && !whole && !turned && got != form(want[:limit]...):
 				t.Fatalf("round %d: limit %d:\ngot  %s\nwant %s", round, limit, got, form(want[:limit]...))
 			case !matrix && whole && !slices.Equal(elements(t, got), sortedStrings(want)):
 				t.Fatalf("round %d:\ngot  %s\nwant %s", round, got, form(want...))
 			}
 		}
+	}
+	if reordered == 0 || reordered > 200 {
+		t.Errorf("%d of 400 answers were reordered", reordered)
+	}
+}
+
+// TestSpliceReordered: setting labels may change the order of a shard's series. That is an error while nothing has gone to the client.
+func TestSpliceReordered(t *testing.T) {
+	rl := NewRelabel(map[string]string{"b": "1"}, nil)
+	series := []string{`{"metric":{"a":"1"},"values":[[1,"1"]]}`, `{"metric":{"a":"1","aa":"1"},"values":[[1,"1"]]}`}
+	shards := shardsOf(matrixOf(series...), matrixOf())
+	shards[0].Relabel, shards[1].Relabel = rl, rl
+	if _, _, err := spliced(t, 0, shards); !errors.Is(err, ErrReordered) {
+		t.Errorf("got %v, want ErrReordered", err)
+	}
+	shards = shardsOf(matrixOf(series...))
+	shards[0].Relabel = rl
+	var out bytes.Buffer
+	w := NewWriter(&out, nil)
+	defer w.Close()
+	if err := errors.Join(w.Begin(), w.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	res, err := Splice(t.Context(), w, 0, shards, nil)
+	if err = errors.Join(err, w.Finish(res.Warnings, res.Infos)); err != nil || strings.Count(out.String(), `"b":"1"`) != 2 {
+		t.Errorf("once committed: %v, %s", err, out.String())
 	}
 }
 
@@ -429,7 +479,7 @@ func FuzzSplice(f *testing.F) {
 			}
 			var e *qerr.Error
 			if err != nil {
-				if !errors.As(err, &e) && !errors.Is(err, ErrTwice) {
+				if !errors.As(err, &e) && !errors.Is(err, ErrTwice) && !errors.Is(err, ErrReordered) {
 					t.Fatalf("untyped error %v", err)
 				}
 				continue
@@ -446,7 +496,7 @@ func FuzzSplice(f *testing.F) {
 			if len(series) != len(a)+len(b) || res.Series != len(series) {
 				t.Fatalf("%d series of %d and %d, %d counted: %s", len(series), len(a), len(b), res.Series, got)
 			}
-			if resultType == "matrix" && rl == nil && !slices.IsSortedFunc(series, func(x, y aSeries) int { return labels.Compare(x.labels, y.labels) }) {
+			if resultType == "matrix" && !slices.IsSortedFunc(series, func(x, y aSeries) int { return labels.Compare(x.labels, y.labels) }) {
 				t.Fatalf("not sorted: %s", got)
 			}
 			if x, y := texts(series), texts(append(a, b...)); !slices.Equal(x, y) {

@@ -351,10 +351,8 @@ func (d *tableDecoder) series() bool {
 		return false
 	case !metric:
 		return s.fail(WrongShape, "a series without metric")
-	case values == nil && (d.shape == vectorShape || d.resultType == "vector"):
+	case values == nil: // Prometheus leaves such a series out, so something was lost
 		return s.fail(WrongShape, "a series without value")
-	case values == nil:
-		return true // a series without a sample is none
 	}
 	if !d.took(d.t.held.hold(size + tableSeriesBytes)) {
 		return false

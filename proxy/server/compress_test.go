@@ -313,7 +313,7 @@ func TestCodersAreExact(t *testing.T) {
 		if whole && (err != nil || !bytes.Equal(got, body)) {
 			t.Errorf("%s: %d bytes of %d, err %v", accept, len(got), len(body), err)
 		}
-		if !whole && err == nil {
+		if !whole && err == nil && w.Body.Len() > 0 { // of nothing there is no beginning either
 			t.Errorf("%s: an answer without its end looks whole", accept)
 		}
 	}

@@ -289,7 +289,7 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 		name := q.seen.base[s.name]
 		for _, r := range s.replicas {
 			if r.name == name {
-				return r.samples(key, lo, hi), ""
+				return r.samples(key, lo, hi), s.unproven(r, lo, hi)
 			}
 		}
 		return s.replicas[0].samples(key, lo, hi), fmt.Sprintf("it is not known which replica of %s was read for %s", s.name, key)
@@ -397,6 +397,56 @@ func (s *exactShard) covered(key string, chosen []chunks.Sample, lo, hi int64) s
 		last = t
 	}
 	return ""
+}
+
+// unproven tells why nobody could know that a replica holds all of its shard in [lo, hi]; empty where the heartbeat of another one says so: for each job and
+// each closed bucket of five minutes the same number of series, and sums of samples that differ by less than half that number.
+func (s *exactShard) unproven(r *exactReplica, lo, hi int64) string {
+	if s.group.heartbeat == "" {
+		return fmt.Sprintf("%s was asked alone although its group has no heartbeat", r.name)
+	}
+	const bucket = int64(5 * time.Minute / time.Millisecond)
+	// The bucket that is open now is proven by the one before it and by the last minute, which are not looked at here.
+	closed := time.Now().Add(-30*time.Second).UnixMilli() / bucket * bucket
+	for end := (lo + bucket - 1) / bucket * bucket; end < hi+bucket && end < closed; end += bucket {
+		own := r.beats(s.group.heartbeat, end-bucket, end)
+		agrees := slices.ContainsFunc(s.replicas, func(o *exactReplica) bool {
+			other := o.beats(s.group.heartbeat, end-bucket, end)
+			for job, b := range own {
+				if c := other[job]; o == r || b[0] != c[0] || 2*max(b[1]-c[1], c[1]-b[1]) >= b[0] {
+					return false
+				}
+			}
+			return o != r && len(own) == len(other)
+		})
+		if !agrees {
+			return fmt.Sprintf("%s was asked alone although no other replica agrees with it up to %d: %v", r.name, end, own)
+		}
+	}
+	return ""
+}
+
+// beats are the number of heartbeat series and of their samples after from, until until inclusive, by job.
+func (r *exactReplica) beats(heartbeat string, from, until int64) map[string][2]int {
+	out := map[string][2]int{}
+	for i := range r.series {
+		s := &r.series[i]
+		job := s.lbls.Get("job")
+		if s.lbls.Get("__name__") != "up" || heartbeat != "up" && job != "node" {
+			continue
+		}
+		n := 0
+		for _, p := range s.points {
+			if p.t > from && p.t <= until && !exactStale(p) {
+				n++
+			}
+		}
+		if n > 0 {
+			b := out[job]
+			out[job] = [2]int{b[0] + 1, b[1] + n}
+		}
+	}
+	return out
 }
 
 func exactStale(x chunks.Sample) bool {

@@ -74,10 +74,9 @@ func (d distribution) String() string {
 	return fmt.Sprintf("%d requests: p50 %s, p90 %s, p99 %s, max %s", len(d), at(50), at(90), at(99), at(100))
 }
 
-// TestHungReplica: of each pair the base hangs, in several ways. Every answer is what it was, without a warning; how long they took is printed, and the median
-// of the whole run must not be that of who waits for the deadline.
+// TestHungReplica: of each pair the base hangs, in several ways. Every answer is what it was, without a warning; how long they took is printed.
 func TestHungReplica(t *testing.T) {
-	const timeout = 10 * time.Second
+	const timeout = 6 * time.Second
 	all := func(script string) []fakeshard.Route { return []fakeshard.Route{{Script: script}} }
 	for _, c := range []struct {
 		name   string
@@ -89,7 +88,7 @@ func TestHungReplica(t *testing.T) {
 		{"requests get half an answer", "limit 40 stall; answer", nil},
 		{"nothing gets an answer", "", all("stall")},
 		{"everything takes a second", "", all("delay 1s; answer")},
-		{"now and then a second", "", []fakeshard.Route{{Path: "/api/v1/*", Nth: 30, To: 33, Script: "delay 1s; answer"}}},
+		{"now and then a second", "", []fakeshard.Route{{Path: "/api/v1/*", Nth: 8, To: 10, Script: "delay 1s; answer"}}},
 	} {
 		for _, heartbeat := range []bool{true, false} {
 			name := c.name
@@ -105,7 +104,7 @@ func TestHungReplica(t *testing.T) {
 					seed = uint64(time.Now().UnixNano())
 				}
 				rng := rand.New(rand.NewPCG(seed, 5))
-				list := p.inquiries()
+				list := slices.DeleteFunc(p.inquiries(), func(in inquiry) bool { return in.exact }) // federation is about now, which goes on
 				ask := func(n int) (took distribution) {
 					for range n {
 						in := list[rng.IntN(len(list))]
@@ -117,14 +116,14 @@ func TestHungReplica(t *testing.T) {
 					}
 					return took
 				}
-				well := ask(60) // the delay of a hedge is learned from these
+				well := ask(40) // the delay of a hedge is learned from these
 				for _, s := range p.hangs {
 					if err := s.Set(c.def, c.routes...); err != nil {
 						t.Fatal(err)
 					}
 				}
-				ill := ask(12)
-				then := ask(30)
+				ill := ask(6)
+				then := ask(12)
 				t.Logf("both well: %s; at once after: %s; then: %s (seed %d)", well, ill, then, seed)
 				for _, s := range p.hangs {
 					if err := s.Set(""); err != nil {

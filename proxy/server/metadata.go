@@ -196,5 +196,6 @@ func (x *exchange) exists(t target) (bool, error) {
 		}
 		res, err = merge.MergeStrings(x.ctx, w, 1, lists, x.budget)
 	}
+	x.warnings.Add(res.Warnings...)
 	return res.Series > 0, x.bodyError(r, err)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/prometheus/model/histogram"
@@ -19,16 +21,39 @@ import (
 	"github.com/prometheus/prometheus/util/teststorage"
 
 	"github.com/spillwayproject/spillway/internal/localprom"
+	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
 
 // layout says over which servers promqltest's loads are spread.
 type layout struct {
 	name                     string
 	groups, shards, replicas int
-	// gaps leaves scrapes out of one replica of a shard at a time. They are chosen as promqltest_gaps_test.go says.
-	gaps bool
-	// heartbeat gives each server a series by which the proxy sees that it is whole.
+	// gaps are what replicas lose.
+	gaps gaps
+	// heartbeat gives each server a series by which the proxy sees that it is whole: it misses what the server misses.
 	heartbeat bool
+}
+
+type gaps int
+
+const (
+	noGaps gaps = iota
+	// spliceable gaps are anywhere, of one replica of a shard at a time, chosen as promqltest_gaps_test.go says.
+	spliceableGaps
+	// clockGaps are those of clockDown. The last replica has none.
+	clockGaps
+)
+
+// clockDown tells whether a server misses the scrape at t: always at the same times, since what the proxy has found out about whole replicas outlives a `clear`.
+func clockDown(slice, replica int, t int64) bool {
+	const minute, period = 60_000, 20 * 60_000
+	switch at := ((t+int64(slice)*7*minute)%period + period) % period; replica {
+	case 0:
+		return at >= 3*minute && at < 9*minute
+	case 1:
+		return at >= 12*minute+1000 && at < 16*minute
+	}
+	return false
 }
 
 // beatName is the heartbeat's metric. The servers show it to nobody who does not ask for it by name, so that no expectation of a file meets it.
@@ -45,20 +70,20 @@ var layoutFeatures = []string{
 // spread is a proxy over running servers whose storages are exchanged at every `clear`: the servers, and what the proxy knows of them, stay.
 type spread struct {
 	layout
-	s       *Server
-	base    string
-	metric  func(name string, want ...string) float64
-	slices  [][]*serverStore // by slice, replica
-	rng     *rand.Rand
-	current *loaded
+	s      *Server
+	base   string
+	metric func(name string, want ...string) float64
+	slices [][]*serverStore // by slice, replica
+	seed   uint64
 
-	loads, left int // samples that servers were given, and those that fell into a replica's gap
+	loads, left int          // samples for servers, and those of them that fell into a gap
+	spliced     atomic.Int64 // series that raw put together from several replicas
 }
 
 // newSpread starts the servers and the proxy.
 func newSpread(t *testing.T, l layout, seed uint64) *spread {
 	t.Helper()
-	w := &spread{layout: l, rng: rand.New(rand.NewPCG(seed, 11))}
+	w := &spread{layout: l, seed: seed}
 	var cfg strings.Builder
 	cfg.WriteString("groups:\n")
 	for g := range l.groups {
@@ -71,7 +96,8 @@ func newSpread(t *testing.T, l layout, seed uint64) *spread {
 			cfg.WriteString("      - replicas:\n")
 			var replicas []*serverStore
 			for r := range l.replicas {
-				store := &serverStore{beats: l.heartbeat}
+				slice := len(w.slices)
+				store := &serverStore{beats: l.heartbeat, down: func(t int64) bool { return l.gaps == clockGaps && clockDown(slice, r, t) }}
 				o := localprom.Options{DisableWAL: true, Read: store, Features: layoutFeatures}
 				if l.replicas > 1 {
 					o.ExternalLabels = labels.FromStrings("prometheus_replica", string(rune('a'+r)))
@@ -94,6 +120,13 @@ func newSpread(t *testing.T, l layout, seed uint64) *spread {
 	// The files' ranges, selectors and steps are their own; Prometheus' 11,000 points stay.
 	cfg.WriteString("limits: {unselective: allow, max_range: 10000d, max_query_bytes: 1MiB, timeout: 1m}\n")
 	w.s, w.base = startProxy(t, t.Context(), cfg.String())
+	w.s.observe = func(sel raw.Selected) {
+		for _, segments := range sel.Series {
+			if len(segments) > 1 {
+				w.spliced.Add(1)
+			}
+		}
+	}
 	r := &rig{t: t, s: w.s}
 	w.metric = r.metric
 	r.eventually("every server's facts are read", func() bool {
@@ -111,15 +144,17 @@ func newSpread(t *testing.T, l layout, seed uint64) *spread {
 	return w
 }
 
-// open is promqltest's newStorage: empty storages for all servers and for the reference.
-func (w *spread) open(t testing.TB, p *preview) storage.Storage {
+// open is promqltest's newStorage: empty storages for all servers and for the reference. name tells the places of a file apart, so that the same ones have the
+// same gaps whatever runs before; p is what the file does there, where gaps are chosen by it.
+func (w *spread) open(t testing.TB, name string, p *preview) storage.Storage {
 	t.Helper()
-	l := &loaded{w: w}
-	l.whole = emptyStorage(t)
+	l := &loaded{w: w, whole: emptyStorage(t)}
 	for i, replicas := range w.slices {
-		var down schedule
-		if w.gaps {
-			down = chooseGaps(p, w.rng, func(ls labels.Labels) bool { return w.sliceOf(ls) == i })
+		down := func(r int, t int64) bool { return replicas[r].down(t) }
+		if w.gaps == spliceableGaps {
+			h := fnv.New64a()
+			fmt.Fprintf(h, "%s %d", name, i)
+			down = chooseGaps(p, rand.New(rand.NewPCG(w.seed, h.Sum64())), func(ls labels.Labels) bool { return w.sliceOf(ls) == i }).down
 		}
 		l.down = append(l.down, down)
 		for _, r := range replicas {
@@ -128,7 +163,6 @@ func (w *spread) open(t testing.TB, p *preview) storage.Storage {
 			r.swap(db)
 		}
 	}
-	w.current = l
 	return l
 }
 
@@ -157,7 +191,7 @@ type loaded struct {
 	w     *spread
 	whole *teststorage.TestStorage // everything, for the reference
 	dbs   []*teststorage.TestStorage
-	down  []schedule // by slice
+	down  []func(replica int, t int64) bool // by slice
 }
 
 var _ storage.Storage = (*loaded)(nil)
@@ -257,7 +291,7 @@ func (s *spreader) Commit() error {
 					return false
 				}
 				w.loads++
-				if s.l.down[i].down(r, x.t) {
+				if s.l.down[i](r, x.t) {
 					w.left++
 					return false
 				}
@@ -285,9 +319,10 @@ func commit(db *teststorage.TestStorage, samples []loadedSample, keep func(*load
 	return app.Commit()
 }
 
-// serverStore is what one server reads: a storage that is exchanged while the server runs. The zero value is empty.
+// serverStore is what one server reads: a storage that is exchanged while the server runs, at first none.
 type serverStore struct {
-	beats bool
+	beats bool               // it has the heartbeat
+	down  func(t int64) bool // which scrapes the heartbeat missed
 	mu    sync.Mutex
 	held  *heldStorage
 }
@@ -328,14 +363,14 @@ func (s *serverStore) hold() *heldStorage {
 func (s *serverStore) Querier(mint, maxt int64) (storage.Querier, error) {
 	held := s.hold()
 	if held == nil {
-		return &serverQuerier{Querier: storage.NoopQuerier(), beats: s.beats, mint: mint, maxt: maxt, done: func() {}}, nil
+		return &serverQuerier{Querier: storage.NoopQuerier(), s: s, mint: mint, maxt: maxt, done: func() {}}, nil
 	}
 	q, err := held.Querier(mint, maxt)
 	if err != nil {
 		held.readers.Done()
 		return nil, err
 	}
-	return &serverQuerier{Querier: q, beats: s.beats, mint: mint, maxt: maxt, done: sync.OnceFunc(held.readers.Done)}, nil
+	return &serverQuerier{Querier: q, s: s, mint: mint, maxt: maxt, done: sync.OnceFunc(held.readers.Done)}, nil
 }
 
 // ChunkQuerier implements storage.ChunkQueryable.
@@ -365,7 +400,7 @@ func (q *serverChunkQuerier) Close() error {
 
 type serverQuerier struct {
 	storage.Querier
-	beats      bool
+	s          *serverStore
 	mint, maxt int64
 	done       func()
 }
@@ -378,21 +413,23 @@ func (q *serverQuerier) Close() error {
 
 // Select implements storage.Querier. The heartbeat is there for whoever asks for it by name, at all times.
 func (q *serverQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
-	if q.beats {
+	if q.s.beats {
 		for _, m := range ms {
 			if m.Name == labels.MetricName && m.Type == labels.MatchEqual && m.Value == beatName {
-				return &listSet{series: []storage.Series{beatSeries(q.mint, q.maxt)}, at: -1}
+				return &listSet{series: []storage.Series{q.s.beat(q.mint, q.maxt)}, at: -1}
 			}
 		}
 	}
 	return q.Querier.Select(ctx, sorted, hints, ms...)
 }
 
-// beatSeries is a heartbeat that never missed a scrape.
-func beatSeries(mint, maxt int64) storage.Series {
+// beat is the heartbeat's series.
+func (s *serverStore) beat(mint, maxt int64) storage.Series {
 	var samples []chunks.Sample
 	for t := (mint + beatEveryMs - 1) / beatEveryMs * beatEveryMs; t <= maxt; t += beatEveryMs {
-		samples = append(samples, point{t: t, f: 1})
+		if !s.down(t) {
+			samples = append(samples, point{t: t, f: 1})
+		}
 	}
 	return storage.NewListSeries(labels.FromStrings(labels.MetricName, beatName, "job", "j"), samples)
 }

@@ -24,8 +24,9 @@ var promqltestAll = flag.Bool("promqltest.all", false, "run all files of promqlt
 var layouts = []layout{
 	{name: "one shard", groups: 1, shards: 1, replicas: 1},
 	{name: "four shards", groups: 1, shards: 4, replicas: 1},
-	{name: "two groups of two shards of two replicas with gaps", groups: 2, shards: 2, replicas: 2, gaps: true},
+	{name: "two groups of two shards of two replicas with gaps", groups: 2, shards: 2, replicas: 2, gaps: spliceableGaps},
 	{name: "two groups of two shards of two whole replicas", groups: 2, shards: 2, replicas: 2, heartbeat: true},
+	{name: "two shards of three replicas with gaps and heartbeats", groups: 1, shards: 2, replicas: 3, gaps: clockGaps, heartbeat: true},
 }
 
 // evalLine is a line that begins an eval.
@@ -84,16 +85,16 @@ func TestPromQLTest(t *testing.T) {
 				began, run := time.Now(), false
 				ok := t.Run(name, func(t *testing.T) {
 					run = true
-					if previews[f] == nil && l.gaps {
+					if previews[f] == nil && l.gaps == spliceableGaps {
 						previews[f] = previewOf(t, texts[f], ref(t))
 					}
 					promqltest.RunTestWithStorage(t, texts[f], e, func(t testing.TB) storage.Storage {
 						var p *preview
-						if l.gaps {
+						if l.gaps == spliceableGaps {
 							p = previews[f][n]
 						}
 						n++
-						return w.open(t, p)
+						return w.open(t, fmt.Sprintf("%s %d", name, n), p)
 					})
 				})
 				if !run { // left out by -run
@@ -107,8 +108,8 @@ func TestPromQLTest(t *testing.T) {
 				fmt.Fprintf(&table, "%-28s %4d evals %-6s %v %s\n", name, evals, map[bool]string{true: "passed", false: "FAILED"}[ok], minus(after, before), time.Since(began).Round(time.Millisecond))
 				before = after
 			}
-			t.Logf("%s: %d of %d evals passed, of %d in all; %d samples given to servers, %d of them lost in gaps; %d queries, %d of them compared with the reference in every respect; by road %v\n%s",
-				l.name, passed, ran, all, w.loads, w.left, e.queries, e.compared, w.plans(), table.String())
+			t.Logf("%s: %d of %d evals passed, of %d in all; %d samples for servers, %d of them lost in gaps, %d series put together from replicas; %d queries, %d of them compared with the reference in every respect; by road %v\n%s",
+				l.name, passed, ran, all, w.loads, w.left, w.spliced.Load(), e.queries, e.compared, w.plans(), table.String())
 		})
 	}
 }

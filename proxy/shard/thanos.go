@@ -40,10 +40,10 @@ func (r *Replica) Thanos() bool { return r.up.kind == config.TypeThanos }
 // Thanos tells whether the shard is served by Thanos Query: finished answers, and no series to compute with. All replicas of a shard are of one type.
 func (s *Shard) Thanos() bool { return s.Replicas[0].Thanos() }
 
-// ErrNoRaw is the refusal of a query that would need the series of a shard that serves none (see Shard.Thanos): 422, bound thanos_raw.
+// ErrNoRaw is the refusal of a request that would need the series of a shard that serves none (see Shard.Thanos): 422, bound thanos_raw.
 func ErrNoRaw(s *Shard) error {
-	e := qerr.Refuse("thanos_raw", "finished answers", "series", "ask within the time and the group labels of one group, or aggregate with sum, count, min, max, group or avg over them",
-		"shard %s is a Thanos Query, which serves finished answers and no series to compute with, and this query has a part that must be computed from the series of several shards", s.Name())
+	e := qerr.Refuse("thanos_raw", "finished answers", "series", "ask within the time and the group of that shard alone, or aggregate with sum, count, min, max, group or avg",
+		"shard %s is a Thanos Query, which serves finished answers and no series, and part of this request has to be computed in Spillway from series", s.Name())
 	e.Shards = []string{s.Replicas[0].Name()}
 	return e
 }
@@ -259,7 +259,7 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o CallOptions) *
 		resp.Partial = name + " could not read all of its stores"
 	}
 	if resp.Partial != "" && !o.Partial {
-		e := qerr.New(qerr.ShardFailed, "%s, so series may be missing; bring them back", resp.Partial)
+		e := qerr.New(qerr.ShardFailed, "%s, so series may be missing", resp.Partial)
 		e.Advice = "bring the stores back, start Thanos Query with --endpoint-strict so that it waits for them, or send partial_response=true for an answer without them"
 		e.Shards = []string{name}
 		return e

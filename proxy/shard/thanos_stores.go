@@ -230,7 +230,12 @@ func parseStores(raw []byte) ([]storeInfo, error) {
 		for _, d := range data[component] {
 			i := storeInfo{name: clip(d.Name), component: clip(component), labelSets: d.LabelSets}
 			if d.LastError != nil {
-				if i.err = clip(*d.LastError); i.err == "" {
+				// A gRPC error has its own words behind its code.
+				_, words, coded := strings.Cut(*d.LastError, " desc = ")
+				if !coded {
+					words = *d.LastError
+				}
+				if i.err = clip(words); i.err == "" {
 					i.err = "unhealthy"
 				}
 			}

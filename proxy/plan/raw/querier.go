@@ -446,6 +446,9 @@ func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query)
 			if err := checkChunk(&chunks[i]); err != nil {
 				return qerr.Wrap(qerr.ShardFailed, err, "%s sent series data that cannot be decoded", c.Name())
 			}
+			if chunks[i].MaxTimeMs < chunks[i].MinTimeMs || i > 0 && chunks[i].MinTimeMs <= chunks[i-1].MaxTimeMs {
+				return malformed(c, "chunks of a series that overlap or go back in time")
+			}
 			n += int64(len(chunks[i].Data)) + 64
 			f.Bytes += int64(len(chunks[i].Data))
 			histograms = histograms || chunks[i].Type != prompb.Chunk_XOR && chunks[i].Type != prompb.Chunk_XOR2
@@ -464,10 +467,16 @@ func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query)
 		}
 		charged += n
 		if again {
+			if before := out[len(out)-1].chunks; len(before) > 0 && len(chunks) > 0 && chunks[0].MinTimeMs <= before[len(before)-1].MaxTimeMs {
+				return malformed(c, "chunks of a series that overlap or go back in time")
+			}
 			out[len(out)-1].chunks = append(out[len(out)-1].chunks, chunks...)
 			return nil
 		}
 		last = lbls
+		if !selected(lbls, query.Matchers) {
+			return malformed(c, "a series that was not asked for")
+		}
 		st := stored{chunks: slices.Clone(chunks)}
 		builder.Reset()
 		removed = removed[:0]
@@ -483,6 +492,9 @@ func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query)
 		s.Labels.Range(func(l labels.Label) { builder.Add(l.Name, l.Value) })
 		builder.Sort()
 		st.lbls = builder.Labels()
+		if _, twice := st.lbls.HasDuplicateLabelNames(); twice {
+			return malformed(c, "a series with a label twice")
+		}
 		if len(s.Drop) > 0 {
 			text, ok := texts[string(removed)]
 			if !ok && len(removed) > 0 {
@@ -502,6 +514,30 @@ func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query)
 		return nil
 	})
 	return out, charged, histograms, err
+}
+
+// malformed is the failure of a copy that sent what no server sends.
+func malformed(c Copy, what string) error {
+	e := qerr.New(qerr.ShardFailed, "%s sent %s; what it answers cannot be trusted", c.Name(), what)
+	e.Shards = []string{c.Name()}
+	return e
+}
+
+// selected tells whether the matchers select the series as it is stored.
+func selected(lbls []prompb.Label, ms []*labels.Matcher) bool {
+	for _, m := range ms {
+		value := ""
+		for i := range lbls {
+			if lbls[i].Name == m.Name {
+				value = lbls[i].Value
+				break
+			}
+		}
+		if !m.Matches(value) {
+			return false
+		}
+	}
+	return true
 }
 
 // collision refuses a query whose answer would depend on which of two equal series one takes.
