@@ -50,6 +50,7 @@ type Data struct {
 // MakeData writes blocks below dir: about this many series (within 5 %) of a simulated cluster's last 70 minutes, scraped every 30 s, every series with all its samples; once as a
 // whole, and once split into so many shards as Shard says. A million series take half a minute and 0.7 GB.
 func MakeData(ctx context.Context, dir string, series, shards int, seed uint64, now time.Time) (Data, error) {
+	now = now.Truncate(time.Second)
 	d := Data{Whole: filepath.Join(dir, "whole"), Until: now}
 	if series < minSeries || series > maxSeries {
 		return d, fmt.Errorf("series: %d is outside %d to %d", series, minSeries, maxSeries)
@@ -101,7 +102,8 @@ func MakeData(ctx context.Context, dir string, series, shards int, seed uint64, 
 // size chooses the cluster: one node for each 600 series (so a million series have 1,667 of them, with eight GPUs each), and as many kinds of custom resources as make up the
 // number, which widens the API servers' histograms. Both parts are straight lines, so small clusters tell how steep they are.
 func size(ctx context.Context, dir string, series int, seed uint64, back cluster.BackfillOptions) (cluster.Options, error) {
-	o := cluster.Options{Seed: seed, Cluster: "jaguar", Start: back.Until.Add(-30 * 24 * time.Hour).Truncate(time.Hour), APIServers: apiServers}
+	// The cluster is always as old as this, so that a seed means the same pods and GPUs whenever it is run.
+	o := cluster.Options{Seed: seed, Cluster: "jaguar", Start: back.Until.Add(-30 * 24 * time.Hour), APIServers: apiServers}
 	try := filepath.Join(dir, "size")
 	measure := func(nodes, custom int) (float64, error) {
 		o := o
@@ -114,16 +116,16 @@ func size(ctx context.Context, dir string, series int, seed uint64, back cluster
 		return float64(st.Series), errors.Join(err, os.RemoveAll(try))
 	}
 	var found [3]float64
-	for i, of := range [3][2]int{{8, 0}, {136, 0}, {8, 8}} {
+	for i, of := range [3][2]int{{16, 0}, {416, 0}, {16, 8}} {
 		n, err := measure(of[0], of[1])
 		if err != nil {
 			return o, fmt.Errorf("measure a small cluster: %w", err)
 		}
 		found[i] = n
 	}
-	perNode, perCustom := (found[1]-found[0])/128, (found[2]-found[0])/8
+	perNode, perCustom := (found[1]-found[0])/400, (found[2]-found[0])/8
 	o.Nodes = int(math.Round(float64(series) / 600))
-	rest := float64(series) - found[0] - float64(o.Nodes-8)*perNode
+	rest := float64(series) - found[0] - float64(o.Nodes-16)*perNode
 	if rest < 0 { // the control plane alone takes up much of a small number
 		o.Nodes = max(8, o.Nodes+int(rest/perNode))
 		rest = 0

@@ -35,8 +35,9 @@ var ErrInexact = errors.New("the partial results do not tell the exact one")
 //
 // Where only one table has a value at a step, it stands as it is, NaN and infinities included. Where several have:
 //
-//   - A sum is that of the partial sums with Neumaier's compensation. It stands where all of them and the total are finite and none is more than 1,000 times
-//     the total: beyond that they cancel, and what the shards rounded away shows. Within it the error is less than 1e-12.
+//   - A sum is that of the partial sums with Neumaier's compensation. It stands where all of them and the total are finite, none is more than 1,000 times
+//     the total, and their magnitudes together are no more than 8,000 times: beyond that they cancel, and what each shard rounded away, half a unit in the
+//     last of 53 bits, shows. Within it the error is less than 1e-12.
 //   - A count is exact: partial counts are integers, and so is their sum while it is below 2^53.
 //   - The least and the greatest follow Prometheus: a NaN gives way to anything. Zeros of both signs that tie are inexact, since which of them Prometheus
 //     finds first is known to no one.
@@ -317,11 +318,15 @@ const (
 	whyOverflow  = "the sum under an average is not finite"
 )
 
-// cancels is how much larger than the total the largest part of a sum may be.
-const cancels = 1000
+const (
+	// cancels is how much larger than the total the largest part of a sum may be.
+	cancels = 1000
+	// cancelsAll is how much larger the magnitudes of all parts together may be: 8,000 roundings of 2^-53 are 8.9e-13.
+	cancelsAll = 8 * cancels
+)
 
-// total is a compensated sum.
-type total struct{ sum, rest, most float64 }
+// total is a compensated sum, with the largest magnitude of its parts and the sum of all.
+type total struct{ sum, rest, most, all float64 }
 
 func (t *total) add(v float64) {
 	s := t.sum + v
@@ -332,14 +337,15 @@ func (t *total) add(v float64) {
 	}
 	t.sum = s
 	t.most = max(t.most, math.Abs(v)) // NaN where any is
+	t.all += math.Abs(v)
 }
 
 // stands tells why the total does not, or nothing.
 func (t *total) stands() string {
-	switch all := t.sum + t.rest; {
-	case !finite(all) || !finite(t.most):
+	switch sum := t.sum + t.rest; {
+	case !finite(sum) || !finite(t.most):
 		return whyNotFinite
-	case t.most > cancels*math.Abs(all):
+	case t.most > cancels*math.Abs(sum) || t.all > cancelsAll*math.Abs(sum):
 		return whyCancel
 	}
 	return ""

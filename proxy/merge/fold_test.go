@@ -179,6 +179,24 @@ func TestFold(t *testing.T) {
 	}
 }
 
+// TestFoldManyCancel: of many parts each may be small enough, and all together too large.
+func TestFoldManyCancel(t *testing.T) {
+	for _, tc := range []struct {
+		pairs int
+		want  bool
+	}{{4, true}, {5, false}} {
+		tables := []*Table{made(t, nil, Grid{}, row("", 0.001))}
+		for range tc.pairs {
+			tables = append(tables, made(t, nil, Grid{}, row("", 0.99)), made(t, nil, Grid{}, row("", -0.99)))
+		}
+		tab, err := Fold(FoldSum, tables, nil)
+		if (err == nil) != tc.want || err != nil && !errors.Is(err, ErrInexact) {
+			t.Errorf("%d pairs: %v", tc.pairs, err)
+		}
+		tab.Close()
+	}
+}
+
 func TestFoldOtherErrors(t *testing.T) {
 	b := NewBudget(NewPool(1<<20), roomy)
 	if _, err := Fold(FoldSum, []*Table{made(t, b, Grid{}, row("", 1)), made(t, b, four)}, b); qerr.From(err).Kind != qerr.Internal {

@@ -6,25 +6,44 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // A shard does not store its group's labels, but in the answer, and at every step of the reference evaluation, they are on every series. Where one shard
-// evaluates a whole expression, its answer is right up to these labels, provided that at each node either all series would carry all of them or none
-// would carry any: then nothing that compares, groups or joins series can tell the difference, and the labels can be set (or not) on the finished answer.
+// evaluates a whole expression, its answer is right up to these labels, provided that for each label and at each node either all series would carry it or
+// none would: then nothing that compares, groups or joins series can tell the difference, and the label can be set (or not) on the finished answer.
 
-// presence says which of the group's labels the series of a node would carry.
+// carried are the group's labels that the results of the expression carry; ok is false where that cannot be proven for one of them, or of its replica labels.
+func carried(e parser.Expr, g *shard.Group) (set map[string]string, ok bool) {
+	set, ok = map[string]string{}, true
+	for _, name := range g.ReplicaLabels {
+		ok = ok && groupPresence(e, []string{name}) != mixed
+	}
+	g.Labels.Range(func(l labels.Label) {
+		switch groupPresence(e, []string{l.Name}) {
+		case with:
+			set[l.Name] = l.Value
+		case mixed:
+			ok = false
+		}
+	})
+	return set, ok
+}
+
+// presence says whether the series of a node would carry labels of the group.
 type presence int
 
 const (
-	// without: a scalar, a string, or series that carry none of the group's labels.
+	// without: a scalar, a string, or series that carry none of the labels.
 	without presence = iota
-	// with: every series carries all of the group's labels.
+	// with: every series carries all of them.
 	with
 	// mixed: neither can be proven; the expression is not passed.
 	mixed
 )
 
-// groupPresence follows the group's labels through an expression. names are the group's label names; with no names everything is trivially without.
+// groupPresence follows labels of the group through an expression, those of names together; with no names everything is trivially without.
 func groupPresence(e parser.Expr, names []string) presence {
 	if len(names) == 0 {
 		return without

@@ -487,11 +487,12 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		if last != nil {
 			part.Relabel = last.Relabel
 		} else {
-			switch presence := groupPresence(e, owned); {
-			case presence == mixed:
+			set, ok := carried(e, g)
+			if !ok {
 				return nil, "it uses the labels of group " + g.Name + ", which its shards do not store"
-			case presence == with && !g.Labels.IsEmpty():
-				part.Relabel = merge.NewRelabel(g.Labels.Map(), nil)
+			}
+			if len(set) > 0 {
+				part.Relabel = merge.NewRelabel(set, nil)
 			}
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"golang.org/x/sync/errgroup"
 
@@ -336,15 +335,6 @@ func refusedByShard(err error) error {
 	}
 	return err
 }
-
-// planned is a parser that returns the expression that is left of a query once leaves were taken out.
-type planned struct {
-	parser.Parser
-	expr parser.Expr
-}
-
-// ParseExpr implements parser.Parser.
-func (p planned) ParseExpr(string) (parser.Expr, error) { return p.expr, nil }
 
 // leafQueryable serves leaves from their tables and everything else raw.
 type leafQueryable struct {

@@ -359,7 +359,7 @@ func TestExplain(t *testing.T) {
 				calls = func(n *plan.Node) {
 					for _, call := range n.Calls {
 						series += call.Series
-						if call.Bytes <= 0 || call.Seconds <= 0 || call.Series <= 0 || len(call.Segments) == 0 || call.Replica == "" {
+						if call.Bytes <= 0 || call.Seconds <= 0 || call.Series <= 0 || call.Samples <= 0 || len(call.Segments) == 0 || call.Replica == "" {
 							t.Errorf("%s, %s: a call without its numbers: %s", name, what, asJSON(call))
 						}
 					}

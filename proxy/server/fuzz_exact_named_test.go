@@ -31,7 +31,7 @@ func exactTable(t *testing.T, replicas int, labelled bool, shards ...string) *ex
 		s := &exactShard{group: g, name: fmt.Sprintf("jaguar[%d]", si)}
 		text += fmt.Sprintf("up{job=\"x\",instance=\"i%d\"} 1", si)
 		for ri := range replicas {
-			r := &exactReplica{external: labels.FromStrings("prometheus_replica", string(rune('a'+ri))), byKey: map[string][]int{}}
+			r := &exactReplica{external: labels.FromStrings("prometheus_replica", string(rune('a'+ri)))}
 			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
 				line = strings.TrimSpace(line)
 				at := strings.LastIndexByte(line, ' ')
@@ -54,10 +54,9 @@ func exactTable(t *testing.T, replicas int, labelled bool, shards ...string) *ex
 					}
 					series.points = append(series.points, p)
 				}
-				key := g.held(lbls).String()
-				r.byKey[key] = append(r.byKey[key], len(r.series))
 				r.series = append(r.series, series)
 			}
+			r.index(g)
 			s.replicas = append(s.replicas, r)
 		}
 		g.shards = append(g.shards, s)

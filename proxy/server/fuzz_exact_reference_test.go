@@ -199,19 +199,18 @@ func (q *exactQuerier) Select(_ context.Context, _ bool, hints *storage.SelectHi
 			}
 			keys := map[string]labels.Labels{}
 			for _, r := range s.replicas {
-				for key, places := range r.byKey {
-					l := g.held(r.series[places[0]].lbls)
-					if !matches(l, ms) {
+				for key, held := range r.byKey {
+					if !matches(held.lbls, ms) {
 						continue
 					}
 					within := 0
-					for _, p := range places {
-						if holdsAny(r.series[p].points, lo, hi) {
+					for _, p := range held.places {
+						if holdsAny(p.points, lo, hi) {
 							within++
 						}
 					}
 					if within > 0 {
-						keys[key] = l
+						keys[key] = held.lbls
 					}
 					if within > 1 {
 						q.report(fmt.Sprintf("%s on %s", key, s.name), "")
@@ -335,15 +334,15 @@ func alone(picked *raw.Selected, s *exactShard, r *exactReplica) bool {
 
 // samples are those of one series in [lo, hi].
 func (r *exactReplica) samples(key string, lo, hi int64) []chunks.Sample {
-	var out []chunks.Sample
-	places := r.byKey[key]
-	if len(places) == 0 {
+	held := r.byKey[key]
+	if held == nil {
 		return nil
 	}
-	for _, p := range r.series[places[0]].points {
-		if p.t >= lo && p.t <= hi {
-			out = append(out, p)
-		}
+	points := held.places[0].points
+	i, _ := slices.BinarySearchFunc(points, lo, func(p point, t int64) int { return compareInt(p.t, t) })
+	var out []chunks.Sample
+	for ; i < len(points) && points[i].t <= hi; i++ {
+		out = append(out, points[i])
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,12 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/promqltest"
 	"github.com/prometheus/prometheus/storage"
 )
 
-var promqltestAll = flag.Bool("promqltest.all", false, "run all files of promqltest over every layout, not a part of them over each")
+var promqltestAll = flag.Bool("promqltest.all", false, "run all of promqltest's files over every layout, not a third of them over each")
 
 // layouts are what the files' loads are spread over.
 var layouts = []layout{
@@ -44,73 +46,111 @@ func promqltestFiles(t *testing.T) []string {
 	return names
 }
 
-// Prometheus' own test files, through the proxy.
+// Prometheus' own test files, through the proxy. Every file runs over one layout at least, and with -promqltest.all over each.
 func TestPromQLTest(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if testSeed != 0 {
 		seed = testSeed
 	}
 	t.Logf("seed %d (run again with -seed)", seed)
-	files := promqltestFiles(t)
-	previews := map[string][]*preview{}
-	texts := map[string]string{}
+	var files []*testFile
 	all := 0
-	for _, f := range files {
-		raw, err := os.ReadFile(f)
+	for _, path := range promqltestFiles(t) {
+		raw, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts[f] = string(raw)
-		all += len(evalLine.FindAllString(texts[f], -1))
+		f := &testFile{name: filepath.Base(path), text: string(raw), evals: len(evalLine.FindAllIndex(raw, -1))}
+		files = append(files, f)
+		all += f.evals
 	}
 	if exprs, err := promqltest.GetBuiltInExprs(); err != nil || len(exprs) != all {
 		t.Fatalf("promqltest has %d evals, the files have %d: %v", len(exprs), all, err)
 	}
-	ref := func(t testing.TB) *promql.Engine {
-		return promqltest.NewTestEngine(t, false, 0, 1e7)
-	}
 	for i, l := range layouts {
-		t.Run(strings.ReplaceAll(l.name, " ", "_"), func(t *testing.T) {
-			w := newSpread(t, l, seed)
-			e := newProxyEngine(t, w, ref(t))
-			var table strings.Builder
-			passed, ran := 0, 0
-			before := w.plans()
-			for j, f := range files {
-				if !*promqltestAll && testing.Short() && (i+j)%3 != 0 {
-					continue
+		chosen := files
+		if !*promqltestAll {
+			chosen = nil
+			for j := range files {
+				if (i+j)%3 == 0 {
+					chosen = append(chosen, files[j])
 				}
-				name := filepath.Base(f)
-				evals, n := len(evalLine.FindAllString(texts[f], -1)), 0
-				began, run := time.Now(), false
-				ok := t.Run(name, func(t *testing.T) {
-					run = true
-					if previews[f] == nil && l.gaps == spliceableGaps {
-						previews[f] = previewOf(t, texts[f], ref(t))
-					}
-					promqltest.RunTestWithStorage(t, texts[f], e, func(t testing.TB) storage.Storage {
-						var p *preview
-						if l.gaps == spliceableGaps {
-							p = previews[f][n]
-						}
-						n++
-						return w.open(t, fmt.Sprintf("%s %d", name, n), p)
-					})
-				})
-				if !run { // left out by -run
-					continue
-				}
-				ran += evals
-				if ok {
-					passed += evals
-				}
-				after := w.plans()
-				fmt.Fprintf(&table, "%-28s %4d evals %-6s %v %s\n", name, evals, map[bool]string{true: "passed", false: "FAILED"}[ok], minus(after, before), time.Since(began).Round(time.Millisecond))
-				before = after
 			}
-			t.Logf("%s: %d of %d evals passed, of %d in all; %d samples for servers, %d of them lost in gaps, %d series put together from replicas; %d queries, %d of them compared with the reference in every respect; by road %v\n%s",
-				l.name, passed, ran, all, w.loads, w.left, w.spliced.Load(), e.queries, e.compared, w.plans(), table.String())
+		}
+		t.Run(strings.ReplaceAll(l.name, " ", "_"), func(t *testing.T) { runLayout(t, newSpread(t, l, seed), chosen, all) })
+	}
+}
+
+// testFile is one of promqltest's files.
+type testFile struct {
+	name, text string
+	evals      int
+	previews   []*preview // what it does between two clears, where that was asked for
+}
+
+// run runs the file once. It says whether it ran, which -run decides, and whether all of it passed.
+func (f *testFile) run(t *testing.T, w *spread, e *proxyEngine) (ran, passed bool) {
+	passed = t.Run(f.name, func(t *testing.T) {
+		ran = true
+		if w.gaps == spliceableGaps && f.previews == nil {
+			promqltest.RunTestWithStorage(t, f.text, e.ref, func(t testing.TB) storage.Storage {
+				r := newPreview(t)
+				f.previews = append(f.previews, r.p)
+				return r
+			})
+		}
+		n := 0
+		promqltest.RunTestWithStorage(t, f.text, e, func(t testing.TB) storage.Storage {
+			var p *preview
+			if w.gaps == spliceableGaps {
+				p = f.previews[n]
+			}
+			n++
+			return w.open(t, fmt.Sprintf("%s %d", f.name, n), p)
 		})
+	})
+	return ran, passed
+}
+
+// runLayout runs files over a layout and prints how many evals passed, of all in the 21 files, and which roads the queries went.
+func runLayout(t *testing.T, w *spread, files []*testFile, all int) {
+	// The file's samples are few; no engine may stop at a number of them.
+	e := newProxyEngine(t, w, promqltest.NewTestEngine(t, false, 0, 10_000_000))
+	var table strings.Builder
+	passed, ran, complete := 0, 0, true
+	before := w.plans()
+	for _, f := range files {
+		began := time.Now()
+		is, ok := f.run(t, w, e)
+		if !is {
+			complete = false
+			continue
+		}
+		verdict := "FAILED"
+		if ran += f.evals; ok {
+			passed += f.evals
+			verdict = "passed"
+		}
+		after := w.plans()
+		fmt.Fprintf(&table, "\n%-25s %4d evals %s, queries by road %v, %s", f.name, f.evals, verdict, minus(after, before), time.Since(began).Round(time.Millisecond))
+		before = after
+	}
+	t.Logf("%s: %d of %d evals passed, of %d in all files; %d samples for servers, %d of them lost in gaps, %d series put together from replicas; "+
+		"%d queries, %d of them compared with the reference in every respect; by road %v%s",
+		w.name, passed, ran, all, w.loads, w.left, w.spliced.Load(), e.queries, e.compared, before, table.String())
+	if !complete {
+		return
+	}
+	// What the layout is there for must have happened.
+	fast := before["splice"] + before["push"]
+	if w.groups*w.shards > 1 && (w.replicas == 1 || w.heartbeat) && 3*fast < fast+before["raw"] {
+		t.Errorf("only %d of %d queries over several shards were spliced or pushed", fast, fast+before["raw"])
+	}
+	if w.gaps != noGaps && 20*w.left < w.loads {
+		t.Errorf("only %d of %d samples were lost in gaps", w.left, w.loads)
+	}
+	if w.gaps == spliceableGaps && w.spliced.Load() < 100 {
+		t.Errorf("only %d series were put together from several replicas", w.spliced.Load())
 	}
 }
 
@@ -135,13 +175,52 @@ func minus(a, b map[string]int) map[string]int {
 	return out
 }
 
-// previewOf runs a file over plain storages and returns what it does in each.
-func previewOf(t *testing.T, text string, e *promql.Engine) []*preview {
-	var out []*preview
-	promqltest.RunTestWithStorage(t, text, e, func(t testing.TB) storage.Storage {
-		r := newPreview(t)
-		out = append(out, r.p)
-		return r
-	})
-	return out
+// The harness itself: a difference between what the servers hold and what the reference holds is seen, whichever part of an answer it is in.
+func TestPromQLTestSeesDifferences(t *testing.T) {
+	w := newSpread(t, layouts[1], 1)
+	e := newProxyEngine(t, w, promqltest.NewTestEngine(t, false, 0, 10_000_000))
+	st := w.open(t, "differences", nil).(*loaded)
+	defer func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	sample := func(name string, f float64, h *histogram.FloatHistogram) loadedSample {
+		return loadedSample{ls: labels.FromStrings("__name__", name, "a", "b"), t: 60_000, f: f, fh: h}
+	}
+	h := func(count float64) *histogram.FloatHistogram {
+		return &histogram.FloatHistogram{Count: count, Sum: 5, PositiveSpans: []histogram.Span{{Length: 1}}, PositiveBuckets: []float64{count}}
+	}
+	everywhere := []loadedSample{sample("same", 1, nil), sample("same_histogram", 0, h(3))}
+	app := st.AppenderV2(t.Context())
+	for i := range everywhere {
+		if err := everywhere[i].append(app); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := app.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	// Behind the harness' back: first what the reference holds, then what the servers hold.
+	yes := func(*loadedSample) bool { return true }
+	if err := errors.Join(
+		commit(st.whole, []loadedSample{sample("missing", 1, nil), sample("other", 1, nil), sample("digit", 1, nil), sample("histogram", 0, h(3)), sample("kind", 0, h(3)), sample("fails", 1, nil)}, yes),
+		commit(st.dbs[0], []loadedSample{sample("besides", 1, nil), sample("other", 2, nil), sample("digit", 1+1e-15, nil), sample("histogram", 0, h(4)), sample("kind", 3, nil)}, yes),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for expr, seen := range map[string]bool{
+		`same`: false, `same_histogram`: false, `sum(same_histogram)`: false, `histogram_count(same_histogram)`: false, `nothing`: false, `"text"`: false, `1`: false,
+		`missing`: true, `besides`: true, `other`: true, `digit`: true, `max(digit)`: true, `histogram`: true, `kind`: true, `absent(missing)`: true, `count(other)`: false, `sum(digit)`: false,
+		`label_replace(fails, "\xff", "", "a", "")`: false, `same + on() group_left() {__name__=~"fails|missing"}`: true, `quantile(2, missing)`: true,
+	} {
+		qry, err := e.NewInstantQuery(t.Context(), st, nil, expr, time.UnixMilli(60_000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res := qry.Exec(t.Context())
+		if got := res.Err != nil && strings.Contains(res.Err.Error(), "not the reference's"); got != seen {
+			t.Errorf("%s: a difference is seen %v, want %v: %v %v", expr, got, seen, res.Value, res.Err)
+		}
+	}
 }

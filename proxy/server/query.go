@@ -215,21 +215,18 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table) error {
 	}
 	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of them.
 	most := min(x.limits.MaxSamples, x.st.pool.Limit()/sampleBytes)
-	engine := promql.NewEngine(promql.EngineOpts{
-		MaxSamples: int(most), Timeout: x.dec.Deadline, LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,
-		EnablePerStepStats: true, EnableDelayedNameRemoval: x.st.top.DelayedNameRemoval(),
-		UseStartTimestamps: x.st.top.UseStartTimestamps(), EnableTypeAndUnitLabels: x.st.top.TypeAndUnitLabels(), Parser: planned{plan.Parser, p.Expr},
-		NoStepSubqueryIntervalFn: func(int64) int64 { return interval.Milliseconds() },
-	})
+	engine, text := x.s.engines.take(engineKind{
+		samples: most, interval: interval, delayed: x.st.top.DelayedNameRemoval(), starts: x.st.top.UseStartTimestamps(), units: x.st.top.TypeAndUnitLabels(),
+	}, p.Expr)
 	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
 	var (
 		qry promql.Query
 		err error
 	)
 	if req.ID == endpoint.Query {
-		qry, err = engine.NewInstantQuery(ctx, queryable, opts, req.Query, time.UnixMilli(req.Time.Ms))
+		qry, err = engine.NewInstantQuery(ctx, queryable, opts, text, time.UnixMilli(req.Time.Ms))
 	} else {
-		qry, err = engine.NewRangeQuery(ctx, queryable, opts, req.Query, time.UnixMilli(req.Start.Ms), time.UnixMilli(req.End.Ms), req.Step)
+		qry, err = engine.NewRangeQuery(ctx, queryable, opts, text, time.UnixMilli(req.Start.Ms), time.UnixMilli(req.End.Ms), req.Step)
 	}
 	if err != nil {
 		return qerr.Wrap(qerr.BadData, err, "invalid parameter %q: %s", "query", err)

@@ -103,6 +103,7 @@ type Server struct {
 	unasked      unasked
 	inexacts     inexacts
 	reordered    inexacts
+	engines      engines
 
 	background context.Context // ends with the server; owns the topology's probes
 	stop       context.CancelFunc

@@ -106,8 +106,9 @@ type call struct {
 	answered bool         // headers came
 	body     *body
 	release  func()
-	header   time.Time // when the answer's header came
-	ended    func()    // called at the end; nil for nobody
+	header   time.Time   // when the answer's header came
+	ended    func()      // called at the end; nil for nobody
+	quiet    *time.Timer // counts the call as one that the server is silent on
 	once     sync.Once
 	settled  atomic.Bool
 }
@@ -219,10 +220,10 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	if r.Thanos() && !t.probe {
 		build = r.thanosBuilder(id, build, t.Partial)
 	}
-	heard := r.expectHeader(id, t)
+	c.watchSilence()
 	resp, err := c.send(build, given, t.Plain || id == endpoint.Read) // the chunks of remote read are compressed already
 	forget()
-	heard()
+	c.quiet.Stop()
 	c.progress.Stop()
 	if err != nil {
 		e := c.explain(err, nil)
@@ -269,8 +270,15 @@ func answersAtOnce(id endpoint.ID) bool {
 	}
 }
 
-func (c *call) arm()    { c.progress.Reset(c.r.up.opts.ProgressTimeout) }
-func (c *call) disarm() { c.progress.Stop() }
+func (c *call) arm() {
+	c.progress.Reset(c.r.up.opts.ProgressTimeout)
+	c.quiet.Reset(silentAfter)
+}
+
+func (c *call) disarm() {
+	c.progress.Stop()
+	c.quiet.Stop()
+}
 
 func (c *call) send(build builder, given time.Duration, plain bool) (*http.Response, error) {
 	req, err := build(context.WithValue(c.ctx, dialedFor{}, c.ctx), c.r.up.base, given)
@@ -450,6 +458,7 @@ func (r *Replica) timeout(cause error) *qerr.Error {
 func (c *call) end(err error) {
 	c.once.Do(func() {
 		c.progress.Stop()
+		c.quiet.Stop()
 		if c.deadline != nil {
 			c.deadline.Stop()
 		}

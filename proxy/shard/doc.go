@@ -18,11 +18,16 @@
 // Queries go to one of a shard's whole replicas (Wholes), and a second one is asked where the first is unusually slow (Hedged). The servers of a topology are
 // compared with each other every half minute: where they do not fit together (Group.Sick), nothing that they compute is to be trusted, only their series.
 //
+// What a configuration says of which shard holds what (hashmod) is believed only while every server has been seen to keep it: Group.Prune. A Thanos Query
+// (type: thanos) is told what must not be left to its flags, and its answer is one only if all of its stores were there and its time was not over; see
+// thanos.go.
+//
 // What it refuses: redirects, encodings that were not asked for, HTTP/2 (a call has its connection for itself), bodies whose end cannot be told from a
 // cut, and gzip that inflates more than 300 times.
 //
 // Memory: one call holds its header (at most 64 KiB, with credentials in http_client 10 MiB as net/http has it), the first 200 bytes of its body, an
 // inflater's window of about 40 KiB, and what its reader asks for at a time. An error's body is read up to 64 KiB, a probe's answer up to 8 MiB, one at
-// a time for each replica. A shard with a heartbeat keeps 24 bytes for each five minutes of the last 31 days that were asked about, below 1 MiB.
+// a time for each replica. A shard with a heartbeat keeps 24 bytes for each five minutes of the last 31 days that were asked about, below 1 MiB. Of a Thanos Query it keeps
+// the list of its stores, at most 8 MiB as it is read, and those seen in the last 24 hours, at most 10,000.
 // Of a server's targets it keeps 8 bytes each, 4 MiB at most, and reads them through 64 KiB. What a shard has learned about its calls takes about 1 KiB.
 package shard

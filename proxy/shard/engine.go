@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/prometheus/common/model"
 )
@@ -145,10 +146,27 @@ func missing(a, b []string) []string {
 // reference is the engine that the others are compared with: the commonest, of equals the first listed. That of a Thanos Query counts only where there is no
 // Prometheus.
 func (t *Topology) reference() (Engine, bool) {
-	if e, ok := t.commonest(false); ok {
-		return e, true
+	// Every query asks, and comparing all servers costs more than planning it: what was found holds until something new is learned about any server.
+	now := learned.Load()
+	if c := t.agreed.Load(); c != nil && c.learned == now {
+		return c.engine, c.known
 	}
-	return t.commonest(true)
+	c := &agreed{learned: now}
+	if c.engine, c.known = t.commonest(false); !c.known {
+		c.engine, c.known = t.commonest(true)
+	}
+	t.agreed.Store(c)
+	return c.engine, c.known
+}
+
+// learned counts how often anything was learned about the engine of any server, in whichever topology.
+var learned atomic.Uint64
+
+// agreed is a reference engine as of a count of learned.
+type agreed struct {
+	learned uint64
+	engine  Engine
+	known   bool
 }
 
 func (t *Topology) commonest(thanos bool) (Engine, bool) {

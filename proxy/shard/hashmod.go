@@ -219,14 +219,24 @@ func (r *Replica) tellHashmod(was, is hashFact) {
 	}
 }
 
-// hashmod reports to check config --online a server that breaks its group's rule.
-func (o *online) hashmod(r *Replica) {
-	if state, why := r.Hashmod(); state == HashmodBroken || state == HashmodUnchecked && r.asked() {
+// promises reports to check config --online what the configuration says of one server and the server does not keep: its group's hashmod, and that a Thanos Query has
+// all of its stores and these the group's labels.
+func (o *online) promises(r *Replica) {
+	if !r.asked() {
+		return
+	}
+	if state, why := r.Hashmod(); state == HashmodBroken || state == HashmodUnchecked {
 		gi := slices.Index(r.Shard.topology.Groups, r.Shard.Group)
 		o.problems = append(o.problems, config.Problem{
 			Path:    "groups[" + strconv.Itoa(gi) + "].shards[" + strconv.Itoa(r.Shard.Index) + "].hash",
 			Message: r.Name() + ": " + why + "; correct the hash, the modulus or the server's relabel rules, or remove hashmod; until then every shard is asked",
 		})
+	}
+	if missing := r.MissingStores(); missing != "" {
+		o.add(r, "", "a Thanos Query that answers without some of its stores: %s; its answers are refused, or flagged as partial, until they are back", missing)
+	}
+	if why := r.unannounced(); why != "" {
+		o.add(r, "", "%s", why)
 	}
 }
 

@@ -263,7 +263,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 				timer.Reset(far - time.Since(began))
 			default:
 				first.up.silent(false)
-				s.suspect(first)
+				s.suspect(first, lagAfter)
 			}
 		case n := <-h.results:
 			now := time.Now()
@@ -377,7 +377,7 @@ func (h *race) lost(first, second *runner, waited time.Duration) {
 	if wide && first.r.up.silent(true) >= lagAfter && s.setBehind(first.r, false) {
 		s.base.Store(int32(second.r.Index))
 	}
-	s.suspect(first.r)
+	s.suspect(first.r, lagAfter)
 }
 
 // took is the time from the call's slot to the header.

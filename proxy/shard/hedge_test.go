@@ -23,7 +23,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// paced is a server that takes wait for each query but our own 1+1; a negative wait is for ever, or until the test changes it.
+// paced is a server that takes wait for each query but our own count(up); a negative wait is for ever, or until the test changes it.
 func paced(wait func() time.Duration) fakeshard.Config {
 	return fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
 		if !strings.HasSuffix(r.Path, "/query") || r.Form.Get("query") == "up" {
@@ -31,7 +31,7 @@ func paced(wait func() time.Duration) fakeshard.Config {
 		}
 		for {
 			d := wait()
-			if r.Form.Get("query") == "1+1" && d >= 0 {
+			if r.Form.Get("query") == "count(up)" && d >= 0 {
 				d = 0
 			}
 			if d >= 0 {
@@ -491,6 +491,34 @@ func TestSilentWithoutHedge(t *testing.T) {
 			}
 		}
 		hung.Store(0)
+		b.close()
+	})
+}
+
+// TestHalfAnswers: a replica that sends its header and stops in the body is seen to hang as well, by the calls that wait for it or by the heartbeat's.
+func TestHalfAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "limit 40 stall; answer"}}}, fakeshard.Config{})
+		top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
+		s := top.Groups[0].Shards[0]
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+		if name, err := ask(ctx, s, sumRequest); kindOf(err) != "timeout" {
+			t.Errorf("%s, %v", name, err)
+		}
+		cancel()
+		for range 20 {
+			start := time.Now()
+			name, err := ask(t.Context(), s, sumRequest)
+			if took := time.Since(start); err != nil || name != s.Replicas[1].Name() || took > time.Second {
+				t.Errorf("%s after %s: %v", name, took, err)
+			}
+			time.Sleep(time.Second)
+		}
+		well, err := s.Well()
+		if err != nil || len(well) != 1 || well[0].Index != 1 {
+			t.Errorf("well are %v, %v", well, err)
+		}
+		top.Close()
 		b.close()
 	})
 }

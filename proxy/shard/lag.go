@@ -8,17 +8,19 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
 const (
-	// lagAfter is how many calls running a replica must lose, or be silent on, before that is held against it.
+	// lagAfter is how many calls running a replica must lose before that is held against it.
 	lagAfter = 3
+	// silentAfter is how long nothing may come on a call before the server is asked whether it is there.
+	silentAfter = 2 * time.Second
 	// lagFor is how long it then stands behind the others; as long as it does not answer our own question, that begins anew.
 	lagFor = 10 * time.Second
-	// lagEvery is the time between two such questions, lagTimeout how long it may take to answer one. Any sound server answers it in a millisecond.
+	// lagEvery is the time between two such questions, lagTimeout how long it may take to answer one. Any sound server answers it in milliseconds.
 	lagEvery, lagTimeout = 2 * time.Second, 2 * time.Second
+	// lagPause is the least time between two looks at replicas that turn out to be sound.
+	lagPause = time.Second
 )
 
 // lag is what is known of a server's keeping calls waiting. The readiness page of a server that answers no query may be sound, and it takes a probe six
@@ -83,21 +85,19 @@ func (s *Shard) setBehind(r *Replica, hung bool) bool {
 	return true
 }
 
-// expectHeader counts a call that computes first and is silent for so long that any other call would be given up, until the returned function is called.
-func (r *Replica) expectHeader(id endpoint.ID, t try) (heard func()) {
-	if t.probe || answersAtOnce(id) || len(r.Shard.Replicas) == 1 {
-		return func() {}
-	}
-	timer := time.AfterFunc(r.up.opts.HeaderTimeout, func() {
-		r.up.silent(false)
-		r.Shard.suspect(r)
+// watchSilence counts the call as one that the server is silent on once nothing has come for silentAfter: before its header, or in one read of its body.
+func (c *call) watchSilence() {
+	c.quiet = time.AfterFunc(silentAfter, func() {
+		if !c.probe && len(c.r.Shard.Replicas) > 1 {
+			c.r.up.silent(false)
+			c.r.Shard.suspect(c.r, 1)
+		}
 	})
-	return func() { timer.Stop() }
 }
 
-// suspect has the replica looked at, once it was silent on enough calls.
-func (s *Shard) suspect(r *Replica) {
-	if r.up.lag.quiet.Load() < lagAfter {
+// suspect has the replica looked at, if it was silent on at least so many calls running.
+func (s *Shard) suspect(r *Replica, least int32) {
+	if r.up.lag.quiet.Load() < least {
 		return
 	}
 	select {
@@ -108,6 +108,16 @@ func (s *Shard) suspect(r *Replica) {
 
 // lagLoop looks at suspected replicas until ctx ends.
 func (s *Shard) lagLoop(ctx context.Context) {
+	pause := func(d time.Duration) bool {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
 	for {
 		select {
 		case <-s.hedge.wake:
@@ -115,35 +125,35 @@ func (s *Shard) lagLoop(ctx context.Context) {
 			return
 		}
 		for s.lookAtLag(ctx) {
-			timer := time.NewTimer(lagEvery)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
+			if !pause(lagEvery) {
 				return
 			}
+		}
+		if !pause(lagPause) {
+			return
 		}
 	}
 }
 
-// lookAtLag asks every replica that lags, or was silent on calls, something that costs nothing. One that does not answer is set behind the others, and calls
-// that wait for it go on to another. It tells whether some replica is still to be looked at.
+// lookAtLag asks every replica that lags, or was silent on a call, something that costs little. One that does not answer that either, nor any call meanwhile, is
+// set behind the others as one that hangs, and calls that wait for it go on to another. It tells whether some replica is still to be looked at.
 func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
 	for _, r := range s.Replicas {
 		lagging, hung := r.up.lagging(time.Now())
-		if !lagging && r.up.lag.quiet.Load() < lagAfter {
+		if !lagging && r.up.lag.quiet.Load() == 0 {
 			continue
 		}
 		err := r.answersQuery(ctx)
+		silent := hung || r.up.lag.quiet.Load() > 0
 		switch {
 		case ctx.Err() != nil:
 			return false
 		case err == nil:
 			r.up.lag.hung.Store(false)
 			if !lagging {
-				r.up.lag.heard() // it is alive: what it was silent on is long, no more
+				r.up.lag.heard() // what it was silent on takes long, no more
 			}
-		case s.setBehind(r, true) && !hung:
+		case s.setBehind(r, silent) && silent && !hung:
 			r.up.leaveIt()
 		}
 		lagging, _ = r.up.lagging(time.Now())
@@ -152,11 +162,11 @@ func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
 	return more
 }
 
-// answersQuery asks the server for the value of 1, which passes the queue and the engine that queries pass, and no storage.
+// answersQuery asks the server for the number of its targets: a question that passes the queue, the engine and the newest series, as queries do.
 func (r *Replica) answersQuery(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lagTimeout, context.DeadlineExceeded)
 	defer cancel()
-	_, err := r.getData(ctx, "/api/v1/query", url.Values{"query": {"1+1"}, "time": {"0"}, "timeout": {lagTimeout.String()}})
+	_, err := r.getData(ctx, "/api/v1/query", url.Values{"query": {"count(up)"}, "timeout": {lagTimeout.String()}})
 	return err
 }
 

@@ -73,7 +73,7 @@ func (o *online) replica(t *Topology, r *Replica) {
 	for _, why := range r.misconfigured() {
 		o.add(r, "", "%s", why)
 	}
-	o.hashmod(r)
+	o.promises(r)
 	r.up.mu.Lock()
 	note := r.up.health.note
 	r.up.mu.Unlock()

@@ -240,6 +240,7 @@ func (r *Replica) examine(ctx context.Context) {
 	u.mu.Lock()
 	noted := u.health.note
 	u.health.selfFacts, u.health.facts = f, time.Now()
+	learned.Add(1)
 	u.mu.Unlock()
 	defer r.Shard.topology.learned()
 	why := r.misconfigured()

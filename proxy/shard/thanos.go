@@ -235,6 +235,9 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o CallOptions) *
 		if c.ctx.Err() != nil {
 			return c.explain(err, nil)
 		}
+		if dl, ok := c.ctx.Deadline(); ok && qerr.From(err).Kind == qerr.Timeout && time.Until(dl) < time.Second {
+			return c.r.timeout(err) // the question has its own margin before the same deadline
+		}
 		e := qerr.Wrap(qerr.ShardFailed, err, "%s answered, but its list of stores (/api/v1/stores) cannot be read, without which nobody can tell whether the answer is whole", name)
 		e.Shards = []string{name}
 		return e
@@ -342,7 +345,8 @@ func (r *Replica) StoresGroupLabels() bool {
 	}
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	return r.up.thanos.announce(r.Shard.Group.Labels)
+	_, _, lacks := r.up.thanos.lacks(r.Shard.Group.Labels)
+	return r.up.thanos.listed && !lacks
 }
 
 // thanosMisconfigured lists what keeps a Thanos Query from being asked.

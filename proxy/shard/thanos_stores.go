@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,8 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
-
-	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 const (
@@ -30,6 +29,7 @@ type stores struct {
 	listed  bool          // it has been read
 	absent  bool          // it is not served
 	list    []storeInfo
+	trouble string    // why the last reading failed; empty where it did not
 	missing string    // what the last reading found missing
 	missed  time.Time // when one was found missing last
 	seen    map[string]seenStore
@@ -49,21 +49,32 @@ type seenStore struct {
 	first, last time.Time // when it was well
 }
 
-// announce tells whether every series of every store has the labels. The caller holds mu.
-func (s *stores) announce(want labels.Labels) bool {
-	if !s.listed {
-		return false
-	}
+// lacks is a store that has series without one of the labels, and that label. The caller holds mu.
+func (s *stores) lacks(want labels.Labels) (store string, label labels.Label, any bool) {
 	for _, info := range s.list {
 		for _, set := range info.labelSets {
-			has := true
-			want.Range(func(l labels.Label) { has = has && set[l.Name] == l.Value })
-			if !has {
-				return false
-			}
+			want.Range(func(l labels.Label) {
+				if set[l.Name] != l.Value && !any {
+					store, label, any = info.name, l, true
+				}
+			})
 		}
 	}
-	return true
+	return store, label, any
+}
+
+// unannounced says which store of a Thanos Query does not announce a label of the group; empty where all do, and where the server is misconfigured anyway.
+func (r *Replica) unannounced() string {
+	if len(r.misconfigured()) > 0 {
+		return ""
+	}
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	store, l, any := r.up.thanos.lacks(r.Shard.Group.Labels)
+	if !any {
+		return ""
+	}
+	return fmt.Sprintf("its store %s does not announce %s=%q, so it answers no queries, only metadata; add it to the external labels of that store, or take %s out of the group's labels", store, l.Name, l.Value, l.Name)
 }
 
 // look reads the page of stores unless somebody has begun to after since, and says which stores the server answers without; empty where none. An answer to
@@ -97,10 +108,13 @@ func (r *Replica) look(ctx context.Context, since, asked time.Time) (missing str
 		if s := statusOf(err); s == http.StatusNotFound || s == http.StatusMethodNotAllowed {
 			t.absent = true
 		}
+		if ctx.Err() == nil {
+			t.trouble = "its list of stores cannot be read: " + err.Error()
+		}
 		return "", err
 	}
 	was := t.missing
-	t.started, t.listed, t.absent, t.list = started, true, false, list
+	t.started, t.listed, t.absent, t.trouble, t.list = started, true, false, "", list
 	t.missing = t.judge(list, u.health.engine.thanos, r.replicaNames(), started)
 	if t.missing != "" {
 		t.missed = started
@@ -245,11 +259,11 @@ func parseStores(raw []byte) ([]storeInfo, error) {
 	return out, nil
 }
 
-// MissingStores is what a Thanos Query answers without at the moment; empty where nothing is missing, and for a Prometheus.
+// MissingStores is what a Thanos Query answers without at the moment, or why that is not known; empty where nothing is missing, and for a Prometheus.
 func (r *Replica) MissingStores() string {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	return r.up.thanos.missing
+	return cmp.Or(r.up.thanos.missing, r.up.thanos.trouble)
 }
 
 // SameStores tells whether all replicas of a Thanos shard are known to read the same stores: then each is as whole as the others, and no heartbeat is needed to
@@ -298,7 +312,5 @@ func (r *Replica) tellStores(was, is string) {
 func (r *Replica) examineThanos(ctx context.Context, f *selfFacts) {
 	// It has no configuration to read; its stores' labels stand for external labels.
 	f.external, f.externalOK, f.note = nil, true, ""
-	if _, err := r.look(ctx, time.Now(), time.Now()); err != nil && ctx.Err() == nil {
-		f.note = "its list of stores cannot be read: " + qerr.From(err).Message
-	}
+	_, _ = r.look(ctx, time.Now(), time.Now()) // what it finds is kept, failures too
 }

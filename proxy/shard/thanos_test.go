@@ -2,12 +2,14 @@ package shard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -322,13 +324,14 @@ func TestThanosLabels(t *testing.T) {
 		agree  bool
 		stores bool
 		says   string
+		note   string
 	}{
-		{"all announce it", page(store("s1", "", jaguarA), store("s2", "", `{"cluster":"jaguar","slice":"2"},{"cluster":"jaguar","slice":"3"}`)), nil, Up, true, true, ""},
-		{"no stores", page(), nil, Up, true, true, ""},
-		{"one does not", page(store("s1", "", jaguarA), store("s2", "", `{"slice":"2"}`)), nil, Up, true, false, ""},
-		{"one has another value", page(store("s1", "", jaguarA), store("s2", "", `{"cluster":"ibis"}`)), nil, Misconfigured, true, false, `store s2 has series with cluster="ibis"`},
-		{"series with another value", page(store("s1", "", jaguarA)), []map[string]string{{"__name__": "up", "cluster": "ibis"}}, Up, false, false, ""},
-		{"not a Thanos Query", "status 404; send no", nil, Misconfigured, true, false, "not of a query frontend"},
+		{"all announce it", page(store("s1", "", jaguarA), store("s2", "", `{"cluster":"jaguar","slice":"2"},{"cluster":"jaguar","slice":"3"}`)), nil, Up, true, true, "", ""},
+		{"no stores", page(), nil, Up, true, true, "", ""},
+		{"one does not", page(store("s1", "", jaguarA), store("s2", "", `{"slice":"2"}`)), nil, Up, true, false, "", `its store s2 does not announce cluster="jaguar"`},
+		{"one has another value", page(store("s1", "", jaguarA), store("s2", "", `{"cluster":"ibis"}`)), nil, Misconfigured, true, false, `store s2 has series with cluster="ibis"`, ""},
+		{"series with another value", page(store("s1", "", jaguarA)), []map[string]string{{"__name__": "up", "cluster": "ibis"}}, Up, false, false, "", ""},
+		{"not a Thanos Query", "status 404; send no", nil, Misconfigured, true, false, "not of a query frontend", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := fakeThanos(nil, fakeshard.Route{Path: storesPath, Script: tc.script})
@@ -336,7 +339,8 @@ func TestThanosLabels(t *testing.T) {
 				cfg.Series = tc.series
 			}
 			var log bytes.Buffer
-			top := build(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, thanosGroup(fakeshard.Start(t, cfg).URL()))
+			g := thanosGroup(fakeshard.Start(t, cfg).URL())
+			top := build(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, g)
 			r := top.Groups[0].Shards[0].Replicas[0]
 			if r.State() != tc.state || r.LabelsAgree() != tc.agree || r.StoresGroupLabels() != tc.stores || r.Clean() {
 				t.Errorf("state %s, agree %t, stores %t, clean %t", r.State(), r.LabelsAgree(), r.StoresGroupLabels(), r.Clean())
@@ -344,8 +348,12 @@ func TestThanosLabels(t *testing.T) {
 			if !strings.Contains(strings.Join(r.misconfigured(), "; "), tc.says) || !strings.Contains(strings.ReplaceAll(log.String(), `\"`, `"`), tc.says) {
 				t.Errorf("%q, log %s", r.misconfigured(), log.String())
 			}
-			if i := top.Status()[0]; i.Type != config.TypeThanos || i.State != tc.state {
+			if i := top.Status()[0]; i.Type != config.TypeThanos || i.State != tc.state || !strings.Contains(i.Note, tc.note) || (tc.note == "") != (i.Note == "") {
 				t.Errorf("status %+v", i)
+			}
+			problems, err := CheckOnline(context.Background(), &config.Config{Groups: []config.Group{g}})
+			if err != nil || (len(problems) > 0) != (tc.says != "" || tc.note != "") || len(problems) > 0 && !strings.Contains(problems.Error(), cmp.Or(tc.says, tc.note)) {
+				t.Errorf("check config --online: %v, %v", problems, err)
 			}
 		})
 	}
@@ -393,6 +401,13 @@ func TestThanosLacks(t *testing.T) {
 	}
 	if n := len(fake.Requests()); n > 0 {
 		t.Errorf("%d requests were sent", n)
+	}
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sentence := strings.Replace(qerr.From(ErrNoRaw(s)).Message, "jaguar[0]", "jaguar-history[0]", 1); !strings.Contains(strings.Join(strings.Fields(string(page)), " "), "*"+sentence+"*") {
+		t.Errorf("docs/configuration.md does not quote %q", sentence)
 	}
 	if e := qerr.From(ErrNoRaw(s)); e.Kind.Status() != 422 || e.Bound != "thanos_raw" || e.Advice == "" {
 		t.Errorf("%+v", e)

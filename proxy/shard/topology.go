@@ -85,6 +85,7 @@ type Topology struct {
 	opts    Options
 	metrics *metrics
 	compare comparison
+	agreed  atomic.Pointer[agreed]
 	started atomic.Bool
 	closed  sync.Once
 	cancel  context.CancelCauseFunc

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"maps"
 	"time"
 )
@@ -29,7 +30,7 @@ type Info struct {
 	Error string `json:"error"`
 	// Do is what to change in the configuration where it is misconfigured.
 	Do []string `json:"do"`
-	// Note is what could not be found out.
+	// Note is what could not be found out, or keeps the server from being used in full.
 	Note string `json:"note"`
 	// Version is what the server calls itself.
 	Version string `json:"version"`
@@ -83,6 +84,7 @@ func (t *Topology) Status() []Info {
 		i.Hashmod, i.HashmodError = r.Hashmod()
 		i.Sick, i.GroupTrusted, i.Lagging = r.sickTexts(), g.Trusted(), r.Lagging()
 		i.MissingStores = r.MissingStores()
+		unannounced := r.unannounced()
 		from, until := s.Span(now)
 		i.From, i.Until = moment(from), moment(until)
 		if len(s.Replicas) > 1 && g.Heartbeat != "" {
@@ -94,6 +96,7 @@ func (t *Topology) Status() []Info {
 		r.up.mu.Lock()
 		h := &r.up.health
 		i.Since, i.LastProbe, i.Error, i.Note, i.Version = h.since, h.last, h.err, h.note, h.version
+		i.Note = cmp.Or(i.Note, unannounced)
 		i.ExternalLabels, i.Engine, i.ClockSkew = maps.Clone(h.external), h.engine, h.skew.Seconds()
 		for _, name := range g.ownLabels() {
 			if h.stores[name] {

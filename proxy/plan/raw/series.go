@@ -11,9 +11,11 @@ import (
 // Segment is a stretch of time in which a series' samples come from one copy of one slice. From and Until are inclusive, in milliseconds.
 type Segment struct {
 	// Slice and Copy name the shard and the replica.
-	Slice, Copy string
-	// From and Until bound the samples taken, both inclusive.
-	From, Until int64
+	Slice string `json:"shard"`
+	Copy  string `json:"replica"`
+	// From and Until bound the samples taken, both inclusive, in milliseconds.
+	From  int64 `json:"from"`
+	Until int64 `json:"until"`
 }
 
 // part is a segment with the chunks that hold its samples; chunks may reach beyond it on both sides.
