@@ -427,6 +427,9 @@ func reason(l *Leaf) string {
 
 // complete finds for each shard whom to ask and what, or says why that cannot be.
 func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Leaf, string) {
+	if why := apart(legs); why != "" {
+		return nil, why
+	}
 	leaf.Streams = true
 	var last *Part // shards of one group are asked the same
 	for _, leg := range legs {
@@ -444,6 +447,19 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 		leaf.Node.Calls = append(leaf.Node.Calls, part.Call)
 	}
 	return leaf, ""
+}
+
+// apart says why shards may hold the same series at the same time. One that begins later than another takes over series that the other may go on to hold, which
+// is seen only where both say what they scrape.
+func apart(legs []Leg) string {
+	for i, a := range legs {
+		for _, b := range legs[:i] {
+			if a.From != b.From && !(a.Shard.Compared() && b.Shard.Compared()) {
+				return "shard " + a.Shard.Name() + " does not begin when " + b.Shard.Name() + " does, and whether both hold the same series is not known (their up is compared)"
+			}
+		}
+	}
+	return ""
 }
 
 // part is what one shard is asked for a leaf, or why it cannot be asked.

@@ -282,6 +282,8 @@ func (x *exchange) tables(p *plan.Plan) ([]*merge.Table, error) {
 			parts[j] = nil
 			x.infos.Add(results[j].Infos...)
 			switch {
+			case results[j].Truncated:
+				err = &inexact{"a shard cut its answer to a part"}
 			case t.Histograms:
 				err = &inexact{"native histograms lose their schema in a shard's JSON"}
 			case l.Mode == plan.ModePass:

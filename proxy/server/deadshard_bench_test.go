@@ -75,7 +75,9 @@ func BenchmarkEjected(b *testing.B) {
 			q.measure(b, in, 20, sound, without) // warm up
 			b.ResetTimer()
 			one, two := q.measure(b, in, b.N, sound, without)
-			p := func(list []time.Duration, of int) float64 { return float64(list[len(list)*of/100]) / float64(time.Millisecond) }
+			p := func(list []time.Duration, of int) float64 {
+				return float64(list[len(list)*of/100]) / float64(time.Millisecond)
+			}
 			b.ReportMetric(p(one, 50), "sound-p50-ms")
 			b.ReportMetric(p(one, 99), "sound-p99-ms")
 			b.ReportMetric(p(two, 50), "ejected-p50-ms")

@@ -305,4 +305,3 @@ func TestOneOfFourShardsLies(t *testing.T) {
 		})
 	}
 }
-

@@ -34,7 +34,7 @@ type quartet struct {
 	t      testing.TB
 	now    time.Time
 	honest []*localprom.Shard
-	three  string // the proxy over the sound ones
+	three  string            // the proxy over the sound ones
 	lacks  map[string]*reply // what it answers
 	client *http.Client
 	more   string // of the configuration

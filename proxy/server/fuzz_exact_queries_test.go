@@ -370,6 +370,8 @@ func (g *exactQueries) query() string {
 		return "scalar(" + g.vector(1) + ")"
 	case n == 1:
 		return "scalar(" + g.aggregate(0) + ") " + pickOne(g, "+", "*", "> bool") + " " + pickOne(g, "1", "time()", "scalar("+g.selector()+")")
+	case n == 2:
+		return g.selector() + "[" + g.duration() + "]" + g.modifier() // at an instant only
 	case n < 12:
 		return g.aggregate(1)
 	case n < 16:

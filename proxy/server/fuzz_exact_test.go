@@ -23,8 +23,11 @@ var (
 	exactSeed   = flag.Uint64("exact.seed", 0, "seed of TestExactFuzz's first world; 0 is a new one each time")
 )
 
-// exactPerWorld is how many queries one topology is asked.
-const exactPerWorld = 100
+// One topology is asked as many queries as leave room for exactWorlds of them, within these bounds.
+const (
+	exactWorlds   = 12
+	exactPerWorld = 100
+)
 
 // exactTally counts what became of the queries, over all worlds.
 type exactTally struct {
@@ -46,10 +49,7 @@ func TestExactFuzz(t *testing.T) {
 	tally := &exactTally{modes: map[string]int{}, outcomes: map[string]int{}}
 	asked := 0
 	for i := 0; asked < *exactCount; i++ {
-		n := min(exactPerWorld, *exactCount-asked)
-		if *exactCount < 4*exactPerWorld {
-			n = min((*exactCount+3)/4, *exactCount-asked) // every kind of world has its share of a short run
-		}
+		n := min(exactPerWorld, (*exactCount+exactWorlds-1)/exactWorlds, *exactCount-asked)
 		kind := exactKinds[i%len(exactKinds)]
 		t.Run(fmt.Sprintf("%s-%d", kind, seed+uint64(i)), func(t *testing.T) {
 			h := newExactHarness(t, seed+uint64(i), kind, tally)
@@ -309,8 +309,9 @@ func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen
 	if sums && seen.mode() != "raw" && h.cancelled(q, e, got, want) {
 		return "cancellation after a sum"
 	}
-	if !free || !ties && !sums {
-		return "" // one instant, evaluated here: the order is that of the labels, and so is all that follows from it
+	// One instant, evaluated here: the order is that of the labels, and so is every sum.
+	if sums = sums && free; !ties && !sums {
+		return ""
 	}
 	others := []*exactAnswer{want.answer}
 	for i := range uint64(exactOrders) {
@@ -330,7 +331,7 @@ func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen
 }
 
 // cancelled tells whether a difference comes from a sum of the shards' sums, within its 1e-12, that lost most of its digits afterwards, as in a difference
-// of two of them: evaluated raw, the answer is the reference's, and what differs is less than 1e-9 of the largest sum.
+// of two of them: each sum alone is within 1e-12; evaluated raw, the answer is the reference's; and what differs is less than 1e-9 of the largest sum.
 func (h *exactHarness) cancelled(q exactQuestion, e parser.Expr, got *exactReply, want *exactOutcome) bool {
 	h.ref.seen()
 	raw, err := h.proxy(q, "stats", "all") // a query whose statistics are asked for is evaluated raw
@@ -345,19 +346,27 @@ func (h *exactHarness) cancelled(q exactQuestion, e parser.Expr, got *exactReply
 	if d := raw.answer.differ(same.answer, 0); d != nil && (q.step == 0 || raw.answer.differ(same.answer, 1e-12) != nil) {
 		return false
 	}
-	largest := 0.0
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+	largest, parts, sound := 0.0, 0, true
+	parser.Inspect(e, func(n parser.Node, path []parser.Node) error {
 		a, ok := n.(*parser.AggregateExpr)
-		if !ok || a.Op != parser.SUM && a.Op != parser.AVG {
+		if !ok || a.Op != parser.SUM && a.Op != parser.AVG || len(path) == 0 {
 			return nil
 		}
 		part := q
 		part.query = a.String()
-		if out := h.ref.ask(h.t.Context(), part, seen, nil); out.answer != nil {
-			largest = max(largest, out.answer.largest())
+		alone, err := h.proxy(part)
+		want := h.ref.ask(h.t.Context(), part, h.ref.seen(), nil)
+		if err != nil || alone.answer == nil || want.err != nil || alone.answer.differ(want.answer, 1e-12) != nil {
+			sound = false
+			return nil
 		}
+		parts++
+		largest = max(largest, want.answer.largest())
 		return nil
 	})
+	if parts == 0 || !sound {
+		return false // nothing was done to the sums, or they are wrong themselves
+	}
 	return got.answer.near(want.answer, 1e-9*largest)
 }
 

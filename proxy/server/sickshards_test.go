@@ -30,7 +30,7 @@ type ward struct {
 	url    string
 	admin  string
 	config string
-	target atomic.Pointer[string]                               // who speaks for the fourth
+	target atomic.Pointer[string]                                 // who speaks for the fourth
 	change atomic.Pointer[func(path string, a *fakeshard.Answer)] // what is done to its answers
 }
 
@@ -119,7 +119,9 @@ var diseases = []struct {
 	{
 		name: "a clock two minutes behind", kind: shard.SickClock, says: []string{"clock", "behind", "NTP"},
 		data: func(w *ward) []storedSeries { return w.patients([]int{9, 10, 11}, 0, 2*time.Minute) },
-		held: func(w *ward) [][]storedSeries { return [][]storedSeries{w.patients([]int{9, 10, 11}, 0, 2*time.Minute)} },
+		held: func(w *ward) [][]storedSeries {
+			return [][]storedSeries{w.patients([]int{9, 10, 11}, 0, 2*time.Minute)}
+		},
 		change: func(_ string, a *fakeshard.Answer) {
 			a.Header.Set("Date", time.Now().Add(-2*time.Minute).UTC().Format(http.TimeFormat))
 		},
@@ -127,7 +129,9 @@ var diseases = []struct {
 	{
 		name: "a clock two minutes ahead", kind: shard.SickClock, says: []string{"clock", "ahead"},
 		data: func(w *ward) []storedSeries { return w.patients([]int{9, 10, 11}, 0, -2*time.Minute) },
-		held: func(w *ward) [][]storedSeries { return [][]storedSeries{w.patients([]int{9, 10, 11}, 0, -2*time.Minute)} },
+		held: func(w *ward) [][]storedSeries {
+			return [][]storedSeries{w.patients([]int{9, 10, 11}, 0, -2*time.Minute)}
+		},
 		change: func(_ string, a *fakeshard.Answer) {
 			a.Header.Set("Date", time.Now().Add(2*time.Minute).UTC().Format(http.TimeFormat))
 		},

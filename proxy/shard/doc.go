@@ -27,7 +27,7 @@
 //
 // Memory: one call holds its header (at most 64 KiB, with credentials in http_client 10 MiB as net/http has it), the first 200 bytes of its body, an
 // inflater's window of about 40 KiB, and what its reader asks for at a time. An error's body is read up to 64 KiB, a probe's answer up to 8 MiB, one at
-// a time for each replica. A shard with a heartbeat keeps 24 bytes for each five minutes of the last 31 days that were asked about, below 1 MiB. Of a Thanos Query it keeps
-// the list of its stores, at most 8 MiB as it is read, and those seen in the last 24 hours, at most 10,000.
-// Of a server's targets it keeps 8 bytes each, 4 MiB at most, and reads them through 64 KiB. What a shard has learned about its calls takes about 1 KiB.
+// a time for each replica. A shard with a heartbeat keeps 24 bytes for each five minutes of the last 31 days that were asked about, below 1 MiB. Of a
+// Thanos Query it keeps the list of its stores, at most 8 MiB as it is read, and those seen in the last 24 hours, at most 10,000. Of a server's targets
+// it keeps 8 bytes each, 4 MiB at most, and reads them through 64 KiB. What a shard has learned about its calls takes about 1 KiB.
 package shard

@@ -186,8 +186,8 @@ func newHedgeMetrics() hedgeMetrics {
 // closed, it lags, or several calls have failed lately. An unselective request is never asked twice. Once, if time is left, the next replica is asked after a
 // failure of the server, never after its verdict on the request, as Do has it; with one replica alone the rules of Do for one replica hold.
 //
-// A replica that loses three calls running, or is silent far beyond the usual on three and then on a question of ours, is set behind the others of its
-// shard for a while, so that a server which hangs costs a few requests a wait and not each of them. Errors are those of Do.
+// A replica that loses three calls, none in between being as quick as usual, or is silent on a call and then on a question of ours, is set behind the others of
+// its shard for a while, so that a server which hangs costs a few requests a wait and not each of them. Errors are those of Do.
 func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.Request, o CallOptions) (*Response, error) {
 	if len(replicas) == 0 {
 		return nil, qerr.New(qerr.Internal, "Spillway asked no replica of shard %s", s.Name())
@@ -270,7 +270,11 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 			if n.err == nil {
 				switch {
 				case n == one:
-					hedge.observe(h.class, n.resp.took())
+					took := n.resp.took()
+					hedge.observe(h.class, took)
+					if usual == 0 || took <= usual {
+						first.up.lag.lost.Store(0)
+					}
 					s.base.Store(int32(first.Index))
 				case failed == one:
 					s.base.Store(int32(other.Index))

@@ -523,6 +523,43 @@ func TestHalfAnswers(t *testing.T) {
 	})
 }
 
+// TestSlowReplicaIsLeft: a replica that answers, but always long after the other one would, costs a few calls.
+func TestSlowReplicaIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Int64
+		slow.Store(int64(5 * time.Millisecond))
+		b := newBubble(t, paced(func() time.Duration { return time.Duration(slow.Load()) }), paced(steady(5*time.Millisecond)))
+		top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
+		s := top.Groups[0].Shards[0]
+		call := func() (int, time.Duration) {
+			order, err := s.Usable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			who, took, err := hedged(t.Context(), s, order, sumRequest, CallOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return who, took
+		}
+		for range 100 {
+			call()
+		}
+		slow.Store(int64(time.Second))
+		long := 0
+		for range 100 {
+			if who, took := call(); took > 200*time.Millisecond || who == 0 {
+				long++
+			}
+		}
+		if long > lagAfter {
+			t.Errorf("%d of 100 calls took long", long)
+		}
+		top.Close()
+		b.close()
+	})
+}
+
 // TestSlowIsNotHung: calls that take long on a server that answers our own question are borne, and one replica always remains.
 func TestSlowIsNotHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

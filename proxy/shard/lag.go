@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// lagAfter is how many calls running a replica must lose before that is held against it.
+	// lagAfter is how many calls a replica must lose, none in between being answered in the usual time, before that is held against it.
 	lagAfter = 3
 	// silentAfter is how long nothing may come on a call before the server is asked whether it is there.
 	silentAfter = 2 * time.Second
@@ -27,7 +27,7 @@ const (
 // seconds to see one that hangs as a whole: calls are the sooner measure.
 type lag struct {
 	quiet atomic.Int32 // calls running that it was silent on, or lost by a wide margin; any header ends the run
-	lost  atomic.Int32 // those of them that it lost
+	lost  atomic.Int32 // calls that it lost by a wide margin since it answered one in the usual time
 	until atomic.Int64 // Unix nanoseconds: other replicas are preferred before
 	hung  atomic.Bool  // it did not answer our own question either
 }
@@ -36,11 +36,10 @@ type lag struct {
 func (l *lag) heard() {
 	if l.quiet.Load() != 0 {
 		l.quiet.Store(0)
-		l.lost.Store(0)
 	}
 }
 
-// silent counts a call that the server was silent on, and whether it lost it; it returns how many it lost running.
+// silent counts a call that the server was silent on, and whether it lost it; it returns how many it lost since it was last quick.
 func (u *upstream) silent(lost bool) int32 {
 	u.lag.quiet.Add(1)
 	if !lost {
@@ -78,6 +77,7 @@ func (s *Shard) setBehind(r *Replica, hung bool) bool {
 	was, wasHung := r.up.lagging(now)
 	r.up.lag.hung.Store(hung || was && wasHung)
 	r.up.lag.until.Store(now.Add(lagFor).UnixNano())
+	r.up.lag.lost.Store(0) // it begins anew
 	if !was || hung && !wasHung {
 		s.topology.opts.Logger.Warn("a replica keeps calls waiting; others of its shard are preferred until it answers again",
 			slog.String("replica", r.Name()), slog.Bool("silent", hung))

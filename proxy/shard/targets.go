@@ -40,6 +40,11 @@ func (r *Replica) knownTargets() []uint64 {
 	return t.hashes
 }
 
+// Compared tells whether the shard's targets are known and there are any, so that Group.Trusted means that no other shard scrapes them.
+func (s *Shard) Compared() bool {
+	return slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return len(r.knownTargets()) > 0 })
+}
+
 // readTargets reads the server's targets and keeps their hashes.
 func (r *Replica) readTargets(ctx context.Context) error {
 	var hashes []uint64

@@ -229,6 +229,10 @@ var errLate = errors.New("an answer at the end of its time")
 // judgeThanos looks whether the answer whose header has come is one: in time, and of all the server's stores. It sets Response.Partial where it is not whole
 // and the request allows that.
 func (c *call) judgeThanos(resp *Response, given time.Duration, o CallOptions) *qerr.Error {
+	switch c.id {
+	case endpoint.StatusBuildinfo, endpoint.StatusFlags, endpoint.StatusRuntimeinfo:
+		return nil // about itself, not from its stores
+	}
 	name, took := c.r.Name(), c.header.Sub(c.started)
 	missing, err := c.r.look(c.ctx, time.Now(), c.started)
 	if err != nil {

@@ -175,6 +175,7 @@ func TestThanosWithoutStores(t *testing.T) {
 	}{
 		{"all there", nil, up, "", "ok"},
 		{"one is down", []fakeshard.Route{{Path: storesPath, Script: page(store("s1", "", jaguarA), store("s2", "rpc error: code = Unknown desc = Not ready", `{"cluster":"jaguar","slice":"2"}`))}}, up, "sidecar s2 (Not ready)", "shard_failed"},
+		{"one is down, about itself", []fakeshard.Route{{Path: storesPath, Script: page(store("s2", "Not ready", jaguarA))}}, &endpoint.Request{ID: endpoint.StatusBuildinfo}, "", "ok"},
 		{"one is down, series", []fakeshard.Route{{Path: storesPath, Script: page(store("s2", "Not ready", jaguarA))}}, seriesRequest, "s2", "shard_failed"},
 		{"its copy is there", []fakeshard.Route{{Path: storesPath, Script: page(store("s1", "", jaguarA), store("s2", "Not ready", `{"cluster":"jaguar","prometheus_replica":"b"}`))}}, up, "", "ok"},
 		{"it says so itself", []fakeshard.Route{noStore}, up, "could not read all of its stores", "shard_failed"},
