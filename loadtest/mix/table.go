@@ -44,6 +44,14 @@ func (g Goal) number(v float64) string {
 	return fmt.Sprintf("%.2f %s", v, g.Unit)
 }
 
+// known writes a figure that is there only where a process could be looked at.
+func known(format string, v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, v)
+}
+
 func yes(b bool) string {
 	if b {
 		return "yes"
@@ -55,12 +63,8 @@ func (l *Load) markdown(sb *strings.Builder) {
 	fmt.Fprintf(sb, "\n%d at a time:\n\n| path | p50 ms | p99 ms | p50 / direct | geometric mean / direct | requests/s | CPU s per 1,000: proxy | servers | together | proxy / ReverseProxy | peak RSS MiB | failed |\n", l.Concurrency)
 	sb.WriteString("| --- " + strings.Repeat("| --- ", 11) + "|\n")
 	for _, p := range l.Paths {
-		reverse := "-"
-		if p.ReverseCPU > 0 {
-			reverse = fmt.Sprintf("%.2f", p.ReverseCPU)
-		}
-		fmt.Fprintf(sb, "| %s | %.2f | %.1f | %.2f | %.2f | %.0f | %.2f | %.2f | %.2f | %s | %.0f | %d |\n",
-			p.Name, p.P50, p.P99, p.P50Ratio, p.GeoMean, p.PerSecond, p.ProxyCPU, p.ServersCPU, p.ProxyCPU+p.ServersCPU, reverse, p.PeakMiB, p.Failed)
+		fmt.Fprintf(sb, "| %s | %.2f | %.1f | %.2f | %.2f | %.0f | %s | %.2f | %.2f | %s | %s | %d |\n",
+			p.Name, p.P50, p.P99, p.P50Ratio, p.GeoMean, p.PerSecond, known("%.2f", p.ProxyCPU), p.ServersCPU, p.ProxyCPU+p.ServersCPU, known("%.2f", p.ReverseCPU), known("%.0f", p.PeakMiB), p.Failed)
 	}
 	sb.WriteString("\n| p50 in ms (ratio to direct) | shards ")
 	for _, p := range l.Paths {
@@ -88,7 +92,11 @@ func (l *Load) markdown(sb *strings.Builder) {
 func (b *Bulk) markdown(sb *strings.Builder) {
 	fmt.Fprintf(sb, "\n`%s` over an hour: %d series, %d points, %.1f MB:\n\n| path | s | CPU s of the proxy | idle RSS MiB | peak over idle MiB |\n| --- | --- | --- | --- | --- |\n", b.Query, b.Series, b.Points, float64(b.Bytes)/1e6)
 	for _, p := range b.Paths {
-		fmt.Fprintf(sb, "| %s | %.2f | %.2f | %.0f | %.0f |\n", p.Name, p.Seconds, p.ProxyCPU, p.IdleMiB, p.OverIdleMiB)
+		over := "-"
+		if p.IdleMiB > 0 { // over it may well be 0
+			over = fmt.Sprintf("%.0f", p.OverIdleMiB)
+		}
+		fmt.Fprintf(sb, "| %s | %.2f | %s | %s | %s |\n", p.Name, p.Seconds, known("%.2f", p.ProxyCPU), known("%.0f", p.IdleMiB), over)
 	}
 	fmt.Fprintf(sb, "| the slowest shard, asked alone | %.2f | | | |\n| the slowest shard, all asked at once | %.2f | | | |\n", b.SlowestAlone, b.SlowestAtOnce)
 	for _, f := range b.Failed {

@@ -35,7 +35,7 @@ func Pass(ctx context.Context, w *Writer, src Source, budget *Budget) (Result, e
 	if ok && !a.hasData {
 		s.fail(WrongShape, "it has no data")
 	}
-	res.Series = p.series
+	res.Series, res.Counts = p.series, []Count{{Series: p.series, Samples: p.counted}}
 	var warnings, infos Notes
 	res.take(&a, &warnings, &infos)
 	return res, shardErr(ctx, src.Name, s.err)
@@ -64,6 +64,7 @@ type passer struct {
 	shape      resultShape
 	series     int
 	samples    int64 // not yet counted in budget
+	counted    int64 // and those that are
 	out        []byte
 	last       []byte // the name before, while a metric is spelled anew
 	seen       seenSets
@@ -189,7 +190,7 @@ func (p *passer) result() bool {
 // count brings the samples to the budget.
 func (p *passer) count() bool {
 	n := p.samples
-	p.samples = 0
+	p.samples, p.counted = 0, p.counted+n
 	if err := p.budget.AddSamples(n); err != nil {
 		p.s.err = err
 		return false

@@ -46,7 +46,9 @@ func Splice(ctx context.Context, w *Writer, limit int, shards []Source, budget *
 	}
 	var warnings, infos Notes
 	for i := range sp.arms {
-		sp.res.take(&sp.arms[i].a, &warnings, &infos)
+		a := &sp.arms[i]
+		sp.res.take(&a.a, &warnings, &infos)
+		sp.res.Counts = append(sp.res.Counts, Count{Series: a.series, Samples: a.counted + a.samples})
 	}
 	return sp.res, err
 }

@@ -151,7 +151,7 @@ func DecodeTable(ctx context.Context, src Source, grid Grid, budget *Budget) (*T
 	if err := shardErr(ctx, src.Name, s.err); err != nil {
 		return nil, res, err
 	}
-	res.Series = len(t.Series)
+	res.Series, res.Counts = len(t.Series), []Count{{Series: len(t.Series), Samples: d.counted}}
 	done = true
 	return t, res, nil
 }
@@ -186,6 +186,7 @@ type tableDecoder struct {
 	times   ledger // for texts
 	next    int    // step after the last one of the series in hand
 	samples int64  // not yet counted in budget
+	counted int64  // and those that are
 }
 
 // data decodes the data object.
@@ -272,7 +273,7 @@ func (d *tableDecoder) result() bool {
 // count brings the samples to the budget.
 func (d *tableDecoder) count() bool {
 	n := d.samples
-	d.samples = 0
+	d.samples, d.counted = 0, d.counted+n
 	return d.took(d.budget.AddSamples(n))
 }
 

@@ -32,6 +32,8 @@ const (
 	BoundMemoryBudget = "memory.budget"
 	// BoundLabelCollision refuses answers in which two series become one when replica labels are removed.
 	BoundLabelCollision = "label_collision"
+	// BoundThanosRaw refuses requests that need series of a shard that serves finished answers only.
+	BoundThanosRaw = "thanos_raw"
 	// BoundBody is the size of a request body.
 	BoundBody = "body"
 )
@@ -40,6 +42,6 @@ const (
 func Bounds() []string {
 	return []string{
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
-		BoundQueryShape, BoundRegexCost, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundMemoryBudget, BoundLabelCollision, BoundBody,
+		BoundQueryShape, BoundRegexCost, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundMemoryBudget, BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}
 }

@@ -255,24 +255,25 @@ type lostReplica struct {
 func (e *lostReplica) Error() string { return e.err.Error() }
 func (e *lostReplica) Unwrap() error { return e.err }
 
-// copies are the replicas of the shard that must be asked so that nothing in the window is missed: the one that is known to be whole, else all that can be
-// asked, so that what one missed is had from another. nil, with no error, leaves the choice to the shard.
-func (x *exchange) copies(s *shard.Shard, from, until int64) ([]*shard.Replica, error) {
+// copies are the replicas of the shard that must be asked so that nothing in the window is missed: one of those that are known to be whole, else all that can
+// be asked, so that what one missed is had from another. none, with no error, leaves the choice to the shard.
+func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.Replica, whole bool, err error) {
 	if len(s.Replicas) == 1 {
-		return nil, nil
+		return nil, false, nil
 	}
 	sound, err := x.sound(s)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	base, whole, err := s.Whole(x.ctx, from, until, x.view.Now())
+	wholes, err := s.Wholes(x.ctx, from, until, x.view.Now())
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if whole && slices.Contains(sound, base) {
-		return []*shard.Replica{base}, nil
+	wholes = slices.DeleteFunc(slices.Clone(wholes), func(r *shard.Replica) bool { return !slices.Contains(sound, r) })
+	if len(wholes) > 0 {
+		return wholes, true, nil
 	}
-	return sound, nil
+	return sound, false, nil
 }
 
 // sound are the replicas of the shard to ask where all of them are: at least one, or an error. Those that failed this request are left out, and of the
@@ -294,6 +295,27 @@ func (x *exchange) sound(s *shard.Shard) ([]*shard.Replica, error) {
 		return usable, nil
 	}
 	return nil, qerr.New(qerr.ShardFailed, "shard %s has no replica left that can be asked: %s failed", s.Name(), strings.Join(slices.Sorted(maps.Keys(x.avoid)), ", "))
+}
+
+// askCopies is the question for each of the copies that have to answer it; none where the answer goes without the shard.
+func (x *exchange) askCopies(q question, from, until int64) ([]question, error) {
+	replicas, whole, err := x.copies(q.shard, from, until)
+	if err != nil {
+		if err = x.shardError(q.shard, err); x.lost[q.shard.Name()] {
+			return nil, nil
+		}
+		return nil, err
+	}
+	if len(replicas) == 0 || whole {
+		q.replicas = replicas
+		return []question{q}, nil
+	}
+	out := make([]question, len(replicas))
+	for i, r := range replicas {
+		out[i] = q
+		out[i].replica = r
+	}
+	return out, nil
 }
 
 // target is a group with the selectors that are sent to its shards.
@@ -374,20 +396,11 @@ func (x *exchange) metadataQuestions(t target, id endpoint.ID, limit int) ([]que
 		req.Start, req.End, req.Limit = endpoint.At(from), endpoint.At(until), limit
 		// A server allocates more than a megabyte to compress an answer. These come many at a time, are bounded, and are the ones that must not raise it.
 		q := question{shard: s, req: req, relabel: relabel, class: class, limit: limit, plain: x.dec.Unselective}
-		replicas, err := x.copies(s, from, until)
+		asked, err := x.askCopies(q, from, until)
 		if err != nil {
-			if err = x.shardError(s, err); x.lost[s.Name()] {
-				continue
-			}
 			return nil, err
 		}
-		if replicas == nil {
-			out = append(out, q)
-		}
-		for _, r := range replicas {
-			q.replica = r
-			out = append(out, q)
-		}
+		out = append(out, asked...)
 	}
 	return out, nil
 }

@@ -162,6 +162,19 @@ func (a *exactAnswer) differ(want *exactAnswer, tolerance float64) *exactDiffere
 	return nil
 }
 
+// differInOrder compares the values of two instant vectors in the order in which they came: that of a sort.
+func (a *exactAnswer) differInOrder(want *exactAnswer, tolerance float64) *exactDifference {
+	for i, key := range a.order {
+		for t, v := range a.series[key] {
+			if d := v.differ(want.series[want.order[i]][t], tolerance); d != nil {
+				d.text = fmt.Sprintf("the %d. of the sorted values is %s", i+1, d.text)
+				return d
+			}
+		}
+	}
+	return nil
+}
+
 func (v exactValue) String() string {
 	if v.h != nil {
 		return fmt.Sprintf("a histogram of count %s, sum %s, buckets %v", v.h.Count, v.h.Sum, v.h.Buckets)

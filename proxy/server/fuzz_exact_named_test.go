@@ -17,7 +17,7 @@ import (
 // native histograms, +2 a counter that grows by 2 each scrape.
 func exactTable(t *testing.T, replicas int, labelled bool, shards ...string) *exactHarness {
 	t.Helper()
-	w := &exactWorld{kind: exactSingle, length: 20 * time.Minute, every: 15 * time.Second}
+	w := &exactWorld{kind: exactSingle, length: 25 * time.Minute, every: 15 * time.Second} // five full buckets of the heartbeat
 	if replicas > 1 {
 		w.kind = exactAgreeing
 	}
@@ -61,7 +61,7 @@ func exactTable(t *testing.T, replicas int, labelled bool, shards ...string) *ex
 		}
 		g.shards = append(g.shards, s)
 	}
-	return (&exactHarness{t: t, w: w}).serve()
+	return (&exactHarness{t: t, w: w, tally: &exactTally{modes: map[string]int{}}}).serve()
 }
 
 func number64(t *testing.T, text string) int64 {
@@ -180,6 +180,9 @@ func TestExactByName(t *testing.T) {
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) { h.named(t, c, end, !world.labelled) })
 			}
+			if t.Logf("ran as %v", h.tally.modes); h.tally.modes["push"] < len(cases)/2 {
+				t.Errorf("only %d of %d questions, each asked twice, ran as push", h.tally.modes["push"], len(cases))
+			}
 		})
 	}
 }
@@ -199,6 +202,7 @@ var exactNames = regexp.MustCompile(`\b(foo|bar|baz|h|b_bucket|nothing)\b`)
 func (h *exactHarness) named(t *testing.T, c exactNamed, end time.Time, written bool) {
 	for _, q := range []exactQuestion{{query: c.query, start: end, end: end}, {query: c.query, start: end.Add(-4 * time.Minute), end: end, step: 37 * time.Second}} {
 		v := h.check(q)
+		h.tally.modes[v.mode]++
 		if v.failed {
 			t.Errorf("%s (step %s, ran as %s): %s", c.query, q.step, v.mode, v.text)
 			continue

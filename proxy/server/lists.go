@@ -169,20 +169,11 @@ func (x *exchange) exemplars() error {
 				req.Start, req.End = endpoint.At(from), endpoint.At(until)
 				req.Query = union(t.sent)
 				q := question{shard: s, req: req, relabel: relabel, class: shard.Light}
-				replicas, err := x.copies(s, from, until)
+				asked, err := x.askCopies(q, from, until)
 				if err != nil {
-					if err = x.shardError(s, err); x.lost[s.Name()] {
-						continue
-					}
 					return err
 				}
-				if replicas == nil {
-					questions = append(questions, q)
-				}
-				for _, r := range replicas {
-					q.replica = r
-					questions = append(questions, q)
-				}
+				questions = append(questions, asked...)
 			}
 		}
 	}

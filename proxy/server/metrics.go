@@ -57,7 +57,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		series:  counter("spillway_series_total", "Series held or returned.", "endpoint"),
 		samples: counter("spillway_samples_total", "Samples read or returned.", "endpoint"),
 		read:    counter("spillway_shard_read_bytes_total", "Inflated bytes of answers that were read from shards.", "endpoint"),
-		written: counter("spillway_response_bytes_total", "Bytes of answers written to clients.", "endpoint"),
+		written: counter("spillway_response_bytes_total", "Bytes of answers written to clients, before compression.", "endpoint"),
 		peak: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_request_peak_bytes", Help: "Most memory of memory.budget that one request held at once.", Buckets: prometheus.ExponentialBuckets(16<<10, 8, 7),
 		}),

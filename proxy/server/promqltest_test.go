@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
-var promqltestAll = flag.Bool("promqltest.all", false, "run all of promqltest's files over every layout, not a third of them over each")
+var promqltestAll = flag.Bool("promqltest.all", false, "run all of promqltest's files over every layout, not each over one")
 
 // layouts are what the files' loads are spread over.
 var layouts = []layout{
@@ -46,7 +46,7 @@ func promqltestFiles(t *testing.T) []string {
 	return names
 }
 
-// Prometheus' own test files, through the proxy. Every file runs over one layout at least, and with -promqltest.all over each.
+// Prometheus' own test files, through the proxy: with -promqltest.all each over every layout, else each over one, which the seed chooses.
 func TestPromQLTest(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if testSeed != 0 {
@@ -72,7 +72,7 @@ func TestPromQLTest(t *testing.T) {
 		if !*promqltestAll {
 			chosen = nil
 			for j := range files {
-				if (i+j)%3 == 0 {
+				if (uint64(i+j)+seed)%uint64(len(layouts)) == 0 {
 					chosen = append(chosen, files[j])
 				}
 			}
@@ -143,14 +143,14 @@ func runLayout(t *testing.T, w *spread, files []*testFile, all int) {
 	}
 	// What the layout is there for must have happened.
 	fast := before["splice"] + before["push"]
-	if w.groups*w.shards > 1 && (w.replicas == 1 || w.heartbeat) && 3*fast < fast+before["raw"] {
+	if w.groups*w.shards > 1 && (w.replicas == 1 || w.heartbeat) && 4*fast < fast+before["raw"] {
 		t.Errorf("only %d of %d queries over several shards were spliced or pushed", fast, fast+before["raw"])
 	}
-	if w.gaps != noGaps && 20*w.left < w.loads {
-		t.Errorf("only %d of %d samples were lost in gaps", w.left, w.loads)
+	if w.gaps != noGaps && w.left == 0 {
+		t.Error("no sample was lost in a gap")
 	}
-	if w.gaps == spliceableGaps && w.spliced.Load() < 100 {
-		t.Errorf("only %d series were put together from several replicas", w.spliced.Load())
+	if w.gaps == spliceableGaps && w.spliced.Load() == 0 {
+		t.Error("no series was put together from several replicas")
 	}
 }
 
@@ -212,7 +212,7 @@ func TestPromQLTestSeesDifferences(t *testing.T) {
 	for expr, seen := range map[string]bool{
 		`same`: false, `same_histogram`: false, `sum(same_histogram)`: false, `histogram_count(same_histogram)`: false, `nothing`: false, `"text"`: false, `1`: false,
 		`missing`: true, `besides`: true, `other`: true, `digit`: true, `max(digit)`: true, `histogram`: true, `kind`: true, `absent(missing)`: true, `count(other)`: false, `sum(digit)`: false,
-		`label_replace(fails, "\xff", "", "a", "")`: false, `same + on() group_left() {__name__=~"fails|missing"}`: true, `quantile(2, missing)`: true,
+		`topk(NaN, same)`: false, `same + on() group_left() {__name__=~"fails|missing"}`: true, `quantile(2, missing)`: true,
 	} {
 		qry, err := e.NewInstantQuery(t.Context(), st, nil, expr, time.UnixMilli(60_000))
 		if err != nil {

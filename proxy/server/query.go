@@ -40,7 +40,7 @@ func (x *exchange) query() error {
 		return p.Refused
 	}
 	switch {
-	case p.Whole && p.Mode == plan.ModePass && (p.Leaves[0].Parts[0].Relabel == nil || !p.Leaves[0].Range || x.dec.Request.Stats != ""):
+	case p.Whole && p.Mode == plan.ModePass && !x.spliced(p.Leaves[0]):
 		return x.pass(p.Leaves[0])
 	case p.Whole && p.Mode != plan.ModePush && p.Leaves[0].Streams:
 		return x.splice(p)
@@ -48,6 +48,16 @@ func (x *exchange) query() error {
 		return x.assemble(p)
 	}
 	return x.evaluate(p, nil)
+}
+
+// spliced tells whether one shard's own answer needs what splicing does: a matrix whose labels are set is checked to be in order, and a Thanos Query does not
+// know limit.
+func (x *exchange) spliced(l *plan.Leaf) bool {
+	req, part := x.dec.Request, l.Parts[0]
+	if req.Stats != "" {
+		return false
+	}
+	return l.Range && part.Relabel != nil || req.Limit > 0 && part.Shard.Thanos() && x.dec.Expr.Type() == parser.ValueTypeVector
 }
 
 // planKind is a plan as the metric of plans has it.

@@ -96,10 +96,26 @@ func TestTraces(t *testing.T) {
 		attrs  map[string]string
 	}{
 		{
-			name: "raw over two shards", path: "/api/v1/query", form: url.Values{"query": {`count(up{cluster="jaguar"})`}}, status: 200,
+			name: "raw over two shards", path: "/api/v1/query_range",
+			form:   url.Values{"query": {`quantile(0.5, up{cluster="jaguar"})`}, "start": {"1000"}, "end": {"1060"}, "step": {"15"}},
+			status: 200,
 			want:   []string{"encode", "endpoint", "evaluate", "identity", "plan", "policy", "shard read", "shard read", "usage", "write"},
 			shards: []string{"jaguar"},
-			attrs:  map[string]string{"spillway.endpoint": "query", "spillway.verdict": "pass", "spillway.outcome": "success", "spillway.series": "2"},
+			attrs:  map[string]string{"spillway.endpoint": "query_range", "spillway.verdict": "pass", "spillway.outcome": "success", "spillway.series": "2"},
+		},
+		{
+			name: "pushed to two shards", path: "/api/v1/query", form: url.Values{"query": {`count(up{cluster="jaguar"})`}}, status: 200,
+			want:   []string{"encode", "endpoint", "identity", "merge", "plan", "policy", "shard query", "shard query", "usage", "write"},
+			shards: []string{"jaguar"},
+			attrs:  map[string]string{"spillway.endpoint": "query", "spillway.verdict": "pass", "spillway.outcome": "success", "spillway.series": "1"},
+		},
+		{
+			name: "joined of two pushed parts", path: "/api/v1/query", form: url.Values{"query": {`sum(up{cluster="jaguar"}) / count(up{cluster="jaguar"})`}}, status: 200,
+			want: []string{
+				"encode", "endpoint", "evaluate", "identity", "merge", "plan", "policy", "shard query", "shard query", "shard query", "shard query", "usage", "write",
+			},
+			shards: []string{"jaguar"},
+			attrs:  map[string]string{"spillway.endpoint": "query", "spillway.outcome": "success"},
 		},
 		{
 			name: "passed to one shard", path: "/api/v1/query", form: url.Values{"query": {`up{cluster="heron"}`}}, status: 200,
