@@ -16,6 +16,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
+// EngineTrace is the trace in which the spans of the shards' engines are: Prometheus' engine takes the process' tracer, which is the test's own.
+var EngineTrace = trace.TraceID{1}
+
 // evaluate runs an expression over the shard's series, each of which has the value 1 at all times, with Prometheus' own engine: a proxy that leaves work to
 // shards gets from this one what it would get from a real one.
 func (s *Shard) evaluate(text string, times []float64, step time.Duration, asRange bool) Answer {
@@ -23,7 +26,7 @@ func (s *Shard) evaluate(text string, times []float64, step time.Duration, asRan
 		MaxSamples: 1e6, Timeout: 10 * time.Second, EnableAtModifier: true, EnableNegativeOffset: true, Parser: syntax,
 	})
 	// The engine's spans belong to no request of the test: they would look like the proxy's own.
-	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}}))
+	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: EngineTrace, SpanID: trace.SpanID{1}}))
 	ms := func(t float64) time.Time { return time.UnixMilli(int64(t*1000 + 0.5)) }
 	var (
 		q   promql.Query

@@ -118,7 +118,12 @@ func (g *exactQueries) selector(kinds ...string) string {
 
 // perSeries writes an expression each series of which follows from one stored series.
 func (g *exactQueries) perSeries(depth int) string {
-	switch n := g.rng.IntN(20); {
+	switch n := g.rng.IntN(21); {
+	case n == 20: // labels that make series of different shards equal, or keep them apart by chance
+		if g.chance(0.4) {
+			return fmt.Sprintf(`label_join(%s, "%s", "", "%s")`, g.selector(), pickOne(g, "node", "instance", "dst"), pickOne(g, "job", "none", "node"))
+		}
+		return fmt.Sprintf(`label_replace(%s, "%s", "%s", "%s", "(.*)")`, pickOne(g, "quota", g.selector()), pickOne(g, "node", "instance", "pool"), pickOne(g, "x", "", "$1"), pickOne(g, "node", "job", ""))
 	case n < 8:
 		return g.selector() + g.modifier()
 	case n < 13:
@@ -319,8 +324,11 @@ func (g *exactQueries) binary(depth int) string {
 // subquery writes a function over a subquery.
 func (g *exactQueries) subquery(depth int) string {
 	inner := g.vector(depth)
-	if g.chance(0.3) {
+	switch g.rng.IntN(10) {
+	case 0, 1, 2:
 		inner = g.aggregate(0)
+	case 3: // what means the whole query's grid, in a part that has another
+		inner = "sum" + g.grouping() + "(" + pickOne(g, "count_over_time("+g.selector()+"[step() + 1m])", g.selector()+" @ start()", "last_over_time("+g.selector()+"[max(range(), 1m)] @ end())") + ")"
 	}
 	if strings.ContainsAny(inner, " -+") && !strings.HasSuffix(inner, ")") || strings.HasPrefix(inner, "-") {
 		inner = "(" + inner + ")"

@@ -302,7 +302,7 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 		return nil, fmt.Sprintf("the proxy did not read %s in [%d, %d] of %s", key, lo, hi, s.name)
 	}
 	var out []chunks.Sample
-	last := int64(math.MinInt64)
+	last, copies := int64(math.MinInt64), map[string]bool{}
 	for _, seg := range segments {
 		if seg.Slice != s.name {
 			continue
@@ -310,14 +310,14 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 		if seg.From <= last || seg.Until < seg.From {
 			return nil, fmt.Sprintf("segments of %s overlap or go back: %v", key, segments)
 		}
-		last = seg.Until
+		last, copies[seg.Copy] = seg.Until, true
 		i := slices.IndexFunc(s.replicas, func(r *exactReplica) bool { return r.name == seg.Copy })
 		if i < 0 {
 			return nil, fmt.Sprintf("%s is no replica of %s", seg.Copy, s.name)
 		}
 		out = append(out, s.replicas[i].samples(key, max(lo, seg.From), min(hi, seg.Until))...)
 	}
-	return out, s.covered(key, out, lo, hi)
+	return out, s.covered(key, out, len(copies), lo, hi)
 }
 
 // alone tells whether nothing of the shard but the replica was read.
@@ -348,17 +348,12 @@ func (r *exactReplica) samples(key string, lo, hi int64) []chunks.Sample {
 }
 
 // covered tells what is wrong with a choice of samples: a gap of more than one and a half intervals that a replica could have filled. The choice of a whole
-// replica is exempt: that the replicas agree is judged by their heartbeat, and the reference holds that one replica then.
-func (s *exactShard) covered(key string, chosen []chunks.Sample, lo, hi int64) string {
+// replica is exempt: that the replicas agree is judged by their heartbeat, and the reference holds that one replica then. copies is how many were chosen from.
+func (s *exactShard) covered(key string, chosen []chunks.Sample, copies int, lo, hi int64) string {
 	var d, all []int64
-	sources := 0
 	for _, r := range s.replicas {
 		last := int64(math.MinInt64)
-		same := 0
 		for _, x := range r.samples(key, lo, hi) {
-			if slices.ContainsFunc(chosen, func(c chunks.Sample) bool { return c.T() == x.T() }) {
-				same++
-			}
 			if exactStale(x) {
 				continue
 			}
@@ -368,11 +363,8 @@ func (s *exactShard) covered(key string, chosen []chunks.Sample, lo, hi int64) s
 			}
 			last = x.T()
 		}
-		if same > 0 {
-			sources++
-		}
 	}
-	if sources < 2 && s.group.heartbeat != "" || len(d) == 0 {
+	if copies < 2 && s.group.heartbeat != "" || len(d) == 0 {
 		return ""
 	}
 	slices.Sort(d)

@@ -68,7 +68,7 @@ func manyShards(n int) []rigGroup {
 // The client leaves at every stage of a request, by FIN and by RST: every request to a shard ends, it is counted, and nothing is said at error level.
 func TestClientLeaves(t *testing.T) {
 	metadata := asking{path: "/api/v1/series", form: url.Values{"match[]": {"up"}}, post: true}
-	rawQuery := asking{path: "/api/v1/query", form: url.Values{"query": {"sum(up)"}}}
+	rawQuery := asking{path: "/api/v1/query", form: url.Values{"query": {"count(info(up))"}}}
 	exists := asking{path: "/api/v1/label/cluster/values", form: url.Values{"match[]": {"up"}}}
 	bulk := asking{path: "/federate", form: url.Values{"match[]": {"up"}}}
 	list := asking{path: "/api/v1/rules"}
