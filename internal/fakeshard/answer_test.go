@@ -54,7 +54,7 @@ func TestAnswers(t *testing.T) {
 		{"/api/v1/label/nothing/values", 200, `={"status":"success","data":[]}`},
 		{"/api/v1/query?query=1%2B1&time=4", 200, `={"status":"success","data":{"resultType":"scalar","result":[4,"2"]}}`},
 		{"/api/v1/query?query=up&time=4.5", 200, `={"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"up","instance":"x","job":"a"},"value":[4.5,"1"]},{"metric":{"__name__":"up","instance":"y","job":"b"},"value":[4.5,"1"]}]}}`},
-		{"/api/v1/query?query=rate(up[5m])&time=1970-01-01T00:00:04Z", 200, `"value":[4,"1"]`},
+		{"/api/v1/query?query=rate(up[5m])&time=1970-01-01T00:00:04Z", 200, `"value":[4,"0"]`},
 		{"/api/v1/query?query=sum(up)", 200, `={"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"7"]}]}}`},
 		{"/api/v1/query?query=broken", 500, `not JSON`},
 		{"/api/v1/query?query=tea", 418, "=tea"},

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/common/model"
@@ -190,10 +192,42 @@ const xidWindow = 300 * second
 // series is there only while it was.
 func emitXidCount(p *page, e *emitter) {
 	p.eachGPU(func(gpu int, h holder, pairs []string) {
-		for _, x := range p.host.xids[gpu] {
-			if a, b := max(x.from, h.from), min(x.from+xidWindow, h.until); a < b {
-				e.addIn(a, b, curve{base: 1}, append(pairs[:len(pairs):len(pairs)], "window_size_in_ms", "300000", "xid", strconv.Itoa(int(x.value)))...)
+		for _, c := range xidCounts(p.host.xids[gpu]) {
+			if a, b := max(c.from, h.from), min(c.until, h.until); a < b {
+				e.addIn(a, b, curve{base: c.count}, append(pairs[:len(pairs):len(pairs)], "window_size_in_ms", "300000", "xid", strconv.Itoa(int(c.xid)))...)
 			}
 		}
 	})
+}
+
+// xidCount is a stretch of time in which an Xid was seen so often within the window.
+type xidCount struct {
+	xid, count  float64
+	from, until int64
+}
+
+// xidCounts cuts time where an Xid comes, and where it leaves the window: the same one twice within five minutes is one series that counts two.
+func xidCounts(events []event) []xidCount {
+	var out []xidCount
+	edges := map[float64][]int64{}
+	for _, x := range events {
+		edges[x.value] = append(edges[x.value], x.from, x.from+xidWindow)
+	}
+	for _, xid := range slices.Sorted(maps.Keys(edges)) {
+		times := edges[xid]
+		slices.Sort(times)
+		times = slices.Compact(times)
+		for i, from := range times[:len(times)-1] {
+			n := 0.0
+			for _, x := range events {
+				if x.value == xid && x.from <= from && from < x.from+xidWindow {
+					n++
+				}
+			}
+			if n > 0 {
+				out = append(out, xidCount{xid, n, from, times[i+1]})
+			}
+		}
+	}
+	return out
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -323,5 +324,20 @@ func TestShardIsHashmod(t *testing.T) {
 		if len(used) != n {
 			t.Errorf("%d shards: only %v are used", n, used)
 		}
+	}
+}
+
+// The same Xid twice on one GPU within five minutes is one series that counts two while both are in the window.
+func TestXidCounts(t *testing.T) {
+	got := xidCounts([]event{{from: 0, value: 13}, {from: 100 * second, value: 13}, {from: 150 * second, value: 94}, {from: 1000 * second, value: 13}})
+	want := []xidCount{
+		{13, 1, 0, 100 * second},
+		{13, 2, 100 * second, 300 * second},
+		{13, 1, 300 * second, 400 * second},
+		{13, 1, 1000 * second, 1300 * second},
+		{94, 1, 150 * second, 450 * second},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }

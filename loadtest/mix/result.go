@@ -275,7 +275,7 @@ func (r *Result) goals() []Goal {
 		add("four shards: p50 to direct, queries for one shard"+at, four.OneRatio, prunedRatio, "x", four.worst(One)+fmt.Sprintf("; ReverseProxy %.2f", reverse.OneRatio))
 		add("four shards: p50 to direct, queries for all shards"+at, four.AllRatio, allRatio, "x", four.worst(All)+fmt.Sprintf("; ReverseProxy %.2f", reverse.AllRatio))
 		add("four shards: geometric mean over the queries"+at, four.GeoMean, geoRatio, "x", fmt.Sprintf("ReverseProxy %.2f", reverse.GeoMean))
-		add("four shards: proxy's CPU per 1,000"+at, four.ProxyCPU, fourCPU, "s", "")
+		add("four shards: proxy's CPU per 1,000"+at, four.ProxyCPU, fourCPU, "s", fmt.Sprintf("ReverseProxy %.2f", reverse.ProxyCPU))
 		add("four shards: CPU of proxy and servers per 1,000"+at, four.ProxyCPU+four.ServersCPU, totalCPU, "s", fmt.Sprintf("the aim is %d; direct %.1f", aimTotal, l.path(Direct).ServersCPU))
 	}
 	if b := r.Bulk; b != nil {

@@ -1,8 +1,13 @@
 package mix
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -241,5 +246,49 @@ func TestCPUAndMemory(t *testing.T) {
 	}
 	if _, _, err := memory(1 << 22); err == nil {
 		t.Error("memory of a process that is not there")
+	}
+}
+
+// TestReverseProxy: it passes on what it is asked, and ends with its context.
+func TestReverseProxy(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL) }))
+	defer s.Close()
+	port, err := realprom.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := fmt.Sprintf("127.0.0.1:%d", port)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- ReverseProxy(ctx, at, s.URL) }()
+	for { // until it listens
+		c, err := net.Dial("tcp", at)
+		if err == nil {
+			_ = c.Close()
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	res, err := client.Get("http://" + at + "/api/v1/query?query=up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-ended; err != nil || string(body) != "/api/v1/query?query=up" {
+		t.Errorf("%q, %v", body, err)
+	}
+	if err := ReverseProxy(t.Context(), at, "nowhere"); err == nil || !strings.Contains(err.Error(), "must be a URL") {
+		t.Errorf("a wrong upstream: %v", err)
 	}
 }

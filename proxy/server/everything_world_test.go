@@ -219,6 +219,8 @@ func (f *fleet) fill(s *fleetShard) {
 						stops = f.start.Add(20 * time.Minute).UnixMilli()
 					case 1:
 						starts = f.start.Add(25 * time.Minute).UnixMilli()
+					case 2: // its marker is the newest sample that federation finds
+						stops = f.start.Add(f.length - 3*time.Minute).UnixMilli()
 					}
 					for i := f.start.UnixMilli(); i < end; i += f.interval.Milliseconds() {
 						at := i + phase + f.rng.Int64N(40)

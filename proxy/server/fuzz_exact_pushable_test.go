@@ -7,7 +7,7 @@ import (
 )
 
 // pushable tells, by looks alone, whether a query has a part that the shards could aggregate: one of the distributive aggregations over a per-series
-// expression that several shards hold, all of them with one replica or with agreeing ones, and that no boundary in time crosses. It is careful: what it
+// expression that several shards hold, all of them with one replica or with such as agree all the time, and that no boundary in time crosses. It is careful: what it
 // leaves out may be pushed too.
 func (w *exactWorld) pushable(q exactQuestion) bool {
 	if w.strange || w.kind == exactMoving {
@@ -71,7 +71,7 @@ func (w *exactWorld) spread(vs *parser.VectorSelector) bool {
 			continue
 		}
 		for _, s := range g.shards {
-			if len(s.replicas) > 1 && w.kind != exactAgreeing {
+			if len(s.replicas) > 1 && (w.kind != exactAgreeing || s.unproven(s.replicas[0], w.start.UnixMilli(), w.start.Add(w.length).UnixMilli()) != "") {
 				return false
 			}
 			legs++

@@ -401,7 +401,7 @@ func (g *exactQueries) question(query string) exactQuestion {
 		}
 	case 2:
 		if !g.w.moved.IsZero() {
-			end = g.w.moved.Add(time.Duration(g.rng.Int64N(int64(16*time.Minute))) - 4*time.Minute).Truncate(time.Millisecond)
+			end = g.w.moved.Add(time.Duration(g.rng.Int64N(int64(24*time.Minute))) - 4*time.Minute).Truncate(time.Millisecond)
 		}
 	}
 	q.start, q.end = end, end
