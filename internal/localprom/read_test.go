@@ -35,7 +35,7 @@ func TestReadsAnotherStorage(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
-	q, err := remote.ToQuery(0, 30_000, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, "m")}, nil)
+	q, err := remote.ToQuery(0, 30_000, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, "m")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

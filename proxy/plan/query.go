@@ -32,6 +32,8 @@ type Query struct {
 	Raw string
 	// NoPass keeps these here too.
 	NoPass bool
+	// Constant tells that it selects no series.
+	Constant bool
 	// Avoid names replicas that failed this request, Lost shards that its answer goes without. Both may be nil.
 	Avoid func(*shard.Replica) bool
 	Lost  func(*shard.Shard) bool
@@ -67,6 +69,9 @@ type frame struct {
 
 // Query plans an expression. The error is that of the request's context.
 func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
+	if p := v.only(ctx, q); p != nil {
+		return p, nil
+	}
 	expr, err := Parser.ParseExpr(q.Text)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
@@ -115,6 +120,32 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 		return nil, context.Cause(ctx)
 	}
 	return &Plan{Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Refused: p.refused, Expr: expr, Root: root}, nil
+}
+
+// only is the plan over a topology of one shard that owns no labels and has no end in time: nothing in the text can matter, so it is not even parsed. nil where
+// it is not as simple as that.
+func (v *View) only(ctx context.Context, q Query) *Plan {
+	if q.Constant || q.NoPass || len(v.top.Groups) != 1 || len(v.top.Groups[0].Shards) != 1 {
+		return nil
+	}
+	g, s := v.top.Groups[0], v.top.Groups[0].Shards[0]
+	if from, until := s.Span(v.now); from != math.MinInt64 || until != math.MaxInt64 || len(Owned(g)) > 0 || s.Thanos() || !g.Trusted() || q.Lost != nil && q.Lost(s) {
+		return nil
+	}
+	w := Window{math.MaxInt64, math.MinInt64}
+	for _, own := range q.Windows {
+		w.From, w.Until = min(w.From, own.From), max(w.Until, own.Until)
+	}
+	replicas, err := s.Wholes(ctx, w.From, w.Until, v.now)
+	if err != nil || len(replicas) == 0 || slices.ContainsFunc(replicas, func(r *shard.Replica) bool { return r.Differs() || q.Avoid != nil && q.Avoid(r) }) {
+		return nil
+	}
+	leaf := &Leaf{Mode: ModePass, Grid: q.Grid, Range: q.Range, Streams: true}
+	part := &Part{Shard: s, Replicas: replicas, Query: q.Text, From: w.From, Until: w.Until}
+	part.Call = &Call{Shard: s.Name(), Replica: replicas[0].Name(), Query: q.Text}
+	leaf.Parts = []*Part{part}
+	leaf.Node = &Node{Mode: ModePass, Expr: q.Text, Why: reason(leaf), Calls: []*Call{part.Call}}
+	return &Plan{Mode: ModePass, Leaves: []*Leaf{leaf}, Whole: true, Root: leaf.Node}
 }
 
 // walk makes leaves of e, or of parts of it, and returns them and what is read raw as explain shows them. why is what kept the expression around it here.

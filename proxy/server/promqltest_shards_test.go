@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
@@ -415,7 +416,7 @@ func (q *serverQuerier) Close() error {
 func (q *serverQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
 	if q.s.beats {
 		for _, m := range ms {
-			if m.Name == labels.MetricName && m.Type == labels.MatchEqual && m.Value == beatName {
+			if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual && m.Value == beatName {
 				return &listSet{series: []storage.Series{q.s.beat(q.mint, q.maxt)}, at: -1}
 			}
 		}
@@ -431,5 +432,5 @@ func (s *serverStore) beat(mint, maxt int64) storage.Series {
 			samples = append(samples, point{t: t, f: 1})
 		}
 	}
-	return storage.NewListSeries(labels.FromStrings(labels.MetricName, beatName, "job", "j"), samples)
+	return storage.NewListSeries(labels.FromStrings(model.MetricNameLabel, beatName, "job", "j"), samples)
 }

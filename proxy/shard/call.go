@@ -488,12 +488,16 @@ func (c *call) end(err error) {
 			up.metrics.linger.WithLabelValues(labels[:2]...).Observe(lingered.Seconds())
 		}
 		if c.body != nil {
-			up.metrics.bytes.WithLabelValues(labels...).Add(float64(c.body.wire.n))
+			c.r.counters().bytes.Add(float64(c.body.wire.n))
 			c.span.SetAttributes(attribute.Int64("http.response.body.size", c.body.wire.n))
 		}
 		if !c.probe {
-			up.metrics.requests.WithLabelValues(append(labels, outcome)...).Inc()
-			up.metrics.duration.WithLabelValues(labels[:2]...).Observe(now.Sub(c.started).Seconds())
+			if outcome == "ok" {
+				c.r.counters().ok.Inc()
+			} else {
+				up.metrics.requests.WithLabelValues(append(labels, outcome)...).Inc()
+			}
+			c.r.counters().duration.Observe(now.Sub(c.started).Seconds())
 			c.span.End()
 		}
 		c.release()

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"go.yaml.in/yaml/v3"
 
@@ -31,8 +32,27 @@ type Replica struct {
 	host         string
 	name         string
 	metricLabels []string
+	counting     sync.Once
+	counted      counters
 	targets      atomic.Pointer[targets] // nil: not known
 	differs      atomic.Bool
+}
+
+// counters are the replica's own in the metrics of sound calls, looked up once: that is dearer than counting.
+type counters struct {
+	ok, bytes prometheus.Counter
+	duration  prometheus.Observer
+}
+
+func (r *Replica) counters() *counters {
+	r.counting.Do(func() {
+		m := r.up.metrics
+		r.counted = counters{
+			ok: m.requests.WithLabelValues(append(r.labels(), "ok")...), bytes: m.bytes.WithLabelValues(r.labels()...),
+			duration: m.duration.WithLabelValues(r.labels()[:2]...),
+		}
+	})
+	return &r.counted
 }
 
 // Name is the group's name and the server's host:port, such as jaguar/10.0.0.1:9090: what errors, logs and spans call it.
