@@ -138,8 +138,9 @@ type Guard struct {
 	From, Until int64
 }
 
-// Raw is the storage for evaluating here. lost decides about shards that do not answer (raw.Queryable.Lost); maxBytes bounds one replica's answer.
-func (v *View) Raw(budget *merge.Budget, maxBytes int64, lost func(string, error) error) *raw.Queryable {
+// Raw is the storage for evaluating here. Shards that are gone are not asked; lost decides about those that do not answer (raw.Queryable.Lost); maxBytes bounds one
+// replica's answer.
+func (v *View) Raw(budget *merge.Budget, maxBytes int64, gone func(*shard.Shard) bool, lost func(string, error) error) *raw.Queryable {
 	return &raw.Queryable{
 		Meter: budget,
 		Lost:  lost,
@@ -147,6 +148,9 @@ func (v *View) Raw(budget *merge.Budget, maxBytes int64, lost func(string, error
 			legs := v.Legs(ms, from, until)
 			out := make([]raw.Leg, 0, len(legs))
 			for _, l := range legs {
+				if gone(l.Shard) {
+					continue
+				}
 				slice, err := v.slice(ctx, l, from, until, budget, maxBytes)
 				if err != nil {
 					if lost == nil {

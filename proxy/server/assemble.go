@@ -102,7 +102,7 @@ func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
 			if alone && calls[p.Shard] == 1 && len(p.Replicas) > 1 {
 				q.replicas = p.Replicas
 			} else {
-				q.replica = p.Replicas[0]
+				q.replica, q.spare = p.Replicas[0], len(p.Replicas) > 1
 			}
 			out = append(out, q)
 		}

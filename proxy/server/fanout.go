@@ -45,6 +45,7 @@ type question struct {
 	// replica is asked where set; else one of replicas, in this order, a straggler hedged; else whichever the shard chooses.
 	replica  *shard.Replica
 	replicas []*shard.Replica
+	spare    bool // should replica be found gone, another one can be asked, by a request that starts again
 	// part tells questions to one shard apart that are not copies of each other: each needs an answer.
 	part        int
 	mode        plan.Mode  // of the leaf it is for; empty for none
@@ -127,7 +128,7 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 	waits := x.waitFor(ctx, questions)
 	var wg sync.WaitGroup
 	for i, q := range questions {
-		spare := asked[q.seat()] > 1
+		spare := asked[q.seat()] > 1 || q.spare
 		wg.Go(func() {
 			ctx := waits.ctx[i]
 			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: spare, Partial: x.partial}

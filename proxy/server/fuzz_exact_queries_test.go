@@ -295,7 +295,13 @@ func (g *exactQueries) matching(set bool) string {
 // binary writes an operation between two vectors.
 func (g *exactQueries) binary(depth int) string {
 	a, b := g.vector(depth), g.vector(depth)
-	switch g.rng.IntN(8) {
+	switch g.rng.IntN(9) {
+	case 8: // partners that lack the label by which they are matched, and by which the shards may be told apart
+		gold, tin := `quota{tier="gold"}`, `quota{tier="tin"}`
+		if g.chance(0.5) {
+			return gold + pickOne(g, " and on (node) ", " unless on (node) ", " or on (node) ", " * on (node) group_left () ") + tin
+		}
+		return "sum by (node) (" + gold + ")" + pickOne(g, " / on (node) ", " unless on (node) ", " or on (node) ") + "sum by (node) (" + tin + ")"
 	case 0: // joins that find partners
 		m := g.metric("gauge", "counter")
 		a = m.name
@@ -327,7 +333,7 @@ func (g *exactQueries) subquery(depth int) string {
 	switch g.rng.IntN(10) {
 	case 0, 1, 2:
 		inner = g.aggregate(0)
-	case 3: // what means the whole query's grid, in a part that has another
+	case 3, 4: // what means the whole query's grid, in a part that has another
 		inner = "sum" + g.grouping() + "(" + pickOne(g, "count_over_time("+g.selector()+"[step() + 1m])", g.selector()+" @ start()", "last_over_time("+g.selector()+"[max(range(), 1m)] @ end())") + ")"
 	}
 	if strings.ContainsAny(inner, " -+") && !strings.HasSuffix(inner, ")") || strings.HasPrefix(inner, "-") {

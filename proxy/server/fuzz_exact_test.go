@@ -475,6 +475,8 @@ var exactFound = []struct {
 }{
 	// A matrix spliced from two groups came in the order of the groups.
 	{seed: 957617523159, kind: "agreeing", query: `-batch_seconds{region!="eu"}`, end: 511722, length: 21000, step: 1000},
+	// The last bits of an average that the shards had a part in became a label.
+	{seed: 7006, kind: "single", query: `count_values("node", avg(irate(http_seconds_count[45s])))`, end: 1854259},
 }
 
 // TestExactFound asks them again.

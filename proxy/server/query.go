@@ -332,7 +332,7 @@ func (x *exchange) engineError(ctx context.Context, err error, most int64) error
 
 // fetcher is the storage of series that are read raw.
 func (x *exchange) fetcher() *raw.Queryable {
-	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, x.rawLost())
+	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, func(s *shard.Shard) bool { return x.lost[s.Name()] }, x.rawLost())
 	q.Observe = x.s.observe
 	q.SparePatience, q.SlicePatience = x.sparePatience(), x.shardPatience()
 	if x.account != nil {
