@@ -26,13 +26,16 @@ test: ## install what tests need, then lint, unit, race and real-server tests an
 	@$(STEP) gofumpt $(MAKE) --no-print-directory fmt-check
 	@$(STEP) vet go vet $(VETFLAGS) ./...
 	@$(STEP) staticcheck ./tools/bin/staticcheck ./...
-	@$(STEP) test go test -race -timeout 20m ./...
+	@$(STEP) test go test -race -timeout 25m ./...
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
 
-test-full: ## make test, then the long proofs: three rounds of everything, a minute of each fuzz target, larger differential runs
+test-full: ## make test, then the long proofs: three rounds of everything, all of promqltest over all layouts, 100,000 queries against a reference, a minute of each fuzz target
 	@$(MAKE) --no-print-directory test
 	@$(STEP) rounds go test -race -count=3 -timeout 90m ./...
 	@$(STEP) exact go test ./proxy/server -run 'TestQueriesAreExact|TestMetadataIsComplete' -count=30 -timeout 30m
+	@$(STEP) promqltest go test ./proxy/server -run 'TestPromQLTest$$' -promqltest.all -timeout 30m
+	@$(STEP) everything go test ./proxy/server -run 'TestEverything$$|TestEveryDocument$$' -everything.requests 5000 -timeout 60m
+	@$(STEP) fuzz-exact go test ./proxy/server -run TestExactFuzz -exact.queries 100000 -timeout 120m
 	@$(STEP) presence go test ./proxy/plan -run Presence -presence.count 200000 -timeout 30m
 	@$(STEP) fuzz-long ./tools/fuzz.sh 60s
 

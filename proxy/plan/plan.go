@@ -107,6 +107,10 @@ type Leaf struct {
 	// Fold puts partial aggregates together where Folds.
 	Fold  merge.FoldOp
 	Folds bool
+	// Strict tells that the last bit of a folded sum may decide about more than the last bit of the answer, so that it has to be exact: of whole numbers. Near are
+	// numbers that it is compared with, for which the same holds close by.
+	Strict bool
+	Near   []float64
 	// Guards are asked of all parts' shards first: where one has a series, the leaf cannot be put together from the shards' answers.
 	Guards []Guard
 	// Streams tells that answers side by side show all duplicates without being decoded: all groups own the same label names.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -65,6 +66,9 @@ type frame struct {
 	grid merge.Grid
 	rng  bool
 	top  bool // as the whole query is: start(), end(), step() and range() mean the same
+
+	strict bool      // see Leaf
+	near   []float64 // likewise
 }
 
 // Query plans an expression. The error is that of the request's context.
@@ -192,9 +196,17 @@ func (p *planner) inside(e *parser.Expr, f frame, why string) []*Node {
 		return p.raw(n, why)
 	case *parser.ParenExpr:
 		return p.walk(&n.Expr, f, why)
+	}
+	near := f.near
+	f.near = nil // of the expression itself, not of what is inside
+	switch n := (*e).(type) {
 	case *parser.UnaryExpr:
+		for _, v := range near {
+			f.near = append(f.near, -v)
+		}
 		return p.walk(&n.Expr, f, why)
 	case *parser.AggregateExpr:
+		f.strict = f.strict || n.Op == parser.COUNT_VALUES
 		if leaf := p.again(n, f); leaf != nil {
 			n.Expr = p.place(leaf, n.Expr, nil)
 			return []*Node{leaf.Node}
@@ -205,7 +217,7 @@ func (p *planner) inside(e *parser.Expr, f frame, why string) []*Node {
 		}
 		return nodes
 	case *parser.BinaryExpr:
-		return append(p.walk(&n.LHS, f, why), p.walk(&n.RHS, f, why)...)
+		return p.binary(n, f, why)
 	case *parser.SubqueryExpr:
 		if in, ok := p.subframe(n, f); ok {
 			return p.walk(&n.Expr, in, why)
@@ -217,7 +229,41 @@ func (p *planner) inside(e *parser.Expr, f frame, why string) []*Node {
 	return p.raw(*e, why)
 }
 
+func (p *planner) binary(b *parser.BinaryExpr, f frame, why string) []*Node {
+	l, r := f, f
+	switch b.Op {
+	case parser.EQLC, parser.NEQ, parser.MOD:
+		l.strict, r.strict = true, true
+	case parser.GTR, parser.LSS, parser.GTE, parser.LTE:
+		l.near, r.near = literal(b.RHS), literal(b.LHS)
+	}
+	return append(p.walk(&b.LHS, l, why), p.walk(&b.RHS, r, why)...)
+}
+
+// literal is the number that the expression is, if it is one.
+func literal(e parser.Expr) []float64 {
+	switch n := unwrap(e).(type) {
+	case *parser.NumberLiteral:
+		return []float64{n.Val}
+	case *parser.UnaryExpr:
+		if v := literal(n.Expr); v != nil && n.Op == parser.SUB {
+			return []float64{-v[0]}
+		}
+	}
+	return nil
+}
+
+// steps are the functions that make more than a last bit of a last bit: they jump, or take a smaller value for a reset.
+var steps = func() map[string]bool {
+	out := map[string]bool{}
+	for _, name := range strings.Fields(`ceil changes day_of_month day_of_week day_of_year days_in_month floor hour increase irate minute month rate resets round sgn year`) {
+		out[name] = true
+	}
+	return out
+}()
+
 func (p *planner) call(c *parser.Call, f frame, why string) []*Node {
+	f.strict = f.strict || steps[c.Func.Name]
 	switch c.Func.Name {
 	case "info":
 		return p.raw(c, "info() reads series that the text does not show")
@@ -308,7 +354,7 @@ func (p *planner) subframe(n *parser.SubqueryExpr, f frame) (frame, bool) {
 	if g.End < g.Start || (g.End-g.Start)/step+1 > maxPoints {
 		return frame{}, false
 	}
-	return frame{grid: g, rng: true}, true
+	return frame{grid: g, rng: true, strict: f.strict}, true
 }
 
 // leaf makes a leaf of e, or says why it cannot be one.
@@ -323,7 +369,7 @@ func (p *planner) leaf(e parser.Expr, f frame, root bool) (*Leaf, string) {
 	if len(legs) == 0 {
 		return nil, "no shard can hold its series"
 	}
-	leaf := &Leaf{Grid: f.grid, Range: f.rng}
+	leaf := &Leaf{Grid: f.grid, Range: f.rng, Strict: f.strict, Near: f.near}
 	switch {
 	case len(legs) == 1 && !p.q.NoPass && (root || p.q.Raw == ""):
 		leaf.Mode = ModePass

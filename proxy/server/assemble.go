@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 	"golang.org/x/sync/errgroup"
 
@@ -312,7 +314,18 @@ func (x *exchange) join(l *plan.Leaf, tables []*merge.Table) (t *merge.Table, er
 	case len(tables) == 0: // all its shards are lost, and the answer goes without them
 		return &merge.Table{Grid: l.Grid}, nil
 	case l.Folds:
-		t, err = merge.Fold(l.Fold, tables, x.budget)
+		sums := (l.Fold == merge.FoldSum || l.Fold == merge.FoldAvg) && len(tables) > 1
+		whole := !sums || !l.Strict && len(l.Near) == 0 || wholeNumbers(tables)
+		if !whole && l.Strict {
+			for _, t := range tables {
+				t.Close()
+			}
+			return nil, &inexact{"the last bit of a sum may decide about the answer"}
+		}
+		if t, err = merge.Fold(l.Fold, tables, x.budget); err == nil && !whole && closeTo(t, l.Near) {
+			t.Close()
+			return nil, &inexact{"a sum is as good as equal to the number that it is compared with"}
+		}
 	default:
 		t, err = merge.Union(tables)
 	}
@@ -327,6 +340,34 @@ func (x *exchange) join(l *plan.Leaf, tables []*merge.Table) (t *merge.Table, er
 		return nil, err
 	}
 	return t, nil
+}
+
+// wholeNumbers tells whether all values are whole and small enough for their sums to be exact.
+func wholeNumbers(tables []*merge.Table) bool {
+	for _, t := range tables {
+		for i := range t.Series {
+			for _, v := range t.Series[i].Values {
+				if !value.IsStaleNaN(v) && (v != math.Trunc(v) || math.Abs(v) > 1<<49) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// closeTo tells whether a value is one of the numbers but for rounding.
+func closeTo(t *merge.Table, numbers []float64) bool {
+	for i := range t.Series {
+		for _, v := range t.Series[i].Values {
+			for _, n := range numbers {
+				if math.Abs(v-n) <= 1e-9*math.Abs(n) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // refusedByShard turns a shard's own verdict on a part that the client did not write into another attempt: raw says what Prometheus would say to the whole.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -122,8 +121,8 @@ type exactOutcome struct {
 
 var errExactParse = errors.New("the expression is not accepted")
 
-// ask evaluates a question. order, where it is not nil, shuffles the series: the answer of an expression that depends on it is not determined.
-func (r *exactReference) ask(ctx context.Context, q exactQuestion, seen exactSeen, order *rand.Rand) exactOutcome {
+// ask evaluates a question. order, where it is not nil, puts the series in another order: the answer of an expression that depends on it is not determined.
+func (r *exactReference) ask(ctx context.Context, q exactQuestion, seen exactSeen, order func([]storage.Series)) exactOutcome {
 	var out exactOutcome
 	var mu sync.Mutex
 	queryable := storage.QueryableFunc(func(int64, int64) (storage.Querier, error) {
@@ -171,7 +170,7 @@ type exactQuerier struct {
 	*storage.MockQuerier
 	r      *exactReference
 	seen   exactSeen
-	order  *rand.Rand
+	order  func([]storage.Series)
 	report func(collision, problem string)
 }
 
@@ -255,7 +254,7 @@ func (q *exactQuerier) Select(_ context.Context, _ bool, hints *storage.SelectHi
 	}
 	slices.SortFunc(out, func(a, b storage.Series) int { return labels.Compare(a.Labels(), b.Labels()) })
 	if q.order != nil {
-		q.order.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+		q.order(out)
 	}
 	return &listSet{series: out, at: -1}
 }

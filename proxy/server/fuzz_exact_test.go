@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
 )
 
 var (
@@ -316,8 +317,13 @@ func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen
 		return ""
 	}
 	others := []*exactAnswer{want.answer}
-	for i := range uint64(exactOrders) {
-		other := h.ref.ask(h.t.Context(), q, *seen, rand.New(rand.NewPCG(h.w.seed, i)))
+	rng := rand.New(rand.NewPCG(h.w.seed, 17))
+	for i := range exactOrders {
+		order := slices.Reverse[[]storage.Series] // between two ties this is the other choice
+		if i > 0 {
+			order = func(s []storage.Series) { rng.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] }) }
+		}
+		other := h.ref.ask(h.t.Context(), q, *seen, order)
 		if other.err != nil {
 			return "" // an error that depends on the order: nothing that these expressions are known for
 		}

@@ -99,8 +99,9 @@ type call struct {
 	span    trace.Span
 	probe   bool // one of the prober's questions
 
-	progress *time.Timer // one timer: the headers', then each read's
-	deadline *time.Timer // nil without one
+	progress *time.Timer   // one timer: the headers', then each read's
+	patience time.Duration // of each read of the body
+	deadline *time.Timer   // nil without one
 	unwatch  func() bool
 	left     atomic.Int64 // when the parent ended, Unix nanoseconds; 0 while it has not
 	answered bool         // headers came
@@ -247,7 +248,11 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		b.max = DefaultMaxBytes
 	}
 	// From here on a read that takes too long ends the call; the timer is armed by each read.
-	c.progress = time.AfterFunc(r.up.opts.ProgressTimeout, func() { c.cancel(errStalled) })
+	c.patience = r.up.opts.ProgressTimeout
+	if dl, ok := ctx.Deadline(); ok && t.failover { // so that there is time to ask the other one
+		c.patience = min(c.patience, max(time.Until(dl)/3, time.Millisecond))
+	}
+	c.progress = time.AfterFunc(c.patience, func() { c.cancel(errStalled) })
 	c.progress.Stop()
 	if r.Thanos() && !t.probe {
 		if e := c.judgeThanos(out, given, t.CallOptions); e != nil {
@@ -271,7 +276,7 @@ func answersAtOnce(id endpoint.ID) bool {
 }
 
 func (c *call) arm() {
-	c.progress.Reset(c.r.up.opts.ProgressTimeout)
+	c.progress.Reset(c.patience)
 	c.quiet.Reset(silentAfter)
 }
 
@@ -374,7 +379,8 @@ func (c *call) explain(err error, b *body) *qerr.Error {
 	case errors.Is(cause, errWentDown):
 		e = qerr.Wrap(qerr.ShardFailed, cause, "%s stopped answering health probes while it was being asked", name)
 	case errors.Is(cause, errStalled):
-		e = qerr.Wrap(qerr.ShardFailed, cause, "%s stalled in the middle of its answer: nothing came for %s", name, c.r.up.opts.ProgressTimeout)
+		c.r.Shard.setBehind(c.r, false) // the next request begins with another one, where there is one
+		e = qerr.Wrap(qerr.ShardFailed, cause, "%s stalled in the middle of its answer: nothing came for %s", name, c.patience.Round(time.Millisecond))
 	case errors.As(err, &known):
 		if len(known.Shards) == 0 {
 			known.Shards = []string{name}

@@ -502,7 +502,7 @@ func TestHalfAnswers(t *testing.T) {
 		top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
 		s := top.Groups[0].Shards[0]
 		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
-		if name, err := ask(ctx, s, sumRequest); kindOf(err) != "timeout" {
+		if name, err := ask(ctx, s, sumRequest); kindOf(err) != "shard_failed" { // after a third of the time, so that another one can be asked
 			t.Errorf("%s, %v", name, err)
 		}
 		cancel()

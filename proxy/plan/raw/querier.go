@@ -268,6 +268,11 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query) ([]*series
 		stop = cancel
 	}
 	if len(s.Copies) == 1 {
+		if len(s.Spare) > 0 && q.SparePatience > 0 { // what is left is for these
+			var cancel context.CancelFunc
+			reading, cancel = context.WithTimeoutCause(reading, q.SparePatience, errSlowCopy)
+			defer cancel()
+		}
 		held[0], errs[0] = q.read(reading, s, s.Copies[0], query)
 	} else {
 		q.readAll(reading, s, query, held, errs)
