@@ -8,11 +8,11 @@
 //   - copies: where the slice is not known to be whole on one copy, each series is spliced from segments; in one segment all samples come from one copy,
 //     so samples of two replicas are never interleaved (splice.go has the rules).
 //   - time: samples outside a slice's own span are dropped; where two slices with different starts hold an equal label set, the later one supplies
-//     everything from its start on.
+//     everything from its start on. Two slices of one time ought not to hold the same; where they do, they are merged as copies are, and the caller is told.
 //
 // Memory: the chunks of all selected series are held compressed and charged to the request's Budget as they are read; decoding goes through iterators, one
 // sample at a time. Splicing decodes the time stamps of one series of two copies at once. What exceeds the budget ends the request with the bound's name.
 //
-//	q := raw.Queryable{Select: legs, Budget: budget}
+//	q := &raw.Queryable{Legs: legs, Meter: budget}
 //	qry, err := engine.NewRangeQuery(ctx, q, opts, text, start, end, step)
 package raw

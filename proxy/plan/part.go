@@ -1,0 +1,143 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// complete finds for each shard whom to ask and what, or says why that cannot be.
+func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Leaf, string) {
+	if why := apart(legs); why != "" {
+		return nil, why
+	}
+	leaf.Streams = true
+	var last *Part // shards of one group are asked the same
+	for _, leg := range legs {
+		part, why := p.part(leaf, e, leg, w, last)
+		if why != "" {
+			return nil, why
+		}
+		leaf.Parts = append(leaf.Parts, part)
+		last = part
+		leaf.Streams = leaf.Streams && slices.Equal(Owned(leg.Shard.Group), Owned(legs[0].Shard.Group))
+	}
+	leaf.Node = &Node{Mode: leaf.Mode, Expr: e.String(), Why: reason(leaf)}
+	for _, part := range leaf.Parts {
+		part.Call = &Call{Shard: part.Shard.Name(), Replica: part.Replicas[0].Name(), Query: part.Query}
+		leaf.Node.Calls = append(leaf.Node.Calls, part.Call)
+	}
+	return leaf, ""
+}
+
+// apart says why shards may hold the same series at the same time. One that begins later than another takes over series that the other may go on to hold, which
+// is seen only where both say what they scrape.
+func apart(legs []Leg) string {
+	for i, a := range legs {
+		for _, b := range legs[:i] {
+			if a.From != b.From && !(a.Shard.Compared() && b.Shard.Compared()) {
+				return "shard " + a.Shard.Name() + " does not begin when " + b.Shard.Name() + " does, and whether both hold the same series is not known (their up is compared)"
+			}
+		}
+	}
+	return ""
+}
+
+// part is what one shard is asked for a leaf, or why it cannot be asked.
+func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part) (*Part, string) {
+	s, g := leg.Shard, leg.Shard.Group
+	if last != nil && (last.Shard.Group != g || last.Shard.Thanos() != s.Thanos()) {
+		last = nil
+	}
+	for _, ms := range parser.ExtractSelectors(e) {
+		// Sent without the matchers that exclude the group, it would select what it must not.
+		if _, ok := Strip(g, ms); !ok {
+			return nil, "one of its selectors selects nothing in group " + g.Name
+		}
+	}
+	if w.From < leg.From || leg.Until != math.MaxInt64 && w.Until >= leg.Until {
+		return nil, "its window crosses the from or until of shard " + s.Name()
+	}
+	if leg.From != math.MinInt64 && w.Until < leg.From+settle.Milliseconds() {
+		return nil, "its window ends less than 10 minutes after the from of shard " + s.Name()
+	}
+	if !g.Trusted() {
+		return nil, "group " + g.Name + " is not as the configuration says; see shards"
+	}
+	replicas, err := s.Wholes(p.ctx, w.From, w.Until, p.v.now)
+	if err != nil {
+		return nil, "no replica of shard " + s.Name() + " can be asked"
+	}
+	replicas = slices.DeleteFunc(slices.Clone(replicas), func(r *shard.Replica) bool { return p.q.Avoid != nil && p.q.Avoid(r) })
+	if len(replicas) == 0 {
+		return nil, "no replica of shard " + s.Name() + " is known to be whole over its window"
+	}
+	replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return r.Differs() })
+	if len(replicas) == 0 {
+		return nil, "the query engine of shard " + s.Name() + " differs from the others'"
+	}
+	part := &Part{Shard: s, Replicas: replicas, From: w.From, Until: w.Until}
+	if s.Thanos() {
+		replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return !r.StoresGroupLabels() })
+	} else if owned := Owned(g); len(owned) > 0 {
+		replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return !r.Clean() })
+		if last != nil {
+			part.Relabel = last.Relabel
+		} else {
+			set, ok := carried(e, g)
+			if !ok {
+				return nil, "it uses the labels of group " + g.Name + ", which its shards do not store"
+			}
+			if len(set) > 0 {
+				part.Relabel = merge.NewRelabel(set, nil)
+			}
+		}
+	}
+	if part.Replicas = replicas; len(replicas) == 0 {
+		return nil, "shard " + s.Name() + " stores labels with the names of its group's, or has not said yet whether it does"
+	}
+	if last != nil {
+		part.Query = last.Query
+		return part, ""
+	}
+	var ok bool
+	if part.Query, ok = p.text(leaf, e, g); !ok {
+		return nil, "it cannot be written without the matchers on the labels of group " + g.Name
+	}
+	return part, ""
+}
+
+// text is what a shard of the group is sent.
+func (p *planner) text(leaf *Leaf, e parser.Expr, g *shard.Group) (string, bool) {
+	text := p.q.Text // as the client wrote it: positions in the shard's notes are right then
+	if e != p.root {
+		text = e.String()
+		if back, err := Parser.ParseExpr(text); err != nil || back.String() != text { // the printer is Prometheus' own, and it has had faults
+			return "", false
+		}
+	}
+	var interval time.Duration
+	if leaf.Mode != ModePass {
+		interval = p.q.Interval // that of several shards need not be one
+	}
+	text, ok := rewrite(text, e, g, interval)
+	if !ok || !leaf.Folds || leaf.Fold != merge.FoldAvg {
+		return text, ok
+	}
+	// One query for both, so that both are of the same samples.
+	both, err := Parser.ParseExpr(text)
+	if err != nil {
+		return "", false
+	}
+	agg := both.(*parser.AggregateExpr)
+	agg.Op = parser.SUM
+	sum := agg.String()
+	agg.Op = parser.COUNT
+	return fmt.Sprintf(`label_replace(%s, %q, "sum", "", "") or label_replace(%s, %q, "count", "", "")`, sum, merge.PartLabel, agg.String(), merge.PartLabel), true
+}
