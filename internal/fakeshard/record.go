@@ -72,7 +72,7 @@ type Record struct {
 }
 
 // ReadRequest decodes the body of a remote read request.
-func (r Record) ReadRequest() (*prompb.ReadRequest, error) {
+func (r *Record) ReadRequest() (*prompb.ReadRequest, error) {
 	if int64(len(r.Body)) < r.BodyBytes {
 		return nil, fmt.Errorf("the body has %d bytes, the record keeps only the first %d", r.BodyBytes, len(r.Body))
 	}
