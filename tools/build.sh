@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the pinned tools of tools/{prometheus,thanos,misc} into tools/bin, once for each content of their go.mod and go.sum.
+# Builds the pinned tools of tools/*/go.mod into tools/bin, once for each content of their go.mod and go.sum.
 #
-#   tools/build.sh [prometheus|thanos|misc ...]     (default: all three)
+#   tools/build.sh [misc|prometheus|thanos|kubernetes|exporters|iptables ...]     (default: the first three; the others are for make test-full)
 #
 # tools/bin/NAME is a link into tools/bin/.SET-HASH; a changed go.mod or go.sum is a new hash, so a stale program is never run.
 set -euo pipefail
@@ -19,12 +19,14 @@ build() { # set, packages and flags
     out=$(cd "$dir" && pwd)
     for old in bin/."$set"-*; do [ "$old" = "$dir" ] || rm -rf "$old"; done
     (cd "$set" && CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -o "$out/" "$@")
+    [ ! -f "$dir/server" ] || mv "$dir/server" "$dir/etcd" # go names it by the last element of its path
     touch "$dir/.done"
   fi
   for f in "$dir"/*; do ln -sfn ".$set-$hash/$(basename "$f")" "bin/$(basename "$f")"; done
 }
 
 version=github.com/prometheus/common/version.Version
+kube=k8s.io/component-base/version
 [ $# -gt 0 ] || set -- misc prometheus thanos
 for set in "$@"; do
   start=$SECONDS
@@ -32,8 +34,12 @@ for set in "$@"; do
     # Without its version a server would call itself "", which clients that ask for it do not understand.
     prometheus) build prometheus -ldflags "-s -w -X $version=3.15.0" -tags netgo,remove_all_sd github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool ;;
     thanos) build thanos -ldflags "-s -w -X $version=0.42.4" -tags slicelabels,netgo github.com/thanos-io/thanos/cmd/thanos ;;
+    # Without its version kube-apiserver calls itself v0.0.0-master.
+    kubernetes) build kubernetes -ldflags "-s -w -X $kube.gitVersion=v1.34.4 -X $kube.gitMajor=1 -X $kube.gitMinor=34" k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kube-state-metrics/v2 go.etcd.io/etcd/server/v3 ;;
+    exporters) build exporters -ldflags "-s -w" github.com/prometheus/node_exporter ;;
+    iptables) build iptables -ldflags "-s -w" github.com/retailnext/iptables_exporter ;;
     misc) build misc mvdan.cc/gofumpt honnef.co/go/tools/cmd/staticcheck golang.org/x/perf/cmd/benchstat ;;
-    *) echo "tools/build.sh: no such set: $set (misc, prometheus, thanos)" >&2; exit 2 ;;
+    *) echo "tools/build.sh: no such set: $set (misc, prometheus, thanos, kubernetes, exporters, iptables)" >&2; exit 2 ;;
   esac
   echo "tools/$set ready ($((SECONDS - start)) s)"
 done

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/promql"
@@ -23,7 +24,19 @@ type Encoder struct {
 }
 
 // NewEncoder returns an encoder to w that writes at most maxBytes (max_response_bytes).
-func NewEncoder(w io.Writer, maxBytes int64) *Encoder { return &Encoder{w: w, limit: maxBytes} }
+func NewEncoder(w io.Writer, maxBytes int64) *Encoder {
+	return &Encoder{w: w, limit: maxBytes, buf: (*encodeBuffers.Get().(*[]byte))[:0]}
+}
+
+// encodeBuffers are those of encoders that have come to their end. One that a huge label set made large is not kept.
+var encodeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, encodeFlush+1<<10); return &b }}
+
+func (e *Encoder) release() {
+	if b := e.buf; b != nil && cap(b) <= 4*encodeFlush {
+		encodeBuffers.Put(&b)
+	}
+	e.buf = nil
+}
 
 // encodeFlush is how much an Encoder gathers before it writes.
 const encodeFlush = 16 << 10
@@ -61,6 +74,7 @@ func (e *Encoder) tail() error {
 	}
 	e.buf = append(e.buf, '}')
 	e.flush(true)
+	e.release()
 	return e.err
 }
 

@@ -237,7 +237,7 @@ func (x *exchange) tables(p *plan.Plan) ([]*merge.Table, error) {
 	)
 	g.SetLimit(maxDecoders)
 	for i := range r.sources {
-		g.Go(func() (err error) {
+		decode := func() (err error) {
 			defer func() {
 				if v := recover(); v != nil {
 					err = x.s.panicked(v)
@@ -248,7 +248,12 @@ func (x *exchange) tables(p *plan.Plan) ([]*merge.Table, error) {
 			}()
 			parts[i], results[i], err = merge.DecodeTable(x.ctx, r.sources[i], p.Leaves[r.asked[i].part].Grid, x.budget)
 			return err
-		})
+		}
+		if i == len(r.sources)-1 {
+			_ = decode()
+		} else {
+			g.Go(decode)
+		}
 	}
 	_ = g.Wait() // first is the one that counts
 	drop := func(tables []*merge.Table) {

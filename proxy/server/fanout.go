@@ -129,7 +129,7 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 	var wg sync.WaitGroup
 	for i, q := range questions {
 		spare := asked[q.seat()] > 1 || q.spare
-		wg.Go(func() {
+		call := func() {
 			ctx := waits.ctx[i]
 			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: spare, Partial: x.partial}
 			switch {
@@ -149,7 +149,12 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 			if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || left[q.seat()].Add(-1) == 0 && !x.partial {
 				cancel(errSibling) // a bound, the request's own end, or nobody who answers for the shard: no other answer is needed any more
 			}
-		})
+		}
+		if i == len(questions)-1 {
+			call() // waking a goroutine for the last one, often the only one, would be for nothing
+		} else {
+			wg.Go(call)
+		}
 	}
 	wg.Wait()
 	waits.stop()

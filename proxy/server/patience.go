@@ -58,15 +58,22 @@ func (x *exchange) waitFor(ctx context.Context, questions []question) *waits {
 		ctx: make([]context.Context, len(questions)), end: make([]context.CancelCauseFunc, len(questions)), settled: make([]atomic.Bool, len(questions)),
 		questions: questions, begun: map[seat]*atomic.Bool{},
 	}
+	patience := x.shardPatience()
 	for i, q := range questions {
-		w.ctx[i], w.end[i] = context.WithCancelCause(ctx)
+		w.ctx[i] = ctx
 		w.begun[q.seat()] = new(atomic.Bool)
+	}
+	if patience == 0 && len(w.begun) == len(questions) { // no copies, and no answer without them all
+		return w
+	}
+	for i := range questions {
+		w.ctx[i], w.end[i] = context.WithCancelCause(ctx)
 	}
 	w.timers = append(w.timers, time.AfterFunc(x.sparePatience(), func() {
 		w.giveUp(errSlowCopy, func(s seat) bool { return w.begun[s].Load() })
 	}))
-	if d := x.shardPatience(); d > 0 {
-		w.timers = append(w.timers, time.AfterFunc(d, func() { w.giveUp(errSlowShard, func(seat) bool { return true }) }))
+	if patience > 0 {
+		w.timers = append(w.timers, time.AfterFunc(patience, func() { w.giveUp(errSlowShard, func(seat) bool { return true }) }))
 	}
 	return w
 }

@@ -194,8 +194,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.span = trace.SpanFromContext(context.Background()) // a span that records nothing
 	if !t.probe {
-		c.ctx, c.span = r.up.tracer.Start(c.ctx, "shard "+string(id), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-			attribute.String("spillway.group", r.Shard.Group.Name), attribute.Int("spillway.shard", r.Shard.Index), attribute.String("server.address", r.host)))
+		c.ctx, c.span = r.up.tracer.Start(c.ctx, "shard "+string(id), r.span...)
 	}
 	c.unwatch = context.AfterFunc(ctx, func() { c.left.Store(time.Now().UnixNano()) })
 

@@ -32,6 +32,7 @@ type Replica struct {
 	host         string
 	name         string
 	metricLabels []string
+	span         []trace.SpanStartOption // of each call
 	counting     sync.Once
 	counted      counters
 	targets      atomic.Pointer[targets] // nil: not known
@@ -159,7 +160,7 @@ func newUpstream(c *config.Replica, key string, o Options, m *metrics) (*upstrea
 		return nil, fmt.Errorf("url: %w", err)
 	}
 	d := newDialer(o.DialTimeout, o.Dial)
-	rt, err := newTransport(c.HTTPClient, base.Host, d.dial)
+	rt, err := newTransport(c.HTTPClient, base, d.dial)
 	if err != nil {
 		return nil, fmt.Errorf("http_client: %w", err)
 	}

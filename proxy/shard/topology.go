@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -198,6 +199,8 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 			}
 			r := &Replica{Shard: s, Index: ri, up: up, host: up.base.Host, name: g.Name + "/" + up.base.Host}
 			r.metricLabels = []string{g.Name, strconv.Itoa(si), up.base.Host}
+			r.span = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+				attribute.String("spillway.group", g.Name), attribute.Int("spillway.shard", si), attribute.String("server.address", r.host))}
 			s.Replicas = append(s.Replicas, r)
 			keys = append(keys, up.key)
 		}

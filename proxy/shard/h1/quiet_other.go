@@ -1,0 +1,8 @@
+//go:build !unix
+
+package h1
+
+import "net"
+
+// quiet cannot be told here: a connection that the server closed shows when it is used.
+func quiet(net.Conn) (open, sure bool) { return true, false }

@@ -1,0 +1,28 @@
+//go:build unix
+
+package h1
+
+import (
+	"net"
+	"syscall"
+)
+
+// quiet tells whether an idle connection is open and has nothing to read: a server that closed it, or says something unasked, is not to be asked on it. sure
+// is false where that cannot be told.
+func quiet(nc net.Conn) (open, sure bool) {
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return true, false
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false, true
+	}
+	var peeked error
+	err = raw.Read(func(fd uintptr) bool {
+		var one [1]byte
+		_, _, peeked = syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return true
+	})
+	return err == nil && (peeked == syscall.EAGAIN || peeked == syscall.EWOULDBLOCK), true
+}

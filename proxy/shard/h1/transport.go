@@ -1,0 +1,264 @@
+package h1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// bufferBytes is the size of a connection's buffer in each direction; longer reads go past it.
+	bufferBytes = 4 << 10
+	// maxInformational is how many 1xx headers may come before an answer.
+	maxInformational = 5
+	// verdictPatience is how long an answer is waited for that explains why the server stopped reading a request.
+	verdictPatience = 250 * time.Millisecond
+)
+
+// ErrHeaderTooLarge ends a call whose answer's header is longer than MaxHeaderBytes.
+var ErrHeaderTooLarge = errors.New("the header of the answer is too large")
+
+// Transport is an http.RoundTripper for one server. Its fields are set before the first call; several goroutines may call it. The error of RoundTrip is the
+// connection's, the parser's, Dial's, or the context's cause.
+type Transport struct {
+	// Addr is the server's host and port.
+	Addr string
+	// Dial opens a connection, under the context of the request that needs it.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// MaxHeaderBytes bounds the header of an answer, with all 1xx before it.
+	MaxHeaderBytes int64
+	// MaxIdle and IdleTimeout bound the idle connections.
+	MaxIdle     int
+	IdleTimeout time.Duration
+
+	mu       sync.Mutex
+	idle     []*conn // the one used last is the last
+	retiring bool    // no connection becomes idle until the next call
+	sweep    *time.Timer
+}
+
+// conn is one connection. It belongs to a call or to the pool.
+type conn struct {
+	net.Conn
+	in     *bufio.Reader
+	out    *bufio.Writer
+	left   int64 // bytes that may still be read
+	idleAt time.Time
+}
+
+// Read implements io.Reader for in, within what may still be read.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, ErrHeaderTooLarge
+	}
+	n, err := c.Conn.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	return n, err
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	if req.URL.Scheme != "http" {
+		return nil, closeBody(req, fmt.Errorf("the scheme is %q, not http", req.URL.Scheme))
+	}
+	c, sure, err := t.take(ctx)
+	if err != nil {
+		return nil, closeBody(req, err)
+	}
+	// Closing a connection ends whatever waits on it.
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	resp, whole, err := c.exchange(req, t.MaxHeaderBytes)
+	if err != nil {
+		stop()
+		_ = c.Close()
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		if !sure && c.left == t.MaxHeaderBytes && (req.Body == nil || req.GetBody != nil) {
+			return t.again(req) // closed before, as far as we know
+		}
+		return nil, err
+	}
+	b := &body{inner: resp.Body, keep: whole && !resp.Close && resp.StatusCode >= http.StatusOK, stop: stop, c: c, t: t}
+	if resp.Body == http.NoBody {
+		b.err = io.EOF
+		b.end(true)
+	}
+	resp.Body = b
+	return resp, nil
+}
+
+// again makes a call on a new connection whose own turned out to be closed.
+func (t *Transport) again(req *http.Request) (*http.Response, error) {
+	t.CloseIdleConnections()
+	req = req.Clone(req.Context())
+	if req.GetBody != nil {
+		var err error
+		if req.Body, err = req.GetBody(); err != nil {
+			return nil, err
+		}
+	}
+	return t.RoundTrip(req)
+}
+
+func closeBody(req *http.Request, err error) error {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+	return err
+}
+
+// exchange writes the request and reads the header of its answer. whole is false where the server did not take all of the request.
+func (c *conn) exchange(req *http.Request, maxHeader int64) (resp *http.Response, whole bool, err error) {
+	c.left = maxHeader
+	unsent := req.Write(c.out)
+	if unsent == nil {
+		unsent = c.out.Flush()
+	}
+	if unsent != nil { // a server that refuses a request need not read it
+		_ = c.SetReadDeadline(time.Now().Add(verdictPatience))
+	}
+	for range maxInformational + 1 {
+		if resp, err = http.ReadResponse(c.in, req); err != nil {
+			if unsent != nil {
+				err = unsent
+			}
+			return nil, false, err
+		}
+		if resp.StatusCode < http.StatusContinue || resp.StatusCode >= http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols {
+			c.left = math.MaxInt64
+			return resp, unsent == nil, nil
+		}
+	}
+	return nil, false, errors.New("the server sent one 1xx header after the other")
+}
+
+// body gives the connection back at its end.
+type body struct {
+	inner io.Reader
+	keep  bool
+	stop  func() bool
+	c     *conn
+	t     *Transport
+	ended atomic.Bool
+	err   error // after the end
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.ended.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.inner.Read(p)
+	if err != nil {
+		b.err = err
+		b.end(err == io.EOF)
+	}
+	return n, err
+}
+
+// Close implements io.Closer. What was not read is not waited for.
+func (b *body) Close() error {
+	b.end(false)
+	return nil
+}
+
+func (b *body) end(whole bool) {
+	if b.ended.Swap(true) {
+		return
+	}
+	if b.stop() && whole && b.keep && b.c.in.Buffered() == 0 {
+		b.t.put(b.c)
+		return
+	}
+	_ = b.c.Close()
+}
+
+// take is an idle connection or a new one. sure is false where the server may have closed it.
+func (t *Transport) take(ctx context.Context) (c *conn, sure bool, err error) {
+	if ctx.Err() != nil {
+		return nil, false, context.Cause(ctx)
+	}
+	for {
+		t.mu.Lock()
+		t.retiring = false
+		last := len(t.idle) - 1
+		if last < 0 {
+			t.mu.Unlock()
+			break
+		}
+		c = t.idle[last]
+		t.idle[last] = nil
+		t.idle = t.idle[:last]
+		t.mu.Unlock()
+		open, sure := quiet(c.Conn)
+		if open && time.Since(c.idleAt) < t.IdleTimeout {
+			return c, sure, nil
+		}
+		_ = c.Close()
+	}
+	nc, err := t.Dial(ctx, "tcp", t.Addr)
+	if err != nil {
+		return nil, false, err
+	}
+	c = &conn{Conn: nc}
+	c.in, c.out = bufio.NewReaderSize(c, bufferBytes), bufio.NewWriterSize(nc, bufferBytes)
+	return c, true, nil
+}
+
+func (t *Transport) put(c *conn) {
+	c.idleAt = time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.retiring || len(t.idle) >= t.MaxIdle {
+		_ = c.Close()
+		return
+	}
+	t.idle = append(t.idle, c)
+	if t.sweep == nil {
+		t.sweep = time.AfterFunc(t.IdleTimeout, t.expire)
+	}
+}
+
+// expire closes the connections that were idle for too long, and comes back for the others.
+func (t *Transport) expire() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for n < len(t.idle) && time.Since(t.idle[n].idleAt) >= t.IdleTimeout {
+		_ = t.idle[n].Close()
+		n++
+	}
+	t.idle = append(t.idle[:0], t.idle[n:]...)
+	clear(t.idle[len(t.idle):cap(t.idle)])
+	t.sweep = nil
+	if len(t.idle) > 0 {
+		t.sweep = time.AfterFunc(max(t.IdleTimeout-time.Since(t.idle[0].idleAt), time.Millisecond), t.expire)
+	}
+}
+
+// CloseIdleConnections closes the connections that no call uses, and those in use when their calls end, unless there is a new call before.
+func (t *Transport) CloseIdleConnections() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.idle {
+		_ = c.Close()
+	}
+	t.idle, t.retiring = nil, true
+	if t.sweep != nil {
+		t.sweep.Stop()
+		t.sweep = nil
+	}
+}
