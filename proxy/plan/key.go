@@ -45,14 +45,11 @@ func keyOf(legs []Leg) key {
 		if shards[g] < 2 {
 			continue
 		}
-		switch {
-		case len(g.ShardBy) > 0:
-			k.stored = append(k.stored, g.ShardBy...)
-		case g.HashmodTrusted():
-			k.stored = append(k.stored, g.Hashmod.Label)
-		default:
+		own := g.ShardKey()
+		if len(own) == 0 {
 			return key{}
 		}
+		k.stored = append(k.stored, own...)
 	}
 	slices.Sort(k.stored)
 	k.stored = slices.Compact(k.stored)

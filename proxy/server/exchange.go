@@ -127,7 +127,10 @@ const verdictHeader = "X-Spillway-Verdict"
 // run goes through the rooms up to the finished answer.
 func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	s := x.s
-	_ = x.client.rc.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
+	hasBody := r.Body != nil && r.Body != http.NoBody
+	if hasBody {
+		_ = x.client.rc.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
+	}
 	_, span := s.room(ctx, "endpoint")
 	if e, _, err := endpoint.Lookup(r); err == nil {
 		x.id = e.ID
@@ -141,8 +144,12 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	if req.ID == endpoint.Query || req.ID == endpoint.QueryRange {
 		x.account = accountOf(x.header.Get(explainHeader))
 	}
-	_ = x.client.rc.SetReadDeadline(time.Time{})
-	s.metrics.dropped.WithLabelValues(string(req.ID)).Add(float64(len(req.Dropped)))
+	if hasBody {
+		_ = x.client.rc.SetReadDeadline(time.Time{})
+	}
+	if n := len(req.Dropped); n > 0 {
+		s.metrics.dropped.WithLabelValues(string(req.ID)).Add(float64(n))
+	}
 	x.limits = x.st.cfg.LimitsFor(req.ID)
 	now := s.now()
 

@@ -123,6 +123,32 @@ func (g *Group) HashmodTrusted() bool {
 	return true
 }
 
+// ShardKey are the labels that tell the group's shards apart: series that agree on all of them, none of them empty, are on one shard. They are those of shard_by,
+// unless that names only the label of a hashmod which a server has been seen to break: the promise is then as wrong as the rule. Without shard_by it is the
+// hashmod's, while it is trusted. Nil where nothing tells them apart.
+func (g *Group) ShardKey() []string {
+	switch {
+	case len(g.ShardBy) == 1 && g.Hashmod != nil && g.ShardBy[0] == g.Hashmod.Label && g.hashmodBroken():
+		return nil
+	case len(g.ShardBy) > 0:
+		return g.ShardBy
+	case g.HashmodTrusted():
+		return []string{g.Hashmod.Label}
+	}
+	return nil
+}
+
+func (g *Group) hashmodBroken() bool {
+	for _, s := range g.Shards {
+		for _, r := range s.Replicas {
+			if state, _ := r.Hashmod(); state == HashmodBroken {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Hashmod is what is known of the replica's keeping its group's rule, and why where it is not trusted. Empty without a hashmod.
 func (r *Replica) Hashmod() (state HashmodState, why string) {
 	rule := r.Shard.Group.Hashmod

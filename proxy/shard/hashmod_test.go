@@ -232,6 +232,7 @@ func TestHashmodCheck(t *testing.T) {
 			b := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "node": bad}}})
 			reg := prometheus.NewRegistry()
 			cfg := hashed(a.URL(), b.URL())
+			cfg.ShardBy = []string{"node"}
 			top := build(t, Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, cfg)
 			g := top.Groups[0]
 			awaitExamined(t, g)
@@ -243,6 +244,9 @@ func TestHashmodCheck(t *testing.T) {
 			}
 			if g.HashmodTrusted() != (tc.state == HashmodTrusted) {
 				t.Errorf("trusted %t", g.HashmodTrusted())
+			}
+			if key := g.ShardKey(); (len(key) == 0) != (tc.state == HashmodBroken) { // what is not known yet stands as promised
+				t.Errorf("shard key %q", key)
 			}
 			if keep := g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node", good)}); (keep != nil) != (tc.state == HashmodTrusted) {
 				t.Errorf("pruned %t", keep != nil)
