@@ -106,7 +106,14 @@ func (p *page) eachRequest(e *emitter, dry bool, f func(q *request, rate curve, 
 }
 
 func emitRequestTotal(p *page, e *emitter) {
+	tr := p.apiTroubles()
 	p.eachRequest(e, true, func(q *request, c curve, h uint64, pairs []string) {
+		lost := tr.lost(q)
+		failed := curve{}
+		if lost != nil {
+			failed.more(p.pr, levels(lost, func(event) float64 { return c.base }))
+			c.held(active(lost))
+		}
 		code := "200"
 		if q.verb == "POST" {
 			code = "201"
@@ -115,7 +122,12 @@ func emitRequestTotal(p *page, e *emitter) {
 		if q.sub != "" && q.sub[0] == '/' {
 			// Right after a start the server is not ready and says so in 500s that
 			// are no user's errors; they stay in the counter for ever.
-			e.add(curve{base: float64(16 + h%48)}, append([]string{"code", "500"}, pairs...)...)
+			if failed.kind == constant {
+				failed.base = float64(16 + h%48)
+			} else {
+				failed.plus = float64(16 + h%48)
+			}
+			e.add(failed, append([]string{"code", "500"}, pairs...)...)
 			return
 		}
 		other := map[string]string{"GET": "404", "PUT": "409", "PATCH": "409", "POST": "409", "LIST": "410", "DELETE": "404"}[q.verb]
@@ -123,9 +135,17 @@ func emitRequestTotal(p *page, e *emitter) {
 			e.add(e.rate(q.perSecond*0.004, true, h+7, p.pr), append([]string{"code", other}, pairs...)...)
 		}
 		if q.r.weight >= 6 && q.verb != "WATCH" {
-			for _, code := range []string{"429", "500"} {
-				e.add(curve{}, append([]string{"code", code}, pairs...)...)
+			refused := curve{}
+			if tr.throttled != nil && q.isListOfPods() {
+				refused.more(p.pr, tr.throttled)
 			}
+			if tr.failing != nil && q.isPostOfPods() {
+				failed.more(p.pr, tr.failing)
+			}
+			e.add(refused, append([]string{"code", "429"}, pairs...)...)
+			e.add(failed, append([]string{"code", "500"}, pairs...)...)
+		} else if lost != nil {
+			e.addIn(lost[0].from, never, failed, append([]string{"code", "500"}, pairs...)...)
 		}
 	})
 }

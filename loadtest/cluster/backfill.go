@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 )
@@ -35,6 +36,10 @@ type BackfillOptions struct {
 	// ExternalTargetLabels are added to every series, as a server's target
 	// relabelling would (cluster, region). The target's own labels win.
 	ExternalTargetLabels labels.Labels
+	// MetricRelabel gives the metric_relabel_configs of a job, nil for none:
+	// allow-lists, or what makes a label traffic of an iptables rule. They are
+	// checked, and must not make two series of a page one.
+	MetricRelabel func(job string) []*relabel.Config
 	// Gaps are spans in which this server did not scrape.
 	Gaps []Gap
 	// BlockRange is the alignment of blocks; 0 means 2 h.
@@ -97,9 +102,10 @@ type scrapes struct {
 	ts       []int64
 	answered []bool
 	afterGap []bool // the server began anew with this scrape
-	// Per scrape: samples on the page, and those of series not there before.
-	samples, added []int32
-	upset          bool // some scrape failed or follows a gap
+	// Per scrape: samples on the page, those that relabelling keeps, and those of
+	// the latter whose series was not there before.
+	samples, kept, added []int32
+	upset                bool // some scrape failed or follows a gap
 }
 
 func (m *Model) scrapeTimes(p *page, o *BackfillOptions) *scrapes {
@@ -132,6 +138,7 @@ func (m *Model) scrapeTimes(p *page, o *BackfillOptions) *scrapes {
 		skipped = false
 	}
 	s.samples = make([]int32, len(s.ts))
+	s.kept = make([]int32, len(s.ts))
 	s.added = make([]int32, len(s.ts))
 	return s
 }
@@ -161,16 +168,20 @@ func (s *scrapes) first(t int64) int {
 }
 
 // count books a series that exists in [from, until) on the page's scrapes and
-// reports whether any scrape sees it.
-func (s *scrapes) count(from, until int64) bool {
+// reports whether any scrape stores it; kept says what relabelling does.
+func (s *scrapes) count(from, until int64, kept bool) bool {
 	i, j := s.first(from), s.first(until)
 	seen := false
 	for k := i; k < j; k++ {
 		if !s.answered[k] {
 			continue
 		}
-		seen = true
 		s.samples[k]++
+		if !kept {
+			continue
+		}
+		seen = true
+		s.kept[k]++
 		if k > 0 && (k == i || !s.answered[k-1] || s.afterGap[k]) {
 			s.added[k]++
 		}
@@ -253,6 +264,8 @@ func (s *scrapes) made(e *entry, k int) float64 {
 			return round6(between(mix(uint64(s.ts[k])), 0.0004, 0.0009)) // refused at once
 		}
 		return round6(0.002 + float64(s.samples[k])*6e-6*between(mix(uint64(s.ts[k])), 0.8, 1.6))
+	case madePostRelabel:
+		return float64(s.kept[k])
 	case madeAdded:
 		return float64(s.added[k])
 	default:
@@ -297,7 +310,7 @@ func merge(entries []entry) ([]entry, error) {
 			end = out[n].more[m-1].until
 		}
 		if e.from < end || e.made != notMade {
-			return nil, fmt.Errorf("the model is wrong: two series at once are %s", e.lset)
+			return nil, fmt.Errorf("two series at once are %s: a relabelling makes two of a page one, or, where there is none, the model is wrong", e.lset)
 		}
 		out[n].more = append(out[n].more, e.life)
 	}
@@ -311,6 +324,8 @@ type job struct {
 	targets []int // indices into m.targets
 	scrapes []*scrapes
 	extra   []labels.Labels // target labels, by targets
+	rules   map[string]*relabelling
+	skip    func(i int, s *series) bool // what the walk need not hand on; nil: nothing
 	// The nodes' states are worked out again for each walk; one is kept.
 	c        *compiler
 	lastNode int
@@ -320,7 +335,10 @@ func (m *Model) newJob(o BackfillOptions) (*job, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("backfill options: %w", err)
 	}
-	j := &job{m: m, o: o.withDefaults()}
+	j := &job{m: m, o: o.withDefaults(), rules: map[string]*relabelling{}}
+	if err := j.compileRules(); err != nil {
+		return nil, fmt.Errorf("backfill options: %w", err)
+	}
 	j.c = m.compiler(o.From.UnixMilli(), o.Until.UnixMilli(), true)
 	for i := range m.targets {
 		if o.Keep == nil || o.Keep(m.targets[i]) {
@@ -364,8 +382,14 @@ func (j *job) walk(i int, yield func(s *series, mk made)) {
 	if len(sc.ts) == 0 {
 		return
 	}
+	rules := j.rules[p.t.Job]
 	p.collect(familiesOf(p.t.Job, j.m.o.Detail), func(s *series) {
-		if book && sc.count(s.from, s.until) || !book && sc.sees(s.from, s.until) {
+		s.relabelled = false
+		if !book && (rules.keepsNames() && j.skip != nil && j.skip(i, s) || !sc.sees(s.from, s.until)) {
+			return
+		}
+		kept := rules.apply(s, j.extra[i])
+		if book && sc.count(s.from, s.until, kept) || !book && kept {
 			yield(s, notMade)
 		}
 	})
@@ -391,6 +415,9 @@ func (s *scrapes) sees(from, until int64) bool {
 // storedLabels are the labels of a series as the server stores it: target
 // labels win, and a page's label of the same name becomes exported_….
 func storedLabels(s *series, extra labels.Labels, b *labels.ScratchBuilder) labels.Labels {
+	if s.relabelled {
+		return s.stays
+	}
 	b.Reset()
 	b.Add(model.MetricNameLabel, s.name)
 	for i := 0; i < len(s.pairs); i += 2 {

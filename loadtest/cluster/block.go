@@ -86,6 +86,15 @@ func (a firstLabel) less(b firstLabel) bool {
 }
 
 func first(s *series, extra firstLabel) firstLabel {
+	if s.relabelled {
+		var f firstLabel
+		s.stays.Range(func(l labels.Label) {
+			if f.name == "" {
+				f = firstLabel{l.Name, l.Value}
+			}
+		})
+		return f
+	}
 	f := firstLabel{model.MetricNameLabel, s.name}
 	if extra.name < f.name {
 		f = extra
@@ -118,6 +127,10 @@ func (w *blockJob) survey(ctx context.Context) error {
 		symbols[model.MetricNameLabel] = struct{}{}
 		w.walk(i, func(s *series, _ made) {
 			counts[first(s, w.lead[i])]++
+			if s.relabelled {
+				s.stays.Range(func(l labels.Label) { symbols[l.Name], symbols[l.Value] = struct{}{}, struct{}{} })
+				return
+			}
 			symbols[s.name] = struct{}{}
 			for n := 0; n < len(s.pairs); n += 2 {
 				name := s.pairs[n]
@@ -227,12 +240,17 @@ func (w *blockJob) fill(ctx context.Context, dir string, ranges [][2]int, meta *
 	ref := storage.SeriesRef(0)
 	for _, part := range w.batches {
 		entries = entries[:0]
+		outside := func(i int, s *series) bool {
+			f := first(s, w.lead[i])
+			return f.less(part.lo) || part.hi.less(f)
+		}
+		w.skip = outside
 		for i := range w.targets {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
 			w.walk(i, func(s *series, mk made) {
-				if f := first(s, w.lead[i]); f.less(part.lo) || part.hi.less(f) {
+				if outside(i, s) {
 					return
 				}
 				entries = append(entries, entry{lset: storedLabels(s, w.extra[i], &b), target: int32(i), made: mk, life: s.life})

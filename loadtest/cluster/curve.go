@@ -105,7 +105,7 @@ const (
 	busy                 // base + level*(k + amp*sin): what a thing does only while used
 	counter              // monotone integral of base (1/s), plus k times the integral of the steps
 	since                // process start, seconds since the epoch
-	now                  // the moment itself, seconds since the epoch
+	now                  // the moment itself, or the last multiple of a before it, seconds since the epoch
 	span                 // 1 from a until b, else 0
 )
 
@@ -126,6 +126,13 @@ type curve struct {
 	st       *steps
 	pr       *process
 	a, b     int64 // ms
+	// over takes the curve's place while its level is not 0: what a trouble makes
+	// of a reading.
+	over *steps
+	// A counter shows plus right after its start, and its clock stands still
+	// while hold is 1.
+	plus float64
+	hold *steps
 }
 
 // blankInt64 is what DCGM writes into a field that it could not read.
@@ -134,6 +141,11 @@ const blankInt64 = 9223372036854775794
 func (c *curve) at(t int64) float64 {
 	if c.sentinel != 0 && mix(c.sentinel^uint64(t/60000))%2880 == 0 {
 		return blankInt64
+	}
+	if c.over != nil {
+		if v := c.over.level(t); v != 0 {
+			return v
+		}
 	}
 	var v float64
 	switch c.kind {
@@ -155,6 +167,9 @@ func (c *curve) at(t int64) float64 {
 	case counter:
 		t0 := c.pr.startedAt(t)
 		sec := float64(t-t0) / 1000
+		if c.hold != nil {
+			sec -= (c.hold.integral(t) - c.hold.integral(t0)) / 1000
+		}
 		if c.amp != 0 {
 			// The wave's slope is at most half of base: the sum only rises.
 			v = c.amp * (math.Cos(c.ph) - math.Cos(c.w*sec+c.ph))
@@ -166,6 +181,7 @@ func (c *curve) at(t int64) float64 {
 		if c.st != nil {
 			v += c.k * (c.st.integral(t) - c.st.integral(t0)) / 1000
 		}
+		v += c.plus
 		if c.whole {
 			return math.Floor(v)
 		}
@@ -173,6 +189,9 @@ func (c *curve) at(t int64) float64 {
 	case since:
 		return float64(c.pr.startedAt(t)) / 1000
 	case now:
+		if c.a != 0 {
+			t -= t % c.a
+		}
 		return float64(t) / 1000
 	case span:
 		if t >= c.a && t < c.b {

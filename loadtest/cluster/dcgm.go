@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strconv"
 
 	"github.com/prometheus/common/model"
@@ -60,12 +61,12 @@ func energy(p *page, s *nodeState, gpu int, h uint64) curve {
 
 func fbUsed(p *page, s *nodeState, gpu int, _ uint64) curve {
 	g := p.m.gpuModel(s.node)
-	return curve{kind: gauge, base: 612, k: 0.86 * g.fbMiB, st: s.gpus[gpu], whole: true}
+	return curve{kind: gauge, base: 612, k: 0.86 * g.fbMiB, st: s.held[gpu], whole: true}
 }
 
 func fbFree(p *page, s *nodeState, gpu int, _ uint64) curve {
 	g := p.m.gpuModel(s.node)
-	return curve{kind: gauge, base: g.fbMiB - 612, k: -0.86 * g.fbMiB, st: s.gpus[gpu], whole: true}
+	return curve{kind: gauge, base: g.fbMiB - 612, k: -0.86 * g.fbMiB, st: s.held[gpu], whole: true}
 }
 
 // rare is a counter that moves on few GPUs: r a second on one in n, else 0.
@@ -91,27 +92,27 @@ var dcgmFields = []dcgmField{
 	{"DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", model.MetricTypeGauge, Full, used(0, 55, 12, true)},
 	{"DCGM_FI_DEV_ENC_UTIL", "Encoder utilization (in %).", model.MetricTypeGauge, Full, fixed(0)},
 	{"DCGM_FI_DEV_DEC_UTIL", "Decoder utilization (in %).", model.MetricTypeGauge, Full, fixed(0)},
-	{"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", model.MetricTypeGauge, Full, used(345, 1600, 35, true)},
+	{"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", model.MetricTypeGauge, Full, stuck(used(345, 1600, 35, true), GPUThrottled, func(event) float64 { return 1065 })},
 	{"DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", model.MetricTypeGauge, Full, fixed(2619)},
-	{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", model.MetricTypeGauge, Lean, leaky(used(31, 34, 4, true))},
-	{"DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).", model.MetricTypeGauge, Full, leaky(used(38, 40, 4, true))},
+	{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", model.MetricTypeGauge, Lean, leaky(stuck(used(31, 34, 4, true), GPUHot, func(e event) float64 { return e.or(92) }))},
+	{"DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).", model.MetricTypeGauge, Lean, leaky(stuck(used(38, 40, 4, true), GPUHot, func(e event) float64 { return e.or(92) + 6 }))},
 	{"DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", model.MetricTypeGauge, Lean, leaky(power)},
 	{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Total energy consumption since boot (in mJ).", model.MetricTypeCounter, Full, energy},
 	{"DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", model.MetricTypeGauge, Full, fbFree},
 	{"DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", model.MetricTypeGauge, Lean, fbUsed},
 	{"DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved (in MiB).", model.MetricTypeGauge, Full, fixed(551)},
-	{"DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "Total number of PCIe retries.", model.MetricTypeCounter, Lean, rare(40, 0.002)},
+	{"DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "Total number of PCIe retries.", model.MetricTypeCounter, Lean, faster(rare(40, 0.002), GPUPCIeReplay, func(e event) float64 { return e.or(30) / 60 })},
 	{"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "Total number of NVLink bandwidth counters for all lanes.", model.MetricTypeCounter, Full, driven(0, 2.4e5)},
-	{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "Total number of NVLink retries.", model.MetricTypeCounter, Full, rare(60, 0.001)},
-	{"DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "Total number of NVLink recovery errors.", model.MetricTypeCounter, Lean, fixed(0)},
-	{"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "Total number of single-bit volatile ECC errors.", model.MetricTypeCounter, Full, rare(50, 0.0004)},
-	{"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "Total number of double-bit volatile ECC errors.", model.MetricTypeCounter, Lean, fixed(0)},
-	{"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Number of remapped rows for uncorrectable errors.", model.MetricTypeCounter, Full, fixed(0)},
+	{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "Total number of NVLink retries.", model.MetricTypeCounter, Lean, faster(rare(60, 0.001), GPUNVLinkErrors, func(e event) float64 { return e.or(2) / 2 })},
+	{"DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "Total number of NVLink recovery errors.", model.MetricTypeCounter, Lean, faster(fixed(0), GPUNVLinkErrors, func(e event) float64 { return e.or(2) / 60 })},
+	{"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "Total number of single-bit volatile ECC errors.", model.MetricTypeCounter, Lean, rare(50, 0.0004)},
+	{"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "Total number of double-bit volatile ECC errors.", model.MetricTypeCounter, Lean, jumps(false, func(e event) float64 { return e.or(1) }, GPUUncorrectableECC)},
+	{"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Number of remapped rows for uncorrectable errors.", model.MetricTypeCounter, Lean, jumps(true, once, GPUUncorrectableECC, GPURowRemapPending)},
 	{"DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Number of remapped rows for correctable errors.", model.MetricTypeCounter, Full, fixed(0)},
-	{"DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether remapping of rows has failed.", model.MetricTypeGauge, Lean, fixed(0)},
-	{"DCGM_FI_DEV_ROW_REMAP_PENDING", "Whether remapping of rows is pending.", model.MetricTypeGauge, Lean, fixed(0)},
-	{"DCGM_FI_DEV_THERMAL_VIOLATION", "Throttling duration due to thermal constraints (in us).", model.MetricTypeCounter, Lean, rare(30, 900)},
-	{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints (in us).", model.MetricTypeCounter, Full, driven(0, 2000)},
+	{"DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether remapping of rows has failed.", model.MetricTypeGauge, Lean, flagged(GPURowRemapFailure)},
+	{"DCGM_FI_DEV_ROW_REMAP_PENDING", "Whether remapping of rows is pending.", model.MetricTypeGauge, Lean, flagged(GPURowRemapPending, GPUUncorrectableECC)},
+	{"DCGM_FI_DEV_THERMAL_VIOLATION", "Throttling duration due to thermal constraints (in us).", model.MetricTypeCounter, Lean, faster(rare(30, 900), GPUThrottled, func(e event) float64 { return e.or(0.2) * 1e6 })},
+	{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints (in us).", model.MetricTypeCounter, Lean, driven(0, 2000)},
 	{"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active.", model.MetricTypeGauge, Lean, used(0, 0.93, 0.05, false)},
 	{"DCGM_FI_PROF_SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", model.MetricTypeGauge, Full, used(0, 0.81, 0.08, false)},
 	{"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active.", model.MetricTypeGauge, Lean, used(0, 0.44, 0.08, false)},
@@ -137,6 +138,7 @@ func dcgmFamilies(d Detail) []family {
 	}
 	return append(out,
 		family{"DCGM_FI_DEV_XID_ERRORS", "Value of the last XID error encountered.", model.MetricTypeGauge, emitXidGauge},
+		family{"DCGM_EXP_CLOCK_EVENTS_COUNT", "Count of clock events within the user-specified time window (see clock-events-count-window-size param).", model.MetricTypeGauge, emitClockEvents},
 		family{"DCGM_EXP_XID_ERRORS_COUNT", "Count of XID Errors within user-specified time window (see xid-count-window-size param).", model.MetricTypeGauge, emitXidCount},
 	)
 }
@@ -145,7 +147,8 @@ func (m *Model) gpuUUID(node, gpu int) string {
 	return "GPU-" + uuid(hash(m.seed, 'G', uint64(node), uint64(gpu)))
 }
 
-// eachGPU calls f for each GPU and each pod that held it in the window.
+// eachGPU calls f for each GPU and each pod that held it in the window, and not
+// for the time in which the GPU is off the bus.
 func (p *page) eachGPU(f func(gpu int, h holder, pairs []string)) {
 	g := p.m.gpuModel(p.node)
 	for gpu := range p.m.o.GPUsPerNode {
@@ -154,6 +157,7 @@ func (p *page) eachGPU(f func(gpu int, h holder, pairs []string)) {
 			"gpu", n, "UUID", p.m.gpuUUID(p.node, gpu), "pci_bus_id", fmt.Sprintf("00000000:%02X:00.0", 0x19+gpu*0x11), "device", "nvidia" + n,
 			"modelName", g.name, "Hostname", p.m.nodeName(p.node), "DCGM_FI_DRIVER_VERSION", "570.86.15",
 		}
+		lost := p.host.lost(gpu)
 		for _, h := range p.host.holders(gpu) {
 			if h.until <= p.from || h.from > p.until {
 				continue
@@ -162,7 +166,7 @@ func (p *page) eachGPU(f func(gpu int, h holder, pairs []string)) {
 			if h.pod != nil {
 				pairs = append(base[:len(base):len(base)], "container", h.pod.container, "namespace", h.pod.space.name, "pod", h.pod.name)
 			}
-			f(gpu, h, pairs)
+			without(lost, h.from, h.until, func(from, until int64) { f(gpu, holder{from, until, h.pod}, pairs) })
 		}
 	}
 }
@@ -177,9 +181,17 @@ func emitXidGauge(p *page, e *emitter) {
 				e.addIn(a, b, curve{base: code}, append(pairs[:len(pairs):len(pairs)], "err_code", strconv.Itoa(int(code)), "err_msg", xidText[code])...)
 			}
 		}
-		for _, x := range p.host.xids[gpu] {
-			part(x.from)
-			at, code = x.from, x.value
+		xids, boots := p.host.xids[gpu], p.machine.starts[1:]
+		for len(xids)+len(boots) > 0 {
+			if len(boots) > 0 && (len(xids) == 0 || boots[0] <= xids[0].from) {
+				part(boots[0])
+				at, code = boots[0], 0
+				boots = boots[1:]
+				continue
+			}
+			part(xids[0].from)
+			at, code = xids[0].from, xids[0].value
+			xids = xids[1:]
 		}
 		part(never)
 	})
@@ -192,10 +204,24 @@ const xidWindow = 300 * second
 // series is there only while it was.
 func emitXidCount(p *page, e *emitter) {
 	p.eachGPU(func(gpu int, h holder, pairs []string) {
-		for _, c := range xidCounts(p.host.xids[gpu]) {
-			if a, b := max(c.from, h.from), min(c.until, h.until); a < b {
-				e.addIn(a, b, curve{base: c.count}, append(pairs[:len(pairs):len(pairs)], "window_size_in_ms", "300000", "xid", strconv.Itoa(int(c.xid)))...)
+		lost := p.host.lost(gpu)
+		// What a GPU says that is off the bus nobody hears, and so nobody counts.
+		xids := slices.DeleteFunc(slices.Clone(p.host.xids[gpu]), func(x event) bool {
+			return slices.ContainsFunc(lost, func(l event) bool { return x.from >= l.from && x.from < l.until })
+		})
+		for i := range p.machine.starts {
+			// A restart forgets the window.
+			end, n := never, len(xids)
+			if i+1 < len(p.machine.starts) {
+				end = p.machine.starts[i+1]
+				n = sort.Search(n, func(k int) bool { return xids[k].from > end })
 			}
+			for _, c := range xidCounts(xids[:n]) {
+				if a, b := max(c.from, h.from), min(c.until, h.until, end); a < b {
+					e.addIn(a, b, curve{base: c.count}, append(pairs[:len(pairs):len(pairs)], "window_size_in_ms", "300000", "xid", strconv.Itoa(int(c.xid)))...)
+				}
+			}
+			xids = xids[n:]
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 )
 
 // family is one metric family of one page.
@@ -36,6 +37,9 @@ type series struct {
 	name  string   // sample name: family plus _bucket, _sum, _count
 	pairs []string // label name, value, …; no __name__, exposition form of le and quantile
 	life
+	// What a back-fill's relabelling made of it, if there is one.
+	relabelled bool
+	stays      labels.Labels
 }
 
 // emitter turns the calls of a family into series that exist in the window.

@@ -33,6 +33,7 @@ type pool struct {
 	first, nodes   int // node indices [first, first+nodes)
 	gpu, gpus      int // on each node: GPUs [gpu, gpu+gpus)
 	hash           uint64
+	index          int   // in Model.pools
 	period, offset int64 // ms between the creations of two experiments
 }
 
@@ -44,7 +45,7 @@ func (m *Model) makePools() {
 	m.byNode = make([][]int32, m.o.Nodes)
 	widest := max(1, m.o.Nodes/4)
 	add := func(p pool) {
-		p.hash = hash(m.seed, 'p', uint64(len(m.pools)))
+		p.hash, p.index = hash(m.seed, 'p', uint64(len(m.pools))), len(m.pools)
 		p.period = int64(between(hash(p.hash, 1), 1.2, 6) * 3600e3)
 		p.offset = int64(between(hash(p.hash, 2), 0, float64(p.period)))
 		for n := p.first; n < p.first+p.nodes; n++ {
@@ -92,10 +93,15 @@ type attempt struct {
 	failed                                      bool
 	xid                                         float64 // 0: none
 	inPlace                                     []inPlace
+	halfUntil                                   int64 // the second half of the pods waits until then; 0: none does
 }
 
 // inPlace is a container that died and was started again in its pod.
-type inPlace struct{ died, back int64 }
+type inPlace struct {
+	died, back int64
+	ready      int64  // 0: as soon as it is back
+	reason     string // of its death; "" means OOMKilled
+}
 
 func (e *experiment) size() int { return e.pool.nodes }
 
@@ -113,7 +119,10 @@ func (m *Model) experiments(p *pool, from, until int64) []experiment {
 		if begin < m.start {
 			continue
 		}
-		if e := m.experiment(p, k, begin); e.removed > from {
+		if _, ok := m.emptied(p, begin); ok {
+			continue
+		}
+		if e := m.experiment(p, k, begin); m.cutShort(&e) && e.removed > from {
 			out = append(out, e)
 		}
 	}
@@ -146,9 +155,10 @@ func (m *Model) experiment(p *pool, k, begin int64) experiment {
 	ttl := int64(between(hash(h, 10), 120, 400)) * second
 
 	for n := uint64(0); ; n++ {
-		a := attempt{created: created, scheduled: created + wait}
+		a := attempt{created: created, scheduled: m.roomAt(&e, created+wait)}
 		a.started = a.scheduled + int64(between(hash(h, 11, n), 6, 45))*second
 		a.ended, a.removed = finish, finish+ttl
+		a.halfUntil = m.pendingHalf(&e, created, finish)
 		if a.started >= finish {
 			// Never got a node: cancelled while pending.
 			a.scheduled, a.started, a.ended = finish, finish, finish
@@ -156,15 +166,18 @@ func (m *Model) experiment(p *pool, k, begin int64) experiment {
 			e.attempts, e.removed = append(e.attempts, a), finish
 			return e
 		}
-		fail, ok := m.firstFailure(&e, n, a.started, finish)
+		fail, ok := m.firstFailure(&e, n, min(a.works(&e), finish), finish)
 		if ok {
 			a.ended, a.failed, a.xid = fail.from, true, fail.value
 			a.removed = fail.from + int64(between(hash(h, 12, n), 20, 90))*second
-		} else if hash(h, 13)%5 == 0 {
+			if m.evicted(&e, fail.from) {
+				a.removed = fail.from + 2*second
+			}
+		} else if hash(h, 13)%5 == 0 && a.halfUntil == 0 {
 			died := a.started + int64(between(hash(h, 14, n), 0.1, 0.9)*float64(finish-a.started))
 			back := died + int64(between(hash(h, 15, n), 10, 60))*second
 			if back < finish {
-				a.inPlace = []inPlace{{died, back}}
+				a.inPlace = []inPlace{{died: died, back: back}}
 			}
 		}
 		e.attempts = append(e.attempts, a)
@@ -193,9 +206,11 @@ func (m *Model) firstFailure(e *experiment, n uint64, from, until int64) (event,
 		found = append(found, ev)
 	}
 	found = append(found, m.tl.events(PodFailure, e.name, from, until)...)
+	found = append(found, m.evictions(e, from, until)...)
 	for i := range e.size() {
 		found = append(found, m.tl.events(NodeDown, m.nodeName(e.pool.first+i), from, until)...)
 	}
+	found = append(found, m.nodeDeaths(e, from, until)...)
 	found = dropBefore(found, from)
 	if len(found) == 0 {
 		return event{}, false
@@ -228,6 +243,7 @@ type pod struct {
 	gpu, gpus int
 	a         attempt
 	owner     [2]string // kind, name
+	prom      *promPod  // of a Prometheus server, else nil
 }
 
 // pods calls yield for each pod of the experiment that exists in [from, until].
@@ -241,7 +257,7 @@ func (e *experiment) pods(from, until int64, yield func(*pod)) {
 			p := pod{
 				exp: e, n: n, rank: rank, space: e.space, container: "trainer", app: "trainer",
 				name: e.name + "-w-" + strconv.Itoa(rank), uid: uuid(hash(e.hash, 30, uint64(n), uint64(rank))),
-				node: e.pool.first + rank, gpu: e.pool.gpu, gpus: e.pool.gpus, a: a, owner: [2]string{"Job", e.name + "-w"},
+				node: e.pool.first + rank, gpu: e.pool.gpu, gpus: e.pool.gpus, a: a.of(e, rank), owner: [2]string{"Job", e.name + "-w"},
 			}
 			if rank > 0 && len(a.inPlace) > 0 {
 				// Only rank 0's container restarts in place; the others wait for it.
@@ -288,6 +304,7 @@ func (m *Model) systemPods(node int, boots []int64, until int64, yield func(*pod
 		}
 		yield(&p)
 	}
+	m.promPods(node, yield)
 }
 
 const never = int64(1) << 62
@@ -328,8 +345,8 @@ func (m *Model) Experiments(from, until time.Time) []Experiment {
 				x.Nodes = append(x.Nodes, m.nodeName(e.pool.first+n))
 			}
 			for _, a := range e.attempts {
-				if a.ended > a.started {
-					x.Runs = append(x.Runs, Span{time.UnixMilli(a.started), time.UnixMilli(a.ended)})
+				if at := a.works(&e); a.ended > at {
+					x.Runs = append(x.Runs, Span{time.UnixMilli(at), time.UnixMilli(a.ended)})
 				}
 			}
 			out = append(out, x)

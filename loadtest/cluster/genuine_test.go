@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ var genuineLabel = regexp.MustCompile(`(\w+)\{(.*?)\}(?: |$)`)
 
 func readGenuine(t *testing.T, file string) map[string]genuine {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", "genuine", file))
+	b, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,19 @@ func readGenuine(t *testing.T, file string) map[string]genuine {
 // Every family that the model has in common with the real server has its type,
 // its label names and, for histograms, its buckets.
 func TestGenuine(t *testing.T) {
-	m := mustNew(t, Options{Nodes: 10, Detail: Full})
+	t.Run("as ever", func(t *testing.T) {
+		testGenuine(t, mustNew(t, Options{Nodes: 10, Detail: Full, Exporters: AllExporters}))
+	})
+	// Troubles bring no series that the real server would not have.
+	t.Run("under troubles", func(t *testing.T) {
+		o := allPlaneTroubles(t)
+		o.Detail, o.Exporters = Full, AllExporters
+		testGenuine(t, mustNew(t, o))
+	})
+}
+
+func testGenuine(t *testing.T, m *Model) {
+	t.Helper()
 	// Labels depend on allow lists there; ours are the experiments'.
 	free := map[string]bool{"kube_pod_labels": true, "kube_node_labels": true}
 	all, have := 0, 0
@@ -60,8 +73,9 @@ func TestGenuine(t *testing.T) {
 		{JobNode, "node_exporter-1.11.1.tsv"},
 		{JobScheduler, "kube-scheduler-1.34.4.tsv"},
 		{JobControllerManager, "kube-controller-manager-1.34.4.tsv"},
+		{JobIPTables, "iptables_exporter-0.1.0.tsv"},
 	} {
-		real := readGenuine(t, c.file)
+		real := readGenuine(t, filepath.Join("genuine", c.file))
 		type seen struct {
 			typ    model.MetricType
 			labels map[string]bool
@@ -122,5 +136,44 @@ func TestGenuine(t *testing.T) {
 	t.Logf("%-24s %3d of %3d genuine families (%d %%)", "together", have, all, 100*have/all)
 	if have*10 < all*7 {
 		t.Errorf("only %d of %d genuine families are left", have, all)
+	}
+}
+
+// What could not be run is as its documentation says, nothing left out and
+// nothing beside it but what all Go programs show.
+func TestDocumented(t *testing.T) {
+	o := allPlaneTroubles(t)
+	m := mustNew(t, o)
+	for job, file := range map[string]string{JobAutoscaler: "cluster-autoscaler-1.36.tsv", JobAPIServerSLIs: "apiserver-slis-1.34.tsv"} {
+		real := readGenuine(t, filepath.Join("documented", file))
+		i := slices.IndexFunc(m.targets, func(t Target) bool { return t.Job == job })
+		at := testUntil.UnixMilli()
+		seen := map[string]bool{}
+		m.compiler(at-3600e3, at, false).page(&m.targets[i]).collect(familiesOf(job, Lean), func(s *series) {
+			g, ok := real[s.fam.name]
+			if !ok {
+				if !strings.HasPrefix(s.fam.name, "process_") && !strings.HasPrefix(s.fam.name, "go_") {
+					t.Errorf("%s: %s is not documented", job, s.fam.name)
+				}
+				return
+			}
+			seen[s.fam.name] = true
+			var names []string
+			for n := 0; n < len(s.pairs); n += 2 {
+				names = append(names, s.pairs[n])
+			}
+			if s.fam.typ == model.MetricTypeHistogram && !strings.HasSuffix(s.name, "_bucket") {
+				names = append(names, "le")
+			}
+			slices.Sort(names)
+			if s.fam.typ != g.typ || !slices.Equal(names, g.labels) {
+				t.Errorf("%s: %s is a %s with labels %v, should be a %s with %v", job, s.name, s.fam.typ, names, g.typ, g.labels)
+			}
+		})
+		for name := range real {
+			if !seen[name] {
+				t.Errorf("%s: %s is missing", job, name)
+			}
+		}
 	}
 }

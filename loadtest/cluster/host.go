@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"sort"
 	"strings"
 )
@@ -39,9 +40,14 @@ type nodeState struct {
 	down    []event  // NodeDown in the window
 	pods    []pod    // those that exist in the window, system pods first
 	gpus    []*steps // intensity of each GPU, 0 idle to 1
+	held    []*steps // the same, of a pod that does nothing too
 	load    *steps   // their sum
 	running *steps   // pods running
 	xids    [][]event
+	ill     []ailment // staged troubles, by time
+	gangs   *steps    // pods of experiments running
+	sent    *steps    // bytes a second that pods send to the internet
+	surge   *steps    // those of them that are too many; nil: none ever
 }
 
 // intensity is how hard an experiment drives its GPUs, in 64ths as steps want it.
@@ -50,7 +56,7 @@ func (e *experiment) intensity() float64 { return float64(40+hash(e.hash, 40)%25
 // host works out the state of a node for a window. It walks the experiments
 // since the node's last boot: some hundreds at most.
 func (m *Model) host(node int, from, until int64) *nodeState {
-	s := &nodeState{node: node, gpus: make([]*steps, m.o.GPUsPerNode), xids: make([][]event, m.o.GPUsPerNode)}
+	s := &nodeState{node: node, gpus: make([]*steps, m.o.GPUsPerNode), held: make([]*steps, m.o.GPUsPerNode), xids: make([][]event, m.o.GPUsPerNode), ill: m.ill[node]}
 	name := m.nodeName(node)
 	ev := m.tl.events(NodeDown, name, from-lookBack, until+1)
 	s.machine.starts = m.tl.starts(ev, from, until)
@@ -63,7 +69,9 @@ func (m *Model) host(node int, from, until int64) *nodeState {
 
 	m.systemPods(node, s.machine.starts, until, func(p *pod) { s.pods = append(s.pods, *p) })
 	deltas := make([][]delta, m.o.GPUsPerNode)
+	idle := make([][]delta, m.o.GPUsPerNode)
 	var load, running []delta
+	out := egress{m: m}
 	running = append(running, delta{boot, float64(len(s.pods))})
 	for _, pi := range m.byNode[node] {
 		p := &m.pools[pi]
@@ -72,13 +80,19 @@ func (m *Model) host(node int, from, until int64) *nodeState {
 			e := &exps[i]
 			for n := range e.attempts {
 				a := &e.attempts[n]
-				if a.ended <= a.started {
+				own := a.of(e, node-p.first)
+				if own.ended <= own.started {
 					continue
 				}
-				running = append(running, delta{a.started, 1}, delta{a.ended, -1})
+				works := min(a.works(e), a.ended)
+				running = append(running, delta{own.started, 1}, delta{a.ended, -1})
+				out.pod(e, a)
 				x := e.intensity()
 				for g := p.gpu; g < p.gpu+p.gpus; g++ {
-					at := a.started
+					at := own.started
+					if at < works { // it has its node and waits for the others
+						idle[g] = append(idle[g], delta{at, -x}, delta{works, x})
+					}
 					if node == p.first { // rank 0 restarts in place
 						for _, r := range a.inPlace {
 							deltas[g] = append(deltas[g], delta{at, x}, delta{r.died, -x})
@@ -86,6 +100,9 @@ func (m *Model) host(node int, from, until int64) *nodeState {
 						}
 					}
 					deltas[g] = append(deltas[g], delta{at, x}, delta{a.ended, -x})
+					m.idleSpans(e, a, node == p.first, func(from, until int64) {
+						idle[g] = append(idle[g], delta{from, -x}, delta{until, x})
+					})
 				}
 				if a.failed && a.xid != 0 && node == p.first && a.ended > boot {
 					s.xids[p.gpu] = append(s.xids[p.gpu], event{from: a.ended, value: a.xid})
@@ -98,13 +115,25 @@ func (m *Model) host(node int, from, until int64) *nodeState {
 			})
 		}
 	}
+	for _, a := range s.ill {
+		if x := a.xid(); x != 0 && a.from > boot {
+			s.xids[a.gpu] = append(s.xids[a.gpu], event{from: a.from, value: x})
+		}
+	}
 	for g := range deltas {
+		s.held[g] = stepsFromDeltas(deltas[g])
+		s.gpus[g] = s.held[g]
+		if len(idle[g]) > 0 {
+			deltas[g] = append(deltas[g], idle[g]...)
+			s.gpus[g] = stepsFromDeltas(deltas[g])
+		}
 		load = append(load, deltas[g]...)
-		s.gpus[g] = stepsFromDeltas(deltas[g])
 		sort.Slice(s.xids[g], func(i, j int) bool { return s.xids[g][i].from < s.xids[g][j].from })
 	}
 	s.load = stepsFromDeltas(load)
+	s.gangs = stepsFromDeltas(slices.Clone(running[1:]))
 	s.running = stepsFromDeltas(running)
+	s.sent, s.surge = out.steps()
 	return s
 }
 
@@ -173,12 +202,18 @@ func (c *compiler) page(t *Target) *page {
 	m := c.m
 	id := t.Job + "/" + t.Instance
 	p := &page{m: m, t: t, h: hashString(m.seed, id), from: c.from, until: c.until, node: t.node, cluster: c.cluster}
+	if t.Job == JobAPIServerSLIs {
+		id = JobAPIServer + "/" + t.Instance // it is a page of the same process
+	}
 	restarts := m.tl.events(ProcessRestart, id, c.from-lookBack, c.until+1)
 	for _, e := range restarts {
 		if e.until > c.from && e.from <= c.until {
 			p.down = append(p.down, e)
 		}
 	}
+	down, reborn := m.outages(t)
+	p.down = append(p.down, down...)
+	restarts = append(restarts, reborn...)
 	if t.node >= 0 {
 		p.host = c.host(t.node)
 		p.machine = &p.host.machine
@@ -186,6 +221,9 @@ func (c *compiler) page(t *Target) *page {
 		restarts = append(restarts, m.tl.events(NodeDown, m.nodeName(t.node), c.from-lookBack, c.until+1)...)
 	}
 	p.pr = &process{m.tl.starts(restarts, c.from, c.until)}
+	if t.Job == JobDCGM {
+		p.down = append(p.down, p.host.of(-1, GPUExporterGone)...)
+	}
 	if t.Job == JobAPIServer && c.cluster.requests == nil {
 		c.cluster.requests = m.requests()
 	}

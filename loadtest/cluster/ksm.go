@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/common/model"
@@ -40,11 +41,17 @@ func ksmFamilies(d Detail) []family {
 			for _, d := range s.down {
 				e.addIn(d.from+notReadyAfter, d.until+readyAfter, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unreachable", "value", "", "effect", "NoSchedule")
 			}
+			for _, d := range spans(s.of(-1, NodeNotReady)) {
+				for _, effect := range []string{"NoSchedule", "NoExecute"} {
+					e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/not-ready", "value", "", "effect", effect)
+				}
+			}
 		})},
 		{"kube_node_status_allocatable", "The allocatable for different resources of a node that are available for scheduling.", g, eachNode(emitNodeResources)},
 		{"kube_node_status_capacity", "The capacity for different resources of a node.", g, eachNode(emitNodeResources)},
 		{"kube_node_status_condition", "The condition of a cluster node.", g, eachNode(emitNodeCondition)},
 		{"kube_pod_container_resource_requests", "The number of requested resource by a container.", g, eachPod(emitPodResources)},
+		{"kube_pod_container_resource_limits", "The number of requested limit resource by a container.", g, eachPod(emitPodLimits)},
 		{"kube_pod_container_status_restarts_total", "The number of container restarts per container.", model.MetricTypeCounter, eachPod(emitPodRestarts)},
 		{"kube_pod_container_status_waiting_reason", "Describes the reason the container is currently in waiting state.", g, eachPod(emitWaitingReason)},
 		{"kube_pod_container_status_last_terminated_reason", "Describes the last reason the container was in terminated state.", g, eachPod(emitTerminatedReason)},
@@ -96,7 +103,7 @@ func eachNamespace(f func(*page, *emitter, *namespace)) func(*page, *emitter) {
 func eachNode(f func(*page, *emitter, *nodeState, string)) func(*page, *emitter) {
 	return func(p *page, e *emitter) {
 		for n := range p.m.o.Nodes {
-			s := &nodeState{node: n}
+			s := &nodeState{node: n, ill: p.m.ill[n]}
 			s.down = p.m.tl.events(NodeDown, p.m.nodeName(n), p.from-readyAfter, p.until+1)
 			f(p, e, s, p.m.nodeName(n))
 		}
@@ -111,34 +118,25 @@ func eachPod(f func(*page, *emitter, *pod)) func(*page, *emitter) {
 		for n := range p.m.o.Nodes {
 			p.m.systemPods(n, nil, p.until, yield)
 		}
-		for i := range p.m.pools {
-			exps := p.m.experiments(&p.m.pools[i], p.from, p.until)
-			for j := range exps {
-				exps[j].pods(p.from, p.until, yield)
-			}
-		}
+		p.m.eachExperiment(p.from, p.until, func(x *experiment) { x.pods(p.from, p.until, yield) })
 	}
 }
 
 func emitJobs(value func(*experiment) float64) func(*page, *emitter) {
 	return func(p *page, e *emitter) {
-		for i := range p.m.pools {
-			exps := p.m.experiments(&p.m.pools[i], p.from, p.until)
-			for j := range exps {
-				x := &exps[j]
-				c := curve{base: value(x)}
-				if e.fam.name == "kube_job_status_failed" {
-					st := &steps{}
-					for n, a := range x.attempts {
-						if a.failed {
-							st.push(a.ended, float64(n+1))
-						}
+		p.m.eachExperiment(p.from, p.until, func(x *experiment) {
+			c := curve{base: value(x)}
+			if e.fam.name == "kube_job_status_failed" {
+				st := &steps{}
+				for n, a := range x.attempts {
+					if a.failed {
+						st.push(a.ended, float64(n+1))
 					}
-					c = curve{kind: gauge, k: 1, st: st}
 				}
-				e.addIn(x.attempts[0].created, x.removed, c, "namespace", x.space.name, "job_name", x.name+"-w")
+				c = curve{kind: gauge, k: 1, st: st}
 			}
-		}
+			e.addIn(x.attempts[0].created, x.removed, c, "namespace", x.space.name, "job_name", x.name+"-w")
+		})
 	}
 }
 
@@ -162,11 +160,15 @@ func emitNodeResources(p *page, e *emitter, s *nodeState, name string) {
 	e.add(curve{base: 192 * alloc}, "node", name, "resource", "cpu", "unit", "core")
 	e.add(curve{base: 3.4e12}, "node", name, "resource", "ephemeral_storage", "unit", "byte")
 	e.add(curve{base: 2.164663517184e12 * alloc}, "node", name, "resource", "memory", "unit", "byte")
-	e.add(curve{base: float64(p.m.o.GPUsPerNode)}, "node", name, "resource", "nvidia_com_gpu", "unit", "integer")
+	gpus := curve{base: float64(p.m.o.GPUsPerNode)}
+	if st := s.sick(p.m.o.GPUsPerNode); st != nil && alloc < 1 {
+		gpus = curve{kind: gauge, base: gpus.base, k: -1, st: st}
+	}
+	e.add(gpus, "node", name, "resource", "nvidia_com_gpu", "unit", "integer")
 	e.add(curve{base: 110}, "node", name, "resource", "pods", "unit", "integer")
 }
 
-func emitNodeCondition(_ *page, e *emitter, s *nodeState, name string) {
+func emitNodeCondition(p *page, e *emitter, s *nodeState, name string) {
 	lost := &steps{}
 	for _, d := range s.down {
 		if d.until-d.from > notReadyAfter {
@@ -174,25 +176,59 @@ func emitNodeCondition(_ *page, e *emitter, s *nodeState, name string) {
 			lost.push(d.until+readyAfter, 0)
 		}
 	}
-	for _, c := range []string{"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"} {
-		good := "false"
-		if c == "Ready" {
-			good = "true"
+	conditions := []string{"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"}
+	if p.m.o.Exporters&WithProblemDetector != 0 {
+		for _, c := range npdConditions {
+			conditions = append(conditions, c.name)
 		}
+	}
+	for _, c := range conditions {
+		good, bad := "false", "true"
+		if c == "Ready" {
+			good, bad = "true", "false"
+		}
+		wrong := during(s.of(-1, conditionKinds[c]...), once)
 		for _, status := range []string{"true", "false", "unknown"} {
 			v := curve{kind: gauge, st: lost}
-			switch {
-			case status == good:
+			switch status {
+			case good:
 				v.base, v.k = 1, -1
-			case status == "unknown":
+			case "unknown":
 				v.k = 1
+			case bad:
 			}
-			if len(lost.at) == 0 {
+			switch {
+			case wrong != nil && status != "unknown":
+				// A node that does not report is unknown first and anything else second.
+				v.base, v.k, v.st = 0, 1, instead(wrong, lost, status == bad)
+			case len(lost.at) == 0:
 				v = curve{base: v.base}
 			}
 			e.add(v, "node", name, "condition", c, "status", status)
 		}
 	}
+}
+
+// conditionKinds are the troubles that turn a condition of a node.
+var conditionKinds = map[string][]Kind{
+	"Ready":              {NodeNotReady},
+	"ReadonlyFilesystem": {NodeDiskReadOnly},
+	"XfsShutdown":        {NodeDiskError},
+}
+
+// instead is 1 while wrong is on (or off, if not when) and lost is not.
+func instead(wrong, lost *steps, when bool) *steps {
+	at := slices.Concat([]int64{0}, wrong.at, lost.at)
+	slices.Sort(at)
+	st := &steps{}
+	for _, t := range slices.Compact(at) {
+		v := 0.0
+		if (wrong.level(t) != 0) == when && lost.level(t) == 0 {
+			v = 1
+		}
+		st.push(t, v)
+	}
+	return st
 }
 
 func emitPodResources(p *page, e *emitter, q *pod) {
@@ -202,13 +238,28 @@ func emitPodResources(p *page, e *emitter, q *pod) {
 		e.addIn(q.a.created, q.a.scheduled, curve{base: v}, append(id, "node", "", "resource", resource, "unit", unit)...)
 		e.addIn(q.a.scheduled, q.a.removed, curve{base: v}, append(id, "node", p.m.nodeName(q.node), "resource", resource, "unit", unit)...)
 	}
-	if q.exp == nil {
+	switch {
+	case q.prom != nil:
+		put(4, "cpu", "core")
+		put(promLimit/2, "memory", "byte")
+		return
+	case q.exp == nil:
 		put(0.1, "cpu", "core")
 		return
 	}
 	put(float64(q.gpus*20), "cpu", "core")
 	put(float64(q.gpus)*2e11, "memory", "byte")
 	put(float64(q.gpus), "nvidia_com_gpu", "integer")
+}
+
+// emitPodLimits: memory has one where it is known to run out, GPUs always.
+func emitPodLimits(p *page, e *emitter, q *pod) {
+	switch {
+	case q.prom != nil:
+		e.addIn(q.a.scheduled, q.a.removed, curve{base: promLimit}, append(q.container1(), "node", p.m.nodeName(q.node), "resource", "memory", "unit", "byte")...)
+	case q.exp != nil && p.m.o.Detail == Full:
+		e.addIn(q.a.scheduled, q.a.removed, curve{base: float64(q.gpus)}, append(q.container1(), "node", p.m.nodeName(q.node), "resource", "nvidia_com_gpu", "unit", "integer")...)
+	}
 }
 
 func emitPodRestarts(_ *page, e *emitter, q *pod) {
@@ -224,18 +275,30 @@ func emitPodRestarts(_ *page, e *emitter, q *pod) {
 }
 
 func emitWaitingReason(_ *page, e *emitter, q *pod) {
+	for _, r := range q.a.inPlace {
+		e.addIn(r.died, r.back, curve{base: 1}, append(q.container1(), "reason", "CrashLoopBackOff")...)
+	}
 	if q.exp == nil {
 		return
 	}
 	e.addIn(q.a.scheduled, q.a.started, curve{base: 1}, append(q.container1(), "reason", "ContainerCreating")...)
-	for _, r := range q.a.inPlace {
-		e.addIn(r.died, r.back, curve{base: 1}, append(q.container1(), "reason", "CrashLoopBackOff")...)
-	}
 }
 
 func emitTerminatedReason(_ *page, e *emitter, q *pod) {
-	for _, r := range q.a.inPlace {
-		e.addIn(r.died, q.a.removed, curve{base: 1}, append(q.container1(), "reason", "OOMKilled")...)
+	for i := 0; i < len(q.a.inPlace); {
+		// The last death's reason stands until one with another comes.
+		from, reason := q.a.inPlace[i].died, q.a.inPlace[i].reason
+		for i++; i < len(q.a.inPlace) && q.a.inPlace[i].reason == reason; {
+			i++
+		}
+		until := q.a.removed
+		if i < len(q.a.inPlace) {
+			until = q.a.inPlace[i].died
+		}
+		if reason == "" {
+			reason = "OOMKilled"
+		}
+		e.addIn(from, until, curve{base: 1}, append(q.container1(), "reason", reason)...)
 	}
 }
 
@@ -283,14 +346,22 @@ func emitPodPhase(_ *page, e *emitter, q *pod) {
 	put("Unknown", none, none)
 }
 
-func emitPodReady(_ *page, e *emitter, q *pod) {
-	st := &steps{}
-	st.push(q.a.started, 1)
+func emitPodReady(p *page, e *emitter, q *pod) {
+	var not []event
 	for _, r := range q.a.inPlace {
-		st.push(r.died, 0)
-		st.push(r.back, 1)
+		not = append(not, event{from: r.died, until: max(r.back, r.ready)})
 	}
-	st.push(q.a.ended, 0)
+	for _, a := range p.m.ill[q.node] {
+		if a.kind == NodeNotReady { // its pods are marked with it
+			not = append(not, a.event)
+		}
+	}
+	slices.SortFunc(not, func(a, b event) int { return int(a.from - b.from) })
+	st := &steps{}
+	without(spans(not), q.a.started, q.a.ended, func(from, until int64) {
+		st.push(from, 1)
+		st.push(until, 0)
+	})
 	e.addIn(q.a.created, q.a.removed, curve{kind: gauge, k: 1, st: st}, append(q.id(), "condition", "true")...)
 	e.addIn(q.a.created, q.a.removed, curve{kind: gauge, base: 1, k: -1, st: st}, append(q.id(), "condition", "false")...)
 	e.addIn(q.a.created, q.a.removed, curve{}, append(q.id(), "condition", "unknown")...)

@@ -44,11 +44,6 @@ func ksmFullFamilies() []family {
 			e.addIn(q.a.scheduled, q.a.removed, curve{base: 1}, append(q.container1(), "image_spec", image, "image", image,
 				"image_id", image+"@sha256:"+strings.ReplaceAll(q.uid, "-", ""), "container_id", "containerd://"+strings.ReplaceAll(q.uid, "-", ""))...)
 		})},
-		{"kube_pod_container_resource_limits", "The number of requested limit resource by a container.", g, eachPod(func(p *page, e *emitter, q *pod) {
-			if q.exp != nil {
-				e.addIn(q.a.scheduled, q.a.removed, curve{base: float64(q.gpus)}, append(q.container1(), "node", p.m.nodeName(q.node), "resource", "nvidia_com_gpu", "unit", "integer")...)
-			}
-		})},
 		{"kube_pod_container_state_started", "Start time in unix timestamp for a pod container.", g, eachPod(func(_ *page, e *emitter, q *pod) {
 			e.addIn(q.a.started, q.a.removed, curve{base: float64(q.a.started) / 1000}, q.container1()...)
 		})},

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"math"
 	"strings"
 
 	"github.com/prometheus/common/model"
@@ -70,7 +71,7 @@ var cadvisorFields = []cadvisorField{
 	{"container_processes", "Number of processes running inside the container.", model.MetricTypeGauge, Full, 41, 3, false, true, constant},
 	{"container_sockets", "Number of open sockets for the container.", model.MetricTypeGauge, Full, 210, 9, false, true, constant},
 	{"container_spec_cpu_quota", "CPU quota of the container.", model.MetricTypeGauge, Full, 1.6e7, 2e4, false, false, constant},
-	{"container_spec_memory_limit_bytes", "Memory limit for the container.", model.MetricTypeGauge, Full, 1.6e12, 2e8, false, false, constant},
+	{"container_spec_memory_limit_bytes", "Memory limit for the container.", model.MetricTypeGauge, Lean, 1.6e12, 2e8, false, false, constant},
 	{"container_start_time_seconds", "Start time of the container since unix epoch in seconds.", model.MetricTypeGauge, Full, 0, 0, false, true, since},
 	{"container_threads", "Number of threads running inside the container.", model.MetricTypeGauge, Full, 900, 22, false, true, constant},
 }
@@ -80,8 +81,8 @@ func cadvisorFamilies(d Detail) []family {
 		{"cadvisor_version_info", "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision.", model.MetricTypeGauge, func(_ *page, e *emitter) {
 			e.add(curve{base: 1}, "cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", "6.8.0-1021-nvidia", "osVersion", "Ubuntu 22.04.5 LTS")
 		}},
-		{"machine_cpu_cores", "Number of logical CPU cores.", model.MetricTypeGauge, func(p *page, e *emitter) { e.add(curve{base: 192}, p.machineLabels()...) }},
-		{"machine_memory_bytes", "Amount of memory installed on the machine.", model.MetricTypeGauge, func(p *page, e *emitter) { e.add(curve{base: memTotal}, p.machineLabels()...) }},
+		{"machine_cpu_cores", "Number of logical CPU cores.", model.MetricTypeGauge, func(p *page, e *emitter) { p.eachBoot(e, curve{base: 192}) }},
+		{"machine_memory_bytes", "Amount of memory installed on the machine.", model.MetricTypeGauge, func(p *page, e *emitter) { p.eachBoot(e, curve{base: memTotal}) }},
 	}
 	for i := range cadvisorFields {
 		f := &cadvisorFields[i]
@@ -92,9 +93,17 @@ func cadvisorFamilies(d Detail) []family {
 	return out
 }
 
-func (p *page) machineLabels() []string {
+// eachBoot emits what is labelled by the machine's boot: after a restart it is
+// another series.
+func (p *page) eachBoot(e *emitter, c curve) {
 	id := strings.ReplaceAll(uuid(hash(p.m.seed, 'm', uint64(p.node))), "-", "")
-	return []string{"boot_id", uuid(hash(p.h, uint64(p.machine.starts[0]))), "machine_id", id, "system_uuid", uuid(hash(p.m.seed, 'u', uint64(p.node)))}
+	for i, boot := range p.machine.starts {
+		end := never
+		if i+1 < len(p.machine.starts) {
+			end = p.machine.starts[i+1]
+		}
+		e.addIn(boot, end, c, "boot_id", uuid(hash(p.h, uint64(boot))), "machine_id", id, "system_uuid", uuid(hash(p.m.seed, 'u', uint64(p.node))))
+	}
 }
 
 func (f *cadvisorField) emit(p *page, e *emitter, d Detail) {
@@ -117,7 +126,11 @@ func (f *cadvisorField) emit(p *page, e *emitter, d Detail) {
 			v = f.gang
 		}
 		pr := &process{q.starts(p.machine)}
-		e.addIn(q.a.started, q.a.ended, f.curve(e, v, pr, pairs), pairs...)
+		c := f.curve(e, v, pr, pairs)
+		if q.prom != nil {
+			c = q.prom.container(f, c)
+		}
+		e.addIn(q.a.started, q.a.ended, c, pairs...)
 	}
 	if !f.cgroups {
 		return
@@ -137,6 +150,9 @@ func (f *cadvisorField) emit(p *page, e *emitter, d Detail) {
 
 // starts lists when the pod's container was started: counters begin there.
 func (q *pod) starts(machine *process) []int64 {
+	if q.prom != nil {
+		return q.prom.starts
+	}
 	if q.exp == nil {
 		return machine.starts
 	}
@@ -152,6 +168,8 @@ func (f *cadvisorField) curve(e *emitter, v float64, pr *process, pairs []string
 	switch {
 	case f.special != constant:
 		return curve{kind: f.special, pr: pr}
+	case strings.HasPrefix(f.name, "container_spec_"):
+		return curve{base: math.Round(v * w)}
 	case f.typ == model.MetricTypeCounter:
 		return e.rate(v*w, !strings.Contains(f.name, "seconds"), h, pr)
 	default:

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -52,11 +53,12 @@ func nodeFamilies(d Detail) []family {
 				}
 			}})
 	}
+	own = append(own, infinibandFamilies(d)...)
 	for _, f := range fromSchema("node", d, machineClock) {
 		if strings.HasPrefix(f.name, "promhttp_") {
 			continue
 		}
-		own = append(own, f)
+		own = append(own, onHost(f))
 	}
 	return append(own, processFamilies(d)...)
 }
@@ -107,13 +109,15 @@ var filesystems = []struct {
 	size, used                 float64
 }{
 	{"/dev/nvme0n1p2", "ext4", "/", 4.7e11, 0.38},
-	{"/dev/nvme1n1", "xfs", "/mnt/scratch", 3.8e12, 0.55},
+	{"/dev/nvme1n1", "xfs", scratch, 3.8e12, 0.55},
 }
+
+// scratch is where the jobs of a node keep what they can lose.
+const scratch = "/mnt/scratch"
 
 func emitFilesystem(p *page, e *emitter) {
 	for _, f := range filesystems {
-		pairs := []string{"device", f.device, "device_error", "", "fstype", f.fstype, "mountpoint", f.mountpoint}
-		_, h := e.weight(pairs)
+		_, h := e.weight([]string{"device", f.device, "device_error", "", "fstype", f.fstype, "mountpoint", f.mountpoint})
 		var c curve
 		free := wave(curve{kind: gauge, base: f.size * (1 - f.used), amp: f.size * 0.04, whole: true}, hash(p.h, hashString(0, f.mountpoint)))
 		switch e.fam.name {
@@ -128,8 +132,28 @@ func emitFilesystem(p *page, e *emitter) {
 			c.base = 2.4e8
 		case "node_filesystem_files_free":
 			c = wave(curve{kind: gauge, base: 2.1e8, amp: 1e6, whole: true}, h)
+		case "node_filesystem_readonly":
+			if f.mountpoint == "/" {
+				c = flag(p.host.of(-1, NodeDiskReadOnly))
+			}
 		}
-		e.add(c, pairs...)
+		if left := c.scale; f.mountpoint == scratch && c.amp != 0 && e.fam.name != "node_filesystem_files_free" {
+			if left == 0 {
+				left = 1
+			}
+			c.over = during(p.host.of(-1, NodeDiskFull), func(e event) float64 { return math.Round(left * f.size * e.or(0.01)) })
+		}
+		filesystemLives(p, f.mountpoint, func(from, until int64, gone string) {
+			c := c
+			switch {
+			case gone == "":
+			case e.fam.name == "node_filesystem_device_error":
+				c = curve{base: 1}
+			case e.fam.name != "node_filesystem_readonly":
+				return // it knows nothing else of a file system that it cannot ask
+			}
+			e.addIn(from, until, c, "device", f.device, "device_error", gone, "fstype", f.fstype, "mountpoint", f.mountpoint)
+		})
 	}
 }
 

@@ -11,7 +11,8 @@ type Detail int
 
 const (
 	// Lean is the core of what dashboards and alerts of a GPU cluster look at:
-	// about 360 series for each node of eight GPUs. It is the zero value.
+	// about 410 series for each node of eight GPUs, 470 with AllExporters. It is
+	// the zero value.
 	Lean Detail = iota
 	// Full is nearly everything that the real servers export: about 2,400
 	// series for each node, and API servers as wide as real ones.
@@ -49,6 +50,14 @@ type Options struct {
 	IdleShare float64
 	// Detail is Lean where it is 0.
 	Detail Detail
+	// Exporters are those that the cluster has beside the ones that all have; 0
+	// means none of them.
+	Exporters Exporters
+	// NodeExporterOffHost says that node_exporter runs outside the host's network
+	// namespace, as it does where its manifest forgets hostNetwork: it does not see
+	// the ARP table's limit nor its overflows, and counts the neighbours of its own
+	// pod, one at most.
+	NodeExporterOffHost bool
 	// Start is when the cluster was built; nothing can be asked about earlier
 	// times. Zero means 2020-01-01 UTC. Servers are restarted every few days of
 	// model time, so counters stay small.
@@ -57,7 +66,8 @@ type Options struct {
 	Troubles []Trouble
 }
 
-// Validate returns everything that is wrong with o, each line with its field.
+// Validate returns everything that is wrong with o, each line with its field. Of
+// troubles of the control plane and of pods New checks the targets too.
 func (o Options) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -85,6 +95,9 @@ func (o Options) Validate() error {
 	if o.Detail != Lean && o.Detail != Full {
 		bad("detail: %d is neither Lean (0) nor Full (1)", o.Detail)
 	}
+	if err := o.Exporters.validate(); err != nil {
+		bad("%w", err)
+	}
 	if !o.Start.IsZero() && o.Start.Unix() < 0 {
 		bad("start: %s is before 1970", o.Start)
 	}
@@ -94,7 +107,7 @@ func (o Options) Validate() error {
 		}
 	}
 	for i, t := range o.Troubles {
-		if err := t.validate(); err != nil {
+		if err := errors.Join(t.validate(), o.checkNodeTrouble(t)); err != nil {
 			bad("troubles[%d]: %w", i, err)
 		}
 	}
@@ -137,6 +150,9 @@ type Model struct {
 	kinds     []apiResource
 	resources *table
 	spaces    []namespace
+	ill       map[int][]ailment // staged troubles of nodes, by node
+	surges    []surge
+	freed     []bool // pools that PodsPendingGPUsFree empties, by index
 }
 
 // New builds a model. Building 7,500 nodes takes tens of milliseconds.
@@ -150,8 +166,18 @@ func New(o Options) (*Model, error) {
 	m.spaces = makeNamespaces(m.seed)
 	m.kinds = apiResources(o)
 	m.resources = resourceTable(m.kinds)
+	if err := m.stageNodeTroubles(); err != nil {
+		return nil, fmt.Errorf("cluster options: %w", err)
+	}
 	m.makePools()
 	m.makeTargets()
+	if err := m.checkTroubles(); err != nil {
+		return nil, fmt.Errorf("cluster options: %w", err)
+	}
+	if err := m.checkIdle(); err != nil {
+		return nil, fmt.Errorf("cluster options: %w", err)
+	}
+	m.freePools()
 	return m, nil
 }
 

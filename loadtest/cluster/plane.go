@@ -21,6 +21,11 @@ func familiesOf(job string, d Detail) []family {
 var pageFamilies sync.Map
 
 func buildFamilies(job string, d Detail) []family {
+	fams := react(job, ownFamilies(job, d))
+	return append(fams, jumpFamily(job, fams))
+}
+
+func ownFamilies(job string, d Detail) []family {
 	plain := func(name string) []family {
 		f := append(fromSchema(name, d, exporterClock), processFamilies(d)...)
 		if d == Full && name != "etcd" {
@@ -45,6 +50,10 @@ func buildFamilies(job string, d Detail) []family {
 		return append([]family{{"scheduler_pending_pods", "Number of pending pods, by the queue type.", model.MetricTypeGauge, emitPendingPods}}, plain("scheduler")...)
 	case JobKubeStateMetrics:
 		return append(ksmFamilies(d), fromSchema("ksm", d, exporterClock)...)
+	case JobAPIServerSLIs:
+		return sliFamilies()
+	case JobAutoscaler:
+		return autoscalerFamilies(d)
 	case JobCoreDNS:
 		return plain("coredns")
 	case JobPrometheus:
@@ -57,6 +66,14 @@ func buildFamilies(job string, d Detail) []family {
 		return kubeletFamilies(d)
 	case JobCadvisor:
 		return cadvisorFamilies(d)
+	}
+	switch job {
+	case JobIPTables:
+		return iptablesFamilies(d)
+	case JobProblemDetector:
+		return npdFamilies()
+	case JobNodeMesh:
+		return meshFamilies()
 	}
 	panic("cluster: no families for job " + job)
 }
@@ -118,20 +135,10 @@ func emitDBSize(p *page, e *emitter) {
 
 // emitPendingPods: the pods of gangs that wait for nodes.
 func emitPendingPods(p *page, e *emitter) {
-	var waiting []delta
-	for i := range p.m.pools {
-		exps := p.m.experiments(&p.m.pools[i], p.from, p.until)
-		for j := range exps {
-			n := float64(exps[j].size())
-			for _, a := range exps[j].attempts {
-				waiting = append(waiting, delta{a.created, n}, delta{a.scheduled, -n})
-			}
-		}
-	}
 	for _, queue := range []string{"active", "backoff", "gated", "unschedulable"} {
 		c := curve{}
 		if queue == "unschedulable" {
-			c = curve{kind: gauge, k: 1, st: stepsFromDeltas(waiting)}
+			c = curve{kind: gauge, k: 1, st: p.waitingPods()}
 		}
 		e.add(c, "queue", queue)
 	}

@@ -13,15 +13,39 @@ import (
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/discovery/targetgroup"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
 	"github.com/prometheus/prometheus/scrape"
 	"github.com/prometheus/prometheus/tsdb"
 )
 
+// accountingRelabelling makes a label traffic of the comment of an iptables rule
+// and drops the rules without; go_ stands for what an allow-list leaves out.
+const accountingRelabelling = `
+- source_labels: [__name__, rule]
+  regex: 'iptables_rule_(?:bytes|packets)_total;.*\btraffic=([a-z-]+).*'
+  target_label: traffic
+- source_labels: [__name__, traffic]
+  regex: 'iptables_rule_(?:bytes|packets)_total;'
+  action: drop
+- regex: rule
+  action: labeldrop
+- source_labels: [__name__]
+  regex: 'go_.*'
+  action: drop
+`
+
 // Prometheus' own scrape manager, fed from /sd, stores for a page what a
 // back-fill of the same moment stores: same labels (exported_node, le="1.0",
-// no empty labels), same values, same up and scrape_samples_….
+// no empty labels), same values, same up and scrape_samples_…, and the same
+// after relabelling.
 func TestScrapeStoresWhatBackfillStores(t *testing.T) {
-	m := mustNew(t, Options{Seed: 8, Nodes: 2, APIServers: 1})
+	for name, rules := range map[string]string{"as it is": " []", "relabelled": accountingRelabelling} {
+		t.Run(name, func(t *testing.T) { scrapeAndBackfill(t, rules) })
+	}
+}
+
+func scrapeAndBackfill(t *testing.T, rules string) {
+	m := mustNew(t, Options{Seed: 8, Nodes: 2, APIServers: 1, Exporters: AllExporters})
 	srv := httptest.NewServer(m.Handler(func() time.Time { return testUntil }))
 	defer srv.Close()
 
@@ -31,7 +55,7 @@ func TestScrapeStoresWhatBackfillStores(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	cfg, err := config.Load("global: {scrape_interval: 2s, scrape_timeout: 2s}\nscrape_configs: [{job_name: sim, honor_timestamps: true}]", promslog.NewNopLogger())
+	cfg, err := config.Load("global: {scrape_interval: 2s, scrape_timeout: 2s}\nscrape_configs:\n- job_name: sim\n  honor_timestamps: true\n  metric_relabel_configs:"+strings.ReplaceAll(rules, "\n", "\n  ")+"\n", promslog.NewNopLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +117,10 @@ func TestScrapeStoresWhatBackfillStores(t *testing.T) {
 	scraped := readQuerier(t, q)
 
 	// One millisecond at an interval of one millisecond: one scrape of each target.
-	j, err := m.newJob(BackfillOptions{From: testUntil, Until: testUntil.Add(time.Millisecond), Interval: time.Millisecond})
+	j, err := m.newJob(BackfillOptions{
+		From: testUntil, Until: testUntil.Add(time.Millisecond), Interval: time.Millisecond,
+		MetricRelabel: func(string) []*relabel.Config { return cfg.ScrapeConfigs[0].MetricRelabelConfigs },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +153,10 @@ func TestScrapeStoresWhatBackfillStores(t *testing.T) {
 	}
 	if n != len(scraped) {
 		t.Errorf("the server has %d series, the back-fill %d", len(scraped), n)
+	}
+	if _, ok := scraped[labels.FromStrings("__name__", "iptables_rule_bytes_total", "chain", "FORWARD", "table", "mangle", "traffic", "internet-out",
+		"job", JobIPTables, "instance", "10.0.1.0:9455", "node", "gpu-00000").String()]; ok != (rules == accountingRelabelling) {
+		t.Errorf("a series with the label traffic is there: %v", ok)
 	}
 	t.Logf("%d targets, %d series equal", len(j.targets), n)
 }

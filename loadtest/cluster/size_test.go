@@ -16,9 +16,11 @@ func TestSizes(t *testing.T) {
 		{Options{Nodes: 10}, 1},
 		{Options{Nodes: 40}, 1},
 		{Options{Nodes: 7500}, 150},
+		{Options{Nodes: 10, Exporters: AllExporters}, 1},
 		{Options{Nodes: 10, Detail: Full}, 1},
 		{Options{Nodes: 40, Detail: Full}, 1},
 		{Options{Nodes: 7500, Detail: Full, APIServers: 5}, 250},
+		{Options{Nodes: 10, Detail: Full, Exporters: AllExporters}, 1},
 	} {
 		if raceEnabled && c.o.Nodes > 1000 {
 			t.Logf("nodes %d left out under the race detector, which makes it take minutes", c.o.Nodes)
@@ -30,7 +32,7 @@ func TestSizes(t *testing.T) {
 			t.Fatal(err)
 		}
 		var all Size
-		for _, job := range Jobs() {
+		for _, job := range append(Jobs(), c.o.Exporters.Jobs()...) {
 			s := sizes[job]
 			t.Logf("nodes %4d detail %d  %-24s %6d targets %9d series %8d buckets", c.o.Nodes, c.o.Detail, job, s.Targets, s.Series, s.Buckets)
 			all.add(s)

@@ -4,6 +4,7 @@ import (
 	"crypto/md5" //nolint:gosec // Prometheus' hashmod action is defined by it
 	"encoding/binary"
 	"fmt"
+	"strconv"
 
 	"github.com/prometheus/prometheus/model/labels"
 )
@@ -66,7 +67,15 @@ func (m *Model) makeTargets() {
 	plane(JobScheduler, 1, 10259, "/metrics")
 	plane(JobKubeStateMetrics, 1, 8080, "/metrics")
 	plane(JobCoreDNS, 2, 9153, "/metrics")
-	plane(JobPrometheus, 2, 9090, "/metrics")
+	plane(JobPrometheus, promServers, 9090, "/metrics")
+	plane(JobAPIServerSLIs, m.o.APIServers, 6443, "/metrics/slis")
+	plane(JobAutoscaler, 1, 8085, "/metrics")
+	if m.o.Exporters&WithNodeMesh != 0 {
+		for i := range probers {
+			ls := labels.FromStrings("prober", "prober-"+strconv.Itoa(i))
+			add(Target{Job: JobNodeMesh, Instance: fmt.Sprintf("10.0.1.%d:9427", 10+i), MetricsPath: "/metrics", Labels: ls, node: -1, ord: i})
+		}
+	}
 	for n := range m.o.Nodes {
 		ip := m.nodeIP(n)
 		ls := labels.FromStrings("node", m.nodeName(n))
@@ -74,6 +83,12 @@ func (m *Model) makeTargets() {
 		add(Target{Job: JobDCGM, Instance: ip + ":9400", MetricsPath: "/metrics", Labels: ls, node: n})
 		add(Target{Job: JobKubelet, Instance: ip + ":10250", MetricsPath: "/metrics", Labels: ls, node: n})
 		add(Target{Job: JobCadvisor, Instance: ip + ":10250", MetricsPath: "/metrics/cadvisor", Labels: ls, node: n})
+		if m.o.Exporters&WithIPTables != 0 {
+			add(Target{Job: JobIPTables, Instance: ip + ":9455", MetricsPath: "/metrics", Labels: ls, node: n})
+		}
+		if m.o.Exporters&WithProblemDetector != 0 {
+			add(Target{Job: JobProblemDetector, Instance: ip + ":20257", MetricsPath: "/metrics", Labels: ls, node: n})
+		}
 	}
 	m.index = make(map[targetKey]int, len(m.targets))
 	for i := range m.targets {

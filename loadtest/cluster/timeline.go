@@ -30,6 +30,49 @@ var kinds = map[Kind]string{
 	NodeDown:       "a node name",
 	ProcessRestart: "job/instance",
 	PodFailure:     "an experiment's name",
+
+	NodeUnreachable:       "a node name",
+	NodeNotReady:          `a node name or "fleet"`,
+	NodeDiskFull:          "a node name",
+	NodeDiskReadOnly:      "a node name",
+	NodeDiskError:         "a node name",
+	NodeARPTableFilling:   "a node name",
+	NodeARPTableOverflow:  "a node name",
+	EgressJump:            `a namespace or "cluster"`,
+	NetworkAccountingLost: `a node name or "fleet"`,
+	GPUXidFatal:           "node/gpu, such as gpu-00003/5",
+	GPUUncorrectableECC:   "node/gpu, such as gpu-00003/5",
+	GPURowRemapFailure:    "node/gpu, such as gpu-00003/5",
+	GPURowRemapPending:    "node/gpu, such as gpu-00003/5",
+	GPUHot:                "node/gpu, such as gpu-00003/5",
+	GPUThrottled:          "node/gpu, such as gpu-00003/5",
+	GPUNVLinkErrors:       "node/gpu, such as gpu-00003/5",
+	GPUPCIeReplay:         "node/gpu, such as gpu-00003/5",
+	GPUExporterGone:       "a node name",
+	GPUAllocatedIdle:      "an experiment's name",
+
+	DNSErrors:                 `"cluster"`,
+	DNSSlow:                   `"cluster"`,
+	APIThrottling:             "a flow schema",
+	APIThrottlingInFlight:     `"cluster"`,
+	APIErrors:                 `"cluster"`,
+	APISlow:                   `"cluster" or an API server's instance`,
+	APIAggregatorDown:         `"cluster"`,
+	APIServerMemory:           "an API server's instance",
+	APIWatchTraffic:           "a resource, such as pods",
+	EtcdFsyncSlow:             "an etcd member's instance",
+	EtcdDBGrows:               "an etcd job or a member's instance",
+	EtcdHung:                  "an etcd job",
+	EtcdNoLeader:              "an etcd job",
+	EtcdLeaderChurn:           "an etcd job",
+	GangHalfPending:           "an experiment's name",
+	PodsPendingGPUsFree:       `"cluster"`,
+	AutoscalerStuck:           `"cluster"`,
+	AutoscalerScaleUpFailing:  `"cluster"`,
+	PrometheusMemoryNearLimit: "a Prometheus server's instance",
+	PrometheusOOMLoop:         "a Prometheus server's instance",
+	PrometheusReplaying:       "a Prometheus server's instance",
+	CardinalityJump:           "a job",
 }
 
 // Trouble is one thing that goes wrong in [From, Until). The model's own
@@ -74,12 +117,14 @@ type timeline struct {
 	seed   uint64
 	start  int64
 	staged map[eventKey][]event
+	kinds  map[Kind]bool // of staged
 }
 
 func newTimeline(seed uint64, start int64, troubles []Trouble) *timeline {
-	tl := &timeline{seed: seed, start: start, staged: map[eventKey][]event{}}
+	tl := &timeline{seed: seed, start: start, staged: map[eventKey][]event{}, kinds: map[Kind]bool{}}
 	for _, t := range troubles {
 		k := eventKey{t.Kind, t.Target}
+		tl.kinds[t.Kind] = true
 		tl.staged[k] = append(tl.staged[k], event{t.From.UnixMilli(), t.Until.UnixMilli(), t.Value})
 	}
 	for _, ev := range tl.staged {

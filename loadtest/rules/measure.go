@@ -1,0 +1,464 @@
+package rules
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	prommodel "github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/loadtest/cluster"
+)
+
+// Options say what is measured. Zero values take the defaults named.
+type Options struct {
+	// Spillway is the spillway binary, which is run as the proxy.
+	Spillway string
+	// Files are the rule files by name.
+	Files map[string][]byte
+	// Nodes is the number of nodes, of 8 GPUs each; 7,500. Shards is how many servers share their series; 4.
+	Nodes, Shards int
+	// Past is what the servers hold when the ruler starts, 65 minutes; Run is how long the ruler runs, 6 minutes.
+	Past, Run time.Duration
+	// Interval is that of scrapes, 1 minute.
+	Interval time.Duration
+	// Seed chooses the simulated cluster.
+	Seed uint64
+	// Dir is where data is made, in a folder of its own that is removed; the temporary folder.
+	Dir string
+	// Say is told what happens, one line each; nil is nobody.
+	Say func(format string, args ...any)
+}
+
+func (o Options) withDefaults() Options {
+	o.Nodes, o.Shards = cmp.Or(o.Nodes, 7500), cmp.Or(o.Shards, 4)
+	o.Past, o.Run, o.Interval = cmp.Or(o.Past, 65*time.Minute), cmp.Or(o.Run, 6*time.Minute), cmp.Or(o.Interval, time.Minute)
+	if o.Say == nil {
+		o.Say = func(string, ...any) {}
+	}
+	return o
+}
+
+// Validate returns everything that is wrong with o.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.Spillway != "", "the path of the spillway binary is missing")
+	check(len(o.Files) > 0, "there are no rule files")
+	check(o.Nodes >= 8 && o.Nodes <= 100_000, "nodes: %d is outside 8 to 100,000", o.Nodes)
+	check(o.Shards >= 1 && o.Shards <= 64, "shards: %d is outside 1 to 64", o.Shards)
+	check(o.Past >= 0 && o.Past <= 24*time.Hour, "past: %s is outside 0 to 24h", o.Past)
+	check(o.Run >= 5*time.Second && o.Run <= time.Hour, "run: %s is outside 5s to 1h", o.Run)
+	check(o.Interval >= time.Second && o.Interval <= 5*time.Minute, "interval: %s is outside 1s to 5m", o.Interval)
+	return errors.Join(errs...)
+}
+
+// Group is one rule group and what the ruler says of it.
+type Group struct {
+	// File and Name are where it is.
+	File, Name string
+	// Rules is how many it has; Interval how often it is evaluated.
+	Rules    int
+	Interval time.Duration
+	// First is the time of the first evaluation seen, Typical the median and Max the longest of the others; 0 where there were none.
+	First, Typical, Max time.Duration
+	// Seen is how many evaluations were seen, Failures how many of its rules' evaluations failed, Missed how many evaluations of the group did not take place in time.
+	Seen, Failures, Missed int
+}
+
+// Share is what part of its interval the longest evaluation took, the first one aside where there are others.
+func (g Group) Share() float64 {
+	return cmp.Or(g.Max, g.First).Seconds() / g.Interval.Seconds()
+}
+
+// Result is what was measured.
+type Result struct {
+	Nodes, Shards, Series, Samples int
+	ShardSeries                    []int
+	Interval                       time.Duration
+	Groups                         []Group
+	// ProxyPeakRSS is the proxy's highest resident memory in bytes.
+	ProxyPeakRSS int64
+}
+
+// maxShare is what part of its interval a group may take.
+const maxShare = 1.0 / 3
+
+// Err is what is wrong with the result: a group over a third of its interval, one with failures or missed evaluations, or one that was never evaluated.
+func (r *Result) Err() error {
+	var errs []error
+	for _, g := range r.Groups {
+		at := g.File + ": " + g.Name
+		switch {
+		case g.Seen == 0:
+			errs = append(errs, fmt.Errorf("%s was not evaluated while it was looked at; let the ruler run longer than its interval, %s", at, g.Interval))
+		case g.Failures > 0 || g.Missed > 0:
+			errs = append(errs, fmt.Errorf("%s: %d evaluations of rules failed, %d of the group were missed", at, g.Failures, g.Missed))
+		case g.Share() > maxShare:
+			errs = append(errs, fmt.Errorf("%s takes %.0f %% of its interval, %s", at, 100*g.Share(), g.Interval))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// WriteMarkdown writes the table of the documentation.
+func (r *Result) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d nodes x 8 GPUs: %d series on %d servers %v, scraped each %s; peak memory of the proxy %d MiB.\n\n", r.Nodes, r.Series, r.Shards, r.ShardSeries, r.Interval, r.ProxyPeakRSS>>20)
+	b.WriteString("| group | rules | interval | first, cold | typical | longest | of its interval |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	groups := slices.SortedFunc(slices.Values(r.Groups), func(a, b Group) int {
+		return cmp.Or(cmp.Compare(b.Share(), a.Share()), strings.Compare(a.Name, b.Name))
+	})
+	for _, g := range groups {
+		fmt.Fprintf(&b, "| %s | %d | %s | %.2f s | %.2f s | %.2f s | %.1f %% |\n", g.Name, g.Rules, prommodel.Duration(g.Interval), g.First.Seconds(), g.Typical.Seconds(), g.Max.Seconds(), 100*g.Share())
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// ofAllNodes are the jobs whose series name nodes that are not the target's: each shard keeps those whose node hashes to it.
+var ofAllNodes = []string{cluster.JobKubeStateMetrics, "node-mesh"}
+
+// shardOf keeps the series of shard n of so many.
+func shardOf(n, shards int) []*relabel.Config {
+	step := func(f func(c *relabel.Config)) *relabel.Config {
+		c := relabel.DefaultRelabelConfig
+		c.NameValidationScheme = prommodel.UTF8Validation
+		f(&c)
+		return &c
+	}
+	const hash = "__tmp_hash"
+	return []*relabel.Config{
+		step(func(c *relabel.Config) {
+			c.Action, c.SourceLabels, c.Modulus, c.TargetLabel = relabel.HashMod, prommodel.LabelNames{"node"}, uint64(shards), hash
+		}),
+		step(func(c *relabel.Config) {
+			c.Action, c.SourceLabels, c.Regex = relabel.Keep, prommodel.LabelNames{hash}, relabel.MustNewRegexp(strconv.Itoa(n))
+		}),
+		step(func(c *relabel.Config) { c.Action, c.Regex = relabel.LabelDrop, relabel.MustNewRegexp(hash) }),
+	}
+}
+
+// Measure makes the data, starts the servers and lets the ruler run.
+func Measure(ctx context.Context, o Options) (_ *Result, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	dir, err := os.MkdirTemp(o.Dir, "spillway-rules-")
+	if err != nil {
+		return nil, fmt.Errorf("the benchmark needs a folder: %w", err)
+	}
+	var stops []func() error
+	defer func() {
+		for _, stop := range slices.Backward(stops) {
+			err = errors.Join(err, stop())
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}()
+	r := &Result{Nodes: o.Nodes, Shards: o.Shards, Interval: o.Interval}
+	if err := o.data(ctx, dir, r); err != nil {
+		return nil, err
+	}
+	config, err := o.servers(ctx, dir, &stops)
+	if err != nil {
+		return nil, err
+	}
+	proxy, proxyURL, err := o.proxy(ctx, dir, config)
+	if err != nil {
+		return nil, err
+	}
+	stops = append(stops, proxy.Stop)
+	ruler, stop, err := o.ruler(ctx, dir, proxyURL, config.recorded)
+	if err != nil {
+		return nil, err
+	}
+	stops = append(stops, stop)
+	if err := o.watch(ctx, ruler, r); err != nil {
+		return nil, err
+	}
+	r.ProxyPeakRSS, err = proxy.PeakRSS()
+	return r, err
+}
+
+// lead is how far ahead of the end of the making of the data the series go, beyond the ruler's run.
+const lead = 10 * time.Minute
+
+// data writes one block for each shard, from Past ago to the end of the ruler's run and the time that writing takes.
+func (o *Options) data(ctx context.Context, dir string, r *Result) error {
+	now := time.Now().Truncate(time.Second)
+	// Exporters beside the usual ones: the rules are about them too.
+	m, err := cluster.New(cluster.Options{Seed: o.Seed, Cluster: "jaguar", Nodes: o.Nodes, Start: now.Add(-30 * 24 * time.Hour), APIServers: 5, Exporters: cluster.AllExporters})
+	if err != nil {
+		return fmt.Errorf("make data: %w", err)
+	}
+	o.Say("making the series of %d nodes for %d servers", o.Nodes, o.Shards)
+	for n := range o.Shards {
+		st, err := m.Backfill(ctx, shardDir(dir, n), cluster.BackfillOptions{
+			From: now.Add(-o.Past), Until: now.Add(o.Run + time.Duration(o.Shards)*lead), Interval: o.Interval, BlockRange: 48 * time.Hour,
+			Keep: func(t cluster.Target) bool {
+				return slices.Contains(ofAllNodes, t.Job) || cluster.Shard(t, o.Shards) == n
+			},
+			ExternalTargetLabels: labels.EmptyLabels(),
+			MetricRelabel: func(job string) []*relabel.Config {
+				if slices.Contains(ofAllNodes, job) {
+					return shardOf(n, o.Shards)
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("make data: %w", err)
+		}
+		r.Series, r.Samples, r.ShardSeries = r.Series+st.Series, r.Samples+st.Samples, append(r.ShardSeries, st.Series)
+		o.Say("shard %d: %d series, %d samples", n, st.Series, st.Samples)
+	}
+	debug.FreeOSMemory() // the servers need the room
+	return nil
+}
+
+func shardDir(dir string, n int) string { return filepath.Join(dir, fmt.Sprintf("shard-%d", n)) }
+
+// places are the URLs of the servers.
+type places struct {
+	shards   []string
+	recorded string
+}
+
+func (o *Options) servers(ctx context.Context, dir string, stops *[]func() error) (*places, error) {
+	p := &places{shards: make([]string, o.Shards)}
+	const config = "global: {evaluation_interval: 1m}\n"
+	started := make([]*realprom.Server, o.Shards+1)
+	var g errgroup.Group
+	g.SetLimit(2)
+	for n := range o.Shards {
+		g.Go(func() (err error) {
+			started[n], err = realprom.Start(ctx, realprom.Options{Dir: shardDir(dir, n), Config: config, Flags: []string{"--storage.tsdb.retention.time=15d"}})
+			return err
+		})
+	}
+	g.Go(func() (err error) {
+		started[o.Shards], err = realprom.Start(ctx, realprom.Options{Config: config, Flags: []string{"--web.enable-remote-write-receiver"}})
+		return err
+	})
+	err := g.Wait()
+	for n, s := range started {
+		switch {
+		case s == nil:
+			continue
+		case n == o.Shards:
+			p.recorded = s.URL()
+		default:
+			p.shards[n] = s.URL()
+		}
+		*stops = append(*stops, s.Stop)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start the servers: %w", err)
+	}
+	return p, nil
+}
+
+func (o *Options) proxy(ctx context.Context, dir string, p *places) (*realprom.Process, string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    shard_by: [node]\n    hashmod: {labels: [node], modulus: %d}\n    shards:\n", o.Shards)
+	for n, u := range p.shards {
+		fmt.Fprintf(&b, "      - {hash: %d, replicas: [{url: %q}]}\n", n, u)
+	}
+	fmt.Fprintf(&b, "  - name: recorded\n    shards: [{replicas: [{url: %q}]}]\n", p.recorded)
+	file := filepath.Join(dir, "spillway.yaml")
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		return nil, "", fmt.Errorf("write the proxy's configuration: %w", err)
+	}
+	return start(ctx, o.Spillway, func(main, admin string) []string {
+		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + main, "--web.admin-listen-address=" + admin}
+	})
+}
+
+func (o *Options) ruler(ctx context.Context, dir, proxyURL, recorded string) (url string, stop func() error, err error) {
+	folder := filepath.Join(dir, "rules")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return "", nil, fmt.Errorf("write the rules: %w", err)
+	}
+	for name, text := range o.Files {
+		if err := os.WriteFile(filepath.Join(folder, filepath.Base(name)), text, 0o600); err != nil {
+			return "", nil, fmt.Errorf("write the rules: %w", err)
+		}
+	}
+	remote := filepath.Join(dir, "remote-write.yml")
+	text := fmt.Sprintf("remote_write:\n  - {url: %q, name: recorded, queue_config: {batch_send_deadline: 1s}}\n", recorded+"/api/v1/write")
+	if err := os.WriteFile(remote, []byte(text), 0o600); err != nil {
+		return "", nil, fmt.Errorf("write the ruler's configuration: %w", err)
+	}
+	thanos, err := realprom.Find("thanos")
+	if err != nil {
+		return "", nil, err
+	}
+	proc, url, err := start(ctx, thanos, func(web, grpc string) []string {
+		return []string{
+			"rule", "--data-dir=" + filepath.Join(dir, "ruler"), "--rule-file=" + filepath.Join(folder, "*.yaml"), "--eval-interval=1m", "--query=" + proxyURL,
+			"--remote-write.config-file=" + remote, `--label=ruler_replica="0"`, "--http-grace-period=1s", "--grpc-grace-period=1s", "--http-address=" + web, "--grpc-address=" + grpc,
+		}
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	return url, proc.Stop, nil
+}
+
+// portTries is how many pairs of free ports are tried: another process may take one before the program does.
+const portTries = 5
+
+// start starts a program that listens on two ports and waits until it is ready on the first.
+func start(ctx context.Context, binary string, args func(first, second string) []string) (*realprom.Process, string, error) {
+	var errs []error
+	for range portTries {
+		var at [2]string
+		for i := range at {
+			port, err := realprom.FreePort()
+			if err != nil {
+				return nil, "", err
+			}
+			at[i] = fmt.Sprintf("127.0.0.1:%d", port)
+		}
+		proc, err := realprom.StartProcess(realprom.ProcessOptions{Path: binary, Args: args(at[0], at[1])})
+		if err != nil {
+			return nil, "", err
+		}
+		ready, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it was not ready after a minute"))
+		err = proc.WaitReady(ready, "http://"+at[0]+"/-/ready")
+		cancel()
+		if err == nil {
+			return proc, "http://" + at[0], nil
+		}
+		errs = append(errs, err, proc.Stop())
+		if !strings.Contains(proc.Log(), "address already in use") {
+			break
+		}
+	}
+	return nil, "", fmt.Errorf("start %s: %w", filepath.Base(binary), errors.Join(errs...))
+}
+
+// watch reads the ruler's page every few seconds until the run is over.
+func (o *Options) watch(ctx context.Context, url string, r *Result) error {
+	o.Say("the ruler runs for %s", o.Run)
+	seen := map[string]*history{}
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	end := time.NewTimer(o.Run)
+	defer end.Stop()
+	for {
+		page, err := scrape(ctx, url+"/metrics")
+		if err != nil {
+			return fmt.Errorf("read the ruler's page: %w", err)
+		}
+		read(page, seen)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-end.C:
+			for _, key := range slices.Sorted(maps.Keys(seen)) {
+				r.Groups = append(r.Groups, seen[key].group(key))
+			}
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// history is what the page said of one group over time.
+type history struct {
+	at       float64 // of the newest evaluation, s since 1970
+	took     []time.Duration
+	interval time.Duration
+	rules    int
+	failures int
+	missed   int
+}
+
+// group sums up.
+func (h *history) group(key string) Group {
+	file, name, _ := strings.Cut(key, ";")
+	g := Group{File: filepath.Base(file), Name: name, Rules: h.rules, Interval: h.interval, Seen: len(h.took), Failures: h.failures, Missed: h.missed}
+	if len(h.took) == 0 {
+		return g
+	}
+	g.First = h.took[0]
+	if rest := slices.Sorted(slices.Values(h.took[1:])); len(rest) > 0 {
+		g.Typical, g.Max = rest[len(rest)/2], rest[len(rest)-1]
+	}
+	return g
+}
+
+func scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	p := expfmt.NewTextParser(prommodel.UTF8Validation)
+	return p.TextToMetricFamilies(io.LimitReader(resp.Body, 64<<20))
+}
+
+// read adds what a page says. Groups are told apart by the label rule_group, FILE;NAME.
+func read(page map[string]*dto.MetricFamily, seen map[string]*history) {
+	each := func(metric string, f func(h *history, v float64)) {
+		for _, m := range page[metric].GetMetric() {
+			for _, l := range m.Label {
+				if l.GetName() != "rule_group" {
+					continue
+				}
+				if seen[l.GetValue()] == nil {
+					seen[l.GetValue()] = &history{}
+				}
+				f(seen[l.GetValue()], m.GetGauge().GetValue()+m.GetCounter().GetValue()+m.GetUntyped().GetValue())
+			}
+		}
+	}
+	fresh := map[*history]bool{}
+	each("prometheus_rule_group_last_evaluation_timestamp_seconds", func(h *history, v float64) {
+		if v > h.at {
+			h.at, fresh[h] = v, true
+		}
+	})
+	each("prometheus_rule_group_last_duration_seconds", func(h *history, v float64) {
+		if fresh[h] && !math.IsNaN(v) && v > 0 {
+			h.took = append(h.took, time.Duration(v*float64(time.Second)))
+		}
+	})
+	each("prometheus_rule_group_interval_seconds", func(h *history, v float64) { h.interval = time.Duration(v * float64(time.Second)) })
+	each("prometheus_rule_group_rules", func(h *history, v float64) { h.rules = int(v) })
+	each("prometheus_rule_evaluation_failures_total", func(h *history, v float64) { h.failures = max(h.failures, int(v)) })
+	each("prometheus_rule_group_iterations_missed_total", func(h *history, v float64) { h.missed = int(v) })
+}

@@ -1,0 +1,113 @@
+package rules
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	prommodel "github.com/prometheus/common/model"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// page is what a ruler says, in the form of its /metrics.
+func page(t *testing.T, seen map[string]*history, text string) {
+	t.Helper()
+	p := expfmt.NewTextParser(prommodel.UTF8Validation)
+	families, err := p.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read(families, seen)
+}
+
+func TestRead(t *testing.T) {
+	seen := map[string]*history{}
+	const group = `{rule_group="/tmp/x/gpu.yaml;gpu",strategy="abort"} `
+	rest := "prometheus_rule_group_interval_seconds" + group + "60\nprometheus_rule_group_rules" + group + "7\nprometheus_rule_evaluation_failures_total" + group + "2\nprometheus_rule_group_iterations_missed_total" + group + "1\n"
+	for _, e := range []struct{ at, took string }{{"0", "0"}, {"100", "3"}, {"100", "3"}, {"160", "0.5"}, {"220", "0.25"}, {"280", "0.75"}, {"280", "0.75"}} {
+		page(t, seen, "prometheus_rule_group_last_evaluation_timestamp_seconds"+group+e.at+"\nprometheus_rule_group_last_duration_seconds"+group+e.took+"\n"+rest)
+	}
+	g := seen["/tmp/x/gpu.yaml;gpu"].group("/tmp/x/gpu.yaml;gpu")
+	want := Group{
+		File: "gpu.yaml", Name: "gpu", Rules: 7, Interval: time.Minute, First: 3 * time.Second, Typical: 500 * time.Millisecond, Max: 750 * time.Millisecond,
+		Seen: 4, Failures: 2, Missed: 1,
+	}
+	if g != want {
+		t.Errorf("got  %+v\nwant %+v", g, want)
+	}
+}
+
+func TestErr(t *testing.T) {
+	ok := Group{File: "a.yaml", Name: "a", Interval: time.Minute, First: 50 * time.Second, Typical: time.Second, Max: 19 * time.Second, Seen: 3}
+	over, cold, failed, unseen := ok, ok, ok, ok
+	over.Name, over.Max = "over", 21*time.Second
+	cold.Name, cold.Max, cold.Typical = "cold", 0, 0 // it alone was seen
+	failed.Name, failed.Failures = "failed", 1
+	unseen.Name, unseen.Seen = "unseen", 0
+	if err := (&Result{Groups: []Group{ok}}).Err(); err != nil {
+		t.Error(err)
+	}
+	err := (&Result{Groups: []Group{ok, over, cold, failed, unseen}}).Err()
+	for _, want := range []string{"a.yaml: over takes 35 %", "a.yaml: cold takes 83 %", "a.yaml: failed: 1 evaluations", "a.yaml: unseen was not evaluated"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+	var b bytes.Buffer
+	if err := (&Result{Nodes: 7500, Groups: []Group{ok, over}}).WriteMarkdown(&b); err != nil || strings.Index(b.String(), "| over |") > strings.Index(b.String(), "| a |") {
+		t.Errorf("%v: the dearest is not first:\n%s", err, b.String())
+	}
+}
+
+func TestValidate(t *testing.T) {
+	err := Options{Nodes: 1, Shards: 100, Run: time.Second, Past: -1, Interval: time.Hour}.Validate()
+	for _, want := range []string{"spillway binary", "no rule files", "nodes: 1 ", "shards: 100 ", "run: 1s", "past: -1ns", "interval: 1h"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+}
+
+// TestMeasure: the real thing, small: recorded series are found by the rules over them, a failing rule is counted.
+func TestMeasure(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "spillway")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/spillwayproject/spillway/cmd/spillway").CombinedOutput(); err != nil {
+		t.Fatalf("build spillway: %v\n%s", err, out)
+	}
+	rules := `groups:
+  - name: nodes
+    interval: 2s
+    rules:
+      - {record: "cluster:nodes:count", expr: 'count by (cluster) (kube_node_info)'}
+      - {record: "cluster:gpus:count", expr: 'count by (cluster) (DCGM_FI_DEV_GPU_TEMP)'}
+  - name: wrong
+    interval: 2s
+    rules: [{record: "x:y:z", expr: 'label_replace(up, "job", "", "instance", ".*") * on (cluster) group_left () kube_node_info'}]
+`
+	r, err := Measure(t.Context(), Options{
+		Spillway: binary, Files: map[string][]byte{"test.yaml": []byte(rules)}, Nodes: 12, Shards: 2, Past: 10 * time.Minute, Run: 10 * time.Second, Interval: 30 * time.Second, Dir: t.TempDir(), Say: t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Groups) != 2 || r.Series < 12*300 || len(r.ShardSeries) != 2 || r.ProxyPeakRSS == 0 {
+		t.Fatalf("%+v", r)
+	}
+	nodes, wrong := r.Groups[0], r.Groups[1]
+	if nodes.Name != "nodes" || nodes.Rules != 2 || nodes.Interval != 2*time.Second || nodes.Seen < 2 || nodes.Failures != 0 || nodes.First <= 0 {
+		t.Errorf("%+v", nodes)
+	}
+	if wrong.Failures == 0 || r.Err() == nil {
+		t.Errorf("a rule that cannot be evaluated was not counted: %+v", wrong)
+	}
+	if _, err := os.Stat(binary); err != nil {
+		t.Error(err)
+	}
+}
