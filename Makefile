@@ -8,7 +8,9 @@ unexport HTTP_PROXY HTTPS_PROXY http_proxy https_proxy OTEL_EXPORTER_OTLP_ENDPOI
 VETFLAGS := -stdmethods=false
 FUZZTIME ?= 6s
 # Thousands of queries against a reference: they look for wrong answers, not for races, which the other tests of these roads look for.
-PROOFS := ^(TestPromQLTest|TestExactFuzz)$$
+PROOFS := ^(TestPromQLTest|TestExactFuzz|TestThresholdsMatter)$$
+# Alerts on real servers with compressed time: nothing else may want the processors meanwhile.
+LIVE := ./alerts/live
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-12s %s\n", $$1, $$2}'
@@ -20,21 +22,30 @@ demo: ## embedded shards full of a simulated GPU cluster, the proxy in front (th
 build: ## the binary, into dist/
 	go build -o dist/spillway ./cmd/spillway
 
+generate: ## alerts/ (and dashboards) from jsonnet/
+	go run ./cmd/spillway mixin render --out .
+	go test ./jsonnet -run 'TestFormatted|TestAlertTable' -update
+
 tools: ## real prometheus, promtool and thanos, pinned, into tools/bin
 	./tools/build.sh
 
 test: ## install what tests need, then lint, unit, race and real-server tests and short fuzzing
 	@$(STEP) tools ./tools/build.sh
+	@$(STEP) alertmanager ./tools/alertmanager.sh
 	@$(STEP) gofumpt $(MAKE) --no-print-directory fmt-check
 	@$(STEP) vet go vet $(VETFLAGS) ./...
 	@$(STEP) staticcheck ./tools/bin/staticcheck ./...
-	@$(STEP) test go test -race -timeout 25m -skip '$(PROOFS)' ./...
-	@$(STEP) proofs go test -timeout 20m -run '$(PROOFS)' ./proxy/server
+	@$(STEP) test go test -race -timeout 25m -skip '$(PROOFS)' $$(go list ./... | grep -v /alerts/live)
+	@$(STEP) live go test -timeout 20m $(LIVE)
+	@$(STEP) proofs go test -timeout 20m -run '$(PROOFS)' ./proxy/server ./alerts
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
 
 test-full: ## make test, then the long proofs: three rounds of everything, all of promqltest over all layouts, 100,000 queries against a reference, a minute of each fuzz target
 	@$(MAKE) --no-print-directory test
-	@$(STEP) rounds go test -race -count=3 -timeout 90m ./...
+	@$(STEP) genuine-tools ./tools/build.sh kubernetes exporters iptables
+	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
+	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
+	@$(STEP) rounds go test -race -count=3 -timeout 90m $$(go list ./... | grep -v /alerts/live)
 	@$(STEP) exact go test ./proxy/server -run 'TestQueriesAreExact|TestMetadataIsComplete' -count=30 -timeout 30m
 	@$(STEP) promqltest go test ./proxy/server -run 'TestPromQLTest$$' -promqltest.all -timeout 30m
 	@$(STEP) everything go test ./proxy/server -run 'TestEverything$$|TestEveryDocument$$' -everything.requests 5000 -timeout 60m
@@ -55,4 +66,4 @@ fmt-check: tools/bin/gofumpt
 tools/bin/gofumpt:
 	./tools/build.sh misc
 
-.PHONY: help demo build tools test test-full bench fmt fmt-check
+.PHONY: help demo build generate tools test test-full bench fmt fmt-check

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, merge, policy, mix, oom; default: all)
+# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, merge, policy, mix, rules, oom; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bench.out
-[ $# -gt 0 ] || set -- passthrough leaves merge policy mix oom
+[ $# -gt 0 ] || set -- passthrough leaves merge policy mix rules oom
 bench() { # name, package, pattern, more flags
   local name=$1 pkg=$2 pattern=$3
   shift 3
@@ -19,6 +19,10 @@ for name in "$@"; do
     mix)
       echo "-- mix: a dashboard mix over a million series, on one real server and on four"
       go run ./cmd/spillway loadtest mix --pprof --out bench.out/mix
+      ;;
+    rules)
+      echo "-- rules: the mixin's global rules at 7,500 nodes, over four real servers"
+      go run ./cmd/spillway loadtest rules --out bench.out/rules.md
       ;;
     oom)
       echo "-- oom: four real servers of a million series each, eight callers"

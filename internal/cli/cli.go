@@ -44,8 +44,6 @@ type clause interface {
 // later are the commands that the project has a place for and this version does not serve, with what they will do.
 var later = map[string]string{
 	"relabel": "generate drop rules and prove them harmless",
-	"mixin":   "render alerts, rules and dashboards",
-	"cost":    "show who costs what",
 }
 
 // errUsage is an error of the command line: exit code 2.
@@ -69,11 +67,13 @@ func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) in
 			runs[strings.TrimSpace(prefix+" "+name)] = commands[name](e, parent)
 		}
 	}
-	add(app, "", map[string]command{"demo": demoCommand, "explain": explainCommand, "proxy": proxyCommand})
+	add(app, "", map[string]command{"cost": costCommand, "demo": demoCommand, "explain": explainCommand, "proxy": proxyCommand})
 	check := app.Command("check", "Checks files before they are used.")
 	add(check, "check", map[string]command{"config": checkConfigCommand})
 	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")
-	add(load, "loadtest", map[string]command{"mix": mixCommand, "oom": oomCommand})
+	add(load, "loadtest", map[string]command{"mix": mixCommand, "oom": oomCommand, "rules": rulesCommand})
+	mix := app.Command("mixin", "Alerts, recording rules and dashboards.")
+	add(mix, "mixin", map[string]command{"render": mixinRenderCommand})
 	served := slices.Sorted(maps.Keys(runs))
 	for name, does := range later {
 		app.Command(name, "Will "+does+". Not in this version.").Hidden().Arg("args", "Whatever it will take.").Strings()

@@ -1,6 +1,7 @@
 package realkube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -178,6 +179,8 @@ func (c *Cluster) Namespace(ctx context.Context, name, team string) error {
 // Pod is a pod as a test wants it.
 type Pod struct {
 	Namespace, Name string
+	// Container is the name of its container; main where it is empty.
+	Container string
 	// Node it is bound to; empty for one that waits.
 	Node string
 	// GPUs that it asks for.
@@ -208,6 +211,7 @@ func CrashLoop(restarts int) string {
 func (c *Cluster) Pods(ctx context.Context, pods []Pod) error {
 	return each(ctx, len(pods), func(ctx context.Context, i int) error {
 		p := pods[i]
+		container := cmp.Or(p.Container, mainContainer)
 		labels, err := json.Marshal(p.Labels)
 		if err != nil {
 			return err
@@ -217,13 +221,21 @@ func (c *Cluster) Pods(ctx context.Context, pods []Pod) error {
 			resources = fmt.Sprintf(`{"requests":{"nvidia.com/gpu":"%d"},"limits":{"nvidia.com/gpu":"%d"}}`, p.GPUs, p.GPUs)
 		}
 		return c.Create(ctx, "v1", fmt.Sprintf(`{"kind":"Pod","metadata":{"name":"%s","namespace":"%s","labels":%s},"spec":{"nodeName":"%s","automountServiceAccountToken":false,
-		  "containers":[{"name":"main","image":"i","resources":%s}]},"status":%s}`, p.Name, p.Namespace, labels, p.Node, resources, p.Status))
+		  "containers":[{"name":"%s","image":"i","resources":%s}]},"status":%s}`, p.Name, p.Namespace, labels, p.Node, container, resources, named(p.Status, container)))
 	})
 }
 
-// PodStatus sets the status of a pod.
-func (c *Cluster) PodStatus(ctx context.Context, namespace, name, status string) error {
-	return c.status(ctx, "/api/v1/namespaces/"+namespace+"/pods/"+name, []byte(`{"status":`+status+`}`))
+// mainContainer is how the states call the container.
+const mainContainer = "main"
+
+// named is a status with the container's name in it.
+func named(status, container string) string {
+	return strings.ReplaceAll(status, `"name":"`+mainContainer+`"`, `"name":"`+container+`"`)
+}
+
+// PodStatus sets the status of a pod whose container has this name.
+func (c *Cluster) PodStatus(ctx context.Context, namespace, name, container, status string) error {
+	return c.status(ctx, "/api/v1/namespaces/"+namespace+"/pods/"+name, []byte(`{"status":`+named(status, container)+`}`))
 }
 
 // Delete removes what is at the path, such as /api/v1/nodes/gpu-00001.

@@ -1,0 +1,89 @@
+package live
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "writes docs/alerts-by-trouble.md")
+
+const page = "../../docs/alerts-by-trouble.md"
+
+// TestAlertsByTroublePage: the page is what the table gives.
+func TestAlertsByTroublePage(t *testing.T) {
+	alerts, err := Alerts(rendered(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Page(alerts)
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(page)
+	if err != nil || string(got) != want {
+		t.Errorf("%s is not what the table and the alerts give (%v): go test ./alerts/live -run TestAlertsByTroublePage -update", page, err)
+	}
+}
+
+// TestEveryAlertHasItsPlace: each alert of the mixin is raised by a case or is in Elsewhere, not both; what is long is not staged; cases name alerts that there are.
+func TestEveryAlertHasItsPlace(t *testing.T) {
+	alerts, err := Alerts(rendered(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raised := map[string]string{always: "always"}
+	names := map[string]bool{}
+	short := 0
+	for _, c := range append(slices.Clone(Cases), replicaDown, shardDown) {
+		if names[c.Name] {
+			t.Errorf("two cases are called %q", c.Name)
+		}
+		names[c.Name] = true
+		if c.Short {
+			short++
+		}
+		for _, name := range c.Want {
+			raised[name] = c.Name
+			a, ok := alerts[name]
+			switch {
+			case !ok:
+				t.Errorf("case %q wants %s, which the mixin does not have", c.Name, name)
+			case a.SpanMin > longest:
+				t.Errorf("case %q wants %s, whose shortest rule spans %s: put it into Elsewhere", c.Name, name, a.SpanMin)
+			}
+			if _, ok := c.Beside[name]; ok {
+				t.Errorf("case %q has %s among what must come and among what may", c.Name, name)
+			}
+		}
+		for name, why := range c.Beside {
+			if _, ok := alerts[name]; !ok || why == "" {
+				t.Errorf("case %q allows %s (%q): there is no such alert, or no reason", c.Name, name, why)
+			}
+		}
+	}
+	if short != 5 {
+		t.Errorf("%d cases are short; make test has time for 5", short)
+	}
+	for _, name := range slices.Sorted(maps.Keys(alerts)) {
+		by, live := raised[name]
+		how, elsewhere := Elsewhere[name]
+		switch {
+		case live && elsewhere:
+			t.Errorf("%s is raised by %q and is in Elsewhere", name, by)
+		case !live && !elsewhere:
+			t.Errorf("%s (%v) is raised by no case and is not in Elsewhere", name, alerts[name].Severities)
+		case elsewhere && how == "":
+			t.Errorf("Elsewhere says nothing about %s", name)
+		}
+	}
+	for name := range Elsewhere {
+		if _, ok := alerts[name]; !ok {
+			t.Errorf("Elsewhere has %s, which the mixin does not have", name)
+		}
+	}
+}

@@ -1,0 +1,422 @@
+package alertmanager
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v3"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestCheckConfig(t *testing.T) {
+	if err := Check(t.Context(), Config); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(t.Context(), bytes.Replace(Config, []byte("receiver: critical"), []byte("receiver: criticle"), 1)); err == nil {
+		t.Error("a route to a receiver that is not there passes")
+	}
+}
+
+// TestRoutes asks amtool which receivers get an alert.
+func TestRoutes(t *testing.T) {
+	amtool, err := Find("amtool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ labels, want string }{
+		{"alertname=KubeAPIThrottlingSevere severity=critical cluster=jaguar", "critical"},
+		{"alertname=KubeAPIThrottling severity=warning cluster=jaguar", "warning"},
+		{"alertname=GPUAllocatedIdle severity=info cluster=jaguar namespace=research-a", "info"},
+		{"alertname=GPUXidFatal severity=auto cluster=jaguar node=gpu-00001 gpu=3", "remediation"},
+		{"alertname=Watchdog severity=info", "deadmansswitch"},
+		{"alertname=Watchdog severity=critical cluster=jaguar", "deadmansswitch"},
+		{"alertname=Watchdog", "deadmansswitch"},
+		// Nothing is lost, and nothing pages by mistake.
+		{"alertname=SomebodyElses", "warning"},
+		{"alertname=SomebodyElses severity=page", "warning"},
+		{"alertname=SomebodyElses severity=CRITICAL", "warning"},
+	} {
+		out, err := exec.CommandContext(t.Context(), amtool, append([]string{"config", "routes", "test", "--config.file=alertmanager.yml"}, strings.Fields(c.labels)...)...).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", c.labels, err)
+		}
+		if got := strings.TrimSpace(string(out)); got != c.want {
+			t.Errorf("%s goes to %q, want %q", c.labels, got, c.want)
+		}
+	}
+}
+
+// TestAutoNeverReachesPeople reads the file: what gets severity auto is one webhook, and no route goes on to a second receiver.
+func TestAutoNeverReachesPeople(t *testing.T) {
+	var conf struct {
+		Route     struct{ Routes []map[string]any }
+		Receivers []map[string]any
+	}
+	if err := yaml.Unmarshal(Config, &conf); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range conf.Route.Routes {
+		if r["continue"] != nil {
+			t.Errorf("route to %v continues: an alert would reach two receivers", r["receiver"])
+		}
+	}
+	for _, r := range conf.Receivers {
+		if r["name"] != "remediation" {
+			continue
+		}
+		if keys := slices.Sorted(maps.Keys(r)); !slices.Equal(keys, []string{"name", "webhook_configs"}) {
+			t.Errorf("remediation has %v: only a webhook belongs there", keys)
+		}
+		return
+	}
+	t.Error("no receiver remediation")
+}
+
+// hook is a receiver that keeps what was firing at each receiver, by alert name.
+type hook struct {
+	mu   sync.Mutex
+	seen map[string]map[string]int // receiver: alert: how often notified as firing
+}
+
+func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var m struct {
+		Receiver string
+		Alerts   []struct {
+			Status string
+			Labels map[string]string
+		}
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, 8<<20))
+	if err == nil {
+		err = json.Unmarshal(body, &m)
+	}
+	if err != nil || r.URL.Path != "/"+m.Receiver {
+		http.Error(w, fmt.Sprintf("%s: %v", r.URL.Path, err), http.StatusBadRequest)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, a := range m.Alerts {
+		if a.Status == "firing" {
+			if h.seen[m.Receiver] == nil {
+				h.seen[m.Receiver] = map[string]int{}
+			}
+			h.seen[m.Receiver][key(a.Labels)]++
+		}
+	}
+}
+
+// key is what a table below calls an alert: its name and, where it has them, cluster and node.
+func key(labels map[string]string) string {
+	out := labels["alertname"]
+	for _, l := range []string{"cluster", "node"} {
+		if labels[l] != "" {
+			out += " " + labels[l]
+		}
+	}
+	return out
+}
+
+func (h *hook) snapshot() map[string][]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := map[string][]string{}
+	for receiver, alerts := range h.seen {
+		out[receiver] = slices.Sorted(maps.Keys(alerts))
+	}
+	return out
+}
+
+func (h *hook) count(receiver, alert string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen[receiver][alert]
+}
+
+func ls(pairs ...string) map[string]string {
+	out := map[string]string{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out[pairs[i]] = pairs[i+1]
+	}
+	return out
+}
+
+func post(ctx context.Context, url string, alerts ...map[string]string) error {
+	type alert struct {
+		Labels map[string]string `json:"labels"`
+		EndsAt time.Time         `json:"endsAt"`
+	}
+	list := []alert{}
+	for _, l := range alerts {
+		list = append(list, alert{l, time.Now().Add(10 * time.Minute)})
+	}
+	body, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/v2/alerts", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		return fmt.Errorf("%s: %s", res.Status, text)
+	}
+	return nil
+}
+
+// TestLive sends alerts to a real Alertmanager with the routes and inhibitions of the file and sees who is told of what.
+func TestLive(t *testing.T) {
+	xid := ls("alertname", "GPUXidFatal", "severity", "auto", "cluster", "jaguar", "node", "n1", "gpu", "3", "xid", "79")
+	fleetNodes := ls("alertname", "FleetNodesNotReady", "severity", "critical", "cluster", "jaguar")
+	fleetGPU := ls("alertname", "FleetGPUUnhealthy", "severity", "critical", "cluster", "jaguar")
+	diskFull := ls("alertname", "NodeFilesystemFull", "severity", "auto", "cluster", "jaguar", "node", "n2")
+	hot := ls("alertname", "GPUHot", "severity", "warning", "cluster", "jaguar", "node", "n1", "gpu", "0")
+	otherCluster := ls("alertname", "GPUXidFatal", "severity", "auto", "cluster", "ibis", "node", "n1", "gpu", "3")
+	arp := ls("alertname", "NodeARPTableOverflow", "severity", "critical", "scope", "cluster", "cluster", "jaguar")
+	arpNode := ls("alertname", "NodeARPTableOverflow", "severity", "auto", "scope", "node", "cluster", "jaguar", "node", "n1")
+	arpIbis := ls("alertname", "NodeARPTableOverflow", "severity", "auto", "scope", "node", "cluster", "ibis", "node", "n1")
+	arpNearIbis := ls("alertname", "NodeARPTableNearLimit", "severity", "warning", "cluster", "ibis", "node", "n1")
+	arpNear := ls("alertname", "NodeARPTableNearLimit", "severity", "warning", "cluster", "jaguar", "node", "n1")
+	unreachable := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "jaguar", "node", "n2")
+	shardDown := ls("alertname", "ProxyShardDown", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1")
+	evalFails := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "monitoring")
+	errorRatio := ls("alertname", "ProxyErrorRatio", "severity", "critical", "cluster", "monitoring")
+	proxyDown := ls("alertname", "ProxyDown", "severity", "critical", "cluster", "monitoring")
+	accounting := ls("alertname", "NetworkAccountingLost", "severity", "warning", "cluster", "jaguar")
+	oom := ls("alertname", "PrometheusOOMLoop", "severity", "critical", "cluster", "jaguar", "instance", "p1")
+	slowCrit := ls("alertname", "KubeAPIErrorBudgetBurnSlow", "severity", "critical", "cluster", "jaguar")
+	slowWarn := ls("alertname", "KubeAPIErrorBudgetBurnSlow", "severity", "warning", "cluster", "jaguar", "long", "3d")
+	slowIbis := ls("alertname", "KubeAPIErrorBudgetBurnSlow", "severity", "warning", "cluster", "ibis")
+	severe := ls("alertname", "KubeAPIThrottlingSevere", "severity", "critical", "cluster", "jaguar")
+	throttling := ls("alertname", "KubeAPIThrottling", "severity", "warning", "cluster", "jaguar")
+	idle := ls("alertname", "GPUAllocatedIdle", "severity", "info", "cluster", "jaguar", "namespace", "a")
+	stranger := ls("alertname", "SomebodyElses", "cluster", "jaguar")
+
+	for _, c := range []struct {
+		name   string
+		alerts []map[string]string
+		want   map[string][]string // receiver: alerts that it must be told of, and no others
+	}{
+		{"each severity to its own", []map[string]string{xid, hot, severe, idle, stranger}, map[string][]string{
+			"remediation": {"GPUXidFatal jaguar n1"},
+			"warning":     {"GPUHot jaguar n1", "SomebodyElses jaguar"},
+			"critical":    {"KubeAPIThrottlingSevere jaguar"},
+			"info":        {"GPUAllocatedIdle jaguar"},
+		}},
+		{"a fleet alert silences its cluster's nodes", []map[string]string{fleetNodes, xid, diskFull, hot, arpNear, otherCluster}, map[string][]string{
+			"critical":    {"FleetNodesNotReady jaguar"},
+			"remediation": {"GPUXidFatal ibis n1"},
+		}},
+		{"but never a page", []map[string]string{fleetNodes, arp}, map[string][]string{"critical": {"FleetNodesNotReady jaguar", "NodeARPTableOverflow jaguar"}}},
+		{"sick GPUs everywhere do not hide a full disk", []map[string]string{fleetGPU, xid, hot, diskFull}, map[string][]string{
+			"critical":    {"FleetGPUUnhealthy jaguar"},
+			"remediation": {"NodeFilesystemFull jaguar n2"},
+		}},
+		{"an unreachable node is one finding", []map[string]string{unreachable, diskFull, xid}, map[string][]string{
+			"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable jaguar n2"},
+		}},
+		{"a lost shard silences what follows from it", []map[string]string{shardDown, evalFails, errorRatio, accounting, oom, xid}, map[string][]string{
+			"critical":    {"PrometheusOOMLoop jaguar", "ProxyShardDown monitoring"},
+			"remediation": {"GPUXidFatal jaguar n1"},
+		}},
+		{"what follows is told without it", []map[string]string{evalFails, errorRatio, accounting}, map[string][]string{
+			"critical": {"ProxyErrorRatio monitoring", "RulerFailing monitoring"},
+			"warning":  {"NetworkAccountingLost jaguar"},
+		}},
+		{"a Spillway that is down silences the rules that fail", []map[string]string{proxyDown, evalFails, errorRatio}, map[string][]string{"critical": {"ProxyDown monitoring"}}},
+		{"an overflow silences what came before it", []map[string]string{arp, arpNode, arpNear, arpIbis, arpNearIbis}, map[string][]string{
+			"critical":    {"NodeARPTableOverflow jaguar"},
+			"remediation": {"NodeARPTableOverflow ibis n1"},
+		}},
+		{"the worse form silences the milder", []map[string]string{slowCrit, slowWarn, slowIbis, severe, throttling}, map[string][]string{
+			"critical": {"KubeAPIErrorBudgetBurnSlow jaguar", "KubeAPIThrottlingSevere jaguar"},
+			"warning":  {"KubeAPIErrorBudgetBurnSlow ibis"},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := &hook{seen: map[string]map[string]int{}}
+			receiver := httptest.NewServer(h)
+			defer receiver.Close()
+			conf, err := Rehearsal(Config, receiver.URL, 300) // the longest group_wait becomes 1 s
+			if err != nil {
+				t.Fatal(err)
+			}
+			srv, err := Start(t.Context(), conf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := srv.Stop(); err != nil {
+					t.Error(err)
+				}
+			}()
+			watchdog := ls("alertname", "Watchdog", "severity", "info")
+			if err := post(t.Context(), srv.URL(), append(c.alerts, watchdog)...); err != nil {
+				t.Fatal(err)
+			}
+			want := maps.Clone(c.want)
+			want["deadmansswitch"] = []string{"Watchdog"}
+			deadline := time.Now().Add(30 * time.Second)
+			for !maps.EqualFunc(h.snapshot(), want, slices.Equal[[]string]) && time.Now().Before(deadline) {
+				time.Sleep(20 * time.Millisecond)
+			}
+			// All are there. Whatever else comes would come in another round of every group: the switch, which is told every group_interval (200 ms here), counts them, and info,
+			// which waits longest, has waited 1 s.
+			beats := h.count("deadmansswitch", "Watchdog")
+			for h.count("deadmansswitch", "Watchdog") < beats+6 && time.Now().Before(deadline) {
+				time.Sleep(20 * time.Millisecond)
+			}
+			if got := h.snapshot(); !maps.EqualFunc(got, want, slices.Equal[[]string]) {
+				t.Errorf("told:\n%v\nwant:\n%v", got, want)
+			}
+			if got := h.count("deadmansswitch", "Watchdog"); got < beats+6 {
+				t.Errorf("the dead man's switch was told %d times only: it must be told again and again", got)
+			}
+		})
+	}
+}
+
+func TestRehearsalRefuses(t *testing.T) {
+	for name, f := range map[string]func() error{
+		"time scale below 1": func() error { _, err := Rehearsal(Config, "http://127.0.0.1:1", 0.5); return err },
+		"slash at the end":   func() error { _, err := Rehearsal(Config, "http://127.0.0.1:1/", 1); return err },
+		"no URL":             func() error { _, err := Rehearsal(Config, "here", 1); return err },
+		"no YAML":            func() error { _, err := Rehearsal([]byte("{"), "http://127.0.0.1:1", 1); return err },
+		"no receivers":       func() error { _, err := Rehearsal([]byte("route: {}"), "http://127.0.0.1:1", 1); return err },
+		"a nameless one":     func() error { _, err := Rehearsal([]byte("receivers: [{}]"), "http://127.0.0.1:1", 1); return err },
+		"a bad duration": func() error {
+			_, err := Rehearsal([]byte("{receivers: [{name: a}], route: {group_wait: soon}}"), "http://127.0.0.1:1", 1)
+			return err
+		},
+	} {
+		if f() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestNamesExist: an alert that an inhibition names is one that the rules have. One that was renamed would silence nothing, without a word.
+func TestNamesExist(t *testing.T) {
+	files, err := filepath.Glob("../../alerts/*/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]bool{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\s*-? ?alert: ['"]?(\w+)`).FindAllSubmatch(text, -1) {
+			have[string(m[1])] = true
+		}
+	}
+	if len(have) < 20 {
+		t.Fatalf("../../alerts holds %d alerts: run make generate", len(have))
+	}
+	var conf struct {
+		InhibitRules []struct {
+			Source []string `yaml:"source_matchers"`
+			Target []string `yaml:"target_matchers"`
+		} `yaml:"inhibit_rules"`
+		Route struct{ Routes []struct{ Matchers []string } }
+	}
+	if err := yaml.Unmarshal(Config, &conf); err != nil {
+		t.Fatal(err)
+	}
+	var matchers []string
+	for _, r := range conf.InhibitRules {
+		matchers = append(append(matchers, r.Source...), r.Target...)
+	}
+	for _, r := range conf.Route.Routes {
+		matchers = append(matchers, r.Matchers...)
+	}
+	named := 0
+	for _, m := range matchers {
+		g := regexp.MustCompile(`^alertname(=|!=|=~|!~)"(.*)"$`).FindStringSubmatch(m)
+		if g == nil {
+			continue
+		}
+		for _, name := range strings.Split(g[2], "|") {
+			named++
+			re, err := regexp.Compile("^(?:" + name + ")$")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(have)), re.MatchString) {
+				t.Errorf("%s: there is no alert %s", m, name)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no alert is named: the matchers were not read")
+	}
+}
+
+// TestRehearsalKeepsRoutes compares all but receivers and waits.
+func TestRehearsalKeepsRoutes(t *testing.T) {
+	out, err := Rehearsal(Config, "http://127.0.0.1:1", 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	strip := func(text []byte) string {
+		var doc map[string]any
+		if err := yaml.Unmarshal(text, &doc); err != nil {
+			t.Fatal(err)
+		}
+		delete(doc, "receivers")
+		delete(doc, "global")
+		var walk func(any)
+		walk = func(n any) {
+			switch n := n.(type) {
+			case []any:
+				for _, v := range n {
+					walk(v)
+				}
+			case map[string]any:
+				for _, k := range []string{"group_wait", "group_interval", "repeat_interval"} {
+					delete(n, k)
+				}
+				for _, v := range n {
+					walk(v)
+				}
+			}
+		}
+		walk(doc)
+		b, err := yaml.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	if a, b := strip(Config), strip(out); a != b {
+		t.Errorf("routes or inhibitions changed:\n%s\n---\n%s", a, b)
+	}
+	if err := Check(t.Context(), out); err != nil {
+		t.Error(err)
+	}
+}

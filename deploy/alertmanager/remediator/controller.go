@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Decisions, as the log and the metric call them.
+const (
+	cordoned = "cordoned" // done
+	wouldDo  = "dry_run"  // would be done with --act
+	already  = "already"  // was done before
+	refused  = "refused"  // would be done, but for the budget or a fleet alert
+	ignored  = "ignored"  // nothing to do here
+	failed   = "failed"   // the API server or Alertmanager did not answer as they should
+)
+
+// settings are the flags that decisions depend on.
+type settings struct {
+	// cluster is the only one whose alerts are acted on: the API server is that of one cluster.
+	cluster string
+	// act must be set for anything to be changed.
+	act bool
+	// maxNodes is how many nodes are cordoned within window, at most.
+	maxNodes int
+	window   time.Duration
+	// maxCordoned is the share of all nodes, from 0 to 1, that may be cordoned, by whomever, the next one included.
+	maxCordoned float64
+	// fleetAlerts is a regular expression, as Alertmanager's filters take it, for the names of alerts while which nothing is done.
+	fleetAlerts string
+}
+
+// controller decides, one payload at a time.
+type controller struct {
+	settings
+	kube         *kube
+	alertmanager string
+	client       *http.Client // for Alertmanager
+	log          *slog.Logger
+	now          func() time.Time
+
+	mu      sync.Mutex
+	planned map[string]time.Time // without act: what would have been cordoned, and when; its budget
+
+	decisions *prometheus.CounterVec
+	inWindow  prometheus.Gauge
+	allNodes  *prometheus.GaugeVec
+	last      prometheus.Gauge
+}
+
+func newController(s settings, k *kube, alertmanager string, log *slog.Logger, reg prometheus.Registerer) *controller {
+	c := &controller{
+		settings: s, kube: k, alertmanager: strings.TrimSuffix(alertmanager, "/"), client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute}},
+		log: log, now: time.Now, planned: map[string]time.Time{},
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "remediator_decisions_total", Help: "Alerts and nodes that were decided on, by what was decided and why.",
+		}, []string{"decision", "reason"}),
+		inWindow: prometheus.NewGauge(prometheus.GaugeOpts{Name: "remediator_nodes_in_window", Help: "Nodes cordoned within the window, as of the last decision."}),
+		allNodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "remediator_nodes", Help: "Nodes of the cluster, as of the last decision: all, and those that are cordoned by whomever."}, []string{"state"}),
+		last:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "remediator_last_webhook_timestamp_seconds", Help: "When the last webhook was taken, in seconds since 1970."}),
+	}
+	budget := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "remediator_budget", Help: "The budget: nodes within the window, and the share of all nodes that may be cordoned."}, []string{"bound"})
+	budget.WithLabelValues("max_nodes").Set(float64(s.maxNodes))
+	budget.WithLabelValues("max_cordoned").Set(s.maxCordoned)
+	act := prometheus.NewGauge(prometheus.GaugeOpts{Name: "remediator_acts", Help: "1 with --act, 0 where nothing is changed."})
+	if s.act {
+		act.Set(1)
+	}
+	reg.MustRegister(c.decisions, c.inWindow, c.allNodes, c.last, budget, act)
+	return c
+}
+
+// wish is what the alerts of a payload ask for one node.
+type wish struct {
+	node   string
+	action string
+	alert  alert
+}
+
+// decide handles one payload. An error means that something could not be asked or done, so that the payload should come again; what was decided until then stays decided.
+func (c *controller) decide(ctx context.Context, p payload) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last.Set(float64(c.now().Unix()))
+	var errs []error
+	for _, w := range c.wishes(p) {
+		decision, reason, err := c.one(ctx, w)
+		c.note(decision, reason, w.node, w.action, w.alert, err)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("node %s: %w", w.node, err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wishes is one for each node, in the order of the payload, with the heaviest action asked for it. What asks for nothing is noted as ignored.
+func (c *controller) wishes(p payload) []wish {
+	var out []wish
+	at := map[string]int{}
+	for _, a := range p.Alerts {
+		l := a.Labels
+		action := l["action"]
+		reason := ""
+		switch {
+		case a.Status != "firing":
+			reason = "resolved" // the node stays as it is: what ends an alert is seldom what cures a node
+		case l["severity"] != "auto":
+			reason = "severity"
+		case l["cluster"] != c.cluster:
+			reason = "cluster"
+		case !nodeName.MatchString(l["node"]):
+			reason = "node"
+		case weight(action) < 0:
+			reason = "action"
+		case !actions[weight(action)].cordon:
+			reason = "no_cordon"
+		}
+		if reason != "" {
+			c.note(ignored, reason, l["node"], action, a, nil)
+			continue
+		}
+		i, ok := at[l["node"]]
+		if !ok {
+			at[l["node"]] = len(out)
+			out = append(out, wish{l["node"], action, a})
+		} else if weight(action) > weight(out[i].action) {
+			out[i].action, out[i].alert = action, a
+		}
+	}
+	return out
+}
+
+// one decides on one node: cheap before dear, and everything that may say no before anything is changed.
+func (c *controller) one(ctx context.Context, w wish) (decision, reason string, err error) {
+	n, err := c.kube.node(ctx, w.node)
+	if errors.Is(err, errNoNode) {
+		return ignored, "gone", nil
+	}
+	if err != nil {
+		return failed, "api", err
+	}
+	mark := n.Metadata.Labels[markLabel] == "true"
+	for _, t := range n.Spec.Taints {
+		// A node that waits for something heavier does not get something lighter instead.
+		if t.Key == taintKey && n.Spec.Unschedulable && mark && weight(t.Value) >= weight(w.action) {
+			return already, "same", nil
+		}
+	}
+	if at, ok := c.planned[w.node]; ok && at.After(c.now().Add(-c.window)) {
+		return already, "same", nil
+	}
+	firing, err := c.fleetAlert(ctx)
+	if err != nil {
+		return failed, "alertmanager", err
+	}
+	if firing != "" {
+		return refused, "fleet_alert", nil
+	}
+	// A node that is out already, here or by somebody, costs no budget: it is only marked, or marked anew.
+	if !n.Spec.Unschedulable {
+		reason, err := c.overBudget(ctx, w.node)
+		if err != nil {
+			return failed, "api", err
+		}
+		if reason != "" {
+			return refused, reason, nil
+		}
+	}
+	if !c.act {
+		c.planned[w.node] = c.now()
+		return wouldDo, "act_not_set", nil
+	}
+	err = c.kube.cordon(ctx, w.node, w.action, reasonOf(w.alert), c.now())
+	if errors.Is(err, errNoNode) { // in between
+		return ignored, "gone", nil
+	}
+	if err != nil {
+		return failed, "api", err
+	}
+	return cordoned, "ok", nil
+}
+
+// reasonOf is what stands on the node: short, and nothing that a label of an alert could break.
+func reasonOf(a alert) string {
+	text := a.Labels["alertname"]
+	for _, l := range []string{"xid", "gpu", "UUID", "reason", "device"} {
+		if v := a.Labels[l]; v != "" {
+			text += " " + l + "=" + v
+		}
+	}
+	return text[:min(len(text), 256)]
+}
+
+// overBudget says which bound the next node would break; "" if none.
+func (c *controller) overBudget(ctx context.Context, name string) (string, error) {
+	marked, err := c.kube.marked(ctx)
+	if err != nil {
+		return "", err
+	}
+	since := c.now().Add(-c.window)
+	within := 0
+	for _, m := range marked {
+		at, err := time.Parse(time.RFC3339, m.Annotations[markTime])
+		// A time that cannot be read counts as now.
+		if m.Name != name && (err != nil || at.After(since)) {
+			within++
+		}
+	}
+	for n, at := range c.planned {
+		if !at.After(since) {
+			delete(c.planned, n)
+		} else if n != name {
+			within++
+		}
+	}
+	c.inWindow.Set(float64(within))
+	if within >= c.maxNodes {
+		return "max_nodes", nil
+	}
+	total, err := c.kube.total(ctx)
+	if err != nil {
+		return "", err
+	}
+	out, err := c.kube.cordoned(ctx)
+	if err != nil {
+		return "", err
+	}
+	c.allNodes.WithLabelValues("all").Set(float64(total))
+	c.allNodes.WithLabelValues("cordoned").Set(float64(out))
+	out += len(c.planned)
+	if float64(out+1) > math.Floor(c.maxCordoned*float64(total)+1e-9) {
+		return "max_cordoned", nil
+	}
+	return "", nil
+}
+
+// fleetAlert is the name of a fleet alert that fires for the cluster, "" if none does. One that somebody silenced counts: a silence says that people know, not that it is over.
+func (c *controller) fleetAlert(ctx context.Context) (string, error) {
+	v := url.Values{"filter": {`alertname=~"` + c.fleetAlerts + `"`, `cluster="` + c.cluster + `"`}, "active": {"true"}, "silenced": {"true"}, "inhibited": {"true"}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.alertmanager+"/api/v2/alerts?"+v.Encode(), nil)
+	if err != nil {
+		return "", err
+	}
+	res, err := c.client.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("ask Alertmanager for fleet alerts: %w", err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, answerBytes))
+	if err != nil {
+		return "", fmt.Errorf("read Alertmanager's answer: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("alertmanager says %s: %s", res.Status, text[:min(len(text), 300)])
+	}
+	var list []struct{ Labels map[string]string }
+	if err := json.Unmarshal(text, &list); err != nil || list == nil {
+		return "", fmt.Errorf("alertmanager's answer makes no sense: %v", err)
+	}
+	names := []string{}
+	for _, a := range list {
+		names = append(names, a.Labels["alertname"])
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		return "", nil
+	}
+	return names[0], nil
+}
+
+// note writes the line of the audit log, and counts.
+func (c *controller) note(decision, reason, node, action string, a alert, err error) {
+	c.decisions.WithLabelValues(decision, reason).Inc()
+	level := slog.LevelInfo
+	if decision == failed {
+		level = slog.LevelError
+	}
+	attrs := []any{
+		"decision", decision, "reason", reason, "node", node, "action", action, "act", c.act,
+		"alert", a.Labels["alertname"], "cluster", a.Labels["cluster"], "gpu", a.Labels["gpu"], "xid", a.Labels["xid"], "fingerprint", a.Fingerprint,
+	}
+	if err != nil {
+		attrs = append(attrs, "err", err)
+	}
+	c.log.Log(context.Background(), level, "decision", attrs...)
+}

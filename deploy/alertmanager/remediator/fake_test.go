@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// fakeAPI is an API server that has nodes and nothing else, with the rules that matter here: a merge patch that names an old version is a conflict, lists of taints are replaced, lists come in pages.
+type fakeAPI struct {
+	*httptest.Server
+	mu      sync.Mutex
+	nodes   map[string]*fakeNode
+	patches int
+	page    int             // nodes in a page
+	silent  bool            // does not say how many remain
+	before  func(*fakeNode) // called before a patch is looked at, once
+	broken  int             // status of every answer, if not 0
+	token   string
+}
+
+type fakeNode struct {
+	name          string
+	version       int
+	labels, notes map[string]string
+	unschedulable bool
+	taints        []taint
+}
+
+func newFakeAPI(t *testing.T, nodes int) *fakeAPI {
+	t.Helper()
+	f := &fakeAPI{nodes: map[string]*fakeNode{}, page: 500, token: "kube-token"}
+	for i := range nodes {
+		name := fmt.Sprintf("gpu-%05d", i)
+		f.nodes[name] = &fakeNode{name: name, version: 1, labels: map[string]string{"rack": "r1"}, notes: map[string]string{}}
+	}
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (n *fakeNode) object() map[string]any {
+	return map[string]any{
+		"kind": "Node", "apiVersion": "v1",
+		"metadata": map[string]any{"name": n.name, "resourceVersion": strconv.Itoa(n.version), "labels": n.labels, "annotations": n.notes},
+		"spec":     map[string]any{"unschedulable": n.unschedulable, "taints": n.taints},
+	}
+}
+
+func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fail := func(code int, text string) { http.Error(w, text, code) }
+	name, one := strings.CutPrefix(r.URL.Path, "/api/v1/nodes/")
+	n := f.nodes[name]
+	switch {
+	case r.Header.Get("Authorization") != "Bearer "+f.token:
+		fail(http.StatusUnauthorized, "who are you")
+	case f.broken != 0:
+		fail(f.broken, "broken")
+	case one && n == nil:
+		fail(http.StatusNotFound, "no such node")
+	case one && r.Method == http.MethodGet:
+		_ = json.NewEncoder(w).Encode(n.object())
+	case one && r.Method == http.MethodPatch:
+		f.patch(w, r, n)
+	case r.URL.Path == "/api/v1/nodes" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList"):
+		f.list(w, r)
+	default:
+		fail(http.StatusForbidden, r.Method+" "+r.URL.Path)
+	}
+}
+
+func (f *fakeAPI) patch(w http.ResponseWriter, r *http.Request, n *fakeNode) {
+	if r.Header.Get("Content-Type") != "application/merge-patch+json" {
+		http.Error(w, "only merge patches", http.StatusUnsupportedMediaType)
+		return
+	}
+	if f.before != nil {
+		f.before(n)
+		f.before = nil
+	}
+	var p struct {
+		Metadata struct {
+			ResourceVersion     string
+			Labels, Annotations map[string]string
+		}
+		Spec struct {
+			Unschedulable bool
+			Taints        []taint
+		}
+	}
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if p.Metadata.ResourceVersion != strconv.Itoa(n.version) {
+		http.Error(w, "the object has been modified", http.StatusConflict)
+		return
+	}
+	f.patches++
+	n.version++
+	maps.Copy(n.labels, p.Metadata.Labels)
+	maps.Copy(n.notes, p.Metadata.Annotations)
+	n.unschedulable, n.taints = p.Spec.Unschedulable, p.Spec.Taints
+	_ = json.NewEncoder(w).Encode(n.object())
+}
+
+func (f *fakeAPI) list(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
+		n := f.nodes[name]
+		switch {
+		case q.Get("labelSelector") == markLabel+"=true" && n.labels[markLabel] != "true":
+		case q.Get("fieldSelector") == "spec.unschedulable=true" && !n.unschedulable:
+		default:
+			names = append(names, name)
+		}
+	}
+	from, _ := strconv.Atoi(q.Get("continue"))
+	limit, _ := strconv.Atoi(q.Get("limit"))
+	to := min(len(names), from+min(limit, f.page))
+	items := []any{}
+	for _, name := range names[from:to] {
+		items = append(items, map[string]any{"metadata": f.nodes[name].object()["metadata"]})
+	}
+	m := map[string]any{}
+	if to < len(names) {
+		m["continue"] = strconv.Itoa(to)
+		if q.Get("labelSelector") == "" && q.Get("fieldSelector") == "" && !f.silent {
+			m["remainingItemCount"] = len(names) - to
+		}
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "PartialObjectMetadataList", "metadata": m, "items": items})
+}
+
+// out are the nodes that are cordoned, with the action of their taint.
+func (f *fakeAPI) out() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]string{}
+	for _, n := range f.nodes {
+		if n.unschedulable {
+			out[n.name] = ""
+			for _, t := range n.taints {
+				if t.Key == taintKey {
+					out[n.name] = t.Value
+				}
+			}
+		}
+	}
+	return out
+}
+
+// fakeManager answers which alerts fire.
+type fakeManager struct {
+	*httptest.Server
+	mu      sync.Mutex
+	names   []string
+	broken  string // body of every answer, if not ""
+	filters []string
+}
+
+func newFakeManager(t *testing.T) *fakeManager {
+	t.Helper()
+	m := &fakeManager{}
+	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.filters = r.URL.Query()["filter"]
+		if m.broken != "" {
+			_, _ = io.WriteString(w, m.broken)
+			return
+		}
+		list := []any{}
+		for _, n := range m.names {
+			list = append(list, map[string]any{"labels": map[string]string{"alertname": n}})
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	}))
+	t.Cleanup(m.Close)
+	return m
+}
+
+type rig struct {
+	api     *fakeAPI
+	manager *fakeManager
+	c       *controller
+	log     *bytes.Buffer
+	clock   time.Time
+}
+
+func newRig(t *testing.T, nodes int, change func(*settings)) *rig {
+	t.Helper()
+	s := settings{cluster: "jaguar", act: true, maxNodes: 3, window: time.Hour, maxCordoned: 0.5, fleetAlerts: "Fleet.+"}
+	if change != nil {
+		change(&s)
+	}
+	r := &rig{api: newFakeAPI(t, nodes), manager: newFakeManager(t), log: &bytes.Buffer{}, clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("kube-token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := newKube(r.api.URL, token, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.c = newController(s, k, r.manager.URL, slog.New(slog.NewJSONHandler(r.log, nil)), prometheus.NewRegistry())
+	r.c.now = func() time.Time { return r.clock }
+	t.Cleanup(k.client.CloseIdleConnections)
+	t.Cleanup(r.c.client.CloseIdleConnections)
+	return r
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// markLabel is on every node that was cordoned here; its value is always "true".
+	markLabel = "spillway.dev/remediated"
+	// markTime is the annotation with when, in RFC 3339; markReason has which alert and why.
+	markTime   = "spillway.dev/remediated-at"
+	markReason = "spillway.dev/remediated-for"
+	// taintKey is the taint's key; its value is the action.
+	taintKey = "spillway.dev/remediation"
+
+	// answerBytes bounds an answer of the API server: a page of 500 nodes' metadata has about 2 MiB.
+	answerBytes = 32 << 20
+	// conflictTries is how often a node that changed in between is read again.
+	conflictTries = 4
+)
+
+var (
+	errNoNode   = errors.New("the node does not exist")
+	errConflict = errors.New("the node changed in between")
+)
+
+// kube is the part of the Kubernetes API that is needed, over plain HTTP.
+type kube struct {
+	base      string // https://host:port
+	tokenFile string // read for each request: tokens of service accounts are renewed; empty: none
+	client    *http.Client
+}
+
+// newKube makes a client. caFile may be empty: the system's certificates then.
+func newKube(base, tokenFile, caFile string) (*kube, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return nil, fmt.Errorf("--kubernetes-url=%q: must be like https://10.96.0.1:443", base)
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, fmt.Errorf("--kubernetes-ca-file: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--kubernetes-ca-file: %s holds no certificate", caFile)
+		}
+	}
+	return &kube{
+		base: strings.TrimSuffix(base, "/"), tokenFile: tokenFile,
+		client: &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{TLSClientConfig: conf, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}},
+	}, nil
+}
+
+// node is what is read of a Node.
+type node struct {
+	Metadata meta `json:"metadata"`
+	Spec     struct {
+		Unschedulable bool    `json:"unschedulable"`
+		Taints        []taint `json:"taints"`
+	} `json:"spec"`
+}
+
+type meta struct {
+	Name            string            `json:"name"`
+	ResourceVersion string            `json:"resourceVersion"`
+	Labels          map[string]string `json:"labels"`
+	Annotations     map[string]string `json:"annotations"`
+}
+
+// taint is kept whole, so that those of others are written back as they were.
+type taint struct {
+	Key       string `json:"key"`
+	Value     string `json:"value,omitempty"`
+	Effect    string `json:"effect"`
+	TimeAdded string `json:"timeAdded,omitempty"`
+}
+
+// list is a list of nodes' metadata.
+type list struct {
+	Metadata struct {
+		Continue           string `json:"continue"`
+		RemainingItemCount int    `json:"remainingItemCount"`
+	} `json:"metadata"`
+	Items []struct {
+		Metadata meta `json:"metadata"`
+	} `json:"items"`
+}
+
+func (k *kube) do(ctx context.Context, method, path string, body any, contentType, accept string, into any) error {
+	var r io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		r = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, k.base+path, r)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", accept)
+	req.Header.Set("User-Agent", "spillway-remediator")
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	if k.tokenFile != "" {
+		token, err := os.ReadFile(k.tokenFile)
+		if err != nil {
+			return fmt.Errorf("read the token for the API server: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	res, err := k.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the API server: %w", err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, answerBytes))
+	if err != nil {
+		return fmt.Errorf("read the API server's answer: %w", err)
+	}
+	switch {
+	case res.StatusCode == http.StatusNotFound:
+		return errNoNode
+	case res.StatusCode == http.StatusConflict:
+		return errConflict
+	case res.StatusCode/100 != 2:
+		return fmt.Errorf("%s %s: the API server says %s: %s", method, path, res.Status, text[:min(len(text), 300)])
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("%s %s: the API server's answer makes no sense: %w", method, path, err)
+	}
+	return nil
+}
+
+const (
+	wholeObject  = "application/json"
+	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+)
+
+// node reads one node.
+func (k *kube) node(ctx context.Context, name string) (node, error) {
+	var n node
+	err := k.do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil, "", wholeObject, &n)
+	return n, err
+}
+
+// total counts all nodes by asking for one: the server says how many remain, or else they are listed.
+func (k *kube) total(ctx context.Context) (int, error) {
+	var l list
+	if err := k.do(ctx, http.MethodGet, "/api/v1/nodes?limit=1", nil, "", metadataList, &l); err != nil {
+		return 0, err
+	}
+	if l.Metadata.Continue != "" && l.Metadata.RemainingItemCount == 0 {
+		all, err := k.matching(ctx, url.Values{})
+		return len(all), err
+	}
+	return len(l.Items) + l.Metadata.RemainingItemCount, nil
+}
+
+// matching lists the metadata of all nodes that the parameters select.
+func (k *kube) matching(ctx context.Context, v url.Values) ([]meta, error) {
+	var out []meta
+	v.Set("limit", "500")
+	for {
+		var l list
+		if err := k.do(ctx, http.MethodGet, "/api/v1/nodes?"+v.Encode(), nil, "", metadataList, &l); err != nil {
+			return nil, err
+		}
+		for _, i := range l.Items {
+			out = append(out, i.Metadata)
+		}
+		if l.Metadata.Continue == "" {
+			return out, nil
+		}
+		v.Set("continue", l.Metadata.Continue)
+	}
+}
+
+// marked are the nodes that were cordoned here and still carry the mark.
+func (k *kube) marked(ctx context.Context) ([]meta, error) {
+	return k.matching(ctx, url.Values{"labelSelector": {markLabel + "=true"}})
+}
+
+// cordoned counts the nodes on which nothing is scheduled, whoever wanted that. It lists them, since servers do not say how many remain where there is a selector.
+func (k *kube) cordoned(ctx context.Context) (int, error) {
+	l, err := k.matching(ctx, url.Values{"fieldSelector": {"spec.unschedulable=true"}})
+	return len(l), err
+}
+
+// cordon marks a node, taints it and keeps new pods away. The patch names the version that was read: a list of taints is replaced as a whole, and another's must not be lost.
+func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.Time) error {
+	for try := 1; ; try++ {
+		n, err := k.node(ctx, name)
+		if err != nil {
+			return err
+		}
+		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == taintKey })
+		taints = append(taints, taint{Key: taintKey, Value: action, Effect: "NoSchedule"})
+		annotations := map[string]string{markReason: reason}
+		if n.Metadata.Annotations[markTime] == "" || n.Metadata.Labels[markLabel] != "true" {
+			annotations[markTime] = at.UTC().Format(time.RFC3339)
+		}
+		patch := map[string]any{
+			"metadata": map[string]any{"resourceVersion": n.Metadata.ResourceVersion, "labels": map[string]string{markLabel: "true"}, "annotations": annotations},
+			"spec":     map[string]any{"unschedulable": true, "taints": taints},
+		}
+		var after node
+		err = k.do(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(name)+"?fieldManager=spillway-remediator", patch, "application/merge-patch+json", wholeObject, &after)
+		if errors.Is(err, errConflict) && try < conflictTries {
+			continue
+		}
+		return err
+	}
+}

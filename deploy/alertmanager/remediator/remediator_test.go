@@ -1,0 +1,339 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func nodeOf(i int) string { return fmt.Sprintf("gpu-%05d", i) }
+
+// xid is an alert about a node, with labels changed by pairs.
+func xid(i int, pairs ...string) alert {
+	a := alert{Status: "firing", Fingerprint: "f", Labels: map[string]string{
+		"alertname": "GPUXidFatal", "severity": "auto", "cluster": "jaguar", "node": nodeOf(i), "gpu": "3", "xid": "79", "class": "dead", "action": "drain-reboot",
+	}}
+	for j := 0; j+1 < len(pairs); j += 2 {
+		if pairs[j] == "status" {
+			a.Status = pairs[j+1]
+		} else {
+			a.Labels[pairs[j]] = pairs[j+1]
+		}
+	}
+	return a
+}
+
+func (r *rig) post(t *testing.T, alerts ...alert) error {
+	t.Helper()
+	return r.c.decide(t.Context(), payload{Version: "4", Alerts: alerts})
+}
+
+func (r *rig) count(decision, reason string) int {
+	return int(testutil.ToFloat64(r.c.decisions.WithLabelValues(decision, reason)))
+}
+
+func want(t *testing.T, r *rig, out map[string]string) {
+	t.Helper()
+	if got := r.api.out(); !maps.Equal(got, out) {
+		t.Errorf("cordoned are %v, want %v\n%s", got, out, r.log)
+	}
+}
+
+func TestCordons(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.api.nodes[nodeOf(1)].taints = []taint{{Key: "nvidia.com/gpu", Value: "present", Effect: "NoSchedule", TimeAdded: "2026-01-01T00:00:00Z"}}
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
+	n := r.api.nodes[nodeOf(1)]
+	if n.labels[markLabel] != "true" || n.labels["rack"] != "r1" || n.notes[markTime] != "2026-11-21T12:00:00Z" || n.notes[markReason] != "GPUXidFatal xid=79 gpu=3" {
+		t.Errorf("%+v", n)
+	}
+	if len(n.taints) != 2 || n.taints[0].Key != "nvidia.com/gpu" || n.taints[0].TimeAdded == "" {
+		t.Errorf("taints are %+v: another's must stay as it was", n.taints)
+	}
+	if got := r.manager.filters; !slices.Equal(got, []string{`alertname=~"Fleet.+"`, `cluster="jaguar"`}) {
+		t.Errorf("Alertmanager was asked for %v", got)
+	}
+
+	// The same again changes nothing, nor does a lighter one; a heavier one replaces the taint.
+	for range 3 {
+		if err := r.post(t, xid(1), xid(1, "action", "drain")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.api.patches != 1 || r.count(already, "same") != 3 {
+		t.Errorf("%d patches, %d times already done", r.api.patches, r.count(already, "same"))
+	}
+	if err := r.post(t, xid(1, "action", "replace", "alertname", "GPURowRemapFailure")); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "replace"})
+	// A repeat does not make it newer: the window counts from the first time.
+	if r.api.nodes[nodeOf(1)].notes[markTime] != "2026-11-21T12:00:00Z" || len(r.api.nodes[nodeOf(1)].taints) != 2 {
+		t.Errorf("%+v", r.api.nodes[nodeOf(1)])
+	}
+
+	// What ends an alert does not bring the node back.
+	if err := r.post(t, xid(1, "status", "resolved")); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "replace"})
+
+	// The audit log has a line for each decision, each an object.
+	lines := 0
+	for line := range strings.Lines(r.log.String()) {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil || m["decision"] == "" || m["node"] != nodeOf(1) || m["fingerprint"] != "f" {
+			t.Errorf("%s: %v", line, err)
+		}
+		lines++
+	}
+	if lines != 6 {
+		t.Errorf("%d lines for 6 decisions:\n%s", lines, r.log)
+	}
+}
+
+func TestHeaviestOfSeveral(t *testing.T) {
+	r := newRig(t, 10, nil)
+	if err := r.post(t, xid(2, "action", "drain"), xid(2, "action", "drain-reboot"), xid(2, "action", "reset-when-idle")); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(2): "drain-reboot"})
+	if r.api.patches != 1 {
+		t.Errorf("%d patches for one node", r.api.patches)
+	}
+}
+
+func TestDryRunIsTheDefault(t *testing.T) {
+	r := newRig(t, 10, func(s *settings) { s.act = false })
+	for range 2 {
+		if err := r.post(t, xid(0), xid(1), xid(2), xid(3)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, r, map[string]string{})
+	// It says what the budget would have said.
+	if r.count(wouldDo, "act_not_set") != 3 || r.count(refused, "max_nodes") != 2 || r.count(already, "same") != 3 || r.api.patches != 0 {
+		t.Errorf("%d patches\n%s", r.api.patches, r.log)
+	}
+	r.clock = r.clock.Add(61 * time.Minute)
+	if err := r.post(t, xid(3)); err != nil {
+		t.Fatal(err)
+	}
+	if r.count(wouldDo, "act_not_set") != 4 {
+		t.Errorf("the window does not move on\n%s", r.log)
+	}
+}
+
+func TestIgnored(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		alert  alert
+	}{
+		{"resolved", xid(1, "status", "resolved")},
+		{"severity", xid(1, "severity", "critical")},
+		{"severity", xid(1, "severity", "")},
+		{"cluster", xid(1, "cluster", "ibis")},
+		{"cluster", xid(1, "cluster", "")},
+		{"node", xid(1, "node", "")},
+		{"node", xid(1, "node", "../pods/x")},
+		{"node", xid(1, "node", "a?b")},
+		{"action", xid(1, "action", "")},
+		{"action", xid(1, "action", "explode")},
+		{"no_cordon", xid(1, "action", "raise-gc-thresh")},
+		{"gone", xid(77)},
+	} {
+		r := newRig(t, 10, nil)
+		if err := r.post(t, c.alert); err != nil {
+			t.Errorf("%s: %v", c.reason, err)
+		}
+		if r.count(ignored, c.reason) != 1 {
+			t.Errorf("%v is not ignored for %s:\n%s", c.alert, c.reason, r.log)
+		}
+		want(t, r, map[string]string{})
+	}
+}
+
+func TestBudget(t *testing.T) {
+	r := newRig(t, 100, func(s *settings) { s.maxNodes = 2 })
+	if err := r.post(t, xid(1), xid(2), xid(3), xid(4)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot"})
+	if r.count(refused, "max_nodes") != 2 {
+		t.Errorf("%s", r.log)
+	}
+	// A restart does not forget: what was done is on the nodes.
+	again := newController(r.c.settings, r.c.kube, r.manager.URL, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	again.now = r.c.now
+	defer again.client.CloseIdleConnections()
+	if err := again.decide(t.Context(), payload{Version: "4", Alerts: []alert{xid(3)}}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot"})
+	// The window moves on, and one that waited gets its turn when Alertmanager repeats.
+	r.clock = r.clock.Add(61 * time.Minute)
+	if err := r.post(t, xid(3)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot", nodeOf(3): "drain-reboot"})
+	// A mark whose time cannot be read counts as new.
+	r.api.nodes[nodeOf(1)].notes[markTime] = "yesterday"
+	if err := r.post(t, xid(4)); err != nil {
+		t.Fatal(err)
+	}
+	if _, out := r.api.out()[nodeOf(4)]; out {
+		t.Error("a mark that cannot be read is no mark")
+	}
+}
+
+// TestShareOfAllNodes counts nodes that others cordoned, page by page, whether or not the server says how many there are.
+func TestShareOfAllNodes(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		r := newRig(t, 40, func(s *settings) { s.maxNodes, s.maxCordoned = 100, 0.1 })
+		r.api.page, r.api.silent = 7, silent
+		for i := range 3 {
+			r.api.nodes[nodeOf(30+i)].unschedulable = true
+		}
+		if err := r.post(t, xid(1), xid(2)); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.api.out(); len(got) != 4 || got[nodeOf(1)] == "" {
+			t.Errorf("silent %v: 3 of 40 nodes were cordoned, one more is a tenth: %v", silent, got)
+		}
+		if r.count(refused, "max_cordoned") != 1 {
+			t.Errorf("silent %v: %s", silent, r.log)
+		}
+		// One that somebody cordoned costs nothing: it is only marked.
+		if err := r.post(t, xid(31)); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.api.out(); len(got) != 4 || got[nodeOf(31)] != "drain-reboot" {
+			t.Errorf("%v", got)
+		}
+	}
+	// 2 % of 10 nodes are none.
+	r := newRig(t, 10, func(s *settings) { s.maxCordoned = 0.02 })
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{})
+}
+
+func TestNothingDuringAFleetAlert(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.manager.names = []string{"FleetNodesNotReady"}
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{})
+	if r.count(refused, "fleet_alert") != 1 {
+		t.Errorf("%s", r.log)
+	}
+	r.manager.names = nil
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
+}
+
+// TestMissingAnswersAreNo: what cannot be asked stops it, and Alertmanager is told to come again.
+func TestMissingAnswersAreNo(t *testing.T) {
+	for name, breakIt := range map[string]func(*rig){
+		"Alertmanager is away":             func(r *rig) { r.manager.Close() },
+		"Alertmanager answers nonsense":    func(r *rig) { r.manager.broken = "<html>" },
+		"Alertmanager answers null":        func(r *rig) { r.manager.broken = "null" },
+		"the API server fails":             func(r *rig) { r.api.broken = 500 },
+		"the API server is overloaded":     func(r *rig) { r.api.broken = 429 },
+		"the token is not taken":           func(r *rig) { r.api.token = "another" },
+		"the API server is away":           func(r *rig) { r.api.Close() },
+		"the file of the token is missing": func(r *rig) { r.c.kube.tokenFile = "/nonexistent" },
+	} {
+		r := newRig(t, 10, nil)
+		breakIt(r)
+		if err := r.post(t, xid(1)); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if len(r.api.out()) != 0 {
+			t.Errorf("%s: a node was cordoned", name)
+		}
+		if !strings.Contains(r.log.String(), `"decision":"failed"`) {
+			t.Errorf("%s: %s", name, r.log)
+		}
+	}
+}
+
+func TestConflict(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.api.before = func(n *fakeNode) { // somebody else taints it in between
+		n.version++
+		n.taints = append(n.taints, taint{Key: "other", Effect: "NoExecute"})
+	}
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.api.nodes[nodeOf(1)]; len(n.taints) != 2 || !n.unschedulable {
+		t.Errorf("%+v: the other's taint is lost", n)
+	}
+}
+
+// TestActionsOfTheAlerts: every action that an alert of severity auto asks for is known here.
+func TestActionsOfTheAlerts(t *testing.T) {
+	files, err := filepath.Glob("../../../alerts/global/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no rules in alerts/global (make generate): %v", err)
+	}
+	seen := map[string]bool{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if v, ok := strings.CutPrefix(strings.TrimSpace(line), "action: "); ok {
+				seen[strings.Trim(v, `'"`)] = true
+			}
+		}
+	}
+	if len(seen) < 3 {
+		t.Errorf("the alerts name the actions %v only", slices.Sorted(maps.Keys(seen)))
+	}
+	for a := range seen {
+		if weight(a) < 0 {
+			t.Errorf("an alert asks for the action %q, which is not known here", a)
+		}
+	}
+}
+
+func TestReadPayload(t *testing.T) {
+	for body, ok := range map[string]bool{
+		`{"version":"4","alerts":[]}`:         true,
+		`{"version":"4","alerts":[]} `:        true,
+		`{"version":"5","alerts":[]}`:         false,
+		`{"alerts":[]}`:                       false,
+		`{"version":"4"}{"version":"4"}`:      false,
+		`{"version":"4","alerts":[{"labels":`: false,
+		``:                                    false,
+		`null`:                                false,
+		`{"version":"4","alerts":{}}`:         false,
+	} {
+		if _, err := readPayload(strings.NewReader(body)); (err == nil) != ok {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}

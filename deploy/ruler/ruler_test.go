@@ -1,0 +1,210 @@
+package ruler
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestFiles gives every file to the program that reads it.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("POD_NAME", "ruler-0")
+	text, err := File("prometheus.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heartbeat, err := File("heartbeat.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"prometheus.yml": text, "heartbeat.yaml": heartbeat} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{
+		// Only the syntax: the rule files are not where a pod has them.
+		{"check", "config", "--syntax-only", filepath.Join(dir, "prometheus.yml")},
+		{"check", "config", "--syntax-only", "prometheus-remote-read.yml"},
+		{"check", "rules", "--lint-fatal", filepath.Join(dir, "heartbeat.yaml")},
+	} {
+		if out, _, err := realprom.Promtool(t.Context(), args...); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// TestRuleFilesExist: what the small Prometheus loads is what the ConfigMap of alerts/shard holds.
+func TestRuleFilesExist(t *testing.T) {
+	text, err := File("prometheus.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		RuleFiles []string `yaml:"rule_files"`
+	}
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.RuleFiles) == 0 {
+		t.Fatalf("%v, %v", doc, err)
+	}
+	for _, f := range doc.RuleFiles {
+		name, ok := strings.CutPrefix(f, "/etc/rules/shard/")
+		if _, err := os.Stat(filepath.Join("../../alerts/shard", name)); !ok || err != nil {
+			t.Errorf("%s: %v", f, err)
+		}
+	}
+}
+
+// TestProxyConfig reads the proxy's file and holds what docs/ruler.md says of it.
+func TestProxyConfig(t *testing.T) {
+	c, err := config.Load("spillway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, g := range c.Groups {
+		if g.Name != "rules" {
+			continue
+		}
+		found = true
+		if len(g.Labels) != 0 {
+			t.Errorf("the group of the rules sets %v: it would stand on the recorded series of all clusters", g.Labels)
+		}
+		if len(g.ReplicaLabels) != 1 || g.ReplicaLabels[0] != "ruler_replica" {
+			t.Errorf("replica_labels are %v", g.ReplicaLabels)
+		}
+		if len(g.Shards) != 1 || len(g.Shards[0].Replicas) != 2 {
+			t.Error("two small servers are two replicas of one shard")
+		}
+		heartbeat, err := File("heartbeat.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(heartbeat, "record: "+g.Heartbeat+"\n") {
+			t.Errorf("heartbeat is %q, which no rule records", g.Heartbeat)
+		}
+	}
+	if !found {
+		t.Error("no group rules")
+	}
+	if c.PartialResponse != config.PartialAbort {
+		t.Error("partial answers are on: rules would be evaluated over a part")
+	}
+	if c.Limits.MaxSeries < 7500*8 {
+		t.Errorf("max_series is %d: less than one series for each of 7,500 x 8 GPUs", c.Limits.MaxSeries)
+	}
+}
+
+// TestManifestFlags holds what the deployment depends on.
+func TestManifestFlags(t *testing.T) {
+	args, err := Args("thanos-rule")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(args, "\n")
+	for _, want := range []string{"--query.http-method=POST", "--alert.label-drop=ruler_replica", `--label=ruler_replica="$(POD_NAME)"`, "--restore-ignored-label=ruler_replica"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("thanos rule lacks %s", want)
+		}
+	}
+	if n := strings.Count(text, "--query="); n != 1 {
+		t.Errorf("thanos rule has %d query addresses, want one", n)
+	}
+	if args, err = Args("prometheus"); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.Join(args, "\n"), "--web.enable-remote-write-receiver") {
+		t.Error("the small Prometheus takes no remote write")
+	}
+}
+
+// TestManifestShape: every document is an object, in one namespace, and what containers mount is there.
+func TestManifestShape(t *testing.T) {
+	kinds := map[string]int{}
+	for d := yaml.NewDecoder(bytes.NewReader(Manifest)); ; {
+		var o struct {
+			APIVersion string `yaml:"apiVersion"`
+			Kind       string
+			Metadata   struct{ Name, Namespace string }
+			Spec       struct {
+				Template struct {
+					Spec struct {
+						Containers []struct {
+							Name         string
+							VolumeMounts []struct{ Name string } `yaml:"volumeMounts"`
+							Resources    struct{ Limits map[string]string }
+						}
+						Volumes []struct{ Name string }
+					}
+				}
+				VolumeClaimTemplates []struct{ Metadata struct{ Name string } } `yaml:"volumeClaimTemplates"`
+			}
+		}
+		err := d.Decode(&o)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds[o.Kind]++
+		if o.APIVersion == "" || o.Metadata.Name == "" || o.Metadata.Namespace != "monitoring" {
+			t.Errorf("%s %q: apiVersion %q, namespace %q", o.Kind, o.Metadata.Name, o.APIVersion, o.Metadata.Namespace)
+		}
+		volumes := map[string]bool{}
+		for _, v := range o.Spec.Template.Spec.Volumes {
+			volumes[v.Name] = true
+		}
+		for _, v := range o.Spec.VolumeClaimTemplates {
+			volumes[v.Metadata.Name] = true
+		}
+		for _, c := range o.Spec.Template.Spec.Containers {
+			if c.Resources.Limits["memory"] == "" {
+				t.Errorf("container %s has no memory limit", c.Name)
+			}
+			for _, m := range c.VolumeMounts {
+				if !volumes[m.Name] {
+					t.Errorf("container %s mounts %s, which is not there", c.Name, m.Name)
+				}
+			}
+		}
+	}
+	for _, k := range []string{"ConfigMap", "Service", "PodDisruptionBudget", "StatefulSet"} {
+		if kinds[k] != 1 {
+			t.Errorf("%d objects of kind %s, want 1", kinds[k], k)
+		}
+	}
+}
+
+func TestChange(t *testing.T) {
+	got, err := change([]string{"rule", "--a=1", "--b=2", "--b=3", "--c"}, map[string]string{"--a": "9", "--b": remove})
+	if err != nil || strings.Join(got, " ") != "rule --a=9 --c" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := change([]string{"rule"}, map[string]string{"--a": "9"}); err == nil {
+		t.Error("a flag that is not there is changed in silence")
+	}
+}
+
+func TestOptionsRefused(t *testing.T) {
+	if _, err := StartStore(t.Context(), StoreOptions{}); err == nil {
+		t.Error("a store without a name starts")
+	}
+	if _, err := StartRule(t.Context(), RuleOptions{Name: "a"}); err == nil {
+		t.Error("a ruler without a proxy starts")
+	}
+	if _, err := storeConfig(StoreOptions{Name: "a", Scrapes: map[string][]string{"nobody": {"127.0.0.1:1"}}}); err == nil {
+		t.Error("an unknown job is left out in silence")
+	}
+}

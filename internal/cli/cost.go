@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	promconfig "github.com/prometheus/common/config"
+
+	"github.com/spillwayproject/spillway/internal/cost"
+)
+
+// costCommand makes the bill of a GPU cluster.
+func costCommand(e *env, parent clause) func() error {
+	c := parent.Command("cost", "Makes the bill of a range of time: GPU hours and money by team, namespace, experiment or GPU model, from kube-state-metrics through the proxy. Exit code 1, and no bill, where the rows do not add up to what was allocated.")
+	from := c.Flag("from", "Begin of the range: 2026-11-01, 2026-11 (a month's begin), 2026-11-01T06:00, an RFC 3339 time, Unix seconds, yesterday, today, last-month, this-month or now.").Required().String()
+	to := c.Flag("to", "Its end, exclusive, in the same forms.").Required().String()
+	daily := c.Flag("daily", "Rows for each day.").Bool()
+	by := c.Flag("by", "What rows are told apart by, with commas or several times: cluster, team, person, namespace, experiment, model.").Default("team").Strings()
+	zone := c.Flag("timezone", "The time zone whose days and months are meant, such as Europe/Berlin.").Default("UTC").String()
+	format := c.Flag("format", "table, csv or json.").Default("table").Enum("table", "csv", "json")
+	out := c.Flag("out", "Write the bill to this file instead; {from} in its name becomes the day of --from. It appears there as a whole or not at all.").PlaceHolder("FILE").String()
+	url := c.Flag("url", "The Prometheus HTTP API that is asked: the proxy, or one server that has everything.").Default("http://127.0.0.1:9090").String()
+	httpConfig := c.Flag("http.config.file", "How to reach it: TLS, credentials and proxies, in Prometheus' http_config form.").PlaceHolder("FILE").String()
+	directory := c.Flag("directory", "The file that says whose namespaces are and what GPUs cost.").PlaceHolder("FILE").String()
+	prices := c.Flag("price", "Price of a GPU hour of a model, before those of the directory file; may be given several times.").PlaceHolder("MODEL=PRICE").Strings()
+	currency := c.Flag("currency", "Currency of the prices; the directory file's by default.").String()
+	noIdle := c.Flag("no-activity", "Do not ask how busy the GPUs were.").Bool()
+	maxGap := c.Flag("max-gap", "Longest pause between two scrapes that still counts as covered.").Default(cost.DefaultMaxGap.String()).Duration()
+	timeout := c.Flag("timeout", "How long all of it may take.").Default("1h").Duration()
+	var n cost.Names
+	c.Flag("kube-state-metrics.selector", "Matchers of the kube-state-metrics targets.").Default(`job="kube-state-metrics"`).StringVar(&n.Selector)
+	c.Flag("cluster-label", "Label that tells clusters apart.").Default("cluster").StringVar(&n.ClusterLabel)
+	c.Flag("replica-label", "Label that tells replicas of kube-state-metrics apart.").Default("instance").StringVar(&n.ReplicaLabel)
+	c.Flag("shard-label", "Label that tells shards of a sharded kube-state-metrics apart; none by default: then all are replicas.").PlaceHolder("LABEL").StringVar(&n.ShardLabel)
+	c.Flag("resource", "The resource that is billed, as kube-state-metrics writes it.").Default("nvidia_com_gpu").StringVar(&n.Resource)
+	c.Flag("experiment-label", "Label of kube_pod_labels that names the experiment; may be given several times, the first that a pod has counts.").Default(cost.DefaultExperimentLabels...).StringsVar(&n.ExperimentLabels)
+	c.Flag("team-label", "Label of kube_namespace_labels that names the team; may be given several times, the first that a namespace has counts.").Default(cost.DefaultTeamLabels...).StringsVar(&n.TeamLabels)
+	c.Flag("model-label", "Label of kube_node_labels that names the GPU model.").Default("label_nvidia_com_gpu_product").StringVar(&n.ModelLabel)
+	c.Flag("activity-metric", "Metric of how busy a GPU is, 0 to 1.").Default("DCGM_FI_PROF_GR_ENGINE_ACTIVE").StringVar(&n.Activity)
+	return func() error {
+		o := cost.Options{Daily: *daily, Names: n, MaxGap: *maxGap, NoIdle: *noIdle, By: dimensions(*by)}
+		loc, err := time.LoadLocation(*zone)
+		if err != nil {
+			return errUsage{fmt.Errorf("--timezone=%s is no time zone: write UTC or a name such as Europe/Berlin", *zone)}
+		}
+		if o.Range, err = cost.ParseRange(*from, *to, loc, time.Now()); err != nil {
+			return errUsage{err}
+		}
+		if o.Directory, err = costDirectory(*directory, *prices, *currency); err != nil {
+			return err
+		}
+		hc, err := costHTTP(*httpConfig)
+		if err != nil {
+			return err
+		}
+		defer hc.CloseIdleConnections()
+		if o.Client, err = cost.NewClient(*url, hc); err != nil {
+			return errUsage{err}
+		}
+		log := e.logger()
+		o.Client.Log = func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) }
+		o.Progress = func(day string, done, of int) { log.Debug("a day was read", "day", day, "done", done, "of", of) }
+		ctx, cancel := context.WithTimeoutCause(e.ctx, max(*timeout, time.Second), errors.New("the time given with --timeout is over"))
+		defer cancel()
+		b, err := cost.Make(ctx, o)
+		var option *cost.OptionError
+		switch {
+		case errors.As(err, &option):
+			return errUsage{err}
+		case err != nil && ctx.Err() != nil && e.ctx.Err() == nil:
+			return fmt.Errorf("the bill was not made within %s (--timeout): %w", *timeout, err)
+		case err != nil:
+			return err
+		}
+		write := map[string]func(io.Writer) error{"table": b.WriteTable, "csv": b.WriteCSV, "json": b.WriteJSON}[*format]
+		if *out == "" {
+			return write(e.stdout)
+		}
+		return writeWhole(strings.ReplaceAll(*out, "{from}", o.Range.From.In(loc).Format(time.DateOnly)), write)
+	}
+}
+
+func dimensions(words []string) []cost.Dimension {
+	var out []cost.Dimension
+	for _, w := range words {
+		for d := range strings.SplitSeq(w, ",") {
+			out = append(out, cost.Dimension(strings.TrimSpace(d)))
+		}
+	}
+	return out
+}
+
+// costDirectory is the directory file with the flags laid over it.
+func costDirectory(file string, prices []string, currency string) (*cost.Directory, error) {
+	d := &cost.Directory{}
+	if file != "" {
+		var err error
+		if d, err = cost.LoadDirectory(file); err != nil {
+			return nil, err
+		}
+	}
+	if currency != "" {
+		d.Currency = currency
+	}
+	if d.Prices == nil {
+		d.Prices = map[string]float64{}
+	}
+	for _, p := range prices {
+		model, price, ok := strings.Cut(p, "=")
+		v, err := strconv.ParseFloat(price, 64)
+		if !ok || err != nil || model == "" {
+			return nil, errUsage{fmt.Errorf("--price=%s: it is written MODEL=PRICE, such as NVIDIA-H100-80GB-HBM3=2.50 or *H100*=2.50", p)}
+		}
+		d.Prices[model] = v
+	}
+	if err := d.Validate(); err != nil {
+		return nil, errUsage{err}
+	}
+	return d, nil
+}
+
+// costHTTP is the client of the API. Every request has two minutes; what is turned away is asked again.
+func costHTTP(file string) (*http.Client, error) {
+	cfg := &promconfig.HTTPClientConfig{}
+	*cfg = promconfig.DefaultHTTPClientConfig
+	if file != "" {
+		var err error
+		if cfg, _, err = promconfig.LoadHTTPConfigFile(file); err != nil {
+			return nil, fmt.Errorf("--http.config.file=%s: %w", file, err)
+		}
+	}
+	hc, err := promconfig.NewClientFromConfig(*cfg, "spillway-cost")
+	if err != nil {
+		return nil, fmt.Errorf("--http.config.file=%s: %w", file, err)
+	}
+	hc.Timeout = 2 * time.Minute
+	return hc, nil
+}
+
+// writeWhole writes a file under another name first: who reads it sees all of it or the one before.
+func writeWhole(file string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(file), ".spillway-cost-*")
+	if err != nil {
+		return fmt.Errorf("--out=%s: %w", file, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	if err := errors.Join(write(f), f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("--out=%s: %w", file, err)
+	}
+	return os.Rename(f.Name(), file)
+}

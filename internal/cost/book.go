@@ -1,0 +1,170 @@
+package cost
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxLone is the part of a window's GPU samples that one replica may show alone. A replica that has just started shows few pods for some seconds; of shards that are
+// taken for replicas each shows all of its pods alone, and every pod would be billed for half of its time.
+const maxLone = 0.2
+
+// lone reports whether a replica shows a pod, long enough for every other to have been scraped, that another one of those that count does not show.
+func (s *source) lone(r reading, shown map[string]float64, name string) bool {
+	if len(r.chosen) < 2 {
+		return false
+	}
+	own := int64(0)
+	for _, p := range s.replicas {
+		if p.name == name {
+			own = p.usual
+		}
+	}
+	if shown[name]*float64(own) < 3*float64(s.union.usual) {
+		return false
+	}
+	for other := range r.chosen {
+		if shown[other] == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// book counts a stretch of windows into the ledger. It refuses where a window's pods are not all that the servers count in it.
+func (r *run) book(ws []window, f *facts) error {
+	pods := make([][]podKey, len(ws))
+	for k := range f.running {
+		pods[k.w] = append(pods[k.w], k.key)
+	}
+	for i, w := range ws {
+		slices.SortFunc(pods[i], func(a, b podKey) int {
+			return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.uid, b.uid))
+		})
+		readings := make([]reading, len(r.sources))
+		of := map[replicaKey]int{} // which source a replica is of
+		for s, src := range r.sources {
+			readings[s] = src.read(w, r.gap)
+			for _, p := range src.replicas {
+				of[replicaKey{src.cluster, p.name}] = s
+			}
+		}
+		counted := make([]float64, len(r.sources)) // GPU samples
+		lone := make([]float64, len(r.sources))    // those of them of pods that one replica shows and another does not
+		onNode := map[nodeKey]float64{}            // GPU ms
+		for _, k := range pods[i] {
+			gpus := 0.0
+			for _, v := range f.containers[at[podKey]{k, i}] {
+				gpus += v
+			}
+			if gpus == 0 {
+				continue
+			}
+			shown := f.running[at[podKey]{k, i}]
+			ms := 0.0
+			for _, name := range sortedKeys(shown) {
+				s, ok := of[replicaKey{k.cluster, name}]
+				if !ok {
+					return fmt.Errorf("pod %s/%s is shown by kube-state-metrics at %s, of which up{%s} knows nothing: do both have the labels %s and %s?", k.namespace, k.name, name,
+						r.o.Names.Selector, r.o.Names.ClusterLabel, r.o.Names.ReplicaLabel)
+				}
+				if !readings[s].chosen[name] {
+					continue
+				}
+				counted[s] += shown[name] * gpus
+				ms += shown[name] * readings[s].share()
+				if r.sources[s].lone(readings[s], shown, name) {
+					lone[s] += shown[name] * gpus
+				}
+			}
+			if longest := float64(w.to - w.from); ms > 1.1*longest {
+				return fmt.Errorf("pod %s/%s (%s) is counted for longer than %s from %s on, which is all there is: do several of what --shard-label=%s tells apart show the same pods? Then they are replicas",
+					k.namespace, k.name, k.uid, time.Duration(w.to-w.from)*time.Millisecond, time.UnixMilli(w.from).UTC().Format(time.RFC3339), r.o.Names.ShardLabel)
+			}
+			if ms == 0 {
+				continue
+			}
+			ms *= gpus
+			node := nodeKey{k.cluster, f.node[at[podKey]{k, i}]}
+			onNode[node] += ms
+			h := holding{
+				day: w.day, cluster: k.cluster, namespace: k.namespace, experiment: f.experiment[at[podKey]{k, i}],
+				label: f.space[at[spaceKey]{spaceKey{k.cluster, k.namespace}, i}], model: f.model[at[nodeKey]{node, i}], ms: ms,
+			}
+			nameless := k
+			nameless.uid = ""
+			h.active, h.measured = f.active[at[podKey]{nameless, i}]
+			r.l.hold(h)
+		}
+		allocated := make([]float64, len(r.sources))
+		for k, v := range f.allocated {
+			if s, ok := of[k.key]; ok && k.w == i && readings[s].chosen[k.key.name] {
+				allocated[s] += v
+			}
+		}
+		for s, src := range r.sources {
+			if lone[s] > counted[s]*maxLone {
+				return fmt.Errorf("the kube-state-metrics of %s, %s, do not show the same pods from %s on: if each has a part of them, as with its flag --shard, name the label that tells the parts apart with --shard-label",
+					cmp.Or(src.cluster, "the cluster"), strings.Join(sortedKeys(readings[s].chosen), " and "), time.UnixMilli(w.from).UTC().Format(time.RFC3339))
+			}
+			if math.Abs(counted[s]-allocated[s]) > 1e-6*max(1, allocated[s]) {
+				share := readings[s].share() / float64(hourMillis)
+				return &Imbalance{
+					Cluster: src.cluster, From: time.UnixMilli(w.from).In(r.o.Range.Location), To: time.UnixMilli(w.to).In(r.o.Range.Location),
+					Billed: counted[s] * share, Allocated: allocated[s] * share,
+				}
+			}
+			r.l.allocated += allocated[s] * readings[s].share()
+		}
+		r.fleet(i, w, f, readings, of, onNode)
+		r.l.cover(w, r.sources, readings)
+	}
+	return nil
+}
+
+// fleet books what the GPUs did that nobody held. A GPU that is held is held, whatever its node's health; of the others those that the kubelet does not offer, or
+// whose node is not ready, are unhealthy, and the rest is free.
+func (r *run) fleet(i int, w window, f *facts, readings []reading, of map[replicaKey]int, onNode map[nodeKey]float64) {
+	sum := func(which int, k nodeKey) (gpuMillis float64) {
+		byReplica := f.fleet[which][at[nodeKey]{k, i}]
+		for _, name := range sortedKeys(byReplica) { // in order: floats do not add up to the same in another one
+			if s, ok := of[replicaKey{k.cluster, name}]; ok && readings[s].chosen[name] {
+				gpuMillis += byReplica[name] * readings[s].share()
+			}
+		}
+		return gpuMillis
+	}
+	// Windows cover what they cover: readiness is a part of that time.
+	coveredOf := map[string]float64{}
+	for s, src := range r.sources {
+		coveredOf[src.cluster] = max(coveredOf[src.cluster], float64(readings[s].covered))
+	}
+	nodes := map[nodeKey]bool{}
+	for k := range f.fleet[capacity] {
+		if k.w == i {
+			nodes[k.key] = true
+		}
+	}
+	for k := range onNode {
+		nodes[k] = true
+	}
+	sorted := make([]nodeKey, 0, len(nodes))
+	for k := range nodes {
+		sorted = append(sorted, k)
+	}
+	slices.SortFunc(sorted, func(a, b nodeKey) int { return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.name, b.name)) })
+	for _, k := range sorted {
+		total, held := sum(capacity, k), onNode[k]
+		offered := sum(allocatable, k)
+		if c := coveredOf[k.cluster]; c > 0 {
+			offered *= min(1, sum(ready, k)/c)
+		}
+		idle := max(0, total-held)
+		unhealthy := min(idle, max(0, total-offered))
+		r.l.fleetOf(w.day, k.cluster, f.model[at[nodeKey]{k, i}]).add(total, held, unhealthy, idle-unhealthy, max(0, held-total))
+	}
+}

@@ -1,0 +1,297 @@
+package cost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	maxWindows    = 24  // of one query
+	maxNamespaces = 200 // of one query
+)
+
+// run is one bill in the making.
+type run struct {
+	o       Options
+	q       queries
+	sources []*source
+	gap     int64             // Options.MaxGap in ms
+	size    map[string][2]int // windows and namespaces that a query may have, by its name: what the server did not refuse
+	l       *ledger
+}
+
+// scrapes finds the sources and the times of their scrapes, a little before and after the range too: the scrape before its beginning stands for it, the one after
+// its end tells whether the last one was followed by a pause.
+func (r *run) scrapes(ctx context.Context) error {
+	from := r.o.Range.From.UnixMilli() - r.gap
+	to := min(r.o.Range.To.UnixMilli()+r.gap, r.o.Now().UnixMilli())
+	bySource := map[sourceKey]*source{}
+	replicas := map[sourceKey]map[string]*replica{}
+	step := 24 * hourMillis
+	for at := from; at < to; {
+		end := min(at+step, to)
+		found, err := r.o.Client.samples(ctx, r.o.Names.up(millis(end-at)), end-1)
+		var no *refusal
+		if errors.As(err, &no) && step > hourMillis {
+			step /= 2
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("the scrapes of kube-state-metrics: %w", err)
+		}
+		for _, s := range found {
+			key := sourceKey{cluster: s.Metric[r.o.Names.ClusterLabel]}
+			if l := r.o.Names.ShardLabel; l != "" {
+				key.shard = s.Metric[l]
+			}
+			if bySource[key] == nil {
+				bySource[key], replicas[key] = &source{sourceKey: key}, map[string]*replica{}
+				r.sources = append(r.sources, bySource[key])
+			}
+			name := s.Metric[r.o.Names.ReplicaLabel]
+			p := replicas[key][name]
+			if p == nil {
+				p = &replica{name: name}
+				replicas[key][name] = p
+				bySource[key].replicas = append(bySource[key].replicas, p)
+			}
+			for _, v := range s.Values {
+				if v.v == 1 {
+					p.times = append(p.times, v.t)
+				}
+			}
+		}
+		at = end
+	}
+	// Replicas that never answered say nothing; a source without others was not there.
+	for _, s := range r.sources {
+		s.replicas = slices.DeleteFunc(s.replicas, func(p *replica) bool { return len(p.times) == 0 })
+	}
+	r.sources = slices.DeleteFunc(r.sources, func(s *source) bool { return len(s.replicas) == 0 })
+	if len(r.sources) == 0 {
+		return fmt.Errorf("no scrape of kube-state-metrics was found from %s to %s: is up{%s} there? --kube-state-metrics.selector chooses another",
+			r.o.Range.From.Format(time.RFC3339), r.o.Range.To.Format(time.RFC3339), r.o.Names.Selector)
+	}
+	var errs []error
+	for _, s := range r.sources {
+		errs = append(errs, s.settle(r.gap))
+	}
+	sortSources(r.sources)
+	return errors.Join(errs...)
+}
+
+// millis is a duration as PromQL writes it.
+func millis(ms int64) string { return strconv.FormatInt(ms, 10) + "ms" }
+
+// stretches cuts windows into runs of equal length, one directly after the other, of at most maxWindows: what one range query can ask for.
+func stretches(ws []window) [][]window {
+	var out [][]window
+	for len(ws) > 0 {
+		n := 1
+		for n < len(ws) && n < maxWindows && ws[n].from == ws[n-1].to && ws[n].to-ws[n].from == ws[0].to-ws[0].from {
+			n++
+		}
+		out = append(out, ws[:n])
+		ws = ws[n:]
+	}
+	return out
+}
+
+// row is a sample of an answer: the series' labels, the index of the window in its stretch, and the value.
+type rowFunc func(labels map[string]string, w int, v float64) error
+
+// ask puts a query for a stretch of windows and some namespaces, in as many parts as the server wants, and calls row for every sample. Values of the same series in
+// parts of different namespaces come one after the other: row adds up.
+func (r *run) ask(ctx context.Context, q query, ws []window, namespaces []string, row rowFunc) error {
+	if q.byNamespace && len(namespaces) == 0 {
+		return nil
+	}
+	return r.part(ctx, q, ws, 0, namespaces, row)
+}
+
+func (r *run) part(ctx context.Context, q query, ws []window, offset int, namespaces []string, row rowFunc) error {
+	limit, ok := r.size[q.name]
+	if !ok {
+		limit = [2]int{maxWindows, maxNamespaces}
+	}
+	if n := limit[0]; len(ws) > n {
+		if err := r.part(ctx, q, ws[:n], offset, namespaces, row); err != nil {
+			return err
+		}
+		return r.part(ctx, q, ws[n:], offset+n, namespaces, row)
+	}
+	if n := limit[1]; q.byNamespace && len(namespaces) > n {
+		if err := r.part(ctx, q, ws, offset, namespaces[:n], row); err != nil {
+			return err
+		}
+		return r.part(ctx, q, ws, offset, namespaces[n:], row)
+	}
+	in := ""
+	if q.byNamespace {
+		in = inNamespaces(namespaces)
+	}
+	length := ws[0].to - ws[0].from
+	// The range is open at its beginning and closed at its end: a millisecond earlier it is the window.
+	first := ws[0].to - 1
+	found, err := r.o.Client.rangeQuery(ctx, q.text(millis(length), in), first, ws[len(ws)-1].to-1, length)
+	var no *refusal
+	switch {
+	case errors.As(err, &no) && len(ws) > 1:
+		r.size[q.name] = [2]int{(len(ws) + 1) / 2, limit[1]}
+		r.o.Client.say("the query for %s is halved to %d windows: %v", q.name, r.size[q.name][0], err)
+		return r.part(ctx, q, ws, offset, namespaces, row)
+	case errors.As(err, &no) && len(namespaces) > 1:
+		r.size[q.name] = [2]int{limit[0], (len(namespaces) + 1) / 2}
+		r.o.Client.say("the query for %s is halved to %d namespaces: %v", q.name, r.size[q.name][1], err)
+		return r.part(ctx, q, ws, offset, namespaces, row)
+	case errors.As(err, &no):
+		return fmt.Errorf("the smallest query for %s, one of an hour at most, is refused: %w; raise that limit for the caller of this bill", q.name, err)
+	case err != nil:
+		return fmt.Errorf("the query for %s: %w", q.name, err)
+	}
+	for _, s := range found {
+		for _, v := range s.Values {
+			w := int((v.t - first) / length)
+			if (v.t-first)%length != 0 || w < 0 || w >= len(ws) {
+				return fmt.Errorf("the query for %s: an answer for %s, which was not asked for", q.name, time.UnixMilli(v.t).UTC())
+			}
+			if math.IsNaN(v.v) || math.IsInf(v.v, 0) || v.v < 0 {
+				return fmt.Errorf("the query for %s: the value %v of %v cannot be counted", q.name, v.v, s.Metric)
+			}
+			if err := row(s.Metric, offset+w, v.v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// podKey is one pod: its name may be used again, its uid not.
+type podKey struct{ cluster, namespace, name, uid string }
+
+// at is a window of a stretch for something.
+type at[K comparable] struct {
+	key K
+	w   int
+}
+
+type replicaKey struct{ cluster, name string }
+
+type nodeKey struct{ cluster, name string }
+
+type spaceKey struct{ cluster, name string }
+
+// facts is what the servers say about one stretch of windows.
+type facts struct {
+	running    map[at[podKey]]map[string]float64 // samples, by replica
+	containers map[at[podKey]]map[string]float64 // GPUs, by container
+	node       map[at[podKey]]string
+	experiment map[at[podKey]]string
+	space      map[at[spaceKey]]string // the team that the namespace's label names
+	model      map[at[nodeKey]]string
+	active     map[at[podKey]]float64 // without uid
+	allocated  map[at[replicaKey]]float64
+	fleet      [3]map[at[nodeKey]]map[string]float64 // capacity, allocatable, ready: samples, by replica
+}
+
+const (
+	capacity = iota
+	allocatable
+	ready
+)
+
+// read asks for all that one stretch needs.
+func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
+	n := r.o.Names
+	f := &facts{
+		running: map[at[podKey]]map[string]float64{}, containers: map[at[podKey]]map[string]float64{}, node: map[at[podKey]]string{}, experiment: map[at[podKey]]string{},
+		space: map[at[spaceKey]]string{}, model: map[at[nodeKey]]string{}, active: map[at[podKey]]float64{}, allocated: map[at[replicaKey]]float64{},
+	}
+	pod := func(m map[string]string, w int) at[podKey] {
+		return at[podKey]{podKey{m[n.ClusterLabel], m["namespace"], m["pod"], m["uid"]}, w}
+	}
+	seen := map[string]bool{}
+	var err error
+	do := func(q query, namespaces []string, row rowFunc) {
+		if err == nil {
+			err = r.ask(ctx, q, ws, namespaces, row)
+		}
+	}
+	do(r.q.namespaces, nil, func(m map[string]string, _ int, _ float64) error {
+		seen[m["namespace"]] = true
+		return nil
+	})
+	spaces := sortedKeys(seen)
+	do(r.q.requests, spaces, func(m map[string]string, w int, v float64) error {
+		k := pod(m, w)
+		put(f.containers, k, m["container"], v, math.Max) // a pod has no node at first: the same container twice
+		f.node[k] = max(f.node[k], m["node"])
+		return nil
+	})
+	do(r.q.running, spaces, func(m map[string]string, w int, v float64) error {
+		put(f.running, pod(m, w), m[n.ReplicaLabel], v, plus)
+		return nil
+	})
+	do(r.q.allocated, spaces, func(m map[string]string, w int, v float64) error {
+		f.allocated[at[replicaKey]{replicaKey{m[n.ClusterLabel], m[n.ReplicaLabel]}, w}] += v
+		return nil
+	})
+	if r.l.needs(Experiment) {
+		do(r.q.podLabels, spaces, func(m map[string]string, w int, _ float64) error {
+			k := pod(m, w)
+			f.experiment[k] = max(f.experiment[k], firstOf(m, n.ExperimentLabels))
+			return nil
+		})
+	}
+	if r.l.needs(Team) || r.l.needs(Person) {
+		do(r.q.namespaceLabels, spaces, func(m map[string]string, w int, _ float64) error {
+			k := at[spaceKey]{spaceKey{m[n.ClusterLabel], m["namespace"]}, w}
+			f.space[k] = max(f.space[k], firstOf(m, n.TeamLabels))
+			return nil
+		})
+	}
+	if !r.o.NoIdle {
+		do(r.q.active, spaces, func(m map[string]string, w int, v float64) error {
+			f.active[pod(m, w)] = v
+			return nil
+		})
+	}
+	do(r.q.nodeLabels, nil, func(m map[string]string, w int, _ float64) error {
+		k := at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}
+		f.model[k] = max(f.model[k], m[n.ModelLabel])
+		return nil
+	})
+	for i, q := range []query{r.q.capacity, r.q.allocatable, r.q.ready} {
+		f.fleet[i] = map[at[nodeKey]]map[string]float64{}
+		do(q, nil, func(m map[string]string, w int, v float64) error {
+			put(f.fleet[i], at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}, m[n.ReplicaLabel], v, plus)
+			return nil
+		})
+	}
+	return f, err
+}
+
+func plus(a, b float64) float64 { return a + b }
+
+// put joins v to what m holds for two keys.
+func put[K comparable](m map[K]map[string]float64, k K, inner string, v float64, joined func(a, b float64) float64) {
+	if m[k] == nil {
+		m[k] = map[string]float64{}
+	}
+	m[k][inner] = joined(m[k][inner], v)
+}
+
+// firstOf is the first label that is there.
+func firstOf(m map[string]string, names []string) string {
+	for _, n := range names {
+		if v := m[n]; v != "" {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,249 @@
+package cost
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Unassigned is the team of namespaces that neither the directory nor a label gives to anybody.
+const Unassigned = "unassigned"
+
+// maxDirectoryBytes is the largest directory file that is read.
+const maxDirectoryBytes = 4 << 20
+
+// Directory says whose a namespace is and what a GPU hour costs. The zero value knows nobody: then teams come from the namespaces' labels, and there are no prices.
+type Directory struct {
+	// Order is which source of a namespace's team is believed first. Default: directory, then label. A label can be set by whoever may edit the namespace; the
+	// file is what the people who pay have agreed on.
+	Order []Source `yaml:"order"`
+	// Currency is written beside money: USD, EUR, credits.
+	Currency string `yaml:"currency"`
+	// Prices are what one hour of one GPU costs, by the GPU's model as its nodes are labelled; a * at the end or the beginning of a key stands for anything. A key
+	// without * goes before one with it, and a longer key before a shorter one.
+	Prices map[string]float64 `yaml:"prices"`
+	// Teams are those that pay.
+	Teams []TeamEntry `yaml:"teams"`
+}
+
+// Source is where the team of a namespace is looked up.
+type Source string
+
+// The sources of a team.
+const (
+	FromDirectory Source = "directory" // this file
+	FromLabel     Source = "label"     // the label of the Namespace object
+)
+
+// TeamEntry is one team of a directory.
+type TeamEntry struct {
+	Name string `yaml:"name"`
+	// Contact is who is asked about the team's bill: an address, a channel.
+	Contact string `yaml:"contact"`
+	// Namespaces are the team's, by name, or by a name that ends with *.
+	Namespaces []string `yaml:"namespaces"`
+	// People have namespaces of their own, which count as the team's too.
+	People []PersonEntry `yaml:"people"`
+}
+
+// PersonEntry is somebody with namespaces of their own.
+type PersonEntry struct {
+	Name       string   `yaml:"name"`
+	Contact    string   `yaml:"contact"`
+	Namespaces []string `yaml:"namespaces"`
+}
+
+// Owner is who pays for a namespace. Person is empty where the namespace is the team's as a whole.
+type Owner struct{ Team, Person, Contact string }
+
+// LoadDirectory reads a directory file; see ParseDirectory.
+func LoadDirectory(file string) (*Directory, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("the directory file: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxDirectoryBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("the directory file %s: %w", file, err)
+	}
+	if len(text) > maxDirectoryBytes {
+		return nil, fmt.Errorf("the directory file %s is larger than %d bytes", file, maxDirectoryBytes)
+	}
+	d, err := ParseDirectory(text)
+	if err != nil {
+		return nil, fmt.Errorf("the directory file %s:\n%w", file, err)
+	}
+	return d, nil
+}
+
+// ParseDirectory reads the text of a directory file. Unknown keys are errors; all problems of a file that can be decoded come at once, each with its path.
+func ParseDirectory(text []byte) (*Directory, error) {
+	d := &Directory{}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(d); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is a second document after ---: a directory is one")
+	}
+	return d, d.Validate()
+}
+
+// Validate returns everything that is wrong with d, each problem with its path.
+func (d *Directory) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for i, s := range d.Order {
+		if s != FromDirectory && s != FromLabel {
+			bad("order[%d]: %q is neither directory nor label", i, s)
+		}
+		if slices.Contains(d.Order[:i], s) {
+			bad("order[%d]: %s is there twice", i, s)
+		}
+	}
+	for _, model := range sortedKeys(d.Prices) {
+		if p := d.Prices[model]; !(p >= 0) || math.IsInf(p, 0) {
+			bad("prices[%s]: %v is no price of a GPU hour: it must be 0 or more", model, p)
+		}
+		if model == "" || strings.Contains(strings.Trim(model, "*"), "*") || strings.Count(model, "*") > 2 {
+			bad("prices[%s]: a model is a name, perhaps with a * at its beginning or end", model)
+		}
+	}
+	teams := map[string]bool{}
+	claimed := map[string]string{} // pattern to path
+	claim := func(path string, patterns []string) {
+		for i, p := range patterns {
+			at := fmt.Sprintf("%s.namespaces[%d]", path, i)
+			if !namespacePattern.MatchString(p) {
+				bad("%s: %q is no namespace: small letters, digits and -, perhaps with a * at the end", at, p)
+				continue
+			}
+			if other, ok := claimed[p]; ok {
+				bad("%s: %s is claimed at %s already; a namespace is billed to one", at, p, other)
+				continue
+			}
+			claimed[p] = at
+		}
+	}
+	for i, t := range d.Teams {
+		path := fmt.Sprintf("teams[%d]", i)
+		switch {
+		case strings.TrimSpace(t.Name) == "":
+			bad("%s.name: is empty", path)
+		case t.Name == Unassigned:
+			bad("%s.name: %s is what is nobody's; call the team something else", path, Unassigned)
+		case teams[t.Name]:
+			bad("%s.name: there are two teams %s", path, t.Name)
+		}
+		teams[t.Name] = true
+		claim(path, t.Namespaces)
+		for k, p := range t.People {
+			at := fmt.Sprintf("%s.people[%d]", path, k)
+			if strings.TrimSpace(p.Name) == "" {
+				bad("%s.name: is empty", at)
+			}
+			claim(at, p.Namespaces)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var namespacePattern = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?|([a-z0-9][-a-z0-9]*)?\*)$`)
+
+// Lookup is who the directory says a namespace belongs to: the entry that names it, else the one with the longest beginning of it.
+func (d *Directory) Lookup(namespace string) (Owner, bool) {
+	var owner Owner
+	best := -1
+	try := func(patterns []string, o Owner) {
+		for _, p := range patterns {
+			if n := specificity(p, namespace); n > best {
+				best, owner = n, o
+			}
+		}
+	}
+	for _, t := range d.Teams {
+		try(t.Namespaces, Owner{Team: t.Name, Contact: t.Contact})
+		for _, p := range t.People {
+			contact := p.Contact
+			if contact == "" {
+				contact = t.Contact
+			}
+			try(p.Namespaces, Owner{Team: t.Name, Person: p.Name, Contact: contact})
+		}
+	}
+	return owner, best >= 0
+}
+
+// Owner is who pays for a namespace whose own label says label (empty where it has none).
+func (d *Directory) Owner(namespace, label string) Owner {
+	order := d.Order
+	if len(order) == 0 {
+		order = []Source{FromDirectory, FromLabel}
+	}
+	for _, s := range order {
+		switch s {
+		case FromDirectory:
+			if o, ok := d.Lookup(namespace); ok {
+				return o
+			}
+		case FromLabel:
+			if label == "" {
+				continue
+			}
+			o := Owner{Team: label}
+			for _, t := range d.Teams {
+				if t.Name == label {
+					o.Contact = t.Contact
+				}
+			}
+			return o
+		}
+	}
+	return Owner{Team: Unassigned}
+}
+
+// Price is what an hour of one GPU of a model costs.
+func (d *Directory) Price(model string) (float64, bool) {
+	best, price := -1, 0.0
+	for _, pattern := range sortedKeys(d.Prices) { // sorted: of two equally long keys always the same one wins
+		if n := specificity(pattern, model); n > best {
+			best, price = n, d.Prices[pattern]
+		}
+	}
+	return price, best >= 0
+}
+
+// specificity is how closely a pattern names a word: -1 not at all, a whole name above every pattern with a *, a longer one above a shorter one.
+func specificity(pattern, word string) int {
+	rest, before := strings.CutPrefix(pattern, "*")
+	rest, after := strings.CutSuffix(rest, "*")
+	switch {
+	case !before && !after:
+		if pattern == word {
+			return math.MaxInt
+		}
+		return -1
+	case before && after && strings.Contains(word, rest), before && !after && strings.HasSuffix(word, rest), !before && after && strings.HasPrefix(word, rest):
+		return len(rest)
+	}
+	return -1
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,154 @@
+package cost
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const directoryText = `
+currency: USD
+prices: {NVIDIA-H100-80GB-HBM3: 2.5, "*H200*": 4, "NVIDIA-*": 1}
+teams:
+  - name: vision
+    contact: "#vision-gpus"
+    namespaces: [research-vision, research-vision-*]
+    people:
+      - {name: Ada, contact: ada@lab.example, namespaces: [user-ada, research-vision-ada]}
+      - {name: Grace, namespaces: [user-grace]}
+  - name: rest
+    namespaces: [research-*]
+`
+
+func TestOwner(t *testing.T) {
+	d, err := ParseDirectory([]byte(directoryText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	labelFirst := *d
+	labelFirst.Order = []Source{FromLabel, FromDirectory}
+	labelOnly := *d
+	labelOnly.Order = []Source{FromLabel}
+	for _, c := range []struct {
+		d                *Directory
+		namespace, label string
+		want             Owner
+	}{
+		{d, "research-vision", "audio", Owner{"vision", "", "#vision-gpus"}},
+		{d, "research-vision-dev", "", Owner{"vision", "", "#vision-gpus"}},
+		{d, "research-vision-ada", "", Owner{"vision", "Ada", "ada@lab.example"}}, // a name goes before a longer beginning
+		{d, "user-grace", "", Owner{"vision", "Grace", "#vision-gpus"}},
+		{d, "research-audio", "", Owner{"rest", "", ""}},
+		{d, "research-audio", "audio", Owner{"rest", "", ""}},
+		{d, "sandbox", "audio", Owner{"audio", "", ""}},
+		{d, "sandbox", "vision", Owner{"vision", "", "#vision-gpus"}},
+		{d, "sandbox", "", Owner{Unassigned, "", ""}},
+		{&labelFirst, "research-vision", "audio", Owner{"audio", "", ""}},
+		{&labelFirst, "research-vision", "", Owner{"vision", "", "#vision-gpus"}},
+		{&labelOnly, "research-vision", "", Owner{Unassigned, "", ""}},
+		{&Directory{}, "research-vision", "vision", Owner{"vision", "", ""}},
+	} {
+		if got := c.d.Owner(c.namespace, c.label); got != c.want {
+			t.Errorf("%s with the label %q, order %v: %+v, not %+v", c.namespace, c.label, c.d.Order, got, c.want)
+		}
+	}
+}
+
+func TestPrice(t *testing.T) {
+	d, err := ParseDirectory([]byte(directoryText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for model, want := range map[string]float64{"NVIDIA-H100-80GB-HBM3": 2.5, "NVIDIA-H200": 1, "H200-x": 4, "NVIDIA-A100": 1, "MI300": -1, "": -1} {
+		got, ok := d.Price(model)
+		if !ok {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("the price of %q is %v, not %v", model, got, want)
+		}
+	}
+}
+
+func TestDirectoryProblems(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"unknown key", "team: []", "field team not found"},
+		{"two documents", "currency: USD\n---\ncurrency: EUR", "second document"},
+		{"order", "order: [labels, label, label]", "order[0]: \"labels\" is neither directory nor label\norder[2]: label is there twice"},
+		{"negative price", "prices: {H100: -1}", "prices[H100]: -1 is no price"},
+		{"price that is none", "prices: {H100: .nan}", "prices[H100]: NaN is no price"},
+		{"star within", "prices: {\"A*B\": 1}", "prices[A*B]: a model is a name"},
+		{"no name", "teams: [{namespaces: [a]}]", "teams[0].name: is empty"},
+		{"unassigned", "teams: [{name: unassigned}]", "teams[0].name: unassigned is what is nobody's"},
+		{"twice", "teams: [{name: a}, {name: a}]", "teams[1].name: there are two teams a"},
+		{"claimed twice", "teams: [{name: a, namespaces: [x, \"y*\"]}, {name: b, people: [{name: P, namespaces: [x]}]}]", "teams[1].people[0].namespaces[0]: x is claimed at teams[0].namespaces[0] already"},
+		{"no namespace", "teams: [{name: a, namespaces: [\"A_b\", \"a*b\", \"-a\", \"\"]}]", "teams[0].namespaces[0]: \"A_b\" is no namespace"},
+		{"nobody", "teams: [{name: a, people: [{namespaces: [x]}]}]", "teams[0].people[0].name: is empty"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := ParseDirectory([]byte(c.text))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, not %s", err, c.want)
+			}
+		})
+	}
+	if d, err := ParseDirectory(nil); err != nil || d.Owner("a", "").Team != Unassigned {
+		t.Errorf("an empty file: %v", err)
+	}
+}
+
+func TestLoadDirectory(t *testing.T) {
+	if _, err := LoadDirectory("missing.yaml"); err == nil || !strings.Contains(err.Error(), "missing.yaml") {
+		t.Errorf("a missing file: %v", err)
+	}
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(large, []byte("#"+strings.Repeat(" ", maxDirectoryBytes)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadDirectory(large); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("a large file: %v", err)
+	}
+	d, err := LoadDirectory("../../docs/examples/cost/directory.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Teams) == 0 || len(d.Prices) == 0 {
+		t.Errorf("the example of the documentation is %+v", d)
+	}
+}
+
+// FuzzParseDirectory: whatever the file says, it is refused, or each of its own namespaces has an owner that the file names, and one namespace has one.
+func FuzzParseDirectory(f *testing.F) {
+	f.Add([]byte(directoryText), "research-vision", "vision")
+	f.Add([]byte("order: [label]\nteams: [{name: a, namespaces: ['*']}]"), "x", "")
+	f.Add([]byte("prices: {'**': 1, '*': 2, 'a*': 3}"), "a", "b")
+	f.Add([]byte("teams: [{name: a, people: [{name: p, namespaces: [a, 'a*']}]}]"), "a", "")
+	f.Fuzz(func(t *testing.T, text []byte, namespace, label string) {
+		d, err := ParseDirectory(text)
+		if err != nil {
+			return
+		}
+		teams := map[string]bool{Unassigned: true, label: true}
+		for _, x := range d.Teams {
+			teams[x.Name] = true
+		}
+		o := d.Owner(namespace, label)
+		if !teams[o.Team] || o.Team == "" {
+			t.Fatalf("%q belongs to %q, whom nobody named", namespace, o.Team)
+		}
+		if o != d.Owner(namespace, label) {
+			t.Fatal("two answers to one question")
+		}
+		for _, x := range d.Teams {
+			for _, p := range x.Namespaces {
+				if got, ok := d.Lookup(p); !strings.HasSuffix(p, "*") && (!ok || got.Team != x.Name || got.Person != "") {
+					t.Fatalf("%s is of team %s, and is said to be %+v", p, x.Name, got)
+				}
+			}
+		}
+		if p, ok := d.Price(namespace); ok && !(p >= 0) {
+			t.Fatalf("a price of %v", p)
+		}
+	})
+}

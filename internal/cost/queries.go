@@ -1,0 +1,164 @@
+package cost
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// Names are the labels and selectors by which a bill finds its metrics. The zero value is what deploy/ sets up.
+type Names struct {
+	// Selector chooses the kube-state-metrics targets, for their metrics and for up. Default: job="kube-state-metrics".
+	Selector string
+	// ClusterLabel tells clusters apart. Default: cluster.
+	ClusterLabel string
+	// ReplicaLabel tells the replicas of one kube-state-metrics apart. Default: instance.
+	ReplicaLabel string
+	// ShardLabel tells the shards of a sharded kube-state-metrics (--shard) apart, each of which has a part of the pods. Default: none, all are replicas.
+	ShardLabel string
+	// Resource is what is billed, as kube-state-metrics spells it. Default: nvidia_com_gpu.
+	Resource string
+	// ExperimentLabels are looked at in this order, as labels of kube_pod_labels. Default: DefaultExperimentLabels.
+	ExperimentLabels []string
+	// TeamLabels are looked at in this order, as labels of kube_namespace_labels. Default: DefaultTeamLabels.
+	TeamLabels []string
+	// ModelLabel is the GPU model, as a label of kube_node_labels. Default: label_nvidia_com_gpu_product.
+	ModelLabel string
+	// Activity is the metric of how busy a GPU is, 0 to 1, with the labels namespace and pod. Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE.
+	Activity string
+}
+
+// DefaultExperimentLabels name the experiment of a pod: its own label, else the job set or the training job that made it. They are those of the recording rules.
+var DefaultExperimentLabels = []string{"label_experiment", "label_jobset_sigs_k8s_io_jobset_name", "label_training_kubeflow_org_job_name"}
+
+// DefaultTeamLabels name the team of a namespace. They are those of the recording rules.
+var DefaultTeamLabels = []string{"label_team", "label_owner", "label_cost_center"}
+
+func (n Names) withDefaults() Names {
+	def := func(p *string, v string) {
+		if *p == "" {
+			*p = v
+		}
+	}
+	def(&n.Selector, `job="kube-state-metrics"`)
+	def(&n.ClusterLabel, "cluster")
+	def(&n.ReplicaLabel, "instance")
+	def(&n.Resource, "nvidia_com_gpu")
+	def(&n.ModelLabel, "label_nvidia_com_gpu_product")
+	def(&n.Activity, "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
+	if len(n.ExperimentLabels) == 0 {
+		n.ExperimentLabels = DefaultExperimentLabels
+	}
+	if len(n.TeamLabels) == 0 {
+		n.TeamLabels = DefaultTeamLabels
+	}
+	return n
+}
+
+var labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+// validate returns everything that is wrong with n, after defaults.
+func (n Names) validate() error {
+	var errs []error
+	check := func(flag string, names ...string) {
+		for _, v := range names {
+			if !labelName.MatchString(v) {
+				errs = append(errs, fmt.Errorf("--%s=%s is no label name", flag, v))
+			}
+		}
+	}
+	check("cluster-label", n.ClusterLabel)
+	check("replica-label", n.ReplicaLabel)
+	if n.ShardLabel != "" {
+		check("shard-label", n.ShardLabel)
+	}
+	check("experiment-label", n.ExperimentLabels...)
+	check("team-label", n.TeamLabels...)
+	check("model-label", n.ModelLabel)
+	check("activity-metric", n.Activity)
+	if _, err := parser.NewParser(parser.Options{}).ParseMetricSelector("up{" + n.Selector + "}"); err != nil {
+		errs = append(errs, fmt.Errorf(`--kube-state-metrics.selector=%s: write matchers such as job="kube-state-metrics": %w`, n.Selector, err))
+	}
+	return errors.Join(errs...)
+}
+
+// query is one of the questions of a bill: text makes it for windows of length d and, where byNamespace, for some namespaces.
+type query struct {
+	name        string
+	byNamespace bool
+	text        func(d, in string) string
+}
+
+// queries are what is asked for each stretch of windows. All are sums, maxima and counts over range selectors, which shards can work out for themselves.
+type queries struct {
+	namespaces, running, requests, allocated, podLabels, namespaceLabels, active, nodeLabels, capacity, allocatable, ready query
+}
+
+func (n Names) queries() queries {
+	pod := []string{n.ClusterLabel, "namespace", "pod", "uid"}
+	by := func(more ...string) string { return "by (" + strings.Join(more, ", ") + ")" }
+	ksm := func(metric, matchers, in string) string {
+		return metric + "{" + join(n.Selector, matchers, in) + "}"
+	}
+	resource := "resource=" + strconv.Quote(n.Resource)
+	requests := "kube_pod_container_resource_requests"
+	node := func(metric, matchers string) query {
+		return query{name: metric, text: func(d, _ string) string {
+			return "sum " + by(n.ClusterLabel, "node", n.ReplicaLabel) + " (sum_over_time(" + ksm(metric, matchers, "") + "[" + d + "]))"
+		}}
+	}
+	labelled := func(metric string, keys, labels []string, byNamespace bool) query {
+		return query{name: metric, byNamespace: byNamespace, text: func(d, in string) string {
+			return "max " + by(slices.Concat(keys, labels)...) + " (max_over_time(" + ksm(metric, "", in) + "[" + d + "]))"
+		}}
+	}
+	running := func(d, in string) string {
+		return "sum " + by(append(slices.Clone(pod), n.ReplicaLabel)...) + " (sum_over_time(" + ksm("kube_pod_status_phase", `phase="Running"`, in) + "[" + d + "]))"
+	}
+	return queries{
+		namespaces: query{name: "namespaces", text: func(d, _ string) string {
+			return "group " + by(n.ClusterLabel, "namespace") + " (last_over_time(" + ksm(requests, resource, "") + "[" + d + "]))"
+		}},
+		running: query{name: "running", byNamespace: true, text: func(d, in string) string { return running(d, in) + " > 0" }},
+		requests: query{name: "requests", byNamespace: true, text: func(d, in string) string {
+			return "max " + by(append(slices.Clone(pod), "container", "node")...) + " (max_over_time(" + ksm(requests, resource, in) + "[" + d + "])) > 0"
+		}},
+		// The same as what running and requests give when they are joined here, joined by the servers instead.
+		allocated: query{name: "allocated", byNamespace: true, text: func(d, in string) string {
+			on := "on (" + strings.Join(pod, ", ") + ")"
+			return "sum " + by(n.ClusterLabel, n.ReplicaLabel) + " (" + running(d, in) + " * " + on + " group_left () sum " + by(pod...) +
+				" (max " + by(append(slices.Clone(pod), "container")...) + " (max_over_time(" + ksm(requests, resource, in) + "[" + d + "]))))"
+		}},
+		podLabels:       labelled("kube_pod_labels", pod, n.ExperimentLabels, true),
+		namespaceLabels: labelled("kube_namespace_labels", []string{n.ClusterLabel, "namespace"}, n.TeamLabels, true),
+		active: query{name: "activity", byNamespace: true, text: func(d, in string) string {
+			// DCGM shows blanks as huge numbers.
+			return "avg " + by(n.ClusterLabel, "namespace", "pod") + " (avg_over_time((" + n.Activity + "{" + join(`pod!=""`, in) + "} <= 1)[" + d + ":1m]))"
+		}},
+		nodeLabels:  labelled("kube_node_labels", []string{n.ClusterLabel, "node"}, []string{n.ModelLabel}, false),
+		capacity:    node("kube_node_status_capacity", resource),
+		allocatable: node("kube_node_status_allocatable", resource),
+		ready:       node("kube_node_status_condition", `condition="Ready",status="true"`),
+	}
+}
+
+// up selects the scrapes of kube-state-metrics.
+func (n Names) up(d string) string { return "up{" + n.Selector + "}[" + d + "]" }
+
+// inNamespaces is the matcher for some namespaces.
+func inNamespaces(names []string) string {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = regexp.QuoteMeta(n)
+	}
+	return "namespace=~" + strconv.Quote(strings.Join(quoted, "|"))
+}
+
+func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ",")
+}

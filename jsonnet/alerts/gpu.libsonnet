@@ -1,0 +1,258 @@
+// One GPU's trouble: for the remediation controller where there is something to
+// do without a person (auto), for working hours where there is not (warning).
+// Nobody is woken for one GPU; FleetGPUUnhealthy is what pages.
+{
+  local c = $._config,
+  local a = (import '../lib/alert.libsonnet')(c),
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local g = (import '../lib/gpu.libsonnet')(c),
+  local th = c.thresholds.gpu,
+  local d = c.dcgm,
+  local cl = c.clusterLabel,
+
+  local xids(classes) = std.join('|', ['%d' % x.xid for x in c.xid if std.member(classes, x.class)]),
+  local known = std.join('|', ['%d' % x.xid for x in c.xid]),
+  local anyXid = '[1-9][0-9]*',
+
+  // counted is how often the exporter saw an Xid within its own window of five minutes; the series is there no longer than that.
+  local counted(matcher) =
+    if c.dcgm.xidSource == 'kernel' then
+      |||
+        label_replace(
+          sum by (%(node)s, reason) (
+            increase(problem_counter{%(npd)s, reason=~"Xid(%(xid)s)"}[%(w)s]) > 0
+          ),
+          "xid", "$1", "reason", "Xid(.+)"
+        )
+      ||| % { node: g.byNode, npd: c.selectors.npd, xid: matcher, w: t.d('10m') }
+    else
+      |||
+        max by (%s) (
+          %s
+        ) > 0
+      ||| % [g.byWith(['xid']), g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s"' % matcher)],
+
+  // fresh is the last Xid of a GPU that had another one, or none, an hour ago. The gauge is kept for ever, so its being there says nothing.
+  // The last line: rules that did not run an hour ago know no Xid of then, and all old ones would look new.
+  local fresh(matcher) =
+    |||
+      gpu:xid_last:info{xid%(m)s}
+      unless on (%(by)s)
+      last_over_time(gpu:xid_last:info[%(gap)s] offset %(w)s)
+      and on (%(cl)s)
+      group by (%(cl)s) (node:gpu_seen:count offset %(w)s)
+    ||| % { m: matcher, by: g.byWith(['xid']), gap: t.d('30m'), w: t.d('1h'), cl: cl },
+
+  // uncounted leaves out what the counted form has reported.
+  local uncounted(expr) =
+    if c.dcgm.xidSource == 'count' then
+      |||
+        %(expr)s
+        unless on (%(by)s)
+        group by (%(by)s) (last_over_time(%(x)s[%(w)s]))
+      ||| % {
+        expr: std.rstripChars(expr, '\n'),
+        by: std.join(', ', [cl, d.node, d.gpu, 'xid']),
+        x: g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s"' % anyXid),
+        w: t.d('90m'),
+      }
+    else expr,
+
+  local which = 'GPU {{ $labels.%s }} ({{ $labels.%s }}, {{ $labels.%s }}) of node {{ $labels.%s }}' % [d.gpu, d.model, d.uuid, d.node],
+  local onGPU = { dashboard: 'gpuNode', vars: { node: d.node, gpu: d.gpu } },
+  local onNode = { dashboard: 'gpuNode', vars: { node: c.nodeLabel } },
+
+  local fatal(class, action, todo) = a.alert('GPUXidFatal', onGPU {
+    expr: counted(xids([class])),
+    severity: 'auto',
+    labels: { class: class, action: action },
+    summary: 'A GPU reported an Xid after which it must not be used.',
+    description: '%s of {{ $labels.%s }} reported Xid {{ $labels.xid }}, {{ $value }} times in five minutes. %s' % [which, cl, todo],
+  }),
+
+  prometheusAlerts+:: {
+    groups+: [
+      {
+        name: 'gpu',
+        rules: [
+          fatal('hard', 'drain-reset', 'Cordon, drain, reset the GPU.'),
+          fatal('dead', 'drain-reboot', 'Cordon now; jobs on it are lost. Reboot, and send the GPU back if it stays.'),
+          fatal('action', 'recovery-action', 'The driver says in the kernel log which recovery it wants; that goes before our own table.'),
+          a.alert('GPUXidFatal', onGPU {
+            // The exporter shows an error for five minutes: five-minute steps count each once.
+            expr: |||
+              sum_over_time(
+                (
+                  max by (%(by)s) (
+                    %(x)s
+                  )
+                )[%(day)s:%(step)s]
+              ) >= %(n)g
+            ||| % {
+              by: g.by,
+              x: g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s"' % xids(['link'])),
+              day: t.d('24h'),
+              step: t.d('5m'),
+              n: th.linkXids,
+            },
+            severity: 'auto',
+            labels: { class: 'link', action: 'drain' },
+            summary: 'A GPU reported an Xid after which it must not be used.',
+            description: '%s of {{ $labels.%s }} had {{ $value }} NVLink errors in a day. One is a retry; two slow down every job that spans its NVLink domain.' % [which, cl],
+          }),
+          a.alert('GPUXidFatalLegacy', onGPU {
+            expr: uncounted(fresh('=~"%s"' % xids(['hard', 'dead', 'action']))),
+            hold: '1m',
+            severity: 'auto',
+            labels: { action: 'drain' },
+            summary: 'A GPU reported an Xid after which it must not be used, seen only in the gauge of the last Xid.',
+            description: '%s of {{ $labels.%s }} reported Xid {{ $labels.xid }} within the last hour. The exporter does not count Xids (DCGM_EXP_XID_ERRORS_COUNT is off), so a second equal one would not be seen.' % [which, cl],
+          }),
+          a.alert('GPUXidUnknown', onGPU {
+            expr: |||
+              (
+                max by (%(by)s) (
+                  %(x)s
+                ) > 0
+              )
+              or
+              (
+                %(gauge)s
+              )
+            ||| % {
+              by: g.byWith(['xid']),
+              x: g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s", xid!~"%s"' % [anyXid, known]),
+              gauge: std.strReplace(std.rstripChars(uncounted(fresh('!~"%s"' % known)), '\n'), '\n', '\n    '),
+            },
+            severity: 'info',
+            summary: 'A GPU reported an Xid that is not in our table.',
+            description: '%s of {{ $labels.%s }} reported Xid {{ $labels.xid }}. Until somebody classes it in lib/xid.libsonnet, let the job end and reset the GPU before the next one.' % [which, cl],
+          }),
+          a.alert('GPUUncorrectableECC', onGPU {
+            expr: g.risen('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL', '15m'),
+            severity: 'auto',
+            labels: { action: 'drain-reset' },
+            summary: 'A GPU had an uncorrectable memory error.',
+            description: '%s of {{ $labels.%s }} has counted {{ $value }} uncorrectable memory errors since its driver was loaded, and more than 15 minutes ago. What ran on it is lost or wrong.' % [which, cl],
+          }),
+          a.alert('GPURowRemapFailure', onGPU {
+            expr: g.isSet('DCGM_FI_DEV_ROW_REMAP_FAILURE'),
+            hold: '1m',
+            severity: 'auto',
+            labels: { action: 'replace' },
+            summary: 'A GPU has no spare memory rows left.',
+            description: '%s of {{ $labels.%s }} could not remap a broken row. It does not heal: send it back.' % [which, cl],
+          }),
+          a.alert('GPURowRemapPending', onGPU {
+            expr: g.isSet('DCGM_FI_DEV_ROW_REMAP_PENDING'),
+            hold: '1m',
+            severity: 'auto',
+            labels: { action: 'reset-when-idle' },
+            summary: 'A GPU waits for a reset to put a spare memory row in place.',
+            description: '%s of {{ $labels.%s }} has a row to remap. Let the job end, then reset the GPU before it is given away again.' % [which, cl],
+          }),
+          a.alert('GPUFellOffBus', onNode {
+            // The capacity of hours ago counts: after a reboot the kubelet reports as many as are left, and seven of eight would look whole.
+            expr: |||
+              max_over_time(node:gpu_capacity:max[%(w)s])
+              - on (%(node)s)
+              node:gpu_seen:count
+              > 0
+            ||| % { w: t.d('6h'), node: g.byNode },
+            hold: '5m',
+            severity: 'auto',
+            labels: { action: 'drain-reboot' },
+            summary: 'A GPU is gone from its node.',
+            description: 'Node {{ $labels.%s }} of {{ $labels.%s }} has {{ $value }} GPUs fewer than it had or says it has. A GPU that falls off the bus reports nothing any more, so this is its only sign.' % [c.nodeLabel, cl],
+          }),
+          a.alert('GPUExporterMissing', onNode {
+            // A node that is down is counted by FleetNodesNotReady.
+            expr: |||
+              (node:gpu_capacity:max > 0)
+              unless on (%(node)s)
+              node:gpu_seen:count
+              and on (%(node)s)
+              (node:ready:max == 1)
+            ||| % { node: g.byNode },
+            hold: '15m',
+            severity: 'warning',
+            summary: 'The GPUs of a node are not measured.',
+            description: 'Nothing is known of the {{ $value }} GPUs of node {{ $labels.%s }} of {{ $labels.%s }}: dcgm-exporter does not answer there. Treat the node as sick: none of the GPU alerts can see it.' % [c.nodeLabel, cl],
+          }),
+          a.alert('GPUHot', onGPU {
+            expr: |||
+              max by (%s) (
+                %s > %g < %g
+              )
+            ||| % [g.by, g.series('DCGM_FI_DEV_GPU_TEMP'), th.hotCelsius, d.blank],
+            hold: '5m',
+            severity: 'warning',
+            summary: 'A GPU is hot.',
+            description: '%s of {{ $labels.%s }} is at {{ $value }} °C. It will slow down, and with it every GPU that waits for it.' % [which, cl],
+          }),
+          a.alert('GPUThrottled', onGPU {
+            // The counter is in microseconds. More than a second and a half each second is a sentinel that came and went.
+            expr: |||
+              sum by (%(by)s) (
+                rate(%(m)s[%(w)s]) > 0 < 1.5e6
+              )
+              / 1e6
+              > %(x)g
+            ||| % { by: g.by, m: g.series('DCGM_FI_DEV_THERMAL_VIOLATION'), w: t.d('5m'), x: th.throttled },
+            hold: '15m',
+            severity: 'warning',
+            summary: 'A GPU is slowed down for its heat.',
+            description: '%s of {{ $labels.%s }} spent {{ $value | humanizePercentage }} of the time slowed down for its heat.' % [which, cl],
+          }),
+          a.alert('GPUNVLinkErrors', onGPU {
+            expr: g.risen('DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL', '15m'),
+            hold: '5m',
+            severity: 'auto',
+            labels: { 'error': 'recovery', action: 'drain' },
+            summary: 'A GPU has NVLink errors.',
+            description: '%s of {{ $labels.%s }} had to recover an NVLink within 15 minutes; {{ $value }} times since its driver was loaded. All-reduce waits for the slowest link.' % [which, cl],
+          }),
+          a.alert('GPUNVLinkErrors', onGPU {
+            expr: '%s> %g' % [g.moved('DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL', '15m'), th.nvlinkReplays],
+            hold: '5m',
+            severity: 'auto',
+            labels: { 'error': 'replay', action: 'drain' },
+            summary: 'A GPU has NVLink errors.',
+            description: '%s of {{ $labels.%s }} sent {{ $value | humanize }} NVLink packets again within 15 minutes. All-reduce waits for the slowest link.' % [which, cl],
+          }),
+          a.alert('GPUPCIeReplay', onGPU {
+            expr: |||
+              sum by (%(by)s) (
+                increase(%(m)s[%(w)s]) > 0 < %(blank)g
+              )
+              / %(minutes)g
+              > %(x)g
+            ||| % { by: g.by, m: g.series('DCGM_FI_DEV_PCIE_REPLAY_COUNTER'), w: t.d('5m'), blank: d.blank, minutes: t.s('5m') / 60, x: th.pcieReplaysPerMinute },
+            hold: '15m',
+            severity: 'warning',
+            summary: 'A GPU repeats PCIe transfers.',
+            description: '%s of {{ $labels.%s }} repeats {{ $value | humanize }} PCIe transfers a minute: a bad riser, slot or cable.' % [which, cl],
+          }),
+          a.alert('GPUAllocatedIdle', {
+            // The team is there so that the notification can be sent to it.
+            expr: |||
+              (namespace:gpu_idle:count > %(n)g)
+              * on (%(cl)s, %(ns)s) group_left (team)
+              namespace:team:info
+            ||| % { n: th.idleGPUs, cl: cl, ns: c.namespaceLabel },
+            hold: '2h',
+            severity: 'info',
+            summary: 'GPUs are held and not used.',
+            description: 'Pods in namespace {{ $labels.%(ns)s }} ({{ $labels.team }}) of {{ $labels.%(cl)s }} have held {{ $value }} GPUs for two hours that were busy for less than %(x)s of the time.' % {
+              ns: c.namespaceLabel,
+              cl: cl,
+              x: '%g %%' % (th.idleActive * 100),
+            },
+            dashboard: 'gpuUse',
+            vars: { namespace: c.namespaceLabel },
+          }),
+        ],
+      },
+    ],
+  },
+}

@@ -1,0 +1,81 @@
+// Traffic to the internet: whether it is measured, and whether it jumps.
+{
+  local c = $._config,
+  local a = (import '../lib/alert.libsonnet')(c),
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local th = c.thresholds.network,
+  local cl = c.clusterLabel,
+  local ns = c.namespaceLabel,
+
+  // jump is a rate that is many times its own mean of the week before, and large. The last hour is not part of the mean.
+  local jump(series, by) =
+    |||
+      (
+        %(x)s
+        > on (%(by)s)
+        %(factor)g * avg_over_time(%(x)s[%(week)s] offset %(hour)s)
+      )
+      * 8
+      > %(bits)g
+    ||| % { x: series, by: by, factor: th.egressFactor, week: t.d('1w'), hour: t.d('1h'), bits: th.egressBitsPerSecond },
+
+  prometheusAlerts+:: {
+    groups+: [
+      {
+        name: 'network',
+        rules: [
+          a.alert('NetworkAccountingLost', {
+            // No node at all is a share of 0, not no answer.
+            expr: |||
+              (
+                (
+                  cluster:net_accounted_nodes:count
+                  or on (%(cl)s)
+                  0 * cluster:nodes:count
+                )
+                / on (%(cl)s)
+                (cluster:nodes_ready:sum > 0)
+                < %(share)g
+              )
+              and on (%(cl)s)
+              (
+                cluster:nodes_ready:sum
+                - on (%(cl)s)
+                (
+                  cluster:net_accounted_nodes:count
+                  or on (%(cl)s)
+                  0 * cluster:nodes:count
+                )
+                >= %(nodes)g
+              )
+            ||| % { cl: cl, share: th.accounting, nodes: th.accountingNodes },
+            hold: '15m',
+            severity: 'warning',
+            summary: 'Traffic is not accounted for on some nodes.',
+            description: 'Only {{ $value | humanizePercentage }} of the ready nodes of {{ $labels.%s }} report tagged traffic counters: bills are too low and a leak there would not be seen.' % cl,
+            dashboard: 'network',
+          }),
+          a.alert('InternetEgressJump', {
+            expr: jump('namespace:net_internet_out_bytes:rate5m', '%s, %s' % [cl, ns]),
+            hold: '30m',
+            severity: 'warning',
+            labels: { scope: 'namespace' },
+            summary: 'A namespace sends far more to the internet than it used to.',
+            description: 'Namespace {{ $labels.%s }} of {{ $labels.%s }} sends {{ $value | humanize }}bit/s to the internet, more than %g times its mean of a week.' % [ns, cl, th.egressFactor],
+            dashboard: 'network',
+            vars: { namespace: ns },
+          }),
+          a.alert('InternetEgressJump', {
+            expr: jump('cluster:net_internet_out_bytes:rate5m', cl),
+            hold: '30m',
+            severity: 'warning',
+            labels: { scope: 'cluster' },
+            summary: 'A cluster sends far more to the internet than it used to.',
+            description: 'Cluster {{ $labels.%s }} sends {{ $value | humanize }}bit/s to the internet, more than %g times its mean of a week. A namespace that is new has no mean of its own and shows up only here.' % [cl, th.egressFactor],
+            dashboard: 'network',
+          }),
+        ],
+      },
+    ],
+  },
+}

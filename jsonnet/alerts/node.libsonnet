@@ -1,0 +1,117 @@
+// One node's trouble, for the remediation controller. FleetNodesNotReady pages.
+{
+  local c = $._config,
+  local a = (import '../lib/alert.libsonnet')(c),
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local th = c.thresholds.node,
+  local s = c.selectors.nodeExporter,
+  local cl = c.clusterLabel,
+  local node = '%s, %s' % [cl, c.nodeLabel],
+  local fs = '%s, mountpoint, device' % node,
+
+  local onNode = { dashboard: 'node', vars: { node: c.nodeLabel } },
+  local where = 'node {{ $labels.%s }} of {{ $labels.%s }}' % [c.nodeLabel, cl],
+  local mount = '{{ $labels.mountpoint }} ({{ $labels.device }}) of %s' % where,
+
+  // tables are the nodes whose neighbour table was full, by how often.
+  local tables =
+    |||
+      sum by (%s) (
+        increase(node_lnstat_table_fulls_total{%s, subsystem="arp_cache"}[%s]) > 0
+      )
+    ||| % [node, s, t.d('10m')],
+
+  prometheusAlerts+:: {
+    groups+: [
+      {
+        name: 'node',
+        rules: [
+          a.alert('NodeUnreachable', onNode {
+            // Most probers must agree, and there must be some: one prober behind a bad switch drains nothing.
+            // Only probers that fail are asked for by name; the others are counted where they are.
+            expr: |||
+              (
+                count by (%(node)s) (
+                  avg_over_time(probe_success{%(mesh)s}[%(w)s]) < %(share)g
+                )
+                / on (%(node)s)
+                (
+                  count by (%(node)s) (probe_success{%(mesh)s})
+                  >= %(probers)g
+                )
+              )
+              >= %(agree)g
+            ||| % { node: node, mesh: c.selectors.nodeMesh, w: t.d('5m'), share: th.reachable, probers: th.probers, agree: th.probersAgree },
+            hold: '5m',
+            severity: 'auto',
+            labels: { action: 'cordon-reboot' },
+            summary: 'A node cannot be reached.',
+            description: '{{ $value | humanizePercentage }} of the probers do not reach %s, though its kubelet may still report.' % where,
+          }),
+          a.alert('NodeFilesystemReadOnly', onNode {
+            expr: 'max by (%s) (node_filesystem_readonly{%s, %s} == 1)' % [fs, s, c.node.filesystems],
+            hold: '1m',
+            severity: 'auto',
+            labels: { action: 'drain' },
+            summary: 'A file system has gone read-only.',
+            description: 'The file system %s is read-only: the kernel has seen errors on it and stopped writing.' % mount,
+          }),
+          a.alert('NodeFilesystemDeviceError', onNode {
+            expr: 'max by (%s) (node_filesystem_device_error{%s, %s} == 1)' % [fs, s, c.node.filesystems],
+            hold: '5m',
+            severity: 'auto',
+            labels: { action: 'drain' },
+            summary: 'A file system cannot be read.',
+            description: 'The kernel answers no questions about the file system %s. Its size and free space are unknown, so no other alert speaks of it.' % mount,
+          }),
+          a.alert('NodeDiskError', onNode {
+            expr: |||
+              sum by (%s, reason) (
+                increase(problem_counter{%s, reason=~"%s"}[%s]) > 0
+              )
+            ||| % [node, c.selectors.npd, c.node.diskProblems, t.d('10m')],
+            severity: 'auto',
+            labels: { action: 'drain' },
+            summary: 'The kernel log speaks of disk errors.',
+            description: 'node-problem-detector saw {{ $labels.reason }} {{ $value | humanize }} times in ten minutes on %s.' % where,
+          }),
+          a.alert('NodeFilesystemFull', onNode {
+            expr: 'node:filesystem_used:ratio > %g' % th.full,
+            hold: '10m',
+            severity: 'auto',
+            labels: { action: 'cordon' },
+            summary: 'A file system is nearly full.',
+            description: 'The file system %s is {{ $value | humanizePercentage }} full. Images can no longer be pulled and pods are evicted.' % mount,
+          }),
+          a.alert('NodeARPTableNearLimit', onNode {
+            expr: 'node:arp_entries:ratio > %g' % th.arp,
+            hold: '10m',
+            severity: 'warning',
+            summary: 'The neighbour table of a node is nearly full.',
+            description: 'The neighbour table of %s holds {{ $value | humanizePercentage }} of what gc_thresh3 allows. Past it, connections to new addresses fail at random; all nodes come there together, since each talks to all.' % where,
+          }),
+          a.alert('NodeARPTableOverflow', onNode {
+            expr: tables,
+            severity: 'auto',
+            labels: { scope: 'node', action: 'raise-gc-thresh' },
+            summary: 'The neighbour table of a node has overflowed.',
+            description: 'The kernel of %s found its neighbour table full {{ $value | humanize }} times in ten minutes: connections to new addresses fail.' % where,
+          }),
+          a.alert('NodeARPTableOverflow', {
+            expr: |||
+              count by (%(cl)s) (
+                %(tables)s
+              )
+              >= %(n)g
+            ||| % { cl: cl, tables: std.strReplace(std.rstripChars(tables, '\n'), '\n', '\n  '), n: th.arpOverflowNodes },
+            severity: 'critical',
+            labels: { scope: 'cluster' },
+            summary: 'Neighbour tables overflow across the cluster.',
+            description: 'On {{ $value }} nodes of {{ $labels.%s }} the neighbour table overflowed within ten minutes. The limit is the same on all nodes: more will follow, DNS and the API servers first.' % cl,
+            dashboard: 'network',
+          }),
+        ],
+      },
+    ],
+  },
+}

@@ -1,0 +1,117 @@
+// Pods that wait, gangs that wait for each other, and the autoscaler.
+{
+  local c = $._config,
+  local a = (import '../lib/alert.libsonnet')(c),
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local th = c.thresholds.pending,
+  local cl = c.clusterLabel,
+  local ns = c.namespaceLabel,
+  local pod = std.join(', ', [cl, ns, c.podLabel, 'uid']),
+  local ca = c.selectors.autoscaler,
+
+  // waiting are the pods that wait for GPUs now and did so a while ago: `for` on a count of pods would fire on a cluster in which each waits a minute.
+  local waiting(since) =
+    |||
+      pod:gpu_pending:sum
+      and on (%(pod)s)
+      max by (%(pod)s) (kube_pod_status_unschedulable{%(ksm)s} offset %(since)s == 1)
+    ||| % { pod: pod, ksm: c.selectors.ksm, since: t.d(since) },
+  local indented(s) = std.strReplace(std.rstripChars(s, '\n'), '\n', '\n  '),
+
+  prometheusAlerts+:: {
+    groups+: [
+      {
+        name: 'pending',
+        rules: [
+          a.alert('GPUPodsPendingLong', {
+            expr: |||
+              count by (%s, %s) (
+                %s
+              )
+            ||| % [cl, ns, indented(waiting('30m'))],
+            hold: '1m',
+            severity: 'warning',
+            summary: 'Pods have waited long for GPUs.',
+            description: '{{ $value }} pods in namespace {{ $labels.%s }} of {{ $labels.%s }} have waited for GPUs for more than half an hour.' % [ns, cl],
+            dashboard: 'pending',
+            vars: { namespace: ns },
+          }),
+          a.alert('PendingWhileGPUsFree', {
+            expr: |||
+              (
+                cluster:gpu_free:sum / on (%(cl)s) cluster:gpu_capacity:sum > %(share)g
+              )
+              and on (%(cl)s)
+              (cluster:gpu_free:sum >= %(gpus)g)
+              and on (%(cl)s)
+              count by (%(cl)s) (
+                %(waiting)s
+              )
+            ||| % { cl: cl, share: th.freeShare, gpus: th.freeGPUs, waiting: indented(waiting('5m')) },
+            hold: '15m',
+            severity: 'warning',
+            summary: 'Pods wait for GPUs while many are free.',
+            description: '{{ $value | humanizePercentage }} of the GPUs of {{ $labels.%s }} are free and healthy, and pods have waited for GPUs for more than five minutes: free GPUs are in pieces, reserved, or out of a quota.' % cl,
+            dashboard: 'pending',
+          }),
+          a.alert('GangPartiallyRunning', {
+            expr: |||
+              (
+                sum by (%(gang)s) (experiment:pods:count{phase="Running"})
+                / on (%(gang)s)
+                sum by (%(gang)s) (experiment:pods:count)
+              )
+              and on (%(gang)s)
+              experiment:pods:count{phase="Pending"}
+            ||| % { gang: std.join(', ', [cl, ns, 'experiment', 'team']) },
+            hold: '15m',
+            severity: 'warning',
+            summary: 'A gang runs in part.',
+            description: '{{ $value | humanizePercentage }} of the pods of experiment {{ $labels.experiment }} (namespace {{ $labels.%s }}, team {{ $labels.team }}) of {{ $labels.%s }} run and wait for the others, which are pending. Two such gangs can wait for each other for ever.' % [ns, cl],
+            dashboard: 'pending',
+            vars: { namespace: ns },
+          }),
+          a.alert('ClusterAutoscalerStuck', {
+            // The last value is kept for six hours: an autoscaler that is gone grows old like one that hangs.
+            expr: |||
+              time()
+              - max by (%(cl)s) (
+                last_over_time(cluster_autoscaler_last_activity{%(ca)s, activity="main"}[%(w)s])
+              )
+              > %(x)g
+            ||| % { cl: cl, ca: ca, w: t.d('6h'), x: th.autoscalerSeconds / c.timeScale },
+            hold: '10m',
+            severity: 'critical',
+            labels: { reason: 'no-loop' },
+            summary: 'The autoscaler has stopped.',
+            description: 'The autoscaler of {{ $labels.%s }} last went round its loop {{ $value | humanizeDuration }} ago: no node comes, none goes.' % cl,
+            dashboard: 'pending',
+          }),
+          a.alert('ClusterAutoscalerStuck', {
+            // A stand-by that waits for the lead says 0 as well.
+            expr: 'max by (%s) (cluster_autoscaler_cluster_safe_to_autoscale{%s}) == 0' % [cl, ca],
+            hold: '10m',
+            severity: 'critical',
+            labels: { reason: 'unsafe' },
+            summary: 'The autoscaler has stopped.',
+            description: 'The autoscaler of {{ $labels.%s }} holds the cluster for too unhealthy to be scaled: too many nodes are not ready or did not register.' % cl,
+            dashboard: 'pending',
+          }),
+          a.alert('ClusterAutoscalerScaleUpFailing', {
+            expr: |||
+              sum by (%(cl)s, reason) (
+                increase(cluster_autoscaler_failed_scale_ups_total{%(ca)s}[%(w)s])
+              )
+              > %(n)g
+            ||| % { cl: cl, ca: ca, w: t.d('1h'), n: th.scaleUpFailures },
+            hold: '15m',
+            severity: 'warning',
+            summary: 'The autoscaler gets no nodes.',
+            description: '{{ $value | humanize }} scale-ups of {{ $labels.%s }} failed within an hour for {{ $labels.reason }}: stock-out, quota, or a node group in back-off.' % cl,
+            dashboard: 'pending',
+          }),
+        ],
+      },
+    ],
+  },
+}

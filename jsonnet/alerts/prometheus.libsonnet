@@ -1,0 +1,211 @@
+// Prometheus itself. What is about one server or one pair of them runs in each
+// Prometheus, over what it scrapes of the others: a server that is reading its
+// log, or dead, cannot tell. What is about jobs, whose targets are spread over
+// all shards, runs in the ruler.
+{
+  local c = $._config,
+  local th = c.thresholds.prometheus,
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local a = (import '../lib/alert.libsonnet')(c),
+  local number = import '../lib/number.libsonnet',
+
+  local f = {
+    cluster: c.clusterLabel,
+    namespace: c.namespaceLabel,
+    pod: c.podLabel,
+    shard: c.prometheusShardLabel,
+    prometheus: c.selectors.prometheus,
+    ruler: c.selectors.ruler,
+    cadvisor: c.selectors.cadvisor,
+    ksm: c.selectors.ksm,
+    container: c.prometheusContainer,
+    w: t.d('5m'),
+    w10: t.d('10m'),
+    hour: t.d('1h'),
+    w3h: t.d('3h'),
+    day: t.d('1d'),
+    dayInSeconds: number(t.s('1d')),
+    ahead: number(t.s('4h')),
+  } + { [k]: number(th[k]) for k in std.objectFields(th) },
+
+  local own(name, o) = a.alert(name, { dashboard: 'prometheus', external: true } + o {
+    expr: o.expr % f,
+    description: o.description % (f { name: a.cluster(external=true) }),
+  }),
+  local fleet(name, o) = a.alert(name, { dashboard: 'prometheus' } + o {
+    expr: o.expr % f,
+    description: o.description % (f { name: a.cluster() }),
+  }),
+
+  prometheusAlerts+:: {
+    groups+: [
+      {
+        name: 'prometheus',
+        scope:: 'shard',
+        rules: [
+          own('PrometheusMemoryNearLimit', {
+            expr: |||
+              max by (%(cluster)s, %(namespace)s, %(pod)s) (container_memory_working_set_bytes{%(cadvisor)s,container="%(container)s"})
+              /
+              (max by (%(cluster)s, %(namespace)s, %(pod)s) (container_spec_memory_limit_bytes{%(cadvisor)s,container="%(container)s"}) > 0)
+              > %(memory)s
+            |||,
+            hold: '10m',
+            severity: 'critical',
+            vars: { pod: c.podLabel },
+            summary: 'A Prometheus is about to run out of memory.',
+            description: 'Prometheus {{ $labels.%(pod)s }} of %(name)s uses {{ $value | humanizePercentage }} of its memory limit. After the kill it reads its log again before it answers.',
+          }),
+          own('PrometheusOOMLoop', {
+            expr: |||
+              sum by (%(cluster)s, %(namespace)s, %(pod)s) (increase(kube_pod_container_status_restarts_total{%(ksm)s,container="%(container)s"}[%(w3h)s])) >= %(oomRestarts)s
+              and on (%(cluster)s, %(namespace)s, %(pod)s)
+              max by (%(cluster)s, %(namespace)s, %(pod)s) (kube_pod_container_status_last_terminated_reason{%(ksm)s,container="%(container)s",reason="OOMKilled"}) == 1
+            |||,
+            severity: 'critical',
+            vars: { pod: c.podLabel },
+            summary: 'A Prometheus is killed for its memory again and again.',
+            description: 'Prometheus {{ $labels.%(pod)s }} of %(name)s was started {{ $value | humanize }} times in three hours and last ended for lack of memory. Each start reads a longer log and needs more memory than the one before.',
+          }),
+          own('PrometheusReplayingWAL', {
+            expr: |||
+              min by (%(cluster)s, instance) (prometheus_ready{%(prometheus)s}) == 0
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'A Prometheus has been starting for a long time.',
+            description: 'Prometheus {{ $labels.instance }} of %(name)s is not ready (prometheus_ready is {{ $value }}): it reads its write-ahead log. It scrapes nothing until it is done.',
+          }),
+          own('PrometheusReplaySlow', {
+            // The gauge stands until the next start: it counts for a day.
+            expr: |||
+              max by (%(cluster)s, instance) (prometheus_tsdb_data_replay_duration_seconds{%(prometheus)s}) > %(replaySeconds)s
+              and on (%(cluster)s, instance)
+              time() - max by (%(cluster)s, instance) (process_start_time_seconds{%(prometheus)s}) < %(dayInSeconds)s
+            |||,
+            hold: '5m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'A Prometheus took long to read its log when it started.',
+            description: 'Prometheus {{ $labels.instance }} of %(name)s took {{ $value | humanizeDuration }} to read its write-ahead log. The next crash costs at least as much.',
+          }),
+          own('PrometheusHeadSeriesRunaway', {
+            expr: |||
+              max by (%(cluster)s, instance) (
+                predict_linear(prometheus_tsdb_head_series{%(prometheus)s}[%(hour)s], %(ahead)s)
+                / prometheus_tsdb_head_series{%(prometheus)s}
+                and
+                prometheus_tsdb_head_series{%(prometheus)s} > %(headSeries)s
+              ) > %(headGrowth)s
+            |||,
+            hold: '30m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'The series of a Prometheus grow towards its end.',
+            description: 'At the pace of the last hour Prometheus {{ $labels.instance }} of %(name)s will hold {{ $value | humanize }} times its series in four hours. PrometheusJobCardinalityJump names the job.',
+          }),
+          own('PrometheusSeriesAPIUnbounded', {
+            expr: |||
+              histogram_quantile(0.99, sum by (%(cluster)s, instance, le) (rate(prometheus_http_request_duration_seconds_bucket{%(prometheus)s,handler="/api/v1/series"}[%(w10)s]))) > %(seriesAPISeconds)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'Calls of /api/v1/series take very long.',
+            description: '1%% of calls of /api/v1/series of Prometheus {{ $labels.instance }} of %(name)s take longer than {{ $value | humanizeDuration }}. It bounds neither their time nor their memory: whoever calls should go through Spillway.',
+          }),
+          own('PrometheusHAPairDown', {
+            expr: |||
+              max by (%(cluster)s, %(shard)s) (avg_over_time(up{%(prometheus)s}[%(w)s])) < %(pairUp)s
+            |||,
+            hold: '2m',
+            severity: 'critical',
+            summary: 'All Prometheus servers of a shard are down.',
+            description: 'No Prometheus of shard {{ $labels.%(shard)s }} of %(name)s answers; the best of them did {{ $value | humanizePercentage }} of the time in the last five minutes. What they scrape is not measured.',
+          }),
+          own('PrometheusHACrashLooping', {
+            expr: |||
+              count by (%(cluster)s, %(shard)s) (changes(process_start_time_seconds{%(prometheus)s}[%(hour)s]) >= %(crashes)s)
+              /
+              count by (%(cluster)s, %(shard)s) (changes(process_start_time_seconds{%(prometheus)s}[%(hour)s]))
+              >= %(crashing)s
+            |||,
+            hold: '2m',
+            severity: 'critical',
+            summary: 'Prometheus servers of a shard start again and again.',
+            description: '{{ $value | humanizePercentage }} of the Prometheus servers of shard {{ $labels.%(shard)s }} of %(name)s were started %(crashes)s times or more in the last hour. The others of the shard hold the same series and meet the same queries.',
+          }),
+          own('PrometheusRemoteWriteBehind', {
+            expr: |||
+              max by (%(cluster)s, instance, remote_name) (
+                max_over_time(prometheus_remote_storage_queue_highest_timestamp_seconds{%(prometheus)s}[%(w)s])
+                -
+                max_over_time(prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}[%(w)s])
+              ) > %(remoteWriteBehindSeconds)s
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'Remote write is behind.',
+            description: 'Remote write {{ $labels.remote_name }} of Prometheus {{ $labels.instance }} of %(name)s is {{ $value | humanizeDuration }} behind.',
+          }),
+          own('PrometheusRemoteWriteFailing', {
+            expr: |||
+              sum by (%(cluster)s, instance, remote_name) (rate(prometheus_remote_storage_samples_failed_total{%(prometheus)s}[%(w)s]))
+              /
+              (sum by (%(cluster)s, instance, remote_name) (rate(prometheus_remote_storage_samples_total{%(prometheus)s}[%(w)s])) > 0)
+              > %(remoteWriteFailed)s
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'Remote write loses samples.',
+            description: 'Remote write {{ $labels.remote_name }} of Prometheus {{ $labels.instance }} of %(name)s gives up {{ $value | humanizePercentage }} of its samples: the other side refuses them.',
+          }),
+          own('PrometheusRuleFailures', {
+            expr: |||
+              sum by (%(cluster)s, job, instance, rule_group) (increase(prometheus_rule_evaluation_failures_total{%(prometheus)s}[%(w)s])) > 0
+              or
+              sum by (%(cluster)s, job, instance, rule_group) (increase(prometheus_rule_evaluation_failures_total{%(ruler)s}[%(w)s])) > 0
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'Rules cannot be evaluated.',
+            description: '{{ $value | humanize }} evaluations of rules of group {{ $labels.rule_group }} failed in {{ $labels.job }} {{ $labels.instance }} of %(name)s in five minutes: their alerts are blind.',
+          }),
+        ],
+      },
+      {
+        name: 'prometheus.jobs',
+        interval: t.d('1m'),
+        rules: [
+          fleet('TargetDown', {
+            expr: |||
+              1 - avg by (%(cluster)s, job) (up) > %(targetsDown)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            vars: { job: 'job' },
+            summary: 'Many targets of a job cannot be scraped.',
+            description: '{{ $value | humanizePercentage }} of the targets of job {{ $labels.job }} of %(name)s cannot be scraped.',
+          }),
+          fleet('PrometheusJobCardinalityJump', {
+            expr: |||
+              cluster_job:scrape_samples_post_metric_relabeling:sum / cluster_job:scrape_samples_post_metric_relabeling:sum offset %(day)s > %(jobGrowth)s
+              and
+              cluster_job:scrape_samples_post_metric_relabeling:sum > %(jobSamples)s
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            dashboard: 'cardinality',
+            vars: { job: 'job' },
+            summary: 'A job has far more series than yesterday.',
+            description: 'Scrapes of job {{ $labels.job }} of %(name)s give {{ $value | humanize }} times the samples of a day ago.',
+          }),
+        ],
+      },
+    ],
+  },
+}

@@ -1,0 +1,195 @@
+// Spillway, the ruler that asks through it, and Alertmanager. These run in each
+// Prometheus and never through Spillway, which could not say that it is down.
+// They belong into servers that scrape Spillway, the ruler and Alertmanager:
+// ProxyDown and RulerFailing fire when there is nothing of the kind to scrape.
+{
+  local c = $._config,
+  local th = c.thresholds.spillway,
+  local slo = c.slo.proxy,
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local a = (import '../lib/alert.libsonnet')(c),
+  local number = import '../lib/number.libsonnet',
+
+  local f = {
+    cluster: c.clusterLabel,
+    proxy: c.selectors.proxy,
+    ruler: c.selectors.ruler,
+    alertmanager: c.selectors.alertmanager,
+    // Outcomes that are no fault of the caller and no bound. overloaded is a bound: ProxyRejectedByPolicy.
+    failed: 'internal|shard_failed|timeout|unavailable',
+    w: t.d('5m'),
+    name: a.cluster(external=true),
+  } + { [k]: number(th[k]) for k in std.objectFields(th) },
+
+  local alert(name, o) = a.alert(name, { dashboard: 'proxy', external: true } + o { expr: o.expr % f, description: o.description % f }),
+
+  // le as Prometheus 2 and 3 store it.
+  local bound = if slo.latencySeconds == std.floor(slo.latencySeconds)
+  then '%d(\\\\.0)?' % slo.latencySeconds
+  else std.strReplace(number(slo.latencySeconds), '.', '\\\\.'),
+
+  local objectives = [
+    {
+      name: 'availability',
+      target: slo.availability,
+      bad: 'sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s,outcome=~"%(failed)s"}[%(w)s])) / sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s]))',
+      why: 'failed',
+    },
+    {
+      name: 'latency',
+      target: slo.latency,
+      bad: '1 - sum by (%(cluster)s) (rate(spillway_request_duration_seconds_bucket{%(proxy)s,le=~"%(bound)s"}[%(w)s])) / sum by (%(cluster)s) (rate(spillway_request_duration_seconds_count{%(proxy)s}[%(w)s]))',
+      why: 'took longer than %s s' % number(slo.latencySeconds),
+    },
+  ],
+
+  local burn(o, w) =
+    local limit = number(w.factor * (1 - o.target));
+    local share(window) = o.bad % (f { w: t.d(window), bound: bound });
+    a.alert('ProxyErrorBudgetBurn', {
+      expr: |||
+        (
+          %s > %s
+          and
+          %s > %s
+        )
+        and
+        sum by (%s) (rate(spillway_requests_total{%s}[%s])) > %s
+      ||| % [share(w.long), limit, share(w.short), limit, c.clusterLabel, c.selectors.proxy, t.d(w.short), f.budgetTrafficPerSecond],
+      hold: w.hold,
+      severity: w.severity,
+      labels: { objective: o.name, long: w.long, short: w.short },
+      dashboard: 'proxy',
+      external: true,
+      summary: 'Spillway is using up its error budget too fast.',
+      description: '{{ $value | humanizePercentage }} of requests to Spillway of %s %s over %s, at least %s times what its budget of %s%% allows.' % [
+        f.name,
+        o.why,
+        w.long,
+        number(w.factor),
+        number(100 * (1 - o.target)),
+      ],
+    }),
+
+  prometheusAlerts+:: {
+    groups+: [
+      {
+        name: 'spillway',
+        scope:: 'shard',
+        rules: [
+          alert('ProxyDown', {
+            expr: |||
+              max by (%(cluster)s) (up{%(proxy)s}) == 0
+              or
+              absent(up{%(proxy)s})
+            |||,
+            hold: '2m',
+            severity: 'critical',
+            summary: 'Spillway is down.',
+            description: 'No Spillway of %(name)s can be scraped (up: {{ $value }}; 1 stands for no target at all). Dashboards are dark, and rules that run in the ruler are not evaluated.',
+          }),
+          alert('ProxyErrorRatio', {
+            expr: |||
+              sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s,outcome=~"%(failed)s"}[%(w)s])) / sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s])) > %(errors)s
+              and
+              sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s,outcome=~"%(failed)s"}[%(w)s])) > %(errorsPerSecond)s
+            |||,
+            hold: '5m',
+            severity: 'critical',
+            summary: 'Spillway fails requests.',
+            description: "{{ $value | humanizePercentage }} of requests to Spillway of %(name)s fail. The label outcome of spillway_requests_total tells how: shard_failed and timeout are a shard's doing.",
+          }),
+          alert('ProxyShardDown', {
+            // Of several Spillways the worst: what one of them cannot reach is missing from its answers.
+            expr: |||
+              min by (%(cluster)s, group, shard) (
+                max by (%(cluster)s, instance, group, shard) (spillway_shard_replica_state{%(proxy)s,state="up"})
+              ) == 0
+            |||,
+            hold: '2m',
+            severity: 'critical',
+            vars: { group: 'group', shard: 'shard' },
+            summary: 'A shard has no replica that Spillway can ask.',
+            description: 'No replica of shard {{ $labels.shard }} of group {{ $labels.group }} is up ({{ $value }}), as seen by a Spillway of %(name)s. Queries that need it fail, and so do the rules of the ruler.',
+          }),
+          alert('ProxyPartialAnswers', {
+            expr: |||
+              sum by (%(cluster)s, endpoint) (rate(spillway_partial_answers_total{%(proxy)s}[%(w)s])) > %(partialPerSecond)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            vars: { endpoint: 'endpoint' },
+            summary: 'Answers lack shards.',
+            description: 'Answers of Spillway of %(name)s for {{ $labels.endpoint }} go without {{ $value | humanize }} shards a second; their readers asked for partial answers and got them.',
+          }),
+          alert('ProxyRejectedByPolicy', {
+            expr: |||
+              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s}[%(w)s])) / on (%(cluster)s) group_left () sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s])) > %(refused)s
+              and
+              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s}[%(w)s])) > %(refusedPerSecond)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            vars: { bound: 'bound' },
+            summary: 'Spillway refuses much of what it is asked.',
+            description: '{{ $value | humanizePercentage }} of requests to Spillway of %(name)s are refused by the bound {{ $labels.bound }}. Either a dashboard asks too much or the bound is too tight.',
+          }),
+          alert('ProxyMemoryNearBudget', {
+            expr: |||
+              max by (%(cluster)s, instance) (avg_over_time(spillway_memory_budget_used_bytes{%(proxy)s}[%(w)s]) / spillway_memory_budget_bytes{%(proxy)s}) > %(memory)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'Requests fill the memory of a Spillway.',
+            description: 'Requests hold {{ $value | humanizePercentage }} of memory.budget of Spillway {{ $labels.instance }} of %(name)s. At 100%% it refuses them with 429.',
+          }),
+          alert('ProxyConfigReloadFailed', {
+            expr: |||
+              max by (%(cluster)s, instance) (spillway_config_last_reload_successful{%(proxy)s}) == 0
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'A Spillway runs with an old configuration.',
+            description: 'Spillway {{ $labels.instance }} of %(name)s could not load its configuration (spillway_config_last_reload_successful is {{ $value }}) and goes on with the one before. Its next start would fail.',
+          }),
+          alert('RulerFailing', {
+            expr: |||
+              sum by (%(cluster)s) (rate(prometheus_rule_evaluation_failures_total{%(ruler)s}[%(w)s])) / sum by (%(cluster)s) (rate(prometheus_rule_evaluations_total{%(ruler)s}[%(w)s])) > %(ruleFailures)s
+              or
+              sum by (%(cluster)s) (rate(thanos_alert_sender_alerts_dropped_total{%(ruler)s}[%(w)s])) > 0
+              or
+              max by (%(cluster)s) (up{%(ruler)s}) == 0
+              or
+              absent(up{%(ruler)s})
+            |||,
+            hold: '5m',
+            severity: 'critical',
+            dashboard: 'alerts',
+            summary: 'The ruler cannot evaluate its rules or cannot send its alerts.',
+            description: 'The ruler of %(name)s fails ({{ $value | humanize }}: a share of evaluations, alerts dropped a second, 0 for a ruler that is down, 1 for none at all). All alerts about the cluster come from it.',
+          }),
+          alert('AlertmanagerNotificationsFailing', {
+            expr: |||
+              sum by (%(cluster)s, integration) (rate(alertmanager_notifications_failed_total{%(alertmanager)s}[%(w)s])) / (sum by (%(cluster)s, integration) (rate(alertmanager_notifications_total{%(alertmanager)s}[%(w)s])) > 0) > %(notifications)s
+            |||,
+            hold: '5m',
+            severity: 'critical',
+            dashboard: 'alerts',
+            vars: { integration: 'integration' },
+            summary: 'Alertmanager cannot send notifications.',
+            description: '{{ $value | humanizePercentage }} of notifications by {{ $labels.integration }} fail in Alertmanager of %(name)s. Send this one by another road than that one.',
+          }),
+        ],
+      },
+      {
+        name: 'spillway.budget',
+        scope:: 'shard',
+        // Its windows are hours and days.
+        interval: t.d('1m'),
+        rules: [burn(o, w) for o in objectives for w in c.slo.windows],
+      },
+    ],
+  },
+}

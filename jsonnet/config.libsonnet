@@ -1,0 +1,428 @@
+// Everything that differs from one site to the next. Override any part of it:
+//
+//   (import 'mixin.libsonnet') + {
+//     _config+:: { clusterLabel: 'region', thresholds+: { node+: { full: 0.9 } } },
+//   }
+{
+  _config+:: {
+    // Label that names the Kubernetes cluster. Every expression groups by it.
+    clusterLabel: 'cluster',
+    // Label that names the node, on targets and after our scrape relabelings.
+    nodeLabel: 'node',
+    // Label that names a namespace.
+    namespaceLabel: 'namespace',
+    // Label that all targets of one shard's Prometheus servers share (`up{job="prometheus",prometheus_shard="0"}`); without it all of a cluster count as copies of each other.
+    prometheusShardLabel: 'prometheus_shard',
+    // Name of the container that Prometheus runs in.
+    prometheusContainer: 'prometheus',
+    // Label that names a pod.
+    podLabel: 'pod',
+    // Labels of kube_namespace_labels that may hold the team, best first.
+    teamLabels: ['label_team', 'label_owner', 'label_cost_center'],
+    // Team of namespaces that have none of teamLabels.
+    unassignedTeam: 'unassigned',
+    // Labels of kube_pod_labels that may hold the experiment, best first.
+    experimentLabels: ['label_experiment', 'label_jobset_sigs_k8s_io_jobset_name', 'label_training_kubeflow_org_job_name'],
+
+    // Matchers that select the series of one kind of target, by what they stand for.
+    selectors: {
+      // kube-apiserver's /metrics.
+      apiserver: 'job="kube-apiserver"',
+      // kube-apiserver's /metrics/slis, which answers when /metrics is too slow to be scraped.
+      apiserverSLIs: 'job="apiserver-slis"',
+      // The kubelet's own page.
+      kubelet: 'job="kubelet"',
+      // cAdvisor's page of the kubelet.
+      cadvisor: 'job="cadvisor"',
+      // kube-state-metrics.
+      ksm: 'job="kube-state-metrics"',
+      // node_exporter, in the host's network namespace.
+      nodeExporter: 'job="node-exporter"',
+      // NVIDIA's dcgm-exporter.
+      dcgm: 'job="dcgm-exporter"',
+      // node-problem-detector.
+      npd: 'job="node-problem-detector"',
+      // The etcd of everything but events.
+      etcd: 'job="etcd"',
+      // The separate etcd of events.
+      etcdEvents: 'job="etcd-events"',
+      // All etcds; alerts tell them apart by their label job.
+      etcdAll: 'job=~"etcd|etcd-events"',
+      // The Prometheus servers that hold the shards.
+      prometheus: 'job="prometheus"',
+      // Spillway's admin listener.
+      proxy: 'job="spillway"',
+      // The exporter of iptables counters.
+      iptables: 'job="iptables-exporter"',
+      // cluster-autoscaler.
+      autoscaler: 'job="cluster-autoscaler"',
+      // Probers that try every node from several places: probe_success{prober,node}.
+      nodeMesh: 'job="node-mesh"',
+      // CoreDNS.
+      coredns: 'job="coredns"',
+      // The ruler that evaluates global rules.
+      ruler: 'job="thanos-rule"',
+      // Alertmanager.
+      alertmanager: 'job="alertmanager"',
+    },
+
+    // What of dcgm-exporter's pages depends on its version and its set-up.
+    dcgm: {
+      // Label of the node on DCGM series; our scrape relabelings make it from Hostname or hostname.
+      node: 'node',
+      // Label of the GPU's serial identity.
+      uuid: 'UUID',
+      // Label of the GPU's index on its node.
+      gpu: 'gpu',
+      // Label of the GPU's model.
+      model: 'modelName',
+      // Labels of the pod that a GPU is given to; exported_namespace and exported_pod without honor_labels or our relabelings.
+      namespace: 'namespace',
+      pod: 'pod',
+      // Where Xids are read: 'count' (DCGM_EXP_XID_ERRORS_COUNT), 'gauge' (DCGM_FI_DEV_XID_ERRORS, the last one seen) or 'kernel' (node-problem-detector).
+      xidSource: 'count',
+      // Label of a MIG slice; empty on a whole GPU.
+      instance: 'GPU_I_ID',
+      // Values from here on are DCGM's sentinels for "no value": 2147483632 in 32 bits, 1.4e14 for fractions, 9.2e18 in 64 bits.
+      blank: 2e9,
+    },
+
+    // Kubernetes' minor version: 1.34 and 1.35 renamed labels and metrics of the API server.
+    k8sMinor: 34,
+    // Names that follow from k8sMinor.
+    k8s: {
+      local minor = $._config.k8sMinor,
+      // Label of watch metrics that names what is watched.
+      watchResource: if minor >= 34 then 'resource' else 'kind',
+      // Labels of etcd_request_* that name what is read or written.
+      etcdResource: if minor >= 34 then ['group', 'resource'] else ['type'],
+      // Number of stored objects by resource.
+      storedObjects: if minor >= 35 then 'apiserver_resource_objects' else 'apiserver_storage_objects',
+    },
+
+    // Resource name of a GPU, as kube-state-metrics spells it, and how many a node has.
+    gpu: {
+      resource: 'nvidia_com_gpu',
+      perNode: 8,
+      // Label of kube_node_labels that names the GPU's model.
+      modelLabel: 'label_nvidia_com_gpu_product',
+      // GPU indices by which the largest joins are made in parts, so that each stays below the proxy's max_series.
+      indexParts: ['[0-3]'],
+    },
+
+    // Xids by class; see lib/xid.libsonnet.
+    xid: import 'lib/xid.libsonnet',
+
+    node: {
+      // File systems that nodes own: no memory, no image, nothing that is mounted read-only on purpose.
+      filesystems: 'fstype=~"ext[234]|xfs|btrfs|zfs", mountpoint!~"/boot.*|/usr|/run/.*|/snap/.*"',
+      // Reasons of node-problem-detector that speak of a disk.
+      diskProblems: 'IOError|Ext4Error|Ext4Warning|XfsHasShutdown|MemoryReadError|BufferIOError',
+    },
+
+    network: {
+      // Byte counter of the iptables exporter; iptables_bytes in another one.
+      bytes: 'iptables_rule_bytes_total',
+      // Label that our scrape relabelings make of a rule's comment, and its values.
+      trafficLabel: 'traffic',
+      traffic: { 'in': 'internet-in', out: 'internet-out' },
+    },
+
+    reservation: {
+      // Taint that keeps nodes for the team that is its value.
+      taint: 'team',
+    },
+
+    // Quantiles over all nodes that are recorded.
+    quantiles: [0.5, 0.9, 0.99],
+
+    // Money for one GPU-hour by modelName; `default` for every other model.
+    prices: {
+      currency: 'USD',
+      gpuHour: {
+        'NVIDIA H100 80GB HBM3': 2.5,
+        'NVIDIA H200': 3.2,
+        'NVIDIA A100-SXM4-80GB': 1.4,
+        default: 2,
+      },
+    },
+
+    // Label values of severity. auto: one node or GPU, for the remediation controller, never a phone;
+    // info: for the owner to read; warning: in working hours; critical: pages.
+    severities: {
+      auto: 'auto',
+      info: 'info',
+      warning: 'warning',
+      critical: 'critical',
+    },
+    // What every Kubernetes object carries that `spillway mixin render --format k8s` writes.
+    kubernetes: {
+      namespace: 'monitoring',
+      // Labels by which the operator's Prometheus or ThanosRuler finds its rules.
+      labels: { 'app.kubernetes.io/part-of': 'spillway' },
+    },
+    // Names of alerts to leave out.
+    disabledAlerts: [],
+
+    // Address of an alert's runbook; %s is the alert's name.
+    runbookURLPattern: 'https://github.com/spillwayproject/spillway/blob/main/docs/runbooks/%s.md',
+
+    // Dashboards, as links in alerts and as generated.
+    grafana: {
+      // Address of Grafana, without a slash at its end.
+      url: 'http://localhost:3000',
+      // Begins each dashboard's uid.
+      uidPrefix: 'spillway-',
+      // Folder that dashboards are provisioned into.
+      folder: 'Spillway',
+      // Tags on each dashboard.
+      tags: ['spillway'],
+      // How often a dashboard asks again: not every 10 s at 7,500 nodes.
+      refresh: '1m',
+      // Rest of a dashboard's uid by the name that alerts use for it.
+      dashboards: {
+        fleet: 'fleet',
+        apiserver: 'apiserver',
+        etcd: 'etcd',
+        gpuFleet: 'gpu-fleet',
+        gpuNode: 'gpu-node',
+        gpuUse: 'gpu-use',
+        node: 'node',
+        network: 'network',
+        prometheus: 'prometheus',
+        proxy: 'proxy',
+        cardinality: 'cardinality',
+        cost: 'cost',
+        pending: 'pending',
+        alerts: 'alerts',
+      },
+    },
+    // Whether dashboards let the reader choose a cluster.
+    showMultiCluster: true,
+
+    // Divides every duration of rules: `for`, ranges, offsets, intervals. 1 in production; 30 rehearses a ten-minute alert in twenty seconds.
+    timeScale: 1,
+    // How often a group is evaluated that does not say otherwise.
+    evaluationInterval: '30s',
+    // How often targets are scraped; rules that count samples need it.
+    scrapeInterval: '30s',
+
+    // Objectives and the windows in which the spending of their error budget is judged.
+    slo: {
+      // The burn is judged over a long window, and over a short one so that it ends soon after the trouble.
+      // factor: how many times faster than allowed the budget goes; at these, 2 %, 5 %, 10 % and 10 % of 30 days' budget are gone.
+      windows: [
+        { long: '1h', short: '5m', factor: 14.4, hold: '2m', severity: 'critical' },
+        { long: '6h', short: '30m', factor: 6, hold: '15m', severity: 'critical' },
+        { long: '1d', short: '2h', factor: 3, hold: '1h', severity: 'warning' },
+        { long: '3d', short: '6h', factor: 1, hold: '3h', severity: 'warning' },
+      ],
+      apiserver: {
+        // Share of requests that must be answered, and in time.
+        target: 0.99,
+        // Days that the budget is for.
+        days: 30,
+        // Upper bounds, in seconds, that a request must be answered within; each must be a bucket of the histogram.
+        // Prometheus 3 stores them as 1.0 and 30.0, Prometheus 2 as 1 and 30: the rules take both.
+        slowResource: 1,
+        slowNamespace: 5,
+        slowCluster: 30,
+        slowWrite: 1,
+        // Subresources that are streams or proxies, whose time says nothing, and probes.
+        notCounted: 'proxy|attach|log|exec|portforward|/readyz|/livez|/healthz',
+      },
+      proxy: {
+        // Share of requests that Spillway must not fail.
+        availability: 0.999,
+        // Share of requests that must be answered within latencySeconds.
+        latency: 0.99,
+        // Must be a bucket of spillway_request_duration_seconds.
+        latencySeconds: 10,
+      },
+    },
+
+    // Where alerts begin, by group. Shares are of 1. A volume guard keeps a share of next to nothing quiet.
+    thresholds: {
+      apiserver: {
+        // 429 answers as a share of all.
+        throttling: 0.005,
+        // … and at least so many a second.
+        throttlingPerSecond: 1,
+        // 429 answers as a share of all at which controllers and kubelets starve.
+        throttlingSevere: 0.05,
+        // 5xx answers as a share of all.
+        errors: 0.02,
+        // … and at least so many a second.
+        errorsPerSecond: 0.5,
+        // Requests a second from which an error budget must be measured.
+        budgetTrafficPerSecond: 1,
+        // Requests a second that one flow schema has refused.
+        rejectedPerSecond: 1,
+        // Seats taken as a share of a priority level's.
+        seats: 0.9,
+        // Resident bytes of one API server.
+        memoryBytes: 100 * 1024 * 1024 * 1024,
+        // Largest over smallest resident size among a cluster's API servers.
+        memoryImbalance: 2,
+        // … while the largest has at least so many bytes.
+        memoryImbalanceBytes: 8 * 1024 * 1024 * 1024,
+        // Bytes a second of watch events for one resource.
+        watchBytesPerSecond: 100 * 1000 * 1000,
+        // Answers a second that the aggregator gives in place of an API it cannot reach.
+        aggregatorPerSecond: 0.1,
+        // Share of API servers whose /metrics must be scraped, over five minutes.
+        measured: 0.5,
+      },
+      etcd: {
+        // Changes of leader in 15 minutes.
+        leaderChanges: 3,
+        // Seconds that 99 % of fsyncs of the log stay under.
+        fsyncSeconds: 0.01,
+        // … while there are at least so many a second.
+        fsyncsPerSecond: 1,
+        // Size of the database as a share of its quota.
+        quota: 0.8,
+        // Share of the quota that a forecast for four hours from now reaches.
+        forecast: 1,
+        // Share of the quota from which such a forecast counts.
+        forecastFrom: 0.3,
+      },
+      dns: {
+        // SERVFAIL answers as a share of all.
+        errors: 0.01,
+        // … and at least so many a second.
+        errorsPerSecond: 1,
+        // Seconds that 99 % of answers stay under.
+        slowSeconds: 1,
+        // … while there are at least so many a second.
+        answersPerSecond: 1,
+      },
+      gpu: {
+        // Degrees Celsius.
+        hotCelsius: 85,
+        // Share of time that a GPU was slowed down for its heat.
+        throttled: 0.05,
+        // NVLink replays in 15 minutes; one recovery is enough.
+        nvlinkReplays: 100,
+        // PCIe replays a minute.
+        pcieReplaysPerMinute: 8,
+        // GPUs that one namespace leaves idle are more than this.
+        idleGPUs: 8,
+        // NVLink Xids on one GPU in a day.
+        linkXids: 2,
+        // Share of time below which a GPU counts as idle.
+        idleActive: 0.01,
+      },
+      node: {
+        // Share of tries below which a prober counts as not reaching a node.
+        reachable: 0.5,
+        // Share of probers that must agree on that.
+        probersAgree: 0.75,
+        // … of at least so many probers.
+        probers: 3,
+        // Bytes used as a share of a file system.
+        full: 0.95,
+        // Entries of the neighbour table as a share of gc_thresh3.
+        arp: 0.8,
+        // Nodes with a neighbour table that overflowed at which it is an outage of the cluster and no longer of a node.
+        arpOverflowNodes: 3,
+      },
+      fleet: {
+        // Nodes not ready as a share of all.
+        notReady: 0.01,
+        // … and at least so many: one node of a small cluster is no page.
+        notReadyNodes: 3,
+        // GPUs that are there and cannot be allocated, as a share of all.
+        gpuUnhealthy: 0.02,
+        // … on at least so many nodes.
+        gpuUnhealthyNodes: 3,
+      },
+      network: {
+        // Share of nodes that must report tagged counters.
+        accounting: 0.98,
+        // … while at least so many do not.
+        accountingNodes: 3,
+        // Bytes to the internet over the mean of a week.
+        egressFactor: 5,
+        // … and at least so many bits a second.
+        egressBitsPerSecond: 1e9,
+      },
+      pending: {
+        // Share of GPUs that are free while pods wait for some.
+        freeShare: 0.1,
+        // … and at least so many.
+        freeGPUs: 8,
+        // Seconds since the autoscaler last went round its loop.
+        autoscalerSeconds: 600,
+        // Failed scale-ups for one reason in an hour; between whole numbers, since an increase is an estimate. Back-off makes them rare.
+        scaleUpFailures: 1.5,
+      },
+      cost: {
+        // Share of GPU-hours that belong to no team.
+        unassigned: 0.02,
+        // … and at least so many GPU-hours in an hour.
+        unassignedGPUs: 4,
+        // Used share of a team's reserved GPUs below which they count as idle.
+        reservationUsed: 0.1,
+        // … of at least so many.
+        reservationGPUs: 16,
+        // … while others wait for at least so many, on the mean of a day.
+        reservationWanted: 8,
+      },
+      prometheus: {
+        // Working set as a share of the container's memory limit.
+        memory: 0.85,
+        // Restarts after running out of memory, in three hours.
+        oomRestarts: 2,
+        // Seconds that reading the write-ahead log took at the last start.
+        replaySeconds: 900,
+        // Head series expected in four hours over now.
+        headGrowth: 1.5,
+        // … while the head holds at least so many.
+        headSeries: 1000 * 1000,
+        // Samples of a job's scrapes over those of the day before.
+        jobGrowth: 1.5,
+        // … while the job has at least so many.
+        jobSamples: 10 * 1000,
+        // Seconds that 99 % of calls of /api/v1/series stay under.
+        seriesAPISeconds: 30,
+        // Starts of one server in an hour that count as a crash loop.
+        crashes: 3,
+        // Share of a shard's servers in a crash loop: one of a pair is enough, the other one gets the same samples.
+        crashing: 0.5,
+        // Share of time in five minutes that at least one server of a shard must answer.
+        pairUp: 0.5,
+        // Seconds that remote write is behind.
+        remoteWriteBehindSeconds: 120,
+        // Samples that remote write gave up, as a share of all.
+        remoteWriteFailed: 0.01,
+        // Targets of a job that cannot be scraped, as a share.
+        targetsDown: 0.1,
+      },
+      spillway: {
+        // Requests that Spillway failed, as a share of all.
+        errors: 0.05,
+        // … and at least so many a second.
+        errorsPerSecond: 0.1,
+        // Partial answers a second.
+        partialPerSecond: 0.1,
+        // Refused requests as a share of all.
+        refused: 0.2,
+        // … and at least so many a second.
+        refusedPerSecond: 0.5,
+        // Memory that requests hold as a share of memory.budget.
+        memory: 0.85,
+        // Requests a second from which Spillway's own error budget is judged.
+        budgetTrafficPerSecond: 0.1,
+        // Evaluations of the ruler that fail, as a share of all.
+        ruleFailures: 0.05,
+        // Notifications that Alertmanager could not send, as a share of all.
+        notifications: 0.05,
+      },
+      relabel: {
+        // Share of the planned saving that drop rules must achieve.
+        achieved: 0.8,
+      },
+    },
+  },
+}

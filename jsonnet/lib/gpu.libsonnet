@@ -1,0 +1,62 @@
+// Pieces of expressions over dcgm-exporter's pages that several groups need.
+// They build in what trips people up there:
+//
+//   - Gauges leak sentinels for "no value" (2147483632, 4294967295, 1.4e14,
+//     9.2e18 by the field's type): readings from _config.dcgm.blank on are none.
+//   - Labels of the pod come and go with the pod, so a counter is cut into new
+//     series just when something kills the pod: what must not be missed compares
+//     values across those series instead of taking increase() of each.
+//   - 60,000 GPUs are more series than one request should hold: filters stand
+//     inside of the aggregation, so that shards send what is wrong and no more.
+function(config) {
+  local t = (import 'time.libsonnet')(config.timeScale),
+  local d = config.dcgm,
+
+  // What names one GPU in an alert. No pod: the alert must outlive it.
+  local labels = [config.clusterLabel, d.node, d.gpu, d.uuid, d.model],
+  by:: std.join(', ', labels),
+  byWith(more):: std.join(', ', labels + more),
+  // What names the node in expressions that meet those of kube-state-metrics.
+  byNode:: '%s, %s' % [config.clusterLabel, config.nodeLabel],
+
+  // series is a selector of one of DCGM's metrics.
+  series(metric, matchers=''):: '%s{%s%s}' % [metric, config.selectors.dcgm, if matchers == '' then '' else ', ' + matchers],
+
+  // reading is the series whose value is one.
+  reading(metric, matchers=''):: '%s < %g' % [$.series(metric, matchers), d.blank],
+
+  // onNode gives an expression over DCGM series the label that nodes have elsewhere.
+  onNode(expr)::
+    if d.node == config.nodeLabel then expr
+    else 'label_replace(%s, "%s", "$1", "%s", "(.+)")' % [expr, config.nodeLabel, d.node],
+
+  // isSet is one for each GPU on which a flag is up.
+  isSet(metric)::
+    |||
+      max by (%s) (
+        %s == 1
+      )
+    ||| % [$.by, $.series(metric)],
+
+  // risen is the present value of a count on each GPU on which it is higher
+  // than it was a window ago, whatever labels its series had then. The look
+  // back covers a gap of one window.
+  risen(metric, window)::
+    |||
+      max by (%(by)s) (%(m)s > 0 < %(blank)g)
+      unless
+        (
+          max by (%(by)s) (last_over_time(%(m)s[%(w)s] offset %(w)s) > 0 < %(blank)g)
+          >=
+          max by (%(by)s) (%(m)s > 0 < %(blank)g)
+        )
+    ||| % { by: $.by, m: $.series(metric), w: t.d(window), blank: d.blank },
+
+  // moved is the increase of a counter in a window on each GPU on which it moved.
+  moved(metric, window)::
+    |||
+      sum by (%s) (
+        increase(%s[%s]) > 0 < %g
+      )
+    ||| % [$.by, $.series(metric), t.d(window), d.blank],
+}

@@ -1,0 +1,45 @@
+// NVIDIA's Xid errors by what has to be done about them, as data: sources
+// disagree (63, 68, 92, 109), so a site must be able to move one without
+// touching five expressions. Override _config.xid.
+//
+//   xid    the number
+//   class  app      a job brought it on itself: tell its owner, drain nothing
+//          soft     let the job end, reset the GPU before the next one
+//          hard     cordon, drain, reset the GPU; twice in a week: send it back
+//          dead     cordon now and reboot; still there: send it back
+//          link     once is a retry; twice in a day: cordon, drain, look at the whole NVLink domain
+//          action   carries its own recovery action, which goes before this table
+//   name   what NVIDIA calls it, shortened
+//   source who classes it so. nvidia: the Xid catalogue and the health checks made of it; plugin: ignored by NVIDIA's device plugin for
+//          Kubernetes; gcm: Meta's health checks; imbue: Imbue's cluster checks; field: reports of operators
+//
+// An Xid that is not here is treated as soft and reported by GPUXidUnknown.
+[
+  { xid: 13, class: 'app', name: 'graphics engine exception', source: 'nvidia, plugin, gcm' },
+  { xid: 31, class: 'app', name: 'GPU memory page fault', source: 'nvidia, plugin, gcm' },
+  { xid: 43, class: 'app', name: 'GPU stopped processing', source: 'nvidia, plugin, gcm' },
+  { xid: 45, class: 'app', name: 'preemptive cleanup after earlier errors', source: 'nvidia, plugin, gcm' },
+  { xid: 46, class: 'hard', name: 'GPU stopped processing, reset needed', source: 'nvidia' },
+  { xid: 48, class: 'hard', name: 'double-bit ECC error', source: 'nvidia, imbue' },
+  { xid: 62, class: 'hard', name: 'internal micro-controller halt', source: 'nvidia, imbue' },
+  { xid: 63, class: 'soft', name: 'row remapping recorded', source: 'gcm; imbue drains' },
+  { xid: 64, class: 'dead', name: 'row remapping failed', source: 'nvidia, imbue' },
+  { xid: 68, class: 'app', name: 'video processor exception', source: 'plugin, gcm; imbue drains' },
+  { xid: 74, class: 'link', name: 'NVLink error', source: 'nvidia, imbue' },
+  { xid: 79, class: 'dead', name: 'GPU has fallen off the bus', source: 'nvidia, imbue' },
+  { xid: 92, class: 'soft', name: 'high rate of single-bit ECC errors', source: 'gcm; imbue drains' },
+  { xid: 94, class: 'soft', name: 'contained ECC error', source: 'nvidia, imbue' },
+  { xid: 95, class: 'hard', name: 'uncontained ECC error', source: 'nvidia, imbue' },
+  { xid: 109, class: 'app', name: 'context switch timeout', source: 'plugin, gcm' },
+  { xid: 119, class: 'hard', name: 'GSP RPC timeout', source: 'nvidia, imbue' },
+  { xid: 120, class: 'hard', name: 'GSP error', source: 'nvidia, imbue' },
+  { xid: 140, class: 'hard', name: 'unrecovered ECC error', source: 'nvidia' },
+  { xid: 143, class: 'dead', name: 'GPU initialisation failed', source: 'nvidia' },
+  { xid: 145, class: 'link', name: 'NVLink RLW error', source: 'field' },
+  { xid: 146, class: 'link', name: 'NVLink TLW error', source: 'field' },
+  { xid: 147, class: 'link', name: 'NVLink TREX error', source: 'field' },
+  { xid: 148, class: 'link', name: 'NVLink NVLPW error', source: 'field' },
+  { xid: 149, class: 'link', name: 'NVLink NETIR error', source: 'field' },
+  { xid: 150, class: 'link', name: 'NVLink MSE error', source: 'field' },
+  { xid: 154, class: 'action', name: 'recovery action changed', source: 'nvidia' },
+]

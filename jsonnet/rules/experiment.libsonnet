@@ -1,0 +1,143 @@
+// What the Grafana plugin and its users ask for: pods and GPUs by experiment.
+//
+// Which label of a pod names its experiment differs between controllers:
+// _config.experimentLabels is a chain, the first that a pod has counts. max by
+// comes before label_replace, so that shards send one series for each pod
+// however many kube-state-metrics there are.
+{
+  local c = $._config,
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local g = (import '../lib/gpu.libsonnet')(c),
+  local cl = c.clusterLabel,
+  local ns = c.namespaceLabel,
+  local p = c.podLabel,
+  local pod = std.join(', ', [cl, ns, p, 'uid']),
+
+  // replaced copies the first label of a list that is not empty into `to`: the last replacement wins, so they are written worst first.
+  local replaced(expr, labels, to) = std.foldr(function(l, e) 'label_replace(%s, "%s", "$1", "%s", "(.+)")' % [e, to, l], labels, expr),
+
+  local link(label) =
+    local teams = std.join(', ', c.teamLabels);
+    |||
+      max by (%(pod)s, experiment, team) (
+        %(replaced)s
+      )
+    ||| % {
+      pod: pod,
+      replaced: replaced(
+        replaced('max by (%s, %s, %s) (kube_pod_labels{%s, %s!=""})' % [pod, label, teams, c.selectors.ksm, label], c.teamLabels, 'team'),
+        [label],
+        'experiment'
+      ),
+    },
+
+  // Of DCGM series whose labels of the pod are called otherwise.
+  local onPod(expr) = std.foldl(
+    function(e, pair) if pair[0] == pair[1] then e else 'label_replace(%s, "%s", "$1", "%s", "(.+)")' % [e, pair[1], pair[0]],
+    [[c.dcgm.namespace, ns], [c.dcgm.pod, p], [c.dcgm.node, c.nodeLabel]],
+    expr
+  ),
+
+  // A join of 60,000 GPUs is more than one request should hold, so it is made in parts by the GPU's index. Parts are disjoint: together they are all.
+  local parts = [
+    '%s=~"%s"' % [c.dcgm.gpu, part]
+    for part in c.gpu.indexParts
+  ] + ['%s!~"%s"' % [c.dcgm.gpu, std.join('|', c.gpu.indexParts)]],
+  local ofGPU(name, metric, bound) = [
+    {
+      record: 'experiment:gpu:%s' % name,
+      expr: |||
+        %(gpu)s
+        * on (%(join)s) group_left (experiment, team)
+        group by (%(join)s, experiment, team) (experiment:pod:gpus)
+      ||| % {
+        gpu: onPod('max by (%s, %s, %s, %s, %s, %s) (%s)' % [
+          cl,
+          c.dcgm.namespace,
+          c.dcgm.pod,
+          c.dcgm.node,
+          c.dcgm.gpu,
+          c.dcgm.uuid,
+          '%s %s' % [g.series(metric, '%s!="", %s' % [c.dcgm.pod, part]), bound],
+        ]),
+        // The node too: under one name there may be a pod that is going and one that has come.
+        join: std.join(', ', [cl, ns, p, c.nodeLabel]),
+      },
+    }
+    for part in parts
+  ],
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        name: 'experiment.pods',
+        interval: t.d('1m'),
+        rules: [
+          {
+            // team is empty where the pod has no label for it.
+            record: 'experiment:pod:labels',
+            expr: std.join('or on (%s)\n' % pod, [link(l) for l in c.experimentLabels]),
+          },
+          {
+            // node is empty while the pod waits; the team is the namespace's where the pod names none. Daemons are left out: at 7,500 nodes they are nearly all pods.
+            record: 'experiment:pod:info',
+            expr: |||
+              (
+                experiment:pod:labels{team!=""}
+                or on (%(pod)s)
+                experiment:pod:labels * on (%(cl)s, %(ns)s) group_left (team) namespace:team:info
+                or on (%(pod)s)
+                experiment:pod:labels
+              )
+              * on (%(pod)s) group_left (%(n)s)
+              (
+                max by (%(pod)s, %(n)s) (kube_pod_info{%(ksm)s, created_by_kind!="DaemonSet", %(n)s!=""})
+                or on (%(pod)s)
+                max by (%(pod)s, %(n)s) (kube_pod_info{%(ksm)s, created_by_kind!="DaemonSet", %(n)s=""})
+              )
+            ||| % { pod: pod, cl: cl, ns: ns, n: c.nodeLabel, ksm: c.selectors.ksm },
+          },
+          {
+            // GPUs of pods that run.
+            record: 'experiment:pod:gpus',
+            expr: |||
+              pod:gpu_allocated:sum
+              * on (%(pod)s, %(n)s) group_left (experiment, team)
+              experiment:pod:info
+            ||| % { pod: pod, n: c.nodeLabel },
+          },
+          {
+            // Pods with GPUs by what they do: what a gang is judged by.
+            record: 'experiment:pods:count',
+            labels: { phase: 'Running' },
+            expr: 'count by (%s, %s, experiment, team) (experiment:pod:gpus)' % [cl, ns],
+          },
+          {
+            record: 'experiment:pods:count',
+            labels: { phase: 'Pending' },
+            expr: |||
+              count by (%(cl)s, %(ns)s, experiment, team) (
+                experiment:pod:info
+                and on (%(pod)s)
+                max by (%(pod)s) (kube_pod_status_phase{%(ksm)s, phase="Pending"} == 1)
+                and on (%(pod)s)
+                max by (%(pod)s) (kube_pod_container_resource_requests{%(ksm)s, resource="%(r)s"})
+              )
+            ||| % { pod: pod, cl: cl, ns: ns, ksm: c.selectors.ksm, r: c.gpu.resource },
+          },
+        ],
+      },
+      {
+        name: 'experiment.gpus',
+        interval: t.d('1m'),
+        rules: std.flattenArrays([
+          ofGPU('util', 'DCGM_FI_DEV_GPU_UTIL', '<= 100'),
+          ofGPU('tensor', 'DCGM_FI_PROF_PIPE_TENSOR_ACTIVE', '<= 1'),
+          ofGPU('mem', 'DCGM_FI_DEV_FB_USED', '< %g' % c.dcgm.blank),
+          ofGPU('power', 'DCGM_FI_DEV_POWER_USAGE', '< %g' % c.dcgm.blank),
+          ofGPU('temp', 'DCGM_FI_DEV_GPU_TEMP', '< %g' % c.dcgm.blank),
+        ]),
+      },
+    ],
+  },
+}

@@ -1,0 +1,213 @@
+// GPUs: how many there are, how many answer, who has them, how busy and how hot
+// they are.
+//
+// gpu.nodes runs in each Prometheus: it reads the pages of one node at a time,
+// which are on one shard, and leaves some 7,500 series of what were 60,000. The
+// rest joins over the whole cluster, and reads no series of single GPUs: also
+// when the proxy has to read raw, since a replica has a gap, it stays within
+// its limits.
+{
+  local c = $._config,
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local g = (import '../lib/gpu.libsonnet')(c),
+  local node = g.byNode,
+  local cl = c.clusterLabel,
+
+  local pod = std.join(', ', [cl, c.namespaceLabel, c.podLabel, 'uid']),
+
+  // onNamespaces aggregates DCGM series of GPUs that are given to a pod by node
+  // and by its namespace, whatever the exporter's labels are called.
+  local onNamespaces(op, expr) =
+    local inner = g.onNode('%s by (%s, %s, %s) (%s)' % [op, cl, c.dcgm.node, c.dcgm.namespace, expr]);
+    if c.dcgm.namespace == c.namespaceLabel then inner
+    else 'sum by (%s, %s) (label_replace(%s, "%s", "$1", "%s", "(.+)"))' % [node, c.namespaceLabel, inner, c.namespaceLabel, c.dcgm.namespace],
+  local onModels(op) = g.onNode('%s by (%s, %s, %s) (%s <= 100)' % [op, cl, c.dcgm.node, c.dcgm.model, g.series('DCGM_FI_DEV_GPU_UTIL')]),
+  local held(metric) = g.series(metric, '%s!=""' % c.dcgm.namespace),
+  local ofNamespace(name) = { record: 'namespace:' + name, expr: 'sum by (%s, %s) (node_namespace:%s)' % [cl, c.namespaceLabel, name] },
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        name: 'gpu.nodes',
+        scope:: 'shard',
+        rules: [
+          {
+            // GPUs with a temperature: one that answers nothing but blanks is as lost as one that is gone. A page without GPUs is 0, no page is no series.
+            record: 'node:gpu_seen:count',
+            expr: |||
+              %s
+              or
+              0 * max by (%s) (up{%s} == 1)
+            ||| % [
+              g.onNode('count by (%(l)s) (group by (%(l)s, %(u)s, %(i)s) (%(m)s))' % {
+                l: '%s, %s' % [cl, c.dcgm.node],
+                u: c.dcgm.uuid,
+                i: c.dcgm.instance,
+                m: g.reading('DCGM_FI_DEV_GPU_TEMP'),
+              }),
+              node,
+              c.selectors.dcgm,
+            ],
+          },
+          {
+            record: 'node:gpu_temp_celsius:max',
+            expr: g.onNode('max by (%s, %s) (%s)' % [cl, c.dcgm.node, g.reading('DCGM_FI_DEV_GPU_TEMP')]),
+          },
+          {
+            record: 'node:gpu_util_percent:avg',
+            expr: g.onNode('avg by (%s, %s) (%s <= 100)' % [cl, c.dcgm.node, g.series('DCGM_FI_DEV_GPU_UTIL')]),
+          },
+          {
+            record: 'node:gpu_power_watts:sum',
+            expr: g.onNode('sum by (%s, %s) (%s)' % [cl, c.dcgm.node, g.reading('DCGM_FI_DEV_POWER_USAGE')]),
+          },
+          { record: 'node_model:gpu_util_percent:sum', expr: onModels('sum') },
+          { record: 'node_model:gpu_util_percent:count', expr: onModels('count') },
+          { record: 'node_namespace:gpu_held:count', expr: onNamespaces('count', '%s <= 1' % held('DCGM_FI_PROF_GR_ENGINE_ACTIVE')) },
+          { record: 'node_namespace:gpu_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_GR_ENGINE_ACTIVE')) },
+          { record: 'node_namespace:gpu_tensor_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_PIPE_TENSOR_ACTIVE')) },
+          {
+            record: 'node_namespace:gpu_idle:count',
+            expr: onNamespaces('count', '%s < %g' % [held('DCGM_FI_PROF_GR_ENGINE_ACTIVE'), c.thresholds.gpu.idleActive]),
+          },
+          {
+            // The last Xid of each GPU that had one, as a label. The gauge behind it goes back only with the driver or the exporter.
+            record: 'gpu:xid_last:info',
+            expr: 'count_values by (%s) ("xid", %s > 0 < %g)' % [g.by, g.series('DCGM_FI_DEV_XID_ERRORS'), c.dcgm.blank],
+          },
+        ],
+      },
+      {
+        name: 'gpu.capacity',
+        rules: [
+          {
+            record: 'node:gpu_capacity:max',
+            expr: 'max by (%s) (kube_node_status_capacity{%s, resource="%s"})' % [node, c.selectors.ksm, c.gpu.resource],
+          },
+          {
+            record: 'node:gpu_allocatable:max',
+            expr: 'max by (%s) (kube_node_status_allocatable{%s, resource="%s"})' % [node, c.selectors.ksm, c.gpu.resource],
+          },
+          {
+            // What runs: a node and none of the other phases. Asked this way round, no shard has to send the phase of every system pod.
+            // max by the container comes first: two kube-state-metrics say everything twice.
+            record: 'pod:gpu_allocated:sum',
+            expr: |||
+              sum by (%(pod)s, %(n)s) (
+                max by (%(pod)s, %(n)s, container) (
+                  kube_pod_container_resource_requests{%(ksm)s, resource="%(r)s", %(n)s!=""}
+                )
+              )
+              unless on (%(pod)s)
+              max by (%(pod)s) (
+                kube_pod_status_phase{%(ksm)s, phase=~"Pending|Succeeded|Failed|Unknown"} == 1
+              )
+            ||| % { pod: pod, n: c.nodeLabel, ksm: c.selectors.ksm, r: c.gpu.resource },
+          },
+          {
+            record: 'node:gpu_allocated:sum',
+            expr: 'sum by (%s) (pod:gpu_allocated:sum)' % node,
+          },
+          {
+            record: 'namespace:gpu_allocated:sum',
+            expr: 'sum by (%s, %s) (pod:gpu_allocated:sum)' % [cl, c.namespaceLabel],
+          },
+          {
+            // GPUs that a pod could be given: the node is ready and not cordoned.
+            record: 'node:gpu_usable:sum',
+            expr: |||
+              (
+                node:gpu_allocatable:max
+                * on (%(node)s) node:ready:max
+                * on (%(node)s) (1 - max by (%(node)s) (kube_node_spec_unschedulable{%(ksm)s}))
+              )
+              or on (%(node)s)
+              node:gpu_allocatable:max
+            ||| % { node: node, ksm: c.selectors.ksm },
+          },
+          {
+            // What is neither allocated nor usable. A pod that still runs on a sick node is allocated: each GPU is counted once.
+            record: 'node:gpu_unhealthy:sum',
+            expr: |||
+              clamp_min(
+                node:gpu_capacity:max
+                - on (%(node)s) (
+                  (node:gpu_allocated:sum > on (%(node)s) node:gpu_usable:sum)
+                  or on (%(node)s)
+                  node:gpu_usable:sum
+                ),
+                0
+              )
+            ||| % { node: node },
+          },
+          { record: 'cluster:gpu_capacity:sum', expr: 'sum by (%s) (node:gpu_capacity:max)' % cl },
+          { record: 'cluster:gpu_allocatable:sum', expr: 'sum by (%s) (node:gpu_allocatable:max)' % cl },
+          { record: 'cluster:gpu_seen:sum', expr: 'sum by (%s) (node:gpu_seen:count)' % cl },
+          {
+            record: 'cluster:gpu_allocated:sum',
+            expr: |||
+              sum by (%(cl)s) (node:gpu_allocated:sum)
+              or on (%(cl)s)
+              0 * sum by (%(cl)s) (node:gpu_capacity:max)
+            ||| % { cl: cl },
+          },
+          { record: 'cluster:gpu_unhealthy:sum', expr: 'sum by (%s) (node:gpu_unhealthy:sum)' % cl },
+          {
+            // The rest, so that allocated, unhealthy and free are the capacity. Below 0 if pods hold GPUs that their node no longer reports.
+            record: 'cluster:gpu_free:sum',
+            expr: |||
+              cluster:gpu_capacity:sum
+              - on (%(cl)s) cluster:gpu_allocated:sum
+              - on (%(cl)s) cluster:gpu_unhealthy:sum
+            ||| % { cl: cl },
+          },
+        ],
+      },
+      {
+        name: 'gpu.use',
+        interval: t.d('1m'),
+        rules: [
+          ofNamespace('gpu_held:count'),
+          ofNamespace('gpu_active:sum'),
+          ofNamespace('gpu_tensor_active:sum'),
+          ofNamespace('gpu_idle:count'),
+          {
+            record: 'team:gpu_active:avg',
+            expr: |||
+              sum by (%(cl)s, team) (namespace:gpu_active:sum * on (%(cl)s, %(ns)s) group_left (team) namespace:team:info)
+              / on (%(cl)s, team)
+              sum by (%(cl)s, team) (namespace:gpu_held:count * on (%(cl)s, %(ns)s) group_left (team) namespace:team:info)
+            ||| % { cl: cl, ns: c.namespaceLabel },
+          },
+          {
+            record: 'cluster:gpu_util_percent:avg',
+            expr: 'sum by (%(cl)s) (node_model:gpu_util_percent:sum) / on (%(cl)s) sum by (%(cl)s) (node_model:gpu_util_percent:count)' % { cl: cl },
+          },
+          {
+            record: 'model:gpu_util_percent:avg',
+            expr: |||
+              sum by (%(cl)s, %(m)s) (node_model:gpu_util_percent:sum)
+              / on (%(cl)s, %(m)s)
+              sum by (%(cl)s, %(m)s) (node_model:gpu_util_percent:count)
+            ||| % { cl: cl, m: c.dcgm.model },
+          },
+          { record: 'model:gpu_util_percent:count', expr: 'sum by (%s, %s) (node_model:gpu_util_percent:count)' % [cl, c.dcgm.model] },
+          { record: 'cluster:gpu_power_watts:sum', expr: 'sum by (%s) (node:gpu_power_watts:sum)' % cl },
+          // A heatmap of the hottest GPU of 7,500 nodes in some twenty series.
+          {
+            record: 'cluster:node_gpu_temp_celsius:count',
+            expr: 'count_values by (%s) ("celsius", floor(node:gpu_temp_celsius:max / 5) * 5)' % cl,
+          },
+        ] + [
+          // Of the hottest GPU on each node.
+          {
+            record: 'cluster:node_gpu_temp_celsius:quantile',
+            labels: { quantile: '%g' % q },
+            expr: 'quantile by (%s) (%g, node:gpu_temp_celsius:max)' % [cl, q],
+          }
+          for q in c.quantiles
+        ],
+      },
+    ],
+  },
+}

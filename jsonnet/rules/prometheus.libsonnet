@@ -1,0 +1,30 @@
+// Samples by job, which one wants to compare with those of yesterday. None of
+// these run in the shards: what two of them recorded would be one series twice.
+{
+  local c = $._config,
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local f = { cluster: c.clusterLabel },
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        name: 'prometheus',
+        interval: t.d('1m'),
+        rules: [
+          {
+            record: 'cluster_job:scrape_samples_post_metric_relabeling:sum',
+            expr: 'sum by (%(cluster)s, job) (scrape_samples_post_metric_relabeling)' % f,
+          },
+          {
+            record: 'cluster_job:scrape_samples_scraped:sum',
+            expr: 'sum by (%(cluster)s, job) (scrape_samples_scraped)' % f,
+          },
+          {
+            record: 'cluster_job:scrape_series_added:sum',
+            expr: 'sum by (%(cluster)s, job) (scrape_series_added)' % f,
+          },
+        ],
+      },
+    ],
+  },
+}
