@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
@@ -158,7 +159,7 @@ func TestRulesKnowTheirMetrics(t *testing.T) {
 			case own[name] != nil:
 				has := in.recorded(name)
 				for _, m := range sel.LabelMatchers {
-					if m.Name != labels.MetricName && !has.has(m.Name) {
+					if m.Name != model.MetricNameLabel && !has.has(m.Name) {
 						t.Errorf("%s: %s has no label %s; it has %s", r.where(), name, m.Name, has)
 					}
 				}
@@ -185,7 +186,7 @@ func TestRulesKnowTheirMetrics(t *testing.T) {
 				}
 				used[h.job][name] = true
 				for _, m := range sel.LabelMatchers {
-					if m.Name == labels.MetricName || m.Matches("") {
+					if m.Name == model.MetricNameLabel || m.Matches("") {
 						continue // a matcher that takes a series without the label says nothing about it
 					}
 					if !setOf(h.labels...).has(m.Name) {
@@ -228,7 +229,7 @@ func nameOf(s *parser.VectorSelector) string {
 		return s.Name
 	}
 	for _, m := range s.LabelMatchers {
-		if m.Name == labels.MetricName && m.Type == labels.MatchEqual {
+		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
 			return m.Value
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -233,7 +234,7 @@ func (in *inference) call(e *parser.Call) labelSet {
 		}
 		if s, ok := arg.(*parser.VectorSelector); ok {
 			for _, m := range s.LabelMatchers {
-				if m.Type == labels.MatchEqual && m.Name != labels.MetricName {
+				if m.Type == labels.MatchEqual && m.Name != model.MetricNameLabel {
 					out.add(m.Name)
 				}
 			}

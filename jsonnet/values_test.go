@@ -76,7 +76,7 @@ func TestValues(t *testing.T) {
 		{"too large", "v.yaml", "#" + strings.Repeat("x", maxValuesBytes), "ERR v.yaml is larger than 1048576 bytes"},
 		{"not a number of JSON", "v.yaml", "limit: .nan\n", "ERR v.yaml:1: limit: it cannot be written as JSON"},
 		{"an infinite list", "v.yaml", "list: [.inf]\n", "ERR v.yaml:1: list: it cannot be written as JSON"},
-		{"no PromQL", "v.yaml", "job: 'a\"'\n", "ERR render with the values of v.yaml: Prometheus would refuse a rule; is a selector or duration among your values wrong?"},
+		{"no PromQL", "v.yaml", "job: 'a\"'\n", "ERR render with the values of v.yaml: a rule is not one that Prometheus takes; is a selector or duration among your values wrong?"},
 		{"an alert that is not there", "v.yaml", "disabledAlerts: [TooMeny]\n", "ERR disabledAlerts: there is no alert TooMeny; did you mean TooMany?"},
 		{"a value that breaks out of a string", "v.yaml", "job: \"a' + error 'out\"\n", `job="a' + error 'out"`},
 	}
