@@ -6,9 +6,9 @@ STEP := ./tools/step.sh
 unexport HTTP_PROXY HTTPS_PROXY http_proxy https_proxy OTEL_EXPORTER_OTLP_ENDPOINT
 # go vet takes chunkenc.Iterator's Seek(int64) for a wrong io.Seeker.
 VETFLAGS := -stdmethods=false
-FUZZTIME ?= 6s
+FUZZTIME ?= 4s
 # Thousands of queries against a reference: they look for wrong answers, not for races, which the other tests of these roads look for.
-PROOFS := ^(TestPromQLTest|TestExactFuzz|TestThresholdsMatter)$$
+PROOFS := ^(TestPromQLTest|TestExactFuzz|TestThresholdsMatter|TestMonth)$$
 # Alerts on real servers with compressed time: nothing else may want the processors meanwhile.
 LIVE := ./alerts/live
 
@@ -37,7 +37,7 @@ test: ## install what tests need, then lint, unit, race and real-server tests an
 	@$(STEP) staticcheck ./tools/bin/staticcheck ./...
 	@$(STEP) test go test -race -timeout 25m -skip '$(PROOFS)' $$(go list ./... | grep -v /alerts/live)
 	@$(STEP) live go test -timeout 20m $(LIVE)
-	@$(STEP) proofs go test -timeout 20m -run '$(PROOFS)' ./proxy/server ./alerts
+	@$(STEP) proofs go test -timeout 20m -run '$(PROOFS)' ./proxy/server ./alerts ./internal/cost
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
 
 test-full: ## make test, then the long proofs: three rounds of everything, all of promqltest over all layouts, 100,000 queries against a reference, a minute of each fuzz target
@@ -45,10 +45,11 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) genuine-tools ./tools/build.sh kubernetes exporters iptables
 	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
-	@$(STEP) rounds go test -race -count=3 -timeout 90m $$(go list ./... | grep -v /alerts/live)
+	@$(STEP) rounds go test -race -count=3 -timeout 90m -skip '$(PROOFS)' $$(go list ./... | grep -v /alerts/live)
 	@$(STEP) exact go test ./proxy/server -run 'TestQueriesAreExact|TestMetadataIsComplete' -count=30 -timeout 30m
 	@$(STEP) promqltest go test ./proxy/server -run 'TestPromQLTest$$' -promqltest.all -timeout 30m
 	@$(STEP) everything go test ./proxy/server -run 'TestEverything$$|TestEveryDocument$$' -everything.requests 5000 -timeout 60m
+	@$(STEP) cost go test ./internal/cost -run '^TestMonth$$' -cost.large -timeout 60m
 	@$(STEP) fuzz-exact go test ./proxy/server -run TestExactFuzz -exact.queries 100000 -timeout 120m
 	@$(STEP) presence go test ./proxy/plan -run Presence -presence.count 200000 -timeout 30m
 	@$(STEP) fuzz-long ./tools/fuzz.sh 60s
