@@ -3,6 +3,7 @@ package server
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -241,8 +242,13 @@ func describedMetrics(t *testing.T) ([]metricRow, *prometheus.Registry) {
 	return out, reg
 }
 
-// plannedMetrics are metrics that later versions will have and the page may name already.
-var plannedMetrics = map[string]string{}
+// plannedMetrics are those that an alert or a dashboard waits for.
+var plannedMetrics = map[string]string{
+	"spillway_queue_length":         "requests that wait, by lane; the alert ProxyQueueFull waits for it.",
+	"spillway_queue_limit":          "how many may wait, by lane.",
+	"spillway_estimated_samples":    "what requests were estimated to touch before they ran, beside what they touched.",
+	"spillway_queries_killed_total": "queries ended by an operator, by lane.",
+}
 
 const metricsHead = `# Metrics
 
@@ -273,8 +279,8 @@ func metricsText(all []metricRow) string {
 	if len(plannedMetrics) == 0 {
 		b.WriteString("None at the moment.\n")
 	}
-	for name, what := range plannedMetrics {
-		fmt.Fprintf(&b, "- `%s`: %s\n", name, what)
+	for _, name := range slices.Sorted(maps.Keys(plannedMetrics)) {
+		fmt.Fprintf(&b, "- `%s`: %s\n", name, plannedMetrics[name])
 	}
 	return b.String()
 }
