@@ -2,23 +2,17 @@ package live
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
 )
 
-const (
-	// startPatience bounds the start of one program on a machine that has other work.
-	startPatience = time.Minute
-	// portTries is how many ports are tried where another process takes one in between.
-	portTries = 5
-)
+// startPatience bounds the start of one program on a machine that has other work.
+const startPatience = time.Minute
 
 // logFile makes the log of one process.
 func (r *Rig) logFile(name string) (*os.File, error) {
@@ -28,37 +22,6 @@ func (r *Rig) logFile(name string) (*os.File, error) {
 	}
 	r.logs = append(r.logs, f)
 	return f, nil
-}
-
-// startOnPorts starts a program with free ports, others where these were taken in between, and waits until it is ready.
-func (r *Rig) startOnPorts(ctx context.Context, name, path string, ports int, args func(ports []int) []string, ready func(ports []int) string) (*realprom.Process, []int, error) {
-	log, err := r.logFile(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("%s was not ready after %s", name, startPatience))
-	defer cancel()
-	for try := 1; ; try++ {
-		free := make([]int, ports)
-		for i := range free {
-			if free[i], err = realprom.FreePort(); err != nil {
-				return nil, nil, err
-			}
-		}
-		p, err := realprom.StartProcess(realprom.ProcessOptions{Path: path, Args: args(free), Log: log})
-		if err != nil {
-			return nil, nil, err
-		}
-		if err = p.WaitReady(ctx, ready(free)); err == nil {
-			r.keep(name, p)
-			return p, free, nil
-		}
-		taken := strings.Contains(p.Log(), "address already in use")
-		stopErr := p.Stop()
-		if !taken || try == portTries {
-			return nil, nil, errors.Join(fmt.Errorf("start %s: %w", name, err), stopErr)
-		}
-	}
 }
 
 // spillwayReady is what the proxy's log says when it can be asked, with the addresses of both listeners.

@@ -255,18 +255,23 @@ func (r *Rig) startRuler(ctx context.Context, thanos, rules string) error {
 		return err
 	}
 	interval := r.opts.Interval.String()
-	_, ports, err := r.startOnPorts(ctx, "ruler", thanos, 2, func(ports []int) []string {
+	log, err := r.logFile("ruler")
+	if err != nil {
+		return err
+	}
+	p, addrs, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Name: "ruler", Path: thanos, Log: log, Ports: 2, Timeout: startPatience, Args: func(at []string) []string {
 		return []string{
 			"rule", "--data-dir=" + filepath.Join(r.opts.Dir, "ruler"), "--rule-file=" + rules, "--eval-interval=" + interval, "--resend-delay=" + interval,
 			"--query=" + r.Proxy, "--alertmanagers.url=" + r.Alertmanager, "--remote-write.config-file=" + remote,
 			`--label=ruler_replica="0"`, "--alert.label-drop=ruler_replica", "--rule-concurrent-evaluation=4", "--http-grace-period=1s", "--grpc-grace-period=1s",
-			fmt.Sprintf("--http-address=127.0.0.1:%d", ports[0]), fmt.Sprintf("--grpc-address=127.0.0.1:%d", ports[1]),
+			"--http-address=" + at[0], "--grpc-address=" + at[1],
 		}
-	}, func(ports []int) string { return fmt.Sprintf("http://127.0.0.1:%d/-/ready", ports[0]) })
+	}})
 	if err != nil {
 		return err
 	}
-	at := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	r.keep("ruler", p)
+	at := addrs[0]
 	r.Ruler = "http://" + at
 	r.meta.add(watched{job: "thanos-rule", instance: at, address: at})
 	return nil

@@ -27,8 +27,6 @@ var Config []byte
 const (
 	// minWait is the shortest group_interval and repeat_interval of a rehearsal: Alertmanager refuses zero.
 	minWait = 50 * time.Millisecond
-	// portTries is how often another port is tried when one was taken in between.
-	portTries = 5
 	// startTimeout bounds the start where ctx has no earlier end.
 	startTimeout = 30 * time.Second
 )
@@ -128,8 +126,6 @@ func Start(ctx context.Context, conf []byte, args ...string) (_ *Server, err err
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("alertmanager was not ready after %s", startTimeout))
-	defer cancel()
 	temp, err := os.MkdirTemp("", "alertmanager-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for alertmanager: %w", err)
@@ -143,31 +139,15 @@ func Start(ctx context.Context, conf []byte, args ...string) (_ *Server, err err
 	if err := os.WriteFile(file, conf, 0o600); err != nil {
 		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
-	for try := 1; ; try++ {
-		port, err := realprom.FreePort()
-		if err != nil {
-			return nil, err
-		}
-		s := &Server{url: fmt.Sprintf("http://127.0.0.1:%d", port), temp: temp}
-		s.Process, err = realprom.StartProcess(realprom.ProcessOptions{
-			Path: bin,
-			Args: append([]string{
-				"--config.file=" + file, "--storage.path=" + filepath.Join(temp, "data"), "--cluster.listen-address=", fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port),
-			}, args...),
-		})
-		if err != nil {
-			return nil, err
-		}
-		err = s.WaitReady(ctx, s.url+"/-/ready")
-		if err == nil {
-			return s, nil
-		}
-		taken := strings.Contains(s.Log(), "address already in use")
-		stopErr := s.Process.Stop()
-		if !taken || try == portTries {
-			return nil, errors.Join(err, stopErr)
-		}
+	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Name: "alertmanager", Path: bin, Ports: 1, Timeout: startTimeout, Args: func(at []string) []string {
+		return append([]string{
+			"--config.file=" + file, "--storage.path=" + filepath.Join(temp, "data"), "--cluster.listen-address=", "--web.listen-address=" + at[0],
+		}, args...)
+	}})
+	if err != nil {
+		return nil, err
 	}
+	return &Server{Process: proc, url: "http://" + at[0], temp: temp}, nil
 }
 
 // Check runs amtool check-config over conf; the error has what it says.

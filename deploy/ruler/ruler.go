@@ -25,7 +25,6 @@ var Manifest []byte
 
 const (
 	startTimeout = time.Minute
-	portTries    = 5
 )
 
 // object is what is read of a Kubernetes object.
@@ -255,8 +254,6 @@ func StartRule(ctx context.Context, o RuleOptions) (_ *Rule, err error) {
 	if o.Name == "" || o.Query == "" || o.Store == "" {
 		return nil, fmt.Errorf("a ruler needs a name, a query URL and a store: %+v", o)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("thanos rule was not ready after %s", startTimeout))
-	defer cancel()
 	temp, err := os.MkdirTemp("", "ruler-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the ruler: %w", err)
@@ -270,32 +267,17 @@ func StartRule(ctx context.Context, o RuleOptions) (_ *Rule, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for try := 1; ; try++ {
-		httpPort, err := realprom.FreePort()
-		if err != nil {
-			return nil, err
-		}
-		grpcPort, err := realprom.FreePort()
-		if err != nil {
-			return nil, err
-		}
-		r := &Rule{url: fmt.Sprintf("http://127.0.0.1:%d", httpPort), temp: temp}
-		r.Process, err = realprom.Thanos(ctx, append([]string{
-			args[0], fmt.Sprintf("--http-address=127.0.0.1:%d", httpPort), fmt.Sprintf("--grpc-address=127.0.0.1:%d", grpcPort),
-		}, args[1:]...)...)
-		if err != nil {
-			return nil, err
-		}
-		err = r.WaitReady(ctx, r.url+"/-/ready")
-		if err == nil {
-			return r, nil
-		}
-		taken := strings.Contains(r.Log(), "address already in use")
-		stopErr := r.Process.Stop()
-		if !taken || try == portTries {
-			return nil, errors.Join(err, stopErr)
-		}
+	thanos, err := realprom.Find("thanos")
+	if err != nil {
+		return nil, err
 	}
+	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Name: "thanos rule", Path: thanos, Ports: 2, Timeout: startTimeout, Args: func(at []string) []string {
+		return append([]string{args[0], "--http-address=" + at[0], "--grpc-address=" + at[1]}, args[1:]...)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &Rule{Process: proc, url: "http://" + at[0], temp: temp}, nil
 }
 
 // ruleArgs are the manifest's arguments with what o says in place, without addresses to listen on. Files are written under temp.

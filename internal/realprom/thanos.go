@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 )
 
@@ -60,33 +59,17 @@ func StartThanosQuery(ctx context.Context, stores []string, args ...string) (*Th
 	return startThanos(ctx, append(all, args...))
 }
 
-// startThanos starts a component with two free ports, others where these were taken in between.
+// startThanos starts a component with two free ports.
 func startThanos(ctx context.Context, args []string) (*ThanosServer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, thanosTimeout, fmt.Errorf("thanos %s was not ready after %s", args[0], thanosTimeout))
-	defer cancel()
-	for try := 1; ; try++ {
-		web, err := FreePort()
-		if err != nil {
-			return nil, err
-		}
-		grpc, err := FreePort()
-		if err != nil {
-			return nil, err
-		}
-		s := &ThanosServer{url: fmt.Sprintf("http://127.0.0.1:%d", web), grpc: fmt.Sprintf("127.0.0.1:%d", grpc)}
-		s.Process, err = Thanos(ctx, append(args, "--http-address=127.0.0.1:"+fmt.Sprint(web), "--grpc-address="+s.grpc)...)
-		if err != nil {
-			return nil, err
-		}
-		if err = s.WaitReady(ctx, s.url+"/-/ready"); err == nil {
-			return s, nil
-		}
-		taken := strings.Contains(s.Log(), "address already in use")
-		if stopErr := s.Process.Stop(); !taken && stopErr != nil {
-			return nil, errors.Join(err, stopErr)
-		}
-		if !taken || try == portTries {
-			return nil, err
-		}
+	path, err := Find("thanos")
+	if err != nil {
+		return nil, err
 	}
+	p, at, err := StartOnPorts(ctx, PortOptions{Name: "thanos " + args[0], Path: path, Ports: 2, Timeout: thanosTimeout, Args: func(at []string) []string {
+		return append(args[:len(args):len(args)], "--http-address="+at[0], "--grpc-address="+at[1])
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &ThanosServer{Process: p, url: "http://" + at[0], grpc: at[1]}, nil
 }

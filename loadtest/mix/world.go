@@ -260,42 +260,18 @@ func (w *World) fourShards() string {
 	return sb.String()
 }
 
-// portTries is how many pairs of free ports are tried: another process may take one before the proxy does.
-const portTries = 5
-
 // start starts the path's proxy and waits until it is ready.
 func (p *path) start(ctx context.Context, binary string, args arguments) error {
-	var errs []error
-	for range portTries {
-		var at [2]string
-		for i := range at {
-			port, err := realprom.FreePort()
-			if err != nil {
-				return err
-			}
-			at[i] = fmt.Sprintf("127.0.0.1:%d", port)
-		}
-		a, err := args(at[0], at[1])
-		if err != nil {
-			return err
-		}
-		proc, err := realprom.StartProcess(realprom.ProcessOptions{Path: binary, Args: a})
-		if err != nil {
-			return err
-		}
-		ready, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it was not ready after a minute"))
-		err = proc.WaitReady(ready, "http://"+at[0]+"/-/ready")
-		cancel()
-		if err == nil {
-			p.proxy, p.url, p.admin, p.pid = proc, "http://"+at[0], "http://"+at[1], proc.PID()
-			return nil
-		}
-		errs = append(errs, err, proc.Stop())
-		if !strings.Contains(proc.Log(), "address already in use") {
-			break
-		}
+	var wrong error
+	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Name: p.name, Path: binary, Ports: 2, Args: func(at []string) (a []string) {
+		a, wrong = args(at[0], at[1])
+		return a
+	}})
+	if err != nil {
+		return errors.Join(wrong, err)
 	}
-	return fmt.Errorf("start %s: %w", p.name, errors.Join(errs...))
+	p.proxy, p.url, p.admin, p.pid = proc, "http://"+at[0], "http://"+at[1], proc.PID()
+	return nil
 }
 
 // Close ends what Start has started and removes the data.

@@ -282,6 +282,12 @@ func (o *Options) servers(ctx context.Context, dir string, stops *[]func() error
 	return p, nil
 }
 
+// limits are those of the ruler's own proxy, as deploy/ruler has them.
+const limits = `limits: {max_series: 250000, max_response_bytes: 256MiB, max_range: 32d}
+memory: {budget: 2GiB}
+partial_response: abort
+`
+
 func (o *Options) proxy(ctx context.Context, dir string, p *places) (*realprom.Process, string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    shard_by: [node]\n    hashmod: {labels: [node], modulus: %d}\n    shards:\n", o.Shards)
@@ -289,13 +295,18 @@ func (o *Options) proxy(ctx context.Context, dir string, p *places) (*realprom.P
 		fmt.Fprintf(&b, "      - {hash: %d, replicas: [{url: %q}]}\n", n, u)
 	}
 	fmt.Fprintf(&b, "  - name: recorded\n    shards: [{replicas: [{url: %q}]}]\n", p.recorded)
+	b.WriteString(limits)
 	file := filepath.Join(dir, "spillway.yaml")
 	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
 		return nil, "", fmt.Errorf("write the proxy's configuration: %w", err)
 	}
-	return start(ctx, o.Spillway, func(main, admin string) []string {
-		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + main, "--web.admin-listen-address=" + admin}
-	})
+	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: o.Spillway, Ports: 2, Args: func(at []string) []string {
+		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + at[0], "--web.admin-listen-address=" + at[1]}
+	}})
+	if err != nil {
+		return nil, "", err
+	}
+	return proc, "http://" + at[0], nil
 }
 
 func (o *Options) ruler(ctx context.Context, dir, proxyURL, recorded string) (url string, stop func() error, err error) {
@@ -317,49 +328,16 @@ func (o *Options) ruler(ctx context.Context, dir, proxyURL, recorded string) (ur
 	if err != nil {
 		return "", nil, err
 	}
-	proc, url, err := start(ctx, thanos, func(web, grpc string) []string {
+	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: thanos, Ports: 2, Args: func(at []string) []string {
 		return []string{
 			"rule", "--data-dir=" + filepath.Join(dir, "ruler"), "--rule-file=" + filepath.Join(folder, "*.yaml"), "--eval-interval=1m", "--query=" + proxyURL,
-			"--remote-write.config-file=" + remote, `--label=ruler_replica="0"`, "--http-grace-period=1s", "--grpc-grace-period=1s", "--http-address=" + web, "--grpc-address=" + grpc,
+			"--remote-write.config-file=" + remote, `--label=ruler_replica="0"`, "--http-grace-period=1s", "--grpc-grace-period=1s", "--http-address=" + at[0], "--grpc-address=" + at[1],
 		}
-	})
+	}})
 	if err != nil {
 		return "", nil, err
 	}
-	return url, proc.Stop, nil
-}
-
-// portTries is how many pairs of free ports are tried: another process may take one before the program does.
-const portTries = 5
-
-// start starts a program that listens on two ports and waits until it is ready on the first.
-func start(ctx context.Context, binary string, args func(first, second string) []string) (*realprom.Process, string, error) {
-	var errs []error
-	for range portTries {
-		var at [2]string
-		for i := range at {
-			port, err := realprom.FreePort()
-			if err != nil {
-				return nil, "", err
-			}
-			at[i] = fmt.Sprintf("127.0.0.1:%d", port)
-		}
-		proc, err := realprom.StartProcess(realprom.ProcessOptions{Path: binary, Args: args(at[0], at[1])})
-		if err != nil {
-			return nil, "", err
-		}
-		ready, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it was not ready after a minute"))
-		err = proc.WaitReady(ready, "http://"+at[0]+"/-/ready")
-		cancel()
-		if err == nil {
-			return proc, "http://" + at[0], nil
-		}
-		errs = append(errs, err, proc.Stop())
-		if !strings.Contains(proc.Log(), "address already in use") {
-			break
-		}
-	}
-	return nil, "", fmt.Errorf("start %s: %w", filepath.Base(binary), errors.Join(errs...))
+	return "http://" + at[0], proc.Stop, nil
 }
 
 // watch reads the ruler's page every few seconds until the run is over.

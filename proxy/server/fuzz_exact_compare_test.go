@@ -123,6 +123,21 @@ type exactDifference struct {
 	numbers   bool
 }
 
+// unsigned is the answer with every zero positive.
+func (a *exactAnswer) unsigned() *exactAnswer {
+	out := &exactAnswer{kind: a.kind, order: a.order, series: map[string]map[int64]exactValue{}}
+	for key, points := range a.series {
+		out.series[key] = maps.Clone(points)
+		for t, v := range points {
+			if v.text == "-0" {
+				v.text = "0"
+				out.series[key][t] = v
+			}
+		}
+	}
+	return out
+}
+
 // differ finds the first difference; tolerance is relative, 0 is bit for bit.
 func (a *exactAnswer) differ(want *exactAnswer, tolerance float64) *exactDifference {
 	if a.kind != want.kind {

@@ -298,7 +298,7 @@ const exactOrders = 6
 // nodes of a range query, so the last bits of a sum and the choice between ties differ from one of its runs to the next. An answer is excused where it
 // is within what the reference itself answers when the series come to it in other orders.
 func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen, got *exactReply, want *exactOutcome) string {
-	ties, sums, free := false, false, q.step > 0 || seen.mode() != "raw"
+	ties, sums, zeros, free := false, false, false, q.step > 0 || seen.mode() != "raw"
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
 		if _, ok := n.(*parser.SubqueryExpr); ok {
 			free = true
@@ -306,6 +306,7 @@ func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen
 		if a, ok := n.(*parser.AggregateExpr); ok {
 			ties = ties || slices.Contains([]parser.ItemType{parser.TOPK, parser.BOTTOMK, parser.LIMITK}, a.Op)
 			sums = sums || slices.Contains([]parser.ItemType{parser.SUM, parser.AVG, parser.STDDEV, parser.STDVAR}, a.Op)
+			zeros = zeros || slices.Contains([]parser.ItemType{parser.QUANTILE, parser.MIN, parser.MAX}, a.Op)
 		}
 		return nil
 	})
@@ -313,7 +314,8 @@ func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen
 		return "cancellation after a sum"
 	}
 	// One instant, evaluated here: the order is that of the labels, and so is every sum.
-	if sums = sums && free; !ties && !sums {
+	sums, zeros = sums && free, zeros && free && got.answer.unsigned().differ(want.answer.unsigned(), 0) == nil
+	if !ties && !sums && !zeros {
 		return ""
 	}
 	others := []*exactAnswer{want.answer}
@@ -334,6 +336,8 @@ func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen
 		return "order of a sum"
 	case ties && slices.ContainsFunc(others, func(o *exactAnswer) bool { return o.differ(want.answer, 0) != nil }):
 		return "tie of topk, bottomk or limitk"
+	case zeros && slices.ContainsFunc(others, func(o *exactAnswer) bool { return o.differ(want.answer, 0) != nil }):
+		return "tie of two zeros"
 	}
 	return ""
 }
