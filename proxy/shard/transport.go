@@ -31,7 +31,7 @@ type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // newTransport builds the round tripper of one upstream. It speaks HTTP/1.1 only: each call has its connection for itself, so leaving one is closing it,
 // and no call waits behind another's body. It is used without http.Client, so a redirect is an answer and never followed. Plain HTTP without credentials goes
-// by package h1, for a third of the processor time; everything else by net/http.
+// by package h1, for less processor time; everything else by net/http.
 func newTransport(cfg commonconfig.HTTPClientConfig, base *url.URL, dial DialFunc) (http.RoundTripper, error) {
 	cfg.FollowRedirects = false
 	if base.Scheme == "http" && bare(cfg) {
