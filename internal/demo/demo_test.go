@@ -257,6 +257,16 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+// TestReplicasAreWhole: the seam between history and live scrapes must not make a demo look as if its replicas had gaps, which would have every query evaluated raw.
+func TestReplicasAreWhole(t *testing.T) {
+	r := start(t, t.TempDir(), Options{Groups: 1, Shards: 1, Replicas: 2, Nodes: 40, History: 10 * time.Minute, Seed: 7})
+	r.eventually("both replicas are whole", func() bool {
+		raw, _ := r.data(r.admin, "/api/spillway/v1/shards", nil)
+		return strings.Count(string(raw), `"whole":true`) == 2
+	})
+	r.end()
+}
+
 // flat collects the objects that have a url, at whatever depth the answer keeps them.
 func flat(t *testing.T, raw json.RawMessage, into *[]struct{ Group, URL, State string }) {
 	t.Helper()
