@@ -72,8 +72,11 @@
 
   prometheusAlerts+:: {
     groups+: [
+      // Each rule here is over every GPU of the fleet. The rules of a group are evaluated one after the other, groups beside each other; and what is read
+      // here lasts for minutes, so that a look each minute misses nothing.
       {
-        name: 'gpu',
+        name: 'gpu.xid',
+        interval: t.d('1m'),
         rules: [
           fatal('hard', 'drain-reset', 'Cordon, drain, reset the GPU.'),
           fatal('dead', 'drain-reboot', 'Cordon now; jobs on it are lost. Reboot, and send the GPU back if it stays.'),
@@ -128,6 +131,12 @@
             summary: 'A GPU reported an Xid that is not in our table.',
             description: '%s of {{ $labels.%s }} reported Xid {{ $labels.xid }}. Until somebody classes it in lib/xid.libsonnet, let the job end and reset the GPU before the next one.' % [which, cl],
           }),
+        ],
+      },
+      {
+        name: 'gpu.broken',
+        interval: t.d('1m'),
+        rules: [
           a.alert('GPUUncorrectableECC', onGPU {
             expr: g.risen('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL', '15m'),
             severity: 'auto',
@@ -179,6 +188,12 @@
             summary: 'The GPUs of a node are not measured.',
             description: 'Nothing is known of the {{ $value }} GPUs of node {{ $labels.%s }} of {{ $labels.%s }}: dcgm-exporter does not answer there. Treat the node as sick: none of the GPU alerts can see it.' % [c.nodeLabel, cl],
           }),
+        ],
+      },
+      {
+        name: 'gpu.slow',
+        interval: t.d('1m'),
+        rules: [
           a.alert('GPUHot', onGPU {
             expr: |||
               max by (%s) (
@@ -233,6 +248,11 @@
             summary: 'A GPU repeats PCIe transfers.',
             description: '%s of {{ $labels.%s }} repeats {{ $value | humanize }} PCIe transfers a minute: a bad riser, slot or cable.' % [which, cl],
           }),
+        ],
+      },
+      {
+        name: 'gpu.idle',
+        rules: [
           a.alert('GPUAllocatedIdle', {
             // The team is there so that the notification can be sent to it.
             expr: |||
