@@ -23,6 +23,12 @@ demo: ## embedded shards full of a simulated GPU cluster, the proxy in front (th
 	@echo "building spillway; the first build takes minutes, later ones seconds"
 	@go run ./cmd/spillway demo $(DEMOFLAGS)
 
+dashboards: ## all dashboards in a browser page over the demo, drawn by Grafana's components (needs npm); PAGEFLAGS=--url=http://... asks a running proxy
+	@./tools/page.sh serve $(PAGEFLAGS)
+
+screenshots: ## a picture of each dashboard, light and dark, in dashboards/render/out (needs npm and chromium); ONLY= THEME= TROUBLE= URL= choose
+	@ONLY='$(ONLY)' THEME='$(THEME)' TROUBLE='$(TROUBLE)' URL='$(URL)' PAGE='$(PAGE)' VARS='$(VARS)' PAGEFLAGS='$(PAGEFLAGS)' ./tools/page.sh screenshots
+
 build: ## the binary, into dist/
 	go build -o dist/spillway ./cmd/spillway
 
@@ -72,4 +78,4 @@ fmt-check: tools/bin/gofumpt
 tools/bin/gofumpt:
 	./tools/build.sh misc
 
-.PHONY: help demo build generate tools test test-full bench fmt fmt-check
+.PHONY: help demo dashboards screenshots build generate tools test test-full bench fmt fmt-check

@@ -33,7 +33,7 @@ type jobFacts struct {
 	Common []string `yaml:"common"`
 	// Optional are labels that only some set-ups have, such as those of a GPU that is divided.
 	Optional []string `yaml:"optional"`
-	// Metrics are the families that rules name.
+	// Metrics are the families that rules and dashboards name.
 	Metrics map[string]fact `yaml:"metrics"`
 }
 
@@ -138,7 +138,7 @@ func recorded(rules []ruleAt) map[string][]ruleAt {
 // Every metric that a rule names is in the facts or is recorded by a rule; every label of a matcher is one that it has; counters are looked at only through
 // functions that know about restarts, gauges never through those.
 func TestRulesKnowTheirMetrics(t *testing.T) {
-	f, rules := readFacts(t), rulesOf(t)
+	f, rules, shown := readFacts(t), rulesOf(t), onDashboards(t)
 	own := recorded(rules)
 	in := newInference(t)
 	used := map[string]map[string]bool{} // job -> families
@@ -209,12 +209,37 @@ func TestRulesKnowTheirMetrics(t *testing.T) {
 	}
 	for job, j := range f {
 		for name := range j.Metrics {
-			if !used[job][name] && !used[job][name+"_bucket"] && !used[job][name+"_sum"] && !used[job][name+"_count"] {
-				t.Errorf("metrics.yaml has %s of %s, which no rule uses", name, job)
+			if !used[job][name] && !used[job][name+"_bucket"] && !used[job][name+"_sum"] && !used[job][name+"_count"] && !shown[name] {
+				t.Errorf("metrics.yaml has %s of %s, which no rule and no dashboard uses", name, job)
 			}
 		}
 	}
 }
+
+// onDashboards are the words of the generated dashboards, without the suffixes of histograms: what they use is looked at closely by the tests beside them.
+func onDashboards(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("../dashboards/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("dashboards: %v, %v", files, err)
+	}
+	out := map[string]bool{}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range metricWord.FindAllString(string(b), -1) {
+			out[word] = true
+			for suffix := range suffixes {
+				out[strings.TrimSuffix(word, suffix)] = true
+			}
+		}
+	}
+	return out
+}
+
+var metricWord = regexp.MustCompile(`[a-zA-Z_][a-zA-Z0-9_:]*`)
 
 // canonicalLe is how Prometheus 3 stores a bucket's bound.
 func canonicalLe(le string) string {

@@ -116,6 +116,8 @@
     node: {
       // File systems that nodes own: no memory, no image, nothing that is mounted read-only on purpose.
       filesystems: 'fstype=~"ext[234]|xfs|btrfs|zfs", mountpoint!~"/boot.*|/usr|/run/.*|/snap/.*"',
+      // Label of kube_node_labels that names the rack.
+      rackLabel: 'label_rack',
       // Reasons of node-problem-detector that speak of a disk.
       diskProblems: 'IOError|Ext4Error|Ext4Warning|XfsHasShutdown|MemoryReadError|BufferIOError',
     },
@@ -126,6 +128,8 @@
       // Label that our scrape relabelings make of a rule's comment, and its values.
       trafficLabel: 'traffic',
       traffic: { 'in': 'internet-in', out: 'internet-out' },
+      // Interfaces of nodes that are Ethernet and no part of another: not the loopback, not IP over InfiniBand, not bonds and bridges over counted ones.
+      ethernet: 'device!~"lo|ib.*|bond.*|br.*|vlan.*|.*[.].*"',
     },
 
     reservation: {
@@ -160,6 +164,10 @@
       namespace: 'monitoring',
       // Labels by which the operator's Prometheus or ThanosRuler finds its rules.
       labels: { 'app.kubernetes.io/part-of': 'spillway' },
+      // The label by which Grafana's sidecar finds ConfigMaps with dashboards, and the annotation that names their folder.
+      grafanaSidecar: { label: 'grafana_dashboard', value: '1', folderAnnotation: 'grafana_folder' },
+      // Labels of those Grafana objects of grafana-operator that get the dashboards.
+      grafanaInstances: { dashboards: 'grafana' },
     },
     // Names of alerts to leave out.
     disabledAlerts: [],
@@ -177,6 +185,8 @@
       folder: 'Spillway',
       // Tags on each dashboard.
       tags: ['spillway'],
+      // Regular expression over the names of the data sources that dashboards let the reader choose; '' is all of type Prometheus.
+      datasourceRegex: '',
       // How often a dashboard asks again: not every 10 s at 7,500 nodes.
       refresh: '1m',
       // Rest of a dashboard's uid by the name that alerts use for it.

@@ -20,8 +20,8 @@ const (
 	// FormatFiles is rule files of Prometheus, Thanos and vmalert (alerts/global/*.yaml, alerts/shard/*.yaml) and dashboards as Grafana imports them
 	// (dashboards/*.json). It is the zero value's meaning too.
 	FormatFiles Format = "files"
-	// FormatK8s is objects for kubectl: PrometheusRule of the Prometheus operator (prometheusrules/*.yaml) and ConfigMaps with the label that Grafana's
-	// sidecar looks for (dashboards/*.yaml).
+	// FormatK8s is objects for kubectl: PrometheusRule of the Prometheus operator (prometheusrules/*.yaml), ConfigMaps with the label that Grafana's sidecar
+	// looks for (dashboards/*.yaml), and GrafanaDashboard of grafana-operator (grafanadashboards/*.yaml), which name those ConfigMaps.
 	FormatK8s Format = "k8s"
 )
 
@@ -45,12 +45,22 @@ type rendered struct {
 	// Alerts are the names of all alerts that there are, whichever the values leave out; Disabled are those that they name.
 	Alerts, Disabled []string
 	Kubernetes       kubernetes
+	// Folder is Grafana's, for the dashboards.
+	Folder string
 }
 
 // kubernetes is _config.kubernetes: what every object carries.
 type kubernetes struct {
 	Namespace string            `json:"namespace"`
 	Labels    map[string]string `json:"labels"`
+	// GrafanaSidecar is how Grafana's sidecar finds ConfigMaps: by a label, and the folder by an annotation.
+	GrafanaSidecar struct {
+		Label            string `json:"label"`
+		Value            string `json:"value"`
+		FolderAnnotation string `json:"folderAnnotation"`
+	} `json:"grafanaSidecar"`
+	// GrafanaInstances are the labels of grafana-operator's Grafana objects that get the dashboards.
+	GrafanaInstances map[string]string `json:"grafanaInstances"`
 }
 
 func render(fsys fs.FS, o Options) (Files, error) {
@@ -99,6 +109,7 @@ local chosen = mixin { _config+:: %[3]s };
   Alerts: [r.alert for g in (mixin { _config+:: { disabledAlerts: [] } }).prometheusAlerts.groups for r in g.rules],
   Disabled: chosen._config.disabledAlerts,
   Kubernetes: if std.objectHas(chosen._config, 'kubernetes') then chosen._config.kubernetes else {},
+  Folder: if std.objectHas(chosen._config, 'grafana') then chosen._config.grafana.folder else '',
 }
 `, sourceDir, entry, over))
 	if err != nil {
@@ -111,6 +122,31 @@ local chosen = mixin { _config+:: %[3]s };
 		return nil, fmt.Errorf("a field that rule files do not have, or a value of another type: %w", err)
 	}
 	return &r, r.check()
+}
+
+// PanelFacts is what the mixin says of a panel and Grafana need not know.
+type PanelFacts struct {
+	// Quiet is why the panel is empty while all is well; "" if it must never be.
+	Quiet string
+	// Trouble are the sorts of trouble of the simulated cluster that must change the panel.
+	Trouble []string
+	// Budget is how many series all its queries together may return.
+	Budget int
+}
+
+// Panels are the facts about each panel of each dashboard, by the dashboard's name and the panel's title.
+func Panels() (map[string]map[string]PanelFacts, error) {
+	text, err := newVM(embedded).EvaluateAnonymousSnippet("the facts about panels", "(import '"+sourceDir+entry+"').panelFacts")
+	if err != nil {
+		return nil, fmt.Errorf("render: %w", err)
+	}
+	var out map[string]map[string]PanelFacts
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&out); err != nil {
+		return nil, fmt.Errorf("read the facts about panels: %w", err)
+	}
+	return out, nil
 }
 
 func (r *rendered) check() error {

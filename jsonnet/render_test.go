@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,13 +44,13 @@ func TestCommitted(t *testing.T) {
 			t.Errorf("%s is not what is rendered: line %s; run make generate", name, firstDifference(string(b), string(files[name])))
 		}
 	}
-	for _, folder := range []string{"alerts/global", "alerts/shard"} {
-		entries, err := os.ReadDir(filepath.Join(root, folder))
+	for _, pattern := range []string{"alerts/global/*", "alerts/shard/*", "dashboards/*.json"} {
+		there, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range entries {
-			if name := folder + "/" + e.Name(); files[name] == nil {
+		for _, at := range there {
+			if name := path.Join(path.Dir(pattern), filepath.Base(at)); files[name] == nil {
 				t.Errorf("%s is there and not rendered; run make generate", name)
 			}
 		}

@@ -205,33 +205,60 @@ func asObjects(r *rendered) (Files, error) {
 			return nil, fmt.Errorf("dashboard %s: %w", name, err)
 		}
 		short := dashboardName(name)
-		o := r.object("v1", "ConfigMap", "spillway-dashboard-"+short, map[string]string{"grafana_dashboard": "1"})
+		sidecar := r.Kubernetes.GrafanaSidecar
+		cm := r.object("v1", "ConfigMap", "spillway-dashboard-"+short, map[string]string{sidecar.Label: sidecar.Value})
+		cm.meta.texts("annotations", map[string]string{sidecar.FolderAnnotation: r.Folder})
 		data := mapping()
 		data.text(short+".json", compact.String())
-		o.add("data", data.node)
-		b, err := encode(o.node)
+		cm.add("data", data.node)
+		b, err := encode(cm.node)
 		if err != nil {
 			return nil, err
 		}
 		out["dashboards/"+short+".yaml"] = b
+		if b, err = encode(r.grafanaDashboard(short, cm.name).node); err != nil {
+			return nil, err
+		}
+		out["grafanadashboards/"+short+".yaml"] = b
 	}
 	return out, nil
+}
+
+// grafanaDashboard is the object by which grafana-operator finds a dashboard. The JSON stays in the ConfigMap: it is there once.
+func (r *rendered) grafanaDashboard(short, configMap string) object {
+	o := r.object("grafana.integreatly.org/v1beta1", "GrafanaDashboard", configMap, nil)
+	spec, ref, selector := mapping(), mapping(), mapping()
+	ref.text("name", configMap)
+	ref.text("key", short+".json")
+	selector.texts("matchLabels", r.Kubernetes.GrafanaInstances)
+	spec.text("folder", r.Folder)
+	spec.add("instanceSelector", selector.node)
+	spec.add("configMapRef", ref.node)
+	o.add("spec", spec.node)
+	return o
 }
 
 // scopeLabel tells a ruler's selector from that of the Prometheus servers.
 const scopeLabel = "spillway-scope"
 
+// object is a Kubernetes object whose metadata can still be added to.
+type object struct {
+	fields
+	meta fields
+	name string
+}
+
 // object begins an object with its metadata; _config.kubernetes may add labels and set others than ours.
-func (r *rendered) object(version, kind, name string, labels map[string]string) fields {
+func (r *rendered) object(version, kind, name string, labels map[string]string) object {
 	all := map[string]string{"app.kubernetes.io/name": "spillway-mixin"}
 	maps.Copy(all, labels)
 	maps.Copy(all, r.Kubernetes.Labels)
-	o, meta := mapping(), mapping()
+	o := object{mapping(), mapping(), objectName(name)}
 	o.text("apiVersion", version)
 	o.text("kind", kind)
-	meta.text("name", objectName(name))
-	meta.text("namespace", r.Kubernetes.Namespace)
-	meta.texts("labels", all)
-	o.add("metadata", meta.node)
+	o.meta.text("name", o.name)
+	o.meta.text("namespace", r.Kubernetes.Namespace)
+	o.meta.texts("labels", all)
+	o.add("metadata", o.meta.node)
 	return o
 }

@@ -8,14 +8,15 @@ import (
 
 // Reasons that several cases share.
 const (
-	becauseXid   = "the GPU reports an Xid with it"
-	becauseGauge = "the gauge of the last Xid keeps it, and the GPU is back when the count no longer shows it"
-	becauseRow   = "the row is remapped at the next reset"
-	becauseDead  = "the device plugin takes the GPU out of what can be allocated"
-	becausePod   = "the pod on it dies and its gang is started again"
-	becausePage  = "pages of the node are missing"
-	becauseBurn  = "the error budget goes with it, and its longer windows remember"
-	becauseSeats = "requests that wait hold seats"
+	becauseXid    = "the GPU reports an Xid with it"
+	becauseGauge  = "the gauge of the last Xid keeps it, and the GPU is back when the count no longer shows it"
+	becauseRow    = "the row is remapped at the next reset"
+	becauseDead   = "the device plugin takes the GPU out of what can be allocated"
+	becausePod    = "the pod on it dies and its gang is started again"
+	becausePage   = "pages of the node are missing"
+	becauseBurn   = "the error budget goes with it, and its longer windows remember"
+	becauseSeries = "calls of its series API are what eats the memory"
+	becauseSeats  = "requests that wait hold seats"
 )
 
 // xidWindow is how long DCGM_EXP_XID_ERRORS_COUNT shows an Xid; it is in real time and starts anew where the GPU was away.
@@ -151,7 +152,8 @@ var Cases = []Case{
 	},
 	{
 		Name: "Prometheus near its limit", Kind: cluster.PrometheusMemoryNearLimit, Target: OnInstance(cluster.JobPrometheus), Wave: 3,
-		Want: []string{"PrometheusMemoryNearLimit"},
+		Want:   []string{"PrometheusMemoryNearLimit"},
+		Beside: map[string]string{"PrometheusSeriesAPIUnbounded": becauseSeries},
 	},
 
 	// Wave 4: pods pending although GPUs are free; Prometheus dies again and again.
@@ -161,8 +163,10 @@ var Cases = []Case{
 	},
 	{
 		Name: "Prometheus out of memory", Kind: cluster.PrometheusOOMLoop, Value: 8, Target: OnInstance(cluster.JobPrometheus), Wave: 4, Hold: 2 * time.Minute,
-		Want:   []string{"PrometheusOOMLoop"},
-		Beside: map[string]string{"PrometheusMemoryNearLimit": "before each death it is near its limit", "PrometheusReplayingWAL": "after each death it replays"},
+		Want: []string{"PrometheusOOMLoop"},
+		Beside: map[string]string{
+			"PrometheusMemoryNearLimit": "before each death it is near its limit", "PrometheusReplayingWAL": "after each death it replays", "PrometheusSeriesAPIUnbounded": becauseSeries,
+		},
 	},
 
 	// Wave 5: one thing at a time, whose consequences are wide.

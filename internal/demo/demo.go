@@ -17,9 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spillwayproject/spillway/deploy/exporters"
 	"github.com/spillwayproject/spillway/internal/localprom"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -38,6 +40,9 @@ type Options struct {
 	ListenAddress, AdminListenAddress string
 	// Seed chooses the clusters; 0 is as good as any.
 	Seed uint64
+	// Troubles, where set, stages troubles in a cluster: it is asked once for each, with the cluster as it is without them and the moment at which history ends
+	// and live scrapes begin.
+	Troubles func(m *cluster.Model, now time.Time) []cluster.Trouble
 	// Flags and Version are shown by the proxy.
 	Flags   map[string]string
 	Version string
@@ -104,7 +109,8 @@ func Run(ctx, force context.Context, o Options) (err error) {
 		defer saying.Unlock()
 		say(format, args...)
 	}
-	d := &demo{Options: o, dir: dir}
+	d := &demo{Options: o, dir: dir, filled: make(chan struct{})}
+	d.back, d.backEnd = context.WithCancel(context.Background())
 	defer func() { err = errors.Join(err, d.close()) }()
 	began := time.Now()
 	if err := d.build(ctx); err != nil {
@@ -129,13 +135,18 @@ type demo struct {
 	Options
 	dir     string
 	groups  []*group
-	behind  sync.WaitGroup     // fills older history in
+	ruler   *ruler
+	began   time.Time          // when the newest history ends
+	filled  chan struct{}      // closed when older history is there
+	behind  sync.WaitGroup     // fills older history in, and what rules record
+	back    context.Context    // theirs
 	backEnd context.CancelFunc // ends that
 }
 
 type group struct {
 	name      string
 	model     *cluster.Model
+	relabel   map[string][]*relabel.Config // by job, what becomes of series before they are stored
 	exporters *http.Server
 	address   string
 	shards    [][]*localprom.Shard // by shard, by replica
@@ -143,9 +154,7 @@ type group struct {
 
 // close ends what build began: first the back-fill, which writes into the shards, then the shards, which scrape the exporters, then the exporters.
 func (d *demo) close() error {
-	if d.backEnd != nil {
-		d.backEnd()
-	}
+	d.backEnd()
 	d.behind.Wait()
 	var closing errgroup.Group // each waits for its own scrapes to end
 	for _, g := range d.groups {
@@ -156,6 +165,9 @@ func (d *demo) close() error {
 				}
 			}
 		}
+	}
+	if d.ruler != nil {
+		closing.Go(d.ruler.close)
 	}
 	errs := []error{closing.Wait()}
 	for _, g := range d.groups {
@@ -170,18 +182,34 @@ func (d *demo) close() error {
 // more but the back-fill of older history, which close ends.
 func (d *demo) build(ctx context.Context) error {
 	now := time.Now()
-	recent := min(d.History, cmp.Or(d.recent, readyHistory))
+	d.began = now
+	recent := d.newest()
+	var err error
+	if d.ruler, err = newRuler(filepath.Join(d.dir, "ruler"), d.History); err != nil {
+		return err
+	}
 	for i := range d.Groups {
 		g := &group{name: names[i], shards: make([][]*localprom.Shard, d.Shards)}
 		for s := range g.shards {
 			g.shards[s] = make([]*localprom.Shard, d.Replicas)
 		}
 		d.groups = append(d.groups, g)
-		m, err := cluster.New(cluster.Options{Seed: d.Seed + uint64(i), Cluster: g.name, Nodes: d.Nodes, Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour)})
+		o := cluster.Options{
+			Seed: d.Seed + uint64(i), Cluster: g.name, Nodes: d.Nodes, Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour), Exporters: cluster.AllExporters,
+		}
+		m, err := cluster.New(o)
+		if err == nil && d.Troubles != nil {
+			o.Troubles = d.Troubles(m, now)
+			m, err = cluster.New(o)
+		}
 		if err != nil {
 			return err
 		}
 		g.model = m
+		// One slice: pages about all nodes stay whole on the shard that scrapes them.
+		if g.relabel, err = exporters.Relabel(exporters.Options{Cluster: g.name, Shards: 1, Replica: "a"}); err != nil {
+			return err
+		}
 		if err := g.export(); err != nil {
 			return err
 		}
@@ -194,22 +222,24 @@ func (d *demo) build(ctx context.Context) error {
 			work.Go(func() error { return d.shard(wctx, g, s, now.Add(-recent), now) })
 		}
 	}
-	if err := work.Wait(); err != nil {
+	if err := errors.Join(work.Wait(), d.ruler.start(ctx)); err != nil {
 		return err
 	}
-	if d.History > recent {
-		var back context.Context
-		back, d.backEnd = context.WithCancel(context.Background())
-		d.behind.Go(func() { // one shard after the other: the demo is being looked at by now
-			for s := range d.Shards {
-				for _, g := range d.groups {
-					d.older(back, g, s, now.Add(-d.History), now.Add(-recent))
+	d.behind.Go(func() { // one shard after the other: the demo is being looked at by now
+		defer close(d.filled)
+		for s := range d.Shards {
+			for _, g := range d.groups {
+				if d.History > recent {
+					d.older(d.back, g, s, now.Add(-d.History), now.Add(-recent))
 				}
 			}
-		})
-	}
+		}
+	})
 	return nil
 }
+
+// newest is how much history is there when the demo is ready.
+func (d *demo) newest() time.Duration { return min(d.History, cmp.Or(d.recent, readyHistory)) }
 
 // export serves the cluster's exporter pages on a free loopback port.
 func (g *group) export() error {
@@ -229,7 +259,7 @@ func (d *demo) shard(ctx context.Context, g *group, s int, from, until time.Time
 	if err := d.fill(ctx, g, s, blocks, from, until); err != nil {
 		return err
 	}
-	text, err := g.scrapeConfig(s, d.Shards)
+	text, err := g.scrapeConfig(s, d.Shards, d.ruler.files("shard"))
 	if err != nil {
 		return err
 	}
@@ -250,6 +280,7 @@ func (d *demo) shard(ctx context.Context, g *group, s int, from, until time.Time
 func (d *demo) fill(ctx context.Context, g *group, s int, dir string, from, until time.Time) error {
 	_, err := g.model.Backfill(ctx, dir, cluster.BackfillOptions{
 		From: from, Until: until, Interval: scrapeInterval, Jitter: 20 * time.Millisecond, Keep: func(t cluster.Target) bool { return cluster.Shard(t, d.Shards) == s },
+		MetricRelabel: func(job string) []*relabel.Config { return g.relabel[job] },
 	})
 	if err != nil {
 		return fmt.Errorf("write the history of shard %d of %s: %w", s, g.name, err)
@@ -276,15 +307,16 @@ func (d *demo) older(ctx context.Context, g *group, s int, from, until time.Time
 }
 
 // scrapeConfig is the prometheus.yml of one shard: its targets by job, as service discovery would have found them.
-func (g *group) scrapeConfig(shard, of int) (string, error) {
+func (g *group) scrapeConfig(shard, of int, rules string) (string, error) {
 	type static struct {
 		Targets []string          `yaml:"targets"`
 		Labels  map[string]string `yaml:"labels"`
 	}
 	type job struct {
-		Name    string   `yaml:"job_name"`
-		Honor   bool     `yaml:"honor_timestamps"`
-		Statics []static `yaml:"static_configs"`
+		Name    string            `yaml:"job_name"`
+		Honor   bool              `yaml:"honor_timestamps"`
+		Statics []static          `yaml:"static_configs"`
+		Relabel []*relabel.Config `yaml:"metric_relabel_configs,omitempty"`
 	}
 	var jobs []*job
 	byName := map[string]*job{}
@@ -294,7 +326,7 @@ func (g *group) scrapeConfig(shard, of int) (string, error) {
 		}
 		j := byName[t.Job]
 		if j == nil {
-			j = &job{Name: t.Job, Honor: true}
+			j = &job{Name: t.Job, Honor: true, Relabel: g.relabel[t.Job]}
 			byName[t.Job] = j
 			jobs = append(jobs, j)
 		}
@@ -303,7 +335,8 @@ func (g *group) scrapeConfig(shard, of int) (string, error) {
 		j.Statics = append(j.Statics, static{[]string{g.address}, ls})
 	}
 	out, err := yaml.Marshal(map[string]any{
-		"global":         map[string]string{"scrape_interval": scrapeInterval.String(), "scrape_timeout": "10s", "evaluation_interval": "1m"},
+		"global":         map[string]string{"scrape_interval": scrapeInterval.String(), "scrape_timeout": "10s", "evaluation_interval": evaluationInterval.String()},
+		"rule_files":     []string{rules},
 		"scrape_configs": jobs,
 	})
 	return string(out), err
@@ -322,6 +355,8 @@ func (d *demo) configText() string {
 			}
 		}
 	}
+	// No labels: what is recorded brings its own cluster.
+	fmt.Fprintf(&sb, "  - name: rules\n    shards:\n      - replicas:\n          - {url: %q}\n", d.ruler.store.URL())
 	return sb.String()
 }
 
@@ -347,6 +382,11 @@ func (d *demo) serve(ctx, force context.Context, began time.Time) error {
 			d.Say("")
 			d.Say("  try the killer:  curl -g 'http://%s/api/v1/series?match[]={le!=\"\"}'", main)
 			d.Say("  Ctrl-C ends it.")
+			if err := d.ruler.meet(main, admin); err != nil {
+				d.Logger.Warn("there will be no recorded series nor alerts of whole clusters", "err", err)
+			} else {
+				d.behind.Go(func() { d.record(d.back, d.began.Add(-d.History), d.began.Add(-d.newest()), time.Now(), d.filled) })
+			}
 			if d.Options.Ready != nil {
 				d.Options.Ready(main, admin)
 			}

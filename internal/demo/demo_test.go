@@ -31,6 +31,7 @@ type running struct {
 	stop, force context.CancelFunc
 	done        chan error
 	said        chan string
+	heard       []string // taken from said
 	client      *http.Client
 }
 
@@ -160,8 +161,8 @@ func TestDemo(t *testing.T) {
 				t.Errorf("replica %+v", p)
 			}
 		}
-		if len(groups) != 2 || groups["jaguar"] != 4 || groups["ibis"] != 4 {
-			t.Errorf("replicas of the groups: %v, want 4 of jaguar and 4 of ibis: %s", groups, raw)
+		if len(groups) != 3 || groups["jaguar"] != 4 || groups["ibis"] != 4 || groups["rules"] != 1 {
+			t.Errorf("replicas of the groups: %v, want 4 of jaguar, 4 of ibis and the ruler's: %s", groups, raw)
 		}
 	})
 
@@ -250,6 +251,53 @@ func TestDemo(t *testing.T) {
 		}
 	})
 
+	t.Run("recorded history", func(t *testing.T) {
+		r.eventually("the demo says that all recorded history is there", func() bool {
+			return 2 == len(slices.DeleteFunc(slices.Clone(r.lines()), func(s string) bool { return !strings.HasPrefix(s, "recorded series and alerts are there for") }))
+		})
+		for _, ago := range []time.Duration{2 * time.Minute, 10 * time.Minute, 25 * time.Minute} {
+			for query, want := range map[string]float64{
+				`count by (cluster) (node:cpu_busy:ratio_rate5m)`:                         10, // by the shards
+				`cluster:nodes:count`:                                                     10, // by the ruler
+				`count by (cluster) (namespace:gpu_allocated:sum) > bool 0`:               1,
+				`sum by (cluster) (cluster:gpu_capacity:sum)`:                             80,
+				`count by (cluster) (ALERTS{alertname="Watchdog"}) and on () (vector(1))`: 1, // of each shard, and equal
+			} {
+				got := r.vector(query, began.Add(-ago))
+				if len(got) != 2 || number(got[0]) != want || number(got[1]) != want {
+					t.Errorf("%s, %s before the start: %v, want %g of two clusters", query, ago, got, want)
+				}
+			}
+		}
+	})
+
+	t.Run("rules go on", func(t *testing.T) {
+		r.eventually("a recorded sample of each road is younger than the demo", func() bool {
+			for _, query := range []string{`min by (cluster) (timestamp(cluster:nodes:count))`, `min by (cluster) (timestamp(node:cpu_busy:ratio_rate5m))`} {
+				got := r.vector(query, time.Time{})
+				if len(got) != 2 || slices.ContainsFunc(got, func(s sample) bool { return number(s) < float64(began.Add(time.Minute).Unix()) }) {
+					return false
+				}
+			}
+			return true
+		})
+		raw, _ := r.data(r.main, "/api/v1/rules", url.Values{"type": {"alert"}})
+		for _, alert := range []string{`"Watchdog"`, `"FleetNodesNotReady"`} {
+			if !strings.Contains(string(raw), alert) {
+				t.Errorf("the list of alerts lacks %s", alert)
+			}
+		}
+		if strings.Contains(string(raw), `"ProxyDown"`) {
+			t.Error("the demo has no servers beside the rulers, and rules about them")
+		}
+	})
+
+	t.Run("the proxy is scraped", func(t *testing.T) {
+		r.eventually("its own series are found through it", func() bool {
+			return len(r.vector(`up{job="spillway", cluster="monitoring"} == 1`, time.Time{})) == 1
+		})
+	})
+
 	r.end()
 	left, err := os.ReadDir(temp)
 	if err != nil || len(left) > 0 {
@@ -262,7 +310,7 @@ func TestReplicasAreWhole(t *testing.T) {
 	r := start(t, t.TempDir(), Options{Groups: 1, Shards: 1, Replicas: 2, Nodes: 40, History: 10 * time.Minute, Seed: 7})
 	r.eventually("both replicas are whole", func() bool {
 		raw, _ := r.data(r.admin, "/api/spillway/v1/shards", nil)
-		return strings.Count(string(raw), `"whole":true`) == 2
+		return strings.Count(string(raw), `"whole":true`) == 3 // and the ruler's store, which has no second
 	})
 	r.end()
 }
@@ -308,13 +356,12 @@ func number(s sample) float64 {
 
 // lines are what the demo has said so far.
 func (r *running) lines() []string {
-	var out []string
 	for {
 		select {
 		case s := <-r.said:
-			out = append(out, s)
+			r.heard = append(r.heard, s)
 		default:
-			return out
+			return r.heard
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 	"go.yaml.in/yaml/v3"
@@ -37,6 +38,8 @@ type Options struct {
 	// Read, if set, is what queries, remote reads and lists read instead of the data directory's TSDB: a test can give a running shard one storage after another. Scrapes, rules and Append still write to
 	// the TSDB, and status/tsdb and exemplars are still of it. It must outlive the shard; the shard does not close it.
 	Read storage.SampleAndChunkQueryable
+	// RuleQuery, if set, answers the queries of rules in the place of the shard's own engine: so a shard is the ruler of other servers. What rules write still goes to the shard.
+	RuleQuery rules.QueryFunc
 
 	// Config is the text of a prometheus.yml: global, scrape_configs, rule_files, alerting, remote_read, storage. remote_write is refused.
 	Config string

@@ -300,12 +300,16 @@ func (s *Shard) newManagers(conf *config.Config, external *url.URL, feat feature
 	wg.Go(func() { s.notifier.Run(s.notifySD.SyncCh()) })
 	s.onClose(func() error { s.notifier.Stop(); return nil })
 
+	ask := s.opts.RuleQuery
+	if ask == nil {
+		ask = rules.EngineQueryFunc(s.engine, s.fanout)
+	}
 	ruleCtx, cancelRules := context.WithCancel(context.Background())
 	s.ruler = rules.NewManager(&rules.ManagerOptions{
 		NameValidationScheme:   conf.GlobalConfig.MetricNameValidationScheme,
 		Appendable:             s.fanout,
 		Queryable:              s.db,
-		QueryFunc:              rules.EngineQueryFunc(s.engine, s.fanout),
+		QueryFunc:              ask,
 		NotifyFunc:             rules.SendAlerts(s.notifier, external.String()),
 		Context:                ruleCtx,
 		ExternalURL:            external,

@@ -191,7 +191,7 @@
         ],
       },
       {
-        name: 'gpu.slow',
+        name: 'gpu.heat',
         interval: t.d('1m'),
         rules: [
           a.alert('GPUHot', onGPU {
@@ -219,6 +219,12 @@
             summary: 'A GPU is slowed down for its heat.',
             description: '%s of {{ $labels.%s }} spent {{ $value | humanizePercentage }} of the time slowed down for its heat.' % [which, cl],
           }),
+        ],
+      },
+      {
+        name: 'gpu.links',
+        interval: t.d('1m'),
+        rules: [
           a.alert('GPUNVLinkErrors', onGPU {
             expr: g.risen('DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL', '15m'),
             hold: '5m',

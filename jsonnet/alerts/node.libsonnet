@@ -24,7 +24,9 @@
   prometheusAlerts+:: {
     groups+: [
       {
+        // Nobody is woken for one node, and each rule is over all of them.
         name: 'node',
+        interval: t.d('1m'),
         rules: [
           a.alert('NodeUnreachable', onNode {
             // Most probers must agree, and there must be some: one prober behind a bad switch drains nothing.

@@ -38,6 +38,8 @@
     expr
   ),
 
+  local ofExperiment = '%s, %s, experiment, team' % [cl, ns],
+
   // A join of 60,000 GPUs is more than one request should hold, so it is made in parts by the GPU's index. Parts are disjoint: together they are all.
   local parts = [
     '%s=~"%s"' % [c.dcgm.gpu, part]
@@ -127,17 +129,28 @@
           },
         ],
       },
+      // A series for each GPU of an experiment: few such joins of the whole fleet in a group, so that none takes long.
       {
         name: 'experiment.gpus',
         interval: t.d('1m'),
         rules: std.flattenArrays([
           ofGPU('util', 'DCGM_FI_DEV_GPU_UTIL', '<= 100'),
           ofGPU('tensor', 'DCGM_FI_PROF_PIPE_TENSOR_ACTIVE', '<= 1'),
-          ofGPU('mem', 'DCGM_FI_DEV_FB_USED', '< %g' % c.dcgm.blank),
-          ofGPU('power', 'DCGM_FI_DEV_POWER_USAGE', '< %g' % c.dcgm.blank),
-          ofGPU('temp', 'DCGM_FI_DEV_GPU_TEMP', '< %g' % c.dcgm.blank),
+          // A job goes at the pace of its slowest GPU: how far its fastest is ahead of that, in points of use.
+          [
+            {
+              record: 'experiment:gpu_util:spread',
+              expr: 'max by (%(by)s) (experiment:gpu:util) - on (%(by)s) min by (%(by)s) (experiment:gpu:util)' % { by: ofExperiment },
+            },
+            { record: 'experiment:gpu_util:avg', expr: 'avg by (%s) (experiment:gpu:util)' % ofExperiment },
+            { record: 'experiment:gpu_util:count', expr: 'count by (%s) (experiment:gpu:util)' % ofExperiment },
+            { record: 'experiment:gpu_tensor:avg', expr: 'avg by (%s) (experiment:gpu:tensor)' % ofExperiment },
+          ],
         ]),
       },
+      { name: 'experiment.memory', interval: t.d('1m'), rules: ofGPU('mem', 'DCGM_FI_DEV_FB_USED', '< %g' % c.dcgm.blank) },
+      { name: 'experiment.power', interval: t.d('1m'), rules: ofGPU('power', 'DCGM_FI_DEV_POWER_USAGE', '< %g' % c.dcgm.blank) },
+      { name: 'experiment.heat', interval: t.d('1m'), rules: ofGPU('temp', 'DCGM_FI_DEV_GPU_TEMP', '< %g' % c.dcgm.blank) },
     ],
   },
 }

@@ -193,6 +193,10 @@
           },
           { record: 'model:gpu_util_percent:count', expr: 'sum by (%s, %s) (node_model:gpu_util_percent:count)' % [cl, c.dcgm.model] },
           { record: 'cluster:gpu_power_watts:sum', expr: 'sum by (%s) (node:gpu_power_watts:sum)' % cl },
+          {
+            record: 'cluster:node_gpu_util_percent:count',
+            expr: 'count_values by (%s) ("percent", floor(node:gpu_util_percent:avg / 10) * 10)' % cl,
+          },
           // A heatmap of the hottest GPU of 7,500 nodes in some twenty series.
           {
             record: 'cluster:node_gpu_temp_celsius:count',

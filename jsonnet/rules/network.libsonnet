@@ -12,6 +12,19 @@
   local node = '%s, %s' % [c.clusterLabel, c.nodeLabel],
   local cl = c.clusterLabel,
   local ns = c.namespaceLabel,
+  local ne = c.selectors.nodeExporter,
+
+  // Errors of InfiniBand ports that a job notices: links that went down or had to recover, packets that came damaged.
+  local portErrors = ['node_infiniband_link_downed_total', 'node_infiniband_link_error_recovery_total', 'node_infiniband_port_errors_received_total'],
+
+  local onRacks(series) = {
+    record: 'rack:' + series,
+    expr: 'sum by (%s, rack) (node:%s * on (%s) group_left (rack) node:rack:info)' % [cl, series, node],
+  },
+  local quantiles = {
+    'node:net_internet_out_bytes:rate5m': 'cluster:node_net_internet_out_bytes:quantile',
+    'node:infiniband_transmitted_bytes:rate5m': 'cluster:node_infiniband_transmitted_bytes:quantile',
+  },
 
   local onNodes(direction) = {
     record: 'node:net_internet_%s_bytes:rate5m' % direction,
@@ -65,6 +78,19 @@
             record: 'node:infiniband_received_bytes:rate5m',
             expr: 'sum by (%s) (rate(node_infiniband_port_data_received_bytes_total{%s}[%s]))' % [node, c.selectors.nodeExporter, t.d('5m')],
           },
+          {
+            record: 'node:infiniband_errors:rate5m',
+            expr: std.join('\n+ on (%s)\n' % node, ['sum by (%s) (rate(%s{%s}[%s]))' % [node, m, ne, t.d('5m')] for m in portErrors]),
+          },
+          {
+            // Of Ethernet, whatever its names: what InfiniBand carries is not counted twice where IP runs over it.
+            record: 'node:ethernet_transmitted_bytes:rate5m',
+            expr: 'sum by (%s) (rate(node_network_transmit_bytes_total{%s, %s}[%s]))' % [node, ne, c.network.ethernet, t.d('5m')],
+          },
+          {
+            record: 'node:ethernet_received_bytes:rate5m',
+            expr: 'sum by (%s) (rate(node_network_receive_bytes_total{%s, %s}[%s]))' % [node, ne, c.network.ethernet, t.d('5m')],
+          },
         ],
       },
       {
@@ -77,6 +103,19 @@
           { record: 'cluster:net_internet_in_bytes:rate5m', expr: 'sum by (%s) (node:net_internet_in_bytes:rate5m)' % cl },
           { record: 'cluster:infiniband_transmitted_bytes:rate5m', expr: 'sum by (%s) (node:infiniband_transmitted_bytes:rate5m)' % cl },
           { record: 'cluster:net_accounted_nodes:count', expr: 'count by (%s) (node:net_internet_out_bytes:rate5m)' % cl },
+          { record: 'cluster:ethernet_transmitted_bytes:rate5m', expr: 'sum by (%s) (node:ethernet_transmitted_bytes:rate5m)' % cl },
+          { record: 'cluster:ethernet_received_bytes:rate5m', expr: 'sum by (%s) (node:ethernet_received_bytes:rate5m)' % cl },
+          onRacks('infiniband_transmitted_bytes:rate5m'),
+          onRacks('infiniband_received_bytes:rate5m'),
+          onRacks('infiniband_errors:rate5m'),
+        ] + [
+          {
+            record: quantiles[name],
+            labels: { quantile: '%g' % q },
+            expr: 'quantile by (%s) (%g, %s)' % [cl, q, name],
+          }
+          for name in std.objectFields(quantiles)
+          for q in c.quantiles
         ],
       },
     ],

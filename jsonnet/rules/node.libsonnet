@@ -14,6 +14,9 @@
     'node:load1_per_cpu:ratio': 'cluster:node_load1_per_cpu:quantile',
     'node:memory_used:ratio': 'cluster:node_memory_used:quantile',
     'node:disk_busy:max_rate5m': 'cluster:node_disk_busy:quantile',
+    'node:arp_entries:ratio': 'cluster:node_arp_entries:quantile',
+    'node:conntrack_entries:ratio': 'cluster:node_conntrack_entries:quantile',
+    'node:clock_offset_seconds:abs': 'cluster:node_clock_offset_seconds:quantile',
   },
 
   prometheusRules+:: {
@@ -59,6 +62,77 @@
               / on (%(n)s)
               max by (%(n)s) (node_sysctl_net_ipv4_neigh_default_gc_thresh3{%(s)s})
             ||| % { n: node, s: s },
+          },
+          {
+            record: 'node:conntrack_entries:ratio',
+            expr: |||
+              max by (%(n)s) (node_nf_conntrack_entries{%(s)s})
+              / on (%(n)s)
+              max by (%(n)s) (node_nf_conntrack_entries_limit{%(s)s})
+            ||| % { n: node, s: s },
+          },
+          { record: 'node:clock_offset_seconds:abs', expr: 'max by (%s) (abs(node_timex_offset_seconds{%s}))' % [node, s] },
+          {
+            record: 'node:network_errors:rate5m',
+            expr: |||
+              sum by (%(n)s) (rate(node_network_receive_errs_total{%(s)s}[%(w)s]))
+              + on (%(n)s)
+              sum by (%(n)s) (rate(node_network_transmit_errs_total{%(s)s}[%(w)s]))
+            ||| % { n: node, s: s, w: t.d('5m') },
+          },
+          {
+            // Of nodes whose table was full.
+            record: 'node:arp_overflows:increase5m',
+            expr: 'sum by (%s) (increase(node_lnstat_table_fulls_total{%s, subsystem="arp_cache"}[%s]) > 0)' % [node, s, t.d('5m')],
+          },
+          {
+            // What the kernel's log spoke of, of nodes on which it did.
+            record: 'node_reason:problems:increase5m',
+            expr: 'sum by (%s, reason) (increase(problem_counter{%s}[%s]) > 0)' % [node, c.selectors.npd, t.d('5m')],
+          },
+        ],
+      },
+      {
+        name: 'node.reach',
+        interval: t.d('1m'),
+        rules: [
+          {
+            // Probes of the nodes of a rack that fail, as a share. Only those that fail are joined with their rack.
+            record: 'rack:probes_failed:ratio',
+            expr: |||
+              (
+                sum by (%(cl)s, rack) (
+                  count by (%(n)s) (probe_success{%(mesh)s} == 0)
+                  * on (%(n)s) group_left (rack)
+                  node:rack:info
+                )
+                or on (%(cl)s, rack)
+                0 * count by (%(cl)s, rack) (node:rack:info)
+              )
+              / on (%(cl)s, rack)
+              (
+                count by (%(cl)s, rack) (node:rack:info)
+                * on (%(cl)s) group_left ()
+                count by (%(cl)s) (count by (%(cl)s, prober) (probe_success{%(mesh)s}))
+              )
+            ||| % { cl: cl, n: node, mesh: c.selectors.nodeMesh },
+          },
+          {
+            record: 'prober:probes_failed:ratio',
+            expr: '1 - avg by (%s, prober) (probe_success{%s})' % [cl, c.selectors.nodeMesh],
+          },
+          {
+            // Nodes that most probers do not reach; NodeUnreachable has the patience that this has not.
+            record: 'cluster:nodes_unreachable:count',
+            expr: |||
+              count by (%(cl)s) (
+                count by (%(n)s) (probe_success{%(mesh)s} == 0)
+                >= on (%(cl)s) group_left ()
+                %(agree)g * count by (%(cl)s) (count by (%(cl)s, prober) (probe_success{%(mesh)s}))
+              )
+              or on (%(cl)s)
+              0 * count by (%(cl)s) (probe_success{%(mesh)s})
+            ||| % { cl: cl, n: node, mesh: c.selectors.nodeMesh, agree: c.thresholds.node.probersAgree },
           },
         ],
       },

@@ -23,6 +23,18 @@
             record: 'cluster_job:scrape_series_added:sum',
             expr: 'sum by (%(cluster)s, job) (scrape_series_added)' % f,
           },
+          {
+            record: 'cluster_job:targets:count',
+            expr: 'count by (%(cluster)s, job) (up)' % f,
+          },
+          {
+            record: 'cluster_job:targets_up:sum',
+            expr: 'sum by (%(cluster)s, job) (up)' % f,
+          },
+          {
+            record: 'cluster_job:scrape_duration_seconds:max',
+            expr: 'max by (%(cluster)s, job) (scrape_duration_seconds)' % f,
+          },
         ],
       },
     ],

@@ -92,7 +92,7 @@ var dcgmFields = []dcgmField{
 	{"DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", model.MetricTypeGauge, Full, used(0, 55, 12, true)},
 	{"DCGM_FI_DEV_ENC_UTIL", "Encoder utilization (in %).", model.MetricTypeGauge, Full, fixed(0)},
 	{"DCGM_FI_DEV_DEC_UTIL", "Decoder utilization (in %).", model.MetricTypeGauge, Full, fixed(0)},
-	{"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", model.MetricTypeGauge, Full, stuck(used(345, 1600, 35, true), GPUThrottled, func(event) float64 { return 1065 })},
+	{"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", model.MetricTypeGauge, Lean, stuck(used(345, 1600, 35, true), GPUThrottled, func(event) float64 { return 1065 })},
 	{"DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", model.MetricTypeGauge, Full, fixed(2619)},
 	{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", model.MetricTypeGauge, Lean, leaky(stuck(used(31, 34, 4, true), GPUHot, func(e event) float64 { return e.or(92) }))},
 	{"DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).", model.MetricTypeGauge, Lean, leaky(stuck(used(38, 40, 4, true), GPUHot, func(e event) float64 { return e.or(92) + 6 }))},
@@ -114,13 +114,13 @@ var dcgmFields = []dcgmField{
 	{"DCGM_FI_DEV_THERMAL_VIOLATION", "Throttling duration due to thermal constraints (in us).", model.MetricTypeCounter, Lean, faster(rare(30, 900), GPUThrottled, func(e event) float64 { return e.or(0.2) * 1e6 })},
 	{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints (in us).", model.MetricTypeCounter, Lean, driven(0, 2000)},
 	{"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active.", model.MetricTypeGauge, Lean, used(0, 0.93, 0.05, false)},
-	{"DCGM_FI_PROF_SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", model.MetricTypeGauge, Full, used(0, 0.81, 0.08, false)},
+	{"DCGM_FI_PROF_SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", model.MetricTypeGauge, Lean, used(0, 0.81, 0.08, false)},
 	{"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active.", model.MetricTypeGauge, Lean, used(0, 0.44, 0.08, false)},
 	{"DCGM_FI_PROF_DRAM_ACTIVE", "Ratio of cycles the device memory interface is active sending or receiving data.", model.MetricTypeGauge, Full, used(0, 0.52, 0.08, false)},
-	{"DCGM_FI_PROF_PCIE_TX_BYTES", "The number of bytes of active PCIe tx data including both header and payload.", model.MetricTypeGauge, Full, used(4e5, 9e8, 2e8, true)},
-	{"DCGM_FI_PROF_PCIE_RX_BYTES", "The number of bytes of active PCIe rx data including both header and payload.", model.MetricTypeGauge, Full, used(4e5, 1.1e9, 2e8, true)},
-	{"DCGM_FI_PROF_NVLINK_TX_BYTES", "The number of bytes of active NVLink tx data including both header and payload.", model.MetricTypeGauge, Full, used(0, 8e10, 1e10, true)},
-	{"DCGM_FI_PROF_NVLINK_RX_BYTES", "The number of bytes of active NVLink rx data including both header and payload.", model.MetricTypeGauge, Full, used(0, 8e10, 1e10, true)},
+	{"DCGM_FI_PROF_PCIE_TX_BYTES", "The number of bytes of active PCIe tx data including both header and payload.", model.MetricTypeGauge, Lean, used(4e5, 9e8, 2e8, true)},
+	{"DCGM_FI_PROF_PCIE_RX_BYTES", "The number of bytes of active PCIe rx data including both header and payload.", model.MetricTypeGauge, Lean, used(4e5, 1.1e9, 2e8, true)},
+	{"DCGM_FI_PROF_NVLINK_TX_BYTES", "The number of bytes of active NVLink tx data including both header and payload.", model.MetricTypeGauge, Lean, used(0, 8e10, 1e10, true)},
+	{"DCGM_FI_PROF_NVLINK_RX_BYTES", "The number of bytes of active NVLink rx data including both header and payload.", model.MetricTypeGauge, Lean, used(0, 8e10, 1e10, true)},
 }
 
 func dcgmFamilies(d Detail) []family {

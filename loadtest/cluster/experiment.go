@@ -139,7 +139,7 @@ func (m *Model) experiment(p *pool, k, begin int64) experiment {
 	e := experiment{pool: p, hash: h, labelled: hash(h, 1)%5 != 0}
 	research := m.spaces[4:]
 	// A pool stays with one team most of the time: reserved capacity.
-	e.space = &research[p.hash%uint64(len(research))]
+	e.space = m.usualSpace(p)
 	if hash(h, 2)%4 == 0 {
 		e.space = &research[hash(h, 3)%uint64(len(research))]
 	}
@@ -191,6 +191,20 @@ func (m *Model) experiment(p *pool, k, begin int64) experiment {
 			return e
 		}
 	}
+}
+
+// usualSpace is the namespace that has a pool three times in four.
+func (m *Model) usualSpace(p *pool) *namespace {
+	research := m.spaces[4:]
+	return &research[p.hash%uint64(len(research))]
+}
+
+// usualTeam is the team that has a node most of the time; "" where nobody has.
+func (m *Model) usualTeam(node int) string {
+	if len(m.byNode[node]) == 0 {
+		return ""
+	}
+	return m.usualSpace(&m.pools[m.byNode[node][0]]).team
 }
 
 // firstFailure is the first thing that ends the attempt running in

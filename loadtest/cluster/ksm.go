@@ -35,15 +35,28 @@ func ksmFamilies(d Detail) []family {
 				"label_topology_kubernetes_io_zone", "z"+strconv.Itoa(p.m.rack(s.node)%3))
 		})},
 		{"kube_node_spec_unschedulable", "Whether a node can schedule new pods.", g, eachNode(func(_ *page, e *emitter, s *nodeState, name string) {
-			e.add(curve{}, "node", name)
+			c := curve{}
+			if evs := s.of(-1, NodeCordoned); len(evs) > 0 {
+				c.set(1, active(evs))
+			}
+			e.add(c, "node", name)
 		})},
-		{"kube_node_spec_taint", "The taint of a cluster node.", g, eachNode(func(_ *page, e *emitter, s *nodeState, name string) {
+		{"kube_node_spec_taint", "The taint of a cluster node.", g, eachNode(func(p *page, e *emitter, s *nodeState, name string) {
 			for _, d := range s.down {
 				e.addIn(d.from+notReadyAfter, d.until+readyAfter, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unreachable", "value", "", "effect", "NoSchedule")
 			}
 			for _, d := range spans(s.of(-1, NodeNotReady)) {
 				for _, effect := range []string{"NoSchedule", "NoExecute"} {
 					e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/not-ready", "value", "", "effect", effect)
+				}
+			}
+			for _, d := range spans(s.of(-1, NodeCordoned)) {
+				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unschedulable", "value", "", "effect", "NoSchedule")
+				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "spillway.dev/remediation", "value", "drain", "effect", "NoSchedule")
+			}
+			for _, d := range spans(s.of(-1, NodesReserved)) {
+				if team := p.m.usualTeam(s.node); team != "" {
+					e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "team", "value", team, "effect", "NoSchedule")
 				}
 			}
 		})},

@@ -100,9 +100,26 @@ func etcdReactions() map[string]reaction {
 			}
 			return change{each: func(s *series) { s.curve.more(p.pr, levels(evs, func(event) float64 { return 0.5 })) }}
 		},
+		"grpc_server_handled_total":               failedCalls,
 		"etcd_mvcc_db_total_size_in_bytes":        grows(1),
 		"etcd_mvcc_db_total_size_in_use_in_bytes": grows(0.93),
 	}
+}
+
+// failedCalls: of the calls of each method few fail, and without a leader many.
+func failedCalls(p *page) change {
+	const usually = 1.0 / 4096
+	evs := p.troubles(EtcdNoLeader)
+	return change{each: func(s *series) {
+		code := s.label("grpc_code")
+		if code == "OK" {
+			return
+		}
+		s.curve.base *= usually
+		if code == "Unavailable" && len(evs) > 0 {
+			s.curve.more(p.pr, levels(evs, func(event) float64 { return 2 }))
+		}
+	}}
 }
 
 // etcdQuota is etcd_server_quota_backend_bytes in schema/etcd.txt.

@@ -40,6 +40,8 @@ var kinds = map[Kind]string{
 	NodeARPTableOverflow:  "a node name",
 	EgressJump:            `a namespace or "cluster"`,
 	NetworkAccountingLost: `a node name or "fleet"`,
+	NodeCordoned:          `a node name or "fleet"`,
+	NodesReserved:         `a node name or "fleet"`,
 	GPUXidFatal:           "node/gpu, such as gpu-00003/5",
 	GPUUncorrectableECC:   "node/gpu, such as gpu-00003/5",
 	GPURowRemapFailure:    "node/gpu, such as gpu-00003/5",

@@ -37,6 +37,14 @@ const (
 	// NodeARPTableOverflow: the table is at its limit and entries are refused,
 	// Value a minute on each CPU, 0 means 30.
 	NodeARPTableOverflow Kind = "NodeARPTableOverflow"
+	// NodeCordoned: the remediation controller has cordoned the node and marked it
+	// with its taint. What runs there goes on, nothing new comes. Target is the
+	// node, or "fleet" with Value as the share of the nodes, 0 means all.
+	NodeCordoned Kind = "NodeCordoned"
+	// NodesReserved: a taint keeps nodes for the team that has them most of the
+	// time, as reservations do. It moves nobody. Target is the node, or "fleet"
+	// with Value as the share of the nodes, 0 means all.
+	NodesReserved Kind = "NodesReserved"
 	// EgressJump: the pods of a namespace (or of all, with the target "cluster")
 	// send Value times as much to the internet as before; 0 means 10.
 	EgressJump Kind = "EgressJump"
@@ -77,6 +85,8 @@ var nodeKinds = map[Kind]struct {
 	NodeARPTableFilling:   {max: 1},
 	NodeARPTableOverflow:  {},
 	NetworkAccountingLost: {fleet: true, needs: WithIPTables, max: 1},
+	NodeCordoned:          {fleet: true, max: 1},
+	NodesReserved:         {fleet: true, max: 1},
 	GPUXidFatal:           {gpu: true, max: 999},
 	GPUUncorrectableECC:   {gpu: true},
 	GPURowRemapFailure:    {gpu: true},
@@ -359,4 +369,6 @@ func (m *Model) roomAt(e *experiment, t int64) int64 {
 }
 
 // keepsPodsAway says whether the scheduler places nothing there meanwhile.
-func (a *ailment) keepsPodsAway() bool { return a.kind == NodeNotReady || a.unhealthy() }
+func (a *ailment) keepsPodsAway() bool {
+	return a.kind == NodeNotReady || a.kind == NodeCordoned || a.unhealthy()
+}

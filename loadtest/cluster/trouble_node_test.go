@@ -199,6 +199,8 @@ var nodeTroubleCases = []struct {
 		"up node_arp_entries *node_lnstat_entries_total node_lnstat_table_fulls_total *node_lnstat_unresolved_discards_total",
 		"up node_lnstat_table_fulls_total *node_lnstat_unresolved_discards_total",
 	},
+	{NodeCordoned, onNode, 0, "up kube_node_spec_unschedulable, new kube_node_spec_taint", ""},
+	{NodeCordoned, fleet, 0.34, "up kube_node_spec_unschedulable, new kube_node_spec_taint", ""},
 	{
 		NetworkAccountingLost, fleet, 0.67,
 		"gone iptables_rule_bytes_total iptables_rule_packets_total",

@@ -1,0 +1,284 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spillwayproject/spillway/dashboards"
+	mixin "github.com/spillwayproject/spillway/jsonnet"
+	"github.com/spillwayproject/spillway/loadtest/cluster"
+)
+
+var (
+	all    = flag.Bool("live.all", false, "stages every trouble that a panel names; without it three of them")
+	only   = flag.String("live.only", "", "stages these troubles, with commas between them")
+	update = flag.Bool("update", false, "writes docs/dashboards-by-trouble.md anew")
+)
+
+// short are the troubles of `make test`: a device, a part of the control plane, the fleet.
+var short = []cluster.Kind{cluster.GPUXidFatal, cluster.EtcdFsyncSlow, cluster.NodeNotReady}
+
+// ofProxy are dashboards of series that only a running proxy has: see TestScraped.
+var ofProxy = []string{"proxy"}
+
+func facts(t *testing.T) Facts {
+	t.Helper()
+	f, err := mixin.Panels()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func names() []string {
+	return slices.DeleteFunc(dashboards.Names(), func(n string) bool { return slices.Contains(ofProxy, n) })
+}
+
+func load(t *testing.T, name string) *dashboards.Dashboard {
+	t.Helper()
+	d, err := dashboards.Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestDashboards asks every query of every dashboard in the quiet hour and with troubles staged.
+func TestDashboards(t *testing.T) {
+	f := facts(t)
+	kinds := short
+	switch {
+	case *only != "":
+		kinds = nil
+		for _, k := range strings.Split(*only, ",") {
+			kinds = append(kinds, cluster.Kind(k))
+		}
+	case *all:
+		kinds = Kinds(f)
+	}
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	p, err := MakePast(t.Context(), Options{Dir: t.TempDir(), Troubles: kinds, Say: func(format string, args ...any) {
+		t.Logf("%5.1fs  "+format, append([]any{time.Since(began).Seconds()}, args...)...)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Serve(t.Context(), p, bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Logf("%5.1fs  servers are up", time.Since(began).Seconds())
+	t.Run("quiet", func(t *testing.T) {
+		var table strings.Builder
+		w := tabwriter.NewWriter(&table, 2, 0, 2, ' ', 0)
+		for _, name := range names() {
+			t.Run(name, func(t *testing.T) { checkQuiet(t, s, p, load(t, name), f[name], w) })
+		}
+		_ = w.Flush()
+		t.Logf("series of each panel and its budget:\n%s", table.String())
+	})
+	by := shown(f)
+	for _, staged := range p.Staged {
+		t.Run(string(staged.Kind), func(t *testing.T) {
+			for name, titles := range by[staged.Kind] {
+				if slices.Contains(names(), name) {
+					checkTrouble(t, s, staged, load(t, name), titles, f[name])
+				}
+			}
+		})
+	}
+	t.Logf("%5.1fs  done", time.Since(began).Seconds())
+}
+
+// look opens a dashboard.
+func look(t *testing.T, source Source, d *dashboards.Dashboard, from, to time.Time, cluster string, prefer ...string) []Asked {
+	t.Helper()
+	v, err := Look(t.Context(), source, d, from, to, cluster, prefer...)
+	if err != nil {
+		t.Errorf("dashboard %s: %v", d.Name, err)
+		return nil
+	}
+	qs, err := v.Questions()
+	if err != nil {
+		t.Errorf("dashboard %s: %v", d.Name, err)
+	}
+	return qs
+}
+
+// checkQuiet: with nothing wrong every query answers without a note and, but for panels that say why, with something; as many series as the panel may have at most; the proxy gives the same; and with one cluster
+// chosen the other might as well not be there.
+func checkQuiet(t *testing.T, s *Servers, p *Past, d *dashboards.Dashboard, facts map[string]mixin.PanelFacts, table *tabwriter.Writer) {
+	from, to := p.Quiet.Add(-quiet), p.Quiet
+	series, filled := map[string]int{}, map[string]bool{}
+	for _, q := range look(t, s.Reference, d, from, to, everything) {
+		a := ask(t, s.Reference, q)
+		if a == nil {
+			continue
+		}
+		if len(a.Notes) > 0 {
+			t.Errorf("%s: the reference notes %q\n%s", q.Where, a.Notes, q.Question.Expr)
+		}
+		if a.OnlyNaN() {
+			t.Errorf("%s: there is no number in the answer\n%s", q.Where, q.Question.Expr)
+		}
+		switch {
+		case q.Panel != nil:
+			series[q.Panel.Title] += len(a.Series)
+			filled[q.Panel.Title] = filled[q.Panel.Title] || !a.Empty()
+			if a.Empty() && facts[q.Panel.Title].Quiet == "" {
+				t.Errorf("%s is empty, and does not say why\n%s", q.Where, q.Question.Expr)
+			}
+		case q.Variable != nil && a.Empty():
+			t.Errorf("%s is empty\n%s", q.Where, q.Question.Expr)
+		}
+		same(t, s.Reference, s.Proxy, q, a)
+	}
+	for _, title := range slices.Sorted(maps.Keys(series)) {
+		budget := facts[title].Budget
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\n", d.Name, title, series[title], budget)
+		if series[title] > budget {
+			t.Errorf("panel %q returns %d series, of %d that it may", title, series[title], budget)
+		}
+	}
+	// The calm twin has the big cluster only.
+	alone := look(t, s.Calm, d, from, to, everything)
+	for i, q := range look(t, s.Reference, d, from, to, big) {
+		if i >= len(alone) || q.Variable != nil && q.Variable.Name == "cluster" {
+			continue
+		}
+		a, b := ask(t, s.Reference, q), ask(t, s.Calm, alone[i])
+		if a == nil || b == nil {
+			continue
+		}
+		if diff := b.Differs(a, 0); diff != "" {
+			t.Errorf("%s: with %s chosen, %s has a part in the answer: %s\n%s", q.Where, big, small, diff, q.Question.Expr)
+		}
+	}
+}
+
+// checkTrouble: the panels answer otherwise than those of the calm twin, and the proxy as the reference.
+func checkTrouble(t *testing.T, s *Servers, staged Staged, d *dashboards.Dashboard, titles []string, facts map[string]mixin.PanelFacts) {
+	t.Helper()
+	from, to := staged.From, staged.Until.Add(-interval)
+	ill := look(t, s.Reference, d, from, to, big, parts(staged.Target)...)
+	well := look(t, s.Calm, d, from, to, big, parts(staged.Target)...)
+	if len(ill) != len(well) {
+		t.Errorf("dashboard %s: %d queries, and %d in calm", d.Name, len(ill), len(well))
+		return
+	}
+	changed, filled := map[string]bool{}, map[string]bool{}
+	for i, q := range ill {
+		if q.Panel == nil || !slices.Contains(titles, q.Panel.Title) {
+			continue
+		}
+		a, b := ask(t, s.Reference, q), ask(t, s.Calm, well[i])
+		if a == nil || b == nil {
+			continue
+		}
+		if len(a.Notes) > 0 {
+			t.Errorf("%s: the reference notes %q\n%s", q.Where, a.Notes, q.Question.Expr)
+		}
+		filled[q.Panel.Title] = filled[q.Panel.Title] || !a.Empty()
+		changed[q.Panel.Title] = changed[q.Panel.Title] || b.Differs(a, noticed) != ""
+		same(t, s.Reference, s.Proxy, q, a)
+	}
+	for _, title := range titles {
+		switch {
+		case !changed[title]:
+			t.Errorf("dashboard %s: panel %q is the same with and without %s of %s", d.Name, title, staged.Kind, staged.Target)
+		case facts[title].Quiet != "" && !filled[title]:
+			t.Errorf("dashboard %s: panel %q is empty with %s of %s too", d.Name, title, staged.Kind, staged.Target)
+		}
+	}
+}
+
+// noticed is how far a value must be from that of the calm twin to be a change: one can see it.
+const noticed = 0.02
+
+// parts are a target's names, for the variables that have one of them.
+func parts(target string) []string { return append(strings.Split(target, "/"), target) }
+
+func ask(t *testing.T, s Source, q Asked) *Answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	a, err := s.Ask(ctx, q.Question)
+	if err != nil {
+		t.Errorf("%s: %v", q.Where, err)
+		return nil
+	}
+	return a
+}
+
+// same asks the proxy too.
+func same(t *testing.T, reference, proxy Source, q Asked, want *Answer) {
+	t.Helper()
+	got := ask(t, proxy, q)
+	if got == nil {
+		return
+	}
+	relative, ties := tolerance(q.Question.Expr)
+	diff := want.Differs(got, relative)
+	if diff != "" && ties && len(want.Series) == len(got.Series) {
+		return // topk takes either of two equal series
+	}
+	if diff != "" {
+		t.Errorf("%s: %s and %s differ: %s\n%s", q.Where, reference.name, proxy.name, diff, q.Question.Expr)
+	}
+	if len(got.Notes) > 0 {
+		t.Errorf("%s: the proxy notes %q\n%s", q.Where, got.Notes, q.Question.Expr)
+	}
+}
+
+// TestTable: docs/dashboards-by-trouble.md is what the mixin says.
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteTable(&b, facts(t)); err != nil {
+		t.Fatal(err)
+	}
+	const page = "../../docs/dashboards-by-trouble.md"
+	if *update {
+		if err := os.WriteFile(page, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, err := os.ReadFile(page)
+	if err != nil || !bytes.Equal(now, b.Bytes()) {
+		t.Errorf("%s is not what the dashboards say (%v); run: go test ./dashboards/live -run TestTable -update", page, err)
+	}
+}
+
+// TestStaged: every kind that a panel names is one that can be staged, and every panel that is empty while all is well names one.
+func TestStaged(t *testing.T) {
+	f := facts(t)
+	for _, k := range Kinds(f) {
+		if _, ok := caseOf(k); !ok {
+			t.Errorf("a panel names the trouble %s, which nobody knows how to stage: see stage.go", k)
+		}
+	}
+	for name, panels := range f {
+		for title, p := range panels {
+			if p.Quiet != "" && len(p.Trouble) == 0 && !slices.Contains(ofProxy, name) {
+				t.Errorf("dashboard %s: panel %q is empty while all is well, and no trouble is named that fills it", name, title)
+			}
+		}
+	}
+}

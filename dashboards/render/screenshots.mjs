@@ -1,0 +1,63 @@
+// Renders dashboards to out/NAME-THEME.png at full height, and fails where a panel shows an error or the page logs one.
+//
+//   node screenshots.mjs --page=http://127.0.0.1:3300 [--only=fleet,apiserver] [--theme=light,dark] [--vars=cluster=jaguar] [--suffix=trouble]
+//
+// The page is one that is being served (dashboards/page/serve); tools/screenshots.sh starts it.
+import { mkdir } from 'node:fs/promises';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { chromium } from 'playwright-core';
+import { inspect } from './inspect.mjs';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const { values: flags } = parseArgs({
+  options: {
+    page: { type: 'string', default: 'http://127.0.0.1:3300' },
+    only: { type: 'string', default: '' },
+    theme: { type: 'string', default: 'light,dark' },
+    vars: { type: 'string', default: '' },
+    suffix: { type: 'string', default: '' },
+    out: { type: 'string', default: path.join(here, 'out') },
+    width: { type: 'string', default: '1600' },
+    chromium: { type: 'string', default: '/usr/bin/chromium' },
+    // Pixels are counted in each panel, and one without any is an error.
+    pixels: { type: 'boolean', default: false },
+  },
+});
+const list = (text) => text.split(/[\s,]+/).filter(Boolean);
+
+const entries = await (await fetch(`${flags.page}/dashboards`)).json();
+const only = list(flags.only);
+const unknown = only.filter((name) => !entries.some((e) => e.name === name));
+if (unknown.length) {
+  console.error(`there is no dashboard ${unknown.join(', ')}; there are ${entries.map((e) => e.name).join(', ')}`);
+  process.exit(2);
+}
+const wanted = entries.filter((e) => only.length === 0 || only.includes(e.name));
+await mkdir(flags.out, { recursive: true });
+
+const browser = await chromium.launch({ executablePath: flags.chromium, args: ['--no-sandbox', '--force-color-profile=srgb', '--font-render-hinting=none'] });
+let faults = 0;
+try {
+  for (const entry of wanted) {
+    for (const theme of list(flags.theme)) {
+      const file = path.join(flags.out, `${[entry.name, theme, ...(flags.suffix ? [flags.suffix] : [])].join('-')}.png`);
+      const found = await inspect(browser, { base: flags.page, entry, theme, vars: flags.vars, width: Number(flags.width), file, pixels: flags.pixels });
+      const empty = found.panels.filter((p) => p.rows === 0 && p.errors.length === 0);
+      console.log(
+        `${entry.name} ${theme}: ${found.panels.length} panels${empty.length ? `, without data: ${empty.map((p) => `"${p.title}"`).join(', ')}` : ''} -> ${path.relative(process.cwd(), file)} (${(found.took / 1000).toFixed(1)} s)`
+      );
+      for (const warning of found.warnings) {
+        console.log(`  warning: ${warning}`);
+      }
+      for (const fault of found.faults) {
+        console.error(`  ${entry.name}: ${fault}`);
+      }
+      faults += found.faults.length;
+    }
+  }
+} finally {
+  await browser.close();
+}
+process.exit(faults ? 1 : 0);

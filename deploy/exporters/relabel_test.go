@@ -1,0 +1,41 @@
+package exporters
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
+)
+
+// TestRelabel: the rules are those that Prometheus reads from the same file.
+func TestRelabel(t *testing.T) {
+	got, err := Relabel(Options{Cluster: "jaguar", Shard: 1, Shards: 2, Replica: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if jobs := slices.Sorted(maps.Keys(got)); !slices.Equal(jobs, []string{"dcgm-exporter", "iptables-exporter", "kube-state-metrics"}) {
+		t.Errorf("jobs %q", jobs)
+	}
+	c := load(t, 1, 2)
+	lines := map[string]labels.Labels{
+		"dcgm-exporter":      labels.FromStrings("__name__", "DCGM_FI_DEV_GPU_UTIL", "exported_pod", "p", "gpu_uuid", "u", "node", "n"),
+		"iptables-exporter":  labels.FromStrings("__name__", "iptables_rule_bytes_total", "rule", `-m comment --comment "traffic=internet-out"`, "node", "n"),
+		"kube-state-metrics": labels.FromStrings("__name__", "kube_node_info", "node", "gpu-00003"),
+	}
+	for name, rules := range got {
+		for _, r := range rules {
+			if err := r.Validate(model.UTF8Validation); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		a, b := labels.NewBuilder(lines[name]), labels.NewBuilder(lines[name])
+		kept, want := relabel.ProcessBuilder(a, rules...), relabel.ProcessBuilder(b, job(t, c, name).MetricRelabelConfigs...)
+		ours, theirs := a.Labels(), b.Labels()
+		if kept != want || !labels.Equal(ours, theirs) {
+			t.Errorf("%s: %s %v, want %s %v", name, ours, kept, theirs, want)
+		}
+	}
+}

@@ -1,0 +1,390 @@
+// Spillway itself: does it answer, whom does it refuse and why, which shard
+// keeps it waiting, and how much of its memory is taken.
+//
+// What waits for metrics that do not exist yet (queues and lanes, estimates,
+// queries killed) is left out; docs/metrics.md lists it as planned.
+{
+  local c = $._config,
+  local g = (import '../lib/g.libsonnet')(c),
+  local th = c.thresholds.spillway,
+  local slo = c.slo.proxy,
+  local f = {
+    cl: g.cl,
+    cluster: c.clusterLabel,
+    // One process.
+    proxy: '%s, %s, instance=~"$instance"' % [g.cl, c.selectors.proxy],
+    // One endpoint of it.
+    on: '%s, %s, instance=~"$instance", endpoint=~"$endpoint"' % [g.cl, c.selectors.proxy],
+    // What it asks.
+    shards: '%s, %s, instance=~"$instance", group=~"$group", shard=~"$shard"' % [g.cl, c.selectors.proxy],
+    // As the alerts have it: no fault of the caller, and no bound.
+    failed: 'outcome=~"internal|shard_failed|timeout|unavailable"',
+    i: g.i,
+  },
+  local replica = '{{group}} {{shard}} {{replica}}',
+  local shard = '{{group}} {{shard}}',
+
+  // share of the requests that come to such an end. A counter that has not begun is a share of nothing.
+  local share(matcher) = '(sum(rate(spillway_requests_total{%(on)s, %(m)s}[%(i)s])) or 0 * sum(rate(spillway_requests_total{%(on)s}[%(i)s]))) / sum(rate(spillway_requests_total{%(on)s}[%(i)s]))' % (f { m: matcher }),
+
+  // state of each replica as a number: 0 down, 1 misconfigured, 2 unknown, 3 up.
+  local state = std.join(
+    '\nor\n',
+    [
+      '%s * max by (%s, group, shard, replica) (spillway_shard_replica_state{%s, state="%s"} == 1)' % [s[0], c.clusterLabel, f.shards, s[1]]
+      for s in [[0, 'down'], [1, 'misconfigured'], [2, 'unknown'], [3, 'up']]
+    ]
+  ),
+
+  local events(title, metric, description, more={}) = g.timeseries(title, {
+    description: description,
+    unit: 'cps',
+    w: 8,
+    targets: [g.q('topk(20, sum by (group, shard, replica) (rate(%s{%s}[%s])))' % [metric, f.shards, f.i], replica)],
+    budget: 100,
+  } + more),
+
+  grafanaDashboards+:: {
+    'proxy.json': g.dashboard({
+      name: 'proxy',
+      title: 'Query proxy',
+      description: 'Does Spillway answer, whom does it refuse and why, and which shard keeps it waiting.',
+      variables: [
+        g.clusterVar,
+        g.var('instance', 'Spillway', 'label_values(spillway_build_info{%s, %s}, instance)' % [g.cl, c.selectors.proxy], { multi: true, includeAll: true, description: 'Spillway processes.' }),
+        g.var('endpoint', 'Endpoint', 'label_values(spillway_requests_total{%s, %s}, endpoint)' % [g.cl, c.selectors.proxy], { multi: true, includeAll: true, description: 'Endpoints of the API that were asked.' }),
+        g.var('group', 'Group', 'label_values(spillway_shard_replica_state{%s, %s}, group)' % [g.cl, c.selectors.proxy], { multi: true, includeAll: true, description: 'Groups of the configuration.' }),
+        g.var('shard', 'Shard', 'label_values(spillway_shard_replica_state{%s, %s, group=~"$group"}, shard)' % [g.cl, c.selectors.proxy], { multi: true, includeAll: true, description: 'Shards of the groups.' }),
+        g.textVar('bound', 'Bound', '.*', 'Regular expression over the names of bounds.'),
+      ],
+      rows: [
+        g.row('', [
+          g.stat('Requests failed', {
+            description: 'Requests that failed without being refused or badly asked, as a share. Next to none is normal; ProxyErrorRatio pages at %g %%. The outcomes below say whether a shard did it.' % (100 * th.errors),
+            unit: 'percentunit',
+            decimals: 2,
+            thresholds: [[null, 'ok'], [1 - slo.availability, 'warn'], [th.errors, 'bad']],
+            targets: [g.q(share(f.failed))],
+            verdict: true,
+          }),
+          g.stat('Requests', {
+            description: 'Requests a second that were answered, whatever the answer.',
+            unit: 'reqps',
+            sparkline: true,
+            targets: [g.q('sum(rate(spillway_requests_total{%(on)s}[%(i)s]))' % f)],
+          }),
+          g.stat('99 % answer within', {
+            description: '99 %% of requests take no longer. The objective is %g s for %g %% of them.' % [slo.latencySeconds, 100 * slo.latency],
+            unit: 's',
+            thresholds: [[null, 'ok'], [slo.latencySeconds / 2, 'warn'], [slo.latencySeconds, 'bad']],
+            targets: [g.q('histogram_quantile(0.99, sum by (le) (rate(spillway_request_duration_seconds_bucket{%(on)s}[%(i)s])))' % f)],
+          }),
+          g.stat('Requests refused', {
+            description: 'Requests that a bound refused, as a share. A few are what bounds are for; above %g %% a dashboard asks too much or a bound is too tight.' % (100 * th.refused),
+            unit: 'percentunit',
+            decimals: 2,
+            thresholds: [[null, 'ok'], [th.refused / 2, 'warn'], [th.refused, 'bad']],
+            targets: [g.q(share('verdict="refuse"'))],
+          }),
+          g.stat('Memory, of the budget', {
+            description: 'What requests hold of memory.budget in the fullest process. At 100 %% requests are refused with 429; ProxyMemoryNearBudget fires at %g %%.' % (100 * th.memory),
+            unit: 'percentunit',
+            decimals: 1,
+            thresholds: [[null, 'ok'], [0.7 * th.memory, 'warn'], [th.memory, 'bad']],
+            targets: [g.q('max(spillway_memory_budget_used_bytes{%(proxy)s} / spillway_memory_budget_bytes{%(proxy)s})' % f)],
+          }),
+          g.stat('Shards out of reach', {
+            description: 'Shards of which no replica can be asked. None is normal; queries that need one fail, and the ruler is blind there: ProxyShardDown.',
+            unit: 'short',
+            thresholds: [[null, 'ok'], [1, 'bad']],
+            targets: [g.q('sum(max by (%(cluster)s, group, shard) (1 - max by (%(cluster)s, instance, group, shard) (spillway_shard_replica_state{%(shards)s, state="up"})))' % f)],
+          }),
+        ]),
+        g.row('Who asks, and how does it end?', [
+          g.timeseries('Requests by endpoint', {
+            description: 'Requests a second by endpoint of the API. Grafana makes query_range and series; a flood of labels or series is usually a variable that refreshes too often.',
+            unit: 'reqps',
+            w: 12,
+            stack: true,
+            targets: [g.q('topk(10, sum by (endpoint) (rate(spillway_requests_total{%(on)s}[%(i)s])))' % f, '{{endpoint}}')],
+            budget: 100,
+          }),
+          g.timeseries('Requests by outcome', {
+            description: "How requests ended. too_expensive and overloaded are bounds; shard_failed and timeout are a shard's doing; canceled is a client that left; bad_data the caller's mistake.",
+            unit: 'reqps',
+            w: 12,
+            stack: true,
+            targets: [g.q('sum by (outcome) (rate(spillway_requests_total{%(on)s}[%(i)s])) > 0' % f, '{{outcome}}')],
+            overrides: [
+              { match: { name: 'success' }, color: 'd' },
+              { match: { regex: '/internal|shard_failed|timeout|unavailable/' }, color: 'bad' },
+              { match: { regex: '/too_expensive|overloaded/' }, color: 'warn' },
+            ],
+          }),
+          g.timeseries('How long requests take', {
+            description: 'The time that half, 90 % and 99 % of requests take no longer than, from arrival to the end of the answer. All three up: the shards; the last alone: a few heavy queries.',
+            unit: 's',
+            w: 12,
+            targets: [
+              g.q('histogram_quantile(%s, sum by (le) (rate(spillway_request_duration_seconds_bucket{%s}[%s])))' % [q[0], f.on, f.i], q[1])
+              for q in [['0.5', 'p50'], ['0.9', 'p90'], ['0.99', 'p99']]
+            ],
+          }),
+          g.timeseries('Slowest endpoints', {
+            description: '99 % of the requests of an endpoint take no longer: the five slowest endpoints.',
+            unit: 's',
+            w: 12,
+            targets: [g.q('topk(5, histogram_quantile(0.99, sum by (endpoint, le) (rate(spillway_request_duration_seconds_bucket{%(on)s}[%(i)s]))) > 0)' % f, '{{endpoint}}')],
+            budget: 100,
+          }),
+          g.heatmap('Time of requests', {
+            description: 'Requests a second by how long they took. Two bands are two sorts of callers; a band that climbs is a shard that slows down.',
+            unit: 's',
+            cellUnit: 'reqps',
+            w: 12,
+            targets: [g.q('sum by (le) (rate(spillway_request_duration_seconds_bucket{%(on)s}[%(i)s]))' % f, '{{le}}')],
+          }),
+          g.table('Endpoints', {
+            description: 'What each endpoint costs now: requests, series held or returned, samples, bytes to clients and bytes read from shards, all a second. Much read for little written is work for the shards that nobody sees.',
+            w: 12,
+            targets: [
+              g.q('sum by (endpoint) (rate(%s{%s}[%s])) > 0' % [m, f.on, f.i])
+              for m in ['spillway_requests_total', 'spillway_series_total', 'spillway_samples_total', 'spillway_response_bytes_total', 'spillway_shard_read_bytes_total']
+            ],
+            columns: [
+              { field: 'endpoint', title: 'Endpoint', link: g.link('Only this endpoint', 'proxy', { endpoint: g.field('endpoint') }) },
+              { field: 'Value #A', title: 'Requests', unit: 'reqps' },
+              { field: 'Value #B', title: 'Series', unit: 'cps' },
+              { field: 'Value #C', title: 'Samples', unit: 'cps' },
+              { field: 'Value #D', title: 'To clients', unit: 'Bps' },
+              { field: 'Value #E', title: 'From shards', unit: 'Bps' },
+            ],
+            sortBy: 'From shards',
+          }),
+        ]),
+        g.row('Who is refused, and why?', [
+          g.timeseries('Verdicts', {
+            description: 'Requests a second that passed, were narrowed (clamp, metadata only) or were refused. Clamps cost nobody anything; refusals are shown in the panel that made them.',
+            unit: 'reqps',
+            w: 8,
+            stack: true,
+            targets: [g.q('sum by (verdict) (rate(spillway_requests_total{%(on)s}[%(i)s]))' % f, '{{verdict}}')],
+            overrides: [
+              { match: { name: 'pass' }, color: 'd' },
+              { match: { name: 'clamp' }, color: 'a' },
+              { match: { name: 'refuse' }, color: 'warn' },
+            ],
+          }),
+          g.timeseries('Refusals by bound', {
+            description: 'Requests a second that each bound refused. The page of a bound in docs/bounds says what to do: ask for less, or raise it for that tenant.',
+            unit: 'reqps',
+            w: 8,
+            stack: true,
+            targets: [g.q('sum by (bound) (rate(spillway_refusals_total{%(on)s, bound=~"$bound"}[%(i)s]))' % f, '{{bound}}')],
+            quiet: 'no request was refused since Spillway was started',
+          }),
+          g.table('Refusals by endpoint and bound', {
+            description: 'What was refused where in the last hour. One row far ahead of the others is one dashboard or one rule; the usage log names it.',
+            w: 8,
+            targets: [g.q('topk(20, sum by (endpoint, bound) (increase(spillway_refusals_total{%(on)s, bound=~"$bound"}[1h])) > 0)' % f)],
+            columns: [
+              { field: 'endpoint', title: 'Endpoint' },
+              { field: 'bound', title: 'Bound', link: g.linkOut('What it is', 'https://github.com/spillwayproject/spillway/blob/main/docs/bounds/${__value.raw}.md') },
+              { field: 'Value', title: 'In an hour', unit: 'short', decimals: 0 },
+            ],
+            sortBy: 'In an hour',
+            quiet: 'no request was refused within an hour',
+          }),
+          g.timeseries('Answers that lack shards', {
+            description: 'Shards a second that answers went without because their readers accept partial answers. The ruler never does.',
+            unit: 'cps',
+            w: 8,
+            targets: [g.q('sum by (endpoint) (rate(spillway_partial_answers_total{%(on)s}[%(i)s])) or 0 * sum by (endpoint) (rate(spillway_requests_total{%(on)s}[%(i)s]))' % f, '{{endpoint}}')],
+            budget: 100,
+          }),
+          g.timeseries('Clients that left', {
+            description: 'Requests a second whose client did not wait for the answer: dashboards that were closed, or answers that came too late.',
+            unit: 'reqps',
+            w: 8,
+            targets: [g.q('sum(rate(spillway_cancellations_total{%(on)s}[%(i)s])) or 0 * sum(rate(spillway_requests_total{%(on)s}[%(i)s]))' % f, 'left')],
+          }),
+          g.timeseries('How queries are answered', {
+            description: 'Plans a second. pass, splice and push leave the work to the shards; mixed and raw bring series into Spillway, which costs its memory. Much raw: see below whether replicas are whole.',
+            unit: 'reqps',
+            w: 8,
+            stack: true,
+            targets: [g.q('sum by (mode) (rate(spillway_query_plans_total{%(proxy)s}[%(i)s]))' % f, '{{mode}}')],
+          }),
+        ]),
+        g.row('Which shard?', [
+          g.stateTimeline('Replicas', {
+            description: 'Each replica as Spillway sees it. misconfigured: its external labels are not those of its group, so it is not asked; the log has the line to add.',
+            unit: 'none',
+            w: 24,
+            h: 7,
+            mappings: [[0, 'down', 'bad'], [1, 'misconfigured', 'bad'], [2, 'unknown', 'off'], [3, 'up', 'ok']],
+            targets: [g.q(state, replica)],
+            budget: 200,
+          }),
+          g.timeseries('Slowest shards', {
+            description: '99 % of the calls of a shard take no longer, the ten slowest. One shard above the others sets the pace of every query that needs it.',
+            unit: 's',
+            w: 12,
+            targets: [g.q('topk(10, histogram_quantile(0.99, sum by (group, shard, le) (rate(spillway_shard_request_duration_seconds_bucket{%(shards)s}[%(i)s]))) > 0)' % f, shard)],
+            budget: 100,
+          }),
+          g.timeseries('Calls by outcome', {
+            description: 'Calls to replicas by how they ended. cut is a shard that sent more than it was asked for, and was stopped.',
+            unit: 'reqps',
+            w: 12,
+            stack: true,
+            targets: [g.q('sum by (outcome) (rate(spillway_shard_requests_total{%(shards)s}[%(i)s])) > 0' % f, '{{outcome}}')],
+            overrides: [
+              { match: { name: 'ok' }, color: 'd' },
+              { match: { regex: '/internal|shard_failed|timeout|unavailable/' }, color: 'bad' },
+            ],
+          }),
+          g.timeseries('Calls for each request', {
+            description: 'Calls to shards for one request that Spillway answers. About the number of shards is normal; more means raw reads in pieces, or hedges and retries.',
+            unit: 'none',
+            decimals: 1,
+            w: 8,
+            targets: [g.q('sum(rate(spillway_shard_requests_total{%(shards)s}[%(i)s])) / sum(rate(spillway_requests_total{%(proxy)s}[%(i)s]))' % f, 'calls')],
+          }),
+          g.timeseries('Calls in flight and waiting', {
+            description: 'Calls under way at each replica, and calls that wait for one of its slots. Waiting for long ends in 429: read_slots and unselective_slots.',
+            unit: 'short',
+            w: 8,
+            targets: [
+              g.q('topk(10, sum by (group, shard, replica) (spillway_shard_requests_in_flight{%(shards)s}))' % f, 'in flight: ' + replica),
+              g.q('sum by (class) (spillway_shard_requests_waiting{%(shards)s})' % f, 'waiting: {{class}}'),
+            ],
+            legend: 'hidden',
+            budget: 100,
+          }),
+          g.timeseries('Bytes from replicas', {
+            description: 'Bytes a second that each replica sends, as they come over the wire; the ten largest.',
+            unit: 'Bps',
+            w: 8,
+            legend: 'hidden',
+            targets: [g.q('topk(10, sum by (group, shard, replica) (rate(spillway_shard_response_bytes_total{%(shards)s}[%(i)s])))' % f, replica)],
+            budget: 100,
+          }),
+          g.table('State of replicas', {
+            description: "Whole: the replica agrees with another one of its shard, so that queries can be pushed to it. Breaker: it failed so often that it is left alone for a while. Lagging: others are preferred. Clock: how far ahead of Spillway's.",
+            w: 24,
+            targets: [
+              g.q('min by (%(cluster)s, group, shard, replica) (spillway_shard_replica_whole{%(shards)s})' % f),
+              g.q('max by (%(cluster)s, group, shard, replica) (spillway_shard_breaker_open{%(shards)s})' % f),
+              g.q('max by (%(cluster)s, group, shard, replica) (spillway_shard_replica_lagging{%(shards)s})' % f),
+              g.q('max by (%(cluster)s, group, shard, replica) (spillway_shard_clock_skew_seconds{%(shards)s})' % f),
+            ],
+            columns: [
+              { field: 'group', title: 'Group' },
+              { field: 'shard', title: 'Shard' },
+              { field: 'replica', title: 'Replica' },
+              { field: 'Value #A', title: 'Whole', mappings: [[0, 'no', 'warn'], [1, 'yes', 'ok']], thresholds: [[null, 'text']] },
+              { field: 'Value #B', title: 'Breaker', mappings: [[0, 'closed'], [1, 'open', 'bad']], thresholds: [[null, 'text']] },
+              { field: 'Value #C', title: 'Lagging', mappings: [[0, 'no'], [1, 'yes', 'warn']], thresholds: [[null, 'text']] },
+              { field: 'Value #D', title: 'Clock', unit: 's', decimals: 1, thresholds: [[null, 'text'], [30, 'bad']] },
+            ],
+            sortBy: 'Group',
+            sortDesc: false,
+            budget: 200,
+          }),
+          events('Failovers', 'spillway_shard_failovers_total', 'Calls a second that went to another replica because this one failed. Nobody notices them; a steady rate is a replica to look at.'),
+          events('Hedges', 'spillway_shard_hedged_total', 'Calls a second that another replica was asked as well, because this one took longer than it usually does.'),
+          events('Retries', 'spillway_shard_retries_total', 'Calls a second that were made again to the same replica after its connection broke.'),
+          g.timeseries('Calls that outlive their request', {
+            description: 'Time that 99 % of calls go on no longer than after their request has ended. Seconds mean that a shard works on for nobody.',
+            unit: 's',
+            w: 12,
+            targets: [g.q('topk(10, histogram_quantile(0.99, sum by (group, shard, le) (rate(spillway_shard_cancel_linger_seconds_bucket{%(shards)s}[%(i)s]))) >= 0)' % f, shard)],
+            quiet: 'no request ended before its calls to shards did',
+            budget: 100,
+          }),
+          g.table('Groups whose servers do not fit together', {
+            description: 'engine: query engines that differ. clock: more than 30 s off. copy: a replica listed as a shard. overlap: a target scraped by two shards. split: a shard listed as a replica. Queries of such a group are evaluated in Spillway.',
+            w: 12,
+            targets: [g.q('max by (%(cluster)s, group, kind) (spillway_group_sick{%(cl)s, %(job)s, instance=~"$instance", group=~"$group"} == 1)' % (f { job: c.selectors.proxy }))],
+            columns: [
+              { field: 'group', title: 'Group' },
+              { field: 'kind', title: 'What does not fit' },
+            ],
+            quiet: 'all servers of each group fit together',
+          }),
+        ]),
+        g.row('The process', [
+          g.timeseries('Memory', {
+            description: "Resident memory of each process, what requests hold of it, and their budget. Resident far above held is Go's heap between collections.",
+            unit: 'bytes',
+            w: 12,
+            targets: [
+              g.q('max by (instance) (process_resident_memory_bytes{%(proxy)s})' % f, 'resident: {{instance}}'),
+              g.q('max by (instance) (spillway_memory_budget_used_bytes{%(proxy)s})' % f, 'held by requests: {{instance}}'),
+              g.q('min(spillway_memory_budget_bytes{%(proxy)s})' % f, 'budget'),
+            ],
+            overrides: [{ match: { name: 'budget' }, color: 'd', dash: [8, 6] }],
+          }),
+          g.heatmap('Most memory of one request', {
+            description: 'Requests a second by the most memory that each held at once. The top rows are the dashboards worth rewriting.',
+            unit: 'bytes',
+            cellUnit: 'reqps',
+            w: 12,
+            targets: [g.q('sum by (le) (rate(spillway_request_peak_bytes_bucket{%(proxy)s}[%(i)s]))' % f, '{{le}}')],
+          }),
+          g.timeseries('Requests in flight', {
+            description: 'Requests that are being answered, and open client connections of the main listener.',
+            unit: 'short',
+            w: 8,
+            targets: [
+              g.q('sum by (instance) (spillway_requests_in_flight{%(proxy)s})' % f, 'requests: {{instance}}'),
+              g.q('sum by (instance) (spillway_connections{%(proxy)s, listener="main"})' % f, 'connections: {{instance}}'),
+            ],
+          }),
+          g.timeseries('CPU', {
+            description: 'Cores in use by each process. It follows raw and mixed plans and the bytes that are read from shards.',
+            unit: 'short',
+            w: 8,
+            targets: [g.q('sum by (instance) (rate(process_cpu_seconds_total{%(proxy)s}[%(i)s]))' % f, '{{instance}}')],
+          }),
+          g.timeseries('Usage log', {
+            description: 'Lines a second written to the usage log, and lines lost because the disk was too slow or refused them. Lost lines are use that the drop rules will not know of.',
+            unit: 'cps',
+            w: 8,
+            colors: ['a', 'bad'],
+            targets: [
+              g.q('sum(rate(spillway_usage_log_lines_total{%(proxy)s}[%(i)s]))' % f, 'written'),
+              g.q('sum(rate(spillway_usage_log_dropped_total{%(proxy)s}[%(i)s]))' % f, 'lost'),
+            ],
+          }),
+          g.table('Processes', {
+            description: 'Version, configuration and age of each process. Two hashes among them: a reload reached one and not the other. Reloaded is red while the newest file was refused and the one before is in force.',
+            w: 24,
+            h: 5,
+            targets: [
+              g.q('max by (%(cluster)s, instance, version, goversion) (spillway_build_info{%(proxy)s})' % f),
+              g.q('max by (%(cluster)s, instance, hash) (spillway_config_info{%(proxy)s})' % f),
+              g.q('min by (%(cluster)s, instance) (spillway_config_last_reload_successful{%(proxy)s})' % f),
+              g.q('time() - max by (%(cluster)s, instance) (spillway_config_last_reload_success_timestamp_seconds{%(proxy)s})' % f),
+              g.q('time() - max by (%(cluster)s, instance) (process_start_time_seconds{%(proxy)s})' % f),
+              g.q('sum by (%(cluster)s, instance) (spillway_panics_total{%(proxy)s})' % f),
+            ],
+            columns: [
+              { field: 'instance', title: 'Spillway' },
+              { field: 'version', title: 'Version' },
+              { field: 'goversion', title: 'Go' },
+              { field: 'hash', title: 'Configuration' },
+              { field: 'Value #C', title: 'Reloaded', mappings: [[0, 'refused', 'bad'], [1, 'yes', 'ok']], thresholds: [[null, 'text']] },
+              { field: 'Value #D', title: 'Loaded ago', unit: 's' },
+              { field: 'Value #E', title: 'Up for', unit: 's' },
+              { field: 'Value #F', title: 'Faults', unit: 'short', decimals: 0, thresholds: [[null, 'text'], [1, 'bad']] },
+            ],
+            sortBy: 'Spillway',
+            sortDesc: false,
+          }),
+        ]),
+      ],
+    }),
+  },
+}

@@ -1,0 +1,98 @@
+// What goes wrong with GPUs, kept as few series that are there only while
+// something is wrong: so that a dashboard can ask for a month of it, and rank
+// links and cards, without a look at 60,000 GPUs.
+{
+  local c = $._config,
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local g = (import '../lib/gpu.libsonnet')(c),
+  local node = g.byNode,
+  local cl = c.clusterLabel,
+
+  // classed gives a series with the label xid the class that lib/xid.libsonnet has for it.
+  local classed(expr) =
+    local of(class) = std.join('|', ['%d' % x.xid for x in c.xid if x.class == class]);
+    std.foldl(
+      function(e, class) 'label_replace(%s, "class", "%s", "xid", "%s")' % [e, class, of(class)],
+      std.set([x.class for x in c.xid]),
+      'label_replace(%s, "class", "unknown", "", "")' % expr
+    ),
+
+  // xids are errors by GPU and Xid, seen in five minutes.
+  local xids = {
+    // The exporter's window is five minutes, and so is this group's interval: each error is counted once.
+    count: 'max by (%s) (%s > 0)' % [g.byWith(['xid']), g.series('DCGM_EXP_XID_ERRORS_COUNT')],
+    // The gauge of the last Xid: one that was not there before. A second equal one is not seen.
+    gauge: 'gpu:xid_last:info unless on (%s) gpu:xid_last:info offset %s' % [g.byWith(['xid']), t.d('5m')],
+    kernel: 'label_replace(sum by (%(n)s, reason) (increase(problem_counter{%(npd)s, reason=~"Xid[0-9]+"}[%(w)s]) > 0), "xid", "$1", "reason", "Xid(.+)")' % {
+      n: node,
+      npd: c.selectors.npd,
+      w: t.d('5m'),
+    },
+  }[c.dcgm.xidSource],
+
+  // Seconds of each second that the GPUs of a node were slowed down. The counter is in microseconds; more than a second and a half is a sentinel that came and went.
+  local slowed(cause, metric) = {
+    record: 'node:gpu_slowed:sum_rate5m',
+    labels: { cause: cause },
+    expr: g.onNode('sum by (%s, %s) (rate(%s[%s]) < 1.5e6) / 1e6' % [cl, c.dcgm.node, g.series(metric), t.d('5m')]),
+  },
+  local moving(record, metric) = {
+    record: record,
+    expr: 'sum by (%s) (rate(%s[%s]) > 0 < %g)' % [g.by, g.series(metric), t.d('5m'), c.dcgm.blank],
+  },
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        name: 'gpu.errors',
+        scope:: 'shard',
+        interval: t.d('1m'),
+        rules: [
+          slowed('heat', 'DCGM_FI_DEV_THERMAL_VIOLATION'),
+          slowed('power', 'DCGM_FI_DEV_POWER_VIOLATION'),
+          // Of GPUs on which they move.
+          moving('gpu:nvlink_replays:rate5m', 'DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL'),
+          moving('gpu:pcie_replays:rate5m', 'DCGM_FI_DEV_PCIE_REPLAY_COUNTER'),
+          moving('gpu:ecc_sbe:rate5m', 'DCGM_FI_DEV_ECC_SBE_VOL_TOTAL'),
+        ],
+      },
+      {
+        name: 'gpu.faults',
+        interval: t.d('5m'),
+        rules: [
+          // A month of it says which GPU comes back with errors, and how long a model runs without one.
+          { record: 'gpu:xid_errors:count5m', expr: classed(xids) },
+        ],
+      },
+      {
+        name: 'gpu.missing',
+        interval: t.d('1m'),
+        rules: [
+          {
+            // GPUs that a node says it has and DCGM does not see; of nodes whose exporter answers.
+            record: 'node:gpu_missing:count',
+            expr: 'node:gpu_capacity:max - on (%s) node:gpu_seen:count > 0' % node,
+          },
+          {
+            // GPUs of nodes whose exporter does not answer: nobody knows how they are.
+            record: 'node:gpu_unmeasured:count',
+            expr: '(node:gpu_capacity:max > 0) unless on (%s) node:gpu_seen:count' % node,
+          },
+          {
+            record: 'cluster:gpu_missing:sum',
+            expr: 'sum by (%s) (node:gpu_missing:count) or on (%s) 0 * cluster:gpu_capacity:sum' % [cl, cl],
+          },
+          {
+            record: 'cluster:gpu_slowed:sum_rate5m',
+            expr: 'sum by (%s, cause) (node:gpu_slowed:sum_rate5m)' % cl,
+          },
+          {
+            // Where the sick ones stand: several in one rack are its power, its cooling or its switch.
+            record: 'rack:gpu_unhealthy:sum',
+            expr: 'sum by (%s, rack) (node:gpu_unhealthy:sum * on (%s) group_left (rack) node:rack:info)' % [cl, node],
+          },
+        ],
+      },
+    ],
+  },
+}
