@@ -47,6 +47,7 @@ test: ## install what tests need, then lint, unit, race and real-server tests an
 	@$(STEP) staticcheck ./tools/bin/staticcheck ./...
 	@$(STEP) test go test -race -timeout 25m -skip '$(PROOFS)' $(RACE)
 	@$(STEP) mixin go test -timeout 20m $(MIXIN)
+	@$(STEP) page ./tools/page.sh check
 	@$(STEP) live go test -timeout 20m $(LIVE)
 	@$(STEP) proofs go test -timeout 20m -run '$(PROOFS)' ./proxy/server ./internal/cost
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)

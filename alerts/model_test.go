@@ -35,6 +35,7 @@ func simulated(t *testing.T) map[string]map[string]*shown {
 	for n := range 12 { // some of them hold a pod
 		stage(cluster.GPUXidFatal, fmt.Sprintf("gpu-%05d/0", n), 48)
 	}
+	stage(cluster.GPUThrottled, "gpu-00013/1", 0)
 	stage(cluster.NodeNotReady, "gpu-00014", 0)
 	stage(cluster.PodsPendingGPUsFree, "cluster", 0)
 	m, err := cluster.New(o)

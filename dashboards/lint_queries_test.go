@@ -69,6 +69,7 @@ var plainCounters = map[string]string{
 	"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":                 lifetime,
 	"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL":                 lifetime,
 	"DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": lifetime,
+	"spillway_panics_total":                         "one since the start of the process is worth a report",
 }
 
 const lifetime = "errors since the driver was loaded: a series may begin with its first error in it, which increase never sees"
@@ -215,7 +216,7 @@ func checkZero(_ *linter, d *Dashboard, bad reporter) {
 
 // palette are the colours of jsonnet/lib/palette.libsonnet.
 var palette = []string{
-	"text", "#4c9f70", "#e0912f", "#d64550", "#5b8fb9", "#3fa7a0", "#8a7fc0", "#8c96a3", "#35608c", "#7fc4be", "#b79fd0", "#5e6b78",
+	"text", "#4c9f70", "#e0912f", "#d64550", "#5b8fb9", "#3fa7a0", "#8a7fc0", "#8c96a3", "#3d6ea5", "#7fc4be", "#b79fd0", "#6f7d8c",
 }
 
 // jsonColour is a colour somewhere in a property.

@@ -54,6 +54,8 @@
       proxy: 'job="spillway"',
       // The exporter of iptables counters.
       iptables: 'job="iptables-exporter"',
+      // kube-scheduler.
+      scheduler: 'job="kube-scheduler"',
       // cluster-autoscaler.
       autoscaler: 'job="cluster-autoscaler"',
       // Probers that try every node from several places: probe_success{prober,node}.
@@ -97,7 +99,7 @@
       // Labels of etcd_request_* that name what is read or written.
       etcdResource: if minor >= 34 then ['group', 'resource'] else ['type'],
       // Number of stored objects by resource.
-      storedObjects: if minor >= 35 then 'apiserver_resource_objects' else 'apiserver_storage_objects',
+      storedObjects: if minor >= 34 then 'apiserver_resource_objects' else 'apiserver_storage_objects',
     },
 
     // Resource name of a GPU, as kube-state-metrics spells it, and how many a node has.

@@ -165,7 +165,8 @@ var Cases = []Case{
 		Name: "Prometheus out of memory", Kind: cluster.PrometheusOOMLoop, Value: 8, Target: OnInstance(cluster.JobPrometheus), Wave: 4, Hold: 2 * time.Minute,
 		Want: []string{"PrometheusOOMLoop"},
 		Beside: map[string]string{
-			"PrometheusMemoryNearLimit": "before each death it is near its limit", "PrometheusReplayingWAL": "after each death it replays", "PrometheusSeriesAPIUnbounded": becauseSeries,
+			"PrometheusMemoryNearLimit": "before each death it is near its limit", "PrometheusReplayingWAL": "after each death it replays",
+			"PrometheusHACrashLooping": "it is half of the pair", "PrometheusSeriesAPIUnbounded": becauseSeries,
 		},
 	},
 

@@ -25,6 +25,9 @@ type Source struct {
 	client    *http.Client
 }
 
+// NewSource is the server at url, without a slash at its end. name is what errors call it.
+func NewSource(name, url string) Source { return Source{name, url, &http.Client{}} }
+
 // Question is one query with its times. A Step makes it a range query; Label asks for the values of a label of the series that Expr selects.
 type Question struct {
 	Expr     string
@@ -225,6 +228,24 @@ func (a *Answer) Differs(b *Answer, tolerance float64) string {
 		}
 	}
 	return ""
+}
+
+// last are the values at the last moment, sorted: what topk is about, whichever of two equal series it took.
+func (a *Answer) last() []float64 {
+	var at int64
+	for _, s := range a.Series {
+		for _, p := range s.Points {
+			at = max(at, p.T)
+		}
+	}
+	var out []float64
+	for _, s := range a.Series {
+		if n := len(s.Points); n > 0 && s.Points[n-1].T == at {
+			out = append(out, s.Points[n-1].V)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 func near(a, b, tolerance float64) bool {

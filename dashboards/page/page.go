@@ -73,8 +73,9 @@ func New(o Options) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(o.Bundle)))
-	// Grafana's components ask for their icons there.
+	// Grafana's components ask for their icons and fonts there.
 	mux.Handle("GET /public/build/img/", http.StripPrefix("/public/build/", http.FileServerFS(o.Bundle)))
+	mux.Handle("GET /public/fonts/", http.StripPrefix("/public/", http.FileServerFS(o.Bundle)))
 	mux.HandleFunc("GET /dashboards", func(w http.ResponseWriter, _ *http.Request) {
 		now, err := list(o.Dashboards) // a folder's dashboards may have been rendered again
 		if err != nil {

@@ -90,7 +90,7 @@ async function blank(page) {
   for (const panel of await page.locator('[data-viz-panel-key]').all()) {
     const content = panel.locator('[data-testid="data-testid panel content"]').first();
     if ((await content.count()) === 0) {
-      out.push(`panel ${await panel.getAttribute('data-viz-panel-key')} has no inside`);
+      out.push(`panel "${await panel.locator('h2, h6').first().textContent()}" has no inside`);
       continue;
     }
     const image = (await content.screenshot()).toString('base64');
@@ -99,7 +99,8 @@ async function blank(page) {
       const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
       const ctx = canvas.getContext('2d');
       ctx.drawImage(bitmap, 0, 0);
-      const { data } = ctx.getImageData(0, 0, bitmap.width, bitmap.height);
+      const edge = 4; // the panel's own border is no content
+      const { data } = ctx.getImageData(edge, edge, bitmap.width - 2 * edge, bitmap.height - 2 * edge);
       const counts = new Map();
       for (let i = 0; i < data.length; i += 4) {
         const colour = (data[i] << 16) | (data[i + 1] << 8) | data[i + 2];

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spillwayproject/spillway/dashboards"
 	"github.com/spillwayproject/spillway/internal/cli"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -123,6 +124,54 @@ func TestDatasource(t *testing.T) {
 	}
 	for key := range raw.Datasources[0].JSONData {
 		if !strings.Contains(readme, "`"+key) {
+			t.Errorf("README.md does not explain %s", key)
+		}
+	}
+}
+
+// TestDashboardProvider holds the folder to that of the mixin, and the settings to what README.md says of them.
+func TestDashboardProvider(t *testing.T) {
+	type provider struct {
+		Name                  string `yaml:"name"`
+		Type                  string `yaml:"type"`
+		Folder                string `yaml:"folder"`
+		DisableDeletion       bool   `yaml:"disableDeletion"`
+		AllowUIUpdates        bool   `yaml:"allowUiUpdates"`
+		UpdateIntervalSeconds int    `yaml:"updateIntervalSeconds"`
+		Options               struct {
+			Path                      string `yaml:"path"`
+			FoldersFromFilesStructure bool   `yaml:"foldersFromFilesStructure"`
+		} `yaml:"options"`
+	}
+	d := yaml.NewDecoder(strings.NewReader(readFile(t, "provisioning/dashboards/spillway.yaml")))
+	d.KnownFields(true)
+	var p struct {
+		APIVersion int        `yaml:"apiVersion"`
+		Providers  []provider `yaml:"providers"`
+	}
+	if err := d.Decode(&p); err != nil {
+		t.Fatal(err)
+	}
+	if p.APIVersion != 1 || len(p.Providers) != 1 {
+		t.Fatalf("apiVersion %d, %d providers: want 1 and 1", p.APIVersion, len(p.Providers))
+	}
+	got := p.Providers[0]
+	if got.Type != "file" || got.Name == "" || got.AllowUIUpdates || got.UpdateIntervalSeconds < 10 || !strings.HasPrefix(got.Options.Path, "/") {
+		t.Errorf("%+v", got)
+	}
+	// The list of dashboards at the top of each one has the folder's name.
+	for _, name := range dashboards.Names() {
+		board, err := dashboards.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(board.Links) == 0 || board.Links[0].Title != got.Folder {
+			t.Errorf("%s lists %+v, the folder is %s", name, board.Links, got.Folder)
+		}
+	}
+	readme := readFile(t, "README.md")
+	for _, key := range []string{"folder", "path", "updateIntervalSeconds", "allowUiUpdates", "disableDeletion", "foldersFromFilesStructure"} {
+		if !strings.Contains(readme, "| `"+key+"`") {
 			t.Errorf("README.md does not explain %s", key)
 		}
 	}

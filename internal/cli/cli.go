@@ -71,7 +71,7 @@ func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) in
 	check := app.Command("check", "Checks files before they are used.")
 	add(check, "check", map[string]command{"config": checkConfigCommand})
 	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")
-	add(load, "loadtest", map[string]command{"mix": mixCommand, "oom": oomCommand, "rules": rulesCommand})
+	add(load, "loadtest", map[string]command{"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "rules": rulesCommand})
 	mix := app.Command("mixin", "Alerts, recording rules and dashboards.")
 	add(mix, "mixin", map[string]command{"render": mixinRenderCommand})
 	served := slices.Sorted(maps.Keys(runs))

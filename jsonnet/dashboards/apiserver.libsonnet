@@ -32,7 +32,14 @@
   local slow(window, by='') = spent('cluster_verb:apiserver_sli_slow:rate5m', 'cluster_verb:apiserver_sli_judged:rate5m', window, by),
 
   local quantile(q, by) =
-    'histogram_quantile(%g, sum by (%s, le) (cluster_verb_scope_le:apiserver_request_sli_duration_seconds_bucket:rate5m{%s, verb!="WATCH"}))' % [q, by, g.cl],
+    // Sums of fractions are not quite equal in buckets that are; rounded, no bucket is smaller than the one below it.
+    'histogram_quantile(%g, round(sum by (%s, le) (cluster_verb_scope_le:apiserver_request_sli_duration_seconds_bucket:rate5m{%s, verb!="WATCH"}), 1e-6))' % [q, by, g.cl],
+
+  // The verbs that there are, apart from each other.
+  local verbs = [
+    { match: { name: v[0] }, color: v[1] }
+    for v in [['LIST', 'c'], ['GET', 'a'], ['POST', 'b'], ['PUT', 'f'], ['PATCH', 'g'], ['DELETE', 'd'], ['DELETECOLLECTION', 'h'], ['APPLY', 'e']]
+  ],
 
   local seats = |||
     max by (priority_level) (
@@ -180,7 +187,7 @@
             trouble: ['APIThrottling'],
           }),
           g.timeseries('Seats taken by priority level', {
-            description: 'Share of a level\'s seats in use on its busiest server, the eight fullest levels. At the dashed line requests begin to queue.',
+            description: "Share of a level's seats in use on its busiest server, the eight fullest levels. At the dashed line requests begin to queue.",
             unit: 'percentunit',
             max: 1,
             w: 8,
@@ -202,6 +209,7 @@
             description: 'Time that 99 % of requests stay under, streams left out. LISTs of everything are slower by nature; a rise of writes is etcd or a webhook.',
             unit: 's',
             w: 8,
+            overrides: verbs,
             targets: [g.q('topk(8, %s)' % quantile(0.99, 'verb'), '{{verb}}')],
             trouble: ['APISlow'],
           }),
@@ -209,6 +217,7 @@
             description: 'Time that half of the requests stay under. It moves only when everything is slow.',
             unit: 's',
             w: 8,
+            overrides: verbs,
             targets: [g.q('topk(8, %s)' % quantile(0.5, 'verb'), '{{verb}}')],
             trouble: ['APISlow'],
           }),
@@ -221,7 +230,7 @@
             trouble: ['APISlow'],
           }),
           g.timeseries('Slow by what is asked', {
-            description: 'Time that 99 % of requests stay under by how much they ask for: one object, a namespace, everything. The objective allows %g, %g and %g s.' % [slo.slowResource, slo.slowNamespace, slo.slowCluster],
+            description: 'Time that 99 %% of requests stay under by how much they ask for: one object, a namespace, everything. The objective allows %g, %g and %g s.' % [slo.slowResource, slo.slowNamespace, slo.slowCluster],
             unit: 's',
             w: 12,
             targets: [g.q(quantile(0.99, 'scope'), '{{scope}}')],
@@ -232,9 +241,9 @@
             unit: 's',
             w: 12,
             targets: [g.q(|||
-              topk(8, histogram_quantile(0.99, sum by (name, le) (
+              topk(8, histogram_quantile(0.99, round(sum by (name, le) (
                 rate(apiserver_admission_webhook_admission_duration_seconds_bucket{%(apiserver)s, %(cl)s, %(server)s}[%(i)s])
-              )))
+              ), 1e-6)))
             ||| % f, '{{name}}')],
           }),
         ]),
@@ -243,6 +252,7 @@
             description: 'How many times faster than allowed errors spend the budget, over each window that alerts judge. 1 spends it exactly in %d days; %g for an hour pages.' % [slo.days, c.slo.windows[0].factor],
             unit: 'none',
             w: 12,
+            softMax: 2,
             targets: [g.q(errors(w.long), w.long) for w in c.slo.windows],
             trouble: ['APIErrors'],
           }),
@@ -250,6 +260,7 @@
             description: 'The same for requests that took too long. It is judged apart from errors, since the causes are others.',
             unit: 'none',
             w: 12,
+            softMax: 2,
             targets: [g.q(slow(w.long), w.long) for w in c.slo.windows],
             trouble: ['APISlow'],
           }),

@@ -46,7 +46,6 @@
             description: 'Money for one hour at what is held now.',
             unit: money,
             decimals: 0,
-            sparkline: true,
             targets: [g.q('sum(team:gpu_cost_per_hour:sum{%(teams)s})' % f)],
           }),
           g.stat('GPU-hours', {
@@ -101,7 +100,7 @@
               g.q('sum by (team) (%s) / scalar(sum(%s))' % [hours('team:gpu_cost_per_hour:sum{%(teams)s}' % f), hours('team:gpu_cost_per_hour:sum{%(cl)s}' % f)]),
             ],
             columns: [
-              { field: 'team', title: 'Team', link: g.link('Use of its GPUs', 'gpu-use', { team: g.field('team') }) },
+              { field: 'team', title: 'Team', link: g.link('Use of GPUs by team', 'gpu-use') },
               { field: 'Value #A', title: 'GPU-hours', unit: 'short', decimals: 0 },
               { field: 'Value #B', title: 'Cost', unit: money, decimals: 0 },
               { field: 'Value #E', title: 'Of all', unit: 'percentunit', decimals: 1 },

@@ -6,8 +6,9 @@
   local g = (import '../lib/g.libsonnet')(c),
   local f = {
     // Members that the reader chose.
-    s: '%s, %s, job=~"$job"' % [g.cl, c.selectors.etcdAll],
+    s: '%s, %s, job=~"$job", instance=~"$instance"' % [g.cl, c.selectors.etcdAll],
     r: '%s, job=~"$job"' % g.cl,
+    ri: '%s, job=~"$job", instance=~"$instance"' % g.cl,
     cluster: c.clusterLabel,
     i: g.i,
     member: '%s, job, instance' % c.clusterLabel,
@@ -30,11 +31,16 @@
           includeAll: true,
           description: 'The main etcd, the one of events, or both.',
         }),
+        g.var('instance', 'Member', 'label_values(etcd_server_has_leader{%s, %s, job=~"$job"}, instance)' % [g.cl, c.selectors.etcdAll], {
+          multi: true,
+          includeAll: true,
+          description: 'Members to look at; alerts about one lead here with it.',
+        }),
       ],
       rows: [
         g.row('', [
           g.stat('Without a leader', {
-            description: 'etcd clusters in which no member sees a leader. Normal is none. With one, every write to its API server fails: look at the members below and at what changed in their network.',
+            description: 'Clusters of etcd in which no member sees a leader. Normal is none. With one, every write to its API server fails: look at the members below and at what changed in their network.',
             unit: 'none',
             verdict: true,
             mappings: [['0', 'None']],
@@ -71,7 +77,7 @@
             decimals: 1,
             sparkline: true,
             thresholds: [[null, 'ok'], [t.fsyncSeconds, 'warn'], [10 * t.fsyncSeconds, 'bad']],
-            targets: [q('max(cluster_job_instance:etcd_disk_wal_fsync_duration_seconds:p99_rate5m{%(r)s})')],
+            targets: [q('max(cluster_job_instance:etcd_disk_wal_fsync_duration_seconds:p99_rate5m{%(ri)s})')],
             trouble: ['EtcdFsyncSlow'],
           }),
           g.stat('Slowest commit, p99', {
@@ -80,7 +86,7 @@
             decimals: 1,
             sparkline: true,
             thresholds: [[null, 'ok'], [0.025, 'warn'], [0.25, 'bad']],
-            targets: [q('max(cluster_job_instance:etcd_disk_backend_commit_duration_seconds:p99_rate5m{%(r)s})')],
+            targets: [q('max(cluster_job_instance:etcd_disk_backend_commit_duration_seconds:p99_rate5m{%(ri)s})')],
             trouble: ['EtcdFsyncSlow'],
           }),
           g.stat('Fullest database', {
@@ -121,7 +127,8 @@
           g.timeseries('Changes of leader', {
             description: 'Changes that a member saw, as many as the interval has. Writes stop for about a second during each.',
             unit: 'none',
-            w: 8,
+            w: 6,
+            softMax: 1,
             draw: 'bars',
             fill: 60,
             decimals: 0,
@@ -131,16 +138,25 @@
           g.timeseries('Proposals waiting', {
             description: 'Writes that the members have not agreed on yet. A handful is normal; many that stay mean a slow disk or no leader.',
             unit: 'none',
-            w: 8,
+            w: 6,
             targets: [q('max by (%(cluster)s, job) (etcd_server_proposals_pending{%(s)s})', jobLegend)],
             trouble: ['EtcdNoLeader'],
           }),
           g.timeseries('Proposals failed', {
             description: 'Writes a second that the members did not agree on. Normal is zero; they fail while there is no leader and when one goes.',
             unit: 'ops',
-            w: 8,
+            w: 6,
+            softMax: 1,
             targets: [q('sum by (%(cluster)s, job) (rate(etcd_server_proposals_failed_total{%(s)s}[%(i)s]))', jobLegend)],
             trouble: ['EtcdNoLeader', 'EtcdLeaderChurn'],
+          }),
+          g.timeseries('Slow applies', {
+            description: 'Writes a second that took a member more than 100 ms to apply. Normal is zero.',
+            unit: 'ops',
+            w: 6,
+            softMax: 1,
+            targets: [q('sum by (%(cluster)s, job) (rate(etcd_server_slow_apply_total{%(s)s}[%(i)s]))', jobLegend)],
+            trouble: ['EtcdFsyncSlow'],
           }),
         ]),
 
@@ -162,24 +178,15 @@
           g.timeseries('Log fsync by member, p99', {
             description: 'Which member is slow. Above the dashed line heartbeats are missed; one that is slow alone has a bad disk or a noisy neighbour.',
             unit: 's',
-            w: 8,
             thresholds: [[null, 'text'], [t.fsyncSeconds, 'warn']],
             softMax: 1.5 * t.fsyncSeconds,
-            targets: [q('cluster_job_instance:etcd_disk_wal_fsync_duration_seconds:p99_rate5m{%(r)s}', memberLegend)],
+            targets: [q('cluster_job_instance:etcd_disk_wal_fsync_duration_seconds:p99_rate5m{%(ri)s}', memberLegend)],
             trouble: ['EtcdFsyncSlow'],
           }),
           g.timeseries('Commit by member, p99', {
             description: 'Which member is slow to commit. If fsyncs are fast and commits are not, the database is large or is being defragmented.',
             unit: 's',
-            w: 8,
-            targets: [q('cluster_job_instance:etcd_disk_backend_commit_duration_seconds:p99_rate5m{%(r)s}', memberLegend)],
-            trouble: ['EtcdFsyncSlow'],
-          }),
-          g.timeseries('Slow applies', {
-            description: 'Writes a second that took a member more than 100 ms to apply. Normal is zero.',
-            unit: 'ops',
-            w: 8,
-            targets: [q('sum by (%(cluster)s, job) (rate(etcd_server_slow_apply_total{%(s)s}[%(i)s]))', jobLegend)],
+            targets: [q('cluster_job_instance:etcd_disk_backend_commit_duration_seconds:p99_rate5m{%(ri)s}', memberLegend)],
             trouble: ['EtcdFsyncSlow'],
           }),
         ]),
@@ -227,7 +234,7 @@
             trouble: ['EtcdNoLeader'],
           }),
           g.timeseries('Calls that fail', {
-            description: 'gRPC calls a second by code other than OK. Cancelled watches are normal; Unavailable and DeadlineExceeded are not.',
+            description: 'Calls over gRPC a second by code other than OK. Cancelled watches are normal; Unavailable and DeadlineExceeded are not.',
             unit: 'ops',
             w: 8,
             targets: [q('sum by (job, grpc_code) (rate(grpc_server_handled_total{%(s)s, grpc_code!="OK"}[%(i)s]))', '{{grpc_code}} {{job}}')],
@@ -241,13 +248,14 @@
             links: [g.link('API server', 'apiserver')],
           }),
           g.timeseries('Round trip between members', {
-            description: 'Mean from each member to its peers. In one site it is under a millisecond; beyond 10 ms every write waits for it.',
+            description: 'Mean of ten minutes from each member to its peers; they measure it twice a minute. In one site it is under a millisecond; beyond 10 ms every write waits for it.',
             unit: 's',
             w: 8,
+            legend: 'hidden',
             targets: [q(|||
-              sum by (%(member)s) (rate(etcd_network_peer_round_trip_time_seconds_sum{%(s)s}[%(i)s]))
+              sum by (%(member)s) (increase(etcd_network_peer_round_trip_time_seconds_sum{%(s)s}[10m]))
               /
-              sum by (%(member)s) (rate(etcd_network_peer_round_trip_time_seconds_count{%(s)s}[%(i)s]))
+              sum by (%(member)s) (increase(etcd_network_peer_round_trip_time_seconds_count{%(s)s}[10m]))
             |||, memberLegend)],
           }),
           g.timeseries('Traffic with API servers', {
@@ -263,6 +271,7 @@
             description: 'Of each member. It follows the database and the number of watchers; a step up on one member alone is a large range read.',
             unit: 'bytes',
             w: 8,
+            legend: 'hidden',
             targets: [q('max by (%(member)s) (process_resident_memory_bytes{%(s)s})', memberLegend)],
           }),
         ]),

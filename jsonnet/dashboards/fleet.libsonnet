@@ -75,7 +75,7 @@
             trouble: ['PodsPendingGPUsFree', 'GangHalfPending'],
             links: [g.link('Autoscaler, pending and packing', 'pending')],
           }),
-          g.stat('API requests failed or refused', {
+          g.stat('API failed or refused', {
             description: 'Answers of the API server that are 5xx or 429, as a share of all. Normal is next to nothing; above %g %% controllers and kubelets suffer.' % (100 * th.apiserver.errors),
             unit: 'percentunit',
             decimals: 2,
@@ -86,7 +86,7 @@
           }),
           g.table('Clusters', {
             description: 'Each cluster on one line. Coloured is what is out of order; the name leads to this dashboard for that cluster alone.',
-            h: 6,
+            h: 5,
             sortBy: 'Pages',
             columns: [
               { field: c.clusterLabel, title: 'Cluster', minWidth: 160, link: g.link('This cluster alone', 'fleet', thisCluster) },
@@ -233,12 +233,12 @@
             links: [g.link('etcd', 'etcd')],
           }),
           g.timeseries('Targets that do not answer', {
-            description: 'Share of a job\'s targets that could not be scraped, the eight worst jobs. What is not scraped cannot alert: look here when everything is suspiciously quiet.',
+            description: "Share of a job's targets that could not be scraped, the eight worst jobs. What is not scraped cannot alert: look here when everything is suspiciously quiet.",
             unit: 'percentunit',
             max: 1,
             w: 8,
             thresholds: [[null, 'ok'], [th.prometheus.targetsDown, 'bad']],
-            targets: [g.q('topk(8, 1 - sum by (job) (cluster_job:targets_up:sum{%(cl)s}) / sum by (job) (cluster_job:targets:count{%(cl)s}))' % f, '{{job}}')],
+            targets: [g.q('topk(8, 1 - sum by (job) (cluster_job:targets_up:sum{%(cl)s}) / sum by (job) (cluster_job:targets:count{%(cl)s}) > 0)' % f, '{{job}}')],
             trouble: ['GPUExporterGone', 'NodeUnreachable'],
             links: [g.link('Prometheus and shards', 'prometheus')],
           }),
@@ -248,6 +248,7 @@
             description: 'What the GPUs that are given out cost in an hour, by the prices of the configuration.',
             unit: 'currency%s' % c.prices.currency,
             w: 4,
+            h: 8,
             sparkline: true,
             targets: [g.q('sum(team:gpu_cost_per_hour:sum{%(cl)s})' % f)],
             links: [g.link('Cost by team', 'cost')],
@@ -276,7 +277,7 @@
         ]),
         g.row('What fires', [
           g.table('Alerts that fire', {
-            description: 'Alerts by name, pages first. Each has a runbook page of its name.',
+            description: 'Alerts by name, the most frequent first; Watchdog, which always fires, is left out. Each has a runbook page of its name.',
             h: 9,
             quiet: 'no alert fires',
             sortBy: 'Firing',
@@ -293,7 +294,7 @@
               { field: c.clusterLabel, title: 'Cluster', minWidth: 160 },
               { field: 'Value', title: 'Firing', unit: 'short', width: 120 },
             ],
-            targets: [g.q('topk(100, count by (%(cluster)s, alertname, severity) (ALERTS{%(cl)s, alertstate="firing"}))' % f)],
+            targets: [g.q('topk(100, count by (%(cluster)s, alertname, severity) (ALERTS{%(cl)s, alertstate="firing", alertname!="Watchdog"}))' % f)],
             trouble: ['APIErrors', 'GPUXidFatal', 'NodeNotReady'],
           }),
         ]),

@@ -25,6 +25,10 @@
   local gpu = { field: d.gpu, title: 'GPU', width: 70, link: g.link('This GPU', 'gpu-node', { cluster: g.field(c.clusterLabel), node: g.field(d.node), gpu: g.field(d.gpu) }) },
   local model = { field: d.model, title: 'Model' },
 
+  // Bars are as wide as two neighbouring values are apart: a zero at each step keeps one error from being an hour wide.
+  local baseline = q('0 * sum(cluster:gpu_capacity:sum{%(cl)s})', 'none'),
+  local noBaseline = [{ match: { name: 'none' }, hideFrom: { legend: true, tooltip: true, viz: false } }],
+
   // What the classes of Xids look like: those that a job brings on itself are nobody's trouble here.
   local classes = [
     { match: { name: 'app' }, color: 'd' },
@@ -101,8 +105,8 @@
             stack: true,
             fill: 80,
             interval: '5m',
-            targets: [q('sum by (class) (gpu:xid_errors:count5m{%(cl)s})', '{{class}}')],
-            overrides: classes,
+            targets: [q('sum by (class) (gpu:xid_errors:count5m{%(cl)s})', '{{class}}'), baseline],
+            overrides: classes + noBaseline,
             quiet: 'there are Xids only while something fails',
             trouble: ['GPUXidFatal', 'GPUUncorrectableECC', 'GPURowRemapFailure', 'GPURowRemapPending'],
           }),
@@ -114,7 +118,8 @@
             stack: true,
             fill: 80,
             interval: '5m',
-            targets: [q('sum by (xid) (gpu:xid_errors:count5m{%(cl)s})', 'Xid {{xid}}')],
+            targets: [q('sum by (xid) (gpu:xid_errors:count5m{%(cl)s})', 'Xid {{xid}}'), baseline],
+            overrides: noBaseline,
             quiet: 'there are Xids only while something fails',
             trouble: ['GPUXidFatal', 'GPUUncorrectableECC', 'GPURowRemapFailure', 'GPURowRemapPending'],
           }),
@@ -196,7 +201,7 @@
             description: 'GPUs by five-minute spells with hardware Xids in the last 30 days. From the second spell on (red) the card is for the vendor: a reset has not helped.',
             unit: 'none',
             w: 14,
-            h: 8,
+            h: 6,
             targets: [
               q('topk(25, sum by (%(by)s) (count_over_time(gpu:xid_errors:count5m{%(cl)s, %(hardware)s}[30d])))'),
             ],
@@ -210,7 +215,7 @@
             unit: 'h',
             decimals: 0,
             w: 10,
-            h: 8,
+            h: 6,
             targets: [q(|||
               sum by (%(model)s) (sum_over_time(model:gpu_util_percent:count{%(cl)s}[30d])) / 60
               / on (%(model)s)
@@ -241,7 +246,7 @@
             unit: 'none',
             decimals: 3,
             w: 8,
-            targets: [q('topk(10, sum by (%(byNode)s) (node:gpu_slowed:sum_rate5m{%(cl)s, cause="heat"}) > 0.001)', '{{%(node)s}}' % f)],
+            targets: [q('topk(8, sum by (%(byNode)s) (node:gpu_slowed:sum_rate5m{%(cl)s, cause="heat"}) > 0.001)', '{{%(node)s}}' % f)],
             links: [g.link('GPU node', 'gpu-node', { cluster: g.label(c.clusterLabel), node: g.label(c.nodeLabel) })],
             quiet: 'no node is slowed down by heat',
             trouble: ['GPUThrottled'],
@@ -252,7 +257,7 @@
             decimals: 0,
             w: 8,
             thresholds: [[null, 'a'], [t.hotCelsius - 5, 'warn'], [t.hotCelsius, 'bad']],
-            targets: [q('topk(10, max by (%(byNode)s) (node:gpu_temp_celsius:max{%(cl)s}))', '{{%(node)s}}' % f)],
+            targets: [q('topk(8, max by (%(byNode)s) (node:gpu_temp_celsius:max{%(cl)s}))', '{{%(node)s}}' % f)],
             links: [g.link('GPU node', 'gpu-node', { cluster: g.label(c.clusterLabel), node: g.label(c.nodeLabel) })],
             trouble: ['GPUHot'],
           }),
@@ -282,7 +287,7 @@
             unit: 'none',
             decimals: 2,
             w: 8,
-            targets: [q('topk(10, 60 * sum by (%(by)s) (gpu:nvlink_replays:rate5m{%(cl)s}))', '{{%s}} GPU {{%s}}' % [d.node, d.gpu])],
+            targets: [q('topk(8, 60 * sum by (%(by)s) (gpu:nvlink_replays:rate5m{%(cl)s}))', '{{%s}} GPU {{%s}}' % [d.node, d.gpu])],
             links: [g.link('This GPU', 'gpu-node', { cluster: g.label(c.clusterLabel), node: g.label(d.node), gpu: g.label(d.gpu) })],
             quiet: 'no NVLink repeats anything',
             trouble: ['GPUNVLinkErrors'],
@@ -293,7 +298,7 @@
             decimals: 2,
             w: 8,
             thresholds: [[null, 'a'], [t.pcieReplaysPerMinute, 'warn']],
-            targets: [q('topk(10, 60 * sum by (%(by)s) (gpu:pcie_replays:rate5m{%(cl)s}))', '{{%s}} GPU {{%s}}' % [d.node, d.gpu])],
+            targets: [q('topk(8, 60 * sum by (%(by)s) (gpu:pcie_replays:rate5m{%(cl)s}))', '{{%s}} GPU {{%s}}' % [d.node, d.gpu])],
             links: [g.link('This GPU', 'gpu-node', { cluster: g.label(c.clusterLabel), node: g.label(d.node), gpu: g.label(d.gpu) })],
             quiet: 'no GPU repeats a transfer',
             trouble: ['GPUPCIeReplay'],

@@ -125,7 +125,7 @@
             description: 'Each GPU with the pod that holds it. Without a pod the GPU is free.',
             unit: 'none',
             w: 16,
-            h: 9,
+            h: 10,
             targets: [
               q('max by (%(gpu)s, ' + d.uuid + ', %(ns)s, ' + d.pod + ') (DCGM_FI_DEV_GPU_TEMP{%(s)s} < %(blank)s)'),
               q('max by (%(gpu)s, ' + d.uuid + ', %(ns)s, ' + d.pod + ') (DCGM_FI_DEV_GPU_UTIL{%(s)s} <= 100)'),
@@ -149,7 +149,7 @@
             description: 'In the time shown. The class says what to do: app nothing, soft reset when idle, hard drain and reset, dead cordon and reboot.',
             unit: 'none',
             w: 8,
-            h: 9,
+            h: 10,
             targets: [q('sum by (%(gpu)s, xid, class) (sum_over_time(gpu:xid_errors:count5m{%(ofDCGM)s}[$__range]))')],
             columns: [
               { field: d.gpu, title: 'GPU', width: 60 },

@@ -5,17 +5,30 @@
   local c = $._config,
   local g = (import '../lib/g.libsonnet')(c),
   local ns = c.namespaceLabel,
+  // Recorded series of the chosen namespaces, of the chosen teams.
+  local ofTeams(series) = '(namespace:%(series)s{%(cl)s, %(ns)s=~"$namespace"} and on (%(cluster)s, %(ns)s) namespace:team:info{%(cl)s, team=~"$team"})' % {
+    series: series,
+    cl: g.cl,
+    ns: ns,
+    cluster: c.clusterLabel,
+  },
   local f = {
     cl: g.cl,
     cluster: c.clusterLabel,
     ns: ns,
     // What the reader chose.
-    s: '%s, %s=~"$namespace"' % [g.cl, ns],
+    jobs: '%s, %s=~"$namespace", team=~"$team"' % [g.cl, ns],
+    teams: '%s, team=~"$team"' % g.cl,
     job: '%s, experiment' % std.join(', ', [c.clusterLabel, ns]),
+    // What their pods hold, what that is worth by its activity, and what of it does nothing.
+    held: ofTeams('gpu_held:count'),
+    active: ofTeams('gpu_active:sum'),
+    tensor: ofTeams('gpu_tensor_active:sum'),
+    idle: ofTeams('gpu_idle:count'),
   },
   local q(expr, legend='', o={}) = g.q(expr % f, legend, o),
-  local largest = 'topk(25, sum by (%(cluster)s, %(ns)s) (namespace:gpu_held:count{%(s)s}))',
-  local largestJobs = 'topk(25, sum by (%(job)s) (experiment:gpu_util:count{%(s)s}))',
+  local largest = 'topk(25, sum by (%(cluster)s, %(ns)s) (%(held)s))',
+  local largestJobs = 'topk(25, sum by (%(job)s) (experiment:gpu_util:count{%(jobs)s}))',
   local cluster = { field: c.clusterLabel, title: 'Cluster', width: 110 },
   local share = { unit: 'percentunit', decimals: 0, width: 90 },
 
@@ -26,6 +39,11 @@
       description: 'Who has the GPUs, and does the work get out of them what it could?',
       variables: [
         g.clusterVar,
+        g.var('team', 'Team', 'label_values(team:gpu_allocated:sum{%s}, team)' % g.cl, {
+          multi: true,
+          includeAll: true,
+          description: 'Teams that hold GPUs.',
+        }),
         g.var('namespace', 'Namespace', 'label_values(namespace:gpu_held:count{%s}, %s)' % [g.cl, ns], {
           multi: true,
           includeAll: true,
@@ -40,7 +58,7 @@
             decimals: 0,
             verdict: true,
             thresholds: [[null, 'bad'], [0.4, 'warn'], [0.6, 'ok']],
-            targets: [q('sum(namespace:gpu_active:sum{%(s)s}) / sum(namespace:gpu_held:count{%(s)s})')],
+            targets: [q('sum(%(active)s) / sum(%(held)s)')],
             trouble: ['GPUAllocatedIdle'],
           }),
           g.stat('Given to pods', {
@@ -56,7 +74,7 @@
             unit: 'percentunit',
             decimals: 0,
             sparkline: true,
-            targets: [q('sum(namespace:gpu_tensor_active:sum{%(s)s}) / sum(namespace:gpu_held:count{%(s)s})')],
+            targets: [q('sum(%(tensor)s) / sum(%(held)s)')],
             trouble: ['GPUAllocatedIdle'],
           }),
           g.stat('Held and idle', {
@@ -64,7 +82,7 @@
             unit: 'none',
             decimals: 0,
             sparkline: true,
-            targets: [q('sum(namespace:gpu_idle:count{%(s)s}) or 0 * sum(namespace:gpu_held:count{%(s)s})')],
+            targets: [q('sum(%(idle)s) or 0 * sum(%(held)s)')],
             trouble: ['GPUAllocatedIdle'],
           }),
           g.stat('Free GPUs', {
@@ -91,14 +109,14 @@
             description: 'GPUs that running pods of each team hold. What no label claims is "%s".' % c.unassignedTeam,
             unit: 'short',
             stack: true,
-            targets: [q('sum by (team) (team:gpu_allocated:sum{%(cl)s})', '{{team}}')],
+            targets: [q('sum by (team) (team:gpu_allocated:sum{%(teams)s})', '{{team}}')],
             links: [g.link('Cost by team', 'cost')],
           }),
           g.timeseries("How busy the teams' GPUs are", {
             description: 'Share of time in which the GPUs that a team holds did anything. A line that falls and stays is a job that hangs.',
             unit: 'percentunit',
             max: 1,
-            targets: [q('avg by (team) (team:gpu_active:avg{%(cl)s})', '{{team}}')],
+            targets: [q('avg by (team) (team:gpu_active:avg{%(teams)s})', '{{team}}')],
             trouble: ['GPUAllocatedIdle'],
           }),
         ]),
@@ -112,9 +130,9 @@
             budget: 100,
             targets: [
               q(largest),
-              q('sum by (%(cluster)s, %(ns)s) (namespace:gpu_active:sum{%(s)s}) / ' + largest),
-              q('sum by (%(cluster)s, %(ns)s) (namespace:gpu_tensor_active:sum{%(s)s}) / ' + largest),
-              q('sum by (%(cluster)s, %(ns)s) (namespace:gpu_idle:count{%(s)s}) and ' + largest + ' or 0 * ' + largest),
+              q('sum by (%(cluster)s, %(ns)s) (%(active)s) / ' + largest),
+              q('sum by (%(cluster)s, %(ns)s) (%(tensor)s) / ' + largest),
+              q('topk(25, sum by (%(cluster)s, %(ns)s) (%(idle)s) and ' + largest + ' or 0 * ' + largest + ')'),
             ],
             columns: [
               cluster,
@@ -133,7 +151,7 @@
             decimals: 0,
             h: 9,
             thresholds: [[null, 'a'], [c.thresholds.gpu.idleGPUs, 'warn']],
-            targets: [q('topk(10, sum by (%(cluster)s, %(ns)s) (namespace:gpu_idle:count{%(s)s}))', '{{%(ns)s}} {{%(cluster)s}}' % f)],
+            targets: [q('topk(8, sum by (%(cluster)s, %(ns)s) (%(idle)s))', '{{%(ns)s}} {{%(cluster)s}}' % f)],
             links: [g.link('This namespace alone', 'gpu-use', { cluster: g.label(c.clusterLabel), namespace: g.label(ns) })],
             quiet: 'no GPU that is held does nothing',
             trouble: ['GPUAllocatedIdle'],
@@ -149,9 +167,9 @@
             budget: 100,
             targets: [
               q(largestJobs),
-              q('max by (%(job)s) (experiment:gpu_util:avg{%(s)s}) and ' + largestJobs),
-              q('max by (%(job)s) (experiment:gpu_tensor:avg{%(s)s}) and ' + largestJobs),
-              q('max by (%(job)s) (experiment:gpu_util:spread{%(s)s}) and ' + largestJobs),
+              q('topk(25, max by (%(job)s) (experiment:gpu_util:avg{%(jobs)s}) and ' + largestJobs + ')'),
+              q('topk(25, max by (%(job)s) (experiment:gpu_tensor:avg{%(jobs)s}) and ' + largestJobs + ')'),
+              q('topk(25, max by (%(job)s) (experiment:gpu_util:spread{%(jobs)s}) and ' + largestJobs + ')'),
             ],
             columns: [
               cluster,
@@ -172,7 +190,7 @@
             h: 10,
             max: 100,
             thresholds: [[null, 'a'], [40, 'warn'], [70, 'bad']],
-            targets: [q('topk(12, max by (%(job)s) (experiment:gpu_util:spread{%(s)s}))', '{{experiment}}')],
+            targets: [q('topk(12, max by (%(job)s) (experiment:gpu_util:spread{%(jobs)s}))', '{{experiment}}')],
           }),
         ]),
 
@@ -188,9 +206,9 @@
             description: 'GPUs that pods of the chosen namespaces hold, how many of them that are worth by their activity, and how many do nothing.',
             unit: 'short',
             targets: [
-              q('sum(namespace:gpu_held:count{%(s)s})', 'held'),
-              q('sum(namespace:gpu_active:sum{%(s)s})', 'worth of work'),
-              q('sum(namespace:gpu_idle:count{%(s)s}) or 0 * sum(namespace:gpu_held:count{%(s)s})', 'idle'),
+              q('sum(%(held)s)', 'held'),
+              q('sum(%(active)s)', 'worth of work'),
+              q('sum(%(idle)s) or 0 * sum(%(held)s)', 'idle'),
             ],
             colors: ['d', 'a', 'g'],
             trouble: ['GPUAllocatedIdle'],

@@ -20,6 +20,11 @@
     chosen: '%s=~"$namespace"' % c.namespaceLabel,
     i: g.i,
   },
+  // quantiles are those that are recorded, each in a colour of its own.
+  local quantiles(series) = [
+    g.q('max(%s{%s, quantile="%g"}) * 8' % [series, g.cl, q], 'p%g' % (100 * q))
+    for q in c.quantiles
+  ],
   local toNode = g.link('Node', 'node', { node: g.field(c.nodeLabel) }),
   local thisNamespace = g.link('Only this namespace', 'network', { namespace: g.field(c.namespaceLabel) }),
 
@@ -46,7 +51,7 @@
       ],
       rows: [
         g.row('', [
-          g.stat('To the internet, over the usual', {
+          g.stat('Egress against usual', {
             description: 'What the clusters send to the internet now, as a multiple of their mean over a week. About 1 is normal; InternetEgressJump fires at %gx. If it is high, the table below names the namespace.' % th.egressFactor,
             unit: 'none',
             decimals: 2,
@@ -103,11 +108,11 @@
               g.q('topk(50, namespace:net_internet_out_bytes:rate5m{%(cl)s, %(chosen)s}) / on (%(cluster)s, %(ns)s) avg_over_time(namespace:net_internet_out_bytes:rate5m{%(cl)s, %(chosen)s}[1w])' % f),
             ],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: c.namespaceLabel, title: 'Namespace', link: thisNamespace },
-              { field: 'Value #A', title: 'Sent', unit: 'bps' },
-              { field: 'Value #B', title: 'Received', unit: 'bps' },
-              { field: 'Value #C', title: 'Sent, over the usual', unit: 'none', decimals: 2, thresholds: [[null, 'text'], [2, 'warn'], [th.egressFactor, 'bad']] },
+              { field: 'Value #A', title: 'Sent', unit: 'bps', width: 110 },
+              { field: 'Value #B', title: 'Received', unit: 'bps', width: 110 },
+              { field: 'Value #C', title: 'Against usual', unit: 'none', decimals: 2, width: 130, thresholds: [[null, 'text'], [2, 'warn'], [th.egressFactor, 'bad']] },
             ],
             sortBy: 'Sent',
             trouble: ['EgressJump'],
@@ -118,11 +123,11 @@
             h: 9,
             targets: [g.q('topk(20, sum by (%(cluster)s, %(node)s, %(ns)s, %(pod)s) (rate(container_network_transmit_bytes_total{%(cl)s, %(cadvisor)s, %(chosen)s, %(pod)s!=""}[%(i)s]))) * 8' % f)],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: c.namespaceLabel, title: 'Namespace' },
               { field: c.podLabel, title: 'Pod' },
-              { field: c.nodeLabel, title: 'Node', link: toNode },
-              { field: 'Value', title: 'Sent', unit: 'bps' },
+              { field: c.nodeLabel, title: 'Node', width: 110, link: toNode },
+              { field: 'Value', title: 'Sent', unit: 'bps', width: 110 },
             ],
             sortBy: 'Sent',
             trouble: ['EgressJump'],
@@ -144,7 +149,7 @@
             description: 'What the median, the 90th and the 99th node of 100 send to the internet. Lines far apart: a few nodes do most of it, the table beside names them.',
             unit: 'bps',
             w: 12,
-            targets: [g.q('max by (quantile) (cluster:node_net_internet_out_bytes:quantile{%(cl)s}) * 8' % f, 'p{{quantile}}')],
+            targets: quantiles('cluster:node_net_internet_out_bytes:quantile'),
             trouble: ['EgressJump'],
           }),
           g.table('Nodes that send most to the internet', {
@@ -156,7 +161,7 @@
               g.q('topk(20, node:net_internet_out_bytes:rate5m{%(cl)s}) / on (%(cluster)s) group_left () cluster:net_internet_out_bytes:rate5m{%(cl)s}' % f),
             ],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: c.nodeLabel, title: 'Node', link: toNode },
               { field: 'Value #A', title: 'Sent', unit: 'bps' },
               { field: 'Value #B', title: 'Of the cluster', unit: 'percentunit', decimals: 1 },
@@ -170,7 +175,7 @@
             description: 'What the median, the 90th and the 99th node of 100 send over InfiniBand. A median that falls while jobs run means that jobs wait for something.',
             unit: 'bps',
             w: 12,
-            targets: [g.q('max by (quantile) (cluster:node_infiniband_transmitted_bytes:quantile{%(cl)s}) * 8' % f, 'p{{quantile}}')],
+            targets: quantiles('cluster:node_infiniband_transmitted_bytes:quantile'),
           }),
           g.timeseries('Sent by rack', {
             description: 'The ten racks that send most over InfiniBand. Racks of one job move together; one that drops out of step is where to look.',
@@ -184,12 +189,12 @@
             w: 24,
             h: 8,
             targets: [
-              g.q('topk(50, rack:infiniband_errors:rate5m{%(cl)s})' % f),
+              g.q('topk(50, sum by (%(cluster)s, rack) (rack:infiniband_errors:rate5m{%(cl)s}))' % f),
               g.q('rack:infiniband_transmitted_bytes:rate5m{%(cl)s} * 8 and on (%(cluster)s, rack) topk(50, rack:infiniband_errors:rate5m{%(cl)s})' % f),
               g.q('rack:infiniband_received_bytes:rate5m{%(cl)s} * 8 and on (%(cluster)s, rack) topk(50, rack:infiniband_errors:rate5m{%(cl)s})' % f),
             ],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: 'rack', title: 'Rack', link: g.link('GPUs of the fleet', 'gpu-fleet') },
               { field: 'Value #A', title: 'Port errors', unit: 'cps', thresholds: [[null, 'text'], [1e-9, 'warn']] },
               { field: 'Value #B', title: 'Sent', unit: 'bps' },
@@ -216,7 +221,7 @@
             w: 12,
             targets: [g.q('topk(20, (node:ready:max{%(cl)s} == 1) unless on (%(cluster)s, %(node)s) node:net_internet_out_bytes:rate5m{%(cl)s})' % f)],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: c.nodeLabel, title: 'Node', link: toNode },
             ],
             quiet: 'every ready node counts',

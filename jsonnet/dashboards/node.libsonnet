@@ -32,7 +32,7 @@
   local quantiles(title, series, o) = g.timeseries(title, {
     w: 8,
     unit: 'percentunit',
-    targets: [q('max by (quantile) (%s{%%(cl)s})' % series, '{{quantile}}')],
+    targets: [q('max(%s{%%(cl)s, quantile="%g"})' % [series, n], if n == 0.5 then 'median' else 'p%g' % (n * 100)) for n in c.quantiles],
   } + o),
 
   grafanaDashboards+:: {
@@ -212,7 +212,7 @@
             decimals: 0,
             max: 1,
             thresholds: [[null, 'a'], [0.9, 'warn'], [t.node.full, 'bad']],
-            targets: [q('topk(10, max by (%(byNode)s, mountpoint) (node:filesystem_used:ratio{%(cl)s}))', '{{%(node)s}} {{mountpoint}}' % f)],
+            targets: [q('topk(8, max by (%(byNode)s, mountpoint) (node:filesystem_used:ratio{%(cl)s}))', '{{%(node)s}} {{mountpoint}}' % f)],
             links: [toNode],
             trouble: ['NodeDiskFull'],
           }),
@@ -225,7 +225,12 @@
             stack: true,
             fill: 80,
             interval: '5m',
-            targets: [q('sum by (reason) (node_reason:problems:increase5m{%(cl)s})', '{{reason}}')],
+            // Bars are as wide as two neighbouring values are apart: a zero at each step keeps one problem from being an hour wide.
+            targets: [
+              q('sum by (reason) (node_reason:problems:increase5m{%(cl)s})', '{{reason}}'),
+              q('0 * sum(cluster:nodes:count{%(cl)s})', 'none'),
+            ],
+            overrides: [{ match: { name: 'none' }, hideFrom: { legend: true, tooltip: true, viz: false } }],
             quiet: 'the kernels have nothing to say',
             trouble: ['NodeDiskError', 'NodeDiskReadOnly', 'GPUXidFatal'],
           }),
@@ -263,7 +268,7 @@
             description: 'Packets a second that were broken on receiving or sending, worst nodes. One node far ahead has a bad cable, optic or port.',
             unit: 'pps',
             decimals: 2,
-            targets: [q('topk(10, max by (%(byNode)s) (node:network_errors:rate5m{%(cl)s}))', '{{%(node)s}} {{%(cluster)s}}' % f)],
+            targets: [q('topk(8, max by (%(byNode)s) (node:network_errors:rate5m{%(cl)s}))', '{{%(node)s}} {{%(cluster)s}}' % f)],
             links: [toNode],
           }),
           quantiles('Clock offset', 'cluster:node_clock_offset_seconds:quantile', {
@@ -303,7 +308,7 @@
             unit: 'none',
             h: 9,
             w: 12,
-            mappings: [['0', 'as it should be', 'd'], ['1', 'not so', 'bad']],
+            mappings: [['0', 'as it should be', 'ok'], ['1', 'not so', 'bad']],
             targets: [q(|||
               max by (condition) (kube_node_status_condition{%(n)s, %(ksm)s, condition!="Ready", status="true"})
               or

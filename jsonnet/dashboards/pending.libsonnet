@@ -13,31 +13,24 @@
     chosen: '%s, %s=~"$namespace"' % [g.cl, c.namespaceLabel],
     ca: '%s, %s' % [g.cl, c.selectors.autoscaler],
     ksm: '%s, %s' % [g.cl, c.selectors.ksm],
+    scheduler: c.selectors.scheduler,
     i: g.i,
   },
+  // As the rules record them, in order.
   local ages = ['under 10 min', '10 to 30 min', '30 min to 2 h', '2 h to 6 h', 'over 6 h'],
-  // waited gives the ages their place in the order and a colour that deepens with them.
-  local waited = [
-    { match: { name: ages[0] }, color: 'd' },
-    { match: { name: ages[1] }, color: 'f' },
-    { match: { name: ages[2] }, color: 'a' },
-    { match: { name: ages[3] }, color: 'warn' },
-    { match: { name: ages[4] }, color: 'bad' },
-  ],
 
   grafanaDashboards+:: {
     'pending.json': g.dashboard({
       name: 'pending',
       title: 'Autoscaler, pending and packing',
       description: 'Who waits for GPUs and why, where free GPUs are, and whether more are coming.',
-      time: { from: 'now-6h', to: 'now' },
       variables: [
         g.clusterVar,
         g.var('namespace', 'Namespace', 'label_values(namespace:team:info{%(cl)s}, %(ns)s)' % f, { multi: true, includeAll: true, description: 'Namespaces that there are.' }),
       ],
       rows: [
         g.row('', [
-          g.stat('Waiting for over half an hour', {
+          g.stat('Waiting over 30 min', {
             description: 'Pods that have waited for GPUs for more than half an hour. Some wait whenever the fleet is full; with GPUs free, it is packing, a reservation or a quota.',
             unit: 'short',
             decimals: 0,
@@ -95,8 +88,10 @@
             h: 9,
             stack: true,
             step: true,
-            targets: [g.q('sum by (waited) (cluster_waited:gpu_pods_pending:count{%(cl)s})' % f, '{{waited}}')],
-            overrides: waited,
+            colors: ['d', 'f', 'a', 'warn', 'bad'],
+            lineWidth: 0,
+            fill: 70,
+            targets: [g.q('sum(cluster_waited:gpu_pods_pending:count{%s, waited="%s"})' % [g.cl, age], age) for age in ages],
             trouble: ['PodsPendingGPUsFree', 'GangHalfPending'],
           }),
           g.timeseries('GPUs wanted and free', {
@@ -116,12 +111,12 @@
             description: 'Pods that wait and GPUs that they ask for, by namespace, and what the namespace holds already.',
             w: 12,
             targets: [
-              g.q('topk(20, namespace:gpu_pods_pending:count{%(chosen)s})' % f),
-              g.q('topk(20, namespace:gpu_pending:sum{%(chosen)s})' % f),
-              g.q('namespace:gpu_allocated:sum{%(chosen)s} and on (%(cluster)s, %(ns)s) namespace:gpu_pending:sum{%(chosen)s}' % f),
+              g.q('topk(20, sum by (%(cluster)s, %(ns)s) (namespace:gpu_pods_pending:count{%(chosen)s}))' % f),
+              g.q('topk(20, sum by (%(cluster)s, %(ns)s) (namespace:gpu_pending:sum{%(chosen)s}))' % f),
+              g.q('topk(20, sum by (%(cluster)s, %(ns)s) (namespace:gpu_allocated:sum{%(chosen)s}) and on (%(cluster)s, %(ns)s) namespace:gpu_pending:sum{%(chosen)s})' % f),
             ],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: c.namespaceLabel, title: 'Namespace', link: g.link('Only this namespace', 'pending', { namespace: g.field(c.namespaceLabel) }) },
               { field: 'Value #A', title: 'Pods waiting', unit: 'short', decimals: 0 },
               { field: 'Value #B', title: 'GPUs wanted', unit: 'short', decimals: 0 },
@@ -136,14 +131,14 @@
             w: 12,
             targets: [
               g.q('topk(20, pod:gpu_pending_minutes:count12h{%(chosen)s}) * 60' % f),
-              g.q('pod:gpu_pending:sum{%(chosen)s} and on (%(cluster)s, %(ns)s, %(pod)s, uid) topk(20, pod:gpu_pending_minutes:count12h{%(chosen)s})' % f),
+              g.q('topk(20, 1 * pod:gpu_pending:sum{%(chosen)s} and on (%(cluster)s, %(ns)s, %(pod)s, uid) topk(20, pod:gpu_pending_minutes:count12h{%(chosen)s}))' % f),
             ],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: c.namespaceLabel, title: 'Namespace' },
               { field: c.podLabel, title: 'Pod' },
-              { field: 'Value #A', title: 'Waits for', unit: 's', thresholds: [[null, 'text'], [1800, 'warn'], [21600, 'bad']] },
-              { field: 'Value #B', title: 'GPUs wanted', unit: 'short', decimals: 0 },
+              { field: 'Value #A', title: 'Waits for', unit: 's', width: 110, thresholds: [[null, 'text'], [1800, 'warn'], [21600, 'bad']] },
+              { field: 'Value #B', title: 'GPUs wanted', unit: 'short', decimals: 0, width: 110 },
             ],
             sortBy: 'Waits for',
             quiet: 'no pod waits for GPUs',
@@ -153,11 +148,11 @@
             description: 'Gangs of which some pods run, and hold GPUs, while others wait. After a quarter of an hour it is GangPartiallyRunning: two such gangs can wait for each other for ever; stop one.',
             w: 12,
             targets: [
-              g.q('sum by (%(cluster)s, %(ns)s, team, experiment) (experiment:pods:count{%(chosen)s, phase="Running"}) and on (%(cluster)s, %(ns)s, team, experiment) experiment:pods:count{%(chosen)s, phase="Pending"}' % f),
-              g.q('sum by (%(cluster)s, %(ns)s, team, experiment) (experiment:pods:count{%(chosen)s, phase="Pending"}) and on (%(cluster)s, %(ns)s, team, experiment) experiment:pods:count{%(chosen)s, phase="Running"}' % f),
+              g.q('topk(20, sum by (%(cluster)s, %(ns)s, team, experiment) (experiment:pods:count{%(chosen)s, phase="Running"}) and on (%(cluster)s, %(ns)s, team, experiment) experiment:pods:count{%(chosen)s, phase="Pending"})' % f),
+              g.q('topk(20, sum by (%(cluster)s, %(ns)s, team, experiment) (experiment:pods:count{%(chosen)s, phase="Pending"}) and on (%(cluster)s, %(ns)s, team, experiment) experiment:pods:count{%(chosen)s, phase="Running"})' % f),
             ],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: c.namespaceLabel, title: 'Namespace' },
               { field: 'team', title: 'Team' },
               { field: 'experiment', title: 'Experiment' },
@@ -172,7 +167,10 @@
             description: 'Time from the making of a pod to its place on a node, of GPU pods that run now and got their place within a day: median, 90 % and 99 %. Below two minutes is a fleet with room.',
             unit: 's',
             w: 12,
-            targets: [g.q('max by (quantile) (cluster:gpu_placed_seconds:quantile{%(cl)s})' % f, 'p{{quantile}}')],
+            targets: [
+              g.q('max(cluster:gpu_placed_seconds:quantile{%s, quantile="%g"})' % [g.cl, q], 'p%g' % (100 * q))
+              for q in c.quantiles
+            ],
           }),
           g.timeseries("The scheduler's queues", {
             description: "Pods of all sorts in the scheduler's queues. unschedulable: tried and found no room; backoff: to be tried again soon; gated: held back on purpose, by a quota or a gang; active: about to be tried.",
@@ -180,7 +178,13 @@
             decimals: 0,
             w: 24,
             h: 6,
-            targets: [g.q('sum by (queue) (scheduler_pending_pods{%(cl)s})' % f, '{{queue}}')],
+            targets: [g.q('sum by (queue) (scheduler_pending_pods{%(cl)s, %(scheduler)s})' % f, '{{queue}}')],
+            overrides: [
+              { match: { name: 'unschedulable' }, color: 'a' },
+              { match: { name: 'backoff' }, color: 'b' },
+              { match: { name: 'gated' }, color: 'c' },
+              { match: { name: 'active' }, color: 'd' },
+            ],
             trouble: ['PodsPendingGPUsFree', 'GangHalfPending'],
           }),
         ]),
@@ -192,9 +196,15 @@
             w: 12,
             stack: true,
             targets: [g.q('sum by (free) (cluster_free:nodes:count{%(cl)s})' % f, '{{free}} free')],
+            overrides: [
+              { match: { name: '0 free' }, color: 'd' },
+              { match: { name: '%d free' % c.gpu.perNode }, color: 'a' },
+              { match: { regex: '/^[1-%d] free$/' % (c.gpu.perNode - 1) }, shades: 'c' },
+            ],
             trouble: ['PodsPendingGPUsFree'],
           }),
           g.timeseries('In pieces', {
+            softMax: 0.05,
             description: 'Free GPUs on nodes of which others are taken, as a share of all GPUs. Smaller jobs fit there; if they do not come, move one and free the node.',
             unit: 'percentunit',
             w: 12,
@@ -208,6 +218,13 @@
             decimals: 0,
             w: 12,
             targets: [g.q('sum by (state) (cluster_autoscaler_nodes_count{%(ca)s})' % f, '{{state}}')],
+            overrides: [
+              { match: { name: 'ready' }, color: 'd' },
+              { match: { name: 'unready' }, color: 'bad' },
+              { match: { name: 'longUnregistered' }, color: 'warn' },
+              { match: { name: 'unregistered' }, color: 'b' },
+              { match: { name: 'notStarted' }, color: 'a' },
+            ],
             trouble: ['NodeNotReady'],
           }),
           g.timeseries('Pods that it cannot place', {
@@ -232,6 +249,7 @@
             unit: 'short',
             w: 12,
             targets: [g.q('sum by (reason) (increase(cluster_autoscaler_failed_scale_ups_total{%(ca)s}[1h]))' % f, '{{reason}}')],
+            softMax: 5,
             trouble: ['AutoscalerScaleUpFailing'],
           }),
           g.table('Node groups', {
@@ -242,22 +260,22 @@
               for m in ['target_count', 'min_count', 'max_count', 'healthiness', 'backoff_status']
             ],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: 'node_group', title: 'Node group' },
-              { field: 'Value #A', title: 'Wanted', unit: 'short', decimals: 0 },
-              { field: 'Value #B', title: 'Least', unit: 'short', decimals: 0 },
-              { field: 'Value #C', title: 'Most', unit: 'short', decimals: 0 },
-              { field: 'Value #D', title: 'Healthy', mappings: [[0, 'no', 'bad'], [1, 'yes', 'ok']], thresholds: [[null, 'text']] },
-              { field: 'Value #E', title: 'Left alone', mappings: [[0, 'no'], [1, 'yes', 'bad']], thresholds: [[null, 'text']] },
+              { field: 'Value #A', title: 'Wanted', unit: 'short', decimals: 0, width: 90 },
+              { field: 'Value #B', title: 'Least', unit: 'short', decimals: 0, width: 80 },
+              { field: 'Value #C', title: 'Most', unit: 'short', decimals: 0, width: 80 },
+              { field: 'Value #D', title: 'Healthy', width: 90, mappings: [[0, 'no', 'bad'], [1, 'yes', 'ok']], thresholds: [[null, 'text']] },
+              { field: 'Value #E', title: 'Left alone', width: 110, mappings: [[0, 'no'], [1, 'yes', 'bad']], thresholds: [[null, 'text']] },
             ],
             sortBy: 'Wanted',
             trouble: ['AutoscalerScaleUpFailing'],
           }),
           g.timeseries('Its loop', {
-            description: "Time that 99 % of the autoscaler's rounds take no longer than. Above its scan interval of ten seconds it is always late. Nothing: it stands still.",
+            description: 'Time that a round of the autoscaler takes, on average. Above its scan interval of ten seconds it is always late. Nothing: it stands still.',
             unit: 's',
             w: 8,
-            targets: [g.q('histogram_quantile(0.99, sum by (%(cluster)s, le) (rate(cluster_autoscaler_function_duration_seconds_bucket{%(ca)s, function="main"}[%(i)s]))) > 0' % f, '{{%(cluster)s}}' % f)],
+            targets: [g.q('sum by (%(cluster)s) (rate(cluster_autoscaler_function_duration_seconds_sum{%(ca)s, function="main"}[%(i)s])) / on (%(cluster)s) (sum by (%(cluster)s) (rate(cluster_autoscaler_function_duration_seconds_count{%(ca)s, function="main"}[%(i)s])) > 0)' % f, '{{%(cluster)s}}' % f)],
             trouble: ['AutoscalerStuck'],
           }),
         ]),
@@ -266,18 +284,18 @@
             description: 'GPUs on nodes that a taint (%s) keeps for one team: how many, how many of them are used, and what the team waits for. Unused for a day while others wait is TeamReservationIdle.' % c.reservation.taint,
             w: 12,
             targets: [
-              g.q('team:gpu_reserved:sum{%(cl)s}' % f),
-              g.q('team:gpu_reserved_used:sum{%(cl)s}' % f),
+              g.q('sum by (%(cluster)s, team) (team:gpu_reserved:sum{%(cl)s})' % f),
+              g.q('sum by (%(cluster)s, team) (team:gpu_reserved_used:sum{%(cl)s})' % f),
               g.q('team:gpu_reserved_used:sum{%(cl)s} / on (%(cluster)s, team) (team:gpu_reserved:sum{%(cl)s} > 0)' % f),
-              g.q('team:gpu_reserved_pending:sum{%(cl)s}' % f),
+              g.q('sum by (%(cluster)s, team) (team:gpu_reserved_pending:sum{%(cl)s})' % f),
             ],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: 'team', title: 'Team', link: g.link('What it pays', 'cost', { team: g.field('team') }) },
-              { field: 'Value #A', title: 'Reserved', unit: 'short', decimals: 0 },
-              { field: 'Value #B', title: 'Used', unit: 'short', decimals: 0 },
-              { field: 'Value #C', title: 'Of it', unit: 'percentunit', decimals: 0, thresholds: [[null, 'bad'], [c.thresholds.cost.reservationUsed, 'warn'], [0.5, 'text']] },
-              { field: 'Value #D', title: 'Waits for', unit: 'short', decimals: 0 },
+              { field: 'Value #A', title: 'Reserved', unit: 'short', decimals: 0, width: 100 },
+              { field: 'Value #B', title: 'Used', unit: 'short', decimals: 0, width: 80 },
+              { field: 'Value #C', title: 'Of it', unit: 'percentunit', decimals: 0, width: 80, thresholds: [[null, 'bad'], [c.thresholds.cost.reservationUsed, 'warn'], [0.5, 'text']] },
+              { field: 'Value #D', title: 'Waits for', unit: 'short', decimals: 0, width: 100 },
             ],
             sortBy: 'Reserved',
             quiet: 'no taint keeps nodes for a team',

@@ -36,14 +36,6 @@
     ]
   ),
 
-  local events(title, metric, description, more={}) = g.timeseries(title, {
-    description: description,
-    unit: 'cps',
-    w: 8,
-    targets: [g.q('topk(20, sum by (group, shard, replica) (rate(%s{%s}[%s])))' % [metric, f.shards, f.i], replica)],
-    budget: 100,
-  } + more),
-
   grafanaDashboards+:: {
     'proxy.json': g.dashboard({
       name: 'proxy',
@@ -51,7 +43,7 @@
       description: 'Does Spillway answer, whom does it refuse and why, and which shard keeps it waiting.',
       variables: [
         g.clusterVar,
-        g.var('instance', 'Spillway', 'label_values(spillway_build_info{%s, %s}, instance)' % [g.cl, c.selectors.proxy], { multi: true, includeAll: true, description: 'Spillway processes.' }),
+        g.var('instance', 'Spillway', 'label_values(spillway_config_last_reload_successful{%s, %s}, instance)' % [g.cl, c.selectors.proxy], { multi: true, includeAll: true, description: 'Spillway processes.' }),
         g.var('endpoint', 'Endpoint', 'label_values(spillway_requests_total{%s, %s}, endpoint)' % [g.cl, c.selectors.proxy], { multi: true, includeAll: true, description: 'Endpoints of the API that were asked.' }),
         g.var('group', 'Group', 'label_values(spillway_shard_replica_state{%s, %s}, group)' % [g.cl, c.selectors.proxy], { multi: true, includeAll: true, description: 'Groups of the configuration.' }),
         g.var('shard', 'Shard', 'label_values(spillway_shard_replica_state{%s, %s, group=~"$group"}, shard)' % [g.cl, c.selectors.proxy], { multi: true, includeAll: true, description: 'Shards of the groups.' }),
@@ -153,11 +145,11 @@
             ],
             columns: [
               { field: 'endpoint', title: 'Endpoint', link: g.link('Only this endpoint', 'proxy', { endpoint: g.field('endpoint') }) },
-              { field: 'Value #A', title: 'Requests', unit: 'reqps' },
-              { field: 'Value #B', title: 'Series', unit: 'cps' },
-              { field: 'Value #C', title: 'Samples', unit: 'cps' },
-              { field: 'Value #D', title: 'To clients', unit: 'Bps' },
-              { field: 'Value #E', title: 'From shards', unit: 'Bps' },
+              { field: 'Value #A', title: 'Requests', unit: 'reqps', width: 110 },
+              { field: 'Value #B', title: 'Series', unit: 'cps', width: 110 },
+              { field: 'Value #C', title: 'Samples', unit: 'cps', width: 110 },
+              { field: 'Value #D', title: 'To clients', unit: 'Bps', width: 110 },
+              { field: 'Value #E', title: 'From shards', unit: 'Bps', width: 110 },
             ],
             sortBy: 'From shards',
           }),
@@ -196,6 +188,7 @@
             quiet: 'no request was refused within an hour',
           }),
           g.timeseries('Answers that lack shards', {
+            softMax: 1,
             description: 'Shards a second that answers went without because their readers accept partial answers. The ruler never does.',
             unit: 'cps',
             w: 8,
@@ -203,6 +196,7 @@
             budget: 100,
           }),
           g.timeseries('Clients that left', {
+            softMax: 1,
             description: 'Requests a second whose client did not wait for the answer: dashboards that were closed, or answers that came too late.',
             unit: 'reqps',
             w: 8,
@@ -292,9 +286,34 @@
             sortDesc: false,
             budget: 200,
           }),
-          events('Failovers', 'spillway_shard_failovers_total', 'Calls a second that went to another replica because this one failed. Nobody notices them; a steady rate is a replica to look at.'),
-          events('Hedges', 'spillway_shard_hedged_total', 'Calls a second that another replica was asked as well, because this one took longer than it usually does.'),
-          events('Retries', 'spillway_shard_retries_total', 'Calls a second that were made again to the same replica after its connection broke.'),
+          g.timeseries('Second tries', {
+            description: 'Calls a second that went to another replica because one failed (failover), that another one was asked as well because one took longer than usual (hedge), and that were made again to the same one (retry). Nobody notices them; a steady rate is a replica to look at.',
+            unit: 'cps',
+            w: 12,
+            softMax: 1,
+            targets: [
+              g.q('sum(rate(%s{%s}[%s])) or 0 * sum(rate(spillway_shard_requests_total{%s}[%s]))' % [m[0], f.shards, f.i, f.shards, f.i], m[1])
+              for m in [['spillway_shard_failovers_total', 'failovers'], ['spillway_shard_hedged_total', 'hedges'], ['spillway_shard_retries_total', 'retries']]
+            ],
+          }),
+          g.table('Replicas that need second tries', {
+            description: 'Second tries within the last hour by the replica that made them necessary.',
+            w: 12,
+            targets: [
+              g.q('topk(20, sum by (group, shard, replica) (increase(%s{%s}[1h])) > 0)' % [m, f.shards])
+              for m in ['spillway_shard_failovers_total', 'spillway_shard_hedged_total', 'spillway_shard_retries_total']
+            ],
+            columns: [
+              { field: 'group', title: 'Group' },
+              { field: 'shard', title: 'Shard', width: 80 },
+              { field: 'replica', title: 'Replica' },
+              { field: 'Value #A', title: 'Failovers', unit: 'short', decimals: 0, width: 100 },
+              { field: 'Value #B', title: 'Hedges', unit: 'short', decimals: 0, width: 100 },
+              { field: 'Value #C', title: 'Retries', unit: 'short', decimals: 0, width: 100 },
+            ],
+            sortBy: 'Failovers',
+            quiet: 'no replica needed one within an hour',
+          }),
           g.timeseries('Calls that outlive their request', {
             description: 'Time that 99 % of calls go on no longer than after their request has ended. Seconds mean that a shard works on for nobody.',
             unit: 's',
@@ -304,7 +323,7 @@
             budget: 100,
           }),
           g.table('Groups whose servers do not fit together', {
-            description: 'engine: query engines that differ. clock: more than 30 s off. copy: a replica listed as a shard. overlap: a target scraped by two shards. split: a shard listed as a replica. Queries of such a group are evaluated in Spillway.',
+            description: 'What a group is sick with. engine: query engines that differ. clock: more than 30 s off. copy: a replica listed as a shard. overlap: a target scraped by two shards. split: a shard listed as a replica. Queries of such a group are evaluated in Spillway.',
             w: 12,
             targets: [g.q('max by (%(cluster)s, group, kind) (spillway_group_sick{%(cl)s, %(job)s, instance=~"$instance", group=~"$group"} == 1)' % (f { job: c.selectors.proxy }))],
             columns: [
@@ -349,6 +368,7 @@
             targets: [g.q('sum by (instance) (rate(process_cpu_seconds_total{%(proxy)s}[%(i)s]))' % f, '{{instance}}')],
           }),
           g.timeseries('Usage log', {
+            softMax: 1,
             description: 'Lines a second written to the usage log, and lines lost because the disk was too slow or refused them. Lost lines are use that the drop rules will not know of.',
             unit: 'cps',
             w: 8,
@@ -368,7 +388,7 @@
               g.q('min by (%(cluster)s, instance) (spillway_config_last_reload_successful{%(proxy)s})' % f),
               g.q('time() - max by (%(cluster)s, instance) (spillway_config_last_reload_success_timestamp_seconds{%(proxy)s})' % f),
               g.q('time() - max by (%(cluster)s, instance) (process_start_time_seconds{%(proxy)s})' % f),
-              g.q('sum by (%(cluster)s, instance) (spillway_panics_total{%(proxy)s})' % f),
+              g.q('sum by (%(cluster)s, instance) (increase(spillway_panics_total{%(proxy)s}[1d]))' % f),
             ],
             columns: [
               { field: 'instance', title: 'Spillway' },
@@ -378,7 +398,7 @@
               { field: 'Value #C', title: 'Reloaded', mappings: [[0, 'refused', 'bad'], [1, 'yes', 'ok']], thresholds: [[null, 'text']] },
               { field: 'Value #D', title: 'Loaded ago', unit: 's' },
               { field: 'Value #E', title: 'Up for', unit: 's' },
-              { field: 'Value #F', title: 'Faults', unit: 'short', decimals: 0, thresholds: [[null, 'text'], [1, 'bad']] },
+              { field: 'Value #F', title: 'Faults in a day', unit: 'short', decimals: 0, thresholds: [[null, 'text'], [1, 'bad']] },
             ],
             sortBy: 'Spillway',
             sortDesc: false,

@@ -14,6 +14,24 @@ local palette = import 'palette.libsonnet';
   // Lighter and darker tones of one colour, for as many series as a query gives.
   shades(name):: { mode: 'shades', fixedColor: $.colour(name) },
 
+  // byName are overrides that give each series one of the eight colours by its name, so that a thing has one colour on every panel and however many others there
+  // are. Grafana can only colour by name from its own palette, where green and red mean nothing; so the name is hashed here, by a regular expression for each
+  // colour: its length and its last character, modulo eight. Series of one colour differ in shade.
+  byName::
+    local letters = [
+      std.join('', [std.char(x) for x in std.range(48, 57) + std.range(65, 90) + std.range(97, 122) if (x % 32) % 8 == k])
+      for k in std.range(0, 7)
+    ];
+    // Every other character ends the names of the first class.
+    local class(k) = if k == 0 then '[^%s]' % std.join('', letters[1:]) else '[%s]' % letters[k];
+    [
+      $.override({
+        match: { regex: '/^(.{8})*(%s)$/' % std.join('|', ['.{%d}%s' % [n, class((i - n + 8) % 8)] for n in std.range(0, 7)]) },
+        shades: $.series[i],
+      })
+      for i in std.range(0, 7)
+    ],
+
   // thresholds of [[null, 'ok'], [0.01, 'warn']]: the first one has no lower end.
   thresholds(steps):: {
     mode: 'absolute',

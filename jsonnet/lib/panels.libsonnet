@@ -79,13 +79,25 @@ function(datasource) {
       calcs: get(o, 'calcs', if kind == 'table' then ['lastNotNull', 'max'] else []),
     } + (if kind == 'table' then { sortBy: 'Last *', sortDesc: true } else {}),
 
-  // Lines over time. Its queries get the colours a to h in turn: one colour for a query of one series, its shades where the legend names a label.
+  // Lines over time. Several queries get the colours a to h in turn: one colour for a query of one series, its shades where the legend names a label. The series of a
+  // single query have their colours by name.
   timeseries(title, o)::
     local own = ['stack', 'fill', 'legend', 'legendPlacement', 'calcs', 'colors', 'draw', 'lineWidth', 'softMax', 'log', 'points', 'axisLabel', 'thresholdLine', 'spanNulls', 'step'];
     local base = panel('timeseries', title, o, own, [12, 8]);
     local stack = get(o, 'stack', false);
     local n = std.length(base.targets);
     local colors = get(o, 'colors', field.series);
+    local named = n == 1 && several(base.targets[0]) && !std.objectHas(o, 'colors');
+    // An axis of nothing but zeros ends at a hundred; what is judged shows where trouble begins.
+    local limits = [s[0] for s in get(o, 'thresholds', []) if s[0] != null];
+    local line = get(o, 'thresholdLine', if limits == [] then 'off' else 'dashed');
+    local softMax =
+      if std.objectHas(o, 'softMax') then o.softMax
+      else if std.objectHas(o, 'max') then null
+      else if line != 'off' then 1.1 * limits[std.length(limits) - 1]
+      else if o.unit == 'percentunit' then 0.01
+      else if o.unit == 'short' then 1
+      else null;
     base {
       fieldConfig+: {
         defaults+: {
@@ -93,8 +105,9 @@ function(datasource) {
           custom: {
                     drawStyle: get(o, 'draw', 'line'),
                     lineInterpolation: if get(o, 'step', false) then 'stepAfter' else 'linear',
-                    lineWidth: get(o, 'lineWidth', 1),
-                    fillOpacity: get(o, 'fill', if stack then 45 else if n == 1 && !several(base.targets[0]) then 12 else 0),
+                    // In a stack the line of a series that is zero would run along the top of the others.
+                    lineWidth: get(o, 'lineWidth', if stack == false then 1 else 0),
+                    fillOpacity: get(o, 'fill', if stack != false then 65 else if n == 1 && !several(base.targets[0]) then 12 else 0),
                     gradientMode: 'none',
                     showPoints: if get(o, 'points', false) then 'always' else 'never',
                     pointSize: 4,
@@ -106,11 +119,11 @@ function(datasource) {
                     axisBorderShow: false,
                     scaleDistribution: if get(o, 'log', false) then { type: 'log', log: 10 } else { type: 'linear' },
                     hideFrom: { legend: false, tooltip: false, viz: false },
-                    thresholdsStyle: { mode: get(o, 'thresholdLine', if std.objectHas(o, 'thresholds') then 'dashed' else 'off') },
+                    thresholdsStyle: { mode: line },
                   } + (if std.objectHas(o, 'min') || get(o, 'log', false) then {} else { axisSoftMin: 0 })
-                  + given(o, 'softMax', { axisSoftMax: get(o, 'softMax', null) }),
+                  + (if softMax == null then {} else { axisSoftMax: softMax }),
         },
-        overrides: (if n < 2 then [] else std.mapWithIndex(
+        overrides: (if named then field.byName else if n < 2 then [] else std.mapWithIndex(
                       function(i, t)
                         local name = colors[i % std.length(colors)];
                         field.override({ match: { ref: t.refId } } + (if several(t) then { shades: name } else { color: name })),
@@ -137,7 +150,7 @@ function(datasource) {
         orientation: get(o, 'orientation', 'auto'),
         reduceOptions: reduce(o),
         textMode: get(o, 'textMode', 'auto'),
-        wideLayout: true,
+        wideLayout: false,
         showPercentChange: false,
         percentChangeColorMode: 'standard',
       },
@@ -196,9 +209,9 @@ function(datasource) {
         showUnfilled: true,
         valueMode: 'text',
         namePlacement: 'auto',
-        sizing: 'auto',
+        sizing: 'manual',  // else a single bar fills the panel
         minVizWidth: 8,
-        minVizHeight: 16,
+        minVizHeight: 12,
         maxVizHeight: 32,
         legend: { showLegend: false, displayMode: 'hidden', placement: 'bottom', calcs: [] },
       },

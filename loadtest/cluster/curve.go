@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"math"
+	"math/bits"
 	"sort"
 )
 
@@ -175,17 +176,19 @@ func (c *curve) at(t int64) float64 {
 			v = c.amp * (math.Cos(c.ph) - math.Cos(c.w*sec+c.ph))
 		}
 		v += c.base * sec
-		if c.scale != 0 {
+		more := c.plus
+		if c.st != nil {
+			more += c.k * (c.st.integral(t) - c.st.integral(t0)) / 1000
+		}
+		switch {
+		case c.whole && c.scale != 0:
+			return share(v, c.scale) + math.Floor(more)
+		case c.whole:
+			return math.Floor(v) + math.Floor(more)
+		case c.scale != 0:
 			v *= c.scale
 		}
-		if c.st != nil {
-			v += c.k * (c.st.integral(t) - c.st.integral(t0)) / 1000
-		}
-		v += c.plus
-		if c.whole {
-			return math.Floor(v)
-		}
-		return v
+		return v + more
 	case since:
 		return float64(c.pr.startedAt(t)) / 1000
 	case now:
@@ -208,6 +211,32 @@ func (c *curve) at(t int64) float64 {
 	// Six significant digits at most: nobody measures a temperature to 1e-15,
 	// and pages and chunks shrink by half.
 	return round6(v)
+}
+
+// share is how many of the first n observations lie below the quantile q. Each observation has a place of its own between 0 and 1, the same for all buckets (van der Corput's sequence, which spreads them
+// evenly), so a bucket never gains an observation that a larger one does not: rates of buckets rise with le as those of a real histogram do, which rounding each bucket by itself would not give.
+func share(n, q float64) float64 {
+	if q >= 1 {
+		return math.Floor(n)
+	}
+	const one = 1 << 62
+	var (
+		left  = uint64(max(n, 0))
+		limit = uint64(q * one)
+		first uint64 // of the block, and offset is its place
+		count uint64
+	)
+	for left > 0 {
+		j := bits.Len64(left) - 1 // a block of 2^j observations has one in each 2^-j of the line
+		offset := bits.Reverse64(first) >> 2
+		if limit > offset {
+			width := uint64(one) >> j
+			count += min((limit-offset+width-1)/width, 1<<j)
+		}
+		first += 1 << j
+		left -= 1 << j
+	}
+	return float64(count)
 }
 
 func round6(v float64) float64 {

@@ -11,7 +11,7 @@ type Detail int
 
 const (
 	// Lean is the core of what dashboards and alerts of a GPU cluster look at:
-	// about 410 series for each node of eight GPUs, 470 with AllExporters. It is
+	// about 455 series for each node of eight GPUs, 520 with AllExporters. It is
 	// the zero value.
 	Lean Detail = iota
 	// Full is nearly everything that the real servers export: about 2,400

@@ -116,6 +116,7 @@ func failedCalls(p *page) change {
 			return
 		}
 		s.curve.base *= usually
+		s.curve.amp *= usually
 		if code == "Unavailable" && len(evs) > 0 {
 			s.curve.more(p.pr, levels(evs, func(event) float64 { return 2 }))
 		}

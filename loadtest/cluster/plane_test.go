@@ -215,6 +215,7 @@ var planeCases = []struct {
 		etcd etcd_server_proposals_committed_total -
 		etcd etcd_server_proposals_failed_total +
 		etcd etcd_server_proposals_pending +
+		etcd grpc_server_handled_total +
 		kube-apiserver apiserver_request_duration_seconds +-
 		kube-apiserver apiserver_request_sli_duration_seconds +-
 		kube-apiserver apiserver_request_total +-n
@@ -227,6 +228,7 @@ var planeCases = []struct {
 		etcd etcd_server_proposals_applied_total -
 		etcd etcd_server_proposals_committed_total -
 		etcd etcd_server_proposals_failed_total +
+		etcd grpc_server_handled_total +
 		kube-apiserver apiserver_request_duration_seconds +-
 		kube-apiserver apiserver_request_sli_duration_seconds +-
 		kube-apiserver apiserver_request_total +-n

@@ -139,7 +139,8 @@ func TestAllocatedIdle(t *testing.T) {
 	for fam, how := range got {
 		switch strings.TrimPrefix(fam, JobDCGM+" ") {
 		case "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_MEMORY_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_POWER_VIOLATION",
-			"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+			"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_SM_CLOCK",
+			"DCGM_FI_PROF_NVLINK_RX_BYTES", "DCGM_FI_PROF_NVLINK_TX_BYTES", "DCGM_FI_PROF_PCIE_RX_BYTES", "DCGM_FI_PROF_PCIE_TX_BYTES",
 			"node-exporter node_load1", "node-exporter node_load5", "node-exporter node_load15",
 			"node-exporter node_infiniband_port_data_received_bytes_total", "node-exporter node_infiniband_port_data_transmitted_bytes_total":
 			if how != "down" {

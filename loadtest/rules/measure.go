@@ -46,6 +46,8 @@ type Options struct {
 	Dir string
 	// Say is told what happens, one line each; nil is nobody.
 	Say func(format string, args ...any)
+	// Then, where set, is called once the ruler has run and ended, while the servers still run. groups are those of a proxy's configuration, as YAML; what was recorded ends at until.
+	Then func(ctx context.Context, groups string, until time.Time) error
 }
 
 func (o Options) withDefaults() Options {
@@ -196,12 +198,15 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	stops = append(stops, stop)
-	if err := o.watch(ctx, ruler, r); err != nil {
+	err = o.watch(ctx, ruler, r)
+	until := time.Now()
+	if err := errors.Join(err, stop()); err != nil {
 		return nil, err
 	}
-	r.ProxyPeakRSS, err = proxy.PeakRSS()
-	return r, err
+	if r.ProxyPeakRSS, err = proxy.PeakRSS(); err != nil || o.Then == nil {
+		return r, err
+	}
+	return r, o.Then(ctx, o.groups(config), until)
 }
 
 // lead is how far ahead of the end of the making of the data the series go, beyond the ruler's run.
@@ -288,16 +293,20 @@ memory: {budget: 2GiB}
 partial_response: abort
 `
 
-func (o *Options) proxy(ctx context.Context, dir string, p *places) (*realprom.Process, string, error) {
+// groups are the shards and what is recorded, as a proxy's configuration has them.
+func (o *Options) groups(p *places) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    shard_by: [node]\n    hashmod: {labels: [node], modulus: %d}\n    shards:\n", o.Shards)
 	for n, u := range p.shards {
 		fmt.Fprintf(&b, "      - {hash: %d, replicas: [{url: %q}]}\n", n, u)
 	}
 	fmt.Fprintf(&b, "  - name: recorded\n    shards: [{replicas: [{url: %q}]}]\n", p.recorded)
-	b.WriteString(limits)
+	return b.String()
+}
+
+func (o *Options) proxy(ctx context.Context, dir string, p *places) (*realprom.Process, string, error) {
 	file := filepath.Join(dir, "spillway.yaml")
-	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(o.groups(p)+limits), 0o600); err != nil {
 		return nil, "", fmt.Errorf("write the proxy's configuration: %w", err)
 	}
 	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: o.Spillway, Ports: 2, Args: func(at []string) []string {

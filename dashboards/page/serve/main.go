@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return withDemo(ctx, o, *address, stdout, demo.Options{
 			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, History: time.Duration(past), Seed: 1, Troubles: staged,
-			ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "dashboards", Registry: prometheus.NewRegistry(),
+			ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "dashboards", Registry: registry(),
 			Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			Say:    func(format string, args ...any) { fmt.Fprintf(stdout, format+"\n", args...) },
 		})
@@ -90,6 +90,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// registry has what every Spillway shows of its process and build: the dashboards ask for it.
+func registry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), versioncollector.NewCollector("spillway"))
+	return r
 }
 
 // serve shows the page until ctx ends.

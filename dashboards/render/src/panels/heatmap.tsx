@@ -55,7 +55,18 @@ function cells(frames: DataFrame[]): Cells | undefined {
   };
 }
 
-/** palette is the scheme's colours from few to many: Grafana lets schemes begin near the background, so dark pages read them backwards. */
+// Which of d3's schemes Grafana turns round, so that few are near the background and many stand out: always, on a dark page, on a light one.
+const turned: Record<string, 'always' | 'dark' | 'light'> = {
+  ...each(['Spectral', 'RdYlGn', 'RdYlBu', 'RdBu', 'PRGn', 'PiYG', 'PuOr', 'BrBG', 'RdGy'], 'always'),
+  ...each(['Blues', 'Greens', 'Greys', 'Oranges', 'Purples', 'Reds', 'BuGn', 'BuPu', 'GnBu', 'OrRd', 'PuBu', 'PuBuGn', 'PuRd', 'RdPu', 'YlGn', 'YlGnBu', 'YlOrBr', 'YlOrRd'], 'dark'),
+  ...each(['Turbo', 'Cividis', 'Viridis', 'Magma', 'Inferno', 'Plasma', 'Warm', 'Cool', 'CubehelixDefault'], 'light'),
+};
+
+function each(names: string[], when: 'always' | 'dark' | 'light'): Record<string, 'always' | 'dark' | 'light'> {
+  return Object.fromEntries(names.map((name) => [name, when]));
+}
+
+/** palette is the scheme's colours from few to many. */
 function palette(color: Options['color'], theme: GrafanaTheme2): string[] {
   const scheme = (chromatic as unknown as Record<string, unknown>)[`interpolate${color.scheme}`] as ((t: number) => string) | undefined;
   const steps = Math.max(2, Math.min(color.steps || 64, 128));
@@ -63,8 +74,8 @@ function palette(color: Options['color'], theme: GrafanaTheme2): string[] {
     const base = theme.visualization.getColorByName(color.fill);
     return Array.from({ length: steps }, (_, i) => `color-mix(in srgb, ${base} ${Math.round((i / (steps - 1)) * 100)}%, transparent)`);
   }
-  const sequential = ['Blues', 'Greens', 'Greys', 'Oranges', 'Purples', 'Reds', 'BuGn', 'BuPu', 'GnBu', 'OrRd', 'PuBu', 'PuBuGn', 'PuRd', 'RdPu', 'YlGn', 'YlGnBu', 'YlOrBr', 'YlOrRd'].includes(color.scheme);
-  const flip = color.reverse !== (sequential && theme.isDark);
+  const when = turned[color.scheme];
+  const flip = color.reverse !== (when === 'always' || when === (theme.isDark ? 'dark' : 'light'));
   return Array.from({ length: steps }, (_, i) => scheme(flip ? 1 - i / (steps - 1) : i / (steps - 1)));
 }
 

@@ -84,7 +84,6 @@ export function RowsPlot({ width, height, timeRange, timeZone, times, rows, tick
     });
     return builder;
     // key stands for shown and rows
-    // eslint-disable-next-line
   }, [key, timeZone, theme]);
   const data = useMemo((): uPlot.AlignedData => [times, times.map(() => rows / 2)], [times, rows]);
   return (

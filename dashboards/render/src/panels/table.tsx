@@ -1,4 +1,4 @@
-import { FieldColorModeId, PanelPlugin, type PanelProps } from '@grafana/data';
+import { cacheFieldDisplayNames, FieldColorModeId, PanelPlugin, type PanelProps } from '@grafana/data';
 import { TableCellHeight } from '@grafana/schema';
 // The table that Grafana 12 and later show; @grafana/ui has it inside and exports the older one.
 import { TableNG } from 'grafana-ui-inside/components/Table/TableNG/TableNG';
@@ -16,6 +16,7 @@ interface Options {
 
 function TablePanel(props: PanelProps<Options>) {
   const { data, width, height, options, fieldConfig, timeRange, transparent } = props;
+  cacheFieldDisplayNames(data.series); // the table reads names from there
   const frame = data.series[options.frameIndex] ?? data.series[0];
   if (!frame || frame.length === 0 || frame.fields.length === 0) {
     return <Empty {...props} noValue={fieldConfig.defaults.noValue} />;
