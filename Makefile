@@ -14,7 +14,7 @@ LIVE := ./alerts/live
 # Pure functions in one goroutine, which the race detector only makes slow.
 MIXIN := ./jsonnet ./alerts
 # The longest first: it mostly waits, while the others work.
-RACE = ./proxy/server $$(go list ./... | grep -vE '/(alerts/live|alerts|jsonnet|proxy/server)$$')
+RACE = ./proxy/server $$(go list ./... | grep -vE '/(alerts/live|dashboards/live|alerts|jsonnet|proxy/server)$$')
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-12s %s\n", $$1, $$2}'
@@ -27,14 +27,14 @@ dashboards: ## all dashboards in a browser page over the demo, drawn by Grafana'
 	@./tools/page.sh serve $(PAGEFLAGS)
 
 screenshots: ## a picture of each dashboard, light and dark, in dashboards/render/out (needs npm and chromium); ONLY= THEME= TROUBLE= URL= choose
-	@ONLY='$(ONLY)' THEME='$(THEME)' TROUBLE='$(TROUBLE)' URL='$(URL)' PAGE='$(PAGE)' VARS='$(VARS)' PAGEFLAGS='$(PAGEFLAGS)' ./tools/page.sh screenshots
+	@ONLY='$(ONLY)' THEME='$(THEME)' TROUBLE='$(TROUBLE)' URL='$(URL)' PAGE='$(PAGE)' VARS='$(VARS)' FROM='$(FROM)' PAGEFLAGS='$(PAGEFLAGS)' ./tools/page.sh screenshots
 
 build: ## the binary, into dist/
 	go build -o dist/spillway ./cmd/spillway
 
 generate: ## alerts/ (and dashboards) from jsonnet/
 	go run ./cmd/spillway mixin render --out .
-	go test ./jsonnet -run 'TestFormatted|TestAlertTable' -update
+	go test ./jsonnet -run 'TestFormatted|TestAlertTable|TestDashboardsOfConfigurations' -update
 
 tools: ## real prometheus, promtool and thanos, pinned, into tools/bin
 	./tools/build.sh
@@ -49,6 +49,7 @@ test: ## install what tests need, then lint, unit, race and real-server tests an
 	@$(STEP) mixin go test -timeout 20m $(MIXIN)
 	@$(STEP) page ./tools/page.sh check
 	@$(STEP) live go test -timeout 20m $(LIVE)
+	@$(STEP) panels go test -timeout 20m ./dashboards/live
 	@$(STEP) proofs go test -timeout 20m -run '$(PROOFS)' ./proxy/server ./internal/cost
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
 
@@ -57,6 +58,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) genuine-tools ./tools/build.sh kubernetes exporters iptables
 	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
+	@$(STEP) panels-all go test -timeout 90m ./dashboards/live -run TestDashboards -live.all -v
 	@$(STEP) rounds go test -race -count=3 -timeout 90m -skip '$(PROOFS)' $(RACE)
 	@$(STEP) exact go test ./proxy/server -run 'TestQueriesAreExact|TestMetadataIsComplete' -count=30 -timeout 30m
 	@$(STEP) promqltest go test ./proxy/server -run 'TestPromQLTest$$' -promqltest.all -timeout 30m

@@ -52,10 +52,7 @@ func TestDashboardObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := Render(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := rendering(t, "")
 	for _, name := range dashboards.Names() {
 		var cm struct {
 			APIVersion string `yaml:"apiVersion"`

@@ -23,5 +23,5 @@
 //
 // # Bounds
 //
-// A rendering takes a second or two and less than 200 MB, whatever the values are.
+// A rendering takes some seconds of one processor and less than 200 MB, whatever the values are.
 package mixin

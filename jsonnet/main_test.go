@@ -76,15 +76,26 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Every file of alerts and rules is joined by the mixin: one that is forgotten is a group that nobody misses until it should have fired.
+// Every file of alerts, rules and dashboards is joined by the mixin: one that is forgotten is a group that nobody misses until it should have fired.
 func TestNothingForgotten(t *testing.T) {
-	joined, err := fs.ReadFile(embedded, entry)
-	if err != nil {
-		t.Fatal(err)
+	read := func(name string) string {
+		b, err := fs.ReadFile(embedded, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
 	}
+	const boards = "dashboards/dashboards.libsonnet"
 	for _, name := range sources(t) {
-		if dir := path.Dir(name); (dir == "alerts" || dir == "rules") && !strings.Contains(string(joined), "(import '"+name+"')") {
-			t.Errorf("%s%s does not import %s", sourceDir, entry, name)
+		switch path.Dir(name) {
+		case "alerts", "rules":
+			if !strings.Contains(read(entry), "(import '"+name+"')") {
+				t.Errorf("%s%s does not import %s", sourceDir, entry, name)
+			}
+		case "dashboards":
+			if name != boards && !strings.Contains(read(boards), "(import '"+path.Base(name)+"')") {
+				t.Errorf("%s%s does not import %s", sourceDir, boards, name)
+			}
 		}
 	}
 }

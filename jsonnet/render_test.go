@@ -108,17 +108,10 @@ func rulesOf(t *testing.T, files Files) []rulefmt.Rule {
 
 // Every configuration renders, to rules that the real promtool takes, and twice to the same bytes. None loses or gains an alert but those that read Xids.
 func TestConfigurations(t *testing.T) {
-	byDefault, err := Render(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := slices.DeleteFunc(alertNames(t, byDefault), func(s string) bool { return strings.HasPrefix(s, "GPUXid") })
+	want := slices.DeleteFunc(alertNames(t, rendering(t, "")), func(s string) bool { return strings.HasPrefix(s, "GPUXid") })
 	for _, config := range values(t) {
 		t.Run(config, func(t *testing.T) {
-			files, err := Render(Options{Config: config})
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := rendering(t, config)
 			again, err := Render(Options{Config: config})
 			if err != nil {
 				t.Fatal(err)
@@ -147,10 +140,7 @@ func TestConfigurations(t *testing.T) {
 
 // With other label names none of ours is left in an expression or an annotation.
 func TestOtherLabels(t *testing.T) {
-	files, err := Render(Options{Config: "testdata/values/labels.yaml"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := rendering(t, "testdata/values/labels.yaml")
 	p := parser.NewParser(parser.Options{})
 	for _, r := range rulesOf(t, files) {
 		name := r.Alert + r.Record
@@ -207,10 +197,7 @@ func TestTimeScale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := Render(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := rendering(t, "")
 	a, b := rulesOf(t, plain), rulesOf(t, scaled)
 	if len(a) != len(b) {
 		t.Fatalf("%d rules, and %d with a time scale", len(a), len(b))
@@ -269,10 +256,7 @@ func ms(d model.Duration) int64 { return int64(d) / 1e6 }
 
 // Objects hold the same groups as files do.
 func TestObjects(t *testing.T) {
-	files, err := Render(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := rendering(t, "")
 	objects, err := Render(Options{Format: FormatK8s})
 	if err != nil {
 		t.Fatal(err)
@@ -320,10 +304,7 @@ func TestObjects(t *testing.T) {
 
 // Every rule file reads as a person would write it: the header first, expressions as blocks.
 func TestReadable(t *testing.T) {
-	files, err := Render(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := rendering(t, "")
 	for _, name := range files.Names() {
 		if !strings.HasPrefix(name, "alerts/") {
 			continue

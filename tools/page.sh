@@ -10,8 +10,9 @@
 #       TROUBLE=GPUHot,NodeDown  stage these in the demo's first cluster (`all`: every kind that can be staged so); pictures are NAME-THEME-trouble.png
 #       URL=http://...         ask this proxy instead of starting a demo
 #       PAGE=http://...        a page that is being served already
-#       VARS=var-cluster=jaguar&from=now-6h   added to each address
-#   tools/page.sh check        bundle, typecheck, and render three pages and a broken one
+#       FROM=now-6h            the range begins there (default: now-1h, what the demo holds); FROM=own: what each dashboard opens with
+#       VARS=var-cluster=jaguar   added to each address
+#   tools/page.sh check        bundle, lint, typecheck, and render three pages and a broken one
 set -euo pipefail
 cd "$(dirname "$0")/.."
 render=dashboards/render
@@ -84,11 +85,14 @@ case ${1:-} in
       [ -n "${TROUBLE:-}" ] && args+=("--trouble=$TROUBLE")
       started "${args[@]}" ${PAGEFLAGS:-}
     fi
-    node "$render/screenshots.mjs" --page="$page" --only="${ONLY:-}" --theme="${THEME:-light,dark}" --vars="${VARS:-}" --suffix="${TROUBLE:+trouble}" --chromium="$browser"
+    from=${FROM:-now-1h}
+    [ "$from" = own ] && from=
+    node "$render/screenshots.mjs" --page="$page" --from="$from" --only="${ONLY:-}" --theme="${THEME:-light,dark}" --vars="${VARS:-}" --suffix="${TROUBLE:+trouble}" --chromium="$browser"
     ;;
   check)
     browser=$(chromium)
     bundle
+    npm --prefix "$render" run --silent lint
     npm --prefix "$render" run --silent typecheck
     mkdir -p dist
     go build -o dist/spillway-page ./dashboards/page/serve

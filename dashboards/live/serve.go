@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -25,6 +24,7 @@ type Servers struct {
 	transport *http.Transport
 	mu        sync.Mutex
 	stops     []func() error
+	proxy     *realprom.Process
 }
 
 // Serve starts real Prometheus servers on the blocks of the past, and the proxy in front of those of the clusters. ctx bounds the start; the servers end with Stop.
@@ -82,7 +82,7 @@ func Serve(ctx context.Context, p *Past, spillway string) (_ *Servers, err error
 	if err != nil {
 		return nil, err
 	}
-	s.stops = append(s.stops, proxy.Stop)
+	s.proxy = proxy
 	client := &http.Client{Transport: s.transport}
 	s.Proxy = Source{"the proxy", "http://" + addrs[0], client}
 	s.Reference, s.Calm, s.Rules = Source{"the reference", at["reference"], client}, Source{"the calm twin", at["calm"], client}, Source{"the ruler's store", at["rules"], client}
@@ -101,16 +101,21 @@ func proxyConfig(at map[string]string) string {
 	return b.String()
 }
 
-// Stop ends the proxy and then the servers.
+// Stop ends the proxy and then the servers, all at once.
 func (s *Servers) Stop() error {
 	s.mu.Lock()
-	stops := s.stops
-	s.stops = nil
+	stops, proxy := s.stops, s.proxy
+	s.stops, s.proxy = nil, nil
 	s.mu.Unlock()
-	var errs []error
-	for _, stop := range slices.Backward(stops) {
-		errs = append(errs, stop())
+	var errs [2]error
+	if proxy != nil {
+		errs[0] = proxy.Stop()
 	}
+	var closing errgroup.Group
+	for _, stop := range stops {
+		closing.Go(stop)
+	}
+	errs[1] = closing.Wait()
 	s.transport.CloseIdleConnections()
-	return errors.Join(errs...)
+	return errors.Join(errs[:]...)
 }

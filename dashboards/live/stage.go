@@ -20,11 +20,19 @@ var others = map[cluster.Kind]rehearsal.Case{
 	cluster.GangHalfPending:  {},
 	cluster.NodeCordoned:     {Target: rehearsal.OnNode},
 	cluster.NodesReserved:    {Target: rehearsal.Named("fleet"), Value: 0.5},
+	// One that the device survives, so that there is somebody to count it, and beside it one that it does not.
+	cluster.GPUXidFatal: {Target: rehearsal.OnGPU, Value: 95, Also: []rehearsal.Part{{Kind: cluster.GPUXidFatal, Target: onNextGPU, Value: 79}}},
 }
 
 func restarted(w *rehearsal.World, n int) (string, error) {
 	at, err := rehearsal.OnInstance(cluster.JobAPIServer)(w, n)
 	return cluster.JobAPIServer + "/" + at, err
+}
+
+// onNextGPU is another GPU of the node that OnGPU takes.
+func onNextGPU(w *rehearsal.World, n int) (string, error) {
+	node, err := rehearsal.OnNode(w, n)
+	return fmt.Sprintf("%s/%d", node, (n+1)%8), err
 }
 
 // caseOf is how a kind is staged: as in the rehearsal of alerts where that has it.

@@ -241,7 +241,9 @@ func TestNewRefuses(t *testing.T) {
 		"write it like http":   func(o *Options) { o.API = must(t, "127.0.0.1") },
 		`the API's address is`: func(o *Options) { o.API = nil },
 		"dashboard a.json":     func(o *Options) { o.Dashboards = fstest.MapFS{"a.json": {Data: []byte("{")}} },
-		"must be set":          func(o *Options) { o.Dashboards = fstest.MapFS{"a.json": {Data: []byte(`{"uid":"a"}`)}, "b.json": {Data: []byte(`{"uid":"a"}`)}} },
+		"must be set": func(o *Options) {
+			o.Dashboards = fstest.MapFS{"a.json": {Data: []byte(`{"uid":"a"}`)}, "b.json": {Data: []byte(`{"uid":"a"}`)}}
+		},
 	} {
 		o := sound
 		change(&o)

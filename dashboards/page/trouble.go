@@ -15,6 +15,7 @@ import (
 var stagings = map[cluster.Kind]struct {
 	target func(*cluster.Model, time.Time) string
 	value  float64
+	late   bool // its target depends on what the others do to the cluster
 }{
 	cluster.NodeDown:                  {target: node(2)},
 	cluster.NodeUnreachable:           {target: node(3)},
@@ -37,8 +38,8 @@ var stagings = map[cluster.Kind]struct {
 	cluster.GPUNVLinkErrors:           {target: gpu(1, 4)},
 	cluster.GPUPCIeReplay:             {target: gpu(1, 5), value: 12},
 	cluster.GPUExporterGone:           {target: node(9)},
-	cluster.GPUAllocatedIdle:          {target: experiment},
-	cluster.PodFailure:                {target: experiment, value: 79},
+	cluster.GPUAllocatedIdle:          {target: experiment, late: true},
+	cluster.PodFailure:                {target: experiment, value: 79, late: true},
 	cluster.DNSErrors:                 {target: word(cluster.WholeCluster)},
 	cluster.DNSSlow:                   {target: word(cluster.WholeCluster)},
 	cluster.APIThrottlingInFlight:     {target: word(cluster.WholeCluster)},
@@ -84,13 +85,22 @@ func instance(job string) func(*cluster.Model, time.Time) string {
 	}
 }
 
-// experiment is the widest experiment that runs, so that its trouble is seen.
-func experiment(m *cluster.Model, at time.Time) string {
-	running := m.Experiments(at, at.Add(time.Second))
-	if len(running) == 0 {
-		return ""
+// experiment stands for whichever runs: its name is drawn from the seed, and other troubles may keep it from running.
+func experiment(*cluster.Model, time.Time) string { return "" }
+
+// onExperiment stages k on the widest experiment that, with the others staged, runs long enough for the model to take it; false where there is none.
+func onExperiment(m *cluster.Model, others []cluster.Trouble, k cluster.Trouble) (cluster.Trouble, bool) {
+	running := m.Experiments(k.From, k.From.Add(time.Second))
+	slices.SortStableFunc(running, func(a, b cluster.Experiment) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
+	for _, e := range running {
+		o := m.Options()
+		k.Target = e.Name
+		o.Troubles = append(slices.Clone(others), k)
+		if _, err := cluster.New(o); err == nil {
+			return k, true
+		}
 	}
-	return slices.MaxFunc(running, func(a, b cluster.Experiment) int { return cmp.Compare(len(a.Nodes), len(b.Nodes)) }).Name
+	return k, false
 }
 
 // TroubleKinds are the kinds that Stage knows, sorted.
@@ -104,7 +114,7 @@ func TroubleKinds() []string {
 }
 
 // Stage chooses troubles by the names of their kinds, with commas between or as a list; `all` is every kind. They begin 25 minutes before the demo does and do
-// not end while anybody looks. Only the first cluster has them: the second shows what is normal.
+// not end while anybody looks; one that no experiment of a small cluster can have is left out. Only the first cluster has them: the second shows what is normal.
 func Stage(names []string) (func(m *cluster.Model, now time.Time) []cluster.Trouble, error) {
 	var kinds []cluster.Kind
 	for _, name := range strings.FieldsFunc(strings.Join(names, ","), func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -124,6 +134,16 @@ func Stage(names []string) (func(m *cluster.Model, now time.Time) []cluster.Trou
 	}
 	slices.Sort(kinds)
 	kinds = slices.Compact(kinds)
+	slices.SortStableFunc(kinds, func(a, b cluster.Kind) int { // the late ones last
+		switch {
+		case stagings[a].late == stagings[b].late:
+			return 0
+		case stagings[a].late:
+			return 1
+		default:
+			return -1
+		}
+	})
 	first := ""
 	return func(m *cluster.Model, now time.Time) []cluster.Trouble {
 		if first == "" {
@@ -135,8 +155,13 @@ func Stage(names []string) (func(m *cluster.Model, now time.Time) []cluster.Trou
 		from := now.Add(-25 * time.Minute)
 		var out []cluster.Trouble
 		for _, k := range kinds {
-			if target := stagings[k].target(m, from); target != "" {
-				out = append(out, cluster.Trouble{Kind: k, Target: target, From: from, Until: now.Add(24 * time.Hour), Value: stagings[k].value})
+			trouble := cluster.Trouble{Kind: k, Target: stagings[k].target(m, from), From: from, Until: now.Add(24 * time.Hour), Value: stagings[k].value}
+			ok := true
+			if stagings[k].late {
+				trouble, ok = onExperiment(m, out, trouble)
+			}
+			if ok {
+				out = append(out, trouble)
 			}
 		}
 		return out

@@ -8,14 +8,14 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const dist = path.join(here, 'dist');
 const modules = path.join(here, 'node_modules');
 
-// Two components of Grafana's that its packages contain but do not export: the table that Grafana 12 and later show, and the axis font size that goes with it.
+// What @grafana/ui contains and does not export, by its path inside: the table that Grafana 12 and later show.
 const inside = {
   name: 'inside-grafana-ui',
   setup(build) {
     build.onResolve({ filter: /^grafana-ui-inside\// }, (args) => ({
       path: path.join(modules, '@grafana/ui/dist/esm', args.path.slice('grafana-ui-inside/'.length) + '.mjs'),
     }));
-    // Only the import inside Grafana's packages is replaced, or the shim would import itself.
+    // The shim itself imports a path inside that package, which this does not match.
     build.onResolve({ filter: /^react-custom-scrollbars-2$/ }, () => ({ path: path.join(here, 'src/shims/scrollbars.ts') }));
   },
 };

@@ -158,7 +158,10 @@
             unit: 'short',
             decimals: 0,
             w: 6,
-            targets: [g.q('sum by (state) (cluster:gpu_hours:sum1h{%(cl)s})' % f, '{{state}}')],
+            targets: [
+              g.q('sum(cluster:gpu_hours:sum1h{%s, state="%s"})' % [g.cl, state[0]], state[1])
+              for state in [['allocated', 'held'], ['unhealthy', 'broken'], ['free', 'free']]
+            ],
           }),
           g.bargauge('Idle GPUs by namespace', {
             description: 'GPUs that are held and do nothing, by namespace: the ten with most. GPUAllocatedIdle tells their owners after two hours.',
@@ -179,17 +182,16 @@
             max: 1,
             targets: [g.q('clamp_max(min by (%(cluster)s) (cluster:gpu_hours_coverage:ratio1h{%(cl)s}), 1)' % f, '{{%(cluster)s}}' % f)],
           }),
-          g.table('GPUs without a team', {
-            description: 'Namespaces that hold GPUs and have no label that names their team. Ask whoever made them, and label the namespace: %s.' % std.join(', ', [std.strReplace(l, 'label_', '') for l in c.teamLabels]),
+          g.table('Namespaces without a team', {
+            description: 'Namespaces without a label that names their team, those with GPUs first: nobody pays for them. Ask whoever made them, and label the namespace: %s.' % std.join(', ', [std.strReplace(l, 'label_', '') for l in c.teamLabels]),
             w: 12,
-            targets: [g.q('topk(20, namespace:gpu_allocated:sum{%(cl)s} * on (%(cluster)s, %(ns)s) group_left () namespace:team:info{%(cl)s, team="%(none)s"})' % f)],
+            targets: [g.q('topk(20, sum by (%(cluster)s, %(ns)s) (namespace:gpu_allocated:sum{%(cl)s} * on (%(cluster)s, %(ns)s) group_left () namespace:team:info{%(cl)s, team="%(none)s"}) or on (%(cluster)s, %(ns)s) 0 * sum by (%(cluster)s, %(ns)s) (namespace:team:info{%(cl)s, team="%(none)s"}))' % f)],
             columns: [
-              { field: c.clusterLabel, title: 'Cluster', hide: !c.showMultiCluster },
+              { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
               { field: c.namespaceLabel, title: 'Namespace' },
-              { field: 'Value', title: 'GPUs', unit: 'short', decimals: 0 },
+              { field: 'Value', title: 'GPUs', unit: 'short', decimals: 0, width: 90, thresholds: [[null, 'text'], [1, 'warn']] },
             ],
             sortBy: 'GPUs',
-            quiet: 'every namespace with GPUs has a team',
           }),
         ]),
       ],

@@ -178,6 +178,7 @@
           g.timeseries('Log fsync by member, p99', {
             description: 'Which member is slow. Above the dashed line heartbeats are missed; one that is slow alone has a bad disk or a noisy neighbour.',
             unit: 's',
+            h: 9,
             thresholds: [[null, 'text'], [t.fsyncSeconds, 'warn']],
             softMax: 1.5 * t.fsyncSeconds,
             targets: [q('cluster_job_instance:etcd_disk_wal_fsync_duration_seconds:p99_rate5m{%(ri)s}', memberLegend)],
@@ -186,6 +187,7 @@
           g.timeseries('Commit by member, p99', {
             description: 'Which member is slow to commit. If fsyncs are fast and commits are not, the database is large or is being defragmented.',
             unit: 's',
+            h: 9,
             targets: [q('cluster_job_instance:etcd_disk_backend_commit_duration_seconds:p99_rate5m{%(ri)s}', memberLegend)],
             trouble: ['EtcdFsyncSlow'],
           }),
@@ -249,11 +251,11 @@
           }),
           g.timeseries('Round trip between members', {
             description: 'Mean of ten minutes from each member to its peers; they measure it twice a minute. In one site it is under a millisecond; beyond 10 ms every write waits for it.',
-            unit: 's',
+            unit: 'ms',
             w: 8,
             legend: 'hidden',
             targets: [q(|||
-              sum by (%(member)s) (increase(etcd_network_peer_round_trip_time_seconds_sum{%(s)s}[10m]))
+              1000 * sum by (%(member)s) (increase(etcd_network_peer_round_trip_time_seconds_sum{%(s)s}[10m]))
               /
               sum by (%(member)s) (increase(etcd_network_peer_round_trip_time_seconds_count{%(s)s}[10m]))
             |||, memberLegend)],

@@ -20,6 +20,14 @@
   // firing alerts of a severity. Zero is only said where the rules see a cluster.
   local firing(severity) = 'count(ALERTS{%s, alertstate="firing", severity="%s"}) or 0 * sum(cluster:nodes:count{%s})' % [g.cl, severity, g.cl],
 
+  // Severities in the order in which one wants to read them; the table sorts by the number and shows the word.
+  local ranks = [['critical', 'page', 'bad'], ['warning', 'warning', 'warn'], ['auto', 'for the controller', 'off'], ['info', 'for its owner', 'off']],
+  local ranked = std.foldl(
+    function(expr, i) 'label_replace(%s, "rank", "%d", "severity", "%s")' % [expr, i + 1, c.severities[ranks[i][0]]],
+    std.range(0, std.length(ranks) - 1),
+    'ALERTS{%s, alertstate="firing", alertname!="Watchdog"}' % g.cl
+  ),
+
   local thisCluster = { cluster: g.field(c.clusterLabel) },
 
   grafanaDashboards+:: {
@@ -233,7 +241,8 @@
             links: [g.link('etcd', 'etcd')],
           }),
           g.timeseries('Targets that do not answer', {
-            description: "Share of a job's targets that could not be scraped, the eight worst jobs. What is not scraped cannot alert: look here when everything is suspiciously quiet.",
+            description: 'Share of the targets of a job that could not be scraped, the eight worst jobs. What is not scraped cannot alert.',
+            quiet: 'every target answers',
             unit: 'percentunit',
             max: 1,
             w: 8,
@@ -249,7 +258,6 @@
             unit: 'currency%s' % c.prices.currency,
             w: 4,
             h: 8,
-            sparkline: true,
             targets: [g.q('sum(team:gpu_cost_per_hour:sum{%(cl)s})' % f)],
             links: [g.link('Cost by team', 'cost')],
           }),
@@ -277,24 +285,25 @@
         ]),
         g.row('What fires', [
           g.table('Alerts that fire', {
-            description: 'Alerts by name, the most frequent first; Watchdog, which always fires, is left out. Each has a runbook page of its name.',
+            description: 'Alerts by name, pages first; Watchdog, which always fires, is left out. Each has a runbook page of its name.',
             h: 9,
             quiet: 'no alert fires',
-            sortBy: 'Firing',
+            sortBy: 'Severity',
+            sortDesc: false,
             budget: 100,
             columns: [
-              { field: 'alertname', title: 'Alert', minWidth: 240, link: g.link('Alerts and remediation', 'alerts', thisCluster) },
               {
-                field: 'severity',
+                field: 'rank',
                 title: 'Severity',
-                width: 140,
-                mappings: [[c.severities.critical, 'page', 'bad'], [c.severities.warning, 'warning', 'warn'], [c.severities.auto, 'for the controller', 'off'], [c.severities.info, 'for its owner', 'off']],
+                width: 160,
+                mappings: [['%d' % (i + 1), ranks[i][1], ranks[i][2]] for i in std.range(0, std.length(ranks) - 1)],
                 cell: { type: 'color-text' },
               },
+              { field: 'alertname', title: 'Alert', minWidth: 240, link: g.link('Alerts and remediation', 'alerts', thisCluster) },
               { field: c.clusterLabel, title: 'Cluster', minWidth: 160 },
               { field: 'Value', title: 'Firing', unit: 'short', width: 120 },
             ],
-            targets: [g.q('topk(100, count by (%(cluster)s, alertname, severity) (ALERTS{%(cl)s, alertstate="firing", alertname!="Watchdog"}))' % f)],
+            targets: [g.q('topk(100, count by (%s, alertname, rank) (%s))' % [c.clusterLabel, ranked])],
             trouble: ['APIErrors', 'GPUXidFatal', 'NodeNotReady'],
           }),
         ]),

@@ -5,7 +5,6 @@
   local t = c.thresholds.gpu,
   local d = c.dcgm,
   local g = (import '../lib/g.libsonnet')(c),
-  local gpus = (import '../lib/gpu.libsonnet')(c),
   local f = {
     cl: g.cl,
     cluster: c.clusterLabel,
@@ -154,7 +153,7 @@
             columns: [
               { field: d.gpu, title: 'GPU', width: 60 },
               { field: 'xid', title: 'Xid', width: 70 },
-              { field: 'class', title: 'Class', mappings: [['dead', 'dead', 'bad'], ['hard', 'hard', 'warn']] },
+              { field: 'class', title: 'Class', mappings: [['dead', 'dead', 'bad'], ['hard', 'hard', 'warn']], thresholds: [[null, 'text']] },
               { field: 'Value', title: 'Errors', width: 80, decimals: 0 },
             ],
             sortBy: 'Errors',

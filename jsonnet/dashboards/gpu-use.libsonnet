@@ -29,7 +29,7 @@
   local q(expr, legend='', o={}) = g.q(expr % f, legend, o),
   local largest = 'topk(25, sum by (%(cluster)s, %(ns)s) (%(held)s))',
   local largestJobs = 'topk(25, sum by (%(job)s) (experiment:gpu_util:count{%(jobs)s}))',
-  local cluster = { field: c.clusterLabel, title: 'Cluster', width: 110 },
+  local cluster = { field: c.clusterLabel, title: 'Cluster', width: 85 },
   local share = { unit: 'percentunit', decimals: 0, width: 90 },
 
   grafanaDashboards+:: {

@@ -24,9 +24,14 @@
   },
   local q(expr, legend='', o={}) = g.q(expr % f, legend, o),
 
-  local cluster = { field: c.clusterLabel, title: 'Cluster', width: 110 },
+  local cluster = { field: c.clusterLabel, title: 'Cluster', width: 85 },
   local node = { field: c.nodeLabel, title: 'Node', link: g.link('This node', 'node', { cluster: g.field(c.clusterLabel), node: g.field(c.nodeLabel) }) },
+  // A table of several queries has cells that one of them does not speak of.
+  local none = [null, '–'],
   local toNode = g.link('This node', 'node', { cluster: g.label(c.clusterLabel), node: g.label(c.nodeLabel) }),
+
+  // Clusters may have nodes of one name.
+  local ofCluster = if c.showMultiCluster then ' {{%s}}' % c.clusterLabel else '',
 
   // quantiles over the nodes: the worst one alone is a broken node, all together are the cluster.
   local quantiles(title, series, o) = g.timeseries(title, {
@@ -200,8 +205,8 @@
               cluster,
               node,
               { field: 'mountpoint', title: 'Mounted on' },
-              { field: 'Value #A', title: 'Read-only', width: 90, mappings: [['1', 'yes', 'bad']] },
-              { field: 'Value #B', title: 'Error', width: 75, mappings: [['1', 'yes', 'bad']] },
+              { field: 'Value #A', title: 'Read-only', width: 85, mappings: [['1', 'yes', 'bad'], none], thresholds: [[null, 'text']] },
+              { field: 'Value #B', title: 'Error', width: 65, mappings: [['1', 'yes', 'bad'], none], thresholds: [[null, 'text']] },
             ],
             quiet: 'no file system is read-only or broken',
             trouble: ['NodeDiskReadOnly', 'NodeDiskError'],
@@ -212,7 +217,7 @@
             decimals: 0,
             max: 1,
             thresholds: [[null, 'a'], [0.9, 'warn'], [t.node.full, 'bad']],
-            targets: [q('topk(8, max by (%(byNode)s, mountpoint) (node:filesystem_used:ratio{%(cl)s}))', '{{%(node)s}} {{mountpoint}}' % f)],
+            targets: [q('topk(8, max by (%(byNode)s, mountpoint) (node:filesystem_used:ratio{%(cl)s}))', '{{%s}}%s {{mountpoint}}' % [c.nodeLabel, ofCluster])],
             links: [toNode],
             trouble: ['NodeDiskFull'],
           }),
@@ -268,7 +273,7 @@
             description: 'Packets a second that were broken on receiving or sending, worst nodes. One node far ahead has a bad cable, optic or port.',
             unit: 'pps',
             decimals: 2,
-            targets: [q('topk(8, max by (%(byNode)s) (node:network_errors:rate5m{%(cl)s}))', '{{%(node)s}} {{%(cluster)s}}' % f)],
+            targets: [q('topk(8, max by (%(byNode)s) (node:network_errors:rate5m{%(cl)s}))', '{{%s}}%s' % [c.nodeLabel, ofCluster])],
             links: [toNode],
           }),
           quantiles('Clock offset', 'cluster:node_clock_offset_seconds:quantile', {

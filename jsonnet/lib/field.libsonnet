@@ -2,9 +2,36 @@
 // Colours are names of palette.libsonnet and nothing else.
 local palette = import 'palette.libsonnet';
 
+local series = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'];
+
+// byName are overrides that give each series one of the eight colours by its name, so that a thing has one colour on every panel and however many others there
+// are. Grafana can only colour by name from its own palette, where green and red mean nothing; so the name is hashed here, by a regular expression for each
+// colour: its length and its last character, modulo eight. Series of one colour differ in shade.
+local byName =
+  local letters = [
+    std.join('', [std.char(x) for x in std.range(48, 57) + std.range(65, 90) + std.range(97, 122) if (x % 32) % 8 == k])
+    for k in std.range(0, 7)
+  ];
+  // Every other character ends the names of the first class.
+  local class(k) = if k == 0 then '[^%s]' % std.join('', letters[1:]) else '[%s]' % letters[k];
+  [
+    {
+      matcher: { id: 'byRegexp', options: '/^(.{8})*(%s)$/' % std.join('|', ['.{%d}%s' % [n, class((i - n + 8) % 8)] for n in std.range(0, 7)]) },
+      properties: [{ id: 'color', value: { mode: 'shades', fixedColor: palette[series[i]] } }],
+    }
+    for i in std.range(0, 7)
+  ];
+
+// unknown are the keys of an object that are not among those that there are.
+local unknown(o, known) =
+  local there = { [k]: null for k in known };
+  [k for k in std.objectFields(o) if !std.objectHas(there, k)];
+
 {
   // series are the colours that a panel's queries get in turn.
-  series:: ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'],
+  series:: series,
+
+  unknown:: unknown,
 
   colour(name)::
     if std.objectHas(palette, name) then palette[name]
@@ -14,23 +41,8 @@ local palette = import 'palette.libsonnet';
   // Lighter and darker tones of one colour, for as many series as a query gives.
   shades(name):: { mode: 'shades', fixedColor: $.colour(name) },
 
-  // byName are overrides that give each series one of the eight colours by its name, so that a thing has one colour on every panel and however many others there
-  // are. Grafana can only colour by name from its own palette, where green and red mean nothing; so the name is hashed here, by a regular expression for each
-  // colour: its length and its last character, modulo eight. Series of one colour differ in shade.
-  byName::
-    local letters = [
-      std.join('', [std.char(x) for x in std.range(48, 57) + std.range(65, 90) + std.range(97, 122) if (x % 32) % 8 == k])
-      for k in std.range(0, 7)
-    ];
-    // Every other character ends the names of the first class.
-    local class(k) = if k == 0 then '[^%s]' % std.join('', letters[1:]) else '[%s]' % letters[k];
-    [
-      $.override({
-        match: { regex: '/^(.{8})*(%s)$/' % std.join('|', ['.{%d}%s' % [n, class((i - n + 8) % 8)] for n in std.range(0, 7)]) },
-        shades: $.series[i],
-      })
-      for i in std.range(0, 7)
-    ],
+  // byName are the overrides by which series have their colours by name; see above.
+  byName:: byName,
 
   // thresholds of [[null, 'ok'], [0.01, 'warn']]: the first one has no lower end.
   thresholds(steps):: {

@@ -33,7 +33,7 @@ function(c) {
 
   // q is one query. Options: instant, format ('time_series', 'table', 'heatmap'), hide, interval.
   q(expr, legend='', o={})::
-    local unknown = std.setDiff(std.set(std.objectFields(o)), std.set(['instant', 'format', 'hide', 'interval']));
+    local unknown = field.unknown(o, ['instant', 'format', 'hide', 'interval']);
     assert std.length(unknown) == 0 : 'a query has no option %s' % std.join(', ', unknown);
     { expr: std.rstripChars(expr, '\n '), legendFormat: legend }
     + (if std.objectHas(o, 'instant') then { instant: o.instant, range: !o.instant } else {})
@@ -96,7 +96,7 @@ function(c) {
 
   // var is a variable of label values: g.var('node', 'Node', 'label_values(node:ready:max{%(cl)s}, %(node)s)' % f, { multi, includeAll, allValue, regex, sort, hide, description }).
   var(name, label, query, o={})::
-    local unknown = std.setDiff(std.set(std.objectFields(o)), std.set(['multi', 'includeAll', 'allValue', 'regex', 'sort', 'hide', 'description']));
+    local unknown = field.unknown(o, ['multi', 'includeAll', 'allValue', 'regex', 'sort', 'hide', 'description']);
     assert std.length(unknown) == 0 : 'variable %s has no option %s' % [name, std.join(', ', unknown)];
     variable(name, label, query, o),
   // customVar is a choice of fixed values: g.customVar('top', 'Top', ['10', '20']).
@@ -165,8 +165,12 @@ function(c) {
     useValueForTime: false,
   },
 
-  local firing(severity) =
-    'count by (%s, alertname) (ALERTS{%s, alertstate="firing", severity="%s"})' % [c.clusterLabel, g.cl, c.severities[severity]],
+  // begun are the alerts of a severity that fire now and did not a step ago: a line where each begins, and no shade over hours of them.
+  local begun(severity) =
+    local firing = 'count by (%s, alertname) (ALERTS{%s, alertstate="firing", severity="%s"}%%s)' % [c.clusterLabel, g.cl, c.severities[severity]];
+    '%s\nunless\n%s' % [firing % '', firing % ' offset $__interval'],
+  // Deployments whose specification somebody changed.
+  local rolledOut = 'sum by (%s, %s, deployment) (changes(kube_deployment_status_observed_generation{%s, %s}[$__rate_interval])) > 0' % [c.clusterLabel, c.namespaceLabel, c.selectors.ksm, g.cl],
 
   local defaultAnnotations = [
     {
@@ -178,8 +182,9 @@ function(c) {
       name: 'Annotations & Alerts',
       type: 'dashboard',
     },
-    g.annotation('Pages', firing('critical'), 'bad', '{{alertname}}', '{{%s}}: somebody was paged' % c.clusterLabel),
-    g.annotation('Remediation', firing('auto'), 'warn', '{{alertname}}', '{{%s}}: a node or GPU, for the remediation controller' % c.clusterLabel, { enable: false }),
+    g.annotation('Pages', begun('critical'), 'bad', '{{alertname}}', '{{%s}}: somebody was paged' % c.clusterLabel),
+    g.annotation('Deploys', rolledOut, 'info', '{{deployment}}', '{{%s}}: a deployment of {{%s}} was changed' % [c.clusterLabel, c.namespaceLabel]),
+    g.annotation('Remediation', begun('auto'), 'warn', '{{alertname}}', '{{%s}}: a node or GPU, for the remediation controller' % c.clusterLabel, { enable: false }),
   ],
 
   // place gives panels their ids and places: from left to right, a new line where one does not fit.
@@ -212,7 +217,7 @@ function(c) {
     ).done,
 
   dashboard(d)::
-    local unknown = std.setDiff(std.set(std.objectFields(d)), std.set(['name', 'title', 'description', 'variables', 'rows', 'links', 'time', 'annotations']));
+    local unknown = field.unknown(d, ['name', 'title', 'description', 'variables', 'rows', 'links', 'time', 'annotations']);
     assert std.length(unknown) == 0 : 'dashboard %s has no option %s' % [d.name, std.join(', ', unknown)];
     assert std.member(std.objectValues(c.grafana.dashboards), d.name) : 'dashboard %s is not in _config.grafana.dashboards' % d.name;
     local all = [p for r in d.rows for p in r.panels];

@@ -22,7 +22,7 @@ function(datasource) {
   ),
 
   local panel(kind, title, o, own, size, defaults={}) =
-    local unknown = std.setDiff(std.set(std.objectFields(o)), std.set(common + own));
+    local unknown = field.unknown(o, common + own);
     assert std.length(unknown) == 0 : '%s "%s" has no option %s; it has %s' % [kind, title, std.join(', ', unknown), std.join(', ', std.set(common + own))];
     assert kind == 'text' || std.objectHas(o, 'description') : '%s "%s" has no description' % [kind, title];
     assert kind == 'text' || std.objectHas(o, 'unit') : '%s "%s" has no unit; "none" or "short" is one' % [kind, title];
@@ -98,37 +98,38 @@ function(datasource) {
       else if o.unit == 'percentunit' then 0.01
       else if o.unit == 'short' then 1
       else null;
+    local alone = n == 1 && !several(base.targets[0]);
+    local custom = {
+      drawStyle: get(o, 'draw', 'line'),
+      lineInterpolation: if get(o, 'step', false) then 'stepAfter' else 'linear',
+      // In a stack the line of a series that is zero would run along the top of the others.
+      lineWidth: get(o, 'lineWidth', if stack == false then 1 else 0),
+      fillOpacity: get(o, 'fill', if stack != false then 65 else if alone then 12 else 0),
+      gradientMode: 'none',
+      showPoints: if get(o, 'points', false) then 'always' else 'never',
+      pointSize: 4,
+      spanNulls: get(o, 'spanNulls', false),
+      stacking: { mode: if stack == false then 'none' else if stack == true then 'normal' else stack, group: 'A' },
+      axisPlacement: 'auto',
+      axisLabel: get(o, 'axisLabel', ''),
+      axisColorMode: 'text',
+      axisBorderShow: false,
+      scaleDistribution: if get(o, 'log', false) then { type: 'log', log: 10 } else { type: 'linear' },
+      hideFrom: { legend: false, tooltip: false, viz: false },
+      thresholdsStyle: { mode: line },
+    };
+    local soft = (if std.objectHas(o, 'min') || get(o, 'log', false) then {} else { axisSoftMin: 0 })
+                 + (if softMax == null then {} else { axisSoftMax: softMax });
+    local byQuery = std.mapWithIndex(
+      function(i, t)
+        local name = colors[i % std.length(colors)];
+        field.override({ match: { ref: t.refId } } + (if several(t) then { shades: name } else { color: name })),
+      base.targets
+    );
     base {
       fieldConfig+: {
-        defaults+: {
-          color: if n == 1 && !several(base.targets[0]) then field.fixed(colors[0]) else field.shades(colors[0]),
-          custom: {
-                    drawStyle: get(o, 'draw', 'line'),
-                    lineInterpolation: if get(o, 'step', false) then 'stepAfter' else 'linear',
-                    // In a stack the line of a series that is zero would run along the top of the others.
-                    lineWidth: get(o, 'lineWidth', if stack == false then 1 else 0),
-                    fillOpacity: get(o, 'fill', if stack != false then 65 else if n == 1 && !several(base.targets[0]) then 12 else 0),
-                    gradientMode: 'none',
-                    showPoints: if get(o, 'points', false) then 'always' else 'never',
-                    pointSize: 4,
-                    spanNulls: get(o, 'spanNulls', false),
-                    stacking: { mode: if stack == false then 'none' else if stack == true then 'normal' else stack, group: 'A' },
-                    axisPlacement: 'auto',
-                    axisLabel: get(o, 'axisLabel', ''),
-                    axisColorMode: 'text',
-                    axisBorderShow: false,
-                    scaleDistribution: if get(o, 'log', false) then { type: 'log', log: 10 } else { type: 'linear' },
-                    hideFrom: { legend: false, tooltip: false, viz: false },
-                    thresholdsStyle: { mode: line },
-                  } + (if std.objectHas(o, 'min') || get(o, 'log', false) then {} else { axisSoftMin: 0 })
-                  + (if softMax == null then {} else { axisSoftMax: softMax }),
-        },
-        overrides: (if named then field.byName else if n < 2 then [] else std.mapWithIndex(
-                      function(i, t)
-                        local name = colors[i % std.length(colors)];
-                        field.override({ match: { ref: t.refId } } + (if several(t) then { shades: name } else { color: name })),
-                      base.targets
-                    )) + super.overrides,
+        defaults+: { color: if alone then field.fixed(colors[0]) else field.shades(colors[0]), custom: custom + soft },
+        overrides: (if named then field.byName else if n < 2 then [] else byQuery) + super.overrides,
       },
       options: {
         legend: legend(o, 'list'),

@@ -130,10 +130,18 @@ type curve struct {
 	// over takes the curve's place while its level is not 0: what a trouble makes
 	// of a reading.
 	over *steps
+	// Observations that a trouble adds to a histogram's bucket or count.
+	also []observed
 	// A counter shows plus right after its start, and its clock stands still
 	// while hold is 1.
 	plus float64
 	hold *steps
+}
+
+// observed are observations, st of them a second, of which the share below lies in a bucket.
+type observed struct {
+	st    *steps
+	below float64
 }
 
 // blankInt64 is what DCGM writes into a field that it could not read.
@@ -180,11 +188,15 @@ func (c *curve) at(t int64) float64 {
 		if c.st != nil {
 			more += c.k * (c.st.integral(t) - c.st.integral(t0)) / 1000
 		}
+		observed := 0.0
+		for _, o := range c.also {
+			observed += share((o.st.integral(t)-o.st.integral(t0))/1000, o.below)
+		}
 		switch {
 		case c.whole && c.scale != 0:
-			return share(v, c.scale) + math.Floor(more)
+			return share(v, c.scale) + math.Floor(more) + observed
 		case c.whole:
-			return math.Floor(v) + math.Floor(more)
+			return math.Floor(v) + math.Floor(more) + observed
 		case c.scale != 0:
 			v *= c.scale
 		}

@@ -199,12 +199,20 @@ func (m *Model) usualSpace(p *pool) *namespace {
 	return &research[p.hash%uint64(len(research))]
 }
 
-// usualTeam is the team that has a node most of the time; "" where nobody has.
+// usualTeam is the team that has a node most of the time. Where nobody has, or
+// somebody without a team, it is one of the others: reservations stand idle too.
 func (m *Model) usualTeam(node int) string {
-	if len(m.byNode[node]) == 0 {
-		return ""
+	if len(m.byNode[node]) > 0 {
+		if s := m.usualSpace(&m.pools[m.byNode[node][0]]); s.team != "" {
+			return s.team
+		}
 	}
-	return m.usualSpace(&m.pools[m.byNode[node][0]]).team
+	research := m.spaces[4:]
+	for i := m.rack(node); ; i++ {
+		if s := &research[i%len(research)]; s.team != "" {
+			return s.team
+		}
+	}
 }
 
 // firstFailure is the first thing that ends the attempt running in

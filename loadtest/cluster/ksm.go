@@ -55,9 +55,7 @@ func ksmFamilies(d Detail) []family {
 				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "spillway.dev/remediation", "value", "drain", "effect", "NoSchedule")
 			}
 			for _, d := range spans(s.of(-1, NodesReserved)) {
-				if team := p.m.usualTeam(s.node); team != "" {
-					e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "team", "value", team, "effect", "NoSchedule")
-				}
+				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "team", "value", p.m.usualTeam(s.node), "effect", "NoSchedule")
 			}
 		})},
 		{"kube_node_status_allocatable", "The allocatable for different resources of a node that are available for scheduling.", g, eachNode(emitNodeResources)},

@@ -196,26 +196,30 @@ func extra(s *series, pr *process, evs []event, rate func(event) float64, d dist
 
 // observe is the part of observations that this series of a histogram counts.
 func (s *series) observe(pr *process, evs []event, rate func(event) float64, of func(event) dist) {
-	part := func(dist) float64 { return 1 }
-	switch {
-	case strings.HasSuffix(s.name, "_sum"):
-		part = dist.mean
-	case strings.HasSuffix(s.name, "_bucket"):
+	if strings.HasSuffix(s.name, "_sum") {
+		var ds []delta
+		for _, e := range evs {
+			v := rate(e) * of(e).mean()
+			ds = append(ds, delta{e.from, v}, delta{e.until, -v})
+		}
+		s.curve.more(pr, stepsFromDeltas(ds))
+		s.curve.whole = false
+		return
+	}
+	below := func(dist) float64 { return 1 }
+	if strings.HasSuffix(s.name, "_bucket") {
 		if le := s.pairs[len(s.pairs)-1]; le != "+Inf" {
 			bound, _ := strconv.ParseFloat(le, 64)
-			part = func(d dist) float64 { return d.below(bound) }
+			below = func(d dist) float64 { return d.below(bound) }
 		}
 	}
-	// Not in 64ths: a bucket's part has many digits, and buckets must not
-	// overtake one another.
-	var ds []delta
+	s.curve.more(pr, &steps{})
+	s.curve.whole = true
+	s.curve.also = s.curve.also[:len(s.curve.also):len(s.curve.also)]
 	for _, e := range evs {
-		v := rate(e) * part(of(e))
-		ds = append(ds, delta{e.from, v}, delta{e.until, -v})
+		v := rate(e)
+		s.curve.also = append(s.curve.also, observed{stepsFromDeltas([]delta{{e.from, v}, {e.until, -v}}), below(of(e))})
 	}
-	whole := !strings.HasSuffix(s.name, "_sum")
-	s.curve.more(pr, stepsFromDeltas(ds))
-	s.curve.whole = whole
 }
 
 // sum adds up steps.

@@ -200,6 +200,8 @@ var nodeTroubleCases = []struct {
 		"up node_lnstat_table_fulls_total *node_lnstat_unresolved_discards_total",
 	},
 	{NodeCordoned, onNode, 0, "up kube_node_spec_unschedulable, new kube_node_spec_taint", ""},
+	{NodesReserved, onNode, 0, "new kube_node_spec_taint", ""},
+	{NodesReserved, fleet, 0.34, "new kube_node_spec_taint", ""},
 	{NodeCordoned, fleet, 0.34, "up kube_node_spec_unschedulable, new kube_node_spec_taint", ""},
 	{
 		NetworkAccountingLost, fleet, 0.67,

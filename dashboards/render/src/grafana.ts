@@ -38,15 +38,20 @@ function runRequest(ds: DataSourceApi, request: DataQueryRequest): Observable<Pa
   const frame = { timeRange: request.range, request };
   const answer = ds.query(request);
   return (isObservable(answer) ? answer : from(answer)).pipe(
-    map((r): PanelData => ({
-      ...frame,
-      state: r.state ?? LoadingState.Done,
-      series: r.data,
-      annotations: [],
-      errors: r.errors,
-      error: r.errors?.[0],
-    })),
-    catchError((err: Error): Observable<PanelData> => of({ ...frame, state: LoadingState.Error, series: [], errors: [{ message: err.message }], error: { message: err.message } })),
+    map(
+      (r): PanelData => ({
+        ...frame,
+        state: r.state ?? LoadingState.Done,
+        series: r.data,
+        annotations: [],
+        errors: r.errors,
+        error: r.errors?.[0],
+      })
+    ),
+    catchError(
+      (err: Error): Observable<PanelData> =>
+        of({ ...frame, state: LoadingState.Error, series: [], errors: [{ message: err.message }], error: { message: err.message } })
+    ),
     startWith<PanelData>({ ...frame, state: LoadingState.Loading, series: [] })
   );
 }
@@ -69,7 +74,17 @@ export async function prepare(mode: 'light' | 'dark', base: string): Promise<voi
   config.theme2 = createTheme({ colors: { mode } });
   config.buildInfo = { ...config.buildInfo, version: '13.2.2' };
 
-  const settings = { id: 1, uid: dataSourceUid, type: 'prometheus', name: 'Spillway', meta: pluginMeta, jsonData: {}, access: 'proxy', readOnly: true, isDefault: true } as unknown as DataSourceInstanceSettings;
+  const settings = {
+    id: 1,
+    uid: dataSourceUid,
+    type: 'prometheus',
+    name: 'Spillway',
+    meta: pluginMeta,
+    jsonData: {},
+    access: 'proxy',
+    readOnly: true,
+    isDefault: true,
+  } as unknown as DataSourceInstanceSettings;
   const prometheus = new PrometheusDataSource(settings, base);
   setDataSourceSrv({
     get: () => Promise.resolve(prometheus as unknown as DataSourceApi),
@@ -84,8 +99,17 @@ export async function prepare(mode: 'light' | 'dark', base: string): Promise<voi
   setEchoSrv({ flush: () => undefined, addBackend: () => undefined, addEvent: () => undefined, onInteraction: () => () => undefined });
   setTemplateSrv({ getVariables: () => [], replace: (text?: string) => text ?? '', containsTemplate: () => false, updateTimeRange: () => undefined });
   setBackendSrv({ fetch: () => NEVER, get: () => Promise.resolve({}) } as unknown as Parameters<typeof setBackendSrv>[0]);
-  setGrafanaLiveSrv({ getConnectionState: () => NEVER, getStream: () => NEVER, getDataStream: () => NEVER, getQueryData: () => NEVER, getPresence: () => NEVER } as unknown as Parameters<typeof setGrafanaLiveSrv>[0]);
-  setPluginImportUtils({ importPanelPlugin: (id) => Promise.reject(new Error(`this page has no panel of type ${id}`)), getPanelPluginFromCache: () => undefined });
+  setGrafanaLiveSrv({
+    getConnectionState: () => NEVER,
+    getStream: () => NEVER,
+    getDataStream: () => NEVER,
+    getQueryData: () => NEVER,
+    getPresence: () => NEVER,
+  } as unknown as Parameters<typeof setGrafanaLiveSrv>[0]);
+  setPluginImportUtils({
+    importPanelPlugin: (id) => Promise.reject(new Error(`this page has no panel of type ${id}`)),
+    getPanelPluginFromCache: () => undefined,
+  });
 
   standardFieldConfigEditorRegistry.setInit(standardFieldOptions);
   standardEditorsRegistry.setInit(() => []);

@@ -1,5 +1,14 @@
 // The parts of Grafana's dashboard JSON that our dashboards use.
-import type { AnnotationQuery, DataLink, DataSourceRef, DataTransformerConfig, FieldConfigSource, VariableHide, VariableRefresh, VariableSort } from '@grafana/data';
+import type {
+  AnnotationQuery,
+  DataLink,
+  DataSourceRef,
+  DataTransformerConfig,
+  FieldConfigSource,
+  VariableHide,
+  VariableRefresh,
+  VariableSort,
+} from '@grafana/data';
 import type { PromQuery } from './prometheus/datasource';
 
 export interface GridPos {

@@ -16,7 +16,15 @@ function Notices({ model }: SceneComponentProps<PanelNotices>) {
   }
   const warning = all.some((n) => n.severity !== 'info');
   return (
-    <Tooltip content={<ul style={{ margin: 0, paddingLeft: 16 }}>{texts.map((t) => <li key={t}>{t}</li>)}</ul>}>
+    <Tooltip
+      content={
+        <ul style={{ margin: 0, paddingLeft: 16 }}>
+          {texts.map((t) => (
+            <li key={t}>{t}</li>
+          ))}
+        </ul>
+      }
+    >
       <PanelChrome.TitleItem>
         <span data-notice={warning ? 'warning' : 'info'} style={{ color: warning ? theme.colors.warning.text : theme.colors.text.secondary }}>
           <Icon name={warning ? 'exclamation-triangle' : 'info-circle'} size="md" />

@@ -47,7 +47,12 @@ export function failed(reason: string): void {
 function panel(p: VizPanel): PanelReport {
   const wanted = p.state.$data !== undefined;
   const data = sceneGraph.getData(p).state.data as PanelData | undefined;
-  const warnings = new Set((data?.series ?? []).flatMap((f) => f.meta?.notices ?? []).filter((n) => n.severity !== 'info').map((n) => n.text));
+  const warnings = new Set(
+    (data?.series ?? [])
+      .flatMap((f) => f.meta?.notices ?? [])
+      .filter((n) => n.severity !== 'info')
+      .map((n) => n.text)
+  );
   return {
     id: p.getLegacyPanelId(),
     title: sceneGraph.interpolate(p, p.state.title, undefined, 'text'),
@@ -71,7 +76,11 @@ window.spillway = {
       title: page.state.dashboard.title,
       settled: !loading && panels.length > 0 && panels.every((p) => p.state === 'Done' || p.state === 'Error'),
       panels,
-      variables: (set?.state.variables ?? []).map((v) => ({ name: v.state.name, value: String(v.getValue()), error: v.state.error ? String(v.state.error) : '' })),
+      variables: (set?.state.variables ?? []).map((v) => ({
+        name: v.state.name,
+        value: String(v.getValue()),
+        error: v.state.error ? String(v.state.error) : '',
+      })),
       failure,
     };
   },

@@ -14,6 +14,7 @@ import {
   type SceneGridItemLike,
   SceneGridLayout,
   SceneGridRow,
+  type SceneObject,
   SceneObjectBase,
   type SceneObjectState,
   SceneQueryRunner,
@@ -23,9 +24,11 @@ import {
   type SceneVariable,
   SceneVariableSet,
   TextBoxVariable,
+  VariableValueSelectors,
   VizPanel,
 } from '@grafana/scenes';
 import type { DashboardCursorSync } from '@grafana/schema';
+import { AnnotationControls } from './annotationControls';
 import { dataSourceUid } from './grafana';
 import type { Dashboard, Panel, Variable } from './model';
 import { PanelNotices } from './notices';
@@ -34,6 +37,8 @@ import { PanelNotices } from './notices';
 export interface PageState extends SceneObjectState {
   dashboard: Dashboard;
   body: SceneGridLayout;
+  /** Variables, and switches for the annotations. */
+  controls: SceneObject[];
   timePicker: SceneTimePicker;
   refreshPicker: SceneRefreshPicker;
 }
@@ -139,7 +144,17 @@ function grid(panels: Panel[], show: Show): SceneGridLayout {
     const y = panel.gridPos.y + shift;
     const inside = panel.panels ?? [];
     const collapsed = Boolean(panel.collapsed) && !show.whole;
-    row = new SceneGridRow({ key: `row-${panel.id}`, title: panel.title ?? '', isCollapsible: true, isCollapsed: collapsed, x: 0, y, width: 24, height: 1, children: inside.map((p) => item({ ...p, gridPos: { ...p.gridPos, y: p.gridPos.y + shift } })) });
+    row = new SceneGridRow({
+      key: `row-${panel.id}`,
+      title: panel.title ?? '',
+      isCollapsible: true,
+      isCollapsed: collapsed,
+      x: 0,
+      y,
+      width: 24,
+      height: 1,
+      children: inside.map((p) => item({ ...p, gridPos: { ...p.gridPos, y: p.gridPos.y + shift } })),
+    });
     children.push(row);
     if (panel.collapsed && show.whole && inside.length) {
       shift += Math.max(...inside.map((p) => p.gridPos.y + p.gridPos.h)) - panel.gridPos.y - 1;
@@ -154,7 +169,10 @@ function grid(panels: Panel[], show: Show): SceneGridLayout {
 function annotations(dashboard: Dashboard): SceneDataLayerSet {
   const layers = (dashboard.annotations?.list ?? [])
     .filter((a) => !a.builtIn) // Grafana's own, kept in its database
-    .map((a) => new dataLayers.AnnotationsDataLayer({ key: `annotations-${a.name}`, name: a.name, query: a as AnnotationQuery, isEnabled: a.enable, isHidden: a.hide }));
+    .map(
+      (a) =>
+        new dataLayers.AnnotationsDataLayer({ key: `annotations-${a.name}`, name: a.name, query: a as AnnotationQuery, isEnabled: a.enable, isHidden: a.hide })
+    );
   return new SceneDataLayerSet({ layers });
 }
 
@@ -166,6 +184,7 @@ export function sceneOf(dashboard: Dashboard, show: Show): Page {
     $variables: new SceneVariableSet({ variables: (dashboard.templating?.list ?? []).map(variable) }),
     $data: annotations(dashboard),
     $behaviors: [new behaviors.CursorSync({ key: 'cursor', sync: (dashboard.graphTooltip ?? 0) as DashboardCursorSync })],
+    controls: [new VariableValueSelectors({}), new AnnotationControls({})],
     timePicker: new SceneTimePicker({ isOnCanvas: true }),
     refreshPicker: new SceneRefreshPicker({ refresh: dashboard.refresh || undefined, isOnCanvas: true, intervals: ['30s', '1m', '5m', '15m', '1h'] }),
     body: grid(dashboard.panels, show),

@@ -1,7 +1,7 @@
 // The frame around a dashboard: name, links, variables, time; and the list of all dashboards.
 import { css } from '@emotion/css';
 import { type GrafanaTheme2, textUtil, type UrlQueryMap, urlUtil } from '@grafana/data';
-import { type SceneComponentProps, SceneVariableSet, sceneGraph, VariableValueSelectors } from '@grafana/scenes';
+import { type SceneComponentProps, SceneVariableSet, sceneGraph } from '@grafana/scenes';
 import { Dropdown, Icon, LinkButton, Menu, ToolbarButton, useStyles2 } from '@grafana/ui';
 import type { DashboardLink, Entry } from './model';
 import type { Page } from './scene';
@@ -30,7 +30,13 @@ function Links({ page, entries }: { page: Page; entries: Entry[] }) {
       {links.map((link) => {
         if (link.type === 'link') {
           return (
-            <LinkButton key={link.title} variant="secondary" size="sm" href={to(sceneGraph.interpolate(page, link.url ?? ''), carried(page, link))} target={link.targetBlank ? '_blank' : undefined}>
+            <LinkButton
+              key={link.title}
+              variant="secondary"
+              size="sm"
+              href={to(sceneGraph.interpolate(page, link.url ?? ''), carried(page, link))}
+              target={link.targetBlank ? '_blank' : undefined}
+            >
               {link.title}
             </LinkButton>
           );
@@ -57,7 +63,7 @@ function Links({ page, entries }: { page: Page; entries: Entry[] }) {
 
 export function DashboardView({ model, entries }: SceneComponentProps<Page> & { entries: Entry[] }) {
   const styles = useStyles2(getStyles);
-  const { dashboard, body, timePicker, refreshPicker, $variables, $data } = model.useState();
+  const { dashboard, body, controls, timePicker, refreshPicker } = model.useState();
   return (
     <div className={styles.page}>
       <header className={styles.bar}>
@@ -70,35 +76,16 @@ export function DashboardView({ model, entries }: SceneComponentProps<Page> & { 
       </header>
       <div className={styles.controls}>
         <div className={styles.variables}>
-          <Selectors page={model} />
-          {$data && 'layers' in $data.state && (
-            <Layers page={model} />
-          )}
+          {controls.map((control) => (
+            <control.Component key={control.state.key} model={control} />
+          ))}
         </div>
-        {$variables && <timePicker.Component model={timePicker} />}
+        <timePicker.Component model={timePicker} />
         <refreshPicker.Component model={refreshPicker} />
       </div>
       <body.Component model={body} />
     </div>
   );
-}
-
-// The controls are objects of the scene; they are made once for each page.
-const selectors = new WeakMap<Page, VariableValueSelectors>();
-
-function Selectors({ page }: { page: Page }) {
-  let control = selectors.get(page);
-  if (!control) {
-    control = new VariableValueSelectors({});
-    Object.defineProperty(control, '_parent', { value: page, writable: true });
-    selectors.set(page, control);
-  }
-  return <control.Component model={control} />;
-}
-
-function Layers({ page }: { page: Page }) {
-  void page;
-  return null;
 }
 
 /** Groups are the order of the list: what one opens first, then by what it is about. */
@@ -141,7 +128,14 @@ export function ListView({ entries, query }: { entries: Entry[]; query: string }
 
 function getStyles(theme: GrafanaTheme2) {
   return {
-    page: css({ padding: theme.spacing(2), display: 'flex', flexDirection: 'column', gap: theme.spacing(1), minHeight: '100vh', background: theme.colors.background.canvas }),
+    page: css({
+      padding: theme.spacing(2),
+      display: 'flex',
+      flexDirection: 'column',
+      gap: theme.spacing(1),
+      minHeight: '100vh',
+      background: theme.colors.background.canvas,
+    }),
     bar: css({ display: 'flex', alignItems: 'center', gap: theme.spacing(1) }),
     crumbs: css({ display: 'flex', alignItems: 'center', gap: theme.spacing(1), flexGrow: 1, color: theme.colors.text.secondary }),
     title: css({ ...theme.typography.h4, margin: 0, color: theme.colors.text.primary }),

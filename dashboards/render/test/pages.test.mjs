@@ -38,27 +38,38 @@ function serve(args, wanted) {
   });
 }
 
-before(async () => {
-  folder = await mkdtemp(path.join(os.tmpdir(), 'spillway-page-test-'));
-  for (const d of [kitchen(), broken()]) {
-    await writeFile(path.join(folder, `${d.uid}.json`), JSON.stringify(d));
-  }
-  const here = /dashboards {2,}(http:\/\/\S+)/;
-  const [api, page] = await serve(['--nodes=6', '--shards=1', '--replicas=1', '--history=30m'], [/Prometheus API {2,}(http:\/\/\S+)/, here, /(recorded series and alerts are there)/]);
-  ours = page;
-  [fixtures] = await serve([`--url=${api}`, `--dashboards=${folder}`], [here]);
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
-}, { timeout: 180_000 });
+before(
+  async () => {
+    folder = await mkdtemp(path.join(os.tmpdir(), 'spillway-page-test-'));
+    for (const d of [kitchen(), broken()]) {
+      await writeFile(path.join(folder, `${d.uid}.json`), JSON.stringify(d));
+    }
+    const here = /dashboards {2,}(http:\/\/\S+)/;
+    const [api, page] = await serve(
+      ['--nodes=6', '--shards=1', '--replicas=1', '--history=30m'],
+      [/Prometheus API {2,}(http:\/\/\S+)/, here, /(recorded series and alerts are there)/]
+    );
+    ours = page;
+    [fixtures] = await serve([`--url=${api}`, `--dashboards=${folder}`], [here]);
+    browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
+  },
+  { timeout: 180_000 }
+);
 
 after(async () => {
   await browser?.close();
-  await Promise.all(children.map((child) => new Promise((ended) => {
-    if (child.exitCode !== null) {
-      return ended();
-    }
-    child.on('exit', ended);
-    child.kill('SIGTERM');
-  })));
+  await Promise.all(
+    children.map(
+      (child) =>
+        new Promise((ended) => {
+          if (child.exitCode !== null) {
+            return ended();
+          }
+          child.on('exit', ended);
+          child.kill('SIGTERM');
+        })
+    )
+  );
   if (folder) {
     await rm(folder, { recursive: true, force: true });
   }
@@ -70,7 +81,11 @@ const entry = async (base, name) => {
   return found;
 };
 
-for (const [name, theme] of [['fleet', 'dark'], ['apiserver', 'light'], ['gpu-fleet', 'dark']]) {
+for (const [name, theme] of [
+  ['fleet', 'dark'],
+  ['apiserver', 'light'],
+  ['gpu-fleet', 'dark'],
+]) {
   test(`${name}, ${theme}: no panel is in error or blank`, { timeout: 120_000 }, async () => {
     const found = await inspect(browser, { base: ours, entry: await entry(ours, name), theme, pixels: true });
     assert.deepEqual(found.faults, []);
@@ -80,19 +95,38 @@ for (const [name, theme] of [['fleet', 'dark'], ['apiserver', 'light'], ['gpu-fl
 }
 
 test('every kind of panel draws', { timeout: 120_000 }, async () => {
-  const found = await inspect(browser, { base: fixtures, entry: await entry(fixtures, 'test-kitchen'), theme: 'dark', vars: 'var-cluster=jaguar', pixels: true, file: process.env.KITCHEN });
+  const found = await inspect(browser, {
+    base: fixtures,
+    entry: await entry(fixtures, 'test-kitchen'),
+    theme: 'dark',
+    vars: 'var-cluster=jaguar',
+    pixels: true,
+    file: process.env.KITCHEN,
+  });
   assert.deepEqual(found.faults, []);
   assert.equal(found.panels.length, 13);
-  assert.deepEqual(found.panels.filter((p) => p.rows === 0).map((p) => p.title), ['Nothing']);
+  assert.deepEqual(
+    found.panels.filter((p) => p.rows === 0).map((p) => p.title),
+    ['Nothing']
+  );
 });
 
 test('what is wrong is found', { timeout: 120_000 }, async () => {
   const found = await inspect(browser, { base: fixtures, entry: await entry(fixtures, 'test-broken'), theme: 'light', pixels: true, file: process.env.BROKEN });
   for (const [title, complaint] of Object.entries(complaints)) {
-    assert.ok(found.faults.some((f) => f.includes(`"${title}"`) && complaint.test(f)), `"${title}": ${complaint} is not in\n${found.faults.join('\n')}`);
+    assert.ok(
+      found.faults.some((f) => f.includes(`"${title}"`) && complaint.test(f)),
+      `"${title}": ${complaint} is not in\n${found.faults.join('\n')}`
+    );
   }
-  assert.ok(found.faults.some((f) => f.startsWith('variable wrong: ')), `the variable is not in\n${found.faults.join('\n')}`);
-  assert.deepEqual(found.faults.filter((f) => f.includes('Sound among them')), []);
+  assert.ok(
+    found.faults.some((f) => f.startsWith('variable wrong: ')),
+    `the variable is not in\n${found.faults.join('\n')}`
+  );
+  assert.deepEqual(
+    found.faults.filter((f) => f.includes('Sound among them')),
+    []
+  );
 });
 
 test('the list has all dashboards, and a link leads to one with its variables', { timeout: 120_000 }, async () => {

@@ -23,13 +23,15 @@ before(async () => {
     platform: 'node',
     logLevel: 'error',
     // Only names and one function are used of it; its whole would want a browser.
-    plugins: [{
-      name: 'grafana-data',
-      setup(build) {
-        build.onResolve({ filter: /^@grafana\/data$/ }, () => ({ path: 'data', namespace: 'stand-in' }));
-        build.onLoad({ filter: /.*/, namespace: 'stand-in' }, () => ({ contents: standIn }));
+    plugins: [
+      {
+        name: 'grafana-data',
+        setup(build) {
+          build.onResolve({ filter: /^@grafana\/data$/ }, () => ({ path: 'data', namespace: 'stand-in' }));
+          build.onLoad({ filter: /.*/, namespace: 'stand-in' }, () => ({ contents: standIn }));
+        },
       },
-    }],
+    ],
   });
   const load = (name) => import(pathToFileURL(path.join(built, `${name}.mjs`)));
   [interval, frames, annotations, variables, api] = await Promise.all(['interval', 'frames', 'annotations', 'variables', 'api'].map(load));
@@ -51,7 +53,12 @@ export const rangeUtil = {
 };`;
 
 test('rate intervals hold four scrapes, and one scrape more than a step', () => {
-  for (const [step, scrape, want] of [[15_000, 15_000, 60_000], [30_000, 15_000, 60_000], [60_000, 15_000, 75_000], [300_000, 30_000, 330_000]]) {
+  for (const [step, scrape, want] of [
+    [15_000, 15_000, 60_000],
+    [30_000, 15_000, 60_000],
+    [60_000, 15_000, 75_000],
+    [300_000, 30_000, 330_000],
+  ]) {
     assert.equal(interval.rateIntervalMs(step, scrape), want, `step ${step}, scrape ${scrape}`);
   }
 });
@@ -64,10 +71,22 @@ test('a step is never under the minimum, and never gives more than 11,000 points
 });
 
 test('durations are read and written as PromQL does', () => {
-  for (const [text, ms] of [['30s', 30_000], ['>1m', 60_000], ['', 0], [undefined, 0], ['$unset', 0]]) {
+  for (const [text, ms] of [
+    ['30s', 30_000],
+    ['>1m', 60_000],
+    ['', 0],
+    [undefined, 0],
+    ['$unset', 0],
+  ]) {
     assert.equal(interval.durationMs(text), ms, String(text));
   }
-  for (const [ms, text] of [[500, '500ms'], [60_000, '1m'], [75_000, '75s'], [7_200_000, '2h'], [86_400_000, '1d']]) {
+  for (const [ms, text] of [
+    [500, '500ms'],
+    [60_000, '1m'],
+    [75_000, '75s'],
+    [7_200_000, '2h'],
+    [86_400_000, '1d'],
+  ]) {
     assert.equal(interval.promDuration(ms), text);
   }
 });
@@ -81,7 +100,12 @@ describe('frames', () => {
 
   test('legends', () => {
     const labels = { __name__: 'up', job: 'node', node: 'gpu-1' };
-    for (const [format, want] of [['{{node}} of {{ job }}', 'gpu-1 of node'], ['{{none}}!', '!'], ['', 'up{job="node", node="gpu-1"}'], ['__auto', 'up{job="node", node="gpu-1"}']]) {
+    for (const [format, want] of [
+      ['{{node}} of {{ job }}', 'gpu-1 of node'],
+      ['{{none}}!', '!'],
+      ['', 'up{job="node", node="gpu-1"}'],
+      ['__auto', 'up{job="node", node="gpu-1"}'],
+    ]) {
       assert.equal(frames.legendOf(format, labels, 'up'), want);
     }
     assert.equal(frames.legendOf('', {}, 'sum(up)'), 'sum(up)');
@@ -98,25 +122,59 @@ describe('frames', () => {
   });
 
   test('a table has a column for each label that any series has', () => {
-    const vector = { resultType: 'vector', result: [{ metric: { b: 'x' }, value: [1, '2'] }, { metric: { a: 'y' }, value: [1, '3'] }] };
+    const vector = {
+      resultType: 'vector',
+      result: [
+        { metric: { b: 'x' }, value: [1, '2'] },
+        { metric: { a: 'y' }, value: [1, '3'] },
+      ],
+    };
     const [f] = frames.tableFrame('B', vector, true);
-    assert.deepEqual(f.fields.map((x) => x.name), ['Time', 'a', 'b', 'Value #B']);
+    assert.deepEqual(
+      f.fields.map((x) => x.name),
+      ['Time', 'a', 'b', 'Value #B']
+    );
     assert.deepEqual(f.fields[1].values, ['', 'y']);
     assert.deepEqual(frames.tableFrame('A', vector, false)[0].fields.at(-1).name, 'Value');
     assert.deepEqual(frames.tableFrame('A', { resultType: 'vector', result: [] }, false), []);
   });
 
   test('buckets are taken apart, in the order of their bounds and not of their text', () => {
-    const [f] = frames.heatmapFrame('A', matrix([{ le: '+Inf' }, [10, '9']], [{ le: '10' }, [10, '7'], [20, '4']], [{ le: '2' }, [10, '3'], [20, '5']]), 10_000);
-    assert.deepEqual(f.fields.map((x) => x.name), ['Time', '2', '10', '+Inf']);
-    assert.deepEqual(f.fields.slice(1).map((x) => x.values), [[3, 5], [4, 0], [2, null]]);
+    const [f] = frames.heatmapFrame(
+      'A',
+      matrix([{ le: '+Inf' }, [10, '9']], [{ le: '10' }, [10, '7'], [20, '4']], [{ le: '2' }, [10, '3'], [20, '5']]),
+      10_000
+    );
+    assert.deepEqual(
+      f.fields.map((x) => x.name),
+      ['Time', '2', '10', '+Inf']
+    );
+    assert.deepEqual(
+      f.fields.slice(1).map((x) => x.values),
+      [
+        [3, 5],
+        [4, 0],
+        [2, null],
+      ]
+    );
   });
 });
 
 test('annotations: points a step apart are one region, zero is nothing, another series is another event', () => {
   const frame = (labels, values) => ({ length: values.length, fields: [{ values: values.map((_, i) => i * 60_000) }, { values, labels }] });
-  const got = annotations.events({ titleFormat: '{{alertname}}', textFormat: 'on {{node}}', tagKeys: 'severity, none' }, [frame({ alertname: 'A', node: 'n', severity: 'page' }, [1, 1, 0, 1]), frame({ alertname: 'B' }, [0, 1, 0, 0])], 60_000);
-  assert.deepEqual(got.map((e) => [e.title, e.time, e.timeEnd, Boolean(e.isRegion)]), [['A', 0, 60_000, true], ['A', 180_000, 180_000, false], ['B', 60_000, 60_000, false]]);
+  const got = annotations.events(
+    { titleFormat: '{{alertname}}', textFormat: 'on {{node}}', tagKeys: 'severity, none' },
+    [frame({ alertname: 'A', node: 'n', severity: 'page' }, [1, 1, 0, 1]), frame({ alertname: 'B' }, [0, 1, 0, 0])],
+    60_000
+  );
+  assert.deepEqual(
+    got.map((e) => [e.title, e.time, e.timeEnd, Boolean(e.isRegion)]),
+    [
+      ['A', 0, 60_000, true],
+      ['A', 180_000, 180_000, false],
+      ['B', 60_000, 60_000, false],
+    ]
+  );
   assert.deepEqual(got[0].tags, ['page']);
   assert.equal(got[0].text, 'on n');
 });
@@ -138,7 +196,11 @@ describe('the API', () => {
 
   test('a refusal is its sentence and the advice', async () => {
     answer(422, { status: 'error', errorType: 'execution', error: 'max_series is 5 and 9 were seen', spillway: { advice: 'Name a cluster' } });
-    await assert.rejects(api.ask('', '/api/v1/query', new URLSearchParams()), { name: 'Refusal', status: 422, message: 'max_series is 5 and 9 were seen. Name a cluster' });
+    await assert.rejects(api.ask('', '/api/v1/query', new URLSearchParams()), {
+      name: 'Refusal',
+      status: 422,
+      message: 'max_series is 5 and 9 were seen. Name a cluster',
+    });
     answer(502, '<html>bad gateway');
     await assert.rejects(api.ask('', '/api/v1/query', new URLSearchParams()), /502 with something that is not JSON/);
   });
@@ -146,7 +208,10 @@ describe('the API', () => {
   test('label_values with a selector, commas inside it too', async () => {
     answer(200, { status: 'success', data: ['x', 'y'] });
     const window = { from: 1_000_500, to: 2_000_000 };
-    assert.deepEqual(await variables.find('', 'label_values(up{a="1", b=~"c,d"}, node)', window), [{ text: 'x', value: 'x' }, { text: 'y', value: 'y' }]);
+    assert.deepEqual(await variables.find('', 'label_values(up{a="1", b=~"c,d"}, node)', window), [
+      { text: 'x', value: 'x' },
+      { text: 'y', value: 'y' },
+    ]);
     assert.equal(decodeURIComponent(asked.url.replaceAll('+', ' ')), '/api/v1/label/node/values?start=1000&end=2000&match[]=up{a="1", b=~"c,d"}');
     await variables.find('', 'label_values(node)', window);
     assert.equal(asked.url, '/api/v1/label/node/values?start=1000&end=2000');

@@ -19,7 +19,12 @@ function read(frames: DataFrame[]): Event[] {
     for (let i = 0; i < frame.length && time; i++) {
       const from = time[i] as number;
       const to = (column('timeEnd')?.[i] as number | undefined) ?? from;
-      out.push({ from, to, region: Boolean(column('isRegion')?.[i]) && to > from, color: grafana.theme2.visualization.getColorByName((column('color')?.[i] as string | undefined) ?? 'blue') });
+      out.push({
+        from,
+        to,
+        region: Boolean(column('isRegion')?.[i]) && to > from,
+        color: grafana.theme2.visualization.getColorByName((column('color')?.[i] as string | undefined) ?? 'blue'),
+      });
     }
   }
   return out;

@@ -1,4 +1,13 @@
-import { FieldColorModeId, type FieldDisplay, getDisplayValueAlignmentFactors, getFieldDisplayValues, PanelPlugin, type PanelProps, type ReduceDataOptions, VizOrientation } from '@grafana/data';
+import {
+  FieldColorModeId,
+  type FieldDisplay,
+  getDisplayValueAlignmentFactors,
+  getFieldDisplayValues,
+  PanelPlugin,
+  type PanelProps,
+  type ReduceDataOptions,
+  VizOrientation,
+} from '@grafana/data';
 import { BarGaugeDisplayMode, BarGaugeNamePlacement, BarGaugeSizing, BarGaugeValueMode, type VizTextDisplayOptions } from '@grafana/schema';
 import { BarGauge, DataLinksContextMenu, useTheme2, VizRepeater, type VizRepeaterRenderValueProps } from '@grafana/ui';
 import { Empty } from './empty';
@@ -47,7 +56,13 @@ function BarGaugePanel(props: PanelProps<Options>) {
         namePlacement={options.namePlacement}
       />
     );
-    return value.hasLinks && value.getLinks ? <DataLinksContextMenu links={value.getLinks} style={{ height: '100%' }}>{(api) => draw(api.openMenu)}</DataLinksContextMenu> : draw();
+    return value.hasLinks && value.getLinks ? (
+      <DataLinksContextMenu links={value.getLinks} style={{ height: '100%' }}>
+        {(api) => draw(api.openMenu)}
+      </DataLinksContextMenu>
+    ) : (
+      draw()
+    );
   };
   const manual = options.sizing === BarGaugeSizing.Manual;
   return (

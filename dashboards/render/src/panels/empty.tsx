@@ -1,15 +1,10 @@
 // What a panel says when there is nothing to draw, and what can be drawn.
-import { type DataFrame, FieldType, getFieldDisplayName, type PanelData } from '@grafana/data';
+import { type DataFrame, FieldType, type PanelData } from '@grafana/data';
 import { useTheme2 } from '@grafana/ui';
 
 /** graphable keeps frames with a time and a number in them. */
 export function graphable(frames: DataFrame[]): DataFrame[] {
   return frames.filter((f) => f.length > 0 && f.fields.some((x) => x.type === FieldType.time) && f.fields.some((x) => x.type === FieldType.number));
-}
-
-/** drawn names a frame's series. */
-export function drawn(frame: DataFrame, all: DataFrame[]): string[] {
-  return frame.fields.filter((f) => f.type === FieldType.number).map((f) => getFieldDisplayName(f, frame, all));
 }
 
 /** Empty fills the panel with the dashboard's own words, or Grafana's. Nothing is said before there is an answer. */
@@ -19,7 +14,17 @@ export function Empty({ data, width, height, noValue }: { data: PanelData; width
   return (
     <div
       data-empty={waiting ? undefined : 'true'}
-      style={{ width, height, display: 'flex', alignItems: 'center', justifyContent: 'center', textAlign: 'center', padding: 8, color: theme.colors.text.secondary, fontSize: theme.typography.bodySmall.fontSize }}
+      style={{
+        width,
+        height,
+        display: 'flex',
+        alignItems: 'center',
+        justifyContent: 'center',
+        textAlign: 'center',
+        padding: 8,
+        color: theme.colors.text.secondary,
+        fontSize: theme.typography.bodySmall.fontSize,
+      }}
     >
       {waiting ? '' : noValue || 'No data'}
     </div>

@@ -1,4 +1,14 @@
-import { FieldColorModeId, type FieldDisplay, formattedValueToString, getDisplayValueAlignmentFactors, getFieldDisplayValues, PanelPlugin, type PanelProps, type ReduceDataOptions, VizOrientation } from '@grafana/data';
+import {
+  FieldColorModeId,
+  type FieldDisplay,
+  formattedValueToString,
+  getDisplayValueAlignmentFactors,
+  getFieldDisplayValues,
+  PanelPlugin,
+  type PanelProps,
+  type ReduceDataOptions,
+  VizOrientation,
+} from '@grafana/data';
 import { useTheme2, VizRepeater, type VizRepeaterRenderValueProps } from '@grafana/ui';
 import { Empty } from './empty';
 import { withFields, withOptions } from './options';
@@ -39,8 +49,24 @@ function Dial({ value, width, height, markers, several }: { value: FieldDisplay;
       <path d={arc(cx, cy, r, 0, 1)} fill="none" stroke={theme.colors.background.secondary} strokeWidth={thick} />
       {share > 0 && !Number.isNaN(share) && <path d={arc(cx, cy, r, 0, share)} fill="none" stroke={value.display.color} strokeWidth={thick} />}
       {markers &&
-        steps.map((s, i) => <path key={i} d={arc(cx, cy, r + thick / 2 + 3, Number.isFinite(s.at) ? s.at : 0, steps[i + 1]?.at ?? 1)} fill="none" stroke={theme.visualization.getColorByName(s.color)} strokeWidth={3} />)}
-      <text x={cx} y={cy + size / 24} textAnchor="middle" dominantBaseline="middle" fill={value.display.color} fontSize={Math.min(size / 4.5, (size * 1.2) / Math.max(text.length, 3))} fontFamily={theme.typography.fontFamily}>
+        steps.map((s, i) => (
+          <path
+            key={i}
+            d={arc(cx, cy, r + thick / 2 + 3, Number.isFinite(s.at) ? s.at : 0, steps[i + 1]?.at ?? 1)}
+            fill="none"
+            stroke={theme.visualization.getColorByName(s.color)}
+            strokeWidth={3}
+          />
+        ))}
+      <text
+        x={cx}
+        y={cy + size / 24}
+        textAnchor="middle"
+        dominantBaseline="middle"
+        fill={value.display.color}
+        fontSize={Math.min(size / 4.5, (size * 1.2) / Math.max(text.length, 3))}
+        fontFamily={theme.typography.fontFamily}
+      >
         {text}
       </text>
       {several && (

@@ -1,4 +1,16 @@
-import { type DataFrame, DataFrameType, dateTimeFormat, FieldColorModeId, FieldType, formattedValueToString, getFieldDisplayName, getValueFormat, type GrafanaTheme2, PanelPlugin, type PanelProps } from '@grafana/data';
+import {
+  type DataFrame,
+  DataFrameType,
+  dateTimeFormat,
+  FieldColorModeId,
+  FieldType,
+  formattedValueToString,
+  getFieldDisplayName,
+  getValueFormat,
+  type GrafanaTheme2,
+  PanelPlugin,
+  type PanelProps,
+} from '@grafana/data';
 import { TooltipPlugin2, useTheme2, VizLayout, VizTooltipContent, VizTooltipHeader, VizTooltipWrapper } from '@grafana/ui';
 import * as chromatic from 'd3-scale-chromatic';
 import { useMemo } from 'react';
@@ -39,7 +51,10 @@ function cells(frames: DataFrame[]): Cells | undefined {
     stepMs = Math.min(stepMs, time.config.interval ?? Infinity);
     time.values.forEach((t: number) => at.add(t));
     for (const field of frame.fields.filter((f) => f.type === FieldType.number)) {
-      rows.push({ name: frame.meta?.type === DataFrameType.HeatmapRows ? field.name : getFieldDisplayName(field, frame, usable), samples: new Map(time.values.map((t: number, i: number) => [t, field.values[i]])) });
+      rows.push({
+        name: frame.meta?.type === DataFrameType.HeatmapRows ? field.name : getFieldDisplayName(field, frame, usable),
+        samples: new Map(time.values.map((t: number, i: number) => [t, field.values[i]])),
+      });
     }
   }
   const times = [...at].sort((a, b) => a - b);
@@ -58,7 +73,29 @@ function cells(frames: DataFrame[]): Cells | undefined {
 // Which of d3's schemes Grafana turns round, so that few are near the background and many stand out: always, on a dark page, on a light one.
 const turned: Record<string, 'always' | 'dark' | 'light'> = {
   ...each(['Spectral', 'RdYlGn', 'RdYlBu', 'RdBu', 'PRGn', 'PiYG', 'PuOr', 'BrBG', 'RdGy'], 'always'),
-  ...each(['Blues', 'Greens', 'Greys', 'Oranges', 'Purples', 'Reds', 'BuGn', 'BuPu', 'GnBu', 'OrRd', 'PuBu', 'PuBuGn', 'PuRd', 'RdPu', 'YlGn', 'YlGnBu', 'YlOrBr', 'YlOrRd'], 'dark'),
+  ...each(
+    [
+      'Blues',
+      'Greens',
+      'Greys',
+      'Oranges',
+      'Purples',
+      'Reds',
+      'BuGn',
+      'BuPu',
+      'GnBu',
+      'OrRd',
+      'PuBu',
+      'PuBuGn',
+      'PuRd',
+      'RdPu',
+      'YlGn',
+      'YlGnBu',
+      'YlOrBr',
+      'YlOrRd',
+    ],
+    'dark'
+  ),
   ...each(['Turbo', 'Cividis', 'Viridis', 'Magma', 'Inferno', 'Plasma', 'Warm', 'Cool', 'CubehelixDefault'], 'light'),
 };
 
@@ -87,7 +124,11 @@ function HeatmapPanel(props: PanelProps<Options>) {
   if (!map) {
     return <Empty {...props} noValue={fieldConfig.defaults.noValue} />;
   }
-  const hidden = (v: number | null) => v === null || !Number.isFinite(v) || (options.filterValues?.le !== undefined && v <= options.filterValues.le) || (options.filterValues?.ge !== undefined && v >= options.filterValues.ge);
+  const hidden = (v: number | null) =>
+    v === null ||
+    !Number.isFinite(v) ||
+    (options.filterValues?.le !== undefined && v <= options.filterValues.le) ||
+    (options.filterValues?.ge !== undefined && v >= options.filterValues.ge);
   const all = map.values.flat().filter((v): v is number => !hidden(v));
   const low = options.color.min ?? (all.length ? Math.min(...all) : 0);
   const high = options.color.max ?? (all.length ? Math.max(...all) : 1);
@@ -97,7 +138,8 @@ function HeatmapPanel(props: PanelProps<Options>) {
   };
   const colorOf = (v: number) => colors[Math.min(colors.length - 1, Math.floor(share(v) * colors.length))]!;
   const boundFormat = getValueFormat(options.yAxis.unit ?? 'short');
-  const bound = (name: string) => (/^[+-]?(inf|[0-9.])/i.test(name) ? (name === '+Inf' ? '+Inf' : formattedValueToString(boundFormat(Number(name), options.yAxis.decimals))) : name);
+  const bound = (name: string) =>
+    /^[+-]?(inf|[0-9.])/i.test(name) ? (name === '+Inf' ? '+Inf' : formattedValueToString(boundFormat(Number(name), options.yAxis.decimals))) : name;
   const valueFormat = getValueFormat(options.cellValues.unit ?? 'short');
   const value = (v: number) => formattedValueToString(valueFormat(v, options.cellValues.decimals));
   // A bucket's bound is its upper edge; a row's name stands beside its middle.
@@ -124,7 +166,9 @@ function HeatmapPanel(props: PanelProps<Options>) {
     <VizLayout.Legend placement="bottom" maxHeight="20%">
       <div style={{ display: 'flex', alignItems: 'center', gap: 8, padding: '2px 8px', fontSize: 12, color: theme.colors.text.secondary }}>
         <span>{value(low)}</span>
-        <div style={{ width: 160, height: 8, background: `linear-gradient(90deg, ${colors.filter((_, i) => i % 4 === 0 || i === colors.length - 1).join(', ')})` }} />
+        <div
+          style={{ width: 160, height: 8, background: `linear-gradient(90deg, ${colors.filter((_, i) => i % 4 === 0 || i === colors.length - 1).join(', ')})` }}
+        />
         <span>{value(high)}</span>
       </div>
     </VizLayout.Legend>
@@ -148,7 +192,10 @@ function HeatmapPanel(props: PanelProps<Options>) {
                 return (
                   <VizTooltipWrapper>
                     <VizTooltipHeader item={{ label: '', value: dateTimeFormat(map.times[j]!, { timeZone }) }} />
-                    <VizTooltipContent items={[{ label: map.buckets ? `${lower} to ${bound(map.names[i]!)}` : map.names[i]!, value: value(v), color: colorOf(v) }]} isPinned={false} />
+                    <VizTooltipContent
+                      items={[{ label: map.buckets ? `${lower} to ${bound(map.names[i]!)}` : map.names[i]!, value: value(v), color: colorOf(v) }]}
+                      isPinned={false}
+                    />
                   </VizTooltipWrapper>
                 );
               }}

@@ -11,7 +11,10 @@ import { table } from './table';
 import { text } from './text';
 import { timeseries } from './timeseries';
 
-const panels = { bargauge, gauge, heatmap, histogram, stat, 'state-timeline': stateTimeline, table, text, timeseries } as unknown as Record<string, PanelPlugin>;
+const panels = { bargauge, gauge, heatmap, histogram, stat, 'state-timeline': stateTimeline, table, text, timeseries } as unknown as Record<
+  string,
+  PanelPlugin
+>;
 
 /** registerPanels makes them known to Scenes. */
 export function registerPanels(): void {

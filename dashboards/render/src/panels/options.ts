@@ -16,7 +16,16 @@ export function withFields<T extends object>(plugin: PanelPlugin<T>, colorMode: 
     standardOptions: { color: { defaultValue: { mode: colorMode } } as never },
     useCustomConfig: (builder) => {
       for (const [path, defaultValue] of Object.entries(custom)) {
-        builder.addCustomEditor({ id: path, path, name: path, editor: () => null, override: () => null, process: (value) => value, shouldApply: () => true, defaultValue });
+        builder.addCustomEditor({
+          id: path,
+          path,
+          name: path,
+          editor: () => null,
+          override: () => null,
+          process: (value) => value,
+          shouldApply: () => true,
+          defaultValue,
+        });
       }
     },
   });

@@ -71,7 +71,15 @@ export function RowsPlot({ width, height, timeRange, timeZone, times, rows, tick
       splits: () => shown.map((t) => t.at),
       values: () => shown.map((t) => t.text),
     });
-    builder.addSeries({ scaleKey: 'y', theme, drawStyle: GraphDrawStyle.Points, showPoints: VisibilityMode.Never, pathBuilder: () => null, pointsBuilder: () => undefined, lineColor: 'transparent' } as never);
+    builder.addSeries({
+      scaleKey: 'y',
+      theme,
+      drawStyle: GraphDrawStyle.Points,
+      showPoints: VisibilityMode.Never,
+      pathBuilder: () => null,
+      pointsBuilder: () => undefined,
+      lineColor: 'transparent',
+    } as never);
     builder.addHook('draw', (u: uPlot) => {
       const ratio = window.devicePixelRatio || 1;
       const { ctx } = u;
@@ -83,7 +91,7 @@ export function RowsPlot({ width, height, timeRange, timeZone, times, rows, tick
       ctx.restore();
     });
     return builder;
-    // key stands for shown and rows
+    // The key stands for the ticks and the number of rows, which are new arrays at each drawing.
   }, [key, timeZone, theme]);
   const data = useMemo((): uPlot.AlignedData => [times, times.map(() => rows / 2)], [times, rows]);
   return (

@@ -1,4 +1,13 @@
-import { FieldColorModeId, type FieldDisplay, getDisplayValueAlignmentFactors, getFieldDisplayValues, PanelPlugin, type PanelProps, type ReduceDataOptions, VizOrientation } from '@grafana/data';
+import {
+  FieldColorModeId,
+  type FieldDisplay,
+  getDisplayValueAlignmentFactors,
+  getFieldDisplayValues,
+  PanelPlugin,
+  type PanelProps,
+  type ReduceDataOptions,
+  VizOrientation,
+} from '@grafana/data';
 import { BigValueColorMode, BigValueGraphMode, BigValueJustifyMode, BigValueTextMode, type VizTextDisplayOptions } from '@grafana/schema';
 import { BigValue, DataLinksContextMenu, useTheme2, VizRepeater, type VizRepeaterRenderValueProps } from '@grafana/ui';
 import { Empty } from './empty';

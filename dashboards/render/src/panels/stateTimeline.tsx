@@ -1,4 +1,13 @@
-import { dateTimeFormat, type Field, FieldColorModeId, FieldType, formattedValueToString, getFieldDisplayName, PanelPlugin, type PanelProps } from '@grafana/data';
+import {
+  dateTimeFormat,
+  type Field,
+  FieldColorModeId,
+  FieldType,
+  formattedValueToString,
+  getFieldDisplayName,
+  PanelPlugin,
+  type PanelProps,
+} from '@grafana/data';
 import { LegendDisplayMode, type VizLegendOptions } from '@grafana/schema';
 import { TooltipPlugin2, useTheme2, VizLayout, VizLegend, VizTooltipContent, VizTooltipHeader, VizTooltipWrapper } from '@grafana/ui';
 import { useMemo } from 'react';
@@ -61,7 +70,11 @@ function StateTimelinePanel(props: PanelProps<Options>) {
       const time = frame.fields.find((f) => f.type === FieldType.time)!;
       return frame.fields
         .filter((f) => f !== time && f.type !== FieldType.time && f.display)
-        .map((f) => ({ name: getFieldDisplayName(f, frame, frames), states: states(time, f, options.mergeValues, end), opacity: (f.config.custom?.fillOpacity ?? 70) / 100 }));
+        .map((f) => ({
+          name: getFieldDisplayName(f, frame, frames),
+          states: states(time, f, options.mergeValues, end),
+          opacity: (f.config.custom?.fillOpacity ?? 70) / 100,
+        }));
     });
   }, [data.series, options.mergeValues, timeRange]);
   const times = useMemo(() => [...new Set(rows.flatMap((r) => r.states.flatMap((s) => [s.from, s.to])))].sort((a, b) => a - b), [rows]);
@@ -98,13 +111,27 @@ function StateTimelinePanel(props: PanelProps<Options>) {
   const showLegend = options.legend.showLegend && options.legend.displayMode !== LegendDisplayMode.Hidden;
   const legend = showLegend ? (
     <VizLayout.Legend placement={options.legend.placement ?? 'bottom'}>
-      <VizLegend placement={options.legend.placement ?? 'bottom'} displayMode={LegendDisplayMode.List} readonly items={[...meanings.values()].map((s) => ({ label: s.text, color: s.color, yAxis: 1 }))} />
+      <VizLegend
+        placement={options.legend.placement ?? 'bottom'}
+        displayMode={LegendDisplayMode.List}
+        readonly
+        items={[...meanings.values()].map((s) => ({ label: s.text, color: s.color, yAxis: 1 }))}
+      />
     </VizLayout.Legend>
   ) : null;
   return (
     <VizLayout width={width} height={height} legend={legend}>
       {(w, h) => (
-        <RowsPlot width={w} height={h} timeRange={timeRange} timeZone={timeZone} times={times} rows={n} ticks={rows.map((r, i) => ({ at: n - i - 0.5, text: r.name }))} draw={draw}>
+        <RowsPlot
+          width={w}
+          height={h}
+          timeRange={timeRange}
+          timeZone={timeZone}
+          times={times}
+          rows={n}
+          ticks={rows.map((r, i) => ({ at: n - i - 0.5, text: r.name }))}
+          draw={draw}
+        >
           {(config) => (
             <TooltipPlugin2
               config={config}

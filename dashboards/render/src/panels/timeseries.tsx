@@ -1,5 +1,15 @@
 import { FieldColorModeId, PanelPlugin, type PanelProps } from '@grafana/data';
-import { GraphDrawStyle, LegendDisplayMode, LineInterpolation, SortOrder, StackingMode, TooltipDisplayMode, VisibilityMode, type VizLegendOptions, type VizTooltipOptions } from '@grafana/schema';
+import {
+  GraphDrawStyle,
+  LegendDisplayMode,
+  LineInterpolation,
+  SortOrder,
+  StackingMode,
+  TooltipDisplayMode,
+  VisibilityMode,
+  type VizLegendOptions,
+  type VizTooltipOptions,
+} from '@grafana/schema';
 import { TimeSeries } from '@grafana/ui';
 import { useMemo } from 'react';
 import { drawAnnotations } from './annotations';
@@ -33,7 +43,15 @@ function TimeSeriesPanel(props: PanelProps<Options>) {
     >
       {(config, aligned) => {
         drawAnnotations(config, () => data.annotations ?? []);
-        return <SeriesTooltip config={config} frame={aligned} mode={options.tooltip?.mode ?? TooltipDisplayMode.Single} sort={options.tooltip?.sort ?? SortOrder.None} />;
+        return (
+          <SeriesTooltip
+            config={config}
+            frame={aligned}
+            mode={options.tooltip?.mode ?? TooltipDisplayMode.Single}
+            sort={options.tooltip?.sort ?? SortOrder.None}
+            timeZone={timeZone}
+          />
+        );
       }}
     </TimeSeries>
   );
@@ -71,4 +89,7 @@ const custom: Record<string, unknown> = {
   insertNulls: false,
 };
 
-export const timeseries = withFields(new PanelPlugin<Options>(TimeSeriesPanel), FieldColorModeId.PaletteClassic, custom).setDataSupport({ annotations: true, alertStates: false });
+export const timeseries = withFields(new PanelPlugin<Options>(TimeSeriesPanel), FieldColorModeId.PaletteClassic, custom).setDataSupport({
+  annotations: true,
+  alertStates: false,
+});

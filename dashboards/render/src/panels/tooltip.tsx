@@ -1,7 +1,16 @@
 // The tooltip of plots whose x axis is time.
-import { type DataFrame, dateTimeFormat, type Field } from '@grafana/data';
+import { type DataFrame, dateTimeFormat, type Field, type TimeZone } from '@grafana/data';
 import { type SortOrder, TooltipDisplayMode } from '@grafana/schema';
-import { getFieldDisplayItems, getFieldDisplayLinks, TooltipPlugin2, type UPlotConfigBuilder, VizTooltipContent, VizTooltipFooter, VizTooltipHeader, VizTooltipWrapper } from '@grafana/ui';
+import {
+  getFieldDisplayItems,
+  getFieldDisplayLinks,
+  TooltipPlugin2,
+  type UPlotConfigBuilder,
+  VizTooltipContent,
+  VizTooltipFooter,
+  VizTooltipHeader,
+  VizTooltipWrapper,
+} from '@grafana/ui';
 
 // TooltipPlugin2's own enumeration is a `const enum` of its package; these are its values.
 const nearestOnX = 0;
@@ -12,9 +21,10 @@ interface Props {
   frame: DataFrame;
   mode: TooltipDisplayMode;
   sort: SortOrder;
+  timeZone: TimeZone;
 }
 
-export function SeriesTooltip({ config, frame, mode, sort }: Props) {
+export function SeriesTooltip({ config, frame, mode, sort, timeZone }: Props) {
   const x = frame.fields[0] as Field;
   if (mode === TooltipDisplayMode.None) {
     return null;
@@ -26,8 +36,11 @@ export function SeriesTooltip({ config, frame, mode, sort }: Props) {
       getDataLinks={(series, row) => (frame.fields[series] ? getFieldDisplayLinks(frame.fields[series], row) : [])}
       render={(_u, rows, series, pinned, _dismiss, _range, _sync, links) => (
         <VizTooltipWrapper>
-          <VizTooltipHeader item={{ label: '', value: dateTimeFormat(x.values[rows[0] ?? 0] as number) }} isPinned={pinned} />
-          <VizTooltipContent items={getFieldDisplayItems(frame.fields, x, rows, series, mode, sort, (f) => !f.config.custom?.hideFrom?.tooltip)} isPinned={pinned} />
+          <VizTooltipHeader item={{ label: '', value: dateTimeFormat(x.values[rows[0] ?? 0] as number, { timeZone }) }} isPinned={pinned} />
+          <VizTooltipContent
+            items={getFieldDisplayItems(frame.fields, x, rows, series, mode, sort, (f) => !f.config.custom?.hideFrom?.tooltip)}
+            isPinned={pinned}
+          />
           {pinned && links.length > 0 && <VizTooltipFooter dataLinks={links} />}
         </VizTooltipWrapper>
       )}

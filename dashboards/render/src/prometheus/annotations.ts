@@ -17,7 +17,10 @@ function fill(format: string, labels: Record<string, string>): string {
 /** events reads one frame for each series. */
 export function events(annotation: PromAnnotation, frames: DataFrame[], stepMs: number): AnnotationEvent[] {
   const out: AnnotationEvent[] = [];
-  const tagKeys = (annotation.tagKeys ?? '').split(',').map((key) => key.trim()).filter(Boolean);
+  const tagKeys = (annotation.tagKeys ?? '')
+    .split(',')
+    .map((key) => key.trim())
+    .filter(Boolean);
   for (const frame of frames) {
     const time = frame.fields[0];
     const value = frame.fields[1];

@@ -2,7 +2,6 @@
 import {
   type AnnotationEvent,
   type AnnotationSupport,
-  CoreApp,
   type DataFrame,
   type DataQuery,
   type DataQueryRequest,
@@ -100,7 +99,10 @@ export class PrometheusDataSource extends DataSourceApi<PromQuery> {
       if (target.instant) {
         const params = new URLSearchParams({ query: expr, time: String(toMs / 1000) });
         const answer = await ask<Vector | Scalar | Matrix>(this.base, '/api/v1/query', params, signal);
-        const own = shape === 'table' || answer.data.resultType === 'matrix' ? tableFrame(target.refId, answer.data, several) : vectorFrames(target.refId, answer.data, legend);
+        const own =
+          shape === 'table' || answer.data.resultType === 'matrix'
+            ? tableFrame(target.refId, answer.data, several)
+            : vectorFrames(target.refId, answer.data, legend);
         frames.push(...own.map((f) => withMeta(f, expr, answer)));
         if (own.length === 0 && answer.warnings.length + answer.infos.length > 0) {
           frames.push(withMeta({ refId: target.refId, length: 0, fields: [] }, expr, answer));
@@ -148,10 +150,6 @@ export class PrometheusDataSource extends DataSourceApi<PromQuery> {
   override async testDatasource() {
     await ask(this.base, '/api/v1/query', new URLSearchParams({ query: '1+1' }));
     return { status: 'success', message: 'It answers.' };
-  }
-
-  override getDefaultQuery(_: CoreApp): Partial<PromQuery> {
-    return { expr: '', range: true };
   }
 }
 

@@ -47,7 +47,10 @@ export function matrixFrames(refId: string, matrix: Matrix, legend: (labels: Lab
       name,
       length: values.length,
       fields: [
-        timeField(values.map(([t]) => t * 1000), stepMs),
+        timeField(
+          values.map(([t]) => t * 1000),
+          stepMs
+        ),
         { name: 'Value', type: FieldType.number, values: values.map(([, v]) => number(v)), labels: metric, config: { displayNameFromDS: name } },
       ],
       meta: { type: DataFrameType.TimeSeriesMulti },
@@ -70,7 +73,7 @@ export function vectorFrames(refId: string, answer: Vector | Scalar, legend: (la
   });
 }
 
-/** tableFrame is one frame of all samples: time, a column for each label, the value. The value's column carries the query's letter where the panel has several tables. */
+/** tableFrame is one frame of all samples: time, a column for each label, the value, whose name carries the query's letter where the panel has several tables. */
 export function tableFrame(refId: string, answer: Matrix | Vector | Scalar, several: boolean): DataFrame[] {
   const rows: Array<{ metric: Labels; at: number; value: number }> = [];
   switch (answer.resultType) {
@@ -125,7 +128,10 @@ export function heatmapFrame(refId: string, matrix: Matrix, stepMs: number): Dat
       refId,
       length: times.length,
       fields: [
-        timeField(times.map((t) => t * 1000), stepMs),
+        timeField(
+          times.map((t) => t * 1000),
+          stepMs
+        ),
         ...buckets.map(({ le }, i): Field => ({ name: le, type: FieldType.number, values: counts[i]!, config: {}, labels: { le } })),
       ],
       meta: { type: DataFrameType.HeatmapRows },

@@ -4,7 +4,7 @@ import { rangeUtil } from '@grafana/data';
 /** Prometheus refuses a range of more points. */
 const maxPoints = 11_000;
 
-/** stepMs is the step of a range query: Grafana's interval for the panel's width, not under the query's own minimum, and never over the server's number of points. */
+/** stepMs is the step of a range query: Grafana's interval for the panel's width, not under the query's own minimum, and few enough points for the server. */
 export function stepMs(intervalMs: number, minimumMs: number, rangeMs: number): number {
   const safe = rangeUtil.roundInterval(rangeMs / maxPoints);
   const wanted = Math.max(intervalMs, minimumMs);
@@ -40,7 +40,11 @@ export function promDuration(ms: number): string {
     return `${ms}ms`;
   }
   const s = ms / 1000;
-  for (const [unit, size] of [['d', 86400], ['h', 3600], ['m', 60]] as const) {
+  for (const [unit, size] of [
+    ['d', 86400],
+    ['h', 3600],
+    ['m', 60],
+  ] as const) {
     if (s >= size && s % size === 0) {
       return `${s / size}${unit}`;
     }

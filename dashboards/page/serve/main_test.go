@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// heard is an output that several goroutines write.
+type heard struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.b.Write(p)
+}
+
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.b.String()
+}
+
+// bundle is a folder with the least that is served.
+func bundle(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "index.html"), []byte("the page"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestCommandLine(t *testing.T) {
+	page := bundle(t)
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"an unknown flag":     {[]string{"--nonsense"}, 2, "nonsense"},
+		"a wrong history":     {[]string{"--bundle=" + page, "--history=long"}, 1, "write a duration such as 1h"},
+		"an unknown trouble":  {[]string{"--bundle=" + page, "--trouble=Nonsense"}, 1, `no trouble "Nonsense"`},
+		"trouble elsewhere":   {[]string{"--bundle=" + page, "--trouble=GPUHot", "--url=http://127.0.0.1:9090"}, 1, "staged in the demo"},
+		"no bundle":           {[]string{"--bundle=" + t.TempDir()}, 1, "not bundled"},
+		"a size of no demo":   {[]string{"--bundle=" + page, "--nodes=0"}, 1, "--nodes is 0"},
+		"an address for all":  {[]string{"--bundle=" + page, "--url=http://127.0.0.1:9090", "--web.listen-address=0.0.0.0:0"}, 1, "not on loopback"},
+		"the list of trouble": {[]string{"--list-troubles"}, 0, "GPUHot\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out heard
+			if code := run(t.Context(), c.args, &out, &out); code != c.code || !strings.Contains(out.String(), c.want) {
+				t.Errorf("exit code %d, %q; want %d with %q", code, out.String(), c.code, c.want)
+			}
+		})
+	}
+}
+
+// Over the demo: its API answers through the page, and the end of the context ends both.
+func TestOverTheDemo(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out heard
+	done := make(chan int, 1)
+	go func() {
+		done <- run(ctx, []string{"--bundle=" + bundle(t), "--web.listen-address=127.0.0.1:0", "--groups=1", "--nodes=4", "--shards=1", "--history=5m", "--trouble=NodeDown"}, &out, &out)
+	}()
+	address := regexp.MustCompile(`dashboards +(http://\S+)`)
+	deadline := time.Now().Add(2 * time.Minute)
+	for address.FindStringSubmatch(out.String()) == nil {
+		if time.Now().After(deadline) {
+			t.Fatalf("no address:\n%s", out.String())
+		}
+		select {
+		case code := <-done:
+			t.Fatalf("it ended with %d:\n%s", code, out.String())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	resp, err := client.Get(address.FindStringSubmatch(out.String())[1] + `/api/v1/query?query=sum(kube_node_status_condition{condition="Ready",status="true"})`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), `"3"`) {
+		t.Errorf("nodes that are ready, of four with one down: %d %s %v", resp.StatusCode, body, err)
+	}
+	stop()
+	select {
+	case code := <-done:
+		if code != 0 {
+			t.Errorf("exit code %d:\n%s", code, out.String())
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it did not end")
+	}
+	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
