@@ -278,6 +278,7 @@ var (
 var plainCounters = map[string]string{
 	"GPUUncorrectableECC: DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":             appears,
 	"GPUNVLinkErrors: DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": appears,
+	"gpu:ecc_dbe:max: DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":                 "one such error since the driver was loaded is what makes the memory untrustworthy, whenever it was",
 }
 
 const appears = "a series may begin with its first error in it, which increase never sees: the value is compared with that of a while before"

@@ -42,7 +42,7 @@ type rendered struct {
 	// Files are the groups by scope and file: "global/apiserver.yaml".
 	Files      map[string]struct{ Groups []group }
 	Dashboards map[string]json.RawMessage
-	// Alerts are the names of all alerts that there are, whichever the values leave out; Disabled are those that they name.
+	// Alerts are the names of all alerts that there are, if the values leave out some; Disabled are those that they name.
 	Alerts, Disabled []string
 	Kubernetes       kubernetes
 	// Folder is Grafana's, for the dashboards.
@@ -106,7 +106,8 @@ local chosen = mixin { _config+:: %[3]s };
 {
   Files: files(chosen),
   Dashboards: chosen.grafanaDashboards,
-  Alerts: [r.alert for g in (mixin { _config+:: { disabledAlerts: [] } }).prometheusAlerts.groups for r in g.rules],
+  // All of them are evaluated once more only where a value may misspell one.
+  Alerts: if chosen._config.disabledAlerts == [] then [] else [r.alert for g in (mixin { _config+:: { disabledAlerts: [] } }).prometheusAlerts.groups for r in g.rules],
   Disabled: chosen._config.disabledAlerts,
   Kubernetes: if std.objectHas(chosen._config, 'kubernetes') then chosen._config.kubernetes else {},
   Folder: if std.objectHas(chosen._config, 'grafana') then chosen._config.grafana.folder else '',

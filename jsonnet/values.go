@@ -20,8 +20,9 @@ const maxValuesBytes = 1 << 20
 
 // open are the objects of _config whose keys a user makes up. Everywhere else a key that the defaults lack is a mistake.
 var open = map[string]bool{
-	"prices.gpuHour":    true,
-	"kubernetes.labels": true,
+	"prices.gpuHour":              true,
+	"kubernetes.labels":           true,
+	"kubernetes.grafanaInstances": true,
 }
 
 // function stands for a function among the defaults: a file of values cannot replace it.

@@ -18,7 +18,11 @@ func small(extra string) fstest.MapFS {
   _config:: {
     job: 'a', limit: 10, on: true, list: [1], disabledAlerts: [],
     prices: { gpuHour: { default: 2 } }, deep: { er: { value: 1 } }, f(x): x,
-    kubernetes: { namespace: '', labels: {} },
+    kubernetes: {
+      namespace: '', labels: {}, grafanaInstances: { dashboards: 'ours' },
+      grafanaSidecar: { label: 'grafana_dashboard', value: '1', folderAnnotation: 'grafana_folder' },
+    },
+    grafana: { folder: 'Folder' },
   },
   local c = $._config,
   prometheusAlerts:: { groups: [{
@@ -162,11 +166,31 @@ metadata:
     app.kubernetes.io/name: spillway-mixin
     grafana_dashboard: "1"
     release: kps
+  annotations:
+    grafana_folder: Folder
 data:
   a.json: '{"uid":"a"}'
 `,
+		"grafanadashboards/a.yaml": header + `apiVersion: grafana.integreatly.org/v1beta1
+kind: GrafanaDashboard
+metadata:
+  name: spillway-dashboard-a
+  namespace: monitoring
+  labels:
+    app.kubernetes.io/name: spillway-mixin
+    release: kps
+spec:
+  folder: Folder
+  instanceSelector:
+    matchLabels:
+      dashboards: ours
+  configMapRef:
+    name: spillway-dashboard-a
+    key: a.json
+`,
 	}
-	if got := files.Names(); !slices.Equal(got, []string{"dashboards/a.yaml", "dashboards/b.yaml", "prometheusrules/global-one.yaml"}) {
+	names := []string{"dashboards/a.yaml", "dashboards/b.yaml", "grafanadashboards/a.yaml", "grafanadashboards/b.yaml", "prometheusrules/global-one.yaml"}
+	if got := files.Names(); !slices.Equal(got, names) {
 		t.Errorf("files %v", got)
 	}
 	for name, text := range want {

@@ -32,8 +32,8 @@ const (
 
 	// quiet is the first stretch, in which nothing is wrong, and before is what rules need to look back on.
 	quiet, before = time.Hour, 70 * time.Minute
-	// lasts is how long each trouble is there: longer than most alerts wait. apart is the time from the end of one to the next, in which ranges forget it.
-	lasts, apart = 20 * time.Minute, 15 * time.Minute
+	// lasts is how long a trouble is there, longer than most alerts wait, and lastsLong how long one is whose alerts wait longer. apart is the time from the end of one to the next, in which ranges forget it.
+	lasts, lastsLong, apart = 20 * time.Minute, 50 * time.Minute, 15 * time.Minute
 	// interval is that of scrapes.
 	interval = 15 * time.Second
 	// oneBlock is longer than any past: one block holds all of a server's scrapes.
@@ -81,7 +81,10 @@ func MakePast(ctx context.Context, o Options) (*Past, error) {
 		o.Say = func(string, ...any) {}
 	}
 	p := &Past{dir: o.Dir, End: time.Now().Add(-time.Minute).Truncate(time.Minute)}
-	start := p.End.Add(-quiet - before - time.Duration(len(o.Troubles))*(lasts+apart))
+	start := p.End.Add(-quiet - before)
+	for _, kind := range o.Troubles {
+		start = start.Add(-lastsFor(kind) - apart)
+	}
 	p.Quiet = start.Add(before + quiet)
 	built := start.Add(-20 * 24 * time.Hour).Truncate(time.Hour)
 	w, err := rehearsal.NewWorld(cluster.Options{Seed: o.Seed, Cluster: big, Nodes: o.Nodes, APIServers: 3, Start: built, Exporters: cluster.AllExporters}, start.Add(before), quiet)
@@ -95,13 +98,14 @@ func MakePast(ctx context.Context, o Options) (*Past, error) {
 	opts := p.calm.Options()
 	at := p.Quiet.Add(apart)
 	for n, kind := range o.Troubles {
-		troubles, err := stage(w, kind, n, at, at.Add(lasts))
+		until := at.Add(lastsFor(kind))
+		troubles, err := stage(w, kind, n, at, until)
 		if err != nil {
 			return nil, err
 		}
 		opts.Troubles = append(opts.Troubles, troubles...)
-		p.Staged = append(p.Staged, Staged{kind, troubles[0].Target, at, at.Add(lasts)})
-		at = at.Add(lasts + apart)
+		p.Staged = append(p.Staged, Staged{kind, troubles[0].Target, at, until})
+		at = until.Add(apart)
 	}
 	if p.big, err = cluster.New(opts); err != nil {
 		return nil, err

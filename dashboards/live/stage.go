@@ -29,6 +29,17 @@ func restarted(w *rehearsal.World, n int) (string, error) {
 	return cluster.JobAPIServer + "/" + at, err
 }
 
+// patient are the kinds whose alerts wait for more than a quarter of an hour, or whose panels count what has lasted for half an hour.
+var patient = []cluster.Kind{cluster.AutoscalerStuck, cluster.GangHalfPending, cluster.GPUExporterGone, cluster.NetworkAccountingLost, cluster.PodsPendingGPUsFree, cluster.PrometheusReplaying}
+
+// lastsFor is how long a kind is staged.
+func lastsFor(kind cluster.Kind) time.Duration {
+	if slices.Contains(patient, kind) {
+		return lastsLong
+	}
+	return lasts
+}
+
 // onNextGPU is another GPU of the node that OnGPU takes.
 func onNextGPU(w *rehearsal.World, n int) (string, error) {
 	node, err := rehearsal.OnNode(w, n)

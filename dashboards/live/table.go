@@ -92,8 +92,6 @@ var Elsewhere = map[string]string{
 	"alerts: Groups whose evaluation fails":          realRuler,
 	"alerts: Notifications that fail":                realRuler,
 	"alerts: Flapping":                               "not staged: an alert has to come back several times within a day",
-	"cardinality: Largest savings":                   "not staged: needs the metrics of a plan of drop rules",
-	"cost: GPUs without a team":                      "not staged: every simulated namespace with GPUs has a team",
 	"gpu-fleet: Corrected memory errors, worst GPUs": "not staged: simulated GPUs correct no errors",
 }
 

@@ -71,7 +71,7 @@
             decimals: 0,
             thresholds: [[null, 'ok'], [1, 'warn'], [20, 'bad']],
             targets: [g.q(firing('warning'))],
-            trouble: ['NetworkAccountingLost', 'GPUHot'],
+            trouble: ['GPUHot'],
           }),
           g.stat('For machines', {
             description: 'Alerts of severity %s that fire: one node or GPU each, for the remediation controller. Some always do; hundreds are one cause.' % sev.auto,
@@ -122,7 +122,7 @@
             ],
             sortBy: 'Severity',
             quiet: 'nothing fires',
-            trouble: ['NodeNotReady', 'GPUXidFatal', 'NetworkAccountingLost', 'NodeDiskFull', 'GPUHot'],
+            trouble: ['NodeNotReady', 'GPUXidFatal', 'NodeDiskFull', 'GPUHot'],
             budget: 200,
           }),
           g.timeseries('Firing by severity', {
@@ -140,7 +140,7 @@
               g.q(firing('auto'), sev.auto),
             ],
             overrides: severities,
-            trouble: ['NodeNotReady', 'GPUXidFatal', 'NetworkAccountingLost', 'NodeDiskFull', 'GPUHot'],
+            trouble: ['NodeNotReady', 'GPUXidFatal', 'NodeDiskFull', 'GPUHot'],
           }),
           g.stateTimeline('What people got', {
             description: 'Each page and warning over time: pending while its condition holds and its wait is not over, then firing. The first to begin is nearest to the cause.',
@@ -168,7 +168,7 @@
               g.q('sum(sum_over_time(cluster_severity:alerts_begun:count5m{%(cl)s, %(human)s}[1h:5m])) or %(alive)s' % f, 'people'),
               g.q('sum(sum_over_time(cluster_severity:alerts_begun:count5m{%(cl)s, %(auto)s}[1h:5m])) or %(alive)s' % f, 'machines'),
             ],
-            trouble: ['NodeNotReady', 'GPUXidFatal', 'NetworkAccountingLost', 'NodeDiskFull', 'GPUHot'],
+            trouble: ['NodeNotReady', 'GPUXidFatal', 'NodeDiskFull', 'GPUHot'],
           }),
           g.table('Flapping', {
             description: 'Alerts of one thing that began more than once in a day. Mend what comes back, or give the alert a longer wait: nobody believes the fifth.',

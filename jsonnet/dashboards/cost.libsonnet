@@ -151,7 +151,7 @@
               g.q('sum(cluster:gpu_unhealthy:sum{%(cl)s})' % f, 'out of order'),
               g.q('clamp_min(sum(cluster:gpu_free:sum{%(cl)s}), 0)' % f, 'free'),
             ],
-            trouble: ['GPURowRemapFailure', 'NodeNotReady', 'PodsPendingGPUsFree'],
+            trouble: ['NodeNotReady', 'PodsPendingGPUsFree'],
           }),
           g.bargauge('GPU-hours of the last hour', {
             description: 'GPU-hours that were held, out of order and free in the last hour. They add up to the capacity.',

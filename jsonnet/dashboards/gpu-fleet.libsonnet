@@ -174,9 +174,9 @@
             w: 14,
             h: 7,
             targets: [
-              q('topk(25, max by (%(by)s) (DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{%(cl)s, %(dcgm)s} > 0 < %(blank)g))' % (f { dcgm: c.selectors.dcgm, blank: d.blank })),
-              q('topk(25, max by (%(by)s) (DCGM_FI_DEV_ROW_REMAP_PENDING{%(cl)s, %(dcgm)s} == 1))' % (f { dcgm: c.selectors.dcgm })),
-              q('topk(25, max by (%(by)s) (DCGM_FI_DEV_ROW_REMAP_FAILURE{%(cl)s, %(dcgm)s} == 1))' % (f { dcgm: c.selectors.dcgm })),
+              q('topk(25, max by (%(by)s) (gpu:ecc_dbe:max{%(cl)s}))'),
+              q('topk(25, max by (%(by)s) (gpu:row_remap_pending:max{%(cl)s}))'),
+              q('topk(25, max by (%(by)s) (gpu:row_remap_failure:max{%(cl)s}))'),
             ],
             columns: [
               cluster,

@@ -37,7 +37,6 @@
             thresholds: [[null, 'ok'], [1, 'warn']],
             targets: [g.q('sum(cluster_waited:gpu_pods_pending:count{%(cl)s, waited=~"%(long)s"})' % (f { long: std.join('|', ages[2:]) }))],
             verdict: true,
-            trouble: ['PodsPendingGPUsFree', 'GangHalfPending'],
           }),
           g.stat('GPUs wanted', {
             description: 'GPUs that waiting pods ask for.',

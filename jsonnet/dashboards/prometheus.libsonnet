@@ -74,7 +74,7 @@
             max: 1,
             thresholds: [[null, 'bad'], [th.crashing, 'warn'], [1, 'ok']],
             targets: [g.q('(sum(prometheus_ready{%(prometheus)s}) or 0 * count(up{%(prometheus)s})) / count(up{%(prometheus)s})' % f)],
-            trouble: ['PrometheusOOMLoop', 'PrometheusReplaying'],
+            trouble: ['PrometheusReplaying'],
           }),
           g.stat('Fullest memory', {
             description: 'Memory of the fullest server as a share of its limit. At %g %% PrometheusMemoryNearLimit pages: after the kill the server reads its log before it answers.' % (100 * th.memory),

@@ -54,6 +54,10 @@
           moving('gpu:nvlink_replays:rate5m', 'DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL'),
           moving('gpu:pcie_replays:rate5m', 'DCGM_FI_DEV_PCIE_REPLAY_COUNTER'),
           moving('gpu:ecc_sbe:rate5m', 'DCGM_FI_DEV_ECC_SBE_VOL_TOTAL'),
+          // Of GPUs that have any: a look at all of them through the proxy would be 60,000 series.
+          { record: 'gpu:ecc_dbe:max', expr: 'max by (%s) (%s > 0 < %g)' % [g.by, g.series('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL'), c.dcgm.blank] },
+          { record: 'gpu:row_remap_pending:max', expr: g.isSet('DCGM_FI_DEV_ROW_REMAP_PENDING') },
+          { record: 'gpu:row_remap_failure:max', expr: g.isSet('DCGM_FI_DEV_ROW_REMAP_FAILURE') },
         ],
       },
       {

@@ -144,8 +144,11 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 // ofAllNodes are the jobs whose series name nodes that are not the target's: each shard keeps those whose node hashes to it.
 var ofAllNodes = []string{cluster.JobKubeStateMetrics, "node-mesh"}
 
-// shardOf keeps the series of shard n of so many.
-func shardOf(n, shards int) []*relabel.Config {
+// seenBy is on each server's `up` and nowhere else: several scrape the same kube-state-metrics, and equal series on two shards would make Spillway trust none of them.
+const seenBy = "seen_by"
+
+// shardOf keeps the series of shard n of so many, of a page about all nodes; of any other it only takes the label seenBy away.
+func shardOf(n, shards int, allNodes bool) []*relabel.Config {
 	step := func(f func(c *relabel.Config)) *relabel.Config {
 		c := relabel.DefaultRelabelConfig
 		c.NameValidationScheme = prommodel.UTF8Validation
@@ -153,6 +156,12 @@ func shardOf(n, shards int) []*relabel.Config {
 		return &c
 	}
 	const hash = "__tmp_hash"
+	drop := step(func(c *relabel.Config) {
+		c.Action, c.Regex = relabel.LabelDrop, relabel.MustNewRegexp(hash+"|"+seenBy)
+	})
+	if !allNodes {
+		return []*relabel.Config{drop}
+	}
 	return []*relabel.Config{
 		step(func(c *relabel.Config) {
 			c.Action, c.SourceLabels, c.Modulus, c.TargetLabel = relabel.HashMod, prommodel.LabelNames{"node"}, uint64(shards), hash
@@ -160,7 +169,7 @@ func shardOf(n, shards int) []*relabel.Config {
 		step(func(c *relabel.Config) {
 			c.Action, c.SourceLabels, c.Regex = relabel.Keep, prommodel.LabelNames{hash}, relabel.MustNewRegexp(strconv.Itoa(n))
 		}),
-		step(func(c *relabel.Config) { c.Action, c.Regex = relabel.LabelDrop, relabel.MustNewRegexp(hash) }),
+		drop,
 	}
 }
 
@@ -189,18 +198,21 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	proxy, proxyURL, err := o.proxy(ctx, dir, config)
+	proxy, at, err := o.proxy(ctx, dir, config)
 	if err != nil {
 		return nil, err
 	}
 	stops = append(stops, proxy.Stop)
-	ruler, stop, err := o.ruler(ctx, dir, proxyURL, config.recorded)
+	ruler, stop, err := o.ruler(ctx, dir, "http://"+at[0], config.recorded)
 	if err != nil {
 		return nil, err
 	}
 	err = o.watch(ctx, ruler, r)
 	until := time.Now()
 	if err := errors.Join(err, stop()); err != nil {
+		return nil, err
+	}
+	if err := sound(ctx, "http://"+at[1]); err != nil {
 		return nil, err
 	}
 	if r.ProxyPeakRSS, err = proxy.PeakRSS(); err != nil || o.Then == nil {
@@ -227,13 +239,8 @@ func (o *Options) data(ctx context.Context, dir string, r *Result) error {
 			Keep: func(t cluster.Target) bool {
 				return slices.Contains(ofAllNodes, t.Job) || cluster.Shard(t, o.Shards) == n
 			},
-			ExternalTargetLabels: labels.EmptyLabels(),
-			MetricRelabel: func(job string) []*relabel.Config {
-				if slices.Contains(ofAllNodes, job) {
-					return shardOf(n, o.Shards)
-				}
-				return nil
-			},
+			ExternalTargetLabels: labels.FromStrings(seenBy, strconv.Itoa(n)),
+			MetricRelabel:        func(job string) []*relabel.Config { return shardOf(n, o.Shards, slices.Contains(ofAllNodes, job)) },
 		})
 		if err != nil {
 			return fmt.Errorf("make data: %w", err)
@@ -304,18 +311,29 @@ func (o *Options) groups(p *places) string {
 	return b.String()
 }
 
-func (o *Options) proxy(ctx context.Context, dir string, p *places) (*realprom.Process, string, error) {
+// proxy starts it; its addresses are those of the API and of the admin API.
+func (o *Options) proxy(ctx context.Context, dir string, p *places) (*realprom.Process, []string, error) {
 	file := filepath.Join(dir, "spillway.yaml")
 	if err := os.WriteFile(file, []byte(o.groups(p)+limits), 0o600); err != nil {
-		return nil, "", fmt.Errorf("write the proxy's configuration: %w", err)
+		return nil, nil, fmt.Errorf("write the proxy's configuration: %w", err)
 	}
-	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: o.Spillway, Ports: 2, Args: func(at []string) []string {
+	return realprom.StartOnPorts(ctx, realprom.PortOptions{Path: o.Spillway, Ports: 2, Args: func(at []string) []string {
 		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + at[0], "--web.admin-listen-address=" + at[1]}
 	}})
+}
+
+// sound is an error where the proxy does not trust what the configuration says of the servers: it would answer everything the slow way, and the figures would be of that.
+func sound(ctx context.Context, admin string) error {
+	page, err := scrape(ctx, admin+"/metrics")
 	if err != nil {
-		return nil, "", err
+		return fmt.Errorf("read the proxy's page: %w", err)
 	}
-	return proc, "http://" + at[0], nil
+	for _, m := range page["spillway_group_sick"].GetMetric() {
+		if m.GetGauge().GetValue() != 0 {
+			return fmt.Errorf("the servers do not fit together, so nothing is evaluated on them: %v; this is a fault of the benchmark's data", m.Label)
+		}
+	}
+	return nil
 }
 
 func (o *Options) ruler(ctx context.Context, dir, proxyURL, recorded string) (url string, stop func() error, err error) {

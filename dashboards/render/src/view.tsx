@@ -139,8 +139,8 @@ function getStyles(theme: GrafanaTheme2) {
     bar: css({ display: 'flex', alignItems: 'center', gap: theme.spacing(1) }),
     crumbs: css({ display: 'flex', alignItems: 'center', gap: theme.spacing(1), flexGrow: 1, color: theme.colors.text.secondary }),
     title: css({ ...theme.typography.h4, margin: 0, color: theme.colors.text.primary }),
-    controls: css({ display: 'flex', flexWrap: 'wrap', alignItems: 'flex-start', gap: theme.spacing(1) }),
-    variables: css({ display: 'flex', flexWrap: 'wrap', gap: theme.spacing(1), flexGrow: 1 }),
+    controls: css({ display: 'flex', alignItems: 'flex-start', gap: theme.spacing(1) }),
+    variables: css({ display: 'flex', flexWrap: 'wrap', gap: theme.spacing(1), flex: '1 1 0', minWidth: 0 }),
     group: css({ ...theme.typography.h5, margin: theme.spacing(2, 0, 1), color: theme.colors.text.secondary }),
     cards: css({ display: 'grid', gridTemplateColumns: 'repeat(auto-fill, minmax(300px, 1fr))', gap: theme.spacing(1) }),
     card: css({
