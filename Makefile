@@ -29,6 +29,10 @@ dashboards: ## all dashboards in a browser page over the demo, drawn by Grafana'
 screenshots: ## a picture of each dashboard, light and dark, in dashboards/render/out (needs npm and chromium); ONLY= THEME= TROUBLE= URL= choose
 	@ONLY='$(ONLY)' THEME='$(THEME)' TROUBLE='$(TROUBLE)' URL='$(URL)' PAGE='$(PAGE)' VARS='$(VARS)' FROM='$(FROM)' PAGEFLAGS='$(PAGEFLAGS)' ./tools/page.sh screenshots
 
+pictures: ## those of docs/dashboards.md: each dashboard, light and dark, quiet and with every trouble that can be staged beside others
+	@OUT=docs/images/dashboards SCALE=0.6 ./tools/page.sh screenshots
+	@OUT=docs/images/dashboards SCALE=0.6 TROUBLE=all ./tools/page.sh screenshots
+
 build: ## the binary, into dist/
 	go build -o dist/spillway ./cmd/spillway
 
@@ -41,7 +45,7 @@ tools: ## real prometheus, promtool and thanos, pinned, into tools/bin
 
 test: ## install what tests need, then lint, unit, race and real-server tests and short fuzzing
 	@$(STEP) tools ./tools/build.sh
-	@$(STEP) alertmanager ./tools/alertmanager.sh
+	@$(STEP) debian ./tools/debian.sh alertmanager chromium
 	@$(STEP) gofumpt $(MAKE) --no-print-directory fmt-check
 	@$(STEP) vet go vet $(VETFLAGS) ./...
 	@$(STEP) staticcheck ./tools/bin/staticcheck ./...
@@ -81,4 +85,4 @@ fmt-check: tools/bin/gofumpt
 tools/bin/gofumpt:
 	./tools/build.sh misc
 
-.PHONY: help demo dashboards screenshots build generate tools test test-full bench fmt fmt-check
+.PHONY: help demo dashboards screenshots pictures build generate tools test test-full bench fmt fmt-check

@@ -11,6 +11,7 @@
 #       URL=http://...         ask this proxy instead of starting a demo
 #       PAGE=http://...        a page that is being served already
 #       FROM=now-6h            the range begins there (default: now-1h, what the demo holds); FROM=own: what each dashboard opens with
+#       OUT=FOLDER SCALE=0.6   where pictures go, and their size
 #       VARS=var-cluster=jaguar   added to each address
 #   tools/page.sh check        bundle, lint, typecheck, and render three pages and a broken one
 set -euo pipefail
@@ -39,7 +40,7 @@ chromium() {
   for c in ${CHROMIUM:-} /usr/bin/chromium /usr/bin/chromium-browser /usr/bin/google-chrome; do
     [ -x "$c" ] && { echo "$c"; return; }
   done
-  echo "no Chromium: install it (Debian: apt-get install chromium) or name it with CHROMIUM=" >&2
+  echo "no Chromium: tools/debian.sh chromium installs it, CHROMIUM= names another" >&2
   exit 1
 }
 
@@ -87,7 +88,7 @@ case ${1:-} in
     fi
     from=${FROM:-now-1h}
     [ "$from" = own ] && from=
-    node "$render/screenshots.mjs" --page="$page" --from="$from" --only="${ONLY:-}" --theme="${THEME:-light,dark}" --vars="${VARS:-}" --suffix="${TROUBLE:+trouble}" --chromium="$browser"
+    node "$render/screenshots.mjs" --page="$page" --from="$from" --only="${ONLY:-}" --theme="${THEME:-light,dark}" --vars="${VARS:-}" --suffix="${TROUBLE:+trouble}" --out="${OUT:-$render/out}" --scale="${SCALE:-1}" --chromium="$browser"
     ;;
   check)
     browser=$(chromium)

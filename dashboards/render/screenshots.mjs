@@ -22,6 +22,8 @@ const { values: flags } = parseArgs({
     suffix: { type: 'string', default: '' },
     out: { type: 'string', default: path.join(here, 'out') },
     width: { type: 'string', default: '1600' },
+    // Pixels of the picture for one of the page.
+    scale: { type: 'string', default: '1' },
     chromium: { type: 'string', default: '/usr/bin/chromium' },
     // Pixels are counted in each panel, and one without any is an error.
     pixels: { type: 'boolean', default: false },
@@ -56,6 +58,7 @@ try {
         theme,
         vars: [flags.from && `from=${flags.from}&to=now`, flags.vars || (flags.suffix && staged[entry.name])].filter(Boolean).join('&'),
         width: Number(flags.width),
+        scale: Number(flags.scale),
         file,
         pixels: flags.pixels,
       });

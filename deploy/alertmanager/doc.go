@@ -4,7 +4,7 @@
 // What it promises. Rehearsal changes receivers and waits, nothing else: which receiver gets an alert, how alerts are grouped and what is silenced stays as in the file. A server
 // that Start started listens on 127.0.0.1 only, gossips with nobody, and ends with Stop or with this process.
 //
-// What it refuses. It installs nothing: a missing program is an error that says to run tools/alertmanager.sh. It sends nothing to the receivers of the file.
+// What it refuses. It installs nothing: a missing program is an error that says to run tools/debian.sh alertmanager. It sends nothing to the receivers of the file.
 //
 // What it holds: the configuration, and the last 256 KiB of the server's log.
 //

@@ -103,7 +103,7 @@ func Find(names ...string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%s is not on the PATH: run tools/alertmanager.sh, or put Alertmanager 0.25 or later there", names[0])
+	return "", fmt.Errorf("%s is not on the PATH: run tools/debian.sh alertmanager, or put Alertmanager 0.25 or later there", names[0])
 }
 
 // Server is a running Alertmanager.

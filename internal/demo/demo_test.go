@@ -253,7 +253,7 @@ func TestDemo(t *testing.T) {
 
 	t.Run("recorded history", func(t *testing.T) {
 		r.eventually("the demo says that all recorded history is there", func() bool {
-			return 2 == len(slices.DeleteFunc(slices.Clone(r.lines()), func(s string) bool { return !strings.HasPrefix(s, "recorded series and alerts are there for") }))
+			return len(slices.DeleteFunc(slices.Clone(r.lines()), func(s string) bool { return !strings.HasPrefix(s, "recorded series and alerts are there for") })) == 2
 		})
 		for _, ago := range []time.Duration{2 * time.Minute, 10 * time.Minute, 25 * time.Minute} {
 			for query, want := range map[string]float64{

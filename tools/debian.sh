@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Installs what tests run of Debian's packages, and does nothing where it is there already:
+#
+#   tools/debian.sh alertmanager   prometheus-alertmanager and amtool. The module github.com/prometheus/alertmanager cannot be built from its source alone (the files of its
+#                                  user interface are not in it), hence the package. The service that it may start is stopped: the tests start their own on free ports.
+#   tools/debian.sh chromium       the browser that draws dashboards, with a font
+set -euo pipefail
+
+install() { # package ...
+  if ! command -v apt-get >/dev/null; then
+    echo "$1 is not here, and this system has no apt-get: install it (Alertmanager 0.25 or later, Chromium 120 or later) and put its programs on the PATH" >&2
+    exit 1
+  fi
+  local sudo=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "run this as root: apt-get install -y --no-install-recommends $*" >&2; exit 1; }
+    sudo=(sudo)
+  fi
+  echo "apt-get install $*"
+  if ! "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; then
+    echo "not in the package lists that are here; apt-get update, then again"
+    "${sudo[@]}" apt-get update
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+  fi
+}
+
+have() { # program ...
+  local program
+  for program in "$@"; do
+    command -v "$program" >/dev/null || return 1
+  done
+}
+
+alertmanager() {
+  if ! have prometheus-alertmanager amtool; then
+    # A service that was there before and runs is somebody's: only one that this installation starts is stopped.
+    local ran=no
+    if [ -d /run/systemd/system ] && systemctl is-active --quiet prometheus-alertmanager 2>/dev/null; then ran=yes; fi
+    install prometheus-alertmanager
+    if [ "$ran" = no ] && [ -d /run/systemd/system ]; then
+      echo "stopping and disabling the service that the package starts"
+      local stop=(systemctl disable --now prometheus-alertmanager)
+      [ "$(id -u)" -eq 0 ] || stop=(sudo "${stop[@]}")
+      "${stop[@]}" || echo "could not stop it; systemctl disable --now prometheus-alertmanager"
+    fi
+    have prometheus-alertmanager amtool || { echo "the package came without prometheus-alertmanager or amtool: look at dpkg -L prometheus-alertmanager" >&2; exit 1; }
+  fi
+  amtool --version 2>&1 | head -1
+}
+
+chromium() {
+  local c
+  for c in "${CHROMIUM:-}" /usr/bin/chromium /usr/bin/chromium-browser /usr/bin/google-chrome; do
+    if [ -x "$c" ]; then
+      echo "$c"
+      return
+    fi
+  done
+  install chromium fonts-dejavu-core
+  [ -x /usr/bin/chromium ] || { echo "the package came without /usr/bin/chromium: look at dpkg -L chromium" >&2; exit 1; }
+}
+
+[ $# -gt 0 ] || { sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2; exit 2; }
+for what in "$@"; do
+  case $what in
+    alertmanager) alertmanager ;;
+    chromium) chromium ;;
+    *) echo "tools/debian.sh: no such package here: $what" >&2; exit 2 ;;
+  esac
+done
