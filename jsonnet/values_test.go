@@ -115,7 +115,7 @@ func TestValues(t *testing.T) {
 // What is wrong with the mixin itself is said with the file and line of the jsonnet.
 func TestBrokenMixin(t *testing.T) {
 	tests := []struct{ name, extra, want string }{
-		{"it fails", "+ { prometheusAlerts:: error 'nothing here' }", "jsonnet/mixin.libsonnet:15:24"},
+		{"it fails", "+ { prometheusAlerts:: error 'nothing here' }", "jsonnet/mixin.libsonnet:19:24"},
 		{"a field too many", "+ { prometheusAlerts:: { groups: [{ name: 'one', scope:: 'shard', rules: [{ alert: 'A', expr: 'up', four: '5m' }] }] } }", `unknown field "four"`},
 		{"Thanos' own field", "+ { prometheusAlerts:: { groups: [{ name: 'one', scope:: 'shard', rules: [], partial_response_strategy: 'abort' }] } }", "partial_response_strategy is Thanos' own"},
 		{"another scope", "+ { prometheusAlerts:: { groups: [{ name: 'one', scope:: 'local', rules: [] }] } }", `one: scope "local" is neither global nor shard`},

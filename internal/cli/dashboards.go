@@ -14,7 +14,7 @@ import (
 
 // dashboardsCommand measures how long every panel takes on a large cluster, and the rules before.
 func dashboardsCommand(e *env, parent clause) func() error {
-	c := parent.Command("dashboards", "Asks every panel of the dashboards through Spillway over real Prometheus servers that share the series of a large simulated cluster, after a real Thanos ruler has recorded its rules, and prints the slowest. Exit code 1 where a panel takes over two seconds and reads no recorded series, or is not answered.")
+	c := parent.Command("dashboards", "Asks every panel of the dashboards through Spillway over real Prometheus servers that share the series of a large simulated cluster, after a real Thanos ruler has recorded its rules, and prints the slowest, and what the rules took. Exit code 1 where a panel takes over two seconds and reads no recorded series, or is not answered.")
 	var o dashboards.Options
 	servers := serversOfRules(c)
 	c.Flag("window", "Time range of the dashboards.").Default("1h").DurationVar(&o.Window)
@@ -32,7 +32,15 @@ func dashboardsCommand(e *env, parent clause) func() error {
 		if err != nil {
 			return err
 		}
-		if err := toBoth(e.stdout, *out, r.WriteMarkdown); err != nil {
+		if err := toBoth(e.stdout, *out, func(w io.Writer) error {
+			if err := r.WriteMarkdown(w); err != nil {
+				return err
+			}
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err
+			}
+			return r.Rules.WriteMarkdown(w)
+		}); err != nil {
 			return err
 		}
 		return r.Err()
