@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	mixin "github.com/spillwayproject/spillway/jsonnet"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
@@ -80,10 +81,7 @@ func rendered(t *testing.T, values map[string]any) Rules {
 // start starts the rig and ends it with the test; what its processes logged is printed if the test failed.
 func start(t *testing.T, o Options) *Rig {
 	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := realpromtest.Spillway(t)
 	began := time.Now()
 	o.Dir, o.Spillway = t.TempDir(), bin
 	o.Say = func(format string, args ...any) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/dashboards"
+	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	mixin "github.com/spillwayproject/spillway/jsonnet"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
@@ -65,10 +66,7 @@ func TestDashboards(t *testing.T) {
 	case *all:
 		kinds = Kinds(f)
 	}
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := realpromtest.Spillway(t)
 	began := time.Now()
 	p, err := MakePast(t.Context(), Options{Dir: t.TempDir(), Troubles: kinds, Say: func(format string, args ...any) {
 		t.Logf("%5.1fs  "+format, append([]any{time.Since(began).Seconds()}, args...)...)

@@ -21,6 +21,7 @@ import (
 	"github.com/spillwayproject/spillway/dashboards"
 	"github.com/spillwayproject/spillway/deploy/exporters"
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	mixin "github.com/spillwayproject/spillway/jsonnet"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
@@ -34,10 +35,7 @@ const (
 
 // TestScraped: what a real Prometheus scrapes from the simulated cluster, with our rules loaded, answers the same queries, those about the proxy among them.
 func TestScraped(t *testing.T) {
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := realpromtest.Spillway(t)
 	w, err := rehearsal.NewWorld(cluster.Options{Nodes: 6, Exporters: cluster.AllExporters, Cluster: big}, time.Now(), 5*time.Minute)
 	if err != nil {
 		t.Fatal(err)

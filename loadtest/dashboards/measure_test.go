@@ -4,21 +4,19 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/spillwayproject/spillway/dashboards"
+	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	mixin "github.com/spillwayproject/spillway/jsonnet"
 	"github.com/spillwayproject/spillway/loadtest/rules"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { realpromtest.Main(m) }
 
 func TestResult(t *testing.T) {
 	quick := Panel{Dashboard: "a", Title: "quick", Median: time.Second}
@@ -76,10 +74,7 @@ func TestValidate(t *testing.T) {
 
 // TestMeasure: the real thing, small. Durations of the rules are a thirtieth, so that everything is recorded within seconds.
 func TestMeasure(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "spillway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/spillwayproject/spillway/cmd/spillway").CombinedOutput(); err != nil {
-		t.Fatalf("build spillway: %v\n%s", err, out)
-	}
+	binary := realpromtest.Spillway(t)
 	config := filepath.Join(t.TempDir(), "values.json")
 	if err := os.WriteFile(config, []byte(`{"timeScale": 30}`), 0o600); err != nil {
 		t.Fatal(err)

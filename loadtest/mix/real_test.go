@@ -8,18 +8,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
 
 // TestSmallMix runs everything once, small, on real servers: all paths must answer alike, and the report must be whole. How long anything takes is not judged.
 func TestSmallMix(t *testing.T) {
-	spillway, err := program()
-	if err != nil {
-		t.Fatalf("build spillway: %v", err)
-	}
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "new")
 	var said strings.Builder
 	w, err := Start(t.Context(), Options{
-		Spillway: spillway, Series: 20_000, Rounds: 1, Requests: 30, BulkRuns: 1, Dir: dir, Seed: 1,
+		Spillway: realpromtest.Spillway(t), Series: 20_000, Rounds: 1, Requests: 30, BulkRuns: 1, Dir: dir, Seed: 1,
 		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) },
 	})
 	if err != nil {

@@ -3,18 +3,17 @@ package rules
 import (
 	"bytes"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
 	prommodel "github.com/prometheus/common/model"
-	"go.uber.org/goleak"
+
+	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { realpromtest.Main(m) }
 
 // page is what a ruler says, in the form of its /metrics.
 func page(t *testing.T, seen map[string]*history, text string) {
@@ -77,10 +76,7 @@ func TestValidate(t *testing.T) {
 
 // TestMeasure: the real thing, small: recorded series are found by the rules over them, a failing rule is counted.
 func TestMeasure(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "spillway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/spillwayproject/spillway/cmd/spillway").CombinedOutput(); err != nil {
-		t.Fatalf("build spillway: %v\n%s", err, out)
-	}
+	binary := realpromtest.Spillway(t)
 	rules := `groups:
   - name: nodes
     interval: 2s

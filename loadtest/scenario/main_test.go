@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
 
 // The test program is its own child where this variable is set: it holds some memory until it is ended.
@@ -19,13 +19,5 @@ func TestMain(m *testing.M) {
 		_, _ = os.Stdout.Write(held[:1])
 		select {}
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if built != "" {
-			_ = os.RemoveAll(built)
-		}
-		os.Exit(code)
-	}))
+	realpromtest.Main(m)
 }
-
-// built is the folder with the binary that tests run, if one was needed.
-var built string

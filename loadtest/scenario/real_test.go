@@ -7,40 +7,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
-
-// binary builds spillway as users have it: the race detector of a test binary would multiply the proxy's memory.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "spillway-scenario-test-")
-	if err != nil {
-		return "", err
-	}
-	built = dir
-	path := filepath.Join(dir, "spillway")
-	out, err := exec.Command("go", "build", "-o", path, "../../cmd/spillway").CombinedOutput()
-	if err != nil {
-		os.Stderr.Write(out)
-	}
-	return path, err
-})
-
-func spillway(t *testing.T) string {
-	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatalf("build spillway: %v", err)
-	}
-	return path
-}
 
 // TestKillerThroughSpillway is the incident, with the bounds that it must keep now: four real servers of 300,000 series, eight callers. Latency is printed and not judged,
 // since other tests may have the CPUs.
 func TestKillerThroughSpillway(t *testing.T) {
 	out := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), spillway(t), "loadtest", "oom", "--series=300000", "--servers=4", "--callers=8",
+	cmd := exec.CommandContext(t.Context(), realpromtest.Spillway(t), "loadtest", "oom", "--series=300000", "--servers=4", "--callers=8",
 		"--idle=20s", "--duration=20s", "--no-direct", "--out="+out, "--enforce=none", "--dir="+t.TempDir())
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
@@ -84,7 +61,7 @@ func TestKillerThroughSpillway(t *testing.T) {
 func TestBothSides(t *testing.T) {
 	var said strings.Builder
 	r, err := Run(t.Context(), Options{
-		Spillway: spillway(t), Series: 70_000, Servers: 2, Callers: 3, Idle: time.Second, Duration: 2 * time.Second, Everyday: 3 * time.Second, KeepFree: 256 << 20, Dir: t.TempDir(),
+		Spillway: realpromtest.Spillway(t), Series: 70_000, Servers: 2, Callers: 3, Idle: time.Second, Duration: 2 * time.Second, Everyday: 3 * time.Second, KeepFree: 256 << 20, Dir: t.TempDir(),
 		Say: func(format string, args ...any) { said.WriteString(format + "\n") },
 	})
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package realpromtest runs the real programs of package realprom for the length of a test. A program that is not built fails the test with the advice to run `make tools`: a test that
-// compares with the real thing must not pass by silence. It holds nothing of its own; package realprom says what the programs cost.
+// compares with the real thing must not pass by silence. It holds the program that Spillway builds and nothing else; package realprom says what the programs cost.
 package realpromtest
 
 import (
