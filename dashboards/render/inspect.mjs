@@ -8,7 +8,13 @@ const patience = 60_000;
 export async function inspect(browser, { base, entry, theme, vars = '', width = 1600, scale = 1, file, pixels = false }) {
   const began = Date.now();
   const faults = [];
-  const context = await browser.newContext({ viewport: { width, height: 1000 }, deviceScaleFactor: scale, locale: 'en-GB', timezoneId: 'UTC', colorScheme: theme });
+  const context = await browser.newContext({
+    viewport: { width, height: 1000 },
+    deviceScaleFactor: scale,
+    locale: 'en-GB',
+    timezoneId: 'UTC',
+    colorScheme: theme,
+  });
   try {
     const page = await context.newPage();
     page.on('pageerror', (err) => faults.push(`JavaScript error: ${err.message}`));
