@@ -180,12 +180,34 @@ func inRange(q Question) Question {
 	return Question{Expr: fmt.Sprintf("group by (%s) (last_over_time((%s)[%ds:1m]))", q.Label, q.Expr, int(q.To.Sub(q.From).Seconds())), From: q.From, To: q.To}
 }
 
+// struckBy are the nodes, GPUs and other things that a trouble is on: the parts of its target, or, where that is a share of the fleet, nodes that it made not ready.
+func struckBy(t *testing.T, s *Servers, staged Staged) []string {
+	t.Helper()
+	if staged.Kind != cluster.NodeNotReady {
+		return parts(staged.Target)
+	}
+	q := Question{Expr: fmt.Sprintf(`kube_node_status_condition{cluster="%s", condition="Ready", status="true"} == 0`, big), From: staged.From, To: staged.Until.Add(-interval)}
+	a, err := s.Reference.Ask(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []string
+	for _, x := range a.Series {
+		nodes = append(nodes, x.Labels["node"])
+	}
+	if len(nodes) == 0 {
+		t.Fatalf("%s of %s left all nodes ready", staged.Kind, staged.Target)
+	}
+	return nodes
+}
+
 // checkTrouble: the panels answer otherwise than those of the calm twin, and the proxy as the reference.
 func checkTrouble(t *testing.T, s *Servers, staged Staged, d *dashboards.Dashboard, titles []string, facts map[string]mixin.PanelFacts) {
 	t.Helper()
 	from, to := staged.From, staged.Until.Add(-interval)
-	ill := look(t, s.Reference, d, from, to, big, parts(staged.Target)...)
-	well := look(t, s.Calm, d, from, to, big, parts(staged.Target)...)
+	struck := struckBy(t, s, staged)
+	ill := look(t, s.Reference, d, from, to, big, struck...)
+	well := look(t, s.Calm, d, from, to, big, struck...)
 	if len(ill) != len(well) {
 		t.Errorf("dashboard %s: %d queries, and %d in calm", d.Name, len(ill), len(well))
 		return
