@@ -156,8 +156,11 @@ func Measure(ctx context.Context, servers rules.Options, o Options) (*Result, er
 			}
 			say("dashboard %s", name)
 			panels, err := o.ask(ctx, source, d, until)
-			if err != nil {
-				return fmt.Errorf("dashboard %s: %w", name, err)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil { // a variable without options, say: what nobody can look at
+				panels = []Panel{{Dashboard: name, Title: "the whole dashboard", Err: err}}
 			}
 			r.Panels = append(r.Panels, panels...)
 		}

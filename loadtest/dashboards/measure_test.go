@@ -90,7 +90,7 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	r, err := Measure(t.Context(), rules.Options{
-		Spillway: binary, Files: files, Nodes: 12, Shards: 2, Past: 10 * time.Minute, Run: 15 * time.Second, Interval: 15 * time.Second, Dir: t.TempDir(), Say: t.Logf,
+		Spillway: binary, Files: files, Nodes: 12, Shards: 2, Past: 10 * time.Minute, Run: 40 * time.Second, Interval: 15 * time.Second, Dir: t.TempDir(), Say: t.Logf,
 	}, Options{Window: 5 * time.Minute, Times: 1, Bound: time.Hour})
 	if err != nil {
 		t.Fatal(err)
