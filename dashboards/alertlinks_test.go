@@ -1,14 +1,10 @@
 package dashboards
 
 import (
-	"io/fs"
 	"regexp"
 	"testing"
 
 	"github.com/prometheus/prometheus/model/rulefmt"
-	"go.yaml.in/yaml/v3"
-
-	"github.com/spillwayproject/spillway/alerts"
 )
 
 var (
@@ -24,41 +20,23 @@ func TestAlertsLeadHere(t *testing.T) {
 		byUID[d.UID] = d
 	}
 	links := 0
-	for _, fsys := range []fs.FS{alerts.Global(), alerts.Shard()} {
-		names, err := fs.Glob(fsys, "*.yaml")
-		if err != nil {
-			t.Fatal(err)
+	eachRule(t, func(r rulefmt.Rule) {
+		m := alertLink.FindStringSubmatch(r.Annotations["description"])
+		if m == nil {
+			return
 		}
-		for _, name := range names {
-			b, err := fs.ReadFile(fsys, name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var groups rulefmt.RuleGroups
-			if err := yaml.Unmarshal(b, &groups); err != nil {
-				t.Fatal(err)
-			}
-			for _, g := range groups.Groups {
-				for _, r := range g.Rules {
-					m := alertLink.FindStringSubmatch(r.Annotations["description"])
-					if m == nil {
-						continue
-					}
-					links++
-					d := byUID[m[1]]
-					if d == nil {
-						t.Errorf("%s leads to %s, which is not there", r.Alert, m[1])
-						continue
-					}
-					for _, arg := range alertArg.FindAllStringSubmatch(m[2], -1) {
-						if d.Variable(arg[1]) == nil {
-							t.Errorf("%s: dashboard %s has no variable %s", r.Alert, d.Name, arg[1])
-						}
-					}
-				}
+		links++
+		d := byUID[m[1]]
+		if d == nil {
+			t.Errorf("%s leads to %s, which is not there", r.Alert, m[1])
+			return
+		}
+		for _, arg := range alertArg.FindAllStringSubmatch(m[2], -1) {
+			if d.Variable(arg[1]) == nil {
+				t.Errorf("%s: dashboard %s has no variable %s", r.Alert, d.Name, arg[1])
 			}
 		}
-	}
+	})
 	if links < 50 {
 		t.Errorf("only %d alerts lead to a dashboard", links)
 	}

@@ -38,16 +38,9 @@ type family struct {
 	perNode bool
 }
 
-func readFacts(t testing.TB) *facts {
+// eachRule calls f with every rule that the mixin renders, of both scopes.
+func eachRule(t testing.TB, f func(r rulefmt.Rule)) {
 	t.Helper()
-	b, err := os.ReadFile("../alerts/metrics.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &facts{recorded: map[string]bool{}}
-	if err := yaml.Unmarshal(b, &f.jobs); err != nil {
-		t.Fatal(err)
-	}
 	for _, fsys := range []fs.FS{alerts.Global(), alerts.Shard()} {
 		names, err := fs.Glob(fsys, "*.yaml")
 		if err != nil {
@@ -58,19 +51,34 @@ func readFacts(t testing.TB) *facts {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var g rulefmt.RuleGroups
-			if err := yaml.Unmarshal(b, &g); err != nil {
+			var groups rulefmt.RuleGroups
+			if err := yaml.Unmarshal(b, &groups); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			for _, g := range g.Groups {
+			for _, g := range groups.Groups {
 				for _, r := range g.Rules {
-					if r.Record != "" {
-						f.recorded[r.Record] = true
-					}
+					f(r)
 				}
 			}
 		}
 	}
+}
+
+func readFacts(t testing.TB) *facts {
+	t.Helper()
+	b, err := os.ReadFile("../alerts/metrics.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &facts{recorded: map[string]bool{}}
+	if err := yaml.Unmarshal(b, &f.jobs); err != nil {
+		t.Fatal(err)
+	}
+	eachRule(t, func(r rulefmt.Rule) {
+		if r.Record != "" {
+			f.recorded[r.Record] = true
+		}
+	})
 	if len(f.jobs) < 10 || len(f.recorded) < 50 {
 		t.Fatalf("%d jobs and %d recorded series: these are not all", len(f.jobs), len(f.recorded))
 	}
