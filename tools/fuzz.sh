@@ -8,7 +8,7 @@ trap 'rm -f "$out"' EXIT
 once() { # folder, target
   go test "./$1" -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 1x >"$out" 2>&1
 }
-grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' alerts cmd deploy internal jsonnet loadtest proxy | xargs -n1 dirname | sort -u | while read -r dir; do
+grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' alerts cmd deploy internal jsonnet loadtest proxy relabel | xargs -n1 dirname | sort -u | while read -r dir; do
   grep -hoE '^func Fuzz[A-Za-z0-9_]+' "$dir"/*_test.go | sed 's/^func //' | sort -u | while read -r target; do
     echo "-- $dir $target ($time)"
     once "$dir" "$target" && continue

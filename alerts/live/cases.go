@@ -33,6 +33,8 @@ type Case struct {
 	Hold time.Duration
 	// After is how long its consequences may go on beyond what rules' ranges explain: DCGM shows an Xid for five minutes, however fast rules run.
 	After time.Duration
+	// Remembered are alerts over windows so long, in the rules' own time, that they may come back long after the trouble: burn rates over three days.
+	Remembered map[string]time.Duration
 	// Short says that it is one of those in `make test`.
 	Short bool
 }

@@ -19,6 +19,9 @@ const (
 	becauseSeats  = "requests that wait hold seats"
 )
 
+// burnt are the alerts on the API server's error budget, whose longest window is three days.
+var burnt = map[string]time.Duration{"KubeAPIErrorBudgetBurnErrors": 72 * time.Hour, "KubeAPIErrorBudgetBurnSlow": 72 * time.Hour}
+
 // xidWindow is how long DCGM_EXP_XID_ERRORS_COUNT shows an Xid; it is in real time and starts anew where the GPU was away.
 const xidWindow = 6 * time.Minute
 
@@ -33,6 +36,7 @@ var Cases = []Case{
 	{
 		Name: "node cut off", Kind: cluster.NodeUnreachable, Target: OnNode, Wave: 1, Short: true,
 		Want: []string{"NodeUnreachable"}, On: ByNode,
+		Beside: map[string]string{"GPUPodsPendingLong": becausePod, "PendingWhileGPUsFree": becausePod, "GangPartiallyRunning": becausePod},
 	},
 	{
 		Name: "one client asks too much", Kind: cluster.APIThrottling, Value: 0.1, Target: Named("service-accounts"), Wave: 1, Short: true,
@@ -110,6 +114,9 @@ var Cases = []Case{
 	{
 		Name: "GPU exporter gone", Kind: cluster.GPUExporterGone, Target: OnNode, Wave: 2, Hold: 80 * time.Second,
 		Want: []string{"GPUExporterMissing"}, On: ByNode,
+		Beside: map[string]string{
+			"GPUUncorrectableECC": "errors that were counted before it went are new when it is back", "GPUXidFatal": becauseXid,
+		},
 	},
 	{
 		Name: "API server's memory", Kind: cluster.APIServerMemory, Target: OnInstance(cluster.JobAPIServer), Wave: 2, Hold: 100 * time.Second,
@@ -192,28 +199,30 @@ var Cases = []Case{
 		},
 	},
 	{
-		Name: "etcd has no leader", Kind: cluster.EtcdNoLeader, Target: Named(cluster.JobEtcd), Wave: 7,
+		Name: "etcd has no leader", Kind: cluster.EtcdNoLeader, Target: Named(cluster.JobEtcd), Wave: 7, Remembered: burnt,
 		Want: []string{"EtcdNoLeader"}, On: By("job"),
 		Beside: map[string]string{
 			"EtcdMembersDown":     "no member sees a leader",
 			"KubeAPIServerErrors": "writes to the API server fail", "KubeAPIErrorBudgetBurnErrors": becauseBurn,
+			"KubeAPIErrorBudgetBurnSlow": "writes wait for a leader before they fail",
 		},
 	},
 	{
-		Name: "etcd hangs", Kind: cluster.EtcdHung, Target: Named(cluster.JobEtcd), Wave: 8,
+		Name: "etcd hangs", Kind: cluster.EtcdHung, Target: Named(cluster.JobEtcd), Wave: 8, Remembered: burnt,
 		Want: []string{"KubeAPIServerNotMeasured"},
 		Beside: map[string]string{
 			"EtcdMembersDown":     "its members do not answer",
 			"KubeAPIServerErrors": "what failed meanwhile shows when pages are back", "KubeAPIErrorBudgetBurnErrors": becauseBurn, "KubeAPIErrorBudgetBurnSlow": becauseBurn,
+			"TargetDown": "scrapes of etcd and of the API servers wait for it too",
 		},
 	},
 	{
-		Name: "API server fails", Kind: cluster.APIErrors, Target: Named(cluster.WholeCluster), Wave: 9,
+		Name: "API server fails", Kind: cluster.APIErrors, Target: Named(cluster.WholeCluster), Wave: 9, Remembered: burnt,
 		Want:   []string{"KubeAPIServerErrors", "KubeAPIErrorBudgetBurnErrors"},
 		Beside: map[string]string{"KubeAPIErrorBudgetBurnSlow": becauseBurn},
 	},
 	{
-		Name: "API server slow", Kind: cluster.APISlow, Target: Named(cluster.WholeCluster), Wave: 10,
+		Name: "API server slow", Kind: cluster.APISlow, Target: Named(cluster.WholeCluster), Wave: 10, Remembered: burnt,
 		Want:   []string{"KubeAPIErrorBudgetBurnSlow"},
 		Beside: map[string]string{"KubeAPIErrorBudgetBurnErrors": becauseBurn, "KubeAPISeatsSaturated": becauseSeats},
 	},

@@ -34,8 +34,8 @@ type (
 var jobsOfAllNodes = []string{cluster.JobKubeStateMetrics, cluster.JobNodeMesh}
 
 // prometheusConfig is prometheus.yml of one replica: what deploy/exporters does to the series of each job, over targets that the rig's HTTP discovery lists (site is its host:port) and that are divided by the
-// hash of node, or of instance where there is none. What both shards scrape, the servers of the meta view among it, has the label seen_by, so that no series is on two shards.
-func prometheusConfig(shard, replica int, interval time.Duration, site, alertmanager, rules string) (string, error) {
+// hash of node, or of instance where there is none. Jobs in own have a section of their own even if deploy/exporters does nothing to their series. What both shards scrape, the servers of the meta view among it, has the label seen_by, so that no series is on two shards.
+func prometheusConfig(shard, replica int, interval time.Duration, site, alertmanager, rules string, own []string) (string, error) {
 	deployed, err := exporters.Render(exporters.Options{Cluster: clusterName, Shard: shard, Shards: shards, Replica: replicaName(replica)})
 	if err != nil {
 		return "", fmt.Errorf("read deploy/exporters/prometheus.yml: %w", err)
@@ -76,9 +76,10 @@ func prometheusConfig(shard, replica int, interval time.Duration, site, alertman
 		},
 	}
 	for _, j := range jobs.Scrape {
-		if len(j.Relabel) == 0 {
+		if len(j.Relabel) == 0 && !slices.Contains(own, j.Job) {
 			continue
 		}
+		own = slices.DeleteFunc(slices.Clone(own), func(job string) bool { return job == j.Job })
 		relabel := list{mapping{"source_labels": []string{"job"}, "regex": j.Job, "action": "keep"}}
 		if slices.Contains(jobsOfAllNodes, j.Job) {
 			relabel = append(relabel, seenBy)
@@ -88,6 +89,15 @@ func prometheusConfig(shard, replica int, interval time.Duration, site, alertman
 		}
 		scrape = append(scrape, mapping{
 			"job_name": j.Job, "honor_labels": j.Honor, "http_sd_configs": discover("/sd"), "relabel_configs": relabel, "metric_relabel_configs": j.Relabel,
+		})
+	}
+	for _, job := range own {
+		if job == cluster.JobNodeMesh {
+			continue
+		}
+		special = append(special, job)
+		scrape = append(scrape, mapping{
+			"job_name": job, "http_sd_configs": discover("/sd"), "relabel_configs": append(list{mapping{"source_labels": []string{"job"}, "regex": job, "action": "keep"}}, mine...),
 		})
 	}
 	others := append(list{mapping{"source_labels": []string{"job"}, "regex": strings.Join(special, "|"), "action": "drop"}}, mine...)

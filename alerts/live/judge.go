@@ -15,7 +15,9 @@ type Judge struct {
 	record *Record
 	// quietAfter is how long consequences of a trouble may go on after its end: ranges of rules and the ends of alerts.
 	quietAfter time.Duration
-	staged     []staged
+	// timeScale is how much faster than their own time rules run.
+	timeScale float64
+	staged    []staged
 }
 
 // expect adds cases that are on the time line.
@@ -50,7 +52,8 @@ func (j *Judge) Strays(from time.Time) []Notification {
 			continue
 		}
 		if !slices.ContainsFunc(j.staged, func(s staged) bool {
-			return !n.StartsAt.Before(s.from) && n.StartsAt.Before(s.until.Add(j.quietAfter+s.After)) && s.explains(n)
+			remembered := time.Duration(float64(s.Remembered[n.Name()]) / max(1, j.timeScale))
+			return !n.StartsAt.Before(s.from) && n.StartsAt.Before(s.until.Add(j.quietAfter+max(s.After, remembered))) && s.explains(n)
 		}) {
 			out = append(out, n)
 		}

@@ -18,11 +18,15 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	mixin "github.com/spillwayproject/spillway/jsonnet"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
+	"github.com/spillwayproject/spillway/relabel"
+	"github.com/spillwayproject/spillway/relabel/inventory"
+	"github.com/spillwayproject/spillway/relabel/relabeltest"
 )
 
 var (
 	all      = flag.Bool("live.all", false, "stages every trouble of the table, with all replicas up and with one down; without it those of `make test`")
 	interval = flag.Duration("live.interval", time.Second, "scrape interval")
+	drop     = flag.Bool("live.relabel", false, "gives every server the drop rules that are made from the mixin's own use")
 	only     = flag.String("live.only", "", "stages only the cases of these names, with commas between them")
 )
 
@@ -117,11 +121,21 @@ func TestTroublesRaiseTheirAlerts(t *testing.T) {
 			t.Fatalf("%d of these cases are in the table: %q", len(plan[0]), names)
 		}
 	}
-	r := start(t, Options{
+	o := Options{
 		Rules: rendered(t, values), TimeScale: timeScale, Interval: *interval, Quiet: time.Hour,
 		Cluster: cluster.Options{Exporters: cluster.AllExporters},
-	})
-	j := &Judge{record: r.Record, quietAfter: lasting}
+	}
+	if *drop {
+		o.Drop = func(blocks string) (*relabel.Plan, error) {
+			src, err := inventory.Blocks(blocks)
+			if err != nil {
+				return nil, err
+			}
+			return relabeltest.Plan(t, "../..", clusterName, src, time.Now()), nil
+		}
+	}
+	r := start(t, o)
+	j := &Judge{record: r.Record, quietAfter: lasting, timeScale: timeScale}
 	time.Sleep(settle)
 
 	both := func(what string, shift int) {

@@ -20,6 +20,7 @@ import (
 	"github.com/spillwayproject/spillway/deploy/alertmanager"
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
+	"github.com/spillwayproject/spillway/relabel"
 )
 
 // Rules are rule files by name.
@@ -48,6 +49,8 @@ type Options struct {
 	Quiet time.Duration
 	// Interval is that of scrapes and of rule groups without one; a second where it is 0.
 	Interval time.Duration
+	// Drop makes drop rules from blocks of the simulated cluster's last minutes; every Prometheus has them then, merged into its configuration as `spillway relabel emit` does. Nil is none.
+	Drop func(blocks string) (*relabel.Plan, error)
 	// Say is told what happens, one line each; nil is nobody.
 	Say func(format string, args ...any)
 }
@@ -62,6 +65,7 @@ type Rig struct {
 	Replicas                                      [shards][replicas]string
 
 	opts  Options
+	plan  *relabel.Plan // nil without drop rules
 	meta  discovery
 	logs  []*os.File
 	site  *http.Server
@@ -112,6 +116,9 @@ func Start(ctx context.Context, o Options) (_ *Rig, err error) {
 			return nil, err
 		}
 		o.Site = r.World
+		if err := r.makePlan(ctx); err != nil {
+			return nil, err
+		}
 		o.Say("live: seed %d, %d nodes", r.World.Options().Seed, r.World.Options().Nodes)
 	}
 	defer func() {
@@ -224,7 +231,7 @@ func (r *Rig) startPrometheus(ctx context.Context, site, am, rules string) error
 	for s := range shards {
 		for i := range replicas {
 			work.Go(func() (err error) {
-				config, err := prometheusConfig(s, i, r.opts.Interval, site, am, rules)
+				config, err := r.prometheusConfig(s, i, site, am, rules)
 				if err != nil {
 					return err
 				}

@@ -13,10 +13,14 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/prometheus/prometheus/model/relabel"
+
 	"github.com/spillwayproject/spillway/dashboards"
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	mixin "github.com/spillwayproject/spillway/jsonnet"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
+	"github.com/spillwayproject/spillway/relabel/inventory"
+	"github.com/spillwayproject/spillway/relabel/relabeltest"
 )
 
 var (
@@ -54,7 +58,24 @@ func load(t *testing.T, name string) *dashboards.Dashboard {
 }
 
 // TestDashboards asks every query of every dashboard in the quiet hour and with troubles staged.
-func TestDashboards(t *testing.T) {
+func TestDashboards(t *testing.T) { testDashboards(t, nil) }
+
+// TestDashboardsAfterDropRules is the same with drop rules on the servers behind the proxy, made from all that the mixin looks at: the reference has everything, and no panel sees a difference.
+func TestDashboardsAfterDropRules(t *testing.T) {
+	testDashboards(t, func(blocks []string) (map[string][]*relabel.Config, error) {
+		var sources []inventory.Source
+		for _, dir := range blocks {
+			src, err := inventory.Blocks(dir)
+			if err != nil {
+				return nil, err
+			}
+			sources = append(sources, src)
+		}
+		return relabeltest.Configs(relabeltest.Plan(t, "../..", big, inventory.Join(sources...), time.Now())), nil
+	})
+}
+
+func testDashboards(t *testing.T, drop func([]string) (map[string][]*relabel.Config, error)) {
 	f := facts(t)
 	kinds := short
 	switch {
@@ -68,7 +89,7 @@ func TestDashboards(t *testing.T) {
 	}
 	bin := realpromtest.Spillway(t)
 	began := time.Now()
-	p, err := MakePast(t.Context(), Options{Dir: t.TempDir(), Troubles: kinds, Say: func(format string, args ...any) {
+	p, err := MakePast(t.Context(), Options{Dir: t.TempDir(), Troubles: kinds, Drop: drop, Say: func(format string, args ...any) {
 		t.Logf("%5.1fs  "+format, append([]any{time.Since(began).Seconds()}, args...)...)
 	}})
 	if err != nil {

@@ -50,6 +50,8 @@ type Options struct {
 	Troubles []cluster.Kind
 	// Seed is where the search for a cluster begins whose own failures keep out of the quiet hour.
 	Seed uint64
+	// Drop makes drop rules by job from the folders of blocks that hold everything. Those of the servers behind the proxy are written with them, the reference without. Nil is no rules.
+	Drop func(blocks []string) (map[string][]*relabel.Config, error)
 	// Say is told what happens, one line each; nil is nobody.
 	Say func(format string, args ...any)
 }
@@ -111,7 +113,7 @@ func MakePast(ctx context.Context, o Options) (*Past, error) {
 		return nil, err
 	}
 	o.Say("past of %s: %d troubles on %d nodes, seed %d", p.End.Sub(start), len(o.Troubles), o.Nodes, opts.Seed)
-	return p, p.write(ctx, start, o.Say)
+	return p, p.write(ctx, start, o)
 }
 
 // server is one Prometheus whose blocks are made.
@@ -122,6 +124,7 @@ type server struct {
 	replica uint64
 	name    string // of the folder
 	label   string // the cluster, where it is to stand on every series
+	drop    map[string][]*relabel.Config
 }
 
 // path is the server's folder of blocks.
@@ -134,28 +137,46 @@ func asCalm(shard int) string             { return fmt.Sprintf("calm-%s-%d", big
 
 const referenceSmall = "reference-" + small
 
-func (p *Past) write(ctx context.Context, start time.Time, say func(string, ...any)) error {
-	var all []server
-	for s := range shards {
-		for r := range replicas {
-			all = append(all, server{p.big, s, shards, uint64(r), shardName(s, r), ""})
-		}
-		all = append(all, server{p.big, s, shards, 0, asReference(s), big}, server{p.calm, s, shards, 0, asCalm(s), big})
-	}
-	all = append(all, server{p.tiny, 0, 1, 0, small, ""}, server{p.tiny, 0, 1, 0, referenceSmall, small})
-	began := time.Now()
-	for _, s := range all {
-		if err := p.writeServer(ctx, s, start); err != nil {
-			return fmt.Errorf("write the past of %s: %w", s.name, err)
-		}
-	}
-	say("%d servers' blocks after %s", len(all), time.Since(began).Round(time.Second))
+func (p *Past) write(ctx context.Context, start time.Time, o Options) error {
+	whole := []server{{p.tiny, 0, 1, 0, referenceSmall, small, nil}}
+	var parts []server
 	reference, calm := []string{p.path(referenceSmall)}, []string(nil)
 	for s := range shards {
+		whole = append(whole, server{p.big, s, shards, 0, asReference(s), big, nil}, server{p.calm, s, shards, 0, asCalm(s), big, nil})
 		reference, calm = append(reference, p.path(asReference(s))), append(calm, p.path(asCalm(s)))
+		for r := range replicas {
+			parts = append(parts, server{p.big, s, shards, uint64(r), shardName(s, r), "", nil})
+		}
 	}
+	parts = append(parts, server{p.tiny, 0, 1, 0, small, "", nil})
+	began := time.Now()
+	write := func(servers []server) error {
+		for _, s := range servers {
+			if err := p.writeServer(ctx, s, start); err != nil {
+				return fmt.Errorf("write the past of %s: %w", s.name, err)
+			}
+		}
+		return nil
+	}
+	if err := write(whole); err != nil {
+		return err
+	}
+	if o.Drop != nil {
+		drop, err := o.Drop(reference)
+		if err != nil {
+			return err
+		}
+		o.Say("drop rules made after %s", time.Since(began).Round(time.Second))
+		for i := range parts {
+			parts[i].drop = drop
+		}
+	}
+	if err := write(parts); err != nil {
+		return err
+	}
+	o.Say("%d servers' blocks after %s", len(whole)+len(parts), time.Since(began).Round(time.Second))
 	err := errors.Join(record(ctx, p.path("rules"), reference, alerts.Global(), labels.EmptyLabels(), start, p.End), record(ctx, p.path("calm-rules"), calm, alerts.Global(), labels.EmptyLabels(), start, p.End))
-	say("rules recorded after %s", time.Since(began).Round(time.Second))
+	o.Say("rules recorded after %s", time.Since(began).Round(time.Second))
 	return err
 }
 
@@ -170,6 +191,9 @@ func (p *Past) writeServer(ctx context.Context, s server, start time.Time) error
 	}
 	if rules[cluster.JobNodeMesh], err = ofOwnNodes(s.shard, s.of); err != nil {
 		return err
+	}
+	for job, configs := range s.drop {
+		rules[job] = append(slices.Clone(rules[job]), configs...)
 	}
 	dir := p.path(s.name)
 	set := labels.EmptyLabels()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/dropped"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
@@ -30,6 +31,10 @@ func checkConfigCommand(e *env, parent clause) func() error {
 		}
 		if err := cfg.CheckFiles(); err != nil {
 			fmt.Fprintln(e.stdout, err)
+			return errQuiet
+		}
+		if _, err := dropped.Load(cfg.DropRules.Plan); err != nil {
+			fmt.Fprintln(e.stdout, "drop_rules.plan:", err)
 			return errQuiet
 		}
 		for _, n := range cfg.Notes {

@@ -41,13 +41,11 @@ type clause interface {
 	Command(name, help string) *kingpin.CmdClause
 }
 
-// later are the commands that the project has a place for and this version does not serve, with what they will do.
-var later = map[string]string{
-	"relabel": "generate drop rules and prove them harmless",
-}
-
 // errUsage is an error of the command line: exit code 2.
 type errUsage struct{ error }
+
+// errUnchecked is a check that could not be made, which is neither passed nor failed: exit code 2.
+type errUnchecked struct{ error }
 
 // errQuiet is an exit code 1 whose reason was printed already.
 var errQuiet = errors.New("")
@@ -71,20 +69,19 @@ func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) in
 	check := app.Command("check", "Checks files before they are used.")
 	add(check, "check", map[string]command{"config": checkConfigCommand})
 	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")
-	add(load, "loadtest", map[string]command{"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "rules": rulesCommand})
+	add(load, "loadtest", map[string]command{"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "relabel": loadRelabelCommand, "rules": rulesCommand, "usage": usageCommand})
 	mix := app.Command("mixin", "Alerts, recording rules and dashboards.")
 	add(mix, "mixin", map[string]command{"render": mixinRenderCommand})
+	drop := app.Command("relabel", "Drop rules, made from what is looked at and proven harmless.")
+	add(drop, "relabel", map[string]command{
+		"diff": relabelDiffCommand, "emit": relabelEmitCommand, "plan": relabelPlanCommand, "report": relabelReportCommand, "verify": relabelVerifyCommand,
+	})
 	served := slices.Sorted(maps.Keys(runs))
-	for name, does := range later {
-		app.Command(name, "Will "+does+". Not in this version.").Hidden().Arg("args", "Whatever it will take.").Strings()
-	}
 
 	parsed, exit, err := parse(app, args)
 	switch {
 	case exit >= 0: // --help or --version
 		return exit
-	case err == nil && later[parsed] != "":
-		err = notYet(parsed)
 	case err != nil:
 		err = advise(app, args, err, served)
 	}
@@ -96,10 +93,11 @@ func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) in
 	e.flags = flagValues(app, parsed)
 	err = runs[parsed]()
 	var usage errUsage
+	var unchecked errUnchecked
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &unchecked):
 		fmt.Fprintf(stderr, "spillway: %s\n", err)
 		return 2
 	case errors.Is(err, errQuiet):
@@ -129,10 +127,6 @@ func parse(app *kingpin.Application, args []string) (command string, exit int, e
 	return command, -1, err
 }
 
-func notYet(name string) error {
-	return fmt.Errorf("this version of spillway does not have the command %s yet; it will %s", name, later[name])
-}
-
 // advise says what is wrong with a command line that kingpin does not take, and what to write instead. kingpin's own sentences do not say which flag a
 // value was for, nor which commands there are.
 func advise(app *kingpin.Application, args []string, err error, served []string) error {
@@ -143,11 +137,7 @@ func advise(app *kingpin.Application, args []string, err error, served []string)
 	}
 	help := "spillway --help"
 	if c.SelectedCommand != nil {
-		name := c.SelectedCommand.FullCommand()
-		if later[name] != "" {
-			return notYet(name) // whatever flags it was given
-		}
-		help = "spillway " + name + " --help"
+		help = "spillway " + c.SelectedCommand.FullCommand() + " --help"
 	}
 	for _, el := range c.Elements {
 		f, ok := el.Clause.(*kingpin.FlagClause)

@@ -147,7 +147,7 @@ func costHTTP(file string) (*http.Client, error) {
 
 // writeWhole writes a file under another name first: who reads it sees all of it or the one before.
 func writeWhole(file string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), ".spillway-cost-*")
+	f, err := os.CreateTemp(filepath.Dir(file), ".spillway-*")
 	if err != nil {
 		return fmt.Errorf("--out=%s: %w", file, err)
 	}

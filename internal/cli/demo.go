@@ -15,6 +15,7 @@ func demoCommand(e *env, parent clause) func() error {
 	address := c.Flag("web.listen-address", "Where the Prometheus API is served.").Default("127.0.0.1:9090").String()
 	admin := c.Flag("web.admin-listen-address", "Where metrics, reload, profiles and the console are served.").Default("127.0.0.1:9091").String()
 	nodes := c.Flag("nodes", "Nodes of each simulated cluster.").Default("40").Int()
+	detail := c.Flag("detail", "lean: what dashboards and alerts look at; full: nearly all that real exporters export, about 2,400 series for each node. One of: [lean, full]").Default("lean").Enum("lean", "full")
 	history := c.Flag("history", "How much past the shards hold.").Default("1h").String()
 	groups := c.Flag("groups", "Groups, one cluster each.").Default("2").Int()
 	shards := c.Flag("shards", "Shards of each group.").Default("2").Int()
@@ -33,7 +34,7 @@ func demoCommand(e *env, parent clause) func() error {
 		}
 		reg := newRegistry()
 		o := demo.Options{
-			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, History: time.Duration(past), Seed: *seed,
+			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, Full: *detail == "full", History: time.Duration(past), Seed: *seed,
 			ListenAddress: *address, AdminListenAddress: *admin, Flags: e.flags, Version: buildVersion(), Registry: reg, Logger: e.logger(),
 			Say: func(format string, args ...any) { fmt.Fprintf(e.stdout, format+"\n", args...) },
 		}

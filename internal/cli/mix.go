@@ -29,10 +29,11 @@ func mixCommand(e *env, parent clause) func() error {
 	c.Flag("seed", "Chooses the simulated cluster.").Default("1").Uint64Var(&o.Seed)
 	reverseListen := c.Flag("reverse-proxy.listen-address", "Be Go's own reverse proxy, as a process of its own, and do nothing else.").Hidden().String()
 	reverseUpstream := c.Flag("reverse-proxy.upstream", "The server behind it.").Hidden().String()
+	reverseShards := c.Flag("reverse-proxy.shard", "The servers that share the nodes, in the order of their hash.").Hidden().Strings()
 	c.Flag("dir", "Where the servers' data is made and removed again; 0.7 GB for a million series.").PlaceHolder("DIR").StringVar(&o.Dir)
 	return func() (err error) {
 		if *reverseListen != "" {
-			return mix.ReverseProxy(e.ctx, *reverseListen, *reverseUpstream)
+			return mix.ReverseProxy(e.ctx, *reverseListen, *reverseUpstream, *reverseShards...)
 		}
 		if o.Spillway, err = os.Executable(); err != nil {
 			return fmt.Errorf("find the spillway binary, which is run as the proxy: %w", err)

@@ -34,6 +34,8 @@ type Options struct {
 	Groups, Shards, Replicas int
 	// Nodes is how many nodes each group's cluster has; at least 1.
 	Nodes int
+	// Full gives the clusters nearly all that real exporters export, in place of what dashboards and alerts look at.
+	Full bool
 	// History is how much past the shards hold.
 	History time.Duration
 	// ListenAddress and AdminListenAddress are the proxy's.
@@ -196,6 +198,9 @@ func (d *demo) build(ctx context.Context) error {
 		d.groups = append(d.groups, g)
 		o := cluster.Options{
 			Seed: d.Seed + uint64(i), Cluster: g.name, Nodes: d.Nodes, Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour), Exporters: cluster.AllExporters,
+		}
+		if d.Full {
+			o.Detail = cluster.Full
 		}
 		m, err := cluster.New(o)
 		if err == nil && d.Troubles != nil {

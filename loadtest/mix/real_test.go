@@ -77,7 +77,7 @@ func TestSmallMix(t *testing.T) {
 // checkResult: every figure that must exist does.
 func checkResult(t *testing.T, r *Result) {
 	t.Helper()
-	names := []string{Direct, Reverse, SpillwayOne, SpillwayLabeled, SpillwayFour, "a peer"}
+	names := []string{Direct, Reverse, ReverseShard, SpillwayOne, SpillwayLabeled, SpillwayFour, "a peer"}
 	positive := func(what string, v float64) {
 		t.Helper()
 		if !(v > 0) || math.IsInf(v, 0) {

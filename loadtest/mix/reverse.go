@@ -9,15 +9,35 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
 )
 
+// nodeOfQuery finds the node in a query of the mix, which is part of the URL; it is the quickest that can tell shards apart, and knows nothing else.
+var nodeOfQuery = regexp.MustCompile(`node%3D%22([^%]+)%22`)
+
 // ReverseProxy serves Go's httputil.ReverseProxy in front of one server until ctx ends: the measure of what any proxy written in Go takes. It is a process of its own in the benchmark,
-// so that its processor time can be read.
-func ReverseProxy(ctx context.Context, listen, upstream string) error {
-	target, err := url.Parse(upstream)
-	if err != nil || target.Host == "" {
-		return fmt.Errorf("upstream %q: it must be a URL such as http://127.0.0.1:9090", upstream)
+// so that its processor time can be read. Where shards are given, a query that names a node goes to the one of them that has it (Shard): the least that any proxy over shards could
+// take for such a query, and no proxy over shards for all others, which the one server answers.
+func ReverseProxy(ctx context.Context, listen, upstream string, shards ...string) error {
+	var targets []*url.URL
+	for _, u := range append([]string{upstream}, shards...) {
+		target, err := url.Parse(u)
+		if err != nil || target.Host == "" {
+			return fmt.Errorf("upstream %q: it must be a URL such as http://127.0.0.1:9090", u)
+		}
+		targets = append(targets, target)
+	}
+	rewrite := func(r *httputil.ProxyRequest) {
+		target := targets[0]
+		if len(shards) > 0 {
+			if m := nodeOfQuery.FindStringSubmatch(r.In.URL.RawQuery); m != nil {
+				target = targets[1+Shard(labels.FromStrings("node", m[1]), len(shards))]
+			}
+		}
+		r.SetURL(target)
 	}
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -26,7 +46,7 @@ func ReverseProxy(ctx context.Context, listen, upstream string) error {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 32 // the default of 2 would make it dial
 	h := &http.Server{
-		Handler:           &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, ErrorLog: log.Default()},
+		Handler:           &httputil.ReverseProxy{Transport: transport, Rewrite: rewrite, ErrorLog: log.Default()},
 		ReadHeaderTimeout: 5 * time.Second,
 	}
 	stop := context.AfterFunc(ctx, func() { _ = h.Close() })

@@ -56,6 +56,7 @@ const shardCount = 4
 const (
 	Direct          = "direct"
 	Reverse         = "ReverseProxy"
+	ReverseShard    = "ReverseProxy, the node's shard"
 	SpillwayOne     = "Spillway, one server"
 	SpillwayLabeled = "Spillway, one server, group labels"
 	SpillwayFour    = "Spillway, four shards"
@@ -105,7 +106,7 @@ func (o Options) Validate() error {
 	for _, c := range o.Concurrency {
 		check(c >= 1 && c <= 64, "concurrency: %d is outside 1 to 64", c)
 	}
-	seen := map[string]bool{Direct: true, Reverse: true, SpillwayOne: true, SpillwayLabeled: true, SpillwayFour: true}
+	seen := map[string]bool{Direct: true, Reverse: true, ReverseShard: true, SpillwayOne: true, SpillwayLabeled: true, SpillwayFour: true}
 	for _, p := range o.Peers {
 		check(p.Name != "" && !seen[p.Name], "peer %q: its name is empty or taken", p.Name)
 		seen[p.Name] = true
@@ -201,6 +202,13 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 	}{
 		{&path{name: Reverse, servers: one}, func(main, _ string) ([]string, error) {
 			return []string{"loadtest", "mix", "--reverse-proxy.listen-address=" + main, "--reverse-proxy.upstream=" + w.whole.URL()}, nil
+		}},
+		{&path{name: ReverseShard, servers: append([]*realprom.Server{w.whole}, w.parts...)}, func(main, _ string) ([]string, error) {
+			args := []string{"loadtest", "mix", "--reverse-proxy.listen-address=" + main, "--reverse-proxy.upstream=" + w.whole.URL()}
+			for _, s := range w.parts {
+				args = append(args, "--reverse-proxy.shard="+s.URL())
+			}
+			return args, nil
 		}},
 		{&path{name: SpillwayOne, servers: one}, w.spillway("one", oneShard(w.whole.URL(), ""))},
 		{&path{name: SpillwayLabeled, servers: one, labels: true}, w.spillway("labels", oneShard(w.whole.URL(), fmt.Sprintf("    labels: {%s: %s}\n", groupLabel, groupValue)))},

@@ -55,6 +55,8 @@ type Config struct {
 	Memory Memory `yaml:"memory"`
 	// UsageLog is where each request leaves a line.
 	UsageLog UsageLog `yaml:"usage_log"`
+	// DropRules are the plans of the drop rules that the servers apply.
+	DropRules DropRules `yaml:"drop_rules"`
 	// StrictParameters answers an unknown request parameter with 400 instead of dropping it.
 	StrictParameters bool `yaml:"strict_parameters"`
 	// PartialResponse is PartialAbort or PartialWarn, for requests that do not choose themselves.
@@ -173,6 +175,15 @@ type UsageLog struct {
 	// MaxFiles is how many files are kept, the open one included.
 	MaxFiles int `yaml:"max_files"`
 }
+
+// DropRules are the plans of the drop rules that the servers apply, so that a query for what they drop is told.
+type DropRules struct {
+	// Plan are the files; none tells nobody anything. After Load they are absolute or relative to the working directory.
+	Plan Paths `yaml:"plan"`
+}
+
+// Paths are files: in the file one path, or a list of them.
+type Paths []string
 
 // Default is the configuration of an empty file: every limit at its default, no groups.
 func Default() *Config {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -397,7 +398,7 @@ func TestRedactedKeepsWhatIsNotSecret(t *testing.T) {
 
 // TestRedactedLoads shows that what is printed is a configuration of the same meaning, where nothing in it is secret.
 func TestRedactedLoads(t *testing.T) {
-	first := parse(t, minimal+"limits: {timeout: 90s, max_range: 90d, endpoints: {series: {max_series: 7}}}\nusage_log: {path: /x}\nstrict_parameters: true\n")
+	first := parse(t, minimal+"limits: {timeout: 90s, max_range: 90d, endpoints: {series: {max_series: 7}}}\nusage_log: {path: /x}\nstrict_parameters: true\ndrop_rules: {plan: /plan.json}\n")
 	second := parse(t, first.String())
 	if first.String() != second.String() {
 		t.Errorf("got\n%s\nthen\n%s", first, second)
@@ -505,6 +506,38 @@ func TestCheckFiles(t *testing.T) {
 	}
 	if err := parse(t, minimal).CheckFiles(); err != nil {
 		t.Error(err)
+	}
+	if err := parse(t, minimal+"drop_rules: {plan: /missing/plan.json}\n").CheckFiles(); !errors.As(err, &problems) || len(problems) != 1 || problems[0].Path != "drop_rules.plan[0]" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestDropRules: one plan needs no list, and paths start from the folder of the file.
+func TestDropRules(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":                                      nil,
+		"drop_rules:\n":                         nil,
+		"drop_rules: {}\n":                      nil,
+		"drop_rules: {plan: plan.json}\n":       {"/etc/spillway/plan.json"},
+		"drop_rules: {plan: [/a.json, b.json]}": {"/a.json", "/etc/spillway/b.json"},
+	} {
+		cfg, err := Parse([]byte(minimal+text), "/etc/spillway")
+		if err != nil || !slices.Equal(cfg.DropRules.Plan, want) {
+			t.Errorf("%q: %q, %v; want %q", text, cfg.DropRules.Plan, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"drop_rules: {plan: }":                 "no plan is named",
+		"drop_rules: {plan: []}":               "no plan is named",
+		"drop_rules: {plan: {a: b}}":           "drop_rules.plan: must be a list, and is a mapping",
+		"drop_rules: {plan: ''}":               "drop_rules.plan[0]: the path is empty",
+		"drop_rules: plan.json":                "drop_rules: must be a mapping with the keys plan",
+		"drop_rules: {plans: plan.json}":       "did you mean plan?",
+		"drop_rules: {plan: [a.json, a.json]}": "drop_rules.plan[1]: the plan a.json is listed twice",
+	} {
+		if _, err := Parse([]byte(minimal+text), "/etc/spillway"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ var (
 	bytesType      = reflect.TypeFor[Bytes]()
 	durationType   = reflect.TypeFor[time.Duration]()
 	endpointType   = reflect.TypeFor[endpoint.ID]()
+	pathsType      = reflect.TypeFor[Paths]()
 )
 
 // isScalarType tells whether a value of the type is one word in the file.
@@ -248,6 +249,9 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path, unit string) {
 		if d.want(n, yaml.MappingNode, path, "a mapping with the keys "+strings.Join(keysOf(t), ", ")) {
 			d.mapping(n, v, path)
 		}
+	case t == pathsType && n.Kind == yaml.ScalarNode: // one needs no list
+		v.Set(reflect.MakeSlice(t, 1, 1))
+		d.scalar(n, v.Index(0), path, unit)
 	case t.Kind() == reflect.Slice:
 		if d.want(n, yaml.SequenceNode, path, "a list") {
 			d.list(n, v, path)

@@ -59,6 +59,8 @@ var meaning = map[string]string{
 	"usage_log.path":                        "The file, mode 0600, relative to the configuration file. Needed where `usage_log` stands.",
 	"usage_log.max_size":                    "The size at which a new file is begun, at least 1KiB.",
 	"usage_log.max_files":                   "How many files are kept, the open one included, at most 1000.",
+	"drop_rules":                            "What the servers' drop rules take away, so that a query for it is told; see [drop-rules-report.md](drop-rules-report.md#warnings-for-dropped-metrics).",
+	"drop_rules.plan":                       "The plan that `spillway relabel plan` has written, relative to the configuration file; a list where several are in force, at most 100. It is read at the start and at every reload.",
 	"strict_parameters":                     "Whether an unknown request parameter is answered with 400. Otherwise it is dropped and counted.",
 	"partial_response":                      "What becomes of a request when a shard fails: `abort` answers with an error that names it, `warn` with what the others hold and a warning; remote read and federate, which have no place for one, stay at `abort`. `partial_response=` on a request goes before.",
 }
@@ -76,6 +78,8 @@ func kindOf(t reflect.Type, unit string) string {
 		return "number"
 	case t == httpClientType:
 		return "mapping"
+	case t == pathsType:
+		return "path or list"
 	}
 	switch t.Kind() {
 	case reflect.Int, reflect.Int64:

@@ -7,7 +7,8 @@ import (
 	commonconfig "github.com/prometheus/common/config"
 )
 
-// CheckFiles looks whether the files that the configuration names can be read on this machine: certificates, keys, passwords and headers under http_client.
+// CheckFiles looks whether the files that the configuration names can be read on this machine: certificates, keys, passwords and headers under http_client, and the plans
+// of drop_rules.
 // The error is Problems, without lines. Load does not do this, since a file may be checked on another machine than the one it is for, and since credentials
 // that are rotated may be absent for a moment; what reads them reports it then.
 func (c *Config) CheckFiles() error {
@@ -30,6 +31,9 @@ func (c *Config) CheckFiles() error {
 				clientFiles(&c.Groups[i].Shards[j].Replicas[k].HTTPClient, path, check)
 			}
 		}
+	}
+	for i, file := range c.DropRules.Plan {
+		check("drop_rules.plan["+strconv.Itoa(i)+"]", file)
 	}
 	if len(problems) == 0 {
 		return nil

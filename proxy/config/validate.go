@@ -48,6 +48,7 @@ func (v *validator) config(c *Config) {
 	}
 	v.limits(c)
 	v.usageLog(&c.UsageLog)
+	v.dropRules(&c.DropRules)
 	if c.PartialResponse != PartialAbort && c.PartialResponse != PartialWarn {
 		v.problem("partial_response", "%q is neither abort nor warn", cut(c.PartialResponse, 40))
 	}
@@ -314,6 +315,31 @@ func (v *validator) limits(c *Config) {
 func (v *validator) unselective(s, path string) {
 	if s != UnselectiveRefuse && s != UnselectiveAllow {
 		v.problem(path, "%q is neither refuse nor allow", cut(s, 40))
+	}
+}
+
+// maxPlans is how many plans of drop rules there can be: one for each cluster and then some.
+const maxPlans = 100
+
+func (v *validator) dropRules(d *DropRules) {
+	const path = "drop_rules.plan"
+	if len(d.Plan) == 0 && v.has(path) && !v.wrong[path] {
+		v.problem(path, "no plan is named; name a file that `spillway relabel plan` has written, or remove drop_rules")
+	}
+	if len(d.Plan) > maxPlans {
+		v.problem(path, "%d plans are more than are read (%d); name only those whose rules are in force", len(d.Plan), maxPlans)
+	}
+	seen := make(map[string]bool, len(d.Plan))
+	for i, file := range d.Plan {
+		p := path + "[" + strconv.Itoa(i) + "]"
+		switch {
+		case file == "":
+			v.problem(p, "the path is empty; name a file that `spillway relabel plan` has written")
+		case seen[file]:
+			v.problem(p, "the plan %s is listed twice", cut(file, 100))
+		}
+		seen[file] = true
+		d.Plan[i] = commonconfig.JoinDir(v.dir, file)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/dropped"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -43,6 +44,7 @@ type exchange struct {
 	partial  bool
 	warnings merge.Notes
 	infos    merge.Notes
+	drops    dropped.Found   // what drop rules have taken away of what it asks for
 	lost     map[string]bool // shards that this answer goes without
 	gone     nameSet         // shards that were found to fail; several goroutines tell
 	avoid    map[string]bool // replicas that failed in the middle of their answer
@@ -159,6 +161,7 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	x.lookDropped()
 	deadline := time.Now().Add(x.dec.Deadline)
 	// It ends in close, not here: what went wrong is explained by the state of the context at that time.
 	x.ctx, x.stop = context.WithDeadlineCause(ctx, deadline, deadlineError(x.dec.Deadline, x.limits.Timeout))
@@ -183,6 +186,8 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 		x.warnings, x.infos = merge.Notes{}, merge.Notes{}
 		x.twice.reset()
 		x.warnings.Add(x.dec.Warnings...)
+		x.warnings.Add(x.drops.Warnings...)
+		x.infos.Add(x.drops.Infos...)
 		for _, name := range x.lostShards() {
 			x.warnings.Add("partial answer: shard " + name + " did not answer; its series are missing")
 		}

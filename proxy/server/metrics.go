@@ -16,6 +16,7 @@ type metrics struct {
 	canceled   *prometheus.CounterVec
 	partial    *prometheus.CounterVec
 	dropped    *prometheus.CounterVec
+	drops      *prometheus.CounterVec
 	plans      *prometheus.CounterVec
 	inexact    prometheus.Counter
 	duplicates *prometheus.CounterVec
@@ -49,6 +50,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		canceled:   counter("spillway_cancellations_total", "Requests whose client left before the answer was complete.", "endpoint"),
 		partial:    counter("spillway_partial_answers_total", "Shards that an answer went without because the request accepts partial answers.", "endpoint"),
 		dropped:    counter("spillway_dropped_parameters_total", "Unknown request parameters that were dropped.", "endpoint"),
+		drops:      counter("spillway_dropped_metric_queries_total", "Requests for what a drop rule takes away, by the rule's ID; read and federate, whose answers have no place for a warning, are among them.", "rule"),
 		plans:      counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), splice (several shards' answers side by side), push (aggregates of shards put together in Spillway), mixed (push or splice, and series evaluated in Spillway), raw (series evaluated in Spillway), local (no series).", "mode"),
 		duplicates: counter("spillway_duplicate_series_total", "Series met in raw work that two shards hold for the same time, by the names of the shards.", "shard", "other"),
 		inexact: prometheus.NewCounter(prometheus.CounterOpts{
@@ -72,7 +74,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		func() float64 { return float64(s.poolNow().Limit()) })
 	used := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_used_bytes", Help: "What requests hold of memory.budget now."},
 		func() float64 { return float64(s.poolNow().InUse()) })
-	reg.MustRegister(m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
+	reg.MustRegister(m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
 		m.peak, m.panics, m.conns, m.connsFull, m.reloadOK, m.reloadTime, m.hash, budget, used)
 	return m
 }

@@ -42,6 +42,7 @@ var labelValues = map[string]struct {
 	"spillway_group_sick/kind":              closed("engine", "clock", "copy", "overlap", "split"),
 	"spillway_duplicate_series_total/shard": {"the shard, as errors name it", nil},
 	"spillway_duplicate_series_total/other": {"the other shard, likewise", nil},
+	"rule":                                  {"IDs of the plans that `drop_rules` names, such as `node/names/1`", nil},
 	"group":                                 {"names of the configuration", nil},
 	"shard":                                 {"the shard's place in its group, from 0", nil},
 	"replica":                               {"host:port", nil},
@@ -253,7 +254,7 @@ var plannedMetrics = map[string]string{
 const metricsHead = `# Metrics
 
 Served at ` + "`/metrics`" + ` of the admin listener, beside those of the Go runtime and the process (` + "`go_…`, `process_…`" + `). Labels are bounded: by the configuration (groups,
-shards, replicas), by the endpoint table, or by the sets below. No label holds anything that a client sent.
+shards, replicas, drop rules), by the endpoint table, or by the sets below. No label holds anything that a client sent.
 
 This page is compared with the running code by a test, in both directions; ` + "`go test ./proxy/server -run TestMetricsPage -update`" + ` writes it anew.
 

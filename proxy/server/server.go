@@ -142,7 +142,12 @@ func New(o Options) (*Server, error) {
 	s.drained, s.cut = context.WithCancelCause(context.Background())
 	s.metrics = newMetrics(o.Registerer, s)
 	s.usageMetrics = usage.NewMetrics(o.Registerer)
-	st, err := s.build(o.Config, nil)
+	drops, err := loadDrops(o.Config)
+	if err != nil {
+		s.stop()
+		return nil, err
+	}
+	st, err := s.build(o.Config, drops, nil)
 	if err != nil {
 		s.stop()
 		return nil, err

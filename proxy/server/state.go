@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/dropped"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -20,6 +21,7 @@ type state struct {
 	top    *shard.Topology
 	pool   *merge.Pool
 	usage  *usage.Log
+	drops  *dropped.Set    // what drop rules take away; nil where no plan is given
 	owns   map[string]bool // label names of any group
 	shards int
 	loaded time.Time
@@ -75,9 +77,9 @@ func (s *Server) acquire() *state {
 	}
 }
 
-// build makes a state from a configuration; what did not change is carried over from prev, nil at the start.
-func (s *Server) build(cfg *config.Config, prev *state) (*state, error) {
-	st := &state{cfg: cfg, owns: map[string]bool{}, loaded: s.now()}
+// build makes a state from a configuration and the plans that it names; what did not change is carried over from prev, nil at the start.
+func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*state, error) {
+	st := &state{cfg: cfg, drops: drops, owns: map[string]bool{}, loaded: s.now()}
 	o := s.opts.shards
 	o.Logger, o.Registerer, o.UserAgent = s.log, s.opts.Registerer, "Spillway/"+s.opts.Version
 	var prevTop *shard.Topology
@@ -123,8 +125,17 @@ func (s *Server) build(cfg *config.Config, prev *state) (*state, error) {
 	return st, nil
 }
 
-// Reload reads the configuration file again. On any problem the old configuration stays, and the error says all of them. A file whose content did not
-// change is left alone.
+// loadDrops reads the plans of drop rules.
+func loadDrops(cfg *config.Config) (*dropped.Set, error) {
+	drops, err := dropped.Load(cfg.DropRules.Plan)
+	if err != nil {
+		return nil, fmt.Errorf("drop_rules.plan: %w", err)
+	}
+	return drops, nil
+}
+
+// Reload reads the configuration file again, and the plans that it names. On any problem the old configuration stays, and the error says all of them. Files whose
+// content did not change are left alone.
 func (s *Server) Reload() error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
@@ -148,10 +159,14 @@ func (s *Server) reload() error {
 		return err
 	}
 	old := s.state.Load()
-	if cfg.Hash == old.cfg.Hash {
+	drops, err := loadDrops(cfg)
+	if err != nil {
+		return err
+	}
+	if cfg.Hash == old.cfg.Hash && drops.Hash() == old.drops.Hash() {
 		return nil
 	}
-	st, err := s.build(cfg, old)
+	st, err := s.build(cfg, drops, old)
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func (l *Log) Write(r *Record) {
 	if l == nil {
 		return
 	}
-	line := r.encode()
+	line := r.Line()
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed || l.waiting.Add(int64(len(line))) > QueueBytes {

@@ -223,7 +223,7 @@ func waitFor(t *testing.T, done func() bool) {
 }
 
 func TestTornLastLine(t *testing.T) {
-	whole := string((&Record{ID: "whole"}).encode())
+	whole := string((&Record{ID: "whole"}).Line())
 	for _, tc := range []struct{ name, before, kept string }{
 		{"empty", "", ""},
 		{"whole", whole, whole},
@@ -400,7 +400,7 @@ func TestHalfWrites(t *testing.T) {
 	r := &rotating{path: path, maxSize: 1 << 20, maxFiles: 1, open: func(string) (file, error) { return d, nil }}
 	written := 0
 	for i := range 20 {
-		ok, err := r.write((&Record{ID: fmt.Sprint(i)}).encode())
+		ok, err := r.write((&Record{ID: fmt.Sprint(i)}).Line())
 		if ok != (err == nil) {
 			t.Fatalf("%v, %v", ok, err)
 		}

@@ -70,8 +70,8 @@ type Facts struct {
 	LE []string `json:"le"`
 }
 
-// encode is the record as one line. It never fails: numbers that JSON lacks become 0, and bytes that are not UTF-8 the replacement character.
-func (r Record) encode() []byte {
+// Line is the record as one line of the log, newline included. It never fails: numbers that JSON lacks become 0, and bytes that are not UTF-8 the replacement character.
+func (r Record) Line() []byte {
 	r.V = Version
 	r.Time = r.Time.UTC().Truncate(time.Millisecond)
 	if y := r.Time.Year(); y < 0 || y > 9999 { // time refuses to write these

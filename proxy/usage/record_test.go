@@ -127,12 +127,12 @@ func TestEncode(t *testing.T) {
 		RangeSeconds: math.NaN(), StepSeconds: math.Inf(1), ShardSeconds: 0.25, User: "a\nb\xff", Facts: Facts{Query: "a < b"},
 	}
 	want := `{"v":1,"time":"2026-11-21T12:00:00.123Z","id":"a","tenant":"","user":"a\nb` + "\ufffd" + `","dashboard":"","panel":"","rule":"","endpoint":"","query":"a < b","metrics":[],"matchers":[],"grouping":[],"le":[],"range_s":0,"step_s":0,"series":0,"samples":0,"bytes":0,"shard_s":0.25,"peak_bytes":0,"verdict":"","bound":""}` + "\n"
-	got := string(r.encode())
+	got := string(r.Line())
 	if strings.ReplaceAll(got, `\ufffd`, "\ufffd") != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	r.Time = time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)
-	if !json.Valid(r.encode()) {
+	if !json.Valid(r.Line()) {
 		t.Error("a far year breaks the line")
 	}
 }
@@ -159,7 +159,7 @@ func FuzzRecord(f *testing.F) {
 				t.Fatalf("%s became %s", query, selector.Query)
 			}
 		}
-		line := (Record{User: user, Facts: facts}).encode()
+		line := (Record{User: user, Facts: facts}).Line()
 		var got Record
 		if bytes.Count(line, []byte("\n")) != 1 || json.Unmarshal(line, &got) != nil || !utf8.Valid(line) {
 			t.Fatalf("%q", line)
@@ -200,7 +200,7 @@ func TestDocs(t *testing.T) {
 		t.Errorf("%s has %v\nthe struct has %v", docsFile, got, want)
 	}
 	var keys []string
-	dec := json.NewDecoder(bytes.NewReader((Record{}).encode()))
+	dec := json.NewDecoder(bytes.NewReader((Record{}).Line()))
 	if _, err := dec.Token(); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestDocs(t *testing.T) {
 	if err := strict.Decode(&r); err != nil {
 		t.Error(err)
 	}
-	if again := string(r.encode()); again != string(example[1]) {
+	if again := string(r.Line()); again != string(example[1]) {
 		t.Errorf("the example would be written as\n%s", again)
 	}
 }

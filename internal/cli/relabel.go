@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/model"
+
+	"github.com/spillwayproject/spillway/relabel"
+	"github.com/spillwayproject/spillway/relabel/inventory"
+	"github.com/spillwayproject/spillway/relabel/propose"
+	"github.com/spillwayproject/spillway/relabel/prove"
+	"github.com/spillwayproject/spillway/relabel/uses"
+)
+
+// lookedAt are the flags that say what is looked at.
+type lookedAt struct {
+	dashboards, grafana, rules, autoscalers, queries, usage *[]string
+	keep, grafanaToken                                      *string
+	window                                                  *string
+}
+
+func lookedAtFlags(c *kingpin.CmdClause) *lookedAt {
+	return &lookedAt{
+		dashboards:   c.Flag("dashboards", "A folder or file of Grafana dashboards: JSON, or ConfigMaps and GrafanaDashboard objects; may be given several times.").PlaceHolder("DIR").Strings(),
+		grafana:      c.Flag("grafana", "A Grafana whose dashboards are read through its API; may be given several times.").PlaceHolder("URL").Strings(),
+		grafanaToken: c.Flag("grafana.token-file", "A file with the token of a service account that may read dashboards.").PlaceHolder("FILE").String(),
+		rules:        c.Flag("rules", "A folder or file of rules: rule files or PrometheusRule objects; may be given several times.").PlaceHolder("DIR").Strings(),
+		autoscalers:  c.Flag("autoscalers", "A folder or file of HPA, KEDA or prometheus-adapter YAML; may be given several times.").PlaceHolder("DIR").Strings(),
+		queries:      c.Flag("queries", "A file of PromQL, one query each, that something else asks; may be given several times.").PlaceHolder("FILE").Strings(),
+		usage:        c.Flag("usage", "The proxy's usage log; its rotated files beside it are read too; may be given several times.").PlaceHolder("usage.jsonl").Strings(),
+		keep:         c.Flag("keep", "A file that says what is kept all the same, for whom, why and until when.").PlaceHolder("keep.yaml").String(),
+		window:       c.Flag("window", "How far back logged queries count.").Default("90d").String(),
+	}
+}
+
+// set reads all of it.
+func (l *lookedAt) set(ctx context.Context, p *progress, now time.Time) (*uses.Set, time.Duration, error) {
+	window, err := model.ParseDuration(*l.window)
+	if err != nil {
+		return nil, 0, errUsage{fmt.Errorf("--window=%s: %w; write 30d or 12h", *l.window, err)}
+	}
+	s := new(uses.Set)
+	var errs []error
+	read := func(files []string, f func(string) error) {
+		for _, file := range files {
+			if ctx.Err() == nil {
+				errs = append(errs, f(file))
+				p.at("uses", int64(len(s.Uses)), 0)
+			}
+		}
+	}
+	read(*l.dashboards, func(f string) error { return uses.Dashboards(s, f) })
+	read(*l.rules, func(f string) error { return uses.Rules(s, f) })
+	read(*l.autoscalers, func(f string) error { return uses.Autoscalers(s, f) })
+	read(*l.queries, func(f string) error { return uses.File(s, f) })
+	read(*l.usage, func(f string) error {
+		return uses.Log(ctx, s, f, uses.LogOptions{Window: time.Duration(window), Now: now})
+	})
+	if *l.keep != "" {
+		read([]string{*l.keep}, func(f string) error { return uses.Keep(s, f, now) })
+	}
+	if len(*l.grafana) > 0 {
+		client, err := grafanaClient(*l.grafanaToken)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer client.CloseIdleConnections()
+		read(*l.grafana, func(u string) error { return uses.Grafana(ctx, s, client, u) })
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, 0, err
+	}
+	return s, time.Duration(window), context.Cause(ctx)
+}
+
+// bearer adds a token to each request.
+type bearer struct {
+	token string
+	next  *http.Transport
+}
+
+func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
+	if b.token != "" {
+		req = req.Clone(req.Context())
+		req.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	return b.next.RoundTrip(req)
+}
+
+// CloseIdleConnections lets http.Client close what the transport keeps.
+func (b bearer) CloseIdleConnections() { b.next.CloseIdleConnections() }
+
+func grafanaClient(tokenFile string) (*http.Client, error) {
+	token := ""
+	if tokenFile != "" {
+		text, err := os.ReadFile(tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("--grafana.token-file: %w", err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	return &http.Client{Timeout: time.Minute, Transport: bearer{token: token, next: &http.Transport{Proxy: http.ProxyFromEnvironment}}}, nil
+}
+
+// stored are the flags that say what is stored.
+type stored struct {
+	scrape, external *[]string
+}
+
+func storedFlags(c *kingpin.CmdClause) *stored {
+	return &stored{
+		scrape: c.Flag("scrape", "What is stored: a folder of scraped pages (JOB/INSTANCE.prom), a server's data folder or one block, JOB=URL of a page to scrape, or api+URL of Prometheus or Spillway; may be given several times.").
+			PlaceHolder("DIR|URL").Strings(),
+		external: c.Flag("external-label", "A label that is added after scraping, so that no stored series has it and no matcher on it excludes any; may be given several times.").
+			Default("cluster", "prometheus", "prometheus_replica", "replica", "region", "tenant").Strings(),
+	}
+}
+
+// source opens all of it; nil where nothing is named.
+func (s *stored) source(ctx context.Context, client *http.Client) (inventory.Source, error) {
+	var sources []inventory.Source
+	for _, arg := range *s.scrape {
+		src, err := inventory.Open(ctx, arg, inventory.OpenOptions{Client: client, External: *s.external})
+		if err != nil {
+			return nil, fmt.Errorf("--scrape=%s: %w", arg, err)
+		}
+		sources = append(sources, src)
+	}
+	switch len(sources) {
+	case 0:
+		return nil, nil
+	case 1:
+		return sources[0], nil
+	}
+	return inventory.Join(sources...), nil
+}
+
+func scrapeClient() *http.Client {
+	return &http.Client{Timeout: 5 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
+}
+
+// relabelPlanCommand makes the plan.
+func relabelPlanCommand(e *env, parent clause) func() error {
+	c := parent.Command("plan", "Finds what is stored and not looked at, makes the rules that drop it, and proves them. Exit code 1, and no plan, where an input cannot be read.")
+	looked, stored := lookedAtFlags(c), storedFlags(c)
+	out := c.Flag("out", "Write the plan to this file and a summary to standard output; without it the plan goes to standard output.").Short('o').PlaceHolder("plan.json").String()
+	risk := c.Flag("risk", "low: only metrics that nothing uses; medium: also series, buckets and labels of used metrics, as long as no answer changes; high: also buckets that only histogram_quantile reads, within --quantile-error.").
+		Default(string(propose.Medium)).Enum(string(propose.Low), string(propose.Medium), string(propose.High))
+	saving := c.Flag("min-saving", "The smallest number of series that a rule must save.").Default("1").Int64()
+	quantile := c.Flag("quantile-error", "With --risk=high: the largest ratio of a bucket's upper to its lower edge that thinning may make.").Default("2.5").Float64()
+	exempt := c.Flag("exempt-job", "A job that gets no rules; may be given several times.").PlaceHolder("JOB").Strings()
+	owner := c.Flag("owner", "Who answers for the rules; named in the warnings of answers.").PlaceHolder("TEAM").String()
+	noReplay := c.Flag("no-replay", "Leave out the last proof, which asks every query of a sample of the data before and after.").Bool()
+	replay := c.Flag("replay-series", "How many series the sample has at most.").Default("200000").Int()
+	at := c.Flag("now", "The time that counts as now, RFC 3339; for plans that shall be the same bytes again.").PlaceHolder("TIME").String()
+	quiet := c.Flag("quiet", "Do not say how far it is.").Short('q').Bool()
+	return func() error {
+		now := time.Now().UTC().Truncate(time.Second)
+		if *at != "" {
+			var err error
+			if now, err = time.Parse(time.RFC3339, *at); err != nil {
+				return errUsage{fmt.Errorf("--now=%s is no RFC 3339 time such as 2026-11-21T06:00:00Z", *at)}
+			}
+		}
+		switch {
+		case len(*stored.scrape) == 0:
+			return errUsage{errors.New("name at least one --scrape: what is stored decides what could go")}
+		case *quantile <= 1:
+			return errUsage{fmt.Errorf("--quantile-error=%g: a bucket's upper edge is more than its lower one, so this is more than 1", *quantile)}
+		case *saving < 1:
+			return errUsage{fmt.Errorf("--min-saving=%d: a rule that saves nothing is none", *saving)}
+		}
+		p := newProgress(e.stderr, *quiet)
+		defer p.end()
+		client := scrapeClient()
+		defer client.CloseIdleConnections()
+		src, err := stored.source(e.ctx, client)
+		if err != nil {
+			return err
+		}
+		set, window, err := looked.set(e.ctx, p, now)
+		if err != nil {
+			return err
+		}
+		plan, err := relabel.Make(e.ctx, relabel.Options{
+			Source: src, Uses: set, External: *stored.external, Owner: *owner, Now: now,
+			Propose: propose.Options{Risk: propose.Risk(*risk), MinSaving: *saving, QuantileError: *quantile, Window: window, Exempt: *exempt},
+			Replay:  !*noReplay, ReplayOptions: prove.ReplayOptions{MaxSeries: *replay}, Progress: p.at,
+		})
+		p.end()
+		if err != nil {
+			return err
+		}
+		if *out == "" {
+			return plan.Write(e.stdout)
+		}
+		if err := writeWhole(*out, plan.Write); err != nil {
+			return err
+		}
+		return summarise(e.stdout, plan, *out)
+	}
+}
+
+// summarise is the plan in a screenful.
+func summarise(w io.Writer, p *relabel.Plan, file string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "%d of %d series go (%s), %.0f of %.0f samples a second, about %.1f MiB of memory and %.1f MiB a day on disk.\n\n", p.Dropped.Series, p.Stored.Series,
+		percent(p.Dropped.Series, p.Stored.Series), p.Dropped.SamplesPerSecond, p.Stored.SamplesPerSecond, mebi(p.Dropped.MemoryBytes), mebi(p.Dropped.BytesPerDay))
+	fmt.Fprintln(t, "job\tmetrics\tseries\tgo\t")
+	for _, j := range p.Jobs {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d (%s)\t\n", j.Job, j.Metrics, j.Stored.Series, j.Dropped.Series, percent(j.Dropped.Series, j.Stored.Series))
+	}
+	fmt.Fprintf(t, "\n%d rules, proven:\n", len(p.Rules))
+	for _, s := range p.Proof.Steps {
+		fmt.Fprintf(t, "%s\t%d looked at\t%s\t\n", s.Name, s.Checked, s.Took.Round(time.Millisecond))
+	}
+	if r := p.Proof.Replay; r != nil {
+		fmt.Fprintf(t, "\nReplay of %d series, %d after: %d queries, %d answers equal (%d of them empty, %d failing alike), %d within a stated error, %d differ.\n",
+			r.Series, r.After, r.Queries, r.Equal, r.Empty, r.Failed, r.Within, len(r.Differences))
+	}
+	if len(p.Refused) > 0 {
+		fmt.Fprintf(t, "\n%d more were thought of and refused; the reasons are in %s.\n", len(p.Refused), file)
+	}
+	for _, warning := range p.Warnings {
+		fmt.Fprintf(t, "warning: %s\n", warning)
+	}
+	return t.Flush()
+}
+
+func mebi(b int64) float64 { return float64(b) / (1 << 20) }
+
+func percent(part, of int64) string {
+	if of == 0 {
+		return "0 %"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(of))
+}
+
+// readPlan reads a plan.json.
+func readPlan(file string) (*relabel.Plan, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	p, err := relabel.Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return p, nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spillwayproject/spillway/relabel"
+	"github.com/spillwayproject/spillway/relabel/config"
+	"github.com/spillwayproject/spillway/relabel/emit"
+	"github.com/spillwayproject/spillway/relabel/report"
+)
+
+// Forms in which rules are written.
+const (
+	formPrometheus     = "prometheus"
+	formServiceMonitor = "servicemonitor"
+	formKSM            = "ksm"
+	formRules          = "rules"
+	formPrometheusRule = "prometheusrule"
+)
+
+// relabelEmitCommand writes a plan's rules as configuration.
+func relabelEmitCommand(e *env, parent clause) func() error {
+	c := parent.Command("emit", "Writes a plan's rules as configuration, to standard output or --out.")
+	format := c.Flag("format", "prometheus: metric_relabel_configs by job; servicemonitor: patches of ServiceMonitors, PodMonitors and ScrapeConfigs; ksm: what kube-state-metrics need not make; "+
+		"rules and prometheusrule: the recording rules by which DropRulesNotEffective sees that the rules work.").Default(formPrometheus).Enum(formPrometheus, formServiceMonitor, formKSM, formRules, formPrometheusRule)
+	into := c.Flag("into", "With --format=prometheus: a prometheus.yml into which the rules are merged. The difference is printed; --out, which may be the same file, gets the whole.").PlaceHolder("prometheus.yml").String()
+	out := c.Flag("out", "Write to this file instead of standard output.").Short('o').PlaceHolder("FILE").String()
+	monitors := c.Flag("monitor", "With --format=servicemonitor: where a job's rules go, if its name does not say so; JOB=NAMESPACE/NAME for a ServiceMonitor, JOB=KIND/NAMESPACE/NAME for others; may be given several times.").
+		PlaceHolder("JOB=NAMESPACE/NAME").Strings()
+	existing := c.Flag("monitors", "With --format=servicemonitor: a file with the monitors as they are, so that their own rules are kept; may be given several times.").PlaceHolder("FILE").Strings()
+	jobs := c.Flag("ksm-job", "With --format=ksm: a job that scrapes kube-state-metrics; those with kube-state-metrics in their name by default; may be given several times.").PlaceHolder("JOB").Strings()
+	labels := c.Flag("rule-label", "With --format=rules and prometheusrule: a label of the recorded series, such as cluster=jaguar for a ruler over many clusters; may be given several times.").PlaceHolder("NAME=VALUE").StringMap()
+	namespace := c.Flag("namespace", "With --format=prometheusrule: its namespace.").String()
+	file := c.Arg("plan", "The plan.").Required().String()
+	return func() error {
+		p, err := readPlan(*file)
+		if err != nil {
+			return err
+		}
+		for _, warning := range emit.Warnings(p) {
+			fmt.Fprintf(e.stderr, "spillway: %s\n", warning)
+		}
+		if *into != "" {
+			if *format != formPrometheus {
+				return errUsage{fmt.Errorf("--into is for --format=%s", formPrometheus)}
+			}
+			return mergeInto(e, p, *into, *out)
+		}
+		options := emit.RuleOptions{Labels: *labels, Namespace: *namespace}
+		write := map[string]func(io.Writer) error{
+			formPrometheus:     func(w io.Writer) error { return emit.Prometheus(p, w) },
+			formKSM:            func(w io.Writer) error { return emit.KubeStateMetrics(p, w, *jobs...) },
+			formRules:          func(w io.Writer) error { return emit.RecordingRules(p, w, options) },
+			formPrometheusRule: func(w io.Writer) error { return emit.PrometheusRule(p, w, options) },
+			formServiceMonitor: func(w io.Writer) error {
+				o, err := monitorOptions(*monitors, *existing)
+				if err != nil {
+					return err
+				}
+				return emit.ServiceMonitors(p, w, o)
+			},
+		}[*format]
+		if *out == "" {
+			return write(e.stdout)
+		}
+		return writeWhole(*out, write)
+	}
+}
+
+func monitorOptions(monitors, files []string) (emit.MonitorOptions, error) {
+	o := emit.MonitorOptions{Monitors: map[string]emit.Monitor{}}
+	for _, arg := range monitors {
+		job, m, err := emit.ParseMonitor(arg)
+		if err != nil {
+			return o, errUsage{fmt.Errorf("--monitor=%w", err)}
+		}
+		o.Monitors[job] = m
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return o, fmt.Errorf("--monitors: %w", err)
+		}
+		objects, err := config.Monitors(file, text)
+		if err != nil {
+			return o, err
+		}
+		o.Existing = append(o.Existing, objects...)
+	}
+	return o, nil
+}
+
+func mergeInto(e *env, p *relabel.Plan, file, out string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("--into: %w", err)
+	}
+	merged, diff, err := emit.Merge(p, text)
+	if err != nil {
+		return fmt.Errorf("--into=%s: %w", file, err)
+	}
+	if out != "" {
+		if err := writeWhole(out, func(w io.Writer) error { _, err := w.Write(merged); return err }); err != nil {
+			return err
+		}
+	}
+	_, err = io.WriteString(e.stdout, diff)
+	return err
+}
+
+// relabelReportCommand writes the page about a plan.
+func relabelReportCommand(e *env, parent clause) func() error {
+	c := parent.Command("report", "Writes a page about a plan: what is stored, what is used, what goes, what it saves.")
+	out := c.Flag("out", "The file to write.").Short('o').Default("report.html").String()
+	file := c.Arg("plan", "The plan.").Required().String()
+	return func() error {
+		p, err := readPlan(*file)
+		if err != nil {
+			return err
+		}
+		return writeWhole(*out, func(w io.Writer) error { return report.HTML(p, w) })
+	}
+}
+
+// relabelDiffCommand compares two plans.
+func relabelDiffCommand(e *env, parent clause) func() error {
+	c := parent.Command("diff", "Compares two plans: which rules came and went and, with --scrape, which series the step from the old one to the new one loses and brings back.")
+	stored := storedFlags(c)
+	format := c.Flag("format", "text or json.").Default("text").Enum("text", "json")
+	quiet := c.Flag("quiet", "Do not say how far it is.").Short('q').Bool()
+	older, newer := c.Arg("old", "The plan before.").Required().String(), c.Arg("new", "The plan after.").Required().String()
+	return func() error {
+		before, err := readPlan(*older)
+		if err != nil {
+			return err
+		}
+		after, err := readPlan(*newer)
+		if err != nil {
+			return err
+		}
+		client := scrapeClient()
+		defer client.CloseIdleConnections()
+		src, err := stored.source(e.ctx, client)
+		if err != nil {
+			return err
+		}
+		p := newProgress(e.stderr, *quiet || src == nil)
+		p.at("diff", 0, 0)
+		d, err := relabel.Diff(e.ctx, before, after, src)
+		p.end()
+		if err != nil {
+			return err
+		}
+		if *format == "json" {
+			return writeJSON(e.stdout, d)
+		}
+		return writeDifference(e.stdout, d, src != nil)
+	}
+}
+
+func writeDifference(w io.Writer, d *relabel.Difference, looked bool) error {
+	if d.Empty() {
+		_, err := fmt.Fprintln(w, "Both plans do the same.")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if looked {
+		fmt.Fprintf(t, "Of %d series the new plan drops %d more and %d fewer.\n", d.Series, d.Lost.Series, d.Gained.Series)
+	}
+	if len(d.Metrics) > 0 {
+		fmt.Fprintln(t, "\njob\tmetric\tdropped now\tkept now\tlabels")
+	}
+	for _, m := range d.Metrics {
+		var labels []string
+		for _, l := range m.LostLabels {
+			labels = append(labels, "-"+l)
+		}
+		for _, l := range m.GainedLabels {
+			labels = append(labels, "+"+l)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\n", m.Job, m.Name, m.Lost, m.Gained, strings.Join(labels, " "))
+	}
+	if len(d.Rules) > 0 {
+		fmt.Fprintln(t, "\nrule\tchange\tmetrics\tvalues")
+	}
+	for _, r := range d.Rules {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.ID, r.Change, signed(r.Added, r.Removed), signed(r.AddedValues, r.RemovedValues))
+	}
+	return t.Flush()
+}
+
+// signed are the first few of what came and went.
+func signed(added, removed []string) string {
+	const most = 8
+	var out []string
+	for _, s := range added {
+		out = append(out, "+"+s)
+	}
+	for _, s := range removed {
+		out = append(out, "-"+s)
+	}
+	if len(out) > most {
+		out = append(out[:most], fmt.Sprintf("and %d more", len(out)-most))
+	}
+	return strings.Join(out, " ")
+}

@@ -1,0 +1,363 @@
+package emit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	promrelabel "github.com/prometheus/prometheus/model/relabel"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spillwayproject/spillway/relabel"
+	"github.com/spillwayproject/spillway/relabel/config"
+	"github.com/spillwayproject/spillway/relabel/propose"
+)
+
+// Monitor names an object of prometheus-operator.
+type Monitor struct {
+	// Kind is ServiceMonitor, PodMonitor or ScrapeConfig.
+	Kind            string
+	Namespace, Name string
+}
+
+// String is KIND/NAMESPACE/NAME, which ParseMonitor reads.
+func (m Monitor) String() string { return m.Kind + "/" + m.Namespace + "/" + m.Name }
+
+// MonitorOptions say where the rules of a job go.
+type MonitorOptions struct {
+	// Monitors is the monitor of each job. Jobs that are missing here are taken from their name, where it is one that the operator gives:
+	// serviceMonitor/NAMESPACE/NAME/INDEX, podMonitor/…, scrapeConfig/…; or NAMESPACE/NAME, which is the job of a PodMonitor's series.
+	Monitors map[string]Monitor
+	// Existing are the monitors as they are (`kubectl get servicemonitor -A -o yaml`, or the files of a repository). With them a patch keeps other rules
+	// and replaces our earlier ones; without, it is for monitors that have no rule at all and fails on others.
+	Existing []*config.Object
+	// Endpoints is how many endpoints a monitor is taken to have that is not in Existing; 1.
+	Endpoints int
+}
+
+// ParseMonitor reads JOB=NAMESPACE/NAME (a ServiceMonitor) or JOB=KIND/NAMESPACE/NAME.
+func ParseMonitor(arg string) (job string, m Monitor, err error) {
+	i := strings.LastIndex(arg, "=")
+	if i <= 0 {
+		return "", Monitor{}, fmt.Errorf("%q: write JOB=NAMESPACE/NAME for a ServiceMonitor, JOB=PodMonitor/NAMESPACE/NAME or "+
+			"JOB=ScrapeConfig/NAMESPACE/NAME for others", arg)
+	}
+	parts := strings.Split(arg[i+1:], "/")
+	if len(parts) == 2 {
+		parts = append([]string{config.ServiceMonitor}, parts...)
+	}
+	kinds := []string{config.ServiceMonitor, config.PodMonitor, config.ScrapeConfig}
+	if len(parts) != 3 || parts[1] == "" || parts[2] == "" {
+		return "", Monitor{}, fmt.Errorf("%q: behind the last = stands NAMESPACE/NAME or KIND/NAMESPACE/NAME", arg)
+	}
+	for _, k := range kinds {
+		if strings.EqualFold(k, parts[0]) {
+			return arg[:i], Monitor{Kind: k, Namespace: parts[1], Name: parts[2]}, nil
+		}
+	}
+	return "", Monitor{}, fmt.Errorf("%q: the kind %q is none of %s", arg, parts[0], strings.Join(kinds, ", "))
+}
+
+// operatorJob is how the operator names jobs.
+var operatorJob = regexp.MustCompile(`^(serviceMonitor|podMonitor|scrapeConfig)/([^/]+)/([^/]+)(?:/[0-9]+)?$`)
+
+func monitorOf(job string, o MonitorOptions) (Monitor, error) {
+	if m, ok := o.Monitors[job]; ok {
+		return m, nil
+	}
+	if m := operatorJob.FindStringSubmatch(job); m != nil {
+		return Monitor{Kind: strings.ToUpper(m[1][:1]) + m[1][1:], Namespace: m[2], Name: m[3]}, nil
+	}
+	if namespace, name, ok := strings.Cut(job, "/"); ok && namespace != "" && name != "" && !strings.Contains(name, "/") {
+		return Monitor{Kind: config.PodMonitor, Namespace: namespace, Name: name}, nil
+	}
+	return Monitor{}, fmt.Errorf("job %q: which monitor makes it? Say --monitor %s=NAMESPACE/NAME", job, job)
+}
+
+// Patch is what one monitor gets: a JSON patch (RFC 6902), written as YAML with the evidence as comments.
+type Patch struct {
+	Monitor Monitor
+	Job     string
+	Body    []byte
+}
+
+// Patches makes one patch for each monitor, sorted by job. Each begins with a test: a monitor that was changed meanwhile refuses the patch instead of
+// losing the change.
+//
+// The rules of a job go to all endpoints of its monitor. Two jobs on one monitor are refused: rules there see the series of both.
+func Patches(p *relabel.Plan, o MonitorOptions) ([]Patch, error) {
+	planned, err := byJob(p)
+	if err != nil {
+		return nil, err
+	}
+	existing := map[Monitor]*config.Object{}
+	for _, e := range o.Existing {
+		existing[Monitor{e.Kind, e.Namespace, e.Name}] = e
+	}
+	taken := map[Monitor]string{}
+	var out []Patch
+	var problems []error
+	for _, j := range planned {
+		m, err := monitorOf(j.job, o)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		if other, ok := taken[m]; ok {
+			problems = append(problems, fmt.Errorf("jobs %q and %q have the same monitor %s, whose rules see the series of both: give each job a monitor "+
+				"of its own", other, j.job, m))
+			continue
+		}
+		taken[m] = j.job
+		endpoints, err := targets(m, existing, o)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		body, err := patch(p, j, m, endpoints)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", m, err))
+			continue
+		}
+		out = append(out, Patch{Monitor: m, Job: j.job, Body: body})
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ServiceMonitors writes the patches of all monitors, of whatever kind, one YAML document each. kubectl takes one document at a time: see Patches for them
+// one by one.
+func ServiceMonitors(p *relabel.Plan, w io.Writer, o MonitorOptions) error {
+	patches, err := Patches(p, o)
+	if err != nil {
+		return err
+	}
+	lines := header(p)
+	for _, patch := range patches {
+		lines = append(lines, "---")
+		lines = append(lines, strings.Split(strings.TrimSuffix(string(patch.Body), "\n"), "\n")...)
+	}
+	return write(w, lines)
+}
+
+// target is one endpoint and what it has.
+type target struct {
+	path string
+	list *yaml.Node
+	// known says that list is what it has; otherwise nobody looked.
+	rules []config.Rule
+}
+
+func targets(m Monitor, existing map[Monitor]*config.Object, o MonitorOptions) ([]target, error) {
+	if e := existing[m]; e != nil {
+		var out []target
+		for _, p := range e.Endpoints {
+			out = append(out, target{path: p.Path, list: p.List, rules: p.Rules})
+		}
+		if len(out) == 0 {
+			return nil, fmt.Errorf("%s has no endpoint (%s:%d)", m, e.File, e.Line)
+		}
+		return out, nil
+	}
+	if len(o.Existing) > 0 {
+		return nil, fmt.Errorf("%s is not among the monitors that were given: give its file too, or correct its namespace or name", m)
+	}
+	switch m.Kind {
+	case config.ScrapeConfig:
+		return []target{{path: "/spec"}}, nil
+	case config.ServiceMonitor, config.PodMonitor:
+		list := "endpoints"
+		if m.Kind == config.PodMonitor {
+			list = "podMetricsEndpoints"
+		}
+		var out []target
+		for i := range max(1, o.Endpoints) {
+			out = append(out, target{path: fmt.Sprintf("/spec/%s/%d", list, i)})
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("the kind %q is none of ServiceMonitor, PodMonitor, ScrapeConfig", m.Kind)
+}
+
+func patch(p *relabel.Plan, j jobRules, m Monitor, endpoints []target) ([]byte, error) {
+	lines := []string{
+		"# " + comment(fmt.Sprintf("%s of job %s.", m, j.job)),
+		"# " + comment(fmt.Sprintf("kubectl -n %s patch %s %s --type json --patch-file FILE", m.Namespace, strings.ToLower(m.Kind), m.Name)),
+	}
+	for _, e := range endpoints {
+		path, err := scalar(e.path + "/metricRelabelings")
+		if err != nil {
+			return nil, err
+		}
+		others, at, err := withoutOurs(e)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, "- op: test", "  path: "+path)
+		if e.list == nil {
+			lines = append(lines, "  value: null")
+		} else {
+			lines = append(lines, "  value:")
+			for _, n := range e.list.Content {
+				text, err := element(n)
+				if err != nil {
+					return nil, err
+				}
+				lines = append(lines, indented(text)...)
+			}
+		}
+		lines = append(lines, "- op: add", "  path: "+path, "  value:")
+		for i := 0; i <= len(others); i++ {
+			if i == at {
+				ours, err := monitorRules(j.rules, p.Owner)
+				if err != nil {
+					return nil, err
+				}
+				lines = append(lines, indented(ours)...)
+			}
+			if i < len(others) {
+				text, err := element(others[i])
+				if err != nil {
+					return nil, err
+				}
+				lines = append(lines, indented(text)...)
+			}
+		}
+	}
+	return []byte(strings.Join(lines, "\n") + "\n"), nil
+}
+
+func indented(lines []string) []string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = "    " + l
+	}
+	return out
+}
+
+// element writes one existing rule as it was, without its comments.
+func element(n *yaml.Node) ([]string, error) {
+	var value any
+	if err := n.Decode(&value); err != nil {
+		return nil, fmt.Errorf("line %d: %w", n.Line, err)
+	}
+	text, err := yaml.Marshal([]any{value})
+	if err != nil {
+		return nil, fmt.Errorf("line %d: %w", n.Line, err)
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), nil
+}
+
+// The mark of our rules in a monitor: a group at the end of the regex that matches the empty string, so that the rule means what it meant.
+var markGroup = regexp.MustCompile(`^\(\?:(.*)\)\(\?P<spillway_([0-9a-f]{16})>\)$`)
+
+// monitorRules writes our rules for a monitor, each with its evidence and its mark.
+func monitorRules(rules []*propose.Rule, owner string) ([]string, error) {
+	var out []string
+	for _, r := range rules {
+		out = append(out, "# "+comment(r.ID))
+		out = append(out, evidence(r, owner)...)
+		for _, c := range r.Relabel {
+			m, err := marked(c)
+			if err != nil {
+				return nil, fmt.Errorf("rule %s: %w", r.ID, err)
+			}
+			lines, err := configLines(m, operatorSpelling)
+			if err != nil {
+				return nil, fmt.Errorf("rule %s: %w", r.ID, err)
+			}
+			check, err := configLines(m, prometheusSpelling)
+			if err != nil {
+				return nil, fmt.Errorf("rule %s: %w", r.ID, err)
+			}
+			if err := readBack(check, []*promrelabel.Config{m}); err != nil {
+				return nil, fmt.Errorf("rule %s: %w", r.ID, err)
+			}
+			out = append(out, lines...)
+		}
+	}
+	return out, nil
+}
+
+// marked puts our mark into a rule. An empty replacement becomes the mark's group, which is empty: an operator whose field knows no difference between
+// empty and missing leaves it out, and Prometheus then takes $1, which would put the metric's name there.
+func marked(c *promrelabel.Config) (*promrelabel.Config, error) {
+	lines, err := configLines(c, operatorSpelling)
+	if err != nil {
+		return nil, err
+	}
+	sum := checksum(lines)
+	copied := *c
+	if copied.Regex, err = promrelabel.NewRegexp("(?:" + pattern(c) + ")(?P<spillway_" + sum + ">)"); err != nil {
+		return nil, fmt.Errorf("the regex cannot be marked: %w", err)
+	}
+	if copied.Replacement == "" {
+		copied.Replacement = "${spillway_" + sum + "}"
+	}
+	return &copied, nil
+}
+
+// unmark takes our mark off a rule; ok says that it has one.
+func unmark(c *promrelabel.Config) (plain *promrelabel.Config, sum string, ok bool, err error) {
+	m := markGroup.FindStringSubmatch(pattern(c))
+	if m == nil {
+		return nil, "", false, nil
+	}
+	copied := *c
+	if copied.Regex, err = promrelabel.NewRegexp(m[1]); err != nil {
+		return nil, m[2], true, fmt.Errorf("the regex inside the mark is none: %w", err)
+	}
+	if copied.Replacement == "${spillway_"+m[2]+"}" {
+		copied.Replacement = ""
+	}
+	return &copied, m[2], true, nil
+}
+
+// withoutOurs gives the rules that are not ours, and at which of them ours stand: behind all where there are none yet.
+func withoutOurs(e target) (others []*yaml.Node, at int, err error) {
+	at = -1
+	var problems []error
+	for i, r := range e.rules {
+		n := e.list.Content[i]
+		if r.Err != nil {
+			problems = append(problems, fmt.Errorf("%s:%d: %w: correct it first", r.File, r.Line, r.Err))
+			continue
+		}
+		plain, sum, ok, err := unmark(r.Config)
+		if !ok {
+			others = append(others, n)
+			continue
+		}
+		var lines []string
+		if err == nil {
+			lines, err = configLines(plain, operatorSpelling)
+		}
+		if err != nil || checksum(lines) != sum {
+			problems = append(problems, fmt.Errorf("%s:%d: this rule of ours was changed by hand: undo the change, or take the group (?P<spillway_…>) out "+
+				"of its regex to keep it as yours", r.File, r.Line))
+			continue
+		}
+		if at < 0 {
+			at = len(others)
+		}
+	}
+	if at < 0 {
+		at = len(others)
+	}
+	return others, at, errors.Join(problems...)
+}
+
+// Jobs are the jobs of the plan that have rules, sorted: each needs a monitor.
+func Jobs(p *relabel.Plan) []string {
+	seen := map[string]bool{}
+	for i := range p.Rules {
+		seen[p.Rules[i].Job] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}

@@ -1,0 +1,70 @@
+package relabel
+
+import (
+	"time"
+
+	"github.com/spillwayproject/spillway/relabel/propose"
+	"github.com/spillwayproject/spillway/relabel/prove"
+)
+
+// Version is that of the plan's format.
+const Version = 1
+
+// Plan is what `spillway relabel plan` writes.
+type Plan struct {
+	Version int `json:"version"`
+	// Made is when the inputs were read; part of the input, so that equal inputs give equal bytes.
+	Made time.Time `json:"made"`
+	// Owner is who answers for the rules; --owner.
+	Owner string `json:"owner,omitempty"`
+	// Inputs are what was read.
+	Inputs Inputs `json:"inputs"`
+	// Stored is what there is, Dropped what the rules take of it together.
+	Stored  propose.Saving `json:"stored"`
+	Dropped propose.Saving `json:"dropped"`
+	// Jobs are sorted by name.
+	Jobs []Job `json:"jobs"`
+	// Rules are ranked: the one that saves the most series first.
+	Rules []propose.Rule `json:"rules"`
+	// Refused are what was thought of and may not be.
+	Refused []propose.Refusal `json:"refused"`
+	// Elsewhere are metrics that a rule takes from one job by name and of which another job keeps something, sorted. The proxy's warnings look at it.
+	Elsewhere []string    `json:"elsewhere,omitempty"`
+	Proof     prove.Proof `json:"proof"`
+	// Warnings are what the reader should know.
+	Warnings []string `json:"warnings"`
+	// Checksum is over all the rest, as written. A plan that was changed by hand is refused: its proof is not about what it says now.
+	Checksum string `json:"checksum"`
+}
+
+// Inputs are what a plan was made of.
+type Inputs struct {
+	Sources []string `json:"sources"`
+	// Uses are the numbers of uses, by kind.
+	Uses map[string]int `json:"uses"`
+	// Window is how far back logged queries count; Covered is how far they reach.
+	Window  string    `json:"window"`
+	Covered string    `json:"covered"`
+	From    time.Time `json:"from,omitzero"`
+	To      time.Time `json:"to,omitzero"`
+	Risk    string    `json:"risk"`
+}
+
+// Job is one job's share.
+type Job struct {
+	Job     string         `json:"job"`
+	Metrics int            `json:"metrics"`
+	Stored  propose.Saving `json:"stored"`
+	Dropped propose.Saving `json:"dropped"`
+	// Top are its largest metrics.
+	Top []Metric `json:"top"`
+}
+
+// Metric is one metric's share of its job.
+type Metric struct {
+	Name    string `json:"name"`
+	Series  int64  `json:"series"`
+	Dropped int64  `json:"dropped"`
+	// Uses is how many uses select it.
+	Uses int `json:"uses"`
+}

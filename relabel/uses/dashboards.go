@@ -1,0 +1,283 @@
+package uses
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Dashboards adds the queries of the dashboards in a file, or in all .json, .yaml and .yml files below a folder: Grafana's schemas of all times (rows, panels,
+// v2), as exported, as its API answers, as Kubernetes objects (Dashboard, GrafanaDashboard, ConfigMap), and library panels. JSON without anything that could be
+// a query is passed over with a warning.
+func Dashboards(set *Set, path string) error {
+	list, err := files(path, ".json", ".yaml", ".yml")
+	if err != nil {
+		return fmt.Errorf("dashboards: %w", err)
+	}
+	b := board{set: set, elements: map[string]*element{}}
+	var errs []error
+	for _, file := range list {
+		text, err := readFile(file)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, b.file(file, text))
+	}
+	errs = append(errs, b.finish())
+	passedOver(set, "dashboards", b.others)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("dashboards: %w", err)
+	}
+	if b.found == 0 {
+		set.Warnings = append(set.Warnings, path+": there are no dashboards in it")
+	}
+	return nil
+}
+
+func (b *board) file(file string, text []byte) error {
+	docs, err := parse(file, text)
+	if err != nil {
+		if strings.EqualFold(filepath.Ext(file), ".json") && !queries(text) { // a file with comments, of another program
+			b.other(file)
+			return nil
+		}
+		return at(file, err)
+	}
+	return objects(docs, func(n *node) error { return b.document(file, n) })
+}
+
+// queries tells whether a text names anything that makes a dashboard.
+func queries(text []byte) bool {
+	keys := []string{`"panels"`, `"rows"`, `"targets"`, `"expr"`, `"templating"`, `"elements"`}
+	return slices.ContainsFunc(keys, func(key string) bool { return bytes.Contains(text, []byte(key)) })
+}
+
+// board reads dashboards one after another. Library panels stay until all dashboards are read: they use the variables of those that show them.
+type board struct {
+	set      *Set
+	found    int
+	elements map[string]*element // by uid
+	pending  []showing
+	others   []string // files without a dashboard
+}
+
+// element is a library panel.
+type element struct {
+	file, name string
+	model      *node
+	shown      bool
+}
+
+// showing is a library panel on a dashboard.
+type showing struct {
+	uid, name   string
+	file, title string
+	line        int
+	scope       *scope
+}
+
+func (b *board) other(file string) { b.others = append(b.others, file) }
+
+// document reads whatever may hold a dashboard.
+func (b *board) document(file string, n *node) error {
+	switch {
+	case n == nil || n.scalar == nil && !n.object() && n.items == nil:
+		return nil
+	case n.items != nil:
+		var errs []error
+		for _, item := range n.items {
+			errs = append(errs, b.document(file, item))
+		}
+		return errors.Join(errs...)
+	case n.text("kind") == "ConfigMap" || n.text("kind") == "Secret" && n.get("stringData") != nil:
+		return b.configMap(file, n)
+	case n.text("kind") == "GrafanaDashboard":
+		return b.operator(file, n)
+	case n.text("kind") == "GrafanaLibraryPanel":
+		return b.operator(file, n)
+	case foreign(n, "Dashboard", "LibraryPanel"):
+		return nil
+	case n.text("kind") == "LibraryPanel" && n.get("spec").object(): // the Kubernetes form
+		b.element(file, n.text("metadata", "name"), n.text("spec", "title"), n.get("spec"))
+		return nil
+	case n.get("dashboard").object(): // as the API answers
+		return b.document(file, n.get("dashboard"))
+	case n.get("result").object() && n.get("result", "elements") != nil:
+		for _, e := range n.list("result", "elements") {
+			b.element(file, e.text("uid"), e.text("name"), e.get("model"))
+		}
+		return nil
+	case n.get("result").object():
+		return b.document(file, n.get("result"))
+	case n.get("model").object() && n.get("panels") == nil:
+		b.element(file, n.text("uid"), n.text("name"), n.get("model"))
+		return nil
+	case n.get("spec").object() && (n.get("spec", "elements").object() || n.text("kind") == "Dashboard"):
+		title := n.text("spec", "title")
+		if title == "" {
+			title = n.text("metadata", "name")
+		}
+		return b.dashboard(file, title, n.get("spec"))
+	case n.get("panels") != nil || n.get("rows") != nil || n.get("elements").object() || n.get("templating").object():
+		return b.dashboard(file, n.text("title"), n)
+	case n.any(func(n *node) bool { return n.get("expr") != nil || n.get("targets") != nil }):
+		return inFile(file, n.line, errors.New("there are queries in this document, but it is no dashboard that is known; rules belong behind --rules"))
+	}
+	b.other(file)
+	return nil
+}
+
+func (b *board) element(file, uid, name string, model *node) {
+	if uid == "" {
+		uid = "\x00" + file + name
+	}
+	if b.elements[uid] == nil {
+		b.elements[uid] = &element{file: file, name: name, model: model}
+	}
+	b.found++
+}
+
+// configMap reads the JSON in a ConfigMap's values.
+func (b *board) configMap(file string, n *node) error {
+	var errs []error
+	for _, field := range []string{"data", "stringData", "binaryData"} {
+		for _, key := range n.get(field).names() {
+			value := n.get(field, key)
+			text := []byte(value.text())
+			if field == "binaryData" {
+				text, _ = unpack(value.text())
+			}
+			errs = append(errs, b.embedded(file, key, text, value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// embedded reads a document inside of another.
+func (b *board) embedded(file, key string, text []byte, at *node) error {
+	if !queries(text) {
+		return nil
+	}
+	doc, err := parseJSON(text, at.first())
+	if err != nil {
+		return inFile(file, at.line, fmt.Errorf("%s: %w", key, err))
+	}
+	if !at.literal {
+		flatten(doc, at.line)
+	}
+	return b.document(file, doc)
+}
+
+// flatten puts all values on one line: the text does not stand in the file as it is.
+func flatten(n *node, line int) {
+	n.line = line
+	for _, key := range n.keys {
+		flatten(n.fields[key], line)
+	}
+	for _, item := range n.items {
+		flatten(item, line)
+	}
+}
+
+// operator reads the objects of Grafana's operator.
+func (b *board) operator(file string, n *node) error {
+	spec := n.get("spec")
+	switch {
+	case spec.text("json") != "":
+		return b.embedded(file, "spec.json", []byte(spec.text("json")), spec.get("json"))
+	case spec.text("gzipJson") != "":
+		text, err := unpack(spec.text("gzipJson"))
+		if err != nil {
+			return inFile(file, spec.get("gzipJson").line, fmt.Errorf("spec.gzipJson: %w", err))
+		}
+		return b.embedded(file, "spec.gzipJson", text, &node{line: spec.get("gzipJson").line})
+	}
+	return inFile(file, n.line, fmt.Errorf("the dashboard of %s %s is not in this file (it is fetched or computed from its spec): export it from Grafana, or read Grafana's API",
+		n.text("kind"), n.text("metadata", "name")))
+}
+
+// unpack decodes base64, and gzip inside of it.
+func unpack(text string) ([]byte, error) {
+	raw, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(raw, []byte{0x1f, 0x8b}) {
+		return raw, nil
+	}
+	r, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	out, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err == nil && len(out) > maxFile {
+		err = fmt.Errorf("it is larger than %d MiB", maxFile>>20)
+	}
+	return out, err
+}
+
+// dashboard reads one dashboard.
+func (b *board) dashboard(file, title string, n *node) error {
+	b.found++
+	if title == "" {
+		title = filepath.Base(file)
+	}
+	s := readVariables(n)
+	for uid, e := range embeddedElements(n) {
+		b.element(file, uid, e.text("name"), e.get("model"))
+		b.found--
+	}
+	w := walker{set: b.set, file: file, kind: Dashboard, title: "dashboard " + title, scope: s, datasources: datasources(n)}
+	w.variables(n)
+	w.walk(n, "", "")
+	b.pending = append(b.pending, w.library...)
+	return nil
+}
+
+// embeddedElements are the library panels that an export brings with it, by uid.
+func embeddedElements(n *node) map[string]*node {
+	out := map[string]*node{}
+	if list := n.get("__elements"); list != nil {
+		for _, key := range list.keys {
+			if e := list.fields[key]; e.get("model").object() {
+				out[key] = e
+			}
+		}
+		for _, e := range list.items {
+			if e.get("model").object() {
+				out[e.text("uid")] = e
+			}
+		}
+	}
+	return out
+}
+
+// finish reads the library panels, with the variables of each dashboard that shows them, and alone where none does.
+func (b *board) finish() error {
+	var errs []error
+	for _, p := range b.pending {
+		e := b.elements[p.uid]
+		if e == nil {
+			errs = append(errs, inFile(p.file, p.line, fmt.Errorf("%s shows the library panel %q (uid %s), which is in none of the files: add its file, or read Grafana's API",
+				p.title, p.name, p.uid)))
+			continue
+		}
+		e.shown = true
+		w := walker{set: b.set, file: e.file, kind: Dashboard, title: p.title, scope: p.scope}
+		w.walk(e.model, "library panel "+e.name, "")
+	}
+	for _, uid := range sortedKeys(b.elements) {
+		if e := b.elements[uid]; !e.shown {
+			w := walker{set: b.set, file: e.file, kind: Dashboard, title: "library panel " + e.name, scope: &scope{}}
+			w.walk(e.model, "", "")
+		}
+	}
+	return errors.Join(errs...)
+}

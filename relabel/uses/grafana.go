@@ -1,0 +1,209 @@
+package uses
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Bearer is a client that sends a token to one server, and to no other that it is sent on to. client may be nil.
+func Bearer(client *http.Client, server, token string) (*http.Client, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, fmt.Errorf("the address %q cannot be read: %w", server, err)
+	}
+	out := &http.Client{}
+	if client != nil {
+		*out = *client
+	}
+	if out.Transport == nil {
+		out.Transport = http.DefaultTransport
+	}
+	out.Transport = &bearer{next: out.Transport, scheme: u.Scheme, host: u.Host, token: token}
+	return out, nil
+}
+
+type bearer struct {
+	next                http.RoundTripper
+	scheme, host, token string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme == b.scheme && r.URL.Host == b.host {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	return b.next.RoundTrip(r)
+}
+
+// The sizes of Grafana's pages, and how many are read before an answer without end is an error.
+const (
+	searchPage  = 1000
+	elementPage = 100
+	maxPages    = 1000
+)
+
+// Grafana adds the queries of all dashboards, library panels and alert rules that a Grafana server shows to the client; see Bearer. It reads /api/search page
+// by page, each dashboard by its uid, /api/library-elements, and the alert rules; where these may not be read, a warning says so. Lines are 0: an answer has
+// none that anybody could look up.
+func Grafana(ctx context.Context, set *Set, client *http.Client, server string) error {
+	g := grafana{client: client, server: strings.TrimRight(server, "/"), searchPage: searchPage, elementPage: elementPage}
+	if g.client == nil {
+		g.client = http.DefaultClient
+	}
+	if err := g.read(ctx, set); err != nil {
+		return fmt.Errorf("grafana: %w", err)
+	}
+	return nil
+}
+
+type grafana struct {
+	client                  *http.Client
+	server                  string
+	searchPage, elementPage int
+}
+
+func (g *grafana) read(ctx context.Context, set *Set) error {
+	b := board{set: set, elements: map[string]*element{}}
+	if err := g.elements(ctx, &b); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for page := 1; ; page++ {
+		if page > maxPages {
+			return fmt.Errorf("%s: the list of dashboards has more than %d pages", g.server, maxPages)
+		}
+		list, err := g.get(ctx, fmt.Sprintf("/api/search?type=dash-db&limit=%d&page=%d", g.searchPage, page))
+		if err != nil {
+			return err
+		}
+		fresh := 0
+		for _, item := range list.items {
+			uid := item.text("uid")
+			if uid == "" || seen[uid] {
+				continue
+			}
+			seen[uid] = true
+			fresh++
+			doc, err := g.get(ctx, "/api/dashboards/uid/"+url.PathEscape(uid))
+			if err != nil {
+				return err
+			}
+			flatten(doc, 0)
+			if err := b.document(g.server+"/d/"+url.PathEscape(uid), doc); err != nil {
+				return err
+			}
+		}
+		if fresh == 0 || len(list.items) < g.searchPage { // a server that does not know pages answers all of them with the first
+			break
+		}
+	}
+	if err := b.finish(); err != nil {
+		return err
+	}
+	if len(seen) == 0 {
+		set.Warnings = append(set.Warnings, g.server+": Grafana shows no dashboards to this token")
+	}
+	return g.alerts(ctx, set)
+}
+
+func (g *grafana) elements(ctx context.Context, b *board) error {
+	read := 0
+	for page := 1; page <= maxPages; page++ {
+		doc, err := g.get(ctx, fmt.Sprintf("/api/library-elements?kind=1&perPage=%d&page=%d", g.elementPage, page))
+		if denied(err) {
+			b.set.Warnings = append(b.set.Warnings, fmt.Sprintf("%s: the library panels cannot be read (%v)", g.server, err))
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		flatten(doc, 0)
+		list := doc.list("result", "elements")
+		for _, e := range list {
+			b.element(g.server+"/library-panels/"+e.text("uid"), e.text("uid"), e.text("name"), e.get("model"))
+		}
+		b.found = 0
+		read += len(list)
+		if total, err := strconv.Atoi(doc.word("result", "totalCount")); len(list) == 0 || err == nil && read >= total {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: the list of library panels has more than %d pages", g.server, maxPages)
+}
+
+func (g *grafana) alerts(ctx context.Context, set *Set) error {
+	list, err := g.get(ctx, "/api/v1/provisioning/alert-rules")
+	if denied(err) {
+		set.Warnings = append(set.Warnings, fmt.Sprintf("%s: Grafana's own alert rules cannot be read (%v); export them and give them as rules", g.server, err))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	flatten(list, 0)
+	for _, r := range list.items {
+		if err := rule(set, g.server+"/alerting/grafana/"+url.PathEscape(r.text("uid"))+"/view", r.text("ruleGroup"), r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// statusError is an answer that is not 200.
+type statusError struct {
+	path   string
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string {
+	text := fmt.Sprintf("GET %s: %d %s", e.path, e.status, http.StatusText(e.status))
+	if e.text != "" {
+		text += ": " + e.text
+	}
+	if e.status == http.StatusUnauthorized {
+		text += "; is the token right?"
+	}
+	return text
+}
+
+// denied tells whether the server has this not, or not for us.
+func denied(err error) bool {
+	var e *statusError
+	return errors.As(err, &e) && (e.status == http.StatusForbidden || e.status == http.StatusNotFound)
+}
+
+// get reads one answer of at most maxFile bytes.
+func (g *grafana) get(ctx context.Context, path string) (*node, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.server+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := g.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxFile+1))
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return nil, fmt.Errorf("GET %s: %w", path, err)
+	}
+	switch {
+	case resp.StatusCode != http.StatusOK:
+		return nil, &statusError{path, resp.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(text[:min(len(text), 200)])), "")}
+	case len(text) > maxFile:
+		return nil, fmt.Errorf("GET %s: the answer is larger than %d MiB", path, maxFile>>20)
+	}
+	n, err := parseJSON(text, 1)
+	if err != nil {
+		return nil, fmt.Errorf("GET %s: %w", path, err)
+	}
+	return n, nil
+}

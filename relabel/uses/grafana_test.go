@@ -1,0 +1,129 @@
+package uses
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// fakeGrafana answers as Grafana does, with pages.
+func fakeGrafana(t *testing.T, dashboards int, denied ...string) *httptest.Server {
+	mux := http.NewServeMux()
+	number := func(r *http.Request, name string) int {
+		n, err := strconv.Atoi(r.URL.Query().Get(name))
+		if err != nil {
+			t.Errorf("%s: %v", r.URL, err)
+		}
+		return n
+	}
+	mux.HandleFunc("/api/search", func(w http.ResponseWriter, r *http.Request) {
+		var items []string
+		limit, page := number(r, "limit"), number(r, "page")
+		for i := (page - 1) * limit; i < min(page*limit, dashboards); i++ {
+			items = append(items, fmt.Sprintf(`{"uid": "d%d", "type": "dash-db"}`, i))
+		}
+		_, _ = fmt.Fprintf(w, "[%s]", strings.Join(items, ","))
+	})
+	mux.HandleFunc("/api/dashboards/uid/{uid}", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"meta": {}, "dashboard": {"title": %q, "templating": {"list": [{"name": "v", "type": "custom", "query": "a,b"}]},
+			"panels": [{"title": "P", "targets": [{"expr": "m_%s"}]}, {"title": "L", "libraryPanel": {"uid": "l1", "name": "lib"}}]}}`, r.PathValue("uid"), r.PathValue("uid"))
+	})
+	mux.HandleFunc("/api/library-elements", func(w http.ResponseWriter, r *http.Request) {
+		page := number(r, "page")
+		_, _ = fmt.Fprintf(w, `{"result": {"totalCount": 2, "page": %d, "elements": [{"uid": "l%d", "name": "lib", "model": {"title": "Lib", "targets": [{"expr": "lib%d{x=\"$v\"}"}]}}]}}`, page, page-1, page-1)
+	})
+	mux.HandleFunc("/api/v1/provisioning/alert-rules", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, `[{"uid": "r", "title": "Hot", "data": [{"refId": "A", "datasourceUid": "p", "model": {"expr": "temperature > 90"}}, {"refId": "B", "datasourceUid": "__expr__", "model": {"datasource": {"type": "__expr__"}, "expression": "A", "expr": ""}}]}]`)
+	})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			http.Error(w, `{"message":"Invalid API key"}`, http.StatusUnauthorized)
+			return
+		}
+		for _, path := range denied {
+			if strings.HasPrefix(r.URL.Path, path) {
+				http.Error(w, `{"message":"no"}`, http.StatusForbidden)
+				return
+			}
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestGrafana(t *testing.T) {
+	server := fakeGrafana(t, 5)
+	client, err := Bearer(server.Client(), server.URL, "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pages := range []int{2, 5, 100} {
+		set := new(Set)
+		g := grafana{client: client, server: server.URL, searchPage: pages, elementPage: 1}
+		if err := g.read(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for i := range 5 {
+			want = append(want, fmt.Sprintf("/d/d%d:0 dashboard d%d, panel P | m_d%d | m_d%d all", i, i, i, i))
+		}
+		for i := range 5 {
+			want = append(want, fmt.Sprintf(`/library-panels/l1:0 dashboard d%d, panel Lib | lib1{x="$v"} | lib1{x="a"} all; lib1{x="b"} all`, i))
+		}
+		want = append(want, `/library-panels/l0:0 library panel lib, panel Lib | lib0{x="$v"} | lib0{x=~".*"} all`, `/alerting/grafana/r/view:0 alert Hot | temperature > 90 | temperature all`)
+		got := set.lines("")
+		for i := range got {
+			got[i] = strings.TrimPrefix(got[i], server.URL)
+		}
+		expect(t, fmt.Sprint("uses with pages of ", pages), got, want...)
+		if len(set.Warnings) > 0 {
+			t.Error(set.Warnings)
+		}
+	}
+}
+
+func TestGrafanaRefuses(t *testing.T) {
+	server := fakeGrafana(t, 1)
+	if err := Grafana(t.Context(), new(Set), server.Client(), server.URL); err == nil || !strings.Contains(err.Error(), "is the token right?") {
+		t.Error(err)
+	}
+	server = fakeGrafana(t, 0, "/api/v1/provisioning", "/api/library-elements")
+	client, err := Bearer(nil, server.URL, "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := new(Set)
+	if err := Grafana(t.Context(), set, client, server.URL+"/"); err != nil {
+		t.Error(err)
+	}
+	if len(set.Warnings) != 3 {
+		t.Errorf("%q", set.Warnings)
+	}
+	// The library panel that the dashboard shows may not be read: what it uses is not known.
+	server = fakeGrafana(t, 1, "/api/library-elements")
+	if client, err = Bearer(nil, server.URL, "secret"); err != nil {
+		t.Fatal(err)
+	}
+	if err := Grafana(t.Context(), new(Set), client, server.URL); err == nil || !strings.Contains(err.Error(), "library panel") {
+		t.Error(err)
+	}
+	// The token goes to no other server.
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the token went to another server")
+		}
+	}))
+	t.Cleanup(other.Close)
+	redirect := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
+	t.Cleanup(redirect.Close)
+	if client, err = Bearer(nil, redirect.URL, "secret"); err != nil {
+		t.Fatal(err)
+	}
+	if err := Grafana(t.Context(), new(Set), client, redirect.URL); err == nil {
+		t.Error("an empty answer is no error")
+	}
+}

@@ -1,0 +1,464 @@
+package uses
+
+import (
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/usage"
+)
+
+// MaxQueries is how many different query texts a usage log may hold. More is an error: with fewer, a use would be lost.
+const MaxQueries = 1 << 18
+
+// maxLine bounds one line of a usage log; its lists of labels are complete however long the query is.
+const maxLine = 64 << 20
+
+// LogOptions say which part of a usage log counts.
+type LogOptions struct {
+	// Window is how far back from Now lines count; 0 is all of them.
+	Window time.Duration
+	// Now is the end of the window. Lines after it count too: clocks differ.
+	Now time.Time
+}
+
+// Log adds the queries of a usage log with the files that it was rotated into (usage.jsonl.1 and so on), each of them packed (.gz) or not. Each different text
+// is one use, with its last time and count. A refused query counts as one that was asked, but for selectors that name no metric, which would have needed
+// everything. Series, names and values of selectors that select nothing in particular are no use either: such calls list what there is. Lines of a version that
+// is not known, and what is no line of such a log, are errors.
+func Log(ctx context.Context, set *Set, path string, o LogOptions) error {
+	parts, err := rotated(path)
+	if err != nil {
+		return fmt.Errorf("usage log: %w", err)
+	}
+	l := newLogReader(o)
+	for _, part := range parts {
+		if err := l.file(ctx, part); err != nil {
+			return fmt.Errorf("usage log: %w", err)
+		}
+	}
+	l.finish(set, path)
+	return nil
+}
+
+// rotated are the files of a log, the oldest first.
+func rotated(path string) ([]string, error) {
+	type part struct {
+		path   string
+		number int
+	}
+	var parts []part
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	base := filepath.Base(path)
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), base)
+		if !ok || e.IsDir() {
+			continue
+		}
+		rest = strings.TrimSuffix(rest, ".gz")
+		number := 0
+		if rest != "" {
+			if number, err = strconv.Atoi(strings.TrimPrefix(rest, ".")); err != nil || rest[0] != '.' {
+				continue
+			}
+		}
+		parts = append(parts, part{filepath.Join(filepath.Dir(path), e.Name()), number})
+	}
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("%s: %w", path, os.ErrNotExist)
+	}
+	slices.SortFunc(parts, func(a, b part) int { return cmp.Or(b.number-a.number, strings.Compare(a.path, b.path)) })
+	out := make([]string, len(parts))
+	for i := range parts {
+		out[i] = parts[i].path
+	}
+	return out, nil
+}
+
+// line is what is read of a record. The lists stay as they are until they are needed: nearly every line repeats a text that is known.
+type line struct {
+	V         int             `json:"v"`
+	Time      time.Time       `json:"time"`
+	Tenant    string          `json:"tenant"`
+	User      string          `json:"user"`
+	Dashboard string          `json:"dashboard"`
+	Panel     string          `json:"panel"`
+	Rule      string          `json:"rule"`
+	Endpoint  string          `json:"endpoint"`
+	Query     string          `json:"query"`
+	Metrics   json.RawMessage `json:"metrics"`
+	Matchers  json.RawMessage `json:"matchers"`
+	Verdict   string          `json:"verdict"`
+}
+
+// group is all lines with one text.
+type group struct {
+	query   string
+	kind    byte // how its text is to be read: see class
+	count   int64
+	refused bool // each time
+	last    line // the lists of it only where the text is cut
+}
+
+// The ways to read a record's text.
+const (
+	asQuery  = 'q'
+	asSeries = 's' // selectors whose series went out
+	asList   = 'l' // selectors that listed series, names or values
+)
+
+// class says how the text of an endpoint's record is to be read, 0 if it is not evaluated.
+func class(name string) byte {
+	switch endpoint.ID(name) {
+	case endpoint.Query, endpoint.QueryRange:
+		return asQuery
+	case endpoint.QueryExemplars, endpoint.Federate, endpoint.Read:
+		return asSeries
+	case endpoint.Series, endpoint.Labels, endpoint.LabelValues:
+		return asList
+	}
+	return 0
+}
+
+type logReader struct {
+	options  LogOptions
+	since    time.Time
+	groups   map[logKey]*group
+	oldest   time.Time // of all lines, whether they count or not
+	from, to time.Time // of those that count
+	lines    int64
+}
+
+// logKey tells texts apart. Texts that were cut may differ where they were cut: their lists tell that.
+type logKey struct {
+	kind         byte
+	query, lists string
+}
+
+func newLogReader(o LogOptions) *logReader {
+	l := &logReader{groups: map[logKey]*group{}, options: o}
+	if o.Window > 0 {
+		l.since = o.Now.Add(-o.Window)
+	}
+	return l
+}
+
+func (l *logReader) file(ctx context.Context, path string) (err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	var r io.Reader = f
+	if strings.HasSuffix(path, ".gz") {
+		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<18))
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		r = z
+	}
+	if number, err := l.read(ctx, r); err != nil {
+		return inFile(path, number, err)
+	}
+	return nil
+}
+
+// read reads lines and says at which it stopped. A last line without an end that is no record is being written.
+func (l *logReader) read(ctx context.Context, r io.Reader) (int, error) {
+	in := bufio.NewReaderSize(r, 1<<18)
+	var long []byte
+	for number := 1; ; number++ {
+		if number%1024 == 0 && ctx.Err() != nil {
+			return number, context.Cause(ctx)
+		}
+		text, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			long = append(long[:0], text...)
+			for errors.Is(err, bufio.ErrBufferFull) {
+				text, err = in.ReadSlice('\n')
+				if long = append(long, text...); len(long) > maxLine {
+					return number, fmt.Errorf("the line is longer than %d MiB", maxLine>>20)
+				}
+			}
+			text = long
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return number, err
+		}
+		if len(strings.TrimSpace(string(text[:min(len(text), 8)]))) > 0 {
+			if lineErr := l.line(text); lineErr != nil && (err == nil || errors.As(lineErr, new(*versionError))) {
+				return number, lineErr
+			}
+		}
+		if err != nil {
+			return number, nil
+		}
+	}
+}
+
+type versionError struct{ version int }
+
+func (e *versionError) Error() string {
+	return fmt.Sprintf("the line is of version %d of the usage log's format, and only %d is known: use the spillway that wrote it, or a newer one", e.version, usage.Version)
+}
+
+func (l *logReader) line(text []byte) error {
+	var rec line
+	if err := json.Unmarshal(text, &rec); err != nil {
+		return fmt.Errorf("this is no line of a usage log (%w); take it out if the file was damaged", err)
+	}
+	if rec.V != usage.Version {
+		return &versionError{rec.V}
+	}
+	if l.oldest.IsZero() || rec.Time.Before(l.oldest) {
+		l.oldest = rec.Time
+	}
+	if rec.Time.Before(l.since) {
+		return nil
+	}
+	l.lines++
+	if l.from.IsZero() || rec.Time.Before(l.from) {
+		l.from = rec.Time
+	}
+	if rec.Time.After(l.to) {
+		l.to = rec.Time
+	}
+	kind := class(rec.Endpoint)
+	if kind == 0 || rec.Query == "" {
+		return nil
+	}
+	key := logKey{kind: kind, query: rec.Query}
+	cut := strings.HasSuffix(rec.Query, usage.CutMark)
+	if cut {
+		key.lists = string(rec.Metrics) + string(rec.Matchers)
+	}
+	g := l.groups[key]
+	if g == nil {
+		if len(l.groups) >= MaxQueries {
+			return fmt.Errorf("there are more than %d different queries: choose a shorter window", MaxQueries)
+		}
+		g = &group{query: rec.Query, kind: kind, refused: true, last: rec}
+		if !cut {
+			g.last.Metrics, g.last.Matchers = nil, nil
+		}
+		l.groups[key] = g
+	}
+	g.count++
+	g.refused = g.refused && rec.Verdict == "refuse"
+	if rec.Time.After(g.last.Time) {
+		metrics, matchers := g.last.Metrics, g.last.Matchers
+		g.last = rec
+		g.last.Metrics, g.last.Matchers = metrics, matchers
+	}
+	g.last.Query = ""
+	return nil
+}
+
+// finish adds one use for each group.
+func (l *logReader) finish(set *Set, path string) {
+	browsed, refused, unread, open, example := int64(0), int64(0), int64(0), 0, ""
+	keys := slices.Collect(maps.Keys(l.groups))
+	slices.SortFunc(keys, func(a, b logKey) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.query, b.query), strings.Compare(a.lists, b.lists))
+	})
+	for _, key := range keys {
+		g := l.groups[key]
+		u := &Use{Kind: Logged, File: path, Where: g.last.where(), Owner: first(g.last.User, g.last.Tenant), Query: g.query, Last: g.last.Time, Count: g.count}
+		var warning string
+		u.Needs, warning = g.needs()
+		if warning != "" {
+			u.Reason = warning
+			unread += g.count
+		}
+		if strings.HasSuffix(g.query, usage.CutMark) {
+			u.Query = "" // half of a query is none
+		}
+		if g.kind == asSeries || g.kind == asList {
+			u.Query = oneSelector(u.Query)
+		}
+		needs := len(u.Needs)
+		switch {
+		case g.kind == asList:
+			u.Needs = slices.DeleteFunc(u.Needs, func(n Need) bool { return !n.selective() })
+			if len(u.Needs) < needs {
+				browsed += g.count
+			}
+		case g.refused:
+			u.Needs = slices.DeleteFunc(u.Needs, func(n Need) bool { return n.everything() })
+			if len(u.Needs) < needs {
+				refused += g.count
+			}
+		}
+		if u.Needs == nil {
+			u.Needs = []Need{}
+		}
+		if needs > 0 && len(u.Needs) == 0 {
+			continue
+		}
+		if i := slices.IndexFunc(u.Needs, func(n Need) bool { return n.everything() }); i >= 0 {
+			if open++; example == "" {
+				example = u.Needs[i].Selector()
+			}
+		}
+		set.Add(u)
+	}
+	warn := func(format string, args ...any) {
+		set.Warnings = append(set.Warnings, path+": "+fmt.Sprintf(format, args...))
+	}
+	if browsed > 0 {
+		warn("%d calls listed series, names or values without selecting anything in particular, such as {le!=\"\"}; nothing is kept for them", browsed)
+	}
+	if refused > 0 {
+		warn("%d queries that selected metrics without naming them were refused; nothing is kept for that part of them", refused)
+	}
+	if unread > 0 {
+		warn("%d lines have queries that were cut or do not parse; every metric named in them is kept", unread)
+	}
+	if open > 0 {
+		warn("%d different queries select series without naming a metric, such as %s; all that they select are kept", open, example)
+	}
+	switch {
+	case l.lines == 0 && l.oldest.IsZero():
+		warn("the log is empty")
+	case l.lines == 0:
+		warn("no line of the log is from the last %s", model.Duration(l.options.Window))
+	case l.options.Window > 0 && l.oldest.After(l.since.Add(time.Hour)):
+		warn("the log begins on %s and covers %s of the %s asked for: what is used more rarely than that is not in it",
+			l.oldest.UTC().Format(time.DateTime), l.options.Now.Sub(l.oldest).Round(time.Hour), model.Duration(l.options.Window))
+	}
+	if !l.from.IsZero() && (set.From.IsZero() || l.from.Before(set.From)) {
+		set.From = l.from
+	}
+	if l.to.After(set.To) {
+		set.To = l.to
+	}
+}
+
+// where names who asked: `ada, dashboard gpu-overview, panel 7`.
+func (r *line) where() string {
+	parts := []string{first(r.User, r.Tenant, "somebody")}
+	for _, p := range [][2]string{{"dashboard", r.Dashboard}, {"panel", r.Panel}, {"rule", r.Rule}} {
+		if p[1] != "" {
+			parts = append(parts, p[0]+" "+p[1])
+		}
+	}
+	if len(parts) == 1 {
+		parts = append(parts, r.Endpoint)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (g *group) needs() ([]Need, string) {
+	if strings.HasSuffix(g.query, usage.CutMark) {
+		return g.last.facts(g.query), "the text was cut; the metrics that the log names for it are kept"
+	}
+	if g.kind == asQuery {
+		return Needs(g.query)
+	}
+	if needs, warning := Needs(g.query); warning == "" { // one selector, or of exemplars an expression
+		for i := range needs {
+			needs[i].Labels, needs[i].Quantile = All, false
+		}
+		return needs, ""
+	}
+	var out []Need
+	for _, text := range splitSelectors(g.query) {
+		m, err := promql.ParseMetricSelector(text)
+		if err != nil && text != "{}" {
+			return textual(g.query, nil), "the selectors do not parse; every metric named in them is kept"
+		}
+		out = append(out, Need{Matchers: m, Labels: All})
+	}
+	return out, ""
+}
+
+// splitSelectors splits at the commas between selectors.
+func splitSelectors(text string) []string {
+	var out []string
+	depth, start := 0, 0
+	for _, t := range tokens(text) {
+		switch t.kind {
+		case '{':
+			depth++
+		case '}':
+			depth--
+		case ',':
+			if depth == 0 {
+				out = append(out, text[start:t.offset])
+				start = t.offset + 1
+			}
+		}
+	}
+	return append(out, text[start:])
+}
+
+// oneSelector is the text, if it is an expression that can be asked.
+func oneSelector(text string) string {
+	if _, err := promql.ParseExpr(text); err != nil {
+		return ""
+	}
+	return text
+}
+
+// facts are the needs of a query whose text was cut, from the lists of its record, which do not say what belongs together: all labels of all series of each
+// metric. Where a selector without a name is seen, or no name at all, each matcher may be a selector by itself.
+func (r *line) facts(query string) []Need {
+	var metrics, texts []string
+	_ = json.Unmarshal(r.Metrics, &metrics) // it was read with the line: an error means another type, and then nothing is known
+	_ = json.Unmarshal(r.Matchers, &texts)
+	var out []Need
+	for _, name := range metrics {
+		out = append(out, Need{Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name)}, Labels: All})
+	}
+	nameless := len(metrics) == 0
+	all := tokens(query)
+	for i, t := range all {
+		nameless = nameless || t.kind == '{' && (i == 0 || all[i-1].kind != 'w' && all[i-1].kind != 's')
+	}
+	for _, text := range texts {
+		m, err := promql.ParseMetricSelector("{" + text + "}")
+		if err != nil {
+			if m, err = promql.ParseMetricSelector(`{__name__!="",` + text + "}"); err != nil {
+				m = nil
+			} else {
+				m = m[1:]
+			}
+		}
+		if len(m) == 1 && (nameless || isName(m[0])) {
+			out = append(out, Need{Matchers: m, Labels: All})
+		}
+	}
+	return out
+}
+
+// selective tells whether the need selects something in particular: by a matcher that is not only a negation and does not let nearly everything through.
+func (n *Need) selective() bool {
+	for _, m := range n.Matchers {
+		switch {
+		case m.Type == labels.MatchEqual && m.Value != "":
+			return true
+		case m.Type == labels.MatchRegexp && !m.Matches("") && m.Value != ".+" && m.Value != "..*":
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,169 @@
+package uses
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/usage"
+)
+
+var logNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// record is a line of a usage log, as the proxy writes it.
+func record(r usage.Record) string {
+	r.V = usage.Version
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(err)
+	}
+	return string(b) + "\n"
+}
+
+func asked(ago time.Duration, endpoint, query string, more ...func(*usage.Record)) string {
+	r := usage.Record{Time: logNow.Add(-ago), Endpoint: endpoint, Verdict: "pass", User: "ada"}
+	if expr, err := promql.ParseExpr(query); err == nil {
+		r.Facts = usage.Describe(expr)
+	} else {
+		r.Facts = usage.DescribeText(query)
+	}
+	for _, f := range more {
+		f(&r)
+	}
+	return record(r)
+}
+
+func packed(text string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write([]byte(text))
+	_ = z.Close()
+	return b.String()
+}
+
+func TestLog(t *testing.T) {
+	panel := func(r *usage.Record) { r.Dashboard, r.Panel, r.User = "gpu", "7", "bob" }
+	refuse := func(r *usage.Record) { r.Verdict, r.Bound = "refuse", "unselective" }
+	long := "sum(" + strings.Repeat(`x{a="b"} + `, 1000) + `y{le="5"} + {__name__=~"z.*"})`
+	selectors := func(texts ...string) func(*usage.Record) {
+		return func(r *usage.Record) {
+			var all [][]*labels.Matcher
+			for _, text := range texts {
+				m, err := promql.ParseMetricSelector(text)
+				if err != nil {
+					panic(err)
+				}
+				all = append(all, m)
+			}
+			r.Facts = usage.DescribeSelectors(all)
+		}
+	}
+	dir := folder(t,
+		"usage.jsonl", asked(time.Hour, "query_range", `sum by (node) (rate(cpu{mode="idle"}[5m]))`)+asked(time.Minute, "query", `sum by (node) (rate(cpu{mode="idle"}[5m]))`, panel)+
+			asked(time.Minute, "series", "", selectors(`{le!=""}`))+asked(time.Minute, "labels", "")+asked(time.Minute, "series", "", selectors(`one`, `two{a=",{"}`))+
+			asked(time.Minute, "federate", "", selectors(`{__name__=~"fed.*"}`))+asked(time.Minute, "label_values", "", selectors(`{job="x"}`))+
+			asked(time.Minute, "query", `count({__name__=~".+"}) + count(named)`, refuse)+asked(time.Minute, "query", long)+asked(time.Minute, "query", `broken(`)+
+			asked(time.Minute, "format_query", `formatted`)+asked(time.Minute, "rules", "")+`{"v":1,"time":"2026-11-`,
+		"usage.jsonl.1", asked(2*time.Hour, "query", `rotated`)+"\n",
+		"usage.jsonl.2.gz", packed(asked(30*time.Hour, "query", `too_old`)+asked(20*time.Hour, "query", `packed`)),
+		"usage.jsonl.bak", "no log", "other.jsonl", "nor this",
+	)
+	set := new(Set)
+	if err := Log(t.Context(), set, dir+"/usage.jsonl", LogOptions{Window: 24 * time.Hour, Now: logNow}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "uses", set.lines(dir),
+		`usage.jsonl:0 ada, series |  | one all; two{a=",{"} all`,
+		`usage.jsonl:0 ada, label_values | {job="x"} | {job="x"} all`,
+		`usage.jsonl:0 ada, query | broken( | broken all`,
+		`usage.jsonl:0 ada, query | count({__name__=~".+"}) + count(named) | named none`,
+		`usage.jsonl:0 ada, query | packed | packed all`,
+		`usage.jsonl:0 ada, query | rotated | rotated all`,
+		`usage.jsonl:0 bob, dashboard gpu, panel 7 | sum by (node) (rate(cpu{mode="idle"}[5m])) | cpu{mode="idle"} node`,
+		`usage.jsonl:0 ada, query |  | x all; y all; {__name__=~"z.*"} all`,
+		`usage.jsonl:0 ada, federate | {__name__=~"fed.*"} | {__name__=~"fed.*"} all`,
+	)
+	for _, u := range set.Uses {
+		if strings.Contains(u.Query, "cpu") && (u.Count != 2 || !u.Last.Equal(logNow.Add(-time.Minute)) || u.Owner != "bob") {
+			t.Errorf("%+v", u)
+		}
+	}
+	expect(t, "warnings", set.Warnings,
+		dir+`/usage.jsonl: 1 calls listed series, names or values without selecting anything in particular, such as {le!=""}; nothing is kept for them`,
+		dir+`/usage.jsonl: 1 queries that selected metrics without naming them were refused; nothing is kept for that part of them`,
+		dir+`/usage.jsonl: 2 lines have queries that were cut or do not parse; every metric named in them is kept`,
+		dir+`/usage.jsonl: 1 different queries select series without naming a metric, such as {job="x"}; all that they select are kept`)
+	if !set.From.Equal(logNow.Add(-20*time.Hour)) || !set.To.Equal(logNow.Add(-time.Minute)) {
+		t.Errorf("from %s to %s", set.From, set.To)
+	}
+}
+
+func TestLogWarnsAndRefuses(t *testing.T) {
+	read := func(text string, o LogOptions) (*Set, error) {
+		set := new(Set)
+		return set, Log(t.Context(), set, folder(t, "u", text)+"/u", o)
+	}
+	day := LogOptions{Window: 30 * 24 * time.Hour, Now: logNow}
+	for text, want := range map[string]string{
+		asked(48*time.Hour, "query", "x"):    "covers 48h0m0s of the 30d asked for",
+		asked(31*24*time.Hour, "query", "x"): "no line of the log is from the last 30d",
+		"":                                   "the log is empty",
+	} {
+		set, err := read(text, day)
+		if err != nil || len(set.Warnings) != 1 || !strings.Contains(set.Warnings[0], want) {
+			t.Errorf("%v %q, not %s", err, set.Warnings, want)
+		}
+	}
+	if set, err := read(asked(31*24*time.Hour, "query", "old")+asked(time.Hour, "query", "new"), day); err != nil || len(set.Warnings) != 0 || len(set.Uses) != 1 {
+		t.Errorf("%v %q", err, set.Warnings)
+	}
+	for text, want := range map[string]string{
+		asked(0, "query", "x") + `{"v":2,"time":"2026-11-21T12:00:00Z"}` + "\n": "u:2: the line is of version 2",
+		`{"v":2}`:                 "u:1: the line is of version 2",
+		"hello\n":                 "u:1: this is no line of a usage log",
+		`{"v":1,"time":3}` + "\n": "u:1: this is no line of a usage log",
+	} {
+		if _, err := read(text, day); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, not %s", text, err, want)
+		}
+	}
+	if err := Log(t.Context(), new(Set), t.TempDir()+"/none", day); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	cancel(why)
+	if err := Log(ctx, new(Set), folder(t, "u", strings.Repeat(asked(0, "query", "x"), 3000))+"/u", day); !errors.Is(err, why) {
+		t.Error(err)
+	}
+}
+
+// BenchmarkLog is a day's log: a thousand dashboards' queries, asked again and again.
+func BenchmarkLog(b *testing.B) {
+	var text bytes.Buffer
+	const n = 20_000
+	for i := range n {
+		text.WriteString(asked(time.Duration(i)*time.Second, "query_range", fmt.Sprintf(`sum by (node) (rate(node_cpu_seconds_total{cluster="jaguar",mode!="idle",node=~"node-%d.*"}[5m]))`, i%1000)))
+	}
+	path := b.TempDir() + "/usage.jsonl"
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(text.Len()))
+	for b.Loop() {
+		set := new(Set)
+		if err := Log(b.Context(), set, path, LogOptions{Now: logNow}); err != nil || len(set.Uses) != 1000 {
+			b.Fatal(err, len(set.Uses))
+		}
+	}
+	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "lines/s")
+}

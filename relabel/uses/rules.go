@@ -1,0 +1,278 @@
+package uses
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/util/strutil"
+)
+
+// Rules adds the alerting and recording rules of a file, or of all .yaml, .yml and .json files below a folder: rule files as Prometheus, Thanos and Mimir read
+// them, PrometheusRule and VMRule objects, ConfigMaps that hold rule files, and Grafana's own alert rules as it exports them. A document may be one of several
+// of its file. Documents without any expr are passed over, those that are no objects of Kubernetes with a warning; one with an expr that is no rule file is an
+// error.
+func Rules(set *Set, path string) error {
+	list, err := files(path, ".yaml", ".yml", ".json")
+	if err != nil {
+		return fmt.Errorf("rules: %w", err)
+	}
+	var errs []error
+	found := 0
+	var others []string
+	for _, file := range list {
+		text, err := readFile(file)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		number, other, err := ruleFile(set, file, text)
+		if found += number; other {
+			others = append(others, file)
+		}
+		errs = append(errs, err)
+	}
+	passedOver(set, "rules", others)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("rules: %w", err)
+	}
+	if found == 0 {
+		set.Warnings = append(set.Warnings, path+": there are no rules in it")
+	}
+	return nil
+}
+
+// ruleFile adds the rules of one file, and says how many there were and whether a document of it has nothing to do with rules.
+func ruleFile(set *Set, file string, text []byte) (found int, other bool, err error) {
+	docs, err := parse(file, text)
+	if err != nil {
+		return 0, false, at(file, err)
+	}
+	err = objects(docs, func(n *node) error {
+		number, err := ruleObject(set, file, n)
+		found += number
+		if errors.Is(err, errNone) {
+			other = true
+			return nil
+		}
+		return err
+	})
+	return found, other, err
+}
+
+// errNone says that a document has nothing to do with rules.
+var errNone = errors.New("nothing of this kind is in it")
+
+// passedOver warns of files that were read for nothing: someone may have given the wrong folder.
+func passedOver(set *Set, what string, files []string) {
+	files = slices.Compact(files)
+	switch n := len(files); {
+	case n == 0:
+	case n <= 3:
+		set.Warnings = append(set.Warnings, fmt.Sprintf("there are no %s in %s; passed over", what, strings.Join(files, ", ")))
+	default:
+		set.Warnings = append(set.Warnings, fmt.Sprintf("there are no %s in %s and %d other files; passed over", what, strings.Join(files[:2], ", "), n-2))
+	}
+}
+
+// ruleObject adds the rules of one document and says how many there were.
+func ruleObject(set *Set, file string, n *node) (int, error) {
+	if n == nil || n.scalar == nil && !n.object() && n.items == nil {
+		return 0, nil // an empty document
+	}
+	switch {
+	case foreign(n, "PrometheusRule", "VMRule", "ConfigMap", "AlertRuleGroup"):
+		return 0, nil
+	case n.text("kind") == "ConfigMap":
+		total := 0
+		for _, key := range n.get("data").names() {
+			data := n.get("data", key)
+			docs, err := parseYAML([]byte(data.text()), data.first())
+			if err != nil || len(docs) == 0 || !docs[0].object() || docs[0].get("groups") == nil {
+				continue // a ConfigMap may hold anything
+			}
+			for _, d := range docs {
+				number, err := groups(set, file, d)
+				if total += number; err != nil {
+					return total, err
+				}
+			}
+		}
+		return total, nil
+	case n.get("spec").object():
+		n = n.get("spec")
+	}
+	if n.get("groups") == nil {
+		if n.object() && len(n.keys) > 0 {
+			nested := 0
+			for _, key := range n.keys { // Mimir's files: a namespace, or a list of groups for each
+				if list := n.fields[key].items; len(list) > 0 && list[0].get("rules") != nil {
+					number, err := groupList(set, file, list)
+					if nested += number; err != nil {
+						return nested, err
+					}
+				}
+			}
+			if nested > 0 {
+				return nested, nil
+			}
+			if n.get("rules") != nil { // one group by itself
+				return groupList(set, file, []*node{n})
+			}
+		}
+		if n.get("tests") != nil && n.get("rule_files") != nil || !n.any(func(n *node) bool { return n.get("expr") != nil }) {
+			return 0, errNone
+		}
+		return 0, inFile(file, n.line, errors.New("an expr is in this document, but no groups of rules: is it a rule file?"))
+	}
+	return groups(set, file, n)
+}
+
+func (n *node) names() []string {
+	if n == nil {
+		return nil
+	}
+	return n.keys
+}
+
+func groups(set *Set, file string, n *node) (int, error) {
+	return groupList(set, file, n.list("groups"))
+}
+
+func groupList(set *Set, file string, list []*node) (int, error) {
+	found := 0
+	for _, group := range list {
+		for _, r := range group.list("rules") {
+			found++
+			if err := rule(set, file, group.text("name"), r); err != nil {
+				return found, err
+			}
+		}
+	}
+	return found, nil
+}
+
+// rule adds one rule, and the queries in an alert's texts.
+func rule(set *Set, file, group string, r *node) error {
+	if r.get("data") != nil && r.get("expr") == nil { // Grafana's own: queries by refId
+		title := r.text("title")
+		if title == "" {
+			title = r.text("uid")
+		}
+		w := walker{set: set, file: file, kind: Rule, alerts: true, title: "alert " + title, scope: &scope{}}
+		w.walk(r, "", "")
+		return nil
+	}
+	record, alert, expr := r.text("record"), r.text("alert"), r.get("expr")
+	switch {
+	case expr == nil:
+		return inFile(file, r.line, fmt.Errorf("a rule of group %s has no expr", group))
+	case record == "" && alert == "":
+		return inFile(file, r.line, fmt.Errorf("a rule of group %s is neither a record nor an alert", group))
+	}
+	u := &Use{Kind: Rule, File: file, Line: expr.first(), Query: strings.TrimSpace(expr.word()), Records: record, Alerts: alert != "", Where: "rule " + record}
+	if alert != "" {
+		u.Where = "alert " + alert
+	}
+	if record != "" {
+		u.RuleLabels = map[string]string{}
+		for _, key := range r.get("labels").names() {
+			u.RuleLabels[key] = r.get("labels", key).text()
+		}
+	}
+	set.Add(u)
+	for _, field := range []string{"labels", "annotations"} {
+		for _, key := range r.get(field).names() {
+			text := r.get(field, key)
+			for _, query := range templateQueries(text.text()) {
+				where := u.Where + ", " + strings.TrimSuffix(field, "s") + " " + key
+				set.Add(&Use{Kind: Rule, File: file, Line: text.first(), Query: query, Alerts: alert != "", Where: where})
+			}
+		}
+	}
+	return nil
+}
+
+// templateQueries are the queries that a template asks: the argument of its function query. A text that is put together (printf) has any value in the place of
+// its verbs. Where query's argument is a variable, every text of the template could be it.
+func templateQueries(text string) []string {
+	var direct, others []string
+	indirect := false
+	for rest := text; ; {
+		start := strings.Index(rest, "{{")
+		if start < 0 {
+			break
+		}
+		action := rest[start+2:]
+		end := actionEnd(action)
+		if rest = ""; end < len(action) {
+			rest = action[end+2:]
+		}
+		action = action[:end]
+		asked := false
+		var literals []string
+		for _, t := range tokens(action) {
+			switch {
+			case t.kind == 'w' && t.text == "query":
+				asked = true
+			case t.kind == 's':
+				if value, err := strutil.Unquote(t.text); err == nil {
+					literals = append(literals, value)
+				}
+			}
+		}
+		switch {
+		case asked && len(literals) == 0:
+			indirect = true
+		case asked:
+			direct = append(direct, literals...)
+		default:
+			others = append(others, literals...)
+		}
+	}
+	if indirect {
+		direct = append(direct, others...)
+	}
+	var out []string
+	for _, query := range direct {
+		query = verbs.ReplaceAllStringFunc(query, func(verb string) string {
+			switch verb[len(verb)-1] {
+			case 's', 'v':
+				return "${template}"
+			case 'q':
+				return `"${template}"`
+			case '%':
+				return "%"
+			}
+			return "1"
+		})
+		if query = strings.TrimSpace(query); strings.ContainsFunc(query, func(r rune) bool { return r == '_' || r == '{' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) {
+			out = append(out, query)
+		}
+	}
+	return out
+}
+
+// verbs are those of printf, where they are not the operator of PromQL.
+var verbs = regexp.MustCompile(`%[-+#0-9.]*[svqdfgeExXt]|%%`)
+
+// actionEnd is where a template's action ends; braces in its texts do not end it.
+func actionEnd(action string) int {
+	for i := 0; i < len(action); i++ {
+		switch c := action[i]; c {
+		case '"', '`':
+			for i++; i < len(action) && action[i] != c; i++ {
+				if action[i] == '\\' && c == '"' {
+					i++
+				}
+			}
+		case '}':
+			if strings.HasPrefix(action[i:], "}}") {
+				return i
+			}
+		}
+	}
+	return len(action)
+}

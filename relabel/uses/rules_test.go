@@ -1,0 +1,211 @@
+package uses
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRules(t *testing.T) {
+	dir := folder(t, "a.yaml", `groups:
+  - name: g
+    rules:
+      - record: job:up:sum
+        expr: sum by (job) (up)
+      - alert: Down
+        expr: |-
+          job:up:sum
+          < 1
+        annotations:
+          summary: '{{ with query "sum(first_metric)" }}{{ . | first | value }}{{ end }} and {{ $value }}'
+          description: |-
+            {{ range query (printf "second{job='%s'} > %g" $labels.job $value) }}{{ .Labels.x }}{{ end }}
+          dashboard: '{{ $q := printf "third" }}{{ query $q | first | value }}'
+          fixed: 'query this yourself'
+---
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata: {name: r}
+spec:
+  groups:
+    - name: h
+      rules:
+        - {record: x, expr: 1}
+        - {alert: Up, expr: vector(1)}
+---
+apiVersion: v1
+kind: ConfigMap
+data:
+  rules.yaml: |
+    groups:
+      - name: in
+        rules:
+          - alert: Inside
+            expr: inner > 0
+  other: hello
+---
+apiVersion: v1
+kind: Service
+spec: {}
+`, "mimir.yml", "namespace:\n  - name: g\n    rules:\n      - alert: M\n        expr: mimir_metric\n",
+		"grafana.yaml", "apiVersion: 1\ngroups:\n  - name: g\n    rules:\n      - title: Managed\n        data:\n          - refId: A\n            datasourceUid: prom\n            model: {expr: managed > 1}\n",
+		"tests/a_test.yaml", "rule_files: [a.yaml]\ntests:\n  - promql_expr_test: [{expr: up}]\n")
+	set := new(Set)
+	if err := Rules(set, dir); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "uses", set.lines(dir),
+		`a.yaml:5 rule job:up:sum | sum by (job) (up) | up job`,
+		"a.yaml:8 alert Down | job:up:sum\n< 1 | job:up:sum all",
+		`a.yaml:11 alert Down, annotation summary | sum(first_metric) | first_metric none`,
+		`a.yaml:13 alert Down, annotation description | second{job='${template}'} > 1 | second{job=~".*"} all`,
+		`a.yaml:14 alert Down, annotation dashboard | third | third all`,
+		`a.yaml:24 rule x | 1 | `,
+		`a.yaml:25 alert Up | vector(1) | `,
+		`a.yaml:35 alert Inside | inner > 0 | inner all`,
+		`grafana.yaml:9 alert Managed | managed > 1 | managed all`,
+		`mimir.yml:5 alert M | mimir_metric | mimir_metric all`,
+	)
+	if !set.Recorded()["job:up:sum"] || !set.Recorded()["x"] || set.Recorded()["Down"] {
+		t.Errorf("recorded: %v", set.Recorded())
+	}
+}
+
+func TestRuleErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"groups:\n- name: g\n  rules:\n  - alert: A\n": "f.yaml:4: a rule of group g has no expr",
+		"groups:\n- name: g\n  rules:\n  - expr: up\n": "f.yaml:4: a rule of group g is neither a record nor an alert",
+		"panels:\n  - expr: x\n":                       "f.yaml:1: an expr is in this document, but no groups of rules",
+		"groups:\n\t- x":                               "f.yaml: line 2",
+	} {
+		err := Rules(new(Set), folder(t, "f.yaml", text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\n got %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestKeep(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	dir := folder(t, "keep.yaml", `# what we keep
+- match: node_nvme_*
+  owner: storage
+  reason: wear
+- match: 'x{a="1"}'
+  owner: ada
+  reason: paper
+  expires: 2026-11-21
+  labels: [b, a]
+- match: y
+  owner: bob
+  reason: gone
+  expires: 2026-11-20
+`)
+	set := new(Set)
+	if err := Keep(set, dir+"/keep.yaml", now); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "uses", set.lines(dir),
+		`keep.yaml:2 keep node_nvme_* | {__name__=~"node_nvme_.*"} | {__name__=~"node_nvme_.*"} all`,
+		`keep.yaml:5 keep x{a="1"} | x{a="1"} | x{a="1"} a, b`)
+	expect(t, "warnings", set.Warnings, dir+"/keep.yaml:10: the keep of y by bob expired on 2026-11-20 and keeps nothing any more: renew it or take it out")
+	for text, want := range map[string]string{
+		"- match: x\n  reason: r":                                   "keep.yaml:1: the keep of x has no owner",
+		"- {match: a, owner: o, reason: r}\n- match: x\n  owner: o": "keep.yaml:2: the keep of x has no reason",
+		"- owner: o\n  reason: r":                                   "keep.yaml:1: match is missing",
+		"- match: x\n  owner: o\n  reason: r\n  expire: never":      `keep.yaml:1: the field "expire" is none of`,
+		"- match: x{a=\n  owner: o\n  reason: r":                    "keep.yaml:1: match x{a= is no selector",
+		"- match: x\n  owner: o\n  reason: r\n  expires: soon":      "keep.yaml:1: expires of the keep of x is no date",
+		"match: x": "keep.yaml:1: this must be a list",
+	} {
+		err := Keep(new(Set), folder(t, "keep.yaml", text)+"/keep.yaml", now)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\n got %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestFile(t *testing.T) {
+	dir := folder(t, "q.promql", "# queries\nup # all of them\n\nsum by ($by) ( \\\n  x{a=\"#\"}) # end\n")
+	set := new(Set)
+	if err := File(set, dir+"/q.promql"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "uses", set.lines(dir), `q.promql:2 q.promql, line 2 | up | up all`, `q.promql:4 q.promql, line 4 | sum by ($by) (  x{a="#"}) | x{a="#"} all`)
+}
+
+// TestExperiment reads the queries of the datasource for experiments: each of them is understood.
+func TestExperiment(t *testing.T) {
+	set := new(Set)
+	if err := File(set, "../testdata/experiment.promql"); err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Warnings) > 0 || len(set.Uses) < 70 {
+		t.Errorf("%d queries, warnings %q", len(set.Uses), set.Warnings)
+	}
+	for _, u := range set.Uses {
+		for _, n := range u.Needs {
+			if _, exact := n.Name(); !exact {
+				t.Errorf("%s: %s names no metric", u.Place(), u.Query)
+			}
+		}
+	}
+}
+
+func TestAutoscalers(t *testing.T) {
+	dir := folder(t, "hpa.yaml", `apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: prod}
+spec:
+  metrics:
+    - {type: Resource, resource: {name: cpu}}
+    - type: Pods
+      pods:
+        metric: {name: http_requests_per_second}
+    - type: External
+      external:
+        metric: {name: s0-prometheus}
+---
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: worker}
+spec:
+  triggers:
+    - {type: cron, metadata: {}}
+    - type: prometheus
+      metadata:
+        query: sum(queue_depth{queue="a"})
+---
+apiVersion: apps/v1
+kind: Deployment
+`, "adapter.yaml", `apiVersion: v1
+kind: ConfigMap
+data:
+  config.yaml: |
+    rules:
+      - seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
+        metricsQuery: sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)
+      - seriesQuery: '{__name__=~"^container_.*"}'
+        seriesFilters: [{isNot: _total$}]
+        metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>,a="1"}) by (<<.GroupBy>>)'
+    resourceRules:
+      cpu:
+        containerQuery: sum by (<<.GroupBy>>) (rate(container_cpu_usage_seconds_total{container!="",<<.LabelMatchers>>}[3m]))
+`)
+	set := new(Set)
+	if err := Autoscalers(set, dir); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "uses", set.lines(dir),
+		`adapter.yaml:6 prometheus-adapter, series http_requests_total{namespace!="",pod!=""} | http_requests_total{namespace!="",pod!=""} | http_requests_total{namespace!="",pod!=""} all`,
+		`adapter.yaml:7 prometheus-adapter, query of http_requests_total{namespace!="",pod!=""} | sum(rate(http_requests_total{}[2m])) by (pod) | http_requests_total all`,
+		`adapter.yaml:8 prometheus-adapter, series {__name__!~".*(?:_total$).*",__name__=~"^container_.*"} | {__name__!~".*(?:_total$).*",__name__=~"^container_.*"} | {__name__!~".*(?:_total$).*",__name__=~"^container_.*"} all`,
+		`adapter.yaml:10 prometheus-adapter, query of {__name__!~".*(?:_total$).*",__name__=~"^container_.*"} |  | {__name__!~".*(?:_total$).*",__name__=~".*",__name__=~"^container_.*",a="1"} all`,
+		`adapter.yaml:13 prometheus-adapter, cpu, containerQuery | sum by (pod) (rate(container_cpu_usage_seconds_total{container!="",}[3m])) | container_cpu_usage_seconds_total{container!=""} all`,
+		`hpa.yaml:9 autoscaler prod/web, metric http_requests_per_second |  | {__name__=~"http_requests(_total|_seconds_total|_seconds)?|http_requests_per_second"} all`,
+		`hpa.yaml:22 ScaledObject worker, trigger 2 | sum(queue_depth{queue="a"}) | queue_depth{queue="a"} none`,
+	)
+	if len(set.Warnings) != 1 || !strings.Contains(set.Warnings[0], "offers every metric") {
+		t.Errorf("warnings: %q", set.Warnings)
+	}
+}

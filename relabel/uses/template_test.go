@@ -1,0 +1,114 @@
+package uses
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestVariables fills in variables of all kinds, in all spellings and places.
+func TestVariables(t *testing.T) {
+	many := make([]string, 0, 200)
+	for i := range 200 {
+		many = append(many, fmt.Sprintf("v%d", i))
+	}
+	s := &scope{variables: map[string]*variable{}}
+	for _, v := range []*variable{
+		{name: "kind", values: []string{"cpu", "mem"}},
+		{name: "re", values: []string{"a.b", "c"}, regexes: true},
+		{name: "op", values: []string{"sum", "max"}},
+		{name: "many", values: many},
+		{name: "typed", values: []string{"5"}, typed: true},
+		{name: "empty", values: []string{""}, typed: true},
+		{name: "any", any: true},
+		{name: "label", any: true, literal: true},
+		{name: "all", any: true, values: []string{".+"}},
+		{name: "disk", any: true, literal: true, pattern: "disk_.*"},
+		{name: "nested", values: []string{"node_$any", "x"}},
+		{name: "quoted", values: []string{`a"b`}},
+	} {
+		s.variables[v.name] = v
+	}
+	for _, c := range []struct{ query, want string }{
+		{`x{a="$kind"}`, `x{a="cpu"} all; x{a="mem"} all`},
+		{`x{a="${kind}"}`, `x{a="cpu"} all; x{a="mem"} all`},
+		{`x{a="[[kind]]"}`, `x{a="cpu"} all; x{a="mem"} all`},
+		{`x{a=~"${kind:regex}"}`, `x{a=~"cpu"} all; x{a=~"mem"} all`},
+		{`x{a=~"$re"}`, `x{a=~"a\\.b"} all; x{a=~"c"} all`},
+		{`x{a=~"p-${re:pipe}-s"}`, `x{a=~"p-a\\.b-s"} all; x{a=~"p-c-s"} all`},
+		{`x{a="$re"}`, `x{a="a.b"} all; x{a="c"} all`},
+		{"x{a=`$kind`}", `x{a="cpu"} all; x{a="mem"} all`},
+		{`x{a=${kind:doublequote}}`, `x{a="cpu"} all; x{a="mem"} all`},
+		{`node_${kind}_bytes`, `node_cpu_bytes all; node_mem_bytes all`},
+		{`sum(node_${kind}_bytes{b="$any"})`, `node_cpu_bytes{b=~".*"} none; node_mem_bytes{b=~".*"} none`},
+		{`$op(rate(x[5m]))`, `x none`},
+		{`sum by ($kind) (x)`, `x cpu; x mem`},
+		{`x{a="$many"}`, `x{a=~".*"} all`},
+		{`x{a="$many",b="$kind"}`, `x{a=~".*",b="cpu"} all; x{a=~".*",b="mem"} all`},
+		{`sum(x) > $typed`, `x none`},
+		{`x{a="$typed"}`, `x{a=~".*"} all`},
+		{`topk($empty, sum(x))`, `x none`},
+		{`x{a=~"$all"}`, `x{a=~".+"} all; x{a=~".*"} all`},
+		{`rate($disk[5m])`, `{__name__=~"(?:disk_.*)"} all`},
+		{`$disk`, `{__name__=~"(?:disk_.*)"} all`},
+		{`$any`, `{__name__=~".*"} all`},
+		{`$typed`, ``},
+		{`$empty`, ``},
+		{`sum($nested)`, `{__name__=~"node_(?:.*)"} all; x none`},
+		{`x{a="$quoted"}`, `x{a="a\"b"} all`},
+		{`x{a=~"p-$label|q"}`, `x{a=~"p-(?:.*)|q"} all`},
+		{`x{a=~"p-$any|q"}`, `x{a=~".*"} all`},
+		{`x{a="${any.path}"}`, `x{a=~".*"} all`},
+		{`x{a="$undeclared"}`, `x{a=~".*"} all`},
+		{`x{a=~"^(foo|bar)$"}`, `x{a=~"^(foo|bar)$"} all`},
+		{`x{a=~"[[:alpha:]]+"}`, `x{a=~"[[:alpha:]]+"} all`},
+		{`x{a=~"[$any]b"}`, `x{a=~".*"} all`},
+		{"x # $any\n{a=\"1\"}", `x{a="1"} all`},
+		{`sum(rate(x[$__interval])) + $__range_s`, `x none`},
+	} {
+		needs, _ := s.needs(c.query)
+		if got := strings.Join(told(needs), "; "); got != c.want {
+			t.Errorf("%s\nneeds %s\nnot   %s", c.query, got, c.want)
+		}
+	}
+}
+
+// TestFilesFollowsLinks reads what is behind links once, whatever circles they make, and leaves out what Kubernetes and package managers put there.
+func TestFilesFollowsLinks(t *testing.T) {
+	dir := folder(t, "real/a.json", "", "real/node_modules/b.json", "", "..data/c.json", "", "d.txt", "", "E.JSON", "")
+	for link, target := range map[string]string{"link": filepath.Join(dir, "real"), "real/back": dir, "f.json": filepath.Join(dir, "..data/c.json")} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := files(dir, ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got {
+		got[i] = strings.TrimPrefix(got[i], dir+"/")
+	}
+	expect(t, "files", got, "E.JSON", "f.json", "link/a.json")
+}
+
+// TestWarnings are those about queries that keep more than people may expect.
+func TestWarnings(t *testing.T) {
+	for query, want := range map[string]string{
+		`sum(x)`:                "",
+		`count({job="x"})`:      "names no metric",
+		`sum($m)`:               "a variable without known values ($m) stands for the name of a metric",
+		`sum(x`:                 "the query does not parse",
+		`$query`:                "the query is a variable that has no value",
+		`{__name__=~"node_.*"}`: "",
+	} {
+		set := new(Set)
+		set.Add(&Use{Kind: Dashboard, File: "f", Line: 3, Where: "w", Query: query})
+		set.Add(&Use{Kind: Dashboard, File: "f", Line: 3, Where: "w", Query: query})
+		got := strings.Join(set.Warnings, "\n")
+		if want == "" && got != "" || !strings.Contains(got, want) || len(set.Warnings) > 1 || want != "" && !strings.HasPrefix(got, "f:3 (w): ") {
+			t.Errorf("%s: %q", query, set.Warnings)
+		}
+	}
+}

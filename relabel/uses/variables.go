@@ -1,0 +1,271 @@
+package uses
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// readVariables reads the variables of a dashboard of any schema.
+func readVariables(n *node) *scope {
+	s := &scope{variables: map[string]*variable{}}
+	for _, v := range declared(n) {
+		switch v.kind {
+		case "adhoc", "groupby":
+			s.adhoc = true
+		}
+		if r := v.read(); v.name != "" {
+			s.variables[v.name] = r
+		}
+	}
+	return s
+}
+
+// declaration is a variable as a dashboard declares it.
+type declaration struct {
+	name, kind string // kind is query, custom, constant, textbox, interval, datasource, adhoc, groupby
+	at         *node
+}
+
+func declared(n *node) []declaration {
+	var out []declaration
+	for _, v := range n.list("templating", "list") {
+		out = append(out, declaration{v.text("name"), v.text("type"), v})
+	}
+	for _, v := range n.list("variables") {
+		kind := strings.ToLower(strings.TrimSuffix(v.text("kind"), "Variable"))
+		if kind == "text" {
+			kind = "textbox"
+		}
+		out = append(out, declaration{v.text("spec", "name"), kind, v.get("spec")})
+	}
+	return out
+}
+
+// read is what the variable can be.
+func (d declaration) read() *variable {
+	v := &variable{name: d.name, regexes: d.at.truth("multi") || d.at.truth("includeAll")}
+	switch d.kind {
+	case "custom":
+		v.values = customValues(d.at)
+	case "constant":
+		v.values = []string{d.at.word("query")}
+	case "switch":
+		v.values = []string{d.at.word("enabledValue"), d.at.word("disabledValue")}
+	case "interval":
+		v.values = []string{"5m"} // the length of a range changes no need
+	case "textbox":
+		v.values, v.typed = []string{first(d.at.word("query"), currentText(d.at))}, true
+	case "query":
+		v.any, v.literal, v.pattern = true, true, metricPattern(d.query())
+		if d.at.text("regex") != "" {
+			v.pattern = "" // it cuts pieces out of the values
+		}
+	default:
+		v.any = true
+	}
+	all := d.at.text("allValue")
+	if all != "" && d.at.truth("includeAll") && !slices.Contains(v.values, all) && !(v.any && (all == ".*" || all == ".+")) { // these are among any value
+		v.values = append(v.values, all)
+	}
+	return v
+}
+
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// currentText is the value that was chosen when the dashboard was saved.
+func currentText(at *node) string {
+	if t := at.word("current", "value"); t != "" {
+		return t
+	}
+	return at.word("current", "text")
+}
+
+// customValues are the values of a custom variable: of its options, and of its list, where a comma may be escaped and a value may follow its name.
+func customValues(at *node) []string {
+	var out []string
+	add := func(v string) {
+		if v != "$__all" && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	query := at.word("query")
+	if strings.HasPrefix(strings.TrimSpace(query), "[") && json.Valid([]byte(query)) {
+		if list, err := parseJSON([]byte(query), 1); err == nil {
+			for _, item := range list.items {
+				add(first(item.word("value"), item.word()))
+			}
+			query = ""
+		}
+	}
+	if query != "" {
+		for _, part := range splitCommas(query) {
+			if _, value, named := strings.Cut(part, " : "); named {
+				part = value
+			}
+			add(strings.TrimSpace(part))
+		}
+	}
+	for _, o := range at.list("options") {
+		add(o.word("value"))
+	}
+	return out
+}
+
+// splitCommas splits at commas without a backslash in front.
+func splitCommas(s string) []string {
+	parts := strings.Split(strings.ReplaceAll(s, `\,`, "\x00"), ",")
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], "\x00", ",")
+	}
+	return parts
+}
+
+// query is the text of a query variable.
+func (d declaration) query() string {
+	q := d.at.get("query")
+	for _, path := range [][]string{{}, {"query"}, {"expr"}, {"spec", "query"}, {"spec", "__legacyStringValue"}, {"spec", "expr"}} {
+		if t := q.text(path...); t != "" {
+			return t
+		}
+	}
+	if label := first(q.text("label"), q.text("spec", "label")); label != "" { // without the text that Grafana makes of these
+		if metric := first(q.text("metric"), q.text("spec", "metric")); metric != "" {
+			return fmt.Sprintf("label_values(%s, %s)", metric, label)
+		}
+		return fmt.Sprintf("label_values(%s)", label)
+	}
+	return d.at.text("definition")
+}
+
+func (d declaration) line() int {
+	if q := d.at.get("query"); q != nil {
+		for _, path := range [][]string{{"query"}, {"spec", "query"}, {"spec", "__legacyStringValue"}, {"spec", "expr"}} {
+			if t := q.get(path...); t != nil {
+				return t.line
+			}
+		}
+		return q.line
+	}
+	return d.at.line
+}
+
+// The functions of Grafana's Prometheus data source for variables.
+var (
+	labelValues = regexp.MustCompile(`(?s)^\s*label_values\((?:(.+),)?\s*([^,]+?)\s*\)\s*$`)
+	labelNames  = regexp.MustCompile(`(?s)^\s*label_names\((.*)\)\s*$`)
+	metricNames = regexp.MustCompile(`(?s)^\s*metrics\((.*)\)\s*$`)
+	queryResult = regexp.MustCompile(`(?s)^\s*query_result\((.+)\)\s*$`)
+)
+
+// metricPattern is the regular expression of the values of a variable that lists names of metrics; "" if it lists something else, or cannot be known.
+func metricPattern(query string) string {
+	if m := metricNames.FindStringSubmatch(query); m != nil && len(referenced(m[1])) == 0 {
+		pattern := ".*(?:" + strings.TrimSpace(m[1]) + ").*"
+		if _, err := labels.NewMatcher(labels.MatchRegexp, model.MetricNameLabel, pattern); err == nil {
+			return pattern
+		}
+	}
+	if m := labelValues.FindStringSubmatch(query); m != nil && m[2] == model.MetricNameLabel && m[1] != "" {
+		needs, _ := Needs(m[1])
+		if len(needs) != 1 {
+			return ""
+		}
+		for _, matcher := range needs[0].Matchers {
+			switch {
+			case matcher.Name != model.MetricNameLabel:
+			case matcher.Type == labels.MatchEqual:
+				return regexp.QuoteMeta(matcher.Value)
+			case matcher.Type == labels.MatchRegexp:
+				return matcher.Value
+			}
+		}
+	}
+	return ""
+}
+
+// variables adds what the variables of a dashboard ask.
+func (w *walker) variables(n *node) {
+	for _, d := range declared(n) {
+		if d.kind == "query" {
+			w.variable(d)
+		}
+	}
+}
+
+func (w *walker) variable(d declaration) {
+	source := w.source(d.at)
+	if kind := d.at.text("query", "kind"); kind != "" && kind != "DataQuery" {
+		source = kind
+	}
+	if group := d.at.text("query", "group"); group != "" {
+		source = group
+	}
+	query := strings.TrimSpace(d.query())
+	if query == "" || !prometheus(source) {
+		return
+	}
+	u := &Use{Kind: w.kind, File: w.file, Line: d.line(), Where: w.title + ", variable $" + d.name, Query: query, Needs: []Need{}}
+	needs, query, warning := w.scope.asked(query)
+	if needs != nil {
+		u.Needs = needs
+	}
+	u.Query = query
+	if warning != "" {
+		u.Reason = warning
+		w.set.warn(u, warning)
+	}
+	w.set.Add(u)
+}
+
+// asked are the needs of a variable's query, and the PromQL in it, "" where it has none.
+func (s *scope) asked(query string) (needs []Need, promQL, warning string) {
+	if m := queryResult.FindStringSubmatch(query); m != nil {
+		needs, warning = s.needs(m[1])
+		return needs, strings.TrimSpace(m[1]), warning
+	}
+	if m := labelNames.FindStringSubmatch(query); m != nil {
+		return nil, "", "" // names of labels belong to no metric
+	}
+	if m := metricNames.FindStringSubmatch(query); m != nil {
+		pattern := ".*"
+		if len(referenced(m[1])) == 0 {
+			pattern = ".*(?:" + strings.TrimSpace(m[1]) + ").*"
+		}
+		matcher, err := labels.NewMatcher(labels.MatchRegexp, model.MetricNameLabel, pattern)
+		if err != nil {
+			return nil, "", fmt.Sprintf("metrics(%s) is no regular expression and lists nothing: %v", m[1], err)
+		}
+		if matcher.Matches("") {
+			return nil, "", "it lists the names of all metrics; a metric that is dropped is listed no more"
+		}
+		return []Need{{Matchers: []*labels.Matcher{matcher}}}, "", ""
+	}
+	m := labelValues.FindStringSubmatch(query)
+	if m == nil { // PromQL by itself; Grafana takes the series' texts for values
+		needs, warning = s.needs(query)
+		return needs, query, warning
+	}
+	if m[1] == "" {
+		return nil, "", fmt.Sprintf("it lists the values of %s of all metrics; a value that only dropped series have is listed no more", m[2])
+	}
+	needs, warning = s.needs(m[1])
+	for i := range needs { // of its series, only this label is looked at
+		if _, exact := needs[i].Name(); exact && len(referenced(m[2])) == 0 && !s.adhoc && needs[i].Labels.Except && len(needs[i].Labels.Names) == 0 {
+			needs[i].Labels = some(m[2])
+		}
+	}
+	return needs, strings.TrimSpace(m[1]), warning
+}

@@ -1,0 +1,233 @@
+package uses
+
+import (
+	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// walker goes through a dashboard of whatever schema and adds what asks Prometheus: wherever an expr stands, it is taken for a query, unless its data source is
+// known for something else.
+type walker struct {
+	set         *Set
+	file        string
+	kind        Kind
+	alerts      bool
+	title       string // dashboard Fleet
+	scope       *scope
+	datasources map[string]string // type by name or uid or variable, as far as the dashboard says
+	library     []showing
+}
+
+// walk reads a value. panel is the name of what it belongs to, source the type of its data source as far as is known.
+func (w *walker) walk(n *node, panel, source string) {
+	if n == nil {
+		return
+	}
+	for _, item := range n.items {
+		w.walk(item, panel, source)
+	}
+	if !n.object() {
+		return
+	}
+	if s := w.source(n); s != "" {
+		source = s
+	}
+	panel = w.panel(n, panel)
+	if lib := n.get("libraryPanel"); lib.object() && n.get("targets") == nil && lib.text("uid") != "" {
+		w.library = append(w.library, showing{uid: lib.text("uid"), name: lib.text("name"), file: w.file, title: w.title, line: lib.line, scope: w.scope})
+	}
+	for _, key := range n.keys {
+		value := n.fields[key]
+		switch key {
+		case "templating", "variables", "__elements", "__inputs", "__requires": // read apart, or no queries
+			if n.get("panels") != nil || n.get("rows") != nil || n.get("elements") != nil || n.get("schemaVersion") != nil {
+				continue
+			}
+		case "expr":
+			if text := value.text(); text != "" && prometheus(source) {
+				w.add(value, panel, text)
+				continue
+			}
+		case "url":
+			w.link(value, panel)
+			continue
+		case "queries": // a text in exploration links
+		}
+		w.walk(value, panel, source)
+	}
+}
+
+// panel is the name of a panel, annotation or link, in which n stands.
+func (w *walker) panel(n *node, outer string) string {
+	title := n.text("title")
+	switch {
+	case n.get("targets") != nil || n.get("gridPos") != nil || n.get("span") != nil: // a panel of the old schemas
+		if title == "" {
+			title = "without a title"
+			if id := n.word("id"); id != "" {
+				title = id
+			}
+		}
+		return "panel " + title
+	case n.text("kind") == "Panel" && n.get("spec").object():
+		return "panel " + n.text("spec", "title")
+	case n.text("kind") == "AnnotationQuery":
+		return "annotation " + n.text("spec", "name")
+	case n.get("enable") != nil && n.get("iconColor") != nil:
+		return "annotation " + n.text("name")
+	}
+	return outer
+}
+
+// source is the type of the data source that n names; "" if it names none, "?" if its type is not known.
+func (w *walker) source(n *node) string {
+	if group := n.text("group"); group != "" && n.text("kind") == "DataQuery" {
+		return group
+	}
+	switch kind := n.text("kind"); kind { // v2: the kind of a query is the type of its data source
+	case "", "DataQuery", "AnnotationQuery", "QueryVariable", "PanelQuery":
+	default:
+		if n.get("spec", "expr") != nil {
+			return kind
+		}
+	}
+	ds := n.get("datasource")
+	if ds == nil {
+		return ""
+	}
+	name := ds.text()
+	if ds.object() {
+		if t := ds.text("type"); t != "" && !strings.Contains(t, "$") {
+			return t
+		}
+		if name = ds.text("uid"); name == "" {
+			name = ds.text("name")
+		}
+	}
+	if name == "" {
+		return "?"
+	}
+	if m := reference.FindStringSubmatch(name); m != nil {
+		name = m[1] + m[2] + m[5]
+	}
+	if t := w.datasources[name]; t != "" {
+		return t
+	}
+	if lower := strings.ToLower(name); strings.Contains(lower, "loki") || strings.Contains(lower, "tempo") || strings.Contains(lower, "elastic") {
+		return strings.ToLower(name)
+	}
+	return "?"
+}
+
+// notPrometheus are the types of data sources that have an expr, or a query, of a language of their own.
+var notPrometheus = []string{
+	"loki", "elasticsearch", "opensearch", "tempo", "jaeger", "zipkin", "mysql", "postgres", "mssql", "influxdb", "graphite", "opentsdb", "cloudwatch", "stackdriver", "azure-monitor",
+	"pyroscope", "phlare", "parca", "testdata", "grafana-testdata-datasource", "__expr__", "dashboard", "clickhouse", "bigquery", "athena", "timestream", "snowflake", "infinity", "github", "sqlite",
+	"alertmanager", "zabbix", "splunk", "datadog", "newrelic", "redshift", "mongodb", "victorialogs", "victoriametrics-logs", "googlesheets", "csv", "json",
+}
+
+// prometheus tells whether a data source of this type could be asked PromQL: all could that are not known for something else.
+func prometheus(source string) bool {
+	s := strings.ToLower(source)
+	if s == "" || s == "?" || strings.Contains(s, "prometheus") || strings.Contains(s, "mimir") || strings.Contains(s, "thanos") {
+		return true
+	}
+	return !slices.ContainsFunc(notPrometheus, func(known string) bool {
+		return s == known || len(known) > 5 && strings.Contains(s, known) || strings.HasPrefix(s, "grafana-"+known) || strings.HasPrefix(s, known+"-")
+	})
+}
+
+// datasources are the types of the data sources that a dashboard names by variable or by input.
+func datasources(n *node) map[string]string {
+	out := map[string]string{"-- Grafana --": "testdata", "-- Dashboard --": "dashboard", "__expr__": "__expr__", "grafana": "testdata"}
+	for _, input := range n.list("__inputs") {
+		if id := input.text("pluginId"); id != "" && input.text("type") == "datasource" {
+			out[input.text("name")] = id
+		}
+	}
+	for _, v := range n.list("templating", "list") {
+		if v.text("type") == "datasource" {
+			out[v.text("name")] = v.text("query")
+		}
+	}
+	for _, v := range n.list("variables") {
+		if v.text("kind") == "DatasourceVariable" {
+			out[v.text("spec", "name")] = v.text("spec", "pluginId")
+		}
+	}
+	return out
+}
+
+// add adds one query.
+func (w *walker) add(at *node, panel, query string) {
+	where := w.title
+	if panel != "" {
+		where += ", " + panel
+	}
+	w.set.addScoped(&Use{Kind: w.kind, File: w.file, Line: at.first(), Where: where, Query: strings.TrimSpace(query), Alerts: w.alerts}, w.scope)
+}
+
+// addScoped adds a use whose query has variables of this scope.
+func (s *Set) addScoped(u *Use, in *scope) {
+	if in == nil || !strings.ContainsAny(u.Query, "$[") && !in.adhoc {
+		s.Add(u)
+		return
+	}
+	needs, warning := in.needs(u.Query)
+	if u.Needs = needs; needs == nil {
+		u.Needs = []Need{}
+	}
+	if warning != "" {
+		u.Reason = warning
+		s.warn(u, warning)
+	}
+	s.Add(u)
+}
+
+// link reads the queries in an address: those of Grafana's Explore, and of Prometheus' own page.
+func (w *walker) link(at *node, panel string) {
+	text := at.text()
+	if !strings.Contains(text, "expr") {
+		w.walk(at, panel, "")
+		return
+	}
+	_, parameters, found := strings.Cut(text, "?")
+	if !found {
+		return
+	}
+	if panel == "" {
+		panel = "link"
+	} else {
+		panel += ", link"
+	}
+	for _, pair := range strings.Split(parameters, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		// A variable in braces is written as it is, and percent signs that are none are left.
+		if plain, err := url.QueryUnescape(value); err == nil {
+			value = plain
+		}
+		if strings.HasSuffix(key, "expr") {
+			w.add(at, panel, value)
+			continue
+		}
+		if !strings.Contains(value, `"expr"`) {
+			continue
+		}
+		if !json.Valid([]byte(value)) {
+			u := &Use{Kind: w.kind, File: w.file, Line: at.line, Where: w.title + ", " + panel, Needs: textual(value, nil)}
+			u.Reason = "the query in this address cannot be read; every metric named in it is kept"
+			w.set.warn(u, u.Reason)
+			w.set.Add(u)
+			continue
+		}
+		if doc, err := parseJSON([]byte(value), 1); err == nil {
+			flatten(doc, at.line)
+			w.walk(doc, panel, "")
+		}
+	}
+}

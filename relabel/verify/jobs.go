@@ -1,0 +1,189 @@
+package verify
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/relabel"
+
+	"github.com/spillwayproject/spillway/relabel/config"
+	"github.com/spillwayproject/spillway/relabel/prove"
+)
+
+// job is a job with its rules as a chain.
+type job struct {
+	*config.Job
+	server string // the prometheus.yml that was given, empty for monitors
+	names  []string
+	rules  []*rule // those that are rules, in order: the chain's configs
+	chain  *prove.Chain
+
+	named   []string        // see ruleNames
+	touched map[string]bool // see touches
+	takers  map[[2]string]*rule
+}
+
+// rule is a rule with what its expression names.
+type rule struct {
+	config.Rule
+	words language
+	known bool            // words were listed
+	named map[string]bool // see names
+	odd   bool            // a word does not come apart into the values of the source labels
+}
+
+// readJobs reads the configuration. A file that cannot be read is told and passed by.
+func (r *Result) readJobs(o Options) []*job {
+	var jobs []*job
+	for _, file := range o.Prometheus {
+		for _, j := range r.readPrometheus(file) {
+			jobs = append(jobs, r.newJob(j, file, []string{j.Label}))
+		}
+	}
+	for _, file := range o.Monitors {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			r.unchecked(err)
+			continue
+		}
+		objects, err := config.Monitors(file, content)
+		if err != nil {
+			r.unchecked(err)
+			continue
+		}
+		for _, obj := range objects {
+			names := []string{obj.Namespace + "/" + obj.Name, obj.Name}
+			if name, ok := o.Jobs[names[0]]; ok {
+				names = []string{name}
+			}
+			for _, e := range obj.Endpoints {
+				jobs = append(jobs, r.newJob(&e.Job, "", append([]string{e.Name}, names...)))
+			}
+		}
+	}
+	return jobs
+}
+
+func (r *Result) readPrometheus(file string) []*config.Job {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		r.unchecked(err)
+		return nil
+	}
+	jobs, include, err := config.Prometheus(file, content)
+	if err != nil {
+		r.unchecked(err)
+	}
+	for _, pattern := range include {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			r.unchecked(fmt.Errorf("%s: scrape_config_files names %s, and there is no such file here", file, pattern))
+			continue
+		}
+		for _, f := range files {
+			content, err := os.ReadFile(f)
+			if err != nil {
+				r.unchecked(err)
+				continue
+			}
+			more, _, err := config.Prometheus(f, content)
+			if err != nil {
+				r.unchecked(err)
+			}
+			jobs = append(jobs, more...)
+		}
+	}
+	return jobs
+}
+
+func (r *Result) newJob(c *config.Job, server string, names []string) *job {
+	j := &job{Job: c, server: server, names: names}
+	var configs []*relabel.Config
+	hashed := map[string]bool{}
+	for _, cr := range c.Rules {
+		if cr.Config == nil || sharding(cr.Config, hashed) {
+			continue
+		}
+		ru := &rule{Rule: cr}
+		if cr.Config.Regex.Regexp != nil {
+			ru.words, ru.known = readLanguage(cr.Config.Regex.String())
+		}
+		j.rules = append(j.rules, ru)
+		configs = append(configs, cr.Config)
+	}
+	chain, err := prove.NewChain(configs)
+	if err != nil { // config has validated each
+		r.unchecked(fmt.Errorf("%s:%d: job %s: %w", c.File, c.Line, c.Name, err))
+		chain, _ = prove.NewChain(nil)
+	}
+	j.chain = chain
+	return j
+}
+
+// sharding says whether a rule does nothing but choose the server's own part of a fleet: keep or drop by a hash that an earlier rule made. What it takes is
+// on another server, and of course it differs between them; so it is left out.
+func sharding(c *relabel.Config, hashed map[string]bool) bool {
+	if c.Action == relabel.HashMod {
+		hashed[c.TargetLabel] = true
+	}
+	if c.Action != relabel.Keep && c.Action != relabel.Drop {
+		return false
+	}
+	return len(c.SourceLabels) > 0 && !slices.ContainsFunc(c.SourceLabels, func(l model.LabelName) bool { return !hashed[string(l)] })
+}
+
+// spelled writes a rule in one form, for comparisons.
+func spelled(c *relabel.Config) string {
+	regex := ""
+	if c.Regex.Regexp != nil {
+		regex = c.Regex.String()
+	}
+	var source []string
+	for _, l := range c.SourceLabels {
+		source = append(source, string(l))
+	}
+	return fmt.Sprintf("%s %q %q %q %d %q %q", strings.ToLower(string(c.Action)), source, c.Separator, regex, c.Modulus, c.TargetLabel, c.Replacement)
+}
+
+// compareServers holds the rules of each job against those of the first server that has it (trap 18: what one shard drops and another keeps is merged to
+// half of it).
+func (r *Result) compareServers(jobs []*job) {
+	first := map[string]*job{}
+	for _, j := range jobs {
+		if j.server == "" {
+			continue
+		}
+		a, ok := first[j.Name]
+		if !ok {
+			first[j.Name] = j
+			continue
+		}
+		if a.server == j.server {
+			continue
+		}
+		at := slices.IndexFunc(j.rules, func(ru *rule) bool {
+			i := slices.Index(j.rules, ru)
+			return i >= len(a.rules) || spelled(a.rules[i].Config) != spelled(ru.Config)
+		})
+		f := Finding{Severity: Broken, Check: CheckDiffers, Job: j.Name, Advice: "Give all servers that scrape the job the same rules, and at once: " +
+			"answers over several of them mix series that some keep and others drop."}
+		switch {
+		case at >= 0 && at < len(a.rules):
+			f.RuleFile, f.RuleLine = j.rules[at].File, j.rules[at].Line
+			f.Text = fmt.Sprintf("rule %d of job %s differs from %s:%d", at+1, j.Name, a.rules[at].File, a.rules[at].Line)
+		case at >= 0:
+			f.RuleFile, f.RuleLine = j.rules[at].File, j.rules[at].Line
+			f.Text = fmt.Sprintf("rule %d of job %s is missing in %s:%d", at+1, j.Name, a.File, a.Line)
+		case len(j.rules) < len(a.rules):
+			f.RuleFile, f.RuleLine = j.File, j.Line
+			f.Text = fmt.Sprintf("job %s lacks the rule of %s:%d", j.Name, a.rules[len(j.rules)].File, a.rules[len(j.rules)].Line)
+		default:
+			continue
+		}
+		r.add(f)
+	}
+}

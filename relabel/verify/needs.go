@@ -1,0 +1,554 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
+
+	"github.com/spillwayproject/spillway/relabel/uses"
+)
+
+// judgeNeeds makes up the series that each need names and runs them through the rules. Where stored series were looked at, only what they cannot say is
+// left: needs that select none of them, jobs that have none of them, and the other spelling of a bucket's edge, which other versions of the server store.
+//
+// Names that rules record and those that the server makes itself never come by; they are left out.
+func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *seen, recorded map[string]bool) {
+	if seen != nil {
+		index = seen.index
+	}
+	external := map[string]bool{}
+	for _, l := range o.External {
+		external[l] = true
+	}
+	parsed := languages{}
+	different := distinct(jobs)
+	for _, e := range index.Entries() {
+		for _, j := range different {
+			if len(j.rules) == 0 {
+				continue
+			}
+			n := newNeed(e, j, external, parsed)
+			if n == nil {
+				continue
+			}
+			n.names = slices.DeleteFunc(n.names, func(name string) bool { return recorded[name] || neverSeen(name) })
+			n.spellingOnly = seen != nil && seen.entries[e] && seen.jobs[j]
+			n.elsewhere = seen != nil && seen.entries[e] && !seen.jobs[j]
+			n.others = len(jobs) > 1
+			n.judge(r)
+		}
+	}
+}
+
+// distinct leaves out jobs that have the name and the rules of an earlier one: the copies on other shards.
+func distinct(jobs []*job) []*job {
+	seen := map[string]bool{}
+	var out []*job
+	for _, j := range jobs {
+		key := j.Name
+		for _, ru := range j.rules {
+			key += "\x00" + spelled(ru.Config)
+		}
+		if !seen[key] {
+			seen[key] = true
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+// need is one need held against the rules of one job.
+type need struct {
+	*uses.Entry
+	job      *job
+	matchers map[string][]*labels.Matcher
+	names    []string
+	anyJob   bool // no matcher on the label job
+	others   bool // there are other jobs
+	// spellingOnly: stored series have shown the rest.
+	spellingOnly bool
+	// elsewhere: stored series of other jobs are selected, and this job has none.
+	elsewhere bool
+	external  map[string]bool
+	parsed    languages
+	labels    map[string]bool // those that the need or the rules look at
+	unjudged  string          // the label for which no value could be made up
+}
+
+// newNeed is nil where the need cannot select series of the job.
+func newNeed(e *uses.Entry, j *job, external map[string]bool, parsed languages) *need {
+	n := &need{Entry: e, job: j, matchers: map[string][]*labels.Matcher{}, anyJob: true, external: external, parsed: parsed}
+	for _, m := range e.Matchers {
+		if m.Name == model.JobLabel {
+			n.anyJob = false
+			if !j.Open && !m.Matches(j.Label) {
+				return nil
+			}
+		}
+		n.matchers[m.Name] = append(n.matchers[m.Name], m)
+	}
+	n.names = n.metricNames()
+	return n
+}
+
+func matchAll(ms []*labels.Matcher, value string) bool {
+	return !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(value) })
+}
+
+// pinned lists the values that matchers on one label let through, where one of them names finitely many.
+func (p languages) pinned(ms []*labels.Matcher) ([]string, bool) {
+	for _, m := range ms {
+		var words []string
+		switch m.Type {
+		case labels.MatchEqual:
+			words = []string{m.Value}
+		case labels.MatchRegexp:
+			l := p.of(m.Value)
+			if l == nil || !l.exact() {
+				continue
+			}
+			words = l.words
+		default:
+			continue
+		}
+		return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !matchAll(ms, w) }), true
+	}
+	return nil, false
+}
+
+// witness is a value, not empty, that the matchers let through; "" where none was found.
+func (p languages) witness(ms []*labels.Matcher) string {
+	candidates := []string{placeholder}
+	for _, m := range ms {
+		if m.Type == labels.MatchRegexp {
+			candidates = append(candidates, shortest(m.Value))
+			if l := p.of(m.Value); l != nil {
+				candidates = append(candidates, l.words...)
+			}
+		}
+	}
+	for _, c := range append(candidates, "1", "a", "0.5", "default") {
+		if c != "" && matchAll(ms, c) {
+			return c
+		}
+	}
+	return ""
+}
+
+// loss is what one rule takes of the need.
+type loss struct {
+	rule            *rule
+	all, some       bool     // every made-up series goes; every one of some values that the need names
+	older           bool     // only where edges are written without .0
+	maybe           bool     // only with a label, or only without it
+	values          []string // label="value" of what goes
+	example         string
+	labels          []string // labels that go while the series stay
+	always          bool     // whatever other labels there are
+	inf             bool
+	quantileBuckets bool
+}
+
+func (n *need) judge(r *Result) {
+	if n.spellingOnly && !slices.ContainsFunc(n.Matchers, func(m *labels.Matcher) bool { return isNumeric(m.Name) }) {
+		return
+	}
+	n.labels = n.interesting()
+	losses := map[*rule]*loss{}
+	for _, name := range n.names {
+		if n.job.touches(name) {
+			n.judgeName(name, losses)
+		}
+	}
+	for _, ru := range n.job.rules { // in the order of the rules
+		if l := losses[ru]; l != nil {
+			n.tell(r, l)
+		}
+	}
+	if n.unjudged != "" {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s: no value of label %s could be made up for %s: give stored series to know what it "+
+			"loses", n.Uses[0].Place(), n.unjudged, n.Selector()))
+	}
+}
+
+// judgeName makes up the series of one metric.
+func (n *need) judgeName(name string, losses map[*rule]*loss) {
+	var fixed, free []string
+	values := map[string][]string{}
+	for label := range n.labels {
+		words, ok := n.parsed.pinned(n.matchers[label])
+		if label == model.JobLabel && !n.job.Open {
+			words, ok = []string{n.job.Label}, true
+		}
+		switch {
+		case !ok:
+			free = append(free, label)
+		case isNumeric(label):
+			fixed = append(fixed, label)
+			for _, w := range words {
+				for _, s := range spellings(w) {
+					if !slices.Contains(values[label], s) {
+						values[label] = append(values[label], s)
+					}
+				}
+			}
+		default:
+			fixed = append(fixed, label)
+			values[label] = words
+		}
+	}
+	slices.Sort(fixed)
+	slices.Sort(free)
+	if !n.spellingOnly || slices.ContainsFunc(fixed, isNumeric) {
+		n.combine(name, fixed, free, values, losses)
+	}
+	if !n.spellingOnly {
+		n.listedByRules(name, fixed, losses)
+	}
+}
+
+// interesting are the labels that the need or the rules look at.
+func (n *need) interesting() map[string]bool {
+	out := map[string]bool{}
+	for label := range n.matchers {
+		out[label] = true
+	}
+	if !n.Labels.Except {
+		for _, label := range n.Labels.Names {
+			out[label] = true
+		}
+	}
+	for _, ru := range n.job.rules {
+		for _, l := range ru.Config.SourceLabels {
+			out[string(l)] = true
+		}
+	}
+	delete(out, "")
+	delete(out, model.MetricNameLabel)
+	for label := range n.external {
+		delete(out, label)
+	}
+	return out
+}
+
+// combine goes through what the need names: each combination with a value for every other label, and with none.
+func (n *need) combine(name string, fixed, free []string, values map[string][]string, losses map[*rule]*loss) {
+	if n.unjudged != "" {
+		return
+	}
+	type fate struct{ full, bare *rule }
+	total, gone := 0, map[*rule]int{}
+	for combination := range combinations(fixed, values) {
+		total++
+		var f fate
+		for _, bare := range []bool{false, true} {
+			ls := n.series(name, combination, free, bare, "")
+			if n.unjudged != "" {
+				return
+			}
+			by, taken := n.run(ls)
+			if by != nil && len(taken) > 0 {
+				l := of(losses, by)
+				l.labels = union(l.labels, taken)
+				l.example = ls.String()
+				for _, label := range taken {
+					again, also := n.run(n.series(name, combination, free, true, label))
+					l.always = l.always || again == by && slices.Contains(also, label)
+				}
+				continue
+			}
+			if bare {
+				f.bare = by
+			} else {
+				f.full = by
+			}
+			if by != nil {
+				of(losses, by).example = ls.String()
+			}
+		}
+		switch {
+		case f.full != nil && f.bare != nil:
+			l := of(losses, f.full)
+			gone[f.full]++
+			l.note(n, combination, fixed)
+		case f.full != nil:
+			of(losses, f.full).maybe = true
+		case f.bare != nil:
+			of(losses, f.bare).maybe = true
+		}
+	}
+	for ru, count := range gone {
+		if count == total {
+			losses[ru].all = true
+		}
+	}
+}
+
+// series is made up of what the need names, and of a value for each other label; bare, only for those that may not be empty, and for with.
+func (n *need) series(name string, combination map[string]string, free []string, bare bool, with string) labels.Labels {
+	lb := labels.NewBuilder(labels.FromStrings(model.MetricNameLabel, name))
+	for label, v := range combination {
+		lb.Set(label, v)
+	}
+	for _, label := range free {
+		ms := n.matchers[label]
+		if bare && label != with && matchAll(ms, "") {
+			continue
+		}
+		v := n.parsed.witness(ms)
+		if v == "" && !matchAll(ms, "") {
+			n.unjudged = label
+		}
+		lb.Set(label, v)
+	}
+	return lb.Labels()
+}
+
+// note writes down which named values go.
+func (l *loss) note(n *need, combination map[string]string, fixed []string) {
+	old := false
+	for _, label := range fixed {
+		v := combination[label]
+		if len(n.matchers[label]) == 0 || v == "" || label == model.JobLabel {
+			continue
+		}
+		if isNumeric(label) {
+			old = old || v != stored(v)
+			l.inf = l.inf || v == "+Inf"
+		} else if n.matchers[label][0].Type == labels.MatchEqual {
+			continue // the selector says it
+		}
+		if text := label + "=" + strconv.Quote(v); !slices.Contains(l.values, text) {
+			l.values = append(l.values, text)
+		}
+	}
+	if old {
+		l.older = true
+		return
+	}
+	l.some = true
+}
+
+// listedByRules goes through what the rules name of this metric, where the need names no value itself.
+func (n *need) listedByRules(name string, fixed []string, losses map[*rule]*loss) {
+	for _, ru := range n.job.rules {
+		c := ru.Config
+		at := slices.Index(c.SourceLabels, model.MetricNameLabel)
+		if c.Action != relabel.Drop || !ru.known || at < 0 || len(c.SourceLabels) < 2 || !ru.names()[name] {
+			continue
+		}
+		for _, w := range ru.words.words {
+			values := split(c, w)
+			if values == nil || values[at] != name {
+				continue
+			}
+			lb := labels.NewBuilder(labels.FromStrings(model.MetricNameLabel, name))
+			if !n.job.Open {
+				lb.Set(model.JobLabel, n.job.Label)
+			}
+			selects, open := true, ""
+			for i, l := range c.SourceLabels {
+				label := string(l)
+				if i == at {
+					continue
+				}
+				ok := matchAll(n.matchers[label], values[i])
+				if isNumeric(label) {
+					values[i] = stored(values[i])
+					ok = slices.ContainsFunc(spellings(values[i]), func(s string) bool { return matchAll(n.matchers[label], s) })
+				}
+				selects = selects && ok
+				if !slices.Contains(fixed, label) && values[i] != "" {
+					open = label
+				}
+				lb.Set(label, values[i])
+			}
+			if !selects || open == "" {
+				continue
+			}
+			ls := lb.Labels()
+			by, taken := n.run(ls)
+			if by == nil || len(taken) > 0 {
+				continue
+			}
+			l := of(losses, by)
+			l.maybe = true
+			l.example = ls.String()
+			if text := open + "=" + strconv.Quote(ls.Get(open)); !slices.Contains(l.values, text) {
+				l.values = append(l.values, text)
+			}
+			l.inf = l.inf || ls.Get(labels.BucketLabel) == "+Inf"
+			l.quantileBuckets = l.quantileBuckets || open == labels.BucketLabel && n.Quantile
+		}
+	}
+}
+
+// run gives the rule that takes the series, or that takes labels from it which the need reads.
+func (n *need) run(ls labels.Labels) (by *rule, taken []string) {
+	out, kept, at := n.job.chain.Apply(ls)
+	if at < 0 {
+		return nil, nil
+	}
+	if !kept {
+		return n.job.rules[at], nil
+	}
+	ls.Range(func(l labels.Label) {
+		if out.Get(l.Name) != l.Value && n.mentions(l.Name) {
+			taken = append(taken, l.Name)
+		}
+	})
+	if len(taken) == 0 {
+		return nil, nil
+	}
+	return n.job.taker(ls, taken[0]), taken
+}
+
+// mentions says that the need names the label. One that reads all labels does not: which there are, only stored series tell.
+func (n *need) mentions(label string) bool {
+	return len(n.matchers[label]) > 0 || !n.Labels.Except && slices.Contains(n.Labels.Names, label)
+}
+
+func of(losses map[*rule]*loss, ru *rule) *loss {
+	if losses[ru] == nil {
+		losses[ru] = &loss{rule: ru}
+	}
+	return losses[ru]
+}
+
+func union(a, b []string) []string {
+	for _, x := range b {
+		if !slices.Contains(a, x) {
+			a = append(a, x)
+		}
+	}
+	return a
+}
+
+// combinations goes through the products of values, at most maxCombined of them.
+func combinations(fixed []string, values map[string][]string) func(yield func(map[string]string) bool) {
+	return func(yield func(map[string]string) bool) {
+		at := make([]int, len(fixed))
+		for range maxCombined {
+			combination := map[string]string{}
+			for i, label := range fixed {
+				if len(values[label]) == 0 {
+					return // matchers that contradict each other
+				}
+				combination[label] = values[label][at[i]]
+			}
+			if !yield(combination) {
+				return
+			}
+			i := 0
+			for ; i < len(fixed); i++ {
+				if at[i]++; at[i] < len(values[fixed[i]]) {
+					break
+				}
+				at[i] = 0
+			}
+			if i == len(fixed) {
+				return
+			}
+		}
+	}
+}
+
+// tell makes the findings of a loss, one for each use.
+func (n *need) tell(r *Result, l *loss) {
+	f := Finding{Severity: Broken, Check: CheckLost, RuleFile: l.rule.File, RuleLine: l.rule.Line, Job: n.job.Name}
+	slices.Sort(l.values)
+	if l.example != "" {
+		f.Examples = []string{l.example}
+	}
+	selector := n.Selector()
+	exact := n.named(l.rule)
+	switch {
+	case len(l.labels) > 0:
+		slices.Sort(l.labels)
+		f.Text = fmt.Sprintf("needs label %s of %s, which the rule takes away", listed(l.labels), selector)
+		f.Advice = "Leave the label where this query needs it, or change the query."
+		if !l.always {
+			f.Severity = Doubtful
+		}
+	case l.older && !l.some:
+		edges := slices.DeleteFunc(slices.Clone(l.values), func(v string) bool { label, _, _ := strings.Cut(v, "="); return !isNumeric(label) })
+		f.Text = fmt.Sprintf("needs the bucket %s of %s, which the rule takes wherever the edge is stored without .0, as Prometheus before 3 does: the "+
+			"query finds nothing then, and an alert on it stays silent", listed(edges), selector)
+		f.Advice = "Take this edge out of the list."
+	case l.all || l.some:
+		what := "all series"
+		if len(l.values) > 0 && !l.all {
+			what = listed(l.values)
+		}
+		f.Text = fmt.Sprintf("loses %s of %s", what, selector)
+		f.Advice = "Take it out of the rule, or remove the query if nobody needs it."
+		if n.elsewhere || n.anyJob && n.others && !exact {
+			f.Severity = Doubtful
+			f.Text += " in this job, if it has them"
+		}
+	case l.inf:
+		f.Text = fmt.Sprintf("loses the bucket le=\"+Inf\" of %s: quantiles of the histogram become NaN", selector)
+		f.Advice = "Take +Inf out of the list."
+	case l.quantileBuckets:
+		f.Severity = Doubtful
+		f.Text = fmt.Sprintf("works out quantiles of %s with fewer buckets (without %s)", selector, listed(l.values))
+		f.Advice = "Its answers change within the width of a bucket."
+	default:
+		f.Severity = Doubtful
+		what := "series of some label values"
+		if len(l.values) > 0 {
+			what = listed(l.values)
+		}
+		f.Text = fmt.Sprintf("may lose %s of %s, such as %s", what, selector, l.example)
+		f.Advice = "Give --scrape to know: the stored series decide."
+	}
+	if n.Absent {
+		f.Text += "; the query asks for what is absent, and would find that"
+	}
+	r.tellUses(f, n.Entry)
+}
+
+// named says whether the rule names a metric of the need in full.
+func (n *need) named(ru *rule) bool {
+	return slices.ContainsFunc(n.names, func(name string) bool { return ru.names()[name] })
+}
+
+// tellUses adds a finding for each use of a need.
+func (r *Result) tellUses(f Finding, e *uses.Entry) {
+	for _, u := range e.Uses {
+		f := f
+		f.File, f.Line, f.Where, f.Query = u.File, u.Line, u.Where, u.Query
+		if u.Kind == uses.Kept {
+			f.Advice = "Take it out of the rule: it is to be kept"
+			if u.Owner != "" {
+				f.Advice += " for " + u.Owner
+			}
+			if u.Reason != "" {
+				f.Advice += " (" + u.Reason + ")"
+			}
+			f.Advice += "."
+		}
+		r.add(f)
+	}
+}
+
+// byNumber orders edges.
+func byNumber(a, b string) int {
+	x, errA := strconv.ParseFloat(a, 64)
+	y, errB := strconv.ParseFloat(b, 64)
+	if errA == nil && errB == nil && x != y {
+		if x < y {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(a, b)
+}
+
+func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,275 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/relabel/inventory"
+	"github.com/spillwayproject/spillway/relabel/uses"
+)
+
+// seen is what stored series have shown.
+type seen struct {
+	index   *uses.Index
+	entries map[*uses.Entry]bool // select something
+	jobs    map[*job]bool        // have series
+}
+
+// taken is what one rule takes of one need.
+type taken struct {
+	entry *uses.Entry
+	job   *job
+	rule  *rule
+	// label is what the series lose; empty where the series go.
+	label string
+}
+
+// count is how much of it.
+type count struct {
+	series   int64
+	buckets  bool // all of them are buckets, none +Inf
+	examples []string
+}
+
+func (c *count) add(ls labels.Labels) {
+	bucket := ls.Get(labels.BucketLabel)
+	c.buckets = (c.series == 0 || c.buckets) && bucket != "" && bucket != "+Inf"
+	c.series++
+	if len(c.examples) < maxExamples {
+		c.examples = append(c.examples, ls.String())
+	}
+}
+
+// judgeStored runs every stored series through the rules of its job.
+func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *uses.Set) (*seen, error) {
+	known, present, err := facts(ctx, o.Source)
+	if err != nil {
+		return nil, err
+	}
+	s := &scan{
+		seen: &seen{
+			index:   set.Index(o.External, func(metric, label string) bool { return known[[2]string{metric, label}] }),
+			entries: map[*uses.Entry]bool{}, jobs: map[*job]bool{},
+		},
+		of:     assign(distinct(jobs), present),
+		losses: map[taken]*count{}, merged: map[taken]*count{}, more: map[taken]*count{}, hashes: map[*job]map[uint64]struct{}{}, names: map[string]bool{},
+	}
+	err = o.Source.Scan(ctx, func(series *inventory.Series) error {
+		if r.Series++; r.Series%seriesPerCtx == 0 {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			if o.Progress != nil {
+				o.Progress(r.Series)
+			}
+		}
+		s.series(series.Labels)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name := range s.names {
+		blind := map[*uses.Entry]bool{}
+		for _, e := range s.index.Blind(name) {
+			blind[e] = true
+		}
+		for _, e := range s.index.For(name) {
+			if !blind[e] {
+				s.entries[e] = true
+			}
+		}
+	}
+	s.tell(r)
+	for _, name := range sortedNames(present) {
+		if len(s.of[name]) == 0 {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("job %q has stored series and no rules here: they were taken to stay", name))
+		}
+	}
+	return s.seen, nil
+}
+
+// facts reads which metric has which label, and which jobs there are.
+func facts(ctx context.Context, src inventory.Source) (known map[[2]string]bool, jobs map[string]bool, err error) {
+	known, jobs = map[[2]string]bool{}, map[string]bool{}
+	err = src.Scan(ctx, func(s *inventory.Series) error {
+		name := s.Labels.Get(model.MetricNameLabel)
+		s.Labels.Range(func(l labels.Label) {
+			if key := [2]string{name, l.Name}; !known[key] {
+				known[[2]string{strings.Clone(name), strings.Clone(l.Name)}] = true
+			}
+		})
+		if job := s.Labels.Get(model.JobLabel); !jobs[job] {
+			jobs[strings.Clone(job)] = true
+		}
+		return nil
+	})
+	return known, jobs, err
+}
+
+// assign says whose rules the series of a label job go through. A job whose series may have any label, and has no stored series under its own names, gets
+// those that nobody else has: its rules name what they take, and what they take of others is at worst a finding too many.
+func assign(jobs []*job, present map[string]bool) map[string][]*job {
+	of := map[string][]*job{}
+	var homeless []*job
+	for _, j := range jobs {
+		found := false
+		for _, name := range j.names {
+			if present[name] && !slices.Contains(of[name], j) {
+				of[name] = append(of[name], j)
+				found = true
+			}
+		}
+		if !found && j.Open {
+			homeless = append(homeless, j)
+		}
+	}
+	for name := range present {
+		if len(of[name]) == 0 {
+			of[name] = homeless
+		}
+	}
+	return of
+}
+
+type scan struct {
+	*seen
+	of                   map[string][]*job
+	losses, merged, more map[taken]*count
+	hashes               map[*job]map[uint64]struct{}
+	names                map[string]bool
+}
+
+func (s *scan) series(ls labels.Labels) {
+	name := ls.Get(model.MetricNameLabel)
+	if !s.names[name] {
+		s.names[strings.Clone(name)] = true
+	}
+	s.index.Observe(ls)
+	if neverSeen(name) {
+		return
+	}
+	for _, j := range s.of[ls.Get(model.JobLabel)] {
+		s.jobs[j] = true
+		out, kept, by := j.chain.Apply(ls)
+		if by < 0 {
+			continue
+		}
+		if !kept {
+			s.dropped(j, j.rules[by], name, ls)
+			continue
+		}
+		s.changed(j, name, ls, out)
+	}
+}
+
+// changed is a series that loses a label, or has another value there.
+func (s *scan) changed(j *job, name string, ls, out labels.Labels) {
+	var first *rule
+	ls.Range(func(l labels.Label) {
+		if out.Get(l.Name) == l.Value {
+			return
+		}
+		ru := j.taker(ls, l.Name)
+		if first == nil {
+			first = ru
+		}
+		for _, e := range s.index.For(name) {
+			if e.Reads(l.Name) && s.index.Selects(e, ls) {
+				counted(s.losses, taken{e, j, ru, strings.Clone(l.Name)}).add(ls)
+			}
+		}
+	})
+	if first == nil {
+		return // labels came, none went: what was apart stays apart
+	}
+	if s.hashes[j] == nil {
+		s.hashes[j] = map[uint64]struct{}{}
+	}
+	h := out.Hash()
+	if _, again := s.hashes[j][h]; again {
+		counted(s.merged, taken{job: j, rule: first}).add(ls)
+	}
+	s.hashes[j][h] = struct{}{}
+}
+
+// neverSeen are the series that the server makes itself.
+func neverSeen(name string) bool {
+	switch name {
+	case "up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_samples_post_metric_relabeling", "scrape_series_added", "scrape_timeout_seconds",
+		"scrape_sample_limit", "scrape_body_size_bytes", "ALERTS", "ALERTS_FOR_STATE":
+		return true
+	}
+	return false
+}
+
+func (s *scan) dropped(j *job, ru *rule, name string, ls labels.Labels) {
+	for _, e := range s.index.For(name) {
+		if s.index.Selects(e, ls) {
+			counted(s.losses, taken{entry: e, job: j, rule: ru}).add(ls)
+		}
+	}
+	if !ru.known || !ru.words.dots || ru.words.open {
+		return
+	}
+	values := make([]string, len(ru.Config.SourceLabels))
+	for i, l := range ru.Config.SourceLabels {
+		values[i] = ls.Get(string(l))
+	}
+	if _, named := slices.BinarySearch(ru.words.words, strings.Join(values, ru.Config.Separator)); !named {
+		counted(s.more, taken{job: j, rule: ru}).add(ls)
+	}
+}
+
+func counted(m map[taken]*count, key taken) *count {
+	if m[key] == nil {
+		m[key] = &count{}
+	}
+	return m[key]
+}
+
+// tell makes the findings. Their order comes later.
+func (s *scan) tell(r *Result) {
+	for t, c := range s.losses {
+		f := t.finding(CheckLost, c)
+		selector := t.entry.Selector()
+		switch {
+		case t.label != "":
+			f.Text = fmt.Sprintf("needs label %s of %s, which the rule takes from %d stored series, such as %s", t.label, selector, c.series, c.examples[0])
+			f.Advice = "Leave the label where this query needs it, or change the query."
+		case t.entry.Quantile && c.buckets:
+			f.Severity = Doubtful
+			f.Text = fmt.Sprintf("works out quantiles of %s with fewer buckets: the rule takes %d stored series, such as %s", selector, c.series, c.examples[0])
+			f.Advice = "Its answers change within the width of a bucket."
+		default:
+			f.Text = fmt.Sprintf("loses %d stored series of %s, such as %s", c.series, selector, c.examples[0])
+			f.Advice = "Take them out of the rule, or remove the query if nobody needs it."
+		}
+		if t.entry.Absent {
+			f.Text += "; the query asks for what is absent, and would find that"
+		}
+		r.tellUses(f, t.entry)
+	}
+	for t, c := range s.merged {
+		f := t.finding(CheckMerged, c)
+		f.Text = fmt.Sprintf("%d stored series become equal to another one without their label, such as %s: one of them is stored, and no error is seen "+
+			"anywhere", c.series, c.examples[0])
+		f.Advice = "Sum them up by a recording rule or at the agent instead."
+		r.add(f)
+	}
+	for t, c := range s.more {
+		f := t.finding(CheckDot, c)
+		f.Text = fmt.Sprintf("an unescaped . in the regex takes %d stored series that it does not name, such as %s", c.series, c.examples[0])
+		f.Advice = `Write \. for a dot.`
+		r.add(f)
+	}
+}
+
+func (t taken) finding(check string, c *count) Finding {
+	return Finding{Severity: Broken, Check: check, RuleFile: t.rule.File, RuleLine: t.rule.Line, Job: t.job.Name, Series: c.series, Examples: c.examples}
+}

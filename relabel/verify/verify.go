@@ -1,0 +1,94 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spillwayproject/spillway/relabel/inventory"
+	"github.com/spillwayproject/spillway/relabel/uses"
+)
+
+// Options say what is held against what.
+type Options struct {
+	// Prometheus are prometheus.yml files, or files of scrape_config_files; several are the shards and replicas of one fleet, whose rules must be the same.
+	Prometheus []string
+	// Monitors are files with ServiceMonitors, PodMonitors and ScrapeConfigs.
+	Monitors []string
+	// Jobs is the label job of the series of monitors, by NAMESPACE/NAME. Series of monitors that are missing here are those whose job is NAMESPACE/NAME or
+	// NAME.
+	Jobs map[string]string
+	// Dashboards, Rules, Autoscalers, Usage, Keep and Files are what is used; see package uses.
+	Dashboards, Rules, Autoscalers, Usage, Keep, Files []string
+	// Uses are uses that were read already; nil where there are none. What the files above have is added to it.
+	Uses *uses.Set
+	// Source are the stored series; nil where there are none.
+	Source inventory.Source
+	// External are labels that are added outside of the servers; nil is uses.External.
+	External []string
+	// Window is how far back Usage counts; 0 is all of it. Now is the time of the call.
+	Window time.Duration
+	Now    time.Time
+	// Progress is called with the number of series that were looked at; nil where nobody waits.
+	Progress func(series int64)
+}
+
+// Check holds the rules that the configuration has against what is used. An error means that nothing was checked; what could not be read is in the result.
+func Check(ctx context.Context, o Options) (*Result, error) {
+	if len(o.Prometheus)+len(o.Monitors) == 0 {
+		return nil, errors.New("nothing to check: give a prometheus.yml or a file of monitors")
+	}
+	if o.External == nil {
+		o.External = uses.External
+	}
+	r := &Result{Findings: []Finding{}}
+	jobs := r.readJobs(o)
+	set := r.readUses(ctx, o)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	r.Jobs, r.Uses = len(jobs), len(set.Uses)
+	for _, j := range jobs {
+		r.Rules += len(j.rules)
+		r.judgeRules(j)
+	}
+	r.compareServers(jobs)
+	index := set.Index(o.External, nil)
+	if o.Source != nil {
+		stored, err := r.judgeStored(ctx, o, jobs, set)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Source, err)
+		}
+		r.judgeNeeds(o, jobs, index, stored, set.Recorded())
+	} else {
+		r.judgeNeeds(o, jobs, index, nil, set.Recorded())
+	}
+	r.finish(set)
+	return r, nil
+}
+
+// readUses reads all that is used. A file that cannot be read leaves a hole, which is told.
+func (r *Result) readUses(ctx context.Context, o Options) *uses.Set {
+	set := o.Uses
+	if set == nil {
+		set = new(uses.Set)
+	}
+	read := func(paths []string, f func(path string) error) {
+		for _, p := range paths {
+			if err := f(p); err != nil {
+				r.unchecked(err)
+			}
+		}
+	}
+	read(o.Dashboards, func(p string) error { return uses.Dashboards(set, p) })
+	read(o.Rules, func(p string) error { return uses.Rules(set, p) })
+	read(o.Autoscalers, func(p string) error { return uses.Autoscalers(set, p) })
+	read(o.Usage, func(p string) error { return uses.Log(ctx, set, p, uses.LogOptions{Window: o.Window, Now: o.Now}) })
+	read(o.Keep, func(p string) error { return uses.Keep(set, p, o.Now) })
+	read(o.Files, func(p string) error { return uses.File(set, p) })
+	if len(set.Uses) == 0 {
+		r.Warnings = append(r.Warnings, "no use was given: the rules were looked at, and nothing that they take")
+	}
+	return set
+}
