@@ -17,7 +17,7 @@ import (
 func written(t testing.TB, src inventory.Source) (*relabel.Plan, []byte) {
 	t.Helper()
 	p, err := relabel.Make(t.Context(), relabel.Options{
-		Source: src, Uses: queries(`sum by (pod) (http_requests_total)`, `latency_seconds_bucket{code="200",le="1"}`), Now: now,
+		Source: src, Uses: queries(`sum by (pod) (http_requests_total)`, `latency_seconds_bucket{code="200",le="1"}`), Now: now, Propose: propose.Options{Risk: propose.High},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestDiff(t *testing.T) {
 	old, _ := written(t, src)
 	updated, err := relabel.Make(t.Context(), relabel.Options{
 		Source: src, Uses: queries(`sum by (pod) (http_requests_total)`, `latency_seconds_bucket{code="200",le=~"1|30"}`, "unused_b_total", "sum by (pod, uid) (http_requests_total)"), Now: now,
-		Propose: propose.Options{},
+		Propose: propose.Options{Risk: propose.High},
 	})
 	if err != nil {
 		t.Fatal(err)

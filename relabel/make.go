@@ -283,7 +283,7 @@ func (m *maker) plan(ctx context.Context) (*Plan, error) {
 		Inputs: m.inputs(),
 		Stored: propose.Save(m.inv.Series, m.inv.SamplesPerSecond),
 		Rules:  m.rules, Refused: m.refused, Proof: m.proof,
-		Warnings: append(slices.Clone(m.o.Uses.Warnings), m.warnings()...),
+		Warnings: append(append(slices.Clone(m.o.Uses.Warnings), m.index.Unread()...), m.warnings()...),
 	}
 	propose.SortRefusals(p.Refused)
 	dropped, err := m.dropped(ctx)

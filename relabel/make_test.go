@@ -150,6 +150,9 @@ func expect(t *testing.T, src inventory.Source, p *relabel.Plan, want ...string)
 	}
 }
 
+// high also takes labels.
+func high(o *relabel.Options) { o.Propose.Risk = propose.High }
+
 const web = `
 	# TYPE http_requests_total counter
 	http_requests_total{code="200",pod="a",uid="1"} 10
@@ -179,7 +182,7 @@ func TestMake(t *testing.T) {
 	src := pages(t, map[string]string{"web/1": web, "web/2": web})
 	set := queries(`sum by (pod) (http_requests_total)`, `sum(rate(latency_seconds_bucket{code="200",le=~"30(\\.0)?"}[5m])) / sum(rate(latency_seconds_count[5m]))`)
 	steps := map[string]bool{}
-	p := plan(t, src, set, replayed, func(o *relabel.Options) { o.Progress = func(step string, _, _ int64) { steps[step] = true } })
+	p := plan(t, src, set, replayed, high, func(o *relabel.Options) { o.Progress = func(step string, _, _ int64) { steps[step] = true } })
 	for _, step := range []string{"inventory", "uses", "proof"} {
 		if !steps[step] {
 			t.Errorf("no progress of %s", step)
@@ -200,7 +203,7 @@ func TestMake(t *testing.T) {
 	if top := p.Jobs[0].Top[0]; top != (relabel.Metric{Name: "latency_seconds_bucket", Series: 20, Dropped: 14, Uses: 1}) {
 		t.Errorf("the largest metric is %+v", top)
 	}
-	if p.Inputs.Uses["file"] != 2 || p.Inputs.Risk != "medium" || p.Made != now || p.Owner != "observability" {
+	if p.Inputs.Uses["file"] != 2 || p.Inputs.Risk != "high" || p.Made != now || p.Owner != "observability" {
 		t.Errorf("inputs %+v, made %s, owner %s", p.Inputs, p.Made, p.Owner)
 	}
 }
@@ -283,7 +286,7 @@ func TestCollisionIsRefused(t *testing.T) {
 	errors_total{code="500",pod="a",uid="2"} 1
 	errors_total{code="500",pod="a",uid="3"} 1
 	`})
-	p := plan(t, src, queries("sum by (pod) (requests_total)", "sum by (code) (errors_total)"), replayed)
+	p := plan(t, src, queries("sum by (pod) (requests_total)", "sum by (code) (errors_total)"), replayed, high)
 	var rule *propose.Rule
 	for i := range p.Rules {
 		if p.Rules[i].Kind == propose.Label && p.Rules[i].Label == "uid" {

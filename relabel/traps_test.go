@@ -307,7 +307,7 @@ func TestTrap10KeepIsAnAllowList(t *testing.T) {
 // labelkeep and labeldrop are for every metric of a target, the name of the metric among its labels: a label goes from the metrics that it was proven for only.
 func TestTrap11LabelsOfOneMetric(t *testing.T) {
 	src := pages(t, map[string]string{"j/1": "a{pod=\"x\",uid=\"1\"} 1\na{pod=\"y\",uid=\"2\"} 1\nb{pod=\"x\",uid=\"1\"} 1\nb{pod=\"x\",uid=\"2\"} 1\n"})
-	p := plan(t, src, queries("sum by (pod) (a)", "b"), replayed)
+	p := plan(t, src, queries("sum by (pod) (a)", "b"), replayed, high)
 	expect(t, src, p)
 	err := src.Scan(t.Context(), func(s *inventory.Series) error {
 		out, _ := apply(s.Labels, p.Rules)

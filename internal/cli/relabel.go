@@ -154,7 +154,7 @@ func relabelPlanCommand(e *env, parent clause) func() error {
 	c := parent.Command("plan", "Finds what is stored and not looked at, makes the rules that drop it, and proves them. Exit code 1, and no plan, where an input cannot be read.")
 	looked, stored := lookedAtFlags(c), storedFlags(c)
 	out := c.Flag("out", "Write the plan to this file and a summary to standard output; without it the plan goes to standard output.").Short('o').PlaceHolder("plan.json").String()
-	risk := c.Flag("risk", "low: only metrics that nothing uses; medium: also series, buckets and labels of used metrics, as long as no answer changes; high: also buckets that only histogram_quantile reads, within --quantile-error.").
+	risk := c.Flag("risk", "low: only metrics that nothing uses; medium: also series and buckets of used metrics, as long as no answer changes; high: also buckets that only histogram_quantile reads, within --quantile-error, and labels that tell no two series of today apart.").
 		Default(string(propose.Medium)).Enum(string(propose.Low), string(propose.Medium), string(propose.High))
 	saving := c.Flag("min-saving", "The smallest number of series that a rule must save.").Default("1").Int64()
 	quantile := c.Flag("quantile-error", "With --risk=high: the largest ratio of a bucket's upper to its lower edge that thinning may make.").Default("2.5").Float64()
@@ -225,8 +225,8 @@ func summarise(w io.Writer, p *relabel.Plan, file string) error {
 		fmt.Fprintf(t, "%s\t%d looked at\t%s\t\n", s.Name, s.Checked, s.Took.Round(time.Millisecond))
 	}
 	if r := p.Proof.Replay; r != nil {
-		fmt.Fprintf(t, "\nReplay of %d series, %d after: %d queries, %d answers equal (%d of them empty, %d failing alike), %d within a stated error, %d differ.\n",
-			r.Series, r.After, r.Queries, r.Equal, r.Empty, r.Failed, r.Within, len(r.Differences))
+		fmt.Fprintf(t, "\nReplay of %d series, %d after: %d queries; answers equal to the bit %d, equal but for the order of additions and ties %d, within a stated error %d, empty on both sides %d, failing on both %d, different %d.\n",
+			r.Series, r.After, r.Queries, r.Equal, r.Rounded, r.Within, r.Empty, r.Failed, r.Different)
 	}
 	if len(p.Refused) > 0 {
 		fmt.Fprintf(t, "\n%d more were thought of and refused; the reasons are in %s.\n", len(p.Refused), file)

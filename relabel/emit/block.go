@@ -100,8 +100,7 @@ func evidence(r *propose.Rule, owner string) []string {
 	}
 	lines := []string{
 		what,
-		fmt.Sprintf("Saves %s, %s samples/s, %s a day on disk, %s of memory.", plural(r.Saves.Series, "series", "series"), number(r.Saves.SamplesPerSecond),
-			size(r.Saves.BytesPerDay), size(r.Saves.MemoryBytes)),
+		saves(r.Saves),
 		"Last use: " + lastUse(r.Evidence.LastUse) + ".",
 	}
 	if r.QuantileError > 0 {
@@ -117,6 +116,15 @@ func evidence(r *propose.Rule, owner string) []string {
 		lines[i] = "# " + comment(l)
 	}
 	return lines
+}
+
+// saves leaves out what a source without intervals cannot know.
+func saves(s propose.Saving) string {
+	text := fmt.Sprintf("Saves %s, %s of memory", plural(s.Series, "series", "series"), size(s.MemoryBytes))
+	if s.SamplesPerSecond > 0 {
+		text += fmt.Sprintf(", %s samples/s, %s a day on disk", number(s.SamplesPerSecond), size(s.BytesPerDay))
+	}
+	return text + "."
 }
 
 func metrics(r *propose.Rule) string {

@@ -19,6 +19,9 @@ import (
 // earlier ones afterwards; rules of ours that the plan no longer has go. Every other byte stays. Behind, because what was proven was looked at after the
 // job's own rules. diff is a unified diff from what was given, empty where nothing changes.
 //
+// Rules go when the plan no longer has them, and it has none for what was not stored when it was made: make a plan that replaces another one from scraped
+// pages, which still have what the rules drop, or the second merge brings it all back. The diff shows it.
+//
 // It refuses a file that is no YAML, jobs that it does not have (by the label job of their series), places where no line can be put in, and rules of ours
 // that were changed by hand; the error lists all of them, with their lines.
 func Merge(p *relabel.Plan, promYAML []byte) (merged []byte, diff string, err error) {

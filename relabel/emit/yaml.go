@@ -22,7 +22,7 @@ var (
 )
 
 var (
-	bareWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	bareWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 	// reserved are the words that some YAML reader takes for a truth value or nothing.
 	reserved = map[string]bool{"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true, "true": true, "false": true, "null": true}
 )

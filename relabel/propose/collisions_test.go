@@ -21,7 +21,7 @@ func sampled(t *testing.T, src memory, set *uses.Set) ([]propose.Rule, []propose
 		t.Fatal(err)
 	}
 	index := set.Index(uses.External, inv.Known())
-	o := propose.Options{}
+	o := propose.Options{Risk: propose.High}
 	o.Collisions = propose.NewCollisions(inv, set, index, o)
 	for _, ls := range src {
 		index.Observe(ls)
@@ -38,7 +38,7 @@ func TestCollisions(t *testing.T) {
 	}
 	rules, refused := sampled(t, src, queries("sum by (ns) (a)"))
 	// shard alone tells series apart, so that it cannot go; pod and uid can, one of them.
-	if got, want := show(rules), []string{"j/label/pod medium a pod"}; !slices.Equal(got, want) {
+	if got, want := show(rules), []string{"j/label/pod high a pod"}; !slices.Equal(got, want) {
 		t.Errorf("rules %q, want %q", got, want)
 	}
 	if len(refused) != 1 || refused[0].Label != "shard" {

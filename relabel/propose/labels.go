@@ -56,7 +56,7 @@ func (p *proposer) label(s *stored) {
 		}
 	}
 	if best != "" {
-		p.take(s, Label, Medium, best, nil)
+		p.take(s, Label, High, best, nil) // today no series collide; tomorrow new ones may
 	}
 	if merging != "" && most >= p.o.MinSaving {
 		share := float64(most) / float64(s.Series)

@@ -425,7 +425,11 @@ func (p *proposer) evidence(r Rule, part []*stored) Evidence {
 	e := Evidence{LastUse: latest(needs)}
 	switch r.Kind {
 	case Slice:
-		e.Text = fmt.Sprintf("%s is used, and %s %s %d of the values of %s.", metrics, who, verb, len(r.Values), r.Label)
+		subject := metrics
+		if len(r.Metrics) > 1 {
+			subject = fmt.Sprintf("Each of these %d metrics", len(r.Metrics))
+		}
+		e.Text = fmt.Sprintf("%s is used, and %s %s %d of the values of %s.", subject, who, verb, len(r.Values), r.Label)
 	case Buckets:
 		e.Text = fmt.Sprintf("No use selects these %d buckets of %s by le.", len(r.Values), metrics)
 		if r.Risk == High {

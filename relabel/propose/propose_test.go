@@ -155,16 +155,16 @@ func TestPropose(t *testing.T) {
 			want: []string{"j/buckets/1 medium h_bucket le 30.0"},
 		},
 		{
-			name: "a label that no answer depends on", src: of("j", "a{pod=x,uid=1}", "a{pod=y,uid=2}"), queries: []string{"sum by (pod) (a)"},
-			want: []string{"j/label/uid medium a uid"},
+			name: "a label that no answer depends on", src: of("j", "a{pod=x,uid=1}", "a{pod=y,uid=2}"), queries: []string{"sum by (pod) (a)"}, options: propose.Options{Risk: propose.High},
+			want: []string{"j/label/uid high a uid"},
 		},
 		{
 			name: "a label with one short value is left", src: of("j", "a{pod=x,uid=1}", "a{pod=y,uid=1}"), queries: []string{"sum by (pod) (a)"},
 			want: nil,
 		},
 		{
-			name: "a label with one long value", src: of("j", "a{pod=x,image="+strings.Repeat("x", 64)+"}"), queries: []string{"sum by (pod) (a)"},
-			want: []string{"j/label/image medium a image"},
+			name: "a label with one long value", src: of("j", "a{pod=x,image="+strings.Repeat("x", 64)+"}"), queries: []string{"sum by (pod) (a)"}, options: propose.Options{Risk: propose.High},
+			want: []string{"j/label/image high a image"},
 		},
 		{
 			name: "exempt jobs", src: append(of("j", "a"), of("k", "a", "b")...), queries: []string{"b"}, options: propose.Options{Exempt: []string{"k"}},
@@ -179,8 +179,8 @@ func TestPropose(t *testing.T) {
 			want: nil,
 		},
 		{
-			name: "IDs never meet", src: append(of("a", "m{pod=x,names/1=1}", "m{pod=y,names/1=2}"), of("a/label", "unused")...), queries: []string{"sum by (pod) (m)"},
-			want: []string{"a/label/names/2 low unused", "a/label/names/1 medium m names/1"},
+			name: "IDs never meet", src: append(of("a", "m{pod=x,names/1=1}", "m{pod=y,names/1=2}"), of("a/label", "unused")...), queries: []string{"sum by (pod) (m)"}, options: propose.Options{Risk: propose.High},
+			want: []string{"a/label/names/2 low unused", "a/label/names/1 high m names/1"},
 		},
 		{
 			name: "a native histogram keeps its classic twins", src: of("j", "native_h", "native_h_sum", "a"), queries: []string{"histogram_quantile(0.9, sum(rate(native_h[5m])))", "a"},

@@ -29,9 +29,10 @@ type Risk string
 const (
 	// Low: only metrics that nothing uses. Every answer stays what it is.
 	Low Risk = "low"
-	// Medium: also slices, buckets that no query needs, and labels that change no answer. Every answer of a known use stays what it is.
+	// Medium: also slices, and buckets that no query needs. Every answer of a known use stays what it is.
 	Medium Risk = "medium"
-	// High: also buckets that only histogram_quantile reads: its answers change within Options.QuantileError.
+	// High: also buckets that only histogram_quantile reads: its answers change within Options.QuantileError. And labels that change no answer and tell no two series of today apart:
+	// series that come later and differ in nothing else would become one, without a word from the server.
 	High Risk = "high"
 )
 

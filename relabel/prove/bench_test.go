@@ -15,7 +15,8 @@ import (
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
-// fleet is many series that are made while they are read: of 10 jobs with 300 metrics each, of which every third one is a histogram, and of as many instances as it takes.
+// fleet is many series that are made while they are read: of 10 jobs with 300 metrics each, of which every third one is a histogram, and of as many instances
+// as it takes.
 type fleet struct {
 	series int
 }
@@ -112,7 +113,8 @@ func fleetRules(b *testing.B) []propose.Rule {
 	return out
 }
 
-// BenchmarkRules proves a hundred rules over series that are made while they are read (scan is that alone), with three uses for every histogram and for every other metric that stays.
+// BenchmarkRules proves a hundred rules over series that are made while they are read (scan is that alone), with three uses for every histogram and for every
+// other metric that stays.
 func BenchmarkRules(b *testing.B) {
 	set := new(uses.Set)
 	for j := range fleetJobs {

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// memoEntries is how many source values are remembered for each config, memoBytes how long they may be: 1 MiB and the map for each config, whatever the data are.
+	// memoEntries is how many source values are remembered for each config, memoBytes how long they may be: 1 MiB and the map for each config, whatever the
+	// data are.
 	memoEntries = 4096
 	memoBytes   = 256
 	// planNames is how many metric names are remembered for each chain.
 	planNames = 1 << 16
 )
 
-// Chain is metric_relabel_configs that are run over very many series: what Prometheus' relabelling decided about source values is remembered, and decided once for each of them. It gives what
-// relabel.ProcessBuilder gives for every series, whatever the configs. It is for one goroutine.
+// Chain is metric_relabel_configs that are run over very many series: what Prometheus' relabelling decided about source values is remembered, and decided once
+// for each of them. It gives what relabel.ProcessBuilder gives for every series, whatever the configs. It is for one goroutine.
 type Chain struct {
 	steps   []*step
 	plans   map[string][]planned // by metric name: the steps that can do something to a series of that name
@@ -104,8 +105,8 @@ func newStep(cfg *relabel.Config) (*step, error) {
 	return s, nil
 }
 
-// Apply gives the series as it is stored behind the configs, and false where it is not. by is the index of the config that dropped it, or of the first one that changed it; -1 where it stays what it
-// is. The answer holds memory of ls.
+// Apply gives the series as it is stored behind the configs, and false where it is not. by is the index of the config that dropped it, or of the first one that
+// changed it; -1 where it stays what it is. The answer holds memory of ls.
 func (c *Chain) Apply(ls labels.Labels) (out labels.Labels, kept bool, by int) {
 	by = -1
 	plan := c.plan(ls.Get(model.MetricNameLabel))
@@ -253,7 +254,8 @@ func (s *step) takesAny(lb *labels.Builder) bool {
 	return found
 }
 
-// run has Prometheus change the labels. The builder stays the same one over the whole chain: labelmap depends on the order in which labels were set. The answer is whether anything changed, where that is asked.
+// run has Prometheus change the labels. The builder stays the same one over the whole chain: labelmap depends on the order in which labels were set. The answer
+// is whether anything changed, where that is asked.
 func (s *step) run(lb *labels.Builder, ask bool) bool {
 	if !ask {
 		relabel.ProcessBuilder(lb, s.cfg)

@@ -66,7 +66,9 @@ func (c *check) collisions(ctx context.Context, src inventory.Source) error {
 	}
 	pending, full := map[hash]first{}, false
 	found := map[*rule]*collision{}
+	var series int64
 	err := src.Scan(ctx, func(s *inventory.Series) error {
+		series++
 		j := c.job(s.Labels.Get(model.JobLabel))
 		m := c.metric(j, s.Labels.Get(model.MetricNameLabel))
 		if len(m.acting) == 0 && !m.relabelled {
@@ -111,6 +113,9 @@ func (c *check) collisions(ctx context.Context, src inventory.Source) error {
 	if err != nil {
 		return err
 	}
+	if series != c.proof.Series {
+		return fmt.Errorf("it had %d series at first and %d now: a proof needs something that holds still, such as pages in a folder", c.proof.Series, series)
+	}
 	for _, r := range c.rules {
 		if f := found[r]; f != nil && (len(f.examples) > 0 || full) {
 			r.collides(f)
@@ -146,7 +151,7 @@ func (r *rule) collides(f *collision) {
 	}
 	if first {
 		r.failed.Examples = f.examples
-		r.failed.Instead = fmt.Sprintf("record what is needed (record: %s:without_%s:sum, expr: sum without (%s) (%s); of counters the rate), or aggregate at the agent before the server sees it",
-			names[0], r.Label, r.Label, names[0])
+		r.failed.Instead = fmt.Sprintf("record what is needed (record: %s:without_%s:sum, expr: sum without (%s) (%s); of counters the rate), "+
+			"or aggregate at the agent before the server sees it", names[0], r.Label, r.Label, names[0])
 	}
 }

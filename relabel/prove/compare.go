@@ -14,8 +14,9 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// rounding is how far, of itself, a value may be from the other. The engine does not say in which order it adds: behind a binary operator over a range, series come in another order each time, and so
-// they do where a label went by which they were sorted. Two answers to one query over the same data differ in their last bits then.
+// rounding is how far, of itself, a value may be from the other. The engine does not say in which order it adds: behind a binary operator over a range, series
+// come in another order each time, and so they do where a label went by which they were sorted. Two answers to one query over the same data differ in their
+// last bits then.
 const rounding = 1e-12
 
 // outcome is what became of a query, from the best to the worst.
@@ -63,7 +64,8 @@ func answerOf(res *promql.Result, at time.Time) answer {
 	return out
 }
 
-// compare says how the answers differ, with quantile for the largest ratio of two values that a rule states, or 0; before and after describe the first difference.
+// compare says how the answers differ, with quantile for the largest ratio of two values that a rule states, or 0; before and after describe the first
+// difference.
 func compare(a, b answer, quantile float64) (o outcome, before, after string) {
 	switch {
 	case a.err != nil && b.err != nil:
@@ -176,8 +178,8 @@ var braces = regexp.MustCompile(`\{[^}]*\}`)
 
 func same(err error) string { return braces.ReplaceAllString(err.Error(), "{}") }
 
-// withoutThresholds is the query without what compares with numbers, and with 0 and 1 in the place of what series of comparisons between series filter: an alert that is quiet says nothing about what it looks
-// at, and an error that moves a value may move it over a threshold.
+// withoutThresholds is the query without what compares with numbers, and with 0 and 1 in the place of what series of comparisons between series filter: an
+// alert that is quiet says nothing about what it looks at, and an error that moves a value may move it over a threshold.
 func withoutThresholds(expr parser.Expr) (out parser.Expr, changed bool) {
 	return rewrite(expr, func(expr parser.Expr) (parser.Expr, bool) {
 		e, ok := expr.(*parser.BinaryExpr)

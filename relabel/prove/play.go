@@ -26,7 +26,8 @@ import (
 type ReplayOptions struct {
 	// MaxSeries is how many series the sample may have; 200,000.
 	MaxSeries int
-	// Span is how far the sample reaches back from its newest moment; 30 minutes. Where the source has one sample of a series, as pages do, it is continued over the span, one a minute.
+	// Span is how far the sample reaches back from its newest moment; 30 minutes. Where the source has one sample of a series, as pages do, it is continued
+	// over the span, one a minute.
 	Span time.Duration
 	// MaxQueries is how many different queries are asked; 20,000. Those about metrics that a rule touches come first, and the rest is counted as skipped.
 	MaxQueries int
@@ -34,7 +35,8 @@ type ReplayOptions struct {
 	Timeout time.Duration
 	// External are labels that no stored series has, since they are added elsewhere; uses.External where it is nil. Matchers on them are taken out of queries.
 	External []string
-	// Dir is where the temporary folder is made, which is removed at the end; the system's where it is empty. It takes about 200 bytes for each series of the sample, twice.
+	// Dir is where the temporary folder is made, which is removed at the end; the system's where it is empty. It takes a few hundred bytes for each series of
+	// the sample, twice.
 	Dir string
 	// Progress is told how many queries were asked of how many; nil for nobody.
 	Progress func(done, total int64)
@@ -49,8 +51,9 @@ const (
 	engineSamples = 50_000_000
 )
 
-// Play loads a sample of the data twice, before and after the rules, into two storages in a temporary folder, records in each what the recording rules of the set record, asks each every
-// query of the set, at the newest moment and over a range, and compares the answers. An error means that nothing was compared: a difference is none.
+// Play loads a sample of the data twice, before and after the rules, into two storages in a temporary folder, records in each what the recording rules of the
+// set record, asks each every query of the set, at the newest moment and over a range, and compares the answers. An error means that nothing was compared: a
+// difference is none.
 func Play(ctx context.Context, src inventory.Sampled, set *uses.Set, rules []propose.Rule, o ReplayOptions) (_ *Replay, err error) {
 	o.MaxSeries, o.MaxQueries = cmp.Or(o.MaxSeries, 200_000), cmp.Or(o.MaxQueries, 20_000)
 	o.Span, o.Timeout = cmp.Or(o.Span, 30*time.Minute), cmp.Or(o.Timeout, time.Minute)
@@ -148,7 +151,8 @@ func (p *player) close() error {
 	return errors.Join(append(errs, p.engine.Close())...)
 }
 
-// record evaluates the recording rules on both sides. Where they read each other in a circle, as rules that select by other things than names do, those are left out.
+// record evaluates the recording rules on both sides. Where they read each other in a circle, as rules that select by other things than names do, those are
+// left out.
 func (p *player) record(ctx context.Context, set *uses.Set, dir string) error {
 	all := ruleGroups(set)
 	for _, groups := range []rulefmt.RuleGroups{all, byName(all)} {

@@ -38,8 +38,9 @@ type Replay struct {
 	After  int64 `json:"after"`
 	// Parts is how many targets are in the sample with a part of their series only, since they have more than all of it.
 	Parts int64 `json:"parts,omitempty"`
-	// Queries is how many different ones were asked. Each is one of the six below: Equal to the bit; Rounded: equal but for what the engine leaves open, the order in which floats are added and which of
-	// equal values topk takes; Within the error that a rule states; Empty on both sides, also what is compared with thresholds; Failed on both sides alike; or Different.
+	// Queries is how many different ones were asked. Each is one of the six below: Equal to the bit; Rounded: equal but for what the engine leaves open, the
+	// order in which floats are added and which of equal values topk takes; Within the error that a rule states; Empty on both sides, also what is compared
+	// with thresholds; Failed on both sides alike; or Different.
 	Queries   int64 `json:"queries"`
 	Equal     int64 `json:"equal"`
 	Rounded   int64 `json:"rounded,omitempty"`

@@ -190,7 +190,8 @@ var variable = regexp.MustCompile(`\$([a-zA-Z_]\w*)|\[\[([a-zA-Z_]\w*?)(?::\w+)?
 
 var errVariable = errors.New("a variable stands where no value can be guessed")
 
-// expand parses a query, with values for the variables of dashboards: anything in matchers, five minutes in ranges, and otherwise a number or the label instance, whichever parses.
+// expand parses a query, with values for the variables of dashboards: anything in matchers, five minutes in ranges, and otherwise a number or the label
+// instance, whichever parses.
 func expand(text string, vars dashboards.Vars) (parser.Expr, error) {
 	if !variable.MatchString(text) {
 		return syntax.ParseExpr(text)

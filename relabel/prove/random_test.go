@@ -15,10 +15,11 @@ import (
 
 var (
 	seed   = flag.Uint64("seed", 1, "of the first world of TestScanAndReplayAgree")
-	rounds = flag.Uint64("rounds", 6, "how many worlds TestScanAndReplayAgree makes")
+	rounds = flag.Uint64("rounds", 3, "how many worlds TestScanAndReplayAgree makes")
 )
 
-// TestScanAndReplayAgree: over random series, queries and rules, what the scan lets pass changes no answer. The scan reasons about needs; the replay asks Prometheus' engine.
+// TestScanAndReplayAgree: over random series, queries and rules, what the scan lets pass changes no answer. The scan reasons about needs; the replay asks
+// Prometheus' engine.
 func TestScanAndReplayAgree(t *testing.T) {
 	var passed, failed, found, nonempty int64
 	for s := *seed; s < *seed+*rounds; s++ {

@@ -106,7 +106,8 @@ func (r *rule) fail(metric, reason string, examples ...string) {
 	}
 }
 
-// refusal is what became of a rule that failed. It names the metrics that fail, so that the others can be tried without them; all of them where the rule as a whole is wrong.
+// refusal is what became of a rule that failed. It names the metrics that fail, so that the others can be tried without them; all of them where the rule as a
+// whole is wrong.
 func (r *rule) refusal() propose.Refusal {
 	out := *r.failed
 	out.Saves = r.Saves

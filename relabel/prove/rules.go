@@ -25,11 +25,11 @@ const (
 	savingTolerance = 1e-6
 )
 
-// Rules runs every series of the source through the rules of its job, each rule by itself and all together in the order of rules, and looks at what that does. The inventory is what the
-// rules were made from; index is asked about every series that goes or changes. A rule that does not pass is in Proof.Failed, with the first reason that was found; the error is for what
-// kept the proof from being made. progress, if not nil, is told how many series were run so far.
+// Rules runs every series of the source through the rules of its job, each rule by itself and all together in the order of rules, and looks at what that does.
+// The inventory is what the rules were made from; index is asked about every series that goes or changes. A rule that does not pass is in Proof.Failed, with
+// the first reason that was found; the error is for what kept the proof from being made. progress, if not nil, is told how many series were run so far.
 //
-// One core takes about 10 million series a minute through a hundred rules, where the source is that fast. See BenchmarkRules.
+// A hundred rules over 10 million series take one core less than half a minute, beside what the source takes. See BenchmarkRules.
 func Rules(ctx context.Context, src inventory.Source, inv *inventory.Inventory, index *uses.Index, rules []propose.Rule, progress func(series int64)) (Proof, error) {
 	c, err := newCheck(index, rules)
 	if err != nil {
@@ -367,7 +367,8 @@ func (c *check) blind() {
 	}
 }
 
-// savings are what the rules claim. Of names the inventory knows the samples; of values of a label it shares those of the metric out evenly, and what was counted here is the better number.
+// savings are what the rules claim. Of names the inventory knows the samples; of values of a label it shares those of the metric out evenly, and what was
+// counted here is the better number.
 func (c *check) savings() {
 	for _, r := range c.rules {
 		if r.series != r.Saves.Series {

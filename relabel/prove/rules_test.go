@@ -3,12 +3,14 @@ package prove
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/relabel"
 
+	"github.com/spillwayproject/spillway/relabel/inventory"
 	"github.com/spillwayproject/spillway/relabel/propose"
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
@@ -146,7 +148,8 @@ func TestRulesFail(t *testing.T) {
 		},
 		"a label that tells series apart": { // F3
 			rules: []propose.Rule{ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "pod")}, asked: []uses.Use{{Where: "ada", Query: `sum(queue_length)`}},
-			says: "without pod, 10 series of queue_length become one with another", shows: `zone="z0"} become {__name__="queue_length", instance="n1:80", job="api", zone="z0"}`,
+			says:  "without pod, 10 series of queue_length become one with another",
+			shows: `zone="z0"} become {__name__="queue_length", instance="n1:80", job="api", zone="z0"}`,
 		},
 		"a label drop for all metrics": {
 			rules: []propose.Rule{with(label, func(r *propose.Rule) {
@@ -306,10 +309,23 @@ func TestRulesErrors(t *testing.T) {
 	if _, err := Rules(t.Context(), w, inv, index, []propose.Rule{r, r}, nil); err == nil || !strings.Contains(err.Error(), "two rules are called") {
 		t.Errorf("got %v", err)
 	}
+	label := ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "pod")
+	if _, err := Rules(t.Context(), &growing{world: w}, inv, index, []propose.Rule{label}, nil); err == nil || !strings.Contains(err.Error(), "holds still") {
+		t.Errorf("got %v", err)
+	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	cancel(gone)
 	if _, err := Rules(ctx, w, inv, index, []propose.Rule{r}, nil); !errors.Is(err, gone) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// growing has one series more each time.
+type growing struct{ *world }
+
+func (g *growing) Scan(ctx context.Context, f func(*inventory.Series) error) error {
+	err := g.world.Scan(ctx, f)
+	g.world.add(model.MetricTypeGauge, fmt.Sprintf(`new{n="%d"}`, len(g.world.series)))
+	return err
 }

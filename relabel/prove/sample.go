@@ -48,7 +48,11 @@ type part struct {
 	limit uint64
 	most  int64
 	taken int64
+	up    bool // up is among them
 }
+
+// up is the metric that the server writes of each target.
+const up = "up"
 
 // load takes the targets that fit, whole where that is possible.
 func load(ctx context.Context, src inventory.Sampled, recorded map[string]bool, most int64, span time.Duration) (*sample, error) {
@@ -99,6 +103,7 @@ func load(ctx context.Context, src inventory.Sampled, recorded map[string]bool, 
 			return nil
 		}
 		p.taken++
+		p.up = p.up || s.Labels.Get(model.MetricNameLabel) == up
 		x := sampled{labels: s.Labels.Copy(), kind: s.Type, floats: slices.Clone(floats)}
 		for _, h := range histograms {
 			x.histograms = append(x.histograms, promql.HPoint{T: h.T, H: h.H.Copy()})
@@ -114,11 +119,19 @@ func load(ctx context.Context, src inventory.Sampled, recorded map[string]bool, 
 		return nil, fmt.Errorf("load what is replayed: %s: %w", src, err)
 	}
 	out.end = max(out.end, span.Milliseconds())
+	// Pages lack what the server itself writes. Queries join with up, and would be empty without it.
+	for _, t := range slices.SortedFunc(maps.Keys(parts), func(a, b target) int { return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.instance, b.instance)) }) {
+		if p := parts[t]; p.taken > 0 && !p.up {
+			ls := labels.FromStrings(model.MetricNameLabel, up, model.JobLabel, t.job, model.InstanceLabel, t.instance)
+			out.series = append(out.series, sampled{labels: ls, kind: model.MetricTypeGauge, floats: []promql.FPoint{{T: out.end, F: 1}}})
+		}
+	}
 	return out, nil
 }
 
-// choose takes targets of each job in turn, the first of each job first, in the order of their names: nodes that are the first in one job are so in the others, and joins find both sides. Each job
-// gets an equal share of the series for its first target, of which a part is taken where it is larger. Other targets are taken whole or not at all.
+// choose takes targets of each job in turn, the first of each job first, in the order of their names: nodes that are the first in one job are so in the others,
+// and joins find both sides. Each job gets an equal share of the series for its first target, of which a part is taken where it is larger. Other targets are
+// taken whole or not at all.
 func choose(sizes map[target]int64, most int64) map[target]*part {
 	byJob := map[string][]target{}
 	for t := range sizes {
@@ -233,8 +246,8 @@ func (s *sampled) each(end int64, span time.Duration, f func(t int64, v float64,
 	return nil
 }
 
-// advance is how much the series rises in an interval: 0 for what is no counter. It is a whole number, so that sums of it are exact, different from series to series, and never smaller in a
-// higher bucket of the same histogram.
+// advance is how much the series rises in an interval: 0 for what is no counter. It is a whole number, so that sums of it are exact, different from series to
+// series, and never smaller in a higher bucket of the same histogram.
 func (s *sampled) advance() float64 {
 	name := s.labels.Get(model.MetricNameLabel)
 	base, isBucket := strings.CutSuffix(name, "_bucket")

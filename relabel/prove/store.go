@@ -22,7 +22,8 @@ import (
 // commitEvery is how many series are written at once.
 const commitEvery = 2_000
 
-// store is a storage of blocks: those of the data, and those of what rules record. Series of a block come sorted, so that sums add in the same order wherever the same series are left.
+// store is a storage of blocks: those of the data, and those of what rules record. Series of a block come sorted, so that sums add in the same order wherever
+// the same series are left.
 type store struct {
 	dir    string
 	blocks []*tsdb.Block
@@ -81,7 +82,8 @@ func newStore(ctx context.Context, dir string, x *sample, span time.Duration, ch
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// One series after the other begins at the oldest moment again, and a head takes samples up to half a block older than its newest. Real samples may reach back further than the span.
+	// One series after the other begins at the oldest moment again, and a head takes samples up to half a block older than its newest. Real samples may reach
+	// back further than the span.
 	reach := span
 	for i := range x.series {
 		if f := x.series[i].floats; len(f) > 0 {
@@ -152,8 +154,8 @@ func appendSeries(app storage.Appender, ls labels.Labels, x *sampled, end int64,
 	return fresh, err
 }
 
-// record evaluates rule files over the storage, whose series they see then, and returns how many rules could be evaluated: the others are left out, and the error says why. Their queries are asked
-// like any other, and the answers are compared.
+// record evaluates rule files over the storage, whose series they see then, and returns how many rules could be evaluated: the others are left out, and the
+// error says why. Their queries are asked like any other, and the answers are compared.
 func (s *store) record(ctx context.Context, engine promql.QueryEngine, rules string, from, until time.Time) (evaluated int, failed, err error) {
 	o := recording.Options{Rules: os.DirFS(rules), Interval: interval}
 	// recording.Blocks makes a temporary folder in its own one.

@@ -119,7 +119,10 @@ func api() *world {
 // asked are the queries of the world's people.
 var asked = []uses.Use{
 	{Kind: uses.Dashboard, Where: "dashboard API, panel errors", Query: `sum by (code) (rate(http_requests_total{job="api"}[$__rate_interval]))`},
-	{Kind: uses.Rule, Where: "rule code:http_requests:rate5m", Records: "code:http_requests:rate5m", RuleLabels: map[string]string{"kind": "sum"}, Query: `sum by (job, code) (rate(http_requests_total[5m]))`},
+	{
+		Kind: uses.Rule, Where: "rule code:http_requests:rate5m", Query: `sum by (job, code) (rate(http_requests_total[5m]))`,
+		Records: "code:http_requests:rate5m", RuleLabels: map[string]string{"kind": "sum"},
+	},
 	{Kind: uses.Rule, Where: "alert ManyErrors", Alerts: true, Query: `code:http_requests:rate5m{code="500",kind="sum"} > 0.01`},
 	{Kind: uses.Dashboard, Where: "dashboard API, panel slow", Query: `sum(rate(latency_seconds_bucket{le="30.0",cluster="c1"}[5m])) / sum(rate(latency_seconds_count[5m]))`},
 	{Kind: uses.Logged, Where: "ada", Query: `sum by (job) (queue_length{zone=~"$zone",pod!="p10",pod!="p11",pod!="p12"})`},

@@ -146,8 +146,8 @@ func (s *scaler) keda(n *node, where string) error {
 
 // adapter reads prometheus-adapter's configuration.
 func (s *scaler) adapter(n *node) error {
-	for _, field := range []string{"rules", "externalRules"} {
-		for _, r := range n.list(field) {
+	for _, path := range [][]string{{"rules"}, {"externalRules"}, {"rules", "custom"}, {"rules", "external"}} { // the latter two in the values of its chart
+		for _, r := range n.list(path...) {
 			if r.text("seriesQuery") == "" {
 				continue
 			}

@@ -39,8 +39,11 @@ func uncovered(needs, wider []Need, w world) string {
 func TestVariablesCoverTheirValues(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 6))
 	parsed := 0
-	for range 20 * *rounds {
-		w := newWorld(rng)
+	var w world
+	for round := range 8 * *rounds {
+		if round%40 == 0 {
+			w = newWorld(rng)
+		}
 		query := writer{rng}.vector(1 + rng.IntN(3))
 		all := slices.DeleteFunc(tokens(query), func(t token) bool { return t.kind != 'w' && t.kind != 's' })
 		at := all[rng.IntN(len(all))]
@@ -62,7 +65,7 @@ func TestVariablesCoverTheirValues(t *testing.T) {
 			t.Fatalf("%s\nneeds %v\n%s\nneeds %v\nnot %s; %s", query, show(needs), asked, show(wider), missing, warning)
 		}
 	}
-	if parsed < 5**rounds {
+	if parsed < 2**rounds {
 		t.Errorf("only %d queries with a variable were understood", parsed)
 	}
 }
@@ -71,8 +74,11 @@ func TestVariablesCoverTheirValues(t *testing.T) {
 func TestParsersAgree(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 7))
 	parsed := 0
-	for range 10 * *rounds {
-		w := newWorld(rng)
+	var w world
+	for round := range 4 * *rounds {
+		if round%40 == 0 {
+			w = newWorld(rng)
+		}
 		query := writer{rng}.vector(1 + rng.IntN(3))
 		needs, _ := Needs(query)
 		if vm, err := metricsql.Parse(query); err == nil {
@@ -89,7 +95,7 @@ func TestParsersAgree(t *testing.T) {
 			t.Fatalf("text: %s does not need %s", query, missing)
 		}
 	}
-	if parsed < 5**rounds {
+	if parsed < 2**rounds {
 		t.Errorf("only %d queries were read by both parsers", parsed)
 	}
 }

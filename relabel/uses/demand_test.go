@@ -18,7 +18,7 @@ import (
 
 var (
 	seed   = flag.Uint64("seed", 1, "of random tests")
-	rounds = flag.Int("rounds", 250, "how many random queries each property is tried on")
+	rounds = flag.Int("rounds", 150, "how many random queries each property is tried on")
 )
 
 // promqlsmith puts a function of its own into the parser's table when it is loaded. Nothing else here may see it.

@@ -136,7 +136,7 @@ func TestLabelSets(t *testing.T) {
 // TestEverySelectorIsANeed holds the needs of random queries against Prometheus' own list of selectors.
 func TestEverySelectorIsANeed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 4))
-	for range 3000 {
+	for range 4 * *rounds {
 		query := writer{rng}.vector(1 + rng.IntN(4))
 		if missing := unneeded(query); missing != "" {
 			t.Fatalf("%s: no need has %s", query, missing)

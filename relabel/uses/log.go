@@ -146,6 +146,8 @@ type logReader struct {
 	oldest   time.Time // of all lines, whether they count or not
 	from, to time.Time // of those that count
 	lines    int64
+	// maxQueries is MaxQueries but in tests.
+	maxQueries int
 }
 
 // logKey tells texts apart. Texts that were cut may differ where they were cut: their lists tell that.
@@ -155,7 +157,7 @@ type logKey struct {
 }
 
 func newLogReader(o LogOptions) *logReader {
-	l := &logReader{groups: map[logKey]*group{}, options: o}
+	l := &logReader{groups: map[logKey]*group{}, options: o, maxQueries: MaxQueries}
 	if o.Window > 0 {
 		l.since = o.Now.Add(-o.Window)
 	}
@@ -253,8 +255,8 @@ func (l *logReader) line(text []byte) error {
 	}
 	g := l.groups[key]
 	if g == nil {
-		if len(l.groups) >= MaxQueries {
-			return fmt.Errorf("there are more than %d different queries: choose a shorter window", MaxQueries)
+		if len(l.groups) >= l.maxQueries {
+			return fmt.Errorf("there are more than %d different queries: choose a shorter window", l.maxQueries)
 		}
 		g = &group{query: rec.Query, kind: kind, refused: true, last: rec}
 		if !cut {

@@ -139,6 +139,12 @@ func TestLogWarnsAndRefuses(t *testing.T) {
 	if err := Log(t.Context(), new(Set), t.TempDir()+"/none", day); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
+	few := newLogReader(day)
+	few.maxQueries = 2
+	if number, err := few.read(t.Context(), strings.NewReader(asked(0, "query", "a")+asked(0, "query", "b")+asked(0, "query", "a")+asked(0, "query", "c"))); number != 4 ||
+		err == nil || !strings.Contains(err.Error(), "more than 2 different queries: choose a shorter window") {
+		t.Errorf("line %d: %v", number, err)
+	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	cancel(why)

@@ -112,3 +112,29 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 }
+
+// TestAsked are the queries of variables: Grafana's own functions, and PromQL.
+func TestAsked(t *testing.T) {
+	s := &scope{variables: map[string]*variable{"v": {name: "v", any: true, literal: true}}}
+	for _, c := range []struct{ query, needs, promQL, warning string }{
+		{`label_values(m, l)`, `m l`, `m`, ``},
+		{` label_values( m{a="x,y", b=~"$v"} , l ) `, `m{a="x,y",b=~".*"} l`, `m{a="x,y", b=~"$v"}`, ``},
+		{`label_values(sum by (a) (m), a)`, `m a`, `sum by (a) (m)`, ``},
+		{`label_values({job="x"}, l)`, `{job="x"} all`, `{job="x"}`, ``},
+		{`label_values(m, $v)`, `m all`, `m`, ``},
+		{`label_values(l)`, ``, ``, `it lists the values of l of all metrics`},
+		{`label_names()`, ``, ``, ``},
+		{`metrics(node_.*)`, `{__name__=~".*(?:node_.*).*"} none`, ``, ``},
+		{`metrics(.+)`, ``, ``, `it lists the names of all metrics`},
+		{`metrics($v)`, ``, ``, `it lists the names of all metrics`},
+		{`metrics(()`, ``, ``, `no regular expression`},
+		{`query_result(topk(3, sum by (a) (m{b="$v"})))`, `m{b=~".*"} a`, `topk(3, sum by (a) (m{b="$v"}))`, ``},
+		{`sum by (a) (m)`, `m a`, `sum by (a) (m)`, ``},
+		{`rate(m[`, `rate all; m all`, `rate(m[`, `does not parse`},
+	} {
+		needs, promQL, warning := s.asked(c.query)
+		if got := strings.Join(told(needs), "; "); got != c.needs || promQL != c.promQL || c.warning == "" && warning != "" || !strings.Contains(warning, c.warning) {
+			t.Errorf("%s\nneeds %s, asks %s; %s\nnot   %s, asks %s", c.query, got, promQL, warning, c.needs, c.promQL)
+		}
+	}
+}

@@ -248,10 +248,11 @@ func (s *scope) asked(query string) (needs []Need, promQL, warning string) {
 		if err != nil {
 			return nil, "", fmt.Sprintf("metrics(%s) is no regular expression and lists nothing: %v", m[1], err)
 		}
-		if matcher.Matches("") {
+		need := Need{Matchers: []*labels.Matcher{matcher}}
+		if need.everything() {
 			return nil, "", "it lists the names of all metrics; a metric that is dropped is listed no more"
 		}
-		return []Need{{Matchers: []*labels.Matcher{matcher}}}, "", ""
+		return []Need{need}, "", ""
 	}
 	m := labelValues.FindStringSubmatch(query)
 	if m == nil { // PromQL by itself; Grafana takes the series' texts for values
