@@ -6,7 +6,7 @@ STEP := ./tools/step.sh
 unexport HTTP_PROXY HTTPS_PROXY http_proxy https_proxy OTEL_EXPORTER_OTLP_ENDPOINT
 # go vet takes chunkenc.Iterator's Seek(int64) for a wrong io.Seeker.
 VETFLAGS := -stdmethods=false
-FUZZTIME ?= 4s
+FUZZTIME ?= 3s
 # Thousands of queries against a reference: they look for wrong answers, not for races, which the other tests of these roads look for.
 PROOFS := ^(TestPromQLTest|TestExactFuzz|TestMonth)$$
 # Alerts on real servers with compressed time: nothing else may want the processors meanwhile.
@@ -62,7 +62,9 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) genuine-tools ./tools/build.sh kubernetes exporters iptables
 	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
-	@$(STEP) panels-all go test -timeout 90m ./dashboards/live -run TestDashboards -live.all -v
+	@$(STEP) panels-all go test -timeout 90m ./dashboards/live -run 'TestDashboards$$|TestDashboardsAfterDropRules' -live.all -v
+	@$(STEP) live-relabel go test -timeout 60m $(LIVE) -run TestTroubles -live.relabel -v
+	@$(STEP) walk go test -timeout 40m ./docs -run TestDropRulesWalk -walk -v
 	@$(STEP) rounds go test -race -count=3 -timeout 90m -skip '$(PROOFS)' $(RACE)
 	@$(STEP) exact go test ./proxy/server -run 'TestQueriesAreExact|TestMetadataIsComplete' -count=30 -timeout 30m
 	@$(STEP) promqltest go test ./proxy/server -run 'TestPromQLTest$$' -promqltest.all -timeout 30m

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,10 +19,15 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
 
+var walk = flag.Bool("walk", false, "runs the six commands of drop-rules.md")
+
 var consoleBlock = regexp.MustCompile("(?s)```console\n(.*?)```")
 
 // TestDropRulesWalk runs the six commands of drop-rules.md as they stand there, but for the ports: from an untouched cluster to less than half of its series, with nothing lost.
 func TestDropRulesWalk(t *testing.T) {
+	if !*walk {
+		t.Skip("five minutes on two cores: run with -walk, as make test-full does")
+	}
 	text, err := os.ReadFile("drop-rules.md")
 	if err != nil {
 		t.Fatal(err)

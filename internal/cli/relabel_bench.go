@@ -9,7 +9,7 @@ import (
 
 // loadRelabelCommand measures the making of plans.
 func loadRelabelCommand(e *env, parent clause) func() error {
-	c := parent.Command("relabel", "Measures `spillway relabel plan` on made-up blocks, 300 dashboards and a million lines of usage: time, processor time and memory, by the number of series.")
+	c := parent.Command("relabel", "Measures what spillway relabel plan takes on made-up blocks, 300 dashboards and a usage log of a million lines, by the number of series.")
 	sizes := c.Flag("series", "Series in all; may be given several times.").Default("1000000", "3000000", "10000000").Ints()
 	lines := c.Flag("lines", "Lines of the usage log.").Default("1000000").Int()
 	boards := c.Flag("dashboards", "Dashboards.").Default("300").Int()

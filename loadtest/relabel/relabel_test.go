@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	"github.com/spillwayproject/spillway/proxy/usage"
 	"github.com/spillwayproject/spillway/relabel/inventory"
 )
@@ -213,3 +214,24 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestMeasure runs the command on little, and says what it took.
+func TestMeasure(t *testing.T) {
+	all, err := Measure(t.Context(), MeasureOptions{
+		Program: realpromtest.Spillway(t), Sizes: []int{3000, 6000}, Options: Options{Names: 100, Jobs: 9, Lines: 500, Dashboards: 3, Queries: 50}, Dir: t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range all {
+		if m.Series != 3000*(i+1) || m.Took <= 0 || m.CPU <= 0 || m.PeakBytes < 1<<20 || m.Rules == 0 || m.Dropped == 0 || m.Blocks == 0 {
+			t.Errorf("%+v", m)
+		}
+	}
+	var table strings.Builder
+	if err := WriteTable(&table, all); err != nil || !strings.Contains(table.String(), "At 6000 series") || strings.Contains(table.String(), "NOT") {
+		t.Errorf("%v\n%s", err, &table)
+	}
+}
+
+func TestMain(m *testing.M) { realpromtest.Main(m) }
