@@ -87,9 +87,11 @@ func prometheusConfig(shard, replica int, interval time.Duration, site, alertman
 			relabel = append(relabel, mine...)
 			special = append(special, j.Job)
 		}
-		scrape = append(scrape, mapping{
-			"job_name": j.Job, "honor_labels": j.Honor, "http_sd_configs": discover("/sd"), "relabel_configs": relabel, "metric_relabel_configs": j.Relabel,
-		})
+		section := mapping{"job_name": j.Job, "honor_labels": j.Honor, "http_sd_configs": discover("/sd"), "relabel_configs": relabel}
+		if len(j.Relabel) > 0 {
+			section["metric_relabel_configs"] = j.Relabel
+		}
+		scrape = append(scrape, section)
 	}
 	for _, job := range own {
 		if job == cluster.JobNodeMesh {
