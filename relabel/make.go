@@ -31,7 +31,7 @@ type Options struct {
 	// Replay asks every query before and after the rules too, where the source knows samples.
 	Replay        bool
 	ReplayOptions prove.ReplayOptions
-	// Progress is told of long steps: inventory, uses, proof, replay. Total is 0 where it is not known. Nil for nobody.
+	// Progress is told of long steps: inventory, uses, proof, sample, replay. Total is 0 where it is not known. Nil for nobody.
 	Progress func(step string, done, total int64)
 }
 
@@ -211,6 +211,7 @@ func (m *maker) replay(ctx context.Context) error {
 		options.Progress = func(done, total int64) { m.progress("replay", done, total) }
 	}
 	for {
+		m.progress("sample", 0, 0) // its loading takes longer than its questions
 		replay, err := prove.Play(ctx, sampled, m.o.Uses, m.rules, options)
 		if err != nil {
 			return err

@@ -70,6 +70,8 @@ func (p *progress) end() {
 	if p.bar != nil {
 		p.bar.Finish()
 		p.bar = nil
+	} else if p.done == 0 {
+		fmt.Fprintf(p.w, "%s: %s\n", p.step, p.now().Sub(p.began).Round(10*time.Millisecond))
 	} else {
 		fmt.Fprintf(p.w, "%s: %d in %s\n", p.step, p.done, p.now().Sub(p.began).Round(10*time.Millisecond))
 	}
