@@ -138,12 +138,26 @@ func (n *node) names() []string {
 }
 
 func groups(set *Set, file string, n *node) (int, error) {
+	if err := mustList(file, n, "groups"); err != nil {
+		return 0, err
+	}
 	return groupList(set, file, n.list("groups"))
+}
+
+// mustList is an error where there is something else under the key: read as nothing, it would drop what the rules use.
+func mustList(file string, n *node, key string) error {
+	if one := n.get(key); one != nil && (one.scalar != nil || one.object()) {
+		return inFile(file, one.line, fmt.Errorf("%s must be a list", key))
+	}
+	return nil
 }
 
 func groupList(set *Set, file string, list []*node) (int, error) {
 	found := 0
 	for _, group := range list {
+		if err := mustList(file, group, "rules"); err != nil {
+			return found, err
+		}
 		for _, r := range group.list("rules") {
 			found++
 			if err := rule(set, file, group.text("name"), r); err != nil {

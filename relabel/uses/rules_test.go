@@ -209,3 +209,16 @@ data:
 		t.Errorf("warnings: %q", set.Warnings)
 	}
 }
+
+// TestRulesMustBeLists: something else in the place of a list is not read as no rules.
+func TestRulesMustBeLists(t *testing.T) {
+	for text, want := range map[string]string{
+		"groups: 7\n":         "a.yaml:1: groups must be a list",
+		"groups: {name: g}\n": "a.yaml:1: groups must be a list",
+		"groups:\n  - name: g\n    rules: {a: b}\n": "a.yaml:3: rules must be a list",
+	} {
+		if err := Rules(new(Set), folder(t, "a.yaml", text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+}
