@@ -55,7 +55,8 @@ func MakeData(ctx context.Context, dir string, series, shards int, seed uint64, 
 	if series < minSeries || series > maxSeries {
 		return d, fmt.Errorf("series: %d is outside %d to %d", series, minSeries, maxSeries)
 	}
-	back := cluster.BackfillOptions{From: now.Add(-dataSpan), Until: now, Interval: scrapeInterval, BlockRange: 24 * time.Hour}
+	back := cluster.BackfillOptions{From: now.Add(-dataSpan), Until: now, Interval: scrapeInterval}
+	back.BlockRange = oneBlock(back.From, back.Until)
 	o, err := size(ctx, dir, series, seed, back)
 	if err != nil {
 		return d, err
@@ -97,6 +98,16 @@ func MakeData(ctx context.Context, dir string, series, shards int, seed uint64, 
 	d.Namespace = names[len(names)/2]
 	debug.FreeOSMemory() // the servers need the room
 	return d, nil
+}
+
+// oneBlock is a range of blocks, aligned as Prometheus aligns them, of which one holds the whole time: at midnight that is not a day.
+func oneBlock(from, until time.Time) time.Duration {
+	for hours := int64(24); ; hours++ {
+		span := (time.Duration(hours) * time.Hour).Milliseconds()
+		if from.UnixMilli()/span == until.UnixMilli()/span {
+			return time.Duration(hours) * time.Hour
+		}
+	}
 }
 
 // size chooses the cluster: one node for each 600 series (so a million series have 1,667 of them, with eight GPUs each), and as many kinds of custom resources as make up the

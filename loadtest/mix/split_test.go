@@ -42,7 +42,9 @@ func TestShardIsHashmod(t *testing.T) {
 // TestMakeData: the shards hold what the whole holds, each series once, with the same chunks, where Shard says.
 func TestMakeData(t *testing.T) {
 	dir := t.TempDir()
-	d, err := MakeData(t.Context(), dir, minSeries, 3, 1, time.Now())
+	// Just after midnight the data's time crosses the edge of a day.
+	midnight := time.Now().Truncate(24 * time.Hour).Add(23 * time.Minute)
+	d, err := MakeData(t.Context(), dir, minSeries, 3, 1, midnight)
 	if err != nil {
 		t.Fatal(err)
 	}
