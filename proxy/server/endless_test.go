@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"runtime"
+	"runtime/debug"
 	runtimemetrics "runtime/metrics"
 	"strings"
 	"sync"
@@ -13,16 +14,19 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// heapWatch notes the highest heap since it was started.
+// heapWatch notes the highest heap since it was started. Garbage is collected often meanwhile: what is wanted is what is held, and on busy processors
+// a collection may end long after it was due.
 type heapWatch struct {
 	base, peak uint64
+	percent    int
 	stop       chan struct{}
 	done       sync.WaitGroup
 }
 
 func watchHeap() *heapWatch {
+	h := &heapWatch{stop: make(chan struct{}), percent: debug.SetGCPercent(10)}
 	runtime.GC()
-	h := &heapWatch{stop: make(chan struct{}), base: heapBytes()}
+	h.base = heapBytes()
 	h.done.Go(func() {
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
@@ -42,11 +46,12 @@ func watchHeap() *heapWatch {
 func (h *heapWatch) grown() uint64 {
 	close(h.stop)
 	h.done.Wait()
+	debug.SetGCPercent(h.percent)
 	return h.peak - min(h.peak, h.base)
 }
 
 func heapBytes() uint64 {
-	s := []runtimemetrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	s := []runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	runtimemetrics.Read(s)
 	return s[0].Value.Uint64()
 }
@@ -133,8 +138,9 @@ func TestEndlessAnswersAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	r.idle()
-	if grown := h.grown(); grown > 96<<20 {
+	grown := h.grown()
+	if grown > 96<<20 {
 		t.Errorf("the heap grew by %d MiB", grown>>20)
 	}
-	t.Logf("%d requests found no room in the budget", refused.Load())
+	t.Logf("%d requests found no room in the budget; the heap grew by %d MiB", refused.Load(), grown>>20)
 }
