@@ -1,0 +1,134 @@
+package experiments
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+const (
+	// maxPods is how many pods one query of a panel looks at; the largest experiments have a pod for each node.
+	maxPods = 20_000
+	// maxNamesBytes is how many bytes of names stand in one selector: the proxy's max_query_bytes is 64 KiB.
+	maxNamesBytes = 24 << 10
+)
+
+// Pod is one pod of an experiment, as experiment:pod:info has it.
+type Pod struct {
+	Cluster, Namespace, Name, UID, Experiment, Team string
+	// Node is empty while the pod waits.
+	Node string
+}
+
+// PodsIn returns the pods of the chosen experiments that were there at some time in the panel's range, each uid once: with its node where it ever had one.
+// Sorted by cluster, namespace, name, uid.
+func (r *Run) PodsIn(ctx context.Context) ([]Pod, error) {
+	return r.pods(ctx, fmt.Sprintf("last_over_time(%s[%s])", Selector("experiment:pod:info", Chosen(r.Query)...), seconds(r.Until.Sub(r.From))))
+}
+
+// PodsNow returns those that are there at the end of the range.
+func (r *Run) PodsNow(ctx context.Context) ([]Pod, error) {
+	return r.pods(ctx, Selector("experiment:pod:info", Chosen(r.Query)...))
+}
+
+func (r *Run) pods(ctx context.Context, expr string) ([]Pod, error) {
+	series, err := r.Instant(ctx, "group by (cluster, namespace, pod, uid, experiment, team, node) ("+expr+")", r.Until)
+	if err != nil {
+		return nil, err
+	}
+	if len(series) > maxPods {
+		return nil, fmt.Errorf("%d pods are chosen, and at most %d are looked at; choose experiments, a cluster or a shorter time", len(series), maxPods)
+	}
+	pods := make([]Pod, 0, len(series))
+	for _, s := range series {
+		l := s.Labels
+		pods = append(pods, Pod{l["cluster"], l["namespace"], l["pod"], l["uid"], l["experiment"], l["team"], l["node"]})
+	}
+	// Of one uid the one with a node stands first.
+	slices.SortFunc(pods, func(a, b Pod) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID),
+			cmp.Compare(a.Experiment, b.Experiment), cmp.Compare(b.Node, a.Node))
+	})
+	return slices.CompactFunc(pods, func(a, b Pod) bool { a.Node, a.Team, b.Node, b.Team = "", "", "", ""; return a == b }), nil
+}
+
+// OfPods asks, for each cluster and namespace and as many names as fit in one query, what ask makes of the matchers that select these pods, at the end of the range.
+// The answers are put together.
+func (r *Run) OfPods(ctx context.Context, pods []Pod, ask func(matchers ...string) string) ([]prom.Series, error) {
+	return r.ofNames(ctx, "pod", scopes(pods, func(p Pod) ([]string, string) { return []string{p.Cluster, p.Namespace}, p.Name }), []string{"cluster", "namespace"}, ask)
+}
+
+// OfNodes is OfPods for the nodes that the pods are on: matchers of cluster and of the label node.
+func (r *Run) OfNodes(ctx context.Context, pods []Pod, ask func(matchers ...string) string) ([]prom.Series, error) {
+	return r.ofNames(ctx, "node", scopes(pods, func(p Pod) ([]string, string) { return []string{p.Cluster}, p.Node }), []string{"cluster"}, ask)
+}
+
+// scope is names that share the values of outer labels.
+type scope struct {
+	outer []string
+	names []string
+}
+
+// scopes groups names by their outer labels and cuts what is too long for one query; empty names are left out. Sorted.
+func scopes(pods []Pod, of func(Pod) (outer []string, name string)) []scope {
+	type key struct{ outer, name string }
+	var keys []key
+	for _, p := range pods {
+		if outer, name := of(p); name != "" {
+			keys = append(keys, key{strings.Join(outer, "\xff"), name})
+		}
+	}
+	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.outer, b.outer), cmp.Compare(a.name, b.name)) })
+	var out []scope
+	size := 0
+	for i, k := range slices.Compact(keys) {
+		if i == 0 || strings.Join(out[len(out)-1].outer, "\xff") != k.outer || size+len(k.name) > maxNamesBytes {
+			out, size = append(out, scope{outer: strings.Split(k.outer, "\xff")}), 0
+		}
+		last := &out[len(out)-1]
+		last.names, size = append(last.names, k.name), size+len(k.name)+1
+	}
+	return out
+}
+
+func (r *Run) ofNames(ctx context.Context, label string, list []scope, outer []string, ask func(matchers ...string) string) ([]prom.Series, error) {
+	queries := make([]string, len(list))
+	for i, s := range list {
+		var matchers []string
+		for j, l := range outer {
+			matchers = append(matchers, OneOf(l, s.outer[j]))
+		}
+		queries[i] = ask(append(matchers, OneOf(label, s.names...))...)
+	}
+	return r.InstantAll(ctx, queries...)
+}
+
+// InstantAll asks all queries at the end of the range, at most parallel at once, and puts their answers together in the order of the queries. The first error
+// ends the others.
+func (r *Run) InstantAll(ctx context.Context, queries ...string) ([]prom.Series, error) {
+	return all(ctx, queries, func(ctx context.Context, q string) ([]prom.Series, error) { return r.Instant(ctx, q, r.Until) })
+}
+
+// RangeAll is InstantAll over the panel's range.
+func (r *Run) RangeAll(ctx context.Context, queries ...string) ([]prom.Series, error) {
+	return all(ctx, queries, r.Range)
+}
+
+func all(ctx context.Context, queries []string, ask func(context.Context, string) ([]prom.Series, error)) ([]prom.Series, error) {
+	answers := make([][]prom.Series, len(queries))
+	err := together(ctx, len(queries), func(ctx context.Context, i int) (err error) {
+		answers[i], err = ask(ctx, queries[i])
+		return err
+	})
+	return slices.Concat(answers...), err
+}
+
+// seconds writes a duration as PromQL does, at least one second.
+func seconds(d time.Duration) string {
+	return fmt.Sprintf("%ds", max(1, int64(d.Round(time.Second)/time.Second)))
+}

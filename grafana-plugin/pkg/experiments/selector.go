@@ -1,0 +1,52 @@
+package experiments
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
+)
+
+// Selector is the text of a selector of metric with matchers: `metric{a="b",c=~"d|e"}`. An empty metric is left out.
+func Selector(metric string, matchers ...string) string {
+	var list []string
+	for _, m := range matchers {
+		if m != "" {
+			list = append(list, m)
+		}
+	}
+	if len(list) == 0 && metric != "" {
+		return metric
+	}
+	return metric + "{" + strings.Join(list, ",") + "}"
+}
+
+// OneOf is a matcher of a label with exactly these values, "" for none of them: everything matches then. Equal values count once; the order does not matter.
+func OneOf(label string, values ...string) string {
+	values = slices.Compact(slices.Sorted(slices.Values(values)))
+	switch len(values) {
+	case 0:
+		return ""
+	case 1:
+		return labels.MustNewMatcher(labels.MatchEqual, label, values[0]).String()
+	}
+	quoted := make([]string, len(values))
+	for i, v := range values {
+		quoted[i] = regexp.QuoteMeta(v)
+	}
+	return labels.MustNewMatcher(labels.MatchRegexp, label, strings.Join(quoted, "|")).String()
+}
+
+// Chosen are the matchers of what the query chooses, for the recorded experiment: series.
+func Chosen(q model.Query) []string {
+	var out []string
+	for _, m := range []string{OneOf("cluster", q.Clusters...), OneOf("namespace", q.Namespaces...), OneOf("team", q.Teams...), OneOf("experiment", q.Experiments...)} {
+		if m != "" {
+			out = append(out, m)
+		}
+	}
+	return out
+}
