@@ -91,12 +91,15 @@
             description: 'Prometheus {{ $labels.instance }} of %(name)s took {{ $value | humanizeDuration }} to read its write-ahead log. The next crash costs at least as much.',
           }),
           own('PrometheusHeadSeriesRunaway', {
+            // A server that reads its log fills its head from nothing: that is no growth.
             expr: |||
               max by (%(cluster)s, instance) (
                 predict_linear(prometheus_tsdb_head_series{%(prometheus)s}[%(hour)s], %(ahead)s)
                 / prometheus_tsdb_head_series{%(prometheus)s}
                 and
                 prometheus_tsdb_head_series{%(prometheus)s} > %(headSeries)s
+                unless
+                min_over_time(prometheus_ready{%(prometheus)s}[%(hour)s]) == 0
               ) > %(headGrowth)s
             |||,
             hold: '30m',
