@@ -27,13 +27,14 @@ const (
 	AdminToken = "admin-token"
 	// PrometheusToken may read /metrics and /metrics/slis.
 	PrometheusToken = "prometheus-token"
-	// NoisyToken is that of the user "noisy", who may do everything too and whom a FlowSchema can single out.
+	// NoisyToken is that of the user "noisy", who may read pods. A FlowSchema can single it out, as it cannot the
+	// admins of system:masters: they are exempt whatever it says.
 	NoisyToken = "noisy-token"
 )
 
 const tokens = AdminToken + `,admin,u0,"system:masters"
 ` + PrometheusToken + `,prometheus,u1,"monitoring"
-` + NoisyToken + `,noisy,u2,"system:masters"
+` + NoisyToken + `,noisy,u2,"readers"
 `
 
 // Options say what to start.
@@ -81,6 +82,9 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 		`{"kind":"ClusterRole","metadata":{"name":"metrics-reader"},"rules":[{"nonResourceURLs":["/metrics","/metrics/slis"],"verbs":["get"]}]}`,
 		`{"kind":"ClusterRoleBinding","metadata":{"name":"metrics-reader"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"metrics-reader"},
 		  "subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"prometheus"}]}`,
+		`{"kind":"ClusterRole","metadata":{"name":"pod-reader"},"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get","list"]}]}`,
+		`{"kind":"ClusterRoleBinding","metadata":{"name":"readers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"pod-reader"},
+		  "subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"readers"}]}`,
 	} {
 		if err := c.Create(ctx, "rbac.authorization.k8s.io/v1", object); err != nil {
 			return c, err

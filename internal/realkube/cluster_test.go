@@ -80,6 +80,15 @@ func TestControlPlane(t *testing.T) {
 	if _, err := c.Do(ctx, PrometheusToken, http.MethodGet, "/api/v1/nodes", nil); err == nil || !strings.Contains(err.Error(), "status 403") {
 		t.Errorf("Prometheus may list nodes: %v", err)
 	}
+	check(c.Create(ctx, "flowcontrol.apiserver.k8s.io/v1", `{"kind":"FlowSchema","metadata":{"name":"noisy"},"spec":{"matchingPrecedence":100,"priorityLevelConfiguration":
+	  {"name":"catch-all"},"rules":[{"subjects":[{"kind":"User","user":{"name":"noisy"}}],"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"namespaces":["*"],"clusterScope":true}]}]}}`))
+	for singled := false; !singled; {
+		_, err := c.Do(ctx, NoisyToken, http.MethodGet, "/api/v1/pods", nil)
+		check(err)
+		b, err := c.Do(ctx, PrometheusToken, http.MethodGet, "/metrics", nil)
+		check(err)
+		singled = strings.Contains(string(b), `apiserver_flowcontrol_dispatched_requests_total{flow_schema="noisy"`)
+	}
 	if err := c.DryRun(ctx, "v1", `{"kind":"ConfigMap","metadata":{"name":"a","namespace":"research"},"dataa":{}}`); err == nil || !strings.Contains(err.Error(), "dataa") {
 		t.Errorf("an unknown field: %v", err)
 	}

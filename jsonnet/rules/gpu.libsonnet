@@ -32,18 +32,20 @@
         scope:: 'shard',
         rules: [
           {
-            // GPUs with a temperature: one that answers nothing but blanks is as lost as one that is gone. A page without GPUs is 0, no page is no series.
+            // GPUs with a temperature or a power: one that answers nothing but blanks is as lost as one that is gone, but a sensor that cannot be read is no reason
+            // to drain a node. A page without GPUs is 0, no page is no series.
             record: 'node:gpu_seen:count',
             expr: |||
               %s
               or
               0 * max by (%s) (up{%s} == 1)
             ||| % [
-              g.onNode('count by (%(l)s) (group by (%(l)s, %(u)s, %(i)s) (%(m)s))' % {
+              g.onNode('count by (%(l)s) (group by (%(l)s, %(u)s, %(i)s) (%(m)s or %(w)s))' % {
                 l: '%s, %s' % [cl, c.dcgm.node],
                 u: c.dcgm.uuid,
                 i: c.dcgm.instance,
                 m: g.reading('DCGM_FI_DEV_GPU_TEMP'),
+                w: g.reading('DCGM_FI_DEV_POWER_USAGE'),
               }),
               node,
               c.selectors.dcgm,
