@@ -21,8 +21,18 @@
     teamLabels: ['label_team', 'label_owner', 'label_cost_center'],
     // Team of namespaces that have none of teamLabels.
     unassignedTeam: 'unassigned',
-    // Labels of kube_pod_labels that may hold the experiment, best first.
-    experimentLabels: ['label_experiment', 'label_jobset_sigs_k8s_io_jobset_name', 'label_training_kubeflow_org_job_name'],
+    // Labels of kube_pod_labels that may hold the experiment, best first: one's own, JobSet, Kubeflow, Ray, Kueue, Volcano, Job. The datasource for experiments has the
+    // same list in its settings, to say which of them kube-state-metrics must let through.
+    experimentLabels: [
+      'label_experiment',
+      'label_jobset_sigs_k8s_io_jobset_name',
+      'label_training_kubeflow_org_job_name',
+      'label_ray_io_cluster',
+      'label_kueue_x_k8s_io_pod_group_name',
+      'label_volcano_sh_job_name',
+      'label_batch_kubernetes_io_job_name',
+      'label_job_name',
+    ],
 
     // Matchers that select the series of one kind of target, by what they stand for.
     selectors: {

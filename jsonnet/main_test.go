@@ -85,7 +85,7 @@ func TestNothingForgotten(t *testing.T) {
 		}
 		return string(b)
 	}
-	const boards = "dashboards/dashboards.libsonnet"
+	const boards, ofPlugin = "dashboards/dashboards.libsonnet", "plugin/plugin.libsonnet"
 	for _, name := range sources(t) {
 		switch path.Dir(name) {
 		case "alerts", "rules":
@@ -95,6 +95,10 @@ func TestNothingForgotten(t *testing.T) {
 		case "dashboards":
 			if name != boards && !strings.Contains(read(boards), "(import '"+path.Base(name)+"')") {
 				t.Errorf("%s%s does not import %s", sourceDir, boards, name)
+			}
+		case "plugin":
+			if name != ofPlugin && !strings.Contains(read(ofPlugin), "(import '"+path.Base(name)+"')") {
+				t.Errorf("%s%s does not import %s", sourceDir, ofPlugin, name)
 			}
 		}
 	}

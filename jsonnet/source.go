@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-jsonnet"
 )
 
-//go:embed *.libsonnet lib alerts rules dashboards
+//go:embed *.libsonnet lib alerts rules dashboards plugin
 var embedded embed.FS
 
 // sourceDir stands before names in messages: it is where the files are in the repository.

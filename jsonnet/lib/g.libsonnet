@@ -188,7 +188,7 @@ function(c) {
   ],
 
   // place gives panels their ids and places: from left to right, a new line where one does not fit.
-  local place(rows) =
+  place(rows)::
     local put(acc, p) =
       local wrap = acc.x + p.gridPos.w > 24;
       local x = if wrap then 0 else acc.x;
@@ -250,7 +250,7 @@ function(c) {
         tooltip: 'The other dashboards, with this time and these variables',
         url: '',
       }] + get(d, 'links', []),
-      panels: place(d.rows),
+      panels: g.place(d.rows),
       // Of each panel by its title: why it may be empty, which troubles change it, how many series it may ask for.
       facts:: { [p.title]: p.facts for p in all },
     },

@@ -1,9 +1,11 @@
 // What the Grafana plugin and its users ask for: pods and GPUs by experiment.
 //
 // Which label of a pod names its experiment differs between controllers:
-// _config.experimentLabels is a chain, the first that a pod has counts. max by
-// comes before label_replace, so that shards send one series for each pod
-// however many kube-state-metrics there are.
+// _config.experimentLabels is a chain, the first that a pod has counts. A link
+// selects only pods without the labels before it: however many of them a pod
+// has (JobSet's have Job's two as well), it is sent once. max by comes before
+// label_replace, so that shards send one series for each pod however many
+// kube-state-metrics there are.
 {
   local c = $._config,
   local t = (import '../lib/time.libsonnet')(c.timeScale),
@@ -16,7 +18,9 @@
   // replaced copies the first label of a list that is not empty into `to`: the last replacement wins, so they are written worst first.
   local replaced(expr, labels, to) = std.foldr(function(l, e) 'label_replace(%s, "%s", "$1", "%s", "(.+)")' % [e, to, l], labels, expr),
 
-  local link(label) =
+  local link(i) =
+    local label = c.experimentLabels[i];
+    local before = std.join('', [l + '="", ' for l in c.experimentLabels[:i]]);
     local teams = std.join(', ', c.teamLabels);
     |||
       max by (%(pod)s, experiment, team) (
@@ -25,7 +29,7 @@
     ||| % {
       pod: pod,
       replaced: replaced(
-        replaced('max by (%s, %s, %s) (kube_pod_labels{%s, %s!=""})' % [pod, label, teams, c.selectors.ksm, label], c.teamLabels, 'team'),
+        replaced('max by (%s, %s, %s) (kube_pod_labels{%s, %s%s!=""})' % [pod, label, teams, c.selectors.ksm, before, label], c.teamLabels, 'team'),
         [label],
         'experiment'
       ),
@@ -78,7 +82,7 @@
           {
             // team is empty where the pod has no label for it.
             record: 'experiment:pod:labels',
-            expr: std.join('or on (%s)\n' % pod, [link(l) for l in c.experimentLabels]),
+            expr: std.join('or on (%s)\n' % pod, [link(i) for i in std.range(0, std.length(c.experimentLabels) - 1)]),
           },
           {
             // node is empty while the pod waits; the team is the namespace's where the pod names none. Daemons are left out: at 7,500 nodes they are nearly all pods.
@@ -148,7 +152,11 @@
           ],
         ]),
       },
-      { name: 'experiment.memory', interval: t.d('1m'), rules: ofGPU('mem', 'DCGM_FI_DEV_FB_USED', '< %g' % c.dcgm.blank) },
+      {
+        name: 'experiment.memory',
+        interval: t.d('1m'),
+        rules: ofGPU('mem', 'DCGM_FI_DEV_FB_USED', '< %g' % c.dcgm.blank) + ofGPU('dram', 'DCGM_FI_PROF_DRAM_ACTIVE', '<= 1'),
+      },
       { name: 'experiment.power', interval: t.d('1m'), rules: ofGPU('power', 'DCGM_FI_DEV_POWER_USAGE', '< %g' % c.dcgm.blank) },
       { name: 'experiment.heat', interval: t.d('1m'), rules: ofGPU('temp', 'DCGM_FI_DEV_GPU_TEMP', '< %g' % c.dcgm.blank) },
     ],

@@ -60,7 +60,11 @@ func (m *Model) makePools() {
 			continue
 		}
 		size := min(gangSizes[h%uint64(len(gangSizes))], widest, m.o.Nodes-n)
-		if size == 1 && mix(h)%2 == 0 && m.o.GPUsPerNode > 1 {
+		first := m.o.FirstGang > 0 && len(m.pools) == 0
+		if first {
+			size = min(m.o.FirstGang, m.o.Nodes-n)
+		}
+		if size == 1 && !first && mix(h)%2 == 0 && m.o.GPUsPerNode > 1 {
 			// A node shared by small experiments.
 			for g := 0; g < m.o.GPUsPerNode; {
 				w := min([]int{1, 1, 2, 4}[hash(h, 2, uint64(g))%4], m.o.GPUsPerNode-g)

@@ -326,14 +326,15 @@ func (m *Model) podIP(q *pod) string {
 	return "172." + strconv.Itoa(16+q.node>>12&0xf) + "." + strconv.Itoa(q.node>>4&0xff) + "." + strconv.Itoa((q.node&0xf)<<4|q.gpu&0xf|q.rank&1)
 }
 
-func emitPodLabels(_ *page, e *emitter, q *pod) {
+func emitPodLabels(p *page, e *emitter, q *pod) {
 	id := append(q.id(), "label_app", q.app)
 	if x := q.exp; x != nil {
 		id = append(id, "label_jobset_sigs_k8s_io_jobset_name", x.name, "label_jobset_sigs_k8s_io_restart_attempt", strconv.Itoa(q.n), "label_batch_kubernetes_io_job_completion_index", strconv.Itoa(q.rank))
-		if x.labelled {
-			id = append(id, "label_experiment", x.name)
-			if x.space.team != "" {
-				id = append(id, "label_team", x.space.team)
+		name, team := p.m.called(x)
+		if x.labelled || name != x.name {
+			id = append(id, "label_experiment", name)
+			if team != "" {
+				id = append(id, "label_team", team)
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -42,6 +44,15 @@ type Options struct {
 	NodesPerRack int
 	// APIServers is the number of API server instances; 0 means 2.
 	APIServers int
+	// KubeStateMetrics is the number of its instances, each of which shows everything;
+	// 0 means 1.
+	KubeStateMetrics int
+	// FirstGang is the number of nodes of the first pool's gangs, which may be more
+	// than the 64 of the widest that are drawn; 0 draws it like the others.
+	FirstGang int
+	// Called gives the pods of experiments other labels than their own, by the
+	// experiment's name: so several gangs, or gangs of several clusters, are one run.
+	Called map[string]Called
 	// CustomResources adds kinds of custom resources to the API servers, each
 	// of which costs about 480 (Lean) or 740 (Full) series on each instance, most
 	// of them buckets. It is how a small cluster gets a wide API server.
@@ -66,6 +77,15 @@ type Options struct {
 	Troubles []Trouble
 }
 
+// Called is what the labels of an experiment's pods say.
+type Called struct {
+	// Experiment is label_experiment, of experiments too that have only JobSet's label
+	// otherwise. It is text of any sort, more than Kubernetes takes.
+	Experiment string
+	// Team is label_team; where it is empty the namespace's team stays.
+	Team string
+}
+
 // Validate returns everything that is wrong with o, each line with its field. Of
 // troubles of the control plane and of pods New checks the targets too.
 func (o Options) Validate() error {
@@ -85,6 +105,17 @@ func (o Options) Validate() error {
 	}
 	if o.APIServers < 0 || o.APIServers > 64 {
 		bad("api_servers: %d is outside 0 (means 2) to 64", o.APIServers)
+	}
+	if o.KubeStateMetrics < 0 || o.KubeStateMetrics > 8 {
+		bad("kube_state_metrics: %d is outside 0 (means 1) to 8", o.KubeStateMetrics)
+	}
+	if o.FirstGang < 0 || o.FirstGang > o.Nodes {
+		bad("first_gang: %d is outside 0 (drawn) to the number of nodes, %d", o.FirstGang, o.Nodes)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Called)) {
+		if o.Called[name].Experiment == "" {
+			bad("called[%q].experiment: empty; it is what label_experiment says", name)
+		}
 	}
 	if o.CustomResources < 0 || o.CustomResources > 20000 {
 		bad("custom_resources: %d is outside 0 to 20000", o.CustomResources)
@@ -127,6 +158,7 @@ func (o Options) withDefaults() Options {
 	def(&o.CPUsPerNode, 2)
 	def(&o.NodesPerRack, 16)
 	def(&o.APIServers, 2)
+	def(&o.KubeStateMetrics, 1)
 	if len(o.GPUModels) == 0 {
 		o.GPUModels = []string{"H100", "H200"}
 	}

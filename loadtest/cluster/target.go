@@ -65,7 +65,7 @@ func (m *Model) makeTargets() {
 	plane(JobEtcdEvents, 3, 2382, "/metrics")
 	plane(JobControllerManager, 1, 10257, "/metrics")
 	plane(JobScheduler, 1, 10259, "/metrics")
-	plane(JobKubeStateMetrics, 1, 8080, "/metrics")
+	plane(JobKubeStateMetrics, m.o.KubeStateMetrics, 8080, "/metrics")
 	plane(JobCoreDNS, 2, 9153, "/metrics")
 	plane(JobPrometheus, promServers, 9090, "/metrics")
 	plane(JobAPIServerSLIs, m.o.APIServers, 6443, "/metrics/slis")

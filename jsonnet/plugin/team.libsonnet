@@ -1,0 +1,167 @@
+// What a team has: its experiments, the GPUs that they hold and those that are kept for it, what is idle, what waits, what it cost.
+function(c, e)
+  local ours = e.of(['team', 'cluster']);
+  local q(type, o={}, several=false) = e.q(type, ours, o, several);
+  local promql(expr, legend, several=false) = q('promql', { expr: expr, legend: legend }, several);
+  local kept(series) = 'sum(%s{%s=~"$cluster", team=~"$team"})' % [series, c.clusterLabel];
+
+  local toExperiment = e.link('This experiment', 'experiment', { experiment: e.field('experiment') });
+
+  e.dashboard({
+    name: 'team',
+    title: 'My team',
+    description: 'What does my team run, does it use the GPUs that it holds, and what waits?',
+    time: 'now-24h',
+    refresh: '5m',
+    events: ours,
+    variables: [
+      e.list('team', 'Team', 'teams', [], { description: 'Teams that have experiments.' }),
+      e.clusterVar,
+    ],
+    rows: [
+      e.row('', [
+        e.sum('Pods', 'phase', ['Running', 'Pending', 'Failed'], {
+          description: 'Pods of all its experiments that are there now.',
+          w: 6,
+          decimals: 0,
+          targets: [q('status')],
+          overrides: [
+            { match: { name: 'Running' }, thresholds: [[null, 'off'], [1, 'ok']] },
+            { match: { name: 'Pending' }, thresholds: [[null, 'off'], [1, 'warn']] },
+            { match: { name: 'Failed' }, thresholds: [[null, 'off'], [1, 'bad']] },
+          ],
+          thresholds: [[null, 'text']],
+        }),
+        e.stat('GPUs held', {
+          description: 'GPUs that its running pods hold.',
+          w: 3,
+          decimals: 0,
+          sparkline: true,
+          maxDataPoints: 60,
+          targets: [promql('sum(experiment:pod:gpus{$__experiment})', 'held')],
+        }) + { options+: { textMode: 'value' } },
+        e.stat('Idle GPUs', {
+          description: 'GPUs that its pods hold and that do less than 5 % now. A few between two steps of a job are normal.',
+          w: 3,
+          decimals: 0,
+          sparkline: true,
+          maxDataPoints: 60,
+          targets: [promql('sum(experiment:gpu:util{$__experiment} < bool 5)', 'idle')],
+        }) + { options+: { textMode: 'value' } },
+        e.stat('Cost in this time', {
+          description: 'Money, GPU hours, and those of them in which the GPU did next to nothing. Money needs prices in the settings of the data source.',
+          w: 8,
+          decimals: 0,
+          targets: [q('cost', { view: 'total' })],
+          transformations: [{ id: 'labelsToFields', options: { mode: 'columns', valueLabel: 'what' } }],
+          overrides: [
+            { match: { name: 'cost' }, title: 'Cost' },
+            { match: { name: 'gpu_hours' }, title: 'GPU hours' },
+            { match: { name: 'idle_gpu_hours' }, title: 'Idle' },
+          ],
+        }),
+        e.sum('GPU faults in this time', '', [], {
+          description: 'Faults of GPUs while its experiments held them: Xids, remapped rows, NVLink, heat.',
+          w: 4,
+          decimals: 0,
+          verdict: true,
+          thresholds: [[null, 'ok'], [1, 'bad']],
+          mappings: [[0, 'None', 'ok']],
+          targets: [q('gpu_health', { view: 'count' })],
+        }),
+      ]),
+
+      e.row('Experiments', [
+        e.table('Experiments', {
+          description: 'Its experiments of this time, those that were seen last first. A name leads to its dashboard.',
+          h: 10,
+          targets: [q('experiments')],
+          without: ['team'],
+          columns: [
+            { field: 'experiment', link: toExperiment },
+            { field: 'state', mappings: e.states, width: 90 },
+            { field: 'pods', width: 70 },
+            { field: 'gpus', width: 110, decimals: 0, bar: true, color: 'a', min: 0 },
+          ],
+        }),
+      ]),
+
+      e.row('GPUs', [
+        e.timeseries('GPUs by experiment', {
+          description: 'GPUs that the running pods of each experiment hold.',
+          stack: true,
+          decimals: 0,
+          targets: [promql('sum by (experiment) (experiment:pod:gpus{$__experiment})', '{{experiment}}', true)],
+        }),
+        e.timeseries('Reserved against used', {
+          description: 'GPUs on nodes that are kept for the team, how many of them it uses, and how many its pods wait for.',
+          quiet: 'nothing is reserved for the team',
+          decimals: 0,
+          targets: [
+            promql(kept('team:gpu_reserved:sum'), 'reserved'),
+            promql(kept('team:gpu_reserved_used:sum'), 'used'),
+            promql(kept('team:gpu_reserved_pending:sum'), 'waited for'),
+          ],
+          colors: ['d', 'a', 'g'],
+        }),
+        e.timeseries('Utilisation of the idlest experiments', {
+          description: 'Share of time in which kernels ran, on average over the GPUs of an experiment: the fifteen where it is lowest. A line that falls and stays is a job that hangs.',
+          max: 100,
+          targets: [q('gpu_timeseries', { metric: 'util', groupBy: ['experiment'], rank: 'bottom', k: 15 }, true)],
+        }),
+        e.timeseries('Idle GPUs by experiment', {
+          description: 'GPUs that an experiment holds and that do less than 5 %.',
+          quiet: 'no GPU is idle',
+          stack: true,
+          decimals: 0,
+          maxDataPoints: 120,
+          targets: [promql('sum by (experiment) (experiment:gpu:util{$__experiment} < bool 5) > 0', '{{experiment}}', true)],
+        }),
+      ]),
+
+      e.row('Queue', [
+        e.table('Pods that wait, and why', {
+          description: 'Since when each pod of the team waits, and for what.',
+          quiet: 'all its pods run',
+          h: 8,
+          targets: [q('pending')],
+          without: ['team', 'uid'],
+          columns: [
+            { field: 'experiment', link: toExperiment },
+            { field: 'waited', width: 100, thresholds: [[null, 'text'], [600, 'warn'], [3600, 'bad']] },
+            { field: 'reason', width: 200 },
+            { field: 'detail', minWidth: 300 },
+          ],
+        }),
+      ]),
+
+      e.row('Cost', [
+        e.table('Cost by experiment', {
+          description: 'GPU hours of this time, how many of them did next to nothing, and the money, by experiment, cluster and model of GPU.',
+          h: 8,
+          targets: [q('cost')],
+          without: ['team'],
+          columns: [
+            { field: 'experiment', link: toExperiment },
+            { field: 'gpu_hours', decimals: 1 },
+            { field: 'idle_gpu_hours', decimals: 1 },
+            { field: 'idle_share', decimals: 0, thresholds: [[null, 'text'], [0.2, 'warn'], [0.5, 'bad']] },
+          ],
+        }),
+        e.table('GPU health', {
+          description: 'What was wrong with GPUs while its experiments held them, the worst first, and what to do about it.',
+          quiet: 'they are sound',
+          h: 8,
+          targets: [q('gpu_health')],
+          without: ['UUID', 'value'],
+          columns: [
+            { field: 'gpu', width: 60 },
+            { field: 'class', width: 80 },
+            { field: 'since', noValue: '' },
+            { field: 'text', minWidth: 180 },
+            { field: 'action', minWidth: 180 },
+          ],
+        }),
+      ]),
+    ],
+  })
