@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,21 @@ const (
 	maxPods = 20_000
 	// maxNamesBytes is how many bytes of names stand in one selector: the proxy's max_query_bytes is 64 KiB.
 	maxNamesBytes = 24 << 10
+	// maxEscapedBytes is that where a name must be escaped, as ip-10-0-0-1.internal must: then the proxy compiles the expression, and at most 8,000 characters of one
+	// (its bound regex_cost).
+	maxEscapedBytes = 6 << 10
 )
+
+// namesBound is how many bytes of these names stand in one selector.
+func namesBound(escaped bool) int {
+	if escaped {
+		return maxEscapedBytes
+	}
+	return maxNamesBytes
+}
+
+// mustEscape says whether a name has characters that mean something in a regular expression.
+func mustEscape(name string) bool { return regexp.QuoteMeta(name) != name }
 
 // Pod is one pod of an experiment, as experiment:pod:info has it.
 type Pod struct {
@@ -78,16 +93,18 @@ type scope struct {
 func scopes(pods []Pod, of func(Pod) (outer []string, name string)) []scope {
 	type key struct{ outer, name string }
 	var keys []key
+	escaped := false
 	for _, p := range pods {
 		if outer, name := of(p); name != "" {
 			keys = append(keys, key{strings.Join(outer, "\xff"), name})
+			escaped = escaped || mustEscape(name)
 		}
 	}
 	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.outer, b.outer), cmp.Compare(a.name, b.name)) })
 	var out []scope
 	size := 0
 	for i, k := range slices.Compact(keys) {
-		if i == 0 || strings.Join(out[len(out)-1].outer, "\xff") != k.outer || size+len(k.name) > maxNamesBytes {
+		if i == 0 || strings.Join(out[len(out)-1].outer, "\xff") != k.outer || size+len(k.name) > namesBound(escaped) {
 			out, size = append(out, scope{outer: strings.Split(k.outer, "\xff")}), 0
 		}
 		last := &out[len(out)-1]

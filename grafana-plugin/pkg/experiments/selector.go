@@ -40,9 +40,12 @@ func OneOf(label string, values ...string) string {
 	return labels.MustNewMatcher(labels.MatchRegexp, label, strings.Join(quoted, "|")).String()
 }
 
-// Chosen are the matchers of what the query chooses, for the recorded experiment: series.
+// Chosen are the matchers of what the query chooses, for the recorded experiment: series. A team that tables show as unassigned is none.
 func Chosen(q model.Query) []string {
 	var out []string
+	if slices.Contains(q.Teams, unassigned) {
+		q.Teams = append(slices.Clone(q.Teams), "")
+	}
 	for _, m := range []string{OneOf("cluster", q.Clusters...), OneOf("namespace", q.Namespaces...), OneOf("team", q.Teams...), OneOf("experiment", q.Experiments...)} {
 		if m != "" {
 			out = append(out, m)

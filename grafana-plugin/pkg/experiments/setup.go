@@ -11,8 +11,17 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// Finding is one thing that is not set up: what is missing and how to mend it, each a sentence.
-type Finding struct{ Missing, Fix string }
+// Finding is one thing that is not set up: what is missing and how to mend it, each a sentence or two.
+type Finding struct {
+	Missing string `json:"missing"`
+	Fix     string `json:"fix"`
+	// Clusters are those in which it is missing, sorted. A single "" is a proxy whose series have no label cluster.
+	Clusters []string `json:"clusters,omitempty"`
+	// Everywhere tells that each cluster that was asked about lacks this, or something else without which the same cannot be shown.
+	Everywhere bool `json:"everywhere"`
+	// Need is what cannot be shown without it.
+	Need Need `json:"-"`
+}
 
 // SetupError is what a query ends with that shows nothing because something is missing. It is no fault of the plugin's: the edge makes a DownstreamError of it.
 type SetupError struct{ Findings []Finding }
@@ -43,22 +52,52 @@ const (
 	NeedNVLink
 )
 
-// Empty is what a handler calls that has nothing to show. Where something that it needs is not there in the chosen clusters, it returns a *SetupError; else there is
-// just nothing, and a notice says of what and when: what is a noun, such as "pods that wait".
+// NeedAll is everything, what the health check looks for.
+const NeedAll = NeedPods | NeedGPUs | NeedFaults | NeedHours | NeedInfiniband | NeedEthernet | NeedNVLink
+
+// Empty is what a handler calls that has nothing to show. Where each of the chosen clusters lacks something that it needs, it returns a *SetupError; else
+// there is just nothing, and a notice says of what and when: what is a noun, such as "pods that wait". What is missing in some of the clusters is a notice too.
 func (r *Run) Empty(ctx context.Context, needs Need, what string) error {
-	findings, err := Diagnose(ctx, r.asker, r.Settings, needs, r.Query.Clusters, r.Until)
-	switch {
-	case err != nil:
+	findings, err := diagnose(ctx, noted{r}, r.Settings, needs, []model.Metric{r.Query.Metric}, r.Query.Clusters, r.Until)
+	if err != nil {
 		return err
-	case len(findings) > 0:
-		return &SetupError{findings}
+	}
+	var everywhere []Finding
+	for _, f := range findings {
+		if f.Everywhere {
+			everywhere = append(everywhere, f)
+		}
+	}
+	if len(everywhere) > 0 {
+		return &SetupError{everywhere}
+	}
+	for _, f := range findings {
+		r.Notice(data.NoticeSeverityWarning, "%s %s", f.Missing, f.Fix)
 	}
 	r.Notice(data.NoticeSeverityInfo, "There are no %s of what is chosen between %s and %s.", what, r.From.UTC().Format(time.DateTime), r.Until.UTC().Format(time.DateTime+" MST"))
 	return nil
 }
 
+// noted asks as its run does, so that what was asked and the proxy's warnings stand in the answer.
+type noted struct{ r *Run }
+
+func (n noted) Instant(ctx context.Context, query string, at time.Time) (prom.Answer, error) {
+	if err := n.r.note(query); err != nil {
+		return prom.Answer{}, err
+	}
+	a, err := n.r.asker.Instant(ctx, query, at)
+	n.r.warn(a)
+	return a, err
+}
+
+func (n noted) Range(ctx context.Context, query string, from, until time.Time, step time.Duration) (prom.Answer, error) {
+	series, err := n.r.RangeOf(ctx, query, from, until, step)
+	return prom.Answer{Series: series}, err
+}
+
 // Diagnose looks for what queries need at the moment at, in the clusters that are named, or in all of them. What depends on something that is missing itself is not
-// reported too. An error is the proxy's, not a finding.
+// reported too. An error is the proxy's, not a finding. It asks one question after the other, sixteen where everything is there and at most sixty; each answers with
+// one series for each cluster.
 func Diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, needs Need, clusters []string, at time.Time) ([]Finding, error) {
-	return nil, nil
+	return diagnose(ctx, asker, settings, needs, model.Metrics, clusters, at)
 }

@@ -1,0 +1,113 @@
+package experiments
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+// lookPoints is at how many points a mean or a maximum over a long range is looked at. 4,000 GPUs at 360 points are 1.4 million samples, whatever the range.
+const lookPoints = 360
+
+// question is a query that has not been asked yet.
+type question func(ctx context.Context) ([]prom.Series, error)
+
+// at asks at a moment.
+func (r *Run) at(query string, at time.Time) question {
+	return func(ctx context.Context) ([]prom.Series, error) { return r.Instant(ctx, query, at) }
+}
+
+// span asks over a range in steps.
+func (r *Run) span(query string, from, until time.Time, step time.Duration) question {
+	return func(ctx context.Context) ([]prom.Series, error) { return r.RangeOf(ctx, query, from, until, step) }
+}
+
+// onNodes makes the questions about the nodes that the pods are on, as many names in each as fit.
+func onNodes(pods []Pod, ask func(matchers ...string) question) []question {
+	var out []question
+	for _, s := range scopes(pods, func(p Pod) ([]string, string) { return []string{p.Cluster}, p.Node }) {
+		out = append(out, ask(OneOf("cluster", s.outer[0]), OneOf("node", s.names...)))
+	}
+	return out
+}
+
+// each asks all questions of all lists, at most parallel of them at once, and returns the answers of each list put together.
+func (r *Run) each(ctx context.Context, lists ...[]question) ([][]prom.Series, error) {
+	type place struct{ list, at int }
+	var places []place
+	answers := make([][][]prom.Series, len(lists))
+	for i, list := range lists {
+		answers[i] = make([][]prom.Series, len(list))
+		for j := range list {
+			places = append(places, place{i, j})
+		}
+	}
+	err := together(ctx, len(places), func(ctx context.Context, i int) (err error) {
+		p := places[i]
+		answers[p.list][p.at], err = lists[p.list][p.at](ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]prom.Series, len(lists))
+	for i, a := range answers {
+		for _, series := range a {
+			out[i] = append(out[i], series...)
+		}
+	}
+	return out, nil
+}
+
+// length is the panel's range.
+func (r *Run) length() time.Duration { return r.Until.Sub(r.From) }
+
+// recordedStep is the step of range queries over recorded series: they change once in an interval.
+func (r *Run) recordedStep() time.Duration { return max(r.Step(), wholeSeconds(r.Settings.Interval())) }
+
+// look is the text of a range selector over d of series that are recorded each interval: all their samples where those are at most lookPoints, else as many of them.
+func (r *Run) look(selector string, d time.Duration) string {
+	if step := wholeSeconds(d / lookPoints); step > r.Settings.Interval() {
+		return selector + "[" + seconds(d) + ":" + seconds(step) + "]"
+	}
+	return selector + "[" + seconds(d) + "]"
+}
+
+// lookAt is the text of a subquery over d, in steps of at least interval: of what is no selector.
+func (r *Run) lookAt(expr string, d time.Duration) string {
+	return fmt.Sprintf("(%s)[%s:%s]", expr, seconds(d), seconds(max(wholeSeconds(r.Settings.Interval()), wholeSeconds(d/lookPoints))))
+}
+
+// wholeSeconds rounds up.
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
+
+// key joins the values of labels to something that can be compared.
+func key(labels map[string]string, names ...string) string {
+	var b strings.Builder
+	for _, n := range names {
+		b.WriteString(labels[n])
+		b.WriteByte(0xff) // is in no UTF-8 text
+	}
+	return b.String()
+}
+
+// node is a node of a cluster.
+type node struct{ cluster, name string }
+
+func nodeOf(labels map[string]string) node { return node{labels["cluster"], labels["node"]} }
+
+// onNode are the pods that are or were on a node.
+func onNode(pods []Pod) []Pod {
+	var out []Pod
+	for _, p := range pods {
+		if p.Node != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -1,0 +1,247 @@
+package experiments
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/grafana/grafana-plugin-sdk-go/data"
+	commonmodel "github.com/prometheus/common/model"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+// spent is what one experiment took of one model of GPU in one cluster.
+type spent struct {
+	team, experiment, cluster, model string
+	hours, idle                      float64
+	cost                             *float64 // nil: no price
+}
+
+// hoursUnit shows GPU hours as a number with h behind it: Grafana's own unit of hours makes weeks of 200.
+const hoursUnit = "suffix: h"
+
+// unknownModel is shown where neither DCGM nor the node's labels say which GPUs it has.
+const unknownModel = "unknown"
+
+// cost is what was held in the range: GPU hours, those of them in which the GPU was idle, and the money where there are prices. GPU hours are exact, whole samples of
+// one Interval each. A GPU that is held and not measured is not counted as idle.
+func cost(ctx context.Context, r *Run) (data.Frames, error) {
+	const by = "team, experiment, cluster, node"
+	answers, err := r.each(ctx, r.gpuHours(Chosen(r.Query), by, r.From, r.Until, maxHoursParts))
+	if err != nil {
+		return nil, err
+	}
+	hours := answers[0]
+	if len(hours) == 0 {
+		return r.costFrames(nil), r.Empty(ctx, NeedPods|NeedHours, "GPU hours")
+	}
+	held, nodes := 0.0, map[node]bool{}
+	for _, s := range hours {
+		held += s.Value()
+		nodes[nodeOf(s.Labels)] = true
+	}
+	questions, step := r.idleHours(Chosen(r.Query), by, r.From, r.Until, held)
+	if answers, err = r.each(ctx, questions); err != nil {
+		return nil, err
+	}
+	if step > wholeSeconds(r.Settings.Interval()) {
+		r.Notice(data.NoticeSeverityInfo, "Idle GPU hours are an estimate from one look each %s; choose a shorter time or fewer experiments for all of them.",
+			commonmodel.Duration(step))
+	}
+	if len(answers[0]) == 0 {
+		r.Notice(data.NoticeSeverityWarning, "The use of these GPUs was not measured (there is no experiment:gpu:util), so that none of them counts as idle; "+
+			"the health check of the datasource says why.")
+	}
+	models, err := r.models(ctx, nodes)
+	if err != nil {
+		return nil, err
+	}
+	return r.costFrames(r.bill(hours, answers[0], models)), nil
+}
+
+// bill adds up by team, experiment, cluster and model, and puts the prices to it. The most GPU hours first, then by name.
+func (r *Run) bill(hours, idle []prom.Series, models map[node]string) []spent {
+	type what struct{ team, experiment, cluster, model string }
+	of := func(l map[string]string) what {
+		return what{cmp.Or(l["team"], unassigned), l["experiment"], l["cluster"], cmp.Or(models[nodeOf(l)], unknownModel)}
+	}
+	sums := map[what]*spent{}
+	for _, s := range hours {
+		w := of(s.Labels)
+		if sums[w] == nil {
+			sums[w] = &spent{team: w.team, experiment: w.experiment, cluster: w.cluster, model: w.model}
+		}
+		sums[w].hours += s.Value()
+	}
+	for _, s := range idle {
+		// What was measured of a pod that held nothing was measured a moment after its end.
+		if w := of(s.Labels); sums[w] != nil {
+			sums[w].idle += s.Value()
+		}
+	}
+	free := map[string]bool{}
+	rows := make([]spent, 0, len(sums))
+	for _, s := range sums {
+		s.idle = min(s.idle, s.hours)
+		if price, ok := r.price(s.model); ok {
+			money := s.hours * price
+			s.cost = &money
+		} else if len(r.Settings.Prices) > 0 {
+			free[s.model] = true
+		}
+		rows = append(rows, *s)
+	}
+	if len(free) > 0 {
+		r.Notice(data.NoticeSeverityWarning, "There is no price for %s, so that its cost is left out; add it to the datasource's prices, or a price for default.",
+			strings.Join(slices.Sorted(maps.Keys(free)), ", "))
+	}
+	slices.SortFunc(rows, func(a, b spent) int {
+		return cmp.Or(cmp.Compare(b.hours, a.hours), strings.Compare(a.team, b.team), strings.Compare(a.experiment, b.experiment), strings.Compare(a.cluster, b.cluster),
+			strings.Compare(a.model, b.model))
+	})
+	return rows
+}
+
+// price is that of one hour of a GPU. GPU operators write a model's name with dashes for spaces, so that both are one.
+func (r *Run) price(model string) (float64, bool) {
+	if p, ok := r.Settings.Prices[model]; ok {
+		return p, true
+	}
+	dashed := strings.ReplaceAll(model, " ", "-")
+	for _, name := range slices.Sorted(maps.Keys(r.Settings.Prices)) {
+		if strings.ReplaceAll(name, " ", "-") == dashed {
+			return r.Settings.Prices[name], true
+		}
+	}
+	p, ok := r.Settings.Prices["default"]
+	return p, ok
+}
+
+// models says which GPUs the nodes have: as DCGM says it, else as their labels do. It looks at the end of the range first, and at the whole range for the nodes that
+// have gone. Of a node with several models it is the first by name.
+func (r *Run) models(ctx context.Context, nodes map[node]bool) (map[node]string, error) {
+	out := map[node]string{}
+	for _, look := range []func(selector string) string{
+		func(s string) string { return s },
+		func(s string) string { return "last_over_time(" + r.look(s, r.length()) + ")" },
+	} {
+		var missing []Pod
+		for n := range nodes {
+			if out[n] == "" {
+				missing = append(missing, Pod{Cluster: n.cluster, Node: n.name})
+			}
+		}
+		if len(missing) == 0 {
+			return out, nil
+		}
+		answers, err := r.each(ctx,
+			onNodes(missing, func(m ...string) question {
+				return r.at("group by (cluster, node, modelName) ("+look(Selector("node_model:gpu_util_percent:count", m...))+")", r.Until)
+			}),
+			onNodes(missing, func(m ...string) question {
+				return r.at("group by (cluster, node, model) ("+look(Selector("node:gpu_model:info", m...))+")", r.Until)
+			}))
+		if err != nil {
+			return nil, err
+		}
+		for i, label := range []string{"modelName", "model"} {
+			found := map[node]string{}
+			for _, s := range answers[i] {
+				if n, name := nodeOf(s.Labels), s.Labels[label]; name != "" && (found[n] == "" || name < found[n]) {
+					found[n] = name
+				}
+			}
+			for n, name := range found {
+				out[n] = cmp.Or(out[n], name)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (r *Run) costFrames(rows []spent) data.Frames {
+	priced := len(r.Settings.Prices) > 0
+	if r.Query.View == "total" {
+		return r.costTotal(rows, priced)
+	}
+	rows = limitRows(r, rows, "rows")
+	n := len(rows)
+	team, experiment, cluster, model := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	hours, idle, share, money := make([]float64, n), make([]float64, n), make([]float64, n), make([]*float64, n)
+	for i, s := range rows {
+		team[i], experiment[i], cluster[i], model[i] = s.team, s.experiment, s.cluster, s.model
+		hours[i], idle[i], money[i] = s.hours, s.idle, s.cost
+		if s.hours > 0 {
+			share[i] = s.idle / s.hours
+		}
+	}
+	columns := []column{
+		{"team", team, nil},
+		{"experiment", experiment, experimentLinks(r.Settings, map[string]string{"experiment": "experiment", "team": "team", "cluster": "cluster"})},
+		{"cluster", cluster, nil},
+		{"model", model, nil},
+		{"gpu_hours", hours, &data.FieldConfig{Unit: hoursUnit}},
+		{"idle_gpu_hours", idle, &data.FieldConfig{Unit: hoursUnit}},
+		{"idle_share", share, &data.FieldConfig{Unit: "percentunit"}},
+	}
+	if priced {
+		columns = append(columns, column{"cost", money, &data.FieldConfig{Unit: currencyUnit(r.Settings.Currency)}})
+	}
+	return data.Frames{table(columns...)}
+}
+
+// costTotal is one number each. Where a model has no price, what is known is summed.
+func (r *Run) costTotal(rows []spent, priced bool) data.Frames {
+	var hours, idle, money float64
+	for _, s := range rows {
+		hours, idle = hours+s.hours, idle+s.idle
+		if s.cost != nil {
+			money += *s.cost
+		}
+	}
+	if len(rows) == 0 {
+		return emptyFrames(data.FrameTypeNumericMulti)
+	}
+	frames := data.Frames{}
+	if priced {
+		frames = append(frames, number(money, data.Labels{"what": "cost"}, currencyUnit(r.Settings.Currency)))
+	}
+	return append(frames, number(hours, data.Labels{"what": "gpu_hours"}, hoursUnit), number(idle, data.Labels{"what": "idle_gpu_hours"}, hoursUnit))
+}
+
+// number is a frame of type numeric-multi: one value with its labels.
+func number(value float64, labels data.Labels, unit string) *data.Frame {
+	field := data.NewField("Value", labels, []float64{value})
+	field.Config = &data.FieldConfig{Unit: unit}
+	f := data.NewFrame("", field)
+	f.Meta = &data.FrameMeta{Type: data.FrameTypeNumericMulti, TypeVersion: data.FrameTypeVersion{0, 1}}
+	return f
+}
+
+// currencyUnit is Grafana's name for a unit of money: one of its own where it has one, else the three letters before the amount.
+func currencyUnit(code string) string {
+	if slices.Contains([]string{
+		"BGN", "BRL", "CHF", "CZK", "DKK", "EUR", "GBP", "IDR", "ILS", "INR", "ISK", "JPY", "KRW", "MYR", "NOK", "PHP", "PLN", "PYG", "RUB", "SEK", "TRY", "UAH", "USD", "UYU", "VND",
+		"XPF", "ZAR",
+	}, code) {
+		return "currency" + code
+	}
+	return "currency:" + code
+}
+
+// limitRows returns the first Limit rows, at most MaxRows of the settings; a notice says how many were left out.
+func limitRows[T any](r *Run, rows []T, what string) []T {
+	limit := r.Settings.MaxRows
+	if r.Query.Limit > 0 {
+		limit = min(limit, r.Query.Limit)
+	}
+	if len(rows) <= limit {
+		return rows
+	}
+	r.Notice(data.NoticeSeverityWarning, "%d of %d %s are left out; choose fewer experiments, or raise the query's limit or the datasource's maxRows.",
+		len(rows)-limit, len(rows), what)
+	return rows[:limit]
+}

@@ -1,0 +1,154 @@
+package experiments
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCost(t *testing.T) {
+	w := worldOf(t, "gpus")
+	const (
+		prices = `{"prices":{"NVIDIA H100 80GB HBM3":2,"NVIDIA H200":3},"currency":"EUR"}`
+		h100   = "NVIDIA H100 80GB HBM3"
+	)
+	for _, c := range []struct {
+		name, settings, query, columns string
+		want                           []string
+		notice                         string
+	}{
+		{
+			// 91, 51 and 36 minutes of two GPUs each; one of them is idle for 36 minutes. In us-1 the model's name comes from the node's labels, with dashes.
+			"prices", prices, `"experiments":["llama"]`, "team experiment cluster model gpu_hours idle_gpu_hours idle_share cost",
+			[]string{
+				"vision | llama | eu-1 | " + h100 + " | 5.933 | 0.6 | 0.1011 | 11.87",
+				"vision | llama | us-1 | NVIDIA-H200 | 3.033 | 0 | 0 | 9.1",
+			},
+			"",
+		},
+		{
+			"no prices, no team", "", `"experiments":["tiny"]`, "team experiment cluster model gpu_hours idle_gpu_hours idle_share",
+			[]string{"unassigned | tiny | eu-1 | " + h100 + " | 1.517 | 0 | 0"},
+			"",
+		},
+		{
+			"a model without a price", `{"prices":{"NVIDIA H200":3}}`, `"experiments":["llama"]`, "team experiment cluster model gpu_hours idle_gpu_hours idle_share cost",
+			[]string{
+				"vision | llama | eu-1 | " + h100 + " | 5.933 | 0.6 | 0.1011 | -",
+				"vision | llama | us-1 | NVIDIA-H200 | 3.033 | 0 | 0 | 9.1",
+			},
+			"There is no price for " + h100 + ", so that its cost is left out; add it to the datasource's prices, or a price for default.",
+		},
+		{
+			"everything else costs the default, and idle begins higher", `{"prices":{"default":1},"idleBelow":40}`, `"experiments":["llama"],"clusters":["eu-1"]`,
+			"team experiment cluster model gpu_hours idle_gpu_hours idle_share cost",
+			[]string{"vision | llama | eu-1 | " + h100 + " | 5.933 | 2.117 | 0.3567 | 5.933"},
+			"",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := w.run(t, settingsOf(t, c.settings), `{"queryType":"cost",`+c.query+`}`, gpusFrom, gpusUntil)
+			frames, err := cost(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := columns(frames[0]); got != c.columns {
+				t.Errorf("columns %s, want %s", got, c.columns)
+			}
+			equal(t, "rows", rows(t, frames[0]), c.want)
+			if got := noticesOf(r); got != c.notice {
+				t.Errorf("notices %q, want %q", got, c.notice)
+			}
+			if c.name == "prices" {
+				golden(t, "cost", frames)
+			}
+		})
+	}
+	t.Run("total", func(t *testing.T) {
+		frames, err := cost(t.Context(), w.run(t, settingsOf(t, prices), `{"queryType":"cost","experiments":["llama"],"view":"total"}`, gpusFrom, gpusUntil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "numbers", numbers(t, frames), []string{"what=cost 20.97 currencyEUR", "what=gpu_hours 8.967 suffix: h", "what=idle_gpu_hours 0.6 suffix: h"})
+		frames, err = cost(t.Context(), w.run(t, settingsOf(t, ""), `{"queryType":"cost","experiments":["llama"],"view":"total"}`, gpusFrom, gpusUntil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "numbers without prices", numbers(t, frames), []string{"what=gpu_hours 8.967 suffix: h", "what=idle_gpu_hours 0.6 suffix: h"})
+	})
+}
+
+// A range that is cut into parts has the same hours: each sample counts once, also one that lies where two parts meet.
+func TestHoursInParts(t *testing.T) {
+	w := worldOf(t, "compare")
+	for _, c := range []struct {
+		experiment  string
+		from, until time.Duration
+		want        []string
+	}{
+		// 41 and 51 minutes; the range is three days, cut at 1440 and 2880 minutes after minute 61.
+		{"twice", 0, 4100 * time.Minute, []string{"vision | twice | eu-1 | unknown | 1.533 | 0 | 0"}},
+		// The first sample stands at the beginning of the range and is left out.
+		{"twice", 60 * time.Minute, 100 * time.Minute, []string{"vision | twice | eu-1 | unknown | 0.6667 | 0 | 0"}},
+		{"twice", 59*time.Minute + 59500*time.Millisecond, 100 * time.Minute, []string{"vision | twice | eu-1 | unknown | 0.6833 | 0 | 0"}},
+		// Cut at minute 3020, which has a sample.
+		{"twice", 140 * time.Minute, 3500 * time.Minute, []string{"vision | twice | eu-1 | unknown | 0.85 | 0 | 0"}},
+	} {
+		frames, err := cost(t.Context(), w.run(t, settingsOf(t, ""), `{"queryType":"cost","experiments":["`+c.experiment+`"]}`, c.from, c.until))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, c.experiment, rows(t, frames[0]), c.want)
+	}
+}
+
+func TestParts(t *testing.T) {
+	at := func(h int) time.Time { return time.Unix(0, 0).Add(time.Duration(h) * time.Hour) }
+	for _, c := range []struct{ from, until, size, want int }{{0, 0, 24, 0}, {0, 1, 24, 1}, {0, 24, 24, 1}, {0, 25, 24, 2}, {5, 77, 24, 3}} {
+		got := parts(at(c.from), at(c.until), time.Duration(c.size)*time.Hour)
+		if len(got) != c.want {
+			t.Errorf("%v: %d parts", c, len(got))
+		}
+		end := at(c.from)
+		for _, p := range got {
+			if !p.from.Equal(end) || !p.until.After(p.from) || p.until.Sub(p.from) > time.Duration(c.size)*time.Hour {
+				t.Errorf("%v: a part from %v to %v after %v", c, p.from, p.until, end)
+			}
+			end = p.until
+		}
+		if !end.Equal(at(c.until)) {
+			t.Errorf("%v ends at %v", c, end)
+		}
+	}
+}
+
+// More samples than are looked at for idle hours make a longer step, and as much less of each.
+func TestIdleHoursOfMany(t *testing.T) {
+	r := &Run{Settings: settingsOf(t, "")}
+	from := time.UnixMilli(0)
+	for _, c := range []struct {
+		held float64 // GPU hours
+		want string
+	}{
+		{1, ":60s]"},
+		{10e6 / 60, ":60s]"},
+		{10e6/60 + 1, ":120s]"},
+		{4000 * 31 * 24, ":1080s]"},
+	} {
+		_, step := r.idleHours(nil, "team", from, from.Add(time.Hour), c.held)
+		if got := ":" + seconds(step) + "]"; got != c.want {
+			t.Errorf("%v GPU hours: step %s, want %s", c.held, got, c.want)
+		}
+	}
+}
+
+func TestCurrencyUnit(t *testing.T) {
+	for code, want := range map[string]string{"USD": "currencyUSD", "EUR": "currencyEUR", "AUD": "currency:AUD"} {
+		if got := currencyUnit(code); got != want {
+			t.Errorf("%s: %s, want %s", code, got, want)
+		}
+	}
+	if strings.Contains(hoursUnit, "currency") {
+		t.Error("hours are no money")
+	}
+}

@@ -1,0 +1,190 @@
+package experiments
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+// setupAt is when the clusters of testdata/setup.load are looked at.
+var setupAt = time.UnixMilli(0).Add(100 * time.Minute)
+
+func TestDiagnose(t *testing.T) {
+	w := worldOf(t, "setup")
+	const gpus, network = NeedPods | NeedHours | NeedGPUs, NeedInfiniband | NeedEthernet | NeedNVLink
+	for _, tc := range []struct {
+		cluster string
+		needs   Need
+		want    []string // each "what is missing => what mends it"
+	}{
+		{"full", NeedAll, nil},
+		{"idle", gpus, nil},
+		{"cpu-only", gpus, nil},
+		{"others-gpus", gpus, nil},
+		{"nowhere", gpus, []string{`no series about pods in cluster "nowhere" (kube_pod_info) => check the cluster's name`}},
+		{"no-pods", gpus, []string{`no series about pods in cluster "no-pods" => scrape kube-state-metrics`}},
+		{"no-labels", gpus, []string{`no labels of pods in cluster "no-labels" (kube_pod_labels) => --metric-labels-allowlist=pods=[experiment,jobset.sigs.k8s.io/jobset-name,` +
+			`training.kubeflow.org/job-name,ray.io/cluster,kueue.x-k8s.io/pod-group-name,volcano.sh/job-name,batch.kubernetes.io/job-name,job-name,team]`}},
+		{"no-names", gpus, []string{`none of label_experiment, label_jobset => Give your pods one of these labels and let it through: kube-state-metrics with --metric-labels-allowlist=pods=[experiment,`}},
+		{"no-rules", gpus, []string{`rules of experiments are missing in cluster "no-rules" => experimentLabels: [label_experiment, label_jobset_sigs_k8s_io_jobset_name, `}},
+		{"no-requests", gpus, []string{`what containers ask for => --metric-allowlist=^kube_pod_container_resource_requests$`}},
+		{"no-allocated", gpus, []string{`rules of GPUs are missing in cluster "no-allocated" => rendered/alerts/global/gpu-rules.yaml into the ruler`}},
+		{"no-dcgm", gpus, []string{`no series of dcgm-exporter in cluster "no-dcgm" => deploy/exporters/dcgm-counters.csv`}},
+		{"no-profiling", gpus, []string{
+			`does not export DCGM_FI_PROF_PIPE_TENSOR_ACTIVE in cluster "no-profiling" => capability SYS_ADMIN`,
+			`does not export DCGM_FI_PROF_DRAM_ACTIVE in cluster "no-profiling" => capability SYS_ADMIN`,
+			`no experiment:gpu:power => rendered/alerts/global/experiment-rules.yaml`,
+		}},
+		{"set-aside", gpus, []string{`stand under exported_pod => honorLabels: true`}},
+		{"no-pod", gpus, []string{`no label pod, though experiments hold GPUs => DCGM_EXPORTER_KUBERNETES=true`}},
+		{"no-node", gpus, []string{`no label node => dcgm: {node: Hostname}`}},
+		{"no-faults", NeedFaults, []string{`tells nothing in cluster "no-faults" of sick GPUs => DCGM_EXP_XID_ERRORS_COUNT`}},
+		{"no-fault-rules", NeedFaults, []string{`no node:gpu_temp_celsius:max => rendered/alerts/shard/gpu-rules.yaml into each Prometheus`}},
+		{"no-faults", network, []string{
+			`nothing in cluster "no-faults" of InfiniBand => --collector.infiniband`, `of Ethernet => --collector.netdev`, `of NVLink (DCGM_FI_PROF_NVLINK_RX_BYTES) => SYS_ADMIN`,
+		}},
+		{"no-labels", network, []string{`no series of node_exporter => node-exporter.flags`, `no series of node_exporter => node-exporter.flags`}},
+	} {
+		t.Run(tc.cluster, func(t *testing.T) {
+			found, err := Diagnose(t.Context(), w.asker, settingsOf(t, ""), tc.needs, []string{tc.cluster}, setupAt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, f := range found {
+				if i < len(tc.want) {
+					missing, fix, _ := strings.Cut(tc.want[i], " => ")
+					if !strings.Contains(f.Missing, missing) && !containsAll(f.Missing, missing) || !strings.Contains(f.Fix, fix) {
+						t.Errorf("finding %d is\n%s\n%s\nwant %s", i, f.Missing, f.Fix, tc.want[i])
+					}
+				}
+				if !f.Everywhere || !slices.Equal(f.Clusters, []string{tc.cluster}) || f.Need == 0 || strings.Contains(f.Missing+f.Fix, "%!") {
+					t.Errorf("%+v", f)
+				}
+			}
+			if len(found) != len(tc.want) {
+				t.Errorf("%d findings, want %d: %+v", len(found), len(tc.want), found)
+			}
+		})
+	}
+	// Of these the rules for the use of GPUs alone are missing; the other fields are not exported here.
+	found, err := diagnose(t.Context(), w.asker, settingsOf(t, ""), NeedGPUs, []model.Metric{model.Util}, []string{"no-gpu-rules"}, setupAt)
+	if err != nil || len(found) != 1 || !strings.Contains(found[0].Missing, `DCGM_FI_DEV_GPU_UTIL with pods, and no experiment:gpu:util`) {
+		t.Errorf("no-gpu-rules: %+v, %v", found, err)
+	}
+}
+
+// containsAll tells whether the words of a sentence stand in another one, in any order.
+func containsAll(s, words string) bool {
+	return !slices.ContainsFunc(strings.Fields(words), func(w string) bool { return !strings.Contains(s, w) })
+}
+
+// Of all clusters, those that lack the same stand in one finding, which says that others do not.
+func TestDiagnoseAll(t *testing.T) {
+	w := worldOf(t, "setup")
+	found, err := Diagnose(t.Context(), w.asker, settingsOf(t, `{"labels":["label_experiment","label_our_run"]}`), NeedPods, nil, setupAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{{"no-pods"}, {"no-labels"}, {"no-names", "no-rules"}}
+	if len(found) != len(want) {
+		t.Fatalf("%+v", found)
+	}
+	for i, f := range found {
+		if f.Everywhere || !slices.Equal(f.Clusters, want[i]) {
+			t.Errorf("finding %d: %+v, want clusters %q", i, f, want[i])
+		}
+	}
+	if f := found[1].Fix; !strings.Contains(f, "pods=[experiment,our_run,team] (write our_run as your pods spell it") {
+		t.Errorf("a label of one's own: %s", f)
+	}
+	// Where some clusters have what is needed, nothing is an answer, and the others are a notice.
+	r := w.run(t, settingsOf(t, ""), `{"queryType":"pending"}`, time.Hour, 100*time.Minute)
+	if err := r.Empty(t.Context(), NeedPods, "pods that wait"); err != nil {
+		t.Error(err)
+	}
+	if len(r.notices) != 5 || !strings.Contains(r.notices[4].Text, "no pods that wait of what is chosen between 1970-01-01 01:00:00 and 1970-01-01 01:40:00 UTC") ||
+		!strings.Contains(r.notices[1].Text, "--metric-labels-allowlist") {
+		t.Errorf("%q", r.notices)
+	}
+	if len(r.executed) < 4 {
+		t.Errorf("what was asked is not noted: %q", r.executed)
+	}
+	// Where all that are chosen lack it, it is an error.
+	r = w.run(t, settingsOf(t, ""), `{"queryType":"pending","clusters":["no-labels","no-rules"]}`, time.Hour, 100*time.Minute)
+	var setup *SetupError
+	if err := r.Empty(t.Context(), NeedPods, "pods that wait"); !errors.As(err, &setup) || len(setup.Findings) != 2 {
+		t.Errorf("the two lack different things: %v", err)
+	}
+	r = w.run(t, settingsOf(t, ""), `{"queryType":"pending","clusters":["no-labels"]}`, time.Hour, 100*time.Minute)
+	if err := r.Empty(t.Context(), NeedPods, "pods that wait"); !errors.As(err, &setup) || len(setup.Findings) != 1 || !strings.Contains(err.Error(), "allowlist") {
+		t.Errorf("%v", err)
+	}
+}
+
+// fixed answers every question alike, or as real does.
+type fixed struct {
+	answer prom.Answer
+	err    error
+	real   prom.Asker
+	asked  []string
+}
+
+func (f *fixed) Instant(ctx context.Context, query string, at time.Time) (prom.Answer, error) {
+	f.asked = append(f.asked, query)
+	if f.real != nil {
+		return f.real.Instant(ctx, query, at)
+	}
+	return f.answer, f.err
+}
+
+func (f *fixed) Range(_ context.Context, query string, _, _ time.Time, _ time.Duration) (prom.Answer, error) {
+	f.asked = append(f.asked, query)
+	return f.answer, f.err
+}
+
+func TestDiagnoseNothing(t *testing.T) {
+	f := &fixed{}
+	found, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, nil, setupAt)
+	if err != nil || len(found) != 1 || !found[0].Everywhere || !strings.Contains(found[0].Missing, "no series at all that this datasource may read") || !strings.Contains(found[0].Fix, "credentials") {
+		t.Errorf("%+v, %v", found, err)
+	}
+	f = &fixed{answer: prom.Answer{Warnings: []string{"shard ibis is away"}}}
+	if found, err = Diagnose(t.Context(), f, settingsOf(t, ""), NeedPods, []string{"c"}, setupAt); err != nil || len(found) != 1 || !strings.Contains(found[0].Missing, "shard ibis is away") {
+		t.Errorf("with a warning: %+v, %v", found, err)
+	}
+	// An error of the proxy is no finding, and ends the questions.
+	broken := errors.New("no")
+	f = &fixed{err: broken}
+	if found, err = Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, nil, setupAt); !errors.Is(err, broken) || found != nil || len(f.asked) != 1 {
+		t.Errorf("%+v, %v after %q", found, err, f.asked)
+	}
+}
+
+// Whatever a cluster is called, the questions are PromQL, and they are as few as is promised.
+func TestDiagnoseQuestions(t *testing.T) {
+	f := &fixed{}
+	if _, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, []string{"a\"\n|", `b\`, "%s"}, setupAt); err != nil {
+		t.Fatal(err)
+	}
+	p := parser.NewParser(parser.Options{})
+	for _, q := range f.asked {
+		if _, err := p.ParseExpr(q); err != nil {
+			t.Errorf("%s: %v", q, err)
+		}
+	}
+	w := worldOf(t, "setup")
+	for clusters, most := range map[string]int{"full": 16, "no-gpu-rules": 60} {
+		f := &fixed{real: w.asker}
+		if _, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, []string{clusters}, setupAt); err != nil || len(f.asked) > most {
+			t.Errorf("%s: %d questions, %v", clusters, len(f.asked), err)
+		}
+	}
+}

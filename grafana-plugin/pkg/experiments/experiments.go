@@ -1,0 +1,296 @@
+package experiments
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/grafana/grafana-plugin-sdk-go/data"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+// What an experiment does.
+const (
+	running = "running" // at least one pod runs
+	pending = "pending" // pods are there, all of them wait
+	ended   = "ended"   // no pod is left that runs or waits
+)
+
+// group is an experiment in one namespace of one cluster, under one team.
+type group struct{ cluster, namespace, experiment, team string }
+
+// byGroup are the labels of group in PromQL.
+const byGroup = "cluster, namespace, experiment, team"
+
+func groupOf(l map[string]string) group {
+	return group{l["cluster"], l["namespace"], l["experiment"], l["team"]}
+}
+
+// known is a row of type experiments.
+type known struct {
+	group
+	state         string
+	pods          int64
+	gpus          float64
+	created, seen time.Time // created is zero while it is not known
+	here          bool      // pods are there at the end of the range
+	decided       bool      // state is known
+	ran           time.Time // when a pod with GPUs ran last; zero if none did
+}
+
+const (
+	// coarsest is the longest step at which each sample is seen: Prometheus looks back that far.
+	coarsest = 5 * time.Minute
+	// atOnce is how many moments of the past one query asks about.
+	atOnce = 20
+)
+
+// experimentsTable lists the experiments of the range, those that were seen last first. Their past is read from experiment:pods:count, a few series for
+// each, so that a month of a large cluster can be listed; hence those whose pods ask for no GPUs are found while they have pods, or by name. pods and gpus
+// are what there is, or was when a pod was last there. created is that of the pods that are there or when the first was seen, whichever is earlier; a notice
+// counts the experiments that may be older than the range.
+func experimentsTable(ctx context.Context, r *Run) (data.Frames, error) {
+	rows, err := r.experiments(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return r.experimentFrames(nil), r.Empty(ctx, NeedPods, "experiments")
+	}
+	rows = limitRows(r, rows, "experiments")
+	if err := r.detail(ctx, rows); err != nil {
+		return nil, err
+	}
+	sortKnown(rows) // all are known to be created now
+	return r.experimentFrames(rows), nil
+}
+
+// experiments are the rows of what is chosen, sorted, with what whole questions tell.
+func (r *Run) experiments(ctx context.Context) ([]known, error) {
+	chosen := Chosen(r.Query)
+	info, counts := Selector("experiment:pod:info", chosen...), Selector("experiment:pods:count", chosen...)
+	step := min(coarsest, max(wholeSeconds(r.Settings.Interval()), wholeSeconds(r.length()/1000)))
+	times := func(series string) string {
+		return fmt.Sprintf("timestamp(%s)[%s:%s]", series, seconds(r.length()), seconds(step))
+	}
+	of := func(query string) []question { return []question{r.at(query, r.Until)} }
+	first := of("min by (" + byGroup + ") (min_over_time(" + times(counts) + "))")
+	last := of("max by (" + byGroup + ", phase) (max_over_time(" + times(counts) + "))")
+	if len(r.Query.Experiments) > 0 {
+		first = append(first, r.at("min by ("+byGroup+") (min_over_time("+times(info)+"))", r.Until))
+		last = append(last, r.at("max by ("+byGroup+") (max_over_time("+times(info)+"))", r.Until))
+	}
+	answers, err := r.each(ctx, first, last, of("count by ("+byGroup+") ("+info+")"), of("max by ("+byGroup+") (timestamp("+info+"))"),
+		of("max by ("+byGroup+", phase) ("+counts+")"), of("sum by ("+byGroup+") ("+Selector("experiment:pod:gpus", chosen...)+")"))
+	if err != nil {
+		return nil, err
+	}
+	found := map[group]*known{}
+	each := func(series []prom.Series, f func(k *known, s prom.Series)) {
+		for _, s := range series {
+			g := groupOf(s.Labels)
+			if !strings.Contains(strings.ToLower(g.experiment), strings.ToLower(r.Query.Search)) {
+				continue
+			}
+			if found[g] == nil {
+				found[g] = &known{group: g, state: ended}
+			}
+			f(found[g], s)
+		}
+	}
+	each(answers[0], func(k *known, s prom.Series) { k.created = earlier(k.created, unixTime(s.Value())) })
+	each(answers[1], func(k *known, s prom.Series) {
+		at := unixTime(s.Value())
+		k.seen = later(k.seen, at)
+		if s.Labels["phase"] == "Running" {
+			k.ran = later(k.ran, at)
+		}
+	})
+	each(answers[2], func(k *known, s prom.Series) { k.pods, k.here = int64(s.Value()), true })
+	each(answers[3], func(k *known, s prom.Series) { k.seen = later(k.seen, unixTime(s.Value())) })
+	each(answers[4], func(k *known, s prom.Series) {
+		switch {
+		case s.Labels["phase"] == "Running":
+			k.state, k.decided = running, true
+		case k.state != running:
+			k.state, k.decided = pending, true
+		}
+	})
+	each(answers[5], func(k *known, s prom.Series) { k.gpus = s.Value() })
+	rows := make([]known, 0, len(found))
+	for _, k := range found {
+		rows = append(rows, *k)
+	}
+	sortKnown(rows)
+	return rows, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func sortKnown(rows []known) {
+	slices.SortFunc(rows, func(a, b known) int {
+		return cmp.Or(b.seen.Compare(a.seen), b.created.Compare(a.created), cmp.Compare(a.experiment, b.experiment), cmp.Compare(a.cluster, b.cluster),
+			cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.team, b.team))
+	})
+}
+
+// detail fills in what is asked about the rows that are shown: when the pods that are there were created, what experiments do that have none with GPUs, and
+// what those had that have no pods left.
+func (r *Run) detail(ctx context.Context, rows []known) error {
+	at := map[group]*known{}
+	var named []Pod // with the experiment as name
+	var podsThen, gpusThen []moment
+	for i := range rows {
+		k := &rows[i]
+		at[k.group] = k
+		if k.here {
+			named = append(named, Pod{Cluster: k.cluster, Namespace: k.namespace, Name: k.experiment})
+		} else {
+			podsThen = append(podsThen, moment{k.group, k.seen})
+		}
+		if k.gpus == 0 && !k.ran.IsZero() {
+			gpusThen = append(gpusThen, moment{k.group, k.ran})
+		}
+	}
+	var ofPods []question
+	for _, s := range scopes(named, func(p Pod) ([]string, string) { return []string{p.Cluster, p.Namespace}, p.Name }) {
+		of := Selector("experiment:pod:info", OneOf("cluster", s.outer[0]), OneOf("namespace", s.outer[1]), OneOf("experiment", s.names...))
+		ofPods = append(ofPods, r.at("group by ("+byPod+", experiment, team) ("+of+")", r.Until))
+	}
+	answers, err := r.each(ctx, ofPods, r.then("count", "experiment:pod:info", podsThen), r.then("sum", "experiment:pod:gpus", gpusThen))
+	if err != nil {
+		return err
+	}
+	for _, s := range answers[1] {
+		if k := at[groupOf(s.Labels)]; k != nil {
+			k.pods = int64(s.Value())
+		}
+	}
+	for _, s := range answers[2] {
+		if k := at[groupOf(s.Labels)]; k != nil {
+			k.gpus = s.Value()
+		}
+	}
+	if err := r.detailPods(ctx, at, answers[0]); err != nil {
+		return err
+	}
+	older := 0
+	for i := range rows {
+		if rows[i].created.IsZero() {
+			rows[i].created = rows[i].seen
+		}
+		// What was there in the range's first minutes was most likely there before.
+		if !rows[i].here && rows[i].created.Before(r.From.Add(2*r.Settings.Interval())) {
+			older++
+		}
+	}
+	if older > 0 {
+		r.Notice(data.NoticeSeverityInfo, "%d experiments that have ended were there when the time range began: they were created then or earlier.", older)
+	}
+	return nil
+}
+
+// detailPods asks about the pods of experiments that have some.
+func (r *Run) detailPods(ctx context.Context, at map[group]*known, found []prom.Series) error {
+	if len(found) > maxPods {
+		r.Notice(data.NoticeSeverityWarning,
+			"%d pods are more than the %d that are looked at: for some experiments, created and state may be wrong. Choose a cluster or a team.", len(found), maxPods)
+		found = found[:maxPods]
+	}
+	var all, unknown []Pod
+	of := map[podKey]*known{}
+	for _, s := range found {
+		k := at[groupOf(s.Labels)]
+		if k == nil {
+			continue // named as one of these in the same namespace, under another team
+		}
+		p := podOf(s.Labels)
+		of[p] = k
+		pod := Pod{Cluster: p.cluster, Namespace: p.namespace, Name: p.name, UID: p.uid}
+		all = append(all, pod)
+		if !k.decided {
+			unknown = append(unknown, pod)
+		}
+	}
+	answers, err := r.each(ctx, r.now(all, createdAt), r.now(unknown, phaseIs))
+	if err != nil {
+		return err
+	}
+	for p, v := range valueOf(answers[0]) {
+		if k := of[p]; k != nil {
+			k.created = earlier(k.created, unixTime(v))
+		}
+	}
+	for p, phase := range phaseOf(answers[1]) {
+		switch k := of[p]; {
+		case k == nil:
+		case phase == "Running":
+			k.state = running
+		case phase == "Pending" && k.state != running:
+			k.state = pending
+		}
+	}
+	return nil
+}
+
+// moment is an experiment at a time.
+type moment struct {
+	group
+	at time.Time
+}
+
+// then aggregates the series of a metric for each experiment at a moment of its own.
+func (r *Run) then(aggregation, metric string, moments []moment) []question {
+	var out []question
+	for batch := range slices.Chunk(moments, atOnce) {
+		parts := map[string]bool{} // equal ones would be asked twice
+		for _, m := range batch {
+			of := Selector(metric, OneOf("cluster", m.cluster), OneOf("namespace", m.namespace), OneOf("experiment", m.experiment), OneOf("team", m.team))
+			parts[fmt.Sprintf("%s by (%s) (%s @ %d.%03d)", aggregation, byGroup, of, m.at.Unix(), m.at.UnixMilli()%1000)] = true
+		}
+		query, size := "", 0
+		for _, part := range slices.Sorted(maps.Keys(parts)) {
+			if size > 0 && size+len(part) > maxNamesBytes {
+				out, query, size = append(out, r.at(query, r.Until)), "", 0
+			}
+			if size > 0 {
+				query += " or "
+			}
+			query, size = query+part, size+len(part)
+		}
+		out = append(out, r.at(query, r.Until))
+	}
+	return out
+}
+
+func (r *Run) experimentFrames(rows []known) data.Frames {
+	n := len(rows)
+	experiment, team, cluster, namespace, state := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	pods, gpus, created, seen := make([]int64, n), make([]float64, n), make([]time.Time, n), make([]time.Time, n)
+	for i, k := range rows {
+		experiment[i], team[i], cluster[i], namespace[i], state[i] = k.experiment, teamName(k.team), k.cluster, k.namespace, k.state
+		pods[i], gpus[i], created[i], seen[i] = k.pods, k.gpus, k.created, k.seen
+	}
+	return data.Frames{table(
+		column{"experiment", experiment, experimentLinks(r.Settings, allFields)}, column{name: "team", values: team}, column{name: "cluster", values: cluster},
+		column{name: "namespace", values: namespace}, column{name: "state", values: state}, column{name: "pods", values: pods}, column{name: "gpus", values: gpus},
+		column{name: "created", values: created}, column{name: "seen", values: seen},
+	)}
+}

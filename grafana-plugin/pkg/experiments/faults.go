@@ -1,0 +1,302 @@
+package experiments
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+const (
+	// faultPoints is at how many points of the range faults are looked for; each point sees all since the one before.
+	faultPoints = 240
+	// Where the mixin's alerts begin (_config.thresholds.gpu).
+	hotCelsius           = 85
+	slowedShare          = 0.05
+	nvlinkReplaysPer15m  = 100
+	pcieReplaysPerMinute = 8
+)
+
+// fault is one thing that is wrong with a GPU, or with a node's GPUs where gpu is empty.
+type fault struct {
+	node
+	gpu, uuid, model, pod string
+	name                  string
+	class                 Class
+	// text is a sentence, in which the value may stand as a verb of fmt.
+	text, action string
+	xid          int64 // 0: none
+	// points are when it was seen: each stands for all since the one before.
+	points []prom.Point
+	// total says that value is the sum of the points, not the largest of them.
+	total bool
+	value float64
+	// held says that pod had the GPU when it was seen, and that points are of that time only.
+	held bool
+}
+
+// sentence is the text with its value.
+func (f fault) sentence() string {
+	if strings.Contains(f.text, "%") {
+		return fmt.Sprintf(f.text, f.value)
+	}
+	return f.text
+}
+
+// compareFaults puts the worst first.
+func compareFaults(a, b fault) int {
+	return cmp.Or(cmp.Compare(a.class.rank(), b.class.rank()), strings.Compare(a.cluster, b.cluster), strings.Compare(a.node.name, b.node.name),
+		strings.Compare(a.gpu, b.gpu), strings.Compare(a.uuid, b.uuid), strings.Compare(a.name, b.name), strings.Compare(a.pod, b.pod))
+}
+
+// faultTimes are the points at which faults are looked for: the first one is the first after From, the last one the first that is not before Until.
+func (r *Run) faultTimes() (first, last time.Time, step time.Duration) {
+	step = max(wholeSeconds(r.Settings.Interval()), wholeSeconds(r.length()/faultPoints))
+	first = r.From.Truncate(step).Add(step)
+	last = r.Until.Truncate(step)
+	if last.Before(r.Until) {
+		last = last.Add(step)
+	}
+	return first, last, step
+}
+
+// faultKind is one way in which GPUs are found sick: a query for the nodes of matchers, with a series for each GPU (or node) that is, and what its answer means.
+type faultKind struct {
+	name         string
+	class        Class
+	query        func(m []string, step string) string
+	text, action string
+	// seen turns the values at the points into what is new at each; nil leaves them. begin is the first point of the range.
+	seen  func(points []prom.Point, begin int64) []prom.Point
+	total bool // see fault
+}
+
+// faultKinds are those whose series exist only for GPUs that are sick, so that a whole range of them is cheap.
+var faultKinds = []faultKind{
+	{
+		name: "row remapping failed", class: ClassMemory, query: within("gpu:row_remap_failure:max"),
+		text: "There is no spare memory row left.", action: "It does not heal: restart the job without this node. Operators send the GPU back.",
+	},
+	{
+		name: "row remapping pending", class: ClassMemory, query: within("gpu:row_remap_pending:max"),
+		text: "A spare memory row waits for a reset of the GPU.", action: "Let the job end; operators reset the GPU before the next one.",
+	},
+	{
+		name: "uncorrectable ECC errors", class: ClassMemory, query: within("gpu:ecc_dbe:max"), seen: rises, total: true,
+		text:   "Memory errors that could not be corrected: what ran on it is lost or wrong.",
+		action: "Restart from the last checkpoint before it, without this node. Operators drain it and reset the GPU.",
+	},
+	{
+		name: "NVLink replays", class: ClassLink,
+		query: func(m []string, step string) string {
+			return fmt.Sprintf("60 * (max_over_time(%s[%s]) > %g)", Selector("gpu:nvlink_replays:rate5m", m...), step, float64(nvlinkReplaysPer15m)/(15*60))
+		},
+		text: "%.3g retries a minute on its NVLinks; all-reduce waits for the slowest link.", action: ClassLink.Action(),
+	},
+	{
+		name: "PCIe replays", class: ClassLink,
+		query: func(m []string, step string) string {
+			return fmt.Sprintf("60 * (max_over_time(%s[%s]) > %g)", Selector("gpu:pcie_replays:rate5m", m...), step, float64(pcieReplaysPerMinute)/60)
+		},
+		text: "%.3g retries a minute on the bus between the GPU and its host.", action: "Tell the operators: the card or its slot is failing.",
+	},
+	{
+		name: "GPU missing", class: ClassDead, query: within("node:gpu_missing:count"),
+		text: "GPUs of the node that fell off the bus and are not seen any more: %.3g.", action: ClassDead.Action(),
+	},
+	{
+		name: "not measured", class: ClassUnmeasured, query: within("node:gpu_unmeasured:count"),
+		text: "GPUs of the node that dcgm-exporter says nothing of: %.3g.", action: ClassUnmeasured.Action(),
+	},
+}
+
+// within is the largest value of a recorded series in each step.
+func within(metric string) func(m []string, step string) string {
+	return func(m []string, step string) string {
+		return "max_over_time(" + Selector(metric, m...) + "[" + step + "])"
+	}
+}
+
+// rises keeps the points at which a count is higher than before, with how much. A series that is there from the beginning on had its first value before.
+func rises(points []prom.Point, begin int64) []prom.Point {
+	var out []prom.Point
+	before := 0.0
+	for i, p := range points {
+		if d := p.V - before; d > 0 && (i > 0 || p.T > begin) {
+			out = append(out, prom.Point{T: p.T, V: d})
+		}
+		before = p.V
+	}
+	return out
+}
+
+// faultsOn asks for everything that was wrong in the range with the GPUs of the nodes that the pods are on, whoever held them.
+func (r *Run) faultsOn(ctx context.Context, pods []Pod) ([]fault, error) {
+	first, last, step := r.faultTimes()
+	lists := [][]question{
+		// Which nodes were hot or slowed down at all: their GPUs are looked at below.
+		onNodes(pods, func(m ...string) question {
+			return r.at(fmt.Sprintf("max_over_time(%s) > %d", r.look(Selector("node:gpu_temp_celsius:max", m...), r.length()), hotCelsius), r.Until)
+		}),
+		onNodes(pods, func(m ...string) question {
+			slowed := Selector("node:gpu_slowed:sum_rate5m", append(m[:len(m):len(m)], OneOf("cause", "heat"))...)
+			return r.at(fmt.Sprintf("max_over_time(%s) > %g", r.look(slowed, r.length()), slowedShare), r.Until)
+		}),
+	}
+	for _, k := range faultKinds {
+		lists = append(lists, onNodes(pods, func(m ...string) question { return r.span(k.query(m, seconds(step)), first, last, step) }))
+	}
+	answers, err := r.each(ctx, lists...)
+	if err != nil {
+		return nil, err
+	}
+	var faults []fault
+	for i, k := range faultKinds {
+		for _, s := range answers[2+i] {
+			if k.seen != nil {
+				s.Points = k.seen(s.Points, first.UnixMilli())
+			}
+			if len(s.Points) > 0 {
+				faults = append(faults, faultOf(s, k))
+			}
+		}
+	}
+	xids, err := r.xidsOn(ctx, pods)
+	if err != nil {
+		return nil, err
+	}
+	heat, err := r.heatOn(ctx, podsOn(answers[0]), podsOn(answers[1]))
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(faults, xids, heat), nil
+}
+
+func faultOf(s prom.Series, k faultKind) fault {
+	l := s.Labels
+	f := fault{
+		node: nodeOf(l), gpu: l["gpu"], uuid: l["UUID"], model: l["modelName"], pod: l["pod"],
+		name: k.name, class: k.class, text: k.text, action: k.action, points: s.Points, total: k.total,
+	}
+	f.sum()
+	return f
+}
+
+// sum makes the value of the points.
+func (f *fault) sum() {
+	f.value = f.points[0].V
+	for _, p := range f.points[1:] {
+		if f.total {
+			f.value += p.V
+		} else {
+			f.value = max(f.value, p.V)
+		}
+	}
+}
+
+// podsOn has a pod without a name on each node of the series, for onNodes.
+func podsOn(series []prom.Series) []Pod {
+	var out []Pod
+	for _, s := range series {
+		out = append(out, Pod{Cluster: s.Labels["cluster"], Node: s.Labels["node"]})
+	}
+	return out
+}
+
+// heatOn looks at the GPUs of nodes that are known to have been hot, and of those that were slowed down. Hot is for five minutes on, as the alert has it.
+func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
+	first, last, step := r.faultTimes()
+	kinds := []faultKind{
+		{
+			name: "hot", class: ClassThermal,
+			text: "Too hot for five minutes or longer, up to %.3g °C: it slows down, and with it every GPU that waits for it.", action: ClassThermal.Action(),
+			query: func(m []string, _ string) string {
+				return fmt.Sprintf("min_over_time(%s[5m]) > %d", Selector("experiment:gpu:temp", append(m[:len(m):len(m)], Chosen(r.Query)...)...), hotCelsius)
+			},
+		},
+		{
+			// The counter is in microseconds; more than a second and a half a second is one of DCGM's signs for "no value".
+			name: "slowed by heat", class: ClassThermal, text: "For a share of %.3g of the time it was slowed down for its heat.", action: ClassThermal.Action(),
+			query: func(m []string, _ string) string {
+				return fmt.Sprintf("sum by (cluster, node, gpu, UUID, modelName) (rate(%s[5m]) < 1.5e6) / 1e6 > %g",
+					Selector("DCGM_FI_DEV_THERMAL_VIOLATION", m...), slowedShare)
+			},
+		},
+	}
+	answers, err := r.each(ctx,
+		onNodes(hot, func(m ...string) question { return r.span(kinds[0].query(m, ""), first, last, step) }),
+		onNodes(slowed, func(m ...string) question { return r.span(kinds[1].query(m, ""), first, last, step) }))
+	if err != nil {
+		return nil, err
+	}
+	var faults []fault
+	for i, k := range kinds {
+		for _, s := range answers[i] {
+			f := faultOf(s, k)
+			f.held = i == 0 // the recorded series is of the experiment's own pods
+			faults = append(faults, f)
+		}
+	}
+	return faults, nil
+}
+
+// xidsOn are the Xids on the nodes that the pods are on: those that DCGM counts, each error once; and where it counts none, the last one of each GPU where that changed.
+func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
+	first, last, step := r.faultTimes()
+	clusters := map[string]bool{}
+	for _, p := range pods {
+		clusters[p.Cluster] = true
+	}
+	var known []question
+	for c := range clusters {
+		known = append(known, r.at(Selector("cluster:gpu_seen:sum", OneOf("cluster", c)), first))
+	}
+	answers, err := r.each(ctx, known,
+		onNodes(pods, func(m ...string) question {
+			return r.span("sum_over_time("+Selector("gpu:xid_errors:count5m", m...)+"["+seconds(step)+"])", first, last, step)
+		}),
+		onNodes(pods, func(m ...string) question {
+			return r.span(within("gpu:xid_last:info")(m, seconds(step)), first, last, step)
+		}))
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, s := range answers[0] {
+		seen[s.Labels["cluster"]] = true
+	}
+	var faults []fault
+	counted := map[string]bool{}
+	add := func(s prom.Series) {
+		x, ok := XidOf(s.Labels["xid"])
+		if !ok || len(s.Points) == 0 {
+			return
+		}
+		class := cmp.Or(Class(s.Labels["class"]), x.Class)
+		f := faultOf(s, faultKind{name: fmt.Sprintf("Xid %d", x.Number), class: class, text: sentence(x.Name), action: class.Action(), total: true})
+		f.xid = x.Number
+		faults = append(faults, f)
+	}
+	for _, s := range answers[1] {
+		counted[key(s.Labels, "cluster", "node", "gpu", "xid")] = true
+		add(s)
+	}
+	for _, s := range answers[2] {
+		// The gauge keeps its value for days. What was there at the beginning is older, and what nobody looked at then may be.
+		if counted[key(s.Labels, "cluster", "node", "gpu", "xid")] || !seen[s.Labels["cluster"]] || s.Points[0].T <= first.UnixMilli() {
+			continue
+		}
+		s.Points = []prom.Point{{T: s.Points[0].T, V: 1}}
+		add(s)
+	}
+	return faults, nil
+}
+
+// sentence is a name with a capital letter and a full stop; names are ASCII.
+func sentence(name string) string {
+	return strings.ToUpper(name[:1]) + name[1:] + "."
+}

@@ -1,0 +1,80 @@
+package experiments
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+const (
+	// hoursPart is how much of a long range one question about GPU hours looks at: 7,500 pods have 11 million samples in a day.
+	hoursPart = 24 * time.Hour
+	// maxHoursParts is how many questions one range is cut into.
+	maxHoursParts = 31
+	// maxIdleSamples is how many samples of experiment:gpu:util are looked at for idle GPU hours; of more only one in so many is.
+	maxIdleSamples = 10e6
+)
+
+// gpuHours asks for the hours that GPUs were held in (from, until], summed by labels (a single number where by is empty): at most so many questions, whose answers are added.
+// Each sample of experiment:pod:gpus says how many GPUs a pod held for one Interval.
+func (r *Run) gpuHours(matchers []string, by string, from, until time.Time, most int) []question {
+	var out []question
+	for _, p := range parts(from, until, max(hoursPart, until.Sub(from)/time.Duration(most))) {
+		out = append(out, scaled(r.Settings.Interval().Hours(),
+			r.at(fmt.Sprintf("sum by (%s) (sum_over_time(%s[%s]))", by, Selector("experiment:pod:gpus", matchers...), milliseconds(p.until.Sub(p.from))), p.until)))
+	}
+	return out
+}
+
+// idleHours is gpuHours of GPUs whose use was below IdleBelow. held is how many GPU hours there are at most: where those have more than maxIdleSamples samples, the
+// step is longer, and what is returned is an estimate.
+func (r *Run) idleHours(matchers []string, by string, from, until time.Time, held float64) (questions []question, step time.Duration) {
+	step = wholeSeconds(r.Settings.Interval())
+	if samples := held / step.Hours(); samples > maxIdleSamples {
+		step *= time.Duration(math.Ceil(samples / maxIdleSamples))
+	}
+	for _, p := range parts(from, until, max(hoursPart, step, until.Sub(from)/maxHoursParts)) {
+		questions = append(questions, scaled(step.Hours(),
+			r.at(fmt.Sprintf("sum by (%s) (sum_over_time((%s < bool %g)[%s:%s]))", by, Selector("experiment:gpu:util", matchers...), r.Settings.Idle(),
+				milliseconds(p.until.Sub(p.from)), seconds(step)), p.until)))
+	}
+	return questions, step
+}
+
+// part is (from, until] of a longer range.
+type part struct{ from, until time.Time }
+
+// parts cuts (from, until] into parts of at most size, the last one shorter. They touch and do not overlap, since a range selector leaves its beginning out.
+func parts(from, until time.Time, size time.Duration) []part {
+	var out []part
+	for from.Before(until) {
+		end := from.Add(size)
+		if end.After(until) {
+			end = until
+		}
+		out = append(out, part{from, end})
+		from = end
+	}
+	return out
+}
+
+// milliseconds writes a duration as PromQL does, exactly; at least one.
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%dms", max(1, d.Milliseconds()))
+}
+
+// scaled is a question whose answer's values are multiplied.
+func scaled(by float64, ask question) question {
+	return func(ctx context.Context) ([]prom.Series, error) {
+		series, err := ask(ctx)
+		for _, s := range series {
+			for i := range s.Points {
+				s.Points[i].V *= by
+			}
+		}
+		return series, err
+	}
+}

@@ -1,0 +1,147 @@
+package experiments
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/grafana/grafana-plugin-sdk-go/data"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+// rateWindow is that of the recorded rates and of those that stand in for them.
+const rateWindow = "5m"
+
+// ethernet are the interfaces that the mixin counts: not the loopback, not IP over InfiniBand, not bonds and bridges over counted ones (_config.network.ethernet).
+const ethernet = `device!~"lo|ib.*|bond.*|br.*|vlan.*|.*[.].*"`
+
+// traffic is one direction of one view of the network. Either expression has the labels cluster and node and selects nodes by the matchers that it is given.
+type traffic struct {
+	direction string
+	// recorded is cheap: one series for each node. raw is asked where nothing is recorded; empty: there is no other.
+	recorded, raw func(matchers ...string) string
+}
+
+type networkView struct {
+	unit    string
+	need    Need
+	noun    string
+	traffic []traffic
+}
+
+var networkViews = map[string]networkView{
+	"infiniband": {"Bps", NeedInfiniband, "InfiniBand traffic", []traffic{
+		{"received", metricOf("node:infiniband_received_bytes:rate5m"), rateOf("node_infiniband_port_data_received_bytes_total")},
+		{"transmitted", metricOf("node:infiniband_transmitted_bytes:rate5m"), rateOf("node_infiniband_port_data_transmitted_bytes_total")},
+	}},
+	"ethernet": {"Bps", NeedEthernet, "Ethernet traffic", []traffic{
+		{"received", metricOf("node:ethernet_received_bytes:rate5m"), rateOf("node_network_receive_bytes_total", ethernet)},
+		{"transmitted", metricOf("node:ethernet_transmitted_bytes:rate5m"), rateOf("node_network_transmit_bytes_total", ethernet)},
+	}},
+	// DCGM's field is a rate already, of each GPU; from 1e14 on it is one of DCGM's signs for "no value".
+	"nvlink": {"Bps", NeedNVLink, "NVLink traffic", []traffic{
+		{"received", gaugeOf("DCGM_FI_PROF_NVLINK_RX_BYTES"), nil},
+		{"transmitted", gaugeOf("DCGM_FI_PROF_NVLINK_TX_BYTES"), nil},
+	}},
+	// Each a second. What the links did stands where the other views have the direction.
+	"errors": {"cps", NeedInfiniband, "errors of InfiniBand", []traffic{
+		{"link down", rateOf("node_infiniband_link_downed_total"), nil},
+		{"link recovered", rateOf("node_infiniband_link_error_recovery_total"), nil},
+		{"received", rateOf("node_infiniband_port_errors_received_total"), nil},
+	}},
+}
+
+func metricOf(name string) func(...string) string {
+	return func(m ...string) string { return "max by (cluster, node) (" + Selector(name, m...) + ")" }
+}
+
+func gaugeOf(name string) func(...string) string {
+	return func(m ...string) string { return "sum by (cluster, node) (" + Selector(name, m...) + " < 1e14)" }
+}
+
+func rateOf(name string, more ...string) func(...string) string {
+	return func(m ...string) string {
+		return fmt.Sprintf("sum by (cluster, node) (rate(%s[%s]))", Selector(name, append(m[:len(m):len(m)], more...)...), rateWindow)
+	}
+}
+
+// network is the traffic of the experiment's nodes, a line for each node and direction: in bytes a second, or errors a second. It is the node's traffic, of
+// whoever else is on the node too: node_exporter does not know pods.
+//
+// Where there are more lines than may be drawn, or the query ranks nodes, those with the largest (smallest) average of all directions are drawn, both directions of each.
+func network(ctx context.Context, r *Run) (data.Frames, error) {
+	pods, err := r.PodsIn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	view := networkViews[r.Query.View]
+	if pods = onNode(pods); len(pods) == 0 {
+		return emptyFrames(data.FrameTypeTimeSeriesMulti), r.Empty(ctx, NeedPods, "pods on nodes")
+	}
+	list := make([]func(...string) string, len(view.traffic))
+	for i, t := range view.traffic {
+		list[i] = t.recorded
+	}
+	means, err := r.networkMeans(ctx, pods, list)
+	if err != nil {
+		return nil, err
+	}
+	if len(means) == 0 && view.traffic[0].raw != nil {
+		for i, t := range view.traffic {
+			list[i] = t.raw
+		}
+		if means, err = r.networkMeans(ctx, pods, list); err != nil {
+			return nil, err
+		}
+	}
+	if len(means) == 0 {
+		return emptyFrames(data.FrameTypeTimeSeriesMulti), r.Empty(ctx, NeedPods|view.need, view.noun)
+	}
+	var drawn []Pod // only cluster and node count
+	for _, s := range r.pick(means, []string{"cluster", "node"}, max(1, r.Settings.MaxSeries/len(list)), "nodes") {
+		drawn = append(drawn, Pod{Cluster: s.Labels["cluster"], Node: s.Labels["node"]})
+	}
+	lines := make([][]question, len(list))
+	for i, expr := range list {
+		lines[i] = onNodes(drawn, func(m ...string) question { return r.span(expr(m...), r.From, r.Until, r.Step()) })
+	}
+	answers, err := r.each(ctx, lines...)
+	if err != nil {
+		return nil, err
+	}
+	var series []prom.Series
+	for i, answer := range answers {
+		for _, s := range answer {
+			s.Labels["direction"] = view.traffic[i].direction
+			series = append(series, s)
+		}
+	}
+	return timeSeries(series, view.unit, func(l map[string]string) string { return legend(l, []string{"node", "direction"}) }), nil
+}
+
+// networkMeans has the average over the range of what all expressions give together, a series for each node.
+func (r *Run) networkMeans(ctx context.Context, pods []Pod, list []func(...string) string) ([]prom.Series, error) {
+	questions := make([][]question, len(list))
+	for i, expr := range list {
+		questions[i] = onNodes(pods, func(m ...string) question {
+			return r.at("avg_over_time("+r.lookAt(expr(m...), r.length())+")", r.Until)
+		})
+	}
+	answers, err := r.each(ctx, questions...)
+	if err != nil {
+		return nil, err
+	}
+	sums := map[node]int{}
+	var out []prom.Series
+	for _, answer := range answers {
+		for _, s := range answer {
+			if i, ok := sums[nodeOf(s.Labels)]; ok {
+				out[i].Points = []prom.Point{{T: s.Points[0].T, V: out[i].Value() + s.Value()}}
+				continue
+			}
+			sums[nodeOf(s.Labels)] = len(out)
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,155 @@
+package experiments
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/grafana/grafana-plugin-sdk-go/data"
+)
+
+// gone is the phase of a pod that was there in the range, is not any more, and neither succeeded nor failed as far as was seen: somebody deleted it.
+const gone = "Gone"
+
+// podRow is a row of type pods.
+type podRow struct {
+	Pod
+	phase, reason string
+	exit          *int64
+	restarts      int64
+	gpus, age     float64
+	created       time.Time
+	seen          bool // at the end of the range
+}
+
+// podOrder is the order of rows: what a person has to look at stands first.
+var podOrder = []string{"Failed", "Unknown", "Pending", "Running", "Succeeded", gone}
+
+// podsTable has a row for each pod, by uid, that was there in the range. GPUs are what it holds, held last, or asks for while it waits; the age of one that
+// is gone is how long it was there. created is when it was seen first where kube_pod_created does not say. exit_code is that of the last end of a container
+// that was started again.
+func podsTable(ctx context.Context, r *Run) (data.Frames, error) {
+	pods, err := r.PodsIn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) == 0 {
+		return r.podFrames(nil), r.Empty(ctx, NeedPods, "pods")
+	}
+	answers, err := r.each(ctx, r.now(pods, phaseIs))
+	if err != nil {
+		return nil, err
+	}
+	phase := phaseOf(answers[0])
+	rows := make([]podRow, len(pods))
+	for i, p := range pods {
+		rows[i] = podRow{Pod: p, phase: cmp.Or(phase[p.key()], gone), seen: phase[p.key()] != ""}
+	}
+	sortPods(rows)
+	rows = limitRows(r, rows, "pods")
+	if err := r.describe(ctx, rows); err != nil {
+		return nil, err
+	}
+	sortPods(rows) // the last phase of those that are gone is known now
+	return r.podFrames(rows), nil
+}
+
+func sortPods(rows []podRow) {
+	slices.SortFunc(rows, func(a, b podRow) int {
+		return cmp.Or(cmp.Compare(slices.Index(podOrder, a.phase), slices.Index(podOrder, b.phase)), cmp.Compare(a.Cluster, b.Cluster),
+			cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name), a.created.Compare(b.created), cmp.Compare(a.UID, b.UID))
+	})
+}
+
+// describe fills in what is known of each pod: now of those that are there, in the range of those that are gone.
+func (r *Run) describe(ctx context.Context, rows []podRow) error {
+	var here, left []Pod
+	for _, row := range rows {
+		if row.seen {
+			here = append(here, row.Pod)
+		} else {
+			left = append(left, row.Pod)
+		}
+	}
+	both := func(f fact) []question { return append(r.now(here, f), r.last(left, f)...) }
+	answers, err := r.each(
+		ctx, r.last(left, phaseIs), both(createdAt), both(restartsOf), append(r.last(left, gpusHeld), r.now(here, gpusHeld)...), r.now(here, gpusAsked),
+		both(exitCode), both(statusReason), r.now(here, waitingFor), r.now(here, initWaitingFor), both(terminatedBy), both(lastTerminatedBy), r.now(here, unschedulable),
+	)
+	if err != nil {
+		return err
+	}
+	ended, created, restarts := phaseOf(answers[0]), valueOf(answers[1]), valueOf(answers[2])
+	held, asked, exits := valueOf(answers[3]), valueOf(answers[4]), valueOf(answers[5])
+	var unborn []Pod
+	for _, row := range rows {
+		if _, ok := created[row.key()]; !ok {
+			unborn = append(unborn, row.Pod)
+		}
+	}
+	first, err := r.sight(ctx, unborn, "min")
+	if err != nil {
+		return err
+	}
+	seen, err := r.sight(ctx, left, "max")
+	if err != nil {
+		return err
+	}
+	why := causes{}
+	why.add(answers[6], ofStatus)
+	why.add(answers[7], ofWaiting)
+	why.add(answers[8], ofWaiting)
+	why.add(answers[9], ofTerminated)
+	why.add(answers[10], ofLastTerminated)
+	for _, s := range answers[11] {
+		why.take(podOf(s.Labels), cause{ofUnschedulable, "Unschedulable", ""})
+	}
+	for i := range rows {
+		row := &rows[i]
+		k := row.key()
+		if p := ended[k]; p == "Succeeded" || p == "Failed" {
+			row.phase = p
+		}
+		row.reason, row.restarts = why[k].reason, int64(restarts[k])
+		if code, ok := exits[k]; ok {
+			n := int64(code)
+			row.exit = &n
+		}
+		var holds bool
+		if row.gpus, holds = held[k]; !holds && row.phase == "Pending" {
+			row.gpus = asked[k]
+		}
+		until := r.Until
+		if at, ok := seen[k]; ok {
+			until = unixTime(at)
+		}
+		at, ok := created[k]
+		if !ok {
+			at = first[k]
+		}
+		row.created, row.age = unixTime(at), max(0, until.Sub(unixTime(at)).Seconds())
+	}
+	return nil
+}
+
+func (r *Run) podFrames(rows []podRow) data.Frames {
+	n := len(rows)
+	experiment, team, cluster, namespace := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	pod, uid, node, phase, reason := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	exit, restarts, gpus, created, age := make([]*int64, n), make([]int64, n), make([]float64, n), make([]time.Time, n), make([]float64, n)
+	for i, row := range rows {
+		experiment[i], team[i], cluster[i], namespace[i] = row.Experiment, teamName(row.Team), row.Cluster, row.Namespace
+		pod[i], uid[i], node[i], phase[i], reason[i] = row.Name, row.UID, row.Node, row.phase, row.reason
+		exit[i], restarts[i], gpus[i], created[i], age[i] = row.exit, row.restarts, row.gpus, row.created, row.age
+	}
+	return data.Frames{table(
+		column{"experiment", experiment, experimentLinks(r.Settings, allFields)}, column{name: "team", values: team}, column{name: "cluster", values: cluster},
+		column{name: "namespace", values: namespace}, column{"pod", pod, podLink(r.Settings)}, column{name: "uid", values: uid},
+		column{"node", node, nodeLink(r.Settings)},
+		column{name: "phase", values: phase}, column{name: "reason", values: reason}, column{name: "exit_code", values: exit},
+		column{name: "restarts", values: restarts},
+		column{name: "gpus", values: gpus}, column{name: "created", values: created}, column{"age", age, &data.FieldConfig{Unit: "s"}},
+	)}
+}

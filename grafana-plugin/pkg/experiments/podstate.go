@@ -1,0 +1,205 @@
+package experiments
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+// podKey is what tells pods apart: a name is used again after a restart, a uid never.
+type podKey struct{ cluster, namespace, name, uid string }
+
+func (p Pod) key() podKey { return podKey{p.Cluster, p.Namespace, p.Name, p.UID} }
+
+func podOf(labels map[string]string) podKey {
+	return podKey{labels["cluster"], labels["namespace"], labels["pod"], labels["uid"]}
+}
+
+// byPod are the labels of podKey in PromQL.
+const byPod = "cluster, namespace, pod, uid"
+
+// selectPods writes a selector of a metric that only exactly these pods have.
+type selectPods func(metric string, matchers ...string) string
+
+// onUIDs makes the questions about exactly these pods, as many in each as fit: by uid, or by name where kube-state-metrics gives none.
+func onUIDs(pods []Pod, ask func(of selectPods) question) []question {
+	var out []question
+	for _, label := range []string{"uid", "pod"} {
+		list := scopes(pods, func(p Pod) ([]string, string) {
+			if (p.UID == "") != (label == "pod") {
+				return nil, ""
+			}
+			return []string{p.Cluster, p.Namespace}, cmp.Or(p.UID, p.Name)
+		})
+		for _, s := range list {
+			of := []string{OneOf("cluster", s.outer[0]), OneOf("namespace", s.outer[1]), OneOf(label, s.names...)}
+			out = append(out, ask(func(metric string, matchers ...string) string {
+				return Selector(metric, append(of[:len(of):len(of)], matchers...)...)
+			}))
+		}
+	}
+	return out
+}
+
+// fact is an expression about pods, over the selectors that of writes.
+type fact func(of selectPods) string
+
+// A pod can be scraped by more than one kube-state-metrics at a time, hence max by everywhere.
+func phaseIs(of selectPods) string {
+	return "max by (" + byPod + ", phase) (" + of("kube_pod_status_phase") + ") == 1"
+}
+
+func createdAt(of selectPods) string {
+	return "max by (" + byPod + ") (" + of("kube_pod_created") + ")"
+}
+
+func scheduledAt(of selectPods) string {
+	return "max by (" + byPod + ") (" + of("kube_pod_status_scheduled_time") + ")"
+}
+
+func unschedulable(of selectPods) string {
+	return "max by (" + byPod + ") (" + of("kube_pod_status_unschedulable") + ") == 1"
+}
+
+func restartsOf(of selectPods) string {
+	return "sum by (" + byPod + ") (max by (" + byPod + ", container) (" + of("kube_pod_container_status_restarts_total") + "))"
+}
+
+func gpusHeld(of selectPods) string {
+	return "max by (" + byPod + ") (" + of("experiment:pod:gpus") + ")"
+}
+
+// gpusAsked is what containers ask for: that of pods which wait.
+func gpusAsked(of selectPods) string {
+	return "sum by (" + byPod + ") (max by (" + byPod + ", container) (" + of("kube_pod_container_resource_requests", `resource="nvidia_com_gpu"`) + "))"
+}
+
+func exitCode(of selectPods) string {
+	return "max by (" + byPod + ") (" + of("kube_pod_container_status_last_terminated_exitcode") + ")"
+}
+
+func waitingFor(of selectPods) string {
+	return "max by (" + byPod + ", container, reason) (" + of("kube_pod_container_status_waiting_reason") + ") > 0"
+}
+
+func initWaitingFor(of selectPods) string {
+	return "max by (" + byPod + ", container, reason) (" + of("kube_pod_init_container_status_waiting_reason") + ") > 0"
+}
+
+func terminatedBy(of selectPods) string {
+	return "max by (" + byPod + ", container, reason) (" + of("kube_pod_container_status_terminated_reason") + ") > 0"
+}
+
+func lastTerminatedBy(of selectPods) string {
+	return "max by (" + byPod + ", container, reason) (" + of("kube_pod_container_status_last_terminated_reason") + ") > 0"
+}
+
+// statusReason is there only while it is set, in newer versions; zero in older ones.
+func statusReason(of selectPods) string {
+	return "max by (" + byPod + ", reason) (" + of("kube_pod_status_reason") + ") > 0"
+}
+
+// now are the questions what the facts are at the end of the range.
+func (r *Run) now(pods []Pod, f fact) []question {
+	return onUIDs(pods, func(of selectPods) question { return r.at(f(of), r.Until) })
+}
+
+// last are those what they were when they were last seen in the range: of pods that are gone.
+func (r *Run) last(pods []Pod, f fact) []question {
+	return onUIDs(pods, func(of selectPods) question {
+		return r.at(f(func(metric string, matchers ...string) string {
+			return "last_over_time(" + of(metric, matchers...) + "[" + seconds(r.length()) + "])"
+		}), r.Until)
+	})
+}
+
+// valueOf has the value for each pod.
+func valueOf(series []prom.Series) map[podKey]float64 {
+	out := make(map[podKey]float64, len(series))
+	for _, s := range series {
+		out[podOf(s.Labels)] = s.Value()
+	}
+	return out
+}
+
+// phaseOf has the phase of each pod. Where copies of kube-state-metrics do not agree for a moment, the later one counts.
+func phaseOf(series []prom.Series) map[podKey]string {
+	out := make(map[podKey]string, len(series))
+	for _, s := range series {
+		k := podOf(s.Labels)
+		if old, ok := out[k]; !ok || slices.Index(phases, s.Labels["phase"]) > slices.Index(phases, old) {
+			out[k] = s.Labels["phase"]
+		}
+	}
+	return out
+}
+
+// phases of a pod, in the order in which it goes through them.
+var phases = []string{"Unknown", "Pending", "Running", "Succeeded", "Failed"}
+
+// cause is why a pod does not do its work.
+type cause struct {
+	rank              int // less is worse
+	reason, container string
+}
+
+// causes has the worst cause of each pod; of equal ones the first by name.
+type causes map[podKey]cause
+
+func (m causes) add(series []prom.Series, rank func(reason string) int) {
+	for _, s := range series {
+		m.take(podOf(s.Labels), cause{rank(s.Labels["reason"]), s.Labels["reason"], s.Labels["container"]})
+	}
+}
+
+func (m causes) take(k podKey, c cause) {
+	old, ok := m[k]
+	if !ok || cmp.Or(cmp.Compare(c.rank, old.rank), cmp.Compare(c.reason, old.reason), cmp.Compare(c.container, old.container)) < 0 {
+		m[k] = c
+	}
+}
+
+// Ranks of causes, the worst first: what ended the whole pod, what keeps a container from starting, what ended it, what is only on its way.
+func ofStatus(string) int { return 0 }
+
+func ofWaiting(reason string) int {
+	if reason == "ContainerCreating" || reason == "PodInitializing" {
+		return 5
+	}
+	return 1
+}
+
+func ofTerminated(reason string) int {
+	if reason == "Completed" {
+		return 6
+	}
+	return 2
+}
+
+const ofUnschedulable = 3
+
+func ofLastTerminated(reason string) int {
+	if reason == "Completed" {
+		return 7
+	}
+	return 4
+}
+
+// unixTime is the time of a value in seconds since 1970.
+func unixTime(v float64) time.Time { return time.UnixMilli(int64(v * 1000)).UTC() }
+
+// sight asks when pods were first ("min") or last ("max") there in the range, in seconds since 1970.
+func (r *Run) sight(ctx context.Context, pods []Pod, which string) (map[podKey]float64, error) {
+	answers, err := r.each(ctx, onUIDs(pods, func(of selectPods) question {
+		return r.at(which+" by ("+byPod+") ("+which+"_over_time("+r.lookAt("timestamp("+of("experiment:pod:info")+")", r.length())+"))", r.Until)
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return valueOf(answers[0]), nil
+}
+
+func teamName(team string) string { return cmp.Or(team, unassigned) }

@@ -1,0 +1,164 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/grafana/grafana-plugin-sdk-go/backend"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/experiments"
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+const (
+	// listed is how far back experiments are listed, known how far back the others are.
+	listed = 7 * 24 * time.Hour
+	known  = 24 * time.Hour
+	// defaultLimit is how many experiments are listed where no limit is given.
+	defaultLimit = 100
+)
+
+// resource answers one path with what becomes JSON.
+type resource func(ctx context.Context, d *Datasource, params url.Values) (any, error)
+
+// resources are all there are.
+var resources = map[string]resource{
+	"experiments": listExperiments,
+	"teams":       names("team"),
+	"clusters":    names("cluster"),
+	"namespaces":  names("namespace"),
+	"nodes":       names("node"),
+	"health": func(ctx context.Context, d *Datasource, _ url.Values) (any, error) {
+		return d.health(ctx)
+	},
+}
+
+// CallResource implements backend.CallResourceHandler. Its error is that of sending.
+func (d *Datasource) CallResource(ctx context.Context, req *backend.CallResourceRequest, sender backend.CallResourceResponseSender) error {
+	return sender.Send(d.resource(prom.WithHeaders(ctx, d.headers(req.PluginContext, req.GetHTTPHeaders(), nil)), req))
+}
+
+func (d *Datasource) resource(ctx context.Context, req *backend.CallResourceRequest) (resp *backend.CallResourceResponse) {
+	defer func() {
+		if p := recover(); p != nil {
+			resp = answer(http.StatusInternalServerError, message{panicked(ctx, p).Error()})
+		}
+	}()
+	ask, ok := resources[strings.TrimPrefix(req.Path, "/")]
+	if !ok {
+		return answer(http.StatusNotFound, message{"there is no such resource; there are " + strings.Join(slices.Sorted(maps.Keys(resources)), ", ")})
+	}
+	if req.Method != http.MethodGet {
+		resp := answer(http.StatusMethodNotAllowed, message{"resources are read with GET"})
+		resp.Headers["Allow"] = []string{http.MethodGet}
+		return resp
+	}
+	var params url.Values
+	u, err := url.Parse(req.URL)
+	if err == nil {
+		params, err = url.ParseQuery(u.RawQuery)
+	}
+	if err != nil {
+		return answer(http.StatusBadRequest, message{"the parameters cannot be read: " + err.Error()})
+	}
+	if d.broken != nil {
+		return answer(http.StatusBadRequest, message{d.broken.Error()})
+	}
+	body, err := ask(ctx, d, params)
+	if err = public(ctx, err); err != nil {
+		status := statusOf(err)
+		if status == http.StatusUnauthorized {
+			status = http.StatusBadGateway // Grafana's front end would take it for the end of its own session
+		}
+		return answer(status, message{err.Error()})
+	}
+	return answer(http.StatusOK, body)
+}
+
+type message struct {
+	Message string `json:"message"`
+}
+
+func answer(status int, body any) *backend.CallResourceResponse {
+	text, err := json.Marshal(body)
+	if err != nil { // all bodies are of types that can be written
+		panic(err)
+	}
+	return &backend.CallResourceResponse{Status: status, Body: text, Headers: map[string][]string{
+		"Content-Type": {"application/json"}, "X-Content-Type-Options": {"nosniff"}, "Cache-Control": {"no-store"},
+	}}
+}
+
+// run is a run over the last d that chooses what the parameters do. experiments and others narrow alike; q narrows experiments only.
+func (d *Datasource) run(params url.Values, back time.Duration) (*experiments.Run, error) {
+	raw, err := json.Marshal(model.Query{
+		Type: model.Experiments, Search: params.Get("q"), Experiments: given(params["experiment"]), Clusters: given(params["cluster"]),
+		Namespaces: given(params["namespace"]), Teams: given(params["team"]),
+	})
+	if err != nil {
+		return nil, err
+	}
+	query, err := model.ParseQuery("parameters", "", raw)
+	if err != nil {
+		return nil, err
+	}
+	now := d.now()
+	return experiments.NewRun(d.asker, d.settings, query, now.Add(-back), now), nil
+}
+
+// given is a list without empty values: a parameter without a value chooses nothing in particular.
+func given(values []string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
+}
+
+// found is an experiment in the list.
+type found struct {
+	Name      string `json:"name"`
+	Team      string `json:"team"`
+	Cluster   string `json:"cluster"`
+	Namespace string `json:"namespace"`
+	State     string `json:"state"`
+}
+
+func listExperiments(ctx context.Context, d *Datasource, params url.Values) (any, error) {
+	limit := min(defaultLimit, d.settings.MaxRows)
+	if v := params.Get("limit"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("limit: %q is no number above 0", v)
+		}
+		limit = min(n, d.settings.MaxRows)
+	}
+	run, err := d.run(params, listed)
+	if err != nil {
+		return nil, err
+	}
+	list, err := run.Recent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]found, 0, min(limit, len(list)))
+	for _, e := range list[:min(limit, len(list))] {
+		out = append(out, found{e.Name, e.Team, e.Cluster, e.Namespace, e.State})
+	}
+	return out, nil
+}
+
+func names(label string) resource {
+	return func(ctx context.Context, d *Datasource, params url.Values) (any, error) {
+		run, err := d.run(params, known)
+		if err != nil {
+			return nil, err
+		}
+		return run.Names(ctx, label)
+	}
+}

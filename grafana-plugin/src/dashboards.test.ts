@@ -1,0 +1,89 @@
+// The bundled dashboards ask what this datasource has, by names that the editor knows.
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { KINDS, problems } from './query';
+import settings from './plugin.json';
+import { GROUP_LABELS, METRICS, PLUGIN_ID, QUERY_TYPES, RESOURCES, VIEWS, type Query, type VariableQuery } from './types';
+
+interface Panel {
+  title: string;
+  targets?: Array<Query & { datasource: { type: string; uid: string } }>;
+  panels?: Panel[];
+}
+interface Variable {
+  name: string;
+  type: string;
+  query: VariableQuery | string;
+  includeAll?: boolean;
+  allValue?: string;
+}
+interface Dashboard {
+  uid: string;
+  title: string;
+  panels: Panel[];
+  templating: { list: Variable[] };
+  annotations: { list: Array<{ name: string; datasource: { type: string }; target?: Query }> };
+}
+
+const folder = path.join(__dirname, 'dashboards');
+const names = readdirSync(folder).filter((f) => f.endsWith('.json'));
+const read = (name: string): Dashboard => JSON.parse(readFileSync(path.join(folder, name), 'utf8'));
+const panelsOf = (panels: Panel[]): Panel[] => panels.flatMap((p) => [p, ...panelsOf(p.panels ?? [])]);
+
+/** Fields of a query beside those that Grafana has for every datasource. */
+const fields = ['experiments', 'clusters', 'namespaces', 'teams', 'search', 'metric', 'groupBy', 'view', 'rank', 'k', 'limit', 'expr', 'legend', 'instant'];
+
+function check(query: Query, variables: string[]) {
+  const { refId, queryType, datasource, ...rest } = query;
+  expect(refId).toBeTruthy();
+  expect(QUERY_TYPES).toContain(queryType);
+  expect(fields).toEqual(expect.arrayContaining(Object.keys(rest)));
+  expect(!datasource || datasource.type === PLUGIN_ID).toBe(true);
+  query.view && expect(VIEWS[queryType]).toContain(query.view);
+  query.metric && expect(METRICS).toContain(query.metric);
+  query.metric && expect(KINDS[queryType].fields).toContain('metric');
+  query.rank && expect(KINDS[queryType].fields).toContain('rank');
+  query.limit && expect(KINDS[queryType].fields).toContain('limit');
+  expect(GROUP_LABELS).toEqual(expect.arrayContaining(query.groupBy ?? []));
+  expect(problems(query)).toEqual({});
+  for (const [, name] of JSON.stringify(query).matchAll(/\$(\w+)/g)) {
+    name.startsWith('__') || expect(variables).toContain(name);
+  }
+}
+
+test('plugin.json lists them all', () => {
+  expect(settings.includes.map((i) => path.basename(i.path)).sort()).toEqual([...names].sort());
+  expect(settings.includes.map((i) => i.name).sort()).toEqual(names.map((n) => read(n).title).sort());
+});
+
+describe.each(names)('%s', (name) => {
+  const dashboard = read(name);
+  const variables = dashboard.templating.list;
+  const known = variables.map((v) => v.name);
+
+  test('queries', () => {
+    const queries = panelsOf(dashboard.panels).flatMap((p) => p.targets ?? []);
+    expect(queries.length).toBeGreaterThan(5);
+    queries.forEach((q) => check(q, known));
+  });
+
+  test('variables', () => {
+    const own = variables.filter((v) => v.type === 'query');
+    expect(own.length).toBeGreaterThan(0);
+    for (const v of own) {
+      expect(v.query).toMatchObject({ queryType: 'variable', refId: expect.any(String) });
+      expect(RESOURCES).toContain((v.query as VariableQuery).resource);
+      // All is everything, and not each name by itself, of which a query may have only so many.
+      v.includeAll && expect(v.allValue).toBe('.*');
+    }
+    expect(variables.filter((v) => v.type === 'datasource').map((v) => v.query)).toEqual([PLUGIN_ID]);
+  });
+
+  test('annotations', () => {
+    const own = dashboard.annotations.list.filter((a) => a.datasource.type === PLUGIN_ID);
+    own.forEach((a) => {
+      expect(a.target!.queryType).toBe('events');
+      check(a.target!, known);
+    });
+  });
+});

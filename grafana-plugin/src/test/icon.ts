@@ -1,0 +1,3 @@
+export default function Icon() {
+  return null;
+}

@@ -1,0 +1,3 @@
+import type { VariableQuery } from './types';
+
+export const DEFAULT_VARIABLE: VariableQuery = { queryType: 'variable', resource: 'experiments', refId: 'variable' };
