@@ -14,7 +14,7 @@ LIVE := ./alerts/live
 # Pure functions in one goroutine, which the race detector only makes slow.
 MIXIN := ./jsonnet ./alerts
 # The longest first: it mostly waits, while the others work.
-RACE = ./proxy/server $$(go list ./... | grep -vE '/(alerts/live|dashboards/live|alerts|jsonnet|proxy/server)$$')
+RACE = ./proxy/server $$(go list ./... | grep -vE '/(alerts/live|dashboards/live|grafana-plugin/pkg/live|alerts|jsonnet|proxy/server)$$')
 
 help: ## print the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-12s %s\n", $$1, $$2}'
@@ -27,7 +27,7 @@ dashboards: ## all dashboards in a browser page over the demo, drawn by Grafana'
 	@./tools/page.sh serve $(PAGEFLAGS)
 
 screenshots: ## a picture of each dashboard, light and dark, in dashboards/render/out (needs npm and chromium); ONLY= THEME= TROUBLE= URL= choose
-	@ONLY='$(ONLY)' THEME='$(THEME)' TROUBLE='$(TROUBLE)' URL='$(URL)' PAGE='$(PAGE)' VARS='$(VARS)' FROM='$(FROM)' PAGEFLAGS='$(PAGEFLAGS)' ./tools/page.sh screenshots
+	@ONLY='$(ONLY)' THEME='$(THEME)' TROUBLE='$(TROUBLE)' URL='$(URL)' PLUGIN='$(PLUGIN)' PAGE='$(PAGE)' VARS='$(VARS)' FROM='$(FROM)' PAGEFLAGS='$(PAGEFLAGS)' ./tools/page.sh screenshots
 
 pictures: ## those of docs/dashboards.md: each dashboard, light and dark, quiet and with every trouble that can be staged beside others
 	@OUT=docs/images/dashboards SCALE=0.6 ./tools/page.sh screenshots
@@ -36,9 +36,12 @@ pictures: ## those of docs/dashboards.md: each dashboard, light and dark, quiet 
 build: ## the binary, into dist/
 	go build -o dist/spillway ./cmd/spillway
 
+plugin: ## the Grafana datasource, both halves, into grafana-plugin/dist (needs npm); PLATFORMS="linux/amd64 linux/arm64" chooses for what
+	@./tools/plugin.sh build
+
 generate: ## alerts/ (and dashboards) from jsonnet/
 	go run ./cmd/spillway mixin render --out .
-	go test ./jsonnet -run 'TestFormatted|TestAlertTable|TestDashboardsOfConfigurations' -update
+	go test ./jsonnet -run 'TestFormatted|TestAlertTable|TestDashboardsOfConfigurations|TestPluginDashboardsAreCommitted' -update
 
 tools: ## real prometheus, promtool and thanos, pinned, into tools/bin
 	./tools/build.sh
@@ -52,8 +55,10 @@ test: ## install what tests need, then lint, unit, race and real-server tests an
 	@$(STEP) test go test -race -timeout 25m -skip '$(PROOFS)' $(RACE)
 	@$(STEP) mixin go test -timeout 20m $(MIXIN)
 	@$(STEP) page ./tools/page.sh check
+	@$(STEP) plugin ./tools/plugin.sh check
 	@$(STEP) live go test -timeout 20m $(LIVE)
 	@$(STEP) panels go test -timeout 20m ./dashboards/live
+	@$(STEP) truth go test -timeout 20m ./grafana-plugin/pkg/live
 	@$(STEP) proofs go test -timeout 20m -run '$(PROOFS)' ./proxy/server ./internal/cost
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
 
@@ -87,4 +92,4 @@ fmt-check: tools/bin/gofumpt
 tools/bin/gofumpt:
 	./tools/build.sh misc
 
-.PHONY: help demo dashboards screenshots pictures build generate tools test test-full bench fmt fmt-check
+.PHONY: help demo dashboards screenshots pictures build plugin generate tools test test-full bench fmt fmt-check

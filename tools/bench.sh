@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, merge, policy, mix, rules, dashboards, relabel, oom; default: all)
+# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, merge, policy, mix, rules, dashboards, plugin, relabel, oom; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bench.out
-[ $# -gt 0 ] || set -- passthrough leaves merge policy mix rules dashboards relabel oom
+[ $# -gt 0 ] || set -- passthrough leaves merge policy mix rules dashboards plugin relabel oom
 bench() { # name, package, pattern, more flags
   local name=$1 pkg=$2 pattern=$3
   shift 3
@@ -27,6 +27,10 @@ for name in "$@"; do
     dashboards)
       echo "-- dashboards: every panel at 7,500 nodes, over four real servers"
       go run ./cmd/spillway loadtest dashboards --out bench.out/dashboards.md
+      ;;
+    plugin)
+      echo "-- plugin: every view of an experiment of 4,000 GPUs at 7,500 nodes, over four real servers"
+      go run ./cmd/spillway loadtest plugin --out bench.out/plugin.md
       ;;
     relabel)
       echo "-- relabel: a plan for up to ten million series"

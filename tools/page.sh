@@ -13,7 +13,10 @@
 #       FROM=now-6h            the range begins there (default: now-1h, what the demo holds); FROM=own: what each dashboard opens with
 #       OUT=FOLDER SCALE=0.6   where pictures go, and their size
 #       VARS=var-cluster=jaguar   added to each address
+#       PLUGIN=grafana-plugin/dist   the built Grafana plugin, whose dashboards and editors are shown too
+#       EDITORS=query,variable,annotation,config   pictures of these editors of the plugin instead; QUERY='{"queryType":"pods"}' is what the first one begins with
 #   tools/page.sh check        bundle, lint, typecheck, and render three pages and a broken one
+#   tools/page.sh plugin       the same for the Grafana plugin: its editors, typed into, and its dashboards; the plugin is built before, unless PLUGIN names one
 set -euo pipefail
 cd "$(dirname "$0")/.."
 render=dashboards/render
@@ -84,11 +87,12 @@ case ${1:-} in
       args=()
       [ -n "${URL:-}" ] && args+=("--url=$URL")
       [ -n "${TROUBLE:-}" ] && args+=("--trouble=$TROUBLE")
+      [ -n "${PLUGIN:-}" ] && args+=("--plugin=$PLUGIN")
       started "${args[@]}" ${PAGEFLAGS:-}
     fi
     from=${FROM:-now-1h}
     [ "$from" = own ] && from=
-    node "$render/screenshots.mjs" --page="$page" --from="$from" --only="${ONLY:-}" --theme="${THEME:-light,dark}" --vars="${VARS:-}" --suffix="${TROUBLE:+trouble}" --out="${OUT:-$render/out}" --scale="${SCALE:-1}" --chromium="$browser"
+    node "$render/screenshots.mjs" --page="$page" --from="$from" --only="${ONLY:-}" --theme="${THEME:-light,dark}" --vars="${VARS:-}" --suffix="${TROUBLE:+trouble}" --out="${OUT:-$render/out}" --scale="${SCALE:-1}" --editors="${EDITORS:-}" --query="${QUERY:-}" --chromium="$browser"
     ;;
   check)
     browser=$(chromium)
@@ -97,7 +101,16 @@ case ${1:-} in
     npm --prefix "$render" run --silent typecheck
     mkdir -p dist
     go build -o dist/spillway-page ./dashboards/page/serve
-    CHROMIUM=$browser SPILLWAY_PAGE=$PWD/dist/spillway-page node --test --test-reporter=spec "$render"/test/*.test.mjs
+    CHROMIUM=$browser SPILLWAY_PAGE=$PWD/dist/spillway-page node --test --test-reporter=spec "$render"/test/{units,plugin-units,pages}.test.mjs
+    ;;
+  plugin)
+    browser=$(chromium)
+    bundle
+    [ -n "${PLUGIN:-}" ] || ./tools/plugin.sh build
+    plugin=${PLUGIN:-$PWD/grafana-plugin/dist}
+    mkdir -p dist
+    go build -o dist/spillway-page ./dashboards/page/serve
+    CHROMIUM=$browser SPILLWAY_PAGE=$PWD/dist/spillway-page SPILLWAY_PLUGIN=$plugin node --test --test-reporter=spec "$render"/test/plugin.test.mjs
     ;;
   *)
     sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2

@@ -13,6 +13,8 @@
 // `/api/v1/` goes to the proxy and comes back unchanged, refusals and warnings included; a client that leaves ends its query there. Run returns when everything
 // it started has ended.
 //
+// With Options.Plugin it draws dashboards of that datasource too, and its editors: `/edit/query`, `/edit/variable`, `/edit/annotation` and `/edit/config`.
+//
 // # What it refuses
 //
 // Any address that is not loopback: whoever reaches the page can ask whatever the proxy answers to this machine. Requests whose Host is another name, so that no

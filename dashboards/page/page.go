@@ -29,6 +29,9 @@ type Options struct {
 	Dashboards fs.FS
 	// API is the Prometheus HTTP API, without /api/v1.
 	API *url.URL
+	// Plugin answers what the front end of a datasource plugin asks of Grafana, below /api/datasources, /api/ds/ and /public/plugins/: a host.Server of
+	// grafana-plugin/pkg/host. Without one there is no such datasource, and dashboards that need it show so.
+	Plugin http.Handler
 	// Transport is what the API is asked with; nil is a transport of the server's own, whose idle connections end with Run.
 	Transport http.RoundTripper
 }
@@ -89,6 +92,20 @@ func New(o Options) (*Server, error) {
 	index := func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, o.Bundle, "index.html") }
 	mux.HandleFunc("GET /{$}", index)
 	mux.HandleFunc("GET /d/", index)
+	mux.HandleFunc("GET /edit/", index)
+	if o.Plugin == nil {
+		o.Plugin = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/api/datasources" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte("[]"))
+		})
+	}
+	for _, path := range []string{"/api/datasources", "/api/datasources/", "/api/ds/", "/public/plugins/"} {
+		mux.Handle(path, o.Plugin)
+	}
 	api := forward(o.API, o.Transport)
 	mux.Handle("GET /api/v1/", api)
 	mux.Handle("POST /api/v1/", api)

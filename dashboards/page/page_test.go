@@ -104,6 +104,10 @@ func TestPaths(t *testing.T) {
 	}{
 		"/":                                 {200, "the page"},
 		"/d/spillway-fleet":                 {200, "the page"},
+		"/edit/query":                       {200, "the page"},
+		"/api/datasources":                  {200, "[]"},
+		"/api/ds/query":                     {404, ""},
+		"/public/plugins/x/module.js":       {404, ""},
 		"/static/page.js":                   {200, "script"},
 		"/public/build/img/icons/a.svg":     {200, "<svg/>"},
 		"/public/fonts/inter/Inter-A.woff2": {200, "font"},
@@ -127,6 +131,31 @@ func TestPaths(t *testing.T) {
 		if e.UID == "" || e.Title == "" || e.Description == "" || len(e.Tags) == 0 {
 			t.Errorf("in the list: %+v", e)
 		}
+	}
+}
+
+// What a plugin's front end asks goes to the plugin, and nothing else does.
+func TestPlugin(t *testing.T) {
+	plugin := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "plugin: %s %s", r.Method, r.URL.Path) })
+	address, _ := running(t, Options{Bundle: bundle, Dashboards: dashboards.FS(), API: must(t, "http://127.0.0.1:1"), Plugin: plugin})
+	for _, c := range []struct{ method, path, want string }{
+		{"GET", "/api/datasources", "plugin: "},
+		{"PUT", "/api/datasources/uid/x", "plugin: PUT /api/datasources/uid/x"},
+		{"GET", "/api/datasources/uid/x/resources/teams", "plugin: "},
+		{"POST", "/api/ds/query", "plugin: POST /api/ds/query"},
+		{"GET", "/public/plugins/x/module.js", "plugin: "},
+		{"GET", "/d/spillway-fleet", "the page"},
+		{"GET", "/api/v1/labels", "does not answer"},
+	} {
+		if _, body := do(t, request(t, c.method, address+c.path, "")); !strings.Contains(body, c.want) {
+			t.Errorf("%s %s: %s", c.method, c.path, body)
+		}
+	}
+	// A web page elsewhere cannot change the settings through a reader's browser.
+	r := request(t, "PUT", address+"/api/datasources/uid/x", "{}")
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	if resp, body := do(t, r); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("from elsewhere: %d %s", resp.StatusCode, body)
 	}
 }
 

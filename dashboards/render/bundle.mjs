@@ -8,13 +8,14 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const dist = path.join(here, 'dist');
 const modules = path.join(here, 'node_modules');
 
-// What @grafana/ui contains and does not export, by its path inside: the table that Grafana 12 and later show.
+// What @grafana's packages contain and do not export, by its path inside: the table that Grafana 12 and later show, and the list of data sources.
 const inside = {
-  name: 'inside-grafana-ui',
+  name: 'inside-grafana',
   setup(build) {
-    build.onResolve({ filter: /^grafana-ui-inside\// }, (args) => ({
-      path: path.join(modules, '@grafana/ui/dist/esm', args.path.slice('grafana-ui-inside/'.length) + '.mjs'),
-    }));
+    build.onResolve({ filter: /^grafana-(ui|runtime)-inside\// }, (args) => {
+      const [, name, rest] = /^grafana-(\w+)-inside\/(.*)$/.exec(args.path);
+      return { path: path.join(modules, '@grafana', name, 'dist/esm', `${rest}.mjs`) };
+    });
     // The shim itself imports a path inside that package, which this does not match.
     build.onResolve({ filter: /^react-custom-scrollbars-2$/ }, () => ({ path: path.join(here, 'src/shims/scrollbars.ts') }));
   },

@@ -1,6 +1,6 @@
 // Renders dashboards to out/NAME-THEME.png at full height, and fails where a panel shows an error or the page logs one.
 //
-//   node screenshots.mjs --page=http://127.0.0.1:3300 [--only=fleet,apiserver] [--theme=light,dark] [--from=now-6h] [--vars=var-cluster=x] [--suffix=trouble]
+//   node screenshots.mjs --page=http://127.0.0.1:3300 [--editors=query,config] [--only=fleet,apiserver] [--theme=light,dark] [--from=now-6h] [--vars=var-cluster=x] [--suffix=trouble]
 //
 // The page is one that is being served (dashboards/page/serve); tools/page.sh screenshots starts it.
 import { mkdir } from 'node:fs/promises';
@@ -25,6 +25,9 @@ const { values: flags } = parseArgs({
     // Pixels of the picture for one of the page.
     scale: { type: 'string', default: '1' },
     chromium: { type: 'string', default: '/usr/bin/chromium' },
+    // Pictures of the plugin's editors instead of dashboards: the page must be served with --plugin. query may have the experiment that it shows, as JSON.
+    editors: { type: 'string', default: '' },
+    query: { type: 'string', default: '' },
     // Pixels are counted in each panel, and one without any is an error.
     pixels: { type: 'boolean', default: false },
   },
@@ -43,12 +46,25 @@ if (unknown.length) {
   console.error(`there is no dashboard ${unknown.join(', ')}; there are ${entries.map((e) => e.name).join(', ')}`);
   process.exit(2);
 }
-const wanted = entries.filter((e) => only.length === 0 || only.includes(e.name));
+const wanted = flags.editors ? [] : entries.filter((e) => only.length === 0 || only.includes(e.name));
 await mkdir(flags.out, { recursive: true });
 
 const browser = await chromium.launch({ executablePath: flags.chromium, args: ['--no-sandbox', '--force-color-profile=srgb', '--font-render-hinting=none'] });
 let faults = 0;
 try {
+  for (const kind of list(flags.editors)) {
+    for (const theme of list(flags.theme)) {
+      const file = path.join(flags.out, `editor-${kind}-${theme}.png`);
+      const page = await browser.newPage({ viewport: { width: 1400, height: 900 }, deviceScaleFactor: Number(flags.scale) });
+      page.on('pageerror', (err) => console.error(`  editor ${kind}: ${err.message}`, ++faults));
+      await page.goto(`${flags.page}/edit/${kind}?theme=${theme}${flags.query ? `&query=${encodeURIComponent(flags.query)}` : ''}`);
+      await page.getByTestId('stored').waitFor();
+      await page.waitForTimeout(2000);
+      await page.screenshot({ path: file, fullPage: true, animations: 'disabled' });
+      await page.close();
+      console.log(`editor ${kind} ${theme} -> ${path.relative(process.cwd(), file)}`);
+    }
+  }
   for (const entry of wanted) {
     for (const theme of list(flags.theme)) {
       const file = path.join(flags.out, `${[entry.name, theme, ...(flags.suffix ? [flags.suffix] : [])].join('-')}.png`);

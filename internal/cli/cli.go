@@ -69,7 +69,7 @@ func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) in
 	check := app.Command("check", "Checks files before they are used.")
 	add(check, "check", map[string]command{"config": checkConfigCommand})
 	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")
-	add(load, "loadtest", map[string]command{"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "relabel": loadRelabelCommand, "rules": rulesCommand, "usage": usageCommand})
+	add(load, "loadtest", map[string]command{"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "plugin": loadPluginCommand, "relabel": loadRelabelCommand, "rules": rulesCommand, "usage": usageCommand})
 	mix := app.Command("mixin", "Alerts, recording rules and dashboards.")
 	add(mix, "mixin", map[string]command{"render": mixinRenderCommand})
 	drop := app.Command("relabel", "Drop rules, made from what is looked at and proven harmless.")

@@ -43,6 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	api := app.Flag("url", "A running proxy or Prometheus that is asked, such as http://127.0.0.1:9090; a demo is started without it.").String()
 	bundle := app.Flag("bundle", "The bundled page.").Default("dashboards/render/dist").String()
 	files := app.Flag("dashboards", "A folder of dashboards to show instead of those that are built in.").PlaceHolder("FOLDER").String()
+	built := app.Flag("plugin", "The built Grafana plugin, such as grafana-plugin/dist: it is run, and its dashboards and editors (/edit/query, /edit/config) are shown too.").PlaceHolder("FOLDER").String()
 	nodes := app.Flag("nodes", "Nodes of each cluster of the demo.").Default("40").Int()
 	groups := app.Flag("groups", "Clusters of the demo.").Default("2").Int()
 	shards := app.Flag("shards", "Shards of each.").Default("2").Int()
@@ -74,14 +75,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if *files != "" {
 			o.Dashboards = os.DirFS(*files)
 		}
+		var p *plugin
+		if *built != "" {
+			if p, err = openPlugin(*built); err != nil {
+				return err
+			}
+			o.Dashboards = union{o.Dashboards, p.dashboards()}
+		}
 		if *api != "" {
 			if o.API, err = url.Parse(*api); err != nil {
 				return fmt.Errorf("--url: %w", err)
 			}
-			return serve(ctx, o, *address, stdout)
+			return serve(ctx, o, p, *address, stdout)
 		}
-		return withDemo(ctx, o, *address, stdout, demo.Options{
-			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, History: time.Duration(past), Seed: 1, Troubles: staged,
+		return withDemo(ctx, o, p, *address, stdout, demo.Options{
+			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, History: time.Duration(past), Seed: 1, Troubles: staged, Full: p != nil,
 			ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "dashboards", Registry: registry(),
 			Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			Say:    func(format string, args ...any) { fmt.Fprintf(stdout, format+"\n", args...) },
@@ -101,8 +109,16 @@ func registry() *prometheus.Registry {
 	return r
 }
 
-// serve shows the page until ctx ends.
-func serve(ctx context.Context, o page.Options, address string, stdout io.Writer) error {
+// serve shows the page until ctx ends, with the plugin where there is one.
+func serve(ctx context.Context, o page.Options, p *plugin, address string, stdout io.Writer) error {
+	if p != nil {
+		h, s, err := p.start(o.API, io.Discard)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		o.Plugin = s
+	}
 	s, err := page.New(o)
 	if err != nil {
 		return err
@@ -111,7 +127,7 @@ func serve(ctx context.Context, o page.Options, address string, stdout io.Writer
 }
 
 // withDemo runs a demo and the page over it; the end of one ends the other.
-func withDemo(ctx context.Context, o page.Options, address string, stdout io.Writer, d demo.Options) error {
+func withDemo(ctx context.Context, o page.Options, p *plugin, address string, stdout io.Writer, d demo.Options) error {
 	if err := d.Validate(); err != nil {
 		return err
 	}
@@ -134,7 +150,7 @@ func withDemo(ctx context.Context, o page.Options, address string, stdout io.Wri
 			return nil
 		}
 		o.API = &url.URL{Scheme: "http", Host: a.String()}
-		return serve(ctx, o, address, stdout)
+		return serve(ctx, o, p, address, stdout)
 	})
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err

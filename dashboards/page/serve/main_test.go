@@ -3,14 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -46,6 +50,33 @@ func bundle(t *testing.T) string {
 	return dir
 }
 
+// folder has a plugin's plugin.json alone.
+func folder(t *testing.T, manifest string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "plugin.json"), []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Dashboards of two folders are one list, and each opens.
+func TestUnion(t *testing.T) {
+	u := union{fstest.MapFS{"b.json": {Data: []byte("1")}, "c.json": {Data: []byte("2")}}, fstest.MapFS{"a.json": {Data: []byte("3")}, "b.json": {Data: []byte("4")}}}
+	names, err := fs.Glob(u, "*.json")
+	if err != nil || !slices.Equal(names, []string{"a.json", "b.json", "c.json"}) {
+		t.Errorf("%q %v", names, err)
+	}
+	for name, want := range map[string]string{"a.json": "3", "b.json": "1", "c.json": "2"} {
+		if got, err := fs.ReadFile(u, name); string(got) != want || err != nil {
+			t.Errorf("%s: %q %v", name, got, err)
+		}
+	}
+	if _, err := u.Open("d.json"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
 func TestCommandLine(t *testing.T) {
 	page := bundle(t)
 	for name, c := range map[string]struct {
@@ -59,6 +90,9 @@ func TestCommandLine(t *testing.T) {
 		"trouble elsewhere":   {[]string{"--bundle=" + page, "--trouble=GPUHot", "--url=http://127.0.0.1:9090"}, 1, "staged in the demo"},
 		"no bundle":           {[]string{"--bundle=" + t.TempDir()}, 1, "not bundled"},
 		"a size of no demo":   {[]string{"--bundle=" + page, "--nodes=0"}, 1, "--nodes is 0"},
+		"no plugin":           {[]string{"--bundle=" + page, "--plugin=" + t.TempDir()}, 1, "make plugin builds"},
+		"another plugin":      {[]string{"--bundle=" + page, "--plugin=" + folder(t, `{"id":"other","executable":"x"}`)}, 1, `is of "other"`},
+		"half a plugin":       {[]string{"--bundle=" + page, "--plugin=" + folder(t, `{"id":"spillway-experiments-datasource","executable":"x"}`)}, 1, "not built for this machine"},
 		"an address for all":  {[]string{"--bundle=" + page, "--url=http://127.0.0.1:9090", "--web.listen-address=0.0.0.0:0"}, 1, "not on loopback"},
 		"the list of trouble": {[]string{"--list-troubles"}, 0, "GPUHot\n"},
 	} {

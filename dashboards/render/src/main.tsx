@@ -1,4 +1,4 @@
-// The page. `/` lists all dashboards, `/d/<uid>` shows one; ?theme=light|dark chooses the theme, ?whole=1 opens every row and loads everything at once.
+// The page. `/` lists all dashboards, `/d/<uid>` shows one, `/edit/<editor>` shows an editor of the data source whose plugin the server runs; ?theme=light|dark chooses the theme, ?whole=1 opens every row and loads everything at once.
 import 'react-grid-layout/css/styles.css';
 import 'react-resizable/css/styles.css';
 import { ThemeContext } from '@grafana/data';
@@ -11,6 +11,8 @@ import { Router } from 'react-router-dom';
 import { prepare } from './grafana';
 import type { Dashboard, Entry } from './model';
 import { registerPanels } from './panels';
+import type { Loaded } from './plugin/datasource';
+import { editorOf } from './plugin/editors';
 import { failed, watch } from './report';
 import { type Page, sceneOf } from './scene';
 import { DashboardView, ListView } from './view';
@@ -56,7 +58,16 @@ async function get<T>(path: string): Promise<T> {
   return (await response.json()) as T;
 }
 
-async function content(params: URLSearchParams): Promise<ReactNode> {
+async function content(params: URLSearchParams, plugins: Loaded[]): Promise<ReactNode> {
+  const editor = /^\/edit\/(\w+)/.exec(location.pathname)?.[1];
+  if (editor) {
+    const of = plugins[0];
+    if (!of) {
+      throw new Error('this page runs no plugin; serve it with --plugin');
+    }
+    document.title = `${of.settings.name}: ${editor}`;
+    return editorOf(editor, of, params.get('query'));
+  }
   const entries = await get<Entry[]>('/dashboards');
   const shown = /^\/d\/([^/]+)/.exec(location.pathname);
   if (!shown) {
@@ -80,11 +91,10 @@ async function start(): Promise<void> {
   const asked = params.get('theme') ?? sessionStorage.getItem('theme') ?? 'dark';
   const theme = asked === 'light' ? 'light' : 'dark';
   sessionStorage.setItem('theme', theme); // links of dashboards carry variables and time, not this
-  await prepare(theme, '');
   registerPanels();
   let shown: ReactNode;
   try {
-    shown = await content(params);
+    shown = await content(params, await prepare(theme, ''));
   } catch (err) {
     const reason = err instanceof Error ? err.message : String(err);
     failed(reason);

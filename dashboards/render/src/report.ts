@@ -39,6 +39,11 @@ export function watch(shown: Page): void {
   page = shown;
 }
 
+/** variables are those of the page that is shown. */
+export function variables(): Array<{ name: string; type: string }> {
+  return (page?.state.$variables?.state.variables ?? []).map((v) => ({ name: v.state.name, type: v.state.type }));
+}
+
 /** failed reports that there is no page. */
 export function failed(reason: string): void {
   failure = reason;

@@ -1,5 +1,5 @@
 // A dashboard's JSON as a scene: variables, time, annotations, the grid with its rows, one panel object for each panel.
-import { type AnnotationQuery, type TimeZone, VariableHide } from '@grafana/data';
+import { type AnnotationQuery, CoreApp, type DataQueryRequest, type TimeZone, VariableHide } from '@grafana/data';
 import {
   behaviors,
   ConstantVariable,
@@ -29,7 +29,7 @@ import {
 } from '@grafana/scenes';
 import type { DashboardCursorSync } from '@grafana/schema';
 import { AnnotationControls } from './annotationControls';
-import { dataSourceUid } from './grafana';
+import { dataSourceUid, uidOf } from './grafana';
 import type { Dashboard, Panel, Variable } from './model';
 import { PanelNotices } from './notices';
 
@@ -43,7 +43,17 @@ export interface PageState extends SceneObjectState {
   refreshPicker: SceneRefreshPicker;
 }
 
-export class Page extends SceneObjectBase<PageState> {}
+export class Page extends SceneObjectBase<PageState> {
+  /** What Grafana says of the panel that asks: data sources pass it on, so that the proxy knows whose query it is. */
+  enrichDataRequest(source: SceneObject): Partial<DataQueryRequest> {
+    const panel = source.parent instanceof VizPanel ? source.parent : source.parent?.parent;
+    return {
+      app: CoreApp.Dashboard,
+      dashboardUID: this.state.dashboard.uid,
+      ...(panel instanceof VizPanel ? { panelId: panel.getLegacyPanelId(), panelPluginId: panel.state.pluginId } : {}),
+    };
+  }
+}
 
 /** How a page is shown. */
 export interface Show {
@@ -65,7 +75,13 @@ function variable(v: Variable): SceneVariable {
   };
   switch (v.type) {
     case 'datasource':
-      return new DataSourceVariable({ ...many, pluginId: String(v.query ?? 'prometheus'), regex: v.regex ?? '', value: dataSourceUid, text: 'Spillway' });
+      return new DataSourceVariable({
+        ...many,
+        pluginId: String(v.query ?? 'prometheus'),
+        regex: v.regex ?? '',
+        value: uidOf(String(v.query ?? 'prometheus')),
+        text: '',
+      });
     case 'query':
       return new QueryVariable({
         ...many,

@@ -91,6 +91,7 @@ export function DashboardView({ model, entries }: SceneComponentProps<Page> & { 
 /** Groups are the order of the list: what one opens first, then by what it is about. */
 const groups: Array<[string, string[]]> = [
   ['Start here', ['fleet', 'alerts']],
+  ['Experiments', ['experiment', 'compare', 'team']],
   ['GPUs', ['gpu-fleet', 'gpu-node', 'gpu-use', 'cost']],
   ['Nodes and network', ['node', 'network', 'pending']],
   ['Control plane', ['apiserver', 'etcd']],

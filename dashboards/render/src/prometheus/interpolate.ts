@@ -26,7 +26,7 @@ function format(value: unknown, variable: VariableShape): string {
 }
 
 /** sceneOf is the object of the page on whose behalf a query runs. */
-function sceneOf(scoped: ScopedVars | undefined): SceneObject | undefined {
+export function sceneOf(scoped: ScopedVars | undefined): SceneObject | undefined {
   const held = scoped?.['__sceneObject']?.value as { valueOf(): SceneObject } | undefined;
   return held?.valueOf();
 }
