@@ -250,10 +250,7 @@ func variants(t *testing.T, typ model.QueryType) []model.Query {
 	}
 	switch typ {
 	case model.PromQL:
-		for _, q := range bundledPromQL(t) {
-			out = append(out, q)
-		}
-		return out
+		return append(out, bundledPromQL(t)...)
 	case model.GPUTimeSeries:
 		for _, m := range model.Metrics {
 			add(fmt.Sprintf(`, "metric": %q, "groupBy": ["cluster", "node", "gpu"]`, m))

@@ -180,11 +180,11 @@ func TestRefusals(t *testing.T) {
 		}, Refusal{Status: 200, Type: "execution", Message: "no"}, ": no"},
 		{"no JSON", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT")
-			http.Error(w, "<h1>Bad\x00\n  Gateway\u202e</h1>", 502)
+			http.Error(w, "<h1>Bad\x00\n  Gateway\u202e</h1>", http.StatusBadGateway)
 		}, Refusal{Status: 502, Message: "<h1>Bad Gateway </h1>"}, "502 Bad Gateway: <h1>"},
 		{"no word", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, Refusal{Status: 503, Message: "without a word"}, "503"},
 		{
-			"no permission", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", 401) },
+			"no permission", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) },
 			Refusal{Status: 401, Message: "who?", Advice: "Check the datasource's credentials and headers"},
 			"who?. Check",
 		},
