@@ -24,22 +24,31 @@ const byPod = "cluster, namespace, pod, uid"
 // selectPods writes a selector of a metric that only exactly these pods have.
 type selectPods func(metric string, matchers ...string) string
 
-// onUIDs makes the questions about exactly these pods, as many in each as fit: by uid, or by name where kube-state-metrics gives none.
+// onUIDs makes the questions about exactly these pods, as many in each as fit: by uid, which is one pod's in all namespaces, or by name where kube-state-metrics
+// gives none.
 func onUIDs(pods []Pod, ask func(of selectPods) question) []question {
 	var out []question
-	for _, label := range []string{"uid", "pod"} {
-		list := scopes(pods, func(p Pod) ([]string, string) {
-			if (p.UID == "") != (label == "pod") {
-				return nil, ""
-			}
-			return []string{p.Cluster, p.Namespace}, cmp.Or(p.UID, p.Name)
-		})
-		for _, s := range list {
-			of := []string{OneOf("cluster", s.outer[0]), OneOf("namespace", s.outer[1]), OneOf(label, s.names...)}
-			out = append(out, ask(func(metric string, matchers ...string) string {
-				return Selector(metric, append(of[:len(of):len(of)], matchers...)...)
-			}))
+	add := func(s scope, labels ...string) {
+		var chosen []string
+		for i, value := range s.outer {
+			chosen = append(chosen, OneOf(labels[i], value))
 		}
+		chosen = append(chosen, OneOf(labels[len(labels)-1], s.names...))
+		out = append(out, ask(func(metric string, matchers ...string) string {
+			return Selector(metric, append(chosen[:len(chosen):len(chosen)], matchers...)...)
+		}))
+	}
+	for _, s := range scopes(pods, func(p Pod) ([]string, string) { return []string{p.Cluster}, p.UID }) {
+		add(s, "cluster", "uid")
+	}
+	var named []Pod
+	for _, p := range pods {
+		if p.UID == "" {
+			named = append(named, p)
+		}
+	}
+	for _, s := range scopes(named, func(p Pod) ([]string, string) { return []string{p.Cluster, p.Namespace}, p.Name }) {
+		add(s, "cluster", "namespace", "pod")
 	}
 	return out
 }

@@ -194,11 +194,7 @@ func testStatus(t *testing.T, s *stage) {
 }
 
 func testPods(t *testing.T, s *stage) {
-	// One experiment after the other: about all namespaces at once is more than one panel may ask.
-	var rows []map[string]any
-	for _, name := range s.names() {
-		rows = append(rows, s.rows(t, fmt.Sprintf(`{"queryType":"pods","experiments":[%s]}`, quote(name)))...)
-	}
+	rows := s.rows(t, `{"queryType":"pods"}`)
 	truth, got, must, may := map[string]truePod{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, p := range s.pods {
 		low, high := marks(p.Created, p.Removed, s.from, s.until)
