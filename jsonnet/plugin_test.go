@@ -490,8 +490,9 @@ func TestPluginChecksCanFail(t *testing.T) {
 func TestPluginLibraryRefuses(t *testing.T) {
 	for _, c := range []struct{ panel, want string }{
 		{`e.stat('A', { targets: [] })`, `stat "A" has no description`},
-		{`e.table('A', { description: 'x', targets: [], color: 'a' })`, `table "A" has no option color`},
-		{`e.table('A', { description: 'x', targets: [], columns: [{ field: 'x', colour: 'a' }] })`, `an override has no "colour"`},
+		{`e.table('A', { description: 'x', empty: 'y', targets: [e.q('pods', {})], color: 'a' })`, `table "A" has no option color`},
+		{`e.table('A', { description: 'x', empty: 'y', targets: [e.q('pods', {})], columns: [{ field: 'x', colour: 'a' }] })`, `an override has no "colour"`},
+		{`e.table('A', { description: 'x', targets: [e.q('pods', {})] })`, `does not say in ` + "`empty`"},
 		{`e.list('a', 'A', 'teams', [], { all: true })`, `variable a has no option all`},
 		{`e.dashboard({ name: 'a', title: 'A', description: 'x', time: 'now-1h', refresh: '1m', variables: [], rows: [], uid: 'x' })`, `dashboard a has no option uid`},
 		{`e.dashboard({ name: 'a', title: 'A', description: 'x', time: 'now-1h', refresh: '1m', variables: [], rows: [e.row('', [e.text('A', 'x'), e.text('A', 'x')])] })`, `two panels of one title`},

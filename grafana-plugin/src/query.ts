@@ -127,7 +127,7 @@ export function hasVariable(text: string): boolean {
 }
 
 /**
- * What the back end would refuse, by field. Lists with variables are not counted: how many names they stand for is known only when the query runs.
+ * What the back end would refuse, or answer with less than was meant, by field. Lists with variables are not counted: how many names they stand for is known only when the query runs.
  */
 export function problems(query: Query): Partial<Record<Choice | Field, string>> {
   const found: Partial<Record<Choice | Field, string>> = {};

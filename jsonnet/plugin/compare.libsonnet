@@ -17,12 +17,13 @@ function(c, e)
     variables: [
       e.list('team', 'Team', 'teams', [], { multi: true, includeAll: true, description: 'Whose experiments are listed.' }),
       e.clusterVar,
-      e.list('experiment', 'Runs', 'experiments', ['team', 'cluster'], { multi: true, limit: 500, description: 'Two to eight of them; the time range must have the beginning of each.' }),
+      e.list('experiment', 'Runs', 'experiments', ['team', 'cluster'], { multi: true, limit: 500, description: 'Two to eight of them, that ran in the last 30 days.' }),
     ],
     rows: [
       e.row('', [
         e.table('Runs', {
-          description: 'A row for each run. Choose two to eight of them at the top, and a time range that has the beginning of each.',
+          empty: 'None of these has run',
+          description: 'A row for each run. Choose two to eight of them at the top.',
           h: 7,
           targets: [e.q('compare', runs, { view: 'summary' })],
           columns: [
@@ -47,6 +48,7 @@ function(c, e)
       ]),
       e.row('Cost', [
         e.table('Cost of the runs', {
+          empty: 'No GPU was held in this time',
           description: 'GPU hours of this time, how many of them did next to nothing, and the money, by run, cluster and model of GPU.',
           h: 7,
           targets: [e.q('cost', runs)],

@@ -30,11 +30,12 @@ function(c) {
 
   // Units come with the answers; `unit` is for fields that have none there.
   local plain(o) = { unit: 'none' } + o,
-  timeseries(title, o):: asked(panels.timeseries(title, plain(o))),
+  local nothing = { noValue: 'Nothing was measured in this time' },
+  timeseries(title, o):: asked(panels.timeseries(title, nothing + plain(o))),
   stat(title, o):: asked(panels.stat(title, plain(o))),
 
   // Cells of percent, a row for each series; nought is a cell too.
-  heatmap(title, o):: asked(panels.heatmap(title, { rows: true, unit: 'none', cellUnit: 'percent', cellMin: 0, cellMax: 100, maxDataPoints: 120 } + o)) + {
+  heatmap(title, o):: asked(panels.heatmap(title, nothing { rows: true, unit: 'none', cellUnit: 'percent', cellMin: 0, cellMax: 100, maxDataPoints: 120 } + o)) + {
     options+: { filterValues: { le: -1 } },
   },
 
@@ -51,23 +52,39 @@ function(c) {
   total(title, column, o):: e.stat(title, { calc: 'sum' } + o) + { options+: { reduceOptions+: { fields: '/^%s$/' % column } } },
 
   // Rows of the plugin's tables. All columns stay but those of `without`, since links are made of them; `columns` says how some look:
-  // {field, title, unit, thresholds, mappings, width, decimals, bar}.
+  // {field, title, unit, thresholds, mappings, width, decimals, bar}. `empty` are the words of a table without rows.
   table(title, o)::
+    assert std.objectHas(o, 'empty') : 'table "%s" does not say in `empty` what it means to have no rows' % title;
     local columns = get(o, 'columns', []);
     local without = get(o, 'without', []);
-    local own = { [k]: o[k] for k in std.objectFields(o) if !std.member(['columns', 'without'], k) };
+    local own = { [k]: o[k] for k in std.objectFields(o) if !std.member(['columns', 'without', 'empty'], k) };
     // The library's table wants at least one column, and names them all.
-    local base = panels.table(title, plain(own) { columns: [{ field: 'x' }] });
+    local base = panels.table(title, plain(own) { columns: [{ field: 'x' }], noValue: o.empty });
     local shown(x) = field.override(
       { match: { name: x.field } }
       + { [k]: x[k] for k in std.objectFields(x) if !std.member(['field', 'bar'], k) }
       + (if std.objectHas(x, 'thresholds') || std.objectHas(x, 'mappings') then { cell: { type: 'color-text' } } else {})
       + (if get(x, 'bar', false) then { cell: { type: 'gauge', mode: 'basic', valueDisplayMode: 'text' } } else {})
     ) + (if std.objectHas(x, 'thresholds') then { properties+: [{ id: 'color', value: { mode: 'thresholds' } }] } else {});
+    local given = [x.field for x in columns if std.objectHas(x, 'title')];
+    local all = get(titles, o.targets[0].asked.queryType, {});
+    local named = { [f]: all[f] for f in std.objectFields(all) if !std.member(given + without, f) };
+    // What a table without rows says is not what a cell without a value says.
+    local heads = [field.override({ match: { regex: '/.*/' }, noValue: '' })]
+                  + [field.override({ match: { name: f }, title: named[f] }) for f in std.objectFields(named)];
     asked(base) {
       transformations: if without == [] then [] else [{ id: 'organize', options: { excludeByName: { [f]: true for f in without } } }],
-      fieldConfig+: { overrides: [shown(x) for x in columns] + [field.override(x) for x in get(o, 'overrides', [])] },
+      fieldConfig+: { overrides: heads + [shown(x) for x in columns] + [field.override(x) for x in get(o, 'overrides', [])] },
     },
+
+  // Heads of columns whose names are not words, by the type of the query.
+  local titles = {
+    experiments: { gpus: 'GPUs' },
+    pods: { exit_code: 'exit code', gpus: 'GPUs' },
+    nodes: { gpus_held: 'GPUs held', gpus: 'GPUs', util: 'use', xid: 'Xid', xid_text: 'what that is' },
+    cost: { gpu_hours: 'GPU hours', idle_gpu_hours: 'idle GPU hours', idle_share: 'idle' },
+    compare: { gpu_hours: 'GPU hours', mean_util: 'use', gpus: 'GPUs' },
+  },
 
   // How states and kinds of faults look in tables.
   states:: [['running', 'running', 'ok'], ['pending', 'pending', 'warn'], ['ended', 'ended', 'off']],

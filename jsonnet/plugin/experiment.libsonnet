@@ -80,6 +80,7 @@ function(c, e)
 
       e.row('Where it runs, and what waits', [
         e.table('Where it runs', {
+          empty: 'It had no pods in this time',
           description: "A row for each namespace and cluster that it has pods in. The name leads to where the data source's settings say: W&B, MLflow, TensorBoard.",
           w: 14,
           h: 7,
@@ -110,6 +111,7 @@ function(c, e)
           ],
         }),
         e.table('Pods that wait, and why', {
+          empty: 'No pod waits',
           description: 'Since when each pod waits, and for what: room, a queue, an image, a volume.',
           quiet: 'all its pods run',
           h: 6,
@@ -148,6 +150,7 @@ function(c, e)
 
       e.row('Slow and sick', [
         e.table('Stragglers', {
+          empty: 'No GPU is far behind the others',
           description: 'GPUs that do less than the others of the experiment, by the share of its median that they reach: a job goes at the pace of its slowest GPU.',
           quiet: 'no GPU is far behind',
           w: 12,
@@ -162,6 +165,7 @@ function(c, e)
           ],
         }),
         e.table('GPU health', {
+          empty: 'No fault in this time',
           description: 'What was wrong with its GPUs while it held them, the worst first, and what to do about it.',
           quiet: 'they are sound',
           w: 12,
@@ -177,6 +181,7 @@ function(c, e)
           ],
         }),
         e.table('Nodes', {
+          empty: 'None of its pods is on a node',
           description: 'The nodes under it, with what Kubernetes and DCGM say of them.',
           h: 9,
           targets: [q('nodes')],
@@ -213,6 +218,7 @@ function(c, e)
 
       e.row('Events and pods', [
         e.table('Events', {
+          empty: 'Nothing happened in this time',
           description: 'Restarts, nodes that went, Xids, evictions: the same as the marks on the panels.',
           quiet: 'nothing happened',
           w: 24,
@@ -223,6 +229,7 @@ function(c, e)
           sortBy: 'time',
         }),
         e.table('All pods', {
+          empty: 'It had no pods in this time',
           description: 'A row for each pod that was there in this time.',
           h: 10,
           targets: [q('pods')],
@@ -240,6 +247,7 @@ function(c, e)
 
       e.row('Cost', [
         e.table('Cost by cluster and GPU', {
+          empty: 'No GPU was held in this time',
           description: 'GPU hours of this time, how many of them did next to nothing, and the money, by cluster and model of GPU.',
           h: 6,
           targets: [q('cost')],

@@ -73,6 +73,7 @@ function(c, e)
 
       e.row('Experiments', [
         e.table('Experiments', {
+          empty: 'No experiment of this team was seen in this time',
           description: 'Its experiments of this time, those that were seen last first. A name leads to its dashboard.',
           h: 10,
           targets: [q('experiments')],
@@ -94,6 +95,7 @@ function(c, e)
           targets: [promql('sum by (experiment) (experiment:pod:gpus{$__experiment})', '{{experiment}}', true)],
         }),
         e.timeseries('Reserved against used', {
+          noValue: 'Nothing is reserved for this team',
           description: 'GPUs on nodes that are kept for the team, how many of them it uses, and how many its pods wait for.',
           quiet: 'nothing is reserved for the team',
           decimals: 0,
@@ -110,6 +112,7 @@ function(c, e)
           targets: [q('gpu_timeseries', { metric: 'util', groupBy: ['experiment'], rank: 'bottom', k: 15 }, true)],
         }),
         e.timeseries('Idle GPUs by experiment', {
+          noValue: 'No GPU was idle in this time',
           description: 'GPUs that an experiment holds and that do less than 5 %.',
           quiet: 'no GPU is idle',
           stack: true,
@@ -121,6 +124,7 @@ function(c, e)
 
       e.row('Queue', [
         e.table('Pods that wait, and why', {
+          empty: 'No pod waits',
           description: 'Since when each pod of the team waits, and for what.',
           quiet: 'all its pods run',
           h: 8,
@@ -137,6 +141,7 @@ function(c, e)
 
       e.row('Cost', [
         e.table('Cost by experiment', {
+          empty: 'No GPU was held in this time',
           description: 'GPU hours of this time, how many of them did next to nothing, and the money, by experiment, cluster and model of GPU.',
           h: 8,
           targets: [q('cost')],
@@ -149,6 +154,7 @@ function(c, e)
           ],
         }),
         e.table('GPU health', {
+          empty: 'No fault in this time',
           description: 'What was wrong with GPUs while its experiments held them, the worst first, and what to do about it.',
           quiet: 'they are sound',
           h: 8,

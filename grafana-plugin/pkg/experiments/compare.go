@@ -10,6 +10,7 @@ import (
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
 
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
@@ -38,11 +39,19 @@ type run struct {
 // its GPUs in all clusters, over the time since its first pod with GPUs ran: that is at From. View summary is a table of the whole runs. An experiment
 // that was away for more than a day and came back under its name is a new run, and the newest is taken.
 func compare(ctx context.Context, r *Run) (data.Frames, error) {
+	summary := r.Query.View == "summary"
+	if n := len(r.Query.Experiments); n < 2 {
+		r.Notice(data.NoticeSeverityInfo, "Choose 2 to %d experiments to compare; this is %d.", model.MaxCompared, n)
+		if n == 0 && summary {
+			return r.summaryFrames(nil), nil
+		} else if n == 0 {
+			return emptyFrames(data.FrameTypeTimeSeriesMulti), nil
+		}
+	}
 	runs, err := r.findRuns(ctx)
 	if err != nil {
 		return nil, err
 	}
-	summary := r.Query.View == "summary"
 	if len(runs) == 0 {
 		if summary {
 			return r.summaryFrames(nil), r.Empty(ctx, NeedPods|NeedHours, "runs")

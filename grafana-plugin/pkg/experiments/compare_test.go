@@ -100,3 +100,25 @@ func TestCompareSummary(t *testing.T) {
 		})
 	}
 }
+
+// One run is drawn and none is not; both say what to choose.
+func TestCompareOfFew(t *testing.T) {
+	w := worldOf(t, "compare")
+	for _, c := range []struct {
+		query string
+		want  int
+	}{{`"experiments":["new"]`, 1}, {`"experiments":["new"],"view":"summary"`, 1}, {`"experiments":[]`, 0}, {`"view":"summary"`, 0}} {
+		r := w.run(t, settingsOf(t, ""), `{"queryType":"compare",`+c.query+`}`, compareFrom, compareUntil)
+		frames, err := r.Do(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", c.query, err)
+		}
+		got := 0
+		for _, f := range frames {
+			got += min(f.Rows(), 1)
+		}
+		if got != c.want || !strings.Contains(strings.Join(notices(frames[0]), "\n"), "Choose 2 to 8") {
+			t.Errorf("%s: %d frames with rows, want %d; notices %q", c.query, got, c.want, notices(frames[0]))
+		}
+	}
+}

@@ -190,7 +190,8 @@ func (q *Query) validate() error {
 	if q.Limit < 0 {
 		bad("limit: %d is negative; leave it out for the datasource's own", q.Limit)
 	}
-	if n := len(q.Experiments); q.Type == Compare && (n < 2 || n > MaxCompared) {
+	// Fewer than two are answered: a dashboard opens with one, and the answer says what to choose.
+	if n := len(q.Experiments); q.Type == Compare && n > MaxCompared {
 		bad("experiments: a comparison is of 2 to %d runs, and %d are chosen", MaxCompared, n)
 	}
 	if q.Type == PromQL && strings.TrimSpace(q.Expr) == "" {
