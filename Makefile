@@ -69,6 +69,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
 	@$(STEP) panels-all go test -timeout 90m ./dashboards/live -run 'TestDashboards$$|TestDashboardsAfterDropRules' -live.all -v
 	@$(STEP) live-relabel go test -timeout 60m $(LIVE) -run TestTroubles -live.relabel -v
+	@$(STEP) plugin-page ./tools/page.sh plugin
 	@$(STEP) walk go test -timeout 40m ./docs -run TestDropRulesWalk -walk -v
 	@$(STEP) rounds go test -race -count=3 -timeout 90m -skip '$(PROOFS)' $(RACE)
 	@$(STEP) exact go test ./proxy/server -run 'TestQueriesAreExact|TestMetadataIsComplete' -count=30 -timeout 30m
