@@ -112,7 +112,7 @@ func checkResult(t *testing.T, r *Result) {
 		}
 	}
 	b := r.Bulk
-	if b == nil || len(b.Paths) != len(names) || len(b.Failed) > 0 || b.Series < 100 || b.Points < 50*b.Series {
+	if b == nil || len(b.Paths) != len(names) || len(b.Failed) > 0 || b.Series < 50 || b.Points < 50*b.Series {
 		t.Fatalf("bulk: %+v", b)
 	}
 	for _, p := range b.Paths {

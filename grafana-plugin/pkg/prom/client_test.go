@@ -18,10 +18,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// client is one of base that ends with the test.
+// client is one of base that ends with the test. Its time is long: under the race detector, on busy processors, 64 MiB take more than ten seconds.
 func client(t testing.TB, base, partial string) *Client {
 	t.Helper()
-	c, err := New(base, &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}, partial)
+	c, err := New(base, &http.Client{Transport: &http.Transport{}, Timeout: 2 * time.Minute}, partial)
 	if err != nil {
 		t.Fatal(err)
 	}
