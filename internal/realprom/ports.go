@@ -35,12 +35,12 @@ func StartOnPorts(ctx context.Context, o PortOptions) (*Process, []string, error
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s was not ready after %s", name, timeout))
 	defer cancel()
 	for try := 1; ; try++ {
-		addrs := make([]string, o.Ports)
-		for i := range addrs {
-			port, err := FreePort()
-			if err != nil {
-				return nil, nil, err
-			}
+		ports, err := FreePorts(o.Ports)
+		if err != nil {
+			return nil, nil, err
+		}
+		addrs := make([]string, len(ports))
+		for i, port := range ports {
 			addrs[i] = fmt.Sprintf("127.0.0.1:%d", port)
 		}
 		p, err := StartProcess(ProcessOptions{Path: o.Path, Args: o.Args(addrs), Log: o.Log})

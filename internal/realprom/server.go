@@ -164,13 +164,22 @@ func (s *Server) Stop() error { return errors.Join(s.Process.Stop(), os.RemoveAl
 
 // FreePort returns a TCP port of 127.0.0.1 that was free a moment ago. Another process may take it before it is used: whoever starts a server on it must be ready to try again.
 func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := FreePorts(1)
 	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+		return 0, err
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+	return ports[0], nil
+}
+
+// FreePorts returns n ports of 127.0.0.1 that nobody listens on, all of them different: each is held until the last is found.
+func FreePorts(n int) (ports []int, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
-	return port, nil
+	return ports, nil
 }

@@ -206,3 +206,15 @@ func TestThanos(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Ports of one program are told apart: the system hands a closed one out again.
+func TestFreePorts(t *testing.T) {
+	seen := map[int]bool{}
+	ports, err := FreePorts(500)
+	for _, p := range ports {
+		seen[p] = true
+	}
+	if err != nil || len(seen) != 500 {
+		t.Errorf("%d different ports of 500: %v", len(seen), err)
+	}
+}
