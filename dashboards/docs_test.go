@@ -65,7 +65,7 @@ Fourteen dashboards for Grafana 11 to 13, made from ` + "`jsonnet/`" + ` like th
 
 All ask one data source, Spillway, with a cluster variable in every query, once a minute. What rules record must be recorded ([ruler.md](ruler.md)), and exporters be set up as
 [exporters.md](exporters.md) says. No panel draws a line for each node: names come as the worst few, the rest as quantiles, heat maps and counts, and a click leads from the fleet to the
-node, the GPU and the pod. Blue and grey only tell series apart; green, orange and red judge. A panel that is rightly empty while all is well says so in its description, which is behind the
+node, the GPU and the pod. Green, orange and red judge; other colours and dashes only tell series apart, and a name has the same ones everywhere. A panel that is rightly empty while all is well says so in its description, which is behind the
 (i) beside its title.
 
 [dashboards-by-trouble.md](dashboards-by-trouble.md) says which panels show which trouble; [performance.md](performance.md) what they cost at 7,500 nodes. The pictures are from the demo

@@ -70,7 +70,13 @@ var plainCounters = map[string]string{
 	"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL":                 lifetime,
 	"DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": lifetime,
 	"spillway_panics_total":                         "one since the start of the process is worth a report",
+	"spillway_refusals_total":                       firstOne,
+	"spillway_shard_failovers_total":                firstOne,
+	"spillway_shard_hedged_total":                   firstOne,
+	"spillway_shard_retries_total":                  firstOne,
 }
+
+const firstOne = "a series begins with its first event in it, which increase never sees: the value itself where it was not there an hour ago"
 
 const lifetime = "errors since the driver was loaded: a series may begin with its first error in it, which increase never sees"
 
@@ -214,10 +220,16 @@ func checkZero(_ *linter, d *Dashboard, bad reporter) {
 	}
 }
 
-// palette are the colours of jsonnet/lib/palette.libsonnet.
-var palette = []string{
-	"text", "#4c9f70", "#e0912f", "#d64550", "#5b8fb9", "#3fa7a0", "#8a7fc0", "#8c96a3", "#3d6ea5", "#7fc4be", "#b79fd0", "#6f7d8c",
-}
+// The colours of jsonnet/lib/palette.libsonnet, without those of runs that are compared, which only the plugin's dashboards have. TestPalette says what holds of them.
+var (
+	// judged are those of what is well, what is worth a look and what is bad.
+	judged = []string{"#4c9f70", "#e0912f", "#d64550"}
+	// series are those of series, a to h, and tones a second one of each.
+	series = []string{"#4188b6", "#39b8bd", "#6a5db9", "#8f8f8f", "#787b1f", "#a45a81", "#969bed", "#6b535e"}
+	tones  = []string{"#1f6591", "#217e70", "#d0a6f8", "#b8b8b8", "#b3b660", "#f58bbd", "#8f74bd", "#c9758d"}
+
+	palette = slices.Concat([]string{"text"}, judged, series, tones)
+)
 
 // jsonColour is a colour somewhere in a property.
 var jsonColour = regexp.MustCompile(`"(?:color|fixedColor)":\s*"([^"]*)"`)

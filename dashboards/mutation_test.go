@@ -19,7 +19,7 @@ func good() object {
 			"id": id, "type": kind, "title": title, "description": "How many there are. Normal is all of them.", "datasource": source,
 			"gridPos":     object{"x": x, "y": 0, "w": 12, "h": 8},
 			"targets":     []any{object{"refId": "A", "datasource": source, "expr": expr, "legendFormat": "", "range": true, "editorMode": "code"}},
-			"fieldConfig": object{"defaults": object{"unit": "short", "links": []any{}, "mappings": []any{}, "color": object{"mode": "fixed", "fixedColor": "#5b8fb9"}}, "overrides": []any{}},
+			"fieldConfig": object{"defaults": object{"unit": "short", "links": []any{}, "mappings": []any{}, "color": object{"mode": "fixed", "fixedColor": "#4188b6"}}, "overrides": []any{}},
 			"options":     object{}, "pluginVersion": "11.0.0",
 		}
 	}

@@ -9,6 +9,9 @@ const at = (...parts) => path.join(here, ...parts);
 const { version } = JSON.parse(readFileSync(at('package.json'), 'utf8'));
 const { id } = JSON.parse(readFileSync(at('src/plugin.json'), 'utf8'));
 
+/** Where the pictures of README.md are shown from. */
+const pictures = 'https://raw.githubusercontent.com/spillwayproject/spillway/main/grafana-plugin/src/img/';
+
 /** Modules that Grafana provides to plugins. */
 export const provided = [
   'lodash',
@@ -61,7 +64,8 @@ class Copy {
           if (to === 'plugin.json') {
             content = content.toString().replaceAll('%VERSION%', version).replaceAll('%TODAY%', today);
           } else if (to === 'README.md') {
-            content = content.toString().replaceAll('](src/img/', '](img/');
+            // The catalog shows it away from this folder: only whole addresses work there.
+            content = content.toString().replaceAll('](src/img/', `](${pictures}`);
           }
           compilation.fileDependencies.add(from);
           compilation.emitAsset(to, new RawSource(content));

@@ -354,10 +354,29 @@
         notReady: 0.01,
         // … and at least so many: one node of a small cluster is no page.
         notReadyNodes: 3,
+        // Nodes that most probers do not reach, as a share of all.
+        unreachable: 0.01,
+        // … and at least so many.
+        unreachableNodes: 3,
         // GPUs that are there and cannot be allocated, as a share of all.
         gpuUnhealthy: 0.02,
         // … on at least so many nodes.
         gpuUnhealthyNodes: 3,
+        // GPUs of ready nodes that no exporter measures, as a share of all. More than of the others, since jobs go on: what is lost is the sight of faults. Of 60,000 GPUs these are 3,000, and one
+        // of so many stops its job each day (Meta's report on Llama 3: 246 times in 54 days on 16,384).
+        gpuUnmeasured: 0.05,
+        // … and at least those of so many nodes with gpu.perNode of them.
+        gpuUnmeasuredNodes: 3,
+        // Share of a node's GPUs that must be hot, or slowed down for their heat, for it to be the node's cooling and no longer a GPU's.
+        gpuHot: 0.5,
+        // Such nodes as a share of all. Less than of the others, since a row of racks is no more than this of 7,500 nodes.
+        gpuHotNodesShare: 0.005,
+        // … and at least so many.
+        gpuHotNodes: 3,
+        // Nodes with a finding for the remediation controller that had none an hour ago, as a share of all. Of 7,500 these are 75; single faults are a few in an hour.
+        failing: 0.01,
+        // … and at least so many.
+        failingNodes: 10,
       },
       network: {
         // Share of nodes that must report tagged counters.

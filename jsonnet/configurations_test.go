@@ -197,7 +197,7 @@ func TestLibraryRefuses(t *testing.T) {
 		{`g.stat('A', { description: 'x', unit: 'short', colour: 1 })`, `stat "A" has no option colour; it has budget`},
 		{`g.table('A', { description: 'x' })`, `table "A" has no columns`},
 		{`g.stateTimeline('A', { description: 'x', unit: 'none' })`, `neither mappings nor thresholds`},
-		{`g.timeseries('A', { description: 'x', unit: 'short', thresholds: [[null, 'green']], targets: [g.q('up')] })`, `there is no colour "green"; there are a, b`},
+		{`g.timeseries('A', { description: 'x', unit: 'short', thresholds: [[null, 'green']], targets: [g.q('up')] })`, `there is no colour "green"; there are a, a2, b`},
 		{`g.timeseries('A', { description: 'x', unit: 'short', targets: [g.q('up')], legend: 'right' })`, `none of list, table, hidden`},
 		{`g.timeseries('A', { description: 'x', unit: 'short', targets: [g.q('up', '', { step: 1 })] })`, `a query has no option step`},
 		{`g.timeseries('A', { description: 'x', unit: 'short', targets: [g.q('up')], overrides: [{ match: { name: 'x' }, colour: 'a' }] })`, `an override has no "colour"`},

@@ -4,11 +4,13 @@
 #   tools/debian.sh alertmanager   prometheus-alertmanager and amtool. The module github.com/prometheus/alertmanager cannot be built from its source alone (the files of its
 #                                  user interface are not in it), hence the package. The service that it may start is stopped: the tests start their own on free ports.
 #   tools/debian.sh chromium       the browser that draws dashboards, with a font
+#   tools/debian.sh gcc            the C compiler that Go's race detector is linked with
+#   tools/debian.sh node           Node.js 20 or later, and npm
 set -euo pipefail
 
 install() { # package ...
   if ! command -v apt-get >/dev/null; then
-    echo "$1 is not here, and this system has no apt-get: install it (Alertmanager 0.25 or later, Chromium 120 or later) and put its programs on the PATH" >&2
+    echo "$1 is not here, and this system has no apt-get: install it (Alertmanager 0.25, Chromium 120, Node.js 20 or later; any gcc) and put its programs on the PATH" >&2
     exit 1
   fi
   local sudo=()
@@ -60,11 +62,31 @@ chromium() {
   [ -x /usr/bin/chromium ] || { echo "the package came without /usr/bin/chromium: look at dpkg -L chromium" >&2; exit 1; }
 }
 
+compiler() {
+  local cc
+  cc=$(go env CC)
+  have "${cc%% *}" || install gcc libc6-dev
+  "${cc%% *}" --version 2>&1 | head -1
+}
+
+node_and_npm() {
+  have node npm || install nodejs npm
+  local version
+  version=$(node --version)
+  if ! [[ $version =~ ^v([0-9]+)[.] ]] || [ "${BASH_REMATCH[1]}" -lt 20 ]; then
+    echo "Node.js $version is here, 20 or later is needed: put a newer one first on the PATH (Debian 13 has 20)" >&2
+    exit 1
+  fi
+  echo "Node.js $version, npm $(npm --version)"
+}
+
 [ $# -gt 0 ] || { sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2; exit 2; }
 for what in "$@"; do
   case $what in
     alertmanager) alertmanager ;;
     chromium) chromium ;;
+    gcc) compiler ;;
+    node) node_and_npm ;;
     *) echo "tools/debian.sh: no such package here: $what" >&2; exit 2 ;;
   esac
 done

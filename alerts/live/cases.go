@@ -33,7 +33,7 @@ type Case struct {
 	Hold time.Duration
 	// After is how long its consequences may go on beyond what rules' ranges explain: DCGM shows an Xid for five minutes, however fast rules run.
 	After time.Duration
-	// Remembered are alerts over windows so long, in the rules' own time, that they may come back long after the trouble: burn rates over three days.
+	// Remembered are alerts that may come or come back long after the trouble, with how long in the rules' own time: burn rates over three days, pods of a gang that is made anew.
 	Remembered map[string]time.Duration
 	// Short says that it is one of those in `make test`.
 	Short bool
@@ -63,27 +63,36 @@ type staged struct {
 	from, until time.Time
 }
 
-// stage puts a case on the time line.
-func (w *World) stage(c Case, n int, from time.Time) (staged, error) {
+// Troubles are what a case stages from one moment until another, its own first and then what belongs to it. n tells cases of the same time apart.
+func (c Case) Troubles(w *World, n int, from, until time.Time) ([]cluster.Trouble, error) {
 	target, err := c.Target(w, n)
 	if err != nil {
-		return staged{}, fmt.Errorf("case %s: %w", c.Name, err)
+		return nil, fmt.Errorf("whom %s befalls: %w", c.Kind, err)
 	}
-	s := staged{c, target, from, from.Add(c.length())}
-	troubles := []cluster.Trouble{{Kind: c.Kind, Target: target, Value: c.Value, From: s.from, Until: s.until}}
+	out := []cluster.Trouble{{Kind: c.Kind, Target: target, Value: c.Value, From: from, Until: until}}
 	for _, p := range c.Also {
 		other := target
 		if p.Target != nil {
 			if other, err = p.Target(w, n); err != nil {
-				return staged{}, fmt.Errorf("case %s: %s: %w", c.Name, p.Kind, err)
+				return nil, fmt.Errorf("whom %s befalls beside %s: %w", p.Kind, c.Kind, err)
 			}
 		}
-		troubles = append(troubles, cluster.Trouble{Kind: p.Kind, Target: other, Value: p.Value, From: s.from, Until: s.until})
+		out = append(out, cluster.Trouble{Kind: p.Kind, Target: other, Value: p.Value, From: from, Until: until})
 	}
-	if err := w.Stage(troubles...); err != nil {
+	return out, nil
+}
+
+// stage puts a case on the time line.
+func (w *World) stage(c Case, n int, from time.Time) (staged, error) {
+	until := from.Add(c.length())
+	troubles, err := c.Troubles(w, n, from, until)
+	if err == nil {
+		err = w.Stage(troubles...)
+	}
+	if err != nil {
 		return staged{}, fmt.Errorf("case %s: %w", c.Name, err)
 	}
-	return s, nil
+	return staged{c, troubles[0].Target, from, until}, nil
 }
 
 // wanted says whether n is one of the alerts that s must raise.

@@ -38,6 +38,8 @@ const (
 	genuineScale, genuineInterval = 15, 4 * time.Second
 	// firstWait is how long an alert may take: half an hour are two minutes, ranges come before that, then the ruler's remote write and Alertmanager.
 	firstWait = 6 * time.Minute
+	// unmeasured fires all the time: nothing here has a GPU to measure, so that no node has a dcgm-exporter.
+	unmeasured = "FleetGPUExporterMissing"
 )
 
 // site is a genuine cluster's pages and their discovery.
@@ -119,8 +121,10 @@ func TestGenuine(t *testing.T) {
 	pods = append(pods, realkube.Pod{Namespace: "monitoring", Name: "prometheus-0", Container: "prometheus", Node: realkube.NodeName(1500), Status: realkube.Running})
 	check(kube.Pods(ctx, pods))
 
+	began := time.Now()
 	r := start(t, Options{Rules: rendered(t, map[string]any{"timeScale": genuineScale}), TimeScale: genuineScale, Interval: genuineInterval, Site: s})
 	time.Sleep(2 * settle)
+	allUnmeasured(t, ctx, r, began)
 
 	step := func(name string, want, beside []string, begin func() (end func())) {
 		t.Helper()
@@ -144,7 +148,7 @@ func TestGenuine(t *testing.T) {
 		time.Sleep(afterwards)
 		report(t, r, name, from)
 		for _, n := range r.Record.Since(from) {
-			if n.Severity() == "critical" && !slices.Contains(want, n.Name()) && !slices.Contains(beside, n.Name()) {
+			if n.Severity() == "critical" && n.Name() != unmeasured && !slices.Contains(want, n.Name()) && !slices.Contains(beside, n.Name()) {
 				t.Errorf("%s: a page that nobody expected: %s", name, n)
 			}
 		}
@@ -211,7 +215,37 @@ func TestGenuine(t *testing.T) {
 		check(kube.HangEtcd())
 		return func() { check(kube.ResumeEtcd()) }
 	})
+	noneByItself(t, r, began)
 	manifests(t, ctx, kube)
+}
+
+// allUnmeasured: the GPUs of 2,000 nodes that nobody measures are one page. It returns when each node's own alert has been due.
+func allUnmeasured(t *testing.T, ctx context.Context, r *Rig, began time.Time) {
+	t.Helper()
+	wctx, cancel := context.WithTimeout(ctx, firstWait)
+	defer cancel()
+	judge := &Judge{record: r.Record}
+	if err := judge.wait(wctx, []staged{{Case: Case{Name: "no GPU exporter", Want: []string{unmeasured}}, target: "genuine", from: began}}); err != nil {
+		t.Errorf("%v\n%s", err, r.tell(unmeasured))
+	}
+	time.Sleep(20 * time.Minute / genuineScale)
+	report(t, r, "no GPU exporter", began)
+	noneByItself(t, r, began)
+}
+
+// noneByItself: Alertmanager has held back what each of the nodes without a GPU exporter raises.
+func noneByItself(t *testing.T, r *Rig, began time.Time) {
+	t.Helper()
+	const each = "GPUExporterMissing"
+	nodes := map[string]bool{}
+	for _, n := range r.Record.Since(began) {
+		if n.Name() == each {
+			nodes[n.Labels["node"]] = true
+		}
+	}
+	if len(nodes) > 0 {
+		t.Errorf("%s reached its receiver for %d nodes beside %s", each, len(nodes), unmeasured)
+	}
 }
 
 // storm calls f from so many goroutines, over and over, each some twenty times a second: more would leave the API server no processor to serve its own page with.

@@ -49,7 +49,7 @@ const (
 var values = map[string]any{
 	"timeScale":          timeScale,
 	"evaluationInterval": "1m",
-	"thresholds":         map[string]any{"fleet": map[string]any{"notReady": 0.25, "gpuUnhealthy": 0.25}},
+	"thresholds":         map[string]any{"fleet": map[string]any{"notReady": 0.25, "unreachable": 0.25, "gpuUnhealthy": 0.25, "gpuUnmeasured": 0.25, "gpuHotNodesShare": 0.25}},
 }
 
 // rendered is the mixin for the rig.
@@ -136,6 +136,9 @@ func TestTroublesRaiseTheirAlerts(t *testing.T) {
 	}
 	r := start(t, o)
 	j := &Judge{record: r.Record, quietAfter: lasting, timeScale: timeScale}
+	if now := time.Now(); slices.ContainsFunc(r.World.Model().Experiments(now, now), func(e cluster.Experiment) bool { return e.Team == "" }) {
+		j.expect(staged{Case: teamless, from: now, until: now.Add(2 * time.Hour)})
+	}
 	time.Sleep(settle)
 
 	both := func(what string, shift int) {

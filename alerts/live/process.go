@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
@@ -24,37 +23,16 @@ func (r *Rig) logFile(name string) (*os.File, error) {
 	return f, nil
 }
 
-// spillwayReady is what the proxy's log says when it can be asked, with the addresses of both listeners.
-var spillwayReady = regexp.MustCompile(`Spillway is ready.*address"?[=:]"?([^" ]+)"?[ ,]"?admin"?[=:]"?([^"\s]+)`)
-
-// startSpillway starts the proxy on ports that it chooses itself.
-func (r *Rig) startSpillway(ctx context.Context, config string) (address, admin string, err error) {
+// startSpillway starts the proxy; what it returns are the URLs of both listeners.
+func (r *Rig) startSpillway(ctx context.Context, config string) (api, admin string, err error) {
 	log, err := r.logFile("spillway")
 	if err != nil {
 		return "", "", err
 	}
-	p, err := realprom.StartProcess(realprom.ProcessOptions{
-		Path: r.opts.Spillway, Log: log,
-		Args: []string{"proxy", "--config.file=" + config, "--web.listen-address=127.0.0.1:0", "--web.admin-listen-address=127.0.0.1:0"},
-	})
+	p, api, admin, err := realprom.StartProxy(ctx, r.opts.Spillway, config, log)
 	if err != nil {
 		return "", "", err
 	}
 	r.keep("spillway", p)
-	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("spillway was not ready after %s", startPatience))
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if m := spillwayReady.FindStringSubmatch(p.Log()); m != nil {
-			return m[1], m[2], p.WaitReady(ctx, "http://"+m[1]+"/-/ready")
-		}
-		select {
-		case <-p.Done():
-			return "", "", fmt.Errorf("spillway ended before it was ready; its log:\n%s", p.Log())
-		case <-ctx.Done():
-			return "", "", fmt.Errorf("%w; its log:\n%s", context.Cause(ctx), p.Log())
-		case <-tick.C:
-		}
-	}
+	return api, admin, nil
 }

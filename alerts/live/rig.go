@@ -157,11 +157,10 @@ func Start(ctx context.Context, o Options) (_ *Rig, err error) {
 	if err != nil {
 		return nil, err
 	}
-	address, admin, err := r.startSpillway(ctx, proxyFile)
-	if err != nil {
+	if r.Proxy, r.Admin, err = r.startSpillway(ctx, proxyFile); err != nil {
 		return nil, err
 	}
-	r.Proxy, r.Admin = "http://"+address, "http://"+admin
+	admin := strings.TrimPrefix(r.Admin, "http://")
 	r.meta.add(watched{job: "spillway", instance: admin, address: admin})
 	if err := r.startRuler(ctx, thanos, global); err != nil {
 		return nil, err

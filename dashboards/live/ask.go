@@ -25,8 +25,11 @@ type Source struct {
 	client    *http.Client
 }
 
+// patience bounds one question, beside its context: a proxy whose shards hang answers sooner.
+const patience = 5 * time.Minute
+
 // NewSource is the server at url, without a slash at its end. name is what errors call it.
-func NewSource(name, url string) Source { return Source{name, url, &http.Client{}} }
+func NewSource(name, url string) Source { return Source{name, url, &http.Client{Timeout: patience}} }
 
 // Question is one query with its times. A Step makes it a range query; Label asks for the values of a label of the series that Expr selects.
 type Question struct {

@@ -22,7 +22,7 @@
 //
 // # What it refuses
 //
-// It does not scrape: alerts/live does, and one test here shows that what is scraped answers the same queries. A kind of trouble that nobody has said a target for is an error.
+// It does not scrape: alerts/live does, and two tests here show that what is scraped answers the same queries, and what only a real ruler, Alertmanager and proxy have to tell (see Elsewhere). A kind of trouble that nobody has said a target for is an error.
 //
 // # What it holds
 //

@@ -63,9 +63,7 @@ func TestScraped(t *testing.T) {
 	if err := os.WriteFile(file, fmt.Appendf(nil, "groups: [{name: all, heartbeat: up, shards: [{replicas: [{url: %q}, {url: %q}]}]}]\n", srv.URL(), pair[1].URL()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	proxy, at, err := realprom.StartOnPorts(t.Context(), realprom.PortOptions{Path: bin, Ports: 2, Args: func(at []string) []string {
-		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + at[0], "--web.admin-listen-address=" + at[1]}
-	}})
+	proxy, api, metrics, err := realprom.StartProxy(t.Context(), bin, file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +72,13 @@ func TestScraped(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := os.WriteFile(admin, fmt.Appendf(nil, `[{"targets": [%q], "labels": {"cluster": "monitoring"}}]`, at[1]), 0o600); err != nil {
+	if err := os.WriteFile(admin, fmt.Appendf(nil, `[{"targets": [%q], "labels": {"cluster": "monitoring"}}]`, strings.TrimPrefix(metrics, "http://")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
-	direct, through := Source{"Prometheus", srv.URL(), client}, Source{"the proxy", "http://" + at[0], client}
+	direct, through := Source{"Prometheus", srv.URL(), client}, Source{"the proxy", api, client}
 	// Somebody looks all the while, so that the proxy has something to tell.
 	end := time.After(scraped)
 	tick := time.NewTicker(2 * time.Second)

@@ -76,15 +76,13 @@ func Serve(ctx context.Context, p *Past, spillway string) (_ *Servers, err error
 	if err := os.WriteFile(file, []byte(proxyConfig(at)), 0o600); err != nil {
 		return nil, fmt.Errorf("write the proxy's configuration: %w", err)
 	}
-	proxy, addrs, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: spillway, Ports: 2, Args: func(at []string) []string {
-		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + at[0], "--web.admin-listen-address=" + at[1]}
-	}})
+	proxy, api, _, err := realprom.StartProxy(ctx, spillway, file, nil)
 	if err != nil {
 		return nil, err
 	}
 	s.proxy = proxy
 	client := &http.Client{Transport: s.transport}
-	s.Proxy = Source{"the proxy", "http://" + addrs[0], client}
+	s.Proxy = Source{"the proxy", api, client}
 	s.Reference, s.Calm, s.Rules = Source{"the reference", at["reference"], client}, Source{"the calm twin", at["calm"], client}, Source{"the ruler's store", at["rules"], client}
 	return s, nil
 }

@@ -47,7 +47,8 @@ func WriteTable(w io.Writer, facts Facts) error {
 <!-- Made by: go test ./dashboards/live -run TestTable -update -->
 
 Each trouble is staged on the simulated cluster; each panel beside it must then answer otherwise than it does at the same moment of the same cluster without the trouble. ` + "`make test`" + ` shows it
-for three troubles, ` + "`make test-full`" + ` for all, on real Prometheus servers and through the proxy. [alerts-by-trouble.md](alerts-by-trouble.md) says which alerts come.
+for three troubles, ` + "`make test-full`" + ` for all, on real Prometheus servers and through the proxy. What the second table says of real servers, ` + "`make test`" + ` stages on a ruler, an Alertmanager
+and a proxy that are scraped. [alerts-by-trouble.md](alerts-by-trouble.md) says which alerts come.
 
 | trouble | dashboard | panels that change |
 | --- | --- | --- |
@@ -84,15 +85,16 @@ for three troubles, ` + "`make test-full`" + ` for all, on real Prometheus serve
 	return err
 }
 
-// Elsewhere are panels that are empty while all is well and that no trouble of the simulated cluster fills, by dashboard and title: why not.
+// Elsewhere are panels that are empty while all is well and that no trouble of the simulated cluster fills, by dashboard and title: which trouble of real servers does. TestScrapedRuler stages each of them.
 var Elsewhere = map[string]string{
-	"alerts: Alerts in Alertmanager":                 realRuler,
-	"alerts: Alerts that the ruler could not send":   realRuler,
-	"alerts: Evaluations of the ruler":               realRuler,
-	"alerts: Groups whose evaluation fails":          realRuler,
-	"alerts: Notifications that fail":                realRuler,
-	"alerts: Flapping":                               "not staged: an alert has to come back several times within a day",
-	"gpu-fleet: Corrected memory errors, worst GPUs": "not staged: simulated GPUs correct no errors",
+	"alerts: Alerts in Alertmanager":                  "real servers: Alertmanager is scraped, and an alert fires",
+	"alerts: Alerts that the ruler could not send":    "real servers: Alertmanager is gone",
+	"alerts: Evaluations of the ruler":                "real servers: the ruler is scraped",
+	"alerts: Groups whose evaluation fails":           "real servers: a rule joins with a series that is there twice",
+	"alerts: Notifications that fail":                 "real servers: the receiver of notifications is gone",
+	"proxy: Calls that outlive their request":         "real servers: clients leave while a shard keeps them waiting",
+	"proxy: Groups whose servers do not fit together": "real servers: a replica is listed as a shard",
+	"proxy: Refusals by bound":                        "real servers: somebody asks for everything",
+	"proxy: Refusals by endpoint and bound":           "real servers: somebody asks for everything",
+	"proxy: Replicas that need second tries":          "real servers: a replica breaks its connections",
 }
-
-const realRuler = "not staged: needs a real ruler and Alertmanager, scraped"

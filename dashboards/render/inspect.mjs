@@ -3,9 +3,11 @@
 const patience = 60_000;
 
 /**
+ * prepare is called with the page before it opens, look when everything on it is there.
+ *
  * @returns {Promise<{panels: object[], warnings: string[], faults: string[], took: number}>} faults are sentences, empty where all is well
  */
-export async function inspect(browser, { base, entry, theme, vars = '', width = 1600, scale = 1, file, pixels = false }) {
+export async function inspect(browser, { base, entry, theme, vars = '', width = 1600, scale = 1, file, pixels = false, prepare, look }) {
   const began = Date.now();
   const faults = [];
   const context = await browser.newContext({
@@ -29,6 +31,7 @@ export async function inspect(browser, { base, entry, theme, vars = '', width = 
         faults.push(`${r.url()}: ${r.failure()?.errorText}`);
       }
     });
+    await prepare?.(page);
     await page.goto(`${base}/d/${encodeURIComponent(entry.uid)}?theme=${theme}&whole=1&refresh=${vars ? `&${vars}` : ''}`, { waitUntil: 'load' });
     const report = () => page.evaluate(() => window.spillway?.report());
     let last = await settled(page, report);
@@ -55,6 +58,7 @@ export async function inspect(browser, { base, entry, theme, vars = '', width = 
     if (pixels) {
       faults.push(...(await blank(page)));
     }
+    await look?.(page);
     if (file) {
       await page.screenshot({ path: file, fullPage: true, animations: 'disabled' });
     }

@@ -193,6 +193,14 @@ func TestLive(t *testing.T) {
 	xid := ls("alertname", "GPUXidFatal", "severity", "auto", "cluster", "jaguar", "node", "n1", "gpu", "3", "xid", "79")
 	fleetNodes := ls("alertname", "FleetNodesNotReady", "severity", "critical", "cluster", "jaguar")
 	fleetGPU := ls("alertname", "FleetGPUUnhealthy", "severity", "critical", "cluster", "jaguar")
+	fleetUnseen := ls("alertname", "FleetGPUExporterMissing", "severity", "critical", "cluster", "jaguar")
+	fleetCut := ls("alertname", "FleetNodesUnreachable", "severity", "critical", "cluster", "jaguar")
+	fleetHot := ls("alertname", "FleetGPUHot", "severity", "critical", "cluster", "jaguar")
+	fleetFailing := ls("alertname", "FleetNodesFailing", "severity", "critical", "cluster", "jaguar")
+	fleetFailingIbis := ls("alertname", "FleetNodesFailing", "severity", "critical", "cluster", "ibis")
+	unseen := ls("alertname", "GPUExporterMissing", "severity", "warning", "cluster", "jaguar", "node", "n2")
+	offBus := ls("alertname", "GPUFellOffBus", "severity", "auto", "cluster", "jaguar", "node", "n3")
+	unseenIbis := ls("alertname", "GPUExporterMissing", "severity", "warning", "cluster", "ibis", "node", "n2")
 	diskFull := ls("alertname", "NodeFilesystemFull", "severity", "auto", "cluster", "jaguar", "node", "n2")
 	hot := ls("alertname", "GPUHot", "severity", "warning", "cluster", "jaguar", "node", "n1", "gpu", "0")
 	otherCluster := ls("alertname", "GPUXidFatal", "severity", "auto", "cluster", "ibis", "node", "n1", "gpu", "3")
@@ -201,7 +209,10 @@ func TestLive(t *testing.T) {
 	arpIbis := ls("alertname", "NodeARPTableOverflow", "severity", "auto", "scope", "node", "cluster", "ibis", "node", "n1")
 	arpNearIbis := ls("alertname", "NodeARPTableNearLimit", "severity", "warning", "cluster", "ibis", "node", "n1")
 	arpNear := ls("alertname", "NodeARPTableNearLimit", "severity", "warning", "cluster", "jaguar", "node", "n1")
+	throttled := ls("alertname", "GPUThrottled", "severity", "warning", "cluster", "jaguar", "node", "n1", "gpu", "1")
+	hotIbis := ls("alertname", "GPUHot", "severity", "warning", "cluster", "ibis", "node", "n1", "gpu", "0")
 	unreachable := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "jaguar", "node", "n2")
+	unreachableIbis := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "ibis", "node", "n2")
 	shardDown := ls("alertname", "ProxyShardDown", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1")
 	evalFails := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "monitoring")
 	errorRatio := ls("alertname", "ProxyErrorRatio", "severity", "critical", "cluster", "monitoring")
@@ -236,10 +247,32 @@ func TestLive(t *testing.T) {
 			"critical":    {"FleetGPUUnhealthy jaguar"},
 			"remediation": {"NodeFilesystemFull jaguar n2"},
 		}},
+		{"GPUs that nobody measures are one page, and what is measured is told", []map[string]string{fleetUnseen, unseen, unseenIbis, offBus, xid, hot}, map[string][]string{
+			"critical":    {"FleetGPUExporterMissing jaguar"},
+			"warning":     {"GPUExporterMissing ibis n2", "GPUHot jaguar n1"},
+			"remediation": {"GPUXidFatal jaguar n1"},
+		}},
+		{"a network that breaks is one page, and no node is rebooted for it", []map[string]string{fleetCut, unreachable, diskFull, unreachableIbis, xid}, map[string][]string{
+			"critical":    {"FleetNodesUnreachable jaguar"},
+			"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable ibis n2"},
+		}},
+		{"cooling that fails is one page", []map[string]string{fleetHot, hot, throttled, hotIbis, xid, diskFull}, map[string][]string{
+			"critical":    {"FleetGPUHot jaguar"},
+			"warning":     {"GPUHot ibis n1"},
+			"remediation": {"GPUXidFatal jaguar n1", "NodeFilesystemFull jaguar n2"},
+		}},
+		{"nodes that fall sick together are not drained one by one", []map[string]string{fleetFailing, xid, diskFull, otherCluster, hot}, map[string][]string{
+			"critical":    {"FleetNodesFailing jaguar"},
+			"warning":     {"GPUHot jaguar n1"},
+			"remediation": {"GPUXidFatal ibis n1"},
+		}},
+		{"and are no second page where the first says why", []map[string]string{fleetHot, fleetFailing, fleetFailingIbis, xid}, map[string][]string{
+			"critical": {"FleetGPUHot jaguar", "FleetNodesFailing ibis"},
+		}},
 		{"an unreachable node is one finding", []map[string]string{unreachable, diskFull, xid}, map[string][]string{
 			"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable jaguar n2"},
 		}},
-		{"a lost shard silences what follows from it", []map[string]string{shardDown, evalFails, errorRatio, accounting, oom, xid}, map[string][]string{
+		{"a lost shard silences what follows from it", []map[string]string{shardDown, evalFails, errorRatio, accounting, fleetUnseen, unseen, oom, xid}, map[string][]string{
 			"critical":    {"PrometheusOOMLoop jaguar", "ProxyShardDown monitoring"},
 			"remediation": {"GPUXidFatal jaguar n1"},
 		}},

@@ -46,7 +46,7 @@ func TestNodeExporterRuns(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := p.WaitReady(ctx, "http://"+address+"/"); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestKubeStateMetricsTakesFlags(t *testing.T) {
 		t.Skipf("%v: the flags are not tried on a real kube-state-metrics", err)
 	}
 	ask := func(more ...string) string {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		out, err := exec.CommandContext(ctx, bin, append(append(Flags(KubeStateMetrics), "--kubeconfig=/nonexistent/kubeconfig", "--host=127.0.0.1", "--port=0"), more...)...).CombinedOutput()
 		if err == nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -20,8 +19,7 @@ import (
 
 	"github.com/spillwayproject/spillway/deploy/alertmanager"
 	"github.com/spillwayproject/spillway/internal/realprom"
-	"github.com/spillwayproject/spillway/proxy/config"
-	"github.com/spillwayproject/spillway/proxy/server"
+	"github.com/spillwayproject/spillway/proxy/server/servertest"
 )
 
 // writeLag is how long it takes until what thanos rule evaluated is in its store, at most: it looks for new results every 15 s and sends them within a second.
@@ -42,45 +40,6 @@ func stopAtEnd(t *testing.T, what string, s stopping, log func() string) {
 			t.Logf("log of %s ends with:\n%s", what, text[max(0, len(text)-4000):])
 		}
 	})
-}
-
-// startProxy runs Spillway over the text of a configuration until the test, or the returned function, ends it.
-func startProxy(t *testing.T, text string) (base string, stop func()) {
-	t.Helper()
-	c, err := config.Load(writeFile(t, "proxy.yaml", text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := make(chan string, 1)
-	s, err := server.New(server.Options{
-		Config: c, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", DrainTimeout: 100 * time.Millisecond,
-		Ready: func(main, _ net.Addr) { at <- "http://" + main.String() },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, context.Background()) }() // waited for by stop
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the proxy ended with %v", err)
-		}
-	}
-	t.Cleanup(stop)
-	select {
-	case base = <-at:
-	case err := <-ended:
-		cancel()
-		t.Fatalf("the proxy ended before it was ready: %v", err)
-	}
-	return base, stop
 }
 
 // get decodes a JSON answer. One that cannot be had is an error: servers start and stop here.
@@ -203,7 +162,7 @@ func TestLive(t *testing.T) {
 	}))
 	defer page.Close()
 	shard, err := realprom.Start(t.Context(), realprom.Options{Config: `
-global: {scrape_interval: 500ms, scrape_timeout: 400ms}
+global: {scrape_interval: 2s, scrape_timeout: 2s} # a scrape that times out on a busy machine would end the alert
 scrape_configs:
   - job_name: node-exporter
     static_configs: [{targets: ["` + strings.TrimPrefix(page.URL, "http://") + `"]}]
@@ -262,7 +221,7 @@ groups:
 		}
 		stopAtEnd(t, "the store of "+name, stores[i], stores[i].Log)
 	}
-	base, stopProxy := startProxy(t, fmt.Sprintf(`
+	base, stopProxy := servertest.Start(t, fmt.Sprintf(`
 groups:
   - name: jaguar
     labels: {cluster: jaguar}

@@ -1,4 +1,4 @@
-// gpx_spillway_experiments is the back end of the Grafana datasource spillway-experiments-datasource. Grafana starts it.
+// Command gpx_spillway_experiments is the back end of the Grafana datasource spillway-experiments-datasource. Grafana starts it.
 package main
 
 import (

@@ -7,6 +7,7 @@ import { GROUP_LABELS, METRICS, PLUGIN_ID, QUERY_TYPES, RESOURCES, VIEWS, type Q
 
 interface Panel {
   title: string;
+  fieldConfig?: { overrides: Array<{ matcher: { id: string; options: unknown }; properties: Array<{ id: string; value: unknown }> }> };
   targets?: Array<Query & { datasource: { type: string; uid: string } }>;
   panels?: Panel[];
 }
@@ -54,6 +55,43 @@ function check(query: Query, variables: string[]) {
 test('plugin.json lists them all', () => {
   expect(settings.includes.map((i) => path.basename(i.path)).sort()).toEqual([...names].sort());
   expect(settings.includes.map((i) => i.name).sort()).toEqual(names.map((n) => read(n).title).sort());
+});
+
+/** Red, green and blue of #rrggbb as linear light, 0 to 1. */
+const light = (hex: string) => [1, 3, 5].map((i) => (parseInt(hex.slice(i, i + 2), 16) / 255) ** 2.2);
+
+const luminance = (hex: string) => light(hex).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+
+/** Contrast as WCAG has it, 1 to 21. */
+const contrast = (a: string, b: string) => {
+  const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
+  return (high + 0.05) / (low + 0.05);
+};
+
+/** Where a colour is in CIE's L*a*b*. */
+const lab = (hex: string) => {
+  const [r, g, b] = light(hex);
+  const [x, y, z] = [(0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505, 0.2126 * r + 0.7152 * g + 0.0722 * b, (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089].map(
+    Math.cbrt
+  );
+  return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
+};
+
+test('eight runs have colours of their own, which can be told apart and seen in both themes', () => {
+  const panels = panelsOf(read('compare.json').panels).filter((p) => p.targets?.[0].view === 'series');
+  expect(panels).toHaveLength(6);
+  for (const panel of panels) {
+    const colours = [1, 2, 3, 4, 5, 6, 7, 8].map((n) => {
+      const last = panel.fieldConfig!.overrides.findLast((o) => o.matcher.id === 'byName' && o.matcher.options === `run ${n}`);
+      return (last!.properties.find((p) => p.id === 'color')!.value as { mode: string; fixedColor: string }).fixedColor;
+    });
+    for (const [i, one] of colours.entries()) {
+      expect(Math.min(contrast(one, '#181b1f'), contrast(one, '#ffffff'))).toBeGreaterThan(2);
+      for (const other of colours.slice(i + 1)) {
+        expect([one, other, Math.hypot(...lab(one).map((v, k) => v - lab(other)[k])) > 30]).toEqual([one, other, true]);
+      }
+    }
+  }
 });
 
 describe.each(names)('%s', (name) => {

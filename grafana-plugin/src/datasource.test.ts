@@ -69,6 +69,37 @@ test('what goes to the back end has names instead of variables', async () => {
   expect(queries[0]).toMatchObject({ refId: 'A', queryType: 'pods', experiments: ['llm "7b"', 'a|b'], maxDataPoints: 100 });
 });
 
+test('lines of compared runs are numbered by the names that were chosen, those of other queries are not', async () => {
+  const frame = (run: string) => ({
+    schema: {
+      fields: [
+        { name: 'Time', type: 'time' },
+        { name: 'Value', type: 'number', labels: { run }, config: { displayNameFromDS: run } },
+      ],
+    },
+    data: { values: [[0], [1]] },
+  });
+  const answer = () => ({ frames: [frame('llm "7b"'), frame('a|b')] });
+  serve({ '/api/ds/query': { results: { A: answer(), B: answer() } } });
+  const request = {
+    targets: [
+      { refId: 'A', queryType: 'compare', experiments: ['$experiment', '0'] },
+      { refId: 'B', queryType: 'gpu_timeseries', experiments: ['$experiment'] },
+    ],
+    range: { from: dateTime(0), to: dateTime(3_600_000), raw: { from: 'now-1h', to: 'now' } },
+    scopedVars: {},
+    intervalMs: 1000,
+    maxDataPoints: 100,
+  } as unknown as DataQueryRequest<Query>;
+  const { data } = await lastValueFrom(datasource(variables).query(request));
+  expect(data.map((f) => [f.refId, f.fields[1].name])).toEqual([
+    ['A', 'run 3'],
+    ['A', 'run 2'],
+    ['B', 'Value'],
+    ['B', 'Value'],
+  ]);
+});
+
 describe('resources', () => {
   test('a search is bounded, and narrowed', async () => {
     const asked = serve({ experiments: [{ name: 'x', cluster: 'c' }] });

@@ -1,6 +1,15 @@
-import { CoreApp, type DataSourceInstanceSettings, type ScopedVars, type TestDataSourceResponse } from '@grafana/data';
+import {
+  CoreApp,
+  type DataQueryRequest,
+  type DataQueryResponse,
+  type DataSourceInstanceSettings,
+  type ScopedVars,
+  type TestDataSourceResponse,
+} from '@grafana/data';
 import { DataSourceWithBackend, HealthCheckError, HealthStatus, getTemplateSrv } from '@grafana/runtime';
+import { map, type Observable } from 'rxjs';
 import { annotationSupport } from './annotations';
+import { legible, numbered } from './frames';
 import { CHOICE, compact, DEFAULT_ALERT_QUERY, DEFAULT_QUERY, describe } from './query';
 import { experimentChoices, parseExperiments, parseNames, type Choosable } from './resources';
 import type { Query, Resource, Settings, VariableQuery } from './types';
@@ -33,6 +42,12 @@ export class DataSource extends DataSourceWithBackend<Query, Settings> {
 
   getQueryDisplayText(query: Query): string {
     return describe(query);
+  }
+
+  query(request: DataQueryRequest<Query>): Observable<DataQueryResponse> {
+    const compared = new Map(request.targets.filter((t) => t.queryType === 'compare').map((t) => [t.refId, t.experiments]));
+    const names = (refId = '') => namesOfList(compared.get(refId), this.templates(), request.scopedVars) ?? [];
+    return super.query(request).pipe(map((answer) => ({ ...answer, data: answer.data.map((frame) => numbered(legible(frame), names(frame.refId))) })));
   }
 
   /** The query as the back end takes it: lists of names instead of variables. */

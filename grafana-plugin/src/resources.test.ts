@@ -24,10 +24,10 @@ test('an answer of another form is an error that names the resource', () => {
   expect(parseNames(['a', 1, null, 'b'], 'teams')).toEqual(['a', 'b']);
 });
 
-test('a variable offers each name once', () => {
-  expect(variableValues(['b', 'a', 'b'])).toEqual([
+test('a variable offers each name once, in letters that can be seen', () => {
+  expect(variableValues(['b', 'a\u202e', 'b'])).toEqual([
     { text: 'b', value: 'b' },
-    { text: 'a', value: 'a' },
+    { text: 'a‹U+202E›', value: 'a\u202e' },
   ]);
 });
 

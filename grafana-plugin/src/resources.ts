@@ -1,5 +1,6 @@
 // What the back end's resources answer, read with suspicion: an answer of another form is an error that says so, never a crash of the editor.
 import type { MetricFindValue } from '@grafana/data';
+import { shown } from './text';
 
 /** An experiment as /experiments lists it, those that were seen last first. */
 export interface Experiment {
@@ -67,7 +68,7 @@ export function experimentChoices(experiments: Experiment[]): Choosable[] {
   }));
 }
 
-/** What a variable offers. */
+/** What a variable offers: names as they are shown, standing for the names themselves. */
 export function variableValues(names: string[]): MetricFindValue[] {
-  return [...new Set(names)].map((n) => ({ text: n, value: n }));
+  return [...new Set(names)].map((n) => ({ text: shown(n), value: n }));
 }

@@ -53,29 +53,8 @@ var errQuiet = errors.New("")
 // Run runs one command line and returns the exit code: 0, 1 for a failure, 2 for a wrong command line. The first context ends the command in good order,
 // the second at once.
 func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) int {
-	app := kingpin.New("spillway", "Keeps Prometheus standing when people look at it.").UsageWriter(stdout).ErrorWriter(stderr)
-	app.Version(version.Print("spillway"))
-	app.HelpFlag.Short('h')
-	e := &env{ctx: ctx, force: force, stdout: stdout, stderr: stderr, app: app, logConfig: &promslog.Config{}}
-	promslogflag.AddFlags(app, e.logConfig)
-
-	runs := map[string]func() error{}
-	add := func(parent clause, prefix string, commands map[string]command) {
-		for _, name := range slices.Sorted(maps.Keys(commands)) {
-			runs[strings.TrimSpace(prefix+" "+name)] = commands[name](e, parent)
-		}
-	}
-	add(app, "", map[string]command{"cost": costCommand, "demo": demoCommand, "explain": explainCommand, "proxy": proxyCommand})
-	check := app.Command("check", "Checks files before they are used.")
-	add(check, "check", map[string]command{"config": checkConfigCommand})
-	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")
-	add(load, "loadtest", map[string]command{"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "plugin": loadPluginCommand, "relabel": loadRelabelCommand, "rules": rulesCommand, "usage": usageCommand})
-	mix := app.Command("mixin", "Alerts, recording rules and dashboards.")
-	add(mix, "mixin", map[string]command{"render": mixinRenderCommand})
-	drop := app.Command("relabel", "Drop rules, made from what is looked at and proven harmless.")
-	add(drop, "relabel", map[string]command{
-		"diff": relabelDiffCommand, "emit": relabelEmitCommand, "plan": relabelPlanCommand, "report": relabelReportCommand, "verify": relabelVerifyCommand,
-	})
+	e, runs := declare(ctx, force, stdout, stderr)
+	app := e.app
 	served := slices.Sorted(maps.Keys(runs))
 
 	parsed, exit, err := parse(app, args)
@@ -105,6 +84,34 @@ func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) in
 	}
 	fmt.Fprintf(stderr, "spillway: %s\n", err)
 	return 1
+}
+
+// declare gives the application with all its commands, and what each of them runs.
+func declare(ctx, force context.Context, stdout, stderr io.Writer) (*env, map[string]func() error) {
+	app := kingpin.New("spillway", "Keeps Prometheus standing when people look at it.").UsageWriter(stdout).ErrorWriter(stderr)
+	app.Version(version.Print("spillway"))
+	app.HelpFlag.Short('h')
+	e := &env{ctx: ctx, force: force, stdout: stdout, stderr: stderr, app: app, logConfig: &promslog.Config{}}
+	promslogflag.AddFlags(app, e.logConfig)
+
+	runs := map[string]func() error{}
+	add := func(parent clause, prefix string, commands map[string]command) {
+		for _, name := range slices.Sorted(maps.Keys(commands)) {
+			runs[strings.TrimSpace(prefix+" "+name)] = commands[name](e, parent)
+		}
+	}
+	add(app, "", map[string]command{"cost": costCommand, "demo": demoCommand, "explain": explainCommand, "proxy": proxyCommand})
+	check := app.Command("check", "Checks files before they are used.")
+	add(check, "check", map[string]command{"config": checkConfigCommand})
+	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")
+	add(load, "loadtest", map[string]command{"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "plugin": loadPluginCommand, "relabel": loadRelabelCommand, "rules": rulesCommand, "usage": usageCommand})
+	mix := app.Command("mixin", "Alerts, recording rules and dashboards.")
+	add(mix, "mixin", map[string]command{"render": mixinRenderCommand})
+	drop := app.Command("relabel", "Drop rules, made from what is looked at and proven harmless.")
+	add(drop, "relabel", map[string]command{
+		"diff": relabelDiffCommand, "emit": relabelEmitCommand, "plan": relabelPlanCommand, "report": relabelReportCommand, "verify": relabelVerifyCommand,
+	})
+	return e, runs
 }
 
 // printed is the exit code with which kingpin wants to end the process after --help or --version.

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/dashboards"
 	"github.com/spillwayproject/spillway/loadtest/rules"
 )
@@ -17,8 +17,7 @@ func dashboardsCommand(e *env, parent clause) func() error {
 	c := parent.Command("dashboards", "Asks every panel of the dashboards through Spillway over real Prometheus servers that share the series of a large simulated cluster, after a real Thanos ruler has recorded its rules, and prints the slowest, and what the rules took. Exit code 1 where a panel takes over two seconds and reads no recorded series, or is not answered.")
 	var o dashboards.Options
 	servers := serversOfRules(c)
-	c.Flag("window", "Time range of the dashboards.").Default("1h").DurationVar(&o.Window)
-	c.Flag("times", "How often each panel is asked.").Default("3").IntVar(&o.Times)
+	askingFlags(c, &o.Asking, "panel")
 	out := c.Flag("out", "File for the table.").PlaceHolder("FILE").String()
 	return func() error {
 		from, err := servers(e)
@@ -50,13 +49,9 @@ func dashboardsCommand(e *env, parent clause) func() error {
 // serversOfRules declares what rules.Options need, and returns what reads them once the command line is parsed.
 func serversOfRules(c *kingpin.CmdClause) func(e *env) (*rules.Options, error) {
 	var o rules.Options
-	c.Flag("nodes", "Nodes, of 8 GPUs each.").Default("7500").IntVar(&o.Nodes)
-	c.Flag("shards", "Servers that share the series.").Default("4").IntVar(&o.Shards)
+	serversFlags(c, &o.Servers)
 	c.Flag("past", "What the servers hold when the ruler starts.").Default("65m").DurationVar(&o.Past)
 	c.Flag("run", "How long the ruler runs.").Default("6m").DurationVar(&o.Run)
-	c.Flag("interval", "Time between scrapes.").Default("1m").DurationVar(&o.Interval)
-	c.Flag("seed", "Chooses the simulated cluster.").Default("1").Uint64Var(&o.Seed)
-	c.Flag("dir", "Where the servers' data is made and removed again.").PlaceHolder("DIR").StringVar(&o.Dir)
 	files := c.Flag("rules", "Rule files in place of the mixin's; may be given several times.").PlaceHolder("FILE").ExistingFiles()
 	return func(e *env) (_ *rules.Options, err error) {
 		if o.Spillway, err = os.Executable(); err != nil {
@@ -73,17 +68,25 @@ func serversOfRules(c *kingpin.CmdClause) func(e *env) (*rules.Options, error) {
 	}
 }
 
+// serversFlags declares what all benchmarks over a large simulated cluster need.
+func serversFlags(c *kingpin.CmdClause, s *bench.Servers) {
+	c.Flag("nodes", "Nodes, of 8 GPUs each.").Default("7500").IntVar(&s.Nodes)
+	c.Flag("shards", "Servers that share the series.").Default("4").IntVar(&s.Shards)
+	c.Flag("interval", "Time between scrapes.").Default("1m").DurationVar(&s.Interval)
+	c.Flag("seed", "Chooses the simulated cluster.").Default("1").Uint64Var(&s.Seed)
+	c.Flag("dir", "Where the servers' data is made and removed again.").PlaceHolder("DIR").StringVar(&s.Dir)
+}
+
+// askingFlags declares how what, a noun, is asked.
+func askingFlags(c *kingpin.CmdClause, a *bench.Asking, what string) {
+	c.Flag("window", "Time range of the panels.").Default("1h").DurationVar(&a.Window)
+	c.Flag("times", "How often each "+what+" is asked.").Default("3").IntVar(&a.Times)
+}
+
 // toBoth writes a table to stdout and, where a file is named, into it.
 func toBoth(stdout io.Writer, file string, write func(io.Writer) error) error {
 	if err := write(stdout); err != nil || file == "" {
 		return err
 	}
-	f, err := os.Create(filepath.Clean(file))
-	if err != nil {
-		return err
-	}
-	if err := write(f); err != nil {
-		return err
-	}
-	return f.Close()
+	return writeWhole(file, write)
 }

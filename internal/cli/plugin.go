@@ -11,14 +11,9 @@ import (
 func loadPluginCommand(e *env, parent clause) func() error {
 	c := parent.Command("plugin", "Asks every view of the Grafana datasource about one large experiment through Spillway over real Prometheus servers that share the series of a large simulated cluster, and prints what each takes. Exit code 1 where a view takes over two seconds or is not answered.")
 	var o plugin.Options
-	c.Flag("nodes", "Nodes, of 8 GPUs each.").Default("7500").IntVar(&o.Nodes)
-	c.Flag("gang", "How many of them the experiment has.").Default("500").IntVar(&o.Gang)
-	c.Flag("shards", "Servers that share the series.").Default("4").IntVar(&o.Shards)
-	c.Flag("window", "Time range of the panels.").Default("1h").DurationVar(&o.Window)
-	c.Flag("interval", "Time between scrapes.").Default("1m").DurationVar(&o.Interval)
-	c.Flag("times", "How often each view is asked.").Default("3").IntVar(&o.Times)
-	c.Flag("seed", "Chooses the simulated cluster.").Default("1").Uint64Var(&o.Seed)
-	c.Flag("dir", "Where the servers' data is made and removed again.").PlaceHolder("DIR").StringVar(&o.Dir)
+	serversFlags(c, &o.Servers)
+	c.Flag("gang", "How many of the nodes the experiment has.").Default("500").IntVar(&o.Gang)
+	askingFlags(c, &o.Asking, "view")
 	out := c.Flag("out", "File for the table.").PlaceHolder("FILE").String()
 	return func() (err error) {
 		if o.Spillway, err = os.Executable(); err != nil {

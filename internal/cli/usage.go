@@ -33,7 +33,10 @@ func usageCommand(e *env, parent clause) func() error {
 				return errUsage{fmt.Errorf("--end=%s is no RFC 3339 time such as 2026-11-21T06:00:00Z", *end)}
 			}
 		}
-		for i := range max(0, min(*nodes, 100_000)) {
+		if *nodes < 1 || *nodes > 100_000 {
+			return errUsage{fmt.Errorf("--nodes=%d is outside 1 to 100,000", *nodes)}
+		}
+		for i := range *nodes {
 			o.Nodes = append(o.Nodes, fmt.Sprintf("gpu-%05d", i))
 		}
 		if o.Dashboards, err = dashboardsOf(*folder); err != nil {

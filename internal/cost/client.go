@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -33,7 +34,8 @@ type Client struct {
 	// Log, where set, is told of pauses and repetitions.
 	Log func(format string, args ...any)
 
-	wait func(context.Context, time.Duration) error // sleep; tests have their own
+	wait    func(context.Context, time.Duration) error // sleep; tests have their own
+	reached bool                                       // there was a connection once
 }
 
 // NewClient returns a client of the API below base, such as http://127.0.0.1:9090 or https://host/prefix. hc holds credentials and time limits; nil is a client
@@ -59,6 +61,7 @@ func (e *refusal) Error() string { return e.why }
 type passing struct {
 	err   error
 	after time.Duration // the server's own wish; 0: none
+	gone  bool          // there was no connection: a smaller query has none either
 }
 
 func (e *passing) Error() string { return e.err.Error() }
@@ -123,6 +126,8 @@ func (c *Client) ask(ctx context.Context, path string, form url.Values) ([]serie
 			return nil, fmt.Errorf("%w (%s)", context.Cause(ctx), cut(err.Error()))
 		case !errors.As(err, &p):
 			return nil, err
+		case n == attempts && p.gone:
+			return nil, fmt.Errorf("%d attempts: %w", n, err)
 		case n == attempts:
 			return nil, &refusal{fmt.Sprintf("%d attempts: %v", n, err)}
 		}
@@ -182,8 +187,14 @@ func (c *Client) once(ctx context.Context, path string, form url.Values) ([]seri
 	req.Header.Set("User-Agent", "spillway-cost")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, &passing{err: err}
+		var dial *net.OpError
+		gone := errors.As(err, &dial) && dial.Op == "dial"
+		if gone && !c.reached {
+			return nil, fmt.Errorf("--url=%s cannot be reached: %w; is the server running, and the address right?", c.base.Redacted(), dial)
+		}
+		return nil, &passing{err: err, gone: gone}
 	}
+	c.reached = true
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return nil, failure(resp, u.Host)

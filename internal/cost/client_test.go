@@ -91,6 +91,34 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// TestNobodyListens: a wrong address ends at once and by name; a server that goes away later is waited for, and then the query is not halved.
+func TestNobodyListens(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(oneSeries)) }))
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	pauses := 0
+	client := func(url string) *Client {
+		c := testClient(t, url)
+		c.wait = func(context.Context, time.Duration) error { pauses++; return nil }
+		return c
+	}
+	if _, err := client(gone.URL).samples(t.Context(), "x", 1000); err == nil || pauses > 0 || !strings.Contains(err.Error(), "--url="+gone.URL+" cannot be reached") {
+		t.Errorf("after %d pauses: %v", pauses, err)
+	}
+	if _, err := client("http://nothing.invalid").samples(t.Context(), "x", 1000); err == nil || pauses > 0 || !strings.Contains(err.Error(), "--url=http://nothing.invalid cannot be reached") {
+		t.Errorf("after %d pauses: %v", pauses, err)
+	}
+	c := client(srv.URL)
+	if _, err := c.samples(t.Context(), "x", 1000); err != nil {
+		t.Fatal(err)
+	}
+	srv.Close()
+	var no *refusal
+	if _, err := c.samples(t.Context(), "x", 1000); err == nil || errors.As(err, &no) || pauses != attempts-1 || !strings.Contains(err.Error(), "6 attempts") {
+		t.Errorf("after %d pauses: %v", pauses, err)
+	}
+}
+
 // TestPauses: pauses grow, a server's own wish goes before them, and the end of the context ends them.
 func TestPauses(t *testing.T) {
 	var after string

@@ -3,50 +3,13 @@ package cost
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spillwayproject/spillway/loadtest/cluster"
-	"github.com/spillwayproject/spillway/proxy/config"
-	"github.com/spillwayproject/spillway/proxy/server"
+	"github.com/spillwayproject/spillway/proxy/server/servertest"
 )
-
-// proxy serves a configuration until the test ends.
-func proxy(t *testing.T, text string) string {
-	t.Helper()
-	cfg, err := config.Parse([]byte(text), t.TempDir())
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	ready := make(chan string, 1)
-	s, err := server.New(server.Options{
-		Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "test",
-		Ready: func(main, _ net.Addr) { ready <- "http://" + main.String() },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, context.Background()) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case url := <-ready:
-		return url
-	case err := <-ended:
-		t.Fatal(err)
-	case <-time.After(time.Minute):
-		t.Fatal("the proxy did not get ready")
-	}
-	return ""
-}
 
 // TestThroughTheProxy bills half a day of two clusters, the first of which has its two kube-state-metrics replicas on two shards, through a proxy whose limits are so low
 // that queries must be halved, and compares it with the truth; and once more with a shard gone, where there must be no bill.
@@ -75,7 +38,8 @@ func TestThroughTheProxy(t *testing.T) {
 		worlds = append(worlds, w)
 		last = first
 	}
-	c := testClient(t, proxy(t, text+"limits: {max_series: 24}\n"))
+	url, _ := servertest.Start(t, text+"limits: {max_series: 24}\n")
+	c := testClient(t, url)
 	halved := map[string]int{}
 	c.Log = func(format string, args ...any) {
 		said := fmt.Sprintf(format, args...)

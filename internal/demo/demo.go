@@ -45,6 +45,9 @@ type Options struct {
 	// Troubles, where set, stages troubles in a cluster: it is asked once for each, with the cluster as it is without them and the moment at which history ends
 	// and live scrapes begin.
 	Troubles func(m *cluster.Model, now time.Time) []cluster.Trouble
+	// Called, where set, is asked before Troubles what the pods of a cluster's experiments say that they are called, as cluster.Options has it; its error ends the
+	// demo's start.
+	Called func(m *cluster.Model, now time.Time) (map[string]cluster.Called, error)
 	// Flags and Version are shown by the proxy.
 	Flags   map[string]string
 	Version string
@@ -203,6 +206,12 @@ func (d *demo) build(ctx context.Context) error {
 			o.Detail = cluster.Full
 		}
 		m, err := cluster.New(o)
+		if err == nil && d.Called != nil {
+			if o.Called, err = d.Called(m, now); err != nil {
+				return err
+			}
+			m, err = cluster.New(o)
+		}
 		if err == nil && d.Troubles != nil {
 			o.Troubles = d.Troubles(m, now)
 			m, err = cluster.New(o)
@@ -268,18 +277,23 @@ func (d *demo) shard(ctx context.Context, g *group, s int, from, until time.Time
 	if err != nil {
 		return err
 	}
+	// All at once: one that began to scrape half an interval after another would lack what a whole one has.
+	var starting errgroup.Group
 	for r := range d.Replicas {
-		p, err := localprom.Start(ctx, localprom.Options{
-			Dir: filepath.Join(d.dir, fmt.Sprintf("%s-%d-%c", g.name, s, 'a'+r)), Blocks: []string{blocks}, DisableWAL: true, Config: text,
-			ExternalLabels: labels.FromStrings("cluster", g.name, "prometheus_replica", string(rune('a'+r))),
-			Retention:      30 * 24 * time.Hour, Logger: slog.New(slog.DiscardHandler),
+		starting.Go(func() error {
+			p, err := localprom.Start(ctx, localprom.Options{
+				Dir: filepath.Join(d.dir, fmt.Sprintf("%s-%d-%c", g.name, s, 'a'+r)), Blocks: []string{blocks}, DisableWAL: true, Config: text,
+				ExternalLabels: labels.FromStrings("cluster", g.name, "prometheus_replica", string(rune('a'+r))),
+				Retention:      30 * 24 * time.Hour, Logger: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				return fmt.Errorf("start replica %c of shard %d of %s: %w", 'a'+r, s, g.name, err)
+			}
+			g.shards[s][r] = p
+			return nil
 		})
-		if err != nil {
-			return fmt.Errorf("start shard %d of %s: %w", s, g.name, err)
-		}
-		g.shards[s][r] = p
 	}
-	return nil
+	return starting.Wait()
 }
 
 func (d *demo) fill(ctx context.Context, g *group, s int, dir string, from, until time.Time) error {

@@ -1,10 +1,12 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,13 +18,17 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/spillwayproject/spillway/alerts"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must come; a sound demo needs a small part of it.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // running is a demo in this process, asked over its sockets as a user would.
 type running struct {
@@ -112,14 +118,20 @@ func (r *running) data(base, path string, params url.Values) (data json.RawMessa
 	return answer.Data, answer.Warnings
 }
 
-// vector is the answer to an instant query.
+// vector is the proxy's answer to an instant query.
 func (r *running) vector(query string, at time.Time) []sample {
+	r.t.Helper()
+	return r.asked(r.main, query, at)
+}
+
+// asked is a server's answer to an instant query.
+func (r *running) asked(server, query string, at time.Time) []sample {
 	r.t.Helper()
 	params := url.Values{"query": {query}}
 	if !at.IsZero() {
 		params.Set("time", fmt.Sprint(at.Unix()))
 	}
-	raw, _ := r.data(r.main, "/api/v1/query", params)
+	raw, _ := r.data(server, "/api/v1/query", params)
 	var v struct{ Result []sample }
 	if raw != nil {
 		if err := json.Unmarshal(raw, &v); err != nil {
@@ -149,20 +161,18 @@ func TestDemo(t *testing.T) {
 	temp := t.TempDir()
 	began := time.Now()
 	r := start(t, temp, Options{Groups: 2, Shards: 2, Replicas: 2, Nodes: 10, History: 30 * time.Minute, Seed: 7, recent: 12 * time.Minute})
+	ready := time.Now()
 
 	t.Run("every replica is up", func(t *testing.T) {
-		raw, _ := r.data(r.admin, "/api/spillway/v1/shards", nil)
-		var replicas []struct{ Group, URL, State string }
-		flat(t, raw, &replicas)
 		groups := map[string]int{}
-		for _, p := range replicas {
+		for _, p := range r.replicas() {
 			groups[p.Group]++
 			if p.State != "up" || !strings.HasPrefix(p.URL, "http://127.0.0.1:") {
 				t.Errorf("replica %+v", p)
 			}
 		}
 		if len(groups) != 3 || groups["jaguar"] != 4 || groups["ibis"] != 4 || groups["rules"] != 1 {
-			t.Errorf("replicas of the groups: %v, want 4 of jaguar, 4 of ibis and the ruler's: %s", groups, raw)
+			t.Errorf("replicas of the groups: %v, want 4 of jaguar, 4 of ibis and the ruler's", groups)
 		}
 	})
 
@@ -292,6 +302,59 @@ func TestDemo(t *testing.T) {
 		}
 	})
 
+	t.Run("the past joins what goes on", func(t *testing.T) {
+		for metric, files := range map[string]fs.FS{
+			`node:cpu_busy:ratio_rate5m`: alerts.Shard(), `pod:gpu_allocated:sum`: alerts.Global(), `cluster:nodes:count`: alerts.Global(), `experiment:pod:gpus`: alerts.Global(),
+		} {
+			interval := intervalOf(t, files, metric).Seconds()
+			raw, _ := r.data(r.main, "/api/v1/query", url.Values{"query": {metric + "[40m]"}})
+			var m struct {
+				Result []struct {
+					Metric map[string]string
+					Values [][]any
+				}
+			}
+			if err := json.Unmarshal(raw, &m); err != nil || len(m.Result) == 0 {
+				t.Errorf("%s: %v: %.300s", metric, err, raw)
+			}
+			went, wrong := 0, 0 // on after the demo was ready
+			gapless := 0
+			for _, series := range m.Result {
+				before, gaps := 0.0, 0
+				for _, v := range series.Values {
+					at, _ := v[0].(float64)
+					apart := at - before
+					// What counts samples, as sums of GPU hours do, is right where each is worth an interval. Pods and nodes come and go; and later than this a busy machine may miss an evaluation.
+					near, far := apart < interval-0.01, apart > interval+0.01 && at < float64(ready.Unix())
+					if before > 0 && far {
+						gaps++
+					}
+					if far = far && series.Metric["pod"] == "" && series.Metric["node"] == ""; before > 0 && (near || far) {
+						if wrong++; wrong == 1 {
+							t.Errorf("a sample %.3fs after the one before it, %.0fs after the start; want %.0fs: %v", apart, at-float64(began.Unix()), interval, series.Metric)
+						}
+					}
+					if at > float64(ready.Unix()) {
+						went++
+					}
+					before = at
+				}
+				if gaps == 0 {
+					gapless++
+				}
+			}
+			if gapless == 0 {
+				t.Errorf("%s: each of %d series has a gap", metric, len(m.Result))
+			}
+			if wrong > 1 {
+				t.Errorf("%s: %d more such samples", metric, wrong-1)
+			}
+			if went == 0 {
+				t.Errorf("%s: no sample is younger than the demo, so this shows nothing", metric)
+			}
+		}
+	})
+
 	t.Run("the proxy is scraped", func(t *testing.T) {
 		r.eventually("its own series are found through it", func() bool {
 			return len(r.vector(`up{job="spillway", cluster="monitoring"} == 1`, time.Time{})) == 1
@@ -305,44 +368,138 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestReplicasAreWhole: soon after the start both replicas are whole. The five minutes in which history meets live scrapes are not closed by then, so it says nothing of those.
-func TestReplicasAreWhole(t *testing.T) {
-	r := start(t, t.TempDir(), Options{Groups: 1, Shards: 1, Replicas: 2, Nodes: 40, History: 10 * time.Minute, Seed: 7})
-	r.eventually("both replicas are whole", func() bool {
-		raw, _ := r.data(r.admin, "/api/spillway/v1/shards", nil)
-		return strings.Count(string(raw), `"whole":true`) == 3 // and the ruler's store, which has no second
-	})
-	r.end()
-}
-
-// flat collects the objects that have a url, at whatever depth the answer keeps them.
-func flat(t *testing.T, raw json.RawMessage, into *[]struct{ Group, URL, State string }) {
+// intervalOf is that of the group that records a metric.
+func intervalOf(t *testing.T, files fs.FS, metric string) time.Duration {
 	t.Helper()
-	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatalf("%v: %s", err, raw)
+	names, err := fs.Glob(files, "*.yaml")
+	if err != nil {
+		t.Fatal(err)
 	}
-	var walk func(v any, group string)
-	walk = func(v any, group string) {
-		switch v := v.(type) {
-		case []any:
-			for _, e := range v {
-				walk(e, group)
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file struct {
+			Groups []struct {
+				Interval model.Duration
+				Rules    []struct{ Record string }
 			}
-		case map[string]any:
-			if g, ok := v["group"].(string); ok {
-				group = g
-			}
-			if u, ok := v["url"].(string); ok {
-				state, _ := v["state"].(string)
-				*into = append(*into, struct{ Group, URL, State string }{group, u, state})
-			}
-			for _, e := range v {
-				walk(e, group)
+		}
+		if err := yaml.Unmarshal(text, &file); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, g := range file.Groups {
+			if slices.ContainsFunc(g.Rules, func(r struct{ Record string }) bool { return r.Record == metric }) {
+				return cmp.Or(time.Duration(g.Interval), evaluationInterval)
 			}
 		}
 	}
-	walk(v, "")
+	t.Fatalf("nobody records %s", metric)
+	return 0
+}
+
+// TestReplicasAreWhole: soon after the start every replica is whole, and the minutes in which history meets live scrapes will not make it less: the proxy asks about those when their five minutes are over,
+// which is later than a test waits, so the same is asked here. A machine that is busy with other things loses scrapes in these minutes, one demo's replicas others than each other: what is wrong with
+// every demo that is started is not that.
+func TestReplicasAreWhole(t *testing.T) {
+	const demos = 4
+	var differs string
+	for i := range demos {
+		if differs = wholeAtTheSeam(t); differs == "" {
+			return
+		}
+		t.Logf("demo %d of %d: %s", i+1, demos, differs)
+	}
+	t.Errorf("the replicas of %d demos never had the same in all windows that hold the moment at which live scrapes began; of the last: %s", demos, differs)
+}
+
+// wholeAtTheSeam starts a demo and says what its replicas lack of each other in the windows that hold the moment at which live scrapes began: nothing, once there is nothing.
+func wholeAtTheSeam(t *testing.T) string {
+	t.Helper()
+	const shards, replicas = 2, 3
+	r := start(t, t.TempDir(), Options{Groups: 1, Shards: shards, Replicas: replicas, Nodes: 40, History: 10 * time.Minute, Seed: 7})
+	defer r.end()
+	ready := time.Now()
+	var all []replica
+	r.eventually("every replica is whole", func() bool {
+		all = r.replicas()
+		return len(all) == shards*replicas+1 && !slices.ContainsFunc(all, func(p replica) bool { return !p.Whole }) // and the ruler's store, which has no second
+	})
+	byShard := map[int][]replica{}
+	for _, p := range all {
+		if p.Group == names[0] {
+			byShard[p.Shard] = append(byShard[p.Shard], p)
+		}
+	}
+	if len(byShard) != shards {
+		t.Fatalf("replicas of the shards: %v", byShard)
+	}
+	// All phases of scrapes are gone through, and each target has been scraped live before the first.
+	for end := ready.Add(2 * time.Minute); ; time.Sleep(time.Second) {
+		last := time.Now().Add(-2 * time.Second).Truncate(time.Second)
+		first := last.Add(-scrapeInterval)
+		if first.Before(ready.Add(scrapeInterval)) {
+			continue
+		}
+		differs := ""
+		for at := first; differs == "" && !at.After(last); at = at.Add(time.Second) {
+			for _, replicas := range byShard {
+				differs = cmp.Or(differs, r.differ(replicas, at))
+			}
+		}
+		if differs == "" || time.Now().After(end) {
+			return differs
+		}
+	}
+}
+
+// differ says of which replica the proxy would find that it lacks what others have in the five minutes before a moment: half as many samples of a job as the job has targets, or a target.
+func (r *running) differ(replicas []replica, at time.Time) string {
+	r.t.Helper()
+	type beats struct{ targets, samples float64 }
+	most := map[string]beats{}
+	of := make([]map[string]beats, len(replicas))
+	for i, p := range replicas {
+		of[i] = map[string]beats{}
+		for _, s := range r.asked(p.URL, "count by (job) (count_over_time("+heartbeat+"[5m]))", at) {
+			of[i][s.Metric["job"]] = beats{targets: number(s)}
+		}
+		for _, s := range r.asked(p.URL, "sum by (job) (count_over_time("+heartbeat+"[5m]))", at) {
+			of[i][s.Metric["job"]] = beats{of[i][s.Metric["job"]].targets, number(s)}
+		}
+		for job, b := range of[i] {
+			most[job] = beats{max(most[job].targets, b.targets), max(most[job].samples, b.samples)}
+		}
+	}
+	if len(most) == 0 {
+		return "the heartbeat is nowhere"
+	}
+	for i, p := range replicas {
+		for job, full := range most {
+			if b := of[i][job]; b.targets != full.targets || b.samples <= full.samples-full.targets/2 {
+				return fmt.Sprintf("at %s %s has %g samples of %g targets of %s, another one %g of %g", at, p.URL, b.samples, b.targets, job, full.samples, full.targets)
+			}
+		}
+	}
+	return ""
+}
+
+// replica is what the proxy says of one.
+type replica struct {
+	Group, URL, State string
+	Shard             int
+	Whole             bool
+}
+
+// replicas are those of all groups.
+func (r *running) replicas() (all []replica) {
+	r.t.Helper()
+	raw, _ := r.data(r.admin, "/api/spillway/v1/shards", nil)
+	if err := json.Unmarshal(raw, &all); err != nil {
+		r.t.Fatalf("the list of replicas: %v: %s", err, raw)
+	}
+	return all
 }
 
 // number is a sample's value.

@@ -29,6 +29,11 @@ const (
 	recordedAtMost = 24 * time.Hour
 	// recordedPiece is how much is asked through the proxy at once.
 	recordedPiece = time.Hour
+	// looksBack is how much of the newest history has no recorded series until the older one is there: rates, and rules that read others', look back on as much.
+	looksBack = 5 * time.Minute
+	// shortestInterval is no longer than that of any global rule group. catchUps is how often the ruler's past is brought to within it of the moment at which its rules begin.
+	shortestInterval = 30 * time.Second
+	catchUps         = 10
 	// monitoring is the cluster of what the ruler scrapes itself, as deployed.
 	monitoring = "monitoring"
 )
@@ -58,13 +63,13 @@ func newRuler(dir string, history time.Duration) (*ruler, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := os.MkdirAll(filepath.Join(dir, scope), 0o700); err != nil {
+		if err := os.MkdirAll(r.folder(scope), 0o700); err != nil {
 			return nil, fmt.Errorf("write the demo's rules: %w", err)
 		}
 		for _, name := range names {
 			text, err := fs.ReadFile(files, name)
 			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, scope, name), text, 0o600)
+				err = os.WriteFile(filepath.Join(r.folder(scope), name), text, 0o600)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("write the demo's rules: %w", err)
@@ -77,8 +82,9 @@ func newRuler(dir string, history time.Duration) (*ruler, error) {
 // shardRules are the files of alerts/shard without the one that runs beside the rulers.
 func shardRules() fs.FS { return recording.Without(alerts.Shard(), "spillway.yaml") }
 
-// files is the pattern of the rule files of a scope.
-func (r *ruler) files(scope string) string { return filepath.Join(r.dir, scope, "*.yaml") }
+// folder has the rule files of a scope, files is their pattern.
+func (r *ruler) folder(scope string) string { return filepath.Join(r.dir, scope) }
+func (r *ruler) files(scope string) string  { return filepath.Join(r.folder(scope), "*.yaml") }
 
 // start starts the ruler. Its rules wait until serve has been called and the past is recorded.
 func (r *ruler) start(ctx context.Context) (err error) {
@@ -140,12 +146,28 @@ func (r *ruler) close() error {
 
 // record evaluates the rules over what is filled in: over the newest history at once, and over the older one when it is there. The demo goes on without where that fails.
 func (d *demo) record(ctx context.Context, from, middle, until time.Time, filled <-chan struct{}) {
-	global, err := recording.New(recording.Options{Rules: alerts.Global(), Interval: evaluationInterval, Query: d.ruler.proxy.Range, Append: d.ruler.store.Storage()})
+	seam := middle
+	if from.Before(middle) {
+		seam = middle.Add(looksBack)
+	}
+	reached := until
+	global, err := d.ruler.past()
 	if err == nil {
-		err = d.recordStretch(ctx, global, middle, until)
+		err = d.recordStretch(ctx, global, seam, until)
+		// The ruler's rules wait meanwhile, and make up for one evaluation at most when they may ask: what else they have missed by then is past, too.
+		for range catchUps {
+			now := time.Now()
+			if ctx.Err() != nil || now.Sub(reached) < shortestInterval {
+				break
+			}
+			if _, missed := global.Fill(ctx, reached, now); err == nil {
+				err = missed
+			}
+			reached = now
+		}
 	}
 	d.ruler.serve()
-	if !d.recorded(ctx, err, middle, until) || !from.Before(middle) {
+	if !d.recorded(ctx, err, seam, reached) || !from.Before(middle) {
 		return
 	}
 	select {
@@ -155,11 +177,15 @@ func (d *demo) record(ctx context.Context, from, middle, until time.Time, filled
 	}
 	from = latest(from, until.Add(-recordedAtMost))
 	// The state of alerts begins anew: the newer stretch has been evaluated without it, and alerts that began before it began their wait with it.
-	global, err = recording.New(recording.Options{Rules: alerts.Global(), Interval: evaluationInterval, Query: d.ruler.proxy.Range, Append: d.ruler.store.Storage()})
-	if err == nil {
-		err = d.recordStretch(ctx, global, from, middle)
+	if global, err = d.ruler.past(); err == nil {
+		err = d.recordStretch(ctx, global, from, seam)
 	}
-	d.recorded(ctx, err, from, middle)
+	d.recorded(ctx, err, from, seam)
+}
+
+// past evaluates the global rules over the past, at the moments at which the ruler does as time goes by.
+func (r *ruler) past() (*recording.Filler, error) {
+	return recording.New(recording.Options{Rules: alerts.Global(), Dir: r.folder("global"), Interval: evaluationInterval, Query: r.proxy.Range, Append: r.store.Storage()})
 }
 
 // recorded says how it went and whether to go on.
@@ -195,7 +221,7 @@ func (d *demo) recordStretch(ctx context.Context, global *recording.Filler, from
 // recordShard evaluates the rules of one shard over its first replica, and gives all of them the block.
 func (d *demo) recordShard(ctx context.Context, group string, s int, replicas []*localprom.Shard, from, until time.Time) error {
 	blocks := filepath.Join(d.dir, fmt.Sprintf("%s-%d-recorded-%d", group, s, from.Unix()))
-	_, err := recording.Blocks(ctx, blocks, recording.Options{Rules: shardRules(), Interval: evaluationInterval}, replicas[0].Engine(), replicas[0].Storage(), from, until)
+	_, err := recording.Blocks(ctx, blocks, recording.Options{Rules: shardRules(), Dir: d.ruler.folder("shard"), Interval: evaluationInterval}, replicas[0].Engine(), replicas[0].Storage(), from, until)
 	for _, p := range replicas {
 		if err == nil {
 			err = p.AddBlocks(ctx, blocks)

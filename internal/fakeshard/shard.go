@@ -86,7 +86,7 @@ func DefaultProbe(r Record) bool {
 		return true
 	case strings.HasSuffix(r.Path, "/api/v1/query"), strings.HasSuffix(r.Path, "/api/v1/query_range"):
 		q := strings.ReplaceAll(r.Form.Get("query"), " ", "")
-		return q == "1+1" || strings.Contains(q, "count_over_time(up[")
+		return q == "1+1" || strings.Contains(q, "count_over_time(up[") || strings.Contains(q, "sum_over_time(up[")
 	}
 	return false
 }

@@ -69,13 +69,13 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 			return c, err
 		}
 	}
-	if err := c.StartEtcd(ctx); err != nil {
+	if err := c.startEtcd(ctx); err != nil {
 		return c, err
 	}
 	if err := c.keys(); err != nil {
 		return c, err
 	}
-	if err := c.StartAPIServer(ctx); err != nil {
+	if err := c.startAPIServer(ctx); err != nil {
 		return c, err
 	}
 	for _, object := range []string{
@@ -109,8 +109,8 @@ func (c *Cluster) run(name string, args ...string) (*realprom.Process, error) {
 	return realprom.StartProcess(realprom.ProcessOptions{Path: path, Args: args, Log: log})
 }
 
-// StartEtcd starts etcd, at first or again after it was stopped, and waits until it is healthy.
-func (c *Cluster) StartEtcd(ctx context.Context) (err error) {
+// startEtcd starts etcd and waits until it is healthy.
+func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 	local := func(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
 	c.etcd, err = c.run("etcd", "--data-dir", c.path("etcd"), "--listen-client-urls", local(c.etcdPort), "--advertise-client-urls", local(c.etcdPort),
 		"--listen-peer-urls", local(c.etcdPeer), "--initial-advertise-peer-urls", local(c.etcdPeer), "--initial-cluster", "default="+local(c.etcdPeer),
@@ -143,8 +143,8 @@ func (c *Cluster) keys() error {
 	return nil
 }
 
-// StartAPIServer starts the API server, at first or again after StopAPIServer, and waits until it is ready.
-func (c *Cluster) StartAPIServer(ctx context.Context) (err error) {
+// startAPIServer starts the API server and waits until it is ready.
+func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
 	args := append([]string{
 		"--etcd-servers", fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort), "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
 		"--secure-port", fmt.Sprint(c.apiPort), "--cert-dir", c.path("certs"), "--service-account-issuer", "https://kubernetes.default.svc",
@@ -232,7 +232,7 @@ func (c *Cluster) CertFile() string { return c.path("certs/apiserver.crt") }
 // Kubeconfig is the path of an administrator's kubeconfig.
 func (c *Cluster) Kubeconfig() string { return c.path("kubeconfig") }
 
-// KSM is the host and port of kube-state-metrics, Etcd that of etcd's metrics.
+// KSM is the host and port of kube-state-metrics.
 func (c *Cluster) KSM() string { return fmt.Sprintf("127.0.0.1:%d", c.ksmPort) }
 
 // Etcd is the host and port of etcd's metrics.
@@ -243,9 +243,6 @@ func (c *Cluster) HangEtcd() error { return syscall.Kill(c.etcd.PID(), syscall.S
 
 // ResumeEtcd lets etcd run again.
 func (c *Cluster) ResumeEtcd() error { return syscall.Kill(c.etcd.PID(), syscall.SIGCONT) }
-
-// StopAPIServer ends the API server.
-func (c *Cluster) StopAPIServer() { c.api.Kill() }
 
 // Stop ends everything that runs.
 func (c *Cluster) Stop() error {

@@ -104,8 +104,8 @@ func (n *NetNS) Forward(port int) (addr string, closeAll func(), err error) {
 		return "", nil, err
 	}
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	open := map[net.Conn]bool{}
+	var mu sync.Mutex // guards both
+	open, closed := map[net.Conn]bool{}, false
 	wg.Go(func() {
 		for {
 			outer, err := ln.Accept()
@@ -118,6 +118,12 @@ func (n *NetNS) Forward(port int) (addr string, closeAll func(), err error) {
 				continue
 			}
 			mu.Lock()
+			if closed { // while it was dialled
+				mu.Unlock()
+				_ = outer.Close()
+				_ = inner.Close()
+				return
+			}
 			open[outer], open[inner] = true, true
 			mu.Unlock()
 			pipe := func(to, from net.Conn) {
@@ -135,6 +141,7 @@ func (n *NetNS) Forward(port int) (addr string, closeAll func(), err error) {
 	return ln.Addr().String(), func() {
 		_ = ln.Close()
 		mu.Lock()
+		closed = true
 		for c := range open {
 			_ = c.Close()
 		}

@@ -3,13 +3,14 @@
 package realkube
 
 import (
+	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
 )
@@ -61,15 +62,11 @@ func TestForward(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	if err := p.WaitReady(t.Context(), "http://"+addr+"/metrics"); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := p.WaitReady(ctx, "http://"+addr+"/metrics"); err != nil {
 		t.Fatal(err)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get("http://" + addr + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	page := read(t, "http://"+addr+"/metrics")
 	if !strings.Contains(page, `iptables_rule_bytes_total{chain="OUTPUT"`) || !strings.Contains(page, "traffic=internal-out") {
 		t.Errorf("the rule is not on the page:\n%.2000s", page)

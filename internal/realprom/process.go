@@ -1,7 +1,6 @@
 package realprom
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -193,25 +191,6 @@ func (p *Process) status(key string) (int64, error) {
 		return 0, fmt.Errorf("memory of %s: %w", p.name, err)
 	}
 	return parseStatus(text, key)
-}
-
-func parseStatus(text []byte, key string) (int64, error) {
-	for line := range bytes.Lines(text) {
-		rest, ok := bytes.CutPrefix(line, []byte(key))
-		if !ok {
-			continue
-		}
-		f := bytes.Fields(rest)
-		if len(f) != 2 || string(f[1]) != "kB" {
-			break
-		}
-		kb, err := strconv.ParseInt(string(f[0]), 10, 64)
-		if err != nil || kb < 0 || kb > 1<<50 {
-			break
-		}
-		return kb << 10, nil
-	}
-	return 0, fmt.Errorf("no %s in kB in the process status: the process has ended or is a zombie", strings.TrimSuffix(key, ":"))
 }
 
 // Stop sends SIGTERM, waits up to 30 s, then sends SIGKILL, and waits until the program is gone. It may be called more than once. The error is that of Err; having been killed by MaxRSS is one.

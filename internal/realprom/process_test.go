@@ -2,11 +2,14 @@ package realprom
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -205,4 +208,43 @@ func FuzzParseStatus(f *testing.F) {
 			t.Errorf("%d bytes", v)
 		}
 	})
+}
+
+// TestMemory: what a process takes and gives back shows, and the peak stays until it is reset.
+func TestMemory(t *testing.T) {
+	const much, half = 64 << 20, 32 << 20
+	pid := os.Getpid()
+	read := func() (now, peak int64) {
+		t.Helper()
+		now, peak, err := Memory(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now, peak
+	}
+	full, peak := func() (now, peak int64) {
+		big := bytes.Repeat([]byte{1}, much)
+		defer runtime.KeepAlive(big)
+		return read()
+	}()
+	if full < much || peak < full-half {
+		t.Errorf("with %d bytes in use: %d now, %d at most", much, full, peak)
+	}
+	debug.FreeOSMemory()
+	now, stays := read()
+	if now > full-half || stays < peak-half { // the kernel counts roughly
+		t.Errorf("given back: %d now, %d at most; before %d and %d", now, stays, full, peak)
+	}
+	if err := ResetPeak(pid); err != nil {
+		t.Fatal(err)
+	}
+	if _, reset := read(); reset > full-half {
+		t.Errorf("the peak is %d after it was reset, and was %d", reset, stays)
+	}
+	if _, _, err := Memory(1 << 22); err == nil {
+		t.Error("memory of a process that is not there")
+	}
+	if err := ResetPeak(1 << 22); err == nil {
+		t.Error("the peak of a process that is not there was reset")
+	}
 }

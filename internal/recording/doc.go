@@ -8,7 +8,7 @@
 //
 // Every sample is what Prometheus' own rule groups write: alerts wait for their `for`, series that end get a stale marker, ALERTS and ALERTS_FOR_STATE are written. Each rule
 // is asked once as a range query in place of once for each step, and rules are evaluated in the order in which they read each other, whatever their group: a rule sees what the
-// others recorded for the same moment. Stretches may follow each other; the state of alerts is kept between them.
+// others recorded for the same moment or, where groups take turns within their interval as those of servers do (Options.Dir), just before. Stretches may follow each other; the state of alerts is kept between them.
 //
 // # What it refuses
 //

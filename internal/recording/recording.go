@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -28,6 +29,9 @@ const maxSteps = 11_000
 type Options struct {
 	// Rules has the rule files, *.yaml at its root.
 	Rules fs.FS
+	// Dir is the folder in which the servers that go on have these files. When in its interval a group is evaluated follows from its file's path and its name, so the past ends in step with what goes on.
+	// Empty where nothing does: all groups are evaluated at the multiples of their intervals.
+	Dir string
 	// Interval is that of groups that name none; a minute where it is 0.
 	Interval time.Duration
 	// Query answers the rules' questions, Append takes what they write. It gets samples of any age and must take them.
@@ -51,6 +55,7 @@ type rule struct {
 	rule     rules.Rule
 	group    *rules.Group
 	interval time.Duration
+	phase    time.Duration // of the evaluations in their interval
 	where    string
 }
 
@@ -123,12 +128,13 @@ func (f *Filler) load() ([]*rule, error) {
 		}
 		for _, key := range sortedKeys(groups) {
 			g := groups[key]
+			phase := f.phase(g, o)
 			for i, r := range g.Rules() {
 				if a, ok := r.(*rules.AlertingRule); ok {
 					a.SetRestored(true) // there is nothing before the past
 				}
 				all = append(all, &rule{
-					rule: r, interval: g.Interval(), where: fmt.Sprintf("%s: group %s: %s", name, g.Name(), r.Name()),
+					rule: r, interval: g.Interval(), phase: phase, where: fmt.Sprintf("%s: group %s: %s", name, g.Name(), r.Name()),
 					group: rules.NewGroup(rules.GroupOptions{Name: fmt.Sprintf("%s/%d", g.Name(), i), File: name, Interval: g.Interval(), Limit: g.Limit(), Rules: []rules.Rule{r}, Opts: o}),
 				})
 			}
@@ -137,7 +143,26 @@ func (f *Filler) load() ([]*rule, error) {
 	return all, nil
 }
 
-// Fill evaluates all rules over [from, until), at the multiples of their groups' intervals. An error names each rule that failed; what the others wrote stands.
+// phase is when in its interval a server evaluates the group.
+func (f *Filler) phase(g *rules.Group, o *rules.ManagerOptions) time.Duration {
+	if f.opts.Dir == "" {
+		return 0
+	}
+	live := rules.NewGroup(rules.GroupOptions{Name: g.Name(), File: filepath.Join(f.opts.Dir, g.File()), Interval: g.Interval(), Opts: o})
+	return time.Duration(live.EvalTimestamp(g.Interval().Nanoseconds()).UnixNano() % g.Interval().Nanoseconds())
+}
+
+// first is the first evaluation at from or later, as servers have it: they store milliseconds.
+func (r *rule) first(from time.Time) time.Time {
+	since := (from.UnixNano() - r.phase.Nanoseconds()) % r.interval.Nanoseconds()
+	at := from.Add(-time.Duration(since)).Truncate(time.Millisecond)
+	if at.Before(from) {
+		at = at.Add(r.interval)
+	}
+	return at
+}
+
+// Fill evaluates all rules over [from, until), at the multiples of their groups' intervals or, with Options.Dir, when servers do. An error names each rule that failed; what the others wrote stands.
 func (f *Filler) Fill(ctx context.Context, from, until time.Time) (Stats, error) {
 	var (
 		st   Stats
@@ -161,10 +186,7 @@ func (f *Filler) Fill(ctx context.Context, from, until time.Time) (Stats, error)
 }
 
 func (f *Filler) fill(ctx context.Context, r *rule, from, until time.Time) (steps int, err error) {
-	first := from.Truncate(r.interval)
-	if first.Before(from) {
-		first = first.Add(r.interval)
-	}
+	first := r.first(from)
 	if !first.Before(until) {
 		f.asked = &answer{}
 		return 0, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,8 +13,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/api"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"go.uber.org/goleak"
 
 	"github.com/spillwayproject/spillway/internal/localprom"
@@ -167,11 +169,85 @@ func TestWarnings(t *testing.T) {
 	if err := noWarnings([]string{"a shard did not answer"}); err == nil {
 		t.Error("no error")
 	}
-	var _ Range = func(context.Context, string, time.Time, time.Time, time.Duration) (promql.Matrix, error) {
-		return nil, nil
+	if err := noWarnings(nil); err != nil {
+		t.Errorf("none: %v", err)
 	}
-	if got := fromMetric(nil); !labels.Equal(got, labels.EmptyLabels()) {
-		t.Errorf("%s", got)
+}
+
+// TestInStep: with Options.Dir the past ends in step with a server that has the rule files there: the server's next evaluation comes one interval after the last of the past.
+func TestInStep(t *testing.T) {
+	const interval = 2 * time.Second
+	files := fstest.MapFS{}
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} { // three of a server's phases are not all at 0
+		text := fmt.Sprintf("groups: [{name: g, interval: %s, rules: [{record: %s, expr: vector(1)}]}]", interval, name)
+		files[name+".yaml"] = &fstest.MapFile{Data: []byte(text)}
+		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := func(config string) *localprom.Shard {
+		s, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true, Config: config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return s
+	}
+	samples := func(s *localprom.Shard, metric string, from, until time.Time) (at []int64) {
+		q, err := s.Storage().Querier(from.UnixMilli(), until.UnixMilli()-1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer q.Close()
+		set := q.Select(t.Context(), false, nil, labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, metric))
+		for set.Next() {
+			for it := set.At().Iterator(nil); it.Next() != chunkenc.ValNone; {
+				at = append(at, it.AtT())
+			}
+		}
+		if set.Err() != nil {
+			t.Fatal(set.Err())
+		}
+		return at
+	}
+	live, past := start("rule_files: ["+filepath.Join(dir, "*.yaml")+"]"), start("")
+	began := time.Now()
+	f, err := New(Options{Rules: files, Dir: dir, Query: FromEngine(past.Engine(), past.Storage()), Append: past.Storage()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := map[string]time.Time{}
+	for _, name := range []string{"a", "b", "c"} {
+		var found []int64
+		for end := began.Add(time.Minute); len(found) == 0; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the server has not evaluated %s", name)
+			}
+			found = samples(live, name, began.Add(-interval), end)
+		}
+		next[name] = time.UnixMilli(found[0])
+	}
+	from, middle := began.Add(-10*interval), began.Add(-3*interval) // two stretches, wherever they meet
+	for _, part := range [][2]time.Time{{from, middle}, {middle, began}} {
+		if _, err := f.Fill(t.Context(), part[0], part[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, at := range next {
+		var want []int64
+		for n := -12; n < 2; n++ {
+			if past := at.Add(time.Duration(n) * interval); !past.Before(from) && past.Before(began) {
+				want = append(want, past.UnixMilli())
+			}
+		}
+		if got := samples(past, name, from, began); len(want) < 9 || !slices.Equal(got, want) {
+			t.Errorf("%s: the past is evaluated at %d, want %d: the server goes on at %d", name, got, want, at.UnixMilli())
+		}
 	}
 }
 

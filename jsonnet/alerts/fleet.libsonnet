@@ -1,10 +1,32 @@
 // What pages: many nodes or many GPUs at once. 75 sick nodes are one page.
+//
+// Where single nodes have an alert for the same thing, the one here stands before
+// it comes from each of them, so that Alertmanager holds those back; and the
+// remediation controller does nothing while one of these fires. They are kept on
+// after their end, until nothing comes any more that the trouble has left behind.
 {
   local c = $._config,
   local a = (import '../lib/alert.libsonnet')(c),
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
   local th = c.thresholds.fleet,
   local cl = c.clusterLabel,
   local node = '%s, %s' % [cl, c.nodeLabel],
+  local g = (import '../lib/gpu.libsonnet')(c),
+
+  local m = (import '../lib/mesh.libsonnet')(c),
+  local within(text) = std.strReplace(std.rstripChars(text, '\n'), '\n', '\n    '),
+
+  // sick are the nodes with a finding for the remediation controller, at a time. Those whose findings have a fleet alert of their own are left to it.
+  local sick(range, offset) =
+    local one(label) = 'max by (%(cl)s, %(l)s) (%(before)sALERTS{alertstate="firing", severity="%(auto)s", %(l)s!="", alertname!~"NodeUnreachable|NodeARPTableOverflow"}%(at)s)' % {
+      cl: cl,
+      l: label,
+      before: if range == '' then '' else 'last_over_time(',
+      auto: c.severities.auto,
+      at: if range == '' then '' else '[%s] offset %s)' % [range, offset],
+    };
+    if c.dcgm.node == c.nodeLabel then one(c.nodeLabel)
+    else 'max by (%s) (%s or %s)' % [node, one(c.nodeLabel), g.onNode(one(c.dcgm.node))],
 
   prometheusAlerts+:: {
     groups+: [
@@ -23,10 +45,37 @@
               (cluster:nodes:count - on (%(cl)s) cluster:nodes_ready:sum >= %(nodes)g)
             ||| % { cl: cl, share: th.notReady, nodes: th.notReadyNodes },
             hold: '10m',
+            // Exporters of nodes that were down are back as after FleetGPUExporterMissing.
+            keep: '20m',
             severity: 'critical',
             summary: 'Many nodes are not ready.',
             description: '{{ $value | humanizePercentage }} of the nodes of {{ $labels.%s }} have not been ready for ten minutes. So many at once are no broken machines: look at the network, the API servers, a roll-out.' % cl,
             dashboard: 'fleet',
+          }),
+          a.alert('FleetNodesUnreachable', {
+            // The probers' own path breaks as well as a node's, and NodeUnreachable asks for a reboot: this must stand first, of the same nodes. It does three minutes before.
+            // Where kube-state-metrics is behind the same network the nodes that are probed are counted. Kept on so that the nodes that come back last are not rebooted meanwhile.
+            expr: |||
+              (
+                count by (%(cl)s) (
+                  %(unreachable)s
+                )
+                >= %(nodes)g
+              )
+              / on (%(cl)s)
+              (
+                cluster:nodes:count
+                or on (%(cl)s)
+                count by (%(cl)s) (%(probed)s)
+              )
+              > %(share)g
+            ||| % { cl: cl, unreachable: within(m.unreachable), probed: m.probed, share: th.unreachable, nodes: th.unreachableNodes },
+            hold: '2m',
+            keep: '15m',
+            severity: 'critical',
+            summary: 'Many nodes cannot be reached.',
+            description: 'Most probers have not reached {{ $value | humanizePercentage }} of the nodes of {{ $labels.%s }} for some minutes. So many at once are no broken machines, and a reboot mends none of them: look at the pod network, its roll-out, the path of the probers.' % cl,
+            dashboard: 'node',
           }),
           a.alert('FleetGPUUnhealthy', {
             expr: |||
@@ -43,10 +92,92 @@
               )
             ||| % { cl: cl, node: node, share: th.gpuUnhealthy, nodes: th.gpuUnhealthyNodes },
             hold: '10m',
+            // A driver that is loaded anew takes the exporters with it: as after FleetGPUExporterMissing.
+            keep: '20m',
             severity: 'critical',
             summary: 'Many GPUs cannot be allocated.',
             description: 'The device plugins have taken {{ $value | humanizePercentage }} of the GPUs of {{ $labels.%s }} out of use. So many at once are no broken GPUs: look at the driver, the plugin, the cooling.' % cl,
             dashboard: 'gpuFleet',
+          }),
+          a.alert('FleetGPUExporterMissing', {
+            // A page, though nothing is broken yet: no GPU alert can fire for what nobody measures, and a remediation controller that hears nothing looks as if the fleet were sound.
+            // An exporter that answers and tells of no GPU is as blind as one that is gone; GPUFellOffBus comes from each node then.
+            // A roll-out that restarts a tenth of the exporters at a time leaves each unseen for a minute or two: five in a row are asked for.
+            // Ten minutes in all, so that it stands when GPUExporterMissing comes from every node after fifteen, and Alertmanager holds that back.
+            // Kept on so that it outlasts those, and because counts that the exporters have had all along look risen for 15 minutes once they are back (risen in lib/gpu.libsonnet): the remediation
+            // controller, which does nothing while a fleet alert fires, would drain nodes for that.
+            expr: |||
+              (
+                sum by (%(cl)s) (
+                  node:gpu_capacity:max
+                  unless on (%(node)s)
+                  (max_over_time(node:gpu_seen:count[%(w)s]) > 0)
+                  and on (%(node)s)
+                  (node:ready:max == 1)
+                )
+                >= %(gpus)g
+              )
+              / on (%(cl)s)
+              cluster:gpu_capacity:sum
+              > %(share)g
+            ||| % { cl: cl, node: node, w: t.d('5m'), gpus: th.gpuUnmeasuredNodes * c.gpu.perNode, share: th.gpuUnmeasured },
+            hold: '5m',
+            keep: '20m',
+            severity: 'critical',
+            summary: 'Many GPUs are not measured.',
+            description: 'Nothing has been known for ten minutes of {{ $value | humanizePercentage }} of the GPUs of {{ $labels.%s }}: their nodes are ready, and no dcgm-exporter tells of a GPU there. No GPU alert can fire for them. So many at once are no broken nodes: look at the roll-out of the GPU operator, the driver, the targets of the scrape.' % cl,
+            dashboard: 'gpuFleet',
+          }),
+          a.alert('FleetGPUHot', {
+            // A bad fan or dried paste is one GPU's, and has GPUHot. Where half of a node's GPUs are hot it is what all of them have: the air or the water.
+            // Three minutes, so that it stands before GPUHot comes from every GPU after five. GPUs that have been too hot fall off the bus and report Xids: kept on so that nodes are not
+            // drained for it as long as their hall is not cold again.
+            expr: |||
+              (
+                count by (%(cl)s) (
+                  node:gpu_overheated:count
+                  >= on (%(node)s)
+                  %(gpus)g * node:gpu_seen:count
+                )
+                >= %(nodes)g
+              )
+              / on (%(cl)s)
+              cluster:nodes:count
+              > %(share)g
+            ||| % { cl: cl, node: node, gpus: th.gpuHot, nodes: th.gpuHotNodes, share: th.gpuHotNodesShare },
+            hold: '3m',
+            keep: '15m',
+            severity: 'critical',
+            summary: 'Many nodes are hot.',
+            description: 'On {{ $value | humanizePercentage }} of the nodes of {{ $labels.%s }} half of the GPUs are above %g °C or slowed down for their heat. So many at once are no bad fans: look at the cooling of their row or hall, before the GPUs switch themselves off.' % [cl, c.thresholds.gpu.hotCelsius],
+            dashboard: 'gpuFleet',
+          }),
+          a.alert('FleetNodesFailing', {
+            // The flood that nobody thought of: a driver, a firmware or a kernel that breaks links or disks on every node asks for every node to be drained. Nodes that have been sick for long are
+            // none of it. Where no rules ran an hour ago nobody knows which were.
+            expr: |||
+              (
+                count by (%(cl)s) (
+                  %(now)s
+                  unless on (%(node)s)
+                  %(before)s
+                )
+                >= %(nodes)g
+              )
+              / on (%(cl)s)
+              (
+                cluster:nodes:count
+                and on (%(cl)s)
+                cluster:nodes:count offset %(w)s
+              )
+              > %(share)g
+            ||| % { cl: cl, node: node, now: sick('', ''), before: sick(t.d('5m'), t.d('1h')), w: t.d('1h'), nodes: th.failingNodes, share: th.failing },
+            hold: '2m',
+            keep: '20m',
+            severity: 'critical',
+            summary: 'Many nodes have fallen sick within an hour.',
+            description: '{{ $value | humanizePercentage }} of the nodes of {{ $labels.%s }} have a finding for the remediation controller and had none an hour ago. So many at once have one cause, and to drain them does not mend it: look at what they have in common and what was rolled out.' % cl,
+            dashboard: 'alerts',
           }),
         ],
       },

@@ -1,6 +1,7 @@
 // One GPU's trouble: for the remediation controller where there is something to
 // do without a person (auto), for working hours where there is not (warning).
-// Nobody is woken for one GPU; FleetGPUUnhealthy is what pages.
+// Nobody is woken for one GPU; FleetGPUUnhealthy, FleetGPUHot and
+// FleetNodesFailing are what pages.
 {
   local c = $._config,
   local a = (import '../lib/alert.libsonnet')(c),
@@ -33,15 +34,23 @@
       ||| % [g.byWith(['xid']), g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s"' % matcher)],
 
   // fresh is the last Xid of a GPU that had another one, or none, an hour ago. The gauge is kept for ever, so its being there says nothing.
-  // The last line: rules that did not run an hour ago know no Xid of then, and all old ones would look new.
+  // The last line: of a node whose exporter was away an hour ago, or whose rules did not run then, no Xid of then is known, and all old ones would look new.
   local fresh(matcher) =
     |||
       gpu:xid_last:info{xid%(m)s}
       unless on (%(by)s)
       last_over_time(gpu:xid_last:info[%(gap)s] offset %(w)s)
-      and on (%(cl)s)
-      group by (%(cl)s) (node:gpu_seen:count offset %(w)s)
-    ||| % { m: matcher, by: g.byWith(['xid']), gap: t.d('30m'), w: t.d('1h'), cl: cl },
+      and on (%(cl)s, %(node)s)
+      %(seen)s
+    ||| % {
+      m: matcher,
+      by: g.byWith(['xid']),
+      gap: t.d('30m'),
+      w: t.d('1h'),
+      cl: cl,
+      node: d.node,
+      seen: (if d.node == c.nodeLabel then '%s' else 'label_replace(%%s, "%s", "$1", "%s", "(.+)")' % [d.node, c.nodeLabel]) % ('node:gpu_seen:count offset ' + t.d('1h')),
+    },
 
   // uncounted leaves out what the counted form has reported.
   local uncounted(expr) =

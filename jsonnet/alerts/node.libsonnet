@@ -1,8 +1,10 @@
-// One node's trouble, for the remediation controller. FleetNodesNotReady pages.
+// One node's trouble, for the remediation controller. FleetNodesNotReady,
+// FleetNodesUnreachable and FleetNodesFailing page.
 {
   local c = $._config,
   local a = (import '../lib/alert.libsonnet')(c),
   local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local m = (import '../lib/mesh.libsonnet')(c),
   local th = c.thresholds.node,
   local s = c.selectors.nodeExporter,
   local cl = c.clusterLabel,
@@ -29,21 +31,7 @@
         interval: t.d('1m'),
         rules: [
           a.alert('NodeUnreachable', onNode {
-            // Most probers must agree, and there must be some: one prober behind a bad switch drains nothing.
-            // Only probers that fail are asked for by name; the others are counted where they are.
-            expr: |||
-              (
-                count by (%(node)s) (
-                  avg_over_time(probe_success{%(mesh)s}[%(w)s]) < %(share)g
-                )
-                / on (%(node)s)
-                (
-                  count by (%(node)s) (probe_success{%(mesh)s})
-                  >= %(probers)g
-                )
-              )
-              >= %(agree)g
-            ||| % { node: node, mesh: c.selectors.nodeMesh, w: t.d('5m'), share: th.reachable, probers: th.probers, agree: th.probersAgree },
+            expr: m.unreachable,
             hold: '5m',
             severity: 'auto',
             labels: { action: 'cordon-reboot' },

@@ -179,6 +179,7 @@
             unit: 'reqps',
             w: 8,
             quiet: 'priority and fairness refuse nobody',
+            noValue: 'None by priority and fairness',
             targets: [g.q(|||
               topk(8, sum by (flow_schema, reason) (
                 rate(apiserver_flowcontrol_rejected_requests_total{%(apiserver)s, %(cl)s, %(server)s, %(level)s, %(schema)s}[%(i)s])

@@ -33,19 +33,19 @@
           g.stat('Cost', {
             description: "Money for GPUs that the chosen teams held in the time shown: from the month's first day, unless you choose otherwise.",
             unit: money,
-            decimals: 0,
+            decimals: 2,
             targets: [g.q('sum(%s)' % hours('team:gpu_cost_per_hour:sum{%(teams)s}' % f))],
           }),
           g.stat('The month at this pace', {
             description: 'What the month comes to if it goes on as in the time shown. Compare it with the budget while it can still be changed.',
             unit: money,
-            decimals: 0,
+            decimals: 2,
             targets: [g.q('sum(avg_over_time((team:gpu_cost_per_hour:sum{%(teams)s})[$__range:5m])) * 24 * scalar(days_in_month())' % f)],
           }),
           g.stat('An hour costs', {
             description: 'Money for one hour at what is held now.',
             unit: money,
-            decimals: 0,
+            decimals: 2,
             targets: [g.q('sum(team:gpu_cost_per_hour:sum{%(teams)s})' % f)],
           }),
           g.stat('GPU-hours', {

@@ -114,7 +114,7 @@
             unit: 'none',
             w: 24,
             h: 8,
-            mappings: [['0', 'down', 'bad'], ['1', 'sees no leader', 'bad'], ['2', 'follows', 'd'], ['3', 'leads', 'e'], ['4', 'defragments', 'warn']],
+            mappings: [['0', 'down', 'bad'], ['1', 'sees no leader', 'bad'], ['2', 'follows', 'd'], ['3', 'leads', 'a'], ['4', 'defragments', 'warn']],
             targets: [q(|||
               max by (%(member)s) (4 * (etcd_disk_defrag_inflight{%(s)s} > 0))
               or on (%(member)s)
@@ -257,7 +257,7 @@
             targets: [q(|||
               1000 * sum by (%(member)s) (increase(etcd_network_peer_round_trip_time_seconds_sum{%(s)s}[10m]))
               /
-              sum by (%(member)s) (increase(etcd_network_peer_round_trip_time_seconds_count{%(s)s}[10m]))
+              (sum by (%(member)s) (increase(etcd_network_peer_round_trip_time_seconds_count{%(s)s}[10m])) > 0)
             |||, memberLegend)],
           }),
           g.timeseries('Traffic with API servers', {

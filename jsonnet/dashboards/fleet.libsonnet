@@ -18,7 +18,7 @@
   local answers(matcher) = '(sum(cluster_code:apiserver_requests:rate5m{%s, %s}) or 0 * %s) / %s' % [g.cl, matcher, f.requests, f.requests],
   local gpus(state) = 'sum(cluster:gpu_%s:sum{%s})' % [state, g.cl],
   // firing alerts of a severity. Zero is only said where the rules see a cluster.
-  local firing(severity) = 'count(ALERTS{%s, alertstate="firing", severity="%s"}) or 0 * sum(cluster:nodes:count{%s})' % [g.cl, severity, g.cl],
+  local firing(severity) = 'count(ALERTS{%s, alertstate="firing", alertname!="Watchdog", severity="%s"}) or 0 * sum(cluster:nodes:count{%s})' % [g.cl, severity, g.cl],
 
   // Severities in the order in which one wants to read them; the table sorts by the number and shows the word.
   local ranks = [['critical', 'page', 'bad'], ['warning', 'warning', 'warn'], ['auto', 'for the controller', 'off'], ['info', 'for its owner', 'off']],
@@ -64,7 +64,7 @@
             decimals: 2,
             thresholds: [[null, 'bad'], [1 - th.fleet.gpuUnhealthy, 'warn'], [1 - th.fleet.gpuUnhealthy / 4, 'ok']],
             targets: [g.q('1 - %s / %s' % [gpus('unhealthy'), gpus('capacity')])],
-            trouble: ['NodeNotReady', 'GPUExporterGone'],
+            trouble: ['NodeNotReady'],
             links: [g.link('GPU fleet health', 'gpu-fleet')],
           }),
           g.stat('GPUs given out', {
@@ -110,8 +110,8 @@
             ],
             budget: 200,
             targets: [g.q(e % f) for e in [
-              'count by (%(cluster)s) (ALERTS{%(cl)s, alertstate="firing", severity="%(critical)s"}) or 0 * sum by (%(cluster)s) (cluster:nodes:count{%(cl)s})',
-              'count by (%(cluster)s) (ALERTS{%(cl)s, alertstate="firing", severity="%(auto)s"}) or 0 * sum by (%(cluster)s) (cluster:nodes:count{%(cl)s})',
+              'count by (%(cluster)s) (ALERTS{%(cl)s, alertstate="firing", alertname!="Watchdog", severity="%(critical)s"}) or 0 * sum by (%(cluster)s) (cluster:nodes:count{%(cl)s})',
+              'count by (%(cluster)s) (ALERTS{%(cl)s, alertstate="firing", alertname!="Watchdog", severity="%(auto)s"}) or 0 * sum by (%(cluster)s) (cluster:nodes:count{%(cl)s})',
               'sum by (%(cluster)s) (cluster:nodes:count{%(cl)s})',
               'sum by (%(cluster)s) (cluster:nodes_ready:sum{%(cl)s}) / sum by (%(cluster)s) (cluster:nodes:count{%(cl)s})',
               'sum by (%(cluster)s) (cluster:gpu_capacity:sum{%(cl)s})',
@@ -185,7 +185,7 @@
           g.timeseries('Nodes out of service', {
             description: 'Nodes that are not ready, that are cordoned, and that most probers cannot reach. Some dozen cordoned nodes are normal on thousands; a step is a drain by somebody, or a switch.',
             unit: 'short',
-            w: 8,
+            w: 7,
             colors: ['bad', 'd', 'warn'],
             targets: [
               g.q('sum(cluster:nodes:count{%(cl)s}) - sum(cluster:nodes_ready:sum{%(cl)s})' % f, 'not ready'),
@@ -196,20 +196,20 @@
             links: [g.link('Node health', 'node')],
           }),
           g.timeseries('Work for the remediation controller', {
-            description: 'Alerts about single nodes and GPUs that fire, the eight most frequent. A steady few are the daily failures of a large fleet; one that shoots up is a common cause and soon a page.',
+            description: 'Alerts about single nodes and GPUs that fire, the six most frequent. A steady few are the daily failures of a large fleet; one that shoots up is a common cause and soon a page.',
             unit: 'short',
-            w: 8,
+            w: 10,
             stack: true,
             draw: 'bars',
             quiet: 'no node or GPU needs repair',
-            targets: [g.q('topk(8, sum by (alertname) (count by (alertname, %(cluster)s) (ALERTS{%(cl)s, alertstate="firing", severity="%(auto)s"})))' % f, '{{alertname}}')],
+            targets: [g.q('topk(6, sum by (alertname) (count by (alertname, %(cluster)s) (ALERTS{%(cl)s, alertstate="firing", alertname!="Watchdog", severity="%(auto)s"})))' % f, '{{alertname}}')],
             trouble: ['GPUXidFatal', 'NodeUnreachable'],
             links: [g.link('Alerts and remediation', 'alerts')],
           }),
           g.bargauge('Racks with most unfit GPUs', {
             description: 'GPUs that are neither held nor usable, in the ten worst racks. Several in one rack are its power, its cooling or its switch, and one repair.',
             unit: 'short',
-            w: 8,
+            w: 7,
             thresholds: [[null, 'off'], [c.gpu.perNode, 'warn'], [2 * c.gpu.perNode, 'bad']],
             quiet: 'every GPU is fit',
             targets: [g.q('topk(10, sum by (%(cluster)s, rack) (rack:gpu_unhealthy:sum{%(cl)s}) > 0)' % f, '{{%s}} {{rack}}' % c.clusterLabel)],
@@ -244,11 +244,10 @@
             description: 'Share of the targets of a job that could not be scraped, the eight worst jobs. What is not scraped cannot alert.',
             quiet: 'every target answers',
             unit: 'percentunit',
-            max: 1,
             w: 8,
             thresholds: [[null, 'ok'], [th.prometheus.targetsDown, 'bad']],
             targets: [g.q('topk(8, 1 - sum by (job) (cluster_job:targets_up:sum{%(cl)s}) / sum by (job) (cluster_job:targets:count{%(cl)s}) > 0)' % f, '{{job}}')],
-            trouble: ['GPUExporterGone', 'NodeUnreachable'],
+            trouble: ['GPUExporterGone', 'NodeDown'],
             links: [g.link('Prometheus and shards', 'prometheus')],
           }),
         ]),
@@ -266,6 +265,7 @@
             unit: 'short',
             w: 10,
             stack: true,
+            step: true,
             quiet: 'nobody waits for a GPU',
             targets: [g.q('topk(8, sum by (%(ns)s) (namespace:gpu_pending:sum{%(cl)s}))' % f, '{{%s}}' % c.namespaceLabel)],
             trouble: ['PodsPendingGPUsFree'],

@@ -7,6 +7,7 @@
   local d = c.dcgm,
   local g = (import '../lib/g.libsonnet')(c),
   local gpus = (import '../lib/gpu.libsonnet')(c),
+  local field = import '../lib/field.libsonnet',
   local f = {
     cl: g.cl,
     cluster: c.clusterLabel,
@@ -46,6 +47,12 @@
     { match: { name: 'hard' }, color: 'warn' },
     { match: { name: 'dead' }, color: 'bad' },
   ],
+
+  // The numbers that fleets see most, each with a colour that is its own; the others are shades of the first. Neighbours in a stack differ in hue.
+  local codes = std.mapWithIndex(
+    function(i, xid) { match: { name: 'Xid %d' % xid }, color: (field.series + [x + '2' for x in field.series])[i] },
+    [79, 48, 63, 64, 95, 94, 74, 13, 31, 43, 45, 92, 109, 119, 120, 140],
+  ),
 
   grafanaDashboards+:: {
     'gpu-fleet.json': g.dashboard({
@@ -126,7 +133,7 @@
             fill: 80,
             interval: '5m',
             targets: [q('sum by (xid) (gpu:xid_errors:count5m{%(cl)s})', 'Xid {{xid}}'), baseline],
-            overrides: noBaseline,
+            overrides: codes + noBaseline,
             quiet: 'there are Xids only while something fails',
             trouble: ['GPUXidFatal', 'GPUUncorrectableECC', 'GPURowRemapFailure', 'GPURowRemapPending'],
           }),
@@ -194,12 +201,13 @@
           g.bargauge('Corrected memory errors, worst GPUs', {
             description: 'Single-bit errors an hour that ECC corrected. Some are normal; one card far ahead of the others fails next.',
             unit: 'none',
-            decimals: 1,
+            decimals: 0,
             w: 10,
             h: 7,
             targets: [q('topk(8, 3600 * sum by (%(by)s) (gpu:ecc_sbe:rate5m{%(cl)s}))', oneGPU)],
             links: [g.link('This GPU', 'gpu-node', { cluster: g.label(c.clusterLabel), node: g.label(d.node), gpu: g.label(d.gpu) })],
             quiet: 'no GPU has corrected an error for five minutes',
+            trouble: ['GPUCorrectableECC'],
           }),
         ]),
 
@@ -212,14 +220,14 @@
             targets: [
               q('topk(25, sum by (%(by)s) (count_over_time(gpu:xid_errors:count5m{%(cl)s, %(hardware)s}[30d])))'),
             ],
-            columns: [cluster, node, gpu, model, { field: d.uuid, title: 'UUID' }, { field: 'Value', title: 'Spells', width: 80, decimals: 0, thresholds: [[null, 'text'], [2, 'bad']] }],
+            columns: [cluster, node, gpu, model, { field: d.uuid, title: 'UUID', width: 365 }, { field: 'Value', title: 'Spells', width: 80, decimals: 0, thresholds: [[null, 'text'], [2, 'bad']] }],
             sortBy: 'Spells',
             quiet: 'no GPU has had a hardware Xid in 30 days',
             trouble: ['GPUXidFatal'],
           }),
           g.bargauge('GPU-hours between hardware Xids', {
             description: 'By model, over the 30 days before: GPU-hours measured over spells of errors. Tens of thousands are usual; a model or a new batch far below the others is a case for the vendor.',
-            unit: 'h',
+            unit: 'short',  // the title has the unit; with 'h' it would be days and weeks
             decimals: 0,
             w: 10,
             h: 6,
@@ -249,11 +257,11 @@
             trouble: ['GPUThrottled'],
           }),
           g.bargauge('Nodes slowed down by heat', {
-            description: "GPUs' worth of time lost to heat on each node. One slow GPU slows every job that spans it.",
-            unit: 'none',
-            decimals: 3,
+            description: 'Time that the GPUs of a node lose to heat, from 1 % of one GPU on; 100 % is one GPU that is held down all the time. One slow GPU slows every job that spans it.',
+            unit: 'percentunit',
+            decimals: 0,
             w: 8,
-            targets: [q('topk(8, sum by (%(byNode)s) (node:gpu_slowed:sum_rate5m{%(cl)s, cause="heat"}) > 0.001)', oneNode)],
+            targets: [q('topk(8, sum by (%(byNode)s) (node:gpu_slowed:sum_rate5m{%(cl)s, cause="heat"}) > 0.01)', oneNode)],
             links: [g.link('GPU node', 'gpu-node', { cluster: g.label(c.clusterLabel), node: g.label(c.nodeLabel) })],
             quiet: 'no node is slowed down by heat',
             trouble: ['GPUThrottled'],
@@ -279,20 +287,20 @@
 
         g.row('Links', [
           g.timeseries('Packets sent again', {
-            description: 'Of all GPUs, a second. NVLink replays slow every all-reduce; PCIe replays are risers, slots and cables. A low level is normal, a step is one broken link.',
-            unit: 'pps',
+            description: 'Of all GPUs, a minute. NVLink replays slow every all-reduce; PCIe replays are risers, slots and cables. A low level is normal, a step is one broken link.',
+            unit: 'cpm',
             w: 8,
             targets: [
-              q('sum(gpu:nvlink_replays:rate5m{%(cl)s})', 'NVLink'),
-              q('sum(gpu:pcie_replays:rate5m{%(cl)s})', 'PCIe'),
+              q('60 * sum(gpu:nvlink_replays:rate5m{%(cl)s})', 'NVLink'),
+              q('60 * sum(gpu:pcie_replays:rate5m{%(cl)s})', 'PCIe'),
             ],
             quiet: 'no link repeats anything',
             trouble: ['GPUNVLinkErrors', 'GPUPCIeReplay'],
           }),
           g.bargauge('NVLink, worst GPUs', {
             description: 'Packets a minute sent again. %g in 15 minutes or one recovery make the GPU a case for the remediation controller.' % t.nvlinkReplays,
-            unit: 'none',
-            decimals: 2,
+            unit: 'cpm',
+            decimals: 1,
             w: 8,
             targets: [q('topk(8, 60 * sum by (%(by)s) (gpu:nvlink_replays:rate5m{%(cl)s}))', oneGPU)],
             links: [g.link('This GPU', 'gpu-node', { cluster: g.label(c.clusterLabel), node: g.label(d.node), gpu: g.label(d.gpu) })],
@@ -301,8 +309,8 @@
           }),
           g.bargauge('PCIe, worst GPUs', {
             description: 'Transfers a minute made again. From %g on somebody has to reseat the card.' % t.pcieReplaysPerMinute,
-            unit: 'none',
-            decimals: 2,
+            unit: 'cpm',
+            decimals: 1,
             w: 8,
             thresholds: [[null, 'a'], [t.pcieReplaysPerMinute, 'warn']],
             targets: [q('topk(8, 60 * sum by (%(by)s) (gpu:pcie_replays:rate5m{%(cl)s}))', oneGPU)],

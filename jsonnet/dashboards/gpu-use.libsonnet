@@ -181,7 +181,7 @@
               { field: 'Value #D', title: 'Spread', decimals: 0, width: 85, thresholds: [[null, 'text'], [40, 'warn'], [70, 'bad']] },
             ],
             sortBy: 'GPUs',
-            trouble: ['GPUAllocatedIdle'],
+            trouble: ['GPUAllocatedIdle', 'GPUSlow'],
           }),
           g.bargauge('Jobs with stragglers', {
             description: 'Points of use between the busiest and the idlest GPU of a job. Some between steps is normal; a job that stays above 40 has a slow GPU, a slow node or a bad split.',
@@ -191,6 +191,7 @@
             max: 100,
             thresholds: [[null, 'a'], [40, 'warn'], [70, 'bad']],
             targets: [q('topk(12, max by (%(job)s) (experiment:gpu_util:spread{%(jobs)s}))', '{{experiment}}')],
+            trouble: ['GPUSlow'],
           }),
         ]),
 
@@ -210,7 +211,7 @@
               q('sum(%(active)s)', 'worth of work'),
               q('sum(%(idle)s) or 0 * sum(%(held)s)', 'idle'),
             ],
-            colors: ['d', 'a', 'g'],
+            colors: ['d', 'a', 'c'],
             trouble: ['GPUAllocatedIdle'],
           }),
         ]),

@@ -34,7 +34,6 @@
     w: 12,
     h: 9,
     stack: true,
-    legend: 'table',
     targets: [g.q('topk(10, sum by (%(ns)s) (namespace:net_internet_%(d)s_bytes:rate5m{%(cl)s, %(chosen)s})) * 8' % (f { d: direction }), '{{%(ns)s}}' % f)],
     trouble: trouble,
     budget: 200,

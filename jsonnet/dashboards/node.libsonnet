@@ -204,7 +204,7 @@
             columns: [
               cluster,
               node,
-              { field: 'mountpoint', title: 'Mounted on' },
+              { field: 'mountpoint', title: 'Mounted on', width: 115 },
               { field: 'Value #A', title: 'Read-only', width: 85, mappings: [['1', 'yes', 'bad'], none], thresholds: [[null, 'text']] },
               { field: 'Value #B', title: 'Error', width: 65, mappings: [['1', 'yes', 'bad'], none], thresholds: [[null, 'text']] },
             ],
@@ -244,7 +244,7 @@
             unit: 'none',
             w: 8,
             targets: [q('topk(25, sum by (%(byNode)s, reason) (avg_over_time(node_reason:problems:increase5m{%(cl)s}[$__range])))')],
-            columns: [cluster, node, { field: 'reason', title: 'Reason' }, { field: 'Value', title: 'In 5 min', width: 85, decimals: 1 }],
+            columns: [cluster, node, { field: 'reason', title: 'Reason' }, { field: 'Value', title: 'In 5 min', width: 85, decimals: 0 }],
             sortBy: 'In 5 min',
             quiet: 'the kernels have nothing to say',
             trouble: ['NodeDiskError', 'NodeDiskReadOnly', 'GPUXidFatal'],

@@ -59,7 +59,6 @@
             unit: 'percentunit',
             decimals: 0,
             targets: [g.q('sum(cluster:gpu_free_whole:sum{%(cl)s}) / clamp_min(sum(node:gpu_free:sum{%(cl)s}), 1)' % f)],
-            trouble: ['PodsPendingGPUsFree'],
           }),
           g.stat('Autoscaler went round', {
             description: 'How long ago the autoscaler last went round its loop. It does so each ten seconds; after %g s no node comes and none goes: ClusterAutoscalerStuck.' % th.autoscalerSeconds,
@@ -87,7 +86,7 @@
             h: 9,
             stack: true,
             step: true,
-            colors: ['d', 'f', 'a', 'warn', 'bad'],
+            colors: ['d', 'b', 'a', 'warn', 'bad'],
             lineWidth: 0,
             fill: 70,
             targets: [g.q('sum(cluster_waited:gpu_pods_pending:count{%s, waited="%s"})' % [g.cl, age], age) for age in ages],
@@ -164,10 +163,10 @@
           }),
           g.timeseries('From asked for to placed', {
             description: 'Time from the making of a pod to its place on a node, of GPU pods that run now and got their place within a day: median, 90 % and 99 %. Below two minutes is a fleet with room.',
-            unit: 's',
+            unit: 'm',  // in seconds the axis would have 8.33 min and 16.7 min
             w: 12,
             targets: [
-              g.q('max(cluster:gpu_placed_seconds:quantile{%s, quantile="%g"})' % [g.cl, q], 'p%g' % (100 * q))
+              g.q('max(cluster:gpu_placed_seconds:quantile{%s, quantile="%g"}) / 60' % [g.cl, q], 'p%g' % (100 * q))
               for q in c.quantiles
             ],
           }),

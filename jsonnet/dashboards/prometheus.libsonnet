@@ -16,6 +16,7 @@
     shard: c.prometheusShardLabel,
     container: c.prometheusContainer,
     prometheus: '%s, %s, instance=~"$instance"' % [g.cl, c.selectors.prometheus],
+    copies: '%s, %s' % [g.cl, c.selectors.prometheus],  // all of them, whichever is chosen
     cadvisor: '%s, %s, container="%s", %s=~"$pod"' % [g.cl, c.selectors.cadvisor, c.prometheusContainer, c.podLabel],
     ksm: '%s, %s, container="%s", %s=~"$pod"' % [g.cl, c.selectors.ksm, c.prometheusContainer, c.podLabel],
     jobs: '%s, job=~"$job"' % g.cl,
@@ -193,10 +194,10 @@
             budget: 100,
           }),
           g.timeseries('Do the copies of a shard agree?', {
-            description: 'How much larger the fullest head of a shard is than the smallest. Below a few per cent is normal; more means that one of them missed targets or has just been started.',
+            description: 'How much larger the fullest head of a shard is than the smallest, of all its servers, whichever are chosen above. Below a few per cent is normal; more means that one of them missed targets or has just been started.',
             unit: 'percentunit',
             w: 12,
-            targets: [g.q('max by (%(cluster)s, %(shard)s) (prometheus_tsdb_head_series{%(prometheus)s}) / on (%(cluster)s, %(shard)s) (min by (%(cluster)s, %(shard)s) (prometheus_tsdb_head_series{%(prometheus)s}) > 0) - 1' % f, '{{%(cluster)s}} {{%(shard)s}}' % f)],
+            targets: [g.q('max by (%(cluster)s, %(shard)s) (prometheus_tsdb_head_series{%(copies)s}) / on (%(cluster)s, %(shard)s) (min by (%(cluster)s, %(shard)s) (prometheus_tsdb_head_series{%(copies)s}) > 0) - 1' % f, '{{%(cluster)s}} {{%(shard)s}}' % f)],
             trouble: ['PrometheusReplaying', 'PrometheusOOMLoop'],
             budget: 100,
           }),

@@ -27,6 +27,11 @@
   // share of the requests that come to such an end. A counter that has not begun is a share of nothing.
   local share(matcher) = '(sum(rate(spillway_requests_total{%(on)s, %(m)s}[%(i)s])) or 0 * sum(rate(spillway_requests_total{%(on)s}[%(i)s]))) / sum(rate(spillway_requests_total{%(on)s}[%(i)s]))' % (f { m: matcher }),
 
+  // inHour is what a counter came to within an hour that begins with its first event: increase never sees that one.
+  local inHour(metric, matchers) =
+    local series = '%s{%s}' % [metric, matchers];
+    '(%s unless %s offset 1h) or increase(%s[1h])' % [series, series, series],
+
   // state of each replica as a number: 0 down, 1 misconfigured, 2 unknown, 3 up.
   local state = std.join(
     '\nor\n',
@@ -178,7 +183,7 @@
           g.table('Refusals by endpoint and bound', {
             description: 'What was refused where in the last hour. One row far ahead of the others is one dashboard or one rule; the usage log names it.',
             w: 8,
-            targets: [g.q('topk(20, sum by (endpoint, bound) (increase(spillway_refusals_total{%(on)s, bound=~"$bound"}[1h])) > 0)' % f)],
+            targets: [g.q('topk(20, sum by (endpoint, bound) (%s) > 0)' % inHour('spillway_refusals_total', f.on + ', bound=~"$bound"'))],
             columns: [
               { field: 'endpoint', title: 'Endpoint' },
               { field: 'bound', title: 'Bound', link: g.linkOut('What it is', 'https://github.com/spillwayproject/spillway/blob/main/docs/bounds/${__value.raw}.md') },
@@ -300,7 +305,7 @@
             description: 'Second tries within the last hour by the replica that made them necessary.',
             w: 12,
             targets: [
-              g.q('topk(20, sum by (group, shard, replica) (increase(%s{%s}[1h])) > 0)' % [m, f.shards])
+              g.q('topk(20, sum by (group, shard, replica) (%s) > 0)' % inHour(m, f.shards))
               for m in ['spillway_shard_failovers_total', 'spillway_shard_hedged_total', 'spillway_shard_retries_total']
             ],
             columns: [

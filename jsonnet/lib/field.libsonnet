@@ -4,23 +4,27 @@ local palette = import 'palette.libsonnet';
 
 local series = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'];
 
-// byName are overrides that give each series one of the eight colours by its name, so that a thing has one colour on every panel and however many others there
-// are. Grafana can only colour by name from its own palette, where green and red mean nothing; so the name is hashed here, by a regular expression for each
-// colour: its length and its last character, modulo eight. Series of one colour differ in shade.
+// The colours that byName chooses from: the second tones first, since a name of digits alone, such as a GPU's, is to have one of the first eight.
+local tones = [x + '2' for x in std.reverse(series)] + std.reverse(series);
+
+// Characters that byName counts in a name. The parity of each of the first four counts is a bit of the colour's number; where the fifth one leaves three, divided by
+// four, lines are dashed. Digits differ in their bits, so that 0 to 7 have eight hues; letters were dealt out by trying, so that names that stand together on our panels (jobs,
+// verbs, resources, teams, modes of a processor) look different: a test in dashboards/ has them.
+local counted = ['13579acdfhjkloprtuwxz', '2367acdhkmnoprstvxyz', '4567behknopsuwxz', '89aijklnopwx'];
+local dashed = 'acefhlmopqrtvwxy';
+
+// byName are overrides that give each series one of sixteen colours by its name, and with lines a quarter of the names dashes, so that a thing looks the same on every
+// panel and however many others there are. Grafana can only colour by name from its own palette, where green and red mean nothing; so the name is hashed here, by regular
+// expressions. Of colours that match the last one counts, so that each expression asks for the odd counts alone.
 local byName =
-  local letters = [
-    std.join('', [std.char(x) for x in std.range(48, 57) + std.range(65, 90) + std.range(97, 122) if (x % 32) % 8 == k])
-    for k in std.range(0, 7)
-  ];
-  // Every other character ends the names of the first class.
-  local class(k) = if k == 0 then '[^%s]' % std.join('', letters[1:]) else '[%s]' % letters[k];
-  [
-    {
-      matcher: { id: 'byRegexp', options: '/^(.{8})*(%s)$/' % std.join('|', ['.{%d}%s' % [n, class((i - n + 8) % 8)] for n in std.range(0, 7)]) },
-      properties: [{ id: 'color', value: { mode: 'shades', fixedColor: palette[series[i]] } }],
-    }
-    for i in std.range(0, 7)
-  ];
+  local by(expr, property) = { matcher: { id: 'byRegexp', options: '/^%s/i' % expr }, properties: [property] };
+  local even(set) = '(?:(?:[^%(set)s]*[%(set)s]){2})*[^%(set)s]*$' % { set: set };
+  local odd(number) = std.join('', ['(?!%s)' % even(counted[k]) for k in std.range(0, 3) if ((number >> k) & 1) == 1]);
+  local threeLeft = '(?:(?:[^%(set)s]*[%(set)s]){4})*(?:[^%(set)s]*[%(set)s]){3}[^%(set)s]*$' % { set: dashed };
+  // Made once, for all panels.
+  local colours = [by(odd(i), { id: 'color', value: { mode: 'fixed', fixedColor: palette[tones[i]] } }) for i in std.range(0, 15)];
+  local dashes = colours + [by(threeLeft, { id: 'custom.lineStyle', value: { fill: 'dash', dash: [12, 4] } })];
+  function(lines=true) if lines then dashes else colours;
 
 // unknown are the keys of an object that are not among those that there are.
 local unknown(o, known) =
@@ -41,8 +45,15 @@ local unknown(o, known) =
   // Lighter and darker tones of one colour, for as many series as a query gives.
   shades(name):: { mode: 'shades', fixedColor: $.colour(name) },
 
-  // byName are the overrides by which series have their colours by name; see above.
+  // byName are the overrides by which series look as their names say; see above. What bars and areas are drawn of has no style.
   byName:: byName,
+
+  // solid are overrides of which those that give a colour also give a whole line, under those of byName.
+  solid(overrides):: [
+    local has(id) = std.length([p for p in x.properties if p.id == id]) > 0;
+    if has('color') && !has('custom.lineStyle') then x { properties+: [{ id: 'custom.lineStyle', value: { fill: 'solid' } }] } else x
+    for x in overrides
+  ],
 
   // thresholds of [[null, 'ok'], [0.01, 'warn']]: the first one has no lower end.
   thresholds(steps):: {

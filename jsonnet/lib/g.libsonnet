@@ -99,19 +99,21 @@ function(c) {
     local unknown = field.unknown(o, ['multi', 'includeAll', 'allValue', 'regex', 'sort', 'hide', 'description']);
     assert std.length(unknown) == 0 : 'variable %s has no option %s' % [name, std.join(', ', unknown)];
     variable(name, label, query, o),
-  // customVar is a choice of fixed values: g.customVar('top', 'Top', ['10', '20']).
+  // customVar is a choice of fixed values: g.customVar('top', 'Top', ['10', '20']). A value may be [text, value], of which the reader sees the text.
   customVar(name, label, values, description=''):: {
+    local text(v) = if std.isArray(v) then v[0] else v,
+    local value(v) = if std.isArray(v) then v[1] else v,
     name: name,
     label: label,
     description: description,
     type: 'custom',
-    query: std.join(',', values),
+    query: std.join(',', [if std.isArray(v) then '%s : %s' % v else v for v in values]),
     multi: false,
     includeAll: false,
     hide: 0,
     skipUrlSync: false,
-    options: [{ selected: v == values[0], text: v, value: v } for v in values],
-    current: { selected: true, text: values[0], value: values[0] },
+    options: [{ selected: v == values[0], text: text(v), value: value(v) } for v in values],
+    current: { selected: true, text: text(values[0]), value: value(values[0]) },
   },
   // textVar is a box to type in.
   textVar(name, label, default='', description=''):: {
@@ -167,7 +169,7 @@ function(c) {
 
   // begun are the alerts of a severity that fire now and did not a step ago: a line where each begins, and no shade over hours of them.
   local begun(severity) =
-    local firing = 'count by (%s, alertname) (ALERTS{%s, alertstate="firing", severity="%s"}%%s)' % [c.clusterLabel, g.cl, c.severities[severity]];
+    local firing = 'count by (%s, alertname) (ALERTS{%s, alertstate="firing", alertname!="Watchdog", severity="%s"}%%s)' % [c.clusterLabel, g.cl, c.severities[severity]];
     '%s\nunless\n%s' % [firing % '', firing % ' offset $__interval'],
   // Deployments whose specification somebody changed.
   local rolledOut = 'sum by (%s, %s, deployment) (changes(kube_deployment_status_observed_generation{%s, %s}[$__rate_interval])) > 0' % [c.clusterLabel, c.namespaceLabel, c.selectors.ksm, g.cl],

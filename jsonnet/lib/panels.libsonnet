@@ -80,7 +80,7 @@ function(datasource) {
     } + (if kind == 'table' then { sortBy: 'Last *', sortDesc: true } else {}),
 
   // Lines over time. Several queries get the colours a to h in turn: one colour for a query of one series, its shades where the legend names a label. The series of a
-  // single query have their colours by name.
+  // single query look as their names say: field.byName.
   timeseries(title, o)::
     local own = ['stack', 'fill', 'legend', 'legendPlacement', 'calcs', 'colors', 'draw', 'lineWidth', 'softMax', 'log', 'points', 'axisLabel', 'thresholdLine', 'spanNulls', 'step'];
     local base = panel('timeseries', title, o, own, [12, 8]);
@@ -96,14 +96,15 @@ function(datasource) {
       else if std.objectHas(o, 'max') then null
       else if line != 'off' then 1.1 * limits[std.length(limits) - 1]
       else if o.unit == 'percentunit' then 0.01
-      else if o.unit == 'short' then 1
+      else if o.unit == 'short' || o.unit == 'none' then 1
       else null;
     local alone = n == 1 && !several(base.targets[0]);
+    local lines = stack == false && get(o, 'draw', 'line') == 'line';
     local custom = {
       drawStyle: get(o, 'draw', 'line'),
       lineInterpolation: if get(o, 'step', false) then 'stepAfter' else 'linear',
       // In a stack the line of a series that is zero would run along the top of the others.
-      lineWidth: get(o, 'lineWidth', if stack == false then 1 else 0),
+      lineWidth: get(o, 'lineWidth', if stack == false then 2 else 0),
       fillOpacity: get(o, 'fill', if stack != false then 65 else if alone then 12 else 0),
       gradientMode: 'none',
       showPoints: if get(o, 'points', false) then 'always' else 'never',
@@ -129,7 +130,9 @@ function(datasource) {
     base {
       fieldConfig+: {
         defaults+: { color: if alone then field.fixed(colors[0]) else field.shades(colors[0]), custom: custom + soft },
-        overrides: (if named then field.byName else if n < 2 then [] else byQuery) + super.overrides,
+        overrides:
+          if named && lines then field.byName() + field.solid(super.overrides)
+          else (if named then field.byName(false) else if n < 2 then [] else byQuery) + super.overrides,
       },
       options: {
         legend: legend(o, 'list'),
@@ -210,6 +213,7 @@ function(datasource) {
         showUnfilled: true,
         valueMode: 'text',
         namePlacement: 'auto',
+        text: { titleSize: 12, valueSize: 16 },
         sizing: 'manual',  // else a single bar fills the panel
         minVizWidth: 8,
         minVizHeight: 12,
@@ -251,7 +255,7 @@ function(datasource) {
           exponent: 0.5,
           steps: 64,
           reverse: get(o, 'reverse', false),
-        } + given(o, 'cellMin', { min: get(o, 'cellMin', null) }) + given(o, 'cellMax', { max: get(o, 'cellMax', null) }),
+        } + (if std.objectHas(o, 'cellMin') then { min: o.cellMin } else if rows then {} else { min: 0 }) + given(o, 'cellMax', { max: get(o, 'cellMax', null) }),
         exemplars: { color: field.colour('warn') },
         filterValues: { le: 1e-9 },
         legend: { show: true },

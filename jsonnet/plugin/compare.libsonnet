@@ -5,8 +5,9 @@ function(c, e)
     description: description + ' Each run begins at the left edge.',
     w: 12,
     h: 8,
+    lineWidth: 2,
     targets: [e.q('compare', runs, { view: 'series', metric: name }, true)],
-  } + o);
+  } + o) + { fieldConfig+: { overrides+: e.runs } };
 
   e.dashboard({
     name: 'compare',
@@ -24,13 +25,14 @@ function(c, e)
         e.table('Runs', {
           empty: 'None of these has run',
           description: 'A row for each run. Choose two to eight of them at the top.',
-          h: 7,
+          h: 10,
           targets: [e.q('compare', runs, { view: 'summary' })],
           columns: [
             { field: 'run', link: e.link('This experiment', 'experiment', { experiment: e.field('run') }) },
-            { field: 'ended', noValue: 'runs' },
+            { field: 'started', width: 165, unit: 'dateTimeAsIso' },
+            { field: 'ended', noValue: 'runs', width: 165, unit: 'dateTimeAsIso' },
             { field: 'duration', width: 110 },
-            { field: 'gpu_hours', decimals: 0, bar: true, color: 'a' },
+            { field: 'gpu_hours', decimals: 0, min: 0, bar: true, color: 'a' },
             { field: 'mean_util', decimals: 0, min: 0, max: 100, bar: true, color: 'b' },
             { field: 'restarts', width: 90, thresholds: [[null, 'text'], [1, 'warn']] },
             { field: 'failures', width: 90, thresholds: [[null, 'text'], [1, 'bad']] },
@@ -50,9 +52,10 @@ function(c, e)
         e.table('Cost of the runs', {
           empty: 'No GPU was held in this time',
           description: 'GPU hours of this time, how many of them did next to nothing, and the money, by run, cluster and model of GPU.',
-          h: 7,
+          h: 9,
           targets: [e.q('cost', runs)],
           columns: [
+            { field: 'model', width: 190 },
             { field: 'gpu_hours', decimals: 1 },
             { field: 'idle_gpu_hours', decimals: 1 },
             { field: 'idle_share', decimals: 0, thresholds: [[null, 'text'], [0.2, 'warn'], [0.5, 'bad']] },

@@ -34,9 +34,9 @@ function(c) {
   timeseries(title, o):: asked(panels.timeseries(title, nothing + plain(o))),
   stat(title, o):: asked(panels.stat(title, plain(o))),
 
-  // Cells of percent, a row for each series; nought is a cell too.
+  // Cells of percent, a row for each series; nought is a cell too. Most of the colours are for the upper half, where a slow node differs from the others.
   heatmap(title, o):: asked(panels.heatmap(title, nothing { rows: true, unit: 'none', cellUnit: 'percent', cellMin: 0, cellMax: 100, maxDataPoints: 120 } + o)) + {
-    options+: { filterValues: { le: -1 } },
+    options+: { filterValues: { le: -1 }, color+: { exponent: 2 } },
   },
 
   // A stat of the sum over all series: of one for each cluster, say. by is the label that numbers are kept apart by, none for one number; fields are its values,
@@ -74,7 +74,8 @@ function(c) {
                   + [field.override({ match: { name: f }, title: named[f] }) for f in std.objectFields(named)];
     asked(base) {
       transformations: if without == [] then [] else [{ id: 'organize', options: { excludeByName: { [f]: true for f in without } } }],
-      fieldConfig+: { overrides: heads + [shown(x) for x in columns] + [field.override(x) for x in get(o, 'overrides', [])] },
+      // A bar is as long as its share of its own column's largest value.
+      fieldConfig+: { defaults+: { fieldMinMax: true }, overrides: heads + [shown(x) for x in columns] + [field.override(x) for x in get(o, 'overrides', [])] },
     },
 
   // Heads of columns whose names are not words, by the type of the query.
@@ -85,6 +86,12 @@ function(c) {
     cost: { gpu_hours: 'GPU hours', idle_gpu_hours: 'idle GPU hours', idle_share: 'idle' },
     compare: { gpu_hours: 'GPU hours', mean_util: 'use', gpus: 'GPUs' },
   },
+
+  // Colours of runs that are compared, by the names that the plugin's front end gives to their fields: no experiment can be called so.
+  runs:: [field.override({ match: { name: 'run %d' % i }, color: 'r%d' % i }) for i in std.range(1, 8)],
+
+  // Colours of a whole, which query A gives, and of its parts by their names: a node has one colour on all panels.
+  parts:: field.byName() + field.solid([field.override({ match: { ref: 'A' }, color: 'text', lineWidth: 3 })]),
 
   // How states and kinds of faults look in tables.
   states:: [['running', 'running', 'ok'], ['pending', 'pending', 'warn'], ['ended', 'ended', 'off']],

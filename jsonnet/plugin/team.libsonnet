@@ -15,7 +15,8 @@ function(c, e)
     refresh: '5m',
     events: ours,
     variables: [
-      e.list('team', 'Team', 'teams', [], { description: 'Teams that have experiments.' }),
+      // Not All: on a large fleet it is more than the proxy lets one panel ask.
+      e.list('team', 'Team', 'teams', [], { multi: true, description: 'One or several of the teams that have experiments. The address remembers them: bookmark it with your own.' }),
       e.clusterVar,
     ],
     rows: [
@@ -41,12 +42,12 @@ function(c, e)
           targets: [promql('sum(experiment:pod:gpus{$__experiment})', 'held')],
         }) + { options+: { textMode: 'value' } },
         e.stat('Idle GPUs', {
-          description: 'GPUs that its pods hold and that do less than 5 % now. A few between two steps of a job are normal.',
+          description: 'GPUs that its pods hold and that do next to nothing now: less than `idleBelow` of the data source, 5 % where it is not set. A few between two steps of a job are normal.',
           w: 3,
           decimals: 0,
           sparkline: true,
           maxDataPoints: 60,
-          targets: [promql('sum(experiment:gpu:util{$__experiment} < bool 5)', 'idle')],
+          targets: [promql('sum(experiment:gpu:util{$__experiment} < bool $__idle_below)', 'idle')],
         }) + { options+: { textMode: 'value' } },
         e.stat('Cost in this time', {
           description: 'Money, GPU hours, and those of them in which the GPU did next to nothing. Money needs prices in the settings of the data source.',
@@ -77,12 +78,14 @@ function(c, e)
           description: 'Its experiments of this time, those that were seen last first. A name leads to its dashboard.',
           h: 10,
           targets: [q('experiments')],
-          without: ['team'],
           columns: [
             { field: 'experiment', link: toExperiment },
+            { field: 'team', width: 130 },
             { field: 'state', mappings: e.states, width: 90 },
             { field: 'pods', width: 70 },
-            { field: 'gpus', width: 110, decimals: 0, bar: true, color: 'a', min: 0 },
+            { field: 'gpus', width: 150, decimals: 0, bar: true, color: 'a', min: 0 },
+            { field: 'created', width: 165, unit: 'dateTimeAsIso' },
+            { field: 'seen', width: 150, unit: 'dateTimeFromNow' },
           ],
         }),
       ]),
@@ -104,7 +107,7 @@ function(c, e)
             promql(kept('team:gpu_reserved_used:sum'), 'used'),
             promql(kept('team:gpu_reserved_pending:sum'), 'waited for'),
           ],
-          colors: ['d', 'a', 'g'],
+          colors: ['d', 'a', 'c'],
         }),
         e.timeseries('Utilisation of the idlest experiments', {
           description: 'Share of time in which kernels ran, on average over the GPUs of an experiment: the fifteen where it is lowest. A line that falls and stays is a job that hangs.',
@@ -113,12 +116,12 @@ function(c, e)
         }),
         e.timeseries('Idle GPUs by experiment', {
           noValue: 'No GPU was idle in this time',
-          description: 'GPUs that an experiment holds and that do less than 5 %.',
+          description: 'GPUs that an experiment holds and that do next to nothing: less than `idleBelow` of the data source.',
           quiet: 'no GPU is idle',
           stack: true,
           decimals: 0,
           maxDataPoints: 120,
-          targets: [promql('sum by (experiment) (experiment:gpu:util{$__experiment} < bool 5) > 0', '{{experiment}}', true)],
+          targets: [promql('sum by (experiment) (experiment:gpu:util{$__experiment} < bool $__idle_below) > 0', '{{experiment}}', true)],
         }),
       ]),
 
@@ -129,7 +132,7 @@ function(c, e)
           quiet: 'all its pods run',
           h: 8,
           targets: [q('pending')],
-          without: ['team', 'uid'],
+          without: ['uid'],
           columns: [
             { field: 'experiment', link: toExperiment },
             { field: 'waited', width: 100, thresholds: [[null, 'text'], [600, 'warn'], [3600, 'bad']] },
@@ -145,9 +148,9 @@ function(c, e)
           description: 'GPU hours of this time, how many of them did next to nothing, and the money, by experiment, cluster and model of GPU.',
           h: 8,
           targets: [q('cost')],
-          without: ['team'],
           columns: [
             { field: 'experiment', link: toExperiment },
+            { field: 'model', width: 190 },
             { field: 'gpu_hours', decimals: 1 },
             { field: 'idle_gpu_hours', decimals: 1 },
             { field: 'idle_share', decimals: 0, thresholds: [[null, 'text'], [0.2, 'warn'], [0.5, 'bad']] },

@@ -58,6 +58,21 @@
           { record: 'gpu:ecc_dbe:max', expr: 'max by (%s) (%s > 0 < %g)' % [g.by, g.series('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL'), c.dcgm.blank] },
           { record: 'gpu:row_remap_pending:max', expr: g.isSet('DCGM_FI_DEV_ROW_REMAP_PENDING') },
           { record: 'gpu:row_remap_failure:max', expr: g.isSet('DCGM_FI_DEV_ROW_REMAP_FAILURE') },
+          {
+            // GPUs that are hot, or slowed down for their heat now; of nodes that have any. Two minutes, so that a burst as a job begins is soon over.
+            record: 'node:gpu_overheated:count',
+            expr: g.onNode('count by (%(l)s) (group by (%(l)s, %(u)s, %(i)s) (%(hot)s > %(celsius)g < %(blank)g or rate(%(slow)s[%(w)s]) > %(us)g < 1.5e6))' % {
+              l: '%s, %s' % [cl, c.dcgm.node],
+              u: c.dcgm.uuid,
+              i: c.dcgm.instance,
+              hot: g.series('DCGM_FI_DEV_GPU_TEMP'),
+              celsius: c.thresholds.gpu.hotCelsius,
+              blank: c.dcgm.blank,
+              slow: g.series('DCGM_FI_DEV_THERMAL_VIOLATION'),
+              w: t.d('2m'),
+              us: c.thresholds.gpu.throttled * 1e6,
+            }),
+          },
         ],
       },
       {

@@ -20,8 +20,9 @@
             expr: 'sum by (%(cluster)s, job) (scrape_samples_scraped)' % f,
           },
           {
-            record: 'cluster_job:scrape_series_added:sum',
-            expr: 'sum by (%(cluster)s, job) (scrape_series_added)' % f,
+            // All of a minute: a burst is in one scrape, and whoever looks at a moment sees the last scrape only.
+            record: 'cluster_job:scrape_series_added:sum1m',
+            expr: 'sum by (%(cluster)s, job) (sum_over_time(scrape_series_added[%(w)s]))' % (f { w: t.d('1m') }),
           },
           {
             record: 'cluster_job:targets:count',

@@ -127,6 +127,7 @@ func (m *Model) host(node int, from, until int64) *nodeState {
 			deltas[g] = append(deltas[g], idle[g]...)
 			s.gpus[g] = stepsFromDeltas(deltas[g])
 		}
+		s.gpus[g] = slowed(s.gpus[g], s.of(g, GPUSlow), func(e event) float64 { return e.or(0.5) })
 		load = append(load, deltas[g]...)
 		sort.Slice(s.xids[g], func(i, j int) bool { return s.xids[g][i].from < s.xids[g][j].from })
 	}

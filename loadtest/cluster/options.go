@@ -13,7 +13,7 @@ type Detail int
 
 const (
 	// Lean is the core of what dashboards and alerts of a GPU cluster look at:
-	// about 455 series for each node of eight GPUs, 520 with AllExporters. It is
+	// about 463 series for each node of eight GPUs, 526 with AllExporters. It is
 	// the zero value.
 	Lean Detail = iota
 	// Full is nearly everything that the real servers export: about 2,400

@@ -286,6 +286,34 @@ func TestPlaneAmounts(t *testing.T) {
 	}
 }
 
+// TestQuietHead: PrometheusHeadSeriesRunaway forecasts four hours and is about growth by half. However little of a quiet server's past it sees, it finds none.
+func TestQuietHead(t *testing.T) {
+	for seed := range uint64(10) {
+		o := planeOptions
+		o.Seed, o.Troubles = seed, nil
+		a := asked{t, mustNew(t, o)}
+		for ord := range promServers {
+			head := func(at time.Time) float64 {
+				v, n := a.read(at, JobPrometheus, "prometheus_tsdb_head_series", "instance="+promInstance(ord))
+				if n != 1 {
+					t.Fatalf("%d series of one head", n)
+				}
+				return v
+			}
+			const step = time.Minute
+			was := head(testUntil)
+			for at := testUntil.Add(step); at.Before(testUntil.Add(time.Hour)); at = at.Add(step) {
+				is := head(at)
+				if growth := 1 + (is-was)/is*(4*time.Hour).Seconds()/step.Seconds(); growth > 1.45 {
+					t.Errorf("seed %d, server %d: from %s on the head has grown by %.0f of %.0f within %s, so it is forecast to be %.2f times as large", seed, ord, at, is-was, is, step, growth)
+					break
+				}
+				was = is
+			}
+		}
+	}
+}
+
 // allPlaneTroubles is every kind in one hour, one after another and over one
 // another.
 func allPlaneTroubles(t *testing.T) Options {

@@ -54,6 +54,12 @@ func TestNodeTroubleAmounts(t *testing.T) {
 			Trouble{Kind: GPUUncorrectableECC, Target: onGPU, Value: 3},
 			JobDCGM, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu, from, from.Add(-time.Millisecond), 3, 3,
 		},
+		{"single-bit errors", Trouble{Kind: GPUCorrectableECC, Target: onGPU}, JobDCGM, "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu, late, from, 399, 402},
+		{
+			"single-bit errors as asked",
+			Trouble{Kind: GPUCorrectableECC, Target: onGPU, Value: 3},
+			JobDCGM, "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu, late, from, 119, 122,
+		},
 		{
 			"Xid of them",
 			Trouble{Kind: GPUUncorrectableECC, Target: onGPU},
@@ -105,6 +111,13 @@ func TestNodeTroubleAmounts(t *testing.T) {
 			late,
 			time.Time{},
 			3, 3,
+		},
+		{"four of six cut off, by four probers", Trouble{Kind: NodeUnreachable, Target: fleet, Value: 0.67}, JobNodeMesh, "probe_success", nil, late, time.Time{}, 8, 8},
+		{"no cooling, six nodes", Trouble{Kind: GPUHot, Target: fleet, Value: 1}, JobDCGM, "DCGM_FI_DEV_GPU_TEMP", []string{"gpu", "3"}, late, time.Time{}, 6 * 92, 6 * 92},
+		{
+			"recoveries on two nodes",
+			Trouble{Kind: GPUNVLinkErrors, Target: fleet, Value: 0.34},
+			JobDCGM, "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", nil, late, from, 2 * 8 * 79, 2 * 8 * 80,
 		},
 		{
 			"disk full",

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -19,22 +20,32 @@ const (
 	// GPUUncorrectableECC: Value (0 means 1) double-bit errors: Xid 48, the pod dies,
 	// a row waits to be remapped until Until, when the GPU is reset.
 	GPUUncorrectableECC Kind = "GPUUncorrectableECC"
+	// GPUCorrectableECC: Value single-bit errors a minute, 0 means 10, all of which
+	// ECC corrects: nothing else comes of them.
+	GPUCorrectableECC Kind = "GPUCorrectableECC"
 	// GPURowRemapFailure: no spare rows are left: Xid 64 and the flag.
 	GPURowRemapFailure Kind = "GPURowRemapFailure"
 	// GPURowRemapPending: a row is remapped at the next reset: Xid 63 and the flag.
 	GPURowRemapPending Kind = "GPURowRemapPending"
 	// GPUHot: the GPU is at Value degrees Celsius, 0 means 92, and its memory six
-	// above that.
+	// above that. Or the target is "fleet" and Value the share of the nodes, 0 means
+	// all, as where the cooling of a row fails: all of their GPUs are at 92.
 	GPUHot Kind = "GPUHot"
 	// GPUThrottled: heat holds the clocks down for the share Value of the time, 0
 	// means 0.2.
 	GPUThrottled Kind = "GPUThrottled"
+	// GPUSlow: the GPU does the share Value of its experiment's work, 0 means 0.5, as
+	// with a process that waits for its data. The gang's other GPUs wait for it in
+	// their kernels, and so seem as busy as ever. Where nothing runs nothing changes.
+	GPUSlow Kind = "GPUSlow"
 	// GPUNVLinkErrors: Value recoveries a minute of its links, 0 means 2, and thirty
-	// times as many replays.
+	// times as many replays. Or the target is "fleet" and Value the share of the
+	// nodes, 0 means all, as after a bad firmware: all of their GPUs have two.
 	GPUNVLinkErrors Kind = "GPUNVLinkErrors"
 	// GPUPCIeReplay: Value replays a minute on its bus, 0 means 30.
 	GPUPCIeReplay Kind = "GPUPCIeReplay"
-	// GPUExporterGone: dcgm-exporter of a node does not answer. Target is the node.
+	// GPUExporterGone: dcgm-exporter of a node does not answer. Target is the node,
+	// or "fleet" with Value as the share of the nodes, 0 means all.
 	GPUExporterGone Kind = "GPUExporterGone"
 	// GPUAllocatedIdle: an experiment holds its GPUs and does nothing with them;
 	// what it has in their memory stays. Target is the experiment's name.
@@ -145,6 +156,26 @@ func jumps(burnt bool, n func(event) float64, kinds ...Kind) gpuField {
 		}
 		return curve{kind: gauge, k: 1, st: st}
 	}
+}
+
+// slowed is the intensity of a GPU that does the share of its work which value
+// gives while an event is on, in 64ths as steps want it.
+func slowed(st *steps, ev []event, value func(event) float64) *steps {
+	share := during(ev, value)
+	if share == nil {
+		return st
+	}
+	at := slices.Concat(st.at, share.at)
+	slices.Sort(at)
+	out := &steps{}
+	for _, t := range slices.Compact(at) {
+		v := st.level(t)
+		if s := share.level(t); s != 0 {
+			v = math.Round(64*v*s) / 64
+		}
+		out.push(t, v)
+	}
+	return out
 }
 
 // checkIdle refuses an idle experiment that runs at no time of the trouble.

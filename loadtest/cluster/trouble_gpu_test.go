@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"maps"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -139,7 +140,7 @@ func TestAllocatedIdle(t *testing.T) {
 	for fam, how := range got {
 		switch strings.TrimPrefix(fam, JobDCGM+" ") {
 		case "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_MEMORY_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_POWER_VIOLATION",
-			"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_SM_CLOCK",
+			"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_DEV_SM_CLOCK",
 			"DCGM_FI_PROF_NVLINK_RX_BYTES", "DCGM_FI_PROF_NVLINK_TX_BYTES", "DCGM_FI_PROF_PCIE_RX_BYTES", "DCGM_FI_PROF_PCIE_TX_BYTES",
 			"node-exporter node_load1", "node-exporter node_load5", "node-exporter node_load15",
 			"node-exporter node_infiniband_port_data_received_bytes_total", "node-exporter node_infiniband_port_data_transmitted_bytes_total":
@@ -165,6 +166,43 @@ func TestAllocatedIdle(t *testing.T) {
 		was, _ := look(t, base, until, JobDCGM, name, "pod", e.Name+"-w-1")
 		if v, _ := look(t, m, until, JobDCGM, name, "pod", e.Name+"-w-1"); v != was || v == 0 {
 			t.Errorf("%s is %v afterwards, not %v", name, v, was)
+		}
+	}
+}
+
+// A slow GPU of a gang: what it does falls to the share, its neighbours and its
+// memory stay as they were, and afterwards it is as fast as ever.
+func TestSlowGPU(t *testing.T) {
+	o := Options{Seed: 3, Nodes: 12, APIServers: 1}
+	base := mustNew(t, o)
+	e, run := longRun(t, base, 2)
+	from, until := run.From.Add(10*time.Minute), run.From.Add(50*time.Minute)
+	o.Troubles = []Trouble{{Kind: GPUSlow, Target: e.Nodes[1] + "/3", From: from, Until: until, Value: 0.25}}
+	m := mustNew(t, o)
+	all := func(string) bool { return true }
+	for _, at := range []time.Time{from.Add(-time.Second), until} {
+		for fam, how := range moved(everything(t, base, at, all), everything(t, m, at, all)) {
+			if at.Before(from) || fam != JobDCGM+" DCGM_FI_DEV_POWER_VIOLATION" || how != "down" { // which counts work
+				t.Errorf("%s: %s moved %s", at.Sub(from), fam, how)
+			}
+		}
+	}
+	at := from.Add(5 * time.Minute)
+	want := map[string]string{}
+	for _, fam := range []string{
+		"DEV_GPU_UTIL", "DEV_GPU_TEMP", "DEV_MEMORY_TEMP", "DEV_POWER_USAGE", "DEV_POWER_VIOLATION", "DEV_SM_CLOCK", "PROF_GR_ENGINE_ACTIVE", "PROF_PIPE_TENSOR_ACTIVE",
+		"PROF_SM_ACTIVE", "PROF_DRAM_ACTIVE", "PROF_NVLINK_RX_BYTES", "PROF_NVLINK_TX_BYTES", "PROF_PCIE_RX_BYTES", "PROF_PCIE_TX_BYTES",
+	} {
+		want[JobDCGM+" DCGM_FI_"+fam] = "down"
+	}
+	if got := moved(everything(t, base, at, all), everything(t, m, at, all)); !maps.Equal(got, want) {
+		t.Errorf("moved\n\t%s\nwanted\n\t%s", describe(got), describe(want))
+	}
+	for gpu, share := range map[string]float64{"3": 0.25, "2": 1} {
+		was, _ := look(t, base, at, JobDCGM, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "node", e.Nodes[1], "gpu", gpu)
+		is, n := look(t, m, at, JobDCGM, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "node", e.Nodes[1], "gpu", gpu)
+		if n != 1 || was == 0 || math.Abs(is/was-share) > 1.0/64 {
+			t.Errorf("GPU %s does %v, and %v when it is fast", gpu, is, was)
 		}
 	}
 }
@@ -282,6 +320,7 @@ func TestNodeTroublesRefused(t *testing.T) {
 		"no such GPU":         {Kind: GPUHot, Target: "gpu-00001/8"},
 		"a GPU in words":      {Kind: GPUHot, Target: "gpu-00001/one"},
 		"share":               {Kind: NodeNotReady, Target: fleet, Value: 1.5},
+		"degrees of a fleet":  {Kind: GPUHot, Target: fleet, Value: 92},
 		"no share":            {Kind: NodeNotReady, Target: fleet},
 		"negative":            {Kind: GPUPCIeReplay, Target: "gpu-00001/1", Value: -1},
 		"fleet of disks":      {Kind: NodeDiskFull, Target: fleet},

@@ -15,8 +15,9 @@ import (
 const (
 	// NodeUnreachable: the pod network of a node is cut. The probers of node-mesh
 	// do not reach it; the host's network, by which pages are scraped and the
-	// kubelet reports, goes on. Target is the node; Value is the share of the
-	// probers that fail, 0 means all. It needs WithNodeMesh.
+	// kubelet reports, goes on. Target is the node and Value the share of the
+	// probers that fail, 0 means all; or the target is "fleet", Value the share of
+	// the nodes, and all probers fail. It needs WithNodeMesh.
 	NodeUnreachable Kind = "NodeUnreachable"
 	// NodeNotReady: the kubelet reports the node as not ready. Its exporters
 	// answer, its taint keeps new pods away, and after five minutes its gangs are
@@ -71,13 +72,15 @@ type surge struct {
 	event
 }
 
-// nodeKinds says where each kind of this file and of trouble_gpu.go belongs.
+// nodeKinds says where each kind of this file and of trouble_gpu.go belongs: to
+// a GPU or to a node, and whether the target "fleet" is taken, with Value as the
+// share of the nodes, all GPUs of which have it where it is a GPU's.
 var nodeKinds = map[Kind]struct {
 	gpu, fleet bool
 	needs      Exporters
 	max        float64 // of Value, 0: none
 }{
-	NodeUnreachable:       {needs: WithNodeMesh, max: 1},
+	NodeUnreachable:       {fleet: true, needs: WithNodeMesh, max: 1},
 	NodeNotReady:          {fleet: true, max: 1},
 	NodeDiskFull:          {max: 1},
 	NodeDiskReadOnly:      {},
@@ -89,13 +92,15 @@ var nodeKinds = map[Kind]struct {
 	NodesReserved:         {fleet: true, max: 1},
 	GPUXidFatal:           {gpu: true, max: 999},
 	GPUUncorrectableECC:   {gpu: true},
+	GPUCorrectableECC:     {gpu: true},
 	GPURowRemapFailure:    {gpu: true},
 	GPURowRemapPending:    {gpu: true},
-	GPUHot:                {gpu: true, max: 150},
+	GPUHot:                {gpu: true, fleet: true, max: 150},
 	GPUThrottled:          {gpu: true, max: 1},
-	GPUNVLinkErrors:       {gpu: true},
+	GPUSlow:               {gpu: true, max: 1},
+	GPUNVLinkErrors:       {gpu: true, fleet: true},
 	GPUPCIeReplay:         {gpu: true},
-	GPUExporterGone:       {},
+	GPUExporterGone:       {fleet: true, max: 1},
 }
 
 // nodeIndex is the inverse of nodeName.
@@ -123,12 +128,15 @@ func (o Options) checkNodeTrouble(t Trouble) error {
 	if where.needs&^o.Exporters != 0 {
 		bad("no exporter looks at it; add %s to Exporters", strings.Join(where.needs.names(), ", "))
 	}
-	if where.max > 0 && t.Value > where.max {
+	if where.max > 0 && t.Value > where.max && t.Target != fleet {
 		bad("value %v is more than %v", t.Value, where.max)
 	}
 	if where.fleet && t.Target == fleet {
 		if t.Value == 0 && t.Kind == NodeNotReady {
 			bad("value is the share of the nodes and must be more than 0")
+		}
+		if t.Value > 1 {
+			bad("value %v is the share of the nodes and must be at most 1", t.Value)
 		}
 		return errors.Join(errs...)
 	}
@@ -169,9 +177,17 @@ func (m *Model) stageNodeTroubles() error {
 			if share == 0 {
 				share = 1
 			}
+			whole := event{from: ev.from, until: ev.until} // the value is used up: on each node it is as bad as it is without one
 			for i := range min(m.o.Nodes, max(1, int(math.Round(share*float64(m.o.Nodes))))) {
 				n := (first + i) % m.o.Nodes
-				m.ill[n] = append(m.ill[n], ailment{t.Kind, -1, ev})
+				if !where.gpu {
+					m.ill[n] = append(m.ill[n], ailment{t.Kind, -1, whole})
+				}
+				for g := range m.o.GPUsPerNode {
+					if where.gpu {
+						m.ill[n] = append(m.ill[n], ailment{t.Kind, g, whole})
+					}
+				}
 			}
 		default:
 			name, gpu, both := strings.Cut(t.Target, "/")

@@ -151,6 +151,7 @@ var nodeTroubleCases = []struct {
 			"up problem_counter DCGM_FI_DEV_ECC_DBE_VOL_TOTAL DCGM_FI_DEV_ROW_REMAP_PENDING DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
 		"gone+new DCGM_FI_DEV_XID_ERRORS, up problem_counter DCGM_FI_DEV_ECC_DBE_VOL_TOTAL DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
 	},
+	{GPUCorrectableECC, onGPU, 0, "up DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "up DCGM_FI_DEV_ECC_SBE_VOL_TOTAL"},
 	{
 		GPURowRemapFailure, onGPU, 0,
 		"gone+new DCGM_FI_DEV_XID_ERRORS, new DCGM_EXP_XID_ERRORS_COUNT, down kube_node_status_allocatable, up problem_counter DCGM_FI_DEV_ROW_REMAP_FAILURE",
@@ -163,20 +164,29 @@ var nodeTroubleCases = []struct {
 		"gone+new DCGM_FI_DEV_XID_ERRORS, up problem_counter DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
 	},
 	{GPUHot, onGPU, 0, "up DCGM_FI_DEV_GPU_TEMP DCGM_FI_DEV_MEMORY_TEMP", ""},
+	{GPUHot, fleet, 0.67, "up DCGM_FI_DEV_GPU_TEMP DCGM_FI_DEV_MEMORY_TEMP", ""},
 	{
 		GPUThrottled, onGPU, 0.3,
 		"up DCGM_FI_DEV_THERMAL_VIOLATION DCGM_FI_DEV_SM_CLOCK, new DCGM_EXP_CLOCK_EVENTS_COUNT",
 		"up DCGM_FI_DEV_THERMAL_VIOLATION",
 	},
+	{GPUSlow, onGPU, 0, "", ""}, // nothing runs there: TestSlowGPU
 	{
 		GPUNVLinkErrors, onGPU, 0,
 		"up DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
 		"up DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
 	},
+	{
+		GPUNVLinkErrors, fleet, 0.67,
+		"up DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+		"up DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+	},
 	{GPUPCIeReplay, onGPU, 0, "up DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "up DCGM_FI_DEV_PCIE_REPLAY_COUNTER"},
 	{GPUExporterGone, onNode, 0, "gone all-of-DCGM", ""},
+	{GPUExporterGone, fleet, 0.67, "gone all-of-DCGM", ""},
 	{NodeUnreachable, onNode, 0, "down probe_success, up probe_duration_seconds", ""},
 	{NodeUnreachable, onNode, 0.5, "down probe_success, up probe_duration_seconds", ""},
+	{NodeUnreachable, fleet, 0.34, "down probe_success, up probe_duration_seconds", ""},
 	{
 		NodeNotReady, onNode, 0,
 		"down+up kube_node_status_condition kube_pod_status_ready cluster_autoscaler_nodes_count, new kube_node_spec_taint", "",

@@ -1,7 +1,7 @@
 // Package dashboards measures what the dashboards cost on a large cluster: every panel is asked through Spillway, with the limits that it has by default, over
 // real Prometheus servers that share the series of a simulated cluster by the hash of the node.
 //
-//	r, err := dashboards.Measure(ctx, rules.Options{Spillway: binary, Files: files}, dashboards.Options{})
+//	r, err := dashboards.Measure(ctx, rules.Options{Servers: bench.Servers{Spillway: binary}, Files: files}, dashboards.Options{})
 //
 // The servers are those of package rules, and so is what is recorded: a real ruler runs before the panels are asked, for as long as rules.Options says, and is ended then.
 //

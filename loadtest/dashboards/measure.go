@@ -1,7 +1,6 @@
 package dashboards
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,37 +17,26 @@ import (
 	"github.com/spillwayproject/spillway/dashboards"
 	"github.com/spillwayproject/spillway/dashboards/live"
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/rules"
 )
 
 // Options say how panels are asked. Zero values take the defaults named.
 type Options struct {
-	// Window is the time range of the dashboards, 1 hour.
-	Window time.Duration
-	// Times is how often each panel is asked, 3.
-	Times int
-	// Bound is what a panel may take that reads no recorded series, 2 s.
-	Bound time.Duration
+	// Asking's window is the time range of the dashboards; its bound is for panels that read no recorded series.
+	bench.Asking
 }
 
 func (o Options) withDefaults() Options {
-	o.Window, o.Times, o.Bound = cmp.Or(o.Window, time.Hour), cmp.Or(o.Times, 3), cmp.Or(o.Bound, 2*time.Second)
+	o.Asking = o.Asking.WithDefaults()
 	return o
 }
 
 // Validate returns everything that is wrong with o.
 func (o Options) Validate() error {
-	o = o.withDefaults()
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	check(o.Window >= time.Minute && o.Window <= 24*time.Hour, "window: %s is outside 1m to 24h", o.Window)
-	check(o.Times >= 1 && o.Times <= 100, "times: %d is outside 1 to 100", o.Times)
-	check(o.Bound > 0, "bound: %s is not above 0", o.Bound)
-	return errors.Join(errs...)
+	var p bench.Problems
+	o.Asking.Check(&p, time.Minute)
+	return p.Err()
 }
 
 // Panel is one panel and what it took.
@@ -59,10 +47,7 @@ type Panel struct {
 	Queries, Series int
 	// Recorded says that one of its queries reads a recorded series.
 	Recorded bool
-	// Median and Max are over all times that it was asked.
-	Median, Max time.Duration
-	// Err is why it was not answered; nil if it was each time.
-	Err error
+	bench.Took
 }
 
 // Result is what was measured.
@@ -107,14 +92,11 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 	fmt.Fprintf(&b, "%d panels over %d series of %d nodes x 8 GPUs on %d servers; %d over %s or not answered. The slowest:\n\n", len(r.Panels), r.Rules.Series, r.Rules.Nodes, r.Rules.Shards, over, r.Bound)
 	b.WriteString("| dashboard | panel | queries | series | recorded | median | longest |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, p := range r.Panels[:min(slowest, len(r.Panels))] {
-		recorded, median := "", fmt.Sprintf("%.2f s", p.Median.Seconds())
+		recorded := ""
 		if p.Recorded {
 			recorded = "yes"
 		}
-		if p.Err != nil {
-			median = "not answered"
-		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %s | %s | %.2f s |\n", p.Dashboard, p.Title, p.Queries, p.Series, recorded, median, p.Max.Seconds())
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %s | %s | %.2f s |\n", p.Dashboard, p.Title, p.Queries, p.Series, recorded, p.Text(), p.Max.Seconds())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -141,14 +123,12 @@ func Measure(ctx context.Context, servers rules.Options, o Options) (*Result, er
 		if err := os.WriteFile(file, []byte(groups), 0o600); err != nil { // the limits are the defaults
 			return fmt.Errorf("write the proxy's configuration: %w", err)
 		}
-		proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: servers.Spillway, Ports: 2, Args: func(at []string) []string {
-			return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + at[0], "--web.admin-listen-address=" + at[1]}
-		}})
+		proc, api, _, err := realprom.StartProxy(ctx, servers.Spillway, file, nil)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, proc.Stop()) }()
-		source := live.NewSource("the proxy", "http://"+at[0])
+		source := live.NewSource("the proxy", api)
 		for _, name := range dashboards.Names() {
 			d, err := dashboards.Load(name)
 			if err != nil {
@@ -160,7 +140,7 @@ func Measure(ctx context.Context, servers rules.Options, o Options) (*Result, er
 				return context.Cause(ctx)
 			}
 			if err != nil { // a variable without options, say: what nobody can look at
-				panels = []Panel{{Dashboard: name, Title: "the whole dashboard", Err: err}}
+				panels = []Panel{{Dashboard: name, Title: "the whole dashboard", Took: bench.Took{Err: err}}}
 			}
 			r.Panels = append(r.Panels, panels...)
 		}
@@ -170,15 +150,7 @@ func Measure(ctx context.Context, servers rules.Options, o Options) (*Result, er
 	if r.Rules, err = rules.Measure(ctx, servers); err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(r.Panels, func(a, b Panel) int {
-		switch {
-		case a.Err != nil && b.Err == nil: // the worst of all
-			return -1
-		case a.Err == nil && b.Err != nil:
-			return 1
-		}
-		return cmp.Compare(b.Median, a.Median)
-	})
+	slices.SortStableFunc(r.Panels, func(a, b Panel) int { return a.Took.Compare(b.Took) })
 	return r, nil
 }
 
@@ -243,8 +215,8 @@ func (o *Options) ask(ctx context.Context, source live.Source, d *dashboards.Das
 	}
 	out := make([]Panel, 0, len(order))
 	for _, id := range order {
-		p, t := byPanel[id], slices.Sorted(slices.Values(took[id]))
-		p.Median, p.Max = t[len(t)/2], t[len(t)-1]
+		p := byPanel[id]
+		p.Took = bench.Summary(took[id], p.Err)
 		out = append(out, *p)
 	}
 	return out, nil

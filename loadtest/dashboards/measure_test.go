@@ -13,16 +13,17 @@ import (
 	"github.com/spillwayproject/spillway/dashboards"
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	mixin "github.com/spillwayproject/spillway/jsonnet"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/rules"
 )
 
 func TestMain(m *testing.M) { realpromtest.Main(m) }
 
 func TestResult(t *testing.T) {
-	quick := Panel{Dashboard: "a", Title: "quick", Median: time.Second}
-	slow := Panel{Dashboard: "a", Title: "slow", Median: 3 * time.Second}
-	recorded := Panel{Dashboard: "a", Title: "recorded", Median: 3 * time.Second, Recorded: true}
-	refused := Panel{Dashboard: "a", Title: "refused", Err: errors.New("too many series")}
+	quick := Panel{Dashboard: "a", Title: "quick", Took: bench.Took{Median: time.Second}}
+	slow := Panel{Dashboard: "a", Title: "slow", Took: bench.Took{Median: 3 * time.Second}}
+	recorded := Panel{Dashboard: "a", Title: "recorded", Took: bench.Took{Median: 3 * time.Second}, Recorded: true}
+	refused := Panel{Dashboard: "a", Title: "refused", Took: bench.Took{Err: errors.New("too many series")}}
 	for name, c := range map[string]struct {
 		panels []Panel
 		want   []string // nothing: all is well
@@ -64,7 +65,7 @@ func TestReadsRecorded(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	err := Options{Window: time.Second, Times: -1, Bound: -1}.Validate()
+	err := Options{bench.Asking{Window: time.Second, Times: -1, Bound: -1}}.Validate()
 	for _, want := range []string{"window: 1s", "times: -1", "bound: -1ns"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
@@ -90,8 +91,9 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	r, err := Measure(t.Context(), rules.Options{
-		Spillway: binary, Files: files, Nodes: 12, Shards: 2, Past: 10 * time.Minute, Run: 40 * time.Second, Interval: 15 * time.Second, Dir: t.TempDir(), Say: t.Logf,
-	}, Options{Window: 5 * time.Minute, Times: 1, Bound: time.Hour})
+		Servers: bench.Servers{Spillway: binary, Nodes: 12, Shards: 2, Interval: 15 * time.Second, Dir: t.TempDir(), Say: t.Logf},
+		Files:   files, Past: 10 * time.Minute, Run: 40 * time.Second,
+	}, Options{bench.Asking{Window: 5 * time.Minute, Times: 1, Bound: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
 // bulk asks for the great many series: every path, each shard alone, and all shards at once, in turn. The proxies are fresh processes that have answered the mix a few times, since
@@ -29,7 +30,7 @@ func (w *World) bulk(ctx context.Context, peers []*path) (_ *Bulk, err error) {
 			return nil, err
 		}
 	}
-	if err := wait(ctx, settle); err != nil {
+	if err := bench.Wait(ctx, settle); err != nil {
 		return nil, err
 	}
 	idle := map[*path]int64{}
@@ -37,8 +38,8 @@ func (w *World) bulk(ctx context.Context, peers []*path) (_ *Bulk, err error) {
 		if c.p.pid == 0 {
 			continue
 		}
-		if idle[c.p], _, err = memory(c.p.pid); err == nil {
-			err = resetPeak(c.p.pid)
+		if idle[c.p], _, err = realprom.Memory(c.p.pid); err == nil {
+			err = realprom.ResetPeak(c.p.pid)
 		}
 		if err != nil {
 			return nil, err
@@ -99,7 +100,7 @@ func (w *World) bulk(ctx context.Context, peers []*path) (_ *Bulk, err error) {
 			p.ProxyCPU = cpu[c].Seconds() / float64(n)
 		}
 		if c.p.pid > 0 {
-			_, peak, err := memory(c.p.pid)
+			_, peak, err := realprom.Memory(c.p.pid)
 			if err != nil {
 				return nil, err
 			}

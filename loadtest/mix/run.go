@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
 const (
@@ -100,7 +100,7 @@ func (w *World) peers(ctx context.Context) ([]*path, error) {
 			if err == nil {
 				break
 			}
-			if wait(ctx, time.Second/2) != nil {
+			if bench.Wait(ctx, time.Second/2) != nil {
 				return nil, fmt.Errorf("peer %s: %w: %w", p.name, context.Cause(ctx), err)
 			}
 		}
@@ -139,7 +139,7 @@ func (w *World) load(ctx context.Context, callers []*caller, concurrency int) (*
 			return nil, err
 		}
 		for _, pid := range c.p.pids() {
-			if err := resetPeak(pid); err != nil {
+			if err := realprom.ResetPeak(pid); err != nil {
 				return nil, err
 			}
 		}
@@ -159,7 +159,7 @@ func (w *World) load(ctx context.Context, callers []*caller, concurrency int) (*
 	for _, c := range callers {
 		p := w.sum(c.p, turns)
 		for _, pid := range c.p.pids() {
-			if _, peak, err := memory(pid); err == nil {
+			if _, peak, err := realprom.Memory(pid); err == nil {
 				p.PeakMiB = max(p.PeakMiB, float64(peak)/(1<<20))
 			}
 		}
@@ -220,32 +220,9 @@ func (w *World) profiles(ctx context.Context, callers []*caller) error {
 
 // save writes an answer into a file.
 func (c *caller) save(ctx context.Context, what, file string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.p.url+what, nil)
+	body, err := bench.Get(ctx, c.client, c.p.url+what)
 	if err != nil {
 		return err
 	}
-	res, err := c.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	var buf bytes.Buffer
-	if _, err := buf.ReadFrom(res.Body); err != nil {
-		return err
-	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s was answered %s: %.300s", what, res.Status, buf.Bytes())
-	}
-	return os.WriteFile(file, buf.Bytes(), 0o666)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return os.WriteFile(file, body, 0o666)
 }

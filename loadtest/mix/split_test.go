@@ -14,12 +14,13 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/tsdb/index"
+
+	"github.com/spillwayproject/spillway/internal/randseed"
 )
 
 // TestShardIsHashmod holds Shard against Prometheus' own relabel action, both ways that it takes.
 func TestShardIsHashmod(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := randseed.Of(t, 0)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	config := func(source ...model.LabelName) *relabel.Config {
 		return &relabel.Config{SourceLabels: source, Separator: ";", Modulus: 4, TargetLabel: "hash", Action: relabel.HashMod, NameValidationScheme: model.UTF8Validation}
@@ -84,15 +85,16 @@ type onDisk struct {
 	from, until int64
 }
 
+// readBlocks reads the series of all blocks below dir, where a server may keep its own files too.
 func readBlocks(t *testing.T, dir string) map[string]onDisk {
 	t.Helper()
-	blocks, err := filepath.Glob(filepath.Join(dir, "*"))
+	blocks, err := filepath.Glob(filepath.Join(dir, "*", "meta.json"))
 	if err != nil || len(blocks) == 0 {
 		t.Fatalf("blocks in %s: %v", dir, err)
 	}
 	out := map[string]onDisk{}
-	for _, path := range blocks {
-		b, err := tsdb.OpenBlock(slog.New(slog.DiscardHandler), path, nil, nil)
+	for _, meta := range blocks {
+		b, err := tsdb.OpenBlock(slog.New(slog.DiscardHandler), filepath.Dir(meta), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package mix
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
 // Options say what is measured. Zero values take the defaults named.
@@ -66,10 +68,7 @@ const (
 const groupLabel, groupValue = "cluster", "jaguar"
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Series, 1_000_000)
-	setDefault(&o.Rounds, 6)
-	setDefault(&o.Requests, 150)
-	setDefault(&o.BulkRuns, 5)
+	o.Series, o.Rounds, o.Requests, o.BulkRuns = cmp.Or(o.Series, 1_000_000), cmp.Or(o.Rounds, 6), cmp.Or(o.Requests, 150), cmp.Or(o.BulkRuns, 5)
 	if len(o.Concurrency) == 0 {
 		o.Concurrency = []int{1, 2}
 	}
@@ -82,38 +81,27 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func setDefault[T comparable](p *T, v T) {
-	if zero := *new(T); *p == zero {
-		*p = v
-	}
-}
-
 // Validate returns everything that is wrong with o.
 func (o Options) Validate() error {
 	o = o.withDefaults()
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	check(o.Spillway != "", "the path of the spillway binary is missing")
-	check(o.Series >= minSeries && o.Series <= maxSeries, "series: %d is outside %d to %d", o.Series, minSeries, maxSeries)
-	check(o.Rounds >= 1 && o.Rounds <= 1000, "rounds: %d is outside 1 to 1,000", o.Rounds)
-	check(o.Requests >= len(o.Mix.Queries) && o.Requests <= 1_000_000, "requests: %d is outside %d, which is one of each query, to 1,000,000", o.Requests, len(o.Mix.Queries))
-	check(o.BulkRuns >= 1 && o.BulkRuns <= 1000, "bulk runs: %d is outside 1 to 1,000", o.BulkRuns)
-	check(o.Port == 0 || o.Port > 1023 && o.Port+shardCount <= 65535, "port: %d to %d are no ports to listen on", o.Port, o.Port+shardCount)
+	var problems bench.Problems
+	problems.Check(o.Spillway != "", "the path of the spillway binary is missing")
+	problems.Check(o.Series >= minSeries && o.Series <= maxSeries, "series: %d is outside %d to %d", o.Series, minSeries, maxSeries)
+	problems.Check(o.Rounds >= 1 && o.Rounds <= 1000, "rounds: %d is outside 1 to 1,000", o.Rounds)
+	problems.Check(o.Requests >= len(o.Mix.Queries) && o.Requests <= 1_000_000, "requests: %d is outside %d, which is one of each query, to 1,000,000", o.Requests, len(o.Mix.Queries))
+	problems.Check(o.BulkRuns >= 1 && o.BulkRuns <= 1000, "bulk runs: %d is outside 1 to 1,000", o.BulkRuns)
+	problems.Check(o.Port == 0 || o.Port > 1023 && o.Port+shardCount <= 65535, "port: %d to %d are no ports to listen on", o.Port, o.Port+shardCount)
 	for _, c := range o.Concurrency {
-		check(c >= 1 && c <= 64, "concurrency: %d is outside 1 to 64", c)
+		problems.Check(c >= 1 && c <= 64, "concurrency: %d is outside 1 to 64", c)
 	}
 	seen := map[string]bool{Direct: true, Reverse: true, ReverseShard: true, SpillwayOne: true, SpillwayLabeled: true, SpillwayFour: true}
 	for _, p := range o.Peers {
-		check(p.Name != "" && !seen[p.Name], "peer %q: its name is empty or taken", p.Name)
+		problems.Check(p.Name != "" && !seen[p.Name], "peer %q: its name is empty or taken", p.Name)
 		seen[p.Name] = true
 		u, err := url.Parse(p.URL)
-		check(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") && u.RawQuery == "", "peer %s: %q is no URL such as http://127.0.0.1:8082", p.Name, p.URL)
+		problems.Check(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") && u.RawQuery == "", "peer %s: %q is no URL such as http://127.0.0.1:8082", p.Name, p.URL)
 	}
-	return errors.Join(errs...)
+	return problems.Err()
 }
 
 // path is one way to the data.

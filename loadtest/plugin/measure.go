@@ -19,57 +19,32 @@ import (
 	"github.com/spillwayproject/spillway/alerts"
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/live"
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
-	"github.com/spillwayproject/spillway/loadtest/cluster"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
 // Options say what is measured. Zero values take the defaults named.
 type Options struct {
-	// Spillway is the spillway binary, which is run as the proxy.
-	Spillway string
-	// Nodes is the number of nodes, of 8 GPUs each; 7,500. Gang is how many of them the experiment has; 500, or a third of Nodes where that is less. Shards is how many servers share the series; 4.
-	Nodes, Gang, Shards int
-	// Window is the panels' time range, 1 hour; Interval that of scrapes, 1 minute.
-	Window, Interval time.Duration
-	// Times is how often each view is asked, 3; Bound what it may take, 2 s.
-	Times int
-	Bound time.Duration
-	// Seed chooses the simulated cluster.
-	Seed uint64
-	// Dir is where data is made, in a folder of its own that is removed; the temporary folder.
-	Dir string
-	// Say is told what happens, one line each; nil is nobody.
-	Say func(format string, args ...any)
+	// Servers are those behind the proxy; Asking's window is the panels' time range.
+	bench.Servers
+	bench.Asking
+	// Gang is how many nodes the experiment has, 2 to all of them; 500, or a third of Nodes where that is less.
+	Gang int
 }
 
 func (o Options) withDefaults() Options {
-	o.Nodes, o.Shards = cmp.Or(o.Nodes, 7500), cmp.Or(o.Shards, 4)
+	o.Servers, o.Asking = o.Servers.WithDefaults(), o.Asking.WithDefaults()
 	o.Gang = cmp.Or(o.Gang, min(500, o.Nodes/3))
-	o.Window, o.Interval = cmp.Or(o.Window, time.Hour), cmp.Or(o.Interval, time.Minute)
-	o.Times, o.Bound = cmp.Or(o.Times, 3), cmp.Or(o.Bound, 2*time.Second)
-	if o.Say == nil {
-		o.Say = func(string, ...any) {}
-	}
 	return o
 }
 
 // Validate returns everything that is wrong with o.
 func (o Options) Validate() error {
 	o = o.withDefaults()
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	check(o.Spillway != "", "the path of the spillway binary is missing")
-	check(o.Nodes >= 8 && o.Nodes <= 100_000, "nodes: %d is outside 8 to 100,000", o.Nodes)
-	check(o.Gang >= 1 && o.Gang <= o.Nodes, "gang: %d is outside 1 to the number of nodes, %d", o.Gang, o.Nodes)
-	check(o.Shards >= 1 && o.Shards <= 64, "shards: %d is outside 1 to 64", o.Shards)
-	check(o.Window >= 10*time.Minute && o.Window <= 24*time.Hour, "window: %s is outside 10m to 24h", o.Window)
-	check(o.Interval >= time.Second && o.Interval <= 2*time.Minute, "interval: %s is outside 1s to 2m", o.Interval)
-	check(o.Times >= 1 && o.Times <= 100, "times: %d is outside 1 to 100", o.Times)
-	check(o.Bound > 0, "bound: %s is not above 0", o.Bound)
-	return errors.Join(errs...)
+	var p bench.Problems
+	o.Servers.Check(&p, 2*time.Minute)
+	o.Asking.Check(&p, 10*time.Minute)
+	p.Check(o.Gang >= 2 && o.Gang <= o.Nodes, "gang: %d is outside 2 to the number of nodes, %d", o.Gang, o.Nodes)
+	return p.Err()
 }
 
 // View is one view and what it took.
@@ -78,10 +53,7 @@ type View struct {
 	Name string
 	// Queries is how many questions went to the proxy; Frames and Rows (points of the longest, for lines) are what came of them.
 	Queries, Frames, Rows int
-	// Median and Max are over all times that it was asked.
-	Median, Max time.Duration
-	// Err is why it was not answered; nil if it was each time.
-	Err error
+	bench.Took
 }
 
 // Result is what was measured.
@@ -90,6 +62,9 @@ type Result struct {
 	Nodes, Shards, Series           int
 	Experiment                      string
 	ExperimentNodes, ExperimentGPUs int
+	// SlowGPUs is how many of them do half of their work; Torn is how long before the last views it was that the experiment lost its pods.
+	SlowGPUs int
+	Torn     time.Duration
 	// Window and Bound are those of the options.
 	Window, Bound time.Duration
 	// Views are all of them, the slowest first.
@@ -120,13 +95,12 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "An experiment of %d GPUs on %d nodes, in %d series of %d nodes x 8 GPUs on %d servers; the last %s. Peak memory of the proxy: %d MiB.\n\n",
 		r.ExperimentGPUs, r.ExperimentNodes, r.Series, r.Nodes, r.Shards, r.Window, r.ProxyPeak>>20)
+	fmt.Fprintf(&b, "%d of its GPUs do half of their work, one has memory that waits for a reset, and one of its nodes was not ready for a while. Pods that wait and events are looked at "+
+		"%s after it has lost its pods, when half of the new ones have no node. What is marked as empty has nothing to show: its time is that of finding out whether anything is not set up.\n\n",
+		r.SlowGPUs, r.Torn)
 	b.WriteString("| view | questions | frames | rows | median | longest |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, v := range r.Views {
-		median := fmt.Sprintf("%.2f s", v.Median.Seconds())
-		if v.Err != nil {
-			median = "not answered"
-		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %s | %.2f s |\n", v.Name, v.Queries, v.Frames, v.Rows, median, v.Max.Seconds())
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %s | %.2f s |\n", v.Name, v.Queries, v.Frames, v.Rows, v.Text(), v.Max.Seconds())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -139,7 +113,7 @@ const before = 15 * time.Minute
 var recorded = []string{
 	"cluster:gpu_seen:sum", "cluster:nodes:count", "gpu:ecc_dbe:max", "gpu:nvlink_replays:rate5m", "gpu:pcie_replays:rate5m", "gpu:row_remap_failure:max", "gpu:row_remap_pending:max",
 	"gpu:xid_errors:count5m", "gpu:xid_last:info", "node:ethernet_received_bytes:rate5m", "node:ethernet_transmitted_bytes:rate5m", "node:gpu_capacity:max", "node:gpu_missing:count",
-	"node:gpu_model:info", "node:gpu_slowed:sum_rate5m", "node:gpu_temp_celsius:max", "node:gpu_unmeasured:count", "node:infiniband_received_bytes:rate5m",
+	"node:gpu_model:info", "node:gpu_seen:count", "node:gpu_slowed:sum_rate5m", "node:gpu_temp_celsius:max", "node:gpu_unmeasured:count", "node:infiniband_received_bytes:rate5m",
 	"node:infiniband_transmitted_bytes:rate5m", "node:ready:max", "node_model:gpu_util_percent:count", "pod:gpu_allocated:sum",
 }
 
@@ -158,18 +132,21 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 		return nil, fmt.Errorf("the benchmark needs a folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	m, runs, until, err := o.model()
+	p, err := o.findPast(time.Now().Truncate(time.Minute))
 	if err != nil {
 		return nil, err
 	}
-	gpus := len(runs[0].Nodes) * runs[0].GPUs
-	r := &Result{Nodes: o.Nodes, Shards: o.Shards, Window: o.Window, Bound: o.Bound, Experiment: runs[0].Name, ExperimentNodes: len(runs[0].Nodes), ExperimentGPUs: gpus}
-	o.Say("experiment %s of %d GPUs on %d nodes, until %s", r.Experiment, gpus, r.ExperimentNodes, until.UTC().Format(time.RFC3339))
+	wide := p.runs[0]
+	r := &Result{
+		Nodes: o.Nodes, Shards: o.Shards, Window: o.Window, Bound: o.Bound, Experiment: wide.Name, ExperimentNodes: len(wide.Nodes), ExperimentGPUs: len(wide.Nodes) * wide.GPUs,
+		SlowGPUs: p.slow, Torn: p.torn.Sub(p.whole),
+	}
+	o.Say("experiment %s of %d GPUs on %d nodes, until %s", r.Experiment, r.ExperimentGPUs, r.ExperimentNodes, p.whole.UTC().Format(time.RFC3339))
 	rules, err := live.Needed(filepath.Join(dir, "rules"), isRecorded, alerts.Global(), alerts.Shard())
 	if err != nil {
 		return nil, fmt.Errorf("choose the rules: %w", err)
 	}
-	world, err := o.write(ctx, dir, m, until, rules)
+	world, err := o.write(ctx, dir, p, rules)
 	if err != nil {
 		return nil, err
 	}
@@ -185,52 +162,27 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, q := range questions(runs) {
-		v, err := o.ask(ctx, client, q, until)
+	for _, q := range questions(p.runs) {
+		at := p.whole
+		if q.torn {
+			at = p.torn
+		}
+		v := o.ask(ctx, client, q, at)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		v.Err = err
 		o.Say("%-40s %6.2f s, %d questions", v.Name, v.Median.Seconds(), v.Queries)
 		r.Views = append(r.Views, v)
 	}
-	slices.SortStableFunc(r.Views, func(a, b View) int {
-		if a.Err != nil != (b.Err != nil) { // the worst of all
-			if a.Err != nil {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(b.Median, a.Median)
-	})
+	slices.SortStableFunc(r.Views, func(a, b View) int { return a.Took.Compare(b.Took) })
 	r.ProxyPeak, err = servers.ProxyPeak()
 	return r, err
 }
 
-// model makes the cluster and finds a moment at which its widest experiment has run for a while; runs are that and the next widest ones that run beside it.
-func (o *Options) model() (m *cluster.Model, runs []cluster.Experiment, until time.Time, err error) {
-	now := time.Now().Truncate(time.Minute)
-	m, err = cluster.New(cluster.Options{Seed: o.Seed, Cluster: "jaguar", Nodes: o.Nodes, FirstGang: o.Gang, Detail: cluster.Lean, Start: now.Add(-20 * 24 * time.Hour), APIServers: 2})
-	if err != nil {
-		return nil, nil, until, fmt.Errorf("make the cluster: %w", err)
-	}
-	for k := range 10 * 24 * 4 {
-		until = now.Add(-time.Duration(k) * 15 * time.Minute)
-		runs = slices.DeleteFunc(m.Experiments(until.Add(-o.Window), until), func(e cluster.Experiment) bool {
-			return !slices.ContainsFunc(e.Runs, func(s cluster.Span) bool { return s.Until.After(until) && s.From.Before(until.Add(-o.Window/4)) })
-		})
-		slices.SortStableFunc(runs, func(a, b cluster.Experiment) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
-		if len(runs) > 1 && len(runs[0].Nodes) == o.Gang {
-			return m, runs, until, nil
-		}
-	}
-	return nil, nil, until, fmt.Errorf("the experiment of %d nodes runs at no time of ten days; choose another seed", o.Gang)
-}
-
-func (o *Options) write(ctx context.Context, dir string, m *cluster.Model, until time.Time, rules []fs.FS) (*live.World, error) {
+func (o *Options) write(ctx context.Context, dir string, p *past, rules []fs.FS) (*live.World, error) {
 	began := time.Now()
 	return live.Write(ctx, live.Options{
-		Dir: dir, Clusters: []live.Cluster{{Model: m, Shards: o.Shards}}, From: until.Add(-o.Window - before), Until: until.Add(time.Minute), Interval: o.Interval,
+		Dir: dir, Clusters: []live.Cluster{{Model: p.model, Shards: o.Shards}}, From: p.whole.Add(-o.Window - before), Until: p.torn.Add(time.Minute), Interval: o.Interval,
 		Rules: rules[0], ShardRules: rules[1], Say: func(format string, args ...any) {
 			o.Say("%5.0fs  "+format, append([]any{time.Since(began).Seconds()}, args...)...)
 		},

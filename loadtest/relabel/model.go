@@ -112,7 +112,7 @@ func newCluster(o Options) (*cluster, error) {
 		}
 	}
 	if largest.series += o.Series - total; largest.series < 1 {
-		return nil, fmt.Errorf("%d series are too few for %d names", o.Series, o.Names)
+		return nil, fmt.Errorf("%d series are too few for %d names: ask for more series or fewer names", o.Series, o.Names)
 	}
 	slices.SortFunc(c.metrics, func(a, b *metric) int { return cmp.Compare(a.name, b.name) })
 	return c, nil

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -25,57 +26,37 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
 // Options say what is measured. Zero values take the defaults named.
 type Options struct {
-	// Spillway is the spillway binary, which is run as the proxy.
-	Spillway string
+	// Servers are those that the ruler asks.
+	bench.Servers
 	// Files are the rule files by name.
 	Files map[string][]byte
-	// Nodes is the number of nodes, of 8 GPUs each; 7,500. Shards is how many servers share their series; 4.
-	Nodes, Shards int
 	// Past is what the servers hold when the ruler starts, 65 minutes; Run is how long the ruler runs, 6 minutes.
 	Past, Run time.Duration
-	// Interval is that of scrapes, 1 minute.
-	Interval time.Duration
-	// Seed chooses the simulated cluster.
-	Seed uint64
-	// Dir is where data is made, in a folder of its own that is removed; the temporary folder.
-	Dir string
-	// Say is told what happens, one line each; nil is nobody.
-	Say func(format string, args ...any)
 	// Then, where set, is called once the ruler has run and ended, while the servers still run. groups are those of a proxy's configuration, as YAML; what was recorded ends at until.
 	Then func(ctx context.Context, groups string, until time.Time) error
 }
 
 func (o Options) withDefaults() Options {
-	o.Nodes, o.Shards = cmp.Or(o.Nodes, 7500), cmp.Or(o.Shards, 4)
-	o.Past, o.Run, o.Interval = cmp.Or(o.Past, 65*time.Minute), cmp.Or(o.Run, 6*time.Minute), cmp.Or(o.Interval, time.Minute)
-	if o.Say == nil {
-		o.Say = func(string, ...any) {}
-	}
+	o.Servers = o.Servers.WithDefaults()
+	o.Past, o.Run = cmp.Or(o.Past, 65*time.Minute), cmp.Or(o.Run, 6*time.Minute)
 	return o
 }
 
 // Validate returns everything that is wrong with o.
 func (o Options) Validate() error {
 	o = o.withDefaults()
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	check(o.Spillway != "", "the path of the spillway binary is missing")
-	check(len(o.Files) > 0, "there are no rule files")
-	check(o.Nodes >= 8 && o.Nodes <= 100_000, "nodes: %d is outside 8 to 100,000", o.Nodes)
-	check(o.Shards >= 1 && o.Shards <= 64, "shards: %d is outside 1 to 64", o.Shards)
-	check(o.Past >= 0 && o.Past <= 24*time.Hour, "past: %s is outside 0 to 24h", o.Past)
-	check(o.Run >= 5*time.Second && o.Run <= time.Hour, "run: %s is outside 5s to 1h", o.Run)
-	check(o.Interval >= time.Second && o.Interval <= 5*time.Minute, "interval: %s is outside 1s to 5m", o.Interval)
-	return errors.Join(errs...)
+	var p bench.Problems
+	o.Servers.Check(&p, 5*time.Minute)
+	p.Check(len(o.Files) > 0, "there are no rule files")
+	p.Check(o.Past >= 0 && o.Past <= 24*time.Hour, "past: %s is outside 0 to 24h", o.Past)
+	p.Check(o.Run >= 5*time.Second && o.Run <= time.Hour, "run: %s is outside 5s to 1h", o.Run)
+	return p.Err()
 }
 
 // Group is one rule group and what the ruler says of it.
@@ -198,12 +179,12 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	proxy, at, err := o.proxy(ctx, dir, config)
+	proxy, api, admin, err := o.proxy(ctx, dir, config)
 	if err != nil {
 		return nil, err
 	}
 	stops = append(stops, proxy.Stop)
-	ruler, stop, err := o.ruler(ctx, dir, "http://"+at[0], config.recorded)
+	ruler, stop, err := o.ruler(ctx, dir, api, config.recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +193,7 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	if err := errors.Join(err, stop()); err != nil {
 		return nil, err
 	}
-	if err := sound(ctx, "http://"+at[1]); err != nil {
+	if err := sound(ctx, admin); err != nil {
 		return nil, err
 	}
 	if r.ProxyPeakRSS, err = proxy.PeakRSS(); err != nil || o.Then == nil {
@@ -311,15 +292,13 @@ func (o *Options) groups(p *places) string {
 	return b.String()
 }
 
-// proxy starts it; its addresses are those of the API and of the admin API.
-func (o *Options) proxy(ctx context.Context, dir string, p *places) (*realprom.Process, []string, error) {
+// proxy starts it; api and admin are the URLs of its two listeners.
+func (o *Options) proxy(ctx context.Context, dir string, p *places) (_ *realprom.Process, api, admin string, err error) {
 	file := filepath.Join(dir, "spillway.yaml")
 	if err := os.WriteFile(file, []byte(o.groups(p)+limits), 0o600); err != nil {
-		return nil, nil, fmt.Errorf("write the proxy's configuration: %w", err)
+		return nil, "", "", fmt.Errorf("write the proxy's configuration: %w", err)
 	}
-	return realprom.StartOnPorts(ctx, realprom.PortOptions{Path: o.Spillway, Ports: 2, Args: func(at []string) []string {
-		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + at[0], "--web.admin-listen-address=" + at[1]}
-	}})
+	return realprom.StartProxy(ctx, o.Spillway, file, nil)
 }
 
 // sound is an error where the proxy does not trust what the configuration says of the servers: it would answer everything the slow way, and the figures would be of that.
@@ -328,10 +307,23 @@ func sound(ctx context.Context, admin string) error {
 	if err != nil {
 		return fmt.Errorf("read the proxy's page: %w", err)
 	}
-	for _, m := range page["spillway_group_sick"].GetMetric() {
-		if m.GetGauge().GetValue() != 0 {
-			return fmt.Errorf("the servers do not fit together, so nothing is evaluated on them: %v; this is a fault of the benchmark's data", m.Label)
+	groups := page["spillway_group_sick"].GetMetric()
+	if len(groups) == 0 {
+		return errors.New("the proxy does not say whether its servers fit together (spillway_group_sick): is the binary another release than this benchmark?")
+	}
+	var sick []string
+	for _, m := range groups {
+		if m.GetGauge().GetValue() == 0 {
+			continue
 		}
+		var what []string
+		for _, l := range m.GetLabel() {
+			what = append(what, fmt.Sprintf("%s %q", l.GetName(), l.GetValue()))
+		}
+		sick = append(sick, strings.Join(what, ", "))
+	}
+	if len(sick) > 0 {
+		return fmt.Errorf("the servers do not fit together (%s), so nothing is evaluated on them; this is a fault of the benchmark's data", strings.Join(sick, "; "))
 	}
 	return nil
 }
@@ -419,21 +411,12 @@ func (h *history) group(key string) Group {
 }
 
 func scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	page, err := bench.Get(ctx, &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}, url)
 	if err != nil {
 		return nil, err
-	}
-	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
 	p := expfmt.NewTextParser(prommodel.UTF8Validation)
-	return p.TextToMetricFamilies(io.LimitReader(resp.Body, 64<<20))
+	return p.TextToMetricFamilies(bytes.NewReader(page))
 }
 
 // read adds what a page says. Groups are told apart by the label rule_group, FILE;NAME.

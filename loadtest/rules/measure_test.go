@@ -2,6 +2,9 @@ package rules
 
 import (
 	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	prommodel "github.com/prometheus/common/model"
 
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
 func TestMain(m *testing.M) { realpromtest.Main(m) }
@@ -43,6 +47,32 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestSound: figures of a proxy that does not trust its servers, or does not say so, are none.
+func TestSound(t *testing.T) {
+	for _, c := range []struct{ name, page, want string }{
+		{"all fit together", `spillway_group_sick{group="jaguar",kind="clock"} 0` + "\n" + `spillway_group_sick{group="recorded",kind="clock"} 0`, ""},
+		{"one does not", `spillway_group_sick{group="jaguar",kind="clock"} 0` + "\n" + `spillway_group_sick{group="jaguar",kind="overlap"} 1`, `(group "jaguar", kind "overlap")`},
+		{"not the first", `spillway_group_sick{group="jaguar",kind="clock"} 0` + "\n" + `spillway_group_sick{group="recorded",kind="engine"} 1`, `group "recorded"`},
+		{"silence", `spillway_panics_total 0`, "spillway_group_sick"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprintf(w, "# TYPE spillway_group_sick gauge\n%s\n", c.page)
+			}))
+			defer proxy.Close()
+			err := sound(t.Context(), proxy.URL)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v, want an error with %q", err, c.want)
+			}
+		})
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	defer gone.Close()
+	if err := sound(t.Context(), gone.URL); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("no page: %v", err)
+	}
+}
+
 func TestErr(t *testing.T) {
 	ok := Group{File: "a.yaml", Name: "a", Interval: time.Minute, First: 50 * time.Second, Typical: time.Second, Max: 19 * time.Second, Seen: 3}
 	over, cold, failed, unseen := ok, ok, ok, ok
@@ -66,7 +96,7 @@ func TestErr(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	err := Options{Nodes: 1, Shards: 100, Run: time.Second, Past: -1, Interval: time.Hour}.Validate()
+	err := Options{Servers: bench.Servers{Nodes: 1, Shards: 100, Interval: time.Hour}, Run: time.Second, Past: -1}.Validate()
 	for _, want := range []string{"spillway binary", "no rule files", "nodes: 1 ", "shards: 100 ", "run: 1s", "past: -1ns", "interval: 1h"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
@@ -88,7 +118,8 @@ func TestMeasure(t *testing.T) {
     rules: [{record: "x:y:z", expr: 'label_replace(up, "job", "", "instance", ".*") * on (cluster) group_left () kube_node_info'}]
 `
 	r, err := Measure(t.Context(), Options{
-		Spillway: binary, Files: map[string][]byte{"test.yaml": []byte(rules)}, Nodes: 12, Shards: 2, Past: 10 * time.Minute, Run: 10 * time.Second, Interval: 30 * time.Second, Dir: t.TempDir(), Say: t.Logf,
+		Servers: bench.Servers{Spillway: binary, Nodes: 12, Shards: 2, Interval: 30 * time.Second, Dir: t.TempDir(), Say: t.Logf},
+		Files:   map[string][]byte{"test.yaml": []byte(rules)}, Past: 10 * time.Minute, Run: 10 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

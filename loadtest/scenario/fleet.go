@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -74,9 +73,6 @@ func startServers(ctx context.Context, d Data, dir string, n int, memoryLimit in
 	return f, nil
 }
 
-// proxyTries is how many pairs of free ports are tried: another process may take one before the proxy does.
-const proxyTries = 5
-
 // startProxy starts the spillway binary in front of the servers, each a group of its own, all bounds at their defaults.
 func (f *fleet) startProxy(ctx context.Context, binary string) error {
 	var urls []string
@@ -87,37 +83,13 @@ func (f *fleet) startProxy(ctx context.Context, binary string) error {
 	if err := os.WriteFile(file, []byte(proxyConfig(urls)), 0o600); err != nil {
 		return fmt.Errorf("write the proxy's configuration: %w", err)
 	}
-	var errs []error
-	for range proxyTries {
-		main, err := realprom.FreePort()
-		if err != nil {
-			return err
-		}
-		admin, err := realprom.FreePort()
-		if err != nil {
-			return err
-		}
-		p, err := realprom.StartProcess(realprom.ProcessOptions{Path: binary, Args: []string{
-			"proxy", "--config.file=" + file, fmt.Sprintf("--web.listen-address=127.0.0.1:%d", main), fmt.Sprintf("--web.admin-listen-address=127.0.0.1:%d", admin),
-		}})
-		if err != nil {
-			return err
-		}
-		url := fmt.Sprintf("http://127.0.0.1:%d", main)
-		ready, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("the proxy was not ready after 30 s"))
-		err = p.WaitReady(ready, url+"/-/ready")
-		cancel()
-		if err == nil {
-			f.proxy = p
-			f.members = append(f.members, member{name: "spillway", role: report.Proxy, url: url, proc: p})
-			return nil
-		}
-		errs = append(errs, err, p.Stop())
-		if !strings.Contains(p.Log(), "address already in use") {
-			break
-		}
+	p, url, _, err := realprom.StartProxy(ctx, binary, file, nil)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("start the proxy: %w", errors.Join(errs...))
+	f.proxy = p
+	f.members = append(f.members, member{name: "spillway", role: report.Proxy, url: url, proc: p})
+	return nil
 }
 
 // proxyConfig is the shortest file that names the servers, one a cluster.

@@ -1,16 +1,16 @@
 package scenario
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
 // What a server weighs at rest depends on what it did last. One that has just replayed its log holds the replay's garbage, up to twice its live heap; one
@@ -51,7 +51,7 @@ func (f *fleet) rest(ctx context.Context, everydayMax time.Duration) (h Heights,
 	for _, s := range f.servers {
 		g.Go(func() error {
 			for range 2 { // what the first one finds, the second one has swept
-				if _, err := get(ctx, client, s.URL()+"/debug/pprof/heap?gc=1"); err != nil {
+				if _, err := bench.Get(ctx, client, s.URL()+"/debug/pprof/heap?gc=1"); err != nil {
 					return err
 				}
 			}
@@ -91,7 +91,7 @@ func (f *fleet) still(ctx context.Context) error {
 	w := watch(f.members, 0, func(error) {})
 	defer w.stop()
 	for limit := time.Now().Add(restMax); time.Now().Before(limit); {
-		if err := wait(ctx, restStretch/5); err != nil {
+		if err := bench.Wait(ctx, restStretch/5); err != nil {
 			return err
 		}
 		if w.resting(restStretch) {
@@ -114,7 +114,7 @@ func workADay(ctx context.Context, client *http.Client, server string, most time
 			"query": {everyday[i%len(everyday)]}, "step": {"5"},
 			"start": {strconv.FormatInt(now.Add(-50*time.Minute).Unix(), 10)}, "end": {strconv.FormatInt(now.Unix(), 10)},
 		}
-		if _, err := get(ctx, client, server+"/api/v1/query_range?"+q.Encode()); err != nil {
+		if _, err := bench.Get(ctx, client, server+"/api/v1/query_range?"+q.Encode()); err != nil {
 			return err
 		}
 		if i%len(everyday) != len(everyday)-1 {
@@ -133,7 +133,7 @@ func workADay(ctx context.Context, client *http.Client, server string, most time
 
 // collections is how often a server has collected its garbage.
 func collections(ctx context.Context, client *http.Client, server string) (int64, error) {
-	text, err := get(ctx, client, server+"/metrics")
+	text, err := bench.Get(ctx, client, server+"/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -141,22 +141,4 @@ func collections(ctx context.Context, client *http.Client, server string) (int64
 		return n, nil
 	}
 	return 0, fmt.Errorf("%s does not say how often it has collected its garbage", server)
-}
-
-// get reads a whole answer of at most 64 MiB.
-func get(ctx context.Context, client *http.Client, where string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s answered %s: %s", req.URL.Redacted(), res.Status, bytes.TrimSpace(body[:min(len(body), 300)]))
-	}
-	return body, err
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/report"
 )
 
@@ -50,15 +52,10 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Series, 300_000)
-	setDefault(&o.Servers, 4)
-	setDefault(&o.Callers, 8)
-	setDefault(&o.Idle, time.Minute)
-	setDefault(&o.Duration, 30*time.Second)
-	setDefault(&o.Everyday, 2*time.Minute)
-	setDefault(&o.Patience, 2*time.Minute)
-	setDefault(&o.MemoryLimit, 3<<30)
-	setDefault(&o.KeepFree, 3<<30)
+	o.Series, o.Servers, o.Callers = cmp.Or(o.Series, 300_000), cmp.Or(o.Servers, 4), cmp.Or(o.Callers, 8)
+	o.Idle, o.Duration = cmp.Or(o.Idle, time.Minute), cmp.Or(o.Duration, 30*time.Second)
+	o.Everyday, o.Patience = cmp.Or(o.Everyday, 2*time.Minute), cmp.Or(o.Patience, 2*time.Minute)
+	o.MemoryLimit, o.KeepFree = cmp.Or(o.MemoryLimit, 3<<30), cmp.Or(o.KeepFree, 3<<30)
 	if o.Scenario.Name == "" {
 		o.Scenario = Killer
 	}
@@ -68,33 +65,21 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func setDefault[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
-}
-
 // Validate returns everything that is wrong with the options, after defaults.
 func (o Options) Validate() error {
 	o = o.withDefaults()
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	check(o.Spillway != "", "the spillway binary must be named")
-	check(o.Series >= minSeries && o.Series <= 20_000_000, "series: %d is outside %d (a cluster's control plane alone) to 20,000,000", o.Series, minSeries)
-	check(o.Servers >= 1 && o.Servers <= 64, "servers: %d is outside 1 to 64", o.Servers)
-	check(o.Callers >= 1 && o.Callers <= 1000, "callers: %d is outside 1 to 1,000", o.Callers)
-	check(o.Idle >= time.Second && o.Idle <= time.Hour, "idle: %s is outside 1s to 1h", o.Idle)
-	check(o.Duration >= time.Second && o.Idle+o.Duration <= 50*time.Minute, "duration: %s is less than 1s, or so long that the newest samples leave the last 55 minutes", o.Duration)
-	check(o.Everyday >= 0, "everyday work: must not be negative")
-	check(o.Patience >= time.Second, "patience: %s is less than 1s", o.Patience)
-	check(o.MemoryLimit >= 256<<20, "memory limit: %d MiB is less than 256 MiB, on which no server starts", o.MemoryLimit>>20)
-	check(o.KeepFree >= 0, "memory to be kept free: must not be negative")
-	return errors.Join(errs...)
+	var p bench.Problems
+	p.Check(o.Spillway != "", "the path of the spillway binary is missing")
+	p.Check(o.Series >= minSeries && o.Series <= 20_000_000, "series: %d is outside %d (a cluster's control plane alone) to 20,000,000", o.Series, minSeries)
+	p.Check(o.Servers >= 1 && o.Servers <= 64, "servers: %d is outside 1 to 64", o.Servers)
+	p.Check(o.Callers >= 1 && o.Callers <= 1000, "callers: %d is outside 1 to 1,000", o.Callers)
+	p.Check(o.Idle >= time.Second && o.Idle <= time.Hour, "idle: %s is outside 1s to 1h", o.Idle)
+	p.Check(o.Duration >= time.Second && o.Idle+o.Duration <= 50*time.Minute, "duration: %s is less than 1s, or so long that the newest samples leave the last 55 minutes", o.Duration)
+	p.Check(o.Everyday >= 0, "everyday work: must not be negative")
+	p.Check(o.Patience >= time.Second, "patience: %s is less than 1s", o.Patience)
+	p.Check(o.MemoryLimit >= 256<<20, "memory limit: %d MiB is less than 256 MiB, on which no server starts", o.MemoryLimit>>20)
+	p.Check(o.KeepFree >= 0, "memory to be kept free: must not be negative")
+	return p.Err()
 }
 
 // Result is what was found.
@@ -187,7 +172,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	defer stop(nil)
 	w := watch(f.members, o.KeepFree, stop)
 	defer w.stop()
-	if err := wait(stormCtx, o.Idle); err != nil {
+	if err := bench.Wait(stormCtx, o.Idle); err != nil {
 		return nil, err
 	}
 	run := &Side{Run: report.Run{Name: name}, Rest: heights}
@@ -201,7 +186,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	run.Storm.Begin = time.Since(w.began)
 	run.Replies = s.run(stormCtx)
 	run.Storm.End = time.Since(w.began)
-	if err := wait(stormCtx, afterStorm); err != nil && !errors.Is(err, errMachineFull) {
+	if err := bench.Wait(stormCtx, afterStorm); err != nil && !errors.Is(err, errMachineFull) {
 		return nil, err
 	}
 	run.Processes = w.stop()
@@ -214,15 +199,4 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	}
 	o.Say("%s: %s", name, run.Summary())
 	return run, nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

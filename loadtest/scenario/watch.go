@@ -39,7 +39,7 @@ func watch(members []member, keepFree int64, full func(error)) *watcher {
 	w := &watcher{began: time.Now(), keepFree: keepFree, full: full, end: cancel, members: members, processes: make([]report.Process, len(members))}
 	for i, m := range members {
 		w.processes[i] = report.Process{Name: m.name, Role: m.role}
-		resetPeak(m.proc.PID()) // what starting took is not a matter of this run
+		_ = realprom.ResetPeak(m.proc.PID()) // what starting took is not a matter of this run; where it cannot be reset it counts
 		w.sample(i, m)
 	}
 	w.wg.Go(func() { w.run(ctx) })
@@ -135,21 +135,11 @@ func recentPeak(p *realprom.Process) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	peak, ok := highWater(p.PID()) // not PeakRSS, which remembers what was before a reset
-	if ok && resetPeak(p.PID()) {
+	_, peak, err := realprom.Memory(p.PID()) // not PeakRSS, which remembers what was before a reset
+	if err == nil && realprom.ResetPeak(p.PID()) == nil {
 		return max(rss, peak), nil
 	}
 	return rss, nil
-}
-
-// highWater reads the kernel's high-water mark in bytes.
-func highWater(pid int) (int64, bool) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, false
-	}
-	kb, ok := number(text, "VmHWM:")
-	return kb << 10, ok
 }
 
 // number finds a line that begins with key and returns the number after it; a unit may follow.
@@ -163,11 +153,6 @@ func number(text []byte, key string) (int64, bool) {
 		}
 	}
 	return 0, false
-}
-
-// resetPeak sets a process's high-water mark (VmHWM) to its present memory; false where that cannot be done.
-func resetPeak(pid int) bool {
-	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) == nil
 }
 
 // available is the memory in bytes that can still be had: the machine's, or what is left in this process's own cgroup if that is less.

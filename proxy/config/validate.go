@@ -12,6 +12,7 @@ import (
 
 	commonconfig "github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"golang.org/x/net/http/httpguts"
 )
@@ -115,6 +116,14 @@ func labelProblem(name string) string {
 	default:
 		return ""
 	}
+}
+
+// IsUp tells whether a selector is one of the metric up alone. It is false for what is no selector.
+func IsUp(selector string) bool {
+	matchers, err := parser.NewParser(parser.Options{}).ParseMetricSelector(selector)
+	return err == nil && slices.ContainsFunc(matchers, func(m *labels.Matcher) bool {
+		return m.Type == labels.MatchEqual && m.Name == model.MetricNameLabel && m.Value == "up"
+	})
 }
 
 func (v *validator) heartbeat(selector, path string) {

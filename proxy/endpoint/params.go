@@ -52,6 +52,7 @@ type Param struct {
 	// Doc is one sentence for the documentation.
 	Doc string
 
+	escaped string // the name in a query string
 	// missing is the error of a required parameter that is absent; nil has one made from the name.
 	missing error
 	// set stores values: at least one, and exactly one where not Repeated.

@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"fmt"
-	"math"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -127,8 +126,9 @@ func decodeRead(raw []byte) (*prompb.ReadRequest, error) {
 		if types++; types > maxReadTypes {
 			return fmt.Errorf("more than %d accepted response types", maxReadTypes)
 		}
-		// A type that a later protocol adds cannot be served here; the client lists others beside it.
-		if t := prompb.ReadRequest_ResponseType(n); n <= math.MaxInt32 && (t == prompb.ReadRequest_SAMPLES || t == prompb.ReadRequest_STREAMED_XOR_CHUNKS) {
+		// Of a number over 32 bits an enumeration has the low ones, as protobuf says. A type that a later protocol adds cannot be served here; the
+		// client lists others beside it.
+		if t := prompb.ReadRequest_ResponseType(uint32(n)); t == prompb.ReadRequest_SAMPLES || t == prompb.ReadRequest_STREAMED_XOR_CHUNKS {
 			req.AcceptedResponseTypes = append(req.AcceptedResponseTypes, t)
 		}
 		return nil

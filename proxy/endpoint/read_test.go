@@ -140,8 +140,9 @@ func FuzzDecodeRead(f *testing.F) {
 	f.Add(readBytes(f, oneQuery(func(q *prompb.Query) {
 		q.Hints = &prompb.ReadHints{StepMs: 1, Func: "sum", Grouping: []string{"a"}, By: true}
 	})))
-	f.Add([]byte{0x10, 0x01, 0x10, 0x00, 0x0a, 0x00})       // accepted types one by one, an empty query
-	f.Add([]byte{0x0a, 0x02, 0x22, 0x00, 0x7d, 1, 2, 3, 4}) // empty hints, an unknown field
+	f.Add([]byte{0x10, 0x01, 0x10, 0x00, 0x0a, 0x00})                         // accepted types one by one, an empty query
+	f.Add([]byte{0x0a, 0x02, 0x22, 0x00, 0x7d, 1, 2, 3, 4})                   // empty hints, an unknown field
+	f.Add([]byte{0x0a, 0x00, 0x12, 0x06, 0x00, 0x80, 0x80, 0x80, 0x80, 0x10}) // packed: 0, and 1<<32, whose low 32 bits are 0
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		got, err := decodeRead(raw)
 		if err != nil {

@@ -80,6 +80,9 @@ func roundTrip(t testing.TB, req *Request) {
 	if clone := req.Clone(); !clone.Equal(req) {
 		t.Error("a clone is not equal")
 	}
+	if got, want := req.encode(Get(req.ID)), req.Values().Encode(); got != want {
+		t.Errorf("the parameters are written as %q, want %q", got, want)
+	}
 }
 
 // examples are requests made from the table: each row without parameters, with each parameter alone, with all, by each method, in URL and in body.

@@ -3,6 +3,9 @@ package endpoint
 import (
 	"math"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -118,7 +121,8 @@ type Endpoint struct {
 
 	// post tells that Prometheus takes the parameters as a form too, so Write may send long ones in a body. label values is not: Spillway serves POST
 	// there because Grafana sends it, Prometheus does not.
-	post bool
+	post   bool
+	sorted []int // Params by name, as a query string has them
 	// snappy tells that the body is remote read's, not a form.
 	snappy bool
 	// check looks at what no single parameter shows.
@@ -318,6 +322,11 @@ func index(table []Endpoint) (ids map[ID]*Endpoint, paths map[string]*Endpoint) 
 	for i := range table {
 		ids[table[i].ID] = &table[i]
 		paths[table[i].Path] = &table[i] // the template of label values has braces, which no EscapedPath has
+		for j := range table[i].Params {
+			table[i].Params[j].escaped = url.QueryEscape(table[i].Params[j].Name)
+			table[i].sorted = append(table[i].sorted, j)
+		}
+		slices.SortFunc(table[i].sorted, func(a, b int) int { return strings.Compare(table[i].Params[a].Name, table[i].Params[b].Name) })
 	}
 	return ids, paths
 }

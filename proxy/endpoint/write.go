@@ -78,7 +78,7 @@ func (r *Request) Write(ctx context.Context, base *url.URL) (*http.Request, erro
 	}
 	u.Path, u.RawPath = path, escaped
 
-	method, query := http.MethodGet, r.Values().Encode()
+	method, query := http.MethodGet, r.encode(e)
 	var body io.Reader
 	header := http.Header{"User-Agent": {userAgent}, "Accept": {acceptJSON}}
 	switch {
@@ -101,10 +101,33 @@ func (r *Request) Write(ctx context.Context, base *url.URL) (*http.Request, erro
 	if e.Decode == DecodeExposition {
 		header.Set("Accept", acceptText)
 	}
+	if body == nil {
+		// As http.NewRequest would make it, without writing the URL and parsing it again.
+		bare := http.Request{Method: method, URL: u, Host: u.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+		return bare.WithContext(ctx), nil
+	}
 	out, err := http.NewRequestWithContext(ctx, method, u.String(), body)
 	if err != nil {
 		return nil, qerr.Wrap(qerr.Internal, err, "the request for a shard cannot be written")
 	}
 	out.Header = header
 	return out, nil
+}
+
+// encode is Values().Encode() without the map.
+func (r *Request) encode(e *Endpoint) string {
+	var room [512]byte
+	out := room[:0]
+	for _, i := range e.sorted {
+		p := &e.Params[i]
+		for _, v := range p.get(r) {
+			if len(out) > 0 {
+				out = append(out, '&')
+			}
+			out = append(out, p.escaped...)
+			out = append(out, '=')
+			out = append(out, url.QueryEscape(v)...)
+		}
+	}
+	return string(out)
 }

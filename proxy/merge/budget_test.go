@@ -6,8 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -76,8 +76,7 @@ func TestBudgetOneCannotTakeWhatOthersHold(t *testing.T) {
 
 // TestBudgetReturnsEverything lets many goroutines do what they like, past Close too.
 func TestBudgetReturnsEverything(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := randseed.Of(t, 0)
 	pool := NewPool(64 * poolChunk)
 	var all sync.WaitGroup
 	for i := range 8 {

@@ -12,21 +12,17 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 takes the clock")
+var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 leaves it to internal/randseed")
 
 func newRand(t testing.TB) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed=%d", seed)
+	seed := randseed.Of(t, *seedFlag)
 	return rand.New(rand.NewPCG(seed, 1))
 }
 

@@ -43,6 +43,8 @@ type locality struct {
 	distinct bool
 	// keyed: the labels that tell shards apart are on the results as they are on the stored series.
 	keyed bool
+	// full: no result lacks one of them, so that results which are keyed stay distinct whatever else they lose.
+	full bool
 	// filled are selectors of which one must not hold series without those labels, or two shards' results could match each other.
 	filled []guard
 }
@@ -64,14 +66,21 @@ func constant(e parser.Node) bool {
 	return !found
 }
 
-// oneName tells whether every selector names one metric, so that a function that drops names makes no two series equal.
-func oneName(e parser.Node) bool {
+// oneName tells whether every selector names one metric, so that a function that drops names makes no two series equal. Where type and unit go with the
+// name, they must be named too.
+func oneName(e parser.Node, units bool) bool {
+	fixed := []string{model.MetricNameLabel}
+	if units {
+		fixed = append(fixed, model.MetricTypeLabel, model.MetricUnitLabel)
+	}
 	ok := true
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
 		if vs, is := n.(*parser.VectorSelector); is {
-			ok = ok && slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool {
-				return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual && m.Value != ""
-			})
+			for _, name := range fixed {
+				ok = ok && slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool {
+					return m.Name == name && m.Type == labels.MatchEqual && (m.Value != "" || name != model.MetricNameLabel)
+				})
+			}
 		}
 		return nil
 	})
@@ -82,15 +91,15 @@ func oneName(e parser.Node) bool {
 func local(e parser.Expr, k key) locality {
 	switch n := e.(type) {
 	case *parser.VectorSelector, *parser.MatrixSelector:
-		return locality{distinct: true, keyed: true}
+		return locality{distinct: true, keyed: true, full: k.known && len(guardOf(e, k)) == 0}
 	case *parser.ParenExpr:
 		return local(n.Expr, k)
 	case *parser.StepInvariantExpr:
 		return local(n.Expr, k)
 	case *parser.SubqueryExpr:
-		return local(n.Expr, k)
+		return operand(n.Expr, k, "a subquery")
 	case *parser.UnaryExpr:
-		return unnamed(local(n.Expr, k), n.Expr)
+		return unnamed(operand(n.Expr, k, "a sign"), n.Expr, k)
 	case *parser.Call:
 		return localCall(n, k)
 	case *parser.AggregateExpr:
@@ -101,9 +110,31 @@ func local(e parser.Expr, k key) locality {
 	return no("%s is not in the grammar of what shards may run", parser.DocumentedType(e.Type()))
 }
 
+// operand judges an expression that what stands above it, of the name given, changes or chooses from. Series of two shards that become equal in it fail in the
+// reference, and from above nobody can see whether they did; so they must not be able to.
+func operand(e parser.Expr, k key, above string) locality {
+	l := local(e, k)
+	switch {
+	case l.why != "" || l.distinct:
+	case !k.known || !l.keyed:
+		return no("series of two shards could become equal under %s, which must fail", above)
+	default:
+		l.fill(e, k)
+	}
+	return l
+}
+
+// fill has it asked that no result of e, whose locality l is and which is keyed, lacks a label that tells shards apart.
+func (l *locality) fill(e parser.Expr, k key) {
+	if !l.full {
+		l.filled = append(l.filled, guardOf(e, k)...)
+	}
+	l.distinct, l.full = true, true
+}
+
 // unnamed is l after the metric's name was dropped.
-func unnamed(l locality, e parser.Expr) locality {
-	l.distinct = l.distinct && oneName(e)
+func unnamed(l locality, e parser.Expr, k key) locality {
+	l.distinct = l.full || l.distinct && oneName(e, k.units)
 	return l
 }
 
@@ -127,27 +158,33 @@ func localCall(c *parser.Call, k key) locality {
 	}
 	switch {
 	case byItself[name]:
-		return unnamed(local(arg, k), arg)
+		return unnamed(operand(arg, k, name), arg, k)
 	case name == "label_replace" || name == "label_join":
-		l := local(arg, k)
-		l.distinct = false
-		if s, ok := unwrap(c.Args[1]).(*parser.StringLiteral); !ok || slices.Contains(k.names(), s.Val) {
-			l.keyed = false
-		}
-		return l
+		return set(operand(arg, k, name), c.Args[1], k)
 	case byBuckets[name]:
 		l := local(arg, k)
 		if l.why != "" {
 			return l
 		}
-		if !k.known || !l.keyed {
+		if !k.known || !l.keyed || slices.Contains(k.names(), labels.BucketLabel) {
 			return no("%s joins buckets, which may lie on different shards", name)
 		}
-		l.filled = append(l.filled, guardOf(arg, k)...)
-		l.distinct = l.distinct && oneName(arg)
+		l.fill(arg, k)
+		if name == "histogram_quantiles" {
+			return set(l, c.Args[1], k)
+		}
 		return l
 	}
 	return no("%s looks at all series together", name)
+}
+
+// set is l after the label that the argument names was set, to what is not known.
+func set(l locality, label parser.Expr, k key) locality {
+	if s, ok := unwrap(label).(*parser.StringLiteral); !ok || slices.Contains(k.names(), s.Val) {
+		l.keyed, l.full = false, false
+	}
+	l.distinct = l.full
+	return l
 }
 
 func localAggregate(a *parser.AggregateExpr, k key) locality {
@@ -168,23 +205,22 @@ func localAggregate(a *parser.AggregateExpr, k key) locality {
 			return no("count_values sets a label that tells the shards apart")
 		}
 	}
-	l.filled = append(l.filled, guardOf(a.Expr, k)...)
-	l.distinct = true
+	l.fill(a.Expr, k)
 	return l
 }
 
 func localBinary(b *parser.BinaryExpr, k key) locality {
 	switch lc, rc := constant(b.LHS), constant(b.RHS); {
 	case rc && b.RHS.Type() == parser.ValueTypeScalar && b.LHS.Type() == parser.ValueTypeVector:
-		return unnamed(local(b.LHS, k), b.LHS)
+		return withScalar(b, b.LHS, k)
 	case lc && b.LHS.Type() == parser.ValueTypeScalar && b.RHS.Type() == parser.ValueTypeVector:
-		return unnamed(local(b.RHS, k), b.RHS)
+		return withScalar(b, b.RHS, k)
 	case lc || rc:
 		return no("one side of %s is a constant vector and would come once from each shard", b.Op)
 	case b.LHS.Type() != parser.ValueTypeVector || b.RHS.Type() != parser.ValueTypeVector:
 		return no("one side of %s is a scalar that depends on series", b.Op)
 	}
-	l, r := local(b.LHS, k), local(b.RHS, k)
+	l, r := operand(b.LHS, k, b.Op.String()), operand(b.RHS, k, b.Op.String())
 	switch {
 	case l.why != "":
 		return l
@@ -202,14 +238,46 @@ func localBinary(b *parser.BinaryExpr, k key) locality {
 			return no("%s takes a label that tells the shards apart from its other side", b.Op)
 		}
 	}
-	// Series of two shards can match only where both lack a label that shards are told apart by, so one side without such series is enough.
-	out := locality{distinct: true, keyed: true, filled: append(l.filled, r.filled...)}
-	left, right := guardOf(b.LHS, k), guardOf(b.RHS, k)
-	if len(right) < len(left) {
-		left = right
+	out := locality{distinct: true, keyed: true, full: true, filled: append(l.filled, r.filled...)}
+	switch b.Op {
+	case parser.LAND, parser.LOR, parser.LUNLESS:
+		// Series of two shards can match only where both lack a label that shards are told apart by, so one side without such series is enough.
+		switch left, right := guardOf(b.LHS, k), guardOf(b.RHS, k); {
+		case l.full || r.full:
+		case len(right) < len(left):
+			out.filled = append(out.filled, right...)
+			r.full = true
+		default:
+			out.filled = append(out.filled, left...)
+			l.full = true
+		}
+		switch b.Op {
+		case parser.LOR:
+			out.full = l.full && r.full
+		case parser.LUNLESS:
+			out.full = l.full
+		}
+		return out
 	}
-	out.filled = append(out.filled, left...)
+	// Here the reference also fails where the side of which one series is taken has two that match the same, whether or not the other side has one that matches. Without
+	// series of that side that lack such a label, these two are on one shard, and no two shards' series match.
+	one, side := r, b.RHS
+	if b.VectorMatching.Card == parser.CardOneToMany {
+		one, side = l, b.LHS
+	}
+	if !one.full {
+		out.filled = append(out.filled, guardOf(side, k)...)
+	}
 	return out
+}
+
+// withScalar judges an operator between vector and a constant. A filter keeps the names.
+func withScalar(b *parser.BinaryExpr, vector parser.Expr, k key) locality {
+	l := operand(vector, k, b.Op.String())
+	if l.why == "" && b.Op.IsComparisonOperator() && !b.ReturnBool {
+		return l
+	}
+	return unnamed(l, vector, k)
 }
 
 // finish is how an aggregate over several shards is put together: by folding partial results, or by evaluating it once more over them.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/schema"
 
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
@@ -15,6 +16,7 @@ type key struct {
 	known  bool
 	stored []string // of shard_by: stored on series, and possibly missing there
 	group  []string // of the groups: on every series
+	units  bool     // shards take type and unit for parts of a metric's name, so that series of one name may become equal when they lose it
 }
 
 // names are all of them.
@@ -46,7 +48,7 @@ func keyOf(legs []Leg) key {
 			continue
 		}
 		own := g.ShardKey()
-		if len(own) == 0 {
+		if len(own) == 0 || slices.ContainsFunc(own, schema.IsMetadataLabel) { // most of what runs on shards drops a name, a type and a unit
 			return key{}
 		}
 		k.stored = append(k.stored, own...)

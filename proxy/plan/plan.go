@@ -111,6 +111,9 @@ type Leaf struct {
 	// numbers that it is compared with, for which the same holds close by.
 	Strict bool
 	Near   []float64
+	// Loose tells that a comparison stands above which Near does not describe, such as that of two sums: the last bit decides there only if the answer changes with it, which
+	// whoever evaluates the rest has to find out.
+	Loose bool
 	// Guards are asked of all parts' shards first: where one has a series, the leaf cannot be put together from the shards' answers.
 	Guards []Guard
 	// Streams tells that answers side by side show all duplicates without being decoded: all groups own the same label names.

@@ -19,12 +19,13 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 var (
-	presenceSeed  = flag.Uint64("presence.seed", 0, "seed of the random expressions; 0 is a new one each time")
+	presenceSeed  = flag.Uint64("presence.seed", 0, "seed of the random expressions; 0 leaves it to internal/randseed")
 	presenceCount = flag.Int("presence.count", 6000, "how many random expressions are compared for each group")
 )
 
@@ -239,11 +240,7 @@ func (w *writer) vector(depth int) string {
 // One shard evaluates an expression without the group's labels, and they are set on its answer or not: the same as evaluating with the labels on every
 // series, for every expression that the proof lets pass.
 func TestPresenceAgainstTheEngine(t *testing.T) {
-	seed := *presenceSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (run again with -presence.seed)", seed)
+	seed := randseed.Of(t, *presenceSeed)
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: Parser, LookbackDelta: 5 * time.Minute})
 	for _, c := range []struct {
 		name  string
@@ -384,11 +381,7 @@ func differ(got, want evaluated) string {
 
 // The text that is sent says what the client's text says, without the matchers on the group's labels.
 func TestRewriteKeepsTheExpression(t *testing.T) {
-	seed := *presenceSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (run again with -presence.seed)", seed)
+	seed := randseed.Of(t, *presenceSeed)
 	g := &shard.Group{Labels: labels.FromStrings("cluster", "jaguar")}
 	w := &writer{rng: rand.New(rand.NewPCG(seed, 9)), group: []string{"cluster"}, match: []string{`cluster="jaguar"`, `cluster!=""`}}
 	written := 0

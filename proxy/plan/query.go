@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -69,6 +68,7 @@ type frame struct {
 
 	strict bool      // see Leaf
 	near   []float64 // likewise
+	loose  bool      // likewise
 }
 
 // Query plans an expression. The error is that of the request's context.
@@ -207,64 +207,91 @@ func (p *planner) inside(e *parser.Expr, f frame, why string) []*Node {
 		return p.walk(&n.Expr, f, why)
 	case *parser.AggregateExpr:
 		f.strict = f.strict || n.Op == parser.COUNT_VALUES
+		switch n.Op {
+		case parser.MAX, parser.MIN, parser.TOPK, parser.BOTTOMK:
+			f.near = near // of its results, each is a value of what is inside
+		case parser.STDDEV, parser.STDVAR:
+			f.strict = f.strict || f.loose || len(near) > 0 // 0 where all are equal
+		default:
+			f.loose = f.loose || len(near) > 0
+		}
 		if leaf := p.again(n, f); leaf != nil {
 			n.Expr = p.place(leaf, n.Expr, nil)
 			return []*Node{leaf.Node}
 		}
 		nodes := p.walk(&n.Expr, f, why)
 		if n.Param != nil {
+			f.strict = true // it is cut to a whole number, or chooses by its size
 			nodes = append(nodes, p.walk(&n.Param, f, why)...)
 		}
 		return nodes
 	case *parser.BinaryExpr:
-		return p.binary(n, f, why)
+		return p.binary(n, f, near, why)
 	case *parser.SubqueryExpr:
+		f.near = near
 		if in, ok := p.subframe(n, f); ok {
 			return p.walk(&n.Expr, in, why)
 		}
 		return p.raw(n, "a subquery with @ or computed durations is evaluated here")
 	case *parser.Call:
-		return p.call(n, f, why)
+		return p.call(n, f, near, why)
 	}
 	return p.raw(*e, why)
 }
 
-func (p *planner) binary(b *parser.BinaryExpr, f frame, why string) []*Node {
+// binary walks both sides; near are numbers that its results are compared with.
+func (p *planner) binary(b *parser.BinaryExpr, f frame, near []float64, why string) []*Node {
 	l, r := f, f
 	switch b.Op {
 	case parser.EQLC, parser.NEQ, parser.MOD:
 		l.strict, r.strict = true, true
 	case parser.GTR, parser.LSS, parser.GTE, parser.LTE:
-		l.near, r.near = literal(b.RHS), literal(b.LHS)
+		if b.ReturnBool {
+			near = nil
+		}
+		if literal(b.LHS) == nil && literal(b.RHS) == nil {
+			l.loose, r.loose = true, true
+		}
+		l.near, r.near = slices.Concat(literal(b.RHS), near), slices.Concat(literal(b.LHS), near)
+	case parser.LAND, parser.LOR, parser.LUNLESS:
+		l.near = near
+		if b.Op == parser.LOR {
+			r.near = near
+		}
+	case parser.ADD, parser.SUB, parser.MUL, parser.DIV:
+		left, right := literal(b.LHS), literal(b.RHS)
+		for _, n := range near {
+			switch {
+			case right != nil:
+				l.near = append(l.near, undo(b.Op, n, right[0], false))
+			case left != nil:
+				r.near = append(r.near, undo(b.Op, n, left[0], true))
+			default:
+				l.loose, r.loose = true, true
+			}
+		}
+	default:
+		l.loose, r.loose = l.loose || len(near) > 0, r.loose || len(near) > 0
 	}
 	return append(p.walk(&b.LHS, l, why), p.walk(&b.RHS, r, why)...)
 }
 
-// literal is the number that the expression is, if it is one.
-func literal(e parser.Expr) []float64 {
-	switch n := unwrap(e).(type) {
-	case *parser.NumberLiteral:
-		return []float64{n.Val}
-	case *parser.UnaryExpr:
-		if v := literal(n.Expr); v != nil && n.Op == parser.SUB {
-			return []float64{-v[0]}
-		}
-	}
-	return nil
-}
-
-// steps are the functions that make more than a last bit of a last bit: they jump, or take a smaller value for a reset.
-var steps = func() map[string]bool {
-	out := map[string]bool{}
-	for _, name := range strings.Fields(`ceil changes day_of_month day_of_week day_of_year days_in_month floor hour increase irate minute month rate resets round sgn year`) {
-		out[name] = true
-	}
-	return out
-}()
-
-func (p *planner) call(c *parser.Call, f frame, why string) []*Node {
+// call walks the arguments; near are numbers that its results are compared with.
+func (p *planner) call(c *parser.Call, f frame, near []float64, why string) []*Node {
 	f.strict = f.strict || steps[c.Func.Name]
+	switch name := c.Func.Name; {
+	case keeping[name]:
+		f.near = near
+	case differences[name]:
+		f.strict = f.strict || f.loose || len(near) > 0
+	default:
+		f.loose = f.loose || len(near) > 0
+	}
 	switch c.Func.Name {
+	case "abs":
+		for _, v := range near {
+			f.near = append(slices.Clip(f.near), -v)
+		}
 	case "info":
 		return p.raw(c, "info() reads series that the text does not show")
 	case "timestamp", "start_timestamp":
@@ -354,7 +381,7 @@ func (p *planner) subframe(n *parser.SubqueryExpr, f frame) (frame, bool) {
 	if g.End < g.Start || (g.End-g.Start)/step+1 > maxPoints {
 		return frame{}, false
 	}
-	return frame{grid: g, rng: true, strict: f.strict}, true
+	return frame{grid: g, rng: true, strict: f.strict, near: f.near, loose: f.loose}, true
 }
 
 // leaf makes a leaf of e, or says why it cannot be one.
@@ -369,7 +396,7 @@ func (p *planner) leaf(e parser.Expr, f frame, root bool) (*Leaf, string) {
 	if len(legs) == 0 {
 		return nil, "no shard can hold its series"
 	}
-	leaf := &Leaf{Grid: f.grid, Range: f.rng, Strict: f.strict, Near: f.near}
+	leaf := &Leaf{Grid: f.grid, Range: f.rng, Strict: f.strict, Near: f.near, Loose: f.loose}
 	switch {
 	case len(legs) == 1 && !p.q.NoPass && (root || p.q.Raw == ""):
 		leaf.Mode = ModePass
@@ -386,7 +413,7 @@ func (p *planner) leaf(e parser.Expr, f frame, root bool) (*Leaf, string) {
 	}
 	end := root || leaf.Mode == ModePush
 	if leaf.Mode == "" {
-		k := keyOf(legs)
+		k := p.key(legs)
 		l := local(e, k)
 		leaf.Mode = ModeSplice
 		if agg, ok := unwrap(e).(*parser.AggregateExpr); ok && l.why != "" {
@@ -415,7 +442,7 @@ func (p *planner) again(agg *parser.AggregateExpr, f frame) *Leaf {
 	if len(legs) < 2 || p.delayed || !f.top && usesFrame(agg) {
 		return nil
 	}
-	fin, l := pushes(agg, keyOf(legs))
+	fin, l := pushes(agg, p.key(legs))
 	if l.why != "" || !fin.again {
 		return nil
 	}
@@ -425,13 +452,22 @@ func (p *planner) again(agg *parser.AggregateExpr, f frame) *Leaf {
 	return leaf
 }
 
-// guard adds the questions of which the leaf depends.
+// key is what tells the shards of the legs apart.
+func (p *planner) key(legs []Leg) key {
+	k := keyOf(legs)
+	k.units = p.v.top.TypeAndUnitLabels()
+	return k
+}
+
+// guard adds the questions of which the leaf depends, each once.
 func (p *planner) guard(leaf *Leaf, guards []guard, legs []Leg) {
 	for _, g := range guards {
 		w := p.windows[g.selector.PosRange.Start]
 		for _, leg := range legs {
 			if sent, ok := Strip(leg.Shard.Group, g.matchers); ok {
-				leaf.Guards = append(leaf.Guards, Guard{leg.Shard, Selector(Filled(sent)), w.From, w.Until})
+				if g := (Guard{leg.Shard, Selector(Filled(sent)), w.From, w.Until}); !slices.Contains(leaf.Guards, g) {
+					leaf.Guards = append(leaf.Guards, g)
+				}
 			}
 		}
 	}

@@ -191,7 +191,7 @@ func (x *exchange) assemble(p *plan.Plan) error {
 	if err := x.guard(p.Leaves); err != nil {
 		return err
 	}
-	tables, err := x.tables(p)
+	tables, rough, err := x.tables(p)
 	defer func() {
 		for _, t := range tables {
 			t.Close()
@@ -201,7 +201,7 @@ func (x *exchange) assemble(p *plan.Plan) error {
 		return err
 	}
 	if !p.Whole {
-		return x.evaluate(p, tables)
+		return x.evaluate(p, tables, rough)
 	}
 	_, span := x.s.room(x.ctx, "encode")
 	defer span.End()
@@ -219,11 +219,11 @@ func (x *exchange) assemble(p *plan.Plan) error {
 	return x.finishJSON()
 }
 
-// tables asks for all leaves at once and returns each one's numbers.
-func (x *exchange) tables(p *plan.Plan) ([]*merge.Table, error) {
+// tables asks for all leaves at once and returns each one's numbers. rough are those of them whose last bits may decide about the answer.
+func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err error) {
 	r, err := x.ask(x.questions(p.Leaves, !p.Raw))
 	if err != nil {
-		return nil, refusedByShard(err)
+		return nil, nil, refusedByShard(err)
 	}
 	defer r.close()
 	_, span := x.s.room(x.ctx, "merge")
@@ -266,9 +266,9 @@ func (x *exchange) tables(p *plan.Plan) ([]*merge.Table, error) {
 	if first != nil {
 		drop(parts)
 		if errors.Is(first, merge.ErrTwice) {
-			return nil, &inexact{first.Error()}
+			return nil, nil, &inexact{first.Error()}
 		}
-		return nil, x.bodyError(r, first)
+		return nil, nil, x.bodyError(r, first)
 	}
 	counts := make([]merge.Count, len(results))
 	for i := range results {
@@ -278,7 +278,7 @@ func (x *exchange) tables(p *plan.Plan) ([]*merge.Table, error) {
 		}
 	}
 	x.account.answers(r, counts)
-	out := make([]*merge.Table, len(p.Leaves))
+	out = make([]*merge.Table, len(p.Leaves))
 	for i, l := range p.Leaves {
 		var own []*merge.Table
 		for j, t := range parts {
@@ -300,51 +300,61 @@ func (x *exchange) tables(p *plan.Plan) ([]*merge.Table, error) {
 			}
 		}
 		if err == nil {
-			out[i], err = x.join(l, own)
+			var loose bool
+			if out[i], loose, err = x.join(l, own); loose {
+				rough = append(rough, i)
+			}
 		} else {
 			drop(own)
+		}
+		if err == nil && len(rough) > 0 && p.Raw {
+			err = errLastBit // what is read raw is read once
 		}
 		if err != nil {
 			drop(parts)
 			drop(out)
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return out, nil
+	return out, rough, nil
 }
 
-// join makes one table of the shards' answers to a leaf.
-func (x *exchange) join(l *plan.Leaf, tables []*merge.Table) (t *merge.Table, err error) {
+// errLastBit marks an answer that may be another one with the exact sums.
+var errLastBit = &inexact{"the last bit of a sum may decide about the answer"}
+
+// join makes one table of the shards' answers to a leaf. It is rough where its last bits may decide about the answer.
+func (x *exchange) join(l *plan.Leaf, tables []*merge.Table) (t *merge.Table, rough bool, err error) {
 	switch {
 	case len(tables) == 0: // all its shards are lost, and the answer goes without them
-		return &merge.Table{Grid: l.Grid}, nil
+		return &merge.Table{Grid: l.Grid}, false, nil
 	case l.Folds:
 		sums := (l.Fold == merge.FoldSum || l.Fold == merge.FoldAvg) && len(tables) > 1
-		whole := !sums || !l.Strict && len(l.Near) == 0 || wholeNumbers(tables)
+		whole := !sums || !l.Strict && !l.Loose && len(l.Near) == 0 || wholeNumbers(tables)
 		if !whole && l.Strict {
 			for _, t := range tables {
 				t.Close()
 			}
-			return nil, &inexact{"the last bit of a sum may decide about the answer"}
+			return nil, false, errLastBit
 		}
+		rough = !whole && l.Loose
 		if t, err = merge.Fold(l.Fold, tables, x.budget); err == nil && !whole && closeTo(t, l.Near) {
 			t.Close()
-			return nil, &inexact{"a sum is as good as equal to the number that it is compared with"}
+			return nil, false, &inexact{"a sum is as good as equal to the number that it is compared with"}
 		}
 	default:
 		t, err = merge.Union(tables)
 	}
 	if errors.Is(err, merge.ErrInexact) || errors.Is(err, merge.ErrTwice) {
-		return nil, &inexact{err.Error()}
+		return nil, false, &inexact{err.Error()}
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := x.budget.AddSeries(len(t.Series)); err != nil {
 		t.Close()
-		return nil, err
+		return nil, false, err
 	}
-	return t, nil
+	return t, rough, nil
 }
 
 // wholeNumbers tells whether all values are whole and small enough for their sums to be exact.
@@ -366,7 +376,7 @@ func closeTo(t *merge.Table, numbers []float64) bool {
 	for i := range t.Series {
 		for _, v := range t.Series[i].Values {
 			for _, n := range numbers {
-				if math.Abs(v-n) <= 1e-9*math.Abs(n) {
+				if !math.IsInf(n, 0) && math.Abs(v-n) <= 1e-9*math.Abs(n) {
 					return true
 				}
 			}

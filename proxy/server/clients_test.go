@@ -45,7 +45,7 @@ func replay(t testing.TB, base string, raw []byte) *clientAnswer {
 	t.Helper()
 	conn := dial(t, base)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	host := []byte("\r\nHost: " + strings.TrimPrefix(base, "http://") + "\r\n")

@@ -224,7 +224,7 @@ func appendSeries(app storage.Appender, list []worldSeries, spans []span) error 
 // waitRules waits until every server has evaluated its rules, so that their alerts are all there.
 func (w *clientWorld) waitRules() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*patience)
 	defer cancel()
 	for _, p := range append([]*localprom.Shard{w.one}, w.servers...) {
 		want := map[string]int{"node:load1:max": 1, "exporter_ready": 1, "ALERTS": w.idle[p]}
@@ -270,7 +270,7 @@ func holds(t testing.TB, ctx context.Context, p *localprom.Shard, want map[strin
 // dial opens a connection to the address of a URL.
 func dial(t testing.TB, url string) net.Conn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"), 5*time.Second)
+	c, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"), patience)
 	if err != nil {
 		t.Fatal(err)
 	}

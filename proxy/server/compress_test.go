@@ -23,6 +23,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 )
@@ -270,12 +271,7 @@ func TestUncodedAnswers(t *testing.T) {
 
 // Whatever is written, in whatever pieces, comes out as it was, also from a coder that was used before and left in the middle.
 func TestCodersAreExact(t *testing.T) {
-	seed := testSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("-seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 3))
+	rng := rand.New(rand.NewPCG(randseed.Of(t, testSeed), 3))
 	s := &Server{}
 	s.state.Store(&state{pool: merge.NewPool(1 << 30)})
 	for i := range 24 {

@@ -36,6 +36,7 @@ type quartet struct {
 	honest []*localprom.Shard
 	three  string            // the proxy over the sound ones
 	lacks  map[string]*reply // what it answers
+	has    map[string]*reply // what a proxy over all four answers
 	client *http.Client
 	more   string // of the configuration
 }
@@ -92,8 +93,8 @@ func (n *network) swallow(addr string) {
 	}
 }
 
-func newQuartet(t testing.TB, timeout time.Duration) *quartet {
-	q := &quartet{t: t, now: time.Now().Truncate(time.Second), client: newClient(t), more: limits(timeout)}
+func newQuartet(t testing.TB) *quartet {
+	q := &quartet{t: t, now: time.Now().Truncate(time.Second), client: newClient(t), more: limits(ample)}
 	for i := range 4 {
 		var series []storedSeries
 		for n := range 3 {
@@ -115,7 +116,8 @@ func newQuartet(t testing.TB, timeout time.Duration) *quartet {
 				series = append(series, one)
 			}
 		}
-		q.honest = append(q.honest, promShard(t, labels.EmptyLabels(), series))
+		// The last samples are the newest ones for an hour, however long the test takes: federation is about now.
+		q.honest = append(q.honest, promShardWith(t, localprom.Options{LookbackDelta: time.Hour}, series))
 	}
 	var urls []string
 	for _, p := range q.honest[:3] {
@@ -135,9 +137,22 @@ func (q *quartet) config(urls []string) string {
 	return b.String() + q.more
 }
 
-// withFourth starts a proxy over all four.
-func (q *quartet) withFourth(t testing.TB, o shard.Options) *fourth {
-	f := &fourth{quartet: q, net: &network{conns: map[net.Conn]string{}}}
+// four is a proxy over the honest servers.
+func (q *quartet) four(t testing.TB) string {
+	t.Helper()
+	var urls []string
+	for _, p := range q.honest {
+		urls = append(urls, p.URL())
+	}
+	_, url := startProxy(t, t.Context(), q.config(urls))
+	return url
+}
+
+// withFourth starts a proxy over all four whose requests have so much time.
+func (q *quartet) withFourth(t testing.TB, o shard.Options, timeout time.Duration) *fourth {
+	own := *q
+	own.more = limits(timeout)
+	f := &fourth{quartet: &own, net: &network{conns: map[net.Conn]string{}}}
 	honest := q.honest[3].URL()
 	f.liar = fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
 		a := forward(honest, r)
@@ -152,7 +167,7 @@ func (q *quartet) withFourth(t testing.TB, o shard.Options) *fourth {
 	}
 	o.Dial = f.net.Dial
 	f.name = "jaguar/" + f.liar.Addr()
-	f.s, f.url = startProxy(t, t.Context(), q.config(append(urls, f.liar.URL())), func(opts *Options) { opts.shards = o })
+	f.s, f.url = startProxy(t, t.Context(), f.config(append(urls, f.liar.URL())), func(opts *Options) { opts.shards = o })
 	return f
 }
 
@@ -263,14 +278,27 @@ func (q *quartet) canonical(a *reply) string {
 // judged is what came of one inquiry under one fault.
 type judged struct{ whole, partial, refused int }
 
-// judge asks everything of the proxy over all four, whose last is at fault, with partial answers and without. The rule:
+// warm asks for one thing on each road, while all four are sound, so that connections are open and times are known when the fault comes.
+func (f *fourth) warm(t testing.TB) {
+	t.Helper()
+	for _, in := range f.inquiries() {
+		if !slices.Contains(roads, in.name) {
+			continue
+		}
+		if got := f.ask(f.url, in); got.status != 200 || len(got.message.Warnings) > 0 || !f.same(in, got, f.has[in.name]) {
+			t.Fatalf("%s of sound shards: %s\nwant %.300s", in.name, got, f.has[in.name].body)
+		}
+	}
+}
+
+// judge asks everything of the proxy over all four, whose last is at fault, with partial answers and without, so many at once. The rule:
 //
 //   - with partial_response=true the answer is that of the three with a warning that names the fourth, or, where the fault did no harm, that of all four;
 //   - without, it is that of all four or an error that names the shard;
 //   - never fewer series than there are without a word.
 //
-// before are the answers of the four while all were sound. or, where set, is asked about answers that fit neither.
-func (f *fourth) judge(t *testing.T, fault string, list []inquiry, before map[string]*reply, or func(in inquiry, got *reply) bool) (sum judged) {
+// or, where set, is asked about answers that fit neither.
+func (f *fourth) judge(t *testing.T, fault string, list []inquiry, atOnce int, or func(in inquiry, got *reply) bool) (sum judged) {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -293,7 +321,7 @@ func (f *fourth) judge(t *testing.T, fault string, list []inquiry, before map[st
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
-				case got.err == nil && got.status == 200 && len(got.message.Warnings) == 0 && f.same(in, got, before[in.name]):
+				case got.err == nil && got.status == 200 && len(got.message.Warnings) == 0 && f.same(in, got, f.has[in.name]):
 					sum.whole++
 				case got.err == nil && got.status == 200 && partial == "true" && (flagged || in.exact) && f.same(in, got, without):
 					sum.partial++
@@ -302,7 +330,7 @@ func (f *fourth) judge(t *testing.T, fault string, list []inquiry, before map[st
 				case or != nil && or(in, got):
 					sum.refused++
 				default:
-					t.Errorf("%s, %s, partial_response=%s: %s\nwithout the shard: %.300s\nwith it: %.300s", fault, in.name, partial, got, without.body, before[in.name].body)
+					t.Errorf("%s, %s, partial_response=%s: %s\nwithout the shard: %.300s\nwith it: %.300s", fault, in.name, partial, got, without.body, f.has[in.name].body)
 				}
 			})
 		}
@@ -346,48 +374,60 @@ var deaths = []struct {
 	{"busy", false, func(f *fourth) error { return f.liar.Set("error 429 too_many_requests busy") }},
 }
 
-// impatient is the patience of a proxy whose shards are to be found hanging soon.
-var impatient = shard.Options{DialTimeout: 500 * time.Millisecond, HeaderTimeout: 500 * time.Millisecond, ProgressTimeout: 500 * time.Millisecond, ProbeInterval: 500 * time.Millisecond}
+// patient is a proxy's patience with shards: on a busy machine sound ones are slow. impatient is that of one whose shards are to be found hanging soon, in a request
+// of hungTimeout, of which two fifths have to do for the answer without the shard.
+var (
+	patient   = shard.Options{DialTimeout: ample, HeaderTimeout: ample, ProgressTimeout: ample, ProbeInterval: 500 * time.Millisecond}
+	impatient = shard.Options{DialTimeout: 3 * time.Second, HeaderTimeout: 3 * time.Second, ProgressTimeout: 3 * time.Second, ProbeInterval: 500 * time.Millisecond}
+)
+
+const hungTimeout = 10 * time.Second
 
 // TestOneOfFourShardsIsDead: refused connections, packets that go nowhere, a server that takes connections and says nothing, one that stops in its answer.
 // What the other three say stays as it is, and every answer that lacks the fourth says so.
 func TestOneOfFourShardsIsDead(t *testing.T) {
-	q := newQuartet(t, 6*time.Second) // of which two fifths have to do for the answer without the shard, on a machine with other work
+	q := newQuartet(t)
+	q.has = q.sound(t, q.four(t))
 	for _, d := range deaths {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			f := q.withFourth(t, impatient)
-			before := f.sound(t, f.url)
+			o, timeout := patient, ample
+			if d.hangs {
+				o, timeout = impatient, hungTimeout
+			}
+			f := q.withFourth(t, o, timeout)
+			f.warm(t)
 			if err := d.kill(f); err != nil {
 				t.Fatal(err)
 			}
-			list := f.inquiries()
-			if d.hangs { // some: each of them takes its time
-				list = slices.DeleteFunc(list, func(in inquiry) bool { return !slices.Contains(slowInquiries, in.name) })
+			list, first := f.inquiries(), atOnce
+			if d.hangs { // some, all at once: each of them takes its time
+				list = slices.DeleteFunc(list, func(in inquiry) bool { return !slices.Contains(roads, in.name) })
+				first = 2 * len(list)
 			}
-			look := func(list []inquiry) {
-				sum := f.judge(t, d.name, list, before, nil)
+			look := func(list []inquiry, atOnce int) {
+				sum := f.judge(t, d.name, list, atOnce, nil)
 				t.Logf("%s: %d answers lack the shard and say so, %d errors name it, %d were whole", d.name, sum.partial, sum.refused, sum.whole)
 				if sum.partial < len(list)/2 || sum.refused < len(list)/2 {
 					t.Errorf("%s did not reach enough requests: %+v", d.name, sum)
 				}
 			}
-			look(list) // at once, while nobody knows
+			look(list, first) // at once, while nobody knows
 			if d.name == "black hole" || !d.hangs {
-				look(f.inquiries()) // when the proxy has had time to see it
+				look(f.inquiries(), atOnce) // when the proxy has had time to see it
 			}
 		})
 	}
 }
 
-// slowInquiries are those for shards that hang: one for each road.
-var slowInquiries = []string{"query up", "query sum(up)", "query_range rate(requests_total[2m])", "query_range topk(3, requests_total)", "series", "values of node", "exemplars", "rules", "federate"}
+// roads are the names of inquiries, one for each road.
+var roads = []string{"query up", "query sum(up)", "query_range rate(requests_total[2m])", "query_range topk(3, requests_total)", "series", "values of node", "exemplars", "rules", "federate"}
 
 // TestManyCallersOfAHungShard: more callers at once than a server has slots for. One that hangs holds them all, and still who accepts a part gets the
 // others' part, not a refusal because the slots are taken.
 func TestManyCallersOfAHungShard(t *testing.T) {
-	q := newQuartet(t, 4*time.Second)
-	f := q.withFourth(t, impatient)
+	q := newQuartet(t)
+	f := q.withFourth(t, impatient, hungTimeout)
 	if err := f.liar.Set("stall"); err != nil {
 		t.Fatal(err)
 	}

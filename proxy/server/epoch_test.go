@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/prompb"
 	"github.com/prometheus/prometheus/storage/remote"
+
+	"github.com/spillwayproject/spillway/internal/randseed"
 )
 
 // series of one server with the value v and so many samples before and after the boundary; the servers of a boundary hold samples on both sides of it, as
@@ -83,11 +85,7 @@ func joinSeries(lists ...[]storedSeries) []storedSeries {
 
 // Groups and shards that begin or end in time: every road takes from each server what lies in its own span, and nothing else.
 func TestEpochsAreExact(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if testSeed != 0 {
-		seed = testSeed
-	}
-	t.Logf("seed %d (run again with -seed)", seed)
+	seed := randseed.Of(t, testSeed)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	now := time.Now().Truncate(time.Second)
 	begin, boundary := now.Add(-80*time.Minute), now.Add(-40*time.Minute)

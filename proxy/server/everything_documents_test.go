@@ -19,6 +19,7 @@ import (
 	apiv1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/internal/randseed"
 )
 
 // archive is a random topology of scripted servers that have rules, alerts and metadata, in Prometheus' own types. Replicas of a shard load the same rules;
@@ -267,11 +268,7 @@ type wireGroup struct {
 
 // TestEveryDocument asks random topologies for rules, alerts and metadata, and compares with what the servers have.
 func TestEveryDocument(t *testing.T) {
-	seed := testSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (run again with -seed)", seed)
+	seed := randseed.Of(t, testSeed)
 	counts := map[string]int{}
 	for i := 0; i*perFleet < *everythingRequests; i++ {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {

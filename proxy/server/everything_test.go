@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
@@ -41,11 +42,7 @@ type everything struct {
 // the servers. Values may lie between two bounds where Prometheus itself is not exact: a head lists labels of all its time, and series by chunks. So for
 // these everything with a sample in the window must be there, and nothing may be that no server holds which was to be asked.
 func TestEverything(t *testing.T) {
-	seed := testSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (run again with -seed)", seed)
+	seed := randseed.Of(t, testSeed)
 	counts := map[string]int{}
 	for i := 0; i*perFleet < *everythingRequests; i++ {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
@@ -63,11 +64,7 @@ func TestQueriesAreExact(t *testing.T) {
 }
 
 func queriesAreExact(t *testing.T, leastRaw int, replicas ...int) {
-	seed := uint64(time.Now().UnixNano())
-	if testSeed != 0 {
-		seed = testSeed
-	}
-	t.Logf("seed %d (run again with -seed)", seed)
+	seed := randseed.Of(t, testSeed)
 	w := makeWorldOf(t, seed, replicas...)
 	s, base := w.serve(t.Context())
 	ref := &reference{w: w}

@@ -43,7 +43,7 @@ var faults = []fault{
 	{name: "stalls in the body", script: "limit 20 stall; answer", want: 503, hangs: true},
 	{name: "stalls in chunks", script: `chunked; limit 20 stall; answer`, want: 503, hangs: true},
 	{name: "drips", script: "drip 1B/100ms; answer", want: 503, hangs: true},
-	{name: "answers too late", script: "delay 30s; answer", want: 503, hangs: true},
+	{name: "answers too late", script: "delay 1h; answer", want: 503, hangs: true},
 
 	{name: "random bytes", script: "garbage", want: 502},
 	{name: "wrong shape", script: "garbage shape", want: 502},
@@ -99,9 +99,9 @@ func TestFaults(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			limit := 20 * time.Second
+			limit := ample
 			if f.hangs {
-				limit = 1500 * time.Millisecond
+				limit = 3 * time.Second
 			}
 			r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, limits(limit))
 			bad := []*fakeshard.Shard{r.shards["jaguar"][1][0], r.shards["heron"][0][0]}
@@ -130,9 +130,9 @@ func TestFaultsOfOneShard(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			limit := 20 * time.Second
+			limit := ample
 			if f.hangs {
-				limit = time.Second
+				limit = 3 * time.Second
 			}
 			r := newRig(t, []rigGroup{{"heron", true, []int{1}}}, limits(limit))
 			bad := r.all()
@@ -171,8 +171,8 @@ func (f fault) set(t testing.TB, s *fakeshard.Shard, all []asking) {
 	}
 }
 
-// slack is how much later than the deadline an answer may come on a machine that does many other things.
-const slack = 5 * time.Second
+// slack is how much later than the deadline an answer may come on a machine that does many other things. That it was the deadline is seen from the status.
+const slack = 20 * time.Second
 
 // judge compares an answer with what the fault calls for.
 func (r *rig) judge(f fault, a asking, got *reply, bad []*fakeshard.Shard, limit time.Duration) {

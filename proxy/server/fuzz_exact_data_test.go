@@ -121,10 +121,9 @@ func (w *exactWorld) fill(s *exactShard) {
 				w.scrape(s, r, n, job, server, lo, hi)
 			}
 		}
-		if len(s.nodes) > 0 { // series that belong to no node, of a label that is another on each shard
+		if len(s.nodes) > 0 {
 			t := exactTarget{phase: w.rng.Float64() * 15, every: w.every.Seconds(), lo: lo, hi: hi, server: server}
-			q := labels.FromStrings("__name__", "quota", "pool", fmt.Sprintf("p%d", s.nodes[0].id), "tier", []string{"gold", "tin"}[s.nodes[0].id%2])
-			r.series = append(r.series, storedSeries{lbls: q, points: t.run(w, func(at float64) (point, bool) { return point{f: math.Floor(at/100) + float64(s.nodes[0].id)}, true })})
+			w.shared(s, r, &t)
 		}
 		r.series = slices.DeleteFunc(r.series, func(s storedSeries) bool { return len(s.points) == 0 })
 		r.index(s.group)
@@ -231,6 +230,9 @@ func (w *exactWorld) scrape(s *exactShard, r *exactReplica, n exactNode, job str
 					b.Set(k, val)
 				}
 			}
+			if w.engine.units {
+				m.typed(b, n.id)
+			}
 			d := d
 			d.variant = v
 			off := exactSpell{}
@@ -250,9 +252,9 @@ func (w *exactWorld) scrape(s *exactShard, r *exactReplica, n exactNode, job str
 				case m.kind == "mixed" && int(at/400)%2 == 0:
 					return point{f: at}, true
 				case m.value == nil:
-					return point{h: exactHistogram(m, &d, at)}, true
+					return point{h: exactHistogram(m, &d, at), st: w.began(m, &d, at)}, true
 				}
-				return point{f: m.value(&d, at)}, true
+				return point{f: m.value(&d, at), st: w.began(m, &d, at)}, true
 			})
 			r.series = append(r.series, storedSeries{lbls: b.Labels(), points: points})
 		}

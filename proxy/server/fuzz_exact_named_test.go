@@ -10,26 +10,27 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 )
 
 // exactTable is a world written by hand: what each shard holds, a series a line with its value, NaN and Inf included. A value h3 is the third of a run of
-// native histograms, +2 a counter that grows by 2 each scrape.
-func exactTable(t *testing.T, replicas int, labelled bool, shards ...string) *exactHarness {
+// native histograms, +2 a counter that grows by 2 each scrape. keys is what the group's configuration says of how series are spread.
+func exactTable(t *testing.T, replicas int, labelled bool, keys string, shards ...string) *exactHarness {
 	t.Helper()
 	w := &exactWorld{kind: exactSingle, length: 25 * time.Minute, every: 15 * time.Second} // five full buckets of the heartbeat
 	if replicas > 1 {
 		w.kind = exactAgreeing
 	}
 	w.start = time.Now().Add(-w.length - 2*time.Minute).Truncate(5 * time.Minute)
-	g := &exactGroup{name: "jaguar", replicaLabels: []string{"prometheus_replica"}, heartbeat: "up"}
+	g := &exactGroup{name: "jaguar", replicaLabels: []string{"prometheus_replica"}, heartbeat: "up", keys: keys}
 	if labelled {
 		g.labels = labels.FromStrings("cluster", "jaguar")
 	}
 	w.groups = []*exactGroup{g}
 	for si, text := range shards {
 		s := &exactShard{group: g, name: fmt.Sprintf("jaguar[%d]", si)}
-		text += fmt.Sprintf("up{job=\"x\",instance=\"i%d\"} 1", si)
+		text += fmt.Sprintf("up{job=\"x\",instance=\"i%d\",node=\"n%d\"} 1", si, si)
 		for ri := range replicas {
 			r := &exactReplica{external: labels.FromStrings("prometheus_replica", string(rune('a'+ri)))}
 			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
@@ -152,6 +153,23 @@ func TestExactByName(t *testing.T) {
 		{"two names that become one", []string{`foo{node="a"} +1`, `bar{node="a"} +2`}, `rate({__name__=~"foo|bar"}[5m])`, "error"},
 		{"two names that become one below a sum", []string{`foo{node="a"} +1`, `bar{node="a"} +2`}, `sum(rate({__name__=~"foo|bar"}[5m]))`, "error"},
 		{"two names that become one below a negation", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `count(-{__name__=~"foo|bar"})`, "error"},
+		{"two names that become one above a threshold", []string{`foo{node="a"} +1`, `bar{node="a"} +2`}, `rate({__name__=~"foo|bar"}[5m]) > 0.1`, "error"},
+		{"two names that become one, of which one is filtered out", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `abs({__name__=~"foo|bar"}) < 2`, "error"},
+		{"the same below a sum", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `sum(abs({__name__=~"foo|bar"}) < 2)`, "error"},
+		{"the same in a subquery", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `max_over_time((abs({__name__=~"foo|bar"}) < 2)[2m:30s])`, "error"},
+		{"the same of a negation", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `-{__name__=~"foo|bar"} == -1`, "error"},
+		{"two names of which a filter leaves one, then negated", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `-({__name__=~"foo|bar"} == 1)`, `{node="a"} -1`},
+		{"a label replaced, then a filter", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `label_replace(foo, "node", "x", "", "") > 1`, "error"},
+		{"the same below a sum of it", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `sum(label_replace(foo, "node", "x", "", "") > 1)`, "error"},
+		{"a sum times a number, compared", []string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`}, `sum(foo) * 10 > bool 6`, "*"},
+		{"a sum compared with a fraction", []string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`}, `sum(foo) > bool (6 / 10)`, "*"},
+		{"a maximum of a sum, compared", []string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`}, `max(sum(foo)) > bool 0.6`, "*"},
+		{"a magnitude of a sum, compared", []string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`}, `abs(sum(foo)) > bool 0.6`, "*"},
+		{"a sum or a default, compared", []string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`}, `(sum(foo) or vector(1)) > bool 0.6`, "*"},
+		{"two sums compared", []string{"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2", "foo{node=\"b\"} 0.2\nfoo{node=\"c\"} 0.3\nbar{node=\"c\"} 0.3"}, `sum(foo) < sum(bar)`, "*"},
+		{"two sums compared the other way", []string{"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2", "foo{node=\"b\"} 0.2\nfoo{node=\"c\"} 0.3\nbar{node=\"c\"} 0.3"}, `sum(foo) > bool sum(bar)`, "*"},
+		{"a ratio of sums compared", []string{"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2", "foo{node=\"b\"} 0.2\nfoo{node=\"c\"} 0.3\nbar{node=\"c\"} 0.3"}, `sum(foo) / sum(bar) >= bool 1`, "*"},
+		{"two sums that are far apart", []string{"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2", "foo{node=\"b\"} 0.5\nbar{node=\"c\"} 0.7"}, `sum(foo) < sum(bar)`, "*"},
 		{"scalar of one series in all", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `scalar(foo)`, "scalar NaN"},
 		{"scalar of a sum", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `scalar(sum(foo)) + 1`, "scalar 4"},
 		{"grouping by the group's label", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `sum by (cluster) (foo)`, "*"},
@@ -164,22 +182,14 @@ func TestExactByName(t *testing.T) {
 		{"sorted", []string{"foo{node=\"a\"} 1\nfoo{node=\"b\"} 4", "foo{node=\"c\"} 3\nfoo{node=\"d\"} 2"}, `sort(foo)`, "*"},
 		{"a sum in a sort", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 4", "foo{node=\"c\",j=\"x\"} 3\nfoo{node=\"d\",j=\"z\"} 2"}, `sort_desc(sum by (j) (foo))`, "*"},
 	}
-	// All cases are in the same shards, each with metrics of its own.
-	shards := make([]string, 4)
-	for i := range cases {
-		own := func(text string) string { return exactNames.ReplaceAllString(text, fmt.Sprintf("${1}_%d", i)) }
-		for si, text := range cases[i].shards {
-			shards[si] += own(text) + "\n"
-		}
-		cases[i].query, cases[i].want = own(cases[i].query), own(cases[i].want)
-	}
+	shards := exactShards(cases)
 	for _, world := range []struct {
 		name     string
 		replicas int
 		labelled bool
 	}{{"agreeing replicas", 2, false}, {"one replica in a group with a label", 1, true}} {
 		t.Run(world.name, func(t *testing.T) {
-			h := exactTable(t, world.replicas, world.labelled, shards...)
+			h := exactTable(t, world.replicas, world.labelled, "", shards...)
 			end := h.w.start.Add(17*time.Minute + 3*time.Second)
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) { h.named(t, c, end, !world.labelled) })
@@ -189,6 +199,77 @@ func TestExactByName(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The same where shard_by says what tells the shards apart, and some series lack it.
+func TestExactByNameSharded(t *testing.T) {
+	foobar := []string{"foo{node=\"a\"} 5\nbar{node=\"a\"} 2\nbar{x=\"1\"} 7", "foo{node=\"b\"} 5\nbar{node=\"b\"} 2\nbar{x=\"2\"} 7"}
+	full := []string{"foo{node=\"a\"} 5\nbar{node=\"a\"} 2", "foo{node=\"b\"} 6\nbar{node=\"b\"} 2"}
+	buckets := []string{"b_bucket{node=\"a\",le=\"1\"} 5\nb_bucket{node=\"a\",le=\"+Inf\"} 8", "b_bucket{node=\"b\",le=\"1\"} 5\nb_bucket{node=\"b\",le=\"+Inf\"} 8"}
+	cases := []exactNamed{
+		{"a join whose right side lacks the label on two shards", foobar, `foo * on (node) bar`, "error"},
+		{"the same with group_left", foobar, `foo{node!=""} * on (node) group_left bar`, "error"},
+		{"the same with group_right", foobar, `bar * on (node) group_right foo{node!=""}`, "error"},
+		{"the same below a sum", foobar, `sum(foo * on (node) group_left bar)`, "error"},
+		{"a join whose left side lacks it and matches nothing", foobar, `bar * on (node) foo`, "{node=\"a\"} 10\n{node=\"b\"} 10"},
+		{"a join on the label", full, `foo * on (node) bar`, "{node=\"a\"} 10\n{node=\"b\"} 12"},
+		{"a sum of a join on the label", full, `sum(foo * on (node) group_left bar)`, "{} 22"},
+		{"names that become one beside a join", []string{"foo{x=\"1\"} 1\nbaz{node=\"a\"} 1", "bar{x=\"1\"} 2\nbaz{node=\"b\"} 1"}, `-{__name__=~"foo|bar"} and on (node) baz{node!=""}`, "error"},
+		{"a label replaced beside a join", []string{"foo{x=\"1\"} 1\nbaz{node=\"a\"} 1", "foo{x=\"2\"} 2\nbaz{node=\"b\"} 1"}, `label_replace(foo, "x", "z", "", "") and on (node) baz{node!=""}`, "error"},
+		{"names that become one on nodes of their own", []string{"foo{node=\"a\"} 1\nbar{node=\"c\"} 3", "bar{node=\"b\"} 2"}, `-{__name__=~"foo|bar"} < -1`, "{node=\"b\"} -2\n{node=\"c\"} -3"},
+		{"quantiles that set the label", buckets, `count(histogram_quantiles(b_bucket, "node", 0.5))`, "error"},
+		{"quantiles that set another", buckets, `count(histogram_quantiles(b_bucket, "q", 0.5))`, "{} 2"},
+	}
+	h := exactTable(t, 1, false, "    shard_by: [node]\n", exactShards(cases)...)
+	end := h.w.start.Add(17*time.Minute + 3*time.Second)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { h.named(t, c, end, true) })
+	}
+	if t.Logf("ran as %v", h.tally.modes); h.tally.modes["push"]+h.tally.modes["splice"] < 6 {
+		t.Errorf("only %v of the questions that shards can answer were answered by them", h.tally.modes)
+	}
+}
+
+// Where type and unit are parts of a metric's name, series of one name may become equal when they lose it.
+func TestExactByNameTyped(t *testing.T) {
+	was := exactFeatures
+	t.Cleanup(func() { exactFeatures = was })
+	exactFeatures = append(slices.Clone(was), "type-and-unit-labels")
+	typed := []string{`foo{job="x",__type__="gauge"} +1`, `foo{job="x",__type__="counter"} +2`}
+	apart := []string{`foo{job="x",__type__="counter",__unit__="s"} 1`, `foo{job="y",__type__="counter",__unit__="s"} 2`}
+	cases := []exactNamed{
+		{"a sum of rates", typed, `sum(rate(foo[5m]))`, "error"},
+		{"a count of products", typed, `count(foo * 2)`, "error"},
+		{"a count of negations", typed, `count(-foo)`, "error"},
+		{"a maximum of magnitudes", typed, `max(abs(foo))`, "error"},
+		{"a count of the series themselves", typed, `count(foo)`, "{} 2"},
+		{"one type of two", typed, `count(-foo{__type__="gauge",__unit__=""})`, "{} 1"},
+		{"one type and unit", apart, `sum(abs(foo{__type__="counter",__unit__="s"}))`, "{} 3"},
+	}
+	h := exactTable(t, 1, false, "", exactShards(cases)...)
+	h.ref.engine = promql.NewEngine(promql.EngineOpts{
+		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: exactParser, EnableTypeAndUnitLabels: true,
+	})
+	end := h.w.start.Add(17*time.Minute + 3*time.Second)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { h.named(t, c, end, true) })
+	}
+	if t.Logf("ran as %v", h.tally.modes); h.tally.modes["push"] < 6 {
+		t.Errorf("only %v of the questions that name type and unit, or drop no name, were pushed", h.tally.modes)
+	}
+}
+
+// exactShards gives each case metrics of its own and puts all of them in the same shards.
+func exactShards(cases []exactNamed) []string {
+	shards := make([]string, 4)
+	for i := range cases {
+		own := func(text string) string { return exactNames.ReplaceAllString(text, fmt.Sprintf("${1}_%d", i)) }
+		for si, text := range cases[i].shards {
+			shards[si] += own(text) + "\n"
+		}
+		cases[i].query, cases[i].want = own(cases[i].query), own(cases[i].want)
+	}
+	return shards
 }
 
 // exactNamed is a question with its answer.

@@ -90,9 +90,9 @@ func (g *exactQueries) selector(kinds ...string) string {
 	m := g.metric(kinds...)
 	name, ms := m.name, []string(nil)
 	if len(kinds) == 0 && g.chance(0.04) {
-		name, ms = "", []string{`__name__=~"` + pickOne(g, "up|node_info", "gpu_temperature|special", "http_requests_total|slow_value", "node_.+", "quota|up") + `"`}
+		name, ms = "", []string{`__name__=~"` + pickOne(g, "up|node_info", "gpu_temperature|special", "http_requests_total|slow_value", "node_.+", "quota|up", "limit_.+") + `"`}
 	} else if len(kinds) == 0 && g.chance(0.06) {
-		name = pickOne(g, "quota", "quota", "nothing_has_this_name")
+		name = pickOne(g, "quota", "quota", "capacity", "capacity", "bound", "nothing_has_this_name")
 	}
 	if g.chance(0.3) {
 		ms = append(ms, pickOne(g, `cluster="jaguar"`, `cluster="jaguar"`, `cluster="ibis"`, `cluster!="jaguar"`, `cluster=~"jaguar|heron"`, `cluster=""`, `cluster="nowhere"`, `cluster=~".+"`, `region="eu"`, `cluster!~"i.*"`))
@@ -118,7 +118,9 @@ func (g *exactQueries) selector(kinds ...string) string {
 
 // perSeries writes an expression each series of which follows from one stored series.
 func (g *exactQueries) perSeries(depth int) string {
-	switch n := g.rng.IntN(21); {
+	switch n := g.rng.IntN(22); {
+	case n == 21:
+		return g.renamed()
 	case n == 20: // labels that make series of different shards equal, or keep them apart by chance
 		if g.chance(0.4) {
 			return fmt.Sprintf(`label_join(%s, "%s", "", "%s")`, g.selector(), pickOne(g, "node", "instance", "dst"), pickOne(g, "job", "none", "node"))
@@ -140,6 +142,39 @@ func (g *exactQueries) perSeries(depth int) string {
 		return "(" + g.selector() + g.modifier() + ")"
 	}
 	return g.selector(pickOne(g, "exponential", "custom", "mixed")) + g.modifier()
+}
+
+// severalNames writes a selector of several metrics by a regular expression; those of limit_ are equal on all shards but for the name.
+func (g *exactQueries) severalNames() string {
+	names := pickOne(g, "limit_.+", "limit_.+", "limit_[0-4]", "up|node_info", "quota|up", "capacity|quota", "bound|limit_.+", "http_requests_total|http_seconds_count")
+	return `{__name__=~"` + names + `"` + pickOne(g, "", "", "", `,cluster="jaguar"`, `,tier="gold"`) + "}"
+}
+
+// renamed writes an expression that makes series equal which only a name, a type or a label kept apart, and now and then a filter that hides all but one of
+// them: the reference fails on those that it hides, too.
+func (g *exactQueries) renamed() string {
+	of := g.severalNames()
+	if g.chance(0.25) {
+		of = pickOne(g, "bound", `bound{tier="gold"}`, "bound")
+	}
+	switch g.rng.IntN(7) {
+	case 0:
+		of = pickOne(g, "rate", "delta", "max_over_time", "last_over_time", "changes") + "(" + of + "[" + g.duration() + "])"
+	case 1:
+		of = pickOne(g, "abs", "ceil", "sgn", "timestamp", "round") + "(" + of + ")"
+	case 2:
+		of = "(-" + of + ")"
+	case 3:
+		of = "(" + of + pickOne(g, " * 2", " + 0", " ^ 1", " > bool 1") + ")"
+	case 4:
+		of = fmt.Sprintf(`label_replace(%s, "%s", "x", "", "")`, of, pickOne(g, "__name__", "tier", "node", "pool"))
+	case 5:
+		of = fmt.Sprintf("max_over_time((%s%s)[2m:30s])", pickOne(g, "-", "", "2 * "), of)
+	}
+	if g.chance(0.6) {
+		of = "(" + of + pickOne(g, " > ", " < ", " >= ", " == ", " != ") + pickOne(g, "0", "0.1", "1", "0.5", "2", "4") + ")"
+	}
+	return of
 }
 
 var exactRangeFunctions = []string{
@@ -191,13 +226,16 @@ func (g *exactQueries) simple(depth int) string {
 		return pickOne(g, "histogram_count", "histogram_sum", "histogram_avg", "histogram_stddev", "histogram_stdvar") + "(" + g.histograms(depth) + ")"
 	case 6:
 		if g.chance(0.3) {
+			return g.quantiles()
+		}
+		if g.chance(0.3) {
 			return fmt.Sprintf("histogram_fraction(%s, %s, %s)", pickOne(g, "0", "-1", "0.2"), pickOne(g, "1", "2.5", "Inf"), g.histograms(depth))
 		}
 		return g.histogramQuantile(depth)
 	case 7:
 		return pickOne(g, "sort", "sort_desc") + "(" + v + ")"
 	}
-	return pickOne(g, "abs", "ceil", "floor", "exp", "ln", "log2", "log10", "sqrt", "sgn", "timestamp", "sin", "deg", "year", "minute", "hour", "day_of_week", "days_in_month") + "(" + v + ")"
+	return pickOne(g, "abs", "start_timestamp", "ceil", "floor", "exp", "ln", "log2", "log10", "sqrt", "sgn", "timestamp", "sin", "deg", "year", "minute", "hour", "day_of_week", "days_in_month") + "(" + v + ")"
 }
 
 // histograms writes an expression of native histograms.
@@ -225,7 +263,25 @@ func (g *exactQueries) histogramQuantile(depth int) string {
 	return fmt.Sprintf("histogram_quantile(%s, %s)", q, g.histograms(depth))
 }
 
-var exactLabelNames = []string{"node", "cluster", "job", "instance", "code", "gpu", "le", "handler", "region", "prometheus_replica", `"node.zone"`, `"baie.n°"`, "rack", "pool", "none", "__name__"}
+// quantiles writes several quantiles at once, each with a label that may be one by which shards or groups are told apart.
+func (g *exactQueries) quantiles() string {
+	of := g.selector("bucket")
+	switch g.rng.IntN(4) {
+	case 0:
+		of = "rate(" + of + "[" + g.duration() + "])"
+	case 1:
+		of = "sum" + pickOne(g, " by (le)", " by (le, node)", " by (le, cluster)", " by (le, node, cluster)") + " (rate(" + of + "[" + g.duration() + "]))"
+	case 2:
+		of = g.selector("exponential")
+	}
+	out := fmt.Sprintf(`histogram_quantiles(%s, "%s", %s)`, of, pickOne(g, "node", "node", "cluster", "q", "job", "instance"), pickOne(g, "0.5", "0.5, 0.9", "0, 1", "0.99, 2"))
+	if g.chance(0.5) {
+		out = pickOne(g, "count", "max", "sum", "group") + g.grouping() + "(" + out + ")"
+	}
+	return out
+}
+
+var exactLabelNames = []string{"__type__", "__unit__", "node", "cluster", "job", "instance", "code", "gpu", "le", "handler", "region", "prometheus_replica", `"node.zone"`, `"baie.n°"`, "rack", "pool", "none", "__name__"}
 
 // grouping is by, without, or nothing.
 func (g *exactQueries) grouping() string {
@@ -276,7 +332,7 @@ func (g *exactQueries) matching(set bool) string {
 	}
 	names := []string{pickOne(g, "node", "node", "cluster", "job", "instance")}
 	for range g.rng.IntN(3) {
-		names = append(names, pickOne(g, exactLabelNames[:15]...))
+		names = append(names, pickOne(g, exactLabelNames[:17]...))
 	}
 	out := " " + pickOne(g, "on", "on", "ignoring") + " (" + strings.Join(names, ", ") + ") "
 	if g.chance(0.08) {
@@ -325,6 +381,72 @@ func (g *exactQueries) binary(depth int) string {
 		fill = pickOne(g, "fill(0) ", "fill_left(1) ", "fill_right(2) ")
 	}
 	return a + " " + pickOne(g, "+", "-", "*", "/", "%", "==", "!=", ">", "<", ">= bool", "atan2") + g.matching(false) + fill + b
+}
+
+// oneSided writes a join one side of which has series without the label by which it joins, on one shard or on several.
+func (g *exactQueries) oneSided() string {
+	m := pickOne(g, "up", "node_info", `gpu_temperature{gpu="0"}`, `node_memory_free_bytes`, "capacity", "quota")
+	if g.chance(0.3) {
+		name, ms, ok := strings.Cut(strings.TrimSuffix(m, "}"), "{")
+		if ok {
+			ms += ","
+		}
+		m = name + "{" + ms + `node!=""}`
+	}
+	few := pickOne(g, "capacity", "capacity", `capacity{node!=""}`, `capacity{node=""}`, "abs(capacity)", "avg by (node, pool) (capacity)")
+	on := pickOne(g, " on (node) ", " on (node) ", " on (node, cluster) ", " ignoring (instance, job, gpu, rack, pool) ")
+	op := pickOne(g, "*", "+", "/", "> bool", ">", "and", "unless", "or")
+	if strings.Contains("and unless or", op) {
+		return m + " " + op + on + few
+	}
+	switch g.rng.IntN(3) {
+	case 0:
+		return m + " " + op + on + few
+	case 1:
+		return m + " " + op + on + "group_left (" + pickOne(g, "", "pool") + ") " + few
+	}
+	return few + " " + op + on + "group_right () " + m
+}
+
+// closeSums writes a comparison of sums that are equal, or nearly so: their last bits decide.
+func (g *exactQueries) closeSums() string {
+	of := pickOne(g, "capacity", "capacity", `{"température.c"}`, "node_memory_free_bytes", "rate(http_requests_total["+g.duration()+"])", `{__name__=~"limit_.+"}`)
+	by := pickOne(g, "", "", " by (cluster) ", " by (node) ", " by (job) ")
+	op := pickOne(g, ">", "<", ">=", "<=", "==", "!=") + pickOne(g, "", " bool")
+	sum := "sum" + by + "(" + of + ")"
+	switch g.rng.IntN(8) {
+	case 0: // a sum and the same in two halves
+		node := pickOne(g, g.nodes...)
+		with := func(m string) string {
+			if i := strings.IndexByte(of, '}'); i >= 0 {
+				return of[:i] + "," + m + of[i:]
+			}
+			if i := strings.IndexByte(of, '['); i >= 0 {
+				return of[:i] + "{" + m + "}" + of[i:]
+			}
+			return of + "{" + m + "}"
+		}
+		return fmt.Sprintf(`%s %s (sum%s(%s) + sum%s(%s))`, sum, op, by, with(`node="`+node+`"`), by, with(`node!="`+node+`"`))
+	case 1:
+		return fmt.Sprintf("%s / count%s(%s) %s avg%s(%s)", sum, by, of, op, by, of)
+	case 2:
+		return fmt.Sprintf("%s / %s %s %s", sum, sum, op, pickOne(g, "1", "(2 / 2)"))
+	case 3:
+		return fmt.Sprintf("%s(%s) %s %s", pickOne(g, "abs", "max", "min", "-", "sqrt", "sum"), sum, op, g.tenths())
+	case 4:
+		return fmt.Sprintf("(%s %s) %s %s", sum, pickOne(g, "* 10", "or vector(1)", "/ 10", "+ 0.1", "- 0.1"), op, pickOne(g, g.tenths(), fmt.Sprint(1+g.rng.IntN(40))))
+	case 5:
+		return fmt.Sprintf("%s(%s[%s:30s])", pickOne(g, "ts_of_max_over_time", "ts_of_min_over_time", "idelta", "changes", "max_over_time", "resets"), sum, pickOne(g, "2m", "5m"))
+	case 6:
+		return fmt.Sprintf("%s(%s, sum by (%s) (%s))", pickOne(g, "topk", "bottomk"), pickOne(g, "1", "2"), pickOne(g, "node", "cluster", "job", "instance"), of)
+	}
+	return sum + " " + op + " " + g.tenths()
+}
+
+// tenths writes a number that the sums of capacities come near to.
+func (g *exactQueries) tenths() string {
+	n := 1 + g.rng.IntN(60)
+	return pickOne(g, fmt.Sprintf("%g", float64(n)/10), fmt.Sprintf("(%d / 10)", n), fmt.Sprintf("%g", float64(n)/10))
 }
 
 // subquery writes a function over a subquery.
@@ -379,7 +501,15 @@ func (g *exactQueries) vector(depth int) string {
 
 // query writes an expression.
 func (g *exactQueries) query() string {
-	switch n := g.rng.IntN(40); {
+	switch n := g.rng.IntN(46); {
+	case n >= 45:
+		return g.quantiles()
+	case n >= 43:
+		return g.oneSided()
+	case n >= 41:
+		return g.closeSums()
+	case n >= 40:
+		return pickOne(g, "", "sum ", "count by (tier) ", "max ") + "(" + g.renamed() + ")"
 	case n == 0:
 		return "scalar(" + g.vector(1) + ")"
 	case n == 1:

@@ -46,6 +46,7 @@ func newExactReference(w *exactWorld) *exactReference {
 	return &exactReference{w: w, engine: promql.NewEngine(promql.EngineOpts{
 		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: exactParser,
 		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
+		EnableDelayedNameRemoval: w.engine.delayed, EnableTypeAndUnitLabels: w.engine.units, UseStartTimestamps: w.engine.starts,
 	})}
 }
 
@@ -114,6 +115,7 @@ type exactQuestion struct {
 // exactOutcome is what an evaluation came to.
 type exactOutcome struct {
 	answer    *exactAnswer
+	notes     exactNotes
 	err       error
 	collision string   // two stored series that become equal, where they matter
 	problems  []string // what the proxy reported and cannot be so
@@ -163,6 +165,7 @@ func (r *exactReference) ask(ctx context.Context, q exactQuestion, seen exactSee
 		out.answer, err = readExact(body)
 	}
 	out.err = err
+	out.notes.warnings, out.notes.infos = res.Warnings.AsStrings(q.query, maxNotes, maxNotes)
 	return out
 }
 

@@ -13,9 +13,6 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
-	"github.com/prometheus/prometheus/storage"
-
-	"github.com/spillwayproject/spillway/internal/localprom"
 )
 
 // An exactWorld is a random topology with its data: what each server stores, and what of it one Prometheus that held everything would hold. All of it follows
@@ -30,7 +27,8 @@ type exactWorld struct {
 	groups  []*exactGroup
 	moved   time.Time // where shards or groups begin or end; zero where none does
 	traits  []string  // what is special about it, for the log
-	strange bool      // some servers store labels with the names of the group's or of replica labels
+	engine  exactEngine
+	strange bool // some servers store labels with the names of the group's or of replica labels
 }
 
 // exactKind says how the replicas of a world relate.
@@ -129,6 +127,7 @@ func (g *exactGroup) held(stored labels.Labels) labels.Labels {
 func newExactWorld(seed uint64, kind exactKind, now time.Time) *exactWorld {
 	w := &exactWorld{seed: seed, kind: kind, rng: rand.New(rand.NewPCG(seed, 11)), length: 40 * time.Minute, every: 15 * time.Second}
 	w.start = now.Add(-w.length - 2*time.Minute).Truncate(5 * time.Minute)
+	w.draw()
 	w.topology()
 	for _, g := range w.groups {
 		for _, s := range g.shards {
@@ -329,9 +328,6 @@ func (w *exactWorld) config(url func(*exactReplica) string) string {
 	return b.String()
 }
 
-// exactFeatures are switched on in every shard: the generators write all that they allow.
-var exactFeatures = []string{"promql-experimental-functions", "promql-extended-range-selectors", "promql-binop-fill-modifiers"}
-
 // serve starts a server for every replica and a proxy over them, until the test ends.
 func (w *exactWorld) serve(t testing.TB) (*Server, string) {
 	t.Helper()
@@ -339,7 +335,7 @@ func (w *exactWorld) serve(t testing.TB) (*Server, string) {
 	for _, g := range w.groups {
 		for _, s := range g.shards {
 			for _, r := range s.replicas {
-				urls[r] = exactServer(t, r).URL()
+				urls[r] = exactServer(t, r, w.engine).URL()
 			}
 		}
 	}
@@ -352,38 +348,4 @@ func (w *exactWorld) serve(t testing.TB) (*Server, string) {
 		}
 	}
 	return server, base
-}
-
-// exactServer serves what a replica stores, until the test ends.
-func exactServer(t testing.TB, r *exactReplica) *localprom.Shard {
-	t.Helper()
-	p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true, ExternalLabels: r.external, Features: exactFeatures, BlockDuration: 24 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := p.Append(func(app storage.Appender) error {
-		for _, s := range r.series {
-			ref := storage.SeriesRef(0)
-			for _, pt := range s.points {
-				var err error
-				if pt.h != nil {
-					ref, err = app.AppendHistogram(ref, s.lbls, pt.t, pt.h, nil)
-				} else {
-					ref, err = app.Append(ref, s.lbls, pt.t, pt.f)
-				}
-				if err != nil {
-					return fmt.Errorf("%s at %d: %w", s.lbls, pt.t, err)
-				}
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return p
 }

@@ -78,7 +78,7 @@ func FuzzServe(f *testing.F) {
 		if err != nil {
 			return // net/http answers these itself
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		req = req.WithContext(ctx)
 		req.RemoteAddr = "192.0.2.1:1234"
@@ -96,7 +96,7 @@ func FuzzServe(f *testing.F) {
 			return false
 		}()
 		if ctx.Err() != nil {
-			t.Fatalf("took longer than 20 s")
+			t.Fatalf("took longer than %s", patience)
 		}
 		var panics dto.Metric
 		if err := r.s.metrics.panics.Write(&panics); err != nil || panics.GetCounter().GetValue() != 0 {

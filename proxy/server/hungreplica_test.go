@@ -12,27 +12,19 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// pairs are two shards of two replicas that hold the same to the bit, so that an answer is the same whichever of them gives it. The first replica of each,
-// which is the base, stands behind a scripted server that can hang.
-type pairs struct {
-	*quartet
-	s     *Server
-	url   string
-	hangs []*fakeshard.Shard
+// twins are the servers of two shards of two replicas that hold the same to the bit, so that an answer is the same whichever of them gives it.
+type twins struct {
+	now  time.Time
+	urls [2][2]string
 }
 
-func newPairs(t testing.TB, heartbeat bool, timeout time.Duration) *pairs {
-	p := &pairs{quartet: &quartet{t: t, now: time.Now().Truncate(time.Second), client: newClient(t)}}
-	var cfg strings.Builder
-	cfg.WriteString("groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    replica_labels: [replica]\n")
-	if heartbeat {
-		cfg.WriteString("    heartbeat: up\n")
-	}
-	cfg.WriteString("    shards:\n")
-	for i := range 2 {
+func newTwins(t testing.TB) (p twins) {
+	p.now = time.Now().Truncate(time.Second)
+	for i := range p.urls {
 		var series []storedSeries
 		for n := range 6 {
 			node := fmt.Sprintf("n%d", 6*i+n)
@@ -43,7 +35,7 @@ func newPairs(t testing.TB, heartbeat bool, timeout time.Duration) *pairs {
 			} {
 				one := storedSeries{lbls: l}
 				// Samples of the next minutes are there already: nobody scrapes while the test runs.
-				for at := p.now.Add(-40 * time.Minute).Add(time.Duration(i*700+n*900) * time.Millisecond); at.Before(p.now.Add(5 * time.Minute)); at = at.Add(15 * time.Second) {
+				for at := p.now.Add(-40 * time.Minute).Add(time.Duration(i*700+n*900) * time.Millisecond); at.Before(p.now.Add(20 * time.Minute)); at = at.Add(15 * time.Second) {
 					f := 1.0
 					if v > 0 {
 						f = math.Floor(at.Sub(p.now.Add(-time.Hour)).Seconds() * float64(6*i+n+v))
@@ -53,14 +45,52 @@ func newPairs(t testing.TB, heartbeat bool, timeout time.Duration) *pairs {
 				series = append(series, one)
 			}
 		}
-		a := promShard(t, labels.FromStrings("replica", "a"), series).URL()
-		b := promShard(t, labels.FromStrings("replica", "b"), series).URL()
-		front := fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) { return forward(a, r), true }})
-		p.hangs = append(p.hangs, front)
-		fmt.Fprintf(&cfg, "      - {replicas: [{url: %q}, {url: %q}]}\n", front.URL(), b)
+		for j, name := range []string{"a", "b"} {
+			p.urls[i][j] = promShard(t, labels.FromStrings("replica", name), series).URL()
+		}
 	}
-	cfg.WriteString(limits(timeout))
-	p.s, p.url = startProxy(t, t.Context(), cfg.String(), func(o *Options) { o.shards = shard.Options{ProbeInterval: 500 * time.Millisecond} })
+	return p
+}
+
+// answers are those of a proxy over the servers themselves.
+func (p twins) answers(t testing.TB) map[string]*reply {
+	t.Helper()
+	_, url := startProxy(t, t.Context(), p.config(false, p.urls[0][0], p.urls[1][0])+limits(ample))
+	return (&quartet{t: t, now: p.now, client: newClient(t)}).sound(t, url)
+}
+
+// config is the groups of a proxy's configuration, with these in the places of the first replicas.
+func (p twins) config(heartbeat bool, first ...string) string {
+	var cfg strings.Builder
+	cfg.WriteString("groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    replica_labels: [replica]\n")
+	if heartbeat {
+		cfg.WriteString("    heartbeat: up\n")
+	}
+	cfg.WriteString("    shards:\n")
+	for i, urls := range p.urls {
+		fmt.Fprintf(&cfg, "      - {replicas: [{url: %q}, {url: %q}]}\n", first[i], urls[1])
+	}
+	return cfg.String()
+}
+
+// pairs is a proxy over twins. The first replica of each shard, which is the base, stands behind a scripted server that can hang.
+type pairs struct {
+	*quartet
+	s     *Server
+	url   string
+	hangs []*fakeshard.Shard
+}
+
+func newPairs(t testing.TB, over twins, heartbeat bool, timeout time.Duration) *pairs {
+	p := &pairs{quartet: &quartet{t: t, now: over.now, client: newClient(t)}}
+	var fronts []string
+	for _, urls := range over.urls {
+		front := fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) { return forward(urls[0], r), true }})
+		p.hangs, fronts = append(p.hangs, front), append(fronts, front.URL())
+	}
+	p.s, p.url = startProxy(t, t.Context(), over.config(heartbeat, fronts...)+limits(timeout), func(o *Options) {
+		o.shards = shard.Options{ProbeInterval: 500 * time.Millisecond, HeaderTimeout: 2 * time.Second, ProgressTimeout: 2 * time.Second}
+	})
 	return p
 }
 
@@ -76,7 +106,9 @@ func (d distribution) String() string {
 
 // TestHungReplica: of each pair the base hangs, in several ways. Every answer is what it was, without a warning; how long they took is printed.
 func TestHungReplica(t *testing.T) {
-	const timeout = 6 * time.Second
+	const timeout = 15 * time.Second
+	servers := newTwins(t)
+	before := servers.answers(t)
 	all := func(script string) []fakeshard.Route { return []fakeshard.Route{{Script: script}} }
 	for _, c := range []struct {
 		name   string
@@ -97,12 +129,8 @@ func TestHungReplica(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				p := newPairs(t, heartbeat, timeout)
-				before := p.sound(t, p.url)
-				seed := testSeed
-				if seed == 0 {
-					seed = uint64(time.Now().UnixNano())
-				}
+				p := newPairs(t, servers, heartbeat, timeout)
+				seed := randseed.Of(t, testSeed)
 				rng := rand.New(rand.NewPCG(seed, 5))
 				list := slices.DeleteFunc(p.inquiries(), func(in inquiry) bool { return in.exact }) // federation is about now, which goes on
 				ask := func(n int) (took distribution) {

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"net"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,11 +15,22 @@ import (
 
 var testSeed uint64
 
+// waiting is how many parallel tests run at once where there are fewer processors: they mostly wait for deadlines.
+const waiting = 4
+
 func TestMain(m *testing.M) {
 	if spec := os.Getenv(childEnv); spec != "" {
 		os.Exit(child(spec))
 	}
-	flag.Uint64Var(&testSeed, "seed", 0, "seed of random tests; 0 is a new one each time")
+	flag.Uint64Var(&testSeed, "seed", 0, "seed of random tests; 0 leaves it to internal/randseed")
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" || f.Name == "test.fuzz" }) // to fuzz, it is the number of processes
+	if !chosen && runtime.GOMAXPROCS(0) < waiting {
+		if err := flag.Set("test.parallel", strconv.Itoa(waiting)); err != nil {
+			panic(err)
+		}
+	}
 	goleak.VerifyTestMain(m)
 }
 

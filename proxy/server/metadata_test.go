@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
@@ -39,11 +40,7 @@ func (w *world) held(selectors [][]*labels.Matcher, from, until int64) (held, sa
 
 // Metadata over shards and replicas: everything with a sample in the window is in the answer, nothing is that no replica holds, sorted, each once.
 func TestMetadataIsComplete(t *testing.T) {
-	seed := testSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (run again with -seed)", seed)
+	seed := randseed.Of(t, testSeed)
 	w := makeWorld(t, seed)
 	_, base := w.serve(t.Context())
 	rng := rand.New(rand.NewPCG(seed, 3))

@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/promqltest"
 	"github.com/prometheus/prometheus/storage"
+
+	"github.com/spillwayproject/spillway/internal/randseed"
 )
 
 var promqltestAll = flag.Bool("promqltest.all", false, "run all of promqltest's files over every layout, not each over one")
@@ -48,11 +50,7 @@ func promqltestFiles(t *testing.T) []string {
 
 // Prometheus' own test files, through the proxy: with -promqltest.all each over every layout, else each over one, which the seed chooses.
 func TestPromQLTest(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if testSeed != 0 {
-		seed = testSeed
-	}
-	t.Logf("seed %d (run again with -seed)", seed)
+	seed := randseed.Of(t, testSeed)
 	var files []*testFile
 	all := 0
 	for _, path := range promqltestFiles(t) {

@@ -47,7 +47,7 @@ func (x *exchange) query() error {
 	case len(p.Leaves) > 0:
 		return x.assemble(p)
 	}
-	return x.evaluate(p, nil)
+	return x.evaluate(p, nil, nil)
 }
 
 // spliced tells whether one shard's own answer needs what splicing does: a matrix whose labels are set is checked to be in order, and a Thanos Query does not
@@ -206,8 +206,8 @@ func (x *exchange) evaluationInterval() time.Duration {
 // sampleBytes is what the engine holds for one sample of a result, by its own accounting in samples.
 const sampleBytes = 16
 
-// evaluate runs Prometheus' engine over series read from the shards, and over the tables of the plan's leaves.
-func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table) error {
+// evaluate runs Prometheus' engine over series read from the shards, and over the tables of the plan's leaves, of which some are rough.
+func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) error {
 	req := x.dec.Request
 	ctx, span := x.s.room(x.ctx, "evaluate")
 	defer span.End()
@@ -220,24 +220,28 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table) error {
 		fetched.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
 		queryable = fetched
 	}
-	if len(tables) > 0 {
-		queryable = leafQueryable{tables, queryable}
-	}
 	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of them.
 	most := min(x.limits.MaxSamples, x.st.pool.Limit()/sampleBytes)
-	engine, text := x.s.engines.take(engineKind{
+	kind := engineKind{
 		samples: most, interval: interval, delayed: x.st.top.DelayedNameRemoval(), starts: x.st.top.UseStartTimestamps(), units: x.st.top.TypeAndUnitLabels(),
-	}, p.Expr)
-	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
-	var (
-		qry promql.Query
-		err error
-	)
-	if req.ID == endpoint.Query {
-		qry, err = engine.NewInstantQuery(ctx, queryable, opts, text, time.UnixMilli(req.Time.Ms))
-	} else {
-		qry, err = engine.NewRangeQuery(ctx, queryable, opts, text, time.UnixMilli(req.Start.Ms), time.UnixMilli(req.End.Ms), req.Step)
 	}
+	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
+	evaluation := func(expr parser.Expr, tables []*merge.Table) (promql.Query, error) {
+		from := queryable
+		if len(tables) > 0 {
+			from = leafQueryable{tables, queryable}
+		}
+		engine, text := x.s.engines.take(kind, expr)
+		if req.ID == endpoint.Query {
+			return engine.NewInstantQuery(ctx, from, opts, text, time.UnixMilli(req.Time.Ms))
+		}
+		return engine.NewRangeQuery(ctx, from, opts, text, time.UnixMilli(req.Start.Ms), time.UnixMilli(req.End.Ms), req.Step)
+	}
+	var rest string
+	if len(rough) > 0 {
+		rest = p.Expr.String() // an evaluation changes the tree
+	}
+	qry, err := evaluation(p.Expr, tables)
 	if err != nil {
 		return qerr.Wrap(qerr.BadData, err, "invalid parameter %q: %s", "query", err)
 	}
@@ -245,6 +249,12 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table) error {
 	res := qry.Exec(ctx)
 	if res.Err != nil {
 		return x.engineError(ctx, res.Err, most)
+	}
+	if len(rough) > 0 && !steady(ctx, res, rest, tables, rough, evaluation) {
+		if ctx.Err() != nil {
+			return qerr.FromContext(ctx, context.Cause(ctx))
+		}
+		return errLastBit
 	}
 	x.warnTwice()
 	warnings, infos := res.Warnings.AsStrings(req.Query, 10, 10)

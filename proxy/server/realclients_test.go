@@ -378,7 +378,7 @@ scrape_configs:
 	c, one := clientGolang(t, p.URL()), clientGolang(t, w.one.URL())
 	// Prometheus' own data ends where the test's began; the newest samples are federated with their times.
 	var err error
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(2 * patience); ; time.Sleep(100 * time.Millisecond) {
 		if err = equalVectors(t, c, one, `{__name__=~"node_load1|kube_pod_info|job:.*|node_cpu_seconds_total",job!=""}`, time.Now()); err == nil || time.Now().After(end) {
 			break
 		}
@@ -487,7 +487,7 @@ groups:
 	wait := func(what string, ok func(map[string]thanosRule) bool) {
 		t.Helper()
 		var last map[string]thanosRule
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(2 * patience); ; time.Sleep(50 * time.Millisecond) {
 			if last = readThanosRules(t, ruler); ok(last) {
 				return
 			}
@@ -536,7 +536,7 @@ groups:
 // readThanosRules asks the ruler for its rules, by name; an answer that cannot be had is none.
 func readThanosRules(t *testing.T, base string) map[string]thanosRule {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/api/v1/rules", nil)
 	if err != nil {

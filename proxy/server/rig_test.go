@@ -23,6 +23,12 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
+// patience bounds how long a test waits for what has to happen. It ends a test that hangs; nothing is asserted about how fast the thing does happen.
+const patience = time.Minute
+
+// ample is the timeout of requests that are to be answered before it, on a busy machine too.
+const ample = time.Minute
+
 // rigGroup is a group of a rig: one number of replicas for each of its shards. Its label is cluster, with its name as the value, unless it is bare.
 type rigGroup struct {
 	name     string
@@ -106,9 +112,12 @@ func (r *rig) called(shards []*fakeshard.Shard) []string {
 // idle waits until no shard works for anybody and nothing of the budget is held.
 func (r *rig) idle() {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, s := range r.all() {
+		if err := s.Set(""); err != nil { // the proxy's own questions, which go on, are no work that lasts
+			r.t.Error(err)
+		}
 		if err := s.WaitIdle(ctx); err != nil {
 			r.t.Errorf("%s: %v", r.names[s], err)
 		}
@@ -120,7 +129,9 @@ func (r *rig) idle() {
 // eventually waits for something that is about to become true.
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	pause := 2 * time.Millisecond
+	for end := time.Now().Add(patience); !ok(); time.Sleep(pause) {
+		pause = min(2*pause, 50*time.Millisecond) // whoever is waited for wants the processor
 		if time.Now().After(end) {
 			r.t.Errorf("waited in vain until %s", what)
 			return

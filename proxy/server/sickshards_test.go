@@ -44,7 +44,7 @@ func (w *ward) patients(nodes []int, phase, behind time.Duration) (out []storedS
 		} {
 			one := storedSeries{lbls: l}
 			// Samples of the next minutes are there already: nobody scrapes while the test runs.
-			for at := w.now.Add(-40*time.Minute + phase + time.Duration(n)*900*time.Millisecond); at.Before(w.now.Add(5*time.Minute - behind)); at = at.Add(15 * time.Second) {
+			for at := w.now.Add(-40*time.Minute + phase + time.Duration(n)*900*time.Millisecond); at.Before(w.now.Add(20*time.Minute - behind)); at = at.Add(15 * time.Second) {
 				if n == 9 && at.After(w.now.Add(-13*time.Minute)) && at.Before(w.now.Add(-10*time.Minute)) {
 					continue // a lookback of a minute does not reach over this
 				}
@@ -158,9 +158,16 @@ var diseases = []struct {
 // TestSickShards: each disease is in `check config --online` and in `shards` with the server's name and what to do; from the refresh that sees it on the
 // group's queries are evaluated from series and are exact, and when it is over the shards compute again.
 func TestSickShards(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	var well []string // the first three, which all share
+	for i := range 3 {
+		w := &ward{t: t, now: now}
+		well = append(well, w.server(localprom.Options{}, w.patients([]int{3 * i, 3*i + 1, 3*i + 2}, 0, 0)))
+	}
 	for _, d := range diseases {
 		t.Run(d.name, func(t *testing.T) {
-			w := &ward{t: t, now: time.Now().Truncate(time.Second)}
+			t.Parallel()
+			w := &ward{t: t, now: now}
 			fourth := w.server(d.options, d.data(w))
 			w.target.Store(&fourth)
 			front := fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
@@ -170,13 +177,9 @@ func TestSickShards(t *testing.T) {
 				}
 				return a, true
 			}})
-			var urls []string
-			for i := range 3 {
-				urls = append(urls, w.server(localprom.Options{}, w.patients([]int{3 * i, 3*i + 1, 3*i + 2}, 0, 0)))
-			}
-			w.config = (&quartet{}).config(append(urls, front.URL()))
+			w.config = (&quartet{}).config(append(slices.Clone(well), front.URL()))
 			w.s, w.url = startProxy(t, t.Context(), w.config, func(o *Options) {
-				o.shards = shard.Options{FactsEvery: 200 * time.Millisecond, ProbeInterval: 200 * time.Millisecond}
+				o.shards = shard.Options{FactsEvery: time.Second, ProbeInterval: time.Second} // oftener, and reading them is all that the machine does
 				o.Ready = func(_, admin netAddr) { w.admin = "http://" + admin.String() }
 			})
 			becomes := d.change != nil || d.other != nil

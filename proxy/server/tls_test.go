@@ -191,7 +191,7 @@ func TestAdminWantsCertificates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() { ended <- srv.Run(ctx, context.Background()) }()

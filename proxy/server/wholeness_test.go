@@ -17,7 +17,14 @@ import (
 // promShard is a real Prometheus API over series that are given as they are stored.
 func promShard(t testing.TB, external labels.Labels, series []storedSeries) *localprom.Shard {
 	t.Helper()
-	p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true, ExternalLabels: external, Features: []string{"promql-experimental-functions"}})
+	return promShardWith(t, localprom.Options{ExternalLabels: external}, series)
+}
+
+// promShardWith is one with options.
+func promShardWith(t testing.TB, o localprom.Options, series []storedSeries) *localprom.Shard {
+	t.Helper()
+	o.DisableWAL, o.Features = true, []string{"promql-experimental-functions"}
+	p, err := localprom.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,17 +104,34 @@ func TestWholeReplicasPass(t *testing.T) {
 		name, heartbeat string
 		skip            func(int, time.Time) bool
 		mode            string
+		failed          bool // what is skipped was tried, and failed
 	}{
-		{"whole", "    heartbeat: up\n", nil, "pass"},
-		{"one scrape of one target less", "    heartbeat: up\n", func(n int, at time.Time) bool { return n == 0 && one(n, at) }, "pass"},
-		{"one scrape of the server less", "    heartbeat: up\n", one, "raw"},
-		{"a gap of the server", "    heartbeat: up\n", gap, "raw"},
-		{"a gap of one target", "    heartbeat: up\n", node, "raw"},
-		{"no heartbeat", "", nil, "raw"},
-		{"a heartbeat that nobody has", "    heartbeat: nothing_like_this\n", nil, "raw"},
+		{"whole", "    heartbeat: up\n", nil, "pass", false},
+		{"one scrape of one target less", "    heartbeat: up\n", func(n int, at time.Time) bool { return n == 0 && one(n, at) }, "pass", false},
+		{"one scrape of the server less", "    heartbeat: up\n", one, "raw", false},
+		{"a gap of the server", "    heartbeat: up\n", gap, "raw", false},
+		{"a gap of one target", "    heartbeat: up\n", node, "raw", false},
+		{"the server does not reach its targets", "    heartbeat: up\n", gap, "raw", true},
+		{"the server does not reach one target", "    heartbeat: up\n", node, "raw", true},
+		{"no heartbeat", "", nil, "raw", false},
+		{"a heartbeat that nobody has", "    heartbeat: nothing_like_this\n", nil, "raw", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := promShard(t, labels.FromStrings("cluster", "jaguar", "replica", "a"), scraped(5, from, until, 2*time.Second, c.skip))
+			held := scraped(5, from, until, 2*time.Second, c.skip)
+			if c.failed { // up of every scrape is there, 0 where it failed
+				for i, s := range scraped(5, from, until, 2*time.Second, nil) {
+					if s.lbls.Get("__name__") != "up" {
+						continue
+					}
+					for j := range s.points {
+						if c.skip(i/2, time.UnixMilli(s.points[j].t)) {
+							s.points[j].f = 0
+						}
+					}
+					held[i] = s
+				}
+			}
+			a := promShard(t, labels.FromStrings("cluster", "jaguar", "replica", "a"), held)
 			b := promShard(t, labels.FromStrings("cluster", "jaguar", "replica", "b"), scraped(5, from, until, 9*time.Second, nil))
 			s, base := startProxy(t, t.Context(), replicasConfig(c.heartbeat, a.URL(), b.URL()))
 			start, end := now.Add(-30*time.Minute), now.Add(-12*time.Minute)
@@ -168,8 +192,8 @@ func TestWholeUntilNow(t *testing.T) {
 		{"one stopped three minutes ago", func(_ int, at time.Time) bool { return at.After(now.Add(-3 * time.Minute)) }, "raw"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			// Samples of the next half minute are there already: nobody scrapes while the test runs.
-			from, until := now.Add(-40*time.Minute), now.Add(30*time.Second)
+			// Samples of the next minutes are there already: nobody scrapes while the test runs.
+			from, until := now.Add(-40*time.Minute), now.Add(5*time.Minute)
 			a := promShard(t, labels.FromStrings("replica", "a"), scraped(5, from, until, 2*time.Second, c.skip))
 			b := promShard(t, labels.FromStrings("replica", "b"), scraped(5, from, until, 9*time.Second, nil))
 			s, base := startProxy(t, t.Context(), replicasConfig("    heartbeat: up\n", a.URL(), b.URL()))

@@ -20,13 +20,14 @@ import (
 
 // point is one sample of the world: a float or a native histogram.
 type point struct {
-	t int64
-	f float64
-	h *histogram.Histogram
+	t  int64
+	f  float64
+	h  *histogram.Histogram
+	st int64 // start timestamp; 0 is none
 }
 
 func (p point) T() int64                      { return p.t }
-func (p point) ST() int64                     { return 0 }
+func (p point) ST() int64                     { return p.st }
 func (p point) F() float64                    { return p.f }
 func (p point) H() *histogram.Histogram       { return p.h }
 func (p point) FH() *histogram.FloatHistogram { return p.h.ToFloat(nil) }

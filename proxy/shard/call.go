@@ -105,6 +105,7 @@ type call struct {
 	unwatch  func() bool
 	left     atomic.Int64 // when the parent ended, Unix nanoseconds; 0 while it has not
 	answered bool         // headers came
+	began    atomic.Bool  // the same, for progress
 	body     *body
 	release  func()
 	header   time.Time   // when the answer's header came
@@ -192,8 +193,8 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	}
 	r.up.inflight.Add(1)
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
-	c.span = trace.SpanFromContext(context.Background()) // a span that records nothing
-	if !t.probe {
+	c.span = trace.SpanFromContext(context.Background())           // a span that records nothing
+	if !t.probe && trace.SpanContextFromContext(ctx).IsSampled() { // the engine in between may not record
 		c.ctx, c.span = r.up.tracer.Start(c.ctx, "shard "+string(id), r.span...)
 	}
 	c.unwatch = context.AfterFunc(ctx, func() { c.left.Store(time.Now().UnixNano()) })
@@ -206,11 +207,14 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		// We stop waiting a little before the request does, so that a partial answer can still name this shard.
 		c.deadline = time.AfterFunc(remaining-m/2, func() { c.cancel(errShardDeadline) })
 	}
-	switch {
-	case t.failover && answersAtOnce(id):
-		c.progress = time.AfterFunc(r.up.opts.HeaderTimeout, func() { c.cancel(errHeaderTimeout) })
-	default:
-		c.progress = time.AfterFunc(time.Hour, func() { c.cancel(errStalled) })
+	c.progress = time.AfterFunc(r.up.opts.HeaderTimeout, func() {
+		if c.began.Load() {
+			c.cancel(errStalled)
+		} else {
+			c.cancel(errHeaderTimeout)
+		}
+	})
+	if !t.failover || !answersAtOnce(id) {
 		c.progress.Stop()
 	}
 	forget := func() {}
@@ -231,6 +235,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		return nil, e
 	}
 	c.answered, c.header = true, time.Now()
+	c.began.Store(true)
 	if !t.probe {
 		r.up.lag.heard()
 	}
@@ -251,8 +256,6 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	if dl, ok := ctx.Deadline(); ok && t.failover { // so that there is time to ask the other one
 		c.patience = min(c.patience, max(time.Until(dl)/3, time.Millisecond))
 	}
-	c.progress = time.AfterFunc(c.patience, func() { c.cancel(errStalled) })
-	c.progress.Stop()
 	if r.Thanos() && !t.probe {
 		if e := c.judgeThanos(out, given, t.CallOptions); e != nil {
 			c.end(e)
@@ -365,6 +368,10 @@ func (c *call) explain(err error, b *body) *qerr.Error {
 	name := c.r.Name()
 	if c.parent.Err() != nil {
 		return c.r.ctxError(c.parent)
+	}
+	// On a busy machine the connection's own deadline can pass before the context's timer has run.
+	if dl, ok := c.parent.Deadline(); ok && !time.Now().Before(dl) {
+		return c.r.timeout(context.DeadlineExceeded)
 	}
 	var known *qerr.Error
 	var dial *dialError

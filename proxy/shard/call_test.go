@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,8 +37,6 @@ func TestFaults(t *testing.T) {
 	}{
 		{name: "healthy", script: "answer", kind: "ok", calls: 1},
 		{name: "gzip", script: "gzip on; answer", kind: "ok", calls: 1},
-		{name: "F2 stall mid-body", script: `send '{"status":"success","data":['; stall`, kind: "timeout", says: "deadline", calls: 1},
-		{name: "F1 stall before headers", script: "stall", kind: "timeout", says: "deadline", calls: 1},
 		{name: "F3 reset before headers", script: "reset", kind: "shard_failed", says: "before it answered", calls: 2},
 		{name: "F3 close before headers", script: "close", kind: "shard_failed", says: "before it answered", calls: 2},
 		{name: "F3 reset in the body", script: `flush; send '{"status":'; reset`, kind: "shard_failed", says: "answer", calls: 1},
@@ -69,12 +69,8 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Script: tc.script}}}, Options{})
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			if tc.kind == "timeout" && tc.says == "deadline" {
-				ctx, cancel = context.WithTimeout(context.Background(), 1500*time.Millisecond)
-				defer cancel()
-			}
 			got, err := readAll(ctx, r, seriesRequest, CallOptions{MaxBytes: tc.max})
 			if kindOf(err) != tc.kind {
 				t.Fatalf("got %v, want %s", err, tc.kind)
@@ -95,9 +91,7 @@ func TestFaults(t *testing.T) {
 					t.Errorf("the body went into the public sentence: %q", e.Message)
 				}
 			}
-			wait, cancelWait := context.WithTimeout(context.Background(), 5*time.Second)
-			defer cancelWait()
-			if err := fake.WaitIdle(wait); err != nil {
+			if err := fake.WaitIdle(ctx); err != nil {
 				t.Fatal(err)
 			}
 			if n := len(fake.RequestsTo("/api/v1/series")); n != tc.calls {
@@ -106,6 +100,38 @@ func TestFaults(t *testing.T) {
 			if n := r.InFlight(); n != 0 {
 				t.Errorf("%d calls in flight at the end", n)
 			}
+		})
+	}
+}
+
+// TestStallUntilTheDeadline is F1 and F2 with no time to spare: a little before the deadline the call ends by it, and names the replica.
+func TestStallUntilTheDeadline(t *testing.T) {
+	for name, script := range map[string]string{"F1 before headers": "stall", "F2 mid-body": `send '{"status":"success","data":['; stall`} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: seriesPath, Script: script}}})
+				defer b.close()
+				top := build(t, Options{Dial: b.dial}, false, group(b.urls...))
+				defer top.Close()
+				r := top.Groups[0].Shards[0].Replicas[0]
+				const limit = 1500 * time.Millisecond
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				start := time.Now()
+				_, err := readAll(ctx, r, seriesRequest, CallOptions{})
+				if took := time.Since(start); took < limit-margin(limit) || took > limit {
+					t.Errorf("the call took %s, its deadline was %s", took, limit)
+				}
+				if e := qerr.From(err); kindOf(err) != "timeout" || !strings.Contains(err.Error(), "deadline") || !strings.Contains(e.Message, r.Name()) || len(e.Shards) != 1 {
+					t.Errorf("got %v; Shards %q", err, e.Shards)
+				}
+				if err := b.fakes[0].WaitIdle(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if n := b.count(0, seriesPath); n != 1 || r.InFlight() != 0 {
+					t.Errorf("the server saw %d requests, %d calls are in flight at the end", n, r.InFlight())
+				}
+			})
 		})
 	}
 }
@@ -143,34 +169,39 @@ func TestStall(t *testing.T) {
 
 // TestTimeoutIsSent: the shard's share is always less than ours, and a client's lower wish stands.
 func TestTimeoutIsSent(t *testing.T) {
-	r, fake := one(t, fakeshard.Config{}, Options{})
-	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
-	defer cancel()
-	for _, tc := range []struct {
-		own    time.Duration
-		lo, hi time.Duration
-	}{
-		{0, 7 * time.Second, 7900 * time.Millisecond},
-		{2 * time.Second, 2 * time.Second, 2 * time.Second},
-		{time.Hour, 7 * time.Second, 7900 * time.Millisecond},
-	} {
-		req := &endpoint.Request{ID: endpoint.Query, Query: "1+1", Time: endpoint.At(4000), Timeout: tc.own}
-		if _, err := readAll(ctx, r, req, CallOptions{}); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, fakeshard.Config{})
+		defer b.close()
+		top := build(t, Options{Dial: b.dial}, false, group(b.urls...))
+		defer top.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		for _, tc := range []struct {
+			own    time.Duration
+			lo, hi time.Duration
+		}{
+			{0, 7 * time.Second, 7900 * time.Millisecond},
+			{2 * time.Second, 2 * time.Second, 2 * time.Second},
+			{time.Hour, 7 * time.Second, 7900 * time.Millisecond},
+		} {
+			req := &endpoint.Request{ID: endpoint.Query, Query: "1+1", Time: endpoint.At(4000), Timeout: tc.own}
+			if _, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], req, CallOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			all := b.fakes[0].RequestsTo("/api/v1/query")
+			sent := all[len(all)-1].Form.Get("timeout")
+			d, err := time.ParseDuration(sent)
+			if err != nil {
+				d, err = time.ParseDuration(sent + "s")
+			}
+			if err != nil || d < tc.lo || d > tc.hi {
+				t.Errorf("own timeout %s: sent %q, want %s to %s", tc.own, sent, tc.lo, tc.hi)
+			}
+			if req.Timeout != tc.own {
+				t.Error("the caller's request was changed")
+			}
 		}
-		all := fake.RequestsTo("/api/v1/query")
-		sent := all[len(all)-1].Form.Get("timeout")
-		d, err := time.ParseDuration(sent)
-		if err != nil {
-			d, err = time.ParseDuration(sent + "s")
-		}
-		if err != nil || d < tc.lo || d > tc.hi {
-			t.Errorf("own timeout %s: sent %q, want %s to %s", tc.own, sent, tc.lo, tc.hi)
-		}
-		if req.Timeout != tc.own {
-			t.Error("the caller's request was changed")
-		}
-	}
+	})
 }
 
 // TestClientLeaves: the cause is kept, the server sees the connection end, and the linger is measured.
@@ -188,7 +219,7 @@ func TestClientLeaves(t *testing.T) {
 				_, err := readAll(ctx, r, seriesRequest, CallOptions{})
 				result <- err
 			}()
-			wait, stop := context.WithTimeout(context.Background(), 5*time.Second)
+			wait, stop := context.WithTimeout(context.Background(), patience)
 			defer stop()
 			if err := fake.WaitSeen(wait, "/api/v1/series", 1); err != nil {
 				t.Fatal(err)
@@ -238,7 +269,7 @@ func TestCloseEarly(t *testing.T) {
 	if _, err := resp.Body.Read(make([]byte, 1)); err == nil {
 		t.Error("a closed body can be read")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := fake.WaitIdle(ctx); err != nil {
 		t.Fatal(err)
@@ -348,6 +379,31 @@ func TestDialTimeout(t *testing.T) {
 	})
 }
 
+// lateContext is one whose deadline has passed and whose timer has not run yet.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// TestDeadlineBeforeItsTimer: what breaks at the deadline breaks by it, though the connection may notice before the context does.
+func TestDeadlineBeforeItsTimer(t *testing.T) {
+	r, _ := one(t, fakeshard.Config{}, Options{})
+	for name, broke := range map[string]error{"dial": &dialError{os.ErrDeadlineExceeded}, "answer": os.ErrDeadlineExceeded} {
+		for _, passed := range []bool{true, false} {
+			at, want := time.Now().Add(time.Hour), "shard_failed"
+			if passed {
+				at, want = time.Now(), "timeout"
+			}
+			c := &call{r: r, parent: lateContext{t.Context(), at}, ctx: t.Context(), answered: name == "answer"}
+			if e := c.explain(broke, nil); kindOf(e) != want || !slices.Equal(e.Shards, []string{r.Name()}) {
+				t.Errorf("%s, deadline passed %t: want %s, got %v of %v", name, passed, want, e, e.Shards)
+			}
+		}
+	}
+}
+
 // TestLastGoodAddresses: a name that resolved once is used on when the resolver fails, for ten minutes.
 func TestLastGoodAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -411,15 +467,17 @@ func TestRemoteRead(t *testing.T) {
 	}
 }
 
-// TestTrace: a call is a span, its context goes along as W3C has it, and nothing else does.
+// TestTrace: a call for a request that is traced is a span, its context goes along as W3C has it, and nothing else does.
 func TestTrace(t *testing.T) {
 	rec := tracetest.NewSpanRecorder()
 	tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(rec))
 	r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Nth: 2, Script: "status 500; send x"}}}, Options{TracerProvider: tp, UserAgent: "Spillway/test"})
+	ctx, request := tp.Tracer("test").Start(t.Context(), "request")
 	for range 2 {
-		_, _ = readAll(context.Background(), r, seriesRequest, CallOptions{Plain: true}) // the second fails
+		_, _ = readAll(ctx, r, seriesRequest, CallOptions{Plain: true}) // the second fails
 	}
 	spans := rec.Ended()
+	request.End()
 	if len(spans) != 2 || spans[0].Name() != "shard series" || spans[1].Status().Code != codes.Error {
 		t.Fatalf("spans %v", spans)
 	}

@@ -18,6 +18,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// patience bounds how long a test waits for what has to happen. It ends a test that hangs; nothing is asserted about how fast the thing does happen.
+const patience = time.Minute
+
 // group is a group of one shard whose replicas have the given URLs.
 func group(urls ...string) config.Group {
 	s := config.Shard{}
@@ -40,7 +43,7 @@ func build(t testing.TB, o Options, started bool, groups ...config.Group) *Topol
 	t.Cleanup(top.Close)
 	if started {
 		top.Start(context.Background())
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := top.WaitFirstProbe(ctx); err != nil {
 			t.Fatal(err)

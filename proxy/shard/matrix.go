@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"strconv"
+
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 const (
@@ -29,9 +31,14 @@ type beat struct {
 // beats are the beats of one replica in one bucket, by job.
 type beats map[string]beat
 
-// beatQuery asks for number and sum of count_over_time(heartbeat[window]) by job.
-func beatQuery(heartbeat, window string) string {
-	return fmt.Sprintf("sum by (job) (count_over_time(%s[%s]) + %d)", heartbeat, window, beatUnit)
+// beatQuery asks for the number of series and of samples of the heartbeat in the window, by job. A sample of up is written for a scrape that failed as well, so of up only the
+// successful ones count, which are 1: a replica that cannot reach its targets is not whole, however well it runs. (A series that is scraped ends when a scrape fails.)
+func (g *Group) beatQuery(window string) string {
+	count := "count_over_time"
+	if config.IsUp(g.Heartbeat) {
+		count = "sum_over_time"
+	}
+	return fmt.Sprintf("sum by (job) (%s(%s[%s]) + %d)", count, g.Heartbeat, window, beatUnit)
 }
 
 // judge says which replicas agree with the fullest. It takes the beats of one bucket, one entry for each replica.
@@ -60,19 +67,25 @@ func judge(at []beats) finding {
 	return finding{mask: mask, data: true}
 }
 
-// agrees tells whether a replica has as many series as the fullest in each job, and lacks fewer samples than half that number: a scrape that a whole
-// server missed is one sample for each.
+// agrees tells whether a replica has as many series as the fullest in each job, and lacks no more samples than chance explains.
 func agrees(full, b beats) bool {
 	for job, f := range full {
 		v, ok := b[job]
 		if !ok || v.series != f.series {
 			return false
 		}
-		if lack := f.samples - v.samples; lack != 0 && lack >= float64(f.series)/2 {
+		if lack := f.samples - v.samples; lack != 0 && lack >= byChance(f.series) {
 			return false
 		}
 	}
 	return true
+}
+
+// byChance is how many samples of so many targets two sound replicas do not differ by. A scrape that a whole server missed is one sample for each target, so half their number is too much.
+// Of many targets that would hide a hundred that one replica did not scrape at all; where their scrapes fall at the edge of the window is each target's own chance, one sample more or
+// less, and the sum of these has a standard deviation of at most the square root of their number.
+func byChance(targets int64) float64 {
+	return min(float64(targets)/2, 4*math.Sqrt(float64(targets)))
 }
 
 // decodeBeats reads the answer to beatQuery, a matrix or a vector, by bucket end. r is bounded by maxBeatBytes.

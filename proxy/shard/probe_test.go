@@ -231,7 +231,7 @@ func TestReload(t *testing.T) {
 		t.Error("the connection was not kept")
 	}
 	top.Start(context.Background())
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := top.WaitFirstProbe(ctx); err != nil {
 		t.Fatal(err)

@@ -187,7 +187,11 @@ func TestThanosWithoutStores(t *testing.T) {
 			fake := fakeshard.Start(t, fakeThanos(nil, tc.routes...))
 			top := build(t, Options{}, false, thanosGroup(fake.URL()))
 			s := top.Groups[0].Shards[0]
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			limit := patience
+			if tc.kind == "timeout" {
+				limit = 2 * time.Second
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
 			if _, err := ask(ctx, s, tc.req); kindOf(err) != tc.kind || err != nil && !strings.Contains(err.Error(), "jaguar/") {
 				t.Errorf("got %v, want %s", err, tc.kind)

@@ -258,7 +258,7 @@ func (s *Shard) askBeats(ctx context.Context, first, last int64, open bool, now 
 // askBuckets asks every replica about the buckets that end in [lo, hi] and keeps the findings. All must answer: half of the numbers say nothing.
 func (s *Shard) askBuckets(ctx context.Context, lo, hi int64, now time.Time) error {
 	answers, err := s.askAll(ctx, &endpoint.Request{
-		ID: endpoint.QueryRange, Query: beatQuery(s.Group.Heartbeat, "5m"), Start: endpoint.At(lo), End: endpoint.At(hi), Step: bucketMs * time.Millisecond,
+		ID: endpoint.QueryRange, Query: s.Group.beatQuery("5m"), Start: endpoint.At(lo), End: endpoint.At(hi), Step: bucketMs * time.Millisecond,
 	})
 	if err != nil {
 		return err
@@ -284,7 +284,7 @@ func (s *Shard) askBuckets(ctx context.Context, lo, hi int64, now time.Time) err
 // askTail asks every replica about the last minute.
 func (s *Shard) askTail(ctx context.Context, now time.Time) error {
 	t := now.Add(-tailLag).UnixMilli()
-	answers, err := s.askAll(ctx, &endpoint.Request{ID: endpoint.Query, Query: beatQuery(s.Group.Heartbeat, "1m"), Time: endpoint.At(t)})
+	answers, err := s.askAll(ctx, &endpoint.Request{ID: endpoint.Query, Query: s.Group.beatQuery("1m"), Time: endpoint.At(t)})
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ type counts func(job string, end int64) (series, samples int64)
 func beating(c counts) fakeshard.Config {
 	return fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
 		q := r.Form.Get("query")
-		if !strings.Contains(q, "count_over_time(up[") {
+		if !strings.HasPrefix(q, "sum by (job) (sum_over_time(up[") {
 			return fakeshard.Answer{}, false
 		}
 		var out []string
@@ -63,6 +63,14 @@ func TestWhole(t *testing.T) {
 		}
 		return 10, 200
 	}
+	many := func(less int64) counts { // a job of 1,900 targets, two scrapes a minute
+		return func(_ string, end int64) (int64, int64) {
+			if end == 0 {
+				return 1900, 3800
+			}
+			return 1900, 19000 - less
+		}
+	}
 	lacks := func(series, samples int64, when func(job string, end int64) bool) counts {
 		return func(job string, end int64) (int64, int64) {
 			n, s := full(job, end)
@@ -101,6 +109,8 @@ func TestWhole(t *testing.T) {
 		{name: "the last minute differs, but the window is closed", a: full, b: lacks(0, 10, only("node", 0)), from: 60, until: 10, whole: true},
 		{name: "the newest closed bucket speaks for the open one", a: full, b: lacks(0, 10, only("node", at(5))), from: 2, whole: false},
 		{name: "gaps in different jobs", a: lacks(0, 10, only("dcgm", at(20))), b: lacks(0, 10, only("node", at(20))), from: 60, whole: false},
+		{name: "many targets, one sample more or less by chance", a: many(90), b: many(0), from: 60, until: 10, whole: true},
+		{name: "of many targets twenty are not scraped", a: many(200), b: many(0), from: 60, until: 10, whole: false},
 		{name: "no heartbeat", a: full, b: full, noHeartbeat: true, from: 60, whole: false},
 		{name: "a heartbeat that is nowhere", a: func(string, int64) (int64, int64) { return 0, 0 }, b: func(string, int64) (int64, int64) { return 0, 0 }, from: 60, until: 10, whole: false},
 		{name: "more than 31 days", a: full, b: full, from: 32 * 24 * 60, whole: false},
@@ -124,6 +134,18 @@ func TestWhole(t *testing.T) {
 				b.close()
 			})
 		})
+	}
+}
+
+// TestBeatQuery: of up only successful scrapes count; of what else a heartbeat may be, all samples.
+func TestBeatQuery(t *testing.T) {
+	for heartbeat, count := range map[string]string{
+		"up": "sum", `up{job=~"node|kubelet"}`: "sum", `{__name__="up",job="node"}`: "sum", `{"up"}`: "sum",
+		"node_uname_info": "count", `{__name__=~"up"}`: "count", `up_since{job="up"}`: "count",
+	} {
+		if got, want := (&Group{Heartbeat: heartbeat}).beatQuery("5m"), fmt.Sprintf("sum by (job) (%s_over_time(%s[5m]) + %d)", count, heartbeat, beatUnit); got != want {
+			t.Errorf("want %s, got %s", want, got)
+		}
 	}
 }
 
@@ -151,7 +173,7 @@ func TestWholeIsCached(t *testing.T) {
 		cfg := beating(full)
 		answer := cfg.Answer
 		cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
-			if silent.Load() && strings.Contains(r.Form.Get("query"), "count_over_time") {
+			if silent.Load() && strings.Contains(r.Form.Get("query"), "sum_over_time") {
 				return fakeshard.Answer{Status: 500, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("no")}, true
 			}
 			return answer(r)

@@ -1,4 +1,4 @@
-// Serve shows the dashboards in a browser, over the demo or over a running proxy. `make dashboards` and `make screenshots` run it.
+// Command serve shows the dashboards in a browser, over the demo or over a running proxy. `make dashboards` and `make screenshots` run it.
 package main
 
 import (
@@ -25,6 +25,7 @@ import (
 	"github.com/spillwayproject/spillway/dashboards"
 	"github.com/spillwayproject/spillway/dashboards/page"
 	"github.com/spillwayproject/spillway/internal/demo"
+	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
 func main() {
@@ -50,6 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	replicas := app.Flag("replicas", "Replicas of each shard.").Default("1").Int()
 	history := app.Flag("history", "How much past the demo holds.").Default("1h").String()
 	troubles := app.Flag("trouble", "Stage this trouble in the demo's first cluster: a kind that loadtest/cluster knows, or `all`. May be given several times, or with commas.").PlaceHolder("KIND").Strings()
+	called := app.Flag("called", "A JSON list of names, which some of the demo's experiments get, and their teams too: to see what odd names do.").PlaceHolder("FILE").String()
 	list := app.Flag("list-troubles", "Print the kinds of trouble and end.").Bool()
 	if _, err := app.Parse(args); err != nil {
 		fmt.Fprintf(stderr, "serve: %v\n", err)
@@ -71,6 +73,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if *api != "" && len(*troubles) > 0 {
 			return errors.New("--trouble is staged in the demo; it cannot be in what --url names")
 		}
+		var names func(*cluster.Model, time.Time) (map[string]cluster.Called, error)
+		if *called != "" {
+			if names, err = page.Names(*called, *groups); err != nil {
+				return fmt.Errorf("--called: %w", err)
+			}
+			if *api != "" {
+				return errors.New("--called names experiments of the demo; it cannot name those of what --url names")
+			}
+		}
 		o := page.Options{Bundle: os.DirFS(*bundle), Dashboards: dashboards.FS()}
 		if *files != "" {
 			o.Dashboards = os.DirFS(*files)
@@ -89,7 +100,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return serve(ctx, o, p, *address, stdout)
 		}
 		return withDemo(ctx, o, p, *address, stdout, demo.Options{
-			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, History: time.Duration(past), Seed: 1, Troubles: staged, Full: p != nil,
+			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, History: time.Duration(past), Seed: 1, Troubles: staged, Called: names,
 			ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "dashboards", Registry: registry(),
 			Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			Say:    func(format string, args ...any) { fmt.Fprintf(stdout, format+"\n", args...) },

@@ -50,6 +50,16 @@ func bundle(t *testing.T) string {
 	return dir
 }
 
+// called is a file of one name.
+func called(t *testing.T) string {
+	t.Helper()
+	at := filepath.Join(t.TempDir(), "names.json")
+	if err := os.WriteFile(at, []byte(`["<b>x</b>"]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
 // folder has a plugin's plugin.json alone.
 func folder(t *testing.T, manifest string) string {
 	t.Helper()
@@ -88,6 +98,9 @@ func TestCommandLine(t *testing.T) {
 		"a wrong history":     {[]string{"--bundle=" + page, "--history=long"}, 1, "write a duration such as 1h"},
 		"an unknown trouble":  {[]string{"--bundle=" + page, "--trouble=Nonsense"}, 1, `no trouble "Nonsense"`},
 		"trouble elsewhere":   {[]string{"--bundle=" + page, "--trouble=GPUHot", "--url=http://127.0.0.1:9090"}, 1, "staged in the demo"},
+		"names of nobody":     {[]string{"--bundle=" + page, "--called=" + filepath.Join(page, "none.json")}, 1, "--called: open"},
+		"names that are none": {[]string{"--bundle=" + page, "--called=" + filepath.Join(page, "index.html")}, 1, "holds no JSON list of names"},
+		"names elsewhere":     {[]string{"--bundle=" + page, "--called=" + called(t), "--url=http://127.0.0.1:9090"}, 1, "names experiments of the demo"},
 		"no bundle":           {[]string{"--bundle=" + t.TempDir()}, 1, "not bundled"},
 		"a size of no demo":   {[]string{"--bundle=" + page, "--nodes=0"}, 1, "--nodes is 0"},
 		"no plugin":           {[]string{"--bundle=" + page, "--plugin=" + t.TempDir()}, 1, "make plugin builds"},

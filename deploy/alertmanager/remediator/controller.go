@@ -37,7 +37,7 @@ type settings struct {
 	// maxNodes is how many nodes are cordoned within window, at most.
 	maxNodes int
 	window   time.Duration
-	// maxCordoned is the share of all nodes, from 0 to 1, that may be cordoned, by whomever, the next one included.
+	// maxCordoned is the share of all nodes, from 0 to 1, that may be cordoned, by whomever, the next one included; and, of nodes that others have cordoned, the share that may be marked.
 	maxCordoned float64
 	// fleetAlerts is a regular expression, as Alertmanager's filters take it, for the names of alerts while which nothing is done.
 	fleetAlerts string
@@ -172,9 +172,9 @@ func (c *controller) one(ctx context.Context, w wish) (decision, reason string, 
 	if firing != "" {
 		return refused, "fleet_alert", nil
 	}
-	// A node that is out already, here or by somebody, costs no budget: it is only marked, or marked anew.
-	if !n.Spec.Unschedulable {
-		reason, err := c.overBudget(ctx, w.node)
+	// A node that was taken out here costs no budget a second time. One that somebody else cordoned does: jobs may still run there, and what reads the mark drains or reboots it.
+	if !n.Spec.Unschedulable || !mark {
+		reason, err := c.overBudget(ctx, w.node, n.Spec.Unschedulable)
 		if err != nil {
 			return failed, "api", err
 		}
@@ -207,15 +207,18 @@ func reasonOf(a alert) string {
 	return text[:min(len(text), 256)]
 }
 
-// overBudget says which bound the next node would break; "" if none.
-func (c *controller) overBudget(ctx context.Context, name string) (string, error) {
+// overBudget says which bound the next node would break; "" if none. Of one that is cordoned already the share is that of the marks, since the cordons do not become more.
+func (c *controller) overBudget(ctx context.Context, name string, isOut bool) (string, error) {
 	marked, err := c.kube.marked(ctx)
 	if err != nil {
 		return "", err
 	}
 	since := c.now().Add(-c.window)
-	within := 0
+	within, marks := 0, 0
 	for _, m := range marked {
+		if m.Name != name {
+			marks++
+		}
 		at, err := time.Parse(time.RFC3339, m.Annotations[markTime])
 		// A time that cannot be read counts as now.
 		if m.Name != name && (err != nil || at.After(since)) {
@@ -243,6 +246,9 @@ func (c *controller) overBudget(ctx context.Context, name string) (string, error
 	}
 	c.allNodes.WithLabelValues("all").Set(float64(total))
 	c.allNodes.WithLabelValues("cordoned").Set(float64(out))
+	if isOut {
+		out = marks
+	}
 	out += len(c.planned)
 	if float64(out+1) > math.Floor(c.maxCordoned*float64(total)+1e-9) {
 		return "max_cordoned", nil

@@ -195,7 +195,7 @@ func TestProgram(t *testing.T) {
 	}
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("waited in vain until %s: %v", what, api.out())
 			}

@@ -219,12 +219,21 @@ func TestShareOfAllNodes(t *testing.T) {
 		if r.count(refused, "max_cordoned") != 1 {
 			t.Errorf("silent %v: %s", silent, r.log)
 		}
-		// One that somebody cordoned costs nothing: it is only marked.
-		if err := r.post(t, xid(31)); err != nil {
+		// One that somebody cordoned is only marked, as long as no more than that share is.
+		if err := r.post(t, xid(30), xid(31), xid(32)); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.api.out(); len(got) != 4 || got[nodeOf(31)] != "drain-reboot" {
+		if got := r.api.out(); len(got) != 4 || got[nodeOf(32)] != "drain-reboot" {
 			t.Errorf("%v", got)
+		}
+		for i := range 3 {
+			r.api.nodes[nodeOf(20+i)].unschedulable = true
+		}
+		if err := r.post(t, xid(20)); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.api.out(); got[nodeOf(20)] != "" || r.count(refused, "max_cordoned") != 2 {
+			t.Errorf("four of 40 nodes are marked, a tenth, and one more is: %v", got)
 		}
 	}
 	// 2 % of 10 nodes are none.
@@ -233,6 +242,62 @@ func TestShareOfAllNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, r, map[string]string{})
+}
+
+// TestFloodIsBounded: whatever comes, for however long, and though no fleet alert is known, few nodes of a fleet are touched. Half of them somebody has cordoned for a roll-out, and their jobs run on: what
+// reads the marks must not reboot those either.
+func TestFloodIsBounded(t *testing.T) {
+	const nodes, share, hours = 150, 0.04, 4
+	for name, c := range map[string]struct {
+		act      bool
+		cordoned int // by somebody
+		most     int // marks in the end
+	}{
+		"acts":                         {true, 0, nodes * share},
+		"acts, and half are cordoned":  {true, nodes / 2, nodes * share},
+		"would act":                    {false, 0, 0},
+		"would act, half are cordoned": {false, nodes / 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nodes, func(s *settings) { s.act, s.maxCordoned = c.act, share })
+			for i := range c.cordoned {
+				r.api.nodes[nodeOf(i)].unschedulable = true
+			}
+			marks := func() (n int) {
+				for _, action := range r.api.out() {
+					if action != "" {
+						n++
+					}
+				}
+				return n
+			}
+			for hour := range hours {
+				// All in one call, and every node by itself, again and again: as a fleet does whose pod network is cut.
+				var all []alert
+				for i := range nodes {
+					all = append(all, xid(i, "alertname", "NodeUnreachable", "action", "cordon-reboot"))
+				}
+				if err := r.post(t, all...); err != nil {
+					t.Fatal(err)
+				}
+				for i := range nodes {
+					if err := r.post(t, all[i], xid(i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if got, most := marks(), min(3*(hour+1), c.most); got != most {
+					t.Fatalf("after %d hours %d nodes are marked, not %d", hour+1, got, most)
+				}
+				if got := r.count(wouldDo, "act_not_set"); !c.act && got != 3*(hour+1) {
+					t.Fatalf("after %d hours it would have cordoned %d nodes, not three an hour", hour+1, got)
+				}
+				r.clock = r.clock.Add(time.Hour + time.Second)
+			}
+			if out := len(r.api.out()); out > c.cordoned+c.most {
+				t.Errorf("%d nodes are cordoned", out)
+			}
+		})
+	}
 }
 
 func TestNothingDuringAFleetAlert(t *testing.T) {

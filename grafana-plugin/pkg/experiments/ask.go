@@ -27,8 +27,18 @@ func (r *Run) span(query string, from, until time.Time, step time.Duration) ques
 
 // onNodes makes the questions about the nodes that the pods are on, as many names in each as fit.
 func onNodes(pods []Pod, ask func(matchers ...string) question) []question {
+	return onNodesBeside(0, pods, ask)
+}
+
+// chosenOnNodes is onNodes of what the query chooses on these nodes: its matchers stand behind those of the nodes.
+func (r *Run) chosenOnNodes(pods []Pod, ask func(matchers ...string) question) []question {
+	chosen := Chosen(r.Query)
+	return onNodesBeside(compiledBytes(r.Query), pods, func(m ...string) question { return ask(append(m, chosen...)...) })
+}
+
+func onNodesBeside(beside int, pods []Pod, ask func(matchers ...string) question) []question {
 	var out []question
-	for _, s := range scopes(pods, func(p Pod) ([]string, string) { return []string{p.Cluster}, p.Node }) {
+	for _, s := range scopesBeside(beside, pods, func(p Pod) ([]string, string) { return []string{p.Cluster}, p.Node }) {
 		out = append(out, ask(OneOf("cluster", s.outer[0]), OneOf("node", s.names...)))
 	}
 	return out
@@ -65,8 +75,17 @@ func (r *Run) each(ctx context.Context, lists ...[]question) ([][]prom.Series, e
 // length is the panel's range.
 func (r *Run) length() time.Duration { return r.Until.Sub(r.From) }
 
-// recordedStep is the step of range queries over recorded series: they change once in an interval.
-func (r *Run) recordedStep() time.Duration { return max(r.Step(), wholeSeconds(r.Settings.Interval())) }
+// back is how far before the end of the range is looked for what was seen in it: the range, and at least two Intervals, so that a shorter one finds the sample that stands for
+// its time, also where the last evaluation is late.
+func (r *Run) back() time.Duration { return max(r.length(), 2*r.Settings.Interval()) }
+
+// recordedStep is the step of range queries over recorded series: they change once in an interval. In a range of less than two it is that of the panel, which else had no point in it.
+func (r *Run) recordedStep() time.Duration {
+	if r.length() < r.back() {
+		return r.Step()
+	}
+	return max(r.Step(), wholeSeconds(r.Settings.Interval()))
+}
 
 // look is the text of a range selector over d of series that are recorded each interval: all their samples where those are at most lookPoints, else as many of them.
 func (r *Run) look(selector string, d time.Duration) string {

@@ -74,11 +74,11 @@ func TestCompareSummary(t *testing.T) {
 			"old | eu-1 | 60m | 180m | 7200 | 8.067 | 80 | 1 | 1 | 4",
 		}},
 		{"one that comes back later in the hour", `"experiments":["back","old"]`, 125 * time.Minute, []string{
-			"back | eu-1 | 60m | 80m | 1200 | 0.35 | 30 | 0 | 0 | 1",
+			"back | eu-1 | 60m | 80m | 1200 | 0.35 | 30 | 0 | 1 | 1",
 			"old | eu-1 | 60m | - | 3900 | 4.4 | 80 | 1 | 0 | 4",
 		}},
 		{"after it came back", `"experiments":["back","never"]`, 200 * time.Minute, []string{
-			"back | eu-1 | 60m | 170m | 6600 | 1.033 | 30 | 0 | 0 | 1",
+			"back | eu-1 | 60m | 170m | 6600 | 1.033 | 30 | 0 | 1 | 1",
 		}},
 		{"one that runs and of which the end is not seen", `"experiments":["old","new"]`, 120 * time.Minute, []string{
 			"old | eu-1 | 60m | - | 3600 | 4.067 | 80 | 1 | 0 | 4",
@@ -120,5 +120,35 @@ func TestCompareOfFew(t *testing.T) {
 		if got != c.want || !strings.Contains(strings.Join(notices(frames[0]), "\n"), "Choose 2 to 8") {
 			t.Errorf("%s: %d frames with rows, want %d; notices %q", c.query, got, c.want, notices(frames[0]))
 		}
+	}
+}
+
+// Nothing is drawn of what came after the panel's end, though it is known today.
+func TestCompareInThePast(t *testing.T) {
+	w := worldOf(t, "compare")
+	frames, err := compare(t.Context(), w.run(t, settingsOf(t, ""), `{"queryType":"compare","experiments":["new","old"]}`, 3970*time.Minute, 4030*time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "lines", lines(t, frames), []string{`run=new "new" percent: 31 from 3970m 40 to 4000m 60`, `run=old "old" percent: 61 from 3970m 80 to 4030m 80`})
+	// Between two evaluations of the rules a run goes on.
+	frames, err = compare(t.Context(), w.run(t, settingsOf(t, ""), `{"queryType":"compare","view":"summary","experiments":["new","old"],"clusters":["us-1"]}`,
+		compareFrom, compareUntil+90*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "runs", rows(t, frames[0]), []string{"new | us-1 | 4010m | - | 5490 | 3.067 | 100 | 0 | 0 | 2"})
+}
+
+// Of a metric that one of the runs does not have.
+func TestCompareWithoutAMetric(t *testing.T) {
+	r := worldOf(t, "compare").run(t, settingsOf(t, ""), `{"queryType":"compare","metric":"power","experiments":["new","old"]}`, compareFrom, compareUntil)
+	frames, err := compare(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "lines", lines(t, frames), []string{`run=new "new" watt: 61 from 4040m 300 to 4100m 300`})
+	if got, want := noticesOf(r), "Nothing is known of this metric of old since 1970-01-01 01:00:00, when it began."; got != want {
+		t.Errorf("notices %q, want %q", got, want)
 	}
 }

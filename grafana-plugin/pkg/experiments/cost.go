@@ -27,10 +27,14 @@ const hoursUnit = "suffix: h"
 const unknownModel = "unknown"
 
 // cost is what was held in the range: GPU hours, those of them in which the GPU was idle, and the money where there are prices. GPU hours are exact, whole samples of
-// one Interval each. A GPU that is held and not measured is not counted as idle.
+// one Interval each; a range that is shorter than one has its share of the last. A GPU that is held and not measured is not counted as idle.
 func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	const by = "team, experiment, cluster, node"
-	answers, err := r.each(ctx, r.gpuHours(Chosen(r.Query), by, r.From, r.Until, maxHoursParts))
+	from, share := r.From, 1.0
+	if interval := r.Settings.Interval(); r.length() < interval {
+		from, share = r.Until.Add(-interval), r.length().Hours()/interval.Hours()
+	}
+	answers, err := r.each(ctx, scaled(share, r.gpuHours(Chosen(r.Query), by, from, r.Until, maxHoursParts)...))
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +47,8 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 		held += s.Value()
 		nodes[nodeOf(s.Labels)] = true
 	}
-	questions, step := r.idleHours(Chosen(r.Query), by, r.From, r.Until, held)
-	if answers, err = r.each(ctx, questions); err != nil {
+	questions, step := r.idleHours(Chosen(r.Query), by, from, r.Until, held)
+	if answers, err = r.each(ctx, scaled(share, questions...)); err != nil {
 		return nil, err
 	}
 	if step > wholeSeconds(r.Settings.Interval()) {
@@ -126,7 +130,7 @@ func (r *Run) models(ctx context.Context, nodes map[node]bool) (map[node]string,
 	out := map[node]string{}
 	for _, look := range []func(selector string) string{
 		func(s string) string { return s },
-		func(s string) string { return "last_over_time(" + r.look(s, r.length()) + ")" },
+		func(s string) string { return "last_over_time(" + r.look(s, r.back()) + ")" },
 	} {
 		var missing []Pod
 		for n := range nodes {

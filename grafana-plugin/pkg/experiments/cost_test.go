@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
 func TestCost(t *testing.T) {
@@ -43,6 +45,11 @@ func TestCost(t *testing.T) {
 			"everything else costs the default, and idle begins higher", `{"prices":{"default":1},"idleBelow":40}`, `"experiments":["llama"],"clusters":["eu-1"]`,
 			"team experiment cluster model gpu_hours idle_gpu_hours idle_share cost",
 			[]string{"vision | llama | eu-1 | " + h100 + " | 5.933 | 2.117 | 0.3567 | 5.933"},
+			"",
+		},
+		{
+			"as much as the limit is no idleness", `{"idleBelow":30}`, `"experiments":["llama"],"clusters":["eu-1"]`, "team experiment cluster model gpu_hours idle_gpu_hours idle_share",
+			[]string{"vision | llama | eu-1 | " + h100 + " | 5.933 | 0.6 | 0.1011"},
 			"",
 		},
 	} {
@@ -150,5 +157,19 @@ func TestCurrencyUnit(t *testing.T) {
 	}
 	if strings.Contains(hoursUnit, "currency") {
 		t.Error("hours are no money")
+	}
+}
+
+// What was measured of a GPU a moment after its pod ended is not idle time of the pod: no more is idle than was held, and nothing of who held nothing.
+func TestIdleWasHeld(t *testing.T) {
+	r := &Run{Settings: settingsOf(t, "")}
+	of := func(v float64) []prom.Series {
+		return []prom.Series{{Labels: map[string]string{"team": "t", "experiment": "e", "cluster": "c", "node": "n"}, Points: []prom.Point{{V: v}}}}
+	}
+	if rows := r.bill(of(1), of(1.5), nil); len(rows) != 1 || rows[0].hours != 1 || rows[0].idle != 1 {
+		t.Errorf("1 GPU hour, of which 1.5 were measured to be idle: %+v", rows)
+	}
+	if rows := r.bill(nil, of(1), nil); len(rows) != 0 {
+		t.Errorf("no GPU hours, and 1 idle: %+v", rows)
 	}
 }

@@ -174,7 +174,8 @@ func begins(s prom.Series, step time.Duration, what string, add func(when)) {
 
 // restartEvents are containers that were started again.
 func (r *Run) restartEvents(ctx context.Context, pods []Pod) ([]event, error) {
-	window := "[" + seconds(r.length()+r.eventStep()) + "]"
+	// So far back that the sample before the range's first one is seen, too; Prometheus looks back five minutes.
+	window := "[" + seconds(r.back()+max(r.eventStep(), coarsest)) + "]"
 	pods, err := r.changing(ctx, pods, func(of selectPods) string {
 		return "max by (" + byPod + ") (changes(" + of("kube_pod_container_status_restarts_total") + window + ")) > 0"
 	})
@@ -253,7 +254,7 @@ func onNodeName(p Pod) string {
 // failedEvents are pods that ended in failure, evicted ones among them.
 func (r *Run) failedEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	pods, err := r.changing(ctx, pods, func(of selectPods) string {
-		return "max by (" + byPod + ") (max_over_time(" + of("kube_pod_status_phase", `phase="Failed"`) + "[" + seconds(r.length()) + "])) == 1"
+		return "max by (" + byPod + ") (max_over_time(" + of("kube_pod_status_phase", `phase="Failed"`) + "[" + seconds(r.back()) + "])) == 1"
 	})
 	if err != nil || len(pods) == 0 {
 		return nil, err
@@ -300,7 +301,7 @@ func (r *Run) failedEvents(ctx context.Context, pods []Pod) ([]event, error) {
 func (r *Run) jobsetEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	const name, attempt = "label_jobset_sigs_k8s_io_jobset_name", "label_jobset_sigs_k8s_io_restart_attempt"
 	answers, err := r.each(ctx, onUIDs(pods, func(of selectPods) question {
-		return r.at("group by ("+byPod+", "+name+", "+attempt+") (last_over_time("+of("kube_pod_labels", attempt+`!~"0?"`)+"["+seconds(r.length())+"]))", r.Until)
+		return r.at("group by ("+byPod+", "+name+", "+attempt+") (last_over_time("+of("kube_pod_labels", attempt+`!~"0?"`)+"["+seconds(r.back())+"]))", r.Until)
 	}))
 	if err != nil || len(answers[0]) == 0 {
 		return nil, err
@@ -331,186 +332,6 @@ func (r *Run) jobsetEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	for t, v := range first {
 		names := []string{cmp.Or(t.jobset, t.experiment)}
 		out = append(out, event{kind: "jobset", at: unixTime(v), cluster: t.cluster, experiment: t.experiment, what: t.attempt, names: names})
-	}
-	return out, nil
-}
-
-// presence says when the chosen experiments had pods on a node: times from and until, each a stretch.
-type presence map[node][][2]int64
-
-// overlaps says whether something from a to b on a node is theirs.
-func (p presence) overlaps(n node, a, b int64) bool {
-	return slices.ContainsFunc(p[n], func(s [2]int64) bool { return a <= s[1]+eventGrace.Milliseconds() && b >= s[0] })
-}
-
-// nodeEvents are nodes that were not ready and Xids, both while pods were there or soon after.
-func (r *Run) nodeEvents(ctx context.Context, pods []Pod) ([]event, error) {
-	pods = onNode(pods)
-	const ready = `condition="Ready"`
-	window := "[" + seconds(r.length()) + "]"
-	answers, err := r.each(
-		ctx,
-		onNodes(pods, func(m ...string) question {
-			of := Selector("kube_node_status_condition", append(m[:len(m):len(m)], ready, `status="true"`)...)
-			return r.at("min by (cluster, node) (min_over_time("+of+window+")) == 0", r.Until)
-		}),
-		onNodes(pods, func(m ...string) question {
-			return r.at("max by (cluster, node) (max_over_time("+Selector("DCGM_FI_DEV_XID_ERRORS", m...)+window+")) > 0", r.Until)
-		}),
-		onNodes(pods, func(m ...string) question {
-			return r.at("max by (cluster, node) (max_over_time("+Selector("gpu:xid_errors:count5m", m...)+window+")) > 0", r.Until)
-		}),
-	)
-	if err != nil {
-		return nil, err
-	}
-	bad := func(series ...prom.Series) []Pod {
-		seen := map[node]bool{}
-		var out []Pod
-		for _, s := range series {
-			if n := nodeOf(s.Labels); !seen[n] {
-				seen[n] = true
-				out = append(out, Pod{Cluster: n.cluster, Node: n.name})
-			}
-		}
-		return out
-	}
-	notReady, gauge, counted := bad(answers[0]...), bad(answers[1]...), bad(answers[2]...)
-	if len(notReady)+len(gauge)+len(counted) == 0 {
-		return nil, nil
-	}
-	there, err := r.presence(ctx, bad(slices.Concat(answers...)...))
-	if err != nil {
-		return nil, err
-	}
-	out, err := r.notReadyEvents(ctx, notReady, there)
-	if err != nil {
-		return nil, err
-	}
-	xids, err := r.xidEvents(ctx, gauge, counted, there)
-	return append(out, xids...), err
-}
-
-// presence asks when pods of what is chosen were on nodes.
-func (r *Run) presence(ctx context.Context, nodes []Pod) (presence, error) {
-	step := r.eventStep()
-	out := presence{}
-	for _, lot := range lots(r, nodes) {
-		answers, err := r.each(ctx, onNodes(lot, func(m ...string) question {
-			return r.span("group by (cluster, node) ("+Selector("experiment:pod:info", append(Chosen(r.Query), m...)...)+")", r.From, r.Until, step)
-		}))
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range answers[0] {
-			out[nodeOf(s.Labels)] = append(out[nodeOf(s.Labels)], stretches(s, step)...)
-		}
-	}
-	return out, nil
-}
-
-// stretches are the times without a gap that a series has points, first and last.
-func stretches(s prom.Series, step time.Duration) [][2]int64 {
-	var out [][2]int64
-	for _, p := range s.Points {
-		if n := len(out); n > 0 && p.T-out[n-1][1] <= step.Milliseconds() {
-			out[n-1][1] = p.T
-		} else {
-			out = append(out, [2]int64{p.T, p.T})
-		}
-	}
-	return out
-}
-
-// notReadyEvents are regions: from when a node was not ready until it was again.
-func (r *Run) notReadyEvents(ctx context.Context, nodes []Pod, there presence) ([]event, error) {
-	step := r.eventStep()
-	var out []event
-	for _, lot := range lots(r, nodes) {
-		answers, err := r.each(ctx, onNodes(lot, func(m ...string) question {
-			of := Selector("kube_node_status_condition", append(m[:len(m):len(m)], `condition="Ready"`, `status="true"`)...)
-			return r.span("max by (cluster, node) ("+of+") == 0", r.From, r.Until, step)
-		}))
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range answers[0] {
-			n := nodeOf(s.Labels)
-			for _, span := range stretches(s, step) {
-				if !there.overlaps(n, span[0], span[1]) {
-					continue
-				}
-				e := event{kind: "node", at: time.UnixMilli(span[0]).UTC(), until: time.UnixMilli(span[1]).UTC(), cluster: n.cluster, where: n.name}
-				if r.Until.Sub(e.until) < step {
-					e.until, e.what = r.Until.UTC(), "still" // it may go on
-				} else {
-					e.until = e.until.Add(step)
-				}
-				out = append(out, e)
-			}
-		}
-	}
-	return out, nil
-}
-
-// card is one GPU.
-type card struct {
-	node
-	gpu, uuid string
-}
-
-// xidEvents are new Xids. The gauge keeps the last one, so only a change counts, by card whatever pod held it; where the rules count Xids, a second equal
-// one is seen too.
-func (r *Run) xidEvents(ctx context.Context, gauge, counted []Pod, there presence) ([]event, error) {
-	step := r.eventStep()
-	seen := map[card]map[string][]int64{}
-	add := func(c card, xid string, t int64) {
-		if seen[c] == nil {
-			seen[c] = map[string][]int64{}
-		}
-		if !slices.ContainsFunc(seen[c][xid], func(old int64) bool { return max(t-old, old-t) < sameXid.Milliseconds() }) {
-			seen[c][xid] = append(seen[c][xid], t)
-		}
-	}
-	cardOf := func(s prom.Series) card { return card{nodeOf(s.Labels), s.Labels["gpu"], s.Labels["UUID"]} }
-	for _, lot := range lots(r, gauge) {
-		answers, err := r.each(ctx, onNodes(lot, func(m ...string) question {
-			// A little more, to know what the gauge said before.
-			return r.span("max by (cluster, node, gpu, UUID) ("+Selector("DCGM_FI_DEV_XID_ERRORS", m...)+" < 2e9)", r.From.Add(-eventGrace), r.Until, step)
-		}))
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range answers[0] {
-			for i := 1; i < len(s.Points); i++ {
-				if p := s.Points[i]; p.V > 0 && p.V != s.Points[i-1].V {
-					add(cardOf(s), strconv.FormatFloat(p.V, 'f', -1, 64), p.T)
-				}
-			}
-		}
-	}
-	for _, lot := range lots(r, counted) {
-		answers, err := r.each(ctx, onNodes(lot, func(m ...string) question {
-			return r.span("max by (cluster, node, gpu, UUID, xid) ("+Selector("gpu:xid_errors:count5m", m...)+")", r.From, r.Until, step)
-		}))
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range answers[0] {
-			for _, span := range stretches(s, step) {
-				add(cardOf(s), s.Labels["xid"], span[0])
-			}
-		}
-	}
-	var out []event
-	for c, xids := range seen {
-		for xid, times := range xids {
-			for _, t := range times {
-				if there.overlaps(c.node, t, t) {
-					out = append(out, event{kind: "xid", at: time.UnixMilli(t).UTC(), cluster: c.cluster, where: c.name, what: xid, names: []string{c.gpu}})
-				}
-			}
-		}
 	}
 	return out, nil
 }

@@ -76,7 +76,7 @@ func (r *Run) experiments(ctx context.Context) ([]known, error) {
 	info, counts := Selector("experiment:pod:info", chosen...), Selector("experiment:pods:count", chosen...)
 	step := min(coarsest, max(wholeSeconds(r.Settings.Interval()), wholeSeconds(r.length()/1000)))
 	times := func(series string) string {
-		return fmt.Sprintf("timestamp(%s)[%s:%s]", series, seconds(r.length()), seconds(step))
+		return fmt.Sprintf("timestamp(%s)[%s:%s]", series, seconds(r.back()), seconds(step))
 	}
 	of := func(query string) []question { return []question{r.at(query, r.Until)} }
 	first := of("min by (" + byGroup + ") (min_over_time(" + times(counts) + "))")

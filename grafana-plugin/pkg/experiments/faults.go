@@ -19,6 +19,10 @@ const (
 	slowedShare          = 0.05
 	nvlinkReplaysPer15m  = 100
 	pcieReplaysPerMinute = 8
+	// xidWindow is that of gpu:xid_errors:count5m, which is as long as the time between its samples.
+	xidWindow = 5 * time.Minute
+	// seenLate is how much later than it came an error is in a recorded series: a scrape and an evaluation of the rules.
+	seenLate = 90 * time.Second
 )
 
 // fault is one thing that is wrong with a GPU, or with a node's GPUs where gpu is empty.
@@ -32,6 +36,8 @@ type fault struct {
 	xid          int64 // 0: none
 	// points are when it was seen: each stands for all since the one before.
 	points []prom.Point
+	// came says of each point between when its errors came, first exclusive and last inclusive, in milliseconds; nil for what lasts: that is there whenever it is seen.
+	came [][2]int64
 	// total says that value is the sum of the points, not the largest of them.
 	total bool
 	value float64
@@ -121,6 +127,15 @@ func within(metric string) func(m []string, step string) string {
 	}
 }
 
+// cameIn says that each point's errors came at most d before it.
+func cameIn(points []prom.Point, d time.Duration) [][2]int64 {
+	out := make([][2]int64, len(points))
+	for i, p := range points {
+		out[i] = [2]int64{p.T - d.Milliseconds(), p.T}
+	}
+	return out
+}
+
 // rises keeps the points at which a count is higher than before, with how much. A series that is there from the beginning on had its first value before.
 func rises(points []prom.Point, begin int64) []prom.Point {
 	var out []prom.Point
@@ -140,11 +155,11 @@ func (r *Run) faultsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 	lists := [][]question{
 		// Which nodes were hot or slowed down at all: their GPUs are looked at below.
 		onNodes(pods, func(m ...string) question {
-			return r.at(fmt.Sprintf("max_over_time(%s) > %d", r.look(Selector("node:gpu_temp_celsius:max", m...), r.length()), hotCelsius), r.Until)
+			return r.at(fmt.Sprintf("max_over_time(%s) > %d", r.look(Selector("node:gpu_temp_celsius:max", m...), r.back()), hotCelsius), r.Until)
 		}),
 		onNodes(pods, func(m ...string) question {
 			slowed := Selector("node:gpu_slowed:sum_rate5m", append(m[:len(m):len(m)], OneOf("cause", "heat"))...)
-			return r.at(fmt.Sprintf("max_over_time(%s) > %g", r.look(slowed, r.length()), slowedShare), r.Until)
+			return r.at(fmt.Sprintf("max_over_time(%s) > %g", r.look(slowed, r.back()), slowedShare), r.Until)
 		}),
 	}
 	for _, k := range faultKinds {
@@ -160,9 +175,14 @@ func (r *Run) faultsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 			if k.seen != nil {
 				s.Points = k.seen(s.Points, first.UnixMilli())
 			}
-			if len(s.Points) > 0 {
-				faults = append(faults, faultOf(s, k))
+			if len(s.Points) == 0 {
+				continue
 			}
+			f := faultOf(s, k)
+			if k.total {
+				f.came = cameIn(s.Points, step+seenLate)
+			}
+			faults = append(faults, f)
 		}
 	}
 	xids, err := r.xidsOn(ctx, pods)
@@ -215,7 +235,7 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 			name: "hot", class: ClassThermal,
 			text: "Too hot for five minutes or longer, up to %.3g °C: it slows down, and with it every GPU that waits for it.", action: ClassThermal.Action(),
 			query: func(m []string, _ string) string {
-				return fmt.Sprintf("min_over_time(%s[5m]) > %d", Selector("experiment:gpu:temp", append(m[:len(m):len(m)], Chosen(r.Query)...)...), hotCelsius)
+				return fmt.Sprintf("min_over_time(%s[5m]) > %d", Selector("experiment:gpu:temp", m...), hotCelsius)
 			},
 		},
 		{
@@ -228,7 +248,7 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 		},
 	}
 	answers, err := r.each(ctx,
-		onNodes(hot, func(m ...string) question { return r.span(kinds[0].query(m, ""), first, last, step) }),
+		r.chosenOnNodes(hot, func(m ...string) question { return r.span(kinds[0].query(m, ""), first, last, step) }),
 		onNodes(slowed, func(m ...string) question { return r.span(kinds[1].query(m, ""), first, last, step) }))
 	if err != nil {
 		return nil, err
@@ -271,19 +291,37 @@ func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 	}
 	var faults []fault
 	counted := map[string]bool{}
-	add := func(s prom.Series) {
+	add := func(s prom.Series, came [][2]int64) {
 		x, ok := XidOf(s.Labels["xid"])
 		if !ok || len(s.Points) == 0 {
 			return
 		}
 		class := cmp.Or(Class(s.Labels["class"]), x.Class)
 		f := faultOf(s, faultKind{name: fmt.Sprintf("Xid %d", x.Number), class: class, text: sentence(x.Name), action: class.Action(), total: true})
-		f.xid = x.Number
+		f.xid, f.came = x.Number, came
 		faults = append(faults, f)
 	}
+	// When the gauge changed to an Xid: that is known better than in which five minutes one was counted.
+	changed := map[string][]int64{}
+	for _, s := range answers[2] {
+		k := key(s.Labels, "cluster", "node", "gpu", "xid")
+		begins(s, step, "", func(w when) {
+			if w.t > first.UnixMilli() {
+				changed[k] = append(changed[k], w.t)
+			}
+		})
+	}
 	for _, s := range answers[1] {
-		counted[key(s.Labels, "cluster", "node", "gpu", "xid")] = true
-		add(s)
+		k := key(s.Labels, "cluster", "node", "gpu", "xid")
+		counted[k] = true
+		came := cameIn(s.Points, xidWindow+step+seenLate)
+		for i, c := range came {
+			// One error: more than one may be equal, of which the gauge shows the first.
+			if n := slices.IndexFunc(changed[k], func(t int64) bool { return c[0] < t && t <= c[1] }); n >= 0 && s.Points[i].V == 1 {
+				came[i] = [2]int64{changed[k][n] - (step + seenLate).Milliseconds(), changed[k][n]}
+			}
+		}
+		add(s, came)
 	}
 	for _, s := range answers[2] {
 		// The gauge keeps its value for days. What was there at the beginning is older, and what nobody looked at then may be.
@@ -291,7 +329,7 @@ func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 			continue
 		}
 		s.Points = []prom.Point{{T: s.Points[0].T, V: 1}}
-		add(s)
+		add(s, cameIn(s.Points, step+seenLate))
 	}
 	return faults, nil
 }

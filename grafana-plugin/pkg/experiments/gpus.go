@@ -22,7 +22,7 @@ import (
 func gpuTimeSeries(ctx context.Context, r *Run) (data.Frames, error) {
 	metric, by := "experiment:gpu:"+string(r.Query.Metric), groupBy(r.Query)
 	chosen := Chosen(r.Query)
-	means, err := r.Instant(ctx, fmt.Sprintf("avg by (%s) (avg_over_time(%s))", strings.Join(by, ", "), r.look(Selector(metric, chosen...), r.length())), r.Until)
+	means, err := r.Instant(ctx, fmt.Sprintf("avg by (%s) (avg_over_time(%s))", strings.Join(by, ", "), r.look(Selector(metric, chosen...), r.back())), r.Until)
 	if err != nil {
 		return nil, err
 	}
@@ -119,12 +119,9 @@ func (r *Run) drawn(ctx context.Context, chosen []prom.Series, by []string, ask 
 	slices.SortFunc(chosen, func(a, b prom.Series) int { return strings.Compare(key(a.Labels, by...), key(b.Labels, by...)) })
 	wanted := map[string]bool{}
 	values := map[string]map[string]bool{} // of the question that is being put together
-	size, bound := 0, maxNamesBytes
-	for _, s := range chosen {
-		if slices.ContainsFunc(by, func(l string) bool { return mustEscape(s.Labels[l]) }) {
-			bound = maxEscapedBytes
-		}
-	}
+	size, bound := 0, namesBound(slices.ContainsFunc(chosen, func(s prom.Series) bool {
+		return slices.ContainsFunc(by, func(l string) bool { return mustEscape(s.Labels[l]) })
+	}), compiledBytes(r.Query))
 	var questions []question
 	flush := func() {
 		var matchers []string

@@ -7,6 +7,7 @@ import (
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
 
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
@@ -21,7 +22,8 @@ const (
 // gpuHealth lists what was wrong in the range with the GPUs that the experiment held, the worst first; view count has how many of each class, 0 too.
 //
 // A fault is the experiment's where one of its pods held this GPU at most ten minutes before; where DCGM does not say who holds a GPU, where one of its pods with GPUs
-// was on the node then. So on a node that is shared the faults of others' GPUs are left out, and an Xid that ended a pod is in. Times are as exact as the points
+// was on the node then. So on a node that is shared the faults of others' GPUs are left out, and an Xid that ended a pod is in. Column pod is who had the GPU when the
+// error came; it is empty where pods followed each other too closely to tell, and where several were on the node. Times are as exact as the points
 // that the range is looked at: a 240th of it, at least one Interval.
 func gpuHealth(ctx context.Context, r *Run) (data.Frames, error) {
 	pods, err := r.PodsIn(ctx)
@@ -44,7 +46,7 @@ func gpuHealth(ctx context.Context, r *Run) (data.Frames, error) {
 		if err := r.Empty(ctx, needs, "faults of GPUs"); err != nil {
 			return nil, err
 		}
-		held, err := r.Instant(ctx, "group by (cluster) (last_over_time("+r.look(Selector("experiment:pod:gpus", Chosen(r.Query)...), r.length())+"))", r.Until)
+		held, err := r.Instant(ctx, "group by (cluster) (last_over_time("+r.look(Selector("experiment:pod:gpus", Chosen(r.Query)...), r.back())+"))", r.Until)
 		return r.healthFrames(nil, len(held) > 0), err
 	}
 	nodes := map[node]bool{}
@@ -66,13 +68,27 @@ func gpuHealth(ctx context.Context, r *Run) (data.Frames, error) {
 	return r.healthFrames(faults, true), nil
 }
 
-// hold is a pod that had a GPU, or was on a node with GPUs, at these points.
+// hold is a pod that had a GPU, or was on a node with GPUs, at these points; ours if it is of what is chosen.
 type hold struct {
-	pod    string
-	points []prom.Point
+	namespace, pod string
+	ours           bool
+	points         []prom.Point
 }
 
-// ours keeps the faults of GPUs that the chosen experiments held, with the pod that did and only the times at which it did.
+// within says whether the pod was there at some time after from until until, at points that stand for the step before them.
+func (h hold) within(from, until int64, step time.Duration) bool {
+	return slices.ContainsFunc(h.points, func(p prom.Point) bool { return p.T > from && p.T-step.Milliseconds() < until })
+}
+
+// isChosen says whether labels of a recorded series of an experiment are among what Chosen selects.
+func isChosen(q model.Query, l map[string]string) bool {
+	among := func(list []string, v string) bool { return len(list) == 0 || slices.Contains(list, v) }
+	return among(q.Clusters, l["cluster"]) && among(q.Namespaces, l["namespace"]) && among(q.Experiments, l["experiment"]) &&
+		(among(q.Teams, l["team"]) || l["team"] == "" && slices.Contains(q.Teams, unassigned))
+}
+
+// ours keeps the faults of GPUs that the chosen experiments held, with the pod that did and only the times at which it did. Who else held them is looked at too: an error that
+// came before a pod is not the pod's.
 func (r *Run) ours(ctx context.Context, faults []fault) ([]fault, error) {
 	slices.SortFunc(faults, compareFaults)
 	var faulty []Pod
@@ -93,25 +109,28 @@ func (r *Run) ours(ctx context.Context, faults []fault) ([]fault, error) {
 		r.Notice(data.NoticeSeverityWarning, "%d faults are left out: more than %d nodes have any; choose a shorter time or fewer experiments.", left, maxFaultyNodes)
 	}
 	first, last, step := r.faultTimes()
-	// A hold may have ended before the range and the fault have come in it.
-	first = first.Add(-faultGrace - step)
+	// A hold may have ended before the range and the fault have come in it; and who was there is looked at two steps before what is asked.
+	first = first.Add(-faultGrace - 3*step)
 	held := func(metric, by string) []question {
 		return onNodes(faulty, func(m ...string) question {
-			return r.span("group by ("+by+") (last_over_time("+Selector(metric, append(m, Chosen(r.Query)...)...)+"["+seconds(step)+"]))", first, last, step)
+			return r.span("group by ("+by+", namespace, pod, experiment, team) (last_over_time("+Selector(metric, m...)+"["+seconds(step)+"]))", first, last, step)
 		})
 	}
-	answers, err := r.each(ctx, held("experiment:gpu:util", "cluster, node, gpu, UUID, namespace, pod"), held("experiment:pod:gpus", "cluster, node, namespace, pod"))
+	answers, err := r.each(ctx, held("experiment:gpu:util", "cluster, node, gpu, UUID"), held("experiment:pod:gpus", "cluster, node"))
 	if err != nil {
 		return nil, err
 	}
 	onGPU, onNode, told := map[string][]hold{}, map[node][]hold{}, map[node]bool{}
+	of := func(s prom.Series) hold {
+		return hold{s.Labels["namespace"], s.Labels["pod"], isChosen(r.Query, s.Labels), s.Points}
+	}
 	for _, s := range answers[0] {
-		k := key(s.Labels, "cluster", "node", "gpu", "UUID")
-		onGPU[k] = append(onGPU[k], hold{s.Labels["pod"], s.Points})
-		told[nodeOf(s.Labels)] = true
+		k, h := key(s.Labels, "cluster", "node", "gpu", "UUID"), of(s)
+		onGPU[k] = append(onGPU[k], h)
+		told[nodeOf(s.Labels)] = told[nodeOf(s.Labels)] || h.ours
 	}
 	for _, s := range answers[1] {
-		onNode[nodeOf(s.Labels)] = append(onNode[nodeOf(s.Labels)], hold{s.Labels["pod"], s.Points})
+		onNode[nodeOf(s.Labels)] = append(onNode[nodeOf(s.Labels)], of(s))
 	}
 	var out []fault
 	for _, f := range faults {
@@ -130,36 +149,77 @@ func (r *Run) ours(ctx context.Context, faults []fault) ([]fault, error) {
 	return out, nil
 }
 
-// during is the fault at those points at which one of holds was there, at most faultGrace before; its pod is the one that held last, none where there were several.
+// during is the fault at those points at which one of holds that are ours was there, at most faultGrace before. Its pod is who was there when the last of them came: none where that
+// cannot be told.
 func (f fault) during(holds []hold, step time.Duration) fault {
-	all := f.points
-	f.points, f.pod = nil, ""
-	for _, p := range all {
-		var pods []string
-		newest := int64(0)
-		for _, h := range holds {
-			for _, at := range h.points {
-				// Point T stands for (T-step, T], of the fault as of the hold.
-				if at.T-step.Milliseconds() >= p.T || at.T < p.T-step.Milliseconds()-faultGrace.Milliseconds() {
-					continue
-				}
-				switch t := min(at.T, p.T); {
-				case t > newest:
-					newest, pods = t, []string{h.pod}
-				case t == newest && !slices.Contains(pods, h.pod):
-					pods = append(pods, h.pod)
-				}
-			}
+	points, came := f.points, f.came
+	f.points, f.came, f.pod = nil, nil, ""
+	for i, p := range points {
+		var who []hold
+		known := true
+		if came != nil {
+			who, known = holdersWithin(holds, came[i][0], came[i][1], step)
 		}
-		if len(pods) == 0 {
+		if len(who) == 0 {
+			last := p.T
+			if came != nil {
+				last = came[i][1]
+			}
+			who, known = holdersAt(holds, last, step), true
+		}
+		if !slices.ContainsFunc(who, func(h hold) bool { return h.ours }) {
 			continue
 		}
 		f.points = append(f.points, p)
-		if f.pod = ""; len(pods) == 1 {
-			f.pod = pods[0]
+		if came != nil {
+			f.came = append(f.came, came[i])
+		}
+		if f.pod = ""; known && samePod(who) {
+			f.pod = who[0].pod
 		}
 	}
 	return f
+}
+
+// holdersWithin are those who were there at some time after from until until. They are known to have been there when something came in between if it is one pod, which was there
+// before: one that came in between may have come after it.
+func holdersWithin(holds []hold, from, until int64, step time.Duration) (who []hold, known bool) {
+	for _, h := range holds {
+		if h.within(from, until, step) {
+			who = append(who, h)
+		}
+	}
+	before := from - 2*step.Milliseconds()
+	return who, samePod(who) && slices.ContainsFunc(who, func(h hold) bool {
+		return slices.ContainsFunc(h.points, func(p prom.Point) bool { return before < p.T && p.T <= from })
+	})
+}
+
+// holdersAt are those who were there last at a point, at most faultGrace before what it stands for.
+func holdersAt(holds []hold, t int64, step time.Duration) []hold {
+	var who []hold
+	newest := int64(0)
+	for _, h := range holds {
+		last := int64(0)
+		for _, p := range h.points {
+			if p.T-step.Milliseconds() < t && p.T >= t-step.Milliseconds()-faultGrace.Milliseconds() {
+				last = max(last, min(p.T, t))
+			}
+		}
+		switch {
+		case last == 0 || last < newest:
+		case last > newest:
+			newest, who = last, []hold{h}
+		default:
+			who = append(who, h)
+		}
+	}
+	return who
+}
+
+// samePod says whether all holds are of one pod.
+func samePod(holds []hold) bool {
+	return len(holds) > 0 && !slices.ContainsFunc(holds, func(h hold) bool { return h.namespace != holds[0].namespace || h.pod != holds[0].pod })
 }
 
 func (r *Run) healthFrames(faults []fault, held bool) data.Frames {

@@ -23,10 +23,10 @@ const (
 func (r *Run) gpuHours(matchers []string, by string, from, until time.Time, most int) []question {
 	var out []question
 	for _, p := range parts(from, until, max(hoursPart, until.Sub(from)/time.Duration(most))) {
-		out = append(out, scaled(r.Settings.Interval().Hours(),
-			r.at(fmt.Sprintf("sum by (%s) (sum_over_time(%s[%s]))", by, Selector("experiment:pod:gpus", matchers...), milliseconds(p.until.Sub(p.from))), p.until)))
+		held := Selector("experiment:pod:gpus", matchers...)
+		out = append(out, r.at(fmt.Sprintf("sum by (%s) (sum_over_time(%s[%s]))", by, held, milliseconds(p.until.Sub(p.from))), p.until))
 	}
-	return out
+	return scaled(r.Settings.Interval().Hours(), out...)
 }
 
 // idleHours is gpuHours of GPUs whose use was below IdleBelow. held is how many GPU hours there are at most: where those have more than maxIdleSamples samples, the
@@ -37,11 +37,11 @@ func (r *Run) idleHours(matchers []string, by string, from, until time.Time, hel
 		step *= time.Duration(math.Ceil(samples / maxIdleSamples))
 	}
 	for _, p := range parts(from, until, max(hoursPart, step, until.Sub(from)/maxHoursParts)) {
-		questions = append(questions, scaled(step.Hours(),
-			r.at(fmt.Sprintf("sum by (%s) (sum_over_time((%s < bool %g)[%s:%s]))", by, Selector("experiment:gpu:util", matchers...), r.Settings.Idle(),
-				milliseconds(p.until.Sub(p.from)), seconds(step)), p.until)))
+		use := Selector("experiment:gpu:util", matchers...)
+		questions = append(questions, r.at(fmt.Sprintf("sum by (%s) (sum_over_time((%s < bool %g)[%s:%s]))", by, use, r.Settings.Idle(),
+			milliseconds(p.until.Sub(p.from)), seconds(step)), p.until))
 	}
-	return questions, step
+	return scaled(step.Hours(), questions...), step
 }
 
 // part is (from, until] of a longer range.
@@ -66,15 +66,19 @@ func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%dms", max(1, d.Milliseconds()))
 }
 
-// scaled is a question whose answer's values are multiplied.
-func scaled(by float64, ask question) question {
-	return func(ctx context.Context) ([]prom.Series, error) {
-		series, err := ask(ctx)
-		for _, s := range series {
-			for i := range s.Points {
-				s.Points[i].V *= by
+// scaled are questions whose answers' values are multiplied.
+func scaled(by float64, list ...question) []question {
+	out := make([]question, len(list))
+	for i, ask := range list {
+		out[i] = func(ctx context.Context) ([]prom.Series, error) {
+			series, err := ask(ctx)
+			for _, s := range series {
+				for i := range s.Points {
+					s.Points[i].V *= by
+				}
 			}
+			return series, err
 		}
-		return series, err
 	}
+	return out
 }

@@ -124,7 +124,7 @@ func (r *Run) networkMeans(ctx context.Context, pods []Pod, list []func(...strin
 	questions := make([][]question, len(list))
 	for i, expr := range list {
 		questions[i] = onNodes(pods, func(m ...string) question {
-			return r.at("avg_over_time("+r.lookAt(expr(m...), r.length())+")", r.Until)
+			return r.at("avg_over_time("+r.lookAt(expr(m...), r.back())+")", r.Until)
 		})
 	}
 	answers, err := r.each(ctx, questions...)

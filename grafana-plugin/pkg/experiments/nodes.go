@@ -44,7 +44,6 @@ func nodesTable(ctx context.Context, r *Run) (data.Frames, error) {
 	if pods = onNode(pods); len(pods) == 0 {
 		return r.nodeFrames(nil), r.Empty(ctx, NeedPods, "pods on nodes")
 	}
-	chosen := Chosen(r.Query)
 	clusters := map[string]bool{}
 	var seen []question
 	for _, p := range pods {
@@ -63,14 +62,14 @@ func nodesTable(ctx context.Context, r *Run) (data.Frames, error) {
 		highest("kube_node_status_condition", OneOf("condition", "Ready"), OneOf("status", "unknown")),
 		highest("kube_node_spec_unschedulable"),
 		highest("node:gpu_capacity:max"),
-		onNodes(pods, func(m ...string) question {
-			return r.at("count by (cluster, node) (group by (cluster, node, namespace, pod, uid) ("+Selector("experiment:pod:info", append(m, chosen...)...)+"))", r.Until)
+		r.chosenOnNodes(pods, func(m ...string) question {
+			return r.at("count by (cluster, node) (group by (cluster, node, namespace, pod, uid) ("+Selector("experiment:pod:info", m...)+"))", r.Until)
 		}),
-		onNodes(pods, func(m ...string) question {
-			return r.at("sum by (cluster, node) ("+Selector("experiment:pod:gpus", append(m, chosen...)...)+")", r.Until)
+		r.chosenOnNodes(pods, func(m ...string) question {
+			return r.at("sum by (cluster, node) ("+Selector("experiment:pod:gpus", m...)+")", r.Until)
 		}),
-		onNodes(pods, func(m ...string) question {
-			return r.at("avg by (cluster, node) (avg_over_time("+r.look(Selector("experiment:gpu:util", append(m, chosen...)...), r.length())+"))", r.Until)
+		r.chosenOnNodes(pods, func(m ...string) question {
+			return r.at("avg by (cluster, node) (avg_over_time("+r.look(Selector("experiment:gpu:util", m...), r.back())+"))", r.Until)
 		}),
 	)
 	if err != nil {

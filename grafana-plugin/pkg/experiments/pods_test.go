@@ -229,6 +229,12 @@ func TestPending(t *testing.T) {
 	}
 }
 
+// A pod that has succeeded holds nothing any more, whatever it asked for.
+func TestPodsThatEnded(t *testing.T) {
+	f := worldOf(t, "pods").frames(t, settingsOf(t, ""), `{"queryType": "pods", "experiments": ["bert"]}`, 5*minute, 72*minute)[0]
+	equal(t, "pods", rowsOf(t, f, "pod", "phase", "gpus"), []string{"bert-0 Succeeded 0"})
+}
+
 func TestPendingNone(t *testing.T) {
 	f := worldOf(t, "pods").frames(t, settingsOf(t, ""), `{"queryType": "pending", "experiments": ["prep"]}`, 5*minute, 120*minute)[0]
 	if f.Rows() != 0 || len(f.Fields) != 10 || !strings.Contains(strings.Join(notices(f), ""), "There are no pods that wait") {
@@ -259,6 +265,11 @@ func TestEvents(t *testing.T) {
 	f = w.frames(t, settingsOf(t, ""), `{"queryType": "events", "experiments": ["llama"]}`, 84*minute, 88*minute)[0]
 	if got := rowsOf(t, f, "time", "timeEnd", "title"); !slices.Equal(got, []string{"1h25m0s 1h28m0s Node n3 is not ready"}) {
 		t.Errorf("%q", got)
+	}
+	// What changes at the range's very begin is one, though the sample before it stands a minute earlier.
+	f = w.frames(t, settingsOf(t, ""), `{"queryType": "events", "experiments": ["llama"]}`, 80*minute, 84*minute)[0]
+	if got := rowsOf(t, f, "time", "title"); !slices.Equal(got, []string{"1h20m0s A container started again (OOMKilled, exit code 137)"}) {
+		t.Errorf("at the begin: %q", got)
 	}
 	// What was so before the range, and stays, is no event of it.
 	f = w.frames(t, settingsOf(t, ""), `{"queryType": "events", "experiments": ["llama"]}`, 62*minute, 78*minute)[0]

@@ -56,60 +56,37 @@ func onUIDs(pods []Pod, ask func(of selectPods) question) []question {
 // fact is an expression about pods, over the selectors that of writes.
 type fact func(of selectPods) string
 
-// A pod can be scraped by more than one kube-state-metrics at a time, hence max by everywhere.
-func phaseIs(of selectPods) string {
-	return "max by (" + byPod + ", phase) (" + of("kube_pod_status_phase") + ") == 1"
+// highest is a metric's greatest value for each pod, and for each value of the labels more, where it is as that says: a pod can be scraped by more than one
+// kube-state-metrics at a time.
+func highest(metric, more, that string) fact {
+	return func(of selectPods) string { return "max by (" + byPod + more + ") (" + of(metric) + ")" + that }
 }
 
-func createdAt(of selectPods) string {
-	return "max by (" + byPod + ") (" + of("kube_pod_created") + ")"
+// added is the sum over each pod's containers.
+func added(metric string, matchers ...string) fact {
+	return func(of selectPods) string {
+		return "sum by (" + byPod + ") (max by (" + byPod + ", container) (" + of(metric, matchers...) + "))"
+	}
 }
 
-func scheduledAt(of selectPods) string {
-	return "max by (" + byPod + ") (" + of("kube_pod_status_scheduled_time") + ")"
-}
+const byReason = ", container, reason"
 
-func unschedulable(of selectPods) string {
-	return "max by (" + byPod + ") (" + of("kube_pod_status_unschedulable") + ") == 1"
-}
+var (
+	phaseIs       = highest("kube_pod_status_phase", ", phase", " == 1")
+	createdAt     = highest("kube_pod_created", "", "")
+	scheduledAt   = highest("kube_pod_status_scheduled_time", "", "")
+	unschedulable = highest("kube_pod_status_unschedulable", "", " == 1")
+	restartsOf    = added("kube_pod_container_status_restarts_total")
+	gpusHeld      = highest("experiment:pod:gpus", "", "")
+	gpusAsked     = added("kube_pod_container_resource_requests", `resource="nvidia_com_gpu"`) // what containers ask for: that of pods which wait
+	exitCode      = highest("kube_pod_container_status_last_terminated_exitcode", "", "")
 
-func restartsOf(of selectPods) string {
-	return "sum by (" + byPod + ") (max by (" + byPod + ", container) (" + of("kube_pod_container_status_restarts_total") + "))"
-}
-
-func gpusHeld(of selectPods) string {
-	return "max by (" + byPod + ") (" + of("experiment:pod:gpus") + ")"
-}
-
-// gpusAsked is what containers ask for: that of pods which wait.
-func gpusAsked(of selectPods) string {
-	return "sum by (" + byPod + ") (max by (" + byPod + ", container) (" + of("kube_pod_container_resource_requests", `resource="nvidia_com_gpu"`) + "))"
-}
-
-func exitCode(of selectPods) string {
-	return "max by (" + byPod + ") (" + of("kube_pod_container_status_last_terminated_exitcode") + ")"
-}
-
-func waitingFor(of selectPods) string {
-	return "max by (" + byPod + ", container, reason) (" + of("kube_pod_container_status_waiting_reason") + ") > 0"
-}
-
-func initWaitingFor(of selectPods) string {
-	return "max by (" + byPod + ", container, reason) (" + of("kube_pod_init_container_status_waiting_reason") + ") > 0"
-}
-
-func terminatedBy(of selectPods) string {
-	return "max by (" + byPod + ", container, reason) (" + of("kube_pod_container_status_terminated_reason") + ") > 0"
-}
-
-func lastTerminatedBy(of selectPods) string {
-	return "max by (" + byPod + ", container, reason) (" + of("kube_pod_container_status_last_terminated_reason") + ") > 0"
-}
-
-// statusReason is there only while it is set, in newer versions; zero in older ones.
-func statusReason(of selectPods) string {
-	return "max by (" + byPod + ", reason) (" + of("kube_pod_status_reason") + ") > 0"
-}
+	waitingFor       = highest("kube_pod_container_status_waiting_reason", byReason, " > 0")
+	initWaitingFor   = highest("kube_pod_init_container_status_waiting_reason", byReason, " > 0")
+	terminatedBy     = highest("kube_pod_container_status_terminated_reason", byReason, " > 0")
+	lastTerminatedBy = highest("kube_pod_container_status_last_terminated_reason", byReason, " > 0")
+	statusReason     = highest("kube_pod_status_reason", ", reason", " > 0") // there only while it is set, in newer versions; zero in older ones
+)
 
 // now are the questions what the facts are at the end of the range.
 func (r *Run) now(pods []Pod, f fact) []question {
@@ -120,7 +97,7 @@ func (r *Run) now(pods []Pod, f fact) []question {
 func (r *Run) last(pods []Pod, f fact) []question {
 	return onUIDs(pods, func(of selectPods) question {
 		return r.at(f(func(metric string, matchers ...string) string {
-			return "last_over_time(" + of(metric, matchers...) + "[" + seconds(r.length()) + "])"
+			return "last_over_time(" + of(metric, matchers...) + "[" + seconds(r.back()) + "])"
 		}), r.Until)
 	})
 }
@@ -203,7 +180,7 @@ func unixTime(v float64) time.Time { return time.UnixMilli(int64(v * 1000)).UTC(
 // sight asks when pods were first ("min") or last ("max") there in the range, in seconds since 1970.
 func (r *Run) sight(ctx context.Context, pods []Pod, which string) (map[podKey]float64, error) {
 	answers, err := r.each(ctx, onUIDs(pods, func(of selectPods) question {
-		return r.at(which+" by ("+byPod+") ("+which+"_over_time("+r.lookAt("timestamp("+of("experiment:pod:info")+")", r.length())+"))", r.Until)
+		return r.at(which+" by ("+byPod+") ("+which+"_over_time("+r.lookAt("timestamp("+of("experiment:pod:info")+")", r.back())+"))", r.Until)
 	}))
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ const maxExprBytes = 64 << 10
 
 // promqlQuery answers type promql: the user's own query over the panel's range, or at its end.
 func promqlQuery(ctx context.Context, r *Run) (data.Frames, error) {
-	expr, err := expand(r.Query.Expr, r.Query, r.Step(), r.length(), r.Settings.Interval())
+	expr, err := expand(r.Query.Expr, r.Query, r.Settings, r.Step(), r.length())
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +93,11 @@ func experimentMacro(q model.Query) string {
 //   - $__interval and $__interval_ms: the step
 //   - $__rate_interval: a window that holds at least four samples, and no less than a step and one sample
 //   - $__range, $__range_s and $__range_ms: the panel's range
+//   - $__idle_below: the settings' IdleBelow, in percent
 //
 // Each may be written with braces too: ${__range}. Another name that begins with $__ is an error; a $ that begins none of these stays, as in regular expressions.
-func expand(expr string, q model.Query, step, length, sample time.Duration) (string, error) {
+func expand(expr string, q model.Query, s model.Settings, step, length time.Duration) (string, error) {
+	sample := s.Interval()
 	values := map[string]string{
 		"experiment":    experimentMacro(q),
 		"interval":      seconds(step),
@@ -104,6 +106,7 @@ func expand(expr string, q model.Query, step, length, sample time.Duration) (str
 		"range":         seconds(length),
 		"range_s":       fmt.Sprint(max(1, int64(length.Round(time.Second)/time.Second))),
 		"range_ms":      fmt.Sprint(max(1000, length.Milliseconds())),
+		"idle_below":    fmt.Sprint(s.Idle()),
 	}
 	var b strings.Builder
 	for rest := expr; ; {
@@ -120,7 +123,7 @@ func expand(expr string, q model.Query, step, length, sample time.Duration) (str
 			b.WriteByte('$')
 			n = 1
 		case !ok:
-			return "", fmt.Errorf("expr: $__%s is no macro; there are $__experiment, $__interval, $__rate_interval and $__range", name)
+			return "", fmt.Errorf("expr: $__%s is no macro; there are $__experiment, $__interval, $__rate_interval, $__range and $__idle_below", name)
 		default:
 			b.WriteString(value)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 func TestExpand(t *testing.T) {
-	q := model.Query{Experiments: []string{"llm"}, Teams: []string{"a", "b"}}
+	q, s := model.Query{Experiments: []string{"llm"}, Teams: []string{"a", "b"}}, settingsOf(t, `{"idleBelow": 2.5}`)
 	for _, tc := range []struct{ expr, want string }{
 		{`up`, `up`},
 		{`x{$__experiment}`, `x{team=~"a|b",experiment="llm"}`},
@@ -22,28 +22,29 @@ func TestExpand(t *testing.T) {
 		{`label_replace(x, "a", "$1", "b", "(.+)$")`, `label_replace(x, "a", "$1", "b", "(.+)$")`},
 		{`"$__" "${__" "$_x" "$"`, `"$__" "${__" "$_x" "$"`},
 		{`"${__range"`, `"${__range"`},
+		{`x < bool $__idle_below or x < ${__idle_below}`, `x < bool 2.5 or x < 2.5`},
 	} {
-		if got, err := expand(tc.expr, q, 2*time.Minute, time.Hour, time.Minute); err != nil || got != tc.want {
+		if got, err := expand(tc.expr, q, s, 2*time.Minute, time.Hour); err != nil || got != tc.want {
 			t.Errorf("%s: %s, %v, want %s", tc.expr, got, err, tc.want)
 		}
 	}
 	// A name is never read for macros, and a macro of ours is never part of a longer name.
 	odd := model.Query{Experiments: []string{`$__interval"}`}}
-	if got, err := expand(`x{$__experiment}`, odd, time.Minute, time.Hour, time.Minute); err != nil || got != `x{experiment="$__interval\"}"}` {
+	if got, err := expand(`x{$__experiment}`, odd, s, time.Minute, time.Hour); err != nil || got != `x{experiment="$__interval\"}"}` {
 		t.Errorf("%s, %v", got, err)
 	}
-	if got, err := expand(`x{$__experiment}`, model.Query{}, time.Minute, time.Hour, time.Minute); err != nil || got != `x{experiment!=""}` {
+	if got, err := expand(`x{$__experiment}`, model.Query{}, s, time.Minute, time.Hour); err != nil || got != `x{experiment!=""}` {
 		t.Errorf("nothing chosen: %s, %v", got, err)
 	}
 	for expr, says := range map[string]string{
 		`x{$__experiments}`: "$__experiments is no macro", `x[$__intervals]`: "is no macro", `$__all`: "is no macro",
 		"x{" + strings.Repeat(" ", maxExprBytes) + "}": "at most 65536",
 	} {
-		if _, err := expand(expr, q, time.Minute, time.Hour, time.Minute); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := expand(expr, q, s, time.Minute, time.Hour); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.40s: %v, want one with %q", expr, err, says)
 		}
 	}
-	if got, err := expand(`[$__rate_interval]`, q, 10*time.Minute, time.Hour, time.Minute); err != nil || got != "[660s]" {
+	if got, err := expand(`[$__rate_interval]`, q, s, 10*time.Minute, time.Hour); err != nil || got != "[660s]" {
 		t.Errorf("a long step: %s, %v", got, err)
 	}
 }
@@ -54,12 +55,13 @@ func FuzzExpand(f *testing.F) {
 	f.Add(`sum(x{${__experiment},a="$__range"})`, `"},x{`, "$__experiment")
 	f.Add("$__", "\n", "")
 	p := parser.NewParser(parser.Options{})
+	s := settingsOf(f, "")
 	f.Fuzz(func(t *testing.T, expr, one, two string) {
 		q := model.Query{Experiments: []string{strings.ToValidUTF8(one, ""), strings.ToValidUTF8(two, "")}}
-		if _, err := expand(expr, q, time.Minute, time.Hour, time.Minute); err != nil && !strings.HasPrefix(err.Error(), "expr: ") {
+		if _, err := expand(expr, q, s, time.Minute, time.Hour); err != nil && !strings.HasPrefix(err.Error(), "expr: ") {
 			t.Fatalf("%v", err)
 		}
-		got, err := expand(`x{$__experiment}`, q, time.Minute, time.Hour, time.Minute)
+		got, err := expand(`x{$__experiment}`, q, s, time.Minute, time.Hour)
 		if err != nil {
 			return
 		}

@@ -104,7 +104,7 @@ func (r *Run) RangeOf(ctx context.Context, query string, from, until time.Time, 
 	return a.Series, err
 }
 
-// Step is that of range queries, in whole seconds.
+// Step is that of range queries, in whole seconds; not longer than the range, in which there would be no point else.
 func (r *Run) Step() time.Duration {
 	points := r.MaxPoints
 	if points <= 0 {
@@ -112,6 +112,7 @@ func (r *Run) Step() time.Duration {
 	}
 	points = min(points, 11_000) // what Prometheus allows
 	step := max(minStep, r.Interval, (r.Until.Sub(r.From)+time.Duration(points)-1)/time.Duration(points))
+	step = min(step, max(minStep, r.length()))
 	return (step + time.Second - 1).Truncate(time.Second)
 }
 

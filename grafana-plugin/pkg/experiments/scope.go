@@ -20,12 +20,14 @@ const (
 	// maxEscapedBytes is that where a name must be escaped, as ip-10-0-0-1.internal must: then the proxy compiles the expression, and at most 8,000 characters of one
 	// (its bound regex_cost).
 	maxEscapedBytes = 6 << 10
+	// minEscapedBytes is that where most of the bound is taken by what is chosen, which stands in the same selector.
+	minEscapedBytes = 512
 )
 
-// namesBound is how many bytes of these names stand in one selector.
-func namesBound(escaped bool) int {
+// namesBound is how many bytes of these names stand in one selector, of which beside are compiled anyway.
+func namesBound(escaped bool, beside int) int {
 	if escaped {
-		return maxEscapedBytes
+		return max(minEscapedBytes, maxEscapedBytes-beside)
 	}
 	return maxNamesBytes
 }
@@ -40,10 +42,11 @@ type Pod struct {
 	Node string
 }
 
-// PodsIn returns the pods of the chosen experiments that were there at some time in the panel's range, each uid once: with its node where it ever had one.
+// PodsIn returns the pods of the chosen experiments that were there at some time in the panel's range, each uid once: with its node where it ever had one. Of a range shorter than two
+// Intervals it is those of the two before its end: no rule looked in between.
 // Sorted by cluster, namespace, name, uid.
 func (r *Run) PodsIn(ctx context.Context) ([]Pod, error) {
-	return r.pods(ctx, fmt.Sprintf("last_over_time(%s[%s])", Selector("experiment:pod:info", Chosen(r.Query)...), seconds(r.Until.Sub(r.From))))
+	return r.pods(ctx, fmt.Sprintf("last_over_time(%s[%s])", Selector("experiment:pod:info", Chosen(r.Query)...), seconds(r.back())))
 }
 
 // PodsNow returns those that are there at the end of the range.
@@ -72,17 +75,6 @@ func (r *Run) pods(ctx context.Context, expr string) ([]Pod, error) {
 	return slices.CompactFunc(pods, func(a, b Pod) bool { a.Node, a.Team, b.Node, b.Team = "", "", "", ""; return a == b }), nil
 }
 
-// OfPods asks, for each cluster and namespace and as many names as fit in one query, what ask makes of the matchers that select these pods, at the end of the range.
-// The answers are put together.
-func (r *Run) OfPods(ctx context.Context, pods []Pod, ask func(matchers ...string) string) ([]prom.Series, error) {
-	return r.ofNames(ctx, "pod", scopes(pods, func(p Pod) ([]string, string) { return []string{p.Cluster, p.Namespace}, p.Name }), []string{"cluster", "namespace"}, ask)
-}
-
-// OfNodes is OfPods for the nodes that the pods are on: matchers of cluster and of the label node.
-func (r *Run) OfNodes(ctx context.Context, pods []Pod, ask func(matchers ...string) string) ([]prom.Series, error) {
-	return r.ofNames(ctx, "node", scopes(pods, func(p Pod) ([]string, string) { return []string{p.Cluster}, p.Node }), []string{"cluster"}, ask)
-}
-
 // scope is names that share the values of outer labels.
 type scope struct {
 	outer []string
@@ -91,6 +83,11 @@ type scope struct {
 
 // scopes groups names by their outer labels and cuts what is too long for one query; empty names are left out. Sorted.
 func scopes(pods []Pod, of func(Pod) (outer []string, name string)) []scope {
+	return scopesBeside(0, pods, of)
+}
+
+// scopesBeside is scopes for selectors in which so many bytes are compiled of something else.
+func scopesBeside(beside int, pods []Pod, of func(Pod) (outer []string, name string)) []scope {
 	type key struct{ outer, name string }
 	var keys []key
 	escaped := false
@@ -104,7 +101,7 @@ func scopes(pods []Pod, of func(Pod) (outer []string, name string)) []scope {
 	var out []scope
 	size := 0
 	for i, k := range slices.Compact(keys) {
-		if i == 0 || strings.Join(out[len(out)-1].outer, "\xff") != k.outer || size+len(k.name) > namesBound(escaped) {
+		if i == 0 || strings.Join(out[len(out)-1].outer, "\xff") != k.outer || size+len(k.name) > namesBound(escaped, beside) {
 			out, size = append(out, scope{outer: strings.Split(k.outer, "\xff")}), 0
 		}
 		last := &out[len(out)-1]
@@ -113,33 +110,12 @@ func scopes(pods []Pod, of func(Pod) (outer []string, name string)) []scope {
 	return out
 }
 
-func (r *Run) ofNames(ctx context.Context, label string, list []scope, outer []string, ask func(matchers ...string) string) ([]prom.Series, error) {
-	queries := make([]string, len(list))
-	for i, s := range list {
-		var matchers []string
-		for j, l := range outer {
-			matchers = append(matchers, OneOf(l, s.outer[j]))
-		}
-		queries[i] = ask(append(matchers, OneOf(label, s.names...))...)
-	}
-	return r.InstantAll(ctx, queries...)
-}
-
 // InstantAll asks all queries at the end of the range, at most parallel at once, and puts their answers together in the order of the queries. The first error
 // ends the others.
 func (r *Run) InstantAll(ctx context.Context, queries ...string) ([]prom.Series, error) {
-	return all(ctx, queries, func(ctx context.Context, q string) ([]prom.Series, error) { return r.Instant(ctx, q, r.Until) })
-}
-
-// RangeAll is InstantAll over the panel's range.
-func (r *Run) RangeAll(ctx context.Context, queries ...string) ([]prom.Series, error) {
-	return all(ctx, queries, r.Range)
-}
-
-func all(ctx context.Context, queries []string, ask func(context.Context, string) ([]prom.Series, error)) ([]prom.Series, error) {
 	answers := make([][]prom.Series, len(queries))
 	err := together(ctx, len(queries), func(ctx context.Context, i int) (err error) {
-		answers[i], err = ask(ctx, queries[i])
+		answers[i], err = r.Instant(ctx, queries[i], r.Until)
 		return err
 	})
 	return slices.Concat(answers...), err

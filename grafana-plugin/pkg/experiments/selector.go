@@ -53,3 +53,17 @@ func Chosen(q model.Query) []string {
 	}
 	return out
 }
+
+// compiledBytes is how many bytes of names the proxy compiles of what the query chooses: those of lists in which one must be escaped. One name alone is compared and not compiled.
+func compiledBytes(q model.Query) int {
+	n := 0
+	for _, list := range [][]string{q.Clusters, q.Namespaces, q.Teams, q.Experiments} {
+		if len(list) < 2 || !slices.ContainsFunc(list, mustEscape) {
+			continue
+		}
+		for _, name := range list {
+			n += len(name) + 1
+		}
+	}
+	return n
+}

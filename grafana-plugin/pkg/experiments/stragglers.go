@@ -28,7 +28,7 @@ type straggler struct {
 func stragglers(ctx context.Context, r *Run) (data.Frames, error) {
 	selector := Selector("experiment:gpu:"+string(r.Query.Metric), Chosen(r.Query)...)
 	of := func(what string) question {
-		return r.at(fmt.Sprintf("sum by (cluster, namespace, experiment, node, gpu, UUID, pod) (%s(%s))", what, r.look(selector, r.length())), r.Until)
+		return r.at(fmt.Sprintf("sum by (cluster, namespace, experiment, node, gpu, UUID, pod) (%s(%s))", what, r.look(selector, r.back())), r.Until)
 	}
 	answers, err := r.each(ctx, []question{of("sum_over_time")}, []question{of("count_over_time")})
 	if err != nil {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +17,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	commonmodel "github.com/prometheus/common/model"
 	"go.uber.org/goleak"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/host/hosttest"
 )
 
 // helper is the variable with which TestHostDies starts this program as the host that dies: the plugin's binary, and the URL of what its query asks.
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	if *binary == "" && !testing.Short() {
 		var err error
 		if dir, err = os.MkdirTemp("", "spillway-plugin-"); err == nil {
-			*binary, err = build(dir)
+			*binary, err = hosttest.Build(dir)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -49,16 +49,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}))
-}
-
-// build compiles the plugin as it is released.
-func build(dir string) (string, error) {
-	to := filepath.Join(dir, "gpx_spillway_experiments")
-	out, err := exec.Command("go", "build", "-o", to, "github.com/spillwayproject/spillway/grafana-plugin/pkg").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build the plugin: %w\n%s", err, out)
-	}
-	return to, nil
 }
 
 // logs is what a plugin writes.

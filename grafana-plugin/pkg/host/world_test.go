@@ -1,9 +1,7 @@
 package host
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -11,12 +9,11 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/internal/localprom"
-	"github.com/spillwayproject/spillway/proxy/config"
-	"github.com/spillwayproject/spillway/proxy/server"
+	"github.com/spillwayproject/spillway/proxy/server/servertest"
 )
 
 // series are an hour, up to now, of one cluster with two experiments: what is scraped and what the mixin's rules record of it. run has two pods with two GPUs each,
-// queued a pod that waits.
+// queued a pod that waits. A quarter of an hour ago run's containers were started again, and its GPUs had an Xid.
 func series(cluster string) string {
 	var b strings.Builder
 	b.WriteString("load 1m\n")
@@ -35,7 +32,7 @@ func series(cluster string) string {
 		add(always, `kube_pod_info{%s,node=%q}`, id, node)
 		add(always, `kube_pod_labels{%s,label_experiment="run",label_team="vision"}`, id)
 		add("2x65", `kube_pod_container_resource_requests{%s,node=%q,container="main",resource="nvidia_com_gpu",unit="integer"}`, id, node)
-		add("0x30 1x34", `kube_pod_container_status_restarts_total{%s,container="main"}`, id)
+		add("0x44 1x20", `kube_pod_container_status_restarts_total{%s,container="main"}`, id)
 		add("1760000000x65", `kube_pod_created{%s}`, id)
 		add("1760000000x65", `kube_pod_start_time{%s}`, id)
 		for _, phase := range []string{"Pending", "Running", "Succeeded", "Failed", "Unknown"} {
@@ -57,13 +54,16 @@ func series(cluster string) string {
 			}
 			raw := fmt.Sprintf(`Hostname=%q,node=%q,gpu="%d",UUID=%q,modelName="NVIDIA H100 80GB HBM3",namespace="ml",pod=%q,container="main"`, node, node, gpu, uuid, pod)
 			for m, v := range map[string]string{
-				"DCGM_FI_DEV_GPU_UTIL": "90x65", "DCGM_FI_DEV_XID_ERRORS": "0x30 79x34", "DCGM_FI_DEV_GPU_TEMP": "60x65", "DCGM_FI_DEV_ROW_REMAP_FAILURE": "0x65",
+				"DCGM_FI_DEV_GPU_UTIL": "90x65", "DCGM_FI_DEV_XID_ERRORS": "0x44 79x20", "DCGM_FI_DEV_GPU_TEMP": "60x65", "DCGM_FI_DEV_ROW_REMAP_FAILURE": "0x65",
 				"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": "0x65", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "0+6000x65", "DCGM_FI_PROF_NVLINK_TX_BYTES": "1000x65",
 				"DCGM_FI_PROF_NVLINK_RX_BYTES": "1000x65", "DCGM_FI_DEV_POWER_USAGE": "400x65",
 			} {
 				add(v, `%s{%s}`, m, raw)
 			}
 		}
+		// What the gauge changed to, as rules record it.
+		add("_x45 1x20", `gpu:xid_last:info{node=%q,gpu="0",UUID="GPU-%s-%d-0",modelName="NVIDIA H100 80GB HBM3",xid="79"}`, node, cluster, i)
+		add("_x48 1 stale", `gpu:xid_errors:count5m{node=%q,gpu="0",UUID="GPU-%s-%d-0",modelName="NVIDIA H100 80GB HBM3",xid="79",class="dead"}`, node, cluster, i)
 		add("60x65", `node:gpu_temp_celsius:max{node=%q}`, node)
 		add(always, `kube_node_info{node=%q}`, node)
 		for _, status := range []string{"true", "false", "unknown"} {
@@ -79,7 +79,7 @@ func series(cluster string) string {
 		for _, direction := range []string{"transmitted", "received"} {
 			add("0+60000x65", `node_infiniband_port_data_%s_bytes_total{node=%q,instance="%s:9100",device="mlx5_0",port="1"}`, direction, node, node)
 		}
-		for _, fault := range []string{"link_downed", "symbol_error", "port_receive_errors", "port_transmit_discards"} {
+		for _, fault := range []string{"link_downed", "link_error_recovery", "port_errors_received"} {
 			add("0+6x65", `node_infiniband_%s_total{node=%q,instance="%s:9100",device="mlx5_0",port="1"}`, fault, node, node)
 		}
 		for _, direction := range []string{"transmit", "receive"} {
@@ -99,6 +99,7 @@ func series(cluster string) string {
 	add("1760000000x65", `kube_pod_created{%s}`, id)
 	add("2x65", `experiment:pods:count{experiment="run",team="vision",phase="Running"}`)
 	add(always, `experiment:pods:count{experiment="queued",team="vision",phase="Pending"}`)
+	add("4x65", `cluster:gpu_seen:sum{}`)
 	return b.String()
 }
 
@@ -129,36 +130,8 @@ func proxy(t *testing.T, limits string, shards map[string]string) string {
 			text += fmt.Sprintf("  - {name: %s, labels: {cluster: %s}, shards: [{replicas: [{url: %q}]}]}\n", cluster, cluster, url)
 		}
 	}
-	cfg, err := config.Parse([]byte(text), t.TempDir())
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	ready := make(chan string, 1)
-	s, err := server.New(server.Options{
-		Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "test",
-		Ready: func(main, _ net.Addr) { ready <- "http://" + main.String() },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, context.Background()) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case url := <-ready:
-		return url
-	case err := <-ended:
-		t.Fatal(err)
-	case <-time.After(time.Minute):
-		t.Fatal("the proxy did not get ready")
-	}
-	return ""
+	url, _ := servertest.Start(t, text)
+	return url
 }
 
 // whole is the proxy over both clusters.

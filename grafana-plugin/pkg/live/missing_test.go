@@ -100,7 +100,7 @@ func TestMissing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			asker := askerOf(t, local(t, w))
+			asker := newClient(t, local(t, w))
 			failed := map[string]bool{}
 			for _, query := range everything(names) {
 				err := speaks(t, asker, query, from, until)
@@ -142,7 +142,7 @@ func TestMissing(t *testing.T) {
 			_, _ = w.Write([]byte(`{"status":"error","errorType":"forbidden","error":"team vision may not read cluster ibis"}`))
 		}))
 		defer server.Close()
-		asker := askerOf(t, server.URL)
+		asker := newClient(t, server.URL)
 		for _, query := range everything(names) {
 			var refusal *prom.Refusal
 			if err := speaks(t, asker, query, from, until); !errors.As(err, &refusal) || refusal.Status != http.StatusForbidden || !strings.Contains(err.Error(), "team vision may not read cluster ibis") {
@@ -150,17 +150,6 @@ func TestMissing(t *testing.T) {
 			}
 		}
 	})
-}
-
-func askerOf(t *testing.T, url string) prom.Asker {
-	t.Helper()
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	c, err := prom.New(url, &http.Client{Transport: transport, Timeout: time.Minute}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }
 
 // speaks answers a query and returns its error. An answer without rows and without a notice is an error of the test.

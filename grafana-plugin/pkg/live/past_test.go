@@ -32,6 +32,8 @@ const (
 	window, before = 4 * time.Hour, 15 * time.Minute
 	scrapes        = 30 * time.Second
 	every          = time.Minute // rules are evaluated
+	// points is how many a panel shows.
+	points = 300
 	// late is how long after it happened a change may be seen by a rule: a scrape's interval and its jitter.
 	late = scrapes + time.Second
 )
@@ -336,15 +338,23 @@ func newStage(t *testing.T, settings string) *stage {
 			t.Error(err)
 		}
 	})
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	if s.client, err = prom.New(s.servers.URL, &http.Client{Transport: transport, Timeout: time.Minute}, ""); err != nil {
-		t.Fatal(err)
-	}
+	s.client = newClient(t, s.servers.URL)
 	if s.settings, err = model.ParseSettings([]byte(settings)); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// newClient asks a proxy; its connections end with the test.
+func newClient(t *testing.T, url string) *prom.Client {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	c, err := prom.New(url, &http.Client{Transport: transport, Timeout: time.Minute}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // do answers a query, as the editor writes it, over the window.
@@ -354,7 +364,7 @@ func (s *stage) do(ctx context.Context, query string) (data.Frames, error) {
 		return nil, err
 	}
 	r := experiments.NewRun(s.client, s.settings, q, s.from, s.until)
-	r.MaxPoints = 300
+	r.MaxPoints = points
 	return r.Do(ctx)
 }
 

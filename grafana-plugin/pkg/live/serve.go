@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,20 +21,24 @@ type Servers struct {
 	// URL is the proxy's, Admin that of its own metrics, without a slash at the end.
 	URL, Admin string
 
-	mu    sync.Mutex
-	stops []func() error // the proxy's last
-	proxy *realprom.Process
+	world    *World
+	spillway string
+	proxy    *realprom.Process
+
+	mu      sync.Mutex
+	at      map[string]string // the URL of each server by the name of its folder
+	stops   []func() error    // of servers
+	proxies []*realprom.Process
 }
 
 // Serve starts a real Prometheus for each server of the world, and the proxy (the binary at spillway) in front of them with the limits that it has by default. ctx bounds the start; they end with Stop.
 func (w *World) Serve(ctx context.Context, spillway string) (_ *Servers, err error) {
-	s := &Servers{}
+	s := &Servers{world: w, spillway: spillway, at: map[string]string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Stop())
 		}
 	}()
-	at := map[string]string{}
 	var work errgroup.Group
 	work.SetLimit(2)
 	start := func(name string, external labels.Labels) {
@@ -46,7 +51,7 @@ func (w *World) Serve(ctx context.Context, spillway string) (_ *Servers, err err
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.stops, at[name] = append(s.stops, srv.Stop), srv.URL()
+			s.stops, s.at[name] = append(s.stops, srv.Stop), srv.URL()
 			return nil
 		})
 	}
@@ -63,46 +68,67 @@ func (w *World) Serve(ctx context.Context, spillway string) (_ *Servers, err err
 	if err := work.Wait(); err != nil {
 		return nil, err
 	}
-	file := filepath.Join(w.dir, "spillway.yaml")
-	if err := os.WriteFile(file, []byte(w.groups(at)), 0o600); err != nil {
-		return nil, fmt.Errorf("write the proxy's configuration: %w", err)
-	}
-	proxy, addrs, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: spillway, Ports: 2, Args: func(at []string) []string {
-		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + at[0], "--web.admin-listen-address=" + at[1]}
-	}})
+	proxy, addrs, err := s.startProxy(ctx, "spillway.yaml", math.MaxInt)
 	if err != nil {
 		return nil, err
 	}
-	s.stops, s.proxy = append(s.stops, proxy.Stop), proxy
-	s.URL, s.Admin = "http://"+addrs[0], "http://"+addrs[1]
+	s.proxy, s.URL, s.Admin = proxy, "http://"+addrs[0], "http://"+addrs[1]
 	return s, nil
+}
+
+// First starts one more proxy, which knows the first replica of each shard alone, and returns its URL: replicas scrape at different moments, and its answers do not depend on which is asked. It ends with Stop.
+func (s *Servers) First(ctx context.Context) (string, error) {
+	_, addrs, err := s.startProxy(ctx, "first.yaml", 1)
+	if err != nil {
+		return "", err
+	}
+	return "http://" + addrs[0], nil
+}
+
+// startProxy starts a proxy over at most so many replicas of each shard and returns it with its address and that of its own metrics.
+func (s *Servers) startProxy(ctx context.Context, file string, replicas int) (*realprom.Process, []string, error) {
+	file = filepath.Join(s.world.dir, file)
+	if err := os.WriteFile(file, []byte(s.world.groups(s.at, replicas)), 0o600); err != nil {
+		return nil, nil, fmt.Errorf("write the proxy's configuration: %w", err)
+	}
+	proxy, addrs, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: s.spillway, Ports: 2, Args: func(at []string) []string {
+		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + at[0], "--web.admin-listen-address=" + at[1]}
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proxies = append(s.proxies, proxy)
+	return proxy, addrs, nil
 }
 
 const replicaLabel = "prometheus_replica"
 
-// groups are those of the proxy's configuration, as deploy has them.
-func (w *World) groups(at map[string]string) string {
+// groups are those of the proxy's configuration, as deploy has them, with at most so many replicas of each shard.
+func (w *World) groups(at map[string]string, replicas int) string {
 	var b strings.Builder
 	b.WriteString("groups:\n")
 	for _, c := range w.clusters {
+		replicas := min(replicas, c.Replicas)
 		fmt.Fprintf(&b, "  - name: %[1]s\n    labels: {cluster: %[1]s}\n    replica_labels: [%[2]s]\n", c.name(), replicaLabel)
 		if c.Shards > 1 {
 			fmt.Fprintf(&b, "    shard_by: [node]\n    hashmod: {labels: [node], modulus: %d}\n", c.Shards)
 		}
-		if c.Replicas > 1 {
+		if replicas > 1 {
 			b.WriteString("    heartbeat: up\n")
 		}
 		b.WriteString("    shards:\n")
 		for shard := range c.Shards {
-			var replicas []string
-			for replica := range c.Replicas {
-				replicas = append(replicas, fmt.Sprintf("{url: %q}", at[folder(c.name(), shard, replica)]))
+			var list []string
+			for replica := range replicas {
+				list = append(list, fmt.Sprintf("{url: %q}", at[folder(c.name(), shard, replica)]))
 			}
 			hash := ""
 			if c.Shards > 1 {
 				hash = fmt.Sprintf("hash: %d, ", shard)
 			}
-			fmt.Fprintf(&b, "      - {%sreplicas: [%s]}\n", hash, strings.Join(replicas, ", "))
+			fmt.Fprintf(&b, "      - {%sreplicas: [%s]}\n", hash, strings.Join(list, ", "))
 		}
 	}
 	if w.recorded {
@@ -114,16 +140,15 @@ func (w *World) groups(at map[string]string) string {
 // ProxyPeak is the proxy's highest resident memory in bytes so far.
 func (s *Servers) ProxyPeak() (int64, error) { return s.proxy.PeakRSS() }
 
-// Stop ends the proxy, then the servers. It may be called more than once.
+// Stop ends the proxies, then the servers. It may be called more than once.
 func (s *Servers) Stop() error {
 	s.mu.Lock()
-	stops := s.stops
-	s.stops = nil
+	stops, proxies := s.stops, s.proxies
+	s.stops, s.proxies = nil, nil
 	s.mu.Unlock()
 	var errs []error
-	if n := len(stops); n > 0 && s.URL != "" {
-		errs = append(errs, stops[n-1]())
-		stops = stops[:n-1]
+	for _, p := range proxies {
+		errs = append(errs, p.Stop())
 	}
 	var closing errgroup.Group
 	for _, stop := range stops {

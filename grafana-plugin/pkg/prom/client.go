@@ -301,6 +301,8 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	to := &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Path: req.URL.Path}
 	first := via[0]
 	switch {
+	case req.URL.Scheme != first.URL.Scheme && req.URL.Hostname() == first.URL.Hostname():
+		return &redirected{"another scheme is not asked", to.Redacted()}
 	case req.URL.Scheme != first.URL.Scheme || req.URL.Host != first.URL.Host:
 		return &redirected{"other hosts are not asked", to.Redacted()}
 	case req.Method != first.Method:

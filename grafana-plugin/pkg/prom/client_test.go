@@ -333,6 +333,10 @@ func TestVersion(t *testing.T) {
 // A query that is given up, or whose time is over, ends at the server too, before or while it answers; nothing of it is left (see TestMain).
 func TestLeaving(t *testing.T) {
 	over := errors.New("the panel was closed")
+	givenUp := func(err error) bool { // and no fault of the proxy
+		var f *Failure
+		return !errors.As(err, &f) && strings.HasPrefix(err.Error(), "the query was given up: ")
+	}
 	for _, tc := range []struct {
 		name  string
 		begun bool // an answer had begun
@@ -342,11 +346,11 @@ func TestLeaving(t *testing.T) {
 		{"before the answer", false, func(ctx context.Context) (context.Context, func()) {
 			ctx, cancel := context.WithCancelCause(ctx)
 			return ctx, func() { cancel(over) }
-		}, func(err error) bool { return errors.Is(err, over) }},
+		}, func(err error) bool { return errors.Is(err, over) && givenUp(err) }},
 		{"in the answer", true, func(ctx context.Context) (context.Context, func()) {
 			ctx, cancel := context.WithCancel(ctx)
 			return ctx, cancel
-		}, func(err error) bool { return errors.Is(err, context.Canceled) }},
+		}, func(err error) bool { return errors.Is(err, context.Canceled) && givenUp(err) }},
 		{"deadline before the answer", false, func(ctx context.Context) (context.Context, func()) {
 			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			return ctx, func() { _ = cancel }
@@ -404,6 +408,60 @@ func TestTimeout(t *testing.T) {
 	defer c.Close()
 	var f *Failure
 	if _, err := c.Instant(t.Context(), "up", time.Unix(1, 0)); !errors.As(err, &f) || f.Status != 504 || !strings.Contains(err.Error(), "raise the datasource's timeout") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What to do about an answer that is no sentence of the API's, by its status.
+func TestAdvice(t *testing.T) {
+	for status, want := range map[int]string{
+		401: "credentials and headers", 403: "credentials and headers", 407: "credentials and headers", 404: "URL", 405: "URL", 500: "", 503: "",
+	} {
+		_, err := served(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) }).Instant(t.Context(), "up", time.Unix(1, 0))
+		var r *Refusal
+		if !errors.As(err, &r) || r.Status != status || (r.Advice == "") != (want == "") || !strings.Contains(r.Advice, want) {
+			t.Errorf("%d: %v, advice %q, want one with %q", status, err, r.Advice, want)
+		}
+	}
+}
+
+// Of an error that has no end only the beginning is read.
+func TestLongRefusal(t *testing.T) {
+	ended := make(chan bool, 1)
+	c := served(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+		part := strings.Repeat("x", 1<<20)
+		for range 96 {
+			if _, err := io.WriteString(w, part); err != nil {
+				ended <- false
+				return
+			}
+		}
+		ended <- true
+	})
+	_, err := c.Instant(t.Context(), "up", time.Unix(1, 0))
+	if err == nil || len(err.Error()) > 300 {
+		t.Errorf("%.400v", err)
+	}
+	if <-ended {
+		t.Error("all of it was read")
+	}
+}
+
+// A redirect away from TLS would send the credentials in the clear.
+func TestRedirectFromTLS(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://"+r.Host+r.URL.Path, http.StatusTemporaryRedirect)
+	}))
+	defer srv.Close()
+	c, err := New(srv.URL, srv.Client(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var f *Failure
+	if _, err := c.Instant(t.Context(), "up", time.Unix(1, 0)); !errors.As(err, &f) || f.Status != 502 || !strings.Contains(err.Error(), "redirects to http://") ||
+		!strings.Contains(err.Error(), "another scheme is not asked; write the right URL into the datasource's settings") {
 		t.Errorf("%v", err)
 	}
 }

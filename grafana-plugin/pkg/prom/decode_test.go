@@ -25,8 +25,8 @@ func TestDecode(t *testing.T) {
 			Answer{Series: []Series{{map[string]string{"pod": "a", "node": "n"}, []Point{{1712345678900, 1.5}}}, {none, []Point{{2000, math.NaN()}}}}},
 		},
 		{
-			"matrix", `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"b"},"values":[[1,"+Inf"],[2.001,"-Inf"],[3,"1e+300"],[4,"-0"]]}]}}`,
-			Answer{Series: []Series{{map[string]string{"a": "b"}, []Point{{1000, math.Inf(1)}, {2001, math.Inf(-1)}, {3000, 1e300}, {4000, math.Copysign(0, -1)}}}}},
+			"matrix", `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"b"},"values":[[1.001,"+Inf"],[2.001,"-Inf"],[3,"1e+300"],[4,"-0"]]}]}}`,
+			Answer{Series: []Series{{map[string]string{"a": "b"}, []Point{{1001, math.Inf(1)}, {2001, math.Inf(-1)}, {3000, 1e300}, {4000, math.Copysign(0, -1)}}}}},
 		},
 		{
 			"result before its type", `{"data":{"result":[{"value":[1,"2"],"metric":{"a":"b"}}],"resultType":"vector"},"status":"success"}`,

@@ -159,7 +159,7 @@ export function QueryEditor({ datasource, query: stored, onChange, onRunQuery }:
           labelWidth={16}
           grow
           htmlFor={id('expr')}
-          tooltip="$__experiment becomes matchers of what is chosen above, for series that have these labels. $__interval, $__rate_interval and $__range are as in Grafana's Prometheus datasource. Ctrl+Enter runs it."
+          tooltip="$__experiment becomes matchers of what is chosen above, for series that have these labels. $__idle_below is the percentage below which a GPU is idle. $__interval, $__rate_interval and $__range are as in Grafana's Prometheus datasource. Ctrl+Enter runs it."
           invalid={Boolean(wrong.expr)}
           error={wrong.expr}
         >

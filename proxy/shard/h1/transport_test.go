@@ -210,7 +210,7 @@ func TestIdleGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-done
-		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			tr.mu.Lock()
 			gone := len(tr.idle) == 0
 			if !gone {

@@ -30,7 +30,7 @@ function Frame({ title, children }: { title: string; children: ReactNode }) {
 /** Stored is what would stand in the dashboard's JSON. */
 function Stored({ value }: { value: unknown }) {
   return (
-    <pre data-testid="stored" style={{ margin: 0 }}>
+    <pre data-testid="stored" style={{ margin: 0, whiteSpace: 'pre-wrap', overflowWrap: 'anywhere' }}>
       {JSON.stringify(value, null, 2)}
     </pre>
   );

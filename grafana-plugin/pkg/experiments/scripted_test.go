@@ -1,0 +1,277 @@
+package experiments
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+// Of many pods several questions are asked, and what they count is added up.
+func TestStatusOfMany(t *testing.T) {
+	const n = 2000
+	pods := make([]prom.Series, n)
+	for i := range pods {
+		pods[i] = one(1, "cluster", "c", "namespace", "n", "pod", fmt.Sprintf("w-%d", i), "uid", fmt.Sprintf("5f3c2b1a-%04d-4abc-8def-0123456789ab", i), "experiment", "e")
+	}
+	r := hourly(t, scripted(func(query string) prom.Answer {
+		if strings.Contains(query, "experiment:pod:info") {
+			return of(pods...)
+		}
+		return of(one(float64(strings.Count(query, "5f3c2b1a-")), "cluster", "c", "phase", "Running"))
+	}), "", `{"queryType":"status","view":"over_time"}`)
+	frames, err := r.Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "lines", lines(t, frames), []string{
+		`cluster=c, phase=Failed "c Failed" : 1 from 0m 0 to 0m 0`, `cluster=c, phase=Pending "c Pending" : 1 from 0m 0 to 0m 0`,
+		`cluster=c, phase=Running "c Running" : 1 from 0m 2000 to 0m 2000`,
+	})
+	if len(r.executed) < 3 {
+		t.Errorf("all %d pods fit into %d questions", n, len(r.executed)-1)
+	}
+}
+
+// What was held and not measured is told, and so is what was looked at only now and then.
+func TestCostNotices(t *testing.T) {
+	labels := []string{"team", "t", "experiment", "e", "cluster", "c", "node", "n"}
+	for _, c := range []struct {
+		held   float64
+		idle   []prom.Series
+		notice string
+	}{
+		{60, []prom.Series{one(30, labels...)}, ""},
+		{
+			60, nil,
+			"The use of these GPUs was not measured (there is no experiment:gpu:util), so that none of them counts as idle; the health check of the datasource says why.",
+		},
+		{1e9, []prom.Series{one(1, labels...)}, "Idle GPU hours are an estimate from one look each 1h40m; choose a shorter time or fewer experiments for all of them."},
+	} {
+		r := hourly(t, scripted(func(query string) prom.Answer {
+			switch {
+			case strings.Contains(query, "experiment:pod:gpus"):
+				return of(one(c.held, labels...))
+			case strings.Contains(query, "experiment:gpu:util"):
+				return of(c.idle...)
+			}
+			return of()
+		}), "", `{"queryType":"cost"}`)
+		if _, err := r.Do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := noticesOf(r); got != c.notice {
+			t.Errorf("%v samples: notices %q, want %q", c.held, got, c.notice)
+		}
+	}
+}
+
+// A node's model is DCGM's word, the first by name of several; where there is none, that of the node's labels.
+func TestModels(t *testing.T) {
+	r := hourly(t, scripted(func(query string) prom.Answer {
+		if strings.Contains(query, "node_model:gpu_util_percent:count") {
+			var models []prom.Series
+			for _, m := range []string{"B", "A", "C"} {
+				models = append(models, one(1, "cluster", "c", "node", "mixed", "modelName", m))
+			}
+			return of(models...)
+		}
+		return of(one(1, "cluster", "c", "node", "mixed", "model", "label"), one(1, "cluster", "c", "node", "labelled", "model", "label"))
+	}), "", `{"queryType":"cost"}`)
+	got, err := r.models(t.Context(), map[node]bool{{"c", "mixed"}: true, {"c", "labelled"}: true, {"c", "none"}: true})
+	if err != nil || got[node{"c", "mixed"}] != "A" || got[node{"c", "labelled"}] != "label" || got[node{"c", "none"}] != "" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// Why pods wait: an init container's trouble before what the others wait for, and whose queue holds a pod back.
+func TestPendingReasons(t *testing.T) {
+	pod := func(name string, more ...string) prom.Series {
+		return one(1, append([]string{"cluster", "c", "namespace", "n", "pod", name, "uid", "u-" + name, "experiment", "e"}, more...)...)
+	}
+	r := hourly(t, scripted(func(query string) prom.Answer {
+		for _, c := range []struct {
+			metric string
+			series []prom.Series
+		}{
+			{"experiment:pod:info", []prom.Series{pod("a", "node", "m"), pod("b"), pod("c")}},
+			{"kube_pod_status_phase", []prom.Series{pod("a"), pod("b"), pod("c")}},
+			{"kube_pod_init_container_status_waiting_reason", []prom.Series{pod("a", "container", "fetch", "reason", "ErrImagePull")}},
+			{"kube_pod_container_status_waiting_reason", []prom.Series{pod("a", "container", "main", "reason", "PodInitializing")}},
+			{"kube_pod_labels", []prom.Series{pod("b", "label_volcano_sh_queue_name", "v")}},
+		} {
+			if strings.Contains(query, c.metric+"{") || strings.Contains(query, c.metric+")") {
+				return of(c.series...)
+			}
+		}
+		return of()
+	}), "", `{"queryType":"pending"}`)
+	frames, err := r.Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "pods that wait", rowsOf(t, frames[0], "pod", "reason", "detail"), []string{
+		"a ErrImagePull Init container fetch: its image cannot be pulled on node m. Look at its name and tag, the pull secret, and whether the registry answers.",
+		"b Waits in a Volcano queue Volcano has not let it in from the queue v.",
+		"c NotScheduled The scheduler has not tried it yet, or something holds it back: a scheduling gate, or a scheduler of its own that is not running.",
+	})
+}
+
+// Of two nodes that are equally well the one stands first that nobody is scheduled on any more.
+func TestCordonedFirst(t *testing.T) {
+	on := func(n string, v float64) prom.Series {
+		return one(v, "cluster", "c", "namespace", "n", "pod", "p-"+n, "uid", "u-"+n, "experiment", "e", "node", n)
+	}
+	r := hourly(t, scripted(func(query string) prom.Answer {
+		switch {
+		case strings.Contains(query, "experiment:pod:info"), strings.Contains(query, "node:ready:max"):
+			return of(on("a", 1), on("b", 1))
+		case strings.Contains(query, "kube_node_spec_unschedulable"):
+			return of(on("a", 0), on("b", 1))
+		}
+		return of()
+	}), "", `{"queryType":"nodes"}`)
+	frames, err := r.Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "nodes", rowsOf(t, frames[0], "node", "state", "cordoned"), []string{"b ready true", "a ready false"})
+}
+
+// Of equally bad Xids the latest counts, of others the worst.
+func TestWorstXid(t *testing.T) {
+	n := node{"c", "n"}
+	xid := func(number int64, c Class, minute int64) fault {
+		return fault{node: n, xid: number, class: c, points: []prom.Point{{T: 0, V: 1}, {T: minute * 60_000, V: 1}}}
+	}
+	for _, c := range []struct {
+		xids []fault
+		want int64
+	}{
+		{[]fault{xid(48, ClassHard, 10), xid(95, ClassHard, 20), xid(119, ClassHard, 5)}, 95},
+		{[]fault{xid(13, ClassApp, 50), xid(79, ClassDead, 1), xid(95, ClassHard, 20)}, 79},
+		{[]fault{xid(95, ClassHard, 20), xid(48, ClassHard, 20)}, 48},
+	} {
+		rows := map[node]*nodeRow{n: {node: n}}
+		worstXid(rows, c.xids)
+		if got := rows[n].xid; got == nil || *got != c.want {
+			t.Errorf("%v of %+v, want %d", got, c.xids, c.want)
+		}
+	}
+}
+
+// Two kube-state-metrics do not agree for a moment: what comes later in a pod's life counts, in whatever order they answer.
+func TestPhaseOf(t *testing.T) {
+	k := podKey{name: "p"}
+	for _, c := range []struct{ phases, want string }{
+		{"Running Pending", "Running"}, {"Pending Running", "Running"}, {"Failed Running", "Failed"}, {"Unknown", "Unknown"}, {"Succeeded Running Pending", "Succeeded"},
+	} {
+		var series []prom.Series
+		for _, phase := range strings.Fields(c.phases) {
+			series = append(series, one(1, "pod", "p", "phase", phase))
+		}
+		if got := phaseOf(series)[k]; got != c.want {
+			t.Errorf("%s: %s, want %s", c.phases, got, c.want)
+		}
+	}
+}
+
+func TestFindStragglers(t *testing.T) {
+	type gpu struct {
+		namespace, gpu, pod string
+		sum, count          float64
+	}
+	for _, c := range []struct {
+		name string
+		gpus []gpu
+		want []string
+	}{
+		{"at the limit", []gpu{{"n", "0", "p", 500, 10}, {"n", "1", "p", 1000, 10}, {"n", "2", "p", 1000, 10}}, nil},
+		{"below it", []gpu{{"n", "0", "p", 499, 10}, {"n", "1", "p", 1000, 10}, {"n", "2", "p", 1000, 10}}, []string{"0 p 49.9 100 0.499"}},
+		{"one name in two namespaces is two experiments", []gpu{
+			{"a", "0", "p", 900, 10}, {"a", "1", "p", 900, 10}, {"a", "2", "p", 900, 10}, {"b", "3", "q", 400, 10}, {"b", "4", "q", 400, 10},
+		}, nil},
+		{"with the pod that had it longest", []gpu{
+			{"n", "0", "a", 10, 1}, {"n", "0", "b", 90, 9}, {"n", "0", "c", 20, 2}, {"n", "1", "p", 1200, 12}, {"n", "2", "p", 1200, 12},
+		}, []string{"0 b 10 100 0.1"}},
+	} {
+		r := &Run{Settings: settingsOf(t, `{"stragglerBelow":0.5}`)}
+		var sums, counts []prom.Series
+		for _, g := range c.gpus {
+			labels := []string{"cluster", "c", "namespace", g.namespace, "experiment", "e", "node", "m", "gpu", g.gpu, "UUID", "U" + g.gpu, "pod", g.pod}
+			sums, counts = append(sums, one(g.sum, labels...)), append(counts, one(g.count, labels...))
+		}
+		rows, short := r.findStragglers(sums, counts)
+		var got []string
+		for _, s := range rows {
+			got = append(got, fmt.Sprintf("%s %s %g %g %.4g", s.gpu, s.pod, s.value, s.median, s.share))
+		}
+		if !slices.Equal(got, c.want) || short != 0 {
+			t.Errorf("%s: %q, want %q; %d were held too short", c.name, got, c.want, short)
+		}
+	}
+}
+
+// Lines without a number come last, whichever end is asked for.
+func TestPickNaN(t *testing.T) {
+	means := []prom.Series{one(math.NaN(), "node", "a"), one(1, "node", "b"), one(3, "node", "c"), one(math.NaN(), "node", "d"), one(2, "node", "e")}
+	for rank, want := range map[string]string{"top": "c e b a", "bottom": "b e c a"} {
+		r := &Run{Settings: settingsOf(t, ""), Query: model.Query{Rank: rank, K: 4}}
+		var got []string
+		for _, s := range r.pick(means, []string{"node"}, 200, "series") {
+			got = append(got, s.Labels["node"])
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %s", rank, got, want)
+		}
+	}
+}
+
+// Pods that changed are looked at in so many lots, and a notice counts the others; faults on more nodes than are looked at are counted, too.
+func TestNoticesOfWhatIsLeftOut(t *testing.T) {
+	var pods []Pod
+	var changed []prom.Series
+	for i := range 1100 {
+		p := Pod{Cluster: "c", Namespace: "n", Name: fmt.Sprintf("w-%d", i), UID: fmt.Sprintf("u%d", i)}
+		pods = append(pods, p)
+		changed = append(changed, one(1, "cluster", "c", "namespace", "n", "pod", p.Name, "uid", p.UID))
+	}
+	r := hourly(t, scripted(func(string) prom.Answer { return of(changed...) }), "", `{"queryType":"events"}`)
+	r.Until = r.From.Add(31 * 24 * time.Hour)
+	got, err := r.changing(t.Context(), pods, restartsOf)
+	if most := maxLots * len(lots(r, pods)[0]); err != nil || len(got) != most || most >= len(pods) ||
+		noticesOf(r) != fmt.Sprintf("%d of 1100 pods that restarted or failed are not looked at; choose a shorter time or fewer experiments.", len(pods)-most) {
+		t.Errorf("%d pods, %v, notices %q", len(got), err, noticesOf(r))
+	}
+	var faults []fault
+	for i := range maxFaultyNodes + 2 {
+		faults = append(faults, fault{node: node{"c", fmt.Sprintf("n%03d", i)}, name: "hot", points: []prom.Point{{T: 60_000, V: 1}}})
+	}
+	r = hourly(t, scripted(func(string) prom.Answer { return of() }), "", `{"queryType":"gpu_health"}`)
+	_, err = r.ours(t.Context(), faults)
+	if err != nil || noticesOf(r) != "2 faults are left out: more than 500 nodes have any; choose a shorter time or fewer experiments." {
+		t.Errorf("%v, notices %q", err, noticesOf(r))
+	}
+}
+
+// Without uids pods are told apart by name and namespace, and everything about them is found.
+func TestWithoutUIDs(t *testing.T) {
+	w := worldOf(t, "plain")
+	f := w.frames(t, settingsOf(t, ""), `{"queryType":"pods"}`, minute, 30*minute)[0]
+	equal(t, "pods", rowsOf(t, f, "pod", "namespace", "uid", "phase", "reason", "exit_code", "restarts"), []string{
+		`w-0 n "" Running OOMKilled 137 1`, `w-1 n "" Running "" - 0`,
+	})
+	f = w.frames(t, settingsOf(t, ""), `{"queryType":"events"}`, minute, 30*minute)[0]
+	// Why it ended is seen a scrape after it was started again.
+	equal(t, "events", rowsOf(t, f, "time", "title", "text"), []string{"10m0s A container started again (OOMKilled, exit code 137) w-0 on a of x in c"})
+	f = w.frames(t, settingsOf(t, ""), `{"queryType":"gpu_health"}`, minute, 30*minute)[0]
+	equal(t, "faults", rowsOf(t, f, "node", "gpu", "model", "pod", "fault", "class", "value", "since", "text"), []string{
+		`a 0 M w-0 PCIe replays link 12 10m0s 12 retries a minute on the bus between the GPU and its host.`,
+		`a "" "" w-0 not measured unmeasured 2 10m0s GPUs of the node that dcgm-exporter says nothing of: 2.`,
+	})
+}

@@ -1,0 +1,64 @@
+package plugin
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
+)
+
+func TestResources(t *testing.T) {
+	d := setup(t)
+	for _, tc := range []struct{ path, params, want string }{
+		{"teams", "", `["t"]`},
+		{"teams", "cluster=nowhere", `[]`},
+		{"/clusters", "experiment=e&cluster=full&cluster=idle&cluster=", `["full","idle"]`},
+		{"namespaces", "team=t&cluster=full", `["ml"]`},
+		{"nodes", "experiment=e&cluster=full", `["n"]`},
+		{"nodes", "experiment=.%2B", `[]`},
+		{"experiments", "cluster=full", `[{"name":"e","team":"t","cluster":"full","namespace":"ml","state":""}]`},
+		{"experiments", "cluster=full&q=E&limit=1", `[{"name":"e","team":"t","cluster":"full","namespace":"ml","state":""}]`},
+		{"experiments", "cluster=full&q=x", `[]`},
+		{"experiments", "cluster=idle", `[{"name":"e","team":"t","cluster":"idle","namespace":"ml","state":"ended"}]`},
+	} {
+		if status, body, _ := get(t, d, "GET", tc.path, tc.params); status != 200 || body != tc.want {
+			t.Errorf("%s?%s: %d %s, want %s", tc.path, tc.params, status, body, tc.want)
+		}
+	}
+	if _, body, _ := get(t, d, "GET", "experiments", "limit=3"); strings.Count(body, `"name"`) != 3 {
+		t.Errorf("three of all: %s", body)
+	}
+	if _, body, _ := get(t, d, "GET", "health", ""); !strings.Contains(body, `"findings":[{"missing":"`) || !strings.Contains(body, `"clusters":["no-pods"]`) {
+		t.Errorf("health: %s", body)
+	}
+	for _, tc := range []struct {
+		method, path, params string
+		status               int
+		says                 string
+	}{
+		{"GET", "", "", 404, "there are clusters, experiments, health, namespaces, nodes, teams"},
+		{"GET", "../teams", "", 404, "no such resource"},
+		{"GET", "teams/", "", 404, "no such resource"},
+		{"GET", "//teams", "", 404, "no such resource"},
+		{"GET", "api/v1/query", "query=up", 404, "no such resource"},
+		{"POST", "teams", "", 405, "GET"},
+		{"GET", "experiments", "limit=x", 400, "limit"},
+		{"GET", "experiments", "limit=-1", 400, "limit"},
+		{"GET", "experiments", "q=%zz", 400, "cannot be read"},
+		{"GET", "teams", strings.Repeat("team=x&", model.MaxNames+1), 400, "names are more than"},
+		{"GET", "teams", "cluster=" + strings.Repeat("x", model.MaxNameBytes+1), 400, "at most"},
+	} {
+		status, body, headers := get(t, d, tc.method, tc.path, tc.params)
+		if status != tc.status || !strings.Contains(body, tc.says) || !strings.HasPrefix(body, `{"message":"`) {
+			t.Errorf("%s %s?%.40s: %d %s, want %d with %q", tc.method, tc.path, tc.params, status, body, tc.status, tc.says)
+		}
+		if status == 405 && headers["Allow"][0] != "GET" {
+			t.Errorf("Allow: %q", headers["Allow"])
+		}
+	}
+	refusing := served(t, "", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) })
+	if status, body, _ := get(t, refusing, "GET", "teams", ""); status != 502 || !strings.Contains(body, "credentials") {
+		t.Errorf("a proxy's 401: %d %s", status, body)
+	}
+}

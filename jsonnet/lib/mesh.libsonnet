@@ -1,0 +1,28 @@
+// Nodes that most probers do not reach, for what is said of one of them and of
+// many. Most must agree, and there must be some: one prober behind a bad switch
+// drains nothing. Only probers that fail are asked for by name; the others are
+// counted where they are.
+function(config) {
+  local t = (import 'time.libsonnet')(config.timeScale),
+  local th = config.thresholds.node,
+  local node = '%s, %s' % [config.clusterLabel, config.nodeLabel],
+
+  // probed is one series for each node that somebody probes: by how many probers.
+  probed:: 'count by (%s) (probe_success{%s})' % [node, config.selectors.nodeMesh],
+
+  // unreachable is the share of the probers that do not reach a node, of nodes that most do not reach.
+  unreachable::
+    |||
+      (
+        count by (%(node)s) (
+          avg_over_time(probe_success{%(mesh)s}[%(w)s]) < %(share)g
+        )
+        / on (%(node)s)
+        (
+          %(probed)s
+          >= %(probers)g
+        )
+      )
+      >= %(agree)g
+    ||| % { node: node, mesh: config.selectors.nodeMesh, probed: $.probed, w: t.d('5m'), share: th.reachable, probers: th.probers, agree: th.probersAgree },
+}

@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"math"
+	"strings"
+
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// Where a sum is compared with a number, its last bit decides only if it is as good as that number. The number is followed from the comparison down to the sum, through what
+// keeps values and through arithmetic with constants. Where it cannot be followed, as through arithmetic of two vectors, the sums below are loose: whoever evaluates the rest looks
+// whether their last bits decide (docs/decisions/0011).
+
+// undo is the number that +, -, * or / makes n of together with c, which stands left or right of it.
+func undo(op parser.ItemType, n, c float64, left bool) float64 {
+	switch {
+	case op == parser.ADD:
+		return n - c
+	case op == parser.SUB && left:
+		return c - n
+	case op == parser.SUB:
+		return n + c
+	case op == parser.MUL:
+		return n / c
+	case op == parser.DIV && left:
+		return c / n
+	}
+	return n * c
+}
+
+// literal is the number that the expression is, if it is one, at every step.
+func literal(e parser.Expr) []float64 {
+	switch n := unwrap(e).(type) {
+	case *parser.NumberLiteral:
+		return []float64{n.Val}
+	case *parser.UnaryExpr:
+		v := literal(n.Expr)
+		if v != nil && n.Op == parser.SUB {
+			v[0] = -v[0]
+		}
+		return v
+	case *parser.Call:
+		if n.Func.Name == "vector" {
+			return literal(n.Args[0])
+		}
+	case *parser.BinaryExpr:
+		l, r := literal(n.LHS), literal(n.RHS)
+		if l == nil || r == nil {
+			return nil
+		}
+		switch n.Op {
+		case parser.ADD:
+			return []float64{l[0] + r[0]}
+		case parser.SUB:
+			return []float64{l[0] - r[0]}
+		case parser.MUL:
+			return []float64{l[0] * r[0]}
+		case parser.DIV:
+			return []float64{l[0] / r[0]}
+		case parser.POW:
+			return []float64{math.Pow(l[0], r[0])}
+		}
+	}
+	return nil
+}
+
+// steps are the functions that make more than a last bit of a last bit: they jump, or take a smaller value for a reset.
+var steps = func() map[string]bool {
+	out := map[string]bool{}
+	for _, name := range strings.Fields(`ceil changes day_of_month day_of_week day_of_year days_in_month floor hour increase irate
+		minute month rate resets round sgn ts_of_max_over_time ts_of_min_over_time year`) {
+		out[name] = true
+	}
+	return out
+}()
+
+// differences are the functions of a subquery that are 0 where its values are equal, however large these are.
+var differences = func() map[string]bool {
+	out := map[string]bool{}
+	for _, name := range strings.Fields(`delta deriv double_exponential_smoothing idelta mad_over_time stddev_over_time stdvar_over_time`) {
+		out[name] = true
+	}
+	return out
+}()
+
+// keeping are the functions whose every result, but for bounds of clamp, is a value of their vector argument, abs but for the sign.
+var keeping = func() map[string]bool {
+	out := map[string]bool{}
+	for _, name := range strings.Fields(`abs clamp clamp_max clamp_min first_over_time label_join label_replace last_over_time max_over_time
+		min_over_time scalar sort sort_by_label sort_by_label_desc sort_desc vector`) {
+		out[name] = true
+	}
+	return out
+}()
