@@ -233,6 +233,40 @@ func (a *Answer) Differs(b *Answer, tolerance float64) string {
 	return ""
 }
 
+// outside says which point, or lack of one, is that of none of the others at the same moment, "" where there is none.
+func (a *Answer) outside(others []*Answer) string {
+	type at struct {
+		series string
+		t      int64
+	}
+	points := func(x *Answer) map[at]float64 {
+		m := map[at]float64{}
+		for _, s := range x.Series {
+			for _, p := range s.Points {
+				m[at{name(s.Labels), p.T}] = p.V
+			}
+		}
+		return m
+	}
+	mine := points(a)
+	moments := maps.Clone(mine)
+	var theirs []map[at]float64
+	for _, other := range others {
+		theirs = append(theirs, points(other))
+		maps.Copy(moments, theirs[len(theirs)-1])
+	}
+	for m := range moments {
+		v, ok := mine[m]
+		if !slices.ContainsFunc(theirs, func(other map[at]float64) bool {
+			w, has := other[m]
+			return ok == has && (!ok || near(v, w, 0))
+		}) {
+			return fmt.Sprintf("{%s} at %s is %v (%t), as in no other", m.series, time.UnixMilli(m.t).UTC().Format(time.TimeOnly), v, ok)
+		}
+	}
+	return ""
+}
+
 // last are the values at the last moment, sorted: what topk is about, whichever of two equal series it took.
 func (a *Answer) last() []float64 {
 	var at int64

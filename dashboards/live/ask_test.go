@@ -59,6 +59,25 @@ func TestDiffers(t *testing.T) {
 	}
 }
 
+// TestOutside: each point, and each lack of one, must be that of some other answer at that moment.
+func TestOutside(t *testing.T) {
+	one := answer(t, `{"resultType":"matrix","result":[{"metric":{"a":"1"},"values":[[1,"1"],[2,"NaN"]]}]}`)
+	two := answer(t, `{"resultType":"matrix","result":[{"metric":{"a":"1"},"values":[[1,"5"],[3,"6"]]}]}`)
+	for text, want := range map[string]string{
+		`[{"metric":{"a":"1"},"values":[[1,"5"],[2,"NaN"],[3,"6"]]}]`: "",
+		`[]`: `{a="1",} at 00:00:01`,
+		`[{"metric":{"a":"1"},"values":[[1,"1"]]}]`:                                         "",
+		`[{"metric":{"a":"1"},"values":[[1,"2"]]}]`:                                         `at 00:00:01 is 2`,
+		`[{"metric":{"a":"1"},"values":[[1,"1"],[4,"1"]]}]`:                                 `at 00:00:04 is 1`,
+		`[{"metric":{"a":"1"},"values":[[1,"1"]]},{"metric":{"a":"2"},"values":[[1,"1"]]}]`: `{a="2",} at 00:00:01`,
+	} {
+		got := answer(t, `{"resultType":"matrix","result":`+text+`}`).outside([]*Answer{one, two})
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // TestDiffer: ties of topk are equal whichever was taken, and other values are not.
 func TestDiffer(t *testing.T) {
 	a := answer(t, `{"resultType":"vector","result":[{"metric":{"a":"1"},"value":[1,"7"]}]}`)

@@ -15,7 +15,7 @@
 //   - jaguar: two shards of two replicas, which scraped at different moments; pages about all nodes are divided by node, as deploy/exporters does. Rules with scope shard were evaluated by each.
 //   - ibis: one server, a small cluster without staged troubles.
 //   - rules: what the ruler recorded of both.
-//   - Reference: one Prometheus with all of this, each cluster's label on every series; of replicas the first.
+//   - Reference: one Prometheus with all of this, each cluster's label on every series; of replicas the first. Choices has the others.
 //   - Calm: the same as Reference without ibis and without the troubles. What differs between the two at one moment is what a trouble changed.
 //
 // Servers listen on free ports of 127.0.0.1, and Stop ends them by their process ids.
@@ -26,5 +26,5 @@
 //
 // # What it holds
 //
-// Nine processes, about 100 MiB each at twelve nodes, and blocks below Options.Dir: 2 MB for each hour and node.
+// Nine processes (three more once Choices was asked), about 100 MiB each at twelve nodes, and blocks below Options.Dir: 2 MB for each hour and node.
 package live

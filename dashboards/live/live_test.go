@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/relabel"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/dashboards"
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
@@ -171,7 +172,7 @@ func checkQuiet(t *testing.T, s *Servers, p *Past, d *dashboards.Dashboard, fact
 		if dropped && countsWhatIsStored(q.Question.Expr) {
 			continue
 		}
-		same(t, s.Reference, s.Proxy, q, a, whole)
+		same(t, s, q, a)
 	}
 	for _, title := range slices.Sorted(maps.Keys(series)) {
 		budget := facts[title].Budget
@@ -259,11 +260,11 @@ func checkTrouble(t *testing.T, s *Servers, staged Staged, d *dashboards.Dashboa
 		filled[q.Panel.Title] = filled[q.Panel.Title] || !a.Empty()
 		changed[q.Panel.Title] = changed[q.Panel.Title] || b.Differs(a, noticed) != ""
 		if !dropped || !countsWhatIsStored(q.Question.Expr) {
-			view := whole
+			equal := same
 			if slices.Contains(byPhase, staged.Kind) {
-				view = pointless
+				equal = patched
 			}
-			same(t, s.Reference, s.Proxy, q, a, view)
+			equal(t, s, q, a)
 		}
 	}
 	for _, title := range titles {
@@ -276,20 +277,8 @@ func checkTrouble(t *testing.T, s *Servers, staged Staged, d *dashboards.Dashboa
 	}
 }
 
-// byPhase are the troubles in which a target answers some scrapes and not others. Which of them a replica saw is up to when it scrapes; the proxy reads the one that saw more, or puts both together, so it has
-// points that the reference, which is the first of them, has not. The series are the same.
+// byPhase are the troubles in which a target answers some scrapes and not others: which of them a replica saw is up to when it scrapes.
 var byPhase = []cluster.Kind{cluster.PrometheusOOMLoop}
-
-// whole and pointless are what is compared of two answers: all, or which series there are.
-func whole(a *Answer) *Answer { return a }
-
-func pointless(a *Answer) *Answer {
-	out := &Answer{Values: a.Values, Notes: a.Notes}
-	for _, s := range a.Series {
-		out.Series = append(out.Series, Series{Labels: s.Labels})
-	}
-	return out
-}
 
 // noticed is how far a value must be from that of the calm twin to be a change: one can see it.
 const noticed = 0.02
@@ -309,27 +298,87 @@ func ask(t *testing.T, s Source, q Asked) *Answer {
 	return a
 }
 
-// same asks the proxy too. On a busy machine the proxy may pass over a replica that keeps it waiting; the other one scraped at other moments, so its answer is as right, and another one. Then it is asked again.
-func same(t *testing.T, reference, proxy Source, q Asked, want *Answer, view func(*Answer) *Answer) {
+// same asks the proxy too. The proxy may read either replica of a shard: on a busy machine it passes over one that keeps it waiting, for as long as it does. The other one scraped at other moments, so its answer is
+// as right, and another one: it must be that of one choice of replicas, for all of the answer.
+func same(t *testing.T, s *Servers, q Asked, want *Answer) {
 	t.Helper()
-	var diff string
-	for range 5 {
-		got := ask(t, proxy, q)
-		if got == nil {
+	diff := ""
+	for range 5 { // the proxy can change over in the middle of a query
+		var got *Answer
+		var all []*Answer
+		if got, all, diff = compare(t, s, q, want); diff == "" || got == nil {
 			return
 		}
-		if len(got.Notes) > 0 {
-			t.Errorf("%s: the proxy notes %q\n%s", q.Where, got.Notes, q.Question.Expr)
-		}
-		if diff = differ(view(want), view(got), q.Question.Expr, true); diff == "" {
-			return
+		if len(all) == 0 {
+			return // a reference that does not answer was told
 		}
 		select {
 		case <-time.After(2 * time.Second):
 		case <-t.Context().Done():
 		}
 	}
-	t.Errorf("%s: %s and %s differ: %s\n%s", q.Where, reference.name, proxy.name, diff, q.Question.Expr)
+	t.Errorf("%s: %s and %s differ: %s; and so do all other choices of replicas\n%s", q.Where, s.Reference.name, s.Proxy.name, diff, q.Question.Expr)
+}
+
+// compare asks the proxy once, and those references that it takes to explain the answer. It gives all answers where none of them does.
+func compare(t *testing.T, s *Servers, q Asked, want *Answer) (got *Answer, all []*Answer, diff string) {
+	t.Helper()
+	if got = ask(t, s.Proxy, q); got == nil {
+		return nil, nil, ""
+	}
+	if len(got.Notes) > 0 {
+		t.Errorf("%s: the proxy notes %q\n%s", q.Where, got.Notes, q.Question.Expr)
+	}
+	if diff = differ(want, got, q.Question.Expr, true); diff == "" {
+		return got, nil, ""
+	}
+	others, err := s.Choices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = []*Answer{want}
+	for _, other := range others {
+		a := ask(t, other, q)
+		if a == nil {
+			return got, nil, diff
+		}
+		if differ(a, got, q.Question.Expr, true) == "" {
+			t.Logf("%s: the proxy's answer is that of %s", q.Where, other.name)
+			return got, nil, ""
+		}
+		all = append(all, a)
+	}
+	return got, all, diff
+}
+
+// patched is same where replicas have not scraped the same, so that the proxy reads each of a shard's series from either, where that one is whole: each point of each series that the query reads is that of a
+// choice of replicas.
+func patched(t *testing.T, s *Servers, q Asked, want *Answer) {
+	t.Helper()
+	if _, all, diff := compare(t, s, q, want); diff == "" || len(all) == 0 {
+		return
+	}
+	expr, err := parser.NewParser(parser.Options{ExperimentalDurationExpr: true}).ParseExpr(q.Question.Expr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		if v, ok := node.(*parser.VectorSelector); ok {
+			leaf := q
+			leaf.Question.Expr = v.String()
+			read := ask(t, s.Reference, leaf)
+			if read == nil {
+				return nil
+			}
+			if got, all, diff := compare(t, s, leaf, read); diff != "" && len(all) > 0 {
+				if where := got.outside(all); where != "" {
+					t.Errorf("%s: the proxy and all references differ: %s\n%s", q.Where, where, leaf.Question.Expr)
+				}
+			}
+		}
+		return nil
+	})
+	t.Logf("%s: the proxy read each series from either replica", q.Where)
 }
 
 // differ says where b is not a, apart from what two right answers may differ in: topk takes either of two equal series, and sums over shards are added up in another order.
@@ -343,6 +392,13 @@ func differ(a, b *Answer, expr string, sums bool) string {
 		return ""
 	}
 	return diff
+}
+
+func TestChoices(t *testing.T) {
+	got := fmt.Sprint(slices.Collect(choices(2, 3)))
+	if want := "[[1 0] [2 0] [0 1] [1 1] [2 1] [0 2] [1 2] [2 2]]"; got != want {
+		t.Errorf("choices are %s, want %s", got, want)
+	}
 }
 
 // TestTable: docs/dashboards-by-trouble.md is what the mixin says.

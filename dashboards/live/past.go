@@ -66,10 +66,11 @@ type Past struct {
 	// Staged are the troubles, by time; several have one kind where it needs them.
 	Staged []Staged
 
-	dir  string
-	big  *cluster.Model // with its troubles
-	calm *cluster.Model // without
-	tiny *cluster.Model
+	dir   string
+	start time.Time
+	big   *cluster.Model // with its troubles
+	calm  *cluster.Model // without
+	tiny  *cluster.Model
 }
 
 // Staged is one trouble of the past.
@@ -90,7 +91,7 @@ func MakePast(ctx context.Context, o Options) (*Past, error) {
 	for _, kind := range o.Troubles {
 		start = start.Add(-lastsFor(kind) - apart)
 	}
-	p.Quiet = start.Add(before + quiet)
+	p.start, p.Quiet = start, start.Add(before+quiet)
 	built := start.Add(-20 * 24 * time.Hour).Truncate(time.Hour)
 	var opts cluster.Options
 	for seed, tries := o.Seed, 0; ; seed = opts.Seed + 1 {
@@ -171,9 +172,14 @@ type server struct {
 func (p *Past) path(name string) string { return filepath.Join(p.dir, name) }
 
 // shardName and friends are folders.
-func shardName(shard, replica int) string { return fmt.Sprintf("%s-%d-%c", big, shard, 'a'+replica) }
-func asReference(shard int) string        { return fmt.Sprintf("reference-%s-%d", big, shard) }
-func asCalm(shard int) string             { return fmt.Sprintf("calm-%s-%d", big, shard) }
+func shardName(shard, replica int) string   { return fmt.Sprintf("%s-%d-%c", big, shard, 'a'+replica) }
+func asReference(shard, replica int) string { return "reference-" + shardName(shard, replica) }
+func asCalm(shard int) string               { return fmt.Sprintf("calm-%s-%d", big, shard) }
+
+// whole is a server of the big cluster that has everything its replica scraped, as the reference keeps it.
+func (p *Past) whole(shard, replica int) server {
+	return server{p.big, shard, shards, uint64(replica), asReference(shard, replica), big, nil}
+}
 
 const referenceSmall = "reference-" + small
 
@@ -182,8 +188,8 @@ func (p *Past) write(ctx context.Context, start time.Time, o Options) error {
 	var parts []server
 	reference, calm := []string{p.path(referenceSmall)}, []string(nil)
 	for s := range shards {
-		whole = append(whole, server{p.big, s, shards, 0, asReference(s), big, nil}, server{p.calm, s, shards, 0, asCalm(s), big, nil})
-		reference, calm = append(reference, p.path(asReference(s))), append(calm, p.path(asCalm(s)))
+		whole = append(whole, p.whole(s, 0), server{p.calm, s, shards, 0, asCalm(s), big, nil})
+		reference, calm = append(reference, p.path(asReference(s, 0))), append(calm, p.path(asCalm(s)))
 		for r := range replicas {
 			parts = append(parts, server{p.big, s, shards, uint64(r), shardName(s, r), "", nil})
 		}
