@@ -29,7 +29,7 @@ func (c *caller) close() { c.client.CloseIdleConnections() }
 
 // ask reads a whole answer into buf and returns how long that took. Anything but a success is an error.
 func (c *caller) ask(ctx context.Context, what string, buf *bytes.Buffer) (time.Duration, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.p.url+what, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.p.at(what)+what, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -101,7 +101,7 @@ func bulkSeries(t *testing.T, w *World) int {
 // checkResult: every figure that must exist does. All of the great many series, which are so many, are in the answer, at every step.
 func checkResult(t *testing.T, r *Result, bulkSeries int) {
 	t.Helper()
-	names := []string{Direct, Reverse, ReverseShard, SpillwayOne, SpillwayLabeled, SpillwayFour, "a peer"}
+	names := []string{Direct, DirectShard, Reverse, ReverseShard, SpillwayOne, SpillwayLabeled, SpillwayFour, "a peer"}
 	positive := func(what string, v float64) {
 		t.Helper()
 		if !(v > 0) || math.IsInf(v, 0) {

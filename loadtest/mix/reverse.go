@@ -18,6 +18,18 @@ import (
 // nodeOfQuery finds the node in a query of the mix, which is part of the URL; it is the quickest that can tell shards apart, and knows nothing else.
 var nodeOfQuery = regexp.MustCompile(`node%3D%22([^%]+)%22`)
 
+// shardOfQuery is which of so many shards has the node that a query names; -1 where it names none, or there are no shards.
+func shardOfQuery(raw string, shards int) int {
+	if shards == 0 {
+		return -1
+	}
+	m := nodeOfQuery.FindStringSubmatch(raw)
+	if m == nil {
+		return -1
+	}
+	return Shard(labels.FromStrings("node", m[1]), shards)
+}
+
 // ReverseProxy serves Go's httputil.ReverseProxy in front of one server until ctx ends: the measure of what any proxy written in Go takes. It is a process of its own in the benchmark,
 // so that its processor time can be read. Where shards are given, a query that names a node goes to the one of them that has it (Shard): the least that any proxy over shards could
 // take for such a query, and no proxy over shards for all others, which the one server answers.
@@ -31,13 +43,7 @@ func ReverseProxy(ctx context.Context, listen, upstream string, shards ...string
 		targets = append(targets, target)
 	}
 	rewrite := func(r *httputil.ProxyRequest) {
-		target := targets[0]
-		if len(shards) > 0 {
-			if m := nodeOfQuery.FindStringSubmatch(r.In.URL.RawQuery); m != nil {
-				target = targets[1+Shard(labels.FromStrings("node", m[1]), len(shards))]
-			}
-		}
-		r.SetURL(target)
+		r.SetURL(targets[1+shardOfQuery(r.In.URL.RawQuery, len(shards))])
 	}
 	l, err := net.Listen("tcp", listen)
 	if err != nil {

@@ -173,7 +173,7 @@ func (p *path) pids() []int {
 	switch {
 	case p.pid > 0:
 		return []int{p.pid}
-	case p.name == Direct:
+	case p.name == Direct, p.name == DirectShard:
 		return []int{p.servers[0].PID()}
 	}
 	return nil

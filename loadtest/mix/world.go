@@ -57,6 +57,7 @@ const shardCount = 4
 // Names of the paths.
 const (
 	Direct          = "direct"
+	DirectShard     = "direct, the node's shard"
 	Reverse         = "ReverseProxy"
 	ReverseShard    = "ReverseProxy, the node's shard"
 	SpillwayOne     = "Spillway, one server"
@@ -94,7 +95,7 @@ func (o Options) Validate() error {
 	for _, c := range o.Concurrency {
 		problems.Check(c >= 1 && c <= 64, "concurrency: %d is outside 1 to 64", c)
 	}
-	seen := map[string]bool{Direct: true, Reverse: true, ReverseShard: true, SpillwayOne: true, SpillwayLabeled: true, SpillwayFour: true}
+	seen := map[string]bool{Direct: true, DirectShard: true, Reverse: true, ReverseShard: true, SpillwayOne: true, SpillwayLabeled: true, SpillwayFour: true}
 	for _, p := range o.Peers {
 		problems.Check(p.Name != "" && !seen[p.Name], "peer %q: its name is empty or taken", p.Name)
 		seen[p.Name] = true
@@ -113,6 +114,16 @@ type path struct {
 	servers []*realprom.Server
 	labels  bool // its answers have groupLabel
 	pid     int  // of the proxy; 0 where there is none or it is not on this machine
+	// shards, where there are any, are asked themselves what names a node that they have: the caller knows beforehand which one that is.
+	shards []string
+}
+
+// at is where the path is asked this.
+func (p *path) at(what string) string {
+	if i := shardOfQuery(what, len(p.shards)); i >= 0 {
+		return p.shards[i]
+	}
+	return p.url
 }
 
 // World is the servers and the proxies in front of them.
@@ -183,7 +194,12 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 		}
 	}()
 	one := []*realprom.Server{w.whole}
-	paths = []*path{{name: Direct, url: w.whole.URL(), servers: one}}
+	all := append([]*realprom.Server{w.whole}, w.parts...)
+	var shards []string
+	for _, s := range w.parts {
+		shards = append(shards, s.URL())
+	}
+	paths = []*path{{name: Direct, url: w.whole.URL(), servers: one}, {name: DirectShard, url: w.whole.URL(), servers: all, shards: shards}}
 	for _, p := range []struct {
 		path *path
 		args arguments
@@ -191,10 +207,10 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 		{&path{name: Reverse, servers: one}, func(main, _ string) ([]string, error) {
 			return []string{"loadtest", "mix", "--reverse-proxy.listen-address=" + main, "--reverse-proxy.upstream=" + w.whole.URL()}, nil
 		}},
-		{&path{name: ReverseShard, servers: append([]*realprom.Server{w.whole}, w.parts...)}, func(main, _ string) ([]string, error) {
+		{&path{name: ReverseShard, servers: all}, func(main, _ string) ([]string, error) {
 			args := []string{"loadtest", "mix", "--reverse-proxy.listen-address=" + main, "--reverse-proxy.upstream=" + w.whole.URL()}
-			for _, s := range w.parts {
-				args = append(args, "--reverse-proxy.shard="+s.URL())
+			for _, s := range shards {
+				args = append(args, "--reverse-proxy.shard="+s)
 			}
 			return args, nil
 		}},
