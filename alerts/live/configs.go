@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillwayproject/spillway/deploy/exporters"
+	"github.com/spillwayproject/spillway/deploy/ruler"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
@@ -146,7 +147,7 @@ func spillwayConfig(replicaURLs [shards][replicas]string, rulesURL string) strin
 			fmt.Fprintf(&b, "          - url: %q\n", u)
 		}
 	}
-	fmt.Fprintf(&b, "  - name: rules\n    replica_labels: [ruler_replica]\n    shards: [{replicas: [{url: %q}]}]\n", rulesURL)
+	fmt.Fprintf(&b, "  - name: rules\n    replica_labels: [ruler_replica]\n    %s\n    shards: [{replicas: [{url: %q}]}]\n", ruler.NamesLine(), rulesURL)
 	return b.String()
 }
 

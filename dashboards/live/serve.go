@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spillwayproject/spillway/deploy/ruler"
 	"github.com/spillwayproject/spillway/internal/realprom"
 )
 
@@ -168,7 +169,7 @@ func proxyConfig(at map[string]string) string {
 		fmt.Fprintf(&b, "      - hash: %d\n        replicas: [{url: %q}, {url: %q}]\n", s, at[shardName(s, 0)], at[shardName(s, 1)])
 	}
 	fmt.Fprintf(&b, "  - name: %[1]s\n    labels: {cluster: %[1]s}\n    replica_labels: [prometheus_replica]\n    shards: [{replicas: [{url: %[2]q}]}]\n", small, at[small])
-	fmt.Fprintf(&b, "  - name: rules\n    shards: [{replicas: [{url: %q}]}]\n", at["rules"])
+	fmt.Fprintf(&b, "  - name: rules\n    %s\n    shards: [{replicas: [{url: %q}]}]\n", ruler.NamesLine(), at["rules"])
 	return b.String()
 }
 

@@ -229,9 +229,10 @@ groups:
   - name: rules
     replica_labels: [ruler_replica]
     heartbeat: ruler:heartbeat:vector
+    %s
     shards: [{replicas: [{url: %q}, {url: %q}]}]
 partial_response: abort
-`, shard.URL(), stores[0].URL(), stores[1].URL()))
+`, shard.URL(), NamesLine(), stores[0].URL(), stores[1].URL()))
 
 	data := t.TempDir()
 	startRule := func(i int) *Rule {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,29 @@ import (
 //
 //go:embed kubernetes.yaml
 var Manifest []byte
+
+//go:embed spillway.yaml
+var proxyConfig []byte
+
+// NamesLine is the line `names: […]` of the group `rules` in spillway.yaml, patterns of all that the small servers store, for the configurations of rehearsals.
+func NamesLine() string {
+	var file struct {
+		Groups []struct {
+			Name  string
+			Names []string
+		}
+	}
+	if err := yaml.Unmarshal(proxyConfig, &file); err != nil {
+		panic("deploy/ruler/spillway.yaml, which tests have read: " + err.Error())
+	}
+	for _, g := range file.Groups {
+		if g.Name == "rules" {
+			list, _ := json.Marshal(g.Names) // texts
+			return "names: " + string(list)
+		}
+	}
+	panic("deploy/ruler/spillway.yaml has no group rules")
+}
 
 const (
 	startTimeout = time.Minute

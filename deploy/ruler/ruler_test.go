@@ -3,15 +3,21 @@ package ruler
 import (
 	"bytes"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spillwayproject/spillway/alerts"
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/internal/recording"
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
@@ -87,6 +93,7 @@ func TestProxyConfig(t *testing.T) {
 		if len(g.Shards) != 1 || len(g.Shards[0].Replicas) != 2 {
 			t.Error("two small servers are two replicas of one shard")
 		}
+		checkNames(t, g.Names)
 		heartbeat, err := File("heartbeat.yaml")
 		if err != nil {
 			t.Fatal(err)
@@ -103,6 +110,50 @@ func TestProxyConfig(t *testing.T) {
 	}
 	if c.Limits.MaxSeries < 7500*8 {
 		t.Errorf("max_series is %d: less than one series for each of 7,500 x 8 GPUs", c.Limits.MaxSeries)
+	}
+}
+
+// checkNames: the group has all that rulers record, and nothing of what shards have.
+func checkNames(t *testing.T, patterns []string) {
+	t.Helper()
+	var line struct{ Names []string }
+	if err := yaml.Unmarshal([]byte(NamesLine()), &line); err != nil || !slices.Equal(patterns, line.Names) {
+		t.Errorf("NamesLine is %s (%v), the file has %q", NamesLine(), err, patterns)
+	}
+	all, err := labels.NewFastRegexMatcher(strings.Join(patterns, "|"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := func(files fs.FS) (names []string) {
+		t.Helper()
+		paths, err := fs.Glob(files, "*.yaml")
+		if err != nil || len(paths) == 0 {
+			t.Fatal(paths, err)
+		}
+		for _, path := range paths {
+			text, err := fs.ReadFile(files, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range regexp.MustCompile(`(?m)^ +(?:- )?record: (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+				names = append(names, m[1])
+			}
+		}
+		return names
+	}
+	global, shard := recorded(alerts.Global()), recorded(recording.Without(alerts.Shard(), "spillway.yaml"))
+	if len(global) < 100 || len(shard) < 30 {
+		t.Fatalf("%d global and %d shards' rules", len(global), len(shard))
+	}
+	for _, name := range global {
+		if !all.MatchString(name) {
+			t.Errorf("rulers record %s, which no pattern of names matches", name)
+		}
+	}
+	for _, name := range append(shard, "kube_node_info", "DCGM_FI_DEV_GPU_UTIL", "container_cpu_usage_seconds_total", "apiserver_request_total", "etcd_server_has_leader", "node_load1", "up2") {
+		if all.MatchString(name) {
+			t.Errorf("shards have %s, which a pattern of names matches", name)
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/deploy/exporters"
+	deployed "github.com/spillwayproject/spillway/deploy/ruler"
 	"github.com/spillwayproject/spillway/internal/localprom"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -375,7 +376,7 @@ func (d *demo) configText() string {
 		}
 	}
 	// No labels: what is recorded brings its own cluster.
-	fmt.Fprintf(&sb, "  - name: rules\n    shards:\n      - replicas:\n          - {url: %q}\n", d.ruler.store.URL())
+	fmt.Fprintf(&sb, "  - name: rules\n    %s\n    shards:\n      - replicas:\n          - {url: %q}\n", deployed.NamesLine(), d.ruler.store.URL())
 	return sb.String()
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spillwayproject/spillway/deploy/ruler"
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
@@ -288,7 +289,7 @@ func (o *Options) groups(p *places) string {
 	for n, u := range p.shards {
 		fmt.Fprintf(&b, "      - {hash: %d, replicas: [{url: %q}]}\n", n, u)
 	}
-	fmt.Fprintf(&b, "  - name: recorded\n    shards: [{replicas: [{url: %q}]}]\n", p.recorded)
+	fmt.Fprintf(&b, "  - name: recorded\n    %s\n    shards: [{replicas: [{url: %q}]}]\n", ruler.NamesLine(), p.recorded)
 	return b.String()
 }
 
@@ -321,6 +322,13 @@ func sound(ctx context.Context, admin string) error {
 			what = append(what, fmt.Sprintf("%s %q", l.GetName(), l.GetValue()))
 		}
 		sick = append(sick, strings.Join(what, ", "))
+	}
+	for _, rule := range []string{"spillway_shard_hashmod_trusted", "spillway_shard_names_trusted"} {
+		for _, m := range page[rule].GetMetric() {
+			if m.GetGauge().GetValue() == 0 {
+				sick = append(sick, rule+" is 0")
+			}
+		}
 	}
 	if len(sick) > 0 {
 		return fmt.Errorf("the servers do not fit together (%s), so nothing is evaluated on them; this is a fault of the benchmark's data", strings.Join(sick, "; "))

@@ -53,6 +53,7 @@ func TestSound(t *testing.T) {
 		{"all fit together", `spillway_group_sick{group="jaguar",kind="clock"} 0` + "\n" + `spillway_group_sick{group="recorded",kind="clock"} 0`, ""},
 		{"one does not", `spillway_group_sick{group="jaguar",kind="clock"} 0` + "\n" + `spillway_group_sick{group="jaguar",kind="overlap"} 1`, `(group "jaguar", kind "overlap")`},
 		{"not the first", `spillway_group_sick{group="jaguar",kind="clock"} 0` + "\n" + `spillway_group_sick{group="recorded",kind="engine"} 1`, `group "recorded"`},
+		{"names that a server does not keep to", `spillway_group_sick{group="jaguar",kind="clock"} 0` + "\n# TYPE spillway_shard_names_trusted gauge\n" + `spillway_shard_names_trusted{group="recorded"} 0`, "names_trusted is 0"},
 		{"silence", `spillway_panics_total 0`, "spillway_group_sick"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

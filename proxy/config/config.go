@@ -84,6 +84,8 @@ type Group struct {
 	ShardBy []string `yaml:"shard_by"`
 	// Hashmod tells which shard holds a value of a label; the zero value is not known.
 	Hashmod Hashmod `yaml:"hashmod"`
+	// Names are anchored regular expressions, at most MaxNames: each of the group's series has a name that one of them matches. Empty is no such promise.
+	Names []string `yaml:"names"`
 	// Heartbeat is a selector by which a replica is seen to be whole; empty is none.
 	Heartbeat string `yaml:"heartbeat"`
 	// Shards are disjoint slices of the group; at least one.
@@ -108,6 +110,9 @@ type Hashmod struct {
 	// Modulus is from 1 to MaxModulus; 0 where there is no rule.
 	Modulus int `yaml:"modulus" unit:"modulus"`
 }
+
+// MaxNames is how many patterns of names a group may have.
+const MaxNames = 1000
 
 // MaxModulus is the largest modulus of hashmod: more shards than one proxy can ask.
 const MaxModulus = 1 << 16

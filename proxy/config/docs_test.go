@@ -24,6 +24,7 @@ var meaning = map[string]string{
 	"groups[].heartbeat":                       "A selector, such as `up`, by which a replica is seen to be whole.",
 	"groups[].shard_by":                        "Labels whose series stand together: those that have all of them, with equal values, are on one shard of the group at any one time. Joins and aggregations that keep these labels may then run on the shards. It is a promise about the servers; see [shards.md](shards.md#which-shard-holds-what).",
 	"groups[].hashmod":                         "Which shard holds what, as Prometheus' relabel action `hashmod` computes it. With it every shard has a `hash`. A request for certain values of the label goes to their shards only, for as long as the servers are seen to keep the rule; see [shards.md](shards.md#which-shard-holds-what).",
+	"groups[].names":                           "Regular expressions, anchored at both ends: every series of the group has a name that one of them matches. Requests for other metrics leave the group out, for as long as its servers are seen to keep to it. For groups that have no labels, such as that of what a ruler records; see [shards.md](shards.md#which-shard-holds-what).",
 	"groups[].hashmod.labels":                  "The source label: exactly one, on the stored series.",
 	"groups[].hashmod.modulus":                 "By how much the hash is divided, at most 65536.",
 	"groups[].shards[].hash":                   "The shard's number under `hashmod`, from 0, below the modulus. Two shards have the same one only where their times do not overlap.",

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 )
 
 // shardedByProblem is why series of the group cannot be divided by a label; empty where they can.
@@ -40,6 +41,31 @@ func (v *validator) shardBy(g *Group, path string) {
 			v.problem(p, "%s", msg)
 		} else if slices.Index(g.ShardBy, name) < i {
 			v.problem(p, "%s is listed twice", name)
+		}
+	}
+}
+
+// names checks the patterns of metric names.
+func (v *validator) names(g *Group, path string) {
+	path += ".names"
+	if v.wrong[path] || !v.has(path) {
+		return
+	}
+	if n := len(g.Names); n == 0 || n > MaxNames {
+		v.problem(path, "the list has %d patterns; name the metrics that the group has, such as [\"cluster:.+\", ALERTS], at most %d patterns, or remove the key", n, MaxNames)
+	}
+	for i, text := range g.Names {
+		p := path + "[" + strconv.Itoa(i) + "]"
+		m, err := labels.NewFastRegexMatcher(text)
+		switch {
+		case len(text) > 1024:
+			v.problem(p, "the pattern is longer than 1024 bytes")
+		case err != nil:
+			v.problem(p, "%q is no regular expression: %v", cut(text, 40), err)
+		case m.MatchString(""):
+			v.problem(p, "%q matches the empty string, so it says nothing; name metrics, such as \"cluster:.+\", or remove the key", cut(text, 40))
+		case slices.Index(g.Names, text) < i:
+			v.problem(p, "%q is listed twice", cut(text, 40))
 		}
 	}
 }

@@ -79,6 +79,12 @@ func TestHashmodProblems(t *testing.T) {
 		{"several labels", with("hashmod: {labels: [node, pod], modulus: 2}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.labels", "one label only"},
 		{"a label of the group", with("hashmod: {labels: [cluster], modulus: 2}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.labels[0]", "one of the group's labels"},
 		{"the address", with("hashmod: {labels: [__address__], modulus: 2}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.labels[0]", "such as instance"},
+		{"names of nothing", with("names: []", "", ""), "groups[0].names", "has 0 patterns"},
+		{"names a word", with("names: up", "", ""), "groups[0].names", "must be a list"},
+		{"names no pattern", with(`names: ["a("]`, "", ""), "groups[0].names[0]", "no regular expression"},
+		{"names everything", with(`names: [up, ".*"]`, "", ""), "groups[0].names[1]", "matches the empty string"},
+		{"names an empty one", with(`names: [""]`, "", ""), "groups[0].names[0]", "matches the empty string"},
+		{"names twice", with("names: [up, up]", "", ""), "groups[0].names[1]", "listed twice"},
 		{"two types", `groups: [{name: a, shards: [{replicas: [{url: "http://a"}, {url: "http://b", type: thanos}]}]}]`, "groups[0].shards[0].replicas[1].type", "give each type its own shard"},
 		{"victoriametrics", `groups: [{name: a, shards: [{replicas: [{url: "http://a", type: victoriametrics}]}]}]`, "groups[0].shards[0].replicas[0].type", "its rate and its look-back are not PromQL's"},
 	} {

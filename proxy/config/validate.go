@@ -95,6 +95,7 @@ func (v *validator) group(g *Group, path string, names, urls map[string]string) 
 	v.order(g.From, g.Until, path)
 	v.shardBy(g, path)
 	v.hashmod(g, path)
+	v.names(g, path)
 	v.heartbeat(g.Heartbeat, path+".heartbeat")
 	if len(g.Shards) == 0 && !v.has(path+".shards_from") && !v.wrong[path+".shards"] {
 		v.problem(path+".shards", "the group needs at least one shard, such as {replicas: [{url: \"http://10.0.0.1:9090\"}]}")

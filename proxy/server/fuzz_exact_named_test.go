@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,19 +19,31 @@ import (
 // native histograms, +2 a counter that grows by 2 each scrape. keys is what the group's configuration says of how series are spread.
 func exactTable(t *testing.T, replicas int, labelled bool, keys string, shards ...string) *exactHarness {
 	t.Helper()
-	w := &exactWorld{kind: exactSingle, length: 25 * time.Minute, every: 15 * time.Second} // five full buckets of the heartbeat
+	w := newTable()
 	if replicas > 1 {
 		w.kind = exactAgreeing
 	}
-	w.start = time.Now().Add(-w.length - 2*time.Minute).Truncate(5 * time.Minute)
 	g := &exactGroup{name: "jaguar", replicaLabels: []string{"prometheus_replica"}, heartbeat: "up", keys: keys}
 	if labelled {
 		g.labels = labels.FromStrings("cluster", "jaguar")
 	}
-	w.groups = []*exactGroup{g}
+	w.table(t, g, replicas, shards...)
+	return (&exactHarness{t: t, w: w, tally: &exactTally{modes: map[string]int{}}}).serve()
+}
+
+func newTable() *exactWorld {
+	w := &exactWorld{kind: exactSingle, length: 25 * time.Minute, every: 15 * time.Second} // five full buckets of the heartbeat
+	w.start = time.Now().Add(-w.length - 2*time.Minute).Truncate(5 * time.Minute)
+	return w
+}
+
+// table is one more group of the world, with what each of its shards holds.
+func (w *exactWorld) table(t *testing.T, g *exactGroup, replicas int, shards ...string) {
+	t.Helper()
+	w.groups = append(w.groups, g)
 	for si, text := range shards {
-		s := &exactShard{group: g, name: fmt.Sprintf("jaguar[%d]", si)}
-		text += fmt.Sprintf("up{job=\"x\",instance=\"i%d\",node=\"n%d\"} 1", si, si)
+		s := &exactShard{group: g, name: fmt.Sprintf("%s[%d]", g.name, si)}
+		text += fmt.Sprintf("up{job=\"x\",instance=\"i%d\",node=\"%c%d\"} 1", si, g.name[0], si)
 		for ri := range replicas {
 			r := &exactReplica{external: labels.FromStrings("prometheus_replica", string(rune('a'+ri)))}
 			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
@@ -62,7 +75,6 @@ func exactTable(t *testing.T, replicas int, labelled bool, keys string, shards .
 		}
 		g.shards = append(g.shards, s)
 	}
-	return (&exactHarness{t: t, w: w, tally: &exactTally{modes: map[string]int{}}}).serve()
 }
 
 func number64(t *testing.T, text string) int64 {
@@ -227,6 +239,73 @@ func TestExactByNameSharded(t *testing.T) {
 	}
 	if t.Logf("ran as %v", h.tally.modes); h.tally.modes["push"]+h.tally.modes["splice"] < 6 {
 		t.Errorf("only %v of the questions that shards can answer were answered by them", h.tally.modes)
+	}
+}
+
+// A group without labels, as that of what a ruler recorded is, takes part in every query, and what joins is put together here. By the names that it says to have it is left out.
+func TestExactByNameWithNames(t *testing.T) {
+	shards := []string{"foo{node=\"a\"} 5\nbar{node=\"a\"} 2\nnode:own{node=\"a\"} 1", "foo{node=\"b\"} 6\nbar{node=\"b\"} 2\nnode:own{node=\"b\"} 2"}
+	const recorded = "cluster:foo{cluster=\"jaguar\"} 11\nALERTS{cluster=\"jaguar\",alertname=\"x\"} 1"
+	cases := []exactNamed{
+		{"a join", nil, `foo * on (node) bar`, "{node=\"a\"} 10\n{node=\"b\"} 12"},
+		{"a sum of a join", nil, `sum by (cluster) (foo * on (node) group_left bar)`, "{cluster=\"jaguar\"} 22"},
+		{"a join of what shards recorded", nil, `node:own * on (node) foo`, "{node=\"a\"} 5\n{node=\"b\"} 12"},
+		{"one of several names", nil, `sum({__name__=~"foo|bar"})`, "{} 15"},
+		{"what was recorded", nil, `cluster:foo`, "{__name__=\"cluster:foo\", cluster=\"jaguar\"} 11"},
+		{"what was recorded beside what was not", nil, `sum by (cluster) (foo) - on (cluster) cluster:foo`, "{cluster=\"jaguar\"} 0"},
+		{"recorded or not", nil, `count({__name__=~"foo|cluster:foo"})`, "{} 3"},
+		{"names that a pattern selects", nil, `count({__name__=~"(foo|cluster).*"})`, "{} 3"},
+		{"everything but a name", nil, `count({__name__!="up",node="a"})`, "{} 3"},
+		{"a name that is nowhere", nil, `absent(nowhere{x="y"})`, "{x=\"y\"} 1"},
+		{"a name and none", nil, `count({__name__=~"foo|",node!=""})`, "{} 2"},
+		{"names that exclude each other", nil, `{__name__="foo",__name__=~"bar|cluster:foo"}`, ""},
+		{"a heartbeat of both", nil, `count(up)`, "{} 3"},
+	}
+	roads := map[string]map[string]string{} // by what is declared and by case: what each shard was asked
+	for name, keys := range map[string]string{"without": "", "with": "    names: [ALERTS, \"cluster:.+\", up]\n", "broken": "    names: [ALERTS, up]\n"} {
+		t.Run(name, func(t *testing.T) {
+			w := newTable()
+			w.table(t, &exactGroup{name: "jaguar", labels: labels.FromStrings("cluster", "jaguar"), replicaLabels: []string{"prometheus_replica"}, heartbeat: "up", keys: "    shard_by: [node]\n"}, 1, shards[0]+"\n", shards[1]+"\n")
+			w.table(t, &exactGroup{name: "rules", replicaLabels: []string{"prometheus_replica"}, keys: keys}, 1, recorded+"\n")
+			h := (&exactHarness{t: t, w: w, tally: &exactTally{modes: map[string]int{}}}).serve()
+			road := map[string]string{}
+			for _, c := range cases {
+				t.Run(c.name, func(t *testing.T) {
+					end := w.start.Add(17*time.Minute + 3*time.Second)
+					h.named(t, c, end, true)
+					h.ref.seen()
+					if _, err := h.proxy(exactQuestion{query: c.query, start: end, end: end}); err != nil {
+						t.Fatal(err)
+					}
+					seen := h.ref.seen()
+					var calls []string
+					for _, call := range seen.calls {
+						calls = append(calls, call.shard+" "+call.query)
+					}
+					slices.Sort(calls)
+					road[c.name] = fmt.Sprintf("%q %d", calls, len(seen.selected))
+				})
+			}
+			roads[name] = road
+		})
+	}
+	for name, want := range map[string]string{
+		"a join":                         `["jaguar[0] foo * on (node) bar" "jaguar[1] foo * on (node) bar"] 0`,
+		"a sum of a join":                `["jaguar[0] sum by (cluster) (foo * on (node) group_left bar)" "jaguar[1] sum by (cluster) (foo * on (node) group_left bar)"] 0`,
+		"a join of what shards recorded": `["jaguar[0] node:own * on (node) foo" "jaguar[1] node:own * on (node) foo"] 0`,
+		"what was recorded":              `["jaguar[0] cluster:foo" "jaguar[1] cluster:foo" "rules[0] cluster:foo"] 0`,
+		"names that a pattern selects":   roads["without"]["names that a pattern selects"],
+		"a heartbeat of both":            roads["without"]["a heartbeat of both"],
+	} {
+		if got := roads["with"][name]; got != want {
+			t.Errorf("%s with names: the shards were asked %s, want %s", name, got, want)
+		}
+	}
+	if with, without := roads["with"]["a join"], roads["without"]["a join"]; with == without {
+		t.Errorf("a join runs the same without names: %s", without)
+	}
+	if !maps.Equal(roads["broken"], roads["without"]) {
+		t.Errorf("names that a server does not keep to change something:\n%v\n%v", roads["broken"], roads["without"])
 	}
 }
 

@@ -2,8 +2,10 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,7 +136,34 @@ func newExactWorld(seed uint64, kind exactKind, now time.Time) *exactWorld {
 			w.fill(s)
 		}
 	}
+	for _, g := range w.groups {
+		if w.chance(0.2) {
+			w.names(g)
+		}
+	}
 	return w
+}
+
+// names leaves the group some of its metrics, and says in the configuration which those are. What the heartbeat counts stays.
+func (w *exactWorld) names(g *exactGroup) {
+	gone, patterns := map[string]bool{}, map[string]string{}
+	for _, s := range g.shards {
+		for _, r := range s.replicas {
+			r.series = slices.DeleteFunc(r.series, func(x storedSeries) bool {
+				name := x.lbls.Get(model.MetricNameLabel)
+				if _, drawn := gone[name]; !drawn {
+					gone[name] = name != "up" && w.chance(0.4)
+				}
+				if !gone[name] {
+					patterns[name] = strconv.Quote(regexp.QuoteMeta(name))
+				}
+				return gone[name]
+			})
+			r.index(g)
+		}
+	}
+	g.keys += fmt.Sprintf("    names: [%s]\n", strings.Join(slices.Sorted(maps.Values(patterns)), ", "))
+	w.trait("%s by %d names", g.name, len(patterns))
 }
 
 func (w *exactWorld) chance(p float64) bool { return w.rng.Float64() < p }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
@@ -35,8 +36,7 @@ func unselective(shards ...*shard.Shard) []question {
 
 // TestSlotsInOrder: however many requests want however many shards in whatever order, none waits for another that waits for it, and no shard has more than two.
 func TestSlotsInOrder(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randseed.Of(t, 0)
 	synctest.Test(t, func(t *testing.T) {
 		var (
 			s       slots

@@ -4,18 +4,11 @@ import (
 	"context"
 	"crypto/md5"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
-	"log/slog"
-	"slices"
-	"strconv"
-	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/proxy/config"
-	"github.com/spillwayproject/spillway/proxy/endpoint"
-	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 // Hashmod is the rule by which series were given to the shards of a group: one that has the label is on the shard whose Hash is Of its value.
@@ -32,37 +25,18 @@ func (h Hashmod) Of(value string) uint64 {
 	return binary.BigEndian.Uint64(sum[8:]) % h.Modulus
 }
 
-// HashmodState is what is known of a replica's keeping its group's rule.
-type HashmodState string
-
-// The states. The group's requests are pruned only by what HashmodTrusted says.
-const (
-	// HashmodUnchecked is a replica whose values could not be read yet, or not all of them.
-	HashmodUnchecked HashmodState = "unchecked"
-	// HashmodTrusted is a replica all of whose values hashed to its shard when they were read last.
-	HashmodTrusted HashmodState = "trusted"
-	// HashmodBroken is a replica that holds a value of another shard.
-	HashmodBroken HashmodState = "broken"
-)
-
-// hashFact is the outcome of the last check. It belongs to a rule and a number: a reload may give the server others.
-type hashFact struct {
-	rule  Hashmod
-	hash  uint64
-	state HashmodState // empty before the first check
-	value string       // one that broke the rule
-	why   string       // why it is not trusted, a sentence about the server
-}
-
 // maxPruneValues is how many values of one matcher are hashed; more select nearly every shard anyway.
 const maxPruneValues = 1024
 
 // Prune tells which shards can hold series that match ms: nil where nothing is known of it, so that all must be asked; else the predicate of those that can.
 // It may hold for no shard at all, where two matchers exclude each other. Matchers on labels other than that of the group's hashmod do not matter, nor do those
-// that match the empty string, since series without the label may be anywhere.
+// that match the empty string, since series without the label may be anywhere. Where the group's Names have none that the matchers select, it is none of its shards.
 //
 // What it says holds at the moment: it is asked anew for each request, and only while every shard has been seen to keep the rule.
 func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
+	if g.excludes(ms) {
+		return func(s *Shard) bool { return s.Group != g }
+	}
 	if g.Hashmod == nil {
 		return nil
 	}
@@ -71,13 +45,7 @@ func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
 		if m.Name != g.Hashmod.Label || m.Matches("") {
 			continue
 		}
-		var values []string
-		switch m.Type {
-		case labels.MatchEqual:
-			values = []string{m.Value}
-		case labels.MatchRegexp:
-			values = m.SetMatches()
-		}
+		values := finite(m)
 		if len(values) == 0 || len(values) > maxPruneValues {
 			continue
 		}
@@ -95,33 +63,21 @@ func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
 	return func(s *Shard) bool { return s.Group != g || hold[s.Hash] }
 }
 
+// finite are the only values that the matcher selects; nil where they are not given one by one.
+func finite(m *labels.Matcher) []string {
+	switch m.Type {
+	case labels.MatchEqual:
+		return []string{m.Value}
+	case labels.MatchRegexp:
+		return m.SetMatches()
+	default:
+		return nil
+	}
+}
+
 // HashmodTrusted tells whether requests of the group are pruned by its hashmod: on every shard a replica has been seen to keep the rule, and none that may be
 // asked has not. A replica that cannot be asked now counts as when it was asked last. Always false without a hashmod.
-func (g *Group) HashmodTrusted() bool {
-	if g.Hashmod == nil {
-		return false
-	}
-	now := time.Now()
-	for _, s := range g.Shards {
-		trusted := false
-		for _, r := range s.Replicas {
-			switch state, _ := r.Hashmod(); {
-			case state == HashmodTrusted:
-				trusted = true
-			case state == HashmodBroken:
-				return false
-			default:
-				if _, asked := r.rank(now); asked {
-					return false
-				}
-			}
-		}
-		if !trusted {
-			return false
-		}
-	}
-	return true
-}
+func (g *Group) HashmodTrusted() bool { return g.Hashmod != nil && g.trusted((*Replica).Hashmod) }
 
 // ShardKey are the labels that tell the group's shards apart: series that agree on all of them, none of them empty, are on one shard. They are those of shard_by,
 // unless that names only the label of a hashmod which a server has been seen to break: the promise is then as wrong as the rule. Without shard_by it is the
@@ -141,7 +97,7 @@ func (g *Group) ShardKey() []string {
 func (g *Group) hashmodBroken() bool {
 	for _, s := range g.Shards {
 		for _, r := range s.Replicas {
-			if state, _ := r.Hashmod(); state == HashmodBroken {
+			if state, _ := r.Hashmod(); state == RuleBroken {
 				return true
 			}
 		}
@@ -150,18 +106,12 @@ func (g *Group) hashmodBroken() bool {
 }
 
 // Hashmod is what is known of the replica's keeping its group's rule, and why where it is not trusted. Empty without a hashmod.
-func (r *Replica) Hashmod() (state HashmodState, why string) {
+func (r *Replica) Hashmod() (state RuleState, why string) {
 	rule := r.Shard.Group.Hashmod
 	if rule == nil {
 		return "", ""
 	}
-	r.up.mu.Lock()
-	f := r.up.health.hashmod
-	r.up.mu.Unlock()
-	if f.state == "" || f.rule != *rule || f.hash != r.Shard.Hash {
-		return HashmodUnchecked, "its values of " + rule.Label + " have not been read yet"
-	}
-	return f.state, f.why
+	return r.known(&r.up.health.hashmod, r.Shard.hashKey(), rule.Label)
 }
 
 // hashmodOf is the group's rule; nil where it has none.
@@ -172,103 +122,21 @@ func hashmodOf(c *config.Group) *Hashmod {
 	return &Hashmod{Label: c.Hashmod.Labels[0], Modulus: uint64(c.Hashmod.Modulus)}
 }
 
-// checkHashmod reads every value of the rule's label that the server has in its shard's time and looks whether each belongs there. A server that cannot be
-// asked keeps what was found before; one whose values cannot all be read is not trusted.
-func (r *Replica) checkHashmod(ctx context.Context, last hashFact) hashFact {
-	rule := r.Shard.Group.Hashmod
+// hashKey names the rule and the shard's number under it: a reload may give the server others.
+func (s *Shard) hashKey() string {
+	return fmt.Sprintf("%s %d %d", s.Group.Hashmod.Label, s.Group.Hashmod.Modulus, s.Hash)
+}
+
+// checkHashmod looks whether each value of the rule's label that the server has in its shard's time belongs there.
+func (r *Replica) checkHashmod(ctx context.Context, last fact) fact {
+	rule, hash := r.Shard.Group.Hashmod, r.Shard.Hash
 	if rule == nil {
-		return hashFact{}
+		return fact{}
 	}
-	f := hashFact{rule: *rule, hash: r.Shard.Hash}
-	if last.rule != f.rule || last.hash != f.hash {
-		last = f
-	}
-	if r.MissingStores() != "" {
-		return last // a Thanos Query without all of its stores has not all of the values
-	}
-	from, until := r.Shard.Span(r.up.opts.Clock())
-	req := &endpoint.Request{ID: endpoint.LabelValues, Label: rule.Label}
-	if moment(from) != "" {
-		req.Start = endpoint.At(from)
-	}
-	if moment(until) != "" {
-		req.End = endpoint.At(until)
-	}
-	raw, err := r.fetch(ctx, probeJSON, req.Path(), r.writer(req), maxFactBytes)
-	unread := func(format string, args ...any) hashFact {
-		f.state, f.why = HashmodUnchecked, fmt.Sprintf("its values of %s cannot be read whole: ", rule.Label)+fmt.Sprintf(format, args...)
-		return f
-	}
-	if err != nil {
-		switch {
-		case qerr.From(err).Bound == "max_response_bytes":
-			return unread("they are more than %d bytes", maxFactBytes)
-		case clientStatus(err):
-			return unread("it answers with status %d", statusOf(err))
+	return r.checkValues(ctx, last, r.Shard.hashKey(), rule.Label, func(v string) string {
+		if h := rule.Of(v); v != "" && h != hash {
+			return fmt.Sprintf("it holds %s=%q, which hashes to shard %d of %d and not to %d", rule.Label, clip(v), h, rule.Modulus, hash)
 		}
-		return last
-	}
-	var answer struct {
-		Status   string   `json:"status"`
-		Data     []string `json:"data"`
-		Warnings []string `json:"warnings"`
-	}
-	if err := json.Unmarshal(raw, &answer); err != nil || answer.Status != "success" {
-		return unread("its answer makes no sense")
-	}
-	if len(answer.Warnings) > 0 {
-		return unread("it says %q", clip(answer.Warnings[0]))
-	}
-	for _, v := range answer.Data {
-		if h := rule.Of(v); v != "" && h != f.hash {
-			f.state, f.value = HashmodBroken, clip(v)
-			f.why = fmt.Sprintf("it holds %s=%q, which hashes to shard %d of %d and not to %d", rule.Label, f.value, h, rule.Modulus, f.hash)
-			return f
-		}
-	}
-	f.state = HashmodTrusted
-	return f
-}
-
-// tellHashmod logs a change of what is known.
-func (r *Replica) tellHashmod(was, is hashFact) {
-	log := r.up.opts.Logger
-	switch {
-	case was.state == is.state && was.value == is.value && was.why == is.why:
-	case is.state == HashmodBroken:
-		log.Error("a shard holds series that its group's hashmod puts elsewhere; every shard of the group is asked for everything until that is corrected",
-			slog.String("replica", r.Name()), slog.String("label", is.rule.Label), slog.String("value", is.value), slog.String("why", is.why))
-	case is.state == HashmodUnchecked:
-		log.Warn("a shard's hashmod cannot be checked; every shard of the group is asked for everything", slog.String("replica", r.Name()), slog.String("why", is.why))
-	case was.state == HashmodBroken:
-		log.Info("a shard keeps its group's hashmod again", slog.String("replica", r.Name()))
-	}
-}
-
-// promises reports to check config --online what the configuration says of one server and the server does not keep: its group's hashmod, and that a Thanos Query has
-// all of its stores and these the group's labels.
-func (o *online) promises(r *Replica) {
-	if !r.asked() {
-		return
-	}
-	if state, why := r.Hashmod(); state == HashmodBroken || state == HashmodUnchecked {
-		gi := slices.Index(r.Shard.topology.Groups, r.Shard.Group)
-		o.problems = append(o.problems, config.Problem{
-			Path:    "groups[" + strconv.Itoa(gi) + "].shards[" + strconv.Itoa(r.Shard.Index) + "].hash",
-			Message: r.Name() + ": " + why + "; correct the hash, the modulus or the server's relabel rules, or remove hashmod; until then every shard is asked",
-		})
-	}
-	if missing := r.MissingStores(); missing != "" {
-		o.add(r, "", "a Thanos Query that answers without some of its stores: %s; its answers are refused, or flagged as partial, until they are back", missing)
-	}
-	if why := r.unannounced(); why != "" {
-		o.add(r, "", "%s", why)
-	}
-}
-
-// asked tells whether the server's own account of itself has been read at least once.
-func (r *Replica) asked() bool {
-	r.up.mu.Lock()
-	defer r.up.mu.Unlock()
-	return !r.up.health.facts.IsZero()
+		return ""
+	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
@@ -38,8 +39,7 @@ func processHash(t testing.TB, value string, modulus uint64) string {
 
 // TestHashIsPrometheusOwn compares with Prometheus' relabelling over random values and moduli.
 func TestHashIsPrometheusOwn(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randseed.Of(t, 0)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	for i := range 5000 {
 		value := "gpu-node-0042.example"
@@ -102,7 +102,7 @@ func hashed(urls ...string) config.Group {
 func trust(g *Group) {
 	for _, s := range g.Shards {
 		for _, r := range s.Replicas {
-			r.up.health.hashmod = hashFact{rule: *g.Hashmod, hash: s.Hash, state: HashmodTrusted}
+			r.up.health.hashmod = fact{key: s.hashKey(), state: RuleTrusted}
 		}
 	}
 }
@@ -172,8 +172,7 @@ func TestPrune(t *testing.T) {
 
 // TestPruneLosesNothing: whatever matcher selects a series, the shard that the series hashes to is asked.
 func TestPruneLosesNothing(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randseed.Of(t, 0)
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	top := build(t, Options{}, false, hashed("http://a:1", "http://a:2", "http://a:3"))
 	g := top.Groups[0]
@@ -213,18 +212,18 @@ func TestHashmodCheck(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, script string
-		state        HashmodState
+		state        RuleState
 		says         string
 		clean        bool // nothing for check config --online
 	}{
-		{"all belong", answer(`"data":["` + good + `","` + good2 + `"]`), HashmodTrusted, "", true},
-		{"none", answer(`"data":[]`), HashmodTrusted, "", true},
-		{"one does not", answer(`"data":["` + good + `","` + bad + `"]`), HashmodBroken, bad, false},
-		{"cut", answer(`"data":["` + good + `"],"warnings":["results truncated due to limit"]`), HashmodUnchecked, "truncated", false},
-		{"not served", "status 404; send no", HashmodUnchecked, "status 404", false},
-		{"another shape", answer(`"data":{"a":1}`), HashmodUnchecked, "makes no sense", false},
-		{"too many", "generate 9MiB values", HashmodUnchecked, "more than", false},
-		{"fails", "status 500; send no", HashmodUnchecked, "have not been read yet", false},
+		{"all belong", answer(`"data":["` + good + `","` + good2 + `"]`), RuleTrusted, "", true},
+		{"none", answer(`"data":[]`), RuleTrusted, "", true},
+		{"one does not", answer(`"data":["` + good + `","` + bad + `"]`), RuleBroken, bad, false},
+		{"cut", answer(`"data":["` + good + `"],"warnings":["results truncated due to limit"]`), RuleUnchecked, "truncated", false},
+		{"not served", "status 404; send no", RuleUnchecked, "status 404", false},
+		{"another shape", answer(`"data":{"a":1}`), RuleUnchecked, "makes no sense", false},
+		{"too many", "generate 9MiB values", RuleUnchecked, "more than", false},
+		{"fails", "status 500; send no", RuleUnchecked, "have not been read yet", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -236,30 +235,30 @@ func TestHashmodCheck(t *testing.T) {
 			top := build(t, Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, cfg)
 			g := top.Groups[0]
 			awaitExamined(t, g)
-			if state, why := g.Shards[0].Replicas[0].Hashmod(); state != tc.state || !strings.Contains(why, tc.says) || (tc.state == HashmodTrusted) != (why == "") {
+			if state, why := g.Shards[0].Replicas[0].Hashmod(); state != tc.state || !strings.Contains(why, tc.says) || (tc.state == RuleTrusted) != (why == "") {
 				t.Errorf("state %s, %q", state, why)
 			}
-			if state, why := g.Shards[1].Replicas[0].Hashmod(); state != HashmodTrusted {
+			if state, why := g.Shards[1].Replicas[0].Hashmod(); state != RuleTrusted {
 				t.Errorf("the other shard: %s, %q", state, why)
 			}
-			if g.HashmodTrusted() != (tc.state == HashmodTrusted) {
+			if g.HashmodTrusted() != (tc.state == RuleTrusted) {
 				t.Errorf("trusted %t", g.HashmodTrusted())
 			}
-			if key := g.ShardKey(); (len(key) == 0) != (tc.state == HashmodBroken) { // what is not known yet stands as promised
+			if key := g.ShardKey(); (len(key) == 0) != (tc.state == RuleBroken) { // what is not known yet stands as promised
 				t.Errorf("shard key %q", key)
 			}
-			if keep := g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node", good)}); (keep != nil) != (tc.state == HashmodTrusted) {
+			if keep := g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node", good)}); (keep != nil) != (tc.state == RuleTrusted) {
 				t.Errorf("pruned %t", keep != nil)
 			}
 			i := top.Status()[0]
 			if i.Hashmod != tc.state || !strings.Contains(i.HashmodError, tc.says) {
 				t.Errorf("status %+v", i)
 			}
-			if tc.state == HashmodBroken && (!strings.Contains(log.String(), bad) || !strings.Contains(log.String(), "level=ERROR")) {
+			if tc.state == RuleBroken && (!strings.Contains(log.String(), bad) || !strings.Contains(log.String(), "level=ERROR")) {
 				t.Errorf("the log does not name the value:\n%s", log.String())
 			}
 			want := 0.0
-			if tc.state == HashmodTrusted {
+			if tc.state == RuleTrusted {
 				want = 1
 			}
 			found := false
@@ -344,7 +343,7 @@ func TestHashmodAfterReload(t *testing.T) {
 	cfg := hashed(fake.URL())
 	cfg.Hashmod.Modulus = 2
 	old := build(t, Options{}, true, cfg)
-	if state, why := old.Groups[0].Shards[0].Replicas[0].Hashmod(); state != HashmodTrusted {
+	if state, why := old.Groups[0].Shards[0].Replicas[0].Hashmod(); state != RuleTrusted {
 		t.Fatalf("%s, %s", state, why)
 	}
 	cfg = hashed(fake.URL())
@@ -355,7 +354,7 @@ func TestHashmodAfterReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer top.Close()
-	if state, _ := top.Groups[0].Shards[0].Replicas[0].Hashmod(); state != HashmodUnchecked {
+	if state, _ := top.Groups[0].Shards[0].Replicas[0].Hashmod(); state != RuleUnchecked {
 		t.Errorf("after the reload: %s", state)
 	}
 }

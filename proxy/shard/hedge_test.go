@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -115,8 +116,7 @@ func TestHedge(t *testing.T) {
 
 // TestHedgeBudget: however many calls are slow, at most one in twenty is asked twice, and what was saved up.
 func TestHedgeBudget(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randseed.Of(t, 0)
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		rnd := rand.New(rand.NewPCG(seed, 1))

@@ -35,6 +35,8 @@ var (
 	descSkew    = prometheus.NewDesc("spillway_shard_clock_skew_seconds", "How far a replica's clock is ahead of Spillway's, by its Date header.", replicaLabels, nil)
 	descHashmod = prometheus.NewDesc("spillway_shard_hashmod_trusted",
 		"1 while requests are sent only to the shards that a group's hashmod names, 0 while some server of the group is not seen to keep that rule.", []string{"group"}, nil)
+	descNames = prometheus.NewDesc("spillway_shard_names_trusted",
+		"1 while a group is left out of requests for metrics that its names do not match, 0 while some server of the group is not seen to keep to them.", []string{"group"}, nil)
 	descWhole = prometheus.NewDesc("spillway_shard_replica_whole",
 		"1 while a replica agrees with another of its shard over the last closed five minutes and the last minute, by heartbeat.", replicaLabels, nil)
 )
@@ -85,7 +87,7 @@ func (m *metrics) forget(l []string) {
 
 // Describe implements prometheus.Collector for the gauges.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descWaiting, descSkew, descWhole, descHashmod, descSick, descLag} {
+	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descWaiting, descSkew, descWhole, descHashmod, descNames, descSick, descLag} {
 		ch <- d
 	}
 }
@@ -109,6 +111,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, g := range t.Groups {
 		if g.Hashmod != nil {
 			gauge(descHashmod, is(g.HashmodTrusted()), g.Name)
+		}
+		if g.Names != nil {
+			gauge(descNames, is(g.NamesTrusted()), g.Name)
 		}
 	}
 	now := time.Now()

@@ -76,7 +76,8 @@ type selfFacts struct {
 	note       string // why external labels are not known
 	config     uint64 // hash of the configuration they were taken from
 	engine     Engine
-	hashmod    hashFact
+	hashmod    fact
+	names      fact
 	agrees     map[labels.Label]bool // whether all values it has of a group label's name are the group's; missing: not known
 	stores     map[string]bool       // label names of ours that the server has stored series with, or not; missing: not known
 }
@@ -234,9 +235,10 @@ func (r *Replica) examine(ctx context.Context) {
 		}
 	}
 	f.stores, f.agrees = stores, agrees
-	ruled := f.hashmod
-	f.hashmod = r.checkHashmod(ctx, ruled)
-	r.tellHashmod(ruled, f.hashmod)
+	hashmod, names := f.hashmod, f.names
+	f.hashmod, f.names = r.checkHashmod(ctx, hashmod), r.checkNames(ctx, names)
+	r.tell("hashmod", withoutHashmod, hashmod, f.hashmod)
+	r.tell("names", withoutNames, names, f.names)
 	u.mu.Lock()
 	noted := u.health.note
 	u.health.selfFacts, u.health.facts = f, time.Now()

@@ -110,6 +110,8 @@ type Group struct {
 	ShardBy []string
 	// Hashmod is the rule that tells which shard holds a value of a label; nil where there is none. Ask Prune, which knows whether it is kept.
 	Hashmod *Hashmod
+	// Names are the metric names that its series may have; nil where any may be there. Ask Prune here too.
+	Names *Names
 	// Shards are disjoint slices of the group.
 	Shards []*Shard
 
@@ -185,6 +187,10 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		Name: c.Name, Labels: labels.FromMap(c.Labels), ReplicaLabels: slices.Sorted(slices.Values(c.ReplicaLabels)),
 		From: c.From, Until: c.Until, Heartbeat: c.Heartbeat,
 		ShardBy: slices.Sorted(slices.Values(c.ShardBy)), Hashmod: hashmodOf(c),
+	}
+	var err error
+	if g.Names, err = namesOf(c.Names); err != nil {
+		return nil, err
 	}
 	for si := range c.Shards {
 		sc := &c.Shards[si]

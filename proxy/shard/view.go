@@ -49,8 +49,11 @@ type Info struct {
 	Whole          bool   `json:"whole"`
 	// Hashmod tells whether the replica keeps its group's hashmod: unchecked, trusted, or broken; empty where the group has none. HashmodError says why it is not
 	// trusted. One that is not turns pruning by hashmod off for its group.
-	Hashmod      HashmodState `json:"hashmod"`
-	HashmodError string       `json:"hashmodError"`
+	Hashmod      RuleState `json:"hashmod"`
+	HashmodError string    `json:"hashmodError"`
+	// Names tells the same of its group's names, by which the group is left out of requests for others.
+	Names      RuleState `json:"names"`
+	NamesError string    `json:"namesError"`
 	// Sick is what is wrong with it beside the group's other servers, for which the group's queries are evaluated in Spillway; GroupTrusted tells whether
 	// nothing of that kind is wrong with any server of the group.
 	Sick         []string `json:"sick"`
@@ -82,6 +85,7 @@ func (t *Topology) Status() []Info {
 			Waiting: int(r.up.gates.heavy.waiting.Load() + r.up.gates.unselective.waiting.Load()),
 		}
 		i.Hashmod, i.HashmodError = r.Hashmod()
+		i.Names, i.NamesError = r.Names()
 		i.Sick, i.GroupTrusted, i.Lagging = r.sickTexts(), g.Trusted(), r.Lagging()
 		i.MissingStores = r.MissingStores()
 		unannounced := r.unannounced()

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spillwayproject/spillway/deploy/ruler"
 	"github.com/spillwayproject/spillway/internal/realprom"
 )
 
@@ -132,7 +133,7 @@ func (w *World) groups(at map[string]string, replicas int) string {
 		}
 	}
 	if w.recorded {
-		fmt.Fprintf(&b, "  - name: recorded\n    shards: [{replicas: [{url: %q}]}]\n", at[recordedFolder])
+		fmt.Fprintf(&b, "  - name: recorded\n    %s\n    shards: [{replicas: [{url: %q}]}]\n", ruler.NamesLine(), at[recordedFolder])
 	}
 	return b.String()
 }

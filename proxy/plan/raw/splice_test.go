@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/spillwayproject/spillway/internal/randseed"
 )
 
 // parseStamps reads a line of times such as "0 15 30s 45": an s marks a stale marker.
@@ -67,8 +69,7 @@ func TestSplice(t *testing.T) {
 
 // Whatever the copies miss, a splice is sorted, has no time twice, holds all real samples of the base, and takes from the other copy only what lies in a gap.
 func TestSpliceProperties(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := randseed.Of(t, 0)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for range 2000 {
 		base, other := randomCopy(rng, 0), randomCopy(rng, 1)
