@@ -36,6 +36,7 @@ var Elsewhere = map[string]string{
 	"ProxyErrorRatio":                  notHere + "Alertmanager holds it back where *a shard down* names the shard",
 	"ProxyMemoryNearBudget":            servicesOwn,
 	"ProxyPartialAnswers":              servicesOwn,
+	"ProxyGroupNotTrusted":             servicesOwn,
 	"ProxyRejectedByPolicy":            servicesOwn,
 	"RulerFailing":                     notHere + "Alertmanager holds it back where *a shard down* names the shard",
 	"TargetDown":                       notHere + "comes beside *one replica of a shard down*",

@@ -154,6 +154,22 @@
             summary: 'A Spillway runs with an old configuration.',
             description: 'Spillway {{ $labels.instance }} of %(name)s could not load its configuration (spillway_config_last_reload_successful is {{ $value }}) and goes on with the one before. Its next start would fail.',
           }),
+          alert('ProxyGroupNotTrusted', {
+            expr: |||
+              max by (%(cluster)s, group, kind) (
+                spillway_group_sick{%(proxy)s}
+                or
+                label_replace(1 - spillway_shard_hashmod_trusted{%(proxy)s}, "kind", "hashmod", "", "")
+                or
+                label_replace(1 - spillway_shard_names_trusted{%(proxy)s}, "kind", "names", "", "")
+              ) == 1
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            vars: { group: 'group' },
+            summary: 'The servers of a group are not as the configuration of Spillway says.',
+            description: 'Servers of group {{ $labels.group }} do not keep to {{ $labels.kind }}, as seen by a Spillway of %(name)s ({{ $value }}). Its queries are answered the slow way, over series that are fetched and not over the shards; with overlap or copy some may be refused.',
+          }),
           alert('RulerFailing', {
             expr: |||
               sum by (%(cluster)s) (rate(prometheus_rule_evaluation_failures_total{%(ruler)s}[%(w)s])) / sum by (%(cluster)s) (rate(prometheus_rule_evaluations_total{%(ruler)s}[%(w)s])) > %(ruleFailures)s
