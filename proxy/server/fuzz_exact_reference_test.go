@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -79,6 +80,16 @@ type exactSeen struct {
 	selected []raw.Selected
 	calls    []exactCall
 	base     map[string]string // the replica that was called, by shard
+}
+
+// unread tells whether the series that collides, "labels on shard", was not looked at: everything was evaluated in Spillway, and it is in nothing that was selected. info() does not read its second argument where no
+// series of the first has identifying labels.
+func (s *exactSeen) unread(collision string) bool {
+	key, _, _ := strings.Cut(collision, " on ")
+	return s.mode() == "raw" && !slices.ContainsFunc(s.selected, func(sel raw.Selected) bool {
+		_, ok := sel.Series[key]
+		return ok
+	})
 }
 
 // mode is the road that the request as a whole took: the most that was left to the shards.

@@ -206,7 +206,7 @@ func (h *exactHarness) check(q exactQuestion) exactVerdict {
 		return fail("malformed", "%v", err)
 	}
 	want := h.ref.ask(h.t.Context(), q, seen, nil)
-	refused := got.code != 200
+	refused, unread := got.code != 200, seen.unread(want.collision)
 	switch {
 	case got.bound == "label_collision":
 		if want.collision == "" && h.collides() == "" {
@@ -221,9 +221,12 @@ func (h *exactHarness) check(q exactQuestion) exactVerdict {
 	case refused && want.err != nil:
 		v.outcome, v.mode = "both fail", "failed"
 		return v
+	case refused != (want.err != nil) && h.chosen(q, seen, got.answer):
+		v.outcome = "tie of topk, bottomk or limitk"
+		return v
 	case refused:
 		return fail("fails here only", "%d %s", got.code, got.error)
-	case want.collision != "":
+	case want.collision != "" && !unread:
 		return fail("collision not refused", "%s", want.collision)
 	case errors.Is(want.err, errExactParse):
 		return fail("accepted here only", "%v", want.err)
@@ -244,7 +247,7 @@ func (h *exactHarness) check(q exactQuestion) exactVerdict {
 		d = got.answer.differInOrder(want.answer, tolerance)
 	}
 	if d == nil {
-		if len(want.problems) > 0 {
+		if len(want.problems) > 0 && !unread {
 			return fail("impossible segments", "%s", want.problems[0])
 		}
 		if d := h.noted(q, seen, &got, &want); d != "" {
@@ -324,7 +327,7 @@ func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen
 	if !ties && !sums && !zeros {
 		return ""
 	}
-	others := []*exactAnswer{want.answer}
+	others, open := []*exactAnswer{want.answer}, false
 	rng := rand.New(rand.NewPCG(h.w.seed, 17))
 	shuffle := func(s []storage.Series) { rng.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] }) }
 	for i := range orders {
@@ -333,12 +336,16 @@ func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen
 			order = slices.Reverse[[]storage.Series] // between two ties this is the other choice
 		}
 		other := h.ref.ask(h.t.Context(), q, *seen, order)
-		if other.err != nil {
+		switch {
+		case other.err == nil:
+			others = append(others, other.answer)
+		case !ties: // what was chosen may have partners that what is chosen now has not
 			return "" // an error that depends on the order: nothing that these expressions are known for
+		default:
+			open = true
 		}
-		others = append(others, other.answer)
 	}
-	open := slices.ContainsFunc(others, func(o *exactAnswer) bool { return o.differ(want.answer, 0) != nil })
+	open = open || slices.ContainsFunc(others, func(o *exactAnswer) bool { return o.differ(want.answer, 0) != nil })
 	switch {
 	case ties && open && h.tied(q, e, seen, got.answer, others, shuffle):
 		return "tie of topk, bottomk or limitk"
@@ -510,6 +517,10 @@ var exactFound = []struct {
 	// A matrix spliced from two groups came in the order of the groups.
 	{seed: 957617523159, kind: "agreeing", query: `-batch_seconds{region!="eu"}`, end: 511722, length: 21000, step: 1000},
 	// The last bits of an average that the shards had a part in became a label.
+	// Zeros of both signs are equal to bottomk; what is never read collides with nothing; and which series limitk takes decides whether two have one name.
+	{seed: 668709599480, kind: "moving", query: `bottomk(1, ({__name__="special"} % ignoring (node, s) group_left (instance, job) {__name__="up"}))`, end: 1263594, length: 177073, step: 13000},
+	{seed: 668709600052, kind: "agreeing", query: `info({__name__="capacity"}, {__name__="collides"})`, end: 835629},
+	{seed: 668709600407, kind: "single", query: `sum_over_time((limitk (3, ceil({__name__=~"bound|limit_.+"})))[2m:30s])`, end: 76355},
 	{seed: 7006, kind: "single", query: `count_values("node", avg(irate(http_seconds_count[45s])))`, end: 1854259},
 }
 

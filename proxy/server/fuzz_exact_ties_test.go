@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -32,19 +34,39 @@ func (h *exactHarness) tied(q exactQuestion, e parser.Expr, seen *exactSeen, got
 			}
 		}
 	}
-	for len(others) < maxTieOrders {
+	for asked := len(others); asked < maxTieOrders; asked += 16 {
 		if got.mixed(others, tolerance) {
 			return true
 		}
 		for range 16 {
 			other := h.ref.ask(h.t.Context(), q, *seen, shuffle)
-			if other.err != nil {
-				return false
+			if other.err == nil { // of some choices two have the same labels at last, of others not
+				others = append(others, other.answer)
 			}
-			others = append(others, other.answer)
 		}
 	}
 	return got.mixed(others, tolerance)
+}
+
+// chosen tells whether it depends on the choice between equal values that the query fails, as where only some choices leave two series with the same labels: the reference fails too in
+// some order of its series, or answers as the proxy does, which failed where got is nil.
+func (h *exactHarness) chosen(q exactQuestion, seen exactSeen, got *exactAnswer) bool {
+	e, err := exactParser.ParseExpr(q.query)
+	if err != nil || !hasTie(e) {
+		return false
+	}
+	rng := rand.New(rand.NewPCG(h.w.seed, 31))
+	var others []*exactAnswer
+	for range maxTieOrders {
+		other := h.ref.ask(h.t.Context(), q, seen, func(s []storage.Series) { rng.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] }) })
+		switch {
+		case other.err == nil:
+			others = append(others, other.answer)
+		case got == nil && strings.Contains(other.err.Error(), "same labelset"):
+			return true
+		}
+	}
+	return got != nil && len(others) > 0 && got.mixed(others, exactTolerance(e))
 }
 
 func choosesTie(op parser.ItemType) bool {
@@ -89,6 +111,8 @@ func (a *exactAnswer) allows(by *parser.AggregateExpr, k int, got *exactAnswer, 
 			return 0
 		case math.IsNaN(f):
 			return math.Inf(1) // after all others, infinite ones among them
+		case f == 0:
+			return 0 // of either sign
 		case by.Op == parser.TOPK:
 			return -f
 		}
