@@ -124,7 +124,7 @@ func checkResult(t *testing.T, r *Result, bulkSeries int) {
 			} {
 				positive(p.Name+": "+what, v)
 			}
-			if p.Name != Direct {
+			if p.Name != Direct && p.Name != DirectShard {
 				positive(p.Name+": proxy CPU", p.ProxyCPU)
 			}
 			for _, q := range p.Queries {
