@@ -185,6 +185,11 @@ func FromContext(ctx context.Context, err error) *Error {
 	return From(err)
 }
 
+// TimedOut tells whether the context has ended because its deadline, or that of one that it descends from, passed: it says so, or its cause does.
+func TimedOut(ctx context.Context) bool {
+	return ctx.Err() == context.DeadlineExceeded || errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+}
+
 // body is the wire form: Prometheus' own fields and the object spillway.
 type body struct {
 	Status    string  `json:"status"`

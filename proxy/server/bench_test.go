@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/internal/localprom"
+	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 	"github.com/spillwayproject/spillway/proxy/config"
 )
@@ -39,7 +40,7 @@ func child(spec string) int {
 		if err != nil {
 			panic(err)
 		}
-		l, err := listen("127.0.0.1:0", 4096, "main", newMetricsForTest())
+		l, err := listen("127.0.0.1:0", 4096, "main", newMetricsForTest(), new(timers.Set))
 		if err != nil {
 			panic(err)
 		}

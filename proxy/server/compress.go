@@ -158,6 +158,7 @@ func compressible(h http.Header) bool {
 type codedWriter struct {
 	http.ResponseWriter
 	pool   func() *merge.Pool
+	conn   *cappedConn
 	coding coding
 	must   bool
 	begun  bool
@@ -168,7 +169,7 @@ type codedWriter struct {
 // coded is the writer of an answer to r. release must be called; end, where the request ended well.
 func (s *Server) coded(w http.ResponseWriter, r *http.Request) *codedWriter {
 	w.Header().Add("Vary", "Accept-Encoding")
-	c := &codedWriter{ResponseWriter: w, pool: s.poolNow}
+	c := &codedWriter{ResponseWriter: w, pool: s.poolNow, conn: conn(r)}
 	c.coding, c.must = negotiate(r.Header.Values("Accept-Encoding"))
 	return c
 }
@@ -207,14 +208,18 @@ func (c *codedWriter) begin() {
 
 // Write implements io.Writer. Bytes stay in the coder until a block of them is full.
 func (c *codedWriter) Write(p []byte) (int, error) {
-	if !c.begun {
+	first := !c.begun
+	if first {
 		c.begun = true
 		c.begin()
 	}
-	if c.coder == nil {
-		return c.ResponseWriter.Write(p)
+	switch {
+	case c.coder != nil:
+		return c.coder.Write(p)
+	case first:
+		return c.conn.together(c.ResponseWriter, p)
 	}
-	return c.coder.Write(p)
+	return c.ResponseWriter.Write(p)
 }
 
 // FlushError sends what the coder holds; http.ResponseController.Flush calls it.

@@ -164,7 +164,7 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	x.lookDropped()
 	deadline := time.Now().Add(x.dec.Deadline)
 	// It ends in close, not here: what went wrong is explained by the state of the context at that time.
-	x.ctx, x.stop = context.WithDeadlineCause(ctx, deadline, deadlineError(x.dec.Deadline, x.limits.Timeout))
+	x.ctx, x.stop = s.timers.WithDeadline(ctx, deadline, func() error { return deadlineError(x.dec.Deadline, x.limits.Timeout) })
 	x.client.until = deadline.Add(time.Second)
 	x.view = plan.NewView(x.st.top, now)
 	// Read and federate have no place for a warning, so the configuration alone makes none of their answers partial: a ruler or another Prometheus would
@@ -400,15 +400,7 @@ func (s *Server) finish(x *exchange, span trace.Span, caller identity.Caller, id
 	}
 
 	level := slog.LevelDebug
-	attrs := []slog.Attr{
-		slog.String("id", id), slog.String("endpoint", ep), slog.String("verdict", string(verdict)), slog.String("outcome", outcome),
-		slog.Duration("duration", took), slog.Int64("series", x.budget.Series()), slog.Int64("bytes", x.client.n), slog.Any("caller", caller),
-	}
-	if x.req != nil && x.req.Query != "" {
-		attrs = append(attrs, slog.String("query", clip(x.req.Query, 256)))
-	}
 	if qe != nil {
-		attrs = append(attrs, slog.String("bound", bound), slog.String("err", clip(qe.Error(), 2048)))
 		switch qe.Kind {
 		case qerr.Internal:
 			level = slog.LevelError
@@ -416,7 +408,19 @@ func (s *Server) finish(x *exchange, span trace.Span, caller identity.Caller, id
 			level = slog.LevelWarn
 		}
 	}
-	s.log.LogAttrs(x.context(), level, "request", attrs...)
+	if s.log.Enabled(x.context(), level) {
+		attrs := []slog.Attr{
+			slog.String("id", id), slog.String("endpoint", ep), slog.String("verdict", string(verdict)), slog.String("outcome", outcome),
+			slog.Duration("duration", took), slog.Int64("series", x.budget.Series()), slog.Int64("bytes", x.client.n), slog.Any("caller", caller),
+		}
+		if x.req != nil && x.req.Query != "" {
+			attrs = append(attrs, slog.String("query", clip(x.req.Query, 256)))
+		}
+		if qe != nil {
+			attrs = append(attrs, slog.String("bound", bound), slog.String("err", clip(qe.Error(), 2048)))
+		}
+		s.log.LogAttrs(x.context(), level, "request", attrs...)
+	}
 	room := unrecorded
 	if span.IsRecording() {
 		_, room = s.tracer.Start(trace.ContextWithSpan(context.Background(), span), "usage")
@@ -433,7 +437,7 @@ func (x *exchange) context() context.Context {
 }
 
 func deadlineError(d, ours time.Duration) *qerr.Error {
-	e := qerr.New(qerr.Timeout, "the request did not finish within its %s", d)
+	e := qerr.Wrap(qerr.Timeout, context.DeadlineExceeded, "the request did not finish within its %s", d)
 	e.Bound, e.Value, e.Seen = policy.BoundTimeout, d.String(), "more than "+d.String()
 	if d >= ours {
 		e.Advice = "shorten the range, select fewer series, or use a recording rule"

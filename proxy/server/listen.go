@@ -10,18 +10,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/spillwayproject/spillway/internal/timers"
 )
 
 // listen opens a TCP listener that has at most so many connections at once: the next one waits in the kernel until one closes. Keep-alive finds silent
 // clients within 45 s.
-func listen(address string, most int, name string, m *metrics) (net.Listener, error) {
+func listen(address string, most int, name string, m *metrics, waits *timers.Set) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
 	return &capped{
 		Listener: l, slots: make(chan struct{}, most), done: make(chan struct{}),
-		open: m.conns.WithLabelValues(name), full: m.connsFull.WithLabelValues(name),
+		open: m.conns.WithLabelValues(name), full: m.connsFull.WithLabelValues(name), waits: waits,
 	}, nil
 }
 
@@ -32,6 +34,7 @@ type capped struct {
 	once  sync.Once
 	open  prometheus.Gauge
 	full  prometheus.Counter
+	waits *timers.Set
 }
 
 // Accept implements net.Listener.
@@ -55,28 +58,13 @@ func (c *capped) Accept() (net.Conn, error) {
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 3})
 	}
 	c.open.Inc()
-	return &cappedConn{Conn: conn, l: c}, nil
+	return newCappedConn(conn, c), nil
 }
 
 // Close implements net.Listener.
 func (c *capped) Close() error {
 	c.once.Do(func() { close(c.done) })
 	return c.Listener.Close()
-}
-
-type cappedConn struct {
-	net.Conn
-	l    *capped
-	once sync.Once
-}
-
-// Close implements net.Conn.
-func (c *cappedConn) Close() error {
-	c.once.Do(func() {
-		c.l.open.Dec()
-		<-c.l.slots
-	})
-	return c.Conn.Close()
 }
 
 // unasked are the connections on which no request has arrived yet. net/http's Shutdown would wait five seconds for each of them, so that one that a browser

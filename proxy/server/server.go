@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
@@ -104,6 +105,7 @@ type Server struct {
 	inexacts     inexacts
 	reordered    inexacts
 	engines      engines
+	timers       timers.Set // of requests and connections
 
 	background context.Context // ends with the server; owns the topology's probes
 	stop       context.CancelFunc
@@ -171,11 +173,11 @@ func setDefault[T comparable](p *T, v T) {
 // a drain in which every request ended by itself. A second end of force cuts at once.
 func (s *Server) Run(ctx, force context.Context) error {
 	defer s.stop()
-	mainL, err := listen(s.opts.ListenAddress, s.opts.MaxConnections, "main", s.metrics)
+	mainL, err := listen(s.opts.ListenAddress, s.opts.MaxConnections, "main", s.metrics, &s.timers)
 	if err != nil {
 		return err
 	}
-	adminL, err := listen(s.opts.AdminListenAddress, adminConnections, "admin", s.metrics)
+	adminL, err := listen(s.opts.AdminListenAddress, adminConnections, "admin", s.metrics, &s.timers)
 	if err != nil {
 		mainL.Close()
 		return err
@@ -189,7 +191,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 	st.top.Start(s.background)
 
 	main := s.httpServer(s.mainHandler())
-	main.ConnState = s.unasked.watch
+	main.ConnState, main.ConnContext = s.unasked.watch, withConn
 	admin := s.httpServer(s.adminHandler())
 	var drainErr error
 	var g run.Group

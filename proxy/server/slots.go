@@ -51,6 +51,9 @@ func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
 			wanted = append(wanted, q.shard)
 		}
 	}
+	if len(wanted) == 0 {
+		return nil, nil
+	}
 	slices.SortFunc(wanted, func(a, b *shard.Shard) int { return cmp.Compare(a.Name(), b.Name()) })
 	wait := ctx
 	if dl, ok := ctx.Deadline(); ok { // what is left is for the answer that says so
@@ -63,7 +66,7 @@ func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
 		sem := s.of(sh.Name())
 		if err := sem.Acquire(wait, 1); err != nil {
 			t.begun()
-			if ctx.Err() != nil && ctx.Err() != context.DeadlineExceeded {
+			if ctx.Err() != nil && !qerr.TimedOut(ctx) {
 				return nil, qerr.From(context.Cause(ctx))
 			}
 			e := qerr.Overload(policy.BoundUnselectiveSlots, strconv.Itoa(maxUnselective), time.Second,

@@ -23,6 +23,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -99,18 +100,18 @@ type call struct {
 	span    trace.Span
 	probe   bool // one of the prober's questions
 
-	progress *time.Timer   // one timer: the headers', then each read's
+	progress *timers.Timer // one timer: the headers', then each read's
 	patience time.Duration // of each read of the body
-	deadline *time.Timer   // nil without one
+	deadline *timers.Timer // nil without one
 	unwatch  func() bool
 	left     atomic.Int64 // when the parent ended, Unix nanoseconds; 0 while it has not
 	answered bool         // headers came
 	began    atomic.Bool  // the same, for progress
 	body     *body
 	release  func()
-	header   time.Time   // when the answer's header came
-	ended    func()      // called at the end; nil for nobody
-	quiet    *time.Timer // counts the call as one that the server is silent on
+	header   time.Time     // when the answer's header came
+	ended    func()        // called at the end; nil for nobody
+	quiet    *timers.Timer // counts the call as one that the server is silent on
 	once     sync.Once
 	settled  atomic.Bool
 }
@@ -205,17 +206,17 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		m := margin(remaining)
 		given = max(remaining-m, time.Millisecond)
 		// We stop waiting a little before the request does, so that a partial answer can still name this shard.
-		c.deadline = time.AfterFunc(remaining-m/2, func() { c.cancel(errShardDeadline) })
+		c.deadline = r.up.timers.AfterFunc(remaining-m/2, func() { c.cancel(errShardDeadline) })
 	}
-	c.progress = time.AfterFunc(r.up.opts.HeaderTimeout, func() {
+	c.progress = r.up.timers.New(func() {
 		if c.began.Load() {
 			c.cancel(errStalled)
 		} else {
 			c.cancel(errHeaderTimeout)
 		}
 	})
-	if !t.failover || !answersAtOnce(id) {
-		c.progress.Stop()
+	if t.failover && answersAtOnce(id) {
+		c.progress.Reset(r.up.opts.HeaderTimeout)
 	}
 	forget := func() {}
 	if t.failover {
@@ -454,7 +455,7 @@ func (c *call) malformed(cause error, head []byte) *qerr.Error {
 // ctxError is the error of a request that ended while this replica was working for it.
 func (r *Replica) ctxError(ctx context.Context) *qerr.Error {
 	cause := context.Cause(ctx)
-	if ctx.Err() == context.DeadlineExceeded || errors.Is(cause, context.DeadlineExceeded) {
+	if qerr.TimedOut(ctx) {
 		return r.timeout(cause)
 	}
 	return qerr.From(cause)

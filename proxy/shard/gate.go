@@ -57,7 +57,7 @@ func (g *gate) acquire(ctx context.Context, name string) (release func(), err er
 	err = g.sem.Acquire(wait, 1)
 	g.waiting.Add(-1)
 	if err != nil {
-		if ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded {
+		if ctx.Err() == nil || qerr.TimedOut(ctx) {
 			e := qerr.Overload(g.bound, itoa(g.size), time.Second, g.advice,
 				"%s serves %d such requests at once and found no room for this one before its deadline", name, g.size)
 			e.Shards = []string{name}

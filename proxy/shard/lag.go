@@ -87,7 +87,7 @@ func (s *Shard) setBehind(r *Replica, hung bool) bool {
 
 // watchSilence counts the call as one that the server is silent on once nothing has come for silentAfter: before its header, or in one read of its body.
 func (c *call) watchSilence() {
-	c.quiet = time.AfterFunc(silentAfter, func() {
+	c.quiet = c.r.up.timers.AfterFunc(silentAfter, func() {
 		if !c.probe && len(c.r.Shard.Replicas) > 1 {
 			c.r.up.silent(false)
 			c.r.Shard.suspect(c.r, 1)

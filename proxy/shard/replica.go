@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -81,6 +82,7 @@ type upstream struct {
 	opts      Options
 	metrics   *metrics
 	tracer    trace.Tracer
+	timers    timers.Set // of its calls
 
 	refs     atomic.Int32 // topologies that name it
 	inflight atomic.Int64
@@ -91,6 +93,8 @@ type upstream struct {
 	mu       sync.Mutex
 	health   health
 	thanos   stores    // of a Thanos Query
+	dated    string    // the last Date header
+	date     time.Time // what it says
 	notYet   time.Time // Retry-After: other replicas are preferred until then
 	watchers map[*func()]struct{}
 }
@@ -221,10 +225,17 @@ func (u *upstream) sawDate(date string, started time.Time) {
 	if date == "" {
 		return
 	}
-	t, err := http.ParseTime(date)
-	if err != nil {
-		return
+	u.mu.Lock()
+	t := u.date
+	if date != u.dated {
+		var err error
+		if t, err = http.ParseTime(date); err != nil {
+			u.mu.Unlock()
+			return
+		}
+		u.dated, u.date = strings.Clone(date), t
 	}
+	u.mu.Unlock()
 	var skew time.Duration // the header is cut to the second, and was written at any time since the call began
 	switch now := time.Now(); {
 	case t.Add(time.Second).Before(started):

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// bufferBytes is the size of a connection's buffer in each direction; longer reads go past it.
-	bufferBytes = 4 << 10
+	// readBytes and writeBytes are the sizes of a connection's buffers. Most answers to a dashboard are in one read then; longer reads go past it.
+	readBytes, writeBytes = 16 << 10, 4 << 10
 	// maxInformational is how many 1xx headers may come before an answer.
 	maxInformational = 5
 	// verdictPatience is how long an answer is waited for that explains why the server stopped reading a request.
@@ -214,7 +214,7 @@ func (t *Transport) take(ctx context.Context) (c *conn, sure bool, err error) {
 		return nil, false, err
 	}
 	c = &conn{Conn: nc}
-	c.in, c.out = bufio.NewReaderSize(c, bufferBytes), bufio.NewWriterSize(nc, bufferBytes)
+	c.in, c.out = bufio.NewReaderSize(c, readBytes), bufio.NewWriterSize(nc, writeBytes)
 	return c, true, nil
 }
 

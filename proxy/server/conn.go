@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/timers"
+)
+
+// cappedConn is a client's connection: one of the listener's, with deadlines that cost little while they are kept, and a first write that waits for the second.
+type cappedConn struct {
+	net.Conn
+	l           *capped
+	once        sync.Once
+	read, write deadline
+
+	writing sync.Mutex
+	joins   bool   // what is written now is held
+	held    []byte // goes out with the next write
+}
+
+func newCappedConn(conn net.Conn, l *capped) *cappedConn {
+	c := &cappedConn{Conn: conn, l: l}
+	c.read.init(conn.SetReadDeadline, l.waits)
+	c.write.init(conn.SetWriteDeadline, l.waits)
+	return c
+}
+
+// Close implements net.Conn.
+func (c *cappedConn) Close() error {
+	c.once.Do(func() {
+		c.l.open.Dec()
+		<-c.l.slots
+	})
+	c.read.close()
+	c.write.close()
+	return c.Conn.Close()
+}
+
+// SetDeadline implements net.Conn.
+func (c *cappedConn) SetDeadline(t time.Time) error {
+	if err := c.read.put(t); err != nil {
+		return err
+	}
+	return c.write.put(t)
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *cappedConn) SetReadDeadline(t time.Time) error { return c.read.put(t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *cappedConn) SetWriteDeadline(t time.Time) error { return c.write.put(t) }
+
+// distant is how far away a deadline must be to wait on the server's timers.
+const distant = time.Second
+
+// deadline is one of a connection's two. Each request sets some that are seconds away and takes them back a moment later; the connection itself is only told
+// of those that are near, or have passed.
+type deadline struct {
+	set func(time.Time) error // the connection's own
+
+	mu     sync.Mutex
+	timer  *timers.Timer
+	at     time.Time // what the timer waits for; zero for nothing
+	own    bool      // the connection itself has one
+	closed bool
+}
+
+func (d *deadline) init(set func(time.Time) error, waits *timers.Set) {
+	d.set, d.timer = set, waits.New(d.pass)
+}
+
+func (d *deadline) put(t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return net.ErrClosed
+	}
+	if !d.at.IsZero() {
+		d.timer.Stop()
+		d.at = time.Time{}
+	}
+	if !t.IsZero() {
+		if wait := time.Until(t); wait >= distant {
+			d.timer.Reset(wait)
+			d.at, t = t, time.Time{}
+		}
+	}
+	if t.IsZero() && !d.own {
+		return nil
+	}
+	d.own = !t.IsZero()
+	return d.set(t)
+}
+
+// pass is called when the timer goes off.
+func (d *deadline) pass() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at.IsZero() || time.Now().Before(d.at) { // another one was set in that moment
+		return
+	}
+	d.at, d.own = time.Time{}, true
+	_ = d.set(time.Now()) // fails where the connection is closed, which is as good
+}
+
+func (d *deadline) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed, d.at = true, time.Time{}
+	d.timer.Stop()
+}
+
+// heldBytes is the buffer in which net/http gathers the header and the beginning of an answer, and writes as soon as it is full.
+const heldBytes = 4 << 10
+
+// Write implements net.Conn.
+func (c *cappedConn) Write(p []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	switch {
+	case c.joins && len(c.held)+len(p) <= heldBytes:
+		c.held = append(c.held, p...)
+		return len(p), nil
+	case len(c.held) == 0:
+		return c.Conn.Write(p)
+	}
+	c.joins = false
+	before := len(c.held)
+	both := net.Buffers{c.held, p}
+	c.held = c.held[:0]
+	n, err := both.WriteTo(c.Conn)
+	return max(int(n)-before, 0), err
+}
+
+// together writes the beginning of an answer through w, whose connection it is. net/http would send the first 4 KiB, header and all, and then the rest: two
+// packets, of which the first wakes a client that can do nothing before it has the second. Here both go out in one system call.
+func (c *cappedConn) together(w http.ResponseWriter, p []byte) (int, error) {
+	if c == nil || len(p) < heldBytes/2 {
+		return w.Write(p)
+	}
+	c.join(true)
+	n, err := w.Write(p)
+	if c.join(false) && err == nil { // what net/http still has goes out, and with it what is held
+		err = http.NewResponseController(w).Flush()
+	}
+	if c.join(false) && err == nil { // it had nothing
+		_, err = c.Write(nil)
+	}
+	return n, err
+}
+
+// join says whether what is written from now on is held, and tells whether something is.
+func (c *cappedConn) join(joins bool) (held bool) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.joins = joins
+	return len(c.held) > 0
+}
+
+// connOf is the key of a request's connection.
+type connOf struct{}
+
+// withConn is the server's ConnContext.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	return context.WithValue(ctx, connOf{}, c)
+}
+
+// conn is the connection of a request; nil where it is not one of ours.
+func conn(r *http.Request) *cappedConn {
+	c, _ := r.Context().Value(connOf{}).(*cappedConn)
+	return c
+}

@@ -1,0 +1,279 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/timers"
+	"github.com/spillwayproject/spillway/proxy/merge"
+)
+
+// told is what a connection was told, in place of a connection.
+type told struct {
+	net.Conn
+	mu     sync.Mutex
+	read   []time.Time
+	writes []int
+	closed bool
+}
+
+func (c *told) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = append(c.read, t)
+	return nil
+}
+
+func (c *told) Write(p []byte) (int, error) {
+	c.writes = append(c.writes, len(p))
+	return len(p), nil
+}
+
+func (c *told) Close() error { c.closed = true; return nil }
+
+func (c *told) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.read)
+}
+
+func toldConn() (*told, *cappedConn) {
+	under := &told{}
+	m := newMetricsForTest()
+	l := &capped{slots: make(chan struct{}, 1), waits: new(timers.Set), open: m.conns.WithLabelValues("main")}
+	l.slots <- struct{}{}
+	return under, newCappedConn(under, l)
+}
+
+// A deadline that is taken back in time never reaches the connection; one that passes does, in its moment; one that is near or has passed does at once.
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		under, c := toldConn()
+		for range 100 {
+			_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			time.Sleep(4 * time.Second)
+			_ = c.SetReadDeadline(time.Time{})
+			time.Sleep(time.Minute)
+		}
+		if n := under.count(); n != 0 {
+			t.Fatalf("the connection was told %d deadlines that never passed", n)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		time.Sleep(5*time.Second - time.Millisecond)
+		synctest.Wait()
+		if n := under.count(); n != 0 {
+			t.Fatal("the deadline passed too early")
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if n := under.count(); n != 1 || under.read[0].After(time.Now()) {
+			t.Fatalf("the deadline passed and the connection knows %v", under.read)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(time.Hour)) // takes the old one off the connection
+		if n := under.count(); n != 2 || !under.read[1].IsZero() {
+			t.Fatalf("a passed deadline stays on the connection: %v", under.read)
+		}
+		past, near := time.Unix(1, 0), time.Now().Add(distant/2)
+		for _, at := range []time.Time{past, near, {}, {}} {
+			_ = c.SetReadDeadline(at)
+		}
+		if want := []time.Time{past, near, {}}; !slices.EqualFunc(under.read[2:], want, time.Time.Equal) {
+			t.Fatalf("the connection was told %v, not %v", under.read[2:], want)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(time.Hour))
+		if err := c.Close(); err != nil || !under.closed {
+			t.Fatal("it was not closed")
+		}
+		if err := c.SetReadDeadline(time.Now().Add(time.Hour)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a deadline on a closed connection: %v", err)
+		}
+		n := under.count()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if under.count() != n {
+			t.Error("a closed connection was told of a deadline")
+		}
+	})
+}
+
+// On real connections too: a read that waits ends when its deadline passes, and a deadline that is set anew gives it another go.
+func TestDeadlineEndsRead(t *testing.T) {
+	l, err := listen("127.0.0.1:0", 4, "main", newMetricsForTest(), new(timers.Set))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	began := time.Now()
+	_ = c.SetReadDeadline(began.Add(distant + 200*time.Millisecond))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) < distant {
+		t.Fatalf("the read ended with %v after %s", err, time.Since(began))
+	}
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := client.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Errorf("under a deadline that is far away: %v", err)
+	}
+}
+
+// Whatever its size, and however it is written, an answer arrives whole and unchanged; the first write is not held back longer than the handler takes for it.
+func TestTogether(t *testing.T) {
+	payload := bytes.Repeat([]byte("0123456789abcdef"), 8<<10)
+	s := &Server{}
+	s.state.Store(&state{pool: merge.NewPool(64 << 20)})
+	for _, secure := range []bool{false, true} {
+		for _, known := range []bool{true, false} {
+			t.Run(fmt.Sprintf("secure=%v,known=%v", secure, known), func(t *testing.T) {
+				release := make(chan struct{})
+				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if conn(r) == nil {
+						t.Error("the request does not know its connection")
+					}
+					c := s.coded(w, r)
+					defer c.release()
+					var first, second int
+					fmt.Sscanf(r.URL.RawQuery, "%d,%d", &first, &second)
+					if known {
+						c.Header().Set("Content-Length", fmt.Sprint(first+second))
+					}
+					if n, err := c.Write(payload[:first]); n != first || err != nil {
+						t.Errorf("the first write of %d bytes took %d: %v", first, n, err)
+					}
+					if r.Header.Get("X-Wait") != "" {
+						<-release
+					}
+					if n, err := c.Write(payload[first : first+second]); n != second || err != nil {
+						t.Errorf("the second write of %d bytes took %d: %v", second, n, err)
+					}
+				})
+				srv := httptest.NewUnstartedServer(handler)
+				inner := srv.Listener
+				m := newMetricsForTest()
+				srv.Listener = &capped{Listener: inner, slots: make(chan struct{}, 8), done: make(chan struct{}), open: m.conns.WithLabelValues("main"), full: m.connsFull.WithLabelValues("main"), waits: new(timers.Set)}
+				srv.Config.ConnContext = withConn
+				if secure {
+					srv.StartTLS()
+				} else {
+					srv.Start()
+				}
+				defer srv.Close()
+				client := srv.Client()
+				ask := func(first, second int, wait bool) *http.Response {
+					req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("%s/?%d,%d", srv.URL, first, second), nil)
+					if wait {
+						req.Header.Set("X-Wait", "1")
+					}
+					res, err := client.Do(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return res
+				}
+				sizes := []int{0, 1, 100, 1000, 2047, 2048, 2049, 8191, 8192, 8193, 20_000, 70_000}
+				for n := 3700; n < 4300; n += 7 { // around the sizes at which header and body just fill net/http's buffer, or just do not
+					sizes = append(sizes, n)
+				}
+				if known {
+					for n := 3880; n < 4100; n++ {
+						sizes = append(sizes, n)
+					}
+				}
+				for _, first := range sizes {
+					for _, second := range []int{0, 10} {
+						res := ask(first, second, false)
+						got, err := io.ReadAll(res.Body)
+						res.Body.Close()
+						if err != nil || !bytes.Equal(got, payload[:first+second]) {
+							t.Fatalf("of %d and %d bytes %d came: %v", first, second, len(got), err)
+						}
+					}
+				}
+				// An answer that goes on later: what was written of it before is there.
+				for _, first := range []int{8192, 20_000} {
+					res := ask(first, 5, true)
+					got := make([]byte, first-4096) // net/http keeps up to 4 KiB itself, as ever
+					if _, err := io.ReadFull(res.Body, got); err != nil {
+						t.Fatal(err)
+					}
+					release <- struct{}{}
+					rest, err := io.ReadAll(res.Body)
+					res.Body.Close()
+					if err != nil || !bytes.Equal(append(got, rest...), payload[:first+5]) {
+						t.Fatalf("the rest is %d bytes: %v", len(rest), err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// halves writes as net/http does: what fills its buffer at once, and the rest when it is flushed or, being longer than the buffer, at once too.
+type halves struct {
+	http.ResponseWriter
+	c    *cappedConn
+	held func() int // what has left so far
+	seen int        // of that, after the first 4 KiB
+	rest []byte
+}
+
+func (h *halves) Write(p []byte) (int, error) {
+	_, _ = h.c.Write(p[:heldBytes])
+	h.seen = h.held()
+	if h.rest = p[heldBytes:]; len(h.rest) > heldBytes {
+		_, _ = h.c.Write(h.rest)
+		h.rest = nil
+	}
+	return len(p), nil
+}
+
+func (h *halves) FlushError() error {
+	if len(h.rest) > 0 {
+		_, _ = h.c.Write(h.rest)
+	}
+	return nil
+}
+
+// The beginning of an answer leaves with its rest, and not before.
+func TestTogetherIsOneWrite(t *testing.T) {
+	for _, size := range []int{heldBytes, heldBytes + 1, 2 * heldBytes, 2*heldBytes + 1, 50_000} {
+		under, c := toldConn()
+		total := func() (n int) {
+			for _, w := range under.writes {
+				n += w
+			}
+			return n
+		}
+		w := &halves{c: c, held: total}
+		if n, err := c.together(w, make([]byte, size)); n != size || err != nil {
+			t.Errorf("%d bytes: %d were taken: %v", size, n, err)
+		}
+		if w.seen != 0 || total() != size {
+			t.Errorf("%d bytes: %d had left after the first write, %d at the end", size, w.seen, total())
+		}
+		if n, err := c.Write(make([]byte, 10)); n != 10 || err != nil || total() != size+10 {
+			t.Errorf("%d bytes: what is written afterwards is held", size)
+		}
+	}
+}
