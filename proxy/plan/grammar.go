@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -49,40 +48,48 @@ type locality struct {
 	filled []guard
 }
 
-func no(format string, args ...any) locality { return locality{why: fmt.Sprintf(format, args...)} }
+// no is what is not local. Most of what is pushed was found not to be local first, so the reason is put together from texts that are there.
+func no(why string) locality { return locality{why: why} }
 
 // constant tells whether an expression reads no series.
-func constant(e parser.Node) bool {
-	found := false
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		switch n := n.(type) {
-		case *parser.VectorSelector:
-			found = true
-		case *parser.Call:
-			found = found || n.Func.Name == "info"
+func constant(n parser.Node) bool {
+	switch n := n.(type) {
+	case *parser.VectorSelector:
+		return false
+	case *parser.Call:
+		if n.Func.Name == "info" {
+			return false
 		}
-		return nil
-	})
-	return !found
+	}
+	for child := range parser.ChildrenIter(n) {
+		if !constant(child) {
+			return false
+		}
+	}
+	return true
+}
+
+// selectors calls f for each selector in an expression, in the order of the text but for the parameters of aggregates, which come last.
+func selectors(n parser.Node, f func(*parser.VectorSelector)) {
+	if vs, ok := n.(*parser.VectorSelector); ok {
+		f(vs)
+	}
+	for child := range parser.ChildrenIter(n) {
+		selectors(child, f)
+	}
 }
 
 // oneName tells whether every selector names one metric, so that a function that drops names makes no two series equal. Where type and unit go with the
 // name, they must be named too.
 func oneName(e parser.Node, units bool) bool {
-	fixed := []string{model.MetricNameLabel}
-	if units {
-		fixed = append(fixed, model.MetricTypeLabel, model.MetricUnitLabel)
-	}
 	ok := true
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		if vs, is := n.(*parser.VectorSelector); is {
-			for _, name := range fixed {
-				ok = ok && slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool {
-					return m.Name == name && m.Type == labels.MatchEqual && (m.Value != "" || name != model.MetricNameLabel)
-				})
-			}
+	selectors(e, func(vs *parser.VectorSelector) {
+		fixed := func(name string) bool {
+			return slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool {
+				return m.Name == name && m.Type == labels.MatchEqual && (m.Value != "" || name != model.MetricNameLabel)
+			})
 		}
-		return nil
+		ok = ok && fixed(model.MetricNameLabel) && (!units || fixed(model.MetricTypeLabel) && fixed(model.MetricUnitLabel))
 	})
 	return ok
 }
@@ -91,7 +98,7 @@ func oneName(e parser.Node, units bool) bool {
 func local(e parser.Expr, k key) locality {
 	switch n := e.(type) {
 	case *parser.VectorSelector, *parser.MatrixSelector:
-		return locality{distinct: true, keyed: true, full: k.known && len(guardOf(e, k)) == 0}
+		return locality{distinct: true, keyed: true, full: k.known && !lacking(e, k)}
 	case *parser.ParenExpr:
 		return local(n.Expr, k)
 	case *parser.StepInvariantExpr:
@@ -107,7 +114,7 @@ func local(e parser.Expr, k key) locality {
 	case *parser.BinaryExpr:
 		return localBinary(n, k)
 	}
-	return no("%s is not in the grammar of what shards may run", parser.DocumentedType(e.Type()))
+	return no(parser.DocumentedType(e.Type()) + " is not in the grammar of what shards may run")
 }
 
 // operand judges an expression that what stands above it, of the name given, changes or chooses from. Series of two shards that become equal in it fail in the
@@ -117,7 +124,7 @@ func operand(e parser.Expr, k key, above string) locality {
 	switch {
 	case l.why != "" || l.distinct:
 	case !k.known || !l.keyed:
-		return no("series of two shards could become equal under %s, which must fail", above)
+		return no("series of two shards could become equal under " + above + ", which must fail")
 	default:
 		l.fill(e, k)
 	}
@@ -145,16 +152,16 @@ func localCall(c *parser.Call, k key) locality {
 		switch {
 		case constant(a):
 		case arg != nil:
-			return no("%s takes several arguments that select series", name)
+			return no(name + " takes several arguments that select series")
 		default:
 			arg = c.Args[i]
 		}
 	}
 	if arg == nil {
-		return no("%s selects nothing and would come once from each shard", name)
+		return no(name + " selects nothing and would come once from each shard")
 	}
 	if t := arg.Type(); t != parser.ValueTypeVector && t != parser.ValueTypeMatrix {
-		return no("an argument of %s is a scalar that depends on series", name)
+		return no("an argument of " + name + " is a scalar that depends on series")
 	}
 	switch {
 	case byItself[name]:
@@ -167,7 +174,7 @@ func localCall(c *parser.Call, k key) locality {
 			return l
 		}
 		if !k.known || !l.keyed || slices.Contains(k.names(), labels.BucketLabel) {
-			return no("%s joins buckets, which may lie on different shards", name)
+			return no(name + " joins buckets, which may lie on different shards")
 		}
 		l.fill(arg, k)
 		if name == "histogram_quantiles" {
@@ -175,7 +182,7 @@ func localCall(c *parser.Call, k key) locality {
 		}
 		return l
 	}
-	return no("%s looks at all series together", name)
+	return no(name + " looks at all series together")
 }
 
 // set is l after the label that the argument names was set, to what is not known.
@@ -189,16 +196,16 @@ func set(l locality, label parser.Expr, k key) locality {
 
 func localAggregate(a *parser.AggregateExpr, k key) locality {
 	if a.Param != nil && !constant(a.Param) {
-		return no("the parameter of %s selects series", a.Op)
+		return no("the parameter of " + a.Op.String() + " selects series")
 	}
 	l := local(a.Expr, k)
 	switch {
 	case l.why != "":
 		return l
 	case !k.known:
-		return no("%s joins series of several shards", a.Op)
+		return no(a.Op.String() + " joins series of several shards")
 	case !l.keyed || !k.kept(a.Grouping, !a.Without):
-		return no("%s does not keep the labels that tell the shards apart", a.Op)
+		return no(a.Op.String() + " does not keep the labels that tell the shards apart")
 	}
 	if a.Op == parser.COUNT_VALUES {
 		if s, ok := unwrap(a.Param).(*parser.StringLiteral); !ok || slices.Contains(k.names(), s.Val) {
@@ -216,9 +223,9 @@ func localBinary(b *parser.BinaryExpr, k key) locality {
 	case lc && b.LHS.Type() == parser.ValueTypeScalar && b.RHS.Type() == parser.ValueTypeVector:
 		return withScalar(b, b.RHS, k)
 	case lc || rc:
-		return no("one side of %s is a constant vector and would come once from each shard", b.Op)
+		return no("one side of " + b.Op.String() + " is a constant vector and would come once from each shard")
 	case b.LHS.Type() != parser.ValueTypeVector || b.RHS.Type() != parser.ValueTypeVector:
-		return no("one side of %s is a scalar that depends on series", b.Op)
+		return no("one side of " + b.Op.String() + " is a scalar that depends on series")
 	}
 	l, r := operand(b.LHS, k, b.Op.String()), operand(b.RHS, k, b.Op.String())
 	switch {
@@ -227,15 +234,15 @@ func localBinary(b *parser.BinaryExpr, k key) locality {
 	case r.why != "":
 		return r
 	case !k.known:
-		return no("the two sides of %s may lie on different shards", b.Op)
+		return no("the two sides of " + b.Op.String() + " may lie on different shards")
 	case b.VectorMatching == nil || b.VectorMatching.FillValues.LHS != nil || b.VectorMatching.FillValues.RHS != nil:
-		return no("fill makes up a side of %s, which each shard would do for itself", b.Op)
+		return no("fill makes up a side of " + b.Op.String() + ", which each shard would do for itself")
 	case !l.keyed || !r.keyed || !k.kept(b.VectorMatching.MatchingLabels, b.VectorMatching.On):
-		return no("%s does not match on the labels that tell the shards apart", b.Op)
+		return no(b.Op.String() + " does not match on the labels that tell the shards apart")
 	}
 	for _, name := range k.names() {
 		if slices.Contains(b.VectorMatching.Include, name) {
-			return no("%s takes a label that tells the shards apart from its other side", b.Op)
+			return no(b.Op.String() + " takes a label that tells the shards apart from its other side")
 		}
 	}
 	out := locality{distinct: true, keyed: true, full: true, filled: append(l.filled, r.filled...)}
@@ -303,16 +310,16 @@ var pushable = map[parser.ItemType]finish{
 func pushes(a *parser.AggregateExpr, k key) (finish, locality) {
 	f, ok := pushable[a.Op]
 	if !ok {
-		return f, no("%s cannot be put together from the shards' own results", a.Op)
+		return f, no(a.Op.String() + " cannot be put together from the shards' own results")
 	}
 	switch p := unwrap(a.Param).(type) {
 	case nil, *parser.NumberLiteral, *parser.StringLiteral:
 	default:
-		return f, no("the parameter of %s is %s, not a literal", a.Op, p)
+		return f, no("the parameter of " + a.Op.String() + " is " + p.String() + ", not a literal")
 	}
 	l := local(a.Expr, k)
 	if l.why == "" && !l.distinct {
-		return f, no("series of two shards could become equal under %s, which must fail", a.Op)
+		return f, no("series of two shards could become equal under " + a.Op.String() + ", which must fail")
 	}
 	return f, l
 }

@@ -19,8 +19,13 @@ type key struct {
 	units  bool     // shards take type and unit for parts of a metric's name, so that series of one name may become equal when they lose it
 }
 
-// names are all of them.
-func (k key) names() []string { return append(slices.Clone(k.stored), k.group...) }
+// names are all of them; not to be changed.
+func (k key) names() []string {
+	if len(k.group) == 0 {
+		return k.stored
+	}
+	return slices.Concat(k.stored, k.group)
+}
 
 // kept tells whether a grouping or matching keeps all of them: list are the labels that it keeps (on, by) or drops.
 func (k key) kept(list []string, keeps bool) bool {
@@ -35,16 +40,17 @@ func (k key) kept(list []string, keeps bool) bool {
 // keyOf finds what tells the shards of the legs apart; not known where nothing does.
 func keyOf(legs []Leg) key {
 	k := key{known: true}
-	shards := map[*shard.Group]int{}
 	var groups []*shard.Group
+	var several []bool // of groups: more than one shard
 	for _, l := range legs {
-		g := l.Shard.Group
-		if shards[g]++; shards[g] == 1 {
-			groups = append(groups, g)
+		if i := slices.Index(groups, l.Shard.Group); i >= 0 {
+			several[i] = true
+		} else {
+			groups, several = append(groups, l.Shard.Group), append(several, false)
 		}
 	}
-	for _, g := range groups {
-		if shards[g] < 2 {
+	for i, g := range groups {
+		if !several[i] {
 			continue
 		}
 		own := g.ShardKey()
@@ -90,18 +96,26 @@ type guard struct {
 // guardOf lists what must be asked so that no result of e lacks a label of k; none where the selectors' own matchers say so.
 func guardOf(e parser.Expr, k key) []guard {
 	var out []guard
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		vs, ok := n.(*parser.VectorSelector)
-		if !ok {
-			return nil
-		}
+	selectors(e, func(vs *parser.VectorSelector) {
 		for _, name := range k.stored {
-			if slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == name && !m.Matches("") }) {
-				continue
+			if lacks(vs, name) {
+				out = append(out, guard{append(slices.Clone(vs.LabelMatchers), labels.MustNewMatcher(labels.MatchEqual, name, "")), vs})
 			}
-			out = append(out, guard{append(slices.Clone(vs.LabelMatchers), labels.MustNewMatcher(labels.MatchEqual, name, "")), vs})
 		}
-		return nil
 	})
 	return out
+}
+
+// lacking tells whether guardOf has something to ask.
+func lacking(e parser.Expr, k key) bool {
+	found := false
+	selectors(e, func(vs *parser.VectorSelector) {
+		found = found || slices.ContainsFunc(k.stored, func(name string) bool { return lacks(vs, name) })
+	})
+	return found
+}
+
+// lacks tells whether the selector's matchers leave series without the label.
+func lacks(vs *parser.VectorSelector, name string) bool {
+	return !slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == name && !m.Matches("") })
 }

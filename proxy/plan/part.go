@@ -17,7 +17,7 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	if why := apart(legs); why != "" {
 		return nil, why
 	}
-	leaf.Streams = true
+	leaf.Streams, leaf.Parts = true, make([]*Part, 0, len(legs))
 	var last *Part // shards of one group are asked the same
 	for _, leg := range legs {
 		part, why := p.part(leaf, e, leg, w, last)
@@ -26,7 +26,12 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 		}
 		leaf.Parts = append(leaf.Parts, part)
 		last = part
-		leaf.Streams = leaf.Streams && slices.Equal(Owned(leg.Shard.Group), Owned(legs[0].Shard.Group))
+		if g, first := leg.Shard.Group, legs[0].Shard.Group; g != first {
+			leaf.Streams = leaf.Streams && slices.Equal(Owned(g), Owned(first))
+		}
+	}
+	if p.q.NoExplain {
+		return leaf, ""
 	}
 	leaf.Node = &Node{Mode: leaf.Mode, Expr: e.String(), Why: reason(leaf)}
 	for _, part := range leaf.Parts {
@@ -55,10 +60,12 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 	if last != nil && (last.Shard.Group != g || last.Shard.Thanos() != s.Thanos()) {
 		last = nil
 	}
-	for _, ms := range parser.ExtractSelectors(e) {
-		// Sent without the matchers that exclude the group, it would select what it must not.
-		if _, ok := Strip(g, ms); !ok {
-			return nil, "one of its selectors selects nothing in group " + g.Name
+	if ownsAny(g) && last == nil {
+		for _, ms := range parser.ExtractSelectors(e) {
+			// Sent without the matchers that exclude the group, it would select what it must not.
+			if _, ok := Strip(g, ms); !ok {
+				return nil, "one of its selectors selects nothing in group " + g.Name
+			}
 		}
 	}
 	if w.From < leg.From || leg.Until != math.MaxInt64 && w.Until >= leg.Until {
@@ -85,7 +92,7 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 	part := &Part{Shard: s, Replicas: replicas, From: w.From, Until: w.Until}
 	if s.Thanos() {
 		replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return !r.StoresGroupLabels() })
-	} else if owned := Owned(g); len(owned) > 0 {
+	} else if ownsAny(g) {
 		replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return !r.Clean() })
 		if last != nil {
 			part.Relabel = last.Relabel

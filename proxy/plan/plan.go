@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -64,6 +65,9 @@ func (v *View) Legs(ms []*labels.Matcher, from, until int64) []Leg {
 			continue
 		}
 		holds := g.Prune(ms)
+		if holds == nil {
+			legs = slices.Grow(legs, len(g.Shards))
+		}
 		for _, s := range g.Shards {
 			f, u := s.Span(v.now)
 			if f >= u || f > until || u != math.MaxInt64 && u <= from || holds != nil && !holds(s) {
@@ -89,9 +93,9 @@ type Plan struct {
 	Raw bool
 	// Refused is why the query cannot be answered exactly; nil where it can.
 	Refused error
-	// Expr is what remains to be evaluated here, a leaf standing as a selector in it. It belongs to one evaluation, which changes it.
+	// Expr is what remains to be evaluated here, a leaf standing as a selector in it; nil where Whole. It belongs to one evaluation, which changes it.
 	Expr parser.Expr
-	// Root is the plan as explain shows it.
+	// Root is the plan as explain shows it; nil where the query has NoExplain.
 	Root *Node
 }
 
@@ -118,7 +122,7 @@ type Leaf struct {
 	Guards []Guard
 	// Streams tells that answers side by side show all duplicates without being decoded: all groups own the same label names.
 	Streams bool
-	// Node is the leaf as explain shows it.
+	// Node is the leaf as explain shows it; nil where the query has NoExplain.
 	Node *Node
 }
 
@@ -133,7 +137,7 @@ type Part struct {
 	Relabel *merge.Relabel
 	// From and Until bound what its selectors read, in milliseconds, inclusive.
 	From, Until int64
-	// Call is the part as explain shows it.
+	// Call is the part as explain shows it; nil where the query has NoExplain.
 	Call *Call
 }
 

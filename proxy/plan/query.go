@@ -21,6 +21,8 @@ import (
 type Query struct {
 	// Text is its source; it parses.
 	Text string
+	// Expr is Text parsed by Parser, or nil. It is only read, so that whoever has it need not parse it twice where shards answer the whole query.
+	Expr parser.Expr
 	// Grid is when it is evaluated, Range whether as a range query.
 	Grid  merge.Grid
 	Range bool
@@ -34,6 +36,8 @@ type Query struct {
 	NoPass bool
 	// Constant tells that it selects no series.
 	Constant bool
+	// NoExplain leaves out what explain alone shows: Plan.Root, Leaf.Node and Part.Call.
+	NoExplain bool
 	// Avoid names replicas that failed this request, Lost shards that its answer goes without. Both may be nil.
 	Avoid func(*shard.Replica) bool
 	Lost  func(*shard.Shard) bool
@@ -52,12 +56,18 @@ type planner struct {
 	q       Query
 	root    parser.Expr
 	delayed bool
-	windows map[posrange.Pos]Window // of selectors, by where they stand
-	legs    map[posrange.Pos][]Leg
-	shards  int // in the topology
+	reads   []read // of its selectors, by where they stand
+	shards  int    // in the topology
 	leaves  []*Leaf
 	fetches bool
 	refused error
+}
+
+// read is what a selector reads: when, and from which shards.
+type read struct {
+	at     posrange.Pos
+	window Window
+	legs   []Leg
 }
 
 // frame is when a part of the query is evaluated.
@@ -76,54 +86,98 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 	if p := v.only(ctx, q); p != nil {
 		return p, nil
 	}
-	expr, err := Parser.ParseExpr(q.Text)
-	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
+	expr, err := q.Expr, error(nil)
+	if expr == nil {
+		if expr, err = q.parse(); err != nil {
+			return nil, err
+		}
 	}
+	p := &planner{v: v, ctx: ctx, q: q, root: expr, delayed: v.top.DelayedNameRemoval()}
 	if constant(expr) {
-		root := &Node{Mode: ModeRaw, Expr: q.Text, Why: "it selects no series and is evaluated here"}
-		return &Plan{Mode: ModeLocal, Expr: expr, Root: root}, nil
-	}
-	p := &planner{v: v, ctx: ctx, q: q, root: expr, delayed: v.top.DelayedNameRemoval(), windows: map[posrange.Pos]Window{}, legs: map[posrange.Pos][]Leg{}}
-	for _, g := range v.top.Groups {
-		p.shards += len(g.Shards)
-	}
-	i := 0
-	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-		vs, ok := n.(*parser.VectorSelector)
-		if !ok {
-			return nil
+		if expr, err = q.own(expr); err != nil {
+			return nil, err
 		}
-		w := Window{math.MinInt64, math.MaxInt64}
-		if i < len(q.Windows) {
-			w = q.Windows[i]
-		}
-		i++
-		p.windows[vs.PosRange.Start] = w
-		p.legs[vs.PosRange.Start] = slices.DeleteFunc(v.Legs(vs.LabelMatchers, w.From, w.Until), func(l Leg) bool { return q.Lost != nil && q.Lost(l.Shard) })
-		return nil
-	})
+		return &Plan{Mode: ModeLocal, Expr: expr, Root: p.node(q.Text, "it selects no series and is evaluated here", nil)}, nil
+	}
+	p.look()
 	f := frame{grid: q.Grid, rng: q.Range, top: true}
 	leaf, why := p.leaf(expr, f, true)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	if leaf != nil {
-		return &Plan{Mode: leaf.Mode, Leaves: []*Leaf{leaf}, Whole: true, Expr: expr, Root: leaf.Node}, nil
+		return &Plan{Mode: leaf.Mode, Leaves: []*Leaf{leaf}, Whole: true, Root: leaf.Node}, nil
 	}
-	root := &Node{Mode: ModeRaw, Expr: q.Text, Why: why}
+	if expr, err = q.own(expr); err != nil {
+		return nil, err
+	}
+	p.root = expr
+	var nodes []*Node
 	if q.Raw == "" {
-		root.Children = p.inside(&expr, f, why)
+		nodes = p.inside(&expr, f, why)
 	} else {
-		root.Children = p.raw(expr, why)
-	}
-	if len(p.leaves) > 0 {
-		root.Why = "evaluated here, over the answers of its parts: " + why
+		nodes = p.raw(expr, why)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return &Plan{Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Refused: p.refused, Expr: expr, Root: root}, nil
+	shown := why
+	if len(p.leaves) > 0 {
+		shown = "evaluated here, over the answers of its parts: " + why
+	}
+	return &Plan{Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Refused: p.refused, Expr: expr, Root: p.node(q.Text, shown, nodes)}, nil
+}
+
+func (q *Query) parse() (parser.Expr, error) {
+	expr, err := Parser.ParseExpr(q.Text)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	return expr, nil
+}
+
+// own is the expression for an evaluation, which changes it, as do the leaves that are put into it: another tree where this one is the caller's.
+func (q *Query) own(expr parser.Expr) (parser.Expr, error) {
+	if q.Expr == nil {
+		return expr, nil
+	}
+	return q.parse()
+}
+
+// look finds out what the selectors read.
+func (p *planner) look() {
+	for _, g := range p.v.top.Groups {
+		p.shards += len(g.Shards)
+	}
+	selectors(p.root, func(vs *parser.VectorSelector) {
+		w := Window{math.MinInt64, math.MaxInt64}
+		if i := len(p.reads); i < len(p.q.Windows) {
+			w = p.q.Windows[i]
+		}
+		legs := p.v.Legs(vs.LabelMatchers, w.From, w.Until)
+		if p.q.Lost != nil {
+			legs = slices.DeleteFunc(legs, func(l Leg) bool { return p.q.Lost(l.Shard) })
+		}
+		p.reads = append(p.reads, read{vs.PosRange.Start, w, legs})
+	})
+	slices.SortFunc(p.reads, func(a, b read) int { return int(a.at - b.at) })
+}
+
+// read is what the selector reads.
+func (p *planner) read(vs *parser.VectorSelector) read {
+	i, ok := slices.BinarySearchFunc(p.reads, vs.PosRange.Start, func(r read, at posrange.Pos) int { return int(r.at - at) })
+	if !ok {
+		return read{}
+	}
+	return p.reads[i]
+}
+
+// node is what explain shows of a part that is evaluated here.
+func (p *planner) node(expr, why string, children []*Node) *Node {
+	if p.q.NoExplain {
+		return nil
+	}
+	return &Node{Mode: ModeRaw, Expr: expr, Why: why, Children: children}
 }
 
 // only is the plan over a topology of one shard that owns no labels and has no end in time: nothing in the text can matter, so it is not even parsed. nil where
@@ -133,7 +187,7 @@ func (v *View) only(ctx context.Context, q Query) *Plan {
 		return nil
 	}
 	g, s := v.top.Groups[0], v.top.Groups[0].Shards[0]
-	if from, until := s.Span(v.now); from != math.MinInt64 || until != math.MaxInt64 || len(Owned(g)) > 0 || s.Thanos() || !g.Trusted() || q.Lost != nil && q.Lost(s) {
+	if from, until := s.Span(v.now); from != math.MinInt64 || until != math.MaxInt64 || ownsAny(g) || s.Thanos() || !g.Trusted() || q.Lost != nil && q.Lost(s) {
 		return nil
 	}
 	w := Window{math.MaxInt64, math.MinInt64}
@@ -146,9 +200,11 @@ func (v *View) only(ctx context.Context, q Query) *Plan {
 	}
 	leaf := &Leaf{Mode: ModePass, Grid: q.Grid, Range: q.Range, Streams: true}
 	part := &Part{Shard: s, Replicas: replicas, Query: q.Text, From: w.From, Until: w.Until}
-	part.Call = &Call{Shard: s.Name(), Replica: replicas[0].Name(), Query: q.Text}
 	leaf.Parts = []*Part{part}
-	leaf.Node = &Node{Mode: ModePass, Expr: q.Text, Why: reason(leaf), Calls: []*Call{part.Call}}
+	if !q.NoExplain {
+		part.Call = &Call{Shard: s.Name(), Replica: replicas[0].Name(), Query: q.Text}
+		leaf.Node = &Node{Mode: ModePass, Expr: q.Text, Why: reason(leaf), Calls: []*Call{part.Call}}
+	}
 	return &Plan{Mode: ModePass, Leaves: []*Leaf{leaf}, Whole: true, Root: leaf.Node}
 }
 
@@ -334,16 +390,18 @@ func (p *planner) absent(c *parser.Call, f frame) []*Node {
 func (p *planner) raw(e parser.Node, why string) []*Node {
 	p.fetches = true
 	var nodes []*Node
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		vs, ok := n.(*parser.VectorSelector)
-		if !ok {
-			return nil
-		}
-		node := &Node{Mode: ModeRaw, Expr: vs.String(), Why: why, reads: Selector(vs.LabelMatchers)}
-		for _, l := range p.legs[vs.PosRange.Start] {
+	selectors(e, func(vs *parser.VectorSelector) {
+		legs := p.read(vs).legs
+		for _, l := range legs {
 			if l.Shard.Thanos() && p.refused == nil {
 				p.refused = shard.ErrNoRaw(l.Shard)
 			}
+		}
+		if p.q.NoExplain {
+			return
+		}
+		node := &Node{Mode: ModeRaw, Expr: vs.String(), Why: why, reads: Selector(vs.LabelMatchers)}
+		for _, l := range legs {
 			call := &Call{Shard: l.Shard.Name(), Query: Selector(Filled(l.Matchers))}
 			if base, err := l.Shard.Base(); err == nil {
 				call.Replica = base.Name()
@@ -351,7 +409,6 @@ func (p *planner) raw(e parser.Node, why string) []*Node {
 			node.Calls = append(node.Calls, call)
 		}
 		nodes = append(nodes, node)
-		return nil
 	})
 	return nodes
 }
@@ -462,7 +519,7 @@ func (p *planner) key(legs []Leg) key {
 // guard adds the questions of which the leaf depends, each once.
 func (p *planner) guard(leaf *Leaf, guards []guard, legs []Leg) {
 	for _, g := range guards {
-		w := p.windows[g.selector.PosRange.Start]
+		w := p.read(g.selector).window
 		for _, leg := range legs {
 			if sent, ok := Strip(leg.Shard.Group, g.matchers); ok {
 				if g := (Guard{leg.Shard, Selector(Filled(sent)), w.From, w.Until}); !slices.Contains(leaf.Guards, g) {
@@ -476,22 +533,33 @@ func (p *planner) guard(leaf *Leaf, guards []guard, legs []Leg) {
 // reach is which shards an expression's selectors can have series on, the window that they read together, and whether it calls info().
 func (p *planner) reach(e parser.Expr) (legs []Leg, w Window, info bool) {
 	w = Window{math.MaxInt64, math.MinInt64}
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		switch n := n.(type) {
-		case *parser.Call:
-			info = info || n.Func.Name == "info"
-		case *parser.VectorSelector:
-			own := p.windows[n.PosRange.Start]
-			w.From, w.Until = min(w.From, own.From), max(w.Until, own.Until)
-			for _, l := range p.legs[n.PosRange.Start] {
-				if !slices.ContainsFunc(legs, func(o Leg) bool { return o.Shard == l.Shard }) {
-					legs = append(legs, l)
-				}
+	selectors(e, func(vs *parser.VectorSelector) {
+		own := p.read(vs)
+		w.From, w.Until = min(w.From, own.window.From), max(w.Until, own.window.Until)
+		if len(legs) == 0 {
+			legs = slices.Clip(own.legs)
+			return
+		}
+		for _, l := range own.legs {
+			if !slices.ContainsFunc(legs, func(o Leg) bool { return o.Shard == l.Shard }) {
+				legs = append(legs, l)
 			}
 		}
-		return nil
 	})
-	return legs, w, info
+	return legs, w, callsInfo(e)
+}
+
+// callsInfo tells whether an expression calls info().
+func callsInfo(n parser.Node) bool {
+	if c, ok := n.(*parser.Call); ok && c.Func.Name == "info" {
+		return true
+	}
+	for child := range parser.ChildrenIter(n) {
+		if callsInfo(child) {
+			return true
+		}
+	}
+	return false
 }
 
 // keepsName tells whether an aggregate's results may have a metric name.
@@ -504,25 +572,25 @@ func keepsName(a *parser.AggregateExpr) bool {
 }
 
 // usesFrame tells whether an expression means something else when it is sent as a query of its own over other times.
-func usesFrame(e parser.Node) bool {
-	found := false
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		switch n := n.(type) {
-		case *parser.VectorSelector:
-			found = found || n.StartOrEnd != 0 || n.OriginalOffsetExpr != nil
-		case *parser.MatrixSelector:
-			found = found || n.RangeExpr != nil
-		case *parser.SubqueryExpr:
-			found = found || n.StartOrEnd != 0 || n.RangeExpr != nil || n.StepExpr != nil || n.OriginalOffsetExpr != nil
-		case *parser.Call:
-			switch n.Func.Name {
-			case "start", "end", "step", "range":
-				found = true
-			}
+func usesFrame(n parser.Node) bool {
+	uses := false
+	switch n := n.(type) {
+	case *parser.VectorSelector:
+		uses = n.StartOrEnd != 0 || n.OriginalOffsetExpr != nil
+	case *parser.MatrixSelector:
+		uses = n.RangeExpr != nil
+	case *parser.SubqueryExpr:
+		uses = n.StartOrEnd != 0 || n.RangeExpr != nil || n.StepExpr != nil || n.OriginalOffsetExpr != nil
+	case *parser.Call:
+		switch n.Func.Name {
+		case "start", "end", "step", "range":
+			uses = true
 		}
-		return nil
-	})
-	return found
+	}
+	for child := range parser.ChildrenIter(n) {
+		uses = uses || usesFrame(child)
+	}
+	return uses
 }
 
 // reason says why a leaf runs where it does.

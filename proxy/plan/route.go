@@ -25,9 +25,15 @@ func Owned(g *shard.Group) []string {
 	return slices.Compact(names)
 }
 
-// Strip decides the matchers on the group's own labels. It returns those to be sent to the group's shards, and whether the group can hold such series at
-// all. A replica label is on no series of an answer: a matcher on it is decided against the empty value.
+// ownsAny tells whether any label belongs to the group.
+func ownsAny(g *shard.Group) bool { return !g.Labels.IsEmpty() || len(g.ReplicaLabels) > 0 }
+
+// Strip decides the matchers on the group's own labels. It returns those to be sent to the group's shards, ms itself where that is all of them, and whether
+// the group can hold such series at all. A replica label is on no series of an answer: a matcher on it is decided against the empty value.
 func Strip(g *shard.Group, ms []*labels.Matcher) (sent []*labels.Matcher, ok bool) {
+	if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return Owns(g, m.Name) }) {
+		return slices.Clip(ms), true
+	}
 	sent = make([]*labels.Matcher, 0, len(ms))
 	for _, m := range ms {
 		if Owns(g, m.Name) {
@@ -70,18 +76,21 @@ func Selector(ms []*labels.Matcher) string {
 }
 
 // changes tells whether rewrite has anything to do.
-func changes(e parser.Expr, g *shard.Group, interval time.Duration) bool {
-	found := false
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		switch n := n.(type) {
-		case *parser.SubqueryExpr:
-			found = found || interval > 0 && n.Step == 0 && n.StepExpr == nil
-		case *parser.VectorSelector:
-			found = found || slices.ContainsFunc(n.LabelMatchers, func(m *labels.Matcher) bool { return Owns(g, m.Name) })
+func changes(n parser.Node, g *shard.Group, interval time.Duration) bool {
+	switch n := n.(type) {
+	case *parser.SubqueryExpr:
+		if interval > 0 && n.Step == 0 && n.StepExpr == nil {
+			return true
 		}
-		return nil
-	})
-	return found
+	case *parser.VectorSelector:
+		return slices.ContainsFunc(n.LabelMatchers, func(m *labels.Matcher) bool { return Owns(g, m.Name) })
+	}
+	for child := range parser.ChildrenIter(n) {
+		if changes(child, g, interval) {
+			return true
+		}
+	}
+	return false
 }
 
 // rewrite returns the query text for the group's shards: matchers on the group's labels taken out, and subqueries without a step given the interval, where

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"regexp"
 	resyntax "regexp/syntax"
 	"strings"
 
@@ -39,15 +38,17 @@ func (c Class) String() string {
 // classOf judges a selector after matchers on group and replica labels are taken out. One that is emptied by that is asked as no match[] at labels and
 // label_values, which costs a shard next to nothing, and as {__name__!=""} elsewhere.
 func classOf(matchers []*labels.Matcher, group func(string) bool, id endpoint.ID) Class {
+	for _, m := range matchers { // first, since to judge a regular expression is dear and a name often stands behind it
+		if m.Name == model.MetricNameLabel && !group(m.Name) && finite(m) {
+			return Named
+		}
+	}
 	class, left := Unselective, 0
 	for _, m := range matchers {
 		if group(m.Name) {
 			continue
 		}
 		left++
-		if m.Name == model.MetricNameLabel && finite(m) {
-			return Named
-		}
 		if !vague(m) {
 			class = Other
 		}
@@ -75,14 +76,7 @@ func finite(m *labels.Matcher) bool {
 }
 
 // literalAlternation tells whether the regular expression is literals joined by |. Prometheus matches those with a map and never compiles them.
-func literalAlternation(re string) bool {
-	for alternative := range strings.SplitSeq(re, "|") {
-		if regexp.QuoteMeta(alternative) != alternative {
-			return false
-		}
-	}
-	return true
-}
+func literalAlternation(re string) bool { return !strings.ContainsAny(re, `\.+*?()[]{}^$`) }
 
 // vague tells whether the matcher, positive as it may look, keeps nearly everything: a negation, an empty value, or a regular expression that any text or
 // any text that is not empty matches.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -105,6 +106,7 @@ func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now 
 		d.Deadline = req.Timeout
 	}
 	d.Request.Timeout = d.Deadline
+	d.Selectors, d.Classes = slices.Grow(d.Selectors, len(q.Selectors)), slices.Grow(d.Classes, len(q.Selectors))
 	for _, s := range q.Selectors {
 		d.Selectors = append(d.Selectors, s.Matchers)
 		d.Classes = append(d.Classes, s.Class)
@@ -117,6 +119,7 @@ func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now 
 		d.Constant = !selects(q.Expr)
 		if q.reach != nil {
 			d.Start, d.End = span(q.reach.windows)
+			d.Windows = slices.Grow(d.Windows, len(q.reach.windows))
 			for _, w := range q.reach.windows {
 				d.Windows = append(d.Windows, Window{w.start, w.end})
 			}

@@ -41,6 +41,9 @@ func FuzzPrescan(f *testing.F) {
 		if found.outside > len(text) || len(found.regexps) > len(text) {
 			t.Fatalf("found %d bytes and %d expressions in %d bytes", found.outside, len(found.regexps), len(text))
 		}
+		if small(text) && (err != nil || len(found.regexps) > 0) {
+			t.Fatalf("%q is not small: it has %d expressions, %v", text, len(found.regexps), err)
+		}
 		if err != nil {
 			if e := refusal(t, err); e.Kind != qerr.TooExpensive || e.Bound != BoundQueryShape {
 				t.Fatal(err)

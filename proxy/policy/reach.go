@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 // window is what one selector of an expression reads.
 type window struct {
+	selector   *parser.VectorSelector
 	pos        posrange.PositionRange
 	start, end int64 // ms, inclusive: the oldest and the newest instant read
 	width      int64 // ms: its range and those of the subqueries around it, which one evaluation reads
@@ -42,10 +44,9 @@ type walker struct {
 	step     time.Duration // of the request, for duration expressions
 	width    time.Duration // end - start of the request, likewise
 
-	selectors  []*parser.VectorSelector
 	windows    []window
 	subqueries []subquery
-	info       map[*parser.VectorSelector]bool // selectors that are info()'s second argument
+	info       map[*parser.VectorSelector]bool // selectors that are info()'s second argument; nil for none
 	inInfo     int                             // calls of info() whose first argument is being visited
 	err        error
 }
@@ -53,7 +54,7 @@ type walker struct {
 // walk returns what the request's expression reads.
 func walk(q *Query, expr parser.Expr) *walker {
 	r := q.Request
-	w := &walker{lookback: defaultLookbackMs, step: r.Step, info: map[*parser.VectorSelector]bool{}}
+	w := &walker{lookback: defaultLookbackMs, step: r.Step}
 	switch r.ID {
 	case endpoint.QueryRange, endpoint.QueryExemplars:
 		w.outer = frame{start: r.Start.Or(q.NowMs), end: r.End.Or(q.NowMs), steps: 1}
@@ -101,6 +102,9 @@ func (w *walker) visitInfo(n *parser.Call, f frame) {
 	for i, arg := range n.Args {
 		switch vs, ok := arg.(*parser.VectorSelector); {
 		case i == 1 && ok:
+			if w.info == nil {
+				w.info = map[*parser.VectorSelector]bool{}
+			}
 			w.info[vs] = true
 			w.visit(arg, f)
 		default:
@@ -129,8 +133,7 @@ func (w *walker) selector(vs *parser.VectorSelector, pos posrange.PositionRange,
 	if vs.Smoothed {
 		end = satAdd(end, w.lookback)
 	}
-	w.selectors = append(w.selectors, vs)
-	w.windows = append(w.windows, window{pos: pos, start: satSub(start, back), end: end, width: satAdd(inner, width)})
+	w.windows = append(w.windows, window{selector: vs, pos: pos, start: satSub(start, back), end: end, width: satAdd(inner, width)})
 }
 
 // subquery notes what a subquery costs and returns the frame of what is inside it.
@@ -257,7 +260,9 @@ func (w *walker) eval(e parser.Expr) float64 {
 // selectorsOf lists the selectors of an expression and what they read.
 func selectorsOf(q *Query, expr parser.Expr) *walker {
 	w := walk(q, expr)
-	for _, vs := range w.selectors {
+	q.Selectors = slices.Grow(q.Selectors, len(w.windows))
+	for _, read := range w.windows {
+		vs := read.selector
 		class := classOf(vs.LabelMatchers, q.group, q.Request.ID)
 		if w.info[vs] && class == Unselective && !namesMetric(vs) {
 			class = Named // info() adds __name__="target_info" itself
@@ -278,18 +283,21 @@ func namesMetric(vs *parser.VectorSelector) bool {
 }
 
 // selects tells whether an expression reads series. info() reads target_info even where nothing else is selected.
-func selects(expr parser.Expr) bool {
-	found := false
-	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
-		switch n := node.(type) {
-		case *parser.VectorSelector:
-			found = true
-		case *parser.Call:
-			found = found || n.Func != nil && n.Func.Name == "info"
+func selects(node parser.Node) bool {
+	switch n := node.(type) {
+	case *parser.VectorSelector:
+		return true
+	case *parser.Call:
+		if n.Func != nil && n.Func.Name == "info" {
+			return true
 		}
-		return nil
-	})
-	return found
+	}
+	for child := range parser.ChildrenIter(node) {
+		if selects(child) {
+			return true
+		}
+	}
+	return false
 }
 
 // span is the stretch of time that the windows cover together.

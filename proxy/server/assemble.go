@@ -231,9 +231,10 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 	parts := make([]*merge.Table, len(r.sources))
 	results := make([]merge.Result, len(r.sources))
 	var (
-		g     errgroup.Group
-		first error
-		once  sync.Once
+		g      errgroup.Group
+		inline []func() error
+		first  error
+		once   sync.Once
 	)
 	g.SetLimit(maxDecoders)
 	for i := range r.sources {
@@ -249,11 +250,14 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 			parts[i], results[i], err = merge.DecodeTable(x.ctx, r.sources[i], p.Leaves[r.asked[i].part].Grid, x.budget)
 			return err
 		}
-		if i == len(r.sources)-1 {
-			_ = decode()
+		if here := r.arrived[i]; here || i == len(r.sources)-1 {
+			inline = append(inline, decode)
 		} else {
 			g.Go(decode)
 		}
+	}
+	for _, decode := range inline { // a few kilobytes that are here are decoded sooner than somebody is woken for them
+		_ = decode()
 	}
 	_ = g.Wait() // first is the one that counts
 	drop := func(tables []*merge.Table) {

@@ -213,13 +213,10 @@ func (c *codedWriter) Write(p []byte) (int, error) {
 		c.begun = true
 		c.begin()
 	}
-	switch {
-	case c.coder != nil:
+	if c.coder != nil {
 		return c.coder.Write(p)
-	case first:
-		return c.conn.together(c.ResponseWriter, p)
 	}
-	return c.ResponseWriter.Write(p)
+	return c.conn.together(c.ResponseWriter, p, first && c.Header().Get("Content-Length") != "")
 }
 
 // FlushError sends what the coder holds; http.ResponseController.Flush calls it.

@@ -137,28 +137,34 @@ func (c *cappedConn) Write(p []byte) (int, error) {
 	return max(int(n)-before, 0), err
 }
 
-// together writes the beginning of an answer through w, whose connection it is. net/http would send the first 4 KiB, header and all, and then the rest: two
-// packets, of which the first wakes a client that can do nothing before it has the second. Here both go out in one system call.
-func (c *cappedConn) together(w http.ResponseWriter, p []byte) (int, error) {
-	if c == nil || len(p) < heldBytes/2 {
+// together writes a part of an answer through w, whose connection it is, in one system call. net/http would send the first 4 KiB, with the header or the chunk's
+// length, and then the rest: two packets, of which the first wakes a client that can do nothing before it has the second. With now it leaves at once; else a
+// short one would leave only when the request is done with, its metrics and the usage log too.
+func (c *cappedConn) together(w http.ResponseWriter, p []byte, now bool) (int, error) {
+	if c == nil || !now && len(p) < 3*heldBytes { // so that the rest is longer than net/http keeps
 		return w.Write(p)
 	}
 	c.join(true)
 	n, err := w.Write(p)
-	if c.join(false) && err == nil { // what net/http still has goes out, and with it what is held
+	if c.join(false); now && err == nil {
 		err = http.NewResponseController(w).Flush()
 	}
-	if c.join(false) && err == nil { // it had nothing
+	if c.holds() && err == nil { // net/http had nothing more to send
 		_, err = c.Write(nil)
 	}
 	return n, err
 }
 
-// join says whether what is written from now on is held, and tells whether something is.
-func (c *cappedConn) join(joins bool) (held bool) {
+// join says whether what is written from now on is held.
+func (c *cappedConn) join(joins bool) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	c.joins = joins
+}
+
+func (c *cappedConn) holds() bool {
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	return len(c.held) > 0
 }
 

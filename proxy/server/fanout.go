@@ -82,6 +82,7 @@ func (q *question) names() []string {
 type replies struct {
 	sources []merge.Source
 	asked   []question // parallel to sources
+	arrived []bool     // likewise: all of the answer is here
 	bodies  []io.Closer
 	counted []io.ReadCloser // the bodies again, as explain counts them
 	cancel  context.CancelFunc
@@ -163,6 +164,7 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 	for i, q := range questions {
 		if resp := results[i].resp; resp != nil {
 			answered[q.seat()] = true
+			r.arrived = append(r.arrived, resp.Arrived())
 			b := x.account.body(slots.until(q.shard, resp.Body), r.began)
 			r.counted = append(r.counted, b)
 			r.bodies = append(r.bodies, b)
@@ -176,9 +178,9 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 			}
 			if q.call != nil {
 				q.call.Replica = resp.Replica.Name()
-				if x.s.observeCall != nil {
-					x.s.observeCall(q.mode, q.shard.Name(), resp.Replica.Name(), q.req.Query)
-				}
+			}
+			if q.mode != "" && x.s.observeCall != nil { // it is for a leaf
+				x.s.observeCall(q.mode, q.shard.Name(), resp.Replica.Name(), q.req.Query)
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func (x *exchange) plan() (*plan.Plan, error) {
 		}
 	}
 	q := plan.Query{
-		Text: req.Query, Grid: merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}, Range: req.ID == endpoint.QueryRange, Interval: x.evaluationInterval(), Raw: x.rawWhy, NoPass: x.rawWhy != "", Constant: x.dec.Constant,
+		Text: req.Query, Expr: x.dec.Expr, NoExplain: x.account == nil, Grid: merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}, Range: req.ID == endpoint.QueryRange, Interval: x.evaluationInterval(), Raw: x.rawWhy, NoPass: x.rawWhy != "", Constant: x.dec.Constant,
 		Avoid: func(r *shard.Replica) bool { return x.avoid[r.Name()] }, Lost: func(s *shard.Shard) bool { return x.lost[s.Name()] },
 	}
 	if q.Range {

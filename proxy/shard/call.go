@@ -60,6 +60,12 @@ type Response struct {
 	Partial string
 }
 
+// Arrived tells whether all of the answer is here before the first Read, so that reading it waits for nobody. False may also mean that it is not known.
+func (r *Response) Arrived() bool {
+	b, ok := r.Body.(*body).raw.(interface{ Arrived() bool })
+	return ok && b.Arrived()
+}
+
 // Malformed is the error for an answer that arrived whole and makes no sense: JSON of a wrong shape, series out of order. It names the replica, counts
 // against it, and keeps the first bytes of the body for the log. Call it before Body is closed.
 func (r *Response) Malformed(cause error) *qerr.Error { return r.Body.(*body).malformed(cause) }

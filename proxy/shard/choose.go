@@ -155,6 +155,12 @@ func (s *Shard) Ejected() bool {
 // A replica that is doubtful is never left out for that; only one that is misconfigured is, and one that cannot even be connected to for two probes
 // running, since asking it costs time and gives nothing.
 func (s *Shard) order(now time.Time) ([]*Replica, error) {
+	if len(s.Replicas) == 1 {
+		if _, ok := s.Replicas[0].rank(now); !ok {
+			return nil, s.unusable()
+		}
+		return slices.Clone(s.Replicas), nil
+	}
 	type ranked struct {
 		r    *Replica
 		rank int

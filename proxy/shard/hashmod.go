@@ -5,6 +5,7 @@ import (
 	"crypto/md5"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 
 	"github.com/prometheus/prometheus/model/labels"
 
@@ -124,7 +125,7 @@ func hashmodOf(c *config.Group) *Hashmod {
 
 // hashKey names the rule and the shard's number under it: a reload may give the server others.
 func (s *Shard) hashKey() string {
-	return fmt.Sprintf("%s %d %d", s.Group.Hashmod.Label, s.Group.Hashmod.Modulus, s.Hash)
+	return s.Group.Hashmod.Label + " " + strconv.FormatUint(s.Group.Hashmod.Modulus, 10) + " " + strconv.FormatUint(s.Hash, 10)
 }
 
 // checkHashmod looks whether each value of the rule's label that the server has in its shard's time belongs there.

@@ -131,6 +131,7 @@ type Shard struct {
 	// Replicas hold copies of the slice, in the order of the configuration.
 	Replicas []*Replica
 
+	name     string
 	topology *Topology
 	base     atomic.Int32 // the replica that served last
 	beats    *heartbeats
@@ -139,7 +140,12 @@ type Shard struct {
 }
 
 // Name is the group's name and the shard's place, such as jaguar[0].
-func (s *Shard) Name() string { return s.Group.Name + "[" + strconv.Itoa(s.Index) + "]" }
+func (s *Shard) Name() string {
+	if s.name == "" { // it is of no topology
+		return s.Group.Name + "[" + strconv.Itoa(s.Index) + "]"
+	}
+	return s.name
+}
 
 // Span is the time for which the shard answers at now: its own within its group's, in milliseconds, from inclusive, until exclusive. It is empty where
 // until <= from; bounds that the configuration does not give are math.MinInt64 and math.MaxInt64.
@@ -195,6 +201,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 	for si := range c.Shards {
 		sc := &c.Shards[si]
 		s := &Shard{Group: g, Index: si, From: sc.From, Until: sc.Until, Hash: sc.Hash.N, topology: t}
+		s.name = s.Name()
 		keys := []string{g.Heartbeat}
 		for ri := range sc.Replicas {
 			up, err := t.upstream(&sc.Replicas[ri], ups)

@@ -2,6 +2,7 @@ package h1
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	b := &body{inner: resp.Body, keep: whole && !resp.Close && resp.StatusCode >= http.StatusOK, stop: stop, c: c, t: t}
+	b := &body{inner: resp.Body, length: resp.ContentLength, keep: whole && !resp.Close && resp.StatusCode >= http.StatusOK, stop: stop, c: c, t: t}
 	if resp.Body == http.NoBody {
 		b.err = io.EOF
 		b.end(true)
@@ -144,13 +145,14 @@ func (c *conn) exchange(req *http.Request, maxHeader int64) (resp *http.Response
 
 // body gives the connection back at its end.
 type body struct {
-	inner io.Reader
-	keep  bool
-	stop  func() bool
-	c     *conn
-	t     *Transport
-	ended atomic.Bool
-	err   error // after the end
+	inner  io.Reader
+	length int64 // -1 where it is not known
+	keep   bool
+	stop   func() bool
+	c      *conn
+	t      *Transport
+	ended  atomic.Bool
+	err    error // after the end
 }
 
 // Read implements io.Reader.
@@ -167,6 +169,18 @@ func (b *body) Read(p []byte) (int, error) {
 		b.end(err == io.EOF)
 	}
 	return n, err
+}
+
+// Arrived tells whether all of the answer is here already, as far as can be seen without asking the system: for whoever plans how to read it.
+func (b *body) Arrived() bool {
+	if b.ended.Load() {
+		return true
+	}
+	here, err := b.c.in.Peek(b.c.in.Buffered())
+	if b.length >= 0 {
+		return int64(len(here)) >= b.length
+	}
+	return err == nil && bytes.HasSuffix(here, []byte("\r\n0\r\n\r\n"))
 }
 
 // Close implements io.Closer. What was not read is not waited for.

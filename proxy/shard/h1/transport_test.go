@@ -141,6 +141,51 @@ func TestReuse(t *testing.T) {
 	}
 }
 
+// TestArrived: an answer that is here as a whole is told from one that is still coming, before anything of it was read and after.
+func TestArrived(t *testing.T) {
+	chunked := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
+	for _, tt := range []struct {
+		name, now, later string
+		arrived          bool
+	}{
+		{"length", ok, "", true},
+		{"half of it", ok[:len(ok)-1], "k", false},
+		{"nothing of it", ok[:len(ok)-2], "ok", false},
+		{"chunks", chunked + "0\r\n\r\n", "", true},
+		{"no last chunk", chunked, "0\r\n\r\n", false},
+		{"half a last chunk", chunked + "0\r\n", "\r\n", false},
+		{"empty", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			goOn := make(chan struct{}, 1)
+			_, tr := serve(t, func(_, _ int, _ *http.Request, c net.Conn) bool {
+				if !say(c, tt.now) {
+					return false
+				}
+				<-goOn
+				return say(c, tt.later)
+			})
+			defer close(goOn)
+			resp, err := tr.RoundTrip(request(t, t.Context(), http.MethodGet, ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			b := resp.Body.(interface{ Arrived() bool })
+			if b.Arrived() != tt.arrived {
+				t.Errorf("Arrived is %v", !tt.arrived)
+			}
+			goOn <- struct{}{}
+			if _, err := io.ReadAll(resp.Body); err != nil {
+				t.Fatal(err)
+			}
+			if !b.Arrived() {
+				t.Error("what was read to its end has not arrived")
+			}
+		})
+	}
+}
+
 // TestBroken: what is no answer is an error and costs its connection, and the next call is not touched by it.
 func TestBroken(t *testing.T) {
 	long := strings.Repeat("x", 9<<10)
