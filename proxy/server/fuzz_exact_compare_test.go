@@ -177,11 +177,16 @@ func (a *exactAnswer) differ(want *exactAnswer, tolerance float64) *exactDiffere
 	return nil
 }
 
-// differInOrder compares the values of two instant vectors in the order in which they came: that of a sort.
+// differInOrder compares the values of two instant vectors in the order in which they came: that of a sort, to which zeros of both signs are equal.
 func (a *exactAnswer) differInOrder(want *exactAnswer, tolerance float64) *exactDifference {
+	zero := func(v exactValue) bool { return v.h == nil && (v.text == "0" || v.text == "-0") }
 	for i, key := range a.order {
 		for t, v := range a.series[key] {
-			if d := v.differ(want.series[want.order[i]][t], tolerance); d != nil {
+			w := want.series[want.order[i]][t]
+			if zero(v) && zero(w) {
+				continue
+			}
+			if d := v.differ(w, tolerance); d != nil {
 				d.text = fmt.Sprintf("the %d. of the sorted values is %s", i+1, d.text)
 				return d
 			}

@@ -521,6 +521,7 @@ var exactFound = []struct {
 	{seed: 668709599480, kind: "moving", query: `bottomk(1, ({__name__="special"} % ignoring (node, s) group_left (instance, job) {__name__="up"}))`, end: 1263594, length: 177073, step: 13000},
 	{seed: 668709600052, kind: "agreeing", query: `info({__name__="capacity"}, {__name__="collides"})`, end: 835629},
 	{seed: 668709600407, kind: "single", query: `sum_over_time((limitk (3, ceil({__name__=~"bound|limit_.+"})))[2m:30s])`, end: 76355},
+	{seed: 112987275208, kind: "agreeing", query: `sort_desc(info(special))`, end: 1695162},
 	{seed: 7006, kind: "single", query: `count_values("node", avg(irate(http_seconds_count[45s])))`, end: 1854259},
 }
 
