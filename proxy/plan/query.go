@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
-	"github.com/prometheus/prometheus/promql/parser/posrange"
 
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -61,13 +60,6 @@ type planner struct {
 	leaves  []*Leaf
 	fetches bool
 	refused error
-}
-
-// read is what a selector reads: when, and from which shards.
-type read struct {
-	at     posrange.Pos
-	window Window
-	legs   []Leg
 }
 
 // frame is when a part of the query is evaluated.
@@ -142,34 +134,6 @@ func (q *Query) own(expr parser.Expr) (parser.Expr, error) {
 		return expr, nil
 	}
 	return q.parse()
-}
-
-// look finds out what the selectors read.
-func (p *planner) look() {
-	for _, g := range p.v.top.Groups {
-		p.shards += len(g.Shards)
-	}
-	selectors(p.root, func(vs *parser.VectorSelector) {
-		w := Window{math.MinInt64, math.MaxInt64}
-		if i := len(p.reads); i < len(p.q.Windows) {
-			w = p.q.Windows[i]
-		}
-		legs := p.v.Legs(vs.LabelMatchers, w.From, w.Until)
-		if p.q.Lost != nil {
-			legs = slices.DeleteFunc(legs, func(l Leg) bool { return p.q.Lost(l.Shard) })
-		}
-		p.reads = append(p.reads, read{vs.PosRange.Start, w, legs})
-	})
-	slices.SortFunc(p.reads, func(a, b read) int { return int(a.at - b.at) })
-}
-
-// read is what the selector reads.
-func (p *planner) read(vs *parser.VectorSelector) read {
-	i, ok := slices.BinarySearchFunc(p.reads, vs.PosRange.Start, func(r read, at posrange.Pos) int { return int(r.at - at) })
-	if !ok {
-		return read{}
-	}
-	return p.reads[i]
 }
 
 // node is what explain shows of a part that is evaluated here.
@@ -528,38 +492,6 @@ func (p *planner) guard(leaf *Leaf, guards []guard, legs []Leg) {
 			}
 		}
 	}
-}
-
-// reach is which shards an expression's selectors can have series on, the window that they read together, and whether it calls info().
-func (p *planner) reach(e parser.Expr) (legs []Leg, w Window, info bool) {
-	w = Window{math.MaxInt64, math.MinInt64}
-	selectors(e, func(vs *parser.VectorSelector) {
-		own := p.read(vs)
-		w.From, w.Until = min(w.From, own.window.From), max(w.Until, own.window.Until)
-		if len(legs) == 0 {
-			legs = slices.Clip(own.legs)
-			return
-		}
-		for _, l := range own.legs {
-			if !slices.ContainsFunc(legs, func(o Leg) bool { return o.Shard == l.Shard }) {
-				legs = append(legs, l)
-			}
-		}
-	})
-	return legs, w, callsInfo(e)
-}
-
-// callsInfo tells whether an expression calls info().
-func callsInfo(n parser.Node) bool {
-	if c, ok := n.(*parser.Call); ok && c.Func.Name == "info" {
-		return true
-	}
-	for child := range parser.ChildrenIter(n) {
-		if callsInfo(child) {
-			return true
-		}
-	}
-	return false
 }
 
 // keepsName tells whether an aggregate's results may have a metric name.

@@ -6,8 +6,8 @@
 //   - query, query_range, query_exemplars, federate and read are exact or refused. Nothing in them is thinned, shortened or rewritten. The one default that
 //     is filled in, the start of query_exemplars, is said in a warning.
 //   - A refusal names the bound, its value, what was seen and what to do instead. What Prometheus itself rejects is 400 with Prometheus' sentence.
-//   - The cost of a verdict is bounded: a pass of the lexer over the text comes before the parser, which is quadratic and cannot be cancelled, and an
-//     estimate of each regular expression before its compilation. No text of 64 KiB takes more than a few milliseconds of CPU (BenchmarkWorst).
+//   - The cost of a verdict is bounded: a pass of the lexer over the text, unless it is too short to break a bound, comes before the parser, which is
+//     quadratic and cannot be cancelled, and an estimate of each regular expression before its compilation. No text of 64 KiB takes more than a few milliseconds of CPU (BenchmarkWorst).
 //   - Time arithmetic never wraps around, whatever the client sends.
 //
 // It refuses to guess: how many series a selector has is not known here (that is the business of package cost and of the byte and series budgets while
