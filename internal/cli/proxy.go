@@ -37,6 +37,7 @@ func proxyCommand(e *env, parent clause) func() error {
 	insecure := c.Flag("web.admin-insecure", "Serves the admin listener beyond loopback without client certificates. Anybody who reaches it can reload and profile.").Bool()
 	webConfig := c.Flag("web.config.file", "TLS of both listeners, in the form of Prometheus' web configuration file.").String()
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
+	graph := c.Flag("web.graph-url", "Where the page behind every alert's link draws a query: Grafana Explore, say. {expr} or, inside JSON, {expr_json} stands for the query, {from} and {until} for Unix milliseconds.").String()
 	memory := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT to nine tenths of the container's memory, or of the machine's.").Default("true").Bool()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {
@@ -61,7 +62,7 @@ func proxyCommand(e *env, parent clause) func() error {
 		defer stopTraces()
 		s, err := server.New(server.Options{
 			Config: cfg, ConfigFile: *file, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure, WebConfigFile: *webConfig,
-			ExternalURL: *external, RoutePrefix: *prefix, Flags: e.flags, Version: buildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
+			ExternalURL: *external, GraphURL: *graph, RoutePrefix: *prefix, Flags: e.flags, Version: buildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
 		})
 		if err != nil {
 			return err

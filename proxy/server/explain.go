@@ -23,7 +23,7 @@ const (
 	explainRun    = "1"
 )
 
-// maxExplanation is the largest explanation that is taken, in bytes of JSON. A plan over a hundred shards has some 20 KiB for each of its selectors.
+// maxExplanation is the largest explanation, or answer for a page, that is taken, in bytes of JSON. A plan over a hundred shards has some 20 KiB for each of its selectors.
 const maxExplanation = 8 << 20
 
 // Question is a query to explain. Times and the step are written as in the Prometheus API; empty ones are not sent.
@@ -38,7 +38,7 @@ type Question struct {
 	Analyze bool
 }
 
-// request is the question as a request to the API. What of is true of from, which asks it, is true of it: the caller, and that it can leave.
+// request is the question as a request to the API, on behalf of from.
 func (q Question) request(from *http.Request) (*http.Request, error) {
 	form, path := url.Values{"query": {q.Query}}, "/api/v1/query"
 	set := func(name, value string) {
@@ -56,6 +56,19 @@ func (q Question) request(from *http.Request) (*http.Request, error) {
 	set("start", q.Start)
 	set("end", q.End)
 	set("step", q.Step)
+	r, err := inside(from, path, form)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set(explainHeader, explainPlan)
+	if q.Analyze {
+		r.Header.Set(explainHeader, explainRun)
+	}
+	return r, nil
+}
+
+// inside is a request to the API from within this process. What is true of from, which asks it, is true of it: the caller, and that it can leave.
+func inside(from *http.Request, path string, form url.Values) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(from.Context(), http.MethodGet, path+"?"+form.Encode(), nil)
 	if err != nil {
 		return nil, err
@@ -63,10 +76,6 @@ func (q Question) request(from *http.Request) (*http.Request, error) {
 	r.Header = from.Header.Clone()
 	for _, h := range []string{"Content-Type", "Content-Encoding", "Content-Length"} { // of a body that is not sent on
 		r.Header.Del(h)
-	}
-	r.Header.Set(explainHeader, explainPlan)
-	if q.Analyze {
-		r.Header.Set(explainHeader, explainRun)
 	}
 	r.RemoteAddr, r.TLS, r.Host = from.RemoteAddr, from.TLS, from.Host
 	return r, nil
@@ -186,7 +195,7 @@ func (c *record) run(serve func(http.ResponseWriter, *http.Request), r *http.Req
 		case p != http.ErrAbortHandler:
 			panic(p)
 		case c.over:
-			err = qerr.New(qerr.TooExpensive, "the explanation has more than %d MiB; explain a part of the query", maxExplanation>>20)
+			err = qerr.New(qerr.TooExpensive, "the answer has more than %d MiB; ask for a part of the query", maxExplanation>>20)
 		case r.Context().Err() != nil:
 			err = qerr.From(qerr.ErrClientLeft)
 		default:

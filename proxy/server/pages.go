@@ -4,9 +4,13 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
-	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/prometheus/common/model"
+
+	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
 // pageHead is the same for both pages: no script, no font, nothing from elsewhere.
@@ -18,17 +22,25 @@ pre{background:#f3f5f7;border-radius:6px;padding:.8rem 1rem;overflow:auto;white-
 table{border-collapse:collapse;width:100%;font-size:14px}th{text-align:left;color:#5b6b7a;font-weight:600}td,th{padding:.35rem .6rem .35rem 0;border-bottom:1px solid #e3e8ec;vertical-align:top}
 textarea{box-sizing:border-box;width:100%;font:13px/1.5 ui-monospace,monospace;padding:.6rem .8rem;border:1px solid #b8c2cc;border-radius:6px}
 button{font:inherit;padding:.3rem 1rem}ul.plan,ul.plan ul{list-style:none;padding-left:1.2rem;border-left:2px solid #e3e8ec}ul.plan>li{margin:.4rem 0}
+figure{margin:1rem 0}svg text{font:11px system-ui,sans-serif;fill:#5b6b7a}figcaption{font-size:13px;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem}
+td.value{font:13px/1.5 ui-monospace,monospace;white-space:nowrap;text-align:right}details{margin:.6rem 0 2rem}summary{cursor:pointer;color:#0b62c4}.box{max-height:24rem;overflow:auto}
 b.mode{display:inline-block;min-width:3.6rem}p.why,p.call{color:#5b6b7a;margin:0 0 0 3.8rem;font-size:14px}
 .up,.exact{color:#12733a}.down,.misconfigured,.refused{color:#b3261e}.unknown{color:#8a6100}
 </style></head><body>`
 
 var homePage = template.Must(template.New("home").Parse(pageHead + `
 <h1>Spillway {{.Version}}</h1><p class="sub">A bounded Prometheus API over {{.Shards}} shards in {{.Groups}} groups.</p>
-<form method="get" action="{{.Prefix}}/graph"><p><label for="expr">A query, to see how it would be answered; it is not run:</label></p>
-<textarea id="expr" name="g0.expr" rows="3" spellcheck="false">{{.First}}</textarea><p><button>Explain</button></p></form>
-{{range .Plans}}<pre>{{.Query}}</pre>
-{{with .Error}}<p class="refused">{{.}}</p>{{end}}{{with .Plan}}<p class="{{.Verdict}}">{{.Verdict}}{{with .Reason}}: {{.}}{{end}}</p>
-{{with .Plan}}<ul class="plan">{{template "node" .}}</ul>{{end}}{{end}}{{end}}
+<form method="get" action="{{.Prefix}}/graph"><p><label for="expr">A query, which is run now:</label></p>
+<textarea id="expr" name="g0.expr" rows="3" spellcheck="false">{{.First}}</textarea>
+<p><button>Run</button> and plot the last <input name="g0.range_input" value="{{.Range}}" size="5" aria-label="range"> before <input name="g0.moment_input" value="{{.Moment}}" size="20" placeholder="now, or 2026-01-02 15:04:05" aria-label="moment"> (UTC)</p></form>
+{{range .Shown}}<pre>{{.Query}}</pre>
+{{with .Link}}<p><a href="{{.}}">Open it where graphs are drawn</a></p>{{end}}
+{{with .Problem}}<p class="refused">{{.}}</p>{{end}}{{if .Empty}}<p>No series: nothing has this value, or fulfils this condition, at that time.</p>{{end}}
+{{with .Rows}}<div class="box"><table>{{range .}}<tr><td><code>{{.Series}}</code></td><td class="value">{{.Value}}</td></tr>{{end}}</table></div>{{end}}
+{{with .More}}<p>and {{.}} more</p>{{end}}{{range .Warnings}}<p class="unknown">{{.}}</p>{{end}}
+{{with .PlotProblem}}<p class="refused">No plot: {{.}}</p>{{end}}{{if .Plot}}{{.Plot}}{{else if not (or .Problem .PlotProblem)}}<p>Nothing to plot in the {{.Span}} before.</p>{{end}}
+<details><summary>How it is answered</summary>{{with .PlanError}}<p class="refused">{{.}}</p>{{end}}{{with .Plan}}<p class="{{.Verdict}}">{{.Verdict}}{{with .Reason}}: {{.}}{{end}}</p>
+{{with .Plan}}<ul class="plan">{{template "node" .}}</ul>{{end}}{{end}}</details>{{end}}
 <p>This is a Prometheus data source: point Grafana, promtool or any client of the Prometheus HTTP API at <code>{{.Base}}</code>.</p>
 <ul>
 <li><a href="{{.Prefix}}/api/v1/status/buildinfo">build information</a> of the oldest shard</li>
@@ -41,50 +53,42 @@ var homePage = template.Must(template.New("home").Parse(pageHead + `
 {{with .Children}}<ul>{{range .}}{{template "node" .}}{{end}}</ul>{{end}}</li>{{end}}
 `))
 
-// planned is a query of a link with its plan, or with what went wrong.
-type explained struct {
-	Query string
-	Plan  *plan.Explanation
-	Error string
-}
-
-// home is the main listener's page, at / and at /graph, where every alert's link points. It shows the plans of the link's queries, of instant queries now, and
-// runs none of them.
+// home is the main listener's page, at / and at /graph, where every alert's link points: of each query of the link its value, a plot, and how it is answered.
+// What it asks goes the road of all queries, under the same bounds.
 func (s *Server) home(w http.ResponseWriter, r *http.Request) {
 	st := s.acquire()
 	defer st.release()
-	var plans []explained
-	first := ""
-	q, err := url.ParseQuery(r.URL.RawQuery)
-	if err == nil {
-		first = q.Get("g0.expr")
-		for _, key := range []string{"g0.expr", "g1.expr", "g2.expr", "g3.expr"} {
-			e := strings.TrimSpace(q.Get(key))
-			if e == "" {
-				continue
+	data := map[string]any{
+		"Title": "Spillway", "Version": s.opts.Version, "Groups": len(st.top.Groups), "Shards": st.shards, "Prefix": s.opts.RoutePrefix, "Range": model.Duration(graphRange).String(),
+		"First": "", "Moment": "",
+	}
+	if data["Base"] = s.opts.ExternalURL; s.opts.ExternalURL == "" {
+		data["Base"] = "http://" + r.Host + s.opts.RoutePrefix
+	}
+	if q, err := url.ParseQuery(r.URL.RawQuery); err == nil {
+		var all []shown
+		for i := range graphExprs {
+			prefix := "g" + strconv.Itoa(i) + "."
+			expr, m := q.Get(prefix+"expr"), readMoment(q, prefix, s.now())
+			if i == 0 {
+				if data["First"], data["Range"] = expr, model.Duration(m.span).String(); m.set {
+					data["Moment"] = m.at.Format(time.DateTime)
+				}
 			}
-			p := explained{Query: e}
-			if p.Plan, err = s.ask(r, Question{Query: e}); err != nil {
-				p.Error = publicly(err)
+			if expr = strings.TrimSpace(expr); expr != "" {
+				all = append(all, s.show(r, expr, m))
 			}
-			plans = append(plans, p)
 		}
+		data["Shown"] = all
 	}
-	base := s.opts.ExternalURL
-	if base == "" {
-		base = "http://" + r.Host + s.opts.RoutePrefix
-	}
-	writePage(w, homePage, map[string]any{
-		"Title": "Spillway", "Version": s.opts.Version, "Groups": len(st.top.Groups), "Shards": st.shards, "Base": base, "Prefix": s.opts.RoutePrefix,
-		"First": first, "Plans": plans,
-	})
+	writePage(w, homePage, data)
 }
 
 var consolePage = template.Must(template.New("console").Parse(pageHead + `
-<h1>Spillway {{.Version}}</h1><p class="sub">Admin console. Configuration {{.Hash}}, loaded {{.Loaded}}. Memory budget: {{.Used}} of {{.Limit}} bytes in use.</p>
+<h1>Spillway {{.Version}}</h1><p class="sub">Admin console. Configuration {{.Hash}}, loaded {{.Loaded}}. Memory budget: {{.Used}} of {{.Limit}} in use.</p>
 <table><tr><th>group</th><th>shard</th><th>replica</th><th>state</th><th>version</th><th>whole</th><th>in flight</th><th>what to know</th></tr>
 {{range .Replicas}}<tr><td>{{.Group}}</td><td>{{.Shard}}</td><td>{{.URL}}</td><td class="{{.State}}">{{.State}}</td><td>{{.Version}}</td>
-<td>{{.Whole}}</td><td>{{.InFlight}}</td><td>{{.Error}} {{range .Do}}{{.}} {{end}}{{.Note}}</td></tr>{{end}}</table>
+<td>{{if eq .State "up"}}{{.Whole}}{{else}}not asked{{end}}</td><td>{{.InFlight}}</td><td>{{.Error}} {{range .Do}}{{.}} {{end}}{{.Note}}</td></tr>{{end}}</table>
 <ul><li><a href="/metrics">metrics</a></li><li><a href="/api/spillway/v1/limits">limits</a></li><li><a href="/api/spillway/v1/shards">shards</a></li><li><a href="/api/spillway/v1/explain?query=count(up)">explain</a></li><li><a href="/debug/pprof/">profiles</a></li></ul>
 </body></html>
 `))
@@ -96,7 +100,7 @@ func (s *Server) console(w http.ResponseWriter, _ *http.Request) {
 	hash := st.cfg.Hash
 	writePage(w, consolePage, map[string]any{
 		"Title": "Spillway admin", "Version": s.opts.Version, "Hash": hash[:min(12, len(hash))], "Loaded": st.loaded.UTC().Format("2006-01-02 15:04:05Z"),
-		"Used": st.pool.InUse(), "Limit": st.pool.Limit(), "Replicas": st.top.Status(),
+		"Used": merge.FormatBytes(st.pool.InUse()), "Limit": merge.FormatBytes(st.pool.Limit()), "Replicas": st.top.Status(),
 	})
 }
 

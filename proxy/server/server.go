@@ -47,6 +47,9 @@ type Options struct {
 	WebConfigFile string
 	// ExternalURL is where users reach Spillway, for links; empty is relative links.
 	ExternalURL string
+	// GraphURL is where else the page draws a query, with {expr} (percent-encoded) or {expr_json} (as it stands inside a JSON string, percent-encoded) in the
+	// query's place and, where wanted, {from} and {until} (Unix milliseconds); empty is nowhere.
+	GraphURL string
 	// RoutePrefix stands before every path of the main listener; / is none, and empty is the path of ExternalURL, as in Prometheus.
 	RoutePrefix string
 	// Flags are the command line's, for status/flags.
@@ -129,6 +132,9 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := checkGraphURL(o.GraphURL); err != nil {
+		return nil, err
 	}
 	external, err := url.Parse(o.ExternalURL)
 	if err != nil {
