@@ -12,7 +12,7 @@ import (
 // The plot's measures in SVG units, which are pixels where the page is as wide.
 const (
 	width, height           = 920, 300
-	left, right, top, under = 64, 12, 10, 28
+	left, right, top, under = 64, 24, 10, 28
 	plotWidth, plotHeight   = width - left - right, height - top - under
 )
 
@@ -28,7 +28,7 @@ type drawing struct {
 	Grid                               []tick
 	Times                              []tick
 	Lines                              []drawn
-	More                               int
+	More                               bool
 }
 
 type tick struct {
@@ -50,7 +50,7 @@ var plotTemplate = template.Must(template.New("plot").Parse(`<figure><svg viewBo
 {{- range .Lines}}{{$l := .}}<g fill="none" stroke="{{.Colour}}" stroke-width="1.6" stroke-dasharray="{{.Dash}}"><title>{{.Name}}</title>
 {{- range .Paths}}<polyline points="{{.}}"/>{{end}}{{range .Dots}}<circle cx="{{.X}}" cy="{{.Y}}" r="2" fill="{{$l.Colour}}"/>{{end}}</g>{{end -}}
 </svg><figcaption>{{range .Lines}}<span><svg width="22" height="8"><line x1="0" x2="22" y1="4" y2="4" stroke="{{.Colour}}" stroke-width="2.4" stroke-dasharray="{{.Dash}}"/></svg> <code>{{.Name}}</code></span>
-{{end}}{{if .More}}<span>and {{.More}} more that are not drawn; aggregate, or add a matcher</span>{{end}}</figcaption></figure>`))
+{{end}}{{if .More}}<span>and more, which are not drawn; aggregate, or add a matcher</span>{{end}}</figcaption></figure>`))
 
 // Plot draws the first MaxLines of the lines from from to until, where step lies between two points of one line. Times are UTC.
 func Plot(lines []Line, from, until time.Time, step time.Duration) template.HTML {
@@ -62,7 +62,7 @@ func Plot(lines []Line, from, until time.Time, step time.Duration) template.HTML
 		return left + plotWidth*float64(t.Sub(from))/float64(max(until.Sub(from), 1))
 	}
 	y := func(v float64) float64 { return top + plotHeight*(high/2-v/2)/(high/2-low/2) }
-	d := drawing{Width: width, Height: height, Left: left, Right: width - right, Bottom: height - under, More: len(lines) - len(shown)}
+	d := drawing{Width: width, Height: height, Left: left, Right: width - right, Bottom: height - under, More: len(lines) > len(shown)}
 	d.Label = fmt.Sprintf("%d lines from %s to %s UTC, between %s and %s", len(shown), from.UTC().Format(time.DateTime), until.UTC().Format(time.DateTime), number(low), number(high))
 	for _, v := range ticks {
 		d.Grid = append(d.Grid, tick{fixed(y(v)), short(v, places)})
