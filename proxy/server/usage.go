@@ -15,7 +15,7 @@ func (s *Server) recordUsage(x *exchange, caller identity.Caller, id string, sta
 		return // a path outside the table looks at nothing
 	}
 	rec := &usage.Record{
-		Time: start, ID: id, Tenant: caller.Tenant, User: caller.User, Dashboard: caller.Dashboard, Panel: caller.Panel, Rule: caller.Rule,
+		Time: start, ID: id, Tenant: caller.Tenant, User: caller.User, Dashboard: caller.Dashboard, Panel: caller.Panel, Rule: caller.Rule, Claimed: caller.Claimed,
 		Endpoint: string(x.id), Verdict: verdict, Bound: bound,
 		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
 		ShardSeconds: x.calls.get().Seconds(),

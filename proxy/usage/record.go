@@ -54,6 +54,8 @@ type Record struct {
 	Verdict string `json:"verdict"`
 	// Bound is the limit that clamped or refused; empty where none did.
 	Bound string `json:"bound"`
+	// Claimed tells that some of User, Dashboard, Panel and Rule was said by a caller that is not known to be allowed to say it.
+	Claimed bool `json:"claimed"`
 }
 
 // Facts are what a query looks at: all that drop rules need to know of it.
