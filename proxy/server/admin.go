@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -43,11 +44,33 @@ func (s *Server) adminHandler() http.Handler {
 	protected := crossOrigin.Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
-		if tooManyFields(w, r) || wrongHost(w, r) {
+		if tooManyFields(w, r) || wrongHost(w, r) || foreignProfile(w, r) {
 			return
 		}
 		protected.ServeHTTP(w, r)
 	})
+}
+
+// maxProfile is the longest profile or trace in seconds.
+const maxProfile = 60
+
+// foreignProfile refuses profiles that a page of another site asks for, since they cost processor time and a browser asks for pictures and frames without a
+// question, and profiles that are longer than anybody needs.
+func foreignProfile(w http.ResponseWriter, r *http.Request) bool {
+	if !strings.HasPrefix(r.URL.Path, "/debug/pprof/") {
+		return false
+	}
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		qerr.New(qerr.Forbidden, "this request comes from a page of another site, by its Sec-Fetch-Site header; profiles are for the admin listener's own pages and for programs").WriteTo(w)
+		return true
+	}
+	if v := r.FormValue("seconds"); v != "" {
+		if n, err := strconv.ParseFloat(v, 64); err != nil || !(n > 0 && n <= maxProfile) {
+			qerr.New(qerr.BadData, "seconds takes a number up to %d, not %.64q; take several profiles one after another", maxProfile, v).WriteTo(w)
+			return true
+		}
+	}
+	return false
 }
 
 // wrongHost refuses requests to a loopback listener under a name that is not loopback's: a page in a browser could have made them by DNS rebinding.

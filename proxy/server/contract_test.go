@@ -293,6 +293,12 @@ func TestAdminContract(t *testing.T) {
 		{"POST", "/-/reload", 403, "", []string{"Host", "127.0.0.1.evil.example"}},
 		{"POST", "/-/reload", 403, "", []string{"Sec-Fetch-Site", "cross-site"}},
 		{"POST", "/-/reload", 403, "", []string{"Origin", "http://evil.example"}},
+		{"GET", "/debug/pprof/profile?seconds=1", 403, "", []string{"Sec-Fetch-Site", "cross-site"}},
+		{"GET", "/debug/pprof/trace?seconds=1", 403, "", []string{"Sec-Fetch-Site", "same-site"}},
+		{"GET", "/debug/pprof/heap", 200, "", []string{"Sec-Fetch-Site", "same-origin"}},
+		{"GET", "/debug/pprof/trace?seconds=0.01", 200, "", []string{"Sec-Fetch-Site", "none"}},
+		{"GET", "/debug/pprof/profile?seconds=3600", 400, "", nil},
+		{"GET", "/debug/pprof/trace?seconds=NaN", 400, "", nil},
 	} {
 		got := r.sendForm(c.method, r.admin+c.path, nil, "", c.header...)
 		if got.status != c.status || got.header.Get("Allow") != c.allow {
