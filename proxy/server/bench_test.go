@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -40,7 +41,7 @@ func child(spec string) int {
 		if err != nil {
 			panic(err)
 		}
-		l, err := listen("127.0.0.1:0", 4096, "main", newMetricsForTest(), new(timers.Set))
+		l, err := listen("127.0.0.1:0", 4096, 0, "main", newMetricsForTest(), new(timers.Set), slog.New(slog.DiscardHandler))
 		if err != nil {
 			panic(err)
 		}

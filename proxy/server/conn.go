@@ -15,6 +15,7 @@ import (
 type cappedConn struct {
 	net.Conn
 	l           *capped
+	slot        chan struct{} // of the listener's, which it holds
 	once        sync.Once
 	read, write deadline
 
@@ -23,8 +24,8 @@ type cappedConn struct {
 	held    []byte // goes out with the next write
 }
 
-func newCappedConn(conn net.Conn, l *capped) *cappedConn {
-	c := &cappedConn{Conn: conn, l: l}
+func newCappedConn(conn net.Conn, l *capped, slot chan struct{}) *cappedConn {
+	c := &cappedConn{Conn: conn, l: l, slot: slot}
 	c.read.init(conn.SetReadDeadline, l.waits)
 	c.write.init(conn.SetWriteDeadline, l.waits)
 	return c
@@ -34,7 +35,7 @@ func newCappedConn(conn net.Conn, l *capped) *cappedConn {
 func (c *cappedConn) Close() error {
 	c.once.Do(func() {
 		c.l.open.Dec()
-		<-c.l.slots
+		<-c.slot
 	})
 	c.read.close()
 	c.write.close()
@@ -43,14 +44,22 @@ func (c *cappedConn) Close() error {
 
 // SetDeadline implements net.Conn.
 func (c *cappedConn) SetDeadline(t time.Time) error {
-	if err := c.read.put(t); err != nil {
+	if err := c.SetReadDeadline(t); err != nil {
 		return err
 	}
 	return c.write.put(t)
 }
 
-// SetReadDeadline implements net.Conn.
-func (c *cappedConn) SetReadDeadline(t time.Time) error { return c.read.put(t) }
+// SetReadDeadline implements net.Conn. A spare connection is not waited for longer than spareTime.
+func (c *cappedConn) SetReadDeadline(t time.Time) error {
+	if latest := time.Now().Add(spareTime); c.spare() && (t.IsZero() || t.After(latest)) {
+		t = latest
+	}
+	return c.read.put(t)
+}
+
+// spare tells whether the connection is one of those beyond the cap.
+func (c *cappedConn) spare() bool { return c.slot == c.l.spare }
 
 // SetWriteDeadline implements net.Conn.
 func (c *cappedConn) SetWriteDeadline(t time.Time) error { return c.write.put(t) }

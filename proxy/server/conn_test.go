@@ -5,15 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -53,7 +58,7 @@ func toldConn() (*told, *cappedConn) {
 	m := newMetricsForTest()
 	l := &capped{slots: make(chan struct{}, 1), waits: new(timers.Set), open: m.conns.WithLabelValues("main")}
 	l.slots <- struct{}{}
-	return under, newCappedConn(under, l)
+	return under, newCappedConn(under, l, l.slots)
 }
 
 // A deadline that is taken back in time never reaches the connection; one that passes does, in its moment; one that is near or has passed does at once.
@@ -109,7 +114,7 @@ func TestDeadlines(t *testing.T) {
 
 // On real connections too: a read that waits ends when its deadline passes, and a deadline that is set anew gives it another go.
 func TestDeadlineEndsRead(t *testing.T) {
-	l, err := listen("127.0.0.1:0", 4, "main", newMetricsForTest(), new(timers.Set))
+	l, err := listen("127.0.0.1:0", 4, 0, "main", newMetricsForTest(), new(timers.Set), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,5 +294,34 @@ func oneWrite(t *testing.T, size int, now bool) {
 	}
 	if n, err := c.Write(make([]byte, 10)); n != 10 || err != nil || total() != size+10 {
 		t.Errorf("%d bytes: what is written afterwards is held", size)
+	}
+}
+
+// noFiles is a listener to which the operating system gives no more files.
+type noFiles struct{ net.Listener }
+
+func (noFiles) Accept() (net.Conn, error) { return nil, os.NewSyscallError("accept4", syscall.EMFILE) }
+
+// A connection that cannot be accepted is counted, said now and then, and keeps no slot.
+func TestAcceptErrorsAreTold(t *testing.T) {
+	m := newMetricsForTest()
+	var lines bytes.Buffer
+	l := &capped{
+		Listener: noFiles{}, slots: make(chan struct{}, 1), done: make(chan struct{}), full: m.connsFull.WithLabelValues("main"),
+		failed: m.acceptErrors.WithLabelValues("main"), log: slog.New(slog.NewTextHandler(&lines, nil)),
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 {
+			if _, err := l.Accept(); !errors.Is(err, syscall.EMFILE) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+	if n := testutil.ToFloat64(l.failed); n != 20 {
+		t.Errorf("%v failures are counted, want 20", n)
+	}
+	if n := strings.Count(lines.String(), "too many open files"); n != 2 {
+		t.Errorf("%d lines in 20 s, want 2: %s", n, lines.String())
 	}
 }

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -14,51 +16,88 @@ import (
 	"github.com/spillwayproject/spillway/internal/timers"
 )
 
-// listen opens a TCP listener that has at most so many connections at once: the next one waits in the kernel until one closes. Keep-alive finds silent
-// clients within 45 s.
-func listen(address string, most int, name string, m *metrics, waits *timers.Set) (net.Listener, error) {
+// listen opens a TCP listener that has at most so many connections at once, and so many spare ones beyond them, which are there for health alone; the next one
+// waits in the kernel until one closes. Keep-alive finds silent clients within 45 s.
+func listen(address string, most, spare int, name string, m *metrics, waits *timers.Set, log *slog.Logger) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
 	return &capped{
-		Listener: l, slots: make(chan struct{}, most), done: make(chan struct{}),
-		open: m.conns.WithLabelValues(name), full: m.connsFull.WithLabelValues(name), waits: waits,
+		Listener: l, slots: make(chan struct{}, most), spare: make(chan struct{}, spare), done: make(chan struct{}),
+		open: m.conns.WithLabelValues(name), full: m.connsFull.WithLabelValues(name), failed: m.acceptErrors.WithLabelValues(name), waits: waits,
+		log: log.With("listener", name),
 	}, nil
 }
 
 type capped struct {
 	net.Listener
-	slots chan struct{}
-	done  chan struct{}
-	once  sync.Once
-	open  prometheus.Gauge
-	full  prometheus.Counter
-	waits *timers.Set
+	slots  chan struct{}
+	spare  chan struct{}
+	done   chan struct{}
+	once   sync.Once
+	open   prometheus.Gauge
+	full   prometheus.Counter
+	failed prometheus.Counter
+	waits  *timers.Set
+	log    *slog.Logger
+	told   time.Time // when a failure was logged; Accept's alone
 }
+
+// spareConnections are those that the main listener takes beyond its cap, so that whoever asks whether it is well is told, and not by a time-out: a kubelet
+// would restart a proxy that has nothing but many clients. Each is closed after its answer, and after spareTime where it asks nothing.
+const (
+	spareConnections = 32
+	spareTime        = time.Second
+	// acceptComplaints is the shortest time between two lines about connections that could not be accepted.
+	acceptComplaints = 10 * time.Second
+)
 
 // Accept implements net.Listener.
 func (c *capped) Accept() (net.Conn, error) {
+	slot := c.slots
 	select {
 	case c.slots <- struct{}{}:
 	default:
 		c.full.Inc()
 		select {
 		case c.slots <- struct{}{}:
+		case c.spare <- struct{}{}:
+			slot = c.spare
 		case <-c.done:
 			return nil, net.ErrClosed
 		}
 	}
 	conn, err := c.Listener.Accept()
 	if err != nil {
-		<-c.slots
+		<-slot
+		if !errors.Is(err, net.ErrClosed) {
+			c.complain(err)
+		}
 		return nil, err
+	}
+	if slot == c.spare {
+		select {
+		case c.slots <- struct{}{}: // one was given back while nobody came
+			<-slot
+			slot = c.slots
+		default:
+		}
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 3})
 	}
 	c.open.Inc()
-	return newCappedConn(conn, c), nil
+	return newCappedConn(conn, c, slot), nil
+}
+
+// complain counts and says that a connection could not be accepted. net/http waits a moment then, and goes on.
+func (c *capped) complain(err error) {
+	c.failed.Inc()
+	if now := time.Now(); now.Sub(c.told) >= acceptComplaints {
+		c.told = now
+		c.log.Error("a client's connection could not be accepted; if files are too many, raise the limit of open files (ulimit -n, LimitNOFILE)", "err", err)
+	}
 }
 
 // Close implements net.Listener.

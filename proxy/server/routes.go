@@ -48,7 +48,7 @@ func init() {
 func (s *Server) mainHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
-		if tooManyFields(w, r) {
+		if tooManyFields(w, r) || s.overCap(w, r) {
 			return
 		}
 		if s.opts.RoutePrefix != "" {
@@ -74,6 +74,22 @@ func (s *Server) mainHandler() http.Handler {
 			}
 		}
 	})
+}
+
+// overCap refuses what comes over a spare connection and does not ask for health.
+func (s *Server) overCap(w http.ResponseWriter, r *http.Request) bool {
+	c := conn(r)
+	if c == nil || !c.spare() {
+		return false
+	}
+	w.Header().Set("Connection", "close")
+	if p := r.URL.EscapedPath(); p == "/-/healthy" || p == "/-/ready" {
+		return false
+	}
+	e := qerr.New(qerr.Unavailable, "Spillway has as many client connections as it takes (%d); close idle ones, or run more replicas of it", s.opts.MaxConnections)
+	e.RetryAfter = time.Second
+	refuse(w, e)
+	return true
 }
 
 // trimPrefix takes the route prefix off the path; false where it does not begin with it.

@@ -179,11 +179,11 @@ func setDefault[T comparable](p *T, v T) {
 // a drain in which every request ended by itself. A second end of force cuts at once.
 func (s *Server) Run(ctx, force context.Context) error {
 	defer s.stop()
-	mainL, err := listen(s.opts.ListenAddress, s.opts.MaxConnections, "main", s.metrics, &s.timers)
+	mainL, err := listen(s.opts.ListenAddress, s.opts.MaxConnections, spareConnections, "main", s.metrics, &s.timers, s.log)
 	if err != nil {
 		return err
 	}
-	adminL, err := listen(s.opts.AdminListenAddress, adminConnections, "admin", s.metrics, &s.timers)
+	adminL, err := listen(s.opts.AdminListenAddress, adminConnections, 0, "admin", s.metrics, &s.timers, s.log)
 	if err != nil {
 		mainL.Close()
 		return err
