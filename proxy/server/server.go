@@ -90,6 +90,7 @@ type Server struct {
 	log          *slog.Logger
 	metrics      *metrics
 	usageMetrics *usage.Metrics
+	usageLogs    usage.Shared
 	tracer       trace.Tracer
 	propagator   propagation.TextMapPropagator
 	started      time.Time

@@ -101,25 +101,22 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	} else {
 		st.pool = merge.NewPool(int64(cfg.Memory.Budget))
 	}
-	shared := prev != nil && prev.cfg.UsageLog == cfg.UsageLog
-	if shared {
-		st.usage = prev.usage
-	} else if cfg.UsageLog.Path == "" {
-		st.usage = nil // takes and discards
-	} else if st.usage, err = usage.Open(usage.Options{
-		Path: cfg.UsageLog.Path, MaxSize: int64(cfg.UsageLog.MaxSize), MaxFiles: cfg.UsageLog.MaxFiles, Logger: s.log, Metrics: s.usageMetrics,
-	}); err != nil {
-		st.top.Close()
-		return nil, fmt.Errorf("usage_log: %w", err)
+	done := func(context.Context) error { return nil }
+	if cfg.UsageLog.Path != "" { // a nil one takes and discards
+		st.usage, done, err = s.usageLogs.Open(usage.Options{
+			Path: cfg.UsageLog.Path, MaxSize: int64(cfg.UsageLog.MaxSize), MaxFiles: cfg.UsageLog.MaxFiles, Logger: s.log, Metrics: s.usageMetrics,
+		})
+		if err != nil {
+			st.top.Close()
+			return nil, fmt.Errorf("usage_log: %w", err)
+		}
 	}
 	st.close = func() {
 		st.top.Close()
-		if s.state.Load() == st || s.state.Load().usage != st.usage {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			defer cancel()
-			if err := st.usage.Close(ctx); err != nil {
-				s.log.Warn("closing the usage log", "err", err)
-			}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := done(ctx); err != nil {
+			s.log.Warn("closing the usage log", "err", err)
 		}
 	}
 	return st, nil

@@ -53,8 +53,8 @@ type Log struct {
 
 // Open opens the file, or makes it with mode 0600, and starts the writer, which Close ends. One file must have one Log.
 func Open(o Options) (*Log, error) {
-	if o.Path == "" || o.MaxSize <= 0 || o.MaxFiles <= 0 {
-		return nil, errors.New("usage log: path, max_size and max_files are needed, the last two above zero")
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)
@@ -68,7 +68,7 @@ func Open(o Options) (*Log, error) {
 	l := &Log{
 		metrics: o.Metrics,
 		logger:  o.Logger,
-		file:    &rotating{path: o.Path, maxSize: o.MaxSize, maxFiles: o.MaxFiles, open: o.open},
+		file:    newRotating(o),
 		queue:   make(chan []byte, queueLines),
 		trouble: make(chan struct{}, 1),
 		done:    make(chan struct{}),
@@ -78,6 +78,24 @@ func Open(o Options) (*Log, error) {
 	}
 	go l.run() // ended and waited for by Close
 	return l, nil
+}
+
+// check tells what is missing.
+func (o Options) check() error {
+	if o.Path == "" || o.MaxSize <= 0 || o.MaxFiles <= 0 {
+		return errors.New("usage log: path, max_size and max_files are needed, the last two above zero")
+	}
+	return nil
+}
+
+// resize makes the log keep to another size and number of files from its next line on.
+func (l *Log) resize(o Options) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	l.file.maxSize.Store(o.MaxSize)
+	l.file.maxFiles.Store(int64(o.MaxFiles))
+	return nil
 }
 
 // Write queues the record and returns at once. The record is not kept. After Close, and where the queue is full, the record is dropped and counted.

@@ -390,7 +390,7 @@ func TestHalfWrites(t *testing.T) {
 		}
 		return n, nil
 	}}
-	r := &rotating{path: path, maxSize: 1 << 20, maxFiles: 1, open: func(string) (file, error) { return d, nil }}
+	r := newRotating(Options{Path: path, MaxSize: 1 << 20, MaxFiles: 1, open: func(string) (file, error) { return d, nil }})
 	written := 0
 	for i := range 20 {
 		ok, err := r.write((&Record{ID: fmt.Sprint(i)}).Line())

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"sync/atomic"
 )
 
 // file is what rotating needs of an *os.File.
@@ -39,19 +40,26 @@ func openFile(path string) (file, error) {
 	return f, nil
 }
 
-// rotating is a file that is renamed when it is full. Only the writer uses it.
+// rotating is a file that is renamed when it is full. Only the writer uses it, but for the two bounds, which may change.
 //
 // Invariant: where regular, the file holds size bytes, and these are whole lines.
 type rotating struct {
 	path     string
-	maxSize  int64
-	maxFiles int
+	maxSize  atomic.Int64
+	maxFiles atomic.Int64
 	open     opener
 
 	f       file // nil where it could not be opened, until it can
 	info    os.FileInfo
 	size    int64
 	regular bool
+}
+
+func newRotating(o Options) *rotating {
+	r := &rotating{path: o.Path, open: o.open}
+	r.maxSize.Store(o.MaxSize)
+	r.maxFiles.Store(int64(o.MaxFiles))
+	return r
 }
 
 // ensure makes sure that the file at path is open: at first, after an error, and after someone has moved or removed it.
@@ -108,7 +116,7 @@ func (r *rotating) mend() error {
 }
 
 // fits tells whether n more bytes may be written before the next rotation.
-func (r *rotating) fits(n int) bool { return !r.regular || r.size+int64(n) <= r.maxSize }
+func (r *rotating) fits(n int) bool { return !r.regular || r.size+int64(n) <= r.maxSize.Load() }
 
 // write appends whole lines, after a rotation if they do not fit. It reports whether they are in the file; an error without that is one of the rotation.
 func (r *rotating) write(lines []byte) (bool, error) {
@@ -148,10 +156,11 @@ func (r *rotating) rotate() error {
 }
 
 func (r *rotating) shift() error {
-	if r.maxFiles == 1 {
+	keep := int(r.maxFiles.Load())
+	if keep == 1 {
 		return os.Remove(r.path)
 	}
-	for i := r.maxFiles - 1; i > 0; i-- {
+	for i := keep - 1; i > 0; i-- {
 		from := r.path
 		if i > 1 {
 			from += "." + strconv.Itoa(i-1)
