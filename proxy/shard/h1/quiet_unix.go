@@ -7,16 +7,16 @@ import (
 	"syscall"
 )
 
-// quiet tells whether an idle connection is open and has nothing to read: a server that closed it, or says something unasked, is not to be asked on it. sure
-// is false where that cannot be told.
-func quiet(nc net.Conn) (open, sure bool) {
+// quiet tells whether an idle connection is open and has nothing to read: a server that closed it, or says something unasked, is not to be asked on it. Where
+// that cannot be told, and where the server goes while the request is on its way, the connection shows it when it is used.
+func quiet(nc net.Conn) bool {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
-		return true, false
+		return true
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
-		return false, true
+		return false
 	}
 	var peeked error
 	err = raw.Read(func(fd uintptr) bool {
@@ -24,5 +24,5 @@ func quiet(nc net.Conn) (open, sure bool) {
 		_, _, peeked = syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		return true
 	})
-	return err == nil && (peeked == syscall.EAGAIN || peeked == syscall.EWOULDBLOCK), true
+	return err == nil && (peeked == syscall.EAGAIN || peeked == syscall.EWOULDBLOCK)
 }

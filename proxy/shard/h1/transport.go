@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +21,11 @@ const (
 	readBytes, writeBytes = 16 << 10, 4 << 10
 	// maxInformational is how many 1xx headers may come before an answer.
 	maxInformational = 5
-	// verdictPatience is how long an answer is waited for that explains why the server stopped reading a request.
+	// verdictPatience is how long the header of an answer is waited for that explains why the server stopped reading a request.
 	verdictPatience = 250 * time.Millisecond
+	// staleWithin is how soon a connection shows that the server had given it up while nobody used it. One that breaks later broke over the request: to make
+	// that anew is for whoever sent it to decide.
+	staleWithin = time.Second
 )
 
 // ErrHeaderTooLarge ends a call whose answer's header is longer than MaxHeaderBytes.
@@ -51,8 +55,8 @@ type conn struct {
 	net.Conn
 	in     *bufio.Reader
 	out    *bufio.Writer
-	left   int64 // bytes that may still be read
-	idleAt time.Time
+	left   int64     // bytes that may still be read
+	idleAt time.Time // when it last went back to the pool; zero while it never did
 }
 
 // Read implements io.Reader for in, within what may still be read.
@@ -71,10 +75,32 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != "http" {
 		return nil, closeBody(req, fmt.Errorf("the scheme is %q, not http", req.URL.Scheme))
 	}
-	c, sure, err := t.take(ctx)
+	c, err := t.take(ctx)
 	if err != nil {
 		return nil, closeBody(req, err)
 	}
+	resp, stale, err := t.call(c, req)
+	if !stale || req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+		return resp, err
+	}
+	// Other idle connections are likely to be as stale: one after the other would fail.
+	t.drop(c.idleAt)
+	if req.GetBody != nil {
+		req = req.Clone(ctx)
+		if req.Body, err = req.GetBody(); err != nil {
+			return nil, err
+		}
+	}
+	if c, err = t.dial(ctx); err != nil {
+		return nil, closeBody(req, err)
+	}
+	resp, _, err = t.call(c, req)
+	return resp, err
+}
+
+// call makes a call over a connection. stale tells that it failed because the server had given the connection up before.
+func (t *Transport) call(c *conn, req *http.Request) (resp *http.Response, stale bool, err error) {
+	ctx, began := req.Context(), time.Now()
 	// Closing a connection ends whatever waits on it.
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	resp, whole, err := c.exchange(req, t.MaxHeaderBytes)
@@ -82,12 +108,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		stop()
 		_ = c.Close()
 		if cause := context.Cause(ctx); cause != nil {
-			return nil, cause
+			return nil, false, cause
 		}
-		if !sure && c.left == t.MaxHeaderBytes && (req.Body == nil || req.GetBody != nil) {
-			return t.again(req) // closed before, as far as we know
-		}
-		return nil, err
+		return nil, !c.idleAt.IsZero() && c.left == t.MaxHeaderBytes && time.Since(began) < staleWithin, err
 	}
 	b := &body{inner: resp.Body, length: resp.ContentLength, keep: whole && !resp.Close && resp.StatusCode >= http.StatusOK, stop: stop, c: c, t: t}
 	if resp.Body == http.NoBody {
@@ -95,20 +118,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		b.end(true)
 	}
 	resp.Body = b
-	return resp, nil
-}
-
-// again makes a call on a new connection whose own turned out to be closed.
-func (t *Transport) again(req *http.Request) (*http.Response, error) {
-	t.CloseIdleConnections()
-	req = req.Clone(req.Context())
-	if req.GetBody != nil {
-		var err error
-		if req.Body, err = req.GetBody(); err != nil {
-			return nil, err
-		}
-	}
-	return t.RoundTrip(req)
+	return resp, false, nil
 }
 
 func closeBody(req *http.Request, err error) error {
@@ -137,6 +147,9 @@ func (c *conn) exchange(req *http.Request, maxHeader int64) (resp *http.Response
 		}
 		if resp.StatusCode < http.StatusContinue || resp.StatusCode >= http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols {
 			c.left = math.MaxInt64
+			if unsent != nil { // its body takes the time that it takes
+				_ = c.SetReadDeadline(time.Time{})
+			}
 			return resp, unsent == nil, nil
 		}
 	}
@@ -200,10 +213,10 @@ func (b *body) end(whole bool) {
 	_ = b.c.Close()
 }
 
-// take is an idle connection or a new one. sure is false where the server may have closed it.
-func (t *Transport) take(ctx context.Context) (c *conn, sure bool, err error) {
+// take is an idle connection or a new one.
+func (t *Transport) take(ctx context.Context) (*conn, error) {
 	if ctx.Err() != nil {
-		return nil, false, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	for {
 		t.mu.Lock()
@@ -211,25 +224,39 @@ func (t *Transport) take(ctx context.Context) (c *conn, sure bool, err error) {
 		last := len(t.idle) - 1
 		if last < 0 {
 			t.mu.Unlock()
-			break
+			return t.dial(ctx)
 		}
-		c = t.idle[last]
+		c := t.idle[last]
 		t.idle[last] = nil
 		t.idle = t.idle[:last]
 		t.mu.Unlock()
-		open, sure := quiet(c.Conn)
-		if open && time.Since(c.idleAt) < t.IdleTimeout {
-			return c, sure, nil
+		if quiet(c.Conn) && time.Since(c.idleAt) < t.IdleTimeout {
+			return c, nil
 		}
 		_ = c.Close()
 	}
+}
+
+func (t *Transport) dial(ctx context.Context) (*conn, error) {
 	nc, err := t.Dial(ctx, "tcp", t.Addr)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	c = &conn{Conn: nc}
+	c := &conn{Conn: nc}
 	c.in, c.out = bufio.NewReaderSize(c, readBytes), bufio.NewWriterSize(nc, writeBytes)
-	return c, true, nil
+	return c, nil
+}
+
+// drop closes the connections that are idle since then or longer.
+func (t *Transport) drop(since time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for n < len(t.idle) && !t.idle[n].idleAt.After(since) { // the one that went back first is the first
+		_ = t.idle[n].Close()
+		n++
+	}
+	t.idle = slices.Delete(t.idle, 0, n)
 }
 
 func (t *Transport) put(c *conn) {

@@ -259,8 +259,7 @@ func TestIdleGone(t *testing.T) {
 			tr.mu.Lock()
 			gone := len(tr.idle) == 0
 			if !gone {
-				open, _ := quiet(tr.idle[0].Conn)
-				gone = !open
+				gone = !quiet(tr.idle[0].Conn)
 			}
 			tr.mu.Unlock()
 			if gone {
@@ -507,6 +506,115 @@ func TestCannotTell(t *testing.T) {
 	}
 	servers.Wait()
 }
+
+// TestStalePool: of connections that a server gave up while they were idle, and resets when they are used again, the first one to be used says so for all.
+func TestStalePool(t *testing.T) {
+	const pool = 10
+	var over atomic.Bool
+	all := make(chan struct{})
+	var first, refused atomic.Int32
+	s, tr := serve(t, func(conn, n int, _ *http.Request, c net.Conn) bool {
+		if over.Load() && conn <= pool { // what a restarted server does to the connections of the one before
+			refused.Add(1)
+			_ = c.(*net.TCPConn).SetLinger(0)
+			return false
+		}
+		if first.Add(1) == pool {
+			close(all)
+		}
+		<-all // so that each has a connection of its own
+		return say(c, ok)
+	})
+	tr.MaxIdle = pool
+	var fill sync.WaitGroup
+	for range pool {
+		fill.Go(func() {
+			if got, err := get(t, tr); err != nil || got != "ok" {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	fill.Wait()
+	over.Store(true)
+	for i := range 6 {
+		if got, err := get(t, tr); err != nil || got != "ok" {
+			t.Errorf("call %d: %q, %v", i, got, err)
+		}
+	}
+	if refused.Load() != 1 || s.conns.Load() != pool+1 {
+		t.Errorf("%d requests went over stale connections and %d connections were made, not 1 and %d", refused.Load(), s.conns.Load(), pool+1)
+	}
+}
+
+// TestBrokenOver: a connection that breaks long after the request went out broke over it. The request is not made anew, used before or not.
+func TestBrokenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen atomic.Int32
+		var servers sync.WaitGroup
+		tr := &Transport{Addr: "server:80", MaxHeaderBytes: 8 << 10, MaxIdle: 2, IdleTimeout: time.Minute, Dial: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			servers.Go(func() {
+				defer far.Close()
+				in := bufio.NewReader(far)
+				for {
+					if _, err := http.ReadRequest(in); err != nil {
+						return
+					}
+					if seen.Add(1) > 1 {
+						time.Sleep(5 * time.Second)
+						return
+					}
+					say(far, ok)
+				}
+			})
+			return near, nil
+		}}
+		if got, err := get(t, tr); err != nil || got != "ok" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		if _, err := get(t, tr); err == nil {
+			t.Error("a call that was not answered succeeded")
+		}
+		if seen.Load() != 2 {
+			t.Errorf("the server was asked %d times, not twice", seen.Load())
+		}
+		servers.Wait()
+	})
+}
+
+// TestEarlyAnswer: an answer that comes before the request was taken whole is read to its end, however long that takes.
+func TestEarlyAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var servers sync.WaitGroup
+		tr := &Transport{Addr: "server:80", MaxHeaderBytes: 8 << 10, MaxIdle: 2, IdleTimeout: time.Minute, Dial: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			servers.Go(func() {
+				defer far.Close()
+				say(far, "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 6\r\n\r\ntoo")
+				time.Sleep(3 * time.Second)
+				say(far, "big")
+			})
+			return deaf{near}, nil
+		}}
+		resp, err := tr.RoundTrip(request(t, t.Context(), http.MethodPost, strings.Repeat("b", 100_000)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "toobig" {
+			t.Errorf("%q, %v", b, err)
+		}
+		if len(tr.idle) != 0 {
+			t.Error("a connection with half a request on it went back")
+		}
+		servers.Wait()
+	})
+}
+
+// deaf is a connection whose peer reads nothing any more.
+type deaf struct{ net.Conn }
+
+func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 // FuzzAnswer: whatever a server says, a call ends with an answer or an error, and net/http reads the same.
 func FuzzAnswer(f *testing.F) {
