@@ -32,6 +32,7 @@ func demoCommand(e *env, parent clause) func() error {
 		if !e.logLevelSet {
 			_ = e.logConfig.Level.Set("warn") // the demo says itself what happens
 		}
+		ignoreBrokenPipe()
 		reg := newRegistry()
 		o := demo.Options{
 			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, Full: *detail == "full", History: time.Duration(past), Seed: *seed,

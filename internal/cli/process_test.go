@@ -272,3 +272,23 @@ func TestTracesRefused(t *testing.T) {
 		t.Errorf("exit code %d, %v: %s", cmd.ProcessState.ExitCode(), err, out)
 	}
 }
+
+// TestLogReaderLeaves: whoever reads the proxy's log goes away. What it logs then reaches nobody, and it goes on answering.
+func TestLogReaderLeaves(t *testing.T) {
+	s := fakeshard.Start(t, fakeshard.Config{})
+	config := onShard(t, s, "")
+	p := startProcess(t, config)
+	p.log.leave()
+	for i := range 4 { // the first line finds the reader there still: it leaves over it
+		write(t, config, fmt.Sprintf("groups: [{name: main, shards: [{replicas: [{url: %q}]}]}]\nmemory: {budget: %dMiB}\n", s.URL(), 64+i))
+		status, body, err := request(http.MethodPost, p.admin+"/-/reload")
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("reload %d, which logs a line: %d %s %v", i, status, body, err)
+		}
+	}
+	if status, body, err := request(http.MethodGet, p.main+"/-/ready"); err != nil || status != http.StatusOK {
+		t.Errorf("after the reader of the log has left: %d %s %v", status, body, err)
+	}
+	p.signal(syscall.SIGTERM)
+	p.exits(0)
+}

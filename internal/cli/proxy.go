@@ -44,6 +44,7 @@ func proxyCommand(e *env, parent clause) func() error {
 		if err := checkAddresses(*address, *admin); err != nil {
 			return errUsage{err}
 		}
+		ignoreBrokenPipe()
 		log := e.logger()
 		cfg, err := loadConfig(*file)
 		if err != nil {
@@ -93,6 +94,10 @@ func proxyCommand(e *env, parent clause) func() error {
 		return adviseOnListening(err)
 	}
 }
+
+// ignoreBrokenPipe keeps a server alive when whoever reads its log goes away: a logger's restart, a closed terminal. Go ends a process that writes to a
+// broken pipe on standard output or error; the write fails alone where the signal is ignored. Commands whose output is their purpose do not call it.
+func ignoreBrokenPipe() { signal.Ignore(syscall.SIGPIPE) }
 
 // loadConfig reads the file; what is wrong with it is listed one a line.
 func loadConfig(file string) (*config.Config, error) {

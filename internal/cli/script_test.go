@@ -270,6 +270,7 @@ type watched struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 	more chan struct{} // closed at each write
+	left bool          // nobody reads any more
 }
 
 func newWatched() *watched { return &watched{more: make(chan struct{})} }
@@ -278,9 +279,19 @@ func newWatched() *watched { return &watched{more: make(chan struct{})} }
 func (w *watched) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.left {
+		return 0, io.ErrClosedPipe // os/exec closes its end of the pipe
+	}
 	close(w.more)
 	w.more = make(chan struct{})
 	return w.text.Write(p)
+}
+
+// leave reads no more than the next write.
+func (w *watched) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left = true
 }
 
 func (w *watched) String() string {
