@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, merge, policy, mix, rules, dashboards, plugin, relabel, oom; default: all)
+# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, fleet, merge, policy, mix, rules, dashboards, plugin, relabel, oom; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bench.out
-[ $# -gt 0 ] || set -- passthrough leaves ejected merge policy mix rules dashboards plugin relabel oom
+[ $# -gt 0 ] || set -- passthrough leaves ejected fleet merge policy mix rules dashboards plugin relabel oom
 bench() { # name, package, pattern, more flags
   local name=$1 pkg=$2 pattern=$3
   shift 3
@@ -15,6 +15,7 @@ for name in "$@"; do
     passthrough) bench passthrough ./proxy/server 'PassThrough$' -benchtime 10x ;;
     leaves) bench leaves ./proxy/server 'ClientLeaves' -benchtime 1x ;;
     ejected) bench ejected ./proxy/server 'Ejected$' -benchtime 400x ;;
+    fleet) bench fleet ./proxy/server 'GroupLabelValues$' -benchtime 20x ;;
     merge) bench merge ./proxy/merge . -benchtime 1s ;;
     policy) bench policy ./proxy/policy . -benchtime 200ms ;;
     mix)

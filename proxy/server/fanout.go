@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -201,9 +202,38 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 	}
 	if failed != nil {
 		r.close()
-		return nil, failed
+		var silent []string
+		for i, q := range questions { // the first one to be late ended the wait for the others
+			if err := results[i].err; err != nil && !answered[q.seat()] && (errors.Is(err, errSibling) || qerr.From(err).Kind == qerr.Timeout) {
+				silent = append(silent, q.shard.Name())
+			}
+		}
+		return nil, alsoSilent(failed, silent)
 	}
 	return r, nil
+}
+
+// maxSilent is how many further shards a sentence names that had not answered either.
+const maxSilent = 5
+
+// alsoSilent adds to the error of a server that had not answered by the deadline which shards had not either, so that not only one of many is looked at.
+func alsoSilent(err error, shards []string) error {
+	var late *qerr.Error
+	slices.Sort(shards)
+	if shards = slices.Compact(shards); len(shards) < 2 || !errors.As(err, &late) || late.Kind != qerr.Timeout || len(late.Shards) != 1 {
+		return err
+	}
+	e := *late // its private cause goes along
+	names, more := shards, ""
+	if len(names) > maxSilent {
+		names, more = names[:maxSilent], fmt.Sprintf(" and %d more", len(shards)-maxSilent)
+	}
+	e.Message += fmt.Sprintf(" (silent were %d shards: %s%s)", len(shards), strings.Join(names, ", "), more)
+	var lost *lostShard
+	if errors.As(err, &lost) {
+		return &lostShard{name: lost.name, err: &e}
+	}
+	return &e
 }
 
 // shardLost tells whether an error is the loss of a shard: it failed, was too late, or, for an answer that can go without it, had no room in time. A shard that

@@ -11,6 +11,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 const maxTime = math.MaxInt64
@@ -131,71 +132,78 @@ func (p *peeked) Next() bool {
 }
 
 // labelValues answers the values of one label. Values of a group's own label come from the configuration, for groups in which the selectors find a series;
-// a replica label has none.
+// a replica label has none. All groups are asked together, whichever of the two they are asked: one that is slow makes no other one wait.
 func (x *exchange) labelValues() error {
-	var (
-		questions []question
-		own       []string
-	)
+	var questions []question
 	for _, t := range x.targets() {
+		id, limit := endpoint.LabelValues, x.dec.PerShardLimit
 		switch {
 		case t.group.Labels.Has(x.req.Label):
-			ok, err := x.exists(t)
-			if err != nil {
-				return err
-			}
-			if ok {
-				own = append(own, t.group.Labels.Get(x.req.Label))
-			}
+			id, limit = presence(t), 1
 		case slices.Contains(t.group.ReplicaLabels, x.req.Label):
-		default:
-			qs, err := x.metadataQuestions(t, endpoint.LabelValues, x.dec.PerShardLimit)
-			if err != nil {
-				return err
-			}
-			questions = append(questions, qs...)
+			continue
 		}
+		qs, err := x.metadataQuestions(t, id, limit)
+		if err != nil {
+			return err
+		}
+		questions = append(questions, qs...)
 	}
 	r, err := x.ask(questions)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	lists := []merge.Strings{merge.FixedStrings(own)}
-	for _, src := range r.sources {
-		lists = append(lists, merge.ShardStrings(x.ctx, src, false, x.budget))
+	var lists []merge.Strings
+	groups, asked := map[*shard.Group][]merge.Source{}, map[*shard.Group]endpoint.ID{}
+	for i, src := range r.sources {
+		if q := r.asked[i]; q.req.ID == endpoint.LabelValues {
+			lists = append(lists, merge.ShardStrings(x.ctx, src, false, x.budget))
+		} else {
+			groups[q.shard.Group], asked[q.shard.Group] = append(groups[q.shard.Group], src), q.req.ID
+		}
 	}
-	return x.strings(r, lists)
+	var own []string
+	for _, g := range x.st.top.Groups {
+		if len(groups[g]) == 0 {
+			continue
+		}
+		ok, err := x.exists(asked[g], groups[g])
+		if err != nil {
+			return x.bodyError(r, err)
+		}
+		if ok {
+			own = append(own, g.Labels.Get(x.req.Label))
+		}
+	}
+	return x.strings(r, append(lists, merge.FixedStrings(own)))
 }
 
-// exists asks whether the selectors find any series in the group. Where there are none, any label name will do: that reads no series.
-func (x *exchange) exists(t target) (bool, error) {
-	id := endpoint.Series
+// presence is what a group is asked to find out whether its selectors find any series. Where there are none, any label name will do: that reads no series.
+func presence(t target) endpoint.ID {
 	if t.all {
-		id = endpoint.Labels
+		return endpoint.Labels
 	}
-	qs, err := x.metadataQuestions(t, id, 1)
-	if err != nil {
-		return false, err
-	}
-	r, err := x.ask(qs)
-	if err != nil {
-		return false, err
-	}
-	defer r.close()
+	return endpoint.Series
+}
+
+// exists tells whether a group's answers to presence have any series.
+func (x *exchange) exists(id endpoint.ID, sources []merge.Source) (bool, error) {
 	w := merge.NewWriter(io.Discard, x.budget)
 	defer w.Close()
-	var res merge.Result
+	var (
+		res merge.Result
+		err error
+	)
 	if id == endpoint.Series {
-		res, err = merge.MergeSeries(x.ctx, w, 1, r.sources, x.budget)
+		res, err = merge.MergeSeries(x.ctx, w, 1, sources, x.budget)
 	} else {
 		var lists []merge.Strings
-		for _, src := range r.sources {
-			src.Relabel = nil // any name will do
+		for _, src := range sources {
 			lists = append(lists, merge.ShardStrings(x.ctx, src, false, x.budget))
 		}
 		res, err = merge.MergeStrings(x.ctx, w, 1, lists, x.budget)
 	}
 	x.warnings.Add(res.Warnings...)
-	return res.Series > 0, x.bodyError(r, err)
+	return res.Series > 0, err
 }
