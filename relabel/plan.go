@@ -22,6 +22,8 @@ type Plan struct {
 	// Stored is what there is, Dropped what the rules take of it together.
 	Stored  propose.Saving `json:"stored"`
 	Dropped propose.Saving `json:"dropped"`
+	// Alarms are what has to be seen before anything else: what was not looked at, and what can hardly be meant. They are shown in red.
+	Alarms []string `json:"alarms,omitempty"`
 	// Jobs are sorted by name.
 	Jobs []Job `json:"jobs"`
 	// Rules are ranked: the one that saves the most series first.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/common/model"
+	"golang.org/x/term"
 
 	"github.com/spillwayproject/spillway/relabel"
 	"github.com/spillwayproject/spillway/relabel/inventory"
@@ -154,10 +155,11 @@ func relabelPlanCommand(e *env, parent clause) func() error {
 	c := parent.Command("plan", "Finds what is stored and not looked at, makes the rules that drop it, and proves them. Exit code 1, and no plan, where an input cannot be read.")
 	looked, stored := lookedAtFlags(c), storedFlags(c)
 	out := c.Flag("out", "Write the plan to this file and a summary to standard output; without it the plan goes to standard output.").Short('o').PlaceHolder("plan.json").String()
-	risk := c.Flag("risk", "low: only metrics that nothing uses; medium: also series and buckets of used metrics, as long as no answer changes; high: also buckets that only histogram_quantile reads, within --quantile-error, and labels that tell no two series of today apart.").
+	risk := c.Flag("risk", "low: only metrics that nothing uses; medium: also series and buckets of used metrics, as long as no answer changes; high: also buckets that only histogram_quantile reads, within --quantile-error.").
 		Default(string(propose.Medium)).Enum(string(propose.Low), string(propose.Medium), string(propose.High))
 	saving := c.Flag("min-saving", "The smallest number of series that a rule must save.").Default("1").Int64()
 	quantile := c.Flag("quantile-error", "With --risk=high: the largest ratio of a bucket's upper to its lower edge that thinning may make.").Default("2.5").Float64()
+	dropLabels := c.Flag("labels", "With --risk=high: also take labels that change no answer and tell no two series of today apart. That saves no series, but memory, and the new series that a label with ever new values makes.").Bool()
 	exempt := c.Flag("exempt-job", "A job that gets no rules; may be given several times.").PlaceHolder("JOB").Strings()
 	owner := c.Flag("owner", "Who answers for the rules; named in the warnings of answers.").PlaceHolder("TEAM").String()
 	noReplay := c.Flag("no-replay", "Leave out the last proof, which asks every query of a sample of the data before and after.").Bool()
@@ -194,7 +196,7 @@ func relabelPlanCommand(e *env, parent clause) func() error {
 		}
 		plan, err := relabel.Make(e.ctx, relabel.Options{
 			Source: src, Uses: set, External: *stored.external, Owner: *owner, Now: now,
-			Propose: propose.Options{Risk: propose.Risk(*risk), MinSaving: *saving, QuantileError: *quantile, Window: window, Exempt: *exempt},
+			Propose: propose.Options{Risk: propose.Risk(*risk), MinSaving: *saving, QuantileError: *quantile, Window: window, Exempt: *exempt, KeepLabels: !*dropLabels},
 			Replay:  !*noReplay, ReplayOptions: prove.ReplayOptions{MaxSeries: *replay}, Progress: p.at,
 		})
 		p.end()
@@ -213,6 +215,11 @@ func relabelPlanCommand(e *env, parent clause) func() error {
 
 // summarise is the plan in a screenful.
 func summarise(w io.Writer, p *relabel.Plan, file string) error {
+	for _, alarm := range p.Alarms {
+		if _, err := fmt.Fprintln(w, red(w, "ATTENTION: "+alarm)); err != nil {
+			return err
+		}
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	rates := fmt.Sprintf("%.0f of %.0f samples a second, about %.1f MiB of memory and %.1f MiB a day on disk", p.Dropped.SamplesPerSecond, p.Stored.SamplesPerSecond,
 		mebi(p.Dropped.MemoryBytes), mebi(p.Dropped.BytesPerDay))
@@ -243,9 +250,21 @@ func summarise(w io.Writer, p *relabel.Plan, file string) error {
 
 func mebi(b int64) float64 { return float64(b) / (1 << 20) }
 
+// red is a text as it is, and in red on a terminal.
+func red(w io.Writer, text string) string {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return "\x1b[1;31m" + text + "\x1b[0m"
+	}
+	return text
+}
+
+// percent does not write 100.0 where something is left.
 func percent(part, of int64) string {
-	if of == 0 {
+	switch {
+	case of == 0:
 		return "0 %"
+	case part < of && 1000*part > 999*of:
+		return "> 99.9 %"
 	}
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(of))
 }

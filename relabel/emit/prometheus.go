@@ -47,6 +47,9 @@ func header(p *relabel.Plan) []string {
 	if p.Owner != "" {
 		lines = append(lines, "# Owner: "+comment(p.Owner)+".")
 	}
+	for _, a := range p.Alarms {
+		lines = append(lines, "# ATTENTION: "+comment(a))
+	}
 	if len(p.Rules) == 0 {
 		lines = append(lines, "# The plan has no rules: nothing goes.")
 	}

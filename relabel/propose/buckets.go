@@ -45,7 +45,7 @@ func (p *proposer) thin(of []*stored, stays bool) {
 	var needs []*uses.Entry
 	quantile := false
 	for _, s := range of {
-		if s.exempt || s.Job == "" || len(s.blind) > 0 || s.family != "" || s.Labels[model.BucketLabel].Values == nil {
+		if s.exempt || s.recorded || s.Job == "" || len(s.blind) > 0 || s.family != "" || s.Labels[model.BucketLabel].Values == nil {
 			return
 		}
 		stays = stays || s.Series < p.o.MinSaving // as it would if nothing selected it

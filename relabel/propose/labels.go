@@ -71,7 +71,7 @@ func (p *proposer) label(s *stored) {
 
 // candidates are the labels of a metric that no answer depends on and whose removal is worth a rule, sorted.
 func (p *proposer) candidates(s *stored) []string {
-	if s.exempt || s.Job == "" || len(s.needs) == 0 || len(s.blind) > 0 || s.family != "" {
+	if s.exempt || s.recorded || s.Job == "" || len(s.needs) == 0 || len(s.blind) > 0 || s.family != "" {
 		return nil
 	}
 	var names []string

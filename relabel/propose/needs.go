@@ -22,6 +22,8 @@ type stored struct {
 	// family is the native histogram that it belongs to while that is used; empty otherwise.
 	family string
 	exempt bool
+	// recorded says that a ruler makes it: no relabelling of a scrape sees it.
+	recorded bool
 }
 
 // survey finds the needs of each metric that rules may touch at all.
@@ -35,10 +37,11 @@ func survey(inv *inventory.Inventory, set *uses.Set, index *uses.Index, o Option
 	}
 	var all []*stored
 	for _, m := range inv.Metrics {
-		if untouchable(m.Name) || recorded[m.Name] {
+		if untouchable(m.Name) {
 			continue
 		}
-		s := &stored{Metric: m, blind: Waiting(index.Blind(m.Name)), exempt: slices.Contains(o.Exempt, m.Job)}
+		// A colon is for names that rules record, and for nothing else: a ruler whose rules nobody gave wrote it.
+		s := &stored{Metric: m, blind: Waiting(index.Blind(m.Name)), exempt: slices.Contains(o.Exempt, m.Job), recorded: recorded[m.Name] || strings.Contains(m.Name, ":")}
 		s.needs = applying(index.For(m.Name), m.Job, o)
 		base := m.Name
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/prometheus/common/model"
 
@@ -36,6 +35,7 @@ func Propose(inv *inventory.Inventory, set *uses.Set, index *uses.Index, o Optio
 type proposer struct {
 	inv     *inventory.Inventory
 	o       Options
+	looked  string // what was read, for the evidence
 	all     []*stored
 	target  map[[2]string]bool
 	shares  map[shareKey][]*stored
@@ -48,7 +48,7 @@ type proposer struct {
 
 func newProposer(inv *inventory.Inventory, set *uses.Set, index *uses.Index, o Options) *proposer {
 	p := &proposer{
-		inv: inv, o: o, all: survey(inv, set, index, o), target: targetLabels(inv),
+		inv: inv, o: o, looked: set.Looked(o.Window), all: survey(inv, set, index, o), target: targetLabels(inv),
 		shares: map[shareKey][]*stored{}, errors: map[shareKey]float64{}, universe: map[string][]string{},
 	}
 	for _, m := range inv.Metrics {
@@ -94,6 +94,13 @@ func (p *proposer) names(s *stored) {
 	if s.exempt || len(s.needs) > 0 {
 		return
 	}
+	if s.recorded { // it saves nothing here, whatever there is of it
+		p.refused = append(p.refused, Refusal{
+			Kind: Names, Job: s.Job, Metrics: []string{s.Name},
+			Reason: "rules record it, and what a ruler writes no relabelling of a scrape sees", Instead: "delete the recording rule, if nobody needs what it records",
+		})
+		return
+	}
 	if p.goes(s) {
 		p.take(s, Names, Low, "", nil)
 		return
@@ -122,7 +129,7 @@ func (p *proposer) names(s *stored) {
 
 // goes says whether a metric that nothing selects can go.
 func (p *proposer) goes(s *stored) bool {
-	return !s.exempt && s.Job != "" && len(s.blind) == 0 && s.family == "" && Claim(s.Metric, Names, "", nil).Series >= p.o.MinSaving &&
+	return !s.exempt && !s.recorded && s.Job != "" && len(s.blind) == 0 && s.family == "" && Claim(s.Metric, Names, "", nil).Series >= p.o.MinSaving &&
 		!strings.ContainsRune(s.Name, 0) && model.UTF8Validation.IsValidMetricName(s.Name)
 }
 
@@ -131,7 +138,7 @@ const maxExamples = 5
 
 // slices takes series of a used metric by values of a label that all its needs exclude.
 func (p *proposer) slices(s *stored) {
-	if s.exempt || s.Job == "" || len(s.needs) == 0 || len(s.blind) > 0 || s.family != "" {
+	if s.exempt || s.recorded || s.Job == "" || len(s.needs) == 0 || len(s.blind) > 0 || s.family != "" {
 		return
 	}
 	for _, name := range sortedLabels(s.Metric) {
@@ -285,6 +292,10 @@ func (p *proposer) rules() ([]Rule, []Refusal) {
 				p.refused = append(p.refused, refusal(r, fmt.Sprintf("it needs the risk %s, and %s is accepted", r.Risk, p.o.Risk), "--risk "+string(r.Risk)))
 				continue
 			}
+			if r.Kind == Label && p.o.KeepLabels {
+				p.refused = append(p.refused, refusal(r, "it saves no series: only a label goes, which no answer depends on", "--labels"))
+				continue
+			}
 			rules = append(rules, r)
 		}
 	}
@@ -396,16 +407,12 @@ func SortRefusals(refused []Refusal) {
 
 // evidence says why nothing needs what goes.
 func (p *proposer) evidence(r Rule, part []*stored) Evidence {
-	logged := "logged query"
-	if p.o.Window > 0 {
-		logged += " of the last " + days(p.o.Window)
-	}
 	metrics := fmt.Sprintf("these %d metrics", len(r.Metrics))
 	if len(r.Metrics) == 1 {
 		metrics = r.Metrics[0]
 	}
 	if r.Kind == Names {
-		return Evidence{Text: fmt.Sprintf("No dashboard, rule, autoscaler, keep or %s selects %s of this job.", logged, metrics)}
+		return Evidence{Text: fmt.Sprintf("No %s selects %s of this job.", p.looked, metrics)}
 	}
 	var needs []*uses.Entry
 	seen := map[*uses.Use]bool{}
@@ -441,12 +448,4 @@ func (p *proposer) evidence(r Rule, part []*stored) Evidence {
 		e.Text = fmt.Sprintf("No answer of %s depends on %s of %s, and it tells no two series of today apart: verify again when new ones come.", who, r.Label, metrics)
 	}
 	return e
-}
-
-// days writes a window as people say it.
-func days(d time.Duration) string {
-	if d%(24*time.Hour) == 0 {
-		return fmt.Sprintf("%d days", d/(24*time.Hour))
-	}
-	return d.String()
 }

@@ -111,6 +111,8 @@ type Options struct {
 	QuantileError float64
 	// Window is how far back uses were looked for; it goes into the evidence.
 	Window time.Duration
+	// KeepLabels leaves out rules that take a label: they save no series that is stored today, and with High alone that surprises.
+	KeepLabels bool
 	// Exempt jobs get no rules.
 	Exempt []string
 	// External are the labels that are added on the way out: a matcher on one of them excludes no series. Nil means uses.External.

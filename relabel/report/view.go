@@ -44,6 +44,7 @@ type view struct {
 	Proven                   string
 	Replay                   *replay
 	Warnings                 []string
+	Alarms                   []string // what stands in red above the headline
 	Inputs                   []input
 	// MoreJobs and its like say what the page leaves out; empty where it leaves out nothing.
 	MoreJobs, MoreMetrics, MoreRules, MoreRefused string
@@ -105,6 +106,9 @@ func makeView(p *relabel.Plan) (*view, error) {
 	if !p.Made.IsZero() {
 		v.Made = p.Made.UTC().Format("2 January 2006, 15:04 UTC")
 	}
+	for _, a := range p.Alarms {
+		v.Alarms = append(v.Alarms, visible(a))
+	}
 	v.headline(p)
 	v.Map = treemap(p)
 	v.jobs(p)
@@ -145,8 +149,8 @@ func (v *view) headline(p *relabel.Plan) {
 	case gone.Series == 0:
 		v.Lead = fmt.Sprintf("No series goes. %s what nothing needs away from %s.", capital(plural(int64(len(p.Rules)), "rule takes", "rules take")), plural(p.Proof.Changed, "series", "series"))
 	default:
-		v.Lead = fmt.Sprintf("No dashboard, alert, rule or logged query needs %s of the %s that are stored. %s them away, each proven over every series.",
-			count(gone.Series), plural(stored.Series, "series", "series"), capital(plural(int64(len(p.Rules)), "rule takes", "rules take")))
+		v.Lead = fmt.Sprintf("No %s needs %s of the %s that are stored. %s them away, each proven over every series.",
+			uses.Looked(func(kind uses.Kind) bool { return p.Inputs.Uses[string(kind)] > 0 }, ""), count(gone.Series), plural(stored.Series, "series", "series"), capital(plural(int64(len(p.Rules)), "rule takes", "rules take")))
 		if p.Proof.Changed > 0 {
 			v.Lead += fmt.Sprintf(" %s a label that changes no answer.", capital(plural(p.Proof.Changed, "series loses", "series lose")))
 		}

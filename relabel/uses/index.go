@@ -24,6 +24,9 @@ type Set struct {
 	Warnings []string
 	// From and To are the times of the first and the last line of a usage log that counted; zero where no log was read.
 	From, To time.Time
+	// Logs is how many usage logs were read, and Covers how far back the one that reaches back least does, at most its window; 0 where no log has a line that counts.
+	Logs   int
+	Covers time.Duration
 
 	matchers map[matcherKey]*labels.Matcher // equal matchers once: a log repeats them a thousand times, and a compiled expression is large
 	parsed   map[string]parsedQuery         // a dashboard repeats a query for each of its panels

@@ -338,12 +338,30 @@ func (l *logReader) finish(set *Set, path string) {
 	if open > 0 {
 		warn("%d different queries select series without naming a metric, such as %s; all that they select are kept", open, example)
 	}
+	l.coverage(set, warn)
+}
+
+// coverage notes how far back the log reaches, and warns where that is less than was asked for.
+func (l *logReader) coverage(set *Set, warn func(format string, args ...any)) {
+	set.Logs++
+	young := l.oldest.After(l.since.Add(time.Hour))
+	if l.lines > 0 {
+		covers := l.options.Window
+		if covers <= 0 || young {
+			covers = max(l.options.Now.Sub(l.oldest), time.Second) // of a log whose clock is ahead, as little as can be
+		}
+		if set.Covers == 0 || covers < set.Covers {
+			set.Covers = covers
+		}
+	}
 	switch {
 	case l.lines == 0 && l.oldest.IsZero():
 		warn("the log is empty")
 	case l.lines == 0:
 		warn("no line of the log is from the last %s", model.Duration(l.options.Window))
-	case l.options.Window > 0 && l.oldest.After(l.since.Add(time.Hour)):
+	case l.options.Window > 0 && l.oldest.After(l.options.Now):
+		warn("the log begins on %s, which has not come yet: is the clock right of the machine that wrote it, or of this one?", l.oldest.UTC().Format(time.DateTime))
+	case l.options.Window > 0 && young:
 		warn("the log begins on %s and covers %s of the %s asked for: what is used more rarely than that is not in it",
 			l.oldest.UTC().Format(time.DateTime), l.options.Now.Sub(l.oldest).Round(time.Hour), model.Duration(l.options.Window))
 	}
