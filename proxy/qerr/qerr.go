@@ -208,6 +208,9 @@ type detail struct {
 // JSON is the Prometheus error body, error early in it since Grafana shows only the first 1,024 bytes of some answers.
 func (e *Error) JSON() []byte {
 	b := body{Status: "error", ErrorType: e.Kind.ErrorType(), Error: e.sentence(), Spillway: &detail{e.Bound, e.Value, e.Seen, e.Advice}}
+	if e.Kind == BadData && *b.Spillway == (detail{}) {
+		b.Spillway = nil // what Prometheus says of a query that it cannot read is all there is to say
+	}
 	out, err := json.Marshal(b)
 	if err != nil { // strings always marshal
 		panic(err)

@@ -113,3 +113,13 @@ func TestFromContextAsksTheContextFirst(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// What Prometheus itself says of a request carries an object of ours only where that says something.
+func TestPrometheusSentencesCarryNothingEmpty(t *testing.T) {
+	if got := string(New(BadData, "parse error").JSON()); got != `{"status":"error","errorType":"bad_data","error":"parse error"}`+"\n" {
+		t.Error(got)
+	}
+	if got := string((&Error{Kind: BadData, Message: "m", Advice: "a"}).JSON()); !strings.Contains(got, `"spillway":{"bound":"","value":"","seen":"","advice":"a"}`) {
+		t.Error(got)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
@@ -54,12 +55,23 @@ func (x *exchange) note(res merge.Result) {
 		if x.req.ID == endpoint.Series || x.req.ID == endpoint.LabelValues {
 			advice = "name a metric or add a label matcher"
 		}
-		text := fmt.Sprintf("results truncated due to limit: at most %d", x.dec.Limit)
-		if x.dec.PerShardLimit < x.dec.Limit {
-			text += fmt.Sprintf(", and %d from each shard", x.dec.PerShardLimit)
-		}
-		x.warnings.Add(text + "; " + advice)
+		x.warnings.Add(x.truncation(res.Series) + "; " + advice)
 	}
+}
+
+// truncation says which limit has cut an answer of so many series, names or values: that of all of it, or that of each shard.
+func (x *exchange) truncation(n int) string {
+	limit, each, whose := x.dec.Limit, "", policy.BoundMaxSeries
+	if n < x.dec.Limit {
+		limit, each = x.dec.PerShardLimit, " from each shard"
+	}
+	switch {
+	case limit < x.dec.Limit:
+		whose = policy.BoundUnselective
+	case x.req.Limit > 0 && x.req.Limit <= limit:
+		whose = "the request's own limit"
+	}
+	return fmt.Sprintf("results truncated due to limit: at most %d%s (%s)", limit, each, whose)
 }
 
 // labels answers label names: those that shards store, and the labels of every group that has a series.
