@@ -80,6 +80,9 @@ func writeExplanation(w io.Writer, x *plan.Explanation, ran bool) {
 	if x.Reason != "" {
 		verdict += ": " + x.Reason
 	}
+	if x.Slow != "" {
+		fmt.Fprintln(w, oneLine("slow: "+x.Slow))
+	}
 	fmt.Fprintln(w, oneLine("verdict: "+verdict))
 }
 

@@ -1,6 +1,11 @@
 package plan
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
@@ -16,6 +21,8 @@ type Explanation struct {
 	Reason string `json:"reason,omitempty"`
 	// Plan is the tree's root; nil where the query was refused before it could be planned.
 	Plan *Node `json:"plan"`
+	// Slow names the servers that the answer waited for, where some took much longer than most; empty otherwise, and where the query was not run.
+	Slow string `json:"slow,omitempty"`
 }
 
 // The verdicts of an Explanation.
@@ -66,6 +73,69 @@ type Call struct {
 	Series  int64 `json:"series"`
 	Samples int64 `json:"samples"`
 	Bytes   int64 `json:"bytes"`
-	// Seconds is how long it took, to the last byte.
+	// Began is after how many seconds its answer began; 0 for series that are read raw.
+	Began float64 `json:"began,omitempty"`
+	// Seconds is how long the server itself took, to the last byte: that others were waited for meanwhile is not in it.
 	Seconds float64 `json:"seconds"`
+}
+
+const (
+	// slowSeconds is what a call must have taken to be called slow, and slowTimes how many times as long as the middle one of all calls.
+	slowSeconds, slowTimes = 0.1, 3
+	// maxSlow is how many slow servers are named.
+	maxSlow = 3
+)
+
+// NameSlow sets Slow from what the calls took.
+func (e *Explanation) NameSlow() {
+	e.Slow = ""
+	longest := map[string]float64{} // by server: one that is asked twice is one server
+	e.Plan.each(func(c *Call) {
+		name := c.Replica
+		if name == "" {
+			name = c.Shard
+		}
+		longest[name] = max(longest[name], c.Seconds)
+	})
+	if len(longest) < 2 {
+		return
+	}
+	names := make([]string, 0, len(longest))
+	for name := range longest {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if longest[a] != longest[b] {
+			return cmp.Compare(longest[b], longest[a])
+		}
+		return strings.Compare(a, b)
+	})
+	middle := longest[names[len(names)/2]] // of two the faster one
+	var slow []string
+	for _, name := range names {
+		if longest[name] >= slowSeconds && longest[name] >= slowTimes*middle {
+			slow = append(slow, fmt.Sprintf("%s took %.3f s", name, longest[name]))
+		}
+	}
+	if len(slow) == 0 {
+		return
+	}
+	more := ""
+	if n := len(slow) - maxSlow; n > 0 {
+		slow, more = slow[:maxSlow], fmt.Sprintf(" and %d more took long", n)
+	}
+	e.Slow = fmt.Sprintf("%s%s, where the middle one of %d servers took %.3f s; look at the slow ones", strings.Join(slow, ", "), more, len(names), middle)
+}
+
+// each calls f for the calls of the node and of all below it.
+func (n *Node) each(f func(*Call)) {
+	if n == nil {
+		return
+	}
+	for _, c := range n.Calls {
+		f(c)
+	}
+	for _, c := range n.Children {
+		c.each(f)
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -60,34 +59,31 @@ func (a *account) refuse(w http.ResponseWriter, query string, why *qerr.Error) {
 func (a *account) tail(query string) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b, err := json.Marshal(map[string]any{"explain": a.explanation(query, nil)})
+	e := a.explanation(query, nil)
+	e.NameSlow()
+	b, err := json.Marshal(map[string]any{"explain": e})
 	return append([]byte(`,"spillway":`), b...), err
 }
 
-// meteredBody is a body whose bytes and time count for a call.
+// meteredBody is a body whose bytes count for a call.
 type meteredBody struct {
 	io.ReadCloser
-	n     atomic.Int64
-	began time.Time
-	took  atomic.Int64 // nanoseconds up to its end
+	n atomic.Int64
 }
 
 // Read implements io.Reader.
 func (c *meteredBody) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.n.Add(int64(n))
-	if err != nil {
-		c.took.CompareAndSwap(0, int64(time.Since(c.began)))
-	}
 	return n, err
 }
 
 // body makes an answer's body count; the body itself where no account is kept.
-func (a *account) body(b io.ReadCloser, began time.Time) io.ReadCloser {
+func (a *account) body(b io.ReadCloser) io.ReadCloser {
 	if a == nil {
 		return b
 	}
-	return &meteredBody{ReadCloser: b, began: began}
+	return &meteredBody{ReadCloser: b}
 }
 
 // answers notes what came of the calls of leaves.
@@ -106,8 +102,8 @@ func (a *account) answers(r *replies, results []merge.Count) {
 			q.call.Series, q.call.Samples = int64(results[i].Series), results[i].Samples
 		}
 		if c, ok := r.counted[i].(*meteredBody); ok {
-			c.took.CompareAndSwap(0, int64(time.Since(c.began)))
-			q.call.Bytes, q.call.Seconds = c.n.Load(), time.Duration(c.took.Load()).Seconds()
+			began, all := r.responses[i].Took()
+			q.call.Bytes, q.call.Began, q.call.Seconds = c.n.Load(), began.Seconds(), all.Seconds()
 		}
 	}
 }

@@ -88,14 +88,16 @@ type replies struct {
 	counted []io.ReadCloser // the bodies again, as explain counts them
 	cancel  context.CancelFunc
 	calls   *shardSeconds
-	began   time.Time
+
+	responses []*shard.Response // parallel to asked
 }
 
 // close ends what is still being read.
 func (r *replies) close() {
-	for _, b := range r.bodies {
+	for i, b := range r.bodies {
 		_ = b.Close()
-		r.calls.add(time.Since(r.began))
+		_, took := r.responses[i].Took()
+		r.calls.add(took)
 	}
 	r.cancel()
 }
@@ -112,7 +114,7 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	r := &replies{cancel: func() { cancel(nil) }, calls: &x.calls, began: time.Now()}
+	r := &replies{cancel: func() { cancel(nil) }, calls: &x.calls}
 	type result struct {
 		resp *shard.Response
 		err  error
@@ -166,7 +168,8 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 		if resp := results[i].resp; resp != nil {
 			answered[q.seat()] = true
 			r.arrived = append(r.arrived, resp.Arrived())
-			b := x.account.body(slots.until(q.shard, resp.Body), r.began)
+			r.responses = append(r.responses, resp)
+			b := x.account.body(slots.until(q.shard, resp.Body))
 			r.counted = append(r.counted, b)
 			r.bodies = append(r.bodies, b)
 			r.sources = append(r.sources, merge.Source{

@@ -84,7 +84,9 @@ func (b *body) Read(p []byte) (int, error) {
 		p = p[:room]
 	}
 	b.call.arm()
+	began := time.Now()
 	n, err := b.source(p)
+	b.call.reading.Add(int64(time.Since(began)))
 	b.call.disarm()
 	b.read += int64(n)
 	if len(b.head) < headBytes {

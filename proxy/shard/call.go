@@ -66,6 +66,10 @@ func (r *Response) Arrived() bool {
 	return ok && b.Arrived()
 }
 
+// Took is how long the server took, from the call's slot: until its answer began, and, as far as its body has been read, in all. Times in which nobody read are
+// not in it, so that of a fan-out's calls only those are slow that were.
+func (r *Response) Took() (began, all time.Duration) { return r.Body.(*body).call.took(time.Time{}) }
+
 // Malformed is the error for an answer that arrived whole and makes no sense: JSON of a wrong shape, series out of order. It names the replica, counts
 // against it, and keeps the first bytes of the body for the log. Call it before Body is closed.
 func (r *Response) Malformed(cause error) *qerr.Error { return r.Body.(*body).malformed(cause) }
@@ -116,6 +120,7 @@ type call struct {
 	body     *body
 	release  func()
 	header   time.Time     // when the answer's header came
+	reading  atomic.Int64  // nanoseconds that reads of the body took: what lies between two reads is ours, or our client's, not the server's
 	ended    func()        // called at the end; nil for nobody
 	quiet    *timers.Timer // counts the call as one that the server is silent on
 	once     sync.Once
@@ -199,6 +204,9 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		t.began(c.started)
 	}
 	r.up.inflight.Add(1)
+	if !t.probe {
+		r.up.unanswered.Add(1)
+	}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.span = trace.SpanFromContext(context.Background())           // a span that records nothing
 	if !t.probe && trace.SpanContextFromContext(ctx).IsSampled() { // the engine in between may not record
@@ -245,6 +253,8 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	c.began.Store(true)
 	if !t.probe {
 		r.up.lag.heard()
+		r.up.unanswered.Add(-1)
+		r.counters().header.Observe(c.header.Sub(c.started).Seconds())
 	}
 	out, err := c.accept(resp)
 	if err != nil {
@@ -516,7 +526,14 @@ func (c *call) end(err error) {
 			} else {
 				up.metrics.requests.WithLabelValues(append(labels, outcome)...).Inc()
 			}
-			c.r.counters().duration.Observe(now.Sub(c.started).Seconds())
+			_, own := c.took(now)
+			c.r.counters().duration.Observe(own.Seconds())
+			if !c.answered {
+				up.unanswered.Add(-1)
+				if own >= silentAfter {
+					c.r.counters().header.Observe(own.Seconds())
+				}
+			}
 			c.span.End()
 		}
 		c.release()
@@ -525,6 +542,15 @@ func (c *call) end(err error) {
 			c.ended()
 		}
 	})
+}
+
+// took is what the server itself took: to begin its answer, and in all. That the others of a fan-out were waited for before its body was read is in neither.
+func (c *call) took(now time.Time) (began, all time.Duration) {
+	if c.header.IsZero() {
+		return now.Sub(c.started), now.Sub(c.started)
+	}
+	began = c.header.Sub(c.started)
+	return began, began + time.Duration(c.reading.Load())
 }
 
 // outcome is the metric label of an error. A request that was ended from outside with a cause of no kind, such as the failure of another shard, was

@@ -270,7 +270,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 			if n.err == nil {
 				switch {
 				case n == one:
-					took := n.resp.took()
+					took, _ := n.resp.Took()
 					hedge.observe(h.class, took)
 					if usual == 0 || took <= usual {
 						first.up.lag.lost.Store(0)
@@ -377,17 +377,12 @@ func (h *race) lost(first, second *runner, waited time.Duration) {
 	s.hedge.observe(h.class, waited)
 	s.hedgedMetrics().wins.WithLabelValues(first.r.labels()...).Inc()
 	// By a wide margin: in the time that the second one took the first one, asked before, could have answered twice.
-	wide := waited >= 2*second.resp.took()
+	took, _ := second.resp.Took()
+	wide := waited >= 2*took
 	if wide && first.r.up.silent(true) >= lagAfter && s.setBehind(first.r, false) {
 		s.base.Store(int32(second.r.Index))
 	}
 	s.suspect(first.r, lagAfter)
-}
-
-// took is the time from the call's slot to the header.
-func (r *Response) took() time.Duration {
-	c := r.Body.(*body).call
-	return c.header.Sub(c.started)
 }
 
 // verdict tells what a server says about the request itself: its copy would say the same.

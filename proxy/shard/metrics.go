@@ -15,6 +15,7 @@ type metrics struct {
 	failover *prometheus.CounterVec
 	bytes    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	header   *prometheus.HistogramVec
 	linger   *prometheus.HistogramVec
 
 	hedgeMetrics
@@ -28,9 +29,11 @@ var (
 
 	descState = prometheus.NewDesc("spillway_shard_replica_state", "1 for the state that a replica is in, 0 for the others.",
 		append(replicaLabels, "state"), nil)
-	descBreaker  = prometheus.NewDesc("spillway_shard_breaker_open", "1 while a replica's breaker is open or half-open.", replicaLabels, nil)
-	descInflight = prometheus.NewDesc("spillway_shard_requests_in_flight", "Calls to a replica that are under way.", replicaLabels, nil)
-	descWaiting  = prometheus.NewDesc("spillway_shard_requests_waiting", "Calls that wait for one of a replica's slots, by class.",
+	descBreaker    = prometheus.NewDesc("spillway_shard_breaker_open", "1 while a replica's breaker is open or half-open.", replicaLabels, nil)
+	descInflight   = prometheus.NewDesc("spillway_shard_requests_in_flight", "Calls to a replica that are under way.", replicaLabels, nil)
+	descUnanswered = prometheus.NewDesc("spillway_shard_requests_unanswered", "Calls to a replica whose answer has not begun; its own health probes are not among them.",
+		replicaLabels, nil)
+	descWaiting = prometheus.NewDesc("spillway_shard_requests_waiting", "Calls that wait for one of a replica's slots, by class.",
 		append(replicaLabels, "class"), nil)
 	descSkew    = prometheus.NewDesc("spillway_shard_clock_skew_seconds", "How far a replica's clock is ahead of Spillway's, by its Date header.", replicaLabels, nil)
 	descHashmod = prometheus.NewDesc("spillway_shard_hashmod_trusted",
@@ -56,10 +59,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "spillway_shard_response_bytes_total", Help: "Bytes of answers' bodies as they came over the wire.",
 		}, replicaLabels),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "spillway_shard_request_duration_seconds", Help: "Time of a call from its slot to the end of its answer.",
+			Name: "spillway_shard_request_duration_seconds", Help: "Time that a server itself took for a call: from its slot to the beginning of its answer, and in the reads of its body.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 60}, NativeHistogramBucketFactor: 1.1,
 			NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
 		}, shardLabels),
+		header: prometheus.NewHistogramVec(prometheus.HistogramOpts{ // few buckets: there is one of these for each replica
+			Name:    "spillway_shard_header_duration_seconds",
+			Help:    "Time from a call's slot to the beginning of its answer; of a call that was given up without one after two seconds or more, how long it was waited for.",
+			Buckets: []float64{.1, .5, 1, 2.5, 5, 10}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+		}, replicaLabels),
 		linger: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "spillway_shard_cancel_linger_seconds", Help: "How long a call to a shard went on after its request had ended (client gone, deadline, kill).",
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30},
@@ -69,7 +77,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.linger, m.hedged, m.wins, m} {
+	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.hedged, m.wins, m} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -83,11 +91,12 @@ func (m *metrics) forget(l []string) {
 	for _, v := range []*prometheus.CounterVec{m.requests, m.retries, m.failover, m.bytes, m.hedged, m.wins} {
 		v.DeletePartialMatch(match)
 	}
+	m.header.DeletePartialMatch(match)
 }
 
 // Describe implements prometheus.Collector for the gauges.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descWaiting, descSkew, descWhole, descHashmod, descNames, descSick, descLag} {
+	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descHashmod, descNames, descSick, descLag} {
 		ch <- d
 	}
 }
@@ -125,6 +134,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descBreaker, is(r.up.breaker.current(now) != Closed), r.metricLabels...)
 		gauge(descLag, is(r.Lagging()), r.metricLabels...)
 		gauge(descInflight, float64(r.up.inflight.Load()), r.metricLabels...)
+		gauge(descUnanswered, float64(r.up.unanswered.Load()), r.metricLabels...)
 		gauge(descWaiting, float64(r.up.gates.heavy.waiting.Load()), append(r.labels(), "heavy")...)
 		gauge(descWaiting, float64(r.up.gates.unselective.waiting.Load()), append(r.labels(), "unselective")...)
 		r.up.mu.Lock()

@@ -42,8 +42,8 @@ type Replica struct {
 
 // counters are the replica's own in the metrics of sound calls, looked up once: that is dearer than counting.
 type counters struct {
-	ok, bytes prometheus.Counter
-	duration  prometheus.Observer
+	ok, bytes        prometheus.Counter
+	duration, header prometheus.Observer
 }
 
 func (r *Replica) counters() *counters {
@@ -51,7 +51,7 @@ func (r *Replica) counters() *counters {
 		m := r.up.metrics
 		r.counted = counters{
 			ok: m.requests.WithLabelValues(append(r.labels(), "ok")...), bytes: m.bytes.WithLabelValues(r.labels()...),
-			duration: m.duration.WithLabelValues(r.labels()[:2]...),
+			duration: m.duration.WithLabelValues(r.labels()[:2]...), header: m.header.WithLabelValues(r.labels()...),
 		}
 	})
 	return &r.counted
@@ -84,8 +84,9 @@ type upstream struct {
 	tracer    trace.Tracer
 	timers    timers.Set // of its calls
 
-	refs     atomic.Int32 // topologies that name it
-	inflight atomic.Int64
+	refs       atomic.Int32 // topologies that name it
+	inflight   atomic.Int64
+	unanswered atomic.Int64 // of them those whose answer has not begun; probes are not among them
 
 	firstProbe chan struct{} // closed when the first probe has ended
 	probedOnce sync.Once
