@@ -22,6 +22,8 @@ const (
 	BoundQueryShape = "query_shape"
 	// BoundRegexCost is the compiled size of the regular expressions of a request.
 	BoundRegexCost = "regex_cost"
+	// BoundLabelBytes is the size of the labels that an expression makes.
+	BoundLabelBytes = "label_bytes"
 	// BoundUnselective refuses selectors that select nothing in particular, limits.unselective.
 	BoundUnselective = "unselective"
 	// BoundUnselectiveSlots is the number of unselective metadata calls at once per replica.
@@ -42,6 +44,6 @@ const (
 func Bounds() []string {
 	return []string{
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
-		BoundQueryShape, BoundRegexCost, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundMemoryBudget, BoundLabelCollision, BoundThanosRaw, BoundBody,
+		BoundQueryShape, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundMemoryBudget, BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}
 }

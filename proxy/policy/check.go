@@ -33,8 +33,10 @@ type Query struct {
 	Selectors []Selector
 
 	group   func(label string) bool
-	regexps []string // the regular expressions of the texts, from the check "query_shape" on
-	reach   *walker  // what Expr reads, from the check "syntax" on, where the endpoint evaluates it
+	regexps []string  // the regular expressions in matchers, from the check "query_shape" on
+	sizes   regexSize // what they cost, from the check "regex_cost" on
+	reach   *walker   // what Expr reads, from the check "syntax" on, where the endpoint evaluates it
+	making  *maker    // what Expr makes, from the check "label_bytes" on; nil where that is nothing
 }
 
 // Selector is one series selector and what it was found to be.
@@ -59,6 +61,7 @@ var checks = []Check{
 	noSelector{},    // what Prometheus rejects after parsing
 	selectorRange{}, // windows inside the expression: ranges, subqueries, lookback
 	subqueryCost{},  // steps that subqueries ask for
+	labelBytes{},    // labels that the expression makes, and the regular expressions that make them
 	unselective{},   // selectors that select nothing in particular
 }
 

@@ -67,6 +67,12 @@ type Decision struct {
 	Class Class
 	// Windows are what each of Expr's selectors reads, in the order of the text; the same as Selectors for query and query_range, else nil.
 	Windows []Window
+	// Made is what Expr makes of each series of each of its selectors, in the order of the text; nil where it makes nothing of any. Whoever evaluates Expr charges it
+	// by Making.
+	Made []Made
+	// Heavy tells why a part of Expr is not for shards, which may have more series than are evaluated here: what it makes of each is too much. It is empty for a part
+	// that they may evaluate; Heavy is nil where all are.
+	Heavy func(parser.Expr) string
 	// Start and End bound, in milliseconds and inclusive, the samples that can take part: the metadata window, or for queries the least and the latest
 	// instant that a selector reads, ranges, offsets, @, subqueries and lookback included. Both are 0 where nothing is selected.
 	Start, End int64
@@ -123,6 +129,9 @@ func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now 
 			for _, w := range q.reach.windows {
 				d.Windows = append(d.Windows, Window{w.start, w.end})
 			}
+		}
+		if q.making != nil && !d.Constant {
+			d.Made, d.Heavy = q.making.each, heavy(q)
 		}
 		if req.ID == endpoint.QueryExemplars {
 			boundExemplars(q, d)

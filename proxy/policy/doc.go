@@ -8,6 +8,8 @@
 //   - A refusal names the bound, its value, what was seen and what to do instead. What Prometheus itself rejects is 400 with Prometheus' sentence.
 //   - The cost of a verdict is bounded: a pass of the lexer over the text, unless it is too short to break a bound, comes before the parser, which is
 //     quadratic and cannot be cancelled, and an estimate of each regular expression before its compilation. No text of 64 KiB takes more than a few milliseconds of CPU (BenchmarkWorst).
+//   - What an expression makes is bounded too: labels that no shard stores and the work of regular expressions, both of which multiply in the text. Where that depends
+//     on the series that are read, the decision says what is made of each of them, and Making bounds the sum.
 //   - Time arithmetic never wraps around, whatever the client sends.
 //
 // It refuses to guess: how many series a selector has is not known here (that is the business of package cost and of the byte and series budgets while

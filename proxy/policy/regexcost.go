@@ -32,19 +32,9 @@ func (regexCost) Check(q *Query) error {
 	if !hasQuery(q.Request.ID) {
 		most = maxMatchRegexCost
 	}
-	var sum regexSize
 	add := func(re string) error {
-		sum = sum.plus(sizeOf(re))
-		advice := "join names by | without parentheses or escapes, which costs nothing, use a shorter pattern, or match on another label"
-		if sum.repeated > maxRepeatedCost {
-			return qerr.Refuse(BoundRegexCost, strconv.Itoa(maxRepeatedCost), strconv.Itoa(sum.repeated), "replace counted repetitions such as {30} by * or +",
-				"counted repetitions blow the regular expressions of the request up to %d parts and at most %d are run", sum.repeated, maxRepeatedCost)
-		}
-		if sum.all > most {
-			return qerr.Refuse(BoundRegexCost, strconv.Itoa(most), strconv.Itoa(sum.all), advice,
-				"the regular expressions of the request come to about %d parts and at most %d are compiled", sum.all, most)
-		}
-		return nil
+		q.sizes = q.sizes.plus(sizeOf(re))
+		return refuseRegexps(q.sizes, most)
 	}
 	for _, re := range q.regexps {
 		if err := add(re); err != nil {
@@ -53,6 +43,20 @@ func (regexCost) Check(q *Query) error {
 	}
 	if q.Request.ID == endpoint.Read && q.Request.ReadQuery != nil {
 		return readShape(q.Request.ReadQuery.Queries, add)
+	}
+	return nil
+}
+
+// refuseRegexps refuses regular expressions that come to more than most, or whose counted repetitions do to more than maxRepeatedCost.
+func refuseRegexps(sum regexSize, most int) error {
+	if sum.repeated > maxRepeatedCost {
+		return qerr.Refuse(BoundRegexCost, strconv.Itoa(maxRepeatedCost), strconv.Itoa(sum.repeated), "replace counted repetitions such as {30} by * or +",
+			"counted repetitions blow the regular expressions of the request up to %d parts and at most %d are run", sum.repeated, maxRepeatedCost)
+	}
+	if sum.all > most {
+		return qerr.Refuse(BoundRegexCost, strconv.Itoa(most), strconv.Itoa(sum.all),
+			"join names by | without parentheses or escapes, which costs nothing in a matcher, use a shorter pattern, or match on another label",
+			"the regular expressions of the request come to about %d parts and at most %d are compiled", sum.all, most)
 	}
 	return nil
 }
