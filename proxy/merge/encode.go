@@ -19,6 +19,9 @@ type Encoder struct {
 	limit int64
 	err   error
 
+	// Look, where set, is asked whenever something is written; its error ends the answer.
+	Look func() error
+
 	// Stats, where set, is the object stats that follows the result.
 	Stats any
 }
@@ -52,6 +55,11 @@ func (e *Encoder) flush(all bool) bool {
 	if e.n > e.limit {
 		e.err = bytesRefusal(e.limit, e.n, "the answer is")
 		return false
+	}
+	if e.Look != nil {
+		if e.err = e.Look(); e.err != nil {
+			return false
+		}
 	}
 	_, e.err = e.w.Write(e.buf)
 	e.buf = e.buf[:0]

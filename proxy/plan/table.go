@@ -8,25 +8,30 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
 
 // TableSet shows a table to the engine as series: a sample at each step, and a stale marker at those without one, so that no step sees an earlier one's
-// value. The set is to be used while the table is open.
-func TableSet(t *merge.Table) storage.SeriesSet { return &tableSet{t: t, at: -1} }
+// value. The set is to be used while the table is open. turn is told of what is about to be read.
+func TableSet(t *merge.Table, turn raw.Turn) storage.SeriesSet {
+	return &tableSet{t: t, turn: turn, at: -1}
+}
 
 type tableSet struct {
-	t  *merge.Table
-	at int
+	t    *merge.Table
+	turn raw.Turn
+	at   int
 }
 
 func (s *tableSet) Next() bool                      { s.at++; return s.at < len(s.t.Series) }
-func (s *tableSet) At() storage.Series              { return &tableSeries{s.t, &s.t.Series[s.at]} }
+func (s *tableSet) At() storage.Series              { return &tableSeries{s.t, &s.t.Series[s.at], s.turn} }
 func (*tableSet) Err() error                        { return nil }
 func (*tableSet) Warnings() annotations.Annotations { return nil }
 
 type tableSeries struct {
-	t *merge.Table
-	s *merge.TableSeries
+	t    *merge.Table
+	s    *merge.TableSeries
+	turn raw.Turn
 }
 
 // Labels implements storage.Series.
@@ -34,17 +39,22 @@ func (s *tableSeries) Labels() labels.Labels { return s.s.Labels }
 
 // Iterator implements storage.Series.
 func (s *tableSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
-	if i, ok := it.(*tableIterator); ok {
-		*i = tableIterator{grid: s.t.Grid, values: s.s.Values, at: -1}
-		return i
+	i, ok := it.(*tableIterator)
+	if !ok {
+		i = &tableIterator{}
 	}
-	return &tableIterator{grid: s.t.Grid, values: s.s.Values, at: -1}
+	*i = tableIterator{grid: s.t.Grid, values: s.s.Values, at: -1}
+	if i.err = s.turn.Work(len(s.s.Values)); i.err != nil {
+		i.values = nil
+	}
+	return i
 }
 
 type tableIterator struct {
 	grid   merge.Grid
 	values []float64
 	at     int
+	err    error // that ended the evaluation
 }
 
 // Next implements chunkenc.Iterator.
@@ -95,4 +105,4 @@ func (i *tableIterator) AtFloatHistogram(*histogram.FloatHistogram) (int64, *his
 }
 
 // Err implements chunkenc.Iterator.
-func (*tableIterator) Err() error { return nil }
+func (i *tableIterator) Err() error { return i.err }

@@ -30,6 +30,8 @@ const (
 	BoundUnselectiveSlots = "unselective_slots"
 	// BoundReadSlots is the number of remote reads at once per replica.
 	BoundReadSlots = "read_slots"
+	// BoundEvaluations is the number of long evaluations that run at once.
+	BoundEvaluations = "evaluations"
 	// BoundMemoryBudget is the memory that all requests together hold, memory.budget.
 	BoundMemoryBudget = "memory.budget"
 	// BoundLabelCollision refuses answers in which two series become one when replica labels are removed.
@@ -44,6 +46,7 @@ const (
 func Bounds() []string {
 	return []string{
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
-		BoundQueryShape, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundMemoryBudget, BoundLabelCollision, BoundThanosRaw, BoundBody,
+		BoundQueryShape, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations, BoundMemoryBudget,
+		BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
@@ -208,7 +209,13 @@ func (x *exchange) assemble(p *plan.Plan) error {
 	if err := x.out.Begin(); err != nil {
 		return err
 	}
+	turn, err := x.begin()
+	if err != nil {
+		return err
+	}
+	defer turn.End()
 	enc := merge.NewEncoder(x.out, x.limits.MaxResponseBytes)
+	enc.Look = turn.Look
 	cut, err := enc.Table(tables[0], p.Leaves[0].Range, x.dec.Request.Limit)
 	if err != nil {
 		return err
@@ -402,17 +409,19 @@ func refusedByShard(err error) error {
 type leafQueryable struct {
 	tables []*merge.Table
 	raw    storage.Queryable
+	turn   raw.Turn
 }
 
 // Querier implements storage.Queryable.
 func (q leafQueryable) Querier(mint, maxt int64) (storage.Querier, error) {
 	inner, err := q.raw.Querier(mint, maxt)
-	return leafQuerier{inner, q.tables}, err
+	return leafQuerier{inner, q.tables, q.turn}, err
 }
 
 type leafQuerier struct {
 	storage.Querier
 	tables []*merge.Table
+	turn   raw.Turn
 }
 
 // Select implements storage.Querier.
@@ -424,5 +433,5 @@ func (q leafQuerier) Select(ctx context.Context, sorted bool, hints *storage.Sel
 	if id < 0 || id >= len(q.tables) {
 		return storage.ErrSeriesSet(fmt.Errorf("there is no leaf %d", id))
 	}
-	return plan.TableSet(q.tables[id])
+	return plan.TableSet(q.tables[id], q.turn)
 }

@@ -15,6 +15,7 @@ type clientWriter struct {
 	until time.Time // the request's deadline and a second
 	n     int64
 	wrote bool
+	pause func() // gives the place of an evaluation away while the client is written to; nil where there is none
 }
 
 func (c *clientWriter) extend(at time.Time) {
@@ -27,6 +28,9 @@ func (c *clientWriter) extend(at time.Time) {
 // Write implements io.Writer.
 func (c *clientWriter) Write(p []byte) (int, error) {
 	c.wrote = true
+	if c.pause != nil {
+		c.pause()
+	}
 	c.extend(time.Now().Add(writePatience))
 	n, err := c.ResponseWriter.Write(p)
 	c.n += int64(n)

@@ -308,7 +308,7 @@ func TestAcceptErrorsAreTold(t *testing.T) {
 	var lines bytes.Buffer
 	l := &capped{
 		Listener: noFiles{}, slots: make(chan struct{}, 1), done: make(chan struct{}), full: m.connsFull.WithLabelValues("main"),
-		failed: m.acceptErrors.WithLabelValues("main"), log: slog.New(slog.NewTextHandler(&lines, nil)),
+		failed: m.unaccepted.WithLabelValues("main"), log: slog.New(slog.NewTextHandler(&lines, nil)),
 	}
 	synctest.Test(t, func(t *testing.T) {
 		for range 20 {

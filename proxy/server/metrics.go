@@ -9,26 +9,27 @@ import (
 // metrics are the server's own, on the admin listener. Each is a row of docs/metrics.md; labels are bounded: endpoints by the table, outcomes by the
 // kinds of qerr, bounds by the list in policy.
 type metrics struct {
-	requests     *prometheus.CounterVec
-	duration     *prometheus.HistogramVec
-	inflight     prometheus.Gauge
-	refusals     *prometheus.CounterVec
-	canceled     *prometheus.CounterVec
-	partial      *prometheus.CounterVec
-	dropped      *prometheus.CounterVec
-	drops        *prometheus.CounterVec
-	plans        *prometheus.CounterVec
-	inexact      prometheus.Counter
-	duplicates   *prometheus.CounterVec
-	series       *prometheus.CounterVec
-	samples      *prometheus.CounterVec
-	read         *prometheus.CounterVec
-	written      *prometheus.CounterVec
-	peak         prometheus.Histogram
-	panics       prometheus.Counter
-	conns        *prometheus.GaugeVec
-	connsFull    *prometheus.CounterVec
-	acceptErrors *prometheus.CounterVec
+	requests   *prometheus.CounterVec
+	duration   *prometheus.HistogramVec
+	inflight   prometheus.Gauge
+	refusals   *prometheus.CounterVec
+	canceled   *prometheus.CounterVec
+	partial    *prometheus.CounterVec
+	dropped    *prometheus.CounterVec
+	drops      *prometheus.CounterVec
+	plans      *prometheus.CounterVec
+	inexact    prometheus.Counter
+	duplicates *prometheus.CounterVec
+	series     *prometheus.CounterVec
+	samples    *prometheus.CounterVec
+	read       *prometheus.CounterVec
+	written    *prometheus.CounterVec
+	peak       prometheus.Histogram
+	waited     prometheus.Histogram
+	panics     prometheus.Counter
+	conns      *prometheus.GaugeVec
+	connsFull  *prometheus.CounterVec
+	unaccepted *prometheus.CounterVec
 
 	reloadOK   prometheus.Gauge
 	reloadTime prometheus.Gauge
@@ -64,20 +65,27 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		peak: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_request_peak_bytes", Help: "Most memory of memory.budget that one request held at once.", Buckets: prometheus.ExponentialBuckets(16<<10, 8, 7),
 		}),
-		panics:       prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
-		conns:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_connections", Help: "Open client connections, by listener (main, admin)."}, []string{"listener"}),
-		connsFull:    counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
-		acceptErrors: counter("spillway_accept_errors_total", "Times that a client's connection could not be accepted, by listener (main, admin).", "listener"),
-		reloadOK:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_successful", Help: "1 if the newest attempt to load the configuration succeeded, else 0."}),
-		reloadTime:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration was last loaded with success, in seconds since 1970."}),
-		hash:         prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_config_info", Help: "1 for the hash of the configuration in force."}, []string{"hash"}),
+		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "spillway_evaluations_waited_seconds", Help: "How long evaluations waited for a processor, each time that one had to.", Buckets: []float64{.001, .01, .05, .25, 1, 5, 25},
+		}),
+		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
+		conns:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_connections", Help: "Open client connections, by listener (main, admin)."}, []string{"listener"}),
+		connsFull:  counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
+		unaccepted: counter("spillway_accept_errors_total", "Times that a client's connection could not be accepted, by listener (main, admin).", "listener"),
+		reloadOK:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_successful", Help: "1 if the newest attempt to load the configuration succeeded, else 0."}),
+		reloadTime: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration was last loaded with success, in seconds since 1970."}),
+		hash:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_config_info", Help: "1 for the hash of the configuration in force."}, []string{"hash"}),
 	}
 	budget := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_bytes", Help: "memory.budget: what all requests together may hold."},
 		func() float64 { return float64(s.poolNow().Limit()) })
 	used := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_used_bytes", Help: "What requests hold of memory.budget now."},
 		func() float64 { return float64(s.poolNow().InUse()) })
-	reg.MustRegister(m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
-		m.peak, m.panics, m.conns, m.connsFull, m.acceptErrors, m.reloadOK, m.reloadTime, m.hash, budget, used)
+	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_evaluations_running", Help: "Evaluations at work in Spillway now, those that wait for servers left out."},
+		func() float64 { return float64(s.gate.Running()) })
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_evaluations_waiting", Help: "Evaluations that wait for a processor now."},
+		func() float64 { return float64(s.gate.Waiting()) })
+	reg.MustRegister(m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
+		m.peak, m.panics, m.conns, m.connsFull, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, used)
 	return m
 }
 

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
@@ -206,11 +207,42 @@ func (x *exchange) evaluationInterval() time.Duration {
 // sampleBytes is what the engine holds for one sample of a result, by its own accounting in samples.
 const sampleBytes = 16
 
+// workPerSeries is what the engine has to do with one series of what it reads, in samples: about one for each step of each operation. What works on labels is
+// some hundred times dearer.
+func workPerSeries(e parser.Expr, steps int64) int {
+	operations, onLabels := 1, 0
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.Call:
+			operations++
+			if n.Func.Name == "label_replace" || n.Func.Name == "label_join" || n.Func.Name == "info" {
+				onLabels += workOnLabels
+			}
+		case *parser.AggregateExpr, *parser.BinaryExpr:
+			operations++
+		}
+		return nil
+	})
+	return int(min(steps, math.MaxInt32))*min(operations, maxOperations) + onLabels
+}
+
+const (
+	// workOnLabels is what label_replace does to one series, in samples.
+	workOnLabels = 100
+	// maxOperations is how many operations count: a long chain works on few series in most of its parts.
+	maxOperations = 8
+)
+
 // evaluate runs Prometheus' engine over series read from the shards, and over the tables of the plan's leaves, of which some are rough.
 func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) error {
 	req := x.dec.Request
 	ctx, span := x.s.room(x.ctx, "evaluate")
 	defer span.End()
+	turn, err := x.begin()
+	if err != nil {
+		return err
+	}
+	defer turn.End()
 	interval := x.evaluationInterval()
 	var queryable storage.Queryable = storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
 	if p.Mode == plan.ModeRaw {
@@ -218,6 +250,7 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 		defer func() { x.calls.add(time.Since(began)) }()
 		fetched := x.fetcher()
 		fetched.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
+		fetched.Turn, fetched.WorkPerSeries = turn, workPerSeries(p.Expr, steps(req))
 		queryable = fetched
 	}
 	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of them.
@@ -229,8 +262,9 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 	evaluation := func(expr parser.Expr, tables []*merge.Table) (promql.Query, error) {
 		from := queryable
 		if len(tables) > 0 {
-			from = leafQueryable{tables, queryable}
+			from = leafQueryable{tables, queryable, turn}
 		}
+		turn.Watch(expr)
 		engine, text := x.s.engines.take(kind, expr)
 		if req.ID == endpoint.Query {
 			return engine.NewInstantQuery(ctx, from, opts, text, time.UnixMilli(req.Time.Ms))
@@ -260,17 +294,25 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 	warnings, infos := res.Warnings.AsStrings(req.Query, 10, 10)
 	x.warnings.Add(warnings...)
 	x.infos.Add(infos...)
-	return x.encode(res, qry, req)
+	return x.encode(res, qry, req, turn)
+}
+
+// begin takes a place among the evaluations. It is somebody else's while the client takes its time to read.
+func (x *exchange) begin() (*evaluation.Turn, error) {
+	turn, err := x.s.gate.Begin(x.ctx)
+	x.client.pause = turn.Pause
+	return turn, err
 }
 
 // encode writes a result as Prometheus would.
-func (x *exchange) encode(res *promql.Result, qry promql.Query, req *endpoint.Request) error {
+func (x *exchange) encode(res *promql.Result, qry promql.Query, req *endpoint.Request, turn *evaluation.Turn) error {
 	_, span := x.s.room(x.ctx, "encode")
 	defer span.End()
 	if err := x.out.Begin(); err != nil {
 		return err
 	}
 	enc := merge.NewEncoder(x.out, x.limits.MaxResponseBytes)
+	enc.Look = turn.Look
 	if req.Stats != "" {
 		enc.Stats = stats.NewQueryStats(qry.Stats())
 	}

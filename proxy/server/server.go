@@ -24,6 +24,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -109,7 +110,8 @@ type Server struct {
 	inexacts     inexacts
 	reordered    inexacts
 	engines      engines
-	timers       timers.Set // of requests and connections
+	gate         *evaluation.Gate // of evaluations; outlives reloads
+	timers       timers.Set       // of requests and connections
 
 	background context.Context // ends with the server; owns the topology's probes
 	stop       context.CancelFunc
@@ -150,6 +152,7 @@ func New(o Options) (*Server, error) {
 	s.background, s.stop = context.WithCancel(context.Background())
 	s.drained, s.cut = context.WithCancelCause(context.Background())
 	s.metrics = newMetrics(o.Registerer, s)
+	s.gate = evaluation.NewGate(0, func(d time.Duration) { s.metrics.waited.Observe(d.Seconds()) })
 	s.usageMetrics = usage.NewMetrics(o.Registerer)
 	drops, err := loadDrops(o.Config)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 
+	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
@@ -52,16 +53,16 @@ func TestSteady(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var es engines
-			evaluation := func(expr parser.Expr, tables []*merge.Table) (promql.Query, error) {
+			evaluate := func(expr parser.Expr, tables []*merge.Table) (promql.Query, error) {
 				engine, text := es.take(engineKind{samples: 1e6, interval: time.Minute}, expr)
-				from := leafQueryable{tables, storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })}
+				from := leafQueryable{tables, storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil }), (*evaluation.Turn)(nil)}
 				return engine.NewRangeQuery(t.Context(), from, promql.NewPrometheusQueryOpts(false, time.Second), text, time.UnixMilli(30_000), time.UnixMilli(60_000), 15*time.Second)
 			}
 			expr, err := plan.Parser.ParseExpr(tc.rest)
 			if err != nil {
 				t.Fatal(err)
 			}
-			qry, err := evaluation(expr, tc.tables)
+			qry, err := evaluate(expr, tc.tables)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +71,7 @@ func TestSteady(t *testing.T) {
 			if res.Err != nil {
 				t.Fatal(res.Err)
 			}
-			if got := steady(t.Context(), res, tc.rest, tc.tables, tc.rough, evaluation); got != tc.want {
+			if got := steady(t.Context(), res, tc.rest, tc.tables, tc.rough, evaluate); got != tc.want {
 				t.Errorf("steady is %t, want %t: %v", got, tc.want, res.Value)
 			}
 		})

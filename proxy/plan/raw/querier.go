@@ -67,6 +67,14 @@ type Meter interface {
 	Drop(n int64)
 }
 
+// Turn is an evaluation's place among others; evaluation.Turn is one. It is for the goroutine that evaluates.
+type Turn interface {
+	// Pause gives the place away while a server is waited for.
+	Pause()
+	// Work counts samples that are about to be worked on; its error ends the evaluation.
+	Work(samples int) error
+}
+
 // Queryable is the storage of one request. It is used once, by one engine query at a time.
 type Queryable struct {
 	// Legs chooses the slices that may hold series of a selector in a window; an error refuses the query.
@@ -75,6 +83,10 @@ type Queryable struct {
 	Meter Meter
 	// PerSeries is charged for each series beside what it holds itself: what the engine will hold of its results, in bytes.
 	PerSeries int64
+	// Turn is asked while the engine reads; nil where no engine does.
+	Turn Turn
+	// WorkPerSeries is what the engine will have to do with each series, in samples. Turn is told of it when they are there.
+	WorkPerSeries int
 	// SparePatience is how long further copies of a slice are waited for once one was read whole; 0 is until the end of the request.
 	SparePatience time.Duration
 	// SlicePatience is how long a slice is waited for before it counts as failed, so that Lost can decide in time; 0 is until the end of the request.
@@ -117,6 +129,9 @@ func (*querier) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matc
 
 // Close waits for selects that are still under way: the engine closes only after it has used or given up every set.
 func (q *querier) Close() error {
+	if q.q.Turn != nil {
+		q.q.Turn.Pause()
+	}
 	q.wait.Wait()
 	return nil
 }
@@ -130,7 +145,7 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 		own.Grouping = slices.Clone(own.Grouping) // the engine sorts it in place while the series are fetched
 		hints = &own
 	}
-	s := &set{done: make(chan struct{}), at: -1}
+	s := &set{q: q.q, done: make(chan struct{}), at: -1}
 	q.wait.Go(func() {
 		defer close(s.done)
 		s.series, s.err = q.q.fetch(ctx, from, until, hints, matchers)
@@ -140,6 +155,7 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 
 // set is the sorted result of one select, there once done is closed.
 type set struct {
+	q      *Queryable
 	done   chan struct{}
 	series []*series
 	err    error
@@ -147,12 +163,32 @@ type set struct {
 }
 
 func (s *set) Next() bool {
-	<-s.done
+	if s.at < 0 {
+		s.arrive()
+	}
 	if s.err != nil || s.at+1 >= len(s.series) {
 		return false
 	}
 	s.at++
 	return true
+}
+
+// arrive waits for the series. The evaluation's place is somebody else's meanwhile.
+func (s *set) arrive() {
+	turn := s.q.Turn
+	if turn == nil {
+		<-s.done
+		return
+	}
+	select {
+	case <-s.done:
+	default:
+		turn.Pause()
+		<-s.done
+	}
+	if s.err == nil {
+		s.err = turn.Work(len(s.series) * s.q.WorkPerSeries)
+	}
 }
 
 func (s *set) At() storage.Series { return s.series[s.at] }
@@ -204,6 +240,9 @@ func (q *Queryable) fetch(ctx context.Context, from, until int64, hints *storage
 	all, err := q.join(legs, results, from, until)
 	if err != nil {
 		return nil, err
+	}
+	for _, s := range all {
+		s.turn = q.Turn
 	}
 	if err := q.Meter.AddSeries(len(all)); err != nil {
 		return nil, err

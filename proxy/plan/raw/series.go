@@ -28,6 +28,7 @@ type part struct {
 type series struct {
 	lbls  labels.Labels
 	parts []part
+	turn  Turn // of the evaluation that reads it; nil where none does
 }
 
 var _ storage.Series = (*series)(nil)
@@ -37,11 +38,11 @@ func (s *series) Labels() labels.Labels { return s.lbls }
 
 // Iterator walks the samples of all parts in time order. it is reused where it is one of this package's.
 func (s *series) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
-	if p, ok := it.(*iterator); ok {
-		p.reset(s.parts)
-		return p
+	p, ok := it.(*iterator)
+	if !ok {
+		p = &iterator{}
 	}
-	p := &iterator{}
+	p.turn = s.turn
 	p.reset(s.parts)
 	return p
 }
@@ -56,14 +57,18 @@ type iterator struct {
 	first bool // the current sample is the first of its part
 	fresh bool // no sample of the current part was emitted yet
 	err   error
+	turn  Turn
 }
 
 var _ chunkenc.Iterator = (*iterator)(nil)
 
 func (it *iterator) reset(parts []part) {
-	*it = iterator{parts: parts, cur: it.cur} // nothing precedes the first part, so what its first histogram says of its past holds
+	*it = iterator{parts: parts, cur: it.cur, turn: it.turn} // nothing precedes the first part, so what its first histogram says of its past holds
 	it.open()
 }
+
+// workOfChunk is how many samples a chunk counts for: what servers usually put into one.
+const workOfChunk = 120
 
 // open makes cur the iterator of the current chunk, skipping parts and chunks that are exhausted. It reports whether there is one.
 func (it *iterator) open() bool {
@@ -74,6 +79,11 @@ func (it *iterator) open() bool {
 			if c.MaxTimeMs < p.From || c.MinTimeMs > p.Until {
 				it.chunk++
 				continue
+			}
+			if it.turn != nil {
+				if it.err = it.turn.Work(workOfChunk); it.err != nil {
+					return false
+				}
 			}
 			chk, err := chunkenc.FromData(chunkenc.Encoding(c.Type), c.Data)
 			if err != nil {

@@ -1,0 +1,185 @@
+package evaluation
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// runs lets a turn work for so long, looking every millisecond.
+func runs(t *Turn, d time.Duration) error {
+	for range d / time.Millisecond {
+		time.Sleep(time.Millisecond)
+		if err := t.Look(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestLongOnesLeaveAProcessor: sixteen evaluations of two seconds on four processors. Never more than three are at work once they are long.
+func TestLongOnesLeaveAProcessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(4, nil)
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				turn, err := g.Begin(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer turn.End()
+				if err := runs(turn, 2*time.Second); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(Slice + 5*time.Millisecond)
+		most := 0
+		for g.Running()+g.Waiting() > 0 {
+			most = max(most, g.Running())
+			time.Sleep(700 * time.Microsecond)
+		}
+		wg.Wait()
+		if most != 3 {
+			t.Errorf("%d long evaluations at once on four processors, want 3", most)
+		}
+	})
+}
+
+// TestWhoHasRunLeastGoesFirst: 64 evaluations that never end, and one of 200 ms: it is over soon, not after 64 turns of the others. A short one waits for nobody.
+func TestWhoHasRunLeastGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(2, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				turn, err := g.Begin(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer turn.End()
+				if err := runs(turn, time.Hour); !errors.Is(err, context.Canceled) {
+					t.Errorf("ended with %v", err)
+				}
+			})
+		}
+		time.Sleep(20 * time.Second)
+		for _, c := range []struct{ takes, within time.Duration }{{5 * time.Millisecond, 5 * time.Millisecond}, {200 * time.Millisecond, 600 * time.Millisecond}} {
+			began := time.Now()
+			turn, err := g.Begin(t.Context())
+			if err == nil {
+				err = runs(turn, c.takes)
+			}
+			turn.End()
+			if took := time.Since(began); err != nil || took > c.within {
+				t.Errorf("%s beside 64 long ones: took %s, want at most %s; %v", c.takes, took, c.within, err)
+			}
+		}
+		stop()
+		wg.Wait()
+		if g.Running() != 0 || g.Waiting() != 0 {
+			t.Errorf("%d running and %d waiting at the end", g.Running(), g.Waiting())
+		}
+	})
+}
+
+// TestPlacesAreGivenBackWhileWaiting: who waits for a server holds no place.
+func TestPlacesAreGivenBackWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(1, nil)
+		first, err := g.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.Heavy()
+		if err := first.Look(); err != nil {
+			t.Fatal(err)
+		}
+		first.Pause()
+		if g.Running() != 0 {
+			t.Error("a paused evaluation holds a place")
+		}
+		second, err := g.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		second.Heavy()
+		if err := second.Look(); err != nil {
+			t.Fatal(err)
+		}
+		back := make(chan error, 1)
+		go func() { back <- first.Look() }()
+		synctest.Wait()
+		if g.Waiting() != 1 {
+			t.Error("two long ones at once on one processor")
+		}
+		second.End()
+		if err := <-back; err != nil {
+			t.Error(err)
+		}
+		first.End()
+		first.End()
+		if g.Running() != 0 {
+			t.Errorf("%d running at the end", g.Running())
+		}
+	})
+}
+
+// TestNoPlaceBeforeTheDeadline: it is told in time for the answer, with the bound's name; and whoever left meanwhile is told that.
+func TestNoPlaceBeforeTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var waits []time.Duration
+		g := NewGate(1, func(d time.Duration) { waits = append(waits, d) })
+		first, err := g.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.Heavy()
+		if err := first.Look(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		second, err := g.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second.Heavy()
+		err = second.Look()
+		var e *qerr.Error
+		if !errors.As(err, &e) || e.Kind != qerr.Overloaded || e.Bound != policy.BoundEvaluations || e.RetryAfter == 0 || e.Value != "1" || e.Seen == "" || e.Advice == "" {
+			t.Errorf("no place: %#v", err)
+		}
+		if took := time.Since(began); took != 9750*time.Millisecond {
+			t.Errorf("told after %s", took)
+		}
+		gone, leave := context.WithCancelCause(t.Context())
+		third, err := g.Begin(gone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		third.Heavy()
+		go func() {
+			time.Sleep(time.Second)
+			leave(qerr.ErrClientLeft)
+		}()
+		if err := third.Look(); !errors.Is(err, qerr.ErrClientLeft) {
+			t.Errorf("the client left: %v", err)
+		}
+		first.End()
+		if len(waits) != 2 || waits[1] != time.Second || g.Running() != 0 || g.Waiting() != 0 {
+			t.Errorf("waits %v, running %d, waiting %d", waits, g.Running(), g.Waiting())
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/util/annotations"
+
+	"github.com/spillwayproject/spillway/proxy/policy"
+)
+
+// hookCalls runs each after every call of a function of PromQL, until the test ends. The test must not run beside others.
+func hookCalls(t *testing.T, name string, each func()) {
+	before := promql.FunctionCalls[name]
+	promql.FunctionCalls[name] = func(v []promql.Vector, m promql.Matrix, args parser.Expressions, enh *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
+		out, notes := before(v, m, args, enh)
+		each()
+		return out, notes
+	}
+	t.Cleanup(func() { promql.FunctionCalls[name] = before })
+}
+
+// longQuery asks for 10,001 windows of one series, which nobody stores.
+func longQuery(of string) asking {
+	return asking{path: "/api/v1/query_range", form: url.Values{
+		"query": {of + "(vector(time())[500s:1s])"}, "start": {"1000000000"}, "end": {"1000010000"}, "step": {"1"},
+	}}
+}
+
+// TestLeftEvaluationsEnd: the client leaves in the middle of one series' windows, where the engine itself does not look.
+func TestLeftEvaluationsEnd(t *testing.T) {
+	r := newRig(t, manyShards(1), limits(10*patience))
+	var calls atomic.Int64
+	begun := make(chan struct{})
+	hookCalls(t, "deriv", func() {
+		if n := calls.Add(1); n == 100 {
+			close(begun)
+		} else if n > 100 {
+			time.Sleep(time.Millisecond) // so that the end has time to arrive; ten seconds in all
+		}
+	})
+	c := r.call(r.request(context.Background(), longQuery("deriv")))
+	<-begun
+	c.leave(true)
+	r.eventually("the evaluation ends", func() bool { return r.metric("spillway_requests_in_flight") == 0 })
+	if n := calls.Load(); n >= 10001 {
+		t.Errorf("all %d windows were evaluated for a client that had left", n)
+	}
+	if n := r.metric("spillway_cancellations_total"); n != 1 {
+		t.Errorf("%v cancellations are counted", n)
+	}
+	r.idle()
+}
+
+// TestLongEvaluationsTakeTurns: of sixteen long ones no more are at work than leave a processor; the others wait, a query beside them is answered, and who finds
+// no turn before its deadline is told so.
+func TestLongEvaluationsTakeTurns(t *testing.T) {
+	r := newRig(t, manyShards(1), limits(10*patience))
+	hookCalls(t, "deriv", func() { time.Sleep(time.Millisecond) })
+	const callers = 16
+	var all []*caller
+	for range callers {
+		all = append(all, r.call(r.request(context.Background(), longQuery("deriv"))))
+	}
+	at := max(1, runtime.GOMAXPROCS(0)-1)
+	if at >= callers {
+		t.Skipf("%d processors are more than the callers of this test", at)
+	}
+	r.eventually("the others wait", func() bool { return r.metric("spillway_evaluations_waiting") == float64(callers-at) })
+	if n := r.metric("spillway_evaluations_running"); n > float64(at) {
+		t.Errorf("%v long evaluations at once, want %d", n, at)
+	}
+	for i := range 10 {
+		if got := r.get(r.url + "/api/v1/query?query=" + url.QueryEscape(fmt.Sprintf("vector(time())*%d", i))); got.status != http.StatusOK {
+			t.Errorf("beside long evaluations: %d %s", got.status, got.body)
+		}
+	}
+	late := longQuery("deriv")
+	late.form.Set("timeout", "1s")
+	got := r.ask(r.request(context.Background(), late))
+	if b := decodeRefusal(t, got.body).Spillway.Bound; b == nil || *b != policy.BoundEvaluations && *b != policy.BoundTimeout {
+		t.Errorf("not done by the deadline: %d %s", got.status, got.body)
+	}
+	for _, c := range all {
+		c.leave(true)
+	}
+	r.eventually("all end", func() bool {
+		return r.metric("spillway_evaluations_waiting") == 0 && r.metric("spillway_evaluations_running") == 0
+	})
+	r.idle()
+}
