@@ -78,7 +78,7 @@ func (l *lookedAt) set(ctx context.Context, p *progress, now time.Time) (*uses.S
 		defer client.CloseIdleConnections()
 		read(*l.grafana, func(u string) error { return uses.Grafana(ctx, s, client, u) })
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, s.Unmade())...); err != nil {
 		return nil, 0, err
 	}
 	return s, time.Duration(window), context.Cause(ctx)

@@ -1,9 +1,11 @@
 package uses
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/common/model"
@@ -12,12 +14,13 @@ import (
 
 // Autoscalers adds what scales by metrics, from a file or from all .yaml, .yml and .json files below a folder: HorizontalPodAutoscalers (metrics of pods,
 // objects and outside, under the names that prometheus-adapter gives them), KEDA's ScaledObjects and ScaledJobs with triggers of type prometheus, and
-// prometheus-adapter's configuration, alone or in a ConfigMap. Other documents are passed over.
+// prometheus-adapter's configuration, alone or in a ConfigMap. What else asks Prometheus beside them is read for what it is.
 func Autoscalers(set *Set, path string) error {
 	list, err := files(path, ".yaml", ".yml", ".json")
 	if err != nil {
-		return fmt.Errorf("autoscalers: %w", err)
+		return fmt.Errorf("autoscalers: %w", cmp.Or(unrendered(path), err))
 	}
+	before := len(set.Uses)
 	var errs []error
 	found := 0
 	for _, file := range list {
@@ -30,7 +33,11 @@ func Autoscalers(set *Set, path string) error {
 		found += number
 		errs = append(errs, err)
 	}
-	if err := errors.Join(errs...); err != nil {
+	err = errors.Join(errs...)
+	if len(set.Uses) == before { // then its tests and vendored files are not what is wrong with the folder
+		err = cmp.Or(unrendered(path), err)
+	}
+	if err != nil {
 		return fmt.Errorf("autoscalers: %w", err)
 	}
 	if found == 0 {
@@ -43,7 +50,10 @@ func Autoscalers(set *Set, path string) error {
 func scalerFile(set *Set, file string, text []byte) (int, error) {
 	docs, err := parse(file, text)
 	if err != nil {
-		return 0, at(file, err)
+		if asksNothing(text) {
+			return 0, nil
+		}
+		return 0, unreadable(file, text, err)
 	}
 	s := scaler{set: set, file: file}
 	err = objects(docs, s.document)
@@ -58,6 +68,15 @@ type scaler struct {
 
 func (s *scaler) document(n *node) error {
 	if !n.object() {
+		return nil
+	}
+	mine := slices.Contains(scalerKinds, n.text("kind")) || n.text("kind") == "ConfigMap" || n.text("kind") == "" && isAdapter(n)
+	if !mine {
+		_, err := document(s.set, s.file, n)
+		return err
+	}
+	if n.text("kind") != "ConfigMap" && !s.set.once(Autoscaler, s.file, n) {
+		s.found++ // another flag has named its folder
 		return nil
 	}
 	name := n.text("metadata", "name")
@@ -86,15 +105,16 @@ func (s *scaler) document(n *node) error {
 				if !value.literal {
 					flatten(d, value.line)
 				}
+				if s.found++; !s.set.once(Autoscaler, s.file, d) {
+					continue
+				}
 				if err := s.adapter(d); err != nil {
 					return err
 				}
 			}
 		}
-		return nil
-	}
-	if n.text("apiVersion") != "" && n.text("kind") != "" {
-		return nil
+		_, err := other(s.set, s.file, n) // what else is in it
+		return err
 	}
 	return s.adapter(n)
 }

@@ -2,6 +2,7 @@ package uses
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/base64"
 	"errors"
@@ -18,7 +19,7 @@ import (
 func Dashboards(set *Set, path string) error {
 	list, err := files(path, ".json", ".yaml", ".yml")
 	if err != nil {
-		return fmt.Errorf("dashboards: %w", err)
+		return fmt.Errorf("dashboards: %w", cmp.Or(unrendered(path), err))
 	}
 	b := board{set: set, elements: map[string]*element{}}
 	var errs []error
@@ -32,7 +33,13 @@ func Dashboards(set *Set, path string) error {
 	}
 	errs = append(errs, b.finish())
 	passedOver(set, "dashboards", b.others)
-	if err := errors.Join(errs...); err != nil {
+	err = errors.Join(errs...)
+	if b.found == 0 { // then its tests and vendored files are not what is wrong with the folder
+		err = cmp.Or(unrendered(path), err)
+	} else if u := unrendered(path); u != nil {
+		set.Warnings = append(set.Warnings, u.Error())
+	}
+	if err != nil {
 		return fmt.Errorf("dashboards: %w", err)
 	}
 	if b.found == 0 {
@@ -44,11 +51,11 @@ func Dashboards(set *Set, path string) error {
 func (b *board) file(file string, text []byte) error {
 	docs, err := parse(file, text)
 	if err != nil {
-		if strings.EqualFold(filepath.Ext(file), ".json") && !queries(text) { // a file with comments, of another program
+		if isJSON := strings.EqualFold(filepath.Ext(file), ".json"); isJSON && !queries(text) || !isJSON && asksNothing(text) { // a file with comments, of another program
 			b.other(file)
 			return nil
 		}
-		return at(file, err)
+		return unreadable(file, text, err)
 	}
 	return objects(docs, func(n *node) error { return b.document(file, n) })
 }
@@ -66,6 +73,7 @@ type board struct {
 	elements map[string]*element // by uid
 	pending  []showing
 	others   []string // files without a dashboard
+	guest    bool     // they stand in a folder of something else: those that were read already are left out
 }
 
 // element is a library panel.
@@ -97,13 +105,18 @@ func (b *board) document(file string, n *node) error {
 		}
 		return errors.Join(errs...)
 	case n.text("kind") == "ConfigMap" || n.text("kind") == "Secret" && n.get("stringData") != nil:
-		return b.configMap(file, n)
+		if err := b.configMap(file, n); err != nil || n.text("kind") == "Secret" {
+			return err
+		}
+		_, err := other(b.set, file, n) // what else is in it
+		return err
 	case n.text("kind") == "GrafanaDashboard":
 		return b.operator(file, n)
 	case n.text("kind") == "GrafanaLibraryPanel":
 		return b.operator(file, n)
 	case foreign(n, "Dashboard", "LibraryPanel"):
-		return nil
+		_, err := other(b.set, file, n)
+		return err
 	case n.text("kind") == "LibraryPanel" && n.get("spec").object(): // the Kubernetes form
 		b.element(file, n.text("metadata", "name"), n.text("spec", "title"), n.get("spec"))
 		return nil
@@ -127,11 +140,17 @@ func (b *board) document(file string, n *node) error {
 		return b.dashboard(file, title, n.get("spec"))
 	case n.get("panels") != nil || n.get("rows") != nil || n.get("elements").object() || n.get("templating").object():
 		return b.dashboard(file, n.text("title"), n)
+	case isAdapter(n), isTest(n):
+		_, err := document(b.set, file, n)
+		return err
 	case n.any(func(n *node) bool { return n.get("expr") != nil || n.get("targets") != nil }):
 		return inFile(file, n.line, errors.New("there are queries in this document, but it is no dashboard that is known; rules belong behind --rules"))
 	}
-	b.other(file)
-	return nil
+	asked, err := asksAnything(b.set, file, n)
+	if !asked {
+		b.other(file)
+	}
+	return err
 }
 
 func (b *board) element(file, uid, name string, model *node) {
@@ -226,6 +245,9 @@ func unpack(text string) ([]byte, error) {
 // dashboard reads one dashboard.
 func (b *board) dashboard(file, title string, n *node) error {
 	b.found++
+	if fresh := b.set.once(Dashboard, file, n); b.guest && !fresh {
+		return nil
+	}
 	if title == "" {
 		title = filepath.Base(file)
 	}

@@ -13,6 +13,9 @@
 // become one. Excepted are what Prometheus itself does not promise: which of equal values topk and bottomk choose, and the last digits of a sum, which follow
 // from the order of its terms.
 //
+// A document is read for what it is, whichever folder it stands in, and once: rules, dashboards, autoscalers, analyses of rollouts, SLOs. Of kinds that are not
+// known, every text that is a query is one: those under a key for queries, and those that parse as PromQL, name a metric and are more than a word.
+//
 // What is not understood is needed whole: of a query that neither PromQL nor MetricsQL parses, every metric is needed that is named in it; a variable that
 // nothing resolves can have any value, also as a name; a selector without a name needs all that it matches; a label that is chosen by a variable is every
 // label.
@@ -26,8 +29,8 @@
 // # What it refuses
 //
 // A file that cannot be read or is not what its folder promises (JSON with queries that is no dashboard, a rule file that does not parse, a library panel that
-// is in none of the files, a dashboard that is fetched from elsewhere) is an error that names file and line: leaving it out would drop what it uses. Files in
-// which nothing could be a query are passed over with a warning.
+// is in none of the files, a dashboard that is fetched from elsewhere, a query that is filled in or made elsewhere, sources that nobody has rendered) is an
+// error that names file and line: leaving it out would drop what it uses. Files in which nothing could be a query are passed over with a warning.
 //
 // # Memory
 //

@@ -1,6 +1,7 @@
 package uses
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -108,4 +109,46 @@ func objects(docs []*node, f func(*node) error) error {
 func foreign(n *node, kinds ...string) bool {
 	kind := n.text("kind")
 	return n.text("apiVersion") != "" && kind != "" && !slices.Contains(kinds, kind)
+}
+
+// asking are words one of which stands in every document that asks Prometheus something.
+var asking = []string{"expr", "query", "queries", "promql", "metric", "panels", "targets"}
+
+// mayAsk tells whether anything could be asked in a text.
+func mayAsk(text []byte) bool {
+	lower := bytes.ToLower(text)
+	return slices.ContainsFunc(asking, func(word string) bool { return bytes.Contains(lower, []byte(word)) })
+}
+
+// asksNothing tells whether a text that does not parse is a template, of a chart, and nothing in it could be a query.
+func asksNothing(text []byte) bool { return bytes.Contains(text, []byte("{{")) && !mayAsk(text) }
+
+// unreadable is the error about a file that does not parse, with what to do where a program has to make something of it first.
+func unreadable(file string, text []byte, err error) error {
+	err = at(file, err)
+	switch {
+	case bytes.Contains(text, []byte("{{")):
+		return fmt.Errorf("%w: it has templates, as charts do: render it first (helm template CHART), and give what comes out", err)
+	case bytes.Contains(text, []byte("\t")) && strings.Contains(err.Error(), "cannot start any token"):
+		return fmt.Errorf("%w: YAML is indented with spaces, and a tab stands there", err)
+	}
+	return err
+}
+
+// unrendered is an error about sources of jsonnet at a path that nobody has rendered: what they ask would be dropped.
+func unrendered(path string) error {
+	sources, err := files(path, ".jsonnet", ".libsonnet")
+	if err != nil || len(sources) == 0 {
+		return nil
+	}
+	asks := 0
+	for _, source := range sources {
+		if text, err := readFile(source); err == nil && mayAsk(text) {
+			asks++
+		}
+	}
+	if asks == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: what is in it is jsonnet that is not rendered (%d files, such as %s): render it first (jsonnet -J vendor -m OUT FILE), and give the folder OUT", path, len(sources), sources[0])
 }

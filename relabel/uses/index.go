@@ -28,6 +28,9 @@ type Set struct {
 	Logs   int
 	Covers time.Duration
 
+	documents map[string]bool // those that were read, by file and content
+	made      []madeElsewhere // see Unmade
+
 	matchers map[matcherKey]*labels.Matcher // equal matchers once: a log repeats them a thousand times, and a compiled expression is large
 	parsed   map[string]parsedQuery         // a dashboard repeats a query for each of its panels
 }

@@ -15,6 +15,7 @@ var words = []struct {
 	{Dashboard, "dashboard"},
 	{Rule, "rule"},
 	{Autoscaler, "autoscaler"},
+	{Object, "other document"},
 	{Listed, "query of a file"},
 	{Kept, "entry to keep"},
 	{Logged, "logged query"},

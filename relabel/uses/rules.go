@@ -1,6 +1,7 @@
 package uses
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -12,12 +13,13 @@ import (
 
 // Rules adds the alerting and recording rules of a file, or of all .yaml, .yml and .json files below a folder: rule files as Prometheus, Thanos and Mimir read
 // them, PrometheusRule and VMRule objects, ConfigMaps that hold rule files, and Grafana's own alert rules as it exports them. A document may be one of several
-// of its file. Documents without any expr are passed over, those that are no objects of Kubernetes with a warning; one with an expr that is no rule file is an
-// error.
+// of its file. What else asks Prometheus beside them (dashboards, autoscalers, analyses of rollouts, SLOs) is read for what it is. Documents that ask nothing are
+// passed over, those that are no objects of Kubernetes with a warning; one with an expr that is no rule file is an error, and so are sources of rules that nobody
+// has rendered, where there is nothing else.
 func Rules(set *Set, path string) error {
 	list, err := files(path, ".yaml", ".yml", ".json")
 	if err != nil {
-		return fmt.Errorf("rules: %w", err)
+		return fmt.Errorf("rules: %w", cmp.Or(unrendered(path), err))
 	}
 	var errs []error
 	found := 0
@@ -35,7 +37,13 @@ func Rules(set *Set, path string) error {
 		errs = append(errs, err)
 	}
 	passedOver(set, "rules", others)
-	if err := errors.Join(errs...); err != nil {
+	err = errors.Join(errs...)
+	if found == 0 { // then its tests and vendored files are not what is wrong with the folder
+		err = cmp.Or(unrendered(path), err)
+	} else if u := unrendered(path); u != nil {
+		set.Warnings = append(set.Warnings, u.Error())
+	}
+	if err != nil {
 		return fmt.Errorf("rules: %w", err)
 	}
 	if found == 0 {
@@ -48,7 +56,10 @@ func Rules(set *Set, path string) error {
 func ruleFile(set *Set, file string, text []byte) (found int, other bool, err error) {
 	docs, err := parse(file, text)
 	if err != nil {
-		return 0, false, at(file, err)
+		if asksNothing(text) {
+			return 0, true, nil
+		}
+		return 0, false, unreadable(file, text, err)
 	}
 	err = objects(docs, func(n *node) error {
 		number, err := ruleObject(set, file, n)
@@ -83,24 +94,10 @@ func ruleObject(set *Set, file string, n *node) (int, error) {
 		return 0, nil // an empty document
 	}
 	switch {
-	case foreign(n, "PrometheusRule", "VMRule", "ConfigMap", "AlertRuleGroup"):
-		return 0, nil
-	case n.text("kind") == "ConfigMap":
-		total := 0
-		for _, key := range n.get("data").names() {
-			data := n.get("data", key)
-			docs, err := parseYAML([]byte(data.text()), data.first())
-			if err != nil || len(docs) == 0 || !docs[0].object() || docs[0].get("groups") == nil {
-				continue // a ConfigMap may hold anything
-			}
-			for _, d := range docs {
-				number, err := groups(set, file, d)
-				if total += number; err != nil {
-					return total, err
-				}
-			}
-		}
-		return total, nil
+	case foreign(n, ruleKinds...):
+		return other(set, file, n)
+	case !set.once(Rule, file, n):
+		return 1, nil // another flag has named its folder
 	case n.get("spec").object():
 		n = n.get("spec")
 	}
@@ -122,12 +119,25 @@ func ruleObject(set *Set, file string, n *node) (int, error) {
 				return groupList(set, file, []*node{n})
 			}
 		}
-		if n.get("tests") != nil && n.get("rule_files") != nil || !n.any(func(n *node) bool { return n.get("expr") != nil }) {
-			return 0, errNone
-		}
-		return 0, inFile(file, n.line, errors.New("an expr is in this document, but no groups of rules: is it a rule file?"))
+		return noGroups(set, file, n)
 	}
 	return groups(set, file, n)
+}
+
+// noGroups reads a document that has no rules for what else it may be.
+func noGroups(set *Set, file string, n *node) (int, error) {
+	switch {
+	case isTest(n):
+		return 0, errNone
+	case isDashboard(n), isAdapter(n):
+		return document(set, file, n)
+	case n.any(func(n *node) bool { return n.get("expr") != nil }):
+		return 0, inFile(file, n.line, errors.New("an expr is in this document, but no groups of rules: is it a rule file?"))
+	}
+	if asked, err := asksAnything(set, file, n); err != nil || asked {
+		return 0, err
+	}
+	return 0, errNone
 }
 
 func (n *node) names() []string {

@@ -16,6 +16,7 @@ const (
 	Rule       Kind = "rule"       // alerting and recording rules
 	Autoscaler Kind = "autoscaler" // HPA, KEDA, prometheus-adapter
 	Logged     Kind = "query"      // the usage log
+	Object     Kind = "object"     // any other document: analyses of rollouts, SLOs, canaries
 	Listed     Kind = "file"       // a file of PromQL, one query each
 	Kept       Kind = "keep"       // keep.yaml
 )

@@ -87,6 +87,9 @@ func (r *Result) readUses(ctx context.Context, o Options) *uses.Set {
 	read(o.Usage, func(p string) error { return uses.Log(ctx, set, p, uses.LogOptions{Window: o.Window, Now: o.Now}) })
 	read(o.Keep, func(p string) error { return uses.Keep(set, p, o.Now) })
 	read(o.Files, func(p string) error { return uses.File(set, p) })
+	if err := set.Unmade(); err != nil {
+		r.unchecked(err)
+	}
 	if len(set.Uses) == 0 {
 		r.Warnings = append(r.Warnings, "no use was given: the rules were looked at, and nothing that they take")
 	}

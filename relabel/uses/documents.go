@@ -1,0 +1,182 @@
+package uses
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"path/filepath"
+	"slices"
+)
+
+// Folders hold what their owners put there: a ScaledObject beside rules, a dashboard beside an SLO. So each document is read for what it is, whichever flag named its folder, and once only.
+
+// once says whether the document is read as this for the first time. It is told apart by its file and content: documents of one line have no line of their own.
+func (s *Set) once(as Kind, file string, n *node) bool {
+	if path, err := filepath.Abs(file); err == nil {
+		file = path
+	}
+	h := fnv.New128a()
+	n.hash(h)
+	key := string(as) + "\x00" + file + "\x00" + string(h.Sum(nil))
+	if s.documents[key] {
+		return false
+	}
+	if s.documents == nil {
+		s.documents = map[string]bool{}
+	}
+	s.documents[key] = true
+	return true
+}
+
+// hash writes the document in one form; a hash takes whatever it is given.
+func (n *node) hash(w io.Writer) {
+	if n == nil {
+		return
+	}
+	switch {
+	case n.object():
+		fmt.Fprintf(w, "{%d", len(n.keys))
+		for _, key := range n.keys {
+			fmt.Fprintf(w, "%q:", key)
+			n.fields[key].hash(w)
+		}
+	case n.items != nil:
+		fmt.Fprintf(w, "[%d", len(n.items))
+		for _, item := range n.items {
+			item.hash(w)
+		}
+	default:
+		fmt.Fprintf(w, "%T%q", n.scalar, n.word())
+	}
+}
+
+// Kinds of Kubernetes objects by who reads them.
+var (
+	ruleKinds      = []string{"PrometheusRule", "VMRule", "AlertRuleGroup"}
+	scalerKinds    = []string{"HorizontalPodAutoscaler", "ScaledObject", "ScaledJob"}
+	dashboardKinds = []string{"Dashboard", "LibraryPanel", "GrafanaDashboard", "GrafanaLibraryPanel"}
+)
+
+// other adds what an object asks that is not of the kind of its folder, and says how many rules are in it.
+func other(set *Set, file string, n *node) (rules int, err error) {
+	switch kind := n.text("kind"); {
+	case slices.Contains(ruleKinds, kind):
+		return ruleObject(set, file, n)
+	case slices.Contains(scalerKinds, kind):
+		return 0, (&scaler{set: set, file: file}).document(n)
+	case slices.Contains(dashboardKinds, kind):
+		elsewhere(set, file, n)
+		return 0, nil
+	case !set.once(Object, file, n):
+		return 0, nil
+	case kind == "ConfigMap":
+		return configMap(set, file, n)
+	}
+	return 0, asks(set, file, n)
+}
+
+// document reads what is inside of another document, or stands by itself, whatever it is.
+func document(set *Set, file string, n *node) (rules int, err error) {
+	switch {
+	case n.text("apiVersion") != "" && n.text("kind") != "":
+		return other(set, file, n)
+	case n.get("groups") != nil:
+		return ruleObject(set, file, n)
+	case isDashboard(n):
+		elsewhere(set, file, n)
+		return 0, nil
+	case isAdapter(n):
+		return 0, (&scaler{set: set, file: file}).document(n)
+	case set.once(Object, file, n):
+		return 0, asks(set, file, n)
+	}
+	return 0, nil
+}
+
+// asksAnything adds what a document asks, whose kind nothing tells, and says whether it asks anything; of one that was read before, that it does.
+func asksAnything(set *Set, file string, n *node) (bool, error) {
+	if !set.once(Object, file, n) {
+		return true, nil
+	}
+	before := len(set.Uses) + len(set.made)
+	err := asks(set, file, n)
+	return len(set.Uses)+len(set.made) > before, err
+}
+
+// configMap reads each value for what it is: another document, or a text that may be a query.
+func configMap(set *Set, file string, n *node) (rules int, err error) {
+	var errs []error
+	for _, key := range n.get("data").names() {
+		value := n.get("data", key)
+		docs := embedded(value)
+		for _, d := range docs {
+			number, err := document(set, file, d)
+			rules += number
+			errs = append(errs, err)
+		}
+		if len(docs) == 0 {
+			a := asker{set: set, file: file, title: title(n)}
+			a.walk(value, key, []string{"data", key})
+			errs = append(errs, a.errs...)
+		}
+	}
+	return rules, errors.Join(errs...)
+}
+
+// elsewhere adds a dashboard that stands in a folder of something else. One that is not in the file is a warning there: it is --dashboards or --grafana that promise to have all of them.
+func elsewhere(set *Set, file string, n *node) {
+	b := board{set: set, elements: map[string]*element{}, guest: true}
+	if err := errors.Join(b.document(file, n), b.finish()); err != nil {
+		set.Warnings = append(set.Warnings, err.Error())
+	}
+}
+
+// isDashboard tells whether the document is a dashboard as Grafana exports it.
+func isDashboard(n *node) bool {
+	if d := n.get("dashboard"); d.object() {
+		n = d
+	}
+	return (n.get("panels") != nil || n.get("rows") != nil || n.get("elements").object()) && (n.get("schemaVersion") != nil || n.get("templating").object() || n.text("title") != "")
+}
+
+// isAdapter tells whether it is a configuration of prometheus-adapter.
+func isAdapter(n *node) bool {
+	return n.any(func(n *node) bool { return n.text("seriesQuery") != "" || n.text("containerQuery") != "" })
+}
+
+// isTest tells whether it is a test of promtool, whose expressions nobody asks of a server.
+func isTest(n *node) bool {
+	if n.get("tests") == nil {
+		return false
+	}
+	return n.get("rule_files") != nil || n.get("tests").any(func(n *node) bool {
+		return n.get("input_series") != nil || n.get("alert_rule_test") != nil || n.get("promql_expr_test") != nil
+	})
+}
+
+// embedded are the documents that a text holds; none where it holds something else.
+func embedded(at *node) []*node {
+	text := []byte(at.text())
+	var docs []*node
+	if json.Valid(text) {
+		n, err := parseJSON(text, at.first())
+		if err != nil {
+			return nil
+		}
+		docs = []*node{n}
+	} else {
+		var err error
+		if docs, err = parseYAML(text, at.first()); err != nil {
+			return nil
+		}
+	}
+	docs = slices.DeleteFunc(docs, func(n *node) bool { return !n.object() })
+	if !at.literal {
+		for _, n := range docs {
+			flatten(n, at.line)
+		}
+	}
+	return docs
+}

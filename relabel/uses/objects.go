@@ -1,0 +1,277 @@
+package uses
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// asks adds the queries of a document that is no rules, dashboard or autoscaler: of Argo's AnalysisTemplate, Flagger's MetricTemplate and Canary, Sloth's, Pyrra's and OpenSLO's objectives, Keptn's
+// metrics, and of kinds that nobody here has heard of. Under a key that is for queries every text is one; elsewhere each text that parses as PromQL, names a metric and is more than a word.
+//
+// Templates in it ({{args.service-name}}, {{.window}}) may have any value. A query that is nothing but a template, and one that only a program makes, is an error that names it: what it asks
+// would be dropped.
+func asks(set *Set, file string, n *node) error {
+	if isTest(n) {
+		return nil
+	}
+	a := asker{set: set, file: file, title: title(n), kind: n.text("kind")}
+	a.canary(n)
+	a.defaults(n)
+	a.walk(n, "", nil)
+	a.slos(n)
+	return errors.Join(a.errs...)
+}
+
+// title names a document for people: `AnalysisTemplate shop/success-rate`.
+func title(n *node) string {
+	name := first(n.text("metadata", "name"), n.text("metadata", "generateName"), n.text("service"), n.text("name"))
+	if namespace := n.text("metadata", "namespace"); namespace != "" {
+		name = namespace + "/" + name
+	}
+	return strings.TrimSpace(cmp.Or(n.text("kind"), "document") + " " + name)
+}
+
+// asker goes through one document.
+type asker struct {
+	set         *Set
+	file, title string
+	kind        string
+	arguments   map[string]*node // texts that the document gives for its own templates
+	errs        []error
+}
+
+// languages are keys and providers under which a query is none of Prometheus.
+var languages = []string{
+	"datadog", "newrelic", "wavefront", "cloudwatch", "graphite", "influxdb", "skywalking", "stackdriver", "dynatrace", "splunk", "instana", "azuremonitor", "lightstep", "elasticsearch", "bigquery",
+	"dql", "signalfx", "keptn", "mysql", "postgresql", "mssql", "mongodb", "loki",
+}
+
+func foreignLanguage(name string) bool {
+	name = strings.ToLower(strings.NewReplacer("-", "", "_", "", " ", "").Replace(name))
+	return slices.Contains(languages, name)
+}
+
+// walk reads a value under its path.
+func (a *asker) walk(n *node, key string, path []string) {
+	switch {
+	case n == nil:
+	case n.object():
+		if foreignLanguage(n.text("provider", "type")) || foreignLanguage(n.text("metricSource", "type")) || foreignLanguage(n.text("source")) || foreignLanguage(n.text("type")) && n.get("query") != nil {
+			return
+		}
+		for _, k := range n.keys {
+			if k == "kubectl.kubernetes.io/last-applied-configuration" || foreignLanguage(k) && slices.Contains([]string{"provider", "providers"}, key) {
+				continue // the document once more; another system's queries
+			}
+			a.walk(n.fields[k], k, append(path, k))
+		}
+	case n.items != nil:
+		for i, item := range n.items {
+			a.walk(item, key, append(path[:len(path):len(path)], fmt.Sprintf("[%d]", i)))
+		}
+	default:
+		if text := strings.TrimSpace(n.text()); text != "" {
+			a.text(n, key, path, text)
+		}
+	}
+}
+
+// queryKey tells whether the values of a key are queries.
+func (a *asker) queryKey(key string) bool {
+	lower := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
+	switch lower {
+	case "expr", "promql", "query":
+		return true
+	case "metric":
+		return a.kind == "ServiceLevelObjective" // Pyrra's selectors
+	}
+	return strings.HasSuffix(lower, "query") && lower != "seriesquery"
+}
+
+// text reads one text.
+func (a *asker) text(n *node, key string, path []string, text string) {
+	where := a.title
+	if len(path) > 0 {
+		where += ", " + strings.ReplaceAll(strings.Join(path, "."), ".[", "[")
+	}
+	u := &Use{Kind: Object, File: a.file, Line: n.first(), Where: where}
+	if asked, ok := inAddress(text); ok {
+		u.Query = templated(asked)
+		a.set.addScoped(u, &scope{})
+		return
+	}
+	u.Query = templated(text)
+	switch {
+	case a.queryKey(key):
+		if name, whole := wholeTemplate(u.Query); whole {
+			if given := a.arguments[name]; given != nil && strings.TrimSpace(given.text()) != "" {
+				u.Query = templated(strings.TrimSpace(given.text()))
+				a.set.addScoped(u, &scope{})
+				return
+			}
+			a.errs = append(a.errs, inFile(a.file, n.line, fmt.Errorf("%s: the whole query is the template %s, which is filled in elsewhere: give it a value in this document, or take the file out and list its queries in a file for --queries",
+				where, text)))
+			return
+		}
+		a.set.addScoped(u, &scope{})
+	case isQuery(u.Query):
+		a.set.addScoped(u, &scope{})
+	}
+}
+
+// defaults notes what the document itself gives for the arguments of its templates, as Argo's do.
+func (a *asker) defaults(n *node) {
+	a.arguments = map[string]*node{}
+	for _, arg := range n.list("spec", "args") {
+		if value := arg.get("value"); value.text() != "" {
+			a.arguments[variableOf("args."+arg.text("name"))] = value
+		}
+	}
+}
+
+// hole is a template's action: {{args.service-name}}, {{ namespace }}, {{- .Values.x -}}.
+var hole = regexp.MustCompile(`(?s)\$?\{\{-?\s*(.*?)\s*-?\}\}`)
+
+// templated writes holes as variables, whose values nobody knows.
+func templated(text string) string {
+	return hole.ReplaceAllStringFunc(text, func(action string) string {
+		return "${" + variableOf(hole.FindStringSubmatch(action)[1]) + "}"
+	})
+}
+
+// variableOf is a name for what an action puts in. Those that differ only in signs have one, and all of them have any value.
+func variableOf(action string) string {
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if r < 0x80 && wordByte(byte(r)) && r != ':' {
+			return r
+		}
+		return '_'
+	}, action), "_")
+	if name == "" || name[0] >= '0' && name[0] <= '9' || strings.HasPrefix(name, "__") {
+		name = "x" + name
+	}
+	return name
+}
+
+// wholeTemplate tells whether a query is nothing but one variable, and which.
+func wholeTemplate(query string) (string, bool) {
+	m := reference.FindStringSubmatch(query)
+	if m == nil || m[0] != query {
+		return "", false
+	}
+	return m[1] + m[2] + m[5], true
+}
+
+// inAddress is the query in the address of a call to Prometheus' API.
+func inAddress(text string) (string, bool) {
+	_, parameters, found := strings.Cut(text, "/api/v1/query")
+	if !found {
+		return "", false
+	}
+	_, parameters, _ = strings.Cut(parameters, "?")
+	for _, pair := range strings.Split(parameters, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		if key != "query" || value == "" {
+			continue
+		}
+		if plain, err := url.QueryUnescape(value); err == nil {
+			value = plain
+		}
+		return value, true
+	}
+	return "", false
+}
+
+// isQuery tells whether a text that stands anywhere is PromQL that names a metric, and more than a word, a path or a name with dashes, which parse too.
+func isQuery(query string) bool {
+	if len(query) > maxText || !strings.ContainsAny(query, "([{<>=") || tooDear(query) != "" {
+		return false
+	}
+	texts, m, _ := (&scope{}).expand(query)
+	for _, text := range texts {
+		expr, err := promql.ParseExpr(text)
+		for _, attempt := range m.asNumbers(text) {
+			if err == nil {
+				break
+			}
+			expr, err = promql.ParseExpr(attempt)
+		}
+		if err == nil && shaped(expr) {
+			return true
+		}
+	}
+	return false
+}
+
+// shaped tells whether an expression has a selector with a name inside of a function, with matchers, over a range, or compared with a number.
+func shaped(expr parser.Expr) bool {
+	found := false
+	parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
+		vs, ok := n.(*parser.VectorSelector)
+		if !ok || vs.Name == "" && !slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel }) {
+			return nil
+		}
+		if len(vs.LabelMatchers) > 1 {
+			found = true
+		}
+		for _, above := range path {
+			switch e := above.(type) {
+			case *parser.Call, *parser.AggregateExpr, *parser.MatrixSelector, *parser.SubqueryExpr:
+				found = true
+			case *parser.BinaryExpr:
+				_, left := e.LHS.(*parser.NumberLiteral)
+				_, right := e.RHS.(*parser.NumberLiteral)
+				found = found || e.Op.IsComparisonOperator() && (left || right)
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+// slos refuses service levels whose queries a plugin makes, unless the rules that came of them were read: Sloth puts the names of service and SLO on all that it records.
+func (a *asker) slos(n *node) {
+	spec := n
+	if n.text("kind") == "PrometheusServiceLevel" {
+		spec = n.get("spec")
+	} else if !strings.HasPrefix(n.text("version"), "prometheus/") {
+		return
+	}
+	for _, slo := range spec.list("slos") {
+		if plugin := slo.get("sli", "plugin"); plugin != nil {
+			a.set.made = append(a.set.made, madeElsewhere{
+				service: spec.text("service"), slo: slo.text("name"),
+				err: inFile(a.file, plugin.line, fmt.Errorf("%s: the queries of SLO %s are made by the plugin %s and are in none of the files: read the rules that `sloth generate` makes of it too",
+					a.title, slo.text("name"), plugin.text("id"))),
+			})
+		}
+	}
+}
+
+// madeElsewhere is a service level whose queries are in the rules that were made of it.
+type madeElsewhere struct {
+	service, slo string
+	err          error
+}
+
+// Unmade are the errors about service levels whose rules were not read. It is asked when all is read: the rules may stand in another folder.
+func (s *Set) Unmade() error {
+	var errs []error
+	for _, m := range s.made {
+		if !slices.ContainsFunc(s.Uses, func(u *Use) bool {
+			return u.RuleLabels["sloth_service"] == m.service && u.RuleLabels["sloth_slo"] == m.slo
+		}) {
+			errs = append(errs, m.err)
+		}
+	}
+	return errors.Join(errs...)
+}
