@@ -203,6 +203,15 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *merg
 		}
 		return s, nil
 	}
+	if len(well) == 1 { // the others are not to be waited for, but may be had where this one fails
+		if usable, err := l.Shard.Usable(); err == nil {
+			for _, r := range usable {
+				if r != well[0] {
+					s.Spare = append(s.Spare, &replica{r: r, budget: budget, maxBytes: maxBytes})
+				}
+			}
+		}
+	}
 	for _, r := range well {
 		s.Copies = append(s.Copies, &replica{r: r, budget: budget, maxBytes: maxBytes, spare: len(well) > 1})
 	}

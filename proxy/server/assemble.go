@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -101,7 +100,7 @@ func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
 	var out []question
 	for i, l := range leaves {
 		for _, p := range l.Parts {
-			q := question{shard: p.Shard, req: x.shardRequest(l, p), relabel: p.Relabel, class: shard.Light, plain: true, part: i, call: p.Call, mode: l.Mode, from: p.From, until: p.Until}
+			q := question{shard: p.Shard, req: x.shardRequest(l, p), relabel: p.Relabel, class: shard.Light, plain: true, part: i, call: p.Call, mode: l.Mode, from: p.From, until: p.Until, wholes: p.Replicas}
 			if alone && calls[p.Shard] == 1 && len(p.Replicas) > 1 {
 				q.replicas = p.Replicas
 			} else {
@@ -157,7 +156,7 @@ func (x *exchange) splice(p *plan.Plan) error {
 	limit := x.dec.Request.Limit
 	qs := x.questions([]*plan.Leaf{l}, true)
 	for i := range qs {
-		qs[i].req.Limit = limit
+		qs[i].req.Limit, qs[i].wholes = limit, nil
 	}
 	r, err := x.ask(qs)
 	if err != nil {
@@ -228,45 +227,7 @@ func (x *exchange) assemble(p *plan.Plan) error {
 
 // tables asks for all leaves at once and returns each one's numbers. rough are those of them whose last bits may decide about the answer.
 func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err error) {
-	r, err := x.ask(x.questions(p.Leaves, !p.Raw))
-	if err != nil {
-		return nil, nil, refusedByShard(err)
-	}
-	defer r.close()
-	_, span := x.s.room(x.ctx, "merge")
-	defer span.End()
-	parts := make([]*merge.Table, len(r.sources))
-	results := make([]merge.Result, len(r.sources))
-	var (
-		g      errgroup.Group
-		inline []func() error
-		first  error
-		once   sync.Once
-	)
-	g.SetLimit(maxDecoders)
-	for i := range r.sources {
-		decode := func() (err error) {
-			defer func() {
-				if v := recover(); v != nil {
-					err = x.s.panicked(v)
-				}
-				if err != nil {
-					once.Do(func() { first = err; r.sources[i].Cancel() }) // the others' errors only follow from this one
-				}
-			}()
-			parts[i], results[i], err = merge.DecodeTable(x.ctx, r.sources[i], p.Leaves[r.asked[i].part].Grid, x.budget)
-			return err
-		}
-		if here := r.arrived[i]; here || i == len(r.sources)-1 {
-			inline = append(inline, decode)
-		} else {
-			g.Go(decode)
-		}
-	}
-	for _, decode := range inline { // a few kilobytes that are here are decoded sooner than somebody is woken for them
-		_ = decode()
-	}
-	_ = g.Wait() // first is the one that counts
+	parts, err := x.parts(p)
 	drop := func(tables []*merge.Table) {
 		for _, t := range tables {
 			if t != nil {
@@ -274,40 +235,29 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 			}
 		}
 	}
-	if first != nil {
-		drop(parts)
-		if errors.Is(first, merge.ErrTwice) {
-			return nil, nil, &inexact{first.Error()}
-		}
-		return nil, nil, x.bodyError(r, first)
+	if err != nil {
+		return nil, nil, err
 	}
-	counts := make([]merge.Count, len(results))
-	for i := range results {
-		counts[i] = merge.Count{Series: results[i].Series}
-		for _, c := range results[i].Counts {
-			counts[i] = c
-		}
-	}
-	x.account.answers(r, counts)
 	out = make([]*merge.Table, len(p.Leaves))
 	for i, l := range p.Leaves {
 		var own []*merge.Table
-		for j, t := range parts {
-			if r.asked[j].part != i {
+		for j := range parts {
+			t, result := parts[j].table, &parts[j].result
+			if parts[j].asked.part != i {
 				continue
 			}
 			own = append(own, t)
-			parts[j] = nil
-			x.infos.Add(results[j].Infos...)
+			parts[j].table = nil
+			x.infos.Add(result.Infos...)
 			switch {
-			case results[j].Truncated:
+			case result.Truncated:
 				err = &inexact{"a shard cut its answer to a part"}
 			case t.Histograms:
 				err = &inexact{"native histograms lose their schema in a shard's JSON"}
 			case l.Mode == plan.ModePass:
-				x.warnings.Add(results[j].Warnings...)
-			case len(results[j].Warnings) > 0:
-				err = &inexact{"a shard's answer to a part came with a warning: " + results[j].Warnings[0]}
+				x.warnings.Add(result.Warnings...)
+			case len(result.Warnings) > 0:
+				err = &inexact{"a shard's answer to a part came with a warning: " + result.Warnings[0]}
 			}
 		}
 		if err == nil {
@@ -322,7 +272,7 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 			err = errLastBit // what is read raw is read once
 		}
 		if err != nil {
-			drop(parts)
+			closeParts(parts)
 			drop(out)
 			return nil, nil, err
 		}

@@ -55,6 +55,7 @@ type exchange struct {
 	late     error           // of the first server that was waited for until the deadline
 	cut      bool            // the answer was truncated by a bound
 	calls    shardSeconds
+	asked    int // calls to shards that starting again would repeat
 }
 
 // serveAPI is the road of a request: parse, identity, policy, answer, usage.
@@ -185,6 +186,7 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 		x.out.OnCommit = x.commit
 		x.warnings, x.infos = merge.Notes{}, merge.Notes{}
 		x.twice.reset()
+		x.asked = 0
 		x.warnings.Add(x.dec.Warnings...)
 		x.warnings.Add(x.drops.Warnings...)
 		x.infos.Add(x.drops.Infos...)
@@ -229,6 +231,9 @@ func (x *exchange) goOnWithout(err error) bool {
 	}
 	var replica *lostReplica
 	if errors.As(err, &replica) && slices.ContainsFunc(replica.names, func(name string) bool { return !x.avoid[name] }) {
+		if !x.mayAskAgain(x.asked) {
+			return false
+		}
 		for _, name := range replica.names {
 			note(&x.avoid, name)
 		}
@@ -352,7 +357,7 @@ func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
 		return qerr.From(qerr.ErrClientLeft)
 	}
 	if errors.As(err, &qe) && qe.Kind != qerr.Internal {
-		return qe
+		return shard.Busy(qe)
 	}
 	if x.ctx != nil {
 		return qerr.FromContext(x.ctx, err)

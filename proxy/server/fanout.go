@@ -47,6 +47,8 @@ type question struct {
 	replica  *shard.Replica
 	replicas []*shard.Replica
 	spare    bool // should replica be found gone, another one can be asked, by a request that starts again
+	// wholes are all replicas that could answer: where one fails, what the others of the fan-out answered is kept, and the next one is asked in its place.
+	wholes []*shard.Replica
 	// part tells questions to one shard apart that are not copies of each other: each needs an answer.
 	part        int
 	mode        plan.Mode  // of the leaf it is for; empty for none
@@ -90,6 +92,7 @@ type replies struct {
 	calls   *shardSeconds
 
 	responses []*shard.Response // parallel to asked
+	lost      []lostQuestion    // those that another replica can be asked
 }
 
 // close ends what is still being read.
@@ -109,6 +112,7 @@ var errSibling = errors.New("another shard failed, so the request did")
 // out; a shard without an answer is an error, which the request may survive where it accepts partial answers.
 func (x *exchange) ask(questions []question) (*replies, error) {
 	questions = slices.DeleteFunc(questions, func(q question) bool { return x.lost[q.shard.Name()] || q.replica != nil && x.avoid[q.replica.Name()] })
+	x.asked += len(questions)
 	slots, err := x.s.unselective.take(x.ctx, questions)
 	if err != nil {
 		return nil, err
@@ -118,6 +122,7 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 	type result struct {
 		resp *shard.Response
 		err  error
+		lost bool // another replica can be asked in place of the one that failed
 	}
 	results := make([]result, len(questions))
 	asked, left := map[seat]int{}, map[seat]*atomic.Int32{} // how many are asked for the seat, and how many may still answer
@@ -148,6 +153,9 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 			err := results[i].err
 			waits.over(i, err == nil)
 			if err == nil {
+				return
+			}
+			if results[i].lost = x.replaceable(q, err); results[i].lost {
 				return
 			}
 			if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || left[q.seat()].Add(-1) == 0 && !x.partial {
@@ -192,6 +200,10 @@ func (x *exchange) ask(questions []question) (*replies, error) {
 	for i, q := range questions {
 		if err := results[i].err; err != nil && answered[q.seat()] && qerr.From(err).Kind == qerr.Timeout {
 			x.wasLate(err)
+		}
+		if results[i].lost {
+			r.lost = append(r.lost, lostQuestion{q, q.names(), results[i].err})
+			continue
 		}
 		if err := results[i].err; err != nil && !answered[q.seat()] {
 			lost := x.shardError(q.shard, err) // noted, also where another one's error is the answer

@@ -133,7 +133,7 @@ func (x *exchange) pass(l *plan.Leaf) error {
 	qs := x.questions([]*plan.Leaf{l}, true)
 	req := x.dec.Request.Clone()
 	req.Query, req.PartialResponse = l.Parts[0].Query, nil
-	qs[0].req = req
+	qs[0].req, qs[0].wholes = req, nil // it is streamed: what was written stays
 	r, err := x.ask(qs)
 	if err != nil {
 		return err
@@ -387,6 +387,7 @@ func (x *exchange) fetcher() *raw.Queryable {
 	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, func(s *shard.Shard) bool { return x.lost[s.Name()] }, x.rawLost())
 	q.Observe = x.s.observe
 	q.SparePatience, q.SlicePatience = x.sparePatience(), x.shardPatience()
+	q.Again = x.st.top.MayFailOver
 	if x.account != nil {
 		q.Read = x.account.fetched
 		q.Observe = func(s raw.Selected) {

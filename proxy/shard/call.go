@@ -93,6 +93,8 @@ type StatusError struct {
 	RetryAfter time.Duration
 	// Body is the beginning of what came with it, for the log.
 	Body string
+
+	unasked bool // the call was not made: the server had said so before
 }
 
 func (e *StatusError) Error() string {
@@ -158,7 +160,7 @@ func margin(remaining time.Duration) time.Duration {
 }
 
 // Do asks this replica. The request is rebuilt from req; of ctx the deadline, the cause and the trace are used. A connection that breaks before the
-// answer's header is tried once more. The error is a *qerr.Error: BadData or TooExpensive with the shard's own sentence, Timeout when the request's
+// answer's header is tried once more, unless another replica is asked the same or retries are used up. The error is a *qerr.Error: BadData or TooExpensive with the shard's own sentence, Timeout when the request's
 // deadline passed (the replica is named), Overloaded when its gate had no room before that, Canceled with the cause kept when the client left, and
 // ShardFailed for everything else that a server can do wrong.
 func (r *Replica) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*Response, error) {
@@ -166,7 +168,7 @@ func (r *Replica) Do(ctx context.Context, req *endpoint.Request, o CallOptions) 
 		return nil, err
 	}
 	resp, err := r.attempt(ctx, req.ID, writer(req), try{CallOptions: o, failover: o.Spare})
-	if err != nil && isReset(err) && ctx.Err() == nil {
+	if err != nil && isReset(err) && ctx.Err() == nil && !o.Spare && r.Shard.topology.MayRetry(1) {
 		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
 		return r.attempt(ctx, req.ID, writer(req), try{CallOptions: o, failover: o.Spare})
 	}
@@ -186,6 +188,15 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 			r.up.breaker.neutral()
 		}
 		return nil, r.errNotServed(id)
+	}
+	if !t.probe {
+		if e := r.busy(time.Now()); e != nil {
+			if t.trial {
+				r.up.breaker.neutral()
+			}
+			return nil, e
+		}
+		r.up.metrics.again.earn()
 	}
 	c := &call{r: r, id: id, parent: ctx, probe: t.probe, release: func() {}, ended: t.ended}
 	if g := r.up.gates.of(t.Class); g != nil {
@@ -576,11 +587,12 @@ func (c *call) settle(err error, now time.Time) {
 	switch {
 	case err == nil, kind == qerr.BadData:
 		b.success()
-	case errors.As(err, &status) && status.Code == http.StatusTooManyRequests:
+	case errors.As(err, &status) && (status.Code == http.StatusTooManyRequests || status.later()):
 		b.neutral()
 	case errors.As(err, &status) && status.Code < 500:
 		b.neutral() // an endpoint it does not serve, credentials it does not take: it is alive
 	case kind == qerr.ShardFailed, kind == qerr.Timeout && !c.answered && now.Sub(c.started) >= c.r.up.opts.HeaderTimeout:
+		c.r.Shard.turnFrom(c.r)
 		if b.failure(now) {
 			c.r.up.opts.Logger.Warn("a replica failed too often; others of its shard are preferred until it answers again",
 				slog.String("replica", c.r.Name()), slog.Any("err", err))

@@ -15,7 +15,7 @@ import (
 // Do asks one replica of the shard: the one that served last while it is well, else the first listed that is. Once, if time is left, another one is
 // asked: after a failure of the server (5xx, 429, a broken connection, a health probe that finds it gone), never after its verdict on the request
 // (4xx) and never once an answer's header has arrived. With nobody else to ask, a connection that broke before the header, and a Retry-After that fits
-// into the remaining time, are tried again on the same server. Errors are those of Replica.Do; where no replica can be asked at all, the error says
+// into the remaining time, are tried again on the same server. All this while retries are not used up (see retries). Errors are those of Replica.Do; where no replica can be asked at all, the error says
 // why for each.
 func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*Response, error) {
 	s.awaitProbes(ctx)
@@ -34,6 +34,9 @@ func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*
 	if err == nil || !retryable(err) || ctx.Err() != nil {
 		return resp, err
 	}
+	if !s.topology.MayFailOver(err) {
+		return nil, err
+	}
 	first.up.metrics.failover.WithLabelValues(first.labels()...).Inc()
 	resp, second := s.ask(ctx, order[1], req, try{CallOptions: o})
 	if second != nil {
@@ -50,8 +53,8 @@ func (s *Shard) alone(ctx context.Context, r *Replica, req *endpoint.Request, o 
 	}
 	var status *StatusError
 	switch {
-	case isReset(err):
-	case errors.As(err, &status) && status.RetryAfter > 0 && fits(ctx, status.RetryAfter):
+	case isReset(err) && s.topology.MayRetry(1):
+	case errors.As(err, &status) && status.RetryAfter > 0 && !status.unasked && fits(ctx, status.RetryAfter) && s.topology.MayRetry(1):
 		timer := time.NewTimer(status.RetryAfter)
 		defer timer.Stop()
 		select {
@@ -119,7 +122,8 @@ func (s *Shard) Base() (*Replica, error) {
 func (s *Shard) Usable() ([]*Replica, error) { return s.order(time.Now()) }
 
 // Well are the replicas that are neither down nor failing one call after the other, the one that Base returns first: those that are asked where all copies
-// are, since waiting for one that is known not to answer would make every such request as slow as its deadline. Where no replica is well it is Usable.
+// are, since waiting for one that is known not to answer would make every such request as slow as its deadline. Where no replica is well it is the one that Base
+// returns alone: failing servers are not asked twice as much as sound ones.
 func (s *Shard) Well() ([]*Replica, error) {
 	now := time.Now()
 	order, err := s.order(now)
@@ -133,10 +137,7 @@ func (s *Shard) Well() ([]*Replica, error) {
 		}
 		n++
 	}
-	if n == 0 {
-		return order, nil
-	}
-	return order[:n], nil
+	return order[:max(n, 1)], nil
 }
 
 // Ejected tells whether every replica of the shard is known to fail: down by its health probe, its breaker open, or not to be asked at all. Waiting for such a

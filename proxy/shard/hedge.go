@@ -182,7 +182,7 @@ func newHedgeMetrics() hedgeMetrics {
 
 // Hedged asks the first of replicas, copies that are equal for the request (see Wholes), for an answer. Where that one is silent for longer than such calls
 // usually take, the next one is asked as well and the first that sends its header is taken; the other call is ended with its connection and counts neither
-// for nor against its server. At most one call in twenty of a shard is asked twice, none while the shard is sick: a replica of it is down, its breaker is not
+// for nor against its server. At most one call in twenty of a shard is asked twice, none while retries are used up or the shard is sick: a replica of it is down, its breaker is not
 // closed, it lags, or several calls have failed lately. An unselective request is never asked twice. Once, if time is left, the next replica is asked after a
 // failure of the server, never after its verdict on the request, as Do has it; with one replica alone the rules of Do for one replica hold.
 //
@@ -255,7 +255,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 				reserve = hedgeReserve
 			}
 			switch {
-			case h.o.Class != Unselective && s.calm(now) && hedge.spend(reserve):
+			case h.o.Class != Unselective && s.calm(now) && hedge.spend(reserve) && s.topology.metrics.again.take(1):
 				s.hedgedMetrics().hedged.WithLabelValues(first.labels()...).Inc()
 				two = h.launch(other, true)
 			case next < far:
@@ -300,7 +300,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 				if n == one {
 					s.hedgedMetrics().failover.WithLabelValues(first.labels()...).Inc()
 				}
-			case retryable(n.err):
+			case retryable(n.err) && s.topology.MayFailOver(n.err):
 				failed = n
 				s.hedgedMetrics().failover.WithLabelValues(first.labels()...).Inc()
 				two = h.launch(other, false)

@@ -19,6 +19,7 @@ type metrics struct {
 	linger   *prometheus.HistogramVec
 
 	hedgeMetrics
+	again *retries
 
 	current atomic.Pointer[Topology] // whose replicas the gauges speak of
 }
@@ -73,11 +74,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30},
 		}, shardLabels),
 		hedgeMetrics: newHedgeMetrics(),
+		again:        newRetries(),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.hedged, m.wins, m} {
+	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.hedged, m.wins, m.again.refused, m} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -91,13 +91,14 @@ type upstream struct {
 	firstProbe chan struct{} // closed when the first probe has ended
 	probedOnce sync.Once
 
-	mu       sync.Mutex
-	health   health
-	thanos   stores    // of a Thanos Query
-	dated    string    // the last Date header
-	date     time.Time // what it says
-	notYet   time.Time // Retry-After: other replicas are preferred until then
-	watchers map[*func()]struct{}
+	mu         sync.Mutex
+	health     health
+	thanos     stores    // of a Thanos Query
+	dated      string    // the last Date header
+	date       time.Time // what it says
+	notYet     time.Time // Retry-After: it is not asked before
+	notYetCode int       // the status that came with it
+	watchers   map[*func()]struct{}
 }
 
 // upstreamKey is equal for two configurations that reach the same server in the same way. http_client's secrets print as stars, so they are hashed apart.
@@ -209,16 +210,6 @@ func (u *upstream) whenDown(f func()) (forget func()) {
 		delete(u.watchers, p)
 		u.mu.Unlock()
 	}
-}
-
-// coolDown makes calls prefer other replicas for as long as the server asked for, at most a minute.
-func (u *upstream) coolDown(d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	u.mu.Lock()
-	u.notYet = time.Now().Add(min(d, time.Minute))
-	u.mu.Unlock()
 }
 
 // sawDate remembers how far the server's clock is from ours. It is a remark for people and decides nothing.

@@ -32,6 +32,10 @@ func (c *call) status(resp *http.Response) error {
 	st := &StatusError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now()), Body: string(raw[:min(len(raw), headBytes)])}
 	var api apiError
 	known := json.Unmarshal(raw, &api) == nil && api.Status == "error" && api.Error != ""
+	said := ""
+	if known {
+		said = strconv.Quote(clip(api.Error))
+	}
 	fail := func(k qerr.Kind, format string, args ...any) error {
 		e := qerr.Wrap(k, st, format, args...)
 		e.Shards = []string{name}
@@ -58,10 +62,16 @@ func (c *call) status(resp *http.Response) error {
 	case code == http.StatusNotFound || code == http.StatusMethodNotAllowed:
 		return fail(qerr.ShardFailed, "%s does not serve %s (status %d); is its url complete, with its path prefix, and its version recent enough?", name, c.id, code)
 	case code == http.StatusTooManyRequests:
-		c.r.up.coolDown(st.RetryAfter)
+		c.r.up.coolDown(st)
+		if st.later() {
+			return c.r.busyError(st, said)
+		}
 		return fail(qerr.ShardFailed, "%s has no room for more requests (status 429); try again in a moment", name)
 	case code == http.StatusServiceUnavailable:
-		c.r.up.coolDown(st.RetryAfter)
+		c.r.up.coolDown(st)
+		if st.later() {
+			return c.r.busyError(st, said)
+		}
 		fallthrough
 	default:
 		if known {

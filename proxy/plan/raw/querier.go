@@ -93,6 +93,8 @@ type Queryable struct {
 	SlicePatience time.Duration
 	// Lost decides about a slice none of whose copies answered: nil error goes on without it and the caller warns; nil func is an error.
 	Lost func(slice string, err error) error
+	// Again tells whether the spare copies of a slice may be read after this failure; nil func is yes.
+	Again func(err error) bool
 	// Twice is told of each series that two slices hold for the same time; may be nil. Several goroutines call it.
 	Twice func(a, b string, lbls labels.Labels)
 	// Read is told what each copy answered; may be nil. Several goroutines call it.
@@ -326,7 +328,7 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query) ([]*series
 			return nil, err
 		}
 	}
-	if len(live) == 0 && len(s.Spare) > 0 {
+	if len(live) == 0 && len(s.Spare) > 0 && (q.Again == nil || q.Again(errs[0])) {
 		rest := *s
 		rest.Copies, rest.Spare = s.Spare, nil
 		return q.slice(ctx, &rest, query)

@@ -1,0 +1,201 @@
+package server
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// Where a replica fails that has a copy, what is asked again is what was lost: of leaves, whose answers are gathered before anything is written, the one shard's
+// part; of what is streamed, all. Both come out of the budget that all requests have for asking again (shard.Topology.MayRetry).
+
+// maxAgain is what starting again costs of that budget, however many shards it asks: a request to hundreds of them could never start again otherwise.
+const maxAgain = 10
+
+// mayAskAgain tells whether so many calls may be made once more after a failure.
+func (x *exchange) mayAskAgain(calls int) bool { return x.st.top.MayRetry(min(calls, maxAgain)) }
+
+// lostQuestion is a question whose replicas, those named, failed.
+type lostQuestion struct {
+	question
+	failed []string
+	err    error
+}
+
+// replaceable tells whether another whole replica of the question's shard can be asked what this one failed to answer.
+func (x *exchange) replaceable(q question, err error) bool {
+	if x.ctx.Err() != nil || errors.Is(err, errSibling) || qerr.From(err).Kind != qerr.ShardFailed {
+		return false
+	}
+	return x.instead(q, q.names()) != nil
+}
+
+// instead is the replica to ask in place of those that failed; nil where there is none.
+func (x *exchange) instead(q question, failed []string) *shard.Replica {
+	if len(q.wholes) < 2 {
+		return nil
+	}
+	usable, err := q.shard.Usable()
+	if err != nil {
+		return nil
+	}
+	for _, r := range q.wholes {
+		if !slices.Contains(failed, r.Name()) && !x.avoid[r.Name()] && slices.Contains(usable, r) {
+			return r
+		}
+	}
+	return nil
+}
+
+// part is what a shard answered to a question for a leaf.
+type part struct {
+	asked  question
+	table  *merge.Table
+	result merge.Result
+}
+
+func closeParts(parts []part) {
+	for _, p := range parts {
+		if p.table != nil {
+			p.table.Close()
+		}
+	}
+}
+
+// parts asks for all leaves at once. Where a replica fails, its shard's part is asked of another one, all of it, since no two replicas hold the same samples;
+// what the other shards answered stays.
+func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
+	all := x.questions(p.Leaves, !p.Raw)
+	for qs := all; len(qs) > 0; {
+		got, lost, err := x.round(p, qs)
+		out = append(out, got...)
+		if err != nil {
+			closeParts(out)
+			return nil, err
+		}
+		if len(lost) == 0 {
+			return out, nil
+		}
+		if out, qs, err = x.replace(all, out, lost); err != nil {
+			closeParts(out)
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// replace gives up what the shards of lost questions have answered, and returns what to ask of their other replicas.
+func (x *exchange) replace(all []question, got []part, lost []lostQuestion) (kept []part, again []question, err error) {
+	by := map[*shard.Shard]*shard.Replica{}
+	free := true
+	for _, l := range lost {
+		by[l.shard] = x.instead(l.question, l.failed)
+		for _, name := range l.failed {
+			note(&x.avoid, name)
+		}
+		free = free && shard.Unasked(l.err)
+	}
+	for _, l := range lost {
+		if r := by[l.shard]; r == nil || x.avoid[r.Name()] {
+			return got, nil, &lostReplica{names: l.failed, err: l.err}
+		}
+	}
+	for _, q := range all {
+		if r := by[q.shard]; r != nil {
+			q.replica, q.replicas, q.spare = r, nil, false
+			again = append(again, q)
+		}
+	}
+	for _, g := range got {
+		if by[g.asked.shard] != nil {
+			g.table.Close()
+		} else {
+			kept = append(kept, g)
+		}
+	}
+	if !free && !x.mayAskAgain(len(again)) {
+		return kept, nil, x.shardError(lost[0].shard, lost[0].err)
+	}
+	return kept, again, nil
+}
+
+// round asks questions for leaves and decodes their answers, several at a time.
+func (x *exchange) round(p *plan.Plan, qs []question) (out []part, lost []lostQuestion, err error) {
+	r, err := x.ask(qs)
+	if err != nil {
+		return nil, nil, refusedByShard(err)
+	}
+	defer r.close()
+	_, span := x.s.room(x.ctx, "merge")
+	defer span.End()
+	lost = r.lost
+	parts, errs := make([]part, len(r.sources)), make([]error, len(r.sources))
+	var (
+		g      errgroup.Group
+		inline []func() error
+		first  error
+		once   sync.Once
+	)
+	g.SetLimit(maxDecoders)
+	for i := range r.sources {
+		decode := func() (err error) {
+			defer func() {
+				if v := recover(); v != nil {
+					err = x.s.panicked(v)
+				}
+				if errs[i] = err; err != nil && !x.brokeOff(r, i, err) {
+					once.Do(func() { first = err; r.sources[i].Cancel() }) // the others' errors only follow from this one
+				}
+			}()
+			parts[i].asked = r.asked[i]
+			parts[i].table, parts[i].result, err = merge.DecodeTable(x.ctx, r.sources[i], p.Leaves[r.asked[i].part].Grid, x.budget)
+			return err
+		}
+		if here := r.arrived[i]; here || i == len(r.sources)-1 {
+			inline = append(inline, decode)
+		} else {
+			g.Go(decode)
+		}
+	}
+	for _, decode := range inline { // a few kilobytes that are here are decoded sooner than somebody is woken for them
+		_ = decode()
+	}
+	_ = g.Wait() // first is the one that counts
+	if first != nil {
+		closeParts(parts)
+		if errors.Is(first, merge.ErrTwice) {
+			return nil, nil, &inexact{first.Error()}
+		}
+		return nil, nil, x.bodyError(r, first)
+	}
+	counts := make([]merge.Count, len(parts))
+	for i, p := range parts {
+		if errs[i] != nil {
+			lost = append(lost, lostQuestion{p.asked, []string{r.sources[i].Name}, errs[i]})
+			continue
+		}
+		counts[i] = merge.Count{Series: p.result.Series}
+		for _, c := range p.result.Counts {
+			counts[i] = c
+		}
+		out = append(out, p)
+	}
+	x.account.answers(r, counts)
+	return out, lost, nil
+}
+
+// brokeOff tells whether an answer ended in a failure of its server alone, whose copy can be asked.
+func (x *exchange) brokeOff(r *replies, i int, err error) bool {
+	var e *qerr.Error
+	if x.ctx.Err() != nil || !errors.As(err, &e) || e.Kind != qerr.ShardFailed || len(e.Shards) != 1 || e.Shards[0] != r.sources[i].Name {
+		return false
+	}
+	return x.instead(r.asked[i], e.Shards) != nil
+}

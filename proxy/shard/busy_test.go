@@ -1,0 +1,71 @@
+package shard
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// TestRetryAfterIsKept: a server that asked to be left alone is, until the time has passed; who needs it is told so at once, as the server told it, and when to
+// come again. Its breaker stays closed.
+func TestRetryAfterIsKept(t *testing.T) {
+	for _, tc := range []struct {
+		script string
+		kind   qerr.Kind
+		after  time.Duration
+	}{
+		{"header Retry-After 30; error 429 too_many_requests busy", qerr.Overloaded, 30 * time.Second},
+		{"header Retry-After 3600; error 429 too_many_requests busy", qerr.Overloaded, time.Minute},
+		{"header Retry-After 30; status 503; send x", qerr.Unavailable, 30 * time.Second},
+	} {
+		for _, replicas := range []int{1, 2} {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := fakeshard.Config{Routes: []fakeshard.Route{{Path: seriesPath, Nth: 1, Script: tc.script}}}
+				b := newBubble(t, []fakeshard.Config{cfg, cfg}[:replicas]...)
+				defer b.close()
+				top := build(t, Options{Dial: b.dial}, false, group(b.urls...))
+				defer top.Close()
+				s := top.Groups[0].Shards[0]
+				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+				defer cancel()
+				for i, left := range []time.Duration{tc.after, tc.after, tc.after - 20*time.Second} {
+					if i == 2 {
+						time.Sleep(20 * time.Second)
+					}
+					began := time.Now()
+					_, err := ask(ctx, s, seriesRequest)
+					e := Busy(qerr.From(err))
+					if e.Kind != tc.kind || e.RetryAfter != left || !strings.Contains(e.Message, left.String()) || !strings.Contains(e.Message, s.Replicas[0].Name()) || time.Since(began) != 0 {
+						t.Errorf("%s, %d replicas, call %d: after %s %v, Retry-After %s, not %s", tc.script, replicas, i, time.Since(began), err, e.RetryAfter, left)
+					}
+				}
+				for i := range replicas {
+					if n := b.count(i, seriesPath); n != 1 {
+						t.Errorf("%s: replica %d of %d saw %d calls, not one", tc.script, i, replicas, n)
+					}
+				}
+				time.Sleep(tc.after - 20*time.Second)
+				ctx, cancel = context.WithTimeout(t.Context(), 25*time.Second)
+				defer cancel()
+				if _, err := ask(ctx, s, seriesRequest); err != nil || s.Replicas[0].up.breaker.current(time.Now()) != Closed {
+					t.Errorf("once the time has passed: %v, breaker %s", err, s.Replicas[0].up.breaker.current(time.Now()))
+				}
+			})
+		}
+	}
+}
+
+// TestBusyLeavesOthers: what is no wish to be asked later stays what it is.
+func TestBusyLeavesOthers(t *testing.T) {
+	for _, st := range []*StatusError{{Code: http.StatusTooManyRequests}, {Code: http.StatusServiceUnavailable}, {Code: http.StatusBadGateway, RetryAfter: time.Second}} {
+		if e := qerr.Wrap(qerr.ShardFailed, st, "it failed"); Busy(e) != e {
+			t.Errorf("%d with Retry-After %s became %s", st.Code, st.RetryAfter, Busy(e).Kind)
+		}
+	}
+}
