@@ -16,8 +16,9 @@ import (
 // Where a replica fails that has a copy, what is asked again is what was lost: of leaves, whose answers are gathered before anything is written, the one shard's
 // part; of what is streamed, all. Both come out of the budget that all requests have for asking again (shard.Topology.MayRetry).
 
-// maxAgain is what starting again costs of that budget, however many shards it asks: a request to hundreds of them could never start again otherwise.
-const maxAgain = 10
+// maxAgain is what starting again costs of that budget, however many shards it asks: a dashboard whose requests each meet several replicas that have just died
+// could not be answered otherwise. What fails again in spite of it costs more (shard.Topology.Wasted).
+const maxAgain = 2
 
 // mayAskAgain tells whether so many calls may be made once more after a failure.
 func (x *exchange) mayAskAgain(calls int) bool { return x.st.top.MayRetry(min(calls, maxAgain)) }
@@ -72,10 +73,13 @@ func closeParts(parts []part) {
 // parts asks for all leaves at once. Where a replica fails, its shard's part is asked of another one, all of it, since no two replicas hold the same samples;
 // what the other shards answered stays.
 func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
-	all := x.questions(p.Leaves, !p.Raw)
-	for qs := all; len(qs) > 0; {
+	all, again := x.questions(p.Leaves, !p.Raw), false
+	for qs := all; len(qs) > 0; again = true {
 		got, lost, err := x.round(p, qs)
 		out = append(out, got...)
+		if again && err != nil && qerr.From(err).Kind == qerr.ShardFailed {
+			x.st.top.Wasted()
+		}
 		if err != nil {
 			closeParts(out)
 			return nil, err

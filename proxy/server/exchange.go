@@ -55,7 +55,8 @@ type exchange struct {
 	late     error           // of the first server that was waited for until the deadline
 	cut      bool            // the answer was truncated by a bound
 	calls    shardSeconds
-	asked    int // calls to shards that starting again would repeat
+	asked    int  // calls to shards that starting again would repeat
+	again    bool // it has started again after a failure
 }
 
 // serveAPI is the road of a request: parse, identity, policy, answer, usage.
@@ -231,13 +232,16 @@ func (x *exchange) goOnWithout(err error) bool {
 	}
 	var replica *lostReplica
 	if errors.As(err, &replica) && slices.ContainsFunc(replica.names, func(name string) bool { return !x.avoid[name] }) {
-		if !x.mayAskAgain(x.asked) {
+		if x.again = x.mayAskAgain(x.asked); !x.again {
 			return false
 		}
 		for _, name := range replica.names {
 			note(&x.avoid, name)
 		}
 		return true
+	}
+	if x.again && qerr.From(err).Kind == qerr.ShardFailed {
+		x.st.top.Wasted()
 	}
 	var lost *lostShard
 	if !x.partial || !errors.As(err, &lost) || x.lost[lost.name] {

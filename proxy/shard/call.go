@@ -170,7 +170,9 @@ func (r *Replica) Do(ctx context.Context, req *endpoint.Request, o CallOptions) 
 	resp, err := r.attempt(ctx, req.ID, writer(req), try{CallOptions: o, failover: o.Spare})
 	if err != nil && isReset(err) && ctx.Err() == nil && !o.Spare && r.Shard.topology.MayRetry(1) {
 		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
-		return r.attempt(ctx, req.ID, writer(req), try{CallOptions: o, failover: o.Spare})
+		if resp, err = r.attempt(ctx, req.ID, writer(req), try{CallOptions: o, failover: o.Spare}); err != nil {
+			r.Shard.wasted(err)
+		}
 	}
 	return resp, err
 }

@@ -40,9 +40,17 @@ func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*
 	first.up.metrics.failover.WithLabelValues(first.labels()...).Inc()
 	resp, second := s.ask(ctx, order[1], req, try{CallOptions: o})
 	if second != nil {
+		s.wasted(second)
 		return nil, both(err, second)
 	}
 	return resp, nil
+}
+
+// wasted counts a second failure after the first one.
+func (s *Shard) wasted(second error) {
+	if retryable(second) {
+		s.topology.Wasted()
+	}
 }
 
 // alone asks the one replica that there is to be asked, twice where that may help.
@@ -66,7 +74,10 @@ func (s *Shard) alone(ctx context.Context, r *Replica, req *endpoint.Request, o 
 		return nil, err
 	}
 	r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
-	return s.ask(ctx, r, req, try{CallOptions: o})
+	if resp, err = s.ask(ctx, r, req, try{CallOptions: o}); err != nil {
+		s.wasted(err)
+	}
+	return resp, err
 }
 
 // both is the second replica's failure with the first one's before it, so that whoever reads it looks at both servers. A verdict on the request stands

@@ -294,6 +294,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 			switch {
 			case failed != nil: // both have failed now
 				h.decide(nil)
+				s.wasted(n.err)
 				return nil, both(one.err, two.err)
 			case two != nil: // the other one is under way
 				failed = n

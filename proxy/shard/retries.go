@@ -11,12 +11,16 @@ import (
 const (
 	// retryShare is how many calls may be made once more for each call that is made. With what may have been saved up and the floor that stays below a tenth, over
 	// some hundred calls already.
-	retryShare = 0.06
+	retryShare = 0.05
 	// retryBurst is how many of them may be saved up: what a server had under way when it died is asked again at once.
 	retryBurst = 128
-	// retryFloor is how many there are at the beginning, and again in time however few calls are made, one in retryEvery: a call that fails alone is made again.
-	retryFloor = 10
-	retryEvery = 5 * time.Second
+	// retryFloor is how many there are again in time however few calls are made, one in retryEvery. All that may be saved up is there at the beginning: a
+	// dashboard that opens on a quiet proxy beside a replica that has just died makes a hundred calls at once, and its breaker has seen none of them.
+	retryFloor = 64
+	retryEvery = time.Second
+	// retryWasted is what it costs besides where what was asked once more failed too: where copies answer, all that a dead server had under way is asked again;
+	// where they do not, hardly anything is.
+	retryWasted = 48
 )
 
 // retries is what all requests together may ask once more: a call that broke, one that another replica is asked after a failure or beside a slow one, and the
@@ -30,7 +34,7 @@ type retries struct {
 }
 
 func newRetries() *retries {
-	return &retries{saved: retryFloor, refused: prometheus.NewCounter(prometheus.CounterOpts{
+	return &retries{saved: retryBurst, refused: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "spillway_shard_retries_refused_total",
 		Help: "Times that nothing was asked once more after a failure, since what is asked twice already was a tenth of all calls.",
 	})}
@@ -58,6 +62,16 @@ func (b *retries) take(n int) bool {
 	b.saved -= float64(n)
 	return true
 }
+
+// waste takes more for a call that was made once more in vain.
+func (b *retries) waste() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.saved = max(0, b.saved-retryWasted)
+}
+
+// Wasted says that what MayRetry or MayFailOver allowed to be asked once more has failed again.
+func (t *Topology) Wasted() { t.metrics.again.waste() }
 
 // MayRetry takes from what all requests together may ask once more: so many calls, or none where less is left.
 func (t *Topology) MayRetry(calls int) bool {
