@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,7 +32,7 @@ func relabelEmitCommand(e *env, parent clause) func() error {
 	out := c.Flag("out", "Write to this file instead of standard output.").Short('o').PlaceHolder("FILE").String()
 	monitors := c.Flag("monitor", "With --format=servicemonitor: where a job's rules go, if its name does not say so; JOB=NAMESPACE/NAME for a ServiceMonitor, JOB=KIND/NAMESPACE/NAME for others; may be given several times.").
 		PlaceHolder("JOB=NAMESPACE/NAME").Strings()
-	existing := c.Flag("monitors", "With --format=servicemonitor: a file with the monitors as they are, so that their own rules are kept; may be given several times.").PlaceHolder("FILE").Strings()
+	existing := c.Flag("monitors", "With --format=servicemonitor: a file or folder with the monitors as they are, so that their own rules are kept, and with their Services, which say whose job is whose; may be given several times.").PlaceHolder("FILE|DIR").Strings()
 	jobs := c.Flag("ksm-job", "With --format=ksm: a job that scrapes kube-state-metrics; those with kube-state-metrics in their name by default; may be given several times.").PlaceHolder("JOB").Strings()
 	labels := c.Flag("rule-label", "With --format=rules and prometheusrule: a label of the recorded series, such as cluster=jaguar for a ruler over many clusters; may be given several times.").PlaceHolder("NAME=VALUE").StringMap()
 	namespace := c.Flag("namespace", "With --format=prometheusrule: its namespace.").String()
@@ -80,17 +81,11 @@ func monitorOptions(monitors, files []string) (emit.MonitorOptions, error) {
 		}
 		o.Monitors[job] = m
 	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return o, fmt.Errorf("--monitors: %w", err)
-		}
-		objects, err := config.Monitors(file, text)
-		if err != nil {
-			return o, err
-		}
-		o.Existing = append(o.Existing, objects...)
+	existing, problems := config.ReadMonitors(files...)
+	if err := errors.Join(problems...); err != nil {
+		return o, fmt.Errorf("--monitors: %w", err)
 	}
+	o.Existing = existing
 	return o, nil
 }
 

@@ -11,7 +11,8 @@ import (
 func relabelVerifyCommand(e *env, parent clause) func() error {
 	c := parent.Command("verify", "Holds the drop rules that a configuration has, whoever wrote them, against what is used. Exit code 0: nothing is lost; 1: something is, with file and line of each query; 2: it could not be checked.")
 	files := c.Flag("prometheus", "A prometheus.yml; may be given several times: those of shards and replicas must have the same rules.").PlaceHolder("prometheus.yml").Strings()
-	monitors := c.Flag("monitors", "A file or folder with ServiceMonitors, PodMonitors and ScrapeConfigs; may be given several times.").PlaceHolder("FILE").Strings()
+	monitors := c.Flag("monitors", "A file or folder with ServiceMonitors, PodMonitors and ScrapeConfigs, and with the Services that they scrape; may be given several times.").PlaceHolder("FILE|DIR").Strings()
+	jobs := c.Flag("job", "The label job of a monitor's series, where neither its jobLabel nor a Service beside it says so; may be given several times.").PlaceHolder("NAMESPACE/NAME=JOB").StringMap()
 	looked := lookedAtFlags(c)
 	stored := storedFlags(c)
 	format := c.Flag("format", "text or json.").Default("text").Enum("text", "json")
@@ -38,7 +39,7 @@ func relabelVerifyCommand(e *env, parent clause) func() error {
 			return errUnchecked{err}
 		}
 		r, err := verify.Check(e.ctx, verify.Options{
-			Prometheus: *files, Monitors: *monitors, Uses: set, Source: src, External: *stored.external, Now: now, Progress: func(series int64) { p.at("verify", series, 0) },
+			Prometheus: *files, Monitors: *monitors, Jobs: *jobs, Uses: set, Source: src, External: *stored.external, Now: now, Progress: func(series int64) { p.at("verify", series, 0) },
 		})
 		p.end()
 		if err != nil {

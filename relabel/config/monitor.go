@@ -22,6 +22,11 @@ type Object struct {
 	Line                  int
 	// Endpoints are its endpoints, in order; a ScrapeConfig is one.
 	Endpoints []*Endpoint
+	// jobLabel, selector and namespaces say which services it scrapes and what their series' job is; see jobs.go.
+	jobLabel   string
+	selector   map[string]string
+	namespaces []string // nil is all
+	unclear    bool     // it selects by expressions
 }
 
 // Endpoint is one endpoint of an object.
@@ -36,11 +41,27 @@ type Endpoint struct {
 // Monitors reads the objects of a file: several documents, lists as `kubectl get -o yaml` writes them, JSON. Other kinds are passed by; a file that has
 // none of the three is an error.
 func Monitors(file string, content []byte) ([]*Object, error) {
-	docs, err := documents(file, content)
+	out, services, err := monitors(file, content)
 	if err != nil {
 		return nil, err
 	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: no ServiceMonitor, PodMonitor or ScrapeConfig in it", file)
+	}
+	for _, o := range out {
+		o.setJobs(services)
+	}
+	return out, nil
+}
+
+// monitors reads the objects of a file, and the services beside them.
+func monitors(file string, content []byte) ([]*Object, []service, error) {
+	docs, err := documents(file, content)
+	if err != nil {
+		return nil, nil, err
+	}
 	var out []*Object
+	var services []service
 	var problems []error
 	for _, doc := range docs {
 		items := []*yaml.Node{doc}
@@ -48,20 +69,20 @@ func Monitors(file string, content []byte) ([]*Object, error) {
 			items = list.Content
 		}
 		for _, n := range items {
-			o, err := object(file, resolve(n))
+			n = resolve(n)
+			if text(n, "kind") == "Service" {
+				meta := field(n, "metadata")
+				services = append(services, service{text(meta, "namespace"), text(meta, "name"), texts(field(meta, "labels"))})
+				continue
+			}
+			o, err := object(file, n)
 			if o != nil {
 				out = append(out, o)
 			}
 			problems = append(problems, err)
 		}
 	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%s: no ServiceMonitor, PodMonitor or ScrapeConfig in it", file)
-	}
-	return out, nil
+	return out, services, errors.Join(problems...)
 }
 
 func object(file string, n *yaml.Node) (*Object, error) {
@@ -82,6 +103,7 @@ func object(file string, n *yaml.Node) (*Object, error) {
 	if o.Name == "" || spec == nil {
 		return nil, fmt.Errorf("%s:%d: this %s has no name or no spec", file, n.Line, o.Kind)
 	}
+	o.selects(spec)
 	name := base + "/" + o.Namespace + "/" + o.Name
 	if list == "" {
 		e, err := endpoint(file, spec, name, "/spec")

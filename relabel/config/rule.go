@@ -24,9 +24,10 @@ type Rule struct {
 type Job struct {
 	// Name is job_name; of a monitor what the operator makes of it (serviceMonitor/NAMESPACE/NAME/INDEX).
 	Name string
-	// Label is the label job of its series: job_name, or what a rule sets. Of a monitor it is empty.
+	// Label is the label job of its series: job_name, or what a rule sets. Of a monitor it is what its jobLabel and selector say, or the services that stand
+	// beside it; empty where these say nothing.
 	Label string
-	// Open says that the label job comes from elsewhere: a monitor takes it from the service, and a rule may take it from another label.
+	// Open says that the label job comes from elsewhere: a monitor takes it from a service that nobody gave, and a rule may take it from another label.
 	Open bool
 	File string
 	Line int

@@ -30,7 +30,7 @@ func (m Monitor) String() string { return m.Kind + "/" + m.Namespace + "/" + m.N
 // MonitorOptions say where the rules of a job go.
 type MonitorOptions struct {
 	// Monitors is the monitor of each job. Jobs that are missing here are taken from their name, where it is one that the operator gives:
-	// serviceMonitor/NAMESPACE/NAME/INDEX, podMonitor/…, scrapeConfig/…; or NAMESPACE/NAME, which is the job of a PodMonitor's series.
+	// serviceMonitor/NAMESPACE/NAME/INDEX, podMonitor/…, scrapeConfig/…; or NAMESPACE/NAME, which is the job of a PodMonitor's series; else from Existing.
 	Monitors map[string]Monitor
 	// Existing are the monitors as they are (`kubectl get servicemonitor -A -o yaml`, or the files of a repository). With them a patch keeps other rules
 	// and replaces our earlier ones; without, it is for monitors that have no rule at all and fails on others.
@@ -75,7 +75,42 @@ func monitorOf(job string, o MonitorOptions) (Monitor, error) {
 	if namespace, name, ok := strings.Cut(job, "/"); ok && namespace != "" && name != "" && !strings.Contains(name, "/") {
 		return Monitor{Kind: config.PodMonitor, Namespace: namespace, Name: name}, nil
 	}
-	return Monitor{}, fmt.Errorf("job %q: which monitor makes it? Say --monitor %s=NAMESPACE/NAME", job, job)
+	found := making(job, o.Existing)
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	var names []string
+	for _, m := range found {
+		names = append(names, m.String())
+	}
+	switch {
+	case len(found) > 1:
+		return Monitor{}, fmt.Errorf("job %q: %s make it: say which with --monitor %s=KIND/NAMESPACE/NAME", job, strings.Join(names, " and "), job)
+	case len(o.Existing) > 0:
+		return Monitor{}, fmt.Errorf("job %q: none of the %d monitors that were given says that it makes it, by its jobLabel, by a Service beside it or by its name: say --monitor %s=NAMESPACE/NAME",
+			job, len(o.Existing), job)
+	}
+	return Monitor{}, fmt.Errorf("job %q: which monitor makes it? Say --monitor %s=NAMESPACE/NAME, or give the monitors with --monitors", job, job)
+}
+
+// making are the monitors whose series have the job: those that say so, else those of its name whose job is not known.
+func making(job string, existing []*config.Object) []Monitor {
+	var sure, named []Monitor
+	for _, e := range existing {
+		m := Monitor{e.Kind, e.Namespace, e.Name}
+		says := func(p *config.Endpoint) bool { return !p.Open && p.Label == job }
+		open := func(p *config.Endpoint) bool { return p.Open }
+		switch {
+		case slices.ContainsFunc(e.Endpoints, says):
+			sure = append(sure, m)
+		case e.Name == job && slices.ContainsFunc(e.Endpoints, open):
+			named = append(named, m)
+		}
+	}
+	if len(sure) > 0 {
+		return sure
+	}
+	return named
 }
 
 // Patch is what one monitor gets: a JSON patch (RFC 6902), written as YAML with the evidence as comments.

@@ -509,7 +509,7 @@ func (v *view) inputs(p *relabel.Plan) {
 	for _, kind := range slices.Sorted(maps.Keys(in.Uses)) {
 		word := map[string]string{
 			string(uses.Dashboard): "dashboard queries", string(uses.Rule): "rules", string(uses.Autoscaler): "autoscaler queries", string(uses.Logged): "logged queries",
-			string(uses.Listed): "queries of files", string(uses.Kept): "names to keep",
+			string(uses.Object): "queries of other documents", string(uses.Listed): "queries of files", string(uses.Kept): "names to keep",
 		}[kind]
 		used = append(used, count(int64(in.Uses[kind]))+" "+cmp.Or(word, kind))
 	}

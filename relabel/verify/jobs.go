@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
 
 	"github.com/spillwayproject/spillway/relabel/config"
@@ -19,8 +20,11 @@ type job struct {
 	*config.Job
 	server string // the prometheus.yml that was given, empty for monitors
 	names  []string
-	rules  []*rule // those that are rules, in order: the chain's configs
-	chain  *prove.Chain
+	label  string // the label job of its series, empty where it is not known
+	// siblings are all endpoints of its monitor, itself among them.
+	siblings []*job
+	rules    []*rule // those that are rules, in order: the chain's configs
+	chain    *prove.Chain
 
 	named   []string        // see ruleNames
 	touched map[string]bool // see touches
@@ -44,28 +48,58 @@ func (r *Result) readJobs(o Options) []*job {
 			jobs = append(jobs, r.newJob(j, file, []string{j.Label}))
 		}
 	}
-	for _, file := range o.Monitors {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			r.unchecked(err)
-			continue
+	objects, problems := config.ReadMonitors(o.Monitors...)
+	for _, err := range problems {
+		r.unchecked(err)
+	}
+	for _, obj := range objects {
+		names := []string{obj.Namespace + "/" + obj.Name, obj.Name}
+		told, ok := o.Jobs[names[0]]
+		if ok {
+			names = []string{told}
 		}
-		objects, err := config.Monitors(file, content)
-		if err != nil {
-			r.unchecked(err)
-			continue
-		}
-		for _, obj := range objects {
-			names := []string{obj.Namespace + "/" + obj.Name, obj.Name}
-			if name, ok := o.Jobs[names[0]]; ok {
-				names = []string{name}
+		var siblings []*job
+		for _, e := range obj.Endpoints {
+			if !ok && !e.Open {
+				names = []string{e.Label}
 			}
-			for _, e := range obj.Endpoints {
-				jobs = append(jobs, r.newJob(&e.Job, "", append([]string{e.Name}, names...)))
+			j := r.newJob(&e.Job, "", append([]string{e.Name}, names...))
+			if j.label = e.Label; ok {
+				j.label = told
 			}
+			siblings = append(siblings, j)
 		}
+		for _, j := range siblings {
+			j.siblings = siblings
+		}
+		jobs = append(jobs, siblings...)
 	}
 	return jobs
+}
+
+// couldBe says whether the matcher lets one of the monitor's names through, or a part of one: kube-apiserver is likely to be the monitor of the job apiserver.
+func (j *job) couldBe(m *labels.Matcher) bool {
+	for _, name := range j.names {
+		parts := strings.Split(name[strings.LastIndex(name, "/")+1:], "-")
+		for from := range parts {
+			for to := from + 1; to <= len(parts); to++ {
+				if m.Matches(strings.Join(parts[from:to], "-")) {
+					return true
+				}
+			}
+		}
+		if m.Matches(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// keptBeside says whether another endpoint of the monitor takes nothing of these metrics.
+func (j *job) keptBeside(names []string) bool {
+	return slices.ContainsFunc(j.siblings, func(other *job) bool {
+		return other != j && !slices.ContainsFunc(names, other.touches)
+	})
 }
 
 func (r *Result) readPrometheus(file string) []*config.Job {
@@ -102,6 +136,9 @@ func (r *Result) readPrometheus(file string) []*config.Job {
 
 func (r *Result) newJob(c *config.Job, server string, names []string) *job {
 	j := &job{Job: c, server: server, names: names}
+	if !c.Open {
+		j.label = c.Label
+	}
 	var configs []*relabel.Config
 	hashed := map[string]bool{}
 	for _, cr := range c.Rules {

@@ -71,6 +71,10 @@ type need struct {
 	names    []string
 	anyJob   bool // no matcher on the label job
 	others   bool // there are other jobs
+	// wide says that its matcher on job lets any job through: it is a variable that can be all of them.
+	wide bool
+	// stranger says that the need names a job, and which one the series of this monitor have, nothing tells.
+	stranger bool
 	// spellingOnly: stored series have shown the rest.
 	spellingOnly bool
 	// elsewhere: stored series of other jobs are selected, and this job has none.
@@ -87,9 +91,11 @@ func newNeed(e *uses.Entry, j *job, external map[string]bool, parsed languages) 
 	for _, m := range e.Matchers {
 		if m.Name == model.JobLabel {
 			n.anyJob = false
-			if !j.Open && !m.Matches(j.Label) {
+			if j.label != "" && !m.Matches(j.label) {
 				return nil
 			}
+			n.wide = m.Matches("\x00no job of anything")
+			n.stranger = j.server == "" && j.label == "" && !j.couldBe(m)
 		}
 		n.matchers[m.Name] = append(n.matchers[m.Name], m)
 	}
@@ -183,8 +189,8 @@ func (n *need) judgeName(name string, losses map[*rule]*loss) {
 	values := map[string][]string{}
 	for label := range n.labels {
 		words, ok := n.parsed.pinned(n.matchers[label])
-		if label == model.JobLabel && !n.job.Open {
-			words, ok = []string{n.job.Label}, true
+		if label == model.JobLabel && n.job.label != "" {
+			words, ok = []string{n.job.label}, true
 		}
 		switch {
 		case !ok:
@@ -349,8 +355,8 @@ func (n *need) listedByRules(name string, fixed []string, losses map[*rule]*loss
 				continue
 			}
 			lb := labels.NewBuilder(labels.FromStrings(model.MetricNameLabel, name))
-			if !n.job.Open {
-				lb.Set(model.JobLabel, n.job.Label)
+			if n.job.label != "" {
+				lb.Set(model.JobLabel, n.job.label)
 			}
 			selects, open := true, ""
 			for i, l := range c.SourceLabels {
@@ -488,7 +494,7 @@ func (n *need) tell(r *Result, l *loss) {
 		}
 		f.Text = fmt.Sprintf("loses %s of %s", what, selector)
 		f.Advice = "Take it out of the rule, or remove the query if nobody needs it."
-		if n.elsewhere || n.anyJob && n.others && !exact {
+		if n.elsewhere || n.wide && n.others || n.anyJob && n.others && !exact {
 			f.Severity = Doubtful
 			f.Text += " in this job, if it has them"
 		}
@@ -507,6 +513,15 @@ func (n *need) tell(r *Result, l *loss) {
 		}
 		f.Text = fmt.Sprintf("may lose %s of %s, such as %s", what, selector, l.example)
 		f.Advice = "Give --scrape to know: the stored series decide."
+	}
+	if f.Severity == Broken && l.all && len(n.matchers["metrics_path"])+len(n.matchers["endpoint"]) == 0 && n.job.keptBeside(n.names) {
+		f.Severity = Doubtful
+		f.Text += " in this endpoint; another one of the monitor keeps all that it has of the name"
+	}
+	if n.stranger && f.Severity == Broken {
+		f.Severity = Doubtful
+		f.Text = "may lose what it asks for, if the series of this monitor have that job: it " + f.Text
+		f.Advice = "Give the monitor's Service in the same folder, or say --job=NAMESPACE/NAME=JOB."
 	}
 	if n.Absent {
 		f.Text += "; the query asks for what is absent, and would find that"
