@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func costCommand(e *env, parent clause) func() error {
 	url := c.Flag("url", "The Prometheus HTTP API that is asked: the proxy, or one server that has everything.").Default("http://127.0.0.1:9090").String()
 	httpConfig := c.Flag("http.config.file", "How to reach it: TLS, credentials and proxies, in Prometheus' http_config form.").PlaceHolder("FILE").String()
 	directory := c.Flag("directory", "The file that says whose namespaces are and what GPUs cost.").PlaceHolder("FILE").String()
-	prices := c.Flag("price", "Price of a GPU hour of a model, before those of the directory file; may be given several times.").PlaceHolder("MODEL=PRICE").Strings()
+	prices := c.Flag("price", "Price of a GPU hour of a model, before those of the directory file; a model that there is not is an error; may be given several times.").PlaceHolder("MODEL=PRICE").Strings()
 	currency := c.Flag("currency", "Currency of the prices; the directory file's by default.").String()
 	noIdle := c.Flag("no-activity", "Do not ask how busy the GPUs were.").Bool()
 	maxGap := c.Flag("max-gap", "Longest pause between two scrapes that still counts as covered.").Default(cost.DefaultMaxGap.String()).Duration()
@@ -54,7 +55,7 @@ func costCommand(e *env, parent clause) func() error {
 		if o.Range, err = cost.ParseRange(*from, *to, loc, time.Now()); err != nil {
 			return errUsage{err}
 		}
-		if o.Directory, err = costDirectory(*directory, *prices, *currency); err != nil {
+		if o.Directory, o.Priced, err = costDirectory(*directory, *prices, *currency); err != nil {
 			return err
 		}
 		hc, err := costHTTP(*httpConfig)
@@ -98,13 +99,13 @@ func dimensions(words []string) []cost.Dimension {
 	return out
 }
 
-// costDirectory is the directory file with the flags laid over it.
-func costDirectory(file string, prices []string, currency string) (*cost.Directory, error) {
+// costDirectory is the directory file with the flags laid over it, and the models that the flags price.
+func costDirectory(file string, prices []string, currency string) (*cost.Directory, []string, error) {
 	d := &cost.Directory{}
 	if file != "" {
 		var err error
 		if d, err = cost.LoadDirectory(file); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if currency != "" {
@@ -113,18 +114,26 @@ func costDirectory(file string, prices []string, currency string) (*cost.Directo
 	if d.Prices == nil {
 		d.Prices = map[string]float64{}
 	}
+	var priced []string
 	for _, p := range prices {
 		model, price, ok := strings.Cut(p, "=")
 		v, err := strconv.ParseFloat(price, 64)
 		if !ok || err != nil || model == "" {
-			return nil, errUsage{fmt.Errorf("--price=%s: it is written MODEL=PRICE, such as NVIDIA-H100-80GB-HBM3=2.50 or *H100*=2.50", p)}
+			return nil, nil, errUsage{fmt.Errorf("--price=%s: it is written MODEL=PRICE, such as NVIDIA-H100-80GB-HBM3=2.50 or *H100*=2.50", p)}
 		}
+		for _, other := range priced {
+			if cost.ModelName(other) == cost.ModelName(model) {
+				return nil, nil, errUsage{fmt.Errorf("--price=%s: %s has a price already, by --price=%s=%v; spaces and dashes are the same", p, model, other, d.Prices[other])}
+			}
+		}
+		maps.DeleteFunc(d.Prices, func(key string, _ float64) bool { return cost.ModelName(key) == cost.ModelName(model) }) // the flag goes before the file
 		d.Prices[model] = v
+		priced = append(priced, model)
 	}
 	if err := d.Validate(); err != nil {
-		return nil, errUsage{err}
+		return nil, nil, errUsage{err}
 	}
-	return d, nil
+	return d, priced, nil
 }
 
 // costHTTP is the client of the API. Every request has two minutes; what is turned away is asked again.

@@ -25,7 +25,9 @@ type Options struct {
 	By []Dimension
 	// Directory says whose namespaces are and what GPUs cost; nil is the zero value.
 	Directory *Directory
-	Names     Names
+	// Priced are keys of the directory's prices that must be the price of some model: where one is of none, there is no bill.
+	Priced []string
+	Names  Names
 	// MaxGap is DefaultMaxGap where it is 0.
 	MaxGap time.Duration
 	// NoIdle leaves out how busy the GPUs were.
@@ -231,6 +233,9 @@ func Make(ctx context.Context, o Options) (*Bill, error) {
 // bill closes the ledger.
 func (r *run) bill(days []Day) (*Bill, error) {
 	o, l := r.o, r.l
+	if err := l.unmatched(); err != nil {
+		return nil, err
+	}
 	b := &Bill{From: o.Range.From.In(o.Range.Location), To: o.Range.To.In(o.Range.Location), Timezone: o.Range.Location.String(), By: o.By, Daily: o.Daily, Currency: o.Directory.Currency}
 	accounts := make([]*account, 0, len(l.rows))
 	for _, id := range sortedKeys(l.rows) {

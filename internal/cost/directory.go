@@ -27,7 +27,7 @@ type Directory struct {
 	Order []Source `yaml:"order"`
 	// Currency is written beside money: USD, EUR, credits.
 	Currency string `yaml:"currency"`
-	// Prices are what one hour of one GPU costs, by the GPU's model as its nodes are labelled; a * at the end or the beginning of a key stands for anything. A key
+	// Prices are what one hour of one GPU costs, by the GPU's model as its nodes are labelled; spaces are as good as the - of such labels; a * at the end or the beginning of a key stands for anything. A key
 	// without * goes before one with it, and a longer key before a shorter one.
 	Prices map[string]float64 `yaml:"prices"`
 	// Teams are those that pay.
@@ -216,12 +216,24 @@ func (d *Directory) Owner(namespace, label string) Owner {
 func (d *Directory) Price(model string) (float64, bool) {
 	best, price := -1, 0.0
 	for _, pattern := range sortedKeys(d.Prices) { // sorted: of two equally long keys always the same one wins
-		if n := specificity(pattern, model); n > best {
+		if n := priceFor(pattern, model); n > best {
 			best, price = n, d.Prices[pattern]
 		}
 	}
 	return price, best >= 0
 }
+
+// priceFor is how closely a key of the prices names a model. Labels of nodes have a - where the model's name has a space, so that either may be written; as the node has it counts more.
+func priceFor(key, model string) int {
+	n := specificity(key, model)
+	if spelled := specificity(ModelName(key), ModelName(model)); spelled >= 0 && n < 0 {
+		n = min(spelled, math.MaxInt-1)
+	}
+	return n
+}
+
+// ModelName is the name of a GPU model as nodes are labelled with it.
+func ModelName(s string) string { return strings.ReplaceAll(strings.TrimSpace(s), " ", "-") }
 
 // specificity is how closely a pattern names a word: -1 not at all, a whole name above every pattern with a *, a longer one above a shorter one.
 func specificity(pattern, word string) int {

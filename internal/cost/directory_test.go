@@ -9,7 +9,7 @@ import (
 
 const directoryText = `
 currency: USD
-prices: {NVIDIA-H100-80GB-HBM3: 2.5, "*H200*": 4, "NVIDIA-*": 1}
+prices: {NVIDIA-H100-80GB-HBM3: 2.5, "*H200*": 4, "NVIDIA-*": 1, AMD MI300 X: 7}
 teams:
   - name: vision
     contact: "#vision-gpus"
@@ -60,7 +60,7 @@ func TestPrice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for model, want := range map[string]float64{"NVIDIA-H100-80GB-HBM3": 2.5, "NVIDIA-H200": 1, "H200-x": 4, "NVIDIA-A100": 1, "MI300": -1, "": -1} {
+	for model, want := range map[string]float64{"NVIDIA-H100-80GB-HBM3": 2.5, "NVIDIA-H200": 1, "H200-x": 4, "NVIDIA-A100": 1, "MI300": -1, "": -1, "NVIDIA H100 80GB HBM3": 2.5, "AMD-MI300-X": 7, "AMD MI300 X": 7} {
 		got, ok := d.Price(model)
 		if !ok {
 			got = -1

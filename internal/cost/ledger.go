@@ -1,6 +1,9 @@
 package cost
 
 import (
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -68,6 +71,7 @@ type ledger struct {
 	days      []Day
 	rows      map[string]*account
 	stocks    map[stockKey]*stock
+	models    map[string]bool // of which something was held
 	owners    map[[2]string]Owner
 	allocated float64               // GPU ms, as the servers count them
 	covered   map[string][]float64  // ms, by cluster and day
@@ -83,7 +87,7 @@ type hourSeen struct {
 
 func newLedger(o *Options, days []Day) *ledger {
 	return &ledger{
-		o: o, days: days, rows: map[string]*account{}, stocks: map[stockKey]*stock{}, owners: map[[2]string]Owner{}, covered: map[string][]float64{}, hours: map[string][]hourSeen{},
+		o: o, days: days, rows: map[string]*account{}, stocks: map[stockKey]*stock{}, models: map[string]bool{}, owners: map[[2]string]Owner{}, covered: map[string][]float64{}, hours: map[string][]hourSeen{},
 	}
 }
 
@@ -143,6 +147,7 @@ func (l *ledger) hold(h holding) {
 		a.measured += h.ms
 		a.active += h.ms * min(1, h.active)
 	}
+	l.models[h.model] = true
 	if p, ok := l.o.Directory.Price(h.model); ok {
 		a.priced = true
 		a.money += h.ms / float64(hourMillis) * p
@@ -183,4 +188,26 @@ func (l *ledger) cover(w window, sources []*source, readings []reading) {
 		}
 		l.hours[c] = append(hs, hourSeen{hour: w.hour, from: w.from, to: w.to, covered: least[c]})
 	}
+}
+
+// unmatched names the prices that were asked for and are of no model: a bill that leaves out their money would look like one without any.
+func (l *ledger) unmatched() error {
+	seen := maps.Clone(l.models)
+	for k := range l.stocks {
+		seen[k.model] = true
+	}
+	delete(seen, "")
+	models := sortedKeys(seen)
+	var errs []error
+	for _, key := range l.o.Priced {
+		if slices.ContainsFunc(models, func(model string) bool { return priceFor(key, model) >= 0 }) || len(l.models) == 0 && len(models) == 0 {
+			continue
+		}
+		have := "no node says which model it has; --model-label names the label that does"
+		if len(models) > 0 {
+			have = "the models of this time are " + strings.Join(models, ", ")
+		}
+		errs = append(errs, fmt.Errorf("--price=%s=%v: there is no such GPU model: %s; a * at the beginning or end stands for anything", key, l.o.Directory.Prices[key], have))
+	}
+	return errors.Join(errs...)
 }
