@@ -213,6 +213,9 @@ func (s *Shard) Conns() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.con
 // Accepted returns the number of connections that were ever accepted: a test for their reuse.
 func (s *Shard) Accepted() int { s.mu.Lock(); defer s.mu.Unlock(); return s.accepted }
 
+// MostConns returns how many connections were open at once at most.
+func (s *Shard) MostConns() int { s.mu.Lock(); defer s.mu.Unlock(); return s.most }
+
 // WaitIdle waits until no request is in flight. When ctx ends first, the error names those that are.
 func (s *Shard) WaitIdle(ctx context.Context) error {
 	err := s.until(ctx, func() bool { return s.inFlight == 0 })

@@ -109,6 +109,7 @@ type Shard struct {
 	inFlight int
 	conns    map[net.Conn]struct{}
 	accepted int
+	most     int // connections at once
 	released map[string]chan struct{}
 	closed   bool
 }
@@ -294,6 +295,7 @@ func (s *Shard) acceptLoop() {
 		s.accepted++
 		n := s.accepted
 		s.conns[c] = struct{}{}
+		s.most = max(s.most, len(s.conns))
 		s.changed()
 		s.wg.Go(func() {
 			defer func() {

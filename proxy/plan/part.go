@@ -41,6 +41,27 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	return leaf, ""
 }
 
+// same tells whether the shards are asked the same for both leaves, and the answers put together in the same way: it is done once, whatever it is used for.
+func (l *Leaf) same(o *Leaf) bool {
+	return l.Mode == o.Mode && l.Grid == o.Grid && l.Range == o.Range && l.Fold == o.Fold && l.Folds == o.Folds && l.Streams == o.Streams &&
+		slices.Equal(l.Guards, o.Guards) && slices.EqualFunc(l.Parts, o.Parts, func(a, b *Part) bool {
+		return a.Shard == b.Shard && a.Query == b.Query && a.From == b.From && a.Until == b.Until && slices.Equal(a.Replicas, b.Replicas)
+	})
+}
+
+// share makes the leaf stand for another one that is the same, with all that its last bits may decide there.
+func (l *Leaf) share(o *Leaf) {
+	l.Strict, l.Loose = l.Strict || o.Strict, l.Loose || o.Loose
+	for _, n := range o.Near {
+		if !slices.Contains(l.Near, n) {
+			l.Near = append(slices.Clip(l.Near), n)
+		}
+	}
+	if o.Node != nil {
+		o.Node.Calls = l.Node.Calls
+	}
+}
+
 // apart says why shards may hold the same series at the same time. One that begins later than another takes over series that the other may go on to hold, which
 // is seen only where both say what they scrape.
 func apart(legs []Leg) string {

@@ -188,10 +188,15 @@ func (p *planner) walk(e *parser.Expr, f frame, why string) []*Node {
 	return p.inside(e, f, not)
 }
 
-// place gives the leaf its number and returns the selector that stands for it. It has the matchers of a selector whose absence absent() would report.
+// place gives the leaf its number, that of an equal one where there is one, and returns the selector that stands for it. It has the matchers of a selector whose absence absent() would report.
 func (p *planner) place(leaf *Leaf, e parser.Expr, ms []*labels.Matcher) *parser.VectorSelector {
-	id := len(p.leaves)
-	p.leaves = append(p.leaves, leaf)
+	id := slices.IndexFunc(p.leaves, leaf.same)
+	if id < 0 {
+		id = len(p.leaves)
+		p.leaves = append(p.leaves, leaf)
+	} else {
+		p.leaves[id].share(leaf)
+	}
 	// No equality, which absent() would turn into a label.
 	m := labels.MustNewMatcher(labels.MatchRegexp, leafLabel, strconv.Itoa(id))
 	return &parser.VectorSelector{LabelMatchers: append(slices.Clone(ms), m), PosRange: e.PositionRange()}

@@ -32,6 +32,10 @@ const (
 	BoundReadSlots = "read_slots"
 	// BoundEvaluations is the number of long evaluations that run at once.
 	BoundEvaluations = "evaluations"
+	// BoundReplicaCalls is the number of calls at once per replica, of all requests together.
+	BoundReplicaCalls = "replica_calls"
+	// BoundProcessCalls is the number of calls at once to all shards.
+	BoundProcessCalls = "process_calls"
 	// BoundMemoryBudget is the memory that all requests together hold, memory.budget.
 	BoundMemoryBudget = "memory.budget"
 	// BoundLabelCollision refuses answers in which two series become one when replica labels are removed.
@@ -46,7 +50,7 @@ const (
 func Bounds() []string {
 	return []string{
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
-		BoundQueryShape, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations, BoundMemoryBudget,
-		BoundLabelCollision, BoundThanosRaw, BoundBody,
+		BoundQueryShape, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
+		BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}
 }

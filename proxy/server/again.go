@@ -3,9 +3,6 @@ package server
 import (
 	"errors"
 	"slices"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -130,76 +127,53 @@ func (x *exchange) replace(all []question, got []part, lost []lostQuestion) (kep
 	return kept, again, nil
 }
 
-// round asks questions for leaves and decodes their answers, several at a time.
+// round asks questions for leaves and decodes their answers as they come, several at a time.
 func (x *exchange) round(p *plan.Plan, qs []question) (out []part, lost []lostQuestion, err error) {
-	r, err := x.ask(qs)
+	parts, errs := make([]part, len(qs)), make([]error, len(qs))
+	r, err := x.askAndRead(qs, func(i int, q *question, src merge.Source) (err error) {
+		parts[i].asked = *q
+		parts[i].table, parts[i].result, err = merge.DecodeTable(x.ctx, src, p.Leaves[q.part].Grid, x.budget)
+		if err != nil && x.brokeOff(q, src.Name, err) {
+			errs[i], err = err, nil
+		}
+		return err
+	})
 	if err != nil {
+		closeParts(parts)
 		return nil, nil, refusedByShard(err)
 	}
 	defer r.close()
 	_, span := x.s.room(x.ctx, "merge")
 	defer span.End()
-	lost = r.lost
-	parts, errs := make([]part, len(r.sources)), make([]error, len(r.sources))
-	var (
-		g      errgroup.Group
-		inline []func() error
-		first  error
-		once   sync.Once
-	)
-	g.SetLimit(maxDecoders)
-	for i := range r.sources {
-		decode := func() (err error) {
-			defer func() {
-				if v := recover(); v != nil {
-					err = x.s.panicked(v)
-				}
-				if errs[i] = err; err != nil && !x.brokeOff(r, i, err) {
-					once.Do(func() { first = err; r.sources[i].Cancel() }) // the others' errors only follow from this one
-				}
-			}()
-			parts[i].asked = r.asked[i]
-			parts[i].table, parts[i].result, err = merge.DecodeTable(x.ctx, r.sources[i], p.Leaves[r.asked[i].part].Grid, x.budget)
-			return err
-		}
-		if here := r.arrived[i]; here || i == len(r.sources)-1 {
-			inline = append(inline, decode)
-		} else {
-			g.Go(decode)
-		}
-	}
-	for _, decode := range inline { // a few kilobytes that are here are decoded sooner than somebody is woken for them
-		_ = decode()
-	}
-	_ = g.Wait() // first is the one that counts
-	if first != nil {
+	if r.broken != nil {
 		closeParts(parts)
-		if errors.Is(first, merge.ErrTwice) {
-			return nil, nil, &inexact{first.Error()}
+		if errors.Is(r.broken, merge.ErrTwice) {
+			return nil, nil, &inexact{r.broken.Error()}
 		}
-		return nil, nil, x.bodyError(r, first)
+		return nil, nil, x.bodyError(r, r.broken)
 	}
-	counts := make([]merge.Count, len(parts))
-	for i, p := range parts {
+	lost = r.lost
+	counts := make([]merge.Count, len(r.at))
+	for n, i := range r.at {
 		if errs[i] != nil {
-			lost = append(lost, lostQuestion{p.asked, []string{r.sources[i].Name}, errs[i]})
+			lost = append(lost, lostQuestion{parts[i].asked, []string{r.sources[n].Name}, errs[i]})
 			continue
 		}
-		counts[i] = merge.Count{Series: p.result.Series}
-		for _, c := range p.result.Counts {
-			counts[i] = c
+		counts[n] = merge.Count{Series: parts[i].result.Series}
+		for _, c := range parts[i].result.Counts {
+			counts[n] = c
 		}
-		out = append(out, p)
+		out = append(out, parts[i])
 	}
 	x.account.answers(r, counts)
 	return out, lost, nil
 }
 
 // brokeOff tells whether an answer ended in a failure of its server alone, whose copy can be asked.
-func (x *exchange) brokeOff(r *replies, i int, err error) bool {
+func (x *exchange) brokeOff(q *question, server string, err error) bool {
 	var e *qerr.Error
-	if x.ctx.Err() != nil || !errors.As(err, &e) || e.Kind != qerr.ShardFailed || len(e.Shards) != 1 || e.Shards[0] != r.sources[i].Name {
+	if x.ctx.Err() != nil || !errors.As(err, &e) || e.Kind != qerr.ShardFailed || len(e.Shards) != 1 || e.Shards[0] != server {
 		return false
 	}
-	return x.instead(r.asked[i], e.Shards) != nil
+	return x.instead(*q, e.Shards) != nil
 }

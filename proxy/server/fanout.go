@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -81,15 +79,16 @@ func (q *question) names() []string {
 	return out
 }
 
-// replies are the open answers of a fan-out. They are closed together.
+// replies are the answers of a fan-out. They are closed together.
 type replies struct {
 	sources []merge.Source
-	asked   []question // parallel to sources
-	arrived []bool     // likewise: all of the answer is here
-	bodies  []io.Closer
-	counted []io.ReadCloser // the bodies again, as explain counts them
-	cancel  context.CancelFunc
+	asked   []question      // parallel to sources
+	at      []int           // likewise: their places among the questions
+	counted []io.ReadCloser // likewise: the bodies as explain counts them
+	open    []*outcome      // those that are read side by side
+	broken  error           // what ended the reading of answers that are read as they come
 	calls   *shardSeconds
+	fanout  *fanout
 
 	responses []*shard.Response // parallel to asked
 	lost      []lostQuestion    // those that another replica can be asked
@@ -97,133 +96,71 @@ type replies struct {
 
 // close ends what is still being read.
 func (r *replies) close() {
-	for i, b := range r.bodies {
-		_ = b.Close()
-		_, took := r.responses[i].Took()
+	for _, o := range r.open {
+		_ = o.body.Close()
+		_, took := o.resp.Took()
 		r.calls.add(took)
 	}
-	r.cancel()
+	r.fanout.close()
 }
 
 // errSibling is the cause with which the other calls of a fan-out end when one of them failed.
 var errSibling = errors.New("another shard failed, so the request did")
 
-// ask sends all questions at once and returns when every shard has begun to answer. A replica that fails while another one of its shard answers is left
-// out; a shard without an answer is an error, which the request may survive where it accepts partial answers.
-func (x *exchange) ask(questions []question) (*replies, error) {
+// ask sends all questions and returns when every shard has begun to answer. A replica that fails while another one of its shard answers is left out; a shard
+// without an answer is an error, which the request may survive where it accepts partial answers.
+func (x *exchange) ask(questions []question) (*replies, error) { return x.askAndRead(questions, nil) }
+
+// askAndRead is ask for answers that are read on their own, each as it comes; without read they are read side by side.
+func (x *exchange) askAndRead(questions []question, read reading) (*replies, error) {
 	questions = slices.DeleteFunc(questions, func(q question) bool { return x.lost[q.shard.Name()] || q.replica != nil && x.avoid[q.replica.Name()] })
 	x.asked += len(questions)
-	slots, err := x.s.unselective.take(x.ctx, questions)
-	if err != nil {
+	f := x.newFanout(questions, read)
+	r := &replies{calls: &x.calls, fanout: f}
+	if err := f.enter(); err != nil {
+		f.waits.stop()
+		r.close()
 		return nil, err
 	}
-	ctx, cancel := context.WithCancelCause(x.ctx)
-	r := &replies{cancel: func() { cancel(nil) }, calls: &x.calls}
-	type result struct {
-		resp *shard.Response
-		err  error
-		lost bool // another replica can be asked in place of the one that failed
+	if len(questions) > 0 {
+		f.run()
 	}
-	results := make([]result, len(questions))
-	asked, left := map[seat]int{}, map[seat]*atomic.Int32{} // how many are asked for the seat, and how many may still answer
-	for _, q := range questions {
-		at := q.seat()
-		if left[at] == nil {
-			left[at] = new(atomic.Int32)
-		}
-		asked[at]++
-		left[at].Add(1)
-	}
-	waits := x.waitFor(ctx, questions)
-	var wg sync.WaitGroup
-	for i, q := range questions {
-		spare := asked[q.seat()] > 1 || q.spare
-		call := func() {
-			ctx := waits.ctx[i]
-			o := shard.CallOptions{MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: spare, Partial: x.partial}
-			switch {
-			case q.replica != nil:
-				results[i].resp, results[i].err = q.replica.Do(ctx, q.req, o)
-			case len(q.replicas) > 0:
-				results[i].resp, results[i].err = q.shard.Hedged(ctx, q.replicas, q.req, o)
-			default:
-				results[i].resp, results[i].err = q.shard.Do(ctx, q.req, o)
-			}
-			results[i].err = slow(q, results[i].err)
-			err := results[i].err
-			waits.over(i, err == nil)
-			if err == nil {
-				return
-			}
-			if results[i].lost = x.replaceable(q, err); results[i].lost {
-				return
-			}
-			if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || left[q.seat()].Add(-1) == 0 && !x.partial {
-				cancel(errSibling) // a bound, the request's own end, or nobody who answers for the shard: no other answer is needed any more
-			}
-		}
-		if i == len(questions)-1 {
-			call() // waking a goroutine for the last one, often the only one, would be for nothing
-		} else {
-			wg.Go(call)
-		}
-	}
-	wg.Wait()
-	waits.stop()
 	answered := map[seat]bool{}
-	var failed error
 	for i, q := range questions {
-		if resp := results[i].resp; resp != nil {
-			answered[q.seat()] = true
-			r.arrived = append(r.arrived, resp.Arrived())
-			r.responses = append(r.responses, resp)
-			b := x.account.body(slots.until(q.shard, resp.Body))
-			r.counted = append(r.counted, b)
-			r.bodies = append(r.bodies, b)
-			r.sources = append(r.sources, merge.Source{
-				Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: b, Cancel: func() { cancel(errSibling) }, Relabel: q.relabel, Limit: q.limit,
-			})
-			r.asked = append(r.asked, q)
-			if resp.Partial != "" {
-				x.warnings.Add("partial answer: shard " + q.shard.Name() + ": " + resp.Partial)
-				x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
-			}
-			if q.call != nil {
-				q.call.Replica = resp.Replica.Name()
-			}
-			if q.mode != "" && x.s.observeCall != nil { // it is for a leaf
-				x.s.observeCall(q.mode, q.shard.Name(), resp.Replica.Name(), q.req.Query)
-			}
-		}
-	}
-	slots.begun()
-	for i, q := range questions {
-		if err := results[i].err; err != nil && answered[q.seat()] && qerr.From(err).Kind == qerr.Timeout {
-			x.wasLate(err)
-		}
-		if results[i].lost {
-			r.lost = append(r.lost, lostQuestion{q, q.names(), results[i].err})
+		res := &f.results[i]
+		if res.resp == nil {
 			continue
 		}
-		if err := results[i].err; err != nil && !answered[q.seat()] {
-			lost := x.shardError(q.shard, err) // noted, also where another one's error is the answer
-			if failed == nil || errors.Is(failed, errSibling) {
-				failed = lost
-				if names := q.names(); len(names) > 0 && qerr.From(err).Kind == qerr.ShardFailed && x.others(q.shard, names...) {
-					failed = &lostReplica{names: names, err: err}
-				}
-			}
+		answered[q.seat()] = true
+		r.at = append(r.at, i)
+		if f.read == nil {
+			r.open = append(r.open, res)
+		} else if kept := f.kept.of(i); kept != nil {
+			res.src.Body = kept
+		}
+		r.responses = append(r.responses, res.resp)
+		r.counted = append(r.counted, res.body)
+		r.sources = append(r.sources, res.src)
+		r.asked = append(r.asked, q)
+		if res.resp.Partial != "" {
+			x.warnings.Add("partial answer: shard " + q.shard.Name() + ": " + res.resp.Partial)
+			x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
+		}
+		if q.call != nil {
+			q.call.Replica = res.resp.Replica.Name()
+		}
+		if q.mode != "" && x.s.observeCall != nil { // it is for a leaf
+			x.s.observeCall(q.mode, q.shard.Name(), res.resp.Replica.Name(), q.req.Query)
 		}
 	}
-	if failed != nil {
+	f.slots.begun()
+	if f.broken != nil { // what else failed only followed
+		r.broken = f.broken
+		return r, nil
+	}
+	if err := x.unanswered(f, r, answered); err != nil {
 		r.close()
-		var silent []string
-		for i, q := range questions { // the first one to be late ended the wait for the others
-			if err := results[i].err; err != nil && !answered[q.seat()] && (errors.Is(err, errSibling) || qerr.From(err).Kind == qerr.Timeout) {
-				silent = append(silent, q.shard.Name())
-			}
-		}
-		return nil, alsoSilent(failed, silent)
+		return nil, err
 	}
 	return r, nil
 }
@@ -249,6 +186,38 @@ func alsoSilent(err error, shards []string) error {
 		return &lostShard{name: lost.name, err: &e}
 	}
 	return &e
+}
+
+// unanswered is the error of a fan-out in which a seat is without an answer that nobody else can be asked for.
+func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) error {
+	var failed error
+	var silent []string // the first one to be late ended the wait for the others
+	for i, q := range f.questions {
+		err := f.results[i].err
+		switch {
+		case err == nil:
+			continue
+		case answered[q.seat()]:
+			if qerr.From(err).Kind == qerr.Timeout {
+				x.wasLate(err)
+			}
+			continue
+		case f.results[i].lost:
+			r.lost = append(r.lost, lostQuestion{q, q.names(), err})
+			continue
+		}
+		if errors.Is(err, errSibling) || qerr.From(err).Kind == qerr.Timeout {
+			silent = append(silent, q.shard.Name())
+		}
+		lost := x.shardError(q.shard, err) // noted, also where another one's error is the answer
+		if failed == nil || errors.Is(failed, errSibling) {
+			failed = lost
+			if names := q.names(); len(names) > 0 && qerr.From(err).Kind == qerr.ShardFailed && x.others(q.shard, names...) {
+				failed = &lostReplica{names: names, err: err}
+			}
+		}
+	}
+	return alsoSilent(failed, silent)
 }
 
 // shardLost tells whether an error is the loss of a shard: it failed, was too late, or, for an answer that can go without it, had no room in time. A shard that

@@ -204,7 +204,10 @@ func metricKind(t *testing.T, c prometheus.Collector, f metricRow) string {
 			return "gauge"
 		}
 		return "counter"
-	default: // a GaugeFunc, and collectors of gauges; Gather decides below
+	default: // a GaugeFunc, and collectors of gauges and counters; Gather decides below
+		if strings.HasSuffix(f.name, "_total") {
+			return "counter"
+		}
 		return "gauge"
 	}
 }

@@ -97,6 +97,25 @@ func (s *slot) done() {
 	}
 }
 
+// with are the slots together with places of the same request at the shards; each goes back with its shard's slot.
+func (t taken) with(leave map[*shard.Shard]func()) taken {
+	if t == nil {
+		t = make(taken, len(leave))
+	}
+	for sh, f := range leave {
+		h := t[sh]
+		if h == nil {
+			h = &slot{give: f}
+			h.users.Store(1)
+			t[sh] = h
+			continue
+		}
+		give := h.give
+		h.give = func() { f(); give() }
+	}
+	return t
+}
+
 // until keeps the shard's slot, if there is one, until the answer's end too: at its end, or when it is closed, the shard has done its work, however long
 // the client takes to read.
 func (t taken) until(sh *shard.Shard, body io.ReadCloser) io.ReadCloser {

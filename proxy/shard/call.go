@@ -45,6 +45,8 @@ type CallOptions struct {
 	// Spare tells that another replica of the shard is asked the same, so that this one is not waited for when it does not begin an answer that needs no
 	// computing, or when a health probe finds it gone. It concerns Replica.Do alone.
 	Spare bool
+	// Entered tells that the caller has a place for the call, by Shard.Enter or Topology.EnterAll; else the call waits for one.
+	Entered bool
 }
 
 // Response is a shard's answer: status 200 and a body of the type that the endpoint promises.
@@ -121,6 +123,7 @@ type call struct {
 	began    atomic.Bool  // the same, for progress
 	body     *body
 	release  func()
+	leave    func()        // of a race, called last; nil for nobody
 	header   time.Time     // when the answer's header came
 	reading  atomic.Int64  // nanoseconds that reads of the body took: what lies between two reads is ours, or our client's, not the server's
 	ended    func()        // called at the end; nil for nobody
@@ -204,13 +207,21 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	if g := r.up.gates.of(t.Class); g != nil {
 		release, err := g.acquire(ctx, r.Name())
 		if err != nil {
-			if t.trial {
-				r.up.breaker.neutral()
-			}
-			r.up.metrics.requests.WithLabelValues(append(r.labels(), qerr.From(err).Kind.String())...).Inc()
-			return nil, err
+			return nil, r.refused(t, err)
 		}
 		c.release = release
+	}
+	if !t.probe && !t.Entered {
+		leave, err := r.Shard.Enter(ctx)
+		if err != nil {
+			c.release()
+			return nil, r.refused(t, err)
+		}
+		if class := c.release; r.up.gates.of(t.Class) != nil {
+			c.release = func() { leave(); class() }
+		} else {
+			c.release = leave
+		}
 	}
 	c.started = time.Now()
 	if t.began != nil {
@@ -294,6 +305,15 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		}
 	}
 	return out, nil
+}
+
+// refused counts a call that found no room at a gate.
+func (r *Replica) refused(t try, err error) error {
+	if t.trial {
+		r.up.breaker.neutral()
+	}
+	r.up.metrics.requests.WithLabelValues(append(r.labels(), qerr.From(err).Kind.String())...).Inc()
+	return err
 }
 
 // answersAtOnce tells the endpoints whose answer a sound server begins within seconds. The others compute first: for them silence means nothing, and
@@ -553,6 +573,9 @@ func (c *call) end(err error) {
 		up.finished()
 		if c.ended != nil {
 			c.ended()
+		}
+		if c.leave != nil {
+			c.leave()
 		}
 	})
 }

@@ -28,8 +28,8 @@ const (
 	maxUnselective = 2
 )
 
-// gate admits at most n calls at once and the others in the order in which they came. It belongs to a replica's upstream and outlives a reload, so a
-// reload never resets anyone's place.
+// gate admits at most n calls at once and the others in the order in which they came. It belongs to a replica's upstream, or to the crowd of all, and outlives a
+// reload, so a reload never resets anyone's place.
 type gate struct {
 	sem     *semaphore.Weighted
 	size    int
@@ -37,6 +37,7 @@ type gate struct {
 	advice  string
 	waiting atomic.Int64
 	held    atomic.Int64
+	waited  atomic.Int64 // nanoseconds, of all together
 }
 
 func newGate(n int, bound, advice string) *gate {

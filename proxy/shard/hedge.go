@@ -201,8 +201,22 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 	if len(replicas) == 1 {
 		return s.alone(ctx, replicas[0], req, o)
 	}
+	leave := func() {}
+	if !o.Entered { // one place is enough for both calls
+		var err error
+		if leave, err = s.Enter(ctx); err != nil {
+			return nil, err
+		}
+		o.Entered = true
+	}
 	h := &race{s: s, ctx: ctx, req: req, o: o, results: make(chan *runner, 2), class: hedgeClass(req.ID)}
-	return h.run(replicas[0], replicas[1])
+	resp, err := h.run(replicas[0], replicas[1])
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	resp.Body.(*body).call.leave = leave
+	return resp, nil
 }
 
 // race is one request to two replicas, of which the second is asked only when there is a reason. No call outlives the answer's body.

@@ -101,6 +101,9 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descHashmod, descNames, descSick, descLag} {
 		ch <- d
 	}
+	for _, d := range crowdDescs {
+		ch <- d
+	}
 }
 
 // Collect implements prometheus.Collector: the gauges are read from the topology of the moment.
@@ -119,6 +122,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		return 0
 	}
 	t.collectSick(gauge)
+	t.collectCalls(func(d *prometheus.Desc, kind prometheus.ValueType, v float64, l ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, l...)
+	})
 	for _, g := range t.Groups {
 		if g.Hashmod != nil {
 			gauge(descHashmod, is(g.HashmodTrusted()), g.Name)

@@ -43,6 +43,10 @@ type Options struct {
 	FirstProbeWait time.Duration
 	// FactsEvery is the time after which what a server says about itself, and what it scrapes, is read anew; 0 is 30 s. It is looked at after each probe.
 	FactsEvery time.Duration
+	// MaxCalls is how many calls one replica is asked at once; 0 is 48.
+	MaxCalls int
+	// OpenFiles is how many files the process may have open; 0 is what the system says. A quarter of it may be calls to shards.
+	OpenFiles int
 	// Dial opens connections; nil is TCP. For tests with listeners in memory.
 	Dial DialFunc
 	// TracerProvider makes the spans; nil is OpenTelemetry's global one.
@@ -63,6 +67,12 @@ func (o Options) withDefaults() Options {
 	def(&o.ProbeInterval, 5*time.Second)
 	def(&o.FirstProbeWait, 2*time.Second)
 	def(&o.FactsEvery, factsEvery)
+	if o.MaxCalls <= 0 {
+		o.MaxCalls = maxCalls
+	}
+	if o.OpenFiles <= 0 {
+		o.OpenFiles = openFiles()
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -85,6 +95,7 @@ type Topology struct {
 
 	opts    Options
 	metrics *metrics
+	crowd   *crowd
 	compare comparison
 	agreed  atomic.Pointer[agreed]
 	started atomic.Bool
@@ -136,6 +147,7 @@ type Shard struct {
 	base     atomic.Int32 // the replica that served last
 	beats    *heartbeats
 	hedge    *hedger
+	calls    *gate
 	split    atomic.Bool // its replicas scrape different targets, so that none is known to be whole
 }
 
@@ -165,9 +177,11 @@ func New(groups []config.Group, o Options, previous *Topology) (*Topology, error
 	t := &Topology{opts: o, cancel: func(error) {}}
 	var err error
 	if previous != nil {
-		t.metrics = previous.metrics
+		t.metrics, t.crowd = previous.metrics, previous.crowd
 	} else if t.metrics, err = newMetrics(o.Registerer); err != nil {
 		return nil, err
+	} else {
+		t.crowd = newCrowd(o)
 	}
 	ups, beats := map[string]*upstream{}, map[string]*heartbeats{}
 	if previous != nil {
@@ -221,7 +235,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		if s.beats = beats[key]; s.beats == nil {
 			s.beats = newHeartbeats(key)
 		}
-		s.hedge = newHedger()
+		s.hedge, s.calls = newHedger(), t.crowd.of(s.name)
 		g.Shards = append(g.Shards, s)
 	}
 	return g, nil

@@ -307,7 +307,7 @@ func (s *Shard) askAll(ctx context.Context, req *endpoint.Request) ([]map[int64]
 	g, gctx := errgroup.WithContext(ctx)
 	for i, r := range s.Replicas {
 		g.Go(func() error {
-			resp, err := r.Do(gctx, req, CallOptions{MaxBytes: maxBeatBytes})
+			resp, err := r.Do(gctx, req, CallOptions{MaxBytes: maxBeatBytes, Entered: true}) // our own, and one at a time for each shard
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@
 // For each selector it reads the series of every slice that may hold them (a slice is one shard of one group, held by one or more copies), as compressed
 // chunks, and makes of them what one Prometheus would hold:
 //
+//   - selectors: equal ones of one query are read once.
 //   - labels: names that belong to the group (its labels and replica labels) are removed from what is stored, then the group's labels are set. Two series
 //     that become equal by that are a label_collision, never merged.
 //   - copies: where the slice is not known to be whole on one copy, each series is spliced from segments; in one segment all samples come from one copy,

@@ -1,8 +1,10 @@
 package raw
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -117,6 +119,16 @@ type querier struct {
 	q          *Queryable
 	mint, maxt int64
 	wait       sync.WaitGroup
+
+	mu    sync.Mutex
+	known map[string]*fetched
+}
+
+// fetched is what one selector found in one window, there once done is closed. Every part of the query that selects the same uses it.
+type fetched struct {
+	done   chan struct{}
+	series []*series
+	err    error
 }
 
 // LabelValues is not part of PromQL; it refuses.
@@ -138,7 +150,7 @@ func (q *querier) Close() error {
 	return nil
 }
 
-// Select implements storage.Querier. The series are fetched in the background, all selectors of a query at once, and are always sorted.
+// Select implements storage.Querier. The series are fetched in the background, all selectors of a query at once, equal ones together, and are always sorted.
 func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 	from, until := q.mint, q.maxt
 	if hints != nil {
@@ -147,28 +159,50 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 		own.Grouping = slices.Clone(own.Grouping) // the engine sorts it in place while the series are fetched
 		hints = &own
 	}
-	s := &set{q: q.q, done: make(chan struct{}), at: -1}
+	key := selectKey(from, until, hints, matchers)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if f := q.known[key]; f != nil {
+		return &set{q: q.q, fetched: f, at: -1, again: true}
+	}
+	f := &fetched{done: make(chan struct{})}
+	if q.known == nil {
+		q.known = map[string]*fetched{}
+	}
+	q.known[key] = f
 	q.wait.Go(func() {
-		defer close(s.done)
-		s.series, s.err = q.q.fetch(ctx, from, until, hints, matchers)
+		defer close(f.done)
+		f.series, f.err = q.q.fetch(ctx, from, until, hints, matchers)
 	})
-	return s
+	return &set{q: q.q, fetched: f, at: -1}
 }
 
-// set is the sorted result of one select, there once done is closed.
+// selectKey is equal for selects that a shard is asked the same for.
+func selectKey(from, until int64, hints *storage.SelectHints, matchers []*labels.Matcher) string {
+	b := fmt.Appendf(nil, "%d %d", from, until)
+	for _, m := range matchers {
+		b = fmt.Appendf(b, " %q %s %q", m.Name, m.Type, m.Value)
+	}
+	if hints != nil {
+		b = fmt.Appendf(b, " %+v", *hints)
+	}
+	return string(b)
+}
+
+// set is the sorted result of one select.
 type set struct {
-	q      *Queryable
-	done   chan struct{}
-	series []*series
-	err    error
-	at     int
+	q *Queryable
+	*fetched
+	at    int
+	again bool  // a second use: the engine holds results for it too
+	own   error // of this use
 }
 
 func (s *set) Next() bool {
 	if s.at < 0 {
 		s.arrive()
 	}
-	if s.err != nil || s.at+1 >= len(s.series) {
+	if s.err != nil || s.own != nil || s.at+1 >= len(s.series) {
 		return false
 	}
 	s.at++
@@ -178,18 +212,21 @@ func (s *set) Next() bool {
 // arrive waits for the series. The evaluation's place is somebody else's meanwhile.
 func (s *set) arrive() {
 	turn := s.q.Turn
-	if turn == nil {
-		<-s.done
-		return
-	}
 	select {
 	case <-s.done:
 	default:
-		turn.Pause()
+		if turn != nil {
+			turn.Pause()
+		}
 		<-s.done
 	}
-	if s.err == nil {
-		s.err = turn.Work(len(s.series) * s.q.WorkPerSeries)
+	if s.err == nil && s.again {
+		if s.own = s.q.Meter.AddSeries(len(s.series)); s.own == nil {
+			s.own = s.q.Meter.Hold(int64(len(s.series)) * s.q.PerSeries)
+		}
+	}
+	if s.err == nil && s.own == nil && turn != nil {
+		s.own = turn.Work(len(s.series) * s.q.WorkPerSeries)
 	}
 }
 
@@ -197,7 +234,7 @@ func (s *set) At() storage.Series { return s.series[s.at] }
 
 func (s *set) Err() error {
 	<-s.done
-	return s.err
+	return cmp.Or(s.err, s.own)
 }
 
 func (*set) Warnings() annotations.Annotations { return nil }

@@ -1,0 +1,409 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// A fan-out is done in one of two ways, so that no request waits for a place at a server while it keeps another one that somebody else waits for.
+//
+// Side by side: the answers are read together, one line of each after the other, so that none ends before all have begun. Places for all shards are taken
+// before any is asked, in the order of their names. A few shards are asked so.
+//
+// One by one: each answer is read whole by whoever asked for it, and its place given back, whatever the others do; so many at a time as a shard, a request
+// and memory.budget bear. What is not decoded as it comes is kept in the budget.
+
+const (
+	// maxSideBySide is how many answers are read side by side at most: each takes a connection and a scanner's 64 KiB until the last has ended.
+	maxSideBySide = 64
+	// maxAtOnce is how many calls one request has under way, maxOfShard how many to one shard; maxWaiting is how many more wait for a place.
+	maxAtOnce, maxOfShard, maxWaiting = 1024, 8, 64
+	// callBytes is what a call takes beside its answer: the connection's buffers and what waits for it, by measurement rounded up.
+	callBytes = 48 << 10
+)
+
+// reading reads an answer, and to its end, as soon as it has begun. i is its place among the questions. Several goroutines call it.
+type reading func(i int, q *question, src merge.Source) error
+
+// fanout is the calls of one ask.
+type fanout struct {
+	x         *exchange
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	questions []question
+	results   []outcome
+	waits     *waits
+	slots     taken
+	asked     map[seat]int           // how many are asked for the seat
+	left      map[seat]*atomic.Int32 // how many may still answer
+	read      reading                // nil: side by side
+	entered   bool                   // slots has places for all calls
+	held      int64                  // of the budget, until close
+	readers   chan struct{}          // of those that read
+	once      sync.Once
+	broken    error // the first that read returned
+	kept      keeper
+}
+
+// outcome is what came of a call.
+type outcome struct {
+	resp *shard.Response
+	err  error
+	src  merge.Source
+	body io.ReadCloser
+	lost bool // another replica can be asked in place of the one that failed
+}
+
+func (x *exchange) newFanout(questions []question, read reading) *fanout {
+	f := &fanout{
+		x: x, questions: questions, results: make([]outcome, len(questions)), read: read, asked: map[seat]int{}, left: map[seat]*atomic.Int32{},
+		kept: keeper{budget: x.budget, size: merge.NewBudget(nil, merge.Limits{MaxBytes: x.limits.MaxResponseBytes})},
+	}
+	f.ctx, f.cancel = context.WithCancelCause(x.ctx)
+	for _, q := range questions {
+		at := q.seat()
+		if f.left[at] == nil {
+			f.left[at] = new(atomic.Int32)
+		}
+		f.asked[at]++
+		f.left[at].Add(1)
+	}
+	if read == nil && !f.few() {
+		f.read = f.kept.keep
+	}
+	if f.read != nil {
+		f.readers = make(chan struct{}, maxDecoders)
+	}
+	f.waits = x.waitFor(f.ctx, questions)
+	return f
+}
+
+// enter takes the places that are needed before anybody is asked.
+func (f *fanout) enter() (err error) {
+	x := f.x
+	if f.slots, err = x.s.unselective.take(f.ctx, f.questions); err != nil || f.read != nil || len(f.questions) < 2 {
+		return err
+	}
+	var shards []*shard.Shard
+	for at := range f.asked {
+		shards = append(shards, at.shard)
+	}
+	held := int64(len(f.questions)) * callBytes
+	if err = x.budget.Hold(held); err == nil {
+		f.held = held
+		var leave map[*shard.Shard]func()
+		if leave, err = x.st.top.EnterAll(f.ctx, shards); err == nil {
+			f.slots, f.entered = f.slots.with(leave), true
+			return nil
+		}
+	}
+	f.slots.begun()
+	return err
+}
+
+// close gives back what the fan-out holds, and ends what is still under way.
+func (f *fanout) close() {
+	f.cancel(nil)
+	f.kept.drop()
+	f.x.budget.Drop(f.held)
+}
+
+// few tells whether the questions can be asked side by side: one place for each shard is enough.
+func (f *fanout) few() bool {
+	if len(f.questions) > maxSideBySide {
+		return false
+	}
+	parts := map[*shard.Shard]int{}
+	for at := range f.asked {
+		if parts[at.shard]++; parts[at.shard] > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// run asks everything and returns when each call has failed or begun to answer, or, one by one, has been read.
+func (f *fanout) run() {
+	switch {
+	case len(f.questions) == 1:
+		f.call(0) // waking a goroutine would be for nothing
+	case f.read == nil:
+		var wg sync.WaitGroup
+		last := len(f.questions) - 1
+		for i := range last {
+			wg.Go(func() { f.call(i) })
+		}
+		f.call(last)
+		wg.Wait()
+	default:
+		l := newLanes(f.questions, f.width())
+		l.walk(f)
+		l.wg.Wait()
+	}
+	f.waits.stop()
+}
+
+// width is how many calls there may be at a time: what an eighth of memory.budget holds, and a few in any case.
+func (f *fanout) width() int {
+	return max(maxOfShard, min(maxAtOnce, int(f.x.st.pool.Limit()/8/callBytes)))
+}
+
+// lanes are the questions of a fan-out by the shards that are asked. Each shard is asked maxOfShard things at once at most, all of them together width.
+type lanes struct {
+	width int
+	wg    sync.WaitGroup
+
+	mu      sync.Mutex
+	turns   []*lane // whose turn it is; a lane is there as often as it may be asked at once
+	walkers int     // goroutines
+	waiting int     // those of them that wait for a place
+}
+
+// lane is what one shard is asked.
+type lane struct {
+	questions []int
+	next      int
+}
+
+func newLanes(questions []question, width int) *lanes {
+	by := map[*shard.Shard]*lane{}
+	var all []*lane
+	for i, q := range questions {
+		l := by[q.shard]
+		if l == nil {
+			l = &lane{}
+			by[q.shard] = l
+			all = append(all, l)
+		}
+		l.questions = append(l.questions, i)
+	}
+	if len(all) > maxWaiting { // requests that come together do not meet at one shard after the other
+		at := rand.IntN(len(all))
+		all = slices.Concat(all[at:], all[:at])
+	}
+	out := &lanes{width: width, walkers: 1}
+	for n := range maxOfShard {
+		for _, l := range all {
+			if len(l.questions) > n {
+				out.turns = append(out.turns, l)
+			}
+		}
+	}
+	return out
+}
+
+// take is the next question, for a walker that goes on to wait for a place; false for one that is not needed.
+func (l *lanes) take() (of *lane, question int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.turns) > 0 && l.waiting < maxWaiting {
+		of, l.turns = l.turns[0], l.turns[1:]
+		if of.next < len(of.questions) {
+			of.next++
+			l.waiting++
+			return of, of.questions[of.next-1], true
+		}
+	}
+	l.walkers--
+	return nil, 0, false
+}
+
+// more sends another walker where there is something to do for one.
+func (l *lanes) more(f *fanout, entered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if entered {
+		l.waiting--
+	}
+	if len(l.turns) > 0 && l.waiting < maxWaiting && l.walkers < l.width {
+		l.walkers++
+		l.wg.Go(func() { l.walk(f) })
+	}
+}
+
+// walk asks one question after the other. Who waits for a place sends others on, a few of them: a shard without room keeps nobody from the next one, and a
+// thousand questions that wait are no thousand goroutines.
+func (l *lanes) walk(f *fanout) {
+	for {
+		of, i, ok := l.take()
+		if !ok {
+			return
+		}
+		l.more(f, false)
+		f.inTurn(i, func() { l.more(f, true) })
+		l.mu.Lock()
+		if of.next < len(of.questions) {
+			l.turns = append(l.turns, of)
+		}
+		l.mu.Unlock()
+	}
+}
+
+// inTurn is call with a place of its own, from the asking to the end of the answer. It calls entered when it has got it, or none.
+func (f *fanout) inTurn(i int, entered func()) {
+	leave, err := f.questions[i].shard.Enter(f.waits.ctx[i])
+	entered()
+	if err == nil {
+		defer leave()
+		err = f.x.budget.Hold(callBytes)
+	}
+	if err != nil {
+		f.failed(i, err)
+		return
+	}
+	defer f.x.budget.Drop(callBytes)
+	f.call(i)
+}
+
+// call asks one question, and reads its answer where that is not for later.
+func (f *fanout) call(i int) {
+	x, q, r := f.x, f.questions[i], &f.results[i]
+	o := shard.CallOptions{
+		MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: f.asked[q.seat()] > 1 || q.spare, Partial: x.partial,
+		Entered: f.entered || f.read != nil && len(f.questions) > 1,
+	}
+	ctx := f.waits.ctx[i]
+	var resp *shard.Response
+	var err error
+	switch {
+	case q.replica != nil:
+		resp, err = q.replica.Do(ctx, q.req, o)
+	case len(q.replicas) > 0:
+		resp, err = q.shard.Hedged(ctx, q.replicas, q.req, o)
+	default:
+		resp, err = q.shard.Do(ctx, q.req, o)
+	}
+	if err != nil {
+		f.failed(i, slow(q, err))
+		return
+	}
+	f.waits.over(i, true)
+	r.resp = resp
+	r.body = x.account.body(f.slots.until(q.shard, resp.Body))
+	r.src = merge.Source{Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: r.body, Cancel: func() { f.cancel(errSibling) }, Relabel: q.relabel, Limit: q.limit}
+	if f.read == nil {
+		return
+	}
+	err = f.take(i)
+	_ = r.body.Close() // it was read to its end, or is not wanted any more
+	_, took := resp.Took()
+	x.calls.add(took)
+	if err != nil {
+		f.once.Do(func() {
+			if !errors.Is(context.Cause(f.ctx), errSibling) { // else it only follows from another call's failure
+				f.broken = err
+			}
+			f.cancel(errSibling)
+		})
+	}
+}
+
+// take reads an answer.
+func (f *fanout) take(i int) (err error) {
+	f.readers <- struct{}{} // whoever is there reads, and waits for nobody but its server
+	defer func() {
+		<-f.readers
+		if v := recover(); v != nil {
+			err = f.x.s.panicked(v)
+		}
+	}()
+	return f.read(i, &f.questions[i], f.results[i].src)
+}
+
+// failed takes note of a call without an answer, and ends the others where the request cannot go on.
+func (f *fanout) failed(i int, err error) {
+	f.results[i].err = err
+	f.waits.over(i, false)
+	if f.results[i].lost = f.x.replaceable(f.questions[i], err); f.results[i].lost {
+		return
+	}
+	at := f.questions[i].seat()
+	if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || f.left[at].Add(-1) == 0 && !f.x.partial {
+		f.cancel(errSibling) // a bound, the request's own end, or nobody who answers for the shard: no other answer is needed any more
+	}
+}
+
+// keeper keeps answers whole until they are read side by side.
+type keeper struct {
+	budget *merge.Budget
+	size   *merge.Budget // counts against max_response_bytes what is kept
+
+	mu   sync.Mutex
+	held int64
+	kept map[int]*keptBody
+}
+
+// keptBody is an answer, with what ended it.
+type keptBody struct {
+	pieces [][]byte
+	err    error
+}
+
+const (
+	firstPiece = 4 << 10
+	mostPiece  = 256 << 10
+)
+
+// keep implements reading. An answer that breaks is found to be broken by whoever reads what was kept.
+func (k *keeper) keep(i int, _ *question, src merge.Source) error {
+	b := &keptBody{}
+	k.mu.Lock()
+	if k.kept == nil {
+		k.kept = map[int]*keptBody{}
+	}
+	k.kept[i] = b
+	k.mu.Unlock()
+	for size := firstPiece; b.err == nil; size = min(2*size, mostPiece) {
+		if err := k.budget.Hold(int64(size)); err != nil {
+			return err
+		}
+		k.mu.Lock()
+		k.held += int64(size)
+		k.mu.Unlock()
+		piece, n := make([]byte, size), 0
+		for n < size && b.err == nil {
+			var m int
+			m, b.err = src.Body.Read(piece[n:])
+			n += m
+		}
+		if err := k.size.AddBytes(int64(n)); err != nil {
+			return err
+		}
+		b.pieces = append(b.pieces, piece[:n])
+	}
+	return nil
+}
+
+// of is the answer to the i-th question as it was kept; nil where it was not.
+func (k *keeper) of(i int) io.Reader {
+	if b := k.kept[i]; b != nil {
+		return b
+	}
+	return nil
+}
+
+func (k *keeper) drop() {
+	k.budget.Drop(k.held)
+	k.held, k.kept = 0, nil
+}
+
+// Read implements io.Reader.
+func (b *keptBody) Read(p []byte) (int, error) {
+	for len(b.pieces) > 0 {
+		if n := copy(p, b.pieces[0]); n > 0 || len(p) == 0 {
+			b.pieces[0] = b.pieces[0][n:]
+			return n, nil
+		}
+		b.pieces = b.pieces[1:]
+	}
+	return 0, b.err
+}

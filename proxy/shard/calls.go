@@ -1,0 +1,184 @@
+package shard
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// Calls of requests pass two gates more, whatever their class. The first is their shard's: who is through may have one call under way to each of the shard's
+// replicas, so that the second call of a race and the one after a failure need no place of their own, and no replica is ever asked more than maxCalls things
+// at once. The second is the process': its sockets, and the memory of what it has under way.
+//
+// Nobody waits for anybody who waits for him: places are taken in the order class, shard, process, and those of several shards in the order of their names
+// (EnterAll). Who has passed the last gate waits for its server alone, or for a client that reads what others' answers are merged with.
+
+const (
+	// maxCalls is a tenth of the connections that a Prometheus takes (--web.max-connections, 512), and more than twice the queries that it evaluates at
+	// once (--query.max-concurrency, 20): several proxies and everybody else find room.
+	maxCalls = 48
+	// maxProcessCalls is how many calls to all servers are under way at most. A request over 800 shards asks them all at once.
+	maxProcessCalls = 1024
+	// minProcessCalls is for a process that may open next to nothing.
+	minProcessCalls = 16
+)
+
+// crowd are the gates of all shards and of the process. They outlive a reload, so that it resets nobody's place.
+type crowd struct {
+	all  *gate
+	each int // places of a shard
+
+	mu sync.Mutex
+	by map[string]*gate // by shard name; as many as configurations ever named
+}
+
+func newCrowd(o Options) *crowd {
+	// A quarter of the files that may be open: the rest is for idle connections, clients and health probes.
+	n := max(minProcessCalls, min(maxProcessCalls, o.OpenFiles/4))
+	return &crowd{by: map[string]*gate{}, each: o.MaxCalls, all: newGate(n, "process_calls",
+		"try again in a moment, or ask fewer shards by a matcher on a group's label; where the limit of open files (ulimit -n) is small, raise it")}
+}
+
+func (c *crowd) of(shard string) *gate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.by[shard]
+	if g == nil {
+		g = newGate(c.each, "replica_calls", "try again in a moment; if it happens often, look at that server's load and at who asks the most of it")
+		c.by[shard] = g
+	}
+	return g
+}
+
+var (
+	descCallsWaiting = prometheus.NewDesc("spillway_shard_calls_waiting", "Calls that wait for a place at a shard, of which there are as many as replica_calls says.", shardLabels, nil)
+	descCallsWaited  = prometheus.NewDesc("spillway_shard_calls_wait_seconds_total", "How long calls have waited for a place at a shard, all together.", shardLabels, nil)
+	descAllCalls     = prometheus.NewDesc("spillway_calls_in_flight", "Calls to all shards that have a place, each with the second one of a race.", nil, nil)
+	descAllLimit     = prometheus.NewDesc("spillway_calls_limit", "How many calls to all shards there may be, process_calls.", nil, nil)
+	descAllWaiting   = prometheus.NewDesc("spillway_calls_waiting", "Calls, or groups of them, that wait until fewer than process_calls are under way.", nil, nil)
+	descAllWaited    = prometheus.NewDesc("spillway_calls_wait_seconds_total", "How long calls have waited until fewer than process_calls were under way, all together.", nil, nil)
+	crowdDescs       = []*prometheus.Desc{descCallsWaiting, descCallsWaited, descAllCalls, descAllLimit, descAllWaiting, descAllWaited}
+)
+
+// collectCalls tells how full the gates are.
+func (t *Topology) collectCalls(metric func(*prometheus.Desc, prometheus.ValueType, float64, ...string)) {
+	for _, g := range t.Groups {
+		for _, s := range g.Shards {
+			labels := []string{g.Name, strconv.Itoa(s.Index)}
+			metric(descCallsWaiting, prometheus.GaugeValue, float64(s.calls.waiting.Load()), labels...)
+			metric(descCallsWaited, prometheus.CounterValue, time.Duration(s.calls.waited.Load()).Seconds(), labels...)
+		}
+	}
+	all := t.crowd.all
+	metric(descAllCalls, prometheus.GaugeValue, float64(all.held.Load()))
+	metric(descAllLimit, prometheus.GaugeValue, float64(all.size))
+	metric(descAllWaiting, prometheus.GaugeValue, float64(all.waiting.Load()))
+	metric(descAllWaited, prometheus.CounterValue, time.Duration(all.waited.Load()).Seconds())
+}
+
+// Enter waits, until shortly before the deadline of ctx, for a place for one call to each of the shard's replicas. The caller calls leave once, when all of them
+// have ended with their bodies, if the error is nil; calls under it have CallOptions.Entered.
+func (s *Shard) Enter(ctx context.Context) (leave func(), err error) {
+	own, all := s.calls, s.topology.crowd.all
+	if err := own.take(ctx, s, 1); err != nil {
+		return nil, err
+	}
+	if err := all.take(ctx, s, 1); err != nil {
+		own.give(1)
+		return nil, err
+	}
+	return func() {
+		all.give(1)
+		own.give(1)
+	}, nil
+}
+
+// EnterAll is Enter for several shards whose answers are read side by side, so that none of them ends before all have begun. leave has one function for each
+// shard, each to be called once.
+func (t *Topology) EnterAll(ctx context.Context, shards []*Shard) (leave map[*Shard]func(), err error) {
+	order := slices.SortedFunc(slices.Values(shards), func(a, b *Shard) int { return cmp.Compare(a.Name(), b.Name()) })
+	all := t.crowd.all
+	for i, s := range order {
+		if err = s.calls.take(ctx, s, 1); err != nil {
+			order = order[:i]
+			break
+		}
+	}
+	if err == nil { // at once: one after the other, two requests could each have half of what is there
+		err = all.take(ctx, order[0], int64(min(len(order), all.size)))
+	}
+	if err != nil {
+		for _, s := range order {
+			s.calls.give(1)
+		}
+		return nil, err
+	}
+	leave = make(map[*Shard]func(), len(order))
+	for i, s := range order {
+		leave[s] = func() {
+			if i < all.size {
+				all.give(1)
+			}
+			s.calls.give(1)
+		}
+	}
+	return leave, nil
+}
+
+// take waits for n places until shortly before the deadline of ctx, so that there is time to say that there were none. They are given back by give. Where there
+// is room it takes one lock that nobody holds for long.
+func (g *gate) take(ctx context.Context, s *Shard, n int64) error {
+	if !g.sem.TryAcquire(n) {
+		if err := g.wait(ctx, s, n); err != nil {
+			return err
+		}
+	}
+	g.held.Add(n)
+	return nil
+}
+
+func (g *gate) give(n int64) {
+	g.held.Add(-n)
+	g.sem.Release(n)
+}
+
+func (g *gate) wait(ctx context.Context, s *Shard, n int64) error {
+	wait := ctx
+	if dl, ok := ctx.Deadline(); ok {
+		remaining := time.Until(dl)
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, remaining-margin(remaining)/2)
+		defer cancel()
+	}
+	began := time.Now()
+	g.waiting.Add(1)
+	err := g.sem.Acquire(wait, n)
+	others := g.waiting.Add(-1)
+	g.waited.Add(int64(time.Since(began)))
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil && qerr.From(context.Cause(ctx)).Kind != qerr.Timeout && !qerr.TimedOut(ctx) {
+		return qerr.From(context.Cause(ctx))
+	}
+	who := "Spillway has " + itoa(g.size) + " calls to all shards under way"
+	if g == s.calls {
+		var hosts []string
+		for _, r := range s.Replicas {
+			hosts = append(hosts, r.host)
+		}
+		who = s.Name() + " (" + strings.Join(hosts, ", ") + ") has " + itoa(g.size) + " calls under way"
+	}
+	e := qerr.Overload(g.bound, itoa(g.size), time.Second, g.advice, "%s, as many as there may be, and found no room for this one before its deadline", who)
+	e.Seen = itoa64(others) + " others waiting"
+	e.Shards = []string{s.Name()}
+	return e
+}
