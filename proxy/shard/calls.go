@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard/h1"
 )
 
 // Calls of requests pass two gates more, whatever their class. The first is their shard's: who is through may have one call under way to each of the shard's
@@ -31,10 +32,11 @@ const (
 	minProcessCalls = 16
 )
 
-// crowd are the gates of all shards and of the process. They outlive a reload, so that it resets nobody's place.
+// crowd are the gates of all shards and of the process, and its idle connections. They outlive a reload, so that it resets nobody's place.
 type crowd struct {
 	all  *gate
-	each int // places of a shard
+	each int       // places of a shard
+	idle h1.Shared // connections
 
 	mu sync.Mutex
 	by map[string]*gate // by shard name; as many as configurations ever named
@@ -43,7 +45,7 @@ type crowd struct {
 func newCrowd(o Options) *crowd {
 	// A quarter of the files that may be open: the rest is for idle connections, clients and health probes.
 	n := max(minProcessCalls, min(maxProcessCalls, o.OpenFiles/4))
-	return &crowd{by: map[string]*gate{}, each: o.MaxCalls, all: newGate(n, "process_calls",
+	return &crowd{by: map[string]*gate{}, each: o.MaxCalls, idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)}, all: newGate(n, "process_calls",
 		"try again in a moment, or ask fewer shards by a matcher on a group's label; where the limit of open files (ulimit -n) is small, raise it")}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard/h1"
 )
 
 // Replica is one server holding a copy of a shard's slice.
@@ -160,13 +161,13 @@ func sortedKeys[V any](m map[string]V) []string {
 	return names
 }
 
-func newUpstream(c *config.Replica, key string, o Options, m *metrics) (*upstream, error) {
+func newUpstream(c *config.Replica, key string, o Options, m *metrics, shared *h1.Shared) (*upstream, error) {
 	base, err := c.Base()
 	if err != nil {
 		return nil, fmt.Errorf("url: %w", err)
 	}
 	d := newDialer(o.DialTimeout, o.Dial)
-	rt, err := newTransport(c.HTTPClient, base, d.dial)
+	rt, err := newTransport(c.HTTPClient, base, d.dial, shared)
 	if err != nil {
 		return nil, fmt.Errorf("http_client: %w", err)
 	}
@@ -194,8 +195,11 @@ func (u *upstream) unref() bool {
 
 // finished is called at the end of every call.
 func (u *upstream) finished() {
-	if u.inflight.Add(-1) == 0 && u.refs.Load() == 0 {
+	busy := u.inflight.Add(-1)
+	if busy == 0 && u.refs.Load() == 0 {
 		closeIdle(u.transport)
+	} else if c, ok := u.transport.(*counted); ok {
+		c.look(busy, time.Now())
 	}
 }
 

@@ -251,7 +251,7 @@ func (t *Topology) upstream(c *config.Replica, ups map[string]*upstream) (*upstr
 		up.refs.Add(1)
 		return up, nil
 	}
-	up, err := newUpstream(c, key, t.opts, t.metrics)
+	up, err := newUpstream(c, key, t.opts, t.metrics, &t.crowd.idle)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	commonconfig "github.com/prometheus/common/config"
@@ -22,8 +23,14 @@ const (
 	dnsKeep = 10 * time.Minute
 	// maxHeaderBytes bounds what one answer's header can cost.
 	maxHeaderBytes = 64 << 10
-	// maxIdleConns is far over what the gates let through to one server.
-	maxIdleConns = 256
+	// maxIdleConns is how many idle connections to one server are kept: what comes again within a moment. fewIdleConns stay for idleConnTimeout, the others,
+	// which a burst left, for burstConnTimeout: the server counts them among those that it takes.
+	maxIdleConns, fewIdleConns = 24, 8
+	burstConnTimeout           = 15 * time.Second
+	// maxAllIdleConns is how many are kept to all servers together, beside one to each.
+	maxAllIdleConns = 256
+	// maxConns bounds the connections to one server where net/http dials: it may go on dialing for calls that have ended.
+	maxConns = 64
 )
 
 // DialFunc opens a connection, as net.Dialer.DialContext does.
@@ -32,27 +39,82 @@ type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 // newTransport builds the round tripper of one upstream. It speaks HTTP/1.1 only: each call has its connection for itself, so leaving one is closing it,
 // and no call waits behind another's body. It is used without http.Client, so a redirect is an answer and never followed. Plain HTTP without credentials goes
 // by package h1, for less processor time; everything else by net/http.
-func newTransport(cfg commonconfig.HTTPClientConfig, base *url.URL, dial DialFunc) (http.RoundTripper, error) {
+func newTransport(cfg commonconfig.HTTPClientConfig, base *url.URL, dial DialFunc, shared *h1.Shared) (http.RoundTripper, error) {
 	cfg.FollowRedirects = false
 	if base.Scheme == "http" && bare(cfg) {
 		addr := base.Host
 		if base.Port() == "" {
 			addr = net.JoinHostPort(base.Hostname(), "80")
 		}
-		return &h1.Transport{Addr: addr, Dial: dial, MaxHeaderBytes: maxHeaderBytes, MaxIdle: maxIdleConns, IdleTimeout: idleConnTimeout}, nil
+		return &h1.Transport{
+			Addr: addr, Dial: dial, MaxHeaderBytes: maxHeaderBytes, MaxIdle: maxIdleConns, IdleTimeout: idleConnTimeout,
+			Few: fewIdleConns, BurstTimeout: burstConnTimeout, Shared: shared,
+		}, nil
 	}
-	name := base.Host
+	name, c := base.Host, &counted{}
 	rt, err := commonconfig.NewRoundTripperFromConfig(cfg, name, commonconfig.WithHTTP2Disabled(), commonconfig.WithIdleConnTimeout(idleConnTimeout),
-		commonconfig.WithDialContextFunc(commonconfig.DialContextFunc(dial)))
+		commonconfig.WithDialContextFunc(c.dialer(dial)))
 	if err != nil {
 		return nil, err
 	}
 	if t, ok := rt.(*http.Transport); ok { // without wrappers for credentials; with them net/http's own bound of 10 MiB stands
 		t.MaxResponseHeaderBytes = maxHeaderBytes
 		t.TLSHandshakeTimeout = 5 * time.Second
+		t.MaxConnsPerHost = maxConns
 	}
-	return rt, nil
+	c.RoundTripper = rt
+	return c, nil
 }
+
+// counted is a round tripper of net/http that knows how many connections it has. prometheus/common lets it keep a thousand idle ones and has no setting for that.
+type counted struct {
+	http.RoundTripper
+	open atomic.Int64
+
+	mu      sync.Mutex
+	surplus time.Time // since when more were idle than are kept; zero while they are not
+}
+
+func (c *counted) dialer(dial DialFunc) commonconfig.DialContextFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		c.open.Add(1)
+		return &countedConn{Conn: conn, closed: sync.OnceFunc(func() { c.open.Add(-1) })}, nil
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	closed func()
+}
+
+// Close implements net.Conn.
+func (c *countedConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// look closes the idle connections once more of them have been there for burstConnTimeout than are kept. It is called at the end of every call, health probes
+// included, with those that are under way.
+func (c *counted) look(busy int64, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch idle := c.open.Load() - busy; {
+	case idle <= maxIdleConns-fewIdleConns:
+		c.surplus = time.Time{}
+	case c.surplus.IsZero():
+		c.surplus = now
+	case now.Sub(c.surplus) >= burstConnTimeout:
+		c.surplus = time.Time{}
+		closeIdle(c.RoundTripper)
+	}
+}
+
+// CloseIdleConnections closes the connections that no call uses.
+func (c *counted) CloseIdleConnections() { closeIdle(c.RoundTripper) }
 
 // bare tells that nothing is configured that concerns plain HTTP.
 func bare(cfg commonconfig.HTTPClientConfig) bool {

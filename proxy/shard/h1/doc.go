@@ -13,5 +13,6 @@
 //
 // Refused: other schemes than http, and what needs the connection for itself (101 is an answer without a body, and the connection is closed).
 //
-// Memory: buffers of 16 and 4 KiB for each connection, and at most MaxHeaderBytes for the header of an answer. Idle connections: at most MaxIdle, each for IdleTimeout.
+// Memory: buffers of 16 and 4 KiB for each connection, and at most MaxHeaderBytes for the header of an answer. Idle connections: at most MaxIdle, a Few of them for IdleTimeout, what a burst left
+// beyond them for BurstTimeout.
 package h1

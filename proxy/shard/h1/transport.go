@@ -43,11 +43,23 @@ type Transport struct {
 	// MaxIdle and IdleTimeout bound the idle connections.
 	MaxIdle     int
 	IdleTimeout time.Duration
+	// Few are the idle connections that stay for IdleTimeout; what a burst left beyond them goes after BurstTimeout. 0 as BurstTimeout is IdleTimeout.
+	Few          int
+	BurstTimeout time.Duration
+	// Shared bounds the idle connections of several transports together; nil is no bound.
+	Shared *Shared
 
 	mu       sync.Mutex
 	idle     []*conn // the one used last is the last
 	retiring bool    // no connection becomes idle until the next call
 	sweep    *time.Timer
+}
+
+// Shared is what transports that bound their idle connections together know of each other. One for each transport is always kept.
+type Shared struct {
+	// Max is how many there may be.
+	Max  int
+	idle atomic.Int64
 }
 
 // conn is one connection. It belongs to a call or to the pool.
@@ -229,6 +241,7 @@ func (t *Transport) take(ctx context.Context) (*conn, error) {
 		c := t.idle[last]
 		t.idle[last] = nil
 		t.idle = t.idle[:last]
+		t.count(-1)
 		t.mu.Unlock()
 		if quiet(c.Conn) && time.Since(c.idleAt) < t.IdleTimeout {
 			return c, nil
@@ -257,19 +270,45 @@ func (t *Transport) drop(since time.Time) {
 		n++
 	}
 	t.idle = slices.Delete(t.idle, 0, n)
+	t.count(-n)
+}
+
+// count notes that there are n idle connections more.
+func (t *Transport) count(n int) {
+	if t.Shared != nil {
+		t.Shared.idle.Add(int64(n))
+	}
+}
+
+// room tells whether one more connection may be idle.
+func (t *Transport) room() bool {
+	n := len(t.idle)
+	return !t.retiring && n < t.MaxIdle && (n == 0 || t.Shared == nil || t.Shared.idle.Load() < int64(t.Shared.Max))
+}
+
+// lasts is how long the connection that went back first may be idle.
+func (t *Transport) lasts() time.Duration {
+	if len(t.idle) > t.Few && t.BurstTimeout > 0 {
+		return min(t.BurstTimeout, t.IdleTimeout)
+	}
+	return t.IdleTimeout
 }
 
 func (t *Transport) put(c *conn) {
 	c.idleAt = time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.retiring || len(t.idle) >= t.MaxIdle {
+	if !t.room() {
 		_ = c.Close()
 		return
 	}
 	t.idle = append(t.idle, c)
-	if t.sweep == nil {
-		t.sweep = time.AfterFunc(t.IdleTimeout, t.expire)
+	t.count(1)
+	switch {
+	case t.sweep == nil:
+		t.sweep = time.AfterFunc(t.lasts(), t.expire)
+	case len(t.idle) == t.Few+1:
+		t.sweep.Reset(t.lasts())
 	}
 }
 
@@ -277,16 +316,14 @@ func (t *Transport) put(c *conn) {
 func (t *Transport) expire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := 0
-	for n < len(t.idle) && time.Since(t.idle[n].idleAt) >= t.IdleTimeout {
-		_ = t.idle[n].Close()
-		n++
+	for len(t.idle) > 0 && time.Since(t.idle[0].idleAt) >= t.lasts() {
+		_ = t.idle[0].Close()
+		t.idle = slices.Delete(t.idle, 0, 1)
+		t.count(-1)
 	}
-	t.idle = append(t.idle[:0], t.idle[n:]...)
-	clear(t.idle[len(t.idle):cap(t.idle)])
 	t.sweep = nil
 	if len(t.idle) > 0 {
-		t.sweep = time.AfterFunc(max(t.IdleTimeout-time.Since(t.idle[0].idleAt), time.Millisecond), t.expire)
+		t.sweep = time.AfterFunc(max(t.lasts()-time.Since(t.idle[0].idleAt), time.Millisecond), t.expire)
 	}
 }
 
@@ -297,6 +334,7 @@ func (t *Transport) CloseIdleConnections() {
 	for _, c := range t.idle {
 		_ = c.Close()
 	}
+	t.count(-len(t.idle))
 	t.idle, t.retiring = nil, true
 	if t.sweep != nil {
 		t.sweep.Stop()
