@@ -32,6 +32,14 @@ func (r *Replica) busy(now time.Time) *qerr.Error {
 	return r.busyError(&StatusError{Code: code, RetryAfter: left, unasked: true}, "")
 }
 
+// refused is the failure of a call that is not made, because of what is known of the server; nil where it is to be made.
+func (r *Replica) refused(now time.Time) *qerr.Error {
+	if e := r.muted(now); e != nil {
+		return e
+	}
+	return r.busy(now)
+}
+
 // busyError is the error of a server that asked to be asked later. To the rest of Spillway it is a failure like others, of which another replica knows nothing;
 // Busy makes of it what the client is told.
 func (r *Replica) busyError(st *StatusError, said string) *qerr.Error {
@@ -74,5 +82,5 @@ func (e *StatusError) later() bool {
 func Unasked(err error) bool {
 	var st *StatusError
 	var dial *dialError
-	return errors.As(err, &st) && st.unasked || errors.As(err, &dial)
+	return errors.As(err, &st) && st.unasked || errors.As(err, &dial) || errors.Is(err, errMute)
 }

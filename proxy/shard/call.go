@@ -195,7 +195,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		return nil, r.errNotServed(id)
 	}
 	if !t.probe {
-		if e := r.busy(time.Now()); e != nil {
+		if e := r.refused(time.Now()); e != nil {
 			if t.trial {
 				r.up.breaker.neutral()
 			}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 const (
@@ -19,6 +21,9 @@ const (
 	lagFor = 10 * time.Second
 	// lagEvery is the time between two such questions, lagTimeout how long it may take to answer one. Any sound server answers it in milliseconds.
 	lagEvery, lagTimeout = 2 * time.Second, 2 * time.Second
+	// muteTimeout is how long it may take where no sound replica is beside it: all requests that need the shard fail then, so that a server which is slow must not
+	// be taken for one that hangs.
+	muteTimeout = 5 * time.Second
 	// lagPause is the least time between two looks at replicas that turn out to be sound.
 	lagPause = time.Second
 )
@@ -30,12 +35,16 @@ type lag struct {
 	lost  atomic.Int32 // calls that it lost by a wide margin since it answered one in the usual time
 	until atomic.Int64 // Unix nanoseconds: other replicas are preferred before
 	hung  atomic.Bool  // it did not answer our own question either
+	mute  atomic.Int64 // Unix nanoseconds: hung since then at least, with no sound replica beside it, so that its calls fail at once; 0: not so
 }
 
 // heard is any call's header.
 func (l *lag) heard() {
 	if l.quiet.Load() != 0 {
 		l.quiet.Store(0)
+	}
+	if l.mute.Load() != 0 {
+		l.mute.Store(0)
 	}
 }
 
@@ -50,6 +59,9 @@ func (u *upstream) silent(lost bool) int32 {
 
 // lagging tells whether the server stands behind the others, and whether it does not answer at all.
 func (u *upstream) lagging(now time.Time) (lagging, hung bool) {
+	if u.lag.mute.Load() != 0 {
+		return true, true
+	}
 	if now.UnixNano() >= u.lag.until.Load() {
 		return false, false
 	}
@@ -65,13 +77,7 @@ func (r *Replica) Lagging() bool {
 // setBehind sets the replica behind the others for a while; false where no other one is sound, since somebody must be asked.
 func (s *Shard) setBehind(r *Replica, hung bool) bool {
 	now := time.Now()
-	sound := false
-	for _, o := range s.Replicas {
-		if rank, ok := o.rank(now); o != r && ok && rank == 0 {
-			sound = true
-		}
-	}
-	if !sound {
+	if s.aloneWith(r, now) {
 		return false
 	}
 	was, wasHung := r.up.lagging(now)
@@ -88,7 +94,7 @@ func (s *Shard) setBehind(r *Replica, hung bool) bool {
 // watchSilence counts the call as one that the server is silent on once nothing has come for silentAfter: before its header, or in one read of its body.
 func (c *call) watchSilence() {
 	c.quiet = c.r.up.timers.AfterFunc(silentAfter, func() {
-		if !c.probe && len(c.r.Shard.Replicas) > 1 {
+		if !c.probe {
 			c.r.up.silent(false)
 			c.r.Shard.suspect(c.r, 1)
 		}
@@ -143,18 +149,24 @@ func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
 		if !lagging && r.up.lag.quiet.Load() == 0 {
 			continue
 		}
-		err := r.answersQuery(ctx)
+		patience := lagTimeout
+		if s.aloneWith(r, time.Now()) {
+			patience = muteTimeout
+		}
+		err := r.answersQuery(ctx, patience)
 		silent := hung || r.up.lag.quiet.Load() > 0
 		switch {
 		case ctx.Err() != nil:
 			return false
 		case err == nil:
 			r.up.lag.hung.Store(false)
-			if !lagging {
+			if s.unmute(r) || !lagging {
 				r.up.lag.heard() // what it was silent on takes long, no more
 			}
 		case s.setBehind(r, silent) && silent && !hung:
 			r.up.leaveIt()
+		case silent && qerr.From(err).Kind == qerr.Timeout && s.aloneWith(r, time.Now()):
+			s.muteIt(r, patience)
 		}
 		lagging, _ = r.up.lagging(time.Now())
 		more = more || lagging
@@ -163,10 +175,10 @@ func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
 }
 
 // answersQuery asks the server for the number of its targets: a question that passes the queue, the engine and the newest series, as queries do.
-func (r *Replica) answersQuery(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lagTimeout, context.DeadlineExceeded)
+func (r *Replica) answersQuery(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, context.DeadlineExceeded)
 	defer cancel()
-	_, err := r.getData(ctx, "/api/v1/query", url.Values{"query": {"count(up)"}, "timeout": {lagTimeout.String()}})
+	_, err := r.getData(ctx, "/api/v1/query", url.Values{"query": {"count(up)"}, "timeout": {patience.String()}})
 	return err
 }
 

@@ -98,7 +98,7 @@ func (m *metrics) forget(l []string) {
 
 // Describe implements prometheus.Collector for the gauges.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descHashmod, descNames, descSick, descLag} {
+	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descHashmod, descNames, descSick, descLag, descMute} {
 		ch <- d
 	}
 	for _, d := range crowdDescs {
@@ -141,6 +141,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(descBreaker, is(r.up.breaker.current(now) != Closed), r.metricLabels...)
 		gauge(descLag, is(r.Lagging()), r.metricLabels...)
+		gauge(descMute, is(!r.Mute().IsZero()), r.metricLabels...)
 		gauge(descInflight, float64(r.up.inflight.Load()), r.metricLabels...)
 		gauge(descUnanswered, float64(r.up.unanswered.Load()), r.metricLabels...)
 		gauge(descWaiting, float64(r.up.gates.heavy.waiting.Load()), append(r.labels(), "heavy")...)

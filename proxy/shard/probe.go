@@ -163,6 +163,10 @@ func (r *Replica) markDown(err error, now time.Time) {
 	for _, f := range watchers {
 		f()
 	}
+	if qerr.From(err).Kind == qerr.Timeout { // whether it answers queries is to be known before somebody waits for it
+		u.silent(false)
+		r.Shard.suspect(r, 1)
+	}
 	if was != Down {
 		u.opts.Logger.Warn("a replica is down", slog.String("replica", r.Name()), slog.Any("err", err))
 	}

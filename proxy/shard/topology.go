@@ -290,9 +290,7 @@ func (t *Topology) Start(ctx context.Context) {
 			if g.Heartbeat != "" && len(s.Replicas) > 1 {
 				t.done.Go(func() { s.beatLoop(ctx) })
 			}
-			if len(s.Replicas) > 1 {
-				t.done.Go(func() { s.lagLoop(ctx) })
-			}
+			t.done.Go(func() { s.lagLoop(ctx) })
 		}
 	}
 }

@@ -60,6 +60,8 @@ type Info struct {
 	GroupTrusted bool     `json:"groupTrusted"`
 	// Lagging tells whether other replicas of the shard are preferred because it kept calls waiting.
 	Lagging bool `json:"lagging"`
+	// Silent is since when it answers nothing, where no other replica of its shard is sound: requests that need it fail at once. Left out otherwise.
+	Silent time.Time `json:"silent,omitzero"`
 	// ClockSkew is how many seconds its clock is ahead of ours, by its Date header.
 	ClockSkew float64 `json:"clockSkewSeconds"`
 	// InFlight are calls under way, Waiting those that wait for a slot.
@@ -87,7 +89,7 @@ func (t *Topology) Status() []Info {
 		i.Hashmod, i.HashmodError = r.Hashmod()
 		i.Names, i.NamesError = r.Names()
 		i.Sick, i.GroupTrusted, i.Lagging = r.sickTexts(), g.Trusted(), r.Lagging()
-		i.MissingStores = r.MissingStores()
+		i.MissingStores, i.Silent = r.MissingStores(), r.Mute()
 		unannounced := r.unannounced()
 		from, until := s.Span(now)
 		i.From, i.Until = moment(from), moment(until)

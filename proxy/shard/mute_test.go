@@ -1,0 +1,100 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// TestMute: a server that hangs and has no sound copy costs the first requests their time; once that is known they fail at once, naming it and since when, and it is
+// asked again as soon as it answers a small query.
+func TestMute(t *testing.T) {
+	query := &endpoint.Request{ID: endpoint.Query, Query: "1+1", Time: endpoint.At(0)}
+	for _, tc := range []struct {
+		name  string
+		sound int    // replicas
+		hung  string // what hangs: a route's path, empty for all
+		idle  bool   // nobody has to find it out: the readiness page hangs too
+	}{
+		{"the API of one", 1, "/api/v1/*", false},
+		{"all of one", 1, "", true},
+		{"the API of both", 2, "/api/v1/*", false},
+		{"all of both", 2, "", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t, make([]fakeshard.Config, tc.sound)...)
+				defer b.close()
+				top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
+				defer top.Close()
+				s := top.Groups[0].Shards[0]
+				one := func() (time.Duration, error) {
+					ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+					defer cancel()
+					began := time.Now()
+					_, err := ask(ctx, s, query)
+					return time.Since(began), err
+				}
+				if _, err := one(); err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range b.fakes {
+					if err := f.Set("", fakeshard.Route{Path: tc.hung, Script: "stall"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(30 * time.Second) // probes alone find out that all of it hangs
+				if !tc.idle {
+					if took, err := one(); kindOf(err) == "ok" || took < 20*time.Second {
+						t.Errorf("the first request: %v after %s", err, took)
+					}
+				}
+				before := b.count(0, "/api/v1/query")
+				for range 5 {
+					took, err := one()
+					if kindOf(err) != "shard_failed" || !errors.Is(err, errMute) || took > 3*time.Second || !strings.Contains(err.Error(), s.Replicas[0].Name()) {
+						t.Errorf("once it is known: %v after %s", err, took)
+					}
+				}
+				if !s.Ejected() {
+					t.Error("a partial answer would wait for it")
+				}
+				if n := b.count(0, "/api/v1/query") - before; n > 1 {
+					t.Errorf("%d calls went to a server that is known to be silent", n)
+				}
+				for _, f := range b.fakes {
+					if err := f.Set(""); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(muteTimeout + 2*lagEvery)
+				if took, err := one(); err != nil || took != 0 {
+					t.Errorf("once it answers again: %v after %s", err, took)
+				}
+			})
+		})
+	}
+}
+
+// TestSlowIsNotMute: a server that takes long for all it is asked, but answers, is waited for.
+func TestSlowIsNotMute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "delay 4s; answer"}}})
+		defer b.close()
+		top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
+		defer top.Close()
+		for i := range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			if _, err := ask(ctx, top.Groups[0].Shards[0], &endpoint.Request{ID: endpoint.Query, Query: "1+1", Time: endpoint.At(0)}); err != nil {
+				t.Errorf("request %d: %v", i, err)
+			}
+			cancel()
+		}
+	})
+}
