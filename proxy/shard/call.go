@@ -207,7 +207,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	if g := r.up.gates.of(t.Class); g != nil {
 		release, err := g.acquire(ctx, r.Name())
 		if err != nil {
-			return nil, r.refused(t, err)
+			return nil, r.noRoom(t, err)
 		}
 		c.release = release
 	}
@@ -215,7 +215,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		leave, err := r.Shard.Enter(ctx)
 		if err != nil {
 			c.release()
-			return nil, r.refused(t, err)
+			return nil, r.noRoom(t, err)
 		}
 		if class := c.release; r.up.gates.of(t.Class) != nil {
 			c.release = func() { leave(); class() }
@@ -307,8 +307,8 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	return out, nil
 }
 
-// refused counts a call that found no room at a gate.
-func (r *Replica) refused(t try, err error) error {
+// noRoom counts a call that found no room at a gate.
+func (r *Replica) noRoom(t try, err error) error {
 	if t.trial {
 		r.up.breaker.neutral()
 	}
