@@ -15,7 +15,11 @@ for name in "$@"; do
     passthrough) bench passthrough ./proxy/server 'PassThrough$' -benchtime 10x ;;
     leaves) bench leaves ./proxy/server 'ClientLeaves' -benchtime 1x ;;
     ejected) bench ejected ./proxy/server 'Ejected$' -benchtime 400x ;;
-    fleet) bench fleet ./proxy/server 'GroupLabelValues$' -benchtime 20x ;;
+    fleet)
+      bench fleet ./proxy/server 'GroupLabelValues$' -benchtime 20x
+      bench fleet-judge ./proxy/shard 'Judge$' -benchtime 20x
+      bench fleet-idle ./proxy/server 'Idle$' -benchtime 1x # minutes
+      ;;
     merge) bench merge ./proxy/merge . -benchtime 1s ;;
     policy) bench policy ./proxy/policy . -benchtime 200ms ;;
     mix)

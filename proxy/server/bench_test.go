@@ -25,12 +25,16 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
-// childEnv makes the test binary one of the two proxies of BenchmarkPassThrough, in a process of its own whose processor time can be read.
+// childEnv makes the test binary one of the two proxies of BenchmarkPassThrough, in a process of its own whose processor time can be read, or the shards of BenchmarkIdle,
+// whose processor time is not the proxy's.
 const childEnv = "SPILLWAY_TEST_CHILD"
 
 // child runs as "KIND URL" says until its standard input ends, and prints its address first.
 func child(spec string) int {
 	kind, upstream, _ := strings.Cut(spec, " ")
+	if kind == "shards" {
+		return fleetChild(upstream)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)

@@ -95,6 +95,13 @@ func (b *breaker) neutral() {
 	b.trying = false
 }
 
+// calm tells whether the breaker is closed and the last call that it heard of was no failure.
+func (b *breaker) calm() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return (b.state == "" || b.state == Closed) && b.failures == 0
+}
+
 // probed is a successful health probe. It closes a breaker that may try again, but with one failure left: health pages have been known to be better
 // than the servers behind them.
 func (b *breaker) probed(now time.Time) {

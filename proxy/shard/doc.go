@@ -16,7 +16,7 @@
 // none is ever left out in silence.
 //
 // Queries go to one of a shard's whole replicas (Wholes), and a second one is asked where the first is unusually slow (Hedged). The servers of a topology are
-// compared with each other every half minute: where they do not fit together (Group.Sick), nothing that they compute is to be trusted, only their series.
+// compared with each other every half minute, and when one says something new of itself: where they do not fit together (Group.Sick), nothing that they compute is to be trusted, only their series.
 //
 // Requests never have more than 48 calls to one replica under way, nor more than 1,024 to all (calls.go); who finds no place waits in order, and is refused by name
 // shortly before its deadline. No two requests wait for each other.

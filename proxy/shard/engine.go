@@ -5,10 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	interned "unique"
 
 	"github.com/prometheus/common/model"
 )
@@ -27,16 +30,24 @@ type Engine struct {
 	// Known tells whether the flags were read.
 	Known bool `json:"-"`
 
+	// What flags and features were decoded from, by hash: they hardly ever change, and there may be a thousand servers.
+	flagsHash, featuresHash uint64
+	key                     interned.Handle[string] // equal for engines of the same lookback, flags and features; zero where it was not made
+
 	isThanos bool        // its engine is that of an older Prometheus, and it does not say which functions it knows
 	thanos   thanosFlags // zero for a Prometheus
 }
 
 // readEngine reads flags and features. What cannot be read keeps its last value.
-func (r *Replica) readEngine(ctx context.Context, last Engine) Engine {
-	e := last
+func (r *Replica) readEngine(ctx context.Context, last Engine) (e Engine) {
+	e = last
+	defer func() { e.key = e.makeKey() }()
 	if raw, err := r.getData(ctx, "/api/v1/status/flags", nil); err == nil {
 		var flags map[string]string
-		if json.Unmarshal(raw, &flags) == nil {
+		if h := maphash.Bytes(hashSeed, raw); e.Known && h == e.flagsHash {
+			// as before
+		} else if json.Unmarshal(raw, &flags) == nil {
+			e.flagsHash = h
 			e.Known, e.Lookback, e.Flags = true, clip(flags["query.lookback-delta"]), nil
 			for f := range strings.SplitSeq(flags["enable-feature"], ",") {
 				f = strings.TrimSpace(f)
@@ -60,11 +71,15 @@ func (r *Replica) readEngine(ctx context.Context, last Engine) Engine {
 		}
 		return e
 	}
+	h := maphash.Bytes(hashSeed, raw)
+	if e.Features != nil && h == e.featuresHash {
+		return e
+	}
 	var data map[string]map[string]bool
 	if json.Unmarshal(raw, &data) != nil {
 		return e
 	}
-	e.Features = []string{}
+	e.Features, e.featuresHash = []string{}, h
 	for _, section := range []string{"promql", "promql_functions", "promql_operators"} {
 		for name, on := range data[section] {
 			if on && name != "per_step_stats" {
@@ -74,6 +89,16 @@ func (r *Replica) readEngine(ctx context.Context, last Engine) Engine {
 	}
 	slices.Sort(e.Features)
 	return e
+}
+
+func (e *Engine) makeKey() interned.Handle[string] {
+	return interned.Make(e.Lookback + "\x00" + strings.Join(e.Flags, ",") + "\x00" + strings.Join(e.Features, ","))
+}
+
+// same tells whether two engines of one server say the same, so that nothing was learned.
+func (e *Engine) same(o *Engine) bool {
+	return e.Known == o.Known && e.key == o.key && (e.Features == nil) == (o.Features == nil) && e.EvaluationInterval == o.EvaluationInterval && e.isThanos == o.isThanos &&
+		(!e.isThanos || reflect.DeepEqual(e.thanos, o.thanos))
 }
 
 // Engine is what is known of the server's query engine.
@@ -169,26 +194,23 @@ type agreed struct {
 	known   bool
 }
 
+// alike tells, without comparing what they have one by one, that two engines do not differ. False may also mean that it was not seen so quickly.
+func (e *Engine) alike(ref *Engine) bool {
+	return e.key == ref.key && e.EvaluationInterval == ref.EvaluationInterval && (e.Features == nil) == (ref.Features == nil)
+}
+
 func (t *Topology) commonest(thanos bool) (Engine, bool) {
 	var best Engine
 	most := 0
-	counts := map[string]int{}
+	counts := map[interned.Handle[string]]int{}
 	for r := range t.replicas() {
-		e := r.Engine()
-		if !e.Known || r.Thanos() != thanos {
-			continue
+		if e := r.Engine(); e.Known && r.Thanos() == thanos {
+			counts[e.key]++
 		}
-		k := e.Lookback + "\x00" + strings.Join(e.Flags, ",") + "\x00" + strings.Join(e.Features, ",")
-		counts[k]++
 	}
 	for r := range t.replicas() {
-		e := r.Engine()
-		if r.Thanos() != thanos {
-			continue
-		}
-		k := e.Lookback + "\x00" + strings.Join(e.Flags, ",") + "\x00" + strings.Join(e.Features, ",")
-		if e.Known && counts[k] > most {
-			best, most = e, counts[k]
+		if e := r.Engine(); e.Known && r.Thanos() == thanos && counts[e.key] > most {
+			best, most = e, counts[e.key]
 		}
 	}
 	return best, most > 0
@@ -203,7 +225,7 @@ func (t *Topology) EngineDifferences(r *Replica) []string {
 
 func (r *Replica) engineDifferences(ref Engine) []string {
 	e := r.Engine()
-	if !ref.Known || !e.Known {
+	if !ref.Known || !e.Known || e.alike(&ref) {
 		return nil
 	}
 	return e.differences(ref)

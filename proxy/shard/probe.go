@@ -84,10 +84,37 @@ type selfFacts struct {
 
 var hashSeed = maphash.MakeSeed()
 
+const (
+	// manyReplicas is how many servers are probed every ProbeInterval, sound or not. Of more, those that give no reason to be looked at are probed so much more
+	// rarely that the questions a second stay the same, down to one every slowest intervals.
+	manyReplicas = 200
+	slowest      = 4
+)
+
+// stretched is the time between two probes of a server that gives no reason to be looked at.
+func (t *Topology) stretched() time.Duration {
+	return t.opts.ProbeInterval * time.Duration(min(max(t.size, manyReplicas), slowest*manyReplicas)) / manyReplicas
+}
+
+// quiet tells whether nothing speaks for looking at the server: it is up, no call is under way that may wait in vain, and the last one did not fail.
+func (r *Replica) quiet(now time.Time) bool {
+	u := r.up
+	u.mu.Lock()
+	up := u.health.state == Up && (u.health.externalOK || u.health.note != "")
+	u.mu.Unlock()
+	lagging, _ := u.lagging(now)
+	return up && !lagging && !r.Thanos() && u.inflight.Load() == 0 && u.breaker.calm()
+}
+
 // probeLoop probes until ctx ends.
 func (r *Replica) probeLoop(ctx context.Context) {
+	var last time.Time
 	for fresh := true; ; fresh = false {
-		r.probe(ctx, fresh)
+		// The jitter of one interval may make the last but one come just before its time.
+		if now := time.Now(); fresh || !r.quiet(now) || now.Sub(last) >= r.Shard.topology.stretched()-r.up.opts.ProbeInterval/2 {
+			last = now
+			r.probe(ctx, fresh)
+		}
 		r.up.probedOnce.Do(func() { close(r.up.firstProbe) })
 		interval := r.up.opts.ProbeInterval
 		interval += time.Duration((rand.Float64() - 0.5) * 0.2 * float64(interval))
@@ -245,10 +272,15 @@ func (r *Replica) examine(ctx context.Context) {
 	r.tell("names", withoutNames, names, f.names)
 	u.mu.Lock()
 	noted := u.health.note
+	changed, clock := !u.health.engine.same(&f.engine), !u.health.farSkewAt.IsZero()
 	u.health.selfFacts, u.health.facts = f, time.Now()
-	learned.Add(1)
+	if changed {
+		learned.Add(1)
+	}
 	u.mu.Unlock()
-	defer r.Shard.topology.learned()
+	if changed || clock { // else the servers were compared with what is known already
+		defer r.Shard.topology.learned()
+	}
 	why := r.misconfigured()
 	switch {
 	case len(why) > 0 && known == 0:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,9 +71,12 @@ type comparison struct {
 	first chan struct{} // closed when they were compared for the first time
 	once  sync.Once
 
+	rounds  atomic.Int64      // how often they were
 	mu      sync.Mutex        // one comparison at a time
 	samples map[uint64]string // texts of the targets that two shards have, by hash; of one pair of shards one
 	targets []ailment         // what was found when the targets were read last
+	sharing map[*Shard][]*Shard
+	walked  walked
 }
 
 // inherit takes over what previous has learned about shards that did not change, and what is wrong with groups until that is known anew.
@@ -202,13 +206,20 @@ func (t *Topology) judge(ctx context.Context, read bool) {
 		t.compare.targets = t.targetAilments(ctx, t.opts.Clock())
 	}
 	all = append(all, t.compare.targets...)
-	for _, g := range t.Groups {
-		var sick []Sickness
-		for _, f := range all {
-			if f.raw && (f.r.Shard.Group == g || f.with == g) {
-				sick = append(sick, Sickness{f.kind, f.r.Name(), f.text})
-			}
+	of := map[*Group][]Sickness{}
+	for _, f := range all {
+		if !f.raw {
+			continue
 		}
+		s := Sickness{f.kind, f.r.Name(), f.text}
+		of[f.r.Shard.Group] = append(of[f.r.Shard.Group], s)
+		if f.with != nil && f.with != f.r.Shard.Group {
+			of[f.with] = append(of[f.with], s)
+		}
+	}
+	t.compare.rounds.Add(1)
+	for _, g := range t.Groups {
+		sick := of[g]
 		was := g.Sick()
 		g.sick.Store(&sick)
 		g.tell(t.opts.Logger, was, sick)
@@ -261,7 +272,7 @@ func (r *Replica) clockAilment() (ailment, bool) {
 	r.up.mu.Lock()
 	skew, at := r.up.health.farSkew, r.up.health.farSkewAt
 	r.up.mu.Unlock()
-	if at.IsZero() || time.Since(at) > r.up.opts.FactsEvery+r.up.opts.ProbeInterval {
+	if at.IsZero() || time.Since(at) > r.up.opts.FactsEvery+r.Shard.topology.stretched() {
 		return ailment{}, false
 	}
 	return ailment{kind: SickClock, r: r, raw: true, text: fmt.Sprintf("its clock is %s %s ours; queries about now will miss samples, so run NTP on both",
@@ -278,30 +289,35 @@ func beforeOrAfter(d time.Duration) string {
 // targetAilments compares what the servers scrape: copies must scrape the same, slices that answer for the same time nothing that is equal.
 func (t *Topology) targetAilments(ctx context.Context, now time.Time) []ailment {
 	var out []ailment
-	var shards []*Shard
 	samples := map[uint64]string{}
+	partners := t.sharing()
 	for _, g := range t.Groups {
-		for si, s := range g.Shards {
+		for _, s := range g.Shards {
 			if f, ok := s.splitAilment(); ok {
 				out = append(out, f)
 				s.split.Store(true)
 			} else {
 				s.split.Store(false)
 			}
-			for _, other := range g.Shards[si+1:] {
+			for _, other := range partners[s] {
+				if other.Group != g || other.Index <= s.Index {
+					continue
+				}
 				if f, ok := t.overlapAilment(ctx, s, other, now, samples); ok {
 					out = append(out, f)
 				}
 			}
 		}
 		for _, s := range g.Shards {
-			for _, before := range shards {
+			for _, before := range partners[s] {
+				if before.Group == g || before.place > s.place {
+					continue
+				}
 				if f, ok := t.overlapAilment(ctx, before, s, now, samples); ok {
 					out = append(out, f)
 				}
 			}
 		}
-		shards = append(shards, g.Shards...)
 	}
 	t.compare.samples = samples // the texts of targets that are no longer scraped twice are forgotten
 	return out

@@ -60,7 +60,13 @@ func (r *Replica) readTargets(ctx context.Context) error {
 		return err
 	}
 	slices.Sort(hashes)
-	r.targets.Store(&targets{hashes: slices.Clip(slices.Compact(hashes)), at: time.Now()})
+	hashes = slices.Clip(slices.Compact(hashes))
+	if was := r.targets.Load(); was == nil || !slices.Equal(was.hashes, hashes) {
+		targetChanges.Add(1)
+	} else {
+		hashes = was.hashes
+	}
+	r.targets.Store(&targets{hashes: hashes, at: time.Now()})
 	return nil
 }
 
