@@ -17,6 +17,7 @@ const poolChunk = 64 << 10
 type Pool struct {
 	limit int64
 	used  atomic.Int64
+	high  highWater
 }
 
 // NewPool returns a pool of so many bytes; less than one is a pool from which nothing can be taken.
@@ -32,9 +33,11 @@ func (p *Pool) take(n int64) bool {
 	for {
 		used := p.used.Load()
 		if n > p.limit-used {
+			p.high.saw(used + n)
 			return false
 		}
 		if p.used.CompareAndSwap(used, used+n) {
+			p.high.saw(used + n)
 			return true
 		}
 	}

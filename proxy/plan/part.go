@@ -90,25 +90,25 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		}
 	}
 	if w.From < leg.From || leg.Until != math.MaxInt64 && w.Until >= leg.Until {
-		return nil, "its window crosses the from or until of shard " + s.Name()
+		return nil, p.because(CauseBoundary, "its window crosses the from or until of shard "+s.Name())
 	}
 	if leg.From != math.MinInt64 && w.Until < leg.From+settle.Milliseconds() {
-		return nil, "its window ends less than 10 minutes after the from of shard " + s.Name()
+		return nil, p.because(CauseBoundary, "its window ends less than 10 minutes after the from of shard "+s.Name())
 	}
 	if !g.Trusted() {
-		return nil, "group " + g.Name + " is not as the configuration says; see shards"
+		return nil, p.because(CauseSick, "group "+g.Name+" is not as the configuration says; see shards")
 	}
 	replicas, err := s.Wholes(p.ctx, w.From, w.Until, p.v.now)
 	if err != nil {
-		return nil, "no replica of shard " + s.Name() + " can be asked"
+		return nil, p.because(CauseUnreachable, "no replica of shard "+s.Name()+" can be asked")
 	}
 	replicas = slices.DeleteFunc(slices.Clone(replicas), func(r *shard.Replica) bool { return p.q.Avoid != nil && p.q.Avoid(r) })
 	if len(replicas) == 0 {
-		return nil, "no replica of shard " + s.Name() + " is known to be whole over its window"
+		return nil, p.because(CauseNotWhole, "no replica of shard "+s.Name()+" is known to be whole over its window")
 	}
 	replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return r.Differs() })
 	if len(replicas) == 0 {
-		return nil, "the query engine of shard " + s.Name() + " differs from the others'"
+		return nil, p.because(CauseEngine, "the query engine of shard "+s.Name()+" differs from the others'")
 	}
 	part := &Part{Shard: s, Replicas: replicas, From: w.From, Until: w.Until}
 	if s.Thanos() {
@@ -120,7 +120,7 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		} else {
 			set, ok := carried(e, g)
 			if !ok {
-				return nil, "it uses the labels of group " + g.Name + ", which its shards do not store"
+				return nil, p.because(CauseLabels, "it uses the labels of group "+g.Name+", which its shards do not store")
 			}
 			if len(set) > 0 {
 				part.Relabel = merge.NewRelabel(set, nil)
@@ -128,7 +128,7 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		}
 	}
 	if part.Replicas = replicas; len(replicas) == 0 {
-		return nil, "shard " + s.Name() + " stores labels with the names of its group's, or has not said yet whether it does"
+		return nil, p.because(CauseLabels, "shard "+s.Name()+" stores labels with the names of its group's, or has not said yet whether it does")
 	}
 	if last != nil {
 		part.Query = last.Query

@@ -89,8 +89,9 @@ type Plan struct {
 	Leaves []*Leaf
 	// Whole tells that the only leaf is the whole query.
 	Whole bool
-	// Raw tells that series are fetched too.
-	Raw bool
+	// Raw tells that series are fetched too, and Cause why.
+	Raw   bool
+	Cause Cause
 	// Refused is why the query cannot be answered exactly; nil where it can.
 	Refused error
 	// Expr is what remains to be evaluated here, a leaf standing as a selector in it; nil where Whole. It belongs to one evaluation, which changes it.

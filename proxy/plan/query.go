@@ -31,6 +31,8 @@ type Query struct {
 	Interval time.Duration
 	// Raw keeps all but whole queries of one shard from running on shards, for the reason given; empty does not.
 	Raw string
+	// Inexact tells that the reason is that the parts, as shards answered them, could not be put together.
+	Inexact bool
 	// NoPass keeps these here too.
 	NoPass bool
 	// Constant tells that it selects no series.
@@ -59,6 +61,7 @@ type planner struct {
 	shards  int    // in the topology
 	leaves  []*Leaf
 	fetches bool
+	cause   Cause // the first that lies with the servers
 	refused error
 }
 
@@ -117,7 +120,7 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 	if len(p.leaves) > 0 {
 		shown = "evaluated here, over the answers of its parts: " + why
 	}
-	return &Plan{Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Refused: p.refused, Expr: expr, Root: p.node(q.Text, shown, nodes)}, nil
+	return &Plan{Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Cause: p.why(), Refused: p.refused, Expr: expr, Root: p.node(q.Text, shown, nodes)}, nil
 }
 
 func (q *Query) parse() (parser.Expr, error) {

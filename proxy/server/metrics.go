@@ -53,7 +53,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		partial:    counter("spillway_partial_answers_total", "Shards that an answer went without because the request accepts partial answers.", "endpoint"),
 		dropped:    counter("spillway_dropped_parameters_total", "Unknown request parameters that were dropped.", "endpoint"),
 		drops:      counter("spillway_dropped_metric_queries_total", "Requests for what a drop rule takes away, by the rule's ID; read and federate, whose answers have no place for a warning, are among them.", "rule"),
-		plans:      counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), splice (several shards' answers side by side), push (aggregates of shards put together in Spillway), mixed (push or splice, and series evaluated in Spillway), raw (series evaluated in Spillway), local (no series).", "mode"),
+		plans:      counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), splice (several shards' answers side by side), push (aggregates of shards put together in Spillway), mixed (push or splice, and series evaluated in Spillway), raw (series evaluated in Spillway), local (no series); and by why series were fetched: none, expression (nothing less is exact), or what is wrong with servers.", "mode", "cause"),
 		duplicates: counter("spillway_duplicate_series_total", "Series met in raw work that two shards hold for the same time, by the names of the shards.", "shard", "other"),
 		inexact: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_query_inexact_total", Help: "Queries whose parts, as shards answered them, could not be put together exactly, so that they were evaluated raw.",
@@ -78,6 +78,10 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	}
 	budget := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_bytes", Help: "memory.budget: what all requests together may hold."},
 		func() float64 { return float64(s.poolNow().Limit()) })
+	most := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_memory_budget_peak_bytes",
+		Help: "Most that requests held of memory.budget at once within the last one to two minutes, what refused ones asked for besides among it: more than memory.budget where some were refused.",
+	}, func() float64 { return float64(s.poolNow().Peak(s.now())) })
 	used := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_used_bytes", Help: "What requests hold of memory.budget now."},
 		func() float64 { return float64(s.poolNow().InUse()) })
 	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_evaluations_running", Help: "Evaluations at work in Spillway now, those that wait for servers left out."},
@@ -85,7 +89,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_evaluations_waiting", Help: "Evaluations that wait for a processor now."},
 		func() float64 { return float64(s.gate.Waiting()) })
 	reg.MustRegister(m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
-		m.peak, m.panics, m.conns, m.connsFull, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, used)
+		m.peak, m.panics, m.conns, m.connsFull, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
 	return m
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -36,6 +37,7 @@ var labelValues = map[string]struct {
 	"spillway_shard_requests_total/outcome": closed(append([]string{"ok", "cut"}, kindLabels()...)...),
 	"bound":                                 {"the names of [bounds](bounds/README.md)", policy.Bounds()},
 	"mode":                                  closed("pass", "splice", "push", "mixed", "raw", "local"),
+	"cause":                                 closed(planCauses()...),
 	"listener":                              closed("main", "admin"),
 	"state":                                 closed("up", "down", "misconfigured", "unknown"),
 	"class":                                 closed("heavy", "unselective"),
@@ -69,6 +71,14 @@ func kindLabels() []string {
 	var out []string
 	for _, k := range qerr.Kinds() {
 		out = append(out, k.String())
+	}
+	return out
+}
+
+func planCauses() []string {
+	var out []string
+	for _, c := range plan.Causes() {
+		out = append(out, string(c))
 	}
 	return out
 }

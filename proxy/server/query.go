@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func (x *exchange) query() error {
 		}
 		x.out.Tail = func() ([]byte, error) { return x.account.tail(x.req.Query) }
 	}
-	x.s.metrics.plans.WithLabelValues(planKind(p)).Inc()
+	x.s.metrics.plans.WithLabelValues(planKind(p), string(cmp.Or(p.Cause, plan.CauseNone))).Inc()
 	if p.Refused != nil {
 		return p.Refused
 	}
@@ -103,11 +104,13 @@ func (x *exchange) plan() (*plan.Plan, error) {
 	for _, w := range x.dec.Windows {
 		q.Windows = append(q.Windows, plan.Window{From: w.Start, Until: w.End})
 	}
+	q.Inexact = q.Raw != ""
 	if q.Raw == "" && req.Stats != "" {
 		q.Raw = "stats counts the samples of one evaluation"
 	}
 	if q.Raw == "" {
 		q.Raw = x.s.inexacts.get(req.Query, x.s.now())
+		q.Inexact = q.Raw != ""
 	}
 	ctx, span := x.s.room(x.ctx, "plan")
 	defer span.End()

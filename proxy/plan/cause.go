@@ -1,0 +1,52 @@
+package plan
+
+// Cause is why series of a query are fetched and evaluated here: of those that have to do with the servers, the first that was met. Metrics count by it.
+type Cause string
+
+// The causes. All but CauseExpression are a state of the servers, so that somebody can mend it.
+const (
+	// CauseNone is a plan that fetches nothing.
+	CauseNone Cause = "none"
+	// CauseExpression is what the query itself asks for: nothing less is exact.
+	CauseExpression Cause = "expression"
+	// CauseNotWhole is a shard of which no replica is known to be whole.
+	CauseNotWhole Cause = "not_whole"
+	// CauseUnreachable is a shard of which no replica can be asked.
+	CauseUnreachable Cause = "unreachable"
+	// CauseEngine is a shard whose query engine differs from the others'.
+	CauseEngine Cause = "engine"
+	// CauseSick is a group that is not as the configuration says.
+	CauseSick Cause = "sick"
+	// CauseLabels are labels of a group that its shards do not store, or store as they must not.
+	CauseLabels Cause = "labels"
+	// CauseBoundary is a window that crosses the from or until of a shard, or ends soon after one.
+	CauseBoundary Cause = "boundary"
+	// CauseInexact is a query whose parts, as the shards answered them, could not be put together.
+	CauseInexact Cause = "inexact"
+)
+
+// Causes are all of them.
+func Causes() []Cause {
+	return []Cause{CauseNone, CauseExpression, CauseNotWhole, CauseUnreachable, CauseEngine, CauseSick, CauseLabels, CauseBoundary, CauseInexact}
+}
+
+// because notes the first cause that lies with the servers, and returns why.
+func (p *planner) because(c Cause, why string) string {
+	if p.cause == "" {
+		p.cause = c
+	}
+	return why
+}
+
+// why is the plan's cause.
+func (p *planner) why() Cause {
+	switch {
+	case !p.fetches:
+		return CauseNone
+	case p.q.Raw != "" && p.q.Inexact:
+		return CauseInexact
+	case p.q.Raw != "" || p.cause == "":
+		return CauseExpression
+	}
+	return p.cause
+}
