@@ -17,6 +17,12 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	if why := apart(legs); why != "" {
 		return nil, why
 	}
+	if p.q.Heavy != nil {
+		if why := p.q.Heavy(e); why != "" {
+			return nil, why
+		}
+	}
+	selectors(e, func(vs *parser.VectorSelector) { leaf.Selectors = append(leaf.Selectors, p.read(vs).nth) })
 	leaf.Streams, leaf.Parts = true, make([]*Part, 0, len(legs))
 	var last *Part // shards of one group are asked the same
 	for _, leg := range legs {

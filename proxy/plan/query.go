@@ -35,6 +35,8 @@ type Query struct {
 	Inexact bool
 	// NoPass keeps these here too.
 	NoPass bool
+	// Heavy tells why a part of Expr is not for shards, whatever they hold; empty where it is. nil is where all of it is.
+	Heavy func(parser.Expr) string
 	// Constant tells that it selects no series.
 	Constant bool
 	// NoExplain leaves out what explain alone shows: Plan.Root, Leaf.Node and Part.Call.
@@ -150,7 +152,7 @@ func (p *planner) node(expr, why string, children []*Node) *Node {
 // only is the plan over a topology of one shard that owns no labels and has no end in time: nothing in the text can matter, so it is not even parsed. nil where
 // it is not as simple as that.
 func (v *View) only(ctx context.Context, q Query) *Plan {
-	if q.Constant || q.NoPass || len(v.top.Groups) != 1 || len(v.top.Groups[0].Shards) != 1 {
+	if q.Constant || q.NoPass || q.Heavy != nil || len(v.top.Groups) != 1 || len(v.top.Groups[0].Shards) != 1 {
 		return nil
 	}
 	g, s := v.top.Groups[0], v.top.Groups[0].Shards[0]

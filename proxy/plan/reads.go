@@ -11,6 +11,7 @@ import (
 // read is what a selector reads: when, and from which shards.
 type read struct {
 	at     posrange.Pos
+	nth    int // as Query.Windows counts
 	window Window
 	legs   []Leg
 }
@@ -29,7 +30,7 @@ func (p *planner) look() {
 		if p.q.Lost != nil {
 			legs = slices.DeleteFunc(legs, func(l Leg) bool { return p.q.Lost(l.Shard) })
 		}
-		p.reads = append(p.reads, read{vs.PosRange.Start, w, legs})
+		p.reads = append(p.reads, read{vs.PosRange.Start, len(p.reads), w, legs})
 	})
 	slices.SortFunc(p.reads, func(a, b read) int { return int(a.at - b.at) })
 }

@@ -40,6 +40,12 @@ type Made struct {
 	Labels, Work Grown
 }
 
+// Plus is what is made of a series that two selectors select.
+func (m Made) Plus(o Made) Made { return Made{m.Labels.plus(o.Labels), m.Work.plus(o.Work)} }
+
+// Or is at least what either makes.
+func (m Made) Or(o Made) Made { return Made{m.Labels.or(o.Labels), m.Work.or(o.Work)} }
+
 const (
 	// assumedLabel is how long the longest label of a stored series is taken to be as long as none was seen.
 	assumedLabel = 64

@@ -101,6 +101,7 @@ func (x *exchange) plan() (*plan.Plan, error) {
 	if q.Range {
 		q.Grid = merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: req.Step.Milliseconds()}
 	}
+	q.Heavy = x.dec.Heavy
 	for _, w := range x.dec.Windows {
 		q.Windows = append(q.Windows, plan.Window{From: w.Start, Until: w.End})
 	}
@@ -247,6 +248,10 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 	}
 	defer turn.End()
 	interval := x.evaluationInterval()
+	making, err := x.making(p, tables)
+	if err != nil {
+		return err
+	}
 	var queryable storage.Queryable = storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
 	if p.Mode == plan.ModeRaw {
 		began := time.Now()
@@ -254,6 +259,9 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 		fetched := x.fetcher()
 		fetched.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
 		fetched.Turn, fetched.WorkPerSeries = turn, workPerSeries(p.Expr, steps(req))
+		if making != nil {
+			fetched.Judge = making.judge
+		}
 		queryable = fetched
 	}
 	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of them.

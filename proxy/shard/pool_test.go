@@ -19,8 +19,10 @@ import (
 // After a burst few connections to a server stay, whichever road they were made by, and what goes on asking finds one.
 func TestPoolAfterABurst(t *testing.T) {
 	for name, change := range map[string]func(*config.Replica){
-		"bare":             func(*config.Replica) {},
-		"with credentials": func(r *config.Replica) { r.HTTPClient.BasicAuth = &commonconfig.BasicAuth{Username: "u", Password: "p"} },
+		"bare": func(*config.Replica) {},
+		"with credentials": func(r *config.Replica) {
+			r.HTTPClient.BasicAuth = &commonconfig.BasicAuth{Username: "u", Password: "p"}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -89,6 +89,9 @@ type Queryable struct {
 	Turn Turn
 	// WorkPerSeries is what the engine will have to do with each series, in samples. Turn is told of it when they are there.
 	WorkPerSeries int
+	// Judge is told how many series a select found and the bytes of their longest label, before they are evaluated; an error refuses the query. May be nil; several
+	// goroutines call it.
+	Judge func(matchers []*labels.Matcher, n, longest int) error
 	// SparePatience is how long further copies of a slice are waited for once one was read whole; 0 is until the end of the request.
 	SparePatience time.Duration
 	// SlicePatience is how long a slice is waited for before it counts as failed, so that Lost can decide in time; 0 is until the end of the request.
@@ -286,6 +289,11 @@ func (q *Queryable) fetch(ctx context.Context, from, until int64, hints *storage
 	if err := q.Meter.AddSeries(len(all)); err != nil {
 		return nil, err
 	}
+	if q.Judge != nil {
+		if err := q.Judge(matchers, len(all), longest(all)); err != nil {
+			return nil, err
+		}
+	}
 	if q.Observe != nil {
 		o := Selected{From: from, Until: until, Matchers: matchers, Series: make(map[string][]Segment, len(all))}
 		for _, s := range all {
@@ -298,6 +306,15 @@ func (q *Queryable) fetch(ctx context.Context, from, until int64, hints *storage
 		q.Observe(o)
 	}
 	return all, nil
+}
+
+// longest is how many bytes the longest label of the series has.
+func longest(all []*series) int {
+	n := 0
+	for _, s := range all {
+		s.lbls.Range(func(l labels.Label) { n = max(n, len(l.Value)) })
+	}
+	return n
 }
 
 // Selected is what one select read: where the samples of each series come from.
