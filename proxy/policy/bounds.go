@@ -20,6 +20,8 @@ const (
 	BoundMaxPoints = "max_points"
 	// BoundQueryShape is the number of operators, nesting levels, tokens and matchers of a query text.
 	BoundQueryShape = "query_shape"
+	// BoundQueryLeaves is the number of selectors of a query text.
+	BoundQueryLeaves = "query_leaves"
 	// BoundRegexCost is the compiled size of the regular expressions of a request.
 	BoundRegexCost = "regex_cost"
 	// BoundLabelBytes is the size of the labels that an expression makes.
@@ -50,7 +52,7 @@ const (
 func Bounds() []string {
 	return []string{
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
-		BoundQueryShape, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
+		BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
 		BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}
 }

@@ -58,6 +58,7 @@ var checks = []Check{
 	queryShape{},    // one pass of the lexer; makes the parser's quadratic roads short
 	regexCost{},     // looks at each regular expression's text; the parser compiles them
 	parses{},        // the parser; fills Expr and Selectors
+	queryLeaves{},   // how many selectors it found
 	noSelector{},    // what Prometheus rejects after parsing
 	selectorRange{}, // windows inside the expression: ranges, subqueries, lookback
 	subqueryCost{},  // steps that subqueries ask for

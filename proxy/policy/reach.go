@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"time"
@@ -48,6 +49,9 @@ type walker struct {
 	subqueries []subquery
 	info       map[*parser.VectorSelector]bool // selectors that are info()'s second argument; nil for none
 	inInfo     int                             // calls of info() whose first argument is being visited
+	function   string                          // whose argument is being visited
+	effort     int64                           // visits of points, weighted by what is done at each, for one series
+	dearest    making                          // where the most of these are
 	err        error
 }
 
@@ -74,10 +78,13 @@ func walk(q *Query, expr parser.Expr) *walker {
 }
 
 func (w *walker) visit(node parser.Node, f frame) {
+	w.effort = satAdd(w.effort, satMul(f.steps, nodeVisits))
 	switch n := node.(type) {
 	case *parser.MatrixSelector:
 		if vs, ok := n.VectorSelector.(*parser.VectorSelector); ok {
-			w.selector(vs, n.PositionRange(), f, w.duration(n.Range, n.RangeExpr))
+			width := w.duration(n.Range, n.RangeExpr)
+			w.window(n, vs, f.steps, width)
+			w.selector(vs, n.PositionRange(), f, width)
 		}
 		return
 	case *parser.VectorSelector:
@@ -91,6 +98,11 @@ func (w *walker) visit(node parser.Node, f frame) {
 			w.visitInfo(n, f)
 			return
 		}
+		for _, arg := range n.Args {
+			w.function = n.Func.Name
+			w.visit(arg, f)
+		}
+		return
 	}
 	for child := range parser.ChildrenIter(node) {
 		w.visit(child, f)
@@ -154,10 +166,44 @@ func (w *walker) subquery(n *parser.SubqueryExpr, f frame) frame {
 		inner: satAdd(f.inner, width),
 	}
 	in.steps = satAdd(satSub(in.end, in.start)/step, 1)
-	w.subqueries = append(w.subqueries, subquery{
-		pos: n.PositionRange(), points: in.steps, visits: satMul(f.steps, satAdd(width/step, 1)), step: step,
-	})
+	each := satAdd(width/step, 1)
+	visits := satMul(f.steps, each)
+	w.subqueries = append(w.subqueries, subquery{pos: n.PositionRange(), points: in.steps, visits: visits, step: step})
+	w.spend(n, satMul(visits, weight(w.function, each)))
 	return in
+}
+
+// window notes what a function does over the samples of a range, where it is dear: others look at each only once as it comes into the window.
+func (w *walker) window(n *parser.MatrixSelector, vs *parser.VectorSelector, steps, width int64) {
+	if w.function != "quantile_over_time" && w.function != "mad_over_time" {
+		return
+	}
+	if _, ok := w.at(vs.Timestamp, vs.StartOrEnd); ok {
+		steps = 1
+	}
+	each := satAdd(width/assumedIntervalMs, 1)
+	w.spend(n, satMul(satMul(steps, each), weight(w.function, each)))
+}
+
+// spend notes the effort at a node.
+func (w *walker) spend(n parser.Node, effort int64) {
+	w.effort = satAdd(w.effort, effort)
+	w.dearest.raise(w.function, n, effort)
+}
+
+// weight is what a function does at each point of a window of so many, in visits of sum_over_time, which take two to four nanoseconds.
+func weight(function string, points int64) int64 {
+	switch function {
+	case "quantile_over_time": // sorts them: 15 ns times the logarithm
+		return 4 * int64(bits.Len64(uint64(points)))
+	case "mad_over_time": // sorts them twice
+		return 8 * int64(bits.Len64(uint64(points)))
+	case "predict_linear":
+		return 5
+	case "deriv", "double_exponential_smoothing", "stddev_over_time", "stdvar_over_time":
+		return 3
+	}
+	return 1
 }
 
 // at is the instant of an @ modifier.
@@ -333,7 +379,7 @@ func (selectorRange) Check(q *Query) error {
 	return nil
 }
 
-// subqueryCost refuses subqueries with too many steps: a short step costs as much as a long range.
+// subqueryCost refuses subqueries with too many steps: a short step costs as much as a long range. What all of the text does together at one series is bounded too.
 type subqueryCost struct{}
 
 func (subqueryCost) Name() string { return "subquery_cost" }
@@ -354,6 +400,15 @@ func (subqueryCost) Check(q *Query) error {
 		return qerr.Refuse(BoundMaxPoints, strconv.FormatInt(value, 10), strconv.FormatInt(seen, 10),
 			"give the subquery a longer step (it has "+span2text(s.step)+") or a shorter range, or evaluate its inside by a recording rule",
 			"the subquery at %s %s %s points for each series and the bound is %d", s.pos.StartPosInput(q.Request.Query, 0), what, count(seen), value)
+	}
+	if effort := q.reach.effort; effort > maxEffort {
+		most := ""
+		if w := q.reach.dearest; w.seen > effort/2 && w.name != "" {
+			most = ", most of them by " + w.name + " over the range at " + w.pos.StartPosInput(q.Request.Query, 0)
+		}
+		return qerr.Refuse(BoundMaxPoints, strconv.Itoa(maxEffort), strconv.FormatInt(effort, 10),
+			"ask for fewer steps, shorten the ranges, give subqueries a longer step, split the query, or evaluate a part by a recording rule",
+			"the query looks at points %s times for each series%s, and the bound is %d", count(effort), most, maxEffort)
 	}
 	return nil
 }

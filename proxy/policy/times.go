@@ -17,6 +17,13 @@ const (
 	maxSubqueryPoints = 20 * maxPointsPerSeries
 	// maxSubqueryVisits bounds how often, for one series, all steps of the outer query together look at a point of a subquery: about a second of CPU.
 	maxSubqueryVisits = 250_000_000
+	// maxEffort bounds the same over the whole text, a point weighted by what the function does there: three to five seconds of CPU. mad_over_time(x[1d]) at 2,000
+	// steps takes all of it.
+	maxEffort = 1_250_000_000
+	// nodeVisits is what one node of the text takes at one step, in visits.
+	nodeVisits = 50
+	// assumedIntervalMs stands for the time between two samples of a stored series.
+	assumedIntervalMs = int64(15 * time.Second / time.Millisecond)
 	// defaultSubqueryStepMs stands for a subquery's step where the text has none: Prometheus' default evaluation interval.
 	defaultSubqueryStepMs = int64(time.Minute / time.Millisecond)
 	// defaultLookbackMs is Prometheus' default lookback.
