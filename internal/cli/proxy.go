@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	versioncollector "github.com/prometheus/client_golang/prometheus/collectors/version"
@@ -38,7 +37,7 @@ func proxyCommand(e *env, parent clause) func() error {
 	webConfig := c.Flag("web.config.file", "TLS of both listeners, in the form of Prometheus' web configuration file.").String()
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
 	graph := c.Flag("web.graph-url", "Where the page behind every alert's link draws a query: Grafana Explore, say. {expr} or, inside JSON, {expr_json} stands for the query, {from} and {until} for Unix milliseconds.").String()
-	memory := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT to nine tenths of the container's memory, or of the machine's.").Default("true").Bool()
+	memory := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT, where it is not set, to nine tenths of the container's memory or the machine's, or to what memory.budget needs where that is less.").Default("true").Bool()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {
 		if err := checkAddresses(*address, *admin); err != nil {
@@ -50,11 +49,6 @@ func proxyCommand(e *env, parent clause) func() error {
 		if err != nil {
 			return err
 		}
-		if *memory {
-			if _, err := memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(0.9), memlimit.WithProvider(memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem))); err != nil {
-				log.Warn("GOMEMLIMIT was not set by itself", "err", err)
-			}
-		}
 		reg := newRegistry()
 		stopTraces, err := startTraces(e.ctx, log)
 		if err != nil {
@@ -64,6 +58,7 @@ func proxyCommand(e *env, parent clause) func() error {
 		s, err := server.New(server.Options{
 			Config: cfg, ConfigFile: *file, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure, WebConfigFile: *webConfig,
 			ExternalURL: *external, GraphURL: *graph, RoutePrefix: *prefix, Flags: e.flags, Version: buildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
+			LimitMemory: limitMemory(*memory, log), MemoryCeiling: container(),
 		})
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -15,24 +16,53 @@ const poolChunk = 64 << 10
 
 // Pool is the memory of the whole process for answers in progress, in bytes. It is safe for concurrent use.
 type Pool struct {
-	limit int64
+	limit atomic.Int64
+	room  atomic.Int64
 	used  atomic.Int64
 	high  highWater
+	tight atomic.Pointer[qerr.Error] // what large budgets are told; nil while there is memory
 }
 
 // NewPool returns a pool of so many bytes; less than one is a pool from which nothing can be taken.
-func NewPool(bytes int64) *Pool { return &Pool{limit: max(0, bytes)} }
+func NewPool(bytes int64) *Pool {
+	p := &Pool{}
+	p.room.Store(math.MaxInt64)
+	p.SetLimit(bytes)
+	return p
+}
+
+// SetLimit makes the pool larger or smaller (memory.budget). What is taken stays taken; a smaller pool gives nothing more until enough came back.
+func (p *Pool) SetLimit(bytes int64) { p.limit.Store(max(0, bytes)) }
+
+// SetRoom says what the process has memory for, whatever the limit is.
+func (p *Pool) SetRoom(bytes int64) { p.room.Store(max(0, bytes)) }
+
+// Tighten refuses large budgets everything more with the error, nil lets them go on: the process really holds more than its share.
+func (p *Pool) Tighten(why *qerr.Error) { p.tight.Store(why) }
 
 // InUse is what budgets have taken and not returned, in bytes.
 func (p *Pool) InUse() int64 { return p.used.Load() }
 
-// Limit is the size of the pool in bytes.
-func (p *Pool) Limit() int64 { return p.limit }
+// Limit is the size of the pool in bytes: the limit, or the room where that is less.
+func (p *Pool) Limit() int64 { return min(p.limit.Load(), p.room.Load()) }
 
-func (p *Pool) take(n int64) bool {
+// Whoever holds more than a sixteenth of the pool leaves the last eighth of it to others, unless there are none: so that those who need little find some while
+// those who need much fill it.
+const (
+	largeShare = 16
+	smallsPart = 8
+)
+
+// take gives n bytes to a budget that has had own bytes before.
+func (p *Pool) take(n, own int64) bool {
+	limit := p.Limit()
 	for {
 		used := p.used.Load()
-		if n > p.limit-used {
+		end := limit
+		if own+n > limit/largeShare && used > own {
+			end -= limit / smallsPart
+		}
+		if n > end-used {
 			p.high.saw(used + n)
 			return false
 		}
@@ -130,7 +160,12 @@ func (b *Budget) Hold(n int64) error {
 	}
 	if need := b.held + n - b.taken; need > 0 {
 		need = (need + poolChunk - 1) / poolChunk * poolChunk
-		if !b.pool.take(need) {
+		if why := b.pool.tight.Load(); why != nil && b.taken+need > b.pool.Limit()/largeShare {
+			e := *why
+			e.Seen += ", " + FormatBytes(b.held) + " of it by this request, which needs " + FormatBytes(n) + " more"
+			return &e
+		}
+		if !b.pool.take(need, b.taken) {
 			return b.overload(n)
 		}
 		b.taken += need
@@ -146,6 +181,9 @@ func (b *Budget) overload(n int64) error {
 	limit, inUse := b.pool.Limit(), b.pool.InUse()
 	e := qerr.Overload("memory.budget", FormatBytes(limit), 2*time.Second, "try again shortly, or ask for fewer series or a shorter range",
 		"Spillway's memory for answers (memory.budget %s) is in use", FormatBytes(limit))
+	if asked := b.pool.limit.Load(); limit < asked {
+		e.Message = "Spillway's memory for answers is in use: " + FormatBytes(limit) + ", which is what its memory limit has room for of memory.budget " + FormatBytes(asked)
+	}
 	e.Seen = fmt.Sprintf("%s in use, %s of it by this request, which needs %s more", FormatBytes(inUse), FormatBytes(b.held), FormatBytes(n))
 	return e
 }

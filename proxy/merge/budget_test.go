@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -132,5 +133,70 @@ func TestFormatBytes(t *testing.T) {
 	}
 	if strings.Contains(FormatBytes(1<<62), "e") {
 		t.Error(FormatBytes(1 << 62))
+	}
+}
+
+// TestPoolChangesItsSize: what is taken stays taken; a smaller pool gives nothing until enough came back; and it is never more than the process has room for.
+func TestPoolChangesItsSize(t *testing.T) {
+	pool := NewPool(4 * poolChunk)
+	a, b := NewBudget(pool, Limits{}), NewBudget(pool, Limits{})
+	defer a.Close()
+	defer b.Close()
+	if err := a.Hold(3 * poolChunk); err != nil {
+		t.Fatal(err)
+	}
+	pool.SetLimit(2 * poolChunk)
+	if pool.InUse() != 3*poolChunk || pool.Limit() != 2*poolChunk {
+		t.Errorf("%d of %d in use", pool.InUse(), pool.Limit())
+	}
+	wantRefusal(t, b.Hold(1), qerr.Overloaded, "memory.budget")
+	a.Close()
+	if err := b.Hold(2 * poolChunk); err != nil {
+		t.Error(err)
+	}
+	wantRefusal(t, b.Hold(1), qerr.Overloaded, "memory.budget")
+	pool.SetLimit(64 * poolChunk)
+	pool.SetRoom(3 * poolChunk)
+	if err := b.Hold(poolChunk); err != nil {
+		t.Error(err)
+	}
+	err := b.Hold(1)
+	wantRefusal(t, err, qerr.Overloaded, "memory.budget")
+	if e := qerr.From(err); e.Value != FormatBytes(3*poolChunk) || !strings.Contains(e.Message, FormatBytes(64*poolChunk)) {
+		t.Errorf("it does not say what is in force and what was asked for: %+v", e)
+	}
+}
+
+// TestSmallBudgetsFindRoom: large ones fill the pool up to its last eighth, which is for others, and get nothing more while memory is tight.
+func TestSmallBudgetsFindRoom(t *testing.T) {
+	pool := NewPool(64 * poolChunk)
+	one, other, small := NewBudget(pool, Limits{}), NewBudget(pool, Limits{}), NewBudget(pool, Limits{})
+	defer one.Close()
+	defer other.Close()
+	defer small.Close()
+	if err := one.Hold(64 * poolChunk); err != nil {
+		t.Errorf("one alone: %v", err)
+	}
+	one.Drop(34 * poolChunk)
+	if err := other.Hold(25 * poolChunk); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, other.Hold(2*poolChunk), qerr.Overloaded, "memory.budget")
+	if err := small.Hold(3 * poolChunk); err != nil {
+		t.Errorf("a small one beside two that fill the pool: %v", err)
+	}
+	other.Close()
+	pool.Tighten(qerr.Overload("memory.heap", "1GiB", time.Second, "advice", "tight"))
+	err := one.Hold(2 * poolChunk)
+	wantSeen := qerr.From(err)
+	if wantSeen == nil || wantSeen.Bound != "memory.heap" || wantSeen.Seen == "" {
+		t.Errorf("a large one while memory is tight: %v", err)
+	}
+	if err := small.Hold(1); err != nil {
+		t.Errorf("a small one while memory is tight: %v", err)
+	}
+	pool.Tighten(nil)
+	if err := one.Hold(2 * poolChunk); err != nil {
+		t.Error(err)
 	}
 }

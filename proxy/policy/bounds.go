@@ -40,6 +40,8 @@ const (
 	BoundProcessCalls = "process_calls"
 	// BoundMemoryBudget is the memory that all requests together hold, memory.budget.
 	BoundMemoryBudget = "memory.budget"
+	// BoundMemoryHeap is the memory that the process may really hold.
+	BoundMemoryHeap = "memory.heap"
 	// BoundLabelCollision refuses answers in which two series become one when replica labels are removed.
 	BoundLabelCollision = "label_collision"
 	// BoundThanosRaw refuses requests that need series of a shard that serves finished answers only.
@@ -53,6 +55,6 @@ func Bounds() []string {
 	return []string{
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
 		BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
-		BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundLabelCollision, BoundThanosRaw, BoundBody,
+		BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}
 }

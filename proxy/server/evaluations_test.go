@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,7 +17,10 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"github.com/spillwayproject/spillway/proxy/heap"
+	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 // hookCalls runs each after every call of a function of PromQL, until the test ends. The test must not run beside others.
@@ -95,5 +101,53 @@ func TestLongEvaluationsTakeTurns(t *testing.T) {
 	r.eventually("all end", func() bool {
 		return r.metric("spillway_evaluations_waiting") == 0 && r.metric("spillway_evaluations_running") == 0
 	})
+	r.idle()
+}
+
+// TestReloadKeepsThePool: a reload that changes memory.budget changes the one pool; what requests hold of it goes on counting.
+func TestReloadKeepsThePool(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	r := newRig(t, manyShards(1), "", func(o *Options) { o.ConfigFile = file })
+	held := merge.NewBudget(r.s.state.Load().pool, merge.Limits{})
+	if err := held.Hold(100 << 20); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(r.config+"memory: {budget: 64MiB}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.s.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if used, limit := r.metric("spillway_memory_budget_used_bytes"), r.metric("spillway_memory_budget_bytes"); used < 100<<20 || limit != 64<<20 {
+		t.Errorf("after the reload %v of %v bytes are in use, want those of before, of 64 MiB", used, limit)
+	}
+	if got := r.get(r.url + "/api/v1/query?query=vector(1)%2B1"); got.status != http.StatusTooManyRequests {
+		t.Errorf("the old configuration's requests hold more than the new one has: %d %s", got.status, got.body)
+	}
+	held.Close()
+	if got := r.get(r.url + "/api/v1/query?query=vector(1)%2B1"); got.status != http.StatusOK {
+		t.Errorf("after they have ended: %d %s", got.status, got.body)
+	}
+}
+
+// TestTheHeaviestIsEndedWithItsCause: what the heap's watch ends is told so, in the middle of its evaluation, and a small request beside it goes on.
+func TestTheHeaviestIsEndedWithItsCause(t *testing.T) {
+	r := newRig(t, manyShards(1), limits(10*patience))
+	r.s.heap = heap.New(heap.Options{Ceiling: func() int64 { return 1 << 20 }, Pressed: func(*qerr.Error) {}, Evicted: r.s.metrics.evictions.Inc})
+	hookCalls(t, "deriv", func() { time.Sleep(time.Millisecond) })
+	heavy, small := longQuery("deriv"), longQuery("deriv")
+	heavy.form.Set("query", "deriv(vector(time()"+strings.Repeat("+0", 50)+")[500s:1s])") // each number has a point for each second
+	c := r.call(r.request(context.Background(), small))
+	got := r.ask(r.request(context.Background(), heavy))
+	if e := decodeRefusal(t, got.body); got.status != http.StatusTooManyRequests || *e.Spillway.Bound != policy.BoundMemoryHeap || got.header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if n := r.metric("spillway_evictions_total"); n != 1 {
+		t.Errorf("%v evictions are counted", n)
+	}
+	if n := r.metric("spillway_requests_in_flight"); n != 1 {
+		t.Errorf("%v requests are in flight, want the small one", n)
+	}
+	c.leave(true)
 	r.idle()
 }

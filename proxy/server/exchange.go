@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,6 +18,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/dropped"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/heap"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -55,8 +57,11 @@ type exchange struct {
 	late     error           // of the first server that was waited for until the deadline
 	cut      bool            // the answer was truncated by a bound
 	calls    shardSeconds
-	asked    int  // calls to shards that starting again would repeat
-	again    bool // it has started again after a failure
+	asked    int                     // calls to shards that starting again would repeat
+	again    bool                    // it has started again after a failure
+	end      context.CancelCauseFunc // ends the request with a cause
+	watched  *heap.Request
+	weighed  atomic.Pointer[merge.Budget] // what the heap's watch asks how much it holds
 }
 
 // serveAPI is the road of a request: parse, identity, policy, answer, usage.
@@ -84,6 +89,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(r.Context(), func() { cancel(qerr.ErrClientLeft) })()
 	defer context.AfterFunc(s.drained, func() { cancel(context.Cause(s.drained)) })()
 
+	x.end = cancel
 	defer x.close()
 	err := func() (err error) {
 		defer func() {
@@ -117,6 +123,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 
 // close gives back what the request held.
 func (x *exchange) close() {
+	x.watched.Leave()
 	if x.out != nil {
 		x.out.Close()
 	}
@@ -178,11 +185,13 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	if x.partial {
 		x.loseEjected()
 	}
+	x.watched = s.heap.Join(func() int64 { return x.weighed.Load().Held() }, x.end)
 	handle := handlers[req.ID]
 	for {
 		x.budget = merge.NewBudget(x.st.pool, merge.Limits{
 			MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes,
 		})
+		x.weighed.Store(x.budget)
 		x.out = merge.NewWriter(x.client, x.budget)
 		x.out.OnCommit = x.commit
 		x.warnings, x.infos = merge.Notes{}, merge.Notes{}

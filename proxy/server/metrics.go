@@ -26,6 +26,7 @@ type metrics struct {
 	written    *prometheus.CounterVec
 	peak       prometheus.Histogram
 	waited     prometheus.Histogram
+	evictions  prometheus.Counter
 	panics     prometheus.Counter
 	conns      *prometheus.GaugeVec
 	connsFull  *prometheus.CounterVec
@@ -68,6 +69,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_evaluations_waited_seconds", Help: "How long evaluations waited for a processor, each time that one had to.", Buckets: []float64{.001, .01, .05, .25, 1, 5, 25},
 		}),
+		evictions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_evictions_total", Help: "Requests that were ended because they held most of a memory that was nearly full.",
+		}),
 		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
 		conns:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_connections", Help: "Open client connections, by listener (main, admin)."}, []string{"listener"}),
 		connsFull:  counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
@@ -88,7 +92,11 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		func() float64 { return float64(s.gate.Running()) })
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_evaluations_waiting", Help: "Evaluations that wait for a processor now."},
 		func() float64 { return float64(s.gate.Waiting()) })
-	reg.MustRegister(m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
+	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_held_bytes", Help: "What was alive after the last garbage collection, and what Go holds beside its heap."},
+		func() float64 { r, _ := s.heap.Now(); return float64(r.Held()) })
+	ceiling := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_ceiling_bytes", Help: "What may be held: GOMEMLIMIT, or the container's limit where that is less. Above 80 % large requests get no more, above 90 % the heaviest is ended."},
+		func() float64 { _, c := s.heap.Now(); return float64(c) })
+	reg.MustRegister(m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
 		m.peak, m.panics, m.conns, m.connsFull, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
 	return m
 }

@@ -172,31 +172,6 @@ func steps(req *endpoint.Request) int64 {
 	return (req.End.Ms-req.Start.Ms)/req.Step.Milliseconds() + 1
 }
 
-// pointsPerSeries is how many points of one series the engine holds at most at a time: one for each step, and those of a subquery under it, whose steps
-// cover its range before each of them, at the interval where they have no step. Subqueries of subqueries are what policy bounds; the deepest count decides here.
-func pointsPerSeries(e parser.Expr, n int64, step, interval time.Duration) int64 {
-	most := n
-	parser.Inspect(e, func(node parser.Node, path []parser.Node) error {
-		sub, ok := node.(*parser.SubqueryExpr)
-		if !ok {
-			return nil
-		}
-		inner := sub.Step
-		if inner <= 0 {
-			inner = interval
-		}
-		cover := time.Duration(n-1)*step + sub.Range
-		for _, above := range path {
-			if outer, ok := above.(*parser.SubqueryExpr); ok {
-				cover += outer.Range
-			}
-		}
-		most = max(most, int64(cover/inner)+1)
-		return nil
-	})
-	return most
-}
-
 // defaultEvaluationInterval is Prometheus' own default.
 const defaultEvaluationInterval = time.Minute
 
@@ -207,35 +182,6 @@ func (x *exchange) evaluationInterval() time.Duration {
 	}
 	return defaultEvaluationInterval
 }
-
-// sampleBytes is what the engine holds for one sample of a result, by its own accounting in samples.
-const sampleBytes = 16
-
-// workPerSeries is what the engine has to do with one series of what it reads, in samples: about one for each step of each operation. What works on labels is
-// some hundred times dearer.
-func workPerSeries(e parser.Expr, steps int64) int {
-	operations, onLabels := 1, 0
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		switch n := n.(type) {
-		case *parser.Call:
-			operations++
-			if n.Func.Name == "label_replace" || n.Func.Name == "label_join" || n.Func.Name == "info" {
-				onLabels += workOnLabels
-			}
-		case *parser.AggregateExpr, *parser.BinaryExpr:
-			operations++
-		}
-		return nil
-	})
-	return int(min(steps, math.MaxInt32))*min(operations, maxOperations) + onLabels
-}
-
-const (
-	// workOnLabels is what label_replace does to one series, in samples.
-	workOnLabels = 100
-	// maxOperations is how many operations count: a long chain works on few series in most of its parts.
-	maxOperations = 8
-)
 
 // evaluate runs Prometheus' engine over series read from the shards, and over the tables of the plan's leaves, of which some are rough.
 func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) error {
@@ -252,12 +198,16 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 	if err != nil {
 		return err
 	}
+	points := pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
+	if err := x.budget.Hold(heldByConstants(p.Expr, points)); err != nil {
+		return err
+	}
 	var queryable storage.Queryable = storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
 	if p.Mode == plan.ModeRaw {
 		began := time.Now()
 		defer func() { x.calls.add(time.Since(began)) }()
 		fetched := x.fetcher()
-		fetched.PerSeries = sampleBytes * pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
+		fetched.PerSeries = heldPerSeries(x.dec.Expr, points)
 		fetched.Turn, fetched.WorkPerSeries = turn, workPerSeries(p.Expr, steps(req))
 		if making != nil {
 			fetched.Judge = making.judge

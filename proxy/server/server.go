@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -25,6 +26,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
+	"github.com/spillwayproject/spillway/proxy/heap"
+	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -76,6 +79,11 @@ type Options struct {
 	// Ready, where set, is told the addresses once both listeners listen and every replica was probed once.
 	Ready func(main, admin net.Addr)
 
+	// LimitMemory, where set, sets Go's memory limit (GOMEMLIMIT) to what a memory.budget needs; it is called at the start and after each reload.
+	LimitMemory func(budget int64)
+	// MemoryCeiling is what the process may hold beside GOMEMLIMIT, which its container allows; 0 is no such bound.
+	MemoryCeiling int64
+
 	// shards has other patience with shards than the defaults, in tests.
 	shards shard.Options
 }
@@ -111,7 +119,8 @@ type Server struct {
 	reordered    inexacts
 	engines      engines
 	gate         *evaluation.Gate // of evaluations; outlives reloads
-	timers       timers.Set       // of requests and connections
+	heap         *heap.Watch
+	timers       timers.Set // of requests and connections
 
 	background context.Context // ends with the server; owns the topology's probes
 	stop       context.CancelFunc
@@ -153,6 +162,9 @@ func New(o Options) (*Server, error) {
 	s.drained, s.cut = context.WithCancelCause(context.Background())
 	s.metrics = newMetrics(o.Registerer, s)
 	s.gate = evaluation.NewGate(0, func(d time.Duration) { s.metrics.waited.Observe(d.Seconds()) })
+	s.heap = heap.New(heap.Options{
+		Ceiling: s.memoryCeiling, Pressed: func(e *qerr.Error) { s.poolNow().Tighten(e) }, Evicted: s.metrics.evictions.Inc,
+	})
 	s.usageMetrics = usage.NewMetrics(o.Registerer)
 	drops, err := loadDrops(o.Config)
 	if err != nil {
@@ -165,11 +177,40 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.state.Store(st)
+	s.limitMemory(o.Config)
 	s.reloadedWell.Store(true)
 	s.metrics.reloadOK.Set(1)
 	s.metrics.reloadTime.Set(float64(st.loaded.Unix()))
 	s.metrics.configHash(o.Config.Hash)
 	return s, nil
+}
+
+// memoryCeiling is what the process may hold, GOMEMLIMIT apart.
+func (s *Server) memoryCeiling() int64 {
+	if s.opts.MemoryCeiling > 0 {
+		return s.opts.MemoryCeiling
+	}
+	return math.MaxInt64
+}
+
+// roomShare is the part of the memory limit, in percent, that answers in progress may take: the rest is for the collector, whose work grows without bound as
+// what is alive comes near the limit, and for connections and the knowledge about shards.
+const roomShare = 60
+
+// limitMemory makes a configuration's memory.budget the size of the pool, and what the process may hold its bound.
+func (s *Server) limitMemory(cfg *config.Config) {
+	budget := int64(cfg.Memory.Budget)
+	if s.opts.LimitMemory != nil {
+		s.opts.LimitMemory(budget)
+	}
+	pool := s.poolNow()
+	_, ceiling := s.heap.Now()
+	pool.SetRoom(ceiling / 100 * roomShare)
+	pool.SetLimit(budget)
+	if got := pool.Limit(); got < budget {
+		s.log.Warn("memory.budget is more than the memory limit has room for; less is in force", "memory.budget", merge.FormatBytes(budget),
+			"in_force", merge.FormatBytes(got), "memory_limit", merge.FormatBytes(ceiling))
+	}
 }
 
 func setDefault[T comparable](p *T, v T) {

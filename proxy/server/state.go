@@ -96,8 +96,8 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 			st.owns[name] = true
 		}
 	}
-	if prev != nil && prev.cfg.Memory.Budget == cfg.Memory.Budget {
-		st.pool = prev.pool // what requests hold of it goes on counting
+	if prev != nil {
+		st.pool = prev.pool // what requests hold of it goes on counting; a new limit is set when the configuration is in force
 	} else {
 		st.pool = merge.NewPool(int64(cfg.Memory.Budget))
 	}
@@ -172,6 +172,7 @@ func (s *Server) reload() error {
 	_ = st.top.WaitFirstProbe(wait) // new replicas are known before requests come to them, if they answer soon
 	cancel()
 	s.state.Store(st)
+	s.limitMemory(cfg)
 	s.metrics.configHash(cfg.Hash)
 	old.retire()
 	s.log.Info("the configuration was reloaded", "file", s.opts.ConfigFile, "hash", cfg.Hash[:12])

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+)
+
+// hugeShards are two shards with so many series of one metric in all, and a small one.
+func hugeShards(t *testing.T, series int) string {
+	var urls []string
+	for shard := range 2 {
+		list := []map[string]string{{"__name__": "small", "instance": fmt.Sprint("s", shard)}}
+		for i := range series / 2 {
+			n := fmt.Sprint(shard*series + i)
+			list = append(list, map[string]string{"__name__": "huge", "instance": "node-" + n + ":9100", "job": "node", "i": n})
+		}
+		urls = append(urls, fakeshard.Start(t, fakeshard.Config{Series: list}).URL())
+	}
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	write(t, file, fmt.Sprintf("groups: [{name: main, shards: [{replicas: [{url: %q}]}, {replicas: [{url: %q}]}]}]\n", urls[0], urls[1]))
+	return file
+}
+
+// status is a figure of the process in /proc, in bytes.
+func (p *process) status(name string) int64 {
+	p.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(b)
+	if m == nil {
+		p.t.Fatalf("no %s in\n%s", name, b)
+	}
+	n, err := strconv.ParseInt(string(m[1]), 10, 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n << 10
+}
+
+var (
+	rounds = flag.Int("killers.rounds", 1, "how many queries each of the 64 callers sends")
+	each   = flag.Duration("killers.timeout", 5*time.Second, "how long each of them may take")
+)
+
+// killers are queries that hold much, each in its way.
+var killers = []string{
+	`quantile by (i) (0.5, huge)`,
+	`huge + on (i) group_left () huge`,
+	`max_over_time(quantile by (instance) (0.9, huge)[10m:15s])`,
+	`count by (x) (label_replace(huge, "x", "$1$1$1$1$1$1$1$1", "instance", "(.*)"))`,
+	`sort(avg_over_time(huge[10m]))`,
+	`count_values("v", huge * on (i) group_left () huge)`,
+	`quantile_over_time(0.9, vector(time())[5000s:1s])`,
+	`topk by (i) (3, rate(huge[5m])) or huge`,
+}
+
+// storm asks killers from so many callers at once, and small things beside them, until each caller had its answers. It returns what was answered by status.
+func (p *process) storm(callers, each int, timeout time.Duration) (answers map[string]int) {
+	end := time.Now().Truncate(time.Minute).Unix()
+	var mu sync.Mutex
+	answers = map[string]int{}
+	note := func(who string, status int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		answers[fmt.Sprintf("%s %d", who, status)]++
+		if err != nil && who == "small" {
+			p.t.Errorf("a small request: %v", err)
+		}
+	}
+	var storm, small sync.WaitGroup
+	for i := range callers {
+		storm.Go(func() {
+			for j := range each {
+				form := url.Values{"query": {killers[(i+j)%len(killers)]}, "start": {fmt.Sprint(end - 200*15)}, "end": {fmt.Sprint(end)}, "step": {"15"}, "timeout": {timeout.String()}}
+				status, _, err := request(http.MethodGet, p.main+"/api/v1/query_range?"+form.Encode())
+				note("killer", status, err)
+			}
+		})
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	for range 2 {
+		small.Go(func() {
+			for ctx.Err() == nil {
+				for _, path := range []string{"/api/v1/query?query=sum(small)", "/-/healthy", "/api/v1/query?query=vector(1)%2B1", "/api/v1/series?match[]=small"} {
+					status, body, err := request(http.MethodGet, p.main+path)
+					note("small", status, err)
+					if err == nil && status != http.StatusOK {
+						p.t.Errorf("%s beside the storm: %d %s", path, status, body)
+					}
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	storm.Wait()
+	stop()
+	small.Wait()
+	return answers
+}
+
+// TestKillersUnderAMemoryLimit: 64 callers of queries that hold much, in a process that has 512 MiB. It stays at most 600 MiB large, and whoever asks for little is
+// answered meanwhile.
+func TestKillersUnderAMemoryLimit(t *testing.T) {
+	p := startProcess(t, hugeShards(t, 20_000), "GOMEMLIMIT=512MiB")
+	idle := p.status("VmHWM")
+	began := time.Now()
+	answers := p.storm(64, *rounds, *each)
+	most := p.status("VmHWM")
+	var b strings.Builder
+	for k, n := range answers {
+		fmt.Fprintf(&b, " %s: %d;", k, n)
+	}
+	t.Logf("idle %d MiB, most %d MiB, %s;%s", idle>>20, most>>20, time.Since(began).Round(100*time.Millisecond), b.String())
+	if limit := int64(600 << 20); most > limit {
+		t.Errorf("the process was %d MiB large, at most %d are allowed", most>>20, limit>>20)
+	}
+}
