@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -18,7 +19,7 @@ func checkConfigCommand(e *env, parent clause) func() error {
 	online := c.Flag("online", "Also asks the shards: are they reachable, do their external labels fit, do they overlap.").Bool()
 	timeout := c.Flag("timeout", "How long --online may take.").Default("30s").Duration()
 	return func() error {
-		cfg, err := config.Load(*file)
+		cfg, err := config.Check(*file, plansOf)
 		var problems config.Problems
 		if errors.As(err, &problems) {
 			for _, p := range problems {
@@ -28,14 +29,6 @@ func checkConfigCommand(e *env, parent clause) func() error {
 		}
 		if err != nil {
 			return err
-		}
-		if err := cfg.CheckFiles(); err != nil {
-			fmt.Fprintln(e.stdout, err)
-			return errQuiet
-		}
-		if _, err := dropped.Load(cfg.DropRules.Plan); err != nil {
-			fmt.Fprintln(e.stdout, "drop_rules.plan:", err)
-			return errQuiet
 		}
 		for _, n := range cfg.Notes {
 			fmt.Fprintln(e.stdout, "note:", n)
@@ -64,6 +57,20 @@ func checkConfigCommand(e *env, parent clause) func() error {
 		fmt.Fprintf(e.stdout, "%s is valid: %s, %s, %s\n", *file, count(len(cfg.Groups), "group"), count(shards, "shard"), count(replicas, "replica"))
 		return nil
 	}
+}
+
+// plansOf are the problems of the plans of drop rules, as far as they can be opened: that they can is looked at with all other files.
+func plansOf(cfg *config.Config) config.Problems {
+	var plans []string
+	for _, file := range cfg.DropRules.Plan {
+		if _, err := os.Stat(file); err == nil {
+			plans = append(plans, file)
+		}
+	}
+	if _, err := dropped.Load(plans); err != nil {
+		return config.Problems{{Path: "drop_rules.plan", Message: err.Error()}}
+	}
+	return nil
 }
 
 func count(n int, of string) string {

@@ -100,7 +100,7 @@ func declare(ctx, force context.Context, stdout, stderr io.Writer) (*env, map[st
 			runs[strings.TrimSpace(prefix+" "+name)] = commands[name](e, parent)
 		}
 	}
-	add(app, "", map[string]command{"cost": costCommand, "demo": demoCommand, "explain": explainCommand, "proxy": proxyCommand})
+	add(app, "", map[string]command{"cost": costCommand, "demo": demoCommand, "explain": explainCommand, "proxy": proxyCommand, "version": versionCommand})
 	check := app.Command("check", "Checks files before they are used.")
 	add(check, "check", map[string]command{"config": checkConfigCommand})
 	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")

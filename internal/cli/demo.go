@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -36,7 +37,7 @@ func demoCommand(e *env, parent clause) func() error {
 		reg := newRegistry()
 		o := demo.Options{
 			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, Full: *detail == "full", History: time.Duration(past), Seed: *seed,
-			ListenAddress: *address, AdminListenAddress: *admin, Flags: e.flags, Version: buildVersion(), Registry: reg, Logger: e.logger(),
+			ListenAddress: *address, AdminListenAddress: *admin, Flags: e.flags, Version: buildVersion(), Program: os.Args[0], Registry: reg, Logger: e.logger(),
 			Say: func(format string, args ...any) { fmt.Fprintf(e.stdout, format+"\n", args...) },
 		}
 		if err := o.Validate(); err != nil {

@@ -34,7 +34,7 @@ func proxyCommand(e *env, parent clause) func() error {
 	address := c.Flag("web.listen-address", "Where the Prometheus API is served.").Default("127.0.0.1:9090").String()
 	admin := c.Flag("web.admin-listen-address", "Where metrics, reload, profiles and the console are served.").Default("127.0.0.1:9091").String()
 	insecure := c.Flag("web.admin-insecure", "Serves the admin listener beyond loopback without client certificates. Anybody who reaches it can reload and profile.").Bool()
-	webConfig := c.Flag("web.config.file", "TLS of both listeners, in the form of Prometheus' web configuration file.").String()
+	webConfig := c.Flag("web.config.file", "TLS (tls_server_config) and passwords (basic_auth_users) of both listeners, in the form of Prometheus' web configuration file.").PlaceHolder("web.yml").String()
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
 	graph := c.Flag("web.graph-url", "Where the page behind every alert's link draws a query: Grafana Explore, say. {expr} or, inside JSON, {expr_json} stands for the query, {from} and {until} for Unix milliseconds.").String()
 	memory := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT, where it is not set, to nine tenths of the container's memory or the machine's, or to what memory.budget needs where that is less.").Default("true").Bool()
@@ -102,23 +102,53 @@ func loadConfig(file string) (*config.Config, error) {
 	case errors.As(err, &problems):
 		return nil, fmt.Errorf("%s has problems:\n%w", file, err)
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("%w; name it with --config.file, or try: spillway demo", err)
+		return nil, fmt.Errorf("%w; name it with --config.file=FILE, or run this in the folder of spillway.yaml; to try it without any: spillway demo", err)
 	}
 	return cfg, err
 }
 
-// init gives a build without version flags the version that the module system knows, for --version and the metric spillway_build_info.
+// init gives a build without version flags the version that its build information has, for --version and the metric spillway_build_info.
 func init() {
 	if version.Version != "" {
 		return
 	}
-	version.Version = "dev"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		version.Version = strings.TrimPrefix(info.Main.Version, "v")
+	info, _ := debug.ReadBuildInfo() // nil where there is none
+	version.Version = versionOf(info)
+}
+
+// versionOf is the module's version, else the revision that it was built of, else unknown: as when it was built with -buildvcs=false, or outside of its repository.
+func versionOf(info *debug.BuildInfo) string {
+	if info == nil {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return strings.TrimPrefix(v, "v")
+	}
+	revision, changed := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = "+dirty"
+		}
+	}
+	if revision == "" {
+		return "unknown"
+	}
+	return "0.0.0-" + revision + changed
+}
+
+// versionCommand writes what --version does, for those who look for a command.
+func versionCommand(e *env, parent clause) func() error {
+	parent.Command("version", "Writes the version of this program.")
+	return func() error {
+		_, err := fmt.Fprintln(e.stdout, version.Print("spillway"))
+		return err
 	}
 }
 
-// buildVersion is the version that the build was given, or the module's, or dev.
+// buildVersion is the version that the build was given, or what versionOf finds.
 func buildVersion() string { return version.Version }
 
 func newRegistry() *prometheus.Registry {

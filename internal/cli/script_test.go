@@ -13,6 +13,7 @@ import (
 	"io"
 	"math/big"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -54,6 +55,7 @@ const patience = 60 * time.Second
 //	dead NAME                 an address where nothing listens
 //	fill FILE...              replaces $NAME in files
 //	proxy NAME ARGS...        the proxy on free ports, ready, at $NAME and $NAME_ADMIN
+//	credentials NAME U:P      asks the proxy $NAME with this user and password from here on
 //	end NAME                  ends that proxy as SIGTERM does and waits; its log is stderr
 //	http STATUS METHOD URL    a request; fails where the status is another; the body is stdout
 func TestScripts(t *testing.T) {
@@ -69,7 +71,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"spillway": cmdSpillway, "code": cmdCode, "shard": cmdShard, "prom": cmdProm, "dead": cmdDead, "fill": cmdFill, "proxy": cmdProxy, "end": cmdEnd, "http": cmdHTTP,
+			"spillway": cmdSpillway, "code": cmdCode, "shard": cmdShard, "prom": cmdProm, "dead": cmdDead, "fill": cmdFill, "proxy": cmdProxy, "end": cmdEnd, "http": cmdHTTP, "credentials": cmdCredentials,
 		},
 	})
 }
@@ -243,6 +245,17 @@ func cmdProxy(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(name, "http://"+m[1])
 	ts.Setenv(name+"_ADMIN", "http://"+m[2])
 	on(ts).proxies[name] = b
+}
+
+// cmdCredentials puts user and password into the proxy's addresses.
+func cmdCredentials(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range []string{args[0], args[0] + "_ADMIN"} {
+		u, err := url.Parse(ts.Getenv(name))
+		ts.Check(err)
+		user, password, _ := strings.Cut(args[1], ":")
+		u.User = url.UserPassword(user, password)
+		ts.Setenv(name, u.String())
+	}
 }
 
 func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {

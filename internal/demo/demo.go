@@ -52,6 +52,8 @@ type Options struct {
 	// Flags and Version are shown by the proxy.
 	Flags   map[string]string
 	Version string
+	// Program is how this program was called, for command lines to copy; "spillway" where it is empty.
+	Program string
 	// Registry takes the proxy's metrics.
 	Registry *prometheus.Registry
 	// Logger is where the demo and the proxy log.
@@ -380,6 +382,17 @@ func (d *demo) configText() string {
 	return sb.String()
 }
 
+// program is how this program was called, in a form in which it can be called again from anywhere.
+func (d *demo) program() string {
+	if d.Program == "" {
+		return "spillway"
+	}
+	if at, err := filepath.Abs(d.Program); err == nil && strings.ContainsRune(d.Program, filepath.Separator) {
+		return at
+	}
+	return d.Program
+}
+
 // serve runs the proxy over the shards.
 func (d *demo) serve(ctx, force context.Context, began time.Time) error {
 	file := filepath.Join(d.dir, "spillway.yaml")
@@ -400,6 +413,7 @@ func (d *demo) serve(ctx, force context.Context, began time.Time) error {
 			d.Say("  admin console    http://%s      (metrics, shards, limits, profiles)", admin)
 			d.Say("  configuration    %s", file)
 			d.Say("")
+			d.Say("  explain a query: %s explain --config.file=%s 'sum by (cluster) (up)'", d.program(), file)
 			d.Say("  try the killer:  curl -g 'http://%s/api/v1/series?match[]={le!=\"\"}'", main)
 			d.Say("  Ctrl-C ends it.")
 			if err := d.ruler.meet(main, admin); err != nil {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillwayproject/spillway/alerts"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -162,6 +164,26 @@ func TestDemo(t *testing.T) {
 	began := time.Now()
 	r := start(t, temp, Options{Groups: 2, Shards: 2, Replicas: 2, Nodes: 10, History: 30 * time.Minute, Seed: 7, recent: 12 * time.Minute})
 	ready := time.Now()
+
+	t.Run("the line that explains a query can be copied", func(t *testing.T) {
+		explain := regexp.MustCompile(`^  explain a query: (\S+) explain --config\.file=(\S+) 'sum by \(cluster\) \(up\)'$`)
+		var m []string
+		for m == nil {
+			select {
+			case line := <-r.said:
+				r.heard = append(r.heard, line)
+				m = explain.FindStringSubmatch(line)
+			default:
+				t.Fatal("no such line was said before the demo was ready")
+			}
+		}
+		if m[1] != "spillway" {
+			t.Errorf("the program is called %s", m[1])
+		}
+		if _, err := config.Load(m[2]); err != nil {
+			t.Errorf("its configuration: %v", err)
+		}
+	})
 
 	t.Run("every replica is up", func(t *testing.T) {
 		groups := map[string]int{}

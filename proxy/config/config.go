@@ -214,6 +214,14 @@ func Default() *Config {
 
 // Load reads and checks the file. Where its content is wrong, the error is Problems. Paths in the file are relative to the folder it is in.
 func Load(path string) (*Config, error) {
+	data, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(data, filepath.Dir(path))
+}
+
+func read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
@@ -223,7 +231,7 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
-	return Parse(data, filepath.Dir(path))
+	return data, nil
 }
 
 // Parse is Load for bytes that were read already; dir is what relative paths in them start from. The error is Problems.
@@ -231,22 +239,31 @@ func Parse(data []byte, dir string) (*Config, error) { return parseAt(data, dir,
 
 // parseAt is Parse with the clock given: whether two spans overlap may depend on it where one is relative and one is not.
 func parseAt(data []byte, dir string, now time.Time) (*Config, error) {
+	cfg, d, problems := decode(data, dir, now)
+	if d != nil {
+		problems = d.problems.sorted(d.over)
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return cfg, nil
+}
+
+// decode reads as much of the configuration as can be read, with all that is wrong with it in the decoder; without one, nothing could be read, and the problems say why.
+func decode(data []byte, dir string, now time.Time) (*Config, *decoder, Problems) {
 	root, problems := readTree(data)
 	if root == nil {
-		return nil, problems.sorted(0)
+		return nil, nil, problems.sorted(0)
 	}
 	d := newDecoder(problems)
 	cfg := Default()
 	d.config(root, cfg)
 	v := &validator{decoder: d, dir: dir, now: now}
 	v.config(cfg)
-	if len(d.problems) > 0 {
-		return nil, d.problems.sorted(d.over)
-	}
 	sum := sha256.Sum256(data)
 	cfg.Hash = hex.EncodeToString(sum[:])
 	cfg.Notes = v.notes.sorted(0)
-	return cfg, nil
+	return cfg, d, nil
 }
 
 // defaultHTTPClient is the field's own default without redirects: a redirect would carry credentials to a server that the file does not name.
@@ -265,6 +282,11 @@ func badPort(port string) bool {
 	return err != nil || n < 1 || n > 65535
 }
 
+// notInHost tells whether a character cannot stand in a host's name or address. Names in other scripts may be resolved somewhere.
+func notInHost(r rune) bool {
+	return r < 0x80 && !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-._~:%", r))
+}
+
 // parseURL checks and normalises a replica's address.
 func parseURL(s string) (*url.URL, error) {
 	if !strings.Contains(s, "://") {
@@ -274,6 +296,9 @@ func parseURL(s string) (*url.URL, error) {
 		return nil, fmt.Errorf("the scheme is missing; write http://%s", cut(s, 100))
 	}
 	u, err := url.Parse(s)
+	if err != nil && strings.Contains(s, "${") {
+		return nil, errors.New("variables are not filled in here; write the address out, or have the file filled in first (envsubst)")
+	}
 	if err != nil {
 		return nil, errors.New("not a URL; write it like http://10.0.0.1:9090") // the error of url.Parse repeats what may be a password
 	}
@@ -282,6 +307,10 @@ func parseURL(s string) (*url.URL, error) {
 		return nil, fmt.Errorf("the scheme %q is not served; use http or https", cut(u.Scheme, 20))
 	case u.Hostname() == "":
 		return nil, errors.New("the host is missing; write it like http://10.0.0.1:9090")
+	case strings.ContainsAny(u.Hostname(), "${}") || strings.Contains(u.Path, "${"):
+		return nil, fmt.Errorf("variables are not filled in here, and %s is no address; write it out, or have the file filled in first (envsubst)", cut(u.Host+u.Path, 100))
+	case strings.ContainsFunc(u.Hostname(), notInHost):
+		return nil, fmt.Errorf("%q is no name or address of a host; write it like http://10.0.0.1:9090", cut(u.Hostname(), 100))
 	case u.User != nil:
 		return nil, errors.New("a URL must not carry credentials, since it is printed; put them under http_client.basic_auth")
 	case u.RawQuery != "" || u.ForceQuery:

@@ -69,7 +69,7 @@ func readTree(data []byte) (*yaml.Node, Problems) {
 	case errors.Is(err, io.EOF), err == nil && (len(doc.Content) == 0 || doc.Content[0].Tag == "!!null"):
 		return nil, Problems{{Line: 1, Message: "the file is empty; it needs at least groups"}}
 	case err != nil:
-		return nil, Problems{yamlProblem("", err)}
+		return nil, Problems{tabProblem(data, yamlProblem("", err))}
 	}
 	root := doc.Content[0]
 	var problems Problems
@@ -94,6 +94,16 @@ func yamlProblem(path string, err error) Problem {
 	if m := yamlLine.FindStringSubmatch(msg); m != nil {
 		p.Line, _ = strconv.Atoi(m[1]) // digits by the expression; an overflow leaves no line
 		p.Message = "not valid YAML: " + m[2]
+	}
+	return p
+}
+
+// tabProblem says it where a tab in the indentation is what is wrong: the YAML library has no word for that.
+func tabProblem(data []byte, p Problem) Problem {
+	for i, line := range strings.Split(string(data), "\n") {
+		if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") && strings.TrimSpace(line) != "" && (p.Line == 0 || i+1 >= p.Line-1) {
+			return Problem{Path: p.Path, Line: i + 1, Message: "not valid YAML: a tab stands before the text of this line; YAML is indented with spaces, so write spaces in its place"}
+		}
 	}
 	return p
 }
@@ -179,12 +189,20 @@ func keysOf(t reflect.Type) []string {
 type decoder struct {
 	lines    map[string]int
 	problems Problems
+	blank    map[string]bool // sections without a value
+	broken   []brokenClient
 	over     int             // problems that were counted and not collected
 	wrong    map[string]bool // paths that have a problem
 }
 
+// brokenClient is what could be read of an http_client that is refused as a whole.
+type brokenClient struct {
+	path   string
+	client *commonconfig.HTTPClientConfig
+}
+
 func newDecoder(problems Problems) *decoder {
-	d := &decoder{lines: map[string]int{}, problems: problems, wrong: map[string]bool{}}
+	d := &decoder{lines: map[string]int{}, problems: problems, blank: map[string]bool{}, wrong: map[string]bool{}}
 	for _, p := range problems {
 		d.wrong[p.Path] = true
 	}
@@ -245,6 +263,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path, unit string) {
 			d.scalar(n, v, path, unit)
 		}
 	case null: // a section whose lines are all commented out
+		d.blank[path] = true
 	case t.Kind() == reflect.Struct:
 		if d.want(n, yaml.MappingNode, path, "a mapping with the keys "+strings.Join(keysOf(t), ", ")) {
 			d.mapping(n, v, path)

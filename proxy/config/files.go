@@ -2,7 +2,9 @@ package config
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
+	"time"
 
 	commonconfig "github.com/prometheus/common/config"
 )
@@ -12,18 +14,57 @@ import (
 // The error is Problems, without lines. Load does not do this, since a file may be checked on another machine than the one it is for, and since credentials
 // that are rotated may be absent for a moment; what reads them reports it then.
 func (c *Config) CheckFiles() error {
-	var problems Problems
-	check := func(path, file string) {
-		if file == "" {
-			return
-		}
-		f, err := os.Open(file)
-		if err != nil {
-			problems = append(problems, Problem{Path: path, Message: "cannot be read: " + err.Error()})
-			return
-		}
-		_ = f.Close() // opened for reading only
+	problems := c.fileProblems()
+	if len(problems) == 0 {
+		return nil
 	}
+	return problems.sorted(0)
+}
+
+// Check is Load and CheckFiles at once, with all the problems of both, and the configuration as far as it could be read: nil where it could not. more, where it is not nil, adds what only others
+// know of it.
+func Check(path string, more func(*Config) Problems) (*Config, error) {
+	data, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	cfg, d, problems := decode(data, filepath.Dir(path), time.Now())
+	if d == nil {
+		return nil, problems
+	}
+	found := cfg.fileProblems()
+	for _, b := range d.broken { // what was refused as a whole names files, too
+		b.client.SetDirectory(filepath.Dir(path))
+		clientFiles(b.client, b.path, found.unreadable)
+	}
+	if more != nil {
+		found = append(found, more(cfg)...)
+	}
+	for i := range found {
+		found[i].Line = d.line(found[i].Path)
+	}
+	if problems := append(d.problems, found...); len(problems) > 0 {
+		return cfg, problems.sorted(d.over)
+	}
+	return cfg, nil
+}
+
+// unreadable adds a problem where a file cannot be read.
+func (ps *Problems) unreadable(path, file string) {
+	if file == "" {
+		return
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		*ps = append(*ps, Problem{Path: path, Message: "cannot be read: " + err.Error()})
+		return
+	}
+	_ = f.Close() // opened for reading only
+}
+
+func (c *Config) fileProblems() Problems {
+	var problems Problems
+	check := problems.unreadable
 	for i := range c.Groups {
 		for j := range c.Groups[i].Shards {
 			for k := range c.Groups[i].Shards[j].Replicas {
@@ -35,10 +76,7 @@ func (c *Config) CheckFiles() error {
 	for i, file := range c.DropRules.Plan {
 		check("drop_rules.plan["+strconv.Itoa(i)+"]", file)
 	}
-	if len(problems) == 0 {
-		return nil
-	}
-	return problems.sorted(0)
+	return problems
 }
 
 // clientFiles calls check for each file of the client's settings.

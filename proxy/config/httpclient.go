@@ -18,9 +18,10 @@ import (
 func (d *decoder) httpClient(n *yaml.Node, c *commonconfig.HTTPClientConfig, path string) {
 	before := len(d.problems)
 	d.keys(n, httpClientType, path)
-	if hasAlias(n) || len(d.problems) > before {
+	if hasAlias(n) {
 		return
 	}
+	// Its decoder leaves out keys that it does not know, which were told, and says what it has against the others.
 	if err := n.Decode(c); err != nil {
 		line, msg := n.Line, strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: ")
 		msg = strings.TrimPrefix(msg, "unmarshal errors: ")
@@ -28,7 +29,11 @@ func (d *decoder) httpClient(n *yaml.Node, c *commonconfig.HTTPClientConfig, pat
 			line, _ = strconv.Atoi(m[1])
 			msg = m[2]
 		}
-		d.add(path, line, "%s", quoted.ReplaceAllString(msg, "a value"))
+		if len(d.problems) == before || !strings.Contains(msg, "secret manager") {
+			d.add(path, line, "%s", quoted.ReplaceAllString(msg, "a value"))
+		}
+		refused := *c
+		d.broken = append(d.broken, brokenClient{path, &refused})
 		*c = defaultHTTPClient()
 		return
 	}

@@ -237,8 +237,8 @@ func (v *validator) headers(r *Replica, path string) {
 				}
 			}
 		}
-		c := r.HTTPClient
-		if key == "Authorization" && (c.BasicAuth != nil || c.Authorization != nil || c.OAuth2 != nil) {
+		sets := func(what string) bool { return v.has(path + ".http_client." + what) } // also where http_client is refused for something else
+		if key == "Authorization" && (sets("basic_auth") || sets("authorization") || sets("oauth2") || sets("bearer_token") || sets("bearer_token_file")) {
 			v.problem(p, "http_client sets the Authorization header too; keep one")
 		}
 		canonical[key] = r.Headers[name]
@@ -360,6 +360,8 @@ func (v *validator) usageLog(u *UsageLog) {
 		v.problem(path+".path", "the path is empty; name a file, or remove usage_log to write none")
 	case u.Path == "" && (v.has(path+".max_size") || v.has(path+".max_files")):
 		v.problem(path+".path", "name the file to write, such as usage.jsonl")
+	case u.Path == "" && v.has(path) && !v.blank[path] && !v.wrong[path]:
+		v.problem(path, "it names no file, so that nothing would be written; give it a path, such as usage.jsonl, or remove usage_log")
 	}
 	if u.MaxSize < 1<<10 {
 		v.problem(path+".max_size", "%s is less than a line or two; write at least 1KiB", u.MaxSize)
