@@ -75,6 +75,19 @@ func (c *crowded) close() {
 	}
 }
 
+// watch looks each millisecond, when everybody waits for something, until it is over.
+func (*crowded) watch(over chan struct{}, look func()) {
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Millisecond):
+			synctest.Wait()
+			look()
+		}
+	}
+}
+
 // exchange is a request that has so much time.
 func (c *crowded) exchange(ctx context.Context, limit time.Duration) (*exchange, func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -139,7 +152,17 @@ func TestCallsNeverWaitForEachOther(t *testing.T) {
 					c := newCrowded(t, 4, 2, places, 1, "delay 20ms; drip 200B/1ms; answer")
 					defer c.close()
 					shards := c.st.top.Groups[0].Shards
-					var wg sync.WaitGroup
+					over := make(chan struct{})
+					var watch, wg sync.WaitGroup
+					watch.Go(func() {
+						c.watch(over, func() {
+							for i, f := range c.fakes {
+								if n := f.InFlight(); n > places {
+									t.Errorf("server %d had %d calls", i, n)
+								}
+							}
+						})
+					})
 					for i := range 50 {
 						r := rand.New(rand.NewPCG(seed, uint64(i)))
 						wg.Go(func() {
@@ -174,11 +197,8 @@ func TestCallsNeverWaitForEachOther(t *testing.T) {
 						})
 					}
 					wg.Wait()
-					for i, f := range c.fakes {
-						if n := f.MostConns(); n > places {
-							t.Errorf("server %d had %d connections", i, n)
-						}
-					}
+					close(over)
+					watch.Wait()
 					if n := c.st.pool.InUse(); n != 0 {
 						t.Errorf("%d bytes are still held", n)
 					}
@@ -249,17 +269,15 @@ func TestWidthOfAFanOut(t *testing.T) {
 		defer c.close()
 		var wg sync.WaitGroup
 		var most, held int64
-		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan struct{})
 		wg.Go(func() {
-			for ctx.Err() == nil {
-				synctest.Wait()
+			c.watch(over, func() {
 				n := int64(0)
 				for _, f := range c.fakes {
 					n += int64(f.InFlight())
 				}
 				most, held = max(most, n), max(held, c.st.pool.InUse())
-				time.Sleep(time.Millisecond)
-			}
+			})
 		})
 		var callers sync.WaitGroup
 		for i := range 32 {
@@ -278,7 +296,7 @@ func TestWidthOfAFanOut(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		stop()
+		close(over)
 		wg.Wait()
 		if most > 32 {
 			t.Errorf("%d calls were under way at once", most)
