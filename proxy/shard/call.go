@@ -450,6 +450,8 @@ func (c *call) explain(err error, b *body) *qerr.Error {
 		e = c.malformedf(err, nil, "%s sent a gzip body that Spillway does not inflate; look at what stands between them", name)
 	case errors.Is(err, errNotJSON), errors.Is(err, errEmptyBody):
 		return c.malformedf(err, b.head, "%s answered with something that is not JSON; is its url that of a Prometheus?", name)
+	case ours(err):
+		return c.r.noFile(err)
 	case errors.As(err, &dial) && errors.Is(err, errDialTimeout):
 		e = qerr.Wrap(qerr.ShardFailed, err, "%s cannot be reached: no connection within %s", name, c.r.up.opts.DialTimeout)
 	case errors.As(err, &dial):

@@ -3,10 +3,12 @@ package shard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -182,5 +184,18 @@ func (g *gate) wait(ctx context.Context, s *Shard, n int64) error {
 	e := qerr.Overload(g.bound, itoa(g.size), time.Second, g.advice, "%s, as many as there may be, and found no room for this one before its deadline", who)
 	e.Seen = itoa64(others) + " others waiting"
 	e.Shards = []string{s.Name()}
+	return e
+}
+
+// noFile is the error of a call for which this machine has no file, port or buffer left, which says nothing about the server.
+func (r *Replica) noFile(err error) *qerr.Error {
+	r.up.metrics.noFile.Inc()
+	var no syscall.Errno
+	errors.As(err, &no)
+	all := r.Shard.topology.crowd.all
+	e := qerr.Wrap(qerr.Overloaded, err, "Spillway's own machine had nothing left to open a connection to %s with: %s", r.Name(), no)
+	e.Bound, e.Value, e.Seen, e.RetryAfter = all.bound, itoa(all.size), no.Error(), time.Second
+	e.Advice = "try again in a moment, and raise Spillway's limit of open files (ulimit -n) or of local ports; the shard itself may be well"
+	e.Shards = []string{r.Name()}
 	return e
 }

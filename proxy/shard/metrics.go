@@ -17,6 +17,7 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 	header   *prometheus.HistogramVec
 	linger   *prometheus.HistogramVec
+	noFile   prometheus.Counter
 
 	hedgeMetrics
 	again *retries
@@ -73,13 +74,16 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "spillway_shard_cancel_linger_seconds", Help: "How long a call to a shard went on after its request had ended (client gone, deadline, kill).",
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30},
 		}, shardLabels),
+		noFile: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_local_dial_failures_total", Help: "Connections to shards that this machine had no file, port or buffer left for; no shard is charged with them.",
+		}),
 		hedgeMetrics: newHedgeMetrics(),
 		again:        newRetries(),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.hedged, m.wins, m.again.refused, m} {
+	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.noFile, m.hedged, m.wins, m.again.refused, m} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -136,6 +136,10 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 		return
 	}
 	now := time.Now()
+	if ours(err) { // the server was not asked; what is known of it stays
+		u.opts.Logger.Warn("no file, port or buffer is left to ask a replica with; raise the limit of open files", slog.String("replica", r.Name()), slog.Any("err", err))
+		return
+	}
 	if err != nil {
 		r.markDown(err, now)
 		return

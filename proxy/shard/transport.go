@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,8 +18,6 @@ import (
 const (
 	// idleConnTimeout is below the five minutes after which Prometheus closes an idle connection, so that we close first.
 	idleConnTimeout = 90 * time.Second
-	// dnsKeep is how long addresses that once worked are used when the name cannot be resolved any more.
-	dnsKeep = 10 * time.Minute
 	// maxHeaderBytes bounds what one answer's header can cost.
 	maxHeaderBytes = 64 << 10
 	// maxIdleConns is how many idle connections to one server are kept: what comes again within a moment. fewIdleConns stay for idleConnTimeout, the others,
@@ -126,111 +123,4 @@ func closeIdle(rt http.RoundTripper) {
 	if c, ok := rt.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
-}
-
-// dialer resolves and dials under one timeout, and remembers the last good addresses of each name for dnsKeep.
-type dialer struct {
-	timeout time.Duration
-	resolve func(ctx context.Context, host string) ([]string, error)
-	connect DialFunc
-
-	mu   sync.Mutex
-	good map[string]goodAddrs // by host; an upstream has one host, so there is one entry (or two, with an HTTP proxy)
-}
-
-type goodAddrs struct {
-	addrs []string
-	at    time.Time
-}
-
-func newDialer(timeout time.Duration, connect DialFunc) *dialer {
-	d := &dialer{timeout: timeout, resolve: net.DefaultResolver.LookupHost, connect: connect, good: map[string]goodAddrs{}}
-	if connect != nil {
-		d.resolve = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // its names are its own
-	} else {
-		// A peer that vanished without a word is noticed after 15 s and three unanswered probes.
-		nd := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
-		d.connect = nd.DialContext
-	}
-	return d
-}
-
-// dialedFor is the key of the call's context in the context of a dial. net/http dials under a context that keeps the values of the request's but does not
-// end with it, so that another request may use the connection; a server that takes no connections would be dialed on and on for clients that have left.
-type dialedFor struct{}
-
-// dialError marks an error from before there was a connection: the server did nothing for this call.
-type dialError struct{ err error }
-
-func (e *dialError) Error() string { return e.err.Error() }
-func (e *dialError) Unwrap() error { return e.err }
-
-// dial connects to the first address that answers. The timeout spans the name's resolution and all addresses, each of which gets its share.
-func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, errDialTimeout)
-	defer cancel()
-	if call, ok := ctx.Value(dialedFor{}).(context.Context); ok {
-		defer context.AfterFunc(call, cancel)()
-	}
-	conn, err := d.dialAll(ctx, network, addr)
-	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, errDialTimeout) {
-			err = cause
-		}
-		return nil, &dialError{err}
-	}
-	return conn, nil
-}
-
-func (d *dialer) dialAll(ctx context.Context, network, addr string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil || net.ParseIP(host) != nil {
-		return d.connect(ctx, network, addr)
-	}
-	addrs, err := d.lookup(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	var last error
-	for i, a := range addrs {
-		share := ctx
-		if dl, ok := ctx.Deadline(); ok && i < len(addrs)-1 {
-			var cancel context.CancelFunc
-			share, cancel = context.WithTimeout(ctx, time.Until(dl)/time.Duration(len(addrs)-i))
-			defer cancel()
-		}
-		conn, err := d.connect(share, network, net.JoinHostPort(a, port))
-		if err == nil {
-			return conn, nil
-		}
-		last = err
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, last
-}
-
-func (d *dialer) lookup(ctx context.Context, host string) ([]string, error) {
-	// Half of the time at most, so that a resolver that hangs leaves enough to dial the remembered addresses.
-	lctx := ctx
-	if dl, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		lctx, cancel = context.WithTimeout(ctx, time.Until(dl)/2)
-		defer cancel()
-	}
-	addrs, err := d.resolve(lctx, host)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err == nil && len(addrs) > 0 {
-		d.good[host] = goodAddrs{addrs, time.Now()}
-		return addrs, nil
-	}
-	if g, ok := d.good[host]; ok && time.Since(g.at) < dnsKeep {
-		return g.addrs, nil
-	}
-	if err == nil {
-		err = errors.New("the name " + host + " has no address")
-	}
-	return nil, err
 }
