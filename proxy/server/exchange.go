@@ -62,6 +62,8 @@ type exchange struct {
 	end      context.CancelCauseFunc // ends the request with a cause
 	watched  *heap.Request
 	weighed  atomic.Pointer[merge.Budget] // what the heap's watch asks how much it holds
+	doing    string                       // what the request's time is spent on, for the sentence of its deadline
+	rawHere  string                       // why its series are read and evaluated here; empty where they are not
 }
 
 // serveAPI is the road of a request: parse, identity, policy, answer, usage.
@@ -370,10 +372,10 @@ func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
 		return qerr.From(qerr.ErrClientLeft)
 	}
 	if errors.As(err, &qe) && qe.Kind != qerr.Internal {
-		return shard.Busy(qe)
+		return x.counsel(shard.Busy(qe))
 	}
 	if x.ctx != nil {
-		return qerr.FromContext(x.ctx, err)
+		return x.counsel(qerr.FromContext(x.ctx, err))
 	}
 	return qerr.From(err)
 }

@@ -115,6 +115,7 @@ func (x *exchange) ask(questions []question) (*replies, error) { return x.askAnd
 func (x *exchange) askAndRead(questions []question, read reading) (*replies, error) {
 	questions = slices.DeleteFunc(questions, func(q question) bool { return x.lost[q.shard.Name()] || q.replica != nil && x.avoid[q.replica.Name()] })
 	x.asked += len(questions)
+	x.doing = "asked of the shards"
 	f := x.newFanout(questions, read)
 	r := &replies{calls: &x.calls, fanout: f}
 	if err := f.enter(); err != nil {

@@ -33,11 +33,14 @@ func (x *exchange) query() error {
 	}
 	if x.account != nil {
 		if x.account.root = p.Root; x.account.only {
-			return x.writeData(x.account.explanation(x.req.Query, p.Refused))
+			return x.writeData(x.account.explanation(x.req.Query, cmp.Or(p.Refused, x.cannotAsk())))
 		}
 		x.out.Tail = func() ([]byte, error) { return x.account.tail(x.req.Query) }
 	}
 	x.s.metrics.plans.WithLabelValues(planKind(p), string(cmp.Or(p.Cause, plan.CauseNone))).Inc()
+	if p.Mode == plan.ModeRaw {
+		x.rawHere = cmp.Or(x.rawWhy, p.Why)
+	}
 	if p.Refused != nil {
 		return p.Refused
 	}
@@ -231,6 +234,9 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 			return engine.NewInstantQuery(ctx, from, opts, text, time.UnixMilli(req.Time.Ms))
 		}
 		return engine.NewRangeQuery(ctx, from, opts, text, time.UnixMilli(req.Start.Ms), time.UnixMilli(req.End.Ms), req.Step)
+	}
+	if x.doing = "evaluated here, over what the shards had answered"; p.Mode == plan.ModeRaw && p.Raw {
+		x.doing = "read from the shards and evaluated here, series by series"
 	}
 	var rest string
 	if len(rough) > 0 {

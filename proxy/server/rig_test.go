@@ -285,6 +285,7 @@ type reply struct {
 		Status, ErrorType, Error string
 		Data                     json.RawMessage
 		Warnings                 []string
+		Spillway                 struct{ Bound, Value, Seen, Advice string }
 	}
 }
 

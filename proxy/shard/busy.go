@@ -34,7 +34,7 @@ func (r *Replica) busy(now time.Time) *qerr.Error {
 
 // refused is the failure of a call that is not made, because of what is known of the server; nil where it is to be made.
 func (r *Replica) refused(now time.Time) *qerr.Error {
-	if e := r.muted(now); e != nil {
+	if e := r.muted(); e != nil {
 		return e
 	}
 	return r.busy(now)

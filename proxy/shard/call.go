@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -452,10 +453,8 @@ func (c *call) explain(err error, b *body) *qerr.Error {
 		return c.malformedf(err, b.head, "%s answered with something that is not JSON; is its url that of a Prometheus?", name)
 	case ours(err):
 		return c.r.noFile(err)
-	case errors.As(err, &dial) && errors.Is(err, errDialTimeout):
-		e = qerr.Wrap(qerr.ShardFailed, err, "%s cannot be reached: no connection within %s", name, c.r.up.opts.DialTimeout)
 	case errors.As(err, &dial):
-		e = qerr.Wrap(qerr.ShardFailed, err, "%s cannot be reached; is it running, and is its address right?", name)
+		e = c.r.unreached(err)
 	case errors.Is(err, io.ErrUnexpectedEOF) && c.answered:
 		e = qerr.Wrap(qerr.ShardFailed, err, "%s cut its answer short; its log may tell why", name)
 	case c.answered:
@@ -591,10 +590,14 @@ func (c *call) took(now time.Time) (began, all time.Duration) {
 	return began, began + time.Duration(c.reading.Load())
 }
 
-// outcome is the metric label of an error. A request that was ended from outside with a cause of no kind, such as the failure of another shard, was
-// canceled as far as this replica is concerned.
+// endedByOther tells whether the call was ended from outside with a cause that is nobody's wish and not this replica's doing, such as the failure of another one.
+func (c *call) endedByOther(e *qerr.Error) bool {
+	return c.parent.Err() != nil && (e.Kind == qerr.Internal || e.Kind == qerr.ShardFailed && !slices.Contains(e.Shards, c.r.Name()))
+}
+
+// outcome is the metric label of an error. A call that was ended because of another one was canceled as far as this replica is concerned.
 func (c *call) outcome(e *qerr.Error) string {
-	if e.Kind == qerr.Internal && c.parent.Err() != nil {
+	if c.endedByOther(e) {
 		return qerr.Canceled.String()
 	}
 	return e.Kind.String()
@@ -612,7 +615,12 @@ func (c *call) settle(err error, now time.Time) {
 		kind = qerr.From(err).Kind
 	}
 	switch {
+	case err != nil && c.endedByOther(qerr.From(err)):
+		b.neutral()
 	case err == nil, kind == qerr.BadData:
+		if c.r.up.failing.Load() != 0 {
+			c.r.up.failing.Store(0)
+		}
 		b.success()
 	case errors.As(err, &status) && (status.Code == http.StatusTooManyRequests || status.later()):
 		b.neutral()
@@ -620,6 +628,7 @@ func (c *call) settle(err error, now time.Time) {
 		b.neutral() // an endpoint it does not serve, credentials it does not take: it is alive
 	case kind == qerr.ShardFailed, kind == qerr.Timeout && !c.answered && now.Sub(c.started) >= c.r.up.opts.HeaderTimeout:
 		c.r.Shard.turnFrom(c.r)
+		c.r.up.failing.CompareAndSwap(0, c.started.UnixNano())
 		if b.failure(now) {
 			c.r.up.opts.Logger.Warn("a replica failed too often; others of its shard are preferred until it answers again",
 				slog.String("replica", c.r.Name()), slog.Any("err", err))

@@ -243,10 +243,11 @@ func (s *Shard) unusable() *qerr.Error {
 			why = append(why, r.Name()+" is misconfigured: "+strings.Join(m, "; "))
 			continue
 		}
-		why = append(why, r.Name()+" cannot be reached")
+		_, since := r.Trouble()
+		why = append(why, r.Name()+" cannot be reached"+Since(since))
 	}
 	e := qerr.New(qerr.ShardFailed, "shard %s has no replica that can be asked: %s", s.Name(), strings.Join(why, ", "))
-	e.Advice = "bring one back, or send partial_response=true for an answer without this shard"
+	e.Advice = "see whether it runs, and start it; or correct its url"
 	e.Shards = names
 	return e
 }

@@ -55,13 +55,12 @@ func (r *Replica) Mute() time.Time {
 }
 
 // muted is the failure of a call that is not made, since the server would not answer it; nil where that is not known.
-func (r *Replica) muted(now time.Time) *qerr.Error {
+func (r *Replica) muted() *qerr.Error {
 	since := r.Mute()
 	if since.IsZero() {
 		return nil
 	}
-	e := qerr.Wrap(qerr.ShardFailed, errMute, "%s takes connections and answers nothing, for %s now: no request, nor Spillway's own small query",
-		r.Name(), now.Sub(since).Round(time.Second))
+	e := qerr.Wrap(qerr.ShardFailed, errMute, "%s takes connections and answers nothing%s: no request, nor Spillway's own small query", r.Name(), Since(since))
 	e.Advice = "look at that server's processor, memory and disk; it is asked every " + lagEvery.String() + ", and used again once it answers"
 	e.Shards = []string{r.Name()}
 	return e

@@ -8,8 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 // TestMute: a server that hangs and has no sound copy costs the first requests their time; once that is known they fail at once, naming it and since when, and it is
@@ -97,4 +101,38 @@ func TestSlowIsNotMute(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+// TestOthersFailureIsNotCharged: a call that ends because another server failed says nothing about its own server.
+func TestOthersFailureIsNotCharged(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: seriesPath, Script: "stall"}}}, Options{Registerer: reg})
+	other := qerr.New(qerr.ShardFailed, "jaguar/10.0.0.9:9090 cannot be reached")
+	other.Shards = []string{"jaguar/10.0.0.9:9090"}
+	for i := range breakerFailures {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		result := make(chan error, 1)
+		go func() { // ends with the call, which the test waits for
+			_, err := readAll(ctx, r, seriesRequest, CallOptions{})
+			result <- err
+		}()
+		wait, stop := context.WithTimeout(t.Context(), patience)
+		if err := fake.WaitSeen(wait, seriesPath, i+1); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		cancel(other)
+		if err := <-result; !errors.Is(err, other) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if state := r.up.breaker.current(time.Now()); state != Closed {
+		t.Errorf("breaker %s", state)
+	}
+	if what, _ := r.Trouble(); what != "" {
+		t.Errorf("the server %s", what)
+	}
+	if n := testutil.ToFloat64(r.up.metrics.requests.WithLabelValues(append(r.labels(), "canceled")...)); n != breakerFailures {
+		t.Errorf("%g calls counted as canceled, not %d", n, breakerFailures)
+	}
 }

@@ -87,6 +87,7 @@ type upstream struct {
 
 	refs       atomic.Int32 // topologies that name it
 	inflight   atomic.Int64
+	failing    atomic.Int64 // since when each call failed, Unix nanoseconds; 0: the last one did not
 	unanswered atomic.Int64 // of them those whose answer has not begun; probes are not among them
 
 	firstProbe chan struct{} // closed when the first probe has ended

@@ -1,0 +1,183 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+const errorsPage = "testdata/errors.golden"
+
+// saying is one way to come to an error.
+type saying struct {
+	name   string
+	more   string // of the configuration
+	script string // what the second shard of jaguar does with all that clients ask; "down": it is gone
+	path   string
+	form   []string // names and values
+	known  bool     // its failure is known for a while
+	method string
+}
+
+var sayings = []saying{
+	{name: "a shard is down", script: "down", form: []string{"query", "up"}},
+	{name: "a shard has been down for a while", script: "down", known: true, form: []string{"query", "up"}},
+	{name: "a shard has been down for a while, metadata", script: "down", known: true, path: "/api/v1/label/instance/values", form: []string{"match[]", "up"}},
+	{name: "a shard has been down for a while, federate", script: "down", known: true, path: "/federate", form: []string{"match[]", "up"}},
+	{name: "a shard hangs", script: "stall", form: []string{"query", "up", "timeout", "1s"}},
+	{name: "a shard is known to hang", script: "stall", known: true, form: []string{"query", "up"}},
+	{name: "a shard resets", script: "reset", form: []string{"query", "up"}},
+	{name: "a shard cuts its answer", script: "limit 20 close; answer", form: []string{"query", "up"}},
+	{name: "a shard resets in its answer", script: "limit 20 reset; answer", form: []string{"query", "up"}},
+	{name: "a shard says 500", script: "error 500 internal 'out of cheese'", form: []string{"query", "up"}},
+	{name: "a shard says 503", script: "status 503; send starting", form: []string{"query", "up"}},
+	{name: "a shard says 429 with Retry-After", script: "header Retry-After 30; error 429 too_many_requests busy", form: []string{"query", "up"}},
+	{name: "a shard says 503 with Retry-After", script: "header Retry-After 30; status 503; send starting", form: []string{"query", "up"}},
+	{name: "a shard says 429", script: "error 429 too_many_requests busy", form: []string{"query", "up"}},
+	{name: "a shard runs into its own timeout", script: "error 503 timeout 'query timed out in expression evaluation'", form: []string{"query", "up"}},
+	{name: "a shard refuses the query", script: "error 422 execution 'query processing would load too many samples into memory'", form: []string{"query", "up"}},
+	{name: "a shard refuses our credentials", script: "status 401; send no", form: []string{"query", "up"}},
+	{name: "a shard lacks the endpoint", script: "status 404; send no", form: []string{"query", "up"}},
+	{name: "a shard redirects", script: "redirect http://127.0.0.1:1/elsewhere", form: []string{"query", "up"}},
+	{name: "a shard is a login page", script: "garbage html", form: []string{"query", "up"}},
+	{name: "a shard sends nonsense", script: "garbage shape", form: []string{"query", "up"}},
+	{name: "a shard sends a bomb", script: "gzip bomb 1GiB", path: "/api/v1/rules"},
+
+	{name: "max_series of an answer", more: "limits: {max_series: 1}\n", form: []string{"query", "up"}},
+	{name: "max_series of what is evaluated here", more: "limits: {max_series: 1}\n", form: []string{"query", "quantile(0.5, up)"}},
+	{name: "max_series of a join", more: "limits: {max_series: 1}\n", form: []string{"query", "sum(up * on(instance) up)"}},
+	{name: "max_samples", more: "limits: {max_samples: 1}\n", form: []string{"query", "quantile(0.5, up)"}},
+	{name: "max_response_bytes", more: "limits: {max_response_bytes: 1KiB}\n", script: "generate 1MiB", form: []string{"query", "up"}},
+	{name: "max_range", more: "limits: {max_range: 1d}\n", form: []string{"query", "rate(up[2d])"}},
+	{name: "max_query_bytes", more: "limits: {max_query_bytes: 1KiB}\n", form: []string{"query", "up + " + strings.Repeat("0", 2000)}},
+	{name: "max_points", path: "/api/v1/query_range", form: []string{"query", "up", "start", "0", "end", "20000", "step", "1"}},
+	{name: "query_shape", form: []string{"query", strings.Repeat("(", 300) + "up" + strings.Repeat(")", 300)}},
+	{name: "regex_cost", form: []string{"query", `up{instance=~"(((a{30}){30}){30})"}`}},
+	{name: "unselective", form: []string{"query", `{le!=""}`}},
+	{name: "memory.budget", more: "memory: {budget: 64KiB}\n", form: []string{"query", "quantile(0.5, up)"}},
+	{name: "timeout while the shards are asked", more: "limits: {timeout: 1s}\n", script: "stall", form: []string{"query", "up"}},
+
+	{name: "a query that cannot be parsed", form: []string{"query", "sum(up"}},
+	{name: "no query", form: []string{}},
+	{name: "a selector that selects nothing in particular", form: []string{"query", `{__name__=~".*"}`}},
+	{name: "a time that is none", form: []string{"query", "up", "time", "yesterday"}},
+	{name: "a path that is none", path: "/api/v1/nothing"},
+	{name: "a wrong method", path: "/api/v1/query", method: http.MethodDelete},
+}
+
+// TestErrorsReadAloud holds the sentence of each error that a client can come to. Read the file aloud when it changes: what happened, where, since when, what to do now,
+// and what to do for good. Written by -update.
+func TestErrorsReadAloud(t *testing.T) {
+	out := make([]string, len(sayings))
+	t.Run("all", func(t *testing.T) {
+		for i, s := range sayings {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				out[i] = s.provoke(t)
+			})
+		}
+	})
+	got := strings.Join(out, "\n")
+	if *update {
+		if err := os.WriteFile(errorsPage, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(errorsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants := strings.Split(string(want), "\n\n")
+	for i, text := range strings.Split(got, "\n\n") {
+		if i >= len(wants) || text != wants[i] {
+			t.Errorf("not as in %s (-update writes it anew):\n%s", errorsPage, text)
+		}
+	}
+	if n := strings.Count(got, "\n\n") + 1; n != len(wants) {
+		t.Errorf("%d errors, %s has %d", n, errorsPage, len(wants))
+	}
+}
+
+func (s saying) provoke(t *testing.T) string {
+	r := newRig(t, []rigGroup{{"heron", false, []int{1}}, {"jaguar", false, []int{1, 1}}}, s.more)
+	bad := r.shards["jaguar"][1][0]
+	switch s.script {
+	case "":
+	case "down":
+		bad.Close()
+	default:
+		if err := bad.Set(s.script); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.path == "" {
+		s.path = "/api/v1/query"
+	}
+	a := asking{path: s.path}
+	if s.known {
+		rep := r.s.state.Load().top.Groups[1].Shards[1].Replicas[0]
+		r.ask(r.request(context.Background(), asking{path: "/api/v1/query"}, "query", "up", "timeout", "3s"))
+		r.eventually("the failure is known for a while", func() bool {
+			what, since := rep.Trouble()
+			return what != "" && !strings.HasPrefix(what, "has failed") && time.Since(since) > 2*time.Second
+		})
+	}
+	req := r.request(context.Background(), a, s.form...)
+	if s.method != "" {
+		req.Method = s.method
+	}
+	got := r.ask(req)
+	if got.status == http.StatusOK {
+		t.Errorf("no error: %s", got)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n%d %s", s.name, got.status, got.message.ErrorType)
+	if after := got.header.Get("Retry-After"); after != "" {
+		fmt.Fprintf(&b, ", Retry-After %s", after)
+	}
+	if d := got.message.Spillway; d.Bound != "" {
+		fmt.Fprintf(&b, ", bound %s, value %s, seen %s", d.Bound, d.Value, d.Seen)
+	}
+	fmt.Fprintf(&b, "\n%s\n", r.masked(got.message.Error))
+	return b.String()
+}
+
+var (
+	maskSince = regexp.MustCompile(`for [0-9hms.]+ \(since [0-9:]+ UTC\)`)
+	maskLeft  = regexp.MustCompile(`another (29|30)s`)
+)
+
+// masked is a sentence without what differs from run to run.
+func (r *rig) masked(text string) string {
+	for g, shards := range r.shards {
+		for i, replicas := range shards {
+			for j, s := range replicas {
+				text = strings.ReplaceAll(text, s.Addr(), fmt.Sprintf("%s-%d-%d:9090", g, i, j))
+			}
+		}
+	}
+	text = maskSince.ReplaceAllString(text, "for 4m12s (since 03:00:00 UTC)")
+	return maskLeft.ReplaceAllString(text, "another 30s")
+}
+
+// TestExplainNamesADeadShard: a query that cannot be answered now, because nobody is there to ask, is not said to be exact.
+func TestExplainNamesADeadShard(t *testing.T) {
+	r := newRig(t, []rigGroup{{"heron", false, []int{1}}, {"jaguar", false, []int{1, 1}}}, limits(ample))
+	r.shards["jaguar"][1][0].Close()
+	rep := r.s.state.Load().top.Groups[1].Shards[1].Replicas[0]
+	r.eventually("the shard is known to be down", func() bool { what, _ := rep.Trouble(); return what == "cannot be reached" })
+	for q, verdict := range map[string]string{`count(up)`: "refused", `up{cluster="jaguar"}`: "refused", `up{cluster="heron"}`: "exact"} {
+		e, err := r.s.ExplainQuery(t.Context(), Question{Query: q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Verdict != verdict || (verdict == "refused") != strings.Contains(e.Reason, rep.Name()+" cannot be reached") {
+			t.Errorf("%s: %s, %q", q, e.Verdict, e.Reason)
+		}
+	}
+}
