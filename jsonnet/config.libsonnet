@@ -451,8 +451,24 @@
         refused: 0.2,
         // … and at least so many a second.
         refusedPerSecond: 0.5,
-        // Memory that requests hold as a share of memory.budget.
+        // Most memory that requests held at once as a share of memory.budget.
         memory: 0.85,
+        // Seconds that 99 % of requests must not exceed. A bound of the histogram's buckets.
+        latencySeconds: 2.5,
+        // Seconds within which 90 % of a replica's answers must begin. A bound of the histogram's buckets.
+        shardSlowSeconds: 1,
+        // … for at least so many calls a second.
+        shardSlowPerSecond: 0.02,
+        // Calls to a replica that fail although it says that it is ready, as a share of all.
+        replicaFailures: 0.5,
+        // … and at least so many a second.
+        replicaFailuresPerSecond: 0.02,
+        // Processor time as a share of what Spillway may use.
+        processor: 0.9,
+        // Queries whose series are fetched for a cause that lies with the servers, as a share of all.
+        rawPlans: 0.3,
+        // … and at least so many a second.
+        rawPlansPerSecond: 0.1,
         // Requests a second from which Spillway's own error budget is judged.
         budgetTrafficPerSecond: 0.1,
         // Evaluations of the ruler that fail, as a share of all.

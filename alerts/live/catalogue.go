@@ -262,7 +262,11 @@ var Cases = []Case{
 var (
 	replicaDown = Case{
 		Name:   "one replica of a shard down",
-		Beside: map[string]string{"TargetDown": "one Prometheus of five cannot be scraped"},
+		Beside: map[string]string{
+			"TargetDown":       "one Prometheus of five cannot be scraped",
+			"ProxyReplicaDown": "its shard has one replica left",
+			"ProxyRawPlans":    "the one that is left misses what it missed before",
+		},
 	}
 	// teamless is nobody's doing either: in a quiet cluster too a namespace may have no team.
 	teamless = Case{
@@ -274,6 +278,8 @@ var (
 		Want: []string{"ProxyShardDown"},
 		Beside: map[string]string{
 			"TargetDown":           "two of five Prometheus servers cannot be scraped",
+			"ProxyReplicaDown":     "until the other one is down too",
+			"ProxyRawPlans":        "the one that was left missed what it missed before",
 			"ProxyErrorBudgetBurn": "the proxy's probes see the loss after up to five seconds, which at this scale is longer than this alert waits; from then on Alertmanager holds it back",
 		},
 	}

@@ -136,13 +136,89 @@
           }),
           alert('ProxyMemoryNearBudget', {
             expr: |||
-              max by (%(cluster)s, instance) (avg_over_time(spillway_memory_budget_used_bytes{%(proxy)s}[%(w)s]) / spillway_memory_budget_bytes{%(proxy)s}) > %(memory)s
+              max by (%(cluster)s, instance) (max_over_time(spillway_memory_budget_peak_bytes{%(proxy)s}[%(w)s]) / spillway_memory_budget_bytes{%(proxy)s}) > %(memory)s
             |||,
             hold: '10m',
             severity: 'warning',
             vars: { instance: 'instance' },
             summary: 'Requests fill the memory of a Spillway.',
-            description: 'Requests hold {{ $value | humanizePercentage }} of memory.budget of Spillway {{ $labels.instance }} of %(name)s. At 100%% it refuses them with 429.',
+            description: 'Requests wanted up to {{ $value | humanizePercentage }} of memory.budget of Spillway {{ $labels.instance }} of %(name)s at once, again and again. What goes beyond 100%% is refused with 429.',
+          }),
+          alert('ProxySlow', {
+            expr: |||
+              histogram_quantile(0.99, sum by (%(cluster)s, le) (rate(spillway_request_duration_seconds_bucket{%(proxy)s}[%(w)s]))) > %(latencySeconds)s
+              and
+              sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s])) > %(budgetTrafficPerSecond)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            summary: 'Requests to Spillway take long.',
+            description: 'One of a hundred requests to Spillway of %(name)s takes {{ $value | humanizeDuration }} or more. ProxyShardSlow and ProxyProcessorBusy, where they fire, say why.',
+          }),
+          alert('ProxyShardSlow', {
+            // Against the quickest quarter, so that queries that are dear everywhere blame nobody.
+            expr: |||
+              (
+                histogram_quantile(0.9, sum by (%(cluster)s, group, shard, replica, le) (rate(spillway_shard_header_duration_seconds_bucket{%(proxy)s}[%(w)s]))) > %(shardSlowSeconds)s
+              )
+              > on (%(cluster)s) group_left ()
+              2 * quantile by (%(cluster)s) (0.25, histogram_quantile(0.9, sum by (%(cluster)s, group, shard, replica, le) (rate(spillway_shard_header_duration_seconds_bucket{%(proxy)s}[%(w)s]))) >= 0)
+              and
+              sum by (%(cluster)s, group, shard, replica) (rate(spillway_shard_header_duration_seconds_count{%(proxy)s}[%(w)s])) > %(shardSlowPerSecond)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            vars: { group: 'group', shard: 'shard' },
+            summary: 'A replica is much slower than others.',
+            description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} takes {{ $value | humanizeDuration }} or more to begin one answer of ten, as seen by Spillway of %(name)s. Every query that needs it waits for it.',
+          }),
+          alert('ProxyReplicaDown', {
+            expr: |||
+              min by (%(cluster)s, group, shard, replica) (spillway_shard_replica_state{%(proxy)s,state="up"}) == 0
+              and on (%(cluster)s, group, shard)
+              max by (%(cluster)s, group, shard) (spillway_shard_replica_state{%(proxy)s,state="up"}) == 1
+            |||,
+            hold: '5m',
+            severity: 'warning',
+            vars: { group: 'group', shard: 'shard' },
+            summary: 'A replica is down, and another one of its shard answers.',
+            description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} is not up ({{ $value }}), as seen by a Spillway of %(name)s. The next one that fails takes the shard with it.',
+          }),
+          alert('ProxyReplicaFailing', {
+            // Its readiness page is sound: the state stays up.
+            expr: |||
+              sum by (%(cluster)s, group, shard, replica) (rate(spillway_shard_requests_total{%(proxy)s,outcome=~"timeout|shard_failed"}[%(w)s])) / sum by (%(cluster)s, group, shard, replica) (rate(spillway_shard_requests_total{%(proxy)s}[%(w)s])) > %(replicaFailures)s
+              and
+              sum by (%(cluster)s, group, shard, replica) (rate(spillway_shard_requests_total{%(proxy)s,outcome=~"timeout|shard_failed"}[%(w)s])) > %(replicaFailuresPerSecond)s
+              and
+              max by (%(cluster)s, group, shard, replica) (spillway_shard_replica_state{%(proxy)s,state="up"}) == 1
+            |||,
+            hold: '2m',
+            severity: 'warning',
+            vars: { group: 'group', shard: 'shard' },
+            summary: 'A replica says that it is ready and fails what it is asked.',
+            description: '{{ $value | humanizePercentage }} of calls to replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} fail or are never answered, although its readiness page is sound, as seen by Spillway of %(name)s.',
+          }),
+          alert('ProxyProcessorBusy', {
+            expr: |||
+              max by (%(cluster)s, instance) (rate(process_cpu_seconds_total{%(proxy)s}[%(w)s]) / go_sched_gomaxprocs_threads{%(proxy)s}) > %(processor)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'The processors of a Spillway are busy.',
+            description: 'Spillway {{ $labels.instance }} of %(name)s uses {{ $value | humanizePercentage }} of the processors that it may use. Queries that it evaluates itself wait for each other.',
+          }),
+          alert('ProxyRawPlans', {
+            expr: |||
+              sum by (%(cluster)s, cause) (rate(spillway_query_plans_total{%(proxy)s,cause!~"none|expression"}[%(w)s])) / on (%(cluster)s) group_left () sum by (%(cluster)s) (rate(spillway_query_plans_total{%(proxy)s}[%(w)s])) > %(rawPlans)s
+              and
+              sum by (%(cluster)s, cause) (rate(spillway_query_plans_total{%(proxy)s,cause!~"none|expression"}[%(w)s])) > %(rawPlansPerSecond)s
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            summary: 'Queries that shards could answer are evaluated in Spillway.',
+            description: 'For {{ $value | humanizePercentage }} of queries to Spillway of %(name)s series are fetched because of what is wrong with servers ({{ $labels.cause }}). They take more time and memory, and large ones meet bounds.',
           }),
           alert('ProxyConfigReloadFailed', {
             expr: |||

@@ -84,11 +84,11 @@
             targets: [g.q(share('verdict="refuse"'))],
           }),
           g.stat('Memory, of the budget', {
-            description: 'What requests hold of memory.budget in the fullest process. At 100 %% requests are refused with 429; ProxyMemoryNearBudget fires at %g %%.' % (100 * th.memory),
+            description: 'The most that requests wanted of memory.budget at once within a minute or two, in the fullest process. What goes beyond 100 %% is refused with 429; ProxyMemoryNearBudget fires at %g %%.' % (100 * th.memory),
             unit: 'percentunit',
             decimals: 1,
             thresholds: [[null, 'ok'], [0.7 * th.memory, 'warn'], [th.memory, 'bad']],
-            targets: [g.q('max(spillway_memory_budget_used_bytes{%(proxy)s} / spillway_memory_budget_bytes{%(proxy)s})' % f)],
+            targets: [g.q('max(spillway_memory_budget_peak_bytes{%(proxy)s} / spillway_memory_budget_bytes{%(proxy)s})' % f)],
           }),
           g.stat('Shards out of reach', {
             description: 'Shards of which no replica can be asked. None is normal; queries that need one fail, and the ruler is blind there: ProxyShardDown.',
@@ -215,6 +215,30 @@
             targets: [g.q('sum by (mode) (rate(spillway_query_plans_total{%(proxy)s}[%(i)s]))' % f, '{{mode}}')],
           }),
         ]),
+        g.row('What does it cost here?', [
+          g.timeseries('Why series are fetched', {
+            description: 'Plans a second that fetch series, by cause. expression is what queries ask for; every other cause lies with servers, and ProxyRawPlans names it above %g %% of all.' % (100 * th.rawPlans),
+            unit: 'reqps',
+            w: 8,
+            stack: true,
+            targets: [g.q('sum by (cause) (rate(spillway_query_plans_total{%(proxy)s, cause!="none"}[%(i)s]))' % f, '{{cause}}')],
+            quiet: 'no query needed series since Spillway was started',
+          }),
+          g.timeseries('Processors', {
+            description: 'Share of the processors that each Spillway uses of those that it may use. ProxyProcessorBusy fires above %g %%.' % (100 * th.processor),
+            unit: 'percentunit',
+            w: 8,
+            softMax: 1,
+            targets: [g.q('rate(process_cpu_seconds_total{%(proxy)s}[%(i)s]) / go_sched_gomaxprocs_threads{%(proxy)s}' % f, '{{instance}}')],
+          }),
+          g.timeseries('Memory wanted at once', {
+            description: 'The most that requests wanted of memory.budget within a minute or two; above 100 % some got 429. Peaks far above the mean are bursts: more of the same at once.',
+            unit: 'percentunit',
+            w: 8,
+            softMax: 1,
+            targets: [g.q('spillway_memory_budget_peak_bytes{%(proxy)s} / spillway_memory_budget_bytes{%(proxy)s}' % f, '{{instance}}')],
+          }),
+        ]),
         g.row('Which shard?', [
           g.stateTimeline('Replicas', {
             description: 'Each replica as Spillway sees it. misconfigured: its external labels are not those of its group, so it is not asked; the log has the line to add.',
@@ -230,6 +254,30 @@
             unit: 's',
             w: 12,
             targets: [g.q('topk(10, histogram_quantile(0.99, sum by (group, shard, le) (rate(spillway_shard_request_duration_seconds_bucket{%(shards)s}[%(i)s]))) > 0)' % f, shard)],
+            budget: 100,
+          }),
+          g.timeseries('Replicas that begin late', {
+            description: 'Time that 90 %% of the answers of a replica take no longer to begin, the ten slowest. This is the server alone: that others are waited for is not in it. ProxyShardSlow fires above %g s for a replica that is twice as slow as the quickest quarter.' % th.shardSlowSeconds,
+            unit: 's',
+            w: 12,
+            targets: [g.q('topk(10, histogram_quantile(0.9, sum by (group, shard, replica, le) (rate(spillway_shard_header_duration_seconds_bucket{%(shards)s}[%(i)s]))) > 0)' % f, replica)],
+            budget: 100,
+          }),
+          g.timeseries('Calls that wait for an answer to begin', {
+            description: 'Calls at each replica whose answer has not begun, the ten most. A replica that hangs is the one that stays here while the others come and go.',
+            unit: 'short',
+            w: 12,
+            softMax: 1,
+            targets: [g.q('topk(10, sum by (group, shard, replica) (spillway_shard_requests_unanswered{%(shards)s}))' % f, replica)],
+            budget: 100,
+          }),
+          g.timeseries('Calls that fail, by replica', {
+            description: 'Share of the calls to a replica that fail or are never answered, the ten worst. ProxyReplicaFailing fires above %g %% while its readiness page is sound.' % (100 * th.replicaFailures),
+            unit: 'percentunit',
+            w: 12,
+            softMax: 1,
+            targets: [g.q('topk(10, sum by (group, shard, replica) (rate(spillway_shard_requests_total{%(shards)s, outcome=~"timeout|shard_failed"}[%(i)s])) / sum by (group, shard, replica) (rate(spillway_shard_requests_total{%(shards)s}[%(i)s])))' % f, replica)],
+            quiet: 'no call has failed since Spillway was started',
             budget: 100,
           }),
           g.timeseries('Calls by outcome', {
