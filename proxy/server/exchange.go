@@ -425,9 +425,12 @@ func (s *Server) finish(x *exchange, span trace.Span, caller identity.Caller, id
 		case qerr.Internal:
 			level = slog.LevelError
 		case qerr.ShardFailed, qerr.Timeout:
-			level = slog.LevelWarn
+			if s.digest.first(qe) {
+				level = slog.LevelWarn
+			}
 		}
 	}
+	s.digest.request(ep, took, qe)
 	if s.log.Enabled(x.context(), level) {
 		attrs := []slog.Attr{
 			slog.String("id", id), slog.String("endpoint", ep), slog.String("verdict", string(verdict)), slog.String("outcome", outcome),

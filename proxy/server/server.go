@@ -120,6 +120,7 @@ type Server struct {
 	engines      engines
 	gate         *evaluation.Gate // of evaluations; outlives reloads
 	heap         *heap.Watch
+	digest       digest
 	timers       timers.Set // of requests and connections
 
 	background context.Context // ends with the server; owns the topology's probes
@@ -287,6 +288,8 @@ func (s *Server) Run(ctx, force context.Context) error {
 		<-probed.Done()
 		return nil
 	}, func(error) { cancelProbed() })
+	digested, cancelDigested := context.WithCancel(context.Background())
+	g.Add(func() error { s.digest.run(digested, s.log); return nil }, func(error) { cancelDigested() })
 	err = g.Run()
 	s.ready.Store(false)
 	s.state.Load().retire()

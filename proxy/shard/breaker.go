@@ -30,6 +30,27 @@ type breaker struct {
 	failures int
 	opened   time.Time
 	trying   bool // the one call of the half-open state is under way
+
+	told time.Time // when it was last said that it opened
+	open bool      // that was said, and not that the replica answers again
+}
+
+const (
+	// tellAgain is the time after which it is said again that a breaker, which has not seen a sound call since, opens.
+	tellAgain = 10 * time.Minute
+	// tellAnew is the least time between two lines about a replica that fails and answers by turns.
+	tellAnew = time.Minute
+)
+
+// tell tells, once the breaker has opened, whether that is worth a line: it opens every few seconds for as long as the server fails.
+func (b *breaker) tell(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.told.IsZero() && (b.open && now.Sub(b.told) < tellAgain || now.Sub(b.told) < tellAnew) {
+		return false
+	}
+	b.told, b.open = now, true
+	return true
 }
 
 func (b *breaker) current(now time.Time) BreakerState {
@@ -67,11 +88,13 @@ func (b *breaker) allow(now time.Time) (ok, trial bool) {
 	}
 }
 
-// success is a call that was answered in full.
-func (b *breaker) success() {
+// success is a call that was answered in full. It tells whether that is worth a line: it was said that the replica fails.
+func (b *breaker) success() (mended bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.state, b.failures, b.trying = Closed, 0, false
+	mended, b.open = b.open, false
+	return mended
 }
 
 // failure is a call that the replica failed. It tells whether the breaker has just opened.

@@ -280,6 +280,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		r.up.lag.heard()
 		r.up.unanswered.Add(-1)
 		r.counters().header.Observe(c.header.Sub(c.started).Seconds())
+		r.paced(c.header.Sub(c.started), c.header)
 	}
 	out, err := c.accept(resp)
 	if err != nil {
@@ -566,6 +567,7 @@ func (c *call) end(err error) {
 				up.unanswered.Add(-1)
 				if own >= silentAfter {
 					c.r.counters().header.Observe(own.Seconds())
+					c.r.paced(own, now)
 				}
 			}
 			c.span.End()
@@ -621,7 +623,9 @@ func (c *call) settle(err error, now time.Time) {
 		if c.r.up.failing.Load() != 0 {
 			c.r.up.failing.Store(0)
 		}
-		b.success()
+		if b.success() {
+			c.r.up.opts.Logger.Info("a replica that failed too often answers again", slog.String("replica", c.r.Name()))
+		}
 	case errors.As(err, &status) && (status.Code == http.StatusTooManyRequests || status.later()):
 		b.neutral()
 	case errors.As(err, &status) && status.Code < 500:
@@ -629,7 +633,7 @@ func (c *call) settle(err error, now time.Time) {
 	case kind == qerr.ShardFailed, kind == qerr.Timeout && !c.answered && now.Sub(c.started) >= c.r.up.opts.HeaderTimeout:
 		c.r.Shard.turnFrom(c.r)
 		c.r.up.failing.CompareAndSwap(0, c.started.UnixNano())
-		if b.failure(now) {
+		if b.failure(now) && b.tell(now) {
 			c.r.up.opts.Logger.Warn("a replica failed too often; others of its shard are preferred until it answers again",
 				slog.String("replica", c.r.Name()), slog.Any("err", err))
 		}

@@ -80,6 +80,7 @@ type upstream struct {
 	gates     gates
 	breaker   breaker
 	lag       lag
+	pace      pace
 	opts      Options
 	metrics   *metrics
 	tracer    trace.Tracer
