@@ -11,8 +11,8 @@ FUZZTIME ?= 10s
 # Alerts on real servers with compressed time: nothing else may want the processors meanwhile.
 LIVE := ./alerts/live
 # make test has the race detector, which makes everything five to ten times slower, where goroutines of the product share memory: these packages, without ALONE. make test-full has it for ALL.
-# The longest first: it mostly waits, while the others work. (host and live run the plugin as a process.)
-RACE = $$(go list ./proxy/server ./proxy/... ./grafana-plugin/pkg/... ./relabel/inventory ./deploy/alertmanager/remediator | grep -vE '/(host|hosttest|live)$$')
+# The longest first: it mostly waits, while the others work. (host and live run the plugin as a process, hostile the whole program.)
+RACE = $$(go list ./proxy/server ./proxy/... ./grafana-plugin/pkg/... ./relabel/inventory ./deploy/alertmanager/remediator | grep -vE '/(host|hosttest|live|hostile)$$')
 # Tests of these packages that ask one thing after another and look for wrong answers or for memory that is held; others go the same roads, many at once.
 ALONE := TestQueriesAreExact|TestMetadataIsComplete|TestEverything|TestEveryDocument|TestPromQLTestSeesDifferences|TestEpochsAreExact|TestExactFound|TestExactByName|TestWholeReplicasPass
 ALONE := $(ALONE)|TestUndeclaredExternalLabels|TestGroupLabelsChooseGroups|TestEngineSettingsOfShards|TestClientsGetWhatTheyNeed|TestRealClients|TestEndlessAnswers
@@ -102,7 +102,7 @@ proofs:
 fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
 
-test-full: ## make test, then the long proofs: three rounds of everything, all of promqltest over all layouts, 100,000 queries against a reference, two minutes of each fuzz target
+test-full: ## make test, then the long proofs: three rounds of everything, all of promqltest over all layouts, 100,000 queries against a reference, 20,000 hostile ones, two minutes of each fuzz target
 	@$(MAKE) --no-print-directory test
 	@$(LOAD) genuine-tools ./tools/build.sh kubernetes exporters iptables
 	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
@@ -118,6 +118,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) cost go test ./internal/cost -run '^TestMonth$$' -cost.large -timeout 60m
 	@$(STEP) fuzz-exact go test ./proxy/server -run TestExactFuzz -exact.queries 100000 -timeout 120m
 	@$(STEP) killers go test ./internal/cli -run TestKillersUnderAMemoryLimit -killers.rounds 8 -killers.timeout 25s -timeout 60m -v
+	@$(STEP) hostile go test ./proxy/hostile -hostile.texts 20000 -timeout 240m
 	@$(STEP) presence go test ./proxy/plan -run Presence -presence.count 200000 -timeout 30m
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=2m
 

@@ -45,6 +45,16 @@ func (s *Shard) evaluate(text string, times []float64, step time.Duration, asRan
 	if res.Err != nil {
 		return errorAnswer(http.StatusUnprocessableEntity, "execution", res.Err.Error())
 	}
+	switch v := res.Value.(type) { // an empty one is a list too
+	case promql.Vector:
+		if v == nil {
+			return resultAnswer(string(v.Type()), promql.Vector{})
+		}
+	case promql.Matrix:
+		if v == nil {
+			return resultAnswer(string(v.Type()), promql.Matrix{})
+		}
+	}
 	return resultAnswer(string(res.Value.Type()), res.Value)
 }
 

@@ -121,6 +121,7 @@ func (s *Shard) remoteRead(r *Record) Answer {
 			return bad(err)
 		}
 		result := &prompb.QueryResult{}
+		var chunks []prompb.Chunk // the same for all series
 		for _, lset := range found {
 			if !streamed {
 				ts := &prompb.TimeSeries{Labels: lset}
@@ -130,16 +131,18 @@ func (s *Shard) remoteRead(r *Record) Answer {
 				result.Timeseries = append(result.Timeseries, ts)
 				continue
 			}
-			cs := &prompb.ChunkedSeries{Labels: lset}
-			left := int(min((q.EndTimestampMs-q.StartTimestampMs)/healthyStepMs+1, maxHealthyPoints))
-			for t := q.StartTimestampMs; left > 0; t += samplesPerChunk * healthyStepMs {
-				chunk, err := xorChunk(t, healthyStepMs, min(left, samplesPerChunk))
-				if err != nil {
-					return errorAnswer(http.StatusInternalServerError, "internal", err.Error())
+			if chunks == nil {
+				left := int(min((q.EndTimestampMs-q.StartTimestampMs)/healthyStepMs+1, maxHealthyPoints))
+				for t := q.StartTimestampMs; left > 0; t += samplesPerChunk * healthyStepMs {
+					chunk, err := xorChunk(t, healthyStepMs, min(left, samplesPerChunk))
+					if err != nil {
+						return errorAnswer(http.StatusInternalServerError, "internal", err.Error())
+					}
+					chunks = append(chunks, chunk)
+					left -= samplesPerChunk
 				}
-				cs.Chunks = append(cs.Chunks, chunk)
-				left -= samplesPerChunk
 			}
+			cs := &prompb.ChunkedSeries{Labels: lset, Chunks: chunks}
 			m := prompb.ChunkedReadResponse{ChunkedSeries: []*prompb.ChunkedSeries{cs}, QueryIndex: int64(qi)}
 			b, err := m.Marshal()
 			if err != nil {

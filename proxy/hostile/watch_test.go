@@ -1,0 +1,147 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/realprom"
+)
+
+// watched is a program whose memory and processor time are looked at.
+type watched struct {
+	name string
+	pid  int
+	most int64 // resident bytes that it may reach
+}
+
+// spent is the processor time that it has used.
+func (w watched) spent(t testing.TB) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name may hold spaces
+	ticks := 0
+	for _, f := range fields[11:13] { // user and system
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// peak is the most that it had resident since reset.
+func (w watched) peak(t testing.TB) int64 {
+	t.Helper()
+	_, peak, err := realprom.Memory(w.pid)
+	if err != nil {
+		t.Fatalf("%s: %v", w.name, err)
+	}
+	return peak
+}
+
+func (w watched) reset(t testing.TB) {
+	t.Helper()
+	if err := realprom.ResetPeak(w.pid); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// client asks the proxy.
+type client struct {
+	http http.Client
+	base string
+}
+
+func (c *client) ask(ctx context.Context, q Query) (code int, body []byte, err error) {
+	path, form := "/api/v1/query", url.Values{"query": {q.Text}}
+	if q.Step > 0 {
+		now := time.Now()
+		path = "/api/v1/query_range"
+		form.Set("start", strconv.FormatInt(now.Add(-q.Range).Unix(), 10))
+		form.Set("end", strconv.FormatInt(now.Unix(), 10))
+		form.Set("step", strconv.Itoa(int(q.Step.Seconds())))
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	var head bytes.Buffer
+	if _, err = io.CopyN(&head, resp.Body, 4096); err == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+	}
+	if err == io.EOF { //nolint:errorlint // io.CopyN returns it as it is
+		err = nil
+	}
+	return resp.StatusCode, head.Bytes(), err
+}
+
+// bystander is a caller who asks for something small all the while.
+type bystander struct {
+	wait sync.WaitGroup
+	stop context.CancelFunc
+	took []time.Duration
+	errs []string
+}
+
+func newBystander(base string) *bystander {
+	ctx, cancel := context.WithCancel(context.Background())
+	b := &bystander{stop: cancel}
+	c := client{base: base}
+	b.wait.Go(func() {
+		defer c.http.CloseIdleConnections()
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			began := time.Now()
+			code, body, err := c.ask(ctx, Query{Text: "up"})
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil || code != http.StatusOK:
+				b.errs = append(b.errs, fmt.Sprintf("%d %.300s %v", code, body, err))
+			default:
+				b.took = append(b.took, time.Since(began))
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return b
+}
+
+// end stops the caller and reports how it was served.
+func (b *bystander) end(t testing.TB) {
+	t.Helper()
+	b.stop()
+	b.wait.Wait()
+	slices.Sort(b.took)
+	if len(b.errs) > 0 || len(b.took) == 0 {
+		t.Errorf("somebody else got %d errors, such as %s", len(b.errs), strings.Join(b.errs[:min(3, len(b.errs))], "; "))
+		return
+	}
+	t.Logf("somebody else: %d answers, p50 %s, p99 %s, longest %s", len(b.took), b.took[len(b.took)/2], b.took[len(b.took)*99/100], b.took[len(b.took)-1])
+}
