@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -137,13 +138,21 @@ func hold(t *testing.T, w world, texts *Writer, n int) {
 	other := newBystander(w.base)
 	defer other.end(t)
 	codes, failed := map[int]int{}, 0
+	var q Query
+	defer func() {
+		if t.Failed() { // a program that has died is seen only when it is looked at
+			t.Logf("the last text, %s, range %s by %s: %.2000s", q.Kind, q.Range, q.Step, q.Text)
+		}
+	}()
 	var longest time.Duration
 	tops := make([]int64, len(all))
 	for i := range n {
-		q := texts.Next()
+		q = texts.Next()
 		before := all[0].spent(t)
 		began := time.Now()
-		code, body, err := c.ask(t.Context(), q)
+		ctx, cancel := context.WithTimeout(t.Context(), deadline+slack)
+		code, body, err := c.ask(ctx, q)
+		cancel()
 		took := time.Since(began)
 		codes[code]++
 		longest = max(longest, took)

@@ -126,6 +126,17 @@ func (w *Writer) literal() string {
 func (w *Writer) labels(times int) string {
 	e, dst := w.leaf(), pick(w, labels)
 	refs := w.size(500)
+	if w.rng.IntN(2) == 0 { // one label, again and again
+		e = fmt.Sprintf(`label_replace(%s,%q,%q,"","")`, pick(w, []string{"vector(1)", "vector(time())", "up", "wide"}), dst, w.literal())
+		for range times {
+			if w.left <= 0 {
+				break
+			}
+			e = fmt.Sprintf("label_replace(%s,%q,%q,%q,%q)", e, dst, strings.Repeat("$1", refs), dst, "(.*)")
+			w.left -= 2*refs + 40
+		}
+		times = 0
+	}
 	for range times {
 		if w.left <= 0 {
 			break
