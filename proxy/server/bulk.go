@@ -1,8 +1,8 @@
 package server
 
 import (
+	"context"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -59,7 +59,7 @@ func (x *exchange) read() error {
 		h.Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
 		frames := remote.NewChunkedWriter(out, out)
 		for i, series := range all {
-			set := storage.NewSeriesSetToChunkSet(&seriesSet{list: series, from: rq.Queries[i].StartTimestampMs, until: rq.Queries[i].EndTimestampMs})
+			set := storage.NewSeriesSetToChunkSet(&seriesSet{ctx: x.ctx, list: series, from: rq.Queries[i].StartTimestampMs, until: rq.Queries[i].EndTimestampMs})
 			if _, err := remote.StreamChunkedReadResponses(frames, int64(i), set, nil, maxFrameBytes, &framePool); err != nil {
 				return out.or(err)
 			}
@@ -68,26 +68,16 @@ func (x *exchange) read() error {
 	}
 	h.Set("Content-Type", "application/x-protobuf")
 	h.Set("Content-Encoding", "snappy")
-	resp := prompb.ReadResponse{Results: make([]*prompb.QueryResult, len(all))}
+	w := samplesWriter{x: x}
 	for i, series := range all {
-		set := &seriesSet{list: series, from: rq.Queries[i].StartTimestampMs, until: rq.Queries[i].EndTimestampMs, count: x.count}
-		if resp.Results[i], _, err = remote.ToQueryResult(set, int(min(x.limits.MaxSamples, math.MaxInt32))); err != nil {
-			return out.or(qerr.Refuse(policy.BoundMaxSamples, itoa(x.limits.MaxSamples), "more", "shorten the range, or accept STREAMED_XOR_CHUNKS",
-				"the answer has more samples than max_samples allows (%d)", x.limits.MaxSamples))
+		if err := w.result(&seriesSet{ctx: x.ctx, list: series, from: rq.Queries[i].StartTimestampMs, until: rq.Queries[i].EndTimestampMs}); err != nil {
+			return err
 		}
 	}
-	if err := remote.EncodeReadResponse(&resp, out.response()); err != nil {
+	if err := w.writeTo(out); err != nil {
 		return out.or(err)
 	}
 	return x.out.Commit()
-}
-
-// count charges decoded samples: 16 bytes each until the request ends.
-func (x *exchange) count(n int64) error {
-	if err := x.budget.AddSamples(n); err != nil {
-		return err
-	}
-	return x.budget.Hold(n * sampleBytes)
 }
 
 // boundedWriter writes an answer that is not JSON under max_response_bytes.
@@ -123,22 +113,11 @@ func (b *boundedWriter) or(err error) error {
 	return err
 }
 
-// response is the writer as an http.ResponseWriter, for encoders that set headers of their own.
-func (b *boundedWriter) response() http.ResponseWriter { return responseAdapter{b} }
-
-type responseAdapter struct{ *boundedWriter }
-
-// Header implements http.ResponseWriter.
-func (r responseAdapter) Header() http.Header { return r.x.client.Header() }
-
-// WriteHeader implements http.ResponseWriter; the status is 200 or an error that is written elsewhere.
-func (responseAdapter) WriteHeader(int) {}
-
-// seriesSet is a list of series as a set, cut to [from, until]. count, where set, is told the samples of each series before it is handed out.
+// seriesSet is a list of series as a set, cut to [from, until]. It ends with the context.
 type seriesSet struct {
+	ctx         context.Context
 	list        []storage.Series
 	from, until int64
-	count       func(int64) error
 	at          int
 	err         error
 }
@@ -147,23 +126,15 @@ type seriesSet struct {
 func (s *seriesSet) Next() bool {
 	for s.err == nil && s.at < len(s.list) {
 		s.at++
+		if s.err = ended(s.ctx); s.err != nil {
+			return false
+		}
 		it := &windowed{Iterator: s.list[s.at-1].Iterator(nil), from: s.from, until: s.until}
-		if s.count == nil {
-			if it.Next() != chunkenc.ValNone {
-				return true
-			}
-			s.err = it.Err()
-			continue
-		}
-		n := int64(0)
-		for it.Next() != chunkenc.ValNone {
-			n++
-		}
-		if s.err = it.Err(); s.err == nil {
-			s.err = s.count(n)
-		}
-		if s.err == nil && n > 0 {
+		if it.Next() != chunkenc.ValNone {
 			return true
+		}
+		if err := it.Err(); err != nil {
+			s.err = undecodable(err)
 		}
 	}
 	return false
@@ -234,6 +205,9 @@ func (x *exchange) federate() error {
 			return err
 		}
 		for _, s := range series {
+			if err := ended(x.ctx); err != nil {
+				return err
+			}
 			key := string(s.Labels().Bytes(nil))
 			if seen[key] {
 				continue
@@ -250,7 +224,7 @@ func (x *exchange) federate() error {
 				}
 			}
 			if err := it.Err(); err != nil {
-				return qerr.Wrap(qerr.ShardFailed, err, "a shard sent series data that cannot be decoded")
+				return undecodable(err)
 			}
 			if out.t == math.MinInt64 || out.fh == nil && value.IsStaleNaN(out.f) || out.fh != nil && value.IsStaleNaN(out.fh.Sum) {
 				continue
