@@ -152,7 +152,8 @@ func (s *scaler) add(u *Use) {
 func (s *scaler) keda(n *node, where string) error {
 	for i, t := range n.list("spec", "triggers") {
 		kind := t.text("type")
-		if kind != "prometheus" && !strings.Contains(kind, "prometheus") && !strings.Contains(kind, "victoria") {
+		if kind != "predictkube" && !strings.Contains(kind, "prometheus") && !strings.Contains(kind, "victoria") {
+			s.trigger(t, fmt.Sprintf("%s, trigger %d", where, i+1))
 			continue
 		}
 		query := t.get("metadata", "query")
@@ -162,6 +163,22 @@ func (s *scaler) keda(n *node, where string) error {
 		s.add(&Use{Line: query.first(), Where: fmt.Sprintf("%s, trigger %d", where, i+1), Query: strings.TrimSpace(query.text())})
 	}
 	return nil
+}
+
+// trigger adds what a trigger of another type asks all the same: in an address of Prometheus' API (metrics-api), or in PromQL.
+func (s *scaler) trigger(t *node, where string) {
+	for _, key := range t.get("metadata").names() {
+		value := t.get("metadata", key)
+		query, asked := inAddress(value.text())
+		if !asked {
+			query = value.text()
+		}
+		if query = templated(strings.TrimSpace(query)); asked || isQuery(query) {
+			u := &Use{Kind: Autoscaler, File: s.file, Line: value.first(), Where: where + ", " + key, Query: query}
+			s.found++
+			s.set.addScoped(u, &scope{})
+		}
+	}
 }
 
 // adapter reads prometheus-adapter's configuration.
