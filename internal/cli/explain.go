@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +37,9 @@ func explainCommand(e *env, parent clause) func() error {
 			_ = e.logConfig.Level.Set("warn") // what becomes of each server is in the plan
 		}
 		cfg, err := loadConfig(*file)
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%w, which prints a line to copy; it is written: spillway explain --config.file=FILE '%s'", err, oneLine(*query))
+		}
 		if err != nil {
 			return err
 		}

@@ -102,7 +102,7 @@ func loadConfig(file string) (*config.Config, error) {
 	case errors.As(err, &problems):
 		return nil, fmt.Errorf("%s has problems:\n%w", file, err)
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("%w; name it with --config.file=FILE, or run this in the folder of spillway.yaml; to try it without any: spillway demo", err)
+		return nil, fmt.Errorf("%w; name it with --config.file, or try: spillway demo", err)
 	}
 	return cfg, err
 }
