@@ -26,7 +26,7 @@ const (
 	// maxSideBySide is how many answers are read side by side at most: each takes a connection and a scanner's 64 KiB until the last has ended.
 	maxSideBySide = 64
 	// maxAtOnce is how many calls one request has under way, maxOfShard how many to one shard; maxWaiting is how many more wait for a place.
-	maxAtOnce, maxOfShard, maxWaiting = 1024, 8, 64
+	maxAtOnce, maxOfShard, maxWaiting = 640, 8, 64
 	// callBytes is what a call takes beside its answer: the connection's buffers and what waits for it, by measurement rounded up.
 	callBytes = 48 << 10
 )

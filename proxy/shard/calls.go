@@ -28,8 +28,9 @@ const (
 	// maxCalls is a tenth of the connections that a Prometheus takes (--web.max-connections, 512), and more than twice the queries that it evaluates at
 	// once (--query.max-concurrency, 20): several proxies and everybody else find room.
 	maxCalls = 48
-	// maxProcessCalls is how many calls to all servers are under way at most. A request over 800 shards asks them all at once.
-	maxProcessCalls = 1024
+	// maxProcessCalls is how many calls to all servers are under way at most. A request over 800 shards asks most of them at once, and with as many idle connections
+	// for health probes several such requests stay below 2,000 descriptors.
+	maxProcessCalls = 640
 	// minProcessCalls is for a process that may open next to nothing.
 	minProcessCalls = 16
 )
