@@ -272,14 +272,14 @@ type ledger struct {
 	used, held int64
 }
 
-// ledgerStep is the least that a ledger takes.
-const ledgerStep = 16 << 10
+// ledgerStep is the least that a ledger takes at a time, once it holds as much; before that it doubles, from firstStep on.
+const ledgerStep, firstStep = 16 << 10, 2 << 10
 
 // hold takes n bytes.
 func (l *ledger) hold(n int64) error {
 	l.used += n
 	if need := l.used - l.held; need > 0 {
-		need = max(need, ledgerStep)
+		need = max(need, min(ledgerStep, max(l.held, firstStep)))
 		if err := l.budget.Hold(need); err != nil {
 			l.used -= n
 			return err

@@ -23,7 +23,7 @@
 //
 // A Scanner holds one buffer of 64 KiB, grown up to MaxToken (1 MiB) while one string or label set is longer than that. A Writer holds at most 1 MiB and one
 // chunk. Lists of strings, passed queries and spliced ones, which have a Scanner for each shard, stream: they need nothing else, but for 32 bytes a series where
-// labels can be set or removed, or where vectors of several shards are joined. A Table takes 8 bytes for each step of each series, in blocks of 64 KiB, and its
+// labels can be set or removed, or where vectors of several shards are joined. A Table takes 8 bytes for each step of each series, in blocks of 64 KiB behind 2 KiB, and its
 // label sets, until it is closed; Fold works in place, Union moves nothing, and both add 48 to 96 bytes for each series of the result. Series, exemplars and the
 // small documents (rules, targets, ...) are collected. Every byte of all that is held in the request's Budget, which takes it from the process' Pool. So one
 // request is bounded by its Limits, and all together by the Pool.

@@ -24,6 +24,13 @@ func (d *tableDecoder) room() []float64 {
 			}
 			return make([]float64, n)
 		}
+		if !d.small && n <= firstValues/4 { // most answers to a wide fan-out are a series or two
+			if !d.took(d.t.held.hold(8 * firstValues)) {
+				return nil
+			}
+			d.small, d.spare = true, make([]float64, firstValues)
+			return d.room()
+		}
 		if !d.took(d.t.held.hold(valueBlockBytes)) {
 			return nil
 		}

@@ -83,6 +83,9 @@ func (t *Table) Close() {
 // valueBlock is the unit in which values are allocated: 64 KiB.
 type valueBlock [8 << 10]float64
 
+// firstValues is how many values there is room for before the first block: 2 KiB.
+const firstValues = 256
+
 const valueBlockBytes = int64(len(valueBlock{})) * 8
 
 var valueBlocks = sync.Pool{New: func() any { return new(valueBlock) }}
@@ -182,6 +185,7 @@ type tableDecoder struct {
 	inOrder    bool // the series, so far
 
 	spare   []float64 // what is left of the last block
+	small   bool      // the room before the first block was taken
 	texts   []timeText
 	times   ledger // for texts
 	next    int    // step after the last one of the series in hand
