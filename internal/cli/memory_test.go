@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,4 +131,69 @@ func TestKillersUnderAMemoryLimit(t *testing.T) {
 	if limit := int64(600 << 20); most > limit {
 		t.Errorf("the process was %d MiB large, at most %d are allowed", most>>20, limit>>20)
 	}
+}
+
+// ticks is the processor time that the process has used, in clock ticks of 10 ms.
+func (p *process) ticks() int {
+	p.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	user, err1 := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	if err := errors.Join(err1, err2); err != nil {
+		p.t.Fatal(err)
+	}
+	return user + system
+}
+
+// TestLeftKillersLeaveNothing: sixteen callers ask what takes long and leave at once. Soon nothing is evaluated any more, no processor is burnt, and the process ends
+// when it is told to.
+func TestLeftKillersLeaveNothing(t *testing.T) {
+	p := startProcess(t, onShard(t, fakeshard.Start(t, fakeshard.Config{}), ""))
+	end := time.Now().Truncate(time.Minute).Unix()
+	form := url.Values{"query": {`mad_over_time(vector(time())[4000s:1s])`}, "start": {fmt.Sprint(end - 1000)}, "end": {fmt.Sprint(end)}, "step": {"1"}}
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.main+"/api/v1/query_range?"+form.Encode(), nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			tr := &http.Transport{DisableKeepAlives: true}
+			defer tr.CloseIdleConnections()
+			resp, err := (&http.Client{Transport: tr}).Do(req)
+			if err == nil {
+				t.Errorf("answered within 200 ms, with %s: the query is no killer", resp.Status)
+				resp.Body.Close()
+			}
+		})
+	}
+	all.Wait()
+	idle := regexp.MustCompile(`(?m)^spillway_evaluations_running 0\n(?s:.*)^spillway_evaluations_waiting 0\n(?s:.*)^spillway_requests_in_flight 0$`)
+	for until := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		_, body, err := request(http.MethodGet, p.admin+"/metrics")
+		if err == nil && idle.MatchString(body) {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("evaluations go on: %v\n%s", err, body)
+		}
+	}
+	before := p.ticks()
+	time.Sleep(time.Second)
+	if burnt := p.ticks() - before; burnt > 30 {
+		t.Errorf("%d ms of processor time were used in a second after all had left", 10*burnt)
+	}
+	t.Logf("%d ms of processor time in all", 10*before)
+	if before > 400 { // what sixteen take to their ends is twice that
+		t.Errorf("%d ms of processor time were used for callers who left after 200 ms", 10*before)
+	}
+	p.signal(syscall.SIGTERM)
+	p.exits(0)
 }

@@ -63,7 +63,7 @@ func (p *Pool) take(n, own int64) bool {
 			end -= limit / smallsPart
 		}
 		if n > end-used {
-			p.high.saw(used + n)
+			p.high.saw(max(used+n, limit+1)) // asked for in vain, though the last eighth may be free
 			return false
 		}
 		if p.used.CompareAndSwap(used, used+n) {

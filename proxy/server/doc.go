@@ -6,6 +6,9 @@
 // It refuses to know how answers are computed: endpoint parses, policy judges, plan chooses, shard asks, merge joins. What is left here is the order of
 // these rooms, and the answers that Spillway gives about itself.
 //
+// Processors: what is evaluated here takes turns (package evaluation), so that one processor is left for everything else.
+//
 // Memory: per connection what net/http needs and 16 KiB of headers; per request what endpoint.Parse may hold and what its merge.Budget grants out of
-// memory.budget, which all requests share. Connections are capped.
+// memory.budget, which all requests share. Connections are capped. What the process really holds is watched (package heap): the heaviest request is ended before
+// memory is.
 package server

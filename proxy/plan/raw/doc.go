@@ -12,7 +12,7 @@
 //     everything from its start on. Two slices of one time ought not to hold the same; where they do, they are merged as copies are, and the caller is told.
 //
 // Memory: the chunks of all selected series are held compressed and charged to the request's Budget as they are read; decoding goes through iterators, one
-// sample at a time. Splicing decodes the time stamps of one series of two copies at once. What exceeds the budget ends the request with the bound's name.
+// sample at a time, and look at the evaluation's Turn at each series and chunk. Splicing decodes the time stamps of one series of two copies at once. What exceeds the budget ends the request with the bound's name.
 //
 //	q := &raw.Queryable{Legs: legs, Meter: budget}
 //	qry, err := engine.NewRangeQuery(ctx, q, opts, text, start, end, step)
