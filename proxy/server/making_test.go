@@ -11,7 +11,7 @@ import (
 )
 
 // makingRig is a proxy over shards that hold so many series of up each, with a label pod of so many bytes.
-func makingRig(t *testing.T, shards, series, bytes int, kind string) (base string, fakes []*fakeshard.Shard) {
+func makingRig(t *testing.T, shards, series, bytes int) (base string, fakes []*fakeshard.Shard) {
 	t.Helper()
 	config := "groups:\n  - name: heron\n    shards:\n"
 	for i := range shards {
@@ -22,7 +22,7 @@ func makingRig(t *testing.T, shards, series, bytes int, kind string) (base strin
 		}
 		s := fakeshard.Start(t, fakeshard.Config{Series: held})
 		fakes = append(fakes, s)
-		config += fmt.Sprintf("      - replicas: [{url: %q%s}]\n", s.URL(), kind)
+		config += fmt.Sprintf("      - replicas: [{url: %q}]\n", s.URL())
 	}
 	_, base = startProxy(t, t.Context(), config+limits(ample))
 	return base, fakes
@@ -57,7 +57,7 @@ func made(fakes []*fakeshard.Shard) (out []string) {
 // TestMuchMadeIsNotForShards: a shard may hold a million series, so what makes much of each is evaluated over those that are read, whose number is bounded; what makes
 // little goes on to run on the shard.
 func TestMuchMadeIsNotForShards(t *testing.T) {
-	base, fakes := makingRig(t, 1, 5, 20, "")
+	base, fakes := makingRig(t, 1, 5, 20)
 	for _, text := range []string{
 		`label_replace(up,"x","` + strings.Repeat("b", 2000) + `","","")`,
 		`count(label_join(up,"x","` + strings.Repeat("b", 2000) + `","pod","pod"))`,
@@ -75,18 +75,36 @@ func TestMuchMadeIsNotForShards(t *testing.T) {
 	}
 }
 
-// TestMuchMadeBehindThanos: a Thanos Query serves finished answers only, so what it must not make is refused.
+// TestMuchMadeBehindThanos: a Thanos Query serves finished answers only, so what it must not make is made here of its answers, or refused.
 func TestMuchMadeBehindThanos(t *testing.T) {
-	base, fakes := makingRig(t, 1, 5, 20, ", type: thanos")
-	code, bound, sentence, _ := instant(t, base, `label_replace(up,"x","`+strings.Repeat("b", 2000)+`","","")`)
-	if code != 422 || bound != "thanos_raw" || len(made(fakes)) > 0 {
-		t.Errorf("%d %s %s; asked %d times", code, bound, sentence, len(made(fakes)))
+	fake := fakeshard.Start(t, fakeshard.Config{
+		Version: "0.42.4", Flags: map[string]string{"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m", "query.timeout": "2m"},
+		Series: []map[string]string{{"__name__": "up", "cluster": "heron", "pod": "a"}},
+		Routes: []fakeshard.Route{
+			{Path: "/api/v1/stores", Script: `header Content-Type application/json; send '{"status":"success","data":{"sidecar":[` +
+				`{"name":"s1","lastCheck":"2026-10-01T00:00:00Z","lastError":null,"labelSets":[{"cluster":"heron"}],"minTime":0,"maxTime":9223372036854775807}]}}'`},
+			{Path: "/api/v1/status/config", Script: "status 404; send no"},
+			{Path: "/api/v1/features", Script: "status 404; send no"},
+		},
+	})
+	_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: heron, labels: {cluster: heron}, shards: [{replicas: [{url: %q, type: thanos}]}]}]\n", fake.URL())+limits(ample))
+	fakes := []*fakeshard.Shard{fake}
+	if code, _, sentence, _ := instant(t, base, `label_replace(up,"x","b","","")`); code != 200 || len(made(fakes)) != 1 {
+		t.Fatalf("%d %s: asked %d times for a label that a dashboard makes", code, sentence, len(made(fakes)))
+	}
+	much := `label_replace(up,"x","` + strings.Repeat("b", 2000) + `","","")`
+	if code, _, sentence, body := instant(t, base, much); code != 200 || !strings.Contains(string(body), "bbb") || len(made(fakes)) != 1 {
+		t.Errorf("made here, of the server's answer at one time: %d %s; asked %d times", code, sentence, len(made(fakes)))
+	}
+	code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {much}, "start": {"1795000000"}, "end": {"1795000600"}, "step": {"60"}})
+	if code != 422 || !strings.Contains(string(body), `"bound":"thanos_raw"`) || len(made(fakes)) != 1 {
+		t.Errorf("%d %.300s; asked %d times", code, body, len(made(fakes)))
 	}
 }
 
 // TestMadeOfWhatIsRead: labels of the stored series are longer than was assumed, or the series many: known once they are read, and refused before they are evaluated.
 func TestMadeOfWhatIsRead(t *testing.T) {
-	base, _ := makingRig(t, 2, 300, 8<<10, "")
+	base, _ := makingRig(t, 2, 300, 8<<10)
 	for _, tc := range []struct{ name, text, bound string }{
 		{"labels", `count(label_replace(up,"x","` + strings.Repeat("$1", 30) + `","pod","(.*)"))`, "label_bytes"},
 		{"labels of an answer of shards", `label_replace(sum by (pod) (up),"x","` + strings.Repeat("$1", 30) + `","pod","(.*)")`, "label_bytes"},
@@ -101,7 +119,7 @@ func TestMadeOfWhatIsRead(t *testing.T) {
 		t.Errorf("%d %s", code, sentence)
 	}
 	// 36 MB by one, and both hold theirs at a time.
-	base, _ = makingRig(t, 2, 100, 8<<10, "")
+	base, _ = makingRig(t, 2, 100, 8<<10)
 	half := `count(label_replace(up,"x","` + strings.Repeat("$1", 22) + `","pod","(.*)"))`
 	if code, _, sentence, _ := instant(t, base, half); code != 200 {
 		t.Errorf("one: %d %s", code, sentence)
