@@ -31,7 +31,7 @@ type running struct {
 }
 
 // runAlone starts a proxy over one shard with this patience in draining.
-func runAlone(t *testing.T, drain time.Duration) *running {
+func runAlone(t *testing.T, drain time.Duration, change ...func(*Options)) *running {
 	t.Helper()
 	s := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": "heron-0"}}})
 	r := &running{rig: &rig{t: t, client: newClient(t), names: map[*fakeshard.Shard]string{s: "heron/" + s.Addr()}, log: &logbook{}}, ended: make(chan error, 1)}
@@ -40,13 +40,17 @@ func runAlone(t *testing.T, drain time.Duration) *running {
 		t.Fatal(err)
 	}
 	ready := make(chan struct{})
-	r.s, err = New(Options{
+	o := Options{
 		Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", DrainTimeout: drain, Logger: slog.New(r.log),
 		Ready: func(main, admin net.Addr) {
 			r.url, r.admin = "http://"+main.String(), "http://"+admin.String()
 			close(ready)
 		},
-	})
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	r.s, err = New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -106,40 +107,77 @@ func (c *capped) Close() error {
 	return c.Listener.Close()
 }
 
-// unasked are the connections on which no request has arrived yet. net/http's Shutdown would wait five seconds for each of them, so that one that a browser
-// or a balancer keeps ready would hold up every exit.
-type unasked struct {
+// clientConns are the connections and what they wait for. When the proxy stops, a request may be on its way over any on which none is under way, and the answer of one that is
+// may have begun without saying that it is the last. The zero value is ready for use.
+type clientConns struct {
 	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
+	conns  map[net.Conn]waited
 	closed bool
 }
 
+type waited struct {
+	state http.ConnState // new, active or idle
+	since time.Time
+}
+
 // watch is the server's ConnState.
-func (u *unasked) watch(c net.Conn, state http.ConnState) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
+func (w *clientConns) watch(c net.Conn, state http.ConnState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
-	case state != http.StateNew:
-		delete(u.conns, c)
-	case u.closed:
+	case state == http.StateClosed || state == http.StateHijacked:
+		delete(w.conns, c)
+	case state == http.StateNew && w.closed:
 		_ = c.Close() // its serving goroutine sees that and ends
 	default:
-		if u.conns == nil {
-			u.conns = map[net.Conn]struct{}{}
+		if w.conns == nil {
+			w.conns = map[net.Conn]waited{}
 		}
-		u.conns[c] = struct{}{}
+		w.conns[c] = waited{state, time.Now()}
 	}
 }
 
-// close closes them, and those that are still to come.
-func (u *unasked) close() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.closed = true
-	for c := range u.conns {
-		_ = c.Close() // likewise
+// quiet waits until each that has no request has waited for one for the patience, and requests that began before have ended or gone on for as long; at most for most, and
+// until ctx ends. Where there are no connections it returns at once.
+func (w *clientConns) quiet(ctx context.Context, began time.Time, patience, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for {
+		var left time.Duration
+		w.mu.Lock()
+		for _, c := range w.conns {
+			switch {
+			case c.state != http.StateActive:
+				left = max(left, patience-time.Since(c.since))
+			case c.since.Before(began):
+				left = max(left, patience-time.Since(began))
+			}
+		}
+		w.mu.Unlock()
+		if left <= 0 {
+			return
+		}
+		timer := time.NewTimer(min(left, 20*time.Millisecond)) // most of them will have gone by then
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
 	}
-	clear(u.conns)
+}
+
+// close closes those on which no request has arrived, and those that are still to come: net/http's Shutdown would wait five seconds for each of them, so that one that
+// a browser or a balancer keeps ready would hold up every exit.
+func (w *clientConns) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for c, is := range w.conns {
+		if is.state == http.StateNew {
+			_ = c.Close() // likewise
+		}
+	}
 }
 
 // requiresClientCert tells whether a web configuration makes every caller show a certificate that is verified.

@@ -47,6 +47,9 @@ func init() {
 // redirected POST loses its body.
 func (s *Server) mainHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.draining.Load() {
+			w.Header().Set("Connection", "close") // the client asks elsewhere from here on
+		}
 		s.boundBody(w, r)
 		if tooManyFields(w, r) || s.overCap(w, r) {
 			return

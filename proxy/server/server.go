@@ -84,6 +84,8 @@ type Options struct {
 	// MemoryCeiling is what the process may hold beside GOMEMLIMIT, which its container allows; 0 is no such bound.
 	MemoryCeiling int64
 
+	// lame is how long a connection without a request may wait for one when the proxy stops, before it is closed; 500 ms. For tests.
+	lame time.Duration
 	// shards has other patience with shards than the defaults, in tests.
 	shards shard.Options
 }
@@ -114,7 +116,7 @@ type Server struct {
 	ready        atomic.Bool
 	draining     atomic.Bool
 	unselective  slots // outlives reloads, as the gates of the replicas do
-	unasked      unasked
+	conns        clientConns
 	inexacts     inexacts
 	reordered    inexacts
 	engines      engines
@@ -139,6 +141,7 @@ func New(o Options) (*Server, error) {
 	setDefault(&o.IdleTimeout, 60*time.Second)
 	setDefault(&o.DrainTimeout, 15*time.Second)
 	setDefault(&o.MaxConnections, DefaultMaxConnections)
+	setDefault(&o.lame, 500*time.Millisecond)
 	if o.Registerer == nil {
 		reg := prometheus.NewRegistry()
 		o.Registerer, o.Gatherer = reg, reg
@@ -243,7 +246,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 	st.top.Start(s.background)
 
 	main := s.httpServer(s.mainHandler())
-	main.ConnState, main.ConnContext = s.unasked.watch, withConn
+	main.ConnState, main.ConnContext = s.conns.watch, withConn
 	admin := s.httpServer(s.adminHandler())
 	var drainErr error
 	var g run.Group
@@ -252,7 +255,8 @@ func (s *Server) Run(ctx, force context.Context) error {
 	serve := func(hs *http.Server, l net.Listener) func() error {
 		return func() error {
 			flags := &web.FlagConfig{WebListenAddresses: &[]string{l.Addr().String()}, WebSystemdSocket: new(bool), WebConfigFile: &s.opts.WebConfigFile}
-			if err := web.ServeMultiple([]net.Listener{l}, hs, flags, s.log); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			err := web.ServeMultiple([]net.Listener{l}, hs, flags, s.log)
+			if err != nil && !errors.Is(err, http.ErrServerClosed) && !(s.draining.Load() && errors.Is(err, net.ErrClosed)) {
 				return err
 			}
 			<-stopped // draining goes on; returning would end it for everybody
@@ -265,7 +269,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 		case <-stopped:
 			return nil
 		}
-		drainErr = s.drain(main, force)
+		drainErr = s.drain(main, mainL, force)
 		return nil
 	}, func(error) { close(stopped) })
 	g.Add(serve(main, mainL), func(error) { _ = main.Close() })
@@ -302,15 +306,20 @@ var errDrained = qerr.New(qerr.Unavailable, "Spillway is stopping and the reques
 // errForced is a second signal.
 var errForced = errors.New("stopped before all requests had ended")
 
-// drain lets requests end.
-func (s *Server) drain(main *http.Server, force context.Context) error {
+// drain lets requests end. Clients that ask one thing after another over a connection learn from the answer that it was the last one there: only then does the listener
+// go, and only connections over which nothing came for a while are closed.
+func (s *Server) drain(main *http.Server, l net.Listener, force context.Context) error {
 	s.ready.Store(false)
 	s.draining.Store(true)
 	s.log.Info("stopping: no new requests, those under way go on", "limit", s.opts.DrainTimeout)
 	// A little before the limit, what is left is ended with an answer that says so.
 	wait, cancel := context.WithTimeout(force, s.opts.DrainTimeout-500*time.Millisecond)
 	defer cancel()
-	s.unasked.close()
+	began := time.Now()
+	s.conns.quiet(wait, began, s.opts.lame, min(4*s.opts.lame, s.opts.DrainTimeout/4))
+	_ = l.Close() // what has come is served
+	s.conns.quiet(wait, began, s.opts.lame, min(2*s.opts.lame, s.opts.DrainTimeout/4))
+	s.conns.close()
 	err := main.Shutdown(wait)
 	if err == nil {
 		return nil

@@ -194,7 +194,7 @@ func startProxy(t testing.TB, ctx context.Context, text string, change ...func(*
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	o := Options{Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "test"}
+	o := Options{Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "test", lame: time.Millisecond}
 	for _, f := range change {
 		f(&o)
 	}
