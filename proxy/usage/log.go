@@ -51,7 +51,8 @@ type Log struct {
 	closed bool
 }
 
-// Open opens the file, or makes it with mode 0600, and starts the writer, which Close ends. One file must have one Log.
+// Open opens the file, or makes it with mode 0600, and starts the writer, which Close ends. A file to which another process
+// writes is refused; Logs of one process may share one for a while, as a reload needs it.
 func Open(o Options) (*Log, error) {
 	if err := o.check(); err != nil {
 		return nil, err

@@ -69,6 +69,9 @@ func (r *rotating) ensure() error {
 			return nil
 		}
 		now, err := os.Stat(r.path)
+		if err == nil && os.SameFile(r.info, now) && !r.holds() {
+			return r.hold(r.f, r.info)
+		}
 		if err == nil && os.SameFile(r.info, now) || err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
@@ -83,6 +86,11 @@ func (r *rotating) ensure() error {
 	info, err := f.Stat()
 	if err != nil {
 		return errors.Join(err, f.Close())
+	}
+	if info.Mode().IsRegular() {
+		if err := r.hold(f, info); err != nil {
+			return errors.Join(err, f.Close())
+		}
 	}
 	r.f, r.info, r.regular, r.size = f, info, info.Mode().IsRegular(), 0
 	if r.regular {
@@ -178,5 +186,6 @@ func (r *rotating) close() error {
 	}
 	err := r.f.Close()
 	r.f = nil
+	r.letGo()
 	return err
 }
