@@ -81,10 +81,12 @@ func finite(m *labels.Matcher) []string {
 func (g *Group) HashmodTrusted() bool { return g.Hashmod != nil && g.trusted((*Replica).Hashmod) }
 
 // ShardKey are the labels that tell the group's shards apart: series that agree on all of them, none of them empty, are on one shard. They are those of shard_by,
-// unless that names only the label of a hashmod which a server has been seen to break: the promise is then as wrong as the rule. Without shard_by it is the
+// unless that has been seen to be false, or names only the label of a hashmod which a server has been seen to break. Without shard_by it is the
 // hashmod's, while it is trusted. Nil where nothing tells them apart.
 func (g *Group) ShardKey() []string {
 	switch {
+	case g.shardByBroken():
+		return nil
 	case len(g.ShardBy) == 1 && g.Hashmod != nil && g.ShardBy[0] == g.Hashmod.Label && g.hashmodBroken():
 		return nil
 	case len(g.ShardBy) > 0:

@@ -102,7 +102,7 @@ func (m *metrics) forget(l []string) {
 
 // Describe implements prometheus.Collector for the gauges.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descHashmod, descNames, descSick, descLag, descMute} {
+	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descHashmod, descNames, descSick, descLag, descMute, descShardBy} {
 		ch <- d
 	}
 	for _, d := range crowdDescs {
@@ -132,6 +132,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, g := range t.Groups {
 		if g.Hashmod != nil {
 			gauge(descHashmod, is(g.HashmodTrusted()), g.Name)
+		}
+		if len(g.ShardBy) > 0 {
+			gauge(descShardBy, is(!g.shardByBroken()), g.Name)
 		}
 		if g.Names != nil {
 			gauge(descNames, is(g.NamesTrusted()), g.Name)

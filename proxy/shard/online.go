@@ -52,6 +52,11 @@ func CheckOnline(ctx context.Context, cfg *config.Config) (config.Problems, erro
 		}
 		o.replica(t, res.r)
 	}
+	for i, g := range t.Groups {
+		if state, why := g.ShardByState(); state == RuleBroken {
+			o.problems = append(o.problems, config.Problem{Path: fmt.Sprintf("groups[%d].shard_by", i), Message: why})
+		}
+	}
 	for _, f := range t.targetAilments(ctx, time.Now()) {
 		o.add(f.r, "", "%s", f.text)
 	}

@@ -274,6 +274,7 @@ func (r *Replica) examine(ctx context.Context) {
 	f.hashmod, f.names = r.checkHashmod(ctx, hashmod), r.checkNames(ctx, names)
 	r.tell("hashmod", withoutHashmod, hashmod, f.hashmod)
 	r.tell("names", withoutNames, names, f.names)
+	r.checkShardBy(ctx)
 	u.mu.Lock()
 	noted := u.health.note
 	changed, clock := !u.health.engine.same(&f.engine), !u.health.farSkewAt.IsZero()

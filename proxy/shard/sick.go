@@ -92,6 +92,9 @@ func (t *Topology) inherit(previous *Topology) {
 	for _, g := range t.Groups {
 		if was := previous.Group(g.Name); was != nil {
 			g.sick.Store(was.sick.Load())
+			if slices.Equal(g.ShardBy, was.ShardBy) { // a promise that was seen to be false is not believed anew until it is checked
+				g.shardBy.state, g.shardBy.why = was.ShardByState()
+			}
 		}
 		for _, s := range g.Shards {
 			if h := hedges[s.beats.key]; h != nil {

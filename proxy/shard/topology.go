@@ -128,7 +128,8 @@ type Group struct {
 	// Shards are disjoint slices of the group.
 	Shards []*Shard
 
-	sick atomic.Pointer[[]Sickness]
+	sick    atomic.Pointer[[]Sickness]
+	shardBy shardByCheck
 }
 
 // Shard is a disjoint slice of a group.

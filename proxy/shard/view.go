@@ -54,6 +54,9 @@ type Info struct {
 	// Names tells the same of its group's names, by which the group is left out of requests for others.
 	Names      RuleState `json:"names"`
 	NamesError string    `json:"namesError"`
+	// ShardBy tells whether the group's shard_by holds, ShardByError where it does not.
+	ShardBy      RuleState `json:"shardBy"`
+	ShardByError string    `json:"shardByError"`
 	// Sick is what is wrong with it beside the group's other servers, for which the group's queries are evaluated in Spillway; GroupTrusted tells whether
 	// nothing of that kind is wrong with any server of the group.
 	Sick         []string `json:"sick"`
@@ -88,6 +91,7 @@ func (t *Topology) Status() []Info {
 		}
 		i.Hashmod, i.HashmodError = r.Hashmod()
 		i.Names, i.NamesError = r.Names()
+		i.ShardBy, i.ShardByError = g.ShardByState()
 		i.Sick, i.GroupTrusted, i.Lagging = r.sickTexts(), g.Trusted(), r.Lagging()
 		i.MissingStores, i.Silent = r.MissingStores(), r.Mute()
 		unannounced := r.unannounced()
