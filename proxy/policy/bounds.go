@@ -38,6 +38,8 @@ const (
 	BoundReplicaCalls = "replica_calls"
 	// BoundProcessCalls is the number of calls at once to all shards.
 	BoundProcessCalls = "process_calls"
+	// BoundQuarantine refuses for a while what a server was working on when it ended.
+	BoundQuarantine = "quarantine"
 	// BoundMemoryBudget is the memory that all requests together hold, memory.budget.
 	BoundMemoryBudget = "memory.budget"
 	// BoundMemoryHeap is the memory that the process may really hold.
@@ -55,6 +57,6 @@ func Bounds() []string {
 	return []string{
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
 		BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
-		BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision, BoundThanosRaw, BoundBody,
+		BoundQuarantine, BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}
 }

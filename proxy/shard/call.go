@@ -171,10 +171,10 @@ func (r *Replica) Do(ctx context.Context, req *endpoint.Request, o CallOptions) 
 	if err := r.admit(ctx); err != nil {
 		return nil, err
 	}
-	resp, err := r.attempt(ctx, req.ID, writer(req), try{CallOptions: o, failover: o.Spare})
+	resp, err := r.careful(ctx, req, writer(req), try{CallOptions: o, failover: o.Spare})
 	if err != nil && isReset(err) && ctx.Err() == nil && !o.Spare && r.Shard.topology.MayRetry(1) {
 		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
-		if resp, err = r.attempt(ctx, req.ID, writer(req), try{CallOptions: o, failover: o.Spare}); err != nil {
+		if resp, err = r.careful(ctx, req, writer(req), try{CallOptions: o, failover: o.Spare}); err != nil {
 			r.Shard.wasted(err)
 		}
 	}

@@ -113,7 +113,7 @@ func retryable(err error) bool {
 
 func (s *Shard) ask(ctx context.Context, r *Replica, req *endpoint.Request, t try) (*Response, error) {
 	_, t.trial = r.up.breaker.allow(time.Now())
-	resp, err := r.attempt(ctx, req.ID, r.writer(req), t)
+	resp, err := r.careful(ctx, req, r.writer(req), t)
 	if err == nil {
 		s.base.Store(int32(r.Index))
 	}

@@ -298,7 +298,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 				h.decide(n)
 				return n.resp, nil
 			}
-			if h.ctx.Err() != nil || verdict(n.err) {
+			if h.ctx.Err() != nil || verdict(n.err) || isHeld(n.err) {
 				h.decide(nil)
 				return nil, n.err
 			}
@@ -337,7 +337,7 @@ func (h *race) launch(r *Replica, failover bool) *runner {
 	t := try{CallOptions: h.o, failover: failover, began: func(at time.Time) { n.began <- at }, ended: func() { h.over(n) }}
 	_, t.trial = r.up.breaker.allow(time.Now())
 	h.calls.Go(func() {
-		n.resp, n.err = r.attempt(ctx, h.req.ID, r.writer(h.req), t)
+		n.resp, n.err = r.careful(ctx, h.req, r.writer(h.req), t)
 		if n.err != nil {
 			cancel(errCallEnded)
 		}

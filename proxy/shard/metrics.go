@@ -20,7 +20,9 @@ type metrics struct {
 	noFile   prometheus.Counter
 
 	hedgeMetrics
-	again *retries
+	again       *retries
+	held        quarantine
+	quarantined *prometheus.CounterVec
 
 	current atomic.Pointer[Topology] // whose replicas the gauges speak of
 }
@@ -79,11 +81,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}),
 		hedgeMetrics: newHedgeMetrics(),
 		again:        newRetries(),
+		quarantined:  newQuarantined(),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.noFile, m.hedged, m.wins, m.again.refused, m} {
+	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.noFile, m.hedged, m.wins, m.again.refused, m.quarantined, m} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -94,7 +97,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 // forget drops the counters of a replica that no configuration names any more.
 func (m *metrics) forget(l []string) {
 	match := prometheus.Labels{"group": l[0], "shard": l[1], "replica": l[2]}
-	for _, v := range []*prometheus.CounterVec{m.requests, m.retries, m.failover, m.bytes, m.hedged, m.wins} {
+	for _, v := range []*prometheus.CounterVec{m.requests, m.retries, m.failover, m.bytes, m.hedged, m.wins, m.quarantined} {
 		v.DeletePartialMatch(match)
 	}
 	m.header.DeletePartialMatch(match)

@@ -63,7 +63,7 @@ func TestOneProcessWrites(t *testing.T) {
 // A rotation takes the lock along.
 func TestRotationKeepsTheLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
-	r := &rotating{path: path, maxSize: 10, maxFiles: 2, open: openFile}
+	r := newRotating(Options{Path: path, MaxSize: 10, MaxFiles: 2, open: openFile})
 	for range 3 {
 		if ok, err := r.write([]byte("123456789\n")); !ok || err != nil {
 			t.Fatal(ok, err)
