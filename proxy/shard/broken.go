@@ -1,0 +1,43 @@
+package shard
+
+import (
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/gzip"
+)
+
+// resetError marks a connection that broke before the header of an answer: the one failure that is tried again on the same replica.
+type resetError struct{ err error }
+
+func (e *resetError) Error() string { return e.err.Error() }
+func (e *resetError) Unwrap() error { return e.err }
+
+func isReset(err error) bool {
+	var r *resetError
+	return errors.As(err, &r) && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "server closed idle connection"))
+}
+
+// isGzip tells the inflater's own complaints from the connection's.
+func isGzip(err error) bool {
+	var corrupt flate.CorruptInputError
+	return errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.As(err, &corrupt)
+}
+
+// clip bounds and cleans text of a shard that goes into a public sentence.
+func clip(s string) string {
+	const most = 1024
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+func itoa(n int) string     { return strconv.Itoa(n) }
+func itoa64(n int64) string { return strconv.FormatInt(n, 10) }
