@@ -41,8 +41,8 @@ func TestHeavyPartsStayHere(t *testing.T) {
 			sent := ""
 			for _, l := range p.Leaves {
 				sent = l.Parts[0].Query
-				if len(l.Selectors) != 1 || l.Selectors[0] != len(q.Windows)-1 {
-					t.Errorf("%s: the leaf has the selectors %v", tc.text, l.Selectors)
+				if len(l.Uses) != 1 || len(l.Uses[0]) != 1 || l.Uses[0][0] != len(q.Windows)-1 {
+					t.Errorf("%s: the leaf has the selectors %v", tc.text, l.Uses)
 				}
 			}
 			if p.Mode != ModeRaw || p.Raw != tc.reads || sent != tc.sent || shards == 1 && !strings.Contains(p.Root.Why, why) {

@@ -22,7 +22,9 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 			return nil, why
 		}
 	}
-	selectors(e, func(vs *parser.VectorSelector) { leaf.Selectors = append(leaf.Selectors, p.read(vs).nth) })
+	var use []int
+	selectors(e, func(vs *parser.VectorSelector) { use = append(use, p.read(vs).nth) })
+	leaf.Uses = [][]int{use}
 	leaf.Streams, leaf.Parts = true, make([]*Part, 0, len(legs))
 	var last *Part // shards of one group are asked the same
 	for _, leg := range legs {
@@ -63,6 +65,7 @@ func (l *Leaf) share(o *Leaf) {
 			l.Near = append(slices.Clip(l.Near), n)
 		}
 	}
+	l.Uses = append(l.Uses, o.Uses...)
 	if o.Node != nil {
 		o.Node.Calls = l.Node.Calls
 	}

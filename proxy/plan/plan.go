@@ -121,8 +121,8 @@ type Leaf struct {
 	Loose bool
 	// Guards are asked of all parts' shards first: where one has a series, the leaf cannot be put together from the shards' answers.
 	Guards []Guard
-	// Selectors are the selectors in it, counted through the whole query as Query.Windows are.
-	Selectors []int
+	// Uses are, for each place of the query where it stands, the selectors in it, counted through the whole query as Query.Windows are.
+	Uses [][]int
 	// Streams tells that answers side by side show all duplicates without being decoded: all groups own the same label names.
 	Streams bool
 	// Node is the leaf as explain shows it; nil where the query has NoExplain.

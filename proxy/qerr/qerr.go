@@ -190,6 +190,9 @@ func TimedOut(ctx context.Context) bool {
 	return ctx.Err() == context.DeadlineExceeded || errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
+// badDataAdvice is the advice of a verdict on a request that is Prometheus' own and has no other.
+const badDataAdvice = "correct the request: this is Prometheus' own verdict on it"
+
 // body is the wire form: Prometheus' own fields and the object spillway.
 type body struct {
 	Status    string  `json:"status"`
@@ -209,7 +212,7 @@ type detail struct {
 func (e *Error) JSON() []byte {
 	b := body{Status: "error", ErrorType: e.Kind.ErrorType(), Error: e.sentence(), Spillway: &detail{e.Bound, e.Value, e.Seen, e.Advice}}
 	if e.Kind == BadData && *b.Spillway == (detail{}) {
-		b.Spillway = nil // what Prometheus says of a query that it cannot read is all there is to say
+		b.Spillway.Advice = badDataAdvice // beside the sentence, which is Prometheus' own and stays so
 	}
 	out, err := json.Marshal(b)
 	if err != nil { // strings always marshal

@@ -15,7 +15,7 @@ import (
 
 // maxAgain is what starting again costs of that budget, however many shards it asks: a dashboard whose requests each meet several replicas that have just died
 // could not be answered otherwise. What fails again in spite of it costs more (shard.Topology.Wasted).
-const maxAgain = 2
+const maxAgain = 4
 
 // mayAskAgain tells whether so many calls may be made once more after a failure.
 func (x *exchange) mayAskAgain(calls int) bool { return x.st.top.MayRetry(min(calls, maxAgain)) }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"strings"
@@ -21,14 +22,15 @@ var errorTypes = map[int]string{400: "bad_data", 422: "execution", 429: "too_man
 
 // fault is something that a shard does wrong, and what the client must see of it.
 type fault struct {
-	name   string
-	script string
-	frames string         // what a shard that is asked for streamed chunks does instead; empty is the same
-	want   int            // the status
-	hangs  bool           // nothing but the deadline ends it
-	single bool           // asked one after the other, since what the shard does is dear
-	silent bool           // the answer need not name the server: it is about the request
-	or     map[string]int // another status that is as right for an endpoint, since the same answer breaks two rules
+	name      string
+	script    string
+	frames    string         // what a shard that is asked for streamed chunks does instead; empty is the same
+	want      int            // the status
+	hangs     bool           // nothing but the deadline ends it
+	single    bool           // asked one after the other, since what the shard does is dear
+	silent    bool           // the answer need not name the server: it is about the request
+	or        map[string]int // another status that is as right for an endpoint, since the same answer breaks two rules
+	errorType string         // where it is not the one of its status
 }
 
 var faults = []fault{
@@ -84,7 +86,7 @@ var faults = []fault{
 	{name: "503 of its own deadline", script: "error 503 timeout query timed out", want: 503},
 	{name: "429", script: "error 429 too_many_requests busy", want: 502},
 	{name: "429 for long", script: "header Retry-After 3600; error 429 too_many_requests busy", want: 429},
-	{name: "503 for long", script: "header Retry-After 3600; status 503; send 'starting up'", want: 503},
+	{name: "503 for long", script: "header Retry-After 3600; status 503; send 'starting up'", want: 503, errorType: "unavailable"},
 	{name: "401", script: "status 401; garbage html", want: 502},
 	{name: "404", script: "error 404 not_found nothing", want: 502},
 	{name: "422", script: "error 422 execution too many samples", want: 422},
@@ -198,7 +200,7 @@ func (r *rig) judge(f fault, a asking, got *reply, bad []*fakeshard.Shard, limit
 		return
 	}
 	m := got.message
-	if m.Status != "error" || m.ErrorType != errorTypes[want] || m.Error == "" {
+	if m.Status != "error" || m.ErrorType != cmp.Or(f.errorType, errorTypes[want]) || m.Error == "" {
 		t.Errorf("%s: status %q, errorType %q, error %q", a.name, m.Status, m.ErrorType, m.Error)
 	}
 	if got.header.Get("X-Spillway-Verdict") != "refuse" {

@@ -31,15 +31,19 @@ func (x *exchange) making(p *plan.Plan, tables []*merge.Table) (*making, error) 
 		m.by[key] = m.by[key].Plus(x.dec.Made[i])
 	}
 	for i, t := range tables {
-		var most policy.Made // each series of the answer stems from those of one selector
-		for _, nth := range p.Leaves[i].Selectors {
-			most = most.Or(x.dec.Made[nth])
+		var all policy.Made // wherever the leaf stands
+		for _, use := range p.Leaves[i].Uses {
+			var most policy.Made // each series of the answer stems from those of one selector
+			for _, nth := range use {
+				most = most.Or(x.dec.Made[nth])
+			}
+			all = all.Plus(most)
 		}
 		n := 0
 		for j := range t.Series {
 			t.Series[j].Labels.Range(func(l labels.Label) { n = max(n, len(l.Value)) })
 		}
-		if err := m.add(most, len(t.Series), n); err != nil {
+		if err := m.add(all, len(t.Series), n); err != nil {
 			return nil, err
 		}
 	}

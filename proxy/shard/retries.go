@@ -13,14 +13,14 @@ const (
 	// some hundred calls already.
 	retryShare = 0.05
 	// retryBurst is how many of them may be saved up: what a server had under way when it died is asked again at once.
-	retryBurst = 128
+	retryBurst = 256
 	// retryFloor is how many there are again in time however few calls are made, one in retryEvery. All that may be saved up is there at the beginning: a
 	// dashboard that opens on a quiet proxy beside a replica that has just died makes a hundred calls at once, and its breaker has seen none of them.
 	retryFloor = 64
 	retryEvery = time.Second
 	// retryWasted is what it costs besides where what was asked once more failed too: where copies answer, all that a dead server had under way is asked again;
 	// where they do not, hardly anything is.
-	retryWasted = 48
+	retryWasted = 200
 )
 
 // retries is what all requests together may ask once more: a call that broke, one that another replica is asked after a failure or beside a slow one, and the
