@@ -46,7 +46,6 @@ var sayings = []saying{
 	{name: "a shard redirects", script: "redirect http://127.0.0.1:1/elsewhere", form: []string{"query", "up"}},
 	{name: "a shard is a login page", script: "garbage html", form: []string{"query", "up"}},
 	{name: "a shard sends nonsense", script: "garbage shape", form: []string{"query", "up"}},
-	{name: "a shard sends a bomb", script: "gzip bomb 1GiB", path: "/api/v1/rules"},
 
 	{name: "max_series of an answer", more: "limits: {max_series: 1}\n", form: []string{"query", "up"}},
 	{name: "max_series of what is evaluated here", more: "limits: {max_series: 1}\n", form: []string{"query", "quantile(0.5, up)"}},

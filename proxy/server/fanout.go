@@ -172,8 +172,9 @@ const maxSilent = 5
 // alsoSilent adds to the error of a server that had not answered by the deadline which shards had not either, so that not only one of many is looked at.
 func alsoSilent(err error, shards []string) error {
 	var late *qerr.Error
+	var said *shard.StatusError // it did answer, that it was out of time itself; the others were not waited for
 	slices.Sort(shards)
-	if shards = slices.Compact(shards); len(shards) < 2 || !errors.As(err, &late) || late.Kind != qerr.Timeout || len(late.Shards) != 1 {
+	if shards = slices.Compact(shards); len(shards) < 2 || !errors.As(err, &late) || late.Kind != qerr.Timeout || len(late.Shards) != 1 || errors.As(err, &said) {
 		return err
 	}
 	e := *late // its private cause goes along

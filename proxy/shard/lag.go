@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -153,7 +154,8 @@ func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
 		if s.aloneWith(r, time.Now()) {
 			patience = muteTimeout
 		}
-		err := r.answersQuery(ctx, patience)
+		var err error
+		late := ownDelay(func() { err = r.answersQuery(ctx, patience) })
 		silent := hung || r.up.lag.quiet.Load() > 0
 		switch {
 		case ctx.Err() != nil:
@@ -165,6 +167,8 @@ func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
 			}
 		case s.setBehind(r, silent) && silent && !hung:
 			r.up.leaveIt()
+		case late >= starved: // nobody can be called silent by somebody who does not get to listen
+			more = true
 		case silent && qerr.From(err).Kind == qerr.Timeout && s.aloneWith(r, time.Now()):
 			s.muteIt(r, patience)
 		}
@@ -172,6 +176,36 @@ func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
 		more = more || lagging
 	}
 	return more
+}
+
+const (
+	// delayEvery is how often a process looks how late it is.
+	delayEvery = 50 * time.Millisecond
+	// starved is how late it is where answers may lie unread: its processors are busy with something else.
+	starved = 250 * time.Millisecond
+)
+
+// ownDelay is how late this process was at most with what it had to do at a certain time while f ran.
+func ownDelay(f func()) (worst time.Duration) {
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	wg.Go(func() {
+		tick := time.NewTimer(delayEvery)
+		defer tick.Stop()
+		for due := time.Now().Add(delayEvery); ; due = time.Now().Add(delayEvery) {
+			select {
+			case <-tick.C:
+				worst = max(worst, time.Since(due))
+				tick.Reset(delayEvery)
+			case <-stop:
+				return
+			}
+		}
+	})
+	f()
+	close(stop)
+	wg.Wait()
+	return worst
 }
 
 // answersQuery asks the server for the number of its targets: a question that passes the queue, the engine and the newest series, as queries do.
