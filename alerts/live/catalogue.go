@@ -261,7 +261,7 @@ var Cases = []Case{
 // replicaDown, shardDown and teamless are not troubles of the model: the rig kills servers.
 var (
 	replicaDown = Case{
-		Name:   "one replica of a shard down",
+		Name: "one replica of a shard down",
 		Beside: map[string]string{
 			"TargetDown":       "one Prometheus of five cannot be scraped",
 			"ProxyReplicaDown": "its shard has one replica left",
