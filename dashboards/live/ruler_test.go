@@ -336,7 +336,7 @@ func (r *scrapedRuler) stage(t *testing.T) {
 // misuse asks the proxy of stage what breaks, what it refuses, and what nobody waits for.
 func (r *scrapedRuler) misuse(ctx context.Context) {
 	now := time.Now()
-	for _, expr := range []string{`up{place="broken"}`, `{job=~".+"}`, `up{place="slow"}`} {
+	for _, expr := range []string{`up{place="broken"}`, `{job=~".+"}`, `up{place="slow"}`, `quantile(0.5, up{place="doubled"})`} {
 		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		_, _ = r.abused.Ask(short, Question{Expr: expr, From: now.Add(-time.Minute), To: now, Step: time.Second}) // what becomes of it the panels tell
 		cancel()

@@ -92,9 +92,11 @@ var Elsewhere = map[string]string{
 	"alerts: Evaluations of the ruler":                "real servers: the ruler is scraped",
 	"alerts: Groups whose evaluation fails":           "real servers: a rule joins with a series that is there twice",
 	"alerts: Notifications that fail":                 "real servers: the receiver of notifications is gone",
+	"proxy: Calls that fail, by replica":              "real servers: a replica breaks its connections",
 	"proxy: Calls that outlive their request":         "real servers: clients leave while a shard keeps them waiting",
 	"proxy: Groups whose servers do not fit together": "real servers: a replica is listed as a shard",
 	"proxy: Refusals by bound":                        "real servers: somebody asks for everything",
 	"proxy: Refusals by endpoint and bound":           "real servers: somebody asks for everything",
 	"proxy: Replicas that need second tries":          "real servers: a replica breaks its connections",
+	"proxy: Why series are fetched":                   "real servers: a replica is listed as a shard",
 }
