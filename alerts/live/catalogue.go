@@ -273,6 +273,12 @@ var (
 		Name:   "an experiment without a team",
 		Beside: map[string]string{"CostTeamUnassigned": "its GPU-hours are on nobody's bill"},
 	}
+	// starting is true of the whole run: a replica is seen to be whole by closed stretches of five minutes, which no scale of time makes shorter, and the rig's
+	// servers began a minute ago.
+	starting = Case{
+		Name:   "servers that have just started",
+		Beside: map[string]string{"ProxyRawPlans": "no replica is known to be whole yet"},
+	}
 	shardDown = Case{
 		Name: "a shard down",
 		Want: []string{"ProxyShardDown"},

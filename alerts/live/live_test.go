@@ -139,6 +139,7 @@ func TestTroublesRaiseTheirAlerts(t *testing.T) {
 	if now := time.Now(); slices.ContainsFunc(r.World.Model().Experiments(now, now), func(e cluster.Experiment) bool { return e.Team == "" }) {
 		j.expect(staged{Case: teamless, from: now, until: now.Add(2 * time.Hour)})
 	}
+	j.expect(staged{Case: starting, from: time.Now(), until: time.Now().Add(2 * time.Hour)})
 	time.Sleep(settle)
 
 	both := func(what string, shift int) {

@@ -213,6 +213,11 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 			if x.late != nil && qerr.From(err).Kind == qerr.Timeout {
 				return x.late
 			}
+			if qerr.TimedOut(x.ctx) && shard.Stalled(err) { // it went on in drops, until no time was left for its copy: that is the deadline's end
+				late := *qerr.From(err)
+				late.Kind = qerr.Timeout
+				return &late
+			}
 			return err
 		}
 		x.out.Close()

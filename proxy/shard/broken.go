@@ -41,3 +41,6 @@ func clip(s string) string {
 
 func itoa(n int) string     { return strconv.Itoa(n) }
 func itoa64(n int64) string { return strconv.FormatInt(n, 10) }
+
+// Stalled tells whether a call ended because nothing of its answer came any more for as long as it was waited for.
+func Stalled(err error) bool { return errors.Is(err, errStalled) }

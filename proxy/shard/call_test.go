@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -416,9 +417,9 @@ func TestLastGoodAddresses(t *testing.T) {
 			c, _ := net.Pipe()
 			return c, nil
 		})
-		healthy := true
+		var healthy atomic.Bool // read by the look-up's own goroutine
 		d.resolve = func(ctx context.Context, _ string) ([]string, error) {
-			if healthy {
+			if healthy.Load() {
 				return []string{"10.0.0.1", "10.0.0.2"}, nil
 			}
 			<-ctx.Done() // a resolver that hangs
@@ -430,7 +431,8 @@ func TestLastGoodAddresses(t *testing.T) {
 			want    string
 		}{{0, true, "10.0.0.2:9090"}, {time.Minute, false, "10.0.0.2:9090"}, {dnsKeep, false, ""}} {
 			time.Sleep(step.after) // the bubble's clock
-			healthy, dialled = step.healthy, nil
+			healthy.Store(step.healthy)
+			dialled = nil
 			conn, err := d.dial(t.Context(), "tcp", "shard.invalid:9090")
 			if (err == nil) != (step.want != "") || step.want != "" && dialled[len(dialled)-1] != step.want {
 				t.Errorf("after %s: %v, dialled %q", step.after, err, dialled)
