@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	runtimes "github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
@@ -224,6 +226,15 @@ func newExporter(t *testing.T) *exporter {
 	}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllSubmatch(doc, -1) {
 		e.pages["spillway"][string(m[1])] = true
+	}
+	own := prometheus.NewRegistry() // and those of the runtime and the process, which the page names as such
+	own.MustRegister(runtimes.NewGoCollector(), runtimes.NewProcessCollector(runtimes.ProcessCollectorOpts{}))
+	all, err := own.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		e.pages["spillway"][f.GetName()] = true
 	}
 	for _, sc := range load(t, 0, 1).ScrapeConfigs {
 		e.jobs[sc.JobName] = true
