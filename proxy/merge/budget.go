@@ -46,11 +46,12 @@ func (p *Pool) InUse() int64 { return p.used.Load() }
 // Limit is the size of the pool in bytes: the limit, or the room where that is less.
 func (p *Pool) Limit() int64 { return min(p.limit.Load(), p.room.Load()) }
 
-// Whoever holds more than a sixteenth of the pool leaves the last eighth of it to others, unless there are none: so that those who need little find some while
-// those who need much fill it.
+// Whoever holds more than a sixteenth of the pool leaves the last eighth of it to others: so that those who need little find some while those who need much fill
+// it. In a small pool he does so only where there are others now: its eighth is hardly more than a chunk.
 const (
 	largeShare = 16
 	smallsPart = 8
+	smallPool  = 8 << 20
 )
 
 // take gives n bytes to a budget that has had own bytes before.
@@ -59,7 +60,7 @@ func (p *Pool) take(n, own int64) bool {
 	for {
 		used := p.used.Load()
 		end := limit
-		if own+n > limit/largeShare && used > own {
+		if own+n > limit/largeShare && (used > own || limit >= smallPool) {
 			end -= limit / smallsPart
 		}
 		if n > end-used {
