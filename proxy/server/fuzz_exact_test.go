@@ -59,7 +59,7 @@ func TestExactFuzz(t *testing.T) {
 		}
 	}
 	t.Logf("%d queries ran as %v; %v; %d of %d aggregations that could be pushed were", asked, tally.modes, tally.outcomes, tally.pushed, tally.pushable)
-	if tally.pushable >= 10 && 2*tally.pushed < tally.pushable {
+	if tally.pushable >= 30 && 2*tally.pushed < tally.pushable { // of fewer, which worlds and windows were drawn decides
 		t.Errorf("%d of %d aggregations that shards could run were pushed: less than half (-exact.missed lists them)", tally.pushed, tally.pushable)
 	}
 }
