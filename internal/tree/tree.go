@@ -1,0 +1,18 @@
+// Package tree looks at PromQL's expressions as those see them who judge, plan or describe a query.
+package tree
+
+import "github.com/prometheus/prometheus/promql/parser"
+
+// Bare is an expression without what stands around it and changes nothing: parentheses, and the engine's note that it is the same at all steps.
+func Bare(e parser.Expr) parser.Expr {
+	for {
+		switch n := e.(type) {
+		case *parser.ParenExpr:
+			e = n.Expr
+		case *parser.StepInvariantExpr:
+			e = n.Expr
+		default:
+			return e
+		}
+	}
+}
