@@ -117,8 +117,9 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) everything go test ./proxy/server -run 'TestEverything$$|TestEveryDocument$$' -everything.requests 5000 -timeout 60m
 	@$(STEP) cost go test ./internal/cost -run '^TestMonth$$' -cost.large -timeout 60m
 	@$(STEP) fuzz-exact go test ./proxy/server -run TestExactFuzz -exact.queries 100000 -timeout 120m
+	@$(STEP) fidelity go test ./proofs/fidelity -fidelity.seeds 10 -timeout 60m -v
 	@$(STEP) killers go test ./internal/cli -run TestKillersUnderAMemoryLimit -killers.rounds 8 -killers.timeout 25s -timeout 60m -v
-	@$(STEP) hostile go test ./proxy/hostile -hostile.texts 20000 -timeout 240m
+	@$(STEP) hostile go test ./proxy/hostile -hostile.texts 20000 -hostile.strict -timeout 360m -v
 	@$(STEP) presence go test ./proxy/plan -run Presence -presence.count 200000 -timeout 30m
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=2m
 

@@ -7,6 +7,8 @@
   _config+:: {
     // Label that names the Kubernetes cluster. Every expression groups by it.
     clusterLabel: 'cluster',
+    // Label of Spillway's targets that tells those that people ask from those that the ruler asks (role: people, role: rules). Not needed where they are one.
+    proxyRoleLabel: 'role',
     // Label that names the node, on targets and after our scrape relabelings.
     nodeLabel: 'node',
     // Label that names a namespace.
@@ -451,6 +453,14 @@
         refused: 0.2,
         // … and at least so many a second.
         refusedPerSecond: 0.5,
+        // Requests refused by a bound of Spillway's own capacity, as a share of all.
+        overloaded: 0.01,
+        // … and at least so many a second.
+        overloadedPerSecond: 0.05,
+        // Memory that is really held as a share of what may be.
+        held: 0.85,
+        // Calls that wait for a place at a shard, or in the process, on average.
+        callsWaiting: 1,
         // Most memory that requests held at once as a share of memory.budget.
         memory: 0.85,
         // Seconds that 99 % of requests must not exceed. A bound of the histogram's buckets.

@@ -18,6 +18,7 @@ for name in "$@"; do
     fleet)
       bench fleet ./proxy/server 'GroupLabelValues$' -benchtime 20x
       bench fleet-judge ./proxy/shard 'Judge$' -benchtime 20x
+      bench fleet-hung ./proxy/server 'HungGroups$' -benchtime 5x
       bench fleet-idle ./proxy/server 'Idle$' -benchtime 1x # minutes
       ;;
     storm) bench storm ./proxy/server 'Storm$' -benchtime 1x ;;

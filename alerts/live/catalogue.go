@@ -265,6 +265,7 @@ var (
 		Beside: map[string]string{
 			"TargetDown":       "one Prometheus of five cannot be scraped",
 			"ProxyReplicaDown": "its shard has one replica left",
+			"ProxyQuarantine":  "it was killed while it worked on queries",
 			"ProxyRawPlans":    "the one that is left misses what it missed before",
 		},
 	}
@@ -285,6 +286,7 @@ var (
 		Beside: map[string]string{
 			"TargetDown":           "two of five Prometheus servers cannot be scraped",
 			"ProxyReplicaDown":     "until the other one is down too",
+			"ProxyQuarantine":      "they were killed while they worked on queries",
 			"ProxyRawPlans":        "the one that was left missed what it missed before",
 			"ProxyErrorBudgetBurn": "the proxy's probes see the loss after up to five seconds, which at this scale is longer than this alert waits; from then on Alertmanager holds it back",
 		},

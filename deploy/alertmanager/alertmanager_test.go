@@ -217,6 +217,10 @@ func TestLive(t *testing.T) {
 	evalFails := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "monitoring")
 	errorRatio := ls("alertname", "ProxyErrorRatio", "severity", "critical", "cluster", "monitoring")
 	proxyDown := ls("alertname", "ProxyDown", "severity", "critical", "cluster", "monitoring")
+	peoplesDown := ls("alertname", "ProxyDown", "severity", "critical", "cluster", "monitoring", "role", "people")
+	shardSilent := ls("alertname", "ProxyReplicaSilent", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1", "replica", "a:9090")
+	replicaSilent := ls("alertname", "ProxyReplicaSilent", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2", "replica", "a:9090")
+	replicaFailing := ls("alertname", "ProxyReplicaFailing", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2", "replica", "a:9090")
 	accounting := ls("alertname", "NetworkAccountingLost", "severity", "warning", "cluster", "jaguar")
 	oom := ls("alertname", "PrometheusOOMLoop", "severity", "critical", "cluster", "jaguar", "instance", "p1")
 	slowCrit := ls("alertname", "KubeAPIErrorBudgetBurnSlow", "severity", "critical", "cluster", "jaguar")
@@ -276,11 +280,16 @@ func TestLive(t *testing.T) {
 			"critical":    {"PrometheusOOMLoop jaguar", "ProxyShardDown monitoring"},
 			"remediation": {"GPUXidFatal jaguar n1"},
 		}},
+		{"so does one that answers nothing", []map[string]string{shardSilent, evalFails, errorRatio}, map[string][]string{"critical": {"ProxyReplicaSilent monitoring"}}},
+		{"not a replica that another one stands in for", []map[string]string{replicaSilent, replicaFailing, evalFails}, map[string][]string{
+			"critical": {"RulerFailing monitoring"}, "warning": {"ProxyReplicaSilent monitoring"},
+		}},
 		{"what follows is told without it", []map[string]string{evalFails, errorRatio, accounting}, map[string][]string{
 			"critical": {"ProxyErrorRatio monitoring", "RulerFailing monitoring"},
 			"warning":  {"NetworkAccountingLost jaguar"},
 		}},
 		{"a Spillway that is down silences the rules that fail", []map[string]string{proxyDown, evalFails, errorRatio}, map[string][]string{"critical": {"ProxyDown monitoring"}}},
+		{"people's Spillway is not the ruler's", []map[string]string{peoplesDown, evalFails}, map[string][]string{"critical": {"ProxyDown monitoring", "RulerFailing monitoring"}}},
 		{"an overflow silences what came before it", []map[string]string{arp, arpNode, arpNear, arpIbis, arpNearIbis}, map[string][]string{
 			"critical":    {"NodeARPTableOverflow jaguar"},
 			"remediation": {"NodeARPTableOverflow ibis n1"},

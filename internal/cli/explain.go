@@ -44,7 +44,11 @@ func explainCommand(e *env, parent clause) func() error {
 			return err
 		}
 		cfg.UsageLog.Path = "" // that of a proxy which may be running
-		s, err := server.New(server.Options{Config: cfg, Version: buildVersion(), Logger: e.logger()})
+		log := e.logger()
+		memory := readMemory(true, log)
+		s, err := server.New(server.Options{
+			Config: cfg, Version: buildVersion(), Logger: log, LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,
+		})
 		if err != nil {
 			return err
 		}

@@ -1,38 +1,94 @@
 package cli
 
 import (
+	"fmt"
 	"log/slog"
 	"math"
 	"os"
-	"runtime/debug"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"github.com/spillwayproject/spillway/proxy/heap"
+	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
-// memoryBeside is what the proxy needs beside what requests hold: connections, what it knows of shards, the runtime's own.
-const memoryBeside = 256 << 20
+const (
+	// memoryBeside is what the proxy needs beside what requests hold: connections, what it knows of shards, the runtime's own.
+	memoryBeside = 256 << 20
+	// memoryAtRest is the least that the collector aims at: three times what the proxy has where nobody asks for much.
+	memoryAtRest = 160 << 20
+)
 
-// limitMemory gives what sets GOMEMLIMIT for a memory.budget: nine tenths of what the container or the machine has, or twice the budget and memoryBeside, whichever is
-// less. Without a limit the heap grows to twice what is alive. A GOMEMLIMIT of the environment stays, and nil is where nobody wants any of this.
-func limitMemory(wanted bool, log *slog.Logger) func(budget int64) {
-	if _, set := os.LookupEnv("GOMEMLIMIT"); set || !wanted || os.Getenv("AUTOMEMLIMIT") == "off" {
-		return nil
-	}
-	most := int64(math.MaxInt64)
-	limit, err := memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)()
-	if err != nil {
-		log.Warn("the memory of the container is not known; GOMEMLIMIT follows memory.budget alone", "err", err)
-	} else {
-		most = int64(min(limit, math.MaxInt64)) / 10 * 9
-	}
-	return func(budget int64) { debug.SetMemoryLimit(min(most, 2*min(budget, math.MaxInt64/4)+memoryBeside)) }
+// memory is what the process may use, and who says so.
+type memory struct {
+	container int64 // what the container allows, in bytes; 0 where there is none
+	machine   int64 // what the machine has; 0 where that is not known
+	own       bool  // Spillway sets GOMEMLIMIT: the environment does not, and nobody has forbidden it
 }
 
-// container is what a container allows, a little left for what is no heap; 0 where there is none.
-func container() int64 {
-	limit, err := memlimit.FromCgroup()
-	if err != nil {
-		return 0
+// readMemory asks the system and the environment. Wanted is whether Spillway may set GOMEMLIMIT.
+func readMemory(wanted bool, log *slog.Logger) memory {
+	_, set := os.LookupEnv("GOMEMLIMIT")
+	m := memory{own: wanted && !set && os.Getenv("AUTOMEMLIMIT") != "off"}
+	if limit, err := memlimit.FromCgroup(); err == nil {
+		m.container = int64(min(limit, math.MaxInt64))
 	}
-	return int64(min(limit, math.MaxInt64)) / 100 * 95
+	limit, err := memlimit.FromSystem()
+	if err == nil {
+		m.machine = int64(min(limit, math.MaxInt64))
+	}
+	if m.own && m.container == 0 && err != nil {
+		log.Warn("the memory of the container is not known; GOMEMLIMIT follows memory.budget alone", "err", err)
+	}
+	return m
+}
+
+// most is what Spillway sets GOMEMLIMIT to at most: nine tenths of what the container or the machine has.
+func (m memory) most() int64 {
+	switch {
+	case m.container > 0:
+		return m.container / 10 * 9
+	case m.machine > 0:
+		return m.machine / 10 * 9
+	}
+	return math.MaxInt64
+}
+
+// needed is what a memory.budget needs: twice the budget, since the collector works best while half of the heap is alive, and memoryBeside.
+func needed(budget int64) int64 { return 2*min(budget, math.MaxInt64/4) + memoryBeside }
+
+// limit gives what sets GOMEMLIMIT for a memory.budget: what it needs, or the most there is; and below that twice what requests hold at the moment and memoryAtRest. Without
+// a limit the heap grows to twice what is alive, and beyond. A GOMEMLIMIT of the environment stays, and nil is where nobody wants any of this.
+func (m memory) limit() func(budget int64) *heap.Aim {
+	if !m.own {
+		return nil
+	}
+	return func(budget int64) *heap.Aim {
+		return &heap.Aim{
+			Most: min(m.most(), needed(budget)),
+			Room: func(claimed int64) int64 { return 2*min(claimed, math.MaxInt64/4) + memoryAtRest },
+		}
+	}
+}
+
+// ceiling is what the container allows, a little left for what is no heap; 0 where there is none.
+func (m memory) ceiling() int64 { return m.container / 100 * 95 }
+
+// more says what gives the process more memory, where goLimit is the GOMEMLIMIT in force: it is whatever stands in the way now.
+func (m memory) more(goLimit, budget int64) string {
+	has := "the machine has " + merge.FormatBytes(m.machine)
+	if m.container > 0 {
+		has = "the container has " + merge.FormatBytes(m.container)
+	} else if m.machine == 0 {
+		has = "what the machine has is not known"
+	}
+	switch ceiling := m.ceiling(); {
+	case m.own && needed(budget) < m.most():
+		return fmt.Sprintf("raise memory.budget, which this limit follows (it is %s; %s)", merge.FormatBytes(budget), has)
+	case !m.own && (ceiling == 0 || goLimit <= ceiling):
+		return fmt.Sprintf("raise GOMEMLIMIT (it is set to %s from outside; %s)", merge.FormatBytes(goLimit), has)
+	case m.container > 0:
+		return "give the container more memory (" + has + ")"
+	}
+	return "give Spillway a larger machine (" + has + ")"
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -130,6 +132,89 @@ func TestKillersUnderAMemoryLimit(t *testing.T) {
 	t.Logf("idle %d MiB, most %d MiB, %s;%s", idle>>20, most>>20, time.Since(began).Round(100*time.Millisecond), b.String())
 	if limit := int64(600 << 20); most > limit {
 		t.Errorf("the process was %d MiB large, at most %d are allowed", most>>20, limit>>20)
+	}
+}
+
+// TestMoreMemory: what is advised is what raises the limit in force, whoever has set it.
+func TestMoreMemory(t *testing.T) {
+	const gib = int64(1 << 30)
+	for _, tc := range []struct {
+		name          string
+		memory        memory
+		limit, budget int64 // 0: as Spillway sets it
+		want          string
+	}{
+		{"its own, by the budget", memory{container: 8 * gib, own: true}, 0, gib / 2, "raise memory.budget, which this limit follows (it is 512MiB; the container has 8GiB)"},
+		{"its own, by the budget, no container", memory{machine: 64 * gib, own: true}, 0, gib / 2, "raise memory.budget, which this limit follows (it is 512MiB; the machine has 64GiB)"},
+		{"its own, nobody knows the memory", memory{own: true}, 0, gib / 2, "raise memory.budget, which this limit follows (it is 512MiB; what the machine has is not known)"},
+		{"its own, by the container", memory{container: gib, machine: 64 * gib, own: true}, 0, gib / 2, "give the container more memory (the container has 1GiB)"},
+		{"its own, by the machine", memory{machine: gib, own: true}, 0, gib / 2, "give Spillway a larger machine (the machine has 1GiB)"},
+		{"of the environment", memory{container: 8 * gib, machine: 64 * gib}, 2 * gib, gib / 2, "raise GOMEMLIMIT (it is set to 2GiB from outside; the container has 8GiB)"},
+		{"of the environment, no container", memory{machine: 64 * gib}, 2 * gib, gib / 2, "raise GOMEMLIMIT (it is set to 2GiB from outside; the machine has 64GiB)"},
+		{"of the environment, above the container", memory{container: gib}, 2 * gib, gib / 2, "give the container more memory (the container has 1GiB)"},
+		{"of nobody, in a container", memory{container: gib}, math.MaxInt64, gib / 2, "give the container more memory (the container has 1GiB)"},
+	} {
+		if tc.memory.own {
+			tc.limit = min(tc.memory.most(), needed(tc.budget))
+		}
+		if got := tc.memory.more(tc.limit, tc.budget); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+		// Doing what it says raises what the process may hold.
+		ceiling := func(m memory, limit, budget int64) int64 {
+			if m.own {
+				limit = min(m.most(), needed(budget))
+			}
+			if c := m.ceiling(); c > 0 {
+				limit = min(limit, c)
+			}
+			return limit
+		}
+		more, limit, budget := tc.memory, tc.limit, tc.budget
+		switch {
+		case strings.HasPrefix(tc.want, "raise memory.budget"):
+			budget *= 2
+		case strings.HasPrefix(tc.want, "raise GOMEMLIMIT"):
+			limit *= 2
+		case strings.HasPrefix(tc.want, "give the container"):
+			more.container *= 2
+		default:
+			more.machine *= 2
+		}
+		if before, after := ceiling(tc.memory, tc.limit, tc.budget), ceiling(more, limit, budget); after <= before {
+			t.Errorf("%s: %q raises the limit from %d to %d", tc.name, tc.want, before, after)
+		}
+	}
+}
+
+// TestReadMemory: a GOMEMLIMIT of the environment stays, and so does its absence where nobody wants Spillway to set one.
+func TestReadMemory(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	for _, tc := range []struct {
+		name, key, value string
+		wanted, own      bool
+	}{
+		{"nothing set", "", "", true, true},
+		{"--no-auto-gomemlimit", "", "", false, false},
+		{"GOMEMLIMIT", "GOMEMLIMIT", "1GiB", true, false},
+		{"AUTOMEMLIMIT=off", "AUTOMEMLIMIT", "off", true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, key := range []string{"GOMEMLIMIT", "AUTOMEMLIMIT"} {
+				t.Setenv(key, "")
+				os.Unsetenv(key) // Setenv puts it back
+			}
+			if tc.key != "" {
+				t.Setenv(tc.key, tc.value)
+			}
+			m := readMemory(tc.wanted, log)
+			if m.own != tc.own || (m.limit() != nil) != tc.own {
+				t.Errorf("%+v", m)
+			}
+			if m.machine <= 0 || m.container < 0 {
+				t.Errorf("what the machine has is not known: %+v", m)
+			}
+		})
 	}
 }
 

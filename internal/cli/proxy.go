@@ -33,11 +33,11 @@ func proxyCommand(e *env, parent clause) func() error {
 	file := c.Flag("config.file", "The configuration file.").Default("spillway.yaml").String()
 	address := c.Flag("web.listen-address", "Where the Prometheus API is served.").Default("127.0.0.1:9090").String()
 	admin := c.Flag("web.admin-listen-address", "Where metrics, reload, profiles and the console are served.").Default("127.0.0.1:9091").String()
-	insecure := c.Flag("web.admin-insecure", "Serves the admin listener beyond loopback without client certificates. Anybody who reaches it can reload and profile.").Bool()
+	insecure := c.Flag("web.admin-insecure", "Serves the admin listener beyond loopback without passwords or client certificates. Anybody who reaches it can reload and profile.").Bool()
 	webConfig := c.Flag("web.config.file", "TLS (tls_server_config) and passwords (basic_auth_users) of both listeners, in the form of Prometheus' web configuration file.").PlaceHolder("web.yml").String()
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
 	graph := c.Flag("web.graph-url", "Where the page behind every alert's link draws a query: Grafana Explore, say. {expr} or, inside JSON, {expr_json} stands for the query, {from} and {until} for Unix milliseconds.").String()
-	memory := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT, where it is not set, to nine tenths of the container's memory or the machine's, or to what memory.budget needs where that is less.").Default("true").Bool()
+	setLimit := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT, where it is not set, to nine tenths of the container's memory or the machine's, or to what memory.budget needs where that is less.").Default("true").Bool()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {
 		if err := checkAddresses(*address, *admin); err != nil {
@@ -55,10 +55,11 @@ func proxyCommand(e *env, parent clause) func() error {
 			return err
 		}
 		defer stopTraces()
+		memory := readMemory(*setLimit, log)
 		s, err := server.New(server.Options{
 			Config: cfg, ConfigFile: *file, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure, WebConfigFile: *webConfig,
 			ExternalURL: *external, GraphURL: *graph, RoutePrefix: *prefix, Flags: e.flags, Version: buildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
-			LimitMemory: limitMemory(*memory, log), MemoryCeiling: container(),
+			LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,
 		})
 		if err != nil {
 			return err

@@ -15,10 +15,16 @@
     proxy: c.selectors.proxy,
     ruler: c.selectors.ruler,
     alertmanager: c.selectors.alertmanager,
-    // Outcomes that are no fault of the caller and no bound. overloaded is a bound: ProxyRejectedByPolicy.
-    failed: 'internal|shard_failed|timeout|unavailable',
+    // Spillways for people and for the ruler are targets of one job, told apart by this label. Without it they are one.
+    role: c.proxyRoleLabel,
+    // Outcomes that are no fault of the caller: overloaded is 429 for want of room, here or on a server. What a caller can mend by asking for less is too_expensive.
+    failed: 'internal|shard_failed|timeout|unavailable|overloaded',
+    // Bounds that say how much Spillway and its servers can do at once, whatever is asked. The others say what one request may ask for.
+    capacity: 'memory.budget|memory.heap|evaluations|process_calls|replica_calls|read_slots|unselective_slots',
     w: t.d('5m'),
+    q: t.d('15m'),
     name: a.cluster(external=true),
+    whose: '{{ with $labels.%s }} for {{ . }}{{ end }}' % c.proxyRoleLabel,
   } + { [k]: number(th[k]) for k in std.objectFields(th) },
 
   local alert(name, o) = a.alert(name, { dashboard: 'proxy', external: true } + o { expr: o.expr % f, description: o.description % f }),
@@ -32,13 +38,13 @@
     {
       name: 'availability',
       target: slo.availability,
-      bad: 'sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s,outcome=~"%(failed)s"}[%(w)s])) / sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s]))',
+      bad: 'sum by (%(cluster)s, %(role)s) (rate(spillway_requests_total{%(proxy)s,outcome=~"%(failed)s"}[%(w)s])) / sum by (%(cluster)s, %(role)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s]))',
       why: 'failed',
     },
     {
       name: 'latency',
       target: slo.latency,
-      bad: '1 - sum by (%(cluster)s) (rate(spillway_request_duration_seconds_bucket{%(proxy)s,le=~"%(bound)s"}[%(w)s])) / sum by (%(cluster)s) (rate(spillway_request_duration_seconds_count{%(proxy)s}[%(w)s]))',
+      bad: '1 - sum by (%(cluster)s, %(role)s) (rate(spillway_request_duration_seconds_bucket{%(proxy)s,le=~"%(bound)s"}[%(w)s])) / sum by (%(cluster)s, %(role)s) (rate(spillway_request_duration_seconds_count{%(proxy)s}[%(w)s]))',
       why: 'took longer than %s s' % number(slo.latencySeconds),
     },
   ],
@@ -54,16 +60,17 @@
           %s > %s
         )
         and
-        sum by (%s) (rate(spillway_requests_total{%s}[%s])) > %s
-      ||| % [share(w.long), limit, share(w.short), limit, c.clusterLabel, c.selectors.proxy, t.d(w.short), f.budgetTrafficPerSecond],
+        sum by (%s, %s) (rate(spillway_requests_total{%s}[%s])) > %s
+      ||| % [share(w.long), limit, share(w.short), limit, c.clusterLabel, f.role, c.selectors.proxy, t.d(w.short), f.budgetTrafficPerSecond],
       hold: w.hold,
       severity: w.severity,
       labels: { objective: o.name, long: w.long, short: w.short },
       dashboard: 'proxy',
       external: true,
       summary: 'Spillway is using up its error budget too fast.',
-      description: '{{ $value | humanizePercentage }} of requests to Spillway of %s %s over %s, at least %s times what its budget of %s%% allows.' % [
+      description: '{{ $value | humanizePercentage }} of requests to Spillway of %s%s %s over %s, at least %s times what its budget of %s%% allows.' % [
         f.name,
+        f.whose,
         o.why,
         w.long,
         number(w.factor),
@@ -79,25 +86,25 @@
         rules: [
           alert('ProxyDown', {
             expr: |||
-              max by (%(cluster)s) (up{%(proxy)s}) == 0
+              max by (%(cluster)s, %(role)s) (up{%(proxy)s}) == 0
               or
               absent(up{%(proxy)s})
             |||,
             hold: '2m',
             severity: 'critical',
             summary: 'Spillway is down.',
-            description: 'No Spillway of %(name)s can be scraped (up: {{ $value }}; 1 stands for no target at all). Dashboards are dark, and rules that run in the ruler are not evaluated.',
+            description: 'No Spillway of %(name)s%(whose)s can be scraped (up: {{ $value }}; 1 stands for no target at all). Where it is that of people, dashboards are dark; where it is that of the ruler, or one for both, rules are not evaluated either.',
           }),
           alert('ProxyErrorRatio', {
             expr: |||
-              sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s,outcome=~"%(failed)s"}[%(w)s])) / sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s])) > %(errors)s
+              sum by (%(cluster)s, %(role)s) (rate(spillway_requests_total{%(proxy)s,outcome=~"%(failed)s"}[%(w)s])) / sum by (%(cluster)s, %(role)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s])) > %(errors)s
               and
-              sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s,outcome=~"%(failed)s"}[%(w)s])) > %(errorsPerSecond)s
+              sum by (%(cluster)s, %(role)s) (rate(spillway_requests_total{%(proxy)s,outcome=~"%(failed)s"}[%(w)s])) > %(errorsPerSecond)s
             |||,
             hold: '5m',
             severity: 'critical',
             summary: 'Spillway fails requests.',
-            description: "{{ $value | humanizePercentage }} of requests to Spillway of %(name)s fail. The label outcome of spillway_requests_total tells how: shard_failed and timeout are a shard's doing.",
+            description: "{{ $value | humanizePercentage }} of requests to Spillway of %(name)s%(whose)s fail. The label outcome of spillway_requests_total tells how: shard_failed and timeout are a shard's doing, overloaded is want of room.",
           }),
           alert('ProxyShardDown', {
             // Of several Spillways the worst: what one of them cannot reach is missing from its answers.
@@ -124,15 +131,27 @@
           }),
           alert('ProxyRejectedByPolicy', {
             expr: |||
-              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s}[%(w)s])) / on (%(cluster)s) group_left () sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s])) > %(refused)s
+              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s,bound!~"%(capacity)s|quarantine"}[%(w)s])) / on (%(cluster)s) group_left () sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s])) > %(refused)s
               and
-              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s}[%(w)s])) > %(refusedPerSecond)s
+              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s,bound!~"%(capacity)s|quarantine"}[%(w)s])) > %(refusedPerSecond)s
             |||,
             hold: '10m',
             severity: 'warning',
             vars: { bound: 'bound' },
             summary: 'Spillway refuses much of what it is asked.',
-            description: '{{ $value | humanizePercentage }} of requests to Spillway of %(name)s are refused by the bound {{ $labels.bound }}. Either a dashboard asks too much or the bound is too tight.',
+            description: '{{ $value | humanizePercentage }} of requests to Spillway of %(name)s are refused by the bound {{ $labels.bound }}: each asks for more than one request may. Either a dashboard asks too much or the bound is too tight.',
+          }),
+          alert('ProxyOverloaded', {
+            expr: |||
+              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s,bound=~"%(capacity)s"}[%(w)s])) / on (%(cluster)s) group_left () sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s])) > %(overloaded)s
+              and
+              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s,bound=~"%(capacity)s"}[%(w)s])) > %(overloadedPerSecond)s
+            |||,
+            hold: '5m',
+            severity: 'warning',
+            vars: { bound: 'bound' },
+            summary: 'Spillway has no room for what it is asked.',
+            description: '{{ $value | humanizePercentage }} of requests to Spillway of %(name)s get 429 because there is no room ({{ $labels.bound }}), whatever they ask for. Somebody asks far more than usual, a server is slow, or Spillway is too small.',
           }),
           alert('ProxyMemoryNearBudget', {
             expr: |||
@@ -143,6 +162,19 @@
             vars: { instance: 'instance' },
             summary: 'Requests fill the memory of a Spillway.',
             description: 'Requests wanted up to {{ $value | humanizePercentage }} of memory.budget of Spillway {{ $labels.instance }} of %(name)s at once, again and again. What goes beyond 100%% is refused with 429.',
+          }),
+          alert('ProxyMemoryNearCeiling', {
+            // What is really held, whatever requests were estimated to need.
+            expr: |||
+              max by (%(cluster)s, instance) (max_over_time(spillway_memory_held_bytes{%(proxy)s}[%(w)s]) / spillway_memory_ceiling_bytes{%(proxy)s}) > %(held)s
+              or
+              sum by (%(cluster)s, instance) (rate(spillway_evictions_total{%(proxy)s}[%(w)s])) > 0
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'A Spillway ends requests so that its memory lasts, or is about to.',
+            description: 'Spillway {{ $labels.instance }} of %(name)s holds nearly all the memory that it may, or ends the heaviest requests for that reason ({{ $value | printf "%%.3g" }}: the share that is held, or requests ended a second).',
           }),
           alert('ProxySlow', {
             expr: |||
@@ -172,6 +204,30 @@
             summary: 'A replica is much slower than others.',
             description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} takes {{ $value | humanizeDuration }} or more to begin one answer of ten, as seen by Spillway of %(name)s. Every query that needs it waits for it.',
           }),
+          alert('ProxyCallsWaiting', {
+            expr: |||
+              sum by (%(cluster)s, group, shard) (rate(spillway_shard_calls_wait_seconds_total{%(proxy)s}[%(w)s])) > %(callsWaiting)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            labels: { scope: 'shard' },
+            vars: { group: 'group', shard: 'shard' },
+            summary: 'Calls wait for a place at a shard.',
+            description: '{{ $value | humanize }} calls of Spillway of %(name)s wait for a place at shard {{ $labels.shard }} of group {{ $labels.group }} at any time: its servers have as many as they may (replica_calls). Requests are late, and then refused with 429.',
+          }),
+          alert('ProxyCallsWaiting', {
+            expr: |||
+              sum by (%(cluster)s, instance) (rate(spillway_calls_wait_seconds_total{%(proxy)s}[%(w)s])) > %(callsWaiting)s
+              or
+              sum by (%(cluster)s, instance) (rate(spillway_local_dial_failures_total{%(proxy)s}[%(w)s])) > 0
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            labels: { scope: 'process' },
+            vars: { instance: 'instance' },
+            summary: 'A Spillway cannot have as many calls under way as it needs.',
+            description: 'Spillway {{ $labels.instance }} of %(name)s has as many calls to shards under way as it may, and others wait, or its machine has no file, port or buffer left for one ({{ $value | printf "%%.3g" }}: calls that wait at any time, or connections a second that could not be made). It is no shard that is at fault.',
+          }),
           alert('ProxyReplicaDown', {
             expr: |||
               min by (%(cluster)s, group, shard, replica) (spillway_shard_replica_state{%(proxy)s,state="up"}) == 0
@@ -184,12 +240,45 @@
             summary: 'A replica is down, and another one of its shard answers.',
             description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} is not up ({{ $value }}), as seen by a Spillway of %(name)s. The next one that fails takes the shard with it.',
           }),
+        ] + [
+          alert('ProxyReplicaSilent', o {
+            // What it does not answer is not asked any more, so that nothing fails there; its state stays up. Spillway by Spillway, as ProxyShardDown has it.
+            expr: |||
+              max by (%%(cluster)s, group, shard, replica) (
+                max by (%%(cluster)s, instance, group, shard, replica) (spillway_shard_replica_silent{%%(proxy)s}) == 1
+                %s on (%%(cluster)s, instance, group, shard)
+                (
+                  max by (%%(cluster)s, instance, group, shard, replica) (spillway_shard_replica_state{%%(proxy)s,state="up"}) == 1
+                  unless
+                  max by (%%(cluster)s, instance, group, shard, replica) (spillway_shard_replica_silent{%%(proxy)s}) == 1
+                )
+              )
+            ||| % o.others,
+            hold: '2m',
+            vars: { group: 'group', shard: 'shard' },
+            description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} takes connections and answers nothing ({{ $value }}), as seen by a Spillway of %%(name)s. %s' % o.so,
+          })
+          for o in [
+            {
+              others:: 'unless',
+              severity: 'critical',
+              summary: 'A shard takes connections and answers nothing.',
+              so:: 'No other one can be asked: requests that need the shard fail at once, and so do the rules of the ruler.',
+            },
+            {
+              others:: 'and',
+              severity: 'warning',
+              summary: 'A replica takes connections and answers nothing.',
+              so:: 'Another one of its shard is up, and has all of its load.',
+            },
+          ]
+        ] + [
           alert('ProxyReplicaFailing', {
             // Its readiness page is sound: the state stays up.
             expr: |||
-              sum by (%(cluster)s, group, shard, replica) (rate(spillway_shard_requests_total{%(proxy)s,outcome=~"timeout|shard_failed"}[%(w)s])) / sum by (%(cluster)s, group, shard, replica) (rate(spillway_shard_requests_total{%(proxy)s}[%(w)s])) > %(replicaFailures)s
+              sum by (%(cluster)s, group, shard, replica) (rate(spillway_shard_requests_total{%(proxy)s,outcome=~"timeout|shard_failed|silent"}[%(w)s])) / sum by (%(cluster)s, group, shard, replica) (rate(spillway_shard_requests_total{%(proxy)s}[%(w)s])) > %(replicaFailures)s
               and
-              sum by (%(cluster)s, group, shard, replica) (rate(spillway_shard_requests_total{%(proxy)s,outcome=~"timeout|shard_failed"}[%(w)s])) > %(replicaFailuresPerSecond)s
+              sum by (%(cluster)s, group, shard, replica) (rate(spillway_shard_requests_total{%(proxy)s,outcome=~"timeout|shard_failed|silent"}[%(w)s])) > %(replicaFailuresPerSecond)s
               and
               max by (%(cluster)s, group, shard, replica) (spillway_shard_replica_state{%(proxy)s,state="up"}) == 1
             |||,
@@ -201,7 +290,7 @@
           }),
           alert('ProxyProcessorBusy', {
             expr: |||
-              max by (%(cluster)s, instance) (rate(process_cpu_seconds_total{%(proxy)s}[%(w)s]) / go_sched_gomaxprocs_threads{%(proxy)s}) > %(processor)s
+              max by (%(cluster)s, instance) (rate(process_cpu_seconds_total{%(proxy)s}[%(w)s]) / spillway_processors{%(proxy)s}) > %(processor)s
             |||,
             hold: '10m',
             severity: 'warning',
@@ -211,14 +300,23 @@
           }),
           alert('ProxyRawPlans', {
             expr: |||
-              sum by (%(cluster)s, cause) (rate(spillway_query_plans_total{%(proxy)s,cause!~"none|expression"}[%(w)s])) / on (%(cluster)s) group_left () sum by (%(cluster)s) (rate(spillway_query_plans_total{%(proxy)s}[%(w)s])) > %(rawPlans)s
+              sum by (%(cluster)s, cause) (rate(spillway_query_plans_total{%(proxy)s,cause!~"none|expression|no_heartbeat"}[%(w)s])) / on (%(cluster)s) group_left () sum by (%(cluster)s) (rate(spillway_query_plans_total{%(proxy)s}[%(w)s])) > %(rawPlans)s
               and
-              sum by (%(cluster)s, cause) (rate(spillway_query_plans_total{%(proxy)s,cause!~"none|expression"}[%(w)s])) > %(rawPlansPerSecond)s
+              sum by (%(cluster)s, cause) (rate(spillway_query_plans_total{%(proxy)s,cause!~"none|expression|no_heartbeat"}[%(w)s])) > %(rawPlansPerSecond)s
             |||,
             hold: '15m',
             severity: 'warning',
             summary: 'Queries that shards could answer are evaluated in Spillway.',
             description: 'For {{ $value | humanizePercentage }} of queries to Spillway of %(name)s series are fetched because of what is wrong with servers ({{ $labels.cause }}). They take more time and memory, and large ones meet bounds.',
+          }),
+          alert('ProxyQuarantine', {
+            expr: |||
+              sum by (%(cluster)s, group, shard, replica) (increase(spillway_shard_quarantined_total{%(proxy)s}[%(q)s])) > 0
+            |||,
+            severity: 'info',
+            vars: { group: 'group', shard: 'shard' },
+            summary: 'A server ended while it worked on queries, which are held back for a while.',
+            description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} ended on {{ $value | humanize }} calls of Spillway of %(name)s. Their queries are not sent to its copies for some minutes, in case one of them was the cause.',
           }),
           alert('ProxyConfigReloadFailed', {
             expr: |||

@@ -17,8 +17,8 @@
     on: '%s, %s, instance=~"$instance", endpoint=~"$endpoint"' % [g.cl, c.selectors.proxy],
     // What it asks.
     shards: '%s, %s, instance=~"$instance", group=~"$group", shard=~"$shard"' % [g.cl, c.selectors.proxy],
-    // As the alerts have it: no fault of the caller, and no bound.
-    failed: 'outcome=~"internal|shard_failed|timeout|unavailable"',
+    // As the alerts have it: no fault of the caller.
+    failed: 'outcome=~"internal|shard_failed|timeout|unavailable|overloaded"',
     i: g.i,
   },
   local replica = '{{group}} {{shard}} {{replica}}',
@@ -57,7 +57,7 @@
       rows: [
         g.row('', [
           g.stat('Requests failed', {
-            description: 'Requests that failed without being refused or badly asked, as a share. Next to none is normal; ProxyErrorRatio pages at %g %%. The outcomes below say whether a shard did it.' % (100 * th.errors),
+            description: 'Requests that failed although they were well asked, 429 for want of room among them, as a share. Next to none is normal; ProxyErrorRatio pages at %g %%. The outcomes below say whether a shard did it.' % (100 * th.errors),
             unit: 'percentunit',
             decimals: 2,
             thresholds: [[null, 'ok'], [1 - slo.availability, 'warn'], [th.errors, 'bad']],
@@ -217,7 +217,7 @@
         ]),
         g.row('What does it cost here?', [
           g.timeseries('Why series are fetched', {
-            description: 'Plans a second that fetch series, by cause. expression is what queries ask for; every other cause lies with servers, and ProxyRawPlans names it above %g %% of all.' % (100 * th.rawPlans),
+            description: 'Plans a second that fetch series, by cause. expression is what queries ask for, no_heartbeat a pair that the configuration gives no heartbeat; every other cause lies with servers, and ProxyRawPlans names it above %g %% of all.' % (100 * th.rawPlans),
             unit: 'reqps',
             w: 8,
             stack: true,
@@ -225,11 +225,11 @@
             quiet: 'no query needed series since Spillway was started',
           }),
           g.timeseries('Processors', {
-            description: 'Share of the processors that each Spillway uses of those that it may use. ProxyProcessorBusy fires above %g %%.' % (100 * th.processor),
+            description: 'Share of the processors that each Spillway uses of those that it may use: GOMAXPROCS, or the CPU limit of its container where that is less. ProxyProcessorBusy fires above %g %%.' % (100 * th.processor),
             unit: 'percentunit',
             w: 8,
             softMax: 1,
-            targets: [g.q('rate(process_cpu_seconds_total{%(proxy)s}[%(i)s]) / go_sched_gomaxprocs_threads{%(proxy)s}' % f, '{{instance}}')],
+            targets: [g.q('rate(process_cpu_seconds_total{%(proxy)s}[%(i)s]) / spillway_processors{%(proxy)s}' % f, '{{instance}}')],
           }),
           g.timeseries('Memory wanted at once', {
             description: 'The most that requests wanted of memory.budget within a minute or two; above 100 % some got 429. Peaks far above the mean are bursts: more of the same at once.',
@@ -237,6 +237,79 @@
             w: 8,
             softMax: 1,
             targets: [g.q('spillway_memory_budget_peak_bytes{%(proxy)s} / spillway_memory_budget_bytes{%(proxy)s}' % f, '{{instance}}')],
+          }),
+        ]),
+        g.row('Is there room, and what is held back?', [
+          g.timeseries('Memory held, of the ceiling', {
+            description: 'What is really held after a collection, as a share of what the process may hold. Above 80 %% large requests get no more, above 90 %% the heaviest is ended; ProxyMemoryNearCeiling fires above %g %%.' % (100 * th.held),
+            unit: 'percentunit',
+            w: 8,
+            softMax: 1,
+            targets: [g.q('max by (instance) (spillway_memory_held_bytes{%(proxy)s} / spillway_memory_ceiling_bytes{%(proxy)s})' % f, '{{instance}}')],
+          }),
+          g.timeseries('Requests without room', {
+            description: 'Requests a second that were ended so that memory lasts, and those that a bound of capacity refused with 429: whatever they ask for. Refusals by bound, above, says by which; ProxyOverloaded fires above %g %% of requests.' % (100 * th.overloaded),
+            unit: 'reqps',
+            w: 8,
+            softMax: 1,
+            targets: [
+              g.q('sum(rate(spillway_evictions_total{%(proxy)s}[%(i)s]))' % f, 'ended for memory'),
+              g.q('sum(rate(spillway_refusals_total{%(proxy)s, bound=~"memory.budget|memory.heap|evaluations|process_calls|replica_calls|read_slots|unselective_slots"}[%(i)s])) or 0 * sum(rate(spillway_evictions_total{%(proxy)s}[%(i)s]))' % f, 'refused'),
+            ],
+          }),
+          g.timeseries('Evaluations', {
+            description: 'Evaluations at work in each Spillway, and those that wait for a processor. Many that wait: more processors, fewer raw plans, or a recording rule.',
+            unit: 'short',
+            w: 8,
+            softMax: 1,
+            targets: [
+              g.q('sum by (instance) (spillway_evaluations_running{%(proxy)s})' % f, 'running: {{instance}}'),
+              g.q('sum by (instance) (spillway_evaluations_waiting{%(proxy)s})' % f, 'waiting: {{instance}}'),
+            ],
+          }),
+          g.timeseries('Calls that wait for a place', {
+            description: 'Calls that wait at any time, on average: for a place at a shard (replica_calls, the ten most) and for one in the process (process_calls). ProxyCallsWaiting fires above %g.' % th.callsWaiting,
+            unit: 'short',
+            w: 8,
+            softMax: 1,
+            targets: [
+              g.q('topk(10, sum by (group, shard) (rate(spillway_shard_calls_wait_seconds_total{%(shards)s}[%(i)s])))' % f, shard),
+              g.q('sum by (instance) (rate(spillway_calls_wait_seconds_total{%(proxy)s}[%(i)s]))' % f, 'process: {{instance}}'),
+            ],
+            budget: 100,
+          }),
+          g.timeseries('Calls, of process_calls', {
+            description: 'Calls to all shards that are under way, as a share of how many there may be. At 100 % others wait. The files that the process may open set how many.',
+            unit: 'percentunit',
+            w: 8,
+            softMax: 1,
+            targets: [g.q('max by (instance) (spillway_calls_in_flight{%(proxy)s} / spillway_calls_limit{%(proxy)s})' % f, '{{instance}}')],
+          }),
+          g.timeseries('Silent replicas', {
+            description: 'Replicas that take connections and answer nothing while no other one of their shard is sound, the ten first: 1 while requests that need one fail at once. ProxyReplicaSilent pages.',
+            unit: 'short',
+            w: 8,
+            softMax: 1,
+            targets: [g.q('topk(10, max by (group, shard, replica) (spillway_shard_replica_silent{%(shards)s}))' % f, replica)],
+            budget: 100,
+          }),
+          g.timeseries('Queries held back', {
+            description: 'Calls within the last hour on which a replica worked when it ended, the ten replicas with most: their queries are not sent to its copies for some minutes. ProxyQuarantine tells of each.',
+            unit: 'short',
+            w: 12,
+            softMax: 1,
+            targets: [g.q('topk(10, sum by (group, shard, replica) (increase(spillway_shard_quarantined_total{%(shards)s}[1h])))' % f, replica)],
+            budget: 100,
+          }),
+          g.timeseries('Tries that were not made', {
+            description: 'Second tries a second that were not made, since a tenth of all calls were second ones already, and connections that this machine had no file, port or buffer left for. Both are none while all is well.',
+            unit: 'cps',
+            w: 12,
+            softMax: 1,
+            targets: [
+              g.q('sum(rate(spillway_shard_retries_refused_total{%(proxy)s}[%(i)s]))' % f, 'second tries refused'),
+              g.q('sum(rate(spillway_local_dial_failures_total{%(proxy)s}[%(i)s]))' % f, 'connections not to be had here'),
+            ],
           }),
         ]),
         g.row('Which shard?', [
@@ -276,19 +349,19 @@
             unit: 'percentunit',
             w: 12,
             softMax: 1,
-            targets: [g.q('topk(10, sum by (group, shard, replica) (rate(spillway_shard_requests_total{%(shards)s, outcome=~"timeout|shard_failed"}[%(i)s])) / sum by (group, shard, replica) (rate(spillway_shard_requests_total{%(shards)s}[%(i)s])))' % f, replica)],
+            targets: [g.q('topk(10, sum by (group, shard, replica) (rate(spillway_shard_requests_total{%(shards)s, outcome=~"timeout|shard_failed|silent"}[%(i)s])) / sum by (group, shard, replica) (rate(spillway_shard_requests_total{%(shards)s}[%(i)s])))' % f, replica)],
             quiet: 'no call has failed since Spillway was started',
             budget: 100,
           }),
           g.timeseries('Calls by outcome', {
-            description: 'Calls to replicas by how they ended. cut is a shard that sent more than it was asked for, and was stopped.',
+            description: 'Calls to replicas by how they ended. cut is a shard that sent more than it was asked for, and was stopped; silent a call that was not made, to a replica that answers nothing.',
             unit: 'reqps',
             w: 12,
             stack: true,
             targets: [g.q('sum by (outcome) (rate(spillway_shard_requests_total{%(shards)s}[%(i)s])) > 0' % f, '{{outcome}}')],
             overrides: [
               { match: { name: 'ok' }, color: 'd' },
-              { match: { regex: '/internal|shard_failed|timeout|unavailable/' }, color: 'bad' },
+              { match: { regex: '/internal|shard_failed|timeout|unavailable|silent/' }, color: 'bad' },
             ],
           }),
           g.timeseries('Calls for each request', {

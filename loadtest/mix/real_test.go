@@ -136,7 +136,8 @@ func checkResult(t *testing.T, r *Result, bulkSeries int) {
 		}
 	}
 	b := r.Bulk
-	if b == nil || len(b.Paths) != len(names) || len(b.Failed) > 0 || b.Series != bulkSeries || b.Points != bulkSeries*(int(Builtin().Range/Builtin().Step)+1) {
+	full := bulkSeries * (int(Builtin().Range/Builtin().Step) + 1) // but for series that begin within the range, as some do at some times of day
+	if b == nil || len(b.Paths) != len(names) || len(b.Failed) > 0 || b.Series != bulkSeries || b.Points > full || b.Points < full-full/100 {
 		t.Fatalf("bulk, of %d series: %+v", bulkSeries, b)
 	}
 	for _, p := range b.Paths {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	commonconfig "github.com/prometheus/common/config"
 
+	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
@@ -204,7 +204,9 @@ func Default() *Config {
 				MaxQueryBytes:    64 << 10,
 				Unselective:      UnselectiveRefuse,
 			},
-			Endpoints: map[endpoint.ID]Limits{},
+			ReadSlots:    8,
+			ReplicaCalls: 48,
+			Endpoints:    map[endpoint.ID]Limits{},
 		},
 		Memory:          Memory{Budget: 512 << 20},
 		UsageLog:        UsageLog{MaxSize: 256 << 20, MaxFiles: 8},
@@ -222,7 +224,7 @@ func Load(path string) (*Config, error) {
 }
 
 func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}

@@ -1,12 +1,13 @@
 package config
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	commonconfig "github.com/prometheus/common/config"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // CheckFiles looks whether the files that the configuration names can be read on this machine: certificates, keys, passwords and headers under http_client, and the plans
@@ -54,7 +55,7 @@ func (ps *Problems) unreadable(path, file string) {
 	if file == "" {
 		return
 	}
-	f, err := os.Open(file)
+	f, err := plainfile.Open(file)
 	if err != nil {
 		*ps = append(*ps, Problem{Path: path, Message: "cannot be read: " + err.Error()})
 		return
@@ -62,9 +63,32 @@ func (ps *Problems) unreadable(path, file string) {
 	_ = f.Close() // opened for reading only
 }
 
+// CheckRegular looks whether what the configuration names where a file is to be is one, as far as it is there: whoever opened a named pipe would wait for a writer, and
+// credentials are opened in the middle of a request. The error is Problems, without lines.
+func (c *Config) CheckRegular() error {
+	var problems Problems
+	c.files(func(path, file string) {
+		if file == "" {
+			return
+		}
+		if err := plainfile.Check(file); err != nil {
+			problems = append(problems, Problem{Path: path, Message: err.Error()})
+		}
+	})
+	if len(problems) == 0 {
+		return nil
+	}
+	return problems.sorted(0)
+}
+
 func (c *Config) fileProblems() Problems {
 	var problems Problems
-	check := problems.unreadable
+	c.files(problems.unreadable)
+	return problems
+}
+
+// files calls check for each file that the configuration names.
+func (c *Config) files(check func(path, file string)) {
 	for i := range c.Groups {
 		for j := range c.Groups[i].Shards {
 			for k := range c.Groups[i].Shards[j].Replicas {
@@ -76,7 +100,6 @@ func (c *Config) fileProblems() Problems {
 	for i, file := range c.DropRules.Plan {
 		check("drop_rules.plan["+strconv.Itoa(i)+"]", file)
 	}
-	return problems
 }
 
 // clientFiles calls check for each file of the client's settings.

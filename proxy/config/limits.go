@@ -29,6 +29,10 @@ type Limits struct {
 // LimitsSection is the key limits of the file: the ceiling of all requests, and overrides for single endpoints. An override can only lower the ceiling.
 type LimitsSection struct {
 	Limits `yaml:",inline"`
+	// ReadSlots is how many remote reads one replica is asked at once, by all requests together.
+	ReadSlots int `yaml:"read_slots"`
+	// ReplicaCalls is how many calls of any kind it is asked at once.
+	ReplicaCalls int `yaml:"replica_calls"`
 	// Endpoints holds what the file overrides for an endpoint; a field that it does not override is zero.
 	Endpoints map[endpoint.ID]Limits `yaml:"endpoints"`
 }

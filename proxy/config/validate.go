@@ -293,6 +293,9 @@ func (v *validator) limits(c *Config) {
 	if Bytes(ceiling.MaxResponseBytes) > c.Memory.Budget {
 		v.note("limits.max_response_bytes", "%s is above memory.budget (%s): one large answer is refused for want of memory before this limit is reached", Bytes(ceiling.MaxResponseBytes), c.Memory.Budget)
 	}
+	if c.Limits.ReadSlots > c.Limits.ReplicaCalls {
+		v.problem("limits.read_slots", "%d is above replica_calls (%d), of which each remote read takes one; lower it, or raise limits.replica_calls", c.Limits.ReadSlots, c.Limits.ReplicaCalls)
+	}
 	for _, id := range endpointIDs {
 		over, overridden := c.Limits.Endpoints[id]
 		if !overridden {

@@ -9,13 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // Bounds of what is read.
@@ -109,7 +110,7 @@ type builder struct {
 }
 
 func (b *builder) load(path string) error {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return err // which names the file
 	}

@@ -90,7 +90,7 @@ func decodeLabel(segment string) (string, error) {
 	}
 	switch {
 	case !model.UTF8Validation.IsValidLabelName(name), strings.ContainsRune(name, 0):
-		return "", qerr.New(qerr.BadData, "invalid label name: %s", clip(name)) // Prometheus' words
+		return "", qerr.Prometheus("invalid label name: %s", clip(name)) // Prometheus' words
 	case len(name) > MaxLabelNameBytes:
 		return "", qerr.New(qerr.BadData, "invalid label name: %s has %d bytes; at most %d are served", clip(name), len(name), MaxLabelNameBytes)
 	}

@@ -97,11 +97,14 @@ func Parse(r *http.Request, o Options) (*Request, error) {
 	return req, nil
 }
 
+// boundBody is the name of the bound on bodies, policy.BoundBody.
+const boundBody = "body"
+
 // readBody reads the body to its end: only then does net/http notice that a client leaves.
 func readBody(r *http.Request, maxBytes int64) ([]byte, error) {
 	tooLarge := func(seen string) error {
 		e := qerr.New(qerr.BodyTooLarge, "the body of the request is larger than %d bytes", maxBytes)
-		e.Bound, e.Value, e.Seen, e.Advice = "max_body_bytes", strconv.FormatInt(maxBytes, 10), seen, "send a shorter query or fewer selectors"
+		e.Bound, e.Value, e.Seen, e.Advice = boundBody, strconv.FormatInt(maxBytes, 10), seen, "send a shorter query or fewer selectors"
 		return e
 	}
 	if r.Body == nil {
@@ -242,7 +245,7 @@ func (r *Request) set(p *Param, values []string) error {
 		case !p.Required:
 			return nil
 		case p.missing != nil:
-			return qerr.New(qerr.BadData, "%s", p.missing.Error())
+			return qerr.Prometheus("%s", p.missing.Error())
 		}
 		values = []string{""} // the parser of the value says what is missing, in Prometheus' words
 	}
@@ -290,7 +293,7 @@ var errNoMatch = errors.New("no match[] parameter provided")
 // orderedRange refuses a range that ends before it begins.
 func orderedRange(r *Request) error {
 	if r.Start.Set && r.End.Set && r.End.Ms < r.Start.Ms {
-		return qerr.New(qerr.BadData, `invalid parameter "end": end timestamp must not be before start time`)
+		return qerr.Prometheus(`invalid parameter "end": end timestamp must not be before start time`)
 	}
 	return nil
 }
@@ -298,7 +301,7 @@ func orderedRange(r *Request) error {
 // pagedRules refuses a page without a size, as Prometheus does.
 func pagedRules(r *Request) error {
 	if len(r.Filters["group_next_token"]) > 0 && len(r.Filters["group_limit"]) == 0 {
-		return qerr.New(qerr.BadData, `invalid parameter "group_next_token": group_limit needs to be present in order to paginate over the groups`)
+		return qerr.Prometheus(`invalid parameter "group_next_token": group_limit needs to be present in order to paginate over the groups`)
 	}
 	return nil
 }

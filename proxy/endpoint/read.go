@@ -43,7 +43,7 @@ func parseRead(h http.Header, body []byte, maxDecoded int64) (*prompb.ReadReques
 	}
 	if int64(n) > maxDecoded {
 		e := qerr.New(qerr.BodyTooLarge, "the body of the request inflates to %d bytes, more than %d", n, maxDecoded)
-		e.Bound, e.Value, e.Seen, e.Advice = "max_body_bytes", fmt.Sprint(maxDecoded), fmt.Sprint(n), "ask with fewer or shorter matchers"
+		e.Bound, e.Value, e.Seen, e.Advice = boundBody, fmt.Sprint(maxDecoded), fmt.Sprint(n), "ask with fewer or shorter matchers"
 		return nil, e
 	}
 	raw, err := snappy.Decode(nil, body)

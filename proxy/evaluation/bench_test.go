@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
@@ -81,55 +80,6 @@ func BenchmarkWatch(b *testing.B) {
 					b.Fatal(err)
 				}
 				turn.End()
-			}
-		})
-	}
-}
-
-// slowest notes the longest stretch between two looks.
-type slowest struct {
-	context.Context
-	last    time.Time
-	longest time.Duration
-}
-
-// Err implements context.Context: each look asks first.
-func (s *slowest) Err() error {
-	now := time.Now()
-	s.longest = max(s.longest, now.Sub(s.last))
-	s.last = now
-	return nil
-}
-
-// BenchmarkLongestStretch is how long nasty texts run without a look of a Turn's, in ms. The engine's own looks, once for each step or series, are not seen by it.
-func BenchmarkLongestStretch(b *testing.B) {
-	many := newStored(20000, 4)
-	for _, c := range []struct {
-		text  string
-		steps int
-		from  storage.Queryable
-	}{
-		{"quantile_over_time(0.9, vector(time())[22700s:1s])", 200, nil},
-		{"mad_over_time(vector(time())[22700s:1s])", 200, nil},
-		{"double_exponential_smoothing(vector(time())[22700s:1s], 0.5, 0.5)", 200, nil},
-		{"max_over_time(quantile_over_time(0.9, vector(time())[500s:1s])[500s:1s])", 200, nil},
-		{"rate(m_total[1h])", 200, many},
-		{"abs(m_total)", 20, many},
-		{"sort_desc(m_total)", 1, many},
-		{"histogram_quantile(0.9, m_total)", 20, many},
-	} {
-		b.Run(c.text, func(b *testing.B) {
-			for b.Loop() {
-				ctx := &slowest{Context: b.Context(), last: time.Now()}
-				turn, err := NewGate(2, nil).Begin(ctx)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := evaluate(b, b.Context(), turn, c.text, c.steps, c.from); err != nil {
-					b.Fatal(err)
-				}
-				turn.End()
-				b.ReportMetric(float64(ctx.longest.Microseconds())/1000, "longest-ms")
 			}
 		})
 	}

@@ -8,7 +8,7 @@
 // # Promises
 //
 //   - Between two calls of functions at most workBetweenLooks samples are worked on without a look; the longest stretch is then one call, which is bounded
-//     by the samples of one window. Iterators over stored series look in the same way, by Turn.Work.
+//     by the samples of one window: some 4 ms of a processor for the largest, whatever the function. Iterators over stored series look in the same way, by Turn.Work.
 //   - Evaluations that have run for longer than Slice are long. At most one less than the processors run at a time, one at least, so that passes, probes,
 //     health and the admin pages find a processor. Of those that wait the one that has run least goes first, and takes the place of one that has run Quantum
 //     longer: an evaluation of 200 ms is over soon, whatever else there is.
@@ -18,7 +18,8 @@
 // # Refusals
 //
 // What has no calls in it cannot be interrupted by this package: aggregations and operators look once for each step, label_replace and label_join never.
-// What they may be given to do is bounded by policy; what is known to be heavy is long from the start (Heavy).
+// What they may be given to do is bounded by policy; what is known to be heavy is long from the start (Heavy). How many series count_values makes at its steps
+// is known only from the values, so these are looked at before, at all steps (Rows), and whoever is told of them may refuse.
 //
 // # Memory
 //
@@ -27,5 +28,6 @@
 //	turn, err := gate.Begin(ctx)
 //	defer turn.End()
 //	turn.Watch(expr)
+//	turn.Rows(expr, grid, tell)
 //	res := qry.Exec(ctx)
 package evaluation

@@ -27,8 +27,8 @@ const (
 
 // Gate shares the processors among evaluations. Turns of several goroutines use it.
 type Gate struct {
-	places [2]int // by class, how many may run
-	waited func(time.Duration)
+	processors int // 0 is those that Go uses at the moment
+	waited     func(time.Duration)
 
 	mu      sync.Mutex
 	running [2]int
@@ -42,14 +42,24 @@ const (
 	long
 )
 
-// NewGate is a gate for so many processors; 0 is those that Go uses. waited, where set, is told of each wait.
+// NewGate is a gate for so many processors; 0 is those that Go uses, which it changes when the limit of its container is changed. waited, where set, is told of
+// each wait.
 func NewGate(processors int, waited func(time.Duration)) *Gate {
-	if processors <= 0 {
-		processors = runtime.GOMAXPROCS(0)
-	}
-	g := &Gate{places: [2]int{short: shortsPerProcessor * processors, long: max(1, processors-1)}, waited: waited}
+	g := &Gate{processors: processors, waited: waited}
 	g.first.Store(math.MaxInt64)
 	return g
+}
+
+// places is how many of a class may run now.
+func (g *Gate) places(class int) int {
+	n := g.processors
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	if class == short {
+		return shortsPerProcessor * n
+	}
+	return max(1, n-1)
 }
 
 // Running is how many evaluations are at work, those that wait for servers left out.
@@ -154,7 +164,7 @@ func (t *Turn) End() { t.Pause() }
 
 // next gives free places of a class to those that wait: the short ones in order, of the long ones to whom has run least. The caller holds the mutex.
 func (g *Gate) next(class int) {
-	for g.running[class] < g.places[class] && len(g.waiting[class]) > 0 {
+	for g.running[class] < g.places(class) && len(g.waiting[class]) > 0 {
 		i := 0
 		if class == long {
 			i = g.least()
@@ -190,7 +200,7 @@ func (g *Gate) noteFirst() {
 func (t *Turn) wait() error {
 	g := t.gate
 	g.mu.Lock()
-	if g.running[t.class] < g.places[t.class] && len(g.waiting[t.class]) == 0 {
+	if g.running[t.class] < g.places(t.class) && len(g.waiting[t.class]) == 0 {
 		g.running[t.class]++
 		g.mu.Unlock()
 		t.runs, t.since = true, time.Now()
@@ -237,7 +247,8 @@ func (t *Turn) wait() error {
 
 // full is the refusal of an evaluation that found no place. The caller holds the mutex.
 func (g *Gate) full(t *Turn, waited time.Duration) error {
-	n, at := g.places[t.class], strconv.Itoa(g.places[t.class])+" evaluations"
+	n := g.places(t.class)
+	at := strconv.Itoa(n) + " evaluations"
 	switch {
 	case t.class == long && n == 1:
 		at = "one long evaluation"

@@ -3,6 +3,7 @@ package evaluation
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -182,4 +183,31 @@ func TestNoPlaceBeforeTheDeadline(t *testing.T) {
 			t.Errorf("waits %v, running %d, waiting %d", waits, g.Running(), g.Waiting())
 		}
 	})
+}
+
+// TestGateFollowsTheProcessors: a container's limit can be changed while it runs, and Go's processors with it.
+func TestGateFollowsTheProcessors(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+	g := NewGate(0, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // after which who finds no place is refused
+	defer cancel()
+	begin := func() *Turn {
+		turn, err := g.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.Heavy()
+		if err := turn.Look(); err != nil {
+			t.Fatal(err)
+		}
+		return turn
+	}
+	first, second := begin(), begin() // as many as three processors give places for
+	defer first.End()
+	defer second.End()
+	runtime.GOMAXPROCS(4)
+	defer begin().End()
+	if n := g.Running(); n != 3 {
+		t.Errorf("%d long evaluations run on four processors, not 3", n)
+	}
 }

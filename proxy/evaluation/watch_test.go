@@ -15,7 +15,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-var grammar = parser.NewParser(parser.Options{EnableExperimentalFunctions: true})
+var grammar = parser.NewParser(parser.Options{EnableExperimentalFunctions: true, ExperimentalDurationExpr: true})
 
 // given is a parser that hands over a tree that is there.
 type given struct {
@@ -62,6 +62,27 @@ func counted(t *testing.T, name string, each func(n int)) *int {
 	return n
 }
 
+// callOf writes a call of a function: over the range vector, or over what changes with each step.
+func callOf(name string, fn *parser.Function, ranged string) string {
+	args := make([]string, 0, len(fn.ArgTypes))
+	for i, typ := range fn.ArgTypes {
+		if fn.Variadic != 0 && i == len(fn.ArgTypes)-1 && i > 0 {
+			break
+		}
+		switch typ {
+		case parser.ValueTypeMatrix:
+			args = append(args, ranged)
+		case parser.ValueTypeVector:
+			args = append(args, "vector(time())")
+		case parser.ValueTypeScalar:
+			args = append(args, map[bool]string{true: "time()", false: "0.5"}[len(fn.ArgTypes) == 1])
+		case parser.ValueTypeString:
+			args = append(args, `"x"`)
+		}
+	}
+	return name + "(" + strings.Join(args, ", ") + ")"
+}
+
 // TestEvaluationsStop: one series, minutes of work without a look of the engine's own. Once its context has ended, each function is called a few times more.
 func TestEvaluationsStop(t *testing.T) {
 	const steps, points, before = 4000, 500, 100
@@ -70,24 +91,7 @@ func TestEvaluationsStop(t *testing.T) {
 		if promql.FunctionCalls[name] == nil || len(fn.ArgTypes) == 0 && name != "time" {
 			continue
 		}
-		var text string
-		args := make([]string, 0, len(fn.ArgTypes))
-		for i, typ := range fn.ArgTypes {
-			if fn.Variadic != 0 && i == len(fn.ArgTypes)-1 && i > 0 {
-				break
-			}
-			switch typ {
-			case parser.ValueTypeMatrix:
-				args = append(args, "vector(time())[500s:1s]")
-			case parser.ValueTypeVector:
-				args = append(args, "vector(time())")
-			case parser.ValueTypeScalar:
-				args = append(args, map[bool]string{true: "time()", false: "0.5"}[len(fn.ArgTypes) == 1])
-			case parser.ValueTypeString:
-				args = append(args, `"x"`)
-			}
-		}
-		text = name + "(" + strings.Join(args, ", ") + ")"
+		text := callOf(name, fn, "vector(time())[500s:1s]")
 		if strings.Contains(text, "timestamp(") { // it is asked for no series
 			continue
 		}

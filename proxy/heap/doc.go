@@ -8,11 +8,13 @@
 //
 //   - Above Tight of the ceiling requests that are large get nothing more (Options.Pressed); small ones go on.
 //   - Above Full the heaviest request is ended with an error that says so: one, then none before the next collection has shown what that gave.
+//   - Where it has an Aim it sets Go's memory limit by what is held, so that the garbage of little does not fill the memory that is there for much.
 //   - A heap that nobody collects, since nobody allocates, does not count as full for long: the collector is asked.
 //
 // # Refusals
 //
-// It knows nothing of what requests do, and evicts none that holds less than MinWeight: where the memory is held by something else, ending requests is no help.
+// It knows nothing of what requests do, and evicts none that holds less than MinWeight: where the memory is held by something else, ending requests is no help. Only where less than half of
+// what is held was charged to anybody is the largest of those that are being evaluated ended, whatever it was charged.
 //
 // # Memory
 //

@@ -3,8 +3,10 @@ package heap
 import (
 	"math"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -45,9 +47,12 @@ type Options struct {
 	Pressed func(*qerr.Error)
 	// Evicted is told of each request that was ended; may be nil.
 	Evicted func()
+	// More says what would give the process more memory, under a Reading's Limit: whoever limited it knows. May be nil.
+	More func(limit int64) string
 
 	read    func() Reading // for tests
 	collect func()
+	set     func(limit int64)
 }
 
 // Watch looks after the memory of a process. Several goroutines use it.
@@ -61,6 +66,10 @@ type Watch struct {
 	last      Reading
 	collected time.Time // when Cycles changed last
 	evictedAt uint64    // Cycles at the last eviction
+
+	aim        atomic.Pointer[Aim]
+	at         int64 // the limit that was set last
+	liveBefore int64 // Live of the collection before the last
 }
 
 // New is a Watch that looks while requests are under way.
@@ -70,6 +79,9 @@ func New(o Options) *Watch {
 	}
 	if o.collect == nil {
 		o.collect = runtime.GC
+	}
+	if o.set == nil {
+		o.set = func(limit int64) { debug.SetMemoryLimit(limit) }
 	}
 	if o.Ceiling == nil {
 		o.Ceiling = func() int64 { return math.MaxInt64 }
@@ -84,6 +96,8 @@ type Request struct {
 	end    func(error)
 	since  time.Time
 	over   bool // it was ended
+
+	evaluated atomic.Bool
 }
 
 // Join begins to watch a request: weight is what it holds, end ends it. Leave must be called.
@@ -94,6 +108,13 @@ func (w *Watch) Join(weight func() int64, end func(error)) *Request {
 	w.requests[r] = struct{}{}
 	w.schedule()
 	return r
+}
+
+// Evaluated says that the request is evaluated here from now on, or is so no longer: an evaluation may hold what nobody has charged it for.
+func (r *Request) Evaluated(on bool) {
+	if r != nil {
+		r.evaluated.Store(on)
+	}
 }
 
 // Leave is the end of the request.
@@ -121,7 +142,7 @@ func (w *Watch) schedule() {
 	time.AfterFunc(Every, w.look)
 }
 
-func (w *Watch) ceiling(r Reading) int64 { return min(r.Limit, w.o.Ceiling()) }
+func (w *Watch) ceiling(r Reading) int64 { return min(w.limit(r), w.o.Ceiling()) }
 
 // look asks the runtime and does what follows.
 func (w *Watch) look() {
@@ -132,8 +153,12 @@ func (w *Watch) look() {
 	defer w.schedule()
 	if now.Cycles != w.last.Cycles {
 		w.collected = time.Now()
+		w.liveBefore = w.last.Live
 	}
 	w.last = now
+	if a := w.aim.Load(); a != nil {
+		w.aimAt(a, now)
+	}
 	ceiling := w.ceiling(now)
 	held := now.Held()
 	if held <= ceiling/100*Tight {
@@ -144,7 +169,7 @@ func (w *Watch) look() {
 		return
 	}
 	w.tight = true
-	w.o.Pressed(tightError(held, ceiling))
+	w.o.Pressed(w.tightError(held, ceiling))
 	if time.Since(w.collected) >= stale {
 		w.collected = time.Now()
 		w.mu.Unlock()
@@ -157,34 +182,58 @@ func (w *Watch) look() {
 	}
 }
 
-// evict ends the heaviest request. The caller holds the mutex.
+// evict ends the heaviest request; where less than half of what is held was charged to anybody, the heaviest of those that are evaluated, if there are any. The caller
+// holds the mutex.
 func (w *Watch) evict(held, ceiling int64) {
-	var heaviest *Request
-	most := int64(MinWeight)
+	var heaviest, suspect *Request
+	most, charged, found := int64(MinWeight), int64(0), int64(-1)
 	for r := range w.requests {
-		if n := r.weight(); n >= most && !r.over && time.Since(r.since) >= MinAge {
+		n := r.weight()
+		charged += n
+		if r.over || time.Since(r.since) < MinAge {
+			continue
+		}
+		if n >= most {
 			heaviest, most = r, n
 		}
+		if r.evaluated.Load() && n > found {
+			suspect, found = r, n
+		}
+	}
+	why := "was charged for more than any other"
+	if charged < held/2 && suspect != nil {
+		heaviest, most = suspect, found
+		why = "was being evaluated, while most of that memory was charged to nobody"
 	}
 	if heaviest == nil {
 		return
 	}
 	w.evictedAt = w.last.Cycles
 	heaviest.over = true
-	e := qerr.Overload(policy.BoundMemoryHeap, merge.FormatBytes(ceiling), 5*time.Second, advice,
-		"Spillway was about to run out of memory and ended this request, which held more than any other")
-	e.Seen = round(held) + " in use, " + round(most) + " of it by this request"
+	e := qerr.Overload(policy.BoundMemoryHeap, merge.FormatBytes(ceiling), 5*time.Second, w.advice(),
+		"Spillway was about to run out of memory and ended this request, which %s", why)
+	e.Seen = round(held) + " in use, " + round(most) + " of it charged to this request, " + round(charged) + " to all"
 	heaviest.end(e)
 	if w.o.Evicted != nil {
 		w.o.Evicted()
 	}
 }
 
-const advice = "ask for fewer series or a shorter range, widen the step, or try again when others have ended; to mend it for good, give Spillway more memory (its container's limit, or GOMEMLIMIT) or lower memory.budget"
+// advice is what to do about it, now and for good. The caller holds the mutex.
+func (w *Watch) advice() string {
+	more := ""
+	if w.o.More != nil {
+		more = w.o.More(w.last.Limit)
+	}
+	if more == "" {
+		more = "give Spillway more memory"
+	}
+	return "ask for fewer series or a shorter range, widen the step, or try again when others have ended; to mend it for good, " + more
+}
 
-// tightError is what large requests are told.
-func tightError(held, ceiling int64) *qerr.Error {
-	e := qerr.Overload(policy.BoundMemoryHeap, merge.FormatBytes(ceiling), 5*time.Second, advice,
+// tightError is what large requests are told. The caller holds the mutex.
+func (w *Watch) tightError(held, ceiling int64) *qerr.Error {
+	e := qerr.Overload(policy.BoundMemoryHeap, merge.FormatBytes(ceiling), 5*time.Second, w.advice(),
 		"Spillway has no memory left for a request as large as this: %s of %s are in use", round(held), merge.FormatBytes(ceiling))
 	e.Seen = round(held) + " in use"
 	return e

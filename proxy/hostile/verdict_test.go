@@ -18,6 +18,8 @@ import (
 var (
 	count = flag.Int("hostile.texts", 1000, "how many texts are tried")
 	seed  = flag.Uint64("hostile.seed", 0, "of the texts; 0 is another one each time")
+	// make test runs beside much else, make test-full runs this alone.
+	strict = flag.Bool("hostile.strict", false, "nothing else runs on the machine, so that times are held too")
 )
 
 // request is the query as the proxy has it.

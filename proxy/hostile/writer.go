@@ -21,7 +21,7 @@ type Query struct {
 }
 
 // Kinds are what texts are aimed at.
-var Kinds = []string{"labels", "leaves", "visits", "regexps", "joins", "mixed"}
+var Kinds = []string{"labels", "leaves", "visits", "regexps", "joins", "rows", "mixed"}
 
 // Writer writes queries. It is not for several goroutines.
 type Writer struct {
@@ -48,6 +48,8 @@ func (w *Writer) Next() Query {
 			q.Text = w.replace(w.vector(1), w.regexp(w.size(40_000)))
 		case "joins":
 			q.Text = w.join(1 + w.rng.IntN(4))
+		case "rows":
+			q.Text = w.rows(1 + w.rng.IntN(3))
 		default:
 			q.Text = w.vector(1 + w.rng.IntN(4))
 		}
@@ -272,4 +274,46 @@ func (w *Writer) join(deep int) string {
 		return fmt.Sprintf("(%s) + %s fill(0) (%s)", l, on, r)
 	}
 	return fmt.Sprintf("(%s) * %s group_left(%s) max by (pod,node,x) (%s)", l, on, pick(w, labels), w.labels(w.size(10)))
+}
+
+// rows makes series that are others at each step, so many nodes around what makes them.
+func (w *Writer) rows(deep int) string {
+	of := pick(w, []string{"vector(time())", "wide + time()", "wide * 0 + time()", "up * time()", "sum(wide) + time()", "time() + 0 * (up @ end())", "floor(vector(time()) / 60)", "wide"})
+	made := fmt.Sprintf("count_values%s (%q, %s)", pick(w, []string{"", " without (zzz)", " by (pod)", " by (node, pod)"}), pick(w, labels[:4]), of)
+	chosen := pick(w, []string{
+		made, "label_replace(topk(1, wide), \"w\", \"$1\", \"pod\", \"(.*)\")",
+		fmt.Sprintf("label_replace(wide == scalar(vector(time() %% %d)), \"w\", \"$1\", \"pod\", \"(.*)\")", w.size(30_000)), w.turns(w.size(60)),
+	})
+	var e string
+	switch w.rng.IntN(4) {
+	case 0:
+		e = made
+	case 1:
+		e = made + strings.Repeat(pick(w, []string{"+0", " or " + made, " unless nope"}), w.size(40))
+	case 2:
+		e = fmt.Sprintf("%s * %s group_left(%s) (%s)", pick(w, []string{"wide", "up", made}), pick(w, []string{"on()", "on()", "ignoring(pod,node,x,w,y)", "on(node)"}), pick(w, []string{"w", "x", "y"}), chosen)
+	default:
+		e = fmt.Sprintf("(%s) * on() group_right(w) (%s)", chosen, w.turns(w.size(60)))
+	}
+	for range deep - 1 {
+		switch w.rng.IntN(4) {
+		case 0:
+			e = fmt.Sprintf("sort_by_label(%s, \"v\")", e)
+		case 1:
+			e = fmt.Sprintf("count by (%s) (%s)", pick(w, labels[:4]), e)
+		default:
+			e = w.over(fmt.Sprintf("(%s)[%ds:%ds]", e, w.size(2_000_000), w.size(10)))
+		}
+	}
+	w.left -= len(e)
+	return e
+}
+
+// turns are so many series of which there is one at each step.
+func (w *Writer) turns(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("(label_replace(vector(1),\"w\",\"%d\",\"\",\"\") and on() (vector(time() %% %d) == %d))", i, n, i)
+	}
+	return strings.Join(all, " or ")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -23,6 +24,9 @@ const (
 	HeaderFromAlert = "Fromalert" // Grafana writes FromAlert, which is Fromalert on the wire
 )
 
+// InventoryAgent is the product that spillway relabel names in its User-Agent, before a slash and the version, while it asks what is stored. See Caller.Inventory.
+const InventoryAgent = "spillway-relabel"
+
 // Caller is who asks. The zero Caller is nobody in particular.
 type Caller struct {
 	// Tenant is the tenant that the request was authenticated as; empty where there are no tenants.
@@ -39,6 +43,9 @@ type Caller struct {
 	Alert bool
 	// Claimed tells that some of User, Dashboard, Panel, Rule and Alert was said by a caller that is not known to be allowed to say it.
 	Claimed bool
+	// Inventory tells that the request says it comes from spillway relabel, which asks for every name that is stored, and names nobody. Anyone can say so, and all that it changes
+	// is the field purpose of the usage log: who says it untruly takes his own request out of what drop rules keep, and nobody else's.
+	Inventory bool
 }
 
 // FromRequest returns who the request says it is from. Where a header stands several times, the first one counts. The headers are not changed.
@@ -51,12 +58,14 @@ func FromRequest(r *http.Request) Caller {
 		Alert:     strings.EqualFold(r.Header.Get(HeaderFromAlert), "true"),
 	}
 	c.Claimed = c != (Caller{})
+	// A gateway that writes this User-Agent on everything leaves the names of those who look at something.
+	c.Inventory = !c.Claimed && strings.HasPrefix(r.UserAgent(), InventoryAgent+"/")
 	return c
 }
 
 // LogValue is the fields that are set, in a group. Whoever logs it need not know that they are claimed: the group says so.
 func (c Caller) LogValue() slog.Value {
-	attrs := make([]slog.Attr, 0, 7)
+	attrs := make([]slog.Attr, 0, 8)
 	for _, f := range []struct{ key, value string }{
 		{"tenant", c.Tenant}, {"user", c.User}, {"dashboard", c.Dashboard}, {"panel", c.Panel}, {"rule", c.Rule},
 	} {
@@ -69,6 +78,9 @@ func (c Caller) LogValue() slog.Value {
 	}
 	if c.Claimed {
 		attrs = append(attrs, slog.Bool("claimed", true))
+	}
+	if c.Inventory {
+		attrs = append(attrs, slog.Bool("inventory", true))
 	}
 	return slog.GroupValue(attrs...)
 }
@@ -116,6 +128,17 @@ type Request struct {
 	ID string
 	// Tenant is as in Caller.
 	Tenant string
+	// Peer is the address that the connection comes from; see Peer.
+	Peer string
+}
+
+// Peer is the address, without the port, of who has the connection: of all that a request tells of its sender the one thing that a stranger cannot make up. A
+// proxy in front, Grafana too, is one peer, whoever asks through it.
+func Peer(r *http.Request) string {
+	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		return at.Addr().Unmap().String()
+	}
+	return ""
 }
 
 type contextKey struct{}

@@ -38,17 +38,21 @@ func cpuSeconds(b *testing.B) float64 {
 
 func BenchmarkPass(b *testing.B) {
 	rl := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"})
-	for _, points := range []int{120, 1} {
-		doc := matrixDoc(20000, points)
-		for name, rl := range map[string]*Relabel{"": nil, "/relabel": rl} {
-			b.Run(fmt.Sprintf("20000x%d%s", points, name), func(b *testing.B) {
+	const start = 1700000000781
+	for _, points := range []int{120, 1, 0} {
+		doc, name, asked := matrixDoc(20000, points), fmt.Sprintf("20000x%d", points), &Asked{Type: "matrix", Grid: Grid{Start: start, End: start + int64(points)*30000, Step: 30000}}
+		if points == 0 {
+			doc, name, asked = vectorDoc(20000), "20000", &Asked{Type: "vector", Grid: Grid{Start: start, End: start}}
+		}
+		for with, rl := range map[string]*Relabel{"": nil, "/relabel": rl} {
+			b.Run(name+with, func(b *testing.B) {
 				pool := NewPool(1 << 30)
 				perCPU(b, doc, func(r io.Reader) error {
 					budget := NewBudget(pool, roomy)
 					defer budget.Close()
 					w := NewWriter(io.Discard, budget)
 					defer w.Close()
-					_, err := Pass(b.Context(), w, Source{Name: "a", Body: r, Relabel: rl}, budget)
+					_, err := Pass(b.Context(), w, Source{Name: "a", Body: r, Relabel: rl, Asked: asked}, budget)
 					return err
 				})
 			})
@@ -62,6 +66,12 @@ func BenchmarkPass(b *testing.B) {
 			return err
 		})
 	})
+}
+
+// vectorDoc is the answer to an instant query.
+func vectorDoc(series int) []byte {
+	doc := bytes.ReplaceAll(matrixDoc(series, 1), []byte(`"values":[[`), []byte(`"value":[`))
+	return bytes.Replace(bytes.ReplaceAll(doc, []byte(`"]]`), []byte(`"]`)), []byte(`"matrix"`), []byte(`"vector"`), 1)
 }
 
 func seriesDoc(n int) []byte {

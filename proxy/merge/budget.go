@@ -112,10 +112,17 @@ func (b *Budget) AddSeries(n int) error {
 	}
 	if seen := b.series.Add(int64(n)); seen > int64(b.limits.MaxSeries) {
 		return qerr.Refuse("max_series", strconv.Itoa(b.limits.MaxSeries), "at least "+strconv.FormatInt(seen, 10),
-			"add a label matcher, such as namespace=\"…\", or aggregate in a recording rule",
+			"add a label matcher, such as namespace=\"…\", or aggregate, in a recording rule where it is asked often; a rule that is to record so many series belongs on the shards, each of which records its own",
 			"the answer has more series than max_series allows (%d)", b.limits.MaxSeries)
 	}
 	return nil
+}
+
+// DropSeries takes back what AddSeries counted of series that are counted again: an answer's pieces in time have the same ones.
+func (b *Budget) DropSeries(n int64) {
+	if b != nil {
+		b.series.Add(-n)
+	}
 }
 
 // AddSamples counts n samples more. The error is a refusal by max_samples (422).

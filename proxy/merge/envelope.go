@@ -32,6 +32,8 @@ type Source struct {
 	Cancel func()
 	// Relabel is what is done to the label sets in it; nil is nothing.
 	Relabel *Relabel
+	// Asked is what the answer to a query must fit; nil takes any result. Pass and Splice look at it.
+	Asked *Asked
 	// Limit is how many strings or series the shard was asked for; what it sends beyond is cut there. 0 is no limit of its own.
 	Limit int
 }
@@ -218,6 +220,9 @@ func finishAnswer(s *Scanner, a *answer) bool {
 	}
 	switch a.status {
 	case "success":
+		if a.errorType != "" || a.message != "" {
+			return s.fail(WrongShape, "an error stands beside success")
+		}
 		return a.named || s.fail(WrongShape, "a success without data")
 	case "error":
 		s.err = &UpstreamError{Type: a.errorType, Message: a.message}

@@ -19,14 +19,18 @@ const countEvery = 4096
 // Series keep the shard's order. A label that is added can change how two sets of different label names compare (a="1" sorts before a="1",b="2", but
 // a="1",c="3" behind a="1",b="2",c="3"), so the order of a relabelled matrix is Prometheus' only among series of the same label names. No client relies on it.
 //
+// What does not fit src.Asked is the shard's fault: a result of another type, and a sample at a time at which nothing was asked, or behind a later one. So is, in any answer,
+// a value that Prometheus would not have written as a number.
+//
 // Two series that become equal by removing labels are a refusal (422 label_collision). Memory: one Scanner, and 32 bytes for each series while labels can
 // be removed, held in budget.
 func Pass(ctx context.Context, w *Writer, src Source, budget *Budget) (Result, error) {
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
-	p := passer{pairReader: pairReader{s: s}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name}
+	p := passer{pairReader: pairReader{s: s}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name, times: newInstants(src.Asked, budget)}
 	p.seen.held.budget = budget
 	defer p.seen.held.drop()
+	defer p.times.held.drop()
 	var (
 		a   answer
 		res Result
@@ -68,6 +72,8 @@ type passer struct {
 	out        []byte
 	last       []byte // the name before, while a metric is spelled anew
 	seen       seenSets
+	times      instants
+	text       bool // the result is a pair whose value is no number
 }
 
 // write sends b to the client; the error is kept in the scanner, so that all of Pass has one.
@@ -115,6 +121,9 @@ func (p *passer) data() bool {
 			default:
 				return s.fail(WrongShape, "resultType is %q", sanitise(p.resultType[:min(64, len(p.resultType))]))
 			}
+			if !p.fits() {
+				return false
+			}
 			if !p.write(appendQuoted(p.out[:0], p.resultType)) {
 				return false
 			}
@@ -143,8 +152,17 @@ func (p *passer) data() bool {
 	return p.agree() && p.write([]byte{'}'})
 }
 
+// fits checks that a result of the type was asked for.
+func (p *passer) fits() bool {
+	asked := p.times.asked
+	return asked == nil || asked.Type == p.resultType || p.s.fail(WrongShape, "its result is a %s, and a %s was asked for", p.resultType, asked.Type)
+}
+
 // agree checks that the result has the announced type.
 func (p *passer) agree() bool {
+	if p.resultType == "scalar" && p.text {
+		return p.s.fail(WrongShape, "a scalar that is no number")
+	}
 	ok := false
 	switch p.resultType {
 	case "vector":
@@ -207,7 +225,8 @@ func (p *passer) pair() bool {
 		return false
 	}
 	p.out = append(append(p.out[:0], t...), ',')
-	if !s.expect(',', "a comma") {
+	p.times.next = 0
+	if !p.at(t) || !s.expect(',', "a comma") {
 		return false
 	}
 	// The text is copied as sent.
@@ -219,6 +238,7 @@ func (p *passer) pair() bool {
 	if !ok {
 		return false
 	}
+	p.text = !isNumber(raw)
 	p.out = append(p.out, '"')
 	p.out = append(p.out, raw...)
 	p.out = append(p.out, '"', ']')
@@ -254,15 +274,13 @@ func (p *passer) members(metric bool) bool {
 			}
 		case "value":
 			values = true
-			p.samples++
-			ok = p.is(vectorShape) && s.Array() && p.point(true)
+			ok = p.is(vectorShape) && p.single(true)
 		case "values":
 			values = true
 			ok = p.is(matrixShape) && p.points(true)
 		case "histogram":
 			values = true
-			p.samples++
-			ok = p.is(vectorShape) && s.Array() && p.point(false)
+			ok = p.is(vectorShape) && p.single(false)
 		case "histograms":
 			values = true
 			ok = p.is(matrixShape) && p.points(false)
@@ -315,12 +333,23 @@ func (p *passer) skipMetric() bool {
 	}
 }
 
+// single passes the one point of a series in a vector.
+func (p *passer) single(float bool) bool {
+	p.times.begin(p.series)
+	if float && p.times.texts != nil && p.s.peek() == '[' && p.fastPoints() {
+		return true
+	}
+	p.samples++
+	return p.s.Array() && p.point(float)
+}
+
 // points passes an array of points.
 func (p *passer) points(floats bool) bool {
 	s := p.s
 	if !s.Array() {
 		return false
 	}
+	p.times.begin(p.series)
 	for first := true; s.More(first); first = false {
 		if floats {
 			if p.fastPoints() {
@@ -345,13 +374,24 @@ func (p *passer) point(float bool) bool {
 		_, ok := s.Number() // for its error
 		return ok
 	}
-	if !s.number() || !s.expect(',', "a comma") {
+	if p.times.asked == nil {
+		if !s.number() {
+			return false
+		}
+	} else if t, ok := s.Number(); !ok || !p.at(t) {
+		return false
+	}
+	if !s.expect(',', "a comma") {
 		return false
 	}
 	switch c := s.peek(); {
 	case float && c == '"':
-		if _, _, ok := s.raw(); !ok {
+		raw, _, ok := s.raw()
+		if !ok {
 			return false
+		}
+		if !isNumber(raw) {
+			return s.fail(WrongShape, "the value of a sample is %q", clip(raw))
 		}
 	case !float && c == '{':
 		if !s.skip(7) {
@@ -369,65 +409,84 @@ const (
 	zeros = '0' * ones
 	// nines added to a byte of 10 or more sets its high bit.
 	nines = (0x80 - 10) * ones
-	// fastRoom is more than the longest point that fastPoints takes: 1+16+8+2+32+2 bytes and one load beyond.
-	fastRoom = 72
-
-	// Times of today have ten digits. What follows the first eight is one of two patterns, read as little-endian words: 00.000," and 00,". XOR with the
-	// pattern leaves a digit's value where it has a 0, and zero where it has punctuation; adding limits sets the high bit of what is more than that.
-	fractionPattern, fractionLimits = 0x222c3030302e3030, 0x7f7f7676767f7676
-	wholePattern, wholeLimits       = 0x222c3030, 0x7f7f7676
+	// fastRoom is more than fastPoints looks at: a bracket, a time of at most 15 digits, a point, seven more, a comma and a quote; a sign, 15 digits, a point, 23
+	// more; and a word behind it.
+	fastRoom = 26 + 40 + 16
 
 	// nextPoint is "],[ as a little-endian word.
 	nextPoint = '"' | ']'<<8 | ','<<16 | '['<<24
 )
 
-// fastPoints passes as many points of the form [123.456,"text"] as lie in the buffer, with no white space, escapes or other rarities between. It stops after
+// fastPoints passes as many points of the form [123.456,"1.5"] as lie in the buffer, with no white space, escapes or other rarities between. It stops after
 // a whole point, in front of the comma or bracket that follows, and tells whether it passed any: where it passed none, the slow way must.
 func (p *passer) fastPoints() bool {
 	s := p.s
 	buf := s.buf[:s.end]
 	i, done := s.pos, s.pos
+	next, texts := p.times.next, p.times.texts
 	n := int64(0)
 	if i >= len(buf) || buf[i] != '[' {
 		return false
 	}
 	for i+fastRoom <= len(buf) { // buf[i] is a bracket
 		b := buf[i : i+fastRoom : i+fastRoom]
-		j := 1
-		if u := binary.LittleEndian.Uint64(b[1:]) ^ zeros; ((u+nines)|u)&highs == 0 && b[1] != '0' {
-			u = binary.LittleEndian.Uint64(b[9:])
-			fraction, whole := u^fractionPattern, uint64(uint32(u))^wholePattern
-			switch {
-			case ((fraction+fractionLimits)|fraction)&highs == 0:
-				j = 17
-			case ((whole+wholeLimits)|whole)&highs == 0:
-				j = 13
+		j, step := 0, next
+		if next < len(texts) {
+			x := &texts[next]
+			if binary.LittleEndian.Uint64(b[1:])^x.low|(binary.LittleEndian.Uint64(b[9:])^x.high)&x.mask == 0 {
+				j = 13 + int(x.mask>>61)&4
 			}
 		}
-		if j == 1 {
-			if j = pointTime(b); j == 0 {
+		if j == 0 {
+			var ms int64
+			if ms, j = pointMillis(b); j == 0 {
 				break
 			}
+			if p.times.asked != nil {
+				if step = p.times.step(ms, next); step < next {
+					break // the slow way says what is wrong
+				}
+			}
 		}
+		// Digits with at most one point among them are a number. In dots, each byte counts the points at its place in a word.
+		text, dots := j, uint64(0)
+		if b[j] == '-' {
+			j++
+		}
+		from := j
 		for limit := j + 24; j < limit; j += 8 {
-			if m := stringStop(binary.LittleEndian.Uint64(b[j:])); m != 0 {
-				j += bits.TrailingZeros64(m) / 8
+			u := binary.LittleEndian.Uint64(b[j:])
+			dot := u ^ '.'*ones
+			dot = (dot - ones) &^ dot & highs // a slash behind a point is taken for a second one, and is none of a number anyway
+			u ^= zeros
+			if m := ((u + nines) | u) & highs &^ dot; m != 0 { // a carry can only disturb bytes above the lowest that is neither
+				k := bits.TrailingZeros64(m)
+				dots += dot & (1<<(k&63) - 1) >> 7
+				j += k / 8
+				break
+			}
+			dots += dot >> 7
+		}
+		if n := int(dots * ones >> 56); b[j] != '"' || n > 1 || j-from == n {
+			if j = numberEnd(b, text); j == 0 {
 				break
 			}
 		}
 		if binary.LittleEndian.Uint32(b[j:]) == nextPoint {
 			n++
+			next = step + 1
 			i += j + 3
 			done = i - 1
 			continue
 		}
-		if b[j] == '"' && b[j+1] == ']' {
+		if b[j+1] == ']' {
 			n++
+			next = step + 1
 			done = i + j + 2
 		}
 		break
 	}
-	s.pos = done
+	s.pos, p.times.next = done, next
 	p.samples += n
 	if p.samples >= countEvery && !p.count() {
 		return false

@@ -13,6 +13,9 @@ type timeText struct {
 	mask      uint64 // of high
 }
 
+// textBytes is its size.
+const textBytes = 24
+
 // room returns space for the values of one series.
 func (d *tableDecoder) room() []float64 {
 	n := d.steps
@@ -83,15 +86,20 @@ func (d *tableDecoder) points(single bool) ([]float64, bool) {
 
 // spell makes the texts of the grid's times.
 func (d *tableDecoder) spell() bool {
-	const textBytes = 24
 	if !d.took(d.times.hold(textBytes * int64(d.steps))) {
 		return false
 	}
 	d.texts = make([]timeText, d.steps)
+	spell(d.texts, d.t.Grid)
+	return true
+}
+
+// spell makes the texts of the grid's first times.
+func spell(texts []timeText, grid Grid) {
 	var room [40]byte
-	for i := range d.texts {
-		b := append(AppendTimestamp(room[:0], d.t.Grid.Time(i)), ',', '"')
-		x := &d.texts[i]
+	for i := range texts {
+		b := append(AppendTimestamp(room[:0], grid.Time(i)), ',', '"')
+		x := &texts[i]
 		switch {
 		case len(b) == 12 && b[0] != '-':
 			x.mask = math.MaxUint32
@@ -104,7 +112,6 @@ func (d *tableDecoder) spell() bool {
 		b = append(b, 0, 0, 0, 0)
 		x.low, x.high = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])&x.mask
 	}
-	return true
 }
 
 // pointRoom is more than fastPoints looks at: a bracket, a time of at most 15 digits, a point, seven more, a comma and a quote; a number; and a word behind it.

@@ -82,6 +82,7 @@ func (sp *splicer) close() {
 			a.s.Close()
 		}
 		a.held.drop()
+		a.times.held.drop()
 	}
 	sp.seen.held.drop()
 }
@@ -101,7 +102,7 @@ type arm struct {
 }
 
 func (a *arm) init(ctx context.Context, w *Writer, src Source, budget *Budget) {
-	a.passer = passer{pairReader: pairReader{s: NewScanner(src.Body, budget)}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name}
+	a.passer = passer{pairReader: pairReader{s: NewScanner(src.Body, budget)}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name, times: newInstants(src.Asked, budget)}
 	a.held.budget = budget
 	if a.rl == nil {
 		a.rl = &Relabel{}
@@ -137,7 +138,7 @@ func (a *arm) begin() {
 				s.fail(WrongShape, "resultType stands twice")
 				return
 			}
-			if a.resultType, ok = readResultType(s); !ok {
+			if a.resultType, ok = readResultType(s); !ok || !a.fits() {
 				return
 			}
 			if a.resultType != "vector" && a.resultType != "matrix" {

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
@@ -187,7 +188,7 @@ func localCall(c *parser.Call, k key) locality {
 
 // set is l after the label that the argument names was set, to what is not known.
 func set(l locality, label parser.Expr, k key) locality {
-	if s, ok := unwrap(label).(*parser.StringLiteral); !ok || slices.Contains(k.names(), s.Val) {
+	if s, ok := tree.Bare(label).(*parser.StringLiteral); !ok || slices.Contains(k.names(), s.Val) {
 		l.keyed, l.full = false, false
 	}
 	l.distinct = l.full
@@ -208,7 +209,7 @@ func localAggregate(a *parser.AggregateExpr, k key) locality {
 		return no(a.Op.String() + " does not keep the labels that tell the shards apart")
 	}
 	if a.Op == parser.COUNT_VALUES {
-		if s, ok := unwrap(a.Param).(*parser.StringLiteral); !ok || slices.Contains(k.names(), s.Val) {
+		if s, ok := tree.Bare(a.Param).(*parser.StringLiteral); !ok || slices.Contains(k.names(), s.Val) {
 			return no("count_values sets a label that tells the shards apart")
 		}
 	}
@@ -312,7 +313,7 @@ func pushes(a *parser.AggregateExpr, k key) (finish, locality) {
 	if !ok {
 		return f, no(a.Op.String() + " cannot be put together from the shards' own results")
 	}
-	switch p := unwrap(a.Param).(type) {
+	switch p := tree.Bare(a.Param).(type) {
 	case nil, *parser.NumberLiteral, *parser.StringLiteral:
 	default:
 		return f, no("the parameter of " + a.Op.String() + " is " + p.String() + ", not a literal")

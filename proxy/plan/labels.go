@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
@@ -117,7 +118,7 @@ func (p presenceOf) call(c *parser.Call) presence {
 	}
 	out, vectors := without, 0
 	for _, a := range c.Args {
-		if s, ok := unwrap(a).(*parser.StringLiteral); ok && slices.Contains(p.names, s.Val) {
+		if s, ok := tree.Bare(a).(*parser.StringLiteral); ok && slices.Contains(p.names, s.Val) {
 			return mixed // it may name a label to read or to set, as in label_replace and histogram_quantiles
 		}
 		at := p.of(a)
@@ -148,7 +149,7 @@ func (p presenceOf) aggregate(a *parser.AggregateExpr) presence {
 	case parser.LIMITK, parser.LIMIT_RATIO:
 		return mixed // chosen by a hash over all labels
 	case parser.COUNT_VALUES:
-		if s, ok := unwrap(a.Param).(*parser.StringLiteral); !ok || slices.Contains(p.names, s.Val) {
+		if s, ok := tree.Bare(a.Param).(*parser.StringLiteral); !ok || slices.Contains(p.names, s.Val) {
 			return mixed
 		}
 	}
@@ -224,22 +225,9 @@ func (p presenceOf) binary(b *parser.BinaryExpr) presence {
 	return mixed
 }
 
-func unwrap(e parser.Expr) parser.Expr {
-	for {
-		switch n := e.(type) {
-		case *parser.ParenExpr:
-			e = n.Expr
-		case *parser.StepInvariantExpr:
-			e = n.Expr
-		default:
-			return e
-		}
-	}
-}
-
 // selectorOf returns the selector that absent() takes its labels from, or nil.
 func selectorOf(e parser.Expr) *parser.VectorSelector {
-	switch n := unwrap(e).(type) {
+	switch n := tree.Bare(e).(type) {
 	case *parser.VectorSelector:
 		return n
 	case *parser.MatrixSelector:

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 // Where a sum is compared with a number, its last bit decides only if it is as good as that number. The number is followed from the comparison down to the sum, through what
@@ -30,7 +32,7 @@ func undo(op parser.ItemType, n, c float64, left bool) float64 {
 
 // literal is the number that the expression is, if it is one, at every step.
 func literal(e parser.Expr) []float64 {
-	switch n := unwrap(e).(type) {
+	switch n := tree.Bare(e).(type) {
 	case *parser.NumberLiteral:
 		return []float64{n.Val}
 	case *parser.UnaryExpr:

@@ -43,6 +43,7 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	}
 	leaf.Node = &Node{Mode: leaf.Mode, Expr: e.String(), Why: reason(leaf)}
 	for _, part := range leaf.Parts {
+		leaf.Node.Why += alone(part.Shard)
 		part.Call = &Call{Shard: part.Shard.Name(), Replica: part.Replicas[0].Name(), Query: part.Query}
 		leaf.Node.Calls = append(leaf.Node.Calls, part.Call)
 	}
@@ -112,6 +113,9 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		return nil, p.because(CauseUnreachable, "no replica of shard "+s.Name()+" can be asked")
 	}
 	replicas = slices.DeleteFunc(slices.Clone(replicas), func(r *shard.Replica) bool { return p.q.Avoid != nil && p.q.Avoid(r) })
+	if len(replicas) == 0 && s.Unjudged() {
+		return nil, p.because(CauseNoHeartbeat, "shard "+s.Name()+" has several replicas, and its group no heartbeat by which one could be known to be whole")
+	}
 	if len(replicas) == 0 {
 		return nil, p.because(CauseNotWhole, "no replica of shard "+s.Name()+" is known to be whole over its window")
 	}
@@ -144,14 +148,22 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		return part, ""
 	}
 	var ok bool
-	if part.Query, ok = p.text(leaf, e, g); !ok {
+	if part.Query, ok = p.text(leaf, e, s); !ok {
 		return nil, "it cannot be written without the matchers on the labels of group " + g.Name
 	}
 	return part, ""
 }
 
-// text is what a shard of the group is sent.
-func (p *planner) text(leaf *Leaf, e parser.Expr, g *shard.Group) (string, bool) {
+// alone tells of a shard of which one replica alone can be asked.
+func alone(s *shard.Shard) string {
+	if r := s.Alone(); r != nil {
+		return "; of shard " + s.Name() + " only " + r.Name() + " can be asked, so nothing that it lacks can be filled"
+	}
+	return ""
+}
+
+// text is what a shard is sent, and the others of its group.
+func (p *planner) text(leaf *Leaf, e parser.Expr, s *shard.Shard) (string, bool) {
 	text := p.q.Text // as the client wrote it: positions in the shard's notes are right then
 	if e != p.root {
 		text = e.String()
@@ -160,10 +172,10 @@ func (p *planner) text(leaf *Leaf, e parser.Expr, g *shard.Group) (string, bool)
 		}
 	}
 	var interval time.Duration
-	if leaf.Mode != ModePass {
-		interval = p.q.Interval // that of several shards need not be one
+	if leaf.Mode != ModePass || s.Thanos() {
+		interval = p.q.Interval // that of several shards need not be one, and that of a Thanos Query is not its Prometheus servers'
 	}
-	text, ok := rewrite(text, e, g, interval)
+	text, ok := rewrite(text, e, s.Group, interval)
 	if !ok || !leaf.Folds || leaf.Fold != merge.FoldAvg {
 		return text, ok
 	}

@@ -10,8 +10,10 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
@@ -194,6 +196,8 @@ func (p *planner) walk(e *parser.Expr, f frame, why string) []*Node {
 }
 
 // place gives the leaf its number, that of an equal one where there is one, and returns the selector that stands for it. It has the matchers of a selector whose absence absent() would report.
+//
+// A leaf that is the same at all steps is read at the first one, by an @: the engine evaluates what depends on nothing else once, as it would have the leaf's own text, and says no more and no less of it.
 func (p *planner) place(leaf *Leaf, e parser.Expr, ms []*labels.Matcher) *parser.VectorSelector {
 	id := slices.IndexFunc(p.leaves, leaf.same)
 	if id < 0 {
@@ -204,7 +208,39 @@ func (p *planner) place(leaf *Leaf, e parser.Expr, ms []*labels.Matcher) *parser
 	}
 	// No equality, which absent() would turn into a label.
 	m := labels.MustNewMatcher(labels.MatchRegexp, leafLabel, strconv.Itoa(id))
-	return &parser.VectorSelector{LabelMatchers: append(slices.Clone(ms), m), PosRange: e.PositionRange()}
+	vs := &parser.VectorSelector{LabelMatchers: append(slices.Clone(ms), m), PosRange: e.PositionRange()}
+	if leaf.Range && invariant(e) {
+		first := leaf.Grid.Start
+		vs.Timestamp = &first
+	}
+	return vs
+}
+
+// invariant tells whether the engine would evaluate an expression once for all steps.
+func invariant(e parser.Expr) bool {
+	anchored := false
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			anchored = anchored || n.Timestamp != nil || n.StartOrEnd != 0
+		case *parser.SubqueryExpr:
+			anchored = anchored || n.Timestamp != nil || n.StartOrEnd != 0
+		}
+		return nil
+	})
+	if !anchored {
+		return false
+	}
+	own, err := Parser.ParseExpr(e.String()) // which is changed
+	if err != nil {
+		return false
+	}
+	own, err = promql.PreprocessExpr(own, time.UnixMilli(0), time.UnixMilli(1), time.Millisecond) // which times does not matter
+	if err != nil {
+		return false
+	}
+	_, ok := own.(*parser.StepInvariantExpr)
+	return ok
 }
 
 // leafLabel is the label of the matcher by which a selector stands for a leaf.
@@ -325,7 +361,7 @@ func (p *planner) call(c *parser.Call, f frame, near []float64, why string) []*N
 	case "info":
 		return p.raw(c, "info() reads series that the text does not show")
 	case "timestamp", "start_timestamp":
-		if _, ok := unwrap(c.Args[0]).(*parser.VectorSelector); ok {
+		if _, ok := tree.Bare(c.Args[0]).(*parser.VectorSelector); ok {
 			return p.raw(c, why) // the engine looks at the selector itself, whose samples have times of their own
 		}
 	case "absent", "absent_over_time":
@@ -337,6 +373,12 @@ func (p *planner) call(c *parser.Call, f frame, near []float64, why string) []*N
 	for i := range c.Args {
 		nodes = append(nodes, p.walk(&c.Args[i], f, why)...)
 	}
+	switch c.Func.Name {
+	case "timestamp", "start_timestamp":
+		if vs, ok := tree.Bare(c.Args[0]).(*parser.VectorSelector); ok {
+			vs.Timestamp = nil // of a leaf each step's own time is asked
+		}
+	}
 	return nodes
 }
 
@@ -346,7 +388,7 @@ func (p *planner) absent(c *parser.Call, f frame) []*Node {
 	if sel == nil || sel.Anchored || sel.Smoothed {
 		return nil
 	}
-	inner := unwrap(c.Args[0])
+	inner := tree.Bare(c.Args[0])
 	if _, ok := inner.(*parser.MatrixSelector); ok {
 		inner = &parser.Call{Func: parser.Functions["present_over_time"], Args: parser.Expressions{inner}, PosRange: c.PosRange}
 	}
@@ -356,7 +398,7 @@ func (p *planner) absent(c *parser.Call, f frame) []*Node {
 		return nil
 	}
 	c.Func = parser.Functions["absent"]
-	c.Args = parser.Expressions{p.place(leaf, c, sel.LabelMatchers)}
+	c.Args = parser.Expressions{p.place(leaf, some, sel.LabelMatchers)}
 	return []*Node{leaf.Node}
 }
 
@@ -380,6 +422,7 @@ func (p *planner) raw(e parser.Node, why string) []*Node {
 			if base, err := l.Shard.Base(); err == nil {
 				call.Replica = base.Name()
 			}
+			node.Why += alone(l.Shard)
 			node.Calls = append(node.Calls, call)
 		}
 		nodes = append(nodes, node)
@@ -436,7 +479,8 @@ func (p *planner) leaf(e parser.Expr, f frame, root bool) (*Leaf, string) {
 	case e.Type() != parser.ValueTypeVector:
 		return nil, "its series may be on several shards"
 	}
-	if _, bare := unwrap(e).(*parser.VectorSelector); bare && !root && f.grid.Len() > 1 {
+	finished := p.q.Heavy != nil && !slices.ContainsFunc(legs, func(l Leg) bool { return !l.Shard.Thanos() }) // of which answers alone can be had
+	if _, bare := tree.Bare(e).(*parser.VectorSelector); bare && !root && f.grid.Len() > 1 && !finished {
 		return nil, "its series are fetched, which is cheaper than their values at each step"
 	}
 	if !f.top && usesFrame(e) {
@@ -447,7 +491,7 @@ func (p *planner) leaf(e parser.Expr, f frame, root bool) (*Leaf, string) {
 		k := p.key(legs)
 		l := local(e, k)
 		leaf.Mode = ModeSplice
-		if agg, ok := unwrap(e).(*parser.AggregateExpr); ok && l.why != "" {
+		if agg, ok := tree.Bare(e).(*parser.AggregateExpr); ok && l.why != "" {
 			var f finish
 			if f, l = pushes(agg, k); l.why == "" && f.again {
 				return nil, "the shards' own " + agg.Op.String() + " are joined here"

@@ -24,7 +24,7 @@ const (
 	BoundQueryLeaves = "query_leaves"
 	// BoundRegexCost is the compiled size of the regular expressions of a request.
 	BoundRegexCost = "regex_cost"
-	// BoundLabelBytes is the size of the labels that an expression makes.
+	// BoundLabelBytes is the size of the labels and of the series that an expression makes.
 	BoundLabelBytes = "label_bytes"
 	// BoundUnselective refuses selectors that select nothing in particular, limits.unselective.
 	BoundUnselective = "unselective"

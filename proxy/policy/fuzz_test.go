@@ -200,6 +200,7 @@ func FuzzDecide(f *testing.F) {
 func TestWorstTextsAreStopped(t *testing.T) {
 	linear := map[string]bool{
 		"spaces": true, "long identifier": true, "string": true, "escapes": true, "bad escape": true, "unterminated": true, "literal alternatives": true,
+		"escaped alternatives": true, "random alternatives": true, "quoted": true,
 	}
 	for _, w := range worst {
 		if w.part == "" {

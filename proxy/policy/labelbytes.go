@@ -88,13 +88,16 @@ func heavy(q *Query) func(parser.Expr) string {
 		}
 		return ""
 	}
-	if reason(q.making) == "" {
+	if reason(q.making) == "" && q.making.stepped == nil {
 		return nil
 	}
 	steps := q.reach.outer.steps
 	return func(part parser.Expr) string {
 		if !makesAny(part) {
 			return ""
+		}
+		if why := q.making.steppedIn(part); why != "" {
+			return why
 		}
 		return reason(makingOf(part, steps, q.points))
 	}

@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/parser/posrange"
+
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 // What an expression makes: labels that no shard stores, and the work of regular expressions on the way. Neither is seen by a bound on samples or on bytes that
@@ -136,6 +138,8 @@ type maker struct {
 	work  int64     // steps of regular expressions, many rows counted as one
 	slow  making    // where the most of these are
 	sizes regexSize // of the regular expressions that are compiled for it
+
+	stepped map[posrange.PositionRange]int64 // nodes that may make series at each step, and at how many
 }
 
 // makes tells whether a call makes something at all.
@@ -312,7 +316,7 @@ func expansion(repl string) (literal, refs int64) {
 // absentRow is the one row of absent(), which takes its labels from the text.
 func absentRow(c *parser.Call) rows {
 	out := rows{n: 1, per: 1}
-	inner := bare(c.Args[0])
+	inner := tree.Bare(c.Args[0])
 	if matrix, ok := inner.(*parser.MatrixSelector); ok {
 		inner = matrix.VectorSelector
 	}
@@ -342,6 +346,7 @@ func (m *maker) aggregate(a *parser.AggregateExpr, steps int64) rows {
 	}
 	switch {
 	case a.Op == parser.COUNT_VALUES: // at each step each row may be a group of its own
+		m.atSteps(a, steps)
 		if in.n != many {
 			in.n = satMul(in.n, steps)
 		}
@@ -365,6 +370,9 @@ func (m *maker) binary(b *parser.BinaryExpr, steps int64) rows {
 		return r
 	}
 	vm := b.VectorMatching
+	if vm != nil && vm.On && len(vm.MatchingLabels) == 0 && CopiesChosen(b) {
+		m.atSteps(b, steps)
+	}
 	switch {
 	case b.Op == parser.LAND || b.Op == parser.LUNLESS:
 		return l
@@ -412,30 +420,17 @@ func (m *maker) group(b *parser.BinaryExpr, name string, of, one rows) rows {
 
 // text is what a string argument says; other arguments say nothing.
 func text(e parser.Expr) string {
-	if s, ok := bare(e).(*parser.StringLiteral); ok {
+	if s, ok := tree.Bare(e).(*parser.StringLiteral); ok {
 		return s.Val
 	}
 	return ""
 }
 
-// bare is an expression without the parentheses around it.
-func bare(e parser.Expr) parser.Expr {
-	for {
-		switch n := e.(type) {
-		case *parser.ParenExpr:
-			e = n.Expr
-		case *parser.StepInvariantExpr:
-			e = n.Expr
-		default:
-			return e
-		}
-	}
-}
-
-// compiledSize is the cost of a regular expression that Go compiles as it is, literal alternatives too.
+// compiledSize is the cost of a regular expression that Go compiles as it is, literal alternatives too. All of it counts in full: beside it nothing bounds how often
+// an expression is compiled, once for each shard and each evaluation.
 func compiledSize(re string) regexSize {
 	if literalAlternation(re) {
 		return regexSize{all: addInt(expressionCost, len(re))}
 	}
-	return sizeOf(re)
+	return sizeOf(re).full()
 }

@@ -124,8 +124,10 @@ func TestRefused(t *testing.T) {
 		{"counted twice", instantQuery(`up{a=~"((a{30}){30}){30}"}`), "regex_cost", "counted repetitions"},
 		{"counted in match[]", &endpoint.Request{ID: endpoint.Series, Match: []string{`up{a!~'(.*a){1000}'}`}}, "regex_cost", "counted repetitions"},
 		{"counted in read", read(ago(hour), ago(0), prombMatcher(prompb.LabelMatcher_RE, "a", "(.*a){1000}")), "regex_cost", "counted"},
-		{"unicode", instantQuery(`up{a=~"(?i)` + strings.Repeat(`\\pL`, 3) + `"}`), "regex_cost", "parts and at most"},
-		{"long", instantQuery("up{a=~`" + strings.Repeat("ab.", 3000) + "`}"), "regex_cost", "parts and at most"},
+		{"unicode", instantQuery(`up{a=~"(?i)` + strings.Repeat(`\\pL`, 3) + `"}`), "regex_cost", "units and at most"},
+		{"long", instantQuery("up{a=~`" + strings.Repeat("ab.*", 3000) + "`}"), "regex_cost", "units and at most"},
+		{"names anywhere", instantQuery(`up{a=~".*(` + strings.Join(fleet(2, 1000), "|") + `).*"}`), "regex_cost", "the custom value .*"},
+		{"names anywhere in match[]", &endpoint.Request{ID: endpoint.Series, Match: []string{`up{a=~".*(` + strings.Join(fleet(5, 2000), "|") + `).*"}`}}, "regex_cost", "units and at most 32000"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_ = ms
@@ -302,7 +304,25 @@ func TestGrafanaAllNodes(t *testing.T) {
 			t.Errorf("%.40s…: class %s", match, d.Class)
 		}
 	}
-	if _, err := Decide(instantQuery(`up{instance=~"(`+strings.Join(nodes[:2500], "|")+`)"}`), testLimits(), testGroup, now); err != nil {
-		t.Errorf("2,500 nodes in a query: %v", err)
+}
+
+// TestMonths: what a month needs. The default is enough for windows of 30 days, of what looks back an hour too, and the refusal of more says which bound that is and what
+// a rule does about it.
+func TestMonths(t *testing.T) {
+	for text, fits := range map[string]bool{
+		"avg_over_time(up[30d])": true, "avg_over_time(rate(x[1h])[30d:1h])": true, "avg_over_time(up[31d:1h])": true,
+		"avg_over_time(rate(x[1h])[31d:1h])": false, "avg_over_time(up[32d:1h])": false,
+	} {
+		_, err := Decide(instantQuery(text), testLimits(), testGroup, now)
+		if fits {
+			if err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+			continue
+		}
+		e := refusal(t, err)
+		if e.Bound != BoundMaxRange || !strings.Contains(e.Message, "max_range is 31d") || !strings.Contains(e.Advice, "by a rule") || !strings.Contains(e.Advice, "raise limits.max_range") {
+			t.Errorf("%s: %s; %s", text, e.Message, e.Advice)
+		}
 	}
 }

@@ -105,20 +105,20 @@ func readMatchType(m *prompb.LabelMatcher) (labels.MatchType, bool) {
 // badQuery is Prometheus' answer to a query it cannot parse.
 func badQuery(id endpoint.ID, err error) error {
 	if id == endpoint.QueryExemplars { // Prometheus gives the bare error here
-		return qerr.New(qerr.BadData, "%s", cut(err.Error()))
+		return qerr.Prometheus("%s", cut(err.Error()))
 	}
-	return qerr.New(qerr.BadData, `invalid parameter "query": %s`, cut(err.Error()))
+	return qerr.Prometheus(`invalid parameter "query": %s`, cut(err.Error()))
 }
 
 // badMatch is Prometheus' answer to a selector it cannot parse.
 func badMatch(id endpoint.ID, err error) error {
 	switch id {
 	case endpoint.Series:
-		return qerr.New(qerr.BadData, `invalid parameter "match[]": %s`, cut(err.Error()))
+		return qerr.Prometheus(`invalid parameter "match[]": %s`, cut(err.Error()))
 	case endpoint.TargetsMetadata:
-		return qerr.New(qerr.BadData, `invalid parameter "match_target": %s`, cut(err.Error()))
+		return qerr.Prometheus(`invalid parameter "match_target": %s`, cut(err.Error()))
 	}
-	return qerr.New(qerr.BadData, "%s", cut(err.Error()))
+	return qerr.Prometheus("%s", cut(err.Error()))
 }
 
 // cut shortens a text to maxErrorBytes at a rune boundary.
@@ -145,7 +145,7 @@ func (noSelector) Check(q *Query) error {
 		return nil
 	}
 	if len(r.Match) == 0 && r.ID == endpoint.Series {
-		return qerr.New(qerr.BadData, "no match[] parameter provided")
+		return qerr.Prometheus("no match[] parameter provided")
 	}
 	if r.ID == endpoint.Federate { // Prometheus takes any selector here; the check unselective judges it
 		return nil

@@ -38,13 +38,13 @@ func (timeOrder) Name() string { return "time_order" }
 func (timeOrder) Check(q *Query) error {
 	r := q.Request
 	if r.Start.Set && r.End.Set && r.End.Ms < r.Start.Ms {
-		return qerr.New(qerr.BadData, `invalid parameter "end": end timestamp must not be before start time`)
+		return qerr.Prometheus(`invalid parameter "end": end timestamp must not be before start time`)
 	}
 	if r.ID == endpoint.QueryRange && r.Step > 0 && r.Step < time.Millisecond {
 		return qerr.New(qerr.BadData, `invalid parameter "step": %s is finer than Prometheus keeps time; use 1ms or more`, r.Step)
 	}
 	if r.ID == endpoint.QueryRange && r.Step <= 0 {
-		return qerr.New(qerr.BadData, `invalid parameter "step": zero or negative query resolution step widths are not accepted. Try a positive integer`)
+		return qerr.Prometheus(`invalid parameter "step": zero or negative query resolution step widths are not accepted. Try a positive integer`)
 	}
 	if r.ID == endpoint.Read && r.ReadQuery != nil {
 		for i, rq := range r.ReadQuery.Queries {
@@ -130,7 +130,7 @@ func (maxRange) Check(q *Query) error {
 
 func refuseRange(q *Query, seen int64, format string, args ...any) error {
 	most := model.Duration(q.Limits.MaxRange).String()
-	e := qerr.Refuse(BoundMaxRange, most, span2text(seen), "ask for a shorter range, several ranges one after another, or use a recording rule for long ones", format, args...)
+	e := qerr.Refuse(BoundMaxRange, most, span2text(seen), "ask for a shorter range, or several ranges one after another; for good, record what the long range comes to by a rule and ask for that, or raise limits.max_range", format, args...)
 	e.Message += " and max_range is " + most
 	return e
 }

@@ -114,6 +114,8 @@ type Error struct {
 	RetryAfter time.Duration
 	// Allow is the Allow header of a MethodNotAllowed.
 	Allow []string
+	// Verbatim tells that Message is what Prometheus itself says to such a request; body then says so beside it.
+	Verbatim bool
 	// Shards names the shards (group and host:port) that failed, for logs and metrics.
 	Shards []string
 
@@ -129,6 +131,13 @@ func New(k Kind, format string, args ...any) *Error {
 func Wrap(k Kind, cause error, format string, args ...any) *Error {
 	e := New(k, format, args...)
 	e.cause = cause
+	return e
+}
+
+// Prometheus is a BadData error whose sentence is Prometheus' own verdict, in its words.
+func Prometheus(format string, args ...any) *Error {
+	e := New(BadData, format, args...)
+	e.Verbatim = true
 	return e
 }
 
@@ -190,8 +199,11 @@ func TimedOut(ctx context.Context) bool {
 	return ctx.Err() == context.DeadlineExceeded || errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
-// badDataAdvice is the advice of a verdict on a request that is Prometheus' own and has no other.
-const badDataAdvice = "correct the request: this is Prometheus' own verdict on it"
+// What is advised beside a verdict on a request whose sentence has said all, and beside one that is Prometheus' own.
+const (
+	badDataAdvice  = "correct the request as the sentence says"
+	verbatimAdvice = "correct the request: this is Prometheus' own verdict on it"
+)
 
 // body is the wire form: Prometheus' own fields and the object spillway.
 type body struct {
@@ -212,7 +224,10 @@ type detail struct {
 func (e *Error) JSON() []byte {
 	b := body{Status: "error", ErrorType: e.Kind.ErrorType(), Error: e.sentence(), Spillway: &detail{e.Bound, e.Value, e.Seen, e.Advice}}
 	if e.Kind == BadData && *b.Spillway == (detail{}) {
-		b.Spillway.Advice = badDataAdvice // beside the sentence, which is Prometheus' own and stays so
+		b.Spillway.Advice = badDataAdvice // beside the sentence, which may be Prometheus' own and stays as it is
+		if e.Verbatim {
+			b.Spillway.Advice = verbatimAdvice
+		}
 	}
 	out, err := json.Marshal(b)
 	if err != nil { // strings always marshal

@@ -116,9 +116,14 @@ func TestFromContextAsksTheContextFirst(t *testing.T) {
 
 // What Prometheus itself says of a request stays as it is; the object beside it always says something.
 func TestPrometheusSentencesStay(t *testing.T) {
-	got := string(New(BadData, "parse error").JSON())
-	if !strings.HasPrefix(got, `{"status":"error","errorType":"bad_data","error":"parse error","spillway":{`) || !strings.Contains(got, badDataAdvice) {
-		t.Error(got)
+	for advice, e := range map[string]*Error{badDataAdvice: New(BadData, "parse %s", "error"), verbatimAdvice: Prometheus("parse %s", "error")} {
+		got := string(e.JSON())
+		if !strings.HasPrefix(got, `{"status":"error","errorType":"bad_data","error":"parse error","spillway":{`) || !strings.Contains(got, `"advice":"`+advice+`"`) {
+			t.Error(got)
+		}
+	}
+	if strings.Contains(badDataAdvice, "Prometheus") {
+		t.Errorf("%q is said of what Prometheus would take, too", badDataAdvice)
 	}
 	if got := string((&Error{Kind: BadData, Message: "m", Advice: "a"}).JSON()); !strings.Contains(got, `"error":"m; a","spillway":{"bound":"","value":"","seen":"","advice":"a"}`) {
 		t.Error(got)

@@ -11,14 +11,33 @@ import (
 )
 
 // Where a replica fails that has a copy, what is asked again is what was lost: of leaves, whose answers are gathered before anything is written, the one shard's
-// part; of what is streamed, all. Both come out of the budget that all requests have for asking again (shard.Topology.MayRetry).
+// part; of what is streamed, all. Both come out of the budgets that the shard and all requests have for asking again (shard.Shard.MayRetry).
 
 // maxAgain is what starting again costs of that budget, however many shards it asks: a dashboard whose requests each meet several replicas that have just died
-// could not be answered otherwise. What fails again in spite of it costs more (shard.Topology.Wasted).
+// could not be answered otherwise. What fails again in spite of it costs more (shard.Shard.Wasted).
 const maxAgain = 4
 
-// mayAskAgain tells whether so many calls may be made once more after a failure.
-func (x *exchange) mayAskAgain(calls int) bool { return x.st.top.MayRetry(min(calls, maxAgain)) }
+// mayAskAgain tells whether so many calls may be made once more after a failure of the shard.
+func (x *exchange) mayAskAgain(s *shard.Shard, calls int) bool {
+	return s.MayRetry(min(calls, maxAgain))
+}
+
+// askedInVain counts a failure of what was asked once more because replicas of the shard had failed.
+func (x *exchange) askedInVain(s *shard.Shard, err error) {
+	if s != nil && qerr.From(err).Kind == qerr.ShardFailed {
+		s.Wasted(err)
+	}
+}
+
+// shardOf is the shard of the first of the named replicas; nil where there is none.
+func (x *exchange) shardOf(replicas []string) *shard.Shard {
+	for _, name := range replicas {
+		if r := x.st.top.Replica(name); r != nil {
+			return r.Shard
+		}
+	}
+	return nil
+}
 
 // lostQuestion is a question whose replicas, those named, failed.
 type lostQuestion struct {
@@ -70,19 +89,21 @@ func closeParts(parts []part) {
 // parts asks for all leaves at once. Where a replica fails, its shard's part is asked of another one, all of it, since no two replicas hold the same samples;
 // what the other shards answered stays.
 func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
-	all, again := x.questions(p.Leaves, !p.Raw), false
-	for qs := all; len(qs) > 0; again = true {
+	all := x.questions(p.Leaves, !p.Raw)
+	var failed *shard.Shard // whose part is asked once more
+	for qs := all; len(qs) > 0; failed = qs[0].shard {
 		got, lost, err := x.round(p, qs)
 		out = append(out, got...)
-		if again && err != nil && qerr.From(err).Kind == qerr.ShardFailed {
-			x.st.top.Wasted()
-		}
 		if err != nil {
+			x.askedInVain(failed, err)
 			closeParts(out)
 			return nil, err
 		}
 		if len(lost) == 0 {
 			return out, nil
+		}
+		if failed != nil { // some part of what was asked once more is lost, too
+			x.askedInVain(failed, lost[0].err)
 		}
 		if out, qs, err = x.replace(all, out, lost); err != nil {
 			closeParts(out)
@@ -121,7 +142,7 @@ func (x *exchange) replace(all []question, got []part, lost []lostQuestion) (kep
 			kept = append(kept, g)
 		}
 	}
-	if !free && !x.mayAskAgain(len(again)) {
+	if !free && !x.mayAskAgain(lost[0].shard, len(again)) {
 		return kept, nil, x.shardError(lost[0].shard, lost[0].err)
 	}
 	return kept, again, nil

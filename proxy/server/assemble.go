@@ -155,8 +155,9 @@ func (x *exchange) splice(p *plan.Plan) error {
 	}
 	limit := x.dec.Request.Limit
 	qs := x.questions([]*plan.Leaf{l}, true)
+	asked := x.expected()
 	for i := range qs {
-		qs[i].req.Limit, qs[i].wholes = limit, nil
+		qs[i].req.Limit, qs[i].wholes, qs[i].asked = limit, nil, asked
 	}
 	r, err := x.ask(qs)
 	if err != nil {
@@ -203,6 +204,11 @@ func (x *exchange) assemble(p *plan.Plan) error {
 	if !p.Whole {
 		return x.evaluate(p, tables, rough)
 	}
+	return x.encodeTable(tables[0], p.Leaves[0].Range)
+}
+
+// encodeTable writes a table as the answer.
+func (x *exchange) encodeTable(t *merge.Table, ranged bool) error {
 	_, span := x.s.room(x.ctx, "encode")
 	defer span.End()
 	if err := x.out.Begin(); err != nil {
@@ -215,7 +221,7 @@ func (x *exchange) assemble(p *plan.Plan) error {
 	defer turn.End()
 	enc := merge.NewEncoder(x.out, x.limits.MaxResponseBytes)
 	enc.Look = turn.Look
-	cut, err := enc.Table(tables[0], p.Leaves[0].Range, x.dec.Request.Limit)
+	cut, err := enc.Table(t, ranged, x.dec.Request.Limit)
 	if err != nil {
 		return err
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -145,16 +147,16 @@ func (f *fanout) run() {
 		f.call(last)
 		wg.Wait()
 	default:
-		l := newLanes(f.questions, f.width())
+		l := newLanes(f.questions, f.x.width())
 		l.walk(f)
 		l.wg.Wait()
 	}
 	f.waits.stop()
 }
 
-// width is how many calls there may be at a time: what an eighth of memory.budget holds, and a few in any case.
-func (f *fanout) width() int {
-	return max(maxOfShard, min(maxAtOnce, int(f.x.st.pool.Limit()/8/callBytes)))
+// width is how many calls a request may have under way at a time: what an eighth of memory.budget holds, and a few in any case.
+func (x *exchange) width() int {
+	return max(maxOfShard, min(maxAtOnce, int(x.st.pool.Limit()/8/callBytes)))
 }
 
 // lanes are the questions of a fan-out by the shards that are asked. Each shard is asked maxOfShard things at once at most, all of them together width.
@@ -172,6 +174,7 @@ type lanes struct {
 type lane struct {
 	questions []int
 	next      int
+	begins    int // in which doubling of a millisecond its answers usually begin
 }
 
 func newLanes(questions []question, width int) *lanes {
@@ -190,6 +193,11 @@ func newLanes(questions []question, width int) *lanes {
 		at := rand.IntN(len(all))
 		all = slices.Concat(all[at:], all[:at])
 	}
+	// Whoever takes longest is asked first: the last answer comes the sooner.
+	for _, l := range all {
+		l.begins = bits.Len64(uint64(questions[l.questions[0]].shard.Begins() / time.Millisecond))
+	}
+	slices.SortStableFunc(all, func(a, b *lane) int { return b.begins - a.begins })
 	out := &lanes{width: width, walkers: 1}
 	for n := range maxOfShard {
 		for _, l := range all {
@@ -289,7 +297,7 @@ func (f *fanout) call(i int) {
 	f.waits.over(i, true)
 	r.resp = resp
 	r.body = x.account.body(f.slots.until(q.shard, resp.Body))
-	r.src = merge.Source{Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: r.body, Cancel: func() { f.cancel(errSibling) }, Relabel: q.relabel, Limit: q.limit}
+	r.src = merge.Source{Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: r.body, Cancel: func() { f.cancel(errSibling) }, Relabel: q.relabel, Asked: q.asked, Limit: q.limit}
 	if f.read == nil {
 		return
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -133,7 +134,18 @@ func TestReloadKeepsThePool(t *testing.T) {
 // TestTheHeaviestIsEndedWithItsCause: what the heap's watch ends is told so, in the middle of its evaluation, and a small request beside it goes on.
 func TestTheHeaviestIsEndedWithItsCause(t *testing.T) {
 	r := newRig(t, manyShards(1), limits(10*patience))
-	r.s.heap = heap.New(heap.Options{Ceiling: func() int64 { return 1 << 20 }, Pressed: func(*qerr.Error) {}, Evicted: r.s.metrics.evictions.Inc})
+	var ended atomic.Bool
+	var charged atomic.Int64 // since when the heavy one is charged, Unix nanoseconds
+	ceiling := func() int64 {
+		if r.s.poolNow().InUse() >= heap.MinWeight {
+			charged.CompareAndSwap(0, time.Now().UnixNano())
+		}
+		if since := charged.Load(); ended.Load() || since == 0 || time.Since(time.Unix(0, since)) < 3*heap.MinAge {
+			return math.MaxInt64
+		}
+		return 1 << 20 // whatever the process holds is too much, until one was ended
+	}
+	r.s.heap = heap.New(heap.Options{Ceiling: ceiling, Pressed: func(*qerr.Error) {}, Evicted: func() { r.s.metrics.evictions.Inc(); ended.Store(true) }})
 	hookCalls(t, "deriv", func() { time.Sleep(time.Millisecond) })
 	heavy, small := longQuery("deriv"), longQuery("deriv")
 	heavy.form.Set("query", "deriv(vector(time()"+strings.Repeat("+0", 50)+")[500s:1s])") // each number has a point for each second

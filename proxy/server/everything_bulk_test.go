@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"google.golang.org/protobuf/encoding/protodelim"
 
+	"github.com/spillwayproject/spillway/internal/seamref"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
 
@@ -108,7 +109,7 @@ func (e *everything) splicedWell(what string, s *fleetShard, sel raw.Selected, g
 		for key := range keys {
 			want := s.replicas[base].within(key, lo, hi)
 			if !alone {
-				want = splicedByRule(want, s.replicas[1-base].within(key, lo, hi), lo, hi)
+				want = splicedByRule(s.replicas[base], s.replicas[1-base], key, lo, hi)
 			}
 			var have []point
 			for _, p := range got[key] {
@@ -129,54 +130,54 @@ func (e *everything) splicedWell(what string, s *fleetShard, sel raw.Selected, g
 	e.t.Errorf("%s: shard %s[%d]: its samples follow from neither replica as the base:\n%s", what, s.group.name, slices.Index(s.group.shards, s), strings.Join(why, "\n"))
 }
 
-// splicedByRule is design's rule for two replicas: stretches of the other one where the base has nothing for more than one and a half intervals, the edges of
-// the window included; the base's stale markers in such a stretch go.
-func splicedByRule(base, other []point, lo, hi int64) []point {
-	switch {
-	case len(base) == 0:
-		return other
-	case len(other) == 0:
-		return base
-	case len(base)+len(other) < 3:
-		both := append(slices.Clone(base), other...)
-		slices.SortStableFunc(both, func(a, b point) int { return int(a.t - b.t) })
-		return slices.CompactFunc(both, func(a, b point) bool { return a.t == b.t })
+// splicedByRule is what the rules of seams make of two replicas.
+func splicedByRule(base, other *fleetServer, key string, lo, hi int64) []point {
+	points := [][]point{base.within(key, lo, hi), other.within(key, lo, hi)}
+	told := func(srv *fleetServer, copy int) []seamref.Sample {
+		own := seamPoints(points[copy], copy)
+		l, up := srv.target(key, lo, hi)
+		return seamref.Tell(l, own, seamPoints(up, copy))
 	}
-	var distances []int64
-	for _, list := range [][]point{base, other} {
-		real := slices.DeleteFunc(slices.Clone(list), stalePoint)
-		for i := 1; i < len(real); i++ {
-			distances = append(distances, real[i].t-real[i-1].t)
+	var out []point
+	for _, s := range seamref.Splice(told(base, 0), told(other, 1), lo, hi) {
+		of := points[s.Copy]
+		out = append(out, of[slices.IndexFunc(of, func(p point) bool { return p.t == s.T })])
+	}
+	return out
+}
+
+func seamPoints(ps []point, copy int) []seamref.Sample {
+	out := make([]seamref.Sample, len(ps))
+	for i, p := range ps {
+		out[i] = seamref.Sample{T: p.t, Copy: copy, Marker: stalePoint(p), Zero: p.h == nil && p.f == 0}
+	}
+	return out
+}
+
+// target is the name of a series, and what its server says of the target's scrapes; nothing where there is no series of up, or several, that it could be.
+func (srv *fleetServer) target(key string, lo, hi int64) (name string, up []point) {
+	var of labels.Labels
+	for _, one := range srv.series {
+		if l := srv.shard.group.shown(one.lbls); l.String() == key {
+			of = l
 		}
 	}
-	slices.Sort(distances)
-	var median int64
-	if len(distances) > 0 {
-		median = distances[(len(distances)-1)/2]
-	}
-	taken := slices.Clone(base)
-	edges := []int64{lo - 1}
-	for _, p := range base {
-		if !stalePoint(p) {
-			edges = append(edges, p.t)
-		}
-	}
-	edges = append(edges, hi+1)
-	for i := 1; i < len(edges); i++ {
-		a, b := edges[i-1], edges[i]
-		inside := func(p point) bool { return p.t > a && p.t < b }
-		if 2*(b-a) <= 3*median || !slices.ContainsFunc(other, func(p point) bool { return inside(p) && !stalePoint(p) }) {
+	var found []string
+	for _, one := range srv.series {
+		u := srv.shard.group.shown(one.lbls)
+		if u.Get("__name__") != "up" || u.Get("instance") == "" || slices.Contains(found, u.String()) {
 			continue
 		}
-		taken = slices.DeleteFunc(taken, inside)
-		for _, p := range other {
-			if inside(p) {
-				taken = append(taken, p)
-			}
+		same := true
+		u.Range(func(l labels.Label) { same = same && (l.Name == "__name__" || of.Get(l.Name) == l.Value) })
+		if same {
+			found = append(found, u.String())
 		}
 	}
-	slices.SortStableFunc(taken, func(a, b point) int { return int(a.t - b.t) })
-	return taken
+	if len(found) == 1 {
+		up = srv.within(found[0], lo, hi)
+	}
+	return of.Get("__name__"), up
 }
 
 func stalePoint(p point) bool {

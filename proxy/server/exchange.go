@@ -58,7 +58,7 @@ type exchange struct {
 	cut      bool            // the answer was truncated by a bound
 	calls    shardSeconds
 	asked    int                     // calls to shards that starting again would repeat
-	again    bool                    // it has started again after a failure
+	again    *shard.Shard            // it has started again after a failure of this one; nil where it has not
 	end      context.CancelCauseFunc // ends the request with a cause
 	watched  *heap.Request
 	weighed  atomic.Pointer[merge.Budget] // what the heap's watch asks how much it holds
@@ -86,7 +86,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	defer s.metrics.inflight.Dec()
 
 	// The cause of the end is kept: a client that left, our deadline, or the end of draining.
-	ctx, cancel := context.WithCancelCause(identity.With(rctx, identity.Request{ID: id}))
+	ctx, cancel := context.WithCancelCause(identity.With(rctx, identity.Request{ID: id, Peer: identity.Peer(r)}))
 	defer cancel(nil)
 	defer context.AfterFunc(r.Context(), func() { cancel(qerr.ErrClientLeft) })()
 	defer context.AfterFunc(s.drained, func() { cancel(context.Cause(s.drained)) })()
@@ -248,17 +248,18 @@ func (x *exchange) goOnWithout(err error) bool {
 	}
 	var replica *lostReplica
 	if errors.As(err, &replica) && slices.ContainsFunc(replica.names, func(name string) bool { return !x.avoid[name] }) {
-		if x.again = x.mayAskAgain(x.asked); !x.again {
+		s := x.shardOf(replica.names)
+		if s == nil || !x.mayAskAgain(s, x.asked) {
+			x.again = nil
 			return false
 		}
+		x.again = s
 		for _, name := range replica.names {
 			note(&x.avoid, name)
 		}
 		return true
 	}
-	if x.again && qerr.From(err).Kind == qerr.ShardFailed {
-		x.st.top.Wasted()
-	}
+	x.askedInVain(x.again, err)
 	var lost *lostShard
 	if !x.partial || !errors.As(err, &lost) || x.lost[lost.name] {
 		return false

@@ -54,6 +54,7 @@ type question struct {
 	from, until int64      // what its selectors read, where it is for a leaf
 	req         *endpoint.Request
 	relabel     *merge.Relabel
+	asked       *merge.Asked // what its answer must fit, where that is passed on as it is
 	class       shard.Class
 	limit       int
 	plain       bool // uncompressed: nothing is gained by gzip where the bytes go straight on

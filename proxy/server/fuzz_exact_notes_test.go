@@ -23,16 +23,11 @@ func readNotes(body []byte) (exactNotes, error) {
 // notePlace is what a note says of the place and the extent, which follow from where an expression is evaluated.
 var notePlace = regexp.MustCompile(`, from buckets .*| \(\d+:\d+\)$`)
 
-// noteSort is not said by an engine that sees that what is sorted is the same at all steps, for an @ in it; of what shards evaluate it does not see that.
-const noteSort = "PromQL warning: sort is ineffective for range queries since results are always ordered by labels"
-
 // plainNotes are the texts without that, each once.
 func plainNotes(notes []string) []string {
 	var out []string
 	for _, n := range notes {
-		if n = notePlace.ReplaceAllString(n, ""); n != noteSort {
-			out = append(out, n)
-		}
+		out = append(out, notePlace.ReplaceAllString(n, ""))
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -19,6 +21,8 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	webapi "github.com/prometheus/prometheus/web/api/v1"
 
+	"github.com/spillwayproject/spillway/internal/seamref"
+	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
@@ -33,6 +37,13 @@ type exactReference struct {
 	mu       sync.Mutex
 	selected []raw.Selected
 	calls    []exactCall
+	pieces   []exactPieceOf
+}
+
+// exactPieceOf is a stretch of a query's steps, and how much had been observed when it began.
+type exactPieceOf struct {
+	grid            merge.Grid
+	selected, calls int
 }
 
 // exactCall is one shard's own evaluation of a part of the query.
@@ -63,13 +74,38 @@ func (r *exactReference) observeCall(mode, shard, replica, query string) {
 	r.calls = append(r.calls, exactCall{mode, shard, replica, query})
 }
 
+// observeSteps is told of a query, which may have been begun before, and of its stretches.
+func (r *exactReference) observeSteps(g merge.Grid, stretch bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !stretch {
+		r.pieces = nil
+		return
+	}
+	r.pieces = append(r.pieces, exactPieceOf{g, len(r.selected), len(r.calls)})
+}
+
 // seen is what was observed since the last time.
 func (r *exactReference) seen() exactSeen {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := exactSeen{selected: r.selected, calls: r.calls, base: map[string]string{}}
-	r.selected, r.calls = nil, nil
-	for _, c := range s.calls {
+	s := newExactSeen(r.selected, r.calls)
+	for i, p := range r.pieces {
+		selected, calls := len(r.selected), len(r.calls)
+		if i+1 < len(r.pieces) {
+			selected, calls = r.pieces[i+1].selected, r.pieces[i+1].calls
+		}
+		piece := newExactSeen(r.selected[p.selected:selected], r.calls[p.calls:calls])
+		piece.grid = p.grid
+		s.pieces = append(s.pieces, piece)
+	}
+	r.selected, r.calls, r.pieces = nil, nil, nil
+	return s
+}
+
+func newExactSeen(selected []raw.Selected, calls []exactCall) exactSeen {
+	s := exactSeen{selected: selected, calls: calls, base: map[string]string{}}
+	for _, c := range calls {
 		s.base[c.shard] = c.replica
 	}
 	return s
@@ -80,6 +116,8 @@ type exactSeen struct {
 	selected []raw.Selected
 	calls    []exactCall
 	base     map[string]string // the replica that was called, by shard
+	pieces   []exactSeen       // of its stretches, where it was answered in several
+	grid     merge.Grid        // of a stretch
 }
 
 // unread tells whether the series that collides, "labels on shard", was not looked at: everything was evaluated in Spillway, and it is in nothing that was selected. info() does not read its second argument where no
@@ -97,6 +135,9 @@ func (s *exactSeen) mode() string {
 	modes := map[string]bool{}
 	for _, c := range s.calls {
 		modes[c.mode] = true
+	}
+	if len(s.pieces) > 0 {
+		return "stretches"
 	}
 	for _, m := range []string{"push", "splice"} {
 		if modes[m] && len(s.selected) > 0 {
@@ -137,6 +178,9 @@ var errExactParse = errors.New("the expression is not accepted")
 // ask evaluates a question. order, where it is not nil, puts the series in another order: the answer of an expression that depends on it is not determined.
 func (r *exactReference) ask(ctx context.Context, q exactQuestion, seen exactSeen, order func([]storage.Series)) exactOutcome {
 	var out exactOutcome
+	if len(seen.pieces) > 0 {
+		return r.askPieces(ctx, q, seen, order)
+	}
 	var mu sync.Mutex
 	queryable := storage.QueryableFunc(func(int64, int64) (storage.Querier, error) {
 		return &exactQuerier{r: r, seen: seen, order: order, report: func(collision, problem string) {
@@ -177,6 +221,38 @@ func (r *exactReference) ask(ctx context.Context, q exactQuestion, seen exactSee
 	}
 	out.err = err
 	out.notes.warnings, out.notes.infos = res.Warnings.AsStrings(q.query, maxNotes, maxNotes)
+	return out
+}
+
+// askPieces evaluates the stretches of a range query one by one: the samples of one replica in each segment are other ones in each of them.
+func (r *exactReference) askPieces(ctx context.Context, q exactQuestion, seen exactSeen, order func([]storage.Series)) exactOutcome {
+	out := exactOutcome{answer: &exactAnswer{kind: "matrix", series: map[string]map[int64]exactValue{}}}
+	steps := 0
+	for _, p := range seen.pieces {
+		part := q
+		part.start, part.end = time.UnixMilli(p.grid.Start), time.UnixMilli(p.grid.End)
+		steps += p.grid.Len()
+		got := r.ask(ctx, part, p, order)
+		if got.err != nil {
+			return got
+		}
+		out.problems = append(out.problems, got.problems...)
+		out.collision = cmp.Or(out.collision, got.collision)
+		out.notes.warnings, out.notes.infos = append(out.notes.warnings, got.notes.warnings...), append(out.notes.infos, got.notes.infos...)
+		for _, key := range got.answer.order {
+			if out.answer.series[key] == nil {
+				out.answer.series[key] = map[int64]exactValue{}
+				out.answer.order = append(out.answer.order, key)
+			}
+			maps.Copy(out.answer.series[key], got.answer.series[key])
+		}
+	}
+	slices.Sort(out.notes.warnings)
+	slices.Sort(out.notes.infos)
+	out.notes.warnings, out.notes.infos = slices.Compact(out.notes.warnings), slices.Compact(out.notes.infos)
+	if whole := (merge.Grid{Start: q.start.UnixMilli(), End: q.end.UnixMilli(), Step: q.step.Milliseconds()}); steps != whole.Len() || seen.pieces[0].grid.Start != whole.Start {
+		out.problems = append(out.problems, fmt.Sprintf("the stretches have %d of %d steps", steps, whole.Len()))
+	}
 	return out
 }
 
@@ -315,7 +391,7 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 		return nil, fmt.Sprintf("the proxy did not read %s in [%d, %d] of %s", key, lo, hi, s.name)
 	}
 	var out []chunks.Sample
-	last, copies := int64(math.MinInt64), map[string]bool{}
+	last := int64(math.MinInt64)
 	for _, seg := range segments {
 		if seg.Slice != s.name {
 			continue
@@ -323,14 +399,14 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 		if seg.From <= last || seg.Until < seg.From {
 			return nil, fmt.Sprintf("segments of %s overlap or go back: %v", key, segments)
 		}
-		last, copies[seg.Copy] = seg.Until, true
+		last = seg.Until
 		i := slices.IndexFunc(s.replicas, func(r *exactReplica) bool { return r.name == seg.Copy })
 		if i < 0 {
 			return nil, fmt.Sprintf("%s is no replica of %s", seg.Copy, s.name)
 		}
 		out = append(out, s.replicas[i].samples(key, max(lo, seg.From), min(hi, seg.Until))...)
 	}
-	return out, s.covered(key, out, len(copies), lo, hi)
+	return out, s.follows(picked, key, out, lo, hi)
 }
 
 // alone tells whether nothing of the shard but the replica was read.
@@ -360,51 +436,71 @@ func (r *exactReplica) samples(key string, lo, hi int64) []chunks.Sample {
 	return out
 }
 
-// covered tells what is wrong with a choice of samples: a gap of more than one and a half intervals that a replica could have filled. The choice of a whole
-// replica is exempt: that the replicas agree is judged by their heartbeat, and the reference holds that one replica then. copies is how many were chosen from.
-func (s *exactShard) covered(key string, chosen []chunks.Sample, copies int, lo, hi int64) string {
-	var d, all []int64
-	for _, r := range s.replicas {
-		last := int64(math.MinInt64)
-		for _, x := range r.samples(key, lo, hi) {
-			if exactStale(x) {
-				continue
-			}
-			all = append(all, x.T())
-			if last != math.MinInt64 {
-				d = append(d, x.T()-last)
-			}
-			last = x.T()
+// follows tells what is wrong with a choice of samples from two replicas: that it is that of the rules of seams for neither of them as the base. Where the heartbeat finds one replica whole, that one may have been read
+// alone. window is that of the read, of which [lo, hi] is wanted.
+func (s *exactShard) follows(picked *raw.Selected, key string, chosen []chunks.Sample, lo, hi int64) string {
+	from, until := s.span()
+	from, until = max(from, picked.From), min(until-1, picked.Until)
+	why := ""
+	for i, base := range s.replicas {
+		if s.group.heartbeat != "" && alone(picked, s, base) && s.unproven(base, lo, hi) == "" {
+			return ""
 		}
-	}
-	if copies < 2 && s.group.heartbeat != "" || len(d) == 0 {
-		return ""
-	}
-	slices.Sort(d)
-	longest := 1.5 * float64(d[(len(d)-1)/2])
-	last := lo - 1
-	for i := 0; i <= len(chosen); i++ {
-		t := hi + 1
-		if i < len(chosen) {
-			if exactStale(chosen[i]) {
-				continue
-			}
-			t = chosen[i].T()
+		rule := seamref.Splice(base.told(key, i, from, until), s.replicas[1-i].told(key, 1-i, from, until), from, until)
+		rule = slices.DeleteFunc(rule, func(x seamref.Sample) bool { return x.T < lo || x.T > hi })
+		if slices.EqualFunc(rule, chosen, func(a seamref.Sample, b chunks.Sample) bool { return a.T == b.T() }) {
+			return ""
 		}
-		if float64(t-last) > longest {
-			for _, x := range all {
-				if x > last && x < t {
-					return fmt.Sprintf("%s on %s: nothing was taken between %d and %d although a replica has a sample at %d", key, s.name, last, t, x)
-				}
-			}
-		}
-		last = t
+		why = fmt.Sprintf("%s on %s in [%d, %d]: the rules choose %v, and %v are taken", key, s.name, from, until, times(rule, func(x seamref.Sample) int64 { return x.T }), times(chosen, chunks.Sample.T))
 	}
-	return ""
+	return why
 }
 
-// unproven tells why nobody could know that a replica holds all of its shard in [lo, hi]; empty where the heartbeat of another one says so: for each job and
-// each closed bucket of five minutes the same number of series, and sums of samples that differ by less than half that number.
+func times[S any](ss []S, t func(S) int64) []int64 {
+	out := make([]int64, len(ss))
+	for i, s := range ss {
+		out[i] = t(s)
+	}
+	return out
+}
+
+// told are a replica's samples of a series, with what it says of their scrapes.
+func (r *exactReplica) told(key string, copy int, lo, hi int64) []seamref.Sample {
+	own := seamSamples(r.samples(key, lo, hi), copy)
+	held := r.byKey[key]
+	if held == nil {
+		return own
+	}
+	var ups []*exactHeld
+	for _, u := range r.byKey {
+		if u.lbls.Get("__name__") == "up" && u.lbls.Get("instance") != "" && u.lbls.Get("instance") == held.lbls.Get("instance") && u.lbls.Get("job") == held.lbls.Get("job") &&
+			u.lbls.Validate(func(l labels.Label) error {
+				if l.Name != "__name__" && held.lbls.Get(l.Name) != l.Value {
+					return errors.New("another target")
+				}
+				return nil
+			}) == nil {
+			ups = append(ups, u)
+		}
+	}
+	var up []seamref.Sample
+	if len(ups) == 1 {
+		up = seamSamples(r.samples(ups[0].lbls.String(), lo, hi), copy)
+	}
+	return seamref.Tell(held.lbls.Get("__name__"), own, up)
+}
+
+func seamSamples(ss []chunks.Sample, copy int) []seamref.Sample {
+	out := make([]seamref.Sample, len(ss))
+	for i, x := range ss {
+		p := x.(point)
+		out[i] = seamref.Sample{T: p.t, Copy: copy, Marker: exactStale(p), Zero: p.h == nil && p.f == 0}
+	}
+	return out
+}
+
+// unproven tells why nobody could know that a replica lacks nothing in [lo, hi] that another one has; empty where the heartbeat says so: in each closed bucket of five minutes no job of which the other has more series, or
+// more successful scrapes, by half of its series or more.
 func (s *exactShard) unproven(r *exactReplica, lo, hi int64) string {
 	if s.group.heartbeat == "" {
 		return fmt.Sprintf("%s was asked alone although its group has no heartbeat", r.name)
@@ -414,23 +510,18 @@ func (s *exactShard) unproven(r *exactReplica, lo, hi int64) string {
 	closed := time.Now().Add(-30*time.Second).UnixMilli() / bucket * bucket
 	for end := (lo + bucket - 1) / bucket * bucket; end < hi+bucket && end < closed; end += bucket {
 		own := r.beats(s.group.heartbeat, end-bucket, end)
-		agrees := slices.ContainsFunc(s.replicas, func(o *exactReplica) bool {
-			other := o.beats(s.group.heartbeat, end-bucket, end)
-			for job, b := range own {
-				if c := other[job]; o == r || b[0] != c[0] || 2*max(b[1]-c[1], c[1]-b[1]) >= b[0] {
-					return false
+		for _, o := range s.replicas {
+			for job, more := range o.beats(s.group.heartbeat, end-bucket, end) {
+				if mine := own[job]; 2*(more[0]-mine[0]) >= more[0] || 2*(more[1]-mine[1]) >= more[0] {
+					return fmt.Sprintf("%s was asked alone although %s has more up to %d: %v and %v", r.name, o.name, end, own, more)
 				}
 			}
-			return o != r && len(own) == len(other)
-		})
-		if !agrees {
-			return fmt.Sprintf("%s was asked alone although no other replica agrees with it up to %d: %v", r.name, end, own)
 		}
 	}
 	return ""
 }
 
-// beats are the number of heartbeat series and of their samples after from, until until inclusive, by job.
+// beats are the number of heartbeat series and of successful scrapes after from, until until inclusive, by job.
 func (r *exactReplica) beats(heartbeat string, from, until int64) map[string][2]int {
 	out := map[string][2]int{}
 	for i := range r.series {
@@ -439,15 +530,16 @@ func (r *exactReplica) beats(heartbeat string, from, until int64) map[string][2]
 		if s.lbls.Get("__name__") != "up" || heartbeat != "up" && job != "node" {
 			continue
 		}
-		n := 0
+		n, scraped := 0, 0
 		for _, p := range s.points {
 			if p.t > from && p.t <= until && !exactStale(p) {
 				n++
+				scraped += int(p.f) // of up: 1 where the scrape succeeded
 			}
 		}
 		if n > 0 {
 			b := out[job]
-			out[job] = [2]int{b[0] + 1, b[1] + n}
+			out[job] = [2]int{b[0] + 1, b[1] + scraped}
 		}
 	}
 	return out
@@ -477,4 +569,5 @@ func compareInt(a, b int64) int {
 func (r *exactReference) attach(_ testing.TB, s *Server) {
 	s.observe = r.observe
 	s.observeCall = func(m plan.Mode, shard, replica, query string) { r.observeCall(string(m), shard, replica, query) }
+	s.observeSteps = r.observeSteps
 }

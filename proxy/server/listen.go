@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -180,20 +179,18 @@ func (w *clientConns) close() {
 	}
 }
 
-// requiresClientCert tells whether a web configuration makes every caller show a certificate that is verified.
-func requiresClientCert(data []byte) bool {
+// authenticates tells whether a web configuration makes every caller show who it is: by a certificate that is verified, or by a password.
+func authenticates(data []byte) bool {
 	var c struct {
 		TLS struct {
 			ClientAuth string `yaml:"client_auth_type"`
 			CertFile   string `yaml:"cert_file"`
 			Cert       string `yaml:"cert"`
 		} `yaml:"tls_server_config"`
+		Users map[string]string `yaml:"basic_auth_users"`
 	}
 	if yaml.Unmarshal(data, &c) != nil {
 		return false
 	}
-	return (c.TLS.CertFile != "" || c.TLS.Cert != "") && c.TLS.ClientAuth == "RequireAndVerifyClientCert"
+	return len(c.Users) > 0 || (c.TLS.CertFile != "" || c.TLS.Cert != "") && c.TLS.ClientAuth == "RequireAndVerifyClientCert"
 }
-
-// memoryLimit is GOMEMLIMIT in bytes.
-func memoryLimit() int64 { return debug.SetMemoryLimit(-1) }

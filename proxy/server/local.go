@@ -62,7 +62,7 @@ func (x *exchange) statusRuntimeinfo() error {
 	return x.writeData(runtimeInfo{
 		StartTime: x.s.started, ServerTime: x.s.now(), Hostname: host,
 		ReloadConfigSuccess: x.s.reloadedWell.Load(), LastConfigTime: x.st.loaded,
-		GoroutineCount: runtime.NumGoroutine(), GOMAXPROCS: runtime.GOMAXPROCS(0), GOMEMLIMIT: memoryLimit(),
+		GoroutineCount: runtime.NumGoroutine(), GOMAXPROCS: runtime.GOMAXPROCS(0), GOMEMLIMIT: x.s.heap.Limit(),
 		GOGC: os.Getenv("GOGC"), GODEBUG: os.Getenv("GODEBUG"),
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -69,4 +70,16 @@ func (m *making) add(made policy.Made, n, longest int) error {
 		return err
 	}
 	return m.hold(bytes)
+}
+
+// madeSeries charges an evaluation for each series that is about to be made at its steps.
+func (x *exchange) madeSeries() func(parser.Expr, policy.Row) error {
+	var sum policy.MadeSeries
+	return func(of parser.Expr, row policy.Row) error {
+		bytes, err := sum.Add(of, row, x.req.Query)
+		if err != nil {
+			return err
+		}
+		return x.budget.Hold(bytes)
+	}
 }

@@ -96,7 +96,18 @@ func TestMuchMadeBehindThanos(t *testing.T) {
 	if code, _, sentence, body := instant(t, base, much); code != 200 || !strings.Contains(string(body), "bbb") || len(made(fakes)) != 1 {
 		t.Errorf("made here, of the server's answer at one time: %d %s; asked %d times", code, sentence, len(made(fakes)))
 	}
-	code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {much}, "start": {"1795000000"}, "end": {"1795000600"}, "step": {"60"}})
+	for _, text := range []string{much, `count_values("version", up)`, `max_over_time(` + much + `[10m:1m])`} {
+		code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {text}, "start": {"1795000000"}, "end": {"1795000600"}, "step": {"60"}})
+		if code != 200 || len(made(fakes)) != 1 {
+			t.Errorf("made here, of the server's answer at each step: %d %.300s; asked %d times", code, body, len(made(fakes)))
+		}
+	}
+	for _, r := range fake.Requests() {
+		if text := r.Form.Get("query"); strings.Contains(text, "count_values") {
+			t.Errorf("the server was asked for %s", text)
+		}
+	}
+	code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {`max_over_time(` + much + `[10m:1m] @ end())`}, "start": {"1795000000"}, "end": {"1795000600"}, "step": {"60"}})
 	if code != 422 || !strings.Contains(string(body), `"bound":"thanos_raw"`) || len(made(fakes)) != 1 {
 		t.Errorf("%d %.300s; asked %d times", code, body, len(made(fakes)))
 	}

@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillwayproject/spillway/internal/quota"
 )
 
 // metrics are the server's own, on the admin listener. Each is a row of docs/metrics.md; labels are bounded: endpoints by the table, outcomes by the
@@ -54,7 +56,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		partial:    counter("spillway_partial_answers_total", "Shards that an answer went without because the request accepts partial answers.", "endpoint"),
 		dropped:    counter("spillway_dropped_parameters_total", "Unknown request parameters that were dropped.", "endpoint"),
 		drops:      counter("spillway_dropped_metric_queries_total", "Requests for what a drop rule takes away, by the rule's ID; read and federate, whose answers have no place for a warning, are among them.", "rule"),
-		plans:      counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), splice (several shards' answers side by side), push (aggregates of shards put together in Spillway), mixed (push or splice, and series evaluated in Spillway), raw (series evaluated in Spillway), local (no series); and by why series were fetched: none, expression (nothing less is exact), or what is wrong with servers.", "mode", "cause"),
+		plans:      counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), splice (several shards' answers side by side), push (aggregates of shards put together in Spillway), mixed (push or splice, and series evaluated in Spillway), stretches (a range query in pieces, each by another replica, since none holds all of it), raw (series evaluated in Spillway), local (no series); and by why series were fetched: none, expression (nothing less is exact), no_heartbeat (a group of several replicas without one), or what is wrong with servers.", "mode", "cause"),
 		duplicates: counter("spillway_duplicate_series_total", "Series met in raw work that two shards hold for the same time, by the names of the shards.", "shard", "other"),
 		inexact: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_query_inexact_total", Help: "Queries whose parts, as shards answered them, could not be put together exactly, so that they were evaluated raw.",
@@ -96,7 +98,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		func() float64 { r, _ := s.heap.Now(); return float64(r.Held()) })
 	ceiling := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_ceiling_bytes", Help: "What may be held: GOMEMLIMIT, or the container's limit where that is less. Above 80 % large requests get no more, above 90 % the heaviest is ended."},
 		func() float64 { _, c := s.heap.Now(); return float64(c) })
-	reg.MustRegister(m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
+	processors := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_processors", Help: "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less."},
+		quota.Processors)
+	reg.MustRegister(processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
 		m.peak, m.panics, m.conns, m.connsFull, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
 	return m
 }

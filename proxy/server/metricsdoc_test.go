@@ -34,9 +34,9 @@ var labelValues = map[string]struct {
 	"endpoint":                              {"the `endpoint` names of [endpoints.md](endpoints.md), or `none` for what is in no table", append(endpointIDs(), "none")},
 	"verdict":                               closed("pass", "clamp", "refuse"),
 	"outcome":                               closed(append([]string{"success"}, kindLabels()...)...),
-	"spillway_shard_requests_total/outcome": closed(append([]string{"ok", "cut"}, kindLabels()...)...),
+	"spillway_shard_requests_total/outcome": closed(append([]string{"ok", "cut", "silent"}, kindLabels()...)...),
 	"bound":                                 {"the names of [bounds](bounds/README.md)", policy.Bounds()},
-	"mode":                                  closed("pass", "splice", "push", "mixed", "raw", "local"),
+	"mode":                                  closed("pass", "splice", "push", "mixed", "stretches", "raw", "local"),
 	"cause":                                 closed(planCauses()...),
 	"listener":                              closed("main", "admin"),
 	"state":                                 closed("up", "down", "misconfigured", "unknown"),
@@ -107,7 +107,7 @@ func (f metricRow) unit() string {
 		return "seconds"
 	case strings.HasSuffix(base, "_bytes"):
 		return "bytes"
-	case f.kind == "gauge" && slices.ContainsFunc([]string{"_info", "_successful", "_open", "_state", "_whole", "_sick", "_lagging", "_trusted"}, func(s string) bool { return strings.HasSuffix(base, s) }):
+	case f.kind == "gauge" && slices.ContainsFunc([]string{"_info", "_successful", "_open", "_state", "_whole", "_sick", "_lagging", "_silent", "_trusted"}, func(s string) bool { return strings.HasSuffix(base, s) }):
 		return "0 or 1"
 	default:
 		return "count"

@@ -47,6 +47,9 @@ func TestHungShardsFailSoon(t *testing.T) {
 					t.Errorf("%s: %s", q, got)
 				}
 			}
+			if n := r.metric("spillway_shard_requests_total", "outcome=silent"); n < 3 {
+				t.Errorf("%g calls that were not made are counted, after three requests for silent servers", n)
+			}
 			if got := ask(`up{cluster="heron"}`); got.status != 200 {
 				t.Errorf("another group: %s", got)
 			}

@@ -29,10 +29,10 @@ b.mode{display:inline-block;min-width:3.6rem}p.why,p.call{color:#5b6b7a;margin:0
 </style></head><body>`
 
 var homePage = template.Must(template.New("home").Parse(pageHead + `
-<h1>Spillway {{.Version}}</h1><p class="sub">A bounded Prometheus API over {{.Shards}} shards in {{.Groups}} groups.</p>
+<h1>Spillway{{with .Version}} {{.}}{{end}}</h1><p class="sub">A bounded Prometheus API over {{.Shards}} shards in {{.Groups}} groups.</p>
 <form method="get" action="{{.Prefix}}/graph"><p><label for="expr">A query, which is run now:</label></p>
 <textarea id="expr" name="g0.expr" rows="3" spellcheck="false">{{.First}}</textarea>
-<p><button>Run</button> and plot the last <input name="g0.range_input" value="{{.Range}}" size="5" aria-label="range"> before <input name="g0.moment_input" value="{{.Moment}}" size="20" placeholder="now, or 2026-01-02 15:04:05" aria-label="moment"> (UTC)</p></form>
+<p><button>Run</button> and plot the last <input name="g0.range_input" value="{{.Range}}" size="5" aria-label="range"> before <input name="g0.moment_input" value="{{.Moment}}" size="28" placeholder="now, or 2026-01-02 15:04:05" aria-label="moment"> (UTC)</p></form>
 {{range .Shown}}<pre>{{.Query}}</pre>
 {{with .Link}}<p><a href="{{.}}">Open it where graphs are drawn</a></p>{{end}}
 {{with .Problem}}<p class="refused">{{.}}</p>{{end}}{{if .Empty}}<p>No series: nothing has this value, or fulfils this condition, at that time.</p>{{end}}
@@ -59,7 +59,7 @@ func (s *Server) home(w http.ResponseWriter, r *http.Request) {
 	st := s.acquire()
 	defer st.release()
 	data := map[string]any{
-		"Title": "Spillway", "Version": s.opts.Version, "Groups": len(st.top.Groups), "Shards": st.shards, "Prefix": s.opts.RoutePrefix, "Range": model.Duration(graphRange).String(),
+		"Title": "Spillway", "Version": s.shownVersion(), "Groups": len(st.top.Groups), "Shards": st.shards, "Prefix": s.opts.RoutePrefix, "Range": model.Duration(graphRange).String(),
 		"First": "", "Moment": "",
 	}
 	if data["Base"] = s.opts.ExternalURL; s.opts.ExternalURL == "" {
@@ -85,10 +85,10 @@ func (s *Server) home(w http.ResponseWriter, r *http.Request) {
 }
 
 var consolePage = template.Must(template.New("console").Parse(pageHead + `
-<h1>Spillway {{.Version}}</h1><p class="sub">Admin console. Configuration {{.Hash}}, loaded {{.Loaded}}. Memory budget: {{.Used}} of {{.Limit}} in use.</p>
+<h1>Spillway{{with .Version}} {{.}}{{end}}</h1><p class="sub">Admin console. Configuration {{.Hash}}, loaded {{.Loaded}}. Memory budget: {{.Used}} of {{.Limit}} in use.</p>
 <table><tr><th>group</th><th>shard</th><th>replica</th><th>state</th><th>version</th><th>whole</th><th>in flight</th><th>what to know</th></tr>
 {{range .Replicas}}<tr><td>{{.Group}}</td><td>{{.Shard}}</td><td>{{.URL}}</td><td class="{{.State}}">{{.State}}</td><td>{{.Version}}</td>
-<td>{{if eq .State "up"}}{{.Whole}}{{else}}not asked{{end}}</td><td>{{.InFlight}}</td><td>{{.Error}} {{range .Do}}{{.}} {{end}}{{.Note}}</td></tr>{{end}}</table>
+<td>{{if eq .State "up"}}{{.Whole}}{{else}}not asked{{end}}</td><td>{{.InFlight}}</td><td>{{.Error}} {{range .Do}}{{.}} {{end}}{{.Note}}{{with .NotWhole}} Not whole: {{.}}.{{end}}</td></tr>{{end}}</table>
 <ul><li><a href="/metrics">metrics</a></li><li><a href="/api/spillway/v1/limits">limits</a></li><li><a href="/api/spillway/v1/shards">shards</a></li><li><a href="/api/spillway/v1/explain?query=count(up)">explain</a></li><li><a href="/debug/pprof/">profiles</a></li></ul>
 </body></html>
 `))
@@ -99,9 +99,20 @@ func (s *Server) console(w http.ResponseWriter, _ *http.Request) {
 	defer st.release()
 	hash := st.cfg.Hash
 	writePage(w, consolePage, map[string]any{
-		"Title": "Spillway admin", "Version": s.opts.Version, "Hash": hash[:min(12, len(hash))], "Loaded": st.loaded.UTC().Format("2006-01-02 15:04:05Z"),
+		"Title": "Spillway admin", "Version": s.shownVersion(), "Hash": hash[:min(12, len(hash))], "Loaded": st.loaded.UTC().Format("2006-01-02 15:04:05Z"),
 		"Used": merge.FormatBytes(st.pool.InUse()), "Limit": merge.FormatBytes(st.pool.Limit()), "Replicas": st.top.Status(),
 	})
+}
+
+// unknownVersion is what a build is called that nobody gave a version.
+const unknownVersion = "unknown"
+
+// shownVersion is the version as a heading has it: nothing, where it is not known.
+func (s *Server) shownVersion() string {
+	if s.opts.Version == unknownVersion {
+		return ""
+	}
+	return s.opts.Version
 }
 
 func writePage(w http.ResponseWriter, t *template.Template, data any) {

@@ -12,15 +12,17 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/teststorage"
+
+	"github.com/spillwayproject/spillway/internal/seamref"
 )
 
-// A replica that lost scrapes is spliced with another by the rule of proxy/plan/raw: another replica's samples fill what is longer than one and a half
+// A replica that lost scrapes is spliced with another by the rules of proxy/plan/raw: another replica's samples fill what is longer than one and a half
 // intervals. So some gaps must be seen by nobody, and others may be: where a window ends less than half an interval after the first scrape that is missing,
 // the base's last sample is still the newest one that a replica has to have, and its answer is right by our definition (section 7 of the design: the samples
 // of one replica in each segment) but not the answer of a server that lost nothing, which is what promqltest's files expect.
 //
 // Gaps are therefore chosen by what the file asks: a first run of it over one plain storage records every window of every select, and a gap is taken where the
-// rule, written down again here, fills it in all those windows, whichever replica is the base. The choice is random otherwise, and the numbers of samples lost are printed.
+// rules, written down again in internal/seamref, fill it in all those windows, whichever replica is the base. The choice is random otherwise, and the numbers of samples lost are printed.
 
 // schedule is when which replica of a shard is down: gaps of one replica at a time.
 type schedule []gap
@@ -206,49 +208,18 @@ func stampsIn(s []stampOf, w [2]int64) []stampOf {
 	return s[lo:max(lo, hi)]
 }
 
-// filledFrom is the rule: between neighbouring samples of the base, or a window's edge and a sample, that are more than one and a half intervals apart, other's
-// samples, if it has any there that is no marker, take the place of the base's markers.
+// filledFrom is what the rules of seams make of two replicas in a window.
 func filledFrom(base, other []stampOf, w [2]int64) []stampOf {
-	switch {
-	case len(base) == 0:
-		return other
-	case len(other) == 0:
-		return base
-	case len(base)+len(other) < 3:
-		both := append(slices.Clone(base), other...)
-		slices.SortStableFunc(both, func(a, b stampOf) int { return cmp.Compare(a.t, b.t) })
-		return slices.CompactFunc(both, func(a, b stampOf) bool { return a.t == b.t })
-	}
-	var distances []int64
-	for _, run := range [][]stampOf{base, other} {
-		run = slices.DeleteFunc(slices.Clone(run), func(s stampOf) bool { return s.stale })
-		for i := 1; i < len(run); i++ {
-			distances = append(distances, run[i].t-run[i-1].t)
+	told := func(ss []stampOf, copy int) []seamref.Sample {
+		out := make([]seamref.Sample, len(ss))
+		for i, s := range ss {
+			out[i] = seamref.Sample{T: s.t, Copy: copy, Marker: s.stale}
 		}
-	}
-	median := int64(0)
-	if slices.Sort(distances); len(distances) > 0 {
-		median = distances[(len(distances)-1)/2]
+		return out
 	}
 	var out []stampOf
-	edges := []int64{w[0] - 1}
-	for _, s := range base {
-		if !s.stale {
-			edges = append(edges, s.t)
-		}
-	}
-	edges = append(edges, w[1]+1)
-	for i := 1; i < len(edges); i++ {
-		between := [2]int64{edges[i-1] + 1, edges[i] - 1}
-		fill := stampsIn(other, between)
-		if 2*(edges[i]-edges[i-1]) > 3*median && slices.ContainsFunc(fill, func(s stampOf) bool { return !s.stale }) {
-			out = append(out, fill...)
-		} else {
-			out = append(out, stampsIn(base, between)...)
-		}
-		if i < len(edges)-1 {
-			out = append(out, stampsIn(base, [2]int64{edges[i], edges[i]})...)
-		}
+	for _, s := range seamref.Splice(told(base, 0), told(other, 1), w[0], w[1]) {
+		out = append(out, stampOf{s.T, s.Marker})
 	}
 	return out
 }

@@ -27,15 +27,21 @@ import (
 
 // query answers query and query_range.
 func (x *exchange) query() error {
-	p, err := x.plan()
+	q := x.question()
+	if x.s.observeSteps != nil {
+		x.s.observeSteps(q.Grid, false)
+	}
+	p, err := x.plan(q)
 	if err != nil {
 		return err
 	}
-	if x.account != nil {
-		if x.account.root = p.Root; x.account.only {
-			return x.writeData(x.account.explanation(x.req.Query, cmp.Or(p.Refused, x.cannotAsk())))
+	if p.Cause == plan.CauseNotWhole {
+		if pieces := x.view.Stretches(x.ctx, q); pieces != nil {
+			return x.stretches(q, pieces)
 		}
-		x.out.Tail = func() ([]byte, error) { return x.account.tail(x.req.Query) }
+	}
+	if told, err := x.tell(p.Root, p.Refused); told || err != nil {
+		return err
 	}
 	x.s.metrics.plans.WithLabelValues(planKind(p), string(cmp.Or(p.Cause, plan.CauseNone))).Inc()
 	if p.Mode == plan.ModeRaw {
@@ -53,6 +59,18 @@ func (x *exchange) query() error {
 		return x.assemble(p)
 	}
 	return x.evaluate(p, nil, nil)
+}
+
+// tell gives the plan to whoever asked for it. It is true where that is all of the answer.
+func (x *exchange) tell(root *plan.Node, refused error) (told bool, err error) {
+	if x.account == nil {
+		return false, nil
+	}
+	if x.account.root = root; x.account.only {
+		return true, x.writeData(x.account.explanation(x.req.Query, cmp.Or(refused, x.cannotAsk())))
+	}
+	x.out.Tail = func() ([]byte, error) { return x.account.tail(x.req.Query) }
+	return false, nil
 }
 
 // spliced tells whether one shard's own answer needs what splicing does: a matrix whose labels are set is checked to be in order, and a Thanos Query does not
@@ -82,8 +100,8 @@ func planKind(p *plan.Plan) string {
 	return string(kind)
 }
 
-// plan plans the request's query.
-func (x *exchange) plan() (*plan.Plan, error) {
+// question is the request's query, to be planned.
+func (x *exchange) question() plan.Query {
 	req := x.dec.Request
 	if req.ID == endpoint.Query && !req.Time.Set {
 		req.Time = endpoint.At(x.view.Now().UnixMilli())
@@ -98,11 +116,8 @@ func (x *exchange) plan() (*plan.Plan, error) {
 		}
 	}
 	q := plan.Query{
-		Text: req.Query, Expr: x.dec.Expr, NoExplain: x.account == nil, Grid: merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}, Range: req.ID == endpoint.QueryRange, Interval: x.evaluationInterval(), Raw: x.rawWhy, NoPass: x.rawWhy != "", Constant: x.dec.Constant,
+		Text: req.Query, Expr: x.dec.Expr, NoExplain: x.account == nil, Grid: x.grid(), Range: req.ID == endpoint.QueryRange, Interval: x.evaluationInterval(), Raw: x.rawWhy, NoPass: x.rawWhy != "", Constant: x.dec.Constant,
 		Avoid: func(r *shard.Replica) bool { return x.avoid[r.Name()] }, Lost: func(s *shard.Shard) bool { return x.lost[s.Name()] },
-	}
-	if q.Range {
-		q.Grid = merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: req.Step.Milliseconds()}
 	}
 	q.Heavy = x.dec.Heavy
 	for _, w := range x.dec.Windows {
@@ -116,6 +131,11 @@ func (x *exchange) plan() (*plan.Plan, error) {
 		q.Raw = x.s.inexacts.get(req.Query, x.s.now())
 		q.Inexact = q.Raw != ""
 	}
+	return q
+}
+
+// plan plans a query.
+func (x *exchange) plan(q plan.Query) (*plan.Plan, error) {
 	ctx, span := x.s.room(x.ctx, "plan")
 	defer span.End()
 	p, err := x.view.Query(ctx, q)
@@ -140,7 +160,7 @@ func (x *exchange) pass(l *plan.Leaf) error {
 	qs := x.questions([]*plan.Leaf{l}, true)
 	req := x.dec.Request.Clone()
 	req.Query, req.PartialResponse = l.Parts[0].Query, nil
-	qs[0].req, qs[0].wholes = req, nil // it is streamed: what was written stays
+	qs[0].req, qs[0].wholes, qs[0].asked = req, nil, x.expected() // it is streamed: what was written stays
 	r, err := x.ask(qs)
 	if err != nil {
 		return err
@@ -167,14 +187,6 @@ func (x *exchange) pass(l *plan.Leaf) error {
 	return x.finishJSON()
 }
 
-// steps is how many times the expression is evaluated.
-func steps(req *endpoint.Request) int64 {
-	if req.ID == endpoint.Query || req.Step <= 0 {
-		return 1
-	}
-	return (req.End.Ms-req.Start.Ms)/req.Step.Milliseconds() + 1
-}
-
 // defaultEvaluationInterval is Prometheus' own default.
 const defaultEvaluationInterval = time.Minute
 
@@ -186,9 +198,23 @@ func (x *exchange) evaluationInterval() time.Duration {
 	return defaultEvaluationInterval
 }
 
-// evaluate runs Prometheus' engine over series read from the shards, and over the tables of the plan's leaves, of which some are rough.
+// evaluate runs Prometheus' engine over series read from the shards, and over the tables of the plan's leaves, of which some are rough, and writes what it returns.
 func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) error {
+	return x.compute(p, x.grid(), tables, rough, x.encode)
+}
+
+// grid is when the query is evaluated.
+func (x *exchange) grid() merge.Grid {
 	req := x.dec.Request
+	if req.ID == endpoint.Query {
+		return merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}
+	}
+	return merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: req.Step.Milliseconds()}
+}
+
+// compute is evaluate for the steps of a grid, and for whoever uses the result.
+func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table, rough []int, use func(*promql.Result, promql.Query, *evaluation.Turn) error) error {
+	req, steps := x.dec.Request, int64(grid.Len())
 	ctx, span := x.s.room(x.ctx, "evaluate")
 	defer span.End()
 	turn, err := x.begin()
@@ -196,12 +222,14 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 		return err
 	}
 	defer turn.End()
+	x.watched.Evaluated(true)
+	defer x.watched.Evaluated(false)
 	interval := x.evaluationInterval()
 	making, err := x.making(p, tables)
 	if err != nil {
 		return err
 	}
-	points := pointsPerSeries(x.dec.Expr, steps(req), req.Step, interval)
+	points := pointsPerSeries(x.dec.Expr, steps, req.Step, interval)
 	if err := x.budget.Hold(heldByConstants(p.Expr, points)); err != nil {
 		return err
 	}
@@ -211,7 +239,7 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 		defer func() { x.calls.add(time.Since(began)) }()
 		fetched := x.fetcher()
 		fetched.PerSeries = heldPerSeries(x.dec.Expr, points)
-		fetched.Turn, fetched.WorkPerSeries = turn, workPerSeries(p.Expr, steps(req))
+		fetched.Turn, fetched.WorkPerSeries = turn, workPerSeries(p.Expr, steps)
 		if making != nil {
 			fetched.Judge = making.judge
 		}
@@ -223,17 +251,18 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 		samples: most, interval: interval, delayed: x.st.top.DelayedNameRemoval(), starts: x.st.top.UseStartTimestamps(), units: x.st.top.TypeAndUnitLabels(),
 	}
 	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
-	evaluation := func(expr parser.Expr, tables []*merge.Table) (promql.Query, error) {
+	prepare := func(expr parser.Expr, tables []*merge.Table) (promql.Query, error) {
 		from := queryable
 		if len(tables) > 0 {
 			from = leafQueryable{tables, queryable, turn}
 		}
 		turn.Watch(expr)
+		turn.Rows(expr, evaluation.Grid{Steps: steps, Step: req.Step.Milliseconds(), Interval: interval.Milliseconds()}, x.madeSeries())
 		engine, text := x.s.engines.take(kind, expr)
 		if req.ID == endpoint.Query {
-			return engine.NewInstantQuery(ctx, from, opts, text, time.UnixMilli(req.Time.Ms))
+			return engine.NewInstantQuery(ctx, from, opts, text, time.UnixMilli(grid.Start))
 		}
-		return engine.NewRangeQuery(ctx, from, opts, text, time.UnixMilli(req.Start.Ms), time.UnixMilli(req.End.Ms), req.Step)
+		return engine.NewRangeQuery(ctx, from, opts, text, time.UnixMilli(grid.Start), time.UnixMilli(grid.End), req.Step)
 	}
 	if x.doing = "evaluated here, over what the shards had answered"; p.Mode == plan.ModeRaw && p.Raw {
 		x.doing = "read from the shards and evaluated here, series by series"
@@ -242,16 +271,18 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 	if len(rough) > 0 {
 		rest = p.Expr.String() // an evaluation changes the tree
 	}
-	qry, err := evaluation(p.Expr, tables)
+	qry, err := prepare(p.Expr, tables)
 	if err != nil {
-		return qerr.Wrap(qerr.BadData, err, "invalid parameter %q: %s", "query", err)
+		e := qerr.Wrap(qerr.BadData, err, "invalid parameter %q: %s", "query", err)
+		e.Verbatim = true // the engine is Prometheus'
+		return e
 	}
 	defer qry.Close()
 	res := qry.Exec(ctx)
 	if res.Err != nil {
 		return x.engineError(ctx, res.Err, most)
 	}
-	if len(rough) > 0 && !steady(ctx, res, rest, tables, rough, evaluation) {
+	if len(rough) > 0 && !steady(ctx, res, rest, tables, rough, prepare) {
 		if ctx.Err() != nil {
 			return qerr.FromContext(ctx, context.Cause(ctx))
 		}
@@ -261,7 +292,7 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 	warnings, infos := res.Warnings.AsStrings(req.Query, 10, 10)
 	x.warnings.Add(warnings...)
 	x.infos.Add(infos...)
-	return x.encode(res, qry, req, turn)
+	return use(res, qry, turn)
 }
 
 // begin takes a place among the evaluations. It is somebody else's while the client takes its time to read.
@@ -272,7 +303,8 @@ func (x *exchange) begin() (*evaluation.Turn, error) {
 }
 
 // encode writes a result as Prometheus would.
-func (x *exchange) encode(res *promql.Result, qry promql.Query, req *endpoint.Request, turn *evaluation.Turn) error {
+func (x *exchange) encode(res *promql.Result, qry promql.Query, turn *evaluation.Turn) error {
+	req := x.dec.Request
 	_, span := x.s.room(x.ctx, "encode")
 	defer span.End()
 	if err := x.out.Begin(); err != nil {
@@ -352,9 +384,9 @@ func (x *exchange) engineError(ctx context.Context, err error, most int64) error
 // fetcher is the storage of series that are read raw.
 func (x *exchange) fetcher() *raw.Queryable {
 	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, func(s *shard.Shard) bool { return x.lost[s.Name()] }, x.rawLost())
-	q.Observe = x.s.observe
+	q.Observe, q.Width = x.s.observe, x.width()
 	q.SparePatience, q.SlicePatience = x.sparePatience(), x.shardPatience()
-	q.Again = x.st.top.MayFailOver
+	q.Again = func(slice string, err error) bool { return x.st.top.Shard(slice).MayFailOver(err) }
 	if x.account != nil {
 		q.Read = x.account.fetched
 		q.Observe = func(s raw.Selected) {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -23,6 +23,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
@@ -45,7 +46,7 @@ type Options struct {
 	ListenAddress string
 	// AdminListenAddress is the admin listener's host:port.
 	AdminListenAddress string
-	// AdminInsecure allows an admin listener beyond loopback without client certificates.
+	// AdminInsecure allows an admin listener beyond loopback whose callers nothing authenticates.
 	AdminInsecure bool
 	// WebConfigFile is exporter-toolkit's web configuration: TLS for both listeners; empty is plain HTTP.
 	WebConfigFile string
@@ -79,10 +80,13 @@ type Options struct {
 	// Ready, where set, is told the addresses once both listeners listen and every replica was probed once.
 	Ready func(main, admin net.Addr)
 
-	// LimitMemory, where set, sets Go's memory limit (GOMEMLIMIT) to what a memory.budget needs; it is called at the start and after each reload.
-	LimitMemory func(budget int64)
+	// LimitMemory, where set, says for a memory.budget where Go's memory limit (GOMEMLIMIT) is to be, Claimed apart; it is called at the start and after each reload.
+	LimitMemory func(budget int64) *heap.Aim
 	// MemoryCeiling is what the process may hold beside GOMEMLIMIT, which its container allows; 0 is no such bound.
 	MemoryCeiling int64
+	// MoreMemory, where set, says what would give the process more memory under Go's limit and this memory.budget, as in "raise GOMEMLIMIT (…)". It stands in what is
+	// said to requests that are ended or refused for want of memory.
+	MoreMemory func(goLimit, budget int64) string
 
 	// lame is how long a connection without a request may wait for one when the proxy stops, before it is closed; 500 ms. For tests.
 	lame time.Duration
@@ -109,6 +113,8 @@ type Server struct {
 	observe      func(raw.Selected) // for tests; nil elsewhere
 	// observeCall is told who answered for a leaf of a plan, for tests; nil elsewhere. Several goroutines call it.
 	observeCall func(mode plan.Mode, shard, replica, query string)
+	// observeSteps is told the steps that are answered next: a query's, or those of one of its stretches. For tests; nil elsewhere.
+	observeSteps func(g merge.Grid, stretch bool)
 
 	state        atomic.Pointer[state]
 	reloading    sync.Mutex
@@ -167,7 +173,7 @@ func New(o Options) (*Server, error) {
 	s.metrics = newMetrics(o.Registerer, s)
 	s.gate = evaluation.NewGate(0, func(d time.Duration) { s.metrics.waited.Observe(d.Seconds()) })
 	s.heap = heap.New(heap.Options{
-		Ceiling: s.memoryCeiling, Pressed: func(e *qerr.Error) { s.poolNow().Tighten(e) }, Evicted: s.metrics.evictions.Inc,
+		Ceiling: s.memoryCeiling, Pressed: func(e *qerr.Error) { s.poolNow().Tighten(e) }, Evicted: s.metrics.evictions.Inc, More: s.moreMemory,
 	})
 	s.usageMetrics = usage.NewMetrics(o.Registerer)
 	drops, err := loadDrops(o.Config)
@@ -197,17 +203,27 @@ func (s *Server) memoryCeiling() int64 {
 	return math.MaxInt64
 }
 
+// moreMemory says what would give the process more memory than its limit of now; nothing where nobody knows.
+func (s *Server) moreMemory(goLimit int64) string {
+	st := s.state.Load()
+	if st == nil || s.opts.MoreMemory == nil {
+		return ""
+	}
+	return s.opts.MoreMemory(goLimit, int64(st.cfg.Memory.Budget))
+}
+
 // roomShare is the part of the memory limit, in percent, that answers in progress may take: the rest is for the collector, whose work grows without bound as
 // what is alive comes near the limit, and for connections and the knowledge about shards.
 const roomShare = 60
 
 // limitMemory makes a configuration's memory.budget the size of the pool, and what the process may hold its bound.
 func (s *Server) limitMemory(cfg *config.Config) {
-	budget := int64(cfg.Memory.Budget)
+	budget, pool := int64(cfg.Memory.Budget), s.poolNow()
 	if s.opts.LimitMemory != nil {
-		s.opts.LimitMemory(budget)
+		aim := s.opts.LimitMemory(budget)
+		aim.Claimed = pool.InUse
+		s.heap.SetAim(aim)
 	}
-	pool := s.poolNow()
 	_, ceiling := s.heap.Now()
 	pool.SetRoom(ceiling / 100 * roomShare)
 	pool.SetLimit(budget)
@@ -228,6 +244,11 @@ func setDefault[T comparable](p *T, v T) {
 // a drain in which every request ended by itself. A second end of force cuts at once.
 func (s *Server) Run(ctx, force context.Context) error {
 	defer s.stop()
+	if s.opts.WebConfigFile != "" { // it is opened for each connection, and by whoever asks
+		if err := plainfile.Check(s.opts.WebConfigFile); err != nil {
+			return fmt.Errorf("--web.config.file: %w", err)
+		}
+	}
 	mainL, err := listen(s.opts.ListenAddress, s.opts.MaxConnections, spareConnections, "main", s.metrics, &s.timers, s.log)
 	if err != nil {
 		return err
@@ -371,20 +392,25 @@ func (s *Server) checkAdmin(addr net.Addr) error {
 		s.log.Warn("THE ADMIN LISTENER IS REACHABLE BEYOND LOOPBACK WITHOUT AUTHENTICATION (--web.admin-insecure)", "address", addr.String())
 		return nil
 	}
-	if clientCertificates(s.opts.WebConfigFile) {
+	if authenticated(s.opts.WebConfigFile) {
 		return nil
 	}
-	return fmt.Errorf("the admin listener %s is not on loopback and nothing authenticates its callers: listen on 127.0.0.1, require client certificates in --web.config.file (tls_server_config.client_auth_type: RequireAndVerifyClientCert), or override with --web.admin-insecure", addr)
+	return fmt.Errorf("the admin listener %s is not on loopback and nothing authenticates its callers: listen on 127.0.0.1, require passwords (basic_auth_users) or client certificates (tls_server_config.client_auth_type: RequireAndVerifyClientCert) in --web.config.file, or override with --web.admin-insecure", addr)
 }
 
-// clientCertificates tells whether the web configuration requires verified client certificates.
-func clientCertificates(file string) bool {
+// authenticated tells whether the web configuration lets in nobody who has neither a password nor a verified client certificate.
+func authenticated(file string) bool {
 	if file == "" {
 		return false
 	}
-	data, err := os.ReadFile(file)
+	f, err := plainfile.Open(file)
 	if err != nil {
 		return false
 	}
-	return requiresClientCert(data)
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return false
+	}
+	return authenticates(data)
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,9 +80,13 @@ func (s *Server) acquire() *state {
 
 // build makes a state from a configuration and the plans that it names; what did not change is carried over from prev, nil at the start.
 func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*state, error) {
+	if err := cfg.CheckRegular(); err != nil {
+		return nil, err
+	}
 	st := &state{cfg: cfg, drops: drops, owns: map[string]bool{}, loaded: s.now()}
 	o := s.opts.shards
 	o.Logger, o.Registerer, o.UserAgent = s.log, s.opts.Registerer, "Spillway/"+s.opts.Version
+	o.ReadSlots, o.MaxCalls = cmp.Or(o.ReadSlots, cfg.Limits.ReadSlots), cmp.Or(o.MaxCalls, cfg.Limits.ReplicaCalls)
 	var prevTop *shard.Topology
 	if prev != nil {
 		prevTop = prev.top

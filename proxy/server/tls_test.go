@@ -155,8 +155,11 @@ func TestTLSOnBothListeners(t *testing.T) {
 	}
 }
 
+// passwordTest is the bcrypt hash of the password "test", as a web configuration has it.
+const passwordTest = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
+
 // Beyond loopback the admin listener starts only where its callers are authenticated, or where somebody insists.
-func TestAdminWantsCertificates(t *testing.T) {
+func TestAdminWantsAuthentication(t *testing.T) {
 	ca := newAuthority(t, "ours")
 	ca.issue("server")
 	cert := ca.issue("client")
@@ -165,22 +168,28 @@ func TestAdminWantsCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := filepath.Join(t.TempDir(), "web.yml")
-	if err := os.WriteFile(broken, []byte("tls_server_config: [\n"), 0o600); err != nil {
-		t.Fatal(err)
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "web.yml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
 	}
 	for _, c := range []struct {
 		name, web string
 		insecure  bool
 		starts    bool
+		password  bool // else a certificate lets in
 	}{
-		{"nothing", "", false, false},
-		{"TLS alone", ca.webConfig(""), false, false},
-		{"certificates that nobody checks", ca.webConfig("RequireAnyClientCert"), false, false},
-		{"certificates where there are some", ca.webConfig("VerifyClientCertIfGiven"), false, false},
-		{"a broken file", broken, false, false},
-		{"certificates", ca.webConfig("RequireAndVerifyClientCert"), false, true},
-		{"insecure", "", true, true},
+		{name: "nothing"},
+		{name: "TLS alone", web: ca.webConfig("")},
+		{name: "certificates that nobody checks", web: ca.webConfig("RequireAnyClientCert")},
+		{name: "certificates where there are some", web: ca.webConfig("VerifyClientCertIfGiven")},
+		{name: "passwords of nobody", web: file("basic_auth_users: {}\n")},
+		{name: "a broken file", web: file("tls_server_config: [\n")},
+		{name: "certificates", web: ca.webConfig("RequireAndVerifyClientCert"), starts: true},
+		{name: "passwords", web: file("basic_auth_users: {ada: " + passwordTest + "}\n"), starts: true, password: true},
+		{name: "insecure", insecure: true, starts: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ready := make(chan string, 1)
@@ -211,7 +220,27 @@ func TestAdminWantsCertificates(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if c.web != "" {
+				switch {
+				case c.password:
+					for password, status := range map[string]int{"test": 200, "wrong": 401, "": 401} {
+						req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+port+"/-/ready", nil)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if password != "" {
+							req.SetBasicAuth("ada", password)
+						}
+						resp, err := newClient(t).Do(req)
+						if err != nil {
+							t.Error(err)
+							continue
+						}
+						resp.Body.Close()
+						if resp.StatusCode != status {
+							t.Errorf("with the password %q: %d, want %d", password, resp.StatusCode, status)
+						}
+					}
+				case c.web != "":
 					resp, err := ca.client(cert).Get("https://127.0.0.1:" + port + "/-/ready")
 					if err != nil {
 						t.Error(err)

@@ -20,6 +20,9 @@ func (s *Server) recordUsage(x *exchange, caller identity.Caller, id string, sta
 		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
 		ShardSeconds: x.calls.get().Seconds(),
 	}
+	if caller.Inventory && takesStock(x.id) {
+		rec.Purpose = usage.Inventory
+	}
 	switch {
 	case x.dec != nil && x.dec.Expr != nil:
 		rec.Facts = usage.Describe(x.dec.Expr)
@@ -43,6 +46,15 @@ func (s *Server) recordUsage(x *exchange, caller identity.Caller, id string, sta
 		}
 	}
 	x.st.usage.Write(rec)
+}
+
+// takesStock tells whether spillway relabel asks this endpoint. It asks no queries: one that has its mark is a use as any other.
+func takesStock(id endpoint.ID) bool {
+	switch id {
+	case endpoint.LabelValues, endpoint.Labels, endpoint.Series, endpoint.Metadata, endpoint.Targets, endpoint.Read:
+		return true
+	}
+	return false
 }
 
 // clip cuts a text for the log at a rune boundary.

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,32 +73,8 @@ func (r *Response) Took() (began, all time.Duration) { return r.Body.(*body).cal
 // against it, and keeps the first bytes of the body for the log. Call it before Body is closed.
 func (r *Response) Malformed(cause error) *qerr.Error { return r.Body.(*body).malformed(cause) }
 
-// The causes with which this package itself ends a call.
-var (
-	errHeaderTimeout = errors.New("no answer in time while another replica could be asked")
-	errStalled       = errors.New("the body stalled")
-	errShardDeadline = errors.New("the shard's share of the request's deadline passed")
-	errWentDown      = errors.New("the replica went down while it was being asked")
-	errEarlyClose    = errors.New("the answer was closed before its end")
-	errDialTimeout   = errors.New("no connection in time")
-	errCallEnded     = errors.New("the call has ended")
-)
-
-// StatusError is the private cause of an error that a shard's HTTP status led to.
-type StatusError struct {
-	// Code is the status.
-	Code int
-	// RetryAfter is what the shard asked for; 0 where it asked for nothing.
-	RetryAfter time.Duration
-	// Body is the beginning of what came with it, for the log.
-	Body string
-
-	unasked bool // the call was not made: the server had said so before
-}
-
-func (e *StatusError) Error() string {
-	return fmt.Sprintf("status %d: %s", e.Code, strconv.QuoteToASCII(e.Body))
-}
+// outcomeSilent is the outcome of a call that was not made, since its server is known to answer nothing. Without it who asks for such a server would see no calls at all.
+const outcomeSilent = "silent"
 
 // call is one HTTP request to one replica, from the gate to the end of the body.
 type call struct {
@@ -169,10 +144,10 @@ func (r *Replica) Do(ctx context.Context, req *endpoint.Request, o CallOptions) 
 		return nil, err
 	}
 	resp, err := r.careful(ctx, req, writer(req), try{CallOptions: o, failover: o.Spare})
-	if err != nil && isReset(err) && ctx.Err() == nil && !o.Spare && r.Shard.topology.MayRetry(1) {
+	if err != nil && isReset(err) && ctx.Err() == nil && !o.Spare && r.Shard.MayRetry(1) {
 		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
 		if resp, err = r.careful(ctx, req, writer(req), try{CallOptions: o, failover: o.Spare}); err != nil {
-			r.Shard.wasted(err)
+			r.Shard.Wasted(err)
 		}
 	}
 	return resp, err
@@ -197,9 +172,13 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 			if t.trial {
 				r.up.breaker.neutral()
 			}
+			if errors.Is(e, errMute) {
+				r.up.metrics.requests.WithLabelValues(append(r.labels(), outcomeSilent)...).Inc()
+			}
 			return nil, e
 		}
 		r.up.metrics.again.earn()
+		r.Shard.hedge.again.earn()
 	}
 	c := &call{r: r, id: id, parent: ctx, probe: t.probe, release: func() {}, ended: t.ended}
 	if g := r.up.gates.of(t.Class); g != nil {
@@ -268,6 +247,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	c.progress.Stop()
 	if err != nil {
 		e := c.explain(err, nil)
+		c.wasLate(e)
 		c.end(e)
 		return nil, e
 	}
@@ -278,6 +258,9 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		r.up.unanswered.Add(-1)
 		r.counters().header.Observe(c.header.Sub(c.started).Seconds())
 		r.paced(c.header.Sub(c.started), c.header)
+		if answersAtOnce(id) {
+			r.up.began(c.header.Sub(c.started))
+		}
 	}
 	out, err := c.accept(resp)
 	if err != nil {
@@ -410,91 +393,6 @@ func (c *call) accept(resp *http.Response) (*Response, error) {
 	}
 	c.body = b
 	return &Response{Header: resp.Header, Body: b, Replica: c.r}, nil
-}
-
-// explain turns whatever ended a call into an error that names the replica. The contexts are asked before the error.
-func (c *call) explain(err error, b *body) *qerr.Error {
-	name := c.r.Name()
-	if c.parent.Err() != nil {
-		return c.r.ctxError(c.parent)
-	}
-	// On a busy machine the connection's own deadline can pass before the context's timer has run.
-	if dl, ok := c.parent.Deadline(); ok && !time.Now().Before(dl) {
-		return c.r.timeout(context.DeadlineExceeded)
-	}
-	var known *qerr.Error
-	var dial *dialError
-	cause := context.Cause(c.ctx)
-	e := &qerr.Error{Kind: qerr.ShardFailed}
-	switch {
-	case errors.Is(cause, errShardDeadline):
-		return c.r.timeout(cause)
-	case errors.Is(cause, errHeaderTimeout):
-		e = qerr.Wrap(qerr.ShardFailed, cause, "%s did not begin to answer within %s", name, c.r.up.opts.HeaderTimeout)
-	case errors.Is(cause, errWentDown):
-		e = qerr.Wrap(qerr.ShardFailed, cause, "%s stopped answering health probes while it was being asked", name)
-	case errors.Is(cause, errStalled):
-		c.r.Shard.setBehind(c.r, false) // the next request begins with another one, where there is one
-		e = qerr.Wrap(qerr.ShardFailed, cause, "%s stalled in the middle of its answer: nothing came for %s", name, c.patience.Round(time.Millisecond))
-	case errors.As(err, &known):
-		if len(known.Shards) == 0 {
-			known.Shards = []string{name}
-		}
-		return known
-	case errors.Is(err, errTooLarge):
-		e = qerr.Wrap(qerr.TooExpensive, err, "%s answers with more than max_response_bytes allows", name)
-		e.Bound, e.Value, e.Seen = "max_response_bytes", itoa64(b.max), "more than "+itoa64(b.max)
-		e.Advice = "ask for fewer series or a shorter range, or aggregate in the query"
-	case errors.Is(err, errRatio), errors.Is(err, errDoubleGzip), isGzip(err):
-		e = c.malformedf(err, nil, "%s sent a gzip body that Spillway does not inflate; look at what stands between them", name)
-	case errors.Is(err, errNotJSON), errors.Is(err, errEmptyBody):
-		return c.malformedf(err, b.head, "%s answered with something that is not JSON; is its url that of a Prometheus?", name)
-	case ours(err):
-		return c.r.noFile(err)
-	case errors.As(err, &dial):
-		e = c.r.unreached(err)
-	case errors.Is(err, io.ErrUnexpectedEOF) && c.answered:
-		e = qerr.Wrap(qerr.ShardFailed, err, "%s cut its answer short; its log may tell why", name)
-	case c.answered:
-		e = qerr.Wrap(qerr.ShardFailed, err, "%s broke the connection in the middle of its answer; its log may tell why", name)
-	default:
-		e = qerr.Wrap(qerr.ShardFailed, &resetError{err}, "%s broke the connection before it answered; its log may tell why", name)
-	}
-	e.Shards = []string{name}
-	return e
-}
-
-// malformedf is malformed with a sentence. The bytes go to the log, escaped, and nowhere else.
-func (c *call) malformedf(cause error, head []byte, format string, args ...any) *qerr.Error {
-	if len(head) > 0 {
-		c.r.up.opts.Logger.Warn("a shard's answer makes no sense", slog.String("replica", c.r.Name()), slog.String("endpoint", string(c.id)),
-			slog.Any("err", cause), slog.String("begins", strconv.QuoteToASCII(string(head))))
-	}
-	e := qerr.Wrap(qerr.ShardFailed, cause, format, args...)
-	e.Shards = []string{c.r.Name()}
-	return e
-}
-
-func (c *call) malformed(cause error, head []byte) *qerr.Error {
-	e := c.malformedf(cause, head, "%s sent an answer that makes no sense; is its url that of a Prometheus?", c.r.Name())
-	c.end(e)
-	c.settle(e, time.Now()) // where the body had come to its end before anyone could tell
-	return e
-}
-
-// ctxError is the error of a request that ended while this replica was working for it.
-func (r *Replica) ctxError(ctx context.Context) *qerr.Error {
-	cause := context.Cause(ctx)
-	if qerr.TimedOut(ctx) {
-		return r.timeout(cause)
-	}
-	return qerr.From(cause)
-}
-
-func (r *Replica) timeout(cause error) *qerr.Error {
-	e := qerr.Wrap(qerr.Timeout, cause, "%s had not answered when the request's deadline passed; ask for less, or look at that server's load", r.Name())
-	e.Shards = []string{r.Name()}
-	return e
 }
 
 // end closes the books of a call, once: connection, gate, breaker, metrics, span.

@@ -56,6 +56,7 @@ func TestFaults(t *testing.T) {
 		{name: "F9 400 of another", script: "status 400; garbage html", kind: "shard_failed", says: "status 400", calls: 1},
 		{name: "F9 422", script: "error 422 execution 'query processing would load too many samples'", kind: "too_expensive", says: "too many samples", calls: 1},
 		{name: "F9 503 timeout", script: "error 503 timeout 'query timed out in expression evaluation'", kind: "timeout", says: "timed out in", calls: 1},
+		{name: "F9 422 timeout", script: "error 422 execution 'expanding series: context deadline exceeded'", kind: "timeout", says: "expanding series", calls: 1},
 		{name: "F9 503", script: "status 503; send 'starting up'", kind: "shard_failed", says: "status 503", calls: 1},
 		{name: "F9 500", script: "error 500 internal 'it broke'", kind: "shard_failed", says: "it broke", calls: 1},
 		{name: "F9 502 html", script: "status 502; garbage html", kind: "shard_failed", says: "status 502", calls: 1},
@@ -463,7 +464,7 @@ func TestRemoteRead(t *testing.T) {
 		if kindOf(err) != tc.kind {
 			t.Errorf("%s: got %v, want %s", tc.script, err, tc.kind)
 		}
-		if held := r.up.gates.heavy.held.Load(); held != 0 {
+		if held := r.up.gates.of(Heavy).held.Load(); held != 0 {
 			t.Errorf("%s: %d slots still held", tc.script, held)
 		}
 	}

@@ -21,13 +21,18 @@ import (
 // replicas, so that the second call of a race and the one after a failure need no place of their own, and no replica is ever asked more than maxCalls things
 // at once. The second is the process': its sockets, and the memory of what it has under way.
 //
-// Nobody waits for anybody who waits for him: places are taken in the order class, shard, process, and those of several shards in the order of their names
+// At either gate one peer holds a part of the places at most (peers.go), so that a caller who reads slowly, or asks much, keeps others waiting for one another alone.
+//
+// Nobody waits for anybody who waits for him: places are taken in the order class, shard, process, at each gate the peer's first, and those of several shards in the order of their names
 // (EnterAll). Who has passed the last gate waits for its server alone, or for a client that reads what others' answers are merged with.
 
 const (
-	// maxCalls is a tenth of the connections that a Prometheus takes (--web.max-connections, 512), and more than twice the queries that it evaluates at
+	// maxCalls is the default of limits.replica_calls: a tenth of the connections that a Prometheus takes (--web.max-connections, 512), and more than twice the queries that it evaluates at
 	// once (--query.max-concurrency, 20): several proxies and everybody else find room.
 	maxCalls = 48
+	// readSlots is the default of limits.read_slots: Prometheus serves ten remote reads at once (--storage.remote.read-concurrent-limit), and two stay for others
+	// where there is one proxy.
+	readSlots = 8
 	// maxProcessCalls is how many calls to all servers are under way at most. A request over 800 shards asks most of them at once, and with as many idle connections
 	// for health probes several such requests stay below 2,000 descriptors.
 	maxProcessCalls = 640
@@ -38,7 +43,6 @@ const (
 // crowd are the gates of all shards and of the process, and its idle connections. They outlive a reload, so that it resets nobody's place.
 type crowd struct {
 	all  *gate
-	each int       // places of a shard
 	idle h1.Shared // connections
 
 	mu sync.Mutex
@@ -48,16 +52,17 @@ type crowd struct {
 func newCrowd(o Options) *crowd {
 	// A quarter of the files that may be open: the rest is for idle connections, clients and health probes.
 	n := max(minProcessCalls, min(maxProcessCalls, o.OpenFiles/4))
-	return &crowd{by: map[string]*gate{}, each: o.MaxCalls, idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)}, all: newGate(n, "process_calls",
+	return &crowd{by: map[string]*gate{}, idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)}, all: newGate(n, "process_calls",
 		"try again in a moment, or ask fewer shards by a matcher on a group's label; where the limit of open files (ulimit -n) is small, raise it")}
 }
 
-func (c *crowd) of(shard string) *gate {
+// of is the gate of a shard with so many places: another one than before where a reload changes their number.
+func (c *crowd) of(shard string, places int) *gate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.by[shard]
-	if g == nil {
-		g = newGate(c.each, "replica_calls", "try again in a moment; if it happens often, look at that server's load and at who asks the most of it")
+	if g == nil || g.size != places {
+		g = newGate(places, "replica_calls", "try again in a moment; if it happens often, look at that server's load and at who asks the most of it")
 		c.by[shard] = g
 	}
 	return g
@@ -97,12 +102,12 @@ func (s *Shard) Enter(ctx context.Context) (leave func(), err error) {
 		return nil, err
 	}
 	if err := all.take(ctx, s, 1); err != nil {
-		own.give(1)
+		own.give(ctx, 1)
 		return nil, err
 	}
 	return func() {
-		all.give(1)
-		own.give(1)
+		all.give(ctx, 1)
+		own.give(ctx, 1)
 	}, nil
 }
 
@@ -118,31 +123,42 @@ func (t *Topology) EnterAll(ctx context.Context, shards []*Shard) (leave map[*Sh
 		}
 	}
 	if err == nil { // at once: one after the other, two requests could each have half of what is there
-		err = all.take(ctx, order[0], int64(min(len(order), all.size)))
+		err = all.take(ctx, order[0], int64(min(len(order), all.share())))
 	}
 	if err != nil {
 		for _, s := range order {
-			s.calls.give(1)
+			s.calls.give(ctx, 1)
 		}
 		return nil, err
 	}
 	leave = make(map[*Shard]func(), len(order))
 	for i, s := range order {
 		leave[s] = func() {
-			if i < all.size {
-				all.give(1)
+			if i < all.share() {
+				all.give(ctx, 1)
 			}
-			s.calls.give(1)
+			s.calls.give(ctx, 1)
 		}
 	}
 	return leave, nil
 }
 
-// take waits for n places until shortly before the deadline of ctx, so that there is time to say that there were none. They are given back by give. Where there
-// is room it takes one lock that nobody holds for long.
+// take waits for n places until shortly before the deadline of ctx, so that there is time to say that there were none: first among those of the same peer, then
+// among all. They are given back by give with the same ctx. Where there is room it takes two locks that nobody holds for long.
 func (g *gate) take(ctx context.Context, s *Shard, n int64) error {
+	p := g.join(ctx, n)
+	if p != nil && !p.sem.TryAcquire(n) {
+		if err := g.wait(ctx, s, p, n); err != nil {
+			g.part(p, n)
+			return err
+		}
+	}
 	if !g.sem.TryAcquire(n) {
-		if err := g.wait(ctx, s, n); err != nil {
+		if err := g.wait(ctx, s, nil, n); err != nil {
+			if p != nil {
+				p.sem.Release(n)
+				g.part(p, n)
+			}
 			return err
 		}
 	}
@@ -150,12 +166,17 @@ func (g *gate) take(ctx context.Context, s *Shard, n int64) error {
 	return nil
 }
 
-func (g *gate) give(n int64) {
+func (g *gate) give(ctx context.Context, n int64) {
 	g.held.Add(-n)
 	g.sem.Release(n)
+	if p := g.peerOf(ctx); p != nil {
+		p.sem.Release(n)
+		g.part(p, n)
+	}
 }
 
-func (g *gate) wait(ctx context.Context, s *Shard, n int64) error {
+// wait waits for n places: for those of the peer, or, where it is nil, for any.
+func (g *gate) wait(ctx context.Context, s *Shard, p *peer, n int64) error {
 	wait := ctx
 	if dl, ok := ctx.Deadline(); ok {
 		remaining := time.Until(dl)
@@ -165,7 +186,11 @@ func (g *gate) wait(ctx context.Context, s *Shard, n int64) error {
 	}
 	began := time.Now()
 	g.waiting.Add(1)
-	err := g.sem.Acquire(wait, n)
+	sem := g.sem
+	if p != nil {
+		sem = p.sem
+	}
+	err := sem.Acquire(wait, n)
 	others := g.waiting.Add(-1)
 	g.waited.Add(int64(time.Since(began)))
 	if err == nil {
@@ -174,15 +199,19 @@ func (g *gate) wait(ctx context.Context, s *Shard, n int64) error {
 	if ctx.Err() != nil && qerr.From(context.Cause(ctx)).Kind != qerr.Timeout && !qerr.TimedOut(ctx) {
 		return qerr.From(context.Cause(ctx))
 	}
-	who := "Spillway has " + itoa(g.size) + " calls to all shards under way"
+	most, whose, rule := g.size, "", "as many as there may be"
+	if p != nil {
+		most, whose, rule = g.share(), " for "+p.name, "as many of its "+itoa(g.size)+" as one address may have"
+	}
+	who, what := "Spillway", " calls to all shards under way"
 	if g == s.calls {
 		var hosts []string
 		for _, r := range s.Replicas {
 			hosts = append(hosts, r.host)
 		}
-		who = s.Name() + " (" + strings.Join(hosts, ", ") + ") has " + itoa(g.size) + " calls under way"
+		who, what = s.Name()+" ("+strings.Join(hosts, ", ")+")", " calls under way"
 	}
-	e := qerr.Overload(g.bound, itoa(g.size), time.Second, g.advice, "%s, as many as there may be, and found no room for this one before its deadline", who)
+	e := qerr.Overload(g.bound, itoa(most), time.Second, g.advice, "%s has %d%s%s, %s, and found no room for this one before its deadline", who, most, what, whose, rule)
 	e.Seen = itoa64(others) + " others waiting"
 	e.Shards = []string{s.Name()}
 	return e

@@ -34,23 +34,16 @@ func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*
 	if err == nil || !retryable(err) || ctx.Err() != nil {
 		return resp, err
 	}
-	if !s.topology.MayFailOver(err) {
+	if !s.MayFailOver(err) {
 		return nil, err
 	}
 	first.up.metrics.failover.WithLabelValues(first.labels()...).Inc()
 	resp, second := s.ask(ctx, order[1], req, try{CallOptions: o})
 	if second != nil {
-		s.wasted(second)
+		s.Wasted(second)
 		return nil, both(err, second)
 	}
 	return resp, nil
-}
-
-// wasted counts a second failure after the first one.
-func (s *Shard) wasted(second error) {
-	if retryable(second) {
-		s.topology.Wasted()
-	}
 }
 
 // alone asks the one replica that there is to be asked, twice where that may help.
@@ -61,8 +54,8 @@ func (s *Shard) alone(ctx context.Context, r *Replica, req *endpoint.Request, o 
 	}
 	var status *StatusError
 	switch {
-	case isReset(err) && s.topology.MayRetry(1):
-	case errors.As(err, &status) && status.RetryAfter > 0 && !status.unasked && fits(ctx, status.RetryAfter) && s.topology.MayRetry(1):
+	case isReset(err) && s.MayRetry(1):
+	case errors.As(err, &status) && status.RetryAfter > 0 && !status.unasked && fits(ctx, status.RetryAfter) && s.MayRetry(1):
 		timer := time.NewTimer(status.RetryAfter)
 		defer timer.Stop()
 		select {
@@ -75,7 +68,7 @@ func (s *Shard) alone(ctx context.Context, r *Replica, req *endpoint.Request, o 
 	}
 	r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
 	if resp, err = s.ask(ctx, r, req, try{CallOptions: o}); err != nil {
-		s.wasted(err)
+		s.Wasted(err)
 	}
 	return resp, err
 }

@@ -34,6 +34,8 @@ type Engine struct {
 	flagsHash, featuresHash uint64
 	key                     interned.Handle[string] // equal for engines of the same lookback, flags and features; zero where it was not made
 
+	slots int // queries that the server evaluates at once; 0 where it does not say
+
 	isThanos bool        // its engine is that of an older Prometheus, and it does not say which functions it knows
 	thanos   thanosFlags // zero for a Prometheus
 }
@@ -56,6 +58,7 @@ func (r *Replica) readEngine(ctx context.Context, last Engine) (e Engine) {
 				}
 			}
 			slices.Sort(e.Flags)
+			e.slots = slotsOf(flags)
 			if r.Thanos() {
 				e.readThanos(flags)
 			}
@@ -91,6 +94,22 @@ func (r *Replica) readEngine(ctx context.Context, last Engine) (e Engine) {
 	return e
 }
 
+// querySlots is how many queries a server evaluates at once that does not say: the default of Prometheus and of Thanos.
+const querySlots = 20
+
+// slotsOf reads how many queries a server evaluates at once; 0 where it does not say.
+func slotsOf(flags map[string]string) int {
+	for _, name := range []string{"query.max-concurrency", "query.max-concurrent"} { // Prometheus' and Thanos' spelling
+		if n, err := strconv.Atoi(flags[name]); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// querySlots is how many queries the server evaluates at once.
+func (r *Replica) querySlots() int { return cmp.Or(r.Engine().slots, querySlots) }
+
 func (e *Engine) makeKey() interned.Handle[string] {
 	return interned.Make(e.Lookback + "\x00" + strings.Join(e.Flags, ",") + "\x00" + strings.Join(e.Features, ","))
 }
@@ -115,7 +134,8 @@ func (b Engine) differences(a Engine) []string {
 		if !b.sameLookback(a) {
 			out = append(out, fmt.Sprintf("query.lookback-delta is %s, not %s", b.Lookback, a.Lookback))
 		}
-		if a.EvaluationInterval != "" && b.EvaluationInterval != "" && a.EvaluationInterval != b.EvaluationInterval {
+		// A Thanos Query has one of its own, and no part of it in an answer: it is sent the step of each subquery.
+		if !a.isThanos && !b.isThanos && a.EvaluationInterval != "" && b.EvaluationInterval != "" && a.EvaluationInterval != b.EvaluationInterval {
 			out = append(out, fmt.Sprintf("evaluation_interval, the step of subqueries without one, is %s, not %s", b.EvaluationInterval, a.EvaluationInterval))
 		}
 		if !slices.Equal(a.Flags, b.Flags) {

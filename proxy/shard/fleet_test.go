@@ -156,6 +156,46 @@ func TestManyReplicasAreProbedMoreRarely(t *testing.T) {
 	})
 }
 
+// Of many servers each says more rarely what it is and what it scrapes; what a group promises of its series is checked as often as ever, and a server that comes
+// back is asked at once.
+func TestManyReplicasAreReadMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, fakeshard.Config{}, fakeshard.Config{})
+		promising := called(group(b.urls[1]), "ibis")
+		promising.ShardBy = []string{"node"}
+		top := build(t, Options{Dial: b.dial}, false, group(b.urls[0]), promising)
+		top.size = 4 * manyReplicas // as if there were so many
+		top.Start(t.Context())
+		time.Sleep(time.Minute)
+		asked := func(i int, path string, d time.Duration) int {
+			before := b.count(i, path)
+			time.Sleep(d)
+			return b.count(i, path) - before
+		}
+		if got := asked(0, "/api/v1/status/config", 20*time.Minute); got < 8 || got > 10 {
+			t.Errorf("%d readings in 20 minutes, want one each two minutes", got)
+		}
+		if got := asked(0, "/api/v1/query", 20*time.Minute); got < 8 || got > 11 {
+			t.Errorf("its targets were read %d times in 20 minutes, want each two minutes", got)
+		}
+		if got := asked(1, "/api/v1/status/config", 20*time.Minute); got < 27 {
+			t.Errorf("%d readings in 20 minutes where shard_by is to be checked, want one after every second probe", got)
+		}
+		if err := b.fakes[0].Set("", fakeshard.Route{Path: "/-/ready", Script: "status 503"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if err := b.fakes[0].Set(""); err != nil {
+			t.Fatal(err)
+		}
+		if got := asked(0, "/api/v1/status/config", 10*time.Second); got != 1 {
+			t.Errorf("%d readings after it came back", got)
+		}
+		top.Close()
+		b.close()
+	})
+}
+
 func called(g config.Group, name string) config.Group {
 	g.Name, g.Labels = name, map[string]string{"cluster": name}
 	return g

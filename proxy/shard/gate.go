@@ -22,11 +22,8 @@ const (
 	Unselective
 )
 
-// How many calls of a class one replica serves at once. Heavy leaves two of Prometheus' ten remote-read slots to others.
-const (
-	maxHeavy       = 8
-	maxUnselective = 2
-)
+// maxUnselective is how many unselective calls one replica serves at once. How many Heavy ones it does is Options.ReadSlots.
+const maxUnselective = 2
 
 // gate admits at most n calls at once and the others in the order in which they came. It belongs to a replica's upstream, or to the crowd of all, and outlives a
 // reload, so a reload never resets anyone's place.
@@ -38,6 +35,7 @@ type gate struct {
 	waiting atomic.Int64
 	held    atomic.Int64
 	waited  atomic.Int64 // nanoseconds, of all together
+	peers   peers        // who holds a place or waits for one; unused by the gates of a replica
 }
 
 func newGate(n int, bound, advice string) *gate {
@@ -75,21 +73,25 @@ func (g *gate) acquire(ctx context.Context, name string) (release func(), err er
 
 // gates are the gates of one replica, by class.
 type gates struct {
-	heavy, unselective *gate
+	heavy       atomic.Pointer[gate] // another one after a reload that changes its size: who is through the old one stays
+	unselective *gate
 }
 
-func newGates() gates {
-	return gates{
-		heavy: newGate(maxHeavy, "read_slots", "try again in a moment, or ask for fewer series at once"),
-		unselective: newGate(maxUnselective, "unselective_slots",
-			"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot"),
+// size makes the gates, or a new one in place of one that is to have another size.
+func (g *gates) size(heavy int) {
+	if old := g.heavy.Load(); old == nil || old.size != heavy {
+		g.heavy.Store(newGate(heavy, "read_slots", "try again in a moment, or ask for fewer series at once"))
+	}
+	if g.unselective == nil {
+		g.unselective = newGate(maxUnselective, "unselective_slots",
+			"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot")
 	}
 }
 
-func (g gates) of(c Class) *gate {
+func (g *gates) of(c Class) *gate {
 	switch c {
 	case Heavy:
-		return g.heavy
+		return g.heavy.Load()
 	case Unselective:
 		return g.unselective
 	default:

@@ -42,7 +42,8 @@ var errHedged = qerr.Wrap(qerr.Canceled, errors.New("hedged"), "another replica 
 
 // hedger is what a shard has learned about its calls, and what it may spend on asking twice. It outlives a reload that leaves the shard's replicas alone.
 type hedger struct {
-	wake chan struct{} // holds one token while some replica is to be looked at
+	wake  chan struct{} // holds one token while some replica is to be looked at
+	again *retries
 
 	mu       sync.Mutex
 	saved    float64 // calls that may be hedged
@@ -51,7 +52,9 @@ type hedger struct {
 	failedAt time.Time
 }
 
-func newHedger() *hedger { return &hedger{wake: make(chan struct{}, 1), saved: hedgeReserve} }
+func newHedger() *hedger {
+	return &hedger{wake: make(chan struct{}, 1), again: newShardRetries(), saved: hedgeReserve}
+}
 
 // The classes of endpoints whose times are learned apart.
 const (
@@ -269,7 +272,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 				reserve = hedgeReserve
 			}
 			switch {
-			case h.o.Class != Unselective && s.calm(now) && hedge.spend(reserve) && s.topology.metrics.again.take(1):
+			case h.o.Class != Unselective && s.calm(now) && hedge.spend(reserve) && s.mayRetry(1):
 				s.hedgedMetrics().hedged.WithLabelValues(first.labels()...).Inc()
 				two = h.launch(other, true)
 			case next < far:
@@ -299,6 +302,9 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 				return n.resp, nil
 			}
 			if h.ctx.Err() != nil || verdict(n.err) || isHeld(n.err) {
+				if failed != nil && endedByAnother(h.ctx) { // to ask this one's copy helped nobody
+					s.Wasted(failed.err)
+				}
 				h.decide(nil)
 				return nil, n.err
 			}
@@ -308,14 +314,14 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 			switch {
 			case failed != nil: // both have failed now
 				h.decide(nil)
-				s.wasted(n.err)
+				s.Wasted(n.err)
 				return nil, both(one.err, two.err)
 			case two != nil: // the other one is under way
 				failed = n
 				if n == one {
 					s.hedgedMetrics().failover.WithLabelValues(first.labels()...).Inc()
 				}
-			case retryable(n.err) && s.topology.MayFailOver(n.err):
+			case retryable(n.err) && s.MayFailOver(n.err):
 				failed = n
 				s.hedgedMetrics().failover.WithLabelValues(first.labels()...).Inc()
 				two = h.launch(other, false)
@@ -328,6 +334,15 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 }
 
 func (s *Shard) hedgedMetrics() *metrics { return s.topology.metrics }
+
+// endedByAnother tells whether a request ended because of another shard, not by its client or its deadline.
+func endedByAnother(ctx context.Context) bool {
+	if ctx.Err() == nil {
+		return false
+	}
+	kind := qerr.From(context.Cause(ctx)).Kind
+	return kind != qerr.Canceled && kind != qerr.Timeout
+}
 
 // launch starts a call; its outcome comes over results unless the race is decided before.
 func (h *race) launch(r *Replica, failover bool) *runner {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -25,6 +26,8 @@ const (
 	// muteTimeout is how long it may take where no sound replica is beside it: all requests that need the shard fail then, so that a server which is slow must not
 	// be taken for one that hangs.
 	muteTimeout = 5 * time.Second
+	// readyAtOnce is how long a server that is only busy takes for its readiness page, which waits for nobody.
+	readyAtOnce = time.Second
 	// lagPause is the least time between two looks at replicas that turn out to be sound.
 	lagPause = time.Second
 )
@@ -36,6 +39,7 @@ type lag struct {
 	lost  atomic.Int32 // calls that it lost by a wide margin since it answered one in the usual time
 	until atomic.Int64 // Unix nanoseconds: other replicas are preferred before
 	hung  atomic.Bool  // it did not answer our own question either
+	late  atomic.Int32 // queries running that were not answered within the time that the server was told they have; any header ends the run
 	mute  atomic.Int64 // Unix nanoseconds: hung since then at least, with no sound replica beside it, so that its calls fail at once; 0: not so
 }
 
@@ -43,6 +47,9 @@ type lag struct {
 func (l *lag) heard() {
 	if l.quiet.Load() != 0 {
 		l.quiet.Store(0)
+	}
+	if l.late.Load() != 0 {
+		l.late.Store(0)
 	}
 	if l.mute.Load() != 0 {
 		l.mute.Store(0)
@@ -170,12 +177,35 @@ func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
 		case late >= starved: // nobody can be called silent by somebody who does not get to listen
 			more = true
 		case silent && qerr.From(err).Kind == qerr.Timeout && s.aloneWith(r, time.Now()):
-			s.muteIt(r, patience)
+			if r.busyOnly(ctx) {
+				more = true
+			} else {
+				s.muteIt(r, patience)
+			}
 		}
 		lagging, _ = r.up.lagging(time.Now())
 		more = more || lagging
 	}
 	return more
+}
+
+// busyOnly tells whether a server that does not answer our question may have no slot free for it, and be well: as many calls of ours are unanswered there as it evaluates
+// queries at once, its readiness page comes at once, and queries end in the time that it was told they have. Prometheus ends them then, those in its queue too; so a
+// server that keeps several for longer, and answers nothing in between, hangs.
+func (r *Replica) busyOnly(ctx context.Context) bool {
+	if r.up.unanswered.Load() < int64(r.querySlots()) || r.up.lag.late.Load() >= lagAfter {
+		return false
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyAtOnce, context.DeadlineExceeded)
+	defer cancel()
+	return r.ready(ctx) == nil
+}
+
+// wasLate counts a query that came to its deadline without the beginning of an answer.
+func (c *call) wasLate(e *qerr.Error) {
+	if !c.probe && (c.id == endpoint.Query || c.id == endpoint.QueryRange) && e.Kind == qerr.Timeout && time.Since(c.started) >= muteTimeout {
+		c.r.up.lag.late.Add(1)
+	}
 }
 
 const (

@@ -59,15 +59,15 @@ func TestAgainstPrometheus(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		from, until time.Time
-		whole       bool
+		both        bool
 	}{
 		{"the last half hour", now.Add(-30 * time.Minute), now, true},
 		{"before the gap", now.Add(-110 * time.Minute), now.Add(-80 * time.Minute), true},
 		{"over the gap", now.Add(-110 * time.Minute), now, false},
 		{"in the gap", gapFrom.Add(6 * time.Minute), gapUntil, false},
 	} {
-		if _, whole, err := s.Whole(context.Background(), tc.from.UnixMilli(), tc.until.UnixMilli(), now); err != nil || whole != tc.whole {
-			t.Errorf("%s: whole %t, %v; heartbeat error %q", tc.name, whole, err, s.beats.err)
+		if wholes, err := s.Wholes(context.Background(), tc.from.UnixMilli(), tc.until.UnixMilli(), now); err != nil || len(wholes) == 0 || (len(wholes) == 2) != tc.both || !tc.both && wholes[0].Index != 0 {
+			t.Errorf("%s: %d are whole, %v; heartbeat errors %q, %q", tc.name, len(wholes), err, s.beats.of[0].err, s.beats.of[1].err)
 		}
 	}
 	problems, err := CheckOnline(context.Background(), &config.Config{Groups: []config.Group{g}})

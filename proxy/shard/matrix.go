@@ -41,47 +41,40 @@ func (g *Group) beatQuery(window string) string {
 	return fmt.Sprintf("sum by (job) (%s(%s[%s]) + %d)", count, g.Heartbeat, window, beatUnit)
 }
 
-// judge says which replicas agree with the fullest. It takes the beats of one bucket, one entry for each replica.
-func judge(at []beats) finding {
-	full := beats{} // the most that any replica has, job by job
-	for _, b := range at {
-		for job, v := range b {
-			f := full[job]
-			full[job] = beat{max(f.series, v.series), max(f.samples, v.samples)}
+// judge says who lacks what another has. It takes the beats of one bucket, one entry for each replica, and who of them was asked.
+func judge(at []beats, asked uint64) finding {
+	f := finding{asked: asked}
+	for i, mine := range at {
+		if asked&(1<<i) == 0 {
+			continue
+		}
+		f.data = f.data || len(mine) > 0
+		for j, theirs := range at {
+			if i == j || asked&(1<<j) == 0 || !lacks(mine, theirs) {
+				continue
+			}
+			if f.less == nil {
+				f.less = make([]uint64, len(at))
+			}
+			f.less[i] |= 1 << j
 		}
 	}
-	if len(full) == 0 { // nobody was scraped: all agree on nothing
-		return finding{mask: 1<<len(at) - 1}
-	}
-	var mask uint64
-	agreeing := 0
-	for i, b := range at {
-		if agrees(full, b) {
-			mask |= 1 << i
-			agreeing++
-		}
-	}
-	if agreeing < 2 { // one alone agrees with nobody
-		mask = 0
-	}
-	return finding{mask: mask, data: true}
+	return f
 }
 
-// agrees tells whether a replica has as many series as the fullest in each job, and lacks no more samples than chance explains.
-func agrees(full, b beats) bool {
-	for job, f := range full {
-		v, ok := b[job]
-		if !ok || v.series != f.series {
-			return false
-		}
-		if lack := f.samples - v.samples; lack != 0 && lack >= byChance(f.series) {
-			return false
+// lacks tells whether another replica has more series of some job, or more samples, than chance explains.
+func lacks(mine, theirs beats) bool {
+	for job, t := range theirs {
+		m := mine[job]
+		most := byChance(t.series)
+		if float64(t.series-m.series) >= most || t.samples > m.samples && t.samples-m.samples >= most {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
-// byChance is how many samples of so many targets two sound replicas do not differ by. A scrape that a whole server missed is one sample for each target, so half their number is too much.
+// byChance is how many series or samples of so many targets two sound replicas do not differ by: targets that come and go do so at the bucket's edge for one of them and not for the other. A scrape that a whole server missed is one sample for each target, so half their number is too much.
 // Of many targets that would hide a hundred that one replica did not scrape at all; where their scrapes fall at the edge of the window is each target's own chance, one sample more or
 // less, and the sum of these has a standard deviation of at most the square root of their number.
 func byChance(targets int64) float64 {

@@ -20,9 +20,10 @@ type metrics struct {
 	noFile   prometheus.Counter
 
 	hedgeMetrics
-	again       *retries
-	held        quarantine
-	quarantined *prometheus.CounterVec
+	again          *retries
+	retriesRefused prometheus.Counter
+	held           quarantine
+	quarantined    *prometheus.CounterVec
 
 	current atomic.Pointer[Topology] // whose replicas the gauges speak of
 }
@@ -45,13 +46,13 @@ var (
 	descNames = prometheus.NewDesc("spillway_shard_names_trusted",
 		"1 while a group is left out of requests for metrics that its names do not match, 0 while some server of the group is not seen to keep to them.", []string{"group"}, nil)
 	descWhole = prometheus.NewDesc("spillway_shard_replica_whole",
-		"1 while a replica agrees with another of its shard over the last closed five minutes and the last minute, by heartbeat.", replicaLabels, nil)
+		"1 while a replica can be asked and lacks nothing that another of its shard has over the last closed five minutes and the last minute, by heartbeat; also of the only one that can be asked.", replicaLabels, nil)
 )
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spillway_shard_requests_total", Help: "Calls to a replica by outcome: ok, cut (closed by Spillway before its end), or the kind of error.",
+			Name: "spillway_shard_requests_total", Help: "Calls to a replica by outcome: ok, cut (closed by Spillway before its end), silent (not made, since the replica is known to answer nothing), or the kind of error.",
 		}, append(replicaLabels, "outcome")),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spillway_shard_retries_total", Help: "Calls that were made a second time to the same replica, because the connection broke before an answer or Retry-After fitted.",
@@ -80,13 +81,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "spillway_local_dial_failures_total", Help: "Connections to shards that this machine had no file, port or buffer left for; no shard is charged with them.",
 		}),
 		hedgeMetrics: newHedgeMetrics(),
-		again:        newRetries(),
-		quarantined:  newQuarantined(),
+		again:        newRetries(), retriesRefused: newRetriesRefused(),
+		quarantined: newQuarantined(),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.noFile, m.hedged, m.wins, m.again.refused, m.quarantined, m} {
+	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.noFile, m.hedged, m.wins, m.retriesRefused, m.quarantined, m} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -154,14 +155,14 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descMute, is(!r.Mute().IsZero()), r.metricLabels...)
 		gauge(descInflight, float64(r.up.inflight.Load()), r.metricLabels...)
 		gauge(descUnanswered, float64(r.up.unanswered.Load()), r.metricLabels...)
-		gauge(descWaiting, float64(r.up.gates.heavy.waiting.Load()), append(r.labels(), "heavy")...)
+		gauge(descWaiting, float64(r.up.gates.heavy.Load().waiting.Load()), append(r.labels(), "heavy")...)
 		gauge(descWaiting, float64(r.up.gates.unselective.waiting.Load()), append(r.labels(), "unselective")...)
 		r.up.mu.Lock()
 		skew := r.up.health.skew
 		r.up.mu.Unlock()
 		gauge(descSkew, skew.Seconds(), r.metricLabels...)
 		if r.Shard.Group.Heartbeat != "" && len(r.Shard.Replicas) > 1 {
-			gauge(descWhole, is(r.Shard.beats.wholeNow(r.Index, now)), r.metricLabels...)
+			gauge(descWhole, is(r.Shard.wholeNow(r.Index, now)), r.metricLabels...)
 		}
 	}
 }

@@ -85,6 +85,9 @@ func (o *online) replica(t *Topology, r *Replica) {
 	if note != "" {
 		o.add(r, "", "%s; make sure by hand that the group names each of them", note)
 	}
+	if unlisted := r.unlisted(); unlisted != "" {
+		o.add(r, "", "%s", unlisted)
+	}
 	if f, ok := r.clockAilment(); ok {
 		o.add(r, "", "%s", f.text)
 	}

@@ -85,15 +85,29 @@ type selfFacts struct {
 var hashSeed = maphash.MakeSeed()
 
 const (
-	// manyReplicas is how many servers are probed every ProbeInterval, sound or not. Of more, those that give no reason to be looked at are probed so much more
-	// rarely that the questions a second stay the same, down to one every slowest intervals.
+	// manyReplicas is how many servers are probed every ProbeInterval, sound or not, and asked every FactsEvery what they are and what they scrape. Of more, those that
+	// give no reason to be looked at are asked so much more rarely that the questions a second stay the same, down to one every slowest intervals.
 	manyReplicas = 200
 	slowest      = 4
 )
 
 // stretched is the time between two probes of a server that gives no reason to be looked at.
-func (t *Topology) stretched() time.Duration {
-	return t.opts.ProbeInterval * time.Duration(min(max(t.size, manyReplicas), slowest*manyReplicas)) / manyReplicas
+func (t *Topology) stretched() time.Duration { return t.stretch(t.opts.ProbeInterval) }
+
+// targetsEvery is the time between two readings of what the servers scrape.
+func (t *Topology) targetsEvery() time.Duration { return t.stretch(t.opts.FactsEvery) }
+
+// factsEvery is the time between two readings of what the server says about itself, which changes when it restarts or reads its configuration. What its group
+// promises of its series (hashmod, shard_by, names) may be broken by any new series, and is checked as often with many servers as with few.
+func (r *Replica) factsEvery() time.Duration {
+	if g := r.Shard.Group; g.Hashmod != nil || len(g.ShardBy) > 0 || g.Names != nil {
+		return r.up.opts.FactsEvery
+	}
+	return r.Shard.topology.stretch(r.up.opts.FactsEvery)
+}
+
+func (t *Topology) stretch(d time.Duration) time.Duration {
+	return d * time.Duration(min(max(t.size, manyReplicas), slowest*manyReplicas)) / manyReplicas
 }
 
 // quiet tells whether nothing speaks for looking at the server: it is up, no call is under way that may wait in vain, and the last one did not fail.
@@ -153,7 +167,7 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 	u.health.state, u.health.err, u.health.unreachable, u.health.last = Up, "", 0, now
 	skew, told := u.health.skew, u.health.skewTold
 	u.health.skewTold = skew.Abs() > maxSkew
-	due := fresh || was == Down || now.Sub(u.health.facts) >= u.opts.FactsEvery || !u.health.externalOK && u.health.note == ""
+	due := fresh || was == Down || now.Sub(u.health.facts) >= r.factsEvery() || !u.health.externalOK && u.health.note == ""
 	u.mu.Unlock()
 	if was == Down {
 		u.opts.Logger.Info("a replica is up again", slog.String("replica", r.Name()))
@@ -161,6 +175,7 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 	if skew.Abs() > maxSkew && !told {
 		u.opts.Logger.Warn("a replica's clock differs from ours; queries about now may miss samples, so run NTP on both", slog.String("replica", r.Name()),
 			slog.Duration("ahead", skew))
+		r.Shard.topology.learned()
 	}
 	if r.Thanos() && !due {
 		_, _ = r.look(ctx, now, now) // what it finds is kept; an error is found again by whoever needs to know

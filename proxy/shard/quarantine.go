@@ -3,10 +3,14 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,16 +20,19 @@ import (
 )
 
 // What has just broken a server is not sent to its copy (docs/decisions/0020-quarantine.md). A text is suspected where a call with it had run for a while, its connection
-// broke before the answer began, and the server was gone then. One that was suspected is refused for its shard for a minute, then tried once, on one replica.
+// broke before the answer began, the server was gone then, and few had run for longer. It is refused for its shard for a minute, then tried once, on one replica. Any
+// answer to it clears it.
 
 const (
 	// suspectAfter is how long a call must have run: what breaks a server fills its memory first, and what is innocent is mostly done sooner.
 	suspectAfter = time.Second
 	// goneWithin is how long the server may take to show that it is still there.
 	goneWithin = 2 * time.Second
-	// maxSuspects is how many texts of one breakage are held. Where more were under way none can be told from the others: they are remembered.
+	// maxSuspects is how many texts of one breakage are held: those that had run longest. What began before the culprit is mostly done; what began after it has
+	// become slow with the server, and goes on to the copy.
 	maxSuspects = 3
-	// heldFor is how long a suspect is refused, heldLonger one that was there when servers broke twice within that time.
+	// heldFor is how long a suspect is refused, less than two evaluations of most rules. heldLonger is for one that has broken every replica of its shard, with no
+	// answer in between.
 	heldFor, heldLonger = time.Minute, 10 * time.Minute
 	// oneBreakage is how long after its first broken call the calls that break belong to the same breakage of a server.
 	oneBreakage = 5 * time.Second
@@ -37,19 +44,73 @@ const (
 
 // suspect is a text that was there when a server broke.
 type suspect struct {
-	server   string
-	at       time.Time // of the breakage
-	breakage time.Time // when that began
-	until    time.Time // it is refused; zero where it is only remembered
-	trying   bool      // once that is over, one call at a time
+	of     []*breakage // of the shard's servers, each one's last; no answer came in between
+	times  int         // it broke one
+	until  time.Time   // it is refused
+	trying bool        // once that is over, one call at a time
+}
+
+// breakage is one end of a server.
+type breakage struct {
+	server  string
+	at      time.Time
+	longest []uint64 // the texts that had run longest
+	texts   int      // how many there were
 }
 
 // quarantine are the suspects of all shards. The zero value is ready for use.
 type quarantine struct {
-	mu       sync.Mutex
-	texts    map[uint64]*suspect
-	broke    map[string]time.Time // when the last breakage of a server began
-	together map[string][]uint64  // its texts
+	any   atomic.Bool // texts has some
+	mu    sync.Mutex
+	texts map[uint64]*suspect
+	broke map[string]*breakage // by server, the last one
+}
+
+// running are the calls to a server whose answer has not begun.
+type running struct {
+	mu    sync.Mutex
+	calls map[*runningCall]struct{}
+}
+
+type runningCall struct {
+	req     *endpoint.Request
+	started time.Time
+}
+
+// add takes a call in; leave takes it out.
+func (w *running) add(req *endpoint.Request, at time.Time) (leave func()) {
+	c := &runningCall{req, at}
+	w.mu.Lock()
+	if w.calls == nil {
+		w.calls = map[*runningCall]struct{}{}
+	}
+	w.calls[c] = struct{}{}
+	w.mu.Unlock()
+	return func() {
+		w.mu.Lock()
+		delete(w.calls, c)
+		w.mu.Unlock()
+	}
+}
+
+// longest are the texts that have run longest, of those that have run for suspectAfter; texts is how many there are in all.
+func (w *running) longest(s *Shard, now time.Time) (longest []uint64, texts int) {
+	w.mu.Lock()
+	calls := slices.Collect(maps.Keys(w.calls))
+	w.mu.Unlock()
+	slices.SortFunc(calls, func(a, b *runningCall) int { return a.started.Compare(b.started) })
+	seen := map[uint64]struct{}{}
+	for _, c := range calls {
+		key := textKey(s, c.req)
+		if _, ok := seen[key]; ok {
+			continue
+		}
+		seen[key] = struct{}{}
+		if len(longest) < maxSuspects && now.Sub(c.started) >= suspectAfter {
+			longest = append(longest, key)
+		}
+	}
+	return longest, len(seen)
 }
 
 // textKey tells texts apart, by shard and endpoint; times are left out.
@@ -72,77 +133,119 @@ func textKey(s *Shard, req *endpoint.Request) uint64 {
 
 // admit refuses a text that is held. trial tells that it is the one call that may show it to be harmless.
 func (q *quarantine) admit(r *Replica, req *endpoint.Request) (trial bool, err error) {
+	if !q.any.Load() {
+		return false, nil
+	}
 	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.texts) == 0 {
-		return false, nil
-	}
 	s := q.texts[textKey(r.Shard, req)]
 	switch {
-	case s == nil || s.until.IsZero():
+	case s == nil:
 		return false, nil
 	case now.Before(s.until):
-		return false, r.held(s, s.until.Sub(now))
+		return false, r.Shard.held(s, now)
 	case s.trying:
-		return false, r.held(s, oneBreakage)
+		return false, r.Shard.held(s, now)
 	}
 	s.trying = true
 	return true, nil
 }
 
-// held is the refusal of a text.
-func (r *Replica) held(s *suspect, left time.Duration) *qerr.Error {
-	left = max(time.Second, (left + time.Second - 1).Truncate(time.Second))
-	e := qerr.New(qerr.Unavailable, "%s broke while it was working on this very query%s, so the query is not sent to shard %s for another %s", s.server, Since(s.at), r.Shard.Name(), left)
-	e.Bound, e.Value, e.Seen = boundQuarantine, heldFor.String(), s.server
-	e.Advice = "ask for less: fewer series, a shorter range, no label_replace or count_values over many series; look at why that server ended (its log, its memory limit)"
-	e.RetryAfter = left
+// held is the refusal of a text. It is a guess who broke the server, so it says what was seen.
+func (s *Shard) held(t *suspect, now time.Time) *qerr.Error {
+	clock := func(at time.Time) string { return at.UTC().Format(time.TimeOnly) + " UTC" }
+	last := t.of[len(t.of)-1]
+	var before, others []string
+	for _, b := range t.of[:len(t.of)-1] {
+		before = append(before, b.server)
+	}
+	for _, r := range s.Replicas {
+		if rank, ok := r.rank(now); ok && rank < 3 && r.Name() != last.server {
+			others = append(others, r.Name())
+		}
+	}
+	what := fmt.Sprintf("%s ended at %s while %d queries of Spillway's, this one among them, ran there", last.server, clock(last.at), last.texts)
+	if last.texts <= 1 {
+		what = fmt.Sprintf("%s ended at %s while this query, and no other of Spillway's, ran there", last.server, clock(last.at))
+	}
+	if len(before) > 0 {
+		what += ", after " + strings.Join(before, " and ") + " had ended over it too"
+	}
+	until := "until " + clock(t.until)
+	if !now.Before(t.until) {
+		until = "until one call that tries it has ended"
+	}
+	switch len(others) {
+	case 0:
+		until += " it is not sent to shard " + s.Name()
+	case 1:
+		until += " it is not sent to " + others[0] + ", which is up"
+	default:
+		until += " it is not sent to " + strings.Join(others, " and ") + ", which are up"
+	}
+	e := qerr.New(qerr.Unavailable, "%s; %s", what, until)
+	e.Bound, e.Value, e.Seen = boundQuarantine, heldFor.String(), last.server
+	e.Advice = "if " + last.server + " was restarted on purpose or its node died, nothing is wrong with the query; else see why it ended (its log, its memory limit) and ask for less: fewer series, a shorter range"
+	if e.RetryAfter = oneBreakage; now.Before(t.until) {
+		e.RetryAfter = (t.until.Sub(now) + time.Second - 1).Truncate(time.Second)
+	}
 	return e
 }
 
-// tried ends the trial of a text: it was harmless, or nothing was learned.
-func (q *quarantine) tried(r *Replica, req *endpoint.Request, harmless bool) {
+// answered clears a text that a server has just answered, whatever was thought of it.
+func (q *quarantine) answered(r *Replica, req *endpoint.Request) {
+	if !q.any.Load() {
+		return
+	}
+	key := textKey(r.Shard, req)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	key := textKey(r.Shard, req)
-	if s := q.texts[key]; s != nil {
-		if s.trying = false; harmless {
-			delete(q.texts, key)
-		}
+	delete(q.texts, key)
+	q.any.Store(len(q.texts) > 0)
+}
+
+// tried ends a trial of which nothing was learned.
+func (q *quarantine) tried(r *Replica, req *endpoint.Request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s := q.texts[textKey(r.Shard, req)]; s != nil {
+		s.trying = false
 	}
 }
 
-// note takes in that a server broke while it worked on a text, and tells for how long that is held.
-func (q *quarantine) note(r *Replica, req *endpoint.Request) *suspect {
+// note takes in that a server broke while it worked on a text, and holds that; nil where others are the likelier cause.
+func (q *quarantine) note(r *Replica, req *endpoint.Request) *qerr.Error {
 	now, key := time.Now(), textKey(r.Shard, req)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.texts == nil || len(q.texts) >= maxHeld {
-		q.texts, q.broke, q.together = map[uint64]*suspect{}, map[string]time.Time{}, map[string][]uint64{} // a rare loss: each is found out again
+	if q.texts == nil || len(q.texts) >= maxHeld || len(q.broke) >= maxHeld {
+		q.texts, q.broke = map[uint64]*suspect{}, map[string]*breakage{} // a rare loss: each is found out again
 	}
-	if now.Sub(q.broke[r.name]) > oneBreakage {
-		q.broke[r.name], q.together[r.name] = now, nil
+	b := q.broke[r.name]
+	if b == nil || now.Sub(b.at) > oneBreakage {
+		b = &breakage{server: r.name, at: now}
+		b.longest, b.texts = r.up.running.longest(r.Shard, now)
+		q.broke[r.name] = b
 	}
-	was := q.texts[key]
-	s := &suspect{server: r.name, at: now, breakage: q.broke[r.name], until: now.Add(heldFor)}
-	if was != nil && was.breakage.Equal(s.breakage) {
-		return was
+	if !slices.Contains(b.longest, key) {
+		return nil
 	}
-	q.texts[key] = s
-	if was != nil && now.Sub(was.at) < heldLonger {
-		s.until = now.Add(heldLonger)
-		return s
+	s := q.texts[key]
+	if s == nil || now.Sub(s.until) > heldLonger {
+		s = &suspect{}
+		q.texts[key] = s
+		q.any.Store(true)
 	}
-	q.together[r.name] = append(q.together[r.name], key)
-	if len(q.together[r.name]) > maxSuspects {
-		for _, k := range q.together[r.name] {
-			if o := q.texts[k]; o != nil && o.until.Sub(o.at) <= heldFor {
-				o.until = time.Time{}
-			}
+	if !slices.Contains(s.of, b) {
+		s.of = append(slices.DeleteFunc(s.of, func(o *breakage) bool { return o.server == b.server }), b)
+		s.times++
+		s.until, s.trying = now.Add(heldFor), false
+		if s.times > 1 && len(s.of) >= len(r.Shard.Replicas) {
+			s.until = now.Add(heldLonger)
 		}
 	}
-	return s
+	return r.Shard.held(s, now)
 }
 
 // careful is attempt for a request of a client's, whose text may be what breaks the server.
@@ -156,23 +259,28 @@ func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build buil
 		return nil, err
 	}
 	var started time.Time
-	began := t.began
+	began, leave := t.began, func() {}
 	t.began = func(at time.Time) {
-		if started = at; began != nil {
+		started, leave = at, r.up.running.add(req, at)
+		if began != nil {
 			began(at)
 		}
 	}
+	defer func() { leave() }() // after what broke was noted: until then it is one of those that ran
 	resp, err := r.attempt(ctx, req.ID, build, t)
 	if err != nil && isReset(err) && ctx.Err() == nil && !started.IsZero() && time.Since(started) >= suspectAfter && r.gone(ctx) {
-		s := q.note(r, req)
-		r.up.metrics.quarantined.WithLabelValues(r.labels()...).Inc()
-		r.up.opts.Logger.Warn("a server ended while it worked on a query, which is not sent to its other replicas", slog.String("replica", r.Name()),
-			slog.String("endpoint", string(req.ID)), slog.String("query", clip(req.Query)), slog.Bool("held", !s.until.IsZero()))
-		e := r.held(s, max(time.Until(s.until), time.Second))
-		return nil, e
+		if e := q.note(r, req); e != nil {
+			r.up.metrics.quarantined.WithLabelValues(r.labels()...).Inc()
+			r.up.opts.Logger.Warn("a server ended while it worked on a query, which is not sent to its other replicas for a while", slog.String("replica", r.Name()),
+				slog.String("endpoint", string(req.ID)), slog.String("query", clip(req.Query)))
+			return nil, e
+		}
 	}
-	if trial {
-		q.tried(r, req, err == nil)
+	switch {
+	case err == nil:
+		q.answered(r, req)
+	case trial:
+		q.tried(r, req)
 	}
 	return resp, err
 }
@@ -181,7 +289,9 @@ func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build buil
 func (r *Replica) gone(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, goneWithin, context.DeadlineExceeded)
 	defer cancel()
-	return r.ready(ctx) != nil
+	var err error
+	late := ownDelay(func() { err = r.ready(ctx) })
+	return err != nil && (late < starved || qerr.From(err).Kind != qerr.Timeout) // nobody can be called gone by somebody who does not get to listen
 }
 
 // isHeld tells the refusal of a text that is suspected: nobody else is to be asked.

@@ -3,12 +3,15 @@ package shard
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 // TestBreakerOfServersIsNotSentOn: a query on which a server ended is not sent to its copy, is refused for a minute, and is tried once then. What was done too soon to
@@ -65,31 +68,184 @@ func TestBreakerOfServersIsNotSentOn(t *testing.T) {
 	}
 }
 
-// TestManySuspects: where many queries were under way when a server ended, none is held for that; one that was there when servers broke twice is.
-func TestManySuspects(t *testing.T) {
+// ended is a shard whose servers end over queries.
+type ended struct {
+	t *testing.T
+	b *bubble
+	s *Shard
+}
+
+func newEnded(t *testing.T, replicas int) *ended {
+	b := newBubble(t, make([]fakeshard.Config, replicas)...)
+	top := build(t, Options{Dial: b.dial}, false, group(b.urls...))
+	t.Cleanup(func() {
+		top.Close()
+		b.close()
+	})
+	return &ended{t, b, top.Groups[0].Shards[0]}
+}
+
+func (e *ended) ask(text string) error {
+	ctx, cancel := context.WithTimeout(e.t.Context(), 25*time.Second)
+	defer cancel()
+	_, err := ask(ctx, e.s, &endpoint.Request{ID: endpoint.Query, Query: text, Time: endpoint.At(0)})
+	return err
+}
+
+// end asks a server for the texts, one a second, and ends it two seconds after the last; it is back when all callers have what they get.
+func (e *ended) end(replica int, texts ...string) (got []error) {
+	e.t.Helper()
+	routes := []fakeshard.Route{{Path: "/-/ready", Script: "reset"}}
+	for i, text := range texts {
+		routes = append(routes, fakeshard.Route{Path: "/api/v1/query", Query: text, Script: fmt.Sprintf("delay %ds; reset", len(texts)-i+1)})
+	}
+	if err := e.b.fakes[replica].Set("", routes...); err != nil {
+		e.t.Fatal(err)
+	}
+	e.s.base.Store(int32(replica))
+	got = make([]error, len(texts))
+	var all sync.WaitGroup
+	for i, text := range texts {
+		all.Go(func() { got[i] = e.ask(text) })
+		time.Sleep(time.Second)
+	}
+	all.Wait()
+	if err := e.b.fakes[replica].Set(""); err != nil {
+		e.t.Fatal(err)
+	}
+	return got
+}
+
+// left is for how long the text is refused.
+func (e *ended) left(text string) time.Duration {
+	req := &endpoint.Request{ID: endpoint.Query, Query: text}
+	trial, err := e.s.topology.metrics.held.admit(e.s.Replicas[0], req)
+	if trial {
+		e.s.topology.metrics.held.tried(e.s.Replicas[0], req)
+	}
+	if err == nil {
+		return 0
+	}
+	return qerr.From(err).RetryAfter
+}
+
+func sums(n int) (texts []string) {
+	for i := range n {
+		texts = append(texts, fmt.Sprintf("%d+1", i))
+	}
+	return texts
+}
+
+// TestLongestAreHeld: of many queries that were under way when a server ended, those that had run longest are held, and the others go on to its copy.
+func TestLongestAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t, fakeshard.Config{}, fakeshard.Config{})
-		defer b.close()
-		top := build(t, Options{Dial: b.dial}, false, group(b.urls...))
-		defer top.Close()
-		s := top.Groups[0].Shards[0]
-		q := &s.Replicas[0].up.metrics.held
-		req := func(i int) *endpoint.Request {
-			return &endpoint.Request{ID: endpoint.Query, Query: fmt.Sprintf("up + %d", i)}
-		}
-		held := func(i int) bool { _, err := q.admit(s.Replicas[1], req(i)); return err != nil }
-		for i := range 10 {
-			q.note(s.Replicas[0], req(i))
-		}
-		for i := range 9 {
-			if held(i) {
-				t.Errorf("query %d of ten is held", i)
+		e, texts := newEnded(t, 2), sums(10)
+		for i, err := range e.end(0, texts...) {
+			if held := i < maxSuspects; isHeld(err) != held || !held && err != nil {
+				t.Errorf("query %d: %v", i, err)
 			}
 		}
-		time.Sleep(time.Minute)
-		q.note(s.Replicas[1], req(3))
-		if time.Sleep(2 * heldFor); !held(3) || held(4) {
-			t.Error("the query that was there twice is not held, or another is")
+		if n := e.b.count(1, "/api/v1/query"); n != len(texts)-maxSuspects {
+			t.Errorf("the copy saw %d calls", n)
+		}
+		for i, text := range texts {
+			if left := e.left(text); left > heldFor || (left > 0) != (i < maxSuspects) {
+				t.Errorf("query %d is refused for %s", i, left)
+			}
+		}
+	})
+}
+
+// TestAnsweredIsInnocent: what was under way when one server of a pair ended, was answered, and was under way again when the other one ended, is refused for a
+// minute at most, as if nothing had been.
+func TestAnsweredIsInnocent(t *testing.T) {
+	for _, n := range []int{maxSuspects, 10} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, rules := newEnded(t, 2), sums(n)
+				e.end(0, rules...)
+				time.Sleep(heldFor)
+				for _, text := range rules {
+					if err := e.ask(text); err != nil {
+						t.Errorf("a minute later: %v", err)
+					}
+				}
+				e.end(1, rules...)
+				time.Sleep(heldFor)
+				for _, text := range rules {
+					if err := e.ask(text); err != nil {
+						t.Errorf("a minute after the second end: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestHeldForLonger: a query that has broken every replica of its shard, with no answer in between, is refused for ten minutes; for one minute while a replica has
+// not broken over it.
+func TestHeldForLonger(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		replicas int
+		ends     []int // servers that end over it, a minute apart
+		want     time.Duration
+	}{
+		{"the one server once", 1, []int{0}, heldFor},
+		{"the one server twice", 1, []int{0, 0}, heldLonger},
+		{"one of a pair twice", 2, []int{0, 0}, heldFor},
+		{"both of a pair", 2, []int{0, 1}, heldLonger},
+		{"two of three", 3, []int{0, 1}, heldFor},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEnded(t, tc.replicas)
+				for i, replica := range tc.ends {
+					if i > 0 {
+						time.Sleep(heldFor)
+					}
+					if got := e.end(replica, "1+1"); !isHeld(got[0]) {
+						t.Fatalf("end %d: %v", i, got[0])
+					}
+				}
+				if left := e.left("1+1"); left > tc.want || left < tc.want-10*time.Second {
+					t.Errorf("refused for another %s", left)
+				}
+				time.Sleep(tc.want)
+				if err := e.ask("1+1"); err != nil || e.left("1+1") != 0 {
+					t.Errorf("after that: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestHeldSays: the refusal says what was seen, that the copy is up and not asked on purpose, and until when; it does not blame the query.
+func TestHeldSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // its clock begins at midnight UTC
+		e := newEnded(t, 2)
+		e.end(0, "1+1")
+		for text, want := range map[string]string{
+			"1+1": "jaguar/10.0.0.1:9090 ended at 00:00:02 UTC while this query, and no other of Spillway's, ran there; until 00:01:02 UTC it is not sent to jaguar/10.0.0.2:9090, which is up",
+		} {
+			err := qerr.From(e.ask(text))
+			if err.Message != want {
+				t.Errorf("got  %s\nwant %s", err.Message, want)
+			}
+			if !strings.HasPrefix(err.Advice, "if jaguar/10.0.0.1:9090 was restarted on purpose or its node died, nothing is wrong with the query") {
+				t.Errorf("advice: %s", err.Advice)
+			}
+		}
+		time.Sleep(heldFor)
+		e.end(1, "0+1", "1+1", "2+1")
+		err := qerr.From(e.ask("1+1"))
+		for _, part := range []string{
+			"jaguar/10.0.0.2:9090 ended at 00:01:06 UTC while 3 queries of Spillway's, this one among them, ran there", "after jaguar/10.0.0.1:9090 had ended over it too",
+			"until 00:11:06 UTC it is not sent to jaguar/10.0.0.1:9090, which is up",
+		} {
+			if !strings.Contains(err.Message, part) {
+				t.Errorf("%q lacks %q", err.Message, part)
+			}
 		}
 	})
 }

@@ -54,6 +54,7 @@ func (r *Replica) counters() *counters {
 			ok: m.requests.WithLabelValues(append(r.labels(), "ok")...), bytes: m.bytes.WithLabelValues(r.labels()...),
 			duration: m.duration.WithLabelValues(r.labels()[:2]...), header: m.header.WithLabelValues(r.labels()...),
 		}
+		m.quarantined.WithLabelValues(r.labels()...) // from 0 on: the first event, as a rule the only one, is not seen where the series begins with it
 	})
 	return &r.counted
 }
@@ -81,6 +82,7 @@ type upstream struct {
 	breaker   breaker
 	lag       lag
 	pace      pace
+	running   running
 	opts      Options
 	metrics   *metrics
 	tracer    trace.Tracer
@@ -90,6 +92,7 @@ type upstream struct {
 	inflight   atomic.Int64
 	failing    atomic.Int64 // since when each call failed, Unix nanoseconds; 0: the last one did not
 	unanswered atomic.Int64 // of them those whose answer has not begun; probes are not among them
+	begins     atomic.Int64 // how long a light call usually takes to begin its answer, in nanoseconds; 0: not known
 
 	firstProbe chan struct{} // closed when the first probe has ended
 	probedOnce sync.Once
@@ -174,13 +177,14 @@ func newUpstream(c *config.Replica, key string, o Options, m *metrics, shared *h
 		return nil, fmt.Errorf("http_client: %w", err)
 	}
 	up := &upstream{
-		key: key, kind: c.Type, base: base, transport: rt, gates: newGates(), opts: o, metrics: m, tracer: o.TracerProvider.Tracer("github.com/spillwayproject/spillway/proxy/shard"),
+		key: key, kind: c.Type, base: base, transport: rt, opts: o, metrics: m, tracer: o.TracerProvider.Tracer("github.com/spillwayproject/spillway/proxy/shard"),
 		headers: map[string]string{}, firstProbe: make(chan struct{}), watchers: map[*func()]struct{}{},
 		thanos: stores{asking: make(chan struct{}, 1)},
 	}
 	for n, v := range c.Headers {
 		up.headers[http.CanonicalHeaderKey(n)] = string(v)
 	}
+	up.gates.size(o.ReadSlots)
 	up.refs.Store(1)
 	return up, nil
 }
@@ -247,6 +251,26 @@ func (u *upstream) sawDate(date string, started time.Time) {
 		u.health.farSkew, u.health.farSkewAt = skew, time.Now()
 	}
 	u.mu.Unlock()
+}
+
+// beginsOf is the weight of one call in how long calls usually take to begin their answers.
+const beginsOf = 4
+
+// began takes in how long a light call took to begin its answer. Of two at once one may be lost.
+func (u *upstream) began(took time.Duration) {
+	if was := u.begins.Load(); was > 0 {
+		took = time.Duration(was + (int64(took)-was)/beginsOf)
+	}
+	u.begins.Store(int64(max(took, 1)))
+}
+
+// Begins is about how long a call that needs no computing usually takes to begin its answer, by the shard's slowest replica that was asked; 0 where that is not known.
+func (s *Shard) Begins() time.Duration {
+	slowest := int64(0)
+	for _, r := range s.Replicas {
+		slowest = max(slowest, r.up.begins.Load())
+	}
+	return time.Duration(slowest)
 }
 
 // admit waits briefly for the first probe and refuses a replica that is known to be misconfigured: what it would answer could be wrong.

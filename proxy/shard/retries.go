@@ -19,32 +19,47 @@ const (
 	retryFloor = 64
 	retryEvery = time.Second
 	// retryWasted is what it costs besides where what was asked once more failed too: where copies answer, all that a dead server had under way is asked again;
-	// where they do not, hardly anything is.
-	retryWasted = 200
+	// where they do not, hardly anything is. One shard of which nobody answers does not use up what is there for others; several do: after a second one's it is
+	// retryWastedMore.
+	retryWasted, retryWastedMore = 100, 200
+
+	// A shard has savings of its own beside those of all: half as much at once, and a second failure costs nearly all of it, down to a debt that is paid off in
+	// a minute. So a shard of which nobody answers is hardly asked twice, and the others keep what is theirs.
+	shardBurst, shardFloor = retryBurst / 2, retryFloor / 2
+	shardWasted, shardDebt = 100, 60
 )
 
-// retries is what all requests together may ask once more: a call that broke, one that another replica is asked after a failure or beside a slow one, and the
-// calls of a request that starts again. Where servers fail, all requests would otherwise ask them, and their copies, several times over.
+// retries is what may be asked once more: a call that broke, one that another replica is asked after a failure or beside a slow one, and the calls of a request that
+// starts again. Where servers fail, all requests would otherwise ask them, and their copies, several times over. There is one for each shard and one for all of them.
 type retries struct {
-	refused prometheus.Counter
+	burst, floor, wasted, more, debt float64
 
 	mu    sync.Mutex
 	saved float64
 	at    time.Time // when the floor was looked at last
+	last  *hedger   // of the shard for which a call was made once more in vain last
 }
 
 func newRetries() *retries {
-	return &retries{saved: retryBurst, refused: prometheus.NewCounter(prometheus.CounterOpts{
+	return &retries{burst: retryBurst, floor: retryFloor, wasted: retryWasted, more: retryWastedMore, saved: retryBurst}
+}
+
+func newShardRetries() *retries {
+	return &retries{burst: shardBurst, floor: shardFloor, wasted: shardWasted, more: shardWasted, debt: shardDebt, saved: shardBurst}
+}
+
+func newRetriesRefused() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "spillway_shard_retries_refused_total",
-		Help: "Times that nothing was asked once more after a failure, since what is asked twice already was a tenth of all calls.",
-	})}
+		Help: "Times that nothing was asked once more after a failure, since what is asked twice already was a tenth of all calls, or of a shard's.",
+	})
 }
 
 // earn counts a call.
 func (b *retries) earn() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.saved = min(retryBurst, b.saved+retryShare)
+	b.saved = min(b.burst, b.saved+retryShare)
 }
 
 // take takes so many calls, if they are there.
@@ -52,8 +67,8 @@ func (b *retries) take(n int) bool {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.saved < retryFloor && !b.at.IsZero() {
-		b.saved = min(retryFloor, b.saved+float64(now.Sub(b.at))/float64(retryEvery))
+	if b.saved < b.floor && !b.at.IsZero() {
+		b.saved = min(b.floor, b.saved+float64(now.Sub(b.at))/float64(retryEvery))
 	}
 	b.at = now
 	if b.saved < float64(n) {
@@ -63,29 +78,60 @@ func (b *retries) take(n int) bool {
 	return true
 }
 
-// waste takes more for a call that was made once more in vain.
-func (b *retries) waste() {
+// give gives back what was taken for calls that nobody was asked.
+func (b *retries) give(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.saved = max(0, b.saved-retryWasted)
+	b.saved = min(b.burst, b.saved+float64(n))
 }
 
-// Wasted says that what MayRetry or MayFailOver allowed to be asked once more has failed again.
-func (t *Topology) Wasted() { t.metrics.again.waste() }
+// waste takes more for a call of the shard's that was made once more in vain.
+func (b *retries) waste(s *Shard) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	cost := b.wasted
+	if b.last != nil && b.last != s.hedge {
+		cost = b.more
+	}
+	b.last, b.saved = s.hedge, max(-b.debt, b.saved-cost)
+}
 
-// MayRetry takes from what all requests together may ask once more: so many calls, or none where less is left.
-func (t *Topology) MayRetry(calls int) bool {
-	if t.metrics.again.take(calls) {
+// mayRetry takes a call from what the shard may ask once more, and so many from what all requests together may: all, or none where less is left.
+func (s *Shard) mayRetry(calls int) bool {
+	own, all := s.hedge.again, s.topology.metrics.again
+	if !own.take(calls) {
+		return false
+	}
+	if !all.take(calls) {
+		own.give(calls)
+		return false
+	}
+	return true
+}
+
+// MayRetry takes from what the shard, and all requests together, may ask once more after a failure of the shard: so many calls, or none where less is left.
+func (s *Shard) MayRetry(calls int) bool {
+	if s.mayRetry(calls) {
 		return true
 	}
-	t.metrics.again.refused.Inc()
+	s.topology.metrics.retriesRefused.Inc()
 	return false
 }
 
 // MayFailOver tells whether another replica may be asked after this failure. It costs nothing after a call that never reached a server, nor after one to a server
 // that is gone meanwhile and is asked nothing more.
-func (t *Topology) MayFailOver(err error) bool {
-	return Unasked(err) || errors.Is(err, errWentDown) || t.MayRetry(1)
+func (s *Shard) MayFailOver(err error) bool {
+	return Unasked(err) || errors.Is(err, errWentDown) || s.MayRetry(1)
+}
+
+// Wasted says that what MayRetry or MayFailOver allowed to be asked once more has failed again. A second call that never reached a server says nothing against
+// asking twice, and has cost nobody anything.
+func (s *Shard) Wasted(again error) {
+	if !retryable(again) || Unasked(again) {
+		return
+	}
+	s.hedge.again.waste(s)
+	s.topology.metrics.again.waste(s)
 }
 
 // turnFrom makes the next request begin with another replica of the shard than this one, which has failed a call.

@@ -119,14 +119,16 @@ func (t *Topology) compareLoop(ctx context.Context) {
 	}
 	ticker := time.NewTicker(t.opts.FactsEvery)
 	defer ticker.Stop()
+	var last time.Time // when the targets were read
 	for read := true; ; {
 		if read {
+			last = time.Now()
 			t.readAllTargets(ctx)
 		}
 		t.judge(ctx, read)
 		select {
-		case <-ticker.C:
-			read = true
+		case now := <-ticker.C:
+			read = now.Sub(last) >= t.targetsEvery()-t.opts.FactsEvery/2
 		case <-t.compare.wake:
 			read = false
 		case <-ctx.Done():
@@ -152,11 +154,9 @@ func (t *Topology) Refresh(ctx context.Context) {
 	t.judge(ctx, true)
 }
 
-// readAllTargets reads the targets of all servers that can be asked. There is nothing to compare in a topology of one.
+// readAllTargets reads the targets of all servers that can be asked, and of the stores of each Thanos Query. There is nothing else to compare in a topology of one.
 func (t *Topology) readAllTargets(ctx context.Context) {
-	if !t.several() {
-		return
-	}
+	several := t.several()
 	var g errgroup.Group
 	g.SetLimit(compareParallel)
 	for r := range t.replicas() {
@@ -164,7 +164,12 @@ func (t *Topology) readAllTargets(ctx context.Context) {
 			continue
 		}
 		g.Go(func() error {
-			_ = r.readTargets(ctx) // what cannot be read now stays as it was, for a while
+			if several {
+				_ = r.readTargets(ctx) // what cannot be read now stays as it was, for a while
+			}
+			if r.Thanos() {
+				_ = r.readCopies(ctx) // likewise
+			}
 			return nil
 		})
 	}
@@ -328,6 +333,9 @@ func (t *Topology) targetAilments(ctx context.Context, now time.Time) []ailment 
 
 // splitAilment is a replica that scrapes other targets than the shard's first does.
 func (s *Shard) splitAilment() (ailment, bool) {
+	if s.Thanos() { // what it lists is compared instead
+		return ailment{}, false
+	}
 	first := s.Replicas[0]
 	a := first.knownTargets()
 	for _, r := range s.Replicas[1:] {

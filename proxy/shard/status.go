@@ -2,7 +2,9 @@ package shard
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -22,6 +24,22 @@ type apiError struct {
 	Status    string `json:"status"`
 	ErrorType string `json:"errorType"`
 	Error     string `json:"error"`
+}
+
+// StatusError is the private cause of an error that a shard's HTTP status led to.
+type StatusError struct {
+	// Code is the status.
+	Code int
+	// RetryAfter is what the shard asked for; 0 where it asked for nothing.
+	RetryAfter time.Duration
+	// Body is the beginning of what came with it, for the log.
+	Body string
+
+	unasked bool // the call was not made: the server had said so before
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("status %d: %s", e.Code, strconv.QuoteToASCII(e.Body))
 }
 
 // status maps a status other than 200 to an error. What Prometheus itself says about a query (400, 422, 503 timeout) is passed on in its own words;
@@ -48,7 +66,11 @@ func (c *call) status(resp *http.Response) error {
 	}
 	switch code := resp.StatusCode; {
 	case code == http.StatusBadRequest && known:
-		return qerr.Wrap(qerr.BadData, st, "%s", clip(api.Error))
+		e := qerr.Wrap(qerr.BadData, st, "%s", clip(api.Error))
+		e.Verbatim = true
+		return e
+	case code == http.StatusUnprocessableEntity && known && strings.HasSuffix(api.Error, context.DeadlineExceeded.Error()):
+		return fail(qerr.Timeout, "%s: %s", name, clip(api.Error)) // its time was over while it read series, which it takes for a fault of the query
 	case code == http.StatusUnprocessableEntity && known:
 		e := qerr.Wrap(qerr.TooExpensive, st, "%s", clip(api.Error)) // about the query, in Prometheus' own words
 		e.Shards = []string{name}

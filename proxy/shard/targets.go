@@ -137,10 +137,14 @@ func (k *targetKey) hash(set []pair) uint64 {
 
 // eachTarget asks for the series of up as they are now and calls f with each; f's error ends it.
 func (r *Replica) eachTarget(ctx context.Context, f func(set []pair) error) error {
+	return r.eachTargetBy(ctx, r.writer(&endpoint.Request{ID: endpoint.Query, Query: "up"}), f)
+}
+
+// eachTargetBy is eachTarget by a question of its own.
+func (r *Replica) eachTargetBy(ctx context.Context, question builder, f func(set []pair) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, targetsTimeout, context.DeadlineExceeded)
 	defer cancel()
-	req := &endpoint.Request{ID: endpoint.Query, Query: "up"}
-	resp, err := r.attempt(ctx, probeJSON, r.writer(req), try{CallOptions: CallOptions{MaxBytes: maxTargetBytes}, probe: true})
+	resp, err := r.attempt(ctx, probeJSON, question, try{CallOptions: CallOptions{MaxBytes: maxTargetBytes}, probe: true})
 	if err != nil {
 		if qerr.From(err).Kind == qerr.Timeout {
 			return qerr.Wrap(qerr.Timeout, err, "%s did not answer the query up within %s", r.Name(), targetsTimeout)

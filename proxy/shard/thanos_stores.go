@@ -33,6 +33,7 @@ type stores struct {
 	missing string    // what the last reading found missing
 	missed  time.Time // when one was found missing last
 	seen    map[string]seenStore
+	copies  map[string]bool // pairs of label sets, by whether they scrape the same targets
 }
 
 // storeInfo is one line of the page.
@@ -138,8 +139,8 @@ func (r *Replica) replicaNames() []string {
 	return slices.Concat(r.Shard.Group.ReplicaLabels, r.up.health.engine.thanos.replicaLabels)
 }
 
-// judge says which stores are missing, and remembers those that are well. A store is made good by another of its kind that has the same labels but for those that
-// tell copies apart, and one that has left the list also by one with the same labels that has come since. The caller holds mu.
+// judge says which stores are missing, and remembers those that are well. A store is made good by another of its kind that is known to be its copy, and one that has left the list also by one with the very same
+// labels that has come since. The caller holds mu.
 func (s *stores) judge(list []storeInfo, f thanosFlags, replica []string, now time.Time) string {
 	if s.seen == nil {
 		s.seen = map[string]seenStore{}
@@ -167,18 +168,20 @@ func (s *stores) judge(list []storeInfo, f thanosFlags, replica []string, now ti
 		if i.err == "" || slices.Contains(f.strict, i.name) || s.madeGood(list, i, replica, time.Time{}) {
 			continue
 		}
-		note(i, i.err)
+		note(i, i.err+s.whetherCopied(list, i, replica))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.seen)) {
 		old := s.seen[name]
 		switch {
 		case listed[name]:
+		case s.madeGood(list, old.storeInfo, replica, old.last):
+			if !slices.Contains(f.static, name) { // one that is configured is missed again once its copy goes
+				delete(s.seen, name)
+			}
 		case now.Sub(old.last) > storesRemembered:
 			delete(s.seen, name)
-		case s.madeGood(list, old.storeInfo, replica, old.last):
-			delete(s.seen, name)
 		default:
-			note(old.storeInfo, "no longer listed")
+			note(old.storeInfo, "no longer listed"+s.whetherCopied(list, old.storeInfo, replica))
 		}
 	}
 	for _, name := range f.static {
@@ -205,7 +208,10 @@ func (s *stores) madeGood(list []storeInfo, gone storeInfo, replica []string, th
 			}
 			later := !then.IsZero() && s.seen[i.name].first.After(then)
 			return slices.ContainsFunc(i.labelSets, func(other map[string]string) bool {
-				return sameSlice(set, other, replica) && (later || !maps.Equal(set, other))
+				if maps.Equal(set, other) {
+					return later
+				}
+				return sameSlice(set, other, replica) && s.copied(set, other)
 			})
 		}) {
 			return false
@@ -214,16 +220,32 @@ func (s *stores) madeGood(list []storeInfo, gone storeInfo, replica []string, th
 	return true
 }
 
+// whetherCopied tells of a store that is missing whether a healthy one may be its copy and that is not known.
+func (s *stores) whetherCopied(list []storeInfo, gone storeInfo, replica []string) string {
+	for _, set := range gone.labelSets {
+		for _, i := range list {
+			for _, other := range i.labelSets {
+				if _, known := s.copies[pairKey(set, other)]; i.err == "" && i.component == gone.component && !known && !maps.Equal(set, other) && sameSlice(set, other, replica) {
+					return "; whether " + i.name + " is a copy of it is not known, since both were not seen to scrape the same"
+				}
+			}
+		}
+	}
+	return ""
+}
+
 // sameSlice tells whether two label sets are equal but for the labels that tell copies apart.
 func sameSlice(a, b map[string]string, replica []string) bool {
-	strip := func(m map[string]string) map[string]string {
-		out := maps.Clone(m)
-		for _, name := range replica {
-			delete(out, name)
-		}
-		return out
+	return maps.Equal(stripped(a, replica), stripped(b, replica))
+}
+
+// stripped is a label set without the labels that tell copies apart.
+func stripped(set map[string]string, replica []string) map[string]string {
+	out := maps.Clone(set)
+	for _, name := range replica {
+		delete(out, name)
 	}
-	return maps.Equal(strip(a), strip(b))
+	return out
 }
 
 // parseStores reads the data of the page: stores by component.
@@ -264,37 +286,6 @@ func (r *Replica) MissingStores() string {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
 	return cmp.Or(r.up.thanos.missing, r.up.thanos.trouble)
-}
-
-// SameStores tells whether all replicas of a Thanos shard are known to read the same stores: then each is as whole as the others, and no heartbeat is needed to
-// choose one. False for a shard of Prometheus servers with several replicas.
-func (s *Shard) SameStores() bool {
-	if len(s.Replicas) == 1 {
-		return true
-	}
-	if !s.Thanos() {
-		return false
-	}
-	first, ok := s.Replicas[0].storeKeys()
-	for _, r := range s.Replicas[1:] {
-		keys, known := r.storeKeys()
-		ok = ok && known && slices.Equal(first, keys)
-	}
-	return ok
-}
-
-// storeKeys are the labels of the stores, sorted: addresses may differ from one Thanos Query to the next.
-func (r *Replica) storeKeys() ([]string, bool) {
-	r.up.mu.Lock()
-	defer r.up.mu.Unlock()
-	var keys []string
-	for _, i := range r.up.thanos.list {
-		for _, set := range i.labelSets {
-			keys = append(keys, i.component+labels.FromMap(set).String())
-		}
-	}
-	slices.Sort(keys)
-	return slices.Compact(keys), r.up.thanos.listed
 }
 
 // tellStores logs that stores went missing or came back.

@@ -8,10 +8,12 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,7 +179,7 @@ func TestThanosWithoutStores(t *testing.T) {
 		{"one is down", []fakeshard.Route{{Path: storesPath, Script: page(store("s1", "", jaguarA), store("s2", "rpc error: code = Unknown desc = Not ready", `{"cluster":"jaguar","slice":"2"}`))}}, up, "sidecar s2 (Not ready)", "shard_failed"},
 		{"one is down, about itself", []fakeshard.Route{{Path: storesPath, Script: page(store("s2", "Not ready", jaguarA))}}, &endpoint.Request{ID: endpoint.StatusBuildinfo}, "", "ok"},
 		{"one is down, series", []fakeshard.Route{{Path: storesPath, Script: page(store("s2", "Not ready", jaguarA))}}, seriesRequest, "s2", "shard_failed"},
-		{"its copy is there", []fakeshard.Route{{Path: storesPath, Script: page(store("s1", "", jaguarA), store("s2", "Not ready", `{"cluster":"jaguar","prometheus_replica":"b"}`))}}, up, "", "ok"},
+		{"its copy is there, as far as labels tell", []fakeshard.Route{{Path: storesPath, Script: page(store("s1", "", jaguarA), store("s2", "Not ready", `{"cluster":"jaguar","prometheus_replica":"b"}`))}}, up, "whether s1 is a copy of it is not known", "shard_failed"},
 		{"it says so itself", []fakeshard.Route{noStore}, up, "could not read all of its stores", "shard_failed"},
 		{"the page hangs", []fakeshard.Route{{Path: storesPath, Script: "stall"}}, up, "-", "timeout"},
 		{"the page is broken", []fakeshard.Route{{Path: storesPath, Script: "status 500; send no"}}, up, "-", "shard_failed"},
@@ -238,24 +240,31 @@ func TestThanosStores(t *testing.T) {
 		flags thanosFlags
 		pages []list
 		want  []string // missing after each page: a part of the text; empty for none
+		pairs []bool   // a0 and b0 were seen to be copies, or not to be; empty where neither is known
 	}{
-		{"all well", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}}, []string{""}},
-		{"nothing at all", thanosFlags{}, []list{{}}, []string{""}},
-		{"one fails and comes back", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}, {info("s0", "", a0), info("s1", "no", a1)}, {info("s0", "", a0), info("s1", "", a1)}}, []string{"", "s1 (no)", ""}},
-		{"one fails, then leaves the list", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}, {info("s0", "", a0), info("s1", "no", a1)}, {info("s0", "", a0)}}, []string{"", "s1 (no)", "s1 (no longer listed)"}},
-		{"a pair, one fails", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0), info("s1", "no", b0)}, {info("s0", "", a0)}}, []string{"", "", ""}},
-		{"a pair, both fail", thanosFlags{}, []list{{info("s0", "no", a0), info("s1", "no", b0)}}, []string{"s0 (no), sidecar s1 (no)"}},
-		{"a pod with a new address", thanosFlags{}, []list{{info("s0", "", a0)}, {info("s9", "", a0)}, {info("s9", "", a0)}}, []string{"", "", ""}},
-		{"one of two with the very same labels", thanosFlags{}, []list{{gateway("g0", "", a0), gateway("g1", "", a0)}, {gateway("g0", "", a0), gateway("g1", "no", a0)}, {gateway("g0", "", a0)}}, []string{"", "g1 (no)", "g1 (no longer listed)"}},
-		{"a gateway does not stand for a sidecar", thanosFlags{}, []list{{info("s0", "no", a0), gateway("g0", "", b0)}}, []string{"s0 (no)"}},
-		{"strict ones are always asked", thanosFlags{strict: []string{"s0"}}, []list{{info("s0", "no", a0)}}, []string{""}},
-		{"one that Thanos has never seen", thanosFlags{static: []string{"s0", "s1"}}, []list{{info("s0", "", a0)}}, []string{"s1 (never seen)"}},
-		{"a gateway of many labels", thanosFlags{}, []list{{gateway("g0", "", a0, a1)}, {gateway("g0", "", a1)}}, []string{"", ""}},
-		{"one without series leaves", thanosFlags{}, []list{{gateway("g0", "")}, {}}, []string{"", ""}},
-		{"many", thanosFlags{}, []list{{info("1", "no", a0), info("2", "no", a0), info("3", "no", a0), info("4", "no", a0), info("5", "no", a0), info("6", "no", a0), info("7", "no", a0)}}, []string{"and 2 more"}},
+		{"all well", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}}, []string{""}, nil},
+		{"nothing at all", thanosFlags{}, []list{{}}, []string{""}, nil},
+		{"one fails and comes back", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}, {info("s0", "", a0), info("s1", "no", a1)}, {info("s0", "", a0), info("s1", "", a1)}}, []string{"", "s1 (no)", ""}, nil},
+		{"one fails, then leaves the list", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}, {info("s0", "", a0), info("s1", "no", a1)}, {info("s0", "", a0)}}, []string{"", "s1 (no)", "s1 (no longer listed)"}, nil},
+		{"a pair, one fails", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0), info("s1", "no", b0)}, {info("s0", "", a0)}}, []string{"", "", ""}, []bool{true}},
+		{"two that may be a pair", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0), info("s1", "no", b0)}, {info("s0", "", a0)}}, []string{"", "s1 (no; whether s0 is a copy of it is not known", "s1 (no longer listed; whether s0 is a copy"}, nil},
+		{"two shards that look like a pair", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0), info("s1", "no", b0)}, {info("s0", "", a0)}}, []string{"", "s1 (no)", "s1 (no longer listed)"}, []bool{false}},
+		{"a pair of configured ones, one goes, then the other", thanosFlags{static: []string{"s0", "s1"}}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0)}, {info("s0", "", a0)}, {info("s0", "no", a0)}}, []string{"", "", "", "s0 (no), sidecar s1 (no longer listed)"}, []bool{true}},
+		{"a pair, both fail", thanosFlags{}, []list{{info("s0", "no", a0), info("s1", "no", b0)}}, []string{"s0 (no), sidecar s1 (no)"}, nil},
+		{"a pod with a new address", thanosFlags{}, []list{{info("s0", "", a0)}, {info("s9", "", a0)}, {info("s9", "", a0)}}, []string{"", "", ""}, nil},
+		{"one of two with the very same labels", thanosFlags{}, []list{{gateway("g0", "", a0), gateway("g1", "", a0)}, {gateway("g0", "", a0), gateway("g1", "no", a0)}, {gateway("g0", "", a0)}}, []string{"", "g1 (no)", "g1 (no longer listed)"}, nil},
+		{"a gateway does not stand for a sidecar", thanosFlags{}, []list{{info("s0", "no", a0), gateway("g0", "", b0)}}, []string{"s0 (no)"}, nil},
+		{"strict ones are always asked", thanosFlags{strict: []string{"s0"}}, []list{{info("s0", "no", a0)}}, []string{""}, nil},
+		{"one that Thanos has never seen", thanosFlags{static: []string{"s0", "s1"}}, []list{{info("s0", "", a0)}}, []string{"s1 (never seen)"}, nil},
+		{"a gateway of many labels", thanosFlags{}, []list{{gateway("g0", "", a0, a1)}, {gateway("g0", "", a1)}}, []string{"", ""}, nil},
+		{"one without series leaves", thanosFlags{}, []list{{gateway("g0", "")}, {}}, []string{"", ""}, nil},
+		{"many", thanosFlags{}, []list{{info("1", "no", a0), info("2", "no", a0), info("3", "no", a0), info("4", "no", a0), info("5", "no", a0), info("6", "no", a0), info("7", "no", a0)}}, []string{"and 2 more"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var s stores
+			for _, are := range tc.pairs {
+				s.copies = map[string]bool{pairKey(a0, b0): are}
+			}
 			now := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
 			for i, p := range tc.pages {
 				got := s.judge(p, tc.flags, []string{"r"}, now)
@@ -419,8 +428,8 @@ func TestThanosLacks(t *testing.T) {
 	}
 }
 
-// TestSameStores: Thanos Queries over the same stores are as whole as each other.
-func TestSameStores(t *testing.T) {
+// TestFullest: of Thanos Queries one is asked that has all that any lists; over the same stores, or known copies of them, they are as whole as each other.
+func TestFullest(t *testing.T) {
 	url := func(sets ...string) string {
 		var lines []string
 		for i, s := range sets {
@@ -428,19 +437,103 @@ func TestSameStores(t *testing.T) {
 		}
 		return fakeshard.Start(t, fakeThanos(nil, fakeshard.Route{Path: storesPath, Script: page(lines...)})).URL()
 	}
-	a, b := jaguarA, `{"cluster":"jaguar","prometheus_replica":"b"}`
+	a, b, c := jaguarA, `{"cluster":"jaguar","prometheus_replica":"b"}`, `{"cluster":"jaguar","slice":"2"}`
 	for _, tc := range []struct {
-		name string
-		g    config.Group
-		want bool
+		name   string
+		g      config.Group
+		copies bool // a and b are
+		want   []int
+		says   string // of the first replica
 	}{
-		{"one", thanosGroup(url(a)), true},
-		{"equal, in another order", thanosGroup(url(a, b), url(b, a)), true},
-		{"different", thanosGroup(url(a), url(b)), false},
-		{"Prometheus", group(fakeshard.Start(t, fakeshard.Config{}).URL(), fakeshard.Start(t, fakeshard.Config{}).URL()), false},
+		{"equal, in another order", thanosGroup(url(a, b), url(b, a)), false, []int{0, 1}, ""},
+		{"each lacks one of the other", thanosGroup(url(a), url(b)), false, nil, "it does not list the sidecar"},
+		{"each has a copy of what the other has", thanosGroup(url(a), url(b)), true, []int{0, 1}, ""},
+		{"one was restarted while a store was away", thanosGroup(url(a), url(a, c)), false, []int{1}, `it does not list the sidecar of {cluster="jaguar", slice="2"}`},
+		{"of three", thanosGroup(url(a, c), url(a), url(c, a)), false, []int{0, 2}, ""},
 	} {
-		if got := build(t, Options{}, true, tc.g).Groups[0].Shards[0].SameStores(); got != tc.want {
-			t.Errorf("%s: %t", tc.name, got)
+		t.Run(tc.name, func(t *testing.T) {
+			top := build(t, Options{}, true, tc.g)
+			s := top.Groups[0].Shards[0]
+			for _, r := range s.Replicas {
+				r.up.mu.Lock()
+				r.up.thanos.copies = map[string]bool{}
+				if tc.copies {
+					r.up.thanos.copies[pairKey(map[string]string{"cluster": "jaguar", "prometheus_replica": "a"}, map[string]string{"cluster": "jaguar", "prometheus_replica": "b"})] = true
+				}
+				r.up.mu.Unlock()
+			}
+			now := time.Now()
+			wholes, err := s.Wholes(t.Context(), now.Add(-time.Hour).UnixMilli(), now.UnixMilli(), now)
+			var got []int
+			for _, r := range wholes {
+				got = append(got, r.Index)
+			}
+			slices.Sort(got)
+			if err != nil || !slices.Equal(got, tc.want) {
+				t.Errorf("whole are %v, %v; want %v", got, err, tc.want)
+			}
+			if note := s.Replicas[0].unlisted(); !strings.Contains(note, tc.says) || (note == "") != (tc.says == "") {
+				t.Errorf("it says %q, want %q", note, tc.says)
+			}
+			problems, err := CheckOnline(context.Background(), &config.Config{Groups: []config.Group{tc.g}})
+			if err != nil || (len(problems) > 0) == (len(tc.want) == len(s.Replicas)) && !tc.copies {
+				t.Errorf("check config --online: %v, %v", problems, err)
+			}
+		})
+	}
+}
+
+// TestCopies: stores that scrape the same targets are copies, those that scrape others are not, whatever their labels look like; what was seen holds while one is away.
+func TestCopies(t *testing.T) {
+	set := func(replica string) map[string]string {
+		return map[string]string{"cluster": "jaguar", "prometheus_replica": replica}
+	}
+	var lines []string
+	for _, r := range []string{"k8s-0", "k8s-1", "k8s-shard-1-0", "rules"} {
+		lines = append(lines, store(r, "", fmt.Sprintf(`{"cluster":"jaguar","prometheus_replica":%q}`, r)))
+	}
+	cfg := fakeThanos(nil, fakeshard.Route{Path: storesPath, Script: page(lines...)})
+	var down atomic.Bool
+	asked := atomic.Int32{}
+	cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+		if r.Form.Get("query") != "up" || r.Form.Get("dedup") != "false" {
+			return fakeshard.Answer{}, false
+		}
+		asked.Add(1)
+		var out []string
+		for _, of := range []struct{ replica, targets string }{{"k8s-0", "abc"}, {"k8s-1", "bcd"}, {"k8s-shard-1-0", "xyz"}} {
+			if down.Load() && of.replica == "k8s-1" {
+				continue
+			}
+			for _, i := range of.targets {
+				out = append(out, fmt.Sprintf(`{"metric":{"__name__":"up","cluster":"jaguar","instance":"%c","prometheus_replica":%q},"value":[1,"1"]}`, i, of.replica))
+			}
+		}
+		return fakeshard.Answer{Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`{"status":"success","data":{"resultType":"vector","result":[` + strings.Join(out, ",") + `]}}`)}, true
+	}
+	fake := fakeshard.Start(t, cfg)
+	top := build(t, Options{}, true, thanosGroup(fake.URL()))
+	r := top.Groups[0].Shards[0].Replicas[0]
+	for range 2 {
+		top.Refresh(t.Context())
+		r.up.mu.Lock()
+		for _, tc := range []struct {
+			a, b        string
+			are, unseen bool
+		}{{"k8s-0", "k8s-1", true, false}, {"k8s-0", "k8s-shard-1-0", false, false}, {"k8s-1", "k8s-shard-1-0", false, false}, {"k8s-0", "rules", false, true}} {
+			if are, seen := r.up.thanos.copies[pairKey(set(tc.b), set(tc.a))]; are != tc.are || seen == tc.unseen {
+				t.Errorf("%s and %s are copies: %t, seen: %t", tc.a, tc.b, are, seen)
+			}
+		}
+		r.up.mu.Unlock()
+		down.Store(true)
+	}
+	if asked.Load() < 2 {
+		t.Errorf("it was asked %d times", asked.Load())
+	}
+	for _, q := range fake.RequestsTo(queryPath) {
+		if q.Form.Get("dedup") == "false" && (len(q.Form["replicaLabels[]"]) > 0 || q.Form.Get("partial_response") != "true") {
+			t.Errorf("it was asked %v", q.Form)
 		}
 	}
 }

@@ -42,10 +42,13 @@ type Options struct {
 	ProbeInterval time.Duration
 	// FirstProbeWait is how long a request may wait for a replica's first probe before it asks without; 0 is 2 s.
 	FirstProbeWait time.Duration
-	// FactsEvery is the time after which what a server says about itself, and what it scrapes, is read anew; 0 is 30 s. It is looked at after each probe.
+	// FactsEvery is the time after which what a server says about itself, and what it scrapes, is read anew; 0 is 30 s. It is looked at after each probe. Of more
+	// than 200 replicas it is stretched as ProbeInterval is, but where hashmod, shard_by or names are to be checked.
 	FactsEvery time.Duration
 	// MaxCalls is how many calls one replica is asked at once; 0 is 48.
 	MaxCalls int
+	// ReadSlots is how many of them may be remote reads; 0 is 8.
+	ReadSlots int
 	// OpenFiles is how many files the process may have open; 0 is what the system says. A quarter of it may be calls to shards.
 	OpenFiles int
 	// Dial opens connections; nil is TCP. For tests with listeners in memory.
@@ -70,6 +73,9 @@ func (o Options) withDefaults() Options {
 	def(&o.FactsEvery, factsEvery)
 	if o.MaxCalls <= 0 {
 		o.MaxCalls = maxCalls
+	}
+	if o.ReadSlots <= 0 {
+		o.ReadSlots = readSlots
 	}
 	if o.OpenFiles <= 0 {
 		o.OpenFiles = openFiles()
@@ -210,6 +216,9 @@ func New(groups []config.Group, o Options, previous *Topology) (*Topology, error
 			t.size += len(s.Replicas)
 		}
 	}
+	for r := range t.replicas() { // those that previous had, too
+		r.up.gates.size(o.ReadSlots)
+	}
 	t.inherit(previous)
 	return t, nil
 }
@@ -245,9 +254,9 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		}
 		key := strings.Join(keys, "\x00")
 		if s.beats = beats[key]; s.beats == nil {
-			s.beats = newHeartbeats(key)
+			s.beats = newHeartbeats(key, len(s.Replicas))
 		}
-		s.hedge, s.calls = newHedger(), t.crowd.of(s.name)
+		s.hedge, s.calls = newHedger(), t.crowd.of(s.name, t.opts.MaxCalls)
 		g.Shards = append(g.Shards, s)
 	}
 	return g, nil
@@ -368,6 +377,18 @@ func (t *Topology) Group(name string) *Group {
 		return nil
 	}
 	return t.Groups[i]
+}
+
+// Shard returns the shard of that name, as Shard.Name has it, or nil.
+func (t *Topology) Shard(name string) *Shard {
+	for _, g := range t.Groups {
+		for _, s := range g.Shards {
+			if s.name == name {
+				return s
+			}
+		}
+	}
+	return nil
 }
 
 // ownLabels are the label names that Spillway sets or removes itself in the group: its labels and its replica labels, sorted.

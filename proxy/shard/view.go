@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"time"
+
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // Info is what the admin view shards tells about a replica.
@@ -43,10 +45,12 @@ type Info struct {
 	EngineDiffers []string `json:"engineDiffers"`
 	// MissingStores is what a Thanos Query answers without: its answers are refused meanwhile, or flagged where a partial one is asked for. Empty otherwise.
 	MissingStores string `json:"missingStores"`
-	// Heartbeat is the group's, HeartbeatError why it could not be read; Whole tells whether the replica agrees with another now (a single one always does).
-	Heartbeat      string `json:"heartbeat"`
-	HeartbeatError string `json:"heartbeatError"`
-	Whole          bool   `json:"whole"`
+	// Heartbeat is the group's, HeartbeatError why it could not be read; Whole tells whether the replica can be asked and lacks nothing that another one has now (a single one
+	// never does), LackingSince since when it lacks something; left out where it does not.
+	Heartbeat      string    `json:"heartbeat"`
+	HeartbeatError string    `json:"heartbeatError"`
+	Whole          bool      `json:"whole"`
+	LackingSince   time.Time `json:"lackingSince,omitzero"`
 	// Hashmod tells whether the replica keeps its group's hashmod: unchecked, trusted, or broken; empty where the group has none. HashmodError says why it is not
 	// trusted. One that is not turns pruning by hashmod off for its group.
 	Hashmod      RuleState `json:"hashmod"`
@@ -75,6 +79,21 @@ type Info struct {
 	Until string `json:"until"`
 }
 
+// NotWhole is why the server does not count as whole, for people; empty where it does, or is not up, which is reason enough.
+func (i Info) NotWhole() string {
+	switch {
+	case i.Whole || i.State != Up:
+		return ""
+	case i.Heartbeat == "" && i.Type == config.TypeThanos:
+		return "its group has no heartbeat; of servers of type thanos those are whole that list the same stores"
+	case i.Heartbeat == "":
+		return "its group has no heartbeat, without which nobody knows which copy missed what: queries read all copies (heartbeat, docs/shards.md)"
+	case i.HeartbeatError != "":
+		return "the heartbeat cannot be read: " + i.HeartbeatError
+	}
+	return "by the heartbeat no other copy has the same of late: one of them missed scrapes, or has just begun; queries read all copies meanwhile"
+}
+
 // Status is the state of every replica, in the order of the configuration.
 func (t *Topology) Status() []Info {
 	now := t.opts.Clock()
@@ -87,26 +106,26 @@ func (t *Topology) Status() []Info {
 			Group: g.Name, Shard: s.Index, Replica: r.Index, URL: r.URL(), Type: r.Type(), State: r.State(), Breaker: r.up.breaker.current(wall),
 			Base: int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(r.engineDifferences(ref)), Heartbeat: g.Heartbeat,
 			Whole: len(s.Replicas) == 1, InFlight: r.InFlight(), StoresOwnLabels: []string{},
-			Waiting: int(r.up.gates.heavy.waiting.Load() + r.up.gates.unselective.waiting.Load()),
+			Waiting: int(r.up.gates.heavy.Load().waiting.Load() + r.up.gates.unselective.waiting.Load()),
 		}
 		i.Hashmod, i.HashmodError = r.Hashmod()
 		i.Names, i.NamesError = r.Names()
 		i.ShardBy, i.ShardByError = g.ShardByState()
 		i.Sick, i.GroupTrusted, i.Lagging = r.sickTexts(), g.Trusted(), r.Lagging()
 		i.MissingStores, i.Silent = r.MissingStores(), r.Mute()
-		unannounced := r.unannounced()
+		unannounced, unlisted := r.unannounced(), r.unlisted()
 		from, until := s.Span(now)
 		i.From, i.Until = moment(from), moment(until)
-		if len(s.Replicas) > 1 && g.Heartbeat != "" {
-			i.Whole = s.beats.wholeNow(r.Index, now)
+		if len(s.Replicas) > 1 && len(s.Replicas) <= maxReplicas {
+			i.Whole = s.wholeNow(r.Index, now)
 			s.beats.mu.Lock()
-			i.HeartbeatError = s.beats.err
+			i.HeartbeatError, i.LackingSince = s.beats.of[r.Index].err, s.beats.of[r.Index].lacking
 			s.beats.mu.Unlock()
 		}
 		r.up.mu.Lock()
 		h := &r.up.health
 		i.Since, i.LastProbe, i.Error, i.Note, i.Version = h.since, h.last, h.err, h.note, h.version
-		i.Note = cmp.Or(i.Note, unannounced)
+		i.Note = cmp.Or(i.Note, unannounced, unlisted)
 		i.ExternalLabels, i.Engine, i.ClockSkew = maps.Clone(h.external), h.engine, h.skew.Seconds()
 		for _, name := range g.ownLabels() {
 			if h.stores[name] {

@@ -99,18 +99,24 @@ func TestWhole(t *testing.T) {
 		noHeartbeat bool
 		from, until int64 // minutes ago
 		whole       bool
+		other       bool // the second replica is the one
 	}{
 		{name: "equal", a: full, b: full, from: 60, until: 0, whole: true},
 		{name: "a few samples apart", a: full, b: lacks(0, 4, only("node", at(20))), from: 60, whole: true},
-		{name: "half the series missed a scrape", a: full, b: lacks(0, 5, only("node", at(20))), from: 60, whole: false},
-		{name: "the same, outside the window", a: full, b: lacks(0, 5, only("node", at(20))), from: 10, whole: true},
-		{name: "a series less", a: full, b: lacks(1, 0, only("dcgm", at(20))), from: 60, whole: false},
-		{name: "the last minute differs", a: full, b: lacks(0, 10, only("node", 0)), from: 60, whole: false},
-		{name: "the last minute differs, but the window is closed", a: full, b: lacks(0, 10, only("node", 0)), from: 60, until: 10, whole: true},
-		{name: "the newest closed bucket speaks for the open one", a: full, b: lacks(0, 10, only("node", at(5))), from: 2, whole: false},
+		{name: "half the series missed a scrape", a: lacks(0, 5, only("node", at(20))), b: full, from: 60, whole: true, other: true},
+		{name: "the other one lacks, and that is no matter", a: full, b: lacks(0, 5, only("node", at(20))), from: 60, whole: true},
+		{name: "the same, outside the window", a: lacks(0, 5, only("node", at(20))), b: full, from: 10, whole: true},
+		{name: "a target that came as the bucket closed", a: lacks(1, 1, only("dcgm", at(20))), b: full, from: 60, whole: true},
+		{name: "half of the series less", a: lacks(5, 0, only("dcgm", at(20))), b: full, from: 60, whole: true, other: true},
+		{name: "a target less", a: lacks(1, 20, only("dcgm", at(20))), b: full, from: 60, whole: true, other: true},
+		{name: "the last minute differs", a: lacks(0, 10, only("node", 0)), b: full, from: 60, whole: true, other: true},
+		{name: "the last minute differs, but the window is closed", a: lacks(0, 10, only("node", 0)), b: full, from: 60, until: 10, whole: true},
+		{name: "the newest closed bucket speaks for the open one", a: lacks(0, 10, only("node", at(5))), b: full, from: 2, whole: true, other: true},
 		{name: "gaps in different jobs", a: lacks(0, 10, only("dcgm", at(20))), b: lacks(0, 10, only("node", at(20))), from: 60, whole: false},
+		{name: "gaps at different times", a: lacks(0, 10, only("node", at(40))), b: lacks(0, 10, only("node", at(20))), from: 60, whole: false},
+		{name: "the first gap is not in the window", a: lacks(0, 10, only("node", at(40))), b: lacks(0, 10, only("node", at(20))), from: 30, whole: true},
 		{name: "many targets, one sample more or less by chance", a: many(90), b: many(0), from: 60, until: 10, whole: true},
-		{name: "of many targets twenty are not scraped", a: many(200), b: many(0), from: 60, until: 10, whole: false},
+		{name: "of many targets twenty are not scraped", a: many(200), b: many(0), from: 60, until: 10, whole: true, other: true},
 		{name: "no heartbeat", a: full, b: full, noHeartbeat: true, from: 60, whole: false},
 		{name: "a heartbeat that is nowhere", a: func(string, int64) (int64, int64) { return 0, 0 }, b: func(string, int64) (int64, int64) { return 0, 0 }, from: 60, until: 10, whole: false},
 		{name: "more than 31 days", a: full, b: full, from: 32 * 24 * 60, whole: false},
@@ -127,8 +133,12 @@ func TestWhole(t *testing.T) {
 				top := build(t, Options{Dial: b.dial}, false, g)
 				now := time.UnixMilli(at(0)).Add(20 * time.Second) // the bucket that ends at at(0) is not closed yet
 				r, whole, err := top.Groups[0].Shards[0].Whole(t.Context(), now.UnixMilli()-tc.from*60_000, now.UnixMilli()-tc.until*60_000, now)
-				if err != nil || whole != tc.whole || r.Index != 0 {
-					t.Errorf("whole %t, %v", whole, err)
+				want := 0
+				if tc.other {
+					want = 1
+				}
+				if err != nil || whole != tc.whole || r.Index != want {
+					t.Errorf("whole %t, replica %d, %v", whole, r.Index, err)
 				}
 				top.Close()
 				b.close()
@@ -164,8 +174,7 @@ func TestWholeChoosesAmongThree(t *testing.T) {
 	}
 }
 
-// TestWholeIsCached: the background work keeps the last hour and the last minute known, so that a request asks nothing; a replica that stops
-// answering is not whole 30 s later.
+// TestWholeIsCached: the background work keeps the last hour and the last minute known, so that a request asks nothing; of a replica that stops answering it is not whole, and the other one is.
 func TestWholeIsCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := func(string, int64) (int64, int64) { return 10, 200 }
@@ -199,10 +208,15 @@ func TestWholeIsCached(t *testing.T) {
 		silent.Store(true)
 		time.Sleep(tailFresh + beatEvery + time.Second)
 		now = time.Now()
-		if _, whole, err := s.Whole(t.Context(), now.UnixMilli()-10*60_000, now.UnixMilli(), now); err != nil || whole {
+		if r, whole, err := s.Whole(t.Context(), now.UnixMilli()-10*60_000, now.UnixMilli(), now); err != nil || !whole || r.Index != 0 || s.Alone() != r {
 			t.Errorf("whole %t, %v", whole, err)
 		}
-		if i := top.Status()[1]; i.Whole || i.HeartbeatError == "" {
+		if i := top.Status(); i[1].Whole || i[1].HeartbeatError == "" || !i[0].Whole || i[0].HeartbeatError != "" {
+			t.Errorf("status %+v", i)
+		}
+		silent.Store(false)
+		time.Sleep(beatPause + 2*beatEvery)
+		if i := top.Status(); !i[1].Whole || i[1].HeartbeatError != "" || s.Alone() != nil {
 			t.Errorf("status %+v", i)
 		}
 		top.Close()
@@ -211,7 +225,7 @@ func TestWholeIsCached(t *testing.T) {
 }
 
 func TestBucketsAreBounded(t *testing.T) {
-	h := newHeartbeats("")
+	h := newHeartbeats("", 2)
 	for i := range int64(maxBuckets + 1) {
 		h.buckets[i*bucketMs] = finding{}
 	}

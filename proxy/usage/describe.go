@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 // facts collects sets while an expression is walked.
@@ -133,7 +135,7 @@ func finite(m *labels.Matcher) []string {
 func (f *facts) call(c *parser.Call) {
 	text := func(i int) {
 		if i < len(c.Args) {
-			if s, ok := unwrap(c.Args[i]).(*parser.StringLiteral); ok {
+			if s, ok := tree.Bare(c.Args[i]).(*parser.StringLiteral); ok {
 				add(f.grouping, s.Val)
 			}
 		}
@@ -154,25 +156,12 @@ func (f *facts) call(c *parser.Call) {
 	case "info": // (v, selector): joined by instance and job; target_info unless the selector names another metric
 		add(f.grouping, "instance", "job")
 		if len(c.Args) > 1 {
-			if s, ok := unwrap(c.Args[1]).(*parser.VectorSelector); ok {
+			if s, ok := tree.Bare(c.Args[1]).(*parser.VectorSelector); ok {
 				if slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel }) {
 					return
 				}
 			}
 		}
 		add(f.metrics, "target_info")
-	}
-}
-
-func unwrap(e parser.Expr) parser.Expr {
-	for {
-		switch n := e.(type) {
-		case *parser.ParenExpr:
-			e = n.Expr
-		case *parser.StepInvariantExpr:
-			e = n.Expr
-		default:
-			return e
-		}
 	}
 }

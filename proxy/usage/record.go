@@ -17,6 +17,9 @@ const MaxQueryBytes = 8 << 10
 // CutMark ends a query text that was cut. No PromQL outside a string has this character, so such a text does not parse by accident.
 const CutMark = "…"
 
+// Inventory is the Purpose of a request by which spillway relabel asks what is stored. It asks for every name there is, so that such a request is no use of anything.
+const Inventory = "inventory"
+
 // Record is one request. All fields stand in every line, in this order; lists are sorted, without duplicates, and [] where there is nothing.
 type Record struct {
 	// V is Version; Write sets it.
@@ -56,6 +59,8 @@ type Record struct {
 	Bound string `json:"bound"`
 	// Claimed tells that some of User, Dashboard, Panel and Rule was said by a caller that is not known to be allowed to say it.
 	Claimed bool `json:"claimed"`
+	// Purpose is Inventory, or empty: somebody wanted to know something.
+	Purpose string `json:"purpose"`
 }
 
 // Facts are what a query looks at: all that drop rules need to know of it.

@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/prompb"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -81,6 +81,8 @@ type Turn interface {
 type Queryable struct {
 	// Legs chooses the slices that may hold series of a selector in a window; an error refuses the query.
 	Legs func(ctx context.Context, from, until int64, matchers []*labels.Matcher) ([]Leg, error)
+	// Width is how many slices are read at once, whatever the number of selectors, and so how many goroutines read; 0 is all of them.
+	Width int
 	// Meter is charged with what is held.
 	Meter Meter
 	// PerSeries is charged for each series beside what it holds itself: what the engine will hold of its results, in bytes.
@@ -98,14 +100,17 @@ type Queryable struct {
 	SlicePatience time.Duration
 	// Lost decides about a slice none of whose copies answered: nil error goes on without it and the caller warns; nil func is an error.
 	Lost func(slice string, err error) error
-	// Again tells whether the spare copies of a slice may be read after this failure; nil func is yes.
-	Again func(err error) bool
+	// Again tells whether the spare copies of the named slice may be read after this failure; nil func is yes.
+	Again func(slice string, err error) bool
 	// Twice is told of each series that two slices hold for the same time; may be nil. Several goroutines call it.
 	Twice func(a, b string, lbls labels.Labels)
 	// Read is told what each copy answered; may be nil. Several goroutines call it.
 	Read func(Fetched)
 	// Observe is told the segments of every series of each select; may be nil. It is for tests and explain, and is called from several goroutines.
 	Observe func(Selected)
+
+	once   sync.Once
+	places chan struct{} // of Width
 }
 
 var (
@@ -260,23 +265,8 @@ func (q *Queryable) fetch(ctx context.Context, from, until int64, hints *storage
 	if err != nil {
 		return nil, err
 	}
-	results := make([][]*series, len(legs))
-	g, ctx := errgroup.WithContext(ctx)
-	for i, leg := range legs {
-		lo, hi := max(from, leg.Slice.From), until
-		if leg.Slice.Until != math.MaxInt64 {
-			hi = min(hi, leg.Slice.Until-1)
-		}
-		if lo > hi {
-			continue
-		}
-		g.Go(func() error {
-			got, err := q.slice(ctx, leg.Slice, Query{From: lo, Until: hi, Matchers: leg.Matchers, Asked: matchers, Hints: hints})
-			results[i] = got
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	results, err := q.readSlices(ctx, legs, Query{From: from, Until: until, Asked: matchers, Hints: hints})
+	if err != nil {
 		return nil, err
 	}
 	all, err := q.join(legs, results, from, until)
@@ -350,14 +340,14 @@ type stored struct {
 // seriesOverhead is charged for each series held beside its labels and chunk data: headers of slices and structs, by measurement rounded up.
 const seriesOverhead = 256
 
-// slice reads all copies of one slice and splices them.
-func (q *Queryable) slice(ctx context.Context, s *Slice, query Query) ([]*series, error) {
+// slice reads all copies of one slice and splices them. Of its patience a part has gone by.
+func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.Duration) ([]*series, error) {
 	held := make([][]stored, len(s.Copies))
 	errs := make([]error, len(s.Copies))
 	reading, stop := ctx, func() {}
 	if q.SlicePatience > 0 {
 		var cancel context.CancelFunc
-		reading, cancel = context.WithTimeoutCause(ctx, q.SlicePatience, errSlowSlice)
+		reading, cancel = context.WithTimeoutCause(ctx, max(q.SlicePatience-gone, time.Millisecond), errSlowSlice)
 		stop = cancel
 	}
 	if len(s.Copies) == 1 {
@@ -382,10 +372,10 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query) ([]*series
 			return nil, err
 		}
 	}
-	if len(live) == 0 && len(s.Spare) > 0 && (q.Again == nil || q.Again(errs[0])) {
+	if len(live) == 0 && len(s.Spare) > 0 && (q.Again == nil || q.Again(s.Name, errs[0])) {
 		rest := *s
 		rest.Copies, rest.Spare = s.Spare, nil
-		return q.slice(ctx, &rest, query)
+		return q.slice(ctx, &rest, query, 0)
 	}
 	if len(live) == 0 {
 		err := errs[0]
@@ -411,10 +401,12 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query) ([]*series
 		}
 	}
 	out := make([]*series, 0, len(order))
+	heard := &scrapes{q: q, slice: s, query: query, live: live}
+	defer heard.drop()
 	for _, sp := range order {
-		one, err := sp.splice(s, query, len(live) > 1)
+		one, err := sp.splice(ctx, heard, len(live) > 1)
 		if err != nil {
-			return nil, qerr.Wrap(qerr.ShardFailed, err, "shard %s sent series data that cannot be decoded", s.Name)
+			return nil, err
 		}
 		if len(one.parts) > 0 {
 			out = append(out, one)
@@ -470,8 +462,9 @@ type spliced struct {
 	copies []copyChunks // the base, or the first that has the series, first
 }
 
-func (sp *spliced) splice(s *Slice, query Query, several bool) (*series, error) {
-	lo, hi := query.From, query.Until
+// splice makes one series of the copies'. The error is that of an undecodable sample or of a bound.
+func (sp *spliced) splice(ctx context.Context, heard *scrapes, several bool) (*series, error) {
+	s, lo, hi := heard.slice, heard.query.From, heard.query.Until
 	out := &series{lbls: sp.lbls}
 	if !several {
 		c := sp.copies[0]
@@ -479,10 +472,16 @@ func (sp *spliced) splice(s *Slice, query Query, several bool) (*series, error) 
 		return out, nil
 	}
 	var acc []stamp
+	zeros := sp.lbls.Get(model.MetricNameLabel) == upName
 	for _, c := range sp.copies {
-		ss, err := stamps(c.chunks, lo, hi, c.copy, nil)
+		ss, err := stamps(c.chunks, lo, hi, c.copy, zeros, nil)
 		if err != nil {
-			return nil, err
+			return nil, qerr.Wrap(qerr.ShardFailed, err, "shard %s sent series data that cannot be decoded", s.Name)
+		}
+		if len(sp.copies) > 1 {
+			if err := heard.mark(ctx, sp.lbls, c.copy, ss); err != nil {
+				return nil, err
+			}
 		}
 		acc = splice(acc, ss, lo, hi)
 	}
@@ -503,7 +502,7 @@ func together(a, b *series, from, until int64) (*series, error) {
 			of = 1
 		}
 		var err error
-		if acc[of], err = stamps(p.chunks, p.From, p.Until, i, acc[of]); err != nil {
+		if acc[of], err = stamps(p.chunks, p.From, p.Until, i, false, acc[of]); err != nil {
 			return nil, err
 		}
 	}

@@ -162,9 +162,9 @@ func TestSeries(t *testing.T) {
 			slice("new", 30_000, forever, &fakeCopy{name: "a", series: []string{"up{}: 31 46"}}), slice("old", math.MinInt64, forever, &fakeCopy{name: "b", series: []string{"up{}: 0 15 30 45 60"}}),
 		}, `{__name__="up", cluster="jaguar"}: 0 15 31 46`, ""},
 		{"the same series on two slices of one time is merged as copies are", []*Slice{
-			slice("s1", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15 60 75"}}),
-			slice("s2", math.MinInt64, forever, &fakeCopy{name: "b", series: []string{"up{}: 7 22 37 52 67"}}),
-		}, `{__name__="up", cluster="jaguar"}: 0 15 22 37 52 60 75`, ""},
+			slice("s1", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"m{}: 0 15 60 75"}}),
+			slice("s2", math.MinInt64, forever, &fakeCopy{name: "b", series: []string{"m{}: 7 22 37 52 67"}}),
+		}, `{__name__="m", cluster="jaguar"}: 0 15 37 52 60 75`, ""},
 		{
 			"a copy that fails is left out",
 			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15"}, err: down}, &fakeCopy{name: "b", series: []string{"up{}: 1 16 31"}})},
@@ -172,8 +172,8 @@ func TestSeries(t *testing.T) {
 		},
 		{
 			"gaps are filled from the other copy",
-			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15 60 75"}}, &fakeCopy{name: "b", series: []string{"up{}: 7 22 37 52 67", "x{}: 1"}})},
-			`{__name__="up", cluster="jaguar"}: 0 15 22 37 52 60 75` + "\n" + `{__name__="x", cluster="jaguar"}: 1`, "",
+			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"m{}: 0 15 60 75"}}, &fakeCopy{name: "b", series: []string{"m{}: 7 22 37 52 67", "x{}: 1"}})},
+			`{__name__="m", cluster="jaguar"}: 0 15 37 52 60 75` + "\n" + `{__name__="x", cluster="jaguar"}: 1`, "",
 		},
 		{"all copies failed", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", err: down}, &fakeCopy{name: "b", err: down})}, "", "down"},
 		{"damaged chunks are an error", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0"}, damage: true}, &fakeCopy{name: "b", series: []string{"up{}: 0"}, damage: true})}, "", "cannot be decoded"},
@@ -277,7 +277,7 @@ func FuzzStamps(f *testing.F) {
 		}
 		c := prompb.Chunk{Type: prompb.Chunk_Encoding(typ), MinTimeMs: math.MinInt64, MaxTimeMs: math.MaxInt64, Data: data}
 		if checkChunk(&c) == nil {
-			_, _ = stamps([]prompb.Chunk{c}, math.MinInt64, math.MaxInt64, 0, nil)
+			_, _ = stamps([]prompb.Chunk{c}, math.MinInt64, math.MaxInt64, 0, false, nil)
 		}
 	})
 }

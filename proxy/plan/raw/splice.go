@@ -1,13 +1,8 @@
 package raw
 
 import (
-	"fmt"
 	"math"
 	"slices"
-
-	"github.com/prometheus/prometheus/model/value"
-	"github.com/prometheus/prometheus/prompb"
-	"github.com/prometheus/prometheus/tsdb/chunkenc"
 )
 
 // Replicas of a slice scrape the same targets at different moments, so their samples never share timestamps, and mixing them would double every rate's
@@ -15,63 +10,155 @@ import (
 //
 //	base   x  x  x  x  .  .  .  .  x  x  x          a gap: longer than 1.5 intervals
 //	other   o  o  o  o  o  o  o  o  o  o  o
-//	result x  x  x  x o  o  o  o   x  x  x          segments: base, other, base
+//	result x  x  x  x   o  o  o  o x  x  x          segments: base, other, base
 //
-// The interval is the median distance of neighbouring samples over both copies. A gap also counts between a window edge and the first or last sample. A
-// stale marker of the base at the edge of a gap that the other copy can fill is dropped: the base lost the target, the target did not end. Fewer than
-// three samples in both copies together say nothing about an interval: all are taken.
+// The interval is the median distance of neighbouring samples over both copies. Between an edge of the window and the first or last sample more than 1.1 intervals are a gap. Of the other copy what
+// lies closer than half an interval to a sample of the base is left out.
+//
+// A series lives while one copy says so. A stale marker of the base from a scrape that succeeded stands; any other stands unless the other copy goes on around it: then it is left out, and the
+// other copy is read until the base's next sample. Markers within what is filled in stand, unless the base goes on within one and a half intervals.
+//
+// A sample of up, or of what else a scrape that failed leaves behind, says nothing where the other copy reached the target at the same time: it counts as missing.
+//
+// A series with fewer than three samples in both copies together, which say nothing about an interval, is taken from the one that has more.
 
-// stamp is one sample's time, whether it is a stale marker, and the copy it would come from.
+// stamp is what a splice knows of one sample.
 type stamp struct {
-	t     int64
-	stale bool
-	from  int // index of the copy
+	t      int64
+	from   int32 // index of the copy
+	nth    int32 // place among the copy's own
+	stale  bool  // a stale marker
+	sure   bool  // of a marker: its scrape succeeded
+	failed bool  // of a sample of up and its like: its scrape failed
 }
 
-// stamps decodes the time stamps of chunks within [lo, hi]. Damaged chunks are an error, never a shorter series.
-func stamps(chunks []prompb.Chunk, lo, hi int64, from int, into []stamp) (out []stamp, err error) {
-	defer func() {
-		if p := recover(); p != nil { // chunk decoders index into the data they are given
-			err = fmt.Errorf("damaged chunk: %v", p)
+// seam is how far from each other samples of one series are.
+type seam struct{ interval float64 }
+
+// gap tells whether something is missing between two samples, edge whether between a sample and an edge of the window, close whether two samples of different copies are too near.
+func (s seam) gap(d int64) bool   { return float64(d) > 1.5*s.interval }
+func (s seam) edge(d int64) bool  { return float64(d) > 1.1*s.interval }
+func (s seam) close(d int64) bool { return float64(d) < 0.5*s.interval }
+
+// splice fills the gaps of base with stretches of other, in the window [lo, hi]. Both are sorted by time; so is the result, without duplicate times.
+func splice(base, other []stamp, lo, hi int64) []stamp {
+	switch {
+	case len(other) == 0:
+		return base
+	case len(base) == 0:
+		return other
+	}
+	if a, b := samples(base), samples(other); a+b < 3 {
+		if b > a {
+			return other
 		}
-	}()
-	var it chunkenc.Iterator
-	for i := range chunks {
-		c := &chunks[i]
-		if c.MaxTimeMs < lo || c.MinTimeMs > hi {
+		return base
+	}
+	s := seam{interval(base, other)}
+	base, other = s.reached(base, other), s.reached(other, base)
+
+	out := make([]stamp, 0, len(base)+8)
+	var (
+		last  stamp // what was taken of the base before
+		begun bool
+		lost  bool // a marker that does not stand followed it
+	)
+	for _, b := range base {
+		if b.stale && !b.sure && s.goesOn(b.t, other) {
+			lost = true
 			continue
 		}
-		chk, err := chunkenc.FromData(chunkenc.Encoding(c.Type), c.Data)
-		if err != nil {
-			return nil, err
+		switch {
+		case !begun && s.edge(b.t-lo):
+			out = s.fill(out, other, nil, &b)
+		case begun && (lost || s.gap(b.t-last.t)):
+			out = s.fill(out, other, &last, &b)
 		}
-		it = chk.Iterator(it)
-		for typ := it.Next(); typ != chunkenc.ValNone; typ = it.Next() {
-			t := it.AtT()
-			if t < lo || t > hi {
+		out = append(out, b)
+		last, begun, lost = b, true, false
+	}
+	switch {
+	case !begun:
+		return other
+	case lost || s.edge(hi-last.t):
+		out = s.fill(out, other, &last, nil)
+	}
+	return out
+}
+
+// goesOn tells whether the other copy has samples around a time, and nothing else.
+func (s seam) goesOn(t int64, other []stamp) bool {
+	n := 0
+	for i := search(other, t-int64(1.5*s.interval)); i < len(other) && float64(other[i].t-t) <= 1.5*s.interval; i++ {
+		if other[i].stale {
+			return false
+		}
+		n++
+	}
+	return n > 0
+}
+
+// fill appends what other holds between two of the base's entries; nil is an edge of the window.
+func (s seam) fill(out, other []stamp, after, before *stamp) []stamp {
+	i := 0
+	if after != nil {
+		i = search(other, after.t+1)
+	}
+	for ; i < len(other) && (before == nil || other[i].t < before.t); i++ {
+		o := other[i]
+		if o.stale {
+			if before != nil && !before.stale && !s.gap(before.t-o.t) {
 				continue
 			}
-			s := stamp{t: t, from: from}
-			switch typ {
-			case chunkenc.ValFloat:
-				_, v := it.At()
-				s.stale = value.IsStaleNaN(v)
-			case chunkenc.ValHistogram, chunkenc.ValFloatHistogram:
-				_, h := it.AtFloatHistogram(nil)
-				s.stale = value.IsStaleNaN(h.Sum)
-			}
-			into = append(into, s)
+		} else if after != nil && s.close(o.t-after.t) || before != nil && s.close(before.t-o.t) {
+			continue
 		}
-		if err := it.Err(); err != nil {
-			return nil, err
+		out = append(out, o)
+	}
+	return out
+}
+
+// reached leaves out the samples of failed scrapes of a target that the other copy reached just before and after, as far as it looked.
+func (s seam) reached(mine, other []stamp) []stamp {
+	if !slices.ContainsFunc(mine, func(m stamp) bool { return m.failed }) {
+		return mine
+	}
+	out := make([]stamp, 0, len(mine))
+	for _, m := range mine {
+		if !m.failed || !s.reachedAt(m.t, other) {
+			out = append(out, m)
 		}
 	}
-	return into, nil
+	return out
+}
+
+func (s seam) reachedAt(t int64, other []stamp) bool {
+	i := search(other, t)
+	before, after := i > 0 && !s.gap(t-other[i-1].t), i < len(other) && !s.gap(other[i].t-t)
+	well := func(o stamp) bool { return !o.stale && !o.failed }
+	return (before || after) && (!before || well(other[i-1])) && (!after || well(other[i]))
+}
+
+// search is the place of the first stamp at t or later.
+func search(ss []stamp, t int64) int {
+	i, _ := slices.BinarySearchFunc(ss, t, func(s stamp, t int64) int { return cmp64(s.t, t) })
+	return i
+}
+
+// samples counts what is no stale marker.
+func samples(ss []stamp) int {
+	n := 0
+	for _, s := range ss {
+		if !s.stale {
+			n++
+		}
+	}
+	return n
 }
 
 // interval is the median distance of neighbouring samples, stale markers left out, over both copies; 0 where there is no pair.
-func interval(base, other []stamp) int64 {
-	var d []int64
+func interval(base, other []stamp) float64 {
+	d := make([]int64, 0, len(base)+len(other))
 	for _, ss := range [][]stamp{base, other} {
 		last := int64(math.MinInt64)
 		for _, s := range ss {
@@ -88,58 +175,7 @@ func interval(base, other []stamp) int64 {
 		return 0
 	}
 	slices.Sort(d)
-	return d[(len(d)-1)/2]
-}
-
-// splice fills the gaps of base with stretches of other, in the window [lo, hi]. Both are sorted by time; so is the result, without duplicate times.
-func splice(base, other []stamp, lo, hi int64) []stamp {
-	if len(other) == 0 {
-		return base
-	}
-	if len(base) == 0 {
-		return other
-	}
-	if len(base)+len(other) < 3 {
-		return union(base, other)
-	}
-	iv := interval(base, other)
-	isGap := func(from, to int64) bool { return float64(to-from) > 1.5*float64(iv) }
-
-	out := make([]stamp, 0, max(len(base), len(other)))
-	// fill appends what lies strictly between from and to: the other copy's stretch where the distance is a gap and that stretch has a real sample,
-	// else the base's own stale markers.
-	fill := func(from, to int64, markers []stamp) {
-		if isGap(from, to) {
-			l, _ := slices.BinarySearchFunc(other, from+1, func(s stamp, t int64) int { return cmp64(s.t, t) })
-			r, _ := slices.BinarySearchFunc(other, to, func(s stamp, t int64) int { return cmp64(s.t, t) })
-			if l < r && slices.ContainsFunc(other[l:r], func(s stamp) bool { return !s.stale }) {
-				out = append(out, other[l:r]...)
-				return
-			}
-		}
-		out = append(out, markers...)
-	}
-	last := lo - 1 // the last real sample of base, or just before the window
-	var markers []stamp
-	for _, s := range base {
-		if s.stale {
-			markers = append(markers, s)
-			continue
-		}
-		fill(last, s.t, markers)
-		markers = markers[:0]
-		out = append(out, s)
-		last = s.t
-	}
-	fill(last, hi+1, markers)
-	return out
-}
-
-// union merges two sorted runs; of two samples at one time the base's stays.
-func union(base, other []stamp) []stamp {
-	out := append(slices.Clone(base), other...)
-	slices.SortStableFunc(out, func(a, b stamp) int { return cmp64(a.t, b.t) })
-	return slices.CompactFunc(out, func(a, b stamp) bool { return a.t == b.t })
+	return float64(d[(len(d)-1)/2])
 }
 
 func cmp64(a, b int64) int {
@@ -152,16 +188,15 @@ func cmp64(a, b int64) int {
 	return 0
 }
 
-// runs turns spliced stamps into segments: maximal stretches from one copy. The first reaches back to lo and the last on to hi only as far as its own
-// samples go, so that neighbouring slices can follow.
+// runs turns spliced stamps into segments: maximal stretches of which a copy's every sample is taken.
 func runs(ss []stamp) []run {
 	var out []run
-	for _, s := range ss {
-		if n := len(out); n > 0 && out[n-1].copy == s.from {
-			out[n-1].until = s.t
+	for i, s := range ss {
+		if i > 0 && ss[i-1].from == s.from && ss[i-1].nth+1 == s.nth {
+			out[len(out)-1].until = s.t
 			continue
 		}
-		out = append(out, run{copy: s.from, from: s.t, until: s.t})
+		out = append(out, run{copy: int(s.from), from: s.t, until: s.t})
 	}
 	return out
 }

@@ -1,0 +1,44 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every variable of the runbooks' commands is in the table of their first page, and no command needs a program inside Spillway's image, which has none.
+func TestRunbookCommands(t *testing.T) {
+	readme, err := os.ReadFile("runbooks/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for line := range strings.Lines(string(readme)) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 {
+			for _, m := range regexp.MustCompile("`([A-Z_]+)`").FindAllStringSubmatch(cells[1], -1) {
+				known[m[1]] = true
+			}
+		}
+	}
+	pages, err := filepath.Glob("runbooks/*.md")
+	if err != nil || len(pages) < 50 {
+		t.Fatalf("only %d pages were found: %v", len(pages), err)
+	}
+	variable := regexp.MustCompile(`\$\{?([A-Z][A-Z_]+)`)
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range variable.FindAllStringSubmatch(string(text), -1) {
+			if !known[m[1]] {
+				t.Errorf("%s uses $%s, which is not in the table of runbooks/README.md", page, m[1])
+			}
+		}
+		if strings.Contains(string(text), "exec deploy/spillway") {
+			t.Errorf("%s runs a program in Spillway's image, which has none but its own", page)
+		}
+	}
+}

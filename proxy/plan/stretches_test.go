@@ -1,0 +1,98 @@
+package plan
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// TestDivide: between two cuts one replica is whole for every step or none is for any, as looked at step by step; and no run is cut where the replica that reaches furthest need not change.
+func TestDivide(t *testing.T) {
+	rng := rand.New(rand.NewPCG(randseed.Of(t, 0), 1))
+	for range 3000 {
+		g := merge.Grid{Start: 1_000_000 + rng.Int64N(1000), Step: 1 + rng.Int64N(700)}
+		g.End = g.Start + g.Step*rng.Int64N(60) + rng.Int64N(g.Step)
+		back := Window{From: rng.Int64N(3000), Until: rng.Int64N(200) - 100}
+		back.From += back.Until
+		lacks := make([]shard.Lack, 1+rng.IntN(3))
+		for i := range lacks {
+			at := g.Start - 4000
+			for range rng.IntN(4) {
+				at += rng.Int64N(9000)
+				s := shard.Span{From: at}
+				at += 1 + rng.Int64N(4000)
+				s.Until = at
+				if rng.IntN(8) == 0 {
+					s.Until = 1<<63 - 1
+				}
+				lacks[i].Spans = append(lacks[i].Spans, s)
+				if s.Until == 1<<63-1 {
+					break
+				}
+			}
+		}
+		whole := func(r, step int) bool {
+			for _, s := range lacks[r].Spans {
+				if at := g.Time(step); at-back.Until > s.From && at-back.From <= s.Until {
+					return false
+				}
+			}
+			return true
+		}
+		cuts, bad := map[int]bool{0: true}, make([]bool, g.Len())
+		divide(g, back, lacks, cuts, bad)
+		holding := func() map[int]bool {
+			all := map[int]bool{}
+			for r := range lacks {
+				all[r] = true
+			}
+			return all
+		}
+		left, none := map[int]bool{}, false
+		for i := range g.Len() {
+			if cuts[i] {
+				if i > 0 && !bad[i] && !none { // somebody had to change
+					for r := range left {
+						if whole(r, i) {
+							t.Fatalf("a cut at %d, where replica %d goes on", i, r)
+						}
+					}
+				}
+				left, none = holding(), bad[i]
+			}
+			if bad[i] != none {
+				t.Fatalf("step %d: nobody is whole in a part of a stretch", i)
+			}
+			some := false
+			for r := range lacks {
+				if !whole(r, i) {
+					delete(left, r)
+				} else {
+					some = true
+				}
+			}
+			if some == bad[i] || !bad[i] && len(left) == 0 {
+				t.Fatalf("step %d: some replica is whole: %t, marked as one that none is for: %t, %d hold the stretch", i, some, bad[i], len(left))
+			}
+		}
+	}
+}
+
+func TestTied(t *testing.T) {
+	for text, want := range map[string]bool{
+		`sum(rate(m[5m]))`: false, `m offset 5m`: false, `m offset -5m`: false, `max_over_time(rate(m[1m])[10m:])`: false, `m > 1 or n`: false, `{__name__="m"}`: false,
+		`m @ 5`: true, `m @ start()`: true, `rate(m[5m] @ end())`: true, `max_over_time(m[10m:1m] @ start())`: true, `start()+m`: true, `range()*m`: true, `label_replace(m, "a", "b", "", "")`: true,
+		`{job="x"}`: true, `{__name__=~"m|n"}`: true, `info(m)`: true, `m[step()]`: true, `sum({__name__!=""})`: true,
+	} {
+		e, err := Parser.ParseExpr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tied(e); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+	}
+}

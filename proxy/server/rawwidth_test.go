@@ -1,0 +1,56 @@
+package server
+
+import (
+	"context"
+	"testing"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+)
+
+// TestRawReadsHaveTheWidthOfCalls: a query that reads series reads as many shards at once as a request may ask, not all of them.
+func TestRawReadsHaveTheWidthOfCalls(t *testing.T) {
+	const shards = 40
+	r := newRig(t, clusters(shards, 1), "memory: {budget: 4MiB}\n"+limits(ample))
+	for _, s := range r.all() {
+		if err := s.Set("", fakeshard.Route{Path: "/api/v1/read", Script: "wait go; answer"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads := func() int {
+		n := 0
+		for _, s := range r.all() {
+			for _, rec := range s.Requests() {
+				if rec.Path == "/api/v1/read" {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	width := (&exchange{st: r.s.state.Load()}).width()
+	if width >= shards {
+		t.Fatalf("a request may have %d calls here: there is nothing to see", width)
+	}
+	answer := make(chan *reply)
+	go func() {
+		answer <- r.ask(r.request(context.Background(), asking{path: "/api/v1/query"}, "query", "count(up)", "stats", "all")) // such a query is evaluated here
+	}()
+	most := 0
+	r.eventually("as many shards are read as may be", func() bool {
+		most = max(most, reads())
+		return most >= width
+	})
+	for _, s := range r.all() {
+		s.Release("go")
+	}
+	got := <-answer
+	if most != width {
+		t.Errorf("%d shards were read at once, want %d", most, width)
+	}
+	if got.status != 200 {
+		t.Errorf("%s", got)
+	}
+	if n := reads(); n != shards {
+		t.Errorf("%d reads of %d shards", n, shards)
+	}
+}

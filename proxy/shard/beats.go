@@ -1,0 +1,424 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/bits"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+const (
+	// bucketMs is the length of a heartbeat bucket; buckets end on its multiples.
+	bucketMs = 5 * 60 * 1000
+	// bucketGraceMs is how long after its end a bucket is closed: by then its last scrapes are stored.
+	bucketGraceMs = 30 * 1000
+	// maxBuckets bounds a shard's findings: 31 days and an hour of them, 64 bytes each and the map's own.
+	maxBuckets = 31*24*12 + 12
+	// pieceBuckets is how many buckets one question covers: six hours.
+	pieceBuckets = 72
+	// warmBuckets are kept ready by the background work: the last hour.
+	warmBuckets = 12
+	// tailFresh is how old the last minute's finding may be.
+	tailFresh = 30 * time.Second
+	// doubtFor is how long at least a bucket is believed to differ between replicas, or to be empty: history may still be filled in behind. An older one is
+	// believed for a sixtieth of its age.
+	doubtFor, doubtShare = time.Minute, 60
+	// beatEvery is how often the background work asks.
+	beatEvery = 10 * time.Second
+	// wholeWait is the most that one request spends on buckets that are not known yet.
+	wholeWait = 3 * time.Second
+	// tailLag is how long before now the last minute ends: the scrapes of the last seconds are not stored yet, on one replica sooner than on the other.
+	tailLag = 5 * time.Second
+	// beatPause is how long a replica takes no part after it could not be asked: requests must not wait for one that is gone.
+	beatPause = 10 * time.Second
+	// maxReplicas is how many replicas of a shard can be told apart here.
+	maxReplicas = 64
+)
+
+// finding says what the replicas that were asked about some stretch of time lack of each other.
+type finding struct {
+	asked uint64   // bit i: replica i answered
+	less  []uint64 // of each replica those that have more than it; nil where none lacks anything
+	data  bool     // a heartbeat was seen at all
+	until int64    // how long this is believed, Unix milliseconds; 0 where it stands for good
+}
+
+// known tells whether the finding still stands, and is about all that take part.
+func (f finding) known(part uint64, nowMs int64) bool {
+	return f.asked&part == part && (f.until == 0 || nowMs < f.until)
+}
+
+// whole are those that take part and lack nothing that another of them has.
+func (f finding) whole(part uint64) uint64 {
+	whole := part
+	for i, more := range f.less {
+		if more&part != 0 {
+			whole &^= 1 << i
+		}
+	}
+	return whole
+}
+
+// heartbeats are a shard's findings. A closed bucket in which nobody lacks anything does not change any more, so the finding is kept and the numbers are not; any other is looked
+// at again after a while.
+type heartbeats struct {
+	key     string
+	asking  chan struct{} // holds one token while somebody asks, so that many requests ask once
+	mu      sync.Mutex
+	buckets map[int64]finding // by end, milliseconds
+	tail    finding
+	tailAt  time.Time // zero: no successful question yet
+	of      []pulse   // each replica
+}
+
+// pulse is what is known of one replica's heartbeats.
+type pulse struct {
+	err     string    // why the last question failed
+	silent  time.Time // when it could not be asked: for beatPause it takes no part
+	lacking time.Time // since when it lacks what another has; zero: it does not
+}
+
+func newHeartbeats(key string, replicas int) *heartbeats {
+	return &heartbeats{key: key, asking: make(chan struct{}, 1), buckets: map[int64]finding{}, of: make([]pulse, replicas)}
+}
+
+// lastClosed is the end of the newest closed bucket at now.
+func lastClosed(nowMs int64) int64 { return floorTo(nowMs-bucketGraceMs, bucketMs) }
+
+func floorTo(v, step int64) int64 {
+	q := v / step
+	if v%step < 0 {
+		q--
+	}
+	return q * step
+}
+
+func ceilTo(v, step int64) int64 { return -floorTo(-v, step) }
+
+// buckets are what a window is known by: those that end in [first, last], and the last minute where it is open.
+type buckets struct {
+	first, last int64
+	open        bool
+}
+
+// window is what the samples in [from, until], milliseconds, are known by at now; false where that is more than anybody asks about.
+func window(from, until int64, now time.Time) (buckets, bool) {
+	nowMs := now.UnixMilli()
+	until = min(until, nowMs)
+	from = min(from, until)
+	if until < 0 || from < until-maxBuckets*bucketMs {
+		return buckets{}, false
+	}
+	closed := lastClosed(nowMs)
+	w := buckets{first: ceilTo(from, bucketMs), last: ceilTo(until, bucketMs)}
+	if w.open = w.last > closed; w.open {
+		w.first, w.last = min(w.first, closed), closed // the newest closed bucket speaks for the open one
+	}
+	return w, true
+}
+
+var errBeatBudget = errors.New("the time for heartbeats is over")
+
+// lookup is the set of those taking part that lack nothing in the window; known tells whether all of it was asked.
+func (h *heartbeats) lookup(part uint64, w buckets, now time.Time) (whole uint64, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	whole = part
+	data := false
+	for end := w.first; end <= w.last; end += bucketMs {
+		f, ok := h.buckets[end]
+		if !ok || !f.known(part, now.UnixMilli()) {
+			return 0, false
+		}
+		whole &= f.whole(part)
+		data = data || f.data
+	}
+	if w.open {
+		if h.stale(part, now) {
+			return 0, false
+		}
+		whole &= h.tail.whole(part)
+		data = data || h.tail.data
+	}
+	if !data {
+		return 0, true // a heartbeat that is nowhere proves nothing
+	}
+	return whole, true
+}
+
+// lacks adds the stretches of the window in which those taking part lack something. The newest closed bucket, and the last minute, speak for all that comes after it.
+func (h *heartbeats) lacks(part uint64, w buckets, out []Lack) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	add := func(whole uint64, s Span) {
+		for i := range out {
+			l := &out[i]
+			if whole&(1<<l.Replica.Index) != 0 {
+				continue
+			}
+			if n := len(l.Spans); n > 0 && l.Spans[n-1].Until >= s.From {
+				l.Spans[n-1].Until = s.Until
+				continue
+			}
+			l.Spans = append(l.Spans, s)
+		}
+	}
+	for end := w.first; end <= w.last; end += bucketMs {
+		s := Span{end - bucketMs, end}
+		if w.open && end == w.last {
+			s.Until = math.MaxInt64
+		}
+		add(h.buckets[end].whole(part), s)
+	}
+	if w.open {
+		add(h.tail.whole(part), Span{w.last, math.MaxInt64})
+	}
+}
+
+// stale tells whether the last minute is to be asked about anew. The caller holds mu.
+func (h *heartbeats) stale(part uint64, now time.Time) bool {
+	return h.tailAt.IsZero() || now.Sub(h.tailAt) > tailFresh || h.tail.asked&part != part
+}
+
+// askBeats asks those taking part for what lookup would miss. Who cannot be asked takes part no more: left are the others. The error is of replicas that can be asked and do not
+// say it. The caller holds the token.
+func (s *Shard) askBeats(ctx context.Context, part uint64, w buckets, now time.Time) (left uint64, err error) {
+	h := s.beats
+	if w.open {
+		h.mu.Lock()
+		stale := h.stale(part, now)
+		h.mu.Unlock()
+		if stale {
+			if part, err = s.askTail(ctx, part, now); err != nil {
+				return 0, err
+			}
+		}
+	}
+	for end := w.last; end >= w.first && bits.OnesCount64(part) > 1; { // newest first: what is asked for most
+		h.mu.Lock()
+		f, ok := h.buckets[end]
+		h.mu.Unlock()
+		if ok && f.known(part, now.UnixMilli()) {
+			end -= bucketMs
+			continue
+		}
+		lo := max(w.first, end-(pieceBuckets-1)*bucketMs)
+		if part, err = s.askBuckets(ctx, part, lo, end, now); err != nil {
+			return 0, err
+		}
+		end = lo - bucketMs
+	}
+	return part, nil
+}
+
+// askBuckets asks those taking part about the buckets that end in [lo, hi] and keeps the findings.
+func (s *Shard) askBuckets(ctx context.Context, part uint64, lo, hi int64, now time.Time) (left uint64, err error) {
+	answers, left, err := s.askAll(ctx, part, &endpoint.Request{
+		ID: endpoint.QueryRange, Query: s.Group.beatQuery("5m"), Start: endpoint.At(lo), End: endpoint.At(hi), Step: bucketMs * time.Millisecond,
+	})
+	if err != nil {
+		return left, err
+	}
+	h := s.beats
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for end := lo; end <= hi; end += bucketMs {
+		at := make([]beats, len(answers))
+		for i, a := range answers {
+			at[i] = a[end]
+		}
+		f := judge(at, left)
+		if f.less != nil || !f.data {
+			age := time.Duration(now.UnixMilli()-end) * time.Millisecond
+			f.until = now.Add(max(doubtFor, age/doubtShare)).UnixMilli()
+		}
+		h.buckets[end] = f
+	}
+	h.trim()
+	return left, nil
+}
+
+// askTail asks those taking part about the last minute.
+func (s *Shard) askTail(ctx context.Context, part uint64, now time.Time) (left uint64, err error) {
+	t := now.Add(-tailLag).UnixMilli()
+	answers, left, err := s.askAll(ctx, part, &endpoint.Request{ID: endpoint.Query, Query: s.Group.beatQuery("1m"), Time: endpoint.At(t)})
+	if err != nil {
+		return left, err
+	}
+	h := s.beats
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := make([]beats, len(answers))
+	for i, a := range answers {
+		for _, b := range a { // one instant, whatever timestamp the server writes on it
+			at[i] = b
+		}
+	}
+	h.tail, h.tailAt = judge(at, left), now
+	return left, nil
+}
+
+// askAll asks those taking part the same thing at once, each by itself: the failure of one is nothing that another could be charged with. left are those that answered. One that could not be asked,
+// or was silent for all the time that there is, takes part no more, for a while; where one says something else than an answer, that is the error.
+func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]beats, left uint64, err error) {
+	answers = make([]map[int64]beats, len(s.Replicas))
+	errs := make([]error, len(s.Replicas))
+	began := time.Now()
+	var all sync.WaitGroup
+	for i, r := range s.Replicas {
+		if part&(1<<i) == 0 {
+			continue
+		}
+		all.Go(func() { answers[i], errs[i] = r.beats(ctx, req) })
+	}
+	all.Wait()
+	h := s.beats
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range s.Replicas {
+		if part&(1<<i) == 0 {
+			continue
+		}
+		b := &h.of[i]
+		if errs[i] == nil {
+			b.err, b.silent = "", time.Time{}
+			left |= 1 << i
+			continue
+		}
+		switch kind := qerr.From(errs[i]).Kind; {
+		case kind == qerr.Canceled: // a request that ended by itself says nothing about the replicas
+			return nil, 0, errs[i]
+		case !absent(errs[i]):
+			b.err = errs[i].Error()
+			err = errs[i]
+		case kind == qerr.Timeout && time.Since(began) < wholeWait: // of a caller who was in a hurry
+			b.err = errs[i].Error()
+		default:
+			b.err, b.silent = errs[i].Error(), time.Now()
+		}
+	}
+	return answers, left, err
+}
+
+// absent tells whether the failure is of a server that could not be asked, and not what it said.
+func absent(err error) bool {
+	var status *StatusError
+	if errors.As(err, &status) {
+		return status.Code >= 500
+	}
+	kind := qerr.From(err).Kind
+	return kind == qerr.ShardFailed || kind == qerr.Timeout
+}
+
+// errBeats is the private cause of an answer to a heartbeat question that makes no sense.
+var errBeats = errors.New("not an answer to a heartbeat question")
+
+// beats asks the replica for its heartbeats, by bucket end.
+func (r *Replica) beats(ctx context.Context, req *endpoint.Request) (map[int64]beats, error) {
+	resp, err := r.Do(ctx, req, CallOptions{MaxBytes: maxBeatBytes, Entered: true}) // our own, and one at a time for each shard
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	out, err := decodeBeats(resp.Body)
+	if err != nil && ctx.Err() == nil && !isQerr(err) {
+		err = qerr.Wrap(qerr.Internal, errBeats, "heartbeat of %s: %s", r.Name(), err)
+	}
+	return out, err
+}
+
+func isQerr(err error) bool {
+	var e *qerr.Error
+	return errors.As(err, &e)
+}
+
+// trim keeps the number of findings under maxBuckets; the oldest tenth goes first. The caller holds mu.
+func (h *heartbeats) trim() {
+	if len(h.buckets) <= maxBuckets {
+		return
+	}
+	ends := make([]int64, 0, len(h.buckets))
+	for e := range h.buckets {
+		ends = append(ends, e)
+	}
+	slices.Sort(ends)
+	for _, e := range ends[:len(ends)-maxBuckets*9/10] {
+		delete(h.buckets, e)
+	}
+}
+
+// wholeNow tells whether the replica is whole as of the newest closed bucket and the last minute.
+func (s *Shard) wholeNow(replica int, now time.Time) bool {
+	part := s.present(time.Now())
+	if replica >= maxReplicas || part&(1<<replica) == 0 {
+		return false
+	}
+	if part == 1<<replica {
+		return true
+	}
+	closed := lastClosed(now.UnixMilli())
+	whole, known := s.beats.lookup(part, buckets{closed, closed, true}, now)
+	return known && whole&(1<<replica) != 0
+}
+
+// beatLoop keeps the last hour and the last minute known until ctx ends.
+func (s *Shard) beatLoop(ctx context.Context) {
+	ticker := time.NewTicker(beatEvery)
+	defer ticker.Stop()
+	for {
+		s.awaitProbes(ctx)
+		s.refreshBeats(ctx)
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Shard) refreshBeats(ctx context.Context) {
+	h := s.beats
+	select {
+	case h.asking <- struct{}{}:
+		defer func() { <-h.asking }()
+	case <-ctx.Done():
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, beatEvery, errBeatBudget)
+	defer cancel()
+	now := s.topology.opts.Clock()
+	closed := lastClosed(now.UnixMilli())
+	part := s.present(time.Now())
+	if bits.OnesCount64(part) < 2 { // nobody to compare with
+		return
+	}
+	// An error is kept for the shards view; until a later question succeeds the shard is read raw.
+	if part, err := s.askTail(ctx, part, now); err == nil && bits.OnesCount64(part) > 1 {
+		_, _ = s.askBeats(ctx, part, buckets{first: closed - (warmBuckets-1)*bucketMs, last: closed}, now)
+	}
+	h.noteLacking(part, closed, now)
+}
+
+// noteLacking keeps since when each replica lacks something.
+func (h *heartbeats) noteLacking(part uint64, closed int64, now time.Time) {
+	whole, known := h.lookup(part, buckets{closed, closed, true}, now)
+	if !known {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.of {
+		switch lacks := part&^whole&(1<<i) != 0; {
+		case !lacks:
+			h.of[i].lacking = time.Time{}
+		case h.of[i].lacking.IsZero():
+			h.of[i].lacking = now
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// evaluator is a server that evaluates so many queries at once, each for as long, and keeps the others waiting; hung evaluates none to its end.
+func evaluator(slots int, each time.Duration, hung *atomic.Bool) fakeshard.Config {
+	free := make(chan struct{}, slots)
+	cfg := fakeshard.Config{}
+	cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+		if r.Path != "/api/v1/query" {
+			return fakeshard.Answer{}, false
+		}
+		free <- struct{}{}
+		time.Sleep(each)
+		for hung.Load() {
+			time.Sleep(time.Second)
+		}
+		<-free
+		return fakeshard.Answer{Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`{"status":"success","data":{"resultType":"scalar","result":[0,"2"]}}`)}, true
+	}
+	return cfg
+}
+
+// TestFullIsNotMute: a server whose query slots are all taken by us, so that our own question waits too, is waited for. One that hangs with as many calls is found out
+// once queries do not end in the time that it was told they have.
+func TestFullIsNotMute(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		name := map[bool]string{false: "busy", true: "hung"}[hangs]
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var hung atomic.Bool
+				b := newBubble(t, evaluator(20, 12*time.Second, &hung))
+				defer b.close()
+				top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
+				defer top.Close()
+				s := top.Groups[0].Shards[0]
+				hung.Store(hangs)
+				var all sync.WaitGroup
+				var answered, muted, named atomic.Int32
+				one := func() {
+					all.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+						defer cancel()
+						_, err := ask(ctx, s, &endpoint.Request{ID: endpoint.Query, Query: "1+1", Time: endpoint.At(0)})
+						switch {
+						case err == nil:
+							answered.Add(1)
+						case errors.Is(err, errMute):
+							muted.Add(1)
+						case strings.Contains(err.Error(), "calls of Spillway's wait there, and it evaluates 20 queries at once"):
+							named.Add(1)
+						}
+					})
+				}
+				for range 40 { // two rounds of slots
+					one()
+				}
+				time.Sleep(10 * time.Second)
+				if !s.Replicas[0].Mute().IsZero() {
+					t.Error("after 10 s it is taken for silent")
+				}
+				if !hangs {
+					if all.Wait(); answered.Load() != 40 {
+						t.Errorf("%d of 40 were answered", answered.Load())
+					}
+					return
+				}
+				for range 120 { // so that there are as many as slots at all times
+					one()
+					time.Sleep(500 * time.Millisecond)
+				}
+				if all.Wait(); named.Load() == 0 {
+					t.Error("no error says how many calls wait there")
+				}
+				if muted.Load() < 40 {
+					t.Errorf("%d of 120 failed at once on a server that hangs", muted.Load())
+				}
+				hung.Store(false)
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// TestGatesFollowTheConfiguration: a reload with other numbers makes other gates, and one with the same keeps them.
+func TestGatesFollowTheConfiguration(t *testing.T) {
+	fake := fakeshard.Start(t, fakeshard.Config{})
+	first, err := New(nil, Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	of := func(o Options, previous *Topology) (*Topology, *gate, *gate) {
+		top, err := New([]config.Group{group(fake.URL())}, o, previous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(top.Close)
+		s := top.Groups[0].Shards[0]
+		return top, s.calls, s.Replicas[0].up.gates.of(Heavy)
+	}
+	a, calls, reads := of(Options{}, first)
+	if calls.size != maxCalls || reads.size != readSlots {
+		t.Errorf("%d calls, %d reads", calls.size, reads.size)
+	}
+	b, again, readsAgain := of(Options{}, a)
+	if again != calls || readsAgain != reads {
+		t.Error("a reload that changes nothing made other gates")
+	}
+	_, fewer, fewerReads := of(Options{MaxCalls: 16, ReadSlots: 4}, b)
+	if fewer.size != 16 || fewerReads.size != 4 {
+		t.Errorf("%d calls, %d reads, 16 and 4 were asked for", fewer.size, fewerReads.size)
+	}
+}

@@ -1,0 +1,101 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/identity"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// from is a context of a request that came from the address.
+func from(ctx context.Context, peer string) context.Context {
+	return identity.With(ctx, identity.Request{Peer: peer})
+}
+
+// TestOnePeerLeavesPlaces: a caller whose calls never end has five sixths of a shard's places, and everybody else is answered at once. The next call of his own waits, and is
+// told why. When his calls end, nothing of him is left.
+func TestOnePeerLeavesPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, broken("wait go; answer"))
+		top := build(t, Options{Dial: b.dial}, false, group(b.urls...))
+		s := top.Groups[0].Shards[0]
+		share := maxCalls - maxCalls/sparePart
+		if share != 40 {
+			t.Errorf("the share is %d of %d; docs/bounds/replica_calls.md says 40 of 48", share, maxCalls)
+		}
+		results := make(chan error, maxCalls)
+		hog := from(t.Context(), "192.0.2.1")
+		for range maxCalls {
+			go func() { // ends with its call; the results are counted below
+				_, err := readAll(hog, s.Replicas[0], seriesRequest, CallOptions{})
+				results <- err
+			}()
+		}
+		synctest.Wait()
+		if n := b.fakes[0].InFlight(); n != share {
+			t.Errorf("one peer has %d calls at the server, want %d", n, share)
+		}
+		for i := range maxCalls - share { // and each of the places that are left is somebody else's
+			leave, err := s.Enter(from(t.Context(), fmt.Sprintf("192.0.2.%d", 2+i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer leave()
+		}
+		ctx, cancel := context.WithTimeout(hog, time.Second)
+		defer cancel()
+		_, err := s.Enter(ctx)
+		e := qerr.From(err)
+		if e == nil || e.Bound != "replica_calls" || e.Value != "40" || !strings.Contains(e.Message, "has 40 calls under way for 192.0.2.1, as many of its 48 as one address may have") {
+			t.Errorf("got %v", err)
+		}
+		b.fakes[0].Release("go")
+		for range maxCalls - share { // those that waited
+			b.fakes[0].Release("go")
+		}
+		for range maxCalls {
+			if err := <-results; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := len(s.calls.peers.by); n != maxCalls-share {
+			t.Errorf("%d peers are remembered at the shard, want those %d that hold a place", n, maxCalls-share)
+		}
+		top.Close()
+		b.close()
+	})
+}
+
+// TestNoPeerNoShare: what the proxy asks for itself, and a gate of a few places, know no share; a request over more shards than a peer may have process places takes those.
+func TestNoPeerNoShare(t *testing.T) {
+	fake := fakeshard.Start(t, fakeshard.Config{})
+	top := build(t, Options{}, false, group(fake.URL()))
+	s := top.Groups[0].Shards[0]
+	for range maxCalls {
+		leave, err := s.Enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer leave()
+	}
+	if g := newGate(5, "x", ""); g.share() != 5 {
+		t.Errorf("of 5 places one peer may have %d", g.share())
+	}
+	g := newGate(12, "x", "")
+	ctx := from(t.Context(), "2001:db8::1")
+	if err := g.take(ctx, s, int64(g.share())); err != nil {
+		t.Fatal(err)
+	}
+	for range g.share() { // taken at once, given one by one
+		g.give(ctx, 1)
+	}
+	if g.held.Load() != 0 || len(g.peers.by) != 0 || !g.sem.TryAcquire(12) {
+		t.Errorf("%d are held at the end, %d peers remembered", g.held.Load(), len(g.peers.by))
+	}
+}

@@ -1,0 +1,145 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+)
+
+// TestWhoCannotBeAskedTakesNoPart: of a pair the replica that is read dies, says that it cannot, or is silent for heartbeats alone. The other one is whole from the first request on,
+// which waits no longer than a request's patience, and is charged with nothing. Back again, the first lacks what it did not scrape until that lies before the window.
+func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
+	const dead, refuses, silent = 1, 2, 3
+	for _, tc := range []struct {
+		name string
+		how  int32
+		most time.Duration // that the first request takes
+	}{
+		{"dead", dead, 0}, {"says that it cannot", refuses, 0}, {"silent", silent, wholeWait},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var how atomic.Int32
+				var died, back atomic.Int64 // Unix milliseconds
+				full := func(_ string, end int64) (int64, int64) {
+					if end == 0 {
+						return 10, 40
+					}
+					return 10, 200
+				}
+				cfg := beating(func(job string, end int64) (int64, int64) {
+					n, samples := full(job, end)
+					if end == 0 || died.Load() == 0 || end <= died.Load() || back.Load() > 0 && end-bucketMs >= back.Load() {
+						return n, samples
+					}
+					return n, samples / 2
+				})
+				answer := cfg.Answer
+				cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+					a, ok := answer(r)
+					if ok && how.Load() == refuses {
+						a = fakeshard.Answer{Status: 503, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("no")}
+					}
+					for ok && how.Load() == silent {
+						time.Sleep(time.Second)
+					}
+					return a, ok
+				}
+				b := newBubble(t, cfg, beating(full))
+				g := group(b.urls...)
+				g.Heartbeat = "up"
+				top := build(t, Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if how.Load() == dead && strings.HasSuffix(b.urls[0], addr) {
+						return nil, errors.New("connection refused")
+					}
+					return b.dial(ctx, network, addr)
+				}}, true, g)
+				s := top.Groups[0].Shards[0]
+				whole := func(window time.Duration) int {
+					t.Helper()
+					now := time.Now()
+					r, whole, err := s.Whole(t.Context(), now.Add(-window).UnixMilli(), now.UnixMilli(), now)
+					if err != nil || !whole {
+						t.Fatalf("whole %t, %v", whole, err)
+					}
+					return r.Index
+				}
+				time.Sleep(17 * time.Minute)
+				if got := whole(10 * time.Minute); got != 0 || s.Alone() != nil {
+					t.Errorf("before: replica %d, alone %t", got, s.Alone() != nil)
+				}
+
+				died.Store(time.Now().UnixMilli())
+				how.Store(tc.how)
+				for _, r := range s.Replicas { // what was kept alive is no help
+					closeIdle(r.up.transport)
+				}
+				time.Sleep(tailFresh + time.Second) // what was found before is believed until then
+				began := time.Now()
+				if got, took := whole(3*time.Hour), time.Since(began); got != 1 || took > tc.most {
+					t.Errorf("gone: replica %d after %s", got, took)
+				}
+				if status := top.Status(); s.Alone() == nil || status[0].Whole || status[0].HeartbeatError == "" && status[0].State == Up || !status[1].Whole || status[1].HeartbeatError != "" || status[1].Breaker != Closed {
+					t.Errorf("gone: alone %t, %+v", s.Alone() != nil, status)
+				}
+
+				time.Sleep(13 * time.Minute)
+				back.Store(time.Now().UnixMilli())
+				how.Store(0)
+				time.Sleep(time.Minute)
+				if status := top.Status(); s.Alone() != nil || status[0].Whole || status[0].LackingSince.IsZero() || status[0].HeartbeatError != "" || !status[1].Whole || !status[1].LackingSince.IsZero() {
+					t.Errorf("back: alone %t, %+v", s.Alone() != nil, status)
+				}
+				if got := whole(10 * time.Minute); got != 1 {
+					t.Errorf("back: replica %d", got)
+				}
+				time.Sleep(2 * bucketMs * time.Millisecond)
+				if status := top.Status(); !status[0].Whole || !status[0].LackingSince.IsZero() {
+					t.Errorf("a closed bucket later: %+v", status[0])
+				}
+				top.Close()
+				b.close()
+			})
+		})
+	}
+}
+
+// TestTheHealthyOneIsNotCharged: while one replica's heartbeat fails, the other's question goes on and is counted for neither its breaker nor its errors.
+func TestTheHealthyOneIsNotCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := func(string, int64) (int64, int64) { return 10, 200 }
+		slow := beating(full)
+		answer := slow.Answer
+		slow.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			a, ok := answer(r)
+			if ok {
+				time.Sleep(200 * time.Millisecond) // the other one has failed long before
+			}
+			return a, ok
+		}
+		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "status 500; send no"}, {Path: "/api/v1/query_range", Script: "status 500; send no"}}}, slow)
+		g := group(b.urls...)
+		g.Heartbeat = "up"
+		top := build(t, Options{Dial: b.dial}, true, g)
+		s := top.Groups[0].Shards[0]
+		time.Sleep(time.Minute)
+		now := time.Now()
+		r, whole, err := s.Whole(t.Context(), now.UnixMilli()-3600_000, now.UnixMilli(), now)
+		if err != nil || !whole || r.Index != 1 {
+			t.Errorf("whole %t, %v", whole, err)
+		}
+		if i := top.Status(); i[1].Breaker != Closed || i[1].HeartbeatError != "" || i[0].HeartbeatError == "" {
+			t.Errorf("%+v", i)
+		}
+		top.Close()
+		b.close()
+	})
+}

@@ -1,0 +1,88 @@
+package shard
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// TestRetriesOfOneShardAreNotOthers: servers without a copy that are restarted, and others that fail all they are asked, leave what a pair needs that loses one of
+// its servers in the same minute.
+func TestRetriesOfOneShardAreNotOthers(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		restart bool // the lone server resets what it has, and then nothing listens
+	}{{"a lone server is restarted", true}, {"a lone server resets all", false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t, broken("reset"), broken("delay 100ms; reset"), fakeshard.Config{})
+				defer b.close()
+				var refused atomic.Bool
+				dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if refused.Load() && addr == "10.0.0.1:9090" {
+						return nil, syscall.ECONNREFUSED
+					}
+					conn, err := b.dial(ctx, network, addr)
+					if tc.restart && addr == "10.0.0.1:9090" {
+						refused.Store(true)
+					}
+					return conn, err
+				}
+				lone, pair := group(b.urls[0]), group(b.urls[1:]...)
+				lone.Name, lone.Labels = "lone", nil
+				top := build(t, Options{Dial: dial}, false, lone, pair)
+				defer top.Close()
+				for range 40 {
+					refused.Store(false)
+					if _, err := ask(t.Context(), top.Groups[0].Shards[0], seriesRequest); kindOf(err) != "shard_failed" {
+						t.Fatalf("the lone server: %v", err)
+					}
+				}
+				var all sync.WaitGroup
+				var failed atomic.Int32
+				for range maxCalls {
+					all.Go(func() {
+						if _, err := ask(t.Context(), top.Groups[1].Shards[0], seriesRequest); err != nil {
+							failed.Add(1)
+						}
+					})
+				}
+				if all.Wait(); failed.Load() > 0 {
+					t.Errorf("%d of %d requests were not asked of the copy", failed.Load(), maxCalls)
+				}
+			})
+		})
+	}
+}
+
+// TestRetriesOfAFleet: where many shards fail all they are asked, all requests together ask little twice.
+func TestRetriesOfAFleet(t *testing.T) {
+	all := newRetries()
+	calls, again := 0, 0
+	shards := make([]*Shard, 400)
+	for i := range shards {
+		shards[i] = &Shard{hedge: newHedger(), topology: &Topology{metrics: &metrics{again: all, retriesRefused: newRetriesRefused()}}}
+	}
+	boom := &StatusError{Code: 500}
+	for range 10 {
+		for _, s := range shards {
+			calls++
+			all.earn()
+			s.hedge.again.earn()
+			if s.MayRetry(1) {
+				again++
+				s.Wasted(qerr.Wrap(qerr.ShardFailed, boom, "it failed"))
+			}
+		}
+	}
+	if 10*again > calls {
+		t.Errorf("%d of %d calls were made twice", again, calls)
+	}
+}
