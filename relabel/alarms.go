@@ -2,16 +2,46 @@ package relabel
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/spillwayproject/spillway/relabel/inventory"
 	"github.com/spillwayproject/spillway/relabel/propose"
+	"github.com/spillwayproject/spillway/relabel/prove"
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
 // nearlyAll is the share of series from which on a plan is hardly what somebody wants: a server is not run for a twentieth of what it stores.
 const nearlyAll = 0.95
 
+const (
+	// nearlyEvery is the share of stored metrics from which on a caller without a name is one that takes stock. It is less than all: some are new since then.
+	nearlyEvery = 0.8
+	// fewMetrics is how many metrics are so few that somebody may well look at all of them.
+	fewMetrics = 20
+)
+
+// askedForAll warns of metrics that are kept because some program asked for all there are by name, one after the other. Whether that is a use (a backup, a copy elsewhere) or an inventory (one that a
+// gateway took the mark from) its owner has to say.
+func askedForAll(n *uses.Nameless, inv *inventory.Inventory) string {
+	stored, asked := map[string]bool{}, 0
+	for _, m := range inv.Metrics {
+		if !stored[m.Name] {
+			stored[m.Name] = true
+			if n.Metrics[m.Name] {
+				asked++
+			}
+		}
+	}
+	if len(stored) < fewMetrics || float64(asked) < nearlyEvery*float64(len(stored)) {
+		return ""
+	}
+	return fmt.Sprintf("Callers without a name asked for nearly every metric: %d of %d, from %s to %s (UTC). Each of them counts as used, so that hardly anything goes. Whoever copies all metrics uses all "+
+		"of them; whoever only lists what there is (an exporter of names, an inventory through a gateway that takes the User-Agent away) uses none: take its lines out of the usage log, or choose a "+
+		"--window that begins after them, and make the plan again.", asked, len(stored), n.From.UTC().Format(time.DateTime), n.To.UTC().Format(time.DateTime))
+}
+
 // alarms are what the reader of a plan has to know first.
-func alarms(set *uses.Set, stored, dropped propose.Saving) []string {
+func alarms(set *uses.Set, inv *inventory.Inventory, proof prove.Proof, stored, dropped propose.Saving) []string {
 	var out []string
 	if set.Covers == 0 {
 		why := "no usage log was given"
@@ -20,6 +50,13 @@ func alarms(set *uses.Set, stored, dropped propose.Saving) []string {
 		}
 		out = append(out, "No logged query was looked at: "+why+". What people ask in Explore, in runbooks and from programs is not known, and what nothing else uses goes. "+
 			"Let Spillway write a usage log for as long as the rarest of them takes (usage_log in its configuration), and make the plan again with --usage.")
+	}
+	if text := askedForAll(&set.Nameless, inv); text != "" {
+		out = append(out, text)
+	}
+	if why := proof.Replay.Weak(); why != "" {
+		out = append(out, "The replay showed little: "+why+". What the rules take was counted series by series all the same; that no answer changes was hardly looked at. Make the plan again of a source that has "+
+			"samples of the last half hour, and give the queries that people ask (--dashboards, --rules, --usage).")
 	}
 	if share := float64(dropped.Series) / float64(max(stored.Series, 1)); share > nearlyAll {
 		out = append(out, fmt.Sprintf("Nearly everything goes: %d of %d series. Hardly anybody stores that much for nothing; more likely the uses of it were not given. Name every folder of dashboards "+

@@ -324,7 +324,7 @@ func (m *maker) plan(ctx context.Context) (*Plan, error) {
 	if p.Dropped.Series != m.proof.Dropped {
 		return nil, fmt.Errorf("the proof saw %d series go and the plan adds up to %d: this is an error of the program, please report it", m.proof.Dropped, p.Dropped.Series)
 	}
-	p.Alarms = alarms(m.o.Uses, p.Stored, p.Dropped)
+	p.Alarms = alarms(m.o.Uses, m.inv, m.proof, p.Stored, p.Dropped)
 	p.normalise()
 	return p, nil
 }

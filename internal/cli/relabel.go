@@ -223,15 +223,19 @@ func summarise(w io.Writer, p *relabel.Plan, file string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	rates := fmt.Sprintf("%.0f of %.0f samples a second, about %.1f MiB of memory and %.1f MiB a day on disk", p.Dropped.SamplesPerSecond, p.Stored.SamplesPerSecond,
 		mebi(p.Dropped.MemoryBytes), mebi(p.Dropped.BytesPerDay))
-	if p.Stored.SamplesPerSecond == 0 { // pages have no interval
-		rates = fmt.Sprintf("about %.1f MiB of memory; how many samples that is a second, pages do not tell", mebi(p.Dropped.MemoryBytes))
+	if p.Stored.SamplesPerSecond == 0 { // pages have no interval, nor has an API that does not show its targets
+		rates = fmt.Sprintf("about %.1f MiB of memory; how many samples that is a second is not known: nothing that was read tells how often it is scraped", mebi(p.Dropped.MemoryBytes))
 	}
 	fmt.Fprintf(t, "%d of %d series go (%s), %s.\n\n", p.Dropped.Series, p.Stored.Series, percent(p.Dropped.Series, p.Stored.Series), rates)
 	fmt.Fprintln(t, "job\tmetrics\tseries\tgo\t")
 	for _, j := range p.Jobs {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d (%s)\t\n", j.Job, j.Metrics, j.Stored.Series, j.Dropped.Series, percent(j.Dropped.Series, j.Stored.Series))
 	}
-	fmt.Fprintf(t, "\n%s, proven:\n", count(len(p.Rules), "rule"))
+	proven := "proven"
+	if p.Proof.Replay.Weak() != "" {
+		proven = "held against every series; the replay showed little"
+	}
+	fmt.Fprintf(t, "\n%s, %s:\n", count(len(p.Rules), "rule"), proven)
 	for _, s := range p.Proof.Steps {
 		fmt.Fprintf(t, "%s\t%d looked at\t%s\t\n", s.Name, s.Checked, s.Took.Round(time.Millisecond))
 	}

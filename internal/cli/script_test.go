@@ -51,7 +51,7 @@ const patience = 60 * time.Second
 //	spillway ARGS...          one command line to its end; fails where the exit code is not 0
 //	code N                    the last exit code
 //	shard NAME [KEY=VALUE]... a fake shard at $NAME; up=I-J: its targets; ext.LABEL=VALUE: an external label; default=SCRIPT: what it does
-//	prom NAME FILE [LABEL=V]  an embedded Prometheus at $NAME with these external labels; FILE holds a load as in PromQL's tests, which begins 20 minutes ago
+//	prom NAME FILE [LABEL=V]  an embedded Prometheus at $NAME with these external labels; FILE holds a load as in PromQL's tests, which begins 20 minutes ago, or begins=DURATION ago
 //	dead NAME                 an address where nothing listens
 //	fill FILE...              replaces $NAME in files
 //	proxy NAME ARGS...        the proxy on free ports, ready, at $NAME and $NAME_ADMIN
@@ -156,15 +156,21 @@ func cmdShard(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func cmdProm(ts *testscript.TestScript, _ bool, args []string) {
-	external := map[string]string{}
+	external, ago := map[string]string{}, 20*time.Minute
 	for _, a := range args[2:] {
 		key, value, _ := strings.Cut(a, "=")
+		if key == "begins" {
+			var err error
+			ago, err = time.ParseDuration(value)
+			ts.Check(err)
+			continue
+		}
 		external[key] = value
 	}
 	p, err := localprom.Start(context.Background(), localprom.Options{DisableWAL: true, ExternalLabels: labels.FromMap(external)})
 	ts.Check(err)
 	ts.Defer(func() { _ = p.Close() })
-	ts.Check(p.LoadAt(ts.ReadFile(args[1]), time.Now().Add(-20*time.Minute)))
+	ts.Check(p.LoadAt(ts.ReadFile(args[1]), time.Now().Add(-ago)))
 	ts.Setenv(args[0], p.URL())
 }
 

@@ -27,6 +27,18 @@ scrape_configs:
     metric_relabel_configs:
   - job_name: renamed
     relabel_configs: [{target_label: job, replacement: other}]
+  - job_name: static
+    static_configs: [{targets: [a], labels: {job: one}}, {targets: [b], labels: {job: two}}, {targets: [c], labels: {job: one}}]
+  - job_name: mixed
+    static_configs: [{targets: [a], labels: {job: one}}]
+    dns_sd_configs: [{names: [b]}]
+  - {job_name: files, file_sd_configs: [{files: [a]}]}
+  - job_name: pages
+    honor_labels: true
+    relabel_configs: [{target_label: job, replacement: other}]
+  - job_name: settled
+    honor_labels: true
+    metric_relabel_configs: [{target_label: job, replacement: other}]
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -36,14 +48,18 @@ scrape_configs:
 	}
 	var got []string
 	for _, j := range jobs {
-		text := fmt.Sprintf("%s:%d %s open=%v", j.Name, j.Line, j.Label, j.Open)
+		text := fmt.Sprintf("%s:%d %s open=%v", j.Name, j.Line, strings.Join(j.Labels, ","), j.Open)
+		if j.Own != "" {
+			text += " " + j.Own
+		}
 		for _, r := range j.Rules {
 			text += fmt.Sprintf(" %s:%d %s %s", r.File, r.Line, r.Config.Action, r.Config.Regex)
 		}
 		got = append(got, text)
 	}
 	want := "merged:8 merged open=false etc/prometheus.yml:3 drop a|aliased:11 aliased open=false etc/prometheus.yml:5 labeldrop pod|flow:13 flow " +
-		"open=true|honest:14 honest open=false|renamed:17 other open=false"
+		"open=true|honest:14 honest open=false honor_labels|renamed:17 other open=false|" +
+		"static:19 one,two open=false|mixed:21 mixed,one open=false|files:24 files open=false file_sd_configs|pages:25 other open=false honor_labels|settled:28 other open=false etc/prometheus.yml:30 replace (.*)"
 	if strings.Join(got, "|") != want {
 		t.Errorf("%q", got)
 	}

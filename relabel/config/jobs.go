@@ -168,15 +168,8 @@ func (o *Object) selectsService(s service) bool {
 func (o *Object) setJobs(services []service) {
 	job := o.job(services)
 	for _, e := range o.Endpoints {
-		e.Label, e.Open = job, job == ""
-		for _, r := range slices.Concat(e.Target, e.Rules) {
-			if before := e.Label; r.Config != nil {
-				e.setLabel(r.Config)
-				if e.Label != before {
-					e.Open = false // a fixed one, whatever the service
-				}
-			}
-		}
+		e.Open = job == ""
+		e.setLabels(job, e.node, camelTargets)
 		if e.Open {
 			e.Label = ""
 		}

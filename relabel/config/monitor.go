@@ -36,6 +36,8 @@ type Endpoint struct {
 	Path string
 	// List is its metricRelabelings as they stand in the file; nil where it has none.
 	List *yaml.Node
+	// node is the endpoint as it stands in the file.
+	node *yaml.Node
 }
 
 // Monitors reads the objects of a file: several documents, lists as `kubectl get -o yaml` writes them, JSON. Other kinds are passed by; a file that has
@@ -131,7 +133,7 @@ var misspelt = map[string]string{
 }
 
 func endpoint(file string, m *yaml.Node, name, path string) (*Endpoint, error) {
-	e := &Endpoint{Job: Job{Name: name, Open: true, File: file, Line: m.Line}, Path: path, List: field(m, "metricRelabelings")}
+	e := &Endpoint{Job: Job{Name: name, Open: true, File: file, Line: m.Line}, Path: path, List: field(m, "metricRelabelings"), node: m}
 	if e.List != nil && e.List.Tag == "!!null" {
 		e.List = nil
 	}

@@ -57,26 +57,80 @@ func Prometheus(file string, content []byte) (jobs []*Job, include []string, err
 		j.Rules, errRules = rules(file, field(n, "metric_relabel_configs"), snake)
 		j.Target, errTarget = rules(file, field(n, "relabel_configs"), snake)
 		problems = append(problems, errRules, errTarget)
-		j.Label, j.Open = j.Name, false
-		for _, r := range slices.Concat(j.Target, j.Rules) {
-			j.setLabel(r.Config)
-		}
+		j.setLabels(j.Name, n, snakeTargets)
 		jobs = append(jobs, j)
 	}
 	return jobs, include, errors.Join(problems...)
 }
 
-// setLabel follows a rule that sets the label job. honor_labels and labelmap may set it too, where a page or discovery has a label of that name: so rarely
-// that they are not looked at.
-func (j *Job) setLabel(c *relabel.Config) {
-	if c == nil || c.TargetLabel != string(model.JobLabel) || c.Action != relabel.Replace {
-		return
+// targetFields are the fields of a job that give its series a label job.
+type targetFields struct {
+	static, honor string
+	anything      []string // discovery whose answers may hold any label; the others give only what begins with __meta_
+	other         string   // how the name of any discovery ends
+}
+
+var (
+	snakeTargets = targetFields{"static_configs", "honor_labels", []string{"file_sd_configs", "http_sd_configs"}, "_sd_configs"}
+	camelTargets = targetFields{"staticConfigs", "honorLabels", []string{"fileSDConfigs", "httpSDConfigs"}, "SDConfigs"}
+)
+
+// setLabels follows the label job from the targets to the stored series. name is what it is where nothing else says so, empty where that is not known. labelmap may set it too, where discovery has a
+// label of that name: so rarely that it is not looked at.
+func (j *Job) setLabels(name string, n *yaml.Node, f targetFields) {
+	j.Labels, j.Own, j.Honors = nil, "", false
+	add := func(label string) {
+		if label != "" && !slices.Contains(j.Labels, label) {
+			j.Labels = append(j.Labels, label)
+		}
 	}
-	if len(c.SourceLabels) == 0 && !strings.Contains(c.Replacement, "$") {
-		j.Label = c.Replacement
-		return
+	var static []*yaml.Node
+	if list := field(n, f.static); list != nil && list.Kind == yaml.SequenceNode {
+		static = list.Content
 	}
-	j.Open = true
+	found := len(static) == 0
+	for i := 0; n != nil && i+1 < len(n.Content); i += 2 {
+		found = found || strings.HasSuffix(n.Content[i].Value, f.other)
+	}
+	if found {
+		add(name)
+	}
+	for _, group := range static {
+		if own := text(field(group, "labels"), string(model.JobLabel)); own != "" {
+			add(own)
+		} else {
+			add(name)
+		}
+	}
+	for _, list := range f.anything {
+		if field(n, list) != nil {
+			j.Own = list
+		}
+	}
+	j.setLabel(j.Target)
+	if text(n, f.honor) == "true" {
+		j.Own, j.Honors = f.honor, true
+	}
+	j.setLabel(j.Rules)
+	j.Label = ""
+	if len(j.Labels) > 0 {
+		j.Label = j.Labels[0]
+	}
+}
+
+// setLabel follows rules that set the label job.
+func (j *Job) setLabel(rules []Rule) {
+	for _, r := range rules {
+		c := r.Config
+		if c == nil || c.TargetLabel != string(model.JobLabel) || c.Action != relabel.Replace {
+			continue
+		}
+		if len(c.SourceLabels) == 0 && !strings.Contains(c.Replacement, "$") {
+			j.Labels, j.Own, j.Open = []string{c.Replacement}, "", false
+			continue
+		}
+		j.Open = true
+	}
 }
 
 // documents parses all YAML documents of a file; empty ones are left out.

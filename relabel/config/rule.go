@@ -27,6 +27,12 @@ type Job struct {
 	// Label is the label job of its series: job_name, or what a rule sets. Of a monitor it is what its jobLabel and selector say, or the services that stand
 	// beside it; empty where these say nothing.
 	Label string
+	// Labels are all labels job that the configuration gives to its series, Label first: static_configs may give several. Empty where none is known.
+	Labels []string
+	// Own says what lets series have a label job that stands nowhere here: honor_labels, or discovery that may set any label. Empty where nothing does.
+	Own string
+	// Honors says that it is honor_labels: series may come from another server, recorded ones too.
+	Honors bool
 	// Open says that the label job comes from elsewhere: a monitor takes it from a service that nobody gave, and a rule may take it from another label.
 	Open bool
 	File string

@@ -113,7 +113,9 @@ func entriesOf(text string) map[string][]string {
 	jobs, _, _ := config.Prometheus("prometheus.yml", []byte(text)) // what is wrong with a rule of another job is not for here
 	out := map[string][]string{}
 	for _, j := range jobs {
-		out[j.Label] = append(out[j.Label], j.Name)
+		if len(j.Labels) == 1 { // rules are made for one label job, and would take series of the others here
+			out[j.Label] = append(out[j.Label], j.Name)
+		}
 	}
 	return out
 }

@@ -39,10 +39,13 @@ func Prometheus(p *relabel.Plan, w io.Writer) error {
 
 // header says what the rules were made of.
 func header(p *relabel.Plan) []string {
+	shown := "each with a proof that no known use changes beyond the risk that stands above it"
+	if p.Proof.Replay.Weak() != "" {
+		shown = "each held against every series; the replay showed little"
+	}
 	lines := []string{
 		fmt.Sprintf("# Drop rules of the plan of %s, written by `spillway relabel emit`.", p.Made.UTC().Format(time.RFC3339)),
-		fmt.Sprintf("# They drop %d of %s, each with a proof that no known use changes beyond the risk that stands above "+
-			"it.", p.Dropped.Series, plural(p.Stored.Series, "series", "series")),
+		fmt.Sprintf("# They drop %d of %s, %s.", p.Dropped.Series, plural(p.Stored.Series, "series", "series"), shown),
 	}
 	if p.Owner != "" {
 		lines = append(lines, "# Owner: "+comment(p.Owner)+".")

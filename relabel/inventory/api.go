@@ -15,7 +15,10 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/common/version"
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/identity"
 )
 
 const (
@@ -54,7 +57,7 @@ type api struct {
 
 // API reads the series of a Prometheus or of Spillway: first the names, then the series of each. Where an answer was cut by a limit, the question is split, by
 // the beginnings of names or by the values of labels, until the answers are whole; where that is impossible, that is the error. Other warnings are errors too:
-// they say that a shard is missing.
+// they say that a shard is missing. Each request is marked as one of an inventory.
 //
 // Types come from the metadata, intervals from the list of targets where the server shows it. A metric whose name is that of a histogram's family has native
 // histograms. client may be nil.
@@ -71,17 +74,28 @@ func API(client *http.Client, rawURL string, o APIOptions) (Source, error) {
 	if client == nil {
 		client = &http.Client{Timeout: scrapeTimeout}
 	}
+	marked := *client
+	marked.Transport = &asInventory{client.Transport}
 	if o.Window < 0 || o.Limit < 0 {
 		return nil, errors.New("API: window and limit must not be negative")
 	}
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	a := &api{client: client, base: base, external: map[string]bool{}, to: o.Now, from: o.Now.Add(-cmp.Or(o.Window, apiWindow)), limit: cmp.Or(o.Limit, apiLimit)}
+	a := &api{client: &marked, base: base, external: map[string]bool{}, to: o.Now, from: o.Now.Add(-cmp.Or(o.Window, apiWindow)), limit: cmp.Or(o.Limit, apiLimit)}
 	for _, name := range o.External {
 		a.external[name] = true
 	}
 	return a, nil
+}
+
+// asInventory says on each request what asks. Spillway writes it into its usage log: all names are asked for here, and that is a use of none of them.
+type asInventory struct{ next http.RoundTripper }
+
+func (t *asInventory) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("User-Agent", identity.InventoryAgent+"/"+cmp.Or(version.Version, "unknown"))
+	return cmp.Or(t.next, http.DefaultTransport).RoundTrip(r)
 }
 
 // String is the URL, without a password.

@@ -346,3 +346,28 @@ func TestReadAtOnce(t *testing.T) {
 		t.Errorf("%d queries in one request of remote read, and Spillway takes %d", readAtOnce, endpoint.MaxReadQueries)
 	}
 }
+
+// TestIsOf: a server that adds labels sends the series that was asked for with them, and may have another one that differs in just such labels.
+func TestIsOf(t *testing.T) {
+	added := func(l labels.Label) bool { return l.Name == "cluster" && l.Value == "x" }
+	asked := labels.FromStrings("__name__", "a", "pod", "p")
+	for _, c := range []struct {
+		name string
+		sent labels.Labels
+		want bool
+	}{
+		{"as asked", asked, true},
+		{"with the label", labels.FromStrings("__name__", "a", "pod", "p", "cluster", "x"), true},
+		{"with another value of it", labels.FromStrings("__name__", "a", "pod", "p", "cluster", "y"), false},
+		{"with another label", labels.FromStrings("__name__", "a", "pod", "p", "node", "n"), false},
+		{"without a label", labels.FromStrings("__name__", "a", "cluster", "x"), false},
+		{"another value", labels.FromStrings("__name__", "a", "pod", "q", "cluster", "x"), false},
+	} {
+		if got := isOf(c.sent, asked, added); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+	if isOf(labels.FromStrings("cluster", "x"), labels.EmptyLabels(), added) {
+		t.Error("what was found already is found again")
+	}
+}

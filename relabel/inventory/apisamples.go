@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/storage/remote"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"go.yaml.in/yaml/v3"
 )
 
 var _ Sampled = (*api)(nil)
@@ -27,7 +29,7 @@ var _ Sampled = (*api)(nil)
 const readAtOnce = 16
 
 // Samples reads the samples by remote read, which is exact for native histograms too, in the window before the time that the API was opened with. Stale markers
-// are among them. Series that have no sample in the window are left out.
+// are among them. Series that have no sample in the window are left out. Labels that the server adds on the way out are taken off.
 func (a *api) Samples(ctx context.Context, window time.Duration, keep func(labels.Labels) bool, f withSamples) error {
 	err := a.samples(ctx, window, keep, f)
 	if err != nil && ctx.Err() != nil {
@@ -41,7 +43,11 @@ func (a *api) samples(ctx context.Context, window time.Duration, keep func(label
 	if err != nil {
 		return fmt.Errorf("%s: remote read: %w", a, err)
 	}
-	r := &remoteSamples{a: a, client: client, from: a.to.Add(-window).UnixMilli(), to: a.to.UnixMilli(), f: f}
+	added, err := a.added(ctx)
+	if err != nil {
+		return err
+	}
+	r := &remoteSamples{a: a, client: client, added: added, from: a.to.Add(-window).UnixMilli(), to: a.to.UnixMilli(), f: f}
 	err = a.scan(ctx, func(s *Series, asked map[string]string) error {
 		if !keep(s.Labels) {
 			return nil
@@ -95,10 +101,47 @@ func (t *withUser) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
+// added says which labels the server adds to what it sends by remote read, and stores no series with: those of its configuration, and where it shows none or has none, those of the
+// names that the caller gave.
+func (a *api) added(ctx context.Context) (func(labels.Label) bool, error) {
+	var data struct {
+		YAML string `json:"yaml"`
+	}
+	var config struct {
+		Global struct {
+			External map[string]string `yaml:"external_labels"`
+		} `yaml:"global"`
+	}
+	ans, _, err := a.ask(ctx, false, "status/config", url.Values{})
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil, json.Unmarshal(ans.Data, &data) != nil, yaml.Unmarshal([]byte(data.YAML), &config) != nil, len(config.Global.External) == 0:
+		return func(l labels.Label) bool { return a.external[l.Name] }, nil // a tenant may not see it
+	}
+	return func(l labels.Label) bool { return config.Global.External[l.Name] == l.Value }, nil
+}
+
+// isOf says whether what the server sent is the series that was asked for, with nothing but labels added.
+func isOf(sent, asked labels.Labels, added func(labels.Label) bool) bool {
+	same, rest := 0, true
+	sent.Range(func(l labels.Label) {
+		if asked.Has(l.Name) {
+			if asked.Get(l.Name) == l.Value {
+				same++
+			}
+			return
+		}
+		rest = rest && added(l)
+	})
+	return rest && same > 0 && same == asked.Len()
+}
+
 // remoteSamples collects series until there are enough for a request.
 type remoteSamples struct {
 	a        *api
 	client   remote.ReadClient
+	added    func(labels.Label) bool
 	from, to int64
 	series   []Series
 	asked    []labels.Labels
@@ -134,6 +177,9 @@ func (r *remoteSamples) flush(ctx context.Context) error {
 		one := set.At()
 		// A query selects series with more labels as well; these are asked for themselves, if at all.
 		i := slices.IndexFunc(r.asked, func(ls labels.Labels) bool { return labels.Equal(ls, one.Labels()) })
+		if i < 0 {
+			i = slices.IndexFunc(r.asked, func(ls labels.Labels) bool { return isOf(one.Labels(), ls, r.added) })
+		}
 		if i < 0 {
 			continue
 		}

@@ -76,8 +76,12 @@ func Play(ctx context.Context, src inventory.Sampled, set *uses.Set, rules []pro
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
+	if x.found == 0 && x.wanted > 0 {
+		return nil, fmt.Errorf("replay: none of the %d series of the sample has a sample in the last %s, so that no answer could be compared and nothing is proven. Does %s add labels to what it sends that no "+
+			"stored series has? Then name them: --external-label. Or leave this proof out: --no-replay", x.wanted, model.Duration(o.Span), src)
+	}
 	p := &player{
-		o: o, end: time.UnixMilli(x.end), out: &Replay{Parts: int64(x.thinned)},
+		o: o, end: time.UnixMilli(x.end), out: &Replay{Parts: int64(x.thinned), Wanted: x.wanted, Found: x.found},
 		engine: promql.NewEngine(promql.EngineOpts{
 			MaxSamples: engineSamples, Timeout: o.Timeout, EnableAtModifier: true, EnableNegativeOffset: true, Parser: syntax,
 			NoStepSubqueryIntervalFn: func(int64) int64 { return interval.Milliseconds() },

@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spillwayproject/spillway/relabel/propose"
@@ -36,6 +37,9 @@ type Replay struct {
 	// Series is how many the sample has before, After how many are left.
 	Series int64 `json:"series"`
 	After  int64 `json:"after"`
+	// Wanted is how many stored series were chosen for the sample, Found of how many of them the source has samples. Series is more than that by what is made up: up of each target.
+	Wanted int64 `json:"wanted"`
+	Found  int64 `json:"found"`
 	// Parts is how many targets are in the sample with a part of their series only, since they have more than all of it.
 	Parts int64 `json:"parts,omitempty"`
 	// Queries is how many different ones were asked. Each is one of the six below: Equal to the bit; Rounded: equal but for what the engine leaves open, the
@@ -60,4 +64,19 @@ type Difference struct {
 	Query  string `json:"query"`
 	Before string `json:"before"`
 	After  string `json:"after"`
+}
+
+// Weak says why the replay shows little or nothing, as the end of a sentence; empty where it shows something, and where there was none.
+func (r *Replay) Weak() string {
+	switch {
+	case r == nil:
+		return ""
+	case 2*r.Found < r.Wanted:
+		return fmt.Sprintf("it found samples of %d of the %d series that were chosen for it", r.Found, r.Wanted)
+	case r.Queries == 0:
+		return "there was no query that it could ask"
+	case r.Queries == r.Empty+r.Failed:
+		return fmt.Sprintf("none of its %d queries has an answer, before or after", r.Queries)
+	}
+	return ""
 }

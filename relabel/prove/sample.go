@@ -30,6 +30,8 @@ type sample struct {
 	end int64
 	// thinned are the targets of which only a part is in it.
 	thinned int
+	// wanted is how many series were chosen, found of how many of them there are samples.
+	wanted, found int64
 }
 
 // sampled is one series. A single sample is continued when it is written.
@@ -80,6 +82,7 @@ func load(ctx context.Context, src inventory.Sampled, recorded map[string]bool, 
 	parts := choose(sizes, most)
 	out := &sample{}
 	for t, p := range parts {
+		out.wanted += p.most
 		if p.most < sizes[t] {
 			out.thinned++
 		}
@@ -103,6 +106,7 @@ func load(ctx context.Context, src inventory.Sampled, recorded map[string]bool, 
 			return nil
 		}
 		p.taken++
+		out.found++
 		p.up = p.up || s.Labels.Get(model.MetricNameLabel) == up
 		x := sampled{labels: s.Labels.Copy(), kind: s.Type, floats: slices.Clone(floats)}
 		for _, h := range histograms {

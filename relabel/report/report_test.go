@@ -347,7 +347,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestNoRates: saved pages do not say how often they are scraped, and a zero that is not known is not shown as one.
+// TestNoRates: saved pages and some APIs do not say how often they are scraped, and a zero that is not known is not shown as one.
 func TestNoRates(t *testing.T) {
 	p := samplePlan()
 	p.Stored.SamplesPerSecond, p.Stored.BytesPerDay, p.Dropped.SamplesPerSecond, p.Dropped.BytesPerDay = 0, 0, 0, 0
@@ -355,7 +355,7 @@ func TestNoRates(t *testing.T) {
 		p.Rules[i].Saves.SamplesPerSecond, p.Rules[i].Saves.BytesPerDay = 0, 0
 	}
 	text := words(t, render(t, p))
-	if strings.Contains(text, "Samples a second") || strings.Contains(text, "a day on disk") || !strings.Contains(text, "is not known: saved pages do not say") {
+	if strings.Contains(text, "Samples a second") || strings.Contains(text, "a day on disk") || !strings.Contains(text, "is not known: nothing that was read tells") {
 		t.Error("the page has rates that nobody knows")
 	}
 }

@@ -149,7 +149,11 @@ func (v *view) headline(p *relabel.Plan) {
 	case gone.Series == 0:
 		v.Lead = fmt.Sprintf("No series goes. %s what nothing needs away from %s.", capital(plural(int64(len(p.Rules)), "rule takes", "rules take")), plural(p.Proof.Changed, "series", "series"))
 	default:
-		v.Lead = fmt.Sprintf("No %s needs %s of the %s that are stored. %s them away, each proven over every series.",
+		proven := "each proven over every series"
+		if p.Proof.Replay.Weak() != "" {
+			proven = "each held against every series; the replay showed little"
+		}
+		v.Lead = fmt.Sprintf("No %s needs %s of the %s that are stored. %s them away, "+proven+".",
 			uses.Looked(func(kind uses.Kind) bool { return p.Inputs.Uses[string(kind)] > 0 }, ""), count(gone.Series), plural(stored.Series, "series", "series"), capital(plural(int64(len(p.Rules)), "rule takes", "rules take")))
 		if p.Proof.Changed > 0 {
 			v.Lead += fmt.Sprintf(" %s a label that changes no answer.", capital(plural(p.Proof.Changed, "series loses", "series lose")))
@@ -170,7 +174,7 @@ func (v *view) headline(p *relabel.Plan) {
 			tile{"Samples a second", rate(stored.SamplesPerSecond), rate(max(stored.SamplesPerSecond-gone.SamplesPerSecond, 0)), less(gone.SamplesPerSecond, stored.SamplesPerSecond), ""},
 			tile{"Disk for a day", size(stored.BytesPerDay), size(max(stored.BytesPerDay-gone.BytesPerDay, 0)), less(float64(gone.BytesPerDay), float64(stored.BytesPerDay)), "estimated"})
 	} else if stored.Series > 0 {
-		v.NoRates = "How many samples a second and how much disk that saves is not known: saved pages do not say how often they are scraped."
+		v.NoRates = "How many samples a second and how much disk that saves is not known: nothing that was read tells how often it is scraped."
 	}
 }
 

@@ -41,7 +41,7 @@ func Autoscalers(set *Set, path string) error {
 		return fmt.Errorf("autoscalers: %w", err)
 	}
 	if found == 0 {
-		set.Warnings = append(set.Warnings, path+": there is nothing in it that scales by metrics of Prometheus")
+		set.nothingFound(path, "", before)
 	}
 	return nil
 }

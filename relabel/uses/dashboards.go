@@ -22,6 +22,7 @@ func Dashboards(set *Set, path string) error {
 		return fmt.Errorf("dashboards: %w", cmp.Or(unrendered(path), err))
 	}
 	b := board{set: set, elements: map[string]*element{}}
+	before := len(set.Uses)
 	var errs []error
 	for _, file := range list {
 		text, err := readFile(file)
@@ -43,7 +44,7 @@ func Dashboards(set *Set, path string) error {
 		return fmt.Errorf("dashboards: %w", err)
 	}
 	if b.found == 0 {
-		set.Warnings = append(set.Warnings, path+": there are no dashboards in it")
+		set.nothingFound(path, "dashboards", before)
 	}
 	return nil
 }

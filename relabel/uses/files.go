@@ -29,7 +29,7 @@ func readFile(path string) ([]byte, error) {
 }
 
 // files are the path itself, if it is a file, or all files below it with one of the extensions, in order. Hidden files and folders and node_modules are left
-// out: Kubernetes mounts each file a second time in such a folder. It is an error if there are none.
+// out: Kubernetes mounts each file a second time in such a folder. So are npm's own two files, whose names it reserves. It is an error if there are none.
 func files(path string, extensions ...string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func files(path string, extensions ...string) ([]string, error) {
 		}
 		for _, e := range entries {
 			at := filepath.Join(dir, e.Name())
-			if strings.HasPrefix(e.Name(), ".") || e.Name() == "node_modules" {
+			if strings.HasPrefix(e.Name(), ".") || slices.Contains([]string{"node_modules", "package.json", "package-lock.json"}, e.Name()) {
 				continue
 			}
 			isDir := e.IsDir()
@@ -138,6 +138,9 @@ func unreadable(file string, text []byte, err error) error {
 // unrendered is an error about sources of jsonnet at a path that nobody has rendered: what they ask would be dropped.
 func unrendered(path string) error {
 	sources, err := files(path, ".jsonnet", ".libsonnet")
+	sources = slices.DeleteFunc(sources, func(file string) bool { // a single file is given whatever it is
+		return !slices.Contains([]string{".jsonnet", ".libsonnet"}, strings.ToLower(filepath.Ext(file)))
+	})
 	if err != nil || len(sources) == 0 {
 		return nil
 	}
@@ -151,4 +154,16 @@ func unrendered(path string) error {
 		return nil
 	}
 	return fmt.Errorf("%s: what is in it is jsonnet that is not rendered (%d files, such as %s): render it first (jsonnet -J vendor -m OUT FILE), and give the folder OUT", path, len(sources), sources[0])
+}
+
+// nothingFound warns that a path has nothing of what its flag is for, with the number of queries that were found there all the same.
+func (s *Set) nothingFound(path, what string, before int) {
+	text := path + ": there is nothing in it that scales by metrics of Prometheus"
+	if what != "" {
+		text = path + ": there are no " + what + " in it"
+	}
+	if n := len(s.Uses) - before; n > 0 {
+		text += "; " + number(int64(n), "query", "queries") + " of other documents in it count as uses"
+	}
+	s.Warnings = append(s.Warnings, text)
 }

@@ -27,6 +27,8 @@ type Set struct {
 	// Logs is how many usage logs were read, and Covers how far back the one that reaches back least does, at most its window; 0 where no log has a line that counts.
 	Logs   int
 	Covers time.Duration
+	// Nameless is what the logs say of callers without a name.
+	Nameless Nameless
 
 	documents map[string]bool // those that were read, by file and content
 	made      []madeElsewhere // see Unmade

@@ -27,6 +27,9 @@ import (
 // MaxQueries is how many different query texts a usage log may hold. More is an error: with fewer, a use would be lost.
 const MaxQueries = 1 << 18
 
+// slack is how far ahead a log may begin without a word: it was begun within the second in which the plan is made, which is a whole one.
+const slack = time.Second
+
 // maxLine bounds one line of a usage log; its lists of labels are complete however long the query is.
 const maxLine = 64 << 20
 
@@ -40,8 +43,8 @@ type LogOptions struct {
 
 // Log adds the queries of a usage log with the files that it was rotated into (usage.jsonl.1 and so on), each of them packed (.gz) or not. Each different text
 // is one use, with its last time and count. A refused query counts as one that was asked, but for selectors that name no metric, which would have needed
-// everything. Series, names and values of selectors that select nothing in particular are no use either: such calls list what there is. Lines of a version that
-// is not known, and what is no line of such a log, are errors.
+// everything. Series, names and values of selectors that select nothing in particular are no use either: such calls list what there is. Nor are lines that
+// spillway relabel left itself when it took stock through the proxy. Lines of a version that is not known, and what is no line of such a log, are errors.
 func Log(ctx context.Context, set *Set, path string, o LogOptions) error {
 	parts, err := rotated(path)
 	if err != nil {
@@ -108,6 +111,7 @@ type line struct {
 	Metrics   json.RawMessage `json:"metrics"`
 	Matchers  json.RawMessage `json:"matchers"`
 	Verdict   string          `json:"verdict"`
+	Purpose   string          `json:"purpose"`
 }
 
 // group is all lines with one text.
@@ -116,7 +120,9 @@ type group struct {
 	kind    byte // how its text is to be read: see class
 	count   int64
 	refused bool // each time
-	last    line // the lists of it only where the text is cut
+	// from and to are when somebody without a name asked it, the first and the last time.
+	from, to time.Time
+	last     line // the lists of it only where the text is cut
 }
 
 // The ways to read a record's text.
@@ -146,6 +152,7 @@ type logReader struct {
 	oldest   time.Time // of all lines, whether they count or not
 	from, to time.Time // of those that count
 	lines    int64
+	own      int64 // of an inventory
 	// maxQueries is MaxQueries but in tests.
 	maxQueries int
 }
@@ -237,6 +244,10 @@ func (l *logReader) line(text []byte) error {
 	if rec.Time.Before(l.since) {
 		return nil
 	}
+	if rec.Purpose == usage.Inventory {
+		l.own++
+		return nil
+	}
 	l.lines++
 	if l.from.IsZero() || rec.Time.Before(l.from) {
 		l.from = rec.Time
@@ -264,6 +275,9 @@ func (l *logReader) line(text []byte) error {
 		}
 		l.groups[key] = g
 	}
+	if rec.User == "" && rec.Dashboard == "" && rec.Panel == "" && rec.Rule == "" {
+		g.from, g.to = earlier(g.from, rec.Time), later(g.to, rec.Time)
+	}
 	g.count++
 	g.refused = g.refused && rec.Verdict == "refuse"
 	if rec.Time.After(g.last.Time) {
@@ -287,6 +301,9 @@ func (l *logReader) finish(set *Set, path string) {
 		u := &Use{Kind: Logged, File: path, Where: g.last.where(), Owner: first(g.last.User, g.last.Tenant), Query: g.query, Last: g.last.Time, Count: g.count}
 		var warning string
 		u.Needs, warning = g.needs()
+		if !g.to.IsZero() {
+			set.Nameless.add(u.Needs, g.from, g.to)
+		}
 		if warning != "" {
 			u.Reason = warning
 			unread += g.count
@@ -326,6 +343,9 @@ func (l *logReader) finish(set *Set, path string) {
 	warn := func(format string, args ...any) {
 		set.Warnings = append(set.Warnings, path+": "+fmt.Sprintf(format, args...))
 	}
+	if l.own > 0 {
+		warn("left out, since they are no uses: %s by which spillway relabel took stock through the proxy", number(l.own, "request", "requests"))
+	}
 	if browsed > 0 {
 		warn("%d calls listed series, names or values without selecting anything in particular, such as {le!=\"\"}; nothing is kept for them", browsed)
 	}
@@ -357,20 +377,57 @@ func (l *logReader) coverage(set *Set, warn func(format string, args ...any)) {
 	switch {
 	case l.lines == 0 && l.oldest.IsZero():
 		warn("the log is empty")
+	case l.lines == 0 && l.own > 0:
+		warn("no other line of the log is from the last %s", model.Duration(l.options.Window))
 	case l.lines == 0:
 		warn("no line of the log is from the last %s", model.Duration(l.options.Window))
-	case l.options.Window > 0 && l.oldest.After(l.options.Now):
+	case l.options.Window > 0 && l.oldest.After(l.options.Now.Add(slack)):
 		warn("the log begins on %s, which has not come yet: is the clock right of the machine that wrote it, or of this one?", l.oldest.UTC().Format(time.DateTime))
 	case l.options.Window > 0 && young:
 		warn("the log begins on %s and covers %s of the %s asked for: what is used more rarely than that is not in it",
 			l.oldest.UTC().Format(time.DateTime), l.options.Now.Sub(l.oldest).Round(time.Hour), model.Duration(l.options.Window))
 	}
-	if !l.from.IsZero() && (set.From.IsZero() || l.from.Before(set.From)) {
-		set.From = l.from
+	if !l.from.IsZero() {
+		set.From = earlier(set.From, l.from)
 	}
-	if l.to.After(set.To) {
-		set.To = l.to
+	set.To = later(set.To, l.to)
+}
+
+// Nameless are the metrics that callers without a user, dashboard, panel or rule asked for by name, and when they did: what programs ask for. Its zero value is empty.
+type Nameless struct {
+	Metrics  map[string]bool
+	From, To time.Time
+}
+
+// add notes the metrics that the needs name.
+func (n *Nameless) add(needs []Need, from, to time.Time) {
+	for i := range needs {
+		name, ok := needs[i].Name()
+		if !ok {
+			continue
+		}
+		if n.Metrics == nil {
+			n.Metrics = map[string]bool{}
+		}
+		n.Metrics[name] = true
+		n.From, n.To = earlier(n.From, from), later(n.To, to)
 	}
+}
+
+// earlier is the earlier of two times; a zero time is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// later is the later of two times.
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // where names who asked: `ada, dashboard gpu-overview, panel 7`.

@@ -107,6 +107,23 @@ func TestLog(t *testing.T) {
 	}
 }
 
+func TestLogLeavesInventoriesOut(t *testing.T) {
+	own := func(r *usage.Record) { r.User, r.Purpose = "", usage.Inventory }
+	nobody := func(r *usage.Record) { r.User = "" }
+	dir := folder(t, "usage.jsonl", asked(3*time.Hour, "series", "stored", own)+asked(2*time.Hour, "series", "listed", nobody)+asked(time.Hour, "query", "program", nobody)+
+		asked(time.Minute, "query", "program"))
+	set := new(Set)
+	if err := Log(t.Context(), set, dir+"/usage.jsonl", LogOptions{Window: 24 * time.Hour, Now: logNow}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "uses", set.lines(dir), `usage.jsonl:0 somebody, series | listed | listed all`, `usage.jsonl:0 ada, query | program | program all`)
+	expect(t, "warnings", set.Warnings[:1], dir+`/usage.jsonl: left out, since they are no uses: 1 request by which spillway relabel took stock through the proxy`)
+	n := set.Nameless
+	if len(n.Metrics) != 2 || !n.Metrics["listed"] || !n.Metrics["program"] || !n.From.Equal(logNow.Add(-2*time.Hour)) || !n.To.Equal(logNow.Add(-time.Hour)) {
+		t.Errorf("nameless: %+v", n)
+	}
+}
+
 func TestLogWarnsAndRefuses(t *testing.T) {
 	read := func(text string, o LogOptions) (*Set, error) {
 		set := new(Set)

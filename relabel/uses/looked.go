@@ -64,16 +64,16 @@ func Span(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case d >= 2*day || d == day:
-		return number(int64(d/day), "day")
+		return number(int64(d/day), "day", "days")
 	case d >= time.Hour:
-		return number(int64(d/time.Hour), "hour")
+		return number(int64(d/time.Hour), "hour", "hours")
 	}
 	return d.Round(time.Second).String()
 }
 
-func number(n int64, what string) string {
+func number(n int64, one, many string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %s", n, many)
 }

@@ -22,7 +22,7 @@ func Rules(set *Set, path string) error {
 		return fmt.Errorf("rules: %w", cmp.Or(unrendered(path), err))
 	}
 	var errs []error
-	found := 0
+	found, before := 0, len(set.Uses)
 	var others []string
 	for _, file := range list {
 		text, err := readFile(file)
@@ -47,7 +47,7 @@ func Rules(set *Set, path string) error {
 		return fmt.Errorf("rules: %w", err)
 	}
 	if found == 0 {
-		set.Warnings = append(set.Warnings, path+": there are no rules in it")
+		set.nothingFound(path, "rules", before)
 	}
 	return nil
 }

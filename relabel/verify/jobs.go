@@ -20,7 +20,10 @@ type job struct {
 	*config.Job
 	server string // the prometheus.yml that was given, empty for monitors
 	names  []string
-	label  string // the label job of its series, empty where it is not known
+	labels []string // the labels job of its series, as far as they are known
+	// open says that series may have others, and why that they come from elsewhere than a monitor's service.
+	open bool
+	why  string
 	// siblings are all endpoints of its monitor, itself among them.
 	siblings []*job
 	rules    []*rule // those that are rules, in order: the chain's configs
@@ -45,7 +48,7 @@ func (r *Result) readJobs(o Options) []*job {
 	var jobs []*job
 	for _, file := range o.Prometheus {
 		for _, j := range r.readPrometheus(file) {
-			jobs = append(jobs, r.newJob(j, file, []string{j.Label}))
+			jobs = append(jobs, r.newJob(j, file, j.Labels))
 		}
 	}
 	objects, problems := config.ReadMonitors(o.Monitors...)
@@ -64,8 +67,8 @@ func (r *Result) readJobs(o Options) []*job {
 				names = []string{e.Label}
 			}
 			j := r.newJob(&e.Job, "", append([]string{e.Name}, names...))
-			if j.label = e.Label; ok {
-				j.label = told
+			if ok {
+				j.labels, j.why = []string{told}, ""
 			}
 			siblings = append(siblings, j)
 		}
@@ -135,9 +138,14 @@ func (r *Result) readPrometheus(file string) []*config.Job {
 }
 
 func (r *Result) newJob(c *config.Job, server string, names []string) *job {
-	j := &job{Job: c, server: server, names: names}
-	if !c.Open {
-		j.label = c.Label
+	j := &job{Job: c, server: server, names: names, labels: c.Labels, open: c.Open || c.Own != ""}
+	switch {
+	case c.Own != "":
+		j.why = "it has " + c.Own
+	case c.Open && server != "":
+		j.why = "a rule takes it from another label"
+	case c.Open: // a monitor whose service nobody gave
+		j.labels = nil
 	}
 	var configs []*relabel.Config
 	hashed := map[string]bool{}

@@ -17,7 +17,7 @@ import (
 // judgeNeeds makes up the series that each need names and runs them through the rules. Where stored series were looked at, only what they cannot say is
 // left: needs that select none of them, jobs that have none of them, and the other spelling of a bucket's edge, which other versions of the server store.
 //
-// Names that rules record and those that the server makes itself never come by; they are left out.
+// Names that rules record and those that the server makes itself never come by; they are left out, but for the former where a job keeps the labels of another server.
 func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *seen, recorded map[string]bool) {
 	if seen != nil {
 		index = seen.index
@@ -37,10 +37,13 @@ func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *see
 			if n == nil {
 				continue
 			}
-			n.names = slices.DeleteFunc(n.names, func(name string) bool { return recorded[name] || neverSeen(name) })
+			n.names = slices.DeleteFunc(n.names, func(name string) bool { return neverSeen(name) || j.neverScraped(name, recorded) })
 			n.spellingOnly = seen != nil && seen.entries[e] && seen.jobs[j]
 			n.elsewhere = seen != nil && seen.entries[e] && !seen.jobs[j]
 			n.others = len(jobs) > 1
+			if seen != nil {
+				n.stays = seen.stays[j]
+			}
 			n.judge(r)
 		}
 	}
@@ -69,20 +72,23 @@ type need struct {
 	job      *job
 	matchers map[string][]*labels.Matcher
 	names    []string
-	anyJob   bool // no matcher on the label job
-	others   bool // there are other jobs
+	jobs     []string // the job's labels job that the need selects
+	anyJob   bool     // no matcher on the label job
+	others   bool     // there are other jobs
 	// wide says that its matcher on job lets any job through: it is a variable that can be all of them.
 	wide bool
-	// stranger says that the need names a job, and which one the series of this monitor have, nothing tells.
+	// stranger says that the need names a job, and whether series of this one have it, nothing tells.
 	stranger bool
 	// spellingOnly: stored series have shown the rest.
 	spellingOnly bool
 	// elsewhere: stored series of other jobs are selected, and this job has none.
 	elsewhere bool
-	external  map[string]bool
-	parsed    languages
-	labels    map[string]bool // those that the need or the rules look at
-	unjudged  string          // the label for which no value could be made up
+	// stays are the names and edges of stored buckets of the job that the rules leave.
+	stays    map[[2]string]bool
+	external map[string]bool
+	parsed   languages
+	labels   map[string]bool // those that the need or the rules look at
+	unjudged string          // the label for which no value could be made up
 }
 
 // newNeed is nil where the need cannot select series of the job.
@@ -91,13 +97,21 @@ func newNeed(e *uses.Entry, j *job, external map[string]bool, parsed languages) 
 	for _, m := range e.Matchers {
 		if m.Name == model.JobLabel {
 			n.anyJob = false
-			if j.label != "" && !m.Matches(j.label) {
-				return nil
-			}
 			n.wide = m.Matches("\x00no job of anything")
-			n.stranger = j.server == "" && j.label == "" && !j.couldBe(m)
+			n.stranger = n.stranger || len(j.labels) == 0 && j.server == "" && !j.couldBe(m)
 		}
 		n.matchers[m.Name] = append(n.matchers[m.Name], m)
+	}
+	for _, label := range j.labels {
+		if matchAll(n.matchers[model.JobLabel], label) {
+			n.jobs = append(n.jobs, label)
+		}
+	}
+	if len(j.labels) > 0 && len(n.jobs) == 0 {
+		if j.why == "" {
+			return nil
+		}
+		n.stranger = true
 	}
 	n.names = n.metricNames()
 	return n
@@ -152,6 +166,7 @@ type loss struct {
 	rule            *rule
 	all, some       bool     // every made-up series goes; every one of some values that the need names
 	older           bool     // only where edges are written without .0
+	stays           bool     // of these, the server stores one with .0, and the rules leave it
 	maybe           bool     // only with a label, or only without it
 	values          []string // label="value" of what goes
 	example         string
@@ -189,8 +204,8 @@ func (n *need) judgeName(name string, losses map[*rule]*loss) {
 	values := map[string][]string{}
 	for label := range n.labels {
 		words, ok := n.parsed.pinned(n.matchers[label])
-		if label == model.JobLabel && n.job.label != "" {
-			words, ok = []string{n.job.label}, true
+		if label == model.JobLabel && len(n.jobs) > 0 {
+			words, ok = n.jobs, true
 		}
 		switch {
 		case !ok:
@@ -282,7 +297,7 @@ func (n *need) combine(name string, fixed, free []string, values map[string][]st
 		case f.full != nil && f.bare != nil:
 			l := of(losses, f.full)
 			gone[f.full]++
-			l.note(n, combination, fixed)
+			l.note(n, name, combination, fixed)
 		case f.full != nil:
 			of(losses, f.full).maybe = true
 		case f.bare != nil:
@@ -317,7 +332,7 @@ func (n *need) series(name string, combination map[string]string, free []string,
 }
 
 // note writes down which named values go.
-func (l *loss) note(n *need, combination map[string]string, fixed []string) {
+func (l *loss) note(n *need, name string, combination map[string]string, fixed []string) {
 	old := false
 	for _, label := range fixed {
 		v := combination[label]
@@ -325,7 +340,10 @@ func (l *loss) note(n *need, combination map[string]string, fixed []string) {
 			continue
 		}
 		if isNumeric(label) {
-			old = old || v != stored(v)
+			if v != stored(v) {
+				old = true
+				l.stays = l.stays || n.stays[[2]string{name, stored(v)}]
+			}
 			l.inf = l.inf || v == "+Inf"
 		} else if n.matchers[label][0].Type == labels.MatchEqual {
 			continue // the selector says it
@@ -355,8 +373,8 @@ func (n *need) listedByRules(name string, fixed []string, losses map[*rule]*loss
 				continue
 			}
 			lb := labels.NewBuilder(labels.FromStrings(model.MetricNameLabel, name))
-			if n.job.label != "" {
-				lb.Set(model.JobLabel, n.job.label)
+			if len(n.jobs) > 0 {
+				lb.Set(model.JobLabel, n.jobs[0])
 			}
 			selects, open := true, ""
 			for i, l := range c.SourceLabels {
@@ -462,94 +480,6 @@ func combinations(fixed []string, values map[string][]string) func(yield func(ma
 				return
 			}
 		}
-	}
-}
-
-// tell makes the findings of a loss, one for each use.
-func (n *need) tell(r *Result, l *loss) {
-	f := Finding{Severity: Broken, Check: CheckLost, RuleFile: l.rule.File, RuleLine: l.rule.Line, Job: n.job.Name}
-	slices.Sort(l.values)
-	if l.example != "" {
-		f.Examples = []string{l.example}
-	}
-	selector := n.Selector()
-	exact := n.named(l.rule)
-	switch {
-	case len(l.labels) > 0:
-		slices.Sort(l.labels)
-		f.Text = fmt.Sprintf("needs label %s of %s, which the rule takes away", listed(l.labels), selector)
-		f.Advice = "Leave the label where this query needs it, or change the query."
-		if !l.always {
-			f.Severity = Doubtful
-		}
-	case l.older && !l.some:
-		edges := slices.DeleteFunc(slices.Clone(l.values), func(v string) bool { label, _, _ := strings.Cut(v, "="); return !isNumeric(label) })
-		f.Text = fmt.Sprintf("needs the bucket %s of %s, which the rule takes wherever the edge is stored without .0, as Prometheus before 3 does: the "+
-			"query finds nothing then, and an alert on it stays silent", listed(edges), selector)
-		f.Advice = "Take this edge out of the list."
-	case l.all || l.some:
-		what := "all series"
-		if len(l.values) > 0 && !l.all {
-			what = listed(l.values)
-		}
-		f.Text = fmt.Sprintf("loses %s of %s", what, selector)
-		f.Advice = "Take it out of the rule, or remove the query if nobody needs it."
-		if n.elsewhere || n.wide && n.others || n.anyJob && n.others && !exact {
-			f.Severity = Doubtful
-			f.Text += " in this job, if it has them"
-		}
-	case l.inf:
-		f.Text = fmt.Sprintf("loses the bucket le=\"+Inf\" of %s: quantiles of the histogram become NaN", selector)
-		f.Advice = "Take +Inf out of the list."
-	case l.quantileBuckets:
-		f.Severity = Doubtful
-		f.Text = fmt.Sprintf("works out quantiles of %s with fewer buckets (without %s)", selector, listed(l.values))
-		f.Advice = "Its answers change within the width of a bucket."
-	default:
-		f.Severity = Doubtful
-		what := "series of some label values"
-		if len(l.values) > 0 {
-			what = listed(l.values)
-		}
-		f.Text = fmt.Sprintf("may lose %s of %s, such as %s", what, selector, l.example)
-		f.Advice = "Give --scrape to know: the stored series decide."
-	}
-	if f.Severity == Broken && l.all && len(n.matchers["metrics_path"])+len(n.matchers["endpoint"]) == 0 && n.job.keptBeside(n.names) {
-		f.Severity = Doubtful
-		f.Text += " in this endpoint; another one of the monitor keeps all that it has of the name"
-	}
-	if n.stranger && f.Severity == Broken {
-		f.Severity = Doubtful
-		f.Text = "may lose what it asks for, if the series of this monitor have that job: it " + f.Text
-		f.Advice = "Give the monitor's Service in the same folder, or say --job=NAMESPACE/NAME=JOB."
-	}
-	if n.Absent {
-		f.Text += "; the query asks for what is absent, and would find that"
-	}
-	r.tellUses(f, n.Entry)
-}
-
-// named says whether the rule names a metric of the need in full.
-func (n *need) named(ru *rule) bool {
-	return slices.ContainsFunc(n.names, func(name string) bool { return ru.names()[name] })
-}
-
-// tellUses adds a finding for each use of a need.
-func (r *Result) tellUses(f Finding, e *uses.Entry) {
-	for _, u := range e.Uses {
-		f := f
-		f.File, f.Line, f.Where, f.Query = u.File, u.Line, u.Where, u.Query
-		if u.Kind == uses.Kept {
-			f.Advice = "Take it out of the rule: it is to be kept"
-			if u.Owner != "" {
-				f.Advice += " for " + u.Owner
-			}
-			if u.Reason != "" {
-				f.Advice += " (" + u.Reason + ")"
-			}
-			f.Advice += "."
-		}
-		r.add(f)
 	}
 }
 

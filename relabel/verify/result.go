@@ -156,7 +156,7 @@ func (f *Finding) String() string {
 	return strings.ReplaceAll(b.String(), "\n", " ")
 }
 
-// Text writes the findings one a line, then what could not be checked, then a summary.
+// Text writes the findings one a line, then what to know about the uses, such as a file that has none, then what could not be checked, then a summary.
 func (r *Result) Text(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	broken := 0
@@ -165,6 +165,9 @@ func (r *Result) Text(w io.Writer) error {
 			broken++
 		}
 		fmt.Fprintln(b, r.Findings[i].String())
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintln(b, "note: "+strings.ReplaceAll(w, "\n", " "))
 	}
 	for _, u := range r.Unchecked {
 		fmt.Fprintln(b, "could not check: "+u)

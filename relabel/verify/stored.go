@@ -16,8 +16,9 @@ import (
 // seen is what stored series have shown.
 type seen struct {
 	index   *uses.Index
-	entries map[*uses.Entry]bool // select something
-	jobs    map[*job]bool        // have series
+	entries map[*uses.Entry]bool        // select something
+	jobs    map[*job]bool               // have series
+	stays   map[*job]map[[2]string]bool // name and edge of the buckets that the rules leave
 }
 
 // taken is what one rule takes of one need.
@@ -27,6 +28,8 @@ type taken struct {
 	rule  *rule
 	// label is what the series lose; empty where the series go.
 	label string
+	// guess says that nothing but a label job that no other job has ties the series to this one, which may have series of any.
+	guess bool
 }
 
 // count is how much of it.
@@ -54,10 +57,10 @@ func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *u
 	s := &scan{
 		seen: &seen{
 			index:   set.Index(o.External, func(metric, label string) bool { return known[[2]string{metric, label}] }),
-			entries: map[*uses.Entry]bool{}, jobs: map[*job]bool{},
+			entries: map[*uses.Entry]bool{}, jobs: map[*job]bool{}, stays: map[*job]map[[2]string]bool{},
 		},
 		of:     assign(distinct(jobs), present),
-		losses: map[taken]*count{}, merged: map[taken]*count{}, more: map[taken]*count{}, hashes: map[*job]map[uint64]struct{}{}, names: map[string]bool{},
+		losses: map[taken]*count{}, merged: map[taken]*count{}, more: map[taken]*count{}, hashes: map[*job]map[uint64]struct{}{}, names: map[string]bool{}, recorded: set.Recorded(),
 	}
 	err = o.Source.Scan(ctx, func(series *inventory.Series) error {
 		if r.Series++; r.Series%seriesPerCtx == 0 {
@@ -112,8 +115,9 @@ func facts(ctx context.Context, src inventory.Source) (known map[[2]string]bool,
 	return known, jobs, err
 }
 
-// assign says whose rules the series of a label job go through. A job whose series may have any label, and has no stored series under its own names, gets
-// those that nobody else has: its rules name what they take, and what they take of others is at worst a finding too many.
+// assign says whose rules the series of a label job go through. A monitor whose service nobody gave, and has no stored series under its own names, gets
+// those that nobody else has: its rules name what they take, and what they take of others is at worst a finding too many. So does a job that lets its series have
+// any label, honor_labels for one, beside those of its own label.
 func assign(jobs []*job, present map[string]bool) map[string][]*job {
 	of := map[string][]*job{}
 	var homeless []*job
@@ -125,7 +129,7 @@ func assign(jobs []*job, present map[string]bool) map[string][]*job {
 				found = true
 			}
 		}
-		if !found && j.Open {
+		if j.open && (!found || j.why != "") {
 			homeless = append(homeless, j)
 		}
 	}
@@ -143,6 +147,8 @@ type scan struct {
 	losses, merged, more map[taken]*count
 	hashes               map[*job]map[uint64]struct{}
 	names                map[string]bool
+	recorded             map[string]bool
+	guess                bool // of the series at hand: see taken
 }
 
 func (s *scan) series(ls labels.Labels) {
@@ -154,9 +160,17 @@ func (s *scan) series(ls labels.Labels) {
 	if neverSeen(name) {
 		return
 	}
-	for _, j := range s.of[ls.Get(model.JobLabel)] {
+	label := ls.Get(model.JobLabel)
+	for _, j := range s.of[label] {
 		s.jobs[j] = true
+		if j.neverScraped(name, s.recorded) {
+			continue
+		}
+		s.guess = j.why != "" && !slices.Contains(j.labels, label)
 		out, kept, by := j.chain.Apply(ls)
+		if kept {
+			s.leaves(j, name, out)
+		}
 		if by < 0 {
 			continue
 		}
@@ -166,6 +180,21 @@ func (s *scan) series(ls labels.Labels) {
 		}
 		s.changed(j, name, ls, out)
 	}
+}
+
+// leaves notes a bucket, or a quantile, that is still there after the rules.
+func (s *scan) leaves(j *job, name string, out labels.Labels) {
+	edge := out.Get(labels.BucketLabel)
+	if edge == "" {
+		edge = out.Get(model.QuantileLabel)
+	}
+	if edge == "" || len(j.rules) == 0 || s.stays[j][[2]string{name, edge}] {
+		return
+	}
+	if s.stays[j] == nil {
+		s.stays[j] = map[[2]string]bool{}
+	}
+	s.stays[j][[2]string{strings.Clone(name), strings.Clone(edge)}] = true
 }
 
 // changed is a series that loses a label, or has another value there.
@@ -181,7 +210,7 @@ func (s *scan) changed(j *job, name string, ls, out labels.Labels) {
 		}
 		for _, e := range s.index.For(name) {
 			if e.Reads(l.Name) && s.index.Selects(e, ls) {
-				counted(s.losses, taken{e, j, ru, strings.Clone(l.Name)}).add(ls)
+				counted(s.losses, taken{e, j, ru, strings.Clone(l.Name), s.guess}).add(ls)
 			}
 		}
 	})
@@ -193,9 +222,25 @@ func (s *scan) changed(j *job, name string, ls, out labels.Labels) {
 	}
 	h := out.Hash()
 	if _, again := s.hashes[j][h]; again {
-		counted(s.merged, taken{job: j, rule: first}).add(ls)
+		counted(s.merged, taken{job: j, rule: first, guess: s.guess}).add(ls)
 	}
 	s.hashes[j][h] = struct{}{}
+}
+
+// neverScraped says whether series of this name are recorded, by a rule that was given or, as their colon says, by another one: a rule of a scraped job cannot take them. It can where the job keeps the
+// labels of another server, and a name that a rule of the job spells out was meant.
+func (j *job) neverScraped(name string, recorded map[string]bool) bool {
+	if j.Honors {
+		return false
+	}
+	if recorded[name] {
+		return true
+	}
+	if !strings.Contains(name, ":") {
+		return false
+	}
+	_, named := slices.BinarySearch(j.ruleNames(), name)
+	return !named
 }
 
 // neverSeen are the series that the server makes itself.
@@ -211,7 +256,7 @@ func neverSeen(name string) bool {
 func (s *scan) dropped(j *job, ru *rule, name string, ls labels.Labels) {
 	for _, e := range s.index.For(name) {
 		if s.index.Selects(e, ls) {
-			counted(s.losses, taken{entry: e, job: j, rule: ru}).add(ls)
+			counted(s.losses, taken{entry: e, job: j, rule: ru, guess: s.guess}).add(ls)
 		}
 	}
 	if !ru.known || !ru.words.dots || ru.words.open {
@@ -222,7 +267,7 @@ func (s *scan) dropped(j *job, ru *rule, name string, ls labels.Labels) {
 		values[i] = ls.Get(string(l))
 	}
 	if _, named := slices.BinarySearch(ru.words.words, strings.Join(values, ru.Config.Separator)); !named {
-		counted(s.more, taken{job: j, rule: ru}).add(ls)
+		counted(s.more, taken{job: j, rule: ru, guess: s.guess}).add(ls)
 	}
 }
 
@@ -250,6 +295,7 @@ func (s *scan) tell(r *Result) {
 			f.Text = fmt.Sprintf("loses %d stored series of %s, such as %s", c.series, selector, c.examples[0])
 			f.Advice = "Take them out of the rule, or remove the query if nobody needs it."
 		}
+		t.doubt(&f)
 		if t.entry.Absent {
 			f.Text += "; the query asks for what is absent, and would find that"
 		}
@@ -260,13 +306,23 @@ func (s *scan) tell(r *Result) {
 		f.Text = fmt.Sprintf("%d stored series become equal to another one without their label, such as %s: one of them is stored, and no error is seen "+
 			"anywhere", c.series, c.examples[0])
 		f.Advice = "Sum them up by a recording rule or at the agent instead."
+		t.doubt(&f)
 		r.add(f)
 	}
 	for t, c := range s.more {
 		f := t.finding(CheckDot, c)
 		f.Text = fmt.Sprintf("an unescaped . in the regex takes %d stored series that it does not name, such as %s", c.series, c.examples[0])
 		f.Advice = `Write \. for a dot.`
+		t.doubt(&f)
 		r.add(f)
+	}
+}
+
+// doubt makes a warning of a finding about series that may have come by another way.
+func (t taken) doubt(f *Finding) {
+	if t.guess {
+		f.Severity = Doubtful
+		f.Text = "may lose something, if series whose label job no other job here has come from this one, as they may, since " + t.job.why + ": it " + f.Text
 	}
 }
 

@@ -1,0 +1,114 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spillwayproject/spillway/relabel/uses"
+)
+
+// tell makes the findings of a loss, one for each use.
+func (n *need) tell(r *Result, l *loss) {
+	f := Finding{Severity: Broken, Check: CheckLost, RuleFile: l.rule.File, RuleLine: l.rule.Line, Job: n.job.Name}
+	slices.Sort(l.values)
+	if l.example != "" {
+		f.Examples = []string{l.example}
+	}
+	selector := n.Selector()
+	exact := n.named(l.rule)
+	switch {
+	case len(l.labels) > 0 && n.stranger && n.job.why != "" && !exact:
+		return // which labels the pages of other jobs have, which may come through this one, nobody knows: every rule on labels would be told for every query
+	case len(l.labels) > 0:
+		slices.Sort(l.labels)
+		f.Text = fmt.Sprintf("needs label %s of %s, which the rule takes away", listed(l.labels), selector)
+		f.Advice = "Leave the label where this query needs it, or change the query."
+		if !l.always {
+			f.Severity = Doubtful
+		}
+	case l.older && !l.some:
+		edges := slices.DeleteFunc(slices.Clone(l.values), func(v string) bool { label, _, _ := strings.Cut(v, "="); return !isNumeric(label) })
+		f.Text = fmt.Sprintf("needs the bucket %s of %s, which the rule takes wherever the edge is stored without .0, as Prometheus before 3 does: the "+
+			"query finds nothing then, and an alert on it stays silent", listed(edges), selector)
+		f.Advice = "Take this edge out of the list."
+		if l.stays {
+			f.Severity = Doubtful
+			f.Text = fmt.Sprintf("would need the bucket %s of %s on a server that stores the edge without .0, as Prometheus before 3 does, and there the rule takes it; in what --scrape shows the edge has .0, and stays",
+				listed(edges), selector)
+			f.Advice = "Take this edge out of the list before such a server has the rule."
+		}
+	case l.all || l.some:
+		what := "all series"
+		if len(l.values) > 0 && !l.all {
+			what = listed(l.values)
+		}
+		f.Text = fmt.Sprintf("loses %s of %s", what, selector)
+		f.Advice = "Take it out of the rule, or remove the query if nobody needs it."
+		if n.elsewhere || n.wide && n.others || n.anyJob && n.others && !exact {
+			f.Severity = Doubtful
+			f.Text += " in this job, if it has them"
+		}
+	case l.inf:
+		f.Text = fmt.Sprintf("loses the bucket le=\"+Inf\" of %s: quantiles of the histogram become NaN", selector)
+		f.Advice = "Take +Inf out of the list."
+	case l.quantileBuckets:
+		f.Severity = Doubtful
+		f.Text = fmt.Sprintf("works out quantiles of %s with fewer buckets (without %s)", selector, listed(l.values))
+		f.Advice = "Its answers change within the width of a bucket."
+	default:
+		f.Severity = Doubtful
+		what := "series of some label values"
+		if len(l.values) > 0 {
+			what = listed(l.values)
+		}
+		f.Text = fmt.Sprintf("may lose %s of %s, such as %s", what, selector, l.example)
+		f.Advice = "Give --scrape to know: the stored series decide."
+	}
+	if f.Severity == Broken && l.all && len(n.matchers["metrics_path"])+len(n.matchers["endpoint"]) == 0 && n.job.keptBeside(n.names) {
+		f.Severity = Doubtful
+		f.Text += " in this endpoint; another one of the monitor keeps all that it has of the name"
+	}
+	if f.Severity == Broken && n.job.Honors && !slices.ContainsFunc(n.names, func(name string) bool { return !strings.Contains(name, ":") }) {
+		f.Severity = Doubtful
+		f.Text += ", if this job scrapes them from another server: they have the name of recorded series"
+	}
+	if n.stranger && f.Severity == Broken {
+		f.Severity = Doubtful
+		condition := "the series of this monitor have that job"
+		f.Advice = "Give the monitor's Service in the same folder, or say --job=NAMESPACE/NAME=JOB."
+		if n.job.why != "" {
+			condition = "series of this job have that label job, which is not known, since " + n.job.why
+			f.Advice = "Give --scrape to know: the stored series decide."
+		}
+		f.Text = "may lose what it asks for, if " + condition + ": it " + f.Text
+	}
+	if n.Absent {
+		f.Text += "; the query asks for what is absent, and would find that"
+	}
+	r.tellUses(f, n.Entry)
+}
+
+// named says whether the rule names a metric of the need in full.
+func (n *need) named(ru *rule) bool {
+	return slices.ContainsFunc(n.names, func(name string) bool { return ru.names()[name] })
+}
+
+// tellUses adds a finding for each use of a need.
+func (r *Result) tellUses(f Finding, e *uses.Entry) {
+	for _, u := range e.Uses {
+		f := f
+		f.File, f.Line, f.Where, f.Query = u.File, u.Line, u.Where, u.Query
+		if u.Kind == uses.Kept {
+			f.Advice = "Take it out of the rule: it is to be kept"
+			if u.Owner != "" {
+				f.Advice += " for " + u.Owner
+			}
+			if u.Reason != "" {
+				f.Advice += " (" + u.Reason + ")"
+			}
+			f.Advice += "."
+		}
+		r.add(f)
+	}
+}
