@@ -297,7 +297,10 @@ func (a *reply) String() string {
 }
 
 // ask sends a request and reads the answer to its end.
-func (r *rig) ask(req *http.Request) *reply {
+func (r *rig) ask(req *http.Request) *reply { return r.askKeeping(4<<20, req) }
+
+// askKeeping is ask of which the first bytes of the answer's body are kept, and the others counted.
+func (r *rig) askKeeping(bytes int64, req *http.Request) *reply {
 	began := time.Now()
 	out := &reply{}
 	resp, err := r.client.Do(req)
@@ -307,7 +310,7 @@ func (r *rig) ask(req *http.Request) *reply {
 	}
 	defer resp.Body.Close()
 	out.status, out.header = resp.StatusCode, resp.Header
-	out.body, out.err = io.ReadAll(io.LimitReader(resp.Body, 4<<20))
+	out.body, out.err = io.ReadAll(io.LimitReader(resp.Body, bytes))
 	rest := int64(0)
 	if out.err == nil {
 		rest, out.err = io.Copy(io.Discard, resp.Body)
