@@ -205,7 +205,7 @@ func Default() *Config {
 				Unselective:      UnselectiveRefuse,
 			},
 			ReadSlots:    8,
-			ReplicaCalls: 48,
+			ReplicaCalls: 24,
 			Endpoints:    map[endpoint.ID]Limits{},
 		},
 		Memory:          Memory{Budget: 512 << 20},

@@ -46,7 +46,7 @@ var meaning = map[string]string{
 	"limits.max_query_bytes":                "The longest query text, and the longest selector.",
 	"limits.unselective":                    "What becomes of selectors that name no metric and select nothing in particular, in `query`, `query_range`, `query_exemplars` and `federate`: `refuse`, or `allow` under the other limits.",
 	"limits.read_slots":                     "How many remote reads one replica is asked at once, by all requests of this Spillway together; see [read_slots](bounds/read_slots.md). With several Spillways before the same servers, 8 divided by their number.",
-	"limits.replica_calls":                  "How many calls of any kind it is asked at once, at least `read_slots`; see [replica_calls](bounds/replica_calls.md). With several Spillways, 48 divided by their number or more.",
+	"limits.replica_calls":                  "How many calls of any kind it is asked at once, at least `read_slots`; see [replica_calls](bounds/replica_calls.md). With several Spillways, 24 divided by their number or more.",
 	"limits.endpoints":                      "Overrides for one endpoint, by its name in the table below.",
 	"limits.endpoints.*.timeout":            "As `limits.timeout`.",
 	"limits.endpoints.*.max_series":         "As `limits.max_series`.",

@@ -25,15 +25,18 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
-// childEnv makes the test binary one of the two proxies of BenchmarkPassThrough, in a process of its own whose processor time can be read, or the shards of BenchmarkIdle,
-// whose processor time is not the proxy's.
+// childEnv makes the test binary one of the two proxies of BenchmarkPassThrough, in a process of its own whose processor time can be read, the shards of BenchmarkIdle,
+// whose processor time is not the proxy's, or who watches the servers of BenchmarkStorm, whom its many goroutines must not keep waiting.
 const childEnv = "SPILLWAY_TEST_CHILD"
 
 // child runs as "KIND URL" says until its standard input ends, and prints its address first.
 func child(spec string) int {
 	kind, upstream, _ := strings.Cut(spec, " ")
-	if kind == "shards" {
+	switch kind {
+	case "shards":
 		return fleetChild(upstream)
+	case "watch":
+		return watchChild(upstream)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {

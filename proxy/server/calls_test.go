@@ -71,7 +71,7 @@ func TestManyQueriesHoldFewConnections(t *testing.T) {
 	}
 	wg.Wait()
 	for _, s := range r.all() {
-		if n := s.MostConns(); n > 48+1 {
+		if n := s.MostConns(); n > 24+1 {
 			t.Errorf("%s: %d connections at once", r.names[s], n)
 		}
 	}

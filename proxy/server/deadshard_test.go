@@ -151,7 +151,7 @@ func (q *quartet) four(t testing.TB) string {
 // withFourth starts a proxy over all four whose requests have so much time.
 func (q *quartet) withFourth(t testing.TB, o shard.Options, timeout time.Duration) *fourth {
 	own := *q
-	own.more = limits(timeout)
+	own.more = roomy(timeout)
 	f := &fourth{quartet: &own, net: &network{conns: map[net.Conn]string{}}}
 	honest := q.honest[3].URL()
 	f.liar = fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {

@@ -106,7 +106,7 @@ func TestFaults(t *testing.T) {
 			if f.hangs {
 				limit = 3 * time.Second
 			}
-			r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, limits(limit))
+			r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, roomy(limit))
 			bad := []*fakeshard.Shard{r.shards["jaguar"][1][0], r.shards["heron"][0][0]}
 			all := askings()
 			for _, s := range bad {

@@ -79,7 +79,7 @@ func TestPartialAnswers(t *testing.T) {
 				if name == "hangs" { // given up while there is time for an answer without it
 					limit = 8 * time.Second
 				}
-				more := limits(limit)
+				more := roomy(limit)
 				if configured {
 					more += "partial_response: warn\n"
 				}

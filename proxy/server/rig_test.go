@@ -377,3 +377,8 @@ func (l *logbook) atLeast(level slog.Level) []string {
 func limits(timeout time.Duration) string {
 	return fmt.Sprintf("limits: {timeout: %dms}\n", timeout.Milliseconds())
 }
+
+// roomy is limits with a place for each of the few dozen requests that a test asks at once: what is looked at is a server's fault, not who waits for whom.
+func roomy(timeout time.Duration) string {
+	return fmt.Sprintf("limits: {timeout: %dms, replica_calls: 48}\n", timeout.Milliseconds())
+}

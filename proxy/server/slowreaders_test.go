@@ -40,16 +40,16 @@ func TestOneAddressLeavesPlaces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample))
 	s := r.all()[0]
-	if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Nth: 1, To: 40, Script: "wait go; answer"}); err != nil {
+	if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Nth: 1, To: 20, Script: "wait go; answer"}); err != nil {
 		t.Fatal(err)
 	}
 	path := "/api/v1/query?" + url.Values{"query": {`up{cluster="heron"}`}}.Encode()
-	for i := range 60 { // more than a shard has places for
+	for i := range 40 { // more than a shard has places for
 		w := r.wire()
 		w.say(fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 203.0.113.%d\r\nX-Grafana-User: u%d\r\n\r\n", path, i, i))
 	}
 	r.eventually("one address has its share, and the others of its requests wait", func() bool {
-		return s.InFlight() == 40 && r.metric("spillway_shard_calls_waiting", "group=heron", "shard=0") == 20
+		return s.InFlight() == 20 && r.metric("spillway_shard_calls_waiting", "group=heron", "shard=0") == 20
 	})
 	from, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {

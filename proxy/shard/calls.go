@@ -27,9 +27,9 @@ import (
 // (EnterAll). Who has passed the last gate waits for its server alone, or for a client that reads what others' answers are merged with.
 
 const (
-	// maxCalls is the default of limits.replica_calls: a tenth of the connections that a Prometheus takes (--web.max-connections, 512), and more than twice the queries that it evaluates at
-	// once (--query.max-concurrency, 20): several proxies and everybody else find room.
-	maxCalls = 48
+	// maxCalls is the default of limits.replica_calls: as many as a Prometheus evaluates at once (--query.max-concurrency, 20) for any one address (peers.go), and four for the others. More of them
+	// only wait in the server, and take its processors from what it has to do besides: twice as many made its /-/ready four times as slow and answered no more requests (BenchmarkStorm).
+	maxCalls = 24
 	// readSlots is the default of limits.read_slots: Prometheus serves ten remote reads at once (--storage.remote.read-concurrent-limit), and two stay for others
 	// where there is one proxy.
 	readSlots = 8

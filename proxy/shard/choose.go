@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -225,6 +226,14 @@ func (r *Replica) rank(now time.Time) (int, bool) {
 	default:
 		return 0, true
 	}
+}
+
+// doubt is rank as one number: the larger, the less is to be hoped for.
+func (r *Replica) doubt(now time.Time) int {
+	if rank, ok := r.rank(now); ok {
+		return rank
+	}
+	return math.MaxInt
 }
 
 // unusable is the error of a shard that nobody can be asked for.

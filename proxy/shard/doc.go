@@ -18,7 +18,7 @@
 // Queries go to one of a shard's whole replicas (Wholes), and a second one is asked where the first is unusually slow (Hedged). The servers of a topology are
 // compared with each other every half minute, and when one says something new of itself: where they do not fit together (Group.Sick), nothing that they compute is to be trusted, only their series.
 //
-// Requests never have more than 48 calls to one replica under way, nor more than 640 to all (calls.go); who finds no place waits in order, and is refused by name
+// Requests never have more than 24 calls to one replica under way, nor more than 640 to all (calls.go); who finds no place waits in order, and is refused by name
 // shortly before its deadline. No two requests wait for each other. What this machine has no file or port left for is no failure of a server (dial.go).
 //
 // What a configuration says of which shard and which group holds what (hashmod, names) is believed only while every server has been seen to keep it: Group.Prune. A Thanos Query

@@ -212,6 +212,10 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 		}
 		o.Entered = true
 	}
+	// Who waited for a place may have waited because the first of them hangs: what was learned of it meanwhile counts.
+	if now := time.Now(); replicas[1].doubt(now) < replicas[0].doubt(now) {
+		replicas = []*Replica{replicas[1], replicas[0]}
+	}
 	h := &race{s: s, ctx: ctx, req: req, o: o, results: make(chan *runner, 2), class: hedgeClass(req.ID)}
 	resp, err := h.run(replicas[0], replicas[1])
 	if err != nil {

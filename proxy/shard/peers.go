@@ -9,7 +9,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/identity"
 )
 
-// sparePart is the part of a gate's places that is kept from any one peer: a sixth, so 8 of 48. A peer is an address that connections come from, never what a header
+// sparePart is the part of a gate's places that is kept from any one peer: a sixth, so 4 of 24. A peer is an address that connections come from, never what a header
 // says. Two hostile addresses fill the gate together; one that asks too much, or reads its answers too slowly, does not.
 const sparePart = 6
 

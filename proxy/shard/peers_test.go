@@ -26,8 +26,8 @@ func TestOnePeerLeavesPlaces(t *testing.T) {
 		top := build(t, Options{Dial: b.dial}, false, group(b.urls...))
 		s := top.Groups[0].Shards[0]
 		share := maxCalls - maxCalls/sparePart
-		if share != 40 {
-			t.Errorf("the share is %d of %d; docs/bounds/replica_calls.md says 40 of 48", share, maxCalls)
+		if share != 20 {
+			t.Errorf("the share is %d of %d; docs/bounds/replica_calls.md says 20 of 24", share, maxCalls)
 		}
 		results := make(chan error, maxCalls)
 		hog := from(t.Context(), "192.0.2.1")
@@ -52,7 +52,7 @@ func TestOnePeerLeavesPlaces(t *testing.T) {
 		defer cancel()
 		_, err := s.Enter(ctx)
 		e := qerr.From(err)
-		if e == nil || e.Bound != "replica_calls" || e.Value != "40" || !strings.Contains(e.Message, "has 40 calls under way for 192.0.2.1, as many of its 48 as one address may have") {
+		if e == nil || e.Bound != "replica_calls" || e.Value != "20" || !strings.Contains(e.Message, "has 20 calls under way for 192.0.2.1, as many of its 24 as one address may have") {
 			t.Errorf("got %v", err)
 		}
 		b.fakes[0].Release("go")

@@ -45,7 +45,7 @@ type Options struct {
 	// FactsEvery is the time after which what a server says about itself, and what it scrapes, is read anew; 0 is 30 s. It is looked at after each probe. Of more
 	// than 200 replicas it is stretched as ProbeInterval is, but where hashmod, shard_by or names are to be checked.
 	FactsEvery time.Duration
-	// MaxCalls is how many calls one replica is asked at once; 0 is 48.
+	// MaxCalls is how many calls one replica is asked at once; 0 is 24.
 	MaxCalls int
 	// ReadSlots is how many of them may be remote reads; 0 is 8.
 	ReadSlots int
