@@ -9,6 +9,7 @@
   local t = (import '../lib/time.libsonnet')(c.timeScale),
   local a = (import '../lib/alert.libsonnet')(c),
   local number = import '../lib/number.libsonnet',
+  local bounds = import '../lib/bounds.libsonnet',
 
   local f = {
     cluster: c.clusterLabel,
@@ -19,8 +20,8 @@
     role: c.proxyRoleLabel,
     // Outcomes that are no fault of the caller: overloaded is 429 for want of room, here or on a server. What a caller can mend by asking for less is too_expensive.
     failed: 'internal|shard_failed|timeout|unavailable|overloaded',
-    // Bounds that say how much Spillway and its servers can do at once, whatever is asked. The others say what one request may ask for.
-    capacity: 'memory.budget|memory.heap|evaluations|process_calls|replica_calls|read_slots|unselective_slots',
+    capacity: bounds.capacity,
+    suspect: bounds.suspect,
     w: t.d('5m'),
     q: t.d('15m'),
     name: a.cluster(external=true),
@@ -131,9 +132,9 @@
           }),
           alert('ProxyRejectedByPolicy', {
             expr: |||
-              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s,bound!~"%(capacity)s|quarantine"}[%(w)s])) / on (%(cluster)s) group_left () sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s])) > %(refused)s
+              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s,bound!~"%(capacity)s|%(suspect)s"}[%(w)s])) / on (%(cluster)s) group_left () sum by (%(cluster)s) (rate(spillway_requests_total{%(proxy)s}[%(w)s])) > %(refused)s
               and
-              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s,bound!~"%(capacity)s|quarantine"}[%(w)s])) > %(refusedPerSecond)s
+              sum by (%(cluster)s, bound) (rate(spillway_refusals_total{%(proxy)s,bound!~"%(capacity)s|%(suspect)s"}[%(w)s])) > %(refusedPerSecond)s
             |||,
             hold: '10m',
             severity: 'warning',

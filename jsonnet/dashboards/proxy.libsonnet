@@ -19,6 +19,7 @@
     shards: '%s, %s, instance=~"$instance", group=~"$group", shard=~"$shard"' % [g.cl, c.selectors.proxy],
     // As the alerts have it: no fault of the caller.
     failed: 'outcome=~"internal|shard_failed|timeout|unavailable|overloaded"',
+    capacity: (import '../lib/bounds.libsonnet').capacity,
     i: g.i,
   },
   local replica = '{{group}} {{shard}} {{replica}}',
@@ -254,7 +255,7 @@
             softMax: 1,
             targets: [
               g.q('sum(rate(spillway_evictions_total{%(proxy)s}[%(i)s]))' % f, 'ended for memory'),
-              g.q('sum(rate(spillway_refusals_total{%(proxy)s, bound=~"memory.budget|memory.heap|evaluations|process_calls|replica_calls|read_slots|unselective_slots"}[%(i)s])) or 0 * sum(rate(spillway_evictions_total{%(proxy)s}[%(i)s]))' % f, 'refused'),
+              g.q('sum(rate(spillway_refusals_total{%(proxy)s, bound=~"%(capacity)s"}[%(i)s])) or 0 * sum(rate(spillway_evictions_total{%(proxy)s}[%(i)s]))' % f, 'refused'),
             ],
           }),
           g.timeseries('Evaluations', {

@@ -60,3 +60,9 @@ func Bounds() []string {
 		BoundQuarantine, BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}
 }
+
+// CapacityBounds are the bounds that say how much Spillway and its servers can do at once, whatever is asked: 429, and trying again makes sense. The others say what one
+// request may ask for. Alerts and dashboards tell the two apart by jsonnet/lib/bounds.libsonnet, which a test compares with this.
+func CapacityBounds() []string {
+	return []string{BoundMemoryBudget, BoundMemoryHeap, BoundEvaluations, BoundProcessCalls, BoundReplicaCalls, BoundReadSlots, BoundUnselectiveSlots}
+}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
 const errorsPage = "testdata/errors.golden"
@@ -102,6 +104,14 @@ func TestErrorsReadAloud(t *testing.T) {
 	}
 	if n := strings.Count(got, "\n\n") + 1; n != len(wants) {
 		t.Errorf("%d errors, %s has %d", n, errorsPage, len(wants))
+	}
+	var capacity []string
+	for _, m := range regexp.MustCompile(`(?m)^429 .* bound ([a-z._]+),`).FindAllStringSubmatch(got, -1) {
+		capacity = append(capacity, m[1])
+	}
+	slices.Sort(capacity)
+	if capacity, want := slices.Compact(capacity), slices.Sorted(slices.Values(policy.CapacityBounds())); !slices.Equal(capacity, want) {
+		t.Errorf("429 is said for %v, policy.CapacityBounds has %v", capacity, want)
 	}
 }
 
