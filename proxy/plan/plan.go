@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/parser/posrange"
 
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
@@ -119,6 +120,8 @@ type Leaf struct {
 	// Loose tells that a comparison stands above which Near does not describe, such as that of two sums: the last bit decides there only if the answer changes with it, which
 	// whoever evaluates the rest has to find out.
 	Loose bool
+	// At is where it stands in the query's text, the first of several places; empty where the whole query was not parsed.
+	At posrange.PositionRange
 	// Guards are asked of all parts' shards first: where one has a series, the leaf cannot be put together from the shards' answers.
 	Guards []Guard
 	// Uses are, for each place of the query where it stands, the selectors in it, counted through the whole query as Query.Windows are.

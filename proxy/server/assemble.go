@@ -179,8 +179,8 @@ func (x *exchange) splice(p *plan.Plan) error {
 		return x.bodyError(r, err)
 	}
 	x.account.answers(r, res.Counts)
-	x.warnings.Add(res.Warnings...)
-	x.infos.Add(res.Infos...)
+	x.warnings.Add(x.placed(res.Warnings, l)...)
+	x.infos.Add(x.placed(res.Infos, l)...)
 	if res.Truncated {
 		x.warnings.Add("results truncated due to limit")
 	}
@@ -254,16 +254,16 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 			}
 			own = append(own, t)
 			parts[j].table = nil
-			x.infos.Add(result.Infos...)
+			x.infos.Add(x.placed(result.Infos, l)...)
 			switch {
 			case result.Truncated:
 				err = &inexact{"a shard cut its answer to a part"}
 			case t.Histograms:
 				err = &inexact{"native histograms lose their schema in a shard's JSON"}
 			case l.Mode == plan.ModePass:
-				x.warnings.Add(result.Warnings...)
+				x.warnings.Add(x.placed(result.Warnings, l)...)
 			case len(result.Warnings) > 0:
-				err = &inexact{"a shard's answer to a part came with a warning: " + result.Warnings[0]}
+				err = &inexact{"a shard's answer to a part came with a warning: " + x.placed(result.Warnings[:1], l)[0]}
 			}
 		}
 		if err == nil {

@@ -179,8 +179,8 @@ func (x *exchange) pass(l *plan.Leaf) error {
 		res.Counts = []merge.Count{{Series: res.Series, Samples: x.budget.Samples()}}
 	}
 	x.account.answers(r, res.Counts)
-	x.warnings.Add(res.Warnings...)
-	x.infos.Add(res.Infos...)
+	x.warnings.Add(x.placed(res.Warnings, l)...)
+	x.infos.Add(x.placed(res.Infos, l)...)
 	if res.Truncated {
 		x.warnings.Add("results truncated due to limit")
 	}
