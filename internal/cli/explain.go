@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -79,7 +80,7 @@ func explainCommand(e *env, parent clause) func() error {
 }
 
 // writeExplanation writes the plan as text: a line for each node, which begins with its mode and is indented as deep as the node stands; under it the reason and
-// the servers, with what they answered where the query was run; at the end the verdict.
+// the servers, with what they answered where the query was run; at the end what was not looked at, who was slow, and the verdict.
 func writeExplanation(w io.Writer, x *plan.Explanation, ran bool) {
 	if x.Plan != nil {
 		writeNode(w, x.Plan, "", ran)
@@ -88,10 +89,21 @@ func writeExplanation(w io.Writer, x *plan.Explanation, ran bool) {
 	if x.Reason != "" {
 		verdict += ": " + x.Reason
 	}
+	if x.Verdict == plan.Exact && !ran && asks(x.Plan) {
+		fmt.Fprintln(w, notRun)
+	}
 	if x.Slow != "" {
 		fmt.Fprintln(w, oneLine("slow: "+x.Slow))
 	}
 	fmt.Fprintln(w, oneLine("verdict: "+verdict))
+}
+
+// notRun is what "exact" leaves open where nothing was run.
+const notRun = "not run: --analyze tells whether the bounds that only a run meets, such as max_series, allow it"
+
+// asks tells whether any server is asked.
+func asks(n *plan.Node) bool {
+	return n != nil && (len(n.Calls) > 0 || slices.ContainsFunc(n.Children, asks))
 }
 
 func writeNode(w io.Writer, n *plan.Node, indent string, ran bool) {

@@ -47,6 +47,7 @@ func TestWriteExplanation(t *testing.T) {
           ask jaguar[0] at jaguar/10.0.0.1:9090: {__name__="x"}
               the beginning to 2027-01-15T08:00:00.000Z
               2027-01-15T08:00:00.001Z to the end from jaguar/10.0.0.2:9090
+not run: --analyze tells whether the bounds that only a run meets, such as max_series, allow it
 verdict: exact
 `
 	const ran = `raw     sum(up) / rate(x[5m])
