@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,9 @@ type saying struct {
 	form   []string // names and values
 	known  bool     // its failure is known for a while
 	method string
+	groups []rigGroup // nil: heron with one shard, jaguar with two
+	change func(*Options)
+	before func(*rig) // what happens first
 }
 
 var sayings = []saying{
@@ -77,6 +81,7 @@ var sayings = []saying{
 // TestErrorsReadAloud holds the sentence of each error that a client can come to. Read the file aloud when it changes: what happened, where, since when, what to do now,
 // and what to do for good. Written by -update.
 func TestErrorsReadAloud(t *testing.T) {
+	sayings := slices.Concat(sayings, roomSayings)
 	out := make([]string, len(sayings))
 	t.Run("all", func(t *testing.T) {
 		for i, s := range sayings {
@@ -116,7 +121,13 @@ func TestErrorsReadAloud(t *testing.T) {
 }
 
 func (s saying) provoke(t *testing.T) string {
-	r := newRig(t, []rigGroup{{"heron", false, []int{1}}, {"jaguar", false, []int{1, 1}}}, s.more)
+	if s.groups == nil {
+		s.groups = []rigGroup{{"heron", false, []int{1}}, {"jaguar", false, []int{1, 1}}}
+	}
+	if s.change == nil {
+		s.change = func(*Options) {}
+	}
+	r := newRig(t, s.groups, s.more, s.change)
 	bad := r.shards["jaguar"][1][0]
 	switch s.script {
 	case "":
@@ -139,6 +150,9 @@ func (s saying) provoke(t *testing.T) string {
 			return what != "" && !strings.HasPrefix(what, "has failed") && time.Since(since) > 2*time.Second
 		})
 	}
+	if s.before != nil {
+		s.before(r)
+	}
 	req := r.request(context.Background(), a, s.form...)
 	if s.method != "" {
 		req.Method = s.method
@@ -150,10 +164,10 @@ func (s saying) provoke(t *testing.T) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n%d %s", s.name, got.status, got.message.ErrorType)
 	if after := got.header.Get("Retry-After"); after != "" {
-		fmt.Fprintf(&b, ", Retry-After %s", after)
+		fmt.Fprintf(&b, ", Retry-After %s", maskMinute.ReplaceAllString(after, "60"))
 	}
 	if d := got.message.Spillway; d.Bound != "" {
-		fmt.Fprintf(&b, ", bound %s, value %s, seen %s", d.Bound, d.Value, d.Seen)
+		fmt.Fprintf(&b, ", bound %s, value %s, seen %s", d.Bound, d.Value, r.masked(d.Seen))
 	}
 	fmt.Fprintf(&b, "\n%s\n", r.masked(got.message.Error))
 	return b.String()
@@ -162,6 +176,12 @@ func (s saying) provoke(t *testing.T) string {
 var (
 	maskSince = regexp.MustCompile(`for [0-9hms.]+ \(since [0-9:]+ UTC\)`)
 	maskLeft  = regexp.MustCompile(`another (29|30)s`)
+
+	maskMinute = regexp.MustCompile(`^5[0-9]$`)
+	maskClock  = regexp.MustCompile(`[0-9]{2}:[0-9]{2}:[0-9]{2} UTC`)
+	maskWaited = regexp.MustCompile(`for [0-9.]+m?s after it had run for [0-9.]+m?s`)
+	maskWait   = regexp.MustCompile(`it waited [0-9.]+m?s`)
+	maskHeld   = regexp.MustCompile(`[0-9.]+MiB (in use|of 1MiB)`)
 )
 
 // masked is a sentence without what differs from run to run.
@@ -174,7 +194,11 @@ func (r *rig) masked(text string) string {
 		}
 	}
 	text = maskSince.ReplaceAllString(text, "for 4m12s (since 03:00:00 UTC)")
-	return maskLeft.ReplaceAllString(text, "another 30s")
+	text = maskLeft.ReplaceAllString(text, "another 30s")
+	text = maskWaited.ReplaceAllString(text, "for 900ms after it had run for 20ms")
+	text = maskWait.ReplaceAllString(text, "it waited 900ms")
+	text = maskHeld.ReplaceAllString(text, "100MiB $1")
+	return maskClock.ReplaceAllString(text, "03:00:00 UTC")
 }
 
 // TestExplainNamesADeadShard: a query that cannot be answered now, because nobody is there to ask, is not said to be exact.

@@ -61,7 +61,7 @@ func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
 		wait, cancel = context.WithDeadline(ctx, dl.Add(-min(time.Until(dl)/20, 250*time.Millisecond)))
 		defer cancel()
 	}
-	t := taken{}
+	t, began := taken{}, time.Now()
 	for _, sh := range wanted {
 		sem := s.of(sh.Name())
 		if err := sem.Acquire(wait, 1); err != nil {
@@ -71,7 +71,8 @@ func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
 			}
 			e := qerr.Overload(policy.BoundUnselectiveSlots, strconv.Itoa(maxUnselective), time.Second,
 				"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot",
-				"%s serves %d such requests at once and found no room for this one before its deadline", sh.Name(), maxUnselective)
+				"%s is asked at most %d requests at once that select nothing in particular, and there was no room for this one before its deadline (it waited %s)",
+				sh.Name(), maxUnselective, time.Since(began).Round(10*time.Millisecond))
 			e.Shards = []string{sh.Name()}
 			return nil, e
 		}

@@ -52,8 +52,8 @@ type crowd struct {
 func newCrowd(o Options) *crowd {
 	// A quarter of the files that may be open: the rest is for idle connections, clients and health probes.
 	n := max(minProcessCalls, min(maxProcessCalls, o.OpenFiles/4))
-	return &crowd{by: map[string]*gate{}, idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)}, all: newGate(n, "process_calls",
-		"try again in a moment, or ask fewer shards by a matcher on a group's label; where the limit of open files (ulimit -n) is small, raise it")}
+	return &crowd{by: map[string]*gate{}, idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)}, all: newGate(n, "process_calls", "call",
+		"try again in a moment, or ask fewer shards by a matcher on a group's label; for good, see which servers keep their calls (the admin API's queries and shards), run another Spillway or, where the limit of open files (ulimit -n) is below 2560, raise it")}
 }
 
 // of is the gate of a shard with so many places: another one than before where a reload changes their number.
@@ -62,7 +62,8 @@ func (c *crowd) of(shard string, places int) *gate {
 	defer c.mu.Unlock()
 	g := c.by[shard]
 	if g == nil || g.size != places {
-		g = newGate(places, "replica_calls", "try again in a moment; if it happens often, look at that server's load and at who asks the most of it")
+		g = newGate(places, "replica_calls", "call",
+			"try again in a moment; for good, see which queries keep the calls, and who asks them (the admin API's queries): where shards are read side by side a call lasts as long as that to the slowest of them; then record what is dear by a rule, or spread the series over more shards")
 		c.by[shard] = g
 	}
 	return g
@@ -203,16 +204,17 @@ func (g *gate) wait(ctx context.Context, s *Shard, p *peer, n int64) error {
 	if p != nil {
 		most, whose, rule = g.share(), " for "+p.name, "as many of its "+itoa(g.size)+" as one address may have"
 	}
-	who, what := "Spillway", " calls to all shards under way"
+	who, to := "Spillway", " to all shards"
 	if g == s.calls {
 		var hosts []string
 		for _, r := range s.Replicas {
 			hosts = append(hosts, r.host)
 		}
-		who, what = s.Name()+" ("+strings.Join(hosts, ", ")+")", " calls under way"
+		who, to = s.Name()+" ("+strings.Join(hosts, ", ")+")", ""
 	}
-	e := qerr.Overload(g.bound, itoa(most), time.Second, g.advice, "%s has %d%s%s, %s, and found no room for this one before its deadline", who, most, what, whose, rule)
-	e.Seen = itoa64(others) + " others waiting"
+	e := qerr.Overload(g.bound, itoa(most), time.Second, g.advice, "%s has %s%s under way%s, %s, and there was no room for this one before its deadline (it waited %s)",
+		who, count(int64(most), g.what), to, whose, rule, waited(began))
+	e.Seen = count(others, "other") + " waiting"
 	e.Shards = []string{s.Name()}
 	return e
 }

@@ -31,6 +31,7 @@ type gate struct {
 	sem     *semaphore.Weighted
 	size    int
 	bound   string
+	what    string // it is a gate of, one of them
 	advice  string
 	waiting atomic.Int64
 	held    atomic.Int64
@@ -38,8 +39,8 @@ type gate struct {
 	peers   peers        // who holds a place or waits for one; unused by the gates of a replica
 }
 
-func newGate(n int, bound, advice string) *gate {
-	return &gate{sem: semaphore.NewWeighted(int64(n)), size: n, bound: bound, advice: advice}
+func newGate(n int, bound, what, advice string) *gate {
+	return &gate{sem: semaphore.NewWeighted(int64(n)), size: n, bound: bound, what: what, advice: advice}
 }
 
 // acquire waits for a slot until shortly before the deadline of ctx, so that there is time to say that there was none. The caller calls release exactly
@@ -52,13 +53,15 @@ func (g *gate) acquire(ctx context.Context, name string) (release func(), err er
 		wait, cancel = context.WithTimeout(ctx, remaining-margin(remaining)/2)
 		defer cancel()
 	}
+	began := time.Now()
 	g.waiting.Add(1)
 	err = g.sem.Acquire(wait, 1)
-	g.waiting.Add(-1)
+	others := g.waiting.Add(-1)
 	if err != nil {
 		if ctx.Err() == nil || qerr.TimedOut(ctx) {
 			e := qerr.Overload(g.bound, itoa(g.size), time.Second, g.advice,
-				"%s serves %d such requests at once and found no room for this one before its deadline", name, g.size)
+				"%s is asked at most %s at once, and there was no room for this one before its deadline (it waited %s)", name, count(int64(g.size), g.what), waited(began))
+			e.Seen = count(others, "other") + " waiting"
 			e.Shards = []string{name}
 			return nil, e
 		}
@@ -80,10 +83,11 @@ type gates struct {
 // size makes the gates, or a new one in place of one that is to have another size.
 func (g *gates) size(heavy int) {
 	if old := g.heavy.Load(); old == nil || old.size != heavy {
-		g.heavy.Store(newGate(heavy, "read_slots", "try again in a moment, or ask for fewer series at once"))
+		g.heavy.Store(newGate(heavy, "read_slots", "remote read",
+			"try again in a moment, or ask for fewer series at once; for good, have the shards evaluate it (explain tells what keeps it from them) or record it there by a rule, or raise limits.read_slots and the servers' --storage.remote.read-concurrent-limit together"))
 	}
 	if g.unselective == nil {
-		g.unselective = newGate(maxUnselective, "unselective_slots",
+		g.unselective = newGate(maxUnselective, "unselective_slots", "unselective request",
 			"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot")
 	}
 }
@@ -98,3 +102,14 @@ func (g *gates) of(c Class) *gate {
 		return nil
 	}
 }
+
+// count is a number of things, in words.
+func count(n int64, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return itoa64(n) + " " + of + "s"
+}
+
+// waited is how long somebody has waited, as exactly as anybody wants to know.
+func waited(since time.Time) time.Duration { return time.Since(since).Round(10 * time.Millisecond) }

@@ -84,10 +84,10 @@ func TestNoPeerNoShare(t *testing.T) {
 		}
 		defer leave()
 	}
-	if g := newGate(5, "x", ""); g.share() != 5 {
+	if g := newGate(5, "x", "", ""); g.share() != 5 {
 		t.Errorf("of 5 places one peer may have %d", g.share())
 	}
-	g := newGate(12, "x", "")
+	g := newGate(12, "x", "", "")
 	ctx := from(t.Context(), "2001:db8::1")
 	if err := g.take(ctx, s, int64(g.share())); err != nil {
 		t.Fatal(err)

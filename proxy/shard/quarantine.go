@@ -186,7 +186,7 @@ func (s *Shard) held(t *suspect, now time.Time) *qerr.Error {
 	}
 	e := qerr.New(qerr.Unavailable, "%s; %s", what, until)
 	e.Bound, e.Value, e.Seen = boundQuarantine, heldFor.String(), last.server
-	e.Advice = "if " + last.server + " was restarted on purpose or its node died, nothing is wrong with the query; else see why it ended (its log, its memory limit) and ask for less: fewer series, a shorter range"
+	e.Advice = "if " + last.server + " was restarted on purpose or its node died, nothing is wrong with the query; else see why it ended (its log, its memory limit) and ask for less: fewer series, a shorter range; for good, record what it comes to by a rule, give these servers more memory, or lower limits"
 	if e.RetryAfter = oneBreakage; now.Before(t.until) {
 		e.RetryAfter = (t.until.Sub(now) + time.Second - 1).Truncate(time.Second)
 	}
