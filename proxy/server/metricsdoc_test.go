@@ -107,6 +107,8 @@ func (f metricRow) unit() string {
 		return "seconds"
 	case strings.HasSuffix(base, "_bytes"):
 		return "bytes"
+	case strings.HasSuffix(base, "_ratio"):
+		return "0 to 1"
 	case f.kind == "gauge" && slices.ContainsFunc([]string{"_info", "_successful", "_open", "_state", "_whole", "_sick", "_lagging", "_silent", "_trusted"}, func(s string) bool { return strings.HasSuffix(base, s) }):
 		return "0 or 1"
 	default:

@@ -18,7 +18,7 @@ const (
 	bucketMs = 5 * 60 * 1000
 	// bucketGraceMs is how long after its end a bucket is closed: by then its last scrapes are stored.
 	bucketGraceMs = 30 * 1000
-	// maxBuckets bounds a shard's findings: 31 days and an hour of them, 64 bytes each and the map's own.
+	// maxBuckets bounds a shard's findings: 31 days and an hour of them, 64 bytes each and the map's own, and 40 for each replica where one lacks something.
 	maxBuckets = 31*24*12 + 12
 	// pieceBuckets is how many buckets one question covers: six hours.
 	pieceBuckets = 72
@@ -43,10 +43,10 @@ const (
 
 // finding says what the replicas that were asked about some stretch of time lack of each other.
 type finding struct {
-	asked uint64   // bit i: replica i answered
-	less  []uint64 // of each replica those that have more than it; nil where none lacks anything
-	data  bool     // a heartbeat was seen at all
-	until int64    // how long this is believed, Unix milliseconds; 0 where it stands for good
+	asked uint64      // bit i: replica i answered
+	less  []shortfall // of each replica; nil where none lacks anything
+	data  bool        // a heartbeat was seen at all
+	until int64       // how long this is believed, Unix milliseconds; 0 where it stands for good
 }
 
 // known tells whether the finding still stands, and is about all that take part.
@@ -57,8 +57,8 @@ func (f finding) known(part uint64, nowMs int64) bool {
 // whole are those that take part and lack nothing that another of them has.
 func (f finding) whole(part uint64) uint64 {
 	whole := part
-	for i, more := range f.less {
-		if more&part != 0 {
+	for i, s := range f.less {
+		if s.more&part != 0 {
 			whole &^= 1 << i
 		}
 	}
@@ -74,6 +74,7 @@ type heartbeats struct {
 	buckets map[int64]finding // by end, milliseconds
 	tail    finding
 	tailAt  time.Time // zero: no successful question yet
+	last    []beats   // what the tail's finding was made of, where somebody lacks something
 	of      []pulse   // each replica
 }
 
@@ -82,6 +83,9 @@ type pulse struct {
 	err     string    // why the last question failed
 	silent  time.Time // when it could not be asked: for beatPause it takes no part
 	lacking time.Time // since when it lacks what another has; zero: it does not
+	// unreached is the share of the last minute's scrapes that succeeded on another one and failed here.
+	unreached float64
+	told      told
 }
 
 func newHeartbeats(key string, replicas int) *heartbeats {
@@ -260,7 +264,10 @@ func (s *Shard) askTail(ctx context.Context, part uint64, now time.Time) (left u
 			at[i] = b
 		}
 	}
-	h.tail, h.tailAt = judge(at, left), now
+	h.tail, h.tailAt, h.last = judge(at, left), now, nil
+	if h.tail.less != nil {
+		h.last = at
+	}
 	return left, nil
 }
 
@@ -396,29 +403,22 @@ func (s *Shard) refreshBeats(ctx context.Context) {
 	closed := lastClosed(now.UnixMilli())
 	part := s.present(time.Now())
 	if bits.OnesCount64(part) < 2 { // nobody to compare with
+		h.noteLacking(0, closed, now)
+		h.noteUnreached(0, nil)
+		s.tellLacking(now)
 		return
 	}
 	// An error is kept for the shards view; until a later question succeeds the shard is read raw.
-	if part, err := s.askTail(ctx, part, now); err == nil && bits.OnesCount64(part) > 1 {
-		_, _ = s.askBeats(ctx, part, buckets{first: closed - (warmBuckets-1)*bucketMs, last: closed}, now)
+	left, err := s.askTail(ctx, part, now)
+	if err == nil && bits.OnesCount64(left) > 1 {
+		s.askFailed(ctx, left, now)
+		left, err = s.askBeats(ctx, left, buckets{first: closed - (warmBuckets-1)*bucketMs, last: closed}, now)
+	}
+	if err != nil {
+		h.noteUnreached(0, nil)
+	} else {
+		part = left
 	}
 	h.noteLacking(part, closed, now)
-}
-
-// noteLacking keeps since when each replica lacks something.
-func (h *heartbeats) noteLacking(part uint64, closed int64, now time.Time) {
-	whole, known := h.lookup(part, buckets{closed, closed, true}, now)
-	if !known {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.of {
-		switch lacks := part&^whole&(1<<i) != 0; {
-		case !lacks:
-			h.of[i].lacking = time.Time{}
-		case h.of[i].lacking.IsZero():
-			h.of[i].lacking = now
-		}
-	}
+	s.tellLacking(now)
 }

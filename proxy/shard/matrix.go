@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,6 +42,14 @@ func (g *Group) beatQuery(window string) string {
 	return fmt.Sprintf("sum by (job) (%s(%s[%s]) + %d)", count, g.Heartbeat, window, beatUnit)
 }
 
+// shortfall is what one replica lacks of others in some stretch of time.
+type shortfall struct {
+	more    uint64 // bit i: replica i has more
+	job     string // of which it lacks most
+	targets int64  // how many series fewer it has than the one that has most more
+	scrapes int64  // how many samples fewer
+}
+
 // judge says who lacks what another has. It takes the beats of one bucket, one entry for each replica, and who of them was asked.
 func judge(at []beats, asked uint64) finding {
 	f := finding{asked: asked}
@@ -50,28 +59,45 @@ func judge(at []beats, asked uint64) finding {
 		}
 		f.data = f.data || len(mine) > 0
 		for j, theirs := range at {
-			if i == j || asked&(1<<j) == 0 || !lacks(mine, theirs) {
+			if i == j || asked&(1<<j) == 0 {
+				continue
+			}
+			s, is := lacks(mine, theirs)
+			if !is {
 				continue
 			}
 			if f.less == nil {
-				f.less = make([]uint64, len(at))
+				f.less = make([]shortfall, len(at))
 			}
-			f.less[i] |= 1 << j
+			s.more = f.less[i].more | 1<<j
+			if was := f.less[i]; was.scrapes > s.scrapes || was.scrapes == s.scrapes && was.targets > s.targets {
+				was.more = s.more
+				s = was
+			}
+			f.less[i] = s
 		}
 	}
 	return f
 }
 
-// lacks tells whether another replica has more series of some job, or more samples, than chance explains.
-func lacks(mine, theirs beats) bool {
+// lacks tells whether another replica has more series of some job, or more samples, than chance explains, and what that comes to.
+func lacks(mine, theirs beats) (s shortfall, is bool) {
+	most := shortfall{targets: -1} // of one job
 	for job, t := range theirs {
 		m := mine[job]
-		most := byChance(t.series)
-		if float64(t.series-m.series) >= most || t.samples > m.samples && t.samples-m.samples >= most {
-			return true
+		chance := byChance(t.series)
+		of := shortfall{job: job, targets: max(t.series-m.series, 0), scrapes: max(int64(t.samples-m.samples), 0)}
+		if float64(of.targets) < chance && (of.scrapes == 0 || float64(of.scrapes) < chance) {
+			continue
+		}
+		is = true
+		s.targets, s.scrapes = s.targets+of.targets, s.scrapes+of.scrapes
+		if c := cmp.Or(cmp.Compare(of.scrapes, most.scrapes), cmp.Compare(of.targets, most.targets), cmp.Compare(most.job, of.job)); c > 0 {
+			most = of
 		}
 	}
-	return false
+	s.job = most.job
+	return s, is
 }
 
 // byChance is how many series or samples of so many targets two sound replicas do not differ by: targets that come and go do so at the bucket's edge for one of them and not for the other. A scrape that a whole server missed is one sample for each target, so half their number is too much.

@@ -47,6 +47,10 @@ var (
 		"1 while a group is left out of requests for metrics that its names do not match, 0 while some server of the group is not seen to keep to them.", []string{"group"}, nil)
 	descWhole = prometheus.NewDesc("spillway_shard_replica_whole",
 		"1 while a replica can be asked and lacks nothing that another of its shard has over the last closed five minutes and the last minute, by heartbeat; also of the only one that can be asked.", replicaLabels, nil)
+	descLacking = prometheus.NewDesc("spillway_shard_replica_lacking_since_timestamp_seconds",
+		"Since when a replica that can be asked lacks something that another of its shard has, by heartbeat, in seconds since 1970: the beginning of the first of the five minutes in which it does, as far as the last hour tells; 0 while it lacks nothing of the last closed five minutes and the last minute.", replicaLabels, nil)
+	descUnreached = prometheus.NewDesc("spillway_shard_replica_unreached_ratio",
+		"Share of the scrapes of the last minute that succeeded on another replica of the shard and failed on this one: 1 where it is cut off from all that the other reaches. Targets that it does not have, and scrapes that it did not make, are not in it; by a heartbeat that is up, else 0.", replicaLabels, nil)
 )
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -106,7 +110,7 @@ func (m *metrics) forget(l []string) {
 
 // Describe implements prometheus.Collector for the gauges.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descHashmod, descNames, descSick, descLag, descMute, descShardBy} {
+	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descLacking, descUnreached, descHashmod, descNames, descSick, descLag, descMute, descShardBy} {
 		ch <- d
 	}
 	for _, d := range crowdDescs {
@@ -163,6 +167,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descSkew, skew.Seconds(), r.metricLabels...)
 		if r.Shard.Group.Heartbeat != "" && len(r.Shard.Replicas) > 1 {
 			gauge(descWhole, is(r.Shard.wholeNow(r.Index, now)), r.metricLabels...)
+			since, unreached := r.lacking()
+			gauge(descLacking, since, r.metricLabels...)
+			gauge(descUnreached, unreached, r.metricLabels...)
 		}
 	}
 }

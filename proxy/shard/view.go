@@ -46,11 +46,14 @@ type Info struct {
 	// MissingStores is what a Thanos Query answers without: its answers are refused meanwhile, or flagged where a partial one is asked for. Empty otherwise.
 	MissingStores string `json:"missingStores"`
 	// Heartbeat is the group's, HeartbeatError why it could not be read; Whole tells whether the replica can be asked and lacks nothing that another one has now (a single one
-	// never does), LackingSince since when it lacks something; left out where it does not.
+	// never does), LackingSince since when it lacks something, left out where it does not, and Lacks what, in words. Unreached is the share of the last minute's scrapes that succeeded on another
+	// replica and failed on this one: 1 where it is cut off.
 	Heartbeat      string    `json:"heartbeat"`
 	HeartbeatError string    `json:"heartbeatError"`
 	Whole          bool      `json:"whole"`
 	LackingSince   time.Time `json:"lackingSince,omitzero"`
+	Lacks          string    `json:"lacks"`
+	Unreached      float64   `json:"unreached"`
 	// Hashmod tells whether the replica keeps its group's hashmod: unchecked, trusted, or broken; empty where the group has none. HashmodError says why it is not
 	// trusted. One that is not turns pruning by hashmod off for its group.
 	Hashmod      RuleState `json:"hashmod"`
@@ -90,6 +93,8 @@ func (i Info) NotWhole() string {
 		return "its group has no heartbeat, without which nobody knows which copy missed what: queries read all copies (heartbeat, docs/shards.md)"
 	case i.HeartbeatError != "":
 		return "the heartbeat cannot be read: " + i.HeartbeatError
+	case i.Lacks != "":
+		return i.Lacks + "; another copy is read for what reaches into that, where one is whole"
 	}
 	return "by the heartbeat no other copy has the same of late: one of them missed scrapes, or has just begun; queries read all copies meanwhile"
 }
@@ -119,8 +124,12 @@ func (t *Topology) Status() []Info {
 		if len(s.Replicas) > 1 && len(s.Replicas) <= maxReplicas {
 			i.Whole = s.wholeNow(r.Index, now)
 			s.beats.mu.Lock()
-			i.HeartbeatError, i.LackingSince = s.beats.of[r.Index].err, s.beats.of[r.Index].lacking
+			pulse := s.beats.of[r.Index]
 			s.beats.mu.Unlock()
+			i.HeartbeatError, i.LackingSince, i.Unreached = pulse.err, pulse.lacking, pulse.unreached
+			if !pulse.lacking.IsZero() {
+				i.Lacks = r.shortfall(pulse.lacking, now)
+			}
 		}
 		r.up.mu.Lock()
 		h := &r.up.health

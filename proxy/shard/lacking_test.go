@@ -1,0 +1,257 @@
+package shard
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+)
+
+// scrapes is what one replica makes of a job of so many targets, scraped each 15 s: has tells whether it has a target at that time, up whether it reaches it. nil is always.
+type scrapes struct {
+	targets int
+	has, up func(target int, at time.Time) bool
+}
+
+// count is what up has in (from, until]: series, successful scrapes and failed ones. Each target is scraped at a moment of its own.
+func (s scrapes) count(from, until time.Time) (series, good, bad int64) {
+	for i := range s.targets {
+		phase := time.Duration(i) * 15 * time.Second / time.Duration(s.targets)
+		seen := false
+		at := from.Truncate(15 * time.Second).Add(phase)
+		for ; !at.After(until); at = at.Add(15 * time.Second) {
+			switch {
+			case !at.After(from) || s.has != nil && !s.has(i, at):
+			case s.up != nil && !s.up(i, at):
+				seen, bad = true, bad+1
+			default:
+				seen, good = true, good+1
+			}
+		}
+		if seen {
+			series++
+		}
+	}
+	return series, good, bad
+}
+
+// scraping is a server that has those jobs, and answers the questions of the heartbeat up as Prometheus would.
+func scraping(jobs map[string]scrapes) fakeshard.Config {
+	return fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
+		q := r.Form.Get("query")
+		failed := strings.Contains(q, "count_over_time(up[1m]) - sum_over_time(up[1m])")
+		if !failed && !strings.HasPrefix(q, "sum by (job) (sum_over_time(up[") {
+			return fakeshard.Answer{}, false
+		}
+		value := func(s scrapes, at time.Time, window time.Duration) (string, bool) {
+			n, good, bad := s.count(at.Add(-window), at)
+			if failed {
+				return strconv.FormatInt(bad, 10), n > 0
+			}
+			return strconv.FormatInt(n*beatUnit+good, 10), n > 0
+		}
+		seconds := func(name string) time.Time {
+			f, _ := strconv.ParseFloat(r.Form.Get(name), 64)
+			return time.UnixMilli(int64(f * 1000))
+		}
+		var out []string
+		kind := "vector"
+		for _, job := range sortedKeys(jobs) {
+			if strings.HasSuffix(r.Path, "/query") {
+				if v, ok := value(jobs[job], seconds("time"), time.Minute); ok {
+					out = append(out, fmt.Sprintf(`{"metric":{"job":"%s"},"value":[1,"%s"]}`, job, v))
+				}
+				continue
+			}
+			kind = "matrix"
+			var values []string
+			for at, last := seconds("start"), seconds("end"); !at.After(last); at = at.Add(bucketMs * time.Millisecond) {
+				if v, ok := value(jobs[job], at, bucketMs*time.Millisecond); ok {
+					values = append(values, fmt.Sprintf(`[%d,"%s"]`, at.Unix(), v))
+				}
+			}
+			if len(values) > 0 {
+				out = append(out, fmt.Sprintf(`{"metric":{"job":"%s"},"values":[%s]}`, job, strings.Join(values, ",")))
+			}
+		}
+		body := fmt.Sprintf(`{"status":"success","data":{"resultType":"%s","result":[%s]}}`, kind, strings.Join(out, ","))
+		return fakeshard.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}, true
+	}}
+}
+
+const (
+	lackingGauge   = "spillway_shard_replica_lacking_since_timestamp_seconds"
+	unreachedGauge = "spillway_shard_replica_unreached_ratio"
+	wholeGauge     = "spillway_shard_replica_whole"
+)
+
+// gaugesOf are what the registry has of a gauge of replicas, in their order.
+func gaugesOf(t *testing.T, reg *prometheus.Registry, name string) []float64 {
+	t.Helper()
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []float64
+	for _, f := range all {
+		for _, m := range f.Metric {
+			if f.GetName() == name {
+				out = append(out, m.GetGauge().GetValue())
+			}
+		}
+	}
+	return out
+}
+
+// TestWhatAReplicaLacks: within a minute of a loss the metrics say which replica it is, whether it is cut off, and since when; the view says of what. What was away is not cut off when it is back, and is
+// whole again as soon as the first full five minutes behind its return are closed: not before, and for requests not later.
+func TestWhatAReplicaLacks(t *testing.T) {
+	began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // a bubble's
+	from, until := began.Add(27*time.Minute+10*time.Second), began.Add(41*time.Minute+20*time.Second)
+	whole := began.Add(50*time.Minute + bucketGraceMs*time.Millisecond) // the bucket from 45 to 50 is the first that is full
+	within := func(at time.Time) bool { return at.After(from) && at.Before(until) }
+	of := func(f func(i int, at time.Time) bool) func(int, time.Time) bool {
+		return func(i int, at time.Time) bool { return !within(at) || f(i, at) }
+	}
+	none := func(int, time.Time) bool { return false }
+	odd := func(i int, _ time.Time) bool { return i%2 == 1 }
+	for _, tc := range []struct {
+		name      string
+		node      scrapes // of the first replica, 40 targets; the other one has all
+		gpu       scrapes // likewise, of 20
+		unreached float64
+		says      string
+	}{
+		{"cut off from all", scrapes{up: of(none)}, scrapes{up: of(none)}, 1, "most of job node (it is cut off now: 100 % of the scrapes that succeed there fail here)"},
+		{"cut off from half", scrapes{up: of(odd)}, scrapes{up: of(odd)}, 30. / 59, "most of job node (it is cut off now: 51 % of the scrapes that succeed there fail here)"},
+		{"cut off from a job", scrapes{}, scrapes{up: of(none)}, 20. / 59, "most of job gpu (it is cut off now: 34 % of the scrapes that succeed there fail here)"},
+		{"its discovery has half", scrapes{has: of(odd)}, scrapes{}, 0, "most of job node"},
+		{"it does not scrape", scrapes{has: of(none)}, scrapes{has: of(none)}, 0, "most of job node"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dead := func(i int, _ time.Time) bool { return i != 7 } // one target, for everybody
+				and := func(a, b func(int, time.Time) bool) func(int, time.Time) bool {
+					return func(i int, at time.Time) bool { return (a == nil || a(i, at)) && b(i, at) }
+				}
+				tc.node.targets, tc.gpu.targets = 40, 20
+				tc.node.up = and(tc.node.up, dead)
+				b := newBubble(t, scraping(map[string]scrapes{"node": tc.node, "gpu": tc.gpu}), scraping(map[string]scrapes{"node": {targets: 40, up: dead}, "gpu": {targets: 20}}))
+				g := group(b.urls...)
+				g.Heartbeat = "up"
+				reg := prometheus.NewRegistry()
+				var log syncBuffer
+				top := build(t, Options{Dial: b.dial, Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, g)
+				s := top.Groups[0].Shards[0]
+				sound := func(when string) {
+					t.Helper()
+					since, share, is := gaugesOf(t, reg, lackingGauge), gaugesOf(t, reg, unreachedGauge), gaugesOf(t, reg, wholeGauge)
+					if fmt.Sprint(since, share, is) != "[0 0] [0 0] [1 1]" {
+						t.Errorf("%s: since %v, unreached %v, whole %v", when, since, share, is)
+					}
+				}
+				time.Sleep(time.Until(from))
+				sound("before")
+				time.Sleep(time.Minute + 15*time.Second) // and one interval, for the last minute to be one without any
+				since, share, is := gaugesOf(t, reg, lackingGauge), gaugesOf(t, reg, unreachedGauge), gaugesOf(t, reg, wholeGauge)
+				if at := time.Unix(int64(since[0]), 0); at.Before(from) || at.After(from.Add(40*time.Second)) || since[1] != 0 {
+					t.Errorf("since %s, %v, want %s", at.UTC(), since, from)
+				}
+				if math.Abs(share[0]-tc.unreached) > 0.01 || share[1] != 0 || is[0] != 0 || is[1] != 1 {
+					t.Errorf("unreached %v, whole %v; want %g of the first", share, is, tc.unreached)
+				}
+				time.Sleep(5 * time.Minute) // a bucket of it has closed
+				status := top.Status()
+				if i := status[0]; !strings.Contains(i.Lacks, tc.says) || !strings.HasPrefix(i.Lacks, s.Replicas[0].Name()+" lacks ") || !strings.Contains(i.Lacks, " scrapes that another one has, since 2000-01-01T00:25:00Z") ||
+					!strings.HasPrefix(i.NotWhole(), i.Lacks) || i.Unreached != gaugesOf(t, reg, unreachedGauge)[0] {
+					t.Errorf("the view says %q, %q", i.Lacks, i.NotWhole())
+				}
+				if i := status[1]; i.Lacks != "" || i.Unreached != 0 || !i.Whole {
+					t.Errorf("of the other one the view says %+v", i)
+				}
+
+				time.Sleep(time.Until(until) + time.Minute + 30*time.Second) // back, and cut off no more, but with a gap
+				if since, share := gaugesOf(t, reg, lackingGauge), gaugesOf(t, reg, unreachedGauge); since[0] == 0 || fmt.Sprint(share) != "[0 0]" {
+					t.Errorf("back: since %v, unreached %v", since, share)
+				}
+				wholes := func() (names []string) {
+					t.Helper()
+					now := time.Now()
+					all, err := s.Wholes(t.Context(), now.Add(-5*time.Minute).UnixMilli(), now.UnixMilli(), now)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, r := range all {
+						names = append(names, r.Name())
+					}
+					slices.Sort(names)
+					return names
+				}
+				time.Sleep(time.Until(whole) - time.Second)
+				if got, want := wholes(), []string{s.Replicas[1].Name()}; !slices.Equal(got, want) {
+					t.Errorf("before the first full bucket is closed %v are whole, want %v", got, want)
+				}
+				time.Sleep(time.Second)
+				if got := wholes(); len(got) != 2 {
+					t.Errorf("once the first full bucket is closed %v are whole, want both", got)
+				}
+				time.Sleep(beatEvery + time.Second)
+				sound("after")
+				now := time.Now()
+				if text := s.Shortfalls(now.Add(-40*time.Minute).UnixMilli(), now.UnixMilli(), now); !strings.Contains(text, ", between 2000-01-01T00:25:00Z and 2000-01-01T00:45:00Z, most of job ") || strings.Contains(text, "cut off") {
+					t.Errorf("of a window that reaches back it says %q", text)
+				}
+				if text := s.Shortfalls(now.Add(-5*time.Minute).UnixMilli(), now.UnixMilli(), now); text != "" {
+					t.Errorf("of one that does not it says %q", text)
+				}
+				top.Close()
+				begins, ends := strings.Count(log.String(), "a replica is cut off: scrapes fail on it"), strings.Count(log.String(), "a replica is cut off no more")
+				if want := map[bool]int{true: 1}[tc.unreached > 0]; begins != want || ends != want || strings.Contains(log.String(), "goes on to lack") || strings.Contains(log.String(), "lacks nothing any more") {
+					t.Errorf("the log says %s", log.String())
+				}
+				b.close()
+			})
+		})
+	}
+}
+
+// TestWhoGoesOnToLackSomethingIsTold: once it has been so for half an hour, and once when it is over; not of one that comes back after as long with a gap.
+func TestWhoGoesOnToLackSomethingIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		fewer := func(i int, at time.Time) bool {
+			return i > 0 || at.Before(start.Add(20*time.Minute)) || at.After(start.Add(70*time.Minute))
+		}
+		b := newBubble(t, scraping(map[string]scrapes{"gpu": {targets: 4, has: fewer}}), scraping(map[string]scrapes{"gpu": {targets: 4}}))
+		g := group(b.urls...)
+		g.Heartbeat = "up"
+		var log syncBuffer
+		top := build(t, Options{Dial: b.dial, Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, g)
+		says := func(when time.Duration, on, over int) {
+			t.Helper()
+			time.Sleep(time.Until(start.Add(when)))
+			if a, b := strings.Count(log.String(), "a replica goes on to lack what another one of its shard has"), strings.Count(log.String(), "a replica lacks nothing any more"); a != on || b != over {
+				t.Errorf("after %s the log says %s", when, log.String())
+			}
+		}
+		says(50*time.Minute, 0, 0)
+		says(52*time.Minute, 1, 0)
+		says(75*time.Minute, 1, 0)
+		says(82*time.Minute, 1, 1)
+		if !strings.Contains(log.String(), "scrapes that another one has, since 2000-01-01T00:20:00Z, most of job gpu") {
+			t.Errorf("the log says %s", log.String())
+		}
+		top.Close()
+		b.close()
+	})
+}
