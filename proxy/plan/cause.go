@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/spillwayproject/spillway/proxy/shard"
+
 // Cause is why series of a query are fetched and evaluated here: of those that have to do with the servers, the first that was met. Metrics count by it.
 type Cause string
 
@@ -33,12 +35,20 @@ func Causes() []Cause {
 	return []Cause{CauseNone, CauseExpression, CauseNotWhole, CauseNoHeartbeat, CauseUnreachable, CauseEngine, CauseSick, CauseLabels, CauseBoundary, CauseInexact}
 }
 
-// because notes the first cause that lies with the servers, or else the configuration, and returns why.
-func (p *planner) because(c Cause, why string) string {
+// because notes the first cause that lies with the servers, or else the configuration, and with which shard, and returns why.
+func (p *planner) because(c Cause, s *shard.Shard, why string) string {
 	if p.cause == "" || p.cause == CauseNoHeartbeat {
-		p.cause = c
+		p.cause, p.blamed = c, s
 	}
 	return why
+}
+
+// whose is the shard that the plan's cause lies with; nil where it lies with none.
+func (p *planner) whose() *shard.Shard {
+	if c := p.why(); c == CauseNone || c == CauseInexact || c == CauseExpression {
+		return nil
+	}
+	return p.blamed
 }
 
 // why is the plan's cause.

@@ -16,7 +16,7 @@ func TestCauseOfServersGoesFirst(t *testing.T) {
 	} {
 		p := &planner{fetches: true}
 		for _, m := range c.met {
-			p.because(m, "")
+			p.because(m, nil, "")
 		}
 		if got := p.why(); got != c.want {
 			t.Errorf("%v were met, and the cause is %s, not %s", c.met, got, c.want)

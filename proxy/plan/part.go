@@ -42,8 +42,15 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 		return leaf, ""
 	}
 	leaf.Node = &Node{Mode: leaf.Mode, Expr: e.String(), Why: reason(leaf)}
+	notes := 0
 	for _, part := range leaf.Parts {
 		leaf.Node.Why += alone(part.Shard)
+		if notes < maxNotes {
+			if note := short(part.Shard, len(part.Replicas), w, p.v.now); note != "" {
+				leaf.Node.Why += note
+				notes++
+			}
+		}
 		part.Call = &Call{Shard: part.Shard.Name(), Replica: part.Replicas[0].Name(), Query: part.Query}
 		leaf.Node.Calls = append(leaf.Node.Calls, part.Call)
 	}
@@ -100,28 +107,28 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		}
 	}
 	if w.From < leg.From || leg.Until != math.MaxInt64 && w.Until >= leg.Until {
-		return nil, p.because(CauseBoundary, "its window crosses the from or until of shard "+s.Name())
+		return nil, p.because(CauseBoundary, s, "its window crosses the from or until of shard "+s.Name())
 	}
 	if leg.From != math.MinInt64 && w.Until < leg.From+settle.Milliseconds() {
-		return nil, p.because(CauseBoundary, "its window ends less than 10 minutes after the from of shard "+s.Name())
+		return nil, p.because(CauseBoundary, s, "its window ends less than 10 minutes after the from of shard "+s.Name())
 	}
 	if !g.Trusted() {
-		return nil, p.because(CauseSick, "group "+g.Name+" is not as the configuration says; see shards")
+		return nil, p.because(CauseSick, s, "group "+g.Name+" is not as the configuration says; see shards")
 	}
 	replicas, err := s.Wholes(p.ctx, w.From, w.Until, p.v.now)
 	if err != nil {
-		return nil, p.because(CauseUnreachable, "no replica of shard "+s.Name()+" can be asked")
+		return nil, p.because(CauseUnreachable, s, "no replica of shard "+s.Name()+" can be asked")
 	}
 	replicas = slices.DeleteFunc(slices.Clone(replicas), func(r *shard.Replica) bool { return p.q.Avoid != nil && p.q.Avoid(r) })
 	if len(replicas) == 0 && s.Unjudged() {
-		return nil, p.because(CauseNoHeartbeat, "shard "+s.Name()+" has several replicas, and its group no heartbeat by which one could be known to be whole")
+		return nil, p.because(CauseNoHeartbeat, s, "shard "+s.Name()+" has several replicas, and its group no heartbeat by which one could be known to be whole")
 	}
 	if len(replicas) == 0 {
-		return nil, p.because(CauseNotWhole, "no replica of shard "+s.Name()+" is known to be whole over its window")
+		return nil, p.because(CauseNotWhole, s, notWhole(s, w, p.v.now))
 	}
 	replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return r.Differs() })
 	if len(replicas) == 0 {
-		return nil, p.because(CauseEngine, "the query engine of shard "+s.Name()+" differs from the others'")
+		return nil, p.because(CauseEngine, s, "the query engine of shard "+s.Name()+" differs from the others'")
 	}
 	part := &Part{Shard: s, Replicas: replicas, From: w.From, Until: w.Until}
 	if s.Thanos() {
@@ -133,7 +140,7 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		} else {
 			set, ok := carried(e, g)
 			if !ok {
-				return nil, p.because(CauseLabels, "it uses the labels of group "+g.Name+", which its shards do not store")
+				return nil, p.because(CauseLabels, s, "it uses the labels of group "+g.Name+", which its shards do not store")
 			}
 			if len(set) > 0 {
 				part.Relabel = merge.NewRelabel(set, nil)
@@ -141,7 +148,7 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		}
 	}
 	if part.Replicas = replicas; len(replicas) == 0 {
-		return nil, p.because(CauseLabels, "shard "+s.Name()+" stores labels with the names of its group's, or has not said yet whether it does")
+		return nil, p.because(CauseLabels, s, "shard "+s.Name()+" stores labels with the names of its group's, or has not said yet whether it does")
 	}
 	if last != nil {
 		part.Query = last.Query
@@ -160,6 +167,29 @@ func alone(s *shard.Shard) string {
 		return "; of shard " + s.Name() + " only " + r.Name() + " can be asked, so nothing that it lacks can be filled"
 	}
 	return ""
+}
+
+// maxNotes is of how many shards a node tells what some of their replicas lack.
+const maxNotes = 5
+
+// short tells what the replicas of a shard lack of which so many are whole over the window, so that one of these is read.
+func short(s *shard.Shard, whole int, w Window, now time.Time) string {
+	if whole >= len(s.Replicas) {
+		return ""
+	}
+	if what := s.Shortfalls(w.From, w.Until, now); what != "" {
+		return "; " + what + ", so another one is read"
+	}
+	return ""
+}
+
+// notWhole says of which shard no replica is known to be whole, and what each lacks as far as that is known.
+func notWhole(s *shard.Shard, w Window, now time.Time) string {
+	why := "no replica of shard " + s.Name() + " is known to be whole over its window"
+	if what := s.Shortfalls(w.From, w.Until, now); what != "" {
+		why += ": " + what
+	}
+	return why
 }
 
 // text is what a shard is sent, and the others of its group.

@@ -90,9 +90,10 @@ type Plan struct {
 	Leaves []*Leaf
 	// Whole tells that the only leaf is the whole query.
 	Whole bool
-	// Raw tells that series are fetched too, and Cause why.
+	// Raw tells that series are fetched too, and Cause why; Shard is the one that the cause lies with, nil where it lies with none.
 	Raw   bool
 	Cause Cause
+	Shard *shard.Shard
 	// Refused is why the query cannot be answered exactly; nil where it can.
 	Refused error
 	// Expr is what remains to be evaluated here, a leaf standing as a selector in it; nil where Whole. It belongs to one evaluation, which changes it.

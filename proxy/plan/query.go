@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -65,7 +66,8 @@ type planner struct {
 	shards  int    // in the topology
 	leaves  []*Leaf
 	fetches bool
-	cause   Cause // the first that lies with the servers
+	cause   Cause        // the first that lies with the servers
+	blamed  *shard.Shard // with which of them
 	refused error
 }
 
@@ -124,7 +126,7 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 	if len(p.leaves) > 0 {
 		shown = "evaluated here, over the answers of its parts: " + why
 	}
-	return &Plan{Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Cause: p.why(), Refused: p.refused, Expr: expr, Root: p.node(q.Text, shown, nodes)}, nil
+	return &Plan{Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Cause: p.why(), Shard: p.whose(), Refused: p.refused, Expr: expr, Root: p.node(q.Text, shown, nodes)}, nil
 }
 
 func (q *Query) parse() (parser.Expr, error) {
@@ -174,7 +176,7 @@ func (v *View) only(ctx context.Context, q Query) *Plan {
 	leaf.Parts = []*Part{part}
 	if !q.NoExplain {
 		part.Call = &Call{Shard: s.Name(), Replica: replicas[0].Name(), Query: q.Text}
-		leaf.Node = &Node{Mode: ModePass, Expr: q.Text, Why: reason(leaf), Calls: []*Call{part.Call}}
+		leaf.Node = &Node{Mode: ModePass, Expr: q.Text, Why: reason(leaf) + short(s, len(replicas), w, v.now), Calls: []*Call{part.Call}}
 	}
 	return &Plan{Mode: ModePass, Leaves: []*Leaf{leaf}, Whole: true, Root: leaf.Node}
 }
@@ -417,12 +419,19 @@ func (p *planner) raw(e parser.Node, why string) []*Node {
 			return
 		}
 		node := &Node{Mode: ModeRaw, Expr: vs.String(), Why: why, reads: Selector(vs.LabelMatchers)}
+		notes := 0
 		for _, l := range legs {
 			call := &Call{Shard: l.Shard.Name(), Query: Selector(Filled(l.Matchers))}
 			if base, err := l.Shard.Base(); err == nil {
 				call.Replica = base.Name()
 			}
 			node.Why += alone(l.Shard)
+			if w := p.read(vs).window; notes < maxNotes && !strings.Contains(why, l.Shard.Name()) { // which says it already
+				if note := short(l.Shard, 0, w, p.v.now); note != "" {
+					node.Why += note
+					notes++
+				}
+			}
 			node.Calls = append(node.Calls, call)
 		}
 		nodes = append(nodes, node)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -25,6 +26,9 @@ func (x *exchange) counsel(e *qerr.Error) *qerr.Error {
 	case e.Bound == policy.BoundMaxSeries && x.rawHere != "":
 		out.Message = fmt.Sprintf("the query reads %s series, and max_series allows %s; they have to be read since it is evaluated here: %s", e.Seen, e.Value, x.rawHere)
 		out.Advice = "now: add a label matcher, such as namespace=\"…\"; for good: record the expression by a rule on the shards, or mend what keeps it from running there (explain tells)"
+		if x.rawCause == plan.CauseNotWhole {
+			out.Advice = "now: add a label matcher, such as namespace=\"…\", or ask for a time over which one replica lacks nothing; for good: mend the replica that does not scrape what another one does (docs/runbooks/ProxyReplicaNotWhole.md)"
+		}
 	case e.Kind == qerr.Timeout && e.Bound == policy.BoundTimeout && x.doing != "":
 		out.Message = e.Message + ": at its end it was still being " + x.doing
 	case len(e.Shards) > 0 && (e.Kind == qerr.ShardFailed || e.Kind == qerr.Timeout || (e.Kind == qerr.Overloaded || e.Kind == qerr.Unavailable) && e.Bound == ""):

@@ -28,6 +28,7 @@ type saying struct {
 	groups []rigGroup // nil: heron with one shard, jaguar with two
 	change func(*Options)
 	before func(*rig) // what happens first
+	pair   bool       // there is a group of one shard with two replicas besides, of which none is known to be whole
 }
 
 var sayings = []saying{
@@ -56,6 +57,7 @@ var sayings = []saying{
 	{name: "max_series of an answer", more: "limits: {max_series: 1}\n", form: []string{"query", "up"}},
 	{name: "max_series of what is evaluated here", more: "limits: {max_series: 1}\n", form: []string{"query", "quantile(0.5, up)"}},
 	{name: "max_series of a join", more: "limits: {max_series: 1}\n", form: []string{"query", "sum(up * on(instance) up)"}},
+	{name: "max_series where no replica is whole", more: "limits: {max_series: 1}\n", pair: true, form: []string{"query", "sum(up)"}},
 	{name: "max_samples", more: "limits: {max_samples: 1}\n", form: []string{"query", "quantile(0.5, up)"}},
 	{name: "max_response_bytes", more: "limits: {max_response_bytes: 1KiB}\n", script: "generate 1MiB", form: []string{"query", "up"}},
 	{name: "max_range", more: "limits: {max_range: 1d}\n", form: []string{"query", "rate(up[2d])"}},
@@ -126,6 +128,9 @@ func (s saying) provoke(t *testing.T) string {
 	}
 	if s.change == nil {
 		s.change = func(*Options) {}
+	}
+	if s.pair {
+		s.groups, s.change = append(s.groups, rigGroup{"ibis", false, []int{2}}), func(o *Options) { o.Config.Groups[2].Heartbeat = "nobody_has_this" }
 	}
 	r := newRig(t, s.groups, s.more, s.change)
 	bad := r.shards["jaguar"][1][0]

@@ -64,6 +64,7 @@ type exchange struct {
 	weighed  atomic.Pointer[merge.Budget] // what the heap's watch asks how much it holds
 	doing    string                       // what the request's time is spent on, for the sentence of its deadline
 	rawHere  string                       // why its series are read and evaluated here; empty where they are not
+	rawCause plan.Cause                   // likewise, as the metric of plans has it
 }
 
 // serveAPI is the road of a request: parse, identity, policy, answer, usage.

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillwayproject/spillway/internal/quota"
+	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
 // metrics are the server's own, on the admin listener. Each is a row of docs/metrics.md; labels are bounded: endpoints by the table, outcomes by the
@@ -20,6 +22,7 @@ type metrics struct {
 	dropped    *prometheus.CounterVec
 	drops      *prometheus.CounterVec
 	plans      *prometheus.CounterVec
+	rawShards  *prometheus.CounterVec
 	inexact    prometheus.Counter
 	duplicates *prometheus.CounterVec
 	series     *prometheus.CounterVec
@@ -57,6 +60,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		dropped:    counter("spillway_dropped_parameters_total", "Unknown request parameters that were dropped.", "endpoint"),
 		drops:      counter("spillway_dropped_metric_queries_total", "Requests for what a drop rule takes away, by the rule's ID; read and federate, whose answers have no place for a warning, are among them.", "rule"),
 		plans:      counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), splice (several shards' answers side by side), push (aggregates of shards put together in Spillway), mixed (push or splice, and series evaluated in Spillway), stretches (a range query in pieces, each by another replica, since none holds all of it), raw (series evaluated in Spillway), local (no series); and by why series were fetched: none, expression (nothing less is exact), no_heartbeat (a group of several replicas without one), or what is wrong with servers.", "mode", "cause"),
+		rawShards:  counter("spillway_shard_raw_plans_total", "Queries whose series were fetched because of what is wrong with this shard, by cause; of several shards the first that was met.", "group", "shard", "cause"),
 		duplicates: counter("spillway_duplicate_series_total", "Series met in raw work that two shards hold for the same time, by the names of the shards.", "shard", "other"),
 		inexact: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_query_inexact_total", Help: "Queries whose parts, as shards answered them, could not be put together exactly, so that they were evaluated raw.",
@@ -100,9 +104,16 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		func() float64 { _, c := s.heap.Now(); return float64(c) })
 	processors := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_processors", Help: "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less."},
 		quota.Processors)
-	reg.MustRegister(processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
+	reg.MustRegister(processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
 		m.peak, m.panics, m.conns, m.connsFull, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
 	return m
+}
+
+// blame counts a plan that fetches series with the shard that its cause lies with, where it lies with one.
+func (m *metrics) blame(p *plan.Plan) {
+	if p.Shard != nil {
+		m.rawShards.WithLabelValues(p.Shard.Group.Name, strconv.Itoa(p.Shard.Index), string(p.Cause)).Inc()
+	}
 }
 
 // configHash replaces the one series of spillway_config_info.

@@ -44,8 +44,9 @@ func (x *exchange) query() error {
 		return err
 	}
 	x.s.metrics.plans.WithLabelValues(planKind(p), string(cmp.Or(p.Cause, plan.CauseNone))).Inc()
+	x.s.metrics.blame(p)
 	if p.Mode == plan.ModeRaw {
-		x.rawHere = cmp.Or(x.rawWhy, p.Why)
+		x.rawHere, x.rawCause = cmp.Or(x.rawWhy, p.Why), p.Cause
 	}
 	if p.Refused != nil {
 		return p.Refused

@@ -42,8 +42,9 @@ func (x *exchange) stretches(whole plan.Query, pieces []plan.Query) (err error) 
 		return err
 	}
 	cause := plan.CauseNone
-	if slices.ContainsFunc(plans, func(p *plan.Plan) bool { return p.Raw }) {
+	if i := slices.IndexFunc(plans, func(p *plan.Plan) bool { return p.Raw }); i >= 0 {
 		cause = plan.CauseNotWhole
+		x.s.metrics.blame(plans[i])
 	}
 	x.s.metrics.plans.WithLabelValues(planStretches, string(cause)).Inc()
 	tables := make([]*merge.Table, 0, len(pieces))
@@ -102,7 +103,7 @@ func (x *exchange) piece(p *plan.Plan, grid merge.Grid) (t *merge.Table, err err
 		}
 	}()
 	if p.Mode == plan.ModeRaw {
-		x.rawHere = p.Why
+		x.rawHere, x.rawCause = p.Why, p.Cause
 	}
 	err = x.compute(p, grid, tables, rough, func(res *promql.Result, _ promql.Query, _ *evaluation.Turn) error {
 		m, err := res.Matrix()
