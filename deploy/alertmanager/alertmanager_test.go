@@ -221,6 +221,9 @@ func TestLive(t *testing.T) {
 	shardSilent := ls("alertname", "ProxyReplicaSilent", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1", "replica", "a:9090")
 	replicaSilent := ls("alertname", "ProxyReplicaSilent", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2", "replica", "a:9090")
 	replicaFailing := ls("alertname", "ProxyReplicaFailing", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2", "replica", "a:9090")
+	cutOff := ls("alertname", "ProxyReplicaCutOff", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2", "replica", "a:9090")
+	notWhole := ls("alertname", "ProxyReplicaNotWhole", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2", "replica", "a:9090")
+	otherNotWhole := ls("alertname", "ProxyReplicaNotWhole", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "3", "replica", "a:9090")
 	accounting := ls("alertname", "NetworkAccountingLost", "severity", "warning", "cluster", "jaguar")
 	oom := ls("alertname", "PrometheusOOMLoop", "severity", "critical", "cluster", "jaguar", "instance", "p1")
 	slowCrit := ls("alertname", "KubeAPIErrorBudgetBurnSlow", "severity", "critical", "cluster", "jaguar")
@@ -283,6 +286,12 @@ func TestLive(t *testing.T) {
 		{"so does one that answers nothing", []map[string]string{shardSilent, evalFails, errorRatio}, map[string][]string{"critical": {"ProxyReplicaSilent monitoring"}}},
 		{"not a replica that another one stands in for", []map[string]string{replicaSilent, replicaFailing, evalFails}, map[string][]string{
 			"critical": {"RulerFailing monitoring"}, "warning": {"ProxyReplicaSilent monitoring"},
+		}},
+		{"one that is cut off is one alert, and what its own rules say of Spillway is none", []map[string]string{cutOff, notWhole, otherNotWhole, proxyDown}, map[string][]string{
+			"warning": {"ProxyReplicaCutOff monitoring", "ProxyReplicaNotWhole monitoring"},
+		}},
+		{"but another role's Spillway may be down", []map[string]string{cutOff, peoplesDown}, map[string][]string{
+			"critical": {"ProxyDown monitoring"}, "warning": {"ProxyReplicaCutOff monitoring"},
 		}},
 		{"what follows is told without it", []map[string]string{evalFails, errorRatio, accounting}, map[string][]string{
 			"critical": {"ProxyErrorRatio monitoring", "RulerFailing monitoring"},

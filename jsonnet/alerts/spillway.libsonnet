@@ -25,6 +25,8 @@
     w: t.d('5m'),
     q: t.d('15m'),
     name: a.cluster(external=true),
+    // Within a text of a template.
+    quoted: std.strReplace(c.selectors.proxy, '"', '\\"'),
     whose: '{{ with $labels.%s }} for {{ . }}{{ end }}' % c.proxyRoleLabel,
   } + { [k]: number(th[k]) for k in std.objectFields(th) },
 
@@ -241,6 +243,28 @@
             summary: 'A replica is down, and another one of its shard answers.',
             description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} is not up ({{ $value }}), as seen by a Spillway of %(name)s. The next one that fails takes the shard with it.',
           }),
+          alert('ProxyReplicaCutOff', {
+            // By role, since a Spillway that says so runs, whatever the server that is cut off thinks of it: Alertmanager holds that back. So it waits less than ProxyDown does.
+            expr: |||
+              max by (%(cluster)s, %(role)s, group, shard, replica) (spillway_shard_replica_unreached_ratio{%(proxy)s}) > %(replicaUnreached)s
+            |||,
+            hold: '1m',
+            severity: 'warning',
+            vars: { group: 'group', shard: 'shard' },
+            summary: 'A replica is cut off from targets that another one of its shard reaches.',
+            description: '{{ $value | humanizePercentage }} of the scrapes that succeed on another replica of shard {{ $labels.shard }} of group {{ $labels.group }} fail on {{ $labels.replica }}, as seen by a Spillway of %(name)s. The targets are well: queries read the other one. What the server that is cut off says by its own rules is not true.',
+          }),
+          alert('ProxyReplicaNotWhole', {
+            // Not divided by the time scale: what a replica lacks is known by stretches of five minutes, which no scale makes shorter.
+            expr: |||
+              time() - min by (%(cluster)s, group, shard, replica) (spillway_shard_replica_lacking_since_timestamp_seconds{%(proxy)s} > 0) > %(replicaLackingSeconds)s
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            vars: { group: 'group', shard: 'shard' },
+            summary: 'A replica goes on to lack what another one of its shard has.',
+            description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} has lacked scrapes that another one has for {{ $value | humanizeDuration }}, and still does, as seen by a Spillway of %(name)s. Nothing is missing from answers while the other one is well.',
+          }),
         ] + [
           alert('ProxyReplicaSilent', o {
             // What it does not answer is not asked any more, so that nothing fails there; its state stays up. Spillway by Spillway, as ProxyShardDown has it.
@@ -308,7 +332,8 @@
             hold: '15m',
             severity: 'warning',
             summary: 'Queries that shards could answer are evaluated in Spillway.',
-            description: 'For {{ $value | humanizePercentage }} of queries to Spillway of %(name)s series are fetched because of what is wrong with servers ({{ $labels.cause }}). They take more time and memory, and large ones meet bounds.',
+            // The three shards with which it lies most.
+            description: 'For {{ $value | humanizePercentage }} of queries to Spillway of %(name)s series are fetched because of what is wrong with servers ({{ $labels.cause }}{{ range printf "topk(3, sum by (group, shard) (rate(spillway_shard_raw_plans_total{%(quoted)s,%(cluster)s=%%q,cause=%%q}[%(w)s])) > 0)" $labels.%(cluster)s $labels.cause | query }}, {{ .Labels.group }}[{{ .Labels.shard }}]{{ end }}). They take more time and memory, and large ones meet bounds.',
           }),
           alert('ProxyQuarantine', {
             expr: |||
