@@ -67,7 +67,7 @@ type Options struct {
 	// Logger is where it logs; nil is nowhere.
 	Logger *slog.Logger
 
-	// HeaderTimeout is how long a request's head may take; 5 s.
+	// HeaderTimeout is how long a request's head may take; 10 s.
 	HeaderTimeout time.Duration
 	// BodyTimeout is how long its body may take; 10 s.
 	BodyTimeout time.Duration
@@ -142,7 +142,7 @@ func New(o Options) (*Server, error) {
 	if o.Config == nil {
 		return nil, errors.New("server: a configuration is needed")
 	}
-	setDefault(&o.HeaderTimeout, 5*time.Second)
+	setDefault(&o.HeaderTimeout, 10*time.Second)
 	setDefault(&o.BodyTimeout, 10*time.Second)
 	setDefault(&o.IdleTimeout, 60*time.Second)
 	setDefault(&o.DrainTimeout, 15*time.Second)
