@@ -113,6 +113,44 @@ func TestProxyConfig(t *testing.T) {
 	}
 }
 
+// servedReads is how many remote reads a Prometheus serves at once, --storage.remote.read-concurrent-limit.
+const servedReads = 10
+
+// TestReadSlotsFit: all Spillways that the small Prometheus scrapes, with the read_slots of this one, ask a server for no more remote reads than it serves, its own and others' beside.
+func TestReadSlotsFit(t *testing.T) {
+	c, err := config.Load("spillway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := File("prometheus.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		ScrapeConfigs []struct {
+			JobName       string                       `yaml:"job_name"`
+			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		t.Fatal(err)
+	}
+	proxies := 0
+	for _, j := range doc.ScrapeConfigs {
+		for _, s := range j.StaticConfigs {
+			if j.JobName == "spillway" {
+				proxies += len(s.Targets)
+			}
+		}
+	}
+	if proxies < 2 {
+		t.Fatalf("%d Spillways are scraped", proxies)
+	}
+	if n := proxies * c.Limits.ReadSlots; n > servedReads-2 {
+		t.Errorf("%d Spillways with read_slots: %d ask for %d remote reads at once; a server has %d, of which two are for others", proxies, c.Limits.ReadSlots, n, servedReads)
+	}
+}
+
 // checkNames: the group has all that rulers record, and nothing of what shards have.
 func checkNames(t *testing.T, patterns []string) {
 	t.Helper()
