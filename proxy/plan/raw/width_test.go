@@ -53,37 +53,38 @@ func (q *Queryable) legs(all []Leg) {
 	q.Legs = func(context.Context, int64, int64, []*labels.Matcher) ([]Leg, error) { return all, nil }
 }
 
-// TestWidth: five selectors over 200 slices are 1,000 reads, and as many goroutines at once as Width has places, beside one for each selector.
+// TestWidth: five selectors over 200 slices are 1,000 reads, 64 over 800 are 51,200, and as many goroutines at once as Width has places, beside one for each selector.
 func TestWidth(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const width, selectors, slices = 8, 5, 200
-		legs, reading, most := slowLegs(slices, time.Second)
-		q := &Queryable{Width: width, Meter: &countingMeter{}}
-		q.legs(legs)
-		began, before := time.Now(), runtime.NumGoroutine()
-		var wg sync.WaitGroup
-		for range selectors {
-			wg.Go(func() {
-				if _, err := q.Series(t.Context(), 0, 1000, nil, nil); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		synctest.Wait()
-		if n := reading.Load(); n != width {
-			t.Errorf("%d slices are read at once, want %d", n, width)
-		}
-		if n := runtime.NumGoroutine() - before; n > width+selectors {
-			t.Errorf("%d goroutines, want at most %d", n, width+selectors)
-		}
-		wg.Wait()
-		if n := most.Load(); n != width {
-			t.Errorf("%d slices were read at once, want %d", n, width)
-		}
-		if took, want := time.Since(began), selectors*slices/width*time.Second; took != want {
-			t.Errorf("took %s, want %s: a place stood empty", took, want)
-		}
-	})
+	for _, tc := range []struct{ width, selectors, slices int }{{8, 5, 200}, {64, 64, 800}} {
+		synctest.Test(t, func(t *testing.T) {
+			legs, reading, most := slowLegs(tc.slices, time.Second)
+			q := &Queryable{Width: tc.width, Meter: &countingMeter{}}
+			q.legs(legs)
+			began, before := time.Now(), runtime.NumGoroutine()
+			var wg sync.WaitGroup
+			for range tc.selectors {
+				wg.Go(func() {
+					if _, err := q.Series(t.Context(), 0, 1000, nil, nil); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+			if n := int(reading.Load()); n != tc.width {
+				t.Errorf("%d slices are read at once, want %d", n, tc.width)
+			}
+			if n := runtime.NumGoroutine() - before; n > tc.width+tc.selectors {
+				t.Errorf("%d goroutines, want at most %d", n, tc.width+tc.selectors)
+			}
+			wg.Wait()
+			if n := int(most.Load()); n != tc.width {
+				t.Errorf("%d slices were read at once, want %d", n, tc.width)
+			}
+			if took, want := time.Since(began), time.Duration(tc.selectors*tc.slices/tc.width)*time.Second; took != want {
+				t.Errorf("took %s, want %s: a place stood empty", took, want)
+			}
+		})
+	}
 }
 
 // TestWidthAndSilentSlices: slices that hang fill all places. An answer that can go without them comes when their patience is over, without those that never had a place
