@@ -3,21 +3,12 @@ package shard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
-	"mime"
 	"net/http"
-	"net/url"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/spillwayproject/spillway/internal/timers"
@@ -113,21 +104,6 @@ type try struct {
 	probe    bool            // our own questions: not counted by the breaker, not refused for a misconfigured replica
 	began    func(time.Time) // called once the gate is passed; nil for nobody
 	ended    func()          // called when a call that was answered has ended, body and all; nil for nobody
-}
-
-// builder writes the request for a base URL and the time that the shard is given (0: no deadline).
-type builder func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error)
-
-// writer is the builder of an API request. Every endpoint that knows the parameter is told how long it may take, always less than we have ourselves.
-func writer(req *endpoint.Request) builder {
-	return func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
-		if timeout <= 0 || req.Timeout > 0 && req.Timeout <= timeout {
-			return req.Write(ctx, base)
-		}
-		clone := *req // shallow: only the timeout differs, and Write changes nothing
-		clone.Timeout = timeout
-		return clone.Write(ctx, base)
-	}
 }
 
 // margin is what is kept of the remaining time for ourselves: to read the shard's own timeout error and to write the answer.
@@ -317,204 +293,4 @@ func (c *call) arm() {
 func (c *call) disarm() {
 	c.progress.Stop()
 	c.quiet.Stop()
-}
-
-func (c *call) send(build builder, given time.Duration, plain bool) (*http.Response, error) {
-	req, err := build(context.WithValue(c.ctx, dialedFor{}, c.ctx), c.r.up.base, given)
-	if err != nil {
-		return nil, qerr.Wrap(qerr.Internal, err, "Spillway could not write the request for %s", c.r.Name())
-	}
-	if req.URL.Host != c.r.up.base.Host || req.URL.Scheme != c.r.up.base.Scheme {
-		return nil, qerr.New(qerr.Internal, "Spillway wrote a request for another server than %s", c.r.Name())
-	}
-	for name, value := range c.r.up.headers {
-		req.Header.Set(name, value)
-	}
-	encoding := "gzip"
-	if plain {
-		encoding = "identity"
-	}
-	req.Header.Set("Accept-Encoding", encoding)
-	req.Header.Set("User-Agent", c.r.up.opts.UserAgent)
-	propagation.TraceContext{}.Inject(c.ctx, propagation.HeaderCarrier(req.Header))
-	resp, err := c.r.up.transport.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	return resp, nil
-}
-
-// accept judges status and header, and sets up the body.
-func (c *call) accept(resp *http.Response) (*Response, error) {
-	c.span.SetAttributes(attribute.Int("http.response.status_code", resp.StatusCode))
-	c.r.up.sawDate(resp.Header.Get("Date"), c.started)
-	if resp.StatusCode != http.StatusOK {
-		return nil, c.status(resp)
-	}
-	name := c.r.Name()
-	b := &body{call: c, wire: counter{r: resp.Body}, raw: resp.Body}
-	switch enc := strings.ToLower(strings.Join(resp.Header.Values("Content-Encoding"), ",")); {
-	case enc == "" || enc == "identity":
-	case enc == "snappy" && c.id == endpoint.Read: // samples mode; the reader of the message undoes it
-	case enc == "gzip" && c.id != endpoint.Read:
-		b.gzipped = true
-	default:
-		return nil, qerr.New(qerr.ShardFailed, "%s sent an encoding that Spillway did not ask for (%s); look at what stands between them", name, clip(enc))
-	}
-	ct, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
-		ct = ""
-	}
-	switch {
-	case c.id == endpoint.Read && (ct == "application/x-protobuf" || ct == "application/x-streamed-protobuf"):
-		err = nil
-	case c.id == endpoint.Federate && (ct == "text/plain" || ct == "application/openmetrics-text"):
-		err = nil
-	case c.id != endpoint.Read && c.id != endpoint.Federate && ct == "application/json":
-		err, b.json = nil, true
-	case c.id == probeText:
-		err = nil
-	default:
-		want := "JSON"
-		if c.id == endpoint.Read || c.id == endpoint.Federate {
-			want = "what the endpoint promises"
-		}
-		first := make([]byte, headBytes)
-		c.progress.Reset(c.r.up.opts.ProgressTimeout)
-		n, _ := io.ReadFull(resp.Body, first) // best effort, for the log
-		c.progress.Stop()
-		return nil, c.malformedf(fmt.Errorf("Content-Type %q", clip(resp.Header.Get("Content-Type"))), first[:n],
-			"%s answered with something that is not %s; is its url that of a Prometheus, and does a login page stand before it?", name, want)
-	}
-	if !b.json && resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && c.id != probeText {
-		// The end of such a body is the end of the connection, which looks like a cut; JSON has a last brace, these have none.
-		return nil, qerr.New(qerr.ShardFailed, "%s sent an answer with neither a length nor chunks, whose end cannot be told from a cut; "+
-			"is there an HTTP/1.0 proxy before it?", name)
-	}
-	c.body = b
-	return &Response{Header: resp.Header, Body: b, Replica: c.r}, nil
-}
-
-// end closes the books of a call, once: connection, gate, breaker, metrics, span.
-func (c *call) end(err error) {
-	c.once.Do(func() {
-		c.progress.Stop()
-		c.quiet.Stop()
-		if c.deadline != nil {
-			c.deadline.Stop()
-		}
-		c.unwatch()
-		c.cancel(errCallEnded)
-		now := time.Now()
-		up, labels := c.r.up, c.r.labels()
-		outcome := "ok"
-		switch {
-		case err == nil: // the breaker is told when the body is closed: its reader may yet find that it makes no sense
-		case errors.Is(err, errEarlyClose):
-			outcome = "cut"
-			if c.parent.Err() != nil {
-				outcome = c.outcome(qerr.FromContext(c.parent, err))
-			}
-			c.settle(errEarlyClose, now)
-		default:
-			outcome = c.outcome(qerr.From(err))
-			c.settle(err, now)
-			c.span.SetStatus(codes.Error, outcome)
-		}
-		if c.parent.Err() != nil && !c.probe {
-			var lingered time.Duration // stays 0 where we were faster than the note of its end
-			if left := c.left.Load(); left != 0 {
-				lingered = max(0, now.Sub(time.Unix(0, left)))
-			}
-			up.metrics.linger.WithLabelValues(labels[:2]...).Observe(lingered.Seconds())
-		}
-		if c.body != nil {
-			c.r.counters().bytes.Add(float64(c.body.wire.n))
-			c.span.SetAttributes(attribute.Int64("http.response.body.size", c.body.wire.n))
-		}
-		if !c.probe {
-			if outcome == "ok" {
-				c.r.counters().ok.Inc()
-			} else {
-				up.metrics.requests.WithLabelValues(append(labels, outcome)...).Inc()
-			}
-			_, own := c.took(now)
-			c.r.counters().duration.Observe(own.Seconds())
-			if !c.answered {
-				up.unanswered.Add(-1)
-				if own >= silentAfter {
-					c.r.counters().header.Observe(own.Seconds())
-					c.r.paced(own, now)
-				}
-			}
-			c.span.End()
-		}
-		c.release()
-		up.finished()
-		if c.ended != nil {
-			c.ended()
-		}
-		if c.leave != nil {
-			c.leave()
-		}
-	})
-}
-
-// took is what the server itself took: to begin its answer, and in all. That the others of a fan-out were waited for before its body was read is in neither.
-func (c *call) took(now time.Time) (began, all time.Duration) {
-	if c.header.IsZero() {
-		return now.Sub(c.started), now.Sub(c.started)
-	}
-	began = c.header.Sub(c.started)
-	return began, began + time.Duration(c.reading.Load())
-}
-
-// endedByOther tells whether the call was ended from outside with a cause that is nobody's wish and not this replica's doing, such as the failure of another one.
-func (c *call) endedByOther(e *qerr.Error) bool {
-	return c.parent.Err() != nil && (e.Kind == qerr.Internal || e.Kind == qerr.ShardFailed && !slices.Contains(e.Shards, c.r.Name()))
-}
-
-// outcome is the metric label of an error. A call that was ended because of another one was canceled as far as this replica is concerned.
-func (c *call) outcome(e *qerr.Error) string {
-	if c.endedByOther(e) {
-		return qerr.Canceled.String()
-	}
-	return e.Kind.String()
-}
-
-// settle tells the breaker, once, what the call says about the replica.
-func (c *call) settle(err error, now time.Time) {
-	b := &c.r.up.breaker
-	if c.probe || c.settled.Swap(true) { // a probe is the prober's affair
-		return
-	}
-	var status *StatusError
-	kind := qerr.Internal
-	if err != nil {
-		kind = qerr.From(err).Kind
-	}
-	switch {
-	case err != nil && c.endedByOther(qerr.From(err)):
-		b.neutral()
-	case err == nil, kind == qerr.BadData:
-		if c.r.up.failing.Load() != 0 {
-			c.r.up.failing.Store(0)
-		}
-		if b.success() {
-			c.r.up.opts.Logger.Info("a replica that failed too often answers again", slog.String("replica", c.r.Name()))
-		}
-	case errors.As(err, &status) && (status.Code == http.StatusTooManyRequests || status.later()):
-		b.neutral()
-	case errors.As(err, &status) && status.Code < 500:
-		b.neutral() // an endpoint it does not serve, credentials it does not take: it is alive
-	case kind == qerr.ShardFailed, kind == qerr.Timeout && !c.answered && now.Sub(c.started) >= c.r.up.opts.HeaderTimeout:
-		c.r.Shard.turnFrom(c.r)
-		c.r.up.failing.CompareAndSwap(0, c.started.UnixNano())
-		if b.failure(now) && b.tell(now) {
-			c.r.up.opts.Logger.Warn("a replica failed too often; others of its shard are preferred until it answers again",
-				slog.String("replica", c.r.Name()), slog.Any("err", err))
-		}
-	default:
-		b.neutral()
-	}
 }
