@@ -9,7 +9,7 @@
 //   - push: an aggregate over such an expression; each shard aggregates what it holds, and package merge folds the partial results.
 //   - raw: everything else. Prometheus' own engine runs in the proxy over series read from the shards (package raw), and over the answers to the parts above.
 //
-// grammar.go says which expressions may run on several shards, key.go what tells shards apart, query.go goes through the syntax tree, part.go finds whom to
+// grammar.go says which expressions may run on several shards, key.go what tells shards apart, walk.go goes through the syntax tree, leaf.go makes a leaf of a part of it, part.go finds whom to
 // ask and what. What only the answers can show (native histograms, warnings, series on two shards, sums that cancel) is for the caller to see: it plans again
 // with Query.Raw set.
 //
