@@ -473,7 +473,7 @@
         replicaFailures: 0.5,
         // … and at least so many a second.
         replicaFailuresPerSecond: 0.02,
-        // Scrapes that fail on one replica and succeed on another one of its shard, as a share of these.
+        // Targets that a replica fails to reach and another one of its shard reaches, as a share of these.
         replicaUnreached: 0.1,
         // Seconds for which a replica may lack what another one has. What it missed while it was away is known and behind it after eleven minutes.
         replicaLackingSeconds: 1800,

@@ -252,7 +252,7 @@
             severity: 'warning',
             vars: { group: 'group', shard: 'shard' },
             summary: 'A replica is cut off from targets that another one of its shard reaches.',
-            description: '{{ $value | humanizePercentage }} of the scrapes that succeed on another replica of shard {{ $labels.shard }} of group {{ $labels.group }} fail on {{ $labels.replica }}, as seen by a Spillway of %(name)s. The targets are well: queries read the other one. What the server that is cut off says by its own rules is not true.',
+            description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} fails to reach {{ $value | humanizePercentage }} of the targets that another one reaches, as seen by a Spillway of %(name)s. The targets are well: queries read the other one. What the server that is cut off says by its own rules is not true.',
           }),
           alert('ProxyReplicaNotWhole', {
             // Not divided by the time scale: what a replica lacks is known by stretches of five minutes, which no scale makes shorter.

@@ -462,7 +462,7 @@
         ]),
         g.row("Do a shard's replicas hold the same?", [
           g.timeseries('Replicas that are cut off', {
-            description: 'Share of the scrapes that succeed on another replica of the shard and fail on this one, the ten most. Its targets are well, and the other one is read; ProxyReplicaCutOff fires above %g %%.' % (100 * th.replicaUnreached),
+            description: 'Share of the targets that another replica of the shard reaches and this one fails to, the ten most. The targets are well, and the other one is read; ProxyReplicaCutOff fires above %g %%.' % (100 * th.replicaUnreached),
             unit: 'percentunit',
             w: 8,
             softMax: 1,
@@ -494,7 +494,7 @@
             budget: 100,
           }),
           g.table('Replicas that lack something', {
-            description: 'Who lacks something now, since how long, and what share of the scrapes that succeed elsewhere fails there. None fails: its targets are others, or it missed scrapes. Whole: another Spillway may think otherwise.',
+            description: 'Who lacks something now, since how long, and from what share of the targets it is cut off that another one reaches. From none: its targets are others, or it missed scrapes. Whole: another Spillway may think otherwise.',
             w: 12,
             targets: [
               g.q('time() - min by (%(cluster)s, group, shard, replica) (spillway_shard_replica_lacking_since_timestamp_seconds{%(shards)s} > 0)' % f),

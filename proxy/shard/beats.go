@@ -73,8 +73,9 @@ type heartbeats struct {
 	mu      sync.Mutex
 	buckets map[int64]finding // by end, milliseconds
 	tail    finding
+	open    [maxSlices]finding // of the minutes up to openAt, the newest first: which no closed bucket has yet
+	openAt  time.Time
 	tailAt  time.Time // zero: no successful question yet
-	last    []beats   // what the tail's finding was made of, where somebody lacks something
 	of      []pulse   // each replica
 }
 
@@ -83,7 +84,7 @@ type pulse struct {
 	err     string    // why the last question failed
 	silent  time.Time // when it could not be asked: for beatPause it takes no part
 	lacking time.Time // since when it lacks what another has; zero: it does not
-	// unreached is the share of the last minute's scrapes that succeeded on another one and failed here.
+	// unreached is the share of the targets that another one reaches now and this one fails to.
 	unreached float64
 	told      told
 }
@@ -109,7 +110,11 @@ func ceilTo(v, step int64) int64 { return -floorTo(-v, step) }
 type buckets struct {
 	first, last int64
 	open        bool
+	from        int64 // where the window begins
 }
+
+// upTo is what tells whether a replica is whole as of the newest closed bucket and all since.
+func upTo(closed int64) buckets { return buckets{closed, closed, true, closed - bucketMs} }
 
 // window is what the samples in [from, until], milliseconds, are known by at now; false where that is more than anybody asks about.
 func window(from, until int64, now time.Time) (buckets, bool) {
@@ -120,7 +125,7 @@ func window(from, until int64, now time.Time) (buckets, bool) {
 		return buckets{}, false
 	}
 	closed := lastClosed(nowMs)
-	w := buckets{first: ceilTo(from, bucketMs), last: ceilTo(until, bucketMs)}
+	w := buckets{first: ceilTo(from, bucketMs), last: ceilTo(until, bucketMs), from: from}
 	if w.open = w.last > closed; w.open {
 		w.first, w.last = min(w.first, closed), closed // the newest closed bucket speaks for the open one
 	}
@@ -149,6 +154,7 @@ func (h *heartbeats) lookup(part uint64, w buckets, now time.Time) (whole uint64
 		}
 		whole &= h.tail.whole(part)
 		data = data || h.tail.data
+		h.eachOpen(w, func(f finding, _ Span) { whole &= f.whole(part) })
 	}
 	if !data {
 		return 0, true // a heartbeat that is nowhere proves nothing
@@ -167,7 +173,7 @@ func (h *heartbeats) lacks(part uint64, w buckets, out []Lack) {
 				continue
 			}
 			if n := len(l.Spans); n > 0 && l.Spans[n-1].Until >= s.From {
-				l.Spans[n-1].Until = s.Until
+				l.Spans[n-1].Until = max(l.Spans[n-1].Until, s.Until)
 				continue
 			}
 			l.Spans = append(l.Spans, s)
@@ -182,12 +188,13 @@ func (h *heartbeats) lacks(part uint64, w buckets, out []Lack) {
 	}
 	if w.open {
 		add(h.tail.whole(part), Span{w.last, math.MaxInt64})
+		h.eachOpen(w, func(f finding, s Span) { add(f.whole(part), s) })
 	}
 }
 
 // stale tells whether the last minute is to be asked about anew. The caller holds mu.
 func (h *heartbeats) stale(part uint64, now time.Time) bool {
-	return h.tailAt.IsZero() || now.Sub(h.tailAt) > tailFresh || h.tail.asked&part != part
+	return h.tailAt.IsZero() || now.Sub(h.tailAt) > tailFresh || h.tail.asked&part != part || h.open[0].asked&part != part
 }
 
 // askBeats asks those taking part for what lookup would miss. Who cannot be asked takes part no more: left are the others. The error is of replicas that can be asked and do not
@@ -229,15 +236,20 @@ func (s *Shard) askBuckets(ctx context.Context, part uint64, lo, hi int64, now t
 	if err != nil {
 		return left, err
 	}
+	runs := []Span{{lo, hi}}
+	if hi-lo >= warmBuckets*bucketMs {
+		runs = dips(answers, left, lo, hi)
+	}
+	for _, run := range runs {
+		if left, err = s.askMinutes(ctx, left, answers, run); err != nil {
+			return left, err
+		}
+	}
 	h := s.beats
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for end := lo; end <= hi; end += bucketMs {
-		at := make([]beats, len(answers))
-		for i, a := range answers {
-			at[i] = a[end]
-		}
-		f := judge(at, left)
+		f := judge(beatsAt(answers, end), left)
 		if f.less != nil || !f.data {
 			age := time.Duration(now.UnixMilli()-end) * time.Millisecond
 			f.until = now.Add(max(doubtFor, age/doubtShare)).UnixMilli()
@@ -248,14 +260,31 @@ func (s *Shard) askBuckets(ctx context.Context, part uint64, lo, hi int64, now t
 	return left, nil
 }
 
-// askTail asks those taking part about the last minute.
+// beatsAt are the answers for one bucket.
+func beatsAt(answers []map[int64]beats, end int64) []beats {
+	at := make([]beats, len(answers))
+	for i, a := range answers {
+		at[i] = a[end]
+	}
+	return at
+}
+
+// askTail asks those taking part about the last minute, and now and then about the minutes before.
 func (s *Shard) askTail(ctx context.Context, part uint64, now time.Time) (left uint64, err error) {
 	t := now.Add(-tailLag).UnixMilli()
-	answers, left, err := s.askAll(ctx, part, &endpoint.Request{ID: endpoint.Query, Query: s.Group.beatQuery("1m"), Time: endpoint.At(t)})
+	h := s.beats
+	h.mu.Lock()
+	stale := h.openStale(part, now)
+	h.mu.Unlock()
+	if stale {
+		if part, err = s.askOpen(ctx, part, t, now); err != nil {
+			return part, err
+		}
+	}
+	answers, left, err := s.askAll(ctx, part, &endpoint.Request{ID: endpoint.Query, Query: s.Group.tailQuery(), Time: endpoint.At(t)})
 	if err != nil {
 		return left, err
 	}
-	h := s.beats
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := make([]beats, len(answers))
@@ -264,9 +293,14 @@ func (s *Shard) askTail(ctx context.Context, part uint64, now time.Time) (left u
 			at[i] = b
 		}
 	}
-	h.tail, h.tailAt, h.last = judge(at, left), now, nil
-	if h.tail.less != nil {
-		h.last = at
+	h.tail, h.tailAt = judge(at, left), now
+	for i := range h.of {
+		h.of[i].unreached = 0
+		for j := range at {
+			if left&(1<<i) != 0 && left&(1<<j) != 0 {
+				h.of[i].unreached = max(h.of[i].unreached, unreached(at[i].last, at[j].last))
+			}
+		}
 	}
 	return left, nil
 }
@@ -370,7 +404,7 @@ func (s *Shard) wholeNow(replica int, now time.Time) bool {
 		return true
 	}
 	closed := lastClosed(now.UnixMilli())
-	whole, known := s.beats.lookup(part, buckets{closed, closed, true}, now)
+	whole, known := s.beats.lookup(part, upTo(closed), now)
 	return known && whole&(1<<replica) != 0
 }
 
@@ -404,18 +438,17 @@ func (s *Shard) refreshBeats(ctx context.Context) {
 	part := s.present(time.Now())
 	if bits.OnesCount64(part) < 2 { // nobody to compare with
 		h.noteLacking(0, closed, now)
-		h.noteUnreached(0, nil)
+		h.reachUnknown()
 		s.tellLacking(now)
 		return
 	}
 	// An error is kept for the shards view; until a later question succeeds the shard is read raw.
 	left, err := s.askTail(ctx, part, now)
 	if err == nil && bits.OnesCount64(left) > 1 {
-		s.askFailed(ctx, left, now)
 		left, err = s.askBeats(ctx, left, buckets{first: closed - (warmBuckets-1)*bucketMs, last: closed}, now)
 	}
 	if err != nil {
-		h.noteUnreached(0, nil)
+		h.reachUnknown()
 	} else {
 		part = left
 	}

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"math/bits"
@@ -10,77 +9,35 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
-	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
 // What people are told of a replica that lacks something: since when, how much of which job, and whether it is cut off. Three things look alike from afar. A replica that was away has a gap that lies behind it: over the last
 // minute it lacks nothing. One that is cut off scrapes its targets in vain: it has the series of up, and they are 0 where another one's are 1. One that scrapes fewer targets does not have those series.
 
-// failedQuery asks for the number of scrapes of the last minute that failed, by job; empty where the heartbeat does not tell.
-func (g *Group) failedQuery() string {
-	if !config.IsUp(g.Heartbeat) {
-		return ""
-	}
-	return fmt.Sprintf("sum by (job) (count_over_time(%s[1m]) - sum_over_time(%s[1m]))", g.Heartbeat, g.Heartbeat)
-}
-
-// askFailed notes what share of the scrapes that succeed elsewhere fails on each of those taking part. Only where somebody lacks something of the last minute anyone is asked. now is that of the last minute's question.
-func (s *Shard) askFailed(ctx context.Context, part uint64, now time.Time) {
-	h := s.beats
-	h.mu.Lock()
-	last := h.last
-	h.mu.Unlock()
-	query := s.Group.failedQuery()
-	if last == nil || query == "" {
-		h.noteUnreached(part, nil)
-		return
-	}
-	answers, left, err := s.askAll(ctx, part, &endpoint.Request{ID: endpoint.Query, Query: query, Time: endpoint.At(now.Add(-tailLag).UnixMilli())})
-	if err != nil || left != part {
-		return // what was known stays, until the next time
-	}
-	failed := make([]beats, len(answers))
-	for i, a := range answers {
-		for _, b := range a {
-			failed[i] = b
-		}
-	}
-	shares := make([]float64, len(answers))
-	for i := range answers {
-		for j := range answers {
-			if i != j && part&(1<<i) != 0 && part&(1<<j) != 0 {
-				shares[i] = max(shares[i], unreached(last[i], last[j], failed[i], failed[j]))
-			}
-		}
-	}
-	h.noteUnreached(part, shares)
-}
-
-// unreached is the share of another replica's successful scrapes that this one made too, and that failed: of jobs in which there are more of them than chance explains. What is dead fails on both.
-func unreached(mine, theirs, failed, otherFailed beats) float64 {
-	var all, lost float64
+// unreached is the share of the targets that another replica reached at its newest scrapes which this one failed to reach at its own: of jobs in which there are more of them than chance explains. What is dead fails on both; what
+// this one does not have does not fail.
+func unreached(mine, theirs map[string]beat) float64 {
+	var all, failed float64
 	for job, t := range theirs {
 		all += t.samples
-		less := min(t.samples-mine[job].samples, failed[job].samples-otherFailed[job].samples)
+		m := mine[job]
+		less := min(t.samples-m.samples, (float64(m.series)-m.samples)-(float64(t.series)-t.samples))
 		if less > 0 && less >= byChance(t.series) {
-			lost += less
+			failed += less
 		}
 	}
 	if all == 0 {
 		return 0
 	}
-	return lost / all
+	return failed / all
 }
 
-// noteUnreached keeps the shares of those taking part; nil is 0 for each.
-func (h *heartbeats) noteUnreached(part uint64, shares []float64) {
+// reachUnknown forgets who is cut off.
+func (h *heartbeats) reachUnknown() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.of {
 		h.of[i].unreached = 0
-		if shares != nil && part&(1<<i) != 0 {
-			h.of[i].unreached = shares[i]
-		}
 	}
 }
 
@@ -88,7 +45,7 @@ func (h *heartbeats) noteUnreached(part uint64, shares []float64) {
 func (h *heartbeats) noteLacking(part uint64, closed int64, now time.Time) {
 	whole, known := part, true
 	if bits.OnesCount64(part) > 1 {
-		whole, known = h.lookup(part, buckets{closed, closed, true}, now)
+		whole, known = h.lookup(part, upTo(closed), now)
 	}
 	if !known {
 		return
@@ -117,7 +74,7 @@ func (h *heartbeats) began(i int, part uint64, closed int64, now time.Time) time
 }
 
 const (
-	// cutOff is the share of scrapes from which the log calls a replica cut off, as the alert does.
+	// cutOff is the share of targets from which the log calls a replica cut off, as the alert does.
 	cutOff = 0.1
 	// lacksOn is how long a replica may lack something until the log says that it goes on to.
 	lacksOn = 30 * time.Minute
@@ -155,7 +112,7 @@ func (s *Shard) tellLacking(now time.Time) {
 		name := slog.String("replica", r.Name())
 		switch {
 		case is[i].told.cutOff && !was[i].told.cutOff:
-			log.Warn("a replica is cut off: scrapes fail on it that succeed on another one of its shard, which is read instead", name, slog.Float64("share", is[i].unreached))
+			log.Warn("a replica is cut off: it does not reach targets that another one of its shard reaches, which is read instead", name, slog.Float64("share", is[i].unreached))
 		case was[i].told.cutOff && !is[i].told.cutOff:
 			log.Info("a replica is cut off no more", name)
 		}
@@ -257,13 +214,20 @@ func (h *heartbeats) shortfall(r *Replica, part uint64, w buckets) string {
 		last = end
 	}
 	when := ""
-	tail := w.open && len(h.tail.less) > 0 && h.tail.whole(part)&bit == 0
+	var recent []finding // since the last bucket
+	if w.open {
+		h.eachOpen(w, func(f finding, _ Span) { recent = append(recent, f) })
+		recent = slices.DeleteFunc(append(recent, h.tail), func(f finding) bool { return f.whole(part)&bit != 0 })
+	}
+	tail := len(recent) > 0
 	switch {
 	case first == 0 && !tail:
 		return ""
 	case first == 0:
-		add(h.tail)
-		when = "over the last minute"
+		for _, f := range recent {
+			add(f)
+		}
+		when = "within the last six minutes"
 	case w.open && last == w.last && !holes:
 		when = "since " + moment(first-bucketMs)
 	default:
@@ -284,7 +248,7 @@ func (h *heartbeats) shortfall(r *Replica, part uint64, w buckets) string {
 		text += ", most of job " + all.job
 	}
 	if share := h.of[r.Index].unreached; w.open && share > 0 {
-		text += fmt.Sprintf(" (it is cut off now: %.0f %% of the scrapes that succeed there fail here)", 100*share)
+		text += fmt.Sprintf(" (it is cut off now from %.0f %% of the targets that the other one reaches)", 100*share)
 	}
 	return text
 }

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
@@ -23,8 +24,8 @@ type scrapes struct {
 	has, up func(target int, at time.Time) bool
 }
 
-// count is what up has in (from, until]: series, successful scrapes and failed ones. Each target is scraped at a moment of its own.
-func (s scrapes) count(from, until time.Time) (series, good, bad int64) {
+// count is what up has in (from, until]: series, and successful scrapes. Each target is scraped at a moment of its own.
+func (s scrapes) count(from, until time.Time) (series, good int64) {
 	for i := range s.targets {
 		phase := time.Duration(i) * 15 * time.Second / time.Duration(s.targets)
 		seen := false
@@ -33,7 +34,7 @@ func (s scrapes) count(from, until time.Time) (series, good, bad int64) {
 			switch {
 			case !at.After(from) || s.has != nil && !s.has(i, at):
 			case s.up != nil && !s.up(i, at):
-				seen, bad = true, bad+1
+				seen = true
 			default:
 				seen, good = true, good+1
 			}
@@ -42,46 +43,83 @@ func (s scrapes) count(from, until time.Time) (series, good, bad int64) {
 			series++
 		}
 	}
-	return series, good, bad
+	return series, good
+}
+
+// last is what the newest sample of each target within the last minute comes to.
+func (s scrapes) last(until time.Time) (sum int64) {
+	for i := range s.targets {
+		one := scrapes{targets: s.targets, has: func(n int, at time.Time) bool { return n == i && (s.has == nil || s.has(n, at)) }, up: s.up}
+		for from := until.Add(-time.Second); !from.Before(until.Add(-time.Minute)); from = from.Add(-time.Second) {
+			if n, good := one.count(from, from.Add(time.Second)); n > 0 {
+				sum += beatUnit + good
+				break
+			}
+		}
+	}
+	return sum
 }
 
 // scraping is a server that has those jobs, and answers the questions of the heartbeat up as Prometheus would.
 func scraping(jobs map[string]scrapes) fakeshard.Config {
 	return fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
 		q := r.Form.Get("query")
-		failed := strings.Contains(q, "count_over_time(up[1m]) - sum_over_time(up[1m])")
-		if !failed && !strings.HasPrefix(q, "sum by (job) (sum_over_time(up[") {
+		minutes := q == "sum(sum_over_time(up[1m]) + 1073741824)"
+		if !minutes && !strings.HasPrefix(q, "sum by (job) (sum_over_time(up[") {
 			return fakeshard.Answer{}, false
-		}
-		value := func(s scrapes, at time.Time, window time.Duration) (string, bool) {
-			n, good, bad := s.count(at.Add(-window), at)
-			if failed {
-				return strconv.FormatInt(bad, 10), n > 0
-			}
-			return strconv.FormatInt(n*beatUnit+good, 10), n > 0
 		}
 		seconds := func(name string) time.Time {
 			f, _ := strconv.ParseFloat(r.Form.Get(name), 64)
 			return time.UnixMilli(int64(f * 1000))
 		}
-		var out []string
-		kind := "vector"
-		for _, job := range sortedKeys(jobs) {
-			if strings.HasSuffix(r.Path, "/query") {
-				if v, ok := value(jobs[job], seconds("time"), time.Minute); ok {
-					out = append(out, fmt.Sprintf(`{"metric":{"job":"%s"},"value":[1,"%s"]}`, job, v))
-				}
-				continue
-			}
+		window, kind := time.Minute, "vector"
+		switch {
+		case minutes:
 			kind = "matrix"
+		case !strings.HasSuffix(r.Path, "/query"):
+			window, kind = bucketMs*time.Millisecond, "matrix"
+		}
+		var out []string
+		add := func(metric string, value func(at time.Time) int64) {
+			if kind == "vector" {
+				if v := value(seconds("time")); v >= 0 {
+					out = append(out, fmt.Sprintf(`{"metric":{%s},"value":[1,"%d"]}`, metric, v))
+				}
+				return
+			}
 			var values []string
-			for at, last := seconds("start"), seconds("end"); !at.After(last); at = at.Add(bucketMs * time.Millisecond) {
-				if v, ok := value(jobs[job], at, bucketMs*time.Millisecond); ok {
-					values = append(values, fmt.Sprintf(`[%d,"%s"]`, at.Unix(), v))
+			for at, last := seconds("start"), seconds("end"); !at.After(last); at = at.Add(window) {
+				if v := value(at); v >= 0 {
+					values = append(values, fmt.Sprintf(`[%.3f,"%d"]`, float64(at.UnixMilli())/1000, v))
 				}
 			}
 			if len(values) > 0 {
-				out = append(out, fmt.Sprintf(`{"metric":{"job":"%s"},"values":[%s]}`, job, strings.Join(values, ",")))
+				out = append(out, fmt.Sprintf(`{"metric":{%s},"values":[%s]}`, metric, strings.Join(values, ",")))
+			}
+		}
+		if minutes {
+			add("", func(at time.Time) int64 {
+				sum := int64(0)
+				for _, s := range jobs {
+					n, good := s.count(at.Add(-window), at)
+					sum += n*beatUnit + good
+				}
+				return cmp.Or(sum, -1)
+			})
+		}
+		for _, job := range sortedKeys(jobs) {
+			if minutes {
+				break
+			}
+			add(fmt.Sprintf(`"job":%q`, job), func(at time.Time) int64 {
+				n, good := jobs[job].count(at.Add(-window), at)
+				if n == 0 {
+					return -1
+				}
+				return n*beatUnit + good
+			})
+			if strings.Contains(q, ` or label_replace(sum by (job) (last_over_time(up[1m]) + 1073741824), "last", "1", "", "")`) {
+				add(fmt.Sprintf(`"job":%q,"last":"1"`, job), func(at time.Time) int64 { return cmp.Or(jobs[job].last(at), -1) })
 			}
 		}
 		body := fmt.Sprintf(`{"status":"success","data":{"resultType":"%s","result":[%s]}}`, kind, strings.Join(out, ","))
@@ -132,9 +170,9 @@ func TestWhatAReplicaLacks(t *testing.T) {
 		unreached float64
 		says      string
 	}{
-		{"cut off from all", scrapes{up: of(none)}, scrapes{up: of(none)}, 1, "most of job node (it is cut off now: 100 % of the scrapes that succeed there fail here)"},
-		{"cut off from half", scrapes{up: of(odd)}, scrapes{up: of(odd)}, 30. / 59, "most of job node (it is cut off now: 51 % of the scrapes that succeed there fail here)"},
-		{"cut off from a job", scrapes{}, scrapes{up: of(none)}, 20. / 59, "most of job gpu (it is cut off now: 34 % of the scrapes that succeed there fail here)"},
+		{"cut off from all", scrapes{up: of(none)}, scrapes{up: of(none)}, 1, "most of job node (it is cut off now from 100 % of the targets that the other one reaches)"},
+		{"cut off from half", scrapes{up: of(odd)}, scrapes{up: of(odd)}, 30. / 59, "most of job node (it is cut off now from 51 % of the targets that the other one reaches)"},
+		{"cut off from a job", scrapes{}, scrapes{up: of(none)}, 20. / 59, "most of job gpu (it is cut off now from 34 % of the targets that the other one reaches)"},
 		{"its discovery has half", scrapes{has: of(odd)}, scrapes{}, 0, "most of job node"},
 		{"it does not scrape", scrapes{has: of(none)}, scrapes{has: of(none)}, 0, "most of job node"},
 	} {
@@ -215,7 +253,7 @@ func TestWhatAReplicaLacks(t *testing.T) {
 					t.Errorf("of one that does not it says %q", text)
 				}
 				top.Close()
-				begins, ends := strings.Count(log.String(), "a replica is cut off: scrapes fail on it"), strings.Count(log.String(), "a replica is cut off no more")
+				begins, ends := strings.Count(log.String(), "a replica is cut off: it does not reach targets"), strings.Count(log.String(), "a replica is cut off no more")
 				if want := map[bool]int{true: 1}[tc.unreached > 0]; begins != want || ends != want || strings.Contains(log.String(), "goes on to lack") || strings.Contains(log.String(), "lacks nothing any more") {
 					t.Errorf("the log says %s", log.String())
 				}
@@ -253,5 +291,107 @@ func TestWhoGoesOnToLackSomethingIsTold(t *testing.T) {
 		}
 		top.Close()
 		b.close()
+	})
+}
+
+// TestGapsOfBothDoNotHideEachOther: both of a pair miss scrapes within the same five minutes, at different times, as when both are restarted one after the other. The one that missed less holds no more of what the other one has
+// than that does: where a window reaches into both gaps nobody is whole, and where it reaches into one the other one is.
+func TestGapsOfBothDoNotHideEachOther(t *testing.T) {
+	at := func(minute float64) time.Time {
+		return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(minute * float64(time.Minute)))
+	}
+	away := func(from, until float64) scrapes {
+		return scrapes{targets: 40, has: func(_ int, t time.Time) bool { return !t.After(at(from)) || t.After(at(until)) }}
+	}
+	cut := func(from, until float64, share int) scrapes {
+		return scrapes{targets: 40, up: func(i int, t time.Time) bool { return i%share != 0 || !t.After(at(from)) || t.After(at(until)) }}
+	}
+	type ask struct {
+		now, from, until float64 // minutes
+		want             string  // who is whole
+	}
+	for _, tc := range []struct {
+		name string
+		a, b scrapes
+		asks []ask
+	}{
+		{"restarted one after the other, for longer", away(26, 27), away(28, 29.5), []ask{
+			{27.5, 22.5, 27.5, "[1]"}, {29.9, 24.9, 29.9, "[]"}, {31, 26, 31, "[]"}, {31, 27.5, 31, "[]"}, {36, 20, 36, "[]"}, {36, 31, 36, "[0 1]"},
+		}},
+		{"for as long", away(26, 27), away(28, 29), []ask{{29.9, 24.9, 29.9, "[]"}, {36, 20, 36, "[]"}, {36, 31, 36, "[0 1]"}}},
+		{"cut off one after the other", cut(26, 26.6, 1), cut(26.7, 60, 2), []ask{{27.2, 22.2, 27.2, "[]"}, {28, 23, 28, "[]"}, {30, 25, 30, "[]"}, {36, 31, 36, "[0]"}, {36, 20, 36, "[]"}}},
+		{"the second a bucket later", away(26, 27), away(31, 32), []ask{{33, 20, 33, "[]"}, {36, 20, 29, "[1]"}, {36, 30.1, 36, "[0]"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t, scraping(map[string]scrapes{"node": tc.a}), scraping(map[string]scrapes{"node": tc.b}))
+				g := group(b.urls...)
+				g.Heartbeat = "up"
+				top := build(t, Options{Dial: b.dial}, true, g)
+				s := top.Groups[0].Shards[0]
+				for _, a := range tc.asks {
+					time.Sleep(time.Until(at(a.now)))
+					all, err := s.Wholes(t.Context(), at(a.from).UnixMilli(), at(a.until).UnixMilli(), time.Now())
+					if err != nil {
+						t.Fatal(err)
+					}
+					got := []int{}
+					for _, r := range all {
+						got = append(got, r.Index)
+					}
+					slices.Sort(got)
+					if fmt.Sprint(got) != a.want {
+						t.Errorf("at %g from %g to %g: %v are whole, want %s", a.now, a.from, a.until, got, a.want)
+					}
+				}
+				top.Close()
+				b.close()
+			})
+		})
+	}
+}
+
+// TestOldGapsOfBothDoNotHideEachOther: of a long window only those minutes are asked for that may tell something.
+func TestOldGapsOfBothDoNotHideEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		away := func(from, until time.Duration) scrapes {
+			return scrapes{targets: 40, has: func(_ int, at time.Time) bool {
+				d := at.Sub(start)
+				return d < from || d >= until
+			}}
+		}
+		const gap = 6*time.Hour + 26*time.Minute
+		for _, tc := range []struct {
+			name  string
+			other scrapes
+			whole int // how many replicas are
+			asked int // how often for minutes, of which once for those since the newest closed bucket
+		}{
+			{"both", away(gap+2*time.Minute, gap+3*time.Minute+30*time.Second), 0, 2},
+			{"at times far from each other", away(gap+2*time.Hour, gap+2*time.Hour+time.Minute), 0, 1},
+			{"one", scrapes{targets: 40}, 1, 1},
+		} {
+			b := newBubble(t, scraping(map[string]scrapes{"node": away(gap, gap+time.Minute)}), scraping(map[string]scrapes{"node": tc.other}))
+			g := group(b.urls...)
+			g.Heartbeat = "up"
+			top := build(t, Options{Dial: b.dial}, false, g)
+			now := start.Add(12 * time.Hour)
+			all, err := top.Groups[0].Shards[0].Wholes(t.Context(), start.Add(time.Hour).UnixMilli(), now.UnixMilli(), now)
+			if err != nil || len(all) != tc.whole {
+				t.Errorf("%s: %d are whole, %v; want %d", tc.name, len(all), err, tc.whole)
+			}
+			asked := 0
+			for _, r := range b.fakes[0].Requests() {
+				if r.Form.Get("query") == top.Groups[0].minuteQuery() {
+					asked++
+				}
+			}
+			if asked != tc.asked {
+				t.Errorf("%s: minutes are asked for %d times, want %d", tc.name, asked, tc.asked)
+			}
+			top.Close()
+			b.close()
+		}
 	})
 }

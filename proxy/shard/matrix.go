@@ -29,17 +29,52 @@ type beat struct {
 	samples float64 // of all of them
 }
 
-// beats are the beats of one replica in one bucket, by job.
-type beats map[string]beat
+// beats are the beats of one replica in one stretch of time.
+type beats struct {
+	jobs map[string]beat
+	// last is how many targets of each job have a sample within the last minute, and of how many the newest is a scrape that succeeded; of the last minute of a heartbeat that is up.
+	last map[string]beat
+	// slices are minutes, of all jobs together, 0 the newest: what two replicas miss at different times within five minutes must not hide each other.
+	slices [maxSlices]beat
+}
+
+const (
+	// maxSlices is how many minutes are looked at: five of a bucket, and those since the newest closed one.
+	maxSlices = 6
+	// minuteMs is the length of a slice.
+	minuteMs = 60_000
+	// minSlice is how many targets a server must have for its minutes to be looked at: of few, chance is too large a part.
+	minSlice = 16
+	// lastLabel tells the part of the question for the last minute that is about what is so now.
+	lastLabel = "last"
+)
+
+// tailQuery asks for the last minute by job, and for what is so now.
+func (g *Group) tailQuery() string {
+	q := g.beatQuery("1m")
+	if config.IsUp(g.Heartbeat) {
+		q += fmt.Sprintf(` or label_replace(sum by (job) (last_over_time(%s[1m]) + %d), %q, "1", "", "")`, g.Heartbeat, beatUnit, lastLabel)
+	}
+	return q
+}
+
+// minuteQuery asks for one minute of all jobs together.
+func (g *Group) minuteQuery() string {
+	return fmt.Sprintf("sum(%s(%s[1m]) + %d)", g.countOverTime(), g.Heartbeat, beatUnit)
+}
+
+// countOverTime is what counts the samples of the heartbeat: of up the successful ones.
+func (g *Group) countOverTime() string {
+	if config.IsUp(g.Heartbeat) {
+		return "sum_over_time"
+	}
+	return "count_over_time"
+}
 
 // beatQuery asks for the number of series and of samples of the heartbeat in the window, by job. A sample of up is written for a scrape that failed as well, so of up only the
 // successful ones count, which are 1: a replica that cannot reach its targets is not whole, however well it runs. (A series that is scraped ends when a scrape fails.)
 func (g *Group) beatQuery(window string) string {
-	count := "count_over_time"
-	if config.IsUp(g.Heartbeat) {
-		count = "sum_over_time"
-	}
-	return fmt.Sprintf("sum by (job) (%s(%s[%s]) + %d)", count, g.Heartbeat, window, beatUnit)
+	return fmt.Sprintf("sum by (job) (%s(%s[%s]) + %d)", g.countOverTime(), g.Heartbeat, window, beatUnit)
 }
 
 // shortfall is what one replica lacks of others in some stretch of time.
@@ -57,7 +92,7 @@ func judge(at []beats, asked uint64) finding {
 		if asked&(1<<i) == 0 {
 			continue
 		}
-		f.data = f.data || len(mine) > 0
+		f.data = f.data || len(mine.jobs) > 0
 		for j, theirs := range at {
 			if i == j || asked&(1<<j) == 0 {
 				continue
@@ -83,8 +118,8 @@ func judge(at []beats, asked uint64) finding {
 // lacks tells whether another replica has more series of some job, or more samples, than chance explains, and what that comes to.
 func lacks(mine, theirs beats) (s shortfall, is bool) {
 	most := shortfall{targets: -1} // of one job
-	for job, t := range theirs {
-		m := mine[job]
+	for job, t := range theirs.jobs {
+		m := mine.jobs[job]
 		chance := byChance(t.series)
 		of := shortfall{job: job, targets: max(t.series-m.series, 0), scrapes: max(int64(t.samples-m.samples), 0)}
 		if float64(of.targets) < chance && (of.scrapes == 0 || float64(of.scrapes) < chance) {
@@ -97,7 +132,29 @@ func lacks(mine, theirs beats) (s shortfall, is bool) {
 		}
 	}
 	s.job = most.job
+	if now := lost(mine.last, theirs.last); now > 0 {
+		is, s.scrapes = true, max(s.scrapes, now)
+	}
+	missed := int64(0)
+	for k, t := range theirs.slices {
+		if less := t.samples - mine.slices[k].samples; t.series >= minSlice && less >= byChance(t.series) {
+			missed += int64(less)
+		}
+	}
+	if missed > 0 {
+		is, s.scrapes = true, max(s.scrapes, missed)
+	}
 	return s, is
+}
+
+// lost is how many more targets another replica has reached, of jobs in which it is more than chance explains.
+func lost(mine, theirs map[string]beat) (n int64) {
+	for job, t := range theirs {
+		if less := t.samples - mine[job].samples; less > 0 && less >= byChance(t.series) {
+			n += int64(less)
+		}
+	}
+	return n
 }
 
 // byChance is how many series or samples of so many targets two sound replicas do not differ by: targets that come and go do so at the bucket's edge for one of them and not for the other. A scrape that a whole server missed is one sample for each target, so half their number is too much.
@@ -132,8 +189,14 @@ func decodeBeats(r io.Reader) (map[int64]beats, error) {
 	if answer.Status != "success" || answer.Data.ResultType != "matrix" && answer.Data.ResultType != "vector" {
 		return nil, errors.New("the answer is neither a matrix nor a vector")
 	}
-	if len(answer.Data.Result) > maxJobs {
-		return nil, fmt.Errorf("the heartbeat covers %d jobs, more than %d; choose a narrower selector", len(answer.Data.Result), maxJobs)
+	jobs := 0
+	for _, s := range answer.Data.Result {
+		if s.Metric[lastLabel] == "" {
+			jobs++
+		}
+	}
+	if jobs > maxJobs {
+		return nil, fmt.Errorf("the heartbeat covers %d jobs, more than %d; choose a narrower selector", jobs, maxJobs)
 	}
 	out := map[int64]beats{}
 	for _, s := range answer.Data.Result {
@@ -147,16 +210,31 @@ func decodeBeats(r io.Reader) (map[int64]beats, error) {
 				return nil, err
 			}
 			at := out[end]
-			if at == nil {
-				at = beats{}
-				out[end] = at
-			}
-			job := s.Metric["job"]
-			sum := at[job] // a server that did not aggregate gives several
-			at[job] = beat{sum.series + b.series, sum.samples + b.samples}
+			at.add(s.Metric["job"], s.Metric[lastLabel] != "", b)
+			out[end] = at
 		}
 	}
 	return out, nil
+}
+
+// add takes in one number. A server that did not aggregate gives several of a job.
+func (b *beats) add(job string, last bool, n beat) {
+	m := &b.jobs
+	if last {
+		m = &b.last
+	}
+	if *m == nil {
+		*m = map[string]beat{}
+	}
+	(*m)[job] = beat{(*m)[job].series + n.series, (*m)[job].samples + n.samples}
+}
+
+// all is the sum over the jobs.
+func (b *beats) all() (sum beat) {
+	for _, n := range b.jobs {
+		sum = beat{sum.series + n.series, sum.samples + n.samples}
+	}
+	return sum
 }
 
 func parseBeat(at, value json.RawMessage) (int64, beat, error) {

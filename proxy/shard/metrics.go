@@ -50,7 +50,7 @@ var (
 	descLacking = prometheus.NewDesc("spillway_shard_replica_lacking_since_timestamp_seconds",
 		"Since when a replica that can be asked lacks something that another of its shard has, by heartbeat, in seconds since 1970: the beginning of the first of the five minutes in which it does, as far as the last hour tells; 0 while it lacks nothing of the last closed five minutes and the last minute.", replicaLabels, nil)
 	descUnreached = prometheus.NewDesc("spillway_shard_replica_unreached_ratio",
-		"Share of the scrapes of the last minute that succeeded on another replica of the shard and failed on this one: 1 where it is cut off from all that the other reaches. Targets that it does not have, and scrapes that it did not make, are not in it; by a heartbeat that is up, else 0.", replicaLabels, nil)
+		"Share of the targets that another replica of the shard reached at its newest scrapes, within the last minute, and this one failed to reach at its own: 1 where it is cut off from all. Targets that it does not have are not in it; by a heartbeat that is up, else 0.", replicaLabels, nil)
 )
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {

@@ -46,8 +46,8 @@ type Info struct {
 	// MissingStores is what a Thanos Query answers without: its answers are refused meanwhile, or flagged where a partial one is asked for. Empty otherwise.
 	MissingStores string `json:"missingStores"`
 	// Heartbeat is the group's, HeartbeatError why it could not be read; Whole tells whether the replica can be asked and lacks nothing that another one has now (a single one
-	// never does), LackingSince since when it lacks something, left out where it does not, and Lacks what, in words. Unreached is the share of the last minute's scrapes that succeeded on another
-	// replica and failed on this one: 1 where it is cut off.
+	// never does), LackingSince since when it lacks something, left out where it does not, and Lacks what, in words. Unreached is the share of the targets that
+	// another replica reaches now and this one fails to: 1 where it is cut off.
 	Heartbeat      string    `json:"heartbeat"`
 	HeartbeatError string    `json:"heartbeatError"`
 	Whole          bool      `json:"whole"`

@@ -251,8 +251,8 @@ func FuzzDecodeBeats(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for end, jobs := range got {
-			for job, b := range jobs {
+		for end, at := range got {
+			for job, b := range at.jobs {
 				if b.series < 0 || b.samples < 0 {
 					t.Errorf("%q at %d: %+v", job, end, b)
 				}
