@@ -558,6 +558,8 @@ var exactFound = []struct {
 	{seed: 668709600407, kind: "single", query: `sum_over_time((limitk (3, ceil({__name__=~"bound|limit_.+"})))[2m:30s])`, end: 76355},
 	{seed: 112987275208, kind: "agreeing", query: `sort_desc(info(special))`, end: 1695162},
 	{seed: 7006, kind: "single", query: `count_values("node", avg(irate(http_seconds_count[45s])))`, end: 1854259},
+	// A replica of one target was asked alone although no other one agreed with it; who lacks nothing that others have is whole now.
+	{seed: 8209, kind: "moving", query: `{__name__="node_memory_free_bytes"} @ start()`, end: 710674},
 }
 
 // TestExactFound asks them again.
