@@ -18,7 +18,7 @@ import (
 var roomSayings = []saying{
 	{
 		name: "replica_calls of one address", more: "limits: {replica_calls: 2, read_slots: 1}\n", script: "stall", form: []string{"query", "up", "timeout", "1s"},
-		before: func(r *rig) { r.crowd(3, "query", "up"); r.waits("spillway_shard_calls_waiting") },
+		before: func(r *rig) { r.crowd(3, "query", "up"); r.waits("spillway_shard_calls_waiting", 1) },
 	},
 	{
 		name: "replica_calls", more: "limits: {replica_calls: 1, read_slots: 1}\n", form: []string{"query", "up", "timeout", "1s"},
@@ -32,14 +32,14 @@ var roomSayings = []saying{
 	},
 	{
 		name: "process_calls of one address", script: "stall", form: []string{"query", "up", "timeout", "1s"}, change: func(o *Options) { o.shards.OpenFiles = 64 },
-		before: func(r *rig) { r.crowd(8, "query", "up"); r.waits("spillway_calls_waiting") },
+		before: func(r *rig) { r.crowd(8, "query", "up"); r.waits("spillway_calls_waiting", 4) },
 	},
 	{
 		name: "read_slots", more: "limits: {read_slots: 1}\n", form: []string{"query", "count(info(up))", "timeout", "1s"},
 		before: func(r *rig) {
 			r.stallReads()
 			r.crowd(2, "query", "count(info(up))")
-			r.waits("spillway_shard_requests_waiting")
+			r.waits("spillway_shard_requests_waiting", 1)
 		},
 	},
 	{
@@ -112,9 +112,9 @@ func (r *rig) crowd(n int, form ...string) {
 	}
 }
 
-// waits waits until somebody waits, as a metric tells.
-func (r *rig) waits(metric string) {
-	r.eventually("somebody waits for room", func() bool { return r.metric(metric) > 0 })
+// waits waits until so many wait for room, as a metric tells.
+func (r *rig) waits(metric string, n float64) {
+	r.eventually("others wait for room", func() bool { return r.metric(metric) >= n })
 }
 
 // press has the process hold too much, whatever it holds, and tells once it is known.
