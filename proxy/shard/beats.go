@@ -277,7 +277,7 @@ func (s *Shard) askTail(ctx context.Context, part uint64, now time.Time) (left u
 	stale := h.openStale(part, now)
 	h.mu.Unlock()
 	if stale {
-		if part, err = s.askOpen(ctx, part, t, now); err != nil {
+		if part, err = s.askOpen(ctx, part, t, now); err != nil || bits.OnesCount64(part) < 2 {
 			return part, err
 		}
 	}

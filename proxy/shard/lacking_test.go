@@ -27,9 +27,8 @@ type scrapes struct {
 // count is what up has in (from, until]: series, and successful scrapes. Each target is scraped at a moment of its own.
 func (s scrapes) count(from, until time.Time) (series, good int64) {
 	for i := range s.targets {
-		phase := time.Duration(i) * 15 * time.Second / time.Duration(s.targets)
 		seen := false
-		at := from.Truncate(15 * time.Second).Add(phase)
+		at := from.Truncate(15 * time.Second).Add(s.phase(i))
 		for ; !at.After(until); at = at.Add(15 * time.Second) {
 			switch {
 			case !at.After(from) || s.has != nil && !s.has(i, at):
@@ -49,15 +48,26 @@ func (s scrapes) count(from, until time.Time) (series, good int64) {
 // last is what the newest sample of each target within the last minute comes to.
 func (s scrapes) last(until time.Time) (sum int64) {
 	for i := range s.targets {
-		one := scrapes{targets: s.targets, has: func(n int, at time.Time) bool { return n == i && (s.has == nil || s.has(n, at)) }, up: s.up}
-		for from := until.Add(-time.Second); !from.Before(until.Add(-time.Minute)); from = from.Add(-time.Second) {
-			if n, good := one.count(from, from.Add(time.Second)); n > 0 {
-				sum += beatUnit + good
-				break
+		at := until.Truncate(15 * time.Second).Add(s.phase(i))
+		if at.After(until) {
+			at = at.Add(-15 * time.Second)
+		}
+		for ; at.After(until.Add(-time.Minute)); at = at.Add(-15 * time.Second) {
+			if s.has != nil && !s.has(i, at) {
+				continue
 			}
+			if sum += beatUnit; s.up == nil || s.up(i, at) {
+				sum++
+			}
+			break
 		}
 	}
 	return sum
+}
+
+// phase is when within an interval a target is scraped.
+func (s scrapes) phase(target int) time.Duration {
+	return time.Duration(target) * 15 * time.Second / time.Duration(s.targets)
 }
 
 // scraping is a server that has those jobs, and answers the questions of the heartbeat up as Prometheus would.
