@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -25,8 +24,8 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
-	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/server"
+	"github.com/spillwayproject/spillway/proxy/server/servertest"
 )
 
 // side is what stands between one Prometheus and its targets: it answers for them, or lets the connection hang as a network does that drops packets.
@@ -79,37 +78,9 @@ func sidedProxy(t *testing.T, urls ...string) (string, *prometheus.Registry) {
 	for _, u := range urls {
 		text += fmt.Sprintf("          - {url: %q}\n", u)
 	}
-	cfg, err := config.Parse([]byte(text), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ready, reg := make(chan string, 1), prometheus.NewRegistry()
-	s, err := server.New(server.Options{
-		Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "test", DrainTimeout: time.Second,
-		Registerer: reg, Gatherer: reg, Ready: func(main, _ net.Addr) { ready <- "http://" + main.String() },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, context.Background()) }() // waited for by the cleanup
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case u := <-ready:
-		return u, reg
-	case err := <-ended:
-		ended <- nil
-		t.Fatal(err)
-	case <-time.After(startPatience):
-		t.Fatal("the proxy is not ready")
-	}
-	return "", nil
+	reg := prometheus.NewRegistry()
+	u, _ := servertest.Start(t, text, func(o *server.Options) { o.Registerer, o.Gatherer = reg, reg })
+	return u, reg
 }
 
 // asker asks the proxy.

@@ -257,6 +257,9 @@ func (x *exchange) goOnWithout(err error) bool {
 		x.again = s
 		for _, name := range replica.names {
 			note(&x.avoid, name)
+			if r := x.st.top.Replica(name); r != nil && len(r.Shard.Replicas) > 1 {
+				r.Gone(x.ctx) // it is known then for what is planned again
+			}
 		}
 		return true
 	}

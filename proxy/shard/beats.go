@@ -83,6 +83,7 @@ type heartbeats struct {
 type pulse struct {
 	err     string    // why the last question failed
 	silent  time.Time // when it could not be asked: for beatPause it takes no part
+	away    time.Time // when it was last seen not to be there: what was known of its last minute by then is not true any more
 	lacking time.Time // since when it lacks what another has; zero: it does not
 	// unreached is the share of the targets that another one reaches now and this one fails to.
 	unreached float64
@@ -194,6 +195,11 @@ func (h *heartbeats) lacks(part uint64, w buckets, out []Lack) {
 
 // stale tells whether the last minute is to be asked about anew. The caller holds mu.
 func (h *heartbeats) stale(part uint64, now time.Time) bool {
+	for i, p := range h.of {
+		if part&(1<<i) != 0 && !p.away.Before(h.tailAt) {
+			return true
+		}
+	}
 	return h.tailAt.IsZero() || now.Sub(h.tailAt) > tailFresh || h.tail.asked&part != part || h.open[0].asked&part != part
 }
 

@@ -209,6 +209,7 @@ func (r *Replica) markDown(err error, now time.Time) {
 	for _, f := range watchers {
 		f()
 	}
+	r.noteAway(now)
 	if qerr.From(err).Kind == qerr.Timeout { // whether it answers queries is to be known before somebody waits for it
 		u.silent(false)
 		r.Shard.suspect(r, 1)

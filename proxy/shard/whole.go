@@ -79,20 +79,45 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (o
 	return order, n, nil
 }
 
-// present is the set of replicas that take part: those that can be asked now.
+// present is the set of replicas that take part: those that can be asked now. One that was away a moment ago takes no part yet, since nobody knows what it has missed, but where nobody else is left.
 func (s *Shard) present(now time.Time) (part uint64) {
 	h := s.beats
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var well uint64
 	for i, r := range s.Replicas {
-		if silent := h.of[i].silent; !silent.IsZero() && now.Sub(silent) < beatPause {
+		rank, ok := r.rank(now)
+		if !ok || rank >= 3 {
 			continue
 		}
-		if rank, ok := r.rank(now); ok && rank < 3 {
+		well |= 1 << i
+		if silent := h.of[i].silent; silent.IsZero() || now.Sub(silent) >= beatPause {
 			part |= 1 << i
 		}
 	}
+	if part == 0 {
+		return only(well)
+	}
 	return part
+}
+
+// noteAway notes that the replica's server is not there.
+func (r *Replica) noteAway(now time.Time) {
+	h := r.Shard.beats
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.Index < len(h.of) {
+		h.of[r.Index].silent, h.of[r.Index].away = now, now
+	}
+}
+
+// Gone asks a server that has just failed to answer whether it is there at all, for two seconds at most. One that is not takes no part from then on, so that what is asked again is asked of those that are left.
+func (r *Replica) Gone(ctx context.Context) bool {
+	if !r.gone(ctx) || ctx.Err() != nil {
+		return false
+	}
+	r.noteAway(time.Now())
+	return true
 }
 
 // holders is the set of replicas that are whole over the window; 0 where that is not known.

@@ -19,18 +19,22 @@ const (
 )
 
 // Start serves a configuration (text is the YAML of its file; paths in it are below a folder of the test) until the test ends, or stop is called, which waits for the end and may be called
-// again. url is that of the main listener, without a slash at its end. A configuration that is not valid, and a server that ends before it is ready, end the test.
-func Start(t testing.TB, text string) (url string, stop func()) {
+// again. Each change is made to the server's options before it is built. url is that of the main listener, without a slash at its end. A configuration that is not valid, and a server that ends before it is ready, end the test.
+func Start(t testing.TB, text string, changes ...func(*server.Options)) (url string, stop func()) {
 	t.Helper()
 	cfg, err := config.Parse([]byte(text), t.TempDir())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	ready := make(chan string, 1)
-	s, err := server.New(server.Options{
+	opts := server.Options{
 		Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "test", DrainTimeout: drain,
 		Ready: func(main, _ net.Addr) { ready <- "http://" + main.String() },
-	})
+	}
+	for _, change := range changes {
+		change(&opts)
+	}
+	s, err := server.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
