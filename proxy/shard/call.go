@@ -102,6 +102,7 @@ type try struct {
 	failover bool // another replica can be asked: do not wait for this one for ever
 	trial    bool
 	probe    bool            // our own questions: not counted by the breaker, not refused for a misconfigured replica
+	without  []string        // stores that a Thanos Query is told not to ask
 	began    func(time.Time) // called once the gate is passed; nil for nobody
 	ended    func()          // called when a call that was answered has ended, body and all; nil for nobody
 }
@@ -214,7 +215,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		forget = r.up.whenDown(func() { c.cancel(errWentDown) })
 	}
 	if r.Thanos() && !t.probe {
-		build = r.thanosBuilder(id, build, t.Partial)
+		build = r.thanosBuilder(id, build, t.Partial, t.without)
 	}
 	c.watchSilence()
 	resp, err := c.send(build, given, t.Plain || id == endpoint.Read) // the chunks of remote read are compressed already
@@ -256,7 +257,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		c.patience = min(c.patience, max(time.Until(dl)/3, time.Millisecond))
 	}
 	if r.Thanos() && !t.probe {
-		if e := c.judgeThanos(out, given, t.CallOptions); e != nil {
+		if e := c.judgeThanos(out, given, t); e != nil {
 			c.end(e)
 			_ = out.Body.Close()
 			return nil, e

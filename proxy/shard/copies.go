@@ -144,7 +144,7 @@ func (r *Replica) readCopies(ctx context.Context) error {
 
 // asStored asks a Thanos Query for series as its stores have them, each copy by itself.
 func (r *Replica) asStored(req *endpoint.Request) builder {
-	build := r.thanosBuilder(req.ID, writer(req), true) // what stores that are away have is not needed
+	build := r.thanosBuilder(req.ID, writer(req), true, r.leftOut()) // what stores that are away have is not needed
 	return func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
 		out, err := build(ctx, base, timeout)
 		if err != nil {

@@ -114,6 +114,9 @@ func (c *call) settle(err error, now time.Time) {
 	switch {
 	case err != nil && c.endedByOther(qerr.From(err)):
 		b.neutral()
+	case errors.As(err, new(*storesError)): // the server is well
+		c.r.Shard.turnFrom(c.r)
+		b.neutral()
 	case err == nil, kind == qerr.BadData:
 		if c.r.up.failing.Load() != 0 {
 			c.r.up.failing.Store(0)

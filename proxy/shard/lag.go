@@ -242,7 +242,11 @@ func ownDelay(f func()) (worst time.Duration) {
 func (r *Replica) answersQuery(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, context.DeadlineExceeded)
 	defer cancel()
-	_, err := r.getData(ctx, "/api/v1/query", url.Values{"query": {"count(up)"}, "timeout": {patience.String()}})
+	query := "count(up)"
+	if r.Thanos() { // whether its stores answer is another question (whoHangs)
+		query = "vector(1)"
+	}
+	_, err := r.getData(ctx, "/api/v1/query", url.Values{"query": {query}, "timeout": {patience.String()}})
 	return err
 }
 

@@ -110,7 +110,7 @@ func (m *metrics) forget(l []string) {
 
 // Describe implements prometheus.Collector for the gauges.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descLacking, descUnreached, descHashmod, descNames, descSick, descLag, descMute, descShardBy} {
+	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descLacking, descUnreached, descHashmod, descNames, descSick, descLag, descMute, descShardBy, descStoresLeftOut} {
 		ch <- d
 	}
 	for _, d := range crowdDescs {
@@ -157,6 +157,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descBreaker, is(r.up.breaker.current(now) != Closed), r.metricLabels...)
 		gauge(descLag, is(r.Lagging()), r.metricLabels...)
 		gauge(descMute, is(!r.Mute().IsZero()), r.metricLabels...)
+		gauge(descStoresLeftOut, float64(len(r.leftOut())), r.metricLabels...)
 		gauge(descInflight, float64(r.up.inflight.Load()), r.metricLabels...)
 		gauge(descUnanswered, float64(r.up.unanswered.Load()), r.metricLabels...)
 		gauge(descWaiting, float64(r.up.gates.heavy.Load().waiting.Load()), append(r.labels(), "heavy")...)

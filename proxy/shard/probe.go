@@ -177,8 +177,11 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 			slog.Duration("ahead", skew))
 		r.Shard.topology.learned()
 	}
-	if r.Thanos() && !due {
-		_, _ = r.look(ctx, now, now) // what it finds is kept; an error is found again by whoever needs to know
+	if r.Thanos() {
+		if !due {
+			_, _ = r.look(ctx, now, now) // what it finds is kept; an error is found again by whoever needs to know
+		}
+		r.askLeftOut(ctx)
 	}
 	if due {
 		ctx, cancel := context.WithTimeoutCause(ctx, examineTimeout, context.DeadlineExceeded)

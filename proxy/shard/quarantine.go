@@ -248,8 +248,8 @@ func (q *quarantine) note(r *Replica, req *endpoint.Request) *qerr.Error {
 	return r.Shard.held(s, now)
 }
 
-// careful is attempt for a request of a client's, whose text may be what breaks the server.
-func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
+// wary is attempt for a request of a client's, whose text may be what breaks the server.
+func (r *Replica) wary(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
 	q := &r.up.metrics.held
 	trial, err := q.admit(r, req)
 	if err != nil {

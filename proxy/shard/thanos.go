@@ -85,11 +85,11 @@ func (r *Replica) writer(req *endpoint.Request) builder {
 	if !r.Thanos() {
 		return build
 	}
-	return r.thanosBuilder(req.ID, build, false)
+	return r.thanosBuilder(req.ID, build, false, r.leftOut())
 }
 
-// thanosBuilder adds to a request what a Thanos Query is to be told, and takes out what a client may have said of it.
-func (r *Replica) thanosBuilder(id endpoint.ID, build builder, partial bool) builder {
+// thanosBuilder adds to a request what a Thanos Query is to be told, and takes out what a client may have said of it. The stores without are not to be asked.
+func (r *Replica) thanosBuilder(id endpoint.ID, build builder, partial bool, without []string) builder {
 	if !thanosAsks(id) {
 		return build
 	}
@@ -112,6 +112,9 @@ func (r *Replica) thanosBuilder(id endpoint.ID, build builder, partial bool) bui
 		}
 		if names := r.thanosReplicaLabels(); len(names) > 0 {
 			q["replicaLabels[]"] = names
+		}
+		if len(without) > 0 {
+			q.Set("storeMatch[]", storeMatch(without))
 		}
 		req.URL.RawQuery = q.Encode()
 		return req, nil
@@ -228,13 +231,16 @@ var errLate = errors.New("an answer at the end of its time")
 
 // judgeThanos looks whether the answer whose header has come is one: in time, and of all the server's stores. It sets Response.Partial where it is not whole
 // and the request allows that.
-func (c *call) judgeThanos(resp *Response, given time.Duration, o CallOptions) *qerr.Error {
+func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Error {
 	switch c.id {
 	case endpoint.StatusBuildinfo, endpoint.StatusFlags, endpoint.StatusRuntimeinfo:
 		return nil // about itself, not from its stores
 	}
 	name, took := c.r.Name(), c.header.Sub(c.started)
 	missing, err := c.r.look(c.ctx, time.Now(), c.started)
+	if err == nil && missing == "" {
+		missing = c.r.missingBeside(o.without)
+	}
 	if err != nil {
 		if c.ctx.Err() != nil {
 			return c.explain(err, nil)
@@ -301,8 +307,7 @@ func (c *call) thanosStatus(code int, text string) *qerr.Error {
 	name := c.r.Name()
 	switch {
 	case code == http.StatusUnprocessableEntity && storeTrouble(text):
-		// The cause is not a StatusError, since a 422 would not be tried on another replica.
-		e := qerr.Wrap(qerr.ShardFailed, fmt.Errorf("status %d: %s", code, strconv.QuoteToASCII(clip(text))), "%s could not read its stores: %s", name, clip(text))
+		e := qerr.Wrap(qerr.ShardFailed, &storesError{code, text}, "%s could not read its stores: %s", name, clip(text))
 		e.Shards = []string{name}
 		return e
 	case code == http.StatusBadRequest && (c.id == endpoint.Query || c.id == endpoint.QueryRange):

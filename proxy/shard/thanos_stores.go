@@ -22,7 +22,7 @@ const (
 	maxStores = 10_000
 )
 
-// stores is what is known of the stores of a Thanos Query. upstream.mu guards all but asking.
+// stores is what is known of the stores of a Thanos Query. upstream.mu guards all but asking and sounding.
 type stores struct {
 	asking  chan struct{} // holds one element while the page is being read
 	started time.Time     // when the last reading began
@@ -34,6 +34,9 @@ type stores struct {
 	missed  time.Time // when one was found missing last
 	seen    map[string]seenStore
 	copies  map[string]bool // pairs of label sets, by whether they scrape the same targets
+
+	out      map[string]time.Time // those that it is told not to ask, by since when
+	sounding sounding
 }
 
 // storeInfo is one line of the page.
@@ -145,9 +148,7 @@ func (s *stores) judge(list []storeInfo, f thanosFlags, replica []string, now ti
 	if s.seen == nil {
 		s.seen = map[string]seenStore{}
 	}
-	listed := make(map[string]bool, len(list))
 	for _, i := range list {
-		listed[i.name] = true
 		if i.err != "" {
 			continue
 		}
@@ -159,6 +160,15 @@ func (s *stores) judge(list []storeInfo, f thanosFlags, replica []string, now ti
 			old.first = now
 		}
 		s.seen[i.name] = seenStore{storeInfo: i, first: old.first, last: now}
+	}
+	return s.lacking(list, f, replica, now)
+}
+
+// lacking is judge without remembering who is well: it says what is missing where the stores are as list has them. The caller holds mu.
+func (s *stores) lacking(list []storeInfo, f thanosFlags, replica []string, now time.Time) string {
+	listed := make(map[string]bool, len(list))
+	for _, i := range list {
+		listed[i.name] = true
 	}
 	var missing []string
 	note := func(i storeInfo, why string) {

@@ -118,7 +118,7 @@ func (t *Topology) Status() []Info {
 		i.ShardBy, i.ShardByError = g.ShardByState()
 		i.Sick, i.GroupTrusted, i.Lagging = r.sickTexts(), g.Trusted(), r.Lagging()
 		i.MissingStores, i.Silent = r.MissingStores(), r.Mute()
-		unannounced, unlisted := r.unannounced(), r.unlisted()
+		unannounced, unlisted, leftOut := r.unannounced(), r.unlisted(), r.leftOutNote()
 		from, until := s.Span(now)
 		i.From, i.Until = moment(from), moment(until)
 		if len(s.Replicas) > 1 && len(s.Replicas) <= maxReplicas {
@@ -134,7 +134,7 @@ func (t *Topology) Status() []Info {
 		r.up.mu.Lock()
 		h := &r.up.health
 		i.Since, i.LastProbe, i.Error, i.Note, i.Version = h.since, h.last, h.err, h.note, h.version
-		i.Note = cmp.Or(i.Note, unannounced, unlisted)
+		i.Note = cmp.Or(i.Note, unannounced, unlisted, leftOut)
 		i.ExternalLabels, i.Engine, i.ClockSkew = maps.Clone(h.external), h.engine, h.skew.Seconds()
 		for _, name := range g.ownLabels() {
 			if h.stores[name] {

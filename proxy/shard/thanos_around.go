@@ -1,0 +1,396 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// A Thanos Query learns by its health check that a store is gone, five seconds to a minute later. Until then it fails every request that would read the store, or hangs with it, also where a copy of the store is well; under
+// --endpoint-strict it does so for ever. But it can be told which stores to ask (storeMatch[]). So a store that fails, or hangs, and has a copy that is well is left out of what is asked, and asked by itself until it answers.
+// Nothing else is: what no copy has is missed, as it is where Thanos leaves a store out by itself.
+
+const (
+	// storesPatience is how long nothing may come on a call to a Thanos Query until its stores are asked one by one which of them hangs.
+	storesPatience = silentAfter
+	// storeTimeout is how long a store may take for a question that costs nothing, aloneTimeout where it has no copy that is well: requests fail then, so that one which is slow must not be taken for one that hangs.
+	storeTimeout, aloneTimeout = lagTimeout, muteTimeout
+	// storesAtOnce is how many of them are asked at the same time.
+	storesAtOnce = 16
+	// maxLeftOut bounds the text by which stores are left out.
+	maxLeftOut = 100
+	// aroundTries is how often a request is asked again. The first time without the stores that the error names, then without any that does not answer.
+	aroundTries = 3
+)
+
+// storesError is the private cause of a failure of a Thanos Query's stores; text is what it said, in full. It is no StatusError: a 422 would not be tried on another replica.
+type storesError struct {
+	code int
+	text string
+}
+
+func (e *storesError) Error() string {
+	return fmt.Sprintf("status %d: %s", e.code, strconv.QuoteToASCII(clip(e.text)))
+}
+
+// errStoreHangs is the cause with which calls are ended that wait for a store that hangs, and can go around it.
+var errStoreHangs = errors.New("a store hangs")
+
+// leftOut are the stores that the server is told not to ask, sorted.
+func (r *Replica) leftOut() []string {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.up.thanos.out))
+}
+
+// storeMatch is the selector of all stores but those.
+func storeMatch(without []string) string {
+	var b strings.Builder
+	b.WriteString(`{__address__=~".+"`)
+	for _, name := range without {
+		b.WriteString(",__address__!=")
+		b.WriteString(strconv.Quote(name))
+	}
+	return b.String() + "}"
+}
+
+// careful is attempt for a request of a client's: its text may be what breaks the server, and a store of a Thanos Query may be what fails.
+func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
+	if !r.Thanos() || !thanosAsks(req.ID) {
+		return r.wary(ctx, req, build, t)
+	}
+	if began := t.began; began != nil { // once, however often it is tried
+		var once sync.Once
+		t.began = func(at time.Time) { once.Do(func() { began(at) }) }
+	}
+	for again := 0; ; again++ {
+		t.without = r.leftOut()
+		resp, err := r.unlessItHangs(ctx, req, build, t)
+		if err == nil || ctx.Err() != nil || again == aroundTries {
+			return resp, err
+		}
+		var e *storesError
+		switch {
+		case errors.Is(err, errStoreHangs):
+		case !errors.As(err, &e):
+			return nil, err
+		case !r.leaveOut(spokenOf(e.text, r.listedStores())) && slices.Equal(r.leftOut(), t.without) || again > 0: // else there may be more of them
+			r.sound(ctx, storeTimeout)
+			if slices.Equal(r.leftOut(), t.without) {
+				return nil, err
+			}
+		}
+		t.trial = false
+		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
+	}
+}
+
+// unlessItHangs asks, and ends that with errStoreHangs if a store hangs that can be left out. If one hangs that cannot be, it fails sooner than at its deadline, and says which.
+func (r *Replica) unlessItHangs(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
+	own, cancel := context.WithCancelCause(ctx)
+	var settled, answered atomic.Bool
+	ended := t.ended
+	t.ended = func() {
+		cancel(errCallEnded)
+		if answered.Load() && ended != nil { // one that fails may be tried again
+			ended()
+		}
+	}
+	looked := make(chan struct{})
+	looking, enough := context.WithCancel(ctx)
+	timer := time.AfterFunc(storesPatience, func() {
+		defer close(looked)
+		if why := r.whoHangs(looking, t.without); why != nil && settled.CompareAndSwap(false, true) {
+			cancel(why)
+		}
+	})
+	resp, err := r.wary(own, req, build, t)
+	enough()
+	if !timer.Stop() {
+		<-looked
+	}
+	if settled.CompareAndSwap(false, true) || ctx.Err() != nil {
+		if err != nil {
+			cancel(errCallEnded)
+		}
+		answered.Store(err == nil)
+		return resp, err
+	}
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	return nil, context.Cause(own)
+}
+
+// whoHangs asks the stores one by one for as long as ctx goes on; it returns errStoreHangs where others are left out now than without, and an error for the client where one hangs that has no copy.
+func (r *Replica) whoHangs(ctx context.Context, without []string) error {
+	for pause := storesPatience; ; pause *= 2 {
+		silent := r.sound(ctx, storeTimeout)
+		if len(silent) > 0 && slices.Equal(r.leftOut(), without) {
+			silent = r.sound(ctx, aloneTimeout)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !slices.Equal(r.leftOut(), without):
+			return errStoreHangs
+		case len(silent) > 0:
+			e := qerr.New(qerr.ShardFailed, "%s waits for its stores, of which %s did not answer a small question within %s, and no copy is known that does", r.Name(), strings.Join(silent, ", "), aloneTimeout)
+			e.Advice = "look at that store, and at its Prometheus; with a second replica that scrapes the same it would be left out"
+			e.Shards = []string{r.Name()}
+			return e
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// sounding is one round of asking all stores. Who comes within soundedFor of its end takes what it found: many requests fail at once where one does.
+type sounding struct {
+	busy     chan struct{} // holds one element while it goes on, and guards the rest
+	ended    time.Time
+	patience time.Duration
+	silent   []string
+}
+
+const soundedFor = 2 * time.Second
+
+// sound asks those that are left out whether they answer again, for one of them may be the only one by now, and then the others; see askStores.
+func (r *Replica) sound(ctx context.Context, patience time.Duration) (silent []string) {
+	s := &r.up.thanos.sounding
+	select {
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
+	case <-ctx.Done():
+		return nil
+	}
+	if time.Since(s.ended) < soundedFor && s.patience >= patience {
+		return s.silent
+	}
+	r.askLeftOut(ctx)
+	silent = r.askStores(ctx, patience)
+	if ctx.Err() == nil {
+		s.ended, s.patience, s.silent = time.Now(), patience, silent
+	}
+	return silent
+}
+
+// listedStores are those that the server would ask: listed, and healthy there.
+func (r *Replica) listedStores() (names []string) {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	for _, i := range r.up.thanos.list {
+		if _, out := r.up.thanos.out[i.name]; i.err == "" && !out && len(i.labelSets) > 0 {
+			names = append(names, i.name)
+		}
+	}
+	return names
+}
+
+// spokenOf are the stores that an error speaks of, with the error.
+func spokenOf(text string, stores []string) map[string]string {
+	out := map[string]string{}
+	for _, name := range stores {
+		for rest := text; ; {
+			_, after, found := strings.Cut(rest, name)
+			if !found {
+				break
+			}
+			if after == "" || !strings.ContainsRune("0123456789", rune(after[0])) { // else it is a longer port
+				out[name] = text
+				break
+			}
+			rest = after
+		}
+	}
+	return out
+}
+
+// askStores asks each store by itself, leaves out those that fail and have a copy that does not, and returns the others that did not answer in time. Nobody is called silent by somebody who does not get to listen, nor where
+// the server does not answer what needs no store.
+func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent []string) {
+	var mu sync.Mutex
+	why := map[string]string{}
+	late := ownDelay(func() {
+		if r.answersQuery(ctx, patience) != nil {
+			return
+		}
+		var g errgroup.Group
+		g.SetLimit(storesAtOnce)
+		for _, name := range r.listedStores() {
+			g.Go(func() error {
+				if err := r.askStore(ctx, name, patience); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					why[name] = qerr.From(err).Message
+					if qerr.From(err).Kind == qerr.Timeout {
+						silent = append(silent, name)
+					}
+				}
+				return nil
+			})
+		}
+		_ = g.Wait() // they return none
+	})
+	if ctx.Err() != nil || late >= starved {
+		return nil
+	}
+	r.leaveOut(why)
+	out := r.leftOut()
+	silent = slices.DeleteFunc(silent, func(name string) bool { return slices.Contains(out, name) })
+	slices.Sort(silent)
+	return silent
+}
+
+// askStore asks one store by itself something that costs little and passes its Prometheus, though not the server's queue of queries, which may be full of those that hang.
+func (r *Replica) askStore(ctx context.Context, name string, patience time.Duration) error {
+	req := &endpoint.Request{ID: endpoint.LabelValues, Label: "__name__", Match: []string{"up"}, Limit: 1, Start: endpoint.At(time.Now().Add(-defaultLookback).UnixMilli()), End: endpoint.At(time.Now().UnixMilli())}
+	build := r.thanosBuilder(req.ID, writer(req), false, nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, context.DeadlineExceeded)
+	defer cancel()
+	resp, err := r.attempt(ctx, probeJSON, func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
+		out, err := build(ctx, base, timeout)
+		if err == nil {
+			q := out.URL.Query()
+			q.Set("storeMatch[]", "{__address__="+strconv.Quote(name)+"}")
+			out.URL.RawQuery = q.Encode()
+		}
+		return out, err
+	}, try{CallOptions: CallOptions{MaxBytes: maxFactBytes}, probe: true})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// leaveOut has those of the stores left out from now on of which a copy is well, and tells whether there was one that was not left out before. The names come with why each fails.
+func (r *Replica) leaveOut(failing map[string]string) (news bool) {
+	u := r.up
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	t := &u.thanos
+	marked := withErrors(t.list, slices.Concat(slices.Collect(maps.Keys(t.out)), slices.Collect(maps.Keys(failing))))
+	for _, name := range slices.Sorted(maps.Keys(failing)) {
+		if _, has := t.out[name]; has || len(t.out) >= maxLeftOut {
+			continue
+		}
+		for _, i := range marked {
+			if i.name != name || !t.madeGood(marked, i, r.replicaNames(), time.Time{}) {
+				continue
+			}
+			if t.out == nil {
+				t.out = map[string]time.Time{}
+			}
+			t.out[name], news = time.Now(), true
+			u.opts.Logger.Warn("a store of a Thanos Query fails and is left out of what is asked, since a copy of it is well", slog.String("replica", r.Name()), slog.String("store", name),
+				slog.String("err", clip(failing[name])))
+		}
+	}
+	return news
+}
+
+// withErrors is the list as it would be if those stores were known to fail.
+func withErrors(list []storeInfo, names []string) []storeInfo {
+	out := slices.Clone(list)
+	for i := range out {
+		if out[i].err == "" && slices.Contains(names, out[i].name) {
+			out[i].err = "it was left out"
+		}
+	}
+	return out
+}
+
+// missingBeside says what an answer lacks to which those stores were not asked, beside what the server says itself; empty where copies of them were.
+func (r *Replica) missingBeside(without []string) string {
+	if len(without) == 0 {
+		return ""
+	}
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	t := &r.up.thanos
+	flags := r.up.health.engine.thanos
+	flags.strict = nil // these are left out too
+	return t.lacking(withErrors(t.list, without), flags, r.replicaNames(), t.started)
+}
+
+// askLeftOut asks those that are left out, and that Thanos takes for healthy, whether they answer again.
+func (r *Replica) askLeftOut(ctx context.Context) {
+	u := r.up
+	var again []string
+	u.mu.Lock()
+	for name := range u.thanos.out {
+		i := slices.IndexFunc(u.thanos.list, func(i storeInfo) bool { return i.name == name })
+		switch {
+		case i < 0: // Thanos has forgotten it
+			delete(u.thanos.out, name)
+		case u.thanos.list[i].err == "":
+			again = append(again, name)
+		}
+	}
+	u.mu.Unlock()
+	var g errgroup.Group
+	g.SetLimit(storesAtOnce)
+	for _, name := range again {
+		g.Go(func() error {
+			if r.askStore(ctx, name, storeTimeout) != nil {
+				return nil
+			}
+			u.mu.Lock()
+			since := u.thanos.out[name]
+			delete(u.thanos.out, name)
+			u.mu.Unlock()
+			u.opts.Logger.Info("a store of a Thanos Query answers and is asked again", slog.String("replica", r.Name()), slog.String("store", name),
+				slog.Duration("after", time.Since(since).Round(time.Second)))
+			return nil
+		})
+	}
+	_ = g.Wait() // they return none
+}
+
+// leftOutNote says which stores are left out; empty where none is.
+func (r *Replica) leftOutNote() string {
+	out := r.leftOut()
+	if len(out) == 0 {
+		return ""
+	}
+	sets := map[string]string{}
+	r.up.mu.Lock()
+	for _, i := range r.up.thanos.list {
+		if len(i.labelSets) > 0 {
+			sets[i.name] = " of " + labels.FromMap(i.labelSets[0]).String()
+		}
+	}
+	r.up.mu.Unlock()
+	for i, name := range out {
+		out[i] = name + sets[name]
+	}
+	return "stores that fail and of which a copy is well are left out: " + strings.Join(out[:min(len(out), 5)], ", ")
+}
+
+var descStoresLeftOut = prometheus.NewDesc("spillway_shard_stores_left_out",
+	"Stores of a Thanos Query that fail or hang, and that Spillway has it leave out since a copy of each is well; 0 for a Prometheus.", replicaLabels, nil)

@@ -1,0 +1,261 @@
+package shard
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// fakeStores are the stores of a Thanos Query that has not noticed yet what happens to them: its page calls all of them healthy.
+type fakeStores struct {
+	mu    sync.Mutex
+	does  map[string]string // fail or hang; answers where it stands not here
+	asked []string          // storeMatch[] of the queries that clients sent
+}
+
+// holds is what each of them scrapes: two shards of two replicas, and a store without a copy. The labels are the operator's.
+var holds = map[string]string{"a:1": "uvw", "a:10": "uvw", "b:1": "xy", "b:10": "xy", "c:1": "z"}
+
+func (f *fakeStores) set(does map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.does = does
+}
+
+func (f *fakeStores) config() fakeshard.Config {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(holds)) {
+		lines = append(lines, store(name, "", fmt.Sprintf(`{"cluster":"jaguar","prometheus_replica":%q}`, name)))
+	}
+	cfg := fakeThanos(nil, fakeshard.Route{Path: storesPath, Script: page(lines...)})
+	healthy := cfg.Answer
+	cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+		query := r.Form.Get("query")
+		switch {
+		case query == "vector(1)", r.Path != queryPath && !strings.HasSuffix(r.Path, "/values"):
+			if healthy != nil {
+				return healthy(r)
+			}
+			return fakeshard.Answer{}, false
+		case query == "count(up)":
+			f.mu.Lock()
+			f.asked = append(f.asked, r.Form.Get("storeMatch[]"))
+			f.mu.Unlock()
+		}
+		var up []string
+		targets := map[rune]bool{}
+		for _, name := range slices.Sorted(maps.Keys(holds)) {
+			if s := r.Form.Get("storeMatch[]"); strings.Contains(s, fmt.Sprintf("__address__!=%q", name)) || strings.Contains(s, "__address__=\"") && !strings.Contains(s, fmt.Sprintf("__address__=%q", name)) {
+				continue
+			}
+			for {
+				f.mu.Lock()
+				does := f.does[name]
+				f.mu.Unlock()
+				if does == "fail" {
+					return answerJSON(http.StatusUnprocessableEntity, fmt.Sprintf(`{"status":"error","errorType":"execution","error":"expanding series: proxy Series(): rpc error: code = Aborted desc = receive series from Addr: %s MinTime: 0 MaxTime: 9: rpc error: code = Unavailable desc = gone"}`, name)), true
+				}
+				if does == "" {
+					break
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			for _, i := range holds[name] {
+				targets[i] = true
+				up = append(up, fmt.Sprintf(`{"metric":{"__name__":"up","cluster":"jaguar","instance":"%c","prometheus_replica":%q},"value":[1,"1"]}`, i, name))
+			}
+		}
+		if strings.HasSuffix(r.Path, "/values") {
+			return fakeshard.Answer{}, false
+		}
+		if query == "count(up)" {
+			up = []string{fmt.Sprintf(`{"metric":{},"value":[1,"%d"]}`, len(targets))}
+		}
+		return answerJSON(http.StatusOK, `{"status":"success","data":{"resultType":"vector","result":[`+strings.Join(up, ",")+`]}}`), true
+	}
+	return cfg
+}
+
+func answerJSON(status int, body string) fakeshard.Answer {
+	return fakeshard.Answer{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}
+}
+
+// TestAroundStores: while Thanos has not noticed that a store fails or hangs, it is told not to ask it where a copy is well, and nobody sees more of it than a pause. What has no copy is missed, and said.
+func TestAroundStores(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		does map[string]string
+		kind string
+		says string
+		take time.Duration // the first answer, at most
+		out  []string
+	}{
+		{"one of a pair fails", map[string]string{"a:1": "fail"}, "ok", "", 0, []string{"a:1"}},
+		{"one of each pair fails", map[string]string{"a:10": "fail", "b:1": "fail"}, "ok", "", 0, []string{"a:10", "b:1"}},
+		{"one of a pair hangs", map[string]string{"b:10": "hang"}, "ok", "", 5 * time.Second, []string{"b:10"}},
+		{"one fails, one of another pair hangs", map[string]string{"a:1": "fail", "b:10": "hang"}, "ok", "", 5 * time.Second, []string{"a:1", "b:10"}},
+		{"both of a pair fail", map[string]string{"a:1": "fail", "a:10": "fail"}, "shard_failed", "a:1", 0, []string{"a:1"}},
+		{"both of a pair hang", map[string]string{"a:1": "hang", "a:10": "hang"}, "shard_failed", "a:1, a:10 did not answer", 11 * time.Second, nil},
+		{"one fails, its copy hangs", map[string]string{"a:1": "fail", "a:10": "hang"}, "shard_failed", "a:1", 11 * time.Second, []string{"a:1"}},
+		{"one without a copy fails", map[string]string{"c:1": "fail"}, "shard_failed", "c:1", 0, nil},
+		{"one without a copy hangs", map[string]string{"c:1": "hang"}, "shard_failed", "c:1 did not answer", 11 * time.Second, nil},
+	} {
+		for _, queries := range []int{1, 2} {
+			t.Run(fmt.Sprint(tc.name, ", ", queries), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var f fakeStores
+					b := newBubble(t, slices.Repeat([]fakeshard.Config{f.config()}, queries)...)
+					defer b.close()
+					var log bytes.Buffer
+					top := build(t, Options{Dial: b.dial, Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, thanosGroup(b.urls...))
+					defer top.Close()
+					top.Refresh(t.Context())
+					s := top.Groups[0].Shards[0]
+					r := s.Replicas[0]
+					ask := func() (string, time.Duration, error) {
+						ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+						defer cancel()
+						began := time.Now()
+						wholes, err := s.Wholes(ctx, began.UnixMilli(), began.UnixMilli(), began)
+						if err != nil || len(wholes) != queries {
+							t.Fatalf("%d are whole, %v", len(wholes), err)
+						}
+						resp, err := s.Hedged(ctx, s.Replicas, &endpoint.Request{ID: endpoint.Query, Query: "count(up)"}, CallOptions{})
+						if err != nil {
+							return "", time.Since(began), err
+						}
+						defer resp.Body.Close()
+						raw, err := io.ReadAll(resp.Body)
+						return string(raw), time.Since(began), err
+					}
+					f.set(tc.does)
+					for again := range 2 {
+						text, took, err := ask()
+						if kindOf(err) != tc.kind || err == nil && !strings.Contains(text, `"6"`) || err != nil && !strings.Contains(err.Error(), tc.says) {
+							t.Errorf("asked for the %d. time: %s, %v", again+1, text, err)
+						}
+						if took > tc.take || again > 0 && tc.kind == "ok" && took > 0 {
+							t.Errorf("asked for the %d. time: after %s", again+1, took)
+						}
+					}
+					if got := r.leftOut(); !slices.Equal(got, tc.out) {
+						t.Errorf("left out are %q, want %q", got, tc.out)
+					}
+					note := top.Status()[0].Note
+					for _, name := range tc.out {
+						if want := name + ` of {cluster="jaguar", prometheus_replica="` + name + `"}`; !strings.Contains(note, want) || !strings.Contains(log.String(), "store="+name) {
+							t.Errorf("note %q, log %s", note, log.String())
+						}
+					}
+					if tc.does["a:10"] != "" && len(tc.out) == 1 && tc.kind != "ok" { // the one that is left out comes back first
+						f.set(map[string]string{"a:10": "fail"})
+						time.Sleep(soundedFor)
+						if text, took, err := ask(); err != nil || !strings.Contains(text, `"6"`) || took > 0 {
+							t.Errorf("when a:1 is well again: %s, %v after %s", text, err, took)
+						}
+					}
+					f.set(nil)
+					time.Sleep(15 * time.Second)
+					if got := r.leftOut(); len(got) > 0 {
+						t.Errorf("still left out: %q", got)
+					}
+					text, took, err := ask()
+					f.mu.Lock()
+					last := f.asked[len(f.asked)-1]
+					f.mu.Unlock()
+					if err != nil || !strings.Contains(text, `"6"`) || took > 0 || last != "" {
+						t.Errorf("when all are well again: %s, %v after %s, asked with %q", text, err, took, last)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestSoundedOnce: requests that fail together ask the stores once, not each of them.
+func TestSoundedOnce(t *testing.T) {
+	var f fakeStores
+	fake := fakeshard.Start(t, f.config())
+	top := build(t, Options{}, true, thanosGroup(fake.URL()))
+	top.Refresh(t.Context())
+	f.set(map[string]string{"c:1": "fail"})
+	const path = "/api/v1/label/__name__/values"
+	var all sync.WaitGroup
+	before := len(fake.RequestsTo(path))
+	for range 30 {
+		all.Go(func() {
+			if _, err := readAll(t.Context(), top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: endpoint.Query, Query: "count(up)"}, CallOptions{}); kindOf(err) != "shard_failed" {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := len(fake.RequestsTo(path)) - before; n < len(holds) || n > 5*len(holds) { // five where this takes longer than eight seconds
+		t.Errorf("%d questions to stores", n)
+	}
+}
+
+// TestLeftOutIsMissed: an answer to which a store was not asked is whole only while its copy is well.
+func TestLeftOutIsMissed(t *testing.T) {
+	var f fakeStores
+	cfg := f.config()
+	top := build(t, Options{}, true, thanosGroup(fakeshard.Start(t, cfg).URL()))
+	top.Refresh(t.Context())
+	r := top.Groups[0].Shards[0].Replicas[0]
+	if got := r.missingBeside([]string{"a:1"}); got != "" {
+		t.Errorf("missing %q", got)
+	}
+	r.up.mu.Lock()
+	for i := range r.up.thanos.list {
+		if r.up.thanos.list[i].name == "a:10" {
+			r.up.thanos.list[i].err = "Not ready"
+		}
+	}
+	missing := r.up.thanos.lacking(r.up.thanos.list, thanosFlags{}, r.replicaNames(), time.Now())
+	r.up.mu.Unlock()
+	if missing != "" {
+		t.Errorf("missing %q, though a:1 is well", missing)
+	}
+	if got := r.missingBeside([]string{"a:1"}); !strings.Contains(got, "a:1 (it was left out)") || !strings.Contains(got, "a:10 (Not ready)") {
+		t.Errorf("missing %q", got)
+	}
+	if r.leaveOut(map[string]string{"a:1": "no"}) {
+		t.Error("it is left out, though its copy is not well")
+	}
+}
+
+// TestStoreMatch: the selector is one that Prometheus' parser takes, and means what it is to mean; and of addresses none is taken for a longer one.
+func TestStoreMatch(t *testing.T) {
+	ms, err := parser.NewParser(parser.Options{}).ParseMetricSelector(storeMatch([]string{"a:1", `b"\:2`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[string]bool{"a:1": false, `b"\:2`: false, "a:10": true, "c:1": true} {
+		got := true
+		for _, m := range ms {
+			got = got && m.Name == "__address__" && m.Matches(addr)
+		}
+		if got != want {
+			t.Errorf("%s matches: %t", addr, got)
+		}
+	}
+	text := "receive series from Addr: 10.0.0.1:10901 MinTime: 0; Addr: 10.0.0.2:1"
+	if got := slices.Sorted(maps.Keys(spokenOf(text, []string{"10.0.0.1:1090", "10.0.0.1:10901", "10.0.0.2:1", "10.0.0.3:1"}))); !slices.Equal(got, []string{"10.0.0.1:10901", "10.0.0.2:1"}) {
+		t.Errorf("it speaks of %q", got)
+	}
+}
