@@ -161,6 +161,15 @@ func (r *Replica) asStored(req *endpoint.Request) builder {
 // fullest is the set of a Thanos shard's replicas that have all that another one has: no store is missing, and none is listed elsewhere of which they have neither that nor a known copy. 0 where none is known to be.
 func (s *Shard) fullest(now time.Time) uint64 {
 	part := s.present(now)
+	if part == 0 { // all are doubtful: who is asked nevertheless is to answer, or to say why not
+		for _, r := range s.Replicas {
+			if _, ok := r.rank(now); ok {
+				if _, known := r.storeSets(); known {
+					part |= 1 << r.Index
+				}
+			}
+		}
+	}
 	mask := part
 	for _, r := range s.Replicas {
 		if part&(1<<r.Index) == 0 {

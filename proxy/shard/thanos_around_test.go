@@ -239,6 +239,25 @@ func TestLeftOutIsMissed(t *testing.T) {
 	}
 }
 
+// TestDoubtfulAreWhole: where all Thanos Queries have failed too often, a request is theirs to answer, or to fail with what is the matter; it was refused since it would have to be computed from series.
+func TestDoubtfulAreWhole(t *testing.T) {
+	var f fakeStores
+	top := build(t, Options{}, true, thanosGroup(fakeshard.Start(t, f.config()).URL(), fakeshard.Start(t, f.config()).URL()))
+	top.Refresh(t.Context())
+	s, now := top.Groups[0].Shards[0], time.Now()
+	for _, r := range s.Replicas {
+		for range 100 {
+			r.up.breaker.failure(now)
+		}
+		if r.up.breaker.current(now) != Open {
+			t.Fatal("its breaker is not open")
+		}
+	}
+	if wholes, err := s.Wholes(t.Context(), now.UnixMilli(), now.UnixMilli(), now); err != nil || len(wholes) != 2 {
+		t.Errorf("%d are whole, %v", len(wholes), err)
+	}
+}
+
 // TestStoreMatch: the selector is one that Prometheus' parser takes, and means what it is to mean; and of addresses none is taken for a longer one.
 func TestStoreMatch(t *testing.T) {
 	ms, err := parser.NewParser(parser.Options{}).ParseMetricSelector(storeMatch([]string{"a:1", `b"\:2`}))
