@@ -59,6 +59,7 @@ type exchange struct {
 	calls    shardSeconds
 	asked    int                     // calls to shards that starting again would repeat
 	again    *shard.Shard            // it has started again after a failure of this one; nil where it has not
+	failed   error                   // that failure
 	end      context.CancelCauseFunc // ends the request with a cause
 	watched  *heap.Request
 	weighed  atomic.Pointer[merge.Budget] // what the heap's watch asks how much it holds
@@ -254,7 +255,7 @@ func (x *exchange) goOnWithout(err error) bool {
 			x.again = nil
 			return false
 		}
-		x.again = s
+		x.again, x.failed = s, err
 		for _, name := range replica.names {
 			note(&x.avoid, name)
 			if r := x.st.top.Replica(name); r != nil && len(r.Shard.Replicas) > 1 {

@@ -49,7 +49,7 @@ func (x *exchange) query() error {
 		x.rawHere, x.rawCause = cmp.Or(x.rawWhy, p.Why), p.Cause
 	}
 	if p.Refused != nil {
-		return p.Refused
+		return cmp.Or(x.failed, p.Refused) // without those that failed it would have to be evaluated from series, which is not what is the matter
 	}
 	switch {
 	case p.Whole && p.Mode == plan.ModePass && !x.spliced(p.Leaves[0]):
