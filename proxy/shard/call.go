@@ -207,7 +207,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 			c.cancel(errHeaderTimeout)
 		}
 	})
-	if t.failover && answersAtOnce(id) {
+	if t.failover && answersAtOnce(id) && !(r.Thanos() && thanosAsks(id)) { // of a store that hangs whoHangs tells more
 		c.progress.Reset(r.up.opts.HeaderTimeout)
 	}
 	forget := func() {}

@@ -153,6 +153,13 @@ func TestAroundStores(t *testing.T) {
 							t.Errorf("asked for the %d. time: after %s", again+1, took)
 						}
 					}
+					if strings.Contains(tc.says, "did not answer") { // metadata too, for which a server is waited for less
+						ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+						if _, err := s.Do(ctx, &endpoint.Request{ID: endpoint.LabelValues, Label: "job"}, CallOptions{}); kindOf(err) != tc.kind || !strings.Contains(err.Error(), tc.says) {
+							t.Errorf("values: %v", err)
+						}
+						cancel()
+					}
 					if got := r.leftOut(); !slices.Equal(got, tc.out) {
 						t.Errorf("left out are %q, want %q", got, tc.out)
 					}
