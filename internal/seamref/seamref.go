@@ -72,6 +72,8 @@ type Rules struct {
 	Markers bool
 	// NoMarkers lets none stand that the other copy contradicts, whatever its scrape was.
 	NoMarkers bool
+	// Before takes a copy that has samples before a marker, and then none, for one that goes on.
+	Before bool
 	// Dead believes every sample of up.
 	Dead bool
 	// Fillers drops the markers of the other copy.
@@ -113,7 +115,7 @@ func (r Rules) Splice(base, other []Sample, from, until int64) []Sample {
 	// What stands of the base.
 	var stands, dropped []Sample
 	for _, b := range base {
-		if b.Marker && !r.Markers && (b.Scrape != Succeeded || r.NoMarkers) && goesOn(other, b.T, interval) {
+		if b.Marker && !r.Markers && (b.Scrape != Succeeded || r.NoMarkers) && r.goesOn(other, b.T, until, interval) {
 			dropped = append(dropped, b)
 		} else {
 			stands = append(stands, b)
@@ -173,18 +175,18 @@ func (r Rules) fills(o Sample, stands, dropped []Sample, from, until int64, inte
 	return r.Close || (before == nil || float64(o.T-before.T) >= 0.5*interval) && (after == nil || float64(after.T-o.T) >= 0.5*interval)
 }
 
-// goesOn tells whether a copy has samples within one and a half intervals of a time, and no marker.
-func goesOn(copy []Sample, t int64, interval float64) bool {
-	some := false
+// goesOn tells whether a copy has samples within one and a half intervals of a time, one of them later as far as the window reaches, and no marker.
+func (r Rules) goesOn(copy []Sample, t, until int64, interval float64) bool {
+	some, later := false, r.Before || float64(until-t) <= 1.5*interval
 	for _, s := range copy {
 		if d := float64(s.T - t); d <= 1.5*interval && -d <= 1.5*interval {
 			if s.Marker {
 				return false
 			}
-			some = true
+			some, later = true, later || s.T >= t
 		}
 	}
-	return some
+	return some && later
 }
 
 // speaking leaves out what a copy wrote of failed scrapes of a target that the other one reached before and after, as far as it looked within one and a half intervals.

@@ -15,7 +15,7 @@ import (
 // The interval is the median distance of neighbouring samples over both copies. Between an edge of the window and the first or last sample more than 1.1 intervals are a gap. Of the other copy what
 // lies closer than half an interval to a sample of the base is left out.
 //
-// A series lives while one copy says so. A stale marker of the base from a scrape that succeeded stands; any other stands unless the other copy goes on around it: then it is left out, and the
+// A series lives while one copy says so. A stale marker of the base from a scrape that succeeded stands; any other stands unless the other copy goes on around and after it: then it is left out, and the
 // other copy is read until the base's next sample. Markers within what is filled in stand, unless the base goes on within one and a half intervals.
 //
 // A sample of up, or of what else a scrape that failed leaves behind, says nothing where the other copy reached the target at the same time: it counts as missing.
@@ -64,7 +64,7 @@ func splice(base, other []stamp, lo, hi int64) []stamp {
 		lost  bool // a marker that does not stand followed it
 	)
 	for _, b := range base {
-		if b.stale && !b.sure && s.goesOn(b.t, other) {
+		if b.stale && !b.sure && s.goesOn(b.t, hi, other) {
 			lost = true
 			continue
 		}
@@ -86,16 +86,16 @@ func splice(base, other []stamp, lo, hi int64) []stamp {
 	return out
 }
 
-// goesOn tells whether the other copy has samples around a time, and nothing else.
-func (s seam) goesOn(t int64, other []stamp) bool {
-	n := 0
+// goesOn tells whether the other copy has samples around a time, and nothing else. One that has none after it has stopped too, unless the window ends before its next one is due.
+func (s seam) goesOn(t, hi int64, other []stamp) bool {
+	n, later := 0, !s.gap(hi-t)
 	for i := search(other, t-int64(1.5*s.interval)); i < len(other) && float64(other[i].t-t) <= 1.5*s.interval; i++ {
 		if other[i].stale {
 			return false
 		}
-		n++
+		n, later = n+1, later || other[i].t >= t
 	}
-	return n > 0
+	return n > 0 && later
 }
 
 // fill appends what other holds between two of the base's entries; nil is an edge of the window.

@@ -64,6 +64,8 @@ func TestSplice(t *testing.T) {
 		{"one of a scrape that succeeded stands", "0 15 30 45S 90 105", "8 23 38 53 68 83 98", 0, 105, "a0 a15 a30 a45S b53 b68 a90 a105"},
 		{"a stale marker stays where nobody knows more", "0 15 30 45s", "7 22 37s", 0, 105, "a0 a15 a30 a45s"},
 		{"and where the other copy is not there", "0 15 30 45s", "7 22", 0, 105, "a0 a15 a30 a45s"},
+		{"and where the other copy had samples just before, and then none", "0 15 30 45s", "8 23 38", 0, 105, "a0 a15 a30 a45s"},
+		{"until its next one is due it goes on", "0 15 30 45s", "8 23 38", 0, 60, "a0 a15 a30 b38"},
 		{"both ended, the other a little later", "0 15 30 45s", "7 22 37 52s", 0, 105, "a0 a15 a30 a45s b52s"},
 		{"the other copy ends in a gap of the base", "0 15 30 150 165", "8 23 38 53 68s 158", 0, 165, "a0 a15 a30 b38 b53 b68s a150 a165"},
 		{"a gap that is only the other copy's marker", "0 15 30 150 165", "8 23 36s 158", 0, 165, "a0 a15 a30 b36s a150 a165"},
