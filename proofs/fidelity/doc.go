@@ -6,5 +6,6 @@
 //
 // It promises that the same seed gives the same world. It refuses nothing. A world of three hours holds half a million samples, some 40 MiB.
 //
-// The rules are those of internal/seamref, where each can be taken out; that Spillway keeps to them is shown elsewhere, sample by sample (proxy/plan/raw, proxy/server).
+// The rules are those of internal/seamref, where each can be taken out; that Spillway keeps to them is shown elsewhere, sample by sample (proxy/plan/raw, proxy/server). TestServed asks Spillway itself over HTTP, in front
+// of servers that hold what the pair has seen, so that the choice of whole replicas, stretches and pushes is measured with the rules.
 package fidelity

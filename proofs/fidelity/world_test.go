@@ -113,9 +113,13 @@ type replica struct {
 	down    []span         // it does not run
 	cut     map[int][]span // it does not reach the target
 	jitter  int64
-	dropout float64 // share of scrapes that time out
+	dropout float64       // share of scrapes that time out
+	phases  map[int]phase // when it looks at each target; drawn where it is not given
 	seen    map[string]*kept
 }
+
+// phase is how far behind the truth's moments a replica scrapes a target, and how late it hears of it, in milliseconds.
+type phase struct{ offset, lag int64 }
 
 // kept is a series as the replica stores it.
 type kept struct {
@@ -132,6 +136,14 @@ func (r *replica) scrape(w *world, rng *rand.Rand, ideal bool) {
 		offset, lag := rng.Int64N(interval), rng.Int64N(5000)
 		if ideal {
 			offset, lag = 0, 0
+		}
+		if p, known := r.phases[g.id]; known {
+			offset, lag = p.offset, p.lag
+		} else {
+			if r.phases == nil {
+				r.phases = map[int]phase{}
+			}
+			r.phases[g.id] = phase{offset, lag}
 		}
 		upKey := ""
 		var shown []string
