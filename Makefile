@@ -9,7 +9,7 @@ STEP := env -u HTTP_PROXY -u HTTPS_PROXY -u http_proxy -u https_proxy -u OTEL_EX
 VETFLAGS := -stdmethods=false
 FUZZTIME ?= 10s
 # How long each of 45 cases lasts for which real Thanos is struck in make test-full.
-THANOSWATCH ?= 10m
+THANOSWATCH ?= 1m
 # Alerts on real servers with compressed time: nothing else may want the processors meanwhile.
 LIVE := ./alerts/live
 # make test has the race detector, which makes everything five to ten times slower, where goroutines of the product share memory: these packages, without ALONE. make test-full has it for ALL.
@@ -119,8 +119,9 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) everything go test ./proxy/server -run 'TestEverything$$|TestEveryDocument$$' -everything.requests 5000 -timeout 60m
 	@$(STEP) cost go test ./internal/cost -run '^TestMonth$$' -cost.large -timeout 60m
 	@$(STEP) fuzz-exact go test ./proxy/server -run TestExactFuzz -exact.queries 100000 -timeout 120m
-	@$(STEP) fidelity go test ./proofs/fidelity -fidelity.seeds 10 -timeout 60m -v
 	@$(STEP) thanos go test ./proofs/thanos -parallel 4 -thanos.all -thanos.watch $(THANOSWATCH) -timeout 900m -v
+	@$(STEP) fidelity go test ./proofs/fidelity -fidelity.seeds 10 -fidelity.served 3 -timeout 90m -v
+	@$(STEP) pair go test ./proofs/pair -pair.kills 6 -pair.away 30s -timeout 30m -v
 	@$(STEP) killers go test ./internal/cli -run TestKillersUnderAMemoryLimit -killers.rounds 8 -killers.timeout 25s -timeout 60m -v
 	@$(STEP) hostile go test ./proxy/hostile -hostile.texts 20000 -hostile.strict -timeout 360m -v
 	@$(STEP) presence go test ./proxy/plan -run Presence -presence.count 200000 -timeout 30m
