@@ -153,7 +153,7 @@ func (c *callers) enter(phase string) {
 func (c *callers) complain(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.wrong) < 20 || c.phase != c.last && len(c.wrong) < 60 {
+	if len(c.wrong) < 20 || c.phase != c.last && len(c.wrong) < 60 { // some of each phase
 		c.last = c.phase
 		c.wrong = append(c.wrong, c.phase+": "+fmt.Sprintf(format, args...))
 	}
