@@ -294,8 +294,8 @@ func marshal(t *testing.T, content any) []byte {
 	return text
 }
 
-// fronts is how many faces the Prometheus shows to the proxy of stage: one that breaks its connections, two shards that are the same, and one that keeps its callers waiting.
-const fronts = 4
+// fronts is how many faces the Prometheus shows to the proxy of stage: one that breaks its connections, two shards that are the same, one that keeps its callers waiting, and three of pairs.
+const fronts = 7
 
 // behind is a face. Only range queries meet its trouble: health probes ask none.
 func (r *scrapedRuler) behind(i int, to http.Handler) http.HandlerFunc {
@@ -324,9 +324,22 @@ func (r *scrapedRuler) stage(t *testing.T) {
 	group := func(name string, shards ...m) m {
 		return m{"name": name, "labels": m{"place": name}, "shards": shards}
 	}
+	less, err := realprom.Start(t.Context(), realprom.Options{Config: "{}"}) // it scrapes nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := less.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	pair := group("halved", m{"replicas": []m{replica(4), {"url": less.URL()}}})
+	pair["heartbeat"] = "up"
 	r.abused.url = r.spillway(t, r.write(t, "misused.yaml", m{"groups": []m{
+		pair,
 		group("broken", m{"replicas": []m{replica(0)}}),
 		group("doubled", m{"replicas": []m{replica(1)}}, m{"replicas": []m{replica(2)}}),
+		group("unjudged", m{"replicas": []m{replica(5), replica(6)}}),
 		group("slow", m{"replicas": []m{replica(3)}}),
 	}}))
 	r.hook.Close()
@@ -336,7 +349,7 @@ func (r *scrapedRuler) stage(t *testing.T) {
 // misuse asks the proxy of stage what breaks, what it refuses, and what nobody waits for.
 func (r *scrapedRuler) misuse(ctx context.Context) {
 	now := time.Now()
-	for _, expr := range []string{`up{place="broken"}`, `{job=~".+"}`, `up{place="slow"}`, `quantile(0.5, up{place="doubled"})`} {
+	for _, expr := range []string{`up{place="broken"}`, `{job=~".+"}`, `up{place="slow"}`, `sum(up{place="unjudged"})`, `quantile(0.5, up{place="doubled"})`} {
 		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		_, _ = r.abused.Ask(short, Question{Expr: expr, From: now.Add(-time.Minute), To: now, Step: time.Second}) // what becomes of it the panels tell
 		cancel()

@@ -95,8 +95,11 @@ var Elsewhere = map[string]string{
 	"proxy: Calls that fail, by replica":              "real servers: a replica breaks its connections",
 	"proxy: Calls that outlive their request":         "real servers: clients leave while a shard keeps them waiting",
 	"proxy: Groups whose servers do not fit together": "real servers: a replica is listed as a shard",
+	"proxy: How long replicas have lacked something":  "real servers: a replica scrapes less than the other one",
 	"proxy: Refusals by bound":                        "real servers: somebody asks for everything",
 	"proxy: Refusals by endpoint and bound":           "real servers: somebody asks for everything",
+	"proxy: Replicas that lack something":             "real servers: a replica scrapes less than the other one",
 	"proxy: Replicas that need second tries":          "real servers: a replica breaks its connections",
+	"proxy: Shards for which series are fetched":      "real servers: two replicas have no heartbeat",
 	"proxy: Why series are fetched":                   "real servers: a replica is listed as a shard",
 }
