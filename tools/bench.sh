@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, storm, fanout, fleet, merge, policy, mix, rules, dashboards, plugin, relabel, oom; default: all)
+# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, outages, storm, fanout, fleet, merge, policy, mix, rules, dashboards, plugin, relabel, oom; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bench.out
-[ $# -gt 0 ] || set -- passthrough leaves ejected storm fanout fleet merge policy mix rules dashboards plugin relabel oom
+[ $# -gt 0 ] || set -- passthrough leaves ejected outages storm fanout fleet merge policy mix rules dashboards plugin relabel oom
 bench() { # name, package, pattern, more flags
   local name=$1 pkg=$2 pattern=$3
   shift 3
@@ -21,6 +21,7 @@ for name in "$@"; do
       bench fleet-hung ./proxy/server 'HungGroups$' -benchtime 5x
       bench fleet-idle ./proxy/server 'Idle$' -benchtime 1x # minutes
       ;;
+    outages) bench outages ./proofs/pair 'Outages$' -benchtime 1x ;;
     storm) bench storm ./proxy/server 'Storm$' -benchtime 1x ;;
     fanout) bench fanout ./proxy/server 'FanOut$' -benchtime 1x ;;
     merge) bench merge ./proxy/merge . -benchtime 1s ;;

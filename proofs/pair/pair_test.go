@@ -201,7 +201,7 @@ func (c *callers) run(n int) {
 }
 
 // figures are the samples of a metric whose labels contain those given, by the rest of what tells them apart.
-func figures(t *testing.T, reg *prometheus.Registry, name string, with map[string]string) map[string]float64 {
+func figures(t testing.TB, reg *prometheus.Registry, name string, with map[string]string) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {

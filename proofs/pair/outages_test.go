@@ -1,0 +1,149 @@
+package pair
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/spillwayproject/spillway/internal/localprom"
+	"github.com/spillwayproject/spillway/proxy/server"
+	"github.com/spillwayproject/spillway/proxy/server/servertest"
+)
+
+const (
+	dayTargets, daySeries = 20, 50 // of each target
+	dayEvery              = time.Minute
+	dayStep               = 2 * time.Minute
+)
+
+// outage is a time during which a replica has nothing, before now.
+type outage struct{ from, until time.Duration }
+
+// day is a Prometheus that holds a day up to end of what it scraped each minute, but for the outages. Its replica is another one by when it scrapes.
+func day(b *testing.B, end time.Time, replica int, away ...outage) *localprom.Shard {
+	b.Helper()
+	p, err := localprom.Start(b.Context(), localprom.Options{DisableWAL: true, BlockDuration: 48 * time.Hour, ExternalLabels: labels.FromStrings("replica", fmt.Sprint(replica))})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	var all []labels.Labels
+	for i := range dayTargets {
+		instance := fmt.Sprint("node-", i)
+		all = append(all, labels.FromStrings("__name__", "up", "job", "node", "instance", instance))
+		for s := range daySeries {
+			all = append(all, labels.FromStrings("__name__", "requests_total", "job", "node", "instance", instance, "path", fmt.Sprint("/", s)))
+		}
+	}
+	phase := time.Duration(replica) * dayEvery * 2 / 5
+	for at := end.Add(-25 * time.Hour); at.Before(end); at = at.Add(time.Hour) { // an hour at a time
+		if err := p.Append(func(app storage.Appender) error {
+			for m := time.Duration(0); m < time.Hour; m += dayEvery {
+				t := at.Add(m + phase)
+				if !t.Before(end) || slices.ContainsFunc(away, func(o outage) bool { return t.After(end.Add(-o.from)) && t.Before(end.Add(-o.until)) }) {
+					continue
+				}
+				for i, l := range all {
+					v := 1.0
+					if i%(daySeries+1) > 0 {
+						v = math.Floor(float64(t.Unix()%1_000_000) * float64(i%7+1) / 10)
+					}
+					if _, err := app.Append(0, l, t.UnixMilli(), v); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return p
+}
+
+// BenchmarkOutages asks range queries of a day of a pair that is whole, and of one of which each replica was away for an hour, at different times, in turn. x-whole is the ratio of the medians of their times, all queries
+// together, x-whole-worst that of the worst query; the limit of series is a tenth of those that are there, so that nothing can be read series by series.
+func BenchmarkOutages(b *testing.B) {
+	end := time.Now().Add(-10 * time.Minute).Truncate(dayStep)
+	var urls [2]string
+	var regs [2]*prometheus.Registry
+	for i, away := range [2][2][]outage{{}, {{{20 * time.Hour, 19 * time.Hour}}, {{6 * time.Hour, 5 * time.Hour}}}} {
+		var replicas []string
+		for r := range 2 {
+			replicas = append(replicas, fmt.Sprintf("{url: %q}", day(b, end, r, away[r]...).URL()))
+		}
+		urls[i], _ = servertest.Start(b, fmt.Sprintf("groups: [{name: jaguar, labels: {cluster: jaguar}, replica_labels: [replica], heartbeat: up, shards: [{replicas: [%s]}]}]\nlimits: {max_series: %d}\n", strings.Join(replicas, ", "), dayTargets*daySeries/10), func(o *server.Options) {
+			regs[i] = prometheus.NewRegistry()
+			o.Registerer, o.Gatherer = regs[i], regs[i]
+		})
+	}
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	ask := func(base, query string) (time.Duration, []byte) {
+		form := url.Values{"query": {query}, "start": {fmt.Sprint(end.Add(-24 * time.Hour).Unix())}, "end": {fmt.Sprint(end.Unix())}, "step": {fmt.Sprint(int(dayStep.Seconds()))}}
+		began := time.Now()
+		resp, err := client.PostForm(base+"/api/v1/query_range", form)
+		if err != nil {
+			b.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK {
+			b.Fatalf("%s: %d %.600s %v", query, resp.StatusCode, body, err)
+		}
+		return time.Since(began), body
+	}
+	queries := []string{
+		`sum(rate(requests_total[5m]))`, `sum by (instance) (rate(requests_total[5m]))`, `quantile(0.9, sum by (instance) (rate(requests_total[5m])))`, `count(up)`,
+		`topk(3, sum by (path) (rate(requests_total[5m])))`, `max by (instance) (requests_total)`,
+	}
+	for b.Loop() {
+		worst := 0.0
+		var all [2]time.Duration
+		for _, q := range queries {
+			var times [2][]time.Duration
+			for range 9 {
+				for i, u := range urls {
+					took, body := ask(u, q)
+					if want := fmt.Sprintf(`"%d"`, dayTargets); q == "count(up)" && strings.Count(string(body), want) != int(24*time.Hour/dayStep)+1 {
+						b.Errorf("pair %d: %s is not %s at each step: %.300s", i, q, want, body)
+					}
+					times[i] = append(times[i], took)
+				}
+			}
+			for i := range times {
+				slices.Sort(times[i])
+			}
+			whole, gaps := times[0][4], times[1][4]
+			b.Logf("%s: %s whole, %s with outages of both", q, whole.Round(time.Millisecond/10), gaps.Round(time.Millisecond/10))
+			worst = max(worst, float64(gaps)/float64(whole))
+			all[0], all[1] = all[0]+whole, all[1]+gaps
+		}
+		for i, want := range [2]bool{false, true} {
+			n := 0.0
+			for _, v := range figures(b, regs[i], "spillway_query_plans_total", map[string]string{"mode": "stretches"}) {
+				n += v
+			}
+			if (n > 0) != want {
+				b.Errorf("pair %d: %g queries were answered in stretches", i, n)
+			}
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(float64(all[1])/float64(all[0]), "x-whole")
+		b.ReportMetric(worst, "x-whole-worst")
+	}
+}
