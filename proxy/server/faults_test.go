@@ -137,7 +137,7 @@ func TestFaultsOfOneShard(t *testing.T) {
 			if f.hangs {
 				limit = 3 * time.Second
 			}
-			r := newRig(t, []rigGroup{{"heron", true, []int{1}}}, limits(limit))
+			r := newRig(t, []rigGroup{{"heron", true, []int{1}}}, roomy(limit))
 			bad := r.all()
 			var passed []asking
 			for _, a := range askings() {

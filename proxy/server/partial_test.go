@@ -29,7 +29,7 @@ func TestFaultsOfOneReplica(t *testing.T) {
 			if f.hangs {
 				limit, timeout = 15*time.Second, 1500*time.Millisecond // some endpoints have 5 s, whatever the limit is
 			}
-			r := newRig(t, []rigGroup{{"jaguar", false, []int{2, 2}}, {"heron", false, []int{2}}}, limits(limit), func(o *Options) {
+			r := newRig(t, []rigGroup{{"jaguar", false, []int{2, 2}}, {"heron", false, []int{2}}}, roomy(limit), func(o *Options) {
 				o.shards = shard.Options{HeaderTimeout: timeout, ProgressTimeout: timeout}
 			})
 			all := askings()
@@ -194,7 +194,7 @@ func TestFaultsAfterTheFirstMegabyte(t *testing.T) {
 		{"garbage", `generate 3MiB; garbage`},
 	} {
 		for _, partial := range []string{"false", "true"} {
-			r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}, {"heron", false, []int{1}}}, limits(6*time.Second))
+			r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}, {"heron", false, []int{1}}}, roomy(6*time.Second))
 			for _, s := range r.all() {
 				if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: tc.script}); err != nil {
 					t.Fatal(err)
