@@ -247,6 +247,13 @@ func (r *exactReference) askPieces(ctx context.Context, q exactQuestion, seen ex
 			maps.Copy(out.answer.series[key], got.answer.series[key])
 		}
 	}
+	sets := map[string]labels.Labels{} // the engine has a matrix in their order
+	for _, key := range out.answer.order {
+		if sets[key], out.err = exactParser.ParseMetric(key); out.err != nil {
+			return out
+		}
+	}
+	slices.SortFunc(out.answer.order, func(a, b string) int { return labels.Compare(sets[a], sets[b]) })
 	slices.Sort(out.notes.warnings)
 	slices.Sort(out.notes.infos)
 	out.notes.warnings, out.notes.infos = slices.Compact(out.notes.warnings), slices.Compact(out.notes.infos)

@@ -549,6 +549,9 @@ var exactFound = []struct {
 	query                       string
 	end, length, step, lookback int64 // milliseconds; end from the beginning of the world's data
 }{
+	// Series that begin in a later stretch stand where their labels do; the reference had them at the end once.
+	{seed: 1009162307624, kind: "gaps", query: `http_seconds_count`, end: 1247717, length: 225000, step: 15000},
+	{seed: 1009162307624, kind: "gaps", query: `count by (node) (rpc_seconds)`, end: 2033955, length: 877606, step: 37000},
 	// A matrix spliced from two groups came in the order of the groups.
 	{seed: 957617523159, kind: "agreeing", query: `-batch_seconds{region!="eu"}`, end: 511722, length: 21000, step: 1000},
 	// The last bits of an average that the shards had a part in became a label.
