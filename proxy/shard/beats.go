@@ -33,6 +33,8 @@ const (
 	beatEvery = 10 * time.Second
 	// wholeWait is the most that one request spends on buckets that are not known yet.
 	wholeWait = 3 * time.Second
+	// beatGrace is how much later than another one a replica may answer the same question; it is less than wholeWait, so that a request that comes while others ask has time left afterwards.
+	beatGrace = 2 * time.Second
 	// tailLag is how long before now the last minute ends: the scrapes of the last seconds are not stored yet, on one replica sooner than on the other.
 	tailLag = 5 * time.Second
 	// beatPause is how long a replica takes no part after it could not be asked: requests must not wait for one that is gone.
@@ -312,19 +314,28 @@ func (s *Shard) askTail(ctx context.Context, part uint64, now time.Time) (left u
 }
 
 // askAll asks those taking part the same thing at once, each by itself: the failure of one is nothing that another could be charged with. left are those that answered. One that could not be asked,
-// or was silent for all the time that there is, takes part no more, for a while; where one says something else than an answer, that is the error.
+// or was silent for all the time that there is, or for beatGrace after another one had answered, takes part no more, for a while; where one says something else than an answer, that is the error.
 func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]beats, left uint64, err error) {
 	answers = make([]map[int64]beats, len(s.Replicas))
 	errs := make([]error, len(s.Replicas))
 	began := time.Now()
+	own, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	var all sync.WaitGroup
+	var first sync.Once
+	var grace *time.Timer
 	for i, r := range s.Replicas {
 		if part&(1<<i) == 0 {
 			continue
 		}
-		all.Go(func() { answers[i], errs[i] = r.beats(ctx, req) })
+		all.Go(func() {
+			if answers[i], errs[i] = r.beats(own, req); errs[i] == nil {
+				first.Do(func() { grace = time.AfterFunc(beatGrace, func() { giveUp(context.DeadlineExceeded) }) })
+			}
+		})
 	}
 	all.Wait()
+	overdue := grace != nil && !grace.Stop()
 	h := s.beats
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -344,7 +355,7 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 		case !absent(errs[i]):
 			b.err = errs[i].Error()
 			err = errs[i]
-		case kind == qerr.Timeout && time.Since(began) < wholeWait: // of a caller who was in a hurry
+		case kind == qerr.Timeout && !overdue && time.Since(began) < wholeWait: // of a caller who was in a hurry
 			b.err = errs[i].Error()
 		default:
 			b.err, b.silent = errs[i].Error(), time.Now()

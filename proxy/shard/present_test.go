@@ -143,3 +143,50 @@ func TestTheHealthyOneIsNotCharged(t *testing.T) {
 		b.close()
 	})
 }
+
+// TestNobodyWaitsForASilentOne: of a pair one replica falls silent for heartbeats while nobody asks, so that the background work finds it out. Whenever a request comes, also in the middle of that, it
+// gets the other one as whole, within its patience.
+func TestNobodyWaitsForASilentOne(t *testing.T) {
+	for offset := time.Duration(0); offset < 2*beatEvery; offset += 700 * time.Millisecond {
+		t.Run(offset.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var silent atomic.Bool
+				full := func(_ string, end int64) (int64, int64) {
+					if end == 0 {
+						return 10, 40
+					}
+					return 10, 200
+				}
+				cfg := beating(full)
+				answer := cfg.Answer
+				cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+					a, ok := answer(r)
+					for ok && silent.Load() {
+						time.Sleep(time.Second)
+					}
+					return a, ok
+				}
+				b := newBubble(t, cfg, beating(full))
+				g := group(b.urls...)
+				g.Heartbeat = "up"
+				top := build(t, Options{Dial: b.dial}, true, g)
+				s := top.Groups[0].Shards[0]
+				time.Sleep(17 * time.Minute)
+				silent.Store(true)
+				time.Sleep(tailFresh + offset)
+				began := time.Now()
+				r, whole, err := s.Whole(t.Context(), began.Add(-3*time.Hour).UnixMilli(), began.UnixMilli(), began)
+				if err != nil || !whole || r.Index != 1 {
+					t.Errorf("whole %t, %v", whole, err)
+				}
+				if took := time.Since(began); took > wholeWait {
+					t.Errorf("it took %s", took)
+				}
+				silent.Store(false)
+				time.Sleep(2 * time.Second)
+				top.Close()
+				b.close()
+			})
+		})
+	}
+}

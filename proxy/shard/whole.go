@@ -155,6 +155,9 @@ func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (par
 	case <-ctx.Done():
 		return part, w, false
 	}
+	if part = s.present(time.Now()); bits.OnesCount64(part) < 2 { // who held the token has found out who is silent
+		return part, w, true
+	}
 	left, err := s.askBeats(ctx, part, w, now)
 	if err != nil {
 		return part, w, false
