@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
@@ -27,8 +29,10 @@ type saying struct {
 	method string
 	groups []rigGroup // nil: heron with one shard, jaguar with two
 	change func(*Options)
-	before func(*rig) // what happens first
-	pair   bool       // there is a group of one shard with two replicas besides, of which none is known to be whole
+	before func(*rig)                            // what happens first
+	post   bool                                  // the form is sent as a body
+	own    func(t *testing.T) (url, kind string) // jaguar is this one server
+	pair   bool                                  // there is a group of one shard with two replicas besides, of which none is known to be whole
 }
 
 var sayings = []saying{
@@ -69,8 +73,14 @@ var sayings = []saying{
 	{name: "label_bytes", form: []string{"query", `label_replace(up, "x", "` + strings.Repeat("$1", 300) + `", "instance", "(.*)")`}},
 	{name: "query_leaves", form: []string{"query", terms(70)}},
 	{name: "unselective", form: []string{"query", `{le!=""}`}},
+	{name: "label_collision", form: []string{"query", "sum(up)"}, own: func(t *testing.T) (string, string) {
+		return fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "cluster": "one"}, {"__name__": "up", "cluster": "two"}}}).URL(), config.TypePrometheus
+	}},
+	{name: "thanos_raw", own: func(t *testing.T) (string, string) { return fakeThanos(t, "jaguar").URL(), config.TypeThanos }, path: "/api/v1/query_range", form: []string{"query", `max_over_time(count_values("v", up)[10m:1m] @ end())`, "start", "1000000000", "end", "1000000600", "step", "60"}},
+	{name: "body", post: true, form: []string{"query", "up + " + strings.Repeat("0", 2<<20)}},
 	{name: "memory.budget", more: "memory: {budget: 64KiB}\n", form: []string{"query", "quantile(0.5, up)"}},
 	{name: "timeout while the shards are asked", more: "limits: {timeout: 1s}\n", script: "stall", form: []string{"query", "up"}},
+	{name: "timeout while it is evaluated", more: "limits: {timeout: 1s}\n", path: "/api/v1/query_range", form: long(40)},
 
 	{name: "a query that cannot be parsed", form: []string{"query", "sum(up"}},
 	{name: "no query", form: []string{}},
@@ -112,6 +122,11 @@ func TestErrorsReadAloud(t *testing.T) {
 	if n := strings.Count(got, "\n\n") + 1; n != len(wants) {
 		t.Errorf("%d errors, %s has %d", n, errorsPage, len(wants))
 	}
+	for _, bound := range policy.Bounds() {
+		if bound != policy.BoundMetadataRange && !strings.Contains(got, ", bound "+bound+",") { // which makes an answer shorter, and refuses nothing
+			t.Errorf("no refusal names the bound %s", bound)
+		}
+	}
 	var capacity []string
 	for _, m := range regexp.MustCompile(`(?m)^429 .* bound ([a-z._]+),`).FindAllStringSubmatch(got, -1) {
 		capacity = append(capacity, m[1])
@@ -132,6 +147,14 @@ func (s saying) provoke(t *testing.T) string {
 	if s.pair {
 		s.groups, s.change = append(s.groups, rigGroup{"ibis", false, []int{2}}), func(o *Options) { o.Config.Groups[2].Heartbeat = "nobody_has_this" }
 	}
+	if s.own != nil {
+		url, kind := s.own(t)
+		s.change = func(o *Options) {
+			o.Config.Groups[1].Shards = o.Config.Groups[1].Shards[:1]
+			replica := &o.Config.Groups[1].Shards[0].Replicas[0]
+			replica.URL, replica.Type = url, kind
+		}
+	}
 	r := newRig(t, s.groups, s.more, s.change)
 	bad := r.shards["jaguar"][1][0]
 	switch s.script {
@@ -146,7 +169,7 @@ func (s saying) provoke(t *testing.T) string {
 	if s.path == "" {
 		s.path = "/api/v1/query"
 	}
-	a := asking{path: s.path}
+	a := asking{path: s.path, post: s.post}
 	if s.known {
 		rep := r.s.state.Load().top.Groups[1].Shards[1].Replicas[0]
 		r.ask(r.request(context.Background(), asking{path: "/api/v1/query"}, "query", "up", "timeout", "3s"))

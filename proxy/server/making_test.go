@@ -75,18 +75,23 @@ func TestMuchMadeIsNotForShards(t *testing.T) {
 	}
 }
 
-// TestMuchMadeBehindThanos: a Thanos Query serves finished answers only, so what it must not make is made here of its answers, or refused.
-func TestMuchMadeBehindThanos(t *testing.T) {
-	fake := fakeshard.Start(t, fakeshard.Config{
+// fakeThanos is a Thanos Query with one store, of one cluster.
+func fakeThanos(t *testing.T, cluster string) *fakeshard.Shard {
+	return fakeshard.Start(t, fakeshard.Config{
 		Version: "0.42.4", Flags: map[string]string{"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m", "query.timeout": "2m"},
-		Series: []map[string]string{{"__name__": "up", "cluster": "heron", "pod": "a"}},
+		Series: []map[string]string{{"__name__": "up", "cluster": cluster, "pod": "a"}},
 		Routes: []fakeshard.Route{
 			{Path: "/api/v1/stores", Script: `header Content-Type application/json; send '{"status":"success","data":{"sidecar":[` +
-				`{"name":"s1","lastCheck":"2026-10-01T00:00:00Z","lastError":null,"labelSets":[{"cluster":"heron"}],"minTime":0,"maxTime":9223372036854775807}]}}'`},
+				`{"name":"s1","lastCheck":"2026-10-01T00:00:00Z","lastError":null,"labelSets":[{"cluster":"` + cluster + `"}],"minTime":0,"maxTime":9223372036854775807}]}}'`},
 			{Path: "/api/v1/status/config", Script: "status 404; send no"},
 			{Path: "/api/v1/features", Script: "status 404; send no"},
 		},
 	})
+}
+
+// TestMuchMadeBehindThanos: a Thanos Query serves finished answers only, so what it must not make is made here of its answers, or refused.
+func TestMuchMadeBehindThanos(t *testing.T) {
+	fake := fakeThanos(t, "heron")
 	_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: heron, labels: {cluster: heron}, shards: [{replicas: [{url: %q, type: thanos}]}]}]\n", fake.URL())+limits(ample))
 	fakes := []*fakeshard.Shard{fake}
 	if code, _, sentence, _ := instant(t, base, `label_replace(up,"x","b","","")`); code != 200 || len(made(fakes)) != 1 {
