@@ -212,10 +212,12 @@ func (p *planner) call(c *parser.Call, f frame, near []float64, why string) []*N
 	for i := range c.Args {
 		nodes = append(nodes, p.walk(&c.Args[i], f, why)...)
 	}
-	switch c.Func.Name {
-	case "timestamp", "start_timestamp":
-		if vs, ok := tree.Bare(c.Args[0]).(*parser.VectorSelector); ok {
-			vs.Timestamp = nil // of a leaf each step's own time is asked
+	if vs, ok := tree.Bare(c.Args[0]).(*parser.VectorSelector); ok { // a leaf in place of what was no selector
+		switch c.Func.Name {
+		case "timestamp":
+			vs.Timestamp = nil // each step's own time is asked
+		case "start_timestamp":
+			c.Args[0] = &parser.UnaryExpr{Op: parser.ADD, Expr: vs} // must not be taken for a selector, which has start timestamps
 		}
 	}
 	return nodes

@@ -338,6 +338,32 @@ func TestExactByNameTyped(t *testing.T) {
 	}
 }
 
+// Where engines know start timestamps, those of what is no selector are nothing at all.
+func TestExactByNameStarts(t *testing.T) {
+	was := exactFeatures
+	t.Cleanup(func() { exactFeatures = was })
+	exactFeatures = append(slices.Clone(was), "use-start-timestamps")
+	apart := []string{`foo{job="x"} 1`, `foo{job="y"} 2`}
+	cases := []exactNamed{
+		{"of a sum", apart, `start_timestamp(sum without () (foo))`, ""},
+		{"of a sum in parentheses", apart, `start_timestamp((sum without () (foo)))`, ""},
+		{"of a product", apart, `start_timestamp(foo * 2)`, ""},
+		{"counted", apart, `count(start_timestamp(max by (job) (foo)))`, ""},
+		{"of a selector", apart, `start_timestamp(foo)`, "*"},
+	}
+	h := exactTable(t, 1, false, "", exactShards(cases)...)
+	h.ref.engine = promql.NewEngine(promql.EngineOpts{
+		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: exactParser, UseStartTimestamps: true,
+	})
+	end := h.w.start.Add(17*time.Minute + 3*time.Second)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { h.named(t, c, end, true) })
+	}
+	if t.Logf("ran as %v", h.tally.modes); h.tally.modes["push"]+h.tally.modes["splice"] == 0 {
+		t.Errorf("nothing was asked of shards: %v", h.tally.modes)
+	}
+}
+
 // exactShards gives each case metrics of its own and puts all of them in the same shards.
 func exactShards(cases []exactNamed) []string {
 	shards := make([]string, 4)
