@@ -104,9 +104,9 @@ func (r *exactReference) seen() exactSeen {
 }
 
 func newExactSeen(selected []raw.Selected, calls []exactCall) exactSeen {
-	s := exactSeen{selected: selected, calls: calls, base: map[string]string{}}
+	s := exactSeen{selected: selected, calls: calls, base: map[string][]exactCall{}}
 	for _, c := range calls {
-		s.base[c.shard] = c.replica
+		s.base[c.shard] = append(s.base[c.shard], c)
 	}
 	return s
 }
@@ -115,9 +115,9 @@ func newExactSeen(selected []raw.Selected, calls []exactCall) exactSeen {
 type exactSeen struct {
 	selected []raw.Selected
 	calls    []exactCall
-	base     map[string]string // the replica that was called, by shard
-	pieces   []exactSeen       // of its stretches, where it was answered in several
-	grid     merge.Grid        // of a stretch
+	base     map[string][]exactCall // by shard
+	pieces   []exactSeen            // of its stretches, where it was answered in several
+	grid     merge.Grid             // of a stretch
 }
 
 // unread tells whether the series that collides, "labels on shard", was not looked at: everything was evaluated in Spillway, and it is in nothing that was selected. info() does not read its second argument where no
@@ -381,13 +381,7 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 		return s.replicas[0].samples(key, lo, hi), ""
 	}
 	if picked == nil {
-		name := q.seen.base[s.name]
-		for _, r := range s.replicas {
-			if r.name == name {
-				return r.samples(key, lo, hi), s.unproven(r, lo, hi)
-			}
-		}
-		return s.replicas[0].samples(key, lo, hi), fmt.Sprintf("it is not known which replica of %s was read for %s", s.name, key)
+		return s.called(q.seen.base[s.name], key, lo, hi)
 	}
 	segments, ok := picked.Series[key]
 	if !ok {
@@ -414,6 +408,38 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 		out = append(out, s.replicas[i].samples(key, max(lo, seg.From), min(hi, seg.Until))...)
 	}
 	return out, s.follows(picked, key, out, lo, hi)
+}
+
+// called are the samples of one series in [lo, hi] on the replica that was called for them. Selectors of one query that reach to different times may have been asked of different replicas, each whole where it was asked.
+func (s *exactShard) called(calls []exactCall, key string, lo, hi int64) (samples []chunks.Sample, why string) {
+	why = fmt.Sprintf("it is not known which replica of %s was read for %s", s.name, key)
+	samples = s.replicas[0].samples(key, lo, hi)
+	for _, c := range calls {
+		i := slices.IndexFunc(s.replicas, func(r *exactReplica) bool { return r.name == c.replica })
+		if i < 0 || !c.selects(key) {
+			continue
+		}
+		samples, why = s.replicas[i].samples(key, lo, hi), s.unproven(s.replicas[i], lo, hi)
+		if why == "" {
+			break
+		}
+	}
+	return samples, why
+}
+
+// selects tells whether the text has a selector that can be of a series with the key's name.
+func (c exactCall) selects(key string) bool {
+	expr, err := exactParser.ParseExpr(c.query)
+	lbls, broken := exactParser.ParseMetric(key)
+	if err != nil || broken != nil {
+		return true
+	}
+	for _, ms := range parser.ExtractSelectors(expr) {
+		if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return m.Name == "__name__" && !m.Matches(lbls.Get("__name__")) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // alone tells whether nothing of the shard but the replica was read.
