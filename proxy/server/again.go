@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -29,9 +30,12 @@ func (x *exchange) askedInVain(s *shard.Shard, err error) {
 	}
 }
 
-// shardOf is the shard of the first of the named replicas; nil where there is none.
-func (x *exchange) shardOf(replicas []string) *shard.Shard {
-	for _, name := range replicas {
+// shardOf is the shard whose replicas were lost; nil where there is none.
+func (x *exchange) shardOf(lost *answer.LostReplica) *shard.Shard {
+	if lost == nil {
+		return nil
+	}
+	for _, name := range lost.Names {
 		if r := x.st.top.Replica(name); r != nil {
 			return r.Shard
 		}
@@ -64,7 +68,7 @@ func (x *exchange) instead(q question, failed []string) *shard.Replica {
 		return nil
 	}
 	for _, r := range q.wholes {
-		if !slices.Contains(failed, r.Name()) && !x.avoid[r.Name()] && slices.Contains(usable, r) {
+		if !slices.Contains(failed, r.Name()) && !x.attempt.Avoids(r.Name()) && slices.Contains(usable, r) {
 			return r
 		}
 	}
@@ -119,14 +123,12 @@ func (x *exchange) replace(all []question, got []part, lost []lostQuestion) (kep
 	free := true
 	for _, l := range lost {
 		by[l.shard] = x.instead(l.question, l.failed)
-		for _, name := range l.failed {
-			note(&x.avoid, name)
-		}
+		x.attempt = x.attempt.Avoiding(l.failed...)
 		free = free && shard.Unasked(l.err)
 	}
 	for _, l := range lost {
-		if r := by[l.shard]; r == nil || x.avoid[r.Name()] {
-			return got, nil, &lostReplica{names: l.failed, err: l.err}
+		if r := by[l.shard]; r == nil || x.attempt.Avoids(r.Name()) {
+			return got, nil, &answer.LostReplica{Names: l.failed, Err: l.err}
 		}
 	}
 	for _, q := range all {
@@ -169,7 +171,7 @@ func (x *exchange) round(p *plan.Plan, qs []question) (out []part, lost []lostQu
 	if r.broken != nil {
 		closeParts(parts)
 		if errors.Is(r.broken, merge.ErrTwice) {
-			return nil, nil, &inexact{r.broken.Error()}
+			return nil, nil, &answer.Inexact{Why: r.broken.Error()}
 		}
 		return nil, nil, x.bodyError(r, r.broken)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 
+	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -23,14 +24,6 @@ import (
 
 // maxDecoders is how many answers one request decodes at the same time.
 const maxDecoders = 8
-
-// inexact marks that the shards' own answers cannot be put together to the exact one, which only the answers could tell. The request starts again, raw.
-type inexact struct{ why string }
-
-func (e *inexact) Error() string { return e.why }
-
-// errSort marks that the series of a streamed answer have to be sorted here. The request starts again and gathers them.
-var errSort = errors.New("labels that are set change the order of the series")
 
 // inexacts remembers queries that could not be put together, so that a dashboard does not pay for finding out each time. The zero value is ready for use.
 type inexacts struct {
@@ -139,7 +132,7 @@ func (x *exchange) guard(leaves []*plan.Leaf) error {
 		return x.bodyError(r, err)
 	}
 	if res.Series > 0 {
-		return &inexact{"a series lacks a label by which the shards are told apart"}
+		return &answer.Inexact{Why: "a series lacks a label by which the shards are told apart"}
 	}
 	return nil
 }
@@ -147,7 +140,7 @@ func (x *exchange) guard(leaves []*plan.Leaf) error {
 // splice streams the answers of several shards, side by side.
 func (x *exchange) splice(p *plan.Plan) error {
 	l := p.Leaves[0]
-	if x.sorts || x.s.reordered.get(x.dec.Request.Query, x.s.now()) != "" {
+	if x.attempt.Sorted || x.s.reordered.get(x.dec.Request.Query, x.s.now()) != "" {
 		return x.assemble(p)
 	}
 	if err := x.guard(p.Leaves); err != nil {
@@ -172,9 +165,9 @@ func (x *exchange) splice(p *plan.Plan) error {
 	span.End()
 	switch {
 	case errors.Is(err, merge.ErrReordered):
-		return errSort
+		return answer.ErrOrder
 	case errors.Is(err, merge.ErrTwice):
-		return &inexact{err.Error()}
+		return &answer.Inexact{Why: err.Error()}
 	case err != nil:
 		return x.bodyError(r, err)
 	}
@@ -257,13 +250,13 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 			x.infos.Add(x.placed(result.Infos, l)...)
 			switch {
 			case result.Truncated:
-				err = &inexact{"a shard cut its answer to a part"}
+				err = &answer.Inexact{Why: "a shard cut its answer to a part"}
 			case t.Histograms:
-				err = &inexact{"native histograms lose their schema in a shard's JSON"}
+				err = &answer.Inexact{Why: "native histograms lose their schema in a shard's JSON"}
 			case l.Mode == plan.ModePass:
 				x.warnings.Add(x.placed(result.Warnings, l)...)
 			case len(result.Warnings) > 0:
-				err = &inexact{"a shard's answer to a part came with a warning: " + x.placed(result.Warnings[:1], l)[0]}
+				err = &answer.Inexact{Why: "a shard's answer to a part came with a warning: " + x.placed(result.Warnings[:1], l)[0]}
 			}
 		}
 		if err == nil {
@@ -287,7 +280,7 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 }
 
 // errLastBit marks an answer that may be another one with the exact sums.
-var errLastBit = &inexact{"the last bit of a sum may decide about the answer"}
+var errLastBit = &answer.Inexact{Why: "the last bit of a sum may decide about the answer"}
 
 // join makes one table of the shards' answers to a leaf. It is rough where its last bits may decide about the answer.
 func (x *exchange) join(l *plan.Leaf, tables []*merge.Table) (t *merge.Table, rough bool, err error) {
@@ -306,13 +299,13 @@ func (x *exchange) join(l *plan.Leaf, tables []*merge.Table) (t *merge.Table, ro
 		rough = !whole && l.Loose
 		if t, err = merge.Fold(l.Fold, tables, x.budget); err == nil && !whole && closeTo(t, l.Near) {
 			t.Close()
-			return nil, false, &inexact{"a sum is as good as equal to the number that it is compared with"}
+			return nil, false, &answer.Inexact{Why: "a sum is as good as equal to the number that it is compared with"}
 		}
 	default:
 		t, err = merge.Union(tables)
 	}
 	if errors.Is(err, merge.ErrInexact) || errors.Is(err, merge.ErrTwice) {
-		return nil, false, &inexact{err.Error()}
+		return nil, false, &answer.Inexact{Why: err.Error()}
 	}
 	if err != nil {
 		return nil, false, err
@@ -356,7 +349,7 @@ func closeTo(t *merge.Table, numbers []float64) bool {
 func refusedByShard(err error) error {
 	var e *qerr.Error
 	if errors.As(err, &e) && (e.Kind == qerr.BadData || e.Kind == qerr.TooExpensive) && e.Bound == "" {
-		return &inexact{"a shard refused a part: " + e.Message}
+		return &answer.Inexact{Why: "a shard refused a part: " + e.Message}
 	}
 	return err
 }

@@ -162,14 +162,14 @@ func queriesAreExact(t *testing.T, leastRaw int, replicas ...int) {
 }
 
 // byRank are the values of each moment, whosesoever they are.
-func byRank(a answer) answer {
+func byRank(a valuesAt) valuesAt {
 	at := map[int64][]string{}
 	for _, points := range a {
 		for t, v := range points {
 			at[t] = append(at[t], v)
 		}
 	}
-	out := answer{}
+	out := valuesAt{}
 	for t, values := range at {
 		slices.Sort(values)
 		for i, v := range values {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/dropped"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -46,20 +46,15 @@ type exchange struct {
 	partial  bool
 	warnings merge.Notes
 	infos    merge.Notes
-	drops    dropped.Found   // what drop rules have taken away of what it asks for
-	lost     map[string]bool // shards that this answer goes without
-	gone     nameSet         // shards that were found to fail; several goroutines tell
-	avoid    map[string]bool // replicas that failed in the middle of their answer
-	account  *account        // what explain tells; nil where nobody asked
-	twice    notes           // of series that two shards hold
-	sorts    bool            // the series of a spliced answer are gathered and sorted
-	rawWhy   string          // why no part of the query runs on shards any more; empty while it may
-	late     error           // of the first server that was waited for until the deadline
-	cut      bool            // the answer was truncated by a bound
+	drops    dropped.Found  // what drop rules have taken away of what it asks for
+	attempt  answer.Attempt // the one that is made now
+	gone     nameSet        // shards that were found to fail; several goroutines tell
+	account  *account       // what explain tells; nil where nobody asked
+	twice    notes          // of series that two shards hold
+	late     error          // of the first server that was waited for until the deadline
+	cut      bool           // the answer was truncated by a bound
 	calls    shardSeconds
-	asked    int                     // calls to shards that starting again would repeat
-	again    *shard.Shard            // it has started again after a failure of this one; nil where it has not
-	failed   error                   // that failure
+	asked    int                     // calls to shards that another attempt would repeat
 	end      context.CancelCauseFunc // ends the request with a cause
 	watched  *heap.Request
 	weighed  atomic.Pointer[merge.Budget] // what the heap's watch asks how much it holds
@@ -204,82 +199,74 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 		x.warnings.Add(x.dec.Warnings...)
 		x.warnings.Add(x.drops.Warnings...)
 		x.infos.Add(x.drops.Infos...)
-		for _, name := range x.lostShards() {
+		for _, name := range x.attempt.Without {
 			x.warnings.Add("partial answer: shard " + name + " did not answer; its series are missing")
 		}
 		err = handle(x)
 		if err == nil {
 			return nil
 		}
-		if !x.goOnWithout(err) {
-			if x.late != nil && qerr.From(err).Kind == qerr.Timeout {
-				return x.late
-			}
-			if qerr.TimedOut(x.ctx) && shard.Stalled(err) { // it went on in drops, until no time was left for its copy: that is the deadline's end
-				late := *qerr.From(err)
-				late.Kind = qerr.Timeout
-				return &late
-			}
-			return err
+		if !x.nextAttempt(err) {
+			return x.lastWord(err)
 		}
 		x.out.Close()
 		x.budget.Close()
 	}
 }
 
-// goOnWithout decides whether the request starts again: raw, where the shards' answers to its parts cannot be put together; without a replica that failed in the middle of its answer, where its shard has another one; or
-// without a shard, where the caller accepts a partial answer. Only while nothing was sent yet and time is left; each loss counts once, so it ends.
-func (x *exchange) goOnWithout(err error) bool {
+// lastWord is the error of a request that makes no further attempt.
+func (x *exchange) lastWord(err error) error {
+	if x.late != nil && qerr.From(err).Kind == qerr.Timeout {
+		return x.late
+	}
+	if qerr.TimedOut(x.ctx) && shard.Stalled(err) { // it went on in drops, until no time was left for its copy: that is the deadline's end
+		late := *qerr.From(err)
+		late.Kind = qerr.Timeout
+		return &late
+	}
+	return err
+}
+
+// nextAttempt tells whether the request begins again, as answer.Attempt.Next has it and as far as the budget for asking again allows, and sees to what the reason entails.
+func (x *exchange) nextAttempt(err error) bool {
 	if qerr.From(err).Kind == qerr.Timeout {
 		x.wasLate(err)
 	}
-	if x.ctx.Err() != nil || x.client.wrote {
-		return false
-	}
-	var apart *inexact
-	if errors.As(err, &apart) && x.rawWhy == "" {
-		x.rawWhy = apart.why
+	query, now := x.dec.Request.Query, x.s.now()
+	next, reason := x.attempt.Next(err, answer.Case{
+		Over: x.ctx.Err() != nil || x.client.wrote, Partial: x.partial, Shards: x.st.shards, Gone: x.gone.sorted(),
+	})
+	switch reason {
+	case answer.Apart:
 		x.s.metrics.inexact.Inc()
-		x.s.inexacts.put(x.dec.Request.Query, apart.why, x.s.now())
-		return true
-	}
-	if errors.Is(err, errSort) && !x.sorts {
-		x.sorts = true
-		x.s.reordered.put(x.dec.Request.Query, err.Error(), x.s.now())
-		return true
-	}
-	var replica *lostReplica
-	if errors.As(err, &replica) && slices.ContainsFunc(replica.names, func(name string) bool { return !x.avoid[name] }) {
-		s := x.shardOf(replica.names)
-		if s == nil || !x.mayAskAgain(s, x.asked) {
-			x.again = nil
+		x.s.inexacts.put(query, next.Raw, now)
+	case answer.Order:
+		x.s.reordered.put(query, err.Error(), now)
+	case answer.Replica:
+		if s := x.shardOf(next.After); s == nil || !x.mayAskAgain(s, x.asked) {
 			return false
 		}
-		x.again, x.failed = s, err
-		for _, name := range replica.names {
-			note(&x.avoid, name)
+		for _, name := range next.After.Names {
 			if r := x.st.top.Replica(name); r != nil && len(r.Shard.Replicas) > 1 {
 				r.Gone(x.ctx) // it is known then for what is planned again
 			}
 		}
-		return true
-	}
-	x.askedInVain(x.again, err)
-	var lost *lostShard
-	if !x.partial || !errors.As(err, &lost) || x.lost[lost.name] {
-		return false
-	}
-	x.gone.each(func(name string) { // all that failed by then, so that several cost one more attempt, not one each
-		if !x.lost[name] {
-			note(&x.lost, name)
-			x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
+	default:
+		if x.ctx.Err() == nil && !x.client.wrote {
+			x.askedInVain(x.shardOf(x.attempt.After), err)
 		}
-	})
-	if !x.lost[lost.name] {
-		note(&x.lost, lost.name)
-		x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
+		if reason == answer.None {
+			return false
+		}
+		x.countLost(len(next.Without) - len(x.attempt.Without))
 	}
-	return len(x.lost) < x.st.shards // an answer without any shard is no answer
+	x.attempt = next
+	return true
+}
+
+// countLost counts shards that the answer goes without.
+func (x *exchange) countLost(n int) {
+	x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Add(float64(n))
 }
 
 // loseEjected leaves out the shards that are known to fail, at once, where the caller accepts that: each request would find out anew otherwise, at the price of
@@ -296,10 +283,8 @@ func (x *exchange) loseEjected() {
 	if len(gone) == x.st.shards {
 		return
 	}
-	for _, name := range gone {
-		note(&x.lost, name)
-		x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
-	}
+	x.attempt = x.attempt.Leaving(gone...)
+	x.countLost(len(gone))
 }
 
 // concerns tells whether the shard can hold what the request selects. What selects nothing, such as rules, concerns all.
@@ -323,25 +308,6 @@ func (x *exchange) wasLate(err error) {
 		x.late = err
 	}
 }
-
-func note(set *map[string]bool, name string) {
-	if *set == nil {
-		*set = map[string]bool{}
-	}
-	(*set)[name] = true
-}
-
-// lostShards are the names of the shards that the answer goes without, sorted.
-func (x *exchange) lostShards() []string { return slices.Sorted(maps.Keys(x.lost)) }
-
-// lostShard marks the failure of one shard, so that a partial answer can go on without it.
-type lostShard struct {
-	name string
-	err  error
-}
-
-func (e *lostShard) Error() string { return e.err.Error() }
-func (e *lostShard) Unwrap() error { return e.err }
 
 // commit sets the headers; it runs before the first byte of an answer.
 func (x *exchange) commit(size int64) {

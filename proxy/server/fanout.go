@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -114,7 +114,9 @@ func (x *exchange) ask(questions []question) (*replies, error) { return x.askAnd
 
 // askAndRead is ask for answers that are read on their own, each as it comes; without read they are read side by side.
 func (x *exchange) askAndRead(questions []question, read reading) (*replies, error) {
-	questions = slices.DeleteFunc(questions, func(q question) bool { return x.lost[q.shard.Name()] || q.replica != nil && x.avoid[q.replica.Name()] })
+	questions = slices.DeleteFunc(questions, func(q question) bool {
+		return x.attempt.LeavesOut(q.shard.Name()) || q.replica != nil && x.attempt.Avoids(q.replica.Name())
+	})
 	x.asked += len(questions)
 	x.doing = "asked of the shards"
 	f := x.newFanout(questions, read)
@@ -184,9 +186,9 @@ func alsoSilent(err error, shards []string) error {
 		names, more = names[:maxSilent], fmt.Sprintf(" and %d more", len(shards)-maxSilent)
 	}
 	e.Message += fmt.Sprintf(" (silent were %d shards: %s%s)", len(shards), strings.Join(names, ", "), more)
-	var lost *lostShard
+	var lost *answer.LostShard
 	if errors.As(err, &lost) {
-		return &lostShard{name: lost.name, err: &e}
+		return &answer.LostShard{Name: lost.Name, Err: &e}
 	}
 	return &e
 }
@@ -216,7 +218,7 @@ func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) err
 		if failed == nil || errors.Is(failed, errSibling) {
 			failed = lost
 			if names := q.names(); len(names) > 0 && qerr.From(err).Kind == qerr.ShardFailed && x.others(q.shard, names...) {
-				failed = &lostReplica{names: names, err: err}
+				failed = &answer.LostReplica{Names: names, Err: err}
 			}
 		}
 	}
@@ -239,7 +241,7 @@ func (x *exchange) shardLost(err error) bool {
 func (x *exchange) shardError(s *shard.Shard, err error) error {
 	if x.ctx.Err() == nil && !errors.Is(err, errSibling) && x.shardLost(err) {
 		x.gone.add(s.Name())
-		return &lostShard{name: s.Name(), err: err}
+		return &answer.LostShard{Name: s.Name(), Err: err}
 	}
 	return err
 }
@@ -256,10 +258,10 @@ func (x *exchange) bodyError(r *replies, err error) error {
 	for i, s := range r.sources {
 		if s.Name == e.Shards[0] {
 			q := r.asked[i]
-			if others := x.others(q.shard, s.Name); others && !x.avoid[s.Name] {
-				return &lostReplica{names: []string{s.Name}, err: err}
+			if others := x.others(q.shard, s.Name); others && !x.attempt.Avoids(s.Name) {
+				return &answer.LostReplica{Names: []string{s.Name}, Err: err}
 			}
-			return &lostShard{name: q.shard.Name(), err: err}
+			return &answer.LostShard{Name: q.shard.Name(), Err: err}
 		}
 	}
 	return err
@@ -268,17 +270,8 @@ func (x *exchange) bodyError(r *replies, err error) error {
 // others tells whether the shard has a replica, apart from the named ones, that was not given up yet and can be asked.
 func (x *exchange) others(s *shard.Shard, names ...string) bool {
 	usable, err := s.Usable()
-	return err == nil && slices.ContainsFunc(usable, func(r *shard.Replica) bool { return !slices.Contains(names, r.Name()) && !x.avoid[r.Name()] })
+	return err == nil && slices.ContainsFunc(usable, func(r *shard.Replica) bool { return !slices.Contains(names, r.Name()) && !x.attempt.Avoids(r.Name()) })
 }
-
-// lostReplica marks the failure of replicas of a shard that has another.
-type lostReplica struct {
-	names []string
-	err   error
-}
-
-func (e *lostReplica) Error() string { return e.err.Error() }
-func (e *lostReplica) Unwrap() error { return e.err }
 
 // copies are the replicas of the shard that must be asked so that nothing in the window is missed: one of those that are known to be whole, else all that can
 // be asked, so that what one missed is had from another. none, with no error, leaves the choice to the shard.
@@ -304,7 +297,7 @@ func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.
 // sound are the replicas of the shard to ask where all of them are: at least one, or an error. Those that failed this request are left out, and of the
 // others those that are known to be unwell, unless nobody else is left.
 func (x *exchange) sound(s *shard.Shard) ([]*shard.Replica, error) {
-	avoided := func(r *shard.Replica) bool { return x.avoid[r.Name()] }
+	avoided := func(r *shard.Replica) bool { return x.attempt.Avoids(r.Name()) }
 	well, err := s.Well()
 	if err != nil {
 		return nil, err
@@ -319,14 +312,14 @@ func (x *exchange) sound(s *shard.Shard) ([]*shard.Replica, error) {
 	if usable = slices.DeleteFunc(usable, avoided); len(usable) > 0 {
 		return usable, nil
 	}
-	return nil, qerr.New(qerr.ShardFailed, "shard %s has no replica left that can be asked: %s failed", s.Name(), strings.Join(slices.Sorted(maps.Keys(x.avoid)), ", "))
+	return nil, qerr.New(qerr.ShardFailed, "shard %s has no replica left that can be asked: %s failed", s.Name(), strings.Join(x.attempt.Avoid, ", "))
 }
 
 // askCopies is the question for each of the copies that have to answer it; none where the answer goes without the shard.
 func (x *exchange) askCopies(q question, from, until int64) ([]question, error) {
 	replicas, whole, err := x.copies(q.shard, from, until)
 	if err != nil {
-		if err = x.shardError(q.shard, err); x.lost[q.shard.Name()] {
+		if err = x.shardError(q.shard, err); x.attempt.LeavesOut(q.shard.Name()) {
 			return nil, nil
 		}
 		return nil, err

@@ -30,7 +30,7 @@ func (x *exchange) everyShard(everyReplica bool, change func(*endpoint.Request))
 			}
 			q := question{shard: s, req: req, relabel: relabel, class: shard.Light}
 			sound, err := x.sound(s)
-			if err != nil || !everyReplica && len(x.avoid) == 0 { // the shard's own error is the better one, and so is its choice
+			if err != nil || !everyReplica && len(x.attempt.Avoid) == 0 { // the shard's own error is the better one, and so is its choice
 				out = append(out, q)
 				continue
 			}

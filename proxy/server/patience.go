@@ -133,14 +133,11 @@ func (s *nameSet) add(name string) {
 	s.names[name] = true
 }
 
-// each calls f for every name, sorted.
-func (s *nameSet) each(f func(string)) {
+// sorted are the names.
+func (s *nameSet) sorted() []string {
 	s.mu.Lock()
-	names := slices.Sorted(maps.Keys(s.names))
-	s.mu.Unlock()
-	for _, n := range names {
-		f(n)
-	}
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.names))
 }
 
 // notes are sentences that goroutines add to, the first for each subject.

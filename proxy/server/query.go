@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/util/stats"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -46,10 +47,13 @@ func (x *exchange) query() error {
 	x.s.metrics.plans.WithLabelValues(planKind(p), string(cmp.Or(p.Cause, plan.CauseNone))).Inc()
 	x.s.metrics.blame(p)
 	if p.Mode == plan.ModeRaw {
-		x.rawHere, x.rawCause = cmp.Or(x.rawWhy, p.Why), p.Cause
+		x.rawHere, x.rawCause = cmp.Or(x.attempt.Raw, p.Why), p.Cause
 	}
 	if p.Refused != nil {
-		return cmp.Or(x.failed, p.Refused) // without those that failed it would have to be evaluated from series, which is not what is the matter
+		if lost := x.attempt.After; lost != nil {
+			return lost // without those that failed it would have to be evaluated from series, which is not what is the matter
+		}
+		return p.Refused
 	}
 	switch {
 	case p.Whole && p.Mode == plan.ModePass && !x.spliced(p.Leaves[0]):
@@ -117,8 +121,8 @@ func (x *exchange) question() plan.Query {
 		}
 	}
 	q := plan.Query{
-		Text: req.Query, Expr: x.dec.Expr, NoExplain: x.account == nil, Grid: x.grid(), Range: req.ID == endpoint.QueryRange, Interval: x.evaluationInterval(), Raw: x.rawWhy, NoPass: x.rawWhy != "", Constant: x.dec.Constant,
-		Avoid: func(r *shard.Replica) bool { return x.avoid[r.Name()] }, Lost: func(s *shard.Shard) bool { return x.lost[s.Name()] },
+		Text: req.Query, Expr: x.dec.Expr, NoExplain: x.account == nil, Grid: x.grid(), Range: req.ID == endpoint.QueryRange, Interval: x.evaluationInterval(), Raw: x.attempt.Raw, NoPass: x.attempt.Raw != "", Constant: x.dec.Constant,
+		Avoid: func(r *shard.Replica) bool { return x.attempt.Avoids(r.Name()) }, Lost: func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
 	}
 	q.Heavy = x.dec.Heavy
 	for _, w := range x.dec.Windows {
@@ -354,7 +358,7 @@ func (x *exchange) engineError(ctx context.Context, err error, most int64) error
 	if errors.As(err, &storageErr) {
 		err = storageErr.Err
 	}
-	var lost *lostShard
+	var lost *answer.LostShard
 	var own *qerr.Error
 	if errors.As(err, &own) && own.Kind == qerr.Timeout && len(own.Shards) > 0 {
 		return err // the deadline, and who was waited for
@@ -384,7 +388,7 @@ func (x *exchange) engineError(ctx context.Context, err error, most int64) error
 
 // fetcher is the storage of series that are read raw.
 func (x *exchange) fetcher() *raw.Queryable {
-	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, func(s *shard.Shard) bool { return x.lost[s.Name()] }, x.rawLost())
+	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) }, x.rawLost())
 	q.Observe, q.Width = x.s.observe, x.width()
 	q.SparePatience, q.SlicePatience = x.sparePatience(), x.shardPatience()
 	q.Again = func(slice string, err error) bool { return x.st.top.Shard(slice).MayFailOver(err) }
@@ -411,12 +415,12 @@ func (x *exchange) warnTwice() { x.twice.each(func(msg string) { x.warnings.Add(
 // rawLost decides about shards that no replica of which answered: an error that a partial answer may go on without.
 func (x *exchange) rawLost() func(string, error) error {
 	return func(name string, err error) error {
-		if x.lost[name] {
+		if x.attempt.LeavesOut(name) {
 			return nil
 		}
 		if x.ctx.Err() == nil && x.shardLost(err) {
 			x.gone.add(name)
-			return &lostShard{name: name, err: err}
+			return &answer.LostShard{Name: name, Err: err}
 		}
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/prometheus/promql"
 
+	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -16,7 +17,7 @@ import (
 const planStretches = "stretches"
 
 // errHistograms marks an answer whose pieces cannot be joined as tables.
-var errHistograms = &inexact{"native histograms are not joined over stretches of time"}
+var errHistograms = &answer.Inexact{Why: "native histograms are not joined over stretches of time"}
 
 // stretches answers a range query piece by piece, each a query of its own over some of the steps: what one replica of each shard holds whole is asked of it, and only what lies between is read and spliced.
 func (x *exchange) stretches(whole plan.Query, pieces []plan.Query) (err error) {

@@ -153,7 +153,7 @@ func TestWholeReplicasPass(t *testing.T) {
 					t.Errorf("%s is not answered in mode %s", expr, c.mode)
 				}
 				if c.mode == "pass" { // byte for byte one replica's own
-					var direct [2]answer
+					var direct [2]valuesAt
 					for i, u := range []string{a.URL(), b.URL()} {
 						_, body := ask(t, u, "/api/v1/query_range", url.Values{"query": {strings.ReplaceAll(expr, `{cluster="jaguar"}`, "")}, "start": form["start"], "end": form["end"], "step": form["step"]})
 						direct[i], _ = fromJSON(t, body)

@@ -15,11 +15,11 @@ import (
 	"github.com/prometheus/prometheus/promql"
 )
 
-// answer is a query's result in a form that can be compared: by label set, by time.
-type answer map[string]map[int64]string
+// valuesAt is a query's result in a form that can be compared: by label set, by time.
+type valuesAt map[string]map[int64]string
 
-func fromResult(v any) answer {
-	out := answer{}
+func fromResult(v any) valuesAt {
+	out := valuesAt{}
 	put := func(l string, t int64, val string) {
 		if out[l] == nil {
 			out[l] = map[int64]string{}
@@ -72,7 +72,7 @@ func ask(t testing.TB, base, path string, form url.Values) (code int, body []byt
 	return resp.StatusCode, body
 }
 
-func fromJSON(t testing.TB, body []byte) (answer, string) {
+func fromJSON(t testing.TB, body []byte) (valuesAt, string) {
 	t.Helper()
 	var env struct {
 		Status, Error string
@@ -87,7 +87,7 @@ func fromJSON(t testing.TB, body []byte) (answer, string) {
 	if env.Status != "success" {
 		return nil, env.Error
 	}
-	out := answer{}
+	out := valuesAt{}
 	if env.Data.ResultType == "scalar" {
 		var pair []any
 		if err := json.Unmarshal(env.Data.Result, &pair); err != nil {
@@ -143,7 +143,7 @@ func fromJSON(t testing.TB, body []byte) (answer, string) {
 func ms(v any) int64 { return int64(math.Round(v.(float64) * 1000)) }
 
 // compare says how two answers differ; tolerance is relative.
-func compare(got, want answer, tolerance float64) string {
+func compare(got, want valuesAt, tolerance float64) string {
 	for key, points := range want {
 		g, ok := got[key]
 		if !ok {

@@ -1,0 +1,112 @@
+package answer
+
+import (
+	"errors"
+	"slices"
+)
+
+// Attempt is one way to answer a request. The zero value is the first: all replicas may be asked,
+// no shard is left out, and shards do as much of the work as is exact. An Attempt does not change;
+// what is derived from it shares nothing with it that could.
+type Attempt struct {
+	// Raw says why no part of a query runs on shards; empty while it may.
+	Raw string
+	// Sorted tells that the series of a spliced answer are gathered and sorted here.
+	Sorted bool
+	// Without are the names of the shards that the answer goes without, sorted.
+	Without []string
+	// Avoid are the names of the replicas that are not asked, since they failed in the middle of
+	// their answer, sorted.
+	Avoid []string
+	// After is the last loss of a replica that led here; nil without one.
+	After *LostReplica
+}
+
+// LeavesOut tells whether the answer goes without the shard.
+func (a Attempt) LeavesOut(shard string) bool { return has(a.Without, shard) }
+
+// Avoids tells whether the replica is not asked.
+func (a Attempt) Avoids(replica string) bool { return has(a.Avoid, replica) }
+
+// Leaving is the attempt without the named shards too.
+func (a Attempt) Leaving(shards ...string) Attempt {
+	a.Without = with(a.Without, shards)
+	return a
+}
+
+// Avoiding is the attempt that does not ask the named replicas either.
+func (a Attempt) Avoiding(replicas ...string) Attempt {
+	a.Avoid = with(a.Avoid, replicas)
+	return a
+}
+
+func has(sorted []string, name string) bool {
+	_, ok := slices.BinarySearch(sorted, name)
+	return ok
+}
+
+func with(sorted, names []string) []string {
+	all := slices.Concat(sorted, names)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Case is what is true of a request when an attempt has failed.
+type Case struct {
+	// Over tells that nothing can begin again: time has run out, the client has left, or a byte of
+	// the answer was sent.
+	Over bool
+	// Partial tells that the caller accepts an answer without some shards.
+	Partial bool
+	// Shards is how many there are; an answer without any is none.
+	Shards int
+	// Gone are the shards that were found to fail by now, so that several cost one more attempt and
+	// not one each.
+	Gone []string
+}
+
+// Reason is why the next attempt is made.
+type Reason string
+
+const (
+	// None: there is no next attempt; the error is the answer.
+	None Reason = ""
+	// Apart: the shards' answers to parts cannot be put together to the exact one; all is read and
+	// computed here.
+	Apart Reason = "apart"
+	// Order: labels that are set change the order of the series, which are gathered and sorted.
+	Order Reason = "order"
+	// Replica: a replica failed in the middle of its answer, and its shard has another one.
+	Replica Reason = "replica"
+	// Shard: a shard is lost, and the caller accepts an answer without it.
+	Shard Reason = "shard"
+)
+
+// Next is the attempt to make after this one ended in err, with the reason; None where there is none.
+func (a Attempt) Next(err error, c Case) (Attempt, Reason) {
+	if c.Over {
+		return a, None
+	}
+	if apart := (*Inexact)(nil); errors.As(err, &apart) && a.Raw == "" {
+		a.Raw = apart.Why
+		return a, Apart
+	}
+	if errors.Is(err, ErrOrder) && !a.Sorted {
+		a.Sorted = true
+		return a, Order
+	}
+	lostReplica := (*LostReplica)(nil)
+	if errors.As(err, &lostReplica) && slices.ContainsFunc(lostReplica.Names, func(name string) bool { return !a.Avoids(name) }) {
+		a = a.Avoiding(lostReplica.Names...)
+		a.After = lostReplica
+		return a, Replica
+	}
+	lostShard := (*LostShard)(nil)
+	if !c.Partial || !errors.As(err, &lostShard) || a.LeavesOut(lostShard.Name) {
+		return a, None
+	}
+	if a = a.Leaving(lostShard.Name).Leaving(c.Gone...); len(a.Without) >= c.Shards {
+		return a, None
+	}
+	return a, Shard
+}

@@ -1,0 +1,45 @@
+package answer
+
+import "errors"
+
+// Inexact is the error of an attempt whose parts, as the shards answered them, cannot be put
+// together to the exact answer. Only the answers could tell.
+type Inexact struct {
+	// Why is a clause for explain and for the log: "a shard cut its answer to a part".
+	Why string
+}
+
+// Error implements error.
+func (e *Inexact) Error() string { return e.Why }
+
+// ErrOrder is the error of an attempt that streamed series whose order the labels that are set
+// change.
+var ErrOrder = errors.New("labels that are set change the order of the series")
+
+// LostReplica is the failure of replicas of a shard that has another one.
+type LostReplica struct {
+	// Names are those of the replicas, one at least.
+	Names []string
+	// Err is what happened to the first of them.
+	Err error
+}
+
+// Error implements error.
+func (e *LostReplica) Error() string { return e.Err.Error() }
+
+// Unwrap implements the protocol of package errors.
+func (e *LostReplica) Unwrap() error { return e.Err }
+
+// LostShard is the failure of a shard, which a partial answer can go on without.
+type LostShard struct {
+	// Name is the shard's.
+	Name string
+	// Err is what happened.
+	Err error
+}
+
+// Error implements error.
+func (e *LostShard) Error() string { return e.Err.Error() }
+
+// Unwrap implements the protocol of package errors.
+func (e *LostShard) Unwrap() error { return e.Err }
