@@ -97,6 +97,24 @@ func Parse(r *http.Request, o Options) (*Request, error) {
 	return req, nil
 }
 
+// ParseForm is Parse for a question that does not come over HTTP: the row of the table, and a form of
+// its parameters. Rows with a label in their path or with a body of their own have no form.
+func ParseForm(id ID, form url.Values, o Options) (*Request, error) {
+	e := byID[id]
+	if e == nil || e.snappy || id == LabelValues {
+		return nil, qerr.New(qerr.NotFound, "the endpoint %s cannot be asked by a form", id)
+	}
+	pairs, err := splitQuery(nil, form.Encode(), "form")
+	if err != nil {
+		return nil, err
+	}
+	req := &Request{ID: id}
+	if err := req.fill(e, pairs, o.StrictParameters); err != nil {
+		return nil, err
+	}
+	return req, nil
+}
+
 // boundBody is the name of the bound on bodies, policy.BoundBody.
 const boundBody = "body"
 

@@ -19,6 +19,7 @@ type account struct {
 	only bool // the plan alone is the answer
 	mu   sync.Mutex
 	root *plan.Node
+	told *plan.Explanation // what the request came to; nil before it has ended
 }
 
 // accountOf is the request's account, where it asks for one. Only queries have plans.
@@ -45,8 +46,8 @@ func (a *account) explanation(query string, refused error) *plan.Explanation {
 }
 
 // refuse answers with the explanation of a query that is refused.
-func (a *account) refuse(w http.ResponseWriter, query string, why *qerr.Error) {
-	b, err := json.Marshal(map[string]any{"status": "success", "data": a.explanation(query, why)})
+func (a *account) refuse(w http.ResponseWriter, why *qerr.Error) {
+	b, err := json.Marshal(map[string]any{"status": "success", "data": a.told})
 	if err != nil {
 		why.WriteTo(w)
 		return
@@ -59,9 +60,9 @@ func (a *account) refuse(w http.ResponseWriter, query string, why *qerr.Error) {
 func (a *account) tail(query string) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e := a.explanation(query, nil)
-	e.NameSlow()
-	b, err := json.Marshal(map[string]any{"explain": e})
+	a.told = a.explanation(query, nil)
+	a.told.NameSlow()
+	b, err := json.Marshal(map[string]any{"explain": a.told})
 	return append([]byte(`,"spillway":`), b...), err
 }
 

@@ -11,11 +11,12 @@ const writePatience = 10 * time.Second
 // clientWriter writes to the client with a deadline for each write, extended on progress and never beyond the request's own end.
 type clientWriter struct {
 	http.ResponseWriter
-	rc    *http.ResponseController
-	until time.Time // the request's deadline and a second
-	n     int64
-	wrote bool
-	pause func() // gives the place of an evaluation away while the client is written to; nil where there is none
+	rc      *http.ResponseController
+	until   time.Time // the request's deadline and a second
+	n       int64
+	wrote   bool
+	refusal *account // the explanation of what was refused, where the plan alone was asked for
+	pause   func()   // gives the place of an evaluation away while the client is written to; nil where there is none
 }
 
 func (c *clientWriter) extend(at time.Time) {

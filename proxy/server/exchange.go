@@ -63,8 +63,34 @@ type exchange struct {
 	rawCause plan.Cause                   // likewise, as the metric of plans has it
 }
 
-// serveAPI is the road of a request: parse, identity, policy, answer, usage.
+// serveAPI answers a request to the API.
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
+	client, qe := s.road(w, r, nil)
+	if qe == nil {
+		return
+	}
+	if client.wrote || qe.Kind == qerr.Canceled {
+		// Half an answer must not look like a whole one, and neither must none. net/http cuts the connection and logs nothing.
+		panic(http.ErrAbortHandler)
+	}
+	client.Header().Set(verdictHeader, string(policy.Refuse))
+	client.extend(time.Now().Add(writePatience))
+	if client.refusal != nil {
+		client.refusal.refuse(client, qe) // whoever asks why is told, and that is a success
+	} else {
+		qe.WriteTo(client)
+	}
+	_ = client.rc.SetWriteDeadline(time.Time{})
+}
+
+// inner is what this process asks itself: a request that was understood already, and an account of it where one is wanted.
+type inner struct {
+	req     *endpoint.Request
+	account *account
+}
+
+// road is the road of a request: parse, identity, policy, answer, usage. The error is what the client is told; it is not written. With own the request r says who asks, and own what.
+func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clientWriter, *qerr.Error) {
 	start := s.now()
 	st := s.acquire()
 	defer st.release()
@@ -96,28 +122,21 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 				err = s.panicked(p)
 			}
 		}()
-		return x.run(ctx, r)
+		if err := x.understand(ctx, r, own); err != nil {
+			return err
+		}
+		return x.run(ctx)
 	}()
 	var qe *qerr.Error
 	if err != nil {
 		qe = s.explain(x, r, err)
 	}
 	s.finish(x, span, caller, id, start, qe)
-	if qe == nil {
-		return
+	if qe != nil && qe.Kind == qerr.TooExpensive && x.account != nil && x.account.only {
+		x.account.told = x.account.explanation(x.req.Query, qe)
+		client.refusal = x.account
 	}
-	if client.wrote || qe.Kind == qerr.Canceled {
-		// Half an answer must not look like a whole one, and neither must none. net/http cuts the connection and logs nothing.
-		panic(http.ErrAbortHandler)
-	}
-	client.Header().Set(verdictHeader, string(policy.Refuse))
-	client.extend(time.Now().Add(writePatience))
-	if x.account != nil && x.account.only && qe.Kind == qerr.TooExpensive {
-		x.account.refuse(client, x.req.Query, qe) // whoever asks why is told, and that is a success
-	} else {
-		qe.WriteTo(client)
-	}
-	_ = client.rc.SetWriteDeadline(time.Time{})
+	return client, qe
 }
 
 // close gives back what the request held.
@@ -134,8 +153,12 @@ func (x *exchange) close() {
 
 const verdictHeader = "X-Spillway-Verdict"
 
-// run goes through the rooms up to the finished answer.
-func (x *exchange) run(ctx context.Context, r *http.Request) error {
+// understand finds out what the request asks for.
+func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) error {
+	if own != nil {
+		x.id, x.req, x.account = own.req.ID, own.req, own.account
+		return nil
+	}
 	s := x.s
 	hasBody := r.Body != nil && r.Body != http.NoBody
 	if hasBody {
@@ -160,10 +183,16 @@ func (x *exchange) run(ctx context.Context, r *http.Request) error {
 	if n := len(req.Dropped); n > 0 {
 		s.metrics.dropped.WithLabelValues(string(req.ID)).Add(float64(n))
 	}
+	return nil
+}
+
+// run goes through the rooms up to the finished answer.
+func (x *exchange) run(ctx context.Context) (err error) {
+	s, req := x.s, x.req
 	x.limits = x.st.cfg.LimitsFor(req.ID)
 	now := s.now()
 
-	_, span = s.room(ctx, "policy")
+	_, span := s.room(ctx, "policy")
 	x.dec, err = policy.Decide(req, policyLimits(x.limits), x.st.owned, now)
 	span.End()
 	if err != nil {

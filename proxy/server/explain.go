@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -22,9 +22,6 @@ const (
 	explainPlan   = "plan"
 	explainRun    = "1"
 )
-
-// maxExplanation is the largest explanation, or answer for a page, that is taken, in bytes of JSON. A plan over a hundred shards has some 20 KiB for each of its selectors.
-const maxExplanation = 8 << 20
 
 // Question is a query to explain. Times and the step are written as in the Prometheus API; empty ones are not sent.
 type Question struct {
@@ -38,9 +35,9 @@ type Question struct {
 	Analyze bool
 }
 
-// request is the question as a request to the API, on behalf of from.
-func (q Question) request(from *http.Request) (*http.Request, error) {
-	form, path := url.Values{"query": {q.Query}}, "/api/v1/query"
+// read understands the question.
+func (q Question) read(o endpoint.Options) (*endpoint.Request, error) {
+	form, id := url.Values{"query": {q.Query}}, endpoint.Query
 	set := func(name, value string) {
 		if value != "" {
 			form.Set(name, value)
@@ -50,35 +47,13 @@ func (q Question) request(from *http.Request) (*http.Request, error) {
 		if q.Start == "" || q.End == "" || q.Step == "" || q.Time != "" {
 			return nil, qerr.New(qerr.BadData, "start, end and step go together, for a range query; an instant query has a time, or none for now")
 		}
-		path += "_range"
+		id = endpoint.QueryRange
 	}
 	set("time", q.Time)
 	set("start", q.Start)
 	set("end", q.End)
 	set("step", q.Step)
-	r, err := inside(from, path, form)
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set(explainHeader, explainPlan)
-	if q.Analyze {
-		r.Header.Set(explainHeader, explainRun)
-	}
-	return r, nil
-}
-
-// inside is a request to the API from within this process. What is true of from, which asks it, is true of it: the caller, and that it can leave.
-func inside(from *http.Request, path string, form url.Values) (*http.Request, error) {
-	r, err := http.NewRequestWithContext(from.Context(), http.MethodGet, path+"?"+form.Encode(), nil)
-	if err != nil {
-		return nil, err
-	}
-	r.Header = from.Header.Clone()
-	for _, h := range []string{"Content-Type", "Content-Encoding", "Content-Length"} { // of a body that is not sent on
-		r.Header.Del(h)
-	}
-	r.RemoteAddr, r.TLS, r.Host = from.RemoteAddr, from.TLS, from.Host
-	return r, nil
+	return endpoint.ParseForm(id, form, o)
 }
 
 // ExplainQuery explains one query for a program that does not serve: it may be called instead of Run. The replicas are probed first, for at most 10 s. What the
@@ -109,172 +84,42 @@ func (s *Server) Close() {
 	s.state.Load().retire()
 }
 
-// ask puts a question to the road of a query, in this process, on behalf of a request.
-func (s *Server) ask(from *http.Request, q Question) (e *plan.Explanation, err error) {
-	r, err := q.request(from)
+// ask explains a query on behalf of a request: it goes the road of all queries, and no answer is kept. The error is a *qerr.Error.
+func (s *Server) ask(from *http.Request, q Question) (*plan.Explanation, error) {
+	req, err := q.read(endpoint.Options{})
 	if err != nil {
-		return nil, err
+		return nil, qerr.From(err)
 	}
-	rec := &record{header: http.Header{}, dataless: q.Analyze}
-	if err := rec.run(s.serveAPI, r); err != nil {
-		return nil, err
-	}
-	if rec.status != http.StatusOK {
-		return nil, &answered{status: rec.status, retryAfter: rec.header.Get("Retry-After"), body: rec.body}
-	}
-	var answer struct {
-		Data     *plan.Explanation
-		Spillway struct{ Explain *plan.Explanation }
-	}
-	if err := json.Unmarshal(rec.body, &answer); err != nil {
-		return nil, qerr.Wrap(qerr.Internal, err, "Spillway failed to explain this query; its log has the cause")
-	}
-	if e = answer.Data; q.Analyze {
-		e = answer.Spillway.Explain
-	}
-	if e == nil || e.Verdict == "" {
+	a := &account{only: !q.Analyze}
+	_, qe := s.road(nowhere{http.Header{}}, from, &inner{req, a})
+	switch {
+	case qe != nil && a.told == nil:
+		return nil, qe
+	case a.told == nil:
 		return nil, qerr.Wrap(qerr.Internal, errors.New("the answer has no explanation"), "Spillway failed to explain this query; its log has the cause")
 	}
-	return e, nil
+	return a.told, nil
 }
 
-// answered is an error as the API answered it.
-type answered struct {
-	status     int
-	retryAfter string
-	body       []byte
-}
+// nowhere takes an answer that nobody reads.
+type nowhere struct{ header http.Header }
 
-// Error is the sentence that a client would read.
-func (a *answered) Error() string {
-	var e struct {
-		Error    string
-		Spillway struct{ Advice string }
-	}
-	if json.Unmarshal(a.body, &e) != nil || e.Error == "" {
-		return "the query was answered with status " + strconv.Itoa(a.status)
-	}
-	if e.Spillway.Advice != "" && !strings.Contains(e.Error, e.Spillway.Advice) {
-		return e.Error + "; " + e.Spillway.Advice
-	}
-	return e.Error
-}
+// Header implements http.ResponseWriter.
+func (n nowhere) Header() http.Header { return n.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (nowhere) WriteHeader(int) {}
+
+// Write implements io.Writer.
+func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
 
 // publicly is an error in the words that a client may read.
 func publicly(err error) string {
-	var a *answered
-	if errors.As(err, &a) {
-		return a.Error()
+	e := qerr.From(err)
+	if e.Advice != "" && !strings.Contains(e.Message, e.Advice) {
+		return e.Message + "; " + e.Advice
 	}
-	return qerr.From(err).Message
-}
-
-// record is an http.ResponseWriter that keeps an answer of at most maxExplanation bytes. With dataless the value of the member data, however large, becomes
-// null: what a query came to is of no interest when it is explained.
-type record struct {
-	header   http.Header
-	status   int
-	body     []byte
-	dataless bool
-	over     bool
-
-	// Where the reading of the JSON stands, with dataless.
-	depth    int
-	key      []byte // of the member that is read, at depth 1
-	inKey    bool
-	inText   bool // within a string
-	escaped  bool
-	dropping bool
-}
-
-// run serves a request into the record.
-func (c *record) run(serve func(http.ResponseWriter, *http.Request), r *http.Request) (err error) {
-	defer func() {
-		switch p := recover(); {
-		case p == nil:
-		case p != http.ErrAbortHandler:
-			panic(p)
-		case c.over:
-			err = qerr.New(qerr.TooExpensive, "the answer has more than %d MiB; ask for a part of the query", maxExplanation>>20)
-		case r.Context().Err() != nil:
-			err = qerr.From(qerr.ErrClientLeft)
-		default:
-			err = qerr.New(qerr.ShardFailed, "the query failed after its answer had begun; ask for the plan alone, without analyze")
-		}
-	}()
-	serve(c, r)
-	if c.status == 0 {
-		c.status = http.StatusOK
-	}
-	return nil
-}
-
-// Header implements http.ResponseWriter.
-func (c *record) Header() http.Header { return c.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (c *record) WriteHeader(status int) {
-	if c.status == 0 {
-		c.status = status
-	}
-}
-
-// Write implements io.Writer.
-func (c *record) Write(p []byte) (int, error) {
-	c.WriteHeader(http.StatusOK)
-	if !c.dataless {
-		c.keep(p...)
-	} else {
-		for _, b := range p {
-			c.read(b)
-		}
-	}
-	if c.over {
-		return 0, errors.New("the answer is too long to be kept")
-	}
-	return len(p), nil
-}
-
-func (c *record) keep(p ...byte) {
-	if c.over = c.over || len(c.body)+len(p) > maxExplanation; !c.over {
-		c.body = append(c.body, p...)
-	}
-}
-
-// read takes one byte of a JSON object.
-func (c *record) read(b byte) {
-	switch {
-	case c.inText:
-		switch {
-		case c.escaped:
-			c.escaped = false
-		case b == '\\':
-			c.escaped = true
-		case b == '"':
-			c.inText, c.inKey = false, false
-		}
-		if c.inKey && len(c.key) < len("data")+1 {
-			c.key = append(c.key, b)
-		}
-	case b == '"':
-		c.inText = true
-	case b == '{' || b == '[':
-		if c.depth++; c.depth == 1 {
-			c.key, c.inKey = nil, true
-		}
-	case b == '}' || b == ']':
-		if c.depth--; c.depth == 0 {
-			c.dropping = false
-		}
-	case b == ',' && c.depth == 1:
-		c.key, c.inKey, c.dropping = nil, true, false
-	case b == ':' && c.depth == 1 && string(c.key) == "data":
-		c.keep([]byte(":null")...)
-		c.dropping = true
-	}
-	if !c.dropping {
-		c.keep(b)
-	}
+	return e.Message
 }
 
 // explainParameters are what the admin resource explain takes.
@@ -289,21 +134,11 @@ func (s *Server) adminExplain(w http.ResponseWriter, r *http.Request) {
 	}
 	// The admin's own headers are none of the query's business.
 	e, err := s.ask((&http.Request{RemoteAddr: r.RemoteAddr, Header: http.Header{}, Host: r.Host}).WithContext(r.Context()), q)
-	var a *answered
-	switch {
-	case errors.As(err, &a):
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		if a.retryAfter != "" {
-			w.Header().Set("Retry-After", a.retryAfter)
-		}
-		w.WriteHeader(a.status)
-		_, _ = w.Write(a.body) // the caller may be gone
-	case err != nil:
+	if err != nil {
 		qerr.From(err).WriteTo(w)
-	default:
-		adminData(w, e)
+		return
 	}
+	adminData(w, e)
 }
 
 // readQuestion reads the parameters of explain. They are few, so unlike the API's none is passed over.

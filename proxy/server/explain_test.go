@@ -28,92 +28,22 @@ import (
 	"github.com/spillwayproject/spillway/proxy/ui"
 )
 
-func TestRecordLeavesDataOut(t *testing.T) {
-	for _, c := range []struct{ in, want string }{
-		{`{}`, `{}`},
-		{`{"data":1}`, `{"data":null}`},
-		{`{"status":"success","data":{"result":[{"metric":{"data":"}"}},["\"]"]]},"warnings":["a"]}`, `{"status":"success","data":null,"warnings":["a"]}`},
-		{`{"data":"a\\","x":"\"data\":1"}`, `{"data":null,"x":"\"data\":1"}`},
-		{`{"datas":[1],"dat":[2],"x":{"data":[3]}}`, `{"datas":[1],"dat":[2],"x":{"data":[3]}}`},
-		{`{"x":"data","y":["data"]}`, `{"x":"data","y":["data"]}`},
-		{`{ "data" : [ 1 , 2 ] , "x" : 3 }`, `{ "data" :null, "x" : 3 }`},
-		{`{"status":"error","error":"data: {"}`, `{"status":"error","error":"data: {"}`},
-	} {
-		rec := &record{dataless: true}
-		for i := range len(c.in) { // in pieces of one byte
-			if _, err := rec.Write([]byte(c.in[i : i+1])); err != nil {
-				t.Fatal(err)
-			}
+// What is kept for a page has a bound, and what is beyond it ends its request.
+func TestKeptAnswer(t *testing.T) {
+	k := &keptAnswer{nowhere: nowhere{http.Header{}}}
+	n := 0
+	for range 2 * maxKept >> 16 {
+		if _, err := k.Write(make([]byte, 1<<16)); err != nil {
+			break
 		}
-		if got := string(rec.body); got != c.want {
-			t.Errorf("%s: %s, want %s", c.in, got, c.want)
-		}
+		n++
 	}
-}
-
-// FuzzRecord holds the record to what encoding/json reads of the same text.
-func FuzzRecord(f *testing.F) {
-	for _, seed := range []string{`{"status":"success","data":[1,{"data":"x\""}],"spillway":{"explain":{"data":2}}}`, `{"a":"\\","data":"\\\"","b":[]}`, `{"data":1,"data":2}`, `[{"data":1}]`} {
-		f.Add([]byte(seed))
+	if !k.over || n != maxKept>>16 || cap(k.body) > 2*maxKept {
+		t.Errorf("over %t after %d writes, %d bytes are held", k.over, n, cap(k.body))
 	}
-	f.Fuzz(func(t *testing.T, in []byte) {
-		rec := &record{dataless: true}
-		if _, err := rec.Write(in); err != nil {
-			t.Fatal(err)
-		}
-		if bytes.Contains(in, []byte(`\u`)) || bytes.Contains(in, []byte(`\U`)) {
-			return // nobody writes data with escapes
-		}
-		var all, kept map[string]json.RawMessage
-		if json.Unmarshal(in, &all) != nil || all == nil {
-			return
-		}
-		if _, ok := all["data"]; ok {
-			all["data"] = json.RawMessage("null")
-		}
-		if err := json.Unmarshal(rec.body, &kept); err != nil || !reflect.DeepEqual(all, kept) {
-			t.Errorf("%q: %q (%v), want the members of %q", in, rec.body, err, all)
-		}
-	})
-}
-
-// What a record is given beyond its bound ends the request, as a client that leaves would; a request that ends by itself is told by its cause.
-func TestRecordEnds(t *testing.T) {
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	for _, c := range []struct {
-		name string
-		ctx  context.Context
-		do   func(http.ResponseWriter)
-		want qerr.Kind
-		says string
-	}{
-		{"too long", t.Context(), func(w http.ResponseWriter) {
-			for {
-				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
-					panic(http.ErrAbortHandler)
-				}
-			}
-		}, qerr.TooExpensive, "more than 8 MiB"},
-		{"gone", gone, func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, qerr.Canceled, "client left"},
-		{"cut", t.Context(), func(w http.ResponseWriter) { _, _ = w.Write([]byte("{")); panic(http.ErrAbortHandler) }, qerr.ShardFailed, "failed after its answer had begun"},
-	} {
-		rec := &record{header: http.Header{}}
-		err := rec.run(func(w http.ResponseWriter, _ *http.Request) { c.do(w) }, r.WithContext(c.ctx))
-		if e := qerr.From(err); e.Kind != c.want || !strings.Contains(e.Message, c.says) {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if cap(rec.body) > 2*maxExplanation {
-			t.Errorf("%s: %d bytes are held", c.name, cap(rec.body))
-		}
+	if _, err := k.Write([]byte("x")); err == nil {
+		t.Error("more is taken")
 	}
-	defer func() {
-		if p := recover(); p != "a fault" {
-			t.Errorf("a fault became %v", p)
-		}
-	}()
-	_ = (&record{}).run(func(http.ResponseWriter, *http.Request) { panic("a fault") }, r)
 }
 
 // What explain on the admin listener refuses itself, and what it hands on from the API.
@@ -400,8 +330,7 @@ func TestExplain(t *testing.T) {
 	if after := r.metric("spillway_samples_total"); after != before {
 		t.Errorf("a plan read %v samples", after-before)
 	}
-	var a *answered
-	if _, err = r.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: `sum(`}); !errors.As(err, &a) || a.status != http.StatusBadRequest {
+	if _, err = r.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: `sum(`}); qerr.From(err).Kind != qerr.BadData {
 		t.Errorf("%v", err)
 	}
 }
@@ -481,16 +410,17 @@ func TestExplainDocs(t *testing.T) {
 	}
 }
 
-// An error of the API is told in its own words.
-func TestAnswered(t *testing.T) {
-	for _, c := range []struct{ body, want string }{
-		{`{"status":"error","errorType":"execution","error":"too much","spillway":{"advice":"ask for less"}}`, "too much; ask for less"},
-		{`{"status":"error","error":"too much; ask for less","spillway":{"advice":"ask for less"}}`, "too much; ask for less"},
-		{`nonsense`, "the query was answered with status 422"},
+// An error is told in the words that a client reads, with its advice once.
+func TestPublicly(t *testing.T) {
+	for _, c := range []struct {
+		err  *qerr.Error
+		want string
+	}{
+		{&qerr.Error{Kind: qerr.TooExpensive, Message: "too much", Advice: "ask for less"}, "too much; ask for less"},
+		{&qerr.Error{Kind: qerr.TooExpensive, Message: "too much; ask for less", Advice: "ask for less"}, "too much; ask for less"},
 	} {
-		var err error = &answered{status: 422, body: []byte(c.body)}
-		if err.Error() != c.want || publicly(fmt.Errorf("x: %w", err)) != c.want {
-			t.Errorf("%s: %s", c.body, err)
+		if got := publicly(fmt.Errorf("x: %w", c.err)); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
 		}
 	}
 	if got := publicly(errors.New("a secret")); strings.Contains(got, "secret") {

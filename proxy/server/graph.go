@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/ui"
@@ -81,7 +83,7 @@ func (s *Server) show(r *http.Request, query string, m moment) shown {
 		one.PlanError = publicly(err)
 	}
 	form := url.Values{"query": {query}, "time": {seconds(m.at)}, "limit": {strconv.Itoa(ui.MaxRows)}, "timeout": {graphTimeout.String()}}
-	a, err := s.look(r, "/api/v1/query", form)
+	a, err := s.look(r, endpoint.Query, form)
 	if err != nil {
 		one.Problem = publicly(err)
 		return one // a plot would fail likewise, and ask the servers once more
@@ -93,7 +95,7 @@ func (s *Server) show(r *http.Request, query string, m moment) shown {
 		"query": {query}, "start": {seconds(from)}, "end": {seconds(m.at)}, "step": {strconv.FormatFloat(m.step.Seconds(), 'f', -1, 64)},
 		"limit": {strconv.Itoa(ui.MaxLines + 1)}, "timeout": {graphTimeout.String()},
 	}
-	if a, err = s.look(r, "/api/v1/query_range", form); err != nil {
+	if a, err = s.look(r, endpoint.QueryRange, form); err != nil {
 		one.PlotProblem = publicly(err)
 		return one
 	}
@@ -104,23 +106,41 @@ func (s *Server) show(r *http.Request, query string, m moment) shown {
 }
 
 // look puts a query to the road of all queries, in this process, on behalf of a request.
-func (s *Server) look(from *http.Request, path string, form url.Values) (*ui.Answer, error) {
-	r, err := inside(from, path, form)
+func (s *Server) look(from *http.Request, id endpoint.ID, form url.Values) (*ui.Answer, error) {
+	req, err := endpoint.ParseForm(id, form, endpoint.Options{})
 	if err != nil {
 		return nil, err
 	}
-	rec := &record{header: http.Header{}}
-	if err := rec.run(s.serveAPI, r); err != nil {
-		return nil, err
+	kept := &keptAnswer{nowhere: nowhere{http.Header{}}}
+	if _, qe := s.road(kept, from, &inner{req: req}); kept.over {
+		return nil, qerr.New(qerr.TooExpensive, "the answer has more than %d MiB; ask for a part of the query", maxKept>>20)
+	} else if qe != nil {
+		return nil, qe
 	}
-	if rec.status != http.StatusOK {
-		return nil, &answered{status: rec.status, body: rec.body}
-	}
-	a, err := ui.Read(rec.body)
+	a, err := ui.Read(kept.body)
 	if err != nil {
 		return nil, qerr.Wrap(qerr.Internal, err, "Spillway failed to draw this answer; its log has the cause")
 	}
 	return a, nil
+}
+
+// maxKept is the largest answer that is drawn, in bytes of JSON.
+const maxKept = 8 << 20
+
+// keptAnswer is an http.ResponseWriter that keeps an answer of at most maxKept bytes; one that is longer ends its request.
+type keptAnswer struct {
+	nowhere
+	body []byte
+	over bool
+}
+
+// Write implements io.Writer.
+func (k *keptAnswer) Write(p []byte) (int, error) {
+	if k.over = k.over || len(k.body)+len(p) > maxKept; k.over {
+		return 0, errors.New("the answer is too long to be kept")
+	}
+	k.body = append(k.body, p...)
+	return len(p), nil
 }
 
 func seconds(t time.Time) string {
