@@ -2,16 +2,12 @@ package server
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/spillwayproject/spillway/proxy/answer"
@@ -33,6 +29,10 @@ type exchange struct {
 	st     *state
 	ctx    context.Context
 	stop   context.CancelFunc
+	uid    string // of this request, as the client, the log and the usage log have it
+	began  time.Time
+	span   trace.Span
+	caller identity.Caller
 	id     endpoint.ID // known even where the request was not understood; empty outside the table
 	req    *endpoint.Request
 	limits config.Limits
@@ -63,81 +63,7 @@ type exchange struct {
 	rawCause plan.Cause                   // likewise, as the metric of plans has it
 }
 
-// serveAPI answers a request to the API.
-func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
-	client, qe := s.road(w, r, nil)
-	if qe == nil {
-		return
-	}
-	if client.wrote || qe.Kind == qerr.Canceled {
-		// Half an answer must not look like a whole one, and neither must none. net/http cuts the connection and logs nothing.
-		panic(http.ErrAbortHandler)
-	}
-	client.Header().Set(verdictHeader, string(policy.Refuse))
-	client.extend(time.Now().Add(writePatience))
-	if client.refusal != nil {
-		client.refusal.refuse(client, qe) // whoever asks why is told, and that is a success
-	} else {
-		qe.WriteTo(client)
-	}
-	_ = client.rc.SetWriteDeadline(time.Time{})
-}
-
-// inner is what this process asks itself: a request that was understood already, and an account of it where one is wanted.
-type inner struct {
-	req     *endpoint.Request
-	account *account
-}
-
-// road is the road of a request: parse, identity, policy, answer, usage. The error is what the client is told; it is not written. With own the request r says who asks, and own what.
-func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clientWriter, *qerr.Error) {
-	start := s.now()
-	st := s.acquire()
-	defer st.release()
-	id := identity.NewID()
-	w.Header().Set("X-Spillway-Request-Id", id)
-	client := &clientWriter{ResponseWriter: w, rc: http.NewResponseController(w)}
-
-	rctx := s.propagator.Extract(r.Context(), headerCarrier(r.Header))
-	rctx, span := s.tracer.Start(rctx, "request", trace.WithSpanKind(trace.SpanKindServer))
-	defer span.End()
-	x := &exchange{s: s, st: st, client: client, header: r.Header}
-	_, room := s.room(rctx, "identity")
-	caller := identity.FromRequest(r)
-	room.End()
-	s.metrics.inflight.Inc()
-	defer s.metrics.inflight.Dec()
-
-	// The cause of the end is kept: a client that left, our deadline, or the end of draining.
-	ctx, cancel := context.WithCancelCause(identity.With(rctx, identity.Request{ID: id, Peer: identity.Peer(r)}))
-	defer cancel(nil)
-	defer context.AfterFunc(r.Context(), func() { cancel(qerr.ErrClientLeft) })()
-	defer context.AfterFunc(s.drained, func() { cancel(context.Cause(s.drained)) })()
-
-	x.end = cancel
-	defer x.close()
-	err := func() (err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = s.panicked(p)
-			}
-		}()
-		if err := x.understand(ctx, r, own); err != nil {
-			return err
-		}
-		return x.run(ctx)
-	}()
-	var qe *qerr.Error
-	if err != nil {
-		qe = s.explain(x, r, err)
-	}
-	s.finish(x, span, caller, id, start, qe)
-	if qe != nil && qe.Kind == qerr.TooExpensive && x.account != nil && x.account.only {
-		x.account.told = x.account.explanation(x.req.Query, qe)
-		client.refusal = x.account
-	}
-	return client, qe
-}
+const verdictHeader = "X-Spillway-Verdict"
 
 // close gives back what the request held.
 func (x *exchange) close() {
@@ -148,98 +74,6 @@ func (x *exchange) close() {
 	x.budget.Close()
 	if x.stop != nil {
 		x.stop()
-	}
-}
-
-const verdictHeader = "X-Spillway-Verdict"
-
-// understand finds out what the request asks for.
-func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) error {
-	if own != nil {
-		x.id, x.req, x.account = own.req.ID, own.req, own.account
-		return nil
-	}
-	s := x.s
-	hasBody := r.Body != nil && r.Body != http.NoBody
-	if hasBody {
-		_ = x.client.rc.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
-	}
-	_, span := s.room(ctx, "endpoint")
-	if e, _, err := endpoint.Lookup(r); err == nil {
-		x.id = e.ID
-	}
-	req, err := endpoint.Parse(r, endpoint.Options{StrictParameters: x.st.cfg.StrictParameters})
-	span.End()
-	x.req = req
-	if err != nil {
-		return err // the deadline stays: net/http reads what is left of the body before it answers
-	}
-	if req.ID == endpoint.Query || req.ID == endpoint.QueryRange {
-		x.account = accountOf(x.header.Get(explainHeader))
-	}
-	if hasBody {
-		_ = x.client.rc.SetReadDeadline(time.Time{})
-	}
-	if n := len(req.Dropped); n > 0 {
-		s.metrics.dropped.WithLabelValues(string(req.ID)).Add(float64(n))
-	}
-	return nil
-}
-
-// run goes through the rooms up to the finished answer.
-func (x *exchange) run(ctx context.Context) (err error) {
-	s, req := x.s, x.req
-	x.limits = x.st.cfg.LimitsFor(req.ID)
-	now := s.now()
-
-	_, span := s.room(ctx, "policy")
-	x.dec, err = policy.Decide(req, policyLimits(x.limits), x.st.owned, now)
-	span.End()
-	if err != nil {
-		return err
-	}
-	x.lookDropped()
-	deadline := time.Now().Add(x.dec.Deadline)
-	// It ends in close, not here: what went wrong is explained by the state of the context at that time.
-	x.ctx, x.stop = s.timers.WithDeadline(ctx, deadline, func() error { return deadlineError(x.dec.Deadline, x.limits.Timeout) })
-	x.client.until = deadline.Add(time.Second)
-	x.view = plan.NewView(x.st.top, now)
-	// Read and federate have no place for a warning, so the configuration alone makes none of their answers partial: a ruler or another Prometheus would
-	// not know.
-	x.partial = x.st.cfg.PartialResponse == config.PartialWarn && req.ID != endpoint.Read && req.ID != endpoint.Federate
-	if req.PartialResponse != nil {
-		x.partial = *req.PartialResponse
-	}
-	if x.partial {
-		x.loseEjected()
-	}
-	x.watched = s.heap.Join(func() int64 { return x.weighed.Load().Held() }, x.end)
-	handle := handlers[req.ID]
-	for {
-		x.budget = merge.NewBudget(x.st.pool, merge.Limits{
-			MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes,
-		})
-		x.weighed.Store(x.budget)
-		x.out = merge.NewWriter(x.client, x.budget)
-		x.out.OnCommit = x.commit
-		x.warnings, x.infos = merge.Notes{}, merge.Notes{}
-		x.twice.reset()
-		x.asked = 0
-		x.warnings.Add(x.dec.Warnings...)
-		x.warnings.Add(x.drops.Warnings...)
-		x.infos.Add(x.drops.Infos...)
-		for _, name := range x.attempt.Without {
-			x.warnings.Add("partial answer: shard " + name + " did not answer; its series are missing")
-		}
-		err = handle(x)
-		if err == nil {
-			return nil
-		}
-		if !x.nextAttempt(err) {
-			return x.lastWord(err)
-		}
-		x.out.Close()
-		x.budget.Close()
 	}
 }
 
@@ -366,96 +200,6 @@ func (x *exchange) finishJSON() error {
 	_, span := x.s.room(x.ctx, "write")
 	defer span.End()
 	return x.out.Finish(x.warnings.List(), x.infos.List())
-}
-
-// explain turns an error into what the client is told, asking first what became of the request.
-func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
-	var qe *qerr.Error
-	if errors.As(err, &qe) && qe.Kind == qerr.SlowRequest {
-		return qe // net/http has cancelled the context for the read that failed, but the client is there
-	}
-	if r.Context().Err() != nil {
-		return qerr.From(qerr.ErrClientLeft)
-	}
-	if errors.As(err, &qe) && qe.Kind != qerr.Internal {
-		return x.counsel(shard.Busy(qe))
-	}
-	if x.ctx != nil {
-		return x.counsel(qerr.FromContext(x.ctx, err))
-	}
-	return qerr.From(err)
-}
-
-// finish is the one place that counts and logs a request.
-func (s *Server) finish(x *exchange, span trace.Span, caller identity.Caller, id string, start time.Time, qe *qerr.Error) {
-	took := s.now().Sub(start)
-	ep, verdict, bound := "none", x.verdict(), ""
-	if x.id != "" {
-		ep = string(x.id)
-	}
-	outcome := "success"
-	if qe != nil {
-		outcome = qe.Kind.String()
-		bound = qe.Bound
-		if qe.Kind != qerr.Canceled {
-			verdict = policy.Refuse
-		}
-		if bound != "" {
-			s.metrics.refusals.WithLabelValues(ep, bound).Inc()
-		}
-		if qe.Kind == qerr.Canceled {
-			s.metrics.canceled.WithLabelValues(ep).Inc()
-		}
-		span.SetStatus(codes.Error, outcome)
-	}
-	s.metrics.requests.WithLabelValues(ep, string(verdict), outcome).Inc()
-	s.metrics.duration.WithLabelValues(ep).Observe(took.Seconds())
-	s.metrics.series.WithLabelValues(ep).Add(float64(x.budget.Series()))
-	s.metrics.samples.WithLabelValues(ep).Add(float64(x.budget.Samples()))
-	s.metrics.read.WithLabelValues(ep).Add(float64(x.budget.Bytes()))
-	s.metrics.written.WithLabelValues(ep).Add(float64(x.client.n))
-	if x.budget != nil {
-		s.metrics.peak.Observe(float64(x.budget.Peak()))
-	}
-	if span.IsRecording() {
-		span.SetAttributes(attribute.String("spillway.endpoint", ep), attribute.String("spillway.verdict", string(verdict)), attribute.String("spillway.request_id", id),
-			attribute.String("spillway.outcome", outcome), attribute.Int64("spillway.series", x.budget.Series()), attribute.Int64("spillway.samples", x.budget.Samples()))
-		if bound != "" {
-			span.SetAttributes(attribute.String("spillway.bound", bound))
-		}
-	}
-
-	level := slog.LevelDebug
-	if qe != nil {
-		switch qe.Kind {
-		case qerr.Internal:
-			level = slog.LevelError
-		case qerr.ShardFailed, qerr.Timeout:
-			if s.digest.first(qe) {
-				level = slog.LevelWarn
-			}
-		}
-	}
-	s.digest.request(ep, took, qe)
-	if s.log.Enabled(x.context(), level) {
-		attrs := []slog.Attr{
-			slog.String("id", id), slog.String("endpoint", ep), slog.String("verdict", string(verdict)), slog.String("outcome", outcome),
-			slog.Duration("duration", took), slog.Int64("series", x.budget.Series()), slog.Int64("bytes", x.client.n), slog.Any("caller", caller),
-		}
-		if x.req != nil && x.req.Query != "" {
-			attrs = append(attrs, slog.String("query", clip(x.req.Query, 256)))
-		}
-		if qe != nil {
-			attrs = append(attrs, slog.String("bound", bound), slog.String("err", clip(qe.Error(), 2048)))
-		}
-		s.log.LogAttrs(x.context(), level, "request", attrs...)
-	}
-	room := unrecorded
-	if span.IsRecording() {
-		_, room = s.tracer.Start(trace.ContextWithSpan(context.Background(), span), "usage")
-	}
-	s.recordUsage(x, caller, id, start, string(verdict), bound)
-	room.End()
 }
 
 func (x *exchange) context() context.Context {

@@ -1,21 +1,20 @@
 package server
 
 import (
-	"time"
 	"unicode/utf8"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
-	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
 // recordUsage leaves the request's line in the usage log. What was refused before it was understood has no facts but its endpoint.
-func (s *Server) recordUsage(x *exchange, caller identity.Caller, id string, start time.Time, verdict, bound string) {
+func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 	if x.id == "" || x.st.usage == nil {
 		return // a path outside the table looks at nothing
 	}
+	caller := x.caller
 	rec := &usage.Record{
-		Time: start, ID: id, Tenant: caller.Tenant, User: caller.User, Dashboard: caller.Dashboard, Panel: caller.Panel, Rule: caller.Rule, Claimed: caller.Claimed,
+		Time: x.began, ID: x.uid, Tenant: caller.Tenant, User: caller.User, Dashboard: caller.Dashboard, Panel: caller.Panel, Rule: caller.Rule, Claimed: caller.Claimed,
 		Endpoint: string(x.id), Verdict: verdict, Bound: bound,
 		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
 		ShardSeconds: x.calls.get().Seconds(),
