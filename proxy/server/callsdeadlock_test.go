@@ -91,7 +91,7 @@ func (*crowded) watch(over chan struct{}, look func()) {
 // exchange is a request that has so much time.
 func (c *crowded) exchange(ctx context.Context, limit time.Duration) (*exchange, func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	x := &exchange{s: c.s, st: c.st, ctx: ctx, dec: &policy.Decision{}, limits: config.Limits{MaxResponseBytes: 64 << 20, Timeout: limit}}
+	x := &exchange{s: c.s, st: c.st, ctx: ctx, decided: decided{dec: &policy.Decision{}, limits: config.Limits{MaxResponseBytes: 64 << 20, Timeout: limit}}}
 	x.budget = merge.NewBudget(c.st.pool, merge.Limits{MaxSeries: 1e6, MaxSamples: 1e6, MaxBytes: 64 << 20})
 	return x, func() {
 		x.budget.Close()

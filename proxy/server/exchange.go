@@ -25,42 +25,58 @@ import (
 
 // exchange is one request on its way through the rooms. It belongs to the goroutine that serves the request.
 type exchange struct {
-	s      *Server
-	st     *state
-	ctx    context.Context
-	stop   context.CancelFunc
+	asker
+	decided
+	holding
+
+	s       *Server
+	st      *state
+	ctx     context.Context // with the deadline; nil before there is one
+	id      endpoint.ID     // known even where the request was not understood; empty outside the table
+	req     *endpoint.Request
+	account *account // what explain tells; nil where nobody asked
+
+	attempt answer.Attempt // the one that is made now
+	gone    nameSet        // shards that were found to fail; several goroutines tell
+	late    error          // of the first server that was waited for until the deadline
+	calls   shardSeconds
+	watched *heap.Request
+	weighed atomic.Pointer[merge.Budget] // what the heap's watch asks how much it holds
+}
+
+// asker is who asks, and where the answer goes.
+type asker struct {
 	uid    string // of this request, as the client, the log and the usage log have it
 	began  time.Time
 	span   trace.Span
+	end    context.CancelCauseFunc // ends the request with a cause
 	caller identity.Caller
-	id     endpoint.ID // known even where the request was not understood; empty outside the table
-	req    *endpoint.Request
-	limits config.Limits
-	dec    *policy.Decision
-	view   *plan.View
-	budget *merge.Budget
-	out    *merge.Writer
 	client *clientWriter
 	header http.Header // of the client's request; only content negotiation and attribution look at it
+}
 
-	partial  bool
+// decided is what was decided about the request.
+type decided struct {
+	limits  config.Limits
+	dec     *policy.Decision
+	stop    context.CancelFunc // of the deadline
+	view    *plan.View
+	partial bool          // an answer may go without shards
+	drops   dropped.Found // what drop rules have taken away of what it asks for
+}
+
+// holding is what one attempt holds and remarks. The next one begins with another.
+type holding struct {
+	budget   *merge.Budget
+	out      *merge.Writer
 	warnings merge.Notes
 	infos    merge.Notes
-	drops    dropped.Found  // what drop rules have taken away of what it asks for
-	attempt  answer.Attempt // the one that is made now
-	gone     nameSet        // shards that were found to fail; several goroutines tell
-	account  *account       // what explain tells; nil where nobody asked
-	twice    notes          // of series that two shards hold
-	late     error          // of the first server that was waited for until the deadline
-	cut      bool           // the answer was truncated by a bound
-	calls    shardSeconds
-	asked    int                     // calls to shards that another attempt would repeat
-	end      context.CancelCauseFunc // ends the request with a cause
-	watched  *heap.Request
-	weighed  atomic.Pointer[merge.Budget] // what the heap's watch asks how much it holds
-	doing    string                       // what the request's time is spent on, for the sentence of its deadline
-	rawHere  string                       // why its series are read and evaluated here; empty where they are not
-	rawCause plan.Cause                   // likewise, as the metric of plans has it
+	twice    *notes     // of series that two shards hold
+	cut      bool       // the answer was truncated by a bound
+	asked    int        // calls to shards that another attempt would repeat
+	doing    string     // what the request's time is spent on, for the sentence of its deadline
+	rawHere  string     // why its series are read and evaluated here; empty where they are not
+	rawCause plan.Cause // likewise, as the metric of plans has it
 }
 
 const verdictHeader = "X-Spillway-Verdict"

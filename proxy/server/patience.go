@@ -165,9 +165,3 @@ func (n *notes) each(f func(string)) {
 		f(n.by[subject])
 	}
 }
-
-func (n *notes) reset() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.by = nil
-}

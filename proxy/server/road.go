@@ -67,7 +67,7 @@ func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clie
 
 // enter begins a request: its id, its span, and the context that ends with a cause: a client that left, our deadline, or the end of draining. leave gives back all that the request holds.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx context.Context, leave func()) {
-	x = &exchange{s: s, st: s.acquire(), began: s.now(), uid: identity.NewID(), header: r.Header}
+	x = &exchange{s: s, st: s.acquire(), asker: asker{began: s.now(), uid: identity.NewID(), header: r.Header}}
 	w.Header().Set("X-Spillway-Request-Id", x.uid)
 	x.client = &clientWriter{ResponseWriter: w, rc: http.NewResponseController(w)}
 	ctx, x.span = s.tracer.Start(s.propagator.Extract(r.Context(), headerCarrier(r.Header)), "request", trace.WithSpanKind(trace.SpanKindServer))
@@ -176,15 +176,10 @@ func (x *exchange) answer() (err error) {
 
 // beginAttempt is the beginning of an attempt: nothing is held, written or remarked.
 func (x *exchange) beginAttempt() {
-	x.budget = merge.NewBudget(x.st.pool, merge.Limits{
-		MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes,
-	})
-	x.weighed.Store(x.budget)
-	x.out = merge.NewWriter(x.client, x.budget)
+	budget := merge.NewBudget(x.st.pool, merge.Limits{MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes})
+	x.holding = holding{budget: budget, out: merge.NewWriter(x.client, budget), twice: &notes{}}
+	x.weighed.Store(budget)
 	x.out.OnCommit = x.commit
-	x.warnings, x.infos = merge.Notes{}, merge.Notes{}
-	x.twice.reset()
-	x.asked = 0
 	x.warnings.Add(x.dec.Warnings...)
 	x.warnings.Add(x.drops.Warnings...)
 	x.infos.Add(x.drops.Infos...)
