@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/prometheus/prometheus/model/labels"
 )
 
 func TestParseLoad(t *testing.T) {
@@ -59,30 +57,6 @@ func TestLoadTellsWhatIsTooOld(t *testing.T) {
 	}
 	if n := s.DB().Head().NumSeries(); n != 1 {
 		t.Errorf("%d series in the head after a load that was rolled back", n)
-	}
-}
-
-func TestWithExternalLabels(t *testing.T) {
-	ab := labels.FromStrings("a", "$b")
-	for _, tc := range []struct {
-		text string
-		ls   labels.Labels
-		want string
-	}{
-		{"rubbish: [", labels.EmptyLabels(), "rubbish: ["},
-		{"", ab, "global:\n    external_labels:\n        a: $$b\n"},
-		{"global: {scrape_interval: 7s, external_labels: {c: d}}\nrule_files: [x]", ab, "global:\n    external_labels:\n        a: $$b\n    scrape_interval: 7s\nrule_files:\n    - x\n"},
-		{"global:\n", ab, "global:\n    external_labels:\n        a: $$b\n"},
-		{"rubbish: [", ab, "error: put external labels into the configuration: "},
-		{"global: 7", ab, "error: put external labels into the configuration: its global section is not a map"},
-	} {
-		got, err := WithExternalLabels(tc.text, tc.ls)
-		if err != nil {
-			got = "error: " + err.Error()
-		}
-		if got != tc.want && !(err != nil && strings.HasPrefix(got, tc.want)) {
-			t.Errorf("%q\ngot  %q\nwant %q", tc.text, got, tc.want)
-		}
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
-	"go.yaml.in/yaml/v3"
+
+	"github.com/spillwayproject/spillway/internal/promfiles"
 
 	// Static and file targets are what a shard of a demo or a test needs; both register themselves.
 	_ "github.com/prometheus/prometheus/discovery/file"
@@ -169,7 +170,7 @@ func (o *Options) settings() settings {
 
 // load parses Config and lays the other options over it. Every call gives a fresh value, since scrape configs are changed by validation.
 func (o *Options) load() (*config.Config, error) {
-	text, err := WithExternalLabels(o.Config, o.ExternalLabels)
+	text, err := promfiles.WithExternalLabels(o.Config, o.ExternalLabels)
 	if err != nil {
 		return nil, fmt.Errorf("the shard's prometheus.yml: %w", err)
 	}
@@ -206,35 +207,6 @@ func (o *Options) load() (*config.Config, error) {
 		c.StorageConfig.ExemplarsConfig = &config.DefaultExemplarsConfig
 	}
 	return c, nil
-}
-
-// WithExternalLabels returns the text of a prometheus.yml with its global.external_labels replaced by labels. Without labels it is the text as it was.
-func WithExternalLabels(text string, ls labels.Labels) (string, error) {
-	if ls.IsEmpty() {
-		return text, nil
-	}
-	var doc map[string]any
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		return "", fmt.Errorf("put external labels into the configuration: %w", err)
-	}
-	if doc == nil {
-		doc = map[string]any{}
-	}
-	global, ok := doc["global"].(map[string]any)
-	if !ok && doc["global"] != nil {
-		return "", errors.New("put external labels into the configuration: its global section is not a map")
-	}
-	if global == nil {
-		global = map[string]any{}
-	}
-	values := ls.Map()
-	for name, v := range values {
-		values[name] = strings.ReplaceAll(v, "$", "$$") // Prometheus expands environment variables in them
-	}
-	global["external_labels"] = values
-	doc["global"] = global
-	out, err := yaml.Marshal(doc)
-	return string(out), err
 }
 
 // flags is what status/flags answers: the flags of the server that a shard has an equivalent of, with the values in force.

@@ -35,6 +35,8 @@ import (
 	"github.com/prometheus/prometheus/util/logging"
 	"github.com/prometheus/prometheus/util/notifications"
 	"github.com/prometheus/prometheus/web"
+
+	"github.com/spillwayproject/spillway/internal/promfiles"
 )
 
 const (
@@ -108,7 +110,7 @@ func (s *Shard) start(ctx context.Context) error {
 		return err
 	}
 	for _, dir := range s.opts.Blocks {
-		if _, err := LinkBlocks(ctx, dir, s.dir); err != nil {
+		if _, err := promfiles.LinkBlocks(ctx, dir, s.dir); err != nil {
 			return err
 		}
 	}

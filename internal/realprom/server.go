@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/spillwayproject/spillway/internal/localprom"
+	"github.com/spillwayproject/spillway/internal/promfiles"
 )
 
 const (
@@ -82,11 +82,11 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
 	for _, blocks := range opts.Blocks {
-		if _, err := localprom.LinkBlocks(ctx, blocks, dir); err != nil {
+		if _, err := promfiles.LinkBlocks(ctx, blocks, dir); err != nil {
 			return nil, err
 		}
 	}
-	conf, err := localprom.WithExternalLabels(opts.Config, opts.ExternalLabels)
+	conf, err := promfiles.WithExternalLabels(opts.Config, opts.ExternalLabels)
 	if err != nil {
 		return nil, err
 	}

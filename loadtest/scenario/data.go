@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/prometheus/tsdb"
 
-	"github.com/spillwayproject/spillway/internal/localprom"
+	"github.com/spillwayproject/spillway/internal/promfiles"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
@@ -89,7 +89,7 @@ func (d Data) copyTo(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	if _, err := localprom.LinkBlocks(ctx, d.Dir, dir); err != nil {
+	if _, err := promfiles.LinkBlocks(ctx, d.Dir, dir); err != nil {
 		return err
 	}
 	for _, part := range []string{"wal", "chunks_head"} {
