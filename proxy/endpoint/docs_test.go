@@ -3,11 +3,7 @@ package endpoint
 import (
 	"flag"
 	"fmt"
-	"go/parser"
-	"go/token"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -117,47 +113,5 @@ func TestTableIsWhole(t *testing.T) {
 	}
 	if Get("nonsense") != nil {
 		t.Error("Get finds what is not there")
-	}
-}
-
-// TestImports lists the imports that the package must never gain, with the reason.
-func TestImports(t *testing.T) {
-	forbidden := []struct{ prefix, reason string }{
-		{"github.com/spillwayproject/spillway/", "the road goes forward: endpoint knows nothing of the rooms behind it"},
-		{"github.com/prometheus/prometheus/promql", "PromQL is parsed only after policy's scan of the text"},
-		{"github.com/prometheus/prometheus/web", "the API of Prometheus brings the whole server with it"},
-		{"github.com/prometheus/prometheus/storage", "remote read is decoded here under caps that the storage package lacks"},
-		{"github.com/prometheus/client_golang", "the server counts; parsing has no state"},
-		{"net/http/httputil", "nothing of a client's request is forwarded"},
-		{"log", "the server logs a request, once"},
-		{"log/slog", "the server logs a request, once"},
-		{"encoding/json", "the API takes no JSON"},
-		{"regexp", "a client's text is never a pattern here"},
-		{"unsafe", "no reason is good enough at the door"},
-	}
-	allowed := map[string]bool{"github.com/spillwayproject/spillway/proxy/qerr": true}
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, spec := range f.Imports {
-			path, err := strconv.Unquote(spec.Path.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, no := range forbidden {
-				if !allowed[path] && (path == no.prefix || strings.HasPrefix(path, strings.TrimSuffix(no.prefix, "/")+"/")) {
-					t.Errorf("%s imports %s: %s", name, path, no.reason)
-				}
-			}
-		}
 	}
 }

@@ -1,0 +1,123 @@
+package docs_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/spillwayproject/spillway/"
+
+// own are the packages of Spillway that each of these may import: the road goes forward, and a leaf stays one. An entry that is not used any more is an error, so that the table says how it is.
+var own = map[string][]string{
+	"proxy/qerr":       {},
+	"proxy/identity":   {},
+	"proxy/answer":     {},
+	"proxy/ui":         {},
+	"proxy/endpoint":   {"proxy/qerr"},
+	"proxy/config":     {"internal/plainfile", "proxy/endpoint"},
+	"proxy/policy":     {"internal/tree", "proxy/endpoint", "proxy/qerr"},
+	"proxy/merge":      {"proxy/qerr"},
+	"proxy/evaluation": {"proxy/policy", "proxy/qerr"},
+	"proxy/heap":       {"proxy/merge", "proxy/policy", "proxy/qerr"},
+	"proxy/dropped":    {"internal/plainfile"},
+	"proxy/usage":      {"internal/tree"},
+	"proxy/shard/h1":   {},
+	"proxy/shard":      {"internal/timers", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr", "proxy/shard/h1"},
+	"proxy/plan/raw":   {"proxy/qerr"},
+	"proxy/plan":       {"internal/tree", "proxy/endpoint", "proxy/merge", "proxy/plan/raw", "proxy/qerr", "proxy/shard"},
+	"relabel/uses":     {"proxy/endpoint", "proxy/usage"},
+	"relabel/config":   {},
+}
+
+// never are packages that must not be imported, by themselves or as a prefix, each with the reason.
+var never = []struct{ who, what, why string }{
+	{"proxy/", "net/http/httputil", "requests are rebuilt, never forwarded"},
+	{"proxy/", "unsafe", "no reason is good enough here"},
+	{"proxy/", module + "loadtest", "the laboratory uses the product, not the other way round"},
+	{"proxy/", module + "internal/localprom", "a product that embeds its test servers"},
+	{"proxy/", module + "internal/fakeshard", "a product that embeds its test servers"},
+	{"proxy/", module + "internal/realprom", "a product that starts its test servers"},
+	{"relabel/", module + "internal/localprom", "a product that embeds its test servers"},
+	{"relabel/", module + "proxy/server", "a plan is made without a proxy"},
+	{"proxy/endpoint", "github.com/prometheus/prometheus/promql", "PromQL is parsed only after policy's scan of the text"},
+	{"proxy/endpoint", "github.com/prometheus/prometheus/web", "the API of Prometheus brings the whole server with it"},
+	{"proxy/endpoint", "github.com/prometheus/prometheus/storage", "remote read is decoded here under caps that the storage package lacks"},
+	{"proxy/endpoint", "github.com/prometheus/client_golang", "the server counts; parsing has no state"},
+	{"proxy/endpoint", "log", "the server logs a request, once"},
+	{"proxy/endpoint", "encoding/json", "the API takes no JSON"},
+	{"proxy/endpoint", "regexp", "a client's text is never a pattern here"},
+	{"proxy/identity", "github.com", "who asks is told by headers; nothing else is needed"},
+	{"proxy/merge", "net/http", "a merge reads from readers and writes to writers; who is at the other end is not its business"},
+	{"proxy/merge", "github.com/prometheus/prometheus/web", "Prometheus' codec is what the tests compare with, and pulls in a server"},
+	{"proxy/merge", "github.com/prometheus/prometheus/tsdb", "nothing is stored here"},
+	{"proxy/merge", "github.com/prometheus/prometheus/storage", "nothing is evaluated here"},
+	{"proxy/merge", "github.com/json-iterator", "the scanner bounds what it reads; jsoniter does not"},
+	{"proxy/shard", "github.com/prometheus/prometheus/promql", "shards evaluate, shard only asks"},
+	{"proxy/shard", "github.com/prometheus/prometheus/tsdb", "nothing is stored here"},
+}
+
+// TestImports holds the packages to their places.
+func TestImports(t *testing.T) {
+	cmd := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "./...")
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		imports[strings.TrimPrefix(f[0], module)] = f[1:]
+	}
+	for room, allowed := range own {
+		all, ok := imports[room]
+		if !ok {
+			t.Errorf("%s is in the table and is no package", room)
+		}
+		var used []string
+		for _, path := range all {
+			rest, ours := strings.CutPrefix(path, module)
+			if !ours {
+				continue
+			}
+			used = append(used, rest)
+			if !slices.Contains(allowed, rest) {
+				t.Errorf("%s imports %s", room, rest)
+			}
+		}
+		for _, name := range allowed {
+			if !slices.Contains(used, name) {
+				t.Errorf("%s may import %s and does not: take it out of the table", room, name)
+			}
+		}
+	}
+	for _, no := range never {
+		if rest, ours := strings.CutPrefix(no.what, module); ours && !slices.ContainsFunc(packages(imports), func(p string) bool { return p == rest || strings.HasPrefix(p, rest+"/") }) {
+			t.Errorf("%s is forbidden to %s and is not there any more", rest, no.who)
+		}
+		found := false
+		for room, all := range imports {
+			if room != strings.TrimSuffix(no.who, "/") && !strings.HasPrefix(room, strings.TrimSuffix(no.who, "/")+"/") || strings.HasSuffix(room, "test") {
+				continue
+			}
+			found = true
+			for _, path := range all {
+				if path == no.what || strings.HasPrefix(path, no.what+"/") {
+					t.Errorf("%s imports %s: %s", room, path, no.why)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("there is no package %s", no.who)
+		}
+	}
+}
+
+func packages(imports map[string][]string) (all []string) {
+	for p := range imports {
+		all = append(all, p)
+	}
+	return all
+}
