@@ -15,10 +15,20 @@ import (
 // checkConfigCommand names every problem of a configuration file, one a line, with its path.
 func checkConfigCommand(e *env, parent clause) func() error {
 	c := parent.Command("config", "Checks a configuration file; exit code 1 and every problem, one a line.")
-	file := c.Arg("file", "The configuration file.").Required().String()
+	file := c.Arg("file", "The configuration file; needed, but with --schema.").String()
+	schema := c.Flag("schema", "Prints the JSON schema of configuration files instead, for editors.").Bool()
 	online := c.Flag("online", "Also asks the shards: are they reachable, do their external labels fit, do they overlap.").Bool()
 	timeout := c.Flag("timeout", "How long --online may take.").Default("30s").Duration()
 	return func() error {
+		switch {
+		case *schema && (*file != "" || *online):
+			return errUsage{errors.New("--schema prints what files look like and reads none; leave FILE and --online away")}
+		case *schema:
+			_, err := e.stdout.Write(config.Schema())
+			return err
+		case *file == "":
+			return errUsage{errors.New("required argument 'file' not provided; see spillway check config --help")}
+		}
 		cfg, err := config.Check(*file, plansOf)
 		var problems config.Problems
 		if errors.As(err, &problems) {

@@ -48,7 +48,7 @@ const (
 // Config is the file, with defaults filled in. Treat it as immutable.
 type Config struct {
 	// Groups are the series of one cluster, region or tenant each; at least one.
-	Groups []Group `yaml:"groups"`
+	Groups []Group `yaml:"groups" is:"required max=1000"`
 	// Limits are the bounds of all requests; ask LimitsFor for those of one endpoint.
 	Limits LimitsSection `yaml:"limits"`
 	// Memory bounds what all requests together hold.
@@ -60,7 +60,7 @@ type Config struct {
 	// StrictParameters answers an unknown request parameter with 400 instead of dropping it.
 	StrictParameters bool `yaml:"strict_parameters"`
 	// PartialResponse is PartialAbort or PartialWarn, for requests that do not choose themselves.
-	PartialResponse string `yaml:"partial_response"`
+	PartialResponse string `yaml:"partial_response" is:"one=abort|warn"`
 
 	// Hash is the SHA-256 of the file's bytes, in hex. Files that are equal have equal hashes; file contents that http_client refers to take no part.
 	Hash string `yaml:"-"`
@@ -71,7 +71,7 @@ type Config struct {
 // Group is the series of one cluster, region or tenant.
 type Group struct {
 	// Name is unique; it appears in errors, logs and metrics.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" is:"required pattern=^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$"`
 	// Labels are on every series of the group. Matchers on them choose groups and are never sent. May be empty.
 	Labels map[string]string `yaml:"labels"`
 	// ReplicaLabels are removed from every series.
@@ -81,15 +81,15 @@ type Group struct {
 	// Until is where they end, exclusive.
 	Until Moment `yaml:"until"`
 	// ShardBy are labels whose series stand together: those that have all of them, with equal values, are on one shard. Empty is no such promise.
-	ShardBy []string `yaml:"shard_by"`
+	ShardBy []string `yaml:"shard_by" is:"filled"`
 	// Hashmod tells which shard holds a value of a label; the zero value is not known.
-	Hashmod Hashmod `yaml:"hashmod"`
+	Hashmod Hashmod `yaml:"hashmod" is:"filled"`
 	// Names are anchored regular expressions, at most MaxNames: each of the group's series has a name that one of them matches. Empty is no such promise.
-	Names []string `yaml:"names"`
+	Names []string `yaml:"names" is:"filled max=1000"`
 	// Heartbeat is a selector by which a replica is seen to be whole; empty is none.
-	Heartbeat string `yaml:"heartbeat"`
+	Heartbeat string `yaml:"heartbeat" is:"filled"`
 	// Shards are disjoint slices of the group; at least one.
-	Shards []Shard `yaml:"shards"`
+	Shards []Shard `yaml:"shards" is:"required"`
 }
 
 // Span is the group's own time [from, until) in milliseconds for a request that arrived at now.
@@ -106,9 +106,9 @@ func (g *Group) ShardSpan(i int, now time.Time) (from, until int64) {
 // the shard whose Hash is the MD5 of the label's value, its last eight bytes as a big-endian number, modulo Modulus. Series without the label may be anywhere.
 type Hashmod struct {
 	// Labels are the source labels; exactly one, since that is what can be checked on the shards.
-	Labels []string `yaml:"labels"`
+	Labels []string `yaml:"labels" is:"required max=1"`
 	// Modulus is from 1 to MaxModulus; 0 where there is no rule.
-	Modulus int `yaml:"modulus" unit:"modulus"`
+	Modulus int `yaml:"modulus" unit:"modulus" is:"required max=65536"`
 }
 
 // MaxNames is how many patterns of names a group may have.
@@ -136,7 +136,7 @@ func (h Hash) String() string {
 // Shard is a disjoint slice of a group.
 type Shard struct {
 	// Replicas are servers that hold copies of the slice; at least one, all of one type.
-	Replicas []Replica `yaml:"replicas"`
+	Replicas []Replica `yaml:"replicas" is:"required"`
 	// Hash is the shard's number under the group's hashmod; set where that is.
 	Hash Hash `yaml:"hash"`
 	// From is where the slice begins, inclusive; within the group's own span.
@@ -148,9 +148,9 @@ type Shard struct {
 // Replica is one server.
 type Replica struct {
 	// URL is the server's address as the file spells it, with its path prefix if it has one; http or https.
-	URL string `yaml:"url"`
+	URL string `yaml:"url" is:"required pattern=^[Hh][Tt][Tt][Pp][Ss]?://"`
 	// Type is what kind of server it is: TypePrometheus or TypeThanos.
-	Type string `yaml:"type"`
+	Type string `yaml:"type" is:"one=prometheus|thanos"`
 	// Headers are set on every request to it, names in canonical form.
 	Headers map[string]Secret `yaml:"headers"`
 	// HTTPClient is its authentication, TLS and proxy; file paths are absolute or relative to the working directory. Redirects are never followed.
@@ -174,17 +174,17 @@ type Memory struct {
 // UsageLog is where each request leaves a line.
 type UsageLog struct {
 	// Path is the file; empty writes none. After Load it is absolute or relative to the working directory.
-	Path string `yaml:"path"`
+	Path string `yaml:"path" is:"required"`
 	// MaxSize is the size at which a new file is begun.
 	MaxSize Bytes `yaml:"max_size"`
 	// MaxFiles is how many files are kept, the open one included.
-	MaxFiles int `yaml:"max_files"`
+	MaxFiles int `yaml:"max_files" is:"max=1000"`
 }
 
 // DropRules are the plans of the drop rules that the servers apply, so that a query for what they drop is told.
 type DropRules struct {
 	// Plan are the files; none tells nobody anything. After Load they are absolute or relative to the working directory.
-	Plan Paths `yaml:"plan"`
+	Plan Paths `yaml:"plan" is:"filled max=100"`
 }
 
 // Paths are files: in the file one path, or a list of them.

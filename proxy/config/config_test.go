@@ -30,6 +30,9 @@ func parse(t *testing.T, text string) *Config {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if why, ok := refuses([]byte(text)); why != "" || !ok {
+		t.Errorf("the schema refuses what is read: %s\n%s", why, text)
+	}
 	return cfg
 }
 
@@ -155,15 +158,18 @@ func TestCeilingHoldsForBuiltInValues(t *testing.T) {
 	}
 }
 
-// TestProblems gives one problem a row. Rows are what has a rule of its own and is not in the broken file.
-func TestProblems(t *testing.T) {
+// problemRow is a file with one problem.
+type problemRow struct{ name, text, path, message string }
+
+// problemRows are what has a rule of its own and is not in the broken file.
+func problemRows() []problemRow {
 	group := func(rest string) string {
 		return "groups: [{name: a, shards: [{replicas: [{url: \"http://h:9090\"}]}], " + rest + "}]\n"
 	}
 	replica := func(rest string) string {
 		return "groups: [{name: a, shards: [{replicas: [{" + rest + "}]}]}]\n"
 	}
-	for _, tc := range []struct{ name, text, path, message string }{
+	return []problemRow{
 		{"empty", "", "", "the file is empty"},
 		{"comment only", "# nothing\n", "", "the file is empty"},
 		{"null", "~\n", "", "the file is empty"},
@@ -227,7 +233,12 @@ func TestProblems(t *testing.T) {
 		{"http_client header", replica(`url: "http://h", http_client: {http_headers: {Accept: {values: [c]}}}`), "groups[0].shards[0].replicas[0].http_client.http_headers.Accept", "belongs to the connection"},
 		{"shard after its group", "groups: [{name: a, until: 2020-01-01T00:00:00Z, shards: [{from: 2021-01-01T00:00:00Z, replicas: [{url: \"http://h\"}]}]}]\n", "groups[0].shards[0].from", "never be asked"},
 		{"shard before its group", "groups: [{name: a, from: -1d, shards: [{until: -2d, replicas: [{url: \"http://h\"}]}]}]\n", "groups[0].shards[0].until", "never be asked"},
-	} {
+	}
+}
+
+// TestProblems gives one problem a row.
+func TestProblems(t *testing.T) {
+	for _, tc := range slices.Concat(problemRows(), hashmodRows()) {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := parseAt([]byte(tc.text), ".", testNow)
 			var problems Problems

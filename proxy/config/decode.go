@@ -26,6 +26,7 @@ var (
 	durationType   = reflect.TypeFor[time.Duration]()
 	endpointType   = reflect.TypeFor[endpoint.ID]()
 	pathsType      = reflect.TypeFor[Paths]()
+	secretType     = reflect.TypeFor[Secret]()
 )
 
 // isScalarType tells whether a value of the type is one word in the file.

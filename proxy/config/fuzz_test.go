@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -11,10 +12,14 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// FuzzConfig: no bytes make Parse panic; what it takes has finite limits and prints as a file that means the same; what it refuses has problems with words.
+// FuzzConfig: no bytes make Parse panic; what it takes is taken by the schema, has finite limits and prints as a file that means the same; what it refuses has problems with words.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(minimal))
 	f.Add([]byte(secretive))
+	f.Add([]byte(spelled))
+	for _, row := range slices.Concat(problemRows(), hashmodRows()) {
+		f.Add([]byte(row.text))
+	}
 	for _, pattern := range []string{"testdata/*.yaml", "../../docs/examples/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
@@ -41,6 +46,9 @@ func FuzzConfig(f *testing.F) {
 				}
 			}
 			return
+		}
+		if why, ok := refuses(data); why != "" || !ok {
+			t.Fatalf("the schema refuses it: %s", why)
 		}
 		for _, id := range endpointIDs {
 			if l := cfg.LimitsFor(id); l.Timeout <= 0 || l.MaxSeries <= 0 || l.MaxSamples <= 0 || l.MaxResponseBytes <= 0 || l.MetadataRange > l.MaxRange || l.MaxQueryBytes <= 0 {

@@ -23,7 +23,7 @@ type Limits struct {
 	// MaxQueryBytes is the longest query text, and the longest selector.
 	MaxQueryBytes int64 `yaml:"max_query_bytes" unit:"bytes"`
 	// Unselective is UnselectiveRefuse or UnselectiveAllow.
-	Unselective string `yaml:"unselective"`
+	Unselective string `yaml:"unselective" is:"one=refuse|allow"`
 }
 
 // LimitsSection is the key limits of the file: the ceiling of all requests, and overrides for single endpoints. An override can only lower the ceiling.

@@ -12,6 +12,23 @@ type field struct {
 	key   string
 	index []int
 	unit  string
+	rules map[string]string // of the tag is
+}
+
+// is tells whether the field's tag has the rule. The tag is holds what the JSON schema says of a key besides its type: required; filled, which is not empty where it stands; max, of a number or of
+// how many items; one, the words of which it is one; pattern.
+func (f field) is(rule string) bool {
+	_, ok := f.rules[rule]
+	return ok
+}
+
+func rulesOf(tag string) map[string]string {
+	rules := map[string]string{}
+	for _, rule := range strings.Fields(tag) {
+		name, value, _ := strings.Cut(rule, "=")
+		rules[name] = value
+	}
+	return rules
 }
 
 // fieldsOf are the keys of a struct, in the order of its fields; inlined structs are opened.
@@ -30,7 +47,7 @@ func fieldsOf(t reflect.Type) []field {
 				out = append(out, inner)
 			}
 		default:
-			out = append(out, field{key: key, index: f.Index, unit: f.Tag.Get("unit")})
+			out = append(out, field{key: key, index: f.Index, unit: f.Tag.Get("unit"), rules: rulesOf(f.Tag.Get("is"))})
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -58,7 +59,7 @@ func (v *validator) config(c *Config) {
 // maxGroups bounds the labels of our metrics, and the search for overlaps, which compares groups with equal labels one by one.
 const maxGroups = 1000
 
-var groupName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$`)
+var groupName = regexp.MustCompile(byKey(fieldsOf(reflect.TypeFor[Group]()), "name").rules["pattern"])
 
 func (v *validator) group(g *Group, path string, names, urls map[string]string) {
 	switch first, twice := names[g.Name]; {
