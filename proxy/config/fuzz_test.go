@@ -12,11 +12,12 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// FuzzConfig: no bytes make Parse panic; what it takes is taken by the schema, has finite limits and prints as a file that means the same; what it refuses has problems with words.
+// FuzzConfig: no bytes make Parse panic; what it takes is taken by the schema, has finite limits, and is written and printed as a file that means the same; what it refuses has problems with words.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(minimal))
 	f.Add([]byte(secretive))
 	f.Add([]byte(spelled))
+	f.Add([]byte(special))
 	for _, row := range slices.Concat(problemRows(), hashmodRows()) {
 		f.Add([]byte(row.text))
 	}
@@ -66,6 +67,17 @@ func FuzzConfig(f *testing.F) {
 					}
 				}
 			}
+		}
+		out, err := encode(cfg, testNow)
+		if err != nil {
+			t.Fatalf("it cannot be written: %v", err)
+		}
+		read, err := parseAt(out, ".", testNow)
+		if err != nil || !sameMeaning(cfg, read) {
+			t.Fatalf("what is written means something else: %v\n%s", err, out)
+		}
+		if twice, err := encode(read, testNow); err != nil || string(twice) != string(out) {
+			t.Fatalf("written\n%s\nthen\n%s\n%v", out, twice, err)
 		}
 		first := cfg.String()
 		again, err := parseAt([]byte(first), ".", testNow)
