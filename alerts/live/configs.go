@@ -13,6 +13,7 @@ import (
 	"github.com/spillwayproject/spillway/deploy/exporters"
 	"github.com/spillwayproject/spillway/deploy/ruler"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 const (
@@ -130,25 +131,17 @@ func rulesConfig(interval time.Duration) string {
 }
 
 // spillwayConfig is the proxy's file: the shards as one group, the ruler's Prometheus as another, which has no labels of its own because what it holds carries cluster already.
-func spillwayConfig(replicaURLs [shards][replicas]string, rulesURL string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `groups:
-  - name: %[1]s
-    labels: {cluster: %[1]s}
-    replica_labels: [prometheus_replica]
-    shard_by: [node]
-    hashmod: {labels: [node], modulus: %[2]d}
-    heartbeat: up
-    shards:
-`, clusterName, shards)
-	for s, urls := range replicaURLs {
-		fmt.Fprintf(&b, "      - hash: %d\n        replicas:\n", s)
-		for _, u := range urls {
-			fmt.Fprintf(&b, "          - url: %q\n", u)
-		}
+func spillwayConfig(replicaURLs [shards][replicas]string, rulesURL string) *config.Config {
+	main := config.Group{
+		Name: clusterName, Labels: map[string]string{"cluster": clusterName}, ReplicaLabels: []string{"prometheus_replica"}, Heartbeat: "up",
+		ShardBy: []string{"node"}, Hashmod: config.Hashmod{Labels: []string{"node"}, Modulus: shards},
 	}
-	fmt.Fprintf(&b, "  - name: rules\n    replica_labels: [ruler_replica]\n    %s\n    shards: [{replicas: [{url: %q}]}]\n", ruler.NamesLine(), rulesURL)
-	return b.String()
+	for s, urls := range replicaURLs {
+		main.Shards = append(main.Shards, config.Shard{Hash: config.Hash{N: uint64(s), Set: true}, Replicas: config.Replicas(urls[:]...)})
+	}
+	return config.Of(main, config.Group{
+		Name: "rules", ReplicaLabels: []string{"ruler_replica"}, Names: ruler.Names(), Shards: []config.Shard{{Replicas: config.Replicas(rulesURL)}},
+	})
 }
 
 // remoteWriteConfig is where the ruler writes: at once, since its own for-clauses and the proxy's readers wait for it.

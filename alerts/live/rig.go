@@ -20,6 +20,7 @@ import (
 	"github.com/spillwayproject/spillway/deploy/alertmanager"
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
+	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/relabel"
 )
 
@@ -153,8 +154,8 @@ func Start(ctx context.Context, o Options) (_ *Rig, err error) {
 	if err := r.startPrometheus(ctx, site, am, shard); err != nil {
 		return nil, err
 	}
-	proxyFile, err := r.write("spillway.yaml", spillwayConfig(r.Replicas, r.RulesStore))
-	if err != nil {
+	proxyFile := filepath.Join(r.opts.Dir, "spillway.yaml")
+	if err := config.WriteFile(proxyFile, spillwayConfig(r.Replicas, r.RulesStore)); err != nil {
 		return nil, err
 	}
 	if r.Proxy, r.Admin, err = r.startSpillway(ctx, proxyFile); err != nil {

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/spillwayproject/spillway/deploy/ruler"
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // Servers are the running servers of a past.
@@ -73,8 +72,8 @@ func Serve(ctx context.Context, p *Past, spillway string) (_ *Servers, err error
 		return nil, err
 	}
 	file := filepath.Join(p.dir, "spillway.yaml")
-	if err := os.WriteFile(file, []byte(proxyConfig(at)), 0o600); err != nil {
-		return nil, fmt.Errorf("write the proxy's configuration: %w", err)
+	if err := config.WriteFile(file, proxyConfig(at)); err != nil {
+		return nil, err
 	}
 	proxy, api, _, err := realprom.StartProxy(ctx, spillway, file, nil)
 	if err != nil {
@@ -162,15 +161,17 @@ func choices(shards, replicas int) iter.Seq[[]int] {
 }
 
 // proxyConfig is the proxy's file, as deploy has it for these servers.
-func proxyConfig(at map[string]string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "groups:\n  - name: %[1]s\n    labels: {cluster: %[1]s}\n    replica_labels: [prometheus_replica]\n    shard_by: [node]\n    hashmod: {labels: [node], modulus: %[2]d}\n    heartbeat: up\n    shards:\n", big, shards)
-	for s := range shards {
-		fmt.Fprintf(&b, "      - hash: %d\n        replicas: [{url: %q}, {url: %q}]\n", s, at[shardName(s, 0)], at[shardName(s, 1)])
+func proxyConfig(at map[string]string) *config.Config {
+	group := func(name string, shards ...config.Shard) config.Group {
+		return config.Group{Name: name, Labels: map[string]string{"cluster": name}, ReplicaLabels: []string{"prometheus_replica"}, Shards: shards}
 	}
-	fmt.Fprintf(&b, "  - name: %[1]s\n    labels: {cluster: %[1]s}\n    replica_labels: [prometheus_replica]\n    shards: [{replicas: [{url: %[2]q}]}]\n", small, at[small])
-	fmt.Fprintf(&b, "  - name: rules\n    %s\n    shards: [{replicas: [{url: %q}]}]\n", ruler.NamesLine(), at["rules"])
-	return b.String()
+	whole := group(big)
+	whole.ShardBy, whole.Hashmod, whole.Heartbeat = []string{"node"}, config.Hashmod{Labels: []string{"node"}, Modulus: shards}, "up"
+	for s := range shards {
+		whole.Shards = append(whole.Shards, config.Shard{Hash: config.Hash{N: uint64(s), Set: true}, Replicas: config.Replicas(at[shardName(s, 0)], at[shardName(s, 1)])})
+	}
+	return config.Of(whole, group(small, config.Shard{Replicas: config.Replicas(at[small])}),
+		config.Group{Name: "rules", Names: ruler.Names(), Shards: []config.Shard{{Replicas: config.Replicas(at["rules"])}}})
 }
 
 // Stop ends the proxy and then the servers, all at once.

@@ -229,10 +229,10 @@ groups:
   - name: rules
     replica_labels: [ruler_replica]
     heartbeat: ruler:heartbeat:vector
-    %s
+    names: ["%s"]
     shards: [{replicas: [{url: %q}, {url: %q}]}]
 partial_response: abort
-`, shard.URL(), NamesLine(), stores[0].URL(), stores[1].URL()))
+`, shard.URL(), strings.Join(Names(), `", "`), stores[0].URL(), stores[1].URL()))
 
 	data := t.TempDir()
 	startRule := func(i int) *Rule {

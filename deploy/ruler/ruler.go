@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // Manifest is kubernetes.yaml.
@@ -27,21 +27,15 @@ var Manifest []byte
 //go:embed spillway.yaml
 var proxyConfig []byte
 
-// NamesLine is the line `names: […]` of the group `rules` in spillway.yaml, patterns of all that the small servers store, for the configurations of rehearsals.
-func NamesLine() string {
-	var file struct {
-		Groups []struct {
-			Name  string
-			Names []string
-		}
-	}
-	if err := yaml.Unmarshal(proxyConfig, &file); err != nil {
+// Names are those of the group `rules` in spillway.yaml, patterns of all that the small servers store, for the configurations of rehearsals.
+func Names() []string {
+	c, err := config.Parse(proxyConfig, ".")
+	if err != nil {
 		panic("deploy/ruler/spillway.yaml, which tests have read: " + err.Error())
 	}
-	for _, g := range file.Groups {
+	for _, g := range c.Groups {
 		if g.Name == "rules" {
-			list, _ := json.Marshal(g.Names) // texts
-			return "names: " + string(list)
+			return g.Names
 		}
 	}
 	panic("deploy/ruler/spillway.yaml has no group rules")

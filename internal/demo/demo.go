@@ -364,22 +364,22 @@ func (g *group) scrapeConfig(shard, of int, rules string) (string, error) {
 	return string(out), err
 }
 
-// configText is the proxy's configuration for the demo, as a user would write it.
-func (d *demo) configText() string {
-	var sb strings.Builder
-	sb.WriteString("groups:\n")
+// config is the proxy's configuration for the demo.
+func (d *demo) config() *config.Config {
+	var groups []config.Group
 	for _, g := range d.groups {
-		fmt.Fprintf(&sb, "  - name: %s\n    labels: {cluster: %s}\n    replica_labels: [prometheus_replica]\n    heartbeat: '%s'\n    shards:\n", g.name, g.name, heartbeat)
+		group := config.Group{Name: g.name, Labels: map[string]string{"cluster": g.name}, ReplicaLabels: []string{"prometheus_replica"}, Heartbeat: heartbeat}
 		for _, replicas := range g.shards {
-			sb.WriteString("      - replicas:\n")
+			var shard config.Shard
 			for _, p := range replicas {
-				fmt.Fprintf(&sb, "          - {url: %q}\n", p.URL())
+				shard.Replicas = append(shard.Replicas, config.Replicas(p.URL())...)
 			}
+			group.Shards = append(group.Shards, shard)
 		}
+		groups = append(groups, group)
 	}
 	// No labels: what is recorded brings its own cluster.
-	fmt.Fprintf(&sb, "  - name: rules\n    %s\n    shards:\n      - replicas:\n          - {url: %q}\n", deployed.NamesLine(), d.ruler.store.URL())
-	return sb.String()
+	return config.Of(append(groups, config.Group{Name: "rules", Names: deployed.Names(), Shards: []config.Shard{{Replicas: config.Replicas(d.ruler.store.URL())}}})...)
 }
 
 // program is how this program was called, in a form in which it can be called again from anywhere.
@@ -396,7 +396,7 @@ func (d *demo) program() string {
 // serve runs the proxy over the shards.
 func (d *demo) serve(ctx, force context.Context, began time.Time) error {
 	file := filepath.Join(d.dir, "spillway.yaml")
-	if err := os.WriteFile(file, []byte(d.configText()), 0o600); err != nil {
+	if err := config.WriteFile(file, d.config()); err != nil {
 		return err
 	}
 	cfg, err := config.Load(file)

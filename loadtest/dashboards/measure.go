@@ -19,6 +19,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/rules"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // Options say how panels are asked. Zero values take the defaults named.
@@ -113,15 +114,15 @@ func Measure(ctx context.Context, servers rules.Options, o Options) (*Result, er
 	if say == nil {
 		say = func(string, ...any) {}
 	}
-	servers.Then = func(ctx context.Context, groups string, until time.Time) (err error) {
+	servers.Then = func(ctx context.Context, groups []config.Group, until time.Time) (err error) {
 		dir, err := os.MkdirTemp(servers.Dir, "spillway-dashboards-")
 		if err != nil {
 			return fmt.Errorf("the benchmark needs a folder: %w", err)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 		file := filepath.Join(dir, "spillway.yaml")
-		if err := os.WriteFile(file, []byte(groups), 0o600); err != nil { // the limits are the defaults
-			return fmt.Errorf("write the proxy's configuration: %w", err)
+		if err := config.WriteFile(file, config.Of(groups...)); err != nil {
+			return err
 		}
 		proc, api, _, err := realprom.StartProxy(ctx, servers.Spillway, file, nil)
 		if err != nil {

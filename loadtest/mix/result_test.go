@@ -197,12 +197,12 @@ func TestFourShards(t *testing.T) {
 	for i := range w.parts {
 		w.parts[i] = &realprom.Server{}
 	}
-	if got := w.fourShards(); !strings.Contains(got, "hashmod: {labels: [node], modulus: 4}") || !strings.Contains(got, "{hash: 1, replicas:") {
-		t.Error(got)
+	if got := w.fourShards(); got.Hashmod.Modulus != 4 || got.Hashmod.Labels[0] != "node" || got.Shards[1].Hash.String() != "1" {
+		t.Errorf("%+v", got)
 	}
 	w.o.NoHints = true
-	if got := w.fourShards(); strings.Contains(got, "hash") || strings.Contains(got, "shard_by") {
-		t.Error(got)
+	if got := w.fourShards(); got.Hashmod.Modulus != 0 || len(got.ShardBy) > 0 || got.Shards[1].Hash.Set {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -8,13 +8,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/loadtest/bench"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // Options say what is measured. Zero values take the defaults named.
@@ -214,8 +214,8 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 			}
 			return args, nil
 		}},
-		{&path{name: SpillwayOne, servers: one}, w.spillway("one", oneShard(w.whole.URL(), ""))},
-		{&path{name: SpillwayLabeled, servers: one, labels: true}, w.spillway("labels", oneShard(w.whole.URL(), fmt.Sprintf("    labels: {%s: %s}\n", groupLabel, groupValue)))},
+		{&path{name: SpillwayOne, servers: one}, w.spillway("one", oneShard(w.whole.URL(), nil))},
+		{&path{name: SpillwayLabeled, servers: one, labels: true}, w.spillway("labels", oneShard(w.whole.URL(), map[string]string{groupLabel: groupValue}))},
 		{&path{name: SpillwayFour, servers: w.parts}, w.spillway("four", w.fourShards())},
 	} {
 		if err := p.path.start(ctx, w.o.Spillway, p.args); err != nil {
@@ -239,37 +239,31 @@ func stopPaths(paths []*path) error {
 // arguments are a proxy's, given the addresses that it is to listen on.
 type arguments func(main, admin string) ([]string, error)
 
-// spillway are the arguments of a proxy with this configuration.
-func (w *World) spillway(name, config string) arguments {
+// spillway are the arguments of a proxy over this group; all bounds have their defaults.
+func (w *World) spillway(name string, group config.Group) arguments {
 	return func(main, admin string) ([]string, error) {
 		file := filepath.Join(w.dir, name+".yaml")
-		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-			return nil, fmt.Errorf("write the proxy's configuration: %w", err)
+		if err := config.WriteFile(file, config.Of(group)); err != nil {
+			return nil, err
 		}
 		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + main, "--web.admin-listen-address=" + admin}, nil
 	}
 }
 
-// oneShard and fourShards are the shortest files that name the servers; all bounds have their defaults.
-func oneShard(url, more string) string {
-	return fmt.Sprintf("groups:\n  - name: main\n%s    shards: [{replicas: [{url: %q}]}]\n", more, url)
+// oneShard and fourShards are the groups that name the servers.
+func oneShard(url string, labels map[string]string) config.Group {
+	return config.Group{Name: "main", Labels: labels, Shards: []config.Shard{{Replicas: config.Replicas(url)}}}
 }
 
-func (w *World) fourShards() string {
-	var sb strings.Builder
-	sb.WriteString("groups:\n  - name: main\n")
+func (w *World) fourShards() config.Group {
+	g := config.Group{Name: "main"}
 	if !w.o.NoHints {
-		fmt.Fprintf(&sb, "    shard_by: [node]\n    hashmod: {labels: [node], modulus: %d}\n", shardCount)
+		g.ShardBy, g.Hashmod = []string{"node"}, config.Hashmod{Labels: []string{"node"}, Modulus: shardCount}
 	}
-	sb.WriteString("    shards:\n")
 	for i, s := range w.parts {
-		hash := ""
-		if !w.o.NoHints {
-			hash = fmt.Sprintf("hash: %d, ", i)
-		}
-		fmt.Fprintf(&sb, "      - {%sreplicas: [{url: %q}]}\n", hash, s.URL())
+		g.Shards = append(g.Shards, config.Shard{Hash: config.Hash{N: uint64(i), Set: !w.o.NoHints}, Replicas: config.Replicas(s.URL())})
 	}
-	return sb.String()
+	return g
 }
 
 // start starts the path's proxy and waits until it is ready.

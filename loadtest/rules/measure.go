@@ -29,6 +29,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // Options say what is measured. Zero values take the defaults named.
@@ -39,8 +40,8 @@ type Options struct {
 	Files map[string][]byte
 	// Past is what the servers hold when the ruler starts, 65 minutes; Run is how long the ruler runs, 6 minutes.
 	Past, Run time.Duration
-	// Then, where set, is called once the ruler has run and ended, while the servers still run. groups are those of a proxy's configuration, as YAML; what was recorded ends at until.
-	Then func(ctx context.Context, groups string, until time.Time) error
+	// Then, where set, is called once the ruler has run and ended, while the servers still run. groups are those of a proxy's configuration; what was recorded ends at until.
+	Then func(ctx context.Context, groups []config.Group, until time.Time) error
 }
 
 func (o Options) withDefaults() Options {
@@ -176,16 +177,16 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	if err := o.data(ctx, dir, r); err != nil {
 		return nil, err
 	}
-	config, err := o.servers(ctx, dir, &stops)
+	at, err := o.servers(ctx, dir, &stops)
 	if err != nil {
 		return nil, err
 	}
-	proxy, api, admin, err := o.proxy(ctx, dir, config)
+	proxy, api, admin, err := o.proxy(ctx, dir, at)
 	if err != nil {
 		return nil, err
 	}
 	stops = append(stops, proxy.Stop)
-	ruler, stop, err := o.ruler(ctx, dir, api, config.recorded)
+	ruler, stop, err := o.ruler(ctx, dir, api, at.recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +201,7 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	if r.ProxyPeakRSS, err = proxy.PeakRSS(); err != nil || o.Then == nil {
 		return r, err
 	}
-	return r, o.Then(ctx, o.groups(config), until)
+	return r, o.Then(ctx, o.groups(at), until)
 }
 
 // lead is how far ahead of the end of the making of the data the series go, beyond the ruler's run.
@@ -276,28 +277,23 @@ func (o *Options) servers(ctx context.Context, dir string, stops *[]func() error
 	return p, nil
 }
 
-// limits are those of the ruler's own proxy, as deploy/ruler has them.
-const limits = `limits: {max_series: 250000, max_response_bytes: 256MiB, max_range: 32d}
-memory: {budget: 2GiB}
-partial_response: abort
-`
-
 // groups are the shards and what is recorded, as a proxy's configuration has them.
-func (o *Options) groups(p *places) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    shard_by: [node]\n    hashmod: {labels: [node], modulus: %d}\n    shards:\n", o.Shards)
-	for n, u := range p.shards {
-		fmt.Fprintf(&b, "      - {hash: %d, replicas: [{url: %q}]}\n", n, u)
+func (o *Options) groups(p *places) []config.Group {
+	main := config.Group{
+		Name: "jaguar", Labels: map[string]string{"cluster": "jaguar"}, ShardBy: []string{"node"}, Hashmod: config.Hashmod{Labels: []string{"node"}, Modulus: o.Shards},
 	}
-	fmt.Fprintf(&b, "  - name: recorded\n    %s\n    shards: [{replicas: [{url: %q}]}]\n", ruler.NamesLine(), p.recorded)
-	return b.String()
+	for n, u := range p.shards {
+		main.Shards = append(main.Shards, config.Shard{Hash: config.Hash{N: uint64(n), Set: true}, Replicas: config.Replicas(u)})
+	}
+	return []config.Group{main, {Name: "recorded", Names: ruler.Names(), Shards: []config.Shard{{Replicas: config.Replicas(p.recorded)}}}}
 }
 
-// proxy starts it; api and admin are the URLs of its two listeners.
+// proxy starts it, with the limits of the ruler's own proxy, as deploy/ruler has them; api and admin are the URLs of its two listeners.
 func (o *Options) proxy(ctx context.Context, dir string, p *places) (_ *realprom.Process, api, admin string, err error) {
-	file := filepath.Join(dir, "spillway.yaml")
-	if err := os.WriteFile(file, []byte(o.groups(p)+limits), 0o600); err != nil {
-		return nil, "", "", fmt.Errorf("write the proxy's configuration: %w", err)
+	file, c := filepath.Join(dir, "spillway.yaml"), config.Of(o.groups(p)...)
+	c.Limits.MaxSeries, c.Limits.MaxResponseBytes, c.Limits.MaxRange, c.Memory.Budget = 250_000, 256<<20, 32*24*time.Hour, 2<<30
+	if err := config.WriteFile(file, c); err != nil {
+		return nil, "", "", err
 	}
 	return realprom.StartProxy(ctx, o.Spillway, file, nil)
 }

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/loadtest/report"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // member is one process of a run.
@@ -80,8 +80,8 @@ func (f *fleet) startProxy(ctx context.Context, binary string) error {
 		urls = append(urls, s.URL())
 	}
 	file := filepath.Join(f.dir, "spillway.yaml")
-	if err := os.WriteFile(file, []byte(proxyConfig(urls)), 0o600); err != nil {
-		return fmt.Errorf("write the proxy's configuration: %w", err)
+	if err := config.WriteFile(file, proxyConfig(urls)); err != nil {
+		return err
 	}
 	p, url, _, err := realprom.StartProxy(ctx, binary, file, nil)
 	if err != nil {
@@ -92,14 +92,14 @@ func (f *fleet) startProxy(ctx context.Context, binary string) error {
 	return nil
 }
 
-// proxyConfig is the shortest file that names the servers, one a cluster.
-func proxyConfig(urls []string) string {
-	var sb strings.Builder
-	sb.WriteString("groups:\n")
+// proxyConfig names the servers, one a cluster, and no more.
+func proxyConfig(urls []string) *config.Config {
+	groups := make([]config.Group, len(urls))
 	for i, url := range urls {
-		fmt.Fprintf(&sb, "  - name: cluster-%d\n    labels: {cluster: cluster-%d}\n    shards: [{replicas: [{url: %q}]}]\n", i+1, i+1, url)
+		name := fmt.Sprintf("cluster-%d", i+1)
+		groups[i] = config.Group{Name: name, Labels: map[string]string{"cluster": name}, Shards: []config.Shard{{Replicas: config.Replicas(url)}}}
 	}
-	return sb.String()
+	return config.Of(groups...)
 }
 
 // stop ends everything, the proxy first, and removes the servers' directories. A server that was killed for its memory is no error.

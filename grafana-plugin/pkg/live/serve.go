@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/spillwayproject/spillway/deploy/ruler"
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // Servers are the running servers of a world.
@@ -89,8 +88,8 @@ func (s *Servers) First(ctx context.Context) (string, error) {
 // startProxy starts a proxy over at most so many replicas of each shard and returns it with its address and that of its own metrics.
 func (s *Servers) startProxy(ctx context.Context, file string, replicas int) (*realprom.Process, []string, error) {
 	file = filepath.Join(s.world.dir, file)
-	if err := os.WriteFile(file, []byte(s.world.groups(s.at, replicas)), 0o600); err != nil {
-		return nil, nil, fmt.Errorf("write the proxy's configuration: %w", err)
+	if err := config.WriteFile(file, config.Of(s.world.groups(s.at, replicas)...)); err != nil {
+		return nil, nil, err
 	}
 	proxy, addrs, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: s.spillway, Ports: 2, Args: func(at []string) []string {
 		return []string{"proxy", "--config.file=" + file, "--web.listen-address=" + at[0], "--web.admin-listen-address=" + at[1]}
@@ -107,35 +106,31 @@ func (s *Servers) startProxy(ctx context.Context, file string, replicas int) (*r
 const replicaLabel = "prometheus_replica"
 
 // groups are those of the proxy's configuration, as deploy has them, with at most so many replicas of each shard.
-func (w *World) groups(at map[string]string, replicas int) string {
-	var b strings.Builder
-	b.WriteString("groups:\n")
+func (w *World) groups(at map[string]string, replicas int) []config.Group {
+	var groups []config.Group
 	for _, c := range w.clusters {
 		replicas := min(replicas, c.Replicas)
-		fmt.Fprintf(&b, "  - name: %[1]s\n    labels: {cluster: %[1]s}\n    replica_labels: [%[2]s]\n", c.name(), replicaLabel)
-		if c.Shards > 1 {
-			fmt.Fprintf(&b, "    shard_by: [node]\n    hashmod: {labels: [node], modulus: %d}\n", c.Shards)
-		}
+		g := config.Group{Name: c.name(), Labels: map[string]string{"cluster": c.name()}, ReplicaLabels: []string{replicaLabel}, Shards: make([]config.Shard, c.Shards)}
 		if replicas > 1 {
-			b.WriteString("    heartbeat: up\n")
+			g.Heartbeat = "up"
 		}
-		b.WriteString("    shards:\n")
-		for shard := range c.Shards {
-			var list []string
+		for i := range g.Shards {
 			for replica := range replicas {
-				list = append(list, fmt.Sprintf("{url: %q}", at[folder(c.name(), shard, replica)]))
+				g.Shards[i].Replicas = append(g.Shards[i].Replicas, config.Replicas(at[folder(c.name(), i, replica)])...)
 			}
-			hash := ""
 			if c.Shards > 1 {
-				hash = fmt.Sprintf("hash: %d, ", shard)
+				g.Shards[i].Hash = config.Hash{N: uint64(i), Set: true}
 			}
-			fmt.Fprintf(&b, "      - {%sreplicas: [%s]}\n", hash, strings.Join(list, ", "))
 		}
+		if c.Shards > 1 {
+			g.ShardBy, g.Hashmod = []string{"node"}, config.Hashmod{Labels: []string{"node"}, Modulus: c.Shards}
+		}
+		groups = append(groups, g)
 	}
 	if w.recorded {
-		fmt.Fprintf(&b, "  - name: recorded\n    %s\n    shards: [{replicas: [{url: %q}]}]\n", ruler.NamesLine(), at[recordedFolder])
+		groups = append(groups, config.Group{Name: "recorded", Names: ruler.Names(), Shards: []config.Shard{{Replicas: config.Replicas(at[recordedFolder])}}})
 	}
-	return b.String()
+	return groups
 }
 
 // ProxyPeak is the proxy's highest resident memory in bytes so far.
