@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -60,12 +61,27 @@ type Config struct {
 	// StrictParameters answers an unknown request parameter with 400 instead of dropping it.
 	StrictParameters bool `yaml:"strict_parameters"`
 	// PartialResponse is PartialAbort or PartialWarn, for requests that do not choose themselves.
-	PartialResponse string `yaml:"partial_response" is:"one=abort|warn"`
+	PartialResponse string `yaml:"partial_response" default:"abort" is:"one=abort|warn"`
 
 	// Hash is the SHA-256 of the file's bytes, in hex. Files that are equal have equal hashes; file contents that http_client refers to take no part.
 	Hash string `yaml:"-"`
 	// Notes are remarks that do not keep the file from being used, such as an override above the ceiling.
 	Notes Problems `yaml:"-"`
+}
+
+func (Config) meaning() map[string]string {
+	return map[string]string{
+		"groups":    "The series of one cluster, region or tenant each. At least one.",
+		"limits":    "The bounds of one request, each the ceiling for all endpoints.",
+		"memory":    "What all requests together may hold.",
+		"usage_log": "One line for each request, see [usage-log.md](usage-log.md). Without it none is written.",
+		"drop_rules": "What the servers' drop rules take away, so that a query for it is told; see " +
+			"[drop-rules-report.md](drop-rules-report.md#warnings-for-dropped-metrics).",
+		"strict_parameters": "Whether an unknown request parameter is answered with 400. Otherwise it is dropped and counted.",
+		"partial_response": "What becomes of a request when a shard fails: `abort` answers with an error that names it, `warn` with what " +
+			"the others hold and a warning; remote read and federate, which have no place for one, stay at `abort`. " +
+			"`partial_response=` on a request goes before.",
+	}
 }
 
 // Group is the series of one cluster, region or tenant.
@@ -92,6 +108,28 @@ type Group struct {
 	Shards []Shard `yaml:"shards" is:"required"`
 }
 
+func (Group) meaning() map[string]string {
+	return map[string]string{
+		"name": "Unique; errors, logs and metrics call the group by it. Up to 63 letters, digits, `_`, `-`, `.`.",
+		"labels": "Labels that are on every series of the group, whatever the servers say. Matchers on them choose groups and are " +
+			"never sent. May be empty. Two groups with the same labels must not overlap in time.",
+		"replica_labels": "Labels by which replicas differ. They are never in an answer.",
+		"from":           "Where the group's samples begin, inclusive: a time, or a distance from now such as `-14d`.",
+		"until":          "Where they end, exclusive.",
+		"heartbeat":      "A selector, such as `up`, by which a replica is seen to be whole.",
+		"shard_by": "Labels whose series stand together: those that have all of them, with equal values, are on one shard of the " +
+			"group at any one time. Joins and aggregations that keep these labels may then run on the shards. It is a " +
+			"promise about the servers; see [shards.md](shards.md#which-shard-holds-what).",
+		"hashmod": "Which shard holds what, as Prometheus' relabel action `hashmod` computes it. With it every shard has a `hash`. " +
+			"A request for certain values of the label goes to their shards only, for as long as the servers are seen to " +
+			"keep the rule; see [shards.md](shards.md#which-shard-holds-what).",
+		"names": "Regular expressions, anchored at both ends: every series of the group has a name that one of them matches. " +
+			"Requests for other metrics leave the group out, for as long as its servers are seen to keep to it. For groups " +
+			"that have no labels, such as that of what a ruler records; see [shards.md](shards.md#which-shard-holds-what).",
+		"shards": "Disjoint slices of the group's series. At least one.",
+	}
+}
+
 // Span is the group's own time [from, until) in milliseconds for a request that arrived at now.
 func (g *Group) Span(now time.Time) (from, until int64) { return Span(g.From, g.Until, now) }
 
@@ -109,6 +147,13 @@ type Hashmod struct {
 	Labels []string `yaml:"labels" is:"required max=1"`
 	// Modulus is from 1 to MaxModulus; 0 where there is no rule.
 	Modulus int `yaml:"modulus" unit:"modulus" is:"required max=65536"`
+}
+
+func (Hashmod) meaning() map[string]string {
+	return map[string]string{
+		"labels":  "The source label: exactly one, on the stored series.",
+		"modulus": "By how much the hash is divided, at most 65536.",
+	}
 }
 
 // MaxNames is how many patterns of names a group may have.
@@ -145,30 +190,60 @@ type Shard struct {
 	Until Moment `yaml:"until"`
 }
 
+func (Shard) meaning() map[string]string {
+	return map[string]string{
+		"hash": "The shard's number under `hashmod`, from 0, below the modulus. Two shards have the same one only where their " +
+			"times do not overlap.",
+		"replicas": "Servers that hold copies of the slice. At least one, all of one type.",
+		"from":     "Where the slice begins, inclusive, within the group's own span.",
+		"until":    "Where it ends, exclusive.",
+	}
+}
+
 // Replica is one server.
 type Replica struct {
 	// URL is the server's address as the file spells it, with its path prefix if it has one; http or https.
 	URL string `yaml:"url" is:"required pattern=^[Hh][Tt][Tt][Pp][Ss]?://"`
 	// Type is what kind of server it is: TypePrometheus or TypeThanos.
-	Type string `yaml:"type" is:"one=prometheus|thanos"`
+	Type string `yaml:"type" default:"prometheus" is:"one=prometheus|thanos"`
 	// Headers are set on every request to it, names in canonical form.
 	Headers map[string]Secret `yaml:"headers"`
 	// HTTPClient is its authentication, TLS and proxy; file paths are absolute or relative to the working directory. Redirects are never followed.
 	HTTPClient commonconfig.HTTPClientConfig `yaml:"http_client"`
 }
 
+func (Replica) meaning() map[string]string {
+	return map[string]string{
+		"url": "The server's address, http or https, up to but without `/api/v1`. No credentials, query string or fragment. " +
+			"One server stands in one place only.",
+		"type": "What kind of server it is: `prometheus`, or `thanos` for a Thanos Query, which can answer what one shard " +
+			"answers alone or in part and no more; see [shards.md](shards.md#thanos-query).",
+		"headers": "Headers for every request to the server. Printed as stars. Not those of the connection, nor those that " +
+			"Spillway writes itself.",
+		"http_client": "Authentication, TLS and proxy, as [Prometheus spells " +
+			"them](https://prometheus.io/docs/prometheus/latest/configuration/configuration/#http_config). Paths are " +
+			"relative to the configuration file. `follow_redirects: true` and the keys `*_ref` are refused.",
+	}
+}
+
 // Base is the replica's address parsed and normalised: lower-case host, no default port, no trailing slash. Two URLs of one server have equal bases.
 func (r *Replica) Base() (*url.URL, error) { return parseURL(r.URL) }
 
 func (r *Replica) setDefaults() {
-	r.Type = TypePrometheus
+	fill(reflect.ValueOf(r).Elem())
 	r.HTTPClient = defaultHTTPClient()
 }
 
 // Memory bounds what all requests together hold.
 type Memory struct {
 	// Budget is the most bytes that requests may hold together; beyond it they are answered 429.
-	Budget Bytes `yaml:"budget"`
+	Budget Bytes `yaml:"budget" default:"512MiB"`
+}
+
+func (Memory) meaning() map[string]string {
+	return map[string]string{
+		"budget": "The most bytes that requests hold together; beyond it they are answered 429.",
+	}
 }
 
 // UsageLog is where each request leaves a line.
@@ -176,9 +251,17 @@ type UsageLog struct {
 	// Path is the file; empty writes none. After Load it is absolute or relative to the working directory.
 	Path string `yaml:"path" is:"required"`
 	// MaxSize is the size at which a new file is begun.
-	MaxSize Bytes `yaml:"max_size"`
+	MaxSize Bytes `yaml:"max_size" default:"256MiB"`
 	// MaxFiles is how many files are kept, the open one included.
-	MaxFiles int `yaml:"max_files" is:"max=1000"`
+	MaxFiles int `yaml:"max_files" default:"8" is:"max=1000"`
+}
+
+func (UsageLog) meaning() map[string]string {
+	return map[string]string{
+		"path":      "The file, mode 0600, relative to the configuration file. Needed where `usage_log` stands.",
+		"max_size":  "The size at which a new file is begun, at least 1KiB.",
+		"max_files": "How many files are kept, the open one included, at most 1000.",
+	}
 }
 
 // DropRules are the plans of the drop rules that the servers apply, so that a query for what they drop is told.
@@ -187,30 +270,35 @@ type DropRules struct {
 	Plan Paths `yaml:"plan" is:"filled max=100"`
 }
 
+func (DropRules) meaning() map[string]string {
+	return map[string]string{
+		"plan": "The plan that `spillway relabel plan` has written, relative to the configuration file; a list where several " +
+			"are in force, at most 100. It is read at the start and at every reload.",
+	}
+}
+
 // Paths are files: in the file one path, or a list of them.
 type Paths []string
 
-// Default is the configuration of an empty file: every limit at its default, no groups.
+// Default is the configuration of an empty file: every limit at its default, which the tag default of its field has, and no groups.
 func Default() *Config {
-	return &Config{
-		Limits: LimitsSection{
-			Limits: Limits{
-				Timeout:          25 * time.Second,
-				MaxSeries:        50_000,
-				MaxSamples:       50_000_000,
-				MaxResponseBytes: 64 << 20,
-				MaxRange:         31 * 24 * time.Hour,
-				MetadataRange:    55 * time.Minute,
-				MaxQueryBytes:    64 << 10,
-				Unselective:      UnselectiveRefuse,
-			},
-			ReadSlots:    8,
-			ReplicaCalls: 24,
-			Endpoints:    map[endpoint.ID]Limits{},
-		},
-		Memory:          Memory{Budget: 512 << 20},
-		UsageLog:        UsageLog{MaxSize: 256 << 20, MaxFiles: 8},
-		PartialResponse: PartialAbort,
+	c := &Config{Limits: LimitsSection{Endpoints: map[endpoint.ID]Limits{}}}
+	fill(reflect.ValueOf(c).Elem())
+	return c
+}
+
+// fill sets the fields of a struct to their defaults.
+func fill(v reflect.Value) {
+	for _, f := range fieldsOf(v.Type()) {
+		fv := v.FieldByIndex(f.index)
+		switch {
+		case f.def != "":
+			if err := setScalar(f.def, fv, f.unit); err != nil {
+				panic("the default of " + f.key + ": " + err.Error())
+			}
+		case fv.Kind() == reflect.Struct && !isScalarType(fv.Type()) && fv.Type() != httpClientType:
+			fill(fv)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -79,8 +80,14 @@ func TestMinimalFileHasEveryDefault(t *testing.T) {
 	cfg := parse(t, minimal)
 	for _, id := range endpointIDs {
 		l := cfg.LimitsFor(id)
-		if l.Timeout <= 0 || l.MaxSeries <= 0 || l.MaxSamples <= 0 || l.MaxResponseBytes <= 0 || l.MaxRange <= 0 || l.MetadataRange <= 0 || l.MaxQueryBytes <= 0 || l.Unselective != UnselectiveRefuse {
-			t.Errorf("%s has a limit that is not finite: %+v", id, l)
+		v := reflect.ValueOf(l)
+		for i := range v.NumField() {
+			if n := v.Field(i); n.CanInt() && n.Int() <= 0 || n.IsZero() {
+				t.Errorf("%s has a limit %s that is not finite: %+v", id, v.Type().Field(i).Name, l)
+			}
+		}
+		if l.Unselective != UnselectiveRefuse {
+			t.Errorf("%s: unselective is %s", id, l.Unselective)
 		}
 	}
 	if cfg.Memory.Budget != 512<<20 || cfg.PartialResponse != PartialAbort || cfg.StrictParameters || cfg.UsageLog.Path != "" || len(cfg.Hash) != 64 {
@@ -133,7 +140,9 @@ partial_response: warn
 	if f, u := g.ShardSpan(0, testNow); f != from || u != testNow.Add(-time.Hour).UnixMilli() {
 		t.Errorf("shard span %d, %d", f, u)
 	}
-	want := Limits{20 * time.Second, 40_000, 1000, 3 << 19, 7 * 24 * time.Hour, 10 * time.Minute, 4096, UnselectiveAllow}
+	want := Default().LimitsFor(endpoint.Query)
+	want.Timeout, want.MaxSeries, want.MaxSamples, want.MaxResponseBytes = 20*time.Second, 40_000, 1000, 3<<19
+	want.MaxRange, want.MetadataRange, want.MaxQueryBytes, want.Unselective = 7*24*time.Hour, 10*time.Minute, 4096, UnselectiveAllow
 	if got := cfg.LimitsFor(endpoint.Query); got != want {
 		t.Errorf("query: got %+v", got)
 	}

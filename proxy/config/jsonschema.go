@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	_ "embed"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -16,17 +15,38 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-//go:embed meaning.yaml
-var meaningFile []byte
-
-// meaning is the text of the reference for each key, by its schema path.
+// meaning is the text of the reference for each key, by its schema path. Each struct of the file has the texts of its own keys.
 var meaning = sync.OnceValue(func() map[string]string {
 	texts := map[string]string{}
-	if err := yaml.Unmarshal(meaningFile, &texts); err != nil {
-		panic("proxy/config/meaning.yaml, which tests have read: " + err.Error())
+	collect(reflect.TypeFor[Config](), "", texts)
+	for _, f := range fieldsOf(reflect.TypeFor[Limits]()) { // an override says what it says of all endpoints
+		if p := "limits.endpoints.*." + f.key; texts[p] == "" {
+			texts[p] = "As `limits." + f.key + "`."
+		}
 	}
 	return texts
 })
+
+// collect adds the texts of a struct that stands at the prefix, and those of the structs in it.
+func collect(t reflect.Type, prefix string, texts map[string]string) {
+	if m, ok := reflect.Zero(t).Interface().(interface{ meaning() map[string]string }); ok {
+		for key, text := range m.meaning() {
+			texts[prefix+key] = text
+		}
+	}
+	for f := range t.Fields() {
+		key, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch ft := f.Type; {
+		case key == "-" || ft == httpClientType || isScalarType(ft):
+		case strings.Contains(options, "inline"):
+			collect(ft, prefix, texts)
+		case ft.Kind() == reflect.Struct:
+			collect(ft, prefix+key+".", texts)
+		case ft.Kind() == reflect.Slice && ft.Elem().Kind() == reflect.Struct:
+			collect(ft.Elem(), prefix+key+"[].", texts)
+		}
+	}
+}
 
 // shape is a JSON schema, as far as ours needs the language.
 type shape struct {

@@ -9,32 +9,60 @@ import (
 // Limits are the bounds of one request. In an effective Limits, as LimitsFor returns it, every field is above zero.
 type Limits struct {
 	// Timeout is the deadline of the whole request.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"timeout" default:"25s"`
 	// MaxSeries is how many series the proxy holds or returns for one request; of labels and label_values, how many names or values.
-	MaxSeries int `yaml:"max_series"`
+	MaxSeries int `yaml:"max_series" default:"50000"`
 	// MaxSamples is how many samples the proxy holds or returns for one request.
-	MaxSamples int64 `yaml:"max_samples"`
+	MaxSamples int64 `yaml:"max_samples" default:"50000000"`
 	// MaxResponseBytes is how many bytes the shards may send for one request, and how many it may answer.
-	MaxResponseBytes int64 `yaml:"max_response_bytes" unit:"bytes"`
+	MaxResponseBytes int64 `yaml:"max_response_bytes" unit:"bytes" default:"64MiB"`
 	// MaxRange is the longest time a request may look at.
-	MaxRange time.Duration `yaml:"max_range"`
+	MaxRange time.Duration `yaml:"max_range" default:"31d"`
 	// MetadataRange is how far back series, labels and label values look where no metric is named; never above MaxRange.
-	MetadataRange time.Duration `yaml:"metadata_range"`
+	MetadataRange time.Duration `yaml:"metadata_range" default:"55m"`
 	// MaxQueryBytes is the longest query text, and the longest selector.
-	MaxQueryBytes int64 `yaml:"max_query_bytes" unit:"bytes"`
+	MaxQueryBytes int64 `yaml:"max_query_bytes" unit:"bytes" default:"64KiB"`
 	// Unselective is UnselectiveRefuse or UnselectiveAllow.
-	Unselective string `yaml:"unselective" is:"one=refuse|allow"`
+	Unselective string `yaml:"unselective" default:"refuse" is:"one=refuse|allow"`
+}
+
+func (Limits) meaning() map[string]string {
+	return map[string]string{
+		"timeout": "The deadline of the whole request. The default stays under Grafana's own 30 s, so that Spillway's sentence is " +
+			"seen. A client's `timeout=` can only lower it.",
+		"max_series": "How many series Spillway holds or returns for one request; of `labels` and `label_values`, how many names or " +
+			"values.",
+		"max_samples":        "How many samples it holds or returns for one request.",
+		"max_response_bytes": "How many bytes the shards may send for one request, and how many its answer may have.",
+		"max_range":          "The longest time that a request may look at.",
+		"metadata_range": "How far back `series`, `labels` and `label_values` look where no metric is named. The default stays within " +
+			"Prometheus' head block, where such a request is cheap. Never above `max_range`.",
+		"max_query_bytes": "The longest query text, and the longest selector.",
+		"unselective": "What becomes of selectors that name no metric and select nothing in particular, in `query`, `query_range`, " +
+			"`query_exemplars` and `federate`: `refuse`, or `allow` under the other limits.",
+	}
 }
 
 // LimitsSection is the key limits of the file: the ceiling of all requests, and overrides for single endpoints. An override can only lower the ceiling.
 type LimitsSection struct {
 	Limits `yaml:",inline"`
 	// ReadSlots is how many remote reads one replica is asked at once, by all requests together.
-	ReadSlots int `yaml:"read_slots"`
+	ReadSlots int `yaml:"read_slots" default:"8"`
 	// ReplicaCalls is how many calls of any kind it is asked at once.
-	ReplicaCalls int `yaml:"replica_calls"`
+	ReplicaCalls int `yaml:"replica_calls" default:"24"`
 	// Endpoints holds what the file overrides for an endpoint; a field that it does not override is zero.
 	Endpoints map[endpoint.ID]Limits `yaml:"endpoints"`
+}
+
+func (LimitsSection) meaning() map[string]string {
+	return map[string]string{
+		"read_slots": "How many remote reads one replica is asked at once, by all requests of this Spillway together; see " +
+			"[read_slots](bounds/read_slots.md). With several Spillways before the same servers, 8 divided by their number.",
+		"replica_calls": "How many calls of any kind it is asked at once, at least `read_slots`; see " +
+			"[replica_calls](bounds/replica_calls.md). With several Spillways, 24 divided by their number or more.",
+		"endpoints":               "Overrides for one endpoint, by its name in the table below.",
+		"endpoints.*.unselective": "`refuse` for this endpoint where `limits.unselective` is `allow`.",
+	}
 }
 
 // endpointIDs are the endpoints that limits can be written for, in the order of the reference.

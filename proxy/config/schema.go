@@ -12,6 +12,7 @@ type field struct {
 	key   string
 	index []int
 	unit  string
+	def   string            // of the tag default, spelled as in the file
 	rules map[string]string // of the tag is
 }
 
@@ -47,7 +48,7 @@ func fieldsOf(t reflect.Type) []field {
 				out = append(out, inner)
 			}
 		default:
-			out = append(out, field{key: key, index: f.Index, unit: f.Tag.Get("unit"), rules: rulesOf(f.Tag.Get("is"))})
+			out = append(out, field{key: key, index: f.Index, unit: f.Tag.Get("unit"), def: f.Tag.Get("default"), rules: rulesOf(f.Tag.Get("is"))})
 		}
 	}
 	return out

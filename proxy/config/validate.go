@@ -303,21 +303,11 @@ func (v *validator) limits(c *Config) {
 			continue
 		}
 		path := "limits.endpoints." + string(id)
-		for _, o := range []struct {
-			key   string
-			above bool
-		}{
-			{"timeout", over.Timeout > ceiling.Timeout},
-			{"max_series", over.MaxSeries > ceiling.MaxSeries},
-			{"max_samples", over.MaxSamples > ceiling.MaxSamples},
-			{"max_response_bytes", over.MaxResponseBytes > ceiling.MaxResponseBytes},
-			{"max_range", over.MaxRange > ceiling.MaxRange},
-			{"metadata_range", over.MetadataRange > ceiling.MetadataRange},
-			{"max_query_bytes", over.MaxQueryBytes > ceiling.MaxQueryBytes},
-			{"unselective", over.Unselective == UnselectiveAllow && ceiling.Unselective == UnselectiveRefuse},
-		} {
-			if o.above {
-				v.note(path+"."+o.key, "the override is above limits.%s, which is the ceiling and is used; raise limits.%s as well", o.key, o.key)
+		o, most := reflect.ValueOf(over), reflect.ValueOf(ceiling)
+		for _, f := range fieldsOf(o.Type()) {
+			above := f.key == "unselective" && over.Unselective == UnselectiveAllow && ceiling.Unselective == UnselectiveRefuse
+			if n := o.FieldByIndex(f.index); above || n.CanInt() && n.Int() > most.FieldByIndex(f.index).Int() {
+				v.note(path+"."+f.key, "the override is above limits.%s, which is the ceiling and is used; raise limits.%s as well", f.key, f.key)
 			}
 		}
 		if v.has(path + ".unselective") {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -32,10 +33,8 @@ func (q Query) request(now time.Time) *endpoint.Request {
 
 // TestVerdicts: each text gets a verdict, a refusal is a sentence that is short whatever the text, and the texts lie on both sides of the bounds.
 func TestVerdicts(t *testing.T) {
-	limits := policy.Limits{
-		Timeout: 25 * time.Second, MaxSeries: 50_000, MaxSamples: 50_000_000, MaxResponseBytes: 64 << 20, MaxRange: 31 * 24 * time.Hour,
-		MetadataRange: 55 * time.Minute, MaxQueryBytes: MaxText, Unselective: "refuse",
-	}
+	limits := policy.Limits(config.Default().LimitsFor(endpoint.Query))
+	limits.MaxQueryBytes = MaxText
 	now := time.Unix(1_790_000_000, 0)
 	w := NewWriter(randseed.Of(t, *seed))
 	seen := map[string]int{}

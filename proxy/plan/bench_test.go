@@ -73,9 +73,9 @@ func benchTopology(t testing.TB, shards int, labels map[string]string) *shard.To
 func rangeOf(t testing.TB, text string, now time.Time) Query {
 	t.Helper()
 	req := &endpoint.Request{ID: endpoint.QueryRange, Query: text, Start: endpoint.At(now.Add(-time.Hour).UnixMilli()), End: endpoint.At(now.UnixMilli()), Step: 30 * time.Second}
-	d, err := policy.Decide(req, policy.Limits{
-		Timeout: time.Minute, MaxSeries: 1e6, MaxSamples: 1e8, MaxResponseBytes: 1 << 30, MaxRange: 1000 * time.Hour, MetadataRange: time.Hour, MaxQueryBytes: 1 << 16, Unselective: "allow",
-	}, nil, now)
+	limits := config.Default().Limits.Limits
+	limits.MaxRange, limits.Unselective = 1000*time.Hour, config.UnselectiveAllow
+	d, err := policy.Decide(req, policy.Limits(limits), nil, now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Limits are the bounds of one endpoint. All are finite and greater than zero; zero never means unlimited.
+// Limits are the bounds of one endpoint. All are finite and greater than zero; zero never means unlimited. The fields are those of the configuration's Limits, so that one converts to the other.
 type Limits struct {
 	// Timeout bounds the whole request.
 	Timeout time.Duration

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -12,12 +13,8 @@ import (
 // now is the clock of all tests: 2026-10-01T12:00:00Z.
 var now = time.Date(2026, 10, 1, 12, 0, 0, 0, time.UTC)
 
-func testLimits() Limits {
-	return Limits{
-		Timeout: 25 * time.Second, MaxSeries: 50_000, MaxSamples: 50_000_000, MaxResponseBytes: 64 << 20, MaxRange: 31 * 24 * time.Hour,
-		MetadataRange: 55 * time.Minute, MaxQueryBytes: 64 << 10, Unselective: "refuse",
-	}
-}
+// testLimits are what holds where a file says nothing.
+func testLimits() Limits { return Limits(config.Default().LimitsFor(endpoint.Query)) }
 
 func testGroup(label string) bool { return label == "cluster" || label == "prometheus_replica" }
 

@@ -235,10 +235,3 @@ func deadlineError(d, ours time.Duration) *qerr.Error {
 	}
 	return e
 }
-
-func policyLimits(l config.Limits) policy.Limits {
-	return policy.Limits{
-		Timeout: l.Timeout, MaxSeries: l.MaxSeries, MaxSamples: l.MaxSamples, MaxResponseBytes: l.MaxResponseBytes, MaxRange: l.MaxRange,
-		MetadataRange: l.MetadataRange, MaxQueryBytes: l.MaxQueryBytes, Unselective: l.Unselective,
-	}
-}

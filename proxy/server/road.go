@@ -133,7 +133,7 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	x.limits = x.st.cfg.LimitsFor(req.ID)
 	now := s.now()
 	_, span := s.room(ctx, "policy")
-	x.dec, err = policy.Decide(req, policyLimits(x.limits), x.st.owned, now)
+	x.dec, err = policy.Decide(req, policy.Limits(x.limits), x.st.owned, now)
 	span.End()
 	if err != nil {
 		return err
