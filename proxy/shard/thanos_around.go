@@ -332,6 +332,11 @@ func (r *Replica) missingBeside(without []string) string {
 	}
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
+	return r.lackingBeside(without)
+}
+
+// lackingBeside is missingBeside for who holds mu.
+func (r *Replica) lackingBeside(without []string) string {
 	t := &r.up.thanos
 	flags := r.up.health.engine.thanos
 	flags.strict = nil // these are left out too

@@ -21,10 +21,11 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// fakeStores are the stores of a Thanos Query that has not noticed yet what happens to them: its page calls all of them healthy.
+// fakeStores are the stores of a Thanos Query that has not noticed yet what happens to them: its page calls all of them healthy, unless away says otherwise.
 type fakeStores struct {
 	mu    sync.Mutex
 	does  map[string]string // fail or hang; answers where it stands not here
+	away  map[string]string // what the page says of those that it does not call healthy
 	asked []string          // storeMatch[] of the queries that clients sent
 }
 
@@ -37,16 +38,32 @@ func (f *fakeStores) set(does map[string]string) {
 	f.does = does
 }
 
-func (f *fakeStores) config() fakeshard.Config {
+func (f *fakeStores) setAway(away map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = away
+}
+
+// page is the page of stores.
+func (f *fakeStores) page() fakeshard.Answer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(holds)) {
-		lines = append(lines, store(name, "", fmt.Sprintf(`{"cluster":"jaguar","prometheus_replica":%q}`, name)))
+		lines = append(lines, store(name, f.away[name], fmt.Sprintf(`{"cluster":"jaguar","prometheus_replica":%q}`, name)))
 	}
-	cfg := fakeThanos(nil, fakeshard.Route{Path: storesPath, Script: page(lines...)})
+	return answerJSON(http.StatusOK, `{"status":"success","data":{"sidecar":[`+strings.Join(lines, ",")+`]}}`)
+}
+
+func (f *fakeStores) config() fakeshard.Config {
+	cfg := fakeThanos(nil)
+	cfg.Routes = slices.DeleteFunc(cfg.Routes, func(r fakeshard.Route) bool { return r.Path == storesPath })
 	healthy := cfg.Answer
 	cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
 		query := r.Form.Get("query")
 		switch {
+		case r.Path == storesPath:
+			return f.page(), true
 		case query == "vector(1)", r.Path != queryPath && !strings.HasSuffix(r.Path, "/values"):
 			if healthy != nil {
 				return healthy(r)
@@ -243,6 +260,59 @@ func TestLeftOutIsMissed(t *testing.T) {
 	}
 	if r.leaveOut(map[string]string{"a:1": "no"}) {
 		t.Error("it is left out, though its copy is not well")
+	}
+}
+
+// TestAnswerBeforeStoresAreBack: an answer that was asked for before the page of stores was whole again is none, though the page is whole by the time it is there: nobody knows without which stores it was made.
+func TestAnswerBeforeStoresAreBack(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		away map[string]string // what Thanos says of stores
+		out  []string          // what Spillway leaves out meanwhile
+		says string            // empty where the answer is whole
+	}{
+		{"both of a pair", map[string]string{"a:1": "Not ready", "a:10": "Not ready"}, nil, "a:1 (Not ready), sidecar a:10 (Not ready), until a moment ago"},
+		{"one of a pair", map[string]string{"a:1": "Not ready"}, nil, ""},
+		{"one of a pair, and the other is left out", map[string]string{"a:1": "Not ready"}, []string{"a:10"}, "a:1 (Not ready), sidecar a:10 (it was left out), until a moment ago"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var f fakeStores
+				b := newBubble(t, f.config())
+				defer b.close()
+				top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
+				defer top.Close()
+				top.Refresh(t.Context())
+				r := top.Groups[0].Shards[0].Replicas[0]
+				look := func(asked time.Time) string {
+					t.Helper()
+					missing, err := r.look(t.Context(), time.Now(), asked)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return missing
+				}
+				for _, name := range tc.out {
+					if !r.leaveOut(map[string]string{name: "no"}) {
+						t.Fatalf("%s cannot be left out", name)
+					}
+				}
+				f.setAway(tc.away)
+				time.Sleep(time.Second)
+				look(time.Now())
+				time.Sleep(time.Second)
+				asked := time.Now()
+				time.Sleep(time.Millisecond)
+				f.setAway(nil)
+				if got := look(asked); (got == "") != (tc.says == "") || !strings.Contains(got, tc.says) {
+					t.Errorf("missing %q, want %q", got, tc.says)
+				}
+				time.Sleep(time.Millisecond)
+				if got := look(time.Now()); got != "" {
+					t.Errorf("missing %q to who asks afterwards", got)
+				}
+			})
+		})
 	}
 }
 

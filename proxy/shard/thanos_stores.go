@@ -31,7 +31,9 @@ type stores struct {
 	list    []storeInfo
 	trouble string    // why the last reading failed; empty where it did not
 	missing string    // what the last reading found missing
-	missed  time.Time // when one was found missing last
+	lacked  string    // what an answer of this moment lacks: missing, or what those that are left out would have had
+	was     string    // the last one of these that was not empty
+	whole   time.Time // when the first page without was there
 	seen    map[string]seenStore
 	copies  map[string]bool // pairs of label sets, by whether they scrape the same targets
 
@@ -117,11 +119,17 @@ func (r *Replica) look(ctx context.Context, since, asked time.Time) (missing str
 		}
 		return "", err
 	}
-	was := t.missing
+	was, lacked := t.missing, t.lacked
 	t.started, t.listed, t.absent, t.trouble, t.list = started, true, false, "", list
 	t.missing = t.judge(list, u.health.engine.thanos, r.replicaNames(), started)
-	if t.missing != "" {
-		t.missed = started
+	if t.lacked = t.missing; t.lacked == "" && len(t.out) > 0 {
+		t.lacked = r.lackingBeside(slices.Collect(maps.Keys(t.out)))
+	}
+	switch {
+	case t.lacked != "":
+		t.was = t.lacked
+	case lacked != "":
+		t.whole = time.Now()
 	}
 	if was != t.missing {
 		r.tellStores(was, t.missing)
@@ -129,10 +137,10 @@ func (r *Replica) look(ctx context.Context, since, asked time.Time) (missing str
 	return t.since(asked), nil
 }
 
-// since is what was missing at any time from asked on. The caller holds mu.
+// since is what was missing at any time from asked on. The page that is whole again tells nothing of an answer that was asked for before it was there: Thanos may have chosen its stores before. The caller holds mu.
 func (s *stores) since(asked time.Time) string {
-	if s.missing == "" && !s.missed.IsZero() && !s.missed.Before(asked) {
-		return "one of them was away for a moment"
+	if s.missing == "" && s.lacked == "" && asked.Before(s.whole) {
+		return s.was + ", until a moment ago"
 	}
 	return s.missing
 }
