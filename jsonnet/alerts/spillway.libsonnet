@@ -265,6 +265,17 @@
             summary: 'A replica goes on to lack what another one of its shard has.',
             description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} has lacked scrapes that another one has for {{ $value | humanizeDuration }}, and still does, as seen by a Spillway of %(name)s. Nothing is missing from answers while the other one is well.',
           }),
+          alert('ProxyStoresLeftOut', {
+            // Thanos forgets a store that was found by DNS five minutes after it went, and so does the metric: the hold must be shorter.
+            expr: |||
+              max by (%(cluster)s, group, shard) (spillway_shard_stores_left_out{%(proxy)s}) > 0
+            |||,
+            hold: '3m',
+            severity: 'warning',
+            vars: { group: 'group', shard: 'shard' },
+            summary: 'A store behind Thanos Query is left out, and its copy is all there is.',
+            description: 'Stores behind shard {{ $labels.shard }} of group {{ $labels.group }} fail and are left out ({{ $value }}), as seen by a Spillway of %(name)s. Answers are whole, since a copy of each is well. Where that one goes too, requests that need it fail.',
+          }),
         ] + [
           alert('ProxyReplicaSilent', o {
             // What it does not answer is not asked any more, so that nothing fails there; its state stays up. Spillway by Spillway, as ProxyShardDown has it.

@@ -157,7 +157,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descBreaker, is(r.up.breaker.current(now) != Closed), r.metricLabels...)
 		gauge(descLag, is(r.Lagging()), r.metricLabels...)
 		gauge(descMute, is(!r.Mute().IsZero()), r.metricLabels...)
-		gauge(descStoresLeftOut, float64(len(r.leftOut())), r.metricLabels...)
+		gauge(descStoresLeftOut, float64(len(r.storesAway())), r.metricLabels...)
 		gauge(descInflight, float64(r.up.inflight.Load()), r.metricLabels...)
 		gauge(descUnanswered, float64(r.up.unanswered.Load()), r.metricLabels...)
 		gauge(descWaiting, float64(r.up.gates.heavy.Load().waiting.Load()), append(r.labels(), "heavy")...)

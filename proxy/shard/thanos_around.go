@@ -377,6 +377,28 @@ func (r *Replica) askLeftOut(ctx context.Context) {
 	_ = g.Wait() // they return none
 }
 
+// storesAway are the stores that are left out of answers since a copy of each is well, sorted: by Spillway, and by Thanos once it has noticed.
+func (r *Replica) storesAway() []string {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	t := &r.up.thanos
+	marked := withErrors(t.list, slices.Collect(maps.Keys(t.out)))
+	var names []string
+	for _, i := range marked {
+		if i.err != "" && t.madeGood(marked, i, r.replicaNames(), time.Time{}) {
+			names = append(names, i.name)
+		}
+	}
+	for _, name := range r.up.health.engine.thanos.static { // Thanos takes it off its list after a while, and it is away as before
+		old, once := t.seen[name]
+		if once && !slices.ContainsFunc(marked, func(i storeInfo) bool { return i.name == name }) && t.madeGood(marked, old.storeInfo, r.replicaNames(), old.last) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // leftOutNote says which stores are left out; empty where none is.
 func (r *Replica) leftOutNote() string {
 	out := r.leftOut()
@@ -398,4 +420,4 @@ func (r *Replica) leftOutNote() string {
 }
 
 var descStoresLeftOut = prometheus.NewDesc("spillway_shard_stores_left_out",
-	"Stores of a Thanos Query that fail or hang, and that Spillway has it leave out since a copy of each is well; 0 for a Prometheus.", replicaLabels, nil)
+	"Stores of a Thanos Query that fail or hang, and that Spillway has it leave out, or that it leaves out by itself, since a copy of each is well; 0 for a Prometheus.", replicaLabels, nil)

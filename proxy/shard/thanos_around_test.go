@@ -355,3 +355,44 @@ func TestStoreMatch(t *testing.T) {
 		t.Errorf("it speaks of %q", got)
 	}
 }
+
+// TestStoresAway: a store is counted as away from when Spillway leaves it out, or Thanos does, until it is back; no longer listed it still is where it is configured by its address. One whose copy is not well is missed instead.
+func TestStoresAway(t *testing.T) {
+	var f fakeStores
+	cfg := f.config()
+	cfg.Flags["endpoint"] = "a:1,dns+b"
+	top := build(t, Options{}, true, thanosGroup(fakeshard.Start(t, cfg).URL()))
+	top.Refresh(t.Context())
+	r := top.Groups[0].Shards[0].Replicas[0]
+	gone := func(err string, names ...string) {
+		r.up.mu.Lock()
+		defer r.up.mu.Unlock()
+		for i := range r.up.thanos.list {
+			if slices.Contains(names, r.up.thanos.list[i].name) {
+				r.up.thanos.list[i].err = err
+			}
+		}
+	}
+	unlisted := func(names ...string) {
+		r.up.mu.Lock()
+		defer r.up.mu.Unlock()
+		r.up.thanos.list = slices.DeleteFunc(r.up.thanos.list, func(i storeInfo) bool { return slices.Contains(names, i.name) })
+	}
+	want := func(when string, names ...string) {
+		t.Helper()
+		if got := r.storesAway(); !slices.Equal(got, names) {
+			t.Errorf("%s: %q, want %q", when, got, names)
+		}
+	}
+	want("all are well")
+	r.leaveOut(map[string]string{"a:1": "no"})
+	want("one is left out", "a:1")
+	gone("Not ready", "a:1", "b:1")
+	want("Thanos has noticed that, and another one", "a:1", "b:1")
+	gone("Not ready", "c:1")
+	want("one without a copy too", "a:1", "b:1")
+	unlisted("a:1", "b:1")
+	want("Thanos has forgotten them, and one is configured", "a:1")
+	gone("Not ready", "a:10")
+	want("neither of a pair is well")
+}
