@@ -103,6 +103,7 @@ type try struct {
 	trial    bool
 	probe    bool            // our own questions: not counted by the breaker, not refused for a misconfigured replica
 	without  []string        // stores that a Thanos Query is told not to ask
+	asked    []string        // stores that it asks of its own, where it cannot be told
 	began    func(time.Time) // called once the gate is passed; nil for nobody
 	ended    func()          // called when a call that was answered has ended, body and all; nil for nobody
 }
@@ -216,6 +217,9 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	}
 	if r.Thanos() && !t.probe {
 		build = r.thanosBuilder(id, build, t.Partial, t.without)
+		if thanosWarns(id) {
+			t.asked = r.askedStores()
+		}
 	}
 	c.watchSilence()
 	resp, err := c.send(build, given, t.Plain || id == endpoint.Read) // the chunks of remote read are compressed already

@@ -237,6 +237,7 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 		return nil // about itself, not from its stores
 	}
 	name, took := c.r.Name(), c.header.Sub(c.started)
+	var cause error
 	missing, err := c.r.look(c.ctx, time.Now(), c.started)
 	if err == nil && missing == "" {
 		missing = c.r.missingBeside(o.without)
@@ -269,10 +270,20 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 		resp.Partial = name + " answers without some of its stores: " + missing
 	case (thanosPartial(c.id) || !thanosAsks(c.id)) && strings.Contains(resp.Header.Get("Cache-Control"), "no-store"):
 		// It forbids caches to keep an answer that has warnings other than PromQL's own; their text stands behind the data.
+		if thanosWarns(c.id) {
+			good, err := c.madeGoodWarned(resp.Body.(*body), o.asked)
+			if err != nil {
+				return qerr.From(err)
+			}
+			if good {
+				return nil
+			}
+			cause = errWarned
+		}
 		resp.Partial = name + " could not read all of its stores"
 	}
 	if resp.Partial != "" && !o.Partial {
-		e := qerr.New(qerr.ShardFailed, "%s, so series may be missing", resp.Partial)
+		e := qerr.Wrap(qerr.ShardFailed, cause, "%s, so series may be missing", resp.Partial)
 		e.Advice = "bring the stores back, start Thanos Query with --endpoint-strict so that it waits for them, or send partial_response=true for an answer without them"
 		e.Shards = []string{name}
 		return e

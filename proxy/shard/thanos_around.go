@@ -74,6 +74,9 @@ func storeMatch(without []string) string {
 
 // careful is attempt for a request of a client's: its text may be what breaks the server, and a store of a Thanos Query may be what fails.
 func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
+	if r.Thanos() && thanosWarns(req.ID) {
+		return r.patiently(ctx, req, build, t)
+	}
 	if !r.Thanos() || !thanosAsks(req.ID) {
 		return r.wary(ctx, req, build, t)
 	}

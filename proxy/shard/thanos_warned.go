@@ -1,0 +1,116 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// Rules, targets, metadata of metrics and exemplars a Thanos Query asks of all stores that it calls healthy: there is no storeMatch[], nor can it be told how to take a failure. As it is started by default it answers with what the
+// others have, and with one warning for each store that fails. Where those are stores that Spillway finds failing too, each with a copy that is well, the answer is the one that Thanos gives a few seconds later, when it
+// has noticed, and without the warnings it is taken for that. A warning does not name its store, but the connection, so that they can be counted.
+
+// errWarned is the private cause of a refusal of an answer with warnings.
+var errWarned = errors.New("it warns of more than stores that are known to fail and have a copy that is well")
+
+// warnedPause is after what time such an answer is asked for once more: so late that the stores are asked anew.
+const warnedPause = soundedFor
+
+var warnedOf = regexp.MustCompile(`^(?:fetching|receiving) [a-z ]+ from [a-z ]+ client (&\{0x[0-9a-f]+\}): `)
+
+// thanosWarns tells for which endpoints that holds.
+func thanosWarns(id endpoint.ID) bool {
+	switch id {
+	case endpoint.Rules, endpoint.Alerts, endpoint.Targets, endpoint.Metadata, endpoint.QueryExemplars:
+		return true
+	default:
+		return false
+	}
+}
+
+// patiently is wary for what thanosWarns: a store can fail between the answer and the look at who does.
+func (r *Replica) patiently(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
+	resp, err := r.wary(ctx, req, build, t)
+	if !errors.Is(err, errWarned) || ctx.Err() != nil {
+		return resp, err
+	}
+	timer := time.NewTimer(warnedPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return resp, err
+	}
+	t.trial = false
+	r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
+	return r.wary(ctx, req, build, t)
+}
+
+// askedStores are those that the server asks, by its page: which of them Spillway leaves out it does not know here.
+func (r *Replica) askedStores() (names []string) {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	for _, i := range r.up.thanos.list {
+		if i.err == "" {
+			names = append(names, i.name)
+		}
+	}
+	return names
+}
+
+// madeGoodWarned tells whether all that the answer warns of is stores whose copies are in it; it takes the warnings out then. before are the stores that the server asked by the last page before the request. The body can
+// be read again in any case.
+func (c *call) madeGoodWarned(b *body, before []string) (bool, error) {
+	raw, err := io.ReadAll(b)
+	if err != nil {
+		return false, err
+	}
+	b.again = raw
+	var all struct {
+		Status   string          `json:"status"`
+		Data     json.RawMessage `json:"data"`
+		Warnings []string        `json:"warnings,omitempty"`
+	}
+	if json.Unmarshal(raw, &all) != nil {
+		return false, nil
+	}
+	failing := map[string]bool{}
+	for _, w := range all.Warnings {
+		m := warnedOf.FindStringSubmatch(w)
+		if m == nil {
+			return false, nil // of a store's own stores
+		}
+		failing[m[1]] = true
+	}
+	after := c.r.askedStores()
+	c.r.sound(c.parent, storeTimeout) // the call itself ended with its body
+	if c.parent.Err() != nil {
+		return false, nil
+	}
+	away := c.r.leftOut()
+	var known []string
+	for _, name := range away {
+		if slices.Contains(before, name) && slices.Contains(after, name) {
+			known = append(known, name)
+		}
+	}
+	if len(failing) == 0 || len(failing) != len(known) || c.r.missingBeside(away) != "" || !c.r.sidecars(known) {
+		return false, nil
+	}
+	all.Warnings = nil
+	b.again, err = json.Marshal(all)
+	return err == nil, nil
+}
+
+// sidecars tells whether all of these are: other kinds of stores do not serve all that thanosWarns.
+func (r *Replica) sidecars(names []string) bool {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	return !slices.ContainsFunc(r.up.thanos.list, func(i storeInfo) bool { return i.component != "sidecar" && slices.Contains(names, i.name) })
+}

@@ -1,0 +1,82 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// TestWarnedOfStores: what a Thanos Query asks of all stores is whole, without a warning, while those that it warns of are those that fail, and each has a copy. Any other warning is a refusal.
+func TestWarnedOfStores(t *testing.T) {
+	const of = "receiving rules from rules client &{0xc000%d}: rpc error: code = Unavailable desc = error reading from server: EOF"
+	warn := func(n ...int) (out []string) {
+		for _, i := range n {
+			out = append(out, fmt.Sprintf(of, i))
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name  string
+		does  map[string]string
+		warns []string
+		kind  string
+		asked int
+	}{
+		{"one of a pair fails", map[string]string{"a:1": "fail"}, warn(1), "ok", 1},
+		{"one of a pair hangs, as its Prometheus does, and is given up", map[string]string{"a:1": "hang"}, warn(1), "ok", 1},
+		{"one of each pair fails", map[string]string{"a:1": "fail", "b:10": "fail"}, warn(1, 2), "ok", 1},
+		{"one connection warns twice", map[string]string{"a:1": "fail"}, append(warn(1), strings.Replace(warn(1)[0], "EOF", "reset", 1)), "ok", 1},
+		{"one fails, and another one did", map[string]string{"a:1": "fail"}, warn(1, 2), "shard_failed", 2},
+		{"two fail, and one was asked", map[string]string{"a:1": "fail", "b:1": "fail"}, warn(1), "shard_failed", 2},
+		{"both of a pair fail", map[string]string{"a:1": "fail", "a:10": "fail"}, warn(1, 2), "shard_failed", 2},
+		{"one without a copy fails", map[string]string{"c:1": "fail"}, warn(1), "shard_failed", 2},
+		{"none fails", nil, warn(1), "shard_failed", 2},
+		{"a store of a store fails", map[string]string{"a:1": "fail"}, append(warn(1), "No store matched"), "shard_failed", 2},
+	} {
+		for _, id := range []endpoint.ID{endpoint.Rules, endpoint.Targets, endpoint.Metadata, endpoint.QueryExemplars} {
+			t.Run(fmt.Sprint(tc.name, ", ", id), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var f fakeStores
+					cfg := f.config()
+					path, asked := endpoint.Get(id).Path, 0
+					stores := cfg.Answer
+					cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+						if r.Path != path {
+							return stores(r)
+						}
+						asked++
+						a := answerJSON(http.StatusOK, fmt.Sprintf(`{"status":"success","data":{"groups":[]},"warnings":["%s"]}`, strings.Join(tc.warns, `","`)))
+						a.Header.Set("Cache-Control", "no-store")
+						return a, true
+					}
+					cfg.Routes = slices.DeleteFunc(cfg.Routes, func(r fakeshard.Route) bool { return r.Path == path })
+					b := newBubble(t, cfg)
+					defer b.close()
+					top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
+					defer top.Close()
+					top.Refresh(t.Context())
+					f.set(tc.does)
+					asked = 0
+					ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+					defer cancel()
+					raw, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: id, Query: "up"}, CallOptions{})
+					if kindOf(err) != tc.kind || err == nil && string(raw) != `{"status":"success","data":{"groups":[]}}` || err != nil && !strings.Contains(err.Error(), "could not read all of its stores") {
+						t.Errorf("got %s, %v, want %s", raw, err, tc.kind)
+					}
+					if asked != tc.asked {
+						t.Errorf("asked %d times, want %d", asked, tc.asked)
+					}
+					f.set(nil)
+				})
+			})
+		}
+	}
+}
