@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,6 +20,7 @@ type question struct {
 	path string
 	back time.Duration // a range: from so long ago until now
 	want []string
+	all  bool // Thanos asks all stores for it, and cannot be told not to: while one hangs, so does it
 }
 
 // A scrape that fails on a busy machine makes up 0, which is no fault of an answer: what is looked at is who is in it.
@@ -28,6 +30,9 @@ var questions = []question{
 	{name: "range", path: "/api/v1/query_range?query=" + url.QueryEscape("count(up)") + "&step=1", back: 5 * time.Second, want: []string{fmt.Sprint(targets)}},
 	{name: "label_values", path: "/api/v1/label/instance/values?match[]=up", want: instances()},
 	{name: "series", path: "/api/v1/series?match[]=up", want: instances()},
+	{name: "rules", path: "/api/v1/rules", want: each("rule-%d"), all: true},
+	{name: "targets", path: "/api/v1/targets?state=active", want: instances(), all: true},
+	{name: "metadata", path: "/api/v1/metadata", want: each("temperature_%d"), all: true},
 }
 
 func instances() (out []string) {
@@ -38,6 +43,14 @@ func instances() (out []string) {
 		}
 	}
 	slices.Sort(out)
+	return out
+}
+
+// each is what each shard has of it.
+func each(format string) (out []string) {
+	for s := range shards {
+		out = append(out, fmt.Sprintf(format, s))
+	}
 	return out
 }
 
@@ -91,7 +104,10 @@ func judge(q question, a answer) verdict {
 		return wrong
 	}
 	var values []string
-	if json.Unmarshal(got.Data, &values) != nil {
+	switch {
+	case q.all:
+		values = namesOf(got.Data)
+	case json.Unmarshal(got.Data, &values) != nil:
 		values = valuesOf(got.Data)
 	}
 	slices.Sort(values)
@@ -99,6 +115,32 @@ func judge(q question, a answer) verdict {
 		return wrong
 	}
 	return fine
+}
+
+// namesOf are what rules, targets and metadata are about: names of rules, instances and names of metrics.
+func namesOf(data json.RawMessage) (out []string) {
+	var rules struct {
+		Groups []struct{ Rules []struct{ Name string } }
+	}
+	var targets struct {
+		ActiveTargets []struct{ Labels map[string]string }
+	}
+	var metrics map[string][]any
+	switch {
+	case json.Unmarshal(data, &rules) == nil && rules.Groups != nil:
+		for _, g := range rules.Groups {
+			for _, r := range g.Rules {
+				out = append(out, r.Name)
+			}
+		}
+	case json.Unmarshal(data, &targets) == nil && targets.ActiveTargets != nil:
+		for _, t := range targets.ActiveTargets {
+			out = append(out, t.Labels["instance"])
+		}
+	case json.Unmarshal(data, &metrics) == nil:
+		return slices.Collect(maps.Keys(metrics))
+	}
+	return out
 }
 
 // valuesOf are what the data of a query or of series says: each value of a vector or matrix, after the job if it has one, and each instance of series.

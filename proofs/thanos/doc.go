@@ -1,6 +1,6 @@
 // Package thanos shows what users of Spillway see in front of real Thanos while its parts fail.
 //
-// Two shards of two Prometheus each, with a sidecar beside each, one or two Thanos Queries over them, and Spillway before those. Each sidecar, each Prometheus and pairs of them are killed, hung and restarted, while five
+// Two shards of two Prometheus each, with a sidecar beside each, one or two Thanos Queries over them, and Spillway before those. Each sidecar, each Prometheus and pairs of them are killed, hung and restarted, while eight
 // questions are asked again and again. Of every answer it is known what it must hold, since the targets do not change: more or less with status 200 is a failure, and so is an error while each shard has a replica that lives.
 // Where none lives an error is right, if it names the store.
 //

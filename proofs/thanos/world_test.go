@@ -138,9 +138,10 @@ func labelsOf(top topology, shard, replica int) string {
 func build(t *testing.T, top topology) *world {
 	t.Helper()
 	w := &world{parts: map[string]*process{}}
-	exporter := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+	exporter := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		name := "temperature_" + strings.TrimPrefix(req.URL.Path, "/shard-")
 		rw.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		fmt.Fprint(rw, "# TYPE temperature gauge\ntemperature 41\n")
+		fmt.Fprintf(rw, "# TYPE %s gauge\n%s 41\n", name, name)
 	}))
 	t.Cleanup(exporter.Close)
 	dir, target := t.TempDir(), strings.TrimPrefix(exporter.URL, "http://")
@@ -150,18 +151,25 @@ func build(t *testing.T, top topology) *world {
 		for n := range perShard {
 			fmt.Fprintf(&jobs, "      - {targets: [%q], labels: {instance: node-%d-%d}}\n", target, s, n)
 		}
+		rules := filepath.Join(dir, fmt.Sprintf("rules-%d.yml", s))
+		if err := os.WriteFile(rules, fmt.Appendf(nil, "groups:\n  - {name: group-%d, rules: [{alert: rule-%d, expr: vector(0) > 1}]}\n", s, s), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		for r := range replicas {
 			file := filepath.Join(dir, fmt.Sprintf("prometheus-%d-%d.yml", s, r))
 			text := fmt.Sprintf(`global:
   scrape_interval: 1s
   external_labels: {%s}
+rule_files: [%q]
 scrape_configs:
   - job_name: node
+    metrics_path: /shard-%d
     static_configs:
 %s  - job_name: api
+    metrics_path: /shard-%d
     static_configs:
       - {targets: [%q], labels: {instance: api-%d}}
-`, labelsOf(top, s, r), jobs.String(), target, s)
+`, labelsOf(top, s, r), rules, s, jobs.String(), s, target, s)
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
