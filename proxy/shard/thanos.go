@@ -281,6 +281,9 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 			cause = errWarned
 		}
 		resp.Partial = name + " could not read all of its stores"
+		if note := c.r.leftOutNote(); note != "" && thanosWarns(c.id) {
+			resp.Partial += ", nor is it known that no other one failed (" + note + ")"
+		}
 	}
 	if resp.Partial != "" && !o.Partial {
 		e := qerr.Wrap(qerr.ShardFailed, cause, "%s, so series may be missing", resp.Partial)

@@ -119,9 +119,10 @@ func (r *Replica) unlessItHangs(ctx context.Context, req *endpoint.Request, buil
 	}
 	looked := make(chan struct{})
 	looking, enough := context.WithCancel(ctx)
+	asked := r.askedStores()
 	timer := time.AfterFunc(storesPatience, func() {
 		defer close(looked)
-		if why := r.whoHangs(looking, t.without); why != nil && settled.CompareAndSwap(false, true) {
+		if why := r.whoHangs(looking, asked, t.without); why != nil && settled.CompareAndSwap(false, true) {
 			cancel(why)
 		}
 	})
@@ -143,8 +144,9 @@ func (r *Replica) unlessItHangs(ctx context.Context, req *endpoint.Request, buil
 	return nil, context.Cause(own)
 }
 
-// whoHangs asks the stores one by one for as long as ctx goes on; it returns errStoreHangs where others are left out now than without, and an error for the client where one hangs that has no copy.
-func (r *Replica) whoHangs(ctx context.Context, without []string) error {
+// whoHangs asks the stores one by one for as long as ctx goes on; it returns errStoreHangs where others are left out now than without, or where Thanos has noticed of one of those asked that it hangs, and an error for the
+// client where one hangs that has no copy.
+func (r *Replica) whoHangs(ctx context.Context, asked, without []string) error {
 	for pause := storesPatience; ; pause *= 2 {
 		silent := r.sound(ctx, storeTimeout)
 		if len(silent) > 0 && slices.Equal(r.leftOut(), without) {
@@ -153,7 +155,7 @@ func (r *Replica) whoHangs(ctx context.Context, without []string) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case !slices.Equal(r.leftOut(), without):
+		case !slices.Equal(r.leftOut(), without) || r.noticed(asked, without):
 			return errStoreHangs
 		case len(silent) > 0:
 			e := qerr.New(qerr.ShardFailed, "%s waits for its stores, of which %s did not answer a small question within %s, and no copy is known that does", r.Name(), strings.Join(silent, ", "), aloneTimeout)
@@ -169,6 +171,16 @@ func (r *Replica) whoHangs(ctx context.Context, without []string) error {
 			return nil
 		}
 	}
+}
+
+// noticed tells whether Thanos has found since that one of the stores asked hangs, and would answer without it now, whole: what it asked before goes on to wait for it, until its keepalive gives up.
+func (r *Replica) noticed(asked, without []string) bool {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	t := &r.up.thanos
+	return t.missing == "" && slices.ContainsFunc(t.list, func(i storeInfo) bool {
+		return strings.Contains(i.err, "deadline exceeded") && slices.Contains(asked, i.name) && !slices.Contains(without, i.name)
+	})
 }
 
 // sounding is one round of asking all stores. Who comes within soundedFor of its end takes what it found: many requests fail at once where one does.

@@ -80,7 +80,10 @@ func (f *fakeStores) config() fakeshard.Config {
 			if s := r.Form.Get("storeMatch[]"); strings.Contains(s, fmt.Sprintf("__address__!=%q", name)) || strings.Contains(s, "__address__=\"") && !strings.Contains(s, fmt.Sprintf("__address__=%q", name)) {
 				continue
 			}
-			for {
+			f.mu.Lock()
+			noticed := f.away[name] != ""
+			f.mu.Unlock()
+			for !noticed {
 				f.mu.Lock()
 				does := f.does[name]
 				f.mu.Unlock()
@@ -209,6 +212,32 @@ func TestAroundStores(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestNoticedMeanwhile: a request that waits for a store when Thanos finds that this hangs, and of which nobody else knew, is asked again, and does not wait until Thanos gives the connection up.
+func TestNoticedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f fakeStores
+		b := newBubble(t, f.config())
+		defer b.close()
+		top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
+		defer top.Close()
+		top.Refresh(t.Context())
+		r := top.Groups[0].Shards[0].Replicas[0]
+		f.set(map[string]string{"a:1": "hang"})
+		time.AfterFunc(time.Second, func() {
+			f.setAway(map[string]string{"a:1": "rpc error: code = DeadlineExceeded desc = context deadline exceeded"})
+			_, _ = r.look(t.Context(), time.Now(), time.Now())
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		began := time.Now()
+		raw, err := readAll(ctx, r, &endpoint.Request{ID: endpoint.Query, Query: "count(up)"}, CallOptions{})
+		if took := time.Since(began); err != nil || !strings.Contains(string(raw), `"6"`) || took > 2*storesPatience {
+			t.Errorf("%s, %v after %s", raw, err, took)
+		}
+		f.set(nil)
+	})
 }
 
 // TestSoundedOnce: requests that fail together ask the stores once, not each of them.
