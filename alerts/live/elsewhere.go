@@ -51,7 +51,7 @@ var Elsewhere = map[string]string{
 	"ProxyReplicaSilent":               servicesOwn,
 	"ProxyShardSlow":                   servicesOwn,
 	"ProxySlow":                        servicesOwn,
-	"ProxyStoresLeftOut":               notHere + "the rig has no Thanos. That its metric counts stores that are away, proofs/thanos shows on real ones",
+	"ProxyStoresLeftOut":               notHere + "the rig has no Thanos. TestStoresAway shows that its metric counts stores that are away, and proofs/thanos that real ones are asked around",
 	"RulerFailing":                     notHere + "Alertmanager holds it back where *a shard down* names the shard",
 	"TargetDown":                       notHere + "comes beside *one replica of a shard down*",
 	"TeamReservationIdle":              byRuleTest,
