@@ -30,8 +30,8 @@ help: ## print the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-12s %s\n", $$1, $$2}'
 
 demo: ## embedded shards full of a simulated GPU cluster, the proxy in front (the first build takes minutes)
-	@echo "building spillway; the first build takes minutes, later ones seconds"
-	@go run ./cmd/spillway demo $(DEMOFLAGS)
+	@echo "building spillway-lab; the first build takes minutes, later ones seconds"
+	@go run ./cmd/spillway-lab demo $(DEMOFLAGS)
 
 dashboards: ## all dashboards in a browser page over the demo, drawn by Grafana's components (needs npm); PAGEFLAGS=--url=http://... asks a running proxy
 	@./tools/page.sh serve $(PAGEFLAGS)
@@ -43,8 +43,9 @@ pictures: ## those of docs/dashboards.md: each dashboard, light and dark, quiet 
 	@OUT=docs/images/dashboards SCALE=0.6 ./tools/page.sh screenshots
 	@OUT=docs/images/dashboards SCALE=0.6 TROUBLE=all ./tools/page.sh screenshots
 
-build: ## the binary, into dist/
+build: ## the binary, and the laboratory's, into dist/
 	go build -o dist/spillway ./cmd/spillway
+	go build -o dist/spillway-lab ./cmd/spillway-lab
 
 plugin: ## the Grafana datasource, both halves, into grafana-plugin/dist (needs npm); PLATFORMS="linux/amd64 linux/arm64" chooses for what
 	@./tools/plugin.sh build

@@ -121,3 +121,38 @@ func packages(imports map[string][]string) (all []string) {
 	}
 	return all
 }
+
+// laboratory is what cmd/spillway must not link: the binary that stands before production servers has no laboratory, no plots and no embedded server in it.
+var laboratory = []string{
+	module + "loadtest", module + "internal/lab", module + "internal/demo", module + "internal/localprom", module + "internal/realprom", module + "internal/realkube", module + "internal/fakeshard",
+	module + "alerts/live", module + "dashboards/live", module + "grafana-plugin/pkg", module + "deploy/ruler", module + "proofs",
+	"gonum.org/v1/plot", "github.com/prometheus/prometheus/web",
+}
+
+// TestProductLinksNoLaboratory looks at the whole closure; and that the laboratory's own does have these, so that no name here is of something that is gone.
+func TestProductLinksNoLaboratory(t *testing.T) {
+	closure := func(packages ...string) []string {
+		cmd := exec.Command("go", append([]string{"list", "-deps"}, packages...)...)
+		cmd.Dir = ".."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(out))
+	}
+	all, product := closure("-test", "./..."), closure("./cmd/spillway")
+	if len(product) < 200 {
+		t.Fatalf("go list names %d packages", len(product))
+	}
+	for _, name := range laboratory {
+		within := func(p string) bool { return p == name || strings.HasPrefix(p, name+"/") }
+		if !slices.ContainsFunc(all, within) {
+			t.Errorf("%s is forbidden and is nowhere any more", name)
+		}
+		for _, p := range product {
+			if within(p) {
+				t.Errorf("cmd/spillway links %s", p)
+			}
+		}
+	}
+}

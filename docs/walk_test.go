@@ -38,16 +38,16 @@ func TestDropRulesWalk(t *testing.T) {
 	}
 	var commands [][]string
 	for line := range strings.Lines(string(m[1])) {
-		words, ok := strings.CutPrefix(strings.TrimSpace(line), "$ spillway ")
-		if !ok {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[0] != "$" || words[1] != "spillway" && words[1] != "spillway-lab" {
 			t.Fatalf("this line of the walk is no command of ours: %s", line)
 		}
-		commands = append(commands, strings.Fields(words))
+		commands = append(commands, words[1:])
 	}
-	if len(commands) != 6 || commands[0][0] != "demo" {
+	if len(commands) != 6 || commands[0][1] != "demo" {
 		t.Fatalf("%d commands, the first of which is %q; want six, beginning with the demo", len(commands), commands[0])
 	}
-	bin := realpromtest.Spillway(t)
+	bin := map[string]string{"spillway": realpromtest.Spillway(t), "spillway-lab": realpromtest.Laboratory(t)}
 	dir := t.TempDir()
 	for _, folder := range []string{"dashboards", "alerts", "relabel", "docs"} {
 		root, err := filepath.Abs(filepath.Join("..", folder))
@@ -58,20 +58,20 @@ func TestDropRulesWalk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	address := demo(t, bin, dir, commands[0])
+	address := demo(t, bin[commands[0][0]], dir, commands[0][1:])
 	for _, args := range commands[1:] {
 		for i := range args {
 			args[i] = strings.ReplaceAll(args[i], "127.0.0.1:9090", address)
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Minute, errors.New("it did not end"))
-		cmd := exec.CommandContext(ctx, bin, args...)
+		cmd := exec.CommandContext(ctx, bin[args[0]], args[1:]...)
 		cmd.Dir = dir
 		began := time.Now()
 		out, err := cmd.CombinedOutput()
 		cancel()
-		t.Logf("spillway %s: %s\n%.3000s", args[0]+" "+args[1], time.Since(began).Round(time.Millisecond), out)
+		t.Logf("%s: %s\n%.3000s", strings.Join(args[:2], " "), time.Since(began).Round(time.Millisecond), out)
 		if err != nil {
-			t.Fatalf("spillway %s: %v\n%s", strings.Join(args, " "), err, out)
+			t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
 	var plan struct{ Stored, Dropped struct{ Series int64 } }

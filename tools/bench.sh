@@ -28,27 +28,27 @@ for name in "$@"; do
     policy) bench policy ./proxy/policy . -benchtime 200ms ;;
     mix)
       echo "-- mix: a dashboard mix over a million series, on one real server and on four"
-      go run ./cmd/spillway loadtest mix --pprof --out bench.out/mix
+      go run ./cmd/spillway-lab loadtest mix --pprof --out bench.out/mix
       ;;
     rules)
       echo "-- rules: the mixin's global rules at 7,500 nodes, over four real servers"
-      go run ./cmd/spillway loadtest rules --out bench.out/rules.md
+      go run ./cmd/spillway-lab loadtest rules --out bench.out/rules.md
       ;;
     dashboards)
       echo "-- dashboards: every panel at 7,500 nodes, over four real servers"
-      go run ./cmd/spillway loadtest dashboards --out bench.out/dashboards.md
+      go run ./cmd/spillway-lab loadtest dashboards --out bench.out/dashboards.md
       ;;
     plugin)
       echo "-- plugin: every view of an experiment of 4,000 GPUs at 7,500 nodes, over four real servers"
-      go run ./cmd/spillway loadtest plugin --out bench.out/plugin.md
+      go run ./cmd/spillway-lab loadtest plugin --out bench.out/plugin.md
       ;;
     relabel)
       echo "-- relabel: a plan for up to ten million series"
-      go run ./cmd/spillway loadtest relabel --out bench.out/relabel.md
+      go run ./cmd/spillway-lab loadtest relabel --out bench.out/relabel.md
       ;;
     oom)
       echo "-- oom: four real servers of a million series each, eight callers"
-      go run ./cmd/spillway loadtest oom --series 1000000 --out bench.out/oom
+      go run ./cmd/spillway-lab loadtest oom --series 1000000 --out bench.out/oom
       ;;
     *) echo "tools/bench.sh: no such benchmark: $name" >&2; exit 2 ;;
   esac

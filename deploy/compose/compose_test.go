@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
-	"github.com/spillwayproject/spillway/internal/cli"
+	"github.com/spillwayproject/spillway/internal/lab"
 )
 
 const root = "../.."
@@ -114,14 +114,14 @@ func TestServices(t *testing.T) {
 		t.Errorf("the demo has no folder for its data: %v", demo.Tmpfs)
 	}
 	var out bytes.Buffer
-	cli.Run(context.Background(), context.Background(), []string{"demo", "--help"}, &out, &out)
+	lab.Laboratory.Run(context.Background(), context.Background(), []string{"demo", "--help"}, &out, &out)
 	if len(demo.Command) == 0 || demo.Command[0] != "demo" {
 		t.Fatalf("the demo runs %v", demo.Command)
 	}
 	for _, flag := range demo.Command[1:] {
 		name, _, _ := strings.Cut(flag, "=")
 		if !strings.Contains(out.String(), name+"=") {
-			t.Errorf("spillway demo has no %s", name)
+			t.Errorf("spillway-lab demo has no %s", name)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillwayproject/spillway/dashboards"
 	"github.com/spillwayproject/spillway/internal/cli"
+	"github.com/spillwayproject/spillway/internal/lab"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
@@ -187,12 +188,12 @@ func TestURLIsTheDemos(t *testing.T) {
 	if err != nil || u.Scheme != "http" || u.Path != "" {
 		t.Fatalf("%q: %v", p.Datasources[0].URL, err)
 	}
-	for _, command := range []string{"demo", "proxy"} {
+	for command, program := range map[string]cli.Program{"demo": lab.Laboratory, "proxy": cli.Spillway} {
 		var out bytes.Buffer
-		cli.Run(context.Background(), context.Background(), []string{command, "--help"}, &out, &out)
+		program.Run(context.Background(), context.Background(), []string{command, "--help"}, &out, &out)
 		m := regexp.MustCompile(`--web\.listen-address="?([0-9.:]+)"?`).FindStringSubmatch(out.String())
 		if m == nil || m[1] != u.Host {
-			t.Errorf("spillway %s listens on %q, the data source asks %s", command, m, u.Host)
+			t.Errorf("%s listens on %q, the data source asks %s", command, m, u.Host)
 		}
 	}
 }

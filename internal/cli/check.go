@@ -13,7 +13,7 @@ import (
 )
 
 // checkConfigCommand names every problem of a configuration file, one a line, with its path.
-func checkConfigCommand(e *env, parent clause) func() error {
+func checkConfigCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("config", "Checks a configuration file; exit code 1 and every problem, one a line.")
 	file := c.Arg("file", "The configuration file; needed, but with --schema.").String()
 	schema := c.Flag("schema", "Prints the JSON schema of configuration files instead, for editors.").Bool()
@@ -24,7 +24,7 @@ func checkConfigCommand(e *env, parent clause) func() error {
 		case *schema && (*file != "" || *online):
 			return errUsage{errors.New("--schema prints what files look like and reads none; leave FILE and --online away")}
 		case *schema:
-			_, err := e.stdout.Write(config.Schema())
+			_, err := e.Stdout.Write(config.Schema())
 			return err
 		case *file == "":
 			return errUsage{errors.New("required argument 'file' not provided; see spillway check config --help")}
@@ -33,7 +33,7 @@ func checkConfigCommand(e *env, parent clause) func() error {
 		var problems config.Problems
 		if errors.As(err, &problems) {
 			for _, p := range problems {
-				fmt.Fprintln(e.stdout, p)
+				fmt.Fprintln(e.Stdout, p)
 			}
 			return errQuiet
 		}
@@ -41,17 +41,17 @@ func checkConfigCommand(e *env, parent clause) func() error {
 			return err
 		}
 		for _, n := range cfg.Notes {
-			fmt.Fprintln(e.stdout, "note:", n)
+			fmt.Fprintln(e.Stdout, "note:", n)
 		}
 		if *online {
-			ctx, cancel := context.WithTimeout(e.ctx, max(*timeout, time.Second))
+			ctx, cancel := context.WithTimeout(e.Ctx, max(*timeout, time.Second))
 			defer cancel()
 			found, err := shard.CheckOnline(ctx, cfg)
 			if err != nil {
 				return err
 			}
 			for _, p := range found {
-				fmt.Fprintln(e.stdout, p)
+				fmt.Fprintln(e.Stdout, p)
 			}
 			if len(found) > 0 {
 				return errQuiet
@@ -64,7 +64,7 @@ func checkConfigCommand(e *env, parent clause) func() error {
 				replicas += len(s.Replicas)
 			}
 		}
-		fmt.Fprintf(e.stdout, "%s is valid: %s, %s, %s\n", *file, count(len(cfg.Groups), "group"), count(shards, "shard"), count(replicas, "replica"))
+		fmt.Fprintf(e.Stdout, "%s is valid: %s, %s, %s\n", *file, Count(len(cfg.Groups), "group"), Count(shards, "shard"), Count(replicas, "replica"))
 		return nil
 	}
 }
@@ -83,7 +83,7 @@ func plansOf(cfg *config.Config) config.Problems {
 	return nil
 }
 
-func count(n int, of string) string {
+func Count(n int, of string) string {
 	if n == 1 {
 		return "1 " + of
 	}

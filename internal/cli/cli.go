@@ -1,117 +1,32 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
-	"github.com/prometheus/common/promslog"
-	promslogflag "github.com/prometheus/common/promslog/flag"
-	"github.com/prometheus/common/version"
 )
 
-// env is what a command runs in.
-type env struct {
-	ctx, force     context.Context
-	stdout, stderr io.Writer
-	app            *kingpin.Application
-	logConfig      *promslog.Config
-	flags          map[string]string // values in force, for status/flags
-	logLevelSet    bool
+// Spillway is the product's command line.
+var Spillway = Program{
+	Name: "spillway", Help: "Keeps Prometheus standing when people look at it.", Rooms: Rooms,
+	Moved: map[string]string{
+		"demo":     "the demo is in the laboratory now: spillway-lab demo (go run ./cmd/spillway-lab demo)",
+		"loadtest": "load tests are in the laboratory now: spillway-lab loadtest (go run ./cmd/spillway-lab loadtest)",
+	},
 }
 
-func (e *env) logger() *slog.Logger {
-	c := *e.logConfig
-	c.Writer = e.stderr
-	return promslog.New(&c)
-}
-
-// command is one word of the command line: it declares its flags and returns what runs.
-type command func(e *env, parent clause) func() error
-
-// clause is what commands hang on: the application or a parent command.
-type clause interface {
-	Command(name, help string) *kingpin.CmdClause
-}
-
-// errUsage is an error of the command line: exit code 2.
-type errUsage struct{ error }
-
-// errUnchecked is a check that could not be made, which is neither passed nor failed: exit code 2.
-type errUnchecked struct{ error }
-
-// errQuiet is an exit code 1 whose reason was printed already.
-var errQuiet = errors.New("")
-
-// Run runs one command line and returns the exit code: 0, 1 for a failure, 2 for a wrong command line. The first context ends the command in good order,
-// the second at once.
-func Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) int {
-	e, runs := declare(ctx, force, stdout, stderr)
-	app := e.app
-	served := slices.Sorted(maps.Keys(runs))
-
-	parsed, exit, err := parse(app, args)
-	switch {
-	case exit >= 0: // --help or --version
-		return exit
-	case err != nil:
-		err = advise(app, args, err, served)
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "spillway: %s\n", err)
-		return 2
-	}
-	e.logLevelSet = slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--log.level") })
-	e.flags = flagValues(app, parsed)
-	err = runs[parsed]()
-	var usage errUsage
-	var unchecked errUnchecked
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &usage), errors.As(err, &unchecked):
-		fmt.Fprintf(stderr, "spillway: %s\n", err)
-		return 2
-	case errors.Is(err, errQuiet):
-		return 1
-	}
-	fmt.Fprintf(stderr, "spillway: %s\n", err)
-	return 1
-}
-
-// declare gives the application with all its commands, and what each of them runs.
-func declare(ctx, force context.Context, stdout, stderr io.Writer) (*env, map[string]func() error) {
-	app := kingpin.New("spillway", "Keeps Prometheus standing when people look at it.").UsageWriter(stdout).ErrorWriter(stderr)
-	app.Version(version.Print("spillway"))
-	app.HelpFlag.Short('h')
-	e := &env{ctx: ctx, force: force, stdout: stdout, stderr: stderr, app: app, logConfig: &promslog.Config{}}
-	promslogflag.AddFlags(app, e.logConfig)
-
-	runs := map[string]func() error{}
-	add := func(parent clause, prefix string, commands map[string]command) {
-		for _, name := range slices.Sorted(maps.Keys(commands)) {
-			runs[strings.TrimSpace(prefix+" "+name)] = commands[name](e, parent)
-		}
-	}
-	add(app, "", map[string]command{"cost": costCommand, "demo": demoCommand, "explain": explainCommand, "proxy": proxyCommand, "version": versionCommand})
-	check := app.Command("check", "Checks files before they are used.")
-	add(check, "check", map[string]command{"config": checkConfigCommand})
-	load := app.Command("loadtest", "Shows what queries do to real Prometheus servers.")
-	add(load, "loadtest", map[string]command{"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "plugin": loadPluginCommand, "relabel": loadRelabelCommand, "rules": rulesCommand, "usage": usageCommand})
-	mix := app.Command("mixin", "Alerts, recording rules and dashboards.")
-	add(mix, "mixin", map[string]command{"render": mixinRenderCommand})
-	drop := app.Command("relabel", "Drop rules, made from what is looked at and proven harmless.")
-	add(drop, "relabel", map[string]command{
+// Rooms are the product's commands.
+var Rooms = []Room{
+	{Commands: map[string]Command{"cost": costCommand, "explain": explainCommand, "proxy": proxyCommand, "version": versionCommand}},
+	{Name: "check", Help: "Checks files before they are used.", Commands: map[string]Command{"config": checkConfigCommand}},
+	{Name: "mixin", Help: "Alerts, recording rules and dashboards.", Commands: map[string]Command{"render": mixinRenderCommand}},
+	{Name: "relabel", Help: "Drop rules, made from what is looked at and proven harmless.", Commands: map[string]Command{
 		"diff": relabelDiffCommand, "emit": relabelEmitCommand, "plan": relabelPlanCommand, "report": relabelReportCommand, "verify": relabelVerifyCommand,
-	})
-	return e, runs
+	}},
 }
 
 // printed is the exit code with which kingpin wants to end the process after --help or --version.
@@ -140,11 +55,11 @@ func advise(app *kingpin.Application, args []string, err error, served []string)
 	// kingpin tells no kinds of errors apart, so the line is looked at once more. This parse sets no values.
 	c, _ := app.ParseContext(args)
 	if c == nil {
-		return fmt.Errorf("%w; see spillway --help", err)
+		return fmt.Errorf("%w; see %s --help", err, app.Name)
 	}
-	help := "spillway --help"
+	help := app.Name + " --help"
 	if c.SelectedCommand != nil {
-		help = "spillway " + c.SelectedCommand.FullCommand() + " --help"
+		help = app.Name + " " + c.SelectedCommand.FullCommand() + " --help"
 	}
 	for _, el := range c.Elements {
 		f, ok := el.Clause.(*kingpin.FlagClause)

@@ -19,7 +19,7 @@ import (
 )
 
 // costCommand makes the bill of a GPU cluster.
-func costCommand(e *env, parent clause) func() error {
+func costCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("cost", "Makes the bill of a range of time: GPU hours and money by team, namespace, experiment or GPU model, from kube-state-metrics through the proxy. Exit code 1, and no bill, where the rows do not add up to what was allocated.")
 	from := c.Flag("from", "Begin of the range: 2026-11-01, 2026-11 (a month's begin), 2026-11-01T06:00, an RFC 3339 time, Unix seconds, yesterday, today, last-month, this-month or now.").Required().String()
 	to := c.Flag("to", "Its end, exclusive, in the same forms.").Required().String()
@@ -66,26 +66,26 @@ func costCommand(e *env, parent clause) func() error {
 		if o.Client, err = cost.NewClient(*url, hc); err != nil {
 			return errUsage{err}
 		}
-		log := e.logger()
+		log := e.Logger()
 		o.Client.Log = func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) }
 		o.Progress = func(day string, done, of int) { log.Debug("a day was read", "day", day, "done", done, "of", of) }
-		ctx, cancel := context.WithTimeoutCause(e.ctx, max(*timeout, time.Second), errors.New("the time given with --timeout is over"))
+		ctx, cancel := context.WithTimeoutCause(e.Ctx, max(*timeout, time.Second), errors.New("the time given with --timeout is over"))
 		defer cancel()
 		b, err := cost.Make(ctx, o)
 		var option *cost.OptionError
 		switch {
 		case errors.As(err, &option):
 			return errUsage{err}
-		case err != nil && ctx.Err() != nil && e.ctx.Err() == nil:
+		case err != nil && ctx.Err() != nil && e.Ctx.Err() == nil:
 			return fmt.Errorf("the bill was not made within %s (--timeout): %w", *timeout, err)
 		case err != nil:
 			return err
 		}
 		write := map[string]func(io.Writer) error{"table": b.WriteTable, "csv": b.WriteCSV, "json": b.WriteJSON}[*format]
 		if *out == "" {
-			return write(e.stdout)
+			return write(e.Stdout)
 		}
-		return writeWhole(strings.ReplaceAll(*out, "{from}", o.Range.From.In(loc).Format(time.DateOnly)), write)
+		return WriteWhole(strings.ReplaceAll(*out, "{from}", o.Range.From.In(loc).Format(time.DateOnly)), write)
 	}
 }
 
@@ -154,8 +154,8 @@ func costHTTP(file string) (*http.Client, error) {
 	return hc, nil
 }
 
-// writeWhole writes a file under another name first: who reads it sees all of it or the one before.
-func writeWhole(file string, write func(io.Writer) error) (err error) {
+// WriteWhole writes a file under another name first: who reads it sees all of it or the one before.
+func WriteWhole(file string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), ".spillway-*")
 	if err != nil {
 		return fmt.Errorf("--out=%s: %w", file, err)

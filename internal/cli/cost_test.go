@@ -86,7 +86,7 @@ func TestCostCronJob(t *testing.T) {
 	args := pod.Containers[0].Args
 	app := kingpin.New("spillway", "")
 	app.Terminate(nil)
-	costCommand(&env{ctx: context.Background(), stdout: io.Discard, stderr: io.Discard, app: app, logConfig: &promslog.Config{}}, app)
+	costCommand(&Env{Ctx: context.Background(), Stdout: io.Discard, Stderr: io.Discard, App: app, LogConfig: &promslog.Config{}}, app)
 	if name, err := app.Parse(args); err != nil || name != "cost" {
 		t.Fatalf("%q: %v", args, err)
 	}

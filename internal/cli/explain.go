@@ -19,7 +19,7 @@ import (
 )
 
 // explainCommand shows how a query is answered, without a proxy that runs.
-func explainCommand(e *env, parent clause) func() error {
+func explainCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("explain", "Shows how a query is answered: what runs on which server, and why; exit code 1 where it is refused.")
 	file := c.Flag("config.file", "The configuration file.").Default("spillway.yaml").String()
 	at := c.Flag("time", "The instant of the query, as Unix seconds or RFC 3339; now by default.").String()
@@ -34,8 +34,8 @@ func explainCommand(e *env, parent clause) func() error {
 		if given := *start != "" || *end != "" || *step != ""; given && (*start == "" || *end == "" || *step == "" || *at != "") {
 			return errUsage{errors.New("--start, --end and --step go together, for a range query; an instant query has a --time, or none for now")}
 		}
-		if !e.logLevelSet {
-			_ = e.logConfig.Level.Set("warn") // what becomes of each server is in the plan
+		if !e.LogLevelSet {
+			_ = e.LogConfig.Level.Set("warn") // what becomes of each server is in the plan
 		}
 		cfg, err := loadConfig(*file)
 		if errors.Is(err, os.ErrNotExist) {
@@ -45,20 +45,20 @@ func explainCommand(e *env, parent clause) func() error {
 			return err
 		}
 		cfg.UsageLog.Path = "" // that of a proxy which may be running
-		log := e.logger()
+		log := e.Logger()
 		memory := readMemory(true, log)
 		s, err := server.New(server.Options{
-			Config: cfg, Version: buildVersion(), Logger: log, LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,
+			Config: cfg, Version: BuildVersion(), Logger: log, LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,
 		})
 		if err != nil {
 			return err
 		}
 		defer s.Close()
-		ctx, cancel := context.WithTimeout(e.ctx, max(*timeout, time.Second))
+		ctx, cancel := context.WithTimeout(e.Ctx, max(*timeout, time.Second))
 		defer cancel()
 		x, err := s.ExplainQuery(ctx, server.Question{Query: *query, Time: *at, Start: *start, End: *end, Step: *step, Analyze: *analyze})
 		if err != nil {
-			if ctx.Err() != nil && e.ctx.Err() == nil {
+			if ctx.Err() != nil && e.Ctx.Err() == nil {
 				return fmt.Errorf("the query could not be explained within %s (--timeout)", max(*timeout, time.Second))
 			}
 			return err
@@ -68,9 +68,9 @@ func explainCommand(e *env, parent clause) func() error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(e.stdout, "%s\n", b)
+			fmt.Fprintf(e.Stdout, "%s\n", b)
 		} else {
-			writeExplanation(e.stdout, x, *analyze)
+			writeExplanation(e.Stdout, x, *analyze)
 		}
 		if x.Verdict != plan.Exact {
 			return errQuiet
@@ -126,7 +126,7 @@ func writeNode(w io.Writer, n *plan.Node, indent string, ran bool) {
 			fmt.Fprintln(w, oneLine(fmt.Sprintf("%s    %s to %s%s", below, stampOf(s.From), stampOf(s.Until), from)))
 		}
 		if ran {
-			fmt.Fprintf(w, "%s    answered with %s, %s and %s in %.3f s\n", below, seriesOf(c.Series), count(int(c.Samples), "sample"), merge.FormatBytes(c.Bytes), c.Seconds)
+			fmt.Fprintf(w, "%s    answered with %s, %s and %s in %.3f s\n", below, seriesOf(c.Series), Count(int(c.Samples), "sample"), merge.FormatBytes(c.Bytes), c.Seconds)
 		}
 	}
 	for _, child := range n.Children {

@@ -131,7 +131,7 @@ func TestExplainPage(t *testing.T) {
 			args = append(args, "--analyze")
 		}
 		var out, errs bytes.Buffer
-		Run(t.Context(), t.Context(), args, &out, &errs)
+		Spillway.Run(t.Context(), t.Context(), args, &out, &errs)
 		got := strings.NewReplacer(toPage...).Replace(out.String())
 		if errs.Len() > 0 {
 			t.Errorf("%s: %s", query, &errs)

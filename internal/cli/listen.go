@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// checkAddresses finds what is wrong with the addresses of the two listeners as far as their text tells.
-func checkAddresses(main, admin string) error {
+// CheckAddresses finds what is wrong with the addresses of the two listeners as far as their text tells.
+func CheckAddresses(main, admin string) error {
 	var errs []error
 	for _, a := range []struct{ flag, value string }{{"web.listen-address", main}, {"web.admin-listen-address", admin}} {
 		_, port, err := net.SplitHostPort(a.value)
@@ -27,8 +27,8 @@ func checkAddresses(main, admin string) error {
 	return errors.Join(errs...)
 }
 
-// adviseOnListening adds to an error of a listener what can be done about it.
-func adviseOnListening(err error) error {
+// AdviseOnListening adds to an error of a listener what can be done about it.
+func AdviseOnListening(err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%w; another process listens there (a Prometheus?): stop it, or choose other ports with --web.listen-address and --web.admin-listen-address", err)

@@ -7,7 +7,7 @@ import (
 )
 
 // mixinRenderCommand writes the alerts, rules and dashboards as files.
-func mixinRenderCommand(e *env, parent clause) func() error {
+func mixinRenderCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("render", "Writes alerts, recording rules and dashboards as files, with your values in place of the defaults.")
 	out := c.Flag("out", "The folder to write into; it is made where it is missing. Generated files that are no longer rendered are removed from it.").Required().PlaceHolder("DIR").String()
 	file := c.Flag("config", "A JSON, YAML or jsonnet file with values that stand in place of those of jsonnet/config.libsonnet.").PlaceHolder("FILE").String()
@@ -21,7 +21,7 @@ func mixinRenderCommand(e *env, parent clause) func() error {
 		if err := files.Write(*out); err != nil {
 			return err
 		}
-		fmt.Fprintf(e.stdout, "%s in %s\n", count(len(files), "file"), *out)
+		fmt.Fprintf(e.Stdout, "%s in %s\n", Count(len(files), "file"), *out)
 		return nil
 	}
 }

@@ -28,7 +28,7 @@ import (
 )
 
 // proxyCommand serves the proxy.
-func proxyCommand(e *env, parent clause) func() error {
+func proxyCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("proxy", "Serves the query proxy.")
 	file := c.Flag("config.file", "The configuration file.").Default("spillway.yaml").String()
 	address := c.Flag("web.listen-address", "Where the Prometheus API is served.").Default("127.0.0.1:9090").String()
@@ -40,17 +40,17 @@ func proxyCommand(e *env, parent clause) func() error {
 	setLimit := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT, where it is not set, to nine tenths of the container's memory or the machine's, or to what memory.budget needs where that is less.").Default("true").Bool()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {
-		if err := checkAddresses(*address, *admin); err != nil {
+		if err := CheckAddresses(*address, *admin); err != nil {
 			return errUsage{err}
 		}
-		ignoreBrokenPipe()
-		log := e.logger()
+		IgnoreBrokenPipe()
+		log := e.Logger()
 		cfg, err := loadConfig(*file)
 		if err != nil {
 			return err
 		}
-		reg := newRegistry()
-		stopTraces, err := startTraces(e.ctx, log)
+		reg := NewRegistry()
+		stopTraces, err := startTraces(e.Ctx, log)
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func proxyCommand(e *env, parent clause) func() error {
 		memory := readMemory(*setLimit, log)
 		s, err := server.New(server.Options{
 			Config: cfg, ConfigFile: *file, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure, WebConfigFile: *webConfig,
-			ExternalURL: *external, GraphURL: *graph, RoutePrefix: *prefix, Flags: e.flags, Version: buildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
+			ExternalURL: *external, GraphURL: *graph, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
 			LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,
 		})
 		if err != nil {
@@ -67,11 +67,11 @@ func proxyCommand(e *env, parent clause) func() error {
 		for _, n := range cfg.Notes {
 			log.Warn("configuration", "note", n.String())
 		}
-		log.Info("starting spillway", "version", buildVersion(), "config", *file, "groups", len(cfg.Groups))
+		log.Info("starting spillway", "version", BuildVersion(), "config", *file, "groups", len(cfg.Groups))
 		reload := make(chan os.Signal, 1)
 		signal.Notify(reload, syscall.SIGHUP)
 		defer signal.Stop(reload)
-		ctx, cancel := context.WithCancel(e.ctx)
+		ctx, cancel := context.WithCancel(e.Ctx)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -84,16 +84,16 @@ func proxyCommand(e *env, parent clause) func() error {
 				}
 			}
 		}()
-		err = s.Run(ctx, e.force)
+		err = s.Run(ctx, e.Force)
 		cancel()
 		<-done
-		return adviseOnListening(err)
+		return AdviseOnListening(err)
 	}
 }
 
-// ignoreBrokenPipe keeps a server alive when whoever reads its log goes away: a logger's restart, a closed terminal. Go ends a process that writes to a
+// IgnoreBrokenPipe keeps a server alive when whoever reads its log goes away: a logger's restart, a closed terminal. Go ends a process that writes to a
 // broken pipe on standard output or error; the write fails alone where the signal is ignored. Commands whose output is their purpose do not call it.
-func ignoreBrokenPipe() { signal.Ignore(syscall.SIGPIPE) }
+func IgnoreBrokenPipe() { signal.Ignore(syscall.SIGPIPE) }
 
 // loadConfig reads the file; what is wrong with it is listed one a line.
 func loadConfig(file string) (*config.Config, error) {
@@ -103,7 +103,7 @@ func loadConfig(file string) (*config.Config, error) {
 	case errors.As(err, &problems):
 		return nil, fmt.Errorf("%s has problems:\n%w", file, err)
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("%w; name it with --config.file, or try: spillway demo", err)
+		return nil, fmt.Errorf("%w; name it with --config.file, or try: spillway-lab demo", err)
 	}
 	return cfg, err
 }
@@ -141,18 +141,18 @@ func versionOf(info *debug.BuildInfo) string {
 }
 
 // versionCommand writes what --version does, for those who look for a command.
-func versionCommand(e *env, parent clause) func() error {
+func versionCommand(e *Env, parent Clause) func() error {
 	parent.Command("version", "Writes the version of this program.")
 	return func() error {
-		_, err := fmt.Fprintln(e.stdout, version.Print("spillway"))
+		_, err := fmt.Fprintln(e.Stdout, version.Print("spillway"))
 		return err
 	}
 }
 
-// buildVersion is the version that the build was given, or what versionOf finds.
-func buildVersion() string { return version.Version }
+// BuildVersion is the version that the build was given, or what versionOf finds.
+func BuildVersion() string { return version.Version }
 
-func newRegistry() *prometheus.Registry {
+func NewRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), versioncollector.NewCollector("spillway"))
 	return reg
@@ -173,7 +173,7 @@ func startTraces(ctx context.Context, log *slog.Logger) (stop func(), err error)
 	if err != nil {
 		return nil, fmt.Errorf("traces (OTEL_ variables): %w", err)
 	}
-	res, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "spillway"), attribute.String("service.version", buildVersion())),
+	res, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "spillway"), attribute.String("service.version", BuildVersion())),
 		resource.WithFromEnv(), resource.WithTelemetrySDK())
 	if err != nil {
 		log.Warn("traces: some of OTEL_RESOURCE_ATTRIBUTES could not be read", "err", err)

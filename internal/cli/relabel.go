@@ -151,7 +151,7 @@ func scrapeClient() *http.Client {
 }
 
 // relabelPlanCommand makes the plan.
-func relabelPlanCommand(e *env, parent clause) func() error {
+func relabelPlanCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("plan", "Finds what is stored and not looked at, makes the rules that drop it, and proves them. Exit code 1, and no plan, where an input cannot be read.")
 	looked, stored := lookedAtFlags(c), storedFlags(c)
 	out := c.Flag("out", "Write the plan to this file and a summary to standard output; without it the plan goes to standard output.").Short('o').PlaceHolder("plan.json").String()
@@ -182,19 +182,19 @@ func relabelPlanCommand(e *env, parent clause) func() error {
 		case *saving < 1:
 			return errUsage{fmt.Errorf("--min-saving=%d: a rule that saves nothing is none", *saving)}
 		}
-		p := newProgress(e.stderr, *quiet)
+		p := newProgress(e.Stderr, *quiet)
 		defer p.end()
 		client := scrapeClient()
 		defer client.CloseIdleConnections()
-		src, err := stored.source(e.ctx, client)
+		src, err := stored.source(e.Ctx, client)
 		if err != nil {
 			return err
 		}
-		set, window, err := looked.set(e.ctx, p, now)
+		set, window, err := looked.set(e.Ctx, p, now)
 		if err != nil {
 			return err
 		}
-		plan, err := relabel.Make(e.ctx, relabel.Options{
+		plan, err := relabel.Make(e.Ctx, relabel.Options{
 			Source: src, Uses: set, External: *stored.external, Owner: *owner, Now: now,
 			Propose: propose.Options{Risk: propose.Risk(*risk), MinSaving: *saving, QuantileError: *quantile, Window: window, Exempt: *exempt, KeepLabels: !*dropLabels},
 			Replay:  !*noReplay, ReplayOptions: prove.ReplayOptions{MaxSeries: *replay}, Progress: p.at,
@@ -204,12 +204,12 @@ func relabelPlanCommand(e *env, parent clause) func() error {
 			return err
 		}
 		if *out == "" {
-			return plan.Write(e.stdout)
+			return plan.Write(e.Stdout)
 		}
-		if err := writeWhole(*out, plan.Write); err != nil {
+		if err := WriteWhole(*out, plan.Write); err != nil {
 			return err
 		}
-		return summarise(e.stdout, plan, *out)
+		return summarise(e.Stdout, plan, *out)
 	}
 }
 
@@ -235,7 +235,7 @@ func summarise(w io.Writer, p *relabel.Plan, file string) error {
 	if p.Proof.Replay.Weak() != "" {
 		proven = "held against every series; the replay showed little"
 	}
-	fmt.Fprintf(t, "\n%s, %s:\n", count(len(p.Rules), "rule"), proven)
+	fmt.Fprintf(t, "\n%s, %s:\n", Count(len(p.Rules), "rule"), proven)
 	for _, s := range p.Proof.Steps {
 		fmt.Fprintf(t, "%s\t%d looked at\t%s\t\n", s.Name, s.Checked, s.Took.Round(time.Millisecond))
 	}

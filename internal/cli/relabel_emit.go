@@ -24,7 +24,7 @@ const (
 )
 
 // relabelEmitCommand writes a plan's rules as configuration.
-func relabelEmitCommand(e *env, parent clause) func() error {
+func relabelEmitCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("emit", "Writes a plan's rules as configuration, to standard output or --out.")
 	format := c.Flag("format", "prometheus: metric_relabel_configs by job; servicemonitor: patches of ServiceMonitors, PodMonitors and ScrapeConfigs; ksm: what kube-state-metrics need not make; "+
 		"rules and prometheusrule: the recording rules by which DropRulesNotEffective sees that the rules work.").Default(formPrometheus).Enum(formPrometheus, formServiceMonitor, formKSM, formRules, formPrometheusRule)
@@ -43,7 +43,7 @@ func relabelEmitCommand(e *env, parent clause) func() error {
 			return err
 		}
 		for _, warning := range emit.Warnings(p) {
-			fmt.Fprintf(e.stderr, "spillway: %s\n", warning)
+			fmt.Fprintf(e.Stderr, "spillway: %s\n", warning)
 		}
 		if *into != "" {
 			if *format != formPrometheus {
@@ -66,9 +66,9 @@ func relabelEmitCommand(e *env, parent clause) func() error {
 			},
 		}[*format]
 		if *out == "" {
-			return write(e.stdout)
+			return write(e.Stdout)
 		}
-		return writeWhole(*out, write)
+		return WriteWhole(*out, write)
 	}
 }
 
@@ -89,7 +89,7 @@ func monitorOptions(monitors, files []string) (emit.MonitorOptions, error) {
 	return o, nil
 }
 
-func mergeInto(e *env, p *relabel.Plan, file, out string) error {
+func mergeInto(e *Env, p *relabel.Plan, file, out string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("--into: %w", err)
@@ -99,16 +99,16 @@ func mergeInto(e *env, p *relabel.Plan, file, out string) error {
 		return fmt.Errorf("--into=%s: %w", file, err)
 	}
 	if out != "" {
-		if err := writeWhole(out, func(w io.Writer) error { _, err := w.Write(merged); return err }); err != nil {
+		if err := WriteWhole(out, func(w io.Writer) error { _, err := w.Write(merged); return err }); err != nil {
 			return err
 		}
 	}
-	_, err = io.WriteString(e.stdout, diff)
+	_, err = io.WriteString(e.Stdout, diff)
 	return err
 }
 
 // relabelReportCommand writes the page about a plan.
-func relabelReportCommand(e *env, parent clause) func() error {
+func relabelReportCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("report", "Writes a page about a plan: what is stored, what is used, what goes, what it saves.")
 	out := c.Flag("out", "The file to write.").Short('o').Default("report.html").String()
 	file := c.Arg("plan", "The plan.").Required().String()
@@ -117,12 +117,12 @@ func relabelReportCommand(e *env, parent clause) func() error {
 		if err != nil {
 			return err
 		}
-		return writeWhole(*out, func(w io.Writer) error { return report.HTML(p, w) })
+		return WriteWhole(*out, func(w io.Writer) error { return report.HTML(p, w) })
 	}
 }
 
 // relabelDiffCommand compares two plans.
-func relabelDiffCommand(e *env, parent clause) func() error {
+func relabelDiffCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("diff", "Compares two plans: which rules came and went and, with --scrape, which series the step from the old one to the new one loses and brings back.")
 	stored := storedFlags(c)
 	format := c.Flag("format", "text or json.").Default("text").Enum("text", "json")
@@ -139,21 +139,21 @@ func relabelDiffCommand(e *env, parent clause) func() error {
 		}
 		client := scrapeClient()
 		defer client.CloseIdleConnections()
-		src, err := stored.source(e.ctx, client)
+		src, err := stored.source(e.Ctx, client)
 		if err != nil {
 			return err
 		}
-		p := newProgress(e.stderr, *quiet || src == nil)
+		p := newProgress(e.Stderr, *quiet || src == nil)
 		p.at("diff", 0, 0)
-		d, err := relabel.Diff(e.ctx, before, after, src)
+		d, err := relabel.Diff(e.Ctx, before, after, src)
 		p.end()
 		if err != nil {
 			return err
 		}
 		if *format == "json" {
-			return writeJSON(e.stdout, d)
+			return writeJSON(e.Stdout, d)
 		}
-		return writeDifference(e.stdout, d, src != nil)
+		return writeDifference(e.Stdout, d, src != nil)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // relabelVerifyCommand holds the drop rules that a configuration has against what is used.
-func relabelVerifyCommand(e *env, parent clause) func() error {
+func relabelVerifyCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("verify", "Holds the drop rules that a configuration has, whoever wrote them, against what is used. Exit code 0: nothing is lost; 1: something is, with file and line of each query; 2: it could not be checked.")
 	files := c.Flag("prometheus", "A prometheus.yml; may be given several times: those of shards and replicas must have the same rules.").PlaceHolder("prometheus.yml").Strings()
 	monitors := c.Flag("monitors", "A file or folder with ServiceMonitors, PodMonitors and ScrapeConfigs, and with the Services that they scrape; may be given several times.").PlaceHolder("FILE|DIR").Strings()
@@ -23,14 +23,14 @@ func relabelVerifyCommand(e *env, parent clause) func() error {
 		}
 		client := scrapeClient()
 		defer client.CloseIdleConnections()
-		src, err := stored.source(e.ctx, client)
+		src, err := stored.source(e.Ctx, client)
 		if err != nil {
 			return errUnchecked{err}
 		}
-		p := newProgress(e.stderr, *quiet)
+		p := newProgress(e.Stderr, *quiet)
 		defer p.end()
 		now := time.Now()
-		set, _, err := looked.set(e.ctx, p, now)
+		set, _, err := looked.set(e.Ctx, p, now)
 		var usage errUsage
 		switch {
 		case errors.As(err, &usage):
@@ -38,7 +38,7 @@ func relabelVerifyCommand(e *env, parent clause) func() error {
 		case err != nil:
 			return errUnchecked{err}
 		}
-		r, err := verify.Check(e.ctx, verify.Options{
+		r, err := verify.Check(e.Ctx, verify.Options{
 			Prometheus: *files, Monitors: *monitors, Jobs: *jobs, Uses: set, Source: src, External: *stored.external, Now: now, Progress: func(series int64) { p.at("verify", series, 0) },
 		})
 		p.end()
@@ -49,7 +49,7 @@ func relabelVerifyCommand(e *env, parent clause) func() error {
 		if *format == "json" {
 			write = r.JSON
 		}
-		if err := write(e.stdout); err != nil {
+		if err := write(e.Stdout); err != nil {
 			return err
 		}
 		switch r.State {

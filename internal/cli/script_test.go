@@ -38,7 +38,7 @@ const processEnv = "SPILLWAY_TEST_PROCESS"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(processEnv) != "" {
-		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(Spillway.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -90,7 +90,7 @@ func on(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage)
 func cmdSpillway(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	code := Run(ctx, ctx, absolute(ts, args), ts.Stdout(), ts.Stderr())
+	code := Spillway.Run(ctx, ctx, absolute(ts, args), ts.Stdout(), ts.Stderr())
 	on(ts).code = code
 	if ctx.Err() != nil {
 		ts.Fatalf("it did not end by itself")
@@ -241,7 +241,7 @@ func cmdProxy(ts *testscript.TestScript, _ bool, args []string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		b.code <- Run(ctx, force, args, io.Discard, b.log)
+		b.code <- Spillway.Run(ctx, force, args, io.Discard, b.log)
 	}()
 	ts.Defer(func() { stop(); now(); <-ended })
 	m, ok := b.log.wait(readyLine, ended)
@@ -387,7 +387,7 @@ func TestExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out, errs bytes.Buffer
-			code := Run(t.Context(), t.Context(), []string{"check", "config", file}, &out, &errs)
+			code := Spillway.Run(t.Context(), t.Context(), []string{"check", "config", file}, &out, &errs)
 			if code != 0 || !strings.Contains(out.String(), "is valid: ") {
 				t.Errorf("exit code %d: %s%s", code, &out, &errs)
 			}

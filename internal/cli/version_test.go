@@ -32,7 +32,7 @@ func TestVersionOfABuild(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", c.info, got, c.want)
 		}
 	}
-	if buildVersion() == "" || buildVersion() == "dev" {
-		t.Errorf("this build's version is %q", buildVersion())
+	if BuildVersion() == "" || BuildVersion() == "dev" {
+		t.Errorf("this build's version is %q", BuildVersion())
 	}
 }

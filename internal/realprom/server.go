@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -171,15 +173,40 @@ func FreePort() (int, error) {
 	return ports[0], nil
 }
 
-// FreePorts returns n ports of 127.0.0.1 that nobody listens on, all of them different: each is held until the last is found.
+// Ports that are given out are below those that systems take for connections (32768 and up on Linux): a server that is stopped and started again finds its own still free.
+const firstPort, portCount = 15000, 16000
+
+// given are the ports that this process gave out; none is given twice.
+var given struct {
+	mu    sync.Mutex
+	ports map[int]bool
+}
+
+// FreePorts returns n ports of 127.0.0.1 that nobody listens on, all of them different, and none that it returned before: chosen at random, so that two processes
+// hardly ever come to the same one.
 func FreePorts(n int) (ports []int, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	given.mu.Lock()
+	defer given.mu.Unlock()
+	if given.ports == nil {
+		given.ports = map[int]bool{}
+	}
+	for tries := 0; len(ports) < n; tries++ {
+		if tries == portCount {
+			return nil, errors.New("find a free port: nearly all are taken")
+		}
+		port := firstPort + rand.IntN(portCount)
+		if given.ports[port] {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		given.ports[port] = true
+		ports = append(ports, port)
 	}
 	return ports, nil
 }

@@ -1,5 +1,5 @@
 // Package mix measures what a proxy costs: the time, processor time and memory of a mix of dashboard queries, asked of one real Prometheus server directly, through Go's own reverse
-// proxy, through Spillway, and through Spillway over four servers that share the same series. `spillway loadtest mix` runs it.
+// proxy, through Spillway, and through Spillway over four servers that share the same series. `spillway-lab loadtest mix` runs it.
 //
 //	w, err := mix.Start(ctx, mix.Options{Spillway: "dist/spillway", Series: 1_000_000})
 //	defer w.Close()

@@ -21,7 +21,7 @@ func TestSmallMix(t *testing.T) {
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "new")
 	var said strings.Builder
 	w, err := Start(t.Context(), Options{
-		Spillway: realpromtest.Spillway(t), Series: 20_000, Rounds: 1, Requests: 30, BulkRuns: 1, Dir: dir, Seed: 1,
+		Spillway: realpromtest.Spillway(t), Laboratory: realpromtest.Laboratory(t), Series: 20_000, Rounds: 1, Requests: 30, BulkRuns: 1, Dir: dir, Seed: 1,
 		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) },
 	})
 	if err != nil {

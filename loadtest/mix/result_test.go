@@ -186,7 +186,7 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
 	}
-	if err := (Options{Spillway: "x"}).Validate(); err != nil {
+	if err := (Options{Spillway: "x", Laboratory: "y"}).Validate(); err != nil {
 		t.Errorf("defaults: %v", err)
 	}
 }

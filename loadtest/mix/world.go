@@ -21,6 +21,8 @@ import (
 type Options struct {
 	// Spillway is the spillway binary, which is run as the proxies.
 	Spillway string
+	// Laboratory is the spillway-lab binary, which is run as Go's reverse proxy.
+	Laboratory string
 	// Mix is what is asked; Builtin.
 	Mix Mix
 	// Series is about how many the servers hold; 1,000,000.
@@ -87,6 +89,7 @@ func (o Options) Validate() error {
 	o = o.withDefaults()
 	var problems bench.Problems
 	problems.Check(o.Spillway != "", "the path of the spillway binary is missing")
+	problems.Check(o.Laboratory != "", "the path of the spillway-lab binary is missing")
 	problems.Check(o.Series >= minSeries && o.Series <= maxSeries, "series: %d is outside %d to %d", o.Series, minSeries, maxSeries)
 	problems.Check(o.Rounds >= 1 && o.Rounds <= 1000, "rounds: %d is outside 1 to 1,000", o.Rounds)
 	problems.Check(o.Requests >= len(o.Mix.Queries) && o.Requests <= 1_000_000, "requests: %d is outside %d, which is one of each query, to 1,000,000", o.Requests, len(o.Mix.Queries))
@@ -218,7 +221,11 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 		{&path{name: SpillwayLabeled, servers: one, labels: true}, w.spillway("labels", oneShard(w.whole.URL(), map[string]string{groupLabel: groupValue}))},
 		{&path{name: SpillwayFour, servers: w.parts}, w.spillway("four", w.fourShards())},
 	} {
-		if err := p.path.start(ctx, w.o.Spillway, p.args); err != nil {
+		program := w.o.Spillway
+		if p.path.name == Reverse || p.path.name == ReverseShard {
+			program = w.o.Laboratory
+		}
+		if err := p.path.start(ctx, program, p.args); err != nil {
 			return paths, err
 		}
 		paths = append(paths, p.path)

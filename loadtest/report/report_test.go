@@ -65,7 +65,7 @@ func storm() *Report {
 		Lead:  `Eight callers ask /api/v1/series?match[]={le!=""} of Prometheus servers with 1,000,000 series each. Each server may use 3 GiB.`,
 		Runs:  []Run{direct, through},
 		Limit: 3 << 30, LimitName: "limit of each server",
-		Notes: []string{"Prometheus 3.15.0, 2 cores. Repeat it with: spillway loadtest oom --series 1000000 --callers 8", "<script>alert(1)</script> & other texts stay texts."},
+		Notes: []string{"Prometheus 3.15.0, 2 cores. Repeat it with: spillway-lab loadtest oom --series 1000000 --callers 8", "<script>alert(1)</script> & other texts stay texts."},
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // since other tests may have the CPUs.
 func TestKillerThroughSpillway(t *testing.T) {
 	out := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), realpromtest.Spillway(t), "loadtest", "oom", "--series=300000", "--servers=4", "--callers=8",
+	cmd := exec.CommandContext(t.Context(), realpromtest.Laboratory(t), "loadtest", "oom", "--series=300000", "--servers=4", "--callers=8",
 		"--idle=20s", "--duration=20s", "--no-direct", "--out="+out, "--enforce=none", "--dir="+t.TempDir())
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute

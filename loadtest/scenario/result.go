@@ -211,7 +211,7 @@ func (r *Result) Command() string {
 	if o.LimitUntold {
 		untold = " --no-tell-limit"
 	}
-	return fmt.Sprintf("spillway loadtest %s --series=%d --servers=%d --callers=%d --idle=%s --duration=%s --patience=%s", o.Scenario.Name, o.Series, o.Servers, o.Callers, o.Idle, o.Duration, o.Patience) + untold
+	return fmt.Sprintf("spillway-lab loadtest %s --series=%d --servers=%d --callers=%d --idle=%s --duration=%s --patience=%s", o.Scenario.Name, o.Series, o.Servers, o.Callers, o.Idle, o.Duration, o.Patience) + untold
 }
 
 func askText(asks []Ask) string {

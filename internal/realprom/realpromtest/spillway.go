@@ -1,7 +1,6 @@
 package realpromtest
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,17 +11,28 @@ import (
 	"go.uber.org/goleak"
 )
 
-// program is the built one, and the folder that it is in.
-var program = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "spillway-built-"); err != nil {
-		return "", err
-	}
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "spillway"), "github.com/spillwayproject/spillway/cmd/spillway").CombinedOutput(); err != nil {
-		return "", errors.Join(fmt.Errorf("build spillway: %w\n%s", err, out), os.RemoveAll(dir))
-	}
-	used = dir
-	return dir, nil
+// folder is where the programs are built.
+var folder = sync.OnceValues(func() (dir string, err error) {
+	used, err = os.MkdirTemp("", "spillway-built-")
+	return used, err
 })
+
+// builds are those of the programs, each made once.
+var builds = map[string]func() (string, error){"spillway": sync.OnceValues(build("spillway")), "spillway-lab": sync.OnceValues(build("spillway-lab"))}
+
+func build(name string) func() (string, error) {
+	return func() (string, error) {
+		dir, err := folder()
+		if err != nil {
+			return "", err
+		}
+		file := filepath.Join(dir, name)
+		if out, err := exec.Command("go", "build", "-o", file, "github.com/spillwayproject/spillway/cmd/"+name).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+		}
+		return file, nil
+	}
+}
 
 // used is what Main removes; "" where no test asked for the program.
 var used string
@@ -31,11 +41,22 @@ var used string
 // is Main, which removes it.
 func Spillway(t testing.TB) string {
 	t.Helper()
-	dir, err := program()
+	return program(t, "spillway")
+}
+
+// Laboratory is the path of spillway-lab, likewise.
+func Laboratory(t testing.TB) string {
+	t.Helper()
+	return program(t, "spillway-lab")
+}
+
+func program(t testing.TB, name string) string {
+	t.Helper()
+	file, err := builds[name]()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(dir, "spillway")
+	return file
 }
 
 // Main runs the tests of a package, fails where goroutines are left, and removes what Spillway built. It does not return.

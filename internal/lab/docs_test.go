@@ -1,7 +1,8 @@
-package cli
+package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,13 +14,17 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/spillwayproject/spillway/internal/cli"
 )
 
-// codeLine is a line of an indented or fenced block that runs spillway, inlineCode one that stands in a sentence.
+// codeLine is a line of an indented or fenced block that runs one of the programs, inlineCode one that stands in a sentence.
 var (
-	codeLine   = regexp.MustCompile(`^\s*(?:\$ )?(?:\./dist/|go run \./cmd/)?spillway ([a-z-].*)$`)
-	inlineCode = regexp.MustCompile("`(?:go run \\./cmd/)?spillway ([a-z-][^`]*)`")
+	codeLine   = regexp.MustCompile(`^\s*(?:\$ )?(?:\./dist/|go run \./cmd/)?(spillway|spillway-lab) ([a-z-].*)$`)
+	inlineCode = regexp.MustCompile("`(?:go run \\./cmd/)?(spillway|spillway-lab) ([a-z-][^`]*)`")
 )
+
+var programs = map[string]cli.Program{"spillway": cli.Spillway, "spillway-lab": Laboratory}
 
 // words splits a line as a shell would that expands nothing: it ends at a comment, a pipe, a redirection or another command.
 func words(line string) (out []string) {
@@ -69,11 +74,14 @@ func TestWords(t *testing.T) {
 
 // wrongLine says what is wrong with a command line that somebody is told to type: a command or flag that does not exist, or a flag's value that is not taken. Values in a sentence may stand
 // for others, and are not looked at.
-func wrongLine(args []string, values bool) error {
-	e, runs := declare(context.Background(), context.Background(), io.Discard, io.Discard)
-	c, err := e.app.ParseContext(args)
+func wrongLine(program string, args []string, values bool) error {
+	if sentence := programs[program].Moved[args[0]]; sentence != "" {
+		return errors.New(sentence)
+	}
+	e, runs := programs[program].Declare(context.Background(), context.Background(), io.Discard, io.Discard)
+	c, err := e.App.ParseContext(args)
 	if err != nil && !values { // a flag may be named alone
-		c, err = e.app.ParseContext(append(slices.Clone(args), "value"))
+		c, err = e.App.ParseContext(append(slices.Clone(args), "value"))
 	}
 	if err != nil {
 		return err
@@ -115,19 +123,19 @@ func TestCommandLinesOfDocs(t *testing.T) {
 		}
 		// A line that ends with a backslash goes on in the next one.
 		for n, line := range strings.Split(strings.ReplaceAll(string(text), "\\\n", " "), "\n") {
-			look := func(line string, values bool) {
+			look := func(program, line string, values bool) {
 				args := words(line)
 				found[args[0]]++
-				if err := wrongLine(args, values); err != nil {
-					t.Errorf("%s:%d: spillway %s: %v", path, n+1, line, err)
+				if err := wrongLine(program, args, values); err != nil {
+					t.Errorf("%s:%d: %s %s: %v", path, n+1, program, line, err)
 				}
 			}
 			if m := codeLine.FindStringSubmatch(line); m != nil && (line[0] == ' ' || line[0] == '\t' || line[0] == '$' || strings.Contains(line, " --")) {
-				look(m[1], true)
+				look(m[1], m[2], true)
 				continue
 			}
 			for _, m := range inlineCode.FindAllStringSubmatch(line, -1) {
-				look(m[1], false)
+				look(m[1], m[2], false)
 			}
 		}
 		return nil
@@ -137,7 +145,7 @@ func TestCommandLinesOfDocs(t *testing.T) {
 	}
 	for _, command := range []string{"check", "cost", "demo", "explain", "loadtest", "mixin", "proxy", "relabel"} {
 		if found[command] == 0 {
-			t.Errorf("no page has a line that runs spillway %s, so this looks at nothing", command)
+			t.Errorf("no page has a line that runs %s, so this looks at nothing", command)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package lab
 
 import (
 	"maps"
@@ -8,12 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spillwayproject/spillway/internal/cli"
 	mixin "github.com/spillwayproject/spillway/jsonnet"
 	"github.com/spillwayproject/spillway/loadtest/rules"
 )
 
 // rulesCommand measures how long the mixin's global rules take on a large cluster.
-func rulesCommand(e *env, parent clause) func() error {
+func rulesCommand(e *cli.Env, parent cli.Clause) func() error {
 	c := parent.Command("rules", "Lets a real Thanos ruler evaluate the mixin's global rules through Spillway over real Prometheus servers that share the series of a large simulated cluster, and prints how long each group takes. Exit code 1 where a group takes over a third of its interval, or fails.")
 	servers := serversOfRules(c)
 	out := c.Flag("out", "File for the table.").PlaceHolder("FILE").String()
@@ -22,11 +23,11 @@ func rulesCommand(e *env, parent clause) func() error {
 		if err != nil {
 			return err
 		}
-		r, err := rules.Measure(e.ctx, *o)
+		r, err := rules.Measure(e.Ctx, *o)
 		if err != nil {
 			return err
 		}
-		if err := toBoth(e.stdout, *out, r.WriteMarkdown); err != nil {
+		if err := toBoth(e.Stdout, *out, r.WriteMarkdown); err != nil {
 			return err
 		}
 		return r.Err()

@@ -1,19 +1,18 @@
-package cli
+package lab
 
 import (
-	"fmt"
 	"io"
-	"os"
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/spillwayproject/spillway/internal/cli"
 	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/dashboards"
 	"github.com/spillwayproject/spillway/loadtest/rules"
 )
 
 // dashboardsCommand measures how long every panel takes on a large cluster, and the rules before.
-func dashboardsCommand(e *env, parent clause) func() error {
+func dashboardsCommand(e *cli.Env, parent cli.Clause) func() error {
 	c := parent.Command("dashboards", "Asks every panel of the dashboards through Spillway over real Prometheus servers that share the series of a large simulated cluster, after a real Thanos ruler has recorded its rules, and prints the slowest, and what the rules took. Exit code 1 where a panel takes over two seconds and reads no recorded series, or is not answered.")
 	var o dashboards.Options
 	servers := serversOfRules(c)
@@ -25,13 +24,13 @@ func dashboardsCommand(e *env, parent clause) func() error {
 			return err
 		}
 		if err := o.Validate(); err != nil {
-			return errUsage{err}
+			return cli.Usage(err)
 		}
-		r, err := dashboards.Measure(e.ctx, *from, o)
+		r, err := dashboards.Measure(e.Ctx, *from, o)
 		if err != nil {
 			return err
 		}
-		if err := toBoth(e.stdout, *out, func(w io.Writer) error {
+		if err := toBoth(e.Stdout, *out, func(w io.Writer) error {
 			if err := r.WriteMarkdown(w); err != nil {
 				return err
 			}
@@ -47,22 +46,23 @@ func dashboardsCommand(e *env, parent clause) func() error {
 }
 
 // serversOfRules declares what rules.Options need, and returns what reads them once the command line is parsed.
-func serversOfRules(c *kingpin.CmdClause) func(e *env) (*rules.Options, error) {
+func serversOfRules(c *kingpin.CmdClause) func(e *cli.Env) (*rules.Options, error) {
 	var o rules.Options
 	serversFlags(c, &o.Servers)
 	c.Flag("past", "What the servers hold when the ruler starts.").Default("65m").DurationVar(&o.Past)
 	c.Flag("run", "How long the ruler runs.").Default("6m").DurationVar(&o.Run)
 	files := c.Flag("rules", "Rule files in place of the mixin's; may be given several times.").PlaceHolder("FILE").ExistingFiles()
-	return func(e *env) (_ *rules.Options, err error) {
-		if o.Spillway, err = os.Executable(); err != nil {
-			return nil, fmt.Errorf("find the spillway binary, which is run as the proxy: %w", err)
+	spillway := spillwayFlag(c)
+	return func(e *cli.Env) (_ *rules.Options, err error) {
+		if o.Spillway, err = spillway(); err != nil {
+			return nil, err
 		}
 		if o.Files, err = ruleFiles(*files); err != nil {
 			return nil, err
 		}
 		o.Say = sayWithTime(e)
 		if err := o.Validate(); err != nil {
-			return nil, errUsage{err}
+			return nil, cli.Usage(err)
 		}
 		return &o, nil
 	}
@@ -88,5 +88,5 @@ func toBoth(stdout io.Writer, file string, write func(io.Writer) error) error {
 	if err := write(stdout); err != nil || file == "" {
 		return err
 	}
-	return writeWhole(file, write)
+	return cli.WriteWhole(file, write)
 }

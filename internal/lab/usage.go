@@ -1,4 +1,4 @@
-package cli
+package lab
 
 import (
 	"fmt"
@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/dashboards"
+	"github.com/spillwayproject/spillway/internal/cli"
 	"github.com/spillwayproject/spillway/loadtest/usage"
 )
 
 // usageCommand writes a usage log of people who do not exist.
-func usageCommand(e *env, parent clause) func() error {
+func usageCommand(e *cli.Env, parent cli.Clause) func() error {
 	c := parent.Command("usage", "Writes a usage log as the proxy would after some time of people with dashboards open and queries typed into Explore: for trying drop rules without waiting for it.")
 	out := c.Flag("out", "The file to write.").Short('o').Required().PlaceHolder("usage.jsonl").String()
 	folder := c.Flag("dashboards", "A folder of dashboards in the form of this project's; its own by default.").PlaceHolder("DIR").String()
@@ -30,11 +31,11 @@ func usageCommand(e *env, parent clause) func() error {
 		var err error
 		if *end != "" {
 			if o.End, err = time.Parse(time.RFC3339, *end); err != nil {
-				return errUsage{fmt.Errorf("--end=%s is no RFC 3339 time such as 2026-11-21T06:00:00Z", *end)}
+				return cli.Usage(fmt.Errorf("--end=%s is no RFC 3339 time such as 2026-11-21T06:00:00Z", *end))
 			}
 		}
 		if *nodes < 1 || *nodes > 100_000 {
-			return errUsage{fmt.Errorf("--nodes=%d is outside 1 to 100,000", *nodes)}
+			return cli.Usage(fmt.Errorf("--nodes=%d is outside 1 to 100,000", *nodes))
 		}
 		for i := range *nodes {
 			o.Nodes = append(o.Nodes, fmt.Sprintf("gpu-%05d", i))
@@ -43,13 +44,13 @@ func usageCommand(e *env, parent clause) func() error {
 			return err
 		}
 		lines := 0
-		if err := writeWhole(*out, func(w io.Writer) (err error) {
+		if err := cli.WriteWhole(*out, func(w io.Writer) (err error) {
 			lines, err = usage.Write(w, o)
 			return err
 		}); err != nil {
 			return err
 		}
-		fmt.Fprintf(e.stdout, "%s in %s\n", count(lines, "line"), *out)
+		fmt.Fprintf(e.Stdout, "%s in %s\n", cli.Count(lines, "line"), *out)
 		return nil
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package lab
 
 import (
 	"errors"
@@ -7,11 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spillwayproject/spillway/internal/cli"
 	"github.com/spillwayproject/spillway/loadtest/mix"
 )
 
 // mixCommand asks what dashboards ask: one real server directly, through Go's reverse proxy and through Spillway, and four servers through Spillway.
-func mixCommand(e *env, parent clause) func() error {
+func mixCommand(e *cli.Env, parent cli.Clause) func() error {
 	c := parent.Command("mix", "Asks real Prometheus servers what dashboards ask, directly, through Go's own reverse proxy, through Spillway, and through Spillway over four shards of the same series, and compares times, processor time and memory. Exit code 1 where an answer differs from the server's.")
 	var o mix.Options
 	c.Flag("series", "Series in all.").Default("1000000").IntVar(&o.Series)
@@ -31,42 +32,46 @@ func mixCommand(e *env, parent clause) func() error {
 	reverseUpstream := c.Flag("reverse-proxy.upstream", "The server behind it.").Hidden().String()
 	reverseShards := c.Flag("reverse-proxy.shard", "The servers that share the nodes, in the order of their hash.").Hidden().Strings()
 	c.Flag("dir", "Where the servers' data is made and removed again; 0.7 GB for a million series.").PlaceHolder("DIR").StringVar(&o.Dir)
+	spillway := spillwayFlag(c)
 	return func() (err error) {
 		if *reverseListen != "" {
-			return mix.ReverseProxy(e.ctx, *reverseListen, *reverseUpstream, *reverseShards...)
+			return mix.ReverseProxy(e.Ctx, *reverseListen, *reverseUpstream, *reverseShards...)
 		}
-		if o.Spillway, err = os.Executable(); err != nil {
-			return fmt.Errorf("find the spillway binary, which is run as the proxy: %w", err)
+		if o.Spillway, err = spillway(); err != nil {
+			return err
+		}
+		if o.Laboratory, err = os.Executable(); err != nil {
+			return fmt.Errorf("find this program, which is run as Go's reverse proxy: %w", err)
 		}
 		o.NoHints, o.Say = !*hints, sayWithTime(e)
 		if *profile {
 			if *out == "" {
-				return errUsage{errors.New("--pprof needs --out, the folder for the profiles")}
+				return cli.Usage(errors.New("--pprof needs --out, the folder for the profiles"))
 			}
 			o.Profile = filepath.Clean(*out)
 		}
 		for _, p := range *peers {
 			name, url, ok := strings.Cut(p, "=")
 			if !ok {
-				return errUsage{fmt.Errorf("--peer=%s: it is written NAME=URL", p)}
+				return cli.Usage(fmt.Errorf("--peer=%s: it is written NAME=URL", p))
 			}
 			o.Peers = append(o.Peers, mix.Peer{Name: name, URL: url})
 		}
 		if err := o.Validate(); err != nil {
-			return errUsage{err}
+			return cli.Usage(err)
 		}
-		w, err := mix.Start(e.ctx, o)
+		w, err := mix.Start(e.Ctx, o)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, w.Close()) }()
 		whole, shards := w.Servers()
-		fmt.Fprintf(e.stderr, "one server with all series: %s\nthe shards: %s\n", whole, strings.Join(shards, " "))
-		r, err := w.Measure(e.ctx)
+		fmt.Fprintf(e.Stderr, "one server with all series: %s\nthe shards: %s\n", whole, strings.Join(shards, " "))
+		r, err := w.Measure(e.Ctx)
 		if err != nil {
 			return err
 		}
-		if err := r.WriteMarkdown(e.stdout); err != nil {
+		if err := r.WriteMarkdown(e.Stdout); err != nil {
 			return err
 		}
 		if *out != "" {
@@ -75,8 +80,8 @@ func mixCommand(e *env, parent clause) func() error {
 			}
 		}
 		if *hold {
-			fmt.Fprintln(e.stderr, "The servers stay up; Ctrl-C ends them.")
-			<-e.ctx.Done()
+			fmt.Fprintln(e.Stderr, "The servers stay up; Ctrl-C ends them.")
+			<-e.Ctx.Done()
 		}
 		return r.Err(*enforce)
 	}

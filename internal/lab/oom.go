@@ -1,17 +1,17 @@
-package cli
+package lab
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/cli"
 	"github.com/spillwayproject/spillway/loadtest/scenario"
 )
 
 // oomCommand asks real Prometheus servers the killer query, through Spillway and directly, and shows what becomes of them.
-func oomCommand(e *env, parent clause) func() error {
+func oomCommand(e *cli.Env, parent cli.Clause) func() error {
 	c := parent.Command("oom", "Asks real Prometheus servers for every histogram series, through Spillway and directly, and shows their memory. Exit code 1 where a bound of --enforce was broken.")
 	series := c.Flag("series", "Series in each server.").Default("300000").Int()
 	servers := c.Flag("servers", "Prometheus servers, one process each.").Default("4").Int()
@@ -27,10 +27,11 @@ func oomCommand(e *env, parent clause) func() error {
 	enforce := c.Flag("enforce", "Which bounds decide the exit code: memory (and that every answer is of use), all (latency too), none.").Default("memory").Enum("memory", "all", "none")
 	seed := c.Flag("seed", "Chooses the simulated cluster.").Default("1").Uint64()
 	dir := c.Flag("dir", "Where the servers' data is made and removed again; about 1 GiB for each million series and server.").PlaceHolder("DIR").String()
+	spillway := spillwayFlag(c)
 	return func() error {
-		self, err := os.Executable()
+		self, err := spillway()
 		if err != nil {
-			return fmt.Errorf("find the spillway binary, which is run as the proxy: %w", err)
+			return err
 		}
 		o := scenario.Options{
 			Scenario: scenario.Killer, Spillway: self, Series: *series, Servers: *servers, Callers: *callers, Idle: *idle, Duration: *duration, Patience: *patience,
@@ -38,21 +39,21 @@ func oomCommand(e *env, parent clause) func() error {
 			Say: sayWithTime(e),
 		}
 		if err := o.Validate(); err != nil {
-			return errUsage{err}
+			return cli.Usage(err)
 		}
-		r, err := scenario.Run(e.ctx, o)
+		r, err := scenario.Run(e.Ctx, o)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(e.stdout)
-		if err := r.WriteText(e.stdout); err != nil {
+		fmt.Fprintln(e.Stdout)
+		if err := r.WriteText(e.Stdout); err != nil {
 			return err
 		}
 		if *out != "" {
 			if err := r.Save(*out); err != nil {
 				return err
 			}
-			fmt.Fprintf(e.stdout, "\nThe page: %s/oom.html\n", *out)
+			fmt.Fprintf(e.Stdout, "\nThe page: %s/oom.html\n", *out)
 		}
 		if slices.ContainsFunc(r.Verdicts(), func(v scenario.Verdict) bool {
 			return !v.Kept && (*enforce == "all" || *enforce == "memory" && v.Name != "latency")
@@ -64,9 +65,9 @@ func oomCommand(e *env, parent clause) func() error {
 }
 
 // sayWithTime writes progress to standard error, so that standard output is the table alone.
-func sayWithTime(e *env) func(string, ...any) {
+func sayWithTime(e *cli.Env) func(string, ...any) {
 	began := time.Now()
 	return func(format string, args ...any) {
-		fmt.Fprintf(e.stderr, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+		fmt.Fprintf(e.Stderr, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package lab
 
 import (
 	"fmt"
@@ -7,11 +7,12 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/spillwayproject/spillway/internal/cli"
 	"github.com/spillwayproject/spillway/internal/demo"
 )
 
 // demoCommand runs the demo.
-func demoCommand(e *env, parent clause) func() error {
+func demoCommand(e *cli.Env, parent cli.Clause) func() error {
 	c := parent.Command("demo", "Embedded shards full of a simulated GPU cluster's data, with the proxy in front of them. Ctrl-C ends it.")
 	address := c.Flag("web.listen-address", "Where the Prometheus API is served.").Default("127.0.0.1:9090").String()
 	admin := c.Flag("web.admin-listen-address", "Where metrics, reload, profiles and the console are served.").Default("127.0.0.1:9091").String()
@@ -25,24 +26,24 @@ func demoCommand(e *env, parent clause) func() error {
 	return func() error {
 		past, err := model.ParseDuration(*history)
 		if err != nil {
-			return errUsage{fmt.Errorf("--history=%s: write a duration such as 1h, 90m or 2d", *history)}
+			return cli.Usage(fmt.Errorf("--history=%s: write a duration such as 1h, 90m or 2d", *history))
 		}
-		if err := checkAddresses(*address, *admin); err != nil {
-			return errUsage{err}
+		if err := cli.CheckAddresses(*address, *admin); err != nil {
+			return cli.Usage(err)
 		}
-		if !e.logLevelSet {
-			_ = e.logConfig.Level.Set("warn") // the demo says itself what happens
+		if !e.LogLevelSet {
+			_ = e.LogConfig.Level.Set("warn") // the demo says itself what happens
 		}
-		ignoreBrokenPipe()
-		reg := newRegistry()
+		cli.IgnoreBrokenPipe()
+		reg := cli.NewRegistry()
 		o := demo.Options{
 			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, Full: *detail == "full", History: time.Duration(past), Seed: *seed,
-			ListenAddress: *address, AdminListenAddress: *admin, Flags: e.flags, Version: buildVersion(), Program: os.Args[0], Registry: reg, Logger: e.logger(),
-			Say: func(format string, args ...any) { fmt.Fprintf(e.stdout, format+"\n", args...) },
+			ListenAddress: *address, AdminListenAddress: *admin, Flags: e.Flags, Version: cli.BuildVersion(), Program: os.Args[0], Registry: reg, Logger: e.Logger(),
+			Say: func(format string, args ...any) { fmt.Fprintf(e.Stdout, format+"\n", args...) },
 		}
 		if err := o.Validate(); err != nil {
-			return errUsage{err}
+			return cli.Usage(err)
 		}
-		return adviseOnListening(demo.Run(e.ctx, e.force, o))
+		return cli.AdviseOnListening(demo.Run(e.Ctx, e.Force, o))
 	}
 }
