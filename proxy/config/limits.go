@@ -66,47 +66,24 @@ func (LimitsSection) meaning() map[string]string {
 }
 
 // endpointIDs are the endpoints that limits can be written for, in the order of the reference.
-var endpointIDs = []endpoint.ID{
-	endpoint.Query, endpoint.QueryRange, endpoint.QueryExemplars, endpoint.Series, endpoint.Labels, endpoint.LabelValues, endpoint.Metadata,
-	endpoint.Rules, endpoint.Alerts, endpoint.Targets, endpoint.TargetsMetadata, endpoint.FormatQuery, endpoint.ParseQuery, endpoint.Features,
-	endpoint.Read, endpoint.Federate, endpoint.StatusBuildinfo, endpoint.StatusTSDB, endpoint.StatusFlags, endpoint.StatusConfig,
-	endpoint.StatusRuntimeinfo, endpoint.StatusWALReplay,
-}
+var endpointIDs = func() (ids []endpoint.ID) {
+	for _, e := range endpoint.Table {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}()
 
-// builtin are the values of endpoints where the file overrides nothing. They are lower than the ceiling where an endpoint's honest use is smaller than
-// a query's: metadata is asked while someone types, status pages are small, and nobody waits 25 seconds for either.
-var builtin = map[endpoint.ID]Limits{
-	endpoint.QueryExemplars:    {Timeout: 10 * time.Second, MaxSeries: 10_000, MaxResponseBytes: 16 << 20},
-	endpoint.Series:            {Timeout: 10 * time.Second, MaxSeries: 10_000, MaxResponseBytes: 32 << 20},
-	endpoint.Labels:            {Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
-	endpoint.LabelValues:       {Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
-	endpoint.Metadata:          {Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
-	endpoint.Rules:             {Timeout: 10 * time.Second},
-	endpoint.Alerts:            {Timeout: 10 * time.Second},
-	endpoint.Targets:           {Timeout: 10 * time.Second},
-	endpoint.TargetsMetadata:   {Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
-	endpoint.FormatQuery:       {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
-	endpoint.ParseQuery:        {Timeout: 5 * time.Second, MaxResponseBytes: 16 << 20},
-	endpoint.Features:          {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
-	endpoint.StatusBuildinfo:   {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
-	endpoint.StatusTSDB:        {Timeout: 10 * time.Second, MaxResponseBytes: 8 << 20},
-	endpoint.StatusFlags:       {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
-	endpoint.StatusConfig:      {Timeout: 5 * time.Second, MaxResponseBytes: 8 << 20},
-	endpoint.StatusRuntimeinfo: {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
-	endpoint.StatusWALReplay:   {Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
-}
-
-// LimitsFor returns what bounds a request to the endpoint: the file's override, or the built-in value, or the ceiling, and never more than the ceiling.
+// LimitsFor returns what bounds a request to the endpoint: the file's override, or the endpoint's own value, or the ceiling, and never more than the ceiling.
 func (c *Config) LimitsFor(id endpoint.ID) Limits {
-	ceiling, over, def := c.Limits.Limits, c.Limits.Endpoints[id], builtin[id]
+	ceiling, over, def := c.Limits.Limits, c.Limits.Endpoints[id], id.Limits()
 	l := Limits{
 		Timeout:          bounded(ceiling.Timeout, over.Timeout, def.Timeout),
 		MaxSeries:        bounded(ceiling.MaxSeries, over.MaxSeries, def.MaxSeries),
-		MaxSamples:       bounded(ceiling.MaxSamples, over.MaxSamples, def.MaxSamples),
+		MaxSamples:       bounded(ceiling.MaxSamples, over.MaxSamples),
 		MaxResponseBytes: bounded(ceiling.MaxResponseBytes, over.MaxResponseBytes, def.MaxResponseBytes),
-		MaxRange:         bounded(ceiling.MaxRange, over.MaxRange, def.MaxRange),
-		MetadataRange:    bounded(ceiling.MetadataRange, over.MetadataRange, def.MetadataRange),
-		MaxQueryBytes:    bounded(ceiling.MaxQueryBytes, over.MaxQueryBytes, def.MaxQueryBytes),
+		MaxRange:         bounded(ceiling.MaxRange, over.MaxRange),
+		MetadataRange:    bounded(ceiling.MetadataRange, over.MetadataRange),
+		MaxQueryBytes:    bounded(ceiling.MaxQueryBytes, over.MaxQueryBytes),
 		Unselective:      ceiling.Unselective,
 	}
 	l.MetadataRange = min(l.MetadataRange, l.MaxRange)

@@ -103,12 +103,21 @@ func TestTableIsWhole(t *testing.T) {
 		if (e.Class == ClassLocal) != (e.Decode == DecodeNone) || (e.Decode == DecodeNone) != (e.Merge == MergeNone) {
 			t.Errorf("%s: class %s, decode %s, merge %s", e.ID, e.Class, e.Decode, e.Merge)
 		}
+		if e.Selects == "" || e.Span == "" || e.Selects != SelectsNothing && e.Span == SpanNone || (e.Class == ClassMetadata) != (e.Selects == SelectsListed) {
+			t.Errorf("%s: class %s, selects %s, span %s", e.ID, e.Class, e.Selects, e.Span)
+		}
+		if (e.Decode == DecodeQuery) != e.ID.Evaluates() || (e.Merge == MergePlan) != e.ID.Evaluates() || e.ID.Evaluates() && !e.ID.HasQuery() {
+			t.Errorf("%s: selects %s, decode %s, merge %s", e.ID, e.Selects, e.Decode, e.Merge)
+		}
 		names := map[string]bool{}
 		for _, p := range e.Params {
 			if names[p.Name] {
 				t.Errorf("%s has %s twice", e.ID, p.Name)
 			}
 			names[p.Name] = true
+		}
+		if e.Blames != "" && !names[e.Blames] {
+			t.Errorf("%s blames %s, which it does not take", e.ID, e.Blames)
 		}
 	}
 	if Get("nonsense") != nil {

@@ -116,6 +116,16 @@ type Endpoint struct {
 	Decode Decode
 	// Merge is how answers are joined.
 	Merge Merge
+	// Selects is what it makes of stored series.
+	Selects Selects
+	// Span is how a request says which time it looks at.
+	Span Span
+	// Blames is the parameter that Prometheus names before what is wrong with an expression or a selector; empty where it gives the bare error.
+	Blames string
+	// Inventory tells that spillway relabel asks it to take stock. It asks no queries: one that has its mark is a use as any other.
+	Inventory bool
+	// Limits are its own where the configuration overrides nothing.
+	Limits Limits
 	// Doc is one or two sentences for the documentation.
 	Doc string
 
@@ -123,6 +133,7 @@ type Endpoint struct {
 	// there because Grafana sends it, Prometheus does not.
 	post   bool
 	sorted []int // Params by name, as a query string has them
+	promql bool  // one of Params is PromQL
 	// snappy tells that the body is remote read's, not a form.
 	snappy bool
 	// check looks at what no single parameter shows.
@@ -139,6 +150,7 @@ var (
 var Table = []Endpoint{
 	{
 		ID: Query, Path: "/api/v1/query", Methods: getPost, post: true, Class: ClassQuery, Decode: DecodeQuery, Merge: MergePlan,
+		Selects: SelectsComputed, Span: SpanInstant, Blames: "query",
 		Doc: "Evaluates an expression at one instant.",
 		Params: []Param{
 			promqlParam(),
@@ -152,6 +164,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: QueryRange, Path: "/api/v1/query_range", Methods: getPost, post: true, Class: ClassQuery, Decode: DecodeQuery, Merge: MergePlan,
+		Selects: SelectsComputed, Span: SpanSteps, Blames: "query",
 		Doc: "Evaluates an expression at every step of a time range.",
 		Params: []Param{
 			promqlParam(), required(startParam()), required(endParam()),
@@ -164,12 +177,14 @@ var Table = []Endpoint{
 	},
 	{
 		ID: QueryExemplars, Path: "/api/v1/query_exemplars", Methods: getPost, post: true, Class: ClassQuery, Decode: DecodeExemplars, Merge: MergeSeries,
+		Selects: SelectsStored, Span: SpanRange, Limits: Limits{Timeout: 10 * time.Second, MaxSeries: 10_000, MaxResponseBytes: 16 << 20},
 		Doc:    "Exemplars of the series that an expression selects.",
 		Params: []Param{promqlParam(), startParam(), endParam(), timeoutParam(), partialParam()},
 		check:  orderedRange,
 	},
 	{
 		ID: Series, Path: "/api/v1/series", Methods: getPost, post: true, Class: ClassMetadata, Decode: DecodeLabelSets, Merge: MergeSeries,
+		Selects: SelectsListed, Span: SpanRange, Blames: "match[]", Inventory: true, Limits: Limits{Timeout: 10 * time.Second, MaxSeries: 10_000, MaxResponseBytes: 32 << 20},
 		Doc: "The label sets of the series that a selector matches in a time range.",
 		Params: []Param{
 			required(matchParam("Selectors; a series needs to match one of them.")).with(func(p *Param) { p.missing = errNoMatch }),
@@ -179,6 +194,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: Labels, Path: "/api/v1/labels", Methods: getPost, post: true, Class: ClassMetadata, Decode: DecodeStrings, Merge: MergeSorted,
+		Selects: SelectsListed, Span: SpanRange, Inventory: true, Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
 		Doc: "The label names of the series that a selector matches in a time range.",
 		Params: []Param{
 			matchParam("Selectors; a series needs to match one of them. Where absent, all series count."),
@@ -188,6 +204,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: LabelValues, Path: "/api/v1/label/{name}/values", Methods: getPost, Class: ClassMetadata, Decode: DecodeStrings, Merge: MergeSorted,
+		Selects: SelectsListed, Span: SpanRange, Inventory: true, Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
 		Doc: "The values that a label has in a time range. A name beyond letters, digits and underscores is written U__http_2e_status or percent-encoded. " +
 			"POST is served for Grafana, which sends it with an empty body; Prometheus has only GET.",
 		Params: []Param{
@@ -198,6 +215,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: Metadata, Path: "/api/v1/metadata", Methods: get, Class: ClassStatus, Decode: DecodeMetadata, Merge: MergeMap,
+		Selects: SelectsNothing, Span: SpanNone, Inventory: true, Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
 		Doc: "Type, help and unit of the metrics that are scraped now.",
 		Params: []Param{
 			metricParam(), limitParam("At most so many metrics; 0 is Spillway's own limit."),
@@ -207,6 +225,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: Rules, Path: "/api/v1/rules", Methods: get, Class: ClassStatus, Decode: DecodeRules, Merge: MergeRules,
+		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 10 * time.Second},
 		Doc: "The rule groups of all shards, with their alerts.",
 		Params: []Param{
 			filterParam("type", KindEnum, "alert", "alert or record.", oneOf("alert", "record")),
@@ -223,11 +242,13 @@ var Table = []Endpoint{
 	},
 	{
 		ID: Alerts, Path: "/api/v1/alerts", Methods: get, Class: ClassStatus, Decode: DecodeAlerts, Merge: MergeRules,
+		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 10 * time.Second},
 		Doc:    "The pending and firing alerts of all shards.",
 		Params: []Param{timeoutParam(), partialParam()},
 	},
 	{
 		ID: Targets, Path: "/api/v1/targets", Methods: get, Class: ClassStatus, Decode: DecodeTargets, Merge: MergeConcat,
+		Selects: SelectsNothing, Span: SpanNone, Inventory: true, Limits: Limits{Timeout: 10 * time.Second},
 		Doc: "The scrape targets of all shards.",
 		Params: []Param{
 			filterParam("state", KindEnum, "active", "active, dropped or any.", oneOf("active", "dropped", "any")),
@@ -237,6 +258,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: TargetsMetadata, Path: "/api/v1/targets/metadata", Methods: get, Class: ClassStatus, Decode: DecodeTargetsMetadata, Merge: MergeConcat,
+		Selects: SelectsNothing, Span: SpanNone, Blames: "match_target", Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
 		Doc: "Type, help and unit of metrics, by target.",
 		Params: []Param{
 			{
@@ -249,31 +271,38 @@ var Table = []Endpoint{
 	},
 	{
 		ID: FormatQuery, Path: "/api/v1/format_query", Methods: getPost, post: true, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Selects: SelectsNothing, Span: SpanNone, Blames: "query", Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "The expression, laid out as Prometheus does.", Params: []Param{promqlParam()},
 	},
 	{
 		ID: ParseQuery, Path: "/api/v1/parse_query", Methods: getPost, post: true, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Selects: SelectsNothing, Span: SpanNone, Blames: "query", Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 16 << 20},
 		Doc: "The syntax tree of the expression.", Params: []Param{promqlParam()},
 	},
 	{
 		ID: Features, Path: "/api/v1/features", Methods: get, Class: ClassStatus, Decode: DecodeFeatures, Merge: MergeCommon,
+		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "The features that all shards have.", Params: []Param{timeoutParam()},
 	},
 	{
 		ID: Read, Path: "/api/v1/read", Methods: post, snappy: true, Class: ClassBulk, Decode: DecodeRead, Merge: MergeSeries,
+		Selects: SelectsStored, Span: SpanQueries, Inventory: true,
 		Doc: "Remote read: a snappy-compressed ReadRequest with at most 16 queries; the answer is sampled or streamed, as the request accepts.",
 	},
 	{
 		ID: Federate, Path: "/federate", Methods: get, Class: ClassBulk, Decode: DecodeExposition, Merge: MergeSeries,
+		Selects: SelectsStored, Span: SpanRecent,
 		Doc:    "The newest sample of the series that a selector matches, in the exposition format. Without match[] it is empty, as in Prometheus.",
 		Params: []Param{matchParam("Selectors; a series needs to match one of them."), timeoutParam(), partialParam()},
 	},
 	{
 		ID: StatusBuildinfo, Path: "/api/v1/status/buildinfo", Methods: get, Class: ClassStatus, Decode: DecodeBuildinfo, Merge: MergeLowest,
+		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "The lowest version among the shards.", Params: []Param{timeoutParam()},
 	},
 	{
 		ID: StatusTSDB, Path: "/api/v1/status/tsdb", Methods: get, Class: ClassStatus, Decode: DecodeTSDB, Merge: MergeSum,
+		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 8 << 20},
 		Doc: "What the heads of the shards hold, added up.",
 		Params: []Param{
 			filterParam("limit", KindNumber, "10", "How many names each list has, 1 to 10000; 10 where absent.", numberBetween(1, 10000)),
@@ -282,18 +311,22 @@ var Table = []Endpoint{
 	},
 	{
 		ID: StatusFlags, Path: "/api/v1/status/flags", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "Spillway's own flags.",
 	},
 	{
 		ID: StatusConfig, Path: "/api/v1/status/config", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 8 << 20},
 		Doc: "Spillway's own configuration, secrets starred.",
 	},
 	{
 		ID: StatusRuntimeinfo, Path: "/api/v1/status/runtimeinfo", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "Spillway's own process.",
 	},
 	{
 		ID: StatusWALReplay, Path: "/api/v1/status/walreplay", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "Always done: Spillway has no write-ahead log.",
 	},
 }
@@ -325,6 +358,7 @@ func index(table []Endpoint) (ids map[ID]*Endpoint, paths map[string]*Endpoint) 
 		for j := range table[i].Params {
 			table[i].Params[j].escaped = url.QueryEscape(table[i].Params[j].Name)
 			table[i].sorted = append(table[i].sorted, j)
+			table[i].promql = table[i].promql || table[i].Params[j].Kind == KindPromQL
 		}
 		slices.SortFunc(table[i].sorted, func(a, b int) int { return strings.Compare(table[i].Params[a].Name, table[i].Params[b].Name) })
 	}
