@@ -85,6 +85,16 @@ func (id ID) Evaluates() bool { return id.row().Selects == SelectsComputed }
 // HasQuery tells whether a request has a text in PromQL, be it evaluated or not.
 func (id ID) HasQuery() bool { return id.row().promql }
 
+// Requires tells whether a request must have the parameter.
+func (id ID) Requires(param string) bool {
+	for _, p := range id.row().Params {
+		if p.Name == param {
+			return p.Required
+		}
+	}
+	return false
+}
+
 // JSON tells whether the answer is JSON as the API of Prometheus has it, with a place for warnings. It is so for all that have no protocol of their own.
 func (id ID) JSON() bool {
 	d := id.row().Decode

@@ -70,23 +70,16 @@ var checks = []Check{
 func Checks() []Check { return append([]Check(nil), checks...) }
 
 // isMetadata tells whether the endpoint is answered bounded instead of being refused.
-func isMetadata(id endpoint.ID) bool {
-	return id == endpoint.Series || id == endpoint.Labels || id == endpoint.LabelValues
+func isMetadata(id endpoint.ID) bool { return id.Class() == endpoint.ClassMetadata }
+
+// reads tells whether the endpoint computes from stored samples or sends them, so that its selectors are refused where they are not bounded.
+func reads(id endpoint.ID) bool {
+	s := id.Selects()
+	return s == endpoint.SelectsComputed || s == endpoint.SelectsStored
 }
 
-// hasQuery tells whether the endpoint evaluates or reads a PromQL text.
-func hasQuery(id endpoint.ID) bool {
-	switch id {
-	case endpoint.Query, endpoint.QueryRange, endpoint.QueryExemplars, endpoint.FormatQuery, endpoint.ParseQuery:
-		return true
-	}
-	return false
-}
-
-// evaluates tells whether the endpoint selects series by the query text, so that its selectors are bounded.
-func evaluates(id endpoint.ID) bool {
-	return id == endpoint.Query || id == endpoint.QueryRange || id == endpoint.QueryExemplars
-}
+// selectsByQuery tells whether the endpoint selects series by the query text.
+func selectsByQuery(id endpoint.ID) bool { return id.Class() == endpoint.ClassQuery }
 
 // matchTexts are the selectors that a shard would have to parse.
 func matchTexts(r *endpoint.Request) []string {

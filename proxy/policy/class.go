@@ -53,7 +53,7 @@ func classOf(matchers []*labels.Matcher, group func(string) bool, id endpoint.ID
 			class = Other
 		}
 	}
-	if left == 0 && len(matchers) > 0 && (id == endpoint.Labels || id == endpoint.LabelValues) {
+	if left == 0 && len(matchers) > 0 && id.Decode() == endpoint.DecodeStrings {
 		return Other
 	}
 	return class

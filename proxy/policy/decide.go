@@ -121,7 +121,7 @@ func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now 
 	switch {
 	case isMetadata(req.ID):
 		boundMetadata(q, d)
-	case hasQuery(req.ID):
+	case req.ID.HasQuery():
 		d.Constant = !selects(q.Expr)
 		if q.reach != nil {
 			d.Start, d.End = span(q.reach.windows)
@@ -133,12 +133,12 @@ func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now 
 		if q.making != nil && !d.Constant {
 			d.Made, d.Heavy = q.making.each, heavy(q)
 		}
-		if req.ID == endpoint.QueryExemplars {
+		if req.ID.Decode() == endpoint.DecodeExemplars {
 			boundExemplars(q, d)
 		}
-	case req.ID == endpoint.Read:
+	case req.ID.Span() == endpoint.SpanQueries:
 		d.Start, d.End = readSpan(req)
-	case req.ID == endpoint.Federate:
+	case req.ID.Span() == endpoint.SpanRecent:
 		d.Start, d.End = satSub(q.NowMs, defaultLookbackMs), q.NowMs
 	}
 	return d, nil

@@ -183,7 +183,7 @@ func FuzzDecide(f *testing.F) {
 				t.Fatalf("a range of %d ms at %s passed", w, req.Step)
 			}
 		}
-		if evaluates(req.ID) && !d.Empty && d.Class == Unselective || len(d.Selectors) != len(d.Classes) {
+		if selectsByQuery(req.ID) && !d.Empty && d.Class == Unselective || len(d.Selectors) != len(d.Classes) {
 			t.Fatalf("class %s with classes %v", d.Class, d.Classes)
 		}
 		for _, s := range d.Selectors {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -36,7 +35,7 @@ type labelBytes struct{}
 func (labelBytes) Name() string { return BoundLabelBytes }
 
 func (labelBytes) Check(q *Query) error {
-	if id := q.Request.ID; id != endpoint.Query && id != endpoint.QueryRange || !makesAny(q.Expr) {
+	if !q.Request.ID.Evaluates() || !makesAny(q.Expr) {
 		return nil
 	}
 	m := makingOf(q.Expr, q.reach.outer.steps, q.points)

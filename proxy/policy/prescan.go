@@ -217,7 +217,7 @@ type queryShape struct{}
 func (queryShape) Name() string { return BoundQueryShape }
 
 func (queryShape) Check(q *Query) error {
-	if hasQuery(q.Request.ID) && !small(q.Request.Query) {
+	if q.Request.ID.HasQuery() && !small(q.Request.Query) {
 		found, err := prescan(q.Request.Query)
 		if err != nil {
 			return err

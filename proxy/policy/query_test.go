@@ -269,7 +269,7 @@ func TestNoLimitsNoAnswer(t *testing.T) {
 func TestOtherEndpointsPass(t *testing.T) {
 	for _, id := range []endpoint.ID{endpoint.Metadata, endpoint.Rules, endpoint.Alerts, endpoint.Targets, endpoint.StatusTSDB, endpoint.FormatQuery, endpoint.ParseQuery} {
 		req := &endpoint.Request{ID: id, Limit: 5}
-		if hasQuery(id) {
+		if id.HasQuery() {
 			req.Query = `{le!=""}`
 		}
 		d, err := Decide(req, testLimits(), testGroup, now)

@@ -59,8 +59,8 @@ type walker struct {
 func walk(q *Query, expr parser.Expr) *walker {
 	r := q.Request
 	w := &walker{lookback: defaultLookbackMs, step: r.Step}
-	switch r.ID {
-	case endpoint.QueryRange, endpoint.QueryExemplars:
+	switch r.ID.Span() {
+	case endpoint.SpanSteps, endpoint.SpanRange:
 		w.outer = frame{start: r.Start.Or(q.NowMs), end: r.End.Or(q.NowMs), steps: 1}
 		if step := ms(r.Step); step > 0 {
 			w.outer.steps = satAdd(satSub(w.outer.end, w.outer.start)/step, 1)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/prometheus/prompb"
 
-	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -27,7 +26,7 @@ func (regexCost) Name() string { return BoundRegexCost }
 
 func (regexCost) Check(q *Query) error {
 	most := maxRegexCost
-	if !hasQuery(q.Request.ID) {
+	if !q.Request.ID.HasQuery() {
 		most = maxMatchRegexCost
 	}
 	add := func(re string) error {
@@ -39,7 +38,7 @@ func (regexCost) Check(q *Query) error {
 			return err
 		}
 	}
-	if q.Request.ID == endpoint.Read && q.Request.ReadQuery != nil {
+	if q.Request.ReadQuery != nil {
 		return readShape(q.Request.ReadQuery.Queries, add)
 	}
 	return nil

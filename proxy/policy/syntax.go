@@ -31,33 +31,33 @@ func (parses) Name() string { return "syntax" }
 
 func (parses) Check(q *Query) error {
 	r := q.Request
-	if hasQuery(r.ID) {
+	if r.ID.HasQuery() {
 		expr, err := promql.ParseExpr(r.Query)
 		if err != nil {
-			return badQuery(r.ID, err)
+			return badText(r.ID, err)
 		}
 		q.Expr = expr
-		if evaluates(r.ID) {
+		if selectsByQuery(r.ID) {
 			q.reach = selectorsOf(q, expr)
 		}
 	}
 	for _, text := range r.Match {
 		matchers, err := promql.ParseMetricSelector(text)
 		if err != nil {
-			return badMatch(r.ID, err)
+			return badText(r.ID, err)
 		}
 		q.Selectors = append(q.Selectors, Selector{matchers, classOf(matchers, q.group, r.ID)})
 	}
 	for _, text := range r.Filters["match[]"] {
 		if _, err := promql.ParseMetricSelector(text); err != nil {
-			return badMatch(r.ID, err)
+			return badText(r.ID, err)
 		}
 	}
-	if r.ID == endpoint.Read && r.ReadQuery != nil {
+	if r.ReadQuery != nil {
 		for _, rq := range r.ReadQuery.Queries {
 			matchers, err := readMatchers(rq)
 			if err != nil {
-				return badMatch(r.ID, err)
+				return badText(r.ID, err)
 			}
 			q.Selectors = append(q.Selectors, Selector{matchers, classOf(matchers, q.group, r.ID)})
 		}
@@ -102,21 +102,10 @@ func readMatchType(m *prompb.LabelMatcher) (labels.MatchType, bool) {
 	return 0, false
 }
 
-// badQuery is Prometheus' answer to a query it cannot parse.
-func badQuery(id endpoint.ID, err error) error {
-	if id == endpoint.QueryExemplars { // Prometheus gives the bare error here
-		return qerr.Prometheus("%s", cut(err.Error()))
-	}
-	return qerr.Prometheus(`invalid parameter "query": %s`, cut(err.Error()))
-}
-
-// badMatch is Prometheus' answer to a selector it cannot parse.
-func badMatch(id endpoint.ID, err error) error {
-	switch id {
-	case endpoint.Series:
-		return qerr.Prometheus(`invalid parameter "match[]": %s`, cut(err.Error()))
-	case endpoint.TargetsMetadata:
-		return qerr.Prometheus(`invalid parameter "match_target": %s`, cut(err.Error()))
+// badText is Prometheus' answer to a query or a selector that it cannot parse.
+func badText(id endpoint.ID, err error) error {
+	if blamed := id.Blames(); blamed != "" {
+		return qerr.Prometheus("invalid parameter %q: %s", blamed, cut(err.Error()))
 	}
 	return qerr.Prometheus("%s", cut(err.Error()))
 }
@@ -141,18 +130,15 @@ func (noSelector) Name() string { return "non_empty_matcher" }
 
 func (noSelector) Check(q *Query) error {
 	r := q.Request
-	if !isMetadata(r.ID) && r.ID != endpoint.Federate {
+	if !isMetadata(r.ID) { // Prometheus takes any selector for federation; the check unselective judges it
 		return nil
 	}
-	if len(r.Match) == 0 && r.ID == endpoint.Series {
+	if len(r.Match) == 0 && r.ID.Requires("match[]") {
 		return qerr.Prometheus("no match[] parameter provided")
-	}
-	if r.ID == endpoint.Federate { // Prometheus takes any selector here; the check unselective judges it
-		return nil
 	}
 	for _, s := range q.Selectors {
 		if !selectsNonEmpty(s.Matchers) {
-			return badMatch(r.ID, errors.New("match[] must contain at least one non-empty matcher"))
+			return badText(r.ID, errors.New("match[] must contain at least one non-empty matcher"))
 		}
 	}
 	return nil

@@ -40,13 +40,13 @@ func (timeOrder) Check(q *Query) error {
 	if r.Start.Set && r.End.Set && r.End.Ms < r.Start.Ms {
 		return qerr.Prometheus(`invalid parameter "end": end timestamp must not be before start time`)
 	}
-	if r.ID == endpoint.QueryRange && r.Step > 0 && r.Step < time.Millisecond {
+	if r.ID.Span() == endpoint.SpanSteps && r.Step > 0 && r.Step < time.Millisecond {
 		return qerr.New(qerr.BadData, `invalid parameter "step": %s is finer than Prometheus keeps time; use 1ms or more`, r.Step)
 	}
-	if r.ID == endpoint.QueryRange && r.Step <= 0 {
+	if r.ID.Span() == endpoint.SpanSteps && r.Step <= 0 {
 		return qerr.Prometheus(`invalid parameter "step": zero or negative query resolution step widths are not accepted. Try a positive integer`)
 	}
-	if r.ID == endpoint.Read && r.ReadQuery != nil {
+	if r.ReadQuery != nil {
 		for i, rq := range r.ReadQuery.Queries {
 			if rq != nil && rq.EndTimestampMs < rq.StartTimestampMs {
 				return qerr.New(qerr.BadData, "query %d of the remote read request ends before it starts", i)
@@ -63,7 +63,7 @@ func (maxPoints) Name() string { return BoundMaxPoints }
 
 func (maxPoints) Check(q *Query) error {
 	r := q.Request
-	if r.ID != endpoint.QueryRange {
+	if r.ID.Span() != endpoint.SpanSteps {
 		return nil
 	}
 	width := satSub(r.End.Ms, r.Start.Ms)
@@ -96,20 +96,20 @@ func (maxRange) Name() string { return BoundMaxRange }
 func (maxRange) Check(q *Query) error {
 	r := q.Request
 	most := ms(q.Limits.MaxRange)
-	switch r.ID {
-	case endpoint.QueryRange:
+	switch r.ID.Span() {
+	case endpoint.SpanSteps:
 		if width := satSub(r.End.Ms, r.Start.Ms); width > most {
 			return refuseRange(q, width, "the range of the query is %s", span2text(width))
 		}
-	case endpoint.QueryExemplars:
-		if !r.Start.Set || inFuture(q) {
+	case endpoint.SpanRange:
+		if isMetadata(r.ID) || !r.Start.Set || inFuture(q) {
 			return nil
 		}
 		// Nothing lies in the future, so a range that ends there is no wider for it.
 		if width := satSub(min(r.End.Or(q.NowMs), max(q.NowMs, r.Start.Ms)), r.Start.Ms); width > most {
 			return refuseRange(q, width, "the range of the query is %s", span2text(width))
 		}
-	case endpoint.Read:
+	case endpoint.SpanQueries:
 		if r.ReadQuery == nil {
 			return nil
 		}

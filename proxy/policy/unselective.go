@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -20,10 +19,10 @@ func (unselective) Name() string { return BoundUnselective }
 
 func (unselective) Check(q *Query) error {
 	id := q.Request.ID
-	if q.Limits.Unselective == allowUnselective || !evaluates(id) && id != endpoint.Federate && id != endpoint.Read {
+	if q.Limits.Unselective == allowUnselective || !reads(id) {
 		return nil
 	}
-	if id == endpoint.QueryExemplars && inFuture(q) {
+	if inFuture(q) {
 		return nil // known to be empty, whatever it selects
 	}
 	for _, s := range q.Selectors {

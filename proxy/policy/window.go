@@ -104,7 +104,7 @@ const futureMs = int64(time.Hour / time.Millisecond)
 
 // inFuture tells whether an exemplar query starts in the future. Grafana sends milliseconds where seconds belong, around the year 57000.
 func inFuture(q *Query) bool {
-	return q.Request.ID == endpoint.QueryExemplars && q.Request.Start.Set && q.Request.Start.Ms > satAdd(q.NowMs, futureMs)
+	return q.Request.ID.Decode() == endpoint.DecodeExemplars && q.Request.Start.Set && q.Request.Start.Ms > satAdd(q.NowMs, futureMs)
 }
 
 // instant writes a time for people; years beyond four digits as seconds.
