@@ -134,12 +134,12 @@ const (
 
 // class says how the text of an endpoint's record is to be read, 0 if it is not evaluated.
 func class(name string) byte {
-	switch endpoint.ID(name) {
-	case endpoint.Query, endpoint.QueryRange:
+	switch endpoint.ID(name).Selects() {
+	case endpoint.SelectsComputed:
 		return asQuery
-	case endpoint.QueryExemplars, endpoint.Federate, endpoint.Read:
+	case endpoint.SelectsStored:
 		return asSeries
-	case endpoint.Series, endpoint.Labels, endpoint.LabelValues:
+	case endpoint.SelectsListed:
 		return asList
 	}
 	return 0
