@@ -222,7 +222,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		}
 	}
 	c.watchSilence()
-	resp, err := c.send(build, given, t.Plain || id == endpoint.Read) // the chunks of remote read are compressed already
+	resp, err := c.send(build, given, t.Plain || id.Decode() == endpoint.DecodeRead) // the chunks of remote read are compressed already
 	forget()
 	c.quiet.Stop()
 	c.progress.Stop()
@@ -282,12 +282,8 @@ func (r *Replica) noRoom(t try, err error) error {
 // answersAtOnce tells the endpoints whose answer a sound server begins within seconds. The others compute first: for them silence means nothing, and
 // another replica is asked only when the health probe says that this one is gone.
 func answersAtOnce(id endpoint.ID) bool {
-	switch id {
-	case endpoint.Query, endpoint.QueryRange, endpoint.QueryExemplars, endpoint.Read, endpoint.Federate:
-		return false
-	default:
-		return true
-	}
+	s := id.Selects()
+	return s != endpoint.SelectsComputed && s != endpoint.SelectsStored
 }
 
 func (c *call) arm() {

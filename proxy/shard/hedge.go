@@ -66,12 +66,13 @@ const (
 )
 
 func hedgeClass(id endpoint.ID) int {
-	switch id {
-	case endpoint.Query:
-		return hedgeInstant
-	case endpoint.QueryRange:
+	switch id.Selects() {
+	case endpoint.SelectsComputed:
+		if id.Span() == endpoint.SpanInstant {
+			return hedgeInstant
+		}
 		return hedgeRange
-	case endpoint.Read, endpoint.Federate, endpoint.QueryExemplars:
+	case endpoint.SelectsStored:
 		return hedgeSeries
 	default:
 		return hedgeOther

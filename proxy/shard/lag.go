@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -203,7 +202,7 @@ func (r *Replica) busyOnly(ctx context.Context) bool {
 
 // wasLate counts a query that came to its deadline without the beginning of an answer.
 func (c *call) wasLate(e *qerr.Error) {
-	if !c.probe && (c.id == endpoint.Query || c.id == endpoint.QueryRange) && e.Kind == qerr.Timeout && time.Since(c.started) >= muteTimeout {
+	if !c.probe && c.id.Evaluates() && e.Kind == qerr.Timeout && time.Since(c.started) >= muteTimeout {
 		c.r.up.lag.late.Add(1)
 	}
 }

@@ -69,8 +69,8 @@ func (c *call) accept(resp *http.Response) (*Response, error) {
 	b := &body{call: c, wire: counter{r: resp.Body}, raw: resp.Body}
 	switch enc := strings.ToLower(strings.Join(resp.Header.Values("Content-Encoding"), ",")); {
 	case enc == "" || enc == "identity":
-	case enc == "snappy" && c.id == endpoint.Read: // samples mode; the reader of the message undoes it
-	case enc == "gzip" && c.id != endpoint.Read:
+	case enc == "snappy" && c.id.Decode() == endpoint.DecodeRead: // samples mode; the reader of the message undoes it
+	case enc == "gzip" && c.id.Decode() != endpoint.DecodeRead:
 		b.gzipped = true
 	default:
 		return nil, qerr.New(qerr.ShardFailed, "%s sent an encoding that Spillway did not ask for (%s); look at what stands between them", name, clip(enc))
@@ -80,17 +80,17 @@ func (c *call) accept(resp *http.Response) (*Response, error) {
 		ct = ""
 	}
 	switch {
-	case c.id == endpoint.Read && (ct == "application/x-protobuf" || ct == "application/x-streamed-protobuf"):
+	case c.id.Decode() == endpoint.DecodeRead && (ct == "application/x-protobuf" || ct == "application/x-streamed-protobuf"):
 		err = nil
-	case c.id == endpoint.Federate && (ct == "text/plain" || ct == "application/openmetrics-text"):
+	case c.id.Decode() == endpoint.DecodeExposition && (ct == "text/plain" || ct == "application/openmetrics-text"):
 		err = nil
-	case c.id != endpoint.Read && c.id != endpoint.Federate && ct == "application/json":
+	case c.id.JSON() && ct == "application/json":
 		err, b.json = nil, true
 	case c.id == probeText:
 		err = nil
 	default:
 		want := "JSON"
-		if c.id == endpoint.Read || c.id == endpoint.Federate {
+		if !c.id.JSON() {
 			want = "what the endpoint promises"
 		}
 		first := make([]byte, headBytes)
