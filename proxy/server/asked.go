@@ -10,7 +10,7 @@ import (
 // expected is what a shard's own answer to the request's query must fit: what it sends beyond that would be passed on as the answer, by a server that errs or one that lies.
 func (x *exchange) expected() *merge.Asked {
 	req := x.dec.Request
-	if req.ID == endpoint.QueryRange {
+	if req.ID.Span() == endpoint.SpanSteps {
 		return &merge.Asked{Type: string(parser.ValueTypeMatrix), Grid: merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: req.Step.Milliseconds()}}
 	}
 	a := &merge.Asked{Type: string(x.dec.Expr.Type()), Grid: merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}} // Prometheus gives all samples the time of the evaluation

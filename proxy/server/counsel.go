@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -99,7 +98,7 @@ func (x *exchange) tellTrouble(e *qerr.Error) {
 
 // without is how to ask for what there is without the shards that failed; empty where there is no way.
 func (x *exchange) without(failed []*shard.Shard, well int) string {
-	if well == 0 || x.partial || x.req.ID == endpoint.Read || x.req.ID == endpoint.Federate {
+	if well == 0 || x.partial || !x.req.ID.JSON() {
 		return ""
 	}
 	g, them := failed[0].Group, "it"

@@ -16,12 +16,11 @@ func (x *exchange) lookDropped() {
 		}
 		return x.dec.End
 	}}
-	switch x.req.ID {
-	case endpoint.Query, endpoint.QueryRange:
+	switch x.req.ID.Selects() {
+	case endpoint.SelectsNothing:
+		return
+	case endpoint.SelectsComputed:
 		asked.Expr = x.dec.Expr
-	case endpoint.QueryExemplars, endpoint.Series, endpoint.Labels, endpoint.LabelValues, endpoint.Read, endpoint.Federate:
-	default:
-		return // nothing stored is looked at
 	}
 	x.drops = x.st.drops.Look(asked)
 	for _, rule := range x.drops.Rules {

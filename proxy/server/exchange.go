@@ -168,9 +168,7 @@ func (x *exchange) loseEjected() {
 
 // concerns tells whether the shard can hold what the request selects. What selects nothing, such as rules, concerns all.
 func (x *exchange) concerns(s *shard.Shard) bool {
-	switch x.req.ID {
-	case endpoint.Query, endpoint.QueryRange, endpoint.QueryExemplars, endpoint.Series, endpoint.Labels, endpoint.LabelValues:
-	default:
+	if c := x.req.ID.Class(); c != endpoint.ClassQuery && c != endpoint.ClassMetadata {
 		return true
 	}
 	for _, ms := range x.dec.Selectors {
@@ -178,7 +176,7 @@ func (x *exchange) concerns(s *shard.Shard) bool {
 			return true
 		}
 	}
-	return len(x.dec.Selectors) == 0 && x.id != endpoint.Query && x.id != endpoint.QueryRange
+	return len(x.dec.Selectors) == 0 && !x.id.Evaluates()
 }
 
 // wasLate remembers the first server that used up the request's time: should there be none left for the others, it is to be named, not they.

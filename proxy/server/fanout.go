@@ -407,10 +407,10 @@ func (x *exchange) metadataQuestions(t target, id endpoint.ID, limit int) ([]que
 		}
 		req := x.dec.Request.Clone()
 		req.ID, req.PartialResponse = id, nil
-		if id != endpoint.LabelValues {
+		if id != x.req.ID { // presence asks for no label
 			req.Label = ""
 		}
-		req.Match = t.match(id == endpoint.Series)
+		req.Match = t.match(id.Requires("match[]"))
 		req.Start, req.End, req.Limit = endpoint.At(from), endpoint.At(until), limit
 		// A server allocates more than a megabyte to compress an answer. These come many at a time, are bounded, and are the ones that must not raise it.
 		q := question{shard: s, req: req, relabel: relabel, class: class, limit: limit, plain: x.dec.Unselective}

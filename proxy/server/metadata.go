@@ -169,7 +169,7 @@ func (x *exchange) labelValues() error {
 	var lists []merge.Strings
 	groups, asked := map[*shard.Group][]merge.Source{}, map[*shard.Group]endpoint.ID{}
 	for i, src := range r.sources {
-		if q := r.asked[i]; q.req.ID == endpoint.LabelValues {
+		if q := r.asked[i]; q.req.ID == x.req.ID {
 			lists = append(lists, merge.ShardStrings(x.ctx, src, false, x.budget))
 		} else {
 			groups[q.shard.Group], asked[q.shard.Group] = append(groups[q.shard.Group], src), q.req.ID
@@ -207,7 +207,7 @@ func (x *exchange) exists(id endpoint.ID, sources []merge.Source) (bool, error) 
 		res merge.Result
 		err error
 	)
-	if id == endpoint.Series {
+	if id.Decode() == endpoint.DecodeLabelSets {
 		res, err = merge.MergeSeries(x.ctx, w, 1, sources, x.budget)
 	} else {
 		var lists []merge.Strings

@@ -109,7 +109,7 @@ func planKind(p *plan.Plan) string {
 // question is the request's query, to be planned.
 func (x *exchange) question() plan.Query {
 	req := x.dec.Request
-	if req.ID == endpoint.Query && !req.Time.Set {
+	if req.ID.Span() == endpoint.SpanInstant && !req.Time.Set {
 		req.Time = endpoint.At(x.view.Now().UnixMilli())
 	}
 	if req.LookbackDelta == 0 {
@@ -122,7 +122,7 @@ func (x *exchange) question() plan.Query {
 		}
 	}
 	q := plan.Query{
-		Text: req.Query, Expr: x.dec.Expr, NoExplain: x.account == nil, Grid: x.grid(), Range: req.ID == endpoint.QueryRange, Interval: x.evaluationInterval(), Raw: x.attempt.Raw, NoPass: x.attempt.Raw != "", Constant: x.dec.Constant,
+		Text: req.Query, Expr: x.dec.Expr, NoExplain: x.account == nil, Grid: x.grid(), Range: req.ID.Span() == endpoint.SpanSteps, Interval: x.evaluationInterval(), Raw: x.attempt.Raw, NoPass: x.attempt.Raw != "", Constant: x.dec.Constant,
 		Avoid: func(r *shard.Replica) bool { return x.attempt.Avoids(r.Name()) }, Lost: func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
 	}
 	q.Heavy = x.dec.Heavy
@@ -212,7 +212,7 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 // grid is when the query is evaluated.
 func (x *exchange) grid() merge.Grid {
 	req := x.dec.Request
-	if req.ID == endpoint.Query {
+	if req.ID.Span() == endpoint.SpanInstant {
 		return merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}
 	}
 	return merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: req.Step.Milliseconds()}
@@ -265,7 +265,7 @@ func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table,
 		turn.Watch(expr)
 		turn.Rows(expr, evaluation.Grid{Steps: steps, Step: req.Step.Milliseconds(), Interval: interval.Milliseconds()}, x.madeSeries())
 		engine, text := x.s.engines.take(kind, expr)
-		if req.ID == endpoint.Query {
+		if req.ID.Span() == endpoint.SpanInstant {
 			return engine.NewInstantQuery(ctx, from, opts, text, time.UnixMilli(grid.Start))
 		}
 		return engine.NewRangeQuery(ctx, from, opts, text, time.UnixMilli(grid.Start), time.UnixMilli(grid.End), req.Step)

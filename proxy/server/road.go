@@ -114,7 +114,7 @@ func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) 
 	if err != nil {
 		return err // the deadline stays: net/http reads what is left of the body before it answers
 	}
-	if x.req.ID == endpoint.Query || x.req.ID == endpoint.QueryRange {
+	if x.req.ID.Evaluates() {
 		x.account = accountOf(x.header.Get(explainHeader))
 	}
 	if hasBody {
@@ -146,7 +146,7 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	x.view = plan.NewView(x.st.top, now)
 	// Read and federate have no place for a warning, so the configuration alone makes none of their answers partial: a ruler or another Prometheus would
 	// not know.
-	x.partial = x.st.cfg.PartialResponse == config.PartialWarn && req.ID != endpoint.Read && req.ID != endpoint.Federate
+	x.partial = x.st.cfg.PartialResponse == config.PartialWarn && req.ID.JSON()
 	if req.PartialResponse != nil {
 		x.partial = *req.PartialResponse
 	}

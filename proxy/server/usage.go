@@ -19,7 +19,7 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
 		ShardSeconds: x.calls.get().Seconds(),
 	}
-	if caller.Inventory && takesStock(x.id) {
+	if caller.Inventory && x.id.Inventory() {
 		rec.Purpose = usage.Inventory
 	}
 	switch {
@@ -32,28 +32,19 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 	}
 	if x.dec != nil {
 		r := x.dec.Request
-		switch r.ID {
-		case endpoint.QueryRange, endpoint.QueryExemplars, endpoint.Series, endpoint.Labels, endpoint.LabelValues:
+		switch r.ID.Span() {
+		case endpoint.SpanSteps, endpoint.SpanRange:
 			if r.Start.Set && r.End.Set {
 				rec.RangeSeconds = float64(r.End.Ms-r.Start.Ms) / 1000
 			}
-		case endpoint.Read, endpoint.Federate:
+		case endpoint.SpanQueries, endpoint.SpanRecent:
 			rec.RangeSeconds = float64(x.dec.End-x.dec.Start) / 1000
 		}
-		if r.ID == endpoint.QueryRange {
+		if r.ID.Span() == endpoint.SpanSteps {
 			rec.StepSeconds = r.Step.Seconds()
 		}
 	}
 	x.st.usage.Write(rec)
-}
-
-// takesStock tells whether spillway relabel asks this endpoint. It asks no queries: one that has its mark is a use as any other.
-func takesStock(id endpoint.ID) bool {
-	switch id {
-	case endpoint.LabelValues, endpoint.Labels, endpoint.Series, endpoint.Metadata, endpoint.Targets, endpoint.Read:
-		return true
-	}
-	return false
 }
 
 // clip cuts a text for the log at a rune boundary.
