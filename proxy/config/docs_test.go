@@ -218,7 +218,7 @@ func TestExamples(t *testing.T) {
 
 // TestEveryEndpointHasLimits keeps the list of endpoints that can be overridden equal to the constants of package endpoint.
 func TestEveryEndpointHasLimits(t *testing.T) {
-	src, err := os.ReadFile("../endpoint/request.go")
+	src, err := os.ReadFile("../endpoint/table.go")
 	if err != nil {
 		t.Fatal(err)
 	}

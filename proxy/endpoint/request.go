@@ -6,35 +6,6 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// ID names a row of the endpoint table. It is also the value of the metric label endpoint and of the key under limits.endpoints.
-type ID string
-
-// The endpoints that Spillway serves. What is not here is 404.
-const (
-	Query             ID = "query"
-	QueryRange        ID = "query_range"
-	QueryExemplars    ID = "query_exemplars"
-	Series            ID = "series"
-	Labels            ID = "labels"
-	LabelValues       ID = "label_values"
-	Metadata          ID = "metadata"
-	Rules             ID = "rules"
-	Alerts            ID = "alerts"
-	Targets           ID = "targets"
-	TargetsMetadata   ID = "targets_metadata"
-	FormatQuery       ID = "format_query"
-	ParseQuery        ID = "parse_query"
-	Features          ID = "features"
-	Read              ID = "read"
-	Federate          ID = "federate"
-	StatusBuildinfo   ID = "status_buildinfo"
-	StatusTSDB        ID = "status_tsdb"
-	StatusFlags       ID = "status_flags"
-	StatusConfig      ID = "status_config"
-	StatusRuntimeinfo ID = "status_runtimeinfo"
-	StatusWALReplay   ID = "status_walreplay"
-)
-
 // Time is an instant in milliseconds since the Unix epoch, as Prometheus keeps it, or absent.
 type Time struct {
 	// Ms is the instant; meaningless unless Set.

@@ -111,9 +111,9 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// idNames are the names of the constants of type ID, as request.go declares them.
+// idNames are the names of the constants of type ID, as table.go declares them.
 func idNames(t *testing.T) map[string]bool {
-	f, err := parser.ParseFile(token.NewFileSet(), "request.go", nil, parser.SkipObjectResolution)
+	f, err := parser.ParseFile(token.NewFileSet(), "table.go", nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}

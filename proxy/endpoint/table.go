@@ -9,6 +9,35 @@ import (
 	"time"
 )
 
+// ID names a row of the endpoint table. It is also the value of the metric label endpoint and of the key under limits.endpoints.
+type ID string
+
+// The endpoints that Spillway serves. What is not here is 404.
+const (
+	Query             ID = "query"
+	QueryRange        ID = "query_range"
+	QueryExemplars    ID = "query_exemplars"
+	Series            ID = "series"
+	Labels            ID = "labels"
+	LabelValues       ID = "label_values"
+	Metadata          ID = "metadata"
+	Rules             ID = "rules"
+	Alerts            ID = "alerts"
+	Targets           ID = "targets"
+	TargetsMetadata   ID = "targets_metadata"
+	FormatQuery       ID = "format_query"
+	ParseQuery        ID = "parse_query"
+	Features          ID = "features"
+	Read              ID = "read"
+	Federate          ID = "federate"
+	StatusBuildinfo   ID = "status_buildinfo"
+	StatusTSDB        ID = "status_tsdb"
+	StatusFlags       ID = "status_flags"
+	StatusConfig      ID = "status_config"
+	StatusRuntimeinfo ID = "status_runtimeinfo"
+	StatusWALReplay   ID = "status_walreplay"
+)
+
 // Caps on the shape of any request. They refuse with 400: no client of the field comes near them.
 const (
 	// MaxParameters is how many name=value pairs URL and body may have together.
