@@ -8,7 +8,8 @@ import (
 //go:embed global/*.yaml shard/*.yaml
 var files embed.FS
 
-// Global are the rule files for a ruler that asks the proxy, such as apiserver.yaml and apiserver-rules.yaml.
+// Global are the rule files for a ruler that asks the proxy, such as apiserver.yaml and
+// apiserver-rules.yaml.
 func Global() fs.FS { return sub("global") }
 
 // Shard are the rule files for each Prometheus.

@@ -35,7 +35,8 @@ var without = map[string]map[string]string{
 	},
 }
 
-// Every alert has its four kinds of cases, which test that alert and expect of it what their names say; every case is about an alert.
+// Every alert has its four kinds of cases, which test that alert and expect of it what their names
+// say; every case is about an alert.
 func TestEveryAlertHasCases(t *testing.T) {
 	have := map[string]map[string]bool{}
 	for _, a := range alertsOf(t) {
@@ -105,7 +106,8 @@ var sections = []string{"What it means", "What it breaks", "First three commands
 
 var heading = regexp.MustCompile(`(?m)^## (.+)$`)
 
-// Every alert has a runbook page with the four sections, each with something in it, and every page is an alert's.
+// Every alert has a runbook page with the four sections, each with something in it, and every page
+// is an alert's.
 func TestRunbooks(t *testing.T) {
 	const dir = "../docs/runbooks"
 	pages := map[string]bool{}
@@ -169,7 +171,8 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// commands counts what a reader can paste: lines of code blocks that are no comments, where a line that ends with a backslash goes on; or list items with code in them.
+// commands counts what a reader can paste: lines of code blocks that are no comments, where a line
+// that ends with a backslash goes on; or list items with code in them.
 func commands(body string) int {
 	n, inside, goesOn := 0, false, false
 	for line := range strings.SplitSeq(body, "\n") {
@@ -201,7 +204,8 @@ var atOnce = map[string]string{
 	"PrometheusOOMLoop":        "it counts restarts over three hours",
 }
 
-// What is true of one node or GPU is never critical; every alert keeps its cluster, says enough, and names only labels that it has.
+// What is true of one node or GPU is never critical; every alert keeps its cluster, says enough,
+// and names only labels that it has.
 func TestAlertsSayEnough(t *testing.T) {
 	in := newInference(t)
 	label := regexp.MustCompile(`\$labels\.(\w+)`)

@@ -23,11 +23,13 @@ type facts map[string]*jobFacts
 type jobFacts struct {
 	// Source is the server and version, or where the fact comes from.
 	Source string `yaml:"source"`
-	// Genuine is a file of facts about a page that the real server showed, with which these must agree.
+	// Genuine is a file of facts about a page that the real server showed, with which these must
+	// agree.
 	Genuine string `yaml:"genuine"`
 	// Target are labels of the job's targets beside cluster, job and instance.
 	Target []string `yaml:"target"`
-	// Model is false where the simulated cluster does not have the job, because a real one runs beside it.
+	// Model is false where the simulated cluster does not have the job, because a real one runs
+	// beside it.
 	Model *bool `yaml:"model"`
 	// Common are labels of all series of the job.
 	Common []string `yaml:"common"`
@@ -50,7 +52,8 @@ type fact struct {
 
 func (j *jobFacts) modelled() bool { return j.Model == nil || *j.Model }
 
-// everyTarget are labels that each target has. prometheus adds the first by external labels, the proxy by its group's.
+// everyTarget are labels that each target has. prometheus adds the first by external labels, the
+// proxy by its group's.
 var everyTarget = []string{"cluster", "job", "instance"}
 
 // synthetic are series that Prometheus makes for each target.
@@ -135,8 +138,9 @@ func recorded(rules []ruleAt) map[string][]ruleAt {
 	return out
 }
 
-// Every metric that a rule names is in the facts or is recorded by a rule; every label of a matcher is one that it has; counters are looked at only through
-// functions that know about restarts, gauges never through those.
+// Every metric that a rule names is in the facts or is recorded by a rule; every label of a matcher
+// is one that it has; counters are looked at only through functions that know about restarts,
+// gauges never through those.
 func TestRulesKnowTheirMetrics(t *testing.T) {
 	f, rules, shown := readFacts(t), rulesOf(t), onDashboards(t)
 	own := recorded(rules)
@@ -216,7 +220,8 @@ func TestRulesKnowTheirMetrics(t *testing.T) {
 	}
 }
 
-// onDashboards are the words of the generated dashboards, without the suffixes of histograms: what they use is looked at closely by the tests beside them.
+// onDashboards are the words of the generated dashboards, without the suffixes of histograms: what
+// they use is looked at closely by the tests beside them.
 func onDashboards(t *testing.T) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("../dashboards/*.json")
@@ -268,7 +273,8 @@ var (
 		"delta": true, "deriv": true, "predict_linear": true, "idelta": true, "avg_over_time": true, "min_over_time": true, "max_over_time": true, "sum_over_time": true,
 		"quantile_over_time": true, "stddev_over_time": true, "double_exponential_smoothing": true,
 	}
-	// presence are functions and operators that ask whether a series is there, or what its labels are, not for its value.
+	// presence are functions and operators that ask whether a series is there, or what its labels
+	// are, not for its value.
 	presence = map[string]bool{
 		"absent": true, "absent_over_time": true, "present_over_time": true, "count_over_time": true, "timestamp": true, "changes": true, "last_over_time": false,
 	}
@@ -313,7 +319,8 @@ func checkUse(t *testing.T, r ruleAt, sel *parser.VectorSelector, name, typ stri
 	}
 }
 
-// onlyPresent says whether a selector's values are not used: it is counted, grouped or the right side of and/unless.
+// onlyPresent says whether a selector's values are not used: it is counted, grouped or the right
+// side of and/unless.
 func onlyPresent(path []parser.Node) bool {
 	for i, n := range path {
 		switch n := n.(type) {

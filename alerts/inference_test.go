@@ -246,7 +246,8 @@ func (in *inference) call(e *parser.Call) labelSet {
 	return inner
 }
 
-// Every label that a rule groups or joins by is one that its operands can have: a misspelt one makes groups that never match, silently.
+// Every label that a rule groups or joins by is one that its operands can have: a misspelt one
+// makes groups that never match, silently.
 func TestRulesJoinOnLabelsThatAreThere(t *testing.T) {
 	in := newInference(t)
 	for _, r := range rulesOf(t) {

@@ -70,7 +70,8 @@ func alertsOf(t testing.TB) []ruleAt {
 	return slices.DeleteFunc(rulesOf(t), func(r ruleAt) bool { return r.Alert == "" })
 }
 
-// caseFile is a file of promtool's rule tests. Fields that no test here looks at are left to promtool.
+// caseFile is a file of promtool's rule tests. Fields that no test here looks at are left to
+// promtool.
 type caseFile struct {
 	path       string
 	RuleFiles  []string       `yaml:"rule_files"`
@@ -112,7 +113,8 @@ func (f *caseFile) rules(t testing.TB) []string {
 	return out
 }
 
-// caseFiles are all of tests/*.yaml. A file that is no YAML is an error, not the end: the others can be looked at.
+// caseFiles are all of tests/*.yaml. A file that is no YAML is an error, not the end: the others
+// can be looked at.
 func caseFiles(t testing.TB) []*caseFile {
 	t.Helper()
 	files, err := filepath.Glob("tests/*.yaml")

@@ -24,7 +24,8 @@ type shown struct {
 	le     map[string]bool
 }
 
-// simulated is what the simulated cluster's pages show, by job and family, while it has troubles: some series are only there then.
+// simulated is what the simulated cluster's pages show, by job and family, while it has troubles:
+// some series are only there then.
 func simulated(t *testing.T) map[string]map[string]*shown {
 	t.Helper()
 	at := time.Date(2026, 3, 2, 6, 0, 0, 0, time.UTC)
@@ -80,7 +81,8 @@ func simulated(t *testing.T) map[string]map[string]*shown {
 	return out
 }
 
-// Every metric that the rules name is on the pages of the simulated cluster, of the same type and with the labels that the real exporter has.
+// Every metric that the rules name is on the pages of the simulated cluster, of the same type and
+// with the labels that the real exporter has.
 func TestModelHasWhatRulesName(t *testing.T) {
 	pages := simulated(t)
 	for job, j := range readFacts(t) {

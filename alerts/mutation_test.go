@@ -22,7 +22,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// survives are literals that a mutant may change unseen, by alert and literal as it stands in the rendered expression, with the reason.
+// survives are literals that a mutant may change unseen, by alert and literal as it stands in the
+// rendered expression, with the reason.
 var survives = map[string]string{}
 
 // anywhere are literals whose change no case of any alert must notice.
@@ -32,8 +33,10 @@ var anywhere = map[string]string{
 	"1e+15 as 2e+15": "likewise: the sentinels of 64 bits are above 9e18",
 }
 
-// A threshold is there for a reason, so that a case must notice when it is half or twice as large. Each number on a side of a comparison that has no series in
-// it is changed, one at a time; all mutants of an alert are evaluated beside it over the input of the alert's own cases, by Prometheus' own rule manager.
+// A threshold is there for a reason, so that a case must notice when it is half or twice as large.
+// Each number on a side of a comparison that has no series in it is changed, one at a time; all
+// mutants of an alert are evaluated beside it over the input of the alert's own cases, by
+// Prometheus' own rule manager.
 func TestThresholdsMatter(t *testing.T) {
 	byName := map[string][]ruleAt{}
 	for _, a := range alertsOf(t) {
@@ -91,8 +94,9 @@ type mutant struct {
 	killed  bool
 }
 
-// mutantsOf makes the mutants of an alert. Equal numbers are changed together: they are one value of the configuration, such as the burn rate that a long and a
-// short window are compared with, or the traffic from which an alert's rules believe a ratio.
+// mutantsOf makes the mutants of an alert. Equal numbers are changed together: they are one value
+// of the configuration, such as the burn rate that a long and a short window are compared with, or
+// the traffic from which an alert's rules believe a ratio.
 func mutantsOf(alert []ruleAt) []*mutant {
 	type place struct {
 		rule int
@@ -134,8 +138,9 @@ type threshold struct {
 	in     parser.Expr
 }
 
-// thresholds are the numbers other than 0 on that side of each comparison which has no series of its own, or which scales series there: 0.8 in `a > 0.8` and in
-// `a > 0.8 * b`. Arguments of functions, such as a quantile, are none.
+// thresholds are the numbers other than 0 on that side of each comparison which has no series of
+// its own, or which scales series there: 0.8 in `a > 0.8` and in `a > 0.8 * b`. Arguments of
+// functions, such as a quantile, are none.
 func thresholds(e parser.Expr) []threshold {
 	var out []threshold
 	var numbers func(parser.Expr, parser.Expr)
@@ -170,7 +175,8 @@ func thresholds(e parser.Expr) []threshold {
 	return out
 }
 
-// tryMutants evaluates mutants over the input of a case and marks those that do not do what the case expects of the alert.
+// tryMutants evaluates mutants over the input of a case and marks those that do not do what the
+// case expects of the alert.
 func tryMutants(t *testing.T, f *caseFile, c *ruleCase, originals []ruleAt, mutants []*mutant) {
 	t.Helper()
 	name := originals[0].Alert
@@ -212,8 +218,9 @@ func tryMutants(t *testing.T, f *caseFile, c *ruleCase, originals []ruleAt, muta
 	}
 	recordFile, alertFile := mutantFiles(t, f, originals, mutants)
 	records := groupsOf(recordFile)
-	// What an alert does at a moment depends on its last `for` and `keep_firing_for` only, so that it is evaluated just that long before each moment that is
-	// looked at: cases of days would take minutes else. It begins anew, without memory, where there is a gap.
+	// What an alert does at a moment depends on its last `for` and `keep_firing_for` only, so that
+	// it is evaluated just that long before each moment that is looked at: cases of days would take
+	// minutes else. It begins anew, without memory, where there is a gap.
 	var memory, last time.Duration
 	for _, o := range originals {
 		memory = max(memory, time.Duration(o.For)+time.Duration(o.KeepFiringFor)+2*every)
@@ -305,8 +312,10 @@ func firing(r *rules.AlertingRule) []string {
 // original is what the i-th rule of an alert is called where its mutants are evaluated.
 func original(name string, i int) string { return fmt.Sprintf("%s_original_%d", name, i) }
 
-// mutantFiles writes two rule files and returns their paths: the recording rules of the case's files that the alert needs, and the alert with its mutants. Recording
-// rules are evaluated first: promtool evaluates groups in no order, and one evaluation later makes no difference that a case may depend on.
+// mutantFiles writes two rule files and returns their paths: the recording rules of the case's
+// files that the alert needs, and the alert with its mutants. Recording rules are evaluated first:
+// promtool evaluates groups in no order, and one evaluation later makes no difference that a case
+// may depend on.
 func mutantFiles(t *testing.T, f *caseFile, originals []ruleAt, mutants []*mutant) (records, alerts string) {
 	t.Helper()
 	name := originals[0].Alert

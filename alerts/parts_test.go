@@ -14,8 +14,9 @@ import (
 	"github.com/spillwayproject/spillway/alerts"
 )
 
-// TestRulesOfOneNameAreParts: rules that record the same name with the same labels, which promtool calls duplicates, are the two parts of one expression: they differ by one matcher, which is negated in one of
-// them, so that no series is recorded twice.
+// TestRulesOfOneNameAreParts: rules that record the same name with the same labels, which promtool
+// calls duplicates, are the two parts of one expression: they differ by one matcher, which is
+// negated in one of them, so that no series is recorded twice.
 func TestRulesOfOneNameAreParts(t *testing.T) {
 	pairs := 0
 	for dir, fsys := range map[string]fs.FS{"global": alerts.Global(), "shard": alerts.Shard()} {

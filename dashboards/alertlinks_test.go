@@ -12,7 +12,8 @@ var (
 	alertArg  = regexp.MustCompile(`(?:^|&)var-(\w+)=\{\{`)
 )
 
-// The dashboard that an alert's description leads to is there, and has each variable that the link fills in.
+// The dashboard that an alert's description leads to is there, and has each variable that the link
+// fills in.
 func TestAlertsLeadHere(t *testing.T) {
 	byUID := map[string]*Dashboard{}
 	for _, name := range Names() {

@@ -55,7 +55,8 @@ type Dashboard struct {
 	SchemaVersion int
 	// Time is the range that the dashboard opens with.
 	Time struct{ From, To string }
-	// Panels are all panels in reading order, those in collapsed rows among them, and the lines of rows.
+	// Panels are all panels in reading order, those in collapsed rows among them, and the lines of
+	// rows.
 	Panels      []Panel `json:"-"`
 	Variables   []Variable
 	Annotations []Annotation
@@ -79,7 +80,8 @@ type Panel struct {
 	Grid        Grid `json:"gridPos"`
 	Targets     []Target
 	FieldConfig FieldConfig
-	// Row is the title of the row that the panel stands below, and Collapsed says whether one has to open it first.
+	// Row is the title of the row that the panel stands below, and Collapsed says whether one has
+	// to open it first.
 	Row       string `json:"-"`
 	Collapsed bool   `json:"-"`
 	// Inner are the panels of a collapsed row; they are among Dashboard.Panels too.
@@ -186,7 +188,8 @@ type Annotation struct {
 	Datasource Datasource
 }
 
-// Parse reads a dashboard's JSON. What it does not know it leaves out; the tests beside it hold the files to Grafana's whole schema.
+// Parse reads a dashboard's JSON. What it does not know it leaves out; the tests beside it hold the
+// files to Grafana's whole schema.
 func Parse(b []byte) (*Dashboard, error) {
 	var in struct {
 		Dashboard

@@ -27,8 +27,9 @@ func innermost(path []parser.Node) (fn string, window time.Duration, subquery bo
 	return "", 0, false
 }
 
-// A rate is over $__rate_interval: a fixed window has holes when one zooms out, and is empty when scrapes are rarer. An increase may also be over the whole range
-// or over a time that its panel speaks of, such as an hour or a day.
+// A rate is over $__rate_interval: a fixed window has holes when one zooms out, and is empty when
+// scrapes are rarer. An increase may also be over the whole range or over a time that its panel
+// speaks of, such as an hour or a day.
 func checkWindows(_ *linter, d *Dashboard, bad reporter) {
 	inspect(d, func(q Query, sel *parser.VectorSelector, path []parser.Node) {
 		fn, window, _ := innermost(path)
@@ -120,7 +121,8 @@ var wideLabels = []string{"node", "instance", "gpu", "UUID", "Hostname", "hostna
 // most is how many series a topk may let through.
 const most = 100
 
-// wide says whether an expression may give a series for each node, GPU, pod or namespace of the fleet, and which series begins it.
+// wide says whether an expression may give a series for each node, GPU, pod or namespace of the
+// fleet, and which series begins it.
 func (x *linter) wide(e parser.Expr) (bool, string) {
 	switch e := e.(type) {
 	case *parser.ParenExpr:
@@ -211,7 +213,8 @@ func checkGuard(x *linter, d *Dashboard, bad reporter) {
 	}
 }
 
-// "or vector(0)" shows zero where there is nothing to measure. It is right only where something else proves that there is.
+// "or vector(0)" shows zero where there is nothing to measure. It is right only where something
+// else proves that there is.
 func checkZero(_ *linter, d *Dashboard, bad reporter) {
 	for _, q := range d.Queries() {
 		if strings.Contains(strings.Join(strings.Fields(q.Expr), " "), "or vector(") && !strings.Contains(q.Expr, "up{") && !strings.Contains(q.Expr, "capacity") {
@@ -220,7 +223,8 @@ func checkZero(_ *linter, d *Dashboard, bad reporter) {
 	}
 }
 
-// The colours of jsonnet/lib/palette.libsonnet, without those of runs that are compared, which only the plugin's dashboards have. TestPalette says what holds of them.
+// The colours of jsonnet/lib/palette.libsonnet, without those of runs that are compared, which only
+// the plugin's dashboards have. TestPalette says what holds of them.
 var (
 	// judged are those of what is well, what is worth a look and what is bad.
 	judged = []string{"#4c9f70", "#e0912f", "#d64550"}

@@ -297,7 +297,8 @@ func (p *Panel) fields() []string {
 	return out
 }
 
-// These stand for variables where expressions are parsed; none of them is what somebody would write.
+// These stand for variables where expressions are parsed; none of them is what somebody would
+// write.
 const (
 	chosenCluster = "the-chosen-cluster"
 	chosenOne     = "the-chosen-one"

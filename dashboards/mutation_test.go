@@ -11,7 +11,8 @@ import (
 // object is a piece of a dashboard's JSON.
 type object = map[string]any
 
-// good is a small dashboard that every rule accepts. Each case of TestRulesCanFail breaks one thing of it.
+// good is a small dashboard that every rule accepts. Each case of TestRulesCanFail breaks one thing
+// of it.
 func good() object {
 	source := object{"type": "prometheus", "uid": "${datasource}"}
 	panel := func(id int, kind, title, expr string, x int) object {
@@ -180,7 +181,8 @@ func TestRulesCanFail(t *testing.T) {
 	}
 }
 
-// complete gives the panels the options that Grafana's schema wants, which no rule of ours looks at.
+// complete gives the panels the options that Grafana's schema wants, which no rule of ours looks
+// at.
 func complete(o object) []byte {
 	b, err := json.Marshal(o)
 	if err != nil {

@@ -31,7 +31,8 @@ func light(t *testing.T, hex string) rgb {
 	return out
 }
 
-// seen is the colour as eyes see it that lack one sort of cones, by the matrix of Machado, Oliveira and Fernandes (2009) for it.
+// seen is the colour as eyes see it that lack one sort of cones, by the matrix of Machado, Oliveira
+// and Fernandes (2009) for it.
 func (c rgb) seen(m [3]rgb) rgb {
 	var out rgb
 	for i, row := range m {
@@ -50,7 +51,8 @@ var eyes = []struct {
 	{"that see no blue", [3]rgb{{1.255528, -0.076749, -0.178779}, {-0.078411, 0.930809, 0.147602}, {0.004733, 0.691367, 0.303900}}},
 }
 
-// lab is the colour in Oklab, where equal distances look equal: 0.02 can just be told apart side by side, 0.1 at a glance.
+// lab is the colour in Oklab, where equal distances look equal: 0.02 can just be told apart side by
+// side, 0.1 at a glance.
 func (c rgb) lab() rgb {
 	l := math.Cbrt(0.4122214708*c[0] + 0.5363325363*c[1] + 0.0514459929*c[2])
 	m := math.Cbrt(0.2119034982*c[0] + 0.6806995451*c[1] + 0.1073969566*c[2])
@@ -74,7 +76,8 @@ func contrast(a, b rgb) float64 {
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }
 
-// TestPalette: the first eight colours of series can be told apart by everybody, all sixteen by most, from what is judged too, and each stands out from the panels of both themes.
+// TestPalette: the first eight colours of series can be told apart by everybody, all sixteen by
+// most, from what is judged too, and each stands out from the panels of both themes.
 func TestPalette(t *testing.T) {
 	grounds := map[string]string{"dark": "#181b1f", "light": "#ffffff"}
 	all := slices.Concat(series, tones)
@@ -127,7 +130,8 @@ type look struct {
 	colour, style string
 }
 
-// looks are those of a panel that go by expressions as jsonnet/lib/field.libsonnet makes them: one that Go has, or what must not match before it.
+// looks are those of a panel that go by expressions as jsonnet/lib/field.libsonnet makes them: one
+// that Go has, or what must not match before it.
 func looks(t *testing.T, p *Panel) []look {
 	t.Helper()
 	var out []look
@@ -174,7 +178,8 @@ func named(all []look, name string) (colour, style string) {
 	return colour, style
 }
 
-// TestNamesLookDifferent: of names that stand together on a panel, those of up to eight differ in colour and those of more in colour or line.
+// TestNamesLookDifferent: of names that stand together on a panel, those of up to eight differ in
+// colour and those of more in colour or line.
 func TestNamesLookDifferent(t *testing.T) {
 	var all []look
 	for _, p := range load(t, "gpu-node").Panels {

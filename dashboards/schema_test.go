@@ -10,7 +10,8 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
 
-// strict is what Grafana's own schema says of a dashboard: no unknown field, none missing, each of its type.
+// strict is what Grafana's own schema says of a dashboard: no unknown field, none missing, each of
+// its type.
 func strict(b []byte) error {
 	plugins.RegisterDefaultPlugins()
 	//lint:ignore SA1019 version 2 of the schema is nothing that Grafana 11 knows

@@ -20,7 +20,8 @@ type Variable struct {
 	// Type is query, custom, textbox or datasource.
 	Type  string
 	Label string
-	// Query is what fills it: label_values(selector, label) for a query variable, values with commas for a custom one, the text for a text box.
+	// Query is what fills it: label_values(selector, label) for a query variable, values with
+	// commas for a custom one, the text for a text box.
 	Query      Text
 	Regex      string
 	AllValue   string
@@ -32,7 +33,8 @@ type Variable struct {
 	Current    struct{ Value Text }
 }
 
-// Text is a string that Grafana may also write as an object with the string in its field query, or as a list of strings.
+// Text is a string that Grafana may also write as an object with the string in its field query, or
+// as a list of strings.
 type Text string
 
 // UnmarshalJSON reads all three.
@@ -55,10 +57,12 @@ func (t *Text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// labelValues is the only form of query variable that the library writes. A metric's name may be followed by matchers with commas.
+// labelValues is the only form of query variable that the library writes. A metric's name may be
+// followed by matchers with commas.
 var labelValues = regexp.MustCompile(`^label_values\(\s*(.+?)\s*,\s*([a-zA-Z_]\w*)\s*\)$`)
 
-// Selector is the series that the variable's values come from, such as node:ready:max{cluster=~"$cluster"}; "" if it asks nobody.
+// Selector is the series that the variable's values come from, such as
+// node:ready:max{cluster=~"$cluster"}; "" if it asks nobody.
 func (v *Variable) Selector() string {
 	if m := labelValues.FindStringSubmatch(string(v.Query)); v.Type == "query" && m != nil {
 		return m[1]
@@ -79,7 +83,8 @@ func (v *Variable) Choose(options ...string) Value {
 	return Value{Chosen: slices.Clone(options), Several: v.Multi || v.IncludeAll}
 }
 
-// All is the value of the variable with All chosen. options are all that there are: they are used where the variable has no value of its own for All.
+// All is the value of the variable with All chosen. options are all that there are: they are used
+// where the variable has no value of its own for All.
 func (v *Variable) All(options ...string) Value {
 	return Value{Chosen: slices.Clone(options), Several: true, AllValue: v.AllValue}
 }
@@ -88,7 +93,8 @@ func (v *Variable) All(options ...string) Value {
 type Value struct {
 	// Chosen are the options, one or several.
 	Chosen []string
-	// Several says that the variable lets one choose several options, or All: PromQL then has it in a regular expression, and Grafana escapes it for one.
+	// Several says that the variable lets one choose several options, or All: PromQL then has it in
+	// a regular expression, and Grafana escapes it for one.
 	Several bool
 	// AllValue goes in as it is, in the place of Chosen.
 	AllValue string
@@ -98,7 +104,8 @@ type Value struct {
 type Vars struct {
 	// Interval is $__interval, the panel's step.
 	Interval time.Duration
-	// Scrape is the data source's scrape interval, 15s if it is 0: $__rate_interval is four of them, or Interval and one.
+	// Scrape is the data source's scrape interval, 15s if it is 0: $__rate_interval is four of
+	// them, or Interval and one.
 	Scrape time.Duration
 	// From and To are the dashboard's time range: $__from, $__to, $__range.
 	From, To time.Time
@@ -106,10 +113,12 @@ type Vars struct {
 	Values map[string]Value
 }
 
-// reference is a variable in an expression or address: $name, ${name}, ${name.path}, ${name:format}, [[name]], [[name:format]]. $1 is none: label_replace has it.
+// reference is a variable in an expression or address: $name, ${name}, ${name.path},
+// ${name:format}, [[name]], [[name:format]]. $1 is none: label_replace has it.
 var reference = regexp.MustCompile(`\$([a-zA-Z_]\w*)|\[\[([a-zA-Z_]\w*?)(?::(\w+))?\]\]|\$\{([a-zA-Z_]\w*)(?:\.([^:}]+))?(?::([^}]+))?\}`)
 
-// References are the names of the variables in text, sorted, each once; Grafana's own begin with two underscores.
+// References are the names of the variables in text, sorted, each once; Grafana's own begin with
+// two underscores.
 func References(text string) []string {
 	var out []string
 	for _, m := range reference.FindAllStringSubmatch(text, -1) {
@@ -119,8 +128,8 @@ func References(text string) []string {
 	return slices.Compact(out)
 }
 
-// Substitute puts the values of variables into an expression, as Grafana's Prometheus data source does. A variable without a value is an error: Grafana
-// would leave its name in the expression.
+// Substitute puts the values of variables into an expression, as Grafana's Prometheus data source
+// does. A variable without a value is an error: Grafana would leave its name in the expression.
 func Substitute(expr string, vars Vars) (string, error) {
 	var errs []error
 	out := reference.ReplaceAllStringFunc(expr, func(ref string) string {

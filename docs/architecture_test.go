@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestArchitecture: every room that docs/architecture.md or docs/glossary.md names is there, and every package of the proxy is on the first; the words of the second are sorted and stand once.
+// TestArchitecture: every room that docs/architecture.md or docs/glossary.md names is there, and
+// every package of the proxy is on the first; the words of the second are sorted and stand once.
 func TestArchitecture(t *testing.T) {
 	named := regexp.MustCompile("(?m)(?:[ `]|├─ |└─ )((?:proxy|internal|relabel|cmd|loadtest|proofs|deploy|jsonnet|alerts|dashboards|grafana-plugin)/?[a-z0-9/_-]*)[` \n]")
 	var page string

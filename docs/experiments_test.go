@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 )
 
-// rowsOf are the first cells of the tables below a heading, up to the next one; cells with several names give each.
+// rowsOf are the first cells of the tables below a heading, up to the next one; cells with several
+// names give each.
 func rowsOf(t *testing.T, text, heading string) []string {
 	t.Helper()
 	_, section, ok := strings.Cut(text, "\n"+heading+"\n")
@@ -31,7 +32,8 @@ func rowsOf(t *testing.T, text, heading string) []string {
 	return out
 }
 
-// docs/experiments.md lists the query types, the settings and the labels that there are, in their order.
+// docs/experiments.md lists the query types, the settings and the labels that there are, in their
+// order.
 func TestExperiments(t *testing.T) {
 	b, err := os.ReadFile("experiments.md")
 	if err != nil {

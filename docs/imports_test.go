@@ -9,7 +9,8 @@ import (
 
 const module = "github.com/spillwayproject/spillway/"
 
-// own are the packages of Spillway that each of these may import: the road goes forward, and a leaf stays one. An entry that is not used any more is an error, so that the table says how it is.
+// own are the packages of Spillway that each of these may import: the road goes forward, and a leaf
+// stays one. An entry that is not used any more is an error, so that the table says how it is.
 var own = map[string][]string{
 	"proxy/qerr":       {},
 	"proxy/identity":   {},
@@ -122,14 +123,16 @@ func packages(imports map[string][]string) (all []string) {
 	return all
 }
 
-// laboratory is what cmd/spillway must not link: the binary that stands before production servers has no laboratory, no plots and no embedded server in it.
+// laboratory is what cmd/spillway must not link: the binary that stands before production servers
+// has no laboratory, no plots and no embedded server in it.
 var laboratory = []string{
 	module + "loadtest", module + "internal/lab", module + "internal/demo", module + "internal/localprom", module + "internal/realprom", module + "internal/realkube", module + "internal/fakeshard",
 	module + "alerts/live", module + "dashboards/live", module + "grafana-plugin/pkg", module + "deploy/ruler", module + "proofs",
 	"gonum.org/v1/plot", "github.com/prometheus/prometheus/web",
 }
 
-// TestProductLinksNoLaboratory looks at the whole closure; and that the laboratory's own does have these, so that no name here is of something that is gone.
+// TestProductLinksNoLaboratory looks at the whole closure; and that the laboratory's own does have
+// these, so that no name here is of something that is gone.
 func TestProductLinksNoLaboratory(t *testing.T) {
 	closure := func(packages ...string) []string {
 		cmd := exec.Command("go", append([]string{"list", "-deps"}, packages...)...)

@@ -18,7 +18,8 @@ var (
 	runbookOf  = regexp.MustCompile(`\[(\w+)\]\(runbooks/(\w+)\.md\)`)
 )
 
-// TestProxyTroubles: each metric, alert, panel and log line that docs/proxy-by-trouble.md names is there, and each row has one of each, or says why it has no alert.
+// TestProxyTroubles: each metric, alert, panel and log line that docs/proxy-by-trouble.md names is
+// there, and each row has one of each, or says why it has no alert.
 func TestProxyTroubles(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(path)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Every variable of the runbooks' commands is in the table of their first page, and no command needs a program inside Spillway's image, which has none.
+// Every variable of the runbooks' commands is in the table of their first page, and no command
+// needs a program inside Spillway's image, which has none.
 func TestRunbookCommands(t *testing.T) {
 	readme, err := os.ReadFile("runbooks/README.md")
 	if err != nil {

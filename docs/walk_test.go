@@ -23,7 +23,8 @@ var walk = flag.Bool("walk", false, "runs the six commands of drop-rules.md")
 
 var consoleBlock = regexp.MustCompile("(?s)```console\n(.*?)```")
 
-// TestDropRulesWalk runs the six commands of drop-rules.md as they stand there, but for the ports: from an untouched cluster to less than half of its series, with nothing lost.
+// TestDropRulesWalk runs the six commands of drop-rules.md as they stand there, but for the ports:
+// from an untouched cluster to less than half of its series, with nothing lost.
 func TestDropRulesWalk(t *testing.T) {
 	if !*walk {
 		t.Skip("five minutes on two cores: run with -walk, as make test-full does")
@@ -93,7 +94,8 @@ func TestDropRulesWalk(t *testing.T) {
 	}
 }
 
-// demo runs the first command, on free ports, until the test ends, and returns where it serves once its rules are recorded.
+// demo runs the first command, on free ports, until the test ends, and returns where it serves once
+// its rules are recorded.
 func demo(t *testing.T, bin, dir string, args []string) string {
 	t.Helper()
 	var addresses [2]string

@@ -51,8 +51,9 @@ func boardsOf(t *testing.T, files Files) map[string]*dashboards.Dashboard {
 	return out
 }
 
-// What each configuration changes on dashboards is committed in testdata/dashboards: the sum of each file, and each query that is not that of the defaults. The
-// defaults themselves are in dashboards/. -update writes it.
+// What each configuration changes on dashboards is committed in testdata/dashboards: the sum of
+// each file, and each query that is not that of the defaults. The defaults themselves are in
+// dashboards/. -update writes it.
 func TestDashboardsOfConfigurations(t *testing.T) {
 	plain := rendering(t, "")
 	byDefault := map[string]string{}
@@ -214,7 +215,8 @@ func TestLibraryRefuses(t *testing.T) {
 	}
 }
 
-// Panels are placed from left to right, and on the next line where one does not fit; a shut row holds its panels and takes one line.
+// Panels are placed from left to right, and on the next line where one does not fit; a shut row
+// holds its panels and takes one line.
 func TestLayout(t *testing.T) {
 	text, err := newVM(embedded).EvaluateAnonymousSnippet("a dashboard", `
 local g = (import 'jsonnet/lib/g.libsonnet')((import 'jsonnet/config.libsonnet')._config);

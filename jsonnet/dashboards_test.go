@@ -46,7 +46,8 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// In Kubernetes each dashboard is a ConfigMap for Grafana's sidecar and an object of grafana-operator that names it.
+// In Kubernetes each dashboard is a ConfigMap for Grafana's sidecar and an object of
+// grafana-operator that names it.
 func TestDashboardObjects(t *testing.T) {
 	objects, err := Render(Options{Format: FormatK8s})
 	if err != nil {
@@ -76,7 +77,8 @@ func TestDashboardObjects(t *testing.T) {
 		if !reflect.DeepEqual(a, b) {
 			t.Errorf("%s: the ConfigMap's dashboard is not the file's", name)
 		}
-		// All annotations of an object have 256 KiB, and kubectl apply keeps the whole object in one of them, as JSON with the dashboard's own quotation marks escaped.
+		// All annotations of an object have 256 KiB, and kubectl apply keeps the whole object in
+		// one of them, as JSON with the dashboard's own quotation marks escaped.
 		var whole any
 		if err := yaml.Unmarshal([]byte(objects["dashboards/"+name+".yaml"]), &whole); err != nil {
 			t.Fatal(err)

@@ -19,9 +19,10 @@ type Files map[string][]byte
 // Names are the paths, sorted.
 func (f Files) Names() []string { return slices.Sorted(maps.Keys(f)) }
 
-// Write writes the files below dir, which is made where it is missing, and removes generated YAML files of the same folders that are not among them: a group
-// that moved to another file would else be evaluated twice. A file without the header is a user's own and is neither overwritten nor removed. Equal files are
-// left alone, so that nothing that watches them wakes up.
+// Write writes the files below dir, which is made where it is missing, and removes generated YAML
+// files of the same folders that are not among them: a group that moved to another file would else
+// be evaluated twice. A file without the header is a user's own and is neither overwritten nor
+// removed. Equal files are left alone, so that nothing that watches them wakes up.
 func (f Files) Write(dir string) error {
 	var errs []error
 	folders := map[string]bool{}

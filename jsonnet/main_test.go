@@ -31,7 +31,8 @@ func sources(t *testing.T) []string {
 	return out
 }
 
-// Every file is what `jsonnetfmt -n 2 --max-blank-lines 2 --string-style s --comment-style s` makes of it; -update writes it so.
+// Every file is what `jsonnetfmt -n 2 --max-blank-lines 2 --string-style s --comment-style s` makes
+// of it; -update writes it so.
 func TestFormatted(t *testing.T) {
 	o := formatter.DefaultOptions()
 	o.Indent, o.MaxBlankLines, o.StringStyle, o.CommentStyle = 2, 2, formatter.StringStyleSingle, formatter.CommentStyleSlash
@@ -76,7 +77,8 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Every file of alerts, rules and dashboards is joined by the mixin: one that is forgotten is a group that nobody misses until it should have fired.
+// Every file of alerts, rules and dashboards is joined by the mixin: one that is forgotten is a
+// group that nobody misses until it should have fired.
 func TestNothingForgotten(t *testing.T) {
 	read := func(name string) string {
 		b, err := fs.ReadFile(embedded, name)

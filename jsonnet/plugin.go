@@ -6,11 +6,13 @@ import (
 	"fmt"
 )
 
-// PluginDir is where the dashboards of the Grafana plugin are in the repository; its build copies them into the plugin.
+// PluginDir is where the dashboards of the Grafana plugin are in the repository; its build copies
+// them into the plugin.
 const PluginDir = "grafana-plugin/src/dashboards"
 
-// PluginDashboards are the dashboards that the datasource for experiments brings along, by the path of their files in the repository. Grafana imports them from the
-// plugin, so that they are rendered with the defaults only. They ask query types of the plugin, and no Prometheus.
+// PluginDashboards are the dashboards that the datasource for experiments brings along, by the path
+// of their files in the repository. Grafana imports them from the plugin, so that they are rendered
+// with the defaults only. They ask query types of the plugin, and no Prometheus.
 func PluginDashboards() (Files, error) {
 	text, err := newVM(embedded).EvaluateAnonymousSnippet("the plugin's dashboards", "(import '"+sourceDir+"plugin/plugin.libsonnet')((import '"+sourceDir+entry+"')._config)")
 	if err != nil {

@@ -35,7 +35,8 @@ func renderedForPlugin(t *testing.T) Files {
 	return files
 }
 
-// What is committed of the plugin's dashboards is what is rendered, with nothing beside it; -update writes it.
+// What is committed of the plugin's dashboards is what is rendered, with nothing beside it; -update
+// writes it.
 func TestPluginDashboardsAreCommitted(t *testing.T) {
 	files := renderedForPlugin(t)
 	if *update {
@@ -258,7 +259,8 @@ func strictly(raw []byte, v any) error {
 	return d.Decode(v)
 }
 
-// pluginQuery reads a query as the front end hands it over, with some names in place of variables. Its variables must be known.
+// pluginQuery reads a query as the front end hands it over, with some names in place of variables.
+// Its variables must be known.
 func pluginQuery(raw []byte, known map[string]bool, want dashboards.Datasource) (model.Query, error) {
 	var errs []error
 	for _, ref := range dashboards.References(string(raw)) {
@@ -281,7 +283,8 @@ func pluginQuery(raw []byte, known map[string]bool, want dashboards.Datasource) 
 	return q, errors.Join(append(errs, err)...)
 }
 
-// twoChosen is a query with two experiments chosen: a variable with several values stands for as many names.
+// twoChosen is a query with two experiments chosen: a variable with several values stands for as
+// many names.
 func twoChosen(raw []byte) []byte {
 	var b bytes.Buffer
 	if err := json.Compact(&b, raw); err != nil {
@@ -300,7 +303,8 @@ func tableOf(q model.Query) string {
 
 var rowField = regexp.MustCompile(`\$\{__data\.fields\.(\w+)`)
 
-// checkColumns holds the columns that a table's panel names to those that there are, and links to those that are left.
+// checkColumns holds the columns that a table's panel names to those that there are, and links to
+// those that are left.
 func (d *pluginBoard) checkColumns(p *pluginPanel, there []string, bad func(string, ...any)) {
 	gone := map[string]bool{}
 	for _, t := range p.Transformations {
@@ -334,7 +338,8 @@ func (d *pluginBoard) checkColumns(p *pluginPanel, there []string, bad func(stri
 	}
 }
 
-// checkPluginLink wants a link to lead to one of the plugin's dashboards and to set variables that it has; its own variables must be known.
+// checkPluginLink wants a link to lead to one of the plugin's dashboards and to set variables that
+// it has; its own variables must be known.
 func checkPluginLink(to string, boards map[string]*pluginBoard, known map[string]bool, bad func(string, ...any)) {
 	for _, ref := range dashboards.References(to) {
 		if !known[ref] && !strings.HasPrefix(ref, "__") {
@@ -376,7 +381,8 @@ func pluginBoardsByUID(t *testing.T) map[string]*pluginBoard {
 	return boards
 }
 
-// Each of the plugin's dashboards is what Grafana's schema and the plugin's own parser accept, and what it names is there.
+// Each of the plugin's dashboards is what Grafana's schema and the plugin's own parser accept, and
+// what it names is there.
 func TestPluginDashboards(t *testing.T) {
 	plugins.RegisterDefaultPlugins()
 	files := renderedForPlugin(t)
@@ -446,7 +452,8 @@ func TestPluginDashboardsShowAll(t *testing.T) {
 	}
 }
 
-// The checks see what they are there for: each change of a sound dashboard is a problem of its kind.
+// The checks see what they are there for: each change of a sound dashboard is a problem of its
+// kind.
 func TestPluginChecksCanFail(t *testing.T) {
 	sound := string(renderedForPlugin(t)[PluginDir+"/team.json"])
 	boards, c := pluginBoardsByUID(t), columns(t)

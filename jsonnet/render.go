@@ -17,18 +17,22 @@ import (
 type Format string
 
 const (
-	// FormatFiles is rule files of Prometheus, Thanos and vmalert (alerts/global/*.yaml, alerts/shard/*.yaml) and dashboards as Grafana imports them
-	// (dashboards/*.json). It is the zero value's meaning too.
+	// FormatFiles is rule files of Prometheus, Thanos and vmalert (alerts/global/*.yaml,
+	// alerts/shard/*.yaml) and dashboards as Grafana imports them (dashboards/*.json). It is the
+	// zero value's meaning too.
 	FormatFiles Format = "files"
-	// FormatK8s is objects for kubectl: PrometheusRule of the Prometheus operator (prometheusrules/*.yaml), ConfigMaps with the label that Grafana's sidecar
-	// looks for (dashboards/*.yaml), and GrafanaDashboard of grafana-operator (grafanadashboards/*.yaml), which name those ConfigMaps.
+	// FormatK8s is objects for kubectl: PrometheusRule of the Prometheus operator
+	// (prometheusrules/*.yaml), ConfigMaps with the label that Grafana's sidecar looks for
+	// (dashboards/*.yaml), and GrafanaDashboard of grafana-operator (grafanadashboards/*.yaml),
+	// which name those ConfigMaps.
 	FormatK8s Format = "k8s"
 )
 
 // Options says what to render. The zero value renders the defaults as files.
 type Options struct {
-	// Config is the path of a file with values that stand in place of the defaults in _config: JSON, YAML (.yaml, .yml) or jsonnet (.jsonnet, .libsonnet) that
-	// evaluates to an object. Objects are merged, lists and everything else replaced. "" means the defaults.
+	// Config is the path of a file with values that stand in place of the defaults in _config:
+	// JSON, YAML (.yaml, .yml) or jsonnet (.jsonnet, .libsonnet) that evaluates to an object.
+	// Objects are merged, lists and everything else replaced. "" means the defaults.
 	Config string
 	// Format is FormatFiles where it is "".
 	Format Format
@@ -42,7 +46,8 @@ type rendered struct {
 	// Files are the groups by scope and file: "global/apiserver.yaml".
 	Files      map[string]struct{ Groups []group }
 	Dashboards map[string]json.RawMessage
-	// Alerts are the names of all alerts that there are, if the values leave out some; Disabled are those that they name.
+	// Alerts are the names of all alerts that there are, if the values leave out some; Disabled are
+	// those that they name.
 	Alerts, Disabled []string
 	Kubernetes       kubernetes
 	// Folder is Grafana's, for the dashboards.
@@ -53,13 +58,15 @@ type rendered struct {
 type kubernetes struct {
 	Namespace string            `json:"namespace"`
 	Labels    map[string]string `json:"labels"`
-	// GrafanaSidecar is how Grafana's sidecar finds ConfigMaps: by a label, and the folder by an annotation.
+	// GrafanaSidecar is how Grafana's sidecar finds ConfigMaps: by a label, and the folder by an
+	// annotation.
 	GrafanaSidecar struct {
 		Label            string `json:"label"`
 		Value            string `json:"value"`
 		FolderAnnotation string `json:"folderAnnotation"`
 	} `json:"grafanaSidecar"`
-	// GrafanaInstances are the labels of grafana-operator's Grafana objects that get the dashboards.
+	// GrafanaInstances are the labels of grafana-operator's Grafana objects that get the
+	// dashboards.
 	GrafanaInstances map[string]string `json:"grafanaInstances"`
 }
 
@@ -135,7 +142,8 @@ type PanelFacts struct {
 	Budget int
 }
 
-// Panels are the facts about each panel of each dashboard, by the dashboard's name and the panel's title.
+// Panels are the facts about each panel of each dashboard, by the dashboard's name and the panel's
+// title.
 func Panels() (map[string]map[string]PanelFacts, error) {
 	text, err := newVM(embedded).EvaluateAnonymousSnippet("the facts about panels", "(import '"+sourceDir+entry+"').panelFacts")
 	if err != nil {

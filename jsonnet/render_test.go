@@ -24,7 +24,8 @@ var update = flag.Bool("update", false, "write the files that tests compare with
 // root is the folder of the repository, where the committed files are.
 const root = ".."
 
-// What is committed is what is rendered, with nothing left over from earlier; `make generate` writes it.
+// What is committed is what is rendered, with nothing left over from earlier; `make generate`
+// writes it.
 func TestCommitted(t *testing.T) {
 	files, err := Render(Options{})
 	if err != nil {
@@ -106,7 +107,8 @@ func rulesOf(t *testing.T, files Files) []rulefmt.Rule {
 	return out
 }
 
-// Every configuration renders, to rules that the real promtool takes; rendered twice, to the same bytes. None loses or gains an alert but those that read Xids.
+// Every configuration renders, to rules that the real promtool takes; rendered twice, to the same
+// bytes. None loses or gains an alert but those that read Xids.
 func TestConfigurations(t *testing.T) {
 	want := slices.DeleteFunc(alertNames(t, rendering(t, "")), func(s string) bool { return strings.HasPrefix(s, "GPUXid") })
 	for _, config := range values(t) {

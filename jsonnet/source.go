@@ -18,7 +18,8 @@ const sourceDir = "jsonnet/"
 // entry is the file that joins the mixin.
 const entry = "mixin.libsonnet"
 
-// importer gives the VM the files of one file system and nothing else. The VM wants the same Contents for a file each time.
+// importer gives the VM the files of one file system and nothing else. The VM wants the same
+// Contents for a file each time.
 type importer struct {
 	fsys fs.FS
 	seen map[string]jsonnet.Contents

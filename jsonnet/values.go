@@ -18,7 +18,8 @@ import (
 // maxValuesBytes is the largest file of values that is read.
 const maxValuesBytes = 1 << 20
 
-// open are the objects of _config whose keys a user makes up. Everywhere else a key that the defaults lack is a mistake.
+// open are the objects of _config whose keys a user makes up. Everywhere else a key that the
+// defaults lack is a mistake.
 var open = map[string]bool{
 	"prices.gpuHour":              true,
 	"kubernetes.labels":           true,
@@ -48,7 +49,8 @@ shape((import '%s%s')._config)
 	return out, nil
 }
 
-// overrides reads the file of values and returns it as a jsonnet object that merges into _config, after a comparison with the defaults.
+// overrides reads the file of values and returns it as a jsonnet object that merges into _config,
+// after a comparison with the defaults.
 func overrides(file string, defaults map[string]any) (string, error) {
 	root, lines, err := readValues(file)
 	if err != nil {
@@ -60,7 +62,8 @@ func overrides(file string, defaults map[string]any) (string, error) {
 	return b.String(), errors.Join(c.errs...)
 }
 
-// readValues reads a file as a YAML tree, which JSON is a part of. lines is false where the tree's lines are not the file's.
+// readValues reads a file as a YAML tree, which JSON is a part of. lines is false where the tree's
+// lines are not the file's.
 func readValues(file string) (root *yaml.Node, lines bool, err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -216,7 +219,8 @@ func kindOfNode(n *yaml.Node) string {
 	return "string"
 }
 
-// suggest is the known name nearest to a wrong one, as the end of a sentence, or nothing where none is near.
+// suggest is the known name nearest to a wrong one, as the end of a sentence, or nothing where none
+// is near.
 func suggest(name string, known []string) string {
 	best, least := "", max(2, len(name)/3)+1
 	for _, k := range known {

@@ -9,7 +9,8 @@ import (
 	"testing/fstest"
 )
 
-// small is a mixin of one alert and two dashboards, for what the real one should not have to be bent for.
+// small is a mixin of one alert and two dashboards, for what the real one should not have to be
+// bent for.
 func small(extra string) fstest.MapFS {
 	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
 	return fstest.MapFS{
@@ -200,7 +201,8 @@ spec:
 	}
 }
 
-// Open objects exist among the defaults: a path that was renamed would let every key pass as a mistake.
+// Open objects exist among the defaults: a path that was renamed would let every key pass as a
+// mistake.
 func TestOpenObjectsExist(t *testing.T) {
 	vm := newVM(embedded)
 	defaults, err := defaultsOf(vm)

@@ -10,18 +10,21 @@ import (
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
-// nearlyAll is the share of series from which on a plan is hardly what somebody wants: a server is not run for a twentieth of what it stores.
+// nearlyAll is the share of series from which on a plan is hardly what somebody wants: a server is
+// not run for a twentieth of what it stores.
 const nearlyAll = 0.95
 
 const (
-	// nearlyEvery is the share of stored metrics from which on a caller without a name is one that takes stock. It is less than all: some are new since then.
+	// nearlyEvery is the share of stored metrics from which on a caller without a name is one that
+	// takes stock. It is less than all: some are new since then.
 	nearlyEvery = 0.8
 	// fewMetrics is how many metrics are so few that somebody may well look at all of them.
 	fewMetrics = 20
 )
 
-// askedForAll warns of metrics that are kept because some program asked for all there are by name, one after the other. Whether that is a use (a backup, a copy elsewhere) or an inventory (one that a
-// gateway took the mark from) its owner has to say.
+// askedForAll warns of metrics that are kept because some program asked for all there are by name,
+// one after the other. Whether that is a use (a backup, a copy elsewhere) or an inventory (one that
+// a gateway took the mark from) its owner has to say.
 func askedForAll(n *uses.Nameless, inv *inventory.Inventory) string {
 	stored, asked := map[string]bool{}, 0
 	for _, m := range inv.Metrics {

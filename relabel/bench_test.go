@@ -13,7 +13,8 @@ import (
 	"github.com/spillwayproject/spillway/relabel/inventory"
 )
 
-// fleet is a source that makes its series up while it is read: pods with 600 metrics each, one of ten a histogram.
+// fleet is a source that makes its series up while it is read: pods with 600 metrics each, one of
+// ten a histogram.
 type fleet struct{ pods int }
 
 func (f fleet) String() string { return fmt.Sprintf("%d pods", f.pods) }

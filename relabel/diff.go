@@ -32,7 +32,8 @@ type MetricDifference struct {
 	Name   string `json:"name"`
 	Lost   int64  `json:"lost"`
 	Gained int64  `json:"gained"`
-	// LostLabels are labels that at least one series has by the old plan and not by the new one, GainedLabels the other way round; of series that both keep. Sorted.
+	// LostLabels are labels that at least one series has by the old plan and not by the new one,
+	// GainedLabels the other way round; of series that both keep. Sorted.
 	LostLabels   []string `json:"lost_labels,omitempty"`
 	GainedLabels []string `json:"gained_labels,omitempty"`
 }
@@ -42,7 +43,8 @@ type RuleDifference struct {
 	ID string `json:"id"`
 	// Change is added, removed or changed.
 	Change string `json:"change"`
-	// Added and Removed are the metrics that the new plan's rule has and the old one's has not, and the other way round.
+	// Added and Removed are the metrics that the new plan's rule has and the old one's has not, and
+	// the other way round.
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
 	// AddedValues and RemovedValues are the values, likewise.
@@ -53,8 +55,9 @@ type RuleDifference struct {
 // Empty says that both plans do the same, as far as was looked.
 func (d *Difference) Empty() bool { return len(d.Metrics) == 0 && len(d.Rules) == 0 }
 
-// Diff runs the rules of both plans over every series of the source, and says which series and labels come and go with the step from old to updated. Without a source (nil) only the
-// rules are compared. It holds one entry for each metric with a difference.
+// Diff runs the rules of both plans over every series of the source, and says which series and
+// labels come and go with the step from old to updated. Without a source (nil) only the rules are
+// compared. It holds one entry for each metric with a difference.
 func Diff(ctx context.Context, old, updated *Plan, src inventory.Source) (*Difference, error) {
 	d := &Difference{Metrics: []MetricDifference{}, Rules: compare(old.Rules, updated.Rules)}
 	if src == nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/spillwayproject/spillway/relabel/propose"
 )
 
-// elsewhere are the metrics that rules take from a job by their names and of which another job keeps something, sorted. A query for one of them may be about that other job, and the proxy must not tell
-// it that the metric is gone.
+// elsewhere are the metrics that rules take from a job by their names and of which another job
+// keeps something, sorted. A query for one of them may be about that other job, and the proxy must
+// not tell it that the metric is gone.
 func elsewhere(inv *inventory.Inventory, rules []propose.Rule, dropped map[key]propose.Saving) []string {
 	gone := map[string]bool{}
 	for _, r := range rules {

@@ -12,7 +12,8 @@ import (
 	"github.com/spillwayproject/spillway/relabel/propose"
 )
 
-// maxPlanBytes bounds what Read takes. A plan with a rule for each of ten thousand metrics has a few megabytes.
+// maxPlanBytes bounds what Read takes. A plan with a rule for each of ten thousand metrics has a
+// few megabytes.
 const maxPlanBytes = 256 << 20
 
 // Write writes the plan as JSON. Equal plans give equal bytes.
@@ -32,7 +33,8 @@ func (p *Plan) Write(w io.Writer) error {
 	return err
 }
 
-// Read reads a plan that Write wrote. Its rules can be applied at once: their Relabel is made again from what they say.
+// Read reads a plan that Write wrote. Its rules can be applied at once: their Relabel is made again
+// from what they say.
 func Read(r io.Reader) (*Plan, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxPlanBytes+1))
 	if err != nil {

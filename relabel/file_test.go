@@ -160,7 +160,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestReplayIsTheLastWord: a use whose needs were read wrongly passes every look at series, and not the replay, which asks the query itself. The rule that changes its answer is refused.
+// TestReplayIsTheLastWord: a use whose needs were read wrongly passes every look at series, and not
+// the replay, which asks the query itself. The rule that changes its answer is refused.
 func TestReplayIsTheLastWord(t *testing.T) {
 	src := pages(t, map[string]string{"web/1": web})
 	set := queries("sum(http_requests_total)")

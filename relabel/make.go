@@ -16,11 +16,13 @@ import (
 
 // Options are what a plan is made of.
 type Options struct {
-	// Source is what is stored. It is read at least three times: for the inventory, for the uses, and for each round of the proof.
+	// Source is what is stored. It is read at least three times: for the inventory, for the uses,
+	// and for each round of the proof.
 	Source inventory.Source
 	// Uses is what is looked at.
 	Uses *uses.Set
-	// External are labels that servers add on the way out; a matcher on one of them excludes no series. Nil means uses.External.
+	// External are labels that servers add on the way out; a matcher on one of them excludes no
+	// series. Nil means uses.External.
 	External []string
 	// Propose are the bounds of what is proposed.
 	Propose propose.Options
@@ -31,7 +33,8 @@ type Options struct {
 	// Replay asks every query before and after the rules too, where the source knows samples.
 	Replay        bool
 	ReplayOptions prove.ReplayOptions
-	// Progress is told of long steps: inventory, uses, proof, sample, replay. Total is 0 where it is not known. Nil for nobody.
+	// Progress is told of long steps: inventory, uses, proof, sample, replay. Total is 0 where it
+	// is not known. Nil for nobody.
 	Progress func(step string, done, total int64)
 }
 
@@ -46,8 +49,10 @@ var (
 // top is how many metrics of each job stand in a plan.
 const top = 20
 
-// Make reads what is stored three times or more: to count it, to see what the uses select of it, and to run every proposed rule over every series. A rule that does not pass is refused, with the
-// series and uses that show why, and the others are proven again without it, until all pass together. Then, if asked, every query is asked before and after, and a rule that touches a query
+// Make reads what is stored three times or more: to count it, to see what the uses select of it,
+// and to run every proposed rule over every series. A rule that does not pass is refused, with the
+// series and uses that show why, and the others are proven again without it, until all pass
+// together. Then, if asked, every query is asked before and after, and a rule that touches a query
 // with another answer is refused too.
 //
 // An error means that there is no plan; a plan without rules means that nothing could go.
@@ -95,7 +100,8 @@ func selectsAnything(set *uses.Set) bool {
 	return set != nil && slices.ContainsFunc(set.Uses, func(u *uses.Use) bool { return len(u.Needs) > 0 })
 }
 
-// observe shows every series to the index, which learns what every need selects, and to what watches for labels that cannot go.
+// observe shows every series to the index, which learns what every need selects, and to what
+// watches for labels that cannot go.
 func observe(ctx context.Context, o Options, inv *inventory.Inventory, index *uses.Index, progress func(string, int64, int64)) error {
 	var done int64
 	err := o.Source.Scan(ctx, func(s *inventory.Series) error {
@@ -131,7 +137,8 @@ type maker struct {
 	proof    prove.Proof
 }
 
-// prove runs the rules over every series until all that are left pass together. Each round takes at least one metric out, so it ends.
+// prove runs the rules over every series until all that are left pass together. Each round takes at
+// least one metric out, so it ends.
 func (m *maker) prove(ctx context.Context) error {
 	for {
 		proof, err := prove.Rules(ctx, m.o.Source, m.inv, m.index, m.rules, func(series int64) { m.progress("proof", series, m.inv.Series) })
@@ -176,7 +183,8 @@ func (m *maker) prove(ctx context.Context) error {
 	}
 }
 
-// refuse notes a refusal, and returns the rule without the metrics that it is about, where it is about some of them only.
+// refuse notes a refusal, and returns the rule without the metrics that it is about, where it is
+// about some of them only.
 func (m *maker) refuse(r propose.Rule, refusal propose.Refusal) (propose.Rule, bool, error) {
 	refusal.Kind, refusal.Job, refusal.Label = r.Kind, r.Job, r.Label
 	about := slices.DeleteFunc(slices.Clone(refusal.Metrics), func(name string) bool { return !slices.Contains(r.Metrics, name) })
@@ -197,7 +205,8 @@ func (m *maker) refuse(r propose.Rule, refusal propose.Refusal) (propose.Rule, b
 	return r.Without(m.inv, about)
 }
 
-// replay asks the queries before and after. A difference says which query it is, not which rule; all rules that touch what the query selects are refused then.
+// replay asks the queries before and after. A difference says which query it is, not which rule;
+// all rules that touch what the query selects are refused then.
 func (m *maker) replay(ctx context.Context) error {
 	sampled, ok := m.o.Source.(inventory.Sampled)
 	if !m.o.Replay || !ok {
@@ -254,7 +263,8 @@ func (m *maker) replay(ctx context.Context) error {
 	}
 }
 
-// touches says whether the query can select something of the rule's metrics. What does not parse touches all that it names.
+// touches says whether the query can select something of the rule's metrics. What does not parse
+// touches all that it names.
 func touches(r propose.Rule, query string) bool {
 	needs, _ := uses.Needs(query)
 	for _, need := range needs {
@@ -332,7 +342,8 @@ func (m *maker) plan(ctx context.Context) (*Plan, error) {
 // key is one metric of one job.
 type key struct{ job, name string }
 
-// dropped counts what goes of each metric. Where one rule takes series of a metric, that is the rule's claim, which the proof has counted. Where several do, series that two of them take are
+// dropped counts what goes of each metric. Where one rule takes series of a metric, that is the
+// rule's claim, which the proof has counted. Where several do, series that two of them take are
 // counted once, which takes one more look at these metrics.
 func (m *maker) dropped(ctx context.Context) (map[key]propose.Saving, error) {
 	out := map[key]propose.Saving{}

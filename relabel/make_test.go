@@ -100,7 +100,8 @@ func plan(t *testing.T, src inventory.Source, set *uses.Set, change ...func(*rel
 	return p
 }
 
-// goes are the series that the plan's rules drop, without job and instance, each as PromQL writes it, sorted.
+// goes are the series that the plan's rules drop, without job and instance, each as PromQL writes
+// it, sorted.
 func goes(t *testing.T, src inventory.Source, p *relabel.Plan) []string {
 	t.Helper()
 	var out []string
@@ -192,7 +193,8 @@ func TestMake(t *testing.T) {
 	for _, r := range p.Rules {
 		ids = append(ids, r.ID)
 	}
-	// Slice and buckets overlap: 10 of code 500 and 4 of 0.1 and 1.0 by two, of which 4 are of code 500.
+	// Slice and buckets overlap: 10 of code 500 and 4 of 0.1 and 1.0 by two, of which 4 are of code
+	// 500.
 	if want := []string{"web/slice/code/1", "web/buckets/1", "web/names/1", "web/label/uid"}; !slices.Equal(slices.Sorted(slices.Values(ids)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("rules %q, want %q", ids, want)
 	}
@@ -277,7 +279,8 @@ func (g *growing) Scan(_ context.Context, f func(*inventory.Series) error) error
 	return nil
 }
 
-// TestCollisionIsRefused: of two metrics that could lose a label, one would lose series with it. That one is refused with the series and what to do instead; the other loses its label.
+// TestCollisionIsRefused: of two metrics that could lose a label, one would lose series with it.
+// That one is refused with the series and what to do instead; the other loses its label.
 func TestCollisionIsRefused(t *testing.T) {
 	src := pages(t, map[string]string{"j/1": `
 	requests_total{code="200",pod="a",uid="1"} 1
@@ -309,7 +312,8 @@ func TestCollisionIsRefused(t *testing.T) {
 	}
 }
 
-// TestWorlds holds what is proposed against what is proven, on random series and queries: two programs by two hands must agree on every series. All that the proof may refuse is labels.
+// TestWorlds holds what is proposed against what is proven, on random series and queries: two
+// programs by two hands must agree on every series. All that the proof may refuse is labels.
 func TestWorlds(t *testing.T) {
 	const seed = 6
 	kinds := map[propose.Kind]int{}

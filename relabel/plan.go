@@ -22,7 +22,8 @@ type Plan struct {
 	// Stored is what there is, Dropped what the rules take of it together.
 	Stored  propose.Saving `json:"stored"`
 	Dropped propose.Saving `json:"dropped"`
-	// Alarms are what has to be seen before anything else: what was not looked at, and what can hardly be meant. They are shown in red.
+	// Alarms are what has to be seen before anything else: what was not looked at, and what can
+	// hardly be meant. They are shown in red.
 	Alarms []string `json:"alarms,omitempty"`
 	// Jobs are sorted by name.
 	Jobs []Job `json:"jobs"`
@@ -30,12 +31,14 @@ type Plan struct {
 	Rules []propose.Rule `json:"rules"`
 	// Refused are what was thought of and may not be.
 	Refused []propose.Refusal `json:"refused"`
-	// Elsewhere are metrics that a rule takes from one job by name and of which another job keeps something, sorted. The proxy's warnings look at it.
+	// Elsewhere are metrics that a rule takes from one job by name and of which another job keeps
+	// something, sorted. The proxy's warnings look at it.
 	Elsewhere []string    `json:"elsewhere,omitempty"`
 	Proof     prove.Proof `json:"proof"`
 	// Warnings are what the reader should know.
 	Warnings []string `json:"warnings"`
-	// Checksum is over all the rest, as written. A plan that was changed by hand is refused: its proof is not about what it says now.
+	// Checksum is over all the rest, as written. A plan that was changed by hand is refused: its
+	// proof is not about what it says now.
 	Checksum string `json:"checksum"`
 }
 

@@ -30,9 +30,11 @@ import (
 	"github.com/spillwayproject/spillway/relabel/verify"
 )
 
-// The eighteen traps of drop rules, each from pages through plan and proof to what is emitted, as far as it needs that road; and what verify says of a rule, written by hand, that steps into it.
+// The eighteen traps of drop rules, each from pages through plan and proof to what is emitted, as
+// far as it needs that road; and what verify says of a rule, written by hand, that steps into it.
 
-// verifies holds a rule that somebody wrote, for every job of the source, against uses, and wants these findings among the result's.
+// verifies holds a rule that somebody wrote, for every job of the source, against uses, and wants
+// these findings among the result's.
 func verifies(t *testing.T, src inventory.Source, set *uses.Set, rule string, want ...string) {
 	t.Helper()
 	jobs := map[string]bool{}
@@ -58,7 +60,8 @@ func verifies(t *testing.T, src inventory.Source, set *uses.Set, rule string, wa
 	}
 }
 
-// Nameless selectors keep what they match, whatever asks for it: a federate's match[] and a remote write's keep list are selectors like any other.
+// Nameless selectors keep what they match, whatever asks for it: a federate's match[] and a remote
+// write's keep list are selectors like any other.
 func TestTrap01NamelessSelectors(t *testing.T) {
 	src := pages(t, map[string]string{"node/1": "node_cpu 1\nnode_load 1\nother 1\n", "etcd/1": "etcd_a 1\netcd_b 1\n", "web/1": "web_a{tier=\"x\"} 1\nweb_a{tier=\"y\"} 1\nweb_b 1\n"})
 	for _, test := range []struct {
@@ -70,7 +73,8 @@ func TestTrap01NamelessSelectors(t *testing.T) {
 		{`{__name__=~".+"}`, nil},
 		{`count by (__name__) ({__name__!=""})`, nil},
 		{`{job=~"node|etcd",__name__!~"other|etcd_.*"}`, []string{"etcd etcd_a", "etcd etcd_b", "node other", `web web_a{tier="x"}`, `web web_a{tier="y"}`, "web web_b"}},
-		// No stored series of the others has the label: it may come with a trouble or from elsewhere.
+		// No stored series of the others has the label: it may come with a trouble or from
+		// elsewhere.
 		{`{tier="x"}`, []string{`web web_a{tier="y"}`}},
 	} {
 		t.Run(test.query, func(t *testing.T) { expect(t, src, plan(t, src, queries(test.query)), test.goes...) })
@@ -94,7 +98,8 @@ func TestTrap02Absent(t *testing.T) {
 	verifies(t, src, queries("absent(a)"), `{source_labels: [__name__], regex: a, action: drop}`, verify.CheckLost)
 }
 
-// What a recording rule reads is used, through any number of rules; what it records never passes metric_relabel_configs.
+// What a recording rule reads is used, through any number of rules; what it records never passes
+// metric_relabel_configs.
 func TestTrap03RecordingChains(t *testing.T) {
 	rules := write(t, filepath.Join(t.TempDir(), "rules.yaml"), `groups:
 - name: g
@@ -165,7 +170,8 @@ func TestTrap04TemplateVariables(t *testing.T) {
 	expect(t, src, plan(t, src, set, replayed), "j choice_c", "j unused")
 }
 
-// Without +Inf there is no quantile, and without the highest finite bucket a lower one. Buckets that are compared with _count stay, and jobs lose the same ones.
+// Without +Inf there is no quantile, and without the highest finite bucket a lower one. Buckets
+// that are compared with _count stay, and jobs lose the same ones.
 func TestTrap05Buckets(t *testing.T) {
 	page := func(edges ...string) string {
 		var b strings.Builder
@@ -232,7 +238,8 @@ func TestTrap07Regexes(t *testing.T) {
 	verifies(t, src, queries(`a{code="200"}`), `{source_labels: [__name__, code], regex: 'a;2.0', action: drop}`, verify.CheckDot, verify.CheckLost)
 }
 
-// Names and values are joined before they are matched, and a label that is missing joins as nothing.
+// Names and values are joined before they are matched, and a label that is missing joins as
+// nothing.
 func TestTrap08Separator(t *testing.T) {
 	src := pages(t, map[string]string{"j/1": `
 	{"a;b",l="c"} 1
@@ -246,7 +253,8 @@ func TestTrap08Separator(t *testing.T) {
 	expect(t, src, plan(t, src, queries(`a`, `{"a;b",l="x"}`, `d{pod=""}`)), `j a;b{l="c"}`, `j d{pod="p"}`)
 }
 
-// Rules run from the top down, and labels that begin with __tmp_ are stored: ours need no order among those that drop, and set no such label.
+// Rules run from the top down, and labels that begin with __tmp_ are stored: ours need no order
+// among those that drop, and set no such label.
 func TestTrap09OrderAndTemporaryLabels(t *testing.T) {
 	src := pages(t, map[string]string{"web/1": web, "web/2": web})
 	p := plan(t, src, queries(`sum by (pod) (http_requests_total)`, `latency_seconds_bucket{code="200",le="1"}`))
@@ -283,7 +291,8 @@ func TestTrap09OrderAndTemporaryLabels(t *testing.T) {
 	verifies(t, src, queries("http_requests_total"), `{target_label: __tmp_x, replacement: y, action: replace}`, verify.CheckTemporary)
 }
 
-// keep allows one list for a whole target, and what it forgets is gone: nothing that we write is one, so that what is new tomorrow is kept.
+// keep allows one list for a whole target, and what it forgets is gone: nothing that we write is
+// one, so that what is new tomorrow is kept.
 func TestTrap10KeepIsAnAllowList(t *testing.T) {
 	src := pages(t, map[string]string{"web/1": web})
 	p := plan(t, src, queries(`sum by (pod) (http_requests_total)`))
@@ -304,7 +313,8 @@ func TestTrap10KeepIsAnAllowList(t *testing.T) {
 	verifies(t, src, queries("http_requests_total"), `{source_labels: [__name__], regex: 'latency_.*', action: keep}`, verify.CheckKeep, verify.CheckLost)
 }
 
-// labelkeep and labeldrop are for every metric of a target, the name of the metric among its labels: a label goes from the metrics that it was proven for only.
+// labelkeep and labeldrop are for every metric of a target, the name of the metric among its
+// labels: a label goes from the metrics that it was proven for only.
 func TestTrap11LabelsOfOneMetric(t *testing.T) {
 	src := pages(t, map[string]string{"j/1": "a{pod=\"x\",uid=\"1\"} 1\na{pod=\"y\",uid=\"2\"} 1\nb{pod=\"x\",uid=\"1\"} 1\nb{pod=\"x\",uid=\"2\"} 1\n"})
 	p := plan(t, src, queries("sum by (pod) (a)", "b"), replayed, high)
@@ -333,7 +343,8 @@ func TestTrap12WhatTheServerWrites(t *testing.T) {
 	verifies(t, src, queries("a"), `{source_labels: [__name__], regex: up, action: drop}`, verify.CheckNeverSeen)
 }
 
-// sample_limit counts what is left after relabelling: with the rules, a target passes a limit that it would break without them. A real server shows it.
+// sample_limit counts what is left after relabelling: with the rules, a target passes a limit that
+// it would break without them. A real server shows it.
 func TestTrap13SampleLimit(t *testing.T) {
 	if _, err := realprom.Find("prometheus"); err != nil {
 		t.Skipf("no Prometheus to ask: %v", err)
@@ -401,7 +412,8 @@ func wait(t *testing.T, server, query string) {
 	}
 }
 
-// A native histogram and its classic twins are one metric in two forms, and dashboards move from one to the other: while one is used, both stay.
+// A native histogram and its classic twins are one metric in two forms, and dashboards move from
+// one to the other: while one is used, both stay.
 func TestTrap14NativeHistogramPair(t *testing.T) {
 	src := native{of("j", "h", "h_bucket{le=1.0}", "h_bucket{le=+Inf}", "h_sum", "h_count", "unused", "g", "g_bucket{le=+Inf}", "g_count")}
 	for _, query := range []string{"histogram_quantile(0.9, sum(rate(h[5m])))", `h_bucket{le="1"}`, "rate(h_count[5m])"} {
@@ -437,7 +449,8 @@ func of(job string, series ...string) memory {
 	return out
 }
 
-// What is asked once a quarter is used when the window is a quarter; with a shorter one it takes a keep, which says whose it is, why, and until when.
+// What is asked once a quarter is used when the window is a quarter; with a shorter one it takes a
+// keep, which says whose it is, why, and until when.
 func TestTrap15Seasons(t *testing.T) {
 	src := pages(t, map[string]string{"j/1": "daily 1\nquarterly_a 1\nquarterly_b 1\nunused 1\n"})
 	line := func(age time.Duration, query, metric string) string {
@@ -476,7 +489,8 @@ func TestTrap15Seasons(t *testing.T) {
 	}
 }
 
-// Prometheus spells source_labels and drop, the operator sourceLabels; either is what its own loader reads.
+// Prometheus spells source_labels and drop, the operator sourceLabels; either is what its own
+// loader reads.
 func TestTrap16Casing(t *testing.T) {
 	src := pages(t, map[string]string{"web/1": web})
 	p := plan(t, src, queries(`sum by (pod) (http_requests_total)`, `latency_seconds_bucket{code="200",le="1"}`))
@@ -510,7 +524,8 @@ func TestTrap16Casing(t *testing.T) {
 	if text := monitors.String(); !strings.Contains(text, "sourceLabels") || strings.Contains(text, "source_labels") || strings.Contains(text, "metric_relabel_configs") {
 		t.Errorf("for the operator:\n%s", text)
 	}
-	// What we write passes our own check, and what the API server would drop without a word does not.
+	// What we write passes our own check, and what the API server would drop without a word does
+	// not.
 	dir := t.TempDir()
 	result, err := verify.Check(t.Context(), verify.Options{
 		Prometheus: []string{write(t, filepath.Join(dir, "p.yml"), string(merged))}, Source: src, Now: now,
@@ -527,7 +542,8 @@ func TestTrap16Casing(t *testing.T) {
 	}
 }
 
-// Two jobs may scrape the same series, as k3s' kubelet does with the API server's: a use of one job keeps that job's only, a use without a job both, and buckets go from both alike.
+// Two jobs may scrape the same series, as k3s' kubelet does with the API server's: a use of one job
+// keeps that job's only, a use without a job both, and buckets go from both alike.
 func TestTrap17ScrapedTwice(t *testing.T) {
 	page := "apiserver_total 1\napiserver_inflight 1\n# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_bucket{le=\"2\"} 1\nh_bucket{le=\"3\"} 1\nh_bucket{le=\"+Inf\"} 1\nh_sum 1\nh_count 1\n"
 	src := pages(t, map[string]string{"apiserver/1": page, "kubelet/1": page})
@@ -537,7 +553,8 @@ func TestTrap17ScrapedTwice(t *testing.T) {
 	expect(t, src, p, `apiserver h_bucket{le="2.0"}`, `kubelet h_bucket{le="2.0"}`)
 }
 
-// Rules must be on all shards at once, or the proxy merges series that one has and the other has not: shards with the same jobs get the same bytes, from a plan made of all of them, which keeps
+// Rules must be on all shards at once, or the proxy merges series that one has and the other has
+// not: shards with the same jobs get the same bytes, from a plan made of all of them, which keeps
 // what any of them needs.
 func TestTrap18Shards(t *testing.T) {
 	one, two := pages(t, map[string]string{"j/1": "a 1\nb 1\nunused 1\n"}), pages(t, map[string]string{"j/2": "a{code=\"500\"} 1\nc 1\nunused 1\n"})

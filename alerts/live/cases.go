@@ -15,25 +15,32 @@ type Case struct {
 	// Name is unique; it is the kind's where only one case has the kind.
 	Name string
 	Kind cluster.Kind
-	// Target chooses whom it befalls. n tells cases of one wave apart, so that each node has one trouble at most; it is below the number of nodes.
+	// Target chooses whom it befalls. n tells cases of one wave apart, so that each node has one
+	// trouble at most; it is below the number of nodes.
 	Target func(w *World, n int) (string, error)
 	// Value is the trouble's; 0 is what its kind takes for 0.
 	Value float64
-	// Also are troubles of the same time that belong to it, with the same target where theirs is nil.
+	// Also are troubles of the same time that belong to it, with the same target where theirs is
+	// nil.
 	Also []Part
-	// Want are the alerts that must reach their receiver. One that is inhibited by another of them is in Beside.
+	// Want are the alerts that must reach their receiver. One that is inhibited by another of them
+	// is in Beside.
 	Want []string
-	// On says which labels of the wanted alerts come from the target; ByNode, ByGPU, By("instance"); nil is none.
+	// On says which labels of the wanted alerts come from the target; ByNode, ByGPU,
+	// By("instance"); nil is none.
 	On func(target string) map[string]string
 	// Beside are alerts that may come as well, with the reason.
 	Beside map[string]string
-	// Wave is the stretch of the long run in which it is staged; cases of one wave do not disturb each other. Waves are run in ascending order.
+	// Wave is the stretch of the long run in which it is staged; cases of one wave do not disturb
+	// each other. Waves are run in ascending order.
 	Wave int
 	// Hold is how long it lasts; 45 seconds where it is 0.
 	Hold time.Duration
-	// After is how long its consequences may go on beyond what rules' ranges explain: DCGM shows an Xid for five minutes, however fast rules run.
+	// After is how long its consequences may go on beyond what rules' ranges explain: DCGM shows an
+	// Xid for five minutes, however fast rules run.
 	After time.Duration
-	// Remembered are alerts that may come or come back long after the trouble, with how long in the rules' own time: burn rates over three days, pods of a gang that is made anew.
+	// Remembered are alerts that may come or come back long after the trouble, with how long in the
+	// rules' own time: burn rates over three days, pods of a gang that is made anew.
 	Remembered map[string]time.Duration
 	// Short says that it is one of those in `make test`.
 	Short bool
@@ -46,7 +53,8 @@ type Part struct {
 	Value  float64
 }
 
-// hold is the length of a case that does not say otherwise: more than twenty minutes of rule time at a scale of 30.
+// hold is the length of a case that does not say otherwise: more than twenty minutes of rule time
+// at a scale of 30.
 const hold = 45 * time.Second
 
 func (c Case) length() time.Duration {
@@ -63,7 +71,8 @@ type staged struct {
 	from, until time.Time
 }
 
-// Troubles are what a case stages from one moment until another, its own first and then what belongs to it. n tells cases of the same time apart.
+// Troubles are what a case stages from one moment until another, its own first and then what
+// belongs to it. n tells cases of the same time apart.
 func (c Case) Troubles(w *World, n int, from, until time.Time) ([]cluster.Trouble, error) {
 	target, err := c.Target(w, n)
 	if err != nil {

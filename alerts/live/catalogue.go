@@ -24,13 +24,17 @@ const (
 // burnt are the alerts on the API server's error budget, whose longest window is three days.
 var burnt = map[string]time.Duration{"KubeAPIErrorBudgetBurnErrors": 72 * time.Hour, "KubeAPIErrorBudgetBurnSlow": 72 * time.Hour}
 
-// remade are the alerts on pods that wait, which may come until a gang that lost a pod runs again: the model deletes it after up to 90 s, and it waits for up to 40 s and starts within 45 s; three minutes, and 90 of the rules'.
+// remade are the alerts on pods that wait, which may come until a gang that lost a pod runs again:
+// the model deletes it after up to 90 s, and it waits for up to 40 s and starts within 45 s; three
+// minutes, and 90 of the rules'.
 var remade = map[string]time.Duration{"GPUPodsPendingLong": 90 * time.Minute, "PendingWhileGPUsFree": 90 * time.Minute, "GangPartiallyRunning": 90 * time.Minute}
 
-// xidWindow is how long DCGM_EXP_XID_ERRORS_COUNT shows an Xid; it is in real time and starts anew where the GPU was away.
+// xidWindow is how long DCGM_EXP_XID_ERRORS_COUNT shows an Xid; it is in real time and starts anew
+// where the GPU was away.
 const xidWindow = 6 * time.Minute
 
-// Cases are the troubles that are staged live. What a rule test or back-filled blocks show instead is in Elsewhere.
+// Cases are the troubles that are staged live. What a rule test or back-filled blocks show instead
+// is in Elsewhere.
 var Cases = []Case{
 	// Wave 1: what `make test` stages too, and GPUs, each trouble on a node of its own.
 	{
@@ -93,7 +97,8 @@ var Cases = []Case{
 		Want: []string{"GPUPCIeReplay"}, On: ByGPU,
 	},
 
-	// Wave 2: nodes and their disks, tables and exporters; the control plane's slow growths beside them.
+	// Wave 2: nodes and their disks, tables and exporters; the control plane's slow growths beside
+	// them.
 	{
 		Name: "full disk", Kind: cluster.NodeDiskFull, Target: OnNode, Wave: 2,
 		Want: []string{"NodeFilesystemFull"}, On: ByNode,
@@ -246,7 +251,9 @@ var Cases = []Case{
 		Beside: map[string]string{"KubeAPIErrorBudgetBurnErrors": becauseBurn, "KubeAPISeatsSaturated": becauseSeats},
 	},
 	{
-		// That it stands before NodeUnreachable comes from each node is for the rule test to show, minute by minute; that Alertmanager then holds those back, for the test of its configuration.
+		// That it stands before NodeUnreachable comes from each node is for the rule test to show,
+		// minute by minute; that Alertmanager then holds those back, for the test of its
+		// configuration.
 		Name: "pod network breaks", Kind: cluster.NodeUnreachable, Value: 0.5, Target: Named("fleet"), Wave: 10,
 		Want:   []string{"FleetNodesUnreachable"},
 		Beside: map[string]string{"NodeUnreachable": becauseLate},
@@ -274,8 +281,8 @@ var (
 		Name:   "an experiment without a team",
 		Beside: map[string]string{"CostTeamUnassigned": "its GPU-hours are on nobody's bill"},
 	}
-	// starting is true of the whole run: a replica is seen to be whole by closed stretches of five minutes, which no scale of time makes shorter, and the rig's
-	// servers began a minute ago.
+	// starting is true of the whole run: a replica is seen to be whole by closed stretches of five
+	// minutes, which no scale of time makes shorter, and the rig's servers began a minute ago.
 	starting = Case{
 		Name:   "servers that have just started",
 		Beside: map[string]string{"ProxyRawPlans": "no replica is known to be whole yet"},

@@ -32,11 +32,15 @@ type (
 	list    = []any
 )
 
-// jobsOfAllNodes are the jobs whose series name nodes that are not the target's: both shards scrape them, and each keeps the series of its own nodes, as shard_by: [node] promises.
+// jobsOfAllNodes are the jobs whose series name nodes that are not the target's: both shards scrape
+// them, and each keeps the series of its own nodes, as shard_by: [node] promises.
 var jobsOfAllNodes = []string{cluster.JobKubeStateMetrics, cluster.JobNodeMesh}
 
-// prometheusConfig is prometheus.yml of one replica: what deploy/exporters does to the series of each job, over targets that the rig's HTTP discovery lists (site is its host:port) and that are divided by the
-// hash of node, or of instance where there is none. Jobs in own have a section of their own even if deploy/exporters does nothing to their series. What both shards scrape, the servers of the meta view among it, has the label seen_by, so that no series is on two shards.
+// prometheusConfig is prometheus.yml of one replica: what deploy/exporters does to the series of
+// each job, over targets that the rig's HTTP discovery lists (site is its host:port) and that are
+// divided by the hash of node, or of instance where there is none. Jobs in own have a section of
+// their own even if deploy/exporters does nothing to their series. What both shards scrape, the
+// servers of the meta view among it, has the label seen_by, so that no series is on two shards.
 func prometheusConfig(shard, replica int, interval time.Duration, site, alertmanager, rules string, own []string) (string, error) {
 	deployed, err := exporters.Render(exporters.Options{Cluster: clusterName, Shard: shard, Shards: shards, Replica: replicaName(replica)})
 	if err != nil {
@@ -125,12 +129,14 @@ func prometheusConfig(shard, replica int, interval time.Duration, site, alertman
 	return string(text), nil
 }
 
-// rulesConfig is prometheus.yml of the ruler's store. Its evaluation interval is that of the shards, which is the step of subqueries without one: where it differs, the proxy pushes nothing.
+// rulesConfig is prometheus.yml of the ruler's store. Its evaluation interval is that of the
+// shards, which is the step of subqueries without one: where it differs, the proxy pushes nothing.
 func rulesConfig(interval time.Duration) string {
 	return fmt.Sprintf("global: {evaluation_interval: %s}\n", model.Duration(interval))
 }
 
-// spillwayConfig is the proxy's file: the shards as one group, the ruler's Prometheus as another, which has no labels of its own because what it holds carries cluster already.
+// spillwayConfig is the proxy's file: the shards as one group, the ruler's Prometheus as another,
+// which has no labels of its own because what it holds carries cluster already.
 func spillwayConfig(replicaURLs [shards][replicas]string, rulesURL string) *config.Config {
 	main := config.Group{
 		Name: clusterName, Labels: map[string]string{"cluster": clusterName}, ReplicaLabels: []string{"prometheus_replica"}, Heartbeat: "up",
@@ -144,7 +150,8 @@ func spillwayConfig(replicaURLs [shards][replicas]string, rulesURL string) *conf
 	})
 }
 
-// remoteWriteConfig is where the ruler writes: at once, since its own for-clauses and the proxy's readers wait for it.
+// remoteWriteConfig is where the ruler writes: at once, since its own for-clauses and the proxy's
+// readers wait for it.
 func remoteWriteConfig(url string) string {
 	return fmt.Sprintf("remote_write:\n  - url: %q\n    name: rules\n    queue_config: {batch_send_deadline: 100ms}\n", url+"/api/v1/write")
 }

@@ -34,11 +34,14 @@ var (
 const (
 	genuineNodes = 2000
 	genuinePods  = 1000
-	// genuineScale divides the rules' durations. A page of kube-state-metrics has 13 MB here: it is scraped each four seconds, so that a range of five minutes, twenty seconds, has five samples.
+	// genuineScale divides the rules' durations. A page of kube-state-metrics has 13 MB here: it is
+	// scraped each four seconds, so that a range of five minutes, twenty seconds, has five samples.
 	genuineScale, genuineInterval = 15, 4 * time.Second
-	// firstWait is how long an alert may take: half an hour are two minutes, ranges come before that, then the ruler's remote write and Alertmanager.
+	// firstWait is how long an alert may take: half an hour are two minutes, ranges come before
+	// that, then the ruler's remote write and Alertmanager.
 	firstWait = 6 * time.Minute
-	// unmeasured fires all the time: nothing here has a GPU to measure, so that no node has a dcgm-exporter.
+	// unmeasured fires all the time: nothing here has a GPU to measure, so that no node has a
+	// dcgm-exporter.
 	unmeasured = "FleetGPUExporterMissing"
 )
 
@@ -84,8 +87,9 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.ServeHTTP(w, r)
 }
 
-// TestGenuine: real 429s, 500s, a hung etcd, nodes that are not ready, pods that wait, a Prometheus that is killed again and again and an overflow of the neighbour table, each on real
-// servers, raise their alerts and no other page. 2,000 nodes and 1,000 pods.
+// TestGenuine: real 429s, 500s, a hung etcd, nodes that are not ready, pods that wait, a Prometheus
+// that is killed again and again and an overflow of the neighbour table, each on real servers,
+// raise their alerts and no other page. 2,000 nodes and 1,000 pods.
 func TestGenuine(t *testing.T) {
 	if !*genuine {
 		t.Skip("a genuine control plane, which takes minutes to build: make test-full runs it, by -genuine")
@@ -101,7 +105,8 @@ func TestGenuine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Where everything is one process, a hung etcd must be seen as the API server sees it: scrapes end after a second here, in 10 s outside.
+	// Where everything is one process, a hung etcd must be seen as the API server sees it: scrapes
+	// end after a second here, in 10 s outside.
 	kube, err := realkube.Start(ctx, realkube.Options{Dir: t.TempDir()})
 	check(err)
 	defer func() {
@@ -219,7 +224,8 @@ func TestGenuine(t *testing.T) {
 	manifests(t, ctx, kube)
 }
 
-// allUnmeasured: the GPUs of 2,000 nodes that nobody measures are one page. It returns when each node's own alert has been due.
+// allUnmeasured: the GPUs of 2,000 nodes that nobody measures are one page. It returns when each
+// node's own alert has been due.
 func allUnmeasured(t *testing.T, ctx context.Context, r *Rig, began time.Time) {
 	t.Helper()
 	wctx, cancel := context.WithTimeout(ctx, firstWait)
@@ -248,7 +254,8 @@ func noneByItself(t *testing.T, r *Rig, began time.Time) {
 	}
 }
 
-// storm calls f from so many goroutines, over and over, each some twenty times a second: more would leave the API server no processor to serve its own page with.
+// storm calls f from so many goroutines, over and over, each some twenty times a second: more would
+// leave the API server no processor to serve its own page with.
 func storm(ctx context.Context, n int, f func()) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -263,7 +270,8 @@ func storm(ctx context.Context, n int, f func()) (end func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// genuineTargets adds what is scraped. The namespace is nil, with the reason in the log, where it cannot be had.
+// genuineTargets adds what is scraped. The namespace is nil, with the reason in the log, where it
+// cannot be had.
 func genuineTargets(t *testing.T, ctx context.Context, kube *realkube.Cluster, s *site) *realkube.NetNS {
 	t.Helper()
 	check := func(err error) {
@@ -344,7 +352,8 @@ func genuineTargets(t *testing.T, ctx context.Context, kube *realkube.Cluster, s
 	return n
 }
 
-// manifests: what the mixin renders for Kubernetes is taken by an API server that knows the operator's definitions, every unknown field being an error.
+// manifests: what the mixin renders for Kubernetes is taken by an API server that knows the
+// operator's definitions, every unknown field being an error.
 func manifests(t *testing.T, ctx context.Context, kube *realkube.Cluster) {
 	t.Helper()
 	var files []string

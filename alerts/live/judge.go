@@ -13,7 +13,8 @@ const always = "Watchdog"
 // Judge holds what Alertmanager sent against what was staged.
 type Judge struct {
 	record *Record
-	// quietAfter is how long consequences of a trouble may go on after its end: ranges of rules and the ends of alerts.
+	// quietAfter is how long consequences of a trouble may go on after its end: ranges of rules and
+	// the ends of alerts.
 	quietAfter time.Duration
 	// timeScale is how much faster than their own time rules run.
 	timeScale float64
@@ -23,7 +24,8 @@ type Judge struct {
 // expect adds cases that are on the time line.
 func (j *Judge) expect(s ...staged) { j.staged = append(j.staged, s...) }
 
-// wait returns when every wanted alert of the cases has been received since their beginning, or with an error that names those that have not when ctx ends.
+// wait returns when every wanted alert of the cases has been received since their beginning, or
+// with an error that names those that have not when ctx ends.
 func (j *Judge) wait(ctx context.Context, cases []staged) error {
 	for {
 		changed := j.record.changed()

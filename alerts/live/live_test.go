@@ -33,19 +33,24 @@ var (
 const (
 	// timeScale divides every duration of the rules.
 	timeScale = 30
-	// settle is how long everything runs before it is judged: a range of five minutes is ten seconds, and what the ruler records is read after at most fifteen more.
+	// settle is how long everything runs before it is judged: a range of five minutes is ten
+	// seconds, and what the ruler records is read after at most fifteen more.
 	settle = 20 * time.Second
 	// patience bounds the wait for one wave's alerts beyond the length of its cases.
 	patience = 45 * time.Second
-	// lasting is how long consequences may go on after the end of a trouble: the ranges of rules, and until Alertmanager has been told.
+	// lasting is how long consequences may go on after the end of a trouble: the ranges of rules,
+	// and until Alertmanager has been told.
 	lasting = 45 * time.Second
-	// starved is the number of scrapes given up in one wave from which its result counts for nothing; tries is how often a wave is staged then.
+	// starved is the number of scrapes given up in one wave from which its result counts for
+	// nothing; tries is how often a wave is staged then.
 	starved, tries = 10, 3
 	// afterwards is how long is watched for strays once every wanted alert has come.
 	afterwards = 12 * time.Second
 )
 
-// values stand in place of the mixin's defaults. Groups are evaluated each two seconds: each second would be hundreds of queries a second on two cores. Shares of a fleet of twelve nodes are coarse: one node is eight per cent of it, so what is a fleet begins higher.
+// values stand in place of the mixin's defaults. Groups are evaluated each two seconds: each second
+// would be hundreds of queries a second on two cores. Shares of a fleet of twelve nodes are coarse:
+// one node is eight per cent of it, so what is a fleet begins higher.
 var values = map[string]any{
 	"timeScale":          timeScale,
 	"evaluationInterval": "1m",
@@ -82,7 +87,8 @@ func rendered(t *testing.T, values map[string]any) Rules {
 	return r
 }
 
-// start starts the rig and ends it with the test; what its processes logged is printed if the test failed.
+// start starts the rig and ends it with the test; what its processes logged is printed if the test
+// failed.
 func start(t *testing.T, o Options) *Rig {
 	t.Helper()
 	bin := realpromtest.Spillway(t)
@@ -108,7 +114,8 @@ func start(t *testing.T, o Options) *Rig {
 	return r
 }
 
-// TestTroublesRaiseTheirAlerts stages the troubles of the table on real servers: with all replicas up, with one down, and then takes a whole shard away.
+// TestTroublesRaiseTheirAlerts stages the troubles of the table on real servers: with all replicas
+// up, with one down, and then takes a whole shard away.
 func TestTroublesRaiseTheirAlerts(t *testing.T) {
 	plan := waves(Cases)
 	if !*all {
@@ -181,7 +188,8 @@ func TestTroublesRaiseTheirAlerts(t *testing.T) {
 	}
 }
 
-// runWave stages cases together, waits for their alerts and a little longer, and returns what is wrong. shift moves them to other nodes.
+// runWave stages cases together, waits for their alerts and a little longer, and returns what is
+// wrong. shift moves them to other nodes.
 func runWave(t *testing.T, r *Rig, j *Judge, what string, cases []Case, shift int) (problems []string) {
 	t.Helper()
 	from := time.Now().Add(time.Second)

@@ -28,7 +28,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/server/servertest"
 )
 
-// side is what stands between one Prometheus and its targets: it answers for them, or lets the connection hang as a network does that drops packets.
+// side is what stands between one Prometheus and its targets: it answers for them, or lets the
+// connection hang as a network does that drops packets.
 type side struct {
 	lost atomic.Pointer[func(target int) bool]
 	end  chan struct{}
@@ -156,7 +157,8 @@ func (a asker) untrue(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// wrongSteps are the steps of range queries at which they do not say what was true, from the first at which every target was scraped.
+// wrongSteps are the steps of range queries at which they do not say what was true, from the first
+// at which every target was scraped.
 func (a asker) wrongSteps(ctx context.Context, from, until time.Time) ([]string, error) {
 	var out []string
 	for query, want := range map[string]model.SampleValue{
@@ -193,8 +195,11 @@ func (a asker) wrongSteps(ctx context.Context, from, until time.Time) ([]string,
 	return out, nil
 }
 
-// TestTroublesPartition: two real Prometheus servers scrape the same targets; one of them is cut off from all of them, then from half, and then the other one. Through the proxy up, what is computed from it and an alert on it say what is
-// true of the targets: while it lasts, from when the metrics say who is cut off; afterwards; and of all times in range queries. The metrics say so within a minute.
+// TestTroublesPartition: two real Prometheus servers scrape the same targets; one of them is cut
+// off from all of them, then from half, and then the other one. Through the proxy up, what is
+// computed from it and an alert on it say what is true of the targets: while it lasts, from when
+// the metrics say who is cut off; afterwards; and of all times in range queries. The metrics say so
+// within a minute.
 func TestTroublesPartition(t *testing.T) {
 	calm, cut, between, hold := 14*time.Second, 28*time.Second, 18*time.Second, 30*time.Second
 	if *all {

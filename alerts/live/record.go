@@ -50,7 +50,8 @@ func (n Notification) key() string {
 	return n.String()
 }
 
-// Record is Alertmanager's receiver: a webhook that writes down what comes. Its methods may be called from several goroutines.
+// Record is Alertmanager's receiver: a webhook that writes down what comes. Its methods may be
+// called from several goroutines.
 type Record struct {
 	mu   sync.Mutex
 	all  []Notification

@@ -38,19 +38,22 @@ type Options struct {
 	Spillway string
 	// Rules are what is on trial.
 	Rules Rules
-	// Alertmanager is the deployed configuration, whose routes and inhibitions are kept; that of deploy/alertmanager where it is nil.
+	// Alertmanager is the deployed configuration, whose routes and inhibitions are kept; that of
+	// deploy/alertmanager where it is nil.
 	Alertmanager []byte
 	// TimeScale is the mixin's, by which Alertmanager's waits are divided too; 30 where it is 0.
 	TimeScale float64
 	// Cluster is the simulated cluster: 12 nodes and 3 API servers where they are 0.
 	Cluster cluster.Options
-	// Site, where it is not nil, is scraped in place of the simulated cluster: it serves /sd, Prometheus' HTTP discovery, and pages. The rig's World is nil then.
+	// Site, where it is not nil, is scraped in place of the simulated cluster: it serves /sd,
+	// Prometheus' HTTP discovery, and pages. The rig's World is nil then.
 	Site http.Handler
 	// Quiet is how long the model's own failures keep out; 20 minutes where it is 0.
 	Quiet time.Duration
 	// Interval is that of scrapes and of rule groups without one; a second where it is 0.
 	Interval time.Duration
-	// Drop makes drop rules from blocks of the simulated cluster's last minutes; every Prometheus has them then, merged into its configuration as `spillway relabel emit` does. Nil is none.
+	// Drop makes drop rules from blocks of the simulated cluster's last minutes; every Prometheus
+	// has them then, merged into its configuration as `spillway relabel emit` does. Nil is none.
 	Drop func(blocks string) (*relabel.Plan, error)
 	// Say is told what happens, one line each; nil is nobody.
 	Say func(format string, args ...any)
@@ -61,7 +64,8 @@ type Rig struct {
 	// World is the simulated cluster, Record what Alertmanager has sent.
 	World  *World
 	Record *Record
-	// Proxy, Admin, Ruler, Alertmanager and RulesStore are base URLs; Replicas those of the Prometheus servers, by shard and replica.
+	// Proxy, Admin, Ruler, Alertmanager and RulesStore are base URLs; Replicas those of the
+	// Prometheus servers, by shard and replica.
 	Proxy, Admin, Ruler, Alertmanager, RulesStore string
 	Replicas                                      [shards][replicas]string
 
@@ -90,7 +94,8 @@ func (r *Rig) keep(name string, p *realprom.Process) {
 	r.processes = append(r.processes, named{name, p.Stop, p.Log})
 }
 
-// Start starts everything and returns when every server is ready. ctx bounds the start, not the servers: they end with Stop, which must be called where Start returned no error.
+// Start starts everything and returns when every server is ready. ctx bounds the start, not the
+// servers: they end with Stop, which must be called where Start returned no error.
 func Start(ctx context.Context, o Options) (_ *Rig, err error) {
 	o.Cluster.Nodes = cmp.Or(o.Cluster.Nodes, 12)
 	o.Cluster.APIServers = cmp.Or(o.Cluster.APIServers, 3)
@@ -255,7 +260,8 @@ func (r *Rig) startPrometheus(ctx context.Context, site, am, rules string) error
 	return work.Wait()
 }
 
-// startRuler starts Thanos' ruler without a store of its own: what it finds goes to the rules' Prometheus, and what a rule asks of earlier results comes from there through the proxy.
+// startRuler starts Thanos' ruler without a store of its own: what it finds goes to the rules'
+// Prometheus, and what a rule asks of earlier results comes from there through the proxy.
 func (r *Rig) startRuler(ctx context.Context, thanos, rules string) error {
 	remote, err := r.write("ruler-remote-write.yml", remoteWriteConfig(r.RulesStore))
 	if err != nil {
@@ -297,7 +303,8 @@ func (r *Rig) Stop() error {
 	r.processes = nil
 	r.mu.Unlock()
 	var errs []error
-	// Who asks ends before who is asked: the ruler, the proxy, then Prometheus, all five at once, then Alertmanager.
+	// Who asks ends before who is asked: the ruler, the proxy, then Prometheus, all five at once,
+	// then Alertmanager.
 	slices.Reverse(processes)
 	var closing sync.WaitGroup
 	var mu sync.Mutex

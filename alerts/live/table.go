@@ -13,7 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// longest is the window and for-clause up to which an alert is shown live: at a scale of 30 it is twelve minutes.
+// longest is the window and for-clause up to which an alert is shown live: at a scale of 30 it is
+// twelve minutes.
 const longest = 6 * time.Hour
 
 // Alert is what the table needs to know of one alert, over all of its rules.
@@ -23,7 +24,8 @@ type Alert struct {
 	Severities []string
 	// For are the least and the most that one of its rules waits.
 	ForMin, ForMax time.Duration
-	// SpanMin is the longest range, offset or for-clause of its shortest rule, those of recording rules that it reads included.
+	// SpanMin is the longest range, offset or for-clause of its shortest rule, those of recording
+	// rules that it reads included.
 	SpanMin time.Duration
 	// Global says that the ruler evaluates it; else each Prometheus does.
 	Global bool

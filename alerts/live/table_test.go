@@ -30,7 +30,8 @@ func TestAlertsByTroublePage(t *testing.T) {
 	}
 }
 
-// TestEveryAlertHasItsPlace: each alert of the mixin is raised by a case or is in Elsewhere, not both; what is long is not staged; cases name alerts that there are.
+// TestEveryAlertHasItsPlace: each alert of the mixin is raised by a case or is in Elsewhere, not
+// both; what is long is not staged; cases name alerts that there are.
 func TestEveryAlertHasItsPlace(t *testing.T) {
 	alerts, err := Alerts(rendered(t, nil))
 	if err != nil {

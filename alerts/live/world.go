@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
-// World is the simulated cluster as its exporters, scraped at the present time. Its methods may be called from several goroutines.
+// World is the simulated cluster as its exporters, scraped at the present time. Its methods may be
+// called from several goroutines.
 type World struct {
 	mu      sync.Mutex // guards opts and the order of swaps
 	opts    cluster.Options
@@ -25,11 +26,13 @@ type shown struct {
 	handler http.Handler
 }
 
-// seedTries bounds the search for a quiet seed: about one seed in a hundred is quiet for twenty minutes.
+// seedTries bounds the search for a quiet seed: about one seed in a hundred is quiet for twenty
+// minutes.
 const seedTries = 50_000
 
-// NewWorld models a cluster whose own failures keep out of [now, now+quiet], and out of the ten minutes before: no node or process restarts, and each
-// experiment runs from before until after. Seeds are tried from opts.Seed up; Options tells the one that was taken.
+// NewWorld models a cluster whose own failures keep out of [now, now+quiet], and out of the ten
+// minutes before: no node or process restarts, and each experiment runs from before until after.
+// Seeds are tried from opts.Seed up; Options tells the one that was taken.
 func NewWorld(opts cluster.Options, now time.Time, quiet time.Duration) (*World, error) {
 	if opts.Start.IsZero() {
 		opts.Start = now.Add(-20 * 24 * time.Hour).Truncate(time.Hour)
@@ -83,7 +86,8 @@ func (w *World) Model() *cluster.Model { return w.current.Load().model }
 // Options are those of Model.
 func (w *World) Options() cluster.Options { return w.Model().Options() }
 
-// Stage adds troubles to the time line. Their From must not be past: what was scraped before would not fit to what comes.
+// Stage adds troubles to the time line. Their From must not be past: what was scraped before would
+// not fit to what comes.
 func (w *World) Stage(troubles ...cluster.Trouble) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,8 +116,10 @@ func (w *World) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// GivenUp counts the scrapes whose caller left before their end. A page takes milliseconds, and a target that is staged to be down answers at once: so this is a machine
-// on which the rig does not get its share, and what fires then says nothing about the rules. A server that is killed leaves a few as well.
+// GivenUp counts the scrapes whose caller left before their end. A page takes milliseconds, and a
+// target that is staged to be down answers at once: so this is a machine on which the rig does not
+// get its share, and what fires then says nothing about the rules. A server that is killed leaves a
+// few as well.
 func (w *World) GivenUp() int64 { return w.givenUp.Load() }
 
 // watched is a server of the rig that every Prometheus scrapes for the meta view.
@@ -136,7 +142,8 @@ func (d *discovery) add(w watched) {
 	d.targets = append(d.targets, w)
 }
 
-// ServeHTTP lists the targets. A server that is known stays in the list when it dies: that is what makes its up 0.
+// ServeHTTP lists the targets. A server that is known stays in the list when it dies: that is what
+// makes its up 0.
 func (d *discovery) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 	type group struct {
 		Targets []string          `json:"targets"`

@@ -1,4 +1,5 @@
-// Command spillway-lab is Spillway's laboratory: the demo, and load tests of real Prometheus servers. It stands beside the product, which links none of it.
+// Command spillway-lab is Spillway's laboratory: the demo, and load tests of real Prometheus
+// servers. It stands beside the product, which links none of it.
 package main
 
 import (

@@ -31,7 +31,8 @@ const patience = 5 * time.Minute
 // NewSource is the server at url, without a slash at its end. name is what errors call it.
 func NewSource(name, url string) Source { return Source{name, url, &http.Client{Timeout: patience}} }
 
-// Question is one query with its times. A Step makes it a range query; Label asks for the values of a label of the series that Expr selects.
+// Question is one query with its times. A Step makes it a range query; Label asks for the values of
+// a label of the series that Expr selects.
 type Question struct {
 	Expr     string
 	From, To time.Time
@@ -197,7 +198,8 @@ func name(ls map[string]string) string {
 	return b.String()
 }
 
-// Differs says where b is not a, "" where they are equal: the same series with the same moments, and values that are apart by at most tolerance of the larger one.
+// Differs says where b is not a, "" where they are equal: the same series with the same moments,
+// and values that are apart by at most tolerance of the larger one.
 func (a *Answer) Differs(b *Answer, tolerance float64) string {
 	if !slices.Equal(a.Values, b.Values) {
 		return fmt.Sprintf("values %.300q, and %.300q", a.Values, b.Values)
@@ -233,7 +235,8 @@ func (a *Answer) Differs(b *Answer, tolerance float64) string {
 	return ""
 }
 
-// outside says which point, or lack of one, is that of none of the others at the same moment, "" where there is none.
+// outside says which point, or lack of one, is that of none of the others at the same moment, ""
+// where there is none.
 func (a *Answer) outside(others []*Answer) string {
 	type at struct {
 		series string
@@ -267,7 +270,8 @@ func (a *Answer) outside(others []*Answer) string {
 	return ""
 }
 
-// last are the values at the last moment, sorted: what topk is about, whichever of two equal series it took.
+// last are the values at the last moment, sorted: what topk is about, whichever of two equal series
+// it took.
 func (a *Answer) last() []float64 {
 	var at int64
 	for _, s := range a.Series {

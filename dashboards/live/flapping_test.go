@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/dashboards"
 )
 
-// TestFlapping: the panel counts how often each alert of a node began, where it came back and has fired: not what is there once, nor what never got beyond its wait, nor the Watchdog.
+// TestFlapping: the panel counts how often each alert of a node began, where it came back and has
+// fired: not what is there once, nor what never got beyond its wait, nor the Watchdog.
 func TestFlapping(t *testing.T) {
 	const began = "ALERTS_FOR_STATE{cluster=\"jaguar\",%s} %s\n"
 	const state = "ALERTS{cluster=\"jaguar\",alertstate=\"%s\",%s} %s\n"

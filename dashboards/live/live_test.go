@@ -61,7 +61,8 @@ func load(t *testing.T, name string) *dashboards.Dashboard {
 // TestDashboards asks every query of every dashboard in the quiet hour and with troubles staged.
 func TestDashboards(t *testing.T) { testDashboards(t, nil) }
 
-// TestDashboardsAfterDropRules is the same with drop rules on the servers behind the proxy, made from all that the mixin looks at: the reference has everything, and no panel sees a difference.
+// TestDashboardsAfterDropRules is the same with drop rules on the servers behind the proxy, made
+// from all that the mixin looks at: the reference has everything, and no panel sees a difference.
 func TestDashboardsAfterDropRules(t *testing.T) {
 	testDashboards(t, func(blocks []string) (map[string][]*relabel.Config, error) {
 		var sources []inventory.Source
@@ -143,8 +144,9 @@ func look(t *testing.T, source Source, d *dashboards.Dashboard, from, to time.Ti
 	return qs
 }
 
-// checkQuiet: with nothing wrong every query answers without a note and, but for panels that say why, with something; as many series as the panel may have at most; the proxy gives the same; and with one cluster
-// chosen the other might as well not be there.
+// checkQuiet: with nothing wrong every query answers without a note and, but for panels that say
+// why, with something; as many series as the panel may have at most; the proxy gives the same; and
+// with one cluster chosen the other might as well not be there.
 func checkQuiet(t *testing.T, s *Servers, p *Past, d *dashboards.Dashboard, facts map[string]mixin.PanelFacts, dropped bool, table *tabwriter.Writer) {
 	from, to := p.Quiet.Add(-quiet), p.Quiet
 	series, filled := map[string]int{}, map[string]bool{}
@@ -200,7 +202,8 @@ func checkQuiet(t *testing.T, s *Servers, p *Past, d *dashboards.Dashboard, fact
 	}
 }
 
-// countsWhatIsStored: the panel is about how many series a server keeps, which is what drop rules are to change.
+// countsWhatIsStored: the panel is about how many series a server keeps, which is what drop rules
+// are to change.
 func countsWhatIsStored(expr string) bool {
 	return strings.Contains(expr, "scrape_samples_post_metric_relabeling") || strings.Contains(expr, "scrape_series_added")
 }
@@ -210,7 +213,9 @@ func inRange(q Question) Question {
 	return Question{Expr: fmt.Sprintf("group by (%s) (last_over_time((%s)[%ds:1m]))", q.Label, q.Expr, int(q.To.Sub(q.From).Seconds())), From: q.From, To: q.To}
 }
 
-// struckBy are the nodes, GPUs and other things that a trouble is on: the parts of its target, the nodes of an experiment, or, where the target is a share of the fleet, nodes that it made not ready.
+// struckBy are the nodes, GPUs and other things that a trouble is on: the parts of its target, the
+// nodes of an experiment, or, where the target is a share of the fleet, nodes that it made not
+// ready.
 func struckBy(t *testing.T, s *Servers, staged Staged) []string {
 	t.Helper()
 	expr := fmt.Sprintf(`experiment:pod:info{cluster="%s", experiment="%s", node!=""}`, big, staged.Target)
@@ -234,7 +239,8 @@ func struckBy(t *testing.T, s *Servers, staged Staged) []string {
 	return nodes
 }
 
-// checkTrouble: the panels answer otherwise than those of the calm twin, and the proxy as the reference.
+// checkTrouble: the panels answer otherwise than those of the calm twin, and the proxy as the
+// reference.
 func checkTrouble(t *testing.T, s *Servers, staged Staged, d *dashboards.Dashboard, titles []string, facts map[string]mixin.PanelFacts, dropped bool) {
 	t.Helper()
 	from, to := staged.From, staged.Until.Add(-interval)
@@ -277,7 +283,8 @@ func checkTrouble(t *testing.T, s *Servers, staged Staged, d *dashboards.Dashboa
 	}
 }
 
-// byPhase are the troubles in which a target answers some scrapes and not others: which of them a replica saw is up to when it scrapes.
+// byPhase are the troubles in which a target answers some scrapes and not others: which of them a
+// replica saw is up to when it scrapes.
 var byPhase = []cluster.Kind{cluster.PrometheusOOMLoop}
 
 // noticed is how far a value must be from that of the calm twin to be a change: one can see it.
@@ -298,8 +305,10 @@ func ask(t *testing.T, s Source, q Asked) *Answer {
 	return a
 }
 
-// same asks the proxy too. The proxy may read either replica of a shard: on a busy machine it passes over one that keeps it waiting, for as long as it does. The other one scraped at other moments, so its answer is
-// as right, and another one: it must be that of one choice of replicas, for all of the answer.
+// same asks the proxy too. The proxy may read either replica of a shard: on a busy machine it
+// passes over one that keeps it waiting, for as long as it does. The other one scraped at other
+// moments, so its answer is as right, and another one: it must be that of one choice of replicas,
+// for all of the answer.
 func same(t *testing.T, s *Servers, q Asked, want *Answer) {
 	t.Helper()
 	diff := ""
@@ -320,7 +329,8 @@ func same(t *testing.T, s *Servers, q Asked, want *Answer) {
 	t.Errorf("%s: %s and %s differ: %s; and so do all other choices of replicas\n%s", q.Where, s.Reference.name, s.Proxy.name, diff, q.Question.Expr)
 }
 
-// compare asks the proxy once, and those references that it takes to explain the answer. It gives all answers where none of them does.
+// compare asks the proxy once, and those references that it takes to explain the answer. It gives
+// all answers where none of them does.
 func compare(t *testing.T, s *Servers, q Asked, want *Answer) (got *Answer, all []*Answer, diff string) {
 	t.Helper()
 	if got = ask(t, s.Proxy, q); got == nil {
@@ -351,8 +361,9 @@ func compare(t *testing.T, s *Servers, q Asked, want *Answer) (got *Answer, all 
 	return got, all, diff
 }
 
-// patched is same where replicas have not scraped the same, so that the proxy reads each of a shard's series from either, where that one is whole: each point of each series that the query reads is that of a
-// choice of replicas.
+// patched is same where replicas have not scraped the same, so that the proxy reads each of a
+// shard's series from either, where that one is whole: each point of each series that the query
+// reads is that of a choice of replicas.
 func patched(t *testing.T, s *Servers, q Asked, want *Answer) {
 	t.Helper()
 	if _, all, diff := compare(t, s, q, want); diff == "" || len(all) == 0 {
@@ -381,7 +392,8 @@ func patched(t *testing.T, s *Servers, q Asked, want *Answer) {
 	t.Logf("%s: the proxy read each series from either replica", q.Where)
 }
 
-// differ says where b is not a, apart from what two right answers may differ in: topk takes either of two equal series, and sums over shards are added up in another order.
+// differ says where b is not a, apart from what two right answers may differ in: topk takes either
+// of two equal series, and sums over shards are added up in another order.
 func differ(a, b *Answer, expr string, sums bool) string {
 	relative, ties := tolerance(expr)
 	if !sums {
@@ -419,7 +431,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestStaged: every kind that a panel names is one that can be staged, and every panel that is empty while all is well names one.
+// TestStaged: every kind that a panel names is one that can be staged, and every panel that is
+// empty while all is well names one.
 func TestStaged(t *testing.T) {
 	f := facts(t)
 	for _, k := range Kinds(f) {

@@ -14,7 +14,8 @@ import (
 	"github.com/spillwayproject/spillway/dashboards"
 )
 
-// View is a dashboard as somebody looks at it: with a time range, one value for each variable, and whom it asks.
+// View is a dashboard as somebody looks at it: with a time range, one value for each variable, and
+// whom it asks.
 type View struct {
 	Dashboard *dashboards.Dashboard
 	vars      dashboards.Vars
@@ -26,8 +27,9 @@ const drawn = 60
 // everything is the value of the variable cluster with All chosen.
 const everything = "$__all"
 
-// Look opens a dashboard. cluster is the one that is chosen, All where it is everything; prefer are values that the other variables take where they have them. The options of variables are asked of source, each with those before it
-// chosen, as Grafana does.
+// Look opens a dashboard. cluster is the one that is chosen, All where it is everything; prefer are
+// values that the other variables take where they have them. The options of variables are asked of
+// source, each with those before it chosen, as Grafana does.
 func Look(ctx context.Context, source Source, d *dashboards.Dashboard, from, to time.Time, cluster string, prefer ...string) (*View, error) {
 	return lookEvery(ctx, interval, source, d, from, to, cluster, prefer...)
 }
@@ -159,7 +161,8 @@ func (v *View) question(q dashboards.Query) (Question, error) {
 	return out, err
 }
 
-// tolerance is how far apart two right answers may be: not at all, but for what the proxy adds up in another order than one server does.
+// tolerance is how far apart two right answers may be: not at all, but for what the proxy adds up
+// in another order than one server does.
 func tolerance(expr string) (relative float64, ties bool) {
 	e, err := parser.NewParser(parser.Options{ExperimentalDurationExpr: true}).ParseExpr(expr)
 	if err != nil {

@@ -31,13 +31,17 @@ const (
 	// smallNodes is how many nodes small has.
 	smallNodes = 3
 
-	// quiet is the first stretch, in which nothing is wrong, and before is what rules need to look back on.
+	// quiet is the first stretch, in which nothing is wrong, and before is what rules need to look
+	// back on.
 	quiet, before = time.Hour, 70 * time.Minute
-	// lasts is how long a trouble is there, longer than most alerts wait, and lastsLong how long one is whose alerts wait longer. apart is the time from the end of one to the next, in which ranges forget it.
+	// lasts is how long a trouble is there, longer than most alerts wait, and lastsLong how long
+	// one is whose alerts wait longer. apart is the time from the end of one to the next, in which
+	// ranges forget it.
 	lasts, lastsLong, apart = 20 * time.Minute, 50 * time.Minute, 15 * time.Minute
 	// interval is that of scrapes.
 	interval = 15 * time.Second
-	// maxTries bounds the search for a cluster in which the troubles change nothing before they begin.
+	// maxTries bounds the search for a cluster in which the troubles change nothing before they
+	// begin.
 	maxTries = 50
 	// oneBlock is longer than any past: one block holds all of a server's scrapes.
 	oneBlock = 90 * 24 * time.Hour
@@ -53,7 +57,8 @@ type Options struct {
 	Troubles []cluster.Kind
 	// Seed is where the search for a cluster begins whose own failures keep out of the quiet hour.
 	Seed uint64
-	// Drop makes drop rules by job from the folders of blocks that hold everything. Those of the servers behind the proxy are written with them, the reference without. Nil is no rules.
+	// Drop makes drop rules by job from the folders of blocks that hold everything. Those of the
+	// servers behind the proxy are written with them, the reference without. Nil is no rules.
 	Drop func(blocks []string) (map[string][]*relabel.Config, error)
 	// Say is told what happens, one line each; nil is nobody.
 	Say func(format string, args ...any)
@@ -115,7 +120,8 @@ func MakePast(ctx context.Context, o Options) (*Past, error) {
 	return p, p.write(ctx, start, o)
 }
 
-// model makes the clusters, the first from the seed on that has a quiet hour, and stages the troubles.
+// model makes the clusters, the first from the seed on that has a quiet hour, and stages the
+// troubles.
 func (p *Past) model(o Options, seed uint64, start, built time.Time) (opts cluster.Options, err error) {
 	w, err := rehearsal.NewWorld(cluster.Options{Seed: seed, Cluster: big, Nodes: o.Nodes, APIServers: 3, Start: built, Exporters: cluster.AllExporters}, start.Add(before), quiet)
 	if err != nil {
@@ -141,7 +147,8 @@ func (p *Past) model(o Options, seed uint64, start, built time.Time) (opts clust
 	return opts, err
 }
 
-// untouched tells whether both models show the same at the end of the quiet hour, counters of all that was before included. A run that a trouble ends sooner can have had other restarts before.
+// untouched tells whether both models show the same at the end of the quiet hour, counters of all
+// that was before included. A run that a trouble ends sooner can have had other restarts before.
 func (p *Past) untouched() (bool, error) {
 	for _, t := range p.calm.Targets() {
 		var pages [2]bytes.Buffer
@@ -176,7 +183,8 @@ func shardName(shard, replica int) string   { return fmt.Sprintf("%s-%d-%c", big
 func asReference(shard, replica int) string { return "reference-" + shardName(shard, replica) }
 func asCalm(shard int) string               { return fmt.Sprintf("calm-%s-%d", big, shard) }
 
-// whole is a server of the big cluster that has everything its replica scraped, as the reference keeps it.
+// whole is a server of the big cluster that has everything its replica scraped, as the reference
+// keeps it.
 func (p *Past) whole(shard, replica int) server {
 	return server{p.big, shard, shards, uint64(replica), asReference(shard, replica), big, nil}
 }
@@ -226,7 +234,8 @@ func (p *Past) write(ctx context.Context, start time.Time, o Options) error {
 	return err
 }
 
-// shardRules are those that each shard evaluates: deploy/exporters leaves out the file that runs beside the rulers.
+// shardRules are those that each shard evaluates: deploy/exporters leaves out the file that runs
+// beside the rulers.
 func shardRules() fs.FS { return recording.Without(alerts.Shard(), "spillway.yaml") }
 
 // writeServer writes what one server scraped, and what its own rules recorded.
@@ -246,7 +255,8 @@ func (p *Past) writeServer(ctx context.Context, s server, start time.Time) error
 	if s.label != "" {
 		set = labels.FromStrings("cluster", s.label)
 	}
-	// What every shard scrapes has the label seen_by on what the server itself makes, up among it, so that no series is on two shards.
+	// What every shard scrapes has the label seen_by on what the server itself makes, up among it,
+	// so that no series is on two shards.
 	for _, shared := range []bool{false, true} {
 		extra := labels.NewBuilder(set)
 		if shared {

@@ -27,7 +27,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
 
-// soon bounds the wait for one step of TestScrapedRuler. A step takes as long as its counters need to be scraped a few times, and Alertmanager to give up a notification, which is ten seconds.
+// soon bounds the wait for one step of TestScrapedRuler. A step takes as long as its counters need
+// to be scraped a few times, and Alertmanager to give up a notification, which is ten seconds.
 const soon = time.Minute
 
 // calmAs is what panels of Elsewhere show while all is well; the others are empty.
@@ -38,8 +39,10 @@ var calmAs = map[string]string{
 	"alerts: Groups whose evaluation fails":        "zero",
 }
 
-// TestScrapedRuler: a real ruler, a real Alertmanager and the proxy, scraped. While all is well the panels about them say so, no panel takes the Watchdog for an alert, and no annotation is there; with the
-// troubles of Elsewhere staged each of its panels shows its own, and the annotations say what began.
+// TestScrapedRuler: a real ruler, a real Alertmanager and the proxy, scraped. While all is well the
+// panels about them say so, no panel takes the Watchdog for an alert, and no annotation is there;
+// with the troubles of Elsewhere staged each of its panels shows its own, and the annotations say
+// what began.
 func TestScrapedRuler(t *testing.T) {
 	r := startScraped(t)
 	alone := func(context.Context) {}
@@ -232,7 +235,8 @@ func startScraped(t *testing.T) *scrapedRuler {
 	alert := func(name, expr, severity string) m {
 		return m{"alert": name, "expr": expr, "labels": m{"severity": severity, "cluster": big}}
 	}
-	// What Prometheus evaluates by itself: a Watchdog of every severity that somebody may have given it, a page, and work for the remediation controller.
+	// What Prometheus evaluates by itself: a Watchdog of every severity that somebody may have
+	// given it, a page, and work for the remediation controller.
 	var own []m
 	for _, severity := range []string{"critical", "warning", "auto", "info"} {
 		own = append(own, alert("Watchdog", "vector(1)", severity))
@@ -268,7 +272,8 @@ func startScraped(t *testing.T) *scrapedRuler {
 		r.front = append(r.front, serve(r.behind(i, &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) }})))
 	}
 	base := r.spillway(t, r.write(t, "spillway.yaml", m{"groups": []m{{"name": "all", "heartbeat": "up", "shards": []m{{"replicas": []m{{"url": prom.URL()}}}}}}}))
-	// The second of the ruler's groups joins with a series that is there once, until it is there twice.
+	// The second of the ruler's groups joins with a series that is there once, until it is there
+	// twice.
 	global := r.write(t, "global.yaml", m{"groups": []m{
 		{"name": "works", "rules": []m{{"record": "job:up:sum", "expr": "sum by (cluster, job) (up)"}, alert("Staged", twice, "critical")}},
 		{"name": "joins", "rules": []m{{"record": "staged:up", "expr": "up * on (cluster, instance) staged"}}},
@@ -294,7 +299,9 @@ func marshal(t *testing.T, content any) []byte {
 	return text
 }
 
-// fronts is how many faces the Prometheus shows to the proxy of stage: one that breaks its connections, two shards that are the same, one that keeps its callers waiting, and three of pairs.
+// fronts is how many faces the Prometheus shows to the proxy of stage: one that breaks its
+// connections, two shards that are the same, one that keeps its callers waiting, and three of
+// pairs.
 const fronts = 7
 
 // behind is a face. Only range queries meet its trouble: health probes ask none.
@@ -415,7 +422,8 @@ func (r *scrapedRuler) shows(t *testing.T, at string) string {
 	return amount(&all)
 }
 
-// amount is "none" of an answer without numbers, "zero" of one whose numbers have all been zero for some seconds, "few" before they are some seconds old, and "more".
+// amount is "none" of an answer without numbers, "zero" of one whose numbers have all been zero for
+// some seconds, "few" before they are some seconds old, and "more".
 func amount(a *Answer) string {
 	numbers := 0
 	for _, s := range a.Series {

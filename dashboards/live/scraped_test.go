@@ -29,11 +29,13 @@ import (
 const (
 	// timeScale divides the durations of the rules, so that an hour is two minutes.
 	timeScale = 30
-	// scraped is how long is scraped before anybody looks: rates over five minutes, counts over an hour, and two evaluations of each on top of each other.
+	// scraped is how long is scraped before anybody looks: rates over five minutes, counts over an
+	// hour, and two evaluations of each on top of each other.
 	scraped = 75 * time.Second
 )
 
-// TestScraped: what a real Prometheus scrapes from the simulated cluster, with our rules loaded, answers the same queries, those about the proxy among them.
+// TestScraped: what a real Prometheus scrapes from the simulated cluster, with our rules loaded,
+// answers the same queries, those about the proxy among them.
 func TestScraped(t *testing.T) {
 	bin := realpromtest.Spillway(t)
 	w, err := rehearsal.NewWorld(cluster.Options{Nodes: 6, Exporters: cluster.AllExporters, Cluster: big}, time.Now(), 5*time.Minute)
@@ -126,7 +128,8 @@ func TestScraped(t *testing.T) {
 	}
 }
 
-// looksFarApart tells whether an expression has a subquery whose steps are minutes: none of them may be within the time that is scraped here. TestDashboards answers these.
+// looksFarApart tells whether an expression has a subquery whose steps are minutes: none of them
+// may be within the time that is scraped here. TestDashboards answers these.
 func looksFarApart(t *testing.T, expr string) (yes bool) {
 	t.Helper()
 	e, err := parser.NewParser(parser.Options{ExperimentalDurationExpr: true}).ParseExpr(expr)
@@ -143,7 +146,8 @@ func looksFarApart(t *testing.T, expr string) (yes bool) {
 	return yes
 }
 
-// rulesFor writes the mixin's rules for compressed time below dir and gives the patterns of their files.
+// rulesFor writes the mixin's rules for compressed time below dir and gives the patterns of their
+// files.
 func rulesFor(t *testing.T, dir string) []string {
 	t.Helper()
 	values := filepath.Join(dir, "values.json")

@@ -32,7 +32,8 @@ type Servers struct {
 	choices []Source // see Choices
 }
 
-// Serve starts real Prometheus servers on the blocks of the past, and the proxy in front of those of the clusters. ctx bounds the start; the servers end with Stop.
+// Serve starts real Prometheus servers on the blocks of the past, and the proxy in front of those
+// of the clusters. ctx bounds the start; the servers end with Stop.
 func Serve(ctx context.Context, p *Past, spillway string) (_ *Servers, err error) {
 	s := &Servers{past: p, transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	defer func() {
@@ -106,7 +107,8 @@ func (s *Servers) start(ctx context.Context, name string, external labels.Labels
 	return srv.URL(), nil
 }
 
-// reference is where the blocks of a reference are that has the chosen replica of each shard of the big cluster.
+// reference is where the blocks of a reference are that has the chosen replica of each shard of the
+// big cluster.
 func reference(choice []int) []string {
 	blocks := []string{referenceSmall, "rules"}
 	for shard, replica := range choice {
@@ -115,8 +117,10 @@ func reference(choice []int) []string {
 	return blocks
 }
 
-// Choices are references as Reference is, which has the first replica of each shard, for every other choice of replicas: they scraped at other moments, so that answers from them are as right, and others. They are
-// written and started when they are first asked for. It is not for several callers at once.
+// Choices are references as Reference is, which has the first replica of each shard, for every
+// other choice of replicas: they scraped at other moments, so that answers from them are as right,
+// and others. They are written and started when they are first asked for. It is not for several
+// callers at once.
 func (s *Servers) Choices(ctx context.Context) ([]Source, error) {
 	if s.choices != nil {
 		return s.choices, nil
@@ -141,7 +145,8 @@ func (s *Servers) Choices(ctx context.Context) ([]Source, error) {
 	return out, nil
 }
 
-// choices are all ways to choose one of replicas for each of shards, but that of the first everywhere. A choice is the caller's to keep.
+// choices are all ways to choose one of replicas for each of shards, but that of the first
+// everywhere. A choice is the caller's to keep.
 func choices(shards, replicas int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		choice := make([]int, shards)

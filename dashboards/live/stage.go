@@ -9,7 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
-// others are the kinds that no case of alerts/live stages: whom they befall, and how much. Without a target it is a gang or, where a kind is on a GPU, the first one of a gang.
+// others are the kinds that no case of alerts/live stages: whom they befall, and how much. Without
+// a target it is a gang or, where a kind is on a GPU, the first one of a gang.
 var others = map[cluster.Kind]rehearsal.Case{
 	cluster.NodeDown:          {Target: rehearsal.OnNode},
 	cluster.ProcessRestart:    {Target: restarted},
@@ -22,7 +23,8 @@ var others = map[cluster.Kind]rehearsal.Case{
 	cluster.NodeCordoned:      {Target: rehearsal.OnNode},
 	cluster.NodesReserved:     {Target: rehearsal.Named("fleet"), Value: 0.5},
 	cluster.GPUSlow:           {Value: 0.25},
-	// One that the device survives, so that there is somebody to count it, and beside it one that it does not.
+	// One that the device survives, so that there is somebody to count it, and beside it one that
+	// it does not.
 	cluster.GPUXidFatal: {Target: rehearsal.OnGPU, Value: 95, Also: []rehearsal.Part{{Kind: cluster.GPUXidFatal, Target: onNextGPU, Value: 79}}},
 }
 
@@ -31,10 +33,12 @@ func restarted(w *rehearsal.World, n int) (string, error) {
 	return cluster.JobAPIServer + "/" + at, err
 }
 
-// patient are the kinds whose alerts wait for more than a quarter of an hour, or whose panels count what has lasted for half an hour.
+// patient are the kinds whose alerts wait for more than a quarter of an hour, or whose panels count
+// what has lasted for half an hour.
 var patient = []cluster.Kind{cluster.AutoscalerStuck, cluster.GangHalfPending, cluster.GPUExporterGone, cluster.NetworkAccountingLost, cluster.PodsPendingGPUsFree, cluster.PrometheusReplaying}
 
-// flapping are kinds of this package: a trouble of the cluster that comes, goes and comes back within its stretch, so that its alert does.
+// flapping are kinds of this package: a trouble of the cluster that comes, goes and comes back
+// within its stretch, so that its alert does.
 var flapping = map[cluster.Kind]cluster.Kind{"NodeDiskReadOnlyFlapping": cluster.NodeDiskReadOnly}
 
 // times is how often what flaps is there.
@@ -70,7 +74,8 @@ func caseOf(kind cluster.Kind) (rehearsal.Case, bool) {
 	return rehearsal.Cases[i], true
 }
 
-// flaps are the stretches in which a trouble that flaps is there, of the time that it has, with equal pauses.
+// flaps are the stretches in which a trouble that flaps is there, of the time that it has, with
+// equal pauses.
 func flaps(t cluster.Trouble) []cluster.Trouble {
 	part := t.Until.Sub(t.From) / (2*times - 1)
 	var out []cluster.Trouble
@@ -83,7 +88,8 @@ func flaps(t cluster.Trouble) []cluster.Trouble {
 	return out
 }
 
-// stage gives the troubles of one kind and what belongs to it. n tells kinds apart, so that each has a node of its own.
+// stage gives the troubles of one kind and what belongs to it. n tells kinds apart, so that each
+// has a node of its own.
 func stage(w *rehearsal.World, kind cluster.Kind, n int, from, until time.Time) ([]cluster.Trouble, error) {
 	c, ok := caseOf(kind)
 	if !ok {

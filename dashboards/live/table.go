@@ -85,7 +85,9 @@ and a proxy that are scraped. [alerts-by-trouble.md](alerts-by-trouble.md) says 
 	return err
 }
 
-// Elsewhere are panels that are empty while all is well and that no trouble of the simulated cluster fills, by dashboard and title: which trouble of real servers does. TestScrapedRuler stages each of them.
+// Elsewhere are panels that are empty while all is well and that no trouble of the simulated
+// cluster fills, by dashboard and title: which trouble of real servers does. TestScrapedRuler
+// stages each of them.
 var Elsewhere = map[string]string{
 	"alerts: Alerts in Alertmanager":                  "real servers: Alertmanager is scraped, and an alert fires",
 	"alerts: Alerts that the ruler could not send":    "real servers: Alertmanager is gone",

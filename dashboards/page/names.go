@@ -9,9 +9,11 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
-// Names reads a JSON list of names from a file, and returns what gives them to experiments of a demo's clusters and to their teams: of those whose pods there were in
-// the half hour before the demo began every second one, so that others stay what they are. It is asked once for each of the demo's clusters. With fewer experiments
-// than names the last answer is an error: more nodes have more.
+// Names reads a JSON list of names from a file, and returns what gives them to experiments of a
+// demo's clusters and to their teams: of those whose pods there were in the half hour before the
+// demo began every second one, so that others stay what they are. It is asked once for each of the
+// demo's clusters. With fewer experiments than names the last answer is an error: more nodes have
+// more.
 func Names(file string, clusters int) (func(m *cluster.Model, now time.Time) (map[string]cluster.Called, error), error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

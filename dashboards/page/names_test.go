@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
-// Every second experiment gets a name, and its team too, until there are no more names; the others keep theirs.
+// Every second experiment gets a name, and its team too, until there are no more names; the others
+// keep theirs.
 func TestNames(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "names.json")
 	names := []string{"<i>a</i>", "b\nc"}

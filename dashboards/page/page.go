@@ -18,7 +18,8 @@ import (
 	"github.com/spillwayproject/spillway/dashboards"
 )
 
-// maxForm is the largest form that is passed on; the proxy has a bound of its own for the query's text.
+// maxForm is the largest form that is passed on; the proxy has a bound of its own for the query's
+// text.
 const maxForm = 1 << 20
 
 // Options are what is served, and where queries go.
@@ -29,10 +30,12 @@ type Options struct {
 	Dashboards fs.FS
 	// API is the Prometheus HTTP API, without /api/v1.
 	API *url.URL
-	// Plugin answers what the front end of a datasource plugin asks of Grafana, below /api/datasources, /api/ds/ and /public/plugins/: a host.Server of
-	// grafana-plugin/pkg/host. Without one there is no such datasource, and dashboards that need it show so.
+	// Plugin answers what the front end of a datasource plugin asks of Grafana, below
+	// /api/datasources, /api/ds/ and /public/plugins/: a host.Server of grafana-plugin/pkg/host.
+	// Without one there is no such datasource, and dashboards that need it show so.
 	Plugin http.Handler
-	// Transport is what the API is asked with; nil is a transport of the server's own, whose idle connections end with Run.
+	// Transport is what the API is asked with; nil is a transport of the server's own, whose idle
+	// connections end with Run.
 	Transport http.RoundTripper
 }
 
@@ -137,7 +140,8 @@ func list(fsys fs.FS) ([]Entry, error) {
 	return entries, nil
 }
 
-// forward passes a request on. Headers of the browser stay here, but for those that describe the body and ask for an encoding.
+// forward passes a request on. Headers of the browser stay here, but for those that describe the
+// body and ask for an encoding.
 func forward(api *url.URL, transport http.RoundTripper) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Transport: transport,
@@ -183,7 +187,8 @@ func here(next http.Handler) http.Handler {
 	})
 }
 
-// Run listens on address until ctx ends, then gives requests a moment to end. ready, where it is set, is told the address.
+// Run listens on address until ctx ends, then gives requests a moment to end. ready, where it is
+// set, is told the address.
 func (s *Server) Run(ctx context.Context, address string, ready func(net.Addr)) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -159,7 +159,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// What the proxy says comes back as it is, and it learns nothing of the browser but what describes the body.
+// What the proxy says comes back as it is, and it learns nothing of the browser but what describes
+// the body.
 func TestForward(t *testing.T) {
 	var got *http.Request
 	var form string
@@ -237,7 +238,8 @@ func TestReaderLeaves(t *testing.T) {
 	}
 }
 
-// Names of other machines are refused, so that no page elsewhere reads through this one; so are addresses beyond loopback.
+// Names of other machines are refused, so that no page elsewhere reads through this one; so are
+// addresses beyond loopback.
 func TestLoopbackAlone(t *testing.T) {
 	address, _ := running(t, Options{Bundle: bundle, Dashboards: dashboards.FS(), API: must(t, "http://127.0.0.1:1")})
 	for host, want := range map[string]int{"localhost": 200, "localhost:3300": 200, "127.0.0.1:1": 200, "[::1]:1": 200, "metrics.example": 403, "10.0.0.1:3300": 403, "localhost.example": 403} {

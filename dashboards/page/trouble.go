@@ -10,8 +10,9 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
-// stagings say what of a cluster a kind of trouble is staged on, so that a picture of it needs no more than the kind's name. Targets that the model draws from
-// its seed, such as the names of experiments, are looked up.
+// stagings say what of a cluster a kind of trouble is staged on, so that a picture of it needs no
+// more than the kind's name. Targets that the model draws from its seed, such as the names of
+// experiments, are looked up.
 var stagings = map[cluster.Kind]struct {
 	target func(*cluster.Model, time.Time) string
 	value  float64
@@ -87,10 +88,12 @@ func instance(job string) func(*cluster.Model, time.Time) string {
 	}
 }
 
-// experiment stands for whichever runs: its name is drawn from the seed, and other troubles may keep it from running.
+// experiment stands for whichever runs: its name is drawn from the seed, and other troubles may
+// keep it from running.
 func experiment(*cluster.Model, time.Time) string { return "" }
 
-// onExperiment stages k on the widest experiment that, with the others staged, runs long enough for the model to take it; false where there is none.
+// onExperiment stages k on the widest experiment that, with the others staged, runs long enough for
+// the model to take it; false where there is none.
 func onExperiment(m *cluster.Model, others []cluster.Trouble, k cluster.Trouble) (cluster.Trouble, bool) {
 	running := m.Experiments(k.From, k.From.Add(time.Second))
 	slices.SortStableFunc(running, func(a, b cluster.Experiment) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
@@ -115,8 +118,10 @@ func TroubleKinds() []string {
 	return names
 }
 
-// Stage chooses troubles by the names of their kinds, with commas between or as a list; `all` is every kind. They begin 25 minutes before the demo does and do
-// not end while anybody looks; one that no experiment of a small cluster can have is left out. Only the first cluster has them: the second shows what is normal.
+// Stage chooses troubles by the names of their kinds, with commas between or as a list; `all` is
+// every kind. They begin 25 minutes before the demo does and do not end while anybody looks; one
+// that no experiment of a small cluster can have is left out. Only the first cluster has them: the
+// second shows what is normal.
 func Stage(names []string) (func(m *cluster.Model, now time.Time) []cluster.Trouble, error) {
 	var kinds []cluster.Kind
 	for _, name := range strings.FieldsFunc(strings.Join(names, ","), func(r rune) bool { return r == ',' || r == ' ' }) {

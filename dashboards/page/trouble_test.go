@@ -9,7 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
-// Every kind can be staged, alone and together with all others, in a cluster as small as the demo of the tests.
+// Every kind can be staged, alone and together with all others, in a cluster as small as the demo
+// of the tests.
 func TestStage(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for _, nodes := range []int{6, 40} {

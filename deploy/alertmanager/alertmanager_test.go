@@ -63,7 +63,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestAutoNeverReachesPeople reads the file: what gets severity auto is one webhook, and no route goes on to a second receiver.
+// TestAutoNeverReachesPeople reads the file: what gets severity auto is one webhook, and no route
+// goes on to a second receiver.
 func TestAutoNeverReachesPeople(t *testing.T) {
 	var conf struct {
 		Route     struct{ Routes []map[string]any }
@@ -188,7 +189,8 @@ func post(ctx context.Context, url string, alerts ...map[string]string) error {
 	return nil
 }
 
-// TestLive sends alerts to a real Alertmanager with the routes and inhibitions of the file and sees who is told of what.
+// TestLive sends alerts to a real Alertmanager with the routes and inhibitions of the file and sees
+// who is told of what.
 func TestLive(t *testing.T) {
 	xid := ls("alertname", "GPUXidFatal", "severity", "auto", "cluster", "jaguar", "node", "n1", "gpu", "3", "xid", "79")
 	fleetNodes := ls("alertname", "FleetNodesNotReady", "severity", "critical", "cluster", "jaguar")
@@ -335,7 +337,8 @@ func TestLive(t *testing.T) {
 			for !maps.EqualFunc(h.snapshot(), want, slices.Equal[[]string]) && time.Now().Before(deadline) {
 				time.Sleep(20 * time.Millisecond)
 			}
-			// All are there. Whatever else comes would come in another round of every group: the switch, which is told every group_interval (200 ms here), counts them, and info,
+			// All are there. Whatever else comes would come in another round of every group: the
+			// switch, which is told every group_interval (200 ms here), counts them, and info,
 			// which waits longest, has waited 1 s.
 			beats := h.count("deadmansswitch", "Watchdog")
 			for h.count("deadmansswitch", "Watchdog") < beats+6 && time.Now().Before(deadline) {
@@ -370,7 +373,8 @@ func TestRehearsalRefuses(t *testing.T) {
 	}
 }
 
-// TestNamesExist: an alert that an inhibition names is one that the rules have. One that was renamed would silence nothing, without a word.
+// TestNamesExist: an alert that an inhibition names is one that the rules have. One that was
+// renamed would silence nothing, without a word.
 func TestNamesExist(t *testing.T) {
 	files, err := filepath.Glob("../../alerts/*/*.yaml")
 	if err != nil {

@@ -25,15 +25,18 @@ import (
 var Config []byte
 
 const (
-	// minWait is the shortest group_interval and repeat_interval of a rehearsal: Alertmanager refuses zero.
+	// minWait is the shortest group_interval and repeat_interval of a rehearsal: Alertmanager
+	// refuses zero.
 	minWait = 50 * time.Millisecond
 	// startTimeout bounds the start where ctx has no earlier end.
 	startTimeout = 30 * time.Second
 )
 
-// Rehearsal returns the configuration conf with every receiver replaced by one webhook of the same name at base + "/" + name, which is told of resolved alerts too, and with every
-// wait (resolve_timeout, group_wait, group_interval, repeat_interval) divided by timeScale, which must be 1 or more. Waits do not get shorter than 50 ms, but for a group_wait, which may be 0.
-// base must be an http URL without a slash at the end.
+// Rehearsal returns the configuration conf with every receiver replaced by one webhook of the same
+// name at base + "/" + name, which is told of resolved alerts too, and with every wait
+// (resolve_timeout, group_wait, group_interval, repeat_interval) divided by timeScale, which must
+// be 1 or more. Waits do not get shorter than 50 ms, but for a group_wait, which may be 0. base
+// must be an http URL without a slash at the end.
 func Rehearsal(conf []byte, base string, timeScale float64) ([]byte, error) {
 	if !(timeScale >= 1) { // NaN too
 		return nil, fmt.Errorf("time scale %v: must be 1 or more", timeScale)
@@ -96,7 +99,8 @@ func scaleWaits(node any, by float64) error {
 	return nil
 }
 
-// Find returns the path of a program of the package prometheus-alertmanager: amtool, or prometheus-alertmanager, which upstream calls alertmanager. The error says how to install it.
+// Find returns the path of a program of the package prometheus-alertmanager: amtool, or
+// prometheus-alertmanager, which upstream calls alertmanager. The error says how to install it.
 func Find(names ...string) (string, error) {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {
@@ -119,8 +123,9 @@ func (s *Server) URL() string { return s.url }
 // Stop ends it, and removes its configuration and data. It may be called more than once.
 func (s *Server) Stop() error { return errors.Join(s.Process.Stop(), os.RemoveAll(s.temp)) }
 
-// Start starts a real Alertmanager with the configuration conf on a free port of 127.0.0.1 and returns when it is ready. ctx bounds the start, not the server: that ends with Stop, which
-// must be called. args are added to its command line.
+// Start starts a real Alertmanager with the configuration conf on a free port of 127.0.0.1 and
+// returns when it is ready. ctx bounds the start, not the server: that ends with Stop, which must
+// be called. args are added to its command line.
 func Start(ctx context.Context, conf []byte, args ...string) (_ *Server, err error) {
 	bin, err := Find("prometheus-alertmanager", "alertmanager")
 	if err != nil {

@@ -22,13 +22,15 @@ import (
 	proxyconfig "github.com/spillwayproject/spillway/proxy/config"
 )
 
-// sd is what prometheus.yml may say about discovery in Kubernetes. Prometheus as it is built here has no Kubernetes in it, so that part is read by this.
+// sd is what prometheus.yml may say about discovery in Kubernetes. Prometheus as it is built here
+// has no Kubernetes in it, so that part is read by this.
 type sd struct {
 	Role       string
 	Namespaces struct{ Names []string }
 }
 
-// withoutDiscovery gives the configuration with discovery replaced by one static target each, for programs without Kubernetes and without files of targets. The discovery itself is checked.
+// withoutDiscovery gives the configuration with discovery replaced by one static target each, for
+// programs without Kubernetes and without files of targets. The discovery itself is checked.
 func withoutDiscovery(t testing.TB, text string) string {
 	t.Helper()
 	var doc map[string]any
@@ -54,7 +56,8 @@ func withoutDiscovery(t testing.TB, text string) string {
 				if !slices.Contains([]string{"node", "pod", "endpointslice"}, s.Role) {
 					t.Errorf("%v: role %q", m["job_name"], s.Role)
 				}
-				// Discovery of all pods of 7,500 nodes costs the API server a watch over them all, and Prometheus their labels.
+				// Discovery of all pods of 7,500 nodes costs the API server a watch over them all,
+				// and Prometheus their labels.
 				if s.Role != "node" && len(s.Namespaces.Names) == 0 {
 					t.Errorf("%v: discovers role %s in all namespaces", m["job_name"], s.Role)
 				}
@@ -102,7 +105,8 @@ func job(t testing.TB, c *config.Config, name string) *config.ScrapeConfig {
 	return nil
 }
 
-// target relabels what discovery says, as Prometheus does before it scrapes: with job, and instance from the address where no rule sets it. ok says whether it is scraped.
+// target relabels what discovery says, as Prometheus does before it scrapes: with job, and instance
+// from the address where no rule sets it. ok says whether it is scraped.
 func target(sc *config.ScrapeConfig, meta map[string]string) (labels.Labels, bool) {
 	lb := labels.NewBuilder(labels.FromMap(meta))
 	if lb.Get("job") == "" {
@@ -118,7 +122,8 @@ func target(sc *config.ScrapeConfig, meta map[string]string) (labels.Labels, boo
 	return l, true
 }
 
-// sample gives a line of a page the labels of its target and relabels it, as Prometheus does when it scrapes. ok says whether it is stored.
+// sample gives a line of a page the labels of its target and relabels it, as Prometheus does when
+// it scrapes. ok says whether it is stored.
 func sample(sc *config.ScrapeConfig, line, target labels.Labels) (labels.Labels, bool) {
 	lb := labels.NewBuilder(line)
 	target.Range(func(l labels.Label) {
@@ -152,7 +157,8 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// TestRuleFilesExist: what a shard loads is what the ConfigMap of alerts/shard holds, and it loads all of it but what belongs to those that scrape Spillway.
+// TestRuleFilesExist: what a shard loads is what the ConfigMap of alerts/shard holds, and it loads
+// all of it but what belongs to those that scrape Spillway.
 func TestRuleFilesExist(t *testing.T) {
 	c := load(t, 0, 1)
 	loaded := map[string]bool{}
@@ -189,7 +195,8 @@ func TestExternalLabels(t *testing.T) {
 	}
 }
 
-// discovered is a target of each job as Kubernetes' discovery shows it, for the node or the instance numbered i.
+// discovered is a target of each job as Kubernetes' discovery shows it, for the node or the
+// instance numbered i.
 var discovered = map[string]func(i int) map[string]string{
 	"kube-apiserver": apiserver,
 	"apiserver-slis": apiserver,
@@ -254,7 +261,8 @@ func nodePod(name, port string) func(int) map[string]string {
 	}
 }
 
-// TestTargets: every target is on one shard, that which the rest of Spillway computes for it, and node targets have their node; other pods' targets are on none.
+// TestTargets: every target is on one shard, that which the rest of Spillway computes for it, and
+// node targets have their node; other pods' targets are on none.
 func TestTargets(t *testing.T) {
 	const shards = 4
 	var confs [shards]*config.Config
@@ -324,7 +332,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestPagesAboutManyNodes: a line of kube-state-metrics is on one shard; one about a node on the shard that has the rest about it.
+// TestPagesAboutManyNodes: a line of kube-state-metrics is on one shard; one about a node on the
+// shard that has the rest about it.
 func TestPagesAboutManyNodes(t *testing.T) {
 	const shards = 4
 	var jobs [shards]*config.ScrapeConfig
@@ -514,7 +523,8 @@ func TestRenderRefuses(t *testing.T) {
 	}
 }
 
-// TestProxyGroup: the group of Spillway's configuration that belongs to these servers names their external labels, and promises what the relabelings keep.
+// TestProxyGroup: the group of Spillway's configuration that belongs to these servers names their
+// external labels, and promises what the relabelings keep.
 func TestProxyGroup(t *testing.T) {
 	c, err := proxyconfig.Load("../ruler/spillway.yaml")
 	if err != nil {

@@ -66,7 +66,8 @@ var pages = map[string]string{
 	"alertmanager":            "../../alerts/testdata/genuine/alertmanager-0.25.0.tsv",
 }
 
-// byDefault are metrics of exporters that could not be run, by the job that has them; they export these without any flag.
+// byDefault are metrics of exporters that could not be run, by the job that has them; they export
+// these without any flag.
 var byDefault = map[string][]string{
 	"coredns":               {"coredns_dns_requests_total", "coredns_dns_responses_total", "coredns_dns_request_duration_seconds", "coredns_cache_hits_total", "coredns_forward_healthcheck_failures_total"},
 	"cluster-autoscaler":    {"cluster_autoscaler_cluster_safe_to_autoscale", "cluster_autoscaler_failed_scale_ups_total", "cluster_autoscaler_last_activity", "cluster_autoscaler_unschedulable_pods_count", "cluster_autoscaler_nodes_count"},
@@ -82,7 +83,8 @@ type used struct {
 	where  string
 }
 
-// rules reads all rules that were generated: their selectors, the names that they record, and the text of their expressions.
+// rules reads all rules that were generated: their selectors, the names that they record, and the
+// text of their expressions.
 func rules(t *testing.T) (uses []used, recorded map[string]bool, text string) {
 	t.Helper()
 	files, err := filepath.Glob("../../alerts/*/*.yaml")
@@ -343,7 +345,8 @@ func TestEveryMetricIsExported(t *testing.T) {
 
 var snake = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 
-// TestEveryLabelIsAllowed: labels of objects reach Prometheus only where kube-state-metrics is told to let them through.
+// TestEveryLabelIsAllowed: labels of objects reach Prometheus only where kube-state-metrics is told
+// to let them through.
 func TestEveryLabelIsAllowed(t *testing.T) {
 	allowed := map[string]bool{}
 	lists := 0

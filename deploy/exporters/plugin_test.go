@@ -10,10 +10,12 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// notOurs are metrics that the plugin shows where they are, and that no exporter here has: Kueue's controller has them.
+// notOurs are metrics that the plugin shows where they are, and that no exporter here has: Kueue's
+// controller has them.
 var notOurs = map[string]bool{"kueue_local_queue_pending_workloads": true}
 
-// Everything that the plugin asks for is exported by what stands here, or recorded by a rule; labels of pods are let through.
+// Everything that the plugin asks for is exported by what stands here, or recorded by a rule;
+// labels of pods are let through.
 func TestPluginIsServed(t *testing.T) {
 	f, err := os.Open("../../relabel/testdata/experiment.promql")
 	if err != nil {

@@ -15,7 +15,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom"
 )
 
-// TestNodeExporterRuns gives the flags to a real node_exporter and reads its page: the collectors are those that are named, and what the rules read is there, but for hardware that this machine lacks.
+// TestNodeExporterRuns gives the flags to a real node_exporter and reads its page: the collectors
+// are those that are named, and what the rules read is there, but for hardware that this machine
+// lacks.
 func TestNodeExporterRuns(t *testing.T) {
 	bin, err := realprom.Find("node_exporter")
 	if err != nil {
@@ -107,7 +109,8 @@ func TestNodeExporterRuns(t *testing.T) {
 	}
 }
 
-// TestKubeStateMetricsTakesFlags: the real program reads all flags and only then misses its cluster.
+// TestKubeStateMetricsTakesFlags: the real program reads all flags and only then misses its
+// cluster.
 func TestKubeStateMetricsTakesFlags(t *testing.T) {
 	bin, err := realprom.Find("kube-state-metrics")
 	if err != nil {

@@ -7,7 +7,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Relabel gives the metric_relabel_configs of each job that has some: what becomes of a page's series before they are stored, for histories and rehearsals that do not scrape by the deployed file itself.
+// Relabel gives the metric_relabel_configs of each job that has some: what becomes of a page's
+// series before they are stored, for histories and rehearsals that do not scrape by the deployed
+// file itself.
 func Relabel(o Options) (map[string][]*relabel.Config, error) {
 	text, err := Render(o)
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// provisioning is the form of Grafana's file, with the keys that this one sets. An unknown key fails the test: Grafana would ignore a misspelt one.
+// provisioning is the form of Grafana's file, with the keys that this one sets. An unknown key
+// fails the test: Grafana would ignore a misspelt one.
 type provisioning struct {
 	APIVersion  int `yaml:"apiVersion"`
 	Datasources []struct {
@@ -90,7 +91,8 @@ func TestDatasource(t *testing.T) {
 	if j.HTTPMethod != "POST" {
 		t.Errorf("httpMethod is %q", j.HTTPMethod)
 	}
-	// Grafana's list for Prometheus ends with this version, which stands for everything after 2.50; from 2.24 on it asks labels and values with match[] instead of /series.
+	// Grafana's list for Prometheus ends with this version, which stands for everything after 2.50;
+	// from 2.24 on it asks labels and values with match[] instead of /series.
 	if j.PrometheusType != "Prometheus" || j.PrometheusVersion != "2.50.1" || j.SeriesEndpoint {
 		t.Errorf("%s %s, seriesEndpoint %v: Grafana would look for labels by /series", j.PrometheusType, j.PrometheusVersion, j.SeriesEndpoint)
 	}
@@ -130,7 +132,8 @@ func TestDatasource(t *testing.T) {
 	}
 }
 
-// TestDashboardProvider holds the folder to that of the mixin, and the settings to what README.md says of them.
+// TestDashboardProvider holds the folder to that of the mixin, and the settings to what README.md
+// says of them.
 func TestDashboardProvider(t *testing.T) {
 	type provider struct {
 		Name                  string `yaml:"name"`
@@ -178,7 +181,8 @@ func TestDashboardProvider(t *testing.T) {
 	}
 }
 
-// TestURLIsTheDemos compares the data source's address with the default of the command line, as its help prints it.
+// TestURLIsTheDemos compares the data source's address with the default of the command line, as its
+// help prints it.
 func TestURLIsTheDemos(t *testing.T) {
 	var p provisioning
 	if err := yaml.Unmarshal([]byte(readFile(t, "provisioning/datasources/spillway.yaml")), &p); err != nil {

@@ -22,8 +22,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/server/servertest"
 )
 
-// writeLag is how long it takes until what thanos rule evaluated is in its store, at most: it looks for new results every 15 s and sends them within a second.
-// The rest is for a loaded machine; waiting ends as soon as it can.
+// writeLag is how long it takes until what thanos rule evaluated is in its store, at most: it looks
+// for new results every 15 s and sends them within a second. The rest is for a loaded machine;
+// waiting ends as soon as it can.
 const writeLag = 90 * time.Second
 
 // stopping is what a test ends by its own hand or at the end.
@@ -154,7 +155,8 @@ func writeFile(t *testing.T, name, text string) string {
 	return path
 }
 
-// TestLive runs the deployment with its own flags and files: a shard, the proxy with the group of the rules, two rulers with their small servers, and Alertmanager.
+// TestLive runs the deployment with its own flags and files: a shard, the proxy with the group of
+// the rules, two rulers with their small servers, and Alertmanager.
 func TestLive(t *testing.T) {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
@@ -186,7 +188,8 @@ scrape_configs:
 	}
 	stopAtEnd(t, "alertmanager", manager, manager.Log)
 
-	// The wait for the alert is above the grace period of 10m/150 = 4 s: only such a wait survives a restart.
+	// The wait for the alert is above the grace period of 10m/150 = 4 s: only such a wait survives
+	// a restart.
 	global := writeFile(t, "node.yaml", `
 groups:
   - name: node
@@ -204,7 +207,8 @@ groups:
 `)
 	const scale = 150
 	names := []string{"ruler-0", "ruler-1"}
-	// The servers that watch must know the rulers' ports before these run; so the ports are those of a listener in between.
+	// The servers that watch must know the rulers' ports before these run; so the ports are those
+	// of a listener in between.
 	doors := make([]*door, len(names))
 	var addresses []string
 	for i := range names {
@@ -258,7 +262,8 @@ partial_response: abort
 		}
 		return ""
 	})
-	// Each small server holds its own ruler's, without the label that the ruler put on: the server has it for all that leaves it.
+	// Each small server holds its own ruler's, without the label that the ruler put on: the server
+	// has it for all that leaves it.
 	wait(t, "each store has its ruler's", writeLag, func() string {
 		for i, s := range stores {
 			if got, err := query(t, s.URL(), `count by (ruler_replica) (node:readonly:max)`); err != nil || strings.Join(got, "|") != "{} 2" {
@@ -294,7 +299,8 @@ partial_response: abort
 		return ""
 	})
 
-	// A ruler that was away goes on where it was: the state is in what was written, and is read through the proxy.
+	// A ruler that was away goes on where it was: the state is in what was written, and is read
+	// through the proxy.
 	wait(t, "the state of the alert is written", writeLag, func() string {
 		got, err := query(t, base, `ALERTS_FOR_STATE{alertname="NodeFilesystemReadOnly"} and ignoring (alertstate) ALERTS{alertstate="firing"}`)
 		if err != nil || len(got) != 1 {
@@ -321,7 +327,8 @@ partial_response: abort
 		return ""
 	})
 
-	// Without the proxy rules fail, and say so; the alerts about it and about the rulers do not need it.
+	// Without the proxy rules fail, and say so; the alerts about it and about the rulers do not
+	// need it.
 	stopProxy()
 	wait(t, "the rules fail", 90*time.Second, func() string {
 		var m struct {
@@ -354,7 +361,8 @@ partial_response: abort
 	})
 }
 
-// door is an address that is known before the server behind it runs: it passes requests on while it is open, and answers 502 while it is shut.
+// door is an address that is known before the server behind it runs: it passes requests on while it
+// is open, and answers 502 while it is shut.
 type door struct {
 	s      *httptest.Server
 	target atomic.Pointer[string] // nil: shut

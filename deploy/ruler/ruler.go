@@ -27,7 +27,8 @@ var Manifest []byte
 //go:embed spillway.yaml
 var proxyConfig []byte
 
-// Names are those of the group `rules` in spillway.yaml, patterns of all that the small servers store, for the configurations of rehearsals.
+// Names are those of the group `rules` in spillway.yaml, patterns of all that the small servers
+// store, for the configurations of rehearsals.
 func Names() []string {
 	c, err := config.Parse(proxyConfig, ".")
 	if err != nil {
@@ -62,7 +63,8 @@ type object struct {
 	}
 }
 
-// File returns the text of a file of the manifest's ConfigMap: remote-write.yaml, heartbeat.yaml, prometheus.yml.
+// File returns the text of a file of the manifest's ConfigMap: remote-write.yaml, heartbeat.yaml,
+// prometheus.yml.
 func File(name string) (string, error) {
 	objects, err := objects()
 	if err != nil {
@@ -107,7 +109,8 @@ func objects() ([]object, error) {
 	}
 }
 
-// change returns args with the values of flags replaced, or the flags left out where the value is remove. A flag that args do not have is an error.
+// change returns args with the values of flags replaced, or the flags left out where the value is
+// remove. A flag that args do not have is an error.
 func change(args []string, values map[string]string) ([]string, error) {
 	var out []string
 	seen := map[string]bool{}
@@ -137,19 +140,23 @@ const remove = "\x00"
 type StoreOptions struct {
 	// Name is the pod's name, the value of the label ruler_replica. It must not be empty.
 	Name string
-	// RuleFiles are globs of rule files with scope shard. Relative ones are of the working directory.
+	// RuleFiles are globs of rule files with scope shard. Relative ones are of the working
+	// directory.
 	RuleFiles []string
 	// Alertmanagers are base URLs, http://host:port. Empty: alerts go nowhere.
 	Alertmanagers []string
-	// Scrapes are host:port by job: spillway, thanos-rule, prometheus, alertmanager. A job that is not here is not scraped; one that prometheus.yml lacks is an error.
+	// Scrapes are host:port by job: spillway, thanos-rule, prometheus, alertmanager. A job that is
+	// not here is not scraped; one that prometheus.yml lacks is an error.
 	Scrapes map[string][]string
-	// TimeScale divides the scrape and evaluation intervals; 0 is 1. They do not get shorter than 100 ms.
+	// TimeScale divides the scrape and evaluation intervals; 0 is 1. They do not get shorter than
+	// 100 ms.
 	TimeScale float64
 	// Dir is the data folder; empty is a temporary one.
 	Dir string
 }
 
-// StartStore starts the manifest's Prometheus and returns when it is ready. ctx bounds the start; the server ends with Stop, which must be called.
+// StartStore starts the manifest's Prometheus and returns when it is ready. ctx bounds the start;
+// the server ends with Stop, which must be called.
 func StartStore(ctx context.Context, o StoreOptions) (*realprom.Server, error) {
 	if o.Name == "" {
 		return nil, errors.New("the small Prometheus needs a name: its replica label")
@@ -242,11 +249,13 @@ type RuleOptions struct {
 	Name string
 	// Query is the base URL of Spillway, Store that of the small Prometheus.
 	Query, Store string
-	// RuleFiles are globs of rule files with scope global; the heartbeat of the manifest comes by itself. Relative ones are of the working directory.
+	// RuleFiles are globs of rule files with scope global; the heartbeat of the manifest comes by
+	// itself. Relative ones are of the working directory.
 	RuleFiles []string
 	// Alertmanagers are base URLs, http://host:port. Empty: alerts go nowhere.
 	Alertmanagers []string
-	// TimeScale divides the evaluation interval, the resend delay, the outage tolerance and the grace period; 0 is 1. They do not get shorter than 1 s, the first two than 200 ms.
+	// TimeScale divides the evaluation interval, the resend delay, the outage tolerance and the
+	// grace period; 0 is 1. They do not get shorter than 1 s, the first two than 200 ms.
 	TimeScale float64
 	// Dir is the data folder; empty is a temporary one.
 	Dir string
@@ -267,7 +276,8 @@ func (r *Rule) URL() string { return r.url }
 // Stop ends it as realprom.Process.Stop does, and removes what was temporary.
 func (r *Rule) Stop() error { return errors.Join(r.Process.Stop(), os.RemoveAll(r.temp)) }
 
-// StartRule starts the manifest's thanos rule and returns when it is ready. ctx bounds the start; the ruler ends with Stop, which must be called.
+// StartRule starts the manifest's thanos rule and returns when it is ready. ctx bounds the start;
+// the ruler ends with Stop, which must be called.
 func StartRule(ctx context.Context, o RuleOptions) (_ *Rule, err error) {
 	if o.Name == "" || o.Query == "" || o.Store == "" {
 		return nil, fmt.Errorf("a ruler needs a name, a query URL and a store: %+v", o)
@@ -298,7 +308,8 @@ func StartRule(ctx context.Context, o RuleOptions) (_ *Rule, err error) {
 	return &Rule{Process: proc, url: "http://" + at[0], temp: temp}, nil
 }
 
-// ruleArgs are the manifest's arguments with what o says in place, without addresses to listen on. Files are written under temp.
+// ruleArgs are the manifest's arguments with what o says in place, without addresses to listen on.
+// Files are written under temp.
 func ruleArgs(o RuleOptions, temp string) ([]string, error) {
 	args, err := Args("thanos-rule")
 	if err != nil {

@@ -113,10 +113,12 @@ func TestProxyConfig(t *testing.T) {
 	}
 }
 
-// servedReads is how many remote reads a Prometheus serves at once, --storage.remote.read-concurrent-limit.
+// servedReads is how many remote reads a Prometheus serves at once,
+// --storage.remote.read-concurrent-limit.
 const servedReads = 10
 
-// TestReadSlotsFit: all Spillways that the small Prometheus scrapes, with the read_slots of this one, ask a server for no more remote reads than it serves, its own and others' beside.
+// TestReadSlotsFit: all Spillways that the small Prometheus scrapes, with the read_slots of this
+// one, ask a server for no more remote reads than it serves, its own and others' beside.
 func TestReadSlotsFit(t *testing.T) {
 	c, err := config.Load("spillway.yaml")
 	if err != nil {
@@ -217,7 +219,8 @@ func TestManifestFlags(t *testing.T) {
 	}
 }
 
-// TestManifestShape: every document is an object, in one namespace, and what containers mount is there.
+// TestManifestShape: every document is an object, in one namespace, and what containers mount is
+// there.
 func TestManifestShape(t *testing.T) {
 	kinds := map[string]int{}
 	for d := yaml.NewDecoder(bytes.NewReader(Manifest)); ; {

@@ -1,4 +1,5 @@
-// Command gpx_spillway_experiments is the back end of the Grafana datasource spillway-experiments-datasource. Grafana starts it.
+// Command gpx_spillway_experiments is the back end of the Grafana datasource
+// spillway-experiments-datasource. Grafana starts it.
 package main
 
 import (
@@ -13,7 +14,8 @@ import (
 )
 
 func main() {
-	// A Grafana that stops ends its plugins; one that was killed leaves them. The goroutine ends with the process.
+	// A Grafana that stops ends its plugins; one that was killed leaves them. The goroutine ends
+	// with the process.
 	go func() {
 		if parent.Wait(context.Background(), parent.Every, os.Getppid) {
 			os.Exit(0)

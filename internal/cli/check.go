@@ -69,7 +69,8 @@ func checkConfigCommand(e *Env, parent Clause) func() error {
 	}
 }
 
-// plansOf are the problems of the plans of drop rules, as far as they can be opened: that they can is looked at with all other files.
+// plansOf are the problems of the plans of drop rules, as far as they can be opened: that they can
+// is looked at with all other files.
 func plansOf(cfg *config.Config) config.Problems {
 	var plans []string
 	for _, file := range cfg.DropRules.Plan {

@@ -32,8 +32,9 @@ var Rooms = []Room{
 // printed is the exit code with which kingpin wants to end the process after --help or --version.
 type printed int
 
-// parse parses the command line. exit is the exit code where --help or --version was all that was wanted, else -1. kingpin believes that Terminate does
-// not return, and prints its help a second time where it does; so it is left by a panic that goes no further than this function.
+// parse parses the command line. exit is the exit code where --help or --version was all that was
+// wanted, else -1. kingpin believes that Terminate does not return, and prints its help a second
+// time where it does; so it is left by a panic that goes no further than this function.
 func parse(app *kingpin.Application, args []string) (command string, exit int, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -49,10 +50,12 @@ func parse(app *kingpin.Application, args []string) (command string, exit int, e
 	return command, -1, err
 }
 
-// advise says what is wrong with a command line that kingpin does not take, and what to write instead. kingpin's own sentences do not say which flag a
-// value was for, nor which commands there are.
+// advise says what is wrong with a command line that kingpin does not take, and what to write
+// instead. kingpin's own sentences do not say which flag a value was for, nor which commands there
+// are.
 func advise(app *kingpin.Application, args []string, err error, served []string) error {
-	// kingpin tells no kinds of errors apart, so the line is looked at once more. This parse sets no values.
+	// kingpin tells no kinds of errors apart, so the line is looked at once more. This parse sets
+	// no values.
 	c, _ := app.ParseContext(args)
 	if c == nil {
 		return fmt.Errorf("%w; see %s --help", err, app.Name)

@@ -99,7 +99,8 @@ func dimensions(words []string) []cost.Dimension {
 	return out
 }
 
-// costDirectory is the directory file with the flags laid over it, and the models that the flags price.
+// costDirectory is the directory file with the flags laid over it, and the models that the flags
+// price.
 func costDirectory(file string, prices []string, currency string) (*cost.Directory, []string, error) {
 	d := &cost.Directory{}
 	if file != "" {
@@ -136,7 +137,8 @@ func costDirectory(file string, prices []string, currency string) (*cost.Directo
 	return d, priced, nil
 }
 
-// costHTTP is the client of the API. Every request has two minutes; what is turned away is asked again.
+// costHTTP is the client of the API. Every request has two minutes; what is turned away is asked
+// again.
 func costHTTP(file string) (*http.Client, error) {
 	cfg := &promconfig.HTTPClientConfig{}
 	*cfg = promconfig.DefaultHTTPClientConfig

@@ -19,7 +19,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/cost"
 )
 
-// costManifest is what the tests look at of deploy/kubernetes/cost-cronjob.yaml, all kinds of object in one.
+// costManifest is what the tests look at of deploy/kubernetes/cost-cronjob.yaml, all kinds of
+// object in one.
 type costManifest struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -56,7 +57,8 @@ type costManifest struct {
 	}
 }
 
-// TestCostCronJob: the manifest can be decoded, its command line is one that this program takes, and what it names is in the manifest.
+// TestCostCronJob: the manifest can be decoded, its command line is one that this program takes,
+// and what it names is in the manifest.
 func TestCostCronJob(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/kubernetes/cost-cronjob.yaml")
 	if err != nil {

@@ -79,8 +79,9 @@ func explainCommand(e *Env, parent Clause) func() error {
 	}
 }
 
-// writeExplanation writes the plan as text: a line for each node, which begins with its mode and is indented as deep as the node stands; under it the reason and
-// the servers, with what they answered where the query was run; at the end what was not looked at, who was slow, and the verdict.
+// writeExplanation writes the plan as text: a line for each node, which begins with its mode and is
+// indented as deep as the node stands; under it the reason and the servers, with what they answered
+// where the query was run; at the end what was not looked at, who was slow, and the verdict.
 func writeExplanation(w io.Writer, x *plan.Explanation, ran bool) {
 	if x.Plan != nil {
 		writeNode(w, x.Plan, "", ran)
@@ -146,7 +147,8 @@ func stampOf(ms int64) string {
 	return t.Format("2006-01-02T15:04:05.000Z")
 }
 
-// oneLine keeps what others wrote from breaking the lines of the output, or from steering a terminal.
+// oneLine keeps what others wrote from breaking the lines of the output, or from steering a
+// terminal.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {

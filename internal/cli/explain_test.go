@@ -90,7 +90,8 @@ verdict: exact
 
 const explainPage = "../../docs/explain.md"
 
-// TestExplainPage runs the examples of docs/explain.md over real servers. With -update it writes them anew.
+// TestExplainPage runs the examples of docs/explain.md over real servers. With -update it writes
+// them anew.
 func TestExplainPage(t *testing.T) {
 	text, err := os.ReadFile(explainPage)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// CheckAddresses finds what is wrong with the addresses of the two listeners as far as their text tells.
+// CheckAddresses finds what is wrong with the addresses of the two listeners as far as their text
+// tells.
 func CheckAddresses(main, admin string) error {
 	var errs []error
 	for _, a := range []struct{ flag, value string }{{"web.listen-address", main}, {"web.admin-listen-address", admin}} {

@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// memoryBeside is what the proxy needs beside what requests hold: connections, what it knows of shards, the runtime's own.
+	// memoryBeside is what the proxy needs beside what requests hold: connections, what it knows of
+	// shards, the runtime's own.
 	memoryBeside = 256 << 20
-	// memoryAtRest is the least that the collector aims at: three times what the proxy has where nobody asks for much.
+	// memoryAtRest is the least that the collector aims at: three times what the proxy has where
+	// nobody asks for much.
 	memoryAtRest = 160 << 20
 )
 
@@ -43,7 +45,8 @@ func readMemory(wanted bool, log *slog.Logger) memory {
 	return m
 }
 
-// most is what Spillway sets GOMEMLIMIT to at most: nine tenths of what the container or the machine has.
+// most is what Spillway sets GOMEMLIMIT to at most: nine tenths of what the container or the
+// machine has.
 func (m memory) most() int64 {
 	switch {
 	case m.container > 0:
@@ -54,11 +57,14 @@ func (m memory) most() int64 {
 	return math.MaxInt64
 }
 
-// needed is what a memory.budget needs: twice the budget, since the collector works best while half of the heap is alive, and memoryBeside.
+// needed is what a memory.budget needs: twice the budget, since the collector works best while half
+// of the heap is alive, and memoryBeside.
 func needed(budget int64) int64 { return 2*min(budget, math.MaxInt64/4) + memoryBeside }
 
-// limit gives what sets GOMEMLIMIT for a memory.budget: what it needs, or the most there is; and below that twice what requests hold at the moment and memoryAtRest. Without
-// a limit the heap grows to twice what is alive, and beyond. A GOMEMLIMIT of the environment stays, and nil is where nobody wants any of this.
+// limit gives what sets GOMEMLIMIT for a memory.budget: what it needs, or the most there is; and
+// below that twice what requests hold at the moment and memoryAtRest. Without a limit the heap
+// grows to twice what is alive, and beyond. A GOMEMLIMIT of the environment stays, and nil is where
+// nobody wants any of this.
 func (m memory) limit() func(budget int64) *heap.Aim {
 	if !m.own {
 		return nil
@@ -74,7 +80,8 @@ func (m memory) limit() func(budget int64) *heap.Aim {
 // ceiling is what the container allows, a little left for what is no heap; 0 where there is none.
 func (m memory) ceiling() int64 { return m.container / 100 * 95 }
 
-// more says what gives the process more memory, where goLimit is the GOMEMLIMIT in force: it is whatever stands in the way now.
+// more says what gives the process more memory, where goLimit is the GOMEMLIMIT in force: it is
+// whatever stands in the way now.
 func (m memory) more(goLimit, budget int64) string {
 	has := "the machine has " + merge.FormatBytes(m.machine)
 	if m.container > 0 {

@@ -73,7 +73,8 @@ var killers = []string{
 	`topk by (i) (3, rate(huge[5m])) or huge`,
 }
 
-// storm asks killers from so many callers at once, and small things beside them, until each caller had its answers. It returns what was answered by status.
+// storm asks killers from so many callers at once, and small things beside them, until each caller
+// had its answers. It returns what was answered by status.
 func (p *process) storm(callers, each int, timeout time.Duration) (answers map[string]int) {
 	end := time.Now().Truncate(time.Minute).Unix()
 	var mu sync.Mutex
@@ -117,8 +118,8 @@ func (p *process) storm(callers, each int, timeout time.Duration) (answers map[s
 	return answers
 }
 
-// TestKillersUnderAMemoryLimit: 64 callers of queries that hold much, in a process that has 512 MiB. It stays at most 600 MiB large, and whoever asks for little is
-// answered meanwhile.
+// TestKillersUnderAMemoryLimit: 64 callers of queries that hold much, in a process that has 512
+// MiB. It stays at most 600 MiB large, and whoever asks for little is answered meanwhile.
 func TestKillersUnderAMemoryLimit(t *testing.T) {
 	p := startProcess(t, hugeShards(t, 20_000), "GOMEMLIMIT=512MiB")
 	idle := p.status("VmHWM")
@@ -187,7 +188,8 @@ func TestMoreMemory(t *testing.T) {
 	}
 }
 
-// TestReadMemory: a GOMEMLIMIT of the environment stays, and so does its absence where nobody wants Spillway to set one.
+// TestReadMemory: a GOMEMLIMIT of the environment stays, and so does its absence where nobody wants
+// Spillway to set one.
 func TestReadMemory(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for _, tc := range []struct {
@@ -234,8 +236,8 @@ func (p *process) ticks() int {
 	return user + system
 }
 
-// TestLeftKillersLeaveNothing: sixteen callers ask what takes long and leave at once. Soon nothing is evaluated any more, no processor is burnt, and the process ends
-// when it is told to.
+// TestLeftKillersLeaveNothing: sixteen callers ask what takes long and leave at once. Soon nothing
+// is evaluated any more, no processor is burnt, and the process ends when it is told to.
 func TestLeftKillersLeaveNothing(t *testing.T) {
 	p := startProcess(t, onShard(t, fakeshard.Start(t, fakeshard.Config{}), ""))
 	end := time.Now().Truncate(time.Minute).Unix()

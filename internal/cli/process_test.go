@@ -163,7 +163,8 @@ func TestIdleExit(t *testing.T) {
 	}
 }
 
-// TestDrain: the first SIGTERM lets the request under way end with its whole answer and soon takes no new one; then the process ends with 0.
+// TestDrain: the first SIGTERM lets the request under way end with its whole answer and soon takes
+// no new one; then the process ends with 0.
 func TestDrain(t *testing.T) {
 	s := slowShard(t)
 	p := startProcess(t, onShard(t, s, ""))
@@ -173,7 +174,8 @@ func TestDrain(t *testing.T) {
 	if status, body, err := request(http.MethodGet, p.admin+"/-/ready"); err != nil || status != http.StatusServiceUnavailable {
 		t.Errorf("ready while stopping: %d %s %v", status, body, err)
 	}
-	// Those who have not seen yet that it is not ready any more are served for a moment; then nobody listens, while the request under way goes on.
+	// Those who have not seen yet that it is not ready any more are served for a moment; then
+	// nobody listens, while the request under way goes on.
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if status, body, err := request(http.MethodGet, p.main+"/api/v1/query?query=up"); err != nil {
 			break
@@ -234,7 +236,8 @@ func TestHangup(t *testing.T) {
 	p.exits(0)
 }
 
-// TestTracesAreSent: one standard variable is enough for spans to reach the collector, the last ones at the end of the process at the latest.
+// TestTracesAreSent: one standard variable is enough for spans to reach the collector, the last
+// ones at the end of the process at the latest.
 func TestTracesAreSent(t *testing.T) {
 	var mu sync.Mutex
 	var got []byte
@@ -279,7 +282,8 @@ func TestTracesRefused(t *testing.T) {
 	}
 }
 
-// TestLogReaderLeaves: whoever reads the proxy's log goes away. What it logs then reaches nobody, and it goes on answering.
+// TestLogReaderLeaves: whoever reads the proxy's log goes away. What it logs then reaches nobody,
+// and it goes on answering.
 func TestLogReaderLeaves(t *testing.T) {
 	s := fakeshard.Start(t, fakeshard.Config{})
 	config := onShard(t, s, "")

@@ -39,7 +39,8 @@ type Room struct {
 	Commands map[string]Command
 }
 
-// Command is one word of the command line: it declares its flags under the parent and returns what runs.
+// Command is one word of the command line: it declares its flags under the parent and returns what
+// runs.
 type Command func(e *Env, parent Clause) func() error
 
 // Clause is what commands hang on: the application or a parent command.
@@ -92,7 +93,8 @@ type errUnchecked struct{ error }
 // errQuiet is an exit code 1 whose reason was printed already.
 var errQuiet = errors.New("")
 
-// Main is Run for a whole process: the first SIGINT or SIGTERM ends the command in good order, the second at once. It returns the exit code.
+// Main is Run for a whole process: the first SIGINT or SIGTERM ends the command in good order, the
+// second at once. It returns the exit code.
 func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -110,8 +112,8 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	return p.Run(ctx, force, args, stdout, stderr)
 }
 
-// Run runs one command line and returns the exit code: 0, 1 for a failure, 2 for a wrong command line. The first context ends the command in good order,
-// the second at once.
+// Run runs one command line and returns the exit code: 0, 1 for a failure, 2 for a wrong command
+// line. The first context ends the command in good order, the second at once.
 func (p Program) Run(ctx, force context.Context, args []string, stdout, stderr io.Writer) int {
 	fail := func(code int, err error) int {
 		fmt.Fprintf(stderr, "%s: %s\n", p.Name, err)
@@ -157,7 +159,8 @@ func (p Program) served() (all []string) {
 	return all
 }
 
-// Declare gives the application with all its commands, and by their full names what each of them runs.
+// Declare gives the application with all its commands, and by their full names what each of them
+// runs.
 func (p Program) Declare(ctx, force context.Context, stdout, stderr io.Writer) (*Env, map[string]func() error) {
 	app := kingpin.New(p.Name, p.Help).UsageWriter(stdout).ErrorWriter(stderr)
 	app.Version(version.Print(p.Name))

@@ -10,10 +10,12 @@ import (
 	"golang.org/x/term"
 )
 
-// lineEvery is how often a long step says how far it is where there is no terminal to draw a bar on.
+// lineEvery is how often a long step says how far it is where there is no terminal to draw a bar
+// on.
 const lineEvery = 10 * time.Second
 
-// progress tells how far a long command is: a bar for each step on a terminal, a line at its end and every lineEvery elsewhere.
+// progress tells how far a long command is: a bar for each step on a terminal, a line at its end
+// and every lineEvery elsewhere.
 type progress struct {
 	w        io.Writer // nil is nobody
 	terminal bool
@@ -36,7 +38,8 @@ func newProgress(w io.Writer, quiet bool) *progress {
 	return p
 }
 
-// at says that a step has done so much; total is 0 where nobody knows. Another step ends the one before.
+// at says that a step has done so much; total is 0 where nobody knows. Another step ends the one
+// before.
 func (p *progress) at(step string, done, total int64) {
 	if p.w == nil {
 		return

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestProgressInLines is what a log file or a CI sees: a line for each step's end, and for long ones a line every ten seconds.
+// TestProgressInLines is what a log file or a CI sees: a line for each step's end, and for long
+// ones a line every ten seconds.
 func TestProgressInLines(t *testing.T) {
 	var out strings.Builder
 	p := newProgress(&out, false)
@@ -48,7 +49,8 @@ func TestProgressQuiet(t *testing.T) {
 	}
 }
 
-// TestProgressBar draws on a file that is taken for a terminal: the bar is there, and its goroutine ends with the step (goleak).
+// TestProgressBar draws on a file that is taken for a terminal: the bar is there, and its goroutine
+// ends with the step (goleak).
 func TestProgressBar(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "screen"))
 	if err != nil {

@@ -91,8 +91,10 @@ func proxyCommand(e *Env, parent Clause) func() error {
 	}
 }
 
-// IgnoreBrokenPipe keeps a server alive when whoever reads its log goes away: a logger's restart, a closed terminal. Go ends a process that writes to a
-// broken pipe on standard output or error; the write fails alone where the signal is ignored. Commands whose output is their purpose do not call it.
+// IgnoreBrokenPipe keeps a server alive when whoever reads its log goes away: a logger's restart, a
+// closed terminal. Go ends a process that writes to a broken pipe on standard output or error; the
+// write fails alone where the signal is ignored. Commands whose output is their purpose do not call
+// it.
 func IgnoreBrokenPipe() { signal.Ignore(syscall.SIGPIPE) }
 
 // loadConfig reads the file; what is wrong with it is listed one a line.
@@ -108,7 +110,8 @@ func loadConfig(file string) (*config.Config, error) {
 	return cfg, err
 }
 
-// init gives a build without version flags the version that its build information has, for --version and the metric spillway_build_info.
+// init gives a build without version flags the version that its build information has, for
+// --version and the metric spillway_build_info.
 func init() {
 	if version.Version != "" {
 		return
@@ -117,7 +120,8 @@ func init() {
 	version.Version = versionOf(info)
 }
 
-// versionOf is the module's version, else the revision that it was built of, else unknown: as when it was built with -buildvcs=false, or outside of its repository.
+// versionOf is the module's version, else the revision that it was built of, else unknown: as when
+// it was built with -buildvcs=false, or outside of its repository.
 func versionOf(info *debug.BuildInfo) string {
 	if info == nil {
 		return "unknown"
@@ -158,7 +162,8 @@ func NewRegistry() *prometheus.Registry {
 	return reg
 }
 
-// startTraces sends traces where the standard OTEL_ variables say. Without any of them nothing is collected.
+// startTraces sends traces where the standard OTEL_ variables say. Without any of them nothing is
+// collected.
 func startTraces(ctx context.Context, log *slog.Logger) (stop func(), err error) {
 	otel.SetTextMapPropagator(autoprop.NewTextMapPropagator())
 	wanted := false

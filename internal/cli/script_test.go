@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what must come.
 const patience = 60 * time.Second
 
-// TestScripts runs the scripts of testdata/script against the program in this process. Beside testscript's own commands they have:
+// TestScripts runs the scripts of testdata/script against the program in this process. Beside
+// testscript's own commands they have:
 //
 //	spillway ARGS...          one command line to its end; fails where the exit code is not 0
 //	code N                    the last exit code
@@ -100,7 +101,8 @@ func cmdSpillway(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// absolute makes the names of files in args absolute: the program runs in this process, not in the script's folder.
+// absolute makes the names of files in args absolute: the program runs in this process, not in the
+// script's folder.
 func absolute(ts *testscript.TestScript, args []string) []string {
 	out := make([]string, len(args))
 	for i, a := range args {
@@ -174,7 +176,8 @@ func cmdProm(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], p.URL())
 }
 
-// cmdDead binds a port and does not listen on it: nobody else can take it meanwhile, and connecting to it is refused.
+// cmdDead binds a port and does not listen on it: nobody else can take it meanwhile, and connecting
+// to it is refused.
 func cmdDead(ts *testscript.TestScript, _ bool, args []string) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	ts.Check(err)
@@ -319,7 +322,8 @@ func (w *watched) String() string {
 	return w.text.String()
 }
 
-// wait returns the first match in the log; false where none comes before ended or the end of patience.
+// wait returns the first match in the log; false where none comes before ended or the end of
+// patience.
 func (w *watched) wait(re *regexp.Regexp, ended <-chan struct{}) ([]string, bool) {
 	limit := time.After(patience)
 	for {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A build has the version of its module, else of its revision, and is unknown only where its build information knows nothing.
+// A build has the version of its module, else of its revision, and is unknown only where its build
+// information knows nothing.
 func TestVersionOfABuild(t *testing.T) {
 	built := func(version string, settings ...string) *debug.BuildInfo {
 		info := &debug.BuildInfo{Main: debug.Module{Version: version}}

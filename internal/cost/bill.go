@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// DefaultMaxGap is how long a pause between two scrapes may be and still count as covered: Prometheus' own lookback.
+// DefaultMaxGap is how long a pause between two scrapes may be and still count as covered:
+// Prometheus' own lookback.
 const DefaultMaxGap = 5 * time.Minute
 
 // Options say which bill to make.
@@ -25,7 +26,8 @@ type Options struct {
 	By []Dimension
 	// Directory says whose namespaces are and what GPUs cost; nil is the zero value.
 	Directory *Directory
-	// Priced are keys of the directory's prices that must be the price of some model: where one is of none, there is no bill.
+	// Priced are keys of the directory's prices that must be the price of some model: where one is
+	// of none, there is no bill.
 	Priced []string
 	Names  Names
 	// MaxGap is DefaultMaxGap where it is 0.
@@ -67,7 +69,8 @@ type Bill struct {
 	By       []Dimension `json:"by"`
 	Daily    bool        `json:"daily"`
 	Currency string      `json:"currency,omitempty"`
-	// Resolution is the usual distance of two scrapes: each beginning and end of a pod is known to it.
+	// Resolution is the usual distance of two scrapes: each beginning and end of a pod is known to
+	// it.
 	Resolution string `json:"resolution"`
 	Rows       []Row  `json:"rows"`
 	Total      Total  `json:"total"`
@@ -91,10 +94,12 @@ type Row struct {
 	Cost *Hundredths `json:"cost"`
 	// Unpriced are the hours of models without a price: they are in GPUHours and not in Cost.
 	Unpriced Milli `json:"unpriced_gpu_hours"`
-	// Idle is held and not busy, of the Measured hours, in which it is known. It is billed: this is not a deduction.
+	// Idle is held and not busy, of the Measured hours, in which it is known. It is billed: this is
+	// not a deduction.
 	Idle     Milli `json:"idle_gpu_hours"`
 	Measured Milli `json:"measured_gpu_hours"`
-	// Covered is the part of the row's time, 0 to 1, that was covered, in the clusters it has hours in.
+	// Covered is the part of the row's time, 0 to 1, that was covered, in the clusters it has hours
+	// in.
 	Covered float64 `json:"covered"`
 }
 
@@ -108,7 +113,8 @@ type Total struct {
 	Covered  float64     `json:"covered"`
 }
 
-// DayCoverage is one day of one cluster. Where CoveredHours is 0 nothing is known of it: no row has anything of that day, which does not say that nothing was held.
+// DayCoverage is one day of one cluster. Where CoveredHours is 0 nothing is known of it: no row has
+// anything of that day, which does not say that nothing was held.
 type DayCoverage struct {
 	Day          string  `json:"day"`
 	Cluster      string  `json:"cluster"`
@@ -116,7 +122,8 @@ type DayCoverage struct {
 	CoveredHours float64 `json:"covered_hours"`
 }
 
-// FleetRow is what the GPUs of one model in one cluster did: held, unhealthy and free are capacity, but for what was held beyond it, by pods whose node was gone.
+// FleetRow is what the GPUs of one model in one cluster did: held, unhealthy and free are capacity,
+// but for what was held beyond it, by pods whose node was gone.
 type FleetRow struct {
 	Day       string `json:"day,omitempty"`
 	Cluster   string `json:"cluster"`
@@ -128,7 +135,8 @@ type FleetRow struct {
 	Beyond    Milli  `json:"beyond_capacity_gpu_hours"`
 }
 
-// Imbalance is why there is no bill: in one window its rows were not what the servers say was allocated.
+// Imbalance is why there is no bill: in one window its rows were not what the servers say was
+// allocated.
 type Imbalance struct {
 	Cluster           string
 	From, To          time.Time
@@ -197,7 +205,8 @@ func names(ds []Dimension) string {
 	return strings.Join(out, ", ")
 }
 
-// Make asks the servers and makes the bill. It fails with an *Imbalance where the rows do not add up to what was allocated.
+// Make asks the servers and makes the bill. It fails with an *Imbalance where the rows do not add
+// up to what was allocated.
 func Make(ctx context.Context, o Options) (*Bill, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -248,7 +257,8 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	for _, a := range accounts {
 		sum += a.held
 	}
-	// Each window was compared sample by sample; this finds what would be lost between there and the rows.
+	// Each window was compared sample by sample; this finds what would be lost between there and
+	// the rows.
 	if math.Abs(sum-l.allocated) > 1e-9*max(1, l.allocated) {
 		return nil, &Imbalance{From: b.From, To: b.To, Billed: sum / float64(hourMillis), Allocated: l.allocated / float64(hourMillis)}
 	}
@@ -358,7 +368,8 @@ func (r *run) fleetRows(days []Day) []FleetRow {
 	return out
 }
 
-// apportion rounds numbers so that what they are rounded to adds up to their rounded sum: those that lose most by rounding down are rounded up.
+// apportion rounds numbers so that what they are rounded to adds up to their rounded sum: those
+// that lose most by rounding down are rounded up.
 func apportion(vs []float64) []int64 {
 	out := make([]int64, len(vs))
 	order := make([]int, len(vs))

@@ -21,7 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
 
-// small is one hour and a half of two clusters, written by hand: what each pod held is in the comments. The second cluster has no data in the second hour.
+// small is one hour and a half of two clusters, written by hand: what each pod held is in the
+// comments. The second cluster has no data in the second hour.
 const small = `load 1m
   up{job="kube-state-metrics",cluster="jaguar",instance="a"} 1x119
   up{job="kube-state-metrics",cluster="ibis",instance="a"} 1x59 _x60
@@ -160,7 +161,8 @@ func golden(t *testing.T, name string, write func(io.Writer) error) {
 	}
 }
 
-// TestImbalance: where the servers' own count differs from what the rows have, there is no bill but the difference. A proxy between takes a pod out of one answer.
+// TestImbalance: where the servers' own count differs from what the rows have, there is no bill but
+// the difference. A proxy between takes a pod out of one answer.
 func TestImbalance(t *testing.T) {
 	s := smallServer(t)
 	for _, c := range []struct {
@@ -222,7 +224,8 @@ func TestImbalance(t *testing.T) {
 	}
 }
 
-// TestNoData: a range in which nothing was scraped has no bill, not one of zero; neither has a wrong selector.
+// TestNoData: a range in which nothing was scraped has no bill, not one of zero; neither has a
+// wrong selector.
 func TestNoData(t *testing.T) {
 	o := smallOptions(t, smallServer(t).URL())
 	o.Names.Selector = `job="ksm"`
@@ -236,7 +239,8 @@ func TestNoData(t *testing.T) {
 	}
 }
 
-// TestShards: where each kube-state-metrics shows a part of the pods the flag that says so must be given, and only there.
+// TestShards: where each kube-state-metrics shows a part of the pods the flag that says so must be
+// given, and only there.
 func TestShards(t *testing.T) {
 	text := "load 1m\n"
 	for i, shard := range []string{"0", "0", "1", "1"} { // two replicas of each of two shards

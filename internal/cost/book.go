@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-// maxLone is the part of a window's GPU samples that one replica may show alone. A replica that has just started shows few pods for some seconds; of shards that are
-// taken for replicas each shows all of its pods alone, and every pod would be billed for half of its time.
+// maxLone is the part of a window's GPU samples that one replica may show alone. A replica that has
+// just started shows few pods for some seconds; of shards that are taken for replicas each shows
+// all of its pods alone, and every pod would be billed for half of its time.
 const maxLone = 0.2
 
-// lone reports whether a replica shows a pod, long enough for every other to have been scraped, that another one of those that count does not show.
+// lone reports whether a replica shows a pod, long enough for every other to have been scraped,
+// that another one of those that count does not show.
 func (s *source) lone(r reading, shown map[string]float64, name string) bool {
 	if len(r.chosen) < 2 {
 		return false
@@ -35,7 +37,8 @@ func (s *source) lone(r reading, shown map[string]float64, name string) bool {
 	return false
 }
 
-// book counts a stretch of windows into the ledger. It refuses where a window's pods are not all that the servers count in it.
+// book counts a stretch of windows into the ledger. It refuses where a window's pods are not all
+// that the servers count in it.
 func (r *run) book(ws []window, f *facts) error {
 	pods := make([][]podKey, len(ws))
 	for k := range f.running {
@@ -126,8 +129,9 @@ func (r *run) book(ws []window, f *facts) error {
 	return nil
 }
 
-// fleet books what the GPUs did that nobody held. A GPU that is held is held, whatever its node's health; of the others those that the kubelet does not offer, or
-// whose node is not ready, are unhealthy, and the rest is free.
+// fleet books what the GPUs did that nobody held. A GPU that is held is held, whatever its node's
+// health; of the others those that the kubelet does not offer, or whose node is not ready, are
+// unhealthy, and the rest is free.
 func (r *run) fleet(i int, w window, f *facts, readings []reading, of map[replicaKey]int, onNode map[nodeKey]float64) {
 	sum := func(which int, k nodeKey) (gpuMillis float64) {
 		byReplica := f.fleet[which][at[nodeKey]{k, i}]

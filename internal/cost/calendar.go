@@ -17,21 +17,25 @@ type Range struct {
 	Location *time.Location
 }
 
-// Day is a calendar day of a range's time zone as far as it lies in the range. It has 23 or 25 hours where clocks are changed.
+// Day is a calendar day of a range's time zone as far as it lies in the range. It has 23 or 25
+// hours where clocks are changed.
 type Day struct {
 	Name     string // 2026-11-03
 	From, To time.Time
 }
 
-// window is what is counted in one piece: an hour, or less at the end of a day or of the range. To is exclusive.
+// window is what is counted in one piece: an hour, or less at the end of a day or of the range. To
+// is exclusive.
 type window struct {
 	from, to int64 // ms
 	day      int   // index into Days
 	hour     int   // index of the hour within the range: pieces of one hour share it
 }
 
-// ParseRange reads the flags --from and --to. Both take 2026-11 (the first moment of the month), 2026-11-03, 2026-11-03T04:00, an RFC 3339 time, Unix seconds,
-// and now, today, yesterday, this-month, last-month (the first moment of it), all in loc but the RFC 3339 time, which has its own offset. Seconds are cut off.
+// ParseRange reads the flags --from and --to. Both take 2026-11 (the first moment of the month),
+// 2026-11-03, 2026-11-03T04:00, an RFC 3339 time, Unix seconds, and now, today, yesterday,
+// this-month, last-month (the first moment of it), all in loc but the RFC 3339 time, which has its
+// own offset. Seconds are cut off.
 func ParseRange(from, to string, loc *time.Location, now time.Time) (Range, error) {
 	f, ferr := parseMoment("from", from, loc, now)
 	t, terr := parseMoment("to", to, loc, now)
@@ -96,7 +100,8 @@ func parseMoment(flag, s string, loc *time.Location, now time.Time) (time.Time, 
 	return time.Time{}, fmt.Errorf("--%s=%s is no time: give a day such as 2026-11-01, a month such as 2026-11, a time such as 2026-11-01T06:00, or yesterday, today, last-month, this-month", flag, s)
 }
 
-// mustDate is the date that s, which was parsed with the layout before, says. It does not depend on a time zone.
+// mustDate is the date that s, which was parsed with the layout before, says. It does not depend on
+// a time zone.
 func mustDate(layout, s string) (int, time.Month, int) {
 	t, err := time.Parse(layout, s)
 	if err != nil {
@@ -105,7 +110,8 @@ func mustDate(layout, s string) (int, time.Month, int) {
 	return t.Date()
 }
 
-// dayStart is the first moment of a day. time.Date alone gives 23:00 of the day before where clocks are put forward at midnight.
+// dayStart is the first moment of a day. time.Date alone gives 23:00 of the day before where clocks
+// are put forward at midnight.
 func dayStart(y int, m time.Month, d int, loc *time.Location) time.Time {
 	wy, wm, wd := time.Date(y, m, d, 12, 0, 0, 0, time.UTC).Date() // normalised
 	want := time.Date(wy, wm, wd, 0, 0, 0, 0, time.UTC)
@@ -124,8 +130,8 @@ func dayStart(y int, m time.Month, d int, loc *time.Location) time.Time {
 	return t
 }
 
-// Days are the calendar days that the range touches, the first and the last cut to it. A day that a time zone skips, as Samoa did when it changed sides of the date
-// line, is not among them.
+// Days are the calendar days that the range touches, the first and the last cut to it. A day that a
+// time zone skips, as Samoa did when it changed sides of the date line, is not among them.
 func (r Range) Days() []Day {
 	var out []Day
 	y, m, d := r.From.In(r.Location).Date()
@@ -144,7 +150,8 @@ func (r Range) Days() []Day {
 	return out
 }
 
-// windows cuts each day into hours from its beginning on; the last of a day may be shorter (Lord Howe Island changes its clocks by half an hour).
+// windows cuts each day into hours from its beginning on; the last of a day may be shorter (Lord
+// Howe Island changes its clocks by half an hour).
 func windows(days []Day) []window {
 	var out []window
 	hour := 0

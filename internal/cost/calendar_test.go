@@ -110,7 +110,8 @@ func TestDays(t *testing.T) {
 	}
 }
 
-// tiles fails where days and windows do not lie one after the other from the range's begin to its end.
+// tiles fails where days and windows do not lie one after the other from the range's begin to its
+// end.
 func tiles(t testing.TB, r Range) {
 	t.Helper()
 	days := r.Days()
@@ -136,7 +137,8 @@ func tiles(t testing.TB, r Range) {
 	}
 }
 
-// FuzzParseRange: whatever the flags say, there is a range that its days and windows fill without a gap, or an error that names a flag.
+// FuzzParseRange: whatever the flags say, there is a range that its days and windows fill without a
+// gap, or an error that names a flag.
 func FuzzParseRange(f *testing.F) {
 	zones := []string{"UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kathmandu", "America/St_Johns", "Africa/Casablanca"}
 	for i, s := range []string{"2026-11", "2026-03-29", "2018-11-04", "2011-12-30", "today", "last-month", "2026-11-01T06:30", "1790812800", "2026-11-01T00:00:00+14:00", ""} {

@@ -19,9 +19,11 @@ import (
 const (
 	maxAnswerBytes = 64 << 20 // of one answer; more is treated as a query to be halved
 	maxErrorBytes  = 64 << 10
-	// attempts is how often a query is sent that is turned away for now (429, 503, a connection that breaks).
+	// attempts is how often a query is sent that is turned away for now (429, 503, a connection
+	// that breaks).
 	attempts = 6
-	// firstPause doubles with each attempt, up to maxPause; a server's own Retry-After goes before, up to maxRetryAfter.
+	// firstPause doubles with each attempt, up to maxPause; a server's own Retry-After goes before,
+	// up to maxRetryAfter.
 	firstPause    = time.Second
 	maxPause      = 20 * time.Second
 	maxRetryAfter = 2 * time.Minute
@@ -38,8 +40,9 @@ type Client struct {
 	reached bool                                       // there was a connection once
 }
 
-// NewClient returns a client of the API below base, such as http://127.0.0.1:9090 or https://host/prefix. hc holds credentials and time limits; nil is a client
-// that gives each request two minutes.
+// NewClient returns a client of the API below base, such as http://127.0.0.1:9090 or
+// https://host/prefix. hc holds credentials and time limits; nil is a client that gives each
+// request two minutes.
 func NewClient(base string, hc *http.Client) (*Client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -51,8 +54,9 @@ func NewClient(base string, hc *http.Client) (*Client, error) {
 	return &Client{base: u, http: hc}, nil
 }
 
-// refusal is an answer that will not get better by repetition: the query is too much for the server (422, or an answer over maxAnswerBytes), or was still turned
-// away after all attempts. Halving the query may help.
+// refusal is an answer that will not get better by repetition: the query is too much for the server
+// (422, or an answer over maxAnswerBytes), or was still turned away after all attempts. Halving the
+// query may help.
 type refusal struct{ why string }
 
 func (e *refusal) Error() string { return e.why }

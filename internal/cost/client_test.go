@@ -27,7 +27,8 @@ func testClient(t testing.TB, url string) *Client {
 
 const oneSeries = `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"b"},"values":[[1700000000.999,"2"],[1700003600.999,"3.5"]]}]}}`
 
-// TestAsk: what is repeated, what is halved, what ends the bill. The answers of the server are given one after the other.
+// TestAsk: what is repeated, what is halved, what ends the bill. The answers of the server are
+// given one after the other.
 func TestAsk(t *testing.T) {
 	type reply struct {
 		status     int
@@ -91,7 +92,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestNobodyListens: a wrong address ends at once and by name; a server that goes away later is waited for, and then the query is not halved.
+// TestNobodyListens: a wrong address ends at once and by name; a server that goes away later is
+// waited for, and then the query is not halved.
 func TestNobodyListens(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(oneSeries)) }))
 	gone := httptest.NewServer(nil)
@@ -119,7 +121,8 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// TestPauses: pauses grow, a server's own wish goes before them, and the end of the context ends them.
+// TestPauses: pauses grow, a server's own wish goes before them, and the end of the context ends
+// them.
 func TestPauses(t *testing.T) {
 	var after string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -25,8 +25,9 @@ type run struct {
 	l       *ledger
 }
 
-// scrapes finds the sources and the times of their scrapes, a little before and after the range too: the scrape before its beginning stands for it, the one after
-// its end tells whether the last one was followed by a pause.
+// scrapes finds the sources and the times of their scrapes, a little before and after the range
+// too: the scrape before its beginning stands for it, the one after its end tells whether the last
+// one was followed by a pause.
 func (r *run) scrapes(ctx context.Context) error {
 	from := r.o.Range.From.UnixMilli() - r.gap
 	to := min(r.o.Range.To.UnixMilli()+r.gap, r.o.Now().UnixMilli())
@@ -88,7 +89,8 @@ func (r *run) scrapes(ctx context.Context) error {
 // millis is a duration as PromQL writes it.
 func millis(ms int64) string { return strconv.FormatInt(ms, 10) + "ms" }
 
-// stretches cuts windows into runs of equal length, one directly after the other, of at most maxWindows: what one range query can ask for.
+// stretches cuts windows into runs of equal length, one directly after the other, of at most
+// maxWindows: what one range query can ask for.
 func stretches(ws []window) [][]window {
 	var out [][]window
 	for len(ws) > 0 {
@@ -102,11 +104,13 @@ func stretches(ws []window) [][]window {
 	return out
 }
 
-// row is a sample of an answer: the series' labels, the index of the window in its stretch, and the value.
+// row is a sample of an answer: the series' labels, the index of the window in its stretch, and the
+// value.
 type rowFunc func(labels map[string]string, w int, v float64) error
 
-// ask puts a query for a stretch of windows and some namespaces, in as many parts as the server wants, and calls row for every sample. Values of the same series in
-// parts of different namespaces come one after the other: row adds up.
+// ask puts a query for a stretch of windows and some namespaces, in as many parts as the server
+// wants, and calls row for every sample. Values of the same series in parts of different namespaces
+// come one after the other: row adds up.
 func (r *run) ask(ctx context.Context, q query, ws []window, namespaces []string, row rowFunc) error {
 	if q.byNamespace && len(namespaces) == 0 {
 		return nil
@@ -136,7 +140,8 @@ func (r *run) part(ctx context.Context, q query, ws []window, offset int, namesp
 		in = inNamespaces(namespaces)
 	}
 	length := ws[0].to - ws[0].from
-	// The range is open at its beginning and closed at its end: a millisecond earlier it is the window.
+	// The range is open at its beginning and closed at its end: a millisecond earlier it is the
+	// window.
 	first := ws[0].to - 1
 	found, err := r.o.Client.rangeQuery(ctx, q.text(millis(length), in), first, ws[len(ws)-1].to-1, length)
 	var no *refusal

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// sourceKey names one kube-state-metrics, whatever number of replicas it has: that of a cluster, or one of its shards.
+// sourceKey names one kube-state-metrics, whatever number of replicas it has: that of a cluster, or
+// one of its shards.
 type sourceKey struct{ cluster, shard string }
 
 // source is one kube-state-metrics as the servers saw it.
@@ -39,8 +40,9 @@ func (r *reading) share() float64 {
 	return float64(r.covered) / float64(r.scrapes)
 }
 
-// settle sorts the times and works out the usual distance. A pause of up to maxGap counts as covered by the scrape before it; after a longer one that scrape
-// stands for the usual distance only.
+// settle sorts the times and works out the usual distance. A pause of up to maxGap counts as
+// covered by the scrape before it; after a longer one that scrape stands for the usual distance
+// only.
 func (r *replica) settle(maxGap int64) error {
 	slices.Sort(r.times)
 	r.times = slices.Compact(r.times)
@@ -68,7 +70,8 @@ func (r *replica) end(i int, maxGap int64) int64 {
 	return r.times[i] + r.usual
 }
 
-// cover is how many scrapes lie in [from, to) and how much of it is covered. Where no scrape lies in it nobody can say what ran: then nothing is.
+// cover is how many scrapes lie in [from, to) and how much of it is covered. Where no scrape lies
+// in it nobody can say what ran: then nothing is.
 func (r *replica) cover(from, to, maxGap int64) (scrapes int, covered int64) {
 	i, _ := slices.BinarySearch(r.times, from)
 	if i > 0 {
@@ -84,7 +87,8 @@ func (r *replica) cover(from, to, maxGap int64) (scrapes int, covered int64) {
 	return scrapes, covered
 }
 
-// settle settles the replicas and joins them. It tells of a replica that is scraped too rarely to cover anything.
+// settle settles the replicas and joins them. It tells of a replica that is scraped too rarely to
+// cover anything.
 func (s *source) settle(maxGap int64) error {
 	u := &replica{}
 	for _, r := range s.replicas {
@@ -99,7 +103,8 @@ func (s *source) settle(maxGap int64) error {
 	return nil
 }
 
-// alike is the part of a window by which the coverage of two replicas may differ and their samples still be counted together.
+// alike is the part of a window by which the coverage of two replicas may differ and their samples
+// still be counted together.
 const alike = 100
 
 // read chooses the replicas that saw most of a window.
@@ -120,7 +125,8 @@ func (s *source) read(w window, maxGap int64) reading {
 	return out
 }
 
-// slot is what an hour is cut into in which no replica saw all that they saw together: one was down in its first half, the other in its second.
+// slot is what an hour is cut into in which no replica saw all that they saw together: one was down
+// in its first half, the other in its second.
 const slot = int64(5 * time.Minute / time.Millisecond)
 
 // refine cuts such hours into slots.

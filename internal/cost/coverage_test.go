@@ -32,7 +32,8 @@ func sourceOf(t *testing.T, maxGap int64, rs ...*replica) *source {
 	return s
 }
 
-// TestCoverage: hours from second 0 to 7200, scraped each minute where nothing else is said; pauses of up to 300 s count as covered.
+// TestCoverage: hours from second 0 to 7200, scraped each minute where nothing else is said; pauses
+// of up to 300 s count as covered.
 func TestCoverage(t *testing.T) {
 	const maxGap = 300_000
 	w := func(a, b int64) window { return window{from: a * 1000, to: b * 1000} }
@@ -69,7 +70,8 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// TestRefine: an hour whose halves were seen by different replicas is read in pieces, and so as a whole; others stay hours.
+// TestRefine: an hour whose halves were seen by different replicas is read in pieces, and so as a
+// whole; others stay hours.
 func TestRefine(t *testing.T) {
 	const maxGap = 300_000
 	a := every("a", 60, -600, 3600).and(every("a", 60, 5400, 10800))
@@ -105,7 +107,8 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// TestApportion: rounded parts add up to the rounded whole, and none is further than one from what it was.
+// TestApportion: rounded parts add up to the rounded whole, and none is further than one from what
+// it was.
 func TestApportion(t *testing.T) {
 	seed := randseed.Of(t, 0)
 	rng := rand.New(rand.NewPCG(seed, 1))

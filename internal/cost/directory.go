@@ -20,15 +20,18 @@ const Unassigned = "unassigned"
 // maxDirectoryBytes is the largest directory file that is read.
 const maxDirectoryBytes = 4 << 20
 
-// Directory says whose a namespace is and what a GPU hour costs. The zero value knows nobody: then teams come from the namespaces' labels, and there are no prices.
+// Directory says whose a namespace is and what a GPU hour costs. The zero value knows nobody: then
+// teams come from the namespaces' labels, and there are no prices.
 type Directory struct {
-	// Order is which source of a namespace's team is believed first. Default: directory, then label. A label can be set by whoever may edit the namespace; the
-	// file is what the people who pay have agreed on.
+	// Order is which source of a namespace's team is believed first. Default: directory, then
+	// label. A label can be set by whoever may edit the namespace; the file is what the people who
+	// pay have agreed on.
 	Order []Source `yaml:"order"`
 	// Currency is written beside money: USD, EUR, credits.
 	Currency string `yaml:"currency"`
-	// Prices are what one hour of one GPU costs, by the GPU's model as its nodes are labelled; spaces are as good as the - of such labels; a * at the end or the beginning of a key stands for anything. A key
-	// without * goes before one with it, and a longer key before a shorter one.
+	// Prices are what one hour of one GPU costs, by the GPU's model as its nodes are labelled;
+	// spaces are as good as the - of such labels; a * at the end or the beginning of a key stands
+	// for anything. A key without * goes before one with it, and a longer key before a shorter one.
 	Prices map[string]float64 `yaml:"prices"`
 	// Teams are those that pay.
 	Teams []TeamEntry `yaml:"teams"`
@@ -85,7 +88,8 @@ func LoadDirectory(file string) (*Directory, error) {
 	return d, nil
 }
 
-// ParseDirectory reads the text of a directory file. Unknown keys are errors; all problems of a file that can be decoded come at once, each with its path.
+// ParseDirectory reads the text of a directory file. Unknown keys are errors; all problems of a
+// file that can be decoded come at once, each with its path.
 func ParseDirectory(text []byte) (*Directory, error) {
 	d := &Directory{}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -160,7 +164,8 @@ func (d *Directory) Validate() error {
 
 var namespacePattern = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?|([a-z0-9][-a-z0-9]*)?\*)$`)
 
-// Lookup is who the directory says a namespace belongs to: the entry that names it, else the one with the longest beginning of it.
+// Lookup is who the directory says a namespace belongs to: the entry that names it, else the one
+// with the longest beginning of it.
 func (d *Directory) Lookup(namespace string) (Owner, bool) {
 	var owner Owner
 	best := -1
@@ -223,7 +228,8 @@ func (d *Directory) Price(model string) (float64, bool) {
 	return price, best >= 0
 }
 
-// priceFor is how closely a key of the prices names a model. Labels of nodes have a - where the model's name has a space, so that either may be written; as the node has it counts more.
+// priceFor is how closely a key of the prices names a model. Labels of nodes have a - where the
+// model's name has a space, so that either may be written; as the node has it counts more.
 func priceFor(key, model string) int {
 	n := specificity(key, model)
 	if spelled := specificity(ModelName(key), ModelName(model)); spelled >= 0 && n < 0 {
@@ -235,7 +241,8 @@ func priceFor(key, model string) int {
 // ModelName is the name of a GPU model as nodes are labelled with it.
 func ModelName(s string) string { return strings.ReplaceAll(strings.TrimSpace(s), " ", "-") }
 
-// specificity is how closely a pattern names a word: -1 not at all, a whole name above every pattern with a *, a longer one above a shorter one.
+// specificity is how closely a pattern names a word: -1 not at all, a whole name above every
+// pattern with a *, a longer one above a shorter one.
 func specificity(pattern, word string) int {
 	rest, before := strings.CutPrefix(pattern, "*")
 	rest, after := strings.CutSuffix(rest, "*")

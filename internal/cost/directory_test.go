@@ -118,7 +118,8 @@ func TestLoadDirectory(t *testing.T) {
 	}
 }
 
-// FuzzParseDirectory: whatever the file says, it is refused, or each of its own namespaces has an owner that the file names, and one namespace has one.
+// FuzzParseDirectory: whatever the file says, it is refused, or each of its own namespaces has an
+// owner that the file names, and one namespace has one.
 func FuzzParseDirectory(f *testing.F) {
 	f.Add([]byte(directoryText), "research-vision", "vision")
 	f.Add([]byte("order: [label]\nteams: [{name: a, namespaces: ['*']}]"), "x", "")

@@ -24,7 +24,8 @@ const (
 // Dimensions are all there are, in the order of columns.
 var Dimensions = []Dimension{Cluster, Team, Person, Namespace, Experiment, Model}
 
-// None is what a row shows where there is nothing: no person, no experiment, no model that the node is labelled with.
+// None is what a row shows where there is nothing: no person, no experiment, no model that the node
+// is labelled with.
 const None = "-"
 
 // holding is what one pod held in one window.
@@ -167,7 +168,8 @@ func (l *ledger) fleetOf(day int, cluster, model string) *stock {
 	return l.stocks[k]
 }
 
-// cover books how much of a window each cluster's scrapes cover: where kube-state-metrics has shards, what all of them cover.
+// cover books how much of a window each cluster's scrapes cover: where kube-state-metrics has
+// shards, what all of them cover.
 func (l *ledger) cover(w window, sources []*source, readings []reading) {
 	least := map[string]float64{}
 	for s, src := range sources {
@@ -190,7 +192,8 @@ func (l *ledger) cover(w window, sources []*source, readings []reading) {
 	}
 }
 
-// unmatched names the prices that were asked for and are of no model: a bill that leaves out their money would look like one without any.
+// unmatched names the prices that were asked for and are of no model: a bill that leaves out their
+// money would look like one without any.
 func (l *ledger) unmatched() error {
 	seen := maps.Clone(l.models)
 	for k := range l.stocks {

@@ -37,9 +37,11 @@ func teamOf(x *cluster.Experiment) string {
 	return x.Team
 }
 
-// TestMonth bills a simulated month, in which clocks are changed, and compares it with what the model knows of itself: pods that wait, fail and come again under the
-// same name, containers restarted in place, two kube-state-metrics replicas that are scraped at other times and miss other stretches, restarts of kube-state-metrics,
-// five hours in which nothing was scraped, a namespace without a team.
+// TestMonth bills a simulated month, in which clocks are changed, and compares it with what the
+// model knows of itself: pods that wait, fail and come again under the same name, containers
+// restarted in place, two kube-state-metrics replicas that are scraped at other times and miss
+// other stretches, restarts of kube-state-metrics, five hours in which nothing was scraped, a
+// namespace without a team.
 func TestMonth(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -145,7 +147,8 @@ func (w *month) checkBill(b *Bill, loc *time.Location) {
 	if len(b.Gaps) != 1 || math.Abs(b.Gaps[0].From.Sub(w.gap.From).Seconds()) > w.scrape.Seconds()+1 || math.Abs(b.Gaps[0].To.Sub(w.gap.Until).Seconds()) > w.scrape.Seconds()+1 {
 		t.Errorf("the gaps are %v, there was one from %s to %s", b.Gaps, w.gap.From, w.gap.Until)
 	}
-	// 9:40 to 14:40 touches six hours. Where one replica comes back as the other goes, less than a scrape of each is lost.
+	// 9:40 to 14:40 touches six hours. Where one replica comes back as the other goes, less than a
+	// scrape of each is lost.
 	missing := slices.DeleteFunc(slices.Clone(b.Hours), func(h Hour) bool { return h.CoveredSeconds > 3600-2*w.scrape.Seconds() })
 	if len(missing) != 6 || missing[1].CoveredSeconds != 0 || !missing[0].From.Equal(time.Date(2026, 3, 31, 9, 0, 0, 0, loc)) || len(b.Hours) > len(missing)+1 {
 		t.Errorf("the hours not covered are %v", b.Hours)

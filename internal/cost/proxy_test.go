@@ -11,8 +11,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/server/servertest"
 )
 
-// TestThroughTheProxy bills half a day of two clusters, the first of which has its two kube-state-metrics replicas on two shards, through a proxy whose limits are so low
-// that queries must be halved, and compares it with the truth; and once more with a shard gone, where there must be no bill.
+// TestThroughTheProxy bills half a day of two clusters, the first of which has its two
+// kube-state-metrics replicas on two shards, through a proxy whose limits are so low that queries
+// must be halved, and compares it with the truth; and once more with a shard gone, where there must
+// be no bill.
 func TestThroughTheProxy(t *testing.T) {
 	from := time.Date(2026, 5, 4, 0, 0, 0, 0, time.UTC)
 	worlds := []*month{}

@@ -11,29 +11,37 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// Names are the labels and selectors by which a bill finds its metrics. The zero value is what deploy/ sets up.
+// Names are the labels and selectors by which a bill finds its metrics. The zero value is what
+// deploy/ sets up.
 type Names struct {
-	// Selector chooses the kube-state-metrics targets, for their metrics and for up. Default: job="kube-state-metrics".
+	// Selector chooses the kube-state-metrics targets, for their metrics and for up. Default:
+	// job="kube-state-metrics".
 	Selector string
 	// ClusterLabel tells clusters apart. Default: cluster.
 	ClusterLabel string
 	// ReplicaLabel tells the replicas of one kube-state-metrics apart. Default: instance.
 	ReplicaLabel string
-	// ShardLabel tells the shards of a sharded kube-state-metrics (--shard) apart, each of which has a part of the pods. Default: none, all are replicas.
+	// ShardLabel tells the shards of a sharded kube-state-metrics (--shard) apart, each of which
+	// has a part of the pods. Default: none, all are replicas.
 	ShardLabel string
 	// Resource is what is billed, as kube-state-metrics spells it. Default: nvidia_com_gpu.
 	Resource string
-	// ExperimentLabels are looked at in this order, as labels of kube_pod_labels. Default: DefaultExperimentLabels.
+	// ExperimentLabels are looked at in this order, as labels of kube_pod_labels. Default:
+	// DefaultExperimentLabels.
 	ExperimentLabels []string
-	// TeamLabels are looked at in this order, as labels of kube_namespace_labels. Default: DefaultTeamLabels.
+	// TeamLabels are looked at in this order, as labels of kube_namespace_labels. Default:
+	// DefaultTeamLabels.
 	TeamLabels []string
-	// ModelLabel is the GPU model, as a label of kube_node_labels. Default: label_nvidia_com_gpu_product.
+	// ModelLabel is the GPU model, as a label of kube_node_labels. Default:
+	// label_nvidia_com_gpu_product.
 	ModelLabel string
-	// Activity is the metric of how busy a GPU is, 0 to 1, with the labels namespace and pod. Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE.
+	// Activity is the metric of how busy a GPU is, 0 to 1, with the labels namespace and pod.
+	// Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE.
 	Activity string
 }
 
-// DefaultExperimentLabels name the experiment of a pod: its own label, else what made it: JobSet, Kubeflow, Ray, Kueue, Volcano, Job. They are those of the recording rules.
+// DefaultExperimentLabels name the experiment of a pod: its own label, else what made it: JobSet,
+// Kubeflow, Ray, Kueue, Volcano, Job. They are those of the recording rules.
 var DefaultExperimentLabels = []string{
 	"label_experiment", "label_jobset_sigs_k8s_io_jobset_name", "label_training_kubeflow_org_job_name", "label_ray_io_cluster",
 	"label_kueue_x_k8s_io_pod_group_name", "label_volcano_sh_job_name", "label_batch_kubernetes_io_job_name", "label_job_name",
@@ -90,14 +98,16 @@ func (n Names) validate() error {
 	return errors.Join(errs...)
 }
 
-// query is one of the questions of a bill: text makes it for windows of length d and, where byNamespace, for some namespaces.
+// query is one of the questions of a bill: text makes it for windows of length d and, where
+// byNamespace, for some namespaces.
 type query struct {
 	name        string
 	byNamespace bool
 	text        func(d, in string) string
 }
 
-// queries are what is asked for each stretch of windows. All are sums, maxima and counts over range selectors, which shards can work out for themselves.
+// queries are what is asked for each stretch of windows. All are sums, maxima and counts over range
+// selectors, which shards can work out for themselves.
 type queries struct {
 	namespaces, running, requests, allocated, podLabels, namespaceLabels, active, nodeLabels, capacity, allocatable, ready query
 }
@@ -131,7 +141,8 @@ func (n Names) queries() queries {
 		requests: query{name: "requests", byNamespace: true, text: func(d, in string) string {
 			return "max " + by(append(slices.Clone(pod), "container", "node")...) + " (max_over_time(" + ksm(requests, resource, in) + "[" + d + "])) > 0"
 		}},
-		// The same as what running and requests give when they are joined here, joined by the servers instead.
+		// The same as what running and requests give when they are joined here, joined by the
+		// servers instead.
 		allocated: query{name: "allocated", byNamespace: true, text: func(d, in string) string {
 			on := "on (" + strings.Join(pod, ", ") + ")"
 			return "sum " + by(n.ClusterLabel, n.ReplicaLabel) + " (" + running(d, in) + " * " + on + " group_left () sum " + by(pod...) +

@@ -17,7 +17,8 @@ func (q queries) all() []query {
 	}
 }
 
-// TestExported: every metric and every label that a bill reads is exported with the flags and files of deploy/exporters.
+// TestExported: every metric and every label that a bill reads is exported with the flags and files
+// of deploy/exporters.
 func TestExported(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile(file)

@@ -21,7 +21,8 @@ var kept = []string{
 	"kube_node_status_allocatable", "kube_node_status_condition", "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
 }
 
-// dropping is a database behind metric relabelling: it keeps what a bill reads, and calls kube-state-metrics by the name of one of its replicas.
+// dropping is a database behind metric relabelling: it keeps what a bill reads, and calls
+// kube-state-metrics by the name of one of its replicas.
 type dropping struct {
 	storage.Appendable
 	replica string
@@ -76,8 +77,9 @@ func (w *month) serve() *localprom.Shard {
 	return s
 }
 
-// fill scrapes both replicas of kube-state-metrics, each into its server, and the GPU exporters into the second one. The replicas miss stretches of their own, one
-// after the other, and both miss gap.
+// fill scrapes both replicas of kube-state-metrics, each into its server, and the GPU exporters
+// into the second one. The replicas miss stretches of their own, one after the other, and both miss
+// gap.
 func (w *month) fill(first, second *localprom.Shard) {
 	w.t.Helper()
 	third := w.to.Sub(w.from) / 3
@@ -168,7 +170,8 @@ func (w *month) truth(from, to time.Time, key func(x *cluster.Experiment, node s
 	return out
 }
 
-// compare finds rows that are further from the truth than a GPU hour, and rows and truths without the other.
+// compare finds rows that are further from the truth than a GPU hour, and rows and truths without
+// the other.
 func compare(t *testing.T, what string, truth, billed map[string]float64) (worst float64) {
 	t.Helper()
 	for _, k := range sortedKeys(truth) {

@@ -21,8 +21,9 @@ func (b *Bill) WriteJSON(w io.Writer) error {
 	return e.Encode(b)
 }
 
-// WriteCSV writes the rows with a header line, and nothing else: no total, so that a sheet's own sum is the total. The column kind tells rows (billed) from days of a
-// cluster of which nothing is known (not_covered): these have empty fields, not zeros.
+// WriteCSV writes the rows with a header line, and nothing else: no total, so that a sheet's own
+// sum is the total. The column kind tells rows (billed) from days of a cluster of which nothing is
+// known (not_covered): these have empty fields, not zeros.
 func (b *Bill) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	head := []string{"kind"}
@@ -71,7 +72,8 @@ func (b *Bill) WriteCSV(w io.Writer) error {
 	return c.WriteAll(lines)
 }
 
-// formulaSafe keeps a sheet from taking what somebody named a namespace or an experiment for a formula.
+// formulaSafe keeps a sheet from taking what somebody named a namespace or an experiment for a
+// formula.
 func formulaSafe(s string) string {
 	if s != None && strings.ContainsAny(s[:min(1, len(s))], "=+-@\t\r") {
 		return "'" + s
@@ -82,7 +84,8 @@ func formulaSafe(s string) string {
 // gapsShown is how many gaps the table lists; all are in the JSON.
 const gapsShown = 20
 
-// WriteTable writes the bill to be read: the rows, their sum, what was not covered, and what all GPUs did.
+// WriteTable writes the bill to be read: the rows, their sum, what was not covered, and what all
+// GPUs did.
 func (b *Bill) WriteTable(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	stamp := func(t time.Time) string { return t.Format("2006-01-02 15:04") }

@@ -31,11 +31,13 @@ import (
 
 // Options are the size and the addresses of a demo.
 type Options struct {
-	// Groups, Shards and Replicas are how many groups there are, shards in each, replicas of each shard; all at least 1.
+	// Groups, Shards and Replicas are how many groups there are, shards in each, replicas of each
+	// shard; all at least 1.
 	Groups, Shards, Replicas int
 	// Nodes is how many nodes each group's cluster has; at least 1.
 	Nodes int
-	// Full gives the clusters nearly all that real exporters export, in place of what dashboards and alerts look at.
+	// Full gives the clusters nearly all that real exporters export, in place of what dashboards
+	// and alerts look at.
 	Full bool
 	// History is how much past the shards hold.
 	History time.Duration
@@ -43,16 +45,17 @@ type Options struct {
 	ListenAddress, AdminListenAddress string
 	// Seed chooses the clusters; 0 is as good as any.
 	Seed uint64
-	// Troubles, where set, stages troubles in a cluster: it is asked once for each, with the cluster as it is without them and the moment at which history ends
-	// and live scrapes begin.
+	// Troubles, where set, stages troubles in a cluster: it is asked once for each, with the
+	// cluster as it is without them and the moment at which history ends and live scrapes begin.
 	Troubles func(m *cluster.Model, now time.Time) []cluster.Trouble
-	// Called, where set, is asked before Troubles what the pods of a cluster's experiments say that they are called, as cluster.Options has it; its error ends the
-	// demo's start.
+	// Called, where set, is asked before Troubles what the pods of a cluster's experiments say that
+	// they are called, as cluster.Options has it; its error ends the demo's start.
 	Called func(m *cluster.Model, now time.Time) (map[string]cluster.Called, error)
 	// Flags and Version are shown by the proxy.
 	Flags   map[string]string
 	Version string
-	// Program is how this program was called, for command lines to copy; "spillway" where it is empty.
+	// Program is how this program was called, for command lines to copy; "spillway" where it is
+	// empty.
 	Program string
 	// Registry takes the proxy's metrics.
 	Registry *prometheus.Registry
@@ -63,7 +66,8 @@ type Options struct {
 	// Ready, where set, is told the proxy's addresses once it can be asked.
 	Ready func(main, admin net.Addr)
 
-	// recent is how much history is filled in before the demo is ready, in tests; readyHistory elsewhere.
+	// recent is how much history is filled in before the demo is ready, in tests; readyHistory
+	// elsewhere.
 	recent time.Duration
 }
 
@@ -74,8 +78,10 @@ const (
 	scrapeInterval = 15 * time.Second
 	// readyHistory is filled in before the demo is ready, older history behind.
 	readyHistory = time.Hour
-	// heartbeat counts the jobs that scrape every node. Where filled-in history meets live scrapes each series has a sample more or less than another replica's,
-	// by the chance of its phase: nothing in the sum over many targets, and everything in a job with one, which would keep replicas from being whole for an hour.
+	// heartbeat counts the jobs that scrape every node. Where filled-in history meets live scrapes
+	// each series has a sample more or less than another replica's, by the chance of its phase:
+	// nothing in the sum over many targets, and everything in a job with one, which would keep
+	// replicas from being whole for an hour.
 	heartbeat = `up{job=~"node-exporter|kubelet|dcgm-exporter"}`
 )
 
@@ -130,7 +136,8 @@ func Run(ctx, force context.Context, o Options) (err error) {
 	return d.serve(ctx, force, began)
 }
 
-// free tells whether the address can be listened on, before half a minute is spent on the shards behind it.
+// free tells whether the address can be listened on, before half a minute is spent on the shards
+// behind it.
 func free(address string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -160,7 +167,8 @@ type group struct {
 	shards    [][]*localprom.Shard // by shard, by replica
 }
 
-// close ends what build began: first the back-fill, which writes into the shards, then the shards, which scrape the exporters, then the exporters.
+// close ends what build began: first the back-fill, which writes into the shards, then the shards,
+// which scrape the exporters, then the exporters.
 func (d *demo) close() error {
 	d.backEnd()
 	d.behind.Wait()
@@ -186,8 +194,9 @@ func (d *demo) close() error {
 	return errors.Join(errs...)
 }
 
-// build makes the clusters, writes their recent past as blocks and starts the shards on them. When it returns, with an error too, nothing of it runs any
-// more but the back-fill of older history, which close ends.
+// build makes the clusters, writes their recent past as blocks and starts the shards on them. When
+// it returns, with an error too, nothing of it runs any more but the back-fill of older history,
+// which close ends.
 func (d *demo) build(ctx context.Context) error {
 	now := time.Now()
 	d.began = now
@@ -280,7 +289,8 @@ func (d *demo) shard(ctx context.Context, g *group, s int, from, until time.Time
 	if err != nil {
 		return err
 	}
-	// All at once: one that began to scrape half an interval after another would lack what a whole one has.
+	// All at once: one that began to scrape half an interval after another would lack what a whole
+	// one has.
 	var starting errgroup.Group
 	for r := range d.Replicas {
 		starting.Go(func() error {
@@ -310,7 +320,8 @@ func (d *demo) fill(ctx context.Context, g *group, s int, dir string, from, unti
 	return nil
 }
 
-// older fills older history into the running replicas of one shard. The demo goes on without it where that fails.
+// older fills older history into the running replicas of one shard. The demo goes on without it
+// where that fails.
 func (d *demo) older(ctx context.Context, g *group, s int, from, until time.Time) {
 	blocks := filepath.Join(d.dir, fmt.Sprintf("%s-%d-older", g.name, s))
 	err := d.fill(ctx, g, s, blocks, from, until)
@@ -328,7 +339,8 @@ func (d *demo) older(ctx context.Context, g *group, s int, from, until time.Time
 	}
 }
 
-// scrapeConfig is the prometheus.yml of one shard: its targets by job, as service discovery would have found them.
+// scrapeConfig is the prometheus.yml of one shard: its targets by job, as service discovery would
+// have found them.
 func (g *group) scrapeConfig(shard, of int, rules string) (string, error) {
 	type static struct {
 		Targets []string          `yaml:"targets"`

@@ -346,7 +346,9 @@ func TestDemo(t *testing.T) {
 				for _, v := range series.Values {
 					at, _ := v[0].(float64)
 					apart := at - before
-					// What counts samples, as sums of GPU hours do, is right where each is worth an interval. Pods and nodes come and go; and later than this a busy machine may miss an evaluation.
+					// What counts samples, as sums of GPU hours do, is right where each is worth an
+					// interval. Pods and nodes come and go; and later than this a busy machine may
+					// miss an evaluation.
 					near, far := apart < interval-0.01, apart > interval+0.01 && at < float64(ready.Unix())
 					if before > 0 && far {
 						gaps++
@@ -421,9 +423,11 @@ func intervalOf(t *testing.T, files fs.FS, metric string) time.Duration {
 	return 0
 }
 
-// TestReplicasAreWhole: soon after the start every replica is whole, and the minutes in which history meets live scrapes will not make it less: the proxy asks about those when their five minutes are over,
-// which is later than a test waits, so the same is asked here. A machine that is busy with other things loses scrapes in these minutes, one demo's replicas others than each other: what is wrong with
-// every demo that is started is not that.
+// TestReplicasAreWhole: soon after the start every replica is whole, and the minutes in which
+// history meets live scrapes will not make it less: the proxy asks about those when their five
+// minutes are over, which is later than a test waits, so the same is asked here. A machine that is
+// busy with other things loses scrapes in these minutes, one demo's replicas others than each
+// other: what is wrong with every demo that is started is not that.
 func TestReplicasAreWhole(t *testing.T) {
 	const demos = 4
 	var differs string
@@ -436,7 +440,8 @@ func TestReplicasAreWhole(t *testing.T) {
 	t.Errorf("the replicas of %d demos never had the same in all windows that hold the moment at which live scrapes began; of the last: %s", demos, differs)
 }
 
-// wholeAtTheSeam starts a demo and says what its replicas lack of each other in the windows that hold the moment at which live scrapes began: nothing, once there is nothing.
+// wholeAtTheSeam starts a demo and says what its replicas lack of each other in the windows that
+// hold the moment at which live scrapes began: nothing, once there is nothing.
 func wholeAtTheSeam(t *testing.T) string {
 	t.Helper()
 	const shards, replicas = 2, 3
@@ -457,7 +462,8 @@ func wholeAtTheSeam(t *testing.T) string {
 	if len(byShard) != shards {
 		t.Fatalf("replicas of the shards: %v", byShard)
 	}
-	// All phases of scrapes are gone through, and each target has been scraped live before the first.
+	// All phases of scrapes are gone through, and each target has been scraped live before the
+	// first.
 	for end := ready.Add(2 * time.Minute); ; time.Sleep(time.Second) {
 		last := time.Now().Add(-2 * time.Second).Truncate(time.Second)
 		first := last.Add(-scrapeInterval)
@@ -476,7 +482,8 @@ func wholeAtTheSeam(t *testing.T) string {
 	}
 }
 
-// differ says of which replica the proxy would find that it lacks what others have in the five minutes before a moment: half as many samples of a job as the job has targets, or a target.
+// differ says of which replica the proxy would find that it lacks what others have in the five
+// minutes before a moment: half as many samples of a job as the job has targets, or a target.
 func (r *running) differ(replicas []replica, at time.Time) string {
 	r.t.Helper()
 	type beats struct{ targets, samples float64 }
@@ -545,7 +552,8 @@ func (r *running) lines() []string {
 	}
 }
 
-// TestStoppedWhileStarting ends demos at moments at which shards are still being written and started, and while history is filled in behind.
+// TestStoppedWhileStarting ends demos at moments at which shards are still being written and
+// started, and while history is filled in behind.
 func TestStoppedWhileStarting(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)

@@ -23,23 +23,28 @@ import (
 )
 
 const (
-	// evaluationInterval is that of rule groups without one, and the step of subqueries without one: the proxy pushes nothing to servers that differ in it.
+	// evaluationInterval is that of rule groups without one, and the step of subqueries without
+	// one: the proxy pushes nothing to servers that differ in it.
 	evaluationInterval = time.Minute
-	// recordedAtMost is how much of the history gets recorded series: two thousand evaluations of each rule are enough to look back on.
+	// recordedAtMost is how much of the history gets recorded series: two thousand evaluations of
+	// each rule are enough to look back on.
 	recordedAtMost = 24 * time.Hour
 	// recordedPiece is how much is asked through the proxy at once.
 	recordedPiece = time.Hour
-	// looksBack is how much of the newest history has no recorded series until the older one is there: rates, and rules that read others', look back on as much.
+	// looksBack is how much of the newest history has no recorded series until the older one is
+	// there: rates, and rules that read others', look back on as much.
 	looksBack = 5 * time.Minute
-	// shortestInterval is no longer than that of any global rule group. catchUps is how often the ruler's past is brought to within it of the moment at which its rules begin.
+	// shortestInterval is no longer than that of any global rule group. catchUps is how often the
+	// ruler's past is brought to within it of the moment at which its rules begin.
 	shortestInterval = 30 * time.Second
 	catchUps         = 10
 	// monitoring is the cluster of what the ruler scrapes itself, as deployed.
 	monitoring = "monitoring"
 )
 
-// ruler evaluates the global rules by asking the demo's proxy over HTTP, as deploy/ruler does, and keeps what they record in a Prometheus of its own, which is the proxy's group `rules`. That one scrapes the
-// proxy too. Rules with scope shard run in the shards.
+// ruler evaluates the global rules by asking the demo's proxy over HTTP, as deploy/ruler does, and
+// keeps what they record in a Prometheus of its own, which is the proxy's group `rules`. That one
+// scrapes the proxy too. Rules with scope shard run in the shards.
 type ruler struct {
 	store   *localprom.Shard
 	dir     string
@@ -52,7 +57,8 @@ type ruler struct {
 	once      sync.Once
 }
 
-// newRuler writes the rule files below dir. Rules about Spillway and its rulers are not among those of the shards: they would miss the servers that a demo does not have.
+// newRuler writes the rule files below dir. Rules about Spillway and its rulers are not among those
+// of the shards: they would miss the servers that a demo does not have.
 func newRuler(dir string, history time.Duration) (*ruler, error) {
 	r := &ruler{
 		dir: dir, late: min(history, recordedAtMost) + time.Hour, targets: filepath.Join(dir, "proxy.json"),
@@ -144,7 +150,8 @@ func (r *ruler) close() error {
 	return err
 }
 
-// record evaluates the rules over what is filled in: over the newest history at once, and over the older one when it is there. The demo goes on without where that fails.
+// record evaluates the rules over what is filled in: over the newest history at once, and over the
+// older one when it is there. The demo goes on without where that fails.
 func (d *demo) record(ctx context.Context, from, middle, until time.Time, filled <-chan struct{}) {
 	seam := middle
 	if from.Before(middle) {
@@ -154,7 +161,8 @@ func (d *demo) record(ctx context.Context, from, middle, until time.Time, filled
 	global, err := d.ruler.past()
 	if err == nil {
 		err = d.recordStretch(ctx, global, seam, until)
-		// The ruler's rules wait meanwhile, and make up for one evaluation at most when they may ask: what else they have missed by then is past, too.
+		// The ruler's rules wait meanwhile, and make up for one evaluation at most when they may
+		// ask: what else they have missed by then is past, too.
 		for range catchUps {
 			now := time.Now()
 			if ctx.Err() != nil || now.Sub(reached) < shortestInterval {
@@ -176,14 +184,16 @@ func (d *demo) record(ctx context.Context, from, middle, until time.Time, filled
 		return
 	}
 	from = latest(from, until.Add(-recordedAtMost))
-	// The state of alerts begins anew: the newer stretch has been evaluated without it, and alerts that began before it began their wait with it.
+	// The state of alerts begins anew: the newer stretch has been evaluated without it, and alerts
+	// that began before it began their wait with it.
 	if global, err = d.ruler.past(); err == nil {
 		err = d.recordStretch(ctx, global, from, seam)
 	}
 	d.recorded(ctx, err, from, seam)
 }
 
-// past evaluates the global rules over the past, at the moments at which the ruler does as time goes by.
+// past evaluates the global rules over the past, at the moments at which the ruler does as time
+// goes by.
 func (r *ruler) past() (*recording.Filler, error) {
 	return recording.New(recording.Options{Rules: alerts.Global(), Dir: r.folder("global"), Interval: evaluationInterval, Query: r.proxy.Range, Append: r.store.Storage()})
 }
@@ -218,7 +228,8 @@ func (d *demo) recordStretch(ctx context.Context, global *recording.Filler, from
 	return errors.Join(errs...)
 }
 
-// recordShard evaluates the rules of one shard over its first replica, and gives all of them the block.
+// recordShard evaluates the rules of one shard over its first replica, and gives all of them the
+// block.
 func (d *demo) recordShard(ctx context.Context, group string, s int, replicas []*localprom.Shard, from, until time.Time) error {
 	blocks := filepath.Join(d.dir, fmt.Sprintf("%s-%d-recorded-%d", group, s, from.Unix()))
 	_, err := recording.Blocks(ctx, blocks, recording.Options{Rules: shardRules(), Dir: d.ruler.folder("shard"), Interval: evaluationInterval}, replicas[0].Engine(), replicas[0].Storage(), from, until)

@@ -15,7 +15,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// sortSeries checks the configured series and puts them in the order in which Prometheus would give them.
+// sortSeries checks the configured series and puts them in the order in which Prometheus would give
+// them.
 func sortSeries(in []map[string]string) ([]map[string]string, error) {
 	if in == nil {
 		return []map[string]string{
@@ -239,7 +240,8 @@ func matches(series map[string]string, ms []*labels.Matcher) bool {
 	return !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(series[m.Name]) })
 }
 
-// metadata answers /labels and /label/*/values: the distinct texts that get finds in the matching series.
+// metadata answers /labels and /label/*/values: the distinct texts that get finds in the matching
+// series.
 func (s *Shard) metadata(r *Record, get func(map[string]string) []string) Answer {
 	found, err := s.match(r.Form["match[]"])
 	if err != nil {
@@ -266,8 +268,9 @@ func limited[T any](all []T, r *Record) Answer {
 	return jsonAnswer(http.StatusOK, out)
 }
 
-// query answers an instant or a range query: what is configured for its text, a scalar for a number or the sum of two, the series that a mere
-// selector selects, each with the value 1, else what Prometheus' engine makes of these.
+// query answers an instant or a range query: what is configured for its text, a scalar for a number
+// or the sum of two, the series that a mere selector selects, each with the value 1, else what
+// Prometheus' engine makes of these.
 func (s *Shard) query(r *Record, asRange bool) Answer {
 	text := r.Form.Get("query")
 	if text == "" {
@@ -311,7 +314,8 @@ func (s *Shard) query(r *Record, asRange bool) Answer {
 	return resultAnswer("vector", result)
 }
 
-// number evaluates a number or a sum of two: the query with which Grafana asks whether a datasource is there.
+// number evaluates a number or a sum of two: the query with which Grafana asks whether a datasource
+// is there.
 func number(text string) (string, bool) {
 	sum := 0.0
 	terms := strings.Split(text, "+")

@@ -115,9 +115,10 @@ func (c *conn) refuse(status, why string) {
 	_, _ = io.WriteString(c.c, "HTTP/1.1 "+status+"\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"+why+"\n") // best effort
 }
 
-// watch reads the connection in the background, into the buffer from which the next request will be read, so that the peer's leaving is
-// seen at once whatever the shard is doing. The context ends when the peer leaves; its cause tells how. stop ends the watch and
-// returns when nothing reads any more.
+// watch reads the connection in the background, into the buffer from which the next request will be
+// read, so that the peer's leaving is seen at once whatever the shard is doing. The context ends
+// when the peer leaves; its cause tells how. stop ends the watch and returns when nothing reads any
+// more.
 func (c *conn) watch(rec *Record) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
@@ -158,8 +159,8 @@ func (c *conn) stopped() bool {
 	}
 }
 
-// peerError tells what an error of the connection says about the peer; ok is false where it says nothing (the shard itself ended the
-// reading, or the bytes were no HTTP).
+// peerError tells what an error of the connection says about the peer; ok is false where it says
+// nothing (the shard itself ended the reading, or the bytes were no HTTP).
 func (c *conn) peerError(err error) (why error, ok bool) {
 	var op *net.OpError
 	switch {

@@ -16,11 +16,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// EngineTrace is the trace in which the spans of the shards' engines are: Prometheus' engine takes the process' tracer, which is the test's own.
+// EngineTrace is the trace in which the spans of the shards' engines are: Prometheus' engine takes
+// the process' tracer, which is the test's own.
 var EngineTrace = trace.TraceID{1}
 
-// evaluate runs an expression over the shard's series, each of which has the value 1 at all times, with Prometheus' own engine: a proxy that leaves work to
-// shards gets from this one what it would get from a real one.
+// evaluate runs an expression over the shard's series, each of which has the value 1 at all times,
+// with Prometheus' own engine: a proxy that leaves work to shards gets from this one what it would
+// get from a real one.
 func (s *Shard) evaluate(text string, times []float64, step time.Duration, asRange bool) Answer {
 	e := promql.NewEngine(promql.EngineOpts{
 		MaxSamples: 1e6, Timeout: 10 * time.Second, EnableAtModifier: true, EnableNegativeOffset: true, Parser: syntax,

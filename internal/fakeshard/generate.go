@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// A shape is a kind of endless answer: a beginning, units made one at a time, an end. Only the unit at hand is in memory.
+// A shape is a kind of endless answer: a beginning, units made one at a time, an end. Only the unit
+// at hand is in memory.
 type shape struct {
 	contentType string
 	head, tail  string
@@ -31,7 +32,8 @@ type generator struct {
 
 const jsonType = "application/json"
 
-// counted is the usual unit: a text before and after a counter of twelve digits, so that units are distinct and in order.
+// counted is the usual unit: a text before and after a counter of twelve digits, so that units are
+// distinct and in order.
 func counted(before, after string) func([]byte, *generator, int64) []byte {
 	return func(dst []byte, _ *generator, i int64) []byte {
 		dst = append(dst, before...)
@@ -183,7 +185,8 @@ func appendPoint(dst []byte, t time.Time, i int64) []byte {
 	return append(dst, `"]`...)
 }
 
-// generate sends an answer of a kind with exactly size bytes, or a little more where the kind cannot be padded or its smallest answer is larger.
+// generate sends an answer of a kind with exactly size bytes, or a little more where the kind
+// cannot be padded or its smallest answer is larger.
 func (x *execution) generate(size int64, kind string) error {
 	sh := shapes[kind]
 	x.setDefault("Content-Type", sh.contentType)
@@ -216,7 +219,8 @@ func (x *execution) generate(size int64, kind string) error {
 	return x.body(append(buf, sh.tail...))
 }
 
-// newGenerator reads what it can from the request; for what is missing or cannot be read it takes now and 15 s.
+// newGenerator reads what it can from the request; for what is missing or cannot be read it takes
+// now and 15 s.
 func newGenerator(r *Record) *generator {
 	g := &generator{name: "fake_series", start: time.Now().Truncate(time.Millisecond), step: 15 * time.Second}
 	for _, p := range []string{"time", "start"} {
@@ -252,7 +256,8 @@ func parseTime(v string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// garbage makes bodies that are no answer. Each is sent with status 200 unless the script says otherwise.
+// garbage makes bodies that are no answer. Each is sent with status 200 unless the script says
+// otherwise.
 var garbage = map[string]struct {
 	contentType string
 	body        func() []byte
@@ -268,7 +273,8 @@ var garbage = map[string]struct {
 	"html": {"text/html; charset=utf-8", func() []byte {
 		return []byte("<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body><form action=\"/login\" method=\"post\"><input name=\"user\"><input name=\"password\" type=\"password\"></form></body></html>\n")
 	}},
-	// wrong for every endpoint: where the answer has a list this has an object, and where it has texts this has objects and numbers
+	// wrong for every endpoint: where the answer has a list this has an object, and where it has
+	// texts this has objects and numbers
 	"shape": {jsonType, func() []byte {
 		return []byte(`{"status":"success","data":{"resultType":"vector","result":{"not":"a list"},"groups":7,"alerts":7,"activeTargets":7,"yaml":7,"version":7}}`)
 	}},
@@ -311,7 +317,8 @@ func (x *execution) gzip(kind, size string) error {
 	return nil
 }
 
-// bomb sends about size bytes of valid JSON, series with labels of 1 MiB, as gzip members of which each is compressed only once.
+// bomb sends about size bytes of valid JSON, series with labels of 1 MiB, as gzip members of which
+// each is compressed only once.
 func (x *execution) bomb(size int64) error {
 	member := func(text string) ([]byte, error) {
 		var b bytes.Buffer

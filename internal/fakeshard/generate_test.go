@@ -32,7 +32,8 @@ func readRequest(t *testing.T, accept prompb.ReadRequest_ResponseType, ms ...*pr
 	return snappy.Encode(nil, b)
 }
 
-// Every kind of generated JSON is valid and has exactly the size that was asked for, whatever that is, down to the smallest.
+// Every kind of generated JSON is valid and has exactly the size that was asked for, whatever that
+// is, down to the smallest.
 func TestGenerate_size(t *testing.T) {
 	for kind, sh := range shapes {
 		if sh.pad == 0 {
@@ -59,7 +60,8 @@ func TestGenerate_size(t *testing.T) {
 	}
 }
 
-// What generate makes for an endpoint has the shape of the endpoint's answers, and is in the order in which Prometheus gives it.
+// What generate makes for an endpoint has the shape of the endpoint's answers, and is in the order
+// in which Prometheus gives it.
 func TestGenerate_shape(t *testing.T) {
 	type point [2]any
 	type series struct {
@@ -200,7 +202,8 @@ func lenOf[T any](d json.RawMessage, v *[]T) (int, error) {
 	return len(*v), err
 }
 
-// Generated remote read chunks are read by Prometheus' own reader: many series in order, or one series that goes on in time.
+// Generated remote read chunks are read by Prometheus' own reader: many series in order, or one
+// series that goes on in time.
 func TestGenerate_chunks(t *testing.T) {
 	for _, kind := range []string{"", " longchunks"} {
 		s := Start(t, Config{Routes: []Route{{Path: "/api/v1/read", Script: "generate 1MiB" + kind}}})

@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// Memory is a listener whose connections are pipes in memory, for Config.Listener in tests under testing/synctest: nothing on them waits
-// in a system call, so a bubble's clock can advance. Its pipes hold no bytes (a write returns when it was read), and they know
-// no RST: a reset is seen by the peer as a close.
+// Memory is a listener whose connections are pipes in memory, for Config.Listener in tests under
+// testing/synctest: nothing on them waits in a system call, so a bubble's clock can advance. Its
+// pipes hold no bytes (a write returns when it was read), and they know no RST: a reset is seen by
+// the peer as a close.
 type Memory struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -17,7 +18,8 @@ type Memory struct {
 
 var _ net.Listener = (*Memory)(nil)
 
-// NewMemory returns a listener to give to one shard. Inside a synctest bubble it must be made there.
+// NewMemory returns a listener to give to one shard. Inside a synctest bubble it must be made
+// there.
 func NewMemory() *Memory {
 	return &Memory{conns: make(chan net.Conn), done: make(chan struct{})}
 }

@@ -62,7 +62,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// The peer leaves after a second: a request that waits has ended at this very moment, one that computes when it has done its work.
+// The peer leaves after a second: a request that waits has ended at this very moment, one that
+// computes when it has done its work.
 func TestEnds(t *testing.T) {
 	for _, tc := range []struct {
 		script string

@@ -22,12 +22,14 @@ const (
 	Running End = iota
 	// Completed: the response was written to its end while the peer was there.
 	Completed
-	// Cut: the script ended the connection on purpose (reset, close, truncate, limit, a wrong length).
+	// Cut: the script ended the connection on purpose (reset, close, truncate, limit, a wrong
+	// length).
 	Cut
 	// PeerClosed: the peer closed its connection, in good order, before the response was complete.
 	PeerClosed
-	// PeerReset: the peer's connection was reset before the response was complete. A kernel also does this for a peer that
-	// closes a connection with unread bytes of the answer on it, so this is how most cancelled bodies end.
+	// PeerReset: the peer's connection was reset before the response was complete. A kernel also
+	// does this for a peer that closes a connection with unread bytes of the answer on it, so this
+	// is how most cancelled bodies end.
 	PeerReset
 	// Stopped: the shard was closed first.
 	Stopped
@@ -46,7 +48,8 @@ func (e End) PeerLeft() bool { return e == PeerClosed || e == PeerReset }
 
 // A Record is one request as the shard saw it. Records are copies: they change no more.
 type Record struct {
-	// N counts the requests of the shard in the order of their arrival, from 1; Conn counts its connections likewise.
+	// N counts the requests of the shard in the order of their arrival, from 1; Conn counts its
+	// connections likewise.
 	N, Conn int
 
 	Method, Host, Path, RawQuery string
@@ -62,8 +65,9 @@ type Record struct {
 	// Script is what the shard was told to do with the request; empty for the healthy answer.
 	Script string
 
-	// Began is when the request had been read whole, Ended when its end was seen (zero while it runs), Left when the peer was seen to leave (zero if
-	// it stayed). Left is before Ended only if the script went on computing.
+	// Began is when the request had been read whole, Ended when its end was seen (zero while it
+	// runs), Left when the peer was seen to leave (zero if it stayed). Left is before Ended only if
+	// the script went on computing.
 	Began, Ended, Left time.Time
 	End                End
 
@@ -193,7 +197,8 @@ func (s *Shard) Requests() []Record {
 	return all
 }
 
-// RequestsTo is Requests for one path, which may be a pattern as in Route.Path. Config.Prefix does not belong to it.
+// RequestsTo is Requests for one path, which may be a pattern as in Route.Path. Config.Prefix does
+// not belong to it.
 func (s *Shard) RequestsTo(pattern string) []Record {
 	return slices.DeleteFunc(s.Requests(), func(r Record) bool {
 		p, ok := s.strip(r.Path)
@@ -216,7 +221,8 @@ func (s *Shard) Accepted() int { s.mu.Lock(); defer s.mu.Unlock(); return s.acce
 // MostConns returns how many connections were open at once at most.
 func (s *Shard) MostConns() int { s.mu.Lock(); defer s.mu.Unlock(); return s.most }
 
-// WaitIdle waits until no request is in flight. When ctx ends first, the error names those that are.
+// WaitIdle waits until no request is in flight. When ctx ends first, the error names those that
+// are.
 func (s *Shard) WaitIdle(ctx context.Context) error {
 	err := s.until(ctx, func() bool { return s.inFlight == 0 })
 	if err == nil {
@@ -231,7 +237,8 @@ func (s *Shard) WaitIdle(ctx context.Context) error {
 	return fmt.Errorf("the shard is not idle: %w; still running: %s", err, strings.Join(running, " | "))
 }
 
-// WaitSeen waits until n requests to a path (or pattern, or "" for any) have begun: the moment at which a test may let its client leave.
+// WaitSeen waits until n requests to a path (or pattern, or "" for any) have begun: the moment at
+// which a test may let its client leave.
 func (s *Shard) WaitSeen(ctx context.Context, pattern string, n int) error {
 	have := 0
 	err := s.until(ctx, func() bool {
@@ -249,7 +256,8 @@ func (s *Shard) WaitSeen(ctx context.Context, pattern string, n int) error {
 	return nil
 }
 
-// WaitSent waits until n bytes of one response's body have been handed to its connection: the moment at which a client is in the middle of it.
+// WaitSent waits until n bytes of one response's body have been handed to its connection: the
+// moment at which a client is in the middle of it.
 func (s *Shard) WaitSent(ctx context.Context, n int64) error {
 	var most int64
 	err := s.until(ctx, func() bool {

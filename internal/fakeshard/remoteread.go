@@ -27,7 +27,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendFrame writes a message in the framing of the streamed protocol: its length, its checksum, itself.
+// appendFrame writes a message in the framing of the streamed protocol: its length, its checksum,
+// itself.
 func appendFrame(dst, message []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(message)))
 	dst = binary.BigEndian.AppendUint32(dst, crc32.Checksum(message, castagnoli))
@@ -47,7 +48,8 @@ func xorChunk(startMs, stepMs int64, n int) (prompb.Chunk, error) {
 	return prompb.Chunk{MinTimeMs: startMs, MaxTimeMs: startMs + int64(n-1)*stepMs, Type: prompb.Chunk_XOR, Data: c.Bytes()}, nil
 }
 
-// A frameMaker makes the endless frames of step generate. It keeps one message and writes only what changes into it.
+// A frameMaker makes the endless frames of step generate. It keeps one message and writes only what
+// changes into it.
 type frameMaker struct {
 	message []byte
 	counter int // where the twelve digits stand in message
@@ -89,8 +91,9 @@ func marshalFrame(name, instance string, chunk prompb.Chunk) []byte {
 	return b
 }
 
-// remoteRead answers with the series that match, in the form that the request prefers. As in Prometheus, equality matchers on external
-// labels are taken out, and the labels added to series that lack them.
+// remoteRead answers with the series that match, in the form that the request prefers. As in
+// Prometheus, equality matchers on external labels are taken out, and the labels added to series
+// that lack them.
 func (s *Shard) remoteRead(r *Record) Answer {
 	bad := func(err error) Answer {
 		a := textAnswer("text/plain; charset=utf-8", err.Error()+"\n")
@@ -162,7 +165,8 @@ func (s *Shard) remoteRead(r *Record) Answer {
 	return Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {sampledType}, "Content-Encoding": {"snappy"}}, Body: snappy.Encode(nil, b)}
 }
 
-// readSeries returns the labels of the series that one query of a remote read selects, with the external labels, sorted.
+// readSeries returns the labels of the series that one query of a remote read selects, with the
+// external labels, sorted.
 func (s *Shard) readSeries(q *prompb.Query) ([][]prompb.Label, error) {
 	var ms []*labels.Matcher
 	for _, m := range q.Matchers {

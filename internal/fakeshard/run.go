@@ -15,7 +15,8 @@ import (
 // errCut says that the script itself has ended the connection.
 var errCut = errors.New("the script ended the connection")
 
-// An execution runs a script for one request. rec is nil for a script that runs before a request was read.
+// An execution runs a script for one request. rec is nil for a script that runs before a request
+// was read.
 type execution struct {
 	*conn
 	ctx context.Context // ends with the watch of the peer, which lives as long as the execution
@@ -313,7 +314,8 @@ func (z zipSink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// plain sends bytes of the body as they are on the wire but for chunk framing, in the pieces and up to the limit that the script sets.
+// plain sends bytes of the body as they are on the wire but for chunk framing, in the pieces and up
+// to the limit that the script sets.
 func (x *execution) plain(p []byte) error {
 	if err := x.head(); err != nil {
 		return err
@@ -401,7 +403,8 @@ func (x *execution) finish() error {
 		return err
 	}
 	if x.framing != frameLength && !x.bodiless {
-		// The peer cannot know yet that this was all, so if it has left, it did not leave because it was content.
+		// The peer cannot know yet that this was all, so if it has left, it did not leave because
+		// it was content.
 		if err := context.Cause(x.ctx); err != nil {
 			return err
 		}

@@ -12,7 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// A Step is one thing that a shard does with a request: an operation and its arguments, as written in the text of a script.
+// A Step is one thing that a shard does with a request: an operation and its arguments, as written
+// in the text of a script.
 type Step struct {
 	Op   string
 	Args []string
@@ -20,8 +21,8 @@ type Step struct {
 
 // A Script is what a shard does with one request, in order.
 //
-// When it ends, the response is completed if anything was sent or a status was set; otherwise the healthy answer of the endpoint is given, so
-// that "delay 2s" alone is a slow but healthy shard.
+// When it ends, the response is completed if anything was sent or a status was set; otherwise the
+// healthy answer of the endpoint is given, so that "delay 2s" alone is a slow but healthy shard.
 type Script []Step
 
 // Op describes one operation of the language.
@@ -36,7 +37,8 @@ type Op struct {
 	onAccept bool // may stand in a script for a connection, before any request was read
 }
 
-// Steps returns every operation of the language, in the order in which a reader wants to learn them.
+// Steps returns every operation of the language, in the order in which a reader wants to learn
+// them.
 func Steps() []Op { return append([]Op(nil), ops...) }
 
 var ops = []Op{
@@ -82,10 +84,12 @@ var opByName = func() map[string]*Op {
 	return m
 }()
 
-// Parse reads a script: steps separated by semicolons or new lines, each an operation and its arguments separated by blanks. An argument with
-// blanks, semicolons or quotes in it is quoted: '…' and `…` take everything as it stands, "…" knows Go's escapes. What follows a # at the
-// beginning of a word is a comment, up to the end of its line. Durations are Go's (1.5s); sizes are bytes with an optional unit (100, 64KiB,
-// 10GiB, 1MB); Steps lists the operations. An empty text is an empty script.
+// Parse reads a script: steps separated by semicolons or new lines, each an operation and its
+// arguments separated by blanks. An argument with blanks, semicolons or quotes in it is quoted: '…'
+// and `…` take everything as it stands, "…" knows Go's escapes. What follows a # at the beginning
+// of a word is a comment, up to the end of its line. Durations are Go's (1.5s); sizes are bytes
+// with an optional unit (100, 64KiB, 10GiB, 1MB); Steps lists the operations. An empty text is an
+// empty script.
 //
 // The error names the step and says what it would take.
 func Parse(text string) (Script, error) {
@@ -207,7 +211,8 @@ func split(text string) (steps [][]string, err error) {
 	return steps, nil
 }
 
-// word reads the word at the beginning of text, which is not empty, and says how many bytes of text it took.
+// word reads the word at the beginning of text, which is not empty, and says how many bytes of text
+// it took.
 func word(text string) (string, int, error) {
 	switch text[0] {
 	case '\'', '`':
@@ -248,7 +253,8 @@ func quote(w string) string {
 	return strconv.Quote(w)
 }
 
-// The arguments' parsers. A script is validated with the same functions that later read its arguments, so reading them cannot fail then.
+// The arguments' parsers. A script is validated with the same functions that later read its
+// arguments, so reading them cannot fail then.
 
 func first[T any](parse func(string) (T, error)) func([]string) error {
 	return func(args []string) error { _, err := parse(args[0]); return err }

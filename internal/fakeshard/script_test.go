@@ -122,7 +122,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// FuzzParse: no text makes the parser panic, and what it accepts is written back so that it reads the same.
+// FuzzParse: no text makes the parser panic, and what it accepts is written back so that it reads
+// the same.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"", "stall", "delay 2s; status 503; header Retry-After 3; answer", `send '{"status":'; stall`, `send "a\x00\"b;"; reset`, "send `a'b`", "drip 1B/10ms; limit 3 close; answer",

@@ -14,30 +14,35 @@ import (
 type Config struct {
 	// Routes are the scripts for certain requests; the first that matches is run.
 	Routes []Route
-	// Default is the script for requests that no route matches and that are not probes. Empty: the healthy answer.
+	// Default is the script for requests that no route matches and that are not probes. Empty: the
+	// healthy answer.
 	Default string
-	// Accept are scripts for connections, run before anything is read from them: delay, stall, reset, close, raw, wait.
+	// Accept are scripts for connections, run before anything is read from them: delay, stall,
+	// reset, close, raw, wait.
 	Accept []AcceptRoute
 
-	// Prefix is the path under which the API is served ("/prometheus"); empty for none. Outside of it everything is 404.
+	// Prefix is the path under which the API is served ("/prometheus"); empty for none. Outside of
+	// it everything is 404.
 	Prefix string
 	// Version is what status/buildinfo says. Empty: 3.15.0.
 	Version string
 	// ExternalLabels are in the global section of status/config.
 	ExternalLabels map[string]string
-	// Flags are added to, or replace, those of status/flags. query.lookback-delta is 5m unless it is here.
+	// Flags are added to, or replace, those of status/flags. query.lookback-delta is 5m unless it
+	// is here.
 	Flags map[string]string
-	// Series are what the healthy answers speak of, label sets with __name__, each with the value 1 at any time. Nil: up of two instances.
-	// They are answered in the order of their labels.
+	// Series are what the healthy answers speak of, label sets with __name__, each with the value 1
+	// at any time. Nil: up of two instances. They are answered in the order of their labels.
 	Series []map[string]string
-	// Queries are answers by the text of the query: what "data" is in the answer, in JSON. They hold for query and query_range,
-	// before the built-in answers (a scalar for a number or a sum of two, else all Series).
+	// Queries are answers by the text of the query: what "data" is in the answer, in JSON. They
+	// hold for query and query_range, before the built-in answers (a scalar for a number or a sum
+	// of two, else all Series).
 	Queries map[string]string
-	// Probe tells whether a request that no route matches is one of those with which a proxy examines its shards; Default is
-	// not run for these. Nil: DefaultProbe.
+	// Probe tells whether a request that no route matches is one of those with which a proxy
+	// examines its shards; Default is not run for these. Nil: DefaultProbe.
 	Probe func(Record) bool
-	// Answer, if it is set, is asked first for every healthy answer; what it returns is given unless ok is false. It is called
-	// from several goroutines.
+	// Answer, if it is set, is asked first for every healthy answer; what it returns is given
+	// unless ok is false. It is called from several goroutines.
 	Answer func(Record) (a Answer, ok bool)
 
 	// Listener is served, and closed at the end. Nil: 127.0.0.1, any free port.
@@ -46,21 +51,23 @@ type Config struct {
 
 // A Route says which requests a script answers.
 type Route struct {
-	// Path is exact or a pattern of path.Match ("/api/v1/label/*/values"); empty matches every path. Config.Prefix does not belong to it.
+	// Path is exact or a pattern of path.Match ("/api/v1/label/*/values"); empty matches every
+	// path. Config.Prefix does not belong to it.
 	Path string
 	// Method is one method; empty matches all.
 	Method string
 	// Query matches the text of the query parameter exactly; empty matches all.
 	Query string
-	// Nth is the first of the requests matching Path, Method and Query that this route answers, counted from 1, To the last. Zero To
-	// means Nth alone, zero Nth from the first on without end; math.MaxInt is a good way to write "and all later ones".
+	// Nth is the first of the requests matching Path, Method and Query that this route answers,
+	// counted from 1, To the last. Zero To means Nth alone, zero Nth from the first on without end;
+	// math.MaxInt is a good way to write "and all later ones".
 	Nth, To int
 	// Script is what is done (see Parse).
 	Script string
 }
 
-// An AcceptRoute is a script for connections, counted from 1 as they come; Nth and To are as in Route. Where it ends without
-// closing the connection, requests are served as usual.
+// An AcceptRoute is a script for connections, counted from 1 as they come; Nth and To are as in
+// Route. Where it ends without closing the connection, requests are served as usual.
 type AcceptRoute struct {
 	Nth, To int
 	Script  string
@@ -76,8 +83,9 @@ func within(n, nth, to int) bool {
 	return n >= nth && n <= to
 }
 
-// DefaultProbe is true for health and readiness, status/config, status/flags, status/buildinfo, features, and for the two queries that
-// need no or hardly any series: 1+1, and those about the heartbeat, which count the samples of up.
+// DefaultProbe is true for health and readiness, status/config, status/flags, status/buildinfo,
+// features, and for the two queries that need no or hardly any series: 1+1, and those about the
+// heartbeat, which count the samples of up.
 func DefaultProbe(r Record) bool {
 	switch {
 	case strings.HasSuffix(r.Path, "/-/healthy"), strings.HasSuffix(r.Path, "/-/ready"),
@@ -211,7 +219,8 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Start is New for a test: it fails the test where New returns an error, and closes the shard when the test ends.
+// Start is New for a test: it fails the test where New returns an error, and closes the shard when
+// the test ends.
 func Start(t TB, cfg Config) *Shard {
 	t.Helper()
 	s, err := New(cfg)
@@ -228,8 +237,8 @@ func (s *Shard) Addr() string { return s.lis.Addr().String() }
 // URL returns the base of the shard's API, with its prefix and without a slash at the end.
 func (s *Shard) URL() string { return "http://" + s.Addr() + s.cfg.Prefix }
 
-// Close stops the shard: it closes the listener and every connection and returns when nothing of the shard runs any more. Requests in
-// flight end as Stopped. It may be called twice.
+// Close stops the shard: it closes the listener and every connection and returns when nothing of
+// the shard runs any more. Requests in flight end as Stopped. It may be called twice.
 func (s *Shard) Close() {
 	s.mu.Lock()
 	if !s.closed {
@@ -244,8 +253,8 @@ func (s *Shard) Close() {
 	s.wg.Wait()
 }
 
-// Set replaces the default script and the routes, whose counts begin anew; requests in flight go on as they began. So a shard can fail,
-// recover and flap.
+// Set replaces the default script and the routes, whose counts begin anew; requests in flight go on
+// as they began. So a shard can fail, recover and flap.
 func (s *Shard) Set(def string, routes ...Route) error {
 	c, err := compile(def, routes, nil)
 	if err != nil {
@@ -328,7 +337,8 @@ func pathMatches(pattern, p string) bool {
 	return ok && err == nil
 }
 
-// choose returns the script for a request. Every route that matches counts it, also those that stand behind the one that is chosen.
+// choose returns the script for a request. Every route that matches counts it, also those that
+// stand behind the one that is chosen.
 func (s *Shard) choose(r *Record) Script {
 	p, ok := s.strip(r.Path)
 	s.mu.Lock()

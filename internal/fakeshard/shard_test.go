@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// patience bounds how long a test waits for what has to happen; nothing is asserted about how fast it does.
+// patience bounds how long a test waits for what has to happen; nothing is asserted about how fast
+// it does.
 const patience = 30 * time.Second
 
 func soon(t *testing.T) context.Context {
@@ -213,8 +214,9 @@ func TestSteps_client(t *testing.T) {
 				}
 			}
 			for _, r := range s.Requests() {
-				// A client that refuses a head closes at once, with the rest of it unread or on its way: closed and reset are both true. On a busy machine
-				// all of it may be out before the client has looked.
+				// A client that refuses a head closes at once, with the rest of it unread or on its
+				// way: closed and reset are both true. On a busy machine all of it may be out
+				// before the client has looked.
 				if r.End != tc.end && !(tc.end.PeerLeft() && (r.End.PeerLeft() || r.End == Completed)) {
 					t.Errorf("%v, want it %v", r, tc.end)
 				}

@@ -45,7 +45,8 @@ func dashboardsCommand(e *cli.Env, parent cli.Clause) func() error {
 	}
 }
 
-// serversOfRules declares what rules.Options need, and returns what reads them once the command line is parsed.
+// serversOfRules declares what rules.Options need, and returns what reads them once the command
+// line is parsed.
 func serversOfRules(c *kingpin.CmdClause) func(e *cli.Env) (*rules.Options, error) {
 	var o rules.Options
 	serversFlags(c, &o.Servers)

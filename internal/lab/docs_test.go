@@ -18,7 +18,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/cli"
 )
 
-// codeLine is a line of an indented or fenced block that runs one of the programs, inlineCode one that stands in a sentence.
+// codeLine is a line of an indented or fenced block that runs one of the programs, inlineCode one
+// that stands in a sentence.
 var (
 	codeLine   = regexp.MustCompile(`^\s*(?:\$ )?(?:\./dist/|go run \./cmd/)?(spillway|spillway-lab) ([a-z-].*)$`)
 	inlineCode = regexp.MustCompile("`(?:go run \\./cmd/)?(spillway|spillway-lab) ([a-z-][^`]*)`")
@@ -26,7 +27,8 @@ var (
 
 var programs = map[string]cli.Program{"spillway": cli.Spillway, "spillway-lab": Laboratory}
 
-// words splits a line as a shell would that expands nothing: it ends at a comment, a pipe, a redirection or another command.
+// words splits a line as a shell would that expands nothing: it ends at a comment, a pipe, a
+// redirection or another command.
 func words(line string) (out []string) {
 	var word strings.Builder
 	var quote rune
@@ -72,8 +74,9 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// wrongLine says what is wrong with a command line that somebody is told to type: a command or flag that does not exist, or a flag's value that is not taken. Values in a sentence may stand
-// for others, and are not looked at.
+// wrongLine says what is wrong with a command line that somebody is told to type: a command or flag
+// that does not exist, or a flag's value that is not taken. Values in a sentence may stand for
+// others, and are not looked at.
 func wrongLine(program string, args []string, values bool) error {
 	if sentence := programs[program].Moved[args[0]]; sentence != "" {
 		return errors.New(sentence)

@@ -31,7 +31,8 @@ func product() []cli.Room {
 	return rooms
 }
 
-// spillwayFlag declares which spillway a load test starts as the proxy; where the flag is not given it is the one beside this program, and without one this program itself.
+// spillwayFlag declares which spillway a load test starts as the proxy; where the flag is not given
+// it is the one beside this program, and without one this program itself.
 func spillwayFlag(c *kingpin.CmdClause) func() (string, error) {
 	named := c.Flag("spillway", "The spillway that is started; by default the one beside this program, or this program itself.").PlaceHolder("FILE").String()
 	return func() (string, error) {

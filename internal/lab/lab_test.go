@@ -12,7 +12,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"spillway-lab": func() { os.Exit(Laboratory.Main(os.Args[1:], os.Stdout, os.Stderr)) }})
 }
 
-// TestScripts runs the scripts of testdata/script against the program. $TAKEN is an address on which somebody listens.
+// TestScripts runs the scripts of testdata/script against the program. $TAKEN is an address on
+// which somebody listens.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",

@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/mix"
 )
 
-// mixCommand asks what dashboards ask: one real server directly, through Go's reverse proxy and through Spillway, and four servers through Spillway.
+// mixCommand asks what dashboards ask: one real server directly, through Go's reverse proxy and
+// through Spillway, and four servers through Spillway.
 func mixCommand(e *cli.Env, parent cli.Clause) func() error {
 	c := parent.Command("mix", "Asks real Prometheus servers what dashboards ask, directly, through Go's own reverse proxy, through Spillway, and through Spillway over four shards of the same series, and compares times, processor time and memory. Exit code 1 where an answer differs from the server's.")
 	var o mix.Options

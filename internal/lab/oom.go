@@ -10,7 +10,8 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/scenario"
 )
 
-// oomCommand asks real Prometheus servers the killer query, through Spillway and directly, and shows what becomes of them.
+// oomCommand asks real Prometheus servers the killer query, through Spillway and directly, and
+// shows what becomes of them.
 func oomCommand(e *cli.Env, parent cli.Clause) func() error {
 	c := parent.Command("oom", "Asks real Prometheus servers for every histogram series, through Spillway and directly, and shows their memory. Exit code 1 where a bound of --enforce was broken.")
 	series := c.Flag("series", "Series in each server.").Default("300000").Int()

@@ -5,7 +5,8 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/plugin"
 )
 
-// loadPluginCommand measures how long every view of the Grafana datasource takes on a large cluster.
+// loadPluginCommand measures how long every view of the Grafana datasource takes on a large
+// cluster.
 func loadPluginCommand(e *cli.Env, parent cli.Clause) func() error {
 	c := parent.Command("plugin", "Asks every view of the Grafana datasource about one large experiment through Spillway over real Prometheus servers that share the series of a large simulated cluster, and prints what each takes. Exit code 1 where a view takes over two seconds or is not answered.")
 	var o plugin.Options

@@ -16,8 +16,10 @@ import (
 	"github.com/spillwayproject/spillway/internal/promfiles"
 )
 
-// AddBlocks puts the blocks of dir into the running shard, as a back-fill does, and returns when queries see them (within blockReloadInterval and the time it takes to open them) or ctx ends. Blocks that the
-// shard already has are left alone. Blocks older than the retention are deleted by the TSDB soon after.
+// AddBlocks puts the blocks of dir into the running shard, as a back-fill does, and returns when
+// queries see them (within blockReloadInterval and the time it takes to open them) or ctx ends.
+// Blocks that the shard already has are left alone. Blocks older than the retention are deleted by
+// the TSDB soon after.
 func (s *Shard) AddBlocks(ctx context.Context, dir string) error {
 	ids, err := promfiles.LinkBlocks(ctx, dir, s.dir)
 	if err != nil {
@@ -37,7 +39,8 @@ func (s *Shard) AddBlocks(ctx context.Context, dir string) error {
 	}
 }
 
-// hasBlocks says whether all ids were loaded; one that is gone from the directory again was loaded and then compacted or deleted by retention.
+// hasBlocks says whether all ids were loaded; one that is gone from the directory again was loaded
+// and then compacted or deleted by retention.
 func (s *Shard) hasBlocks(ids []ulid.ULID) bool {
 	loaded := s.db.Blocks()
 	for _, id := range ids {

@@ -14,7 +14,8 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
-// Sample is one sample of a series as load text describes it; H is set for native histograms, F otherwise.
+// Sample is one sample of a series as load text describes it; H is set for native histograms, F
+// otherwise.
 type Sample struct {
 	Labels labels.Labels
 	T      int64 // milliseconds
@@ -28,7 +29,8 @@ type Sample struct {
 //	  http_requests_total{job="api"} 0+10x40
 //	  up 1 1 _ stale 0
 //
-// Several load commands may follow each other; `eval`, `clear`, `load_with_nhcb` and `@st` lines are refused. Samples older than an hour before the head's newest are refused by the TSDB.
+// Several load commands may follow each other; `eval`, `clear`, `load_with_nhcb` and `@st` lines
+// are refused. Samples older than an hour before the head's newest are refused by the TSDB.
 func (s *Shard) Load(text string) error { return s.LoadAt(text, time.UnixMilli(0)) }
 
 // LoadAt is Load with the first sample at start.
@@ -60,7 +62,9 @@ func (s *Shard) LoadAt(text string, start time.Time) error {
 	})
 }
 
-// ParseLoad returns the samples of a load text (see Load) in the order of their times, then of their labels. An error names the line. Memory is that of the samples: `1x1000000` is a million of them, so the text must be trusted.
+// ParseLoad returns the samples of a load text (see Load) in the order of their times, then of
+// their labels. An error names the line. Memory is that of the samples: `1x1000000` is a million of
+// them, so the text must be trusted.
 func ParseLoad(text string, start time.Time) ([]Sample, error) {
 	var (
 		samples []Sample
@@ -100,7 +104,8 @@ func ParseLoad(text string, start time.Time) ([]Sample, error) {
 			samples = append(samples, Sample{Labels: ls, T: start.Add(time.Duration(n) * step).UnixMilli(), F: v.Value, H: v.Histogram})
 		}
 	}
-	// The head takes samples in the order of time; the order of labels makes equal texts give equal heads.
+	// The head takes samples in the order of time; the order of labels makes equal texts give equal
+	// heads.
 	slices.SortStableFunc(samples, func(a, b Sample) int {
 		return cmp.Or(cmp.Compare(a.T, b.T), labels.Compare(a.Labels, b.Labels))
 	})

@@ -25,37 +25,48 @@ import (
 	_ "github.com/prometheus/prometheus/discovery/file"
 )
 
-// Version is the Prometheus version that shards report: the one whose code they run (module version v0.315.0). A test compares it with go.mod.
+// Version is the Prometheus version that shards report: the one whose code they run (module version
+// v0.315.0). A test compares it with go.mod.
 const Version = "3.15.0"
 
-// Options says what a shard is. The zero value is a shard with an empty temporary data directory, Prometheus' own defaults and no targets.
+// Options says what a shard is. The zero value is a shard with an empty temporary data directory,
+// Prometheus' own defaults and no targets.
 type Options struct {
 	// Dir is the data directory. Empty means a temporary one, which Close removes.
 	Dir string
-	// Blocks names directories whose TSDB blocks are put into the data directory before it is opened: hard links where possible, copies elsewhere.
+	// Blocks names directories whose TSDB blocks are put into the data directory before it is
+	// opened: hard links where possible, copies elsewhere.
 	Blocks []string
-	// DisableWAL leaves the write-ahead log out: less disk and processor time, and what is in the head is gone after Close. Ask for it where Dir is temporary.
+	// DisableWAL leaves the write-ahead log out: less disk and processor time, and what is in the
+	// head is gone after Close. Ask for it where Dir is temporary.
 	DisableWAL bool
-	// Read, if set, is what queries, remote reads and lists read instead of the data directory's TSDB: a test can give a running shard one storage after another. Scrapes, rules and Append still write to
-	// the TSDB, and status/tsdb and exemplars are still of it. It must outlive the shard; the shard does not close it.
+	// Read, if set, is what queries, remote reads and lists read instead of the data directory's
+	// TSDB: a test can give a running shard one storage after another. Scrapes, rules and Append
+	// still write to the TSDB, and status/tsdb and exemplars are still of it. It must outlive the
+	// shard; the shard does not close it.
 	Read storage.SampleAndChunkQueryable
-	// RuleQuery, if set, answers the queries of rules in the place of the shard's own engine: so a shard is the ruler of other servers. What rules write still goes to the shard.
+	// RuleQuery, if set, answers the queries of rules in the place of the shard's own engine: so a
+	// shard is the ruler of other servers. What rules write still goes to the shard.
 	RuleQuery rules.QueryFunc
 
-	// Config is the text of a prometheus.yml: global, scrape_configs, rule_files, alerting, remote_read, storage. remote_write is refused.
+	// Config is the text of a prometheus.yml: global, scrape_configs, rule_files, alerting,
+	// remote_read, storage. remote_write is refused.
 	Config string
 	// ExternalLabels replace those of Config if there are any.
 	ExternalLabels labels.Labels
-	// ScrapeConfigs are added to those of Config. They are validated against Config's global section, which fills in their defaults.
+	// ScrapeConfigs are added to those of Config. They are validated against Config's global
+	// section, which fills in their defaults.
 	ScrapeConfigs []*config.ScrapeConfig
-	// Retention replaces the retention time of Config. Zero leaves Config's, which is 15 days where it says nothing. It is counted from the newest block, not from now.
+	// Retention replaces the retention time of Config. Zero leaves Config's, which is 15 days where
+	// it says nothing. It is counted from the newest block, not from now.
 	Retention time.Duration
 
 	// Listen is the address of the HTTP API, by default 127.0.0.1:0 (a free port).
 	Listen string
 	// RoutePrefix is put before every route, as --web.route-prefix does: "/prometheus".
 	RoutePrefix string
-	// EnableLifecycle serves /-/reload (which applies Config again) and /-/quit (which answers; nobody acts on it). Off, both are 403 as in Prometheus.
+	// EnableLifecycle serves /-/reload (which applies Config again) and /-/quit (which answers;
+	// nobody acts on it). Off, both are 403 as in Prometheus.
 	EnableLifecycle bool
 	// EnableAdminAPI serves /api/v1/admin/tsdb.
 	EnableAdminAPI bool
@@ -64,15 +75,18 @@ type Options struct {
 
 	// LookbackDelta is the engine's and federation's staleness window, by default 5m.
 	LookbackDelta time.Duration
-	// Timeout is the engine's bound for one query, by default 2m. As in Prometheus it reaches query and query_range only.
+	// Timeout is the engine's bound for one query, by default 2m. As in Prometheus it reaches query
+	// and query_range only.
 	Timeout time.Duration
 	// MaxSamples is the most samples that one query may hold, by default 50,000,000.
 	MaxSamples int
 	// MaxConcurrency is the number of queries that run at once, by default 20; the others wait.
 	MaxConcurrency int
-	// RemoteReadConcurrency is the number of remote reads that run at once, by default 10; the others wait.
+	// RemoteReadConcurrency is the number of remote reads that run at once, by default 10; the
+	// others wait.
 	RemoteReadConcurrency int
-	// BlockDuration is the span of a freshly cut block, by default 2h. A longer one keeps long loads of test data in the head.
+	// BlockDuration is the span of a freshly cut block, by default 2h. A longer one keeps long
+	// loads of test data in the head.
 	BlockDuration time.Duration
 
 	// Logger takes the shard's log; nil drops it.
@@ -82,7 +96,8 @@ type Options struct {
 // defaultRetention is the server's.
 const defaultRetention = 15 * 24 * time.Hour
 
-// blockReloadInterval is how soon blocks put into the data directory are seen. Prometheus' default of a minute is too long for AddBlocks.
+// blockReloadInterval is how soon blocks put into the data directory are seen. Prometheus' default
+// of a minute is too long for AddBlocks.
 const blockReloadInterval = 2 * time.Second
 
 func (o *Options) setDefaults() {
@@ -142,7 +157,8 @@ type settings struct {
 	memorySnapshotOnEnd bool
 }
 
-// knownFeatures are the values of --enable-feature that a shard can have: those that change this shard alone.
+// knownFeatures are the values of --enable-feature that a shard can have: those that change this
+// shard alone.
 var knownFeatures = map[string]func(*settings){
 	"exemplar-storage":                func(s *settings) { s.exemplars = true },
 	"promql-per-step-stats":           func(s *settings) { s.perStepStats = true },
@@ -168,7 +184,8 @@ func (o *Options) settings() settings {
 	return s
 }
 
-// load parses Config and lays the other options over it. Every call gives a fresh value, since scrape configs are changed by validation.
+// load parses Config and lays the other options over it. Every call gives a fresh value, since
+// scrape configs are changed by validation.
 func (o *Options) load() (*config.Config, error) {
 	text, err := promfiles.WithExternalLabels(o.Config, o.ExternalLabels)
 	if err != nil {
@@ -200,7 +217,8 @@ func (o *Options) load() (*config.Config, error) {
 	case o.Retention > 0:
 		*r = &config.TSDBRetentionConfig{Time: model.Duration(o.Retention)}
 	case *r == nil || **r == config.TSDBRetentionConfig{}:
-		// The server sets this default in a variable of package config before it loads; one shard must not do that to the others.
+		// The server sets this default in a variable of package config before it loads; one shard
+		// must not do that to the others.
 		*r = &config.TSDBRetentionConfig{Time: model.Duration(defaultRetention)}
 	}
 	if o.settings().exemplars && c.StorageConfig.ExemplarsConfig == nil {
@@ -209,7 +227,8 @@ func (o *Options) load() (*config.Config, error) {
 	return c, nil
 }
 
-// flags is what status/flags answers: the flags of the server that a shard has an equivalent of, with the values in force.
+// flags is what status/flags answers: the flags of the server that a shard has an equivalent of,
+// with the values in force.
 func (o *Options) flags(dir, addr string, c *config.Config) map[string]string {
 	d := func(v time.Duration) string { return model.Duration(v).String() }
 	return map[string]string{
@@ -241,7 +260,8 @@ func (o *Options) flags(dir, addr string, c *config.Config) map[string]string {
 	}
 }
 
-// maxBlockDuration is the server's rule: a tenth of the retention, at most 31 days, and never less than a fresh block.
+// maxBlockDuration is the server's rule: a tenth of the retention, at most 31 days, and never less
+// than a fresh block.
 func (o *Options) maxBlockDuration(c *config.Config) time.Duration {
 	m := 31 * 24 * time.Hour
 	if r := c.StorageConfig.TSDBConfig.Retention; r != nil && r.Time != 0 {

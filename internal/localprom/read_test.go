@@ -21,7 +21,8 @@ import (
 	"github.com/prometheus/prometheus/storage/remote"
 )
 
-// Options.Read takes the place of the shard's own TSDB on every road that reads samples, and of nothing that writes.
+// Options.Read takes the place of the shard's own TSDB on every road that reads samples, and of
+// nothing that writes.
 func TestReadsAnotherStorage(t *testing.T) {
 	other := start(t, Options{DisableWAL: true})
 	load(t, other, "load 15s\n  m{from=\"other\"} 1 2 3", time.UnixMilli(0))

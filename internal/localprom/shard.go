@@ -45,10 +45,12 @@ const (
 	ruleResendDelay        = time.Minute
 	ruleMaxConcurrentEvals = 4
 
-	// targetSyncInterval is how soon new or changed targets are scraped; Prometheus waits up to 5 s, which a test should not.
+	// targetSyncInterval is how soon new or changed targets are scraped; Prometheus waits up to 5
+	// s, which a test should not.
 	targetSyncInterval = 250 * time.Millisecond
 
-	// stripeSize is the number of lock stripes of the head. Prometheus' 16,384 cost about 3 MiB for each shard, used or not; 1,024 serve a million series.
+	// stripeSize is the number of lock stripes of the head. Prometheus' 16,384 cost about 3 MiB for
+	// each shard, used or not; 1,024 serve a million series.
 	stripeSize = 1 << 10
 )
 
@@ -84,8 +86,9 @@ type Shard struct {
 	closeErr  error
 }
 
-// Start opens the data directory, starts all parts of the shard and serves its API. The shard is ready when Start returns; targets are first scraped within their interval.
-// ctx bounds Start itself, not the shard: that ends with Close, which must be called.
+// Start opens the data directory, starts all parts of the shard and serves its API. The shard is
+// ready when Start returns; targets are first scraped within their interval. ctx bounds Start
+// itself, not the shard: that ends with Close, which must be called.
 func Start(ctx context.Context, opts Options) (*Shard, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {
@@ -259,7 +262,8 @@ func (s *Shard) openEngine(feat features.Collector) error {
 	return nil
 }
 
-// newManagers makes and runs the discovery, scrape, notifier and rule managers. They do nothing until apply gives them a configuration.
+// newManagers makes and runs the discovery, scrape, notifier and rule managers. They do nothing
+// until apply gives them a configuration.
 func (s *Shard) newManagers(conf *config.Config, external *url.URL, feat features.Collector) error {
 	sdMetrics, err := discovery.CreateAndRegisterSDMetrics(s.reg)
 	if err != nil {
@@ -416,7 +420,8 @@ func (s *Shard) serveReload() (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// apply gives a configuration to all parts, in the server's order: scrape and notifier before discovery, which sends them their targets.
+// apply gives a configuration to all parts, in the server's order: scrape and notifier before
+// discovery, which sends them their targets.
 func (s *Shard) apply(conf *config.Config) (err error) {
 	defer func() {
 		if err != nil {
@@ -474,8 +479,9 @@ func (s *Shard) log(component string) *slog.Logger { return s.opts.Logger.With("
 
 func (s *Shard) onClose(f func() error) { s.cleanup = append(s.cleanup, f) }
 
-// Close ends the shard: requests are cancelled and their connections closed, scraping and rules stop, the data directory is closed and, if it is a temporary one, removed. It waits for all
-// of that, and may be called more than once.
+// Close ends the shard: requests are cancelled and their connections closed, scraping and rules
+// stop, the data directory is closed and, if it is a temporary one, removed. It waits for all of
+// that, and may be called more than once.
 func (s *Shard) Close() error {
 	s.closeOnce.Do(func() {
 		var errs []error
@@ -491,7 +497,8 @@ func (s *Shard) Close() error {
 	return s.closeErr
 }
 
-// URL is where the API is served, without a slash at the end: http://127.0.0.1:40123, with the route prefix if there is one.
+// URL is where the API is served, without a slash at the end: http://127.0.0.1:40123, with the
+// route prefix if there is one.
 func (s *Shard) URL() string { return s.url }
 
 // Dir is the data directory.
@@ -512,8 +519,10 @@ func (s *Shard) Registry() *prometheus.Registry { return s.reg }
 // Config is the configuration in force, as status/config shows it. It must not be changed.
 func (s *Shard) Config() *config.Config { return s.config.Load() }
 
-// Append gives f an appender to the shard's head and commits it, or rolls it back if f fails. Samples must not be older than the head allows: an hour before its newest one, unless the
-// configuration has an out-of-order window. DB().Snapshot(dir, true) writes what was appended as blocks, which other shards and real servers can be given.
+// Append gives f an appender to the shard's head and commits it, or rolls it back if f fails.
+// Samples must not be older than the head allows: an hour before its newest one, unless the
+// configuration has an out-of-order window. DB().Snapshot(dir, true) writes what was appended as
+// blocks, which other shards and real servers can be given.
 func (s *Shard) Append(f func(storage.Appender) error) error {
 	app := s.db.Appender(context.Background())
 	if err := f(app); err != nil {

@@ -34,7 +34,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// client is for all requests of these tests: it keeps no connections, so that goleak sees what the shard leaves and nothing else.
+// client is for all requests of these tests: it keeps no connections, so that goleak sees what the
+// shard leaves and nothing else.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func start(t testing.TB, opts Options) *Shard {

@@ -13,7 +13,8 @@ import (
 	"github.com/prometheus/prometheus/web"
 )
 
-// localStorage is the TSDB as the web handler wants it: cmd/prometheus has the same adapter, unexported.
+// localStorage is the TSDB as the web handler wants it: cmd/prometheus has the same adapter,
+// unexported.
 type localStorage struct {
 	*tsdb.DB
 	stats *tsdb.DBStats
@@ -37,7 +38,8 @@ func (s *localStorage) WALReplayStatus() (tsdb.WALReplayStatus, error) {
 	return s.stats.Head.WALReplayStatus.GetWALReplayStatus(), nil
 }
 
-// Querier returns the TSDB's querier, or, while handlerOf asks, one that tells which server the request came to.
+// Querier returns the TSDB's querier, or, while handlerOf asks, one that tells which server the
+// request came to.
 func (s *localStorage) Querier(mint, maxt int64) (storage.Querier, error) {
 	if s.read != nil && s.server.Load() == nil {
 		return s.read.Querier(mint, maxt)
@@ -73,7 +75,8 @@ func (q serverQuerier) Select(ctx context.Context, _ bool, _ *storage.SelectHint
 	return storage.EmptySeriesSet()
 }
 
-// noScrapeManager is what remote storage asks for the metadata of remote_write, which a shard does not have.
+// noScrapeManager is what remote storage asks for the metadata of remote_write, which a shard does
+// not have.
 type noScrapeManager struct{}
 
 func (noScrapeManager) Get() (*scrape.Manager, error) {

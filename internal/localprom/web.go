@@ -61,9 +61,12 @@ func newRegistry(v *web.PrometheusVersion) *prometheus.Registry {
 
 // handlerOf returns the http.Handler of a web handler.
 //
-// The handler's router is unexported and reachable only through Run, which makes a server of its own; and that router's /metrics serves the registry of the process, which would be the same for
-// all shards. So Run is given a listener in memory and one federation request. net/http puts the *http.Server that serves a request into its context, storage sees that context and passes the
-// server on. Run ends then; its handler, with every route and their instrumentation, is served by our own server.
+// The handler's router is unexported and reachable only through Run, which makes a server of its
+// own; and that router's /metrics serves the registry of the process, which would be the same for
+// all shards. So Run is given a listener in memory and one federation request. net/http puts the
+// *http.Server that serves a request into its context, storage sees that context and passes the
+// server on. Run ends then; its handler, with every route and their instrumentation, is served by
+// our own server.
 func handlerOf(ctx context.Context, h *web.Handler, db *localStorage, opts *web.Options) (http.Handler, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errors.New("the web handler did not answer"))
 	defer cancel()
@@ -151,7 +154,8 @@ func (l *oneConnListener) Accept() (net.Conn, error) {
 func (l *oneConnListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
 func (l *oneConnListener) Addr() net.Addr { return l.addr }
 
-// server serves one shard's HTTP API. Its stop ends it: connections are closed and every handler has returned.
+// server serves one shard's HTTP API. Its stop ends it: connections are closed and every handler
+// has returned.
 type server struct {
 	http   *http.Server
 	cancel context.CancelCauseFunc

@@ -1,5 +1,6 @@
-// Package plainfile opens the files that a configuration names, and nothing else that a path can lead to. Opening a named pipe waits until somebody writes into it, so that a
-// process which reads its configuration again would wait for ever, and everybody who asks it to do so behind it.
+// Package plainfile opens the files that a configuration names, and nothing else that a path can
+// lead to. Opening a named pipe waits until somebody writes into it, so that a process which reads
+// its configuration again would wait for ever, and everybody who asks it to do so behind it.
 package plainfile
 
 import (
@@ -9,7 +10,8 @@ import (
 	"syscall"
 )
 
-// ErrIrregular is in the error of Open where the path is there and is no regular file, nor a link to one.
+// ErrIrregular is in the error of Open where the path is there and is no regular file, nor a link
+// to one.
 var ErrIrregular = errors.New("it is not a regular file; name a file that can be read again at each reload, not a pipe, a device or a folder")
 
 // Open is os.Open for regular files; it never waits. The errors name the path.
@@ -29,7 +31,8 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Check tells whether Open would take the path. A file that is absent, or that may not be looked at, is no problem here.
+// Check tells whether Open would take the path. A file that is absent, or that may not be looked
+// at, is no problem here.
 func Check(path string) error {
 	if is, err := os.Stat(path); err == nil && !is.Mode().IsRegular() {
 		return &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}

@@ -12,8 +12,9 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// LinkBlocks hard-links (or copies) every block of the directory from into the directory to and returns their ids. Hard links are safe: the TSDB never changes a file of a block in place, it writes a new one
-// and renames it. A block appears in to under its name only when it is whole.
+// LinkBlocks hard-links (or copies) every block of the directory from into the directory to and
+// returns their ids. Hard links are safe: the TSDB never changes a file of a block in place, it
+// writes a new one and renames it. A block appears in to under its name only when it is whole.
 func LinkBlocks(ctx context.Context, from, to string) ([]ulid.ULID, error) {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -33,7 +34,8 @@ func LinkBlocks(ctx context.Context, from, to string) ([]ulid.ULID, error) {
 			ids = append(ids, id)
 			continue
 		}
-		// The suffix is one that the TSDB removes when it opens a directory that was left in the middle of this.
+		// The suffix is one that the TSDB removes when it opens a directory that was left in the
+		// middle of this.
 		tmp := dst + ".tmp-for-creation"
 		if err := errors.Join(os.RemoveAll(tmp), linkTree(filepath.Join(from, e.Name()), tmp), os.Rename(tmp, dst)); err != nil {
 			return ids, errors.Join(fmt.Errorf("bring block %s in: %w", e.Name(), err), os.RemoveAll(tmp))

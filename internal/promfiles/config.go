@@ -9,7 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// WithExternalLabels returns the text of a prometheus.yml with its global.external_labels replaced by labels. Without labels it is the text as it was.
+// WithExternalLabels returns the text of a prometheus.yml with its global.external_labels replaced
+// by labels. Without labels it is the text as it was.
 func WithExternalLabels(text string, ls labels.Labels) (string, error) {
 	if ls.IsEmpty() {
 		return text, nil

@@ -1,8 +1,9 @@
 // Package quota tells how much processor time the container of this process allows.
 //
-// Go's GOMAXPROCS is a number of threads, two at least, and rounded up: under a limit of one processor it is 2, so that a process which is throttled all
-// the time seems to use half of what it may. The container's own limit is the true measure. It is read from the control groups (version 1 and 2), each time that
-// it is asked for, since a container's limit can change while it runs.
+// Go's GOMAXPROCS is a number of threads, two at least, and rounded up: under a limit of one
+// processor it is 2, so that a process which is throttled all the time seems to use half of what it
+// may. The container's own limit is the true measure. It is read from the control groups (version 1
+// and 2), each time that it is asked for, since a container's limit can change while it runs.
 package quota
 
 import (
@@ -15,7 +16,8 @@ import (
 	"strings"
 )
 
-// Processors are how many processors' time this process may use: GOMAXPROCS, or the container's limit where that is less.
+// Processors are how many processors' time this process may use: GOMAXPROCS, or the container's
+// limit where that is less.
 func Processors() float64 {
 	most := float64(runtime.GOMAXPROCS(0))
 	if limit, ok := Limit("/"); ok {
@@ -24,7 +26,8 @@ func Processors() float64 {
 	return most
 }
 
-// Limit is the container's limit in processors, the least of its own group and those above it; false where there is none, or no control groups. Files are looked for below root.
+// Limit is the container's limit in processors, the least of its own group and those above it;
+// false where there is none, or no control groups. Files are looked for below root.
 func Limit(root string) (float64, bool) {
 	dir, top, v2, ok := group(root)
 	if !ok {
@@ -46,7 +49,8 @@ func Limit(root string) (float64, bool) {
 	}
 }
 
-// group is the folder of the process' group that limits processors, and that of the uppermost group that can be seen.
+// group is the folder of the process' group that limits processors, and that of the uppermost group
+// that can be seen.
 func group(root string) (dir, top string, v2, ok bool) {
 	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -83,7 +87,8 @@ func group(root string) (dir, top string, v2, ok bool) {
 			continue
 		}
 		top = filepath.Join(root, left[4])
-		// Within a container the mount may begin at the process' own group, whose path is then that of the host.
+		// Within a container the mount may begin at the process' own group, whose path is then that
+		// of the host.
 		if below, err := filepath.Rel(left[3], path); err == nil && filepath.IsLocal(below) {
 			return filepath.Join(top, below), top, v2, true
 		}
@@ -92,7 +97,8 @@ func group(root string) (dir, top string, v2, ok bool) {
 	return "", "", false, false
 }
 
-// limit2 reads cpu.max: "max 100000", or microseconds of processor time and of the period that they are for.
+// limit2 reads cpu.max: "max 100000", or microseconds of processor time and of the period that they
+// are for.
 func limit2(dir string) (float64, bool) {
 	text, err := os.ReadFile(filepath.Join(dir, "cpu.max"))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 // Env names the variable that holds the seed: a decimal number, 0 or nothing for the clock's.
 const Env = "SPILLWAY_SEED"
 
-// Of gives a test's seed, and prints it with the way to run the test again: named when it is not 0, else Env's, else the clock's. A variable that holds no
-// number ends the test.
+// Of gives a test's seed, and prints it with the way to run the test again: named when it is not 0,
+// else Env's, else the clock's. A variable that holds no number ends the test.
 func Of(t testing.TB, named uint64) uint64 {
 	t.Helper()
 	seed := named

@@ -27,8 +27,8 @@ const (
 	AdminToken = "admin-token"
 	// PrometheusToken may read /metrics and /metrics/slis.
 	PrometheusToken = "prometheus-token"
-	// NoisyToken is that of the user "noisy", who may read pods. A FlowSchema can single it out, as it cannot the
-	// admins of system:masters: they are exempt whatever it says.
+	// NoisyToken is that of the user "noisy", who may read pods. A FlowSchema can single it out, as
+	// it cannot the admins of system:masters: they are exempt whatever it says.
 	NoisyToken = "noisy-token"
 )
 
@@ -223,7 +223,8 @@ func (c *Cluster) startKSM(ctx context.Context) error {
 	return c.ksm.WaitReady(ctx, "http://"+c.KSM()+"/metrics")
 }
 
-// API is the API server's URL; its page /metrics wants PrometheusToken. Its certificate is CertFile.
+// API is the API server's URL; its page /metrics wants PrometheusToken. Its certificate is
+// CertFile.
 func (c *Cluster) API() string { return fmt.Sprintf("https://127.0.0.1:%d", c.apiPort) }
 
 // CertFile is the certificate to believe of the API server.
@@ -274,7 +275,8 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %.500s", e.Code, e.Body) }
 
-// Do asks the API server and returns the body of its answer; one that is no success is a *StatusError.
+// Do asks the API server and returns the body of its answer; one that is no success is a
+// *StatusError.
 func (c *Cluster) Do(ctx context.Context, token, method, path string, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.API()+path, bytes.NewReader(body))
 	if err != nil {

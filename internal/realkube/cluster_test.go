@@ -16,7 +16,8 @@ var genuine = flag.Bool("genuine", false, "start real etcd, kube-apiserver and k
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestControlPlane: nodes and pods are as they were written, in kube-state-metrics too, and refusals are named.
+// TestControlPlane: nodes and pods are as they were written, in kube-state-metrics too, and
+// refusals are named.
 func TestControlPlane(t *testing.T) {
 	if !*genuine {
 		t.Skip("real servers that take minutes to build: make test-full runs it, by -genuine")

@@ -1,6 +1,7 @@
-// Package realkube runs a genuine control plane on one machine, for the proofs that need one: etcd, kube-apiserver and kube-state-metrics, as tools/kubernetes
-// pins them. There is no scheduler, no controller manager and no kubelet: nodes and pods are written to the API with the status that they are to have, and
-// stay as they are, so that a test decides what is wrong with them.
+// Package realkube runs a genuine control plane on one machine, for the proofs that need one: etcd,
+// kube-apiserver and kube-state-metrics, as tools/kubernetes pins them. There is no scheduler, no
+// controller manager and no kubelet: nodes and pods are written to the API with the status that
+// they are to have, and stay as they are, so that a test decides what is wrong with them.
 //
 //	c, err := realkube.Start(ctx, realkube.Options{Dir: t.TempDir()})
 //	if err != nil { … }
@@ -9,8 +10,8 @@
 //
 // # What it promises
 //
-// All servers listen on free ports of 127.0.0.1, and end by Stop or, at the latest, with this process. Start returns when the API server is ready and
-// kube-state-metrics serves its page.
+// All servers listen on free ports of 127.0.0.1, and end by Stop or, at the latest, with this
+// process. Start returns when the API server is ready and kube-state-metrics serves its page.
 //
 // # What it refuses
 //
@@ -18,5 +19,6 @@
 //
 // # What it holds
 //
-// About 0.5 GB together with 2,000 nodes and 1,000 pods; eight connections to the API server while it writes many objects.
+// About 0.5 GB together with 2,000 nodes and 1,000 pods; eight connections to the API server while
+// it writes many objects.
 package realkube

@@ -18,7 +18,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom"
 )
 
-// NetNS is a network namespace of its own, in which firewall rules and neighbours can be made that concern nobody else. It needs root and iproute2.
+// NetNS is a network namespace of its own, in which firewall rules and neighbours can be made that
+// concern nobody else. It needs root and iproute2.
 type NetNS struct {
 	name string
 	file *os.File
@@ -71,7 +72,8 @@ func command(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// dial connects to an address of the namespace: a socket belongs to the namespace of the thread that makes it.
+// dial connects to an address of the namespace: a socket belongs to the namespace of the thread
+// that makes it.
 func (n *NetNS) dial(addr *unix.SockaddrInet4) (conn net.Conn, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -97,7 +99,8 @@ func (n *NetNS) dial(addr *unix.SockaddrInet4) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// Forward makes a port of 127.0.0.1 in the namespace reachable at the address that it returns, until close is called.
+// Forward makes a port of 127.0.0.1 in the namespace reachable at the address that it returns,
+// until close is called.
 func (n *NetNS) Forward(port int) (addr string, closeAll func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -150,8 +153,9 @@ func (n *NetNS) Forward(port int) (addr string, closeAll func(), err error) {
 	}, nil
 }
 
-// OverflowNeighbours fills the kernel's neighbour table in the namespace until it is full, as too many nodes in one network do, and empties it again. The
-// table is one for the whole machine: it takes a second or two.
+// OverflowNeighbours fills the kernel's neighbour table in the namespace until it is full, as too
+// many nodes in one network do, and empties it again. The table is one for the whole machine: it
+// takes a second or two.
 func (n *NetNS) OverflowNeighbours(ctx context.Context, during func()) (err error) {
 	if err := n.Run(ctx, "ip", "link", "add", "tv0", "type", "veth", "peer", "name", "tv1"); err != nil {
 		return err

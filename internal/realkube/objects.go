@@ -22,7 +22,8 @@ var collections = map[string]string{
 	"PrometheusRule": "prometheusrules", "ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors",
 }
 
-// Create writes one object, JSON without apiVersion, into the API group and version, and then its status, where it has one.
+// Create writes one object, JSON without apiVersion, into the API group and version, and then its
+// status, where it has one.
 func (c *Cluster) Create(ctx context.Context, apiVersion, object string) error {
 	path, body, status, err := prepare(apiVersion, object)
 	if err != nil {
@@ -157,7 +158,8 @@ func (c *Cluster) NotReady(ctx context.Context, first, last int, back bool) erro
 	})
 }
 
-// Namespace makes a namespace with its default service account, without which pods are refused, and a team's label where team is not empty.
+// Namespace makes a namespace with its default service account, without which pods are refused, and
+// a team's label where team is not empty.
 func (c *Cluster) Namespace(ctx context.Context, name, team string) error {
 	labels := "{}"
 	if team != "" {

@@ -14,12 +14,16 @@ import (
 // outputBytes is the most that a command's standard output or standard error may be.
 const outputBytes = 64 << 20
 
-// Promtool runs promtool to its end and returns what it wrote. The error, if any, quotes the end of standard error; both texts are returned then too. When ctx ends, promtool gets SIGTERM and, 5 s later, SIGKILL.
+// Promtool runs promtool to its end and returns what it wrote. The error, if any, quotes the end of
+// standard error; both texts are returned then too. When ctx ends, promtool gets SIGTERM and, 5 s
+// later, SIGKILL.
 func Promtool(ctx context.Context, args ...string) (stdout, stderr string, err error) {
 	return command(ctx, "promtool", args)
 }
 
-// Thanos starts thanos with args (`query`, `--http-address=127.0.0.1:10902`, …), unless ctx has ended; ctx does not end it later. The caller waits for it with WaitReady and ends it with Stop. FreePort finds ports for it.
+// Thanos starts thanos with args (`query`, `--http-address=127.0.0.1:10902`, …), unless ctx has
+// ended; ctx does not end it later. The caller waits for it with WaitReady and ends it with Stop.
+// FreePort finds ports for it.
 func Thanos(ctx context.Context, args ...string) (*Process, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("start thanos: %w", context.Cause(ctx))
@@ -58,7 +62,8 @@ func lastBytes(s string, n int) string {
 	return strings.TrimSpace(strings.ToValidUTF8(s[max(0, len(s)-n):], ""))
 }
 
-// capped is a buffer that fails when it would pass outputBytes, which ends the command with a broken pipe.
+// capped is a buffer that fails when it would pass outputBytes, which ends the command with a
+// broken pipe.
 type capped struct{ bytes.Buffer }
 
 func (c *capped) Write(b []byte) (int, error) {

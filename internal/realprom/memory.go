@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Memory is what any process of this machine has resident now (VmRSS), and the most that it had since its start or the last ResetPeak (VmHWM), both in bytes. Process has both of a program that was started
-// here, after its end too.
+// Memory is what any process of this machine has resident now (VmRSS), and the most that it had
+// since its start or the last ResetPeak (VmHWM), both in bytes. Process has both of a program that
+// was started here, after its end too.
 func Memory(pid int) (now, peak int64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err == nil {
@@ -24,7 +25,8 @@ func Memory(pid int) (now, peak int64, err error) {
 	return now, peak, nil
 }
 
-// ResetPeak sets the peak of Memory to what the process has resident now. It is an error where the kernel does not let this user, or the process has ended.
+// ResetPeak sets the peak of Memory to what the process has resident now. It is an error where the
+// kernel does not let this user, or the process has ended.
 func ResetPeak(pid int) error {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
 		return fmt.Errorf("reset the peak of memory of process %d: %w", pid, err)

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// readyTimeout bounds the start of a program where PortOptions has no other bound: a machine may have other work.
+// readyTimeout bounds the start of a program where PortOptions has no other bound: a machine may
+// have other work.
 const readyTimeout = time.Minute
 
 // PortOptions say what StartOnPorts starts.
@@ -28,8 +29,10 @@ type PortOptions struct {
 	Timeout time.Duration
 }
 
-// StartOnPorts starts a program on free ports of 127.0.0.1, on others where another process took one in between, and returns with the addresses when it answers
-// /-/ready at the first of them. ctx bounds the start, not the program: that ends with Stop, which must be called where there was no error.
+// StartOnPorts starts a program on free ports of 127.0.0.1, on others where another process took
+// one in between, and returns with the addresses when it answers /-/ready at the first of them. ctx
+// bounds the start, not the program: that ends with Stop, which must be called where there was no
+// error.
 func StartOnPorts(ctx context.Context, o PortOptions) (*Process, []string, error) {
 	name, timeout := cmp.Or(o.Name, filepath.Base(o.Path)), cmp.Or(o.Timeout, readyTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s was not ready after %s", name, timeout))

@@ -23,7 +23,8 @@ func script(t *testing.T, text string) string {
 	return path
 }
 
-// TestStartOnPorts: a program that finds its port taken gets others, a few times; one that fails otherwise does not.
+// TestStartOnPorts: a program that finds its port taken gets others, a few times; one that fails
+// otherwise does not.
 func TestStartOnPorts(t *testing.T) {
 	for _, tc := range []struct {
 		name, text, says string

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// stopGrace is how long a program may take to end after SIGTERM. Prometheus closes its TSDB in that time.
+	// stopGrace is how long a program may take to end after SIGTERM. Prometheus closes its TSDB in
+	// that time.
 	stopGrace = 30 * time.Second
 	// logBytes is how much of a program's log is kept.
 	logBytes = 256 << 10
@@ -35,10 +36,12 @@ type ProcessOptions struct {
 	Args []string
 	// Env is added to the environment of this process.
 	Env []string
-	// MaxRSS, if greater than 0, is the resident memory in bytes at which the program is killed, as the kernel's OOM killer does in a container of that size. Memory is read every 20 ms, so a program may be a little
-	// above it for a moment.
+	// MaxRSS, if greater than 0, is the resident memory in bytes at which the program is killed, as
+	// the kernel's OOM killer does in a container of that size. Memory is read every 20 ms, so a
+	// program may be a little above it for a moment.
 	MaxRSS int64
-	// Log, if not nil, gets standard output and standard error as they come. It is written from another goroutine.
+	// Log, if not nil, gets standard output and standard error as they come. It is written from
+	// another goroutine.
 	Log io.Writer
 }
 
@@ -57,7 +60,8 @@ type Process struct {
 	watch    sync.WaitGroup
 }
 
-// StartProcess starts a program. It ends with Stop, which must be called, and at the latest with this process.
+// StartProcess starts a program. It ends with Stop, which must be called, and at the latest with
+// this process.
 func StartProcess(opts ProcessOptions) (*Process, error) {
 	p := &Process{name: filepath.Base(opts.Path), done: make(chan struct{})}
 	p.cmd = exec.Command(opts.Path, opts.Args...)
@@ -72,7 +76,8 @@ func StartProcess(opts ProcessOptions) (*Process, error) {
 
 	started := make(chan error)
 	go func() { // waited for by Stop, through done
-		// The kernel sends the parent's death signal when the THREAD that forked ends. So the thread is kept for as long as the program runs.
+		// The kernel sends the parent's death signal when the THREAD that forked ends. So the
+		// thread is kept for as long as the program runs.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
@@ -119,7 +124,8 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err says how the program ended, with the last lines of its log: nil while it runs, and when it ended well, by Stop's SIGTERM or by Kill.
+// Err says how the program ended, with the last lines of its log: nil while it runs, and when it
+// ended well, by Stop's SIGTERM or by Kill.
 func (p *Process) Err() error {
 	select {
 	case <-p.done:
@@ -156,10 +162,12 @@ func (p *Process) OutOfMemory() bool { return p.oom.Load() }
 // Log is the end of what the program wrote to standard output and standard error, at most 256 KiB.
 func (p *Process) Log() string { return p.log.String() }
 
-// RSS is the program's resident memory in bytes now (VmRSS). It is an error once the program has ended.
+// RSS is the program's resident memory in bytes now (VmRSS). It is an error once the program has
+// ended.
 func (p *Process) RSS() (int64, error) { return p.status("VmRSS:") }
 
-// PeakRSS is the highest resident memory in bytes so far (VmHWM). After the end it is the last value that was read.
+// PeakRSS is the highest resident memory in bytes so far (VmHWM). After the end it is the last
+// value that was read.
 func (p *Process) PeakRSS() (int64, error) {
 	v, err := p.status("VmHWM:")
 	if err != nil {
@@ -193,7 +201,8 @@ func (p *Process) status(key string) (int64, error) {
 	return parseStatus(text, key)
 }
 
-// Stop sends SIGTERM, waits up to 30 s, then sends SIGKILL, and waits until the program is gone. It may be called more than once. The error is that of Err; having been killed by MaxRSS is one.
+// Stop sends SIGTERM, waits up to 30 s, then sends SIGKILL, and waits until the program is gone. It
+// may be called more than once. The error is that of Err; having been killed by MaxRSS is one.
 func (p *Process) Stop() error {
 	p.stopping.Store(true)
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
@@ -217,7 +226,8 @@ func (p *Process) Kill() {
 	p.watch.Wait()
 }
 
-// WaitReady asks url until it answers 200, the program ends or ctx is done; only the first is not an error.
+// WaitReady asks url until it answers 200, the program ends or ctx is done; only the first is not
+// an error.
 func (p *Process) WaitReady(ctx context.Context, url string) error {
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	tick := time.NewTicker(50 * time.Millisecond)

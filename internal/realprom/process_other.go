@@ -4,5 +4,6 @@ package realprom
 
 import "syscall"
 
-// dieWithParent can do nothing here: only Linux tells a child that its parent died. Stop still ends it.
+// dieWithParent can do nothing here: only Linux tells a child that its parent died. Stop still ends
+// it.
 func dieWithParent() *syscall.SysProcAttr { return nil }

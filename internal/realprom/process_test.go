@@ -166,7 +166,8 @@ func TestChildDiesWithItsParent(t *testing.T) {
 	}
 }
 
-// running says whether pid is a program that runs: a zombie, which an orphan may stay where nobody reaps, does not.
+// running says whether pid is a program that runs: a zombie, which an orphan may stay where nobody
+// reaps, does not.
 func running(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	return err == nil && !strings.Contains(string(text), "State:\tZ")

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// startTimeout bounds Start where ctx has no earlier end: the replay of a large write-ahead log takes minutes.
+	// startTimeout bounds Start where ctx has no earlier end: the replay of a large write-ahead log
+	// takes minutes.
 	startTimeout = 5 * time.Minute
 	// portTries is how many ports are tried before the machine is believed to have none.
 	portTries = 10
@@ -31,17 +32,20 @@ const (
 type Options struct {
 	// Dir is the data directory. Empty means a temporary one, which Stop removes.
 	Dir string
-	// Blocks names directories whose TSDB blocks are put into the data directory first (hard links where possible).
+	// Blocks names directories whose TSDB blocks are put into the data directory first (hard links
+	// where possible).
 	Blocks []string
 	// Config is the text of prometheus.yml.
 	Config string
 	// ExternalLabels replace global.external_labels of Config if there are any.
 	ExternalLabels labels.Labels
-	// Flags are added to the command line: "--query.max-samples=1000". Listen address, configuration and data directory are not among them.
+	// Flags are added to the command line: "--query.max-samples=1000". Listen address,
+	// configuration and data directory are not among them.
 	Flags []string
 	// Env is added to the environment: "GOMEMLIMIT=3GiB".
 	Env []string
-	// MaxRSS is the resident memory in bytes at which the server is killed; see ProcessOptions. Zero is no limit.
+	// MaxRSS is the resident memory in bytes at which the server is killed; see ProcessOptions.
+	// Zero is no limit.
 	MaxRSS int64
 	// Log, if not nil, gets the server's log as it comes.
 	Log io.Writer
@@ -57,7 +61,8 @@ type Server struct {
 	temp string // folder to remove at the end: configuration, and data where Dir was empty
 }
 
-// Start starts Prometheus on a free port of 127.0.0.1 and returns when it is ready. ctx bounds the start, not the server: that ends with Stop, which must be called.
+// Start starts Prometheus on a free port of 127.0.0.1 and returns when it is ready. ctx bounds the
+// start, not the server: that ends with Stop, which must be called.
 func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	bin, err := Find("prometheus")
 	if err != nil {
@@ -136,7 +141,8 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 
 var errOtherServer = errors.New("another server answers on the port")
 
-// isOurs makes sure that the server that said ready is the one that was started: between finding a free port and binding it, another Prometheus may have taken it.
+// isOurs makes sure that the server that said ready is the one that was started: between finding a
+// free port and binding it, another Prometheus may have taken it.
 func (s *Server) isOurs(ctx context.Context) error {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/api/v1/status/flags", nil)
@@ -164,7 +170,8 @@ func (s *Server) Dir() string { return s.dir }
 // Stop ends the server as Process.Stop does, and removes what was temporary.
 func (s *Server) Stop() error { return errors.Join(s.Process.Stop(), os.RemoveAll(s.temp)) }
 
-// FreePort returns a TCP port of 127.0.0.1 that was free a moment ago. Another process may take it before it is used: whoever starts a server on it must be ready to try again.
+// FreePort returns a TCP port of 127.0.0.1 that was free a moment ago. Another process may take it
+// before it is used: whoever starts a server on it must be ready to try again.
 func FreePort() (int, error) {
 	ports, err := FreePorts(1)
 	if err != nil {
@@ -173,7 +180,8 @@ func FreePort() (int, error) {
 	return ports[0], nil
 }
 
-// Ports that are given out are below those that systems take for connections (32768 and up on Linux): a server that is stopped and started again finds its own still free.
+// Ports that are given out are below those that systems take for connections (32768 and up on
+// Linux): a server that is stopped and started again finds its own still free.
 const firstPort, portCount = 15000, 16000
 
 // given are the ports that this process gave out; none is given twice.
@@ -182,8 +190,9 @@ var given struct {
 	ports map[int]bool
 }
 
-// FreePorts returns n ports of 127.0.0.1 that nobody listens on, all of them different, and none that it returned before: chosen at random, so that two processes
-// hardly ever come to the same one.
+// FreePorts returns n ports of 127.0.0.1 that nobody listens on, all of them different, and none
+// that it returned before: chosen at random, so that two processes hardly ever come to the same
+// one.
 func FreePorts(n int) (ports []int, err error) {
 	given.mu.Lock()
 	defer given.mu.Unlock()

@@ -146,7 +146,8 @@ func TestIsOurs(t *testing.T) {
 	}
 }
 
-// TestPortTakenInBetween: the first port is held by a listener that says nothing, the second by a server that says ready to everything, the third is free.
+// TestPortTakenInBetween: the first port is held by a listener that says nothing, the second by a
+// server that says ready to everything, the third is free.
 func TestPortTakenInBetween(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -34,8 +34,9 @@ func (s *ThanosServer) Stop() error {
 	return err
 }
 
-// StartSidecar starts a Thanos sidecar of the Prometheus at prometheusURL, which must have external labels, and returns when it is ready. ctx bounds the start,
-// not the sidecar: that ends with Stop, which must be called. args are added to the command line.
+// StartSidecar starts a Thanos sidecar of the Prometheus at prometheusURL, which must have external
+// labels, and returns when it is ready. ctx bounds the start, not the sidecar: that ends with Stop,
+// which must be called. args are added to the command line.
 func StartSidecar(ctx context.Context, prometheusURL string, args ...string) (*ThanosServer, error) {
 	temp, err := os.MkdirTemp("", "realprom-sidecar-")
 	if err != nil {
@@ -49,8 +50,10 @@ func StartSidecar(ctx context.Context, prometheusURL string, args ...string) (*T
 	return s, nil
 }
 
-// StartThanosQuery starts a Thanos Query over the StoreAPIs at the given host:port, and returns when it is ready, which is not yet when it has found them: its page
-// /api/v1/stores tells. ctx bounds the start; the server ends with Stop, which must be called. args are added to the command line.
+// StartThanosQuery starts a Thanos Query over the StoreAPIs at the given host:port, and returns
+// when it is ready, which is not yet when it has found them: its page /api/v1/stores tells. ctx
+// bounds the start; the server ends with Stop, which must be called. args are added to the command
+// line.
 func StartThanosQuery(ctx context.Context, stores []string, args ...string) (*ThanosServer, error) {
 	all := []string{"query"}
 	for _, s := range stores {

@@ -10,7 +10,8 @@ import (
 
 const modulePath = "github.com/spillwayproject/spillway"
 
-// Find returns the path of a program in tools/bin (prometheus, promtool, thanos), looking upwards from the working directory for this module's go.mod. The error says to run `make tools`.
+// Find returns the path of a program in tools/bin (prometheus, promtool, thanos), looking upwards
+// from the working directory for this module's go.mod. The error says to run `make tools`.
 func Find(name string) (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -37,7 +38,8 @@ func find(dir, name string) (string, error) {
 	return bin, nil
 }
 
-// moduleRoot goes up from dir to the folder with this module's go.mod; the go.mod files of tools/ and of test data are passed by.
+// moduleRoot goes up from dir to the folder with this module's go.mod; the go.mod files of tools/
+// and of test data are passed by.
 func moduleRoot(dir string) (string, error) {
 	for d := dir; ; d = filepath.Dir(d) {
 		text, err := os.ReadFile(filepath.Join(d, "go.mod"))

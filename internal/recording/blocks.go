@@ -13,8 +13,10 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 )
 
-// Blocks evaluates the rules of o over source and writes what they record in [from, until) as a block into the directory to, for servers that are given it. Query and Append of o are not looked
-// at: rules see source and what they recorded themselves. What is recorded is in memory until it is written, and a temporary folder in to is used meanwhile.
+// Blocks evaluates the rules of o over source and writes what they record in [from, until) as a
+// block into the directory to, for servers that are given it. Query and Append of o are not looked
+// at: rules see source and what they recorded themselves. What is recorded is in memory until it is
+// written, and a temporary folder in to is used meanwhile.
 func Blocks(ctx context.Context, to string, o Options, engine promql.QueryEngine, source storage.Queryable, from, until time.Time) (st Stats, err error) {
 	if err := os.MkdirAll(to, 0o777); err != nil {
 		return st, fmt.Errorf("record the past: %w", err)
@@ -25,7 +27,8 @@ func Blocks(ctx context.Context, to string, o Options, engine promql.QueryEngine
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	limits := tsdb.DefaultOptions()
-	// One rule after the other begins at from again, and a head takes samples up to half a block older than its newest.
+	// One rule after the other begins at from again, and a head takes samples up to half a block
+	// older than its newest.
 	limits.MinBlockDuration = 4 * max(until.Sub(from), time.Hour).Milliseconds()
 	limits.MaxBlockDuration = limits.MinBlockDuration
 	limits.WALSegmentSize = -1

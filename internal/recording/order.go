@@ -34,7 +34,8 @@ func reads(expr parser.Expr, metric string) bool {
 	return found
 }
 
-// inOrder sorts rules so that each comes after those that it reads, and otherwise as they were. A rule may read its own past, and that of rules that write the same.
+// inOrder sorts rules so that each comes after those that it reads, and otherwise as they were. A
+// rule may read its own past, and that of rules that write the same.
 func inOrder(all []*rule) ([]*rule, error) {
 	const visiting, done = 1, 2
 	var (

@@ -29,17 +29,21 @@ const maxSteps = 11_000
 type Options struct {
 	// Rules has the rule files, *.yaml at its root.
 	Rules fs.FS
-	// Dir is the folder in which the servers that go on have these files. When in its interval a group is evaluated follows from its file's path and its name, so the past ends in step with what goes on.
-	// Empty where nothing does: all groups are evaluated at the multiples of their intervals.
+	// Dir is the folder in which the servers that go on have these files. When in its interval a
+	// group is evaluated follows from its file's path and its name, so the past ends in step with
+	// what goes on. Empty where nothing does: all groups are evaluated at the multiples of their
+	// intervals.
 	Dir string
 	// Interval is that of groups that name none; a minute where it is 0.
 	Interval time.Duration
-	// Query answers the rules' questions, Append takes what they write. It gets samples of any age and must take them.
+	// Query answers the rules' questions, Append takes what they write. It gets samples of any age
+	// and must take them.
 	Query  Range
 	Append storage.Appendable
 	// ExternalLabels are what templates of alert labels see.
 	ExternalLabels labels.Labels
-	// Labels are set on everything that is written, in the place of labels of their names: as if it came through a proxy that knows the server's.
+	// Labels are set on everything that is written, in the place of labels of their names: as if it
+	// came through a proxy that knows the server's.
 	Labels labels.Labels
 }
 
@@ -61,7 +65,8 @@ type rule struct {
 
 // Stats is what Fill wrote.
 type Stats struct {
-	// Rules is how many were evaluated, Steps how often all in all, Samples what they wrote, stale markers included.
+	// Rules is how many were evaluated, Steps how often all in all, Samples what they wrote, stale
+	// markers included.
 	Rules, Steps, Samples int
 }
 
@@ -84,7 +89,8 @@ func New(o Options) (*Filler, error) {
 	return f, nil
 }
 
-// loader reads rule files from a file system and leaves out annotations, whose templates would be expanded for each step.
+// loader reads rule files from a file system and leaves out annotations, whose templates would be
+// expanded for each step.
 type loader struct {
 	files  fs.FS
 	parser parser.Parser
@@ -162,7 +168,8 @@ func (r *rule) first(from time.Time) time.Time {
 	return at
 }
 
-// Fill evaluates all rules over [from, until), at the multiples of their groups' intervals or, with Options.Dir, when servers do. An error names each rule that failed; what the others wrote stands.
+// Fill evaluates all rules over [from, until), at the multiples of their groups' intervals or, with
+// Options.Dir, when servers do. An error names each rule that failed; what the others wrote stands.
 func (f *Filler) Fill(ctx context.Context, from, until time.Time) (Stats, error) {
 	var (
 		st   Stats
@@ -211,7 +218,8 @@ func (f *Filler) fill(ctx context.Context, r *rule, from, until time.Time) (step
 	return steps, ctx.Err()
 }
 
-// anyAge keeps rule groups from asking that what is out of order be dropped, which in time that goes by is a mistake and here is the purpose. It sets Options.Labels too.
+// anyAge keeps rule groups from asking that what is out of order be dropped, which in time that
+// goes by is a mistake and here is the purpose. It sets Options.Labels too.
 type anyAge struct {
 	storage.Appendable
 	set labels.Labels

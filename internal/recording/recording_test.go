@@ -23,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// files are rules in which a group reads a later file's group, so that the order of files is the wrong one.
+// files are rules in which a group reads a later file's group, so that the order of files is the
+// wrong one.
 var files = fstest.MapFS{
 	"a.yaml": {Data: []byte(`groups:
   - name: late
@@ -46,7 +47,8 @@ var files = fstest.MapFS{
 `)},
 }
 
-// filled is a shard with ten minutes of data: node a is busy from 3m on and gone after 7m, node b never is.
+// filled is a shard with ten minutes of data: node a is busy from 3m on and gone after 7m, node b
+// never is.
 func filled(t *testing.T) *localprom.Shard {
 	t.Helper()
 	s, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
@@ -174,7 +176,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestInStep: with Options.Dir the past ends in step with a server that has the rule files there: the server's next evaluation comes one interval after the last of the past.
+// TestInStep: with Options.Dir the past ends in step with a server that has the rule files there:
+// the server's next evaluation comes one interval after the last of the past.
 func TestInStep(t *testing.T) {
 	const interval = 2 * time.Second
 	files := fstest.MapFS{}
@@ -251,7 +254,8 @@ func TestInStep(t *testing.T) {
 	}
 }
 
-// TestBlocks: what is written as a block is what a filler appends, and rules see each other's results on the way.
+// TestBlocks: what is written as a block is what a filler appends, and rules see each other's
+// results on the way.
 func TestBlocks(t *testing.T) {
 	s := filled(t)
 	dir := t.TempDir()

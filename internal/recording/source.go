@@ -98,7 +98,8 @@ func (r Remote) Range(ctx context.Context, expr string, from, until time.Time, s
 
 var _ rules.QueryFunc = Remote{}.Instant
 
-// Instant answers a rule that is evaluated as time goes by, as rules.QueryFunc. An answer with warnings is an error.
+// Instant answers a rule that is evaluated as time goes by, as rules.QueryFunc. An answer with
+// warnings is an error.
 func (r Remote) Instant(ctx context.Context, expr string, t time.Time) (promql.Vector, error) {
 	v, warnings, err := r.api.Query(ctx, expr, t)
 	if err == nil {

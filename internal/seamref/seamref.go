@@ -1,7 +1,9 @@
-// Package seamref says a second time, one sentence after the other and as slowly as it likes, which samples of two copies of a series stand in an answer: the rules of proxy/plan/raw for tests that hold
-// the proxy against them. It shares no code with it. Only tests import it.
+// Package seamref says a second time, one sentence after the other and as slowly as it likes, which
+// samples of two copies of a series stand in an answer: the rules of proxy/plan/raw for tests that
+// hold the proxy against them. It shares no code with it. Only tests import it.
 //
-// It refuses nothing: what it is given is taken to be sorted by time. Its memory is a small multiple of what it is given, its time the product of both lengths.
+// It refuses nothing: what it is given is taken to be sorted by time. Its memory is a small
+// multiple of what it is given, its time the product of both lengths.
 package seamref
 
 import (
@@ -33,7 +35,8 @@ const (
 	Failed
 )
 
-// Tell notes what the copy says of the scrapes of a series of the name: up is its series of up for the same target, nil where it has none.
+// Tell notes what the copy says of the scrapes of a series of the name: up is its series of up for
+// the same target, nil where it has none.
 func Tell(name string, series, up []Sample) []Sample {
 	out := slices.Clone(series)
 	for i := range out {
@@ -58,7 +61,8 @@ func Tell(name string, series, up []Sample) []Sample {
 	return out
 }
 
-// Rules are those that can be taken out, one by one, to see what each is worth. The zero value leaves all in.
+// Rules are those that can be taken out, one by one, to see what each is worth. The zero value
+// leaves all in.
 type Rules struct {
 	// Alone reads the base alone.
 	Alone bool
@@ -175,7 +179,8 @@ func (r Rules) fills(o Sample, stands, dropped []Sample, from, until int64, inte
 	return r.Close || (before == nil || float64(o.T-before.T) >= 0.5*interval) && (after == nil || float64(after.T-o.T) >= 0.5*interval)
 }
 
-// goesOn tells whether a copy has samples within one and a half intervals of a time, one of them later as far as the window reaches, and no marker.
+// goesOn tells whether a copy has samples within one and a half intervals of a time, one of them
+// later as far as the window reaches, and no marker.
 func (r Rules) goesOn(copy []Sample, t, until int64, interval float64) bool {
 	some, later := false, r.Before || float64(until-t) <= 1.5*interval
 	for _, s := range copy {
@@ -189,7 +194,8 @@ func (r Rules) goesOn(copy []Sample, t, until int64, interval float64) bool {
 	return some && later
 }
 
-// speaking leaves out what a copy wrote of failed scrapes of a target that the other one reached before and after, as far as it looked within one and a half intervals.
+// speaking leaves out what a copy wrote of failed scrapes of a target that the other one reached
+// before and after, as far as it looked within one and a half intervals.
 func speaking(mine, theirs []Sample, interval float64) []Sample {
 	return slices.DeleteFunc(slices.Clone(mine), func(m Sample) bool {
 		if m.Marker || m.Scrape != Failed {

@@ -10,7 +10,8 @@ import (
 // short is the wait below which a timer is the runtime's own.
 const short = time.Second
 
-// Set is timers that share one of the runtime's. The zero value is ready for use, by several goroutines.
+// Set is timers that share one of the runtime's. The zero value is ready for use, by several
+// goroutines.
 type Set struct {
 	mu    sync.Mutex
 	first *Timer // of those that wait, in no order
@@ -121,7 +122,8 @@ func (s *Set) goOff() {
 		}
 		t = next
 	}
-	// Read under the mutex: a timer that is set again is sorted by its new time, which does no harm.
+	// Read under the mutex: a timer that is set again is sorted by its new time, which does no
+	// harm.
 	slices.SortStableFunc(due, func(a, b *Timer) int { return a.at.Compare(b.at) })
 	s.next = time.Time{}
 	if !earliest.IsZero() {
@@ -133,8 +135,9 @@ func (s *Set) goOff() {
 	}
 }
 
-// WithDeadline is context.WithDeadlineCause on a timer of the set, with two differences: the cause is made only when the time has come, and what ends then says
-// context.Canceled, as if it had been cancelled with that cause. Whoever wants to know asks context.Cause.
+// WithDeadline is context.WithDeadlineCause on a timer of the set, with two differences: the cause
+// is made only when the time has come, and what ends then says context.Canceled, as if it had been
+// cancelled with that cause. Whoever wants to know asks context.Cause.
 func (s *Set) WithDeadline(parent context.Context, at time.Time, cause func() error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	if dl, ok := parent.Deadline(); ok && dl.Before(at) {

@@ -18,7 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Whatever is set, set again and stopped, in any order: what the runtime's own timers run, the set's run too, at the same time of the bubble's clock.
+// Whatever is set, set again and stopped, in any order: what the runtime's own timers run, the
+// set's run too, at the same time of the bubble's clock.
 func TestAsTheRuntimesOwn(t *testing.T) {
 	seed := randseed.Of(t, 0)
 	for n := range uint64(200) {
@@ -49,7 +50,8 @@ func TestAsTheRuntimesOwn(t *testing.T) {
 						t.Errorf("seed %d, run %d: Stop of timer %d is %v, the runtime's %v", seed, n, i, x, y)
 					}
 				case 1:
-					// Not at the very moment at which something goes off: who is first then is chance.
+					// Not at the very moment at which something goes off: who is first then is
+					// chance.
 					time.Sleep(time.Duration(r.IntN(3000))*time.Millisecond + time.Microsecond)
 					synctest.Wait()
 				default:
@@ -78,7 +80,8 @@ func wait(r *rand.Rand) time.Duration {
 	return time.Duration(1+r.IntN(most)) * time.Millisecond
 }
 
-// What is due together runs in the order of its times, however the timers were set: who waits a little less than another ends first.
+// What is due together runs in the order of its times, however the timers were set: who waits a
+// little less than another ends first.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Set
@@ -97,7 +100,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// A thousand requests that each set a few timers and stop them wake the runtime's timer once in the shortest wait, not once each.
+// A thousand requests that each set a few timers and stop them wake the runtime's timer once in the
+// shortest wait, not once each.
 func TestWakesSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Set

@@ -3,7 +3,8 @@ package tree
 
 import "github.com/prometheus/prometheus/promql/parser"
 
-// Bare is an expression without what stands around it and changes nothing: parentheses, and the engine's note that it is the same at all steps.
+// Bare is an expression without what stands around it and changes nothing: parentheses, and the
+// engine's note that it is the same at all steps.
 func Bare(e parser.Expr) parser.Expr {
 	for {
 		switch n := e.(type) {

@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// TestBare: what is inside all parentheses and notes, in any order, is the very node; what is inside of anything else is not looked for.
+// TestBare: what is inside all parentheses and notes, in any order, is the very node; what is
+// inside of anything else is not looked for.
 func TestBare(t *testing.T) {
 	in := &parser.NumberLiteral{Val: 1}
 	for i, e := range []parser.Expr{

@@ -12,7 +12,9 @@ import (
 // maxAnswer is the most of an answer that Get reads.
 const maxAnswer = 64 << 20
 
-// Get reads a whole answer of at most 64 MiB. One that is longer, or whose status is not 200, is an error. It is for what is read beside a measurement: what is measured is asked by each benchmark itself.
+// Get reads a whole answer of at most 64 MiB. One that is longer, or whose status is not 200, is an
+// error. It is for what is read beside a measurement: what is measured is asked by each benchmark
+// itself.
 func Get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

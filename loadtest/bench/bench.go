@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// Servers are real Prometheus servers that share the series of a simulated cluster by the hash of the node, and the proxy in front of them.
+// Servers are real Prometheus servers that share the series of a simulated cluster by the hash of
+// the node, and the proxy in front of them.
 type Servers struct {
 	// Spillway is the spillway binary, which is run as the proxy.
 	Spillway string
-	// Nodes is the number of nodes, of 8 GPUs each, 8 to 100,000; 7,500. Shards is how many servers share their series, 1 to 64; 4.
+	// Nodes is the number of nodes, of 8 GPUs each, 8 to 100,000; 7,500. Shards is how many servers
+	// share their series, 1 to 64; 4.
 	Nodes, Shards int
 	// Interval is that of scrapes, from 1 s up; 1 minute.
 	Interval time.Duration
@@ -33,7 +35,8 @@ func (s Servers) WithDefaults() Servers {
 	return s
 }
 
-// Check adds what is wrong with s, once defaults are filled in, to p. rarest is the longest interval of scrapes with which the benchmark can do anything.
+// Check adds what is wrong with s, once defaults are filled in, to p. rarest is the longest
+// interval of scrapes with which the benchmark can do anything.
 func (s Servers) Check(p *Problems, rarest time.Duration) {
 	s = s.WithDefaults()
 	p.Check(s.Spillway != "", "the path of the spillway binary is missing")
@@ -57,7 +60,8 @@ func (a Asking) WithDefaults() Asking {
 	return Asking{Window: cmp.Or(a.Window, time.Hour), Times: cmp.Or(a.Times, 3), Bound: cmp.Or(a.Bound, 2*time.Second)}
 }
 
-// Check adds what is wrong with a, once defaults are filled in, to p. shortest is the shortest time range about which the benchmark can ask.
+// Check adds what is wrong with a, once defaults are filled in, to p. shortest is the shortest time
+// range about which the benchmark can ask.
 func (a Asking) Check(p *Problems, shortest time.Duration) {
 	a = a.WithDefaults()
 	p.Check(a.Window >= shortest && a.Window <= 24*time.Hour, "window: %s is outside %s to 24h", a.Window, short(shortest))
@@ -94,7 +98,8 @@ type Took struct {
 	Err error
 }
 
-// Summary is Took of times in any order, of which there must be one; err is why one of them had no answer.
+// Summary is Took of times in any order, of which there must be one; err is why one of them had no
+// answer.
 func Summary(times []time.Duration, err error) Took {
 	t := slices.Sorted(slices.Values(times))
 	return Took{Median: t[len(t)/2], Max: t[len(t)-1], Err: err}

@@ -27,7 +27,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestCheck: all that is wrong is said at once, each with its field and its bounds; the bounds themselves are allowed.
+// TestCheck: all that is wrong is said at once, each with its field and its bounds; the bounds
+// themselves are allowed.
 func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -1,4 +1,5 @@
-// Package bench has what the benchmarks over a large simulated cluster have in common: which servers there are, how often they are asked over which time, and what asking took.
+// Package bench has what the benchmarks over a large simulated cluster have in common: which
+// servers there are, how often they are asked over which time, and what asking took.
 //
 //	type Options struct {
 //		bench.Servers
@@ -16,9 +17,11 @@
 //
 // # What it promises
 //
-// A field means the same in each benchmark, has the same default and is refused with the same words. Zero values take the defaults that are named beside them.
+// A field means the same in each benchmark, has the same default and is refused with the same
+// words. Zero values take the defaults that are named beside them.
 //
 // # What it refuses
 //
-// It makes no data, starts nothing and asks nothing that is measured: each benchmark does, in its own way.
+// It makes no data, starts nothing and asks nothing that is measured: each benchmark does, in its
+// own way.
 package bench

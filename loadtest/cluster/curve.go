@@ -225,8 +225,11 @@ func (c *curve) at(t int64) float64 {
 	return round6(v)
 }
 
-// share is how many of the first n observations lie below the quantile q. Each observation has a place of its own between 0 and 1, the same for all buckets (van der Corput's sequence, which spreads them
-// evenly), so a bucket never gains an observation that a larger one does not: rates of buckets rise with le as those of a real histogram do, which rounding each bucket by itself would not give.
+// share is how many of the first n observations lie below the quantile q. Each observation has a
+// place of its own between 0 and 1, the same for all buckets (van der Corput's sequence, which
+// spreads them evenly), so a bucket never gains an observation that a larger one does not: rates of
+// buckets rise with le as those of a real histogram do, which rounding each bucket by itself would
+// not give.
 func share(n, q float64) float64 {
 	if q >= 1 {
 		return math.Floor(n)

@@ -232,7 +232,8 @@ type xidCount struct {
 	from, until int64
 }
 
-// xidCounts cuts time where an Xid comes, and where it leaves the window: the same one twice within five minutes is one series that counts two.
+// xidCounts cuts time where an Xid comes, and where it leaves the window: the same one twice within
+// five minutes is one series that counts two.
 func xidCounts(events []event) []xidCount {
 	var out []xidCount
 	edges := map[float64][]int64{}

@@ -49,8 +49,8 @@
 //
 // # What it refuses
 //
-// Times before Options.Start, targets it does not have, kinds of trouble that no
-// exporter follows, troubles of nodes, GPUs and servers that are not there. It does not model native histograms, exemplars, OpenMetrics
-// pages, or a control plane whose latencies answer to its load; rates of the API
-// server follow the number of nodes, not the pods' comings and goings.
+// Times before Options.Start, targets it does not have, kinds of trouble that no exporter follows,
+// troubles of nodes, GPUs and servers that are not there. It does not model native histograms,
+// exemplars, OpenMetrics pages, or a control plane whose latencies answer to its load; rates of the
+// API server follow the number of nodes, not the pods' comings and goings.
 package cluster

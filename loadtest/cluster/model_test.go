@@ -327,7 +327,8 @@ func TestShardIsHashmod(t *testing.T) {
 	}
 }
 
-// The same Xid twice on one GPU within five minutes is one series that counts two while both are in the window.
+// The same Xid twice on one GPU within five minutes is one series that counts two while both are in
+// the window.
 func TestXidCounts(t *testing.T) {
 	got := xidCounts([]event{{from: 0, value: 13}, {from: 100 * second, value: 13}, {from: 150 * second, value: 94}, {from: 1000 * second, value: 13}})
 	want := []xidCount{

@@ -5,7 +5,9 @@ import (
 	"time"
 )
 
-// TestBucketsRiseTogether: between two scrapes no bucket gains more than a larger one, whatever goes wrong. Rounding each bucket by itself would, and Prometheus then says that it had to mend the histogram.
+// TestBucketsRiseTogether: between two scrapes no bucket gains more than a larger one, whatever
+// goes wrong. Rounding each bucket by itself would, and Prometheus then says that it had to mend
+// the histogram.
 func TestBucketsRiseTogether(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	m, err := New(Options{Nodes: 4, Start: start.Add(-48 * time.Hour), Exporters: AllExporters, Troubles: []Trouble{

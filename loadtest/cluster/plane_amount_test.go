@@ -286,7 +286,8 @@ func TestPlaneAmounts(t *testing.T) {
 	}
 }
 
-// TestQuietHead: PrometheusHeadSeriesRunaway forecasts four hours and is about growth by half. However little of a quiet server's past it sees, it finds none.
+// TestQuietHead: PrometheusHeadSeriesRunaway forecasts four hours and is about growth by half.
+// However little of a quiet server's past it sees, it finds none.
 func TestQuietHead(t *testing.T) {
 	for seed := range uint64(10) {
 		o := planeOptions

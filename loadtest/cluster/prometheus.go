@@ -170,7 +170,8 @@ func prometheusReactions() map[string]reaction {
 		},
 		"prometheus_tsdb_head_series": func(p *page) change {
 			return change{each: func(s *series) {
-				// Of a quiet head a thousandth comes and goes within minutes. More would be forecast to be a runaway by whoever has seen a few minutes of it.
+				// Of a quiet head a thousandth comes and goes within minutes. More would be
+				// forecast to be a runaway by whoever has seen a few minutes of it.
 				s.curve.base, s.curve.amp = promSeries, promSeries/1000
 				var parts []*steps
 				for _, l := range p.replays() {

@@ -7,19 +7,24 @@ import (
 	"time"
 )
 
-// What a test or a view that looked at the pages should have come to know: the model's own word for it.
+// What a test or a view that looked at the pages should have come to know: the model's own word for
+// it.
 
-// Pod is one pod of an experiment, in one attempt. Moments are those of the model; pages show them from the next scrape on.
+// Pod is one pod of an experiment, in one attempt. Moments are those of the model; pages show them
+// from the next scrape on.
 type Pod struct {
-	// Experiment is the label, that of Options.Called where it has one; Gang is the experiment's name in Experiments. Team is empty where nobody has the pod.
+	// Experiment is the label, that of Options.Called where it has one; Gang is the experiment's
+	// name in Experiments. Team is empty where nobody has the pod.
 	Experiment, Gang, Team string
 	Namespace, Name, UID   string
-	// Node is where it was scheduled, empty where it never was. GPUs are those of the node that it holds.
+	// Node is where it was scheduled, empty where it never was. GPUs are those of the node that it
+	// holds.
 	Node string
 	GPUs []int
 	// Attempt counts from 0 how often the gang was made anew before.
 	Attempt int
-	// Scheduled, Started and Ended are zero where that never happened before Removed; Created ≤ Scheduled ≤ Started ≤ Ended ≤ Removed otherwise.
+	// Scheduled, Started and Ended are zero where that never happened before Removed; Created ≤
+	// Scheduled ≤ Started ≤ Ended ≤ Removed otherwise.
 	Created, Scheduled, Started, Ended, Removed time.Time
 	// Failed says that it ended in phase Failed; else it is Succeeded.
 	Failed bool
@@ -27,8 +32,8 @@ type Pod struct {
 	Restarts []Span
 }
 
-// Pods lists the pods of experiments that exist at some time within [from, until], by namespace, name and time. Pods of daemons are not among them. Its cost grows with nodes and
-// hours.
+// Pods lists the pods of experiments that exist at some time within [from, until], by namespace,
+// name and time. Pods of daemons are not among them. Its cost grows with nodes and hours.
 func (m *Model) Pods(from, until time.Time) []Pod {
 	var out []Pod
 	m.eachExperiment(from.UnixMilli(), until.UnixMilli(), func(e *experiment) {
@@ -59,7 +64,8 @@ func (m *Model) Pods(from, until time.Time) []Pod {
 	return out
 }
 
-// called is what the experiment's label_experiment says, or JobSet's label where it has no other, and the team that it belongs to.
+// called is what the experiment's label_experiment says, or JobSet's label where it has no other,
+// and the team that it belongs to.
 func (m *Model) called(e *experiment) (name, team string) {
 	c := m.o.Called[e.name]
 	return cmp.Or(c.Experiment, e.name), cmp.Or(c.Team, e.space.team)
@@ -90,7 +96,8 @@ type Xid struct {
 	At   time.Time
 }
 
-// Xids lists what the GPUs of a node reported within [from, until), by time: those of jobs and those of staged troubles. DCGM_FI_DEV_XID_ERRORS has the last one until the machine is restarted.
+// Xids lists what the GPUs of a node reported within [from, until), by time: those of jobs and
+// those of staged troubles. DCGM_FI_DEV_XID_ERRORS has the last one until the machine is restarted.
 func (m *Model) Xids(node string, from, until time.Time) ([]Xid, error) {
 	n, err := m.indexOf(node)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 
 const hostile = "<b>\"x\"\\ .*|\n\u202eé"
 
-// TestTruth: what Pods, GPU and Xids say is what the pages show at many moments, names of Called among it, on both instances of kube-state-metrics.
+// TestTruth: what Pods, GPU and Xids say is what the pages show at many moments, names of Called
+// among it, on both instances of kube-state-metrics.
 func TestTruth(t *testing.T) {
 	from := testUntil.Add(-8 * time.Hour)
 	o := Options{Seed: 9, Nodes: 24, KubeStateMetrics: 2, Troubles: []Trouble{{Kind: GPUXidFatal, Target: "gpu-00003/5", Value: 95, From: testUntil.Add(-5 * time.Hour), Until: testUntil.Add(-4 * time.Hour)}}}

@@ -24,7 +24,8 @@ import (
 
 // Options say how panels are asked. Zero values take the defaults named.
 type Options struct {
-	// Asking's window is the time range of the dashboards; its bound is for panels that read no recorded series.
+	// Asking's window is the time range of the dashboards; its bound is for panels that read no
+	// recorded series.
 	bench.Asking
 }
 
@@ -61,7 +62,8 @@ type Result struct {
 	Bound time.Duration
 }
 
-// Err is what is wrong with the result: a panel that was not answered, or that took longer than the bound and reads no recorded series.
+// Err is what is wrong with the result: a panel that was not answered, or that took longer than the
+// bound and reads no recorded series.
 func (r *Result) Err() error {
 	var errs []error
 	if len(r.Panels) == 0 {
@@ -103,7 +105,8 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// Measure makes the data, lets the ruler run and asks every panel. It ends early, with an error, when ctx does; what is wrong with panels is in the result.
+// Measure makes the data, lets the ruler run and asks every panel. It ends early, with an error,
+// when ctx does; what is wrong with panels is in the result.
 func Measure(ctx context.Context, servers rules.Options, o Options) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -223,7 +226,8 @@ func (o *Options) ask(ctx context.Context, source live.Source, d *dashboards.Das
 	return out, nil
 }
 
-// readsRecorded tells whether an expression selects a series that a rule records: by convention these have a colon in their name.
+// readsRecorded tells whether an expression selects a series that a rule records: by convention
+// these have a colon in their name.
 func readsRecorded(expr string) (yes bool, err error) {
 	e, err := parser.NewParser(parser.Options{ExperimentalDurationExpr: true}).ParseExpr(expr)
 	if err != nil {

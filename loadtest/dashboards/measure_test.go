@@ -73,7 +73,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestMeasure: the real thing, small. Durations of the rules are a thirtieth, so that everything is recorded within seconds.
+// TestMeasure: the real thing, small. Durations of the rules are a thirtieth, so that everything is
+// recorded within seconds.
 func TestMeasure(t *testing.T) {
 	binary := realpromtest.Spillway(t)
 	config := filepath.Join(t.TempDir(), "values.json")

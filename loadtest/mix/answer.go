@@ -46,7 +46,8 @@ type result struct {
 	points   int
 }
 
-// parseResult reads an answer. A group's label, where there is one, is taken off every series: either all have it, with the right value, or none, since an aggregate took it off before.
+// parseResult reads an answer. A group's label, where there is one, is taken off every series:
+// either all have it, with the right value, or none, since an aggregate took it off before.
 func parseResult(body []byte, labeled bool) (*result, error) {
 	var a answer
 	if err := json.Unmarshal(body, &a); err != nil {
@@ -84,7 +85,8 @@ func parseResult(body []byte, labeled bool) (*result, error) {
 	return r, nil
 }
 
-// tolerance is how far two values may be apart, relative to the larger: sums over shards are added up in another order.
+// tolerance is how far two values may be apart, relative to the larger: sums over shards are added
+// up in another order.
 const tolerance = 1e-12
 
 // differs says what is wrong with got, want being right; nil if they are equal.

@@ -13,8 +13,9 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
-// bulk asks for the great many series: every path, each shard alone, and all shards at once, in turn. The proxies are fresh processes that have answered the mix a few times, since
-// what a long run has left in their heaps is not this query's.
+// bulk asks for the great many series: every path, each shard alone, and all shards at once, in
+// turn. The proxies are fresh processes that have answered the mix a few times, since what a long
+// run has left in their heaps is not this query's.
 func (w *World) bulk(ctx context.Context, peers []*path) (_ *Bulk, err error) {
 	w.o.Say("a great many series at once")
 	paths, err := w.startPaths(ctx)

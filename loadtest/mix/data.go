@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// dataSpan is what the servers hold: the range of a panel, five minutes before it for rates and look-back, and movingSpan, over which the windows move.
+	// dataSpan is what the servers hold: the range of a panel, five minutes before it for rates and
+	// look-back, and movingSpan, over which the windows move.
 	dataSpan   = 70 * time.Minute
 	movingSpan = 4 * time.Minute
 	// edge keeps every window away from the newest sample, which not every target has yet.
@@ -34,21 +35,25 @@ const (
 
 // Data is what the servers hold: the same series once as a whole and once split.
 type Data struct {
-	// Whole is the directory with the one block of the single server, Shards those of the servers that share the series.
+	// Whole is the directory with the one block of the single server, Shards those of the servers
+	// that share the series.
 	Whole  string
 	Shards []string
-	// Series, Buckets (with a label le) and Samples are those of the whole; ShardSeries those of each part.
+	// Series, Buckets (with a label le) and Samples are those of the whole; ShardSeries those of
+	// each part.
 	Series, Buckets, Samples int
 	ShardSeries              []int
-	// Nodes is how many nodes the cluster has, named by nodeName. Namespace is the one in the middle by the number of its GPUs.
+	// Nodes is how many nodes the cluster has, named by nodeName. Namespace is the one in the
+	// middle by the number of its GPUs.
 	Nodes     int
 	Namespace string
 	// Until is when the newest sample was taken.
 	Until time.Time
 }
 
-// MakeData writes blocks below dir: about this many series (within 5 %) of a simulated cluster's last 70 minutes, scraped every 30 s, every series with all its samples; once as a
-// whole, and once split into so many shards as Shard says. A million series take half a minute and 0.7 GB.
+// MakeData writes blocks below dir: about this many series (within 5 %) of a simulated cluster's
+// last 70 minutes, scraped every 30 s, every series with all its samples; once as a whole, and once
+// split into so many shards as Shard says. A million series take half a minute and 0.7 GB.
 func MakeData(ctx context.Context, dir string, series, shards int, seed uint64, now time.Time) (Data, error) {
 	now = now.Truncate(time.Second)
 	d := Data{Whole: filepath.Join(dir, "whole"), Until: now}
@@ -100,7 +105,8 @@ func MakeData(ctx context.Context, dir string, series, shards int, seed uint64, 
 	return d, nil
 }
 
-// oneBlock is a range of blocks, aligned as Prometheus aligns them, of which one holds the whole time: at midnight that is not a day.
+// oneBlock is a range of blocks, aligned as Prometheus aligns them, of which one holds the whole
+// time: at midnight that is not a day.
 func oneBlock(from, until time.Time) time.Duration {
 	for hours := int64(24); ; hours++ {
 		span := (time.Duration(hours) * time.Hour).Milliseconds()
@@ -110,10 +116,13 @@ func oneBlock(from, until time.Time) time.Duration {
 	}
 }
 
-// size chooses the cluster: one node for each 600 series (so a million series have 1,667 of them, with eight GPUs each), and as many kinds of custom resources as make up the
-// number, which widens the API servers' histograms. Both parts are straight lines, so small clusters tell how steep they are.
+// size chooses the cluster: one node for each 600 series (so a million series have 1,667 of them,
+// with eight GPUs each), and as many kinds of custom resources as make up the number, which widens
+// the API servers' histograms. Both parts are straight lines, so small clusters tell how steep they
+// are.
 func size(ctx context.Context, dir string, series int, seed uint64, back cluster.BackfillOptions) (cluster.Options, error) {
-	// The cluster is always as old as this, so that a seed means the same pods and GPUs whenever it is run.
+	// The cluster is always as old as this, so that a seed means the same pods and GPUs whenever it
+	// is run.
 	o := cluster.Options{Seed: seed, Cluster: "jaguar", Start: back.Until.Add(-30 * 24 * time.Hour), APIServers: apiServers}
 	try := filepath.Join(dir, "size")
 	measure := func(nodes, custom int) (float64, error) {

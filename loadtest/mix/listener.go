@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// listener is the process id of whoever listens on the port of a URL, if that is on this machine and the kernel shows it to this user.
+// listener is the process id of whoever listens on the port of a URL, if that is on this machine
+// and the kernel shows it to this user.
 func listener(at string) (int, error) {
 	u, err := url.Parse(at)
 	if err != nil {

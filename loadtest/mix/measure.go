@@ -27,13 +27,15 @@ func newCaller(p *path, connections int) *caller {
 
 func (c *caller) close() { c.client.CloseIdleConnections() }
 
-// ask reads a whole answer into buf and returns how long that took. Anything but a success is an error.
+// ask reads a whole answer into buf and returns how long that took. Anything but a success is an
+// error.
 func (c *caller) ask(ctx context.Context, what string, buf *bytes.Buffer) (time.Duration, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.p.at(what)+what, nil)
 	if err != nil {
 		return 0, err
 	}
-	// Nobody compresses, so the same bytes go through all. Without this header Go's reverse proxy would ask for gzip by itself, and inflate it.
+	// Nobody compresses, so the same bytes go through all. Without this header Go's reverse proxy
+	// would ask for gzip by itself, and inflate it.
 	req.Header.Set("Accept-Encoding", "identity")
 	buf.Reset()
 	began := time.Now()
@@ -53,8 +55,9 @@ func (c *caller) ask(ctx context.Context, what string, buf *bytes.Buffer) (time.
 	return took, nil
 }
 
-// request is the i-th request of a run: which query, and how it is asked. The windows move by a second with each pass over the mix and the nodes change with every request, so that
-// no answer can come out of a cache; all paths get the same ones.
+// request is the i-th request of a run: which query, and how it is asked. The windows move by a
+// second with each pass over the mix and the nodes change with every request, so that no answer can
+// come out of a cache; all paths get the same ones.
 func (w *World) request(i int) (query int, what string) {
 	n := len(w.o.Mix.Queries)
 	return i % n, w.o.Mix.path(w.o.Mix.Queries[i%n], w.end(i/n), nodeName(i*7919%w.Data.Nodes), w.Data.Namespace)
@@ -134,7 +137,8 @@ func (p *path) cpu() (proxy, servers time.Duration, err error) {
 	return proxy, servers, nil
 }
 
-// check asks every path the same and compares what it answers with what the first, the single server, does. The texts say what was wrong.
+// check asks every path the same and compares what it answers with what the first, the single
+// server, does. The texts say what was wrong.
 func (w *World) check(ctx context.Context, callers []*caller, what string) (want *result, wrong []string, err error) {
 	var buf bytes.Buffer
 	for i, c := range callers {

@@ -18,8 +18,9 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The picture: on the left how many times longer than directly each query takes, a dot for each path; on the right the processor time of 1,000 requests, proxy and servers.
-// Lengths are in pixels, of which there are 96 in an inch.
+// The picture: on the left how many times longer than directly each query takes, a dot for each
+// path; on the right the processor time of 1,000 requests, proxy and servers. Lengths are in
+// pixels, of which there are 96 in an inch.
 const (
 	px            = vg.Inch / 96
 	pictureWidth  = 900 * px
@@ -34,7 +35,8 @@ var (
 	quietColor  = color.NRGBA{0x5f, 0x6b, 0x7a, 0xff}
 	gridColor   = color.NRGBA{0xe3, 0xe7, 0xec, 0xff}
 	serverColor = color.NRGBA{0x9d, 0xb8, 0xd1, 0xff}
-	// pathColors tell paths apart, those who see red and green alike included; the direct one is the line at 1.
+	// pathColors tell paths apart, those who see red and green alike included; the direct one is
+	// the line at 1.
 	pathColors = map[string]color.Color{
 		DirectShard: color.NRGBA{0xd8, 0xcf, 0xe6, 0xff}, Reverse: color.NRGBA{0x8a, 0x93, 0x9e, 0xff}, ReverseShard: color.NRGBA{0xc4, 0xca, 0xd1, 0xff}, SpillwayOne: color.NRGBA{0xf2, 0xb8, 0x6b, 0xff}, SpillwayLabeled: color.NRGBA{0xf7, 0xd9, 0xae, 0xff}, SpillwayFour: color.NRGBA{0xd5, 0x6a, 0x00, 0xff},
 	}
@@ -59,7 +61,8 @@ func (r *Result) WriteSVG(w io.Writer) error {
 	if _, err := c.WriteTo(&b); err != nil {
 		return fmt.Errorf("write the picture: %w", err)
 	}
-	// It is laid out with the metrics of Liberation Sans; where that is missing, Arial and Helvetica have the same.
+	// It is laid out with the metrics of Liberation Sans; where that is missing, Arial and
+	// Helvetica have the same.
 	_, err := w.Write(bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif;")))
 	return err
 }

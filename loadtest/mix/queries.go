@@ -122,7 +122,8 @@ func namesOneNode(query string) (bool, error) {
 	return any && all, nil
 }
 
-// path is the path and parameters that ask q for the time until end, with these values of the variables.
+// path is the path and parameters that ask q for the time until end, with these values of the
+// variables.
 func (m *Mix) path(q Query, end time.Time, node, namespace string) string {
 	v := url.Values{"query": {strings.NewReplacer(nodeVariable, node, namespaceVariable, namespace).Replace(q.Query)}}
 	if q.Kind == Instant {

@@ -16,7 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
 
-// TestSmallMix runs everything once, small, on real servers: all paths must answer alike, and the report must be whole. How long anything takes is not judged.
+// TestSmallMix runs everything once, small, on real servers: all paths must answer alike, and the
+// report must be whole. How long anything takes is not judged.
 func TestSmallMix(t *testing.T) {
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "new")
 	var said strings.Builder
@@ -98,7 +99,8 @@ func bulkSeries(t *testing.T, w *World) int {
 	return held
 }
 
-// checkResult: every figure that must exist does. All of the great many series, which are so many, are in the answer, at every step.
+// checkResult: every figure that must exist does. All of the great many series, which are so many,
+// are in the answer, at every step.
 func checkResult(t *testing.T, r *Result, bulkSeries int) {
 	t.Helper()
 	names := []string{Direct, DirectShard, Reverse, ReverseShard, SpillwayOne, SpillwayLabeled, SpillwayFour, "a peer"}

@@ -35,15 +35,17 @@ type Load struct {
 	Paths       []Path `json:"paths"`
 }
 
-// Path is the figures of one path at one concurrency. Ratios are to the direct path in the same round, the median of the rounds; times are over all rounds.
+// Path is the figures of one path at one concurrency. Ratios are to the direct path in the same
+// round, the median of the rounds; times are over all rounds.
 type Path struct {
 	Name string `json:"name"`
 	// Requests were asked, Failed of them in vain; Error is the first reason.
 	Requests int    `json:"requests"`
 	Failed   int    `json:"failed"`
 	Error    string `json:"error,omitempty"`
-	// P50 and P99 are in milliseconds. P50Ratio is that of the medians over all requests, OneRatio and AllRatio over those that one shard can answer and those that need all; GeoMean
-	// is the geometric mean of the queries' own ratios.
+	// P50 and P99 are in milliseconds. P50Ratio is that of the medians over all requests, OneRatio
+	// and AllRatio over those that one shard can answer and those that need all; GeoMean is the
+	// geometric mean of the queries' own ratios.
 	P50       float64 `json:"p50_ms"`
 	P99       float64 `json:"p99_ms"`
 	P50Ratio  float64 `json:"p50_ratio"`
@@ -51,7 +53,8 @@ type Path struct {
 	AllRatio  float64 `json:"p50_ratio_for_all_shards"`
 	GeoMean   float64 `json:"geo_mean_ratio"`
 	PerSecond float64 `json:"requests_per_second"`
-	// CPU times are in seconds per 1,000 requests: of the proxy, of the servers behind it, and of the proxy divided by that of ReverseProxy in the same round.
+	// CPU times are in seconds per 1,000 requests: of the proxy, of the servers behind it, and of
+	// the proxy divided by that of ReverseProxy in the same round.
 	ProxyCPU   float64 `json:"proxy_cpu_s_per_1000"`
 	ServersCPU float64 `json:"servers_cpu_s_per_1000"`
 	ReverseCPU float64 `json:"proxy_cpu_to_reverse_proxy"`
@@ -75,7 +78,8 @@ type Bulk struct {
 	Series int    `json:"series"`
 	Points int    `json:"points"`
 	Bytes  int    `json:"bytes"`
-	// SlowestAlone is the time of the slowest shard where each is asked by itself, SlowestAtOnce where all are asked at the same time.
+	// SlowestAlone is the time of the slowest shard where each is asked by itself, SlowestAtOnce
+	// where all are asked at the same time.
 	SlowestAlone  float64    `json:"slowest_shard_alone_s"`
 	SlowestAtOnce float64    `json:"slowest_shard_at_once_s"`
 	Paths         []BulkPath `json:"paths"`
@@ -241,7 +245,8 @@ func (b *Bulk) path(name string) BulkPath {
 	return BulkPath{}
 }
 
-// worst names the query of a path with the highest ratio, among those that so many shards can answer.
+// worst names the query of a path with the highest ratio, among those that so many shards can
+// answer.
 func (p Path) worst(shards string) string {
 	var worst QueryTimes
 	for _, q := range p.Queries {
@@ -261,7 +266,8 @@ const (
 	bulkRatio, bulkMiB          = 1.3, 64
 )
 
-// goals holds the figures against what is to be reached. A figure that does not exist, since every request failed, reaches nothing.
+// goals holds the figures against what is to be reached. A figure that does not exist, since every
+// request failed, reaches nothing.
 func (r *Result) goals() []Goal {
 	var out []Goal
 	add := func(name string, figure, bound float64, unit, why string) {

@@ -17,7 +17,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom"
 )
 
-// turns makes two rounds of two queries in which the direct path takes 1 and 10 ms and the proxied one factor times that.
+// turns makes two rounds of two queries in which the direct path takes 1 and 10 ms and the proxied
+// one factor times that.
 func turns(paths []*path, factor []float64) []*turn {
 	var out []*turn
 	for round := range 2 {
@@ -191,7 +192,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestFourShards: what Spillway is told of the shards, and that it is told nothing where that is wanted.
+// TestFourShards: what Spillway is told of the shards, and that it is told nothing where that is
+// wanted.
 func TestFourShards(t *testing.T) {
 	w := &World{parts: make([]*realprom.Server, 2)}
 	for i := range w.parts {
@@ -242,7 +244,8 @@ func TestCPUAndMemory(t *testing.T) {
 	}
 }
 
-// TestReverseProxyToTheShard: a query of the mix about one node goes to the server that has it, any other to the one that has everything.
+// TestReverseProxyToTheShard: a query of the mix about one node goes to the server that has it, any
+// other to the one that has everything.
 func TestReverseProxyToTheShard(t *testing.T) {
 	mix := Builtin()
 	for _, q := range mix.Queries {

@@ -15,10 +15,12 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// nodeOfQuery finds the node in a query of the mix, which is part of the URL; it is the quickest that can tell shards apart, and knows nothing else.
+// nodeOfQuery finds the node in a query of the mix, which is part of the URL; it is the quickest
+// that can tell shards apart, and knows nothing else.
 var nodeOfQuery = regexp.MustCompile(`node%3D%22([^%]+)%22`)
 
-// shardOfQuery is which of so many shards has the node that a query names; -1 where it names none, or there are no shards.
+// shardOfQuery is which of so many shards has the node that a query names; -1 where it names none,
+// or there are no shards.
 func shardOfQuery(raw string, shards int) int {
 	if shards == 0 {
 		return -1
@@ -30,9 +32,11 @@ func shardOfQuery(raw string, shards int) int {
 	return Shard(labels.FromStrings("node", m[1]), shards)
 }
 
-// ReverseProxy serves Go's httputil.ReverseProxy in front of one server until ctx ends: the measure of what any proxy written in Go takes. It is a process of its own in the benchmark,
-// so that its processor time can be read. Where shards are given, a query that names a node goes to the one of them that has it (Shard): the least that any proxy over shards could
-// take for such a query, and no proxy over shards for all others, which the one server answers.
+// ReverseProxy serves Go's httputil.ReverseProxy in front of one server until ctx ends: the measure
+// of what any proxy written in Go takes. It is a process of its own in the benchmark, so that its
+// processor time can be read. Where shards are given, a query that names a node goes to the one of
+// them that has it (Shard): the least that any proxy over shards could take for such a query, and
+// no proxy over shards for all others, which the one server answers.
 func ReverseProxy(ctx context.Context, listen, upstream string, shards ...string) error {
 	var targets []*url.URL
 	for _, u := range append([]string{upstream}, shards...) {

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// checkPasses is at how many windows all paths are compared; warmPasses how often each path is asked the mix before anything is timed.
+	// checkPasses is at how many windows all paths are compared; warmPasses how often each path is
+	// asked the mix before anything is timed.
 	checkPasses, warmPasses = 2, 3
 	// settle is how long a proxy is left alone before its idle memory is read.
 	settle = 2 * time.Second
@@ -28,7 +29,8 @@ const (
 	profileTime = 15 * time.Second
 )
 
-// Measure starts the proxies, compares what the paths answer, and takes the figures. It ends early, with an error, when ctx does. Wrong answers are no error: the result has them.
+// Measure starts the proxies, compares what the paths answer, and takes the figures. It ends early,
+// with an error, when ctx does. Wrong answers are no error: the result has them.
 func (w *World) Measure(ctx context.Context) (_ *Result, err error) {
 	r := w.newResult()
 	paths, err := w.startPaths(ctx)

@@ -19,9 +19,11 @@ import (
 	"github.com/prometheus/prometheus/tsdb/index"
 )
 
-// Shard is which of n shards holds a series: what Prometheus' relabel action hashmod computes of its label node, whichever page the series comes from; where it has none, of its
-// instance, namespace and pod joined by semicolons, as the action does with several source labels. So what belongs to a node is on one shard, and of the rest the control plane is
-// spread by server, and what kube-state-metrics says by object.
+// Shard is which of n shards holds a series: what Prometheus' relabel action hashmod computes of
+// its label node, whichever page the series comes from; where it has none, of its instance,
+// namespace and pod joined by semicolons, as the action does with several source labels. So what
+// belongs to a node is on one shard, and of the rest the control plane is spread by server, and
+// what kube-state-metrics says by object.
 func Shard(l labels.Labels, n int) int {
 	v := l.Get("node")
 	if v == "" {
@@ -31,8 +33,10 @@ func Shard(l labels.Labels, n int) int {
 	return int(binary.BigEndian.Uint64(sum[8:]) % uint64(n))
 }
 
-// split writes the series of a block into as many blocks as there are directories, chunks as they are, and returns how many went where. seen is told
-// of each series and of its first and last sample's time in milliseconds. It holds one series at a time, and what an index being written holds: the symbols and the postings.
+// split writes the series of a block into as many blocks as there are directories, chunks as they
+// are, and returns how many went where. seen is told of each series and of its first and last
+// sample's time in milliseconds. It holds one series at a time, and what an index being written
+// holds: the symbols and the postings.
 func split(ctx context.Context, block string, dirs []string, seen func(l labels.Labels, from, until int64)) (_ []int, err error) {
 	b, err := tsdb.OpenBlock(slog.New(slog.DiscardHandler), block, nil, nil)
 	if err != nil {

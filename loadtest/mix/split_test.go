@@ -40,7 +40,8 @@ func TestShardIsHashmod(t *testing.T) {
 	}
 }
 
-// TestMakeData: the shards hold what the whole holds, each series once, with the same chunks, where Shard says.
+// TestMakeData: the shards hold what the whole holds, each series once, with the same chunks, where
+// Shard says.
 func TestMakeData(t *testing.T) {
 	dir := t.TempDir()
 	// Just after midnight the data's time crosses the edge of a day.

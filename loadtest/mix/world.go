@@ -27,8 +27,8 @@ type Options struct {
 	Mix Mix
 	// Series is about how many the servers hold; 1,000,000.
 	Series int
-	// Rounds is how often every path gets its turn; 6. Requests is how many it is asked then, at each concurrency; 150; one of each query at
-	// least.
+	// Rounds is how often every path gets its turn; 6. Requests is how many it is asked then, at
+	// each concurrency; 150; one of each query at least.
 	Rounds, Requests int
 	// Concurrency are the numbers of requests at once; 1 and 2.
 	Concurrency []int
@@ -38,9 +38,11 @@ type Options struct {
 	NoHints bool
 	// Peers are other proxies, started by others, in front of the same servers.
 	Peers []Peer
-	// Port, if not 0, is where the servers listen too, one port after another, the whole one first: so that peers can be configured beforehand.
+	// Port, if not 0, is where the servers listen too, one port after another, the whole one first:
+	// so that peers can be configured beforehand.
 	Port int
-	// Profile is a folder for processor profiles of the Spillway processes under the mix, taken after everything else; empty is none.
+	// Profile is a folder for processor profiles of the Spillway processes under the mix, taken
+	// after everything else; empty is none.
 	Profile string
 	// Seed chooses the simulated cluster.
 	Seed uint64
@@ -117,7 +119,8 @@ type path struct {
 	servers []*realprom.Server
 	labels  bool // its answers have groupLabel
 	pid     int  // of the proxy; 0 where there is none or it is not on this machine
-	// shards, where there are any, are asked themselves what names a node that they have: the caller knows beforehand which one that is.
+	// shards, where there are any, are asked themselves what names a node that they have: the
+	// caller knows beforehand which one that is.
 	shards []string
 }
 
@@ -298,7 +301,8 @@ func (w *World) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(w.dir))...)
 }
 
-// Servers are the URLs of the single server and of those that share its series, for whoever wants to put another proxy in front of them.
+// Servers are the URLs of the single server and of those that share its series, for whoever wants
+// to put another proxy in front of them.
 func (w *World) Servers() (whole string, shards []string) {
 	address := func(i int, s *realprom.Server) string {
 		if w.o.Port > 0 {

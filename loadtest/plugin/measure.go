@@ -27,7 +27,8 @@ type Options struct {
 	// Servers are those behind the proxy; Asking's window is the panels' time range.
 	bench.Servers
 	bench.Asking
-	// Gang is how many nodes the experiment has, 2 to all of them; 500, or a third of Nodes where that is less.
+	// Gang is how many nodes the experiment has, 2 to all of them; 500, or a third of Nodes where
+	// that is less.
 	Gang int
 }
 
@@ -51,18 +52,21 @@ func (o Options) Validate() error {
 type View struct {
 	// Name is the query's type and what it was asked for.
 	Name string
-	// Queries is how many questions went to the proxy; Frames and Rows (points of the longest, for lines) are what came of them.
+	// Queries is how many questions went to the proxy; Frames and Rows (points of the longest, for
+	// lines) are what came of them.
 	Queries, Frames, Rows int
 	bench.Took
 }
 
 // Result is what was measured.
 type Result struct {
-	// Nodes, Shards and Series are those of the cluster; Experiment, ExperimentNodes and ExperimentGPUs are what was looked at.
+	// Nodes, Shards and Series are those of the cluster; Experiment, ExperimentNodes and
+	// ExperimentGPUs are what was looked at.
 	Nodes, Shards, Series           int
 	Experiment                      string
 	ExperimentNodes, ExperimentGPUs int
-	// SlowGPUs is how many of them do half of their work; Torn is how long before the last views it was that the experiment lost its pods.
+	// SlowGPUs is how many of them do half of their work; Torn is how long before the last views it
+	// was that the experiment lost its pods.
 	SlowGPUs int
 	Torn     time.Duration
 	// Window and Bound are those of the options.
@@ -73,7 +77,8 @@ type Result struct {
 	ProxyPeak int64
 }
 
-// Err is what is wrong with the result: a view that was not answered, or took longer than the bound.
+// Err is what is wrong with the result: a view that was not answered, or took longer than the
+// bound.
 func (r *Result) Err() error {
 	var errs []error
 	if len(r.Views) == 0 {
@@ -106,10 +111,12 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// before is what is written in front of the window, for rates and lookbacks, and after how far the window moves.
+// before is what is written in front of the window, for rates and lookbacks, and after how far the
+// window moves.
 const before = 15 * time.Minute
 
-// recorded are the series of the mixin's rules that the datasource reads, besides experiment:…; sound checks that there are no others.
+// recorded are the series of the mixin's rules that the datasource reads, besides experiment:…;
+// sound checks that there are no others.
 var recorded = []string{
 	"cluster:gpu_seen:sum", "cluster:nodes:count", "gpu:ecc_dbe:max", "gpu:nvlink_replays:rate5m", "gpu:pcie_replays:rate5m", "gpu:row_remap_failure:max", "gpu:row_remap_pending:max",
 	"gpu:xid_errors:count5m", "gpu:xid_last:info", "node:ethernet_received_bytes:rate5m", "node:ethernet_transmitted_bytes:rate5m", "node:gpu_capacity:max", "node:gpu_missing:count",
@@ -121,7 +128,8 @@ func isRecorded(name string) bool {
 	return strings.HasPrefix(name, "experiment:") || slices.Contains(recorded, name)
 }
 
-// Measure makes the data, starts the servers and asks every view. It ends early, with an error, when ctx does; what is wrong with views is in the result.
+// Measure makes the data, starts the servers and asks every view. It ends early, with an error,
+// when ctx does; what is wrong with views is in the result.
 func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

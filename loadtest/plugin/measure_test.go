@@ -93,7 +93,8 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestSee: an answer without rows is one only where there is nothing to be seen, and then it says so.
+// TestSee: an answer without rows is one only where there is nothing to be seen, and then it says
+// so.
 func TestSee(t *testing.T) {
 	frame := func(rows int, notices ...data.Notice) data.Frames {
 		f := data.NewFrame("", data.NewField("pod", nil, make([]string, rows)))
@@ -120,7 +121,8 @@ func TestSee(t *testing.T) {
 	}
 }
 
-// TestFindPast: all that is staged is there at the time at which it is looked for, whatever the seed.
+// TestFindPast: all that is staged is there at the time at which it is looked for, whatever the
+// seed.
 func TestFindPast(t *testing.T) {
 	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	for seed := range uint64(4) {

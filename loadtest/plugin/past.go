@@ -14,19 +14,23 @@ type past struct {
 	model *cluster.Model
 	// runs are the widest experiment and the next widest ones that run beside it.
 	runs []cluster.Experiment
-	// At whole all pods of the widest experiment run; at torn, a little later, half of them wait for nodes, as they do since whole.
+	// At whole all pods of the widest experiment run; at torn, a little later, half of them wait
+	// for nodes, as they do since whole.
 	whole, torn time.Time
 	// slow is how many of its GPUs do half of their work.
 	slow int
 }
 
-// tornFor is how long the experiment is torn when that is looked at: rules have recorded it then, and servers have scraped it more than once.
+// tornFor is how long the experiment is torn when that is looked at: rules have recorded it then,
+// and servers have scraped it more than once.
 func (o *Options) tornFor() time.Duration { return 5 * max(o.Interval, time.Minute) }
 
-// ranFor is how long it has run before that, at least; what goes wrong with nodes and GPUs begins then, and is over at whole.
+// ranFor is how long it has run before that, at least; what goes wrong with nodes and GPUs begins
+// then, and is over at whole.
 func (o *Options) ranFor() time.Duration { return max(o.Window/4, 5*time.Minute) }
 
-// findPast makes the cluster and finds a time at which its widest experiment has run for a while, and would run on if its pods were not taken from it.
+// findPast makes the cluster and finds a time at which its widest experiment has run for a while,
+// and would run on if its pods were not taken from it.
 func (o *Options) findPast(now time.Time) (*past, error) {
 	options := cluster.Options{Seed: o.Seed, Cluster: "jaguar", Nodes: o.Nodes, FirstGang: o.Gang, Detail: cluster.Lean, Start: now.Add(-20 * 24 * time.Hour), APIServers: 2}
 	calm, err := cluster.New(options)
@@ -51,7 +55,8 @@ func (o *Options) findPast(now time.Time) (*past, error) {
 	return nil, fmt.Errorf("the experiment of %d nodes runs at no time of ten days; choose another seed", o.Gang)
 }
 
-// widest are the experiments that run at a moment, for ranFor and longer, and until another one at least, the widest first; false where the one of Gang nodes is not the first of several.
+// widest are the experiments that run at a moment, for ranFor and longer, and until another one at
+// least, the widest first; false where the one of Gang nodes is not the first of several.
 func (o *Options) widest(m *cluster.Model, at, until time.Time) ([]cluster.Experiment, bool) {
 	runs := slices.DeleteFunc(m.Experiments(at.Add(-o.Window), at), func(e cluster.Experiment) bool {
 		return !slices.ContainsFunc(e.Runs, func(s cluster.Span) bool { return s.From.Before(at.Add(-o.ranFor())) && !s.Until.Before(until) })
@@ -74,8 +79,9 @@ func waiting(m *cluster.Model, e cluster.Experiment, at time.Time) int {
 // everyNode is how many nodes of the experiment there are for each that has a slow GPU.
 const everyNode = 10
 
-// stage adds what views of troubles have to show: slow GPUs all the time; an Xid and memory that waits for a reset, which the pod outlives; a node that is not ready, for less than it takes to evict its
-// pods; and after whole the loss of all pods, of which half get no node again.
+// stage adds what views of troubles have to show: slow GPUs all the time; an Xid and memory that
+// waits for a reset, which the pod outlives; a node that is not ready, for less than it takes to
+// evict its pods; and after whole the loss of all pods, of which half get no node again.
 func (p *past) stage(o *Options, options *cluster.Options, e cluster.Experiment) {
 	begin := p.whole.Add(-o.ranFor())
 	options.Troubles = []cluster.Trouble{

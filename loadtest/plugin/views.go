@@ -21,16 +21,19 @@ import (
 type question struct {
 	name  string
 	query model.Query
-	// torn says that it is asked when half of the experiment waits for nodes, and not when all of it runs.
+	// torn says that it is asked when half of the experiment waits for nodes, and not when all of
+	// it runs.
 	torn bool
-	// empty says that there must be nothing to show: what takes time then is to find out whether something is not set up.
+	// empty says that there must be nothing to show: what takes time then is to find out whether
+	// something is not set up.
 	empty bool
 }
 
 // nobody is a name that no experiment has.
 const nobody = "nobody"
 
-// questions are all views of the widest run, each view of the comparison of all runs that can be compared, what is asked of the whole cluster, and views with nothing to show.
+// questions are all views of the widest run, each view of the comparison of all runs that can be
+// compared, what is asked of the whole cluster, and views with nothing to show.
 func questions(runs []cluster.Experiment) []question {
 	wide, team := []string{runs[0].Name}, runs[0].Team
 	var out []question
@@ -120,7 +123,8 @@ func (q question) read() (query model.Query, settings model.Settings, err error)
 	return query, settings, err
 }
 
-// see counts what an answer has. An error is an answer whose time says nothing: one with nothing to see, or with something where there must be nothing, or of what was not recorded.
+// see counts what an answer has. An error is an answer whose time says nothing: one with nothing to
+// see, or with something where there must be nothing, or of what was not recorded.
 func (v *View) see(q question, frames data.Frames) error {
 	v.Frames, v.Rows = len(frames), 0
 	for _, f := range frames {

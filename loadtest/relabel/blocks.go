@@ -27,7 +27,8 @@ const (
 	shapes = 32
 )
 
-// MakeBlocks writes TSDB blocks into dir, which is made if need be. Blocks appear by rename when they are whole; on an error those written so far stay.
+// MakeBlocks writes TSDB blocks into dir, which is made if need be. Blocks appear by rename when
+// they are whole; on an error those written so far stay.
 func MakeBlocks(ctx context.Context, dir string, o Options) error {
 	o, err := o.complete()
 	if err != nil {

@@ -28,7 +28,8 @@ type MeasureOptions struct {
 	Sizes []int
 	// Options are those of the data; Series is set by Sizes.
 	Options Options
-	// Dir is where data is made and removed again: about 300 bytes for each series. The temporary folder where it is empty.
+	// Dir is where data is made and removed again: about 300 bytes for each series. The temporary
+	// folder where it is empty.
 	Dir string
 	// Say is told what happens, one line each; nil is nobody.
 	Say func(format string, args ...any)
@@ -37,7 +38,8 @@ type MeasureOptions struct {
 // Measured is one plan.
 type Measured struct {
 	Series int `json:"series"`
-	// Took is the wall time of the whole command, CPU its processor time, both in seconds; PeakBytes its largest resident memory.
+	// Took is the wall time of the whole command, CPU its processor time, both in seconds;
+	// PeakBytes its largest resident memory.
 	Took      float64 `json:"took_s"`
 	CPU       float64 `json:"cpu_s"`
 	PeakBytes int64   `json:"peak_bytes"`
@@ -48,7 +50,8 @@ type Measured struct {
 	Blocks int64 `json:"blocks_bytes"`
 }
 
-// Measure makes each size's data and runs `spillway relabel plan` on it, as a process of its own, replay included.
+// Measure makes each size's data and runs `spillway relabel plan` on it, as a process of its own,
+// replay included.
 func Measure(ctx context.Context, o MeasureOptions) (out []Measured, err error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}

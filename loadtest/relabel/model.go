@@ -179,7 +179,8 @@ func edges(n, start int) []string {
 	out := make([]string, 0, n)
 	for i := range n - 1 {
 		v := steps[i%3] * math.Pow(10, float64(i/3-4+start))
-		// What is a power of ten times a step has few digits; without rounding 0.1 is 0.10000000000000002.
+		// What is a power of ten times a step has few digits; without rounding 0.1 is
+		// 0.10000000000000002.
 		v, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 3, 64), 64)
 		if err != nil {
 			panic(err) // it was formatted a line before
@@ -197,7 +198,8 @@ var (
 	container = []string{"main", "POD", "sidecar", "init"}
 )
 
-// each calls f for each series of the metric; le is the position of its bucket, 0 where it has none. Labels are good until the next one.
+// each calls f for each series of the metric; le is the position of its bucket, 0 where it has
+// none. Labels are good until the next one.
 func (c *cluster) each(m *metric, f func(ls labels.Labels, le int) error) error {
 	b := labels.NewScratchBuilder(16)
 	for i := range m.series {
@@ -212,7 +214,8 @@ func (c *cluster) each(m *metric, f func(ls labels.Labels, le int) error) error 
 	return nil
 }
 
-// labels are those of the i-th series: i is written in digits of mixed bases, so that no two series are the same.
+// labels are those of the i-th series: i is written in digits of mixed bases, so that no two series
+// are the same.
 func (c *cluster) labels(m *metric, i int, b *labels.ScratchBuilder) (le int) {
 	digit := func(base int) int {
 		d := i % base

@@ -8,16 +8,19 @@ import (
 
 // Options say how much to make. Zeros are the values of the measurement in docs/performance.md.
 type Options struct {
-	// Series is how many in all; 0 is ten million. Names is how many metric names, at least 100; 0 is 3,000. Jobs is how many jobs, at least 8; 0 is 20.
+	// Series is how many in all; 0 is ten million. Names is how many metric names, at least 100; 0
+	// is 3,000. Jobs is how many jobs, at least 8; 0 is 20.
 	Series, Names, Jobs int
 	// Seed chooses another cluster of the same kind.
 	Seed uint64
-	// Now is the time of the newest sample and of the last line of the usage log; the zero value is a fixed day, so that runs can be compared.
+	// Now is the time of the newest sample and of the last line of the usage log; the zero value is
+	// a fixed day, so that runs can be compared.
 	Now time.Time
-	// BlockSeries is how many series a block has at most, unless one metric has more; 0 is a million. The blocks hold different series of the same time.
+	// BlockSeries is how many series a block has at most, unless one metric has more; 0 is a
+	// million. The blocks hold different series of the same time.
 	BlockSeries int
-	// Dashboards and Lines are how many dashboards and lines of usage.jsonl MakeUses writes; 0 is 300 and a million. Queries is how many different texts the
-	// log has; 0 is 20,000.
+	// Dashboards and Lines are how many dashboards and lines of usage.jsonl MakeUses writes; 0 is
+	// 300 and a million. Queries is how many different texts the log has; 0 is 20,000.
 	Dashboards, Lines, Queries int
 	// UsedEvery is which share of the metrics is looked at: one of this many; 0 is 10.
 	UsedEvery int

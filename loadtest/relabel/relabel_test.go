@@ -24,8 +24,8 @@ import (
 
 var small = Options{Series: 30_000, Names: 300, Jobs: 9, Seed: 7, BlockSeries: 8000, Dashboards: 12, Lines: 2000, Queries: 300}
 
-// TestBlocks reads the blocks back: as many series, names and jobs as asked for, in the proportions that the package promises, in several blocks that share no
-// series.
+// TestBlocks reads the blocks back: as many series, names and jobs as asked for, in the proportions
+// that the package promises, in several blocks that share no series.
 func TestBlocks(t *testing.T) {
 	dir := t.TempDir()
 	if err := MakeBlocks(t.Context(), dir, small); err != nil {
@@ -117,7 +117,8 @@ func TestEqualOptionsEqualBytes(t *testing.T) {
 	}
 }
 
-// TestUses: the log is as package usage writes it, and what is looked at is about a tenth of the metrics, all of them there.
+// TestUses: the log is as package usage writes it, and what is looked at is about a tenth of the
+// metrics, all of them there.
 func TestUses(t *testing.T) {
 	o := small
 	o.Now = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)

@@ -24,7 +24,8 @@ const (
 	people = 200
 )
 
-// MakeUses writes dir/dashboards/*.json and dir/usage.jsonl: what is looked at of the metrics that MakeBlocks writes with equal options.
+// MakeUses writes dir/dashboards/*.json and dir/usage.jsonl: what is looked at of the metrics that
+// MakeBlocks writes with equal options.
 func MakeUses(dir string, o Options) error {
 	o, err := o.complete()
 	if err != nil {
@@ -70,7 +71,8 @@ func (c *cluster) used(o Options) []*metric {
 
 func uid(i int) string { return fmt.Sprintf("dashboard-%03d", i) }
 
-// query looks at the metric in one of the ways in which people do. scope is what a selector says beside the name: a variable's value or the variable.
+// query looks at the metric in one of the ways in which people do. scope is what a selector says
+// beside the name: a variable's value or the variable.
 func query(m *metric, r *rand.Rand, scope func(label string) string) string {
 	name := m.name
 	rate := func(selector string) string {

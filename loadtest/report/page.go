@@ -107,8 +107,8 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	return err
 }
 
-// Save writes the report to a file in the form that its name says: .txt, .html, .svg or .png (at twice the size, for fine screens). The file
-// is there whole or not at all.
+// Save writes the report to a file in the form that its name says: .txt, .html, .svg or .png (at
+// twice the size, for fine screens). The file is there whole or not at all.
 func (r *Report) Save(path string) (err error) {
 	write := map[string]func(io.Writer) error{
 		".txt": r.WriteText, ".html": r.WriteHTML, ".svg": r.WriteSVG,

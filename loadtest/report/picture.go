@@ -32,7 +32,8 @@ const (
 	maxPoints     = 400 // of one curve: more than one for each pixel would not be seen
 )
 
-// Few colours, told apart by those who see red and green alike; text and grid stay in the background.
+// Few colours, told apart by those who see red and green alike; text and grid stay in the
+// background.
 var (
 	inkColor    = color.NRGBA{0x1f, 0x29, 0x33, 0xff}
 	quietColor  = color.NRGBA{0x5f, 0x6b, 0x7a, 0xff}
@@ -108,7 +109,8 @@ func (r *Report) scale() scale {
 	return s
 }
 
-// thin reduces a curve to at most maxPoints, and keeps of those that share a place the highest, and always the first and the last.
+// thin reduces a curve to at most maxPoints, and keeps of those that share a place the highest, and
+// always the first and the last.
 func thin(all []Sample) plotter.XYs {
 	point := func(s Sample) plotter.XY { return plotter.XY{X: s.At.Seconds(), Y: float64(s.Bytes) / (1 << 20)} }
 	out := make(plotter.XYs, 0, min(len(all), maxPoints))
@@ -352,7 +354,8 @@ func (r *Report) svg(width, height vg.Length, paint func(draw.Canvas) error) ([]
 	if _, err := c.WriteTo(&b); err != nil {
 		return nil, fmt.Errorf("write the picture: %w", err)
 	}
-	// The picture is laid out with the metrics of Liberation Sans; where that is missing, Arial and Helvetica have the same.
+	// The picture is laid out with the metrics of Liberation Sans; where that is missing, Arial and
+	// Helvetica have the same.
 	out := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif;"))
 	// For those who cannot see it.
 	label := r.Title
@@ -362,7 +365,8 @@ func (r *Report) svg(width, height vg.Length, paint func(draw.Canvas) error) ([]
 	return bytes.Replace(out, []byte("<svg "), []byte(`<svg role="img" aria-label="`+html.EscapeString(label)+`" `), 1), nil
 }
 
-// WritePNG writes the picture as PNG, 900 pixels wide times scale (2 for screens with fine pixels; 1 to 4).
+// WritePNG writes the picture as PNG, 900 pixels wide times scale (2 for screens with fine pixels;
+// 1 to 4).
 func (r *Report) WritePNG(w io.Writer, scale int) error {
 	if scale < 1 || scale > 4 {
 		return fmt.Errorf("scale %d: the picture can be 1 to 4 times 900 pixels wide", scale)

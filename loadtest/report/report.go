@@ -14,7 +14,8 @@ type Report struct {
 	Title, Lead string
 	// Runs are drawn side by side, in this order, on the same scales.
 	Runs []Run
-	// Limit is the memory that each server may use, in bytes: the line that no curve should reach. Zero: no line.
+	// Limit is the memory that each server may use, in bytes: the line that no curve should reach.
+	// Zero: no line.
 	Limit int64
 	// LimitName says what the limit is ("the server's memory limit"). Empty: "memory limit".
 	LimitName string
@@ -28,7 +29,8 @@ type Run struct {
 	Name string
 	// Processes are those whose memory was watched.
 	Processes []Process
-	// Storm is the stretch of time in which the callers asked. Before it everything was idle. A zero End: no stretch is drawn.
+	// Storm is the stretch of time in which the callers asked. Before it everything was idle. A
+	// zero End: no stretch is drawn.
 	Storm Span
 	// Requests are what the callers asked, in any order.
 	Requests []Request
@@ -53,7 +55,8 @@ type Process struct {
 	Role Role
 	// RSS are its samples, in order of time.
 	RSS []Sample
-	// Died is when it was found dead, at or after its last sample; zero if it lived. Death says of what ("out of memory").
+	// Died is when it was found dead, at or after its last sample; zero if it lived. Death says of
+	// what ("out of memory").
 	Died  time.Duration
 	Death string
 }
@@ -169,7 +172,8 @@ type Outcome struct {
 	Count int
 }
 
-// Answers sums the requests of a run up. The quantiles are over all of them, failed ones included: a caller waits for these too.
+// Answers sums the requests of a run up. The quantiles are over all of them, failed ones included:
+// a caller waits for these too.
 func (r Run) Answers() Answers {
 	a := Answers{Asked: len(r.Requests)}
 	if a.Asked == 0 {
@@ -201,7 +205,8 @@ func (r Run) Answers() Answers {
 	return a
 }
 
-// worst is the server that tells the run's story: the first that died, else the one that grew the most.
+// worst is the server that tells the run's story: the first that died, else the one that grew the
+// most.
 func (r Run) worst() (Process, bool) {
 	best, found := Process{}, false
 	var bestGrowth int64

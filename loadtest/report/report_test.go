@@ -18,7 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// storm is a made-up test with every kind of thing in it: an idle stretch, a server that dies, a proxy, refusals, a limit, notes.
+// storm is a made-up test with every kind of thing in it: an idle stretch, a server that dies, a
+// proxy, refusals, a limit, notes.
 func storm() *Report {
 	const mb = 1 << 20
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -133,7 +134,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// The page is one file: it names nothing outside itself, runs nothing, and its picture is well-formed.
+// The page is one file: it names nothing outside itself, runs nothing, and its picture is
+// well-formed.
 func TestSelfContained(t *testing.T) {
 	var page, picture bytes.Buffer
 	if err := errors.Join(storm().WriteHTML(&page), storm().WriteSVG(&picture)); err != nil {
@@ -280,7 +282,8 @@ func TestThin(t *testing.T) {
 	}
 }
 
-// The axes have a handful of round ticks, from a tenth of a second to days and from a mebibyte to tebibytes.
+// The axes have a handful of round ticks, from a tenth of a second to days and from a mebibyte to
+// tebibytes.
 func TestScale(t *testing.T) {
 	for _, end := range []time.Duration{0, time.Second, 7 * time.Second, 33 * time.Second, 5 * time.Minute, 3 * time.Hour, 90 * time.Hour} {
 		for _, top := range []int64{0, 1, 70 << 20, 3 << 30, 5 << 40} {

@@ -38,9 +38,11 @@ type Options struct {
 	bench.Servers
 	// Files are the rule files by name.
 	Files map[string][]byte
-	// Past is what the servers hold when the ruler starts, 65 minutes; Run is how long the ruler runs, 6 minutes.
+	// Past is what the servers hold when the ruler starts, 65 minutes; Run is how long the ruler
+	// runs, 6 minutes.
 	Past, Run time.Duration
-	// Then, where set, is called once the ruler has run and ended, while the servers still run. groups are those of a proxy's configuration; what was recorded ends at until.
+	// Then, where set, is called once the ruler has run and ended, while the servers still run.
+	// groups are those of a proxy's configuration; what was recorded ends at until.
 	Then func(ctx context.Context, groups []config.Group, until time.Time) error
 }
 
@@ -68,13 +70,16 @@ type Group struct {
 	// Rules is how many it has; Interval how often it is evaluated.
 	Rules    int
 	Interval time.Duration
-	// First is the time of the first evaluation seen, Typical the median and Max the longest of the others; 0 where there were none.
+	// First is the time of the first evaluation seen, Typical the median and Max the longest of the
+	// others; 0 where there were none.
 	First, Typical, Max time.Duration
-	// Seen is how many evaluations were seen, Failures how many of its rules' evaluations failed, Missed how many evaluations of the group did not take place in time.
+	// Seen is how many evaluations were seen, Failures how many of its rules' evaluations failed,
+	// Missed how many evaluations of the group did not take place in time.
 	Seen, Failures, Missed int
 }
 
-// Share is what part of its interval the longest evaluation took, the first one aside where there are others.
+// Share is what part of its interval the longest evaluation took, the first one aside where there
+// are others.
 func (g Group) Share() float64 {
 	return cmp.Or(g.Max, g.First).Seconds() / g.Interval.Seconds()
 }
@@ -92,7 +97,8 @@ type Result struct {
 // maxShare is what part of its interval a group may take.
 const maxShare = 1.0 / 3
 
-// Err is what is wrong with the result: a group over a third of its interval, one with failures or missed evaluations, or one that was never evaluated.
+// Err is what is wrong with the result: a group over a third of its interval, one with failures or
+// missed evaluations, or one that was never evaluated.
 func (r *Result) Err() error {
 	var errs []error
 	for _, g := range r.Groups {
@@ -124,13 +130,16 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// ofAllNodes are the jobs whose series name nodes that are not the target's: each shard keeps those whose node hashes to it.
+// ofAllNodes are the jobs whose series name nodes that are not the target's: each shard keeps those
+// whose node hashes to it.
 var ofAllNodes = []string{cluster.JobKubeStateMetrics, "node-mesh"}
 
-// seenBy is on each server's `up` and nowhere else: several scrape the same kube-state-metrics, and equal series on two shards would make Spillway trust none of them.
+// seenBy is on each server's `up` and nowhere else: several scrape the same kube-state-metrics, and
+// equal series on two shards would make Spillway trust none of them.
 const seenBy = "seen_by"
 
-// shardOf keeps the series of shard n of so many, of a page about all nodes; of any other it only takes the label seenBy away.
+// shardOf keeps the series of shard n of so many, of a page about all nodes; of any other it only
+// takes the label seenBy away.
 func shardOf(n, shards int, allNodes bool) []*relabel.Config {
 	step := func(f func(c *relabel.Config)) *relabel.Config {
 		c := relabel.DefaultRelabelConfig
@@ -207,7 +216,8 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 // lead is how far ahead of the end of the making of the data the series go, beyond the ruler's run.
 const lead = 10 * time.Minute
 
-// data writes one block for each shard, from Past ago to the end of the ruler's run and the time that writing takes.
+// data writes one block for each shard, from Past ago to the end of the ruler's run and the time
+// that writing takes.
 func (o *Options) data(ctx context.Context, dir string, r *Result) error {
 	now := time.Now().Truncate(time.Second)
 	// Exporters beside the usual ones: the rules are about them too.
@@ -288,7 +298,8 @@ func (o *Options) groups(p *places) []config.Group {
 	return []config.Group{main, {Name: "recorded", Names: ruler.Names(), Shards: []config.Shard{{Replicas: config.Replicas(p.recorded)}}}}
 }
 
-// proxy starts it, with the limits of the ruler's own proxy, as deploy/ruler has them; api and admin are the URLs of its two listeners.
+// proxy starts it, with the limits of the ruler's own proxy, as deploy/ruler has them; api and
+// admin are the URLs of its two listeners.
 func (o *Options) proxy(ctx context.Context, dir string, p *places) (_ *realprom.Process, api, admin string, err error) {
 	file, c := filepath.Join(dir, "spillway.yaml"), config.Of(o.groups(p)...)
 	c.Limits.MaxSeries, c.Limits.MaxResponseBytes, c.Limits.MaxRange, c.Memory.Budget = 250_000, 256<<20, 32*24*time.Hour, 2<<30
@@ -298,7 +309,8 @@ func (o *Options) proxy(ctx context.Context, dir string, p *places) (_ *realprom
 	return realprom.StartProxy(ctx, o.Spillway, file, nil)
 }
 
-// sound is an error where the proxy does not trust what the configuration says of the servers: it would answer everything the slow way, and the figures would be of that.
+// sound is an error where the proxy does not trust what the configuration says of the servers: it
+// would answer everything the slow way, and the figures would be of that.
 func sound(ctx context.Context, admin string) error {
 	page, err := scrape(ctx, admin+"/metrics")
 	if err != nil {

@@ -105,7 +105,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestMeasure: the real thing, small: recorded series are found by the rules over them, a failing rule is counted.
+// TestMeasure: the real thing, small: recorded series are found by the rules over them, a failing
+// rule is counted.
 func TestMeasure(t *testing.T) {
 	binary := realpromtest.Spillway(t)
 	rules := `groups:

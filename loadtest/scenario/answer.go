@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// maxParsed is the size in bytes up to which an answer is kept and looked into; of larger ones only the bytes are counted.
+// maxParsed is the size in bytes up to which an answer is kept and looked into; of larger ones only
+// the bytes are counted.
 const maxParsed = 8 << 20
 
 // checkBuckets is the check of the killer: a success with series, each of which has the label le.

@@ -31,14 +31,16 @@ const (
 // Data is what each server starts with: a directory with blocks and a write-ahead log.
 type Data struct {
 	Dir string
-	// Series and Buckets are those in the head; Buckets have a label le, so the killer selects them.
+	// Series and Buckets are those in the head; Buckets have a label le, so the killer selects
+	// them.
 	Series, Buckets int
 	Blocks          int
 	// Until is when the newest sample was taken.
 	Until time.Time
 }
 
-// MakeData writes the data of one server into dir, which must not exist: `series` series, or up to 4 % more, from the model of a GPU cluster.
+// MakeData writes the data of one server into dir, which must not exist: `series` series, or up to
+// 4 % more, from the model of a GPU cluster.
 func MakeData(ctx context.Context, dir string, series int, seed uint64, now time.Time) (Data, error) {
 	d := Data{Dir: dir, Until: now}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
@@ -84,7 +86,8 @@ func makeHead(ctx context.Context, dir string, m *cluster.Model, o cluster.Backf
 	return st, errors.Join(err, db.Close())
 }
 
-// copyTo makes the data directory of one server: blocks as hard links, the write-ahead log as a copy, since a server may repair it in place.
+// copyTo makes the data directory of one server: blocks as hard links, the write-ahead log as a
+// copy, since a server may repair it in place.
 func (d Data) copyTo(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err

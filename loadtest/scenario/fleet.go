@@ -30,11 +30,13 @@ type fleet struct {
 	dir     string
 }
 
-// serverFlags: blocks stay as they are, as behind a Thanos sidecar, so that no compaction falls into the measurement.
+// serverFlags: blocks stay as they are, as behind a Thanos sidecar, so that no compaction falls
+// into the measurement.
 var serverFlags = []string{"--storage.tsdb.min-block-duration=2h", "--storage.tsdb.max-block-duration=2h", "--storage.tsdb.retention.time=15d"}
 
-// goMemLimit is the share of its memory limit that Prometheus gives to Go's collector by default (--auto-gomemlimit.ratio). The limit here is watched from
-// outside, where Prometheus does not see it, so it is told.
+// goMemLimit is the share of its memory limit that Prometheus gives to Go's collector by default
+// (--auto-gomemlimit.ratio). The limit here is watched from outside, where Prometheus does not see
+// it, so it is told.
 const goMemLimit = 0.9
 
 // startServers starts n servers on copies of the data, two at a time: they replay their logs.
@@ -73,7 +75,8 @@ func startServers(ctx context.Context, d Data, dir string, n int, memoryLimit in
 	return f, nil
 }
 
-// startProxy starts the spillway binary in front of the servers, each a group of its own, all bounds at their defaults.
+// startProxy starts the spillway binary in front of the servers, each a group of its own, all
+// bounds at their defaults.
 func (f *fleet) startProxy(ctx context.Context, binary string) error {
 	var urls []string
 	for _, s := range f.servers {
@@ -102,7 +105,8 @@ func proxyConfig(urls []string) *config.Config {
 	return config.Of(groups...)
 }
 
-// stop ends everything, the proxy first, and removes the servers' directories. A server that was killed for its memory is no error.
+// stop ends everything, the proxy first, and removes the servers' directories. A server that was
+// killed for its memory is no error.
 func (f *fleet) stop() error {
 	var errs []error
 	if f.proxy != nil {

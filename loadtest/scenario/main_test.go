@@ -7,7 +7,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
 
-// The test program is its own child where this variable is set: it holds some memory until it is ended.
+// The test program is its own child where this variable is set: it holds some memory until it is
+// ended.
 const childVar = "SCENARIO_TEST_CHILD"
 
 func TestMain(m *testing.M) {

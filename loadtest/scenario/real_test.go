@@ -15,8 +15,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
 
-// TestKillerThroughSpillway is the incident, with the bounds that it must keep now: four real servers of 300,000 series, eight callers. Latency is printed and not judged,
-// since other tests may have the CPUs.
+// TestKillerThroughSpillway is the incident, with the bounds that it must keep now: four real
+// servers of 300,000 series, eight callers. Latency is printed and not judged, since other tests
+// may have the CPUs.
 func TestKillerThroughSpillway(t *testing.T) {
 	out := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), realpromtest.Laboratory(t), "loadtest", "oom", "--series=300000", "--servers=4", "--callers=8",
@@ -61,7 +62,8 @@ func TestKillerThroughSpillway(t *testing.T) {
 
 func byBytes(a, b Reply) int { return cmp.Compare(a.Bytes, b.Bytes) }
 
-// TestBothSides runs everything once, small: the proxy and the callers in front of it, the servers asked directly, and what is written about it.
+// TestBothSides runs everything once, small: the proxy and the callers in front of it, the servers
+// asked directly, and what is written about it.
 func TestBothSides(t *testing.T) {
 	var said strings.Builder
 	r, err := Run(t.Context(), Options{
@@ -83,7 +85,8 @@ func TestBothSides(t *testing.T) {
 	if n := len(r.Direct.Processes); n != 1 {
 		t.Errorf("%d processes were watched directly, want one server", n)
 	}
-	// The same series from two clusters, 1,000 from each, and a sentence about it; directly all of one, which may be too large to be looked into (maxParsed).
+	// The same series from two clusters, 1,000 from each, and a sentence about it; directly all of
+	// one, which may be too large to be looked into (maxParsed).
 	if through := r.Through.found(); through.parsed != len(r.Through.Replies) || through.most != 2000 || through.warned != through.parsed {
 		t.Errorf("through %+v, want each answer with 2,000 series and a warning", through)
 	}

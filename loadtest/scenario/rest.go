@@ -13,15 +13,19 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
-// What a server weighs at rest depends on what it did last. One that has just replayed its log holds the replay's garbage, up to twice its live heap; one
-// that has just collected holds next to none, and any work at all, of whatever kind, raises it to Go's goal for the next collection, 75 % above the live
-// heap. A server in use lives between the two, so that is where measuring begins: every server collects, which takes the replay away, and answers everyday
-// queries until it has collected a few times by itself.
+// What a server weighs at rest depends on what it did last. One that has just replayed its log
+// holds the replay's garbage, up to twice its live heap; one that has just collected holds next to
+// none, and any work at all, of whatever kind, raises it to Go's goal for the next collection, 75 %
+// above the live heap. A server in use lives between the two, so that is where measuring begins:
+// every server collects, which takes the replay away, and answers everyday queries until it has
+// collected a few times by itself.
 
 const (
-	// everydayCycles is more than two: one of them may be the collection that Go makes every two minutes anyway, far below its goal.
+	// everydayCycles is more than two: one of them may be the collection that Go makes every two
+	// minutes anyway, far below its goal.
 	everydayCycles = 4
-	// restStretch is how long memory has to stand still before a server is at rest; restMax how long that is waited for.
+	// restStretch is how long memory has to stand still before a server is at rest; restMax how
+	// long that is waited for.
 	restStretch = 5 * time.Second
 	restMax     = time.Minute
 )
@@ -37,11 +41,13 @@ var everyday = []string{
 
 // Heights are the highest resident memory of any server, in bytes, on the way to rest.
 type Heights struct {
-	// Started is right after the start, Collected after a collection, InUse after the everyday queries.
+	// Started is right after the start, Collected after a collection, InUse after the everyday
+	// queries.
 	Started, Collected, InUse int64
 }
 
-// rest brings the servers into the state of servers in use, and waits until their memory stands still.
+// rest brings the servers into the state of servers in use, and waits until their memory stands
+// still.
 func (f *fleet) rest(ctx context.Context, everydayMax time.Duration) (h Heights, err error) {
 	h.Started = f.highest()
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
@@ -101,8 +107,9 @@ func (f *fleet) still(ctx context.Context) error {
 	return nil // still moving: the idle stretch will show it
 }
 
-// workADay has one server work until it has collected everydayCycles times more, or for so long at most. One that has not collected by then has much room, and
-// its idle stretch begins a little low, which is to its disadvantage.
+// workADay has one server work until it has collected everydayCycles times more, or for so long at
+// most. One that has not collected by then has much room, and its idle stretch begins a little low,
+// which is to its disadvantage.
 func workADay(ctx context.Context, client *http.Client, server string, most time.Duration) error {
 	began, err := collections(ctx, client, server)
 	if err != nil {

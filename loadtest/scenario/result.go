@@ -16,7 +16,8 @@ import (
 
 // The bounds that a storm through Spillway must keep.
 const (
-	// serverGrowth is how far a server's memory may rise above its highest of the idle stretch; from largeServer series on, largeGrowth of that height.
+	// serverGrowth is how far a server's memory may rise above its highest of the idle stretch;
+	// from largeServer series on, largeGrowth of that height.
 	serverGrowth = 96 << 20
 	largeServer  = 1_000_000
 	largeGrowth  = 0.10
@@ -35,7 +36,8 @@ type Verdict struct {
 	Text string `json:"text"`
 }
 
-// allowedGrowth is how far a server may rise above idle, in bytes. Where the series are meant to be a million, 2 % fewer are a million too.
+// allowedGrowth is how far a server may rise above idle, in bytes. Where the series are meant to be
+// a million, 2 % fewer are a million too.
 func (r *Result) allowedGrowth(idle int64) int64 {
 	if r.Options.Series >= largeServer {
 		return int64(float64(idle) * largeGrowth)
@@ -267,7 +269,8 @@ func thousands(n int) string {
 // WriteText writes the result for a terminal.
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
 
-// Save writes oom.html, oom.svg, oom.png, oom.txt and oom.json (verdicts and sums) into dir, named after the scenario.
+// Save writes oom.html, oom.svg, oom.png, oom.txt and oom.json (verdicts and sums) into dir, named
+// after the scenario.
 func (r *Result) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("save the result: %w", err)

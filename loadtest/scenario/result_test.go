@@ -119,7 +119,8 @@ func TestProxyConfig(t *testing.T) {
 	}
 }
 
-// TestWatch: a real process is seen, with the highest memory since the last look, and its end is noticed.
+// TestWatch: a real process is seen, with the highest memory since the last look, and its end is
+// noticed.
 func TestWatch(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -20,18 +20,22 @@ type Options struct {
 	Scenario Scenario
 	// Spillway is the spillway binary, run as the proxy.
 	Spillway string
-	// Series is how many each server holds; 300,000. Servers is how many there are; 4. Callers ask at once; 8.
+	// Series is how many each server holds; 300,000. Servers is how many there are; 4. Callers ask
+	// at once; 8.
 	Series, Servers, Callers int
-	// Idle is how long the servers are watched before the storm; 1m. Duration is how long callers begin new requests; 30s.
+	// Idle is how long the servers are watched before the storm; 1m. Duration is how long callers
+	// begin new requests; 30s.
 	Idle, Duration time.Duration
 	// Everyday is how long the servers may work to come to rest; 2m.
 	Everyday time.Duration
-	// Patience is how long a caller waits for an answer; 2m. Grafana waits for 30s, curl and promtool for ever.
+	// Patience is how long a caller waits for an answer; 2m. Grafana waits for 30s, curl and
+	// promtool for ever.
 	Patience time.Duration
 	// MemoryLimit is the resident memory in bytes at which a server is killed; 3 GiB.
 	MemoryLimit int64
-	// LimitUntold leaves the servers in the dark about MemoryLimit. In a container Prometheus finds its limit and has Go collect ever harder as it comes
-	// near (GOMEMLIMIT at 90 %), so here it is told too, unless this is set.
+	// LimitUntold leaves the servers in the dark about MemoryLimit. In a container Prometheus finds
+	// its limit and has Go collect ever harder as it comes near (GOMEMLIMIT at 90 %), so here it is
+	// told too, unless this is set.
 	LimitUntold bool
 	// KeepFree is the memory in bytes that the machine must have left, or the run ends; 3 GiB.
 	KeepFree int64
@@ -108,8 +112,8 @@ type Side struct {
 	Stopped string
 }
 
-// Run makes the data and does both runs. It ends early, with an error, when ctx does. An error means that nothing was measured; what the servers suffered
-// is in the result.
+// Run makes the data and does both runs. It ends early, with an error, when ctx does. An error
+// means that nothing was measured; what the servers suffered is in the result.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

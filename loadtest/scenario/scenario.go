@@ -7,7 +7,8 @@ import (
 
 // A Scenario is one kind of storm: what each caller asks, over and over.
 type Scenario struct {
-	// Name is the word for it on the command line; Title the heading of its report, where %d is the number of callers.
+	// Name is the word for it on the command line; Title the heading of its report, where %d is the
+	// number of callers.
 	Name, Title string
 	// Asks are sent in turn by every caller, each beginning at another one.
 	Asks []Ask
@@ -20,7 +21,8 @@ type Ask struct {
 	// Method is GET or POST; the parameters are in the URL or in the body accordingly.
 	Method, Path string
 	Params       url.Values
-	// Check says what is wrong with a whole 200 answer of at most maxParsed bytes, nil if it is of use, and counts what was found.
+	// Check says what is wrong with a whole 200 answer of at most maxParsed bytes, nil if it is of
+	// use, and counts what was found.
 	Check func(body []byte) (Found, error)
 }
 
@@ -32,8 +34,8 @@ type Found struct {
 	Warnings []string
 }
 
-// Killer is the query of the incident: every series that has a bucket bound. Grafana sent it by itself when somebody opened a page. The newest ones send
-// limit=40000 along, older ones nothing.
+// Killer is the query of the incident: every series that has a bucket bound. Grafana sent it by
+// itself when somebody opened a page. The newest ones send limit=40000 along, older ones nothing.
 var Killer = Scenario{
 	Name:  "oom",
 	Title: "%d callers ask for every histogram series",

@@ -51,7 +51,8 @@ type storm struct {
 	began              time.Time // of the run: times are counted from there
 }
 
-// run returns when every caller has its last answer, ctx ends or no target is left. A caller asks all targets at once and goes on when all have answered.
+// run returns when every caller has its last answer, ctx ends or no target is left. A caller asks
+// all targets at once and goes on when all have answered.
 func (s storm) run(ctx context.Context) []Reply {
 	client := &http.Client{Transport: &http.Transport{
 		MaxIdleConnsPerHost: s.callers, DisableCompression: true, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,

@@ -75,7 +75,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestStormAsksInTurn: both methods, with and without a limit, with the same parameters in URL and body.
+// TestStormAsksInTurn: both methods, with and without a limit, with the same parameters in URL and
+// body.
 func TestStormAsksInTurn(t *testing.T) {
 	var seen [4]atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -97,7 +97,8 @@ func (w *watcher) sample(i int, m member) {
 	}
 }
 
-// resting tells whether no process's memory has moved by more than 2 % (or 4 MiB) over the last stretch.
+// resting tells whether no process's memory has moved by more than 2 % (or 4 MiB) over the last
+// stretch.
 func (w *watcher) resting(stretch time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,7 +118,8 @@ func (w *watcher) resting(stretch time.Duration) bool {
 	return true
 }
 
-// stop looks once more, ends the sampling and returns what was seen. It may be called again and returns the same.
+// stop looks once more, ends the sampling and returns what was seen. It may be called again and
+// returns the same.
 func (w *watcher) stop() []report.Process {
 	w.once.Do(func() {
 		w.end()
@@ -129,7 +131,8 @@ func (w *watcher) stop() []report.Process {
 	return w.processes
 }
 
-// recentPeak is the highest resident memory since the last call, where the kernel tells it, else the memory now.
+// recentPeak is the highest resident memory since the last call, where the kernel tells it, else
+// the memory now.
 func recentPeak(p *realprom.Process) (int64, error) {
 	rss, err := p.RSS()
 	if err != nil {
@@ -155,7 +158,8 @@ func number(text []byte, key string) (int64, bool) {
 	return 0, false
 }
 
-// available is the memory in bytes that can still be had: the machine's, or what is left in this process's own cgroup if that is less.
+// available is the memory in bytes that can still be had: the machine's, or what is left in this
+// process's own cgroup if that is less.
 func available() (int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 // Options say who looks at what.
 type Options struct {
 	Dashboards []*dashboards.Dashboard
-	// Rules are asked by a ruler through the proxy, so that it is in the log like everybody else: each minute, or at their interval where that is longer.
+	// Rules are asked by a ruler through the proxy, so that it is in the log like everybody else:
+	// each minute, or at their interval where that is longer.
 	Rules []rulefmt.RuleGroup
 	// Explored are queries that people type; Explored() where it is nil.
 	Explored []string

@@ -28,7 +28,8 @@ func options(t *testing.T) Options {
 	return o
 }
 
-// TestWrite: every line is a record of the log's version, in order, of all kinds, and the same options write the same bytes.
+// TestWrite: every line is a record of the log's version, in order, of all kinds, and the same
+// options write the same bytes.
 func TestWrite(t *testing.T) {
 	o := options(t)
 	var out, again bytes.Buffer

@@ -44,7 +44,8 @@ var queries = []string{
 	"scrape_duration_seconds", "max(scrape_duration_seconds)", "count(scrape_duration_seconds > 1)", "max_over_time(sum(up)[10m:30s])", "sum(max_over_time(requests_total[2m])) by (job)",
 }
 
-// instants are looked at as a ruler does, at one moment at a time: the newest sample then lies at the edge of what is read.
+// instants are looked at as a ruler does, at one moment at a time: the newest sample then lies at
+// the edge of what is read.
 var instants = []string{"up", "sum(up)", "temperature", "queue", "rate(requests_total[1m])", "flag"}
 
 // alert is a rule that is evaluated each 15 s.
@@ -289,7 +290,8 @@ var variants = []struct {
 // short are how many of the variants are looked at in one world alone: the rules, and none.
 const short = 2
 
-// TestFidelity: the rules make of two replicas that fail what is hardly worse than one that never does; each rule is worth its place.
+// TestFidelity: the rules make of two replicas that fail what is hardly worse than one that never
+// does; each rule is worth its place.
 func TestFidelity(t *testing.T) {
 	var floor score
 	variants := variants

@@ -24,12 +24,15 @@ func (s *score) add(o score) {
 // truth is what the ideal server answers, query by query and alert by alert.
 type truth struct {
 	answers []map[string]map[int64]float64
-	// near are the answers of the ideal server a moment before and after: what changes just then is nobody's fault.
+	// near are the answers of the ideal server a moment before and after: what changes just then is
+	// nobody's fault.
 	near   [][]map[string]map[int64]float64
 	firing []map[string][]span
-	// steady is what replicas that never fail get wrong in alerts, replica by replica and alert by alert: what one of them says a good Prometheus may say.
+	// steady is what replicas that never fail get wrong in alerts, replica by replica and alert by
+	// alert: what one of them says a good Prometheus may say.
 	steady [][][]difference
-	// blind is when none of those who are judged looked at a target, by instance; under the empty one when at any.
+	// blind is when none of those who are judged looked at a target, by instance; under the empty
+	// one when at any.
 	blind map[string][]span
 }
 
@@ -90,7 +93,8 @@ func (d difference) same(o difference) bool {
 	return d.key == o.key && d.lost == o.lost && d.from < o.until+90_000 && o.from < d.until+90_000
 }
 
-// differing are the quiet alerts that a view has and the truth has not, and the other way round, alert by alert.
+// differing are the quiet alerts that a view has and the truth has not, and the other way round,
+// alert by alert.
 func (w *truth) differing(t testing.TB, v asker) [][]difference {
 	out := make([][]difference, len(alerts))
 	for i, a := range alerts {
@@ -113,7 +117,8 @@ func (*truth) asked(t testing.TB, v asker, query int) map[string]map[int64]float
 	return v.instants(t, instants[query-len(queries)])
 }
 
-// excused tells whether an interval before or after the truth is what was answered: whoever looks at another moment sees that.
+// excused tells whether an interval before or after the truth is what was answered: whoever looks
+// at another moment sees that.
 func (w *truth) excused(query int, key string, at int64, got *float64) bool {
 	for _, a := range w.near[query] {
 		f, has := a[key][at]
@@ -157,14 +162,16 @@ type quietly struct {
 	span
 }
 
-// unseen tells whether nobody looked at what the alert is about, just before or while it fires or does not: then nobody can know.
+// unseen tells whether nobody looked at what the alert is about, just before or while it fires or
+// does not: then nobody can know.
 func (w *truth) unseen(a alert, q quietly) bool {
 	_, rest, _ := strings.Cut(q.key, `instance="`)
 	instance, _, _ := strings.Cut(rest, `"`)
 	return slices.ContainsFunc(w.blind[instance], func(s span) bool { return s.from < q.until && s.until > q.from-a.hold-a.back })
 }
 
-// quiet are the alerts that fire for a minute or more while, an interval and a half around, the others do not fire at all.
+// quiet are the alerts that fire for a minute or more while, an interval and a half around, the
+// others do not fire at all.
 func quiet(of, others map[string][]span) (list []quietly) {
 	for key, spans := range of {
 		for _, s := range spans {

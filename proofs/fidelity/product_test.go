@@ -23,7 +23,8 @@ import (
 
 var served = flag.Int("fidelity.served", 1, "how many worlds are served to Spillway itself, over HTTP")
 
-// asked is a server that is asked over HTTP. Its data lie later than the world's by a whole number of five minutes.
+// asked is a server that is asked over HTTP. Its data lie later than the world's by a whole number
+// of five minutes.
 type asked struct {
 	url    string
 	later  int64
@@ -123,7 +124,8 @@ func holding(t testing.TB, r *replica, name string, later int64) *localprom.Shar
 	return p
 }
 
-// serve gives the pairs of a world, as servers of their own, to Spillway. heartbeat is the line of its configuration.
+// serve gives the pairs of a world, as servers of their own, to Spillway. heartbeat is the line of
+// its configuration.
 func (st *staged) serve(t testing.TB, heartbeat string) asked {
 	t.Helper()
 	const bucket = 300_000
@@ -142,8 +144,10 @@ func (st *staged) serve(t testing.TB, heartbeat string) asked {
 	return asked{base, later, client}
 }
 
-// TestServed: Spillway itself, asked over HTTP about servers that hold what the pairs have seen. Without a heartbeat everything is spliced, and it gets wrong what the rules get wrong, number for number. With one it comes
-// near to that: a replica that lacks no more than chance explains counts as whole, so that a gap of few scrapes stays. Every second world has two shards.
+// TestServed: Spillway itself, asked over HTTP about servers that hold what the pairs have seen.
+// Without a heartbeat everything is spliced, and it gets wrong what the rules get wrong, number for
+// number. With one it comes near to that: a replica that lacks no more than chance explains counts
+// as whole, so that a gap of few scrapes stays. Every second world has two shards.
 func TestServed(t *testing.T) {
 	for seed := range uint64(*served) {
 		shards := int(seed%2) + 1

@@ -9,8 +9,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/seamref"
 )
 
-// TestWhatRulesAreFor: three rules whose absence ten worlds hardly show are each held against the one case that they are for. Times are in seconds, scrapes 15 s apart; s is a stale marker, S one of a scrape that succeeded,
-// f a sample of a scrape that failed.
+// TestWhatRulesAreFor: three rules whose absence ten worlds hardly show are each held against the
+// one case that they are for. Times are in seconds, scrapes 15 s apart; s is a stale marker, S one
+// of a scrape that succeeded, f a sample of a scrape that failed.
 func TestWhatRulesAreFor(t *testing.T) {
 	for _, c := range []struct {
 		name, base, other string

@@ -18,7 +18,8 @@ type staged struct {
 	pairs [][2]*replica // two that do, shard by shard
 }
 
-// stage makes the world of a seed, whose targets are divided among so many shards. Each shard has a pair with outages of its own.
+// stage makes the world of a seed, whose targets are divided among so many shards. Each shard has a
+// pair with outages of its own.
 func stage(t testing.TB, seed uint64, shards int) *staged {
 	t.Helper()
 	w := newWorld(seed + 1)
@@ -79,7 +80,8 @@ func stage(t testing.TB, seed uint64, shards int) *staged {
 	return st
 }
 
-// floor is what replicas that never fail get wrong. Nobody is a witness of his own, and all of them looked.
+// floor is what replicas that never fail get wrong. Nobody is a witness of his own, and all of them
+// looked.
 func (st *staged) floor(t testing.TB) (sum score) {
 	t.Helper()
 	all, away := st.steady, st.blind

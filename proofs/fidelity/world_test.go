@@ -118,7 +118,8 @@ type replica struct {
 	seen    map[string]*kept
 }
 
-// phase is how far behind the truth's moments a replica scrapes a target, and how late it hears of it, in milliseconds.
+// phase is how far behind the truth's moments a replica scrapes a target, and how late it hears of
+// it, in milliseconds.
 type phase struct{ offset, lag int64 }
 
 // kept is a series as the replica stores it.
@@ -129,7 +130,8 @@ type kept struct {
 	up      string // key of its target's up
 }
 
-// scrape makes the replica's samples. ideal is a server that looks at the same moments as the truth is asked about.
+// scrape makes the replica's samples. ideal is a server that looks at the same moments as the truth
+// is asked about.
 func (r *replica) scrape(w *world, rng *rand.Rand, ideal bool) {
 	r.seen = map[string]*kept{}
 	for _, g := range w.targets {
@@ -216,7 +218,8 @@ func (r *replica) scrape(w *world, rng *rand.Rand, ideal bool) {
 	}
 }
 
-// pair is two replicas that fail, each in every way, at times of their own and sometimes at the same time.
+// pair is two replicas that fail, each in every way, at times of their own and sometimes at the
+// same time.
 func (w *world) pair() [2]*replica {
 	var out [2]*replica
 	for i := range out {

@@ -29,7 +29,8 @@ const (
 // outage is a time during which a replica has nothing, before now.
 type outage struct{ from, until time.Duration }
 
-// day is a Prometheus that holds a day up to end of what it scraped each minute, but for the outages. Its replica is another one by when it scrapes.
+// day is a Prometheus that holds a day up to end of what it scraped each minute, but for the
+// outages. Its replica is another one by when it scrapes.
 func day(b *testing.B, end time.Time, replica int, away ...outage) *localprom.Shard {
 	b.Helper()
 	p, err := localprom.Start(b.Context(), localprom.Options{DisableWAL: true, BlockDuration: 48 * time.Hour, ExternalLabels: labels.FromStrings("replica", fmt.Sprint(replica))})
@@ -75,8 +76,10 @@ func day(b *testing.B, end time.Time, replica int, away ...outage) *localprom.Sh
 	return p
 }
 
-// BenchmarkOutages asks range queries of a day of a pair that is whole, and of one of which each replica was away for an hour, at different times, in turn. x-whole is the ratio of the medians of their times, all queries
-// together, x-whole-worst that of the worst query; the limit of series is a tenth of those that are there, so that nothing can be read series by series.
+// BenchmarkOutages asks range queries of a day of a pair that is whole, and of one of which each
+// replica was away for an hour, at different times, in turn. x-whole is the ratio of the medians of
+// their times, all queries together, x-whole-worst that of the worst query; the limit of series is
+// a tenth of those that are there, so that nothing can be read series by series.
 func BenchmarkOutages(b *testing.B) {
 	end := time.Now().Add(-10 * time.Minute).Truncate(dayStep)
 	var urls [2]string

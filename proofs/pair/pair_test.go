@@ -35,11 +35,13 @@ const (
 	targets, perTarget = 10, 300
 	maxSeries          = targets * perTarget / 10
 	patience           = 2 * time.Minute
-	// apart is how long both are well between two kills: gaps of both within a minute hide each other (docs/replicas.md).
+	// apart is how long both are well between two kills: gaps of both within a minute hide each
+	// other (docs/replicas.md).
 	apart = 75 * time.Second
 )
 
-// half is one of the pair: a server that can be killed and started again at its address, on its data.
+// half is one of the pair: a server that can be killed and started again at its address, on its
+// data.
 type half struct {
 	path string
 	args []string
@@ -107,7 +109,8 @@ type question struct {
 	want string // what is in each answer, once all has been scraped a few times
 }
 
-// questions are a ruler's, a dashboard's and those of its variables. Read series by series each of the first seven would need ten times max_series.
+// questions are a ruler's, a dashboard's and those of its variables. Read series by series each of
+// the first seven would need ten times max_series.
 func questions(now time.Time) []question {
 	instant := func(q, want string) question {
 		return question{"/api/v1/query", url.Values{"query": {q}, "time": {fmt.Sprintf("%.3f", float64(now.UnixMilli())/1000)}}, want}
@@ -200,7 +203,8 @@ func (c *callers) run(n int) {
 	}
 }
 
-// figures are the samples of a metric whose labels contain those given, by the rest of what tells them apart.
+// figures are the samples of a metric whose labels contain those given, by the rest of what tells
+// them apart.
 func figures(t testing.TB, reg *prometheus.Registry, name string, with map[string]string) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()

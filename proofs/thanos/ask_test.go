@@ -23,7 +23,8 @@ type question struct {
 	all  bool // Thanos asks all stores for it, and cannot be told not to: while one hangs, so does it
 }
 
-// A scrape that fails on a busy machine makes up 0, which is no fault of an answer: what is looked at is who is in it.
+// A scrape that fails on a busy machine makes up 0, which is no fault of an answer: what is looked
+// at is who is in it.
 var questions = []question{
 	{name: "count", path: "/api/v1/query?query=count(up)", want: []string{fmt.Sprint(targets)}},
 	{name: "sum by", path: "/api/v1/query?query=" + url.QueryEscape("sum by(job)(up >= bool 0)"), want: []string{fmt.Sprint("api=", shards), fmt.Sprint("node=", shards*perShard)}},
@@ -117,7 +118,8 @@ func judge(q question, a answer) verdict {
 	return fine
 }
 
-// namesOf are what rules, targets and metadata are about: names of rules, instances and names of metrics.
+// namesOf are what rules, targets and metadata are about: names of rules, instances and names of
+// metrics.
 func namesOf(data json.RawMessage) (out []string) {
 	var rules struct {
 		Groups []struct{ Rules []struct{ Name string } }
@@ -143,7 +145,8 @@ func namesOf(data json.RawMessage) (out []string) {
 	return out
 }
 
-// valuesOf are what the data of a query or of series says: each value of a vector or matrix, after the job if it has one, and each instance of series.
+// valuesOf are what the data of a query or of series says: each value of a vector or matrix, after
+// the job if it has one, and each instance of series.
 func valuesOf(data json.RawMessage) (out []string) {
 	var series []map[string]string
 	if json.Unmarshal(data, &series) == nil {
@@ -188,7 +191,8 @@ type heard struct {
 	answers []answer
 }
 
-// listen asks all questions, each every 200 ms or as soon as the last answer is there, until ctx ends.
+// listen asks all questions, each every 200 ms or as soon as the last answer is there, until ctx
+// ends.
 func listen(ctx context.Context, base string) func() []heard {
 	out := make([]heard, len(questions))
 	var all sync.WaitGroup

@@ -164,7 +164,8 @@ func (out finding) check(t *testing.T, d deed) {
 	}
 }
 
-// TestThanos: whatever happens to one of two, answers stay whole and no request fails; where both are gone every error says so, and no answer passes for whole.
+// TestThanos: whatever happens to one of two, answers stay whole and no request fails; where both
+// are gone every error says so, and no answer passes for whole.
 func TestThanos(t *testing.T) {
 	var table results
 	t.Run("topologies", func(t *testing.T) {
@@ -224,7 +225,8 @@ type row struct {
 	longest, slowest                time.Duration
 }
 
-// class is what is the same about cases: which kinds of programs, and whether a shard has nobody left.
+// class is what is the same about cases: which kinds of programs, and whether a shard has nobody
+// left.
 func (d deed) class() string {
 	kinds := map[kind]int{}
 	for _, p := range d.ps {

@@ -98,7 +98,9 @@ func (w *world) launch(t *testing.T, name, binary string, ports int, args func(a
 // taken are the addresses that this process gave away.
 var taken sync.Map
 
-// freeAddrs are addresses that nobody listens on, and that nobody is given while the program that has them is away: they lie below the ports that Linux gives to connections and to listeners that do not care.
+// freeAddrs are addresses that nobody listens on, and that nobody is given while the program that
+// has them is away: they lie below the ports that Linux gives to connections and to listeners that
+// do not care.
 func freeAddrs(t *testing.T, n int) (out []string) {
 	t.Helper()
 	for range 10_000 {
@@ -121,7 +123,8 @@ func freeAddrs(t *testing.T, n int) (out []string) {
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
-// labelsOf are the external labels as the operator writes them: of a shard's replicas, and of shards, only prometheus_replica differs.
+// labelsOf are the external labels as the operator writes them: of a shard's replicas, and of
+// shards, only prometheus_replica differs.
 func labelsOf(top topology, shard, replica int) string {
 	name := fmt.Sprintf("prometheus-k8s-shard-%d-%d", shard, replica)
 	if shard == 0 {
@@ -218,8 +221,10 @@ scrape_configs:
 	return w
 }
 
-// settle waits until each Thanos Query calls all stores healthy, Spillway has had the time to see it, and every question has been answered as it ought to be, three times in a row: else the next case would strike a world
-// that has lost something already. gRPC takes up to two minutes to dial again what was away for long.
+// settle waits until each Thanos Query calls all stores healthy, Spillway has had the time to see
+// it, and every question has been answered as it ought to be, three times in a row: else the next
+// case would strike a world that has lost something already. gRPC takes up to two minutes to dial
+// again what was away for long.
 func (w *world) settle(t *testing.T) {
 	t.Helper()
 	for _, base := range w.bases {

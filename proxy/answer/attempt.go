@@ -82,7 +82,8 @@ const (
 	Shard Reason = "shard"
 )
 
-// Next is the attempt to make after this one ended in err, with the reason; None where there is none.
+// Next is the attempt to make after this one ended in err, with the reason; None where there is
+// none.
 func (a Attempt) Next(err error, c Case) (Attempt, Reason) {
 	if c.Over {
 		return a, None

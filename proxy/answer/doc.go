@@ -1,4 +1,5 @@
-// Package answer says what an attempt to answer a request is, and what the next one may be after it has failed.
+// Package answer says what an attempt to answer a request is, and what the next one may be after it
+// has failed.
 //
 // An attempt is a value: which parts of the work are left to the shards, which replicas are not
 // asked, which shards the answer goes without. Next is a pure function of the attempt, of its error

@@ -63,9 +63,11 @@ type Config struct {
 	// PartialResponse is PartialAbort or PartialWarn, for requests that do not choose themselves.
 	PartialResponse string `yaml:"partial_response" default:"abort" is:"one=abort|warn"`
 
-	// Hash is the SHA-256 of the file's bytes, in hex. Files that are equal have equal hashes; file contents that http_client refers to take no part.
+	// Hash is the SHA-256 of the file's bytes, in hex. Files that are equal have equal hashes; file
+	// contents that http_client refers to take no part.
 	Hash string `yaml:"-"`
-	// Notes are remarks that do not keep the file from being used, such as an override above the ceiling.
+	// Notes are remarks that do not keep the file from being used, such as an override above the
+	// ceiling.
 	Notes Problems `yaml:"-"`
 }
 
@@ -88,7 +90,8 @@ func (Config) meaning() map[string]string {
 type Group struct {
 	// Name is unique; it appears in errors, logs and metrics.
 	Name string `yaml:"name" is:"required pattern=^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$"`
-	// Labels are on every series of the group. Matchers on them choose groups and are never sent. May be empty.
+	// Labels are on every series of the group. Matchers on them choose groups and are never sent.
+	// May be empty.
 	Labels map[string]string `yaml:"labels"`
 	// ReplicaLabels are removed from every series.
 	ReplicaLabels []string `yaml:"replica_labels"`
@@ -96,11 +99,13 @@ type Group struct {
 	From Moment `yaml:"from"`
 	// Until is where they end, exclusive.
 	Until Moment `yaml:"until"`
-	// ShardBy are labels whose series stand together: those that have all of them, with equal values, are on one shard. Empty is no such promise.
+	// ShardBy are labels whose series stand together: those that have all of them, with equal
+	// values, are on one shard. Empty is no such promise.
 	ShardBy []string `yaml:"shard_by" is:"filled"`
 	// Hashmod tells which shard holds a value of a label; the zero value is not known.
 	Hashmod Hashmod `yaml:"hashmod" is:"filled"`
-	// Names are anchored regular expressions, at most MaxNames: each of the group's series has a name that one of them matches. Empty is no such promise.
+	// Names are anchored regular expressions, at most MaxNames: each of the group's series has a
+	// name that one of them matches. Empty is no such promise.
 	Names []string `yaml:"names" is:"filled max=1000"`
 	// Heartbeat is a selector by which a replica is seen to be whole; empty is none.
 	Heartbeat string `yaml:"heartbeat" is:"filled"`
@@ -133,15 +138,18 @@ func (Group) meaning() map[string]string {
 // Span is the group's own time [from, until) in milliseconds for a request that arrived at now.
 func (g *Group) Span(now time.Time) (from, until int64) { return Span(g.From, g.Until, now) }
 
-// ShardSpan is the time for which the i-th shard answers: its own span within the group's. It is empty where until <= from.
+// ShardSpan is the time for which the i-th shard answers: its own span within the group's. It is
+// empty where until <= from.
 func (g *Group) ShardSpan(i int, now time.Time) (from, until int64) {
 	from, until = g.Span(now)
 	f, u := Span(g.Shards[i].From, g.Shards[i].Until, now)
 	return max(from, f), min(until, u)
 }
 
-// Hashmod is the rule by which series were given to the shards of a group, as Prometheus' relabel action hashmod computes it: a series with the label is on
-// the shard whose Hash is the MD5 of the label's value, its last eight bytes as a big-endian number, modulo Modulus. Series without the label may be anywhere.
+// Hashmod is the rule by which series were given to the shards of a group, as Prometheus' relabel
+// action hashmod computes it: a series with the label is on the shard whose Hash is the MD5 of the
+// label's value, its last eight bytes as a big-endian number, modulo Modulus. Series without the
+// label may be anywhere.
 type Hashmod struct {
 	// Labels are the source labels; exactly one, since that is what can be checked on the shards.
 	Labels []string `yaml:"labels" is:"required max=1"`
@@ -202,13 +210,15 @@ func (Shard) meaning() map[string]string {
 
 // Replica is one server.
 type Replica struct {
-	// URL is the server's address as the file spells it, with its path prefix if it has one; http or https.
+	// URL is the server's address as the file spells it, with its path prefix if it has one; http
+	// or https.
 	URL string `yaml:"url" is:"required pattern=^[Hh][Tt][Tt][Pp][Ss]?://"`
 	// Type is what kind of server it is: TypePrometheus or TypeThanos.
 	Type string `yaml:"type" default:"prometheus" is:"one=prometheus|thanos"`
 	// Headers are set on every request to it, names in canonical form.
 	Headers map[string]Secret `yaml:"headers"`
-	// HTTPClient is its authentication, TLS and proxy; file paths are absolute or relative to the working directory. Redirects are never followed.
+	// HTTPClient is its authentication, TLS and proxy; file paths are absolute or relative to the
+	// working directory. Redirects are never followed.
 	HTTPClient commonconfig.HTTPClientConfig `yaml:"http_client"`
 }
 
@@ -226,7 +236,8 @@ func (Replica) meaning() map[string]string {
 	}
 }
 
-// Base is the replica's address parsed and normalised: lower-case host, no default port, no trailing slash. Two URLs of one server have equal bases.
+// Base is the replica's address parsed and normalised: lower-case host, no default port, no
+// trailing slash. Two URLs of one server have equal bases.
 func (r *Replica) Base() (*url.URL, error) { return parseURL(r.URL) }
 
 func (r *Replica) setDefaults() {
@@ -248,7 +259,8 @@ func (Memory) meaning() map[string]string {
 
 // UsageLog is where each request leaves a line.
 type UsageLog struct {
-	// Path is the file; empty writes none. After Load it is absolute or relative to the working directory.
+	// Path is the file; empty writes none. After Load it is absolute or relative to the working
+	// directory.
 	Path string `yaml:"path" is:"required"`
 	// MaxSize is the size at which a new file is begun.
 	MaxSize Bytes `yaml:"max_size" default:"256MiB"`
@@ -264,9 +276,11 @@ func (UsageLog) meaning() map[string]string {
 	}
 }
 
-// DropRules are the plans of the drop rules that the servers apply, so that a query for what they drop is told.
+// DropRules are the plans of the drop rules that the servers apply, so that a query for what they
+// drop is told.
 type DropRules struct {
-	// Plan are the files; none tells nobody anything. After Load they are absolute or relative to the working directory.
+	// Plan are the files; none tells nobody anything. After Load they are absolute or relative to
+	// the working directory.
 	Plan Paths `yaml:"plan" is:"filled max=100"`
 }
 
@@ -280,7 +294,8 @@ func (DropRules) meaning() map[string]string {
 // Paths are files: in the file one path, or a list of them.
 type Paths []string
 
-// Default is the configuration of an empty file: every limit at its default, which the tag default of its field has, and no groups.
+// Default is the configuration of an empty file: every limit at its default, which the tag default
+// of its field has, and no groups.
 func Default() *Config {
 	c := &Config{Limits: LimitsSection{Endpoints: map[endpoint.ID]Limits{}}}
 	fill(reflect.ValueOf(c).Elem())
@@ -302,7 +317,8 @@ func fill(v reflect.Value) {
 	}
 }
 
-// Load reads and checks the file. Where its content is wrong, the error is Problems. Paths in the file are relative to the folder it is in.
+// Load reads and checks the file. Where its content is wrong, the error is Problems. Paths in the
+// file are relative to the folder it is in.
 func Load(path string) (*Config, error) {
 	data, err := read(path)
 	if err != nil {
@@ -324,10 +340,12 @@ func read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Parse is Load for bytes that were read already; dir is what relative paths in them start from. The error is Problems.
+// Parse is Load for bytes that were read already; dir is what relative paths in them start from.
+// The error is Problems.
 func Parse(data []byte, dir string) (*Config, error) { return parseAt(data, dir, time.Now()) }
 
-// parseAt is Parse with the clock given: whether two spans overlap may depend on it where one is relative and one is not.
+// parseAt is Parse with the clock given: whether two spans overlap may depend on it where one is
+// relative and one is not.
 func parseAt(data []byte, dir string, now time.Time) (*Config, error) {
 	cfg, d, problems := decode(data, dir, now)
 	if d != nil {
@@ -339,7 +357,8 @@ func parseAt(data []byte, dir string, now time.Time) (*Config, error) {
 	return cfg, nil
 }
 
-// decode reads as much of the configuration as can be read, with all that is wrong with it in the decoder; without one, nothing could be read, and the problems say why.
+// decode reads as much of the configuration as can be read, with all that is wrong with it in the
+// decoder; without one, nothing could be read, and the problems say why.
 func decode(data []byte, dir string, now time.Time) (*Config, *decoder, Problems) {
 	root, problems := readTree(data)
 	if root == nil {
@@ -356,7 +375,8 @@ func decode(data []byte, dir string, now time.Time) (*Config, *decoder, Problems
 	return cfg, d, nil
 }
 
-// defaultHTTPClient is the field's own default without redirects: a redirect would carry credentials to a server that the file does not name.
+// defaultHTTPClient is the field's own default without redirects: a redirect would carry
+// credentials to a server that the file does not name.
 func defaultHTTPClient() commonconfig.HTTPClientConfig {
 	c := commonconfig.DefaultHTTPClientConfig
 	c.FollowRedirects = false
@@ -372,7 +392,8 @@ func badPort(port string) bool {
 	return err != nil || n < 1 || n > 65535
 }
 
-// notInHost tells whether a character cannot stand in a host's name or address. Names in other scripts may be resolved somewhere.
+// notInHost tells whether a character cannot stand in a host's name or address. Names in other
+// scripts may be resolved somewhere.
 func notInHost(r rune) bool {
 	return r < 0x80 && !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-._~:%", r))
 }

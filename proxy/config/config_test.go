@@ -375,7 +375,8 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotInProblems puts a secret where it does not belong: the message must say so without it.
+// TestSecretsAreNotInProblems puts a secret where it does not belong: the message must say so
+// without it.
 func TestSecretsAreNotInProblems(t *testing.T) {
 	for _, replica := range []string{
 		`url: "u:hunter2@h:9090"`,
@@ -403,7 +404,8 @@ func TestSecretsAreNotInProblems(t *testing.T) {
 	}
 }
 
-// TestRedactedKeepsWhatIsNotSecret: an http_client that cannot be printed would be one row of stars.
+// TestRedactedKeepsWhatIsNotSecret: an http_client that cannot be printed would be one row of
+// stars.
 func TestRedactedKeepsWhatIsNotSecret(t *testing.T) {
 	cfg, err := Load("../../docs/examples/regions.yaml")
 	if err != nil {
@@ -416,7 +418,8 @@ func TestRedactedKeepsWhatIsNotSecret(t *testing.T) {
 	}
 }
 
-// TestRedactedLoads shows that what is printed is a configuration of the same meaning, where nothing in it is secret.
+// TestRedactedLoads shows that what is printed is a configuration of the same meaning, where
+// nothing in it is secret.
 func TestRedactedLoads(t *testing.T) {
 	first := parse(t, minimal+"limits: {timeout: 90s, max_range: 90d, endpoints: {series: {max_series: 7}}}\nusage_log: {path: /x}\nstrict_parameters: true\ndrop_rules: {plan: /plan.json}\n")
 	second := parse(t, first.String())
@@ -461,7 +464,8 @@ func TestFileTooLarge(t *testing.T) {
 	}
 }
 
-// TestBombs feeds what makes careless readers of YAML grow: it must be refused without being expanded.
+// TestBombs feeds what makes careless readers of YAML grow: it must be refused without being
+// expanded.
 func TestBombs(t *testing.T) {
 	var laughs strings.Builder
 	laughs.WriteString("a0: &a0 [x, x]\n")

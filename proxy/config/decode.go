@@ -43,8 +43,9 @@ func isScalarType(t reflect.Type) bool {
 
 var yamlLine = regexp.MustCompile(`(?:^yaml: )?line (\d+): (.*)`)
 
-// readTree parses the bytes as one YAML document and refuses what YAML allows and this file does not: a second document, anchors, aliases, tags, keys that
-// stand twice. The root is nil where there is nothing to go on with.
+// readTree parses the bytes as one YAML document and refuses what YAML allows and this file does
+// not: a second document, anchors, aliases, tags, keys that stand twice. The root is nil where
+// there is nothing to go on with.
 func readTree(data []byte) (*yaml.Node, Problems) {
 	if len(data) > MaxFileBytes {
 		return nil, Problems{{Message: fmt.Sprintf("the file is larger than %s, which no configuration needs; split the groups over several proxies", Bytes(MaxFileBytes))}}
@@ -99,7 +100,8 @@ func yamlProblem(path string, err error) Problem {
 	return p
 }
 
-// tabProblem says it where a tab in the indentation is what is wrong: the YAML library has no word for that.
+// tabProblem says it where a tab in the indentation is what is wrong: the YAML library has no word
+// for that.
 func tabProblem(data []byte, p Problem) Problem {
 	for i, line := range strings.Split(string(data), "\n") {
 		if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") && strings.TrimSpace(line) != "" && (p.Line == 0 || i+1 >= p.Line-1) {
@@ -321,7 +323,8 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// unknown reports a key that is none. What it may have been meant to be is looked for only while that is still printed.
+// unknown reports a key that is none. What it may have been meant to be is looked for only while
+// that is still printed.
 func (d *decoder) unknown(path string, key *yaml.Node, siblings []string) {
 	hint := "the keys here are " + strings.Join(siblings, ", ")
 	if len(d.problems) < maxProblems {
@@ -379,7 +382,8 @@ func (d *decoder) entries(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// scalar decodes one word. Every number of the file but a shard's hash is a limit, so 0 and less are refused here, for all.
+// scalar decodes one word. Every number of the file but a shard's hash is a limit, so 0 and less
+// are refused here, for all.
 func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path, unit string) {
 	if err := setScalar(n.Value, v, unit); err != nil {
 		d.add(path, n.Line, "%q: %s", cut(n.Value, 40), err)

@@ -114,7 +114,8 @@ func unservedTable() string {
 
 const docsFile = "../../docs/configuration.md"
 
-// TestDocs compares the tables of docs/configuration.md with the structs: every key and default there is one here, and the reverse. With -update it writes them.
+// TestDocs compares the tables of docs/configuration.md with the structs: every key and default
+// there is one here, and the reverse. With -update it writes them.
 func TestDocs(t *testing.T) {
 	paths := keyPaths()
 	for _, p := range paths {
@@ -154,7 +155,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestDocsFileLoads takes the whole file that the page shows, so that it stays one that works, and holds it against the defaults that it claims to show.
+// TestDocsFileLoads takes the whole file that the page shows, so that it stays one that works, and
+// holds it against the defaults that it claims to show.
 func TestDocsFileLoads(t *testing.T) {
 	page, err := os.ReadFile(docsFile)
 	if err != nil {
@@ -216,7 +218,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestEveryEndpointHasLimits keeps the list of endpoints that can be overridden equal to the constants of package endpoint.
+// TestEveryEndpointHasLimits keeps the list of endpoints that can be overridden equal to the
+// constants of package endpoint.
 func TestEveryEndpointHasLimits(t *testing.T) {
 	src, err := os.ReadFile("../endpoint/table.go")
 	if err != nil {

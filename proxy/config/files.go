@@ -10,10 +10,11 @@ import (
 	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
-// CheckFiles looks whether the files that the configuration names can be read on this machine: certificates, keys, passwords and headers under http_client, and the plans
-// of drop_rules.
-// The error is Problems, without lines. Load does not do this, since a file may be checked on another machine than the one it is for, and since credentials
-// that are rotated may be absent for a moment; what reads them reports it then.
+// CheckFiles looks whether the files that the configuration names can be read on this machine:
+// certificates, keys, passwords and headers under http_client, and the plans of drop_rules. The
+// error is Problems, without lines. Load does not do this, since a file may be checked on another
+// machine than the one it is for, and since credentials that are rotated may be absent for a
+// moment; what reads them reports it then.
 func (c *Config) CheckFiles() error {
 	problems := c.fileProblems()
 	if len(problems) == 0 {
@@ -22,7 +23,8 @@ func (c *Config) CheckFiles() error {
 	return problems.sorted(0)
 }
 
-// Check is Load and CheckFiles at once, with all the problems of both, and the configuration as far as it could be read: nil where it could not. more, where it is not nil, adds what only others
+// Check is Load and CheckFiles at once, with all the problems of both, and the configuration as far
+// as it could be read: nil where it could not. more, where it is not nil, adds what only others
 // know of it.
 func Check(path string, more func(*Config) Problems) (*Config, error) {
 	data, err := read(path)
@@ -63,8 +65,9 @@ func (ps *Problems) unreadable(path, file string) {
 	_ = f.Close() // opened for reading only
 }
 
-// CheckRegular looks whether what the configuration names where a file is to be is one, as far as it is there: whoever opened a named pipe would wait for a writer, and
-// credentials are opened in the middle of a request. The error is Problems, without lines.
+// CheckRegular looks whether what the configuration names where a file is to be is one, as far as
+// it is there: whoever opened a named pipe would wait for a writer, and credentials are opened in
+// the middle of a request. The error is Problems, without lines.
 func (c *Config) CheckRegular() error {
 	var problems Problems
 	c.files(func(path, file string) {

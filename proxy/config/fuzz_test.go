@@ -12,7 +12,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// FuzzConfig: no bytes make Parse panic; what it takes is taken by the schema, has finite limits, and is written and printed as a file that means the same; what it refuses has problems with words.
+// FuzzConfig: no bytes make Parse panic; what it takes is taken by the schema, has finite limits,
+// and is written and printed as a file that means the same; what it refuses has problems with
+// words.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(minimal))
 	f.Add([]byte(secretive))

@@ -121,7 +121,8 @@ func (v *validator) hashmod(g *Group, path string) {
 	}
 }
 
-// unheld remarks on remainders that no shard has: a series of one is on no server of the group, if the rule is as the file says.
+// unheld remarks on remainders that no shard has: a series of one is on no server of the group, if
+// the rule is as the file says.
 func (v *validator) unheld(g *Group, path string) {
 	held := make(map[uint64]bool, len(g.Shards))
 	for i := range g.Shards {
@@ -140,7 +141,8 @@ func (v *validator) unheld(g *Group, path string) {
 	v.note(path, "%d of %d remainders are on no shard, the first is %d: series of them are in no answer; add their shards, or correct the modulus", g.Hashmod.Modulus-len(held), g.Hashmod.Modulus, n)
 }
 
-// shardsOverlap tells whether two shards of the group hold a common instant, now or when relative ends have moved on.
+// shardsOverlap tells whether two shards of the group hold a common instant, now or when relative
+// ends have moved on.
 func (v *validator) shardsOverlap(g *Group, i, j int) bool {
 	for _, now := range v.instants() {
 		iFrom, iUntil := g.ShardSpan(i, now)

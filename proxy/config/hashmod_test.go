@@ -89,7 +89,8 @@ func hashmodRows() []problemRow {
 	}
 }
 
-// TestRemaindersWithoutAShard are remarked on: the file is used, since the series may be on servers that it does not name.
+// TestRemaindersWithoutAShard are remarked on: the file is used, since the series may be on servers
+// that it does not name.
 func TestRemaindersWithoutAShard(t *testing.T) {
 	cfg := parse(t, `groups: [{name: a, hashmod: {labels: [node], modulus: 4}, shards: [{hash: 0, replicas: [{url: "http://a"}]}, {hash: 2, replicas: [{url: "http://b"}]}]}]`)
 	if len(cfg.Notes) != 1 || cfg.Notes[0].Path != "groups[0].hashmod" || !strings.Contains(cfg.Notes[0].Message, "2 of 4 remainders are on no shard, the first is 1") {

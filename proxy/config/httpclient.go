@@ -13,15 +13,17 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// httpClient decodes prometheus/common's client settings. Their own decoder stops at the first unknown key only when all of a file is decoded strictly, so
-// the keys are checked here first, against the very struct they are decoded into.
+// httpClient decodes prometheus/common's client settings. Their own decoder stops at the first
+// unknown key only when all of a file is decoded strictly, so the keys are checked here first,
+// against the very struct they are decoded into.
 func (d *decoder) httpClient(n *yaml.Node, c *commonconfig.HTTPClientConfig, path string) {
 	before := len(d.problems)
 	d.keys(n, httpClientType, path)
 	if hasAlias(n) {
 		return
 	}
-	// Its decoder leaves out keys that it does not know, which were told, and says what it has against the others.
+	// Its decoder leaves out keys that it does not know, which were told, and says what it has
+	// against the others.
 	if err := n.Decode(c); err != nil {
 		line, msg := n.Line, strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: ")
 		msg = strings.TrimPrefix(msg, "unmarshal errors: ")
@@ -52,7 +54,8 @@ func hasAlias(n *yaml.Node) bool {
 	return n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
 }
 
-// keys reports keys that the struct does not have, and those that stand for a secret manager, which Spillway has not.
+// keys reports keys that the struct does not have, and those that stand for a secret manager, which
+// Spillway has not.
 func (d *decoder) keys(n *yaml.Node, t reflect.Type, path string) {
 	d.lines[path] = n.Line
 	for t.Kind() == reflect.Pointer {
@@ -95,7 +98,8 @@ func withoutRefs(keys []string) []string {
 	return slices.DeleteFunc(keys, func(key string) bool { return strings.HasSuffix(key, "_ref") })
 }
 
-// ownHeaders are those that belong to the connection or are written by Spillway itself for each request.
+// ownHeaders are those that belong to the connection or are written by Spillway itself for each
+// request.
 var ownHeaders = []string{
 	"Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Keep-Alive",
 	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Traceparent", "Tracestate", "Upgrade",

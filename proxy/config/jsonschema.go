@@ -15,7 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// meaning is the text of the reference for each key, by its schema path. Each struct of the file has the texts of its own keys.
+// meaning is the text of the reference for each key, by its schema path. Each struct of the file
+// has the texts of its own keys.
 var meaning = sync.OnceValue(func() map[string]string {
 	texts := map[string]string{}
 	collect(reflect.TypeFor[Config](), "", texts)
@@ -73,14 +74,16 @@ type shape struct {
 }
 
 const (
-	// spans is how model.ParseDuration spells a duration; that one digit is not 0 is said beside it.
+	// spans is how model.ParseDuration spells a duration; that one digit is not 0 is said beside
+	// it.
 	spans = `([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?`
 	// instant is RFC 3339, as wide as Go's reader takes it.
 	instant = `[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{1,2}:[0-9]{2}:[0-9]{2}([.,][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})`
 )
 
-// words are the types of single values, with all the spellings that the decoder takes: it reads the words of the file and not what YAML makes of them, so that "true" in quotes is true, and a
-// name may be a number.
+// words are the types of single values, with all the spellings that the decoder takes: it reads the
+// words of the file and not what YAML makes of them, so that "true" in quotes is true, and a name
+// may be a number.
 func words() map[string]*shape {
 	somewhere := []*shape{{Pattern: "[1-9]"}}
 	return map[string]*shape{
@@ -97,8 +100,10 @@ func words() map[string]*shape {
 
 func ptr(n int64) *int64 { return &n }
 
-// Schema is the JSON schema (draft 2020-12) of the configuration file, for editors and for whoever writes such files with a program: keys, types, defaults and meanings, made from the structs.
-// It takes every file that Load takes. It does not refuse all that Load refuses: that two servers are one, or that times overlap, is no matter of shape.
+// Schema is the JSON schema (draft 2020-12) of the configuration file, for editors and for whoever
+// writes such files with a program: keys, types, defaults and meanings, made from the structs. It
+// takes every file that Load takes. It does not refuse all that Load refuses: that two servers are
+// one, or that times overlap, is no matter of shape.
 func Schema() []byte {
 	d := words()
 	d["endpoint"] = mapping(reflect.ValueOf(Limits{}), "limits.endpoints.*", false)
@@ -115,7 +120,8 @@ func Schema() []byte {
 	return out.Bytes()
 }
 
-// mapping is the shape of a struct; path is where it stands. The values of v are the defaults, where they are ones.
+// mapping is the shape of a struct; path is where it stands. The values of v are the defaults,
+// where they are ones.
 func mapping(v reflect.Value, path string, defaults bool) *shape {
 	s := &shape{Type: []string{"object"}, Properties: map[string]*shape{}, AdditionalProperties: false}
 	for _, f := range fieldsOf(v.Type()) {
@@ -232,7 +238,8 @@ func single(t reflect.Type, unit string) *shape {
 	return &shape{Ref: "#/$defs/" + name}
 }
 
-// client is the shape of prometheus/common's settings, which its own decoder reads: a key without a value is as good as none there, and a switch has YAML's old words, too.
+// client is the shape of prometheus/common's settings, which its own decoder reads: a key without a
+// value is as good as none there, and a switch has YAML's old words, too.
 func client(t reflect.Type) *shape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -273,7 +280,8 @@ func client(t reflect.Type) *shape {
 
 var link = regexp.MustCompile(`\[([^\]]*)\]\(([^)]*)\)`)
 
-// plain is a text of the reference without Markdown's links, which not every editor shows: one to another page becomes the page's path.
+// plain is a text of the reference without Markdown's links, which not every editor shows: one to
+// another page becomes the page's path.
 func plain(text string) string {
 	return link.ReplaceAllStringFunc(text, func(s string) string {
 		m := link.FindStringSubmatch(s)

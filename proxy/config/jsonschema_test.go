@@ -59,10 +59,12 @@ func TestSchemaIsOne(t *testing.T) {
 	}
 }
 
-// TestDocsSchema holds the committed copy, which editors read, against the structs. With -update it writes it.
+// TestDocsSchema holds the committed copy, which editors read, against the structs. With -update it
+// writes it.
 func TestDocsSchema(t *testing.T) { golden(t, schemaFile, string(Schema())) }
 
-// TestSchemaSaysWhatAKeyMeans: each key has its meaning and each default is in it; editors show them.
+// TestSchemaSaysWhatAKeyMeans: each key has its meaning and each default is in it; editors show
+// them.
 func TestSchemaSaysWhatAKeyMeans(t *testing.T) {
 	var doc map[string]any
 	if err := json.Unmarshal(Schema(), &doc); err != nil {
@@ -102,7 +104,8 @@ func TestSchemaSaysWhatAKeyMeans(t *testing.T) {
 	}
 }
 
-// readings are the words of a tree as the two kinds of YAML readers have them: those of YAML 1.2 (editors), for which 40_000 is text, and those of 1.1, for which it is a number.
+// readings are the words of a tree as the two kinds of YAML readers have them: those of YAML 1.2
+// (editors), for which 40_000 is text, and those of 1.1, for which it is a number.
 var readings = map[string]func(*yaml.Node) any{"1.2": core, "1.1": func(n *yaml.Node) any {
 	var v any
 	if err := n.Decode(&v); err != nil {
@@ -173,7 +176,8 @@ func document(n *yaml.Node, word func(*yaml.Node) any) any {
 	}
 }
 
-// refuses is what the schema has against a file that is YAML as the decoder wants it; the second value is false where the file is no such YAML.
+// refuses is what the schema has against a file that is YAML as the decoder wants it; the second
+// value is false where the file is no such YAML.
 func refuses(data []byte) (string, bool) {
 	root, problems := readTree(data)
 	if root == nil || len(problems) > 0 {
@@ -219,7 +223,8 @@ func TestSchemaTakesExamples(t *testing.T) {
 	}
 }
 
-// spelled has what the decoder takes and what one would not write: words of other types, sections without lines, old spellings.
+// spelled has what the decoder takes and what one would not write: words of other types, sections
+// without lines, old spellings.
 const spelled = `
 groups:
   - name: 5
@@ -239,7 +244,8 @@ drop_rules: {plan: 5}
 strict_parameters: "true"
 `
 
-// TestSchemaRefuses: of the files that the decoder refuses, those that are wrong in their shape are refused by the schema, too; for the others stands here why they are not.
+// TestSchemaRefuses: of the files that the decoder refuses, those that are wrong in their shape are
+// refused by the schema, too; for the others stands here why they are not.
 func TestSchemaRefuses(t *testing.T) {
 	const (
 		words   = "a word is checked by a program: a pattern for it would be none that one could read"

@@ -6,19 +6,23 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// Limits are the bounds of one request. In an effective Limits, as LimitsFor returns it, every field is above zero.
+// Limits are the bounds of one request. In an effective Limits, as LimitsFor returns it, every
+// field is above zero.
 type Limits struct {
 	// Timeout is the deadline of the whole request.
 	Timeout time.Duration `yaml:"timeout" default:"25s"`
-	// MaxSeries is how many series the proxy holds or returns for one request; of labels and label_values, how many names or values.
+	// MaxSeries is how many series the proxy holds or returns for one request; of labels and
+	// label_values, how many names or values.
 	MaxSeries int `yaml:"max_series" default:"50000"`
 	// MaxSamples is how many samples the proxy holds or returns for one request.
 	MaxSamples int64 `yaml:"max_samples" default:"50000000"`
-	// MaxResponseBytes is how many bytes the shards may send for one request, and how many it may answer.
+	// MaxResponseBytes is how many bytes the shards may send for one request, and how many it may
+	// answer.
 	MaxResponseBytes int64 `yaml:"max_response_bytes" unit:"bytes" default:"64MiB"`
 	// MaxRange is the longest time a request may look at.
 	MaxRange time.Duration `yaml:"max_range" default:"31d"`
-	// MetadataRange is how far back series, labels and label values look where no metric is named; never above MaxRange.
+	// MetadataRange is how far back series, labels and label values look where no metric is named;
+	// never above MaxRange.
 	MetadataRange time.Duration `yaml:"metadata_range" default:"55m"`
 	// MaxQueryBytes is the longest query text, and the longest selector.
 	MaxQueryBytes int64 `yaml:"max_query_bytes" unit:"bytes" default:"64KiB"`
@@ -43,14 +47,16 @@ func (Limits) meaning() map[string]string {
 	}
 }
 
-// LimitsSection is the key limits of the file: the ceiling of all requests, and overrides for single endpoints. An override can only lower the ceiling.
+// LimitsSection is the key limits of the file: the ceiling of all requests, and overrides for
+// single endpoints. An override can only lower the ceiling.
 type LimitsSection struct {
 	Limits `yaml:",inline"`
 	// ReadSlots is how many remote reads one replica is asked at once, by all requests together.
 	ReadSlots int `yaml:"read_slots" default:"8"`
 	// ReplicaCalls is how many calls of any kind it is asked at once.
 	ReplicaCalls int `yaml:"replica_calls" default:"24"`
-	// Endpoints holds what the file overrides for an endpoint; a field that it does not override is zero.
+	// Endpoints holds what the file overrides for an endpoint; a field that it does not override is
+	// zero.
 	Endpoints map[endpoint.ID]Limits `yaml:"endpoints"`
 }
 
@@ -73,7 +79,8 @@ var endpointIDs = func() (ids []endpoint.ID) {
 	return ids
 }()
 
-// LimitsFor returns what bounds a request to the endpoint: the file's override, or the endpoint's own value, or the ceiling, and never more than the ceiling.
+// LimitsFor returns what bounds a request to the endpoint: the file's override, or the endpoint's
+// own value, or the ceiling, and never more than the ceiling.
 func (c *Config) LimitsFor(id endpoint.ID) Limits {
 	ceiling, over, def := c.Limits.Limits, c.Limits.Endpoints[id], id.Limits()
 	l := Limits{

@@ -18,7 +18,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// Redacted is the configuration in use as YAML, defaults filled in, every secret and every header's value as stars.
+// Redacted is the configuration in use as YAML, defaults filled in, every secret and every header's
+// value as stars.
 func (c *Config) Redacted() []byte {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
@@ -32,7 +33,8 @@ func (c *Config) Redacted() []byte {
 // String is Redacted.
 func (c *Config) String() string { return string(c.Redacted()) }
 
-// Format prints Redacted for every verb: those for numbers would otherwise walk past String into the secrets.
+// Format prints Redacted for every verb: those for numbers would otherwise walk past String into
+// the secrets.
 func (c *Config) Format(f fmt.State, _ rune) { _, _ = f.Write(c.Redacted()) }
 
 // MarshalYAML is the tree of Redacted.
@@ -61,8 +63,9 @@ func (r Replica) MarshalJSON() ([]byte, error) { return toJSON(node(reflect.Valu
 // MarshalYAML is the replica with stars for secrets.
 func (r Replica) MarshalYAML() (any, error) { return node(reflect.ValueOf(r), ""), nil }
 
-// LimitsJSON is the limits in use, with the configuration's keys in a stable order: the ceiling, and under endpoints what LimitsFor returns for each.
-// Durations and bytes are spelled as in the file, counts are numbers.
+// LimitsJSON is the limits in use, with the configuration's keys in a stable order: the ceiling,
+// and under endpoints what LimitsFor returns for each. Durations and bytes are spelled as in the
+// file, counts are numbers.
 func (c *Config) LimitsJSON() []byte {
 	all := LimitsSection{Limits: c.Limits.Limits, ReadSlots: c.Limits.ReadSlots, ReplicaCalls: c.Limits.ReplicaCalls, Endpoints: map[endpoint.ID]Limits{}}
 	for _, id := range endpointIDs {
@@ -75,7 +78,8 @@ func (c *Config) LimitsJSON() []byte {
 	return out
 }
 
-// node is the YAML tree of a value of the configuration, secrets starred. What is empty and has no default is left out.
+// node is the YAML tree of a value of the configuration, secrets starred. What is empty and has no
+// default is left out.
 func node(v reflect.Value, unit string) *yaml.Node {
 	switch x := v.Interface().(type) {
 	case commonconfig.HTTPClientConfig:
@@ -142,8 +146,9 @@ func word(s, tag string) *yaml.Node {
 	return n
 }
 
-// httpClientNode is prometheus/common's own YAML form, which hides what it declares as secret, with those and what else may be secret starred: the values of
-// headers and of OAuth2 parameters, and credentials within URLs. Settings at their defaults give an empty mapping.
+// httpClientNode is prometheus/common's own YAML form, which hides what it declares as secret, with
+// those and what else may be secret starred: the values of headers and of OAuth2 parameters, and
+// credentials within URLs. Settings at their defaults give an empty mapping.
 func httpClientNode(c commonconfig.HTTPClientConfig) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	if reflect.DeepEqual(c, defaultHTTPClient()) {

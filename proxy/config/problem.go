@@ -10,7 +10,8 @@ import (
 
 // Problem is one thing that is wrong with a configuration file.
 type Problem struct {
-	// Path is where, written like groups[0].shards[0].replicas[0].url; empty for the file as a whole.
+	// Path is where, written like groups[0].shards[0].replicas[0].url; empty for the file as a
+	// whole.
 	Path string
 	// Line is the line of the file, from 1; 0 where there is none.
 	Line int
@@ -31,7 +32,8 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Problems is the error of Load and Parse: everything that is wrong, sorted by line. It is never empty where it is an error.
+// Problems is the error of Load and Parse: everything that is wrong, sorted by line. It is never
+// empty where it is an error.
 type Problems []Problem
 
 // Error is one problem a line.
@@ -46,10 +48,12 @@ func (ps Problems) Error() string {
 // maxProblems bounds what one file can make us say; the rest is counted in the last line.
 const maxProblems = 200
 
-// maxCollected is where problems are no longer collected but counted: a file of 4 MiB can have a million of them.
+// maxCollected is where problems are no longer collected but counted: a file of 4 MiB can have a
+// million of them.
 const maxCollected = 5 * maxProblems
 
-// sorted returns the problems by line, then path, cut at maxProblems; uncollected is how many there are besides.
+// sorted returns the problems by line, then path, cut at maxProblems; uncollected is how many there
+// are besides.
 func (ps Problems) sorted(uncollected int) Problems {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))

@@ -16,8 +16,9 @@ type field struct {
 	rules map[string]string // of the tag is
 }
 
-// is tells whether the field's tag has the rule. The tag is holds what the JSON schema says of a key besides its type: required; filled, which is not empty where it stands; max, of a number or of
-// how many items; one, the words of which it is one; pattern.
+// is tells whether the field's tag has the rule. The tag is holds what the JSON schema says of a
+// key besides its type: required; filled, which is not empty where it stands; max, of a number or
+// of how many items; one, the words of which it is one; pattern.
 func (f field) is(rule string) bool {
 	_, ok := f.rules[rule]
 	return ok
@@ -54,8 +55,8 @@ func fieldsOf(t reflect.Type) []field {
 	return out
 }
 
-// unserved are the keys of the contract that this version refuses, by the path of the key with [] for any index, and what to do instead. A type
-// of replica is refused in validator.replica.
+// unserved are the keys of the contract that this version refuses, by the path of the key with []
+// for any index, and what to do instead. A type of replica is refused in validator.replica.
 var unserved = map[string]string{
 	"lanes":                                 "remove them: calls have places in the order in which they come, of which one address holds five sixths at most (replica_calls)",
 	"tenants":                               "remove them: anyone who reaches the listener may ask; put an authenticating proxy in front if that is too open",
@@ -117,7 +118,8 @@ func keyPaths() []string {
 	return out
 }
 
-// suggest is what an unknown key was perhaps meant to be: a sibling that is spelled nearly so, or a key of that name elsewhere; empty where there is none.
+// suggest is what an unknown key was perhaps meant to be: a sibling that is spelled nearly so, or a
+// key of that name elsewhere; empty where there is none.
 func suggest(key, path string, siblings []string) string {
 	best, bestDistance := "", max(1, min(3, len(key)/3))+1
 	for _, s := range siblings {
@@ -141,7 +143,8 @@ func suggest(key, path string, siblings []string) string {
 	return "the keys here are " + strings.Join(siblings, ", ")
 }
 
-// distance is the number of letters to insert, delete or change between two keys. Long ones are cut: no key of ours is longer than 64 bytes.
+// distance is the number of letters to insert, delete or change between two keys. Long ones are
+// cut: no key of ours is longer than 64 bytes.
 func distance(a, b string) int {
 	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
 	row := make([]int, len(b)+1)

@@ -13,7 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Bytes is an amount of memory or disk. It is written like 64MiB; units are powers of 1024, and KB means KiB, as in Prometheus' own flags.
+// Bytes is an amount of memory or disk. It is written like 64MiB; units are powers of 1024, and KB
+// means KiB, as in Prometheus' own flags.
 type Bytes int64
 
 var byteUnits = []struct {
@@ -77,7 +78,8 @@ func parseDuration(s string) (time.Duration, error) {
 	return time.Duration(d), nil
 }
 
-// Moment is a point in time that bounds what a group or shard holds: absolute (RFC 3339) or relative to now (-14d). The zero Moment is no bound.
+// Moment is a point in time that bounds what a group or shard holds: absolute (RFC 3339) or
+// relative to now (-14d). The zero Moment is no bound.
 type Moment struct {
 	// Rel is the distance from now, below 0; 0 where the moment is absolute.
 	Rel time.Duration
@@ -87,7 +89,8 @@ type Moment struct {
 	Set bool
 }
 
-// At is the moment in milliseconds since the Unix epoch for a request that arrived at now. It is 0 where the moment is not set: ask Set first, or use Span.
+// At is the moment in milliseconds since the Unix epoch for a request that arrived at now. It is 0
+// where the moment is not set: ask Set first, or use Span.
 func (m Moment) At(now time.Time) int64 {
 	switch {
 	case !m.Set:
@@ -111,7 +114,8 @@ func (m Moment) String() string {
 	}
 }
 
-// Span is the time [from, until) in milliseconds between two moments, for a request that arrived at now. Open ends are math.MinInt64 and math.MaxInt64.
+// Span is the time [from, until) in milliseconds between two moments, for a request that arrived at
+// now. Open ends are math.MinInt64 and math.MaxInt64.
 func Span(from, until Moment, now time.Time) (int64, int64) {
 	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
 	if from.Set {
@@ -147,7 +151,8 @@ func parseMoment(s string) (Moment, error) {
 // stars is what every secret prints as, whatever its length.
 const stars = "***"
 
-// Secret is a value that no printing shows: fmt with any verb, slog, JSON, YAML and text marshalling all give stars. string(s) is the value.
+// Secret is a value that no printing shows: fmt with any verb, slog, JSON, YAML and text
+// marshalling all give stars. string(s) is the value.
 type Secret string
 
 // Format prints stars for every verb.

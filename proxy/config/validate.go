@@ -56,7 +56,8 @@ func (v *validator) config(c *Config) {
 	}
 }
 
-// maxGroups bounds the labels of our metrics, and the search for overlaps, which compares groups with equal labels one by one.
+// maxGroups bounds the labels of our metrics, and the search for overlaps, which compares groups
+// with equal labels one by one.
 const maxGroups = 1000
 
 var groupName = regexp.MustCompile(byKey(fieldsOf(reflect.TypeFor[Group]()), "name").rules["pattern"])
@@ -152,7 +153,8 @@ func (v *validator) heartbeat(selector, path string) {
 	v.problem(path, "the selector matches everything; name a metric, such as up")
 }
 
-// order refuses a span that is empty whatever the time is. One relative and one absolute end may be empty today and not tomorrow, or the reverse.
+// order refuses a span that is empty whatever the time is. One relative and one absolute end may be
+// empty today and not tomorrow, or the reverse.
 func (v *validator) order(from, until Moment, path string) {
 	if !from.Set || !until.Set || (from.Rel != 0) != (until.Rel != 0) {
 		return
@@ -247,7 +249,8 @@ func (v *validator) headers(r *Replica, path string) {
 	r.Headers = canonical
 }
 
-// overlaps refuses groups that say the same of themselves and hold the same time: each sample would be in both.
+// overlaps refuses groups that say the same of themselves and hold the same time: each sample would
+// be in both.
 func (v *validator) overlaps(groups []Group) {
 	seen := map[string][]int{}
 	for i := range groups {
@@ -270,7 +273,8 @@ func (v *validator) overlaps(groups []Group) {
 	}
 }
 
-// instants are the times at which overlaps are looked for: where one end is relative and one is not, the answer changes with time.
+// instants are the times at which overlaps are looked for: where one end is relative and one is
+// not, the answer changes with time.
 func (v *validator) instants() []time.Time { return []time.Time{v.now, v.now.AddDate(20, 0, 0)} }
 
 // overlap tells whether two groups hold a common instant, now or when relative ends have moved on.

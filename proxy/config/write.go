@@ -31,9 +31,12 @@ func Of(groups ...Group) *Config {
 	return c
 }
 
-// Write writes the configuration as a file that means it: what differs from the defaults, secrets as they are. It is for programs that make files; what is to be looked at is Redacted.
-// Relative paths are written as they stand, so they start from the folder of the new file. Hash and Notes belong to the file that was read, and are not written. What Load would refuse is an
-// error, and then nothing is written. Begin with Of or Default, and with Replicas for servers: the zero values of a Config are no defaults.
+// Write writes the configuration as a file that means it: what differs from the defaults, secrets
+// as they are. It is for programs that make files; what is to be looked at is Redacted. Relative
+// paths are written as they stand, so they start from the folder of the new file. Hash and Notes
+// belong to the file that was read, and are not written. What Load would refuse is an error, and
+// then nothing is written. Begin with Of or Default, and with Replicas for servers: the zero values
+// of a Config are no defaults.
 func Write(w io.Writer, c *Config) error {
 	text, err := encode(c, time.Now())
 	if err != nil {
@@ -45,7 +48,8 @@ func Write(w io.Writer, c *Config) error {
 	return nil
 }
 
-// WriteFile is Write to a file, which is made or emptied, and which nobody else may read if it is new.
+// WriteFile is Write to a file, which is made or emptied, and which nobody else may read if it is
+// new.
 func WriteFile(path string, c *Config) error {
 	text, err := encode(c, time.Now())
 	if err != nil {
@@ -78,7 +82,8 @@ func encode(c *Config, now time.Time) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// writer makes the tree of what differs from the defaults. It remembers the first value that has no spelling.
+// writer makes the tree of what differs from the defaults. It remembers the first value that has no
+// spelling.
 type writer struct{ err error }
 
 func (w *writer) fail(format string, args ...any) *yaml.Node {

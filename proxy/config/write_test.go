@@ -22,7 +22,8 @@ func written(t *testing.T, c *Config) string {
 	return out.String()
 }
 
-// sameMeaning compares what two files mean: nothing and an empty list are one, and a time is the same in every zone. Hash and Notes are of the files themselves.
+// sameMeaning compares what two files mean: nothing and an empty list are one, and a time is the
+// same in every zone. Hash and Notes are of the files themselves.
 func sameMeaning(a, b *Config) bool {
 	strip := func(c *Config) *Config {
 		out := *c
@@ -65,7 +66,8 @@ func alike(a, b reflect.Value) bool {
 	}
 }
 
-// special has what prometheus/common spells its own way, and words that YAML would take for something else.
+// special has what prometheus/common spells its own way, and words that YAML would take for
+// something else.
 const special = `
 groups:
   - name: "1"
@@ -82,7 +84,8 @@ groups:
           - {url: "http://h3", http_client: {authorization: {type: Token, credentials_file: /c}, http_headers: {X-C: {files: [/h], values: ["1"]}, X-D: {}}}}
 `
 
-// TestWriteIsReadAgain: what is written means the same, secrets included, and written once more it is the same text.
+// TestWriteIsReadAgain: what is written means the same, secrets included, and written once more it
+// is the same text.
 func TestWriteIsReadAgain(t *testing.T) {
 	texts := []string{minimal, secretive, spelled, special, minimal + `limits: {timeout: 90s, max_range: 90d, read_slots: 3, endpoints: {series: {max_series: 7}, query: {}}}
 usage_log: {path: /x, max_size: 1MiB}

@@ -4,12 +4,14 @@
 //	found := set.Look(dropped.Asked{Expr: expr, Selectors: selectors, Until: until})
 //	// found.Warnings: metric go_goroutines is dropped since 2026-11-21 by rule node/names/1 (owner platform): …
 //
-// The plans are those that `spillway relabel plan` writes. Of them only the rules are read, and the date and the owner.
+// The plans are those that `spillway relabel plan` writes. Of them only the rules are read, and the
+// date and the owner.
 //
 // # What it promises
 //
-// A message is about somebody who came after the plan: the uses that the plan was made from select nothing that it drops. It is a warning where the selector can find nothing but what was dropped, and
-// an info where a part of what it selects is missing:
+// A message is about somebody who came after the plan: the uses that the plan was made from select
+// nothing that it drops. It is a warning where the selector can find nothing but what was dropped,
+// and an info where a part of what it selects is missing:
 //
 //	rule     the selector names the metric, accepts the rule's job, and     says
 //	names    no job keeps the metric, or none that the selector accepts      warning
@@ -19,20 +21,28 @@
 //	         only for selectors with a matcher on le
 //	label    has a matcher on the label, or is grouped by it directly        warning
 //
-// The exception is a use that is kept from a job's series by a label other than job: the plan does not list these labels, so such a use can have a message by a slice or a label that it does not need.
+// The exception is a use that is kept from a job's series by a label other than job: the plan does
+// not list these labels, so such a use can have a message by a slice or a label that it does not
+// need.
 //
-// Selectors that end before the plan was made find what was stored then, and have no message. At most MaxMessages of both kinds together are given for a request, warnings first. The order is that of
-// the metrics' names.
+// Selectors that end before the plan was made find what was stored then, and have no message. At
+// most MaxMessages of both kinds together are given for a request, warnings first. The order is
+// that of the metrics' names.
 //
 // # What it refuses
 //
-// Files that are no plan, plans of a version that it does not know, rules that it cannot understand, and more than its bounds: each an error that names the file, and the line where the JSON is bad.
+// Files that are no plan, plans of a version that it does not know, rules that it cannot
+// understand, and more than its bounds: each an error that names the file, and the line where the
+// JSON is bad.
 //
-// It does not say anything about selectors that name no metric, such as {job="node"}, and nothing about what a function reads without a selector (target_info under info).
+// It does not say anything about selectors that name no metric, such as {job="node"}, and nothing
+// about what a function reads without a selector (target_info under info).
 //
 // # Memory and time
 //
-// A plan may have MaxBytes, all of them together MaxRules rules and MaxEntries pairs of a rule and a metric; what is kept is about 100 bytes for each pair. A selector with the metric's name costs one
-// look into a map. A regular expression for the name is tried on the dropped names that begin with its literal prefix. A request makes at most maxTries comparisons; beyond them it may have fewer
-// messages than it could.
+// A plan may have MaxBytes, all of them together MaxRules rules and MaxEntries pairs of a rule and
+// a metric; what is kept is about 100 bytes for each pair. A selector with the metric's name costs
+// one look into a map. A regular expression for the name is tried on the dropped names that begin
+// with its literal prefix. A request makes at most maxTries comparisons; beyond them it may have
+// fewer messages than it could.
 package dropped

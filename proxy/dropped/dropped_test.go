@@ -161,7 +161,8 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// TestFewMessages: however much a request names, it has five messages, and the last one counts the rest.
+// TestFewMessages: however much a request names, it has five messages, and the last one counts the
+// rest.
 func TestFewMessages(t *testing.T) {
 	var names []string
 	for i := range 300 {
@@ -175,7 +176,8 @@ func TestFewMessages(t *testing.T) {
 	if !strings.HasPrefix(f.Warnings[0], "metric m_000 is dropped since 2026-11-21 by rule a/names/1: ") || !strings.HasSuffix(f.Warnings[4], "; and so are 295 more that this request names") {
 		t.Errorf("%q", f.Warnings)
 	}
-	// A request that would compare more than maxTries times stops there, and says what it knows by then.
+	// A request that would compare more than maxTries times stops there, and says what it knows by
+	// then.
 	var many []*labels.Matcher
 	many = append(many, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".*_2.*9"))
 	var asked Asked

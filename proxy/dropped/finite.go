@@ -11,8 +11,10 @@ import (
 // maxValues is how many values a matcher may list one by one.
 const maxValues = 256
 
-// finite are the values that a matcher lets through, where it lists them: by equality, an alternation, or an expression with optional parts, such as 30(\.0)?, which is how people write the edges of
-// buckets for two versions of Prometheus. Prometheus' own list (SetMatches) knows no optional parts.
+// finite are the values that a matcher lets through, where it lists them: by equality, an
+// alternation, or an expression with optional parts, such as 30(\.0)?, which is how people write
+// the edges of buckets for two versions of Prometheus. Prometheus' own list (SetMatches) knows no
+// optional parts.
 func finite(m *labels.Matcher) ([]string, bool) {
 	switch m.Type {
 	case labels.MatchEqual:
@@ -32,7 +34,8 @@ func finite(m *labels.Matcher) ([]string, bool) {
 	return nil, false
 }
 
-// expand lists what an expression matches as a whole; nil where that is not finite, more than maxValues, or not plain.
+// expand lists what an expression matches as a whole; nil where that is not finite, more than
+// maxValues, or not plain.
 func expand(re *syntax.Regexp) []string {
 	switch re.Op {
 	case syntax.OpEmptyMatch:

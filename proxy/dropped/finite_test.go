@@ -40,7 +40,8 @@ func TestFinite(t *testing.T) {
 	}
 }
 
-// FuzzFinite: each value that is listed is one that the matcher accepts, and where there is a list, nothing beside it is accepted.
+// FuzzFinite: each value that is listed is one that the matcher accepts, and where there is a list,
+// nothing beside it is accepted.
 func FuzzFinite(f *testing.F) {
 	for _, expr := range []string{`30(\.0)?`, `(a|b)?c`, `[a-c]{1,2}x?`, `(?s).`, `a|`, `^a$`, `(?i)k?`, `\x{10ffff}?`, `(a?b?)?`} {
 		f.Add(expr, "a")

@@ -14,7 +14,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// MaxMessages is how many warnings and infos one request has at most, together. The last one says where there are more.
+// MaxMessages is how many warnings and infos one request has at most, together. The last one says
+// where there are more.
 const MaxMessages = 5
 
 // maxTries bounds the comparisons that one request makes.
@@ -26,7 +27,8 @@ type Asked struct {
 	Expr parser.Expr
 	// Selectors are those of the query, or of match[].
 	Selectors [][]*labels.Matcher
-	// Until is the newest instant that the i-th of Selectors reads, in milliseconds since 1970. Nil is now.
+	// Until is the newest instant that the i-th of Selectors reads, in milliseconds since 1970. Nil
+	// is now.
 	Until func(i int) int64
 }
 
@@ -105,7 +107,8 @@ func (l *losses) add(at loss, r *rule, values ...string) {
 	}
 }
 
-// named yields the names of metrics that some rule touches and that the selector names: by equality, by a list, or by an expression that they match.
+// named yields the names of metrics that some rule touches and that the selector names: by
+// equality, by a list, or by an expression that they match.
 func (s *Set) named(ms []*labels.Matcher, l *losses) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		var by *labels.Matcher
@@ -142,7 +145,8 @@ func (s *Set) named(ms []*labels.Matcher, l *losses) func(yield func(string) boo
 	}
 }
 
-// accepts tells whether all matchers on the label let the value through. Where there are none, they do.
+// accepts tells whether all matchers on the label let the value through. Where there are none, they
+// do.
 func accepts(ms []*labels.Matcher, label, value string) bool {
 	for _, m := range ms {
 		if m.Name == label && !matches(m, value) {
@@ -187,8 +191,10 @@ func (s *Set) metric(name string, ms []*labels.Matcher, until int64, l *losses) 
 	}
 }
 
-// missed tells whether a selector of a metric can be said to need what a job no longer has of it. Where no job keeps the metric, it does. Where another does, the selector may be one that was always
-// about that other job and says so by a label that this package does not know of: then nothing is said.
+// missed tells whether a selector of a metric can be said to need what a job no longer has of it.
+// Where no job keeps the metric, it does. Where another does, the selector may be one that was
+// always about that other job and says so by a label that this package does not know of: then
+// nothing is said.
 func (s *Set) missed(name string, ms []*labels.Matcher, at *loss) bool {
 	if !s.elsewhere[name] {
 		return true
@@ -213,7 +219,8 @@ func on(ms []*labels.Matcher, label string) bool {
 	})
 }
 
-// only tells whether a selector can find nothing but these values of a label: it lists what it wants, and all of that is gone.
+// only tells whether a selector can find nothing but these values of a label: it lists what it
+// wants, and all of that is gone.
 func only(ms []*labels.Matcher, label string, gone []string) bool {
 	for _, m := range ms {
 		if m.Name != label {
@@ -234,7 +241,8 @@ func only(ms []*labels.Matcher, label string, gone []string) bool {
 	return false
 }
 
-// grouped notes labels that are gone and by which an aggregation divides a metric directly, with nothing between that could bring the label back.
+// grouped notes labels that are gone and by which an aggregation divides a metric directly, with
+// nothing between that could bring the label back.
 func (s *Set) grouped(e parser.Expr, until int64, l *losses) {
 	parser.Inspect(e, func(node parser.Node, path []parser.Node) error {
 		sel, ok := node.(*parser.VectorSelector)

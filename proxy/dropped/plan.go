@@ -63,7 +63,8 @@ type rule struct {
 	since time.Time
 }
 
-// Set is what all plans together drop. It never changes, and any number of goroutines may ask it. A nil Set drops nothing.
+// Set is what all plans together drop. It never changes, and any number of goroutines may ask it. A
+// nil Set drops nothing.
 type Set struct {
 	rules     map[string][]*rule // by metric
 	names     []string           // sorted
@@ -242,7 +243,8 @@ func (b *builder) set() (*Set, error) {
 	return s, nil
 }
 
-// matches tells whether a matcher accepts a label's dropped value. Both spellings of a bucket's edge count, since both may be asked for.
+// matches tells whether a matcher accepts a label's dropped value. Both spellings of a bucket's
+// edge count, since both may be asked for.
 func matches(m *labels.Matcher, value string) bool {
 	if m.Matches(value) {
 		return true

@@ -35,7 +35,8 @@ type cluster struct {
 	queries []string
 }
 
-// verbs and codes are the values of the world's two labels; codes are on every series, verbs on some.
+// verbs and codes are the values of the world's two labels; codes are on every series, verbs on
+// some.
 var (
 	jobs  = []string{"api", "node"}
 	verbs = []string{"", "GET", "PUT", "WATCH"}
@@ -158,8 +159,10 @@ func ask(t *testing.T, s *dropped.Set, query string) dropped.Found {
 	return s.Look(asked)
 }
 
-// TestPlans makes plans of random worlds, and holds the messages against what Prometheus' own relabelling does with the rules: a selector for one series has a message if and only if that series goes. A
-// use that the plan was made from has no warning, and no message at all where only its matchers on job keep it from what goes.
+// TestPlans makes plans of random worlds, and holds the messages against what Prometheus' own
+// relabelling does with the rules: a selector for one series has a message if and only if that
+// series goes. A use that the plan was made from has no warning, and no message at all where only
+// its matchers on job keep it from what goes.
 func TestPlans(t *testing.T) {
 	gone, kept, elsewhere := 0, 0, 0
 	kinds := map[propose.Kind]int{}

@@ -70,7 +70,8 @@ func TestClients(t *testing.T) {
 			}
 			roundTrip(t, req)
 
-			// Whoever sets strict_parameters must not lose a client over parameters that mean nothing.
+			// Whoever sets strict_parameters must not lose a client over parameters that mean
+			// nothing.
 			_, err = Parse(readRequest(t, c.Raw), Options{StrictParameters: true})
 			if (err != nil) != (len(c.Dropped) > 0) {
 				t.Errorf("strict: %v", err)

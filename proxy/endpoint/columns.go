@@ -2,8 +2,9 @@ package endpoint
 
 import "time"
 
-// Selects tells what a request makes of the stored series that it names. It is what a shard has to do, and so what a bound may do: what is listed can be narrowed, what is
-// computed or sent as it is stored can only be refused.
+// Selects tells what a request makes of the stored series that it names. It is what a shard has to
+// do, and so what a bound may do: what is listed can be narrowed, what is computed or sent as it is
+// stored can only be refused.
 type Selects string
 
 // What is made of series.
@@ -37,8 +38,10 @@ const (
 	SpanRecent Span = "recent"
 )
 
-// Limits are an endpoint's own limits where the configuration overrides nothing; zero is the ceiling of all. They are lower than that where an endpoint's honest use is
-// smaller than a query's: metadata is asked while someone types, status pages are small, and nobody waits 25 seconds for either.
+// Limits are an endpoint's own limits where the configuration overrides nothing; zero is the
+// ceiling of all. They are lower than that where an endpoint's honest use is smaller than a
+// query's: metadata is asked while someone types, status pages are small, and nobody waits 25
+// seconds for either.
 type Limits struct {
 	// Timeout is the deadline of the whole request.
 	Timeout time.Duration
@@ -70,10 +73,12 @@ func (id ID) Selects() Selects { return id.row().Selects }
 // Span is how a request to the endpoint says which time it looks at.
 func (id ID) Span() Span { return id.row().Span }
 
-// Blames is the parameter that Prometheus names before what is wrong with a text; empty where it names none.
+// Blames is the parameter that Prometheus names before what is wrong with a text; empty where it
+// names none.
 func (id ID) Blames() string { return id.row().Blames }
 
-// Inventory tells whether spillway relabel asks the endpoint to take stock of what is stored and scraped.
+// Inventory tells whether spillway relabel asks the endpoint to take stock of what is stored and
+// scraped.
 func (id ID) Inventory() bool { return id.row().Inventory }
 
 // Limits are the endpoint's own limits.
@@ -95,7 +100,8 @@ func (id ID) Requires(param string) bool {
 	return false
 }
 
-// JSON tells whether the answer is JSON as the API of Prometheus has it, with a place for warnings. It is so for all that have no protocol of their own.
+// JSON tells whether the answer is JSON as the API of Prometheus has it, with a place for warnings.
+// It is so for all that have no protocol of their own.
 func (id ID) JSON() bool {
 	d := id.row().Decode
 	return d != DecodeRead && d != DecodeExposition

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Equal tells whether both ask for the same thing. Dropped takes no part; nil and empty lists are the same.
+// Equal tells whether both ask for the same thing. Dropped takes no part; nil and empty lists are
+// the same.
 func (r *Request) Equal(o *Request) bool {
 	if r == nil || o == nil {
 		return r == o

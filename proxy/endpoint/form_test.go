@@ -9,7 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// TestParseForm: a form says the same as the request that has it in its URL, and is refused for the same reasons.
+// TestParseForm: a form says the same as the request that has it in its URL, and is refused for the
+// same reasons.
 func TestParseForm(t *testing.T) {
 	for _, tc := range []struct {
 		id   ID

@@ -20,16 +20,19 @@ const (
 	escapedLabel = "U__"
 )
 
-// Lookup finds the row for a request by its path and method alone, and the decoded label name where the path has one. It reads neither parameters nor
-// body. The error is a *qerr.Error: NotFound for any path that is not exactly a canonical one (no cleaning, no redirect, no decoding: what two parsers
-// may read differently is not served), BadData for a label name that cannot be one, MethodNotAllowed with the allowed methods.
+// Lookup finds the row for a request by its path and method alone, and the decoded label name where
+// the path has one. It reads neither parameters nor body. The error is a *qerr.Error: NotFound for
+// any path that is not exactly a canonical one (no cleaning, no redirect, no decoding: what two
+// parsers may read differently is not served), BadData for a label name that cannot be one,
+// MethodNotAllowed with the allowed methods.
 func Lookup(r *http.Request) (*Endpoint, string, error) {
 	if r.RequestURI != "" && r.RequestURI[0] != '/' { // absolute-form, authority-form and *: Spillway is no forward proxy
 		return nil, "", notFound(r.RequestURI)
 	}
 	path := r.URL.EscapedPath()
 	if raw := r.URL.RawPath; raw != path && strings.Contains(raw, "%") {
-		// Escapes beside bytes that ought to be escaped: net/url then writes the path anew, and escapes that are not canonical would be lost to the look-up.
+		// Escapes beside bytes that ought to be escaped: net/url then writes the path anew, and
+		// escapes that are not canonical would be lost to the look-up.
 		return nil, "", notFound(raw)
 	}
 	e, label := byPath[path], ""
@@ -64,8 +67,10 @@ func labelSegment(path string) (string, bool) {
 	return segment, ok && segment != "" && !strings.ContainsAny(segment, "/;")
 }
 
-// decodeLabel undoes the percent-encoding and then, as Prometheus does, the U__ escaping. Encodings that no client needs and that some parser between
-// here and a shard might undo once more (of letters, of dots, of slashes, of the percent sign itself) are not found; U__ can write all of them.
+// decodeLabel undoes the percent-encoding and then, as Prometheus does, the U__ escaping. Encodings
+// that no client needs and that some parser between here and a shard might undo once more (of
+// letters, of dots, of slashes, of the percent sign itself) are not found; U__ can write all of
+// them.
 func decodeLabel(segment string) (string, error) {
 	for i := 0; i+2 < len(segment); i++ {
 		if segment[i] != '%' {
@@ -97,8 +102,8 @@ func decodeLabel(segment string) (string, error) {
 	return name, nil
 }
 
-// encodeLabel is the canonical path segment of a label name: itself where it is a plain name, otherwise in U__ form. It is what decodeLabel and
-// Prometheus both read as the name.
+// encodeLabel is the canonical path segment of a label name: itself where it is a plain name,
+// otherwise in U__ form. It is what decodeLabel and Prometheus both read as the name.
 func encodeLabel(name string) string {
 	// A plain name that begins with U__ might be read as an escaped one, so it is escaped.
 	if model.LegacyValidation.IsValidLabelName(name) && !strings.HasPrefix(name, escapedLabel) {
@@ -113,7 +118,8 @@ func encodeLabel(name string) string {
 		case c < utf8.RuneSelf && alphanumeric(byte(c)):
 			b.WriteRune(c)
 		case c > 0xFFFFF:
-			// Prometheus reads at most five hexadecimal digits, and takes any other byte than an underscore as it stands.
+			// Prometheus reads at most five hexadecimal digits, and takes any other byte than an
+			// underscore as it stands.
 			b.WriteString(url.PathEscape(string(c)))
 		default:
 			b.WriteByte('_')
@@ -148,7 +154,8 @@ var refusedPaths = []struct{ prefix, advice string }{
 	{"/metrics", "Spillway's own metrics are on the admin listener"},
 }
 
-// notFound is the error for a path that the table lacks. It says which path would have been right where only the spelling is off.
+// notFound is the error for a path that the table lacks. It says which path would have been right
+// where only the spelling is off.
 func notFound(path string) *qerr.Error {
 	e := qerr.New(qerr.NotFound, "%s is not served", strconv.Quote(cut(path, 128)))
 	if near := canonical(path); near != "" && near != path {
@@ -165,7 +172,8 @@ func notFound(path string) *qerr.Error {
 	return e
 }
 
-// canonical guesses the path that a misspelled one means: case, doubled and trailing slashes. It only ever names rows of the table.
+// canonical guesses the path that a misspelled one means: case, doubled and trailing slashes. It
+// only ever names rows of the table.
 func canonical(path string) string {
 	if len(path) > 256 {
 		return ""

@@ -38,10 +38,12 @@ type Param struct {
 	Name string
 	// Kind is how a value is read.
 	Kind Kind
-	// Repeated parameters may have several values: equal ones are merged, the order is kept, those of the URL come first. Of all others one value is
-	// allowed; sending it again with the same value is no error.
+	// Repeated parameters may have several values: equal ones are merged, the order is kept, those
+	// of the URL come first. Of all others one value is allowed; sending it again with the same
+	// value is no error.
 	Repeated bool
-	// Required parameters must be there and not be empty. An empty value of any other single-valued parameter counts as absent.
+	// Required parameters must be there and not be empty. An empty value of any other single-valued
+	// parameter counts as absent.
 	Required bool
 	// MaxBytes caps one value; 0 leaves it to the cap of the body or the head.
 	MaxBytes int
@@ -179,7 +181,8 @@ func partialParam() Param {
 	}
 }
 
-// filterParam is a parameter kept as text in Request.Filters; read checks one value and returns its canonical form.
+// filterParam is a parameter kept as text in Request.Filters; read checks one value and returns its
+// canonical form.
 func filterParam(name string, kind Kind, example, doc string, read func(string) (string, error)) Param {
 	return Param{
 		Name: name, Kind: kind, Example: example, Doc: doc, MaxBytes: 4096,

@@ -26,7 +26,8 @@ const (
 
 // Options are what the configuration says about parsing. The zero value has every default.
 type Options struct {
-	// StrictParameters refuses unknown parameters with 400 instead of dropping them. Those of Ignored pass.
+	// StrictParameters refuses unknown parameters with 400 instead of dropping them. Those of
+	// Ignored pass.
 	StrictParameters bool
 	// MaxBodyBytes caps the body of a form; 0 is DefaultMaxBodyBytes.
 	MaxBodyBytes int64
@@ -48,15 +49,17 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// maxDropped is how many names of dropped parameters a Request keeps, and maxDroppedName how many bytes of each.
+// maxDropped is how many names of dropped parameters a Request keeps, and maxDroppedName how many
+// bytes of each.
 const (
 	maxDropped     = 16
 	maxDroppedName = 64
 )
 
-// Parse understands a client's request: it looks up the row, reads the body to its end under the cap, and reads every parameter of URL and body. The
-// error is a *qerr.Error: what Lookup says, BadData naming the parameter, BodyTooLarge, SlowRequest where the server's read deadline passed, or Canceled
-// where the client left. With an error the Request is nil.
+// Parse understands a client's request: it looks up the row, reads the body to its end under the
+// cap, and reads every parameter of URL and body. The error is a *qerr.Error: what Lookup says,
+// BadData naming the parameter, BodyTooLarge, SlowRequest where the server's read deadline passed,
+// or Canceled where the client left. With an error the Request is nil.
 //
 // Parse sets no deadline of its own: the caller sets the read deadline of the connection.
 func Parse(r *http.Request, o Options) (*Request, error) {
@@ -97,8 +100,8 @@ func Parse(r *http.Request, o Options) (*Request, error) {
 	return req, nil
 }
 
-// ParseForm is Parse for a question that does not come over HTTP: the row of the table, and a form of
-// its parameters. Rows with a label in their path or with a body of their own have no form.
+// ParseForm is Parse for a question that does not come over HTTP: the row of the table, and a form
+// of its parameters. Rows with a label in their path or with a body of their own have no form.
 func ParseForm(id ID, form url.Values, o Options) (*Request, error) {
 	e := byID[id]
 	if e == nil || e.snappy || id == LabelValues {
@@ -141,8 +144,10 @@ func readBody(r *http.Request, maxBytes int64) ([]byte, error) {
 	return body, nil
 }
 
-// bodyError tells a client that left from one that is slow and from one that sends nonsense. A read deadline that passed is asked for first, since net/http
-// cancels the context for it as for any other failed read; then the context, since what a cancelled read returns changes between versions of Go.
+// bodyError tells a client that left from one that is slow and from one that sends nonsense. A read
+// deadline that passed is asked for first, since net/http cancels the context for it as for any
+// other failed read; then the context, since what a cancelled read returns changes between versions
+// of Go.
 func bodyError(ctx context.Context, err error, tooLarge func(seen string) error) error {
 	var (
 		timeout  net.Error
@@ -164,8 +169,8 @@ func bodyError(ctx context.Context, err error, tooLarge func(seen string) error)
 	}
 }
 
-// formHeaders checks what the headers say about a body that is not empty. About an empty one they may say anything: vmalert announces JSON and sends
-// nothing, others send no type at all.
+// formHeaders checks what the headers say about a body that is not empty. About an empty one they
+// may say anything: vmalert announces JSON and sends nothing, others send no type at all.
 func formHeaders(r *http.Request) error {
 	const form = "application/x-www-form-urlencoded"
 	if r.Method == http.MethodGet {
@@ -191,8 +196,8 @@ func formHeaders(r *http.Request) error {
 // pair is one name=value, decoded.
 type pair struct{ name, value string }
 
-// splitQuery appends the pairs of a query string or form. Where net/url drops a pair that it cannot read, this refuses: a query that lost a parameter is
-// another query.
+// splitQuery appends the pairs of a query string or form. Where net/url drops a pair that it cannot
+// read, this refuses: a query that lost a parameter is another query.
 func splitQuery(pairs []pair, s, where string) ([]pair, error) {
 	for len(s) > 0 {
 		var part string

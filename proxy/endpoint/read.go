@@ -13,8 +13,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Caps on the messages of a remote read request. They bound memory: 4 MiB of protobuf can hold two million empty matchers, which take fifty times as much
-// once decoded. Prometheus itself sends one query with a handful of matchers.
+// Caps on the messages of a remote read request. They bound memory: 4 MiB of protobuf can hold two
+// million empty matchers, which take fifty times as much once decoded. Prometheus itself sends one
+// query with a handful of matchers.
 const (
 	// MaxReadQueries caps the queries of a request.
 	MaxReadQueries = 16
@@ -26,7 +27,8 @@ const (
 	maxReadTypes = 16
 )
 
-// parseRead checks the headers of a remote read request and decodes its body. Unknown fields are dropped: the result holds what Spillway understood.
+// parseRead checks the headers of a remote read request and decodes its body. Unknown fields are
+// dropped: the result holds what Spillway understood.
 func parseRead(h http.Header, body []byte, maxDecoded int64) (*prompb.ReadRequest, error) {
 	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "snappy") {
 		return nil, qerr.New(qerr.BadData, "the body has Content-Encoding %s; remote read is compressed with snappy", clip(enc))
@@ -57,7 +59,8 @@ func parseRead(h http.Header, body []byte, maxDecoded int64) (*prompb.ReadReques
 	return req, nil
 }
 
-// eachField calls f for each field of a message; b is the content of length-delimited fields, n the value of varints. Fields of other types are skipped.
+// eachField calls f for each field of a message; b is the content of length-delimited fields, n the
+// value of varints. Fields of other types are skipped.
 func eachField(msg []byte, f func(num protowire.Number, b []byte, n uint64) error) error {
 	for len(msg) > 0 {
 		num, typ, size := protowire.ConsumeTag(msg)
@@ -126,8 +129,8 @@ func decodeRead(raw []byte) (*prompb.ReadRequest, error) {
 		if types++; types > maxReadTypes {
 			return fmt.Errorf("more than %d accepted response types", maxReadTypes)
 		}
-		// Of a number over 32 bits an enumeration has the low ones, as protobuf says. A type that a later protocol adds cannot be served here; the
-		// client lists others beside it.
+		// Of a number over 32 bits an enumeration has the low ones, as protobuf says. A type that a
+		// later protocol adds cannot be served here; the client lists others beside it.
 		if t := prompb.ReadRequest_ResponseType(uint32(n)); t == prompb.ReadRequest_SAMPLES || t == prompb.ReadRequest_STREAMED_XOR_CHUNKS {
 			req.AcceptedResponseTypes = append(req.AcceptedResponseTypes, t)
 		}

@@ -134,7 +134,8 @@ func TestDecodeReadCaps(t *testing.T) {
 	}
 }
 
-// FuzzDecodeRead compares with the generated decoder: what we understand, it understands in the same way.
+// FuzzDecodeRead compares with the generated decoder: what we understand, it understands in the
+// same way.
 func FuzzDecodeRead(f *testing.F) {
 	f.Add(readBytes(f, oneQuery(nil)))
 	f.Add(readBytes(f, oneQuery(func(q *prompb.Query) {

@@ -25,16 +25,19 @@ func (t Time) Or(def int64) int64 {
 	return def
 }
 
-// Request is one call of the API, typed: what Parse understood of a client's request and what Write sends to a shard. Nothing else of a client's request
-// (path, query string, body, headers) ever reaches a shard. Fields that an endpoint does not take are zero.
+// Request is one call of the API, typed: what Parse understood of a client's request and what Write
+// sends to a shard. Nothing else of a client's request (path, query string, body, headers) ever
+// reaches a shard. Fields that an endpoint does not take are zero.
 type Request struct {
 	// ID is the endpoint.
 	ID ID
 	// Label is the label name of label_values, decoded (U__ escaping undone).
 	Label string
-	// Query is the PromQL text of query, query_range, query_exemplars, format_query and parse_query, as the client sent it.
+	// Query is the PromQL text of query, query_range, query_exemplars, format_query and
+	// parse_query, as the client sent it.
 	Query string
-	// Match holds the match[] selectors of series, labels, label_values, federate (and match_target of targets_metadata, one), as sent.
+	// Match holds the match[] selectors of series, labels, label_values, federate (and match_target
+	// of targets_metadata, one), as sent.
 	Match []string
 	// Time is the evaluation time of query.
 	Time Time
@@ -46,7 +49,8 @@ type Request struct {
 	Timeout time.Duration
 	// LookbackDelta is lookback_delta of query and query_range; 0 is the server's default.
 	LookbackDelta time.Duration
-	// Limit is limit of query, query_range, series, labels, label_values, metadata, targets_metadata (and limit_per_metric is LimitPerMetric); 0 is none.
+	// Limit is limit of query, query_range, series, labels, label_values, metadata,
+	// targets_metadata (and limit_per_metric is LimitPerMetric); 0 is none.
 	Limit int
 	// LimitPerMetric belongs to metadata; 0 is none.
 	LimitPerMetric int
@@ -56,16 +60,20 @@ type Request struct {
 	PartialResponse *bool
 	// Metric is metric of metadata and targets_metadata; empty is all.
 	Metric string
-	// Filters are the remaining single-valued or repeated filters of rules, alerts, targets and status/tsdb (type, rule_name[], rule_group[], file[],
-	// match[] of rules, exclude_alerts, state, scrapePool, group_limit, group_next_token, limit), by parameter name, values in the order sent; nil where none.
+	// Filters are the remaining single-valued or repeated filters of rules, alerts, targets and
+	// status/tsdb (type, rule_name[], rule_group[], file[], match[] of rules, exclude_alerts,
+	// state, scrapePool, group_limit, group_next_token, limit), by parameter name, values in the
+	// order sent; nil where none.
 	Filters map[string][]string
 	// ReadQuery is the decoded body of read.
 	ReadQuery *prompb.ReadRequest
-	// Dropped are the names of unknown parameters that Parse dropped, sorted, at most 16. Write never sends them, and they take no part in equality.
+	// Dropped are the names of unknown parameters that Parse dropped, sorted, at most 16. Write
+	// never sends them, and they take no part in equality.
 	Dropped []string
 }
 
-// Clone returns a copy whose slices and maps can be changed without touching r. ReadQuery is shared: nobody changes it.
+// Clone returns a copy whose slices and maps can be changed without touching r. ReadQuery is
+// shared: nobody changes it.
 func (r *Request) Clone() *Request {
 	c := *r
 	c.Match = append([]string(nil), r.Match...)

@@ -18,7 +18,8 @@ const shardPrefix = "/team%20a/prometheus"
 
 var shard = &url.URL{Scheme: "http", Host: "shard.example:9090", Path: "/team a/prometheus/", RawPath: shardPrefix + "/"}
 
-// big has caps that a canonical request, three times as long as the client's at worst, does not reach.
+// big has caps that a canonical request, three times as long as the client's at worst, does not
+// reach.
 var big = Options{StrictParameters: true, MaxBodyBytes: 1 << 24, MaxReadBytes: 1 << 24, MaxReadDecodedBytes: 1 << 24}
 
 // sent returns the bytes that go to the shard.
@@ -85,7 +86,8 @@ func roundTrip(t testing.TB, req *Request) {
 	}
 }
 
-// examples are requests made from the table: each row without parameters, with each parameter alone, with all, by each method, in URL and in body.
+// examples are requests made from the table: each row without parameters, with each parameter
+// alone, with all, by each method, in URL and in body.
 func examples() []string {
 	var out []string
 	for _, e := range Table {
@@ -148,7 +150,8 @@ func TestExamplesOfTheTable(t *testing.T) {
 	}
 }
 
-// TestRoundTripBeyondParse writes what Parse makes only from odd requests, and what the rooms behind it make.
+// TestRoundTripBeyondParse writes what Parse makes only from odd requests, and what the rooms
+// behind it make.
 func TestRoundTripBeyondParse(t *testing.T) {
 	long := strings.Repeat("x", 3000)
 	for _, req := range []*Request{

@@ -14,8 +14,9 @@ import (
 	"testing"
 )
 
-// decideByID are the functions outside this package that decide by the ID of an endpoint, each with the reason why no column of the table decides for it. A variable
-// of a package stands under its own name; a star stands for any name.
+// decideByID are the functions outside this package that decide by the ID of an endpoint, each with
+// the reason why no column of the table decides for it. A variable of a package stands under its
+// own name; a star stands for any name.
 var decideByID = map[string]string{
 	"proxy/server/routes.go:init":            "the functions that answer: a column of them would import the server; TestHandlers holds them to the table",
 	"proxy/server/metadata.go:exchange.note": "which advice stands in a warning, and nothing else; a list of label names has a selector that can be narrowed otherwise",
@@ -24,8 +25,9 @@ var decideByID = map[string]string{
 
 const self = "github.com/spillwayproject/spillway/proxy/endpoint"
 
-// TestTableRules holds that elsewhere a column decides what becomes of a request, not a list of IDs that nobody thinks of when an endpoint is added. To name an ID in
-// order to build a request is no decision.
+// TestTableRules holds that elsewhere a column decides what becomes of a request, not a list of IDs
+// that nobody thinks of when an endpoint is added. To name an ID in order to build a request is no
+// decision.
 func TestTableRules(t *testing.T) {
 	names := idNames(t)
 	found := map[string][]string{}
@@ -132,8 +134,8 @@ func idNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// decisions are the places of a file where an ID is compared, is a case, a key or an index, stands in a list, or is looked for in one; by function, or by variable of the
-// package.
+// decisions are the places of a file where an ID is compared, is a case, a key or an index, stands
+// in a list, or is looked for in one; by function, or by variable of the package.
 func decisions(f *ast.File, names map[string]bool) map[string][]token.Pos {
 	pkg := ""
 	for _, i := range f.Imports {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// ID names a row of the endpoint table. It is also the value of the metric label endpoint and of the key under limits.endpoints.
+// ID names a row of the endpoint table. It is also the value of the metric label endpoint and of
+// the key under limits.endpoints.
 type ID string
 
 // The endpoints that Spillway serves. What is not here is 404.
@@ -53,9 +54,11 @@ type Class string
 
 // The classes.
 const (
-	// ClassQuery evaluates PromQL over samples, or reads the exemplars that it selects: exact or refused, never narrowed.
+	// ClassQuery evaluates PromQL over samples, or reads the exemplars that it selects: exact or
+	// refused, never narrowed.
 	ClassQuery Class = "query"
-	// ClassBulk returns raw samples of whole series: remote read and federation. Like ClassQuery it is never narrowed.
+	// ClassBulk returns raw samples of whole series: remote read and federation. Like ClassQuery it
+	// is never narrowed.
 	ClassBulk Class = "bulk"
 	// ClassMetadata walks the index: series, label names and values. It is answered within bounds.
 	ClassMetadata Class = "metadata"
@@ -117,7 +120,8 @@ const (
 	MergeSorted Merge = "sorted"
 	// MergeMap joins maps; lists under an equal key are joined, equal elements once.
 	MergeMap Merge = "map"
-	// MergeRules joins rule groups and alerts of replicas by file, group and labels; the most urgent state wins.
+	// MergeRules joins rule groups and alerts of replicas by file, group and labels; the most
+	// urgent state wins.
 	MergeRules Merge = "rules"
 	// MergeConcat lists everything, equal elements once.
 	MergeConcat Merge = "concat"
@@ -137,7 +141,8 @@ type Endpoint struct {
 	Path string
 	// Methods are the allowed ones; everything else is 405 with these as Allow.
 	Methods []string
-	// Params are the parameters it takes. Others are dropped, or refused where parameters are strict; see Ignored.
+	// Params are the parameters it takes. Others are dropped, or refused where parameters are
+	// strict; see Ignored.
 	Params []Param
 	// Class is what it costs.
 	Class Class
@@ -149,17 +154,20 @@ type Endpoint struct {
 	Selects Selects
 	// Span is how a request says which time it looks at.
 	Span Span
-	// Blames is the parameter that Prometheus names before what is wrong with an expression or a selector; empty where it gives the bare error.
+	// Blames is the parameter that Prometheus names before what is wrong with an expression or a
+	// selector; empty where it gives the bare error.
 	Blames string
-	// Inventory tells that spillway relabel asks it to take stock. It asks no queries: one that has its mark is a use as any other.
+	// Inventory tells that spillway relabel asks it to take stock. It asks no queries: one that has
+	// its mark is a use as any other.
 	Inventory bool
 	// Limits are its own where the configuration overrides nothing.
 	Limits Limits
 	// Doc is one or two sentences for the documentation.
 	Doc string
 
-	// post tells that Prometheus takes the parameters as a form too, so Write may send long ones in a body. label values is not: Spillway serves POST
-	// there because Grafana sends it, Prometheus does not.
+	// post tells that Prometheus takes the parameters as a form too, so Write may send long ones in
+	// a body. label values is not: Spillway serves POST there because Grafana sends it, Prometheus
+	// does not.
 	post   bool
 	sorted []int // Params by name, as a query string has them
 	promql bool  // one of Params is PromQL
@@ -175,7 +183,8 @@ var (
 	post    = []string{http.MethodPost}
 )
 
-// Table is every endpoint that Spillway serves, in the order of the documentation. It must not be changed.
+// Table is every endpoint that Spillway serves, in the order of the documentation. It must not be
+// changed.
 var Table = []Endpoint{
 	{
 		ID: Query, Path: "/api/v1/query", Methods: getPost, post: true, Class: ClassQuery, Decode: DecodeQuery, Merge: MergePlan,
@@ -360,9 +369,11 @@ var Table = []Endpoint{
 	},
 }
 
-// Ignored are parameters that clients of the field send to other servers of this API and that change nothing about which data is meant: how Thanos
-// deduplicates and plans, how VictoriaMetrics rounds and caches, how Mimir warns, how old browsers avoid caches. They are accepted everywhere, strict or
-// not, and never sent on. Parameters that select data elsewhere, such as namespace, storeMatch[] or extra_label, are not among them.
+// Ignored are parameters that clients of the field send to other servers of this API and that
+// change nothing about which data is meant: how Thanos deduplicates and plans, how VictoriaMetrics
+// rounds and caches, how Mimir warns, how old browsers avoid caches. They are accepted everywhere,
+// strict or not, and never sent on. Parameters that select data elsewhere, such as namespace,
+// storeMatch[] or extra_label, are not among them.
 var Ignored = []string{
 	"_", "analyze", "dedup", "engine", "explain", "max_samples_processed_error_threshold", "max_samples_processed_warning_threshold",
 	"max_source_resolution", "nocache", "replicaLabels[]", "round_digits", "step", "subtype", "timeout",

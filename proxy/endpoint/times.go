@@ -11,19 +11,22 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// The instants that Prometheus can hold, as its HTTP API bounds them; they are also the ones that promtool and client_golang send for "always".
+// The instants that Prometheus can hold, as its HTTP API bounds them; they are also the ones that
+// promtool and client_golang send for "always".
 var (
 	minTime = time.Unix(math.MinInt64/1000+62135596801, 0).UTC()
 	maxTime = time.Unix(math.MaxInt64/1000-62135596801, 999999999).UTC()
 
-	// Their years have more than four digits, which time.Parse cannot read, so they are compared as text.
+	// Their years have more than four digits, which time.Parse cannot read, so they are compared as
+	// text.
 	minTimeText = minTime.Format(time.RFC3339Nano)
 	maxTimeText = maxTime.Format(time.RFC3339Nano)
 )
 
-// parseTime reads an instant as Prometheus does: Unix seconds with a fraction, rounded to the millisecond, or RFC 3339, cut down to it (before
-// 1970 Prometheus' storage cuts down and its engine up; no client asks there by RFC 3339). What lies outside the range that Prometheus can hold is an
-// error; Prometheus lets it wrap around.
+// parseTime reads an instant as Prometheus does: Unix seconds with a fraction, rounded to the
+// millisecond, or RFC 3339, cut down to it (before 1970 Prometheus' storage cuts down and its
+// engine up; no client asks there by RFC 3339). What lies outside the range that Prometheus can
+// hold is an error; Prometheus lets it wrap around.
 func parseTime(s string) (Time, error) {
 	if f, err := strconv.ParseFloat(s, 64); err == nil {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
@@ -47,8 +50,9 @@ func parseTime(s string) (Time, error) {
 	return Time{}, fmt.Errorf("cannot parse %s to a valid timestamp; write Unix seconds, such as 1755000000.123, or RFC 3339, such as 2026-08-12T12:00:00Z", clip(s))
 }
 
-// formatTime writes an instant so that parseTime and Prometheus read the same millisecond: decimal seconds, made without floating point. Beyond 2^53 s
-// not every decimal has a float of its own, so the two outermost instants have the text that Prometheus knows them by.
+// formatTime writes an instant so that parseTime and Prometheus read the same millisecond: decimal
+// seconds, made without floating point. Beyond 2^53 s not every decimal has a float of its own, so
+// the two outermost instants have the text that Prometheus knows them by.
 func formatTime(t Time) string {
 	switch t.Ms {
 	case minTime.UnixMilli():
@@ -68,8 +72,9 @@ func formatTime(t Time) string {
 	return out
 }
 
-// parseDuration reads a duration as Prometheus does: seconds as a float, or units such as 5m. It is cut to whole milliseconds, which is all that the
-// engine uses of it: 1.001 is 1 s to Prometheus, since the float lies below, and therefore here.
+// parseDuration reads a duration as Prometheus does: seconds as a float, or units such as 5m. It is
+// cut to whole milliseconds, which is all that the engine uses of it: 1.001 is 1 s to Prometheus,
+// since the float lies below, and therefore here.
 func parseDuration(s string) (time.Duration, error) {
 	if f, err := strconv.ParseFloat(s, 64); err == nil {
 		ns := f * float64(time.Second)
@@ -84,7 +89,8 @@ func parseDuration(s string) (time.Duration, error) {
 	return 0, fmt.Errorf("cannot parse %s to a valid duration; write seconds, such as 15 or 0.5, or units, such as 5m", clip(s))
 }
 
-// formatDuration writes whole seconds or milliseconds with their unit. A plain decimal would not do: see parseDuration about 1.001.
+// formatDuration writes whole seconds or milliseconds with their unit. A plain decimal would not
+// do: see parseDuration about 1.001.
 func formatDuration(d time.Duration) string {
 	if d%time.Second == 0 {
 		return strconv.FormatInt(int64(d/time.Second), 10) + "s"
@@ -92,8 +98,9 @@ func formatDuration(d time.Duration) string {
 	return strconv.FormatInt(int64(d/time.Millisecond), 10) + "ms"
 }
 
-// parseTimeout reads the client's own bound. Zero and negative ones are no bound: prometheus-adapter computes now minus deadline, so what it means is
-// "not for ever", which ours ensures. Refusing them would stop its autoscaling for a slip that no bound of ours depends on.
+// parseTimeout reads the client's own bound. Zero and negative ones are no bound:
+// prometheus-adapter computes now minus deadline, so what it means is "not for ever", which ours
+// ensures. Refusing them would stop its autoscaling for a slip that no bound of ours depends on.
 func parseTimeout(s string) (time.Duration, error) {
 	abs, negative := strings.CutPrefix(s, "-")
 	d, err := parseDuration(abs)
@@ -135,7 +142,8 @@ func clip(s string) string {
 	return strconv.Quote(cut(s, 64))
 }
 
-// cut returns at most the first n bytes of s, at a rune boundary, with three dots where something is missing.
+// cut returns at most the first n bytes of s, at a rune boundary, with three dots where something
+// is missing.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -91,7 +91,8 @@ func TestParseDurations(t *testing.T) {
 	}
 }
 
-// reference computes the milliseconds that Prometheus 3.15 evaluates at: a float is split at the point, its fraction rounded to milliseconds.
+// reference computes the milliseconds that Prometheus 3.15 evaluates at: a float is split at the
+// point, its fraction rounded to milliseconds.
 func reference(s string) (int64, bool) {
 	if f, err := strconv.ParseFloat(s, 64); err == nil {
 		whole, frac := math.Modf(f)

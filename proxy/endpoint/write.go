@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// maxURLQueryBytes is how long the parameters may be in a URL where the shard takes a form as well. Short requests go by GET: they appear in the
-	// shard's access log and Go may repeat them on a connection that turned out to be closed.
+	// maxURLQueryBytes is how long the parameters may be in a URL where the shard takes a form as
+	// well. Short requests go by GET: they appear in the shard's access log and Go may repeat them
+	// on a connection that turned out to be closed.
 	maxURLQueryBytes = 2048
 
 	formType  = "application/x-www-form-urlencoded"
@@ -32,7 +33,8 @@ const (
 	acceptText = "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.4"
 )
 
-// Values are the parameters that Write sends, in canonical form; Encode sorts them by name. The map is the caller's. It is nil where there are none.
+// Values are the parameters that Write sends, in canonical form; Encode sorts them by name. The map
+// is the caller's. It is nil where there are none.
 func (r *Request) Values() url.Values {
 	e := Get(r.ID)
 	if e == nil {
@@ -62,9 +64,11 @@ func (r *Request) Path() string {
 	}
 }
 
-// Write makes the request for the server at base, whose path is kept as a prefix; query and fragment of base are not used. The result is canonical: equal
-// Requests give equal bytes. It has no header but Accept, User-Agent and those that describe its body; the caller sets Accept-Encoding and credentials.
-// Its body can be sent again (GetBody). The error is a *qerr.Error of kind Internal, for a Request that Parse cannot have made.
+// Write makes the request for the server at base, whose path is kept as a prefix; query and
+// fragment of base are not used. The result is canonical: equal Requests give equal bytes. It has
+// no header but Accept, User-Agent and those that describe its body; the caller sets
+// Accept-Encoding and credentials. Its body can be sent again (GetBody). The error is a *qerr.Error
+// of kind Internal, for a Request that Parse cannot have made.
 func (r *Request) Write(ctx context.Context, base *url.URL) (*http.Request, error) {
 	e := Get(r.ID)
 	if e == nil || r.ID == LabelValues && r.Label == "" || e.snappy && r.ReadQuery == nil {

@@ -15,13 +15,17 @@ import (
 )
 
 const (
-	// Slice is how long an evaluation may run before it is long. Nearly all of a dashboard's are over by then.
+	// Slice is how long an evaluation may run before it is long. Nearly all of a dashboard's are
+	// over by then.
 	Slice = 20 * time.Millisecond
-	// Quantum is how much longer than another, which waits, a long one may have run before it gives its place to that one.
+	// Quantum is how much longer than another, which waits, a long one may have run before it gives
+	// its place to that one.
 	Quantum = 50 * time.Millisecond
-	// heavyWork is so many samples, some 20 ms, that who is about to work on them at once is long from the start.
+	// heavyWork is so many samples, some 20 ms, that who is about to work on them at once is long
+	// from the start.
 	heavyWork = 200_000
-	// shortsPerProcessor is how many that are not long may be at work for each processor: so many that one in a stretch without a look holds up nobody.
+	// shortsPerProcessor is how many that are not long may be at work for each processor: so many
+	// that one in a stretch without a look holds up nobody.
 	shortsPerProcessor = 16
 )
 
@@ -42,8 +46,8 @@ const (
 	long
 )
 
-// NewGate is a gate for so many processors; 0 is those that Go uses, which it changes when the limit of its container is changed. waited, where set, is told of
-// each wait.
+// NewGate is a gate for so many processors; 0 is those that Go uses, which it changes when the
+// limit of its container is changed. waited, where set, is told of each wait.
 func NewGate(processors int, waited func(time.Duration)) *Gate {
 	g := &Gate{processors: processors, waited: waited}
 	g.first.Store(math.MaxInt64)
@@ -76,7 +80,8 @@ func (g *Gate) Waiting() int {
 	return len(g.waiting[short]) + len(g.waiting[long])
 }
 
-// Turn is one evaluation on its way through the gate. It belongs to the goroutine that evaluates; nil is an evaluation that nobody interrupts.
+// Turn is one evaluation on its way through the gate. It belongs to the goroutine that evaluates;
+// nil is an evaluation that nobody interrupts.
 type Turn struct {
 	gate  *Gate
 	ctx   context.Context
@@ -97,7 +102,8 @@ func (g *Gate) Begin(ctx context.Context) (*Turn, error) {
 	return t, nil
 }
 
-// Work counts samples that are about to be worked on and looks after each few thousand. The error ends the evaluation.
+// Work counts samples that are about to be worked on and looks after each few thousand. The error
+// ends the evaluation.
 func (t *Turn) Work(samples int) error {
 	if t == nil {
 		return nil
@@ -111,7 +117,8 @@ func (t *Turn) Work(samples int) error {
 	return t.Look()
 }
 
-// Look is nil while the evaluation may go on. It waits for a place where the evaluation has none, or where others come first.
+// Look is nil while the evaluation may go on. It waits for a place where the evaluation has none,
+// or where others come first.
 func (t *Turn) Look() error {
 	if t == nil {
 		return nil
@@ -145,7 +152,8 @@ func (t *Turn) Heavy() {
 	t.class, t.left = long, 0 // the next look waits for a place
 }
 
-// Pause gives the place away while the evaluation waits for somebody else. The next look takes one again.
+// Pause gives the place away while the evaluation waits for somebody else. The next look takes one
+// again.
 func (t *Turn) Pause() {
 	if t == nil || !t.runs {
 		return
@@ -162,7 +170,8 @@ func (t *Turn) Pause() {
 // End is the end of the evaluation. It is idempotent.
 func (t *Turn) End() { t.Pause() }
 
-// next gives free places of a class to those that wait: the short ones in order, of the long ones to whom has run least. The caller holds the mutex.
+// next gives free places of a class to those that wait: the short ones in order, of the long ones
+// to whom has run least. The caller holds the mutex.
 func (g *Gate) next(class int) {
 	for g.running[class] < g.places(class) && len(g.waiting[class]) > 0 {
 		i := 0

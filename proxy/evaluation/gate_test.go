@@ -24,7 +24,8 @@ func runs(t *Turn, d time.Duration) error {
 	return nil
 }
 
-// TestLongOnesLeaveAProcessor: sixteen evaluations of two seconds on four processors. Never more than three are at work once they are long.
+// TestLongOnesLeaveAProcessor: sixteen evaluations of two seconds on four processors. Never more
+// than three are at work once they are long.
 func TestLongOnesLeaveAProcessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(4, nil)
@@ -55,7 +56,8 @@ func TestLongOnesLeaveAProcessor(t *testing.T) {
 	})
 }
 
-// TestWhoHasRunLeastGoesFirst: 64 evaluations that never end, and one of 200 ms: it is over soon, not after 64 turns of the others. A short one waits for nobody.
+// TestWhoHasRunLeastGoesFirst: 64 evaluations that never end, and one of 200 ms: it is over soon,
+// not after 64 turns of the others. A short one waits for nobody.
 func TestWhoHasRunLeastGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(2, nil)
@@ -136,7 +138,8 @@ func TestPlacesAreGivenBackWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestNoPlaceBeforeTheDeadline: it is told in time for the answer, with the bound's name; and whoever left meanwhile is told that.
+// TestNoPlaceBeforeTheDeadline: it is told in time for the answer, with the bound's name; and
+// whoever left meanwhile is told that.
 func TestNoPlaceBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var waits []time.Duration
@@ -185,7 +188,8 @@ func TestNoPlaceBeforeTheDeadline(t *testing.T) {
 	})
 }
 
-// TestGateFollowsTheProcessors: a container's limit can be changed while it runs, and Go's processors with it.
+// TestGateFollowsTheProcessors: a container's limit can be changed while it runs, and Go's
+// processors with it.
 func TestGateFollowsTheProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
 	g := NewGate(0, nil)

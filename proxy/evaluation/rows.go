@@ -13,28 +13,33 @@ import (
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
-// count_values makes a series of each value that it meets in a group, at whatever step: one stored series may become as many as there are steps, and the engine sets
-// aside room for all steps in each of them. How many there will be only the values say. So what count_values is about to count goes through a function first that
-// hands it on as it is, at all steps before count_values sees the first, and tells of each series that will be made of it. Both sides of a join go through one too, where
-// it copies labels of series that are others at each step.
+// count_values makes a series of each value that it meets in a group, at whatever step: one stored
+// series may become as many as there are steps, and the engine sets aside room for all steps in
+// each of them. How many there will be only the values say. So what count_values is about to count
+// goes through a function first that hands it on as it is, at all steps before count_values sees
+// the first, and tells of each series that will be made of it. Both sides of a join go through one
+// too, where it copies labels of series that are others at each step.
 
 const (
-	// rowsName is the function that looks at what count_values counts, or a join matches. No text can name it, since it is in no grammar.
+	// rowsName is the function that looks at what count_values counts, or a join matches. No text
+	// can name it, since it is in no grammar.
 	rowsName = "rows"
 	// workOfRow is what looking at one value takes, in samples.
 	workOfRow = 8
-	// countlessPoints is the number of steps of a subquery whose range or step is an expression: policy lets no more pass.
+	// countlessPoints is the number of steps of a subquery whose range or step is an expression:
+	// policy lets no more pass.
 	countlessPoints = 220_000
 )
 
-// Grid says at which steps an expression is evaluated, in milliseconds, and what the step of a subquery without one is.
+// Grid says at which steps an expression is evaluated, in milliseconds, and what the step of a
+// subquery without one is.
 type Grid struct {
 	Steps, Step, Interval int64
 }
 
-// Rows makes each count_values of the expression, which no evaluation may share, tell of the series that it is about to make, and joins of those beyond one of each of
-// theirs. The error ends the evaluation. It comes after
-// Watch, which would take the function for one of the text.
+// Rows makes each count_values of the expression, which no evaluation may share, tell of the series
+// that it is about to make, and joins of those beyond one of each of theirs. The error ends the
+// evaluation. It comes after Watch, which would take the function for one of the text.
 func (t *Turn) Rows(expr parser.Expr, grid Grid, tell func(of parser.Expr, row policy.Row) error) {
 	w := rowWatch{turn: t, tell: tell, grid: grid}
 	w.visit(expr, span{steps: grid.Steps, cover: (grid.Steps - 1) * grid.Step}, 0)
@@ -47,7 +52,8 @@ type rowWatch struct {
 	grid Grid
 }
 
-// span is where a node is evaluated: at how many steps, and over how many milliseconds from the first to the last.
+// span is where a node is evaluated: at how many steps, and over how many milliseconds from the
+// first to the last.
 type span struct{ steps, cover int64 }
 
 // visit goes on below a node; visits is how often the nodes above look at a series of this one.
@@ -81,7 +87,8 @@ func (w *rowWatch) visit(node parser.Node, s span, visits int64) {
 	}
 }
 
-// inside is where the inside of a subquery is evaluated, and how many points each evaluation around it looks at.
+// inside is where the inside of a subquery is evaluated, and how many points each evaluation around
+// it looks at.
 func (w *rowWatch) inside(n *parser.SubqueryExpr, s span) (in span, each int64) {
 	if n.RangeExpr != nil || n.StepExpr != nil {
 		return span{countlessPoints, s.cover}, countlessPoints
@@ -94,7 +101,8 @@ func (w *rowWatch) inside(n *parser.SubqueryExpr, s span) (in span, each int64) 
 	return span{cover/step + 1, cover}, n.Range.Milliseconds()/step + 1
 }
 
-// looker stands behind the argument of the function, as a seat does, and is shown what there is at each step.
+// looker stands behind the argument of the function, as a seat does, and is shown what there is at
+// each step.
 type looker interface {
 	look(promql.Vector) error
 }
@@ -183,8 +191,9 @@ func (s *rowSeat) look(vec promql.Vector) error {
 	return nil
 }
 
-// joined is what is known of the two sides of a join: of each group of series that meet, how many there are on the one side, and how many different sets of labels are
-// copied from the other. Each series becomes as many as there are sets.
+// joined is what is known of the two sides of a join: of each group of series that meet, how many
+// there are on the one side, and how many different sets of labels are copied from the other. Each
+// series becomes as many as there are sets.
 type joined struct {
 	turn *Turn
 	tell func(of parser.Expr, row policy.Row) error

@@ -15,7 +15,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
-// counting evaluates a text at steps of a second, told of what count_values makes, and returns the answer.
+// counting evaluates a text at steps of a second, told of what count_values makes, and returns the
+// answer.
 func counting(t *testing.T, text string, steps int, tell func(parser.Expr, policy.Row) error) *promql.Result {
 	t.Helper()
 	expr, err := grammar.ParseExpr(text)
@@ -45,7 +46,8 @@ func counting(t *testing.T, text string, steps int, tell func(parser.Expr, polic
 	return qry.Exec(t.Context())
 }
 
-// TestRowsOfCountValues: as many series are told of as count_values makes, with room for as many points, and the answer stays the same.
+// TestRowsOfCountValues: as many series are told of as count_values makes, with room for as many
+// points, and the answer stays the same.
 func TestRowsOfCountValues(t *testing.T) {
 	const two = `(label_replace(vector(time()), "a", "1", "", "") or label_replace(vector(time() % 10), "a", "2", "", ""))`
 	for _, tc := range []struct {
@@ -84,7 +86,8 @@ func TestRowsOfCountValues(t *testing.T) {
 	}
 }
 
-// TestRowsInSubqueries: the steps are those of the subquery, and a refusal ends the evaluation before count_values is evaluated.
+// TestRowsInSubqueries: the steps are those of the subquery, and a refusal ends the evaluation
+// before count_values is evaluated.
 func TestRowsInSubqueries(t *testing.T) {
 	no := errors.New("too many")
 	for text, points := range map[string]int64{
@@ -108,7 +111,8 @@ func TestRowsInSubqueries(t *testing.T) {
 	}
 }
 
-// TestRowsOfJoins: a join makes one series of each of its own and each set of labels that it copies; the first of each is what any operator makes.
+// TestRowsOfJoins: a join makes one series of each of its own and each set of labels that it
+// copies; the first of each is what any operator makes.
 func TestRowsOfJoins(t *testing.T) {
 	series := func(label string, n int, when string) string {
 		var all []string

@@ -15,7 +15,8 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
-// slowest notes the longest stretch between two looks, in processor time of the thread that evaluates: what else the machine does is not in it.
+// slowest notes the longest stretch between two looks, in processor time of the thread that
+// evaluates: what else the machine does is not in it.
 type slowest struct {
 	context.Context
 	last    time.Duration
@@ -39,8 +40,9 @@ func threadTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkLongestStretch is how long calls run without a look of a Turn's, in ms: each function of a range over as many points as max_points lets one window have, and
-// texts with many series. The engine's own looks, once for each step or series, are not seen by it.
+// BenchmarkLongestStretch is how long calls run without a look of a Turn's, in ms: each function of
+// a range over as many points as max_points lets one window have, and texts with many series. The
+// engine's own looks, once for each step or series, are not seen by it.
 func BenchmarkLongestStretch(b *testing.B) {
 	many := newStored(20000, 4)
 	type one struct {

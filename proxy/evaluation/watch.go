@@ -7,20 +7,24 @@ import (
 )
 
 const (
-	// workBetweenLooks is how many samples may be worked on between two looks: some 50 to 800 microseconds, by the function.
+	// workBetweenLooks is how many samples may be worked on between two looks: some 50 to 800
+	// microseconds, by the function.
 	workBetweenLooks = 8 << 10
-	// workOfCall is what a call costs beside its samples, and workOfHistogram what a native histogram does, in samples.
+	// workOfCall is what a call costs beside its samples, and workOfHistogram what a native
+	// histogram does, in samples.
 	workOfCall, workOfHistogram = 32, 16
 )
 
-// seat stands behind the arguments of a call, where the slice has room and nobody else looks: the functions are given the arguments as they are in the tree,
-// and nothing else that tells one evaluation from another.
+// seat stands behind the arguments of a call, where the slice has room and nobody else looks: the
+// functions are given the arguments as they are in the tree, and nothing else that tells one
+// evaluation from another.
 type seat struct {
 	parser.Expr
 	turn *Turn
 }
 
-// Watch makes the functions of the expression, which no evaluation may share, look on behalf of the turn.
+// Watch makes the functions of the expression, which no evaluation may share, look on behalf of the
+// turn.
 func (t *Turn) Watch(expr parser.Expr) {
 	if t == nil {
 		return
@@ -37,7 +41,8 @@ func (t *Turn) Watch(expr parser.Expr) {
 	})
 }
 
-// init wraps the functions before any engine of the process can be at work: the engine reads the map without a lock.
+// init wraps the functions before any engine of the process can be at work: the engine reads the
+// map without a lock.
 func init() {
 	for name, call := range promql.FunctionCalls {
 		if call != nil { // label_replace, label_join and info are part of the engine
@@ -57,7 +62,8 @@ func watched(call promql.FunctionCall) promql.FunctionCall {
 	}
 }
 
-// call counts one call. It panics with the error that ends the evaluation, which is how functions of the engine fail.
+// call counts one call. It panics with the error that ends the evaluation, which is how functions
+// of the engine fail.
 func (t *Turn) call(vectors []promql.Vector, matrix promql.Matrix) {
 	work := workOfCall
 	for i := range matrix {

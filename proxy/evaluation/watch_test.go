@@ -83,7 +83,8 @@ func callOf(name string, fn *parser.Function, ranged string) string {
 	return name + "(" + strings.Join(args, ", ") + ")"
 }
 
-// TestEvaluationsStop: one series, minutes of work without a look of the engine's own. Once its context has ended, each function is called a few times more.
+// TestEvaluationsStop: one series, minutes of work without a look of the engine's own. Once its
+// context has ended, each function is called a few times more.
 func TestEvaluationsStop(t *testing.T) {
 	const steps, points, before = 4000, 500, 100
 	tried := 0
@@ -128,7 +129,8 @@ func TestEvaluationsStop(t *testing.T) {
 	}
 }
 
-// TestOthersAreCalledStraightThrough: an evaluation without a turn is none of ours, and its tree is as it was.
+// TestOthersAreCalledStraightThrough: an evaluation without a turn is none of ours, and its tree is
+// as it was.
 func TestOthersAreCalledStraightThrough(t *testing.T) {
 	n := counted(t, "rate", func(int) {})
 	if err := evaluate(t, t.Context(), nil, "rate(vector(1)[5m:1s])", 50, nil); err != nil || *n != 50 {
@@ -136,7 +138,8 @@ func TestOthersAreCalledStraightThrough(t *testing.T) {
 	}
 }
 
-// TestTreesAreWatchedThroughAndThrough: calls in subqueries, in parentheses, behind @ and beside labels' functions, each evaluated to its end.
+// TestTreesAreWatchedThroughAndThrough: calls in subqueries, in parentheses, behind @ and beside
+// labels' functions, each evaluated to its end.
 func TestTreesAreWatchedThroughAndThrough(t *testing.T) {
 	for _, text := range []string{
 		"max_over_time((sum(rate(vector(1)[5m:1s])))[10s:1s])",

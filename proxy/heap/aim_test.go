@@ -6,7 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// TestAim: the limit follows what requests claim and what is found alive twice, never what one collection found, and comes down again; shares are those of its most.
+// TestAim: the limit follows what requests claim and what is found alive twice, never what one
+// collection found, and comes down again; shares are those of its most.
 func TestAim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

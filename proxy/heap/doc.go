@@ -1,20 +1,29 @@
-// Package heap looks at the memory that the process really holds, while requests are under way, and keeps it below a ceiling.
+// Package heap looks at the memory that the process really holds, while requests are under way, and
+// keeps it below a ceiling.
 //
-// What requests say that they hold (merge.Budget) is an estimate: the engine makes copies, the collector comes late. So a Watch asks the runtime every 100 ms:
-// what was alive after the last collection, and what is not heap at all (stacks, the runtime's own). That, not the size of the heap, tells how near the end is:
-// between two collections a heap of half the ceiling fills with garbage up to the ceiling, which is what the ceiling is for.
+// What requests say that they hold (merge.Budget) is an estimate: the engine makes copies, the
+// collector comes late. So a Watch asks the runtime every 100 ms: what was alive after the last
+// collection, and what is not heap at all (stacks, the runtime's own). That, not the size of the
+// heap, tells how near the end is: between two collections a heap of half the ceiling fills with
+// garbage up to the ceiling, which is what the ceiling is for.
 //
 // # Promises
 //
-//   - Above Tight of the ceiling requests that are large get nothing more (Options.Pressed); small ones go on.
-//   - Above Full the heaviest request is ended with an error that says so: one, then none before the next collection has shown what that gave.
-//   - Where it has an Aim it sets Go's memory limit by what is held, so that the garbage of little does not fill the memory that is there for much.
-//   - A heap that nobody collects, since nobody allocates, does not count as full for long: the collector is asked.
+//   - Above Tight of the ceiling requests that are large get nothing more (Options.Pressed); small
+//     ones go on.
+//   - Above Full the heaviest request is ended with an error that says so: one, then none before
+//     the next collection has shown what that gave.
+//   - Where it has an Aim it sets Go's memory limit by what is held, so that the garbage of little
+//     does not fill the memory that is there for much.
+//   - A heap that nobody collects, since nobody allocates, does not count as full for long: the
+//     collector is asked.
 //
 // # Refusals
 //
-// It knows nothing of what requests do, and evicts none that holds less than MinWeight: where the memory is held by something else, ending requests is no help. Only where less than half of
-// what is held was charged to anybody is the largest of those that are being evaluated ended, whatever it was charged.
+// It knows nothing of what requests do, and evicts none that holds less than MinWeight: where the
+// memory is held by something else, ending requests is no help. Only where less than half of what
+// is held was charged to anybody is the largest of those that are being evaluated ended, whatever
+// it was charged.
 //
 // # Memory
 //

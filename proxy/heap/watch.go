@@ -17,9 +17,11 @@ import (
 const (
 	// Every is how often the runtime is asked while requests are under way.
 	Every = 100 * time.Millisecond
-	// Tight is the share of the ceiling, in percent, above which large requests get no more memory; above Full the heaviest is ended.
+	// Tight is the share of the ceiling, in percent, above which large requests get no more memory;
+	// above Full the heaviest is ended.
 	Tight, Full = 80, 90
-	// MinWeight is what a request holds at least to be worth ending, and MinAge how long it has had at least.
+	// MinWeight is what a request holds at least to be worth ending, and MinAge how long it has had
+	// at least.
 	MinWeight = 4 << 20
 	MinAge    = 100 * time.Millisecond
 	// stale is how old the last collection may be before a new one is asked for, above Tight.
@@ -43,11 +45,13 @@ func (r Reading) Held() int64 { return r.Live + r.Other }
 type Options struct {
 	// Ceiling is what the process may hold beside GOMEMLIMIT; the less of both counts.
 	Ceiling func() int64
-	// Pressed is told the error for large requests while memory is tight, and nil when it is so no longer.
+	// Pressed is told the error for large requests while memory is tight, and nil when it is so no
+	// longer.
 	Pressed func(*qerr.Error)
 	// Evicted is told of each request that was ended; may be nil.
 	Evicted func()
-	// More says what would give the process more memory, under a Reading's Limit: whoever limited it knows. May be nil.
+	// More says what would give the process more memory, under a Reading's Limit: whoever limited
+	// it knows. May be nil.
 	More func(limit int64) string
 
 	read    func() Reading // for tests
@@ -110,7 +114,8 @@ func (w *Watch) Join(weight func() int64, end func(error)) *Request {
 	return r
 }
 
-// Evaluated says that the request is evaluated here from now on, or is so no longer: an evaluation may hold what nobody has charged it for.
+// Evaluated says that the request is evaluated here from now on, or is so no longer: an evaluation
+// may hold what nobody has charged it for.
 func (r *Request) Evaluated(on bool) {
 	if r != nil {
 		r.evaluated.Store(on)
@@ -182,8 +187,8 @@ func (w *Watch) look() {
 	}
 }
 
-// evict ends the heaviest request; where less than half of what is held was charged to anybody, the heaviest of those that are evaluated, if there are any. The caller
-// holds the mutex.
+// evict ends the heaviest request; where less than half of what is held was charged to anybody, the
+// heaviest of those that are evaluated, if there are any. The caller holds the mutex.
 func (w *Watch) evict(held, ceiling int64) {
 	var heaviest, suspect *Request
 	most, charged, found := int64(MinWeight), int64(0), int64(-1)

@@ -64,7 +64,8 @@ func (r *rig) lastPressed() (e *qerr.Error) {
 
 func weighs(n int64) func() int64 { return func() int64 { return n } }
 
-// TestTheHeaviestIsEnded: one at a time, heaviest first, none twice, none that weighs next to nothing; and the error says whom, why and what to do.
+// TestTheHeaviestIsEnded: one at a time, heaviest first, none twice, none that weighs next to
+// nothing; and the error says whom, why and what to do.
 func TestTheHeaviestIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -118,8 +119,9 @@ func TestTheHeaviestIsEnded(t *testing.T) {
 	})
 }
 
-// TestWhoeverIsEvaluatedIsSuspected: where most of what is held was charged to nobody, the one who was charged most is not to blame; evaluations come first, and the error
-// claims no more than is known.
+// TestWhoeverIsEvaluatedIsSuspected: where most of what is held was charged to nobody, the one who
+// was charged most is not to blame; evaluations come first, and the error claims no more than is
+// known.
 func TestWhoeverIsEvaluatedIsSuspected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -150,7 +152,8 @@ func TestWhoeverIsEvaluatedIsSuspected(t *testing.T) {
 	})
 }
 
-// TestGarbageIsNoReason: nobody allocates, so nobody collects, and the last collection says that the heap is full. It is collected, and nobody ended.
+// TestGarbageIsNoReason: nobody allocates, so nobody collects, and the last collection says that
+// the heap is full. It is collected, and nobody ended.
 func TestGarbageIsNoReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

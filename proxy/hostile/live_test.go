@@ -23,15 +23,19 @@ import (
 const (
 	// wideSeries is how many series the metric wide has.
 	wideSeries = 20_000
-	// proxyOver is how much more than at rest the proxy may have resident, whatever it is asked, with the memory limit that it gives itself.
+	// proxyOver is how much more than at rest the proxy may have resident, whatever it is asked,
+	// with the memory limit that it gives itself.
 	proxyOver = 300 << 20
-	// serverMost is how much more a server may have resident than with plain queries over all of its series, and serverRoom what doc.go says of the rest.
+	// serverMost is how much more a server may have resident than with plain queries over all of
+	// its series, and serverRoom what doc.go says of the rest.
 	serverMost, serverRoom = 1.25, 2 << 30
-	// serverSamples is what one query may hold at the server, by the server's own account (query.max-samples).
+	// serverSamples is what one query may hold at the server, by the server's own account
+	// (query.max-samples).
 	serverSamples = 100 * wideSeries
 	// deadline is the proxy's timeout.
 	deadline = 5 * time.Second
-	// rest is after what time nothing may be computed for a query any more, and idleMost the share of one processor that counts as nothing: the bystander's.
+	// rest is after what time nothing may be computed for a query any more, and idleMost the share
+	// of one processor that counts as nothing: the bystander's.
 	rest     = 500 * time.Millisecond
 	idleMost = 0.5
 )
@@ -44,7 +48,8 @@ type patience struct {
 	failed      float64       // what share of the bystander's requests may run into their deadlines
 }
 
-// patienceOf is what is asked for (-hostile.strict), or what holds on a machine that does other things too.
+// patienceOf is what is asked for (-hostile.strict), or what holds on a machine that does other
+// things too.
 func patienceOf(strict bool) patience {
 	if strict {
 		return patience{slack: 500 * time.Millisecond, most: 500 * time.Millisecond, look: 100 * time.Millisecond, others: 50 * time.Millisecond}
@@ -91,7 +96,8 @@ func nothing(t *testing.T) world {
 	return start(t, config)
 }
 
-// readHere is a proxy over two servers whose engines differ, so that it reads their series and evaluates everything itself.
+// readHere is a proxy over two servers whose engines differ, so that it reads their series and
+// evaluates everything itself.
 func readHere(t *testing.T) world {
 	config := "groups:\n  - name: heron\n    shards:\n"
 	for _, url := range startShards(t) {
@@ -100,7 +106,8 @@ func readHere(t *testing.T) world {
 	return start(t, config+"memory: {budget: 64MiB}\n")
 }
 
-// passedOn is a proxy over one real Prometheus that scrapes as many series, so that whole queries are handed on to it.
+// passedOn is a proxy over one real Prometheus that scrapes as many series, so that whole queries
+// are handed on to it.
 func passedOn(t *testing.T) world {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for i := range wideSeries {
@@ -117,7 +124,8 @@ scrape_configs: [{job_name: wide, static_configs: [{targets: [%q]}]}]
 	return w
 }
 
-// TestNothingIsTakenDown puts hostile texts to the built program and watches what it and the server behind it use, and how somebody else is served.
+// TestNothingIsTakenDown puts hostile texts to the built program and watches what it and the server
+// behind it use, and how somebody else is served.
 func TestNothingIsTakenDown(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("memory and processor time of other processes are read from /proc")
@@ -213,7 +221,8 @@ func hold(t *testing.T, w world, texts *Writer, n int) {
 	t.Logf("%d texts: %v, the longest took %s; %d were cut off at the deadline; the processors were looked at after %d", n, codes, longest.Round(time.Millisecond), cut, looks)
 }
 
-// settle waits until the proxy answers and the server behind it holds all series, and asks for them a few times.
+// settle waits until the proxy answers and the server behind it holds all series, and asks for them
+// a few times.
 func settle(t *testing.T, c *client, scraped bool) {
 	t.Helper()
 	asked := 0
@@ -231,7 +240,8 @@ func settle(t *testing.T, c *client, scraped bool) {
 	}
 }
 
-// quiet sees that nothing is computed any more soon after an answer. What scrapes may be in the midst of it, once.
+// quiet sees that nothing is computed any more soon after an answer. What scrapes may be in the
+// midst of it, once.
 func quiet(t *testing.T, all []watched, bad func(string, ...any)) {
 	t.Helper()
 	time.Sleep(rest)

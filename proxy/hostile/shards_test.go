@@ -16,7 +16,8 @@ import (
 // shardsEnv makes the test's program two shards and nothing else.
 const shardsEnv = "SPILLWAY_HOSTILE_SHARDS"
 
-// serveShards is two shards that hold wide between them, and whose engines differ in their lookback. It prints their addresses, one a line, and ends with its input.
+// serveShards is two shards that hold wide between them, and whose engines differ in their
+// lookback. It prints their addresses, one a line, and ends with its input.
 func serveShards() error {
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 5); err != nil { // others' shards are other machines
 		return err
@@ -37,8 +38,9 @@ func serveShards() error {
 	return err
 }
 
-// startShards runs serveShards as a process of its own, on one processor: what shards take to write twenty thousand series sixty times over must hold up neither the
-// one who looks at the clock nor the proxy. It returns the shards' addresses.
+// startShards runs serveShards as a process of its own, on one processor: what shards take to write
+// twenty thousand series sixty times over must hold up neither the one who looks at the clock nor
+// the proxy. It returns the shards' addresses.
 func startShards(t *testing.T) []string {
 	t.Helper()
 	self, err := os.Executable()

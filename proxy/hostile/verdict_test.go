@@ -31,7 +31,8 @@ func (q Query) request(now time.Time) *endpoint.Request {
 	return &endpoint.Request{ID: endpoint.QueryRange, Query: q.Text, Start: endpoint.At(now.Add(-q.Range).UnixMilli()), End: endpoint.At(now.UnixMilli()), Step: q.Step}
 }
 
-// TestVerdicts: each text gets a verdict, a refusal is a sentence that is short whatever the text, and the texts lie on both sides of the bounds.
+// TestVerdicts: each text gets a verdict, a refusal is a sentence that is short whatever the text,
+// and the texts lie on both sides of the bounds.
 func TestVerdicts(t *testing.T) {
 	limits := policy.Limits(config.Default().LimitsFor(endpoint.Query))
 	limits.MaxQueryBytes = MaxText

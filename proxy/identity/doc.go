@@ -1,11 +1,14 @@
-// Package identity answers who asks: as far as a request tells, its caller's user, dashboard, panel and rule.
+// Package identity answers who asks: as far as a request tells, its caller's user, dashboard, panel
+// and rule.
 //
-// Grafana tells them in headers (X-Grafana-User, X-Dashboard-Uid, X-Panel-Id, X-Rule-Uid, FromAlert). Anyone can write these, and this version knows no
-// tenants that may set them: so they are taken as claimed. They are logged and shown, and decide nothing. Other headers that name someone (X-Scope-OrgID,
-// X-Forwarded-*, Forwarded, X-Real-IP) are not looked at.
+// Grafana tells them in headers (X-Grafana-User, X-Dashboard-Uid, X-Panel-Id, X-Rule-Uid,
+// FromAlert). Anyone can write these, and this version knows no tenants that may set them: so they
+// are taken as claimed. They are logged and shown, and decide nothing. Other headers that name
+// someone (X-Scope-OrgID, X-Forwarded-*, Forwarded, X-Real-IP) are not looked at.
 //
-// Every field is at most MaxBytes long, valid UTF-8 and free of characters that do not print, so it can be put into a log or a page as it is (a page still
-// escapes it). The package holds no state and allocates no more than the fields.
+// Every field is at most MaxBytes long, valid UTF-8 and free of characters that do not print, so it
+// can be put into a log or a page as it is (a page still escapes it). The package holds no state
+// and allocates no more than the fields.
 //
 // The request's id and tenant, and nothing else, travel in the context:
 //

@@ -12,7 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// MaxBytes is the longest that a field of a Caller can be. Grafana's uids have at most 40 bytes, its logins 190.
+// MaxBytes is the longest that a field of a Caller can be. Grafana's uids have at most 40 bytes,
+// its logins 190.
 const MaxBytes = 200
 
 // The headers that are read, in canonical form.
@@ -24,7 +25,8 @@ const (
 	HeaderFromAlert = "Fromalert" // Grafana writes FromAlert, which is Fromalert on the wire
 )
 
-// InventoryAgent is the product that spillway relabel names in its User-Agent, before a slash and the version, while it asks what is stored. See Caller.Inventory.
+// InventoryAgent is the product that spillway relabel names in its User-Agent, before a slash and
+// the version, while it asks what is stored. See Caller.Inventory.
 const InventoryAgent = "spillway-relabel"
 
 // Caller is who asks. The zero Caller is nobody in particular.
@@ -41,14 +43,18 @@ type Caller struct {
 	Rule string
 	// Alert tells whether the request says that it evaluates an alert rule.
 	Alert bool
-	// Claimed tells that some of User, Dashboard, Panel, Rule and Alert was said by a caller that is not known to be allowed to say it.
+	// Claimed tells that some of User, Dashboard, Panel, Rule and Alert was said by a caller that
+	// is not known to be allowed to say it.
 	Claimed bool
-	// Inventory tells that the request says it comes from spillway relabel, which asks for every name that is stored, and names nobody. Anyone can say so, and all that it changes
-	// is the field purpose of the usage log: who says it untruly takes his own request out of what drop rules keep, and nobody else's.
+	// Inventory tells that the request says it comes from spillway relabel, which asks for every
+	// name that is stored, and names nobody. Anyone can say so, and all that it changes is the
+	// field purpose of the usage log: who says it untruly takes his own request out of what drop
+	// rules keep, and nobody else's.
 	Inventory bool
 }
 
-// FromRequest returns who the request says it is from. Where a header stands several times, the first one counts. The headers are not changed.
+// FromRequest returns who the request says it is from. Where a header stands several times, the
+// first one counts. The headers are not changed.
 func FromRequest(r *http.Request) Caller {
 	c := Caller{
 		User:      Clean(r.Header.Get(HeaderUser)),
@@ -58,12 +64,14 @@ func FromRequest(r *http.Request) Caller {
 		Alert:     strings.EqualFold(r.Header.Get(HeaderFromAlert), "true"),
 	}
 	c.Claimed = c != (Caller{})
-	// A gateway that writes this User-Agent on everything leaves the names of those who look at something.
+	// A gateway that writes this User-Agent on everything leaves the names of those who look at
+	// something.
 	c.Inventory = !c.Claimed && strings.HasPrefix(r.UserAgent(), InventoryAgent+"/")
 	return c
 }
 
-// LogValue is the fields that are set, in a group. Whoever logs it need not know that they are claimed: the group says so.
+// LogValue is the fields that are set, in a group. Whoever logs it need not know that they are
+// claimed: the group says so.
 func (c Caller) LogValue() slog.Value {
 	attrs := make([]slog.Attr, 0, 8)
 	for _, f := range []struct{ key, value string }{
@@ -85,9 +93,10 @@ func (c Caller) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// Clean makes text of a stranger fit for a log line: bytes that are not UTF-8 and characters that do not print (control characters, line breaks, marks that
-// turn the direction of writing) are taken out, spaces at the ends are cut, and what is longer than MaxBytes is cut at a rune boundary. Cleaning twice is
-// cleaning once.
+// Clean makes text of a stranger fit for a log line: bytes that are not UTF-8 and characters that
+// do not print (control characters, line breaks, marks that turn the direction of writing) are
+// taken out, spaces at the ends are cut, and what is longer than MaxBytes is cut at a rune
+// boundary. Cleaning twice is cleaning once.
 func Clean(s string) string {
 	const readAtMost = 8 * MaxBytes // what stands beyond cannot matter but for text that is mostly unprintable
 	if len(s) > readAtMost {
@@ -132,8 +141,9 @@ type Request struct {
 	Peer string
 }
 
-// Peer is the address, without the port, of who has the connection: of all that a request tells of its sender the one thing that a stranger cannot make up. A
-// proxy in front, Grafana too, is one peer, whoever asks through it.
+// Peer is the address, without the port, of who has the connection: of all that a request tells of
+// its sender the one thing that a stranger cannot make up. A proxy in front, Grafana too, is one
+// peer, whoever asks through it.
 func Peer(r *http.Request) string {
 	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		return at.Addr().Unmap().String()
@@ -154,8 +164,8 @@ func From(ctx context.Context) Request {
 	return r
 }
 
-// NewID returns an id for a request: 16 hexadecimal digits at random. A client's own request id is never taken, since it would let one client pose as another's
-// query in the log or kill it.
+// NewID returns an id for a request: 16 hexadecimal digits at random. A client's own request id is
+// never taken, since it would let one client pose as another's query in the log or kill it.
 func NewID() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails, by its documentation

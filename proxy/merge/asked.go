@@ -11,7 +11,8 @@ import (
 type Asked struct {
 	// Type is the resultType: vector, matrix, scalar or string.
 	Type string
-	// Grid are the times at which there may be samples: those of the evaluation, or, with a step of a millisecond, the range of which samples are given as they are stored.
+	// Grid are the times at which there may be samples: those of the evaluation, or, with a step of
+	// a millisecond, the range of which samples are given as they are stored.
 	Grid Grid
 }
 
@@ -85,8 +86,9 @@ func (p *passer) at(text []byte) bool {
 	return true
 }
 
-// numberEnd is the index of the quote behind the number at b[j:] in any of the ways in which one is written, 0 where it is none, or a longer one than any that Prometheus
-// writes. b must have 32 bytes there.
+// numberEnd is the index of the quote behind the number at b[j:] in any of the ways in which one is
+// written, 0 where it is none, or a longer one than any that Prometheus writes. b must have 32
+// bytes there.
 func numberEnd(b []byte, j int) int {
 	for i := j; i < j+32; i += 8 {
 		if m := stringStop(binary.LittleEndian.Uint64(b[i:])); m != 0 {
@@ -100,7 +102,8 @@ func numberEnd(b []byte, j int) int {
 	return 0
 }
 
-// isNumber tells whether a text is a value as Prometheus writes one. What Go reads as a number beyond that, such as 1_0 or 0x1p-2, other readers take for something else.
+// isNumber tells whether a text is a value as Prometheus writes one. What Go reads as a number
+// beyond that, such as 1_0 or 0x1p-2, other readers take for something else.
 func isNumber(text []byte) bool {
 	switch string(text) {
 	case "NaN", "+Inf", "-Inf":

@@ -15,7 +15,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// both passes an answer by Pass and by Splice; the error is that of either, which must be of one mind about scan errors.
+// both passes an answer by Pass and by Splice; the error is that of either, which must be of one
+// mind about scan errors.
 func both(t *testing.T, doc string, asked *Asked, slow bool) error {
 	t.Helper()
 	reader := func() io.Reader {
@@ -148,8 +149,9 @@ func TestErrorBesideSuccess(t *testing.T) {
 	}
 }
 
-// TestIsNumber: every value that Prometheus writes is taken, whatever its length and wherever its point is, by the fast way as by the slow one; what else Go, or
-// somebody, takes for a number is not.
+// TestIsNumber: every value that Prometheus writes is taken, whatever its length and wherever its
+// point is, by the fast way as by the slow one; what else Go, or somebody, takes for a number is
+// not.
 func TestIsNumber(t *testing.T) {
 	var right []string
 	r := rand.New(rand.NewPCG(randseed.Of(t, 0), 1))

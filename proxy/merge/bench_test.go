@@ -12,7 +12,8 @@ import (
 	jsoniter "github.com/json-iterator/go"
 )
 
-// perCPU runs a benchmark over a document and reports megabytes for each second of CPU time, which other users of the machine do not change.
+// perCPU runs a benchmark over a document and reports megabytes for each second of CPU time, which
+// other users of the machine do not change.
 func perCPU(b *testing.B, doc []byte, once func(io.Reader) error) {
 	b.Helper()
 	b.ReportAllocs()

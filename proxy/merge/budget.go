@@ -11,10 +11,12 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// poolChunk is the unit in which a Budget takes memory from its Pool: big enough that the Pool's one atomic is not touched for each series.
+// poolChunk is the unit in which a Budget takes memory from its Pool: big enough that the Pool's
+// one atomic is not touched for each series.
 const poolChunk = 64 << 10
 
-// Pool is the memory of the whole process for answers in progress, in bytes. It is safe for concurrent use.
+// Pool is the memory of the whole process for answers in progress, in bytes. It is safe for
+// concurrent use.
 type Pool struct {
 	limit atomic.Int64
 	room  atomic.Int64
@@ -31,13 +33,15 @@ func NewPool(bytes int64) *Pool {
 	return p
 }
 
-// SetLimit makes the pool larger or smaller (memory.budget). What is taken stays taken; a smaller pool gives nothing more until enough came back.
+// SetLimit makes the pool larger or smaller (memory.budget). What is taken stays taken; a smaller
+// pool gives nothing more until enough came back.
 func (p *Pool) SetLimit(bytes int64) { p.limit.Store(max(0, bytes)) }
 
 // SetRoom says what the process has memory for, whatever the limit is.
 func (p *Pool) SetRoom(bytes int64) { p.room.Store(max(0, bytes)) }
 
-// Tighten refuses large budgets everything more with the error, nil lets them go on: the process really holds more than its share.
+// Tighten refuses large budgets everything more with the error, nil lets them go on: the process
+// really holds more than its share.
 func (p *Pool) Tighten(why *qerr.Error) { p.tight.Store(why) }
 
 // InUse is what budgets have taken and not returned, in bytes.
@@ -46,8 +50,9 @@ func (p *Pool) InUse() int64 { return p.used.Load() }
 // Limit is the size of the pool in bytes: the limit, or the room where that is less.
 func (p *Pool) Limit() int64 { return min(p.limit.Load(), p.room.Load()) }
 
-// Whoever holds more than a sixteenth of the pool leaves the last eighth of it to others: so that those who need little find some while those who need much fill
-// it. In a small pool he does so only where there are others now: its eighth is hardly more than a chunk.
+// Whoever holds more than a sixteenth of the pool leaves the last eighth of it to others: so that
+// those who need little find some while those who need much fill it. In a small pool he does so
+// only where there are others now: its eighth is hardly more than a chunk.
 const (
 	largeShare = 16
 	smallsPart = 8
@@ -82,11 +87,13 @@ type Limits struct {
 	MaxSeries int
 	// MaxSamples bounds the samples read (max_samples).
 	MaxSamples int64
-	// MaxBytes bounds the inflated bytes read from all shards together, and the bytes of an answer that Spillway encodes (max_response_bytes).
+	// MaxBytes bounds the inflated bytes read from all shards together, and the bytes of an answer
+	// that Spillway encodes (max_response_bytes).
 	MaxBytes int64
 }
 
-// Budget is what one request may still use. All methods are safe for concurrent use, and on a nil Budget they count nothing and refuse nothing.
+// Budget is what one request may still use. All methods are safe for concurrent use, and on a nil
+// Budget they count nothing and refuse nothing.
 type Budget struct {
 	pool   *Pool
 	limits Limits
@@ -102,7 +109,8 @@ type Budget struct {
 	closed bool
 }
 
-// NewBudget returns the budget of one request. Close must be called when the request has ended, whatever happened.
+// NewBudget returns the budget of one request. Close must be called when the request has ended,
+// whatever happened.
 func NewBudget(pool *Pool, limits Limits) *Budget { return &Budget{pool: pool, limits: limits} }
 
 // AddSeries counts n series more. The error is a refusal by max_series (422).
@@ -118,7 +126,8 @@ func (b *Budget) AddSeries(n int) error {
 	return nil
 }
 
-// DropSeries takes back what AddSeries counted of series that are counted again: an answer's pieces in time have the same ones.
+// DropSeries takes back what AddSeries counted of series that are counted again: an answer's pieces
+// in time have the same ones.
 func (b *Budget) DropSeries(n int64) {
 	if b != nil {
 		b.series.Add(-n)
@@ -138,7 +147,8 @@ func (b *Budget) AddSamples(n int64) error {
 	return nil
 }
 
-// AddBytes counts n inflated bytes more, read from shards. The error is a refusal by max_response_bytes (422).
+// AddBytes counts n inflated bytes more, read from shards. The error is a refusal by
+// max_response_bytes (422).
 func (b *Budget) AddBytes(n int64) error {
 	if b == nil {
 		return nil
@@ -155,8 +165,9 @@ func bytesRefusal(limit, seen int64, what string) error {
 		"%s larger than max_response_bytes allows (%s)", what, FormatBytes(limit))
 }
 
-// Hold takes n bytes of memory until Drop or Close. The error is a refusal by memory.budget (429): other requests hold the memory, so trying again later
-// makes sense; or a plain error once the budget is closed.
+// Hold takes n bytes of memory until Drop or Close. The error is a refusal by memory.budget (429):
+// other requests hold the memory, so trying again later makes sense; or a plain error once the
+// budget is closed.
 func (b *Budget) Hold(n int64) error {
 	if b == nil || n <= 0 {
 		return nil
@@ -273,14 +284,15 @@ func (b *Budget) Held() int64 {
 	return b.held
 }
 
-// ledger is what one reader holds of a budget. It takes more than it needs at a time, so that readers at work together seldom meet at the budget's lock.
-// It belongs to one goroutine.
+// ledger is what one reader holds of a budget. It takes more than it needs at a time, so that
+// readers at work together seldom meet at the budget's lock. It belongs to one goroutine.
 type ledger struct {
 	budget     *Budget
 	used, held int64
 }
 
-// ledgerStep is the least that a ledger takes at a time, once it holds as much; before that it doubles, from firstStep on.
+// ledgerStep is the least that a ledger takes at a time, once it holds as much; before that it
+// doubles, from firstStep on.
 const ledgerStep, firstStep = 16 << 10, 2 << 10
 
 // hold takes n bytes.

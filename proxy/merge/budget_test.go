@@ -136,7 +136,8 @@ func TestFormatBytes(t *testing.T) {
 	}
 }
 
-// TestPoolChangesItsSize: what is taken stays taken; a smaller pool gives nothing until enough came back; and it is never more than the process has room for.
+// TestPoolChangesItsSize: what is taken stays taken; a smaller pool gives nothing until enough came
+// back; and it is never more than the process has room for.
 func TestPoolChangesItsSize(t *testing.T) {
 	pool := NewPool(4 * poolChunk)
 	a, b := NewBudget(pool, Limits{}), NewBudget(pool, Limits{})
@@ -167,7 +168,8 @@ func TestPoolChangesItsSize(t *testing.T) {
 	}
 }
 
-// TestSmallBudgetsFindRoom: large ones fill the pool up to its last eighth, which is for others, and get nothing more while memory is tight.
+// TestSmallBudgetsFindRoom: large ones fill the pool up to its last eighth, which is for others,
+// and get nothing more while memory is tight.
 func TestSmallBudgetsFindRoom(t *testing.T) {
 	pool := NewPool(64 * poolChunk)
 	one, other, small := NewBudget(pool, Limits{}), NewBudget(pool, Limits{}), NewBudget(pool, Limits{})

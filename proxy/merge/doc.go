@@ -1,32 +1,45 @@
-// Package merge turns the answers of shards into one answer: it scans their JSON as a stream, counts what it reads against the request's budget, merges,
-// relabels, and writes what Prometheus itself would have written.
+// Package merge turns the answers of shards into one answer: it scans their JSON as a stream,
+// counts what it reads against the request's budget, merges, relabels, and writes what Prometheus
+// itself would have written.
 //
 // # Promises
 //
-//   - What is read from shards is valid JSON of the expected shape, or the answer is an error that names the shard. Garbage, truncation, a wrong shape and
-//     an exceeded bound are told apart (ScanError). Nothing after the first error is used.
-//   - Numbers mean what strconv and Prometheus' own decoder make of them, to the bit. A Table has values at the times that were asked for and at no others.
-//   - What Fold returns is the answer of one Prometheus that holds all shards' series: sums and averages within 1e-12, everything else to the bit. Where partial
-//     results do not tell that, and where shards that ought to be disjoint are not, it is ErrInexact or ErrTwice, and the caller evaluates the series themselves.
-//   - Order and duplicates are as in Prometheus: names and values sorted bytewise, series sorted by labels.Compare, each once. How the same data was split
-//     over shards and replicas, in what order the shards are listed and how their bytes were cut into reads never changes a byte of the answer.
-//   - A cut answer says so (Result.Truncated); the caller turns that into a warning. Only metadata is ever cut. Query answers are whole or an error.
-//   - Nothing reaches the client before Writer commits: when 1 MiB is held, or at the end. Until then a failure can still become a named error; after that
-//     the caller must abort the connection.
+//   - What is read from shards is valid JSON of the expected shape, or the answer is an error that
+//     names the shard. Garbage, truncation, a wrong shape and an exceeded bound are told apart
+//     (ScanError). Nothing after the first error is used.
+//   - Numbers mean what strconv and Prometheus' own decoder make of them, to the bit. A Table has
+//     values at the times that were asked for and at no others.
+//   - What Fold returns is the answer of one Prometheus that holds all shards' series: sums and
+//     averages within 1e-12, everything else to the bit. Where partial results do not tell that,
+//     and where shards that ought to be disjoint are not, it is ErrInexact or ErrTwice, and the
+//     caller evaluates the series themselves.
+//   - Order and duplicates are as in Prometheus: names and values sorted bytewise, series sorted by
+//     labels.Compare, each once. How the same data was split over shards and replicas, in what
+//     order the shards are listed and how their bytes were cut into reads never changes a byte of
+//     the answer.
+//   - A cut answer says so (Result.Truncated); the caller turns that into a warning. Only metadata
+//     is ever cut. Query answers are whole or an error.
+//   - Nothing reaches the client before Writer commits: when 1 MiB is held, or at the end. Until
+//     then a failure can still become a named error; after that the caller must abort the
+//     connection.
 //
 // # Refusals
 //
-// The package does not choose replicas, retry, time out or decide about partial answers: it reports, the caller decides. It starts no goroutine that
-// outlives a call. It evaluates nothing but the last step of an aggregation (Fold).
+// The package does not choose replicas, retry, time out or decide about partial answers: it
+// reports, the caller decides. It starts no goroutine that outlives a call. It evaluates nothing
+// but the last step of an aggregation (Fold).
 //
 // # Memory
 //
-// A Scanner holds one buffer of 64 KiB, grown up to MaxToken (1 MiB) while one string or label set is longer than that. A Writer holds at most 1 MiB and one
-// chunk. Lists of strings, passed queries and spliced ones, which have a Scanner for each shard, stream: they need nothing else, but for 32 bytes a series where
-// labels can be set or removed, or where vectors of several shards are joined. A Table takes 8 bytes for each step of each series, in blocks of 64 KiB behind 2 KiB, and its
-// label sets, until it is closed; Fold works in place, Union moves nothing, and both add 48 to 96 bytes for each series of the result. Series, exemplars and the
-// small documents (rules, targets, ...) are collected. Every byte of all that is held in the request's Budget, which takes it from the process' Pool. So one
-// request is bounded by its Limits, and all together by the Pool.
+// A Scanner holds one buffer of 64 KiB, grown up to MaxToken (1 MiB) while one string or label set
+// is longer than that. A Writer holds at most 1 MiB and one chunk. Lists of strings, passed queries
+// and spliced ones, which have a Scanner for each shard, stream: they need nothing else, but for 32
+// bytes a series where labels can be set or removed, or where vectors of several shards are joined.
+// A Table takes 8 bytes for each step of each series, in blocks of 64 KiB behind 2 KiB, and its
+// label sets, until it is closed; Fold works in place, Union moves nothing, and both add 48 to 96
+// bytes for each series of the result. Series, exemplars and the small documents (rules, targets,
+// ...) are collected. Every byte of all that is held in the request's Budget, which takes it from
+// the process' Pool. So one request is bounded by its Limits, and all together by the Pool.
 //
 // # Example
 //

@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 )
 
-// Decoding a document makes values of it: strings and copies of them, and for each object or array a Go value with its headers. What that costs is held
-// before it is done: containerBytes for each object and array (the largest is a rule or a target with its strings' headers), keyBytes for each key (an entry
-// of a map), and copyFactor times the bytes.
+// Decoding a document makes values of it: strings and copies of them, and for each object or array
+// a Go value with its headers. What that costs is held before it is done: containerBytes for each
+// object and array (the largest is a rule or a target with its strings' headers), keyBytes for each
+// key (an entry of a map), and copyFactor times the bytes.
 const (
 	containerBytes = 512
 	keyBytes       = 64
@@ -27,8 +28,8 @@ func (d *documents[T]) release() {
 	}
 }
 
-// readDocuments reads small documents (rules, targets, metadata, status) at the same time, each checked by a Scanner and held in budget as a whole. The
-// caller calls release, on an error too.
+// readDocuments reads small documents (rules, targets, metadata, status) at the same time, each
+// checked by a Scanner and held in budget as a whole. The caller calls release, on an error too.
 func readDocuments[T any](ctx context.Context, shards []Source, budget *Budget) (*documents[T], error) {
 	d := &documents[T]{docs: make([]T, len(shards)), ledgers: make([]ledger, len(shards))}
 	answers := make([]answer, len(shards))
@@ -102,7 +103,8 @@ func writeData(w *Writer, v any) error {
 	return err
 }
 
-// byShard groups the indices of sources into shards: replicas together, in order of their first source.
+// byShard groups the indices of sources into shards: replicas together, in order of their first
+// source.
 func byShard(shards []Source) [][]int {
 	var groups [][]int
 	at := map[string]int{}

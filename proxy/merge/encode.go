@@ -11,7 +11,8 @@ import (
 	"github.com/prometheus/prometheus/promql"
 )
 
-// Encoder writes results of Spillway's own evaluation, byte for byte as Prometheus' HTTP API encodes them, as a stream bounded in bytes.
+// Encoder writes results of Spillway's own evaluation, byte for byte as Prometheus' HTTP API
+// encodes them, as a stream bounded in bytes.
 type Encoder struct {
 	w     io.Writer
 	buf   []byte
@@ -31,7 +32,8 @@ func NewEncoder(w io.Writer, maxBytes int64) *Encoder {
 	return &Encoder{w: w, limit: maxBytes, buf: (*encodeBuffers.Get().(*[]byte))[:0]}
 }
 
-// encodeBuffers are those of encoders that have come to their end. One that a huge label set made large is not kept.
+// encodeBuffers are those of encoders that have come to their end. One that a huge label set made
+// large is not kept.
 var encodeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, encodeFlush+1<<10); return &b }}
 
 func (e *Encoder) release() {
@@ -160,8 +162,8 @@ func (e *Encoder) Matrix(m promql.Matrix) error {
 	return e.tail()
 }
 
-// Table writes the data object of a table: a matrix where ranged, else an instant vector. It writes at most limit series (0 is no limit) and tells whether it
-// left out any.
+// Table writes the data object of a table: a matrix where ranged, else an instant vector. It writes
+// at most limit series (0 is no limit) and tells whether it left out any.
 func (e *Encoder) Table(t *Table, ranged bool, limit int) (cut bool, err error) {
 	series := t.Series
 	if cut = limit > 0 && len(series) > limit; cut {
@@ -211,7 +213,8 @@ func (e *Encoder) Scalar(s promql.Scalar) error { return e.single("scalar", s) }
 // String writes the data object of a string.
 func (e *Encoder) String(s promql.String) error { return e.single("string", s) }
 
-// single uses the type's own marshaler, as Prometheus' codec does: its times and floats are formatted otherwise than those of points.
+// single uses the type's own marshaler, as Prometheus' codec does: its times and floats are
+// formatted otherwise than those of points.
 func (e *Encoder) single(resultType string, v json.Marshaler) error {
 	b, err := v.MarshalJSON()
 	if err != nil {
@@ -238,7 +241,8 @@ func appendHPoint(dst []byte, t int64, h *histogram.FloatHistogram) []byte {
 	return append(dst, ']')
 }
 
-// AppendTimestamp appends milliseconds as Prometheus writes them: seconds with up to three decimals.
+// AppendTimestamp appends milliseconds as Prometheus writes them: seconds with up to three
+// decimals.
 func AppendTimestamp(dst []byte, ms int64) []byte {
 	u := uint64(ms)
 	if ms < 0 {
@@ -252,7 +256,8 @@ func AppendTimestamp(dst []byte, ms int64) []byte {
 	return dst
 }
 
-// AppendFloat appends a value as Prometheus writes it: a string, since JSON has no NaN and no infinities.
+// AppendFloat appends a value as Prometheus writes it: a string, since JSON has no NaN and no
+// infinities.
 func AppendFloat(dst []byte, f float64) []byte {
 	format := byte('f')
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
@@ -263,7 +268,8 @@ func AppendFloat(dst []byte, f float64) []byte {
 	return append(dst, '"')
 }
 
-// AppendHistogram appends a native histogram as Prometheus writes it: count, sum and the buckets that are not empty.
+// AppendHistogram appends a native histogram as Prometheus writes it: count, sum and the buckets
+// that are not empty.
 func AppendHistogram(dst []byte, h *histogram.FloatHistogram) []byte {
 	dst = append(dst, `{"count":`...)
 	dst = AppendFloat(dst, h.Count)

@@ -151,7 +151,8 @@ func TestEncoderBound(t *testing.T) {
 	wantRefusal(t, NewEncoder(&out, 10).Vector(promql.Vector{{}}), qerr.TooExpensive, "max_response_bytes")
 }
 
-// TestTextIsPrometheus compares lists, series and notes with Prometheus' own codec: names and values in lists are escaped otherwise than labels.
+// TestTextIsPrometheus compares lists, series and notes with Prometheus' own codec: names and
+// values in lists are escaped otherwise than labels.
 func TestTextIsPrometheus(t *testing.T) {
 	list := `[`
 	for i, s := range oddTexts {
@@ -214,7 +215,8 @@ func TestPassOfPrometheus(t *testing.T) {
 	}
 }
 
-// TestStatsOfPrometheus compares the stats object with that of Prometheus' own codec, as values: small floats are spelled 1e-7 here and 1e-07 there.
+// TestStatsOfPrometheus compares the stats object with that of Prometheus' own codec, as values:
+// small floats are spelled 1e-7 here and 1e-07 there.
 func TestStatsOfPrometheus(t *testing.T) {
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1000, Timeout: time.Minute, EnablePerStepStats: true})
 	defer func() {

@@ -22,19 +22,23 @@ const truncatedByLimit = "results truncated due to limit"
 type Source struct {
 	// Name is the shard's group and host:port, for errors.
 	Name string
-	// Shard tells which sources are replicas of one shard: those with the same Shard, where it is not empty. It matters only where numbers are summed (counts
-	// of targets and of series), which must not count replicas twice.
+	// Shard tells which sources are replicas of one shard: those with the same Shard, where it is
+	// not empty. It matters only where numbers are summed (counts of targets and of series), which
+	// must not count replicas twice.
 	Shard string
 	// Body is the inflated answer. The caller closes it.
 	Body io.Reader
-	// Cancel, where set, is called when the answer is not wanted any more because another shard's failed, possibly while Body is being read: it must be safe
-	// for that, and wake the reader. It may cancel other sources too. Where it is nil, their reads are waited for.
+	// Cancel, where set, is called when the answer is not wanted any more because another shard's
+	// failed, possibly while Body is being read: it must be safe for that, and wake the reader. It
+	// may cancel other sources too. Where it is nil, their reads are waited for.
 	Cancel func()
 	// Relabel is what is done to the label sets in it; nil is nothing.
 	Relabel *Relabel
-	// Asked is what the answer to a query must fit; nil takes any result. Pass and Splice look at it.
+	// Asked is what the answer to a query must fit; nil takes any result. Pass and Splice look at
+	// it.
 	Asked *Asked
-	// Limit is how many strings or series the shard was asked for; what it sends beyond is cut there. 0 is no limit of its own.
+	// Limit is how many strings or series the shard was asked for; what it sends beyond is cut
+	// there. 0 is no limit of its own.
 	Limit int
 }
 
@@ -48,16 +52,18 @@ type Count struct {
 type Result struct {
 	// Series is the number of series, strings or entries written.
 	Series int
-	// Truncated tells that a limit cut the answer, here or at a shard: the caller owes the client a warning.
+	// Truncated tells that a limit cut the answer, here or at a shard: the caller owes the client a
+	// warning.
 	Truncated bool
-	// Warnings and Infos are those of the shards, each once, in order of the sources, at most 32 of 1 KiB. A shard's own note that limit= cut its answer is
-	// not among them: it is Truncated.
+	// Warnings and Infos are those of the shards, each once, in order of the sources, at most 32 of
+	// 1 KiB. A shard's own note that limit= cut its answer is not among them: it is Truncated.
 	Warnings, Infos []string
 	// Counts are, for answers to queries, what each source sent, in their order.
 	Counts []Count
 }
 
-// Notes is a list of warnings or infos: each once, at most 32 of at most 1 KiB, valid UTF-8 without control characters.
+// Notes is a list of warnings or infos: each once, at most 32 of at most 1 KiB, valid UTF-8 without
+// control characters.
 type Notes struct {
 	list    []string
 	dropped bool
@@ -96,7 +102,8 @@ func (n *Notes) append(dst []byte, key string) []byte {
 	return dst
 }
 
-// sanitise makes a text of a shard fit to be shown: valid UTF-8, no control characters, at most 1 KiB, cut between runes.
+// sanitise makes a text of a shard fit to be shown: valid UTF-8, no control characters, at most 1
+// KiB, cut between runes.
 func sanitise(s string) string {
 	if len(s) > maxNoteBytes {
 		cut := maxNoteBytes - len("…")
@@ -129,8 +136,9 @@ type answer struct {
 	named              bool // data is there
 }
 
-// readAnswer walks the envelope of a whole document; its keys may come in any order. data is called with the scanner at the data value, at most once, and
-// must consume it. An error object is an *UpstreamError.
+// readAnswer walks the envelope of a whole document; its keys may come in any order. data is called
+// with the scanner at the data value, at most once, and must consume it. An error object is an
+// *UpstreamError.
 func readAnswer(s *Scanner, a *answer, data func() bool) bool {
 	if !s.Object() {
 		return false
@@ -180,8 +188,8 @@ func (a *answer) afterData(s *Scanner) bool {
 	}
 }
 
-// envelopeKey reads one key of an envelope with its value, but for a data value other than null, in front of which it stops. ok is false at the end of
-// the object, or at an error.
+// envelopeKey reads one key of an envelope with its value, but for a data value other than null, in
+// front of which it stops. ok is false at the end of the object, or at an error.
 func envelopeKey(s *Scanner, a *answer, first bool) (atData, ok bool) {
 	key, ok := s.Key(first)
 	if !ok {
@@ -274,7 +282,8 @@ func (r *Result) take(a *answer, warnings, infos *Notes) {
 	r.Warnings, r.Infos = warnings.list, infos.list
 }
 
-// DecodeError reads an error answer of a shard. The result is an *UpstreamError, or what is wrong with the body.
+// DecodeError reads an error answer of a shard. The result is an *UpstreamError, or what is wrong
+// with the body.
 func DecodeError(ctx context.Context, src Source, budget *Budget) error {
 	s := NewScanner(src.Body, budget)
 	defer s.Close()

@@ -29,8 +29,9 @@ type exemplarSeries struct {
 	exemplars []exemplar
 }
 
-// MergeExemplars writes the union of the shards' answers to query_exemplars: series relabelled and sorted by labels, equal ones joined, in each the distinct
-// exemplars sorted by time, value and labels. Nothing is ever left out: a bound refuses.
+// MergeExemplars writes the union of the shards' answers to query_exemplars: series relabelled and
+// sorted by labels, equal ones joined, in each the distinct exemplars sorted by time, value and
+// labels. Nothing is ever left out: a bound refuses.
 func MergeExemplars(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
 	var (
 		res   Result

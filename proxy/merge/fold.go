@@ -24,33 +24,44 @@ const (
 	FoldAvg
 )
 
-// PartLabel tells apart the two series of each group that a shard sends for an average: its values are "sum" and "count".
+// PartLabel tells apart the two series of each group that a shard sends for an average: its values
+// are "sum" and "count".
 const PartLabel = "__spillway_part__"
 
-// ErrInexact is the error of partial results from which the exact one cannot be told. The caller evaluates the expression over the series themselves.
+// ErrInexact is the error of partial results from which the exact one cannot be told. The caller
+// evaluates the expression over the series themselves.
 var ErrInexact = errors.New("the partial results do not tell the exact one")
 
-// Fold joins partial aggregates of disjoint shards: series with equal label sets are combined step by step, and a step that one shard lacks is what the
-// others say. The result is sorted by labels.Compare. In what order the tables come changes no bit of it, but for the last of a sum.
+// Fold joins partial aggregates of disjoint shards: series with equal label sets are combined step
+// by step, and a step that one shard lacks is what the others say. The result is sorted by
+// labels.Compare. In what order the tables come changes no bit of it, but for the last of a sum.
 //
-// Where only one table has a value at a step, it stands as it is, NaN and infinities included. Where several have:
+// Where only one table has a value at a step, it stands as it is, NaN and infinities included.
+// Where several have:
 //
-//   - A sum is that of the partial sums with Neumaier's compensation. It stands where all of them and the total are finite, none is more than 1,000 times
-//     the total, and their magnitudes together are no more than 8,000 times: beyond that they cancel, and what each shard rounded away, half a unit in the
-//     last of 53 bits, shows. Within it the error is less than 1e-12.
+//   - A sum is that of the partial sums with Neumaier's compensation. It stands where all of them
+//     and the total are finite, none is more than 1,000 times the total, and their magnitudes
+//     together are no more than 8,000 times: beyond that they cancel, and what each shard rounded
+//     away, half a unit in the last of 53 bits, shows. Within it the error is less than 1e-12.
 //   - A count is exact: partial counts are integers, and so is their sum while it is below 2^53.
-//   - The least and the greatest follow Prometheus: a NaN gives way to anything. Zeros of both signs that tie are inexact, since which of them Prometheus
-//     finds first is known to no one.
+//   - The least and the greatest follow Prometheus: a NaN gives way to anything. Zeros of both
+//     signs that tie are inexact, since which of them Prometheus finds first is known to no one.
 //   - A group is 1 wherever any table has a value.
-//   - An average is the total of the sums, under the rule for sums, divided by the total of the counts.
+//   - An average is the total of the sums, under the rule for sums, divided by the total of the
+//     counts.
 //
-// With FoldAvg each table has two series for each group, told apart by PartLabel, which the result does not have. A group or step with a count and no sum is
-// inexact (there floats met histograms), and so is a sum that is not finite, even of one shard alone: where a running sum overflows Prometheus goes over to
-// a running mean, which may well be finite, and the sum does not tell. Only the average of a single sample is that sample, whatever it is. One shard's
-// finite average is sum/count, where Prometheus adds the two parts of its compensated sum after dividing them: a difference of the last bits.
+// With FoldAvg each table has two series for each group, told apart by PartLabel, which the result
+// does not have. A group or step with a count and no sum is inexact (there floats met histograms),
+// and so is a sum that is not finite, even of one shard alone: where a running sum overflows
+// Prometheus goes over to a running mean, which may well be finite, and the sum does not tell. Only
+// the average of a single sample is that sample, whatever it is. One shard's finite average is
+// sum/count, where Prometheus adds the two parts of its compensated sum after dividing them: a
+// difference of the last bits.
 //
-// Everything else is an error that wraps ErrInexact and says why. Fold takes ownership of all tables, also with an error: the result keeps the buffers of
-// those whose values it uses (it folds in place, into the first table that has a series) and closes the others. Its own memory is held in budget.
+// Everything else is an error that wraps ErrInexact and says why. Fold takes ownership of all
+// tables, also with an error: the result keeps the buffers of those whose values it uses (it folds
+// in place, into the first table that has a series) and closes the others. Its own memory is held
+// in budget.
 func Fold(op FoldOp, tables []*Table, budget *Budget) (result *Table, err error) {
 	defer closeAll(tables)
 	grid, err := sameGrid(tables)
@@ -91,8 +102,9 @@ func Fold(op FoldOp, tables []*Table, budget *Budget) (result *Table, err error)
 	return f.out, nil
 }
 
-// Union puts the series of disjoint shards side by side, sorted by labels.Compare. A label set that two tables hold at all, whatever the steps, is ErrTwice.
-// Where any table met a histogram so does the union, and has no series. It takes ownership of all tables, also with an error.
+// Union puts the series of disjoint shards side by side, sorted by labels.Compare. A label set that
+// two tables hold at all, whatever the steps, is ErrTwice. Where any table met a histogram so does
+// the union, and has no series. It takes ownership of all tables, also with an error.
 func Union(tables []*Table) (result *Table, err error) {
 	defer closeAll(tables)
 	grid, err := sameGrid(tables)
@@ -166,7 +178,8 @@ func sameGrid(tables []*Table) (Grid, error) {
 	return tables[0].Grid, nil
 }
 
-// heads walks the series of all tables in order: those of equal labels one after the other, by the order of the tables.
+// heads walks the series of all tables in order: those of equal labels one after the other, by the
+// order of the tables.
 type heads struct {
 	tables []*Table
 	at     []int
@@ -321,7 +334,8 @@ const (
 const (
 	// cancels is how much larger than the total the largest part of a sum may be.
 	cancels = 1000
-	// cancelsAll is how much larger the magnitudes of all parts together may be: 8,000 roundings of 2^-53 are 8.9e-13.
+	// cancelsAll is how much larger the magnitudes of all parts together may be: 8,000 roundings of
+	// 2^-53 are 8.9e-13.
 	cancelsAll = 8 * cancels
 )
 
@@ -353,7 +367,8 @@ func (t *total) stands() string {
 
 func finite(v float64) bool { return v-v == 0 }
 
-// foldSums adds parts into the first. Where a step is inexact it returns the step and why, else -1; so do its sisters.
+// foldSums adds parts into the first. Where a step is inexact it returns the step and why, else -1;
+// so do its sisters.
 func foldSums(parts [][]float64) (step int, why string) {
 	into := parts[0]
 	for i := range into {
@@ -485,7 +500,8 @@ func foldAverages(sums, counts [][]float64) (step int, why string) {
 	return -1, ""
 }
 
-// pairUp joins the sums and counts of a table: its series become the groups, with the sums as values. It returns the counts.
+// pairUp joins the sums and counts of a table: its series become the groups, with the sums as
+// values. It returns the counts.
 func (f *folder) pairUp(t *Table) ([][]float64, error) {
 	type part struct {
 		TableSeries

@@ -52,7 +52,8 @@ func part(which string, s TableSeries) TableSeries {
 	return TableSeries{Labels: b.Labels(), Values: s.Values}
 }
 
-// joined runs a Fold or Union in every order of the tables, and checks that nothing is held when its result is closed.
+// joined runs a Fold or Union in every order of the tables, and checks that nothing is held when
+// its result is closed.
 func joined(t *testing.T, tables [][]TableSeries, grid Grid, join func([]*Table, *Budget) (*Table, error)) (string, error) {
 	t.Helper()
 	var (

@@ -99,8 +99,8 @@ func evaluated(t *testing.T, engine *promql.Engine, m memory, query string, grid
 	return out.Bytes()
 }
 
-// TestFoldLikePrometheus splits random series over shards, lets Prometheus' engine aggregate each shard's and all of them together, and folds the parts: what
-// stands is the whole's answer.
+// TestFoldLikePrometheus splits random series over shards, lets Prometheus' engine aggregate each
+// shard's and all of them together, and folds the parts: what stands is the whole's answer.
 func TestFoldLikePrometheus(t *testing.T) {
 	r := newRand(t)
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1 << 20, Timeout: time.Minute, LookbackDelta: time.Second})

@@ -9,8 +9,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// TableOf is a matrix as the engine returns it, as a table on the grid that it was evaluated on. Histograms are told as DecodeTable tells them. Memory is held in budget: 8 bytes for each
-// step of each series, and the label sets.
+// TableOf is a matrix as the engine returns it, as a table on the grid that it was evaluated on.
+// Histograms are told as DecodeTable tells them. Memory is held in budget: 8 bytes for each step of
+// each series, and the label sets.
 func TableOf(m promql.Matrix, grid Grid, budget *Budget) (*Table, error) {
 	t := &Table{Grid: grid}
 	t.held.budget = budget
@@ -35,8 +36,10 @@ func TableOf(m promql.Matrix, grid Grid, budget *Budget) (*Table, error) {
 	return t, nil
 }
 
-// Follow makes one table of those of the same expression on pieces of the grid, which follow each other in time and together have all of its steps. Where any met a histogram so does the
-// result, and has no series. It takes ownership of all tables, also with an error. Memory: 8 bytes for each step of each series, held in budget, until the result is closed.
+// Follow makes one table of those of the same expression on pieces of the grid, which follow each
+// other in time and together have all of its steps. Where any met a histogram so does the result,
+// and has no series. It takes ownership of all tables, also with an error. Memory: 8 bytes for each
+// step of each series, held in budget, until the result is closed.
 func Follow(grid Grid, tables []*Table, budget *Budget) (*Table, error) {
 	defer closeAll(tables)
 	out := &Table{Grid: grid}

@@ -23,7 +23,8 @@ func matrix(grid Grid, series map[string]map[int64]float64) promql.Matrix {
 	return m
 }
 
-// TestFollow: pieces in time become one table; a series that is in one piece only has no values in the others; memory is given back.
+// TestFollow: pieces in time become one table; a series that is in one piece only has no values in
+// the others; memory is given back.
 func TestFollow(t *testing.T) {
 	budget := NewBudget(NewPool(1<<30), Limits{})
 	defer budget.Close()

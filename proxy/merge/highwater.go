@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// highWaterEvery is how long a highWater keeps apart what it saw. A scrape each minute or more often misses nothing.
+// highWaterEvery is how long a highWater keeps apart what it saw. A scrape each minute or more
+// often misses nothing.
 const highWaterEvery = time.Minute
 
-// highWater is the largest of the values that it saw in this minute and in the one before: a gauge that is sampled now and then misses what is full for a second.
-// The zero value is ready for use.
+// highWater is the largest of the values that it saw in this minute and in the one before: a gauge
+// that is sampled now and then misses what is full for a second. The zero value is ready for use.
 type highWater struct {
 	now, before atomic.Int64
 	since       atomic.Int64 // when now began, Unix nanoseconds
@@ -35,6 +36,6 @@ func (h *highWater) get(at time.Time, current int64) int64 {
 	return most
 }
 
-// Peak is the most that was taken at once within the last one to two minutes, provided that it is asked for once a minute or more often, or was asked for in vain: then it
-// is more than Limit.
+// Peak is the most that was taken at once within the last one to two minutes, provided that it is
+// asked for once a minute or more often, or was asked for in vain: then it is more than Limit.
 func (p *Pool) Peak(at time.Time) int64 { return p.high.get(at, p.InUse()) }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A pool that is full for a moment between two scrapes says so for a minute at least, and no longer than two.
+// A pool that is full for a moment between two scrapes says so for a minute at least, and no longer
+// than two.
 func TestPeakOfThePool(t *testing.T) {
 	p := NewPool(1 << 20)
 	at := time.Unix(1000, 0)

@@ -20,7 +20,8 @@ type counter struct{ n int64 }
 
 func (c *counter) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
 
-// TestEndlessBodies lets every merge read bodies that never end: each stops at a bound, and the heap stays flat.
+// TestEndlessBodies lets every merge read bodies that never end: each stops at a bound, and the
+// heap stays flat.
 func TestEndlessBodies(t *testing.T) {
 	const head = `{"status":"success","data":`
 	for _, tc := range []struct {
@@ -108,7 +109,8 @@ func (w *watched) Read(p []byte) (int, error) {
 	return w.endless.Read(p)
 }
 
-// TestDocumentsCostWhatIsHeld decodes documents that are as dear for their bytes as they can be: what they come to on the heap was held before.
+// TestDocumentsCostWhatIsHeld decodes documents that are as dear for their bytes as they can be:
+// what they come to on the heap was held before.
 func TestDocumentsCostWhatIsHeld(t *testing.T) {
 	list := func(n int, head, unit, tail string) string {
 		return envelope(head + unit + strings.Repeat(","+unit, n) + tail)

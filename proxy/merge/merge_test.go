@@ -131,8 +131,10 @@ func merged(t testing.TB, endpoint string, args map[string]string, shards []Sour
 	return out.String(), res, err
 }
 
-// TestMergeFiles runs testdata/merge/*.txtar. In each, the last line of the comment is an endpoint with arguments; each file is a shard's body, its name
-// followed by set=NAME:VALUE, drop=NAME, shard=NAME and limit=N; the file want is the data of the answer, or the error, and what was noted.
+// TestMergeFiles runs testdata/merge/*.txtar. In each, the last line of the comment is an endpoint
+// with arguments; each file is a shard's body, its name followed by set=NAME:VALUE, drop=NAME,
+// shard=NAME and limit=N; the file want is the data of the answer, or the error, and what was
+// noted.
 func TestMergeFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/merge/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -9,8 +9,9 @@ import (
 	"github.com/prometheus/prometheus/model/metadata"
 )
 
-// MergeMetadata writes the union of the shards' metric metadata: for each metric, sorted, its distinct entries, sorted by type, unit and help. At most limit
-// metrics and perMetric entries of each are written (0 is no limit); what is left out makes the answer truncated.
+// MergeMetadata writes the union of the shards' metric metadata: for each metric, sorted, its
+// distinct entries, sorted by type, unit and help. At most limit metrics and perMetric entries of
+// each are written (0 is no limit); what is left out makes the answer truncated.
 func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[map[string][]metadata.Metadata](ctx, shards, budget)
 	defer d.release()
@@ -59,8 +60,8 @@ func (a targetMetadata) compare(b targetMetadata) int {
 	return cmp.Or(labels.Compare(a.Target, b.Target), cmp.Compare(a.MetricFamily, b.MetricFamily), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Help, b.Help), cmp.Compare(a.Unit, b.Unit))
 }
 
-// MergeTargetsMetadata writes the union of the shards' targets/metadata: targets relabelled, entries sorted by target and metric, each once, at most limit
-// (0 is no limit).
+// MergeTargetsMetadata writes the union of the shards' targets/metadata: targets relabelled,
+// entries sorted by target and metric, each once, at most limit (0 is no limit).
 func MergeTargetsMetadata(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[[]targetMetadata](ctx, shards, budget)
 	defer d.release()

@@ -31,8 +31,10 @@ type item struct {
 	key, json string
 }
 
-// split deals items over shards, each with one to three replicas that hold all of the shard's items or, where gaps are allowed, together do. Every answer is
-// then written in its own way: order (where the endpoint does not sort), white space, order of the envelope's keys, and reads of any size.
+// split deals items over shards, each with one to three replicas that hold all of the shard's items
+// or, where gaps are allowed, together do. Every answer is then written in its own way: order
+// (where the endpoint does not sort), white space, order of the envelope's keys, and reads of any
+// size.
 func split(r *rand.Rand, items []item, sorted bool) []Source {
 	var sources []Source
 	n := 1 + r.IntN(5)
@@ -132,7 +134,8 @@ func jsonText(r *rand.Rand, s string) string {
 	return b.String()
 }
 
-// TestSplittingChangesNothing splits one random set over shards and replicas in many ways: the merged bytes are always those of the set itself.
+// TestSplittingChangesNothing splits one random set over shards and replicas in many ways: the
+// merged bytes are always those of the set itself.
 func TestSplittingChangesNothing(t *testing.T) {
 	r := newRand(t)
 	for round := range 60 {
@@ -226,8 +229,8 @@ func seeds(f *testing.F) {
 	}
 }
 
-// FuzzMerge gives one document, twice, to every merge: each answers valid JSON or a typed error, holds nothing in the end, and takes nothing that
-// encoding/json would not.
+// FuzzMerge gives one document, twice, to every merge: each answers valid JSON or a typed error,
+// holds nothing in the end, and takes nothing that encoding/json would not.
 func FuzzMerge(f *testing.F) {
 	seeds(f)
 	rl := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"})
@@ -249,7 +252,8 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// FuzzPass checks pass-through: what it takes is JSON, what it writes means the same but for relabelling, however it is read.
+// FuzzPass checks pass-through: what it takes is JSON, what it writes means the same but for
+// relabelling, however it is read.
 func FuzzPass(f *testing.F) {
 	seeds(f)
 	rl := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"})
@@ -279,7 +283,8 @@ func FuzzPass(f *testing.F) {
 	})
 }
 
-// data is the data value of an answer as encoding/json understands it, relabelled in a way of its own.
+// data is the data value of an answer as encoding/json understands it, relabelled in a way of its
+// own.
 func data(t *testing.T, doc []byte, rl *Relabel) []byte {
 	t.Helper()
 	var v struct{ Data map[string]any }

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// labelPair is one label of a metric object, as offsets from the object's start: name and value without quotes.
+// labelPair is one label of a metric object, as offsets from the object's start: name and value
+// without quotes.
 type labelPair struct {
 	nameFrom, nameTo, valueFrom, valueTo int
 }
@@ -17,7 +18,8 @@ type pairReader struct {
 	pairs []labelPair
 }
 
-// metric rewrites the metric object that is next. Copying is on: it stops before the object and goes on behind it.
+// metric rewrites the metric object that is next. Copying is on: it stops before the object and
+// goes on behind it.
 func (p *passer) metric() bool {
 	s := p.s
 	if s.peek() != '{' {
@@ -87,7 +89,8 @@ func (p *pairReader) readPairs() bool {
 	}
 }
 
-// compact tells whether an object whose labels are noted is written without white space and escapes: one that crossed the end of the buffer may be.
+// compact tells whether an object whose labels are noted is written without white space and
+// escapes: one that crossed the end of the buffer may be.
 func (p *pairReader) compact(obj []byte) bool {
 	size := max(2, 1+len(p.pairs)) // braces and commas
 	for i := range p.pairs {
@@ -97,8 +100,9 @@ func (p *pairReader) compact(obj []byte) bool {
 	return size == len(obj) && bytes.IndexByte(obj, '\\') < 0
 }
 
-// plainPairs consumes a metric object that lies in the buffer as a whole and is written as Prometheus writes it, without white space and escapes: nearly
-// all. It notes the labels where note is true. Where the object is anything else it consumes nothing.
+// plainPairs consumes a metric object that lies in the buffer as a whole and is written as
+// Prometheus writes it, without white space and escapes: nearly all. It notes the labels where note
+// is true. Where the object is anything else it consumes nothing.
 func (p *pairReader) plainPairs(note bool) bool {
 	s := p.s
 	obj := s.buf[s.pos:s.end]
@@ -143,7 +147,8 @@ func (p *pairReader) sorted(obj []byte) bool {
 	return true
 }
 
-// rewrite makes p.out of the object and its pairs. plain tells that the object is spelled as Prometheus would.
+// rewrite makes p.out of the object and its pairs. plain tells that the object is spelled as
+// Prometheus would.
 func (p *passer) rewrite(plain bool) bool {
 	s := p.s
 	obj := s.buf[s.tok:s.pos]
@@ -165,7 +170,8 @@ func (p *passer) rewrite(plain bool) bool {
 
 // splice makes p.out of a plain, sorted object.
 func (p *passer) splice(obj []byte) {
-	// Both lists of names are sorted. Between owned names the labels are copied in runs, commas included.
+	// Both lists of names are sorted. Between owned names the labels are copied in runs, commas
+	// included.
 	owned := p.rl.owned
 	out, removed := append(p.out[:0], '{'), p.seen.removed[:0]
 	run := -1 // where the run in hand begins
@@ -216,8 +222,9 @@ func (p *passer) splice(obj []byte) {
 	p.out, p.seen.removed = out, removed
 }
 
-// spell makes p.out of any object: decoded, sorted, and written as Prometheus writes it. Only then do equal label sets have equal bytes. It is for the few
-// that have escapes or white space, or are not sorted.
+// spell makes p.out of any object: decoded, sorted, and written as Prometheus writes it. Only then
+// do equal label sets have equal bytes. It is for the few that have escapes or white space, or are
+// not sorted.
 func (p *passer) spell(obj []byte) bool {
 	type label struct{ name, value []byte }
 	ls := make([]label, 0, len(p.pairs)+len(p.rl.owned))
@@ -262,9 +269,10 @@ func (p *passer) spell(obj []byte) bool {
 	return true
 }
 
-// seenSets finds label sets that become equal by removing labels. As long as nothing is removed no two can (the shard's own are distinct), so only hashes
-// are noted, 16 bytes a set; with the first removal they become a table. Two sets are taken for equal when two hashes by secret seeds agree, 128 bits: no
-// sender can bring that about, and chance will not.
+// seenSets finds label sets that become equal by removing labels. As long as nothing is removed no
+// two can (the shard's own are distinct), so only hashes are noted, 16 bytes a set; with the first
+// removal they become a table. Two sets are taken for equal when two hashes by secret seeds agree,
+// 128 bits: no sender can bring that about, and chance will not.
 type seenSets struct {
 	hashes  [][2]uint64
 	table   map[[2]uint64][]byte // -> the labels removed, nil for none

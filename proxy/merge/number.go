@@ -7,11 +7,13 @@ import (
 	"strconv"
 )
 
-// parseFloat is strconv.ParseFloat(string(b), 64) to the bit, and faster for what servers send: numbers without an exponent.
+// parseFloat is strconv.ParseFloat(string(b), 64) to the bit, and faster for what servers send:
+// numbers without an exponent.
 func parseFloat(b []byte) (float64, error) {
 	const longest = 31
 	if len(b) <= longest {
-		// The quote ends the number as in an answer, and the room behind it is for whole-word loads.
+		// The quote ends the number as in an answer, and the room behind it is for whole-word
+		// loads.
 		var text [longest + 1 + plainRoom]byte
 		text[copy(text[:], b)] = '"'
 		if f, end := plainFloat(text[:], 0); end == len(b) && end > 0 {
@@ -30,7 +32,8 @@ var (
 	tenths = [23]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 	// roomFor[n] is the largest number to which n digits can be appended without overflow.
 	roomFor [9]uint64
-	// fives are the powers of five that fit into 64 bits, shifted up until their highest bit is set, and by how much.
+	// fives are the powers of five that fit into 64 bits, shifted up until their highest bit is
+	// set, and by how much.
 	fives [28]struct {
 		top   uint64
 		shift int
@@ -68,7 +71,8 @@ func upTo(u uint64, n int) uint64 {
 	return eight(u << (uint(64-8*n) & 127)) // leading zeros
 }
 
-// digitRun appends to m the digits at b[i:]. It returns their number; ok is false where m would overflow or there are more than 23.
+// digitRun appends to m the digits at b[i:]. It returns their number; ok is false where m would
+// overflow or there are more than 23.
 func digitRun(b []byte, i int, m uint64) (_ uint64, n int, ok bool) {
 	for range 3 {
 		u := word(b, i+n)
@@ -85,9 +89,10 @@ func digitRun(b []byte, i int, m uint64) (_ uint64, n int, ok bool) {
 	return 0, 0, false
 }
 
-// plainFloat reads the number at b[i:] up to the quote behind it and returns its value, rounded as IEEE 754 and strconv do, and the index of the quote. The
-// index is 0 where the number is not of the simple kind (a sign, digits, a point with digits) or too long; strconv decides then. b must have plainRoom
-// bytes at i.
+// plainFloat reads the number at b[i:] up to the quote behind it and returns its value, rounded as
+// IEEE 754 and strconv do, and the index of the quote. The index is 0 where the number is not of
+// the simple kind (a sign, digits, a point with digits) or too long; strconv decides then. b must
+// have plainRoom bytes at i.
 func plainFloat(b []byte, i int) (f float64, end int) {
 	negative := b[i] == '-'
 	if negative {
@@ -135,8 +140,9 @@ func plainFloat(b []byte, i int) (f float64, end int) {
 	return f, i
 }
 
-// quotient is m/10^e, correctly rounded to even; m is not zero, e at most 27. The division of m by 5^e is exact in 128 bits: a quotient of at least 63 bits,
-// more than the 53 and one for rounding, and whether anything remains. The result is far from overflow and from subnormal numbers.
+// quotient is m/10^e, correctly rounded to even; m is not zero, e at most 27. The division of m by
+// 5^e is exact in 128 bits: a quotient of at least 63 bits, more than the 53 and one for rounding,
+// and whether anything remains. The result is far from overflow and from subnormal numbers.
 func quotient(m uint64, e int) float64 {
 	up := bits.LeadingZeros64(m)
 	m <<= up
@@ -155,7 +161,8 @@ func quotient(m uint64, e int) float64 {
 	return math.Float64frombits(frac + uint64(exp+drop+52+1022)<<52)
 }
 
-// parseMillis reads a JSON number of seconds as milliseconds, exactly. ok is false where it has a part of a millisecond, or is out of range.
+// parseMillis reads a JSON number of seconds as milliseconds, exactly. ok is false where it has a
+// part of a millisecond, or is out of range.
 func parseMillis(b []byte) (ms int64, ok bool) {
 	negative := len(b) > 0 && b[0] == '-'
 	if negative {
@@ -203,7 +210,8 @@ func parseMillis(b []byte) (ms int64, ok bool) {
 	return ms, true
 }
 
-// slowMillis is parseMillis for numbers with exponents or many places: all digits, and the power of ten of the last.
+// slowMillis is parseMillis for numbers with exponents or many places: all digits, and the power of
+// ten of the last.
 func slowMillis(b []byte, negative bool) (ms int64, ok bool) {
 	var digits []byte
 	power := 3

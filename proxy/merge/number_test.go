@@ -19,7 +19,8 @@ var numberSeeds = []string{
 	"9007199254740992.5", "9007199254740993.5", "900719925474099.35", "72057594037927945.5", "0.000000000000000000000000000000000001",
 }
 
-// sameFloat fails unless parseFloat and strconv agree about the text, in the value's bits and in whether it is a number.
+// sameFloat fails unless parseFloat and strconv agree about the text, in the value's bits and in
+// whether it is a number.
 func sameFloat(t *testing.T, text string) {
 	t.Helper()
 	want, wantErr := strconv.ParseFloat(text, 64)
@@ -179,7 +180,8 @@ func TestParseMillis(t *testing.T) {
 	}
 }
 
-// sameMillis fails where parseMillis gives another time than arithmetic without bounds. It may refuse times beyond 18 digits, which is beyond the year 30,000,000.
+// sameMillis fails where parseMillis gives another time than arithmetic without bounds. It may
+// refuse times beyond 18 digits, which is beyond the year 30,000,000.
 func sameMillis(t *testing.T, text string) {
 	t.Helper()
 	want, wantOK := rationalMillis(text)

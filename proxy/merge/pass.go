@@ -12,18 +12,22 @@ import (
 // countEvery is how many samples are counted on their own before the budget is asked.
 const countEvery = 4096
 
-// Pass streams the answer of one shard to query or query_range into w as the data value of an answer, checking and counting it on the way. Values are
-// copied as sent; each metric object is rewritten by src.Relabel, sorted by name and without duplicates, and kept as sent where that is empty. The keys of
-// the data object keep their order, so result may come before resultType.
+// Pass streams the answer of one shard to query or query_range into w as the data value of an
+// answer, checking and counting it on the way. Values are copied as sent; each metric object is
+// rewritten by src.Relabel, sorted by name and without duplicates, and kept as sent where that is
+// empty. The keys of the data object keep their order, so result may come before resultType.
 //
-// Series keep the shard's order. A label that is added can change how two sets of different label names compare (a="1" sorts before a="1",b="2", but
-// a="1",c="3" behind a="1",b="2",c="3"), so the order of a relabelled matrix is Prometheus' only among series of the same label names. No client relies on it.
+// Series keep the shard's order. A label that is added can change how two sets of different label
+// names compare (a="1" sorts before a="1",b="2", but a="1",c="3" behind a="1",b="2",c="3"), so the
+// order of a relabelled matrix is Prometheus' only among series of the same label names. No client
+// relies on it.
 //
-// What does not fit src.Asked is the shard's fault: a result of another type, and a sample at a time at which nothing was asked, or behind a later one. So is, in any answer,
-// a value that Prometheus would not have written as a number.
+// What does not fit src.Asked is the shard's fault: a result of another type, and a sample at a
+// time at which nothing was asked, or behind a later one. So is, in any answer, a value that
+// Prometheus would not have written as a number.
 //
-// Two series that become equal by removing labels are a refusal (422 label_collision). Memory: one Scanner, and 32 bytes for each series while labels can
-// be removed, held in budget.
+// Two series that become equal by removing labels are a refusal (422 label_collision). Memory: one
+// Scanner, and 32 bytes for each series while labels can be removed, held in budget.
 func Pass(ctx context.Context, w *Writer, src Source, budget *Budget) (Result, error) {
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
@@ -252,7 +256,8 @@ func (p *passer) oneSeries() bool {
 	return p.members(false)
 }
 
-// members passes the members of a series up to the end of its object, copying being on. metric tells that its labels are read, and were the first.
+// members passes the members of a series up to the end of its object, copying being on. metric
+// tells that its labels are read, and were the first.
 func (p *passer) members(metric bool) bool {
 	s := p.s
 	values := false
@@ -409,16 +414,17 @@ const (
 	zeros = '0' * ones
 	// nines added to a byte of 10 or more sets its high bit.
 	nines = (0x80 - 10) * ones
-	// fastRoom is more than fastPoints looks at: a bracket, a time of at most 15 digits, a point, seven more, a comma and a quote; a sign, 15 digits, a point, 23
-	// more; and a word behind it.
+	// fastRoom is more than fastPoints looks at: a bracket, a time of at most 15 digits, a point,
+	// seven more, a comma and a quote; a sign, 15 digits, a point, 23 more; and a word behind it.
 	fastRoom = 26 + 40 + 16
 
 	// nextPoint is "],[ as a little-endian word.
 	nextPoint = '"' | ']'<<8 | ','<<16 | '['<<24
 )
 
-// fastPoints passes as many points of the form [123.456,"1.5"] as lie in the buffer, with no white space, escapes or other rarities between. It stops after
-// a whole point, in front of the comma or bracket that follows, and tells whether it passed any: where it passed none, the slow way must.
+// fastPoints passes as many points of the form [123.456,"1.5"] as lie in the buffer, with no white
+// space, escapes or other rarities between. It stops after a whole point, in front of the comma or
+// bracket that follows, and tells whether it passed any: where it passed none, the slow way must.
 func (p *passer) fastPoints() bool {
 	s := p.s
 	buf := s.buf[:s.end]
@@ -448,7 +454,8 @@ func (p *passer) fastPoints() bool {
 				}
 			}
 		}
-		// Digits with at most one point among them are a number. In dots, each byte counts the points at its place in a word.
+		// Digits with at most one point among them are a number. In dots, each byte counts the
+		// points at its place in a word.
 		text, dots := j, uint64(0)
 		if b[j] == '-' {
 			j++
@@ -494,8 +501,9 @@ func (p *passer) fastPoints() bool {
 	return n > 0
 }
 
-// pointTime returns where the text begins in a point: behind the bracket, one to fifteen digits, a fraction of up to seven, a comma and a quote; 0 where
-// it is anything else, such as a negative time.
+// pointTime returns where the text begins in a point: behind the bracket, one to fifteen digits, a
+// fraction of up to seven, a comma and a quote; 0 where it is anything else, such as a negative
+// time.
 func pointTime(b []byte) int {
 	d := digitsAt(b, 1)
 	if d == 8 {

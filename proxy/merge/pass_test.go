@@ -292,7 +292,8 @@ func TestPassLarge(t *testing.T) {
 	}
 }
 
-// TestFastPoints holds the fast way against the slow: every document is read whole, and byte by byte, which never is fast.
+// TestFastPoints holds the fast way against the slow: every document is read whole, and byte by
+// byte, which never is fast.
 func TestFastPoints(t *testing.T) {
 	times := []string{"0", "1", "12345678", "123456789", "1700000000", "1700000000.1", "1700000000.12", "1700000000.123", "1700000000.1234", "170000000000000", "1234567890123456", "12345678901234567890", "-1", "-1700000000.5", "0.5", "00", "01", "0700000000.123", "1e5", "1700000000.", "1.12345678", "1700000000,", "1700000000x123", ""}
 	values := []string{"", "1", "1234567", "12345678", "1.23456789012345", "-1.234567890123456e-300", strings.Repeat("x", 23), strings.Repeat("x", 24), strings.Repeat("x", 25), strings.Repeat("x", 100), `\n`, `a\"b`, "\n", "é", `1" `, `1"`, "NaN"}

@@ -6,8 +6,9 @@ import (
 	"math/bits"
 )
 
-// timeText is the time of a step as Prometheus writes it with the comma and the quote behind, 12 or 16 bytes, as little-endian words. Times of the years
-// 2001 to 2286 have ten digits; others have no text.
+// timeText is the time of a step as Prometheus writes it with the comma and the quote behind, 12 or
+// 16 bytes, as little-endian words. Times of the years 2001 to 2286 have ten digits; others have no
+// text.
 type timeText struct {
 	low, high uint64
 	mask      uint64 // of high
@@ -46,7 +47,8 @@ func (d *tableDecoder) room() []float64 {
 	return values
 }
 
-// points decodes what follows the bracket of values, or, where single is set, of one point's array; the values are nil where there is no point.
+// points decodes what follows the bracket of values, or, where single is set, of one point's array;
+// the values are nil where there is no point.
 func (d *tableDecoder) points(single bool) ([]float64, bool) {
 	s := d.s
 	if d.steps > 1 && len(d.t.Series) == 1 && d.texts == nil && !d.spell() {
@@ -114,11 +116,13 @@ func spell(texts []timeText, grid Grid) {
 	}
 }
 
-// pointRoom is more than fastPoints looks at: a bracket, a time of at most 15 digits, a point, seven more, a comma and a quote; a number; and a word behind it.
+// pointRoom is more than fastPoints looks at: a bracket, a time of at most 15 digits, a point,
+// seven more, a comma and a quote; a number; and a word behind it.
 const pointRoom = 26 + plainRoom + 8
 
-// fastPoints decodes as many points of the form [123.456,"1.5"] as lie in the buffer, with no white space, escapes or other rarities between. It stops after
-// a whole point, in front of the comma or bracket that follows, and tells whether it decoded any: where it did not, the slow way must.
+// fastPoints decodes as many points of the form [123.456,"1.5"] as lie in the buffer, with no white
+// space, escapes or other rarities between. It stops after a whole point, in front of the comma or
+// bracket that follows, and tells whether it decoded any: where it did not, the slow way must.
 func (d *tableDecoder) fastPoints(values []float64) bool {
 	s := d.s
 	buf := s.buf[:s.end]
@@ -190,7 +194,8 @@ func (d *tableDecoder) fastPoints(values []float64) bool {
 	return n > 0
 }
 
-// pointMillis returns the time of a point as pointTime finds it, in milliseconds, and where the text begins; 0 where it is anything else.
+// pointMillis returns the time of a point as pointTime finds it, in milliseconds, and where the
+// text begins; 0 where it is anything else.
 func pointMillis(b []byte) (ms int64, j int) {
 	j = pointTime(b)
 	if j == 0 {

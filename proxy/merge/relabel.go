@@ -7,11 +7,13 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// Relabel is what happens to a label set on its way from a shard to the client: labels with the names of the group's labels and of its replica labels are
-// removed, whatever their value, and the group's labels are set. A Relabel is immutable and safe for concurrent use; nil does nothing.
+// Relabel is what happens to a label set on its way from a shard to the client: labels with the
+// names of the group's labels and of its replica labels are removed, whatever their value, and the
+// group's labels are set. A Relabel is immutable and safe for concurrent use; nil does nothing.
 //
-// The caller decides which of a group's labels a result carries. Series, and per-series expressions that keep all labels, carry them all; an aggregation
-// carries those it keeps: the one series of sum(up) has no labels, in a group with labels as anywhere.
+// The caller decides which of a group's labels a result carries. Series, and per-series expressions
+// that keep all labels, carry them all; an aggregation carries those it keeps: the one series of
+// sum(up) has no labels, in a group with labels as anywhere.
 type Relabel struct {
 	owned []ownedLabel // sorted by name
 }
@@ -23,7 +25,8 @@ type ownedLabel struct {
 	json  []byte // "name":"value", where it is set
 }
 
-// NewRelabel returns the rewriting that removes labels of the names in drop and sets those of set. An empty value in set removes the name only.
+// NewRelabel returns the rewriting that removes labels of the names in drop and sets those of set.
+// An empty value in set removes the name only.
 func NewRelabel(set map[string]string, drop []string) *Relabel {
 	r := &Relabel{}
 	for name, value := range set {

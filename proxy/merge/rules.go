@@ -62,8 +62,9 @@ type alertDiscovery struct {
 	Alerts []alert `json:"alerts"`
 }
 
-// RulesPage is the part of the rule groups that a client asked for (group_limit and group_next_token), to be cut from the merged list: the shards are asked
-// for all groups. The zero value is everything.
+// RulesPage is the part of the rule groups that a client asked for (group_limit and
+// group_next_token), to be cut from the merged list: the shards are asked for all groups. The zero
+// value is everything.
 type RulesPage struct {
 	// Limit is the number of groups; 0 is all.
 	Limit int
@@ -71,10 +72,12 @@ type RulesPage struct {
 	Token string
 }
 
-// MergeRules writes the rule groups of all shards, sorted by file and name. Groups with the same file and name are one group. In it, rules with the same
-// type, name, query, duration and labels are one rule: its state is the most urgent (firing before pending before inactive), its health the worst (err
-// before ok before unknown, since a replica that just started has evaluated nothing yet), its alerts the union of all. Alerts are relabelled, which tells
-// clusters apart; equal ones are one alert, by the same rule of urgency.
+// MergeRules writes the rule groups of all shards, sorted by file and name. Groups with the same
+// file and name are one group. In it, rules with the same type, name, query, duration and labels
+// are one rule: its state is the most urgent (firing before pending before inactive), its health
+// the worst (err before ok before unknown, since a replica that just started has evaluated nothing
+// yet), its alerts the union of all. Alerts are relabelled, which tells clusters apart; equal ones
+// are one alert, by the same rule of urgency.
 func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[ruleDiscovery](ctx, shards, budget)
 	defer d.release()
@@ -152,7 +155,8 @@ func (g *ruleGroup) merge(o *ruleGroup) {
 	}
 }
 
-// mergeRules makes equal rules one. Rules keep their place; where the shards' files differ, the lowest place counts, then the rule's identity.
+// mergeRules makes equal rules one. Rules keep their place; where the shards' files differ, the
+// lowest place counts, then the rule's identity.
 func mergeRules(list []rule) []rule {
 	slices.SortStableFunc(list, func(a, b rule) int {
 		return cmp.Or(a.compareIdentity(&b), cmp.Compare(a.place, b.place))
@@ -190,7 +194,8 @@ func deref[T any](p *T) T {
 	return *p
 }
 
-// merge takes what is more urgent, worse or later in o. Its result does not depend on which of the two is o.
+// merge takes what is more urgent, worse or later in o. Its result does not depend on which of the
+// two is o.
 func (r *rule) merge(o *rule) {
 	if r.State == nil || o.State != nil && urgency(*o.State) > urgency(*r.State) {
 		r.State = o.State
@@ -234,7 +239,8 @@ func illness(health string) int {
 	}
 }
 
-// mergeAlerts sorts alerts by their labels and leaves of equal ones the most urgent, then the oldest, then the one with the least value and annotations.
+// mergeAlerts sorts alerts by their labels and leaves of equal ones the most urgent, then the
+// oldest, then the one with the least value and annotations.
 func mergeAlerts(list []alert) []alert {
 	slices.SortFunc(list, func(a, b alert) int {
 		return cmp.Or(labels.Compare(a.Labels, b.Labels), -cmp.Compare(urgency(a.State), urgency(b.State)), compareTimes(a.ActiveAt, b.ActiveAt), compareTimes(a.KeepFiringSince, b.KeepFiringSince),
@@ -256,7 +262,8 @@ func compareTimes(a, b *time.Time) int {
 	return a.Compare(*b)
 }
 
-// MergeAlerts writes the active alerts of all shards, relabelled, sorted by labels, each once: of equal ones the most urgent, then the oldest.
+// MergeAlerts writes the active alerts of all shards, relabelled, sorted by labels, each once: of
+// equal ones the most urgent, then the oldest.
 func MergeAlerts(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[alertDiscovery](ctx, shards, budget)
 	defer d.release()

@@ -14,16 +14,19 @@ const (
 	scanBuffer = 64 << 10
 	// MaxToken bounds one string, number or label set of an answer, in bytes as sent.
 	MaxToken = 1 << 20
-	// MaxDepth bounds the nesting of an answer. Prometheus' deepest document, rules with alerts, has 8 levels.
+	// MaxDepth bounds the nesting of an answer. Prometheus' deepest document, rules with alerts,
+	// has 8 levels.
 	MaxDepth = 64
 )
 
 var scanBuffers = sync.Pool{New: func() any { return new([scanBuffer]byte) }}
 
-// Scanner reads one JSON document as a stream. It accepts exactly what encoding/json accepts, within MaxToken and MaxDepth, and decodes strings to the same
-// bytes: invalid UTF-8 and lone surrogates become U+FFFD. It allocates nothing per value.
+// Scanner reads one JSON document as a stream. It accepts exactly what encoding/json accepts,
+// within MaxToken and MaxDepth, and decodes strings to the same bytes: invalid UTF-8 and lone
+// surrogates become U+FFFD. It allocates nothing per value.
 //
-// Errors are sticky: after the first, every method returns false, and Err tells what happened. A Scanner is used by one goroutine.
+// Errors are sticky: after the first, every method returns false, and Err tells what happened. A
+// Scanner is used by one goroutine.
 type Scanner struct {
 	r      io.Reader
 	budget *Budget
@@ -45,7 +48,8 @@ type Scanner struct {
 	maxToken   int
 }
 
-// NewScanner returns a scanner over r, whose bytes are counted in budget as they are read, and whose buffer is held in it until Close. budget may be nil.
+// NewScanner returns a scanner over r, whose bytes are counted in budget as they are read, and
+// whose buffer is held in it until Close. budget may be nil.
 func NewScanner(r io.Reader, budget *Budget) *Scanner {
 	s := &Scanner{}
 	s.reset(r, budget)
@@ -63,7 +67,8 @@ func (s *Scanner) reset(r io.Reader, budget *Budget) {
 	s.buf = s.pooled[:]
 }
 
-// Close releases the buffer. It does not close the reader. It is idempotent, and no slice that the scanner returned may be used afterwards.
+// Close releases the buffer. It does not close the reader. It is idempotent, and no slice that the
+// scanner returned may be used afterwards.
 func (s *Scanner) Close() {
 	if s.pooled != nil {
 		scanBuffers.Put(s.pooled)
@@ -103,8 +108,8 @@ func (s *Scanner) bad(want string) bool {
 	return s.fail(Garbage, "%q where %s was expected", s.buf[s.pos:min(s.end, s.pos+16)], want)
 }
 
-// fill reads more. It keeps buf[tok:] where a token is held, else buf[pos:]; what is to be copied and need not be kept goes to the sink first.
-// False is the end of the input or an error.
+// fill reads more. It keeps buf[tok:] where a token is held, else buf[pos:]; what is to be copied
+// and need not be kept goes to the sink first. False is the end of the input or an error.
 func (s *Scanner) fill() bool {
 	if s.err != nil || s.eof {
 		return false
@@ -209,7 +214,8 @@ func (s *Scanner) stopCopy() bool {
 	return ok
 }
 
-// peek skips white space and returns the next byte without consuming it; 0 at the end of the input or after an error (0 never is JSON).
+// peek skips white space and returns the next byte without consuming it; 0 at the end of the input
+// or after an error (0 never is JSON).
 func (s *Scanner) peek() byte {
 	for {
 		for s.pos < s.end {
@@ -281,7 +287,8 @@ func valueStart(c byte) bool {
 	return c >= '0' && c <= '9'
 }
 
-// More tells whether an array has another element; first is true for the first. It consumes the comma or the closing bracket.
+// More tells whether an array has another element; first is true for the first. It consumes the
+// comma or the closing bracket.
 func (s *Scanner) More(first bool) bool {
 	switch s.peek() {
 	case ']':
@@ -300,7 +307,8 @@ func (s *Scanner) More(first bool) bool {
 	return s.bad("a comma or the end of the array")
 }
 
-// Key returns the next key of an object, decoded and valid until the next call, or false at its end, or on an error. first is true for the first key.
+// Key returns the next key of an object, decoded and valid until the next call, or false at its
+// end, or on an error. first is true for the first key.
 func (s *Scanner) Key(first bool) ([]byte, bool) {
 	switch s.peek() {
 	case '}':
@@ -338,7 +346,8 @@ func (s *Scanner) Key(first bool) ([]byte, bool) {
 	return key, s.expect(':', "a colon")
 }
 
-// String consumes a string and returns it decoded, valid until the next call. A value of another type is of the wrong shape.
+// String consumes a string and returns it decoded, valid until the next call. A value of another
+// type is of the wrong shape.
 func (s *Scanner) String() ([]byte, bool) {
 	if c := s.peek(); c != '"' {
 		if valueStart(c) {
@@ -361,7 +370,8 @@ func (s *Scanner) decode(raw []byte, esc bool) []byte {
 	return s.scratch
 }
 
-// Number consumes a number and returns it as sent, valid until the next call. A value of another type is of the wrong shape.
+// Number consumes a number and returns it as sent, valid until the next call. A value of another
+// type is of the wrong shape.
 func (s *Scanner) Number() ([]byte, bool) {
 	if c := s.peek(); c != '-' && (c < '0' || c > '9') {
 		if valueStart(c) {

@@ -14,7 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// tree scans a document into what encoding/json would make of it, through every method of the scanner.
+// tree scans a document into what encoding/json would make of it, through every method of the
+// scanner.
 func tree(s *Scanner, depth int) (any, bool) {
 	switch c := s.peek(); c {
 	case '{':

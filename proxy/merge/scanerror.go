@@ -49,7 +49,8 @@ type ScanError struct {
 	Kind ScanKind
 	// Offset is the number of inflated bytes before the fault.
 	Offset int64
-	// Reason is a short sentence; it quotes at most a few bytes of the answer, escaped. It is for logs.
+	// Reason is a short sentence; it quotes at most a few bytes of the answer, escaped. It is for
+	// logs.
 	Reason string
 }
 
@@ -69,8 +70,8 @@ type UpstreamError struct {
 // Error is for logs.
 func (e *UpstreamError) Error() string { return "the shard answered " + e.Type + ": " + e.Message }
 
-// shardErr makes an error about one shard's answer out of what went wrong while reading it. Refusals by a bound and ended contexts stay what they are;
-// anything else is the shard's fault.
+// shardErr makes an error about one shard's answer out of what went wrong while reading it.
+// Refusals by a bound and ended contexts stay what they are; anything else is the shard's fault.
 func shardErr(ctx context.Context, name string, err error) error {
 	if err == nil {
 		return nil

@@ -12,15 +12,16 @@ const (
 	highs = 0x8080808080808080
 )
 
-// stringStop has the high bit set in the lowest byte of u that ends a run of plain string bytes: a quote, a backslash or a control character.
-// Bits above the lowest set one may be wrong.
+// stringStop has the high bit set in the lowest byte of u that ends a run of plain string bytes: a
+// quote, a backslash or a control character. Bits above the lowest set one may be wrong.
 func stringStop(u uint64) uint64 {
 	quote := u ^ ('"' * ones)
 	slash := u ^ ('\\' * ones)
 	return ((quote-ones)&^quote | (slash-ones)&^slash | (u-' '*ones)&^u) & highs
 }
 
-// plainString returns the index behind the string without escapes that begins at b[i]; -1 where there is none, or its end is not in b.
+// plainString returns the index behind the string without escapes that begins at b[i]; -1 where
+// there is none, or its end is not in b.
 func plainString(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
@@ -37,7 +38,8 @@ func plainString(b []byte, i int) int {
 	return -1 // near the end of the buffer the slow way is fast enough
 }
 
-// raw consumes a string, the opening quote being next, and returns what is between the quotes, whether it has escapes, and success.
+// raw consumes a string, the opening quote being next, and returns what is between the quotes,
+// whether it has escapes, and success.
 func (s *Scanner) raw() (raw []byte, esc, ok bool) {
 	if to := plainString(s.buf[:s.end], s.pos); to >= 0 {
 		raw = s.buf[s.pos+1 : to-1]
@@ -142,7 +144,8 @@ func hexDigit(c byte) rune {
 	return -1
 }
 
-// decodeString appends to dst what raw, the bytes between the quotes of a valid JSON string, stands for.
+// decodeString appends to dst what raw, the bytes between the quotes of a valid JSON string, stands
+// for.
 func decodeString(dst, raw []byte) []byte {
 	for i := 0; i < len(raw); {
 		switch c := raw[i]; {

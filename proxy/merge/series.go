@@ -7,15 +7,19 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// labelSetBytes is what one label set costs beside the bytes of its names and values: the header, the length prefixes, the slack of growing slices.
+// labelSetBytes is what one label set costs beside the bytes of its names and values: the header,
+// the length prefixes, the slack of growing slices.
 const labelSetBytes = 96
 
-// MergeSeries writes the union of the shards' answers to series as a JSON array: relabelled, sorted by labels.Compare, each label set once, at most limit
-// (0 is no limit). Which sets a limit leaves out follows from what the shards sent: of more than limit, the first in order stay.
+// MergeSeries writes the union of the shards' answers to series as a JSON array: relabelled, sorted
+// by labels.Compare, each label set once, at most limit (0 is no limit). Which sets a limit leaves
+// out follows from what the shards sent: of more than limit, the first in order stay.
 //
-// The shards' order is not used. Prometheus sorts only when it has several match[] or several blocks to merge: with one selector and the head alone, which
-// is the common case behind this proxy, series come in the order of their creation. So the sets are collected, held in budget, and sorted here; the shards
-// are read at the same time. A shard's answer is cut at its own Source.Limit.
+// The shards' order is not used. Prometheus sorts only when it has several match[] or several
+// blocks to merge: with one selector and the head alone, which is the common case behind this
+// proxy, series come in the order of their creation. So the sets are collected, held in budget, and
+// sorted here; the shards are read at the same time. A shard's answer is cut at its own
+// Source.Limit.
 func MergeSeries(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
 	var (
 		res   Result
@@ -120,7 +124,8 @@ func (l *seriesList) read(ctx context.Context, src Source, budget *Budget) error
 	return shardErr(ctx, src.Name, s.err)
 }
 
-// maxSetLabels bounds the labels of one set. Servers that set a bound take 30 or 60; what a set of short labels costs here is many times its bytes.
+// maxSetLabels bounds the labels of one set. Servers that set a bound take 30 or 60; what a set of
+// short labels costs here is many times its bytes.
 const maxSetLabels = 4096
 
 // setDecoder decodes label sets and relabels them on the way.
@@ -133,7 +138,8 @@ type setDecoder struct {
 	removed bool // a label was removed from any set
 }
 
-// decode consumes an object of strings. It returns the set and the number of bytes of its names and values.
+// decode consumes an object of strings. It returns the set and the number of bytes of its names and
+// values.
 func (d *setDecoder) decode(s *Scanner) (ls labels.Labels, size int64, ok bool) {
 	if !s.Object() {
 		return ls, 0, false

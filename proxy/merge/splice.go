@@ -13,22 +13,30 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Splice streams the answers of disjoint shards to one per-series expression (query or query_range) into w as the data value of one answer, as Pass does for
-// one shard: labels are set as each source's Relabel says, values and histograms are copied as sent, everything is checked and counted on the way. Nothing
-// is written before every shard has sent its head and a first series, or its end. Stats that a shard sends beside its result are left out.
+// Splice streams the answers of disjoint shards to one per-series expression (query or query_range)
+// into w as the data value of one answer, as Pass does for one shard: labels are set as each
+// source's Relabel says, values and histograms are copied as sent, everything is checked and
+// counted on the way. Nothing is written before every shard has sent its head and a first series,
+// or its end. Stats that a shard sends beside its result are left out.
 //
-// A matrix is merged in the order of the labels as they are written, which is labels.Compare, Prometheus' own order; a shard that sends out of order is in
-// error. Setting labels can change the order of one shard's series; where it does, that is ErrReordered while w.Committed is false, and the caller sorts. An
-// answer of more than that is streamed on, those series out of order: no client relies on it. The order of a vector is free: its series come shard after shard.
+// A matrix is merged in the order of the labels as they are written, which is labels.Compare,
+// Prometheus' own order; a shard that sends out of order is in error. Setting labels can change the
+// order of one shard's series; where it does, that is ErrReordered while w.Committed is false, and
+// the caller sorts. An answer of more than that is streamed on, those series out of order: no
+// client relies on it. The order of a vector is free: its series come shard after shard.
 //
-// A label set that two shards hold after relabelling, or one shard twice by the removal of labels, is ErrTwice: the caller fetches the series themselves
-// while w.Committed is false, and aborts otherwise.
+// A label set that two shards hold after relabelling, or one shard twice by the removal of labels,
+// is ErrTwice: the caller fetches the series themselves while w.Committed is false, and aborts
+// otherwise.
 //
-// At most limit series (0 is no limit) are written; where there are more, Result.Truncated is set and the rest is not read. A shard's own limit is told so too.
+// At most limit series (0 is no limit) are written; where there are more, Result.Truncated is set
+// and the rest is not read. A shard's own limit is told so too.
 //
-// Two things that Pass takes are the shard's fault here, since no server does them: a resultType behind the result, and a series whose labels are not its
-// first member. Memory: one Scanner for each shard, five texts of label sets of each (beyond 4 KiB held in budget), and where labels are set or removed,
-// or the result is a vector, 32 bytes for each series, up to twice that while the table of them grows.
+// Two things that Pass takes are the shard's fault here, since no server does them: a resultType
+// behind the result, and a series whose labels are not its first member. Memory: one Scanner for
+// each shard, five texts of label sets of each (beyond 4 KiB held in budget), and where labels are
+// set or removed, or the result is a vector, 32 bytes for each series, up to twice that while the
+// table of them grows.
 func Splice(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
 	sp := splicer{ctx: ctx, w: w, limit: limit, arms: make([]arm, len(shards))}
 	sp.seen.held.budget = budget
@@ -53,7 +61,8 @@ func Splice(ctx context.Context, w *Writer, limit int, shards []Source, budget *
 	return sp.res, err
 }
 
-// ErrReordered is the error of an answer whose series would be written out of order because of labels that are set on them.
+// ErrReordered is the error of an answer whose series would be written out of order because of
+// labels that are set on them.
 var ErrReordered = errors.New("setting labels changes the order of its series")
 
 // maxArms is how many shards one splice takes: what a note of hashSet can tell apart.
@@ -87,7 +96,8 @@ func (sp *splicer) close() {
 	sp.seen.held.drop()
 }
 
-// arm is one shard in a splice. It stands behind the labels of a series, which are in out, relabelled and written, or at the end.
+// arm is one shard in a splice. It stands behind the labels of a series, which are in out,
+// relabelled and written, or at the end.
 type arm struct {
 	passer
 	a       answer
@@ -166,7 +176,8 @@ func (a *arm) begin() {
 	}
 }
 
-// next goes on to the labels of the next series, or to the end. It is false at the end, and at an error, which the scanner has.
+// next goes on to the labels of the next series, or to the end. It is false at the end, and at an
+// error, which the scanner has.
 func (a *arm) next(first bool) bool {
 	s := a.s
 	if s.err == nil && s.More(first) {
@@ -253,7 +264,8 @@ func (a *arm) labels(obj []byte, plain bool) bool {
 	return true
 }
 
-// finalKey makes the sort key of the labels as they are written, of an object without escapes whose names are sorted.
+// finalKey makes the sort key of the labels as they are written, of an object without escapes whose
+// names are sorted.
 func (a *arm) finalKey(obj []byte) {
 	owned := a.rl.owned
 	for i := range a.pairs {
@@ -282,7 +294,8 @@ func (l *ownedLabel) appendKey(key []byte) []byte {
 	return appendKeyText(appendKeyText(key, []byte(l.name)), []byte(l.value))
 }
 
-// appendKeyText appends one name or value of a sort key, with a byte behind it that is less than any of its own.
+// appendKeyText appends one name or value of a sort key, with a byte behind it that is less than
+// any of its own.
 func appendKeyText(key, text []byte) []byte {
 	for _, c := range text {
 		if c <= 1 {
@@ -294,7 +307,8 @@ func appendKeyText(key, text []byte) []byte {
 	return append(key, 0)
 }
 
-// slowKey appends the sort key of any object: names and values in the order of the names, those of owned instead of its own.
+// slowKey appends the sort key of any object: names and values in the order of the names, those of
+// owned instead of its own.
 func slowKey(key, obj []byte, pairs []labelPair, owned []ownedLabel) []byte {
 	sets := make([][2][]byte, 0, len(pairs)+len(owned))
 	for _, p := range pairs {
@@ -482,7 +496,8 @@ func (sp *splicer) pass(i int) error {
 func (sp *splicer) once(i int) error {
 	a := &sp.arms[i]
 	if !sp.check {
-		// Nothing is relabelled, so equal sets are neighbours in a matrix; in the vector of one shard there are none.
+		// Nothing is relabelled, so equal sets are neighbours in a matrix; in the vector of one
+		// shard there are none.
 		if a.shape == matrixShape {
 			if sp.res.Series > 0 && bytes.Equal(sp.last, a.key) {
 				return sp.twice(i, sp.from)
@@ -515,14 +530,16 @@ func (sp *splicer) twice(i, other int) error {
 	return fmt.Errorf("shards %s and %s both hold %s: %w", b.name, a.name, cutNote(a.out), ErrTwice)
 }
 
-// hashSet is a set of label sets as written, each with a note of 16 bits. Two sets are taken for equal when two hashes by secret seeds agree, 112 bits.
+// hashSet is a set of label sets as written, each with a note of 16 bits. Two sets are taken for
+// equal when two hashes by secret seeds agree, 112 bits.
 type hashSet struct {
 	slots [][2]uint64 // the low 16 bits of the second are the note; a slot whose first is zero is empty
 	n     int
 	held  ledger
 }
 
-// hashSlotBytes is what a slot takes; a set has between one and a third and two and two thirds of them for each entry.
+// hashSlotBytes is what a slot takes; a set has between one and a third and two and two thirds of
+// them for each entry.
 const hashSlotBytes = 16
 
 // add adds a set, or returns the note of the one that is there.

@@ -281,7 +281,8 @@ func (l *looker) Read(p []byte) (int, error) {
 	return l.r.Read(p[:1])
 }
 
-// TestSpliceStopsOthers: where one shard is wrong from the start, the others, which may never answer, are told.
+// TestSpliceStopsOthers: where one shard is wrong from the start, the others, which may never
+// answer, are told.
 func TestSpliceStopsOthers(t *testing.T) {
 	hung, end := io.Pipe()
 	shards := []Source{
@@ -294,8 +295,9 @@ func TestSpliceStopsOthers(t *testing.T) {
 	}
 }
 
-// TestSpliceRandom deals the series of one answer to shards at random: the bytes of a matrix are always those of the whole answer, in any order of the
-// shards and however they are read; those of a vector but for the order of its series.
+// TestSpliceRandom deals the series of one answer to shards at random: the bytes of a matrix are
+// always those of the whole answer, in any order of the shards and however they are read; those of
+// a vector but for the order of its series.
 func TestSpliceRandom(t *testing.T) {
 	r := newRand(t)
 	reordered := 0
@@ -316,7 +318,8 @@ func TestSpliceRandom(t *testing.T) {
 		}
 		slices.SortFunc(sorted, labels.Compare)
 		n := 1 + r.IntN(5)
-		// With group labels the same set may stand in every shard; its order is that of the shards then.
+		// With group labels the same set may stand in every shard; its order is that of the shards
+		// then.
 		groups := r.IntN(2) == 0
 		relabels := make([]*Relabel, n)
 		for i := range relabels {
@@ -408,7 +411,8 @@ func TestSpliceRandom(t *testing.T) {
 	}
 }
 
-// TestSpliceReordered: setting labels may change the order of a shard's series. That is an error while nothing has gone to the client.
+// TestSpliceReordered: setting labels may change the order of a shard's series. That is an error
+// while nothing has gone to the client.
 func TestSpliceReordered(t *testing.T) {
 	rl := NewRelabel(map[string]string{"b": "1"}, nil)
 	series := []string{`{"metric":{"a":"1"},"values":[[1,"1"]]}`, `{"metric":{"a":"1","aa":"1"},"values":[[1,"1"]]}`}
@@ -453,8 +457,8 @@ func elements(t testing.TB, doc string) []string {
 	return sortedStrings(list)
 }
 
-// FuzzSplice splices two documents: what it takes is JSON, what it writes are the series of both, relabelled, a matrix in order of labels; and how they are
-// read changes nothing.
+// FuzzSplice splices two documents: what it takes is JSON, what it writes are the series of both,
+// relabelled, a matrix in order of labels; and how they are read changes nothing.
 func FuzzSplice(f *testing.F) {
 	for _, doc := range []string{
 		matrixOf(), vectorOf(), matrixOf(`{"metric":{"a":"1"},"values":[[1,"2"],[3.5,"4"]],"histograms":[[5,{"count":"1"}]]}`),
@@ -556,7 +560,8 @@ func seriesOf(t *testing.T, doc []byte, rl *Relabel) (resultType string, series 
 	return resultType, series
 }
 
-// TestSpliceAllocates measures that allocations do not grow with the answer, but for the table of label sets.
+// TestSpliceAllocates measures that allocations do not grow with the answer, but for the table of
+// label sets.
 func TestSpliceAllocates(t *testing.T) {
 	pool := NewPool(1 << 30)
 	allocs := func(series int, rl *Relabel) float64 {

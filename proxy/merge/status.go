@@ -29,11 +29,13 @@ type tsdbStatus struct {
 	SeriesCountByLabelValuePair []tsdbStat `json:"seriesCountByLabelValuePair"`
 }
 
-// MergeTSDB writes the shards' status/tsdb as one: numbers added over shards, of replicas the highest, the earliest and the latest time, and of each list
-// the first limit by value (0 is 10, as in Prometheus).
+// MergeTSDB writes the shards' status/tsdb as one: numbers added over shards, of replicas the
+// highest, the earliest and the latest time, and of each list the first limit by value (0 is 10, as
+// in Prometheus).
 //
-// Two things a sum cannot know: a name that is not among the first of every shard is counted too low, and a label value that several shards have is
-// counted by each. The lists are for finding what is big, and that they do.
+// Two things a sum cannot know: a name that is not among the first of every shard is counted too
+// low, and a label value that several shards have is counted by each. The lists are for finding
+// what is big, and that they do.
 func MergeTSDB(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[tsdbStatus](ctx, shards, budget)
 	defer d.release()
@@ -95,7 +97,8 @@ type walReplay struct {
 // left is the number of segments still to be replayed.
 func (s walReplay) left() int64 { return max(0, s.Max-s.Current) }
 
-// MergeWALReplay writes the status of the shard that has most left to replay: when that one is done, all are.
+// MergeWALReplay writes the status of the shard that has most left to replay: when that one is
+// done, all are.
 func MergeWALReplay(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[walReplay](ctx, shards, budget)
 	defer d.release()
@@ -121,7 +124,8 @@ type buildInfo struct {
 	GoVersion string `json:"goVersion"`
 }
 
-// MergeBuildinfo writes the build information of the shard with the lowest version: clients conclude from it what they may ask, and every shard is asked.
+// MergeBuildinfo writes the build information of the shard with the lowest version: clients
+// conclude from it what they may ask, and every shard is asked.
 func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[buildInfo](ctx, shards, budget)
 	defer d.release()
@@ -143,7 +147,8 @@ func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *Bud
 	return d.res, writeData(w, lowest)
 }
 
-// compareVersions compares by numbers, and puts a pre-release (3.0.0-rc.1) before its release. What is no number is taken for zero.
+// compareVersions compares by numbers, and puts a pre-release (3.0.0-rc.1) before its release. What
+// is no number is taken for zero.
 func compareVersions(a, b string) int {
 	a, preA, isPreA := strings.Cut(strings.TrimPrefix(a, "v"), "-")
 	b, preB, isPreB := strings.Cut(strings.TrimPrefix(b, "v"), "-")
@@ -173,7 +178,8 @@ func number(parts []string, i int) int {
 	return n
 }
 
-// MergeFeatures writes what all shards have: of each category the features that every shard lists, true where it is true everywhere.
+// MergeFeatures writes what all shards have: of each category the features that every shard lists,
+// true where it is true everywhere.
 func MergeFeatures(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[map[string]map[string]bool](ctx, shards, budget)
 	defer d.release()

@@ -24,7 +24,8 @@ type Strings interface {
 // Note is what a shard said beside its data.
 type Note struct {
 	Warnings, Infos []string
-	// Truncated tells that the shard's list is not whole: it said so, or it sent more than it was asked for and was cut there.
+	// Truncated tells that the shard's list is not whole: it said so, or it sent more than it was
+	// asked for and was cut there.
 	Truncated bool
 }
 
@@ -33,7 +34,8 @@ var (
 	_ Strings = (*fixedStrings)(nil)
 )
 
-// FixedStrings is a list of known strings, such as the values of a group label. It is sorted and made distinct here.
+// FixedStrings is a list of known strings, such as the values of a group label. It is sorted and
+// made distinct here.
 func FixedStrings(list []string) Strings {
 	list = slices.Clone(list)
 	slices.Sort(list)
@@ -60,8 +62,9 @@ func (*fixedStrings) Err() error   { return nil }
 func (*fixedStrings) Note() Note   { return Note{} }
 func (*fixedStrings) Close()       {}
 
-// ShardStrings reads the answer of a shard to labels or to label values. Names that src.Relabel removes are left out where names is true (the endpoint is
-// labels); those it sets are not added: they come from FixedStrings. A list that is not sorted, or has a string twice, is an error.
+// ShardStrings reads the answer of a shard to labels or to label values. Names that src.Relabel
+// removes are left out where names is true (the endpoint is labels); those it sets are not added:
+// they come from FixedStrings. A list that is not sorted, or has a string twice, is an error.
 func ShardStrings(ctx context.Context, src Source, names bool, budget *Budget) Strings {
 	l := &shardStrings{ctx: ctx, src: src, s: NewScanner(src.Body, budget)}
 	if names {
@@ -140,7 +143,8 @@ func (l *shardStrings) Next() bool {
 
 func clip(b []byte) []byte { return b[:min(len(b), 64)] }
 
-// open reads up to the first element of data. Where data comes before other keys, which is what Prometheus sends, the list streams.
+// open reads up to the first element of data. Where data comes before other keys, which is what
+// Prometheus sends, the list streams.
 func (l *shardStrings) open() {
 	l.state = stringsIn
 	l.first = true
@@ -174,8 +178,9 @@ func (l *shardStrings) close(ok bool) {
 	}
 }
 
-// MergeStrings writes the union of sorted lists as a JSON array: sorted, each string once, at most limit (0 is no limit). It streams: it holds one string
-// of each list. It closes the lists. An error of any list is the error of the whole.
+// MergeStrings writes the union of sorted lists as a JSON array: sorted, each string once, at most
+// limit (0 is no limit). It streams: it holds one string of each list. It closes the lists. An
+// error of any list is the error of the whole.
 func MergeStrings(ctx context.Context, w *Writer, limit int, lists []Strings, budget *Budget) (res Result, err error) {
 	defer func() {
 		for _, l := range lists {

@@ -15,7 +15,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Grid is the evaluation times of a query, in milliseconds: Start, and every Step up to End. A Step of 0, or an End that is not behind Start, is one instant.
+// Grid is the evaluation times of a query, in milliseconds: Start, and every Step up to End. A Step
+// of 0, or an End that is not behind Start, is one instant.
 type Grid struct{ Start, End, Step int64 }
 
 // Len is the number of times; at least one.
@@ -44,18 +45,22 @@ func (g Grid) index(ms int64) int {
 	return int(since / step)
 }
 
-// ErrTwice is the error of a label set that stands twice where every one must stand once: in two shards that ought to be disjoint, or in one after its
-// labels have been removed. What can be done is to fetch the series themselves and see.
+// ErrTwice is the error of a label set that stands twice where every one must stand once: in two
+// shards that ought to be disjoint, or in one after its labels have been removed. What can be done
+// is to fetch the series themselves and see.
 var ErrTwice = errors.New("a label set stands twice")
 
-// Table is what a shard answered to an expression on a grid: one value for each step of each series, sorted by labels.Compare, each label set once.
-// A step without a sample has the bits of value.StaleNaN, which JSON cannot carry. Every series has at least one sample.
+// Table is what a shard answered to an expression on a grid: one value for each step of each
+// series, sorted by labels.Compare, each label set once. A step without a sample has the bits of
+// value.StaleNaN, which JSON cannot carry. Every series has at least one sample.
 //
-// Its memory is held in the budget until Close, and so are the values: nothing of a Table may be used afterwards.
+// Its memory is held in the budget until Close, and so are the values: nothing of a Table may be
+// used afterwards.
 type Table struct {
 	Grid   Grid
 	Series []TableSeries
-	// Histograms tells that a native histogram was met. JSON loses its schema, so the numbers are of no further use: decoding stopped there, and Series is empty.
+	// Histograms tells that a native histogram was met. JSON loses its schema, so the numbers are
+	// of no further use: decoding stopped there, and Series is empty.
 	Histograms bool
 
 	blocks []*valueBlock
@@ -68,7 +73,8 @@ type TableSeries struct {
 	Values []float64
 }
 
-// Close gives the buffers back to their pool and the memory to the budget. It is idempotent, and does nothing on nil.
+// Close gives the buffers back to their pool and the memory to the budget. It is idempotent, and
+// does nothing on nil.
 func (t *Table) Close() {
 	if t == nil {
 		return
@@ -93,7 +99,8 @@ var valueBlocks = sync.Pool{New: func() any { return new(valueBlock) }}
 // maxSteps is more than max_points lets any query have.
 const maxSteps = 1 << 24
 
-// tableSeriesBytes is what one series of a table costs beside its values and the bytes of its names and values.
+// tableSeriesBytes is what one series of a table costs beside its values and the bytes of its names
+// and values.
 const tableSeriesBytes = labelSetBytes + 96
 
 // stale marks a step without a sample.
@@ -102,14 +109,17 @@ var stale = math.Float64frombits(value.StaleNaN)
 // isStale tells whether a step has no sample.
 func isStale(v float64) bool { return math.Float64bits(v) == value.StaleNaN }
 
-// DecodeTable reads the answer of one shard to query or query_range on the grid: a vector where the grid is an instant, or a matrix. Labels are relabelled by
-// src.Relabel. An answer of any other type or shape is the shard's fault, and so are a sample whose time is not on the grid, times that do not increase,
-// and a series that is sent twice. Two series that become equal by removing labels are ErrTwice. Where Result.Truncated is set, the shard's own limit cut
-// the answer, and the caller decides what half an answer is good for.
+// DecodeTable reads the answer of one shard to query or query_range on the grid: a vector where the
+// grid is an instant, or a matrix. Labels are relabelled by src.Relabel. An answer of any other
+// type or shape is the shard's fault, and so are a sample whose time is not on the grid, times that
+// do not increase, and a series that is sent twice. Two series that become equal by removing labels
+// are ErrTwice. Where Result.Truncated is set, the shard's own limit cut the answer, and the caller
+// decides what half an answer is good for.
 //
-// Memory: one Scanner, 64 KiB of values at a time, the label sets, and 24 bytes for each step of the grid while more than one series is read; all of it is
-// held in budget as it grows, so an endless answer is refused while it is read. Samples are counted; series are not, since only the caller knows which
-// of them are returned. After an error nothing is held.
+// Memory: one Scanner, 64 KiB of values at a time, the label sets, and 24 bytes for each step of
+// the grid while more than one series is read; all of it is held in budget as it grows, so an
+// endless answer is refused while it is read. Samples are counted; series are not, since only the
+// caller knows which of them are returned. After an error nothing is held.
 func DecodeTable(ctx context.Context, src Source, grid Grid, budget *Budget) (*Table, Result, error) {
 	if grid.Len() > maxSteps {
 		return nil, Result{}, qerr.New(qerr.Internal, "a grid of %d steps is longer than any query's", grid.Len())
@@ -367,7 +377,8 @@ func (d *tableDecoder) is(shape resultShape) bool {
 	return d.shape == shape || d.s.fail(WrongShape, "values of a vector and of a matrix in one result")
 }
 
-// labels decodes a metric object and relabels it. It returns the set and the number of bytes of its names and values.
+// labels decodes a metric object and relabels it. It returns the set and the number of bytes of its
+// names and values.
 func (d *tableDecoder) labels() (ls labels.Labels, size int64, ok bool) {
 	s := d.s
 	if s.peek() == '{' {
@@ -384,7 +395,8 @@ func (d *tableDecoder) labels() (ls labels.Labels, size int64, ok bool) {
 	return ls, size, ok
 }
 
-// plainLabels is the label set of an object without escapes whose labels have been noted. ok is false where it is not sorted, or has other rarities.
+// plainLabels is the label set of an object without escapes whose labels have been noted. ok is
+// false where it is not sorted, or has other rarities.
 func (d *tableDecoder) plainLabels(obj []byte) (ls labels.Labels, size int64, ok bool) {
 	if !utf8.Valid(obj) || !d.sorted(obj) {
 		return ls, 0, false

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// valueKinds are the kinds of numbers that servers answer with: small integers, counters, and rates with as many digits as a float64 has.
+// valueKinds are the kinds of numbers that servers answer with: small integers, counters, and rates
+// with as many digits as a float64 has.
 var valueKinds = []struct {
 	name string
 	next func(r *rand.Rand, before float64) float64
@@ -19,7 +20,8 @@ var valueKinds = []struct {
 	{"rates", func(r *rand.Rand, _ float64) float64 { return r.ExpFloat64() * 10 }},
 }
 
-// gridDoc is an answer on a grid as Prometheus writes it, series sorted: a vector where the grid is an instant.
+// gridDoc is an answer on a grid as Prometheus writes it, series sorted: a vector where the grid is
+// an instant.
 func gridDoc(g Grid, from, series int, next func(r *rand.Rand, before float64) float64) []byte {
 	return gridPart(g, from, series, 1, next)
 }
@@ -150,7 +152,8 @@ func BenchmarkSplice(b *testing.B) {
 	}
 }
 
-// BenchmarkFold folds the tables of four shards, the same groups in each: its own part, without decoding.
+// BenchmarkFold folds the tables of four shards, the same groups in each: its own part, without
+// decoding.
 func BenchmarkFold(b *testing.B) {
 	for _, grid := range []Grid{hour, {Start: hour.Start, End: hour.Start}} {
 		for op, name := range map[FoldOp]string{FoldSum: "sum", FoldCount: "count", FoldMax: "max"} {

@@ -19,7 +19,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// table decodes a body. After Close nothing may be held, whatever happened; check sees the table before.
+// table decodes a body. After Close nothing may be held, whatever happened; check sees the table
+// before.
 func table(t testing.TB, body io.Reader, rl *Relabel, grid Grid, limits Limits, check func(*Table, *Budget)) (Result, error) {
 	t.Helper()
 	pool := NewPool(256 << 20)
@@ -311,7 +312,8 @@ func TestDecodeTableOtherErrors(t *testing.T) {
 	}
 }
 
-// TestFastTablePoints holds the fast way against the slow: every document is read whole, and byte by byte, which never is fast.
+// TestFastTablePoints holds the fast way against the slow: every document is read whole, and byte
+// by byte, which never is fast.
 func TestFastTablePoints(t *testing.T) {
 	times := []string{"0", "1", "12345678", "123456789", "1700000000", "1700000000.1", "1700000000.120", "1700000000.123", "1700000000.1230000", "999999999999.9990000", "170000000000000.1230000", "123456789012345", "-1", "-1700000000.5", "0.5", "0.001", "00", "01", "0700000000.123", "1e5", "1700000000.", "1.12345678", "1700000000,", "1700000000x123", ""}
 	zeros, digits := strings.Repeat("0", 40), strings.Repeat("1234567890", 4)
@@ -338,7 +340,8 @@ func TestFastTablePoints(t *testing.T) {
 	}
 }
 
-// answerOf is a random answer on a grid in random spelling. It returns the series as well, as encoding/json will understand them.
+// answerOf is a random answer on a grid in random spelling. It returns the series as well, as
+// encoding/json will understand them.
 func answerOf(r *rand.Rand, grid Grid, n int) string {
 	space := func() string { return []string{"", "", "", "", "", " ", "\n\t"}[r.IntN(7)] }
 	plain := r.IntN(2) == 0
@@ -415,8 +418,9 @@ func answerOf(r *rand.Rand, grid Grid, n int) string {
 	return envelope("{" + strings.Join(parts, ",") + "}")
 }
 
-// understood is what encoding/json and strconv make of an answer, in the form of shown, its lines sorted. ok is false where it is no such answer: two series
-// of one label set, a time that is not on the grid or does not increase, and so on.
+// understood is what encoding/json and strconv make of an answer, in the form of shown, its lines
+// sorted. ok is false where it is no such answer: two series of one label set, a time that is not
+// on the grid or does not increase, and so on.
 func understood(doc []byte, grid Grid, rl *Relabel) (lines []string, ok bool) {
 	type object = map[string]json.RawMessage // not structs, whose keys encoding/json finds in any case
 	var a, data object
@@ -480,7 +484,8 @@ func linesOf(tab *Table) []string {
 	return lines
 }
 
-// TestDecodeTableRandom compares with encoding/json over random answers in random spelling, read in pieces of random size.
+// TestDecodeTableRandom compares with encoding/json over random answers in random spelling, read in
+// pieces of random size.
 func TestDecodeTableRandom(t *testing.T) {
 	r := newRand(t)
 	for round := range 600 {
@@ -509,7 +514,8 @@ func TestDecodeTableRandom(t *testing.T) {
 	}
 }
 
-// FuzzDecodeTable: what is taken is JSON and means what encoding/json says, however it is read; what is not is a typed error.
+// FuzzDecodeTable: what is taken is JSON and means what encoding/json says, however it is read;
+// what is not is a typed error.
 func FuzzDecodeTable(f *testing.F) {
 	seeds(f)
 	r := rand.New(rand.NewPCG(1, 1))

@@ -10,7 +10,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// TestEndlessTables lets tables read bodies that never end: each stops at a bound, and the heap stays flat.
+// TestEndlessTables lets tables read bodies that never end: each stops at a bound, and the heap
+// stays flat.
 func TestEndlessTables(t *testing.T) {
 	const head = `{"status":"success","data":{"resultType":"matrix","result":[`
 	long := Grid{Start: 0, End: 10_000_000, Step: 1000}
@@ -61,7 +62,8 @@ func TestEndlessTables(t *testing.T) {
 	}
 }
 
-// TestTablesCostWhatIsHeld decodes tables that are as dear for their bytes as they can be: what they come to on the heap was held before.
+// TestTablesCostWhatIsHeld decodes tables that are as dear for their bytes as they can be: what
+// they come to on the heap was held before.
 func TestTablesCostWhatIsHeld(t *testing.T) {
 	var short strings.Builder
 	for i := range 30000 {

@@ -52,9 +52,10 @@ func sick(health string) int {
 	}
 }
 
-// MergeTargets writes the targets of all shards, their labels relabelled, sorted by scrape pool, URL and labels. A target that several replicas scrape is
-// listed once: as it fares where it fares worst, then where it was scraped last. Dropped targets are listed once too; their counts are added over shards,
-// of replicas the highest counts.
+// MergeTargets writes the targets of all shards, their labels relabelled, sorted by scrape pool,
+// URL and labels. A target that several replicas scrape is listed once: as it fares where it fares
+// worst, then where it was scraped last. Dropped targets are listed once too; their counts are
+// added over shards, of replicas the highest counts.
 func MergeTargets(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[targetDiscovery](ctx, shards, budget)
 	defer d.release()
@@ -89,7 +90,8 @@ func MergeTargets(ctx context.Context, w *Writer, shards []Source, budget *Budge
 	return d.res, writeData(w, out)
 }
 
-// sumOverShards adds named numbers over shards, of replicas the highest. each gives the numbers of source i.
+// sumOverShards adds named numbers over shards, of replicas the highest. each gives the numbers of
+// source i.
 func sumOverShards[N cmp.Ordered](shards []Source, each func(i int, add func(name string, n N))) map[string]N {
 	sums := map[string]N{}
 	for _, replicas := range byShard(shards) {

@@ -8,8 +8,9 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends s as a JSON string as Prometheus writes label names and values: quotes, backslashes and control characters are escaped, everything
-// else is copied, HTML's characters and invalid UTF-8 included.
+// AppendString appends s as a JSON string as Prometheus writes label names and values: quotes,
+// backslashes and control characters are escaped, everything else is copied, HTML's characters and
+// invalid UTF-8 included.
 func AppendString(dst []byte, s string) []byte { return appendQuoted(dst, s) }
 
 func appendQuoted[T string | []byte](dst []byte, s T) []byte {
@@ -42,8 +43,9 @@ func appendEscape(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// AppendText appends s as a JSON string as Prometheus writes all other texts (names and values in lists, warnings, help texts): HTML's characters and the
-// line separators U+2028 and U+2029 are escaped too, and invalid UTF-8 becomes U+FFFD.
+// AppendText appends s as a JSON string as Prometheus writes all other texts (names and values in
+// lists, warnings, help texts): HTML's characters and the line separators U+2028 and U+2029 are
+// escaped too, and invalid UTF-8 becomes U+FFFD.
 func AppendText(dst []byte, s string) []byte { return appendText(dst, s) }
 
 func appendText[T string | []byte](dst []byte, s T) []byte {

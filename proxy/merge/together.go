@@ -10,11 +10,13 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// maxReaders is how many answers one merge reads at the same time: reading is mostly waiting, but decoding keeps a core busy.
+// maxReaders is how many answers one merge reads at the same time: reading is mostly waiting, but
+// decoding keeps a core busy.
 const maxReaders = 16
 
-// together calls read for all sources at the same time and returns the first error when all calls have ended. With that error the other sources are
-// cancelled, and those not yet begun are left out.
+// together calls read for all sources at the same time and returns the first error when all calls
+// have ended. With that error the other sources are cancelled, and those not yet begun are left
+// out.
 func together(shards []Source, read func(i int) error) error {
 	var (
 		g     errgroup.Group
@@ -51,7 +53,8 @@ func together(shards []Source, read func(i int) error) error {
 	return first
 }
 
-// guarded turns a panic into an error: in a goroutine of its own it would end the process, with every other request in it.
+// guarded turns a panic into an error: in a goroutine of its own it would end the process, with
+// every other request in it.
 func guarded(read func(i int) error, i int) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -20,7 +20,8 @@ type hanging struct {
 func (h *hanging) Read([]byte) (int, error) { <-h.ended; return 0, errors.New("cancelled") }
 func (h *hanging) cancel()                  { h.once.Do(func() { close(h.ended) }) }
 
-// TestOneFailureEndsAllReads: with the first failing shard the others are cancelled, also those that hang.
+// TestOneFailureEndsAllReads: with the first failing shard the others are cancelled, also those
+// that hang.
 func TestOneFailureEndsAllReads(t *testing.T) {
 	for _, endpoint := range []string{"series", "rules", "exemplars"} {
 		var shards []Source

@@ -17,20 +17,23 @@ const (
 
 var writeChunks = sync.Pool{New: func() any { return new([writeChunk]byte) }}
 
-// Writer holds the beginning of an answer back, so that a failure can still become an error with a status of its own. Nothing reaches the client before
-// Commit, which Write calls when HoldBytes are held, and Finish at the end. After a failure the caller asks Committed: false, and the answer can be
-// replaced; true, and only aborting the connection keeps the client from taking half an answer for a whole one.
+// Writer holds the beginning of an answer back, so that a failure can still become an error with a
+// status of its own. Nothing reaches the client before Commit, which Write calls when HoldBytes are
+// held, and Finish at the end. After a failure the caller asks Committed: false, and the answer can
+// be replaced; true, and only aborting the connection keeps the client from taking half an answer
+// for a whole one.
 //
 // What is held is charged to the budget. A Writer is used by one goroutine.
 type Writer struct {
 	w      io.Writer
 	budget *Budget
 
-	// Tail, where set, is asked at the end for what stands behind warnings and infos: a comma, a key and a value.
+	// Tail, where set, is asked at the end for what stands behind warnings and infos: a comma, a
+	// key and a value.
 	Tail func() ([]byte, error)
 
-	// OnCommit, where set, is called once, before the first byte goes to the client: the place for headers. size is the length of the whole answer where
-	// all of it is held, else -1.
+	// OnCommit, where set, is called once, before the first byte goes to the client: the place for
+	// headers. size is the length of the whole answer where all of it is held, else -1.
 	OnCommit func(size int64)
 
 	full      []*[writeChunk]byte // held, full
@@ -51,7 +54,8 @@ func (w *Writer) Committed() bool { return w.committed }
 // Len is the number of bytes written into w, held ones included.
 func (w *Writer) Len() int64 { return w.written }
 
-// Write takes p. The error is sticky: a refusal by the budget, or qerr.ErrClientLeft with what the connection said.
+// Write takes p. The error is sticky: a refusal by the budget, or qerr.ErrClientLeft with what the
+// connection said.
 func (w *Writer) Write(p []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err
@@ -100,7 +104,8 @@ func (w *Writer) turn() bool {
 	return true
 }
 
-// Commit sends what is held to the client; from now on everything goes there in chunks. It is idempotent.
+// Commit sends what is held to the client; from now on everything goes there in chunks. It is
+// idempotent.
 func (w *Writer) Commit() error {
 	if w.err != nil || w.committed {
 		return w.err
@@ -130,7 +135,8 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// send writes to the client. Its error is that the client left, not a fault of whatever shard is being read.
+// send writes to the client. Its error is that the client left, not a fault of whatever shard is
+// being read.
 func (w *Writer) send(p []byte) bool {
 	if w.err != nil {
 		return false
@@ -168,7 +174,8 @@ func (w *Writer) Begin() error {
 	return err
 }
 
-// Finish writes warnings, infos and the end, commits, and so completes the answer. Both lists are bounded and sanitised as those of shards are.
+// Finish writes warnings, infos and the end, commits, and so completes the answer. Both lists are
+// bounded and sanitised as those of shards are.
 func (w *Writer) Finish(warnings, infos []string) error {
 	var notes Notes
 	notes.Add(warnings...)

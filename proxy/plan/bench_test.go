@@ -27,7 +27,8 @@ var panels = []struct{ name, text string }{
 	{"quantile", `histogram_quantile(0.99, sum by (le) (rate(apiserver_request_duration_seconds_bucket{resource="pods",verb="GET"}[5m])))`},
 }
 
-// benchTopology are servers in one group, one for each shard, with hints on which node is where if there are several.
+// benchTopology are servers in one group, one for each shard, with hints on which node is where if
+// there are several.
 func benchTopology(t testing.TB, shards int, labels map[string]string) *shard.Topology {
 	t.Helper()
 	g := config.Group{Name: "main", Labels: labels}

@@ -2,10 +2,12 @@ package plan
 
 import "github.com/spillwayproject/spillway/proxy/shard"
 
-// Cause is why series of a query are fetched and evaluated here: of those that have to do with the servers, the first that was met. Metrics count by it.
+// Cause is why series of a query are fetched and evaluated here: of those that have to do with the
+// servers, the first that was met. Metrics count by it.
 type Cause string
 
-// The causes. All but CauseExpression and CauseNoHeartbeat are a state of the servers, so that somebody can mend it.
+// The causes. All but CauseExpression and CauseNoHeartbeat are a state of the servers, so that
+// somebody can mend it.
 const (
 	// CauseNone is a plan that fetches nothing.
 	CauseNone Cause = "none"
@@ -13,8 +15,9 @@ const (
 	CauseExpression Cause = "expression"
 	// CauseNotWhole is a shard of which no replica is known to be whole.
 	CauseNotWhole Cause = "not_whole"
-	// CauseNoHeartbeat is a shard of several replicas whose group has no heartbeat, so that none of them will ever be known to be whole. The configuration says so;
-	// nothing is wrong with the servers.
+	// CauseNoHeartbeat is a shard of several replicas whose group has no heartbeat, so that none of
+	// them will ever be known to be whole. The configuration says so; nothing is wrong with the
+	// servers.
 	CauseNoHeartbeat Cause = "no_heartbeat"
 	// CauseUnreachable is a shard of which no replica can be asked.
 	CauseUnreachable Cause = "unreachable"
@@ -35,7 +38,8 @@ func Causes() []Cause {
 	return []Cause{CauseNone, CauseExpression, CauseNotWhole, CauseNoHeartbeat, CauseUnreachable, CauseEngine, CauseSick, CauseLabels, CauseBoundary, CauseInexact}
 }
 
-// because notes the first cause that lies with the servers, or else the configuration, and with which shard, and returns why.
+// because notes the first cause that lies with the servers, or else the configuration, and with
+// which shard, and returns why.
 func (p *planner) because(c Cause, s *shard.Shard, why string) string {
 	if p.cause == "" || p.cause == CauseNoHeartbeat {
 		p.cause, p.blamed = c, s

@@ -2,7 +2,8 @@ package plan
 
 import "testing"
 
-// TestCauseOfServersGoesFirst: a pair without a heartbeat is nobody's fault, and hides no fault of a server that is met after it.
+// TestCauseOfServersGoesFirst: a pair without a heartbeat is nobody's fault, and hides no fault of
+// a server that is met after it.
 func TestCauseOfServersGoesFirst(t *testing.T) {
 	for _, c := range []struct {
 		met  []Cause

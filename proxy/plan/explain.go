@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
 
-// Explanation is what explain answers: the plan of one query and, where it was run, what came of it.
+// Explanation is what explain answers: the plan of one query and, where it was run, what came of
+// it.
 type Explanation struct {
 	// Query is the text as the client sent it.
 	Query string `json:"query"`
@@ -21,7 +22,8 @@ type Explanation struct {
 	Reason string `json:"reason,omitempty"`
 	// Plan is the tree's root; nil where the query was refused before it could be planned.
 	Plan *Node `json:"plan"`
-	// Slow names the servers that the answer waited for, where some took much longer than most; empty otherwise, and where the query was not run.
+	// Slow names the servers that the answer waited for, where some took much longer than most;
+	// empty otherwise, and where the query was not run.
 	Slow string `json:"slow,omitempty"`
 }
 
@@ -33,7 +35,8 @@ const (
 
 // Node is one node of a plan: a part of the query with the place where it is evaluated.
 type Node struct {
-	// Mode is pass, splice, push or raw. A node that is evaluated in the proxy, over series or over the answers of its children, is raw.
+	// Mode is pass, splice, push or raw. A node that is evaluated in the proxy, over series or over
+	// the answers of its children, is raw.
 	Mode Mode `json:"mode"`
 	// Expr is the part of the query.
 	Expr string `json:"expr"`
@@ -47,7 +50,8 @@ type Node struct {
 	reads string // the selector that is read raw; empty for none
 }
 
-// Reads calls f for the nodes at and below n that read the selector raw. The window tells nothing: the engine asks for what it needs.
+// Reads calls f for the nodes at and below n that read the selector raw. The window tells nothing:
+// the engine asks for what it needs.
 func (n *Node) Reads(ms []*labels.Matcher, f func(*Node)) {
 	if n == nil {
 		return
@@ -62,12 +66,14 @@ func (n *Node) Reads(ms []*labels.Matcher, f func(*Node)) {
 
 // Call is one server's part in a node. The numbers are there once the query has run.
 type Call struct {
-	// Shard and Replica are the names as errors have them. Replica is that of the server that answered.
+	// Shard and Replica are the names as errors have them. Replica is that of the server that
+	// answered.
 	Shard   string `json:"shard"`
 	Replica string `json:"replica"`
 	// Query is the text that it is sent, or the selector that is read from it.
 	Query string `json:"query"`
-	// Segments are the stretches of time that come from the replica; one for a replica that is whole.
+	// Segments are the stretches of time that come from the replica; one for a replica that is
+	// whole.
 	Segments []raw.Segment `json:"segments,omitempty"`
 	// Series and Samples are what it answered with, Bytes the size of its answer, inflated.
 	Series  int64 `json:"series"`
@@ -75,12 +81,14 @@ type Call struct {
 	Bytes   int64 `json:"bytes"`
 	// Began is after how many seconds its answer began; 0 for series that are read raw.
 	Began float64 `json:"began,omitempty"`
-	// Seconds is how long the server itself took, to the last byte: that others were waited for meanwhile is not in it.
+	// Seconds is how long the server itself took, to the last byte: that others were waited for
+	// meanwhile is not in it.
 	Seconds float64 `json:"seconds"`
 }
 
 const (
-	// slowSeconds is what a call must have taken to be called slow, and slowTimes how many times as long as the middle one of all calls.
+	// slowSeconds is what a call must have taken to be called slow, and slowTimes how many times as
+	// long as the middle one of all calls.
 	slowSeconds, slowTimes = 0.1, 3
 	// maxSlow is how many slow servers are named.
 	maxSlow = 3

@@ -13,12 +13,13 @@ import (
 	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
-// maxFrame is the largest frame of streamed chunks that is read, in bytes. Prometheus cuts frames at 1 MiB plus one chunk; the setting
-// --storage.remote.read-max-bytes-in-frame may raise it.
+// maxFrame is the largest frame of streamed chunks that is read, in bytes. Prometheus cuts frames
+// at 1 MiB plus one chunk; the setting --storage.remote.read-max-bytes-in-frame may raise it.
 const maxFrame = 8 << 20
 
-// frames reads a stream of chunked read responses: for each frame its size as a varint, its CRC-32 (Castagnoli), its bytes. Prometheus' own reader cannot
-// say beforehand what it will allocate; this one holds each frame, and what its decoding copies, in the budget first.
+// frames reads a stream of chunked read responses: for each frame its size as a varint, its CRC-32
+// (Castagnoli), its bytes. Prometheus' own reader cannot say beforehand what it will allocate; this
+// one holds each frame, and what its decoding copies, in the budget first.
 type frames struct {
 	r      *bufio.Reader
 	budget *merge.Budget
@@ -32,7 +33,8 @@ func newFrames(r io.Reader, budget *merge.Budget) *frames {
 	return &frames{r: bufio.NewReaderSize(r, 32<<10), budget: budget}
 }
 
-// next decodes one frame into resp; io.EOF is the end between two frames. A refusal by the budget is returned as it is.
+// next decodes one frame into resp; io.EOF is the end between two frames. A refusal by the budget
+// is returned as it is.
 func (f *frames) next(resp *prompb.ChunkedReadResponse) error {
 	size, err := binary.ReadUvarint(f.r)
 	if err != nil {
@@ -66,7 +68,8 @@ func (f *frames) next(resp *prompb.ChunkedReadResponse) error {
 	return resp.Unmarshal(f.buf)
 }
 
-// close gives back what was held for reading; what a caller kept of the frames it has charged itself.
+// close gives back what was held for reading; what a caller kept of the frames it has charged
+// itself.
 func (f *frames) close() {
 	f.budget.Drop(f.held)
 	f.held = 0

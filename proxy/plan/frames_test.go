@@ -68,7 +68,8 @@ func TestFrames(t *testing.T) {
 	if err != nil || len(names) != 2 || names[0] != "a" || names[1] != "b" {
 		t.Fatalf("%v %v", names, err)
 	}
-	// Every shorter stream but the one that ends between two frames is an error, never fewer series.
+	// Every shorter stream but the one that ends between two frames is an error, never fewer
+	// series.
 	first := len(stream(t, oneSeries("a", []byte{1, 2})))
 	for n := range whole {
 		if _, err := readAll(whole[:n], budget); err == nil && n != 0 && n != first {

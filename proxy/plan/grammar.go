@@ -12,13 +12,16 @@ import (
 	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
-// What may run on each of several shards is a small grammar: an expression of which every result comes from series of one shard, so that the shards'
-// answers side by side are the answer. It is judged here on Prometheus' own syntax tree, with nothing known of the data. Everything that is not in the
-// grammar is evaluated in the proxy.
+// What may run on each of several shards is a small grammar: an expression of which every result
+// comes from series of one shard, so that the shards' answers side by side are the answer. It is
+// judged here on Prometheus' own syntax tree, with nothing known of the data. Everything that is
+// not in the grammar is evaluated in the proxy.
 
-// byItself are the functions whose every result comes from one series of their vector argument. Not among them: absent and absent_over_time (each shard
-// without the series would say 1), scalar (it counts series), the sorts (order is global), vector and those without arguments (they would come once from
-// each shard), info (it reads series that its argument does not show), and the histogram functions, which gather the buckets of classic histograms.
+// byItself are the functions whose every result comes from one series of their vector argument. Not
+// among them: absent and absent_over_time (each shard without the series would say 1), scalar (it
+// counts series), the sorts (order is global), vector and those without arguments (they would come
+// once from each shard), info (it reads series that its argument does not show), and the histogram
+// functions, which gather the buckets of classic histograms.
 var byItself = func() map[string]bool {
 	out := map[string]bool{}
 	for _, name := range strings.Fields(`
@@ -32,24 +35,30 @@ var byItself = func() map[string]bool {
 	return out
 }()
 
-// byBuckets are the functions that gather the buckets of one classic histogram: series that differ in le alone.
+// byBuckets are the functions that gather the buckets of one classic histogram: series that differ
+// in le alone.
 var byBuckets = map[string]bool{"histogram_quantile": true, "histogram_fraction": true, "histogram_quantiles": true}
 
-// locality says whether an expression may run on each shard by itself, and what is known of its results then.
+// locality says whether an expression may run on each shard by itself, and what is known of its
+// results then.
 type locality struct {
 	// why it may not; empty where it may.
 	why string
-	// distinct: series of different shards cannot become equal, whatever the data. Where they could, the reference fails with a duplicate label set.
+	// distinct: series of different shards cannot become equal, whatever the data. Where they
+	// could, the reference fails with a duplicate label set.
 	distinct bool
 	// keyed: the labels that tell shards apart are on the results as they are on the stored series.
 	keyed bool
-	// full: no result lacks one of them, so that results which are keyed stay distinct whatever else they lose.
+	// full: no result lacks one of them, so that results which are keyed stay distinct whatever
+	// else they lose.
 	full bool
-	// filled are selectors of which one must not hold series without those labels, or two shards' results could match each other.
+	// filled are selectors of which one must not hold series without those labels, or two shards'
+	// results could match each other.
 	filled []guard
 }
 
-// no is what is not local. Most of what is pushed was found not to be local first, so the reason is put together from texts that are there.
+// no is what is not local. Most of what is pushed was found not to be local first, so the reason is
+// put together from texts that are there.
 func no(why string) locality { return locality{why: why} }
 
 // constant tells whether an expression reads no series.
@@ -70,7 +79,8 @@ func constant(n parser.Node) bool {
 	return true
 }
 
-// selectors calls f for each selector in an expression, in the order of the text but for the parameters of aggregates, which come last.
+// selectors calls f for each selector in an expression, in the order of the text but for the
+// parameters of aggregates, which come last.
 func selectors(n parser.Node, f func(*parser.VectorSelector)) {
 	if vs, ok := n.(*parser.VectorSelector); ok {
 		f(vs)
@@ -80,8 +90,8 @@ func selectors(n parser.Node, f func(*parser.VectorSelector)) {
 	}
 }
 
-// oneName tells whether every selector names one metric, so that a function that drops names makes no two series equal. Where type and unit go with the
-// name, they must be named too.
+// oneName tells whether every selector names one metric, so that a function that drops names makes
+// no two series equal. Where type and unit go with the name, they must be named too.
 func oneName(e parser.Node, units bool) bool {
 	ok := true
 	selectors(e, func(vs *parser.VectorSelector) {
@@ -118,8 +128,9 @@ func local(e parser.Expr, k key) locality {
 	return no(parser.DocumentedType(e.Type()) + " is not in the grammar of what shards may run")
 }
 
-// operand judges an expression that what stands above it, of the name given, changes or chooses from. Series of two shards that become equal in it fail in the
-// reference, and from above nobody can see whether they did; so they must not be able to.
+// operand judges an expression that what stands above it, of the name given, changes or chooses
+// from. Series of two shards that become equal in it fail in the reference, and from above nobody
+// can see whether they did; so they must not be able to.
 func operand(e parser.Expr, k key, above string) locality {
 	l := local(e, k)
 	switch {
@@ -132,7 +143,8 @@ func operand(e parser.Expr, k key, above string) locality {
 	return l
 }
 
-// fill has it asked that no result of e, whose locality l is and which is keyed, lacks a label that tells shards apart.
+// fill has it asked that no result of e, whose locality l is and which is keyed, lacks a label that
+// tells shards apart.
 func (l *locality) fill(e parser.Expr, k key) {
 	if !l.full {
 		l.filled = append(l.filled, guardOf(e, k)...)
@@ -249,7 +261,8 @@ func localBinary(b *parser.BinaryExpr, k key) locality {
 	out := locality{distinct: true, keyed: true, full: true, filled: append(l.filled, r.filled...)}
 	switch b.Op {
 	case parser.LAND, parser.LOR, parser.LUNLESS:
-		// Series of two shards can match only where both lack a label that shards are told apart by, so one side without such series is enough.
+		// Series of two shards can match only where both lack a label that shards are told apart
+		// by, so one side without such series is enough.
 		switch left, right := guardOf(b.LHS, k), guardOf(b.RHS, k); {
 		case l.full || r.full:
 		case len(right) < len(left):
@@ -267,8 +280,9 @@ func localBinary(b *parser.BinaryExpr, k key) locality {
 		}
 		return out
 	}
-	// Here the reference also fails where the side of which one series is taken has two that match the same, whether or not the other side has one that matches. Without
-	// series of that side that lack such a label, these two are on one shard, and no two shards' series match.
+	// Here the reference also fails where the side of which one series is taken has two that match
+	// the same, whether or not the other side has one that matches. Without series of that side
+	// that lack such a label, these two are on one shard, and no two shards' series match.
 	one, side := r, b.RHS
 	if b.VectorMatching.Card == parser.CardOneToMany {
 		one, side = l, b.LHS
@@ -288,7 +302,8 @@ func withScalar(b *parser.BinaryExpr, vector parser.Expr, k key) locality {
 	return unnamed(l, vector, k)
 }
 
-// finish is how an aggregate over several shards is put together: by folding partial results, or by evaluating it once more over them.
+// finish is how an aggregate over several shards is put together: by folding partial results, or by
+// evaluating it once more over them.
 type finish struct {
 	fold  merge.FoldOp
 	again bool // topk and bottomk: of each shard's k, the k

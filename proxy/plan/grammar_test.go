@@ -122,7 +122,8 @@ func TestGrammar(t *testing.T) {
 	}
 }
 
-// Every function is known to the grammar, one way or the other: a new one of Prometheus must be looked at before it runs on shards.
+// Every function is known to the grammar, one way or the other: a new one of Prometheus must be
+// looked at before it runs on shards.
 func TestEveryFunctionIsJudged(t *testing.T) {
 	together := map[string]bool{}
 	for _, name := range strings.Fields(`absent absent_over_time end histogram_fraction histogram_quantile histogram_quantiles info label_join label_replace

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// TestHeavyPartsStayHere: a part that is not for shards is not sent to any, whatever the topology; the parts in it that are for them still run there, and explain
-// says why the rest does not.
+// TestHeavyPartsStayHere: a part that is not for shards is not sent to any, whatever the topology;
+// the parts in it that are for them still run there, and explain says why the rest does not.
 func TestHeavyPartsStayHere(t *testing.T) {
 	now := time.Now()
 	const why = "it makes 5000 bytes of labels for each series"

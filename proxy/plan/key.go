@@ -10,8 +10,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// key are the labels that tell a set of shards apart: two series that agree on all of them, none of them empty, are on one shard. Within a group that is
-// what shard_by says, or hashmod once it was checked; groups are told apart by a label that all of them have, each with another value.
+// key are the labels that tell a set of shards apart: two series that agree on all of them, none of
+// them empty, are on one shard. Within a group that is what shard_by says, or hashmod once it was
+// checked; groups are told apart by a label that all of them have, each with another value.
 type key struct {
 	known  bool
 	stored []string // of shard_by: stored on series, and possibly missing there
@@ -27,7 +28,8 @@ func (k key) names() []string {
 	return slices.Concat(k.stored, k.group)
 }
 
-// kept tells whether a grouping or matching keeps all of them: list are the labels that it keeps (on, by) or drops.
+// kept tells whether a grouping or matching keeps all of them: list are the labels that it keeps
+// (on, by) or drops.
 func (k key) kept(list []string, keeps bool) bool {
 	for _, name := range k.names() {
 		if slices.Contains(list, name) != keeps {
@@ -85,15 +87,16 @@ func keyOf(legs []Leg) key {
 	return k
 }
 
-// guard is a selector with a label that its series must have: before results of shards are put side by side that rests on shard_by, the shards are asked
-// whether there is a series without it.
+// guard is a selector with a label that its series must have: before results of shards are put side
+// by side that rests on shard_by, the shards are asked whether there is a series without it.
 type guard struct {
 	// Matchers are the selector's, and one for the missing label.
 	matchers []*labels.Matcher
 	selector *parser.VectorSelector
 }
 
-// guardOf lists what must be asked so that no result of e lacks a label of k; none where the selectors' own matchers say so.
+// guardOf lists what must be asked so that no result of e lacks a label of k; none where the
+// selectors' own matchers say so.
 func guardOf(e parser.Expr, k key) []guard {
 	var out []guard
 	selectors(e, func(vs *parser.VectorSelector) {

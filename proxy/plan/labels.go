@@ -11,11 +11,14 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// A shard does not store its group's labels, but in the answer, and at every step of the reference evaluation, they are on every series. Where one shard
-// evaluates a whole expression, its answer is right up to these labels, provided that for each label and at each node either all series would carry it or
-// none would: then nothing that compares, groups or joins series can tell the difference, and the label can be set (or not) on the finished answer.
+// A shard does not store its group's labels, but in the answer, and at every step of the reference
+// evaluation, they are on every series. Where one shard evaluates a whole expression, its answer is
+// right up to these labels, provided that for each label and at each node either all series would
+// carry it or none would: then nothing that compares, groups or joins series can tell the
+// difference, and the label can be set (or not) on the finished answer.
 
-// carried are the group's labels that the results of the expression carry; ok is false where that cannot be proven for one of them, or of its replica labels.
+// carried are the group's labels that the results of the expression carry; ok is false where that
+// cannot be proven for one of them, or of its replica labels.
 func carried(e parser.Expr, g *shard.Group) (set map[string]string, ok bool) {
 	set, ok = map[string]string{}, true
 	for _, name := range g.ReplicaLabels {
@@ -44,7 +47,8 @@ const (
 	mixed
 )
 
-// groupPresence follows labels of the group through an expression, those of names together; with no names everything is trivially without.
+// groupPresence follows labels of the group through an expression, those of names together; with no
+// names everything is trivially without.
 func groupPresence(e parser.Expr, names []string) presence {
 	if len(names) == 0 {
 		return without
@@ -93,7 +97,8 @@ func (p presenceOf) split(list []string) (some, all bool) {
 func (p presenceOf) call(c *parser.Call) presence {
 	switch c.Func.Name {
 	case "absent", "absent_over_time":
-		// Its labels come from the equality matchers of its argument, those on group labels included.
+		// Its labels come from the equality matchers of its argument, those on group labels
+		// included.
 		if sel := selectorOf(c.Args[0]); sel != nil {
 			for _, m := range sel.LabelMatchers {
 				if m.Type == labels.MatchEqual && slices.Contains(p.names, m.Name) {

@@ -62,7 +62,8 @@ func (p *planner) leaf(e parser.Expr, f frame, root bool) (*Leaf, string) {
 	return p.complete(leaf, e, legs, window)
 }
 
-// again makes a leaf of what the shards themselves choose by topk or bottomk, of which the same is chosen once more here.
+// again makes a leaf of what the shards themselves choose by topk or bottomk, of which the same is
+// chosen once more here.
 func (p *planner) again(agg *parser.AggregateExpr, f frame) *Leaf {
 	legs, window, _ := p.reach(agg)
 	if len(legs) < 2 || p.delayed || !f.top && usesFrame(agg) {
@@ -108,7 +109,8 @@ func keepsName(a *parser.AggregateExpr) bool {
 	return !a.Without && slices.Contains(a.Grouping, model.MetricNameLabel)
 }
 
-// usesFrame tells whether an expression means something else when it is sent as a query of its own over other times.
+// usesFrame tells whether an expression means something else when it is sent as a query of its own
+// over other times.
 func usesFrame(n parser.Node) bool {
 	uses := false
 	switch n := n.(type) {

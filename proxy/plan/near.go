@@ -9,11 +9,14 @@ import (
 	"github.com/spillwayproject/spillway/internal/tree"
 )
 
-// Where a sum is compared with a number, its last bit decides only if it is as good as that number. The number is followed from the comparison down to the sum, through what
-// keeps values and through arithmetic with constants. Where it cannot be followed, as through arithmetic of two vectors, the sums below are loose: whoever evaluates the rest looks
-// whether their last bits decide (docs/decisions/0011).
+// Where a sum is compared with a number, its last bit decides only if it is as good as that number.
+// The number is followed from the comparison down to the sum, through what keeps values and through
+// arithmetic with constants. Where it cannot be followed, as through arithmetic of two vectors, the
+// sums below are loose: whoever evaluates the rest looks whether their last bits decide
+// (docs/decisions/0011).
 
-// undo is the number that +, -, * or / makes n of together with c, which stands left or right of it.
+// undo is the number that +, -, * or / makes n of together with c, which stands left or right of
+// it.
 func undo(op parser.ItemType, n, c float64, left bool) float64 {
 	switch {
 	case op == parser.ADD:
@@ -66,7 +69,8 @@ func literal(e parser.Expr) []float64 {
 	return nil
 }
 
-// steps are the functions that make more than a last bit of a last bit: they jump, or take a smaller value for a reset.
+// steps are the functions that make more than a last bit of a last bit: they jump, or take a
+// smaller value for a reset.
 var steps = func() map[string]bool {
 	out := map[string]bool{}
 	for _, name := range strings.Fields(`ceil changes day_of_month day_of_week day_of_year days_in_month floor hour increase irate
@@ -76,7 +80,8 @@ var steps = func() map[string]bool {
 	return out
 }()
 
-// differences are the functions of a subquery that are 0 where its values are equal, however large these are.
+// differences are the functions of a subquery that are 0 where its values are equal, however large
+// these are.
 var differences = func() map[string]bool {
 	out := map[string]bool{}
 	for _, name := range strings.Fields(`delta deriv double_exponential_smoothing idelta mad_over_time stddev_over_time stdvar_over_time`) {
@@ -85,7 +90,8 @@ var differences = func() map[string]bool {
 	return out
 }()
 
-// keeping are the functions whose every result, but for bounds of clamp, is a value of their vector argument, abs but for the sign.
+// keeping are the functions whose every result, but for bounds of clamp, is a value of their vector
+// argument, abs but for the sign.
 var keeping = func() map[string]bool {
 	out := map[string]bool{}
 	for _, name := range strings.Fields(`abs clamp clamp_max clamp_min first_over_time label_join label_replace last_over_time max_over_time

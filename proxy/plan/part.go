@@ -57,7 +57,8 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	return leaf, ""
 }
 
-// same tells whether the shards are asked the same for both leaves, and the answers put together in the same way: it is done once, whatever it is used for.
+// same tells whether the shards are asked the same for both leaves, and the answers put together in
+// the same way: it is done once, whatever it is used for.
 func (l *Leaf) same(o *Leaf) bool {
 	return l.Mode == o.Mode && l.Grid == o.Grid && l.Range == o.Range && l.Fold == o.Fold && l.Folds == o.Folds && l.Streams == o.Streams &&
 		slices.Equal(l.Guards, o.Guards) && slices.EqualFunc(l.Parts, o.Parts, func(a, b *Part) bool {
@@ -65,7 +66,8 @@ func (l *Leaf) same(o *Leaf) bool {
 	})
 }
 
-// share makes the leaf stand for another one that is the same, with all that its last bits may decide there.
+// share makes the leaf stand for another one that is the same, with all that its last bits may
+// decide there.
 func (l *Leaf) share(o *Leaf) {
 	l.Strict, l.Loose = l.Strict || o.Strict, l.Loose || o.Loose
 	for _, n := range o.Near {
@@ -79,8 +81,9 @@ func (l *Leaf) share(o *Leaf) {
 	}
 }
 
-// apart says why shards may hold the same series at the same time. One that begins later than another takes over series that the other may go on to hold, which
-// is seen only where both say what they scrape.
+// apart says why shards may hold the same series at the same time. One that begins later than
+// another takes over series that the other may go on to hold, which is seen only where both say
+// what they scrape.
 func apart(legs []Leg) string {
 	for i, a := range legs {
 		for _, b := range legs[:i] {
@@ -172,7 +175,8 @@ func alone(s *shard.Shard) string {
 // maxNotes is of how many shards a node tells what some of their replicas lack.
 const maxNotes = 5
 
-// short tells what the replicas of a shard lack of which so many are whole over the window, so that one of these is read.
+// short tells what the replicas of a shard lack of which so many are whole over the window, so that
+// one of these is read.
 func short(s *shard.Shard, whole int, w Window, now time.Time) string {
 	if whole >= len(s.Replicas) {
 		return ""
@@ -183,7 +187,8 @@ func short(s *shard.Shard, whole int, w Window, now time.Time) string {
 	return ""
 }
 
-// notWhole says of which shard no replica is known to be whole, and what each lacks as far as that is known.
+// notWhole says of which shard no replica is known to be whole, and what each lacks as far as that
+// is known.
 func notWhole(s *shard.Shard, w Window, now time.Time) string {
 	why := "no replica of shard " + s.Name() + " is known to be whole over its window"
 	if what := s.Shortfalls(w.From, w.Until, now); what != "" {

@@ -22,9 +22,11 @@ type Mode string
 const (
 	// ModePass: one shard holds it all; its answer is the answer.
 	ModePass Mode = "pass"
-	// ModeSplice: every result comes from series of one shard, so the shards' answers side by side are the answer.
+	// ModeSplice: every result comes from series of one shard, so the shards' answers side by side
+	// are the answer.
 	ModeSplice Mode = "splice"
-	// ModePush: an aggregate that the shards evaluate over what they hold, and that is finished here.
+	// ModePush: an aggregate that the shards evaluate over what they hold, and that is finished
+	// here.
 	ModePush Mode = "push"
 	// ModeRaw: series are fetched, or answers of the modes above taken, and evaluated here.
 	ModeRaw Mode = "raw"
@@ -32,8 +34,8 @@ const (
 	ModeLocal Mode = "local"
 )
 
-// settle is how long after a shard's first millisecond its answers are not yet trusted alone: a window that ends earlier is read raw, so that samples from
-// before the boundary take part.
+// settle is how long after a shard's first millisecond its answers are not yet trusted alone: a
+// window that ends earlier is read raw, so that samples from before the boundary take part.
 const settle = 10 * time.Minute
 
 // View is a topology as one request sees it: every relative time is fixed once.
@@ -57,7 +59,8 @@ type Leg struct {
 	From, Until int64
 }
 
-// Legs returns the shards that can hold series of the selector between from and until (milliseconds, inclusive), in the order of the configuration.
+// Legs returns the shards that can hold series of the selector between from and until
+// (milliseconds, inclusive), in the order of the configuration.
 func (v *View) Legs(ms []*labels.Matcher, from, until int64) []Leg {
 	var legs []Leg
 	for _, g := range v.top.Groups {
@@ -82,21 +85,25 @@ func (v *View) Legs(ms []*labels.Matcher, from, until int64) []Leg {
 
 // Plan is how one query is answered.
 type Plan struct {
-	// Mode is the road: of the only leaf where the whole query is one; else of what is evaluated here over the leaves and raw series.
+	// Mode is the road: of the only leaf where the whole query is one; else of what is evaluated
+	// here over the leaves and raw series.
 	Mode Mode
-	// Why says in a few words why no shard answers the whole query; empty where one does, or several do.
+	// Why says in a few words why no shard answers the whole query; empty where one does, or
+	// several do.
 	Why string
 	// Leaves are the parts of the query that shards evaluate.
 	Leaves []*Leaf
 	// Whole tells that the only leaf is the whole query.
 	Whole bool
-	// Raw tells that series are fetched too, and Cause why; Shard is the one that the cause lies with, nil where it lies with none.
+	// Raw tells that series are fetched too, and Cause why; Shard is the one that the cause lies
+	// with, nil where it lies with none.
 	Raw   bool
 	Cause Cause
 	Shard *shard.Shard
 	// Refused is why the query cannot be answered exactly; nil where it can.
 	Refused error
-	// Expr is what remains to be evaluated here, a leaf standing as a selector in it; nil where Whole. It belongs to one evaluation, which changes it.
+	// Expr is what remains to be evaluated here, a leaf standing as a selector in it; nil where
+	// Whole. It belongs to one evaluation, which changes it.
 	Expr parser.Expr
 	// Root is the plan as explain shows it; nil where the query has NoExplain.
 	Root *Node
@@ -114,20 +121,26 @@ type Leaf struct {
 	// Fold puts partial aggregates together where Folds.
 	Fold  merge.FoldOp
 	Folds bool
-	// Strict tells that the last bit of a folded sum may decide about more than the last bit of the answer, so that it has to be exact: of whole numbers. Near are
-	// numbers that it is compared with, for which the same holds close by.
+	// Strict tells that the last bit of a folded sum may decide about more than the last bit of the
+	// answer, so that it has to be exact: of whole numbers. Near are numbers that it is compared
+	// with, for which the same holds close by.
 	Strict bool
 	Near   []float64
-	// Loose tells that a comparison stands above which Near does not describe, such as that of two sums: the last bit decides there only if the answer changes with it, which
-	// whoever evaluates the rest has to find out.
+	// Loose tells that a comparison stands above which Near does not describe, such as that of two
+	// sums: the last bit decides there only if the answer changes with it, which whoever evaluates
+	// the rest has to find out.
 	Loose bool
-	// At is where it stands in the query's text, the first of several places; empty where the whole query was not parsed.
+	// At is where it stands in the query's text, the first of several places; empty where the whole
+	// query was not parsed.
 	At posrange.PositionRange
-	// Guards are asked of all parts' shards first: where one has a series, the leaf cannot be put together from the shards' answers.
+	// Guards are asked of all parts' shards first: where one has a series, the leaf cannot be put
+	// together from the shards' answers.
 	Guards []Guard
-	// Uses are, for each place of the query where it stands, the selectors in it, counted through the whole query as Query.Windows are.
+	// Uses are, for each place of the query where it stands, the selectors in it, counted through
+	// the whole query as Query.Windows are.
 	Uses [][]int
-	// Streams tells that answers side by side show all duplicates without being decoded: all groups own the same label names.
+	// Streams tells that answers side by side show all duplicates without being decoded: all groups
+	// own the same label names.
 	Streams bool
 	// Node is the leaf as explain shows it; nil where the query has NoExplain.
 	Node *Node
@@ -135,7 +148,8 @@ type Leaf struct {
 
 // Part is one shard's part in a leaf.
 type Part struct {
-	// Shard is asked, one of Replicas: those known to be whole over the leaf's window, the base first.
+	// Shard is asked, one of Replicas: those known to be whole over the leaf's window, the base
+	// first.
 	Shard    *shard.Shard
 	Replicas []*shard.Replica
 	// Query is the text to send.
@@ -156,8 +170,8 @@ type Guard struct {
 	From, Until int64
 }
 
-// Raw is the storage for evaluating here. Shards that are gone are not asked; lost decides about those that do not answer (raw.Queryable.Lost); maxBytes bounds one
-// replica's answer.
+// Raw is the storage for evaluating here. Shards that are gone are not asked; lost decides about
+// those that do not answer (raw.Queryable.Lost); maxBytes bounds one replica's answer.
 func (v *View) Raw(budget *merge.Budget, maxBytes int64, gone func(*shard.Shard) bool, lost func(string, error) error) *raw.Queryable {
 	return &raw.Queryable{
 		Meter: budget,
@@ -186,7 +200,8 @@ func (v *View) Raw(budget *merge.Budget, maxBytes int64, gone func(*shard.Shard)
 	}
 }
 
-// slice is the shard as raw reads it: its whole replica alone, else all that can be asked, the base first.
+// slice is the shard as raw reads it: its whole replica alone, else all that can be asked, the base
+// first.
 func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *merge.Budget, maxBytes int64) (*raw.Slice, error) {
 	if l.Shard.Thanos() {
 		return nil, shard.ErrNoRaw(l.Shard)

@@ -237,8 +237,9 @@ func (w *writer) vector(depth int) string {
 	}
 }
 
-// One shard evaluates an expression without the group's labels, and they are set on its answer or not: the same as evaluating with the labels on every
-// series, for every expression that the proof lets pass.
+// One shard evaluates an expression without the group's labels, and they are set on its answer or
+// not: the same as evaluating with the labels on every series, for every expression that the proof
+// lets pass.
 func TestPresenceAgainstTheEngine(t *testing.T) {
 	seed := randseed.Of(t, *presenceSeed)
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: Parser, LookbackDelta: 5 * time.Minute})
@@ -310,8 +311,8 @@ func TestPresenceAgainstTheEngine(t *testing.T) {
 	}
 }
 
-// roundingShows tells whether the last place of a float may decide about the answer: what is summed in another order, as other labels make it, is then
-// compared or counted by its value.
+// roundingShows tells whether the last place of a float may decide about the answer: what is summed
+// in another order, as other labels make it, is then compared or counted by its value.
 func roundingShows(text string) bool {
 	has := func(list ...string) bool {
 		return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(text, s) })
@@ -379,7 +380,8 @@ func differ(got, want evaluated) string {
 	return ""
 }
 
-// The text that is sent says what the client's text says, without the matchers on the group's labels.
+// The text that is sent says what the client's text says, without the matchers on the group's
+// labels.
 func TestRewriteKeepsTheExpression(t *testing.T) {
 	seed := randseed.Of(t, *presenceSeed)
 	g := &shard.Group{Labels: labels.FromStrings("cluster", "jaguar")}

@@ -17,7 +17,8 @@ import (
 type Query struct {
 	// Text is its source; it parses.
 	Text string
-	// Expr is Text parsed by Parser, or nil. It is only read, so that whoever has it need not parse it twice where shards answer the whole query.
+	// Expr is Text parsed by Parser, or nil. It is only read, so that whoever has it need not parse
+	// it twice where shards answer the whole query.
 	Expr parser.Expr
 	// Grid is when it is evaluated, Range whether as a range query.
 	Grid  merge.Grid
@@ -26,19 +27,23 @@ type Query struct {
 	Windows []Window
 	// Interval is the step of a subquery that has none.
 	Interval time.Duration
-	// Raw keeps all but whole queries of one shard from running on shards, for the reason given; empty does not.
+	// Raw keeps all but whole queries of one shard from running on shards, for the reason given;
+	// empty does not.
 	Raw string
-	// Inexact tells that the reason is that the parts, as shards answered them, could not be put together.
+	// Inexact tells that the reason is that the parts, as shards answered them, could not be put
+	// together.
 	Inexact bool
 	// NoPass keeps these here too.
 	NoPass bool
-	// Heavy tells why a part of Expr is not for shards, whatever they hold; empty where it is. nil is where all of it is.
+	// Heavy tells why a part of Expr is not for shards, whatever they hold; empty where it is. nil
+	// is where all of it is.
 	Heavy func(parser.Expr) string
 	// Constant tells that it selects no series.
 	Constant bool
 	// NoExplain leaves out what explain alone shows: Plan.Root, Leaf.Node and Part.Call.
 	NoExplain bool
-	// Avoid names replicas that failed this request, Lost shards that its answer goes without. Both may be nil.
+	// Avoid names replicas that failed this request, Lost shards that its answer goes without. Both
+	// may be nil.
 	Avoid func(*shard.Replica) bool
 	Lost  func(*shard.Shard) bool
 }
@@ -128,7 +133,8 @@ func (q *Query) parse() (parser.Expr, error) {
 	return expr, nil
 }
 
-// own is the expression for an evaluation, which changes it, as do the leaves that are put into it: another tree where this one is the caller's.
+// own is the expression for an evaluation, which changes it, as do the leaves that are put into it:
+// another tree where this one is the caller's.
 func (q *Query) own(expr parser.Expr) (parser.Expr, error) {
 	if q.Expr == nil {
 		return expr, nil
@@ -144,8 +150,8 @@ func (p *planner) node(expr, why string, children []*Node) *Node {
 	return &Node{Mode: ModeRaw, Expr: expr, Why: why, Children: children}
 }
 
-// only is the plan over a topology of one shard that owns no labels and has no end in time: nothing in the text can matter, so it is not even parsed. nil where
-// it is not as simple as that.
+// only is the plan over a topology of one shard that owns no labels and has no end in time: nothing
+// in the text can matter, so it is not even parsed. nil where it is not as simple as that.
 func (v *View) only(ctx context.Context, q Query) *Plan {
 	if q.Constant || q.NoPass || q.Heavy != nil || len(v.top.Groups) != 1 || len(v.top.Groups[0].Shards) != 1 {
 		return nil

@@ -13,8 +13,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/randseed"
 )
 
-// TestHandedOverTree: a plan made with the parsed query is the one made without, whatever road it takes, the tree is left as it was, and no part of it is handed to an
-// evaluation, which would change it. Without explanation the same is asked of the same servers.
+// TestHandedOverTree: a plan made with the parsed query is the one made without, whatever road it
+// takes, the tree is left as it was, and no part of it is handed to an evaluation, which would
+// change it. Without explanation the same is asked of the same servers.
 func TestHandedOverTree(t *testing.T) {
 	top, now := benchTopology(t, 4, map[string]string{"cluster": "jaguar"}), time.Now()
 	texts := []string{"1", "avg(up)", "sum(up) > 3", "max_over_time(sum(up)[1h:])", "absent(up)", "topk(2, up)", "sum(topk(2, up))", "(count(up))"}

@@ -44,7 +44,8 @@ func (p *planner) read(vs *parser.VectorSelector) read {
 	return p.reads[i]
 }
 
-// reach is which shards an expression's selectors can have series on, the window that they read together, and whether it calls info().
+// reach is which shards an expression's selectors can have series on, the window that they read
+// together, and whether it calls info().
 func (p *planner) reach(e parser.Expr) (legs []Leg, w Window, info bool) {
 	w = Window{math.MaxInt64, math.MinInt64}
 	selectors(e, func(vs *parser.VectorSelector) {

@@ -16,7 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// replica reads one replica by remote read, as streamed chunks: the server holds one frame at a time, and so does Spillway.
+// replica reads one replica by remote read, as streamed chunks: the server holds one frame at a
+// time, and so does Spillway.
 type replica struct {
 	r        *shard.Replica
 	budget   *merge.Budget

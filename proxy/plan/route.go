@@ -28,8 +28,9 @@ func Owned(g *shard.Group) []string {
 // ownsAny tells whether any label belongs to the group.
 func ownsAny(g *shard.Group) bool { return !g.Labels.IsEmpty() || len(g.ReplicaLabels) > 0 }
 
-// Strip decides the matchers on the group's own labels. It returns those to be sent to the group's shards, ms itself where that is all of them, and whether
-// the group can hold such series at all. A replica label is on no series of an answer: a matcher on it is decided against the empty value.
+// Strip decides the matchers on the group's own labels. It returns those to be sent to the group's
+// shards, ms itself where that is all of them, and whether the group can hold such series at all. A
+// replica label is on no series of an answer: a matcher on it is decided against the empty value.
 func Strip(g *shard.Group, ms []*labels.Matcher) (sent []*labels.Matcher, ok bool) {
 	if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return Owns(g, m.Name) }) {
 		return slices.Clip(ms), true
@@ -50,8 +51,8 @@ func Strip(g *shard.Group, ms []*labels.Matcher) (sent []*labels.Matcher, ok boo
 // everything is the selector that stands for one emptied by Strip, where a selector is needed.
 var everything = labels.MustNewMatcher(labels.MatchNotEqual, model.MetricNameLabel, "")
 
-// Filled returns ms, or a matcher for every series where ms would select by nothing: Prometheus rejects a selector whose matchers all match the empty
-// string.
+// Filled returns ms, or a matcher for every series where ms would select by nothing: Prometheus
+// rejects a selector whose matchers all match the empty string.
 func Filled(ms []*labels.Matcher) []*labels.Matcher {
 	for _, m := range ms {
 		if !m.Matches("") {
@@ -93,8 +94,9 @@ func changes(n parser.Node, g *shard.Group, interval time.Duration) bool {
 	return false
 }
 
-// rewrite returns the query text for the group's shards: matchers on the group's labels taken out, and subqueries without a step given the interval, where
-// there is one. ok is false where the text would not say the same.
+// rewrite returns the query text for the group's shards: matchers on the group's labels taken out,
+// and subqueries without a step given the interval, where there is one. ok is false where the text
+// would not say the same.
 func rewrite(text string, e parser.Expr, g *shard.Group, interval time.Duration) (string, bool) {
 	if !changes(e, g, interval) {
 		return text, true

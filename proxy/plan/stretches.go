@@ -14,12 +14,16 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// maxStretches is how many parts a range query is divided into at most: each asks all of its shards.
+// maxStretches is how many parts a range query is divided into at most: each asks all of its
+// shards.
 const maxStretches = 32
 
-// Stretches divides the steps of a range query of which some shard has no replica that is whole over all of what they read: into runs of steps over which each shard has one, and runs of the others,
-// in the order of time. Each is to be planned by itself; the answers follow each other. A replica that restarted yesterday then costs the steps that look at its restart, not the day. nil is where the query is not
-// divided: one replica holds all of it, no step is any better, they would be too many, or a step means something else alone.
+// Stretches divides the steps of a range query of which some shard has no replica that is whole
+// over all of what they read: into runs of steps over which each shard has one, and runs of the
+// others, in the order of time. Each is to be planned by itself; the answers follow each other. A
+// replica that restarted yesterday then costs the steps that look at its restart, not the day. nil
+// is where the query is not divided: one replica holds all of it, no step is any better, they would
+// be too many, or a step means something else alone.
 func (v *View) Stretches(ctx context.Context, q Query) []Query {
 	n := q.Grid.Len()
 	if !q.Range || n < 2 || q.Raw != "" || q.Constant {
@@ -98,7 +102,8 @@ func (q Query) steps(first, last int) Query {
 	return q
 }
 
-// divide adds the steps before which the replica that is read has to change, and marks those that no replica is whole for. back is how far before a step's time what it reads begins and ends.
+// divide adds the steps before which the replica that is read has to change, and marks those that
+// no replica is whole for. back is how far before a step's time what it reads begins and ends.
 func divide(g merge.Grid, back Window, lacks []shard.Lack, cuts map[int]bool, bad []bool) {
 	n := len(bad)
 	missing := make([][][2]int, len(lacks)) // of each replica the runs of steps that it is not whole for
@@ -141,7 +146,8 @@ func divide(g merge.Grid, back Window, lacks []shard.Lack, cuts map[int]bool, ba
 	}
 }
 
-// stepAt is the first step whose time is at ms+after or later, or the last one whose time is not later.
+// stepAt is the first step whose time is at ms+after or later, or the last one whose time is not
+// later.
 func stepAt(g merge.Grid, ms, after int64, first bool) int {
 	if ms == math.MaxInt64 {
 		return math.MaxInt32
@@ -157,8 +163,9 @@ func stepAt(g merge.Grid, ms, after int64, first bool) int {
 	return int(min(max(q, math.MinInt32), math.MaxInt32))
 }
 
-// tied tells whether a step of the expression means something else where it is evaluated alone, or whether its series, which are different ones at different times, could become equal: over all steps
-// together that is an error.
+// tied tells whether a step of the expression means something else where it is evaluated alone, or
+// whether its series, which are different ones at different times, could become equal: over all
+// steps together that is an error.
 func tied(n parser.Node) bool {
 	is := false
 	switch n := n.(type) {

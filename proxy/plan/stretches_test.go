@@ -9,7 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// TestDivide: between two cuts one replica is whole for every step or none is for any, as looked at step by step; and no run is cut where the replica that reaches furthest need not change.
+// TestDivide: between two cuts one replica is whole for every step or none is for any, as looked at
+// step by step; and no run is cut where the replica that reaches furthest need not change.
 func TestDivide(t *testing.T) {
 	rng := rand.New(rand.NewPCG(randseed.Of(t, 0), 1))
 	for range 3000 {

@@ -11,8 +11,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
 
-// TableSet shows a table to the engine as series: a sample at each step, and a stale marker at those without one, so that no step sees an earlier one's
-// value. The set is to be used while the table is open. turn is told of what is about to be read.
+// TableSet shows a table to the engine as series: a sample at each step, and a stale marker at
+// those without one, so that no step sees an earlier one's value. The set is to be used while the
+// table is open. turn is told of what is about to be read.
 func TableSet(t *merge.Table, turn raw.Turn) storage.SeriesSet {
 	return &tableSet{t: t, turn: turn, at: -1}
 }

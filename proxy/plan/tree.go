@@ -12,7 +12,8 @@ import (
 // object is a JSON object of parse_query's answer. Its keys are those that Prometheus' UI reads.
 type object map[string]any
 
-// Tree is an expression as Prometheus' parse_query shows it. It fails only for a node that this version does not know.
+// Tree is an expression as Prometheus' parse_query shows it. It fails only for a node that this
+// version does not know.
 func Tree(e parser.Expr) (any, error) {
 	if e == nil {
 		return nil, nil
@@ -120,7 +121,8 @@ func subquery(n *parser.SubqueryExpr) (any, error) {
 	return with1(o, n.Expr)
 }
 
-// durationTree shows a duration expression; e may be a nil *DurationExpr, since that is how selectors without one hold it.
+// durationTree shows a duration expression; e may be a nil *DurationExpr, since that is how
+// selectors without one hold it.
 func durationTree(e parser.Expr) (any, error) {
 	switch n := e.(type) {
 	case nil:

@@ -18,7 +18,8 @@ import (
 // maxPoints is how many steps a server evaluates for one query_range.
 const maxPoints = 11000
 
-// walk makes leaves of e, or of parts of it, and returns them and what is read raw as explain shows them. why is what kept the expression around it here.
+// walk makes leaves of e, or of parts of it, and returns them and what is read raw as explain shows
+// them. why is what kept the expression around it here.
 func (p *planner) walk(e *parser.Expr, f frame, why string) []*Node {
 	if constant(*e) {
 		return nil
@@ -34,9 +35,13 @@ func (p *planner) walk(e *parser.Expr, f frame, why string) []*Node {
 	return p.inside(e, f, not)
 }
 
-// place gives the leaf its number, that of an equal one where there is one, and returns the selector that stands for it. It has the matchers of a selector whose absence absent() would report.
+// place gives the leaf its number, that of an equal one where there is one, and returns the
+// selector that stands for it. It has the matchers of a selector whose absence absent() would
+// report.
 //
-// A leaf that is the same at all steps is read at the first one, by an @: the engine evaluates what depends on nothing else once, as it would have the leaf's own text, and says no more and no less of it.
+// A leaf that is the same at all steps is read at the first one, by an @: the engine evaluates what
+// depends on nothing else once, as it would have the leaf's own text, and says no more and no less
+// of it.
 func (p *planner) place(leaf *Leaf, e parser.Expr, ms []*labels.Matcher) *parser.VectorSelector {
 	id := slices.IndexFunc(p.leaves, leaf.same)
 	if id < 0 {
@@ -223,7 +228,8 @@ func (p *planner) call(c *parser.Call, f frame, near []float64, why string) []*N
 	return nodes
 }
 
-// absent lets the shards say whether they have any series of a selector; the engine then makes of it what absent() makes of the series themselves.
+// absent lets the shards say whether they have any series of a selector; the engine then makes of
+// it what absent() makes of the series themselves.
 func (p *planner) absent(c *parser.Call, f frame) []*Node {
 	sel := selectorOf(c.Args[0])
 	if sel == nil || sel.Anchored || sel.Smoothed {
@@ -278,7 +284,8 @@ func (p *planner) raw(e parser.Node, why string) []*Node {
 	return nodes
 }
 
-// subframe is when the inside of a subquery is evaluated, as Prometheus' engine lays it out: at the multiples of its step.
+// subframe is when the inside of a subquery is evaluated, as Prometheus' engine lays it out: at the
+// multiples of its step.
 func (p *planner) subframe(n *parser.SubqueryExpr, f frame) (frame, bool) {
 	if n.Timestamp != nil || n.StartOrEnd != 0 || n.RangeExpr != nil || n.StepExpr != nil || n.OriginalOffsetExpr != nil {
 		return frame{}, false

@@ -1,6 +1,7 @@
 package policy
 
-// The bounds that a refusal, a warning or an overload can name, across all of Spillway. Each has a page docs/bounds/<name>.md; a test compares the two.
+// The bounds that a refusal, a warning or an overload can name, across all of Spillway. Each has a
+// page docs/bounds/<name>.md; a test compares the two.
 const (
 	// BoundTimeout is the time one request may take, limits.timeout.
 	BoundTimeout = "timeout"
@@ -8,17 +9,20 @@ const (
 	BoundMaxSeries = "max_series"
 	// BoundMaxSamples is the number of samples one request may hold, limits.max_samples.
 	BoundMaxSamples = "max_samples"
-	// BoundMaxResponseBytes is the size of what one request reads from shards or returns, limits.max_response_bytes.
+	// BoundMaxResponseBytes is the size of what one request reads from shards or returns,
+	// limits.max_response_bytes.
 	BoundMaxResponseBytes = "max_response_bytes"
 	// BoundMaxRange is the longest stretch of time, limits.max_range.
 	BoundMaxRange = "max_range"
-	// BoundMetadataRange is the stretch of time that metadata is looked up in where no metric is named, limits.metadata_range.
+	// BoundMetadataRange is the stretch of time that metadata is looked up in where no metric is
+	// named, limits.metadata_range.
 	BoundMetadataRange = "metadata_range"
 	// BoundMaxQueryBytes is the length of a query text, limits.max_query_bytes.
 	BoundMaxQueryBytes = "max_query_bytes"
 	// BoundMaxPoints is the number of evaluation steps of a range query or subquery.
 	BoundMaxPoints = "max_points"
-	// BoundQueryShape is the number of operators, nesting levels, tokens and matchers of a query text.
+	// BoundQueryShape is the number of operators, nesting levels, tokens and matchers of a query
+	// text.
 	BoundQueryShape = "query_shape"
 	// BoundQueryLeaves is the number of selectors of a query text.
 	BoundQueryLeaves = "query_leaves"
@@ -44,9 +48,11 @@ const (
 	BoundMemoryBudget = "memory.budget"
 	// BoundMemoryHeap is the memory that the process may really hold.
 	BoundMemoryHeap = "memory.heap"
-	// BoundLabelCollision refuses answers in which two series become one when replica labels are removed.
+	// BoundLabelCollision refuses answers in which two series become one when replica labels are
+	// removed.
 	BoundLabelCollision = "label_collision"
-	// BoundThanosRaw refuses requests that need series of a shard that serves finished answers only.
+	// BoundThanosRaw refuses requests that need series of a shard that serves finished answers
+	// only.
 	BoundThanosRaw = "thanos_raw"
 	// BoundBody is the size of a request body.
 	BoundBody = "body"
@@ -61,8 +67,10 @@ func Bounds() []string {
 	}
 }
 
-// CapacityBounds are the bounds that say how much Spillway and its servers can do at once, whatever is asked: 429, and trying again makes sense. The others say what one
-// request may ask for. Alerts and dashboards tell the two apart by jsonnet/lib/bounds.libsonnet, which a test compares with this.
+// CapacityBounds are the bounds that say how much Spillway and its servers can do at once, whatever
+// is asked: 429, and trying again makes sense. The others say what one request may ask for. Alerts
+// and dashboards tell the two apart by jsonnet/lib/bounds.libsonnet, which a test compares with
+// this.
 func CapacityBounds() []string {
 	return []string{BoundMemoryBudget, BoundMemoryHeap, BoundEvaluations, BoundProcessCalls, BoundReplicaCalls, BoundReadSlots, BoundUnselectiveSlots}
 }

@@ -10,15 +10,19 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// Check is one rule that a request must keep. A check is a pure function of the query: it asks nobody, keeps nothing and edits nothing.
+// Check is one rule that a request must keep. A check is a pure function of the query: it asks
+// nobody, keeps nothing and edits nothing.
 type Check interface {
-	// Name is the check's name in logs and tests; where the check refuses by a bound it is the bound's name.
+	// Name is the check's name in logs and tests; where the check refuses by a bound it is the
+	// bound's name.
 	Name() string
-	// Check returns nil, or a *qerr.Error: BadData for what Prometheus itself would reject, TooExpensive for what a bound refuses.
+	// Check returns nil, or a *qerr.Error: BadData for what Prometheus itself would reject,
+	// TooExpensive for what a bound refuses.
 	Check(q *Query) error
 }
 
-// Query is a request on its way through the checks: what the client asked, the bounds it is held to, and what the checks so far have read out of it.
+// Query is a request on its way through the checks: what the client asked, the bounds it is held
+// to, and what the checks so far have read out of it.
 type Query struct {
 	// Request is what the client asked. It is never changed.
 	Request *endpoint.Request
@@ -27,9 +31,11 @@ type Query struct {
 	// NowMs is the proxy's clock in milliseconds, read once.
 	NowMs int64
 
-	// Expr is the parsed Request.Query, from the check "syntax" on; nil where the endpoint has no query text.
+	// Expr is the parsed Request.Query, from the check "syntax" on; nil where the endpoint has no
+	// query text.
 	Expr parser.Expr
-	// Selectors are the series selectors of the request in the order of the text: those of Expr, of match[], or of the remote read queries.
+	// Selectors are the series selectors of the request in the order of the text: those of Expr, of
+	// match[], or of the remote read queries.
 	Selectors []Selector
 
 	group   func(label string) bool
@@ -41,14 +47,16 @@ type Query struct {
 
 // Selector is one series selector and what it was found to be.
 type Selector struct {
-	// Matchers are the matchers as the client wrote them, those on group and replica labels included.
+	// Matchers are the matchers as the client wrote them, those on group and replica labels
+	// included.
 	Matchers []*labels.Matcher
 	// Class is judged after matchers on group and replica labels are taken out.
 	Class Class
 }
 
-// checks are all rules in the order in which they are asked: what is cheap to find out stands before what is dear, and nothing that reads a text stands
-// before what bounds its length. A new rule is a file, a row here and a page in docs/bounds.
+// checks are all rules in the order in which they are asked: what is cheap to find out stands
+// before what is dear, and nothing that reads a text stands before what bounds its length. A new
+// rule is a file, a row here and a page in docs/bounds.
 var checks = []Check{
 	limitsSet{},     // fail closed: a bound that is not set is a fault of ours, never "unlimited"
 	queryBytes{},    // a length comparison
@@ -72,7 +80,8 @@ func Checks() []Check { return append([]Check(nil), checks...) }
 // isMetadata tells whether the endpoint is answered bounded instead of being refused.
 func isMetadata(id endpoint.ID) bool { return id.Class() == endpoint.ClassMetadata }
 
-// reads tells whether the endpoint computes from stored samples or sends them, so that its selectors are refused where they are not bounded.
+// reads tells whether the endpoint computes from stored samples or sends them, so that its
+// selectors are refused where they are not bounded.
 func reads(id endpoint.ID) bool {
 	s := id.Selects()
 	return s == endpoint.SelectsComputed || s == endpoint.SelectsStored

@@ -10,16 +10,19 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// Class tells how much a selector narrows down what it selects. A greater class is held to stricter rules.
+// Class tells how much a selector narrows down what it selects. A greater class is held to stricter
+// rules.
 type Class uint8
 
 // The classes.
 const (
 	// Named selectors name their metrics: an equality or a finite alternation on __name__.
 	Named Class = iota
-	// Other selectors name no metric but select something, such as {job="api"}. Metadata without match[] belongs here too.
+	// Other selectors name no metric but select something, such as {job="api"}. Metadata without
+	// match[] belongs here too.
 	Other
-	// Unselective selectors select nothing in particular: they have only negations, empty values, .* and .+, such as {le!=""}.
+	// Unselective selectors select nothing in particular: they have only negations, empty values,
+	// .* and .+, such as {le!=""}.
 	Unselective
 )
 
@@ -35,8 +38,9 @@ func (c Class) String() string {
 	}
 }
 
-// classOf judges a selector after matchers on group and replica labels are taken out. One that is emptied by that is asked as no match[] at labels and
-// label_values, which costs a shard next to nothing, and as {__name__!=""} elsewhere.
+// classOf judges a selector after matchers on group and replica labels are taken out. One that is
+// emptied by that is asked as no match[] at labels and label_values, which costs a shard next to
+// nothing, and as {__name__!=""} elsewhere.
 func classOf(matchers []*labels.Matcher, group func(string) bool, id endpoint.ID) Class {
 	for _, m := range matchers { // first, since to judge a regular expression is dear and a name often stands behind it
 		if m.Name == model.MetricNameLabel && !group(m.Name) && finite(m) {
@@ -59,7 +63,8 @@ func classOf(matchers []*labels.Matcher, group func(string) bool, id endpoint.ID
 	return class
 }
 
-// finite tells whether the matcher is an equality with, or an alternation of, values that are written out.
+// finite tells whether the matcher is an equality with, or an alternation of, values that are
+// written out.
 func finite(m *labels.Matcher) bool {
 	switch m.Type {
 	case labels.MatchEqual:
@@ -75,11 +80,12 @@ func finite(m *labels.Matcher) bool {
 	return false
 }
 
-// literalAlternation tells whether the regular expression is literals joined by |. Prometheus matches those with a map and never compiles them.
+// literalAlternation tells whether the regular expression is literals joined by |. Prometheus
+// matches those with a map and never compiles them.
 func literalAlternation(re string) bool { return !strings.ContainsAny(re, `\.+*?()[]{}^$`) }
 
-// vague tells whether the matcher, positive as it may look, keeps nearly everything: a negation, an empty value, or a regular expression that any text or
-// any text that is not empty matches.
+// vague tells whether the matcher, positive as it may look, keeps nearly everything: a negation, an
+// empty value, or a regular expression that any text or any text that is not empty matches.
 func vague(m *labels.Matcher) bool {
 	switch m.Type {
 	case labels.MatchEqual:
@@ -97,10 +103,12 @@ func vague(m *labels.Matcher) bool {
 	return true
 }
 
-// broadClass is the number of characters from which on a character class is taken for "any character". \d has ten.
+// broadClass is the number of characters from which on a character class is taken for "any
+// character". \d has ten.
 const broadClass = 16
 
-// vagueRegexp tells whether the expression demands no particular text. The depth of re is bounded by the parser that made it.
+// vagueRegexp tells whether the expression demands no particular text. The depth of re is bounded
+// by the parser that made it.
 func vagueRegexp(re *resyntax.Regexp) bool {
 	switch re.Op {
 	case resyntax.OpLiteral, resyntax.OpNoMatch:

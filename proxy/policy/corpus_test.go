@@ -14,7 +14,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// TestDashboardsAndAlertsPass: no query of the dashboards and rules that Spillway brings meets a bound on what a text may ask for, over the ranges that people look at.
+// TestDashboardsAndAlertsPass: no query of the dashboards and rules that Spillway brings meets a
+// bound on what a text may ask for, over the ranges that people look at.
 func TestDashboardsAndAlertsPass(t *testing.T) {
 	variables := []struct {
 		re   *regexp.Regexp

@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Limits are the bounds of one endpoint. All are finite and greater than zero; zero never means unlimited. The fields are those of the configuration's Limits, so that one converts to the other.
+// Limits are the bounds of one endpoint. All are finite and greater than zero; zero never means
+// unlimited. The fields are those of the configuration's Limits, so that one converts to the other.
 type Limits struct {
 	// Timeout bounds the whole request.
 	Timeout time.Duration
@@ -27,8 +28,9 @@ type Limits struct {
 	MetadataRange time.Duration
 	// MaxQueryBytes bounds a query text, and what of match[] stands outside string literals.
 	MaxQueryBytes int64
-	// Unselective is "refuse" or "allow": whether selectors that select nothing in particular are refused in query, query_range, query_exemplars,
-	// federate and read. Anything but "allow" refuses.
+	// Unselective is "refuse" or "allow": whether selectors that select nothing in particular are
+	// refused in query, query_range, query_exemplars, federate and read. Anything but "allow"
+	// refuses.
 	Unselective string
 }
 
@@ -48,41 +50,51 @@ const (
 // Window is a stretch of time in milliseconds, both ends inclusive.
 type Window struct{ Start, End int64 }
 
-// UnselectiveSeriesPerShard is what one shard is asked for at most by a metadata request with an unselective selector.
+// UnselectiveSeriesPerShard is what one shard is asked for at most by a metadata request with an
+// unselective selector.
 const UnselectiveSeriesPerShard = 1000
 
 // Decision is what becomes of a request.
 type Decision struct {
 	// Verdict is Pass, Clamp or Refuse. The server raises Pass to Clamp when it cuts an answer.
 	Verdict Verdict
-	// Request is what to ask of the shards: a new value with window, limit and timeout set, never the client's own. Selectors are untouched.
+	// Request is what to ask of the shards: a new value with window, limit and timeout set, never
+	// the client's own. Selectors are untouched.
 	Request *endpoint.Request
-	// Expr is the parsed query of query, query_range, query_exemplars, format_query and parse_query, not preprocessed.
+	// Expr is the parsed query of query, query_range, query_exemplars, format_query and
+	// parse_query, not preprocessed.
 	Expr parser.Expr
-	// Selectors are the matchers of match[], of Expr's selectors or of the remote read queries, in the order of the text, as the client wrote them.
+	// Selectors are the matchers of match[], of Expr's selectors or of the remote read queries, in
+	// the order of the text, as the client wrote them.
 	Selectors [][]*labels.Matcher
 	// Classes are the classes of Selectors, one for each.
 	Classes []Class
-	// Class is the strictest of Classes: Other for metadata without match[], Named where there is nothing to select.
+	// Class is the strictest of Classes: Other for metadata without match[], Named where there is
+	// nothing to select.
 	Class Class
-	// Windows are what each of Expr's selectors reads, in the order of the text; the same as Selectors for query and query_range, else nil.
+	// Windows are what each of Expr's selectors reads, in the order of the text; the same as
+	// Selectors for query and query_range, else nil.
 	Windows []Window
-	// Made is what Expr makes of each series of each of its selectors, in the order of the text; nil where it makes nothing of any. Whoever evaluates Expr charges it
-	// by Making.
+	// Made is what Expr makes of each series of each of its selectors, in the order of the text;
+	// nil where it makes nothing of any. Whoever evaluates Expr charges it by Making.
 	Made []Made
-	// Heavy tells why a part of Expr is not for shards, which may have more series than are evaluated here: what it makes of each is too much. It is empty for a part
-	// that they may evaluate; Heavy is nil where all are.
+	// Heavy tells why a part of Expr is not for shards, which may have more series than are
+	// evaluated here: what it makes of each is too much. It is empty for a part that they may
+	// evaluate; Heavy is nil where all are.
 	Heavy func(parser.Expr) string
-	// Start and End bound, in milliseconds and inclusive, the samples that can take part: the metadata window, or for queries the least and the latest
-	// instant that a selector reads, ranges, offsets, @, subqueries and lookback included. Both are 0 where nothing is selected.
+	// Start and End bound, in milliseconds and inclusive, the samples that can take part: the
+	// metadata window, or for queries the least and the latest instant that a selector reads,
+	// ranges, offsets, @, subqueries and lookback included. Both are 0 where nothing is selected.
 	Start, End int64
 	// Narrowed tells that the client gave a start and the answer begins later.
 	Narrowed bool
 	// Unselective tells that the request needs one of the slots for unselective metadata calls.
 	Unselective bool
-	// PerShardLimit is limit for each shard: > 0 for series, labels and label_values, else the client's own, 0 being none.
+	// PerShardLimit is limit for each shard: > 0 for series, labels and label_values, else the
+	// client's own, 0 being none.
 	PerShardLimit int
-	// Limit is where the merged answer is cut: > 0 for series, labels and label_values, else the client's own, 0 being none.
+	// Limit is where the merged answer is cut: > 0 for series, labels and label_values, else the
+	// client's own, 0 being none.
 	Limit int
 	// Constant tells that the expression selects nothing, so that it is evaluated without a shard.
 	Constant bool
@@ -94,9 +106,11 @@ type Decision struct {
 	Deadline time.Duration
 }
 
-// Decide judges a request under the bounds l. The function group tells whether a label name is a group's or a replica's label, so that a matcher on it
-// selects no series; now is the proxy's clock. The error, where there is one, is a *qerr.Error and comes with a decision whose Verdict is Refuse. Decide is
-// a pure function: it does no I/O, keeps nothing, and leaves the request as it is.
+// Decide judges a request under the bounds l. The function group tells whether a label name is a
+// group's or a replica's label, so that a matcher on it selects no series; now is the proxy's
+// clock. The error, where there is one, is a *qerr.Error and comes with a decision whose Verdict is
+// Refuse. Decide is a pure function: it does no I/O, keeps nothing, and leaves the request as it
+// is.
 func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now time.Time) (*Decision, error) {
 	if group == nil {
 		group = func(string) bool { return false }

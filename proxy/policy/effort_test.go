@@ -19,7 +19,8 @@ func terms(n int, format string) string {
 	return strings.Join(list, "+")
 }
 
-// TestEffortIsBounded: subqueries weigh as much as the function does over them, all of the text counts together, and so do ranges that are sorted at each step.
+// TestEffortIsBounded: subqueries weigh as much as the function does over them, all of the text
+// counts together, and so do ranges that are sorted at each step.
 func TestEffortIsBounded(t *testing.T) {
 	dense := func(f string, points int) string { return fmt.Sprintf("%s(vector(1)[%ds:1s])", f, points) }
 	for _, tc := range []struct {
@@ -56,7 +57,8 @@ func TestEffortIsBounded(t *testing.T) {
 	}
 }
 
-// TestLeavesAreBounded: each selector is asked of each shard, so their number is bounded; equal ones are one.
+// TestLeavesAreBounded: each selector is asked of each shard, so their number is bounded; equal
+// ones are one.
 func TestLeavesAreBounded(t *testing.T) {
 	for _, tc := range []struct {
 		name, text, seen string // seen is empty where it passes

@@ -27,8 +27,9 @@ var seeds = []string{
 	strings.Repeat("-", 2000) + "1", strings.Repeat("(", 100), strings.Repeat("1+", 500) + "1",
 }
 
-// FuzzPrescan: the pre-scan never panics, its verdict does not depend on anything but the text, and what it lets pass the parser reads without growing
-// beyond what the text's length allows. A short text that the parser accepts is never refused.
+// FuzzPrescan: the pre-scan never panics, its verdict does not depend on anything but the text, and
+// what it lets pass the parser reads without growing beyond what the text's length allows. A short
+// text that the parser accepts is never refused.
 func FuzzPrescan(f *testing.F) {
 	for _, s := range seeds {
 		f.Add(s)
@@ -67,7 +68,8 @@ func FuzzPrescan(f *testing.F) {
 	})
 }
 
-// FuzzRegexSize: the estimate never panics and is never far below what the compiler makes of the expression.
+// FuzzRegexSize: the estimate never panics and is never far below what the compiler makes of the
+// expression.
 func FuzzRegexSize(f *testing.F) {
 	for _, s := range []string{
 		"", "a|b", "(a|b)", "(node-1|node-2)", "(.*a){1000}", "a{30}{30}", "[a-z]+", "(?i)[B-\\x{1e942}]", "\\pL\\p{Greek}", "[[:alpha:]\\d-]", "\\Qa.b\\E", "x{", "x{,3}", "x{2,}", "[", "(", ")", "|", "\\", "(?P<n>a)",
@@ -196,7 +198,8 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// TestWorstTextsAreStopped: what was dear once is refused at 64 KiB, by the pre-scan or the estimate. The rest is read in linear time.
+// TestWorstTextsAreStopped: what was dear once is refused at 64 KiB, by the pre-scan or the
+// estimate. The rest is read in linear time.
 func TestWorstTextsAreStopped(t *testing.T) {
 	linear := map[string]bool{
 		"spaces": true, "long identifier": true, "string": true, "escapes": true, "bad escape": true, "unterminated": true, "literal alternatives": true,

@@ -9,16 +9,20 @@ import (
 )
 
 const (
-	// maxRowBytes bounds the labels that an expression makes of each series of a selector. Those of dashboards are one or two names of nodes or pods long.
+	// maxRowBytes bounds the labels that an expression makes of each series of a selector. Those of
+	// dashboards are one or two names of nodes or pods long.
 	maxRowBytes = 4 << 10
-	// maxOnceBytes bounds those that it makes of series whose number is known, such as vector(1), all together.
+	// maxOnceBytes bounds those that it makes of series whose number is known, such as vector(1),
+	// all together.
 	maxOnceBytes = 1 << 20
 	// maxHeldBytes bounds those that one request makes of the series that were read.
 	maxHeldBytes = 64 << 20
-	// maxWork bounds the steps of the regular expressions of label_replace, and of sort_by_label, over all series. The engine looks at no context there. Those that
-	// people write take about a nanosecond a step, the worst known three: 0.1 to 0.3 s.
+	// maxWork bounds the steps of the regular expressions of label_replace, and of sort_by_label,
+	// over all series. The engine looks at no context there. Those that people write take about a
+	// nanosecond a step, the worst known three: 0.1 to 0.3 s.
 	maxWork = 100_000_000
-	// shardRowBytes and shardWork are what a shard is asked to make of one series, of which it may have a million.
+	// shardRowBytes and shardWork are what a shard is asked to make of one series, of which it may
+	// have a million.
 	shardRowBytes = 1 << 10
 	shardWork     = 16 << 10
 )
@@ -107,7 +111,8 @@ type Making struct {
 	labels, work int64
 }
 
-// Add charges what is made of n series whose longest label has so many bytes, which is refused where the evaluation would make too much. It returns the bytes of labels.
+// Add charges what is made of n series whose longest label has so many bytes, which is refused
+// where the evaluation would make too much. It returns the bytes of labels.
 func (m *Making) Add(made Made, n, longest int) (int64, error) {
 	bytes := satMul(int64(n), made.Labels.At(longest))
 	m.labels = satAdd(m.labels, bytes)

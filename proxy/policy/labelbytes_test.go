@@ -17,7 +17,8 @@ func nestedReplace(inner string, n, refs int) string {
 	return inner
 }
 
-// TestMadeLabelsAreRefused: texts that make labels, or work of regular expressions, that nobody bounded: each killed Spillway or a server behind it, or kept a core busy.
+// TestMadeLabelsAreRefused: texts that make labels, or work of regular expressions, that nobody
+// bounded: each killed Spillway or a server behind it, or kept a core busy.
 func TestMadeLabelsAreRefused(t *testing.T) {
 	long := strings.Repeat("a", 30<<10)
 	seed := `label_replace(vector(1),"x","aaaaaaaaaaaaaaaa","","")`
@@ -78,7 +79,8 @@ func TestMadeLabelsAreRefused(t *testing.T) {
 	}
 }
 
-// TestMadeLabelsPass: what dashboards and people write passes, and what is made of each series is known.
+// TestMadeLabelsPass: what dashboards and people write passes, and what is made of each series is
+// known.
 func TestMadeLabelsPass(t *testing.T) {
 	for _, tc := range []struct {
 		text         string
@@ -123,7 +125,8 @@ func TestMadeLabelsPass(t *testing.T) {
 	}
 }
 
-// TestMakingIsBounded: the series that are read are what an expression's labels and regular expressions are multiplied by.
+// TestMakingIsBounded: the series that are read are what an expression's labels and regular
+// expressions are multiplied by.
 func TestMakingIsBounded(t *testing.T) {
 	made := Made{Labels: Grown{Fixed: 1000, Times: 2}, Work: Grown{Times: 50}}
 	var m Making

@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	// maxLeaves bounds the selectors of a query text that differ, and maxSelectors all of them. Each is asked of every shard that may hold its series. The dashboards and
-	// rules that Spillway brings have six at most, those of service level objectives about twenty.
+	// maxLeaves bounds the selectors of a query text that differ, and maxSelectors all of them.
+	// Each is asked of every shard that may hold its series. The dashboards and rules that Spillway
+	// brings have six at most, those of service level objectives about twenty.
 	maxLeaves    = 64
 	maxSelectors = 256
 )

@@ -11,13 +11,17 @@ import (
 	"github.com/spillwayproject/spillway/internal/tree"
 )
 
-// What an expression makes: labels that no shard stores, and the work of regular expressions on the way. Neither is seen by a bound on samples or on bytes that
-// are read, and both multiply: a replacement "$1$1" doubles a label, another one around it doubles it again, and group_left copies the result onto every series
-// of the other side. So one walk over the syntax tree finds, for each node, how long the labels can become that it sets, before anybody is asked.
+// What an expression makes: labels that no shard stores, and the work of regular expressions on the
+// way. Neither is seen by a bound on samples or on bytes that are read, and both multiply: a
+// replacement "$1$1" doubles a label, another one around it doubles it again, and group_left copies
+// the result onto every series of the other side. So one walk over the syntax tree finds, for each
+// node, how long the labels can become that it sets, before anybody is asked.
 //
-// How many series a selector has and how long their labels are is not known here. A size is therefore a linear function of the longest label of a stored series,
-// which all the functions that make labels keep linear: they join, repeat and copy. Rows are counted where they are known (vector(1) is one), else they are many,
-// and what is made of each of them is noted per selector, for whoever reads the series.
+// How many series a selector has and how long their labels are is not known here. A size is
+// therefore a linear function of the longest label of a stored series, which all the functions that
+// make labels keep linear: they join, repeat and copy. Rows are counted where they are known
+// (vector(1) is one), else they are many, and what is made of each of them is noted per selector,
+// for whoever reads the series.
 
 // Grown is a number that grows with the longest label of a stored series.
 type Grown struct {
@@ -37,8 +41,9 @@ func (g Grown) or(o Grown) Grown { return Grown{max(g.Fixed, o.Fixed), max(g.Tim
 
 // Made is what an expression makes of each series of one selector.
 type Made struct {
-	// Labels are the bytes of labels that are set on it and held at a time, Work the steps of regular expressions that it goes through: about a nanosecond each
-	// for expressions that people write.
+	// Labels are the bytes of labels that are set on it and held at a time, Work the steps of
+	// regular expressions that it goes through: about a nanosecond each for expressions that people
+	// write.
 	Labels, Work Grown
 }
 
@@ -49,7 +54,8 @@ func (m Made) Plus(o Made) Made { return Made{m.Labels.plus(o.Labels), m.Work.pl
 func (m Made) Or(o Made) Made { return Made{m.Labels.or(o.Labels), m.Work.or(o.Work)} }
 
 const (
-	// assumedLabel is how long the longest label of a stored series is taken to be as long as none was seen.
+	// assumedLabel is how long the longest label of a stored series is taken to be as long as none
+	// was seen.
 	assumedLabel = 64
 	// many are so many rows as series are found.
 	many = math.MaxInt64
@@ -57,11 +63,14 @@ const (
 	numberBytes = 24
 	// infoLabels is how many labels info() is taken to add.
 	infoLabels = 8
-	// longText is the length from which on a regular expression is not run by the fast matchers, and slowFactor how much slower the others are.
+	// longText is the length from which on a regular expression is not run by the fast matchers,
+	// and slowFactor how much slower the others are.
 	longText, slowFactor = 256, 4
-	// sortWork is the work of sort_by_label for each byte of a label: it compares numbers in texts as numbers, some thirty times for each series.
+	// sortWork is the work of sort_by_label for each byte of a label: it compares numbers in texts
+	// as numbers, some thirty times for each series.
 	sortWork = 100
-	// smallRows is what a group that count_values makes at each step may carry of other labels before it counts.
+	// smallRows is what a group that count_values makes at each step may carry of other labels
+	// before it counts.
 	smallRows = 256
 )
 
@@ -74,7 +83,8 @@ type rows struct {
 	per    int64            // rows of one such series
 }
 
-// size is how long a label can be. A label that was made may not be on all rows, so a stored one may stand in its place.
+// size is how long a label can be. A label that was made may not be on all rows, so a stored one
+// may stand in its place.
 func (r *rows) size(name string) Grown {
 	size := r.own[name]
 	if r.stored {
@@ -100,7 +110,8 @@ func (r *rows) set(name string, size Grown) {
 	r.own[name] = r.own[name].or(size)
 }
 
-// join takes the rows of both for rows of one kind; their number is for the caller to say. Both are used up.
+// join takes the rows of both for rows of one kind; their number is for the caller to say. Both are
+// used up.
 func (r *rows) join(o rows) {
 	small := o.own
 	if len(small) > len(r.own) {
@@ -127,7 +138,8 @@ func (m *making) raise(name string, n parser.Node, seen int64) {
 	}
 }
 
-// maker goes through an expression and notes what it makes. Its depth is that of the expression, which the pre-scan bounds.
+// maker goes through an expression and notes what it makes. Its depth is that of the expression,
+// which the pre-scan bounds.
 type maker struct {
 	points func(*parser.SubqueryExpr) int64 // steps at which a subquery is evaluated for the whole request
 
@@ -151,7 +163,8 @@ func makes(name string) bool {
 	return false
 }
 
-// makesAny tells whether anything in an expression makes labels, which nearly no expression of a dashboard does.
+// makesAny tells whether anything in an expression makes labels, which nearly no expression of a
+// dashboard does.
 func makesAny(node parser.Node) bool {
 	switch n := node.(type) {
 	case *parser.Call:
@@ -182,7 +195,8 @@ func makingOf(expr parser.Expr, steps int64, points func(*parser.SubqueryExpr) i
 	return m
 }
 
-// note charges the selectors with what a node makes of their series. extra are bytes that are held beside the labels of the rows.
+// note charges the selectors with what a node makes of their series. extra are bytes that are held
+// beside the labels of the rows.
 func (m *maker) note(name string, n parser.Node, r *rows, labels, work Grown) {
 	bytes, steps := labels.At(assumedLabel), work.At(assumedLabel)
 	if r.n != many {
@@ -276,7 +290,8 @@ func (m *maker) call(c *parser.Call, steps int64) rows {
 	return out
 }
 
-// replace is label_replace: the length of the replacement as regexp.Expand reads it, and a run of the regular expression over each row's source label.
+// replace is label_replace: the length of the replacement as regexp.Expand reads it, and a run of
+// the regular expression over each row's source label.
 func (m *maker) replace(c *parser.Call, r *rows) {
 	dst, repl, src, re := text(c.Args[1]), text(c.Args[2]), text(c.Args[3]), text(c.Args[4])
 	source := r.size(src)
@@ -291,8 +306,8 @@ func (m *maker) replace(c *parser.Call, r *rows) {
 	m.note(c.Func.Name, c, r, r.made(), work)
 }
 
-// expansion reads a replacement as regexp.Expand does: the bytes that stand for themselves, and how many references to what was matched. Each of these may
-// be as long as the whole source.
+// expansion reads a replacement as regexp.Expand does: the bytes that stand for themselves, and how
+// many references to what was matched. Each of these may be as long as the whole source.
 func expansion(repl string) (literal, refs int64) {
 	for i := 0; i < len(repl); i++ {
 		if repl[i] != '$' || i+1 == len(repl) {
@@ -426,8 +441,9 @@ func text(e parser.Expr) string {
 	return ""
 }
 
-// compiledSize is the cost of a regular expression that Go compiles as it is, literal alternatives too. All of it counts in full: beside it nothing bounds how often
-// an expression is compiled, once for each shard and each evaluation.
+// compiledSize is the cost of a regular expression that Go compiles as it is, literal alternatives
+// too. All of it counts in full: beside it nothing bounds how often an expression is compiled, once
+// for each shard and each evaluation.
 func compiledSize(re string) regexSize {
 	if literalAlternation(re) {
 		return regexSize{all: addInt(expressionCost, len(re))}

@@ -10,8 +10,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// The bounds on the shape of a query text. They keep the parser, which is quadratic in long chains and takes no context, below a few milliseconds for any
-// text that passes; people and dashboards stay far below them.
+// The bounds on the shape of a query text. They keep the parser, which is quadratic in long chains
+// and takes no context, below a few milliseconds for any text that passes; people and dashboards
+// stay far below them.
 const (
 	// maxDepth is how deep parentheses, braces and brackets nest.
 	maxDepth = 64
@@ -19,20 +20,24 @@ const (
 	maxWeight = 4000
 	// arithmeticWeight is the weight of an arithmetic operator: 1,000 of them pass.
 	arithmeticWeight = 4
-	// matchingWeight is the weight of everything that can make the parser report an error for each link of a chain, which it does in quadratic time:
-	// comparisons, set operators, unary operators, modifiers of operators and of selectors. 400 of them pass.
+	// matchingWeight is the weight of everything that can make the parser report an error for each
+	// link of a chain, which it does in quadratic time: comparisons, set operators, unary
+	// operators, modifiers of operators and of selectors. 400 of them pass.
 	matchingWeight = 10
-	// parenWeight is the weight of a parenthesis: the parser asks for the type of all that is inside.
+	// parenWeight is the weight of a parenthesis: the parser asks for the type of all that is
+	// inside.
 	parenWeight = 1
-	// maxTokens is the number of tokens, where one outside braces counts twice: it may become a parse error of its own.
+	// maxTokens is the number of tokens, where one outside braces counts twice: it may become a
+	// parse error of its own.
 	maxTokens = 16_000
-	// maxNumberBytes is how long one number may be, and maxUnderscores how many underscores all of them have, as in 1_000: the lexer reads them slowly.
+	// maxNumberBytes is how long one number may be, and maxUnderscores how many underscores all of
+	// them have, as in 1_000: the lexer reads them slowly.
 	maxNumberBytes = 1024
 	maxUnderscores = 1000
 	// maxMatchersPerSelector is the number of matchers between two braces.
 	maxMatchersPerSelector = 100
-	// maxMatchingPairs bounds, over the whole text, the labels of on() or ignoring() times those of the group_left() or group_right() behind it: the parser
-	// compares each with each.
+	// maxMatchingPairs bounds, over the whole text, the labels of on() or ignoring() times those of
+	// the group_left() or group_right() behind it: the parser compares each with each.
 	maxMatchingPairs = 4096
 )
 
@@ -42,9 +47,10 @@ type scan struct {
 	outside int      // bytes outside string literals
 }
 
-// prescan goes through a text once with Prometheus' own lexer, so that the two cannot disagree about where a string or a comment ends, and stops where a
-// bound is passed or where the lexer, and so the parser, gives up. It returns a refusal or what it found. Time is linear in the text up to the bound that
-// stops it; memory is the regular expressions.
+// prescan goes through a text once with Prometheus' own lexer, so that the two cannot disagree
+// about where a string or a comment ends, and stops where a bound is passed or where the lexer, and
+// so the parser, gives up. It returns a refusal or what it found. Time is linear in the text up to
+// the bound that stops it; memory is the regular expressions.
 func prescan(text string) (scan, error) {
 	var (
 		lexer  = parser.Lex(text)
@@ -167,12 +173,15 @@ func prescan(text string) (scan, error) {
 	}
 }
 
-// smallText is the length in bytes up to which a text can pass no bound, but for those on how deep it nests and on matchers: it has that many tokens at most, of which
-// none weighs more than matchingWeight, and two lists of labels share it, so that they make no more than maxMatchingPairs.
+// smallText is the length in bytes up to which a text can pass no bound, but for those on how deep
+// it nests and on matchers: it has that many tokens at most, of which none weighs more than
+// matchingWeight, and two lists of labels share it, so that they make no more than
+// maxMatchingPairs.
 const smallText = 128
 
-// small tells whether prescan would find nothing in a text, which most texts can be seen to be at a glance: it is short, and has fewer signs that can nest or begin a
-// matcher than the bounds on these are, and none of a regular expression.
+// small tells whether prescan would find nothing in a text, which most texts can be seen to be at a
+// glance: it is short, and has fewer signs that can nest or begin a matcher than the bounds on
+// these are, and none of a regular expression.
 func small(text string) bool {
 	if len(text) > smallText {
 		return false
@@ -189,7 +198,8 @@ func small(text string) bool {
 	return signs <= min(maxDepth, maxMatchersPerSelector)
 }
 
-// numberAt is the length of the number that stands at pos, spaces skipped, or a little more than maxNumberBytes if it is longer; 0 if there is none.
+// numberAt is the length of the number that stands at pos, spaces skipped, or a little more than
+// maxNumberBytes if it is longer; 0 if there is none.
 func numberAt(text string, pos int) int {
 	for pos < len(text) && strings.IndexByte(" \t\r\n", text[pos]) >= 0 {
 		pos++
@@ -205,7 +215,8 @@ func numberAt(text string, pos int) int {
 	return n
 }
 
-// tooMany is a refusal by the shape of the text. The pass stops at the bound, so what was seen is only known to be beyond it.
+// tooMany is a refusal by the shape of the text. The pass stops at the bound, so what was seen is
+// only known to be beyond it.
 func tooMany(what string, most, seen int) error {
 	return qerr.Refuse(BoundQueryShape, fmt.Sprintf("%d %s", most, what), fmt.Sprintf("at least %d %s", seen, what),
 		"split the query, or move parts of it into recording rules", "the query has more than %d %s", most, what)

@@ -8,7 +8,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/randseed"
 )
 
-// TestSmall: what is taken for small without a look at its tokens passes no bound on them and has no regular expression, whatever stands in it.
+// TestSmall: what is taken for small without a look at its tokens passes no bound on them and has
+// no regular expression, whatever stands in it.
 func TestSmall(t *testing.T) {
 	check := func(text string) (is bool) {
 		found, err := prescan(text)

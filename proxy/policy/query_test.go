@@ -39,7 +39,8 @@ func prombMatcher(t prompb.LabelMatcher_Type, name, value string) *prompb.LabelM
 	return &prompb.LabelMatcher{Type: t, Name: name, Value: value}
 }
 
-// TestRefused has a row for every way to be told no: the bound, or "" for a 400 that Prometheus would give, and a part of the sentence.
+// TestRefused has a row for every way to be told no: the bound, or "" for a 400 that Prometheus
+// would give, and a part of the sentence.
 func TestRefused(t *testing.T) {
 	ms := func(t time.Time) endpoint.Time { return endpoint.At(t.UnixMilli()) }
 	for _, tc := range []struct {
@@ -306,8 +307,8 @@ func TestGrafanaAllNodes(t *testing.T) {
 	}
 }
 
-// TestMonths: what a month needs. The default is enough for windows of 30 days, of what looks back an hour too, and the refusal of more says which bound that is and what
-// a rule does about it.
+// TestMonths: what a month needs. The default is enough for windows of 30 days, of what looks back
+// an hour too, and the refusal of more says which bound that is and what a rule does about it.
 func TestMonths(t *testing.T) {
 	for text, fits := range map[string]bool{
 		"avg_over_time(up[30d])": true, "avg_over_time(rate(x[1h])[30d:1h])": true, "avg_over_time(up[31d:1h])": true,

@@ -7,8 +7,10 @@ import (
 )
 
 const (
-	// matchBytesFactor times MaxQueryBytes is how long all match[] of a request may be together. Grafana writes a multi-value variable as one long
-	// regular expression, 138 kB of names among them, which costs little to read; what stands outside string literals is held to MaxQueryBytes.
+	// matchBytesFactor times MaxQueryBytes is how long all match[] of a request may be together.
+	// Grafana writes a multi-value variable as one long regular expression, 138 kB of names among
+	// them, which costs little to read; what stands outside string literals is held to
+	// MaxQueryBytes.
 	matchBytesFactor = 4
 	// maxMatches is the number of match[] of a request. Federation jobs list a few dozen.
 	maxMatches = 64
@@ -45,7 +47,8 @@ func refuseBytes(most, seen int64, format string, args ...any) error {
 		"replace long lists of alternatives by a shorter regular expression, or move the expression into a recording rule", format, args...)
 }
 
-// bytesText writes a number of bytes as the configuration does, in the largest unit that divides it.
+// bytesText writes a number of bytes as the configuration does, in the largest unit that divides
+// it.
 func bytesText(n int64) string {
 	unit := 0
 	for ; n != 0 && n%1024 == 0 && unit < len(byteUnits)-1; unit++ {

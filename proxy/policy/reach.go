@@ -38,7 +38,8 @@ type frame struct {
 	inner      int64 // ms: ranges of the subqueries around the node, since the innermost @
 }
 
-// walker goes through an expression and notes what its selectors read and its subqueries cost. Its depth is that of the expression, which the pre-scan bounds.
+// walker goes through an expression and notes what its selectors read and its subqueries cost. Its
+// depth is that of the expression, which the pre-scan bounds.
 type walker struct {
 	outer    frame
 	lookback int64
@@ -109,7 +110,8 @@ func (w *walker) visit(node parser.Node, f frame) {
 	}
 }
 
-// visitInfo visits a call of info(), which reads target_info wherever its first argument is read, and back from there by the lookback.
+// visitInfo visits a call of info(), which reads target_info wherever its first argument is read,
+// and back from there by the lookback.
 func (w *walker) visitInfo(n *parser.Call, f frame) {
 	for i, arg := range n.Args {
 		switch vs, ok := arg.(*parser.VectorSelector); {
@@ -173,7 +175,8 @@ func (w *walker) subquery(n *parser.SubqueryExpr, f frame) frame {
 	return in
 }
 
-// window notes what a function does over the samples of a range, where it is dear: others look at each only once as it comes into the window.
+// window notes what a function does over the samples of a range, where it is dear: others look at
+// each only once as it comes into the window.
 func (w *walker) window(n *parser.MatrixSelector, vs *parser.VectorSelector, steps, width int64) {
 	if w.function != "quantile_over_time" && w.function != "mad_over_time" {
 		return
@@ -191,7 +194,8 @@ func (w *walker) spend(n parser.Node, effort int64) {
 	w.dearest.raise(w.function, n, effort)
 }
 
-// weight is what a function does at each point of a window of so many, in visits of sum_over_time, which take two to four nanoseconds.
+// weight is what a function does at each point of a window of so many, in visits of sum_over_time,
+// which take two to four nanoseconds.
 func weight(function string, points int64) int64 {
 	switch function {
 	case "quantile_over_time": // sorts them: 15 ns times the logarithm
@@ -219,7 +223,8 @@ func (w *walker) at(ts *int64, preprocessor parser.ItemType) (int64, bool) {
 	return 0, false
 }
 
-// duration is a range or step in ms: the literal, or the value of the duration expression. Both are at least 0.
+// duration is a range or step in ms: the literal, or the value of the duration expression. Both are
+// at least 0.
 func (w *walker) duration(literal time.Duration, expr *parser.DurationExpr) int64 {
 	if expr == nil {
 		return max(0, ms(literal))
@@ -243,7 +248,8 @@ func (w *walker) offset(literal time.Duration, expr *parser.DurationExpr) int64 
 // v2d turns seconds that seconds has checked into a duration.
 func v2d(seconds float64) time.Duration { return time.Duration(seconds*1000) * time.Millisecond }
 
-// seconds is the value of a duration expression, which is finite and fits a time.Duration, or else 1 with w.err set.
+// seconds is the value of a duration expression, which is finite and fits a time.Duration, or else
+// 1 with w.err set.
 func (w *walker) seconds(expr *parser.DurationExpr) float64 {
 	v := w.eval(expr)
 	switch {
@@ -264,7 +270,8 @@ func (w *walker) fail(why string, expr *parser.DurationExpr) {
 	}
 }
 
-// eval computes a duration expression in seconds, as Prometheus' engine does before it evaluates a query. NaN stands for every error.
+// eval computes a duration expression in seconds, as Prometheus' engine does before it evaluates a
+// query. NaN stands for every error.
 func (w *walker) eval(e parser.Expr) float64 {
 	switch n := e.(type) {
 	case *parser.NumberLiteral:
@@ -328,7 +335,8 @@ func namesMetric(vs *parser.VectorSelector) bool {
 	return false
 }
 
-// selects tells whether an expression reads series. info() reads target_info even where nothing else is selected.
+// selects tells whether an expression reads series. info() reads target_info even where nothing
+// else is selected.
 func selects(node parser.Node) bool {
 	switch n := node.(type) {
 	case *parser.VectorSelector:
@@ -358,8 +366,9 @@ func span(ws []window) (start, end int64) {
 	return start, end
 }
 
-// selectorRange refuses selectors that read more than max_range at one evaluation, by their own range and those of the subqueries around them. An offset
-// or @ moves what is read and makes it no wider.
+// selectorRange refuses selectors that read more than max_range at one evaluation, by their own
+// range and those of the subqueries around them. An offset or @ moves what is read and makes it no
+// wider.
 type selectorRange struct{}
 
 func (selectorRange) Name() string { return "selector_range" }
@@ -379,7 +388,8 @@ func (selectorRange) Check(q *Query) error {
 	return nil
 }
 
-// subqueryCost refuses subqueries with too many steps: a short step costs as much as a long range. What all of the text does together at one series is bounded too.
+// subqueryCost refuses subqueries with too many steps: a short step costs as much as a long range.
+// What all of the text does together at one series is bounded too.
 type subqueryCost struct{}
 
 func (subqueryCost) Name() string { return "subquery_cost" }

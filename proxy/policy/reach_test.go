@@ -11,8 +11,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// TestWindowAgainstTheEngine compares what Decide says a query reads with what Prometheus' own engine asks its storage for. The engine leaves out the oldest
-// millisecond, which it reads as an open end.
+// TestWindowAgainstTheEngine compares what Decide says a query reads with what Prometheus' own
+// engine asks its storage for. The engine leaves out the oldest millisecond, which it reads as an
+// open end.
 func TestWindowAgainstTheEngine(t *testing.T) {
 	p := parser.NewParser(parser.Options{
 		EnableExperimentalFunctions: true, ExperimentalDurationExpr: true, EnableExtendedRangeSelectors: true, EnableBinopFillModifiers: true,
@@ -48,7 +49,8 @@ func TestWindowAgainstTheEngine(t *testing.T) {
 				continue
 			}
 			from, until := promqlengine.FindMinMaxTime(&parser.EvalStmt{Expr: expr, Start: start, End: end, Interval: step, LookbackDelta: lookback})
-			// info() with a second argument: the engine reads it where the first is read, Decide wherever it could be.
+			// info() with a second argument: the engine reads it where the first is read, Decide
+			// wherever it could be.
 			if d.Start > from || d.End < until || !strings.HasPrefix(text, "info") && (from-d.Start > 1 || d.End != until) {
 				t.Errorf("%s as %s: Decide says [%d, %d], the engine reads [%d, %d]", text, req.ID, d.Start, d.End, from, until)
 			}

@@ -9,17 +9,22 @@ import (
 )
 
 const (
-	// maxRegexCost bounds the cost of all regular expressions of a query text together. A unit is one part that is compiled and that a value of the label may come by
-	// at each of its characters: a quarter to half a microsecond once, and as much again for each value. Names in parentheses cost a tenth of that (onceFactor), so that
-	// max_query_bytes of them pass. Each occurrence counts: Prometheus compiles and runs each matcher of a text anew.
+	// maxRegexCost bounds the cost of all regular expressions of a query text together. A unit is
+	// one part that is compiled and that a value of the label may come by at each of its
+	// characters: a quarter to half a microsecond once, and as much again for each value. Names in
+	// parentheses cost a tenth of that (onceFactor), so that max_query_bytes of them pass. Each
+	// occurrence counts: Prometheus compiles and runs each matcher of a text anew.
 	maxRegexCost = 8_000
-	// maxMatchRegexCost is the same for match[] and remote read, where one selector may bring all values of a variable: what max_query_bytes lets pass there passes, too.
+	// maxMatchRegexCost is the same for match[] and remote read, where one selector may bring all
+	// values of a variable: what max_query_bytes lets pass there passes, too.
 	maxMatchRegexCost = 32_000
-	// maxRepeatedCost bounds what counted repetitions such as {30} blow up in one request: every value of the label is run through all of it.
+	// maxRepeatedCost bounds what counted repetitions such as {30} blow up in one request: every
+	// value of the label is run through all of it.
 	maxRepeatedCost = 500
 )
 
-// regexCost refuses regular expressions that are dear to compile or to run. It reads their text only: the parser would compile them.
+// regexCost refuses regular expressions that are dear to compile or to run. It reads their text
+// only: the parser would compile them.
 type regexCost struct{}
 
 func (regexCost) Name() string { return BoundRegexCost }
@@ -44,7 +49,8 @@ func (regexCost) Check(q *Query) error {
 	return nil
 }
 
-// refuseRegexps refuses regular expressions that come to more than most, or whose counted repetitions do to more than maxRepeatedCost.
+// refuseRegexps refuses regular expressions that come to more than most, or whose counted
+// repetitions do to more than maxRepeatedCost.
 func refuseRegexps(sum regexSize, most int) error {
 	if sum.repeated > maxRepeatedCost {
 		return qerr.Refuse(BoundRegexCost, strconv.Itoa(maxRepeatedCost), strconv.Itoa(sum.repeated), "replace counted repetitions such as {30} by * or +",
@@ -57,8 +63,9 @@ func refuseRegexps(sum regexSize, most int) error {
 	return nil
 }
 
-// cheaperRegexps is what to do about regular expressions that cost too much. Grafana's format :regex is no way out: it costs what its ordinary form costs, and it
-// escapes with a single backslash, which PromQL rejects between double quotes.
+// cheaperRegexps is what to do about regular expressions that cost too much. Grafana's format
+// :regex is no way out: it costs what its ordinary form costs, and it escapes with a single
+// backslash, which PromQL rejects between double quotes.
 const cheaperRegexps = "in Grafana give the variable's option All the custom value .*, or write ${name:pipe} where no value has a dot or another sign of regular expressions; " +
 	"elsewhere use a shorter pattern with fewer .* and repetitions, or match on another label"
 

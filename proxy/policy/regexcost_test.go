@@ -16,7 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// fleets are how machines and pods are called: the values of a variable of Grafana, in the order in which Prometheus lists them.
+// fleets are how machines and pods are called: the values of a variable of Grafana, in the order in
+// which Prometheus lists them.
 var fleets = []struct {
 	name  string
 	value func(r *rand.Rand, i int) string
@@ -62,10 +63,12 @@ func fleet(kind, n int) []string {
 	return values
 }
 
-// grafanaSpecial is what Grafana's Prometheus data source escapes in a value of a variable that may have several.
+// grafanaSpecial is what Grafana's Prometheus data source escapes in a value of a variable that may
+// have several.
 var grafanaSpecial = regexp.MustCompile(`[$^*{}\[\]'+?.()|]`)
 
-// grafanaAll is what Grafana writes between the quotes for a variable with these values, All or several of them.
+// grafanaAll is what Grafana writes between the quotes for a variable with these values, All or
+// several of them.
 func grafanaAll(values []string) string {
 	escaped := make([]string, len(values))
 	for i, v := range values {
@@ -77,7 +80,8 @@ func grafanaAll(values []string) string {
 	return "(" + strings.Join(escaped, "|") + ")"
 }
 
-// TestGrafanaAllOfAQuery: a query that Grafana writes for All passes, as long as its text does, whatever the names are like and however often the variable is in it.
+// TestGrafanaAllOfAQuery: a query that Grafana writes for All passes, as long as its text does,
+// whatever the names are like and however often the variable is in it.
 func TestGrafanaAllOfAQuery(t *testing.T) {
 	forms := []struct {
 		one         string
@@ -100,8 +104,9 @@ func TestGrafanaAllOfAQuery(t *testing.T) {
 	}
 }
 
-// TestGrafanaFormats: what the refusal says of Grafana's formats is so. :pipe escapes nothing, which is cheap where there is nothing to escape; :regex escapes with one
-// backslash, which PromQL does not read.
+// TestGrafanaFormats: what the refusal says of Grafana's formats is so. :pipe escapes nothing,
+// which is cheap where there is nothing to escape; :regex escapes with one backslash, which PromQL
+// does not read.
 func TestGrafanaFormats(t *testing.T) {
 	pipe := func(values []string) int { return sizeOf(strings.Join(values, "|")).cost() }
 	if nodes := fleet(4, 4000); pipe(nodes) > 300 {
@@ -120,7 +125,8 @@ func TestGrafanaFormats(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatIsMetOnceIsCheap: names cost a tenth as long as a value comes by each of them once, and in full where it may come by them at each of its characters.
+// TestOnlyWhatIsMetOnceIsCheap: names cost a tenth as long as a value comes by each of them once,
+// and in full where it may come by them at each of its characters.
 func TestOnlyWhatIsMetOnceIsCheap(t *testing.T) {
 	names := strings.Join(fleet(5, 200), "|") // nothing is shared
 	for _, tc := range []struct {
@@ -151,7 +157,8 @@ func TestOnlyWhatIsMetOnceIsCheap(t *testing.T) {
 	}
 }
 
-// TestNestedAlternatives: alternatives that nest deep take the server long, be it in parentheses or as names that begin like others, upwards or downwards.
+// TestNestedAlternatives: alternatives that nest deep take the server long, be it in parentheses or
+// as names that begin like others, upwards or downwards.
 func TestNestedAlternatives(t *testing.T) {
 	begins := func(n int, part, end string) []string {
 		names := make([]string, n)
@@ -180,8 +187,9 @@ func TestNestedAlternatives(t *testing.T) {
 	}
 }
 
-// FuzzRegexCost: running an expression over a value takes no more steps than its cost allows, and what is said to be met once is. The steps are counted as the
-// regexp package takes them, which keeps a list of all places of the expression that it may have come to.
+// FuzzRegexCost: running an expression over a value takes no more steps than its cost allows, and
+// what is said to be met once is. The steps are counted as the regexp package takes them, which
+// keeps a list of all places of the expression that it may have come to.
 func FuzzRegexCost(f *testing.F) {
 	for _, re := range []string{
 		"(a|b|ab)", "(a\\.b|a\\.c)x*", "node-(1|2|10):.*", ".*(a|b)", "(a|b)*c", "((a|b)|c)?d", "(a|aa|aaa)(a|aa|aaa)", "..(aa|ab)", "a{3}b|c", "(?i)(ab|b)", "\\Qa.b\\E|c", "(?:a|)b", "a**", "[ab]c|d", "(a.b|a.c|..)", "a+?|(b)",
@@ -209,7 +217,8 @@ func FuzzRegexCost(f *testing.F) {
 	})
 }
 
-// steps counts the places of the program that a run over a value comes by, at each of its characters anew.
+// steps counts the places of the program that a run over a value comes by, at each of its
+// characters anew.
 func steps(prog *resyntax.Prog, value string) int {
 	total := 0
 	var now, next []uint32
@@ -266,8 +275,10 @@ func dearest(write func(n int) string) string {
 	return write(low)
 }
 
-// BenchmarkRegexCost holds what expressions are charged against what they take Prometheus: to compile, and to run over values of the label. An expression of at most 256
-// names is not run at all: their postings are looked up. docs/bounds/regex_cost.md has the figures, the least of several runs.
+// BenchmarkRegexCost holds what expressions are charged against what they take Prometheus: to
+// compile, and to run over values of the label. An expression of at most 256 names is not run at
+// all: their postings are looked up. docs/bounds/regex_cost.md has the figures, the least of
+// several runs.
 func BenchmarkRegexCost(b *testing.B) {
 	same := make([]string, 100) // values that every name of the worst kind goes along with
 	for i := range same {

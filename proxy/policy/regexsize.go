@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// regexSize is an estimate of what a regular expression costs, in units of a literal character that is compiled and that a value of the label may come by at each of
-// its own characters.
+// regexSize is an estimate of what a regular expression costs, in units of a literal character that
+// is compiled and that a value of the label may come by at each of its own characters.
 type regexSize struct {
 	all      int // all parts
 	repeated int // those that stand in counted repetitions
@@ -63,14 +63,18 @@ const (
 	maxRegexNesting      = 1000 // Go's own bound; deeper expressions are rejected by the parser
 	maxCountedRepetition = 1000 // likewise
 
-	// onceFactor is how many characters that a value comes by once cost as much as a part that it may come by at each of its own. An expression begins at the
-	// first character of a value, so what stands at a fixed distance from its beginning is looked at once: all the names of an alternation that nothing of varying
-	// length stands before. At values of 20 characters that is a tenth of the steps on average, where all names go along with the value to its end; with names in
-	// order, which share what they begin with, it is a thousandth. BenchmarkRegexCost has the figures.
+	// onceFactor is how many characters that a value comes by once cost as much as a part that it
+	// may come by at each of its own. An expression begins at the first character of a value, so
+	// what stands at a fixed distance from its beginning is looked at once: all the names of an
+	// alternation that nothing of varying length stands before. At values of 20 characters that is
+	// a tenth of the steps on average, where all names go along with the value to its end; with
+	// names in order, which share what they begin with, it is a thousandth. BenchmarkRegexCost has
+	// the figures.
 	onceFactor = 10
-	// freeNesting is how deep alternatives may nest at no price, be it in parentheses or as names that begin like others. Beyond it the square of the levels is
-	// charged: Prometheus looks through all that is inside at each level, and does so in milliseconds for 200 levels, in a tenth of a second for 300. Names that
-	// people give nest ten deep.
+	// freeNesting is how deep alternatives may nest at no price, be it in parentheses or as names
+	// that begin like others. Beyond it the square of the levels is charged: Prometheus looks
+	// through all that is inside at each level, and does so in milliseconds for 200 levels, in a
+	// tenth of a second for 300. Names that people give nest ten deep.
 	freeNesting = 32
 )
 
@@ -92,7 +96,8 @@ type group struct {
 	height int       // how deep alternatives nest inside
 }
 
-// sharing is a run of alternatives that begin with the same bytes, which the parser makes a group of.
+// sharing is a run of alternatives that begin with the same bytes, which the parser makes a group
+// of.
 type sharing struct {
 	shared int // bytes
 	height int // levels, this one included
@@ -147,7 +152,8 @@ func (g *group) repeat() {
 	g.mixed, g.ended, g.fixed = true, true, false
 }
 
-// end closes an alternative. Literal alternatives share the prefix they have in common with the one before: the parser factors it out.
+// end closes an alternative. Literal alternatives share the prefix they have in common with the one
+// before: the parser factors it out.
 func (g *group) end() {
 	size := g.branch.plus(g.last)
 	shared := 0
@@ -193,8 +199,9 @@ func (g *group) finish() (regexSize, int) {
 	return g.done, g.height
 }
 
-// sizeOf estimates the cost of a regular expression in one pass over its text. It errs on the side of dear, and on texts that are no regular
-// expression at all its answer means nothing: the parser rejects those.
+// sizeOf estimates the cost of a regular expression in one pass over its text. It errs on the side
+// of dear, and on texts that are no regular expression at all its answer means nothing: the parser
+// rejects those.
 func sizeOf(re string) regexSize {
 	if literalAlternation(re) {
 		return regexSize{all: len(re) / bytesPerLiteral}
@@ -405,7 +412,8 @@ func (s *sizer) escape() {
 	}
 }
 
-// classEscape reads a backslash and what belongs to it. It returns the character it stands for, or -1, and whether it is a Unicode class.
+// classEscape reads a backslash and what belongs to it. It returns the character it stands for, or
+// -1, and whether it is a Unicode class.
 func (s *sizer) classEscape() (r rune, unicodeClass bool) {
 	s.pos++ // the backslash
 	if s.pos >= len(s.re) {

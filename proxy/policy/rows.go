@@ -10,31 +10,40 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Series that an expression makes. All of PromQL gives at most as many series as it reads, or twice or thrice that as the text says, but for count_values: at each step
-// it makes one for each value, and those of other steps stay. The engine sets aside room for all steps in each, and goes through all of them at each step in
-// whatever stands around count_values, so that 11,000 steps over one series take 880 MB and seconds. How many there will be is not in the text: of a build_info with three versions there are three.
-// A shard is therefore not asked for such, beyond a few steps; here they are counted before count_values is evaluated.
+// Series that an expression makes. All of PromQL gives at most as many series as it reads, or twice
+// or thrice that as the text says, but for count_values: at each step it makes one for each value,
+// and those of other steps stay. The engine sets aside room for all steps in each, and goes through
+// all of them at each step in whatever stands around count_values, so that 11,000 steps over one
+// series take 880 MB and seconds. How many there will be is not in the text: of a build_info with
+// three versions there are three. A shard is therefore not asked for such, beyond a few steps; here
+// they are counted before count_values is evaluated.
 //
-// A join that copies labels (group_left(x)) does the same where the side that they come from is another series at each step, as topk or a comparison chooses one: each
-// series of the other side then becomes as many as there were different labels. Where on() names the labels that a pod or node has there is one, and shards are asked; on()
-// without any lets every series meet all that was chosen.
+// A join that copies labels (group_left(x)) does the same where the side that they come from is
+// another series at each step, as topk or a comparison chooses one: each series of the other side
+// then becomes as many as there were different labels. Where on() names the labels that a pod or
+// node has there is one, and shards are asked; on() without any lets every series meet all that was
+// chosen.
 
 const (
 	// maxMadeSeriesBytes bounds what an evaluation holds of series that were made at its steps.
 	maxMadeSeriesBytes = 128 << 20
-	// pointBytes is what the engine sets aside for a point of a series, madeSeriesBytes what it holds of a series beside them and the labels, and roomPoints for how many
-	// points it makes room at most before it has seen any.
+	// pointBytes is what the engine sets aside for a point of a series, madeSeriesBytes what it
+	// holds of a series beside them and the labels, and roomPoints for how many points it makes
+	// room at most before it has seen any.
 	pointBytes, madeSeriesBytes, roomPoints = 16, 384, 5000
-	// madeVisits is what the engine takes to go past one series at one step where it has no value, in visits.
+	// madeVisits is what the engine takes to go past one series at one step where it has no value,
+	// in visits.
 	madeVisits = 4
 )
 
-// SeriesBytes is what the engine holds of a series that was made at so many steps, beside its labels.
+// SeriesBytes is what the engine holds of a series that was made at so many steps, beside its
+// labels.
 func SeriesBytes(steps int64) int64 {
 	return satAdd(satMul(min(steps, roomPoints), pointBytes), madeSeriesBytes)
 }
 
-// atSteps notes a node that is evaluated at so many steps: those that may make more series than a shard is asked for.
+// atSteps notes a node that is evaluated at so many steps: those that may make more series than a
+// shard is asked for.
 func (m *maker) atSteps(n parser.Node, steps int64) {
 	if steps > 1 && satMul(steps, SeriesBytes(steps)) > shardRowBytes {
 		if m.stepped == nil {
@@ -79,7 +88,8 @@ func CopiesChosen(b *parser.BinaryExpr) bool {
 	return chooses(b.RHS)
 }
 
-// chooses tells whether anything in an expression gives some of its series at one step and others at another.
+// chooses tells whether anything in an expression gives some of its series at one step and others
+// at another.
 func chooses(node parser.Node) bool {
 	switch n := node.(type) {
 	case *parser.AggregateExpr:
@@ -108,16 +118,19 @@ func grouping(b *parser.BinaryExpr) string {
 	return "group_left"
 }
 
-// MadeSeries is what one evaluation holds of the series that are made at its steps. It is not for several goroutines at once.
+// MadeSeries is what one evaluation holds of the series that are made at its steps. It is not for
+// several goroutines at once.
 type MadeSeries struct {
 	n, bytes, visits int64
 }
 
-// Row is one such series: Labels are the bytes of its labels, Points the steps at which it may have a value, Held how many copies of its points are held at a
-// time, and Visits how often the steps of what stands around look at it.
+// Row is one such series: Labels are the bytes of its labels, Points the steps at which it may have
+// a value, Held how many copies of its points are held at a time, and Visits how often the steps of
+// what stands around look at it.
 type Row struct{ Labels, Points, Held, Visits int64 }
 
-// Add charges a series that count_values or a join of the text is about to make, and refuses where that is too much. It returns the bytes.
+// Add charges a series that count_values or a join of the text is about to make, and refuses where
+// that is too much. It returns the bytes.
 func (s *MadeSeries) Add(of parser.Expr, r Row, query string) (int64, error) {
 	bytes := satAdd(r.Labels, satMul(max(1, r.Held), SeriesBytes(r.Points)))
 	s.n++

@@ -11,8 +11,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// TestCountValuesAtManyStepsIsNotForShards: a series of each value at each step, of each of a million series, fills a server; what shards do without such goes on to
-// run there, and so does count_values at one time.
+// TestCountValuesAtManyStepsIsNotForShards: a series of each value at each step, of each of a
+// million series, fills a server; what shards do without such goes on to run there, and so does
+// count_values at one time.
 func TestCountValuesAtManyStepsIsNotForShards(t *testing.T) {
 	ranged := func(text string, steps int) *endpoint.Request {
 		return rangeQuery(text, time.Duration(steps-1)*time.Second, time.Second)
@@ -54,7 +55,8 @@ func TestCountValuesAtManyStepsIsNotForShards(t *testing.T) {
 		if !tc.heavy {
 			continue
 		}
-		// The part itself does not say at how many steps it is evaluated, and what it counts is for shards.
+		// The part itself does not say at how many steps it is evaluated, and what it counts is for
+		// shards.
 		parser.Inspect(d.Expr, func(n parser.Node, _ []parser.Node) error {
 			if b, ok := n.(*parser.BinaryExpr); ok && CopiesChosen(b) && d.Heavy(b) == "" {
 				t.Errorf("%s: %s may be sent", tc.name, b)
@@ -72,7 +74,8 @@ func TestCountValuesAtManyStepsIsNotForShards(t *testing.T) {
 	}
 }
 
-// TestMadeSeriesAreBounded: what is held of series that are made at steps, and how often what stands around them goes past them.
+// TestMadeSeriesAreBounded: what is held of series that are made at steps, and how often what
+// stands around them goes past them.
 func TestMadeSeriesAreBounded(t *testing.T) {
 	const text = `sum(count_values("v", g))`
 	counted := &parser.AggregateExpr{Op: parser.COUNT_VALUES, PosRange: posrange.PositionRange{Start: 4, End: 24}}

@@ -13,7 +13,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// promql reads all syntax that a shard may have switched on. A shard that has not says so itself, with Prometheus' own sentence.
+// promql reads all syntax that a shard may have switched on. A shard that has not says so itself,
+// with Prometheus' own sentence.
 var promql = parser.NewParser(parser.Options{
 	EnableExperimentalFunctions:  true,
 	ExperimentalDurationExpr:     true,
@@ -21,7 +22,8 @@ var promql = parser.NewParser(parser.Options{
 	EnableBinopFillModifiers:     true,
 })
 
-// maxErrorBytes is how much of a parse error reaches the client: it may quote a literal of any length.
+// maxErrorBytes is how much of a parse error reaches the client: it may quote a literal of any
+// length.
 const maxErrorBytes = 1024
 
 // parses reads query texts, match[] and remote read matchers, and classes the selectors it finds.
@@ -123,7 +125,8 @@ func cutAt(s string, most int) string {
 	return strings.TrimSpace(s[:most]) + "…"
 }
 
-// noSelector is what Prometheus rejects about match[] after parsing, judged on the selectors as the client sent them.
+// noSelector is what Prometheus rejects about match[] after parsing, judged on the selectors as the
+// client sent them.
 type noSelector struct{}
 
 func (noSelector) Name() string { return "non_empty_matcher" }
@@ -144,7 +147,8 @@ func (noSelector) Check(q *Query) error {
 	return nil
 }
 
-// selectsNonEmpty is Prometheus' own condition: at least one matcher does not match the empty string.
+// selectsNonEmpty is Prometheus' own condition: at least one matcher does not match the empty
+// string.
 func selectsNonEmpty(matchers []*labels.Matcher) bool {
 	for _, m := range matchers {
 		if m != nil && !m.Matches("") {

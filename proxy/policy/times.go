@@ -11,20 +11,24 @@ import (
 )
 
 const (
-	// maxPointsPerSeries is Prometheus' own bound on the steps of a range query: end - start may be at most 11,000 steps.
+	// maxPointsPerSeries is Prometheus' own bound on the steps of a range query: end - start may be
+	// at most 11,000 steps.
 	maxPointsPerSeries = 11_000
-	// maxSubqueryPoints bounds the steps that one subquery is evaluated at for one request. [31d:15s] is 178,560.
+	// maxSubqueryPoints bounds the steps that one subquery is evaluated at for one request.
+	// [31d:15s] is 178,560.
 	maxSubqueryPoints = 20 * maxPointsPerSeries
-	// maxSubqueryVisits bounds how often, for one series, all steps of the outer query together look at a point of a subquery: about a second of CPU.
+	// maxSubqueryVisits bounds how often, for one series, all steps of the outer query together
+	// look at a point of a subquery: about a second of CPU.
 	maxSubqueryVisits = 250_000_000
-	// maxEffort bounds the same over the whole text, a point weighted by what the function does there: three to five seconds of CPU. mad_over_time(x[1d]) at 2,000
-	// steps takes all of it.
+	// maxEffort bounds the same over the whole text, a point weighted by what the function does
+	// there: three to five seconds of CPU. mad_over_time(x[1d]) at 2,000 steps takes all of it.
 	maxEffort = 1_250_000_000
 	// nodeVisits is what one node of the text takes at one step, in visits.
 	nodeVisits = 50
 	// assumedIntervalMs stands for the time between two samples of a stored series.
 	assumedIntervalMs = int64(15 * time.Second / time.Millisecond)
-	// defaultSubqueryStepMs stands for a subquery's step where the text has none: Prometheus' default evaluation interval.
+	// defaultSubqueryStepMs stands for a subquery's step where the text has none: Prometheus'
+	// default evaluation interval.
 	defaultSubqueryStepMs = int64(time.Minute / time.Millisecond)
 	// defaultLookbackMs is Prometheus' default lookback.
 	defaultLookbackMs = int64(5 * time.Minute / time.Millisecond)
@@ -80,7 +84,8 @@ func (maxPoints) Check(q *Query) error {
 // maxSeconds is the longest time.Duration in whole seconds.
 const maxSeconds = int64(1<<63-1) / int64(time.Second)
 
-// span2text writes a number of milliseconds as a duration; model.Duration would wrap around beyond 292 years.
+// span2text writes a number of milliseconds as a duration; model.Duration would wrap around beyond
+// 292 years.
 func span2text(width int64) string {
 	if width > maxSeconds*1000 {
 		return "more than 292y"

@@ -12,7 +12,8 @@ import (
 // allowUnselective is the value of Limits.Unselective that switches the check off.
 const allowUnselective = "allow"
 
-// unselective refuses selectors that select nothing in particular where the answer cannot be bounded without being wrong. Metadata is bounded instead.
+// unselective refuses selectors that select nothing in particular where the answer cannot be
+// bounded without being wrong. Metadata is bounded instead.
 type unselective struct{}
 
 func (unselective) Name() string { return BoundUnselective }
@@ -44,7 +45,8 @@ func selectorText(matchers []*labels.Matcher) string {
 	return "{" + cutAt(join(matchers, maxSelectorBytes), maxSelectorBytes) + "}"
 }
 
-// namedText is the same selector with a place for the metric's name and without what was there instead of one.
+// namedText is the same selector with a place for the metric's name and without what was there
+// instead of one.
 func namedText(matchers []*labels.Matcher) string {
 	kept := make([]*labels.Matcher, 0, len(matchers))
 	for _, m := range matchers {

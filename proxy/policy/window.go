@@ -9,7 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// boundMetadata sets window and limits of series, labels and label_values. It is one of the two places that change what was asked; both warn.
+// boundMetadata sets window and limits of series, labels and label_values. It is one of the two
+// places that change what was asked; both warn.
 //
 //	class        window                                                          limit per shard
 //	named        the caller's, its newest max_range; metadata_range without one  least of the caller's and max_series
@@ -52,8 +53,10 @@ func boundMetadata(q *Query, d *Decision) {
 	d.Request.Limit = d.PerShardLimit
 }
 
-// metadataWindow is the newest stretch of the caller's range that is at most widest long and, where the range reaches beyond now, does not: promtool asks
-// for now ± 9999h. A range that lies in the future as a whole stays there, where nothing is found. The result never starts before the caller's start.
+// metadataWindow is the newest stretch of the caller's range that is at most widest long and, where
+// the range reaches beyond now, does not: promtool asks for now ± 9999h. A range that lies in the
+// future as a whole stays there, where nothing is found. The result never starts before the
+// caller's start.
 func metadataWindow(r *endpoint.Request, widest, now int64) (start, end int64) {
 	end = r.End.Or(now)
 	if !r.Start.Set {
@@ -76,8 +79,9 @@ func metadataWindow(r *endpoint.Request, widest, now int64) (start, end int64) {
 	return max(start, satSub(end, widest)), end
 }
 
-// boundExemplars completes the window of query_exemplars. A given range is held to max_range by a check and never changed; where there is no start, which
-// to Prometheus means everything, the newest max_range is searched and the answer says so.
+// boundExemplars completes the window of query_exemplars. A given range is held to max_range by a
+// check and never changed; where there is no start, which to Prometheus means everything, the
+// newest max_range is searched and the answer says so.
 func boundExemplars(q *Query, d *Decision) {
 	r := q.Request
 	var start, end int64
@@ -99,10 +103,12 @@ func boundExemplars(q *Query, d *Decision) {
 	d.Request.Start, d.Request.End = endpoint.At(start), endpoint.At(end)
 }
 
-// futureMs is how far in the future the start of an exemplar query must lie to be called one without an answer: more than clocks disagree.
+// futureMs is how far in the future the start of an exemplar query must lie to be called one
+// without an answer: more than clocks disagree.
 const futureMs = int64(time.Hour / time.Millisecond)
 
-// inFuture tells whether an exemplar query starts in the future. Grafana sends milliseconds where seconds belong, around the year 57000.
+// inFuture tells whether an exemplar query starts in the future. Grafana sends milliseconds where
+// seconds belong, around the year 57000.
 func inFuture(q *Query) bool {
 	return q.Request.ID.Decode() == endpoint.DecodeExemplars && q.Request.Start.Set && q.Request.Start.Ms > satAdd(q.NowMs, futureMs)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// worst are the texts that are dearest to parse for their kind, each made of a part that is repeated n times between a head and a tail.
+// worst are the texts that are dearest to parse for their kind, each made of a part that is
+// repeated n times between a head and a tail.
 var worst = []struct{ name, head, part, tail string }{
 	{"minus", "", "-", "1"},
 	{"minus selector", "", "-", "x"},
@@ -137,7 +138,8 @@ func passes(text string) bool {
 	return true
 }
 
-// BenchmarkWorst prints what the dearest text of each kind costs: the whole verdict, and what the pre-scan alone takes to refuse 100 kB of it.
+// BenchmarkWorst prints what the dearest text of each kind costs: the whole verdict, and what the
+// pre-scan alone takes to refuse 100 kB of it.
 func BenchmarkWorst(b *testing.B) {
 	for i, w := range worst {
 		text := longest(i)

@@ -18,7 +18,8 @@ type Kind uint8
 const (
 	// Internal is a fault of Spillway itself.
 	Internal Kind = iota
-	// BadData is a request that can never work: a parameter or a query that Prometheus itself would reject.
+	// BadData is a request that can never work: a parameter or a query that Prometheus itself would
+	// reject.
 	BadData
 	// Unauthorized is a request without an identity where one is needed.
 	Unauthorized
@@ -36,7 +37,8 @@ const (
 	HeadersTooLarge
 	// TooExpensive is a query that a bound refuses: trying it again unchanged is useless.
 	TooExpensive
-	// Overloaded is a request that found no room now: a queue, the memory budget, a slot. Trying again later makes sense.
+	// Overloaded is a request that found no room now: a queue, the memory budget, a slot. Trying
+	// again later makes sense.
 	Overloaded
 	// Canceled is a request whose client left. It is logged and counted; nothing is written.
 	Canceled
@@ -110,11 +112,13 @@ type Error struct {
 	Seen string
 	// Advice is what the caller can do instead.
 	Advice string
-	// RetryAfter is sent as Retry-After, in whole seconds rounded up, with kinds that are retryable; 0 sends none but for Overloaded, where 1 s is sent.
+	// RetryAfter is sent as Retry-After, in whole seconds rounded up, with kinds that are
+	// retryable; 0 sends none but for Overloaded, where 1 s is sent.
 	RetryAfter time.Duration
 	// Allow is the Allow header of a MethodNotAllowed.
 	Allow []string
-	// Verbatim tells that Message is what Prometheus itself says to such a request; body then says so beside it.
+	// Verbatim tells that Message is what Prometheus itself says to such a request; body then says
+	// so beside it.
 	Verbatim bool
 	// Shards names the shards (group and host:port) that failed, for logs and metrics.
 	Shards []string
@@ -169,7 +173,8 @@ func (e *Error) Unwrap() error { return e.cause }
 // ErrClientLeft is the cancellation cause of a request whose client went away.
 var ErrClientLeft = errors.New("the client left")
 
-// From turns any error into an *Error: one that is in the chain already, a context's cause, or Internal.
+// From turns any error into an *Error: one that is in the chain already, a context's cause, or
+// Internal.
 func From(err error) *Error {
 	var e *Error
 	switch {
@@ -186,7 +191,8 @@ func From(err error) *Error {
 	}
 }
 
-// FromContext is From for an error seen under ctx. It asks the context first, since what a cancelled read returns says nothing about who cancelled it.
+// FromContext is From for an error seen under ctx. It asks the context first, since what a
+// cancelled read returns says nothing about who cancelled it.
 func FromContext(ctx context.Context, err error) *Error {
 	if ctx.Err() != nil {
 		return From(context.Cause(ctx))
@@ -194,12 +200,14 @@ func FromContext(ctx context.Context, err error) *Error {
 	return From(err)
 }
 
-// TimedOut tells whether the context has ended because its deadline, or that of one that it descends from, passed: it says so, or its cause does.
+// TimedOut tells whether the context has ended because its deadline, or that of one that it
+// descends from, passed: it says so, or its cause does.
 func TimedOut(ctx context.Context) bool {
 	return ctx.Err() == context.DeadlineExceeded || errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
-// What is advised beside a verdict on a request whose sentence has said all, and beside one that is Prometheus' own.
+// What is advised beside a verdict on a request whose sentence has said all, and beside one that is
+// Prometheus' own.
 const (
 	badDataAdvice  = "correct the request as the sentence says"
 	verbatimAdvice = "correct the request: this is Prometheus' own verdict on it"
@@ -220,7 +228,8 @@ type detail struct {
 	Advice string `json:"advice"`
 }
 
-// JSON is the Prometheus error body, error early in it since Grafana shows only the first 1,024 bytes of some answers.
+// JSON is the Prometheus error body, error early in it since Grafana shows only the first 1,024
+// bytes of some answers.
 func (e *Error) JSON() []byte {
 	b := body{Status: "error", ErrorType: e.Kind.ErrorType(), Error: e.sentence(), Spillway: &detail{e.Bound, e.Value, e.Seen, e.Advice}}
 	if e.Kind == BadData && *b.Spillway == (detail{}) {

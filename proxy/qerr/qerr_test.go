@@ -114,7 +114,8 @@ func TestFromContextAsksTheContextFirst(t *testing.T) {
 	}
 }
 
-// What Prometheus itself says of a request stays as it is; the object beside it always says something.
+// What Prometheus itself says of a request stays as it is; the object beside it always says
+// something.
 func TestPrometheusSentencesStay(t *testing.T) {
 	for advice, e := range map[string]*Error{badDataAdvice: New(BadData, "parse %s", "error"), verbatimAdvice: Prometheus("parse %s", "error")} {
 		got := string(e.JSON())

@@ -54,8 +54,9 @@ func (s *Server) adminHandler() http.Handler {
 // maxProfile is the longest profile or trace in seconds.
 const maxProfile = 60
 
-// foreignProfile refuses profiles that a page of another site asks for, since they cost processor time and a browser asks for pictures and frames without a
-// question, and profiles that are longer than anybody needs.
+// foreignProfile refuses profiles that a page of another site asks for, since they cost processor
+// time and a browser asks for pictures and frames without a question, and profiles that are longer
+// than anybody needs.
 func foreignProfile(w http.ResponseWriter, r *http.Request) bool {
 	if !strings.HasPrefix(r.URL.Path, "/debug/pprof/") {
 		return false
@@ -73,7 +74,8 @@ func foreignProfile(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// wrongHost refuses requests to a loopback listener under a name that is not loopback's: a page in a browser could have made them by DNS rebinding.
+// wrongHost refuses requests to a loopback listener under a name that is not loopback's: a page in
+// a browser could have made them by DNS rebinding.
 func wrongHost(w http.ResponseWriter, r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !ok || !local.IP.IsLoopback() {

@@ -11,11 +11,14 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// Where a replica fails that has a copy, what is asked again is what was lost: of leaves, whose answers are gathered before anything is written, the one shard's
-// part; of what is streamed, all. Both come out of the budgets that the shard and all requests have for asking again (shard.Shard.MayRetry).
+// Where a replica fails that has a copy, what is asked again is what was lost: of leaves, whose
+// answers are gathered before anything is written, the one shard's part; of what is streamed, all.
+// Both come out of the budgets that the shard and all requests have for asking again
+// (shard.Shard.MayRetry).
 
-// maxAgain is what starting again costs of that budget, however many shards it asks: a dashboard whose requests each meet several replicas that have just died
-// could not be answered otherwise. What fails again in spite of it costs more (shard.Shard.Wasted).
+// maxAgain is what starting again costs of that budget, however many shards it asks: a dashboard
+// whose requests each meet several replicas that have just died could not be answered otherwise.
+// What fails again in spite of it costs more (shard.Shard.Wasted).
 const maxAgain = 4
 
 // mayAskAgain tells whether so many calls may be made once more after a failure of the shard.
@@ -23,7 +26,8 @@ func (x *exchange) mayAskAgain(s *shard.Shard, calls int) bool {
 	return s.MayRetry(min(calls, maxAgain))
 }
 
-// askedInVain counts a failure of what was asked once more because replicas of the shard had failed.
+// askedInVain counts a failure of what was asked once more because replicas of the shard had
+// failed.
 func (x *exchange) askedInVain(s *shard.Shard, err error) {
 	if s != nil && qerr.From(err).Kind == qerr.ShardFailed {
 		s.Wasted(err)
@@ -50,7 +54,8 @@ type lostQuestion struct {
 	err    error
 }
 
-// replaceable tells whether another whole replica of the question's shard can be asked what this one failed to answer.
+// replaceable tells whether another whole replica of the question's shard can be asked what this
+// one failed to answer.
 func (x *exchange) replaceable(q question, err error) bool {
 	if x.ctx.Err() != nil || errors.Is(err, errSibling) || qerr.From(err).Kind != qerr.ShardFailed {
 		return false
@@ -90,8 +95,9 @@ func closeParts(parts []part) {
 	}
 }
 
-// parts asks for all leaves at once. Where a replica fails, its shard's part is asked of another one, all of it, since no two replicas hold the same samples;
-// what the other shards answered stays.
+// parts asks for all leaves at once. Where a replica fails, its shard's part is asked of another
+// one, all of it, since no two replicas hold the same samples; what the other shards answered
+// stays.
 func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
 	all := x.questions(p.Leaves, !p.Raw)
 	var failed *shard.Shard // whose part is asked once more
@@ -117,7 +123,8 @@ func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
 	return out, nil
 }
 
-// replace gives up what the shards of lost questions have answered, and returns what to ask of their other replicas.
+// replace gives up what the shards of lost questions have answered, and returns what to ask of
+// their other replicas.
 func (x *exchange) replace(all []question, got []part, lost []lostQuestion) (kept []part, again []question, err error) {
 	by := map[*shard.Shard]*shard.Replica{}
 	free := true

@@ -7,7 +7,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
-// expected is what a shard's own answer to the request's query must fit: what it sends beyond that would be passed on as the answer, by a server that errs or one that lies.
+// expected is what a shard's own answer to the request's query must fit: what it sends beyond that
+// would be passed on as the answer, by a server that errs or one that lies.
 func (x *exchange) expected() *merge.Asked {
 	req := x.dec.Request
 	if req.ID.Span() == endpoint.SpanSteps {
@@ -20,8 +21,9 @@ func (x *exchange) expected() *merge.Asked {
 	return a
 }
 
-// storedAt are the times that the samples of a range or a subquery may have, whose evaluation at ms is its samples as they are stored; all times where a duration
-// is computed, or samples beyond the range count.
+// storedAt are the times that the samples of a range or a subquery may have, whose evaluation at ms
+// is its samples as they are stored; all times where a duration is computed, or samples beyond the
+// range count.
 func storedAt(expr parser.Expr, ms int64) merge.Grid {
 	const always = 1 << 62
 	anywhere := merge.Grid{Start: -always, End: always, Step: 1}

@@ -13,7 +13,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
-// An answer of a single shard is passed on only where it is one to what was asked: else it is that shard's fault, and says so.
+// An answer of a single shard is passed on only where it is one to what was asked: else it is that
+// shard's fault, and says so.
 func TestPassedAnswersFit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample))

@@ -25,7 +25,8 @@ import (
 // maxDecoders is how many answers one request decodes at the same time.
 const maxDecoders = 8
 
-// inexacts remembers queries that could not be put together, so that a dashboard does not pay for finding out each time. The zero value is ready for use.
+// inexacts remembers queries that could not be put together, so that a dashboard does not pay for
+// finding out each time. The zero value is ready for use.
 type inexacts struct {
 	mu   sync.Mutex
 	seen map[string]inexactFor
@@ -81,8 +82,9 @@ func (x *exchange) shardRequest(l *plan.Leaf, p *plan.Part) *endpoint.Request {
 	return &req
 }
 
-// questions are the calls for leaves. Where a shard is asked for one thing alone, any of its whole replicas may answer it, the slow one hedged; where for
-// several, all have to come from one replica, since no two hold the same samples.
+// questions are the calls for leaves. Where a shard is asked for one thing alone, any of its whole
+// replicas may answer it, the slow one hedged; where for several, all have to come from one
+// replica, since no two hold the same samples.
 func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
 	calls := map[*shard.Shard]int{}
 	for _, l := range leaves {
@@ -224,7 +226,8 @@ func (x *exchange) encodeTable(t *merge.Table, ranged bool) error {
 	return x.finishJSON()
 }
 
-// tables asks for all leaves at once and returns each one's numbers. rough are those of them whose last bits may decide about the answer.
+// tables asks for all leaves at once and returns each one's numbers. rough are those of them whose
+// last bits may decide about the answer.
 func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err error) {
 	parts, err := x.parts(p)
 	drop := func(tables []*merge.Table) {
@@ -282,7 +285,8 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 // errLastBit marks an answer that may be another one with the exact sums.
 var errLastBit = &answer.Inexact{Why: "the last bit of a sum may decide about the answer"}
 
-// join makes one table of the shards' answers to a leaf. It is rough where its last bits may decide about the answer.
+// join makes one table of the shards' answers to a leaf. It is rough where its last bits may decide
+// about the answer.
 func (x *exchange) join(l *plan.Leaf, tables []*merge.Table) (t *merge.Table, rough bool, err error) {
 	switch {
 	case len(tables) == 0: // all its shards are lost, and the answer goes without them
@@ -345,7 +349,8 @@ func closeTo(t *merge.Table, numbers []float64) bool {
 	return false
 }
 
-// refusedByShard turns a shard's own verdict on a part that the client did not write into another attempt: raw says what Prometheus would say to the whole.
+// refusedByShard turns a shard's own verdict on a part that the client did not write into another
+// attempt: raw says what Prometheus would say to the whole.
 func refusedByShard(err error) error {
 	var e *qerr.Error
 	if errors.As(err, &e) && (e.Kind == qerr.BadData || e.Kind == qerr.TooExpensive) && e.Bound == "" {

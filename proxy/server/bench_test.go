@@ -25,8 +25,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
-// childEnv makes the test binary one of the two proxies of BenchmarkPassThrough, in a process of its own whose processor time can be read, the shards of BenchmarkIdle,
-// whose processor time is not the proxy's, or who watches the servers of BenchmarkStorm, whom its many goroutines must not keep waiting.
+// childEnv makes the test binary one of the two proxies of BenchmarkPassThrough, in a process of
+// its own whose processor time can be read, the shards of BenchmarkIdle, whose processor time is
+// not the proxy's, or who watches the servers of BenchmarkStorm, whom its many goroutines must not
+// keep waiting.
 const childEnv = "SPILLWAY_TEST_CHILD"
 
 // child runs as "KIND URL" says until its standard input ends, and prints its address first.
@@ -118,8 +120,9 @@ func (p *proxyProcess) cpu(b *testing.B) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100
 }
 
-// BenchmarkPassThrough compares the processor time that Spillway and Go's own reverse proxy take for the same dashboard mix over one server, in rounds side
-// by side: A B C A B C. The server and the client are in other processes and are not counted.
+// BenchmarkPassThrough compares the processor time that Spillway and Go's own reverse proxy take
+// for the same dashboard mix over one server, in rounds side by side: A B C A B C. The server and
+// the client are in other processes and are not counted.
 func BenchmarkPassThrough(b *testing.B) {
 	now := time.Now()
 	dir := b.TempDir()
@@ -157,7 +160,8 @@ func BenchmarkPassThrough(b *testing.B) {
 				k, v, _ := strings.Cut(kv, "=")
 				values.Set(k, r.Replace(v))
 			}
-			// GET: under POST Go's reverse proxy now and then breaks an answer off ("use of closed network connection").
+			// GET: under POST Go's reverse proxy now and then breaks an answer off ("use of closed
+			// network connection").
 			req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, p.url+path+"?"+values.Encode(), nil)
 			if err != nil {
 				b.Fatal(err)

@@ -122,7 +122,8 @@ type seriesSet struct {
 	err         error
 }
 
-// Next implements storage.SeriesSet. Series without a sample in the window are left out, as Prometheus does.
+// Next implements storage.SeriesSet. Series without a sample in the window are left out, as
+// Prometheus does.
 func (s *seriesSet) Next() bool {
 	for s.err == nil && s.at < len(s.list) {
 		s.at++
@@ -186,8 +187,9 @@ func (w *windowed) Seek(t int64) chunkenc.ValueType {
 	return typ
 }
 
-// federate answers with the newest sample of each series, in the format that the client prefers, as Prometheus does: without type and help, without
-// stale markers, sorted by metric name, an empty instance label where there is none so that the scraper does not put its own there.
+// federate answers with the newest sample of each series, in the format that the client prefers, as
+// Prometheus does: without type and help, without stale markers, sorted by metric name, an empty
+// instance label where there is none so that the scraper does not put its own there.
 func (x *exchange) federate() error {
 	now := x.view.Now().UnixMilli()
 	from := now - x.lookback().Milliseconds()

@@ -16,24 +16,31 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// A fan-out is done in one of two ways, so that no request waits for a place at a server while it keeps another one that somebody else waits for.
+// A fan-out is done in one of two ways, so that no request waits for a place at a server while it
+// keeps another one that somebody else waits for.
 //
-// Side by side: the answers are read together, one line of each after the other, so that none ends before all have begun. Places for all shards are taken
-// before any is asked, in the order of their names. A few shards are asked so.
+// Side by side: the answers are read together, one line of each after the other, so that none ends
+// before all have begun. Places for all shards are taken before any is asked, in the order of their
+// names. A few shards are asked so.
 //
-// One by one: each answer is read whole by whoever asked for it, and its place given back, whatever the others do; so many at a time as a shard, a request
-// and memory.budget bear. What is not decoded as it comes is kept in the budget.
+// One by one: each answer is read whole by whoever asked for it, and its place given back, whatever
+// the others do; so many at a time as a shard, a request and memory.budget bear. What is not
+// decoded as it comes is kept in the budget.
 
 const (
-	// maxSideBySide is how many answers are read side by side at most: each takes a connection and a scanner's 64 KiB until the last has ended.
+	// maxSideBySide is how many answers are read side by side at most: each takes a connection and
+	// a scanner's 64 KiB until the last has ended.
 	maxSideBySide = 64
-	// maxAtOnce is how many calls one request has under way, maxOfShard how many to one shard; maxWaiting is how many more wait for a place.
+	// maxAtOnce is how many calls one request has under way, maxOfShard how many to one shard;
+	// maxWaiting is how many more wait for a place.
 	maxAtOnce, maxOfShard, maxWaiting = 640, 8, 64
-	// callBytes is what a call takes beside its answer: the connection's buffers and what waits for it, by measurement rounded up.
+	// callBytes is what a call takes beside its answer: the connection's buffers and what waits for
+	// it, by measurement rounded up.
 	callBytes = 48 << 10
 )
 
-// reading reads an answer, and to its end, as soon as it has begun. i is its place among the questions. Several goroutines call it.
+// reading reads an answer, and to its end, as soon as it has begun. i is its place among the
+// questions. Several goroutines call it.
 type reading func(i int, q *question, src merge.Source) error
 
 // fanout is the calls of one ask.
@@ -133,7 +140,8 @@ func (f *fanout) few() bool {
 	return true
 }
 
-// run asks everything and returns when each call has failed or begun to answer, or, one by one, has been read.
+// run asks everything and returns when each call has failed or begun to answer, or, one by one, has
+// been read.
 func (f *fanout) run() {
 	switch {
 	case len(f.questions) == 1:
@@ -154,12 +162,14 @@ func (f *fanout) run() {
 	f.waits.stop()
 }
 
-// width is how many calls a request may have under way at a time: what an eighth of memory.budget holds, and a few in any case.
+// width is how many calls a request may have under way at a time: what an eighth of memory.budget
+// holds, and a few in any case.
 func (x *exchange) width() int {
 	return max(maxOfShard, min(maxAtOnce, int(x.st.pool.Limit()/8/callBytes)))
 }
 
-// lanes are the questions of a fan-out by the shards that are asked. Each shard is asked maxOfShard things at once at most, all of them together width.
+// lanes are the questions of a fan-out by the shards that are asked. Each shard is asked maxOfShard
+// things at once at most, all of them together width.
 type lanes struct {
 	width int
 	wg    sync.WaitGroup
@@ -209,7 +219,8 @@ func newLanes(questions []question, width int) *lanes {
 	return out
 }
 
-// take is the next question, for a walker that goes on to wait for a place; false for one that is not needed.
+// take is the next question, for a walker that goes on to wait for a place; false for one that is
+// not needed.
 func (l *lanes) take() (of *lane, question int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,8 +249,9 @@ func (l *lanes) more(f *fanout, entered bool) {
 	}
 }
 
-// walk asks one question after the other. Who waits for a place sends others on, a few of them: a shard without room keeps nobody from the next one, and a
-// thousand questions that wait are no thousand goroutines.
+// walk asks one question after the other. Who waits for a place sends others on, a few of them: a
+// shard without room keeps nobody from the next one, and a thousand questions that wait are no
+// thousand goroutines.
 func (l *lanes) walk(f *fanout) {
 	for {
 		of, i, ok := l.take()
@@ -256,7 +268,8 @@ func (l *lanes) walk(f *fanout) {
 	}
 }
 
-// inTurn is call with a place of its own, from the asking to the end of the answer. It calls entered when it has got it, or none.
+// inTurn is call with a place of its own, from the asking to the end of the answer. It calls
+// entered when it has got it, or none.
 func (f *fanout) inTurn(i int, entered func()) {
 	leave, err := f.questions[i].shard.Enter(f.waits.ctx[i])
 	entered()
@@ -327,7 +340,8 @@ func (f *fanout) take(i int) (err error) {
 	return f.read(i, &f.questions[i], f.results[i].src)
 }
 
-// failed takes note of a call without an answer, and ends the others where the request cannot go on.
+// failed takes note of a call without an answer, and ends the others where the request cannot go
+// on.
 func (f *fanout) failed(i int, err error) {
 	f.results[i].err = err
 	f.waits.over(i, false)
@@ -361,7 +375,8 @@ const (
 	mostPiece  = 256 << 10
 )
 
-// keep implements reading. An answer that breaks is found to be broken by whoever reads what was kept.
+// keep implements reading. An answer that breaks is found to be broken by whoever reads what was
+// kept.
 func (k *keeper) keep(i int, _ *question, src merge.Source) error {
 	b := &keptBody{}
 	k.mu.Lock()

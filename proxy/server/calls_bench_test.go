@@ -29,7 +29,8 @@ type connections struct {
 	open, most map[string]int
 }
 
-// tcpConn is a connection that is counted. It keeps the methods by which its state can be looked at.
+// tcpConn is a connection that is counted. It keeps the methods by which its state can be looked
+// at.
 type tcpConn struct {
 	*net.TCPConn
 	closed func()
@@ -92,7 +93,8 @@ type readiness struct {
 	Failed       int64
 }
 
-// watchChild asks each of the servers ten times a second whether it is ready, over a connection of its own each time as a kubelet does, and says at its address what it has seen.
+// watchChild asks each of the servers ten times a second whether it is ready, over a connection of
+// its own each time as a kubelet does, and says at its address what it has seen.
 func watchChild(servers string) int {
 	var mu sync.Mutex
 	var took []float64
@@ -133,8 +135,10 @@ func watchChild(servers string) int {
 	return 0
 }
 
-// BenchmarkStorm reports what two proxies with 300 clients each, who ask for eight parts at once, do to four real servers with their default number of connections:
-// requests that failed, connections of one proxy to one server at most and a minute later, and the longest time that a server's own /-/ready took.
+// BenchmarkStorm reports what two proxies with 300 clients each, who ask for eight parts at once,
+// do to four real servers with their default number of connections: requests that failed,
+// connections of one proxy to one server at most and a minute later, and the longest time that a
+// server's own /-/ready took.
 func BenchmarkStorm(b *testing.B) {
 	const clients, rounds = 300, 3
 	var text strings.Builder
@@ -199,7 +203,8 @@ func BenchmarkStorm(b *testing.B) {
 	}
 }
 
-// BenchmarkFanOut reports what 32 callers of sum(up) at once over 800 shards in 200 groups take: connections at most, of memory.budget at most, and the time of all.
+// BenchmarkFanOut reports what 32 callers of sum(up) at once over 800 shards in 200 groups take:
+// connections at most, of memory.budget at most, and the time of all.
 func BenchmarkFanOut(b *testing.B) {
 	var text strings.Builder
 	text.WriteString("groups:\n")

@@ -30,10 +30,12 @@ func (r *rig) query(text string) *reply {
 	return r.ask(r.request(context.Background(), asking{path: "/api/v1/query", form: url.Values{"query": {text}}, post: true}))
 }
 
-// mostOfOneRequest is how many connections one request may hold at one server, with one for what the proxy asks for itself.
+// mostOfOneRequest is how many connections one request may hold at one server, with one for what
+// the proxy asks for itself.
 const mostOfOneRequest = 8 + 1
 
-// However many leaves a query has, it holds few connections of a server at once, and the servers answer others meanwhile.
+// However many leaves a query has, it holds few connections of a server at once, and the servers
+// answer others meanwhile.
 func TestOneQueryHoldsFewConnections(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1}}}, "")
@@ -52,7 +54,8 @@ func TestOneQueryHoldsFewConnections(t *testing.T) {
 	}
 }
 
-// However many clients there are, a server has at most as many connections of the proxy as one replica may have calls, and no client fails for that.
+// However many clients there are, a server has at most as many connections of the proxy as one
+// replica may have calls, and no client fails for that.
 func TestManyQueriesHoldFewConnections(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1, 1, 1}}}, "limits: {timeout: 1m}\n")

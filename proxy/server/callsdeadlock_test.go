@@ -141,8 +141,8 @@ func lockstep(sources []merge.Source) error {
 	return nil
 }
 
-// However few places there are, and however requests want them, none waits for another that waits for it: all end, none fails, and no server has more calls than
-// there are places.
+// However few places there are, and however requests want them, none waits for another that waits
+// for it: all end, none fails, and no server has more calls than there are places.
 func TestCallsNeverWaitForEachOther(t *testing.T) {
 	seed := randseed.Of(t, 0)
 	for _, places := range []int{1, 2} {
@@ -208,8 +208,8 @@ func TestCallsNeverWaitForEachOther(t *testing.T) {
 	}
 }
 
-// Who finds no place until shortly before its deadline is told so, by the name of the bound and of the servers; who leaves waits no longer; both leave the place to
-// those that come after.
+// Who finds no place until shortly before its deadline is told so, by the name of the bound and of
+// the servers; who leaves waits no longer; both leave the place to those that come after.
 func TestNoPlaceAtAReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowded(t, 2, 1, 1, 1000, "delay 30s; answer")

@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// writePatience is how long one write to a client may take: a client that reads nothing for so long is given up.
+// writePatience is how long one write to a client may take: a client that reads nothing for so long
+// is given up.
 const writePatience = 10 * time.Second
 
-// clientWriter writes to the client with a deadline for each write, extended on progress and never beyond the request's own end.
+// clientWriter writes to the client with a deadline for each write, extended on progress and never
+// beyond the request's own end.
 type clientWriter struct {
 	http.ResponseWriter
 	rc      *http.ResponseController

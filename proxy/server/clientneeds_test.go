@@ -203,8 +203,9 @@ func eachAlertOnce(c *clientCase) {
 	}
 }
 
-// same needs the answer of one server that holds everything: the same series, names and values. Only the order of an instant vector is free, and what the
-// clock decided where the request names no time.
+// same needs the answer of one server that holds everything: the same series, names and values.
+// Only the order of an instant vector is free, and what the clock decided where the request names
+// no time.
 func same(c *clientCase) {
 	if c.a.status != 200 {
 		return
@@ -221,7 +222,8 @@ func same(c *clientCase) {
 	if c.req.Endpoint == "label_values" {
 		method = http.MethodGet // Prometheus has no other there
 	}
-	// The answer over the whole range of promtool's ± 9999 hours is what the narrowed range holds too: the world's series do not change.
+	// The answer over the whole range of promtool's ± 9999 hours is what the narrowed range holds
+	// too: the world's series do not change.
 	params := r.URL.Query()
 	params.Del("timeout") // prometheus-adapter computes a negative one, which Prometheus refuses
 	req, err := http.NewRequestWithContext(c.Context(), method, target+"?"+params.Encode(), bytes.NewReader(body))
@@ -253,7 +255,8 @@ func same(c *clientCase) {
 	}
 }
 
-// ordered is data in one order, without statistics, and without the time of each sample where the clock chose it.
+// ordered is data in one order, without statistics, and without the time of each sample where the
+// clock chose it.
 func ordered(c *clientCase, raw json.RawMessage, noTime bool) any {
 	var d any
 	if err := json.Unmarshal(raw, &d); err != nil {
@@ -300,7 +303,8 @@ func jsonText(v any) string {
 	return string(b)
 }
 
-// streamed needs frames of chunks that Prometheus' own reader decodes, with the samples that one server has.
+// streamed needs frames of chunks that Prometheus' own reader decodes, with the samples that one
+// server has.
 func streamed(c *clientCase) {
 	status(200)(c)
 	if enc := c.a.header.Get("Content-Encoding"); enc != "" {
@@ -326,7 +330,8 @@ func readRanges(c *clientCase) *prompb.ReadRequest {
 	return &req
 }
 
-// compareReads needs equal samples in the ranges asked for; beyond them Prometheus sends whole chunks.
+// compareReads needs equal samples in the ranges asked for; beyond them Prometheus sends whole
+// chunks.
 func compareReads(c *clientCase, decode func(*clientCase, *clientAnswer, func(query int, l labels.Labels, t int64, v float64)), got, want *clientAnswer) {
 	queries := readRanges(c).Queries
 	var both [2]reads
@@ -350,7 +355,8 @@ func compareReads(c *clientCase, decode func(*clientCase, *clientAnswer, func(qu
 	}
 }
 
-// readFrames decodes streamed chunks. Series of one query must be in order: Prometheus merges them so.
+// readFrames decodes streamed chunks. Series of one query must be in order: Prometheus merges them
+// so.
 func readFrames(c *clientCase, a *clientAnswer, sample func(int, labels.Labels, int64, float64)) {
 	frames := remote.NewChunkedReader(bytes.NewReader(a.body), config.DefaultChunkedReadLimit, nil)
 	last, lastQuery := labels.EmptyLabels(), int64(0)
@@ -407,7 +413,8 @@ func readSamples(c *clientCase, a *clientAnswer, sample func(int, labels.Labels,
 	}
 }
 
-// sampledRead is the remote read of a client that accepts samples only, as Prometheus before 2.13 and several others do: the request of a file, changed in that.
+// sampledRead is the remote read of a client that accepts samples only, as Prometheus before 2.13
+// and several others do: the request of a file, changed in that.
 func sampledRead(c *clientCase) {
 	req := readRanges(c)
 	req.AcceptedResponseTypes = nil
@@ -431,7 +438,8 @@ func promLabels(ls []prompb.Label) labels.Labels {
 	return b.Labels()
 }
 
-// federated needs a page that Prometheus' own parser reads, and in it what one server would have sent: the newest sample of every series asked for, with its time.
+// federated needs a page that Prometheus' own parser reads, and in it what one server would have
+// sent: the newest sample of every series asked for, with its time.
 func federated(c *clientCase) {
 	status(200)(c)
 	want := replay(c.T, c.w.one.URL(), c.req.Raw)
@@ -444,7 +452,8 @@ func federated(c *clientCase) {
 	}
 }
 
-// parsePage parses an exposition as its Content-Type says and returns its series with their samples, sorted.
+// parsePage parses an exposition as its Content-Type says and returns its series with their
+// samples, sorted.
 func parsePage(t testing.TB, a *clientAnswer) []string {
 	t.Helper()
 	p, err := textparse.New(a.body, a.header.Get("Content-Type"), labels.NewSymbolTable(), textparse.ParserOptions{})

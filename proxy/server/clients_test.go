@@ -40,7 +40,8 @@ func (a *clientAnswer) String() string {
 	return fmt.Sprintf("status %d, %v: %.600s", a.status, a.header, a.body)
 }
 
-// replay sends the bytes as they are over a new connection, only with the proxy's own host:port, and reads one answer.
+// replay sends the bytes as they are over a new connection, only with the proxy's own host:port,
+// and reads one answer.
 func replay(t testing.TB, base string, raw []byte) *clientAnswer {
 	t.Helper()
 	conn := dial(t, base)
@@ -103,7 +104,8 @@ type clientCase struct {
 // need is something that a client needs of its answer.
 type need func(c *clientCase)
 
-// clientNeeds says what the sender of each request needs. Every file has a row; what all clients need is in everyClient.
+// clientNeeds says what the sender of each request needs. Every file has a row; what all clients
+// need is in everyClient.
 var clientNeeds = map[string][]need{
 	"client-golang-delete-series":      {fails(404, "not_found")},
 	"client-golang-exemplars":          {list, same, filled},
@@ -203,7 +205,8 @@ var clientNeeds = map[string][]need{
 	"vmalert-restore":                  {fails(400, "bad_data")},
 }
 
-// withoutShards are the requests that are answered while no shard is: the health check above all, or Grafana calls the data source broken.
+// withoutShards are the requests that are answered while no shard is: the health check above all,
+// or Grafana calls the data source broken.
 var withoutShards = []string{
 	"client-golang-runtimeinfo", "client-golang-walreplay", "grafana-11-discovery-flags", "grafana-13-health", "grafana-13-open-exemplars", "perses-parse-query", "prometheus-ui-format",
 	"prometheus-ui-parse", "prometheus-ui-time", "thanos-sidecar-config", "thanos-sidecar-flags",
@@ -230,7 +233,8 @@ func loadClients(t testing.TB) []endpointtest.ClientRequest {
 	return all
 }
 
-// TestClientsGetWhatTheyNeed replays every request of every client, byte for byte, over a sharded cluster and over a single server.
+// TestClientsGetWhatTheyNeed replays every request of every client, byte for byte, over a sharded
+// cluster and over a single server.
 func TestClientsGetWhatTheyNeed(t *testing.T) {
 	clients := loadClients(t)
 	if end := clientSpans()[2].until; time.Now().Before(end) {
@@ -278,8 +282,10 @@ func TestClientsGetWhatTheyNeed(t *testing.T) {
 	t.Run("no shard answers", func(t *testing.T) { clientsWithoutShards(t, clients) })
 }
 
-// clientsWithoutShards replays everything against a proxy none of whose shards can be reached. Whatever needs a shard is a 502 or 503 in JSON: a 400, 403, 405 or 501 would be
-// asked again as GET by Grafana or client_golang, and a 2xx would be believed by thanos rule, which does not read status.
+// clientsWithoutShards replays everything against a proxy none of whose shards can be reached.
+// Whatever needs a shard is a 502 or 503 in JSON: a 400, 403, 405 or 501 would be asked again as
+// GET by Grafana or client_golang, and a 2xx would be believed by thanos rule, which does not read
+// status.
 func clientsWithoutShards(t *testing.T, clients []endpointtest.ClientRequest) {
 	_, base := startProxy(t, t.Context(), "groups: [{name: gone, labels: {cluster: gone}, shards: [{replicas: [{url: 'http://127.0.0.1:1'}]}, {replicas: [{url: 'http://127.0.0.1:2'}]}]}]", func(o *Options) {
 		o.Flags = map[string]string{"web.listen-address": "127.0.0.1:9090"}
@@ -312,8 +318,9 @@ func clientsWithoutShards(t *testing.T, clients []endpointtest.ClientRequest) {
 	}
 }
 
-// TestClientsAndPartialAnswers replays what rulers send while one of four shards is down: thanos rule with partial_response=false gets an error that it
-// sees, with true it gets data and a warning.
+// TestClientsAndPartialAnswers replays what rulers send while one of four shards is down: thanos
+// rule with partial_response=false gets an error that it sees, with true it gets data and a
+// warning.
 func TestClientsAndPartialAnswers(t *testing.T) {
 	w := startClientWorld(t, map[string]int{"jaguar": 1, "ibis": 1}, clientSpans()[1:])
 	if err := w.servers[0].Close(); err != nil {
@@ -341,7 +348,8 @@ func TestClientsAndPartialAnswers(t *testing.T) {
 	}
 }
 
-// clientStatus is the status that a client gets: the parser's, unless the expression is refused later.
+// clientStatus is the status that a client gets: the parser's, unless the expression is refused
+// later.
 func clientStatus(req endpointtest.ClientRequest) int {
 	if req.Name == "vmalert-restore" {
 		return 400
@@ -390,7 +398,8 @@ func everyClient(c *clientCase) {
 	}
 }
 
-// federateFormats asks for each format that scrapers accept; the answer says which it is and parses as that.
+// federateFormats asks for each format that scrapers accept; the answer says which it is and parses
+// as that.
 func federateFormats(t *testing.T, w *clientWorld) {
 	path := "/federate?" + url.Values{"match[]": {`{job="node"}`}}.Encode()
 	for _, accept := range []string{
@@ -430,7 +439,8 @@ func federateFormats(t *testing.T, w *clientWorld) {
 	}
 }
 
-// clientsSeeNotices asks what Prometheus answers with warnings or infos; Grafana shows both at the panel, word for word.
+// clientsSeeNotices asks what Prometheus answers with warnings or infos; Grafana shows both at the
+// panel, word for word.
 func clientsSeeNotices(t *testing.T, w *clientWorld, proxies ...string) {
 	at := fmt.Sprint(time.Now().Add(-time.Minute).Unix())
 	for _, form := range []url.Values{
@@ -459,7 +469,8 @@ func clientsSeeNotices(t *testing.T, w *clientWorld, proxies ...string) {
 	}
 }
 
-// TestClientsThatOnlyKnock asks for the pages that machines and people ask for before they use the API.
+// TestClientsThatOnlyKnock asks for the pages that machines and people ask for before they use the
+// API.
 func TestClientsThatOnlyKnock(t *testing.T) {
 	_, base := startProxy(t, t.Context(), "groups: [{name: gone, shards: [{replicas: [{url: 'http://127.0.0.1:1'}]}]}]")
 	for _, c := range []struct {
@@ -485,7 +496,8 @@ func TestClientsThatOnlyKnock(t *testing.T) {
 	}
 }
 
-// TestDocsNameEveryClient holds docs/clients.md and the files together: each file is named by one of the page's patterns, each pattern names a file.
+// TestDocsNameEveryClient holds docs/clients.md and the files together: each file is named by one
+// of the page's patterns, each pattern names a file.
 func TestDocsNameEveryClient(t *testing.T) {
 	page, err := os.ReadFile("../../docs/clients.md")
 	if err != nil {

@@ -22,8 +22,10 @@ import (
 	"github.com/spillwayproject/spillway/internal/localprom"
 )
 
-// clientWorld is a small cluster in which every client finds what it asks for: shards and replicas behind a proxy, and one server that holds everything,
-// whose answers are what a client would get without sharding. All replicas of a shard hold the same samples, so that answers are equal bit for bit.
+// clientWorld is a small cluster in which every client finds what it asks for: shards and replicas
+// behind a proxy, and one server that holds everything, whose answers are what a client would get
+// without sharding. All replicas of a shard hold the same samples, so that answers are equal bit
+// for bit.
 type clientWorld struct {
 	t       testing.TB
 	servers []*localprom.Shard // the shards' replicas
@@ -48,7 +50,8 @@ var worldGroups = []struct {
 	{"ibis", [][]string{{"gpu-5", "gpu-6"}, {"gpu-7"}}},
 }
 
-// worldRules are what every server evaluates. The alert fires on one node of each group; the recorded series keep their node, so no two shards record the same.
+// worldRules are what every server evaluates. The alert fires on one node of each group; the
+// recorded series keep their node, so no two shards record the same.
 const worldRules = `
 groups:
   - name: nodes
@@ -58,7 +61,8 @@ groups:
       - {record: 'node:load1:max', expr: 'max by (cluster, node) (node_load1)'}
 `
 
-// worldSeries is one series: its labels as a shard stores them and its samples, i steps after the beginning of a span.
+// worldSeries is one series: its labels as a shard stores them and its samples, i steps after the
+// beginning of a span.
 type worldSeries struct {
 	labels   labels.Labels
 	value    func(i int) float64
@@ -109,7 +113,8 @@ func nodeSeries(node string, n int) []worldSeries {
 	}
 }
 
-// startClientWorld starts servers that hold the spans, replicas of them for each shard of each group, and a proxy over them. spans must be in order.
+// startClientWorld starts servers that hold the spans, replicas of them for each shard of each
+// group, and a proxy over them. spans must be in order.
 func startClientWorld(t testing.TB, replicas map[string]int, spans []span) *clientWorld {
 	t.Helper()
 	w := &clientWorld{t: t, idle: map[*localprom.Shard]int{}}
@@ -181,7 +186,8 @@ func startClientWorld(t testing.TB, replicas map[string]int, spans []span) *clie
 	return w
 }
 
-// startExporter serves a page with one metric of each kind, for targets and metadata. It returns host:port.
+// startExporter serves a page with one metric of each kind, for targets and metadata. It returns
+// host:port.
 func startExporter(t testing.TB) string {
 	const page = "# HELP exporter_ready Whether it is.\n# TYPE exporter_ready gauge\nexporter_ready 1\n" +
 		"# HELP exporter_requests_total Requests.\n# TYPE exporter_requests_total counter\nexporter_requests_total 3\n"

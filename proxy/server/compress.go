@@ -13,21 +13,25 @@ import (
 	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
-// Answers of the API are compressed for clients that ask for it, and only for these: it costs 4 ms of CPU for each megabyte of JSON and makes it a quarter of
-// its size, which is worth it over a network and a loss over loopback. Who asks knows which of both it is.
+// Answers of the API are compressed for clients that ask for it, and only for these: it costs 4 ms
+// of CPU for each megabyte of JSON and makes it a quarter of its size, which is worth it over a
+// network and a loss over loopback. Who asks knows which of both it is.
 //
-// The coder is the outermost writer, below the deadlines of clientWriter and the first-bytes rule of merge.Writer, so both work as they do without it. Its
-// end (the last block and the checksum) is written only after the request has ended well: an answer that is cut off lacks it, in the body as in the framing
-// of HTTP, and never looks whole.
+// The coder is the outermost writer, below the deadlines of clientWriter and the first-bytes rule
+// of merge.Writer, so both work as they do without it. Its end (the last block and the checksum) is
+// written only after the request has ended well: an answer that is cut off lacks it, in the body as
+// in the framing of HTTP, and never looks whole.
 
-// smallAnswer is the size in bytes below which an answer is not worth a coder. Only answers that are held whole have a known size.
+// smallAnswer is the size in bytes below which an answer is not worth a coder. Only answers that
+// are held whole have a known size.
 const smallAnswer = 1 << 10
 
-// coderBytes is what one coder holds while it is at work, rounded up; a test measures it. It is taken from memory.budget, and where there is no room the
-// answer goes out as it is.
+// coderBytes is what one coder holds while it is at work, rounded up; a test measures it. It is
+// taken from memory.budget, and where there is no room the answer goes out as it is.
 const coderBytes = 832 << 10
 
-// zstdWindow is how far back zstd looks, for us and for the client that inflates it. More makes our answers no smaller.
+// zstdWindow is how far back zstd looks, for us and for the client that inflates it. More makes our
+// answers no smaller.
 const zstdWindow = 64 << 10
 
 // coding is how an answer is written.
@@ -67,9 +71,11 @@ var coders = [...]sync.Pool{
 	}},
 }
 
-// negotiate chooses by Accept-Encoding (RFC 9110, 12.5.3). must tells that the client refuses an answer that is not compressed. The highest weight wins; at
-// equal ones gzip before zstd before none, although zstd is smaller: Grafana hands on what its user's browser accepts, zstd too, and cannot read zstd
-// itself. Elements that are not understood are passed over, and so is a refusal of everything: an answer that is readable is better than a 406.
+// negotiate chooses by Accept-Encoding (RFC 9110, 12.5.3). must tells that the client refuses an
+// answer that is not compressed. The highest weight wins; at equal ones gzip before zstd before
+// none, although zstd is smaller: Grafana hands on what its user's browser accepts, zstd too, and
+// cannot read zstd itself. Elements that are not understood are passed over, and so is a refusal of
+// everything: an answer that is readable is better than a 406.
 func negotiate(fields []string) (c coding, must bool) {
 	const none = -1
 	named := [...]int{none, none, none}
@@ -141,7 +147,8 @@ func weighted(element string) (name string, weight int, ok bool) {
 	return name, weight, name != "" && weight <= 1000
 }
 
-// compressible tells whether an answer of this type may be compressed. Remote read is not: its frames are read one by one, and its messages are snappy.
+// compressible tells whether an answer of this type may be compressed. Remote read is not: its
+// frames are read one by one, and its messages are snappy.
 func compressible(h http.Header) bool {
 	if h.Get("Content-Encoding") != "" {
 		return false
@@ -154,7 +161,8 @@ func compressible(h http.Header) bool {
 	return false
 }
 
-// codedWriter compresses a success where the client asked for it. It belongs to the goroutine that serves the request.
+// codedWriter compresses a success where the client asked for it. It belongs to the goroutine that
+// serves the request.
 type codedWriter struct {
 	http.ResponseWriter
 	pool   func() *merge.Pool
@@ -174,7 +182,8 @@ func (s *Server) coded(w http.ResponseWriter, r *http.Request) *codedWriter {
 	return c
 }
 
-// WriteHeader implements http.ResponseWriter. Only a 200 is compressed: errors are small, and are to be readable for everybody.
+// WriteHeader implements http.ResponseWriter. Only a 200 is compressed: errors are small, and are
+// to be readable for everybody.
 func (c *codedWriter) WriteHeader(status int) {
 	if !c.begun {
 		c.begun = true

@@ -269,7 +269,8 @@ func TestUncodedAnswers(t *testing.T) {
 	}
 }
 
-// Whatever is written, in whatever pieces, comes out as it was, also from a coder that was used before and left in the middle.
+// Whatever is written, in whatever pieces, comes out as it was, also from a coder that was used
+// before and left in the middle.
 func TestCodersAreExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(randseed.Of(t, testSeed), 3))
 	s := &Server{}
@@ -315,7 +316,8 @@ func TestCodersAreExact(t *testing.T) {
 	}
 }
 
-// An answer that is cut off in the middle never looks whole: not to HTTP, and not to who takes the coding off what arrived.
+// An answer that is cut off in the middle never looks whole: not to HTTP, and not to who takes the
+// coding off what arrived.
 func TestCodedAnswerIsCut(t *testing.T) {
 	for _, accept := range []string{"gzip", "zstd"} {
 		t.Run(accept, func(t *testing.T) {

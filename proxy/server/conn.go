@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/timers"
 )
 
-// cappedConn is a client's connection: one of the listener's, with deadlines that cost little while they are kept, and a first write that waits for the second.
+// cappedConn is a client's connection: one of the listener's, with deadlines that cost little while
+// they are kept, and a first write that waits for the second.
 type cappedConn struct {
 	net.Conn
 	l           *capped
@@ -67,8 +68,9 @@ func (c *cappedConn) SetWriteDeadline(t time.Time) error { return c.write.put(t)
 // distant is how far away a deadline must be to wait on the server's timers.
 const distant = time.Second
 
-// deadline is one of a connection's two. Each request sets some that are seconds away and takes them back a moment later; the connection itself is only told
-// of those that are near, or have passed.
+// deadline is one of a connection's two. Each request sets some that are seconds away and takes
+// them back a moment later; the connection itself is only told of those that are near, or have
+// passed.
 type deadline struct {
 	set func(time.Time) error // the connection's own
 
@@ -124,7 +126,8 @@ func (d *deadline) close() {
 	d.timer.Stop()
 }
 
-// heldBytes is the buffer in which net/http gathers the header and the beginning of an answer, and writes as soon as it is full.
+// heldBytes is the buffer in which net/http gathers the header and the beginning of an answer, and
+// writes as soon as it is full.
 const heldBytes = 4 << 10
 
 // Write implements net.Conn.
@@ -146,9 +149,11 @@ func (c *cappedConn) Write(p []byte) (int, error) {
 	return max(int(n)-before, 0), err
 }
 
-// together writes a part of an answer through w, whose connection it is, in one system call. net/http would send the first 4 KiB, with the header or the chunk's
-// length, and then the rest: two packets, of which the first wakes a client that can do nothing before it has the second. With now it leaves at once; else a
-// short one would leave only when the request is done with, its metrics and the usage log too.
+// together writes a part of an answer through w, whose connection it is, in one system call.
+// net/http would send the first 4 KiB, with the header or the chunk's length, and then the rest:
+// two packets, of which the first wakes a client that can do nothing before it has the second. With
+// now it leaves at once; else a short one would leave only when the request is done with, its
+// metrics and the usage log too.
 func (c *cappedConn) together(w http.ResponseWriter, p []byte, now bool) (int, error) {
 	if c == nil || !now && len(p) < 3*heldBytes { // so that the rest is longer than net/http keeps
 		return w.Write(p)

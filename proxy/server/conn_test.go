@@ -61,7 +61,8 @@ func toldConn() (*told, *cappedConn) {
 	return under, newCappedConn(under, l, l.slots)
 }
 
-// A deadline that is taken back in time never reaches the connection; one that passes does, in its moment; one that is near or has passed does at once.
+// A deadline that is taken back in time never reaches the connection; one that passes does, in its
+// moment; one that is near or has passed does at once.
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under, c := toldConn()
@@ -112,7 +113,8 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// On real connections too: a read that waits ends when its deadline passes, and a deadline that is set anew gives it another go.
+// On real connections too: a read that waits ends when its deadline passes, and a deadline that is
+// set anew gives it another go.
 func TestDeadlineEndsRead(t *testing.T) {
 	l, err := listen("127.0.0.1:0", 4, 0, "main", newMetricsForTest(), new(timers.Set), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -143,8 +145,8 @@ func TestDeadlineEndsRead(t *testing.T) {
 	}
 }
 
-// Whatever its size, and however it is written, an answer arrives whole and unchanged; what is written first of one whose length is known is there before the
-// handler goes on.
+// Whatever its size, and however it is written, an answer arrives whole and unchanged; what is
+// written first of one whose length is known is there before the handler goes on.
 func TestTogether(t *testing.T) {
 	payload := bytes.Repeat([]byte("0123456789abcdef"), 8<<10)
 	s := &Server{}
@@ -238,7 +240,8 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// halves writes as net/http does: what fills its buffer at once, and the rest when it is flushed or, being longer than the buffer, at once too.
+// halves writes as net/http does: what fills its buffer at once, and the rest when it is flushed
+// or, being longer than the buffer, at once too.
 type halves struct {
 	http.ResponseWriter
 	c    *cappedConn

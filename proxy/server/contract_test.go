@@ -69,7 +69,8 @@ func decodeRefusal(t testing.TB, body []byte) refusal {
 	return e
 }
 
-// Every answer of the main listener carries the verdict; every error is a Prometheus error with the object spillway, whose four fields are always there.
+// Every answer of the main listener carries the verdict; every error is a Prometheus error with the
+// object spillway, whose four fields are always there.
 func TestEveryAnswerCarriesItsVerdict(t *testing.T) {
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, "")
 	now := time.Now()
@@ -222,7 +223,8 @@ func TestHealthQueryWithoutShards(t *testing.T) {
 	t.Errorf("no group and address in %s", got)
 }
 
-// Slow clients: a head that never ends is cut, a body that never ends is answered 408, also where nobody wants the body.
+// Slow clients: a head that never ends is cut, a body that never ends is answered 408, also where
+// nobody wants the body.
 func TestSlowClients(t *testing.T) {
 	heads := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "", func(o *Options) { o.HeaderTimeout = 300 * time.Millisecond })
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "", func(o *Options) { o.HeaderTimeout, o.BodyTimeout = 10*patience, 400*time.Millisecond })
@@ -338,7 +340,8 @@ func TestAdminContract(t *testing.T) {
 	}
 }
 
-// A reload with a broken file answers 4xx with every problem and its path, and changes nothing; a good one is in force at once.
+// A reload with a broken file answers 4xx with every problem and its path, and changes nothing; a
+// good one is in force at once.
 func TestReloadContract(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "spillway.yaml")
@@ -427,7 +430,8 @@ func TestRoutePrefix(t *testing.T) {
 	}
 }
 
-// The memory of all requests together is bounded: beyond memory.budget the answer is 429 with Retry-After, and later requests find all of it again.
+// The memory of all requests together is bounded: beyond memory.budget the answer is 429 with
+// Retry-After, and later requests find all of it again.
 func TestMemoryBudget(t *testing.T) {
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "memory: {budget: 1MiB}\nlimits: {timeout: 10s}\n")
 	s := r.shards["jaguar"][0][0]

@@ -14,8 +14,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// counsel adds to an error what only the request and the state of all servers tell: since when a shard fails and that the others are well, what the time was spent
-// on, why series had to be read; and what to do now, and for good.
+// counsel adds to an error what only the request and the state of all servers tell: since when a
+// shard fails and that the others are well, what the time was spent on, why series had to be read;
+// and what to do now, and for good.
 func (x *exchange) counsel(e *qerr.Error) *qerr.Error {
 	if x.st == nil || x.dec == nil || x.view == nil || e == nil {
 		return e
@@ -36,7 +37,8 @@ func (x *exchange) counsel(e *qerr.Error) *qerr.Error {
 	return &out
 }
 
-// tellTrouble says of a failure of shards since when they fail, that the others are well, and how to go without.
+// tellTrouble says of a failure of shards since when they fail, that the others are well, and how
+// to go without.
 func (x *exchange) tellTrouble(e *qerr.Error) {
 	var failed []*shard.Shard
 	var since time.Time
@@ -96,7 +98,8 @@ func (x *exchange) tellTrouble(e *qerr.Error) {
 	}
 }
 
-// without is how to ask for what there is without the shards that failed; empty where there is no way.
+// without is how to ask for what there is without the shards that failed; empty where there is no
+// way.
 func (x *exchange) without(failed []*shard.Shard, well int) string {
 	if well == 0 || x.partial || !x.req.ID.JSON() {
 		return ""
@@ -122,7 +125,8 @@ func (x *exchange) without(failed []*shard.Shard, well int) string {
 	return advice
 }
 
-// cannotAsk is the error that the query would come to because a shard cannot be asked now; nil where each can.
+// cannotAsk is the error that the query would come to because a shard cannot be asked now; nil
+// where each can.
 func (x *exchange) cannotAsk() error {
 	if x.partial {
 		return nil

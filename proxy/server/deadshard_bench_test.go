@@ -9,7 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// ejected is a proxy over the four sound servers, and one over three of them and an address where nobody listens, which has been noticed.
+// ejected is a proxy over the four sound servers, and one over three of them and an address where
+// nobody listens, which has been noticed.
 func ejected(t testing.TB) (q *quartet, sound, without string) {
 	t.Helper()
 	q = newQuartet(t)
@@ -28,7 +29,8 @@ func ejected(t testing.TB) (q *quartet, sound, without string) {
 	return q, sound, without
 }
 
-// measure asks both proxies in turn and returns the sorted times of each. Every answer of the second is partial and says so.
+// measure asks both proxies in turn and returns the sorted times of each. Every answer of the
+// second is partial and says so.
 func (q *quartet) measure(t testing.TB, in inquiry, rounds int, sound, without string) (a, b []time.Duration) {
 	t.Helper()
 	for range rounds {
@@ -43,8 +45,9 @@ func (q *quartet) measure(t testing.TB, in inquiry, rounds int, sound, without s
 	return a, b
 }
 
-// TestEjectedShard prints what a shard that is known to be dead adds to the answers that go without it. docs/performance.md has the figures of a quiet machine
-// (BenchmarkEjected); here only the answers are judged.
+// TestEjectedShard prints what a shard that is known to be dead adds to the answers that go without
+// it. docs/performance.md has the figures of a quiet machine (BenchmarkEjected); here only the
+// answers are judged.
 func TestEjectedShard(t *testing.T) {
 	q, sound, without := ejected(t)
 	for _, in := range q.inquiries() {
@@ -56,7 +59,8 @@ func TestEjectedShard(t *testing.T) {
 	}
 }
 
-// BenchmarkEjected reports p50 and p99 of answers of four sound shards and of answers without one that is known to be dead, and what that adds to p50.
+// BenchmarkEjected reports p50 and p99 of answers of four sound shards and of answers without one
+// that is known to be dead, and what that adds to p50.
 func BenchmarkEjected(b *testing.B) {
 	q, sound, without := ejected(b)
 	for _, in := range q.inquiries() {

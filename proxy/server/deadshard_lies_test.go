@@ -15,14 +15,16 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// lies are what a shard can say that is not so and can be seen to be not so. Each changes an honest answer: of query and query_range, of lists, of remote
-// read; what it leaves alone is answered honestly, and then everything must be there.
+// lies are what a shard can say that is not so and can be seen to be not so. Each changes an honest
+// answer: of query and query_range, of lists, of remote read; what it leaves alone is answered
+// honestly, and then everything must be there.
 var lies = []struct {
 	name string
 	lie  lie
 	// script, where set, is what the server does with every request instead of lying in its answer.
 	script string
-	// twice tells that it brings series of another shard: they are merged and warned of, or refused, naming both.
+	// twice tells that it brings series of another shard: they are merged and warned of, or
+	// refused, naming both.
 	twice bool
 	// says is what its own warning says, which then is all that an answer has to say.
 	says string
@@ -236,7 +238,8 @@ func shifted(t any, by float64) json.Number {
 	return json.Number(fmt.Sprintf("%.3f", f+by))
 }
 
-// onFrames changes the frames of a streamed remote read; their checksums are right again afterwards.
+// onFrames changes the frames of a streamed remote read; their checksums are right again
+// afterwards.
 func onFrames(f func(*prompb.ChunkedReadResponse)) lie {
 	return func(path string, body []byte) []byte {
 		if !strings.HasSuffix(path, "/read") {
@@ -269,7 +272,8 @@ type noFlush struct{}
 // Flush implements http.Flusher.
 func (noFlush) Flush() {}
 
-// TestOneOfFourShardsLies: what can be seen to be a lie is the failure of that shard, never a wrong or a shorter answer without a word.
+// TestOneOfFourShardsLies: what can be seen to be a lie is the failure of that shard, never a wrong
+// or a shorter answer without a word.
 func TestOneOfFourShardsLies(t *testing.T) {
 	q := newQuartet(t)
 	q.has = q.sound(t, q.four(t))

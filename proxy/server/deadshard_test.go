@@ -25,11 +25,13 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// A quartet is four shards of one group, three of them sound Prometheus servers. The fourth one is a Prometheus too, but stands behind a scripted server that
-// can die, hang or lie in its name. A proxy over the three sound ones says what an answer without the fourth is.
+// A quartet is four shards of one group, three of them sound Prometheus servers. The fourth one is
+// a Prometheus too, but stands behind a scripted server that can die, hang or lie in its name. A
+// proxy over the three sound ones says what an answer without the fourth is.
 //
-// Lies that no proxy can see, and that are not looked for here: numbers that are wrong but possible, a series left out of an answer that ends well, samples
-// of another time under the right times, a target that does not exist. Whoever wants these found compares replicas.
+// Lies that no proxy can see, and that are not looked for here: numbers that are wrong but
+// possible, a series left out of an answer that ends well, samples of another time under the right
+// times, a target that does not exist. Whoever wants these found compares replicas.
 type quartet struct {
 	t      testing.TB
 	now    time.Time
@@ -81,7 +83,8 @@ func (n *network) Dial(ctx context.Context, nw, addr string) (net.Conn, error) {
 	return c, err
 }
 
-// swallow drops everything to and from the address from now on; what is open ends as if its peer had vanished and the kernel had noticed.
+// swallow drops everything to and from the address from now on; what is open ends as if its peer
+// had vanished and the kernel had noticed.
 func (n *network) swallow(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,7 +119,8 @@ func newQuartet(t testing.TB) *quartet {
 				series = append(series, one)
 			}
 		}
-		// The last samples are the newest ones for an hour, however long the test takes: federation is about now.
+		// The last samples are the newest ones for an hour, however long the test takes: federation
+		// is about now.
 		q.honest = append(q.honest, promShardWith(t, localprom.Options{LookbackDelta: time.Hour}, series))
 	}
 	var urls []string
@@ -258,7 +262,8 @@ func (q *quartet) ask(base string, in inquiry, more ...string) *reply {
 	return r.ask(r.request(context.Background(), asking{path: in.path, form: in.form}, more...))
 }
 
-// same compares what two answers say, byte for byte but for the order of an instant vector, which is nobody's promise.
+// same compares what two answers say, byte for byte but for the order of an instant vector, which
+// is nobody's promise.
 func (q *quartet) same(in inquiry, a, b *reply) bool {
 	if in.exact {
 		return bytes.Equal(a.body, b.body)
@@ -278,7 +283,8 @@ func (q *quartet) canonical(a *reply) string {
 // judged is what came of one inquiry under one fault.
 type judged struct{ whole, partial, refused int }
 
-// warm asks for one thing on each road, while all four are sound, so that connections are open and times are known when the fault comes.
+// warm asks for one thing on each road, while all four are sound, so that connections are open and
+// times are known when the fault comes.
 func (f *fourth) warm(t testing.TB) {
 	t.Helper()
 	for _, in := range f.inquiries() {
@@ -291,9 +297,11 @@ func (f *fourth) warm(t testing.TB) {
 	}
 }
 
-// judge asks everything of the proxy over all four, whose last is at fault, with partial answers and without, so many at once. The rule:
+// judge asks everything of the proxy over all four, whose last is at fault, with partial answers
+// and without, so many at once. The rule:
 //
-//   - with partial_response=true the answer is that of the three with a warning that names the fourth, or, where the fault did no harm, that of all four;
+//   - with partial_response=true the answer is that of the three with a warning that names the
+//     fourth, or, where the fault did no harm, that of all four;
 //   - without, it is that of all four or an error that names the shard;
 //   - never fewer series than there are without a word.
 //
@@ -339,7 +347,8 @@ func (f *fourth) judge(t *testing.T, fault string, list []inquiry, atOnce int, o
 	return sum
 }
 
-// atOnce is how many requests are under way: fewer than a server has slots for, so that none waits for another.
+// atOnce is how many requests are under way: fewer than a server has slots for, so that none waits
+// for another.
 const atOnce = 6
 
 // sound are the answers of a proxy nothing behind which is wrong.
@@ -374,8 +383,9 @@ var deaths = []struct {
 	{"busy", false, func(f *fourth) error { return f.liar.Set("error 429 too_many_requests busy") }},
 }
 
-// patient is a proxy's patience with shards: on a busy machine sound ones are slow. impatient is that of one whose shards are to be found hanging soon, in a request
-// of hungTimeout, of which two fifths have to do for the answer without the shard.
+// patient is a proxy's patience with shards: on a busy machine sound ones are slow. impatient is
+// that of one whose shards are to be found hanging soon, in a request of hungTimeout, of which two
+// fifths have to do for the answer without the shard.
 var (
 	patient   = shard.Options{DialTimeout: ample, HeaderTimeout: ample, ProgressTimeout: ample, ProbeInterval: 500 * time.Millisecond}
 	impatient = shard.Options{DialTimeout: 3 * time.Second, HeaderTimeout: 3 * time.Second, ProgressTimeout: 3 * time.Second, ProbeInterval: 500 * time.Millisecond}
@@ -383,8 +393,9 @@ var (
 
 const hungTimeout = 10 * time.Second
 
-// TestOneOfFourShardsIsDead: refused connections, packets that go nowhere, a server that takes connections and says nothing, one that stops in its answer.
-// What the other three say stays as it is, and every answer that lacks the fourth says so.
+// TestOneOfFourShardsIsDead: refused connections, packets that go nowhere, a server that takes
+// connections and says nothing, one that stops in its answer. What the other three say stays as it
+// is, and every answer that lacks the fourth says so.
 func TestOneOfFourShardsIsDead(t *testing.T) {
 	q := newQuartet(t)
 	q.has = q.sound(t, q.four(t))
@@ -423,8 +434,9 @@ func TestOneOfFourShardsIsDead(t *testing.T) {
 // roads are the names of inquiries, one for each road.
 var roads = []string{"query up", "query sum(up)", "query_range rate(requests_total[2m])", "query_range topk(3, requests_total)", "series", "values of node", "exemplars", "rules", "federate"}
 
-// TestManyCallersOfAHungShard: more callers at once than a server has slots for. One that hangs holds them all, and still who accepts a part gets the
-// others' part, not a refusal because the slots are taken.
+// TestManyCallersOfAHungShard: more callers at once than a server has slots for. One that hangs
+// holds them all, and still who accepts a part gets the others' part, not a refusal because the
+// slots are taken.
 func TestManyCallersOfAHungShard(t *testing.T) {
 	q := newQuartet(t)
 	f := q.withFourth(t, impatient, hungTimeout)

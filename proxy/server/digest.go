@@ -22,8 +22,10 @@ const (
 	slowRequest = 5 * time.Second
 )
 
-// digest keeps the log short while much goes wrong. A failure is told when it is the first of its kind and its shards, and from then on counted until a minute passes
-// without any; refusals, clients that left and slow requests are only counted. Each minute the counts are a line each. The zero value is ready for use.
+// digest keeps the log short while much goes wrong. A failure is told when it is the first of its
+// kind and its shards, and from then on counted until a minute passes without any; refusals,
+// clients that left and slow requests are only counted. Each minute the counts are a line each. The
+// zero value is ready for use.
 type digest struct {
 	mu       sync.Mutex
 	failures map[failure]*int // since the last summary, the one that was told left out
@@ -32,7 +34,8 @@ type digest struct {
 
 type failure struct{ kind, shards string }
 
-// summary is what is counted of requests that are no failures: what happened, on which endpoint, by which bound.
+// summary is what is counted of requests that are no failures: what happened, on which endpoint, by
+// which bound.
 type summary struct{ what, endpoint, bound string }
 
 type tally struct {

@@ -13,8 +13,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Two failures a second of each of two shards for ten minutes: the first of each is told, then a line a minute for each; refusals, clients that left and slow requests
-// have a line a minute while there are any, and quiet minutes none.
+// Two failures a second of each of two shards for ten minutes: the first of each is told, then a
+// line a minute for each; refusals, clients that left and slow requests have a line a minute while
+// there are any, and quiet minutes none.
 func TestDigest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := &logbook{}

@@ -75,7 +75,8 @@ func (r *running) end() error {
 	}
 }
 
-// slowly lets the shard answer series only when released, and asks for it; the answer comes through the channel.
+// slowly lets the shard answer series only when released, and asks for it; the answer comes through
+// the channel.
 func (r *running) slowly(script string) <-chan *reply {
 	r.t.Helper()
 	s := r.all()[0]
@@ -104,7 +105,8 @@ func (r *rig) get(target string, headers ...string) *reply {
 	return r.ask(req)
 }
 
-// An end is asked for while a request is under way: not ready at once, no new connections, the request finishes, and Run returns nil.
+// An end is asked for while a request is under way: not ready at once, no new connections, the
+// request finishes, and Run returns nil.
 func TestDrainFinishesRequests(t *testing.T) {
 	t.Parallel()
 	r := runAlone(t, 10*patience)
@@ -188,7 +190,8 @@ func TestSecondSignal(t *testing.T) {
 	r.sawTheEnd()
 }
 
-// An idle proxy ends at once, whatever connections lie there: idle ones, and those on which nothing was ever asked.
+// An idle proxy ends at once, whatever connections lie there: idle ones, and those on which nothing
+// was ever asked.
 func TestIdleEnd(t *testing.T) {
 	t.Parallel()
 	soonest(t, 4*time.Second, func() time.Duration {
@@ -209,7 +212,8 @@ func TestIdleEnd(t *testing.T) {
 	})
 }
 
-// The configuration changes, breaks and comes back while requests run: none of them fails, what is not asked any more is let go, and nothing is left over.
+// The configuration changes, breaks and comes back while requests run: none of them fails, what is
+// not asked any more is let go, and nothing is left over.
 func TestReloadUnderLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "spillway.yaml")
 	write := func(text string) {
@@ -408,7 +412,8 @@ func TestAdminBeyondLoopback(t *testing.T) {
 	}
 }
 
-// An idle proxy exits at once, with connections of all kinds open; one with a request under way lets it finish.
+// An idle proxy exits at once, with connections of all kinds open; one with a request under way
+// lets it finish.
 func TestIdleExit(t *testing.T) {
 	s := fakeshard.Start(t, fakeshard.Config{})
 	cfg, err := config.Parse(fmt.Appendf(nil, "groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n", s.URL()), ".")
@@ -489,7 +494,8 @@ func TestIdleExit(t *testing.T) {
 	}
 }
 
-// soonest fails if none of three tries takes less than the limit. A wait for what never comes takes as long each time, another program's work does not.
+// soonest fails if none of three tries takes less than the limit. A wait for what never comes takes
+// as long each time, another program's work does not.
 func soonest(t *testing.T, limit time.Duration, try func() time.Duration) {
 	t.Helper()
 	took := try()

@@ -5,7 +5,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// lookDropped finds out what of the request drop rules have taken away, for its answer and the metric. Without drop_rules it does nothing.
+// lookDropped finds out what of the request drop rules have taken away, for its answer and the
+// metric. Without drop_rules it does nothing.
 func (x *exchange) lookDropped() {
 	if x.st.drops == nil {
 		return

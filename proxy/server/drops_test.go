@@ -32,8 +32,9 @@ func said(t *testing.T, a *reply) (warnings, infos []string) {
 	return body.Warnings, body.Infos
 }
 
-// TestDroppedMetrics: whoever asks for what drop rules take away is told so in the answer, on every endpoint that has a place for it; who asks for something else, or for the time before, is not; and
-// without drop_rules nothing is said at all.
+// TestDroppedMetrics: whoever asks for what drop rules take away is told so in the answer, on every
+// endpoint that has a place for it; who asks for something else, or for the time before, is not;
+// and without drop_rules nothing is said at all.
 func TestDroppedMetrics(t *testing.T) {
 	made := time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
 	file := filepath.Join(t.TempDir(), "plan.json")
@@ -122,7 +123,8 @@ func TestDroppedMetrics(t *testing.T) {
 	}
 }
 
-// TestDroppedAskings: with a plan that touches nothing of theirs, all requests are answered as without one.
+// TestDroppedAskings: with a plan that touches nothing of theirs, all requests are answered as
+// without one.
 func TestDroppedAskings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.json")
 	if err := os.WriteFile(file, []byte(droppedPlan(time.Now().Add(24*time.Hour), "up")), 0o600); err != nil {
@@ -140,7 +142,8 @@ func TestDroppedAskings(t *testing.T) {
 	}
 }
 
-// TestDroppedReload: a plan that was made anew is read at a reload, whether or not the configuration changed, and one that is none leaves everything as it was.
+// TestDroppedReload: a plan that was made anew is read at a reload, whether or not the
+// configuration changed, and one that is none leaves everything as it was.
 func TestDroppedReload(t *testing.T) {
 	dir := t.TempDir()
 	file, plan := filepath.Join(dir, "spillway.yaml"), filepath.Join(dir, "plan.json")

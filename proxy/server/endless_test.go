@@ -14,8 +14,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// heapWatch notes the highest heap since it was started. Garbage is collected often meanwhile: what is wanted is what is held, and on busy processors
-// a collection may end long after it was due.
+// heapWatch notes the highest heap since it was started. Garbage is collected often meanwhile: what
+// is wanted is what is held, and on busy processors a collection may end long after it was due.
 type heapWatch struct {
 	base, peak uint64
 	percent    int
@@ -56,8 +56,9 @@ func heapBytes() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// Ten gigabytes of valid answer: a bound ends it early, by an error of its own, by a cut that is announced, or, where half of it has been sent, by breaking
-// the connection; never by a success that looks whole. Memory stays flat.
+// Ten gigabytes of valid answer: a bound ends it early, by an error of its own, by a cut that is
+// announced, or, where half of it has been sent, by breaking the connection; never by a success
+// that looks whole. Memory stays flat.
 func TestEndlessAnswers(t *testing.T) {
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}},
 		"limits: {timeout: 20s, max_response_bytes: 4MiB}\nmemory: {budget: 8MiB}\n")
@@ -109,7 +110,8 @@ func TestEndlessAnswers(t *testing.T) {
 	}
 }
 
-// Many such requests at once, more than the budget can hold: each ends by a bound, and the heap stays within what the budget allows.
+// Many such requests at once, more than the budget can hold: each ends by a bound, and the heap
+// stays within what the budget allows.
 func TestEndlessAnswersAtOnce(t *testing.T) {
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}},
 		"limits: {timeout: 20s, max_response_bytes: 8MiB}\nmemory: {budget: 16MiB}\n")
@@ -124,7 +126,8 @@ func TestEndlessAnswersAtOnce(t *testing.T) {
 	for range 3 {
 		for _, a := range askings() {
 			wg.Go(func() {
-				// The callers stand in the same process: what they kept of their answers would be taken for what Spillway holds.
+				// The callers stand in the same process: what they kept of their answers would be
+				// taken for what Spillway holds.
 				got := r.askKeeping(64<<10, r.request(context.Background(), a))
 				if got.err == nil && got.status == 429 {
 					refused.Add(1)

@@ -19,18 +19,20 @@ type engineKind struct {
 	delayed, starts, units bool
 }
 
-// maxEngines is how many engines are kept: one for each max_samples of the configuration and each setting of the shards that was met.
+// maxEngines is how many engines are kept: one for each max_samples of the configuration and each
+// setting of the shards that was met.
 const maxEngines = 16
 
-// engines keeps Prometheus' engines, whose metrics alone cost more to make than most queries. The zero value is ready for use.
+// engines keeps Prometheus' engines, whose metrics alone cost more to make than most queries. The
+// zero value is ready for use.
 type engines struct {
 	mu    sync.Mutex
 	by    map[engineKind]*promql.Engine
 	trees trees
 }
 
-// take returns an engine of the kind and the text under which it finds the expression, once: an engine wants a text, and what is left of a query after
-// planning has none.
+// take returns an engine of the kind and the text under which it finds the expression, once: an
+// engine wants a text, and what is left of a query after planning has none.
 func (e *engines) take(k engineKind, expr parser.Expr) (*promql.Engine, string) {
 	text := e.trees.put(expr)
 	e.mu.Lock()

@@ -23,8 +23,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/randseed"
 )
 
-// series of one server with the value v and so many samples before and after the boundary; the servers of a boundary hold samples on both sides of it, as
-// they do where a re-sharding did not delete anything.
+// series of one server with the value v and so many samples before and after the boundary; the
+// servers of a boundary hold samples on both sides of it, as they do where a re-sharding did not
+// delete anything.
 func runsOf(v float64, names []string, from, until time.Time, phase time.Duration) []storedSeries {
 	var out []storedSeries
 	for i, name := range names {
@@ -60,7 +61,8 @@ func cutSeries(in []storedSeries, from, until time.Time, cluster string) []store
 	return out
 }
 
-// joinSeries merges series of equal label sets; samples are in order of time as long as parts follow each other.
+// joinSeries merges series of equal label sets; samples are in order of time as long as parts
+// follow each other.
 func joinSeries(lists ...[]storedSeries) []storedSeries {
 	byLabels := map[string]*storedSeries{}
 	var order []string
@@ -83,7 +85,8 @@ func joinSeries(lists ...[]storedSeries) []storedSeries {
 	return out
 }
 
-// Groups and shards that begin or end in time: every road takes from each server what lies in its own span, and nothing else.
+// Groups and shards that begin or end in time: every road takes from each server what lies in its
+// own span, and nothing else.
 func TestEpochsAreExact(t *testing.T) {
 	seed := randseed.Of(t, testSeed)
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -91,7 +94,8 @@ func TestEpochsAreExact(t *testing.T) {
 	begin, boundary := now.Add(-80*time.Minute), now.Add(-40*time.Minute)
 	never := now.Add(1000 * time.Hour)
 	rfc := boundary.UTC().Format(time.RFC3339)
-	// "gone" is on the old server only, "came" on the new one only; both have samples on both sides of the boundary.
+	// "gone" is on the old server only, "came" on the new one only; both have samples on both sides
+	// of the boundary.
 	old := runsOf(1, []string{"a", "b", "gone"}, begin, now, 3*time.Second)
 	young := runsOf(5, []string{"a", "b", "came"}, begin, now, 0)
 	ghostOld := storedSeries{lbls: labels.FromStrings("__name__", "ghost_old", "node", "g")} // after the boundary on the old server: in no answer
@@ -133,7 +137,8 @@ func TestEpochsAreExact(t *testing.T) {
 			"", joinSeries(cutSeries(old, minTime, boundary, ""), cutSeries(young, boundary, never, "")),
 		},
 		{
-			// The old shard goes on: what both hold comes from the younger one from its beginning on.
+			// The old shard goes on: what both hold comes from the younger one from its beginning
+			// on.
 			"later from supplies",
 			"groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    shards:\n      - {replicas: [{url: %q}]}\n      - {from: " + rfc + ", replicas: [{url: %q}]}\n",
 			"jaguar", supplied(cutSeries(old, minTime, never, "jaguar"), cutSeries(young, boundary, never, "jaguar"), boundary),
@@ -208,7 +213,8 @@ func TestEpochsAreExact(t *testing.T) {
 				if got, want := sortedJSON(t, dataOf(t, base, "/api/v1/series", form)), sortedJSON(t, text); got != want {
 					t.Errorf("series of %s to %s: %s, want %s", stamp(w[0]), stamp(w[1]), got, want)
 				}
-				// A server's head lists names and values of all its time; what has a sample in the window is among them.
+				// A server's head lists names and values of all its time; what has a sample in the
+				// window is among them.
 				var sets []map[string]string
 				if err := json.Unmarshal([]byte(text), &sets); err != nil {
 					t.Fatal(err)
@@ -232,7 +238,8 @@ func staleNaN() float64 {
 	return math.Float64frombits(value.StaleNaN)
 }
 
-// supplied is what two shards of overlapping spans hold together: of a series that both have, the older one's samples before the younger one's beginning.
+// supplied is what two shards of overlapping spans hold together: of a series that both have, the
+// older one's samples before the younger one's beginning.
 func supplied(old, young []storedSeries, from time.Time) []storedSeries {
 	has := map[string]bool{}
 	for _, s := range young {
@@ -249,7 +256,8 @@ func supplied(old, young []storedSeries, from time.Time) []storedSeries {
 	return joinSeries(cutSeries(both, time.UnixMilli(0), from, ""), alone, young)
 }
 
-// readText is what a remote read answers, as text: label sets sorted, samples in their order. Staleness markers are shown.
+// readText is what a remote read answers, as text: label sets sorted, samples in their order.
+// Staleness markers are shown.
 func readText(t *testing.T, base string, from, until time.Time, ms ...*labels.Matcher) string {
 	t.Helper()
 	q, err := remote.ToQuery(from.UnixMilli(), until.UnixMilli(), ms, nil)
@@ -353,8 +361,9 @@ func sortedJSON(t *testing.T, text string) string {
 	return strings.Join(out, "\n")
 }
 
-// Two shards that hold an equal label set for the same time contradict the configuration. Their up does not show it here; where an answer does, the series is
-// merged, with a warning that names both shards.
+// Two shards that hold an equal label set for the same time contradict the configuration. Their up
+// does not show it here; where an answer does, the series is merged, with a warning that names both
+// shards.
 func TestEqualSeriesOnTwoShards(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	data := runsOf(1, []string{"a", "b"}, now.Add(-20*time.Minute), now, time.Second)
@@ -380,7 +389,8 @@ func TestEqualSeriesOnTwoShards(t *testing.T) {
 	}
 }
 
-// Two stored series that become equal once the group's labels replace stored ones: refused on every road that evaluates, naming both.
+// Two stored series that become equal once the group's labels replace stored ones: refused on every
+// road that evaluates, naming both.
 func TestStoredLabelsThatCollide(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	var data []storedSeries

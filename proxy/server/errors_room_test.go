@@ -14,7 +14,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// roomSayings are the errors of who finds no room, each with others who have taken it, and that of who was there when a server ended.
+// roomSayings are the errors of who finds no room, each with others who have taken it, and that of
+// who was there when a server ended.
 var roomSayings = []saying{
 	{
 		name: "replica_calls of one address", more: "limits: {replica_calls: 2, read_slots: 1}\n", script: "stall", form: []string{"query", "up", "timeout", "1s"},
@@ -92,7 +93,8 @@ var roomSayings = []saying{
 	},
 }
 
-// long is the form of a range query that evaluates so many long terms of no stored series, with more names and values.
+// long is the form of a range query that evaluates so many long terms of no stored series, with
+// more names and values.
 func long(terms int, more ...string) []string {
 	one := "deriv(vector(time())[500s:1s])"
 	return append([]string{"query", one + strings.Repeat(" + "+one, terms-1), "start", "1000000000", "end", "1000010000", "step", "1"}, more...)
@@ -127,7 +129,8 @@ func (r *rig) press() *atomic.Bool {
 	return &tight
 }
 
-// endWhileAsked ends the second shard of jaguar once it has worked for a second on the query it is asked next.
+// endWhileAsked ends the second shard of jaguar once it has worked for a second on the query it is
+// asked next.
 func (r *rig) endWhileAsked() {
 	bad := r.shards["jaguar"][1][0]
 	asked := func() bool {

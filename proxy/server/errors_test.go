@@ -90,8 +90,9 @@ var sayings = []saying{
 	{name: "a wrong method", path: "/api/v1/query", method: http.MethodDelete},
 }
 
-// TestErrorsReadAloud holds the sentence of each error that a client can come to. Read the file aloud when it changes: what happened, where, since when, what to do now,
-// and what to do for good. Written by -update.
+// TestErrorsReadAloud holds the sentence of each error that a client can come to. Read the file
+// aloud when it changes: what happened, where, since when, what to do now, and what to do for good.
+// Written by -update.
 func TestErrorsReadAloud(t *testing.T) {
 	sayings := slices.Concat(sayings, roomSayings)
 	out := make([]string, len(sayings))
@@ -229,7 +230,8 @@ func (r *rig) masked(text string) string {
 	return maskClock.ReplaceAllString(text, "03:00:00 UTC")
 }
 
-// TestExplainNamesADeadShard: a query that cannot be answered now, because nobody is there to ask, is not said to be exact.
+// TestExplainNamesADeadShard: a query that cannot be answered now, because nobody is there to ask,
+// is not said to be exact.
 func TestExplainNamesADeadShard(t *testing.T) {
 	r := newRig(t, []rigGroup{{"heron", false, []int{1}}, {"jaguar", false, []int{1, 1}}}, limits(ample))
 	r.shards["jaguar"][1][0].Close()

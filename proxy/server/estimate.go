@@ -7,8 +7,10 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// pointsPerSeries is how many points of one series the engine holds at most at a time: one for each step, and those of a subquery under it, whose steps
-// cover its range before each of them, at the interval where they have no step. Subqueries of subqueries are what policy bounds; the deepest count decides here.
+// pointsPerSeries is how many points of one series the engine holds at most at a time: one for each
+// step, and those of a subquery under it, whose steps cover its range before each of them, at the
+// interval where they have no step. Subqueries of subqueries are what policy bounds; the deepest
+// count decides here.
 func pointsPerSeries(e parser.Expr, n int64, step, interval time.Duration) int64 {
 	most := n
 	parser.Inspect(e, func(node parser.Node, path []parser.Node) error {
@@ -32,8 +34,8 @@ func pointsPerSeries(e parser.Expr, n int64, step, interval time.Duration) int64
 	return most
 }
 
-// workPerSeries is what the engine has to do with one series of what it reads, in samples: about one for each step of each operation. What works on labels is
-// some hundred times dearer.
+// workPerSeries is what the engine has to do with one series of what it reads, in samples: about
+// one for each step of each operation. What works on labels is some hundred times dearer.
 func workPerSeries(e parser.Expr, steps int64) int {
 	operations, onLabels := 1, 0
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
@@ -54,12 +56,14 @@ func workPerSeries(e parser.Expr, steps int64) int {
 const (
 	// workOnLabels is what label_replace does to one series, in samples.
 	workOnLabels = 100
-	// maxOperations is how many operations count: a long chain works on few series in most of its parts.
+	// maxOperations is how many operations count: a long chain works on few series in most of its
+	// parts.
 	maxOperations = 8
 )
 
-// heldPerSeries is what the engine holds for each series that it reads, beside the series itself, in bytes: its points, once more where a further operation makes
-// others of them, and what stands around both. An aggregation of all into one makes nothing for each.
+// heldPerSeries is what the engine holds for each series that it reads, beside the series itself,
+// in bytes: its points, once more where a further operation makes others of them, and what stands
+// around both. An aggregation of all into one makes nothing for each.
 func heldPerSeries(e parser.Expr, points int64) int64 {
 	copies := int64(1)
 	parser.Inspect(e, func(n parser.Node, path []parser.Node) error {
@@ -89,7 +93,8 @@ func heldPerSeries(e parser.Expr, points int64) int64 {
 	return copies * (sampleBytes*points + engineSeriesBytes)
 }
 
-// heldByConstants is what the engine holds for what is made of no series: numbers, time and functions of them have a point for each step.
+// heldByConstants is what the engine holds for what is made of no series: numbers, time and
+// functions of them have a point for each step.
 func heldByConstants(e parser.Expr, points int64) int64 {
 	n := int64(0)
 	parser.Inspect(e, func(node parser.Node, _ []parser.Node) error {
@@ -106,9 +111,11 @@ func heldByConstants(e parser.Expr, points int64) int64 {
 }
 
 const (
-	// sampleBytes is what the engine holds for one sample of a result, by its own accounting in samples.
+	// sampleBytes is what the engine holds for one sample of a result, by its own accounting in
+	// samples.
 	sampleBytes = 16
-	// engineSeriesBytes is what it holds for a series of a result beside its points: labels, headers of slices, entries of maps.
+	// engineSeriesBytes is what it holds for a series of a result beside its points: labels,
+	// headers of slices, entries of maps.
 	engineSeriesBytes = 384
 	// smallConstants is what is not worth counting.
 	smallConstants = 64 << 10

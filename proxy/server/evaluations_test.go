@@ -24,7 +24,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// hookCalls runs each after every call of a function of PromQL, until the test ends. The test must not run beside others.
+// hookCalls runs each after every call of a function of PromQL, until the test ends. The test must
+// not run beside others.
 func hookCalls(t *testing.T, name string, each func()) {
 	before := promql.FunctionCalls[name]
 	promql.FunctionCalls[name] = func(v []promql.Vector, m promql.Matrix, args parser.Expressions, enh *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
@@ -42,7 +43,8 @@ func longQuery(of string) asking {
 	}}
 }
 
-// TestLeftEvaluationsEnd: the client leaves in the middle of one series' windows, where the engine itself does not look.
+// TestLeftEvaluationsEnd: the client leaves in the middle of one series' windows, where the engine
+// itself does not look.
 func TestLeftEvaluationsEnd(t *testing.T) {
 	r := newRig(t, manyShards(1), limits(10*patience))
 	var calls atomic.Int64
@@ -67,8 +69,9 @@ func TestLeftEvaluationsEnd(t *testing.T) {
 	r.idle()
 }
 
-// TestLongEvaluationsTakeTurns: of sixteen long ones no more are at work than leave a processor; the others wait, a query beside them is answered, and who finds
-// no turn before its deadline is told so.
+// TestLongEvaluationsTakeTurns: of sixteen long ones no more are at work than leave a processor;
+// the others wait, a query beside them is answered, and who finds no turn before its deadline is
+// told so.
 func TestLongEvaluationsTakeTurns(t *testing.T) {
 	r := newRig(t, manyShards(1), limits(10*patience))
 	hookCalls(t, "deriv", func() { time.Sleep(time.Millisecond) })
@@ -105,7 +108,8 @@ func TestLongEvaluationsTakeTurns(t *testing.T) {
 	r.idle()
 }
 
-// TestReloadKeepsThePool: a reload that changes memory.budget changes the one pool; what requests hold of it goes on counting.
+// TestReloadKeepsThePool: a reload that changes memory.budget changes the one pool; what requests
+// hold of it goes on counting.
 func TestReloadKeepsThePool(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "spillway.yaml")
 	r := newRig(t, manyShards(1), "", func(o *Options) { o.ConfigFile = file })
@@ -131,7 +135,8 @@ func TestReloadKeepsThePool(t *testing.T) {
 	}
 }
 
-// TestTheHeaviestIsEndedWithItsCause: what the heap's watch ends is told so, in the middle of its evaluation, and a small request beside it goes on.
+// TestTheHeaviestIsEndedWithItsCause: what the heap's watch ends is told so, in the middle of its
+// evaluation, and a small request beside it goes on.
 func TestTheHeaviestIsEndedWithItsCause(t *testing.T) {
 	r := newRig(t, manyShards(1), limits(10*patience))
 	var ended atomic.Bool

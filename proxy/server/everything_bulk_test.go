@@ -34,8 +34,10 @@ type provenance struct {
 	server *fleetServer
 }
 
-// read1 is what one select must give, by label set: the samples of the segments that the proxy reports, taken from the data that was written into the servers.
-// The segments themselves are held against the rules of splicing by code of this file, so that a wrong choice is seen as well as a wrong sample.
+// read1 is what one select must give, by label set: the samples of the segments that the proxy
+// reports, taken from the data that was written into the servers. The segments themselves are held
+// against the rules of splicing by code of this file, so that a wrong choice is seen as well as a
+// wrong sample.
 func (e *everything) read1(what string, sel raw.Selected) map[string][]provenance {
 	e.t.Helper()
 	out := map[string][]provenance{}
@@ -81,8 +83,9 @@ func (srv *fleetServer) within(key string, from, until int64) []point {
 	return out
 }
 
-// splicedWell compares the samples of one shard with those that the rules give for one of its replicas as the base, the same for all series. Where there is
-// a heartbeat, a replica that was found to be whole may have been read alone.
+// splicedWell compares the samples of one shard with those that the rules give for one of its
+// replicas as the base, the same for all series. Where there is a heartbeat, a replica that was
+// found to be whole may have been read alone.
 func (e *everything) splicedWell(what string, s *fleetShard, sel raw.Selected, got map[string][]provenance) {
 	e.t.Helper()
 	first, last := s.span()
@@ -154,7 +157,8 @@ func seamPoints(ps []point, copy int) []seamref.Sample {
 	return out
 }
 
-// target is the name of a series, and what its server says of the target's scrapes; nothing where there is no series of up, or several, that it could be.
+// target is the name of a series, and what its server says of the target's scrapes; nothing where
+// there is no series of up, or several, that it could be.
 func (srv *fleetServer) target(key string, lo, hi int64) (name string, up []point) {
 	var of labels.Labels
 	for _, one := range srv.series {
@@ -202,7 +206,8 @@ func sameHistogram(a, b *histogram.Histogram) bool {
 	return a == b || a.ToFloat(nil).Equals(b.ToFloat(nil))
 }
 
-// several are selectors for requests that refuse unselective ones: usually none of these, and whether there is one.
+// several are selectors for requests that refuse unselective ones: usually none of these, and
+// whether there is one.
 func (e *everything) several(most int) (list []selector, refused bool) {
 	for range 1 + e.rng.IntN(most) {
 		s := e.selector(e.rng.IntN(3) > 0)
@@ -336,7 +341,8 @@ type federatedSample struct {
 	f, count float64
 }
 
-// decodeFederation decodes the text or the binary format, in its order. The instance label that keeps a scraper from setting its own is left out.
+// decodeFederation decodes the text or the binary format, in its order. The instance label that
+// keeps a scraper from setting its own is left out.
 func decodeFederation(contentType string, body []byte) (out []federatedSample, err error) {
 	if strings.HasPrefix(contentType, "text/plain") {
 		p, err := textparse.New(body, "text/plain", labels.NewSymbolTable(), textparse.ParserOptions{})
@@ -490,7 +496,8 @@ func (e *everything) sampled(what string, body []byte) []map[string][]point {
 	return out
 }
 
-// streamed decodes an answer of streamed chunks; a series may come in several frames that follow each other.
+// streamed decodes an answer of streamed chunks; a series may come in several frames that follow
+// each other.
 func (e *everything) streamed(what string, body []byte, queries int) []map[string][]point {
 	e.t.Helper()
 	out := make([]map[string][]point, queries)

@@ -22,8 +22,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/randseed"
 )
 
-// archive is a random topology of scripted servers that have rules, alerts and metadata, in Prometheus' own types. Replicas of a shard load the same rules;
-// now and then one has not loaded a file yet, and what has fired on which is up to each.
+// archive is a random topology of scripted servers that have rules, alerts and metadata, in
+// Prometheus' own types. Replicas of a shard load the same rules; now and then one has not loaded a
+// file yet, and what has fired on which is up to each.
 type archive struct {
 	t      testing.TB
 	rng    *rand.Rand
@@ -266,7 +267,8 @@ type wireGroup struct {
 	Rules      []wireRule
 }
 
-// TestEveryDocument asks random topologies for rules, alerts and metadata, and compares with what the servers have.
+// TestEveryDocument asks random topologies for rules, alerts and metadata, and compares with what
+// the servers have.
 func TestEveryDocument(t *testing.T) {
 	seed := randseed.Of(t, testSeed)
 	counts := map[string]int{}
@@ -298,7 +300,8 @@ func (g *archiveGroup) shown(l labels.Labels) string {
 	return labels.FromMap(m).String()
 }
 
-// urgentAlerts are the alerts that stay: of those with equal labels the most urgent, and of these the oldest.
+// urgentAlerts are the alerts that stay: of those with equal labels the most urgent, and of these
+// the oldest.
 func urgentAlerts(into map[string]*apiv1.Alert, g *archiveGroup, list []*apiv1.Alert) {
 	for _, a := range list {
 		key := g.shown(a.Labels)
@@ -309,7 +312,8 @@ func urgentAlerts(into map[string]*apiv1.Alert, g *archiveGroup, list []*apiv1.A
 	}
 }
 
-// sameAlerts compares alerts by labels; values of equally urgent and equally old ones may be either's.
+// sameAlerts compares alerts by labels; values of equally urgent and equally old ones may be
+// either's.
 func (a *archive) sameAlerts(what string, got []wireAlert, want map[string]*apiv1.Alert) {
 	a.t.Helper()
 	seen := map[string]bool{}
@@ -500,7 +504,8 @@ func (w *wanted) add(g *archiveGroup, r apiv1.Rule) {
 	urgentAlerts(w.alerts[id], g, alerts)
 }
 
-// checkMetadata compares types, helps and units: of each shard those of one replica, and nothing that nobody has.
+// checkMetadata compares types, helps and units: of each shard those of one replica, and nothing
+// that nobody has.
 func (a *archive) checkMetadata() {
 	form := url.Values{}
 	if a.rng.IntN(3) == 0 {

@@ -13,7 +13,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// checkExemplars compares exemplars: all of the replicas', each once. Where there is a heartbeat, those of a whole replica will do.
+// checkExemplars compares exemplars: all of the replicas', each once. Where there is a heartbeat,
+// those of a whole replica will do.
 func (e *everything) checkExemplars() {
 	list, refused := e.several(2)
 	expr := list[0].text

@@ -38,9 +38,11 @@ type everything struct {
 	metrics []string
 }
 
-// TestEverything asks random topologies for series, labels, values, exemplars, federation and remote read, and compares each answer with what was written into
-// the servers. Values may lie between two bounds where Prometheus itself is not exact: a head lists labels of all its time, and series by chunks. So for
-// these everything with a sample in the window must be there, and nothing may be that no server holds which was to be asked.
+// TestEverything asks random topologies for series, labels, values, exemplars, federation and
+// remote read, and compares each answer with what was written into the servers. Values may lie
+// between two bounds where Prometheus itself is not exact: a head lists labels of all its time, and
+// series by chunks. So for these everything with a sample in the window must be there, and nothing
+// may be that no server holds which was to be asked.
 func TestEverything(t *testing.T) {
 	seed := randseed.Of(t, testSeed)
 	counts := map[string]int{}
@@ -85,7 +87,8 @@ type selector struct {
 	class    string // named, other, unselective
 }
 
-// selector makes one. It never makes one that Prometheus rejects, where all matchers match the empty string.
+// selector makes one. It never makes one that Prometheus rejects, where all matchers match the
+// empty string.
 func (e *everything) selector(named bool) selector {
 	metric := e.metrics[e.rng.IntN(len(e.metrics))]
 	node := e.nodes[e.rng.IntN(len(e.nodes))]
@@ -142,7 +145,8 @@ type listing struct {
 	limit     int
 }
 
-// list makes a request: windows with both ends, one or none, some beyond now; with limits or without.
+// list makes a request: windows with both ends, one or none, some beyond now; with limits or
+// without.
 func (e *everything) list(needMatch bool) *listing {
 	l := &listing{form: url.Values{}, class: "named"}
 	n := e.rng.IntN(3)
@@ -189,8 +193,10 @@ func (e *everything) list(needMatch bool) *listing {
 
 func msText(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f', 3, 64) }
 
-// window is what has to be searched: the caller's range where a metric is named, else metadata_range before its end, or before now where that is earlier.
-// The proxy's now lies between before and after, so the window is the part that both agree on. narrowed tells that it must say so.
+// window is what has to be searched: the caller's range where a metric is named, else
+// metadata_range before its end, or before now where that is earlier. The proxy's now lies between
+// before and after, so the window is the part that both agree on. narrowed tells that it must say
+// so.
 func (e *everything) window(l *listing, before, after int64) (from, until int64, narrowed bool) {
 	until = before
 	if l.hasEnd {
@@ -217,7 +223,8 @@ func (e *everything) bounds(selectors []selector, from, until int64) (least, mos
 		for _, s := range g.shards {
 			first, last := s.span()
 			lo, hi := max(from, first), min(until, last)
-			// What is asked is a window too early or too late by the time that the request took, at most.
+			// What is asked is a window too early or too late by the time that the request took, at
+			// most.
 			if max(from-1000, first) > min(until+1000, last) {
 				continue
 			}
@@ -299,7 +306,8 @@ func (e *everything) send(req *http.Request, form url.Values) (listed, bool) {
 	return out, true
 }
 
-// judge compares a sorted list of strings with its bounds, under the limit: at most so many, a warning exactly where something may be missing.
+// judge compares a sorted list of strings with its bounds, under the limit: at most so many, a
+// warning exactly where something may be missing.
 func (e *everything) judge(what string, l *listing, got listed, list, least, most []string, narrowed bool) {
 	e.t.Helper()
 	rest := slices.DeleteFunc(slices.Clone(got.warnings), func(w string) bool { return strings.Contains(w, "truncated") })

@@ -21,9 +21,10 @@ import (
 	"github.com/spillwayproject/spillway/internal/localprom"
 )
 
-// A fleet is a random topology with random data: one to three clusters of one or two shards of one or two replicas, some of them re-sharded in the middle of
-// the time that there is data for, some with a history group for what is older. Everything that a server was given is kept, so that a reference can be built
-// from it by code that shares nothing with the proxy.
+// A fleet is a random topology with random data: one to three clusters of one or two shards of one
+// or two replicas, some of them re-sharded in the middle of the time that there is data for, some
+// with a history group for what is older. Everything that a server was given is kept, so that a
+// reference can be built from it by code that shares nothing with the proxy.
 //
 //	start            boundary                now
 //	  |  history[0]     |                     |      older samples: the history group
@@ -96,7 +97,8 @@ var fleetFamilies = []fleetFamily{
 	{"request_seconds_bucket", [][]string{{"le", "0.1"}, {"le", "+Inf"}}, runsCounter},
 	{"rpc_seconds", [][]string{{"job", "rpc"}}, runsHistogram},
 	{"http.latency", [][]string{{"http.method", "GET", "größe", "klein"}, {"http.method", "PUT", "größe", "\"groß\"\n\\"}}, runsGauge},
-	// Labels of the names that groups own, stored: they are in no answer of such a group, and in every answer of one without.
+	// Labels of the names that groups own, stored: they are in no answer of such a group, and in
+	// every answer of one without.
 	{"stored_labels", [][]string{{"cluster", "stored", "x", "1"}, {"prometheus_replica", "zz", "x", "2"}, {"x", "3"}, {"rack.unit", "7", "x", "4"}}, runsGauge},
 }
 
@@ -180,8 +182,9 @@ func (s *fleetShard) span() (first, last int64) {
 	return first, last
 }
 
-// fill scrapes the shard's nodes for each of its replicas, with a phase and jitter for each target. A replica may miss stretches of time; where a heartbeat is
-// to see that, only one of two does, and then for all targets: what hides from a heartbeat is documented, and not asked for here.
+// fill scrapes the shard's nodes for each of its replicas, with a phase and jitter for each target.
+// A replica may miss stretches of time; where a heartbeat is to see that, only one of two does, and
+// then for all targets: what hides from a heartbeat is documented, and not asked for here.
 func (f *fleet) fill(s *fleetShard) {
 	const slop = 4 * time.Minute // what a server holds beyond its span, as after a re-sharding that deleted nothing
 	first, last := s.span()
@@ -250,7 +253,8 @@ func (f *fleet) fill(s *fleetShard) {
 	}
 }
 
-// exemplify gives some of a counter's samples an exemplar. Replicas scrape the same application: half of them are the same on all.
+// exemplify gives some of a counter's samples an exemplar. Replicas scrape the same application:
+// half of them are the same on all.
 func (f *fleet) exemplify(srv *fleetServer, s storedSeries) {
 	last := always
 	for i, p := range s.points {
@@ -405,7 +409,8 @@ func (f *fleet) start1(srv *fleetServer) string {
 	return p.URL()
 }
 
-// shown is the label set of a stored series in the answers: what the group owns is removed, whatever its value, and the group's labels are set.
+// shown is the label set of a stored series in the answers: what the group owns is removed,
+// whatever its value, and the group's labels are set.
 func (g *fleetGroup) shown(stored labels.Labels) labels.Labels {
 	m := map[string]string{}
 	stored.Range(func(l labels.Label) {

@@ -23,7 +23,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// exchange is one request on its way through the rooms. It belongs to the goroutine that serves the request.
+// exchange is one request on its way through the rooms. It belongs to the goroutine that serves the
+// request.
 type exchange struct {
 	asker
 	decided
@@ -106,7 +107,8 @@ func (x *exchange) lastWord(err error) error {
 	return err
 }
 
-// nextAttempt tells whether the request begins again, as answer.Attempt.Next has it and as far as the budget for asking again allows, and sees to what the reason entails.
+// nextAttempt tells whether the request begins again, as answer.Attempt.Next has it and as far as
+// the budget for asking again allows, and sees to what the reason entails.
 func (x *exchange) nextAttempt(err error) bool {
 	if qerr.From(err).Kind == qerr.Timeout {
 		x.wasLate(err)
@@ -148,8 +150,9 @@ func (x *exchange) countLost(n int) {
 	x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Add(float64(n))
 }
 
-// loseEjected leaves out the shards that are known to fail, at once, where the caller accepts that: each request would find out anew otherwise, at the price of
-// most of its time. Where no shard would be left, all are asked.
+// loseEjected leaves out the shards that are known to fail, at once, where the caller accepts that:
+// each request would find out anew otherwise, at the price of most of its time. Where no shard
+// would be left, all are asked.
 func (x *exchange) loseEjected() {
 	var gone []string
 	for _, g := range x.st.top.Groups {
@@ -166,7 +169,8 @@ func (x *exchange) loseEjected() {
 	x.countLost(len(gone))
 }
 
-// concerns tells whether the shard can hold what the request selects. What selects nothing, such as rules, concerns all.
+// concerns tells whether the shard can hold what the request selects. What selects nothing, such as
+// rules, concerns all.
 func (x *exchange) concerns(s *shard.Shard) bool {
 	if c := x.req.ID.Class(); c != endpoint.ClassQuery && c != endpoint.ClassMetadata {
 		return true
@@ -179,7 +183,8 @@ func (x *exchange) concerns(s *shard.Shard) bool {
 	return len(x.dec.Selectors) == 0 && !x.id.Evaluates()
 }
 
-// wasLate remembers the first server that used up the request's time: should there be none left for the others, it is to be named, not they.
+// wasLate remembers the first server that used up the request's time: should there be none left for
+// the others, it is to be named, not they.
 func (x *exchange) wasLate(err error) {
 	if x.late == nil {
 		x.late = err

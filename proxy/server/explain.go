@@ -16,14 +16,16 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// explainHeader asks the road of a query for its plan: explainPlan instead of an answer, explainRun beside it.
+// explainHeader asks the road of a query for its plan: explainPlan instead of an answer, explainRun
+// beside it.
 const (
 	explainHeader = "X-Spillway-Explain"
 	explainPlan   = "plan"
 	explainRun    = "1"
 )
 
-// Question is a query to explain. Times and the step are written as in the Prometheus API; empty ones are not sent.
+// Question is a query to explain. Times and the step are written as in the Prometheus API; empty
+// ones are not sent.
 type Question struct {
 	// Query is PromQL.
 	Query string
@@ -56,8 +58,9 @@ func (q Question) read(o endpoint.Options) (*endpoint.Request, error) {
 	return endpoint.ParseForm(id, form, o)
 }
 
-// ExplainQuery explains one query for a program that does not serve: it may be called instead of Run. The replicas are probed first, for at most 10 s. What the
-// API answers to the query with an error, this returns as one with the same sentence. Close ends what it has started.
+// ExplainQuery explains one query for a program that does not serve: it may be called instead of
+// Run. The replicas are probed first, for at most 10 s. What the API answers to the query with an
+// error, this returns as one with the same sentence. Close ends what it has started.
 func (s *Server) ExplainQuery(ctx context.Context, q Question) (*plan.Explanation, error) {
 	st := s.acquire()
 	defer st.release()
@@ -84,7 +87,8 @@ func (s *Server) Close() {
 	s.state.Load().retire()
 }
 
-// ask explains a query on behalf of a request: it goes the road of all queries, and no answer is kept. The error is a *qerr.Error.
+// ask explains a query on behalf of a request: it goes the road of all queries, and no answer is
+// kept. The error is a *qerr.Error.
 func (s *Server) ask(from *http.Request, q Question) (*plan.Explanation, error) {
 	req, err := q.read(endpoint.Options{})
 	if err != nil {
@@ -141,7 +145,8 @@ func (s *Server) adminExplain(w http.ResponseWriter, r *http.Request) {
 	adminData(w, e)
 }
 
-// readQuestion reads the parameters of explain. They are few, so unlike the API's none is passed over.
+// readQuestion reads the parameters of explain. They are few, so unlike the API's none is passed
+// over.
 func readQuestion(raw string) (q Question, err error) {
 	form, err := url.ParseQuery(raw)
 	if err != nil {

@@ -99,7 +99,8 @@ func sample() *plan.Explanation {
 	}
 }
 
-// The page shows whatever stands in a plan as text, links and posts nowhere but to itself, and fetches nothing.
+// The page shows whatever stands in a plan as text, links and posts nowhere but to itself, and
+// fetches nothing.
 func TestPageEscapes(t *testing.T) {
 	const evil = `</textarea></pre><script>alert(1)</script><img src=x onerror="alert(2)">'"&`
 	e := &plan.Explanation{Query: evil, Verdict: evil, Reason: evil, Plan: &plan.Node{
@@ -145,8 +146,9 @@ func TestPageShowsPlan(t *testing.T) {
 	}
 }
 
-// The page at / has the box, at /graph it is filled; with and without a route prefix; a query that cannot be answered is still shown, with the reason. Without a
-// query nobody is asked, and nobody for one that is refused.
+// The page at / has the box, at /graph it is filled; with and without a route prefix; a query that
+// cannot be answered is still shown, with the reason. Without a query nobody is asked, and nobody
+// for one that is refused.
 func TestPageExplains(t *testing.T) {
 	for _, prefix := range []string{"", "/spill/way"} {
 		r := newRig(t, manyShards(1), "", func(o *Options) { o.RoutePrefix = prefix })
@@ -235,7 +237,8 @@ func modes(n *plan.Node) string {
 	return out
 }
 
-// The header, the admin resource and ExplainQuery tell of one plan; what it tells of a run is what the servers answered.
+// The header, the admin resource and ExplainQuery tell of one plan; what it tells of a run is what
+// the servers answered.
 func TestExplain(t *testing.T) {
 	r := explainWorld(t)
 	now := time.Now()

@@ -41,13 +41,16 @@ func (s *shardSeconds) get() time.Duration {
 // question is one call of a fan-out.
 type question struct {
 	shard *shard.Shard
-	// replica is asked where set; else one of replicas, in this order, a straggler hedged; else whichever the shard chooses.
+	// replica is asked where set; else one of replicas, in this order, a straggler hedged; else
+	// whichever the shard chooses.
 	replica  *shard.Replica
 	replicas []*shard.Replica
 	spare    bool // should replica be found gone, another one can be asked, by a request that starts again
-	// wholes are all replicas that could answer: where one fails, what the others of the fan-out answered is kept, and the next one is asked in its place.
+	// wholes are all replicas that could answer: where one fails, what the others of the fan-out
+	// answered is kept, and the next one is asked in its place.
 	wholes []*shard.Replica
-	// part tells questions to one shard apart that are not copies of each other: each needs an answer.
+	// part tells questions to one shard apart that are not copies of each other: each needs an
+	// answer.
 	part        int
 	mode        plan.Mode  // of the leaf it is for; empty for none
 	call        *plan.Call // of the leaf's node, where it is for one
@@ -108,11 +111,13 @@ func (r *replies) close() {
 // errSibling is the cause with which the other calls of a fan-out end when one of them failed.
 var errSibling = errors.New("another shard failed, so the request did")
 
-// ask sends all questions and returns when every shard has begun to answer. A replica that fails while another one of its shard answers is left out; a shard
-// without an answer is an error, which the request may survive where it accepts partial answers.
+// ask sends all questions and returns when every shard has begun to answer. A replica that fails
+// while another one of its shard answers is left out; a shard without an answer is an error, which
+// the request may survive where it accepts partial answers.
 func (x *exchange) ask(questions []question) (*replies, error) { return x.askAndRead(questions, nil) }
 
-// askAndRead is ask for answers that are read on their own, each as it comes; without read they are read side by side.
+// askAndRead is ask for answers that are read on their own, each as it comes; without read they are
+// read side by side.
 func (x *exchange) askAndRead(questions []question, read reading) (*replies, error) {
 	questions = slices.DeleteFunc(questions, func(q question) bool {
 		return x.attempt.LeavesOut(q.shard.Name()) || q.replica != nil && x.attempt.Avoids(q.replica.Name())
@@ -172,7 +177,8 @@ func (x *exchange) askAndRead(questions []question, read reading) (*replies, err
 // maxSilent is how many further shards a sentence names that had not answered either.
 const maxSilent = 5
 
-// alsoSilent adds to the error of a server that had not answered by the deadline which shards had not either, so that not only one of many is looked at.
+// alsoSilent adds to the error of a server that had not answered by the deadline which shards had
+// not either, so that not only one of many is looked at.
 func alsoSilent(err error, shards []string) error {
 	var late *qerr.Error
 	var said *shard.StatusError // it did answer, that it was out of time itself; the others were not waited for
@@ -193,7 +199,8 @@ func alsoSilent(err error, shards []string) error {
 	return &e
 }
 
-// unanswered is the error of a fan-out in which a seat is without an answer that nobody else can be asked for.
+// unanswered is the error of a fan-out in which a seat is without an answer that nobody else can be
+// asked for.
 func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) error {
 	var failed error
 	var silent []string // the first one to be late ended the wait for the others
@@ -225,8 +232,8 @@ func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) err
 	return alsoSilent(failed, silent)
 }
 
-// shardLost tells whether an error is the loss of a shard: it failed, was too late, or, for an answer that can go without it, had no room in time. A shard that
-// hangs fills its own slots.
+// shardLost tells whether an error is the loss of a shard: it failed, was too late, or, for an
+// answer that can go without it, had no room in time. A shard that hangs fills its own slots.
 func (x *exchange) shardLost(err error) bool {
 	switch e := qerr.From(err); e.Kind {
 	case qerr.ShardFailed, qerr.Timeout:
@@ -267,14 +274,16 @@ func (x *exchange) bodyError(r *replies, err error) error {
 	return err
 }
 
-// others tells whether the shard has a replica, apart from the named ones, that was not given up yet and can be asked.
+// others tells whether the shard has a replica, apart from the named ones, that was not given up
+// yet and can be asked.
 func (x *exchange) others(s *shard.Shard, names ...string) bool {
 	usable, err := s.Usable()
 	return err == nil && slices.ContainsFunc(usable, func(r *shard.Replica) bool { return !slices.Contains(names, r.Name()) && !x.attempt.Avoids(r.Name()) })
 }
 
-// copies are the replicas of the shard that must be asked so that nothing in the window is missed: one of those that are known to be whole, else all that can
-// be asked, so that what one missed is had from another. none, with no error, leaves the choice to the shard.
+// copies are the replicas of the shard that must be asked so that nothing in the window is missed:
+// one of those that are known to be whole, else all that can be asked, so that what one missed is
+// had from another. none, with no error, leaves the choice to the shard.
 func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.Replica, whole bool, err error) {
 	if len(s.Replicas) == 1 {
 		return nil, false, nil
@@ -294,8 +303,9 @@ func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.
 	return sound, false, nil
 }
 
-// sound are the replicas of the shard to ask where all of them are: at least one, or an error. Those that failed this request are left out, and of the
-// others those that are known to be unwell, unless nobody else is left.
+// sound are the replicas of the shard to ask where all of them are: at least one, or an error.
+// Those that failed this request are left out, and of the others those that are known to be unwell,
+// unless nobody else is left.
 func (x *exchange) sound(s *shard.Shard) ([]*shard.Replica, error) {
 	avoided := func(r *shard.Replica) bool { return x.attempt.Avoids(r.Name()) }
 	well, err := s.Well()
@@ -315,7 +325,8 @@ func (x *exchange) sound(s *shard.Shard) ([]*shard.Replica, error) {
 	return nil, qerr.New(qerr.ShardFailed, "shard %s has no replica left that can be asked: %s failed", s.Name(), strings.Join(x.attempt.Avoid, ", "))
 }
 
-// askCopies is the question for each of the copies that have to answer it; none where the answer goes without the shard.
+// askCopies is the question for each of the copies that have to answer it; none where the answer
+// goes without the shard.
 func (x *exchange) askCopies(q question, from, until int64) ([]question, error) {
 	replicas, whole, err := x.copies(q.shard, from, until)
 	if err != nil {
@@ -339,7 +350,8 @@ func (x *exchange) askCopies(q question, from, until int64) ([]question, error) 
 // target is a group with the selectors that are sent to its shards.
 type target struct {
 	group *shard.Group
-	// sent are the selectors without matchers on the group's labels; none where the client sent none.
+	// sent are the selectors without matchers on the group's labels; none where the client sent
+	// none.
 	sent [][]*labels.Matcher
 	// all tells that one of them selects everything.
 	all bool
@@ -366,7 +378,8 @@ func (x *exchange) targets() []target {
 	return out
 }
 
-// match is the texts of match[] for the target. Where one selector selects everything, names and values need none.
+// match is the texts of match[] for the target. Where one selector selects everything, names and
+// values need none.
 func (t target) match(fill bool) []string {
 	if t.all && !fill {
 		return nil
@@ -391,8 +404,9 @@ func (x *exchange) window(s *shard.Shard) (from, until int64, ok bool) {
 	return from, until, from <= until && f < u
 }
 
-// metadataQuestions are the calls for series, labels or label values to one group's shards. id and limit may differ from the client's: values of a group's
-// own label only ask whether there is a series at all.
+// metadataQuestions are the calls for series, labels or label values to one group's shards. id and
+// limit may differ from the client's: values of a group's own label only ask whether there is a
+// series at all.
 func (x *exchange) metadataQuestions(t target, id endpoint.ID, limit int) ([]question, error) {
 	var out []question
 	relabel := merge.NewRelabel(t.group.Labels.Map(), plan.Owned(t.group))
@@ -412,7 +426,8 @@ func (x *exchange) metadataQuestions(t target, id endpoint.ID, limit int) ([]que
 		}
 		req.Match = t.match(id.Requires("match[]"))
 		req.Start, req.End, req.Limit = endpoint.At(from), endpoint.At(until), limit
-		// A server allocates more than a megabyte to compress an answer. These come many at a time, are bounded, and are the ones that must not raise it.
+		// A server allocates more than a megabyte to compress an answer. These come many at a time,
+		// are bounded, and are the ones that must not raise it.
 		q := question{shard: s, req: req, relabel: relabel, class: class, limit: limit, plain: x.dec.Unselective}
 		asked, err := x.askCopies(q, from, until)
 		if err != nil {

@@ -71,7 +71,8 @@ var faults = []fault{
 	{name: "reset after the header", script: "flush; reset", want: 502},
 	{name: "reset in the body", script: "limit 20 reset; answer", want: 502},
 
-	// Where an endpoint may answer only 1 MiB, its bound in bytes may be reached before the bound in the ratio is looked at.
+	// Where an endpoint may answer only 1 MiB, its bound in bytes may be reached before the bound
+	// in the ratio is looked at.
 	{name: "gzip bomb", script: "gzip bomb 10GiB", single: true, want: 502, or: map[string]int{"features": 422, "status_buildinfo": 422}},
 	{name: "no gzip under that name", script: "gzip bad; answer", want: 502},
 	{name: "gzip that ends too soon", script: "gzip cut; answer", want: 502},
@@ -97,7 +98,8 @@ var faults = []fault{
 	{name: "204", script: "status 204", want: 502},
 }
 
-// Every endpoint that asks shards, under every fault of a shard: the right answer by the deadline, naming the server, and nothing left running.
+// Every endpoint that asks shards, under every fault of a shard: the right answer by the deadline,
+// naming the server, and nothing left running.
 func TestFaults(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
@@ -158,7 +160,8 @@ func TestFaultsOfOneShard(t *testing.T) {
 	}
 }
 
-// set scripts the fault for what the askings ask of the shard; everything else, the proxy's own questions too, is answered well.
+// set scripts the fault for what the askings ask of the shard; everything else, the proxy's own
+// questions too, is answered well.
 func (f fault) set(t testing.TB, s *fakeshard.Shard, all []asking) {
 	t.Helper()
 	var routes []fakeshard.Route
@@ -174,7 +177,8 @@ func (f fault) set(t testing.TB, s *fakeshard.Shard, all []asking) {
 	}
 }
 
-// slack is how much later than the deadline an answer may come on a machine that does many other things. That it was the deadline is seen from the status.
+// slack is how much later than the deadline an answer may come on a machine that does many other
+// things. That it was the deadline is seen from the status.
 const slack = 20 * time.Second
 
 // judge compares an answer with what the fault calls for.
@@ -221,7 +225,8 @@ func (r *rig) named(text string, shards []*fakeshard.Shard) bool {
 	return false
 }
 
-// whole checks that a success has the data of every shard that was asked, and no warning that it has not.
+// whole checks that a success has the data of every shard that was asked, and no warning that it
+// has not.
 func (r *rig) whole(a asking, got *reply) {
 	t := r.t
 	t.Helper()

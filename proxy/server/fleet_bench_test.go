@@ -15,7 +15,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// fleetChild is so many scripted shards; it prints their addresses in one line and ends with its standard input.
+// fleetChild is so many scripted shards; it prints their addresses in one line and ends with its
+// standard input.
 func fleetChild(count string) int {
 	n, err := strconv.Atoi(count)
 	if err != nil {
@@ -44,8 +45,9 @@ func ownCPU(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkIdle reports what Spillway costs over shards that nobody asks anything, four to a group: processor time in a minute, and the size of /metrics. The shards are
-// another process. -benchtime 1x is one minute.
+// BenchmarkIdle reports what Spillway costs over shards that nobody asks anything, four to a group:
+// processor time in a minute, and the size of /metrics. The shards are another process. -benchtime
+// 1x is one minute.
 func BenchmarkIdle(b *testing.B) {
 	for _, n := range []int{40, 800} {
 		b.Run(fmt.Sprintf("shards=%d", n), func(b *testing.B) {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestWhatIsTheSameAtAllSteps: a part that shards run and that an @ makes the same at all steps is so for what stands above it too, here as in Prometheus' engine: it
-// warns of no sort then, gives timestamp() each step's own time, and answers the same.
+// TestWhatIsTheSameAtAllSteps: a part that shards run and that an @ makes the same at all steps is
+// so for what stands above it too, here as in Prometheus' engine: it warns of no sort then, gives
+// timestamp() each step's own time, and answers the same.
 func TestWhatIsTheSameAtAllSteps(t *testing.T) {
 	ran, pushed := 0, 0
 	for seed := uint64(1); ran < 3; seed++ {

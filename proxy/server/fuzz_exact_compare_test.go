@@ -115,7 +115,8 @@ func (a *exactAnswer) put(key string, pair []json.RawMessage, isHistogram bool) 
 	return err
 }
 
-// exactDifference is where two answers differ first. at is the time of it, 0 where a whole series or the kind differs.
+// exactDifference is where two answers differ first. at is the time of it, 0 where a whole series
+// or the kind differs.
 type exactDifference struct {
 	text      string
 	at        int64
@@ -177,7 +178,8 @@ func (a *exactAnswer) differ(want *exactAnswer, tolerance float64) *exactDiffere
 	return nil
 }
 
-// differInOrder compares the values of two instant vectors in the order in which they came: that of a sort, to which zeros of both signs are equal.
+// differInOrder compares the values of two instant vectors in the order in which they came: that of
+// a sort, to which zeros of both signs are equal.
 func (a *exactAnswer) differInOrder(want *exactAnswer, tolerance float64) *exactDifference {
 	zero := func(v exactValue) bool { return v.h == nil && (v.text == "0" || v.text == "-0") }
 	for i, key := range a.order {
@@ -235,7 +237,8 @@ func (v exactValue) differ(want exactValue, tolerance float64) *exactDifference 
 	return nil
 }
 
-// differCounts compares what histograms count. Whole numbers below 2^53 add up exactly in any order: no tolerance is for them.
+// differCounts compares what histograms count. Whole numbers below 2^53 add up exactly in any
+// order: no tolerance is for them.
 func differCounts(got, want string, tolerance float64) *exactDifference {
 	whole := func(s string) bool {
 		f, err := strconv.ParseFloat(s, 64)
@@ -247,7 +250,8 @@ func differCounts(got, want string, tolerance float64) *exactDifference {
 	return differNumbers(got, want, tolerance)
 }
 
-// differNumbers compares numbers as they were written: the shortest text that reads back as the same bits, so equal texts are equal bits.
+// differNumbers compares numbers as they were written: the shortest text that reads back as the
+// same bits, so equal texts are equal bits.
 func differNumbers(got, want string, tolerance float64) *exactDifference {
 	if got == want {
 		return nil
@@ -265,8 +269,9 @@ func differNumbers(got, want string, tolerance float64) *exactDifference {
 	return d
 }
 
-// amid tells whether the answer is within what the others, answers of one engine to one question, leave open among themselves: every value within four
-// times their spread there, and a series or value missing only where one of them misses it too.
+// amid tells whether the answer is within what the others, answers of one engine to one question,
+// leave open among themselves: every value within four times their spread there, and a series or
+// value missing only where one of them misses it too.
 func (a *exactAnswer) amid(others []*exactAnswer) bool {
 	keys := map[string]map[int64]bool{}
 	for _, o := range append(others, a) {
@@ -311,7 +316,8 @@ func (a *exactAnswer) amid(others []*exactAnswer) bool {
 	return true
 }
 
-// largest is the largest finite magnitude among the numbers of an answer, histograms' sums included.
+// largest is the largest finite magnitude among the numbers of an answer, histograms' sums
+// included.
 func (a *exactAnswer) largest() float64 {
 	out := 0.0
 	for _, points := range a.series {
@@ -328,7 +334,8 @@ func (a *exactAnswer) largest() float64 {
 	return out
 }
 
-// near tells whether two answers have the same series and times, and numbers no farther apart than distance.
+// near tells whether two answers have the same series and times, and numbers no farther apart than
+// distance.
 func (a *exactAnswer) near(want *exactAnswer, distance float64) bool {
 	if len(a.series) != len(want.series) {
 		return false

@@ -38,7 +38,8 @@ func (d *exactData) counted(at, rate float64) float64 {
 	return math.Floor((at - since) * rate)
 }
 
-// special are the values that aggregations treat in their own ways. Large ones that cancel out are among them.
+// special are the values that aggregations treat in their own ways. Large ones that cancel out are
+// among them.
 var special = []float64{0, math.Copysign(0, -1), 1, -1, 2, 2, 3, math.Inf(1), math.Inf(-1), math.NaN(), 1e16, -1e16, 1e-300, 0.1, 0.2, 0.3}
 
 var exactMetrics = []exactMetric{
@@ -92,7 +93,8 @@ type exactSpell struct{ from, until float64 }
 
 func (s exactSpell) holds(at float64) bool { return at >= s.from && at < s.until }
 
-// fill scrapes the shard's targets into each of its replicas, with a phase and jitter of each replica's own.
+// fill scrapes the shard's targets into each of its replicas, with a phase and jitter of each
+// replica's own.
 func (w *exactWorld) fill(s *exactShard) {
 	seconds := w.length.Seconds()
 	// What the targets do is the same for all replicas and shards that see them.
@@ -184,7 +186,8 @@ func (t *exactTarget) run(w *exactWorld, value func(at float64) (point, bool)) [
 	return out
 }
 
-// scrape adds the series of one target to a replica. What the target does depends on the node and the job alone, so that all servers see the same.
+// scrape adds the series of one target to a replica. What the target does depends on the node and
+// the job alone, so that all servers see the same.
 func (w *exactWorld) scrape(s *exactShard, r *exactReplica, n exactNode, job string, server []exactSpell, lo, hi float64) {
 	own := rand.New(rand.NewPCG(w.seed, uint64(n.id)*3+uint64(len(job))))
 	seconds := w.length.Seconds()

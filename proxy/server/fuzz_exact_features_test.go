@@ -26,7 +26,8 @@ type exactEngine struct {
 	starts  bool // samples have start timestamps, and the engine uses them
 }
 
-// draw chooses the settings, with random numbers of its own: the data of a seed's world stays what it was.
+// draw chooses the settings, with random numbers of its own: the data of a seed's world stays what
+// it was.
 func (w *exactWorld) draw() {
 	rng := rand.New(rand.NewPCG(w.seed, 28))
 	for _, f := range []struct {
@@ -72,7 +73,8 @@ func (m *exactMetric) typed(b *labels.Builder, node int) {
 	b.Set("__type__", kind)
 }
 
-// began is the start timestamp of what a target counts, at a time in seconds from the world's beginning; 0 is none, as of every fourth target.
+// began is the start timestamp of what a target counts, at a time in seconds from the world's
+// beginning; 0 is none, as of every fourth target.
 func (w *exactWorld) began(m *exactMetric, d *exactData, at float64) int64 {
 	if !w.engine.starts || d.node%4 == 3 || !slices.Contains([]string{"counter", "bucket", "exponential", "custom"}, m.kind) {
 		return 0
@@ -86,8 +88,8 @@ func (w *exactWorld) began(m *exactMetric, d *exactData, at float64) int64 {
 	return w.start.UnixMilli() + int64(since*1000)
 }
 
-// shared adds the series that belong to no target alone: what becomes equal on several shards once a label or the name is gone, and what lacks the label by
-// which shards may be told apart.
+// shared adds the series that belong to no target alone: what becomes equal on several shards once
+// a label or the name is gone, and what lacks the label by which shards may be told apart.
 func (w *exactWorld) shared(s *exactShard, r *exactReplica, t *exactTarget) {
 	first := s.nodes[0].id
 	add := func(value func(at float64) float64, pairs ...string) {

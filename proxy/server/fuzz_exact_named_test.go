@@ -15,8 +15,9 @@ import (
 	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 )
 
-// exactTable is a world written by hand: what each shard holds, a series a line with its value, NaN and Inf included. A value h3 is the third of a run of
-// native histograms, +2 a counter that grows by 2 each scrape. keys is what the group's configuration says of how series are spread.
+// exactTable is a world written by hand: what each shard holds, a series a line with its value, NaN
+// and Inf included. A value h3 is the third of a run of native histograms, +2 a counter that grows
+// by 2 each scrape. keys is what the group's configuration says of how series are spread.
 func exactTable(t *testing.T, replicas int, labelled bool, keys string, shards ...string) *exactHarness {
 	t.Helper()
 	w := newTable()
@@ -86,7 +87,8 @@ func number64(t *testing.T, text string) int64 {
 	return n
 }
 
-// The questions that proxies of this kind are known to answer wrongly, each by name, over shards whose values show it.
+// The questions that proxies of this kind are known to answer wrongly, each by name, over shards
+// whose values show it.
 func TestExactByName(t *testing.T) {
 	cases := []exactNamed{
 		{"a filter on a maximum is not a filter on each shard's", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `max(foo) < 10`, ``},
@@ -242,7 +244,8 @@ func TestExactByNameSharded(t *testing.T) {
 	}
 }
 
-// A group without labels, as that of what a ruler recorded is, takes part in every query, and what joins is put together here. By the names that it says to have it is left out.
+// A group without labels, as that of what a ruler recorded is, takes part in every query, and what
+// joins is put together here. By the names that it says to have it is left out.
 func TestExactByNameWithNames(t *testing.T) {
 	shards := []string{"foo{node=\"a\"} 5\nbar{node=\"a\"} 2\nnode:own{node=\"a\"} 1", "foo{node=\"b\"} 6\nbar{node=\"b\"} 2\nnode:own{node=\"b\"} 2"}
 	const recorded = "cluster:foo{cluster=\"jaguar\"} 11\nALERTS{cluster=\"jaguar\",alertname=\"x\"} 1"
@@ -309,7 +312,8 @@ func TestExactByNameWithNames(t *testing.T) {
 	}
 }
 
-// Where type and unit are parts of a metric's name, series of one name may become equal when they lose it.
+// Where type and unit are parts of a metric's name, series of one name may become equal when they
+// lose it.
 func TestExactByNameTyped(t *testing.T) {
 	was := exactFeatures
 	t.Cleanup(func() { exactFeatures = was })

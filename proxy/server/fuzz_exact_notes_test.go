@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// maxNotes is how many warnings, and how many infos, an answer of Prometheus has; of more it says the number only.
+// maxNotes is how many warnings, and how many infos, an answer of Prometheus has; of more it says
+// the number only.
 const maxNotes = 10
 
 // exactNotes are what an answer says beside its data.
@@ -20,7 +21,8 @@ func readNotes(body []byte) (exactNotes, error) {
 	return exactNotes{env.Warnings, env.Infos}, err
 }
 
-// notePlace is what a note says of the place and the extent, which follow from where an expression is evaluated.
+// notePlace is what a note says of the place and the extent, which follow from where an expression
+// is evaluated.
 var notePlace = regexp.MustCompile(`, from buckets .*| \(\d+:\d+\)$`)
 
 // plainNotes are the texts without that, each once.
@@ -33,8 +35,8 @@ func plainNotes(notes []string) []string {
 	return slices.Compact(out)
 }
 
-// differ says where one class of notes is not the same; empty where they are. Of more than maxNotes the engine itself chooses by chance, so only that there
-// are some is compared then.
+// differ says where one class of notes is not the same; empty where they are. Of more than maxNotes
+// the engine itself chooses by chance, so only that there are some is compared then.
 func (n exactNotes) differ(want exactNotes) string {
 	for _, c := range []struct {
 		class     string

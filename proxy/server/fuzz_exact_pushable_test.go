@@ -9,10 +9,12 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
 
-// pushed counts the aggregations of a query that shards could run, and those that they did run. Could is by looks alone: one of the distributive aggregations
-// over a per-series expression that several shards hold, all of them with one replica or with such as agree all the time, and that no boundary in time
-// crosses. It is careful: what it leaves out may be pushed too. Did is by what the shards were sent: the aggregation itself, not what is below it, and
-// nothing of it was read raw after all.
+// pushed counts the aggregations of a query that shards could run, and those that they did run.
+// Could is by looks alone: one of the distributive aggregations over a per-series expression that
+// several shards hold, all of them with one replica or with such as agree all the time, and that no
+// boundary in time crosses. It is careful: what it leaves out may be pushed too. Did is by what the
+// shards were sent: the aggregation itself, not what is below it, and nothing of it was read raw
+// after all.
 func (w *exactWorld) pushed(e parser.Expr, seen *exactSeen) (could, did int) {
 	if w.strange || w.kind == exactMoving {
 		return 0, 0
@@ -52,7 +54,8 @@ func (w *exactWorld) pushed(e parser.Expr, seen *exactSeen) (could, did int) {
 	return could, did
 }
 
-// unowned is an aggregation as text, as shards are sent it: without matchers on labels of groups and replicas. An average is sent as a sum and a count.
+// unowned is an aggregation as text, as shards are sent it: without matchers on labels of groups
+// and replicas. An average is sent as a sum and a count.
 func (w *exactWorld) unowned(a *parser.AggregateExpr) string {
 	e, err := exactParser.ParseExpr(a.String())
 	if err != nil {
@@ -74,7 +77,8 @@ func (w *exactWorld) unowned(a *parser.AggregateExpr) string {
 	return e.String()
 }
 
-// exactPerSeries is the selector of an expression each series of which follows from one stored series; nil where it is none.
+// exactPerSeries is the selector of an expression each series of which follows from one stored
+// series; nil where it is none.
 func exactPerSeries(e parser.Expr) *parser.VectorSelector {
 	switch e := e.(type) {
 	case *parser.ParenExpr:

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// exactQueries writes random expressions over the metrics of a world. Selectors, per-series functions and aggregations of them are the commonest, since
-// they are what may run on the shards; everything else that PromQL has stands around them.
+// exactQueries writes random expressions over the metrics of a world. Selectors, per-series
+// functions and aggregations of them are the commonest, since they are what may run on the shards;
+// everything else that PromQL has stands around them.
 type exactQueries struct {
 	w     *exactWorld
 	rng   *rand.Rand
@@ -144,14 +145,16 @@ func (g *exactQueries) perSeries(depth int) string {
 	return g.selector(pickOne(g, "exponential", "custom", "mixed")) + g.modifier()
 }
 
-// severalNames writes a selector of several metrics by a regular expression; those of limit_ are equal on all shards but for the name.
+// severalNames writes a selector of several metrics by a regular expression; those of limit_ are
+// equal on all shards but for the name.
 func (g *exactQueries) severalNames() string {
 	names := pickOne(g, "limit_.+", "limit_.+", "limit_[0-4]", "up|node_info", "quota|up", "capacity|quota", "bound|limit_.+", "http_requests_total|http_seconds_count")
 	return `{__name__=~"` + names + `"` + pickOne(g, "", "", "", `,cluster="jaguar"`, `,tier="gold"`) + "}"
 }
 
-// renamed writes an expression that makes series equal which only a name, a type or a label kept apart, and now and then a filter that hides all but one of
-// them: the reference fails on those that it hides, too.
+// renamed writes an expression that makes series equal which only a name, a type or a label kept
+// apart, and now and then a filter that hides all but one of them: the reference fails on those
+// that it hides, too.
 func (g *exactQueries) renamed() string {
 	of := g.severalNames()
 	if g.chance(0.25) {
@@ -263,7 +266,8 @@ func (g *exactQueries) histogramQuantile(depth int) string {
 	return fmt.Sprintf("histogram_quantile(%s, %s)", q, g.histograms(depth))
 }
 
-// quantiles writes several quantiles at once, each with a label that may be one by which shards or groups are told apart.
+// quantiles writes several quantiles at once, each with a label that may be one by which shards or
+// groups are told apart.
 func (g *exactQueries) quantiles() string {
 	of := g.selector("bucket")
 	switch g.rng.IntN(4) {
@@ -383,7 +387,8 @@ func (g *exactQueries) binary(depth int) string {
 	return a + " " + pickOne(g, "+", "-", "*", "/", "%", "==", "!=", ">", "<", ">= bool", "atan2") + g.matching(false) + fill + b
 }
 
-// oneSided writes a join one side of which has series without the label by which it joins, on one shard or on several.
+// oneSided writes a join one side of which has series without the label by which it joins, on one
+// shard or on several.
 func (g *exactQueries) oneSided() string {
 	m := pickOne(g, "up", "node_info", `gpu_temperature{gpu="0"}`, `node_memory_free_bytes`, "capacity", "quota")
 	if g.chance(0.3) {

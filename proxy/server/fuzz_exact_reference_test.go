@@ -27,9 +27,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
 
-// exactReference evaluates over one storage that holds, for each shard, the samples of one replica in each segment of time. All that it takes from the proxy
-// is which replica that is: the segments that raw reports, and the replica that was called where the shard itself evaluated. A shard of one replica needs
-// not even that. Labels, spans, merging and evaluation are done here again.
+// exactReference evaluates over one storage that holds, for each shard, the samples of one replica
+// in each segment of time. All that it takes from the proxy is which replica that is: the segments
+// that raw reports, and the replica that was called where the shard itself evaluated. A shard of
+// one replica needs not even that. Labels, spans, merging and evaluation are done here again.
 type exactReference struct {
 	w      *exactWorld
 	engine *promql.Engine
@@ -120,8 +121,9 @@ type exactSeen struct {
 	grid     merge.Grid             // of a stretch
 }
 
-// unread tells whether the series that collides, "labels on shard", was not looked at: everything was evaluated in Spillway, and it is in nothing that was selected. info() does not read its second argument where no
-// series of the first has identifying labels.
+// unread tells whether the series that collides, "labels on shard", was not looked at: everything
+// was evaluated in Spillway, and it is in nothing that was selected. info() does not read its
+// second argument where no series of the first has identifying labels.
 func (s *exactSeen) unread(collision string) bool {
 	key, _, _ := strings.Cut(collision, " on ")
 	return s.mode() == "raw" && !slices.ContainsFunc(s.selected, func(sel raw.Selected) bool {
@@ -175,7 +177,8 @@ type exactOutcome struct {
 
 var errExactParse = errors.New("the expression is not accepted")
 
-// ask evaluates a question. order, where it is not nil, puts the series in another order: the answer of an expression that depends on it is not determined.
+// ask evaluates a question. order, where it is not nil, puts the series in another order: the
+// answer of an expression that depends on it is not determined.
 func (r *exactReference) ask(ctx context.Context, q exactQuestion, seen exactSeen, order func([]storage.Series)) exactOutcome {
 	var out exactOutcome
 	if len(seen.pieces) > 0 {
@@ -224,7 +227,8 @@ func (r *exactReference) ask(ctx context.Context, q exactQuestion, seen exactSee
 	return out
 }
 
-// askPieces evaluates the stretches of a range query one by one: the samples of one replica in each segment are other ones in each of them.
+// askPieces evaluates the stretches of a range query one by one: the samples of one replica in each
+// segment are other ones in each of them.
 func (r *exactReference) askPieces(ctx context.Context, q exactQuestion, seen exactSeen, order func([]storage.Series)) exactOutcome {
 	out := exactOutcome{answer: &exactAnswer{kind: "matrix", series: map[string]map[int64]exactValue{}}}
 	steps := 0
@@ -375,7 +379,8 @@ func (q *exactQuerier) pick(from, until int64, ms []*labels.Matcher) *raw.Select
 	return wider
 }
 
-// samples are those of one series on one shard in [lo, hi], each stretch from the replica that the proxy took.
+// samples are those of one series on one shard in [lo, hi], each stretch from the replica that the
+// proxy took.
 func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, lo, hi int64) ([]chunks.Sample, string) {
 	if len(s.replicas) == 1 {
 		return s.replicas[0].samples(key, lo, hi), ""
@@ -385,7 +390,8 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 	}
 	segments, ok := picked.Series[key]
 	if !ok {
-		// Where the heartbeat finds one replica whole, what only the others hold is not in the answer.
+		// Where the heartbeat finds one replica whole, what only the others hold is not in the
+		// answer.
 		if s.group.heartbeat != "" && slices.ContainsFunc(s.replicas, func(r *exactReplica) bool { return alone(picked, s, r) && len(r.samples(key, lo, hi)) == 0 }) {
 			return nil, ""
 		}
@@ -410,7 +416,9 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 	return out, s.follows(picked, key, out, lo, hi)
 }
 
-// called are the samples of one series in [lo, hi] on the replica that was called for them. Selectors of one query that reach to different times may have been asked of different replicas, each whole where it was asked.
+// called are the samples of one series in [lo, hi] on the replica that was called for them.
+// Selectors of one query that reach to different times may have been asked of different replicas,
+// each whole where it was asked.
 func (s *exactShard) called(calls []exactCall, key string, lo, hi int64) (samples []chunks.Sample, why string) {
 	why = fmt.Sprintf("it is not known which replica of %s was read for %s", s.name, key)
 	samples = s.replicas[0].samples(key, lo, hi)
@@ -469,8 +477,9 @@ func (r *exactReplica) samples(key string, lo, hi int64) []chunks.Sample {
 	return out
 }
 
-// follows tells what is wrong with a choice of samples from two replicas: that it is that of the rules of seams for neither of them as the base. Where the heartbeat finds one replica whole, that one may have been read
-// alone. window is that of the read, of which [lo, hi] is wanted.
+// follows tells what is wrong with a choice of samples from two replicas: that it is that of the
+// rules of seams for neither of them as the base. Where the heartbeat finds one replica whole, that
+// one may have been read alone. window is that of the read, of which [lo, hi] is wanted.
 func (s *exactShard) follows(picked *raw.Selected, key string, chosen []chunks.Sample, lo, hi int64) string {
 	from, until := s.span()
 	from, until = max(from, picked.From), min(until-1, picked.Until)
@@ -532,14 +541,16 @@ func seamSamples(ss []chunks.Sample, copy int) []seamref.Sample {
 	return out
 }
 
-// unproven tells why nobody could know that a replica lacks nothing in [lo, hi] that another one has; empty where the heartbeat says so: in each closed bucket of five minutes no job of which the other has more series, or
-// more successful scrapes, by half of its series or more.
+// unproven tells why nobody could know that a replica lacks nothing in [lo, hi] that another one
+// has; empty where the heartbeat says so: in each closed bucket of five minutes no job of which the
+// other has more series, or more successful scrapes, by half of its series or more.
 func (s *exactShard) unproven(r *exactReplica, lo, hi int64) string {
 	if s.group.heartbeat == "" {
 		return fmt.Sprintf("%s was asked alone although its group has no heartbeat", r.name)
 	}
 	const bucket = int64(5 * time.Minute / time.Millisecond)
-	// The bucket that is open now is proven by the one before it and by the last minute, which are not looked at here.
+	// The bucket that is open now is proven by the one before it and by the last minute, which are
+	// not looked at here.
 	closed := time.Now().Add(-30*time.Second).UnixMilli() / bucket * bucket
 	for end := (lo + bucket - 1) / bucket * bucket; end < hi+bucket && end < closed; end += bucket {
 		own := r.beats(s.group.heartbeat, end-bucket, end)
@@ -554,7 +565,8 @@ func (s *exactShard) unproven(r *exactReplica, lo, hi int64) string {
 	return ""
 }
 
-// beats are the number of heartbeat series and of successful scrapes after from, until until inclusive, by job.
+// beats are the number of heartbeat series and of successful scrapes after from, until until
+// inclusive, by job.
 func (r *exactReplica) beats(heartbeat string, from, until int64) map[string][2]int {
 	out := map[string][2]int{}
 	for i := range r.series {

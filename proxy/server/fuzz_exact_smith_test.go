@@ -11,11 +11,12 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// promqlsmith puts a function of its own into the parser's table when it is loaded. Nothing else here may see it.
+// promqlsmith puts a function of its own into the parser's table when it is loaded. Nothing else
+// here may see it.
 func init() { delete(parser.Functions, "holt_winters") }
 
-// newExactSmith returns promqlsmith over the label sets of the world. It walks maps: the same seed does not write the same queries again, which is why a
-// failure is printed with its text.
+// newExactSmith returns promqlsmith over the label sets of the world. It walks maps: the same seed
+// does not write the same queries again, which is why a failure is printed with its text.
 func newExactSmith(w *exactWorld) func() string {
 	held := map[string]labels.Labels{}
 	for _, g := range w.groups {

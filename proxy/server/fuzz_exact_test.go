@@ -32,8 +32,9 @@ const (
 	exactPerWorld = 100
 )
 
-// Every exactPushed-th query is an aggregation that shards can run, as far as the world has any, and exactJudged of them is how many it takes to judge how many they did:
-// of fewer, which worlds and windows were drawn would decide. There are exactMoreWorlds worlds more to find them in.
+// Every exactPushed-th query is an aggregation that shards can run, as far as the world has any,
+// and exactJudged of them is how many it takes to judge how many they did: of fewer, which worlds
+// and windows were drawn would decide. There are exactMoreWorlds worlds more to find them in.
 const (
 	exactPushed     = 4
 	exactJudged     = 30
@@ -49,8 +50,9 @@ type exactTally struct {
 	failures int
 }
 
-// TestExactFuzz asks random queries, our own and promqlsmith's, of proxies over random topologies, and compares each answer with the reference. Whatever
-// differs, is refused without a reason, or fails on one side only, is made small and printed as a row for exactFound.
+// TestExactFuzz asks random queries, our own and promqlsmith's, of proxies over random topologies,
+// and compares each answer with the reference. Whatever differs, is refused without a reason, or
+// fails on one side only, is made small and printed as a row for exactFound.
 func TestExactFuzz(t *testing.T) {
 	seed := randseed.Of(t, *exactSeed)
 	tally := &exactTally{modes: map[string]int{}, outcomes: map[string]int{}}
@@ -149,7 +151,8 @@ func (h *exactHarness) run(n int) {
 	}
 }
 
-// pushable writes a query with an aggregation that shards can run; any where the world seems to have none.
+// pushable writes a query with an aggregation that shards can run; any where the world seems to
+// have none.
 func (h *exactHarness) pushable(own *exactQueries) string {
 	for range 20 {
 		text := own.query()
@@ -303,7 +306,8 @@ func (h *exactHarness) check(q exactQuestion) exactVerdict {
 	return fail("different", "%s (tolerance %g)%s", d.text, tolerance, strings.Join(append([]string{""}, want.problems...), "; "))
 }
 
-// collides looks for label sets that become equal on one server at any time: chunks that reach into the window are read even if their samples in it are none.
+// collides looks for label sets that become equal on one server at any time: chunks that reach into
+// the window are read even if their samples in it are none.
 func (h *exactHarness) collides() string {
 	for _, g := range h.w.groups {
 		for _, s := range g.shards {
@@ -336,12 +340,15 @@ func exactTolerance(e parser.Expr) float64 {
 	return tolerance
 }
 
-// exactOrders is how many orders of the series the reference is asked in, where an answer may depend on it.
+// exactOrders is how many orders of the series the reference is asked in, where an answer may
+// depend on it.
 const exactOrders = 6
 
-// explained names the exception that allows a difference, or is empty. Prometheus' engine itself does not fix the order in which series come out of most
-// nodes of a range query, so the last bits of a sum and the choice between ties differ from one of its runs to the next. An answer is excused where it
-// is within what the reference itself answers when the series come to it in other orders.
+// explained names the exception that allows a difference, or is empty. Prometheus' engine itself
+// does not fix the order in which series come out of most nodes of a range query, so the last bits
+// of a sum and the choice between ties differ from one of its runs to the next. An answer is
+// excused where it is within what the reference itself answers when the series come to it in other
+// orders.
 func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen, got *exactReply, want *exactOutcome) string {
 	ties, sums, zeros, free, orders := false, false, false, q.step > 0 || seen.mode() != "raw", exactOrders
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
@@ -396,7 +403,8 @@ func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen
 	return ""
 }
 
-// noted says in what the notes differ from the reference's, in any order of its series; empty where they do not.
+// noted says in what the notes differ from the reference's, in any order of its series; empty where
+// they do not.
 func (h *exactHarness) noted(q exactQuestion, seen exactSeen, got *exactReply, want *exactOutcome) string {
 	d := got.notes.differ(want.notes)
 	if d == "" {
@@ -412,8 +420,10 @@ func (h *exactHarness) noted(q exactQuestion, seen exactSeen, got *exactReply, w
 	return d
 }
 
-// cancelled tells whether a difference comes from a sum of the shards' sums, within its 1e-12, that lost most of its digits afterwards, as in a difference
-// of two of them: each sum alone is within 1e-12; evaluated raw, the answer is the reference's; and what differs is less than 1e-9 of the largest sum.
+// cancelled tells whether a difference comes from a sum of the shards' sums, within its 1e-12, that
+// lost most of its digits afterwards, as in a difference of two of them: each sum alone is within
+// 1e-12; evaluated raw, the answer is the reference's; and what differs is less than 1e-9 of the
+// largest sum.
 func (h *exactHarness) cancelled(q exactQuestion, e parser.Expr, got *exactReply, want *exactOutcome) bool {
 	h.ref.seen()
 	raw, err := h.proxy(q, "stats", "all") // a query whose statistics are asked for is evaluated raw
@@ -452,7 +462,8 @@ func (h *exactHarness) cancelled(q exactQuestion, e parser.Expr, got *exactReply
 	return got.answer.near(want.answer, 1e-9*largest)
 }
 
-// minimise looks for a smaller question that fails too: a part of the expression, an instant of a range, the default lookback.
+// minimise looks for a smaller question that fails too: a part of the expression, an instant of a
+// range, the default lookback.
 func (h *exactHarness) minimise(q exactQuestion, v exactVerdict) (exactQuestion, exactVerdict) {
 	best, found := q, v
 	try := func(c exactQuestion) bool {
@@ -498,7 +509,8 @@ func (h *exactHarness) minimise(q exactQuestion, v exactVerdict) (exactQuestion,
 	return best, found
 }
 
-// exactParts are the parts of an expression that can stand alone, and the expression with one of its matchers or modifiers left out; the shortest first.
+// exactParts are the parts of an expression that can stand alone, and the expression with one of
+// its matchers or modifiers left out; the shortest first.
 func exactParts(query string) []string {
 	e, err := exactParser.ParseExpr(query)
 	if err != nil {
@@ -546,17 +558,18 @@ func exactParts(query string) []string {
 	return slices.Compact(out)
 }
 
-// exactFound are questions that were answered wrongly once. A world follows from its seed, so a row is good for as long as the worlds are made as they are.
+// exactFound are questions that were answered wrongly once. A world follows from its seed, so a row
+// is good for as long as the worlds are made as they are.
 var exactFound = []struct {
 	seed                        uint64
 	kind                        exactKind
 	query                       string
 	end, length, step, lookback int64 // milliseconds; end from the beginning of the world's data
 }{
-	// A leaf in place of a sum was taken for a selector, which has start timestamps.
-	// Two selectors of one query are asked of two replicas, each whole where it was asked.
-	// What count_values makes of values that are times is too much.
-	// Series that begin in a later stretch stand where their labels do; the reference had them at the end once.
+	// A leaf in place of a sum was taken for a selector, which has start timestamps. Two selectors
+	// of one query are asked of two replicas, each whole where it was asked. What count_values
+	// makes of values that are times is too much. Series that begin in a later stretch stand where
+	// their labels do; the reference had them at the end once.
 	{seed: 1009162307624, kind: "gaps", query: `http_seconds_count`, end: 1247717, length: 225000, step: 15000},
 	{seed: 1009162307744, kind: "gaps", query: `{__name__="slow_value"} @ 1795435688.930 < bool {__name__="http_seconds_bucket"} offset -1m51s`, end: 2070000},
 	{seed: 1009162307810, kind: "gaps", query: `{__name__="http_seconds_bucket"} and {__name__="slow_value"} @ 1795436906.315`, end: 398248},
@@ -566,14 +579,16 @@ var exactFound = []struct {
 	{seed: 1009162307624, kind: "gaps", query: `count by (node) (rpc_seconds)`, end: 2033955, length: 877606, step: 37000},
 	// A matrix spliced from two groups came in the order of the groups.
 	{seed: 957617523159, kind: "agreeing", query: `-batch_seconds{region!="eu"}`, end: 511722, length: 21000, step: 1000},
-	// The last bits of an average that the shards had a part in became a label.
-	// Zeros of both signs are equal to bottomk; what is never read collides with nothing; and which series limitk takes decides whether two have one name.
+	// The last bits of an average that the shards had a part in became a label. Zeros of both signs
+	// are equal to bottomk; what is never read collides with nothing; and which series limitk takes
+	// decides whether two have one name.
 	{seed: 668709599480, kind: "moving", query: `bottomk(1, ({__name__="special"} % ignoring (node, s) group_left (instance, job) {__name__="up"}))`, end: 1263594, length: 177073, step: 13000},
 	{seed: 668709600052, kind: "agreeing", query: `info({__name__="capacity"}, {__name__="collides"})`, end: 835629},
 	{seed: 668709600407, kind: "single", query: `sum_over_time((limitk (3, ceil({__name__=~"bound|limit_.+"})))[2m:30s])`, end: 76355},
 	{seed: 112987275208, kind: "agreeing", query: `sort_desc(info(special))`, end: 1695162},
 	{seed: 7006, kind: "single", query: `count_values("node", avg(irate(http_seconds_count[45s])))`, end: 1854259},
-	// A replica of one target was asked alone although no other one agreed with it; who lacks nothing that others have is whole now.
+	// A replica of one target was asked alone although no other one agreed with it; who lacks
+	// nothing that others have is whole now.
 	{seed: 8209, kind: "moving", query: `{__name__="node_memory_free_bytes"} @ start()`, end: 710674},
 }
 

@@ -14,12 +14,15 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
-// maxTieOrders is in how many orders of the series the reference is asked at most before a choice between equal values counts as one that it never makes.
+// maxTieOrders is in how many orders of the series the reference is asked at most before a choice
+// between equal values counts as one that it never makes.
 const maxTieOrders = 192
 
-// tied tells whether the answer is one that the choice between equal values allows. Where the choice is the whole expression, that is judged by what there was to
-// choose from: the values must be the best, or so many as there are to be, and every series must be there with the value that it was chosen for. Where more is done to
-// what was chosen, each single value, or its absence, and the number of series at each time must be one of the reference's own in some order of its series.
+// tied tells whether the answer is one that the choice between equal values allows. Where the
+// choice is the whole expression, that is judged by what there was to choose from: the values must
+// be the best, or so many as there are to be, and every series must be there with the value that it
+// was chosen for. Where more is done to what was chosen, each single value, or its absence, and the
+// number of series at each time must be one of the reference's own in some order of its series.
 func (h *exactHarness) tied(q exactQuestion, e parser.Expr, seen *exactSeen, got *exactAnswer, others []*exactAnswer, shuffle func([]storage.Series)) bool {
 	tolerance := exactTolerance(e)
 	for p, ok := e.(*parser.ParenExpr); ok; p, ok = e.(*parser.ParenExpr) {
@@ -48,8 +51,9 @@ func (h *exactHarness) tied(q exactQuestion, e parser.Expr, seen *exactSeen, got
 	return got.mixed(others, tolerance)
 }
 
-// chosen tells whether it depends on the choice between equal values that the query fails, as where only some choices leave two series with the same labels: the reference fails too in
-// some order of its series, or answers as the proxy does, which failed where got is nil.
+// chosen tells whether it depends on the choice between equal values that the query fails, as where
+// only some choices leave two series with the same labels: the reference fails too in some order of
+// its series, or answers as the proxy does, which failed where got is nil.
 func (h *exactHarness) chosen(q exactQuestion, seen exactSeen, got *exactAnswer) bool {
 	e, err := exactParser.ParseExpr(q.query)
 	if err != nil || !hasTie(e) {
@@ -159,7 +163,8 @@ func (a *exactAnswer) allows(by *parser.AggregateExpr, k int, got *exactAnswer, 
 	return len(chosen) == 0
 }
 
-// mixed tells whether each value of the answer, each absence of one, and the number of series at each time are those of one of the others.
+// mixed tells whether each value of the answer, each absence of one, and the number of series at
+// each time are those of one of the others.
 func (a *exactAnswer) mixed(others []*exactAnswer, tolerance float64) bool {
 	keys := map[string]map[int64]bool{}
 	note := func(o *exactAnswer) map[int64]int {

@@ -17,8 +17,9 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 )
 
-// An exactWorld is a random topology with its data: what each server stores, and what of it one Prometheus that held everything would hold. All of it follows
-// from the seed, but for the moment at which the data begins.
+// An exactWorld is a random topology with its data: what each server stores, and what of it one
+// Prometheus that held everything would hold. All of it follows from the seed, but for the moment
+// at which the data begins.
 type exactWorld struct {
 	seed    uint64
 	kind    exactKind
@@ -82,7 +83,8 @@ type exactReplica struct {
 	byKey    map[string]*exactHeld // by the label set that one Prometheus would hold, as text
 }
 
-// exactHeld is a label set that one Prometheus would hold, and where its samples are stored; more than one place is a collision.
+// exactHeld is a label set that one Prometheus would hold, and where its samples are stored; more
+// than one place is a collision.
 type exactHeld struct {
 	lbls   labels.Labels
 	places []*storedSeries
@@ -144,7 +146,8 @@ func newExactWorld(seed uint64, kind exactKind, now time.Time) *exactWorld {
 	return w
 }
 
-// names leaves the group some of its metrics, and says in the configuration which those are. What the heartbeat counts stays.
+// names leaves the group some of its metrics, and says in the configuration which those are. What
+// the heartbeat counts stays.
 func (w *exactWorld) names(g *exactGroup) {
 	gone, patterns := map[string]bool{}, map[string]string{}
 	for _, s := range g.shards {

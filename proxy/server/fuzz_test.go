@@ -21,8 +21,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint/endpointtest"
 )
 
-// FuzzServe sends requests of any shape through the whole proxy, over fake shards. Whatever comes: no panic, a verdict, a status of the closed set, JSON where
-// it says JSON, nothing held afterwards, and on the shards nothing but what the table knows, under its canonical path and without a header of the client's.
+// FuzzServe sends requests of any shape through the whole proxy, over fake shards. Whatever comes:
+// no panic, a verdict, a status of the closed set, JSON where it says JSON, nothing held
+// afterwards, and on the shards nothing but what the table knows, under its canonical path and
+// without a header of the client's.
 func FuzzServe(f *testing.F) {
 	all, err := endpointtest.Load("../endpoint/testdata/clients")
 	if err != nil {

@@ -26,11 +26,13 @@ const (
 	graphRange = time.Hour
 	// graphPoints is how many steps a plot has at most.
 	graphPoints = 240
-	// graphTimeout is how long the page waits for one answer; the configuration's own timeout stands where it is shorter.
+	// graphTimeout is how long the page waits for one answer; the configuration's own timeout
+	// stands where it is shorter.
 	graphTimeout = 10 * time.Second
 )
 
-// shown is a query of a link as the page shows it: its value, a plot of it and its plan, or what went wrong with each.
+// shown is a query of a link as the page shows it: its value, a plot of it and its plan, or what
+// went wrong with each.
 type shown struct {
 	Query string
 	Link  template.URL // where else it is drawn; empty for nowhere
@@ -57,8 +59,8 @@ type moment struct {
 	step time.Duration
 }
 
-// readMoment reads the parameters of one query of a link: g0.moment_input or g0.end_input, g0.range_input. What it cannot read is as good as not there: a link
-// in an alert has to open.
+// readMoment reads the parameters of one query of a link: g0.moment_input or g0.end_input,
+// g0.range_input. What it cannot read is as good as not there: a link in an alert has to open.
 func readMoment(q url.Values, prefix string, now time.Time) moment {
 	m := moment{at: now, span: graphRange}
 	for _, name := range []string{"moment_input", "end_input"} {
@@ -127,7 +129,8 @@ func (s *Server) look(from *http.Request, id endpoint.ID, form url.Values) (*ui.
 // maxKept is the largest answer that is drawn, in bytes of JSON.
 const maxKept = 8 << 20
 
-// keptAnswer is an http.ResponseWriter that keeps an answer of at most maxKept bytes; one that is longer ends its request.
+// keptAnswer is an http.ResponseWriter that keeps an answer of at most maxKept bytes; one that is
+// longer ends its request.
 type keptAnswer struct {
 	nowhere
 	body []byte

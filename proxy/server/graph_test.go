@@ -61,7 +61,8 @@ func TestLinksOfAlertsShowValues(t *testing.T) {
 	pageHas(t, page, `value="`+then+`"`, `<td class="value">`+strings.Replace(strconv.FormatFloat(float64(at.Unix()), 'g', -1, 64), "+", "&#43;", 1)+"</td>")
 }
 
-// Where the servers fail the page says what a client would be told, once, and asks them no second time for the plot.
+// Where the servers fail the page says what a client would be told, once, and asks them no second
+// time for the plot.
 func TestLinksOfAlertsSayWhatFails(t *testing.T) {
 	r := newRig(t, manyShards(1), "")
 	for _, sh := range r.all() {
@@ -78,7 +79,8 @@ func TestLinksOfAlertsSayWhatFails(t *testing.T) {
 	}
 }
 
-// --web.graph-url has to have a place for the query; the page links there, with the query as it belongs into that place.
+// --web.graph-url has to have a place for the query; the page links there, with the query as it
+// belongs into that place.
 func TestGraphURL(t *testing.T) {
 	for _, bad := range []string{"grafana", "https://grafana/explore", "javascript:alert('{expr}')", "https:///x?{expr}", "https://gra fana/{expr}"} {
 		if err := checkGraphURL(bad); err == nil {

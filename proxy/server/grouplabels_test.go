@@ -13,8 +13,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
-// Matchers on group labels and replica labels choose groups, in every operator and on every road; in a group without the label they are the shard's matter.
-// The reference is one Prometheus that holds everything, with the groups' labels on it.
+// Matchers on group labels and replica labels choose groups, in every operator and on every road;
+// in a group without the label they are the shard's matter. The reference is one Prometheus that
+// holds everything, with the groups' labels on it.
 func TestGroupLabelsChooseGroups(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	list := func(sets ...labels.Labels) []storedSeries {

@@ -24,7 +24,8 @@ func clusters(n, shards int) []rigGroup {
 	return out
 }
 
-// groupValues are the forms of label_values(cluster): with a metric, as dashboards ask, and without any, as Grafana's explorer does.
+// groupValues are the forms of label_values(cluster): with a metric, as dashboards ask, and without
+// any, as Grafana's explorer does.
 func groupValues() []asking {
 	const path = "/api/v1/label/cluster/values"
 	return []asking{
@@ -66,7 +67,8 @@ func TestGroupLabelValuesAskAllGroupsTogether(t *testing.T) {
 	}
 }
 
-// Groups that hang cost a partial answer one wait together, and their own values. Without partial answers the error says how many were silent and names some.
+// Groups that hang cost a partial answer one wait together, and their own values. Without partial
+// answers the error says how many were silent and names some.
 func TestGroupLabelValuesWithHungGroups(t *testing.T) {
 	r := newRig(t, clusters(20, 1), "limits: {endpoints: {label_values: {timeout: 9s}}}\n")
 	hung := []string{"c003", "c005", "c008", "c011", "c013", "c017"}
@@ -91,7 +93,8 @@ func TestGroupLabelValuesWithHungGroups(t *testing.T) {
 	wg.Wait()
 }
 
-// BenchmarkGroupLabelValues reports how much longer label_values(cluster) takes than the slowest of 200 groups of four shards, which answer after 5 to 60 ms.
+// BenchmarkGroupLabelValues reports how much longer label_values(cluster) takes than the slowest of
+// 200 groups of four shards, which answer after 5 to 60 ms.
 func BenchmarkGroupLabelValues(b *testing.B) {
 	const slowest = 60 * time.Millisecond
 	r := newRig(b, clusters(200, 4), limits(ample), func(o *Options) { o.shards = shard.Options{ProbeInterval: time.Hour, FactsEvery: time.Hour} })

@@ -6,7 +6,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// federatedHistogram is a native histogram for /federate. One with custom buckets becomes a classic one, which every exposition format can carry.
+// federatedHistogram is a native histogram for /federate. One with custom buckets becomes a classic
+// one, which every exposition format can carry.
 func federatedHistogram(h *histogram.FloatHistogram) *dto.Histogram {
 	out := &dto.Histogram{SampleCountFloat: proto.Float64(h.Count), SampleSum: proto.Float64(h.Sum)}
 	if h.UsesCustomBuckets() {
@@ -28,7 +29,8 @@ func spans(in []histogram.Span) []*dto.BucketSpan {
 	return out
 }
 
-// classicBuckets are the cumulative counts at the custom bounds; the encoder adds +Inf where its format needs it.
+// classicBuckets are the cumulative counts at the custom bounds; the encoder adds +Inf where its
+// format needs it.
 func classicBuckets(h *histogram.FloatHistogram) []*dto.Bucket {
 	counts := make([]float64, len(h.CustomValues)+1)
 	for it := h.PositiveBucketIterator(); it.Next(); {

@@ -70,7 +70,8 @@ func isTimeout(err error) bool {
 	return ok && ne.Timeout()
 }
 
-// hostile is a rig with one shard and much patience with clients, but for what change takes away: a busy machine's clients are slow as well.
+// hostile is a rig with one shard and much patience with clients, but for what change takes away: a
+// busy machine's clients are slow as well.
 func hostile(t testing.TB, change ...func(*Options)) *rig {
 	return newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample), append([]func(*Options){func(o *Options) {
 		o.HeaderTimeout, o.BodyTimeout, o.IdleTimeout = 10*patience, 10*patience, 10*patience
@@ -92,7 +93,8 @@ func (r *rig) asked() []string {
 	return out
 }
 
-// What is not exactly a path of the table with one of its methods never reaches a shard, and is never redirected.
+// What is not exactly a path of the table with one of its methods never reaches a shard, and is
+// never redirected.
 func TestPathsNeverReachShards(t *testing.T) {
 	t.Parallel()
 	r := hostile(t)
@@ -220,7 +222,8 @@ func matches1000() string {
 	return b.String()[:14_000]
 }
 
-// Whatever a client sends, a shard gets the headers of an allow list with values that Spillway made, and its own Host.
+// Whatever a client sends, a shard gets the headers of an allow list with values that Spillway
+// made, and its own Host.
 func TestHeadersAreNeverForwarded(t *testing.T) {
 	t.Parallel()
 	r := hostile(t)
@@ -340,7 +343,8 @@ func TestSlowHeads(t *testing.T) {
 	}
 }
 
-// Connections over the cap have spare ones, which tell about health and nothing else; beyond these one waits until another closes.
+// Connections over the cap have spare ones, which tell about health and nothing else; beyond these
+// one waits until another closes.
 func TestConnectionCap(t *testing.T) {
 	t.Parallel()
 	const most = 4
@@ -430,7 +434,8 @@ func TestOddRequests(t *testing.T) {
 	}
 }
 
-// Where a length stands beside chunks the chunks count, as in net/http, and what follows them is a request of its own: nothing is read twice or skipped.
+// Where a length stands beside chunks the chunks count, as in net/http, and what follows them is a
+// request of its own: nothing is read twice or skipped.
 func TestLengthBesideChunks(t *testing.T) {
 	t.Parallel()
 	r := hostile(t)
@@ -449,7 +454,8 @@ func TestLengthBesideChunks(t *testing.T) {
 	}
 }
 
-// A client that reads nothing of a large answer is given up by the request's deadline, and its shards with it; one that reads slowly gets everything.
+// A client that reads nothing of a large answer is given up by the request's deadline, and its
+// shards with it; one that reads slowly gets everything.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample))

@@ -11,14 +11,16 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// hungGroups is a fleet of groups of four shards each, of which some groups answer nothing but health probes.
+// hungGroups is a fleet of groups of four shards each, of which some groups answer nothing but
+// health probes.
 type hungGroups struct {
 	*rig
 	names  []string           // of the groups that hang
 	shards []*fakeshard.Shard // theirs
 }
 
-// newHungGroups starts a fleet in which so many of the groups, spread over all of them, can be made to hang.
+// newHungGroups starts a fleet in which so many of the groups, spread over all of them, can be made
+// to hang.
 func newHungGroups(t testing.TB, groups, hung int) *hungGroups {
 	f := &hungGroups{rig: newRig(t, clusters(groups, 4), limits(ample))}
 	for i := range hung {
@@ -31,7 +33,8 @@ func newHungGroups(t testing.TB, groups, hung int) *hungGroups {
 	return f
 }
 
-// hang makes them hang, and returns when that is known. One request that needs them all is enough for it.
+// hang makes them hang, and returns when that is known. One request that needs them all is enough
+// for it.
 func (f *hungGroups) hang() {
 	f.t.Helper()
 	for _, s := range f.shards {
@@ -61,8 +64,9 @@ func (f *hungGroups) strict(more ...string) []*reply {
 	return out
 }
 
-// TestHungGroups: two of twenty groups hang. Once that is known, a request that needs them fails without asking them, one that can go without them is answered, and to
-// one of another group they are nothing. When they answer again, so do all.
+// TestHungGroups: two of twenty groups hang. Once that is known, a request that needs them fails
+// without asking them, one that can go without them is answered, and to one of another group they
+// are nothing. When they answer again, so do all.
 func TestHungGroups(t *testing.T) {
 	t.Parallel()
 	f := newHungGroups(t, 20, 2)
@@ -110,8 +114,9 @@ func TestHungGroups(t *testing.T) {
 	}
 }
 
-// BenchmarkHungGroups: ten of 200 groups hang, 40 of 800 servers. It reports how long requests take then that need them and fail, that go without them, and of groups
-// that are well, beside what these took before.
+// BenchmarkHungGroups: ten of 200 groups hang, 40 of 800 servers. It reports how long requests take
+// then that need them and fail, that go without them, and of groups that are well, beside what
+// these took before.
 func BenchmarkHungGroups(b *testing.B) {
 	f := newHungGroups(b, 200, 10)
 	median := func(list []time.Duration) float64 {

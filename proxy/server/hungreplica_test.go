@@ -16,7 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// twins are the servers of two shards of two replicas that hold the same to the bit, so that an answer is the same whichever of them gives it.
+// twins are the servers of two shards of two replicas that hold the same to the bit, so that an
+// answer is the same whichever of them gives it.
 type twins struct {
 	now  time.Time
 	urls [2][2]string
@@ -34,7 +35,8 @@ func newTwins(t testing.TB) (p twins) {
 				labels.FromStrings("__name__", "requests_total", "job", "api", "node", node, "code", "500"),
 			} {
 				one := storedSeries{lbls: l}
-				// Samples of the next minutes are there already: nobody scrapes while the test runs.
+				// Samples of the next minutes are there already: nobody scrapes while the test
+				// runs.
 				for at := p.now.Add(-40 * time.Minute).Add(time.Duration(i*700+n*900) * time.Millisecond); at.Before(p.now.Add(20 * time.Minute)); at = at.Add(15 * time.Second) {
 					f := 1.0
 					if v > 0 {
@@ -73,7 +75,8 @@ func (p twins) config(heartbeat bool, first ...string) string {
 	return cfg.String()
 }
 
-// pairs is a proxy over twins. The first replica of each shard, which is the base, stands behind a scripted server that can hang.
+// pairs is a proxy over twins. The first replica of each shard, which is the base, stands behind a
+// scripted server that can hang.
 type pairs struct {
 	*quartet
 	s     *Server
@@ -104,7 +107,8 @@ func (d distribution) String() string {
 	return fmt.Sprintf("%d requests: p50 %s, p90 %s, p99 %s, max %s", len(d), at(50), at(90), at(99), at(100))
 }
 
-// TestHungReplica: of each pair the base hangs, in several ways. Every answer is what it was, without a warning; how long they took is printed.
+// TestHungReplica: of each pair the base hangs, in several ways. Every answer is what it was,
+// without a warning; how long they took is printed.
 func TestHungReplica(t *testing.T) {
 	const timeout = 15 * time.Second
 	servers := newTwins(t)

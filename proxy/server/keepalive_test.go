@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// Forty clients ask one thing after another over connections that they keep, as fast as they can, while the proxy is told to stop: no request is cut, and each client reads
-// in an answer that it was the last one there.
+// Forty clients ask one thing after another over connections that they keep, as fast as they can,
+// while the proxy is told to stop: no request is cut, and each client reads in an answer that it
+// was the last one there.
 func TestDrainCutsNoKeepAliveClient(t *testing.T) {
 	t.Parallel()
 	r := runAlone(t, 10*patience, func(o *Options) { o.lame = patience }) // a client may be kept from the processor for a while

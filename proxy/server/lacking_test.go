@@ -13,7 +13,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
-// twoJobs are the series of scraped in the job node, and once more in the job gpu; skip is told the job.
+// twoJobs are the series of scraped in the job node, and once more in the job gpu; skip is told the
+// job.
 func twoJobs(from, until time.Time, phase time.Duration, skip func(job string, at time.Time) bool) []storedSeries {
 	var out []storedSeries
 	for _, job := range []string{"node", "gpu"} {
@@ -36,7 +37,8 @@ func whys(n *plan.Node) string {
 	return out
 }
 
-// TestWhatLacksIsSaid: explain, and the refusal of what had to be read, name the replica that lacks something, how many scrapes of which job, and since when; and the shard is counted.
+// TestWhatLacksIsSaid: explain, and the refusal of what had to be read, name the replica that lacks
+// something, how many scrapes of which job, and since when; and the shard is counted.
 func TestWhatLacksIsSaid(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	from, until := now.Add(-50*time.Minute), now.Add(-time.Second)

@@ -10,8 +10,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// TestLanesBeginWithTheSlowest: of many shards those are asked first whose answers usually begin latest, whatever the order of the configuration and wherever the
-// turn begins; of the others the order stays, so that requests which come together do not meet at one shard after the other.
+// TestLanesBeginWithTheSlowest: of many shards those are asked first whose answers usually begin
+// latest, whatever the order of the configuration and wherever the turn begins; of the others the
+// order stays, so that requests which come together do not meet at one shard after the other.
 func TestLanesBeginWithTheSlowest(t *testing.T) {
 	r := newRig(t, clusters(maxWaiting/4+4, 4), limits(ample))
 	slow := map[string]bool{"c003": true, "c007": true, "c011": true}

@@ -65,7 +65,8 @@ func manyShards(n int) []rigGroup {
 	return []rigGroup{g}
 }
 
-// The client leaves at every stage of a request, by FIN and by RST: every request to a shard ends, it is counted, and nothing is said at error level.
+// The client leaves at every stage of a request, by FIN and by RST: every request to a shard ends,
+// it is counted, and nothing is said at error level.
 func TestClientLeaves(t *testing.T) {
 	metadata := asking{path: "/api/v1/series", form: url.Values{"match[]": {"up"}}, post: true}
 	rawQuery := asking{path: "/api/v1/query", form: url.Values{"query": {"count(info(up))"}}}
@@ -125,7 +126,8 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
-// leaves lets the client leave, and checks that everything that was done for it at the path of the shards ends, and nothing new begins.
+// leaves lets the client leave, and checks that everything that was done for it at the path of the
+// shards ends, and nothing new begins.
 func (r *rig) leaves(c *caller, reset bool, at string) {
 	t := r.t
 	t.Helper()
@@ -165,7 +167,8 @@ func (r *rig) leaves(c *caller, reset bool, at string) {
 	}
 }
 
-// The client leaves while the proxy waits for a slot: the shards are never asked for it, and those that hold the slots are not disturbed.
+// The client leaves while the proxy waits for a slot: the shards are never asked for it, and those
+// that hold the slots are not disturbed.
 func TestClientLeavesTheQueue(t *testing.T) {
 	for _, reset := range []bool{false, true} {
 		t.Run(fmt.Sprintf("RST %v", reset), func(t *testing.T) {
@@ -214,7 +217,8 @@ func TestClientLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// The client leaves while the proxy connects to a shard that does not take the connection: dialing is given up.
+// The client leaves while the proxy connects to a shard that does not take the connection: dialing
+// is given up.
 func TestClientLeavesDialing(t *testing.T) {
 	for _, reset := range []bool{false, true} {
 		t.Run(fmt.Sprintf("RST %v", reset), func(t *testing.T) {
@@ -254,7 +258,8 @@ func TestClientLeavesDialing(t *testing.T) {
 	}
 }
 
-// How long the last of eight shards works on after its client has left, in the stage waiting for headers and in the body.
+// How long the last of eight shards works on after its client has left, in the stage waiting for
+// headers and in the body.
 func BenchmarkClientLeaves(b *testing.B) {
 	for _, stage := range []struct {
 		name, script string

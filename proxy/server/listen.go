@@ -16,8 +16,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/timers"
 )
 
-// listen opens a TCP listener that has at most so many connections at once, and so many spare ones beyond them, which are there for health alone; the next one
-// waits in the kernel until one closes. Keep-alive finds silent clients within 45 s.
+// listen opens a TCP listener that has at most so many connections at once, and so many spare ones
+// beyond them, which are there for health alone; the next one waits in the kernel until one closes.
+// Keep-alive finds silent clients within 45 s.
 func listen(address string, most, spare int, name string, m *metrics, waits *timers.Set, log *slog.Logger) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -44,12 +45,15 @@ type capped struct {
 	told   time.Time // when a failure was logged; Accept's alone
 }
 
-// spareConnections are those that the main listener takes beyond its cap, so that whoever asks whether it is well is told, and not by a time-out: a kubelet
-// would restart a proxy that has nothing but many clients. Each is closed after its answer, and after spareTime where it asks nothing.
+// spareConnections are those that the main listener takes beyond its cap, so that whoever asks
+// whether it is well is told, and not by a time-out: a kubelet would restart a proxy that has
+// nothing but many clients. Each is closed after its answer, and after spareTime where it asks
+// nothing.
 const (
 	spareConnections = 32
 	spareTime        = time.Second
-	// acceptComplaints is the shortest time between two lines about connections that could not be accepted.
+	// acceptComplaints is the shortest time between two lines about connections that could not be
+	// accepted.
 	acceptComplaints = 10 * time.Second
 )
 
@@ -91,7 +95,8 @@ func (c *capped) Accept() (net.Conn, error) {
 	return newCappedConn(conn, c, slot), nil
 }
 
-// complain counts and says that a connection could not be accepted. net/http waits a moment then, and goes on.
+// complain counts and says that a connection could not be accepted. net/http waits a moment then,
+// and goes on.
 func (c *capped) complain(err error) {
 	c.failed.Inc()
 	if now := time.Now(); now.Sub(c.told) >= acceptComplaints {
@@ -106,8 +111,9 @@ func (c *capped) Close() error {
 	return c.Listener.Close()
 }
 
-// clientConns are the connections and what they wait for. When the proxy stops, a request may be on its way over any on which none is under way, and the answer of one that is
-// may have begun without saying that it is the last. The zero value is ready for use.
+// clientConns are the connections and what they wait for. When the proxy stops, a request may be on
+// its way over any on which none is under way, and the answer of one that is may have begun without
+// saying that it is the last. The zero value is ready for use.
 type clientConns struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]waited
@@ -136,8 +142,9 @@ func (w *clientConns) watch(c net.Conn, state http.ConnState) {
 	}
 }
 
-// quiet waits until each that has no request has waited for one for the patience, and requests that began before have ended or gone on for as long; at most for most, and
-// until ctx ends. Where there are no connections it returns at once.
+// quiet waits until each that has no request has waited for one for the patience, and requests that
+// began before have ended or gone on for as long; at most for most, and until ctx ends. Where there
+// are no connections it returns at once.
 func (w *clientConns) quiet(ctx context.Context, began time.Time, patience, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -166,8 +173,9 @@ func (w *clientConns) quiet(ctx context.Context, began time.Time, patience, most
 	}
 }
 
-// close closes those on which no request has arrived, and those that are still to come: net/http's Shutdown would wait five seconds for each of them, so that one that
-// a browser or a balancer keeps ready would hold up every exit.
+// close closes those on which no request has arrived, and those that are still to come: net/http's
+// Shutdown would wait five seconds for each of them, so that one that a browser or a balancer keeps
+// ready would hold up every exit.
 func (w *clientConns) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,7 +187,8 @@ func (w *clientConns) close() {
 	}
 }
 
-// authenticates tells whether a web configuration makes every caller show who it is: by a certificate that is verified, or by a password.
+// authenticates tells whether a web configuration makes every caller show who it is: by a
+// certificate that is verified, or by a password.
 func authenticates(data []byte) bool {
 	var c struct {
 		TLS struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// everyShard are questions with one request for every shard. everyReplica asks all replicas of each that can be asked: their rules and alerts are their
-// own, and the most urgent state wins.
+// everyShard are questions with one request for every shard. everyReplica asks all replicas of each
+// that can be asked: their rules and alerts are their own, and the most urgent state wins.
 func (x *exchange) everyShard(everyReplica bool, change func(*endpoint.Request)) []question {
 	var out []question
 	for _, g := range x.st.top.Groups {
@@ -90,7 +90,8 @@ func (x *exchange) listLimit() int {
 	return limit
 }
 
-// rules answers the rule groups. Pages are cut after merging, so shards are asked for everything that the other filters leave.
+// rules answers the rule groups. Pages are cut after merging, so shards are asked for everything
+// that the other filters leave.
 func (x *exchange) rules() error {
 	page := merge.RulesPage{}
 	if v := x.req.Filters["group_limit"]; len(v) > 0 {
@@ -113,7 +114,8 @@ func (x *exchange) alerts() error { return x.joined(x.everyShard(true, nil), mer
 // targetList answers the scrape targets.
 func (x *exchange) targetList() error { return x.joined(x.everyShard(false, nil), merge.MergeTargets) }
 
-// targetsMetadata answers metadata by target. Matchers on the group's labels choose groups, as everywhere.
+// targetsMetadata answers metadata by target. Matchers on the group's labels choose groups, as
+// everywhere.
 func (x *exchange) targetsMetadata() error {
 	limit := x.listLimit()
 	var questions []question
@@ -152,8 +154,9 @@ func (x *exchange) tsdb() error {
 	})
 }
 
-// exemplars answers query_exemplars: the exemplars of the series that the expression's selectors find. What else the expression says does not matter, so
-// each group is asked for the selectors that it can answer.
+// exemplars answers query_exemplars: the exemplars of the series that the expression's selectors
+// find. What else the expression says does not matter, so each group is asked for the selectors
+// that it can answer.
 func (x *exchange) exemplars() error {
 	var questions []question
 	if !x.dec.Empty {

@@ -56,7 +56,8 @@ type runtimeInfo struct {
 	StorageRetention    string    `json:"storageRetention"`
 }
 
-// statusRuntimeinfo answers about Spillway's own process. The working directory is nobody's business and stays empty.
+// statusRuntimeinfo answers about Spillway's own process. The working directory is nobody's
+// business and stays empty.
 func (x *exchange) statusRuntimeinfo() error {
 	host, _ := os.Hostname() // an empty name says as much as an error
 	return x.writeData(runtimeInfo{

@@ -15,7 +15,8 @@ import (
 
 var testSeed uint64
 
-// waiting is how many parallel tests run at once where there are fewer processors: they mostly wait for deadlines.
+// waiting is how many parallel tests run at once where there are fewer processors: they mostly wait
+// for deadlines.
 const waiting = 4
 
 func TestMain(m *testing.M) {

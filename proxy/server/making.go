@@ -11,8 +11,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
-// making charges an evaluation for the labels that it makes and the regular expressions that it runs, of which policy said how much that is for each series, once it
-// is known how many series there are. It is done before the engine has any of them, since the engine cannot be stopped there.
+// making charges an evaluation for the labels that it makes and the regular expressions that it
+// runs, of which policy said how much that is for each series, once it is known how many series
+// there are. It is done before the engine has any of them, since the engine cannot be stopped
+// there.
 type making struct {
 	hold func(int64) error
 
@@ -21,7 +23,8 @@ type making struct {
 	by  map[string]policy.Made // of selectors that were not read yet
 }
 
-// making returns the charges for what is evaluated here, those for the leaves' answers made already; nil where nothing is made.
+// making returns the charges for what is evaluated here, those for the leaves' answers made
+// already; nil where nothing is made.
 func (x *exchange) making(p *plan.Plan, tables []*merge.Table) (*making, error) {
 	if len(x.dec.Made) == 0 {
 		return nil, nil

@@ -10,7 +10,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// makingRig is a proxy over shards that hold so many series of up each, with a label pod of so many bytes.
+// makingRig is a proxy over shards that hold so many series of up each, with a label pod of so many
+// bytes.
 func makingRig(t *testing.T, shards, series, bytes int) (base string, fakes []*fakeshard.Shard) {
 	t.Helper()
 	config := "groups:\n  - name: heron\n    shards:\n"
@@ -54,8 +55,9 @@ func made(fakes []*fakeshard.Shard) (out []string) {
 	return out
 }
 
-// TestMuchMadeIsNotForShards: a shard may hold a million series, so what makes much of each is evaluated over those that are read, whose number is bounded; what makes
-// little goes on to run on the shard.
+// TestMuchMadeIsNotForShards: a shard may hold a million series, so what makes much of each is
+// evaluated over those that are read, whose number is bounded; what makes little goes on to run on
+// the shard.
 func TestMuchMadeIsNotForShards(t *testing.T) {
 	base, fakes := makingRig(t, 1, 5, 20)
 	for _, text := range []string{
@@ -89,7 +91,8 @@ func fakeThanos(t *testing.T, cluster string) *fakeshard.Shard {
 	})
 }
 
-// TestMuchMadeBehindThanos: a Thanos Query serves finished answers only, so what it must not make is made here of its answers, or refused.
+// TestMuchMadeBehindThanos: a Thanos Query serves finished answers only, so what it must not make
+// is made here of its answers, or refused.
 func TestMuchMadeBehindThanos(t *testing.T) {
 	fake := fakeThanos(t, "heron")
 	_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: heron, labels: {cluster: heron}, shards: [{replicas: [{url: %q, type: thanos}]}]}]\n", fake.URL())+limits(ample))
@@ -118,7 +121,8 @@ func TestMuchMadeBehindThanos(t *testing.T) {
 	}
 }
 
-// TestMadeOfWhatIsRead: labels of the stored series are longer than was assumed, or the series many: known once they are read, and refused before they are evaluated.
+// TestMadeOfWhatIsRead: labels of the stored series are longer than was assumed, or the series
+// many: known once they are read, and refused before they are evaluated.
 func TestMadeOfWhatIsRead(t *testing.T) {
 	base, _ := makingRig(t, 2, 300, 8<<10)
 	for _, tc := range []struct{ name, text, bound string }{

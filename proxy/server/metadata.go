@@ -59,7 +59,8 @@ func (x *exchange) note(res merge.Result) {
 	}
 }
 
-// truncation says which limit has cut an answer of so many series, names or values: that of all of it, or that of each shard.
+// truncation says which limit has cut an answer of so many series, names or values: that of all of
+// it, or that of each shard.
 func (x *exchange) truncation(n int) string {
 	limit, each, whose := x.dec.Limit, "", policy.BoundMaxSeries
 	if n < x.dec.Limit {
@@ -74,7 +75,8 @@ func (x *exchange) truncation(n int) string {
 	return fmt.Sprintf("results truncated due to limit: at most %d%s (%s)", limit, each, whose)
 }
 
-// labels answers label names: those that shards store, and the labels of every group that has a series.
+// labels answers label names: those that shards store, and the labels of every group that has a
+// series.
 func (x *exchange) labels() error {
 	var questions []question
 	for _, t := range x.targets() {
@@ -143,8 +145,10 @@ func (p *peeked) Next() bool {
 	return p.Strings.Next()
 }
 
-// labelValues answers the values of one label. Values of a group's own label come from the configuration, for groups in which the selectors find a series;
-// a replica label has none. All groups are asked together, whichever of the two they are asked: one that is slow makes no other one wait.
+// labelValues answers the values of one label. Values of a group's own label come from the
+// configuration, for groups in which the selectors find a series; a replica label has none. All
+// groups are asked together, whichever of the two they are asked: one that is slow makes no other
+// one wait.
 func (x *exchange) labelValues() error {
 	var questions []question
 	for _, t := range x.targets() {
@@ -191,7 +195,8 @@ func (x *exchange) labelValues() error {
 	return x.strings(r, append(lists, merge.FixedStrings(own)))
 }
 
-// presence is what a group is asked to find out whether its selectors find any series. Where there are none, any label name will do: that reads no series.
+// presence is what a group is asked to find out whether its selectors find any series. Where there
+// are none, any label name will do: that reads no series.
 func presence(t target) endpoint.ID {
 	if t.all {
 		return endpoint.Labels

@@ -15,8 +15,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
-// held are the label sets, as one Prometheus would have them, that any replica holds and that match one of the selectors; sampled are those of them with a
-// sample in the window.
+// held are the label sets, as one Prometheus would have them, that any replica holds and that match
+// one of the selectors; sampled are those of them with a sample in the window.
 func (w *world) held(selectors [][]*labels.Matcher, from, until int64) (held, sampled map[string]labels.Labels) {
 	held, sampled = map[string]labels.Labels{}, map[string]labels.Labels{}
 	for _, g := range w.groups {
@@ -38,7 +38,8 @@ func (w *world) held(selectors [][]*labels.Matcher, from, until int64) (held, sa
 	return held, sampled
 }
 
-// Metadata over shards and replicas: everything with a sample in the window is in the answer, nothing is that no replica holds, sorted, each once.
+// Metadata over shards and replicas: everything with a sample in the window is in the answer,
+// nothing is that no replica holds, sorted, each once.
 func TestMetadataIsComplete(t *testing.T) {
 	seed := randseed.Of(t, testSeed)
 	w := makeWorld(t, seed)
@@ -120,7 +121,8 @@ func fetchData(t *testing.T, base, path string, form url.Values, into any) {
 	}
 }
 
-// within checks that a list is sorted, has each string once, has all of least, and nothing that is not in most.
+// within checks that a list is sorted, has each string once, has all of least, and nothing that is
+// not in most.
 func within(t *testing.T, what string, got, least, most []string) {
 	t.Helper()
 	if !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {

@@ -10,8 +10,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
-// metrics are the server's own, on the admin listener. Each is a row of docs/metrics.md; labels are bounded: endpoints by the table, outcomes by the
-// kinds of qerr, bounds by the list in policy.
+// metrics are the server's own, on the admin listener. Each is a row of docs/metrics.md; labels are
+// bounded: endpoints by the table, outcomes by the kinds of qerr, bounds by the list in policy.
 type metrics struct {
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
@@ -109,7 +109,8 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	return m
 }
 
-// blame counts a plan that fetches series with the shard that its cause lies with, where it lies with one.
+// blame counts a plan that fetches series with the shard that its cause lies with, where it lies
+// with one.
 func (m *metrics) blame(p *plan.Plan) {
 	if p.Shard != nil {
 		m.rawShards.WithLabelValues(p.Shard.Group.Name, strconv.Itoa(p.Shard.Index), string(p.Cause)).Inc()

@@ -26,7 +26,8 @@ var update = flag.Bool("update", false, "write docs/metrics.md anew")
 
 const metricsPage = "../../docs/metrics.md"
 
-// labelValues says what a label's values are: text for the page, and the set where it is closed. A metric's own entry, metric/label, goes before the label's.
+// labelValues says what a label's values are: text for the page, and the set where it is closed. A
+// metric's own entry, metric/label, goes before the label's.
 var labelValues = map[string]struct {
 	text string
 	set  []string
@@ -192,7 +193,8 @@ func describe(t *testing.T, d *prometheus.Desc) metricRow {
 	return f
 }
 
-// metricKind is a collector's type and, where it has labels, brings one series of it to life, so that Gather shows it.
+// metricKind is a collector's type and, where it has labels, brings one series of it to life, so
+// that Gather shows it.
 func metricKind(t *testing.T, c prometheus.Collector, f metricRow) string {
 	t.Helper()
 	some := make([]string, len(f.labels))
@@ -224,7 +226,8 @@ func metricKind(t *testing.T, c prometheus.Collector, f metricRow) string {
 	}
 }
 
-// describedMetrics are all metrics of a new server over one group with a heartbeat, sorted, and their registry, in which each has a series.
+// describedMetrics are all metrics of a new server over one group with a heartbeat, sorted, and
+// their registry, in which each has a series.
 func describedMetrics(t *testing.T) ([]metricRow, *prometheus.Registry) {
 	t.Helper()
 	cfg, err := config.Parse([]byte(`groups: [{name: main, heartbeat: up, names: [up], shard_by: [node], hashmod: {labels: [node], modulus: 1}, shards: [{hash: 0, replicas: [{url: "http://127.0.0.1:1"}, {url: "http://127.0.0.1:2"}]}]}]`), t.TempDir())
@@ -301,7 +304,8 @@ func metricsText(all []metricRow) string {
 	return b.String()
 }
 
-// TestMetricsPage compares the registry with the page: every metric is a row, every row a metric, and type, labels and help are equal.
+// TestMetricsPage compares the registry with the page: every metric is a row, every row a metric,
+// and type, labels and help are equal.
 func TestMetricsPage(t *testing.T) {
 	all, reg := describedMetrics(t)
 	gathered, err := reg.Gather()
@@ -372,7 +376,8 @@ func TestMetricsLint(t *testing.T) {
 	}
 }
 
-// TestMetricsValues asks a running proxy well and badly, and compares the values of its labels with the sets that the page gives.
+// TestMetricsValues asks a running proxy well and badly, and compares the values of its labels with
+// the sets that the page gives.
 func TestMetricsValues(t *testing.T) {
 	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 2}}, {name: "heron", replicas: []int{1}}}, "usage_log: {path: usage.jsonl}\n")
 	for _, a := range askings() {

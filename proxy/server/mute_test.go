@@ -9,8 +9,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// TestHungShardsFailSoon: requests that need a shard none of whose servers answers fail long before their deadline once that is known; those that need it not, and those
-// that go without it, are answered. When a server answers again, so do they all.
+// TestHungShardsFailSoon: requests that need a shard none of whose servers answers fail long before
+// their deadline once that is known; those that need it not, and those that go without it, are
+// answered. When a server answers again, so do they all.
 func TestHungShardsFailSoon(t *testing.T) {
 	for _, replicas := range []int{1, 2} {
 		t.Run(string('0'+rune(replicas)), func(t *testing.T) {

@@ -12,14 +12,16 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
-// notedAt is what a note of PromQL ends with: the line and the column of the text that was evaluated, or that there is none.
+// notedAt is what a note of PromQL ends with: the line and the column of the text that was
+// evaluated, or that there is none.
 var notedAt = regexp.MustCompile(` \((?:1:([0-9]{1,9})|[0-9]+:[0-9]+|invalid position|unknown position)\)$`)
 
 // maxPlacedTexts is how many texts, one for each group, are looked at for a note's place.
 const maxPlacedTexts = 16
 
-// placed are notes of the shards that were asked for a leaf, as the caller is told them. A place in them is one in the text that the shards were sent: it becomes the
-// place of the same part in the caller's query, and is left out where that cannot be told.
+// placed are notes of the shards that were asked for a leaf, as the caller is told them. A place in
+// them is one in the text that the shards were sent: it becomes the place of the same part in the
+// caller's query, and is left out where that cannot be told.
 func (x *exchange) placed(notes []string, l *plan.Leaf) []string {
 	if len(notes) == 0 {
 		return nil
@@ -55,7 +57,8 @@ func (x *exchange) placed(notes []string, l *plan.Leaf) []string {
 	return out
 }
 
-// sentPlaces are, for the places of the texts that were sent, those in the query: of a part of it whose nodes are theirs, whatever the matchers and the blanks.
+// sentPlaces are, for the places of the texts that were sent, those in the query: of a part of it
+// whose nodes are theirs, whatever the matchers and the blanks.
 func sentPlaces(sent []string, query string, of posrange.PositionRange) map[posrange.Pos][]posrange.Pos {
 	places := map[posrange.Pos][]posrange.Pos{}
 	expr, err := plan.Parser.ParseExpr(query)
@@ -82,7 +85,8 @@ func sentPlaces(sent []string, query string, of posrange.PositionRange) map[posr
 	return places
 }
 
-// pair tells whether two expressions have the same nodes, and calls each with the places of every pair of them.
+// pair tells whether two expressions have the same nodes, and calls each with the places of every
+// pair of them.
 func pair(a, b parser.Node, each func(a, b posrange.Pos)) bool {
 	if reflect.TypeOf(a) != reflect.TypeOf(b) {
 		return false

@@ -9,7 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// TestNotesSayTheCallersPlaces: a place in a note of a shard, which is one in what the shard was sent, is told as the place in what the caller wrote, or not at all.
+// TestNotesSayTheCallersPlaces: a place in a note of a shard, which is one in what the shard was
+// sent, is told as the place in what the caller wrote, or not at all.
 func TestNotesSayTheCallersPlaces(t *testing.T) {
 	const note = "PromQL info: metric might not be a counter"
 	r := newRig(t, manyShards(2), limits(ample))

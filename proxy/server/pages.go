@@ -53,8 +53,9 @@ var homePage = template.Must(template.New("home").Parse(pageHead + `
 {{with .Children}}<ul>{{range .}}{{template "node" .}}{{end}}</ul>{{end}}</li>{{end}}
 `))
 
-// home is the main listener's page, at / and at /graph, where every alert's link points: of each query of the link its value, a plot, and how it is answered.
-// What it asks goes the road of all queries, under the same bounds.
+// home is the main listener's page, at / and at /graph, where every alert's link points: of each
+// query of the link its value, a plot, and how it is answered. What it asks goes the road of all
+// queries, under the same bounds.
 func (s *Server) home(w http.ResponseWriter, r *http.Request) {
 	st := s.acquire()
 	defer st.release()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The admin page says why a server does not count as whole, and a build without a version is not called unknown.
+// The admin page says why a server does not count as whole, and a build without a version is not
+// called unknown.
 func TestPagesSayWhy(t *testing.T) {
 	t.Parallel()
 	page := func(url string) string {

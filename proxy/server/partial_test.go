@@ -13,7 +13,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// Of two replicas of each shard the first one fails: the answer is the other's, whole and without a warning.
+// Of two replicas of each shard the first one fails: the answer is the other's, whole and without a
+// warning.
 func TestFaultsOfOneReplica(t *testing.T) {
 	for _, f := range faults {
 		switch f.name {
@@ -42,7 +43,8 @@ func TestFaultsOfOneReplica(t *testing.T) {
 			for _, a := range all {
 				wg.Go(func() {
 					got := r.ask(r.request(context.Background(), a))
-					// For what a server computes silence means nothing, and drops are progress: here the deadline may come first, and then its error names the server.
+					// For what a server computes silence means nothing, and drops are progress:
+					// here the deadline may come first, and then its error names the server.
 					patient := f.name == "drips" || f.hangs && (a.frames || strings.HasPrefix(a.name, "query"))
 					if patient && got.err == nil && got.status == 503 && r.named(got.message.Error, bad) {
 						return
@@ -66,7 +68,8 @@ func TestFaultsOfOneReplica(t *testing.T) {
 	}
 }
 
-// One shard of each group fails. Where the request accepts partial answers, it gets the others' data and a warning that names the shard; else an error.
+// One shard of each group fails. Where the request accepts partial answers, it gets the others'
+// data and a warning that names the shard; else an error.
 func TestPartialAnswers(t *testing.T) {
 	scripts := map[string]string{
 		"reset": "reset", "500": "error 500 internal boom", "cut": "chunked; limit 20 close; answer", "html": "garbage html", "garbage": "garbage", "hangs": "stall",
@@ -181,8 +184,8 @@ func (r *rig) isPartial(a asking, got *reply) {
 	}
 }
 
-// Half of an answer has been sent when its shard fails: the connection is broken, so that nobody takes the half for the whole, and partial answers change
-// nothing about that.
+// Half of an answer has been sent when its shard fails: the connection is broken, so that nobody
+// takes the half for the whole, and partial answers change nothing about that.
 func TestFaultsAfterTheFirstMegabyte(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup
@@ -203,7 +206,8 @@ func TestFaultsAfterTheFirstMegabyte(t *testing.T) {
 			a := asking{path: "/api/v1/query", form: map[string][]string{"query": {`up{cluster="jaguar"}`}}}
 			wg.Go(func() {
 				got := r.ask(r.request(context.Background(), a, "partial_response", partial))
-				// A reset may overtake the data: then nothing was sent, and there is an error or a warning that says so.
+				// A reset may overtake the data: then nothing was sent, and there is an error or a
+				// warning that says so.
 				early := tc.name == "reset" && got.err == nil && (got.status == 502 || partial == "true" && len(got.message.Warnings) > 0)
 				if !early && (!got.half() || got.size < 1<<20) {
 					t.Errorf("%s: want a broken connection after the first megabyte, got status %d, %d bytes, %v", tc.name, got.status, got.size, got.err)
@@ -215,7 +219,8 @@ func TestFaultsAfterTheFirstMegabyte(t *testing.T) {
 	wg.Wait()
 }
 
-// A shard whose series, names or values are out of order cannot be merged: an error that names it, never a guess.
+// A shard whose series, names or values are out of order cannot be merged: an error that names it,
+// never a guess.
 func TestFaultsOfOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, limits(ample))
@@ -242,7 +247,8 @@ func TestFaultsOfOrder(t *testing.T) {
 	}
 }
 
-// inOrder checks that a list of strings is sorted and has nothing twice, and that both series stand in the order of their labels.
+// inOrder checks that a list of strings is sorted and has nothing twice, and that both series stand
+// in the order of their labels.
 func (r *rig) inOrder(name string, got *reply) {
 	body := string(got.body)
 	at := func(s string) int { return strings.Index(body, s) }
@@ -257,7 +263,8 @@ func (r *rig) inOrder(name string, got *reply) {
 	}
 }
 
-// A shard to which nobody can connect: refused at once, naming it; the same where its name cannot be resolved.
+// A shard to which nobody can connect: refused at once, naming it; the same where its name cannot
+// be resolved.
 func TestFaultsOfConnecting(t *testing.T) {
 	t.Parallel()
 	good := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": "jaguar-0"}}})

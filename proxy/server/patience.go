@@ -12,8 +12,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Some waits end before the request does, so that what was had can still be answered: the wait for a copy whose shard has another copy that answered, and
-// the wait for a shard that a partial answer can go without. Both take three fifths of the time that is left at most, the first never over maxSpare.
+// Some waits end before the request does, so that what was had can still be answered: the wait for
+// a copy whose shard has another copy that answered, and the wait for a shard that a partial answer
+// can go without. Both take three fifths of the time that is left at most, the first never over
+// maxSpare.
 
 // maxSpare is how long a copy is waited for at most where another one of its shard is there.
 const maxSpare = 5 * time.Second
@@ -35,7 +37,8 @@ func (x *exchange) part() time.Duration {
 // sparePatience is how long to wait for further copies.
 func (x *exchange) sparePatience() time.Duration { return min(x.part(), maxSpare) }
 
-// shardPatience is how long to wait for a shard; 0, until the deadline, where the answer has to have it.
+// shardPatience is how long to wait for a shard; 0, until the deadline, where the answer has to
+// have it.
 func (x *exchange) shardPatience() time.Duration {
 	if !x.partial {
 		return 0
@@ -111,7 +114,8 @@ func (w *waits) over(i int, answered bool) {
 	}
 }
 
-// stop ends the timers. The contexts end with the fan-out's own, which their calls' bodies outlive the waits in.
+// stop ends the timers. The contexts end with the fan-out's own, which their calls' bodies outlive
+// the waits in.
 func (w *waits) stop() {
 	for _, t := range w.timers {
 		t.Stop()

@@ -14,7 +14,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
-// endsByItself is the error of what ends by itself; where it does not, the pipe is opened by a writer, who wakes whoever waits for one.
+// endsByItself is the error of what ends by itself; where it does not, the pipe is opened by a
+// writer, who wakes whoever waits for one.
 func endsByItself(t *testing.T, pipe string, f func() error) error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -33,7 +34,8 @@ func endsByItself(t *testing.T, pipe string, f func() error) error {
 	}
 }
 
-// Where a named pipe lies in place of the configuration or of what it names, a reload says so at once, and the next one reads the file that is there again.
+// Where a named pipe lies in place of the configuration or of what it names, a reload says so at
+// once, and the next one reads the file that is there again.
 func TestReloadFromAPipe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -71,7 +73,8 @@ func TestReloadFromAPipe(t *testing.T) {
 	}
 }
 
-// A web configuration is read for each connection: one that is no file is refused before there are any.
+// A web configuration is read for each connection: one that is no file is refused before there are
+// any.
 func TestWebConfigFromAPipe(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "web.yml")

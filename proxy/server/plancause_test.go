@@ -8,7 +8,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// Why series are fetched is counted, so that what lies with the servers is told from what the queries ask for.
+// Why series are fetched is counted, so that what lies with the servers is told from what the
+// queries ask for.
 func TestPlansAreCountedByCause(t *testing.T) {
 	for _, c := range []struct{ name, query, mode, cause string }{
 		{"pushed", `sum(up{cluster="jaguar"})`, "push", "none"},

@@ -28,13 +28,16 @@ import (
 
 // proxyEngine is a promql.QueryEngine that asks the proxy over HTTP.
 //
-// Label sets, timestamps, floats, strings, errors, warnings and infos of its results are read from the proxy's answer. Native histograms lose their schema
-// and hints in JSON, so promqltest could not compare them: they are compared with those of a reference, Prometheus' own engine over one storage that holds
-// everything, and where they are equal the reference's stands in. So the file's expectation judges the reference, and equality with it the proxy.
+// Label sets, timestamps, floats, strings, errors, warnings and infos of its results are read from
+// the proxy's answer. Native histograms lose their schema and hints in JSON, so promqltest could
+// not compare them: they are compared with those of a reference, Prometheus' own engine over one
+// storage that holds everything, and where they are equal the reference's stands in. So the file's
+// expectation judges the reference, and equality with it the proxy.
 //
-// promqltest itself is content with six digits, and with any warning where a file does not speak of warnings. So the whole answer is compared with the
-// reference's as well: label sets, times, floats bit for bit, or to
-// answerTolerance where sums over series are in the query, errors, warnings and infos by their text.
+// promqltest itself is content with six digits, and with any warning where a file does not speak of
+// warnings. So the whole answer is compared with the reference's as well: label sets, times, floats
+// bit for bit, or to answerTolerance where sums over series are in the query, errors, warnings and
+// infos by their text.
 type proxyEngine struct {
 	w      *spread
 	ref    *promql.Engine
@@ -307,7 +310,8 @@ func histogramsOf(res *promql.Result) referenceHistograms {
 	return out
 }
 
-// histogram is the reference's histogram at the place of p, if p is equal to what Prometheus would write for it.
+// histogram is the reference's histogram at the place of p, if p is equal to what Prometheus would
+// write for it.
 func (r referenceHistograms) histogram(metric labels.Labels, p *jsonPoint) (*histogram.FloatHistogram, error) {
 	want := r[pointKey(metric, p.t)]
 	if want == nil {
@@ -323,7 +327,8 @@ func (r referenceHistograms) histogram(metric labels.Labels, p *jsonPoint) (*his
 }
 
 const (
-	// answerTolerance is what floats may differ by, relative: the order of a sum's series is the storage's, and a pushed one is summed in parts.
+	// answerTolerance is what floats may differ by, relative: the order of a sum's series is the
+	// storage's, and a pushed one is summed in parts.
 	answerTolerance = 1e-12
 	// varianceTolerance is that of stddev and stdvar.
 	varianceTolerance = 1e-9
@@ -373,7 +378,8 @@ func near(f, g, tolerance float64) bool {
 	return f == g || math.IsNaN(f) && math.IsNaN(g) || math.Abs(f-g) <= tolerance*math.Max(math.Abs(f), math.Abs(g))
 }
 
-// anySeries are aggregations that choose among series: of equal values, or of all, whichever the storage gives first.
+// anySeries are aggregations that choose among series: of equal values, or of all, whichever the
+// storage gives first.
 var anySeries = regexp.MustCompile(`(?i)\b(topk|bottomk|limitk|limit_ratio)\b`)
 
 // What is no sum over series is compared bit for bit.
@@ -382,7 +388,8 @@ var (
 	variance = regexp.MustCompile(`(?i)\bstd(dev|var)\b`)
 )
 
-// differs says in what the proxy's answer is not the reference's. Histograms were compared when the answer was read.
+// differs says in what the proxy's answer is not the reference's. Histograms were compared when the
+// answer was read.
 func (q *proxyQuery) differs(got, want *promql.Result) string {
 	if anySeries.MatchString(q.text) {
 		return "" // excepted by name; the file's own expectation stands

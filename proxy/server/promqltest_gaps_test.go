@@ -16,13 +16,18 @@ import (
 	"github.com/spillwayproject/spillway/internal/seamref"
 )
 
-// A replica that lost scrapes is spliced with another by the rules of proxy/plan/raw: another replica's samples fill what is longer than one and a half
-// intervals. So some gaps must be seen by nobody, and others may be: where a window ends less than half an interval after the first scrape that is missing,
-// the base's last sample is still the newest one that a replica has to have, and its answer is right by our definition (section 7 of the design: the samples
-// of one replica in each segment) but not the answer of a server that lost nothing, which is what promqltest's files expect.
+// A replica that lost scrapes is spliced with another by the rules of proxy/plan/raw: another
+// replica's samples fill what is longer than one and a half intervals. So some gaps must be seen by
+// nobody, and others may be: where a window ends less than half an interval after the first scrape
+// that is missing, the base's last sample is still the newest one that a replica has to have, and
+// its answer is right by our definition (section 7 of the design: the samples of one replica in
+// each segment) but not the answer of a server that lost nothing, which is what promqltest's files
+// expect.
 //
-// Gaps are therefore chosen by what the file asks: a first run of it over one plain storage records every window of every select, and a gap is taken where the
-// rules, written down again in internal/seamref, fill it in all those windows, whichever replica is the base. The choice is random otherwise, and the numbers of samples lost are printed.
+// Gaps are therefore chosen by what the file asks: a first run of it over one plain storage records
+// every window of every select, and a gap is taken where the rules, written down again in
+// internal/seamref, fill it in all those windows, whichever replica is the base. The choice is
+// random otherwise, and the numbers of samples lost are printed.
 
 // schedule is when which replica of a shard is down: gaps of one replica at a time.
 type schedule []gap

@@ -31,7 +31,8 @@ type layout struct {
 	groups, shards, replicas int
 	// gaps are what replicas lose.
 	gaps gaps
-	// heartbeat gives each server a series by which the proxy sees that it is whole: it misses what the server misses.
+	// heartbeat gives each server a series by which the proxy sees that it is whole: it misses what
+	// the server misses.
 	heartbeat bool
 }
 
@@ -39,13 +40,15 @@ type gaps int
 
 const (
 	noGaps gaps = iota
-	// spliceable gaps are anywhere, of one replica of a shard at a time, chosen as promqltest_gaps_test.go says.
+	// spliceable gaps are anywhere, of one replica of a shard at a time, chosen as
+	// promqltest_gaps_test.go says.
 	spliceableGaps
 	// clockGaps are those of clockDown. The last replica has none.
 	clockGaps
 )
 
-// clockDown tells whether a server misses the scrape at t: always at the same times, since what the proxy has found out about whole replicas outlives a `clear`.
+// clockDown tells whether a server misses the scrape at t: always at the same times, since what the
+// proxy has found out about whole replicas outlives a `clear`.
 func clockDown(slice, replica int, t int64) bool {
 	const minute, period = 60_000, 20 * 60_000
 	switch at := ((t+int64(slice)*7*minute)%period + period) % period; replica {
@@ -57,7 +60,8 @@ func clockDown(slice, replica int, t int64) bool {
 	return false
 }
 
-// beatName is the heartbeat's metric. The servers show it to nobody who does not ask for it by name, so that no expectation of a file meets it.
+// beatName is the heartbeat's metric. The servers show it to nobody who does not ask for it by
+// name, so that no expectation of a file meets it.
 const beatName = "spillway_test_heartbeat"
 
 // beatEveryMs is the distance of two heartbeats.
@@ -68,7 +72,8 @@ var layoutFeatures = []string{
 	"promql-experimental-functions", "promql-extended-range-selectors", "promql-binop-fill-modifiers", "promql-delayed-name-removal", "use-start-timestamps",
 }
 
-// spread is a proxy over running servers whose storages are exchanged at every `clear`: the servers, and what the proxy knows of them, stay.
+// spread is a proxy over running servers whose storages are exchanged at every `clear`: the
+// servers, and what the proxy knows of them, stay.
 type spread struct {
 	layout
 	s      *Server
@@ -145,8 +150,9 @@ func newSpread(t *testing.T, l layout, seed uint64) *spread {
 	return w
 }
 
-// open is promqltest's newStorage: empty storages for all servers and for the reference. name tells the places of a file apart, so that the same ones have the
-// same gaps whatever runs before; p is what the file does there, where gaps are chosen by it.
+// open is promqltest's newStorage: empty storages for all servers and for the reference. name tells
+// the places of a file apart, so that the same ones have the same gaps whatever runs before; p is
+// what the file does there, where gaps are chosen by it.
 func (w *spread) open(t testing.TB, name string, p *preview) storage.Storage {
 	t.Helper()
 	l := &loaded{w: w, whole: emptyStorage(t)}
@@ -170,7 +176,8 @@ func (w *spread) open(t testing.TB, name string, p *preview) storage.Storage {
 // sliceOf is the slice that holds a series.
 func (w *spread) sliceOf(ls labels.Labels) int { return int(ls.Hash() % uint64(len(w.slices))) }
 
-// emptyStorage is a storage as promqltest.RunBuiltinTests opens it: chunks that keep start timestamps.
+// emptyStorage is a storage as promqltest.RunBuiltinTests opens it: chunks that keep start
+// timestamps.
 func emptyStorage(t testing.TB) *teststorage.TestStorage {
 	t.Helper()
 	db, err := teststorage.NewWithError(func(o *tsdb.Options) {
@@ -187,7 +194,8 @@ func emptyStorage(t testing.TB) *teststorage.TestStorage {
 	return db
 }
 
-// loaded is what promqltest holds between two `clear`s: it writes every load to the reference and to the servers.
+// loaded is what promqltest holds between two `clear`s: it writes every load to the reference and
+// to the servers.
 type loaded struct {
 	w     *spread
 	whole *teststorage.TestStorage // everything, for the reference
@@ -279,7 +287,8 @@ type spreader struct {
 	l *loaded
 }
 
-// Commit writes the load: all of it to the reference, to each replica its slice's part without what falls into its gaps.
+// Commit writes the load: all of it to the reference, to each replica its slice's part without what
+// falls into its gaps.
 func (s *spreader) Commit() error {
 	if err := commit(s.l.whole, s.samples, func(*loadedSample) bool { return true }); err != nil {
 		return err
@@ -320,7 +329,8 @@ func commit(db *teststorage.TestStorage, samples []loadedSample, keep func(*load
 	return app.Commit()
 }
 
-// serverStore is what one server reads: a storage that is exchanged while the server runs, at first none.
+// serverStore is what one server reads: a storage that is exchanged while the server runs, at first
+// none.
 type serverStore struct {
 	beats bool               // it has the heartbeat
 	down  func(t int64) bool // which scrapes the heartbeat missed
@@ -336,7 +346,8 @@ type heldStorage struct {
 	readers sync.WaitGroup
 }
 
-// swap puts another storage in place, nil for an empty one, and returns when nobody reads the last one any more.
+// swap puts another storage in place, nil for an empty one, and returns when nobody reads the last
+// one any more.
 func (s *serverStore) swap(next *teststorage.TestStorage) {
 	var held *heldStorage
 	if next != nil {
@@ -412,7 +423,8 @@ func (q *serverQuerier) Close() error {
 	return q.Querier.Close()
 }
 
-// Select implements storage.Querier. The heartbeat is there for whoever asks for it by name, at all times.
+// Select implements storage.Querier. The heartbeat is there for whoever asks for it by name, at all
+// times.
 func (q *serverQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
 	if q.s.beats {
 		for _, m := range ms {

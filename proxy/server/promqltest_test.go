@@ -48,7 +48,8 @@ func promqltestFiles(t *testing.T) []string {
 	return names
 }
 
-// Prometheus' own test files, through the proxy: with -promqltest.all each over every layout, else each over one, which the seed chooses.
+// Prometheus' own test files, through the proxy: with -promqltest.all each over every layout, else
+// each over one, which the seed chooses.
 func TestPromQLTest(t *testing.T) {
 	seed := randseed.Of(t, testSeed)
 	var files []*testFile
@@ -110,7 +111,8 @@ func (f *testFile) run(t *testing.T, w *spread, e *proxyEngine) (ran, passed boo
 	return ran, passed
 }
 
-// runLayout runs files over a layout and prints how many evals passed, of all in the 21 files, and which roads the queries went.
+// runLayout runs files over a layout and prints how many evals passed, of all in the 21 files, and
+// which roads the queries went.
 func runLayout(t *testing.T, w *spread, files []*testFile, all int) {
 	// The file's samples are few; no engine may stop at a number of them.
 	e := newProxyEngine(t, w, promqltest.NewTestEngine(t, false, 0, 10_000_000))
@@ -173,7 +175,8 @@ func minus(a, b map[string]int) map[string]int {
 	return out
 }
 
-// The harness itself: a difference between what the servers hold and what the reference holds is seen, whichever part of an answer it is in.
+// The harness itself: a difference between what the servers hold and what the reference holds is
+// seen, whichever part of an answer it is in.
 func TestPromQLTestSeesDifferences(t *testing.T) {
 	w := newSpread(t, layouts[1], 1)
 	e := newProxyEngine(t, w, promqltest.NewTestEngine(t, false, 0, 10_000_000))

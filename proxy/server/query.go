@@ -79,8 +79,8 @@ func (x *exchange) tell(root *plan.Node, refused error) (told bool, err error) {
 	return false, nil
 }
 
-// spliced tells whether one shard's own answer needs what splicing does: a matrix whose labels are set is checked to be in order, and a Thanos Query does not
-// know limit.
+// spliced tells whether one shard's own answer needs what splicing does: a matrix whose labels are
+// set is checked to be in order, and a Thanos Query does not know limit.
 func (x *exchange) spliced(l *plan.Leaf) bool {
 	req, part := x.dec.Request, l.Parts[0]
 	if req.Stats != "" {
@@ -196,7 +196,8 @@ func (x *exchange) pass(l *plan.Leaf) error {
 // defaultEvaluationInterval is Prometheus' own default.
 const defaultEvaluationInterval = time.Minute
 
-// evaluationInterval is the step of a subquery that has none: that of the shards, Prometheus' default while it is not known.
+// evaluationInterval is the step of a subquery that has none: that of the shards, Prometheus'
+// default while it is not known.
 func (x *exchange) evaluationInterval() time.Duration {
 	if d := x.st.top.EvaluationInterval(); d > 0 {
 		return d
@@ -204,7 +205,8 @@ func (x *exchange) evaluationInterval() time.Duration {
 	return defaultEvaluationInterval
 }
 
-// evaluate runs Prometheus' engine over series read from the shards, and over the tables of the plan's leaves, of which some are rough, and writes what it returns.
+// evaluate runs Prometheus' engine over series read from the shards, and over the tables of the
+// plan's leaves, of which some are rough, and writes what it returns.
 func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) error {
 	return x.compute(p, x.grid(), tables, rough, x.encode)
 }
@@ -251,7 +253,8 @@ func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table,
 		}
 		queryable = fetched
 	}
-	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of them.
+	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of
+	// them.
 	most := min(x.limits.MaxSamples, x.st.pool.Limit()/sampleBytes)
 	kind := engineKind{
 		samples: most, interval: interval, delayed: x.st.top.DelayedNameRemoval(), starts: x.st.top.UseStartTimestamps(), units: x.st.top.TypeAndUnitLabels(),
@@ -301,7 +304,8 @@ func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table,
 	return use(res, qry, turn)
 }
 
-// begin takes a place among the evaluations. It is somebody else's while the client takes its time to read.
+// begin takes a place among the evaluations. It is somebody else's while the client takes its time
+// to read.
 func (x *exchange) begin() (*evaluation.Turn, error) {
 	turn, err := x.s.gate.Begin(x.ctx)
 	x.client.pause = turn.Pause
@@ -413,7 +417,8 @@ func (x *exchange) fetcher() *raw.Queryable {
 // warnTwice warns of series that two shards hold, once for each pair of shards.
 func (x *exchange) warnTwice() { x.twice.each(func(msg string) { x.warnings.Add(msg) }) }
 
-// rawLost decides about shards that no replica of which answered: an error that a partial answer may go on without.
+// rawLost decides about shards that no replica of which answered: an error that a partial answer
+// may go on without.
 func (x *exchange) rawLost() func(string, error) error {
 	return func(name string, err error) error {
 		if x.attempt.LeavesOut(name) {

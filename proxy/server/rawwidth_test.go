@@ -7,7 +7,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// TestRawReadsHaveTheWidthOfCalls: a query that reads series reads as many shards at once as a request may ask, not all of them.
+// TestRawReadsHaveTheWidthOfCalls: a query that reads series reads as many shards at once as a
+// request may ask, not all of them.
 func TestRawReadsHaveTheWidthOfCalls(t *testing.T) {
 	const shards = 40
 	r := newRig(t, clusters(shards, 1), "memory: {budget: 4MiB}\n"+limits(ample))

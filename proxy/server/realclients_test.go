@@ -27,7 +27,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
 
-// TestRealClients runs the clients themselves against a proxy over two groups of two shards of two replicas, and against one server that holds everything.
+// TestRealClients runs the clients themselves against a proxy over two groups of two shards of two
+// replicas, and against one server that holds everything.
 func TestRealClients(t *testing.T) {
 	now := time.Now().Truncate(worldStep)
 	w := startClientWorld(t, map[string]int{"jaguar": 2, "ibis": 2}, []span{{now.Add(-time.Hour), now}})
@@ -71,7 +72,8 @@ func promtoolAnswers(t *testing.T, w *clientWorld, now time.Time) {
 		return []string{"query", "analyze", "--server=" + base, "--type=histogram", "--match=apiserver_request_duration_seconds_bucket", "--match=apiserver_request_duration_seconds", "--duration=20m", "--time=" + at(time.Minute)}
 	})
 
-	// With its own defaults, now and now ± 9999 hours, the whole answer is what the narrowed range holds, and promtool says on standard error that it was narrowed.
+	// With its own defaults, now and now ± 9999 hours, the whole answer is what the narrowed range
+	// holds, and promtool says on standard error that it was narrowed.
 	_, stderr, err := realprom.Promtool(t.Context(), "query", "labels", w.url, "node")
 	if err != nil || !strings.Contains(stderr, "narrowed the range") {
 		t.Errorf("promtool query labels: %v, standard error %q: want the warning", err, stderr)
@@ -83,7 +85,8 @@ func promtoolAnswers(t *testing.T, w *clientWorld, now time.Time) {
 	}
 }
 
-// samePrint compares promtool's output against the proxy and against the one server; the order of an instant vector and of series is free.
+// samePrint compares promtool's output against the proxy and against the one server; the order of
+// an instant vector and of series is free.
 func samePrint(t *testing.T, w *clientWorld, args func(base string) []string) {
 	t.Helper()
 	var out [2]string
@@ -124,8 +127,8 @@ func clientGolang(t testing.TB, base string) promv1.API {
 	return promv1.NewAPI(c)
 }
 
-// clientGolangAnswers calls every read method of client_golang's API. What it returns must be what it returns about one server, or, where each server
-// tells about itself, what the design says.
+// clientGolangAnswers calls every read method of client_golang's API. What it returns must be what
+// it returns about one server, or, where each server tells about itself, what the design says.
 func clientGolangAnswers(t *testing.T, w *clientWorld, now time.Time) {
 	ctx, proxy, one := t.Context(), clientGolang(t, w.url), clientGolang(t, w.one.URL())
 	from, until := now.Add(-30*time.Minute), now.Add(-time.Minute)
@@ -376,7 +379,8 @@ scrape_configs:
     static_configs: [{targets: ['` + strings.TrimPrefix(w.url, "http://") + `']}]
 `})
 	c, one := clientGolang(t, p.URL()), clientGolang(t, w.one.URL())
-	// Prometheus' own data ends where the test's began; the newest samples are federated with their times.
+	// Prometheus' own data ends where the test's began; the newest samples are federated with their
+	// times.
 	var err error
 	for end := time.Now().Add(2 * patience); ; time.Sleep(100 * time.Millisecond) {
 		if err = equalVectors(t, c, one, `{__name__=~"node_load1|kube_pod_info|job:.*|node_cpu_seconds_total",job!=""}`, time.Now()); err == nil || time.Now().After(end) {
@@ -451,8 +455,9 @@ type thanosRule struct {
 	}
 }
 
-// thanosRules runs the real thanos rule against the proxy: with all shards it evaluates without errors; when a shard has gone, the group that aborts on partial
-// answers says so, and the one that takes them goes on.
+// thanosRules runs the real thanos rule against the proxy: with all shards it evaluates without
+// errors; when a shard has gone, the group that aborts on partial answers says so, and the one that
+// takes them goes on.
 func thanosRules(t *testing.T, w *clientWorld) {
 	seen, base := startRecorder(t, w.url)
 	dir := t.TempDir()

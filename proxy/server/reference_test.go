@@ -16,8 +16,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 )
 
-// reference evaluates over one storage that holds, for each shard, the samples of one replica in each segment: the segments that the proxy reports are its
-// only input from there; labels, samples, merging and evaluation are done here again.
+// reference evaluates over one storage that holds, for each shard, the samples of one replica in
+// each segment: the segments that the proxy reports are its only input from there; labels, samples,
+// merging and evaluation are done here again.
 type reference struct {
 	w        *world
 	mu       sync.Mutex

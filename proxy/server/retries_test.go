@@ -10,7 +10,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// couples are four shards of two replicas each that are known to hold the same, so that one of them is asked alone.
+// couples are four shards of two replicas each that are known to hold the same, so that one of them
+// is asked alone.
 type couples struct {
 	*rig
 	first, second []*fakeshard.Shard
@@ -44,7 +45,8 @@ func newCouples(t testing.TB, more string, change ...func(*Options)) *couples {
 	return c
 }
 
-// calls is how many requests of clients' the servers have seen at a path, and how many remote reads.
+// calls is how many requests of clients' the servers have seen at a path, and how many remote
+// reads.
 func (c *couples) calls(path string) int {
 	n := 0
 	for _, s := range c.all() {
@@ -60,7 +62,8 @@ func (c *couples) calls(path string) int {
 	return n
 }
 
-// TestRetriesAreATenth: whatever way the servers fail in, their copies too, a request costs about one call for each shard, however many requests there are.
+// TestRetriesAreATenth: whatever way the servers fail in, their copies too, a request costs about
+// one call for each shard, however many requests there are.
 func TestRetriesAreATenth(t *testing.T) {
 	const requests = 160
 	for _, fault := range []struct {

@@ -23,20 +23,23 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// patience bounds how long a test waits for what has to happen. It ends a test that hangs; nothing is asserted about how fast the thing does happen.
+// patience bounds how long a test waits for what has to happen. It ends a test that hangs; nothing
+// is asserted about how fast the thing does happen.
 const patience = time.Minute
 
 // ample is the timeout of requests that are to be answered before it, on a busy machine too.
 const ample = time.Minute
 
-// rigGroup is a group of a rig: one number of replicas for each of its shards. Its label is cluster, with its name as the value, unless it is bare.
+// rigGroup is a group of a rig: one number of replicas for each of its shards. Its label is
+// cluster, with its name as the value, unless it is bare.
 type rigGroup struct {
 	name     string
 	bare     bool
 	replicas []int
 }
 
-// rig is a proxy over scripted shards. Each shard stores one series, up{instance="<group>-<shard>"}, so that an answer shows whose data is in it.
+// rig is a proxy over scripted shards. Each shard stores one series,
+// up{instance="<group>-<shard>"}, so that an answer shows whose data is in it.
 type rig struct {
 	t      testing.TB
 	s      *Server
@@ -49,7 +52,8 @@ type rig struct {
 	config string
 }
 
-// newRig starts healthy shards and a proxy over them that has examined them all. more is the rest of the configuration.
+// newRig starts healthy shards and a proxy over them that has examined them all. more is the rest
+// of the configuration.
 func newRig(t testing.TB, groups []rigGroup, more string, change ...func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, shards: map[string][][]*fakeshard.Shard{}, names: map[*fakeshard.Shard]string{}, log: &logbook{}}
@@ -182,7 +186,8 @@ type asking struct {
 	most   bool // the answer is cut where a shard sends too much, with a warning, instead of refused
 }
 
-// askings are one request for each endpoint of the table that asks shards, and one for each road of a query.
+// askings are one request for each endpoint of the table that asks shards, and one for each road of
+// a query.
 func askings() []asking {
 	now := time.Now()
 	window := url.Values{"start": {stamp(now.Add(-10 * time.Minute))}, "end": {stamp(now)}}
@@ -378,7 +383,8 @@ func limits(timeout time.Duration) string {
 	return fmt.Sprintf("limits: {timeout: %dms}\n", timeout.Milliseconds())
 }
 
-// roomy is limits with a place for each of the few dozen requests that a test asks at once: what is looked at is a server's fault, not who waits for whom.
+// roomy is limits with a place for each of the few dozen requests that a test asks at once: what is
+// looked at is a server's fault, not who waits for whom.
 func roomy(timeout time.Duration) string {
 	return fmt.Sprintf("limits: {timeout: %dms, replica_calls: 48}\n", timeout.Milliseconds())
 }

@@ -28,7 +28,8 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if client.wrote || qe.Kind == qerr.Canceled {
-		// Half an answer must not look like a whole one, and neither must none. net/http cuts the connection and logs nothing.
+		// Half an answer must not look like a whole one, and neither must none. net/http cuts the
+		// connection and logs nothing.
 		panic(http.ErrAbortHandler)
 	}
 	client.Header().Set(verdictHeader, string(policy.Refuse))
@@ -41,14 +42,16 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	_ = client.rc.SetWriteDeadline(time.Time{})
 }
 
-// inner is what this process asks itself: a request that was understood already, and an account of it where one is wanted.
+// inner is what this process asks itself: a request that was understood already, and an account of
+// it where one is wanted.
 type inner struct {
 	req     *endpoint.Request
 	account *account
 }
 
-// road is the road of a request, from room to room: who asks, what is asked for, within which bounds, the answer, what went wrong, and what is left in metrics, log and usage log. The error is what
-// the client is told; it is not written. With own the request r says who asks, and own what.
+// road is the road of a request, from room to room: who asks, what is asked for, within which
+// bounds, the answer, what went wrong, and what is left in metrics, log and usage log. The error is
+// what the client is told; it is not written. With own the request r says who asks, and own what.
 func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clientWriter, *qerr.Error) {
 	x, ctx, leave := s.enter(w, r)
 	defer leave()
@@ -65,7 +68,8 @@ func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clie
 	return x.client, qe
 }
 
-// enter begins a request: its id, its span, and the context that ends with a cause: a client that left, our deadline, or the end of draining. leave gives back all that the request holds.
+// enter begins a request: its id, its span, and the context that ends with a cause: a client that
+// left, our deadline, or the end of draining. leave gives back all that the request holds.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx context.Context, leave func()) {
 	x = &exchange{s: s, st: s.acquire(), asker: asker{began: s.now(), uid: identity.NewID(), header: r.Header}}
 	w.Header().Set("X-Spillway-Request-Id", x.uid)
@@ -140,12 +144,13 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	}
 	x.lookDropped()
 	deadline := time.Now().Add(x.dec.Deadline)
-	// It ends in close, not here: what went wrong is explained by the state of the context at that time.
+	// It ends in close, not here: what went wrong is explained by the state of the context at that
+	// time.
 	x.ctx, x.stop = s.timers.WithDeadline(ctx, deadline, func() error { return deadlineError(x.dec.Deadline, x.limits.Timeout) })
 	x.client.until = deadline.Add(time.Second)
 	x.view = plan.NewView(x.st.top, now)
-	// Read and federate have no place for a warning, so the configuration alone makes none of their answers partial: a ruler or another Prometheus would
-	// not know.
+	// Read and federate have no place for a warning, so the configuration alone makes none of their
+	// answers partial: a ruler or another Prometheus would not know.
 	x.partial = x.st.cfg.PartialResponse == config.PartialWarn && req.ID.JSON()
 	if req.PartialResponse != nil {
 		x.partial = *req.PartialResponse
@@ -195,7 +200,8 @@ func (x *exchange) recovered(err *error) {
 	}
 }
 
-// explain turns an error into what the client is told, asking first what became of the request; nil where there is none.
+// explain turns an error into what the client is told, asking first what became of the request; nil
+// where there is none.
 func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
 	if err == nil {
 		return nil

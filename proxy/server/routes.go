@@ -43,8 +43,8 @@ func init() {
 	}
 }
 
-// mainHandler serves the API, the health of the proxy and its one page. There is no ServeMux: it would redirect paths that are nearly right, and a
-// redirected POST loses its body.
+// mainHandler serves the API, the health of the proxy and its one page. There is no ServeMux: it
+// would redirect paths that are nearly right, and a redirected POST loses its body.
 func (s *Server) mainHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.draining.Load() {
@@ -110,7 +110,8 @@ func (s *Server) trimPrefix(r *http.Request) bool {
 	return true
 }
 
-// tooManyFields refuses a head with more fields than any client of the field sends; net/http bounds only its bytes.
+// tooManyFields refuses a head with more fields than any client of the field sends; net/http bounds
+// only its bytes.
 func tooManyFields(w http.ResponseWriter, r *http.Request) bool {
 	n := 0
 	for _, v := range r.Header {
@@ -123,13 +124,15 @@ func tooManyFields(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// refuse answers with an error before or beside the road of a request; the verdict is on these answers too.
+// refuse answers with an error before or beside the road of a request; the verdict is on these
+// answers too.
 func refuse(w http.ResponseWriter, e *qerr.Error) {
 	w.Header().Set(verdictHeader, string(policy.Refuse))
 	e.WriteTo(w)
 }
 
-// boundBody gives a body that nobody may read the time that one has: net/http reads what is left of it before it sends an answer.
+// boundBody gives a body that nobody may read the time that one has: net/http reads what is left of
+// it before it sends an answer.
 func (s *Server) boundBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))

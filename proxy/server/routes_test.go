@@ -6,7 +6,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// TestHandlers holds the functions that answer to the endpoint table: each row has one, and there are no others.
+// TestHandlers holds the functions that answer to the endpoint table: each row has one, and there
+// are no others.
 func TestHandlers(t *testing.T) {
 	for _, e := range endpoint.Table {
 		if handlers[e.ID] == nil {

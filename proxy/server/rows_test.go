@@ -22,8 +22,9 @@ func ranged(t *testing.T, base, text, start, end, step string) (code int, bound,
 	return code, e.Spillway.Bound, e.Error
 }
 
-// TestSeriesMadeAtStepsAreBounded: count_values makes a series of each value at each step, and the engine room for all steps in each: texts that took gigabytes, or had
-// somebody else's request ended for them, are refused before they are evaluated.
+// TestSeriesMadeAtStepsAreBounded: count_values makes a series of each value at each step, and the
+// engine room for all steps in each: texts that took gigabytes, or had somebody else's request
+// ended for them, are refused before they are evaluated.
 func TestSeriesMadeAtStepsAreBounded(t *testing.T) {
 	base, fakes := makingRig(t, 2, 5, 20)
 	for _, text := range []string{
@@ -56,7 +57,8 @@ func TestSeriesMadeAtStepsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSeriesMadeByJoinsAreBounded: a join copies a label onto each series from another series at each step, so that each becomes as many.
+// TestSeriesMadeByJoinsAreBounded: a join copies a label onto each series from another series at
+// each step, so that each becomes as many.
 func TestSeriesMadeByJoinsAreBounded(t *testing.T) {
 	base, fakes := makingRig(t, 1, 5, 20)
 	var many, turns []string
@@ -87,7 +89,8 @@ func TestSeriesMadeByJoinsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFewSeriesMadeAtStepsPass: a panel of versions, however many series have them, and a table of them, which shards count.
+// TestFewSeriesMadeAtStepsPass: a panel of versions, however many series have them, and a table of
+// them, which shards count.
 func TestFewSeriesMadeAtStepsPass(t *testing.T) {
 	base, fakes := makingRig(t, 2, 2000, 20)
 	const text = `count_values("version", up)`

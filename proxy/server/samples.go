@@ -13,8 +13,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// samplesWriter makes the answer of a remote read that wants samples: one protobuf message, compressed as a whole. Series are encoded one by one, since a sample
-// takes 20 bytes in the message and 48, with what slices grow by 100, as protobuf's Go value. What it holds is charged to the request's budget as it grows.
+// samplesWriter makes the answer of a remote read that wants samples: one protobuf message,
+// compressed as a whole. Series are encoded one by one, since a sample takes 20 bytes in the
+// message and 48, with what slices grow by 100, as protobuf's Go value. What it holds is charged to
+// the request's budget as it grows.
 type samplesWriter struct {
 	x      *exchange
 	data   []byte
@@ -22,9 +24,11 @@ type samplesWriter struct {
 }
 
 const (
-	// chargedTimes is how often a byte of the message is charged: in the buffer, whose growth copies it, and compressed.
+	// chargedTimes is how often a byte of the message is charged: in the buffer, whose growth
+	// copies it, and compressed.
 	chargedTimes = 3
-	// resultTag begins a field 1 that is a message: a result of the answer, and a series of a result.
+	// resultTag begins a field 1 that is a message: a result of the answer, and a series of a
+	// result.
 	resultTag = 1<<3 | 2
 	// maxResultHead is the longest tag and length.
 	maxResultHead = 1 + binary.MaxVarintLen64

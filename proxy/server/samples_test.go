@@ -53,7 +53,8 @@ func someSeries(t *testing.T, r *rand.Rand, series, samples int) []storage.Serie
 	return out
 }
 
-// TestSamplesAsPrometheusWritesThem: byte for byte what Prometheus' own encoder makes of the same series, for no, one and several queries.
+// TestSamplesAsPrometheusWritesThem: byte for byte what Prometheus' own encoder makes of the same
+// series, for no, one and several queries.
 func TestSamplesAsPrometheusWritesThem(t *testing.T) {
 	r := rand.New(rand.NewPCG(randseed.Of(t, 0), 1))
 	for queries := range 4 {
@@ -89,7 +90,8 @@ func TestSamplesAsPrometheusWritesThem(t *testing.T) {
 	}
 }
 
-// TestSamplesAreBounded: the error is that of the bound that was reached, or the cause of the request's end.
+// TestSamplesAreBounded: the error is that of the bound that was reached, or the cause of the
+// request's end.
 func TestSamplesAreBounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	list := someSeries(t, r, 200, 100)

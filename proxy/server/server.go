@@ -48,14 +48,17 @@ type Options struct {
 	AdminListenAddress string
 	// AdminInsecure allows an admin listener beyond loopback whose callers nothing authenticates.
 	AdminInsecure bool
-	// WebConfigFile is exporter-toolkit's web configuration: TLS for both listeners; empty is plain HTTP.
+	// WebConfigFile is exporter-toolkit's web configuration: TLS for both listeners; empty is plain
+	// HTTP.
 	WebConfigFile string
 	// ExternalURL is where users reach Spillway, for links; empty is relative links.
 	ExternalURL string
-	// GraphURL is where else the page draws a query, with {expr} (percent-encoded) or {expr_json} (as it stands inside a JSON string, percent-encoded) in the
-	// query's place and, where wanted, {from} and {until} (Unix milliseconds); empty is nowhere.
+	// GraphURL is where else the page draws a query, with {expr} (percent-encoded) or {expr_json}
+	// (as it stands inside a JSON string, percent-encoded) in the query's place and, where wanted,
+	// {from} and {until} (Unix milliseconds); empty is nowhere.
 	GraphURL string
-	// RoutePrefix stands before every path of the main listener; / is none, and empty is the path of ExternalURL, as in Prometheus.
+	// RoutePrefix stands before every path of the main listener; / is none, and empty is the path
+	// of ExternalURL, as in Prometheus.
 	RoutePrefix string
 	// Flags are the command line's, for status/flags.
 	Flags map[string]string
@@ -77,18 +80,23 @@ type Options struct {
 	DrainTimeout time.Duration
 	// MaxConnections caps the main listener's connections; 4,096. The admin listener has 128.
 	MaxConnections int
-	// Ready, where set, is told the addresses once both listeners listen and every replica was probed once.
+	// Ready, where set, is told the addresses once both listeners listen and every replica was
+	// probed once.
 	Ready func(main, admin net.Addr)
 
-	// LimitMemory, where set, says for a memory.budget where Go's memory limit (GOMEMLIMIT) is to be, Claimed apart; it is called at the start and after each reload.
+	// LimitMemory, where set, says for a memory.budget where Go's memory limit (GOMEMLIMIT) is to
+	// be, Claimed apart; it is called at the start and after each reload.
 	LimitMemory func(budget int64) *heap.Aim
-	// MemoryCeiling is what the process may hold beside GOMEMLIMIT, which its container allows; 0 is no such bound.
+	// MemoryCeiling is what the process may hold beside GOMEMLIMIT, which its container allows; 0
+	// is no such bound.
 	MemoryCeiling int64
-	// MoreMemory, where set, says what would give the process more memory under Go's limit and this memory.budget, as in "raise GOMEMLIMIT (…)". It stands in what is
-	// said to requests that are ended or refused for want of memory.
+	// MoreMemory, where set, says what would give the process more memory under Go's limit and this
+	// memory.budget, as in "raise GOMEMLIMIT (…)". It stands in what is said to requests that are
+	// ended or refused for want of memory.
 	MoreMemory func(goLimit, budget int64) string
 
-	// lame is how long a connection without a request may wait for one when the proxy stops, before it is closed; 500 ms. For tests.
+	// lame is how long a connection without a request may wait for one when the proxy stops, before
+	// it is closed; 500 ms. For tests.
 	lame time.Duration
 	// shards has other patience with shards than the defaults, in tests.
 	shards shard.Options
@@ -111,9 +119,11 @@ type Server struct {
 	started      time.Time
 	now          func() time.Time
 	observe      func(raw.Selected) // for tests; nil elsewhere
-	// observeCall is told who answered for a leaf of a plan, for tests; nil elsewhere. Several goroutines call it.
+	// observeCall is told who answered for a leaf of a plan, for tests; nil elsewhere. Several
+	// goroutines call it.
 	observeCall func(mode plan.Mode, shard, replica, query string)
-	// observeSteps is told the steps that are answered next: a query's, or those of one of its stretches. For tests; nil elsewhere.
+	// observeSteps is told the steps that are answered next: a query's, or those of one of its
+	// stretches. For tests; nil elsewhere.
 	observeSteps func(g merge.Grid, stretch bool)
 
 	state        atomic.Pointer[state]
@@ -203,7 +213,8 @@ func (s *Server) memoryCeiling() int64 {
 	return math.MaxInt64
 }
 
-// moreMemory says what would give the process more memory than its limit of now; nothing where nobody knows.
+// moreMemory says what would give the process more memory than its limit of now; nothing where
+// nobody knows.
 func (s *Server) moreMemory(goLimit int64) string {
 	st := s.state.Load()
 	if st == nil || s.opts.MoreMemory == nil {
@@ -212,11 +223,13 @@ func (s *Server) moreMemory(goLimit int64) string {
 	return s.opts.MoreMemory(goLimit, int64(st.cfg.Memory.Budget))
 }
 
-// roomShare is the part of the memory limit, in percent, that answers in progress may take: the rest is for the collector, whose work grows without bound as
-// what is alive comes near the limit, and for connections and the knowledge about shards.
+// roomShare is the part of the memory limit, in percent, that answers in progress may take: the
+// rest is for the collector, whose work grows without bound as what is alive comes near the limit,
+// and for connections and the knowledge about shards.
 const roomShare = 60
 
-// limitMemory makes a configuration's memory.budget the size of the pool, and what the process may hold its bound.
+// limitMemory makes a configuration's memory.budget the size of the pool, and what the process may
+// hold its bound.
 func (s *Server) limitMemory(cfg *config.Config) {
 	budget, pool := int64(cfg.Memory.Budget), s.poolNow()
 	if s.opts.LimitMemory != nil {
@@ -240,8 +253,9 @@ func setDefault[T comparable](p *T, v T) {
 	}
 }
 
-// Run serves until ctx ends, then drains: not ready at once, no new connections, requests under way go on for at most DrainTimeout. It returns nil after
-// a drain in which every request ended by itself. A second end of force cuts at once.
+// Run serves until ctx ends, then drains: not ready at once, no new connections, requests under way
+// go on for at most DrainTimeout. It returns nil after a drain in which every request ended by
+// itself. A second end of force cuts at once.
 func (s *Server) Run(ctx, force context.Context) error {
 	defer s.stop()
 	if s.opts.WebConfigFile != "" { // it is opened for each connection, and by whoever asks
@@ -271,7 +285,8 @@ func (s *Server) Run(ctx, force context.Context) error {
 	admin := s.httpServer(s.adminHandler())
 	var drainErr error
 	var g run.Group
-	// The first actor waits for the end and drains; the listeners are closed in their interrupts after it, so that the drain can be watched.
+	// The first actor waits for the end and drains; the listeners are closed in their interrupts
+	// after it, so that the drain can be watched.
 	stopped := make(chan struct{})
 	serve := func(hs *http.Server, l net.Listener) func() error {
 		return func() error {
@@ -327,8 +342,9 @@ var errDrained = qerr.New(qerr.Unavailable, "Spillway is stopping and the reques
 // errForced is a second signal.
 var errForced = errors.New("stopped before all requests had ended")
 
-// drain lets requests end. Clients that ask one thing after another over a connection learn from the answer that it was the last one there: only then does the listener
-// go, and only connections over which nothing came for a while are closed.
+// drain lets requests end. Clients that ask one thing after another over a connection learn from
+// the answer that it was the last one there: only then does the listener go, and only connections
+// over which nothing came for a while are closed.
 func (s *Server) drain(main *http.Server, l net.Listener, force context.Context) error {
 	s.ready.Store(false)
 	s.draining.Store(true)
@@ -382,7 +398,8 @@ func (s *Server) panicked(p any) error {
 	return qerr.New(qerr.Internal, "Spillway failed to answer this request; its log has the cause")
 }
 
-// checkAdmin refuses an admin listener that anybody could reach: it can reload, and its profiles show memory.
+// checkAdmin refuses an admin listener that anybody could reach: it can reload, and its profiles
+// show memory.
 func (s *Server) checkAdmin(addr net.Addr) error {
 	tcp, ok := addr.(*net.TCPAddr)
 	if ok && tcp.IP.IsLoopback() {
@@ -398,7 +415,8 @@ func (s *Server) checkAdmin(addr net.Addr) error {
 	return fmt.Errorf("the admin listener %s is not on loopback and nothing authenticates its callers: listen on 127.0.0.1, require passwords (basic_auth_users) or client certificates (tls_server_config.client_auth_type: RequireAndVerifyClientCert) in --web.config.file, or override with --web.admin-insecure", addr)
 }
 
-// authenticated tells whether the web configuration lets in nobody who has neither a password nor a verified client certificate.
+// authenticated tells whether the web configuration lets in nobody who has neither a password nor a
+// verified client certificate.
 func authenticated(file string) bool {
 	if file == "" {
 		return false

@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// TestFalseShardBy: a shard_by whose label has a value on two shards gives no wrong numbers, and is told; one that holds is used.
+// TestFalseShardBy: a shard_by whose label has a value on two shards gives no wrong numbers, and is
+// told; one that holds is used.
 func TestFalseShardBy(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

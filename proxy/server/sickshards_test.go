@@ -21,8 +21,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// ward is a group of four shards, the last of which has something that makes its results worth nothing to others while its series are still good: another
-// lookback, a wrong clock, targets that another one has. It stands behind a scripted server that can begin and end to be sick.
+// ward is a group of four shards, the last of which has something that makes its results worth
+// nothing to others while its series are still good: another lookback, a wrong clock, targets that
+// another one has. It stands behind a scripted server that can begin and end to be sick.
 type ward struct {
 	t      *testing.T
 	now    time.Time
@@ -92,12 +93,14 @@ var diseases = []struct {
 	name string
 	kind string
 	says []string // in the sentences about it
-	// data is what it stores; other, where set, is a server that speaks for it once it is sick, and answers with what they have together.
+	// data is what it stores; other, where set, is a server that speaks for it once it is sick, and
+	// answers with what they have together.
 	data    func(w *ward) []storedSeries
 	other   func(w *ward) []storedSeries
 	options localprom.Options
 	change  func(path string, a *fakeshard.Answer)
-	// held is what one Prometheus with everything would hold of it, one for each copy of what two servers hold.
+	// held is what one Prometheus with everything would hold of it, one for each copy of what two
+	// servers hold.
 	held  func(w *ward) [][]storedSeries
 	twice bool
 }{
@@ -155,8 +158,9 @@ var diseases = []struct {
 	},
 }
 
-// TestSickShards: each disease is in `check config --online` and in `shards` with the server's name and what to do; from the refresh that sees it on the
-// group's queries are evaluated from series and are exact, and when it is over the shards compute again.
+// TestSickShards: each disease is in `check config --online` and in `shards` with the server's name
+// and what to do; from the refresh that sees it on the group's queries are evaluated from series
+// and are exact, and when it is over the shards compute again.
 func TestSickShards(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	var well []string // the first three, which all share
@@ -315,8 +319,9 @@ func (w *ward) isSick(kind string, says []string, addr string) {
 	}
 }
 
-// isExact compares with references, each of which holds one of the copies of what two servers hold: an answer must be one of theirs, as a whole series comes from one
-// copy where neither has a gap. Where there are copies, it must say so, and be counted.
+// isExact compares with references, each of which holds one of the copies of what two servers hold:
+// an answer must be one of theirs, as a whole series comes from one copy where neither has a gap.
+// Where there are copies, it must say so, and be counted.
 func (w *ward) isExact(references []string, twice bool) {
 	w.t.Helper()
 	before := w.rig().metric("spillway_duplicate_series_total")

@@ -17,12 +17,14 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// maxUnselective is how many unselective calls one shard is asked at once; the gate of each replica admits as many.
+// maxUnselective is how many unselective calls one shard is asked at once; the gate of each replica
+// admits as many.
 const maxUnselective = 2
 
-// slots are taken by a request for ALL the shards it is about to ask, in the order of their names, before it asks any. If each call of a fan-out waited at
-// its own replica's gate instead, two requests could hold the slots of one shard while two others hold those of another, and all four would wait for each
-// other until their deadlines. The zero value is ready for use.
+// slots are taken by a request for ALL the shards it is about to ask, in the order of their names,
+// before it asks any. If each call of a fan-out waited at its own replica's gate instead, two
+// requests could hold the slots of one shard while two others hold those of another, and all four
+// would wait for each other until their deadlines. The zero value is ready for use.
 type slots struct {
 	mu sync.Mutex
 	by map[string]*semaphore.Weighted // by shard name; as many as configurations ever named
@@ -42,8 +44,8 @@ func (s *slots) of(name string) *semaphore.Weighted {
 	return sem
 }
 
-// take waits, until shortly before the deadline, for one slot of every shard that an unselective question is for. The caller calls begun exactly once if the
-// error is nil.
+// take waits, until shortly before the deadline, for one slot of every shard that an unselective
+// question is for. The caller calls begun exactly once if the error is nil.
 func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
 	var wanted []*shard.Shard
 	for _, q := range questions {
@@ -98,7 +100,8 @@ func (s *slot) done() {
 	}
 }
 
-// with are the slots together with places of the same request at the shards; each goes back with its shard's slot.
+// with are the slots together with places of the same request at the shards; each goes back with
+// its shard's slot.
 func (t taken) with(leave map[*shard.Shard]func()) taken {
 	if t == nil {
 		t = make(taken, len(leave))
@@ -117,8 +120,8 @@ func (t taken) with(leave map[*shard.Shard]func()) taken {
 	return t
 }
 
-// until keeps the shard's slot, if there is one, until the answer's end too: at its end, or when it is closed, the shard has done its work, however long
-// the client takes to read.
+// until keeps the shard's slot, if there is one, until the answer's end too: at its end, or when it
+// is closed, the shard has done its work, however long the client takes to read.
 func (t taken) until(sh *shard.Shard, body io.ReadCloser) io.ReadCloser {
 	s := t[sh]
 	if s == nil {

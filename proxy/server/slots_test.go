@@ -34,7 +34,8 @@ func unselective(shards ...*shard.Shard) []question {
 	return out
 }
 
-// TestSlotsInOrder: however many requests want however many shards in whatever order, none waits for another that waits for it, and no shard has more than two.
+// TestSlotsInOrder: however many requests want however many shards in whatever order, none waits
+// for another that waits for it, and no shard has more than two.
 func TestSlotsInOrder(t *testing.T) {
 	seed := randseed.Of(t, 0)
 	synctest.Test(t, func(t *testing.T) {
@@ -86,7 +87,8 @@ func TestSlotsInOrder(t *testing.T) {
 	})
 }
 
-// TestNoSlot: who finds none is told so before its deadline, who leaves leaves, and neither keeps what it had taken. Other questions need none.
+// TestNoSlot: who finds none is told so before its deadline, who leaves leaves, and neither keeps
+// what it had taken. Other questions need none.
 func TestNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s slots
@@ -119,7 +121,8 @@ func TestNoSlot(t *testing.T) {
 	})
 }
 
-// TestSlotUntilTheLastAnswer: a shard of which two replicas were asked has its slot back after both answers, and one that never answered after the asking.
+// TestSlotUntilTheLastAnswer: a shard of which two replicas were asked has its slot back after both
+// answers, and one that never answered after the asking.
 func TestSlotUntilTheLastAnswer(t *testing.T) {
 	var s slots
 	sh := unselectiveShards(1)[0]

@@ -12,7 +12,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// A client that takes nothing of its answer for writePatience is ended, long before the request's deadline, and what it asked of the shards with it.
+// A client that takes nothing of its answer for writePatience is ended, long before the request's
+// deadline, and what it asked of the shards with it.
 func TestWhoReadsNothingIsEnded(t *testing.T) {
 	t.Parallel()
 	const timeout = 10 * time.Minute
@@ -35,7 +36,8 @@ func TestWhoReadsNothingIsEnded(t *testing.T) {
 	r.idle()
 }
 
-// However many requests one address has under way, another one's is answered, whoever both say that they are.
+// However many requests one address has under way, another one's is answered, whoever both say that
+// they are.
 func TestOneAddressLeavesPlaces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample))

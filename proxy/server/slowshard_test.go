@@ -12,7 +12,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
-// One of four shards is slow: the explanation of a run names it and no other, each call has its own time, and so has the usage log's sum.
+// One of four shards is slow: the explanation of a run names it and no other, each call has its own
+// time, and so has the usage log's sum.
 func TestSlowShardIsNamed(t *testing.T) {
 	r := newRig(t, clusters(4, 1), limits(ample))
 	slow := r.shards["c002"][0][0]

@@ -16,7 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
-// state is one loaded configuration with all that is built from it. It never changes; a request takes it once, at the door, and keeps it to its end.
+// state is one loaded configuration with all that is built from it. It never changes; a request
+// takes it once, at the door, and keeps it to its end.
 type state struct {
 	cfg    *config.Config
 	top    *shard.Topology
@@ -78,7 +79,8 @@ func (s *Server) acquire() *state {
 	}
 }
 
-// build makes a state from a configuration and the plans that it names; what did not change is carried over from prev, nil at the start.
+// build makes a state from a configuration and the plans that it names; what did not change is
+// carried over from prev, nil at the start.
 func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*state, error) {
 	if err := cfg.CheckRegular(); err != nil {
 		return nil, err
@@ -136,8 +138,9 @@ func loadDrops(cfg *config.Config) (*dropped.Set, error) {
 	return drops, nil
 }
 
-// Reload reads the configuration file again, and the plans that it names. On any problem the old configuration stays, and the error says all of them. Files whose
-// content did not change are left alone.
+// Reload reads the configuration file again, and the plans that it names. On any problem the old
+// configuration stays, and the error says all of them. Files whose content did not change are left
+// alone.
 func (s *Server) Reload() error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()

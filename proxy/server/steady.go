@@ -14,22 +14,26 @@ import (
 )
 
 const (
-	// nudge is by how much sums are changed to see whether an answer depends on their last bits: ten times what they can be off, and nothing that anyone would see.
+	// nudge is by how much sums are changed to see whether an answer depends on their last bits:
+	// ten times what they can be off, and nothing that anyone would see.
 	nudge = 1e-11
 	// alikeTo is by how much the numbers of two answers may differ that say the same.
 	alikeTo = 1e-6
-	// maxNudged bounds the numbers that are changed at a time, and with them the memory: 2 MiB. maxRough bounds the tables, and with them the evaluations: 22.
+	// maxNudged bounds the numbers that are changed at a time, and with them the memory: 2 MiB.
+	// maxRough bounds the tables, and with them the evaluations: 22.
 	maxNudged = 256 << 10
 	maxRough  = 8
 )
 
-// pattern says for a number of a table, by its series and step, whether it is made larger or smaller.
+// pattern says for a number of a table, by its series and step, whether it is made larger or
+// smaller.
 type pattern func(series, step int) bool
 
 var (
 	larger  pattern = func(int, int) bool { return true }
 	smaller pattern = func(int, int) bool { return false }
-	// patterns are those of all tables together: what is compared may be sums of one table, of neighbouring series or steps.
+	// patterns are those of all tables together: what is compared may be sums of one table, of
+	// neighbouring series or steps.
 	patterns = []pattern{
 		larger, smaller,
 		func(series, _ int) bool { return series%2 == 0 }, func(series, _ int) bool { return series%2 != 0 },
@@ -37,8 +41,10 @@ var (
 	}
 )
 
-// steady tells whether an answer stays the same where rough tables, whose last bits are not known, are a little larger or smaller, each alone and all together. What is
-// compared in it is then not equal but for rounding. rest is what was evaluated over the tables, by evaluation. It is false as well where that was not found out.
+// steady tells whether an answer stays the same where rough tables, whose last bits are not known,
+// are a little larger or smaller, each alone and all together. What is compared in it is then not
+// equal but for rounding. rest is what was evaluated over the tables, by evaluation. It is false as
+// well where that was not found out.
 func steady(ctx context.Context, res *promql.Result, rest string, tables []*merge.Table, rough []int, evaluation func(parser.Expr, []*merge.Table) (promql.Query, error)) bool {
 	numbers := 0
 	for _, i := range rough {
@@ -79,7 +85,8 @@ func steady(ctx context.Context, res *promql.Result, rest string, tables []*merg
 	return true
 }
 
-// nudgedBy is a copy of the table with each number larger or smaller. It owns nothing that has to be closed.
+// nudgedBy is a copy of the table with each number larger or smaller. It owns nothing that has to
+// be closed.
 func nudgedBy(t *merge.Table, p pattern) *merge.Table {
 	out := &merge.Table{Grid: t.Grid, Series: slices.Clone(t.Series)}
 	for i := range out.Series {
@@ -98,7 +105,8 @@ func nudgedBy(t *merge.Table, p pattern) *merge.Table {
 	return out
 }
 
-// alike tells whether two answers have the same series with points at the same times and numbers that are as good as equal.
+// alike tells whether two answers have the same series with points at the same times and numbers
+// that are as good as equal.
 func alike(a, b parser.Value) bool {
 	switch a := a.(type) {
 	case promql.Scalar:

@@ -17,7 +17,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
-// TestSteady: an answer that would be another one if its sums were a little larger or smaller is not taken; one that would not is.
+// TestSteady: an answer that would be another one if its sums were a little larger or smaller is
+// not taken; one that would not is.
 func TestSteady(t *testing.T) {
 	grid := merge.Grid{Start: 0, End: 60_000, Step: 15_000}
 	table := func(series ...[]float64) *merge.Table {

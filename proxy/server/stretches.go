@@ -19,7 +19,9 @@ const planStretches = "stretches"
 // errHistograms marks an answer whose pieces cannot be joined as tables.
 var errHistograms = &answer.Inexact{Why: "native histograms are not joined over stretches of time"}
 
-// stretches answers a range query piece by piece, each a query of its own over some of the steps: what one replica of each shard holds whole is asked of it, and only what lies between is read and spliced.
+// stretches answers a range query piece by piece, each a query of its own over some of the steps:
+// what one replica of each shard holds whole is asked of it, and only what lies between is read and
+// spliced.
 func (x *exchange) stretches(whole plan.Query, pieces []plan.Query) (err error) {
 	plans := make([]*plan.Plan, len(pieces))
 	var root *plan.Node

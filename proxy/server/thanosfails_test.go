@@ -10,8 +10,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// TestThanosQueriesThatFail: where the Thanos Query fails that has all stores, its failure is what the client is told. Asked again without those that failed, the request would have to be evaluated from series, which they do not
-// serve; that is not what is the matter.
+// TestThanosQueriesThatFail: where the Thanos Query fails that has all stores, its failure is what
+// the client is told. Asked again without those that failed, the request would have to be evaluated
+// from series, which they do not serve; that is not what is the matter.
 func TestThanosQueriesThatFail(t *testing.T) {
 	var urls []string
 	line := func(name, labels string) string {

@@ -158,7 +158,8 @@ func TestTLSOnBothListeners(t *testing.T) {
 // passwordTest is the bcrypt hash of the password "test", as a web configuration has it.
 const passwordTest = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
 
-// Beyond loopback the admin listener starts only where its callers are authenticated, or where somebody insists.
+// Beyond loopback the admin listener starts only where its callers are authenticated, or where
+// somebody insists.
 func TestAdminWantsAuthentication(t *testing.T) {
 	ca := newAuthority(t, "ours")
 	ca.issue("server")

@@ -20,7 +20,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// recordTraces makes servers that are built from now on record their spans, up to the end of the test.
+// recordTraces makes servers that are built from now on record their spans, up to the end of the
+// test.
 func recordTraces(t *testing.T, sampler sdktrace.Sampler) *tracetest.InMemoryExporter {
 	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
@@ -44,7 +45,8 @@ const (
 	clientParent = "00-" + clientTrace + "-" + clientSpan + "-01"
 )
 
-// spansOf are the spans of one request: the server span whose endpoint is set, and its descendants, by name.
+// spansOf are the spans of one request: the server span whose endpoint is set, and its descendants,
+// by name.
 func spansOf(t *testing.T, all tracetest.SpanStubs) (root tracetest.SpanStub, under []string) {
 	t.Helper()
 	i := slices.IndexFunc(all, func(s tracetest.SpanStub) bool { return s.Name == "request" })
@@ -81,8 +83,8 @@ func attributes(s tracetest.SpanStub) map[string]string {
 	return out
 }
 
-// TestTraces follows requests through their rooms to the shards: each has the spans that docs/traces.md names, in the client's trace, which the shards are
-// told too.
+// TestTraces follows requests through their rooms to the shards: each has the spans that
+// docs/traces.md names, in the client's trace, which the shards are told too.
 func TestTraces(t *testing.T) {
 	exporter := recordTraces(t, sdktrace.ParentBased(sdktrace.NeverSample()))
 	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1}}, {name: "heron", replicas: []int{1}}}, "usage_log: {path: usage.jsonl}\n")

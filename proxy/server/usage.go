@@ -7,7 +7,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
-// recordUsage leaves the request's line in the usage log. What was refused before it was understood has no facts but its endpoint.
+// recordUsage leaves the request's line in the usage log. What was refused before it was understood
+// has no facts but its endpoint.
 func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 	if x.id == "" || x.st.usage == nil {
 		return // a path outside the table looks at nothing

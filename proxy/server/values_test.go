@@ -57,7 +57,8 @@ func number(f float64) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// ask queries the proxy. Histograms are compared by count and sum in text form of the reference, so they are kept as raw JSON here.
+// ask queries the proxy. Histograms are compared by count and sum in text form of the reference, so
+// they are kept as raw JSON here.
 func ask(t testing.TB, base, path string, form url.Values) (code int, body []byte) {
 	t.Helper()
 	resp, err := http.PostForm(base+path, form)

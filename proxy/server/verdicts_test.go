@@ -16,7 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
-// A refusal names a bound that docs/bounds has a page of, with its own size, and calls a verdict Prometheus' own only where Prometheus says the same.
+// A refusal names a bound that docs/bounds has a page of, with its own size, and calls a verdict
+// Prometheus' own only where Prometheus says the same.
 func TestVerdictsSayWhose(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, []rigGroup{{"heron", false, []int{1}}}, "")

@@ -54,7 +54,8 @@ func promShardWith(t testing.TB, o localprom.Options, series []storedSeries) *lo
 	return p
 }
 
-// scraped are up and a counter of so many nodes, as a replica with the phase has them, without the samples for which skip is true.
+// scraped are up and a counter of so many nodes, as a replica with the phase has them, without the
+// samples for which skip is true.
 func scraped(nodes int, from, until time.Time, phase time.Duration, skip func(node int, at time.Time) bool) []storedSeries {
 	var out []storedSeries
 	for n := range nodes {
@@ -88,8 +89,9 @@ func replicasConfig(heartbeat string, urls ...string) string {
 	return b.String()
 }
 
-// Of two replicas one that lacks nothing is asked for the whole answer. Where each lacks something at its time, the steps are divided between them; where both do at one time, or without a heartbeat,
-// their samples are spliced. A gap is in no answer.
+// Of two replicas one that lacks nothing is asked for the whole answer. Where each lacks something
+// at its time, the steps are divided between them; where both do at one time, or without a
+// heartbeat, their samples are spliced. A gap is in no answer.
 func TestWholeReplicasPass(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	from, until := now.Add(-50*time.Minute), now.Add(-time.Second)
@@ -185,7 +187,8 @@ func TestWholeReplicasPass(t *testing.T) {
 	}
 }
 
-// The open bucket counts while the replica lacked nothing over the last minute: a dashboard's range that ends now is passed, to the other one where one has stopped scraping.
+// The open bucket counts while the replica lacked nothing over the last minute: a dashboard's range
+// that ends now is passed, to the other one where one has stopped scraping.
 func TestWholeUntilNow(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	for _, c := range []struct {
@@ -219,7 +222,8 @@ func TestWholeUntilNow(t *testing.T) {
 	}
 }
 
-// Of two whole replicas the one that is read fails: the other one answers, in every mode and without a warning, before any probe has noticed.
+// Of two whole replicas the one that is read fails: the other one answers, in every mode and
+// without a warning, before any probe has noticed.
 func TestWholeReplicaFails(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	from, until := now.Add(-40*time.Minute), now.Add(-time.Second)
@@ -260,7 +264,8 @@ type external struct {
 	state, says string
 }
 
-// A server with an external label that its group does not name, or with another value, is not asked: the answer names it, and the view says what to do.
+// A server with an external label that its group does not name, or with another value, is not
+// asked: the answer names it, and the view says what to do.
 func TestUndeclaredExternalLabels(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	data := scraped(2, now.Add(-10*time.Minute), now, time.Second, nil)
@@ -296,7 +301,8 @@ func TestUndeclaredExternalLabels(t *testing.T) {
 	}
 }
 
-// The shards' own evaluation interval is the step of a subquery without one, on every road; their lookback reaches as far back as they look.
+// The shards' own evaluation interval is the step of a subquery without one, on every road; their
+// lookback reaches as far back as they look.
 func TestEngineSettingsOfShards(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	boundary := now.Add(-20 * time.Minute)
@@ -332,7 +338,8 @@ func TestEngineSettingsOfShards(t *testing.T) {
 		}
 		return []storedSeries{s}
 	}
-	// The younger server has a sample before its beginning that is not its own; the older one's last sample counts.
+	// The younger server has a sample before its beginning that is not its own; the older one's
+	// last sample counts.
 	a, b := start(at(1, 5*time.Minute, time.Minute)), start(at(2, 2*time.Minute))
 	s, base := startProxy(t, t.Context(), fmt.Sprintf("groups:\n  - name: g\n    shards:\n      - {until: %s, replicas: [{url: %q}]}\n      - {from: %s, replicas: [{url: %q}]}\n", rfc, a.URL(), rfc, b.URL()))
 	for _, c := range []struct{ expr, want, mode string }{

@@ -16,9 +16,11 @@ import (
 const (
 	// bucketMs is the length of a heartbeat bucket; buckets end on its multiples.
 	bucketMs = 5 * 60 * 1000
-	// bucketGraceMs is how long after its end a bucket is closed: by then its last scrapes are stored.
+	// bucketGraceMs is how long after its end a bucket is closed: by then its last scrapes are
+	// stored.
 	bucketGraceMs = 30 * 1000
-	// maxBuckets bounds a shard's findings: 31 days and an hour of them, 64 bytes each and the map's own, and 40 for each replica where one lacks something.
+	// maxBuckets bounds a shard's findings: 31 days and an hour of them, 64 bytes each and the
+	// map's own, and 40 for each replica where one lacks something.
 	maxBuckets = 31*24*12 + 12
 	// pieceBuckets is how many buckets one question covers: six hours.
 	pieceBuckets = 72
@@ -26,18 +28,22 @@ const (
 	warmBuckets = 12
 	// tailFresh is how old the last minute's finding may be.
 	tailFresh = 30 * time.Second
-	// doubtFor is how long at least a bucket is believed to differ between replicas, or to be empty: history may still be filled in behind. An older one is
-	// believed for a sixtieth of its age.
+	// doubtFor is how long at least a bucket is believed to differ between replicas, or to be
+	// empty: history may still be filled in behind. An older one is believed for a sixtieth of its
+	// age.
 	doubtFor, doubtShare = time.Minute, 60
 	// beatEvery is how often the background work asks.
 	beatEvery = 10 * time.Second
 	// wholeWait is the most that one request spends on buckets that are not known yet.
 	wholeWait = 3 * time.Second
-	// beatGrace is how much later than another one a replica may answer the same question; it is less than wholeWait, so that a request that comes while others ask has time left afterwards.
+	// beatGrace is how much later than another one a replica may answer the same question; it is
+	// less than wholeWait, so that a request that comes while others ask has time left afterwards.
 	beatGrace = 2 * time.Second
-	// tailLag is how long before now the last minute ends: the scrapes of the last seconds are not stored yet, on one replica sooner than on the other.
+	// tailLag is how long before now the last minute ends: the scrapes of the last seconds are not
+	// stored yet, on one replica sooner than on the other.
 	tailLag = 5 * time.Second
-	// beatPause is how long a replica takes no part after it could not be asked: requests must not wait for one that is gone.
+	// beatPause is how long a replica takes no part after it could not be asked: requests must not
+	// wait for one that is gone.
 	beatPause = 10 * time.Second
 	// maxReplicas is how many replicas of a shard can be told apart here.
 	maxReplicas = 64
@@ -67,8 +73,9 @@ func (f finding) whole(part uint64) uint64 {
 	return whole
 }
 
-// heartbeats are a shard's findings. A closed bucket in which nobody lacks anything does not change any more, so the finding is kept and the numbers are not; any other is looked
-// at again after a while.
+// heartbeats are a shard's findings. A closed bucket in which nobody lacks anything does not change
+// any more, so the finding is kept and the numbers are not; any other is looked at again after a
+// while.
 type heartbeats struct {
 	key     string
 	asking  chan struct{} // holds one token while somebody asks, so that many requests ask once
@@ -109,7 +116,8 @@ func floorTo(v, step int64) int64 {
 
 func ceilTo(v, step int64) int64 { return -floorTo(-v, step) }
 
-// buckets are what a window is known by: those that end in [first, last], and the last minute where it is open.
+// buckets are what a window is known by: those that end in [first, last], and the last minute where
+// it is open.
 type buckets struct {
 	first, last int64
 	open        bool
@@ -119,7 +127,8 @@ type buckets struct {
 // upTo is what tells whether a replica is whole as of the newest closed bucket and all since.
 func upTo(closed int64) buckets { return buckets{closed, closed, true, closed - bucketMs} }
 
-// window is what the samples in [from, until], milliseconds, are known by at now; false where that is more than anybody asks about.
+// window is what the samples in [from, until], milliseconds, are known by at now; false where that
+// is more than anybody asks about.
 func window(from, until int64, now time.Time) (buckets, bool) {
 	nowMs := now.UnixMilli()
 	until = min(until, nowMs)
@@ -137,7 +146,8 @@ func window(from, until int64, now time.Time) (buckets, bool) {
 
 var errBeatBudget = errors.New("the time for heartbeats is over")
 
-// lookup is the set of those taking part that lack nothing in the window; known tells whether all of it was asked.
+// lookup is the set of those taking part that lack nothing in the window; known tells whether all
+// of it was asked.
 func (h *heartbeats) lookup(part uint64, w buckets, now time.Time) (whole uint64, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +175,8 @@ func (h *heartbeats) lookup(part uint64, w buckets, now time.Time) (whole uint64
 	return whole, true
 }
 
-// lacks adds the stretches of the window in which those taking part lack something. The newest closed bucket, and the last minute, speak for all that comes after it.
+// lacks adds the stretches of the window in which those taking part lack something. The newest
+// closed bucket, and the last minute, speak for all that comes after it.
 func (h *heartbeats) lacks(part uint64, w buckets, out []Lack) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,8 +216,9 @@ func (h *heartbeats) stale(part uint64, now time.Time) bool {
 	return h.tailAt.IsZero() || now.Sub(h.tailAt) > tailFresh || h.tail.asked&part != part || h.open[0].asked&part != part
 }
 
-// askBeats asks those taking part for what lookup would miss. Who cannot be asked takes part no more: left are the others. The error is of replicas that can be asked and do not
-// say it. The caller holds the token.
+// askBeats asks those taking part for what lookup would miss. Who cannot be asked takes part no
+// more: left are the others. The error is of replicas that can be asked and do not say it. The
+// caller holds the token.
 func (s *Shard) askBeats(ctx context.Context, part uint64, w buckets, now time.Time) (left uint64, err error) {
 	h := s.beats
 	if w.open {
@@ -313,8 +325,11 @@ func (s *Shard) askTail(ctx context.Context, part uint64, now time.Time) (left u
 	return left, nil
 }
 
-// askAll asks those taking part the same thing at once, each by itself: the failure of one is nothing that another could be charged with. left are those that answered. One that could not be asked,
-// or was silent for all the time that there is, or for beatGrace after another one had answered, takes part no more, for a while; where one says something else than an answer, that is the error.
+// askAll asks those taking part the same thing at once, each by itself: the failure of one is
+// nothing that another could be charged with. left are those that answered. One that could not be
+// asked, or was silent for all the time that there is, or for beatGrace after another one had
+// answered, takes part no more, for a while; where one says something else than an answer, that is
+// the error.
 func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]beats, left uint64, err error) {
 	answers = make([]map[int64]beats, len(s.Replicas))
 	errs := make([]error, len(s.Replicas))
@@ -396,7 +411,8 @@ func isQerr(err error) bool {
 	return errors.As(err, &e)
 }
 
-// trim keeps the number of findings under maxBuckets; the oldest tenth goes first. The caller holds mu.
+// trim keeps the number of findings under maxBuckets; the oldest tenth goes first. The caller holds
+// mu.
 func (h *heartbeats) trim() {
 	if len(h.buckets) <= maxBuckets {
 		return

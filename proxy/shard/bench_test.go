@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// BenchmarkDo is what this package adds to a call: the same small answer through Shard.Do and through a bare http.Transport.
+// BenchmarkDo is what this package adds to a call: the same small answer through Shard.Do and
+// through a bare http.Transport.
 func BenchmarkDo(b *testing.B) {
 	body := []byte(`{"status":"success","data":[{"__name__":"up","instance":"node-0:9100","job":"node"}]}`)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

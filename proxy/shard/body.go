@@ -14,11 +14,13 @@ import (
 )
 
 const (
-	// gzipRatio is how many times larger than sent an answer may become. Label-heavy JSON reaches 100, a bomb 1,030.
+	// gzipRatio is how many times larger than sent an answer may become. Label-heavy JSON reaches
+	// 100, a bomb 1,030.
 	gzipRatio = 300
 	// gzipFree is what may be inflated before the ratio is looked at.
 	gzipFree = 256 << 10
-	// headBytes is how much of an answer's beginning is kept for the log, should it turn out to be no answer.
+	// headBytes is how much of an answer's beginning is kept for the log, should it turn out to be
+	// no answer.
 	headBytes = 200
 )
 
@@ -43,8 +45,9 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// body is an answer's body as its reader sees it: inflated, bounded in bytes, in ratio and in the time between two reads, every error a *qerr.Error
-// that names the replica. It is not safe for concurrent use, as any io.Reader. It holds 200 bytes and, for gzip, the inflater's window.
+// body is an answer's body as its reader sees it: inflated, bounded in bytes, in ratio and in the
+// time between two reads, every error a *qerr.Error that names the replica. It is not safe for
+// concurrent use, as any io.Reader. It holds 200 bytes and, for gzip, the inflater's window.
 type body struct {
 	call    *call
 	wire    counter
@@ -60,7 +63,8 @@ type body struct {
 	raw     io.Closer
 }
 
-// Read reads what the shard sent. The context is asked before the error: what a cancelled read returns says nothing about who cancelled it.
+// Read reads what the shard sent. The context is asked before the error: what a cancelled read
+// returns says nothing about who cancelled it.
 func (b *body) Read(p []byte) (int, error) {
 	if b.closed {
 		return 0, errors.New("shard: read from a closed answer")
@@ -150,7 +154,8 @@ func (b *body) fail(err error) error {
 	return e
 }
 
-// Close gives the answer up. A body that was not read to its end costs its connection; nothing is drained.
+// Close gives the answer up. A body that was not read to its end costs its connection; nothing is
+// drained.
 func (b *body) Close() error {
 	if b.closed {
 		return nil

@@ -8,15 +8,17 @@ import (
 const (
 	// breakerFailures is how many failures in a row open a breaker.
 	breakerFailures = 5
-	// breakerOpenFor is how long an open breaker waits before it lets one call try. With a probe every five seconds a breaker is closed again at the
-	// latest about ten seconds after the server is sound.
+	// breakerOpenFor is how long an open breaker waits before it lets one call try. With a probe
+	// every five seconds a breaker is closed again at the latest about ten seconds after the server
+	// is sound.
 	breakerOpenFor = 4 * time.Second
 )
 
 // BreakerState is what a replica's breaker does with calls.
 type BreakerState string
 
-// The states of a breaker. Where every replica of a shard is open, calls are let through all the same: a breaker prefers, it never takes a shard away.
+// The states of a breaker. Where every replica of a shard is open, calls are let through all the
+// same: a breaker prefers, it never takes a shard away.
 const (
 	Closed   BreakerState = "closed"
 	Open     BreakerState = "open"
@@ -36,13 +38,15 @@ type breaker struct {
 }
 
 const (
-	// tellAgain is the time after which it is said again that a breaker, which has not seen a sound call since, opens.
+	// tellAgain is the time after which it is said again that a breaker, which has not seen a sound
+	// call since, opens.
 	tellAgain = 10 * time.Minute
 	// tellAnew is the least time between two lines about a replica that fails and answers by turns.
 	tellAnew = time.Minute
 )
 
-// tell tells, once the breaker has opened, whether that is worth a line: it opens every few seconds for as long as the server fails.
+// tell tells, once the breaker has opened, whether that is worth a line: it opens every few seconds
+// for as long as the server fails.
 func (b *breaker) tell(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +74,8 @@ func (b *breaker) currentLocked(now time.Time) BreakerState {
 	}
 }
 
-// allow tells whether a call may go where there is a choice. In the half-open state it admits one at a time, which must report its outcome.
+// allow tells whether a call may go where there is a choice. In the half-open state it admits one
+// at a time, which must report its outcome.
 func (b *breaker) allow(now time.Time) (ok, trial bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +93,8 @@ func (b *breaker) allow(now time.Time) (ok, trial bool) {
 	}
 }
 
-// success is a call that was answered in full. It tells whether that is worth a line: it was said that the replica fails.
+// success is a call that was answered in full. It tells whether that is worth a line: it was said
+// that the replica fails.
 func (b *breaker) success() (mended bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,8 +131,8 @@ func (b *breaker) calm() bool {
 	return (b.state == "" || b.state == Closed) && b.failures == 0
 }
 
-// probed is a successful health probe. It closes a breaker that may try again, but with one failure left: health pages have been known to be better
-// than the servers behind them.
+// probed is a successful health probe. It closes a breaker that may try again, but with one failure
+// left: health pages have been known to be better than the servers behind them.
 func (b *breaker) probed(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// resetError marks a connection that broke before the header of an answer: the one failure that is tried again on the same replica.
+// resetError marks a connection that broke before the header of an answer: the one failure that is
+// tried again on the same replica.
 type resetError struct{ err error }
 
 func (e *resetError) Error() string { return e.err.Error() }
@@ -42,5 +43,6 @@ func clip(s string) string {
 func itoa(n int) string     { return strconv.Itoa(n) }
 func itoa64(n int64) string { return strconv.FormatInt(n, 10) }
 
-// Stalled tells whether a call ended because nothing of its answer came any more for as long as it was waited for.
+// Stalled tells whether a call ended because nothing of its answer came any more for as long as it
+// was waited for.
 func Stalled(err error) bool { return errors.Is(err, errStalled) }

@@ -8,7 +8,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// maxBusy is the longest Retry-After that is believed: a server may say so in error, and is to be tried again before long.
+// maxBusy is the longest Retry-After that is believed: a server may say so in error, and is to be
+// tried again before long.
 const maxBusy = time.Minute
 
 // coolDown has the server left alone for as long as it asked for, at most maxBusy.
@@ -21,7 +22,8 @@ func (u *upstream) coolDown(st *StatusError) {
 	u.mu.Unlock()
 }
 
-// busy is the failure of a call that is not made, since the server asked to be left alone for a while that is not over; nil where it did not.
+// busy is the failure of a call that is not made, since the server asked to be left alone for a
+// while that is not over; nil where it did not.
 func (r *Replica) busy(now time.Time) *qerr.Error {
 	r.up.mu.Lock()
 	left, code := r.up.notYet.Sub(now), r.up.notYetCode
@@ -32,7 +34,8 @@ func (r *Replica) busy(now time.Time) *qerr.Error {
 	return r.busyError(&StatusError{Code: code, RetryAfter: left, unasked: true}, "")
 }
 
-// refused is the failure of a call that is not made, because of what is known of the server; nil where it is to be made.
+// refused is the failure of a call that is not made, because of what is known of the server; nil
+// where it is to be made.
 func (r *Replica) refused(now time.Time) *qerr.Error {
 	if e := r.muted(); e != nil {
 		return e
@@ -40,8 +43,9 @@ func (r *Replica) refused(now time.Time) *qerr.Error {
 	return r.busy(now)
 }
 
-// busyError is the error of a server that asked to be asked later. To the rest of Spillway it is a failure like others, of which another replica knows nothing;
-// Busy makes of it what the client is told.
+// busyError is the error of a server that asked to be asked later. To the rest of Spillway it is a
+// failure like others, of which another replica knows nothing; Busy makes of it what the client is
+// told.
 func (r *Replica) busyError(st *StatusError, said string) *qerr.Error {
 	what := "has no room for more requests"
 	if st.Code == http.StatusServiceUnavailable {
@@ -58,8 +62,8 @@ func (r *Replica) busyError(st *StatusError, said string) *qerr.Error {
 	return e
 }
 
-// Busy is an error as its client is to be told it. Where a server asked, by Retry-After, to be asked later, it is no failure but 429 or 503, to be tried again
-// then; any other stays as it is.
+// Busy is an error as its client is to be told it. Where a server asked, by Retry-After, to be
+// asked later, it is no failure but 429 or 503, to be tried again then; any other stays as it is.
 func Busy(e *qerr.Error) *qerr.Error {
 	var st *StatusError
 	if e.Kind != qerr.ShardFailed || !errors.As(e, &st) || !st.later() {
@@ -78,7 +82,8 @@ func (e *StatusError) later() bool {
 	return e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || e.Code == http.StatusServiceUnavailable)
 }
 
-// Unasked tells whether the failed call never reached the server, so that to ask another one is to ask for the first time.
+// Unasked tells whether the failed call never reached the server, so that to ask another one is to
+// ask for the first time.
 func Unasked(err error) bool {
 	var st *StatusError
 	var dial *dialError

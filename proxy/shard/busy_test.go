@@ -12,8 +12,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// TestRetryAfterIsKept: a server that asked to be left alone is, until the time has passed; who needs it is told so at once, as the server told it, and when to
-// come again. Its breaker stays closed.
+// TestRetryAfterIsKept: a server that asked to be left alone is, until the time has passed; who
+// needs it is told so at once, as the server told it, and when to come again. Its breaker stays
+// closed.
 func TestRetryAfterIsKept(t *testing.T) {
 	for _, tc := range []struct {
 		script string

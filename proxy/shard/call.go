@@ -21,50 +21,61 @@ const DefaultMaxBytes = 64 << 20
 
 // CallOptions bound one call to a replica.
 type CallOptions struct {
-	// MaxBytes is the most that the answer's body may come to once inflated; 0 is DefaultMaxBytes. A body that goes over it is an error of the bound
-	// max_response_bytes and costs its connection.
+	// MaxBytes is the most that the answer's body may come to once inflated; 0 is DefaultMaxBytes.
+	// A body that goes over it is an error of the bound max_response_bytes and costs its
+	// connection.
 	MaxBytes int64
 	// Class chooses the gate that the call passes; the zero value passes none.
 	Class Class
 	// Plain asks the server not to compress: less work on both sides, more bytes between them.
 	Plain bool
-	// Partial lets a Thanos Query leave out stores of its own that it cannot reach; Response.Partial then says so. Without it such an answer is an error.
+	// Partial lets a Thanos Query leave out stores of its own that it cannot reach;
+	// Response.Partial then says so. Without it such an answer is an error.
 	Partial bool
-	// Spare tells that another replica of the shard is asked the same, so that this one is not waited for when it does not begin an answer that needs no
-	// computing, or when a health probe finds it gone. It concerns Replica.Do alone.
+	// Spare tells that another replica of the shard is asked the same, so that this one is not
+	// waited for when it does not begin an answer that needs no computing, or when a health probe
+	// finds it gone. It concerns Replica.Do alone.
 	Spare bool
-	// Entered tells that the caller has a place for the call, by Shard.Enter or Topology.EnterAll; else the call waits for one.
+	// Entered tells that the caller has a place for the call, by Shard.Enter or Topology.EnterAll;
+	// else the call waits for one.
 	Entered bool
 }
 
 // Response is a shard's answer: status 200 and a body of the type that the endpoint promises.
 type Response struct {
-	// Header is the answer's header as the shard sent it, for reading only; nothing of it may reach a client.
+	// Header is the answer's header as the shard sent it, for reading only; nothing of it may reach
+	// a client.
 	Header http.Header
-	// Body is inflated and bounded. Every error of Read is a *qerr.Error that names the replica. Reading it to io.EOF frees the connection for the next
-	// call; closing it before ends the connection. It must be closed.
+	// Body is inflated and bounded. Every error of Read is a *qerr.Error that names the replica.
+	// Reading it to io.EOF frees the connection for the next call; closing it before ends the
+	// connection. It must be closed.
 	Body io.ReadCloser
 	// Replica is the server that answered.
 	Replica *Replica
-	// Partial says why a Thanos Query's answer is not whole, for a warning to the client; empty where it is, and always without CallOptions.Partial.
+	// Partial says why a Thanos Query's answer is not whole, for a warning to the client; empty
+	// where it is, and always without CallOptions.Partial.
 	Partial string
 }
 
-// Arrived tells whether all of the answer is here before the first Read, so that reading it waits for nobody. False may also mean that it is not known.
+// Arrived tells whether all of the answer is here before the first Read, so that reading it waits
+// for nobody. False may also mean that it is not known.
 func (r *Response) Arrived() bool {
 	b, ok := r.Body.(*body).raw.(interface{ Arrived() bool })
 	return ok && b.Arrived()
 }
 
-// Took is how long the server took, from the call's slot: until its answer began, and, as far as its body has been read, in all. Times in which nobody read are
-// not in it, so that of a fan-out's calls only those are slow that were.
+// Took is how long the server took, from the call's slot: until its answer began, and, as far as
+// its body has been read, in all. Times in which nobody read are not in it, so that of a fan-out's
+// calls only those are slow that were.
 func (r *Response) Took() (began, all time.Duration) { return r.Body.(*body).call.took(time.Time{}) }
 
-// Malformed is the error for an answer that arrived whole and makes no sense: JSON of a wrong shape, series out of order. It names the replica, counts
-// against it, and keeps the first bytes of the body for the log. Call it before Body is closed.
+// Malformed is the error for an answer that arrived whole and makes no sense: JSON of a wrong
+// shape, series out of order. It names the replica, counts against it, and keeps the first bytes of
+// the body for the log. Call it before Body is closed.
 func (r *Response) Malformed(cause error) *qerr.Error { return r.Body.(*body).malformed(cause) }
 
-// outcomeSilent is the outcome of a call that was not made, since its server is known to answer nothing. Without it who asks for such a server would see no calls at all.
+// outcomeSilent is the outcome of a call that was not made, since its server is known to answer
+// nothing. Without it who asks for such a server would see no calls at all.
 const outcomeSilent = "silent"
 
 // call is one HTTP request to one replica, from the gate to the end of the body.
@@ -108,15 +119,18 @@ type try struct {
 	ended    func()          // called when a call that was answered has ended, body and all; nil for nobody
 }
 
-// margin is what is kept of the remaining time for ourselves: to read the shard's own timeout error and to write the answer.
+// margin is what is kept of the remaining time for ourselves: to read the shard's own timeout error
+// and to write the answer.
 func margin(remaining time.Duration) time.Duration {
 	return min(max(remaining/20, 10*time.Millisecond), 500*time.Millisecond, remaining/4)
 }
 
-// Do asks this replica. The request is rebuilt from req; of ctx the deadline, the cause and the trace are used. A connection that breaks before the
-// answer's header is tried once more, unless another replica is asked the same or retries are used up. The error is a *qerr.Error: BadData or TooExpensive with the shard's own sentence, Timeout when the request's
-// deadline passed (the replica is named), Overloaded when its gate had no room before that, Canceled with the cause kept when the client left, and
-// ShardFailed for everything else that a server can do wrong.
+// Do asks this replica. The request is rebuilt from req; of ctx the deadline, the cause and the
+// trace are used. A connection that breaks before the answer's header is tried once more, unless
+// another replica is asked the same or retries are used up. The error is a *qerr.Error: BadData or
+// TooExpensive with the shard's own sentence, Timeout when the request's deadline passed (the
+// replica is named), Overloaded when its gate had no room before that, Canceled with the cause kept
+// when the client left, and ShardFailed for everything else that a server can do wrong.
 func (r *Replica) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*Response, error) {
 	if err := r.admit(ctx); err != nil {
 		return nil, err
@@ -198,7 +212,8 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		remaining := time.Until(dl)
 		m := margin(remaining)
 		given = max(remaining-m, time.Millisecond)
-		// We stop waiting a little before the request does, so that a partial answer can still name this shard.
+		// We stop waiting a little before the request does, so that a partial answer can still name
+		// this shard.
 		c.deadline = r.up.timers.AfterFunc(remaining-m/2, func() { c.cancel(errShardDeadline) })
 	}
 	c.progress = r.up.timers.New(func() {
@@ -279,8 +294,9 @@ func (r *Replica) noRoom(t try, err error) error {
 	return err
 }
 
-// answersAtOnce tells the endpoints whose answer a sound server begins within seconds. The others compute first: for them silence means nothing, and
-// another replica is asked only when the health probe says that this one is gone.
+// answersAtOnce tells the endpoints whose answer a sound server begins within seconds. The others
+// compute first: for them silence means nothing, and another replica is asked only when the health
+// probe says that this one is gone.
 func answersAtOnce(id endpoint.ID) bool {
 	s := id.Selects()
 	return s != endpoint.SelectsComputed && s != endpoint.SelectsStored

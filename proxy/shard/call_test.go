@@ -27,7 +27,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// TestFaults is what each thing that a server can do wrong comes to. Every error must name group and host:port.
+// TestFaults is what each thing that a server can do wrong comes to. Every error must name group
+// and host:port.
 func TestFaults(t *testing.T) {
 	for _, tc := range []struct {
 		name, script string
@@ -106,7 +107,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestStallUntilTheDeadline is F1 and F2 with no time to spare: a little before the deadline the call ends by it, and names the replica.
+// TestStallUntilTheDeadline is F1 and F2 with no time to spare: a little before the deadline the
+// call ends by it, and names the replica.
 func TestStallUntilTheDeadline(t *testing.T) {
 	for name, script := range map[string]string{"F1 before headers": "stall", "F2 mid-body": `send '{"status":"success","data":['; stall`} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +140,8 @@ func TestStallUntilTheDeadline(t *testing.T) {
 	}
 }
 
-// TestStall is F2 with time to spare: the progress timeout ends the call long before the request's deadline.
+// TestStall is F2 with time to spare: the progress timeout ends the call long before the request's
+// deadline.
 func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := fakeshard.NewMemory()
@@ -206,7 +209,8 @@ func TestTimeoutIsSent(t *testing.T) {
 	})
 }
 
-// TestClientLeaves: the cause is kept, the server sees the connection end, and the linger is measured.
+// TestClientLeaves: the cause is kept, the server sees the connection end, and the linger is
+// measured.
 func TestClientLeaves(t *testing.T) {
 	for _, tc := range []struct{ name, script string }{
 		{"headers", "stall"},
@@ -255,7 +259,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestCloseEarly: giving an answer up closes its connection and drains nothing; reading it to its end keeps the connection.
+// TestCloseEarly: giving an answer up closes its connection and drains nothing; reading it to its
+// end keeps the connection.
 func TestCloseEarly(t *testing.T) {
 	r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Nth: 1, Script: "generate 10GiB"}}}, Options{})
 	resp, err := r.Do(context.Background(), seriesRequest, CallOptions{MaxBytes: 1 << 40})
@@ -329,7 +334,8 @@ func TestGarbageGoesToTheLog(t *testing.T) {
 	}
 }
 
-// TestMalformed: what a decoder finds counts against the replica although the body had come to its end.
+// TestMalformed: what a decoder finds counts against the replica although the body had come to its
+// end.
 func TestMalformed(t *testing.T) {
 	r, _ := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Script: "garbage shape"}}}, Options{})
 	for range breakerFailures {
@@ -389,7 +395,8 @@ type lateContext struct {
 
 func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// TestDeadlineBeforeItsTimer: what breaks at the deadline breaks by it, though the connection may notice before the context does.
+// TestDeadlineBeforeItsTimer: what breaks at the deadline breaks by it, though the connection may
+// notice before the context does.
 func TestDeadlineBeforeItsTimer(t *testing.T) {
 	r, _ := one(t, fakeshard.Config{}, Options{})
 	for name, broke := range map[string]error{"dial": &dialError{os.ErrDeadlineExceeded}, "answer": os.ErrDeadlineExceeded} {
@@ -406,7 +413,8 @@ func TestDeadlineBeforeItsTimer(t *testing.T) {
 	}
 }
 
-// TestLastGoodAddresses: a name that resolved once is used on when the resolver fails, for ten minutes.
+// TestLastGoodAddresses: a name that resolved once is used on when the resolver fails, for ten
+// minutes.
 func TestLastGoodAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dialled []string
@@ -453,7 +461,8 @@ func TestRemoteRead(t *testing.T) {
 		{"header Content-Type application/x-streamed-protobuf; unframed; send x", "shard_failed"},
 		{"header Content-Type application/json; send x", "shard_failed"},
 	} {
-		// A server that says 200 to anything: the request's own form is the endpoint package's affair.
+		// A server that says 200 to anything: the request's own form is the endpoint package's
+		// affair.
 		r, _ := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/read", Script: tc.script}}}, Options{})
 		build := writerOf(http.MethodPost, "/api/v1/read")
 		resp, err := r.attempt(context.Background(), endpoint.Read, build, try{CallOptions: CallOptions{Class: Heavy}})
@@ -470,7 +479,8 @@ func TestRemoteRead(t *testing.T) {
 	}
 }
 
-// TestTrace: a call for a request that is traced is a span, its context goes along as W3C has it, and nothing else does.
+// TestTrace: a call for a request that is traced is a span, its context goes along as W3C has it,
+// and nothing else does.
 func TestTrace(t *testing.T) {
 	rec := tracetest.NewSpanRecorder()
 	tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(rec))

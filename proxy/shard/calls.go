@@ -17,30 +17,40 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard/h1"
 )
 
-// Calls of requests pass two gates more, whatever their class. The first is their shard's: who is through may have one call under way to each of the shard's
-// replicas, so that the second call of a race and the one after a failure need no place of their own, and no replica is ever asked more than maxCalls things
-// at once. The second is the process': its sockets, and the memory of what it has under way.
+// Calls of requests pass two gates more, whatever their class. The first is their shard's: who is
+// through may have one call under way to each of the shard's replicas, so that the second call of a
+// race and the one after a failure need no place of their own, and no replica is ever asked more
+// than maxCalls things at once. The second is the process': its sockets, and the memory of what it
+// has under way.
 //
-// At either gate one peer holds a part of the places at most (peers.go), so that a caller who reads slowly, or asks much, keeps others waiting for one another alone.
+// At either gate one peer holds a part of the places at most (peers.go), so that a caller who reads
+// slowly, or asks much, keeps others waiting for one another alone.
 //
-// Nobody waits for anybody who waits for him: places are taken in the order class, shard, process, at each gate the peer's first, and those of several shards in the order of their names
-// (EnterAll). Who has passed the last gate waits for its server alone, or for a client that reads what others' answers are merged with.
+// Nobody waits for anybody who waits for him: places are taken in the order class, shard, process,
+// at each gate the peer's first, and those of several shards in the order of their names
+// (EnterAll). Who has passed the last gate waits for its server alone, or for a client that reads
+// what others' answers are merged with.
 
 const (
-	// maxCalls is the default of limits.replica_calls: as many as a Prometheus evaluates at once (--query.max-concurrency, 20) for any one address (peers.go), and four for the others. More of them
-	// only wait in the server, and take its processors from what it has to do besides: twice as many made its /-/ready four times as slow and answered no more requests (BenchmarkStorm).
+	// maxCalls is the default of limits.replica_calls: as many as a Prometheus evaluates at once
+	// (--query.max-concurrency, 20) for any one address (peers.go), and four for the others. More
+	// of them only wait in the server, and take its processors from what it has to do besides:
+	// twice as many made its /-/ready four times as slow and answered no more requests
+	// (BenchmarkStorm).
 	maxCalls = 24
-	// readSlots is the default of limits.read_slots: Prometheus serves ten remote reads at once (--storage.remote.read-concurrent-limit), and two stay for others
-	// where there is one proxy.
+	// readSlots is the default of limits.read_slots: Prometheus serves ten remote reads at once
+	// (--storage.remote.read-concurrent-limit), and two stay for others where there is one proxy.
 	readSlots = 8
-	// maxProcessCalls is how many calls to all servers are under way at most. A request over 800 shards asks most of them at once, and with as many idle connections
-	// for health probes several such requests stay below 2,000 descriptors.
+	// maxProcessCalls is how many calls to all servers are under way at most. A request over 800
+	// shards asks most of them at once, and with as many idle connections for health probes several
+	// such requests stay below 2,000 descriptors.
 	maxProcessCalls = 640
 	// minProcessCalls is for a process that may open next to nothing.
 	minProcessCalls = 16
 )
 
-// crowd are the gates of all shards and of the process, and its idle connections. They outlive a reload, so that it resets nobody's place.
+// crowd are the gates of all shards and of the process, and its idle connections. They outlive a
+// reload, so that it resets nobody's place.
 type crowd struct {
 	all  *gate
 	idle h1.Shared // connections
@@ -50,13 +60,15 @@ type crowd struct {
 }
 
 func newCrowd(o Options) *crowd {
-	// A quarter of the files that may be open: the rest is for idle connections, clients and health probes.
+	// A quarter of the files that may be open: the rest is for idle connections, clients and health
+	// probes.
 	n := max(minProcessCalls, min(maxProcessCalls, o.OpenFiles/4))
 	return &crowd{by: map[string]*gate{}, idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)}, all: newGate(n, "process_calls", "call",
 		"try again in a moment, or ask fewer shards by a matcher on a group's label; for good, see which servers keep their calls (the admin API's queries and shards), run another Spillway or, where the limit of open files (ulimit -n) is below "+itoa(4*maxProcessCalls)+", raise it")}
 }
 
-// of is the gate of a shard with so many places: another one than before where a reload changes their number.
+// of is the gate of a shard with so many places: another one than before where a reload changes
+// their number.
 func (c *crowd) of(shard string, places int) *gate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,8 +107,9 @@ func (t *Topology) collectCalls(metric func(*prometheus.Desc, prometheus.ValueTy
 	metric(descAllWaited, prometheus.CounterValue, time.Duration(all.waited.Load()).Seconds())
 }
 
-// Enter waits, until shortly before the deadline of ctx, for a place for one call to each of the shard's replicas. The caller calls leave once, when all of them
-// have ended with their bodies, if the error is nil; calls under it have CallOptions.Entered.
+// Enter waits, until shortly before the deadline of ctx, for a place for one call to each of the
+// shard's replicas. The caller calls leave once, when all of them have ended with their bodies, if
+// the error is nil; calls under it have CallOptions.Entered.
 func (s *Shard) Enter(ctx context.Context) (leave func(), err error) {
 	own, all := s.calls, s.topology.crowd.all
 	if err := own.take(ctx, s, 1); err != nil {
@@ -112,8 +125,8 @@ func (s *Shard) Enter(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// EnterAll is Enter for several shards whose answers are read side by side, so that none of them ends before all have begun. leave has one function for each
-// shard, each to be called once.
+// EnterAll is Enter for several shards whose answers are read side by side, so that none of them
+// ends before all have begun. leave has one function for each shard, each to be called once.
 func (t *Topology) EnterAll(ctx context.Context, shards []*Shard) (leave map[*Shard]func(), err error) {
 	order := slices.SortedFunc(slices.Values(shards), func(a, b *Shard) int { return cmp.Compare(a.Name(), b.Name()) })
 	all := t.crowd.all
@@ -144,8 +157,9 @@ func (t *Topology) EnterAll(ctx context.Context, shards []*Shard) (leave map[*Sh
 	return leave, nil
 }
 
-// take waits for n places until shortly before the deadline of ctx, so that there is time to say that there were none: first among those of the same peer, then
-// among all. They are given back by give with the same ctx. Where there is room it takes two locks that nobody holds for long.
+// take waits for n places until shortly before the deadline of ctx, so that there is time to say
+// that there were none: first among those of the same peer, then among all. They are given back by
+// give with the same ctx. Where there is room it takes two locks that nobody holds for long.
 func (g *gate) take(ctx context.Context, s *Shard, n int64) error {
 	p := g.join(ctx, n)
 	if p != nil && !p.sem.TryAcquire(n) {
@@ -219,7 +233,8 @@ func (g *gate) wait(ctx context.Context, s *Shard, p *peer, n int64) error {
 	return e
 }
 
-// noFile is the error of a call for which this machine has no file, port or buffer left, which says nothing about the server.
+// noFile is the error of a call for which this machine has no file, port or buffer left, which says
+// nothing about the server.
 func (r *Replica) noFile(err error) *qerr.Error {
 	r.up.metrics.noFile.Inc()
 	var no syscall.Errno

@@ -13,11 +13,13 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Do asks one replica of the shard: the one that served last while it is well, else the first listed that is. Once, if time is left, another one is
-// asked: after a failure of the server (5xx, 429, a broken connection, a health probe that finds it gone), never after its verdict on the request
-// (4xx) and never once an answer's header has arrived. With nobody else to ask, a connection that broke before the header, and a Retry-After that fits
-// into the remaining time, are tried again on the same server. All this while retries are not used up (see retries). Errors are those of Replica.Do; where no replica can be asked at all, the error says
-// why for each.
+// Do asks one replica of the shard: the one that served last while it is well, else the first
+// listed that is. Once, if time is left, another one is asked: after a failure of the server (5xx,
+// 429, a broken connection, a health probe that finds it gone), never after its verdict on the
+// request (4xx) and never once an answer's header has arrived. With nobody else to ask, a
+// connection that broke before the header, and a Retry-After that fits into the remaining time, are
+// tried again on the same server. All this while retries are not used up (see retries). Errors are
+// those of Replica.Do; where no replica can be asked at all, the error says why for each.
 func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*Response, error) {
 	s.awaitProbes(ctx)
 	if ctx.Err() != nil {
@@ -74,8 +76,8 @@ func (s *Shard) alone(ctx context.Context, r *Replica, req *endpoint.Request, o 
 	return resp, err
 }
 
-// both is the second replica's failure with the first one's before it, so that whoever reads it looks at both servers. A verdict on the request stands
-// alone.
+// both is the second replica's failure with the first one's before it, so that whoever reads it
+// looks at both servers. A verdict on the request stands alone.
 func both(first, second error) error {
 	f, s := qerr.From(first), qerr.From(second)
 	if s.Kind != qerr.ShardFailed && s.Kind != qerr.Timeout {
@@ -114,7 +116,8 @@ func (s *Shard) ask(ctx context.Context, r *Replica, req *endpoint.Request, t tr
 	return resp, err
 }
 
-// Base is the replica that a request to the shard would go to now. The error names the shard and says why none of its replicas can be asked.
+// Base is the replica that a request to the shard would go to now. The error names the shard and
+// says why none of its replicas can be asked.
 func (s *Shard) Base() (*Replica, error) {
 	order, err := s.order(time.Now())
 	if err != nil {
@@ -123,12 +126,15 @@ func (s *Shard) Base() (*Replica, error) {
 	return order[0], nil
 }
 
-// Usable are the replicas that can be asked now, the one that Base returns first. Where none can, the error says why for each.
+// Usable are the replicas that can be asked now, the one that Base returns first. Where none can,
+// the error says why for each.
 func (s *Shard) Usable() ([]*Replica, error) { return s.order(time.Now()) }
 
-// Well are the replicas that are neither down nor failing one call after the other, the one that Base returns first: those that are asked where all copies
-// are, since waiting for one that is known not to answer would make every such request as slow as its deadline. Where no replica is well it is the one that Base
-// returns alone: failing servers are not asked twice as much as sound ones.
+// Well are the replicas that are neither down nor failing one call after the other, the one that
+// Base returns first: those that are asked where all copies are, since waiting for one that is
+// known not to answer would make every such request as slow as its deadline. Where no replica is
+// well it is the one that Base returns alone: failing servers are not asked twice as much as sound
+// ones.
 func (s *Shard) Well() ([]*Replica, error) {
 	now := time.Now()
 	order, err := s.order(now)
@@ -145,8 +151,9 @@ func (s *Shard) Well() ([]*Replica, error) {
 	return order[:max(n, 1)], nil
 }
 
-// Ejected tells whether every replica of the shard is known to fail: down by its health probe, its breaker open, or not to be asked at all. Waiting for such a
-// shard is for requests that cannot go without it.
+// Ejected tells whether every replica of the shard is known to fail: down by its health probe, its
+// breaker open, or not to be asked at all. Waiting for such a shard is for requests that cannot go
+// without it.
 func (s *Shard) Ejected() bool {
 	now := time.Now()
 	for _, r := range s.Replicas {
@@ -157,9 +164,10 @@ func (s *Shard) Ejected() bool {
 	return true
 }
 
-// order sorts the replicas that may be asked: those that are well before those that are not, the one that served last before the others, then as listed.
-// A replica that is doubtful is never left out for that; only one that is misconfigured is, and one that cannot even be connected to for two probes
-// running, since asking it costs time and gives nothing.
+// order sorts the replicas that may be asked: those that are well before those that are not, the
+// one that served last before the others, then as listed. A replica that is doubtful is never left
+// out for that; only one that is misconfigured is, and one that cannot even be connected to for two
+// probes running, since asking it costs time and gives nothing.
 func (s *Shard) order(now time.Time) ([]*Replica, error) {
 	if len(s.Replicas) == 1 {
 		if _, ok := s.Replicas[0].rank(now); !ok {
@@ -201,7 +209,8 @@ func (s *Shard) order(now time.Time) ([]*Replica, error) {
 	return out, nil
 }
 
-// rank is 0 for a replica that is well, more for one that is doubtful; false for one that is not asked.
+// rank is 0 for a replica that is well, more for one that is doubtful; false for one that is not
+// asked.
 func (r *Replica) rank(now time.Time) (int, bool) {
 	if len(r.misconfigured()) > 0 {
 		return 0, false

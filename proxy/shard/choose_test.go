@@ -14,7 +14,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// bubble is a set of servers in memory, for tests under synctest. The i-th is http://10.0.0.<i+1>:9090.
+// bubble is a set of servers in memory, for tests under synctest. The i-th is
+// http://10.0.0.<i+1>:9090.
 type bubble struct {
 	fakes []*fakeshard.Shard
 	dial  DialFunc
@@ -97,7 +98,8 @@ func TestFailover(t *testing.T) {
 		{name: "401", script: "status 401; send no", kind: "shard_failed", first: 1},
 		{name: "503 timeout", script: "error 503 timeout no", kind: "timeout", first: 1},
 		{
-			// A query may compute as long as its deadline lets it: silence does not mean that the server hangs.
+			// A query may compute as long as its deadline lets it: silence does not mean that the
+			// server hangs.
 			name: "slow query", script: "delay 20s; answer", req: &endpoint.Request{ID: endpoint.Query, Query: "1+1", Time: endpoint.At(0)},
 			kind: "ok", first: 1, took: 20 * time.Second,
 		},
@@ -194,7 +196,8 @@ func TestSticky(t *testing.T) {
 	})
 }
 
-// TestSingleRetries: with nobody else to ask, a broken connection and a short Retry-After are tried again, once.
+// TestSingleRetries: with nobody else to ask, a broken connection and a short Retry-After are tried
+// again, once.
 func TestSingleRetries(t *testing.T) {
 	for _, tc := range []struct {
 		name, script string
@@ -225,8 +228,8 @@ func TestSingleRetries(t *testing.T) {
 	}
 }
 
-// TestBreaker: five failures move the shard to its other replica for good; with the server sound again the breaker closes by itself within 20 s, and
-// where both are broken both are still asked.
+// TestBreaker: five failures move the shard to its other replica for good; with the server sound
+// again the breaker closes by itself within 20 s, and where both are broken both are still asked.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: seriesPath, Nth: 1, To: 20, Script: "status 500; send x"}}}, fakeshard.Config{})
@@ -281,7 +284,8 @@ func TestBreakerNeverTakesTheLast(t *testing.T) {
 	})
 }
 
-// TestGates: the third unselective call waits, in order, and gets 429 when its deadline comes first.
+// TestGates: the third unselective call waits, in order, and gets 429 when its deadline comes
+// first.
 func TestGates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, broken("wait go; answer"))

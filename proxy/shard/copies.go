@@ -15,10 +15,13 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// Behind a Thanos Query nothing but labels tells what is a copy of what, and labels do not suffice: where only prometheus_replica differs, as the operator writes it for shards as well as for replicas, all shards look
-// like copies of each other, and a dead one would be taken to be replaced. So copies are those that were seen to scrape the same targets while both were there.
+// Behind a Thanos Query nothing but labels tells what is a copy of what, and labels do not suffice:
+// where only prometheus_replica differs, as the operator writes it for shards as well as for
+// replicas, all shards look like copies of each other, and a dead one would be taken to be
+// replaced. So copies are those that were seen to scrape the same targets while both were there.
 
-// maxPairs bounds the pairs of label sets that are compared, and with them the memory: 20,000 of them take 4 MiB.
+// maxPairs bounds the pairs of label sets that are compared, and with them the memory: 20,000 of
+// them take 4 MiB.
 const maxPairs = 20_000
 
 // pairKey is the same for both orders.
@@ -30,7 +33,8 @@ func pairKey(a, b map[string]string) string {
 	return x + "\x00" + y
 }
 
-// family are label sets of stores that are equal but for the labels that tell copies apart: copies, or shards.
+// family are label sets of stores that are equal but for the labels that tell copies apart: copies,
+// or shards.
 type family []map[string]string
 
 // families are those of more than one. The caller holds mu.
@@ -61,7 +65,8 @@ func (s *stores) families(replica []string) []family {
 // copied tells whether both label sets are known to be those of copies. The caller holds mu.
 func (s *stores) copied(a, b map[string]string) bool { return s.copies[pairKey(a, b)] }
 
-// readCopies reads the targets of a Thanos Query with the labels that tell copies apart, where that can tell anything, and notes which stores scrape the same.
+// readCopies reads the targets of a Thanos Query with the labels that tell copies apart, where that
+// can tell anything, and notes which stores scrape the same.
 func (r *Replica) readCopies(ctx context.Context) error {
 	u := r.up
 	u.mu.Lock()
@@ -158,7 +163,9 @@ func (r *Replica) asStored(req *endpoint.Request) builder {
 	}
 }
 
-// fullest is the set of a Thanos shard's replicas that have all that another one has: no store is missing, and none is listed elsewhere of which they have neither that nor a known copy. 0 where none is known to be.
+// fullest is the set of a Thanos shard's replicas that have all that another one has: no store is
+// missing, and none is listed elsewhere of which they have neither that nor a known copy. 0 where
+// none is known to be.
 func (s *Shard) fullest(now time.Time) uint64 {
 	part := s.present(now)
 	if part == 0 { // all are doubtful: who is asked nevertheless is to answer, or to say why not
@@ -230,7 +237,8 @@ func (r *Replica) lacksOf(mine, theirs []storeSet) []storeSet {
 	})
 }
 
-// unlisted says which stores another replica of the shard lists and this one does not; empty where there are none, and for a Prometheus.
+// unlisted says which stores another replica of the shard lists and this one does not; empty where
+// there are none, and for a Prometheus.
 func (r *Replica) unlisted() string {
 	if !r.Thanos() {
 		return ""

@@ -12,14 +12,16 @@ import (
 )
 
 const (
-	// dnsKeep is how long addresses that once worked are used when the name cannot be resolved any more.
+	// dnsKeep is how long addresses that once worked are used when the name cannot be resolved any
+	// more.
 	dnsKeep = 10 * time.Minute
 	// dnsFresh is how long they are used without asking: a burst of new connections is one lookup.
 	dnsFresh = 5 * time.Second
 )
 
-// dialer resolves and dials under one timeout. A name is looked up by one dial at a time, for all that wait; its last good addresses are used for dnsFresh without
-// asking again, and for dnsKeep where that fails.
+// dialer resolves and dials under one timeout. A name is looked up by one dial at a time, for all
+// that wait; its last good addresses are used for dnsFresh without asking again, and for dnsKeep
+// where that fails.
 type dialer struct {
 	timeout time.Duration
 	resolve func(ctx context.Context, host string) ([]string, error)
@@ -48,17 +50,21 @@ func newDialer(timeout time.Duration, connect DialFunc) *dialer {
 	return d
 }
 
-// dialedFor is the key of the call's context in the context of a dial. net/http dials under a context that keeps the values of the request's but does not
-// end with it, so that another request may use the connection; a server that takes no connections would be dialed on and on for clients that have left.
+// dialedFor is the key of the call's context in the context of a dial. net/http dials under a
+// context that keeps the values of the request's but does not end with it, so that another request
+// may use the connection; a server that takes no connections would be dialed on and on for clients
+// that have left.
 type dialedFor struct{}
 
-// dialError marks an error from before there was a connection: the server did nothing for this call.
+// dialError marks an error from before there was a connection: the server did nothing for this
+// call.
 type dialError struct{ err error }
 
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// dial connects to the first address that answers. The timeout spans the name's resolution and all addresses, each of which gets its share.
+// dial connects to the first address that answers. The timeout spans the name's resolution and all
+// addresses, each of which gets its share.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, errDialTimeout)
 	defer cancel()
@@ -75,7 +81,8 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, nil
 }
 
-// ours tells failures to connect that are this machine's own: no file, port or buffer is left. They say nothing about the server.
+// ours tells failures to connect that are this machine's own: no file, port or buffer is left. They
+// say nothing about the server.
 func ours(err error) bool {
 	var dial *dialError
 	return errors.As(err, &dial) && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
@@ -118,7 +125,8 @@ func (d *dialer) lookup(ctx context.Context, host string) ([]string, error) {
 	if known && time.Since(good.at) < dnsFresh {
 		return good.addrs, nil
 	}
-	// Half of the time at most, so that a resolver that hangs leaves enough to dial the remembered addresses.
+	// Half of the time at most, so that a resolver that hangs leaves enough to dial the remembered
+	// addresses.
 	lctx := ctx
 	if dl, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -144,7 +152,8 @@ func (d *dialer) lookup(ctx context.Context, host string) ([]string, error) {
 	return nil, err
 }
 
-// ask looks a name up for all dials that wait, of which the one that began it may leave. It ends by itself.
+// ask looks a name up for all dials that wait, of which the one that began it may leave. It ends by
+// itself.
 func (d *dialer) ask(ctx context.Context, host string) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout/2, errDialTimeout)
 	defer cancel()

@@ -21,7 +21,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// A burst of dials looks the name up once, also where the one that began it leaves, and what was found is used for some seconds.
+// A burst of dials looks the name up once, also where the one that began it leaves, and what was
+// found is used for some seconds.
 func TestOneLookupAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lookups atomic.Int32
@@ -72,7 +73,8 @@ func TestOneLookupAtATime(t *testing.T) {
 	})
 }
 
-// A connection that this machine could not open says nothing about the server: it is not down, its breaker stays closed, and whoever asks is told what to do.
+// A connection that this machine could not open says nothing about the server: it is not down, its
+// breaker stays closed, and whoever asks is told what to do.
 func TestNoFileIsNotTheServersFault(t *testing.T) {
 	for _, no := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS} {
 		t.Run(no.Error(), func(t *testing.T) {

@@ -78,7 +78,8 @@ func (c *call) end(err error) {
 	})
 }
 
-// took is what the server itself took: to begin its answer, and in all. That the others of a fan-out were waited for before its body was read is in neither.
+// took is what the server itself took: to begin its answer, and in all. That the others of a
+// fan-out were waited for before its body was read is in neither.
 func (c *call) took(now time.Time) (began, all time.Duration) {
 	if c.header.IsZero() {
 		return now.Sub(c.started), now.Sub(c.started)
@@ -87,12 +88,14 @@ func (c *call) took(now time.Time) (began, all time.Duration) {
 	return began, began + time.Duration(c.reading.Load())
 }
 
-// endedByOther tells whether the call was ended from outside with a cause that is nobody's wish and not this replica's doing, such as the failure of another one.
+// endedByOther tells whether the call was ended from outside with a cause that is nobody's wish and
+// not this replica's doing, such as the failure of another one.
 func (c *call) endedByOther(e *qerr.Error) bool {
 	return c.parent.Err() != nil && (e.Kind == qerr.Internal || e.Kind == qerr.ShardFailed && !slices.Contains(e.Shards, c.r.Name()))
 }
 
-// outcome is the metric label of an error. A call that was ended because of another one was canceled as far as this replica is concerned.
+// outcome is the metric label of an error. A call that was ended because of another one was
+// canceled as far as this replica is concerned.
 func (c *call) outcome(e *qerr.Error) string {
 	if c.endedByOther(e) {
 		return qerr.Canceled.String()

@@ -20,17 +20,19 @@ import (
 type Engine struct {
 	// Lookback is the flag query.lookback-delta, such as 5m; empty while not known.
 	Lookback string `json:"lookback,omitempty"`
-	// EvaluationInterval is global.evaluation_interval, such as 1m: the step of a subquery that has none. Empty while not known.
+	// EvaluationInterval is global.evaluation_interval, such as 1m: the step of a subquery that has
+	// none. Empty while not known.
 	EvaluationInterval string `json:"evaluationInterval,omitempty"`
 	// Flags are the entries of --enable-feature that change what queries mean, sorted.
 	Flags []string `json:"flags,omitempty"`
-	// Features are the names under promql, promql_functions and promql_operators of the features endpoint that are on, sorted; nil where it is not
-	// served (before 3.8).
+	// Features are the names under promql, promql_functions and promql_operators of the features
+	// endpoint that are on, sorted; nil where it is not served (before 3.8).
 	Features []string `json:"-"`
 	// Known tells whether the flags were read.
 	Known bool `json:"-"`
 
-	// What flags and features were decoded from, by hash: they hardly ever change, and there may be a thousand servers.
+	// What flags and features were decoded from, by hash: they hardly ever change, and there may be
+	// a thousand servers.
 	flagsHash, featuresHash uint64
 	key                     interned.Handle[string] // equal for engines of the same lookback, flags and features; zero where it was not made
 
@@ -94,7 +96,8 @@ func (r *Replica) readEngine(ctx context.Context, last Engine) (e Engine) {
 	return e
 }
 
-// querySlots is how many queries a server evaluates at once that does not say: the default of Prometheus and of Thanos.
+// querySlots is how many queries a server evaluates at once that does not say: the default of
+// Prometheus and of Thanos.
 const querySlots = 20
 
 // slotsOf reads how many queries a server evaluates at once; 0 where it does not say.
@@ -134,7 +137,8 @@ func (b Engine) differences(a Engine) []string {
 		if !b.sameLookback(a) {
 			out = append(out, fmt.Sprintf("query.lookback-delta is %s, not %s", b.Lookback, a.Lookback))
 		}
-		// A Thanos Query has one of its own, and no part of it in an answer: it is sent the step of each subquery.
+		// A Thanos Query has one of its own, and no part of it in an answer: it is sent the step of
+		// each subquery.
 		if !a.isThanos && !b.isThanos && a.EvaluationInterval != "" && b.EvaluationInterval != "" && a.EvaluationInterval != b.EvaluationInterval {
 			out = append(out, fmt.Sprintf("evaluation_interval, the step of subqueries without one, is %s, not %s", b.EvaluationInterval, a.EvaluationInterval))
 		}
@@ -188,10 +192,11 @@ func missing(a, b []string) []string {
 	return out
 }
 
-// reference is the engine that the others are compared with: the commonest, of equals the first listed. That of a Thanos Query counts only where there is no
-// Prometheus.
+// reference is the engine that the others are compared with: the commonest, of equals the first
+// listed. That of a Thanos Query counts only where there is no Prometheus.
 func (t *Topology) reference() (Engine, bool) {
-	// Every query asks, and comparing all servers costs more than planning it: what was found holds until something new is learned about any server.
+	// Every query asks, and comparing all servers costs more than planning it: what was found holds
+	// until something new is learned about any server.
 	now := learned.Load()
 	if c := t.agreed.Load(); c != nil && c.learned == now {
 		return c.engine, c.known
@@ -204,7 +209,8 @@ func (t *Topology) reference() (Engine, bool) {
 	return c.engine, c.known
 }
 
-// learned counts how often anything was learned about the engine of any server, in whichever topology.
+// learned counts how often anything was learned about the engine of any server, in whichever
+// topology.
 var learned atomic.Uint64
 
 // agreed is a reference engine as of a count of learned.
@@ -214,7 +220,8 @@ type agreed struct {
 	known   bool
 }
 
-// alike tells, without comparing what they have one by one, that two engines do not differ. False may also mean that it was not seen so quickly.
+// alike tells, without comparing what they have one by one, that two engines do not differ. False
+// may also mean that it was not seen so quickly.
 func (e *Engine) alike(ref *Engine) bool {
 	return e.key == ref.key && e.EvaluationInterval == ref.EvaluationInterval && (e.Features == nil) == (ref.Features == nil)
 }
@@ -236,8 +243,8 @@ func (t *Topology) commonest(thanos bool) (Engine, bool) {
 	return best, most > 0
 }
 
-// EngineDifferences says in what the replica's engine differs from that of most others; nil where it does not, or where too little is known. Nothing is
-// pushed to a replica that differs.
+// EngineDifferences says in what the replica's engine differs from that of most others; nil where
+// it does not, or where too little is known. Nothing is pushed to a replica that differs.
 func (t *Topology) EngineDifferences(r *Replica) []string {
 	ref, _ := t.reference()
 	return r.engineDifferences(ref)
@@ -251,7 +258,8 @@ func (r *Replica) engineDifferences(ref Engine) []string {
 	return e.differences(ref)
 }
 
-// LowestVersion is the lowest version among the Prometheus servers that have told theirs; empty where none has. That of a Thanos Query counts differently.
+// LowestVersion is the lowest version among the Prometheus servers that have told theirs; empty
+// where none has. That of a Thanos Query counts differently.
 func (t *Topology) LowestVersion() string {
 	low := ""
 	for r := range t.replicas() {
@@ -262,7 +270,8 @@ func (t *Topology) LowestVersion() string {
 	return low
 }
 
-// compareVersions orders versions as 2.42.0 < 3.0.0-rc.1 < 3.0.0 < 3.15.0. Text that is no number sorts below any number.
+// compareVersions orders versions as 2.42.0 < 3.0.0-rc.1 < 3.0.0 < 3.15.0. Text that is no number
+// sorts below any number.
 func compareVersions(a, b string) int {
 	split := func(v string) (nums []string, pre string) {
 		v = strings.TrimPrefix(v, "v")

@@ -23,7 +23,8 @@ var (
 	errCallEnded     = errors.New("the call has ended")
 )
 
-// explain turns whatever ended a call into an error that names the replica. The contexts are asked before the error.
+// explain turns whatever ended a call into an error that names the replica. The contexts are asked
+// before the error.
 func (c *call) explain(err error, b *body) *qerr.Error {
 	name := c.r.Name()
 	if c.parent.Err() != nil {

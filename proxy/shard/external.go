@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// misconfigured lists what keeps the replica from being asked: external labels that its group does not name. Prometheus adds such a label to some
-// answers (remote read, federate) and not to others, so without this rule the same series would have two identities. Empty where all is well or where
+// misconfigured lists what keeps the replica from being asked: external labels that its group does
+// not name. Prometheus adds such a label to some answers (remote read, federate) and not to others,
+// so without this rule the same series would have two identities. Empty where all is well or where
 // external labels are not known.
 func (r *Replica) misconfigured() []string {
 	if r.Thanos() {
@@ -35,8 +36,9 @@ func (r *Replica) misconfigured() []string {
 	return why
 }
 
-// advise is the line to add for an external label that the group does not name. Whether it tells replicas apart or belongs to the whole group is seen
-// from the group's other servers, as far as they are known.
+// advise is the line to add for an external label that the group does not name. Whether it tells
+// replicas apart or belongs to the whole group is seen from the group's other servers, as far as
+// they are known.
 func (r *Replica) advise(name, value string) string {
 	g := r.Shard.Group
 	others, equal := 0, true
@@ -68,8 +70,9 @@ func (r *Replica) advise(name, value string) string {
 	}
 }
 
-// Stores tells whether the server stores series with a label of that name, which is one of its group's labels or replica labels: then a query's text
-// cannot be passed to it as it is. known is false until the server has said so.
+// Stores tells whether the server stores series with a label of that name, which is one of its
+// group's labels or replica labels: then a query's text cannot be passed to it as it is. known is
+// false until the server has said so.
 func (r *Replica) Stores(name string) (stores, known bool) {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
@@ -77,7 +80,8 @@ func (r *Replica) Stores(name string) (stores, known bool) {
 	return stores, known
 }
 
-// Clean tells whether it is known that the server stores no label of a name that Spillway sets or removes itself.
+// Clean tells whether it is known that the server stores no label of a name that Spillway sets or
+// removes itself.
 func (r *Replica) Clean() bool {
 	for _, name := range r.Shard.Group.ownLabels() {
 		if stores, known := r.Stores(name); stores || !known {

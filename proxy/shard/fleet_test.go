@@ -28,8 +28,9 @@ func fleetGroups(urls []string) []config.Group {
 	return out
 }
 
-// Over 80 servers of which nothing changes there is a comparison each half minute, whatever they are asked meanwhile, and one more when something does change; and
-// the questions to each server do not grow with their number.
+// Over 80 servers of which nothing changes there is a comparison each half minute, whatever they
+// are asked meanwhile, and one more when something does change; and the questions to each server do
+// not grow with their number.
 func TestIdleFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 80
@@ -76,7 +77,8 @@ func TestIdleFleet(t *testing.T) {
 	})
 }
 
-// BenchmarkJudge is one comparison of 800 servers in 200 groups that agree in everything, with a thousand targets each.
+// BenchmarkJudge is one comparison of 800 servers in 200 groups that agree in everything, with a
+// thousand targets each.
 func BenchmarkJudge(b *testing.B) {
 	const n = 800
 	urls := make([]string, n)
@@ -119,7 +121,8 @@ func BenchmarkJudge(b *testing.B) {
 	}
 }
 
-// Of many servers those that give no reason to be looked at are probed more rarely. One that is down, or fails a call, is looked at as soon as ever.
+// Of many servers those that give no reason to be looked at are probed more rarely. One that is
+// down, or fails a call, is looked at as soon as ever.
 func TestManyReplicasAreProbedMoreRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, fakeshard.Config{}, fakeshard.Config{})
@@ -156,8 +159,8 @@ func TestManyReplicasAreProbedMoreRarely(t *testing.T) {
 	})
 }
 
-// Of many servers each says more rarely what it is and what it scrapes; what a group promises of its series is checked as often as ever, and a server that comes
-// back is asked at once.
+// Of many servers each says more rarely what it is and what it scrapes; what a group promises of
+// its series is checked as often as ever, and a server that comes back is asked at once.
 func TestManyReplicasAreReadMoreRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, fakeshard.Config{}, fakeshard.Config{})

@@ -16,7 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// evaluator is a server that evaluates so many queries at once, each for as long, and keeps the others waiting; hung evaluates none to its end.
+// evaluator is a server that evaluates so many queries at once, each for as long, and keeps the
+// others waiting; hung evaluates none to its end.
 func evaluator(slots int, each time.Duration, hung *atomic.Bool) fakeshard.Config {
 	free := make(chan struct{}, slots)
 	cfg := fakeshard.Config{}
@@ -35,8 +36,9 @@ func evaluator(slots int, each time.Duration, hung *atomic.Bool) fakeshard.Confi
 	return cfg
 }
 
-// TestFullIsNotMute: a server whose query slots are all taken by us, so that our own question waits too, is waited for. One that hangs with as many calls is found out
-// once queries do not end in the time that it was told they have.
+// TestFullIsNotMute: a server whose query slots are all taken by us, so that our own question waits
+// too, is waited for. One that hangs with as many calls is found out once queries do not end in the
+// time that it was told they have.
 func TestFullIsNotMute(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		name := map[bool]string{false: "busy", true: "hung"}[hangs]
@@ -96,7 +98,8 @@ func TestFullIsNotMute(t *testing.T) {
 	}
 }
 
-// TestGatesFollowTheConfiguration: a reload with other numbers makes other gates, and one with the same keeps them.
+// TestGatesFollowTheConfiguration: a reload with other numbers makes other gates, and one with the
+// same keeps them.
 func TestGatesFollowTheConfiguration(t *testing.T) {
 	fake := fakeshard.Start(t, fakeshard.Config{})
 	first, err := New(nil, Options{}, nil)

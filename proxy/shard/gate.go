@@ -10,23 +10,28 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Class is how dear a call is to the server that serves it. It chooses the gate that the call passes.
+// Class is how dear a call is to the server that serves it. It chooses the gate that the call
+// passes.
 type Class uint8
 
 const (
 	// Light is every call that the server bounds by itself or that is cheap: it passes no gate.
 	Light Class = iota
-	// Heavy is a call that holds one of the server's own scarce slots: remote read, whose gate in Prometheus is ten wide.
+	// Heavy is a call that holds one of the server's own scarce slots: remote read, whose gate in
+	// Prometheus is ten wide.
 	Heavy
-	// Unselective is a metadata call whose selectors select nothing in particular, so that the server visits every series of its head.
+	// Unselective is a metadata call whose selectors select nothing in particular, so that the
+	// server visits every series of its head.
 	Unselective
 )
 
-// maxUnselective is how many unselective calls one replica serves at once. How many Heavy ones it does is Options.ReadSlots.
+// maxUnselective is how many unselective calls one replica serves at once. How many Heavy ones it
+// does is Options.ReadSlots.
 const maxUnselective = 2
 
-// gate admits at most n calls at once and the others in the order in which they came. It belongs to a replica's upstream, or to the crowd of all, and outlives a
-// reload, so a reload never resets anyone's place.
+// gate admits at most n calls at once and the others in the order in which they came. It belongs to
+// a replica's upstream, or to the crowd of all, and outlives a reload, so a reload never resets
+// anyone's place.
 type gate struct {
 	sem     *semaphore.Weighted
 	size    int
@@ -43,8 +48,8 @@ func newGate(n int, bound, what, advice string) *gate {
 	return &gate{sem: semaphore.NewWeighted(int64(n)), size: n, bound: bound, what: what, advice: advice}
 }
 
-// acquire waits for a slot until shortly before the deadline of ctx, so that there is time to say that there was none. The caller calls release exactly
-// once if the error is nil.
+// acquire waits for a slot until shortly before the deadline of ctx, so that there is time to say
+// that there was none. The caller calls release exactly once if the error is nil.
 func (g *gate) acquire(ctx context.Context, name string) (release func(), err error) {
 	wait := ctx
 	if dl, ok := ctx.Deadline(); ok {

@@ -12,7 +12,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
-// Hashmod is the rule by which series were given to the shards of a group: one that has the label is on the shard whose Hash is Of its value.
+// Hashmod is the rule by which series were given to the shards of a group: one that has the label
+// is on the shard whose Hash is Of its value.
 type Hashmod struct {
 	// Label is the source label of the relabel rule.
 	Label string
@@ -20,20 +21,25 @@ type Hashmod struct {
 	Modulus uint64
 }
 
-// Of is the number that Prometheus' relabel action hashmod gives a value: the last eight bytes of its MD5, modulo Modulus.
+// Of is the number that Prometheus' relabel action hashmod gives a value: the last eight bytes of
+// its MD5, modulo Modulus.
 func (h Hashmod) Of(value string) uint64 {
 	sum := md5.Sum([]byte(value))
 	return binary.BigEndian.Uint64(sum[8:]) % h.Modulus
 }
 
-// maxPruneValues is how many values of one matcher are hashed; more select nearly every shard anyway.
+// maxPruneValues is how many values of one matcher are hashed; more select nearly every shard
+// anyway.
 const maxPruneValues = 1024
 
-// Prune tells which shards can hold series that match ms: nil where nothing is known of it, so that all must be asked; else the predicate of those that can.
-// It may hold for no shard at all, where two matchers exclude each other. Matchers on labels other than that of the group's hashmod do not matter, nor do those
-// that match the empty string, since series without the label may be anywhere. Where the group's Names have none that the matchers select, it is none of its shards.
+// Prune tells which shards can hold series that match ms: nil where nothing is known of it, so that
+// all must be asked; else the predicate of those that can. It may hold for no shard at all, where
+// two matchers exclude each other. Matchers on labels other than that of the group's hashmod do not
+// matter, nor do those that match the empty string, since series without the label may be anywhere.
+// Where the group's Names have none that the matchers select, it is none of its shards.
 //
-// What it says holds at the moment: it is asked anew for each request, and only while every shard has been seen to keep the rule.
+// What it says holds at the moment: it is asked anew for each request, and only while every shard
+// has been seen to keep the rule.
 func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
 	if g.excludes(ms) {
 		return func(s *Shard) bool { return s.Group != g }
@@ -76,13 +82,15 @@ func finite(m *labels.Matcher) []string {
 	}
 }
 
-// HashmodTrusted tells whether requests of the group are pruned by its hashmod: on every shard a replica has been seen to keep the rule, and none that may be
-// asked has not. A replica that cannot be asked now counts as when it was asked last. Always false without a hashmod.
+// HashmodTrusted tells whether requests of the group are pruned by its hashmod: on every shard a
+// replica has been seen to keep the rule, and none that may be asked has not. A replica that cannot
+// be asked now counts as when it was asked last. Always false without a hashmod.
 func (g *Group) HashmodTrusted() bool { return g.Hashmod != nil && g.trusted((*Replica).Hashmod) }
 
-// ShardKey are the labels that tell the group's shards apart: series that agree on all of them, none of them empty, are on one shard. They are those of shard_by,
-// unless that has been seen to be false, or names only the label of a hashmod which a server has been seen to break. Without shard_by it is the
-// hashmod's, while it is trusted. Nil where nothing tells them apart.
+// ShardKey are the labels that tell the group's shards apart: series that agree on all of them,
+// none of them empty, are on one shard. They are those of shard_by, unless that has been seen to be
+// false, or names only the label of a hashmod which a server has been seen to break. Without
+// shard_by it is the hashmod's, while it is trusted. Nil where nothing tells them apart.
 func (g *Group) ShardKey() []string {
 	switch {
 	case g.shardByBroken():
@@ -108,7 +116,8 @@ func (g *Group) hashmodBroken() bool {
 	return false
 }
 
-// Hashmod is what is known of the replica's keeping its group's rule, and why where it is not trusted. Empty without a hashmod.
+// Hashmod is what is known of the replica's keeping its group's rule, and why where it is not
+// trusted. Empty without a hashmod.
 func (r *Replica) Hashmod() (state RuleState, why string) {
 	rule := r.Shard.Group.Hashmod
 	if rule == nil {
@@ -130,7 +139,8 @@ func (s *Shard) hashKey() string {
 	return s.Group.Hashmod.Label + " " + strconv.FormatUint(s.Group.Hashmod.Modulus, 10) + " " + strconv.FormatUint(s.Hash, 10)
 }
 
-// checkHashmod looks whether each value of the rule's label that the server has in its shard's time belongs there.
+// checkHashmod looks whether each value of the rule's label that the server has in its shard's time
+// belongs there.
 func (r *Replica) checkHashmod(ctx context.Context, last fact) fact {
 	rule, hash := r.Shard.Group.Hashmod, r.Shard.Hash
 	if rule == nil {

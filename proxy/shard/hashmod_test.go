@@ -170,7 +170,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestPruneLosesNothing: whatever matcher selects a series, the shard that the series hashes to is asked.
+// TestPruneLosesNothing: whatever matcher selects a series, the shard that the series hashes to is
+// asked.
 func TestPruneLosesNothing(t *testing.T) {
 	seed := randseed.Of(t, 0)
 	rnd := rand.New(rand.NewPCG(seed, 2))
@@ -204,7 +205,8 @@ func TestPruneLosesNothing(t *testing.T) {
 	}
 }
 
-// TestHashmodCheck: each outcome of asking a server for its values, in the status, the log and the check of a configuration.
+// TestHashmodCheck: each outcome of asking a server for its values, in the status, the log and the
+// check of a configuration.
 func TestHashmodCheck(t *testing.T) {
 	good, good2, bad := valueOf(t, 0, 2, 0), valueOf(t, 0, 2, 1), valueOf(t, 1, 2, 0)
 	answer := func(rest string) string {
@@ -299,7 +301,8 @@ func awaitExamined(t *testing.T, g *Group) {
 	}
 }
 
-// TestHashmodOverTime: a value that appears later turns pruning off at the next refresh, its going away on; a server that cannot be asked stays trusted.
+// TestHashmodOverTime: a value that appears later turns pruning off at the next refresh, its going
+// away on; a server that cannot be asked stays trusted.
 func TestHashmodOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good, bad := valueOf(t, 0, 2, 0), valueOf(t, 1, 2, 0)

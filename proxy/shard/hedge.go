@@ -16,23 +16,27 @@ import (
 )
 
 const (
-	// hedgeShare is what part of a shard's calls may be asked of a second replica while the first one is silent.
+	// hedgeShare is what part of a shard's calls may be asked of a second replica while the first
+	// one is silent.
 	hedgeShare = 0.05
-	// hedgeBurst is how many such calls may be saved up, hedgeReserve how many of them are kept for calls that wait far longer than usual: without it the
-	// ordinary stragglers, which are as many as the share, would leave nothing for the moment in which a replica hangs.
+	// hedgeBurst is how many such calls may be saved up, hedgeReserve how many of them are kept for
+	// calls that wait far longer than usual: without it the ordinary stragglers, which are as many
+	// as the share, would leave nothing for the moment in which a replica hangs.
 	hedgeBurst, hedgeReserve = 6, 3
-	// hedgeLearn is how many calls of a class must have been timed before the usual time is believed.
+	// hedgeLearn is how many calls of a class must have been timed before the usual time is
+	// believed.
 	hedgeLearn = 20
 	// hedgeQuantile is the part of calls that is answered within the usual time.
 	hedgeQuantile = 0.95
 	// hedgeFloor and hedgeCeiling bound the usual time.
 	hedgeFloor, hedgeCeiling = 10 * time.Millisecond, 5 * time.Second
-	// hedgeFar is how many times the usual time is far too long, at least hedgeFarFloor and at most hedgeCeiling; hedgeBlind stands for it while the usual
-	// time is not known.
+	// hedgeFar is how many times the usual time is far too long, at least hedgeFarFloor and at most
+	// hedgeCeiling; hedgeBlind stands for it while the usual time is not known.
 	hedgeFar      = 4
 	hedgeFarFloor = 100 * time.Millisecond
 	hedgeBlind    = 2 * time.Second
-	// failedLately is how many failures of its replicas a shard may have had, each worth half after failedHalf, for it to be asked twice.
+	// failedLately is how many failures of its replicas a shard may have had, each worth half after
+	// failedHalf, for it to be asked twice.
 	failedLately = 3
 	failedHalf   = 10 * time.Second
 )
@@ -40,7 +44,8 @@ const (
 // errHedged ends the call that lost.
 var errHedged = qerr.Wrap(qerr.Canceled, errors.New("hedged"), "another replica of the shard answered first")
 
-// hedger is what a shard has learned about its calls, and what it may spend on asking twice. It outlives a reload that leaves the shard's replicas alone.
+// hedger is what a shard has learned about its calls, and what it may spend on asking twice. It
+// outlives a reload that leaves the shard's replicas alone.
 type hedger struct {
 	wake  chan struct{} // holds one token while some replica is to be looked at
 	again *retries
@@ -97,7 +102,8 @@ func (h *hedger) spend(reserve float64) bool {
 	return true
 }
 
-// marks are how long a call of the class usually takes to its header (0: not known yet) and how long is far too long.
+// marks are how long a call of the class usually takes to its header (0: not known yet) and how
+// long is far too long.
 func (h *hedger) marks(class int) (usual, far time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,8 +132,9 @@ func (h *hedger) failuresAt(now time.Time) float64 {
 	return h.failures * math.Exp2(-float64(now.Sub(h.failedAt))/float64(failedHalf))
 }
 
-// spread is where the times of a class lie: counts by quarters of a doubling from a millisecond to a minute. It forgets: once spreadMost calls were seen all
-// counts are halved, so that a change is learned within some hundreds of calls.
+// spread is where the times of a class lie: counts by quarters of a doubling from a millisecond to
+// a minute. It forgets: once spreadMost calls were seen all counts are halved, so that a change is
+// learned within some hundreds of calls.
 type spread struct {
 	counts [spreadBuckets]float32
 	total  float32
@@ -155,7 +162,8 @@ func (d *spread) observe(took time.Duration) {
 	}
 }
 
-// quantile is the upper edge of the bucket in which the quantile lies: too large by a fifth at most.
+// quantile is the upper edge of the bucket in which the quantile lies: too large by a fifth at
+// most.
 func (d *spread) quantile(q float64) time.Duration {
 	rank, sum := float32(q)*d.total, float32(0)
 	i := 0
@@ -184,14 +192,19 @@ func newHedgeMetrics() hedgeMetrics {
 	}
 }
 
-// Hedged asks the first of replicas, copies that are equal for the request (see Wholes), for an answer. Where that one is silent for longer than such calls
-// usually take, the next one is asked as well and the first that sends its header is taken; the other call is ended with its connection and counts neither
-// for nor against its server. At most one call in twenty of a shard is asked twice, none while retries are used up or the shard is sick: a replica of it is down, its breaker is not
-// closed, it lags, or several calls have failed lately. An unselective request is never asked twice. Once, if time is left, the next replica is asked after a
-// failure of the server, never after its verdict on the request, as Do has it; with one replica alone the rules of Do for one replica hold.
+// Hedged asks the first of replicas, copies that are equal for the request (see Wholes), for an
+// answer. Where that one is silent for longer than such calls usually take, the next one is asked
+// as well and the first that sends its header is taken; the other call is ended with its connection
+// and counts neither for nor against its server. At most one call in twenty of a shard is asked
+// twice, none while retries are used up or the shard is sick: a replica of it is down, its breaker
+// is not closed, it lags, or several calls have failed lately. An unselective request is never
+// asked twice. Once, if time is left, the next replica is asked after a failure of the server,
+// never after its verdict on the request, as Do has it; with one replica alone the rules of Do for
+// one replica hold.
 //
-// A replica that loses three calls, none in between being as quick as usual, or is silent on a call and then on a question of ours, is set behind the others of
-// its shard for a while, so that a server which hangs costs a few requests a wait and not each of them. Errors are those of Do.
+// A replica that loses three calls, none in between being as quick as usual, or is silent on a call
+// and then on a question of ours, is set behind the others of its shard for a while, so that a
+// server which hangs costs a few requests a wait and not each of them. Errors are those of Do.
 func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.Request, o CallOptions) (*Response, error) {
 	if len(replicas) == 0 {
 		return nil, qerr.New(qerr.Internal, "Spillway asked no replica of shard %s", s.Name())
@@ -213,7 +226,8 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 		}
 		o.Entered = true
 	}
-	// Who waited for a place may have waited because the first of them hangs: what was learned of it meanwhile counts.
+	// Who waited for a place may have waited because the first of them hangs: what was learned of
+	// it meanwhile counts.
 	if now := time.Now(); replicas[1].doubt(now) < replicas[0].doubt(now) {
 		replicas = []*Replica{replicas[1], replicas[0]}
 	}
@@ -227,7 +241,8 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 	return resp, nil
 }
 
-// race is one request to two replicas, of which the second is asked only when there is a reason. No call outlives the answer's body.
+// race is one request to two replicas, of which the second is asked only when there is a reason. No
+// call outlives the answer's body.
 type race struct {
 	s       *Shard
 	ctx     context.Context
@@ -340,7 +355,8 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 
 func (s *Shard) hedgedMetrics() *metrics { return s.topology.metrics }
 
-// endedByAnother tells whether a request ended because of another shard, not by its client or its deadline.
+// endedByAnother tells whether a request ended because of another shard, not by its client or its
+// deadline.
 func endedByAnother(ctx context.Context) bool {
 	if ctx.Err() == nil {
 		return false
@@ -374,7 +390,8 @@ func (h *race) launch(r *Replica, failover bool) *runner {
 	return n
 }
 
-// decide ends all calls but the winner's. Where there is none, they have ended when it returns; else when the winner's has.
+// decide ends all calls but the winner's. Where there is none, they have ended when it returns;
+// else when the winner's has.
 func (h *race) decide(winner *runner) {
 	h.mu.Lock()
 	h.decided = true
@@ -397,7 +414,8 @@ func (h *race) decide(winner *runner) {
 	}
 }
 
-// over is called at the end of each call, the winner's when its body was read or closed: by then the other one was cancelled long ago.
+// over is called at the end of each call, the winner's when its body was read or closed: by then
+// the other one was cancelled long ago.
 func (h *race) over(n *runner) {
 	n.cancel(errCallEnded)
 	if h.winner.Load() == n {
@@ -405,13 +423,14 @@ func (h *race) over(n *runner) {
 	}
 }
 
-// lost is a call that the replica asked second answered first. Its own time is no measure of how long such calls take; how long the first one was waited for
-// at least is.
+// lost is a call that the replica asked second answered first. Its own time is no measure of how
+// long such calls take; how long the first one was waited for at least is.
 func (h *race) lost(first, second *runner, waited time.Duration) {
 	s := h.s
 	s.hedge.observe(h.class, waited)
 	s.hedgedMetrics().wins.WithLabelValues(first.r.labels()...).Inc()
-	// By a wide margin: in the time that the second one took the first one, asked before, could have answered twice.
+	// By a wide margin: in the time that the second one took the first one, asked before, could
+	// have answered twice.
 	took, _ := second.resp.Took()
 	wide := waited >= 2*took
 	if wide && first.r.up.silent(true) >= lagAfter && s.setBehind(first.r, false) {

@@ -23,7 +23,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// paced is a server that takes wait for each query but our own count(up); a negative wait is for ever, or until the test changes it.
+// paced is a server that takes wait for each query but our own count(up); a negative wait is for
+// ever, or until the test changes it.
 func paced(wait func() time.Duration) fakeshard.Config {
 	return fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
 		if !strings.HasSuffix(r.Path, "/query") || r.Form.Get("query") == "up" {
@@ -68,8 +69,8 @@ func total(t *testing.T, c *prometheus.CounterVec, label ...string) int {
 	return int(testutil.ToFloat64(c.WithLabelValues(label...)))
 }
 
-// TestHedge: once the usual time is known, a call that takes longer is asked of the other replica too; the loser's connection ends, its breaker learns nothing,
-// and no slot stays taken.
+// TestHedge: once the usual time is known, a call that takes longer is asked of the other replica
+// too; the loser's connection ends, its breaker learns nothing, and no slot stays taken.
 func TestHedge(t *testing.T) {
 	for _, class := range []Class{Light, Heavy} {
 		synctest.Test(t, func(t *testing.T) {
@@ -114,7 +115,8 @@ func TestHedge(t *testing.T) {
 	}
 }
 
-// TestHedgeBudget: however many calls are slow, at most one in twenty is asked twice, and what was saved up.
+// TestHedgeBudget: however many calls are slow, at most one in twenty is asked twice, and what was
+// saved up.
 func TestHedgeBudget(t *testing.T) {
 	seed := randseed.Of(t, 0)
 	synctest.Test(t, func(t *testing.T) {
@@ -315,7 +317,8 @@ func TestHedgedLeft(t *testing.T) {
 	})
 }
 
-// TestHedgedTogether: both headers come in the same moment; one answer is taken and the other closed.
+// TestHedgedTogether: both headers come in the same moment; one answer is taken and the other
+// closed.
 func TestHedgedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, paced(steady(hedgeBlind+100*time.Millisecond)), paced(steady(100*time.Millisecond)))

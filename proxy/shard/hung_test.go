@@ -12,8 +12,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// TestHungReplica is one replica of a pair that stops answering queries, its readiness page sound or not: after a few requests nobody waits any more, calls in
-// flight are not left until their deadline, and once it answers again it is asked again.
+// TestHungReplica is one replica of a pair that stops answering queries, its readiness page sound
+// or not: after a few requests nobody waits any more, calls in flight are not left until their
+// deadline, and once it answers again it is asked again.
 func TestHungReplica(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -93,7 +94,8 @@ func TestHungReplica(t *testing.T) {
 	}
 }
 
-// TestHungWithoutSavings: a replica that hangs when nothing may be asked twice, one call after the other.
+// TestHungWithoutSavings: a replica that hangs when nothing may be asked twice, one call after the
+// other.
 func TestHungWithoutSavings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hung atomic.Bool
@@ -133,7 +135,8 @@ func TestHungWithoutSavings(t *testing.T) {
 	})
 }
 
-// TestSilentWithoutHedge: calls that are not hedged show that a replica hangs too, and go on to another one.
+// TestSilentWithoutHedge: calls that are not hedged show that a replica hangs too, and go on to
+// another one.
 func TestSilentWithoutHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hung atomic.Int64
@@ -166,7 +169,8 @@ func TestSilentWithoutHedge(t *testing.T) {
 	})
 }
 
-// TestHalfAnswers: a replica that sends its header and stops in the body is seen to hang as well, by the calls that wait for it or by the heartbeat's.
+// TestHalfAnswers: a replica that sends its header and stops in the body is seen to hang as well,
+// by the calls that wait for it or by the heartbeat's.
 func TestHalfAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "limit 40 stall; answer"}}}, fakeshard.Config{})
@@ -194,7 +198,8 @@ func TestHalfAnswers(t *testing.T) {
 	})
 }
 
-// TestSlowReplicaIsLeft: a replica that answers, but always long after the other one would, costs a few calls.
+// TestSlowReplicaIsLeft: a replica that answers, but always long after the other one would, costs a
+// few calls.
 func TestSlowReplicaIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Int64
@@ -231,7 +236,8 @@ func TestSlowReplicaIsLeft(t *testing.T) {
 	})
 }
 
-// TestSlowIsNotHung: calls that take long on a server that answers our own question are borne, and one replica always remains.
+// TestSlowIsNotHung: calls that take long on a server that answers our own question are borne, and
+// one replica always remains.
 func TestSlowIsNotHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Int64

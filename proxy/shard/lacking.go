@@ -11,11 +11,15 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
-// What people are told of a replica that lacks something: since when, how much of which job, and whether it is cut off. Three things look alike from afar. A replica that was away has a gap that lies behind it: over the last
-// minute it lacks nothing. One that is cut off scrapes its targets in vain: it has the series of up, and they are 0 where another one's are 1. One that scrapes fewer targets does not have those series.
+// What people are told of a replica that lacks something: since when, how much of which job, and
+// whether it is cut off. Three things look alike from afar. A replica that was away has a gap that
+// lies behind it: over the last minute it lacks nothing. One that is cut off scrapes its targets in
+// vain: it has the series of up, and they are 0 where another one's are 1. One that scrapes fewer
+// targets does not have those series.
 
-// unreached is the share of the targets that another replica reached at its newest scrapes which this one failed to reach at its own: of jobs in which there are more of them than chance explains. What is dead fails on both; what
-// this one does not have does not fail.
+// unreached is the share of the targets that another replica reached at its newest scrapes which
+// this one failed to reach at its own: of jobs in which there are more of them than chance
+// explains. What is dead fails on both; what this one does not have does not fail.
 func unreached(mine, theirs map[string]beat) float64 {
 	var all, failed float64
 	for job, t := range theirs {
@@ -62,7 +66,9 @@ func (h *heartbeats) noteLacking(part uint64, closed int64, now time.Time) {
 	}
 }
 
-// began is when a replica that lacks something began to, as far as it is known: the beginning of the first of the five minutes that follow each other; now where they lack nothing yet. The caller holds mu.
+// began is when a replica that lacks something began to, as far as it is known: the beginning of
+// the first of the five minutes that follow each other; now where they lack nothing yet. The caller
+// holds mu.
 func (h *heartbeats) began(i int, part uint64, closed int64, now time.Time) time.Time {
 	for end := closed; ; end -= bucketMs {
 		f, ok := h.buckets[end]
@@ -86,7 +92,8 @@ type told struct {
 	since           time.Time // when it was first seen to lack what it lacks
 }
 
-// tellLacking writes to the log who is cut off, and who goes on to lack something, and when that ends. That one lacks what it missed while it was away is no news.
+// tellLacking writes to the log who is cut off, and who goes on to lack something, and when that
+// ends. That one lacks what it missed while it was away is no news.
 func (s *Shard) tellLacking(now time.Time) {
 	h := s.beats
 	log := s.topology.opts.Logger
@@ -128,7 +135,8 @@ func (s *Shard) tellLacking(now time.Time) {
 // maxTold is how many replicas are told of in one sentence.
 const maxTold = 3
 
-// Shortfalls says for people what each replica that takes part lacks in the window, as far as that is known already: nobody is asked. Empty where nothing is lacking, or nothing known.
+// Shortfalls says for people what each replica that takes part lacks in the window, as far as that
+// is known already: nobody is asked. Empty where nothing is lacking, or nothing known.
 func (s *Shard) Shortfalls(from, until int64, now time.Time) string {
 	if len(s.Replicas) < 2 || len(s.Replicas) > maxReplicas || s.Group.Heartbeat == "" || s.Thanos() || s.split.Load() {
 		return ""
@@ -168,7 +176,8 @@ func (r *Replica) shortfall(since, now time.Time) string {
 	return r.Shard.beats.shortfall(r, r.Shard.present(time.Now()), w)
 }
 
-// lacking is what the gauges have: since when the replica lacks something, in seconds since 1970, 0 where it does not; and what share of another's scrapes failed on it.
+// lacking is what the gauges have: since when the replica lacks something, in seconds since 1970, 0
+// where it does not; and what share of another's scrapes failed on it.
 func (r *Replica) lacking() (since, unreached float64) {
 	if r.Index >= maxReplicas {
 		return 0, 0

@@ -18,13 +18,15 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// scrapes is what one replica makes of a job of so many targets, scraped each 15 s: has tells whether it has a target at that time, up whether it reaches it. nil is always.
+// scrapes is what one replica makes of a job of so many targets, scraped each 15 s: has tells
+// whether it has a target at that time, up whether it reaches it. nil is always.
 type scrapes struct {
 	targets int
 	has, up func(target int, at time.Time) bool
 }
 
-// count is what up has in (from, until]: series, and successful scrapes. Each target is scraped at a moment of its own.
+// count is what up has in (from, until]: series, and successful scrapes. Each target is scraped at
+// a moment of its own.
 func (s scrapes) count(from, until time.Time) (series, good int64) {
 	for i := range s.targets {
 		seen := false
@@ -70,7 +72,8 @@ func (s scrapes) phase(target int) time.Duration {
 	return time.Duration(target) * 15 * time.Second / time.Duration(s.targets)
 }
 
-// scraping is a server that has those jobs, and answers the questions of the heartbeat up as Prometheus would.
+// scraping is a server that has those jobs, and answers the questions of the heartbeat up as
+// Prometheus would.
 func scraping(jobs map[string]scrapes) fakeshard.Config {
 	return fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
 		q := r.Form.Get("query")
@@ -161,8 +164,10 @@ func gaugesOf(t *testing.T, reg *prometheus.Registry, name string) []float64 {
 	return out
 }
 
-// TestWhatAReplicaLacks: within a minute of a loss the metrics say which replica it is, whether it is cut off, and since when; the view says of what. What was away is not cut off when it is back, and is
-// whole again as soon as the first full five minutes behind its return are closed: not before, and for requests not later.
+// TestWhatAReplicaLacks: within a minute of a loss the metrics say which replica it is, whether it
+// is cut off, and since when; the view says of what. What was away is not cut off when it is back,
+// and is whole again as soon as the first full five minutes behind its return are closed: not
+// before, and for requests not later.
 func TestWhatAReplicaLacks(t *testing.T) {
 	began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // a bubble's
 	from, until := began.Add(27*time.Minute+10*time.Second), began.Add(41*time.Minute+20*time.Second)
@@ -273,7 +278,8 @@ func TestWhatAReplicaLacks(t *testing.T) {
 	}
 }
 
-// TestWhoGoesOnToLackSomethingIsTold: once it has been so for half an hour, and once when it is over; not of one that comes back after as long with a gap.
+// TestWhoGoesOnToLackSomethingIsTold: once it has been so for half an hour, and once when it is
+// over; not of one that comes back after as long with a gap.
 func TestWhoGoesOnToLackSomethingIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -304,8 +310,10 @@ func TestWhoGoesOnToLackSomethingIsTold(t *testing.T) {
 	})
 }
 
-// TestGapsOfBothDoNotHideEachOther: both of a pair miss scrapes within the same five minutes, at different times, as when both are restarted one after the other. The one that missed less holds no more of what the other one has
-// than that does: where a window reaches into both gaps nobody is whole, and where it reaches into one the other one is.
+// TestGapsOfBothDoNotHideEachOther: both of a pair miss scrapes within the same five minutes, at
+// different times, as when both are restarted one after the other. The one that missed less holds
+// no more of what the other one has than that does: where a window reaches into both gaps nobody is
+// whole, and where it reaches into one the other one is.
 func TestGapsOfBothDoNotHideEachOther(t *testing.T) {
 	at := func(minute float64) time.Time {
 		return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(minute * float64(time.Minute)))
@@ -361,7 +369,8 @@ func TestGapsOfBothDoNotHideEachOther(t *testing.T) {
 	}
 }
 
-// TestOldGapsOfBothDoNotHideEachOther: of a long window only those minutes are asked for that may tell something.
+// TestOldGapsOfBothDoNotHideEachOther: of a long window only those minutes are asked for that may
+// tell something.
 func TestOldGapsOfBothDoNotHideEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -14,25 +14,32 @@ import (
 )
 
 const (
-	// lagAfter is how many calls a replica must lose, none in between being answered in the usual time, before that is held against it.
+	// lagAfter is how many calls a replica must lose, none in between being answered in the usual
+	// time, before that is held against it.
 	lagAfter = 3
-	// silentAfter is how long nothing may come on a call before the server is asked whether it is there.
+	// silentAfter is how long nothing may come on a call before the server is asked whether it is
+	// there.
 	silentAfter = 2 * time.Second
-	// lagFor is how long it then stands behind the others; as long as it does not answer our own question, that begins anew.
+	// lagFor is how long it then stands behind the others; as long as it does not answer our own
+	// question, that begins anew.
 	lagFor = 10 * time.Second
-	// lagEvery is the time between two such questions, lagTimeout how long it may take to answer one. Any sound server answers it in milliseconds.
+	// lagEvery is the time between two such questions, lagTimeout how long it may take to answer
+	// one. Any sound server answers it in milliseconds.
 	lagEvery, lagTimeout = 2 * time.Second, 2 * time.Second
-	// muteTimeout is how long it may take where no sound replica is beside it: all requests that need the shard fail then, so that a server which is slow must not
-	// be taken for one that hangs.
+	// muteTimeout is how long it may take where no sound replica is beside it: all requests that
+	// need the shard fail then, so that a server which is slow must not be taken for one that
+	// hangs.
 	muteTimeout = 5 * time.Second
-	// readyAtOnce is how long a server that is only busy takes for its readiness page, which waits for nobody.
+	// readyAtOnce is how long a server that is only busy takes for its readiness page, which waits
+	// for nobody.
 	readyAtOnce = time.Second
 	// lagPause is the least time between two looks at replicas that turn out to be sound.
 	lagPause = time.Second
 )
 
-// lag is what is known of a server's keeping calls waiting. The readiness page of a server that answers no query may be sound, and it takes a probe six
-// seconds to see one that hangs as a whole: calls are the sooner measure.
+// lag is what is known of a server's keeping calls waiting. The readiness page of a server that
+// answers no query may be sound, and it takes a probe six seconds to see one that hangs as a whole:
+// calls are the sooner measure.
 type lag struct {
 	quiet atomic.Int32 // calls running that it was silent on, or lost by a wide margin; any header ends the run
 	lost  atomic.Int32 // calls that it lost by a wide margin since it answered one in the usual time
@@ -55,7 +62,8 @@ func (l *lag) heard() {
 	}
 }
 
-// silent counts a call that the server was silent on, and whether it lost it; it returns how many it lost since it was last quick.
+// silent counts a call that the server was silent on, and whether it lost it; it returns how many
+// it lost since it was last quick.
 func (u *upstream) silent(lost bool) int32 {
 	u.lag.quiet.Add(1)
 	if !lost {
@@ -75,13 +83,15 @@ func (u *upstream) lagging(now time.Time) (lagging, hung bool) {
 	return true, u.lag.hung.Load()
 }
 
-// Lagging tells whether other replicas of the shard are preferred to this one because it kept calls waiting.
+// Lagging tells whether other replicas of the shard are preferred to this one because it kept calls
+// waiting.
 func (r *Replica) Lagging() bool {
 	lagging, _ := r.up.lagging(time.Now())
 	return lagging
 }
 
-// setBehind sets the replica behind the others for a while; false where no other one is sound, since somebody must be asked.
+// setBehind sets the replica behind the others for a while; false where no other one is sound,
+// since somebody must be asked.
 func (s *Shard) setBehind(r *Replica, hung bool) bool {
 	now := time.Now()
 	if s.aloneWith(r, now) {
@@ -98,7 +108,8 @@ func (s *Shard) setBehind(r *Replica, hung bool) bool {
 	return true
 }
 
-// watchSilence counts the call as one that the server is silent on once nothing has come for silentAfter: before its header, or in one read of its body.
+// watchSilence counts the call as one that the server is silent on once nothing has come for
+// silentAfter: before its header, or in one read of its body.
 func (c *call) watchSilence() {
 	c.quiet = c.r.up.timers.AfterFunc(silentAfter, func() {
 		if !c.probe {
@@ -148,8 +159,10 @@ func (s *Shard) lagLoop(ctx context.Context) {
 	}
 }
 
-// lookAtLag asks every replica that lags, or was silent on a call, something that costs little. One that does not answer that either, nor any call meanwhile, is
-// set behind the others as one that hangs, and calls that wait for it go on to another. It tells whether some replica is still to be looked at.
+// lookAtLag asks every replica that lags, or was silent on a call, something that costs little. One
+// that does not answer that either, nor any call meanwhile, is set behind the others as one that
+// hangs, and calls that wait for it go on to another. It tells whether some replica is still to be
+// looked at.
 func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
 	for _, r := range s.Replicas {
 		lagging, hung := r.up.lagging(time.Now())
@@ -188,9 +201,11 @@ func (s *Shard) lookAtLag(ctx context.Context) (more bool) {
 	return more
 }
 
-// busyOnly tells whether a server that does not answer our question may have no slot free for it, and be well: as many calls of ours are unanswered there as it evaluates
-// queries at once, its readiness page comes at once, and queries end in the time that it was told they have. Prometheus ends them then, those in its queue too; so a
-// server that keeps several for longer, and answers nothing in between, hangs.
+// busyOnly tells whether a server that does not answer our question may have no slot free for it,
+// and be well: as many calls of ours are unanswered there as it evaluates queries at once, its
+// readiness page comes at once, and queries end in the time that it was told they have. Prometheus
+// ends them then, those in its queue too; so a server that keeps several for longer, and answers
+// nothing in between, hangs.
 func (r *Replica) busyOnly(ctx context.Context) bool {
 	if r.up.unanswered.Load() < int64(r.querySlots()) || r.up.lag.late.Load() >= lagAfter {
 		return false
@@ -210,11 +225,13 @@ func (c *call) wasLate(e *qerr.Error) {
 const (
 	// delayEvery is how often a process looks how late it is.
 	delayEvery = 50 * time.Millisecond
-	// starved is how late it is where answers may lie unread: its processors are busy with something else.
+	// starved is how late it is where answers may lie unread: its processors are busy with
+	// something else.
 	starved = 250 * time.Millisecond
 )
 
-// ownDelay is how late this process was at most with what it had to do at a certain time while f ran.
+// ownDelay is how late this process was at most with what it had to do at a certain time while f
+// ran.
 func ownDelay(f func()) (worst time.Duration) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -237,7 +254,8 @@ func ownDelay(f func()) (worst time.Duration) {
 	return worst
 }
 
-// answersQuery asks the server for the number of its targets: a question that passes the queue, the engine and the newest series, as queries do.
+// answersQuery asks the server for the number of its targets: a question that passes the queue, the
+// engine and the newest series, as queries do.
 func (r *Replica) answersQuery(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, context.DeadlineExceeded)
 	defer cancel()

@@ -14,8 +14,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
-// TestAgainstPrometheus: Prometheus' own API answers the prober's questions and the heartbeat's. Two replicas hold the last two hours of ten targets; the
-// second missed every scrape of ten minutes an hour ago.
+// TestAgainstPrometheus: Prometheus' own API answers the prober's questions and the heartbeat's.
+// Two replicas hold the last two hours of ten targets; the second missed every scrape of ten
+// minutes an hour ago.
 func TestAgainstPrometheus(t *testing.T) {
 	now := time.Now().Truncate(time.Minute)
 	gapFrom, gapUntil := now.Add(-70*time.Minute), now.Add(-60*time.Minute)

@@ -18,7 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds how long a test waits for what has to happen. It ends a test that hangs; nothing is asserted about how fast the thing does happen.
+// patience bounds how long a test waits for what has to happen. It ends a test that hangs; nothing
+// is asserted about how fast the thing does happen.
 const patience = time.Minute
 
 // group is a group of one shard whose replicas have the given URLs.

@@ -18,8 +18,8 @@ const (
 	maxBeatBytes = 1 << 20
 	// maxJobs bounds the jobs of a heartbeat.
 	maxJobs = 200
-	// beatUnit carries the number of series in the same number as their sum: n*2^30 + sum is exact in a float64 up to eight million series, and one
-	// evaluation on the server gives both.
+	// beatUnit carries the number of series in the same number as their sum: n*2^30 + sum is exact
+	// in a float64 up to eight million series, and one evaluation on the server gives both.
 	beatUnit = 1 << 30
 )
 
@@ -32,18 +32,22 @@ type beat struct {
 // beats are the beats of one replica in one stretch of time.
 type beats struct {
 	jobs map[string]beat
-	// last is how many targets of each job have a sample within the last minute, and of how many the newest is a scrape that succeeded; of the last minute of a heartbeat that is up.
+	// last is how many targets of each job have a sample within the last minute, and of how many
+	// the newest is a scrape that succeeded; of the last minute of a heartbeat that is up.
 	last map[string]beat
-	// slices are minutes, of all jobs together, 0 the newest: what two replicas miss at different times within five minutes must not hide each other.
+	// slices are minutes, of all jobs together, 0 the newest: what two replicas miss at different
+	// times within five minutes must not hide each other.
 	slices [maxSlices]beat
 }
 
 const (
-	// maxSlices is how many minutes are looked at: five of a bucket, and those since the newest closed one.
+	// maxSlices is how many minutes are looked at: five of a bucket, and those since the newest
+	// closed one.
 	maxSlices = 6
 	// minuteMs is the length of a slice.
 	minuteMs = 60_000
-	// minSlice is how many targets a server must have for its minutes to be looked at: of few, chance is too large a part.
+	// minSlice is how many targets a server must have for its minutes to be looked at: of few,
+	// chance is too large a part.
 	minSlice = 16
 	// lastLabel tells the part of the question for the last minute that is about what is so now.
 	lastLabel = "last"
@@ -71,8 +75,10 @@ func (g *Group) countOverTime() string {
 	return "count_over_time"
 }
 
-// beatQuery asks for the number of series and of samples of the heartbeat in the window, by job. A sample of up is written for a scrape that failed as well, so of up only the
-// successful ones count, which are 1: a replica that cannot reach its targets is not whole, however well it runs. (A series that is scraped ends when a scrape fails.)
+// beatQuery asks for the number of series and of samples of the heartbeat in the window, by job. A
+// sample of up is written for a scrape that failed as well, so of up only the successful ones
+// count, which are 1: a replica that cannot reach its targets is not whole, however well it runs.
+// (A series that is scraped ends when a scrape fails.)
 func (g *Group) beatQuery(window string) string {
 	return fmt.Sprintf("sum by (job) (%s(%s[%s]) + %d)", g.countOverTime(), g.Heartbeat, window, beatUnit)
 }
@@ -85,7 +91,8 @@ type shortfall struct {
 	scrapes int64  // how many samples fewer
 }
 
-// judge says who lacks what another has. It takes the beats of one bucket, one entry for each replica, and who of them was asked.
+// judge says who lacks what another has. It takes the beats of one bucket, one entry for each
+// replica, and who of them was asked.
 func judge(at []beats, asked uint64) finding {
 	f := finding{asked: asked}
 	for i, mine := range at {
@@ -115,7 +122,8 @@ func judge(at []beats, asked uint64) finding {
 	return f
 }
 
-// lacks tells whether another replica has more series of some job, or more samples, than chance explains, and what that comes to.
+// lacks tells whether another replica has more series of some job, or more samples, than chance
+// explains, and what that comes to.
 func lacks(mine, theirs beats) (s shortfall, is bool) {
 	most := shortfall{targets: -1} // of one job
 	for job, t := range theirs.jobs {
@@ -147,7 +155,8 @@ func lacks(mine, theirs beats) (s shortfall, is bool) {
 	return s, is
 }
 
-// lost is how many more targets another replica has reached, of jobs in which it is more than chance explains.
+// lost is how many more targets another replica has reached, of jobs in which it is more than
+// chance explains.
 func lost(mine, theirs map[string]beat) (n int64) {
 	for job, t := range theirs {
 		if less := t.samples - mine[job].samples; less > 0 && less >= byChance(t.series) {
@@ -157,14 +166,18 @@ func lost(mine, theirs map[string]beat) (n int64) {
 	return n
 }
 
-// byChance is how many series or samples of so many targets two sound replicas do not differ by: targets that come and go do so at the bucket's edge for one of them and not for the other. A scrape that a whole server missed is one sample for each target, so half their number is too much.
-// Of many targets that would hide a hundred that one replica did not scrape at all; where their scrapes fall at the edge of the window is each target's own chance, one sample more or
+// byChance is how many series or samples of so many targets two sound replicas do not differ by:
+// targets that come and go do so at the bucket's edge for one of them and not for the other. A
+// scrape that a whole server missed is one sample for each target, so half their number is too
+// much. Of many targets that would hide a hundred that one replica did not scrape at all; where
+// their scrapes fall at the edge of the window is each target's own chance, one sample more or
 // less, and the sum of these has a standard deviation of at most the square root of their number.
 func byChance(targets int64) float64 {
 	return min(float64(targets)/2, 4*math.Sqrt(float64(targets)))
 }
 
-// decodeBeats reads the answer to beatQuery, a matrix or a vector, by bucket end. r is bounded by maxBeatBytes.
+// decodeBeats reads the answer to beatQuery, a matrix or a vector, by bucket end. r is bounded by
+// maxBeatBytes.
 func decodeBeats(r io.Reader) (map[int64]beats, error) {
 	raw, err := io.ReadAll(r)
 	if err != nil {

@@ -9,17 +9,21 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// What two replicas miss within the same five minutes, at different times, hides each other in sums of five minutes: of a pair that is restarted one after the other, the one that was away for less would seem to lack nothing. So the minutes of a
-// bucket are looked at too, and those since the newest closed one, of all jobs together: of each job they would be five times the answer.
+// What two replicas miss within the same five minutes, at different times, hides each other in sums
+// of five minutes: of a pair that is restarted one after the other, the one that was away for less
+// would seem to lack nothing. So the minutes of a bucket are looked at too, and those since the
+// newest closed one, of all jobs together: of each job they would be five times the answer.
 
 const (
-	// openFresh is from when on the minutes since the newest closed bucket are asked for anew with the last minute. Later than after a minute there would be some that neither tells of.
+	// openFresh is from when on the minutes since the newest closed bucket are asked for anew with
+	// the last minute. Later than after a minute there would be some that neither tells of.
 	openFresh = 45 * time.Second
 	// maxDips is how many stretches of a piece are looked at minute by minute.
 	maxDips = 4
 )
 
-// eachOpen calls f for the minutes that the window reaches into and no closed bucket has. The caller holds mu.
+// eachOpen calls f for the minutes that the window reaches into and no closed bucket has. The
+// caller holds mu.
 func (h *heartbeats) eachOpen(w buckets, f func(finding, Span)) {
 	at := h.openAt.Add(-tailLag).UnixMilli()
 	for k := maxSlices - 1; k >= 0; k-- {
@@ -29,7 +33,8 @@ func (h *heartbeats) eachOpen(w buckets, f func(finding, Span)) {
 	}
 }
 
-// openStale tells whether the minutes before the last one are to be asked about anew. The caller holds mu.
+// openStale tells whether the minutes before the last one are to be asked about anew. The caller
+// holds mu.
 func (h *heartbeats) openStale(part uint64, now time.Time) bool {
 	return now.Sub(h.openAt) >= openFresh || h.open[0].asked&part != part
 }
@@ -61,8 +66,9 @@ func (s *Shard) askMinutes(ctx context.Context, part uint64, answers []map[int64
 	return left, nil
 }
 
-// dips are the buckets in which a replica that would be whole has itself missed half a scrape of each target or more, by how many it usually makes: another one may have missed others. Asked minute by minute all
-// buckets of a month would take more than twice as long.
+// dips are the buckets in which a replica that would be whole has itself missed half a scrape of
+// each target or more, by how many it usually makes: another one may have missed others. Asked
+// minute by minute all buckets of a month would take more than twice as long.
 func dips(answers []map[int64]beats, part uint64, lo, hi int64) (runs []Span) {
 	usual := make([]float64, len(answers)) // scrapes of a target in a bucket
 	for i, a := range answers {

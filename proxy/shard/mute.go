@@ -10,9 +10,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// A server that answers no call, and not our own question either, is mute where no sound replica stands beside it. To wait for it would take each request that needs
-// it all of its time, and hold the request's memory and connections as long. So calls to a mute server fail at once; it is asked our question again and again, and any
-// answer of it ends this.
+// A server that answers no call, and not our own question either, is mute where no sound replica
+// stands beside it. To wait for it would take each request that needs it all of its time, and hold
+// the request's memory and connections as long. So calls to a mute server fail at once; it is asked
+// our question again and again, and any answer of it ends this.
 
 // errMute is the private cause of a call that is not made because its server is mute.
 var errMute = errors.New("the server is known to be silent")
@@ -27,7 +28,8 @@ func (s *Shard) aloneWith(r *Replica, now time.Time) bool {
 	return true
 }
 
-// muteIt makes calls to the replica fail at once from now on. It has been silent for as long as it left our question unanswered, at least.
+// muteIt makes calls to the replica fail at once from now on. It has been silent for as long as it
+// left our question unanswered, at least.
 func (s *Shard) muteIt(r *Replica, unanswered time.Duration) {
 	if r.up.lag.mute.CompareAndSwap(0, time.Now().Add(-unanswered-silentAfter).UnixNano()) {
 		s.topology.opts.Logger.Warn("a server answers nothing, and no other replica of its shard is sound; requests that need it fail at once until it answers again",
@@ -46,7 +48,8 @@ func (s *Shard) unmute(r *Replica) bool {
 	return true
 }
 
-// Mute is since when the replica is known to answer nothing while no other one of its shard is sound; zero where that is not so.
+// Mute is since when the replica is known to answer nothing while no other one of its shard is
+// sound; zero where that is not so.
 func (r *Replica) Mute() time.Time {
 	if at := r.up.lag.mute.Load(); at != 0 {
 		return time.Unix(0, at)
@@ -54,7 +57,8 @@ func (r *Replica) Mute() time.Time {
 	return time.Time{}
 }
 
-// muted is the failure of a call that is not made, since the server would not answer it; nil where that is not known.
+// muted is the failure of a call that is not made, since the server would not answer it; nil where
+// that is not known.
 func (r *Replica) muted() *qerr.Error {
 	since := r.Mute()
 	if since.IsZero() {

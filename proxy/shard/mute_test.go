@@ -16,8 +16,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// TestMute: a server that hangs and has no sound copy costs the first requests their time; once that is known they fail at once, naming it and since when, and it is
-// asked again as soon as it answers a small query.
+// TestMute: a server that hangs and has no sound copy costs the first requests their time; once
+// that is known they fail at once, naming it and since when, and it is asked again as soon as it
+// answers a small query.
 func TestMute(t *testing.T) {
 	query := &endpoint.Request{ID: endpoint.Query, Query: "1+1", Time: endpoint.At(0)}
 	for _, tc := range []struct {
@@ -103,7 +104,8 @@ func TestSlowIsNotMute(t *testing.T) {
 	})
 }
 
-// TestOthersFailureIsNotCharged: a call that ends because another server failed says nothing about its own server.
+// TestOthersFailureIsNotCharged: a call that ends because another server failed says nothing about
+// its own server.
 func TestOthersFailureIsNotCharged(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: seriesPath, Script: "stall"}}}, Options{Registerer: reg})

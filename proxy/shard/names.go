@@ -10,8 +10,9 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// Names are the metric names that a group's series may have: those that one of the patterns matches. A group without labels of its own, such as that of what a ruler has
-// recorded, would otherwise take part in every query.
+// Names are the metric names that a group's series may have: those that one of the patterns
+// matches. A group without labels of its own, such as that of what a ruler has recorded, would
+// otherwise take part in every query.
 type Names struct {
 	patterns []*labels.FastRegexMatcher
 	key      string
@@ -38,8 +39,9 @@ func namesOf(patterns []string) (*Names, error) {
 	return n, nil
 }
 
-// excludes tells whether no series that matches ms can be in the group, by its names: one of the matchers gives the names that it selects one by one, and the group has none
-// of them. A matcher that matches the empty string decides nothing.
+// excludes tells whether no series that matches ms can be in the group, by its names: one of the
+// matchers gives the names that it selects one by one, and the group has none of them. A matcher
+// that matches the empty string decides nothing.
 func (g *Group) excludes(ms []*labels.Matcher) bool {
 	if g.Names == nil {
 		return false
@@ -56,11 +58,13 @@ func (g *Group) excludes(ms []*labels.Matcher) bool {
 	return false
 }
 
-// NamesTrusted tells whether requests of the group are pruned by its names: on every shard a replica has been seen to keep to them, and none that may be asked has not. A
-// replica that cannot be asked now counts as when it was asked last. Always false without names.
+// NamesTrusted tells whether requests of the group are pruned by its names: on every shard a
+// replica has been seen to keep to them, and none that may be asked has not. A replica that cannot
+// be asked now counts as when it was asked last. Always false without names.
 func (g *Group) NamesTrusted() bool { return g.Names != nil && g.trusted((*Replica).Names) }
 
-// Names is what is known of the replica's keeping to its group's names, and why where it is not trusted. Empty without names.
+// Names is what is known of the replica's keeping to its group's names, and why where it is not
+// trusted. Empty without names.
 func (r *Replica) Names() (state RuleState, why string) {
 	n := r.Shard.Group.Names
 	if n == nil {
@@ -69,7 +73,8 @@ func (r *Replica) Names() (state RuleState, why string) {
 	return r.known(&r.up.health.names, n.key, model.MetricNameLabel)
 }
 
-// checkNames looks whether the group's patterns have each metric name that the server has in its shard's time.
+// checkNames looks whether the group's patterns have each metric name that the server has in its
+// shard's time.
 func (r *Replica) checkNames(ctx context.Context, last fact) fact {
 	n := r.Shard.Group.Names
 	if n == nil {

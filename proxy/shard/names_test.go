@@ -36,7 +36,8 @@ func trustNames(g *Group) {
 	}
 }
 
-// TestNamesPrune: the group is left out only where the matchers give its names one by one and it has none of them.
+// TestNamesPrune: the group is left out only where the matchers give its names one by one and it
+// has none of them.
 func TestNamesPrune(t *testing.T) {
 	top := build(t, Options{}, false, named("http://a:1", "cluster:.+", "ALERTS", "a|b"), group("http://b:1"))
 	g := top.Groups[0]
@@ -126,7 +127,8 @@ func TestNamesLoseNothing(t *testing.T) {
 	}
 }
 
-// TestNamesCheck: each outcome of asking a server for its metrics, in the status, the log, the metric and the check of a configuration.
+// TestNamesCheck: each outcome of asking a server for its metrics, in the status, the log, the
+// metric and the check of a configuration.
 func TestNamesCheck(t *testing.T) {
 	for _, tc := range []struct {
 		name, script string
@@ -187,7 +189,8 @@ func TestNamesCheck(t *testing.T) {
 	}
 }
 
-// TestNamesOverTime: a metric that appears later ends it at the next refresh, its going away brings it back; a server that cannot be asked stays trusted.
+// TestNamesOverTime: a metric that appears later ends it at the next refresh, its going away brings
+// it back; a server that cannot be asked stays trusted.
 func TestNamesOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		values := func(v string) string {

@@ -7,14 +7,15 @@ import (
 )
 
 const (
-	// slowAfter is how long an answer may take to begin, slowCalls how many must take longer running before a replica is called slow, and how many must not before it
-	// is called slow no more.
+	// slowAfter is how long an answer may take to begin, slowCalls how many must take longer
+	// running before a replica is called slow, and how many must not before it is called slow no
+	// more.
 	slowAfter = silentAfter
 	slowCalls = 3
 )
 
-// pace is what the log was told of a server's being slow: one line when it begins and one when it ends, whatever the number of calls. It decides nothing. The zero
-// value is ready for use.
+// pace is what the log was told of a server's being slow: one line when it begins and one when it
+// ends, whatever the number of calls. It decides nothing. The zero value is ready for use.
 type pace struct {
 	mu   sync.Mutex
 	run  int // calls running that say the other thing than what was said last
@@ -37,7 +38,8 @@ func (p *pace) saw(slow bool, now time.Time) (say bool) {
 	return true
 }
 
-// paced is called with the time that a call's answer took to begin, or for which it was waited in vain.
+// paced is called with the time that a call's answer took to begin, or for which it was waited in
+// vain.
 func (r *Replica) paced(took time.Duration, now time.Time) {
 	slow := took >= slowAfter
 	if !r.up.pace.saw(slow, now) {

@@ -13,7 +13,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// A replica that fails for half an hour, and one that is slow for that long, are told when it begins and when it ends, and in between each ten minutes at most.
+// A replica that fails for half an hour, and one that is slow for that long, are told when it
+// begins and when it ends, and in between each ten minutes at most.
 func TestTroubleIsToldOnce(t *testing.T) {
 	for _, c := range []struct {
 		name, bad, begins, ends string

@@ -9,14 +9,16 @@ import (
 	"github.com/spillwayproject/spillway/proxy/identity"
 )
 
-// sparePart is the part of a gate's places that is kept from any one peer: a sixth, so 4 of 24. A peer is an address that connections come from, never what a header
-// says. Two hostile addresses fill the gate together; one that asks too much, or reads its answers too slowly, does not.
+// sparePart is the part of a gate's places that is kept from any one peer: a sixth, so 4 of 24. A
+// peer is an address that connections come from, never what a header says. Two hostile addresses
+// fill the gate together; one that asks too much, or reads its answers too slowly, does not.
 const sparePart = 6
 
 // share is how many places one peer may hold. Of a few places none is kept.
 func (g *gate) share() int { return g.size - g.size/sparePart }
 
-// peers are those who hold or wait for a place of a gate, and nobody else, so that their number is bounded by that of the requests.
+// peers are those who hold or wait for a place of a gate, and nobody else, so that their number is
+// bounded by that of the requests.
 type peers struct {
 	mu sync.Mutex
 	by map[string]*peer
@@ -29,8 +31,8 @@ type peer struct {
 	places int64               // held or waited for; the peer is forgotten with the last
 }
 
-// join is the peer of ctx, who is about to wait for n places and is remembered until part was called for as many; nil where there is none, as for what the
-// proxy asks for itself.
+// join is the peer of ctx, who is about to wait for n places and is remembered until part was
+// called for as many; nil where there is none, as for what the proxy asks for itself.
 func (g *gate) join(ctx context.Context, n int64) *peer {
 	name := identity.From(ctx).Peer
 	if name == "" {

@@ -18,8 +18,9 @@ func from(ctx context.Context, peer string) context.Context {
 	return identity.With(ctx, identity.Request{Peer: peer})
 }
 
-// TestOnePeerLeavesPlaces: a caller whose calls never end has five sixths of a shard's places, and everybody else is answered at once. The next call of his own waits, and is
-// told why. When his calls end, nothing of him is left.
+// TestOnePeerLeavesPlaces: a caller whose calls never end has five sixths of a shard's places, and
+// everybody else is answered at once. The next call of his own waits, and is told why. When his
+// calls end, nothing of him is left.
 func TestOnePeerLeavesPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, broken("wait go; answer"))
@@ -72,7 +73,8 @@ func TestOnePeerLeavesPlaces(t *testing.T) {
 	})
 }
 
-// TestNoPeerNoShare: what the proxy asks for itself, and a gate of a few places, know no share; a request over more shards than a peer may have process places takes those.
+// TestNoPeerNoShare: what the proxy asks for itself, and a gate of a few places, know no share; a
+// request over more shards than a peer may have process places takes those.
 func TestNoPeerNoShare(t *testing.T) {
 	fake := fakeshard.Start(t, fakeshard.Config{})
 	top := build(t, Options{}, false, group(fake.URL()))

@@ -16,7 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// After a burst few connections to a server stay, whichever road they were made by, and what goes on asking finds one.
+// After a burst few connections to a server stay, whichever road they were made by, and what goes
+// on asking finds one.
 func TestPoolAfterABurst(t *testing.T) {
 	for name, change := range map[string]func(*config.Replica){
 		"bare": func(*config.Replica) {},

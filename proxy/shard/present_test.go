@@ -14,8 +14,10 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// TestWhoCannotBeAskedTakesNoPart: of a pair the replica that is read dies, says that it cannot, or is silent for heartbeats alone. The other one is whole from the first request on,
-// which waits no longer than a request's patience, and is charged with nothing. Back again, the first lacks what it did not scrape until that lies before the window.
+// TestWhoCannotBeAskedTakesNoPart: of a pair the replica that is read dies, says that it cannot, or
+// is silent for heartbeats alone. The other one is whole from the first request on, which waits no
+// longer than a request's patience, and is charged with nothing. Back again, the first lacks what
+// it did not scrape until that lies before the window.
 func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
 	const dead, refuses, silent = 1, 2, 3
 	for _, tc := range []struct {
@@ -112,7 +114,8 @@ func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
 	}
 }
 
-// TestTheHealthyOneIsNotCharged: while one replica's heartbeat fails, the other's question goes on and is counted for neither its breaker nor its errors.
+// TestTheHealthyOneIsNotCharged: while one replica's heartbeat fails, the other's question goes on
+// and is counted for neither its breaker nor its errors.
 func TestTheHealthyOneIsNotCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := func(string, int64) (int64, int64) { return 10, 200 }
@@ -144,8 +147,9 @@ func TestTheHealthyOneIsNotCharged(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsForASilentOne: of a pair one replica falls silent for heartbeats while nobody asks, so that the background work finds it out. Whenever a request comes, also in the middle of that, it
-// gets the other one as whole, within its patience.
+// TestNobodyWaitsForASilentOne: of a pair one replica falls silent for heartbeats while nobody
+// asks, so that the background work finds it out. Whenever a request comes, also in the middle of
+// that, it gets the other one as whole, within its patience.
 func TestNobodyWaitsForASilentOne(t *testing.T) {
 	for offset := time.Duration(0); offset < 2*beatEvery; offset += 700 * time.Millisecond {
 		t.Run(offset.String(), func(t *testing.T) {

@@ -42,7 +42,8 @@ const (
 )
 
 const (
-	// probeTimeout bounds one question of the prober. It is longer than the dial timeout, so that a server which cannot be reached is told from one that hangs.
+	// probeTimeout bounds one question of the prober. It is longer than the dial timeout, so that a
+	// server which cannot be reached is told from one that hangs.
 	probeTimeout = 6 * time.Second
 	// examineTimeout bounds all its questions about what a server is.
 	examineTimeout = 10 * time.Second
@@ -85,8 +86,10 @@ type selfFacts struct {
 var hashSeed = maphash.MakeSeed()
 
 const (
-	// manyReplicas is how many servers are probed every ProbeInterval, sound or not, and asked every FactsEvery what they are and what they scrape. Of more, those that
-	// give no reason to be looked at are asked so much more rarely that the questions a second stay the same, down to one every slowest intervals.
+	// manyReplicas is how many servers are probed every ProbeInterval, sound or not, and asked
+	// every FactsEvery what they are and what they scrape. Of more, those that give no reason to be
+	// looked at are asked so much more rarely that the questions a second stay the same, down to
+	// one every slowest intervals.
 	manyReplicas = 200
 	slowest      = 4
 )
@@ -97,8 +100,10 @@ func (t *Topology) stretched() time.Duration { return t.stretch(t.opts.ProbeInte
 // targetsEvery is the time between two readings of what the servers scrape.
 func (t *Topology) targetsEvery() time.Duration { return t.stretch(t.opts.FactsEvery) }
 
-// factsEvery is the time between two readings of what the server says about itself, which changes when it restarts or reads its configuration. What its group
-// promises of its series (hashmod, shard_by, names) may be broken by any new series, and is checked as often with many servers as with few.
+// factsEvery is the time between two readings of what the server says about itself, which changes
+// when it restarts or reads its configuration. What its group promises of its series (hashmod,
+// shard_by, names) may be broken by any new series, and is checked as often with many servers as
+// with few.
 func (r *Replica) factsEvery() time.Duration {
 	if g := r.Shard.Group; g.Hashmod != nil || len(g.ShardBy) > 0 || g.Names != nil {
 		return r.up.opts.FactsEvery
@@ -110,7 +115,8 @@ func (t *Topology) stretch(d time.Duration) time.Duration {
 	return d * time.Duration(min(max(t.size, manyReplicas), slowest*manyReplicas)) / manyReplicas
 }
 
-// quiet tells whether nothing speaks for looking at the server: it is up, no call is under way that may wait in vain, and the last one did not fail.
+// quiet tells whether nothing speaks for looking at the server: it is up, no call is under way that
+// may wait in vain, and the last one did not fail.
 func (r *Replica) quiet(now time.Time) bool {
 	u := r.up
 	u.mu.Lock()
@@ -231,7 +237,8 @@ func (r *Replica) ready(ctx context.Context) error {
 	return err
 }
 
-// examine reads what the server says about itself. What cannot be read now keeps its last value; what the server does not serve is not known.
+// examine reads what the server says about itself. What cannot be read now keeps its last value;
+// what the server does not serve is not known.
 func (r *Replica) examine(ctx context.Context) {
 	u := r.up
 	u.mu.Lock()
@@ -316,7 +323,8 @@ func (r *Replica) examine(ctx context.Context) {
 	}
 }
 
-// storesLabel asks whether any series that the server stores has a label of the name, and whether any has it with another value.
+// storesLabel asks whether any series that the server stores has a label of the name, and whether
+// any has it with another value.
 func (r *Replica) storesLabel(ctx context.Context, own labels.Label) (has, others, ok bool) {
 	req := &endpoint.Request{ID: endpoint.LabelValues, Label: own.Name, Limit: 2} // of two, one is another
 	raw, err := r.data(r.fetch(ctx, probeJSON, req.Path(), r.writer(req), maxFactBytes))
@@ -387,7 +395,8 @@ func (r *Replica) get(ctx context.Context, id endpoint.ID, path string, q url.Va
 	}, maxBytes)
 }
 
-// fetch asks one of the prober's own questions and reads the answer whole, at most maxBytes of it, within probeTimeout.
+// fetch asks one of the prober's own questions and reads the answer whole, at most maxBytes of it,
+// within probeTimeout.
 func (r *Replica) fetch(ctx context.Context, id endpoint.ID, what string, build builder, maxBytes int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, context.DeadlineExceeded)
 	defer cancel()

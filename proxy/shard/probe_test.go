@@ -21,7 +21,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// TestExternalLabels is the rule of labels: each external label is one of the group's labels, with its value, or one of its replica labels.
+// TestExternalLabels is the rule of labels: each external label is one of the group's labels, with
+// its value, or one of its replica labels.
 func TestExternalLabels(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -121,7 +122,8 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestDownAndUp: a server that dies is found and its shard named; it is asked again soon after it is back.
+// TestDownAndUp: a server that dies is found and its shard named; it is asked again soon after it
+// is back.
 func TestDownAndUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, fakeshard.Config{}, fakeshard.Config{})
@@ -162,7 +164,8 @@ func TestDownAndUp(t *testing.T) {
 	})
 }
 
-// TestHungReplicaIsLeft: a query waits as long as its deadline lets it, but not for a server that stops answering probes while another is well.
+// TestHungReplicaIsLeft: a query waits as long as its deadline lets it, but not for a server that
+// stops answering probes while another is well.
 func TestHungReplicaIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hung := fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "stall"}, {Path: "/-/ready", Nth: 2, To: 1000, Script: "stall"}}}
@@ -179,7 +182,8 @@ func TestHungReplicaIsLeft(t *testing.T) {
 	})
 }
 
-// TestBeforeTheFirstProbe: a request waits briefly for it, then asks all the same: no shard is left out for what is not known.
+// TestBeforeTheFirstProbe: a request waits briefly for it, then asks all the same: no shard is left
+// out for what is not known.
 func TestBeforeTheFirstProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/-/ready", Script: "stall"}}})
@@ -197,7 +201,8 @@ func TestBeforeTheFirstProbe(t *testing.T) {
 	})
 }
 
-// TestReload: what did not change is taken over, what is gone is closed, and metrics speak of the new one.
+// TestReload: what did not change is taken over, what is gone is closed, and metrics speak of the
+// new one.
 func TestReload(t *testing.T) {
 	a, b, c := fakeshard.Start(t, fakeshard.Config{}), fakeshard.Start(t, fakeshard.Config{}), fakeshard.Start(t, fakeshard.Config{})
 	reg := prometheus.NewPedanticRegistry()

@@ -19,22 +19,26 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// What has just broken a server is not sent to its copy (docs/decisions/0020-quarantine.md). A text is suspected where a call with it had run for a while, its connection
-// broke before the answer began, the server was gone then, and few had run for longer. It is refused for its shard for a minute, then tried once, on one replica. Any
-// answer to it clears it.
+// What has just broken a server is not sent to its copy (docs/decisions/0020-quarantine.md). A text
+// is suspected where a call with it had run for a while, its connection broke before the answer
+// began, the server was gone then, and few had run for longer. It is refused for its shard for a
+// minute, then tried once, on one replica. Any answer to it clears it.
 
 const (
-	// suspectAfter is how long a call must have run: what breaks a server fills its memory first, and what is innocent is mostly done sooner.
+	// suspectAfter is how long a call must have run: what breaks a server fills its memory first,
+	// and what is innocent is mostly done sooner.
 	suspectAfter = time.Second
 	// goneWithin is how long the server may take to show that it is still there.
 	goneWithin = 2 * time.Second
-	// maxSuspects is how many texts of one breakage are held: those that had run longest. What began before the culprit is mostly done; what began after it has
-	// become slow with the server, and goes on to the copy.
+	// maxSuspects is how many texts of one breakage are held: those that had run longest. What
+	// began before the culprit is mostly done; what began after it has become slow with the server,
+	// and goes on to the copy.
 	maxSuspects = 3
-	// heldFor is how long a suspect is refused, less than two evaluations of most rules. heldLonger is for one that has broken every replica of its shard, with no
-	// answer in between.
+	// heldFor is how long a suspect is refused, less than two evaluations of most rules. heldLonger
+	// is for one that has broken every replica of its shard, with no answer in between.
 	heldFor, heldLonger = time.Minute, 10 * time.Minute
-	// oneBreakage is how long after its first broken call the calls that break belong to the same breakage of a server.
+	// oneBreakage is how long after its first broken call the calls that break belong to the same
+	// breakage of a server.
 	oneBreakage = 5 * time.Second
 	// maxHeld bounds the memory: below 256 KiB.
 	maxHeld = 1024
@@ -93,7 +97,8 @@ func (w *running) add(req *endpoint.Request, at time.Time) (leave func()) {
 	}
 }
 
-// longest are the texts that have run longest, of those that have run for suspectAfter; texts is how many there are in all.
+// longest are the texts that have run longest, of those that have run for suspectAfter; texts is
+// how many there are in all.
 func (w *running) longest(s *Shard, now time.Time) (longest []uint64, texts int) {
 	w.mu.Lock()
 	calls := slices.Collect(maps.Keys(w.calls))
@@ -131,7 +136,8 @@ func textKey(s *Shard, req *endpoint.Request) uint64 {
 	return h.Sum64()
 }
 
-// admit refuses a text that is held. trial tells that it is the one call that may show it to be harmless.
+// admit refuses a text that is held. trial tells that it is the one call that may show it to be
+// harmless.
 func (q *quarantine) admit(r *Replica, req *endpoint.Request) (trial bool, err error) {
 	if !q.any.Load() {
 		return false, nil
@@ -214,7 +220,8 @@ func (q *quarantine) tried(r *Replica, req *endpoint.Request) {
 	}
 }
 
-// note takes in that a server broke while it worked on a text, and holds that; nil where others are the likelier cause.
+// note takes in that a server broke while it worked on a text, and holds that; nil where others are
+// the likelier cause.
 func (q *quarantine) note(r *Replica, req *endpoint.Request) *qerr.Error {
 	now, key := time.Now(), textKey(r.Shard, req)
 	q.mu.Lock()

@@ -14,8 +14,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// TestBreakerOfServersIsNotSentOn: a query on which a server ended is not sent to its copy, is refused for a minute, and is tried once then. What was done too soon to
-// be the cause goes on to the copy, and so does all of a server that is still there.
+// TestBreakerOfServersIsNotSentOn: a query on which a server ended is not sent to its copy, is
+// refused for a minute, and is tried once then. What was done too soon to be the cause goes on to
+// the copy, and so does all of a server that is still there.
 func TestBreakerOfServersIsNotSentOn(t *testing.T) {
 	for _, tc := range []struct {
 		name, script string
@@ -92,7 +93,8 @@ func (e *ended) ask(text string) error {
 	return err
 }
 
-// end asks a server for the texts, one a second, and ends it two seconds after the last; it is back when all callers have what they get.
+// end asks a server for the texts, one a second, and ends it two seconds after the last; it is back
+// when all callers have what they get.
 func (e *ended) end(replica int, texts ...string) (got []error) {
 	e.t.Helper()
 	routes := []fakeshard.Route{{Path: "/-/ready", Script: "reset"}}
@@ -136,7 +138,8 @@ func sums(n int) (texts []string) {
 	return texts
 }
 
-// TestLongestAreHeld: of many queries that were under way when a server ended, those that had run longest are held, and the others go on to its copy.
+// TestLongestAreHeld: of many queries that were under way when a server ended, those that had run
+// longest are held, and the others go on to its copy.
 func TestLongestAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, texts := newEnded(t, 2), sums(10)
@@ -156,8 +159,9 @@ func TestLongestAreHeld(t *testing.T) {
 	})
 }
 
-// TestAnsweredIsInnocent: what was under way when one server of a pair ended, was answered, and was under way again when the other one ended, is refused for a
-// minute at most, as if nothing had been.
+// TestAnsweredIsInnocent: what was under way when one server of a pair ended, was answered, and was
+// under way again when the other one ended, is refused for a minute at most, as if nothing had
+// been.
 func TestAnsweredIsInnocent(t *testing.T) {
 	for _, n := range []int{maxSuspects, 10} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -182,8 +186,8 @@ func TestAnsweredIsInnocent(t *testing.T) {
 	}
 }
 
-// TestHeldForLonger: a query that has broken every replica of its shard, with no answer in between, is refused for ten minutes; for one minute while a replica has
-// not broken over it.
+// TestHeldForLonger: a query that has broken every replica of its shard, with no answer in between,
+// is refused for ten minutes; for one minute while a replica has not broken over it.
 func TestHeldForLonger(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -220,7 +224,8 @@ func TestHeldForLonger(t *testing.T) {
 	}
 }
 
-// TestHeldSays: the refusal says what was seen, that the copy is up and not asked on purpose, and until when; it does not blame the query.
+// TestHeldSays: the refusal says what was seen, that the copy is up and not asked on purpose, and
+// until when; it does not blame the query.
 func TestHeldSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // its clock begins at midnight UTC
 		e := newEnded(t, 2)

@@ -41,7 +41,8 @@ type Replica struct {
 	differs      atomic.Bool
 }
 
-// counters are the replica's own in the metrics of sound calls, looked up once: that is dearer than counting.
+// counters are the replica's own in the metrics of sound calls, looked up once: that is dearer than
+// counting.
 type counters struct {
 	ok, bytes        prometheus.Counter
 	duration, header prometheus.Observer
@@ -59,7 +60,8 @@ func (r *Replica) counters() *counters {
 	return &r.counted
 }
 
-// Name is the group's name and the server's host:port, such as jaguar/10.0.0.1:9090: what errors, logs and spans call it.
+// Name is the group's name and the server's host:port, such as jaguar/10.0.0.1:9090: what errors,
+// logs and spans call it.
 func (r *Replica) Name() string { return r.name }
 
 // URL is the server's address as the configuration has it, with secrets starred.
@@ -71,7 +73,8 @@ func (r *Replica) InFlight() int { return int(r.up.inflight.Load()) }
 // labels are the metric labels group, shard and replica, in a slice that may be appended to.
 func (r *Replica) labels() []string { return slices.Clip(r.metricLabels) }
 
-// upstream is what there is of a server apart from its place in a configuration, and what a reload leaves alone: connections, gates, breaker, health.
+// upstream is what there is of a server apart from its place in a configuration, and what a reload
+// leaves alone: connections, gates, breaker, health.
 type upstream struct {
 	key       string
 	kind      string // config.TypePrometheus or config.TypeThanos
@@ -107,7 +110,8 @@ type upstream struct {
 	watchers   map[*func()]struct{}
 }
 
-// upstreamKey is equal for two configurations that reach the same server in the same way. http_client's secrets print as stars, so they are hashed apart.
+// upstreamKey is equal for two configurations that reach the same server in the same way.
+// http_client's secrets print as stars, so they are hashed apart.
 func upstreamKey(c *config.Replica) (string, error) {
 	base, err := c.Base()
 	if err != nil {
@@ -189,8 +193,9 @@ func newUpstream(c *config.Replica, key string, o Options, m *metrics, shared *h
 	return up, nil
 }
 
-// unref gives the server up; true where nothing names it any more. Connections that requests still use close when these end, since closing the idle
-// ones makes the transport close those that become idle.
+// unref gives the server up; true where nothing names it any more. Connections that requests still
+// use close when these end, since closing the idle ones makes the transport close those that become
+// idle.
 func (u *upstream) unref() bool {
 	if u.refs.Add(-1) > 0 {
 		return false
@@ -222,7 +227,8 @@ func (u *upstream) whenDown(f func()) (forget func()) {
 	}
 }
 
-// sawDate remembers how far the server's clock is from ours. It is a remark for people and decides nothing.
+// sawDate remembers how far the server's clock is from ours. It is a remark for people and decides
+// nothing.
 func (u *upstream) sawDate(date string, started time.Time) {
 	if date == "" {
 		return
@@ -264,7 +270,8 @@ func (u *upstream) began(took time.Duration) {
 	u.begins.Store(int64(max(took, 1)))
 }
 
-// Begins is about how long a call that needs no computing usually takes to begin its answer, by the shard's slowest replica that was asked; 0 where that is not known.
+// Begins is about how long a call that needs no computing usually takes to begin its answer, by the
+// shard's slowest replica that was asked; 0 where that is not known.
 func (s *Shard) Begins() time.Duration {
 	slowest := int64(0)
 	for _, r := range s.Replicas {
@@ -273,7 +280,8 @@ func (s *Shard) Begins() time.Duration {
 	return time.Duration(slowest)
 }
 
-// admit waits briefly for the first probe and refuses a replica that is known to be misconfigured: what it would answer could be wrong.
+// admit waits briefly for the first probe and refuses a replica that is known to be misconfigured:
+// what it would answer could be wrong.
 func (r *Replica) admit(ctx context.Context) error {
 	r.awaitProbe(ctx)
 	if ctx.Err() != nil {
@@ -287,7 +295,8 @@ func (r *Replica) admit(ctx context.Context) error {
 	return nil
 }
 
-// awaitProbe waits for the replica's first probe, if there will be one, a quarter of the remaining time and at most FirstProbeWait.
+// awaitProbe waits for the replica's first probe, if there will be one, a quarter of the remaining
+// time and at most FirstProbeWait.
 func (r *Replica) awaitProbe(ctx context.Context) { r.Shard.await(ctx, r) }
 
 // awaitProbes is awaitProbe for all replicas of the shard, within the same time.

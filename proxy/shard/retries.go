@@ -9,28 +9,35 @@ import (
 )
 
 const (
-	// retryShare is how many calls may be made once more for each call that is made. With what may have been saved up and the floor that stays below a tenth, over
-	// some hundred calls already.
+	// retryShare is how many calls may be made once more for each call that is made. With what may
+	// have been saved up and the floor that stays below a tenth, over some hundred calls already.
 	retryShare = 0.05
-	// retryBurst is how many of them may be saved up: what a server had under way when it died is asked again at once.
+	// retryBurst is how many of them may be saved up: what a server had under way when it died is
+	// asked again at once.
 	retryBurst = 256
-	// retryFloor is how many there are again in time however few calls are made, one in retryEvery. All that may be saved up is there at the beginning: a
-	// dashboard that opens on a quiet proxy beside a replica that has just died makes a hundred calls at once, and its breaker has seen none of them.
+	// retryFloor is how many there are again in time however few calls are made, one in retryEvery.
+	// All that may be saved up is there at the beginning: a dashboard that opens on a quiet proxy
+	// beside a replica that has just died makes a hundred calls at once, and its breaker has seen
+	// none of them.
 	retryFloor = 64
 	retryEvery = time.Second
-	// retryWasted is what it costs besides where what was asked once more failed too: where copies answer, all that a dead server had under way is asked again;
-	// where they do not, hardly anything is. One shard of which nobody answers does not use up what is there for others; several do: after a second one's it is
-	// retryWastedMore.
+	// retryWasted is what it costs besides where what was asked once more failed too: where copies
+	// answer, all that a dead server had under way is asked again; where they do not, hardly
+	// anything is. One shard of which nobody answers does not use up what is there for others;
+	// several do: after a second one's it is retryWastedMore.
 	retryWasted, retryWastedMore = 100, 200
 
-	// A shard has savings of its own beside those of all: half as much at once, and a second failure costs nearly all of it, down to a debt that is paid off in
-	// a minute. So a shard of which nobody answers is hardly asked twice, and the others keep what is theirs.
+	// A shard has savings of its own beside those of all: half as much at once, and a second
+	// failure costs nearly all of it, down to a debt that is paid off in a minute. So a shard of
+	// which nobody answers is hardly asked twice, and the others keep what is theirs.
 	shardBurst, shardFloor = retryBurst / 2, retryFloor / 2
 	shardWasted, shardDebt = 100, 60
 )
 
-// retries is what may be asked once more: a call that broke, one that another replica is asked after a failure or beside a slow one, and the calls of a request that
-// starts again. Where servers fail, all requests would otherwise ask them, and their copies, several times over. There is one for each shard and one for all of them.
+// retries is what may be asked once more: a call that broke, one that another replica is asked
+// after a failure or beside a slow one, and the calls of a request that starts again. Where servers
+// fail, all requests would otherwise ask them, and their copies, several times over. There is one
+// for each shard and one for all of them.
 type retries struct {
 	burst, floor, wasted, more, debt float64
 
@@ -96,7 +103,8 @@ func (b *retries) waste(s *Shard) {
 	b.last, b.saved = s.hedge, max(-b.debt, b.saved-cost)
 }
 
-// mayRetry takes a call from what the shard may ask once more, and so many from what all requests together may: all, or none where less is left.
+// mayRetry takes a call from what the shard may ask once more, and so many from what all requests
+// together may: all, or none where less is left.
 func (s *Shard) mayRetry(calls int) bool {
 	own, all := s.hedge.again, s.topology.metrics.again
 	if !own.take(calls) {
@@ -109,7 +117,8 @@ func (s *Shard) mayRetry(calls int) bool {
 	return true
 }
 
-// MayRetry takes from what the shard, and all requests together, may ask once more after a failure of the shard: so many calls, or none where less is left.
+// MayRetry takes from what the shard, and all requests together, may ask once more after a failure
+// of the shard: so many calls, or none where less is left.
 func (s *Shard) MayRetry(calls int) bool {
 	if s.mayRetry(calls) {
 		return true
@@ -118,14 +127,16 @@ func (s *Shard) MayRetry(calls int) bool {
 	return false
 }
 
-// MayFailOver tells whether another replica may be asked after this failure. It costs nothing after a call that never reached a server, nor after one to a server
-// that is gone meanwhile and is asked nothing more.
+// MayFailOver tells whether another replica may be asked after this failure. It costs nothing after
+// a call that never reached a server, nor after one to a server that is gone meanwhile and is asked
+// nothing more.
 func (s *Shard) MayFailOver(err error) bool {
 	return Unasked(err) || errors.Is(err, errWentDown) || s.MayRetry(1)
 }
 
-// Wasted says that what MayRetry or MayFailOver allowed to be asked once more has failed again. A second call that never reached a server says nothing against
-// asking twice, and has cost nobody anything.
+// Wasted says that what MayRetry or MayFailOver allowed to be asked once more has failed again. A
+// second call that never reached a server says nothing against asking twice, and has cost nobody
+// anything.
 func (s *Shard) Wasted(again error) {
 	if !retryable(again) || Unasked(again) {
 		return
@@ -134,7 +145,8 @@ func (s *Shard) Wasted(again error) {
 	s.topology.metrics.again.waste(s)
 }
 
-// turnFrom makes the next request begin with another replica of the shard than this one, which has failed a call.
+// turnFrom makes the next request begin with another replica of the shard than this one, which has
+// failed a call.
 func (s *Shard) turnFrom(r *Replica) {
 	if len(s.Replicas) > 1 && int(s.base.Load()) == r.Index {
 		s.base.CompareAndSwap(int32(r.Index), int32((r.Index+1)%len(s.Replicas)))

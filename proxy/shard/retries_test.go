@@ -13,8 +13,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// TestRetriesOfOneShardAreNotOthers: servers without a copy that are restarted, and others that fail all they are asked, leave what a pair needs that loses one of
-// its servers in the same minute.
+// TestRetriesOfOneShardAreNotOthers: servers without a copy that are restarted, and others that
+// fail all they are asked, leave what a pair needs that loses one of its servers in the same
+// minute.
 func TestRetriesOfOneShardAreNotOthers(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -62,7 +63,8 @@ func TestRetriesOfOneShardAreNotOthers(t *testing.T) {
 	}
 }
 
-// TestRetriesOfAFleet: where many shards fail all they are asked, all requests together ask little twice.
+// TestRetriesOfAFleet: where many shards fail all they are asked, all requests together ask little
+// twice.
 func TestRetriesOfAFleet(t *testing.T) {
 	all := newRetries()
 	calls, again := 0, 0

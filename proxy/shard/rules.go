@@ -14,8 +14,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// RuleState is what is known of a replica's keeping a rule that the configuration gives for its group: hashmod, or names. A rule prunes requests only while every server
-// that may be asked keeps it.
+// RuleState is what is known of a replica's keeping a rule that the configuration gives for its
+// group: hashmod, or names. A rule prunes requests only while every server that may be asked keeps
+// it.
 type RuleState string
 
 // The states. The group's requests are pruned only by what RuleTrusted says.
@@ -36,8 +37,8 @@ type fact struct {
 	why   string // why it is not trusted, a sentence about the server
 }
 
-// trusted tells whether on every shard a replica has been seen to keep a rule, and none that may be asked has not. A replica that cannot be asked now counts as when it was
-// asked last.
+// trusted tells whether on every shard a replica has been seen to keep a rule, and none that may be
+// asked has not. A replica that cannot be asked now counts as when it was asked last.
 func (g *Group) trusted(rule func(*Replica) (RuleState, string)) bool {
 	now := time.Now()
 	for _, s := range g.Shards {
@@ -72,8 +73,9 @@ func (r *Replica) known(at *fact, key, label string) (state RuleState, why strin
 	return f.state, f.why
 }
 
-// checkValues reads every value of the label that the server has in its shard's time; wrong says why one of them breaks the rule, "" where it does not. A server that cannot
-// be asked keeps what was found before; one whose values cannot all be read is not trusted.
+// checkValues reads every value of the label that the server has in its shard's time; wrong says
+// why one of them breaks the rule, "" where it does not. A server that cannot be asked keeps what
+// was found before; one whose values cannot all be read is not trusted.
 func (r *Replica) checkValues(ctx context.Context, last fact, key, label string, wrong func(value string) string) fact {
 	f := fact{key: key}
 	if last.key != key {
@@ -125,7 +127,8 @@ func (r *Replica) checkValues(ctx context.Context, last fact, key, label string,
 	return f
 }
 
-// tell logs a change of what is known of a rule, by its key in the configuration; meanwhile is what is done where it is not trusted.
+// tell logs a change of what is known of a rule, by its key in the configuration; meanwhile is what
+// is done where it is not trusted.
 func (r *Replica) tell(rule, meanwhile string, was, is fact) {
 	log := r.up.opts.Logger
 	switch {
@@ -146,8 +149,9 @@ const (
 	withoutNames   = "the group is asked for every name"
 )
 
-// promises reports to check config --online what the configuration says of one server and the server does not keep: its group's hashmod and names, and that a Thanos Query has
-// all of its stores and these the group's labels.
+// promises reports to check config --online what the configuration says of one server and the
+// server does not keep: its group's hashmod and names, and that a Thanos Query has all of its
+// stores and these the group's labels.
 func (o *online) promises(r *Replica) {
 	if !r.asked() {
 		return

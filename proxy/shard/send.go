@@ -21,7 +21,8 @@ import (
 // builder writes the request for a base URL and the time that the shard is given (0: no deadline).
 type builder func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error)
 
-// writer is the builder of an API request. Every endpoint that knows the parameter is told how long it may take, always less than we have ourselves.
+// writer is the builder of an API request. Every endpoint that knows the parameter is told how long
+// it may take, always less than we have ourselves.
 func writer(req *endpoint.Request) builder {
 	return func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
 		if timeout <= 0 || req.Timeout > 0 && req.Timeout <= timeout {
@@ -101,7 +102,8 @@ func (c *call) accept(resp *http.Response) (*Response, error) {
 			"%s answered with something that is not %s; is its url that of a Prometheus, and does a login page stand before it?", name, want)
 	}
 	if !b.json && resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && c.id != probeText {
-		// The end of such a body is the end of the connection, which looks like a cut; JSON has a last brace, these have none.
+		// The end of such a body is the end of the connection, which looks like a cut; JSON has a
+		// last brace, these have none.
 		return nil, qerr.New(qerr.ShardFailed, "%s sent an answer with neither a length nor chunks, whose end cannot be told from a cut; "+
 			"is there an HTTP/1.0 proxy before it?", name)
 	}

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Lookback is the lookback delta of the shards' engines, as most of those whose flags are known have it; 0 while none is. EngineDifferences names those
-// that have another one.
+// Lookback is the lookback delta of the shards' engines, as most of those whose flags are known
+// have it; 0 while none is. EngineDifferences names those that have another one.
 func (t *Topology) Lookback() time.Duration {
 	e, ok := t.reference()
 	if !ok {
@@ -23,7 +23,8 @@ func (t *Topology) Lookback() time.Duration {
 	return time.Duration(d)
 }
 
-// EvaluationInterval is the step that the shards' engines give a subquery without one, as most of those whose flags are known have it; 0 while none is.
+// EvaluationInterval is the step that the shards' engines give a subquery without one, as most of
+// those whose flags are known have it; 0 while none is.
 func (t *Topology) EvaluationInterval() time.Duration {
 	e, ok := t.reference()
 	if !ok {
@@ -36,7 +37,8 @@ func (t *Topology) EvaluationInterval() time.Duration {
 	return time.Duration(d)
 }
 
-// evaluationInterval reads global.evaluation_interval from the data of status/config; empty where it is not there.
+// evaluationInterval reads global.evaluation_interval from the data of status/config; empty where
+// it is not there.
 func evaluationInterval(data []byte) string {
 	var d struct {
 		YAML string `json:"yaml"`
@@ -52,19 +54,22 @@ func evaluationInterval(data []byte) string {
 	return clip(c.Global.EvaluationInterval)
 }
 
-// UseStartTimestamps tells whether the shards' engines, as most of those whose flags are known, use start timestamps of counters.
+// UseStartTimestamps tells whether the shards' engines, as most of those whose flags are known, use
+// start timestamps of counters.
 func (t *Topology) UseStartTimestamps() bool {
 	e, ok := t.reference()
 	return ok && slices.Contains(e.Flags, "use-start-timestamps")
 }
 
-// TypeAndUnitLabels tells whether the shards' engines, as most of those whose flags are known, take type and unit for parts of a metric's name.
+// TypeAndUnitLabels tells whether the shards' engines, as most of those whose flags are known, take
+// type and unit for parts of a metric's name.
 func (t *Topology) TypeAndUnitLabels() bool {
 	e, ok := t.reference()
 	return ok && slices.Contains(e.Flags, "type-and-unit-labels")
 }
 
-// DelayedNameRemoval tells whether the shards' engines, as most of those whose flags are known, drop metric names only at the end.
+// DelayedNameRemoval tells whether the shards' engines, as most of those whose flags are known,
+// drop metric names only at the end.
 func (t *Topology) DelayedNameRemoval() bool {
 	e, ok := t.reference()
 	return ok && slices.Contains(e.Flags, "promql-delayed-name-removal")

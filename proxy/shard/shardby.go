@@ -15,11 +15,14 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// shard_by promises that series which agree on its labels are on one shard. Where that is false, joins and aggregations that run on the shards give wrong numbers, so
-// the promise is checked as that of a hashmod is: no value of the label may be on two shards in the last hour. Until a value was seen on two it is believed. Of several
-// labels one that is disjoint proves it; where none is, the combinations may yet be, which nobody here can read, and it is believed.
+// shard_by promises that series which agree on its labels are on one shard. Where that is false,
+// joins and aggregations that run on the shards give wrong numbers, so the promise is checked as
+// that of a hashmod is: no value of the label may be on two shards in the last hour. Until a value
+// was seen on two it is believed. Of several labels one that is disjoint proves it; where none is,
+// the combinations may yet be, which nobody here can read, and it is believed.
 
-// shardByWindow is the time whose values are compared. A target that moves to another shard is on both for as long, and the promise not believed.
+// shardByWindow is the time whose values are compared. A target that moves to another shard is on
+// both for as long, and the promise not believed.
 const shardByWindow = time.Hour
 
 // shardByCheck is what is known of a group's promise.
@@ -30,7 +33,8 @@ type shardByCheck struct {
 	why    string
 }
 
-// ShardByState tells whether the group's shard_by holds: unchecked, trusted or broken, and why where it is broken. Empty without shard_by.
+// ShardByState tells whether the group's shard_by holds: unchecked, trusted or broken, and why
+// where it is broken. Empty without shard_by.
 func (g *Group) ShardByState() (state RuleState, why string) {
 	if len(g.ShardBy) == 0 {
 		return "", ""
@@ -48,7 +52,8 @@ func (g *Group) shardByBroken() bool {
 	return state == RuleBroken
 }
 
-// checkShardBy reads the replica's values of the labels of shard_by and compares them with those of the group's other shards. What cannot be read stays as it was.
+// checkShardBy reads the replica's values of the labels of shard_by and compares them with those of
+// the group's other shards. What cannot be read stays as it was.
 func (r *Replica) checkShardBy(ctx context.Context) {
 	g := r.Shard.Group
 	if len(g.ShardBy) == 0 || len(g.Shards) < 2 {
@@ -108,8 +113,9 @@ func (g *Group) compareShardBy(r *Replica, read map[string][]string) {
 	}
 }
 
-// judgeShardBy looks for a label none of whose values is on two shards. The caller holds the lock. An example of a value that is, is named from what was read just now
-// where it is in that, else the label alone.
+// judgeShardBy looks for a label none of whose values is on two shards. The caller holds the lock.
+// An example of a value that is, is named from what was read just now where it is in that, else the
+// label alone.
 func (g *Group) judgeShardBy(read map[string][]string, r *Replica) (RuleState, string) {
 	state, why := RuleTrusted, ""
 	seen := 0

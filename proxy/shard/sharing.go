@@ -6,8 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// sharing are the shards that have a target in common with a shard, in the order of the configuration. All lists of targets are walked together once, in the order of
-// their hashes: with many shards nearly no two have anything in common, and comparing each with each would be most of what Spillway does when nobody asks it anything.
+// sharing are the shards that have a target in common with a shard, in the order of the
+// configuration. All lists of targets are walked together once, in the order of their hashes: with
+// many shards nearly no two have anything in common, and comparing each with each would be most of
+// what Spillway does when nobody asks it anything.
 func (t *Topology) sharing() map[*Shard][]*Shard {
 	var w walk
 	now := walked{changes: targetChanges.Load()}
@@ -39,7 +41,8 @@ func (t *Topology) sharing() map[*Shard][]*Shard {
 	return out
 }
 
-// targetChanges counts how often a server was found to scrape other targets than before, in whichever topology.
+// targetChanges counts how often a server was found to scrape other targets than before, in
+// whichever topology.
 var targetChanges atomic.Uint64
 
 // walked tells what sharing was found from: whose targets were known, and as of which change.
@@ -54,7 +57,8 @@ type list struct {
 // walk is a heap of lists by their first hash. None is empty.
 type walk []list
 
-// each calls f for every hash that several shards have, with those shards, each once, in the order of the configuration. f must not keep them.
+// each calls f for every hash that several shards have, with those shards, each once, in the order
+// of the configuration. f must not keep them.
 func (w walk) each(f func([]*Shard)) {
 	for i := len(w)/2 - 1; i >= 0; i-- {
 		w.sink(i)

@@ -18,7 +18,8 @@ import (
 const (
 	// compareParallel is how many servers are asked for their targets at once.
 	compareParallel = 4
-	// targetsKeep is how long the targets of a server count that cannot be asked for them any more. A server that died may have given them to another one.
+	// targetsKeep is how long the targets of a server count that cannot be asked for them any more.
+	// A server that died may have given them to another one.
 	targetsKeep = 5 * time.Minute
 	// maxSkew is how far a server's clock may be from ours before anyone is told.
 	maxSkew = 30 * time.Second
@@ -26,15 +27,18 @@ const (
 
 // The kinds of Sickness.
 const (
-	// SickEngine is a query engine that differs from that of most servers: in its lookback, or in anything on all replicas of a shard.
+	// SickEngine is a query engine that differs from that of most servers: in its lookback, or in
+	// anything on all replicas of a shard.
 	SickEngine = "engine"
 	// SickClock is a clock more than 30 s from ours.
 	SickClock = "clock"
-	// SickCopy is a shard that scrapes what another one scrapes: a replica that is listed as a shard.
+	// SickCopy is a shard that scrapes what another one scrapes: a replica that is listed as a
+	// shard.
 	SickCopy = "copy"
 	// SickOverlap is a target that two shards scrape.
 	SickOverlap = "overlap"
-	// SickSplit is a replica that scrapes other targets than its shard's first: a shard that is listed as a replica.
+	// SickSplit is a replica that scrapes other targets than its shard's first: a shard that is
+	// listed as a replica.
 	SickSplit = "split"
 )
 
@@ -44,13 +48,15 @@ var sickKinds = []string{SickEngine, SickClock, SickCopy, SickOverlap, SickSplit
 type Sickness struct {
 	// Kind is one of the constants.
 	Kind string
-	// Replica is the name of the server that is to be mended; of two that do not fit together, the one listed later.
+	// Replica is the name of the server that is to be mended; of two that do not fit together, the
+	// one listed later.
 	Replica string
 	// Text is what is wrong and what to do, a sentence about the server.
 	Text string
 }
 
-// Sick is what was wrong with the group's servers when they were last compared; empty where nothing was. It is cheap, and for reading only.
+// Sick is what was wrong with the group's servers when they were last compared; empty where nothing
+// was. It is cheap, and for reading only.
 func (g *Group) Sick() []Sickness {
 	if p := g.sick.Load(); p != nil {
 		return *p
@@ -58,11 +64,12 @@ func (g *Group) Sick() []Sickness {
 	return nil
 }
 
-// Trusted tells whether nothing is known for which the group's queries must be evaluated in Spillway from the shards' series.
+// Trusted tells whether nothing is known for which the group's queries must be evaluated in
+// Spillway from the shards' series.
 func (g *Group) Trusted() bool { return len(g.Sick()) == 0 }
 
-// Differs tells whether the server's query engine differed from most others' when they were last compared: nothing is pushed to it then. EngineDifferences
-// says in what.
+// Differs tells whether the server's query engine differed from most others' when they were last
+// compared: nothing is pushed to it then. EngineDifferences says in what.
 func (r *Replica) Differs() bool { return r.differs.Load() }
 
 // comparison is the state of comparing a topology's servers with each other.
@@ -79,7 +86,8 @@ type comparison struct {
 	walked  walked
 }
 
-// inherit takes over what previous has learned about shards that did not change, and what is wrong with groups until that is known anew.
+// inherit takes over what previous has learned about shards that did not change, and what is wrong
+// with groups until that is known anew.
 func (t *Topology) inherit(previous *Topology) {
 	t.compare.wake, t.compare.first = make(chan struct{}, 1), make(chan struct{})
 	if previous == nil {
@@ -112,7 +120,8 @@ func (t *Topology) learned() {
 	}
 }
 
-// compareLoop reads what every server scrapes and compares the servers, now and then, until ctx ends.
+// compareLoop reads what every server scrapes and compares the servers, now and then, until ctx
+// ends.
 func (t *Topology) compareLoop(ctx context.Context) {
 	if t.probed(ctx) != nil {
 		return
@@ -137,7 +146,8 @@ func (t *Topology) compareLoop(ctx context.Context) {
 	}
 }
 
-// Refresh reads anew what every server says about itself and what it scrapes, and compares them. It takes some seconds at most for each server that hangs.
+// Refresh reads anew what every server says about itself and what it scrapes, and compares them. It
+// takes some seconds at most for each server that hangs.
 func (t *Topology) Refresh(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(compareParallel)
@@ -154,7 +164,8 @@ func (t *Topology) Refresh(ctx context.Context) {
 	t.judge(ctx, true)
 }
 
-// readAllTargets reads the targets of all servers that can be asked, and of the stores of each Thanos Query. There is nothing else to compare in a topology of one.
+// readAllTargets reads the targets of all servers that can be asked, and of the stores of each
+// Thanos Query. There is nothing else to compare in a topology of one.
 func (t *Topology) readAllTargets(ctx context.Context) {
 	several := t.several()
 	var g errgroup.Group
@@ -193,7 +204,8 @@ type ailment struct {
 	with *Group
 }
 
-// judge compares all servers by what is known of them, and makes it known. What they scrape is compared only where it was read anew.
+// judge compares all servers by what is known of them, and makes it known. What they scrape is
+// compared only where it was read anew.
 func (t *Topology) judge(ctx context.Context, read bool) {
 	t.compare.mu.Lock()
 	defer t.compare.mu.Unlock()
@@ -256,8 +268,9 @@ func (g *Group) tell(log *slog.Logger, was, is []Sickness) {
 	}
 }
 
-// engineAilments are the differences of the server's engine from most others'. Its own lookback, or any difference where no replica of the shard is without, is in the way of the
-// whole group; else other replicas of the shard take what is pushed.
+// engineAilments are the differences of the server's engine from most others'. Its own lookback, or
+// any difference where no replica of the shard is without, is in the way of the whole group; else
+// other replicas of the shard take what is pushed.
 func (r *Replica) engineAilments(ref Engine) []ailment {
 	mine := r.engineDifferences(ref)
 	if len(mine) == 0 {
@@ -274,8 +287,9 @@ func (r *Replica) engineAilments(ref Engine) []ailment {
 	return out
 }
 
-// clockAilment is a clock that is, or lately was, far from ours: a server is asked several things at each refresh, so one that is mended is soon known to be,
-// and an answer with another date in between, of a cache before the server perhaps, does not make the group's queries jump to and fro.
+// clockAilment is a clock that is, or lately was, far from ours: a server is asked several things
+// at each refresh, so one that is mended is soon known to be, and an answer with another date in
+// between, of a cache before the server perhaps, does not make the group's queries jump to and fro.
 func (r *Replica) clockAilment() (ailment, bool) {
 	r.up.mu.Lock()
 	skew, at := r.up.health.farSkew, r.up.health.farSkewAt
@@ -294,7 +308,8 @@ func beforeOrAfter(d time.Duration) string {
 	return "ahead of"
 }
 
-// targetAilments compares what the servers scrape: copies must scrape the same, slices that answer for the same time nothing that is equal.
+// targetAilments compares what the servers scrape: copies must scrape the same, slices that answer
+// for the same time nothing that is equal.
 func (t *Topology) targetAilments(ctx context.Context, now time.Time) []ailment {
 	var out []ailment
 	samples := map[uint64]string{}
@@ -386,7 +401,8 @@ func (t *Topology) overlapAilment(ctx context.Context, a, b *Shard, now time.Tim
 	return ailment{}, false
 }
 
-// apart tells whether no series can be in two groups with these labels: some label has different values.
+// apart tells whether no series can be in two groups with these labels: some label has different
+// values.
 func apart(a, b labels.Labels) bool {
 	differ := false
 	a.Range(func(l labels.Label) {

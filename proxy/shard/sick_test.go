@@ -77,11 +77,13 @@ func (p *patient) config() fakeshard.Config {
 	}}
 }
 
-// TestSick: what makes a group's servers untrustworthy is seen by the background work, shown in the view, the metric and the log, and gone when it is mended.
+// TestSick: what makes a group's servers untrustworthy is seen by the background work, shown in the
+// view, the metric and the log, and gone when it is mended.
 func TestSick(t *testing.T) {
 	lookback := func(p *patient) { p.flags = map[string]string{"query.lookback-delta": "1m"} }
 	features := func(p *patient) { p.flags = map[string]string{"enable-feature": "promql-delayed-name-removal"} }
-	// The topology: jaguar has two shards of two replicas, ibis and history one of one; ibis' labels are jaguar's but for the cluster, history's are none.
+	// The topology: jaguar has two shards of two replicas, ibis and history one of one; ibis'
+	// labels are jaguar's but for the cluster, history's are none.
 	const a0, a1, b0, b1, ibis, history = 0, 1, 2, 3, 4, 5
 	for _, tc := range []struct {
 		name    string
@@ -287,7 +289,8 @@ func gauge(t *testing.T, reg *prometheus.Registry, name string, values ...string
 	return -1
 }
 
-// TestSickIsKept: a server that cannot be asked any more keeps its targets for a while, and a question that fails changes nothing.
+// TestSickIsKept: a server that cannot be asked any more keeps its targets for a while, and a
+// question that fails changes nothing.
 func TestSickIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(0, 10, "b")}
@@ -333,7 +336,8 @@ func TestOverlapInTime(t *testing.T) {
 	}
 }
 
-// TestSplitIsNotWhole: replicas that scrape different targets agree by their sums, and are whole all the same only if they scrape the same.
+// TestSplitIsNotWhole: replicas that scrape different targets agree by their sums, and are whole
+// all the same only if they scrape the same.
 func TestSplitIsNotWhole(t *testing.T) {
 	full := func(string, int64) (int64, int64) { return 10, 200 }
 	start := func(p *patient) string {
@@ -386,8 +390,9 @@ func TestSplitIsNotWhole(t *testing.T) {
 	}
 }
 
-// TestSickAgainstPrometheus: Prometheus' own API answers the questions. Two servers, listed as shards, one of whose targets is scraped by both; the second
-// has another lookback. CheckOnline says the same.
+// TestSickAgainstPrometheus: Prometheus' own API answers the questions. Two servers, listed as
+// shards, one of whose targets is scraped by both; the second has another lookback. CheckOnline
+// says the same.
 func TestSickAgainstPrometheus(t *testing.T) {
 	now := time.Now()
 	start := func(from, until int, lookback time.Duration) string {
@@ -472,7 +477,8 @@ func text(set []pair) string {
 	return labels.FromMap(m).String()
 }
 
-// FuzzDecodeTargets: whatever a server sends, the reader returns; where encoding/json finds a vector of label sets, it finds the same.
+// FuzzDecodeTargets: whatever a server sends, the reader returns; where encoding/json finds a
+// vector of label sets, it finds the same.
 func FuzzDecodeTargets(f *testing.F) {
 	for _, seed := range []string{
 		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"up","a":"b"},"value":[1,"1"]},{"metric":{"__name__":"down"}}]}}`,
@@ -498,8 +504,8 @@ func FuzzDecodeTargets(f *testing.F) {
 	})
 }
 
-// targetsByJSON is decodeTargets by encoding/json; false where the text is no vector, or where names appear twice or in another spelling, in which the two
-// may differ.
+// targetsByJSON is decodeTargets by encoding/json; false where the text is no vector, or where
+// names appear twice or in another spelling, in which the two may differ.
 func targetsByJSON(in string) (out []string, ok bool) {
 	if !utf8.ValidString(in) || !json.Valid([]byte(in)) {
 		return nil, false

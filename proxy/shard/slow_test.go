@@ -40,8 +40,8 @@ func labelled(t *testing.T, reg *prometheus.Registry, name string, values ...str
 	return nil
 }
 
-// Of two shards one takes three seconds to begin. Both answers are read once both have begun, as a fan-out does: the metrics and the calls themselves blame the
-// slow one alone.
+// Of two shards one takes three seconds to begin. Both answers are read once both have begun, as a
+// fan-out does: the metrics and the calls themselves blame the slow one alone.
 func TestSlowShardAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, paced(steady(10*time.Millisecond)), paced(steady(3*time.Second)))
@@ -95,7 +95,8 @@ func TestSlowShardAlone(t *testing.T) {
 	})
 }
 
-// A call that is given up without an answer counts with the time for which it was waited: a shard that hangs is slow, not absent.
+// A call that is given up without an answer counts with the time for which it was waited: a shard
+// that hangs is slow, not absent.
 func TestSilentCallCountsAsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, paced(steady(time.Hour)))

@@ -42,8 +42,8 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("status %d: %s", e.Code, strconv.QuoteToASCII(e.Body))
 }
 
-// status maps a status other than 200 to an error. What Prometheus itself says about a query (400, 422, 503 timeout) is passed on in its own words;
-// everything else is the shard's failure.
+// status maps a status other than 200 to an error. What Prometheus itself says about a query (400,
+// 422, 503 timeout) is passed on in its own words; everything else is the shard's failure.
 func (c *call) status(resp *http.Response) error {
 	name := c.r.Name()
 	raw := c.errorBody(resp)
@@ -103,7 +103,8 @@ func (c *call) status(resp *http.Response) error {
 	}
 }
 
-// errorBody reads the beginning of an error's body, inflated where it is gzip, and never waits longer than the progress timeout for it.
+// errorBody reads the beginning of an error's body, inflated where it is gzip, and never waits
+// longer than the progress timeout for it.
 func (c *call) errorBody(resp *http.Response) []byte {
 	var r io.Reader = resp.Body
 	c.progress.Reset(c.r.up.opts.ProgressTimeout)

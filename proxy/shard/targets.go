@@ -24,14 +24,16 @@ const (
 	targetsTimeout = 10 * time.Second
 )
 
-// targets is what a server scrapes now, as the series of up have it. A series is known by the hash of its labels as an answer would have them: without those
-// that Spillway removes, with its group's.
+// targets is what a server scrapes now, as the series of up have it. A series is known by the hash
+// of its labels as an answer would have them: without those that Spillway removes, with its
+// group's.
 type targets struct {
 	hashes []uint64 // sorted, each once
 	at     time.Time
 }
 
-// knownTargets are the hashes of the server's targets, unless they are too old to count; nil where they are not known.
+// knownTargets are the hashes of the server's targets, unless they are too old to count; nil where
+// they are not known.
 func (r *Replica) knownTargets() []uint64 {
 	t := r.targets.Load()
 	if t == nil || time.Since(t.at) > targetsKeep {
@@ -40,7 +42,8 @@ func (r *Replica) knownTargets() []uint64 {
 	return t.hashes
 }
 
-// Compared tells whether the shard's targets are known and there are any, so that Group.Trusted means that no other shard scrapes them.
+// Compared tells whether the shard's targets are known and there are any, so that Group.Trusted
+// means that no other shard scrapes them.
 func (s *Shard) Compared() bool {
 	return slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return len(r.knownTargets()) > 0 })
 }
@@ -73,7 +76,8 @@ func (r *Replica) readTargets(ctx context.Context) error {
 // errFound ends the reading of targets.
 var errFound = errors.New("found")
 
-// targetText is the label set of the target with that hash, as the server has it but for what Spillway sets or removes.
+// targetText is the label set of the target with that hash, as the server has it but for what
+// Spillway sets or removes.
 func (r *Replica) targetText(ctx context.Context, hash uint64) (text string, err error) {
 	key := r.newTargetKey()
 	err = r.eachTarget(ctx, func(set []pair) error {

@@ -21,15 +21,19 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// A Thanos Query serves finished answers over the Prometheus API, and differs from a Prometheus in four ways that can make an answer wrong:
+// A Thanos Query serves finished answers over the Prometheus API, and differs from a Prometheus in
+// four ways that can make an answer wrong:
 //
-//   - It answers without stores that it cannot reach. While it has not noticed, it says so (a warning, or an error where partial_response=false, which is what it
-//     is told); once its health check, every 5 s, has noticed, the store is left out in silence, whatever partial_response says. So after every answer its page of
-//     stores is looked at: see look.
+//   - It answers without stores that it cannot reach. While it has not noticed, it says so (a
+//     warning, or an error where partial_response=false, which is what it is told); once its health
+//     check, every 5 s, has noticed, the store is left out in silence, whatever partial_response
+//     says. So after every answer its page of stores is looked at: see look.
 //   - On series it loses the warnings of a partial answer, so there it is never allowed one.
-//   - The timeout that it is sent does not end the reading of its stores. Its own does, and some versions then answer with what there is. So an answer that
-//     comes when the time was over is none, and an empty one that comes shortly before is not believed.
-//   - Where it was told to, it answers from downsampled data, from another engine, or without deduplication. So it is told otherwise with every request.
+//   - The timeout that it is sent does not end the reading of its stores. Its own does, and some
+//     versions then answer with what there is. So an answer that comes when the time was over is
+//     none, and an empty one that comes shortly before is not believed.
+//   - Where it was told to, it answers from downsampled data, from another engine, or without
+//     deduplication. So it is told otherwise with every request.
 
 // Type is what kind of server it is: config.TypePrometheus or config.TypeThanos.
 func (r *Replica) Type() string { return r.up.kind }
@@ -37,10 +41,12 @@ func (r *Replica) Type() string { return r.up.kind }
 // Thanos tells whether the server is a Thanos Query.
 func (r *Replica) Thanos() bool { return r.up.kind == config.TypeThanos }
 
-// Thanos tells whether the shard is served by Thanos Query: finished answers, and no series to compute with. All replicas of a shard are of one type.
+// Thanos tells whether the shard is served by Thanos Query: finished answers, and no series to
+// compute with. All replicas of a shard are of one type.
 func (s *Shard) Thanos() bool { return s.Replicas[0].Thanos() }
 
-// ErrNoRaw is the refusal of a request that would need the series of a shard that serves none (see Shard.Thanos): 422, bound thanos_raw.
+// ErrNoRaw is the refusal of a request that would need the series of a shard that serves none (see
+// Shard.Thanos): 422, bound thanos_raw.
 func ErrNoRaw(s *Shard) error {
 	e := qerr.Refuse("thanos_raw", "finished answers", "series", "ask within the time and the group of that shard alone, or aggregate with sum, count, min, max, group or avg",
 		"shard %s is a Thanos Query, which serves finished answers and no series, and part of this request has to be computed in Spillway from series", s.Name())
@@ -48,7 +54,8 @@ func ErrNoRaw(s *Shard) error {
 	return e
 }
 
-// Serves tells whether the shard's servers have the endpoint at all. A Thanos Query lacks remote read, federation and some others; it is not asked for them.
+// Serves tells whether the shard's servers have the endpoint at all. A Thanos Query lacks remote
+// read, federation and some others; it is not asked for them.
 func (s *Shard) Serves(id endpoint.ID) bool { return !s.Thanos() || !thanosLacks[id] }
 
 var thanosLacks = map[endpoint.ID]bool{
@@ -66,7 +73,8 @@ func (r *Replica) errNotServed(id endpoint.ID) *qerr.Error {
 	return e
 }
 
-// thanosAsks tells for which endpoints a Thanos Query takes part in deduplication and partial answers by request. The others follow its flags.
+// thanosAsks tells for which endpoints a Thanos Query takes part in deduplication and partial
+// answers by request. The others follow its flags.
 func thanosAsks(id endpoint.ID) bool {
 	switch id {
 	case endpoint.Query, endpoint.QueryRange, endpoint.Series, endpoint.Labels, endpoint.LabelValues:
@@ -79,7 +87,8 @@ func thanosAsks(id endpoint.ID) bool {
 // thanosPartial tells whether a partial answer of the endpoint can be told from a whole one.
 func thanosPartial(id endpoint.ID) bool { return id == endpoint.Query || id == endpoint.QueryRange }
 
-// writer is the package's writer for this server, for the prober's questions; calls pass send, which does the same.
+// writer is the package's writer for this server, for the prober's questions; calls pass send,
+// which does the same.
 func (r *Replica) writer(req *endpoint.Request) builder {
 	build := writer(req)
 	if !r.Thanos() {
@@ -88,7 +97,8 @@ func (r *Replica) writer(req *endpoint.Request) builder {
 	return r.thanosBuilder(req.ID, build, false, r.leftOut())
 }
 
-// thanosBuilder adds to a request what a Thanos Query is to be told, and takes out what a client may have said of it. The stores without are not to be asked.
+// thanosBuilder adds to a request what a Thanos Query is to be told, and takes out what a client
+// may have said of it. The stores without are not to be asked.
 func (r *Replica) thanosBuilder(id endpoint.ID, build builder, partial bool, without []string) builder {
 	if !thanosAsks(id) {
 		return build
@@ -145,8 +155,9 @@ func cleanForm(req *http.Request) error {
 	return nil
 }
 
-// thanosReplicaLabels are the labels by which the server is to tell copies apart: the group's and, since naming any replaces the flag, those of its flag
-// query.replica-label. Without any of the group's none are named, and the flag holds.
+// thanosReplicaLabels are the labels by which the server is to tell copies apart: the group's and,
+// since naming any replaces the flag, those of its flag query.replica-label. Without any of the
+// group's none are named, and the flag holds.
 func (r *Replica) thanosReplicaLabels() []string {
 	own := r.Shard.Group.ReplicaLabels
 	if len(own) == 0 {
@@ -168,7 +179,8 @@ type thanosFlags struct {
 	timeout       time.Duration // query.timeout; 0 where not known
 }
 
-// readThanos takes from the flags of a Thanos Query what those of a Prometheus do not have, or have under another name.
+// readThanos takes from the flags of a Thanos Query what those of a Prometheus do not have, or have
+// under another name.
 func (e *Engine) readThanos(flags map[string]string) {
 	e.isThanos, e.thanos = true, readThanosFlags(flags)
 	d := parseFlagDuration(flags["query.lookback-delta"])
@@ -215,7 +227,8 @@ func readThanosFlags(flags map[string]string) thanosFlags {
 	return f
 }
 
-// thanosLimit is the time after which an answer is none: what the server was given, or its own query.timeout where that is less. 0 is no limit.
+// thanosLimit is the time after which an answer is none: what the server was given, or its own
+// query.timeout where that is less. 0 is no limit.
 func (r *Replica) thanosLimit(given time.Duration) time.Duration {
 	r.up.mu.Lock()
 	own := r.up.health.engine.thanos.timeout
@@ -229,8 +242,8 @@ func (r *Replica) thanosLimit(given time.Duration) time.Duration {
 // errLate is the private cause of an answer that came too late to be believed.
 var errLate = errors.New("an answer at the end of its time")
 
-// judgeThanos looks whether the answer whose header has come is one: in time, and of all the server's stores. It sets Response.Partial where it is not whole
-// and the request allows that.
+// judgeThanos looks whether the answer whose header has come is one: in time, and of all the
+// server's stores. It sets Response.Partial where it is not whole and the request allows that.
 func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Error {
 	switch c.id {
 	case endpoint.StatusBuildinfo, endpoint.StatusFlags, endpoint.StatusRuntimeinfo:
@@ -269,7 +282,8 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 	case missing != "":
 		resp.Partial = name + " answers without some of its stores: " + missing
 	case (thanosPartial(c.id) || !thanosAsks(c.id)) && strings.Contains(resp.Header.Get("Cache-Control"), "no-store"):
-		// It forbids caches to keep an answer that has warnings other than PromQL's own; their text stands behind the data.
+		// It forbids caches to keep an answer that has warnings other than PromQL's own; their text
+		// stands behind the data.
 		if thanosWarns(c.id) {
 			good, err := c.madeGoodWarned(resp.Body.(*body), o.asked)
 			if err != nil {
@@ -294,7 +308,8 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 	return nil
 }
 
-// startsEmpty tells whether the body is a success without any data. What it reads is read again by Read.
+// startsEmpty tells whether the body is a success without any data. What it reads is read again by
+// Read.
 func (b *body) startsEmpty() (bool, error) {
 	var head []byte
 	for len(head) < 256 {
@@ -315,8 +330,8 @@ func (b *body) startsEmpty() (bool, error) {
 
 var emptyData = []string{`"result":[]`, `"data":[]`, `"data":null`, `"data":{}`}
 
-// thanosStatus tells which of a Thanos Query's errors are failures of its stores: it sends these as 422 too. nil where the status means what it means with a
-// Prometheus.
+// thanosStatus tells which of a Thanos Query's errors are failures of its stores: it sends these as
+// 422 too. nil where the status means what it means with a Prometheus.
 func (c *call) thanosStatus(code int, text string) *qerr.Error {
 	name := c.r.Name()
 	switch {
@@ -344,7 +359,8 @@ func storeTrouble(text string) bool {
 	return false
 }
 
-// LabelsAgree tells whether it is known that no series of the server has a value of one of its group's labels other than the group's own.
+// LabelsAgree tells whether it is known that no series of the server has a value of one of its
+// group's labels other than the group's own.
 func (r *Replica) LabelsAgree() bool {
 	g := r.Shard.Group
 	if g.Labels.IsEmpty() {
@@ -359,9 +375,11 @@ func (r *Replica) LabelsAgree() bool {
 	return agree
 }
 
-// StoresGroupLabels tells whether every series of the server is known to have all of its group's labels, with the group's values: then the text of a query means
-// there what it means over the whole group, group labels in groupings included. It holds for a Thanos Query all of whose stores announce these labels, since a
-// store's own labels are on every series it serves, whatever the series itself has.
+// StoresGroupLabels tells whether every series of the server is known to have all of its group's
+// labels, with the group's values: then the text of a query means there what it means over the
+// whole group, group labels in groupings included. It holds for a Thanos Query all of whose stores
+// announce these labels, since a store's own labels are on every series it serves, whatever the
+// series itself has.
 func (r *Replica) StoresGroupLabels() bool {
 	if !r.Thanos() || !r.LabelsAgree() {
 		return false
@@ -395,7 +413,8 @@ func (r *Replica) thanosMisconfigured() []string {
 	return why
 }
 
-// PartialWarning tells warnings of a Thanos Query that mean a partial answer from PromQL's own and from the remark on a limit.
+// PartialWarning tells warnings of a Thanos Query that mean a partial answer from PromQL's own and
+// from the remark on a limit.
 func PartialWarning(w string) bool {
 	return !strings.HasPrefix(w, "PromQL info") && !strings.HasPrefix(w, "PromQL warning") && !strings.HasPrefix(w, "results truncated due to limit")
 }

@@ -24,24 +24,32 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// A Thanos Query learns by its health check that a store is gone, five seconds to a minute later. Until then it fails every request that would read the store, or hangs with it, also where a copy of the store is well; under
-// --endpoint-strict it does so for ever. But it can be told which stores to ask (storeMatch[]). So a store that fails, or hangs, and has a copy that is well is left out of what is asked, and asked by itself until it answers.
-// Nothing else is: what no copy has is missed, as it is where Thanos leaves a store out by itself.
+// A Thanos Query learns by its health check that a store is gone, five seconds to a minute later.
+// Until then it fails every request that would read the store, or hangs with it, also where a copy
+// of the store is well; under --endpoint-strict it does so for ever. But it can be told which
+// stores to ask (storeMatch[]). So a store that fails, or hangs, and has a copy that is well is
+// left out of what is asked, and asked by itself until it answers. Nothing else is: what no copy
+// has is missed, as it is where Thanos leaves a store out by itself.
 
 const (
-	// storesPatience is how long nothing may come on a call to a Thanos Query until its stores are asked one by one which of them hangs.
+	// storesPatience is how long nothing may come on a call to a Thanos Query until its stores are
+	// asked one by one which of them hangs.
 	storesPatience = silentAfter
-	// storeTimeout is how long a store may take for a question that costs nothing, aloneTimeout where it has no copy that is well: requests fail then, so that one which is slow must not be taken for one that hangs.
+	// storeTimeout is how long a store may take for a question that costs nothing, aloneTimeout
+	// where it has no copy that is well: requests fail then, so that one which is slow must not be
+	// taken for one that hangs.
 	storeTimeout, aloneTimeout = lagTimeout, muteTimeout
 	// storesAtOnce is how many of them are asked at the same time.
 	storesAtOnce = 16
 	// maxLeftOut bounds the text by which stores are left out.
 	maxLeftOut = 100
-	// aroundTries is how often a request is asked again. The first time without the stores that the error names, then without any that does not answer.
+	// aroundTries is how often a request is asked again. The first time without the stores that the
+	// error names, then without any that does not answer.
 	aroundTries = 3
 )
 
-// storesError is the private cause of a failure of a Thanos Query's stores; text is what it said, in full. It is no StatusError: a 422 would not be tried on another replica.
+// storesError is the private cause of a failure of a Thanos Query's stores; text is what it said,
+// in full. It is no StatusError: a 422 would not be tried on another replica.
 type storesError struct {
 	code int
 	text string
@@ -51,7 +59,8 @@ func (e *storesError) Error() string {
 	return fmt.Sprintf("status %d: %s", e.code, strconv.QuoteToASCII(clip(e.text)))
 }
 
-// errStoreHangs is the cause with which calls are ended that wait for a store that hangs, and can go around it.
+// errStoreHangs is the cause with which calls are ended that wait for a store that hangs, and can
+// go around it.
 var errStoreHangs = errors.New("a store hangs")
 
 // leftOut are the stores that the server is told not to ask, sorted.
@@ -72,7 +81,8 @@ func storeMatch(without []string) string {
 	return b.String() + "}"
 }
 
-// careful is attempt for a request of a client's: its text may be what breaks the server, and a store of a Thanos Query may be what fails.
+// careful is attempt for a request of a client's: its text may be what breaks the server, and a
+// store of a Thanos Query may be what fails.
 func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
 	if r.Thanos() && thanosWarns(req.ID) {
 		return r.patiently(ctx, req, build, t)
@@ -106,7 +116,8 @@ func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build buil
 	}
 }
 
-// unlessItHangs asks, and ends that with errStoreHangs if a store hangs that can be left out. If one hangs that cannot be, it fails sooner than at its deadline, and says which.
+// unlessItHangs asks, and ends that with errStoreHangs if a store hangs that can be left out. If
+// one hangs that cannot be, it fails sooner than at its deadline, and says which.
 func (r *Replica) unlessItHangs(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
 	own, cancel := context.WithCancelCause(ctx)
 	var settled, answered atomic.Bool
@@ -144,8 +155,9 @@ func (r *Replica) unlessItHangs(ctx context.Context, req *endpoint.Request, buil
 	return nil, context.Cause(own)
 }
 
-// whoHangs asks the stores one by one for as long as ctx goes on; it returns errStoreHangs where others are left out now than without, or where Thanos has noticed of one of those asked that it hangs, and an error for the
-// client where one hangs that has no copy.
+// whoHangs asks the stores one by one for as long as ctx goes on; it returns errStoreHangs where
+// others are left out now than without, or where Thanos has noticed of one of those asked that it
+// hangs, and an error for the client where one hangs that has no copy.
 func (r *Replica) whoHangs(ctx context.Context, asked, without []string) error {
 	for pause := storesPatience; ; pause *= 2 {
 		silent := r.sound(ctx, storeTimeout)
@@ -173,7 +185,8 @@ func (r *Replica) whoHangs(ctx context.Context, asked, without []string) error {
 	}
 }
 
-// noticed tells whether Thanos has found since that one of the stores asked hangs, and would answer without it now, whole: what it asked before goes on to wait for it, until its keepalive gives up.
+// noticed tells whether Thanos has found since that one of the stores asked hangs, and would answer
+// without it now, whole: what it asked before goes on to wait for it, until its keepalive gives up.
 func (r *Replica) noticed(asked, without []string) bool {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
@@ -183,7 +196,8 @@ func (r *Replica) noticed(asked, without []string) bool {
 	})
 }
 
-// sounding is one round of asking all stores. Who comes within soundedFor of its end takes what it found: many requests fail at once where one does.
+// sounding is one round of asking all stores. Who comes within soundedFor of its end takes what it
+// found: many requests fail at once where one does.
 type sounding struct {
 	busy     chan struct{} // holds one element while it goes on, and guards the rest
 	ended    time.Time
@@ -193,7 +207,8 @@ type sounding struct {
 
 const soundedFor = 2 * time.Second
 
-// sound asks those that are left out whether they answer again, for one of them may be the only one by now, and then the others; see askStores.
+// sound asks those that are left out whether they answer again, for one of them may be the only one
+// by now, and then the others; see askStores.
 func (r *Replica) sound(ctx context.Context, patience time.Duration) (silent []string) {
 	s := &r.up.thanos.sounding
 	select {
@@ -244,8 +259,9 @@ func spokenOf(text string, stores []string) map[string]string {
 	return out
 }
 
-// askStores asks each store by itself, leaves out those that fail and have a copy that does not, and returns the others that did not answer in time. Nobody is called silent by somebody who does not get to listen, nor where
-// the server does not answer what needs no store.
+// askStores asks each store by itself, leaves out those that fail and have a copy that does not,
+// and returns the others that did not answer in time. Nobody is called silent by somebody who does
+// not get to listen, nor where the server does not answer what needs no store.
 func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent []string) {
 	var mu sync.Mutex
 	why := map[string]string{}
@@ -280,7 +296,8 @@ func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent
 	return silent
 }
 
-// askStore asks one store by itself something that costs little and passes its Prometheus, though not the server's queue of queries, which may be full of those that hang.
+// askStore asks one store by itself something that costs little and passes its Prometheus, though
+// not the server's queue of queries, which may be full of those that hang.
 func (r *Replica) askStore(ctx context.Context, name string, patience time.Duration) error {
 	req := &endpoint.Request{ID: endpoint.LabelValues, Label: "__name__", Match: []string{"up"}, Limit: 1, Start: endpoint.At(time.Now().Add(-defaultLookback).UnixMilli()), End: endpoint.At(time.Now().UnixMilli())}
 	build := r.thanosBuilder(req.ID, writer(req), false, nil)
@@ -303,7 +320,8 @@ func (r *Replica) askStore(ctx context.Context, name string, patience time.Durat
 	return err
 }
 
-// leaveOut has those of the stores left out from now on of which a copy is well, and tells whether there was one that was not left out before. The names come with why each fails.
+// leaveOut has those of the stores left out from now on of which a copy is well, and tells whether
+// there was one that was not left out before. The names come with why each fails.
 func (r *Replica) leaveOut(failing map[string]string) (news bool) {
 	u := r.up
 	u.mu.Lock()
@@ -340,7 +358,8 @@ func withErrors(list []storeInfo, names []string) []storeInfo {
 	return out
 }
 
-// missingBeside says what an answer lacks to which those stores were not asked, beside what the server says itself; empty where copies of them were.
+// missingBeside says what an answer lacks to which those stores were not asked, beside what the
+// server says itself; empty where copies of them were.
 func (r *Replica) missingBeside(without []string) string {
 	if len(without) == 0 {
 		return ""
@@ -358,7 +377,8 @@ func (r *Replica) lackingBeside(without []string) string {
 	return t.lacking(withErrors(t.list, without), flags, r.replicaNames(), t.started)
 }
 
-// askLeftOut asks those that are left out, and that Thanos takes for healthy, whether they answer again.
+// askLeftOut asks those that are left out, and that Thanos takes for healthy, whether they answer
+// again.
 func (r *Replica) askLeftOut(ctx context.Context) {
 	u := r.up
 	var again []string
@@ -392,7 +412,8 @@ func (r *Replica) askLeftOut(ctx context.Context) {
 	_ = g.Wait() // they return none
 }
 
-// storesAway are the stores that are left out of answers since a copy of each is well, sorted: by Spillway, and by Thanos once it has noticed.
+// storesAway are the stores that are left out of answers since a copy of each is well, sorted: by
+// Spillway, and by Thanos once it has noticed.
 func (r *Replica) storesAway() []string {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()

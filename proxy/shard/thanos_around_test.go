@@ -21,7 +21,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// fakeStores are the stores of a Thanos Query that has not noticed yet what happens to them: its page calls all of them healthy, unless away says otherwise.
+// fakeStores are the stores of a Thanos Query that has not noticed yet what happens to them: its
+// page calls all of them healthy, unless away says otherwise.
 type fakeStores struct {
 	mu    sync.Mutex
 	does  map[string]string // fail or hang; answers where it stands not here
@@ -29,7 +30,8 @@ type fakeStores struct {
 	asked []string          // storeMatch[] of the queries that clients sent
 }
 
-// holds is what each of them scrapes: two shards of two replicas, and a store without a copy. The labels are the operator's.
+// holds is what each of them scrapes: two shards of two replicas, and a store without a copy. The
+// labels are the operator's.
 var holds = map[string]string{"a:1": "uvw", "a:10": "uvw", "b:1": "xy", "b:10": "xy", "c:1": "z"}
 
 func (f *fakeStores) set(does map[string]string) {
@@ -115,7 +117,9 @@ func answerJSON(status int, body string) fakeshard.Answer {
 	return fakeshard.Answer{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(body)}
 }
 
-// TestAroundStores: while Thanos has not noticed that a store fails or hangs, it is told not to ask it where a copy is well, and nobody sees more of it than a pause. What has no copy is missed, and said.
+// TestAroundStores: while Thanos has not noticed that a store fails or hangs, it is told not to ask
+// it where a copy is well, and nobody sees more of it than a pause. What has no copy is missed, and
+// said.
 func TestAroundStores(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -214,7 +218,8 @@ func TestAroundStores(t *testing.T) {
 	}
 }
 
-// TestNoticedMeanwhile: a request that waits for a store when Thanos finds that this hangs, and of which nobody else knew, is asked again, and does not wait until Thanos gives the connection up.
+// TestNoticedMeanwhile: a request that waits for a store when Thanos finds that this hangs, and of
+// which nobody else knew, is asked again, and does not wait until Thanos gives the connection up.
 func TestNoticedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f fakeStores
@@ -263,7 +268,8 @@ func TestSoundedOnce(t *testing.T) {
 	}
 }
 
-// TestLeftOutIsMissed: an answer to which a store was not asked is whole only while its copy is well.
+// TestLeftOutIsMissed: an answer to which a store was not asked is whole only while its copy is
+// well.
 func TestLeftOutIsMissed(t *testing.T) {
 	var f fakeStores
 	cfg := f.config()
@@ -292,7 +298,9 @@ func TestLeftOutIsMissed(t *testing.T) {
 	}
 }
 
-// TestAnswerBeforeStoresAreBack: an answer that was asked for before the page of stores was whole again is none, though the page is whole by the time it is there: nobody knows without which stores it was made.
+// TestAnswerBeforeStoresAreBack: an answer that was asked for before the page of stores was whole
+// again is none, though the page is whole by the time it is there: nobody knows without which
+// stores it was made.
 func TestAnswerBeforeStoresAreBack(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -345,7 +353,9 @@ func TestAnswerBeforeStoresAreBack(t *testing.T) {
 	}
 }
 
-// TestDoubtfulAreWhole: where all Thanos Queries have failed too often, a request is theirs to answer, or to fail with what is the matter; it was refused since it would have to be computed from series.
+// TestDoubtfulAreWhole: where all Thanos Queries have failed too often, a request is theirs to
+// answer, or to fail with what is the matter; it was refused since it would have to be computed
+// from series.
 func TestDoubtfulAreWhole(t *testing.T) {
 	var f fakeStores
 	top := build(t, Options{}, true, thanosGroup(fakeshard.Start(t, f.config()).URL(), fakeshard.Start(t, f.config()).URL()))
@@ -364,7 +374,8 @@ func TestDoubtfulAreWhole(t *testing.T) {
 	}
 }
 
-// TestStoreMatch: the selector is one that Prometheus' parser takes, and means what it is to mean; and of addresses none is taken for a longer one.
+// TestStoreMatch: the selector is one that Prometheus' parser takes, and means what it is to mean;
+// and of addresses none is taken for a longer one.
 func TestStoreMatch(t *testing.T) {
 	ms, err := parser.NewParser(parser.Options{}).ParseMetricSelector(storeMatch([]string{"a:1", `b"\:2`}))
 	if err != nil {
@@ -385,7 +396,9 @@ func TestStoreMatch(t *testing.T) {
 	}
 }
 
-// TestStoresAway: a store is counted as away from when Spillway leaves it out, or Thanos does, until it is back; no longer listed it still is where it is configured by its address. One whose copy is not well is missed instead.
+// TestStoresAway: a store is counted as away from when Spillway leaves it out, or Thanos does,
+// until it is back; no longer listed it still is where it is configured by its address. One whose
+// copy is not well is missed instead.
 func TestStoresAway(t *testing.T) {
 	var f fakeStores
 	cfg := f.config()

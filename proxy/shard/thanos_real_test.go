@@ -19,7 +19,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// realThanos is a Thanos Query over sidecars of real Prometheus servers: two slices, the second held by a pair.
+// realThanos is a Thanos Query over sidecars of real Prometheus servers: two slices, the second
+// held by a pair.
 type realThanos struct {
 	query   *realprom.ThanosServer
 	servers []*realprom.Server // slice 0, slice 1 replica a, slice 1 replica b
@@ -77,8 +78,9 @@ func eventually(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// TestAgainstThanos holds what this package takes for granted of a Thanos Query against the real one: what it says about itself, that it does as it is told, and
-// that no store goes missing unnoticed.
+// TestAgainstThanos holds what this package takes for granted of a Thanos Query against the real
+// one: what it says about itself, that it does as it is told, and that no store goes missing
+// unnoticed.
 func TestAgainstThanos(t *testing.T) {
 	x := startRealThanos(t)
 	g := thanosGroup(x.query.URL())
@@ -155,7 +157,8 @@ func TestAgainstThanos(t *testing.T) {
 		}
 	}
 
-	// A replica of the pair dies. Thanos would complain of it at first, and then leave it out; it is told not to ask it, and its copy stands for it from the first answer on.
+	// A replica of the pair dies. Thanos would complain of it at first, and then leave it out; it
+	// is told not to ask it, and its copy stands for it from the first answer on.
 	everything := instant(`count(up)`)
 	x.servers[2].Kill()
 	ask := func(o CallOptions) (text, partial string, err error) {
@@ -180,7 +183,8 @@ func TestAgainstThanos(t *testing.T) {
 		t.Errorf("Thanos lists %d stores", known)
 	}
 
-	// The only holder of a slice dies. Whatever Thanos knows of it, no answer without it passes for whole.
+	// The only holder of a slice dies. Whatever Thanos knows of it, no answer without it passes for
+	// whole.
 	x.servers[0].Kill()
 	silent := false
 	eventually(t, "left out in silence by Thanos", func() bool {
@@ -204,7 +208,8 @@ func TestAgainstThanos(t *testing.T) {
 	}
 }
 
-// healthOfStores reads Thanos' page of stores without the code under test: the errors, and how many stores there are.
+// healthOfStores reads Thanos' page of stores without the code under test: the errors, and how many
+// stores there are.
 func healthOfStores(t *testing.T, base string) (errs []string, n int) {
 	t.Helper()
 	top := build(t, Options{}, false, group(base))

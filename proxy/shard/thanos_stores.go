@@ -15,14 +15,16 @@ import (
 )
 
 const (
-	// storesRemembered is for how long a store that is no longer listed is missed. Thanos takes a store that cannot be reached off its list after five minutes
-	// and answers without it from then on.
+	// storesRemembered is for how long a store that is no longer listed is missed. Thanos takes a
+	// store that cannot be reached off its list after five minutes and answers without it from then
+	// on.
 	storesRemembered = 24 * time.Hour
 	// maxStores bounds what is remembered of one Thanos Query.
 	maxStores = 10_000
 )
 
-// stores is what is known of the stores of a Thanos Query. upstream.mu guards all but asking and sounding.
+// stores is what is known of the stores of a Thanos Query. upstream.mu guards all but asking and
+// sounding.
 type stores struct {
 	asking  chan struct{} // holds one element while the page is being read
 	started time.Time     // when the last reading began
@@ -69,7 +71,8 @@ func (s *stores) lacks(want labels.Labels) (store string, label labels.Label, an
 	return store, label, any
 }
 
-// unannounced says which store of a Thanos Query does not announce a label of the group; empty where all do, and where the server is misconfigured anyway.
+// unannounced says which store of a Thanos Query does not announce a label of the group; empty
+// where all do, and where the server is misconfigured anyway.
 func (r *Replica) unannounced() string {
 	if len(r.misconfigured()) > 0 {
 		return ""
@@ -83,9 +86,10 @@ func (r *Replica) unannounced() string {
 	return fmt.Sprintf("its store %s does not announce %s=%q, so it answers no queries, only metadata; add it to the external labels of that store, or take %s out of the group's labels", store, l.Name, l.Value, l.Name)
 }
 
-// look reads the page of stores unless somebody has begun to after since, and says which stores the server answers without; empty where none. An answer to
-// a request of the time from asked on is whole if nothing was missing then: the page shows what the last of Thanos' health checks found, which are five seconds
-// apart, and the prober looks as often.
+// look reads the page of stores unless somebody has begun to after since, and says which stores the
+// server answers without; empty where none. An answer to a request of the time from asked on is
+// whole if nothing was missing then: the page shows what the last of Thanos' health checks found,
+// which are five seconds apart, and the prober looks as often.
 func (r *Replica) look(ctx context.Context, since, asked time.Time) (missing string, err error) {
 	u := r.up
 	select {
@@ -137,7 +141,9 @@ func (r *Replica) look(ctx context.Context, since, asked time.Time) (missing str
 	return t.since(asked), nil
 }
 
-// since is what was missing at any time from asked on. The page that is whole again tells nothing of an answer that was asked for before it was there: Thanos may have chosen its stores before. The caller holds mu.
+// since is what was missing at any time from asked on. The page that is whole again tells nothing
+// of an answer that was asked for before it was there: Thanos may have chosen its stores before.
+// The caller holds mu.
 func (s *stores) since(asked time.Time) string {
 	if s.missing == "" && s.lacked == "" && asked.Before(s.whole) {
 		return s.was + ", until a moment ago"
@@ -145,13 +151,15 @@ func (s *stores) since(asked time.Time) string {
 	return s.missing
 }
 
-// replicaNames are the labels that tell copies apart: the group's and the flag's. The caller holds mu.
+// replicaNames are the labels that tell copies apart: the group's and the flag's. The caller holds
+// mu.
 func (r *Replica) replicaNames() []string {
 	return slices.Concat(r.Shard.Group.ReplicaLabels, r.up.health.engine.thanos.replicaLabels)
 }
 
-// judge says which stores are missing, and remembers those that are well. A store is made good by another of its kind that is known to be its copy, and one that has left the list also by one with the very same
-// labels that has come since. The caller holds mu.
+// judge says which stores are missing, and remembers those that are well. A store is made good by
+// another of its kind that is known to be its copy, and one that has left the list also by one with
+// the very same labels that has come since. The caller holds mu.
 func (s *stores) judge(list []storeInfo, f thanosFlags, replica []string, now time.Time) string {
 	if s.seen == nil {
 		s.seen = map[string]seenStore{}
@@ -172,7 +180,8 @@ func (s *stores) judge(list []storeInfo, f thanosFlags, replica []string, now ti
 	return s.lacking(list, f, replica, now)
 }
 
-// lacking is judge without remembering who is well: it says what is missing where the stores are as list has them. The caller holds mu.
+// lacking is judge without remembering who is well: it says what is missing where the stores are as
+// list has them. The caller holds mu.
 func (s *stores) lacking(list []storeInfo, f thanosFlags, replica []string, now time.Time) string {
 	listed := make(map[string]bool, len(list))
 	for _, i := range list {
@@ -213,8 +222,8 @@ func (s *stores) lacking(list []storeInfo, f thanosFlags, replica []string, now 
 	return strings.Join(missing, ", ")
 }
 
-// madeGood tells whether each label set of the store is served by a healthy one of its kind that is a copy of it; one with the very same labels is where it
-// came after then.
+// madeGood tells whether each label set of the store is served by a healthy one of its kind that is
+// a copy of it; one with the very same labels is where it came after then.
 func (s *stores) madeGood(list []storeInfo, gone storeInfo, replica []string, then time.Time) bool {
 	if len(gone.labelSets) == 0 {
 		return !then.IsZero() // one that had no series when it was well; of one that never was nobody knows
@@ -238,7 +247,8 @@ func (s *stores) madeGood(list []storeInfo, gone storeInfo, replica []string, th
 	return true
 }
 
-// whetherCopied tells of a store that is missing whether a healthy one may be its copy and that is not known.
+// whetherCopied tells of a store that is missing whether a healthy one may be its copy and that is
+// not known.
 func (s *stores) whetherCopied(list []storeInfo, gone storeInfo, replica []string) string {
 	for _, set := range gone.labelSets {
 		for _, i := range list {
@@ -299,7 +309,8 @@ func parseStores(raw []byte) ([]storeInfo, error) {
 	return out, nil
 }
 
-// MissingStores is what a Thanos Query answers without at the moment, or why that is not known; empty where nothing is missing, and for a Prometheus.
+// MissingStores is what a Thanos Query answers without at the moment, or why that is not known;
+// empty where nothing is missing, and for a Prometheus.
 func (r *Replica) MissingStores() string {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()

@@ -46,7 +46,8 @@ func page(sidecars ...string) string {
 
 const jaguarA = `{"cluster":"jaguar","prometheus_replica":"a"}`
 
-// fakeThanos is a server that looks like a Thanos Query with one healthy store, unless routes say otherwise.
+// fakeThanos is a server that looks like a Thanos Query with one healthy store, unless routes say
+// otherwise.
 func fakeThanos(flags map[string]string, routes ...fakeshard.Route) fakeshard.Config {
 	all := map[string]string{"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m", "query.timeout": "2m", "query.replica-label": "rule_replica"}
 	maps.Copy(all, flags)
@@ -164,7 +165,8 @@ func TestThanosErrors(t *testing.T) {
 	}
 }
 
-// TestThanosWithoutStores: an answer is one only if all stores are there afterwards; a partial one is allowed by request, and then flagged.
+// TestThanosWithoutStores: an answer is one only if all stores are there afterwards; a partial one
+// is allowed by request, and then flagged.
 func TestThanosWithoutStores(t *testing.T) {
 	up := &endpoint.Request{ID: endpoint.Query, Query: "up"}
 	noStore := fakeshard.Route{Path: queryPath, Script: `header Content-Type application/json; header Cache-Control no-store; send '{"status":"success","data":{"resultType":"vector","result":[]},"warnings":["receive series from Addr"]}'`}
@@ -216,7 +218,8 @@ func TestThanosWithoutStores(t *testing.T) {
 	}
 }
 
-// TestThanosStores is what counts as missing, page by page; each case begins anew and goes through its pages a minute apart.
+// TestThanosStores is what counts as missing, page by page; each case begins anew and goes through
+// its pages a minute apart.
 func TestThanosStores(t *testing.T) {
 	type list = []storeInfo
 	set := func(kv ...string) map[string]string {
@@ -283,7 +286,8 @@ func TestThanosStores(t *testing.T) {
 	}
 }
 
-// TestThanosLate: an answer at the end of its time is none; an empty one shortly before is not believed.
+// TestThanosLate: an answer at the end of its time is none; an empty one shortly before is not
+// believed.
 func TestThanosLate(t *testing.T) {
 	const empty = `header Content-Type application/json; send '{"status":"success","data":{"resultType":"vector","result":[],"analysis":{}}}'`
 	for _, tc := range []struct {
@@ -328,7 +332,8 @@ func TestThanosLate(t *testing.T) {
 	}
 }
 
-// TestThanosLabels: what its stores announce decides whether it may be asked, and whether the text of a query means there what it means here.
+// TestThanosLabels: what its stores announce decides whether it may be asked, and whether the text
+// of a query means there what it means here.
 func TestThanosLabels(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -373,7 +378,8 @@ func TestThanosLabels(t *testing.T) {
 	}
 }
 
-// TestThanosEngine: it is compared with Prometheus servers in what both say, and is never what they are compared with.
+// TestThanosEngine: it is compared with Prometheus servers in what both say, and is never what they
+// are compared with.
 func TestThanosEngine(t *testing.T) {
 	start := func(cfg fakeshard.Config) string { return fakeshard.Start(t, cfg).URL() }
 	own := fakeThanos(map[string]string{"query.lookback-delta": "10m0s", "enable-feature": "promql-experimental-functions"})
@@ -428,7 +434,8 @@ func TestThanosLacks(t *testing.T) {
 	}
 }
 
-// TestFullest: of Thanos Queries one is asked that has all that any lists; over the same stores, or known copies of them, they are as whole as each other.
+// TestFullest: of Thanos Queries one is asked that has all that any lists; over the same stores, or
+// known copies of them, they are as whole as each other.
 func TestFullest(t *testing.T) {
 	url := func(sets ...string) string {
 		var lines []string
@@ -483,7 +490,8 @@ func TestFullest(t *testing.T) {
 	}
 }
 
-// TestCopies: stores that scrape the same targets are copies, those that scrape others are not, whatever their labels look like; what was seen holds while one is away.
+// TestCopies: stores that scrape the same targets are copies, those that scrape others are not,
+// whatever their labels look like; what was seen holds while one is away.
 func TestCopies(t *testing.T) {
 	set := func(replica string) map[string]string {
 		return map[string]string{"cluster": "jaguar", "prometheus_replica": replica}

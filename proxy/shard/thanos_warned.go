@@ -12,14 +12,19 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// Rules, targets, metadata of metrics and exemplars a Thanos Query asks of all stores that it calls healthy: there is no storeMatch[], nor can it be told how to take a failure. As it is started by default it answers with what the
-// others have, and with one warning for each store that fails. Where those are stores that Spillway finds failing too, each with a copy that is well, the answer is the one that Thanos gives a few seconds later, when it
-// has noticed, and without the warnings it is taken for that. A warning does not name its store, but the connection, so that they can be counted.
+// Rules, targets, metadata of metrics and exemplars a Thanos Query asks of all stores that it calls
+// healthy: there is no storeMatch[], nor can it be told how to take a failure. As it is started by
+// default it answers with what the others have, and with one warning for each store that fails.
+// Where those are stores that Spillway finds failing too, each with a copy that is well, the answer
+// is the one that Thanos gives a few seconds later, when it has noticed, and without the warnings
+// it is taken for that. A warning does not name its store, but the connection, so that they can be
+// counted.
 
 // errWarned is the private cause of a refusal of an answer with warnings.
 var errWarned = errors.New("it warns of more than stores that are known to fail and have a copy that is well")
 
-// warnedPause is after what time such an answer is asked for once more: so late that the stores are asked anew.
+// warnedPause is after what time such an answer is asked for once more: so late that the stores are
+// asked anew.
 const warnedPause = soundedFor
 
 var warnedOf = regexp.MustCompile(`^(?:fetching|receiving) [a-z ]+ from [a-z ]+ client (&\{0x[0-9a-f]+\}): `)
@@ -34,7 +39,8 @@ func thanosWarns(id endpoint.ID) bool {
 	}
 }
 
-// patiently is wary for what thanosWarns: a store can fail between the answer and the look at who does.
+// patiently is wary for what thanosWarns: a store can fail between the answer and the look at who
+// does.
 func (r *Replica) patiently(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
 	resp, err := r.wary(ctx, req, build, t)
 	if !errors.Is(err, errWarned) || ctx.Err() != nil {
@@ -52,7 +58,8 @@ func (r *Replica) patiently(ctx context.Context, req *endpoint.Request, build bu
 	return r.wary(ctx, req, build, t)
 }
 
-// askedStores are those that the server asks, by its page: which of them Spillway leaves out it does not know here.
+// askedStores are those that the server asks, by its page: which of them Spillway leaves out it
+// does not know here.
 func (r *Replica) askedStores() (names []string) {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
@@ -64,8 +71,9 @@ func (r *Replica) askedStores() (names []string) {
 	return names
 }
 
-// madeGoodWarned tells whether all that the answer warns of is stores whose copies are in it; it takes the warnings out then. before are the stores that the server asked by the last page before the request. The body can
-// be read again in any case.
+// madeGoodWarned tells whether all that the answer warns of is stores whose copies are in it; it
+// takes the warnings out then. before are the stores that the server asked by the last page before
+// the request. The body can be read again in any case.
 func (c *call) madeGoodWarned(b *body, before []string) (bool, error) {
 	raw, err := io.ReadAll(b)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
-// TestWarnedOfStores: what a Thanos Query asks of all stores is whole, without a warning, while those that it warns of are those that fail, and each has a copy. Any other warning is a refusal.
+// TestWarnedOfStores: what a Thanos Query asks of all stores is whole, without a warning, while
+// those that it warns of are those that fail, and each has a copy. Any other warning is a refusal.
 func TestWarnedOfStores(t *testing.T) {
 	const of = "receiving rules from rules client &{0xc000%d}: rpc error: code = Unavailable desc = error reading from server: EOF"
 	warn := func(n ...int) (out []string) {

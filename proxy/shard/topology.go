@@ -27,29 +27,35 @@ import (
 type Options struct {
 	// Logger is where state changes and answers that make no sense are written; nil is nowhere.
 	Logger *slog.Logger
-	// Registerer takes the metrics; nil registers none. With a previous topology its metrics are used on.
+	// Registerer takes the metrics; nil registers none. With a previous topology its metrics are
+	// used on.
 	Registerer prometheus.Registerer
 	// Clock is what relative spans are computed from where a caller gives no time; nil is time.Now.
 	Clock func() time.Time
 	// DialTimeout bounds name resolution and connecting together; 0 is 5 s.
 	DialTimeout time.Duration
-	// HeaderTimeout is how long a replica may take to begin an answer that needs no computing while another replica can be asked; 0 is 5 s.
+	// HeaderTimeout is how long a replica may take to begin an answer that needs no computing while
+	// another replica can be asked; 0 is 5 s.
 	HeaderTimeout time.Duration
 	// ProgressTimeout is how long one read of a body may take; 0 is 10 s.
 	ProgressTimeout time.Duration
-	// ProbeInterval is the time between two health probes of a replica, give or take a tenth; 0 is 5 s. Of more than 200 replicas those that give no reason to be
-	// looked at are probed more rarely, of 800 and more every fourth time.
+	// ProbeInterval is the time between two health probes of a replica, give or take a tenth; 0 is
+	// 5 s. Of more than 200 replicas those that give no reason to be looked at are probed more
+	// rarely, of 800 and more every fourth time.
 	ProbeInterval time.Duration
-	// FirstProbeWait is how long a request may wait for a replica's first probe before it asks without; 0 is 2 s.
+	// FirstProbeWait is how long a request may wait for a replica's first probe before it asks
+	// without; 0 is 2 s.
 	FirstProbeWait time.Duration
-	// FactsEvery is the time after which what a server says about itself, and what it scrapes, is read anew; 0 is 30 s. It is looked at after each probe. Of more
-	// than 200 replicas it is stretched as ProbeInterval is, but where hashmod, shard_by or names are to be checked.
+	// FactsEvery is the time after which what a server says about itself, and what it scrapes, is
+	// read anew; 0 is 30 s. It is looked at after each probe. Of more than 200 replicas it is
+	// stretched as ProbeInterval is, but where hashmod, shard_by or names are to be checked.
 	FactsEvery time.Duration
 	// MaxCalls is how many calls one replica is asked at once; 0 is 24.
 	MaxCalls int
 	// ReadSlots is how many of them may be remote reads; 0 is 8.
 	ReadSlots int
-	// OpenFiles is how many files the process may have open; 0 is what the system says. A quarter of it may be calls to shards.
+	// OpenFiles is how many files the process may have open; 0 is what the system says. A quarter
+	// of it may be calls to shards.
 	OpenFiles int
 	// Dial opens connections; nil is TCP. For tests with listeners in memory.
 	Dial DialFunc
@@ -95,7 +101,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Topology is every server that Spillway asks, as one configuration describes them. It is immutable but for what is learned about the servers.
+// Topology is every server that Spillway asks, as one configuration describes them. It is immutable
+// but for what is learned about the servers.
 type Topology struct {
 	// Groups are in the order of the configuration.
 	Groups []*Group
@@ -124,12 +131,14 @@ type Group struct {
 	From, Until config.Moment
 	// Heartbeat is a selector by which a replica is seen to be whole; empty where there is none.
 	Heartbeat string
-	// ShardBy are labels whose series stand together, sorted: those that have all of them, with equal values, are on one shard at any one time. Empty where
-	// nothing is promised.
+	// ShardBy are labels whose series stand together, sorted: those that have all of them, with
+	// equal values, are on one shard at any one time. Empty where nothing is promised.
 	ShardBy []string
-	// Hashmod is the rule that tells which shard holds a value of a label; nil where there is none. Ask Prune, which knows whether it is kept.
+	// Hashmod is the rule that tells which shard holds a value of a label; nil where there is none.
+	// Ask Prune, which knows whether it is kept.
 	Hashmod *Hashmod
-	// Names are the metric names that its series may have; nil where any may be there. Ask Prune here too.
+	// Names are the metric names that its series may have; nil where any may be there. Ask Prune
+	// here too.
 	Names *Names
 	// Shards are disjoint slices of the group.
 	Shards []*Shard
@@ -169,8 +178,9 @@ func (s *Shard) Name() string {
 	return s.name
 }
 
-// Span is the time for which the shard answers at now: its own within its group's, in milliseconds, from inclusive, until exclusive. It is empty where
-// until <= from; bounds that the configuration does not give are math.MinInt64 and math.MaxInt64.
+// Span is the time for which the shard answers at now: its own within its group's, in milliseconds,
+// from inclusive, until exclusive. It is empty where until <= from; bounds that the configuration
+// does not give are math.MinInt64 and math.MaxInt64.
 func (s *Shard) Span(now time.Time) (from, until int64) {
 	gf, gu := config.Span(s.Group.From, s.Group.Until, now)
 	sf, su := config.Span(s.From, s.Until, now)
@@ -180,8 +190,9 @@ func (s *Shard) Span(now time.Time) (from, until int64) {
 // errClosed is the cause with which a topology's own work ends.
 var errClosed = errors.New("the configuration was replaced, or Spillway is stopping")
 
-// New builds a topology. Replicas of previous (nil for none) whose url, headers and http_client are unchanged keep their connections, gates, breaker
-// and what was learned about them. Nothing is asked before Start. The caller closes the previous topology after its last request.
+// New builds a topology. Replicas of previous (nil for none) whose url, headers and http_client are
+// unchanged keep their connections, gates, breaker and what was learned about them. Nothing is
+// asked before Start. The caller closes the previous topology after its last request.
 func New(groups []config.Group, o Options, previous *Topology) (*Topology, error) {
 	o = o.withDefaults()
 	t := &Topology{opts: o, cancel: func(error) {}}
@@ -295,7 +306,8 @@ func (t *Topology) replicas() func(yield func(*Replica) bool) {
 	}
 }
 
-// Start begins to probe the replicas and to watch the heartbeats, until ctx ends or Close is called. It is called once.
+// Start begins to probe the replicas and to watch the heartbeats, until ctx ends or Close is
+// called. It is called once.
 func (t *Topology) Start(ctx context.Context) {
 	if t.started.Swap(true) {
 		return
@@ -316,8 +328,8 @@ func (t *Topology) Start(ctx context.Context) {
 	}
 }
 
-// Close ends the background work, waits for it, and gives the replicas up; their connections close when the last request over them has ended.
-// Requests under way are not touched.
+// Close ends the background work, waits for it, and gives the replicas up; their connections close
+// when the last request over them has ended. Requests under way are not touched.
 func (t *Topology) Close() {
 	t.closed.Do(func() {
 		t.cancel(errClosed)
@@ -343,8 +355,8 @@ func (t *Topology) drop(shards ...*Shard) {
 	}
 }
 
-// WaitFirstProbe waits until every replica has been probed once, whatever came of it, or ctx ends; then, for FirstProbeWait at most, until the servers have been
-// compared with each other.
+// WaitFirstProbe waits until every replica has been probed once, whatever came of it, or ctx ends;
+// then, for FirstProbeWait at most, until the servers have been compared with each other.
 func (t *Topology) WaitFirstProbe(ctx context.Context) error {
 	if err := t.probed(ctx); err != nil || !t.started.Load() {
 		return err
@@ -391,7 +403,8 @@ func (t *Topology) Shard(name string) *Shard {
 	return nil
 }
 
-// ownLabels are the label names that Spillway sets or removes itself in the group: its labels and its replica labels, sorted.
+// ownLabels are the label names that Spillway sets or removes itself in the group: its labels and
+// its replica labels, sorted.
 func (g *Group) ownLabels() []string {
 	names := map[string]struct{}{}
 	g.Labels.Range(func(l labels.Label) { names[l.Name] = struct{}{} })

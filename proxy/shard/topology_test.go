@@ -35,7 +35,8 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestUpstreamKey: everything that decides how a server is reached is in the key, secrets (which print as stars) included.
+// TestUpstreamKey: everything that decides how a server is reached is in the key, secrets (which
+// print as stars) included.
 func TestUpstreamKey(t *testing.T) {
 	base := func() config.Replica {
 		return config.Replica{URL: "http://a:9090", Type: config.TypePrometheus, HTTPClient: commonconfig.DefaultHTTPClientConfig}

@@ -16,26 +16,30 @@ import (
 )
 
 const (
-	// idleConnTimeout is below the five minutes after which Prometheus closes an idle connection, so that we close first.
+	// idleConnTimeout is below the five minutes after which Prometheus closes an idle connection,
+	// so that we close first.
 	idleConnTimeout = 90 * time.Second
 	// maxHeaderBytes bounds what one answer's header can cost.
 	maxHeaderBytes = 64 << 10
-	// maxIdleConns is how many idle connections to one server are kept: what comes again within a moment. fewIdleConns stay for idleConnTimeout, the others,
-	// which a burst left, for burstConnTimeout: the server counts them among those that it takes.
+	// maxIdleConns is how many idle connections to one server are kept: what comes again within a
+	// moment. fewIdleConns stay for idleConnTimeout, the others, which a burst left, for
+	// burstConnTimeout: the server counts them among those that it takes.
 	maxIdleConns, fewIdleConns = 24, 8
 	burstConnTimeout           = 15 * time.Second
 	// maxAllIdleConns is how many are kept to all servers together, beside one to each.
 	maxAllIdleConns = 256
-	// maxConns bounds the connections to one server where net/http dials: it may go on dialing for calls that have ended.
+	// maxConns bounds the connections to one server where net/http dials: it may go on dialing for
+	// calls that have ended.
 	maxConns = 64
 )
 
 // DialFunc opens a connection, as net.Dialer.DialContext does.
 type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// newTransport builds the round tripper of one upstream. It speaks HTTP/1.1 only: each call has its connection for itself, so leaving one is closing it,
-// and no call waits behind another's body. It is used without http.Client, so a redirect is an answer and never followed. Plain HTTP without credentials goes
-// by package h1, for less processor time; everything else by net/http.
+// newTransport builds the round tripper of one upstream. It speaks HTTP/1.1 only: each call has its
+// connection for itself, so leaving one is closing it, and no call waits behind another's body. It
+// is used without http.Client, so a redirect is an answer and never followed. Plain HTTP without
+// credentials goes by package h1, for less processor time; everything else by net/http.
 func newTransport(cfg commonconfig.HTTPClientConfig, base *url.URL, dial DialFunc, shared *h1.Shared) (http.RoundTripper, error) {
 	cfg.FollowRedirects = false
 	if base.Scheme == "http" && bare(cfg) {
@@ -63,7 +67,8 @@ func newTransport(cfg commonconfig.HTTPClientConfig, base *url.URL, dial DialFun
 	return c, nil
 }
 
-// counted is a round tripper of net/http that knows how many connections it has. prometheus/common lets it keep a thousand idle ones and has no setting for that.
+// counted is a round tripper of net/http that knows how many connections it has. prometheus/common
+// lets it keep a thousand idle ones and has no setting for that.
 type counted struct {
 	http.RoundTripper
 	open atomic.Int64
@@ -94,8 +99,9 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// look closes the idle connections once more of them have been there for burstConnTimeout than are kept. It is called at the end of every call, health probes
-// included, with those that are under way.
+// look closes the idle connections once more of them have been there for burstConnTimeout than are
+// kept. It is called at the end of every call, health probes included, with those that are under
+// way.
 func (c *counted) look(busy int64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

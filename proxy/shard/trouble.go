@@ -12,7 +12,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Trouble is what keeps a replica from being asked, or from answering, and since when; "" where nothing is known to. since is zero where that is not known.
+// Trouble is what keeps a replica from being asked, or from answering, and since when; "" where
+// nothing is known to. since is zero where that is not known.
 func (r *Replica) Trouble() (what string, since time.Time) {
 	if len(r.misconfigured()) > 0 {
 		return "is misconfigured (" + strings.Join(r.misconfigured(), "; ") + ")", time.Time{}
@@ -38,7 +39,8 @@ func (r *Replica) Trouble() (what string, since time.Time) {
 	return "", time.Time{}
 }
 
-// Gone says why no replica of the shard can be asked, or would answer, and since when: a sentence. It is empty where one may.
+// Gone says why no replica of the shard can be asked, or would answer, and since when: a sentence.
+// It is empty where one may.
 func (s *Shard) Gone() string {
 	var why []string
 	for _, r := range s.Replicas {
@@ -59,7 +61,8 @@ func (s *Shard) Sound() bool {
 	})
 }
 
-// Since is how long something has lasted and since what time of day, for the end of a sentence; empty for a time that is not known, and below a second.
+// Since is how long something has lasted and since what time of day, for the end of a sentence;
+// empty for a time that is not known, and below a second.
 func Since(at time.Time) string {
 	d := time.Since(at)
 	if at.IsZero() || d < time.Second {

@@ -15,9 +15,11 @@ const maxNesting = 100
 // pair is a label whose bytes are good until the callback that was given it returns.
 type pair struct{ name, value []byte }
 
-// decodeTargets reads a vector from the API and calls f with the labels of each of its elements that is an up; f's error ends it. All targets of all servers
-// are read every half minute, so it is written by hand: a tenth of what encoding/json takes, and nothing allocated for an element. It reads what lies on the
-// way to the labels, and is content with anything elsewhere that ends where it should. It holds one element.
+// decodeTargets reads a vector from the API and calls f with the labels of each of its elements
+// that is an up; f's error ends it. All targets of all servers are read every half minute, so it is
+// written by hand: a tenth of what encoding/json takes, and nothing allocated for an element. It
+// reads what lies on the way to the labels, and is content with anything elsewhere that ends where
+// it should. It holds one element.
 func decodeTargets(r io.Reader, f func(set []pair) error) error {
 	s := &scanner{r: bufio.NewReaderSize(r, 64<<10)}
 	vector := false

@@ -38,51 +38,63 @@ type Info struct {
 	Version string `json:"version"`
 	// ExternalLabels are those of its configuration; null where they are not known.
 	ExternalLabels map[string]string `json:"externalLabels"`
-	// StoresOwnLabels are the names of the group's labels and replica labels with which the server stores series.
+	// StoresOwnLabels are the names of the group's labels and replica labels with which the server
+	// stores series.
 	StoresOwnLabels []string `json:"storesOwnLabels"`
-	// Engine is what decides what its PromQL means, EngineDiffers in what it differs from most others: nothing is pushed to it then.
+	// Engine is what decides what its PromQL means, EngineDiffers in what it differs from most
+	// others: nothing is pushed to it then.
 	Engine        Engine   `json:"engine"`
 	EngineDiffers []string `json:"engineDiffers"`
-	// MissingStores is what a Thanos Query answers without: its answers are refused meanwhile, or flagged where a partial one is asked for. Empty otherwise.
+	// MissingStores is what a Thanos Query answers without: its answers are refused meanwhile, or
+	// flagged where a partial one is asked for. Empty otherwise.
 	MissingStores string `json:"missingStores"`
-	// Heartbeat is the group's, HeartbeatError why it could not be read; Whole tells whether the replica can be asked and lacks nothing that another one has now (a single one
-	// never does), LackingSince since when it lacks something, left out where it does not, and Lacks what, in words. Unreached is the share of the targets that
-	// another replica reaches now and this one fails to: 1 where it is cut off.
+	// Heartbeat is the group's, HeartbeatError why it could not be read; Whole tells whether the
+	// replica can be asked and lacks nothing that another one has now (a single one never does),
+	// LackingSince since when it lacks something, left out where it does not, and Lacks what, in
+	// words. Unreached is the share of the targets that another replica reaches now and this one
+	// fails to: 1 where it is cut off.
 	Heartbeat      string    `json:"heartbeat"`
 	HeartbeatError string    `json:"heartbeatError"`
 	Whole          bool      `json:"whole"`
 	LackingSince   time.Time `json:"lackingSince,omitzero"`
 	Lacks          string    `json:"lacks"`
 	Unreached      float64   `json:"unreached"`
-	// Hashmod tells whether the replica keeps its group's hashmod: unchecked, trusted, or broken; empty where the group has none. HashmodError says why it is not
-	// trusted. One that is not turns pruning by hashmod off for its group.
+	// Hashmod tells whether the replica keeps its group's hashmod: unchecked, trusted, or broken;
+	// empty where the group has none. HashmodError says why it is not trusted. One that is not
+	// turns pruning by hashmod off for its group.
 	Hashmod      RuleState `json:"hashmod"`
 	HashmodError string    `json:"hashmodError"`
-	// Names tells the same of its group's names, by which the group is left out of requests for others.
+	// Names tells the same of its group's names, by which the group is left out of requests for
+	// others.
 	Names      RuleState `json:"names"`
 	NamesError string    `json:"namesError"`
 	// ShardBy tells whether the group's shard_by holds, ShardByError where it does not.
 	ShardBy      RuleState `json:"shardBy"`
 	ShardByError string    `json:"shardByError"`
-	// Sick is what is wrong with it beside the group's other servers, for which the group's queries are evaluated in Spillway; GroupTrusted tells whether
-	// nothing of that kind is wrong with any server of the group.
+	// Sick is what is wrong with it beside the group's other servers, for which the group's queries
+	// are evaluated in Spillway; GroupTrusted tells whether nothing of that kind is wrong with any
+	// server of the group.
 	Sick         []string `json:"sick"`
 	GroupTrusted bool     `json:"groupTrusted"`
-	// Lagging tells whether other replicas of the shard are preferred because it kept calls waiting.
+	// Lagging tells whether other replicas of the shard are preferred because it kept calls
+	// waiting.
 	Lagging bool `json:"lagging"`
-	// Silent is since when it answers nothing, where no other replica of its shard is sound: requests that need it fail at once. Left out otherwise.
+	// Silent is since when it answers nothing, where no other replica of its shard is sound:
+	// requests that need it fail at once. Left out otherwise.
 	Silent time.Time `json:"silent,omitzero"`
 	// ClockSkew is how many seconds its clock is ahead of ours, by its Date header.
 	ClockSkew float64 `json:"clockSkewSeconds"`
 	// InFlight are calls under way, Waiting those that wait for a slot.
 	InFlight int `json:"inFlight"`
 	Waiting  int `json:"waiting"`
-	// From and Until are the shard's span at the moment, RFC 3339; empty where it has no such bound.
+	// From and Until are the shard's span at the moment, RFC 3339; empty where it has no such
+	// bound.
 	From  string `json:"from"`
 	Until string `json:"until"`
 }
 
-// NotWhole is why the server does not count as whole, for people; empty where it does, or is not up, which is reason enough.
+// NotWhole is why the server does not count as whole, for people; empty where it does, or is not
+// up, which is reason enough.
 func (i Info) NotWhole() string {
 	switch {
 	case i.Whole || i.State != Up:

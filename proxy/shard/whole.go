@@ -6,10 +6,14 @@ import (
 	"time"
 )
 
-// Whole chooses the replica that a request about the samples in [from, until] (milliseconds, everything its selectors reach) should read, and tells whether that one holds every
-// sample of the shard there, as far as anybody can know: who cannot be asked (down, replaying, failing call after call, silent) takes no part, so that the only replica left is whole,
-// and of several those are that lack nothing that another one has by the group's heartbeat, bucket by bucket over the whole window; without a heartbeat none of several is. What is not
-// known yet is asked for at most three seconds or a quarter of the remaining time; a window of more than 31 days is not asked about. The error is that of Base.
+// Whole chooses the replica that a request about the samples in [from, until] (milliseconds,
+// everything its selectors reach) should read, and tells whether that one holds every sample of the
+// shard there, as far as anybody can know: who cannot be asked (down, replaying, failing call after
+// call, silent) takes no part, so that the only replica left is whole, and of several those are
+// that lack nothing that another one has by the group's heartbeat, bucket by bucket over the whole
+// window; without a heartbeat none of several is. What is not known yet is asked for at most three
+// seconds or a quarter of the remaining time; a window of more than 31 days is not asked about. The
+// error is that of Base.
 func (s *Shard) Whole(ctx context.Context, from, until int64, now time.Time) (*Replica, bool, error) {
 	order, n, err := s.wholes(ctx, from, until, now)
 	if err != nil {
@@ -18,19 +22,22 @@ func (s *Shard) Whole(ctx context.Context, from, until int64, now time.Time) (*R
 	return order[0], n > 0, nil
 }
 
-// Unjudged tells whether no replica can ever be known to be whole, since there are several and the group has no heartbeat to compare them by.
+// Unjudged tells whether no replica can ever be known to be whole, since there are several and the
+// group has no heartbeat to compare them by.
 func (s *Shard) Unjudged() bool {
 	return len(s.Replicas) > 1 && s.Group.Heartbeat == "" && !s.Thanos()
 }
 
-// Wholes are the replicas that Whole could choose for the window, the one that it chooses first: each of them holds every sample of the shard there and is
-// well enough to be asked. None is an empty slice. The error is that of Base.
+// Wholes are the replicas that Whole could choose for the window, the one that it chooses first:
+// each of them holds every sample of the shard there and is well enough to be asked. None is an
+// empty slice. The error is that of Base.
 func (s *Shard) Wholes(ctx context.Context, from, until int64, now time.Time) ([]*Replica, error) {
 	order, n, err := s.wholes(ctx, from, until, now)
 	return order[:n], err
 }
 
-// Alone is the only replica that can be asked of a shard that has several, nil where it is not so: it is read alone, since nothing else exists to be exact about.
+// Alone is the only replica that can be asked of a shard that has several, nil where it is not so:
+// it is read alone, since nothing else exists to be exact about.
 func (s *Shard) Alone() *Replica {
 	if len(s.Replicas) < 2 || len(s.Replicas) > maxReplicas {
 		return nil
@@ -41,7 +48,8 @@ func (s *Shard) Alone() *Replica {
 	return nil
 }
 
-// wholes orders the replicas that can be asked: n whole ones first. Without an error there is one at least.
+// wholes orders the replicas that can be asked: n whole ones first. Without an error there is one
+// at least.
 func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (order []*Replica, n int, err error) {
 	s.awaitProbes(ctx)
 	if ctx.Err() != nil {
@@ -79,7 +87,9 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (o
 	return order, n, nil
 }
 
-// present is the set of replicas that take part: those that can be asked now. One that was away a moment ago takes no part yet, since nobody knows what it has missed, but where nobody else is left.
+// present is the set of replicas that take part: those that can be asked now. One that was away a
+// moment ago takes no part yet, since nobody knows what it has missed, but where nobody else is
+// left.
 func (s *Shard) present(now time.Time) (part uint64) {
 	h := s.beats
 	h.mu.Lock()
@@ -111,7 +121,9 @@ func (r *Replica) noteAway(now time.Time) {
 	}
 }
 
-// Gone asks a server that has just failed to answer whether it is there at all, for two seconds at most. One that is not takes no part from then on, so that what is asked again is asked of those that are left.
+// Gone asks a server that has just failed to answer whether it is there at all, for two seconds at
+// most. One that is not takes no part from then on, so that what is asked again is asked of those
+// that are left.
 func (r *Replica) Gone(ctx context.Context) bool {
 	if !r.gone(ctx) || ctx.Err() != nil {
 		return false
@@ -130,7 +142,8 @@ func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) u
 	return whole
 }
 
-// find sees that all is known of the window that can be, and returns who takes part. Where known is false the window is not known by heartbeat.
+// find sees that all is known of the window that can be, and returns who takes part. Where known is
+// false the window is not known by heartbeat.
 func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (part uint64, w buckets, known bool) {
 	part = s.present(time.Now())
 	if bits.OnesCount64(part) < 2 {
@@ -174,8 +187,9 @@ type Lack struct {
 	Spans   []Span
 }
 
-// Lacks tells for a window what each replica that takes part lacks in it, bucket by bucket; the last stretch may reach into the future. It is false where that is not known, as Whole has it. The answer is
-// from what Whole of the same window has found.
+// Lacks tells for a window what each replica that takes part lacks in it, bucket by bucket; the
+// last stretch may reach into the future. It is false where that is not known, as Whole has it. The
+// answer is from what Whole of the same window has found.
 func (s *Shard) Lacks(ctx context.Context, from, until int64, now time.Time) ([]Lack, bool) {
 	if len(s.Replicas) == 1 || len(s.Replicas) > maxReplicas || s.split.Load() || s.Thanos() {
 		return nil, len(s.Replicas) == 1 || s.Thanos() && s.fullest(time.Now()) != 0

@@ -14,7 +14,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// counts is what a server says to beatQuery: for each job and each bucket end (milliseconds; 0 is the last minute) how many series and samples.
+// counts is what a server says to beatQuery: for each job and each bucket end (milliseconds; 0 is
+// the last minute) how many series and samples.
 type counts func(job string, end int64) (series, samples int64)
 
 // beating is a server with two jobs and a heartbeat.
@@ -174,7 +175,8 @@ func TestWholeChoosesAmongThree(t *testing.T) {
 	}
 }
 
-// TestWholeIsCached: the background work keeps the last hour and the last minute known, so that a request asks nothing; of a replica that stops answering it is not whole, and the other one is.
+// TestWholeIsCached: the background work keeps the last hour and the last minute known, so that a
+// request asks nothing; of a replica that stops answering it is not whole, and the other one is.
 func TestWholeIsCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := func(string, int64) (int64, int64) { return 10, 200 }

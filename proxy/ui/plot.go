@@ -16,7 +16,8 @@ const (
 	plotWidth, plotHeight   = width - left - right, height - top - under
 )
 
-// colours tell lines apart for people who see colours differently too: Okabe and Ito's, without yellow, which is hard to see on white.
+// colours tell lines apart for people who see colours differently too: Okabe and Ito's, without
+// yellow, which is hard to see on white.
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"}
 
 // dashes tell lines of one colour apart.
@@ -52,7 +53,8 @@ var plotTemplate = template.Must(template.New("plot").Parse(`<figure><svg viewBo
 </svg><figcaption>{{range .Lines}}<span><svg width="22" height="8"><line x1="0" x2="22" y1="4" y2="4" stroke="{{.Colour}}" stroke-width="2.4" stroke-dasharray="{{.Dash}}"/></svg> <code>{{.Name}}</code></span>
 {{end}}{{if .More}}<span>and more, which are not drawn; aggregate, or add a matcher</span>{{end}}</figcaption></figure>`))
 
-// Plot draws the first MaxLines of the lines from from to until, where step lies between two points of one line. Times are UTC.
+// Plot draws the first MaxLines of the lines from from to until, where step lies between two points
+// of one line. Times are UTC.
 func Plot(lines []Line, from, until time.Time, step time.Duration) template.HTML {
 	shown := lines[:min(len(lines), MaxLines)]
 	low, high := bounds(shown)
@@ -140,7 +142,8 @@ func bounds(lines []Line) (low, high float64) {
 	return low, high
 }
 
-// niceTicks are four to nine round numbers that span low to high, and how many significant digits tell them apart.
+// niceTicks are four to nine round numbers that span low to high, and how many significant digits
+// tell them apart.
 func niceTicks(low, high float64) (ticks []float64, digits int) {
 	unit := high/5 - low/5 // high - low may be more than a float64 holds
 	scale := math.Pow(10, math.Floor(math.Log10(unit)))

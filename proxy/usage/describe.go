@@ -38,8 +38,8 @@ func add(set map[string]struct{}, values ...string) {
 	}
 }
 
-// Describe returns what the expression looks at. Its cost is linear in the expression, but for printing it, which is linear in length times depth: parse and
-// bound it first.
+// Describe returns what the expression looks at. Its cost is linear in the expression, but for
+// printing it, which is linear in length times depth: parse and bound it first.
 func Describe(expr parser.Expr) Facts {
 	f := newFacts()
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
@@ -61,7 +61,8 @@ func Describe(expr parser.Expr) Facts {
 	return f.done(expr.String())
 }
 
-// DescribeSelectors is Describe for the selectors of match[] and of remote read. The text of several is separated by commas, in the order given.
+// DescribeSelectors is Describe for the selectors of match[] and of remote read. The text of
+// several is separated by commas, in the order given.
 func DescribeSelectors(selectors [][]*labels.Matcher) Facts {
 	f := newFacts()
 	texts := make([]string, len(selectors))
@@ -115,7 +116,8 @@ func (f *facts) selector(matchers []*labels.Matcher) {
 	}
 }
 
-// finite are the values that a matcher lets through, where it names them one by one; none of them is empty.
+// finite are the values that a matcher lets through, where it names them one by one; none of them
+// is empty.
 func finite(m *labels.Matcher) []string {
 	switch m.Type {
 	case labels.MatchEqual:

@@ -1,14 +1,20 @@
-// Package usage writes down what was asked: one JSON object a line for each request, in the file that the configuration calls usage_log.
+// Package usage writes down what was asked: one JSON object a line for each request, in the file
+// that the configuration calls usage_log.
 //
-// Everything that learns from use (drop rules, tables of cost) reads only this file, so it promises:
-//   - a line is whole or absent, has every field of Record, and nothing else; docs/usage-log.md describes them;
-//   - what a query looks at (metrics, matchers, labels) is complete, however long the query, even where its text is cut;
+// Everything that learns from use (drop rules, tables of cost) reads only this file, so it
+// promises:
+//   - a line is whole or absent, has every field of Record, and nothing else; docs/usage-log.md
+//     describes them;
+//   - what a query looks at (metrics, matchers, labels) is complete, however long the query, even
+//     where its text is cut;
 //   - a line that is not written is counted.
 //
-// It refuses to make a request wait: Write puts the line into a bounded queue and returns. Where the disk is slow or full, lines are dropped, counted and
-// mentioned in the process' log at most once a minute; requests go on being served.
+// It refuses to make a request wait: Write puts the line into a bounded queue and returns. Where
+// the disk is slow or full, lines are dropped, counted and mentioned in the process' log at most
+// once a minute; requests go on being served.
 //
-// Memory: the queue holds at most QueueBytes, and the writer one batch of at most 256 KiB or one line.
+// Memory: the queue holds at most QueueBytes, and the writer one batch of at most 256 KiB or one
+// line.
 //
 //	log, err := usage.Open(usage.Options{Path: "usage.jsonl", MaxSize: 256 << 20, MaxFiles: 8, Metrics: usage.NewMetrics(registry), Logger: logger})
 //	…

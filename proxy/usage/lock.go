@@ -6,8 +6,10 @@ import (
 	"sync"
 )
 
-// Two processes that write one file rename it under each other's hands: files grow to twice max_size, and the oldest go too soon. So whoever writes holds the system's lock on the
-// file, which goes with the process. Logs of one process may share a file: a reload opens it anew before the requests that write by the old configuration have ended.
+// Two processes that write one file rename it under each other's hands: files grow to twice
+// max_size, and the oldest go too soon. So whoever writes holds the system's lock on the file,
+// which goes with the process. Logs of one process may share a file: a reload opens it anew before
+// the requests that write by the old configuration have ended.
 var holders = struct {
 	mu sync.Mutex
 	by map[*rotating]os.FileInfo // what the logs of this process have locked

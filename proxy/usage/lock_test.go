@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A second process is refused in a sentence that names the file, and may write once the first is gone. Logs of one process share the file, as a reload needs it.
+// A second process is refused in a sentence that names the file, and may write once the first is
+// gone. Logs of one process share the file, as a reload needs it.
 func TestOneProcessWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
 	o := Options{Path: path, MaxSize: 1 << 20, MaxFiles: 2}

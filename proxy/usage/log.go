@@ -11,11 +11,13 @@ import (
 )
 
 const (
-	// QueueBytes is how many bytes of lines may wait for the disk; what comes beyond is dropped and counted.
+	// QueueBytes is how many bytes of lines may wait for the disk; what comes beyond is dropped and
+	// counted.
 	QueueBytes = 16 << 20
 	queueLines = 16 << 10
 	batchBytes = 256 << 10
-	// complainEvery is the shortest time between two lines in the process' log about lines that were dropped.
+	// complainEvery is the shortest time between two lines in the process' log about lines that
+	// were dropped.
 	complainEvery = time.Minute
 )
 
@@ -23,9 +25,11 @@ const (
 type Options struct {
 	// Path is the file; its folder must exist.
 	Path string
-	// MaxSize is the size in bytes at which a new file is begun; > 0. A single longer line has a file for itself.
+	// MaxSize is the size in bytes at which a new file is begun; > 0. A single longer line has a
+	// file for itself.
 	MaxSize int64
-	// MaxFiles is how many files are kept, the open one included; > 0. Older ones are Path with .1 (the youngest), .2 and so on behind it.
+	// MaxFiles is how many files are kept, the open one included; > 0. Older ones are Path with .1
+	// (the youngest), .2 and so on behind it.
 	MaxFiles int
 	// Metrics may be nil: then nothing is counted.
 	Metrics *Metrics
@@ -51,8 +55,9 @@ type Log struct {
 	closed bool
 }
 
-// Open opens the file, or makes it with mode 0600, and starts the writer, which Close ends. A file to which another process
-// writes is refused; Logs of one process may share one for a while, as a reload needs it.
+// Open opens the file, or makes it with mode 0600, and starts the writer, which Close ends. A file
+// to which another process writes is refused; Logs of one process may share one for a while, as a
+// reload needs it.
 func Open(o Options) (*Log, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -99,7 +104,8 @@ func (l *Log) resize(o Options) error {
 	return nil
 }
 
-// Write queues the record and returns at once. The record is not kept. After Close, and where the queue is full, the record is dropped and counted.
+// Write queues the record and returns at once. The record is not kept. After Close, and where the
+// queue is full, the record is dropped and counted.
 func (l *Log) Write(r *Record) {
 	if l == nil {
 		return
@@ -122,8 +128,9 @@ func (l *Log) Write(r *Record) {
 	}
 }
 
-// Close takes no more records, writes those that are queued, and closes the file. It returns when that is done or ctx has ended; then it returns the context's
-// error, and the writer ends as soon as the disk lets it. It may be called twice.
+// Close takes no more records, writes those that are queued, and closes the file. It returns when
+// that is done or ctx has ended; then it returns the context's error, and the writer ends as soon
+// as the disk lets it. It may be called twice.
 func (l *Log) Close(ctx context.Context) error {
 	if l == nil {
 		return nil
@@ -177,7 +184,8 @@ func (l *Log) run() {
 	}
 }
 
-// writeBatch writes the line and whatever else waits, up to batchBytes in one call. A lone line is written at once, so that it can be read at once.
+// writeBatch writes the line and whatever else waits, up to batchBytes in one call. A lone line is
+// written at once, so that it can be read at once.
 func (l *Log) writeBatch(first []byte) {
 	batch, lines := first, 1
 	flush := func() {
@@ -212,8 +220,9 @@ func (l *Log) writeBatch(first []byte) {
 	}
 }
 
-// complainUntil says at once that lines are missing, and then at most once in complainEvery. It is a goroutine of its own since the writer may be stuck in a
-// call to a disk that stands still, which is when there is something to say.
+// complainUntil says at once that lines are missing, and then at most once in complainEvery. It is
+// a goroutine of its own since the writer may be stuck in a call to a disk that stands still, which
+// is when there is something to say.
 func (l *Log) complainUntil(stop <-chan struct{}) {
 	for {
 		select {

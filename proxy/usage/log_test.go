@@ -204,7 +204,8 @@ func TestFileMovedAway(t *testing.T) {
 	}
 }
 
-// waitFor waits for another goroutine's system call to end, which synctest cannot do; however slow the disk is, for a minute at most.
+// waitFor waits for another goroutine's system call to end, which synctest cannot do; however slow
+// the disk is, for a minute at most.
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -314,7 +315,8 @@ func (diskInfo) ModTime() time.Time { return time.Time{} }
 func (diskInfo) IsDir() bool        { return false }
 func (diskInfo) Sys() any           { return nil }
 
-// TestDiskStandsStill: requests go on, the queue is bounded, the loss is counted at once and told at most once a minute, and Close does not hang.
+// TestDiskStandsStill: requests go on, the queue is bounded, the loss is counted at once and told
+// at most once a minute, and Close does not hang.
 func TestDiskStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -400,7 +402,8 @@ func TestHalfWrites(t *testing.T) {
 		if ok {
 			written++
 		}
-		// The file of the test is not the one at path, so that it is opened anew each time; that is what mends it.
+		// The file of the test is not the one at path, so that it is opened anew each time; that is
+		// what mends it.
 		for line := range strings.Lines(string(d.data)) {
 			if !json.Valid([]byte(line)) || !strings.HasSuffix(line, "\n") {
 				t.Fatalf("half a line: %q", line)

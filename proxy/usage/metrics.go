@@ -2,7 +2,8 @@ package usage
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics count what became of lines. They outlive a Log, so that a reload that opens another one does not set them back.
+// Metrics count what became of lines. They outlive a Log, so that a reload that opens another one
+// does not set them back.
 type Metrics struct {
 	lines, dropped, errors prometheus.Counter
 }

@@ -11,16 +11,20 @@ import (
 // Version is the value of the field v. It changes when the meaning of a field does.
 const Version = 1
 
-// MaxQueryBytes is the longest query text in a line; what is longer is cut at a rune boundary and ends in CutMark.
+// MaxQueryBytes is the longest query text in a line; what is longer is cut at a rune boundary and
+// ends in CutMark.
 const MaxQueryBytes = 8 << 10
 
-// CutMark ends a query text that was cut. No PromQL outside a string has this character, so such a text does not parse by accident.
+// CutMark ends a query text that was cut. No PromQL outside a string has this character, so such a
+// text does not parse by accident.
 const CutMark = "…"
 
-// Inventory is the Purpose of a request by which spillway relabel asks what is stored. It asks for every name there is, so that such a request is no use of anything.
+// Inventory is the Purpose of a request by which spillway relabel asks what is stored. It asks for
+// every name there is, so that such a request is no use of anything.
 const Inventory = "inventory"
 
-// Record is one request. All fields stand in every line, in this order; lists are sorted, without duplicates, and [] where there is nothing.
+// Record is one request. All fields stand in every line, in this order; lists are sorted, without
+// duplicates, and [] where there is nothing.
 type Record struct {
 	// V is Version; Write sets it.
 	V int `json:"v"`
@@ -57,7 +61,8 @@ type Record struct {
 	Verdict string `json:"verdict"`
 	// Bound is the limit that clamped or refused; empty where none did.
 	Bound string `json:"bound"`
-	// Claimed tells that some of User, Dashboard, Panel and Rule was said by a caller that is not known to be allowed to say it.
+	// Claimed tells that some of User, Dashboard, Panel and Rule was said by a caller that is not
+	// known to be allowed to say it.
 	Claimed bool `json:"claimed"`
 	// Purpose is Inventory, or empty: somebody wanted to know something.
 	Purpose string `json:"purpose"`
@@ -65,19 +70,24 @@ type Record struct {
 
 // Facts are what a query looks at: all that drop rules need to know of it.
 type Facts struct {
-	// Query is the text as PromQL prints it, so that spacing and the order of matchers do not tell queries apart; cut at MaxQueryBytes.
+	// Query is the text as PromQL prints it, so that spacing and the order of matchers do not tell
+	// queries apart; cut at MaxQueryBytes.
 	Query string `json:"query"`
-	// Metrics are the names selected, where the name is given: by equality or by a finite alternation.
+	// Metrics are the names selected, where the name is given: by equality or by a finite
+	// alternation.
 	Metrics []string `json:"metrics"`
-	// Matchers are all other matchers, spelled as in PromQL, those on __name__ included that give no finite list of names.
+	// Matchers are all other matchers, spelled as in PromQL, those on __name__ included that give
+	// no finite list of names.
 	Matchers []string `json:"matchers"`
-	// Grouping are the labels that the query reads otherwise: in by, without, on, ignoring, group_left, group_right, and by label functions.
+	// Grouping are the labels that the query reads otherwise: in by, without, on, ignoring,
+	// group_left, group_right, and by label functions.
 	Grouping []string `json:"grouping"`
 	// LE are the values of the label le that are selected one by one.
 	LE []string `json:"le"`
 }
 
-// Line is the record as one line of the log, newline included. It never fails: numbers that JSON lacks become 0, and bytes that are not UTF-8 the replacement character.
+// Line is the record as one line of the log, newline included. It never fails: numbers that JSON
+// lacks become 0, and bytes that are not UTF-8 the replacement character.
 func (r Record) Line() []byte {
 	r.V = Version
 	r.Time = r.Time.UTC().Truncate(time.Millisecond)

@@ -137,7 +137,8 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// FuzzRecord: whatever the query and the caller's words, the line is one line of valid JSON, and describing does not panic.
+// FuzzRecord: whatever the query and the caller's words, the line is one line of valid JSON, and
+// describing does not panic.
 func FuzzRecord(f *testing.F) {
 	for _, s := range []string{
 		`sum by (a) (rate(x{b="1"}[5m]))`, `{__name__=~"a|b"}`, `info(a, {b="c"})`, `label_join(a, "b", "", "c")`, `{"a.b"}`, "\xff", "a\nb", `sort_by_label(a)`,
@@ -172,7 +173,8 @@ func FuzzRecord(f *testing.F) {
 
 const docsFile = "../../docs/usage-log.md"
 
-// TestDocs compares the table of docs/usage-log.md with Record: the same fields in the same order, of the same types.
+// TestDocs compares the table of docs/usage-log.md with Record: the same fields in the same order,
+// of the same types.
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile(docsFile)
 	if err != nil {

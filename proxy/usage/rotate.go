@@ -40,7 +40,8 @@ func openFile(path string) (file, error) {
 	return f, nil
 }
 
-// rotating is a file that is renamed when it is full. Only the writer uses it, but for the two bounds, which may change.
+// rotating is a file that is renamed when it is full. Only the writer uses it, but for the two
+// bounds, which may change.
 //
 // Invariant: where regular, the file holds size bytes, and these are whole lines.
 type rotating struct {
@@ -62,7 +63,8 @@ func newRotating(o Options) *rotating {
 	return r
 }
 
-// ensure makes sure that the file at path is open: at first, after an error, and after someone has moved or removed it.
+// ensure makes sure that the file at path is open: at first, after an error, and after someone has
+// moved or removed it.
 func (r *rotating) ensure() error {
 	if r.f != nil {
 		if !r.regular {
@@ -102,7 +104,8 @@ func (r *rotating) ensure() error {
 	return nil
 }
 
-// mend takes away a last line that was cut short when the machine or the process died. What does not look like one of our lines is kept and ended.
+// mend takes away a last line that was cut short when the machine or the process died. What does
+// not look like one of our lines is kept and ended.
 func (r *rotating) mend() error {
 	const window = 1 << 20
 	from := max(0, r.size-window)
@@ -126,7 +129,8 @@ func (r *rotating) mend() error {
 // fits tells whether n more bytes may be written before the next rotation.
 func (r *rotating) fits(n int) bool { return !r.regular || r.size+int64(n) <= r.maxSize.Load() }
 
-// write appends whole lines, after a rotation if they do not fit. It reports whether they are in the file; an error without that is one of the rotation.
+// write appends whole lines, after a rotation if they do not fit. It reports whether they are in
+// the file; an error without that is one of the rotation.
 func (r *rotating) write(lines []byte) (bool, error) {
 	if err := r.ensure(); err != nil {
 		return false, err
@@ -143,7 +147,8 @@ func (r *rotating) write(lines []byte) (bool, error) {
 		return true, rotation
 	}
 	if n > 0 && r.regular {
-		// Half a line is worse than none. Where it cannot be taken back, the file is opened anew, which mends it.
+		// Half a line is worse than none. Where it cannot be taken back, the file is opened anew,
+		// which mends it.
 		if cutErr := r.f.Truncate(r.size); cutErr != nil {
 			err = errors.Join(err, cutErr, r.close())
 		}
@@ -151,7 +156,8 @@ func (r *rotating) write(lines []byte) (bool, error) {
 	return false, errors.Join(rotation, err)
 }
 
-// rotate renames the files, the oldest over the edge, and opens a new one. Where renaming fails the file is not allowed to grow without end: it is emptied.
+// rotate renames the files, the oldest over the edge, and opens a new one. Where renaming fails the
+// file is not allowed to grow without end: it is emptied.
 func (r *rotating) rotate() error {
 	err := r.shift()
 	if err != nil {

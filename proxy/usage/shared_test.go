@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// One file has one Log, however often it is opened and in whatever order it is given back; bounds are those of the last opening.
+// One file has one Log, however often it is opened and in whatever order it is given back; bounds
+// are those of the last opening.
 func TestSharedOpensAFileOnce(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.jsonl"), filepath.Join(dir, "b.jsonl")

@@ -1,14 +1,16 @@
-// Package config reads the relabelling rules that configuration files have, each with its line: prometheus.yml, the files of scrape_config_files, and the
-// ServiceMonitors, PodMonitors and ScrapeConfigs of prometheus-operator.
+// Package config reads the relabelling rules that configuration files have, each with its line:
+// prometheus.yml, the files of scrape_config_files, and the ServiceMonitors, PodMonitors and
+// ScrapeConfigs of prometheus-operator.
 //
 //	jobs, err := config.Prometheus("prometheus.yml", text)
 //	objects, err := config.Monitors("monitors.yaml", text)
 //
 // # What it promises
 //
-// A rule is read by Prometheus' own decoder and validation. A rule that they refuse is there with its error, so that one look finds all; and so is one with
-// a field that nobody knows, such as source_labels in a ServiceMonitor, which the API server drops without a word. The rest of the file is not looked at:
-// service discovery of any kind may stand there.
+// A rule is read by Prometheus' own decoder and validation. A rule that they refuse is there with
+// its error, so that one look finds all; and so is one with a field that nobody knows, such as
+// source_labels in a ServiceMonitor, which the API server drops without a word. The rest of the
+// file is not looked at: service discovery of any kind may stand there.
 //
 // # What it refuses
 //

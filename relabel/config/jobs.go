@@ -12,7 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ReadMonitors reads the objects of files, and of all .yaml, .yml and .json files below folders. The services that stand in any of them say what the job of a monitor's series is. A path without
+// ReadMonitors reads the objects of files, and of all .yaml, .yml and .json files below folders.
+// The services that stand in any of them say what the job of a monitor's series is. A path without
 // a monitor is an error; in a folder, files without one are passed by.
 func ReadMonitors(paths ...string) ([]*Object, []error) {
 	var out []*Object
@@ -52,7 +53,8 @@ func ReadMonitors(paths ...string) ([]*Object, []error) {
 	return out, problems
 }
 
-// below are the path itself, if it is a file, or the files of a folder that may hold objects, in order.
+// below are the path itself, if it is a file, or the files of a folder that may hold objects, in
+// order.
 func below(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
@@ -120,8 +122,9 @@ func (o *Object) selects(spec *yaml.Node) {
 	o.namespaces = []string{o.Namespace}
 }
 
-// job is the label job of an object's series, as the operator makes it: the value of jobLabel on the service or pod, else the service's name, or NAMESPACE/NAME of a PodMonitor. Empty where
-// that is not known.
+// job is the label job of an object's series, as the operator makes it: the value of jobLabel on
+// the service or pod, else the service's name, or NAMESPACE/NAME of a PodMonitor. Empty where that
+// is not known.
 func (o *Object) job(services []service) string {
 	switch {
 	case o.Kind == ScrapeConfig && o.jobLabel != "":

@@ -22,7 +22,8 @@ type Object struct {
 	Line                  int
 	// Endpoints are its endpoints, in order; a ScrapeConfig is one.
 	Endpoints []*Endpoint
-	// jobLabel, selector and namespaces say which services it scrapes and what their series' job is; see jobs.go.
+	// jobLabel, selector and namespaces say which services it scrapes and what their series' job
+	// is; see jobs.go.
 	jobLabel   string
 	selector   map[string]string
 	namespaces []string // nil is all
@@ -40,8 +41,8 @@ type Endpoint struct {
 	node *yaml.Node
 }
 
-// Monitors reads the objects of a file: several documents, lists as `kubectl get -o yaml` writes them, JSON. Other kinds are passed by; a file that has
-// none of the three is an error.
+// Monitors reads the objects of a file: several documents, lists as `kubectl get -o yaml` writes
+// them, JSON. Other kinds are passed by; a file that has none of the three is an error.
 func Monitors(file string, content []byte) ([]*Object, error) {
 	out, services, err := monitors(file, content)
 	if err != nil {

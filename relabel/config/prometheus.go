@@ -13,8 +13,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Prometheus reads the jobs of a prometheus.yml or of a file of scrape_config_files. include are the patterns of scrape_config_files that it names,
-// relative to the file's folder as Prometheus takes them.
+// Prometheus reads the jobs of a prometheus.yml or of a file of scrape_config_files. include are
+// the patterns of scrape_config_files that it names, relative to the file's folder as Prometheus
+// takes them.
 func Prometheus(file string, content []byte) (jobs []*Job, include []string, err error) {
 	docs, err := documents(file, content)
 	if err != nil {
@@ -75,8 +76,9 @@ var (
 	camelTargets = targetFields{"staticConfigs", "honorLabels", []string{"fileSDConfigs", "httpSDConfigs"}, "SDConfigs"}
 )
 
-// setLabels follows the label job from the targets to the stored series. name is what it is where nothing else says so, empty where that is not known. labelmap may set it too, where discovery has a
-// label of that name: so rarely that it is not looked at.
+// setLabels follows the label job from the targets to the stored series. name is what it is where
+// nothing else says so, empty where that is not known. labelmap may set it too, where discovery has
+// a label of that name: so rarely that it is not looked at.
 func (j *Job) setLabels(name string, n *yaml.Node, f targetFields) {
 	j.Labels, j.Own, j.Honors = nil, "", false
 	add := func(label string) {

@@ -19,7 +19,8 @@ func LongRegex(regex string) string {
 	return ""
 }
 
-// alternatives counts what a reader sees: the bars, but for those that are escaped or stand in a class.
+// alternatives counts what a reader sees: the bars, but for those that are escaped or stand in a
+// class.
 func alternatives(regex string) int {
 	n, class := 1, false
 	for i := 0; i < len(regex); i++ {

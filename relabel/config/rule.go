@@ -22,18 +22,23 @@ type Rule struct {
 
 // Job is a scrape job, or one endpoint of a monitor.
 type Job struct {
-	// Name is job_name; of a monitor what the operator makes of it (serviceMonitor/NAMESPACE/NAME/INDEX).
+	// Name is job_name; of a monitor what the operator makes of it
+	// (serviceMonitor/NAMESPACE/NAME/INDEX).
 	Name string
-	// Label is the label job of its series: job_name, or what a rule sets. Of a monitor it is what its jobLabel and selector say, or the services that stand
-	// beside it; empty where these say nothing.
+	// Label is the label job of its series: job_name, or what a rule sets. Of a monitor it is what
+	// its jobLabel and selector say, or the services that stand beside it; empty where these say
+	// nothing.
 	Label string
-	// Labels are all labels job that the configuration gives to its series, Label first: static_configs may give several. Empty where none is known.
+	// Labels are all labels job that the configuration gives to its series, Label first:
+	// static_configs may give several. Empty where none is known.
 	Labels []string
-	// Own says what lets series have a label job that stands nowhere here: honor_labels, or discovery that may set any label. Empty where nothing does.
+	// Own says what lets series have a label job that stands nowhere here: honor_labels, or
+	// discovery that may set any label. Empty where nothing does.
 	Own string
 	// Honors says that it is honor_labels: series may come from another server, recorded ones too.
 	Honors bool
-	// Open says that the label job comes from elsewhere: a monitor takes it from a service that nobody gave, and a rule may take it from another label.
+	// Open says that the label job comes from elsewhere: a monitor takes it from a service that
+	// nobody gave, and a rule may take it from another label.
 	Open bool
 	File string
 	Line int
@@ -152,7 +157,8 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// field finds a field of a mapping, also one that it takes from anchors (<<). Nil where there is none.
+// field finds a field of a mapping, also one that it takes from anchors (<<). Nil where there is
+// none.
 func field(m *yaml.Node, name string) *yaml.Node {
 	return fieldWithin(m, name, 16)
 }

@@ -30,8 +30,8 @@ type jobRules struct {
 	rules []*propose.Rule
 }
 
-// byJob sorts the plan's rules by job. Inside a job they stay as they are ranked, but what takes a label away comes last: a rule before it may look at that
-// label.
+// byJob sorts the plan's rules by job. Inside a job they stay as they are ranked, but what takes a
+// label away comes last: a rule before it may look at that label.
 func byJob(p *relabel.Plan) ([]jobRules, error) {
 	jobs := map[string][]*propose.Rule{}
 	seen := map[string]bool{}
@@ -86,13 +86,15 @@ func ruleBlock(r *propose.Rule, owner string) ([]string, error) {
 	return append(lines, markEnd+comment(r.ID)), nil
 }
 
-// checksum is of the lines without indentation, so that whoever indents a file anew changes nothing.
+// checksum is of the lines without indentation, so that whoever indents a file anew changes
+// nothing.
 func checksum(lines []string) string {
 	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
 	return hex.EncodeToString(sum[:8])
 }
 
-// evidence is what stands above a rule: what goes, what that saves, who used it last, what to watch for.
+// evidence is what stands above a rule: what goes, what that saves, who used it last, what to watch
+// for.
 func evidence(r *propose.Rule, owner string) []string {
 	what := fmt.Sprintf("%s, risk %s: %s", r.Kind, r.Risk, metrics(r))
 	if r.Evidence.Text != "" {

@@ -76,8 +76,10 @@ func emitLines(out *strings.Builder, sign byte, lines []string) {
 	}
 }
 
-// compare finds the stretches that differ: between what is equal at both ends it looks for lines that occur once on both sides, and goes on between those.
-// Where there are none, small stretches are compared line by line and large ones are a change as a whole: a diff need not be the shortest to be right.
+// compare finds the stretches that differ: between what is equal at both ends it looks for lines
+// that occur once on both sides, and goes on between those. Where there are none, small stretches
+// are compared line by line and large ones are a change as a whole: a diff need not be the shortest
+// to be right.
 func compare(a, b []string) []change {
 	var out []change
 	var walk func(a0, a1, b0, b1 int)
@@ -118,8 +120,8 @@ func compare(a, b []string) []change {
 	return out
 }
 
-// anchors are lines that stay in order: those that occur once on each side, the longest run of them that rises on both; or a longest common subsequence
-// where the stretch is small.
+// anchors are lines that stay in order: those that occur once on each side, the longest run of them
+// that rises on both; or a longest common subsequence where the stretch is small.
 func anchors(a, b []string) [][2]int {
 	if len(a)*len(b) <= 1<<18 {
 		return subsequence(a, b)

@@ -256,7 +256,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// asFileHostile cuts at documents as a YAML reader does, since --- may stand inside a comment's text.
+// asFileHostile cuts at documents as a YAML reader does, since --- may stand inside a comment's
+// text.
 func asFileHostile(t testing.TB, text string) string {
 	t.Helper()
 	d := yaml.NewDecoder(strings.NewReader(text))

@@ -12,15 +12,19 @@ import (
 	"github.com/spillwayproject/spillway/relabel/propose"
 )
 
-// familyName is what kube-state-metrics can deny: its families are kube_…, and its flag separates names by commas. What it says about itself
-// (kube_state_metrics_…) comes from another place that no flag filters.
+// familyName is what kube-state-metrics can deny: its families are kube_…, and its flag separates
+// names by commas. What it says about itself (kube_state_metrics_…) comes from another place that
+// no flag filters.
 var familyName = regexp.MustCompile(`^kube_[a-zA-Z0-9_]+$`)
 
-// KubeStateMetrics writes the metrics that no one uses as the --metric-denylist of kube-state-metrics: as args and as values of the Helm chart. A metric
-// that is not made costs nothing, one that is dropped was made, sent and parsed. jobs are those that scrape kube-state-metrics; with none given, those
-// whose name has kube-state-metrics in it. With several, only metrics that all of them drop are denied: the flag is for everyone who scrapes it.
+// KubeStateMetrics writes the metrics that no one uses as the --metric-denylist of
+// kube-state-metrics: as args and as values of the Helm chart. A metric that is not made costs
+// nothing, one that is dropped was made, sent and parsed. jobs are those that scrape
+// kube-state-metrics; with none given, those whose name has kube-state-metrics in it. With several,
+// only metrics that all of them drop are denied: the flag is for everyone who scrapes it.
 //
-// kube-state-metrics searches its expressions anywhere in a name, so that kube_pod_info would deny kube_pod_info_x too: each is anchored.
+// kube-state-metrics searches its expressions anywhere in a name, so that kube_pod_info would deny
+// kube_pod_info_x too: each is anchored.
 func KubeStateMetrics(p *relabel.Plan, w io.Writer, jobs ...string) error {
 	if len(jobs) == 0 {
 		for _, j := range planJobs(p) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// splitLines cuts text behind each line end, as YAML counts lines (CR LF, LF, CR, and the three of Unicode), so that the line numbers of its nodes are
-// indexes here.
+// splitLines cuts text behind each line end, as YAML counts lines (CR LF, LF, CR, and the three of
+// Unicode), so that the line numbers of its nodes are indexes here.
 func splitLines(text string) []string {
 	var lines []string
 	for len(text) > 0 {
@@ -68,7 +68,8 @@ func newFile(text string) *file {
 
 func (f *file) String() string { return strings.Join(f.lines, "") }
 
-// insert puts lines before index at. Behind a last line without an end, the last new line has none either: cut then gives back what was there.
+// insert puts lines before index at. Behind a last line without an end, the last new line has none
+// either: cut then gives back what was there.
 func (f *file) insert(at int, lines []string) {
 	if len(lines) == 0 {
 		return
@@ -104,7 +105,8 @@ var (
 	endLine   = regexp.MustCompile(`^ *` + markEnd + `(.+?)\s*$`)
 )
 
-// findOurs finds the blocks of an earlier merge. A mark without its partner is an error: what lies between cannot be known.
+// findOurs finds the blocks of an earlier merge. A mark without its partner is an error: what lies
+// between cannot be known.
 func findOurs(lines []string) ([]ours, error) {
 	var out []ours
 	open := -1

@@ -9,7 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// list is where the rules of one owner of a list (a job, an endpoint of a monitor) stand or will stand.
+// list is where the rules of one owner of a list (a job, an endpoint of a monitor) stand or will
+// stand.
 type list struct {
 	owner string
 	key   *yaml.Node // nil where there is none yet
@@ -21,7 +22,8 @@ type list struct {
 	after int
 }
 
-// document parses one YAML document. Several in one file are refused: Prometheus reads the first only.
+// document parses one YAML document. Several in one file are refused: Prometheus reads the first
+// only.
 func document(text string) (*yaml.Node, error) {
 	d := yaml.NewDecoder(strings.NewReader(text))
 	var doc, second yaml.Node
@@ -40,7 +42,8 @@ func document(text string) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// field is the key and the value of a mapping's own field, and the line of what comes behind it: next where it is the last.
+// field is the key and the value of a mapping's own field, and the line of what comes behind it:
+// next where it is the last.
 func field(m *yaml.Node, name string, next int) (key, value *yaml.Node, after int) {
 	for i := 0; i+1 < len(m.Content); i += 2 {
 		if m.Content[i].Value != name || m.Content[i].Kind != yaml.ScalarNode {
@@ -55,7 +58,8 @@ func field(m *yaml.Node, name string, next int) (key, value *yaml.Node, after in
 	return nil, nil, next
 }
 
-// jobs finds the entries of scrape_configs by job_name. Those that cannot be edited are nil with their reason in refused.
+// jobs finds the entries of scrape_configs by job_name. Those that cannot be edited are nil with
+// their reason in refused.
 func jobs(root *yaml.Node, lines []string) (found map[string]*list, refused map[string]error, err error) {
 	last := len(lines) + 1
 	for i := root.Line; i < len(lines); i++ { // ... or --- at the margin end the document
@@ -170,8 +174,9 @@ func (l *list) dash() int {
 	return column + 2
 }
 
-// end is the index of the line before which a new last element of the list, or a new last field of the mapping, stands: behind the last line that belongs
-// to it. Comments at the margin of what follows belong to what follows.
+// end is the index of the line before which a new last element of the list, or a new last field of
+// the mapping, stands: behind the last line that belongs to it. Comments at the margin of what
+// follows belong to what follows.
 func (l *list) end(lines []string) int {
 	margin, next, first := l.mapping.Content[0].Column-1, l.next, l.first
 	switch {

@@ -15,15 +15,19 @@ import (
 	"github.com/spillwayproject/spillway/relabel/config"
 )
 
-// Merge puts the plan's rules into a prometheus.yml (or a file of scrape_config_files): behind a job's own rules the first time, in the place of the
-// earlier ones afterwards; rules of ours that the plan no longer has go. Every other byte stays. Behind, because what was proven was looked at after the
-// job's own rules. diff is a unified diff from what was given, empty where nothing changes.
+// Merge puts the plan's rules into a prometheus.yml (or a file of scrape_config_files): behind a
+// job's own rules the first time, in the place of the earlier ones afterwards; rules of ours that
+// the plan no longer has go. Every other byte stays. Behind, because what was proven was looked at
+// after the job's own rules. diff is a unified diff from what was given, empty where nothing
+// changes.
 //
-// Rules go when the plan no longer has them, and it has none for what was not stored when it was made: make a plan that replaces another one from scraped
-// pages, which still have what the rules drop, or the second merge brings it all back. The diff shows it.
+// Rules go when the plan no longer has them, and it has none for what was not stored when it was
+// made: make a plan that replaces another one from scraped pages, which still have what the rules
+// drop, or the second merge brings it all back. The diff shows it.
 //
-// It refuses a file that is no YAML, jobs that it does not have (by the label job of their series), places where no line can be put in, and rules of ours
-// that were changed by hand; the error lists all of them, with their lines.
+// It refuses a file that is no YAML, jobs that it does not have (by the label job of their series),
+// places where no line can be put in, and rules of ours that were changed by hand; the error lists
+// all of them, with their lines.
 func Merge(p *relabel.Plan, promYAML []byte) (merged []byte, diff string, err error) {
 	planned, err := byJob(p)
 	if err != nil {
@@ -107,8 +111,8 @@ func Merge(p *relabel.Plan, promYAML []byte) (merged []byte, diff string, err er
 	return []byte(out), unified("prometheus.yml", text, out), nil
 }
 
-// entriesOf are the names of the scrape_configs entries by the label job of their series: as a rule one with that name, but a rule with target_label: job
-// makes it another, or several.
+// entriesOf are the names of the scrape_configs entries by the label job of their series: as a rule
+// one with that name, but a rule with target_label: job makes it another, or several.
 func entriesOf(text string) map[string][]string {
 	jobs, _, _ := config.Prometheus("prometheus.yml", []byte(text)) // what is wrong with a rule of another job is not for here
 	out := map[string][]string{}
@@ -200,8 +204,8 @@ func stripKeys(f *file, places map[string]int) error {
 	return nil
 }
 
-// proveMerge compares the merged file with what it was without our rules: everything else reads the same, and each job has its own rules with ours among
-// them, in order.
+// proveMerge compares the merged file with what it was without our rules: everything else reads the
+// same, and each job has its own rules with ours among them, in order.
 func proveMerge(before *yaml.Node, merged string, added map[string][]*promrelabel.Config) error {
 	after, err := document(merged)
 	if err != nil {
@@ -227,7 +231,8 @@ func proveMerge(before *yaml.Node, merged string, added map[string][]*promrelabe
 	return nil
 }
 
-// withoutRules writes the whole file but the metric_relabel_configs of the jobs in question, in one form, with anchors resolved; and gives these rules.
+// withoutRules writes the whole file but the metric_relabel_configs of the jobs in question, in one
+// form, with anchors resolved; and gives these rules.
 func withoutRules(root *yaml.Node, of map[string][]*promrelabel.Config) (string, map[string][]*promrelabel.Config, error) {
 	var tree map[string]any
 	if err := root.Decode(&tree); err != nil {

@@ -43,7 +43,8 @@ func ab() *relabel.Plan {
 	return planOf(dropNames("a", "a_total", "it's"), dropBuckets("a", "h_bucket", "0.5", "30.0"), dropNames("b", "b_total"), takeLabel("b", "c_total", "pod"))
 }
 
-// Everything that is not ours stays, byte for byte, whatever the file looks like; the second merge changes nothing; and with an empty plan ours go and leave no trace.
+// Everything that is not ours stays, byte for byte, whatever the file looks like; the second merge
+// changes nothing; and with an empty plan ours go and leave no trace.
 func TestMergeOddFiles(t *testing.T) {
 	for name, text := range oddFiles {
 		t.Run(name, func(t *testing.T) {
@@ -393,7 +394,8 @@ func TestDiffLong(t *testing.T) {
 	}
 }
 
-// The configuration that we ship, with its anchors, discoveries and comments: every job takes rules and gives them back.
+// The configuration that we ship, with its anchors, discoveries and comments: every job takes rules
+// and gives them back.
 func TestMergeWhatWeShip(t *testing.T) {
 	raw, err := os.ReadFile("../../deploy/exporters/prometheus.yml")
 	if err != nil {

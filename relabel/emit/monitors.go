@@ -29,11 +29,14 @@ func (m Monitor) String() string { return m.Kind + "/" + m.Namespace + "/" + m.N
 
 // MonitorOptions say where the rules of a job go.
 type MonitorOptions struct {
-	// Monitors is the monitor of each job. Jobs that are missing here are taken from their name, where it is one that the operator gives:
-	// serviceMonitor/NAMESPACE/NAME/INDEX, podMonitor/…, scrapeConfig/…; or NAMESPACE/NAME, which is the job of a PodMonitor's series; else from Existing.
+	// Monitors is the monitor of each job. Jobs that are missing here are taken from their name,
+	// where it is one that the operator gives: serviceMonitor/NAMESPACE/NAME/INDEX, podMonitor/…,
+	// scrapeConfig/…; or NAMESPACE/NAME, which is the job of a PodMonitor's series; else from
+	// Existing.
 	Monitors map[string]Monitor
-	// Existing are the monitors as they are (`kubectl get servicemonitor -A -o yaml`, or the files of a repository). With them a patch keeps other rules
-	// and replaces our earlier ones; without, it is for monitors that have no rule at all and fails on others.
+	// Existing are the monitors as they are (`kubectl get servicemonitor -A -o yaml`, or the files
+	// of a repository). With them a patch keeps other rules and replaces our earlier ones; without,
+	// it is for monitors that have no rule at all and fails on others.
 	Existing []*config.Object
 	// Endpoints is how many endpoints a monitor is taken to have that is not in Existing; 1.
 	Endpoints int
@@ -93,7 +96,8 @@ func monitorOf(job string, o MonitorOptions) (Monitor, error) {
 	return Monitor{}, fmt.Errorf("job %q: which monitor makes it? Say --monitor %s=NAMESPACE/NAME, or give the monitors with --monitors", job, job)
 }
 
-// making are the monitors whose series have the job: those that say so, else those of its name whose job is not known.
+// making are the monitors whose series have the job: those that say so, else those of its name
+// whose job is not known.
 func making(job string, existing []*config.Object) []Monitor {
 	var sure, named []Monitor
 	for _, e := range existing {
@@ -113,17 +117,19 @@ func making(job string, existing []*config.Object) []Monitor {
 	return named
 }
 
-// Patch is what one monitor gets: a JSON patch (RFC 6902), written as YAML with the evidence as comments.
+// Patch is what one monitor gets: a JSON patch (RFC 6902), written as YAML with the evidence as
+// comments.
 type Patch struct {
 	Monitor Monitor
 	Job     string
 	Body    []byte
 }
 
-// Patches makes one patch for each monitor, sorted by job. Each begins with a test: a monitor that was changed meanwhile refuses the patch instead of
-// losing the change.
+// Patches makes one patch for each monitor, sorted by job. Each begins with a test: a monitor that
+// was changed meanwhile refuses the patch instead of losing the change.
 //
-// The rules of a job go to all endpoints of its monitor. Two jobs on one monitor are refused: rules there see the series of both.
+// The rules of a job go to all endpoints of its monitor. Two jobs on one monitor are refused: rules
+// there see the series of both.
 func Patches(p *relabel.Plan, o MonitorOptions) ([]Patch, error) {
 	planned, err := byJob(p)
 	if err != nil {
@@ -166,8 +172,8 @@ func Patches(p *relabel.Plan, o MonitorOptions) ([]Patch, error) {
 	return out, nil
 }
 
-// ServiceMonitors writes the patches of all monitors, of whatever kind, one YAML document each. kubectl takes one document at a time: see Patches for them
-// one by one.
+// ServiceMonitors writes the patches of all monitors, of whatever kind, one YAML document each.
+// kubectl takes one document at a time: see Patches for them one by one.
 func ServiceMonitors(p *relabel.Plan, w io.Writer, o MonitorOptions) error {
 	patches, err := Patches(p, o)
 	if err != nil {
@@ -289,7 +295,8 @@ func element(n *yaml.Node) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), nil
 }
 
-// The mark of our rules in a monitor: a group at the end of the regex that matches the empty string, so that the rule means what it meant.
+// The mark of our rules in a monitor: a group at the end of the regex that matches the empty
+// string, so that the rule means what it meant.
 var markGroup = regexp.MustCompile(`^\(\?:(.*)\)\(\?P<spillway_([0-9a-f]{16})>\)$`)
 
 // monitorRules writes our rules for a monitor, each with its evidence and its mark.
@@ -320,8 +327,9 @@ func monitorRules(rules []*propose.Rule, owner string) ([]string, error) {
 	return out, nil
 }
 
-// marked puts our mark into a rule. An empty replacement becomes the mark's group, which is empty: an operator whose field knows no difference between
-// empty and missing leaves it out, and Prometheus then takes $1, which would put the metric's name there.
+// marked puts our mark into a rule. An empty replacement becomes the mark's group, which is empty:
+// an operator whose field knows no difference between empty and missing leaves it out, and
+// Prometheus then takes $1, which would put the metric's name there.
 func marked(c *promrelabel.Config) (*promrelabel.Config, error) {
 	lines, err := configLines(c, operatorSpelling)
 	if err != nil {
@@ -354,7 +362,8 @@ func unmark(c *promrelabel.Config) (plain *promrelabel.Config, sum string, ok bo
 	return &copied, m[2], true, nil
 }
 
-// withoutOurs gives the rules that are not ours, and at which of them ours stand: behind all where there are none yet.
+// withoutOurs gives the rules that are not ours, and at which of them ours stand: behind all where
+// there are none yet.
 func withoutOurs(e target) (others []*yaml.Node, at int, err error) {
 	at = -1
 	var problems []error

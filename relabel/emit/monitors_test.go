@@ -15,7 +15,8 @@ import (
 	"github.com/spillwayproject/spillway/relabel/config"
 )
 
-// patchObject applies a JSON patch of tests and adds, as the API server does (a test of null passes where nothing is).
+// patchObject applies a JSON patch of tests and adds, as the API server does (a test of null passes
+// where nothing is).
 func patchObject(t testing.TB, object any, body []byte) (any, error) {
 	t.Helper()
 	var ops []struct {
@@ -96,7 +97,8 @@ spec:
     - port: other
 `
 
-// The second patch replaces what the first one wrote, and leaves the rest; with an empty one before it nothing else changed.
+// The second patch replaces what the first one wrote, and leaves the rest; with an empty one before
+// it nothing else changed.
 func TestMonitorPatches(t *testing.T) {
 	o := MonitorOptions{Monitors: map[string]Monitor{"apiserver": {config.ServiceMonitor, "monitoring", "kube-apiserver"}}}
 	object := func(text string) any {
@@ -252,7 +254,8 @@ func TestParseMonitor(t *testing.T) {
 	}
 }
 
-// The mark changes nothing: marked rules do what plain ones do, for names around those that they were made for.
+// The mark changes nothing: marked rules do what plain ones do, for names around those that they
+// were made for.
 func TestMarkMeansNothing(t *testing.T) {
 	plain := []*promrelabel.Config{
 		cfg(promrelabel.Drop, "a|b.*|", "__name__"), cfg(promrelabel.Drop, "a;(x|30(\\.0)?)", "__name__", "le"), cfg(promrelabel.Keep, "(?i)A|b", "__name__"), cfg(promrelabel.LabelDrop, "le|po.+"),

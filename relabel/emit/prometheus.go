@@ -9,8 +9,9 @@ import (
 	"github.com/spillwayproject/spillway/relabel"
 )
 
-// Prometheus writes one YAML document for each job that has rules: its metric_relabel_configs, to be put into the job's scrape_configs entry; Merge does
-// that. Jobs are sorted. Nothing is written when a rule is refused.
+// Prometheus writes one YAML document for each job that has rules: its metric_relabel_configs, to
+// be put into the job's scrape_configs entry; Merge does that. Jobs are sorted. Nothing is written
+// when a rule is refused.
 func Prometheus(p *relabel.Plan, w io.Writer) error {
 	jobs, err := byJob(p)
 	if err != nil {

@@ -16,20 +16,22 @@ import (
 
 // RuleOptions are for those who need them; the zero value will do.
 type RuleOptions struct {
-	// Labels are put on each series beside job: cluster, where the rules are evaluated by a ruler over many clusters. On a Prometheus of the cluster its
-	// external labels do that.
+	// Labels are put on each series beside job: cluster, where the rules are evaluated by a ruler
+	// over many clusters. On a Prometheus of the cluster its external labels do that.
 	Labels map[string]string
-	// Namespace, Name and ObjectLabels are those of the PrometheusRule; Name is drop-rules where it is empty. ObjectLabels are what the operator's
-	// ruleSelector wants to see.
+	// Namespace, Name and ObjectLabels are those of the PrometheusRule; Name is drop-rules where it
+	// is empty. ObjectLabels are what the operator's ruleSelector wants to see.
 	Namespace, Name string
 	ObjectLabels    map[string]string
 }
 
-// RecordingRules writes the group drop_rules: for each job with rules drop_rules:expected_ratio, the share of its series that go. DropRulesNotEffective
-// fires when what a job really drops, 1 - scrape_samples_post_metric_relabeling / scrape_samples_scraped, is under 0.8 of it for an hour.
+// RecordingRules writes the group drop_rules: for each job with rules drop_rules:expected_ratio,
+// the share of its series that go. DropRulesNotEffective fires when what a job really drops, 1 -
+// scrape_samples_post_metric_relabeling / scrape_samples_scraped, is under 0.8 of it for an hour.
 //
-// The ratio is of the stored series. Where a job had rules already when these were counted, it really drops more than that, and the alert speaks later than
-// it could; it never speaks too early. Rounded down to four digits, a job whose rules drop less than a ten-thousandth has none.
+// The ratio is of the stored series. Where a job had rules already when these were counted, it
+// really drops more than that, and the alert speaks later than it could; it never speaks too early.
+// Rounded down to four digits, a job whose rules drop less than a ten-thousandth has none.
 func RecordingRules(p *relabel.Plan, w io.Writer, o ...RuleOptions) error {
 	lines, err := ruleGroup(p, first(o))
 	if err != nil {

@@ -133,7 +133,8 @@ func TestRecordingRules(t *testing.T) {
 	}
 }
 
-// The alert DropRulesNotEffective, as it is shipped, on what we record: it fires under 0.8 of the ratio and at no more.
+// The alert DropRulesNotEffective, as it is shipped, on what we record: it fires under 0.8 of the
+// ratio and at no more.
 func TestAlertSeesIt(t *testing.T) {
 	promtool, err := realprom.Find("promtool")
 	if err != nil {

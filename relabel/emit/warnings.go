@@ -8,7 +8,8 @@ import (
 	"github.com/spillwayproject/spillway/relabel/propose"
 )
 
-// Warnings are the regexes that are longer than config.MaxRegexBytes or have more than config.MaxRegexAlternatives alternatives, in the order of the rules.
+// Warnings are the regexes that are longer than config.MaxRegexBytes or have more than
+// config.MaxRegexAlternatives alternatives, in the order of the rules.
 func Warnings(p *relabel.Plan) []string {
 	var out []string
 	for i := range p.Rules {

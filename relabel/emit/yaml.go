@@ -13,7 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// spelling is how the fields of a rule are called: Prometheus' own file has them in snake_case, the operator's objects in camelCase.
+// spelling is how the fields of a rule are called: Prometheus' own file has them in snake_case, the
+// operator's objects in camelCase.
 type spelling struct{ sourceLabels, targetLabel string }
 
 var (
@@ -27,8 +28,9 @@ var (
 	reserved = map[string]bool{"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true, "true": true, "false": true, "null": true}
 )
 
-// scalar writes s so that every reader of YAML 1.1 and 1.2 reads s. Plain where that is safe, in single quotes where all can be seen (a regex is readable
-// there), else in double quotes with escapes.
+// scalar writes s so that every reader of YAML 1.1 and 1.2 reads s. Plain where that is safe, in
+// single quotes where all can be seen (a regex is readable there), else in double quotes with
+// escapes.
 func scalar(s string) (string, error) {
 	switch {
 	case !utf8.ValidString(s):
@@ -61,7 +63,8 @@ func scalar(s string) (string, error) {
 	return b.String(), nil
 }
 
-// visible says that all characters are printable: none ends a line, turns the writing direction or is a byte order mark.
+// visible says that all characters are printable: none ends a line, turns the writing direction or
+// is a byte order mark.
 func visible(s string) bool {
 	for _, r := range s {
 		if !unicode.IsPrint(r) {
@@ -79,7 +82,8 @@ func comment(s string) string {
 	return strconv.Quote(s)
 }
 
-// configLines writes one rule as the lines of an element of a YAML list, without indentation. Fields that have Prometheus' default are left out.
+// configLines writes one rule as the lines of an element of a YAML list, without indentation.
+// Fields that have Prometheus' default are left out.
 func configLines(c *relabel.Config, names spelling) ([]string, error) {
 	if err := valid(c); err != nil {
 		return nil, err
@@ -152,8 +156,9 @@ func valid(c *relabel.Config) error {
 	return nil
 }
 
-// pattern is the regex as it is written. `null` and `~` go into a group: Prometheus' YAML reader takes them for nothing at all, in quotes too, and then
-// writes them over its default regex, the one of every rule that has none.
+// pattern is the regex as it is written. `null` and `~` go into a group: Prometheus' YAML reader
+// takes them for nothing at all, in quotes too, and then writes them over its default regex, the
+// one of every rule that has none.
 func pattern(c *relabel.Config) string {
 	if c.Regex.Regexp == nil {
 		return relabel.DefaultRelabelConfig.Regex.String()
@@ -165,7 +170,8 @@ func pattern(c *relabel.Config) string {
 	return p
 }
 
-// readBack is the proof that lines say what configs mean: they are read as Prometheus reads them and compared.
+// readBack is the proof that lines say what configs mean: they are read as Prometheus reads them
+// and compared.
 func readBack(lines []string, configs []*relabel.Config) error {
 	var got []*relabel.Config
 	if err := yaml.Unmarshal([]byte(strings.Join(lines, "\n")+"\n"), &got); err != nil {

@@ -7,15 +7,17 @@ import (
 )
 
 const (
-	// aheadSeries is how many series are handed over at once, aheadBatches how many such batches wait at most.
+	// aheadSeries is how many series are handed over at once, aheadBatches how many such batches
+	// wait at most.
 	aheadSeries  = 512
 	aheadBatches = 2
 )
 
 var errEnough = errors.New("who asked for series has enough")
 
-// ahead runs scan in a goroutine of its own, a little ahead of f, so that reading and what is done with it have a processor each. All else is as if f were
-// called by scan: one series at a time, in the same order, up to the one before an error; and scan has ended when ahead returns.
+// ahead runs scan in a goroutine of its own, a little ahead of f, so that reading and what is done
+// with it have a processor each. All else is as if f were called by scan: one series at a time, in
+// the same order, up to the one before an error; and scan has ended when ahead returns.
 func ahead(ctx context.Context, scan func(context.Context, func(*Series) error) error, f func(*Series) error) error {
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(errEnough)

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// apiWindow is within what Spillway answers where no metric is named (metadata_range, 55 minutes).
+	// apiWindow is within what Spillway answers where no metric is named (metadata_range, 55
+	// minutes).
 	apiWindow = 50 * time.Minute
 	// apiLimit bounds the series of one answer, and so what is held.
 	apiLimit = 20000
@@ -36,9 +37,11 @@ const (
 
 // APIOptions say what to ask a query API for. The zero value is good.
 type APIOptions struct {
-	// External are the labels that the server or the proxy added; answers lose them. Two series that are equal then are handed on as one.
+	// External are the labels that the server or the proxy added; answers lose them. Two series
+	// that are equal then are handed on as one.
 	External []string
-	// Window is how far before Now a series may have ended; 0 is 50 minutes, which both servers answer from memory.
+	// Window is how far before Now a series may have ended; 0 is 50 minutes, which both servers
+	// answer from memory.
 	Window time.Duration
 	// Now is the end of the window; the zero value is the time of API's call.
 	Now time.Time
@@ -55,12 +58,14 @@ type api struct {
 	limit    int
 }
 
-// API reads the series of a Prometheus or of Spillway: first the names, then the series of each. Where an answer was cut by a limit, the question is split, by
-// the beginnings of names or by the values of labels, until the answers are whole; where that is impossible, that is the error. Other warnings are errors too:
-// they say that a shard is missing. Each request is marked as one of an inventory.
+// API reads the series of a Prometheus or of Spillway: first the names, then the series of each.
+// Where an answer was cut by a limit, the question is split, by the beginnings of names or by the
+// values of labels, until the answers are whole; where that is impossible, that is the error. Other
+// warnings are errors too: they say that a shard is missing. Each request is marked as one of an
+// inventory.
 //
-// Types come from the metadata, intervals from the list of targets where the server shows it. A metric whose name is that of a histogram's family has native
-// histograms. client may be nil.
+// Types come from the metadata, intervals from the list of targets where the server shows it. A
+// metric whose name is that of a histogram's family has native histograms. client may be nil.
 func API(client *http.Client, rawURL string, o APIOptions) (Source, error) {
 	base, err := url.Parse(rawURL)
 	if err != nil {
@@ -89,7 +94,8 @@ func API(client *http.Client, rawURL string, o APIOptions) (Source, error) {
 	return a, nil
 }
 
-// asInventory says on each request what asks. Spillway writes it into its usage log: all names are asked for here, and that is a use of none of them.
+// asInventory says on each request what asks. Spillway writes it into its usage log: all names are
+// asked for here, and that is a use of none of them.
 type asInventory struct{ next http.RoundTripper }
 
 func (t *asInventory) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -170,7 +176,8 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
-// get asks and decodes; cut says that a limit shortened the answer. Where a form would be too long for an address, post sends it as a body.
+// get asks and decodes; cut says that a limit shortened the answer. Where a form would be too long
+// for an address, post sends it as a body.
 func (a *api) get(ctx context.Context, post bool, path string, params url.Values, data any) (cut bool, err error) {
 	for try := 1; ; try++ {
 		ans, wait, err := a.ask(ctx, post, path, params)

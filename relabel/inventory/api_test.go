@@ -150,8 +150,8 @@ func matches(t testing.TB, ls labels.Labels, selectors []string) bool {
 
 var apiNow = time.Unix(1_700_000_000, 0)
 
-// TestAPISplits: whatever the limits are, all series come, once each, as long as one answer can hold those that only differ in a label whose values can be
-// listed.
+// TestAPISplits: whatever the limits are, all series come, once each, as long as one answer can
+// hold those that only differ in a label whose values can be listed.
 func TestAPISplits(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	s := &server{t: t, metadata: map[string]string{"h": "histogram", "m0_total": "counter", "native": "histogram", "g": "gauge", "r": "summary"}}
@@ -285,7 +285,8 @@ func TestAPIRefuses(t *testing.T) {
 	}
 }
 
-// FuzzAPI: whatever a server answers, reading it ends, with series that have the name that was asked for or with an error.
+// FuzzAPI: whatever a server answers, reading it ends, with series that have the name that was
+// asked for or with an error.
 func FuzzAPI(f *testing.F) {
 	f.Add(`["a"]`, `[{"__name__":"a","b":"c"}]`, `{"a":[{"type":"gauge"}]}`, "")
 	f.Add(`["a","\u0000"]`, `[{"__name__":"b"}]`, `{}`, "results truncated due to limit")
@@ -309,7 +310,8 @@ func FuzzAPI(f *testing.F) {
 			case strings.HasSuffix(r.URL.Path, "/metadata"):
 				data = metadata
 			}
-			// Only questions for one metric are cut: those for names would split 200 characters deep.
+			// Only questions for one metric are cut: those for names would split 200 characters
+			// deep.
 			if warning == "" || !strings.HasSuffix(r.URL.Path, "/series") {
 				return `{"status":"success","data":` + data + `}`
 			}
@@ -347,7 +349,8 @@ func TestReadAtOnce(t *testing.T) {
 	}
 }
 
-// TestIsOf: a server that adds labels sends the series that was asked for with them, and may have another one that differs in just such labels.
+// TestIsOf: a server that adds labels sends the series that was asked for with them, and may have
+// another one that differs in just such labels.
 func TestIsOf(t *testing.T) {
 	added := func(l labels.Label) bool { return l.Name == "cluster" && l.Value == "x" }
 	asked := labels.FromStrings("__name__", "a", "pod", "p")

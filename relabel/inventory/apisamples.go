@@ -24,12 +24,14 @@ import (
 
 var _ Sampled = (*api)(nil)
 
-// readAtOnce is how many series one request of remote read asks for. Each is a query of its own, which names all its labels, so that no limit on what a query
-// selects is met. Spillway takes no more in one request.
+// readAtOnce is how many series one request of remote read asks for. Each is a query of its own,
+// which names all its labels, so that no limit on what a query selects is met. Spillway takes no
+// more in one request.
 const readAtOnce = 16
 
-// Samples reads the samples by remote read, which is exact for native histograms too, in the window before the time that the API was opened with. Stale markers
-// are among them. Series that have no sample in the window are left out. Labels that the server adds on the way out are taken off.
+// Samples reads the samples by remote read, which is exact for native histograms too, in the window
+// before the time that the API was opened with. Stale markers are among them. Series that have no
+// sample in the window are left out. Labels that the server adds on the way out are taken off.
 func (a *api) Samples(ctx context.Context, window time.Duration, keep func(labels.Labels) bool, f withSamples) error {
 	err := a.samples(ctx, window, keep, f)
 	if err != nil && ctx.Err() != nil {
@@ -101,8 +103,9 @@ func (t *withUser) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// added says which labels the server adds to what it sends by remote read, and stores no series with: those of its configuration, and where it shows none or has none, those of the
-// names that the caller gave.
+// added says which labels the server adds to what it sends by remote read, and stores no series
+// with: those of its configuration, and where it shows none or has none, those of the names that
+// the caller gave.
 func (a *api) added(ctx context.Context) (func(labels.Label) bool, error) {
 	var data struct {
 		YAML string `json:"yaml"`
@@ -122,7 +125,8 @@ func (a *api) added(ctx context.Context) (func(labels.Label) bool, error) {
 	return func(l labels.Label) bool { return config.Global.External[l.Name] == l.Value }, nil
 }
 
-// isOf says whether what the server sent is the series that was asked for, with nothing but labels added.
+// isOf says whether what the server sent is the series that was asked for, with nothing but labels
+// added.
 func isOf(sent, asked labels.Labels, added func(labels.Label) bool) bool {
 	same, rest := 0, true
 	sent.Range(func(l labels.Label) {
@@ -175,7 +179,8 @@ func (r *remoteSamples) flush(ctx context.Context) error {
 	var it chunkenc.Iterator
 	for set.Next() {
 		one := set.At()
-		// A query selects series with more labels as well; these are asked for themselves, if at all.
+		// A query selects series with more labels as well; these are asked for themselves, if at
+		// all.
 		i := slices.IndexFunc(r.asked, func(ls labels.Labels) bool { return labels.Equal(ls, one.Labels()) })
 		if i < 0 {
 			i = slices.IndexFunc(r.asked, func(ls labels.Labels) bool { return isOf(one.Labels(), ls, r.added) })

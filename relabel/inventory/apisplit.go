@@ -151,7 +151,8 @@ func (a *api) split(ctx context.Context, s selector) (label string, values []str
 	return label, values, nil
 }
 
-// pathName is how the API wants a label's name in a path: names that are not of the old kind as U__ with their characters escaped.
+// pathName is how the API wants a label's name in a path: names that are not of the old kind as U__
+// with their characters escaped.
 func pathName(name string) string {
 	if model.LegacyValidation.IsValidLabelName(name) {
 		return name
@@ -219,8 +220,8 @@ func (t *families) of(ctx context.Context, name string) (typ model.MetricType, f
 	return typeOf(t.types, name), family, nil
 }
 
-// intervals are the scrape intervals of jobs, where the server shows its targets; the longest of a job whose targets differ, so that no saving is claimed that
-// is not there.
+// intervals are the scrape intervals of jobs, where the server shows its targets; the longest of a
+// job whose targets differ, so that no saving is claimed that is not there.
 func (a *api) intervals(ctx context.Context) map[string]time.Duration {
 	var data struct {
 		ActiveTargets []struct {

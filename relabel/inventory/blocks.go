@@ -28,11 +28,13 @@ type blocks struct {
 	dirs []string
 }
 
-// Blocks reads a TSDB block, or a data directory with blocks: all series that they have, each once, however many blocks have it, by labels. The head (the
-// series of about the last two hours, in wal/ and chunks_head/) is not read: a snapshot of the server has all. Samples that were deleted but not cleaned count
-// as stored.
+// Blocks reads a TSDB block, or a data directory with blocks: all series that they have, each once,
+// however many blocks have it, by labels. The head (the series of about the last two hours, in wal/
+// and chunks_head/) is not read: a snapshot of the server has all. Samples that were deleted but
+// not cleaned count as stored.
 //
-// Intervals are those between the samples of a series' newest chunk that has at least two. Blocks do not know types.
+// Intervals are those between the samples of a series' newest chunk that has at least two. Blocks
+// do not know types.
 func Blocks(dir string) (Source, error) {
 	if isBlock(dir) {
 		return &blocks{dir: dir, dirs: []string{dir}}, nil
@@ -84,7 +86,8 @@ func (b *blocks) scan(ctx context.Context, f func(*Series) error) error {
 	})
 }
 
-// Samples decodes the chunks that reach into the window, which ends with the newest sample of all blocks. Stale markers are among the samples.
+// Samples decodes the chunks that reach into the window, which ends with the newest sample of all
+// blocks. Stale markers are among the samples.
 func (b *blocks) Samples(ctx context.Context, window time.Duration, keep func(labels.Labels) bool, f withSamples) error {
 	var d decoder
 	return b.each(ctx, func(m *merged) error {

@@ -214,7 +214,8 @@ func TestBlocksRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkCollectBlocks takes stock of blocks. SPILLWAY_BENCH_BLOCKS names a folder with blocks to use; otherwise some are made, with 200,000 series.
+// BenchmarkCollectBlocks takes stock of blocks. SPILLWAY_BENCH_BLOCKS names a folder with blocks to
+// use; otherwise some are made, with 200,000 series.
 func BenchmarkCollectBlocks(b *testing.B) {
 	dir := os.Getenv("SPILLWAY_BENCH_BLOCKS")
 	if dir == "" {

@@ -16,11 +16,13 @@ import (
 const (
 	// progressEvery is how many series pass between two calls of progress.
 	progressEvery = 1 << 16
-	// sketchPrecision gives 8,192 registers: a standard error of 1.15 %, so that the 5 % that are promised are four times that.
+	// sketchPrecision gives 8,192 registers: a standard error of 1.15 %, so that the 5 % that are
+	// promised are four times that.
 	sketchPrecision = 13
 )
 
-// Collect reads the source once. progress, if not nil, is called now and then with the number of series so far, and at the end with all of them.
+// Collect reads the source once. progress, if not nil, is called now and then with the number of
+// series so far, and at the end with all of them.
 func Collect(ctx context.Context, src Source, progress func(series int64)) (*Inventory, error) {
 	if progress == nil {
 		progress = func(int64) {}
@@ -57,7 +59,8 @@ func (k metricKey) compare(o metricKey) int {
 	return cmp.Or(strings.Compare(k.job, o.job), strings.Compare(k.name, o.name))
 }
 
-// collector counts. Strings that it keeps are its own: those of a series are good during the call only.
+// collector counts. Strings that it keeps are its own: those of a series are good during the call
+// only.
 type collector struct {
 	metrics map[metricKey]*counted
 	last    *counted // sources hand on series of one metric after the other
@@ -72,7 +75,8 @@ type counted struct {
 	contested bool            // its series have different types
 }
 
-// countedLabel has exact numbers until there are more than MaxValues values, and a sketch from then on.
+// countedLabel has exact numbers until there are more than MaxValues values, and a sketch from then
+// on.
 type countedLabel struct {
 	name   string
 	series int64
@@ -130,7 +134,8 @@ func (c *collector) add(s *Series) error {
 	return nil
 }
 
-// typed takes note of a type: what is known wins over what is not, and where two are known none does.
+// typed takes note of a type: what is known wins over what is not, and where two are known none
+// does.
 func (m *counted) typed(t model.MetricType) {
 	switch {
 	case t == m.Type || t == "" || t == model.MetricTypeUnknown || m.contested:
@@ -190,7 +195,8 @@ func (l *countedLabel) spill() {
 
 func (l *countedLabel) label() *Label {
 	if l.sketch != nil {
-		// More than MaxValues is certain, however the sketch errs; so is that there are no more values than series.
+		// More than MaxValues is certain, however the sketch errs; so is that there are no more
+		// values than series.
 		return &Label{Series: l.series, Distinct: min(max(int64(l.sketch.Estimate()), MaxValues+1), l.series)}
 	}
 	out := &Label{Series: l.series, Distinct: int64(len(l.values)), Values: make(map[string]int64, len(l.values))}

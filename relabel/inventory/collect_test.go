@@ -103,7 +103,8 @@ func TestCollectCounts(t *testing.T) {
 	}
 }
 
-// TestCollectKeepsNothing: the strings of a series are good during the call only, so none of them may stay.
+// TestCollectKeepsNothing: the strings of a series are good during the call only, so none of them
+// may stay.
 func TestCollectKeepsNothing(t *testing.T) {
 	src := reused{n: 1000}
 	inv, err := Collect(t.Context(), src, nil)

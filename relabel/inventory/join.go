@@ -10,9 +10,10 @@ import (
 	"github.com/prometheus/prometheus/promql"
 )
 
-// Join puts sources together. A series that several have is handed on once, by the first of them. That takes eight bytes and a little for each series while it
-// is read, and takes two series for one where their 64-bit hashes are equal: once in some hundred thousand inventories of ten million series. The source is
-// Sampled where all of them are.
+// Join puts sources together. A series that several have is handed on once, by the first of them.
+// That takes eight bytes and a little for each series while it is read, and takes two series for
+// one where their 64-bit hashes are equal: once in some hundred thousand inventories of ten million
+// series. The source is Sampled where all of them are.
 func Join(sources ...Source) Source {
 	if len(sources) == 1 {
 		return sources[0]

@@ -28,7 +28,8 @@ func write(t testing.TB, dir, name, text string) string {
 	return path
 }
 
-// read is what a source has, one line a series, sorted; a series that comes twice stands there twice.
+// read is what a source has, one line a series, sorted; a series that comes twice stands there
+// twice.
 func read(t testing.TB, src Source) []string {
 	t.Helper()
 	var out []string

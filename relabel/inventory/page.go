@@ -39,7 +39,8 @@ type page struct {
 	honor bool
 }
 
-// sample is a series of a page with its value: float unless h is not nil. Histograms are good until the next one.
+// sample is a series of a page with its value: float unless h is not nil. Histograms are good until
+// the next one.
 type sample struct {
 	Series
 	value float64
@@ -52,8 +53,9 @@ type parseError struct{ err error }
 func (e *parseError) Error() string { return e.err.Error() }
 func (e *parseError) Unwrap() error { return e.err }
 
-// each calls f for each series of the page once. A series that stands there twice is stored once by the server: the first counts, as there. The error names the
-// page and, where it has lines, the line.
+// each calls f for each series of the page once. A series that stands there twice is stored once by
+// the server: the first counts, as there. The error names the page and, where it has lines, the
+// line.
 func (p *page) each(ctx context.Context, f func(*sample) error) error {
 	err := p.parse(ctx, f)
 	var bad *parseError
@@ -71,8 +73,9 @@ func (p *page) parse(ctx context.Context, f func(*sample) error) error {
 	if len(p.body) == 0 {
 		return nil // to the server, a target without series
 	}
-	// Both parts of a histogram that is native and classic are read: a server with scrape_native_histograms and always_scrape_classic_histograms has them, and
-	// others fewer. An inventory may have more than what is stored, never less.
+	// Both parts of a histogram that is native and classic are read: a server with
+	// scrape_native_histograms and always_scrape_classic_histograms has them, and others fewer. An
+	// inventory may have more than what is stored, never less.
 	parser, err := textparse.New(p.body, p.contentType, labels.NewSymbolTable(), textparse.ParserOptions{
 		KeepClassicOnClassicAndNativeHistograms: true, FallbackContentType: "text/plain",
 	})
@@ -108,7 +111,8 @@ func (p *page) parse(ctx context.Context, f func(*sample) error) error {
 		default:
 			continue
 		}
-		// The value is read even where nobody wants it: the protobuf parser goes on to the classic part of a histogram only when its native part was read.
+		// The value is read even where nobody wants it: the protobuf parser goes on to the classic
+		// part of a histogram only when its native part was read.
 		s.Native = entry == textparse.EntryHistogram
 		s.read(parser)
 		parser.Labels(&s.Labels)
@@ -146,8 +150,9 @@ func (s *sample) read(parser textparse.Parser) {
 	}
 }
 
-// withTarget adds the labels of the target as the server does: those of the page that clash win where honor_labels is set, and otherwise get exported_ before
-// their name, shorter names first, as often as it takes.
+// withTarget adds the labels of the target as the server does: those of the page that clash win
+// where honor_labels is set, and otherwise get exported_ before their name, shorter names first, as
+// often as it takes.
 func withTarget(b *labels.Builder, ls, target labels.Labels, honor bool) labels.Labels {
 	b.Reset(ls)
 	if honor {
@@ -215,8 +220,9 @@ func isOpenMetrics(contentType string) bool {
 
 const eof = "# EOF"
 
-// badLine finds the first line that is wrong, for the parsers do not say: it is the last of the shortest beginning that does not parse. Reading is a single
-// pass, so if a beginning fails, all longer ones do.
+// badLine finds the first line that is wrong, for the parsers do not say: it is the last of the
+// shortest beginning that does not parse. Reading is a single pass, so if a beginning fails, all
+// longer ones do.
 func (p *page) badLine(ctx context.Context) (number int, text string) {
 	var ends []int
 	for i := 0; i < len(p.body); {

@@ -121,8 +121,8 @@ func TestPageStops(t *testing.T) {
 	}
 }
 
-// FuzzPage: whatever a page holds, reading it ends, each series has a name and the target's labels and comes once, and what is wrong with it is on one of its
-// lines.
+// FuzzPage: whatever a page holds, reading it ends, each series has a name and the target's labels
+// and comes once, and what is wrong with it is on one of its lines.
 func FuzzPage(f *testing.F) {
 	for _, body := range []string{
 		"a 1\n", "# TYPE h histogram\nh_bucket{le=\"1\"} 1 # {a=\"b\"} 1 2\nh_sum 1\n# EOF\n", "a{job=\"x\",exported_job=\"y\"} NaN 123\n", "{\"a b\",c=\"\\n\"} 1\n", "a\x00{ 1\r\n",

@@ -35,12 +35,15 @@ type pageFile struct {
 	target            labels.Labels
 }
 
-// Pages reads saved pages: dir/JOB/INSTANCE.prom in the text format (.txt too), .om in OpenMetrics, .pb in delimited protobuf, each also with .gz behind it.
-// JOB and INSTANCE are decoded as in URLs (%2F is a slash). A job with one page may be dir/JOB.prom instead; its instance is called like the job then. Files
-// whose name begins with a dot, and *.md, are left alone; anything else is an error, since what it holds would be missing.
+// Pages reads saved pages: dir/JOB/INSTANCE.prom in the text format (.txt too), .om in OpenMetrics,
+// .pb in delimited protobuf, each also with .gz behind it. JOB and INSTANCE are decoded as in URLs
+// (%2F is a slash). A job with one page may be dir/JOB.prom instead; its instance is called like
+// the job then. Files whose name begins with a dot, and *.md, are left alone; anything else is an
+// error, since what it holds would be missing.
 //
-// Samples are those on the pages, all at the time at which the youngest file was written: pages have no time of their own, and the timestamps that some of
-// their lines have say when a thing was measured.
+// Samples are those on the pages, all at the time at which the youngest file was written: pages
+// have no time of their own, and the timestamps that some of their lines have say when a thing was
+// measured.
 func Pages(dir string) (Source, error) {
 	jobs, err := os.ReadDir(dir)
 	if err != nil {

@@ -120,7 +120,8 @@ func TestPagesRefuses(t *testing.T) {
 	}
 }
 
-// FuzzPageName: whatever a page is called, it is a page of a target with a job and an instance, or an error.
+// FuzzPageName: whatever a page is called, it is a page of a target with a job and an instance, or
+// an error.
 func FuzzPageName(f *testing.F) {
 	for _, s := range []string{"j/10.0.0.1:9100.prom", "a%2Fb/%.om.gz", "/.txt", "/a.pb", "%/x.prom", "j/\xff.prom", "j/%ff.prom", "j/.gz"} {
 		job, name, _ := strings.Cut(s, "/")

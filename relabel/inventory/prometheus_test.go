@@ -76,8 +76,8 @@ depth_gcount 2
 # EOF
 `
 
-// TestSeriesAreThoseOfTheServer scrapes pages of three formats with a real Prometheus, and compares what it stores with what each source says of the same
-// pages.
+// TestSeriesAreThoseOfTheServer scrapes pages of three formats with a real Prometheus, and compares
+// what it stores with what each source says of the same pages.
 func TestSeriesAreThoseOfTheServer(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	native := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "both_seconds", Buckets: []float64{0.1, 1, 30}, NativeHistogramBucketFactor: 1.1}, []string{"path"})
@@ -178,7 +178,8 @@ func TestSeriesAreThoseOfTheServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The page of the honest job has a label job of its own on one series, and an empty one on another.
+		// The page of the honest job has a label job of its own on one series, and an empty one on
+		// another.
 		sameLines(t, names(t, src), ofJob(append(formats, "zoned", "honest", "other", "")...))
 		inv, err := Collect(t.Context(), src, nil)
 		if err != nil {
@@ -317,7 +318,8 @@ func wait(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// samplesOf are all samples between begin and end of half of the series, by series, and the times of the first and the last.
+// samplesOf are all samples between begin and end of half of the series, by series, and the times
+// of the first and the last.
 func samplesOf(t testing.TB, src Source, begin, end int64) (samples map[string]string, first, last int64) {
 	t.Helper()
 	samples, first, last = map[string]string{}, math.MaxInt64, math.MinInt64

@@ -26,7 +26,8 @@ import (
 var _ Sampled = (*scraped)(nil)
 
 const (
-	// scrapesAtOnce bounds the targets that are asked at once, and with that the pages that are held.
+	// scrapesAtOnce bounds the targets that are asked at once, and with that the pages that are
+	// held.
 	scrapesAtOnce = 4
 	// scrapeTimeout is for one target where the client has no bound of its own.
 	scrapeTimeout = time.Minute
@@ -36,7 +37,8 @@ const (
 type Target struct {
 	// URL is the page's; a user and a password in it are sent as basic authentication.
 	URL string
-	// Job and Instance are the values of these labels; without Instance it is the host and port of URL.
+	// Job and Instance are the values of these labels; without Instance it is the host and port of
+	// URL.
 	Job, Instance string
 	// Labels are further labels of the target, as its relabelling would set them.
 	Labels map[string]string
@@ -62,11 +64,13 @@ type spooled struct {
 	contentType    string
 }
 
-// Scrape fetches the pages of targets at the first reading, each once: a page that changed between two readings would make a proof about something else than
-// what the rules were made of. The copies are held zipped in a temporary file that has no name and goes with the source. One target that does not answer is an
-// error: its series would be missing.
+// Scrape fetches the pages of targets at the first reading, each once: a page that changed between
+// two readings would make a proof about something else than what the rules were made of. The copies
+// are held zipped in a temporary file that has no name and goes with the source. One target that
+// does not answer is an error: its series would be missing.
 //
-// What is asked for is what a server with scrape_native_histograms asks for: protobuf, then OpenMetrics, then text. client may be nil.
+// What is asked for is what a server with scrape_native_histograms asks for: protobuf, then
+// OpenMetrics, then text. client may be nil.
 func Scrape(client *http.Client, targets []Target) (Source, error) {
 	if client == nil {
 		client = &http.Client{Timeout: scrapeTimeout}
@@ -189,7 +193,8 @@ func (s *scraped) fetchAll(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("make a file for the pages: %w", err)
 	}
-	// Without its name the file goes with the last who has it open, at the latest with this process.
+	// Without its name the file goes with the last who has it open, at the latest with this
+	// process.
 	if err := os.Remove(spool.Name()); err != nil {
 		return errors.Join(fmt.Errorf("take the name of the file for pages away: %w", err), spool.Close())
 	}

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// rememberedSymbols is how many strings of an index are remembered. With their text that is about 6 MB.
+	// rememberedSymbols is how many strings of an index are remembered. With their text that is
+	// about 6 MB.
 	rememberedSymbols = 1 << 16
 	// seriesAlign is the unit of references to series in an index of version 2.
 	seriesAlign = 16
@@ -24,8 +25,9 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// indexFile reads the series of an index of version 2 as the index' own reader does, but remembers symbols: that one decodes up to 32 strings for each value of
-// each label, which was most of the time that reading blocks took.
+// indexFile reads the series of an index of version 2 as the index' own reader does, but remembers
+// symbols: that one decodes up to 32 strings for each value of each label, which was most of the
+// time that reading blocks took.
 type indexFile struct {
 	file    *fileutil.MmapFile
 	bytes   byteSlice
@@ -46,7 +48,8 @@ type byteSlice []byte
 func (b byteSlice) Len() int                    { return len(b) }
 func (b byteSlice) Range(start, end int) []byte { return b[start:end] }
 
-// openIndex opens the index of a block; nil where it is older than version 2. It must have been opened by package tsdb before, which checks it.
+// openIndex opens the index of a block; nil where it is older than version 2. It must have been
+// opened by package tsdb before, which checks it.
 func openIndex(dir string) (f *indexFile, err error) {
 	file, err := fileutil.OpenMmapFile(filepath.Join(dir, "index"))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/relabel"
 )
 
-// TestIndexFile reads every series of blocks with the index' own reader too, with a memory for symbols so small that they push each other out, and with the
-// usual one.
+// TestIndexFile reads every series of blocks with the index' own reader too, with a memory for
+// symbols so small that they push each other out, and with the usual one.
 func TestIndexFile(t *testing.T) {
 	dir := t.TempDir()
 	if err := relabel.MakeBlocks(t.Context(), dir, relabel.Options{Series: 5000, Names: 100, Seed: 5}); err != nil {

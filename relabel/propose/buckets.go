@@ -10,7 +10,8 @@ import (
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
-// buckets thins histograms. One set of edges is chosen for a name across all jobs that have it: `sum by (le)` over jobs with different edges is wrong. Where one of these jobs cannot take part,
+// buckets thins histograms. One set of edges is chosen for a name across all jobs that have it:
+// `sum by (le)` over jobs with different edges is wrong. Where one of these jobs cannot take part,
 // none does.
 func (p *proposer) buckets() {
 	byName := map[string][]*stored{}
@@ -37,10 +38,13 @@ func (p *proposer) buckets() {
 
 // thin chooses the edges of one histogram and takes the others.
 //
-// Kept are +Inf, what a need selects by le, and of each job the highest finite edge: histogram_quantile answers with it for everything above. Where histogram_quantile reads all of them, also
-// a grid that keeps the error. The grid depends on the edges alone and not on what is selected, so that one more use never takes a bucket that fewer uses kept.
+// Kept are +Inf, what a need selects by le, and of each job the highest finite edge:
+// histogram_quantile answers with it for everything above. Where histogram_quantile reads all of
+// them, also a grid that keeps the error. The grid depends on the edges alone and not on what is
+// selected, so that one more use never takes a bucket that fewer uses kept.
 //
-// Answers of histogram_quantile may be over several jobs, so that with it buckets go from all of them or from none: also where a job that nothing selects keeps the whole histogram (stays).
+// Answers of histogram_quantile may be over several jobs, so that with it buckets go from all of
+// them or from none: also where a job that nothing selects keeps the whole histogram (stays).
 func (p *proposer) thin(of []*stored, stays bool) {
 	var needs []*uses.Entry
 	quantile := false
@@ -136,8 +140,9 @@ func finiteEdges(s *stored) []edge {
 	return slices.CompactFunc(edges, func(a, b edge) bool { return a.text == b.text })
 }
 
-// grid keeps as few edges as it can, from the lowest to the highest, so that no two neighbours are further apart than ratio unless they were neighbours before. Edges that are not above zero
-// have no ratio and stay.
+// grid keeps as few edges as it can, from the lowest to the highest, so that no two neighbours are
+// further apart than ratio unless they were neighbours before. Edges that are not above zero have
+// no ratio and stay.
 func grid(edges []edge, ratio float64) []edge {
 	var kept []edge
 	for i := 0; i < len(edges); {

@@ -10,13 +10,17 @@ import (
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
-// sampleGroups is how many groups of series are watched for one label of one metric: labels that merge series merge most of them, and the few others are found by the proof.
+// sampleGroups is how many groups of series are watched for one label of one metric: labels that
+// merge series merge most of them, and the few others are found by the proof.
 const sampleGroups = 32
 
-// Collisions watches a sample of the series for labels without which two of them would be one, so that a label that cannot go does not stand in the way of one that can.
+// Collisions watches a sample of the series for labels without which two of them would be one, so
+// that a label that cannot go does not stand in the way of one that can.
 //
-// A group is all series that are equal without the label. Groups are chosen by their hashes, the smallest ones, so that the members of a group that is watched are all seen, whatever their order.
-// It holds sampleGroups groups with two series each for every label that no answer depends on, and is for one goroutine.
+// A group is all series that are equal without the label. Groups are chosen by their hashes, the
+// smallest ones, so that the members of a group that is watched are all seen, whatever their order.
+// It holds sampleGroups groups with two series each for every label that no answer depends on, and
+// is for one goroutine.
 type Collisions struct {
 	metrics map[[2]string][]*sample // by job and name
 	buf     []byte
@@ -36,7 +40,8 @@ type alike struct {
 	first, second string
 }
 
-// NewCollisions prepares the sample: which labels are watched follows from the inventory and the uses. Every series must be observed before Propose is called.
+// NewCollisions prepares the sample: which labels are watched follows from the inventory and the
+// uses. Every series must be observed before Propose is called.
 func NewCollisions(inv *inventory.Inventory, set *uses.Set, index *uses.Index, o Options) *Collisions {
 	c := &Collisions{metrics: map[[2]string][]*sample{}}
 	p := newProposer(inv, set, index, o.withDefaults())
@@ -92,7 +97,8 @@ func (c *Collisions) of(m *inventory.Metric, label string) *sample {
 	return nil
 }
 
-// example shows two series that would be one; empty where there are none in the sample. Of several it is the one that sorts first.
+// example shows two series that would be one; empty where there are none in the sample. Of several
+// it is the one that sorts first.
 func (s *sample) example() string {
 	text := ""
 	if s == nil {

@@ -30,7 +30,8 @@ func sampled(t *testing.T, src memory, set *uses.Set) ([]propose.Rule, []propose
 	return propose.Propose(inv, set, index, o)
 }
 
-// TestCollisions: of labels that no answer depends on, the one that can go is proposed, however many values those have that cannot; and these are refused with two series that show it.
+// TestCollisions: of labels that no answer depends on, the one that can go is proposed, however
+// many values those have that cannot; and these are refused with two series that show it.
 func TestCollisions(t *testing.T) {
 	var src memory
 	for i := range 2000 {
@@ -57,7 +58,8 @@ func TestCollisions(t *testing.T) {
 	}
 }
 
-// TestCollisionsEstimate: what aggregation would save is about what it saves, from a sample of thirty groups.
+// TestCollisionsEstimate: what aggregation would save is about what it saves, from a sample of
+// thirty groups.
 func TestCollisionsEstimate(t *testing.T) {
 	var src memory
 	for i := range 5000 {

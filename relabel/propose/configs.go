@@ -9,7 +9,8 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 )
 
-// Bounds of one half of an expression that matches a name and a value: with both halves it keeps those of Regex.
+// Bounds of one half of an expression that matches a name and a value: with both halves it keeps
+// those of Regex.
 const (
 	halfBytes        = MaxRegexBytes/2 - 8
 	halfAlternatives = MaxAlternatives / 2
@@ -17,8 +18,10 @@ const (
 
 // Configs writes a rule as Prometheus applies it, from its kind, metrics, label and values.
 //
-// Names are dropped by their name. Slices and buckets are dropped by name and value at once, joined by a separator that none of the rule's names and values holds, so that no other name with
-// another value reads the same. A label is replaced by nothing on these metrics only; labeldrop would take it from every metric of the job.
+// Names are dropped by their name. Slices and buckets are dropped by name and value at once, joined
+// by a separator that none of the rule's names and values holds, so that no other name with another
+// value reads the same. A label is replaced by nothing on these metrics only; labeldrop would take
+// it from every metric of the job.
 func Configs(kind Kind, metrics []string, label string, values []string) ([]*relabel.Config, error) {
 	var configs []*relabel.Config
 	switch kind {
@@ -76,7 +79,8 @@ func compile(c *relabel.Config, regex string) error {
 	return c.Validate(model.UTF8Validation)
 }
 
-// Separator is a string that none of the names and values holds: Prometheus' own `;` where it can be. Joined by it, a name and a value of the rule read like no other name with another value.
+// Separator is a string that none of the names and values holds: Prometheus' own `;` where it can
+// be. Joined by it, a name and a value of the rule read like no other name with another value.
 func Separator(names, values []string) string {
 	free := func(s string) bool {
 		holds := func(text string) bool { return strings.Contains(text, s) }
@@ -87,7 +91,8 @@ func Separator(names, values []string) string {
 			return s
 		}
 	}
-	// There are more characters than a rule can hold: it has at most a few hundred names and values.
+	// There are more characters than a rule can hold: it has at most a few hundred names and
+	// values.
 	for r := rune(0x2500); ; r++ {
 		if free(string(r)) {
 			return string(r)
@@ -104,7 +109,8 @@ func group(values []string, write func([]string) string) string {
 	return "(" + text + ")"
 }
 
-// edges writes bucket edges in both spellings: Prometheus 3 stores 30.0 where the page says 30, older ones store 30.
+// edges writes bucket edges in both spellings: Prometheus 3 stores 30.0 where the page says 30,
+// older ones store 30.
 func edges(values []string) string {
 	var bare, other []string
 	for _, value := range values {

@@ -18,7 +18,8 @@ const (
 	usualValue    = 16 // bytes of a value, of labels with more values than are known
 )
 
-// labelBytes is about what a label of one metric takes in memory. Values that other metrics have too are counted in full, since a rule does not know of them.
+// labelBytes is about what a label of one metric takes in memory. Values that other metrics have
+// too are counted in full, since a rule does not know of them.
 func labelBytes(m *inventory.Metric, label string) int64 {
 	l := m.Labels[label]
 	if l == nil {
@@ -34,14 +35,18 @@ func labelBytes(m *inventory.Metric, label string) int64 {
 	return bytes
 }
 
-// longValue is from how many bytes on a label is worth taking though all series have the same value of it.
+// longValue is from how many bytes on a label is worth taking though all series have the same value
+// of it.
 const longValue = 64
 
-// label takes one label that no answer depends on, of a metric that is used. That saves no series but bytes of the index, and, where values change with each restart (uid, container_id), the new
+// label takes one label that no answer depends on, of a metric that is used. That saves no series
+// but bytes of the index, and, where values change with each restart (uid, container_id), the new
 // series that each of them makes. A label with one short value saves nothing worth a rule.
 //
-// Only one label is taken of a metric: two that say the same (a uid and a container's id) may each go, but not both. It is the one with the most values of those without which no two series
-// of the sample become one. What merges others all the same is refused by the proof; what merges them in the sample is refused here: that label of the metric whose aggregation would save most.
+// Only one label is taken of a metric: two that say the same (a uid and a container's id) may each
+// go, but not both. It is the one with the most values of those without which no two series of the
+// sample become one. What merges others all the same is refused by the proof; what merges them in
+// the sample is refused here: that label of the metric whose aggregation would save most.
 func (p *proposer) label(s *stored) {
 	best, merging := "", ""
 	var most int64
@@ -69,7 +74,8 @@ func (p *proposer) label(s *stored) {
 	}
 }
 
-// candidates are the labels of a metric that no answer depends on and whose removal is worth a rule, sorted.
+// candidates are the labels of a metric that no answer depends on and whose removal is worth a
+// rule, sorted.
 func (p *proposer) candidates(s *stored) []string {
 	if s.exempt || s.recorded || s.Job == "" || len(s.needs) == 0 || len(s.blind) > 0 || s.family != "" {
 		return nil
@@ -104,7 +110,8 @@ func worth(m *inventory.Metric, name string) bool {
 	return false
 }
 
-// Aggregate is what to do where a label cannot go because series would merge: a recording rule, and what an agent that aggregates would be told. Both are for one metric.
+// Aggregate is what to do where a label cannot go because series would merge: a recording rule, and
+// what an agent that aggregates would be told. Both are for one metric.
 func Aggregate(job, metric string, kind model.MetricType, label string) string {
 	selector := fmt.Sprintf("%s{job=%q}", metric, job)
 	if !model.LegacyValidation.IsValidMetricName(metric) {
@@ -117,7 +124,8 @@ func Aggregate(job, metric string, kind model.MetricType, label string) string {
 	record, expr, output := "without_"+label+":"+metric+":sum", fmt.Sprintf("sum without (%s) (%s)", by, selector), "sum_samples"
 	switch counter := kind == model.MetricTypeCounter || kind == model.MetricTypeHistogram || kind == model.MetricTypeSummary; {
 	case strings.HasSuffix(metric, "_bucket"), strings.HasSuffix(metric, "_total"), counter:
-		// Sums of counters that begin anew one by one are no counters; sums of their rates are right.
+		// Sums of counters that begin anew one by one are no counters; sums of their rates are
+		// right.
 		record, expr, output = "without_"+label+":"+metric+":rate5m", fmt.Sprintf("sum without (%s) (rate(%s[5m]))", by, selector), "total"
 	}
 	return fmt.Sprintf("record the aggregate and look at that:\n  - record: %s\n    expr: %s\nor aggregate at the agent, before it is stored (vmagent, -remoteWrite.streamAggr.config):\n"+

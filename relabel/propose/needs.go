@@ -15,7 +15,8 @@ import (
 // stored is one metric of one job with what is known of its needs.
 type stored struct {
 	*inventory.Metric
-	// needs are those that could select series of it: of its name, and no matcher on job that excludes it.
+	// needs are those that could select series of it: of its name, and no matcher on job that
+	// excludes it.
 	needs []*uses.Entry
 	// blind are needs of the name that select nothing today.
 	blind []*uses.Entry
@@ -40,7 +41,8 @@ func survey(inv *inventory.Inventory, set *uses.Set, index *uses.Index, o Option
 		if untouchable(m.Name) {
 			continue
 		}
-		// A colon is for names that rules record, and for nothing else: a ruler whose rules nobody gave wrote it.
+		// A colon is for names that rules record, and for nothing else: a ruler whose rules nobody
+		// gave wrote it.
 		s := &stored{Metric: m, blind: Waiting(index.Blind(m.Name)), exempt: slices.Contains(o.Exempt, m.Job), recorded: recorded[m.Name] || strings.Contains(m.Name, ":")}
 		s.needs = applying(index.For(m.Name), m.Job, o)
 		base := m.Name
@@ -66,8 +68,9 @@ func untouchable(name string) bool {
 	return name == "up" || strings.HasPrefix(name, "scrape_") || name == "ALERTS" || name == "ALERTS_FOR_STATE"
 }
 
-// applying are the entries whose matchers on job, if any, let the job pass. No other label excludes a whole metric: what a label's values are may change with the next trouble, what its job is
-// may not.
+// applying are the entries whose matchers on job, if any, let the job pass. No other label excludes
+// a whole metric: what a label's values are may change with the next trouble, what its job is may
+// not.
 func applying(entries []*uses.Entry, job string, o Options) []*uses.Entry {
 	var out []*uses.Entry
 	for _, e := range entries {
@@ -78,7 +81,8 @@ func applying(entries []*uses.Entry, job string, o Options) []*uses.Entry {
 	return out
 }
 
-// Waiting are those of blind needs that name a metric. One without a name, `{job="node"}`, is about whatever that job has, and has nothing of this metric to wait for.
+// Waiting are those of blind needs that name a metric. One without a name, `{job="node"}`, is about
+// whatever that job has, and has nothing of this metric to wait for.
 func Waiting(entries []*uses.Entry) []*uses.Entry {
 	var out []*uses.Entry
 	for _, e := range entries {
@@ -91,7 +95,8 @@ func Waiting(entries []*uses.Entry) []*uses.Entry {
 	return out
 }
 
-// rejects says whether one of the need's matchers excludes series with this value of a label that the metric is known to have.
+// rejects says whether one of the need's matchers excludes series with this value of a label that
+// the metric is known to have.
 func rejects(e *uses.Entry, label, value string, o Options) bool {
 	if slices.Contains(o.External, label) {
 		return false
@@ -122,7 +127,8 @@ func rejected(needs []*uses.Entry, label, value string, o Options) bool {
 	return true
 }
 
-// spellings are the forms in which versions of Prometheus store a value: 30 and 30.0 of le and quantile. A query is written for either.
+// spellings are the forms in which versions of Prometheus store a value: 30 and 30.0 of le and
+// quantile. A query is written for either.
 func spellings(label, value string) []string {
 	if label != model.BucketLabel && label != model.QuantileLabel {
 		return []string{value}
@@ -137,7 +143,8 @@ func spellings(label, value string) []string {
 	return out
 }
 
-// Edge spells a bucket's edge as Prometheus 3 stores it: 30.0 for 30. What is no number stays as it is.
+// Edge spells a bucket's edge as Prometheus 3 stores it: 30.0 for 30. What is no number stays as it
+// is.
 func Edge(le string) string {
 	f, err := strconv.ParseFloat(le, 64)
 	if err != nil {

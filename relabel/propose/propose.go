@@ -12,13 +12,17 @@ import (
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
-// MaxValueBytes is the longest value of a label by which a slice is taken: longer ones would fill a configuration, and are rarely worth it.
+// MaxValueBytes is the longest value of a label by which a slice is taken: longer ones would fill a
+// configuration, and are rarely worth it.
 const MaxValueBytes = 256
 
-// Propose says what may go, and what may not though somebody would think so. The index must have observed every series of the inventory (uses.Index.Observe): needs that select nothing today
-// are known only then. Rules are ranked, the one that saves the most series first; those that take a label come last, so that a label never goes before a rule has looked at it.
+// Propose says what may go, and what may not though somebody would think so. The index must have
+// observed every series of the inventory (uses.Index.Observe): needs that select nothing today are
+// known only then. Rules are ranked, the one that saves the most series first; those that take a
+// label come last, so that a label never goes before a rule has looked at it.
 //
-// What stands in the plan is what would be proposed with the largest risk, cut at Options.Risk: what lies beyond is refused with the risk that it needs.
+// What stands in the plan is what would be proposed with the largest risk, cut at Options.Risk:
+// what lies beyond is refused with the risk that it needs.
 func Propose(inv *inventory.Inventory, set *uses.Set, index *uses.Index, o Options) ([]Rule, []Refusal) {
 	o = o.withDefaults()
 	p := newProposer(inv, set, index, o)
@@ -164,7 +168,8 @@ func (p *proposer) slices(s *stored) {
 	}
 }
 
-// targetLabels are the labels, by job, that come from the target rather than from the page. A server's own series, up and scrape_…, have no others.
+// targetLabels are the labels, by job, that come from the target rather than from the page. A
+// server's own series, up and scrape_…, have no others.
 func targetLabels(inv *inventory.Inventory) map[[2]string]bool {
 	target := map[[2]string]bool{}
 	for _, m := range inv.Metrics {
@@ -188,7 +193,8 @@ func sortedLabels(m *inventory.Metric) []string {
 	return names
 }
 
-// Claim is what a rule of this kind takes of one metric, by the inventory alone. Samples are shared out evenly among the metric's series.
+// Claim is what a rule of this kind takes of one metric, by the inventory alone. Samples are shared
+// out evenly among the metric's series.
 func Claim(m *inventory.Metric, kind Kind, label string, values []string) Saving {
 	var series int64
 	switch kind {
@@ -222,7 +228,8 @@ func Claim(m *inventory.Metric, kind Kind, label string, values []string) Saving
 	return Save(series, m.SamplesPerSecond*float64(series)/float64(m.Series))
 }
 
-// Without is the rule without some of its metrics, with its claim counted again; false where none is left.
+// Without is the rule without some of its metrics, with its claim counted again; false where none
+// is left.
 func (r Rule) Without(inv *inventory.Inventory, metrics []string) (Rule, bool, error) {
 	var left []*stored
 	needless := map[string]bool{}
@@ -257,7 +264,8 @@ func (r *Rule) fill(of []*stored) error {
 	return err
 }
 
-// rules makes rules of the shares: of names as many for each job as their expressions take, of slices and buckets one for each set of values, of labels one for each label.
+// rules makes rules of the shares: of names as many for each job as their expressions take, of
+// slices and buckets one for each set of values, of labels one for each label.
 func (p *proposer) rules() ([]Rule, []Refusal) {
 	keys := make([]shareKey, 0, len(p.shares))
 	for key := range p.shares {
@@ -331,7 +339,8 @@ func (p *proposer) check(r *Rule, part []*stored) error {
 	if err := r.fill(part); err != nil {
 		return err
 	}
-	// Each expression by itself makes its own part of the names; that all of them are covered is the sum of their parts.
+	// Each expression by itself makes its own part of the names; that all of them are covered is
+	// the sum of their parts.
 	for _, chunk := range chunks(r.Metrics, MaxRegexBytes, MaxAlternatives) {
 		if err := Exact(factor(chunk), chunk, p.universe[r.Job]); err != nil {
 			return err
@@ -344,7 +353,8 @@ func refusal(r Rule, reason, instead string) Refusal {
 	return Refusal{Kind: r.Kind, Job: r.Job, Metrics: r.Metrics, Label: r.Label, Reason: reason, Instead: instead, Saves: r.Saves}
 }
 
-// merge puts refusals of one job with the same reason and examples together, and of labels those of the same label: there, what to do instead is written out for the metric that would save most.
+// merge puts refusals of one job with the same reason and examples together, and of labels those of
+// the same label: there, what to do instead is written out for the metric that would save most.
 func (p *proposer) merge() []Refusal {
 	var out []Refusal
 	at := map[string]int{}

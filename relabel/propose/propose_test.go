@@ -302,8 +302,9 @@ func apply(ls labels.Labels, rules []propose.Rule) (labels.Labels, bool) {
 	return b.Labels(), true
 }
 
-// TestProperties holds many random worlds against what the package promises: kept is a superset of used, savings equal the claim, twice equals once, equal input gives equal rules,
-// and one more use never takes one more series.
+// TestProperties holds many random worlds against what the package promises: kept is a superset of
+// used, savings equal the claim, twice equals once, equal input gives equal rules, and one more use
+// never takes one more series.
 func TestProperties(t *testing.T) {
 	const seed = 20261121
 	kinds := map[propose.Kind]int{}

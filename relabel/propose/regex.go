@@ -11,16 +11,20 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 )
 
-// MaxRegexBytes and MaxAlternatives bound one regular expression that Regex makes: beyond them nobody reads it, and each sample of a scrape pays for it.
+// MaxRegexBytes and MaxAlternatives bound one regular expression that Regex makes: beyond them
+// nobody reads it, and each sample of a scrape pays for it.
 const (
 	MaxRegexBytes   = 1024
 	MaxAlternatives = 100
 )
 
-// Regex writes regular expressions that match values and nothing else, as Prometheus reads them: anchored at both ends, with `.` matching a newline. What values have in common is written
-// once: `apiserver_(audit|storage)_total`. Characters that mean something to a regular expression are quoted, those that cannot be printed are written as \x{…}, so that the text survives YAML
-// and a reader. There are several expressions where one would pass MaxRegexBytes or MaxAlternatives; one single long value may pass MaxRegexBytes. Values may come unsorted and twice; the
-// result depends on the set only.
+// Regex writes regular expressions that match values and nothing else, as Prometheus reads them:
+// anchored at both ends, with `.` matching a newline. What values have in common is written once:
+// `apiserver_(audit|storage)_total`. Characters that mean something to a regular expression are
+// quoted, those that cannot be printed are written as \x{…}, so that the text survives YAML and a
+// reader. There are several expressions where one would pass MaxRegexBytes or MaxAlternatives; one
+// single long value may pass MaxRegexBytes. Values may come unsorted and twice; the result depends
+// on the set only.
 //
 // Values that are no UTF-8 are left out, since no expression can name them; Prometheus stores none.
 func Regex(values []string) []string {
@@ -31,7 +35,8 @@ func Regex(values []string) []string {
 	return regexes
 }
 
-// Exact says whether regex, as Prometheus reads it, matches all of want and of universe nothing that is not in want. The error names the first value, in their order, that shows otherwise.
+// Exact says whether regex, as Prometheus reads it, matches all of want and of universe nothing
+// that is not in want. The error names the first value, in their order, that shows otherwise.
 func Exact(regex string, want, universe []string) error {
 	compiled, err := relabel.NewRegexp(regex)
 	if err != nil {
@@ -60,7 +65,8 @@ func chunks(values []string, maxBytes, maxAlternatives int) [][]string {
 	var out [][]string
 	for len(sorted) > 0 {
 		n := min(len(sorted), maxAlternatives)
-		// The length falls with the number of values nearly always, so the first that fits is found by halving; one value is taken whatever its length.
+		// The length falls with the number of values nearly always, so the first that fits is found
+		// by halving; one value is taken whatever its length.
 		if len(factor(sorted[:n])) > maxBytes {
 			low := 1 // fits, or has to
 			for low+1 < n {
@@ -79,11 +85,13 @@ func chunks(values []string, maxBytes, maxAlternatives int) [][]string {
 	return out
 }
 
-// factor writes one expression for sorted, distinct values. It cuts at the ends of words only, so that people can still read and search for names.
+// factor writes one expression for sorted, distinct values. It cuts at the ends of words only, so
+// that people can still read and search for names.
 func factor(values []string) string {
 	switch len(values) {
 	case 0:
-		// Matches nothing: an expression for no values must not be the empty one, which matches every series without the label.
+		// Matches nothing: an expression for no values must not be the empty one, which matches
+		// every series without the label.
 		return `[^\x00-\x{10FFFF}]`
 	case 1:
 		return quote(values[0])
@@ -103,7 +111,8 @@ func factor(values []string) string {
 	return alternatives(rest)
 }
 
-// alternatives joins groups of values that begin with the same word. Not all of them do, since what all have in common was cut off before, so this ends.
+// alternatives joins groups of values that begin with the same word. Not all of them do, since what
+// all have in common was cut off before, so this ends.
 func alternatives(values []string) string {
 	slices.Sort(values)
 	var parts []string
@@ -153,10 +162,12 @@ func commonSuffix(values []string) string {
 	return suffix[i:]
 }
 
-// firstWord is a value's beginning up to and including the first boundary; empty where there is none.
+// firstWord is a value's beginning up to and including the first boundary; empty where there is
+// none.
 func firstWord(value string) string { return value[:strings.IndexFunc(value, boundary)+1] }
 
-// boundary is where words end: only characters of one byte, so that cutting behind them never cuts a rune.
+// boundary is where words end: only characters of one byte, so that cutting behind them never cuts
+// a rune.
 func boundary(r rune) bool {
 	switch r {
 	case '_', ':', '/', '-', '.':
@@ -165,7 +176,8 @@ func boundary(r rune) bool {
 	return false
 }
 
-// quote writes a literal. QuoteMeta leaves control characters as they are, which are legal in an expression and a nuisance in every file format around it.
+// quote writes a literal. QuoteMeta leaves control characters as they are, which are legal in an
+// expression and a nuisance in every file format around it.
 func quote(literal string) string {
 	if !strings.ContainsFunc(literal, unprintable) {
 		return regexp.QuoteMeta(literal)

@@ -82,7 +82,8 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// matchesExactly holds expressions, as Prometheus compiles them, against what they were made for and against everything that is nearly that.
+// matchesExactly holds expressions, as Prometheus compiles them, against what they were made for
+// and against everything that is nearly that.
 func matchesExactly(t *testing.T, regexes, values, others []string) {
 	t.Helper()
 	compiled := make([]relabel.Regexp, len(regexes))
@@ -161,7 +162,8 @@ func quoteAll(values []string) string {
 	return strings.Join(quoted, "\n")
 }
 
-// FuzzConfigs runs whole rules through Prometheus' relabelling, over every planned and every nearly planned name and value.
+// FuzzConfigs runs whole rules through Prometheus' relabelling, over every planned and every nearly
+// planned name and value.
 func FuzzConfigs(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"a_total,b_total", "500,404,"}, {"a;b,a", "c,b;c"}, {"a,b", "30.0,0.5,+Inf,1e+06"}, {"a;,@#|!~", "x"}, {"日本", "\n,;\n"}, {"m.utf8", "$1,.*"},
@@ -208,7 +210,8 @@ func FuzzConfigs(f *testing.F) {
 	})
 }
 
-// near are the texts, what is one slip away from each, and what they become when they are cut elsewhere.
+// near are the texts, what is one slip away from each, and what they become when they are cut
+// elsewhere.
 func near(texts []string) []string {
 	out := slices.Clone(texts)
 	for _, text := range texts[:min(len(texts), 4)] {

@@ -29,16 +29,20 @@ type Risk string
 const (
 	// Low: only metrics that nothing uses. Every answer stays what it is.
 	Low Risk = "low"
-	// Medium: also slices, and buckets that no query needs. Every answer of a known use stays what it is.
+	// Medium: also slices, and buckets that no query needs. Every answer of a known use stays what
+	// it is.
 	Medium Risk = "medium"
-	// High: also buckets that only histogram_quantile reads: its answers change within Options.QuantileError. And labels that change no answer and tell no two series of today apart:
-	// series that come later and differ in nothing else would become one, without a word from the server.
+	// High: also buckets that only histogram_quantile reads: its answers change within
+	// Options.QuantileError. And labels that change no answer and tell no two series of today
+	// apart: series that come later and differ in nothing else would become one, without a word
+	// from the server.
 	High Risk = "high"
 )
 
 // Rule is one proposal for one job.
 type Rule struct {
-	// ID names the rule for as long as it takes the same kind of thing from the same job: `apiserver/names/1`.
+	// ID names the rule for as long as it takes the same kind of thing from the same job:
+	// `apiserver/names/1`.
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	Risk Risk   `json:"risk"`
@@ -47,12 +51,16 @@ type Rule struct {
 	Metrics []string `json:"metrics"`
 	// Label is the label of a slice, le of buckets, or the label that is taken away.
 	Label string `json:"label,omitempty"`
-	// Values are the label's values whose series go, sorted; le as Prometheus 3 stores it. None for names and labels.
+	// Values are the label's values whose series go, sorted; le as Prometheus 3 stores it. None for
+	// names and labels.
 	Values []string `json:"values,omitempty"`
-	// QuantileError is the largest ratio of the upper to the lower edge of a bucket that stays, where that is more than it was; 0 elsewhere.
+	// QuantileError is the largest ratio of the upper to the lower edge of a bucket that stays,
+	// where that is more than it was; 0 elsewhere.
 	QuantileError float64 `json:"quantile_error,omitempty"`
-	// Saves is what the inventory says goes by this rule alone: rules may overlap, a slice with buckets for instance. A proof counts it again, series by series, each rule by itself,
-	// and the two must agree. A rule that takes a label saves no series and no samples, but memory of the index.
+	// Saves is what the inventory says goes by this rule alone: rules may overlap, a slice with
+	// buckets for instance. A proof counts it again, series by series, each rule by itself, and the
+	// two must agree. A rule that takes a label saves no series and no samples, but memory of the
+	// index.
 	Saves Saving `json:"saves"`
 	// Evidence says why nothing needs it.
 	Evidence Evidence `json:"evidence"`
@@ -64,7 +72,8 @@ type Rule struct {
 type Saving struct {
 	Series           int64   `json:"series"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
-	// BytesPerDay on disk and MemoryBytes in the head are estimates: BytesPerSample and BytesPerSeries times the figures above.
+	// BytesPerDay on disk and MemoryBytes in the head are estimates: BytesPerSample and
+	// BytesPerSeries times the figures above.
 	BytesPerDay int64 `json:"bytes_per_day"`
 	MemoryBytes int64 `json:"memory_bytes"`
 }
@@ -81,7 +90,8 @@ const (
 type Evidence struct {
 	// Text is a sentence for the comment above the rule.
 	Text string `json:"text"`
-	// LastUse is who used the metrics last, for slices, buckets and labels: the use that does not need what goes. Nil where nothing uses them.
+	// LastUse is who used the metrics last, for slices, buckets and labels: the use that does not
+	// need what goes. Nil where nothing uses them.
 	LastUse *uses.Use `json:"last_use,omitempty"`
 }
 
@@ -104,20 +114,26 @@ type Refusal struct {
 type Options struct {
 	// Risk is the largest that is accepted; Medium.
 	Risk Risk
-	// MinSaving is the smallest number of series that a rule must save of each of its metrics (for a label: that must lose it); 1. It is asked of each metric rather than of the rule, so that more
-	// uses, which make rules smaller, never put metrics together to a rule that is large enough.
+	// MinSaving is the smallest number of series that a rule must save of each of its metrics (for
+	// a label: that must lose it); 1. It is asked of each metric rather than of the rule, so that
+	// more uses, which make rules smaller, never put metrics together to a rule that is large
+	// enough.
 	MinSaving int64
-	// QuantileError is the largest ratio of a bucket's upper to its lower edge that thinning may make; 2.5. Buckets that are wider already stay as they are.
+	// QuantileError is the largest ratio of a bucket's upper to its lower edge that thinning may
+	// make; 2.5. Buckets that are wider already stay as they are.
 	QuantileError float64
 	// Window is how far back uses were looked for; it goes into the evidence.
 	Window time.Duration
-	// KeepLabels leaves out rules that take a label: they save no series that is stored today, and with High alone that surprises.
+	// KeepLabels leaves out rules that take a label: they save no series that is stored today, and
+	// with High alone that surprises.
 	KeepLabels bool
 	// Exempt jobs get no rules.
 	Exempt []string
-	// External are the labels that are added on the way out: a matcher on one of them excludes no series. Nil means uses.External.
+	// External are the labels that are added on the way out: a matcher on one of them excludes no
+	// series. Nil means uses.External.
 	External []string
-	// Collisions has seen every series; labels that it saw merge series are refused at once. Nil leaves that to the proof.
+	// Collisions has seen every series; labels that it saw merge series are refused at once. Nil
+	// leaves that to the proof.
 	Collisions *Collisions
 }
 
@@ -138,7 +154,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Accepts says whether a rule of risk r may be proposed where largest is the largest that is accepted.
+// Accepts says whether a rule of risk r may be proposed where largest is the largest that is
+// accepted.
 func (largest Risk) Accepts(r Risk) bool { return rank(r) >= 0 && rank(r) <= rank(largest) }
 
 // rank orders risks; -1 is none.

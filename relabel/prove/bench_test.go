@@ -15,8 +15,8 @@ import (
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
-// fleet is many series that are made while they are read: of 10 jobs with 300 metrics each, of which every third one is a histogram, and of as many instances
-// as it takes.
+// fleet is many series that are made while they are read: of 10 jobs with 300 metrics each, of
+// which every third one is a histogram, and of as many instances as it takes.
 type fleet struct {
 	series int
 }
@@ -83,7 +83,8 @@ func fleetMetric(j, m int) string {
 	return fmt.Sprintf("job%d_subsystem_things_%03d_total", j, m)
 }
 
-// fleetRules are ten for each job: five that take 20 metrics each, three that thin histograms, one that takes a slice, and one that takes a label.
+// fleetRules are ten for each job: five that take 20 metrics each, three that thin histograms, one
+// that takes a slice, and one that takes a label.
 func fleetRules(b *testing.B) []propose.Rule {
 	var out []propose.Rule
 	for j := range fleetJobs {
@@ -113,8 +114,8 @@ func fleetRules(b *testing.B) []propose.Rule {
 	return out
 }
 
-// BenchmarkRules proves a hundred rules over series that are made while they are read (scan is that alone), with three uses for every histogram and for every
-// other metric that stays.
+// BenchmarkRules proves a hundred rules over series that are made while they are read (scan is that
+// alone), with three uses for every histogram and for every other metric that stays.
 func BenchmarkRules(b *testing.B) {
 	set := new(uses.Set)
 	for j := range fleetJobs {

@@ -25,7 +25,8 @@ func (m *metric) take(le string, taken bool) {
 	m.taken[strings.Clone(le)] = taken
 }
 
-// buckets looks at the edges that stay. Which buckets queries select by le was looked at series by series; quantiles need more than that.
+// buckets looks at the edges that stay. Which buckets queries select by le was looked at series by
+// series; quantiles need more than that.
 func (c *check) buckets() {
 	for _, r := range c.rules {
 		if r.Kind != propose.Buckets || r.chain == nil {
@@ -76,7 +77,8 @@ func edges(taken map[string]bool, quantileError float64) string {
 	if quantileError <= 0 {
 		return "" // no quantile is made of these buckets
 	}
-	// The lowest bucket begins at zero where its edge is positive: no ratio bounds what a wider one would change.
+	// The lowest bucket begins at zero where its edge is positive: no ratio bounds what a wider one
+	// would change.
 	if le, ok := gone[all[0]]; ok {
 		return fmt.Sprintf("it takes the lowest bucket, %s, and no ratio bounds the error below the next one", le)
 	}
@@ -93,7 +95,8 @@ func edges(taken map[string]bool, quantileError float64) string {
 	return ""
 }
 
-// otherJobs: where quantiles are made over several jobs, a bucket that one of them lacks counts as empty there. All jobs lose the same ones.
+// otherJobs: where quantiles are made over several jobs, a bucket that one of them lacks counts as
+// empty there. All jobs lose the same ones.
 func (c *check) otherJobs(r *rule, name string) string {
 	if r.QuantileError <= 0 {
 		return ""

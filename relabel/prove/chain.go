@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// memoEntries is how many source values are remembered for each config, memoBytes how long they may be: 1 MiB and the map for each config, whatever the
-	// data are.
+	// memoEntries is how many source values are remembered for each config, memoBytes how long they
+	// may be: 1 MiB and the map for each config, whatever the data are.
 	memoEntries = 4096
 	memoBytes   = 256
 	// planNames is how many metric names are remembered for each chain.
 	planNames = 1 << 16
 )
 
-// Chain is metric_relabel_configs that are run over very many series: what Prometheus' relabelling decided about source values is remembered, and decided once
-// for each of them. It gives what relabel.ProcessBuilder gives for every series, whatever the configs. It is for one goroutine.
+// Chain is metric_relabel_configs that are run over very many series: what Prometheus' relabelling
+// decided about source values is remembered, and decided once for each of them. It gives what
+// relabel.ProcessBuilder gives for every series, whatever the configs. It is for one goroutine.
 type Chain struct {
 	steps   []*step
 	plans   map[string][]planned // by metric name: the steps that can do something to a series of that name
@@ -38,16 +39,19 @@ type planned struct {
 // step is one config with what is known of it.
 type step struct {
 	cfg *relabel.Config
-	// known says for joined source values (drop, keep, replace) or for label names (labeldrop, labelkeep) whether the config does anything.
+	// known says for joined source values (drop, keep, replace) or for label names (labeldrop,
+	// labelkeep) whether the config does anything.
 	known map[string]bool
-	// byName says that the metric's name alone decides whether it does anything; renames, that it may change the name.
+	// byName says that the metric's name alone decides whether it does anything; renames, that it
+	// may change the name.
 	byName, renames bool
 	probe           *labels.Builder
 
 	before, after []labels.Label // scratch of effect
 }
 
-// NewChain checks the configs as Prometheus does when it loads them. They are not changed, and must not be later.
+// NewChain checks the configs as Prometheus does when it loads them. They are not changed, and must
+// not be later.
 func NewChain(configs []*relabel.Config) (*Chain, error) {
 	var errs []error
 	c := newChain(nil)
@@ -105,8 +109,9 @@ func newStep(cfg *relabel.Config) (*step, error) {
 	return s, nil
 }
 
-// Apply gives the series as it is stored behind the configs, and false where it is not. by is the index of the config that dropped it, or of the first one that
-// changed it; -1 where it stays what it is. The answer holds memory of ls.
+// Apply gives the series as it is stored behind the configs, and false where it is not. by is the
+// index of the config that dropped it, or of the first one that changed it; -1 where it stays what
+// it is. The answer holds memory of ls.
 func (c *Chain) Apply(ls labels.Labels) (out labels.Labels, kept bool, by int) {
 	by = -1
 	plan := c.plan(ls.Get(model.MetricNameLabel))
@@ -156,7 +161,8 @@ func (c *Chain) Apply(ls labels.Labels) (out labels.Labels, kept bool, by int) {
 	return out, true, by
 }
 
-// plan is the configs that the metric's name does not rule out. A config that may change the name ends what the name says about those after it.
+// plan is the configs that the metric's name does not rule out. A config that may change the name
+// ends what the name says about those after it.
 func (c *Chain) plan(name string) []planned {
 	if plan, ok := c.plans[name]; ok {
 		return plan
@@ -186,7 +192,8 @@ func (c *Chain) plan(name string) []planned {
 // touches says whether any config can do anything to series of that name.
 func (c *Chain) touches(name string) bool { return len(c.plan(name)) > 0 }
 
-// actsOn asks the relabelling itself about a series that has nothing but its name: all that a config with byName looks at.
+// actsOn asks the relabelling itself about a series that has nothing but its name: all that a
+// config with byName looks at.
 func (s *step) actsOn(name string) bool {
 	if s.cfg.Action == relabel.Replace {
 		return s.cfg.Regex.MatchString(name)
@@ -237,7 +244,8 @@ func (s *step) remember(key []byte, v bool) bool {
 	return v
 }
 
-// takes says whether labeldrop or labelkeep takes a label of that name away, which the relabelling itself says.
+// takes says whether labeldrop or labelkeep takes a label of that name away, which the relabelling
+// itself says.
 func (s *step) takes(name string) bool {
 	if v, ok := s.known[name]; ok {
 		return v
@@ -254,8 +262,9 @@ func (s *step) takesAny(lb *labels.Builder) bool {
 	return found
 }
 
-// run has Prometheus change the labels. The builder stays the same one over the whole chain: labelmap depends on the order in which labels were set. The answer
-// is whether anything changed, where that is asked.
+// run has Prometheus change the labels. The builder stays the same one over the whole chain:
+// labelmap depends on the order in which labels were set. The answer is whether anything changed,
+// where that is asked.
 func (s *step) run(lb *labels.Builder, ask bool) bool {
 	if !ask {
 		relabel.ProcessBuilder(lb, s.cfg)

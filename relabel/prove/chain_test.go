@@ -111,7 +111,8 @@ func sameAsPrometheus(t *testing.T, data []byte) {
 	}
 }
 
-// actor is the config that drops the series, or the first one that changes it, of those that leave it changed.
+// actor is the config that drops the series, or the first one that changes it, of those that leave
+// it changed.
 func actor(configs []*relabel.Config, ls labels.Labels) int {
 	first := -1
 	for i := range configs {
@@ -146,7 +147,8 @@ func randomBytes(seed uint64) []byte {
 	return data
 }
 
-// TestChainIsPrometheus: random configs over random series give what Prometheus' own relabelling gives.
+// TestChainIsPrometheus: random configs over random series give what Prometheus' own relabelling
+// gives.
 func TestChainIsPrometheus(t *testing.T) {
 	for seed := range uint64(1000) {
 		sameAsPrometheus(t, randomBytes(seed))
@@ -192,7 +194,8 @@ func TestChainRefuses(t *testing.T) {
 	}
 }
 
-// TestChainSeesRenames: what a config may have renamed is looked at again by those after it, also where only a value says which label is set.
+// TestChainSeesRenames: what a config may have renamed is looked at again by those after it, also
+// where only a value says which label is set.
 func TestChainSeesRenames(t *testing.T) {
 	for _, rename := range []*relabel.Config{
 		config(t, relabel.Replace, "a", "(.*)", "$1", "gone"),

@@ -14,12 +14,14 @@ import (
 	"github.com/spillwayproject/spillway/relabel/inventory"
 )
 
-// hash is of a series. Equal series have equal hashes; that unequal ones do not is looked at in a second scan, so that nothing depends on it.
+// hash is of a series. Equal series have equal hashes; that unequal ones do not is looked at in a
+// second scan, so that nothing depends on it.
 type hash [2]uint64
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// pendingAtMost is how many series the second scan holds while it looks for those that they become one with.
+// pendingAtMost is how many series the second scan holds while it looks for those that they become
+// one with.
 const pendingAtMost = 1 << 16
 
 // reserve makes room for the hashes, whose number the inventory knows.
@@ -45,7 +47,8 @@ func (c *check) remember(ls labels.Labels) { c.hashes = append(c.hashes, c.hash(
 
 func compareHashes(a, b hash) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }
 
-// collisions: no two series become one. Where two have the same hash, the source is read again for their labels.
+// collisions: no two series become one. Where two have the same hash, the source is read again for
+// their labels.
 func (c *check) collisions(ctx context.Context, src inventory.Source) error {
 	c.hashed = len(c.hashes)
 	slices.SortFunc(c.hashes, compareHashes)

@@ -14,9 +14,10 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// rounding is how far, of itself, a value may be from the other. The engine does not say in which order it adds: behind a binary operator over a range, series
-// come in another order each time, and so they do where a label went by which they were sorted. Two answers to one query over the same data differ in their
-// last bits then.
+// rounding is how far, of itself, a value may be from the other. The engine does not say in which
+// order it adds: behind a binary operator over a range, series come in another order each time, and
+// so they do where a label went by which they were sorted. Two answers to one query over the same
+// data differ in their last bits then.
 const rounding = 1e-12
 
 // outcome is what became of a query, from the best to the worst.
@@ -31,7 +32,8 @@ const (
 	different
 )
 
-// answer is what the engine said, as a matrix sorted by labels. An instant query has one point of each series.
+// answer is what the engine said, as a matrix sorted by labels. An instant query has one point of
+// each series.
 type answer struct {
 	series []promql.Series
 	err    error
@@ -64,8 +66,8 @@ func answerOf(res *promql.Result, at time.Time) answer {
 	return out
 }
 
-// compare says how the answers differ, with quantile for the largest ratio of two values that a rule states, or 0; before and after describe the first
-// difference.
+// compare says how the answers differ, with quantile for the largest ratio of two values that a
+// rule states, or 0; before and after describe the first difference.
 func compare(a, b answer, quantile float64) (o outcome, before, after string) {
 	switch {
 	case a.err != nil && b.err != nil:
@@ -173,13 +175,15 @@ func sameHistogram(a, b *histogram.FloatHistogram) bool {
 	return a.Equals(b) && math.Float64bits(a.Sum) == math.Float64bits(b.Sum) && a.CounterResetHint == b.CounterResetHint
 }
 
-// braces are label sets in messages of errors: of several that are wrong, the engine names the one that it finds first.
+// braces are label sets in messages of errors: of several that are wrong, the engine names the one
+// that it finds first.
 var braces = regexp.MustCompile(`\{[^}]*\}`)
 
 func same(err error) string { return braces.ReplaceAllString(err.Error(), "{}") }
 
-// withoutThresholds is the query without what compares with numbers, and with 0 and 1 in the place of what series of comparisons between series filter: an
-// alert that is quiet says nothing about what it looks at, and an error that moves a value may move it over a threshold.
+// withoutThresholds is the query without what compares with numbers, and with 0 and 1 in the place
+// of what series of comparisons between series filter: an alert that is quiet says nothing about
+// what it looks at, and an error that moves a value may move it over a threshold.
 func withoutThresholds(expr parser.Expr) (out parser.Expr, changed bool) {
 	return rewrite(expr, func(expr parser.Expr) (parser.Expr, bool) {
 		e, ok := expr.(*parser.BinaryExpr)
@@ -200,7 +204,8 @@ func withoutThresholds(expr parser.Expr) (out parser.Expr, changed bool) {
 	})
 }
 
-// withoutChoice is the query without the aggregations that choose series: of equal values, topk takes whichever comes first, and what comes first is open.
+// withoutChoice is the query without the aggregations that choose series: of equal values, topk
+// takes whichever comes first, and what comes first is open.
 func withoutChoice(expr parser.Expr) (out parser.Expr, changed bool) {
 	return rewrite(expr, func(expr parser.Expr) (parser.Expr, bool) {
 		if e, ok := expr.(*parser.AggregateExpr); ok {

@@ -26,24 +26,28 @@ import (
 type ReplayOptions struct {
 	// MaxSeries is how many series the sample may have; 200,000.
 	MaxSeries int
-	// Span is how far the sample reaches back from its newest moment; 30 minutes. Where the source has one sample of a series, as pages do, it is continued
-	// over the span, one a minute.
+	// Span is how far the sample reaches back from its newest moment; 30 minutes. Where the source
+	// has one sample of a series, as pages do, it is continued over the span, one a minute.
 	Span time.Duration
-	// MaxQueries is how many different queries are asked; 20,000. Those about metrics that a rule touches come first, and the rest is counted as skipped.
+	// MaxQueries is how many different queries are asked; 20,000. Those about metrics that a rule
+	// touches come first, and the rest is counted as skipped.
 	MaxQueries int
-	// Timeout is how long one query may take; a minute. One that takes longer before or after is counted as skipped.
+	// Timeout is how long one query may take; a minute. One that takes longer before or after is
+	// counted as skipped.
 	Timeout time.Duration
-	// External are labels that no stored series has, since they are added elsewhere; uses.External where it is nil. Matchers on them are taken out of queries.
+	// External are labels that no stored series has, since they are added elsewhere; uses.External
+	// where it is nil. Matchers on them are taken out of queries.
 	External []string
-	// Dir is where the temporary folder is made, which is removed at the end; the system's where it is empty. It takes a few hundred bytes for each series of
-	// the sample, twice.
+	// Dir is where the temporary folder is made, which is removed at the end; the system's where it
+	// is empty. It takes a few hundred bytes for each series of the sample, twice.
 	Dir string
 	// Progress is told how many queries were asked of how many; nil for nobody.
 	Progress func(done, total int64)
 }
 
 const (
-	// rangeSteps is how many steps a range query has, over the second half of the span: the first is what rates look back on.
+	// rangeSteps is how many steps a range query has, over the second half of the span: the first
+	// is what rates look back on.
 	rangeSteps = 5
 	// differencesAtMost is how many are described.
 	differencesAtMost = 1000
@@ -51,9 +55,10 @@ const (
 	engineSamples = 50_000_000
 )
 
-// Play loads a sample of the data twice, before and after the rules, into two storages in a temporary folder, records in each what the recording rules of the
-// set record, asks each every query of the set, at the newest moment and over a range, and compares the answers. An error means that nothing was compared: a
-// difference is none.
+// Play loads a sample of the data twice, before and after the rules, into two storages in a
+// temporary folder, records in each what the recording rules of the set record, asks each every
+// query of the set, at the newest moment and over a range, and compares the answers. An error means
+// that nothing was compared: a difference is none.
 func Play(ctx context.Context, src inventory.Sampled, set *uses.Set, rules []propose.Rule, o ReplayOptions) (_ *Replay, err error) {
 	o.MaxSeries, o.MaxQueries = cmp.Or(o.MaxSeries, 200_000), cmp.Or(o.MaxQueries, 20_000)
 	o.Span, o.Timeout = cmp.Or(o.Span, 30*time.Minute), cmp.Or(o.Timeout, time.Minute)
@@ -155,8 +160,8 @@ func (p *player) close() error {
 	return errors.Join(append(errs, p.engine.Close())...)
 }
 
-// record evaluates the recording rules on both sides. Where they read each other in a circle, as rules that select by other things than names do, those are
-// left out.
+// record evaluates the recording rules on both sides. Where they read each other in a circle, as
+// rules that select by other things than names do, those are left out.
 func (p *player) record(ctx context.Context, set *uses.Set, dir string) error {
 	all := ruleGroups(set)
 	for _, groups := range []rulefmt.RuleGroups{all, byName(all)} {
@@ -192,7 +197,8 @@ func (p *player) record(ctx context.Context, set *uses.Set, dir string) error {
 // plain is the syntax that rules may have.
 var plain = parser.NewParser(parser.Options{})
 
-// ruleGroups are the recording rules of the set, each once, one in a group: they are evaluated in the order in which they read each other.
+// ruleGroups are the recording rules of the set, each once, one in a group: they are evaluated in
+// the order in which they read each other.
 func ruleGroups(set *uses.Set) rulefmt.RuleGroups {
 	var out rulefmt.RuleGroups
 	type key struct{ record, expr, labels string }
@@ -280,7 +286,8 @@ func (p *player) ask(ctx context.Context, q *query) error {
 	return nil
 }
 
-// again looks whether a difference is one that a query has with itself, or that a stated error explains: the same query is asked without what makes it so.
+// again looks whether a difference is one that a query has with itself, or that a stated error
+// explains: the same query is asked without what makes it so.
 func (p *player) again(ctx context.Context, q *query, worst verdict) (verdict, error) {
 	if v, ok, err := p.without(ctx, q, withoutChoice); err != nil || ok && v.alike() {
 		return verdict{outcome: max(v.outcome, rounded)}, err
@@ -293,7 +300,8 @@ func (p *player) again(ctx context.Context, q *query, worst verdict) (verdict, e
 	return worst, nil
 }
 
-// below looks at what a query that is empty would have compared with its thresholds: most alerts are quiet.
+// below looks at what a query that is empty would have compared with its thresholds: most alerts
+// are quiet.
 func (p *player) below(ctx context.Context, q *query, worst verdict) (verdict, error) {
 	v, ok, err := p.without(ctx, q, withoutThresholds)
 	if err == nil && ok && v.outcome == different {
@@ -314,7 +322,8 @@ func withoutBoth(expr parser.Expr) (parser.Expr, bool) {
 	return expr, a || b
 }
 
-// without asks a form of the query from which something is taken. ok is false where there is no such form, or it cannot be answered.
+// without asks a form of the query from which something is taken. ok is false where there is no
+// such form, or it cannot be answered.
 func (p *player) without(ctx context.Context, q *query, take func(parser.Expr) (parser.Expr, bool)) (v verdict, ok bool, err error) {
 	expr, err := syntax.ParseExpr(q.text)
 	if err != nil {
@@ -334,12 +343,14 @@ type verdict struct {
 	before, after string
 }
 
-// alike says that there is an answer on both sides, and that it is the same but for what may differ.
+// alike says that there is an answer on both sides, and that it is the same but for what may
+// differ.
 func (v verdict) alike() bool {
 	return v.outcome == equal || v.outcome == rounded || v.outcome == within
 }
 
-// both asks both sides, at the newest moment and over a range. skip says that a side could not answer in the bounds of the engine.
+// both asks both sides, at the newest moment and over a range. skip says that a side could not
+// answer in the bounds of the engine.
 func (p *player) both(ctx context.Context, q *query, text string) (worst verdict, skip bool, err error) {
 	var queries [2]promql.Query
 	defer func() {
@@ -389,7 +400,8 @@ func (p *player) both(ctx context.Context, q *query, text string) (worst verdict
 	return worst, false, nil
 }
 
-// isRange says whether the query has a range or a string for its value, which only an instant query may.
+// isRange says whether the query has a range or a string for its value, which only an instant query
+// may.
 func isRange(expr parser.Expr) bool {
 	return expr.Type() == parser.ValueTypeMatrix || expr.Type() == parser.ValueTypeString
 }

@@ -35,7 +35,8 @@ func play(t *testing.T, w *world, set *uses.Set, rules []propose.Rule, o ReplayO
 	return out
 }
 
-// TestPlayEqual: with rules that change nothing, every answer stays, none of them for being empty; recorded series are seen by what reads them.
+// TestPlayEqual: with rules that change nothing, every answer stays, none of them for being empty;
+// recorded series are seen by what reads them.
 func TestPlayEqual(t *testing.T) {
 	w := api()
 	var told int64
@@ -48,7 +49,8 @@ func TestPlayEqual(t *testing.T) {
 	}
 }
 
-// TestPlayFinds what a rule breaks. Rules finds the same, from the needs; the replay knows nothing of them.
+// TestPlayFinds what a rule breaks. Rules finds the same, from the needs; the replay knows nothing
+// of them.
 func TestPlayFinds(t *testing.T) {
 	w := api()
 	pods := ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "pod")
@@ -90,8 +92,8 @@ func TestPlayFinds(t *testing.T) {
 	}
 }
 
-// TestPlayWithin: quantiles of buckets that were thinned move by less than the factor that the rule states, also where they are compared with a threshold; by
-// more, it is a difference.
+// TestPlayWithin: quantiles of buckets that were thinned move by less than the factor that the rule
+// states, also where they are compared with a threshold; by more, it is a difference.
 func TestPlayWithin(t *testing.T) {
 	w := api()
 	set := setOf(
@@ -116,7 +118,8 @@ func TestPlayWithin(t *testing.T) {
 	}
 }
 
-// TestPlayCountsWhatProvesNothing: empty answers, failures and what cannot be asked are counted apart.
+// TestPlayCountsWhatProvesNothing: empty answers, failures and what cannot be asked are counted
+// apart.
 func TestPlayCountsWhatProvesNothing(t *testing.T) {
 	w := api()
 	out := play(t, w, setOf(
@@ -134,7 +137,8 @@ func TestPlayCountsWhatProvesNothing(t *testing.T) {
 	}
 }
 
-// TestPlayRecordsAround: rules that read each other in a circle do not keep the others from being recorded.
+// TestPlayRecordsAround: rules that read each other in a circle do not keep the others from being
+// recorded.
 func TestPlayRecordsAround(t *testing.T) {
 	set := setOf(
 		uses.Use{Where: "a", Records: "series:count", Query: `count({job="api"})`},
@@ -153,8 +157,8 @@ func TestPlayRecordsAround(t *testing.T) {
 	}
 }
 
-// TestPlaySamples: real samples are taken as they are, with stale markers and native histograms; a stored series of a recording rule is recorded again from
-// what is left.
+// TestPlaySamples: real samples are taken as they are, with stale markers and native histograms; a
+// stored series of a recording rule is recorded again from what is left.
 func TestPlaySamples(t *testing.T) {
 	w := &world{}
 	w.add(model.MetricTypeGauge, `temperature{job="a",instance="x"}`)
@@ -193,7 +197,8 @@ func TestPlaySamples(t *testing.T) {
 	}
 }
 
-// TestContinued: continued counters advance, by whole numbers, and higher buckets of a histogram never by less than lower ones; the rest stays.
+// TestContinued: continued counters advance, by whole numbers, and higher buckets of a histogram
+// never by less than lower ones; the rest stays.
 func TestContinued(t *testing.T) {
 	w := api()
 	last := map[string]float64{}
@@ -262,7 +267,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestOptionsAreValues: the options of a variable are the values of a label, though uses have it as a selector.
+// TestOptionsAreValues: the options of a variable are the values of a label, though uses have it as
+// a selector.
 func TestOptionsAreValues(t *testing.T) {
 	u := uses.Use{Where: "variable $pod", Query: `queue_length{job="$job"}`, Needs: []uses.Need{{
 		Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "queue_length")}, Labels: uses.Labels{Names: []string{"zone"}},
@@ -296,8 +302,8 @@ func TestQuietAlerts(t *testing.T) {
 	}
 }
 
-// TestOpenOrder: what the engine leaves open is no difference: which of equal values topk takes behind a binary operator, which comes in another order each
-// time.
+// TestOpenOrder: what the engine leaves open is no difference: which of equal values topk takes
+// behind a binary operator, which comes in another order each time.
 func TestOpenOrder(t *testing.T) {
 	w := &world{}
 	for i := range 40 {

@@ -9,13 +9,15 @@ import (
 
 // Proof is what was shown.
 type Proof struct {
-	// Series is how many were run through the rules; Dropped how many of them go; Changed how many lose a label.
+	// Series is how many were run through the rules; Dropped how many of them go; Changed how many
+	// lose a label.
 	Series  int64 `json:"series"`
 	Dropped int64 `json:"dropped"`
 	Changed int64 `json:"changed"`
 	// Steps are what was looked at, in order.
 	Steps []Step `json:"steps"`
-	// Rules are what each of them takes by itself (rules may overlap: a slice and buckets), counted series by series, by ID.
+	// Rules are what each of them takes by itself (rules may overlap: a slice and buckets), counted
+	// series by series, by ID.
 	Rules map[string]propose.Saving `json:"rules"`
 	// Failed are the rules that did not pass, by ID, with the reason.
 	Failed map[string]propose.Refusal `json:"failed,omitempty"`
@@ -37,14 +39,17 @@ type Replay struct {
 	// Series is how many the sample has before, After how many are left.
 	Series int64 `json:"series"`
 	After  int64 `json:"after"`
-	// Wanted is how many stored series were chosen for the sample, Found of how many of them the source has samples. Series is more than that by what is made up: up of each target.
+	// Wanted is how many stored series were chosen for the sample, Found of how many of them the
+	// source has samples. Series is more than that by what is made up: up of each target.
 	Wanted int64 `json:"wanted"`
 	Found  int64 `json:"found"`
-	// Parts is how many targets are in the sample with a part of their series only, since they have more than all of it.
+	// Parts is how many targets are in the sample with a part of their series only, since they have
+	// more than all of it.
 	Parts int64 `json:"parts,omitempty"`
-	// Queries is how many different ones were asked. Each is one of the six below: Equal to the bit; Rounded: equal but for what the engine leaves open, the
-	// order in which floats are added and which of equal values topk takes; Within the error that a rule states; Empty on both sides, also what is compared
-	// with thresholds; Failed on both sides alike; or Different.
+	// Queries is how many different ones were asked. Each is one of the six below: Equal to the
+	// bit; Rounded: equal but for what the engine leaves open, the order in which floats are added
+	// and which of equal values topk takes; Within the error that a rule states; Empty on both
+	// sides, also what is compared with thresholds; Failed on both sides alike; or Different.
 	Queries   int64 `json:"queries"`
 	Equal     int64 `json:"equal"`
 	Rounded   int64 `json:"rounded,omitempty"`
@@ -66,7 +71,8 @@ type Difference struct {
 	After  string `json:"after"`
 }
 
-// Weak says why the replay shows little or nothing, as the end of a sentence; empty where it shows something, and where there was none.
+// Weak says why the replay shows little or nothing, as the end of a sentence; empty where it shows
+// something, and where there was none.
 func (r *Replay) Weak() string {
 	switch {
 	case r == nil:

@@ -29,7 +29,8 @@ type query struct {
 	expr parser.Expr
 	use  *uses.Use
 	more int // other uses with the same text
-	// touched says that a rule does something to a metric that it reads, or that a recorded series that it reads is made of.
+	// touched says that a rule does something to a metric that it reads, or that a recorded series
+	// that it reads is made of.
 	touched bool
 	// quantile is the largest QuantileError of the rules that thin its buckets.
 	quantile float64
@@ -43,7 +44,8 @@ func (q *query) where() string {
 	return q.use.Place()
 }
 
-// questions are the different queries of the set, those about metrics that a rule touches first, and why others are none.
+// questions are the different queries of the set, those about metrics that a rule touches first,
+// and why others are none.
 func questions(set *uses.Set, rules []propose.Rule, external []string, end time.Time, span time.Duration) (out []*query, skipped map[string]int64) {
 	skipped = map[string]int64{}
 	vars := dashboards.Vars{Interval: interval, Scrape: interval, From: end.Add(-span), To: end}
@@ -99,13 +101,15 @@ func rank(q *query) int {
 	return 1
 }
 
-// values says whether a use that is written as a selector is about values of labels only, as the options of a variable are.
+// values says whether a use that is written as a selector is about values of labels only, as the
+// options of a variable are.
 func values(u *uses.Use, expr parser.Expr) bool {
 	_, ok := expr.(*parser.VectorSelector)
 	return ok && len(u.Needs) > 0 && !slices.ContainsFunc(u.Needs, func(n uses.Need) bool { return n.Labels.Except })
 }
 
-// selection is the query for what a need selects: the series, or the values of the labels that it is about.
+// selection is the query for what a need selects: the series, or the values of the labels that it
+// is about.
 func selection(n *uses.Need) (parser.Expr, error) {
 	expr, err := syntax.ParseExpr(n.Selector())
 	if err != nil || n.Labels.Except && len(n.Labels.Names) == 0 {
@@ -114,7 +118,8 @@ func selection(n *uses.Need) (parser.Expr, error) {
 	return &parser.AggregateExpr{Op: parser.GROUP, Expr: expr, Grouping: n.Labels.Names, Without: n.Labels.Except}, nil
 }
 
-// spread is the QuantileError of every metric that a rule touches, and of what recording rules make of it.
+// spread is the QuantileError of every metric that a rule touches, and of what recording rules make
+// of it.
 func spread(set *uses.Set, rules []propose.Rule, vars dashboards.Vars) map[string]float64 {
 	out := map[string]float64{}
 	for i := range rules {
@@ -147,7 +152,8 @@ func spread(set *uses.Set, rules []propose.Rule, vars dashboards.Vars) map[strin
 	return out
 }
 
-// reads is the largest QuantileError of the metrics that the expression reads, and whether it reads any that a rule touches.
+// reads is the largest QuantileError of the metrics that the expression reads, and whether it reads
+// any that a rule touches.
 func reads(expr parser.Expr, effects map[string]float64) (quantile float64, touched bool) {
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		vs, ok := n.(*parser.VectorSelector)
@@ -172,7 +178,8 @@ func reads(expr parser.Expr, effects map[string]float64) (quantile float64, touc
 	return quantile, touched
 }
 
-// free takes away matchers on labels that only come from outside: no stored series has them, and every answer would be empty.
+// free takes away matchers on labels that only come from outside: no stored series has them, and
+// every answer would be empty.
 func free(expr parser.Expr, external []string) {
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		if vs, ok := n.(*parser.VectorSelector); ok {
@@ -190,8 +197,8 @@ var variable = regexp.MustCompile(`\$([a-zA-Z_]\w*)|\[\[([a-zA-Z_]\w*?)(?::\w+)?
 
 var errVariable = errors.New("a variable stands where no value can be guessed")
 
-// expand parses a query, with values for the variables of dashboards: anything in matchers, five minutes in ranges, and otherwise a number or the label
-// instance, whichever parses.
+// expand parses a query, with values for the variables of dashboards: anything in matchers, five
+// minutes in ranges, and otherwise a number or the label instance, whichever parses.
 func expand(text string, vars dashboards.Vars) (parser.Expr, error) {
 	if !variable.MatchString(text) {
 		return syntax.ParseExpr(text)

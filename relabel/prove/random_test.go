@@ -18,8 +18,8 @@ var (
 	rounds = flag.Uint64("rounds", 3, "how many worlds TestScanAndReplayAgree makes")
 )
 
-// TestScanAndReplayAgree: over random series, queries and rules, what the scan lets pass changes no answer. The scan reasons about needs; the replay asks
-// Prometheus' engine.
+// TestScanAndReplayAgree: over random series, queries and rules, what the scan lets pass changes no
+// answer. The scan reasons about needs; the replay asks Prometheus' engine.
 func TestScanAndReplayAgree(t *testing.T) {
 	var passed, failed, found, nonempty int64
 	for s := *seed; s < *seed+*rounds; s++ {
@@ -71,7 +71,8 @@ func ids(rules []propose.Rule) string {
 
 func one(r *rand.Rand, from ...string) string { return from[r.IntN(len(from))] }
 
-// randomWorld has counters, gauges and histograms of two jobs. In some of them zone follows from pod, so that one of the two can go.
+// randomWorld has counters, gauges and histograms of two jobs. In some of them zone follows from
+// pod, so that one of the two can go.
 func randomWorld(r *rand.Rand) *world {
 	w := &world{}
 	follows := r.IntN(2) == 0

@@ -48,9 +48,11 @@ goXthreads 9
 
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// TestRealServer: what a real Prometheus stores of a page that it scrapes with metric_relabel_configs is what Chain makes of what it stores without. That holds
-// for buckets, whose edges it spells its own way first (trap 6); for __tmp_ labels, which stay (trap 9); for up and scrape_…, which no config sees (trap 12);
-// and for sample_limit, which counts what is left (trap 13).
+// TestRealServer: what a real Prometheus stores of a page that it scrapes with
+// metric_relabel_configs is what Chain makes of what it stores without. That holds for buckets,
+// whose edges it spells its own way first (trap 6); for __tmp_ labels, which stay (trap 9); for up
+// and scrape_…, which no config sees (trap 12); and for sample_limit, which counts what is left
+// (trap 13).
 func TestRealServer(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")

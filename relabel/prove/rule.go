@@ -84,7 +84,8 @@ func usedBy(e *uses.Entry) string {
 	return text + " asks for " + e.Selector()
 }
 
-// fail keeps the first reason with the first examples of it, and every metric that fails; "" is all of them.
+// fail keeps the first reason with the first examples of it, and every metric that fails; "" is all
+// of them.
 func (r *rule) fail(metric, reason string, examples ...string) {
 	if r.failed == nil {
 		r.failed = &propose.Refusal{Kind: r.Kind, Job: r.Job, Label: r.Label, Reason: reason}
@@ -106,8 +107,8 @@ func (r *rule) fail(metric, reason string, examples ...string) {
 	}
 }
 
-// refusal is what became of a rule that failed. It names the metrics that fail, so that the others can be tried without them; all of them where the rule as a
-// whole is wrong.
+// refusal is what became of a rule that failed. It names the metrics that fail, so that the others
+// can be tried without them; all of them where the rule as a whole is wrong.
 func (r *rule) refusal() propose.Refusal {
 	out := *r.failed
 	out.Saves = r.Saves

@@ -21,15 +21,19 @@ const (
 	examplesAtMost = 3
 	// progressEvery is how many series are run between two reports.
 	progressEvery = 1 << 16
-	// savingTolerance is how far, of the whole, the claimed samples per second may be from those counted: they are summed up in another order.
+	// savingTolerance is how far, of the whole, the claimed samples per second may be from those
+	// counted: they are summed up in another order.
 	savingTolerance = 1e-6
 )
 
-// Rules runs every series of the source through the rules of its job, each rule by itself and all together in the order of rules, and looks at what that does.
-// The inventory is what the rules were made from; index is asked about every series that goes or changes. A rule that does not pass is in Proof.Failed, with
-// the first reason that was found; the error is for what kept the proof from being made. progress, if not nil, is told how many series were run so far.
+// Rules runs every series of the source through the rules of its job, each rule by itself and all
+// together in the order of rules, and looks at what that does. The inventory is what the rules were
+// made from; index is asked about every series that goes or changes. A rule that does not pass is
+// in Proof.Failed, with the first reason that was found; the error is for what kept the proof from
+// being made. progress, if not nil, is told how many series were run so far.
 //
-// A hundred rules over 10 million series take one core less than half a minute, beside what the source takes. See BenchmarkRules.
+// A hundred rules over 10 million series take one core less than half a minute, beside what the
+// source takes. See BenchmarkRules.
 func Rules(ctx context.Context, src inventory.Source, inv *inventory.Inventory, index *uses.Index, rules []propose.Rule, progress func(series int64)) (Proof, error) {
 	c, err := newCheck(index, rules)
 	if err != nil {
@@ -107,7 +111,8 @@ type metric struct {
 	acting []*rule
 	// mention are, for each of acting that takes a label, the needs that depend on the label.
 	mention [][]*uses.Entry
-	// taken says of each le whether a rule for buckets takes it; nil for metrics without such rules anywhere.
+	// taken says of each le whether a rule for buckets takes it; nil for metrics without such rules
+	// anywhere.
 	taken map[string]bool
 }
 
@@ -117,7 +122,8 @@ type name struct {
 	planned []*rule
 	// entries are the needs that could select it, waiting those that selected nothing so far.
 	entries, waiting []*uses.Entry
-	// relabelled says that a rule takes one of its labels in some job, bucketed that one takes buckets.
+	// relabelled says that a rule takes one of its labels in some job, bucketed that one takes
+	// buckets.
 	relabelled, bucketed bool
 }
 
@@ -321,7 +327,8 @@ func (c *check) without(ls labels.Labels, label string) labels.Labels {
 	return c.builder.Del(label).Labels()
 }
 
-// selects: nothing that a use selects goes, but buckets that only quantiles are made of, where a rule says so.
+// selects: nothing that a use selects goes, but buckets that only quantiles are made of, where a
+// rule says so.
 func (c *check) selects(r *rule, of *name, ls labels.Labels) {
 	if r.bad[of.name] {
 		return // one reason for a metric is enough
@@ -352,7 +359,8 @@ func (c *check) depends(r *rule, metric string, mention []*uses.Entry, before, a
 	}
 }
 
-// blind: a need that could be about the metric and selects no series of it waits for something. It keeps the metric whole.
+// blind: a need that could be about the metric and selects no series of it waits for something. It
+// keeps the metric whole.
 func (c *check) blind() {
 	for _, r := range c.rules {
 		for _, m := range r.Metrics {
@@ -367,8 +375,8 @@ func (c *check) blind() {
 	}
 }
 
-// savings are what the rules claim. Of names the inventory knows the samples; of values of a label it shares those of the metric out evenly, and what was
-// counted here is the better number.
+// savings are what the rules claim. Of names the inventory knows the samples; of values of a label
+// it shares those of the metric out evenly, and what was counted here is the better number.
 func (c *check) savings() {
 	for _, r := range c.rules {
 		if r.series != r.Saves.Series {

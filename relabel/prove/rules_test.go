@@ -41,7 +41,8 @@ func TestRulesPass(t *testing.T) {
 	if n := int64(len(w.series)); proof.Series != n || told != n {
 		t.Errorf("%d series, %d told, of %d", proof.Series, told, n)
 	}
-	// Of each of 4 targets: 3 metrics, 3 of 6 queues, 8 of 10 buckets go, and 3 series lose a label.
+	// Of each of 4 targets: 3 metrics, 3 of 6 queues, 8 of 10 buckets go, and 3 series lose a
+	// label.
 	if proof.Dropped != 4*(3+3+8) || proof.Changed != 4*3 {
 		t.Errorf("%d go and %d change", proof.Dropped, proof.Changed)
 	}
@@ -230,7 +231,8 @@ func TestRulesFail(t *testing.T) {
 	}
 }
 
-// TestOneMetricFails: the refusal names the metrics that fail, and no others, so that the rest of the rule can be tried again.
+// TestOneMetricFails: the refusal names the metrics that fail, and no others, so that the rest of
+// the rule can be tried again.
 func TestOneMetricFails(t *testing.T) {
 	w := api()
 	r := ruleOf(t, w, propose.Names, "api", []string{"go_goroutines", "go_threads", "http_requests_total", "queue_length"}, "")
@@ -244,7 +246,8 @@ func TestOneMetricFails(t *testing.T) {
 	}
 }
 
-// TestCollisionShowsBoth: the refusal shows real label sets and what to do instead, and a source that has a series twice is no collision.
+// TestCollisionShowsBoth: the refusal shows real label sets and what to do instead, and a source
+// that has a series twice is no collision.
 func TestCollisionShowsBoth(t *testing.T) {
 	w := &world{}
 	w.add(model.MetricTypeCounter, `m_total{job="a",pod="x"}`)
@@ -273,7 +276,8 @@ func TestCollisionShowsBoth(t *testing.T) {
 	}
 }
 
-// TestQuantileBuckets: buckets that only quantiles are made of go within the factor that the rule states, and not otherwise.
+// TestQuantileBuckets: buckets that only quantiles are made of go within the factor that the rule
+// states, and not otherwise.
 func TestQuantileBuckets(t *testing.T) {
 	w := api()
 	set := setOf(uses.Use{Where: "panel", Query: `histogram_quantile(0.9, sum by (le) (rate(latency_seconds_bucket[5m])))`})

@@ -45,7 +45,8 @@ type sampled struct {
 // target is what was scraped.
 type target struct{ job, instance string }
 
-// part says which series of a target are taken: those whose hash is not above limit, at most most of them.
+// part says which series of a target are taken: those whose hash is not above limit, at most most
+// of them.
 type part struct {
 	limit uint64
 	most  int64
@@ -123,7 +124,8 @@ func load(ctx context.Context, src inventory.Sampled, recorded map[string]bool, 
 		return nil, fmt.Errorf("load what is replayed: %s: %w", src, err)
 	}
 	out.end = max(out.end, span.Milliseconds())
-	// Pages lack what the server itself writes. Queries join with up, and would be empty without it.
+	// Pages lack what the server itself writes. Queries join with up, and would be empty without
+	// it.
 	for _, t := range slices.SortedFunc(maps.Keys(parts), func(a, b target) int { return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.instance, b.instance)) }) {
 		if p := parts[t]; p.taken > 0 && !p.up {
 			ls := labels.FromStrings(model.MetricNameLabel, up, model.JobLabel, t.job, model.InstanceLabel, t.instance)
@@ -133,9 +135,10 @@ func load(ctx context.Context, src inventory.Sampled, recorded map[string]bool, 
 	return out, nil
 }
 
-// choose takes targets of each job in turn, the first of each job first, in the order of their names: nodes that are the first in one job are so in the others,
-// and joins find both sides. Each job gets an equal share of the series for its first target, of which a part is taken where it is larger. Other targets are
-// taken whole or not at all.
+// choose takes targets of each job in turn, the first of each job first, in the order of their
+// names: nodes that are the first in one job are so in the others, and joins find both sides. Each
+// job gets an equal share of the series for its first target, of which a part is taken where it is
+// larger. Other targets are taken whole or not at all.
 func choose(sizes map[target]int64, most int64) map[target]*part {
 	byJob := map[string][]target{}
 	for t := range sizes {
@@ -194,10 +197,12 @@ func choose(sizes map[target]int64, most int64) map[target]*part {
 	return out
 }
 
-// objects are the labels that series are joined by where one target tells about many things, as kube-state-metrics does.
+// objects are the labels that series are joined by where one target tells about many things, as
+// kube-state-metrics does.
 var objects = []string{"namespace", "node", "pod"}
 
-// together is a hash that is equal for series that belong together: of the same object, or else of the same histogram.
+// together is a hash that is equal for series that belong together: of the same object, or else of
+// the same histogram.
 func together(ls labels.Labels, buf []byte) (uint64, []byte) {
 	for _, name := range objects {
 		if ls.Has(name) {
@@ -207,7 +212,8 @@ func together(ls labels.Labels, buf []byte) (uint64, []byte) {
 	return ls.HashWithoutLabels(buf, model.BucketLabel, model.QuantileLabel)
 }
 
-// each calls f for every sample, oldest first. A single one is the first of a stretch that ends at end.
+// each calls f for every sample, oldest first. A single one is the first of a stretch that ends at
+// end.
 func (s *sampled) each(end int64, span time.Duration, f func(t int64, v float64, h *histogram.FloatHistogram) error) error {
 	if len(s.floats)+len(s.histograms) > 1 {
 		// The two never have the same time.
@@ -250,8 +256,9 @@ func (s *sampled) each(end int64, span time.Duration, f func(t int64, v float64,
 	return nil
 }
 
-// advance is how much the series rises in an interval: 0 for what is no counter. It is a whole number, so that sums of it are exact, different from series to
-// series, and never smaller in a higher bucket of the same histogram.
+// advance is how much the series rises in an interval: 0 for what is no counter. It is a whole
+// number, so that sums of it are exact, different from series to series, and never smaller in a
+// higher bucket of the same histogram.
 func (s *sampled) advance() float64 {
 	name := s.labels.Get(model.MetricNameLabel)
 	base, isBucket := strings.CutSuffix(name, "_bucket")
@@ -288,7 +295,8 @@ func (s *sampled) advance() float64 {
 	return factor * (1 + math.Floor(1000*below(le)))
 }
 
-// below is the part of a histogram that is not above an edge: half of it is below one, and little below zero.
+// below is the part of a histogram that is not above an edge: half of it is below one, and little
+// below zero.
 func below(edge float64) float64 {
 	switch {
 	case math.IsInf(edge, 1):

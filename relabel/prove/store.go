@@ -22,8 +22,8 @@ import (
 // commitEvery is how many series are written at once.
 const commitEvery = 2_000
 
-// store is a storage of blocks: those of the data, and those of what rules record. Series of a block come sorted, so that sums add in the same order wherever
-// the same series are left.
+// store is a storage of blocks: those of the data, and those of what rules record. Series of a
+// block come sorted, so that sums add in the same order wherever the same series are left.
 type store struct {
 	dir    string
 	blocks []*tsdb.Block
@@ -76,14 +76,15 @@ func (s *store) reopen() error {
 	return nil
 }
 
-// newStore writes the sample into a folder of its own, as the chains of the jobs leave it; nil chains leave all of it.
+// newStore writes the sample into a folder of its own, as the chains of the jobs leave it; nil
+// chains leave all of it.
 func newStore(ctx context.Context, dir string, x *sample, span time.Duration, chains map[string]*Chain) (_ *store, err error) {
 	s := &store{dir: dir}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// One series after the other begins at the oldest moment again, and a head takes samples up to half a block older than its newest. Real samples may reach
-	// back further than the span.
+	// One series after the other begins at the oldest moment again, and a head takes samples up to
+	// half a block older than its newest. Real samples may reach back further than the span.
 	reach := span
 	for i := range x.series {
 		if f := x.series[i].floats; len(f) > 0 {
@@ -136,7 +137,8 @@ func newStore(ctx context.Context, dir string, x *sample, span time.Duration, ch
 	return s, s.reopen()
 }
 
-// appendSeries writes one series. Where another one had the same labels, that one's samples stay, as in a scrape; fresh is false then.
+// appendSeries writes one series. Where another one had the same labels, that one's samples stay,
+// as in a scrape; fresh is false then.
 func appendSeries(app storage.Appender, ls labels.Labels, x *sampled, end int64, span time.Duration) (fresh bool, err error) {
 	var ref storage.SeriesRef
 	err = x.each(end, span, func(t int64, v float64, h *histogram.FloatHistogram) (err error) {
@@ -154,8 +156,9 @@ func appendSeries(app storage.Appender, ls labels.Labels, x *sampled, end int64,
 	return fresh, err
 }
 
-// record evaluates rule files over the storage, whose series they see then, and returns how many rules could be evaluated: the others are left out, and the
-// error says why. Their queries are asked like any other, and the answers are compared.
+// record evaluates rule files over the storage, whose series they see then, and returns how many
+// rules could be evaluated: the others are left out, and the error says why. Their queries are
+// asked like any other, and the answers are compared.
 func (s *store) record(ctx context.Context, engine promql.QueryEngine, rules string, from, until time.Time) (evaluated int, failed, err error) {
 	o := recording.Options{Rules: os.DirFS(rules), Interval: interval}
 	// recording.Blocks makes a temporary folder in its own one.

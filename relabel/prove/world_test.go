@@ -90,7 +90,8 @@ func (w *world) add(kind model.MetricType, selector string) {
 	})
 }
 
-// api is two jobs of two targets each: requests, latencies by le, a gauge by pod, and things that nobody looks at.
+// api is two jobs of two targets each: requests, latencies by le, a gauge by pod, and things that
+// nobody looks at.
 func api() *world {
 	w := &world{}
 	for _, job := range []string{"api", "edge"} {

@@ -1,4 +1,5 @@
-// Package relabeltest makes drop rules for the simulated cluster from all that this project itself looks at, for tests that then live with these rules.
+// Package relabeltest makes drop rules for the simulated cluster from all that this project itself
+// looks at, for tests that then live with these rules.
 package relabeltest
 
 import (
@@ -20,8 +21,9 @@ import (
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
-// Uses are the mixin's dashboards and rules, the queries of the experiment plugin, and a day of people who look at a cluster of this name. root is the repository's folder as seen from
-// the test's.
+// Uses are the mixin's dashboards and rules, the queries of the experiment plugin, and a day of
+// people who look at a cluster of this name. root is the repository's folder as seen from the
+// test's.
 func Uses(t testing.TB, root, cluster string, now time.Time) *uses.Set {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "usage.jsonl")
@@ -63,8 +65,10 @@ func day(file, cluster string, now time.Time) (err error) {
 	return errors.Join(err, w.Flush())
 }
 
-// Plan is the plan for what is stored. It fails the test where less than a third of the series go: then it would show little to live with it. (The simulated cluster's lean pages have
-// little but what is looked at; of full ones, as real exporters write them, three quarters go: docs/drop-rules.md.)
+// Plan is the plan for what is stored. It fails the test where less than a third of the series go:
+// then it would show little to live with it. (The simulated cluster's lean pages have little but
+// what is looked at; of full ones, as real exporters write them, three quarters go:
+// docs/drop-rules.md.)
 func Plan(t testing.TB, root, cluster string, src inventory.Source, now time.Time) *drop.Plan {
 	t.Helper()
 	p, err := drop.Make(t.Context(), drop.Options{

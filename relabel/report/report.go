@@ -16,7 +16,8 @@ var page string
 //go:embed page.css
 var style string
 
-// pageTemplate is the whole page. The style stands in it before it is parsed, so that the template knows what it is.
+// pageTemplate is the whole page. The style stands in it before it is parsed, so that the template
+// knows what it is.
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"style": func() template.CSS { return template.CSS(style) }}).Parse(page))
 
 // HTML writes the plan as one page that needs no other file.

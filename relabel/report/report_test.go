@@ -168,7 +168,8 @@ func render(t testing.TB, p *relabel.Plan) []byte {
 	return b.Bytes()
 }
 
-// TestGolden: the page of a plan has the same bytes every time, and changes only if somebody looks at it.
+// TestGolden: the page of a plan has the same bytes every time, and changes only if somebody looks
+// at it.
 func TestGolden(t *testing.T) {
 	got := render(t, samplePlan())
 	for range 5 {
@@ -224,7 +225,8 @@ var allowed = map[string]string{
 	"svg": "class width height x y role aria-label aria-hidden", "rect": "class width height x y rx", "text": "class x y",
 }
 
-// harmless says that a page has only what it is meant to have: no script, no handler, nothing from elsewhere.
+// harmless says that a page has only what it is meant to have: no script, no handler, nothing from
+// elsewhere.
 func harmless(t testing.TB, page []byte) {
 	t.Helper()
 	root, err := html.Parse(bytes.NewReader(page))
@@ -347,7 +349,8 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestNoRates: saved pages and some APIs do not say how often they are scraped, and a zero that is not known is not shown as one.
+// TestNoRates: saved pages and some APIs do not say how often they are scraped, and a zero that is
+// not known is not shown as one.
 func TestNoRates(t *testing.T) {
 	p := samplePlan()
 	p.Stored.SamplesPerSecond, p.Stored.BytesPerDay, p.Dropped.SamplesPerSecond, p.Dropped.BytesPerDay = 0, 0, 0, 0
@@ -360,7 +363,8 @@ func TestNoRates(t *testing.T) {
 	}
 }
 
-// TestBounds: however large a plan is, the page stays one that a browser opens, and says what it leaves out.
+// TestBounds: however large a plan is, the page stays one that a browser opens, and says what it
+// leaves out.
 func TestBounds(t *testing.T) {
 	p := samplePlan()
 	one := p.Rules[0]
@@ -394,7 +398,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestSquarify: the parts fill the whole, none overlaps another, and each has its share of the area.
+// TestSquarify: the parts fill the whole, none overlaps another, and each has its share of the
+// area.
 func TestSquarify(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 300 {

@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// visible shows a text from the plan: what cannot be seen, or would change how the rest is read, is written by its number. Spaces stay.
+// visible shows a text from the plan: what cannot be seen, or would change how the rest is read, is
+// written by its number. Spaces stay.
 func visible(s string) string {
 	plain := true
 	for _, r := range s {
@@ -90,7 +91,8 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", f, units[u])
 }
 
-// share writes a part of a whole. What is not nothing is not shown as nothing, and what is not all not as all.
+// share writes a part of a whole. What is not nothing is not shown as nothing, and what is not all
+// not as all.
 func share(part, whole float64) string {
 	switch p := 100 * part / whole; {
 	case whole <= 0 || part <= 0:

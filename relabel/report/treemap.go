@@ -7,7 +7,8 @@ import (
 	"github.com/spillwayproject/spillway/relabel"
 )
 
-// The size that the map of what is stored is laid out for. It is drawn in shares of what room there is, so that its texts keep their size on a small screen.
+// The size that the map of what is stored is laid out for. It is drawn in shares of what room there
+// is, so that its texts keep their size on a small screen.
 const (
 	mapWidth  = 960.0
 	mapHeight = 420.0
@@ -49,8 +50,9 @@ func worst(row []float64, sum, side float64) float64 {
 	return bad
 }
 
-// squarify divides a box among areas in proportion, the largest first, so that the parts are as near to squares as may be (Bruls, Huizing and van Wijk, 2000). The areas are sorted, the largest first,
-// and positive.
+// squarify divides a box among areas in proportion, the largest first, so that the parts are as
+// near to squares as may be (Bruls, Huizing and van Wijk, 2000). The areas are sorted, the largest
+// first, and positive.
 func squarify(areas []float64, in box) []box {
 	total := 0.0
 	for _, a := range areas {
@@ -144,7 +146,8 @@ func room(s string, width float64) string {
 	return clip(s, letters)
 }
 
-// treemap lays out what is stored: a block for each job, in it a cell for each of its largest metrics, their areas in proportion to their series.
+// treemap lays out what is stored: a block for each job, in it a cell for each of its largest
+// metrics, their areas in proportion to their series.
 func treemap(p *relabel.Plan) []cell {
 	jobs := stored(p)
 	areas := func(ws []weighed) []float64 {

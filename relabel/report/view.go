@@ -318,7 +318,8 @@ func (v *view) rule(p *relabel.Plan, i int) (rule, error) {
 	return out, nil
 }
 
-// largest is the metric of a rule by which people know it: the largest one of its job's largest, or else the first.
+// largest is the metric of a rule by which people know it: the largest one of its job's largest, or
+// else the first.
 func largest(p *relabel.Plan, r *propose.Rule) string {
 	for _, j := range p.Jobs {
 		if j.Job != r.Job {

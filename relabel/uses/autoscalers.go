@@ -12,9 +12,11 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// Autoscalers adds what scales by metrics, from a file or from all .yaml, .yml and .json files below a folder: HorizontalPodAutoscalers (metrics of pods,
-// objects and outside, under the names that prometheus-adapter gives them), KEDA's ScaledObjects and ScaledJobs with triggers of type prometheus, and
-// prometheus-adapter's configuration, alone or in a ConfigMap. What else asks Prometheus beside them is read for what it is.
+// Autoscalers adds what scales by metrics, from a file or from all .yaml, .yml and .json files
+// below a folder: HorizontalPodAutoscalers (metrics of pods, objects and outside, under the names
+// that prometheus-adapter gives them), KEDA's ScaledObjects and ScaledJobs with triggers of type
+// prometheus, and prometheus-adapter's configuration, alone or in a ConfigMap. What else asks
+// Prometheus beside them is read for what it is.
 func Autoscalers(set *Set, path string) error {
 	list, err := files(path, ".yaml", ".yml", ".json")
 	if err != nil {
@@ -119,7 +121,8 @@ func (s *scaler) document(n *node) error {
 	return s.adapter(n)
 }
 
-// metric adds a metric of an HPA. Under prometheus-adapter its name is often made from another: the names that its usual rules make it of are kept too.
+// metric adds a metric of an HPA. Under prometheus-adapter its name is often made from another: the
+// names that its usual rules make it of are kept too.
 func (s *scaler) metric(m *node, where string) {
 	for _, kind := range []string{"pods", "object", "external"} {
 		at := m.get(kind, "metric")
@@ -165,7 +168,8 @@ func (s *scaler) keda(n *node, where string) error {
 	return nil
 }
 
-// trigger adds what a trigger of another type asks all the same: in an address of Prometheus' API (metrics-api), or in PromQL.
+// trigger adds what a trigger of another type asks all the same: in an address of Prometheus' API
+// (metrics-api), or in PromQL.
 func (s *scaler) trigger(t *node, where string) {
 	for _, key := range t.get("metadata").names() {
 		value := t.get("metadata", key)
@@ -252,7 +256,8 @@ func filled(query, series string) string {
 	return oneSelector(strings.TrimSpace(text))
 }
 
-// adapterNeeds are the needs of a query with holes: the series are those that were discovered, matchers can be any, and so can the labels of a group.
+// adapterNeeds are the needs of a query with holes: the series are those that were discovered,
+// matchers can be any, and so can the labels of a group.
 func adapterNeeds(query string, discovered []*labels.Matcher) []Need {
 	text := adapterVerb.ReplaceAllStringFunc(query, func(verb string) string {
 		switch {

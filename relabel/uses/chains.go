@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Readers are the uses that read the series of this name, directly or through series that are recorded from them, recording rules left out; in the order of the
-// set. So the readers of a recorded series are why the rule that records it, and what that rule reads, is of use.
+// Readers are the uses that read the series of this name, directly or through series that are
+// recorded from them, recording rules left out; in the order of the set. So the readers of a
+// recorded series are why the rule that records it, and what that rule reads, is of use.
 func (x *Index) Readers(name string) []*Use {
 	var out []*Use
 	seenName, seenUse := map[string]bool{}, map[*Use]bool{}
@@ -37,7 +38,8 @@ func (x *Index) Readers(name string) []*Use {
 	return out
 }
 
-// Unread are warnings about recorded series that no use reads, not even through others, one for each file, sorted: the rules could go, and what they read with them.
+// Unread are warnings about recorded series that no use reads, not even through others, one for
+// each file, sorted: the rules could go, and what they read with them.
 func (x *Index) Unread() []string {
 	files := map[string][]*Use{}
 	for _, u := range x.uses {

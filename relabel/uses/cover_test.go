@@ -9,7 +9,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// uncovered says what the needs of a query ask for that wider needs do not: a series, a label of it, or its buckets one by one. It is "" where wider asks for all of it.
+// uncovered says what the needs of a query ask for that wider needs do not: a series, a label of
+// it, or its buckets one by one. It is "" where wider asks for all of it.
 func uncovered(needs, wider []Need, w world) string {
 	for _, n := range needs {
 		for _, s := range w {
@@ -35,7 +36,8 @@ func uncovered(needs, wider []Need, w world) string {
 	return ""
 }
 
-// TestVariablesCoverTheirValues puts a variable in the place of any word, or any string, of random queries: it needs all that the query needed.
+// TestVariablesCoverTheirValues puts a variable in the place of any word, or any string, of random
+// queries: it needs all that the query needed.
 func TestVariablesCoverTheirValues(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 6))
 	parsed := 0
@@ -70,7 +72,8 @@ func TestVariablesCoverTheirValues(t *testing.T) {
 	}
 }
 
-// TestParsersAgree holds what MetricsQL and the last resort make of PromQL against what PromQL makes of it.
+// TestParsersAgree holds what MetricsQL and the last resort make of PromQL against what PromQL
+// makes of it.
 func TestParsersAgree(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 7))
 	parsed := 0

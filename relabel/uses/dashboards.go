@@ -13,9 +13,10 @@ import (
 	"strings"
 )
 
-// Dashboards adds the queries of the dashboards in a file, or in all .json, .yaml and .yml files below a folder: Grafana's schemas of all times (rows, panels,
-// v2), as exported, as its API answers, as Kubernetes objects (Dashboard, GrafanaDashboard, ConfigMap), and library panels. JSON without anything that could be
-// a query is passed over with a warning.
+// Dashboards adds the queries of the dashboards in a file, or in all .json, .yaml and .yml files
+// below a folder: Grafana's schemas of all times (rows, panels, v2), as exported, as its API
+// answers, as Kubernetes objects (Dashboard, GrafanaDashboard, ConfigMap), and library panels. JSON
+// without anything that could be a query is passed over with a warning.
 func Dashboards(set *Set, path string) error {
 	list, err := files(path, ".json", ".yaml", ".yml")
 	if err != nil {
@@ -67,7 +68,8 @@ func queries(text []byte) bool {
 	return slices.ContainsFunc(keys, func(key string) bool { return bytes.Contains(text, []byte(key)) })
 }
 
-// board reads dashboards one after another. Library panels stay until all dashboards are read: they use the variables of those that show them.
+// board reads dashboards one after another. Library panels stay until all dashboards are read: they
+// use the variables of those that show them.
 type board struct {
 	set      *Set
 	found    int
@@ -282,7 +284,8 @@ func embeddedElements(n *node) map[string]*node {
 	return out
 }
 
-// finish reads the library panels, with the variables of each dashboard that shows them, and alone where none does.
+// finish reads the library panels, with the variables of each dashboard that shows them, and alone
+// where none does.
 func (b *board) finish() error {
 	var errs []error
 	for _, p := range b.pending {

@@ -10,19 +10,24 @@ import (
 
 // demand is what the node above can see of a node's result.
 //
-// The invariant, for a label that is in no Need.Labels of a metric and in none of its matchers: let it be taken from all series of the metric (or of one job of
-// it), with no two of them becoming one. Then every node's result has the same elements as before, one for one, with equal values, that agree in all labels of
-// the node's demand; and elements that differed still differ, also without the metric's name. So a node may pass a smaller demand to its operands only where it
-// would not notice any other difference between them: not by the labels it shows, not by the pairs it makes, not by their order, not by an error about equal
-// elements.
+// The invariant, for a label that is in no Need.Labels of a metric and in none of its matchers: let
+// it be taken from all series of the metric (or of one job of it), with no two of them becoming
+// one. Then every node's result has the same elements as before, one for one, with equal values,
+// that agree in all labels of the node's demand; and elements that differed still differ, also
+// without the metric's name. So a node may pass a smaller demand to its operands only where it
+// would not notice any other difference between them: not by the labels it shows, not by the pairs
+// it makes, not by their order, not by an error about equal elements.
 type demand struct {
 	labels Labels
-	// quantile says that all that is above, up to a histogram_quantile, treats each bucket alone; see Need.Quantile.
+	// quantile says that all that is above, up to a histogram_quantile, treats each bucket alone;
+	// see Need.Quantile.
 	quantile bool
 	absent   bool
-	// ordered says that the order of the elements counts, which follows from all labels of all series below.
+	// ordered says that the order of the elements counts, which follows from all labels of all
+	// series below.
 	ordered bool
-	// digits says that values become labels by count_values: then the last digit of a sum counts, which follows from the order of what is added.
+	// digits says that values become labels by count_values: then the last digit of a sum counts,
+	// which follows from the order of what is added.
 	digits bool
 }
 
@@ -74,7 +79,8 @@ func (a *analysis) visit(e parser.Expr, d demand) {
 	case *parser.MatrixSelector:
 		a.visit(n.VectorSelector, d)
 	case *parser.SubqueryExpr:
-		// Its points are put together by their labels over time, which is finer than the same at one instant only for or, and or asks for everything.
+		// Its points are put together by their labels over time, which is finer than the same at
+		// one instant only for or, and or asks for everything.
 		a.visit(n.Expr, d.of(d.labels))
 	case *parser.AggregateExpr:
 		a.aggregation(n, d)
@@ -102,7 +108,8 @@ func (a *analysis) selector(n *parser.VectorSelector, d demand) {
 		}
 		need.Matchers = append(need.Matchers, a.marks.matcher(m))
 	}
-	// Under a name that is not exact, series of several metrics may become equal where the name is dropped, and a variable may stand for any label.
+	// Under a name that is not exact, series of several metrics may become equal where the name is
+	// dropped, and a variable may stand for any label.
 	if _, exact := need.Name(); !exact || unclear || d.ordered {
 		need.Labels = All
 	}
@@ -126,9 +133,10 @@ func (a *analysis) aggregation(n *parser.AggregateExpr, d demand) {
 	case parser.LIMITK:
 		inner.ordered = true
 	default:
-		// limit_ratio chooses by a hash of the labels. topk and bottomk choose by order where values are equal: so they do not share what is above, but of what
-		// is aggregated below them the order may change, and with it the choice among equal values, which is nobody's promise (a restart of the server changes
-		// it too).
+		// limit_ratio chooses by a hash of the labels. topk and bottomk choose by order where
+		// values are equal: so they do not share what is above, but of what is aggregated below
+		// them the order may change, and with it the choice among equal values, which is nobody's
+		// promise (a restart of the server changes it too).
 	}
 	switch n.Op {
 	case parser.COUNT_VALUES:
@@ -168,8 +176,8 @@ func (a *analysis) binary(n *parser.BinaryExpr, d demand) {
 	l, r := d.of(match), d.of(match)
 	switch {
 	case n.Op == parser.LOR:
-		// Elements of different metrics come together here. What one loses may make it equal to another as soon as the name is dropped, at once or at another
-		// time in a subquery.
+		// Elements of different metrics come together here. What one loses may make it equal to
+		// another as soon as the name is dropped, at once or at another time in a subquery.
 		l.labels, r.labels = All, All
 	case n.Op == parser.LAND:
 		l.labels = l.labels.Or(d.labels)
@@ -195,7 +203,8 @@ func (a *analysis) grouped(m *parser.VectorMatching, match Labels, d demand) (ma
 	return match.Or(d.labels), match
 }
 
-// scales tells whether the operation multiplies or shifts each bucket alike, so that their order stays.
+// scales tells whether the operation multiplies or shifts each bucket alike, so that their order
+// stays.
 func scales(n *parser.BinaryExpr) bool {
 	number := func(e parser.Expr) (float64, bool) {
 		for {
@@ -270,8 +279,9 @@ func overSelector(n *parser.Call) bool {
 	}
 }
 
-// info adds labels of info series to its first argument: both are needed whole. Without a name, the second argument means target_info, with names that are only
-// excluded all that end in _info. Other matchers of it choose labels and are left out here: more is kept.
+// info adds labels of info series to its first argument: both are needed whole. Without a name, the
+// second argument means target_info, with names that are only excluded all that end in _info. Other
+// matchers of it choose labels and are left out here: more is kept.
 func (a *analysis) info(n *parser.Call, d demand) {
 	a.visit(n.Args[0], d.of(All))
 	need := Need{Labels: All, Absent: d.absent}

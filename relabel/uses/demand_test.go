@@ -21,7 +21,8 @@ var (
 	rounds = flag.Int("rounds", 150, "how many random queries each property is tried on")
 )
 
-// promqlsmith puts a function of its own into the parser's table when it is loaded. Nothing else here may see it.
+// promqlsmith puts a function of its own into the parser's table when it is loaded. Nothing else
+// here may see it.
 func init() { delete(parser.Functions, "holt_winters") }
 
 // smith writes queries that nobody here thought of.
@@ -52,8 +53,9 @@ func smith(w world, seed int64) func() string {
 	}
 }
 
-// TestLabelsNotNeeded takes away every label that the analysis finds unneeded, from a metric or from one job of it, wherever no two series become one: no
-// answer may change. And every series that no selector selects.
+// TestLabelsNotNeeded takes away every label that the analysis finds unneeded, from a metric or
+// from one job of it, wherever no two series become one: no answer may change. And every series
+// that no selector selects.
 func TestLabelsNotNeeded(t *testing.T) {
 	t.Logf("seed %d", *seed)
 	rng := rand.New(rand.NewPCG(*seed, 2))
@@ -75,7 +77,8 @@ func TestLabelsNotNeeded(t *testing.T) {
 		}
 		e := engines[rng.IntN(2)]
 		before := w.ask(e, query)
-		// Which of equal values they choose is excepted, and the last digit of a sum: the engine itself adds in an order that changes.
+		// Which of equal values they choose is excepted, and the last digit of a sum: the engine
+		// itself adds in an order that changes.
 		if slices.ContainsFunc([]string{"topk", "bottomk", "limitk", "count_values"}, func(op string) bool { return strings.Contains(query, op) }) {
 			tied := false
 			for range 8 {
@@ -147,8 +150,8 @@ func show(needs []Need) []string {
 	return out
 }
 
-// TestQuantileBuckets takes buckets away from histograms that only quantiles read: where the analysis says so, each answer stays within the bucket that is left
-// around it.
+// TestQuantileBuckets takes buckets away from histograms that only quantiles read: where the
+// analysis says so, each answer stays within the bucket that is left around it.
 func TestQuantileBuckets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 5))
 	edges := []string{"0.1", "1.0", "10.0", "30.0", "+Inf"}

@@ -10,9 +10,11 @@ import (
 	"slices"
 )
 
-// Folders hold what their owners put there: a ScaledObject beside rules, a dashboard beside an SLO. So each document is read for what it is, whichever flag named its folder, and once only.
+// Folders hold what their owners put there: a ScaledObject beside rules, a dashboard beside an SLO.
+// So each document is read for what it is, whichever flag named its folder, and once only.
 
-// once says whether the document is read as this for the first time. It is told apart by its file and content: documents of one line have no line of their own.
+// once says whether the document is read as this for the first time. It is told apart by its file
+// and content: documents of one line have no line of their own.
 func (s *Set) once(as Kind, file string, n *node) bool {
 	if path, err := filepath.Abs(file); err == nil {
 		file = path
@@ -59,7 +61,8 @@ var (
 	dashboardKinds = []string{"Dashboard", "LibraryPanel", "GrafanaDashboard", "GrafanaLibraryPanel"}
 )
 
-// other adds what an object asks that is not of the kind of its folder, and says how many rules are in it.
+// other adds what an object asks that is not of the kind of its folder, and says how many rules are
+// in it.
 func other(set *Set, file string, n *node) (rules int, err error) {
 	switch kind := n.text("kind"); {
 	case slices.Contains(ruleKinds, kind):
@@ -95,7 +98,8 @@ func document(set *Set, file string, n *node) (rules int, err error) {
 	return 0, nil
 }
 
-// asksAnything adds what a document asks, whose kind nothing tells, and says whether it asks anything; of one that was read before, that it does.
+// asksAnything adds what a document asks, whose kind nothing tells, and says whether it asks
+// anything; of one that was read before, that it does.
 func asksAnything(set *Set, file string, n *node) (bool, error) {
 	if !set.once(Object, file, n) {
 		return true, nil
@@ -125,7 +129,8 @@ func configMap(set *Set, file string, n *node) (rules int, err error) {
 	return rules, errors.Join(errs...)
 }
 
-// elsewhere adds a dashboard that stands in a folder of something else. One that is not in the file is a warning there: it is --dashboards or --grafana that promise to have all of them.
+// elsewhere adds a dashboard that stands in a folder of something else. One that is not in the file
+// is a warning there: it is --dashboards or --grafana that promise to have all of them.
 func elsewhere(set *Set, file string, n *node) {
 	b := board{set: set, elements: map[string]*element{}, guest: true}
 	if err := errors.Join(b.document(file, n), b.finish()); err != nil {

@@ -28,8 +28,10 @@ func readFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// files are the path itself, if it is a file, or all files below it with one of the extensions, in order. Hidden files and folders and node_modules are left
-// out: Kubernetes mounts each file a second time in such a folder. So are npm's own two files, whose names it reserves. It is an error if there are none.
+// files are the path itself, if it is a file, or all files below it with one of the extensions, in
+// order. Hidden files and folders and node_modules are left out: Kubernetes mounts each file a
+// second time in such a folder. So are npm's own two files, whose names it reserves. It is an error
+// if there are none.
 func files(path string, extensions ...string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -92,7 +94,8 @@ func parse(name string, text []byte) ([]*node, error) {
 	return parseYAML(text, 1)
 }
 
-// objects calls f for each Kubernetes object among the documents, those in lists of objects one by one, and for what is no such object.
+// objects calls f for each Kubernetes object among the documents, those in lists of objects one by
+// one, and for what is no such object.
 func objects(docs []*node, f func(*node) error) error {
 	var errs []error
 	for _, n := range docs {
@@ -120,10 +123,12 @@ func mayAsk(text []byte) bool {
 	return slices.ContainsFunc(asking, func(word string) bool { return bytes.Contains(lower, []byte(word)) })
 }
 
-// asksNothing tells whether a text that does not parse is a template, of a chart, and nothing in it could be a query.
+// asksNothing tells whether a text that does not parse is a template, of a chart, and nothing in it
+// could be a query.
 func asksNothing(text []byte) bool { return bytes.Contains(text, []byte("{{")) && !mayAsk(text) }
 
-// unreadable is the error about a file that does not parse, with what to do where a program has to make something of it first.
+// unreadable is the error about a file that does not parse, with what to do where a program has to
+// make something of it first.
 func unreadable(file string, text []byte, err error) error {
 	err = at(file, err)
 	switch {
@@ -135,7 +140,8 @@ func unreadable(file string, text []byte, err error) error {
 	return err
 }
 
-// unrendered is an error about sources of jsonnet at a path that nobody has rendered: what they ask would be dropped.
+// unrendered is an error about sources of jsonnet at a path that nobody has rendered: what they ask
+// would be dropped.
 func unrendered(path string) error {
 	sources, err := files(path, ".jsonnet", ".libsonnet")
 	sources = slices.DeleteFunc(sources, func(file string) bool { // a single file is given whatever it is
@@ -156,7 +162,8 @@ func unrendered(path string) error {
 	return fmt.Errorf("%s: what is in it is jsonnet that is not rendered (%d files, such as %s): render it first (jsonnet -J vendor -m OUT FILE), and give the folder OUT", path, len(sources), sources[0])
 }
 
-// nothingFound warns that a path has nothing of what its flag is for, with the number of queries that were found there all the same.
+// nothingFound warns that a path has nothing of what its flag is for, with the number of queries
+// that were found there all the same.
 func (s *Set) nothingFound(path, what string, before int) {
 	text := path + ": there is nothing in it that scales by metrics of Prometheus"
 	if what != "" {

@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// builtins are the metrics that Flagger's own checks, request-success-rate and request-duration, read by mesh or ingress. A Canary names the checks, never the metrics.
+// builtins are the metrics that Flagger's own checks, request-success-rate and request-duration,
+// read by mesh or ingress. A Canary names the checks, never the metrics.
 var builtins = []struct {
 	provider string // its beginning
 	metrics  []string
@@ -29,7 +30,8 @@ var builtins = []struct {
 	{"apisix", []string{"apisix_http_status", "apisix_http_latency_bucket"}},
 }
 
-// canary adds what the checks of a Canary read that Flagger has built in. Where the provider is not named, its controller's flag decides, and any of them may be it.
+// canary adds what the checks of a Canary read that Flagger has built in. Where the provider is not
+// named, its controller's flag decides, and any of them may be it.
 func (a *asker) canary(n *node) {
 	if n.text("kind") != "Canary" {
 		return

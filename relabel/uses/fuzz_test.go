@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// FuzzNeeds reads any text as a query: it never fails, what PromQL parses has a need for each selector, and what nothing parses has one for each word.
+// FuzzNeeds reads any text as a query: it never fails, what PromQL parses has a need for each
+// selector, and what nothing parses has one for each word.
 func FuzzNeeds(f *testing.F) {
 	for _, seed := range []string{
 		`sum by (a) (rate(x{b="1"}[5m]))`, `a * on (l) group_left (g) b`, `with (f = {a="1"}) sum(rate(x{f}))`, `x{a="$v", b=~"${w:regex}.*", $f}`, `topk($n, $m)`, `sum(rate(foo_total{a="b"}[5m])`,

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Bearer is a client that sends a token to one server, and to no other that it is sent on to. client may be nil.
+// Bearer is a client that sends a token to one server, and to no other that it is sent on to.
+// client may be nil.
 func Bearer(client *http.Client, server, token string) (*http.Client, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -49,9 +50,10 @@ const (
 	maxPages    = 1000
 )
 
-// Grafana adds the queries of all dashboards, library panels and alert rules that a Grafana server shows to the client; see Bearer. It reads /api/search page
-// by page, each dashboard by its uid, /api/library-elements, and the alert rules; where these may not be read, a warning says so. Lines are 0: an answer has
-// none that anybody could look up.
+// Grafana adds the queries of all dashboards, library panels and alert rules that a Grafana server
+// shows to the client; see Bearer. It reads /api/search page by page, each dashboard by its uid,
+// /api/library-elements, and the alert rules; where these may not be read, a warning says so. Lines
+// are 0: an answer has none that anybody could look up.
 func Grafana(ctx context.Context, set *Set, client *http.Client, server string) error {
 	g := grafana{client: client, server: strings.TrimRight(server, "/"), searchPage: searchPage, elementPage: elementPage}
 	if g.client == nil {

@@ -12,19 +12,22 @@ import (
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
-// External are the labels that Prometheus servers commonly add when they send series elsewhere, and that no stored series has: a matcher on them never excludes
-// a series.
+// External are the labels that Prometheus servers commonly add when they send series elsewhere, and
+// that no stored series has: a matcher on them never excludes a series.
 var External = []string{"cluster", "prometheus", "prometheus_replica", "replica", "region", "tenant"}
 
-// Set is every use that was found. Its zero value is an empty one. It is not safe for use by several goroutines.
+// Set is every use that was found. Its zero value is an empty one. It is not safe for use by
+// several goroutines.
 type Set struct {
 	Uses []*Use
-	// Warnings are what people should know and what is no error: a variable that nothing resolves, a keep that has expired, a log that is younger than the
-	// window.
+	// Warnings are what people should know and what is no error: a variable that nothing resolves,
+	// a keep that has expired, a log that is younger than the window.
 	Warnings []string
-	// From and To are the times of the first and the last line of a usage log that counted; zero where no log was read.
+	// From and To are the times of the first and the last line of a usage log that counted; zero
+	// where no log was read.
 	From, To time.Time
-	// Logs is how many usage logs were read, and Covers how far back the one that reaches back least does, at most its window; 0 where no log has a line that counts.
+	// Logs is how many usage logs were read, and Covers how far back the one that reaches back
+	// least does, at most its window; 0 where no log has a line that counts.
 	Logs   int
 	Covers time.Duration
 	// Nameless is what the logs say of callers without a name.
@@ -42,7 +45,8 @@ type matcherKey struct {
 	name, value string
 }
 
-// Add adds a use. Where it has no needs, they are read from its query; a warning about that goes into its Reason and into the set's warnings. The set keeps u.
+// Add adds a use. Where it has no needs, they are read from its query; a warning about that goes
+// into its Reason and into the set's warnings. The set keeps u.
 func (s *Set) Add(u *Use) {
 	if u.Needs == nil && u.Query != "" {
 		needs, warning := s.needs(u.Query)
@@ -108,11 +112,13 @@ type Entry struct {
 	Uses []*Use
 }
 
-// Known says whether any stored series of the metric has the label. A matcher on a label that none has is about a label that is added elsewhere (external
-// labels) or comes with a trouble: it excludes nothing.
+// Known says whether any stored series of the metric has the label. A matcher on a label that none
+// has is about a label that is added elsewhere (external labels) or comes with a trouble: it
+// excludes nothing.
 type Known func(metric, label string) bool
 
-// Index finds the needs of a metric. It is not safe for use by several goroutines: it remembers what it was asked.
+// Index finds the needs of a metric. It is not safe for use by several goroutines: it remembers
+// what it was asked.
 type Index struct {
 	uses     []*Use
 	entries  []*Entry            // equal needs once, in the order of their first use
@@ -129,8 +135,8 @@ type named struct {
 	blind   []*Entry // those of entries that have selected nothing yet
 }
 
-// Index makes an index of the set's needs as they are now. Labels in external never exclude a series, nor do those that known does not know of a metric; nil
-// knows all.
+// Index makes an index of the set's needs as they are now. Labels in external never exclude a
+// series, nor do those that known does not know of a metric; nil knows all.
 func (s *Set) Index(external []string, known Known) *Index {
 	if known == nil {
 		known = func(string, string) bool { return true }
@@ -165,7 +171,8 @@ func (s *Set) Index(external []string, known Known) *Index {
 // Entries are all needs, each once, in the order of their first use.
 func (x *Index) Entries() []*Entry { return x.entries }
 
-// For are the needs that could select series of this name, in no matter which job. The slice belongs to the index.
+// For are the needs that could select series of this name, in no matter which job. The slice
+// belongs to the index.
 func (x *Index) For(name string) []*Entry { return x.named(name).entries }
 
 func (x *Index) named(name string) *named {
@@ -189,9 +196,11 @@ func (x *Index) named(name string) *named {
 	return n
 }
 
-// Selects tells whether the need selects a series with these labels, __name__ among them. A matcher on an external label excludes nothing, nor does one on a label that no stored series
-// of the metric has, if the need names metrics: of one that does not, {app="x"}, metrics that lack the label are not meant. Values of le and quantile count in both spellings, 30 and 30.0:
-// what a query finds depends on the server's version.
+// Selects tells whether the need selects a series with these labels, __name__ among them. A matcher
+// on an external label excludes nothing, nor does one on a label that no stored series of the
+// metric has, if the need names metrics: of one that does not, {app="x"}, metrics that lack the
+// label are not meant. Values of le and quantile count in both spellings, 30 and 30.0: what a query
+// finds depends on the server's version.
 func (x *Index) Selects(e *Entry, ls labels.Labels) bool {
 	for _, m := range e.Matchers {
 		if x.external[m.Name] {
@@ -212,7 +221,8 @@ func (x *Index) Selects(e *Entry, ls labels.Labels) bool {
 	return true
 }
 
-// otherSpelling is 30 for 30.0 and 30.0 for 30, of labels whose values Prometheus 3 writes as numbers; "" where there is none.
+// otherSpelling is 30 for 30.0 and 30.0 for 30, of labels whose values Prometheus 3 writes as
+// numbers; "" where there is none.
 func otherSpelling(label, value string) string {
 	if label != labels.BucketLabel && label != model.QuantileLabel || value == "" {
 		return ""
@@ -226,7 +236,8 @@ func otherSpelling(label, value string) string {
 	return ""
 }
 
-// Observe shows the index a stored series. What it remembers is which needs select something at all; see Blind.
+// Observe shows the index a stored series. What it remembers is which needs select something at
+// all; see Blind.
 func (x *Index) Observe(ls labels.Labels) {
 	n := x.named(ls.Get(model.MetricNameLabel))
 	if len(n.blind) == 0 {
@@ -235,7 +246,8 @@ func (x *Index) Observe(ls labels.Labels) {
 	n.blind = slices.DeleteFunc(n.blind, func(e *Entry) bool { return x.Selects(e, ls) })
 }
 
-// Blind are the needs of For(name) that selected none of the series of this name that were observed: they wait for a trouble, or for a job of another name.
+// Blind are the needs of For(name) that selected none of the series of this name that were
+// observed: they wait for a trouble, or for a job of another name.
 func (x *Index) Blind(name string) []*Entry { return slices.Clone(x.named(name).blind) }
 
 // key tells needs apart; the order of matchers does not.

@@ -133,7 +133,8 @@ func TestLabelSets(t *testing.T) {
 	}
 }
 
-// TestEverySelectorIsANeed holds the needs of random queries against Prometheus' own list of selectors.
+// TestEverySelectorIsANeed holds the needs of random queries against Prometheus' own list of
+// selectors.
 func TestEverySelectorIsANeed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 4))
 	for range 4 * *rounds {
@@ -144,7 +145,8 @@ func TestEverySelectorIsANeed(t *testing.T) {
 	}
 }
 
-// unneeded is a selector of the query that none of its needs covers; those of info's second argument have their own tests.
+// unneeded is a selector of the query that none of its needs covers; those of info's second
+// argument have their own tests.
 func unneeded(query string) string {
 	expr, err := promql.ParseExpr(query)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 //     expires: 2027-03-31         # optional: the last day on which it counts
 //     labels: [device]            # optional: those that count; all where it is absent
 //
-// A keep without owner or reason, an unknown field and a match that does not parse are errors with their line. One that has expired keeps nothing, and a
-// warning says so.
+// A keep without owner or reason, an unknown field and a match that does not parse are errors with
+// their line. One that has expired keeps nothing, and a warning says so.
 func Keep(set *Set, path string, now time.Time) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -147,7 +147,8 @@ func selectorOrName(match string) string {
 	return text
 }
 
-// File adds the queries of a text file: one a line, or several lines that end in \; what follows # is a comment. Variables may have any value.
+// File adds the queries of a text file: one a line, or several lines that end in \; what follows #
+// is a comment. Variables may have any value.
 func File(set *Set, path string) error {
 	text, err := readFile(path)
 	if err != nil {

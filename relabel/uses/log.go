@@ -24,13 +24,16 @@ import (
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
-// MaxQueries is how many different query texts a usage log may hold. More is an error: with fewer, a use would be lost.
+// MaxQueries is how many different query texts a usage log may hold. More is an error: with fewer,
+// a use would be lost.
 const MaxQueries = 1 << 18
 
-// slack is how far ahead a log may begin without a word: it was begun within the second in which the plan is made, which is a whole one.
+// slack is how far ahead a log may begin without a word: it was begun within the second in which
+// the plan is made, which is a whole one.
 const slack = time.Second
 
-// maxLine bounds one line of a usage log; its lists of labels are complete however long the query is.
+// maxLine bounds one line of a usage log; its lists of labels are complete however long the query
+// is.
 const maxLine = 64 << 20
 
 // LogOptions say which part of a usage log counts.
@@ -41,10 +44,13 @@ type LogOptions struct {
 	Now time.Time
 }
 
-// Log adds the queries of a usage log with the files that it was rotated into (usage.jsonl.1 and so on), each of them packed (.gz) or not. Each different text
-// is one use, with its last time and count. A refused query counts as one that was asked, but for selectors that name no metric, which would have needed
-// everything. Series, names and values of selectors that select nothing in particular are no use either: such calls list what there is. Nor are lines that
-// spillway relabel left itself when it took stock through the proxy. Lines of a version that is not known, and what is no line of such a log, are errors.
+// Log adds the queries of a usage log with the files that it was rotated into (usage.jsonl.1 and so
+// on), each of them packed (.gz) or not. Each different text is one use, with its last time and
+// count. A refused query counts as one that was asked, but for selectors that name no metric, which
+// would have needed everything. Series, names and values of selectors that select nothing in
+// particular are no use either: such calls list what there is. Nor are lines that spillway relabel
+// left itself when it took stock through the proxy. Lines of a version that is not known, and what
+// is no line of such a log, are errors.
 func Log(ctx context.Context, set *Set, path string, o LogOptions) error {
 	parts, err := rotated(path)
 	if err != nil {
@@ -97,7 +103,8 @@ func rotated(path string) ([]string, error) {
 	return out, nil
 }
 
-// line is what is read of a record. The lists stay as they are until they are needed: nearly every line repeats a text that is known.
+// line is what is read of a record. The lists stay as they are until they are needed: nearly every
+// line repeats a text that is known.
 type line struct {
 	V         int             `json:"v"`
 	Time      time.Time       `json:"time"`
@@ -157,7 +164,8 @@ type logReader struct {
 	maxQueries int
 }
 
-// logKey tells texts apart. Texts that were cut may differ where they were cut: their lists tell that.
+// logKey tells texts apart. Texts that were cut may differ where they were cut: their lists tell
+// that.
 type logKey struct {
 	kind         byte
 	query, lists string
@@ -191,7 +199,8 @@ func (l *logReader) file(ctx context.Context, path string) (err error) {
 	return nil
 }
 
-// read reads lines and says at which it stopped. A last line without an end that is no record is being written.
+// read reads lines and says at which it stopped. A last line without an end that is no record is
+// being written.
 func (l *logReader) read(ctx context.Context, r io.Reader) (int, error) {
 	in := bufio.NewReaderSize(r, 1<<18)
 	var long []byte
@@ -393,7 +402,8 @@ func (l *logReader) coverage(set *Set, warn func(format string, args ...any)) {
 	set.To = later(set.To, l.to)
 }
 
-// Nameless are the metrics that callers without a user, dashboard, panel or rule asked for by name, and when they did: what programs ask for. Its zero value is empty.
+// Nameless are the metrics that callers without a user, dashboard, panel or rule asked for by name,
+// and when they did: what programs ask for. Its zero value is empty.
 type Nameless struct {
 	Metrics  map[string]bool
 	From, To time.Time
@@ -496,8 +506,9 @@ func oneSelector(text string) string {
 	return text
 }
 
-// facts are the needs of a query whose text was cut, from the lists of its record, which do not say what belongs together: all labels of all series of each
-// metric. Where a selector without a name is seen, or no name at all, each matcher may be a selector by itself.
+// facts are the needs of a query whose text was cut, from the lists of its record, which do not say
+// what belongs together: all labels of all series of each metric. Where a selector without a name
+// is seen, or no name at all, each matcher may be a selector by itself.
 func (r *line) facts(query string) []Need {
 	var metrics, texts []string
 	_ = json.Unmarshal(r.Metrics, &metrics) // it was read with the line: an error means another type, and then nothing is known
@@ -527,7 +538,8 @@ func (r *line) facts(query string) []Need {
 	return out
 }
 
-// selective tells whether the need selects something in particular: by a matcher that is not only a negation and does not let nearly everything through.
+// selective tells whether the need selects something in particular: by a matcher that is not only a
+// negation and does not let nearly everything through.
 func (n *Need) selective() bool {
 	for _, m := range n.Matchers {
 		switch {

@@ -21,8 +21,9 @@ var words = []struct {
 	{Logged, "logged query"},
 }
 
-// Looked names the kinds of which something was read, for sentences that begin with No: `dashboard, rule or logged query`. What nobody gave is not in it: a sentence that named it would claim
-// that somebody looked. past goes behind the logged queries.
+// Looked names the kinds of which something was read, for sentences that begin with No: `dashboard,
+// rule or logged query`. What nobody gave is not in it: a sentence that named it would claim that
+// somebody looked. past goes behind the logged queries.
 func Looked(read func(Kind) bool, past string) string {
 	var out []string
 	for _, w := range words {
@@ -45,7 +46,8 @@ func Looked(read func(Kind) bool, past string) string {
 	}
 }
 
-// Looked is Looked of what the set has. A usage log that is younger than the window is said to reach back as far as it does.
+// Looked is Looked of what the set has. A usage log that is younger than the window is said to
+// reach back as far as it does.
 func (s *Set) Looked(window time.Duration) string {
 	past := ""
 	switch {
@@ -59,7 +61,8 @@ func (s *Set) Looked(window time.Duration) string {
 	}, past)
 }
 
-// Span writes a stretch of time as people say it: whole days, or hours where it is shorter than two of them.
+// Span writes a stretch of time as people say it: whole days, or hours where it is shorter than two
+// of them.
 func Span(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -15,9 +15,10 @@ var promql = parser.NewParser(parser.Options{
 	EnableExperimentalFunctions: true, ExperimentalDurationExpr: true, EnableExtendedRangeSelectors: true, EnableBinopFillModifiers: true,
 })
 
-// Needs are what a query selects, in the order in which it stands there. It never fails: what PromQL does not parse is read as MetricsQL, whose needs take all
-// labels; of what that does not parse either, every metric is needed whose name stands in it, and the warning says so. Variables of Grafana ($name,
-// ${name:format}, [[name]]) may have any value.
+// Needs are what a query selects, in the order in which it stands there. It never fails: what
+// PromQL does not parse is read as MetricsQL, whose needs take all labels; of what that does not
+// parse either, every metric is needed whose name stands in it, and the warning says so. Variables
+// of Grafana ($name, ${name:format}, [[name]]) may have any value.
 func Needs(query string) (needs []Need, warning string) {
 	return (*scope)(nil).needs(query)
 }
@@ -81,8 +82,8 @@ func read(text string, m marks) (needs []Need, warning string) {
 	return textual(text, m), fmt.Sprintf("the query does not parse (%v); every metric named in it is kept", err)
 }
 
-// selectors are the needs of a MetricsQL expression: all labels of all that it selects. Its functions are many, and their treatment of labels differs from
-// Prometheus'.
+// selectors are the needs of a MetricsQL expression: all labels of all that it selects. Its
+// functions are many, and their treatment of labels differs from Prometheus'.
 func selectors(e metricsql.Expr, m marks) []Need {
 	var needs []Need
 	metricsql.VisitAll(e, func(e metricsql.Expr) {

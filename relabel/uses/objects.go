@@ -14,11 +14,15 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// asks adds the queries of a document that is no rules, dashboard or autoscaler: of Argo's AnalysisTemplate, Flagger's MetricTemplate and Canary, Sloth's, Pyrra's and OpenSLO's objectives, Keptn's
-// metrics, and of kinds that nobody here has heard of. Under a key that is for queries every text is one; elsewhere each text that parses as PromQL, names a metric and is more than a word.
+// asks adds the queries of a document that is no rules, dashboard or autoscaler: of Argo's
+// AnalysisTemplate, Flagger's MetricTemplate and Canary, Sloth's, Pyrra's and OpenSLO's objectives,
+// Keptn's metrics, and of kinds that nobody here has heard of. Under a key that is for queries
+// every text is one; elsewhere each text that parses as PromQL, names a metric and is more than a
+// word.
 //
-// Templates in it ({{args.service-name}}, {{.window}}) may have any value. A query that is nothing but a template, and one that only a program makes, is an error that names it: what it asks
-// would be dropped.
+// Templates in it ({{args.service-name}}, {{.window}}) may have any value. A query that is nothing
+// but a template, and one that only a program makes, is an error that names it: what it asks would
+// be dropped.
 func asks(set *Set, file string, n *node) error {
 	if isTest(n) || strings.HasPrefix(n.text("kind"), "Datadog") {
 		return nil
@@ -148,7 +152,8 @@ func templated(text string) string {
 	})
 }
 
-// variableOf is a name for what an action puts in. Those that differ only in signs have one, and all of them have any value.
+// variableOf is a name for what an action puts in. Those that differ only in signs have one, and
+// all of them have any value.
 func variableOf(action string) string {
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		if r < 0x80 && wordByte(byte(r)) && r != ':' {
@@ -191,7 +196,8 @@ func inAddress(text string) (string, bool) {
 	return "", false
 }
 
-// isQuery tells whether a text that stands anywhere is PromQL that names a metric, and more than a word, a path or a name with dashes, which parse too.
+// isQuery tells whether a text that stands anywhere is PromQL that names a metric, and more than a
+// word, a path or a name with dashes, which parse too.
 func isQuery(query string) bool {
 	if len(query) > maxText || !strings.ContainsAny(query, "([{<>=") || tooDear(query) != "" {
 		return false
@@ -212,7 +218,8 @@ func isQuery(query string) bool {
 	return false
 }
 
-// shaped tells whether an expression has a selector with a name inside of a function, with matchers, over a range, or compared with a number.
+// shaped tells whether an expression has a selector with a name inside of a function, with
+// matchers, over a range, or compared with a number.
 func shaped(expr parser.Expr) bool {
 	found := false
 	parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
@@ -238,7 +245,8 @@ func shaped(expr parser.Expr) bool {
 	return found
 }
 
-// slos refuses service levels whose queries a plugin makes, unless the rules that came of them were read: Sloth puts the names of service and SLO on all that it records.
+// slos refuses service levels whose queries a plugin makes, unless the rules that came of them were
+// read: Sloth puts the names of service and SLO on all that it records.
 func (a *asker) slos(n *node) {
 	spec := n
 	if n.text("kind") == "PrometheusServiceLevel" {
@@ -263,7 +271,8 @@ type madeElsewhere struct {
 	err          error
 }
 
-// Unmade are the errors about service levels whose rules were not read. It is asked when all is read: the rules may stand in another folder.
+// Unmade are the errors about service levels whose rules were not read. It is asked when all is
+// read: the rules may stand in another folder.
 func (s *Set) Unmade() error {
 	var errs []error
 	for _, m := range s.made {

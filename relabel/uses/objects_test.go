@@ -2,7 +2,8 @@ package uses
 
 import "testing"
 
-// A text anywhere in a document is a query where it parses, names a metric, and is more than a word: names with dashes, paths and sentences parse too.
+// A text anywhere in a document is a query where it parses, names a metric, and is more than a
+// word: names with dashes, paths and sentences parse too.
 func TestTextsThatAreQueries(t *testing.T) {
 	for text, want := range map[string]bool{
 		`sum(rate(http_requests_total[5m]))`:           true,

@@ -86,7 +86,8 @@ func (w writer) histogram() string {
 	return "histogram_quantile(" + w.of("0.5", "0.9", "0.99") + ", " + inner + ")"
 }
 
-// matched is two vectors with a matching that often holds: one side has nothing but the labels matched on.
+// matched is two vectors with a matching that often holds: one side has nothing but the labels
+// matched on.
 func (w writer) matched(depth int) string {
 	on := w.of("a", "b", "a, b", "job", "a, job", "")
 	left, right := w.vector(depth-1), w.of("sum", "max", "group", "count")+" by ("+on+") ("+w.vector(depth-1)+")"

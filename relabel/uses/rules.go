@@ -11,11 +11,14 @@ import (
 	"github.com/prometheus/prometheus/util/strutil"
 )
 
-// Rules adds the alerting and recording rules of a file, or of all .yaml, .yml and .json files below a folder: rule files as Prometheus, Thanos and Mimir read
-// them, PrometheusRule and VMRule objects, ConfigMaps that hold rule files, and Grafana's own alert rules as it exports them. A document may be one of several
-// of its file. What else asks Prometheus beside them (dashboards, autoscalers, analyses of rollouts, SLOs) is read for what it is. Documents that ask nothing are
-// passed over, those that are no objects of Kubernetes with a warning; one with an expr that is no rule file is an error, and so are sources of rules that nobody
-// has rendered, where there is nothing else.
+// Rules adds the alerting and recording rules of a file, or of all .yaml, .yml and .json files
+// below a folder: rule files as Prometheus, Thanos and Mimir read them, PrometheusRule and VMRule
+// objects, ConfigMaps that hold rule files, and Grafana's own alert rules as it exports them. A
+// document may be one of several of its file. What else asks Prometheus beside them (dashboards,
+// autoscalers, analyses of rollouts, SLOs) is read for what it is. Documents that ask nothing are
+// passed over, those that are no objects of Kubernetes with a warning; one with an expr that is no
+// rule file is an error, and so are sources of rules that nobody has rendered, where there is
+// nothing else.
 func Rules(set *Set, path string) error {
 	list, err := files(path, ".yaml", ".yml", ".json")
 	if err != nil {
@@ -52,7 +55,8 @@ func Rules(set *Set, path string) error {
 	return nil
 }
 
-// ruleFile adds the rules of one file, and says how many there were and whether a document of it has nothing to do with rules.
+// ruleFile adds the rules of one file, and says how many there were and whether a document of it
+// has nothing to do with rules.
 func ruleFile(set *Set, file string, text []byte) (found int, other bool, err error) {
 	docs, err := parse(file, text)
 	if err != nil {
@@ -154,7 +158,8 @@ func groups(set *Set, file string, n *node) (int, error) {
 	return groupList(set, file, n.list("groups"))
 }
 
-// mustList is an error where there is something else under the key: read as nothing, it would drop what the rules use.
+// mustList is an error where there is something else under the key: read as nothing, it would drop
+// what the rules use.
 func mustList(file string, n *node, key string) error {
 	if one := n.get(key); one != nil && (one.scalar != nil || one.object()) {
 		return inFile(file, one.line, fmt.Errorf("%s must be a list", key))
@@ -219,8 +224,9 @@ func rule(set *Set, file, group string, r *node) error {
 	return nil
 }
 
-// templateQueries are the queries that a template asks: the argument of its function query. A text that is put together (printf) has any value in the place of
-// its verbs. Where query's argument is a variable, every text of the template could be it.
+// templateQueries are the queries that a template asks: the argument of its function query. A text
+// that is put together (printf) has any value in the place of its verbs. Where query's argument is
+// a variable, every text of the template could be it.
 func templateQueries(text string) []string {
 	var direct, others []string
 	indirect := false

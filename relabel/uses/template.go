@@ -11,21 +11,26 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// maxExpansions is how many queries one with variables may become. Where the values would make more, the variable with the most of them can have any value.
+// maxExpansions is how many queries one with variables may become. Where the values would make
+// more, the variable with the most of them can have any value.
 const maxExpansions = 128
 
 // variable is one of a dashboard's, or of another place that fills in queries.
 type variable struct {
 	name string
-	// values are those that it can have; any says that there may be others, of which pattern is a regular expression, empty for any text.
+	// values are those that it can have; any says that there may be others, of which pattern is a
+	// regular expression, empty for any text.
 	values  []string
 	any     bool
 	pattern string
-	// literal says that unknown values are texts that Grafana escapes: names and values of labels. Others may have | in them, and then mean something else in a regular expression.
+	// literal says that unknown values are texts that Grafana escapes: names and values of labels.
+	// Others may have | in them, and then mean something else in a regular expression.
 	literal bool
-	// regexes says that values are escaped where they stand in a regular expression: several of them, or all, can be chosen.
+	// regexes says that values are escaped where they stand in a regular expression: several of
+	// them, or all, can be chosen.
 	regexes bool
-	// typed is what stands in a text box: as good as any value in a string, and the only one known elsewhere.
+	// typed is what stands in a text box: as good as any value in a string, and the only one known
+	// elsewhere.
 	typed bool
 }
 
@@ -36,7 +41,8 @@ type scope struct {
 	adhoc bool
 }
 
-// reference is a variable in a text: $name, ${name}, ${name.path}, ${name:format}, [[name]], [[name:format]]. $1 is none: label_replace has it.
+// reference is a variable in a text: $name, ${name}, ${name.path}, ${name:format}, [[name]],
+// [[name:format]]. $1 is none: label_replace has it.
 var reference = regexp.MustCompile(`^(?:\$([a-zA-Z_]\w*)|\$\{([a-zA-Z_]\w*)(?:\.([^:}]+))?(?::([^}]*))?\}|\[\[([a-zA-Z_]\w*)(?:\.([^:\]]+))?(?::([^\]]*))?\]\])`)
 
 // needs is Needs, with what is known of the variables.
@@ -100,7 +106,8 @@ func (s *scope) variable(name string) *variable {
 	return s.variables[name]
 }
 
-// expand returns the query with its variables filled in, once for each of their values, with marks for those that have none; and the names of these, by mark.
+// expand returns the query with its variables filled in, once for each of their values, with marks
+// for those that have none; and the names of these, by mark.
 func (s *scope) expand(query string) (texts []string, m marks, unresolved map[string]string) {
 	if !strings.Contains(query, "$") && !strings.Contains(query, "[[") {
 		return []string{query}, nil, nil

@@ -75,7 +75,8 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// TestFilesFollowsLinks reads what is behind links once, whatever circles they make, and leaves out what Kubernetes and package managers put there.
+// TestFilesFollowsLinks reads what is behind links once, whatever circles they make, and leaves out
+// what Kubernetes and package managers put there.
 func TestFilesFollowsLinks(t *testing.T) {
 	dir := folder(t, "real/a.json", "", "real/node_modules/b.json", "", "..data/c.json", "", "d.txt", "", "E.JSON", "")
 	for link, target := range map[string]string{"link": filepath.Join(dir, "real"), "real/back": dir, "f.json": filepath.Join(dir, "..data/c.json")} {

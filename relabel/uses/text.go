@@ -12,7 +12,8 @@ import (
 	"github.com/prometheus/prometheus/util/strutil"
 )
 
-// The bounds on a text that is parsed. Prometheus' parser is quadratic in long chains of operators, and both parsers call themselves for what nests.
+// The bounds on a text that is parsed. Prometheus' parser is quadratic in long chains of operators,
+// and both parsers call themselves for what nests.
 const (
 	maxText      = 64 << 10
 	maxOperators = 2000
@@ -101,7 +102,8 @@ func tooDear(text string) string {
 	return ""
 }
 
-// tooWide tells whether WITH templates could grow beyond maxGrowth: the product of how often each of their names is mentioned bounds it from above.
+// tooWide tells whether WITH templates could grow beyond maxGrowth: the product of how often each
+// of their names is mentioned bounds it from above.
 func tooWide(text string) bool {
 	all := tokens(text)
 	count := map[string]int{}
@@ -144,7 +146,8 @@ func tooWide(text string) bool {
 	return false
 }
 
-// textual are the needs of a text that nothing parses: each word and each string could be the name of a metric.
+// textual are the needs of a text that nothing parses: each word and each string could be the name
+// of a metric.
 func textual(text string, m marks) []Need {
 	var needs []Need
 	seen := map[string]bool{}
@@ -233,7 +236,8 @@ func nameless(text string, all []token, m marks) (Need, bool) {
 	return Need{}, false
 }
 
-// marks stand for the variables of a text that have no value: by number, the regular expression of the values that they may have; "" where these may be expressions themselves.
+// marks stand for the variables of a text that have no value: by number, the regular expression of
+// the values that they may have; "" where these may be expressions themselves.
 type marks []string
 
 const (
@@ -251,7 +255,8 @@ func (m marks) in(text string) bool {
 // whole tells whether the text is nothing but a variable.
 func (m marks) whole(text string) bool { return m.in(text) && mark.FindString(text) == text }
 
-// pattern is a regular expression of what the text may become; outside is what is done to the text around the variables.
+// pattern is a regular expression of what the text may become; outside is what is done to the text
+// around the variables.
 func (m marks) pattern(text string, outside func(string) string) string {
 	var b strings.Builder
 	last := 0
@@ -284,7 +289,8 @@ func (m marks) raw(text string) bool {
 	})
 }
 
-// matcher is the matcher with variables in it that excludes no more than it would with any value of them.
+// matcher is the matcher with variables in it that excludes no more than it would with any value of
+// them.
 func (m marks) matcher(matcher *labels.Matcher) *labels.Matcher {
 	if !m.in(matcher.Value) {
 		return matcher
@@ -323,7 +329,8 @@ func (m marks) loosen(text string) (string, marks) {
 	return b.String() + text[last:], more
 }
 
-// asNumbers are the text with variables outside of strings taken for numbers: all of them, then one by one.
+// asNumbers are the text with variables outside of strings taken for numbers: all of them, then one
+// by one.
 func (m marks) asNumbers(text string) []string {
 	if !m.in(text) {
 		return nil

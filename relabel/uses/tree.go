@@ -19,10 +19,12 @@ const (
 	maxNest  = 500
 )
 
-// node is a value of a JSON or YAML document that knows its line. A nil node is one that is not there.
+// node is a value of a JSON or YAML document that knows its line. A nil node is one that is not
+// there.
 type node struct {
 	line int
-	// literal says that a text begins on the line after and keeps its line breaks, as YAML's block scalars do.
+	// literal says that a text begins on the line after and keeps its line breaks, as YAML's block
+	// scalars do.
 	literal bool
 	scalar  any // string, bool, json.Number or nil, where it is neither of the following
 	keys    []string

@@ -27,13 +27,15 @@ type Use struct {
 	// File and Line are where it stands; Line is 0 where that has no meaning.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
-	// Where is its name for people: `dashboard Fleet, panel Nodes`, `alert X`, `ada, dashboard gpu-overview, panel 7`.
+	// Where is its name for people: `dashboard Fleet, panel Nodes`, `alert X`, `ada, dashboard
+	// gpu-overview, panel 7`.
 	Where string `json:"where"`
 	// Owner is who asked or who wants it kept; empty where nobody is named.
 	Owner string `json:"owner,omitempty"`
 	// Reason is keep.yaml's, or why a query that did not parse keeps what it names.
 	Reason string `json:"reason,omitempty"`
-	// Query is the PromQL as written there, variables and all; empty where there is none that could be asked, as of a text that was cut.
+	// Query is the PromQL as written there, variables and all; empty where there is none that could
+	// be asked, as of a text that was cut.
 	Query string `json:"query,omitempty"`
 	// Records is the name of the series that a recording rule records.
 	Records string `json:"records,omitempty"`
@@ -50,14 +52,16 @@ type Use struct {
 
 // Need is one selector of a query, with what the answer depends on.
 type Need struct {
-	// Matchers select the series, the one on __name__ among them. No matcher at all selects everything.
+	// Matchers select the series, the one on __name__ among them. No matcher at all selects
+	// everything.
 	Matchers []*labels.Matcher
 	// Labels are those that can change the answer beside the ones in Matchers.
 	Labels Labels
-	// Quantile says that its buckets go nowhere but into histogram_quantile: with fewer of them the answer changes within the width of a bucket.
+	// Quantile says that its buckets go nowhere but into histogram_quantile: with fewer of them the
+	// answer changes within the width of a bucket.
 	Quantile bool
-	// Absent says that the need is about series that are not there (absent, absent_over_time, the right side of unless): dropping series makes something
-	// appear.
+	// Absent says that the need is about series that are not there (absent, absent_over_time, the
+	// right side of unless): dropping series makes something appear.
 	Absent bool
 }
 

@@ -93,7 +93,8 @@ func currentText(at *node) string {
 	return at.word("current", "text")
 }
 
-// customValues are the values of a custom variable: of its options, and of its list, where a comma may be escaped and a value may follow its name.
+// customValues are the values of a custom variable: of its options, and of its list, where a comma
+// may be escaped and a value may follow its name.
 func customValues(at *node) []string {
 	var out []string
 	add := func(v string) {
@@ -170,7 +171,8 @@ var (
 	queryResult = regexp.MustCompile(`(?s)^\s*query_result\((.+)\)\s*$`)
 )
 
-// metricPattern is the regular expression of the values of a variable that lists names of metrics; "" if it lists something else, or cannot be known.
+// metricPattern is the regular expression of the values of a variable that lists names of metrics;
+// "" if it lists something else, or cannot be known.
 func metricPattern(query string) string {
 	if m := metricNames.FindStringSubmatch(query); m != nil && len(referenced(m[1])) == 0 {
 		pattern := ".*(?:" + strings.TrimSpace(m[1]) + ").*"

@@ -10,8 +10,8 @@ import (
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// walker goes through a dashboard of whatever schema and adds what asks Prometheus: wherever an expr stands, it is taken for a query, unless its data source is
-// known for something else.
+// walker goes through a dashboard of whatever schema and adds what asks Prometheus: wherever an
+// expr stands, it is taken for a query, unless its data source is known for something else.
 type walker struct {
 	set         *Set
 	file        string
@@ -23,7 +23,8 @@ type walker struct {
 	library     []showing
 }
 
-// walk reads a value. panel is the name of what it belongs to, source the type of its data source as far as is known.
+// walk reads a value. panel is the name of what it belongs to, source the type of its data source
+// as far as is known.
 func (w *walker) walk(n *node, panel, source string) {
 	if n == nil {
 		return
@@ -84,7 +85,8 @@ func (w *walker) panel(n *node, outer string) string {
 	return outer
 }
 
-// source is the type of the data source that n names; "" if it names none, "?" if its type is not known.
+// source is the type of the data source that n names; "" if it names none, "?" if its type is not
+// known.
 func (w *walker) source(n *node) string {
 	if group := n.text("group"); group != "" && n.text("kind") == "DataQuery" {
 		return group
@@ -124,14 +126,16 @@ func (w *walker) source(n *node) string {
 	return "?"
 }
 
-// notPrometheus are the types of data sources that have an expr, or a query, of a language of their own.
+// notPrometheus are the types of data sources that have an expr, or a query, of a language of their
+// own.
 var notPrometheus = []string{
 	"loki", "elasticsearch", "opensearch", "tempo", "jaeger", "zipkin", "mysql", "postgres", "mssql", "influxdb", "graphite", "opentsdb", "cloudwatch", "stackdriver", "azure-monitor",
 	"pyroscope", "phlare", "parca", "testdata", "grafana-testdata-datasource", "__expr__", "dashboard", "clickhouse", "bigquery", "athena", "timestream", "snowflake", "infinity", "github", "sqlite",
 	"alertmanager", "zabbix", "splunk", "datadog", "newrelic", "redshift", "mongodb", "victorialogs", "victoriametrics-logs", "googlesheets", "csv", "json",
 }
 
-// prometheus tells whether a data source of this type could be asked PromQL: all could that are not known for something else.
+// prometheus tells whether a data source of this type could be asked PromQL: all could that are not
+// known for something else.
 func prometheus(source string) bool {
 	s := strings.ToLower(source)
 	if s == "" || s == "?" || strings.Contains(s, "prometheus") || strings.Contains(s, "mimir") || strings.Contains(s, "thanos") {

@@ -22,7 +22,8 @@ type world []engine.Series
 // start is when the series of a world begin.
 var start = time.Unix(1_700_000_000, 0)
 
-// newWorld makes series of m0 to m3, each with one shape of labels for a job, of the histogram h_bucket, and of target_info.
+// newWorld makes series of m0 to m3, each with one shape of labels for a job, of the histogram
+// h_bucket, and of target_info.
 func newWorld(rng *rand.Rand) world {
 	var w world
 	have := map[string]bool{}
@@ -188,7 +189,8 @@ func (w world) ask(e *engine.Engine, query string) answer {
 	return a
 }
 
-// differs says how two answers differ; "" if they do not. Sums of other order may differ in their last digits.
+// differs says how two answers differ; "" if they do not. Sums of other order may differ in their
+// last digits.
 func (a answer) differs(b answer) string {
 	if (a.err == nil) != (b.err == nil) {
 		return fmt.Sprintf("the error was %v and is %v", a.err, b.err)
@@ -219,7 +221,8 @@ func near(a, b float64) bool {
 	return a == b || math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) <= 1e-9*max(1, math.Abs(a), math.Abs(b))
 }
 
-// without is the world with a label taken from all series of a metric, or of one job of it; false where two series would be one, or nothing changes.
+// without is the world with a label taken from all series of a metric, or of one job of it; false
+// where two series would be one, or nothing changes.
 func (w world) without(metric, job, label string) (world, bool) {
 	out, seen, changed := make(world, 0, len(w)), map[string]bool{}, false
 	for _, s := range w {

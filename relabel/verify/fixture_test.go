@@ -21,7 +21,8 @@ import (
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// pages is what an apiserver of the fixture says: two histograms with integer and other edges, and what nobody looks at.
+// pages is what an apiserver of the fixture says: two histograms with integer and other edges, and
+// what nobody looks at.
 func pages(t testing.TB) inventory.Source {
 	t.Helper()
 	var b strings.Builder
@@ -83,7 +84,8 @@ func find(r *verify.Result, check, file string, line int) []verify.Finding {
 
 var fixture = verify.Options{Prometheus: []string{"testdata/handwritten.yml"}, Rules: []string{"testdata/rules"}, Dashboards: []string{"testdata/dashboards"}}
 
-// F1: the list takes the bucket that a burn-rate rule of the same bundle needs. F2: on Prometheus 3 the same list takes none of its integer edges. Both are found without a single stored series, and
+// F1: the list takes the bucket that a burn-rate rule of the same bundle needs. F2: on Prometheus 3
+// the same list takes none of its integer edges. Both are found without a single stored series, and
 // with them; those of Prometheus 3 show that this server loses nothing by F1.
 func TestHandwrittenList(t *testing.T) {
 	for _, stored := range []bool{false, true} {
@@ -125,7 +127,8 @@ func TestHandwrittenList(t *testing.T) {
 	}
 }
 
-// What we make ourselves passes: planned from the same pages and uses, merged into the same file in place of the hand-written list.
+// What we make ourselves passes: planned from the same pages and uses, merged into the same file in
+// place of the hand-written list.
 func TestOursPasses(t *testing.T) {
 	for _, risk := range []propose.Risk{propose.Low, propose.Medium, propose.High} {
 		t.Run(string(risk), func(t *testing.T) {

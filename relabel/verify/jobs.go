@@ -21,7 +21,8 @@ type job struct {
 	server string // the prometheus.yml that was given, empty for monitors
 	names  []string
 	labels []string // the labels job of its series, as far as they are known
-	// open says that series may have others, and why that they come from elsewhere than a monitor's service.
+	// open says that series may have others, and why that they come from elsewhere than a monitor's
+	// service.
 	open bool
 	why  string
 	// siblings are all endpoints of its monitor, itself among them.
@@ -80,7 +81,8 @@ func (r *Result) readJobs(o Options) []*job {
 	return jobs
 }
 
-// couldBe says whether the matcher lets one of the monitor's names through, or a part of one: kube-apiserver is likely to be the monitor of the job apiserver.
+// couldBe says whether the matcher lets one of the monitor's names through, or a part of one:
+// kube-apiserver is likely to be the monitor of the job apiserver.
 func (j *job) couldBe(m *labels.Matcher) bool {
 	for _, name := range j.names {
 		parts := strings.Split(name[strings.LastIndex(name, "/")+1:], "-")
@@ -169,8 +171,9 @@ func (r *Result) newJob(c *config.Job, server string, names []string) *job {
 	return j
 }
 
-// sharding says whether a rule does nothing but choose the server's own part of a fleet: keep or drop by a hash that an earlier rule made. What it takes is
-// on another server, and of course it differs between them; so it is left out.
+// sharding says whether a rule does nothing but choose the server's own part of a fleet: keep or
+// drop by a hash that an earlier rule made. What it takes is on another server, and of course it
+// differs between them; so it is left out.
 func sharding(c *relabel.Config, hashed map[string]bool) bool {
 	if c.Action == relabel.HashMod {
 		hashed[c.TargetLabel] = true
@@ -194,8 +197,8 @@ func spelled(c *relabel.Config) string {
 	return fmt.Sprintf("%s %q %q %q %d %q %q", strings.ToLower(string(c.Action)), source, c.Separator, regex, c.Modulus, c.TargetLabel, c.Replacement)
 }
 
-// compareServers holds the rules of each job against those of the first server that has it (trap 18: what one shard drops and another keeps is merged to
-// half of it).
+// compareServers holds the rules of each job against those of the first server that has it (trap
+// 18: what one shard drops and another keeps is merged to half of it).
 func (r *Result) compareServers(jobs []*job) {
 	first := map[string]*job{}
 	for _, j := range jobs {

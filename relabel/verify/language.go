@@ -9,15 +9,18 @@ import (
 
 // language is what the author of an expression named.
 type language struct {
-	// words are the strings that it names; a repetition without bound stands there as one placeholder or one repetition.
+	// words are the strings that it names; a repetition without bound stands there as one
+	// placeholder or one repetition.
 	words []string
-	// open says that it matches more than words: a repetition without bound, a large class of characters, letters of either case.
+	// open says that it matches more than words: a repetition without bound, a large class of
+	// characters, letters of either case.
 	open bool
 	// dots says that a . stands for itself in words and for any character in the expression.
 	dots bool
 }
 
-// readLanguage lists what an expression names; ok is false where that is more than maxLanguage words.
+// readLanguage lists what an expression names; ok is false where that is more than maxLanguage
+// words.
 func readLanguage(pattern string) (l language, ok bool) {
 	re, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
 	if err != nil {
@@ -209,7 +212,8 @@ func stored(value string) string {
 	return text + ".0"
 }
 
-// spellings are the forms in which a value may be stored: the one of Prometheus 3, then the one without .0.
+// spellings are the forms in which a value may be stored: the one of Prometheus 3, then the one
+// without .0.
 func spellings(value string) []string {
 	three := stored(value)
 	out := []string{three}

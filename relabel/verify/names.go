@@ -9,7 +9,8 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 )
 
-// metricNames are the names that the need can mean: its own where they can be listed, else those of the rules that its matchers let through.
+// metricNames are the names that the need can mean: its own where they can be listed, else those of
+// the rules that its matchers let through.
 func (n *need) metricNames() []string {
 	ms := n.matchers[model.MetricNameLabel]
 	if words, ok := n.parsed.pinned(ms); ok {
@@ -100,7 +101,8 @@ func (ru *rule) touches(name string) bool {
 	return true
 }
 
-// taker is the rule that takes the label from a series, or changes it. What it is for one series of a metric it is taken to be for all.
+// taker is the rule that takes the label from a series, or changes it. What it is for one series of
+// a metric it is taken to be for all.
 func (j *job) taker(ls labels.Labels, label string) *rule {
 	name := ls.Get(model.MetricNameLabel)
 	if ru, ok := j.takers[[2]string{name, label}]; ok {

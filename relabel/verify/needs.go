@@ -14,10 +14,13 @@ import (
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
-// judgeNeeds makes up the series that each need names and runs them through the rules. Where stored series were looked at, only what they cannot say is
-// left: needs that select none of them, jobs that have none of them, and the other spelling of a bucket's edge, which other versions of the server store.
+// judgeNeeds makes up the series that each need names and runs them through the rules. Where stored
+// series were looked at, only what they cannot say is left: needs that select none of them, jobs
+// that have none of them, and the other spelling of a bucket's edge, which other versions of the
+// server store.
 //
-// Names that rules record and those that the server makes itself never come by; they are left out, but for the former where a job keeps the labels of another server.
+// Names that rules record and those that the server makes itself never come by; they are left out,
+// but for the former where a job keeps the labels of another server.
 func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *seen, recorded map[string]bool) {
 	if seen != nil {
 		index = seen.index
@@ -49,7 +52,8 @@ func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *see
 	}
 }
 
-// distinct leaves out jobs that have the name and the rules of an earlier one: the copies on other shards.
+// distinct leaves out jobs that have the name and the rules of an earlier one: the copies on other
+// shards.
 func distinct(jobs []*job) []*job {
 	seen := map[string]bool{}
 	var out []*job
@@ -75,9 +79,11 @@ type need struct {
 	jobs     []string // the job's labels job that the need selects
 	anyJob   bool     // no matcher on the label job
 	others   bool     // there are other jobs
-	// wide says that its matcher on job lets any job through: it is a variable that can be all of them.
+	// wide says that its matcher on job lets any job through: it is a variable that can be all of
+	// them.
 	wide bool
-	// stranger says that the need names a job, and whether series of this one have it, nothing tells.
+	// stranger says that the need names a job, and whether series of this one have it, nothing
+	// tells.
 	stranger bool
 	// spellingOnly: stored series have shown the rest.
 	spellingOnly bool
@@ -121,7 +127,8 @@ func matchAll(ms []*labels.Matcher, value string) bool {
 	return !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(value) })
 }
 
-// pinned lists the values that matchers on one label let through, where one of them names finitely many.
+// pinned lists the values that matchers on one label let through, where one of them names finitely
+// many.
 func (p languages) pinned(ms []*labels.Matcher) ([]string, bool) {
 	for _, m := range ms {
 		var words []string
@@ -258,7 +265,8 @@ func (n *need) interesting() map[string]bool {
 	return out
 }
 
-// combine goes through what the need names: each combination with a value for every other label, and with none.
+// combine goes through what the need names: each combination with a value for every other label,
+// and with none.
 func (n *need) combine(name string, fixed, free []string, values map[string][]string, losses map[*rule]*loss) {
 	if n.unjudged != "" {
 		return
@@ -311,7 +319,8 @@ func (n *need) combine(name string, fixed, free []string, values map[string][]st
 	}
 }
 
-// series is made up of what the need names, and of a value for each other label; bare, only for those that may not be empty, and for with.
+// series is made up of what the need names, and of a value for each other label; bare, only for
+// those that may not be empty, and for with.
 func (n *need) series(name string, combination map[string]string, free []string, bare bool, with string) labels.Labels {
 	lb := labels.NewBuilder(labels.FromStrings(model.MetricNameLabel, name))
 	for label, v := range combination {
@@ -359,7 +368,8 @@ func (l *loss) note(n *need, name string, combination map[string]string, fixed [
 	l.some = true
 }
 
-// listedByRules goes through what the rules name of this metric, where the need names no value itself.
+// listedByRules goes through what the rules name of this metric, where the need names no value
+// itself.
 func (n *need) listedByRules(name string, fixed []string, losses map[*rule]*loss) {
 	for _, ru := range n.job.rules {
 		c := ru.Config
@@ -433,7 +443,8 @@ func (n *need) run(ls labels.Labels) (by *rule, taken []string) {
 	return n.job.taker(ls, taken[0]), taken
 }
 
-// mentions says that the need names the label. One that reads all labels does not: which there are, only stored series tell.
+// mentions says that the need names the label. One that reads all labels does not: which there are,
+// only stored series tell.
 func (n *need) mentions(label string) bool {
 	return len(n.matchers[label]) > 0 || !n.Labels.Except && slices.Contains(n.Labels.Names, label)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/spillwayproject/spillway/relabel/verify"
 )
 
-// What we ship agrees with itself: the configuration for exporters takes nothing that our rules and dashboards look at, on no shard.
+// What we ship agrees with itself: the configuration for exporters takes nothing that our rules and
+// dashboards look at, on no shard.
 func TestWhatWeShip(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/exporters/prometheus.yml")
 	if err != nil {

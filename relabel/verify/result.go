@@ -75,7 +75,8 @@ type Finding struct {
 	// Text says what is wrong, Advice what to do.
 	Text   string `json:"text"`
 	Advice string `json:"advice"`
-	// Series is how many stored series are lost or merged, 0 where none were looked at; Examples are some of them, or the ones that were made up.
+	// Series is how many stored series are lost or merged, 0 where none were looked at; Examples
+	// are some of them, or the ones that were made up.
 	Series   int64    `json:"series,omitempty"`
 	Examples []string `json:"examples,omitempty"`
 }
@@ -90,7 +91,8 @@ type Result struct {
 	Series int64 `json:"series,omitempty"`
 	// Findings are sorted by file, line and kind.
 	Findings []Finding `json:"findings"`
-	// Unchecked is what could not be read or judged. Warnings are what one should know about the uses.
+	// Unchecked is what could not be read or judged. Warnings are what one should know about the
+	// uses.
 	Unchecked []string `json:"unchecked,omitempty"`
 	Warnings  []string `json:"warnings,omitempty"`
 }
@@ -156,7 +158,8 @@ func (f *Finding) String() string {
 	return strings.ReplaceAll(b.String(), "\n", " ")
 }
 
-// Text writes the findings one a line, then what to know about the uses, such as a file that has none, then what could not be checked, then a summary.
+// Text writes the findings one a line, then what to know about the uses, such as a file that has
+// none, then what could not be checked, then a summary.
 func (r *Result) Text(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	broken := 0

@@ -118,7 +118,8 @@ func (r *Result) judgeDrop(ru *rule, add func(config.Rule, Severity, string, str
 	}
 }
 
-// judgeLe finds buckets that are named as a page writes them (30) and not as Prometheus 3 stores them (30.0): since Prometheus 3 the rule drops none of them.
+// judgeLe finds buckets that are named as a page writes them (30) and not as Prometheus 3 stores
+// them (30.0): since Prometheus 3 the rule drops none of them.
 func (r *Result) judgeLe(ru *rule, add func(config.Rule, Severity, string, string, string, ...any)) {
 	c := ru.Config
 	for at, l := range c.SourceLabels {
@@ -166,7 +167,8 @@ func asStored(values []string) []string {
 	return out
 }
 
-// split takes a word of a rule's language apart into the values of its source labels; nil where the number does not fit.
+// split takes a word of a rule's language apart into the values of its source labels; nil where the
+// number does not fit.
 func split(c *relabel.Config, word string) []string {
 	if len(c.SourceLabels) == 1 {
 		return []string{word}
@@ -234,8 +236,8 @@ func survives(label, value string, rules ...*rule) bool {
 	return lb.Get(label) != ""
 }
 
-// clearedLater says whether a later rule takes the label from every series: a labeldrop or labelkeep, or a replacement by nothing that looks at that label
-// alone.
+// clearedLater says whether a later rule takes the label from every series: a labeldrop or
+// labelkeep, or a replacement by nothing that looks at that label alone.
 func clearedLater(label string, later []*rule) bool {
 	return slices.ContainsFunc(later, func(ru *rule) bool {
 		switch c := ru.Config; c.Action {

@@ -28,7 +28,8 @@ type taken struct {
 	rule  *rule
 	// label is what the series lose; empty where the series go.
 	label string
-	// guess says that nothing but a label job that no other job has ties the series to this one, which may have series of any.
+	// guess says that nothing but a label job that no other job has ties the series to this one,
+	// which may have series of any.
 	guess bool
 }
 
@@ -115,9 +116,10 @@ func facts(ctx context.Context, src inventory.Source) (known map[[2]string]bool,
 	return known, jobs, err
 }
 
-// assign says whose rules the series of a label job go through. A monitor whose service nobody gave, and has no stored series under its own names, gets
-// those that nobody else has: its rules name what they take, and what they take of others is at worst a finding too many. So does a job that lets its series have
-// any label, honor_labels for one, beside those of its own label.
+// assign says whose rules the series of a label job go through. A monitor whose service nobody
+// gave, and has no stored series under its own names, gets those that nobody else has: its rules
+// name what they take, and what they take of others is at worst a finding too many. So does a job
+// that lets its series have any label, honor_labels for one, beside those of its own label.
 func assign(jobs []*job, present map[string]bool) map[string][]*job {
 	of := map[string][]*job{}
 	var homeless []*job
@@ -227,8 +229,9 @@ func (s *scan) changed(j *job, name string, ls, out labels.Labels) {
 	s.hashes[j][h] = struct{}{}
 }
 
-// neverScraped says whether series of this name are recorded, by a rule that was given or, as their colon says, by another one: a rule of a scraped job cannot take them. It can where the job keeps the
-// labels of another server, and a name that a rule of the job spells out was meant.
+// neverScraped says whether series of this name are recorded, by a rule that was given or, as their
+// colon says, by another one: a rule of a scraped job cannot take them. It can where the job keeps
+// the labels of another server, and a name that a rule of the job spells out was meant.
 func (j *job) neverScraped(name string, recorded map[string]bool) bool {
 	if j.Honors {
 		return false

@@ -148,7 +148,8 @@ func TestMonitorsJob(t *testing.T) {
 	}
 }
 
-// Against a second reckoning by relabel.ProcessBuilder alone: whatever the rules, the series that each query loses are counted right.
+// Against a second reckoning by relabel.ProcessBuilder alone: whatever the rules, the series that
+// each query loses are counted right.
 func TestCountsAreRight(t *testing.T) {
 	seed := randseed.Of(t, 0)
 	rng := rand.New(rand.NewPCG(seed, 1))

@@ -12,16 +12,18 @@ import (
 
 // Options say what is held against what.
 type Options struct {
-	// Prometheus are prometheus.yml files, or files of scrape_config_files; several are the shards and replicas of one fleet, whose rules must be the same.
+	// Prometheus are prometheus.yml files, or files of scrape_config_files; several are the shards
+	// and replicas of one fleet, whose rules must be the same.
 	Prometheus []string
 	// Monitors are files with ServiceMonitors, PodMonitors and ScrapeConfigs.
 	Monitors []string
-	// Jobs is the label job of the series of monitors, by NAMESPACE/NAME. Series of monitors that are missing here are those whose job is NAMESPACE/NAME or
-	// NAME.
+	// Jobs is the label job of the series of monitors, by NAMESPACE/NAME. Series of monitors that
+	// are missing here are those whose job is NAMESPACE/NAME or NAME.
 	Jobs map[string]string
 	// Dashboards, Rules, Autoscalers, Usage, Keep and Files are what is used; see package uses.
 	Dashboards, Rules, Autoscalers, Usage, Keep, Files []string
-	// Uses are uses that were read already; nil where there are none. What the files above have is added to it.
+	// Uses are uses that were read already; nil where there are none. What the files above have is
+	// added to it.
 	Uses *uses.Set
 	// Source are the stored series; nil where there are none.
 	Source inventory.Source
@@ -34,7 +36,8 @@ type Options struct {
 	Progress func(series int64)
 }
 
-// Check holds the rules that the configuration has against what is used. An error means that nothing was checked; what could not be read is in the result.
+// Check holds the rules that the configuration has against what is used. An error means that
+// nothing was checked; what could not be read is in the result.
 func Check(ctx context.Context, o Options) (*Result, error) {
 	if len(o.Prometheus)+len(o.Monitors) == 0 {
 		return nil, errors.New("nothing to check: give a prometheus.yml or a file of monitors")

@@ -1,4 +1,5 @@
-// Command serve shows the dashboards in a browser, over the demo or over a running proxy. `make dashboards` and `make screenshots` run it.
+// Command serve shows the dashboards in a browser, over the demo or over a running proxy. `make
+// dashboards` and `make screenshots` run it.
 package main
 
 import (

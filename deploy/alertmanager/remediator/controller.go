@@ -37,9 +37,11 @@ type settings struct {
 	// maxNodes is how many nodes are cordoned within window, at most.
 	maxNodes int
 	window   time.Duration
-	// maxCordoned is the share of all nodes, from 0 to 1, that may be cordoned, by whomever, the next one included; and, of nodes that others have cordoned, the share that may be marked.
+	// maxCordoned is the share of all nodes, from 0 to 1, that may be cordoned, by whomever, the
+	// next one included; and, of nodes that others have cordoned, the share that may be marked.
 	maxCordoned float64
-	// fleetAlerts is a regular expression, as Alertmanager's filters take it, for the names of alerts while which nothing is done.
+	// fleetAlerts is a regular expression, as Alertmanager's filters take it, for the names of
+	// alerts while which nothing is done.
 	fleetAlerts string
 }
 
@@ -90,7 +92,8 @@ type wish struct {
 	alert  alert
 }
 
-// decide handles one payload. An error means that something could not be asked or done, so that the payload should come again; what was decided until then stays decided.
+// decide handles one payload. An error means that something could not be asked or done, so that the
+// payload should come again; what was decided until then stays decided.
 func (c *controller) decide(ctx context.Context, p payload) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +112,8 @@ func (c *controller) decide(ctx context.Context, p payload) error {
 	return errors.Join(errs...)
 }
 
-// wishes is one for each node, in the order of the payload, with the heaviest action asked for it. What asks for nothing is noted as ignored.
+// wishes is one for each node, in the order of the payload, with the heaviest action asked for it.
+// What asks for nothing is noted as ignored.
 func (c *controller) wishes(p payload) []wish {
 	var out []wish
 	at := map[string]int{}
@@ -146,7 +150,8 @@ func (c *controller) wishes(p payload) []wish {
 	return out
 }
 
-// one decides on one node: cheap before dear, and everything that may say no before anything is changed.
+// one decides on one node: cheap before dear, and everything that may say no before anything is
+// changed.
 func (c *controller) one(ctx context.Context, w wish) (decision, reason string, err error) {
 	n, err := c.kube.node(ctx, w.node)
 	if errors.Is(err, errNoNode) {
@@ -172,7 +177,8 @@ func (c *controller) one(ctx context.Context, w wish) (decision, reason string, 
 	if firing != "" {
 		return refused, "fleet_alert", nil
 	}
-	// A node that was taken out here costs no budget a second time. One that somebody else cordoned does: jobs may still run there, and what reads the mark drains or reboots it.
+	// A node that was taken out here costs no budget a second time. One that somebody else cordoned
+	// does: jobs may still run there, and what reads the mark drains or reboots it.
 	if !n.Spec.Unschedulable || !mark {
 		reason, err := c.overBudget(ctx, w.node, n.Spec.Unschedulable)
 		if err != nil {
@@ -207,7 +213,8 @@ func reasonOf(a alert) string {
 	return text[:min(len(text), 256)]
 }
 
-// overBudget says which bound the next node would break; "" if none. Of one that is cordoned already the share is that of the marks, since the cordons do not become more.
+// overBudget says which bound the next node would break; "" if none. Of one that is cordoned
+// already the share is that of the marks, since the cordons do not become more.
 func (c *controller) overBudget(ctx context.Context, name string, isOut bool) (string, error) {
 	marked, err := c.kube.marked(ctx)
 	if err != nil {
@@ -256,7 +263,8 @@ func (c *controller) overBudget(ctx context.Context, name string, isOut bool) (s
 	return "", nil
 }
 
-// fleetAlert is the name of a fleet alert that fires for the cluster, "" if none does. One that somebody silenced counts: a silence says that people know, not that it is over.
+// fleetAlert is the name of a fleet alert that fires for the cluster, "" if none does. One that
+// somebody silenced counts: a silence says that people know, not that it is over.
 func (c *controller) fleetAlert(ctx context.Context) (string, error) {
 	v := url.Values{"filter": {`alertname=~"` + c.fleetAlerts + `"`, `cluster="` + c.cluster + `"`}, "active": {"true"}, "silenced": {"true"}, "inhibited": {"true"}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.alertmanager+"/api/v2/alerts?"+v.Encode(), nil)

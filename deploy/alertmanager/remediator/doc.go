@@ -1,14 +1,20 @@
-// Command remediator is an example of what Alertmanager's receiver `remediation` can be: it takes alerts of severity auto, each about one node or GPU, and cordons the node, so that no further job is put
-// there. docs/remediation.md has the payload and the reasons.
+// Command remediator is an example of what Alertmanager's receiver `remediation` can be: it takes
+// alerts of severity auto, each about one node or GPU, and cordons the node, so that no further job
+// is put there. docs/remediation.md has the payload and the reasons.
 //
-// What it promises. Without --act it changes nothing and says what it would have done. With it, it cordons at most --max-nodes nodes within --window, never while more than --max-cordoned of all nodes
-// are cordoned, by whomever, and none while a fleet alert fires. What it did is on the node itself (a label, an annotation and a taint), so its budget outlives a restart, and the same alert
+// What it promises. Without --act it changes nothing and says what it would have done. With it, it
+// cordons at most --max-nodes nodes within --window, never while more than --max-cordoned of all
+// nodes are cordoned, by whomever, and none while a fleet alert fires. What it did is on the node
+// itself (a label, an annotation and a taint), so its budget outlives a restart, and the same alert
 // twice is one cordon. Every decision is one line of its log and one count of its metrics.
 //
-// What it refuses. Alerts of another cluster, of another severity, without a node, with an action that it does not know. When it cannot ask Alertmanager whether a fleet alert fires, or the API server how many
-// nodes there are, it does nothing: an answer that is missing is a no. It never drains, never deletes and never uncordons: the taint tells who does that what is to be done.
+// What it refuses. Alerts of another cluster, of another severity, without a node, with an action
+// that it does not know. When it cannot ask Alertmanager whether a fleet alert fires, or the API
+// server how many nodes there are, it does nothing: an answer that is missing is a no. It never
+// drains, never deletes and never uncordons: the taint tells who does that what is to be done.
 //
-// What it holds: one payload of at most 8 MiB at a time, and the metadata of the nodes that it cordoned.
+// What it holds: one payload of at most 8 MiB at a time, and the metadata of the nodes that it
+// cordoned.
 //
 //	remediator --cluster=jaguar --alertmanager=http://alertmanager:9093 --token-file=/etc/remediator/token
 package main

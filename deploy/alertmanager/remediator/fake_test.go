@@ -21,7 +21,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// fakeAPI is an API server that has nodes and nothing else, with the rules that matter here: a merge patch that names an old version is a conflict, lists of taints are replaced, lists come in pages.
+// fakeAPI is an API server that has nodes and nothing else, with the rules that matter here: a
+// merge patch that names an old version is a conflict, lists of taints are replaced, lists come in
+// pages.
 type fakeAPI struct {
 	*httptest.Server
 	mu      sync.Mutex

@@ -26,7 +26,8 @@ const (
 	// taintKey is the taint's key; its value is the action.
 	taintKey = "spillway.dev/remediation"
 
-	// answerBytes bounds an answer of the API server: a page of 500 nodes' metadata has about 2 MiB.
+	// answerBytes bounds an answer of the API server: a page of 500 nodes' metadata has about 2
+	// MiB.
 	answerBytes = 32 << 20
 	// conflictTries is how often a node that changed in between is read again.
 	conflictTries = 4
@@ -162,7 +163,8 @@ func (k *kube) node(ctx context.Context, name string) (node, error) {
 	return n, err
 }
 
-// total counts all nodes by asking for one: the server says how many remain, or else they are listed.
+// total counts all nodes by asking for one: the server says how many remain, or else they are
+// listed.
 func (k *kube) total(ctx context.Context) (int, error) {
 	var l list
 	if err := k.do(ctx, http.MethodGet, "/api/v1/nodes?limit=1", nil, "", metadataList, &l); err != nil {
@@ -199,13 +201,15 @@ func (k *kube) marked(ctx context.Context) ([]meta, error) {
 	return k.matching(ctx, url.Values{"labelSelector": {markLabel + "=true"}})
 }
 
-// cordoned counts the nodes on which nothing is scheduled, whoever wanted that. It lists them, since servers do not say how many remain where there is a selector.
+// cordoned counts the nodes on which nothing is scheduled, whoever wanted that. It lists them,
+// since servers do not say how many remain where there is a selector.
 func (k *kube) cordoned(ctx context.Context) (int, error) {
 	l, err := k.matching(ctx, url.Values{"fieldSelector": {"spec.unschedulable=true"}})
 	return len(l), err
 }
 
-// cordon marks a node, taints it and keeps new pods away. The patch names the version that was read: a list of taints is replaced as a whole, and another's must not be lost.
+// cordon marks a node, taints it and keeps new pods away. The patch names the version that was
+// read: a list of taints is replaced as a whole, and another's must not be lost.
 func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.Time) error {
 	for try := 1; ; try++ {
 		n, err := k.node(ctx, name)

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// decideTimeout bounds one webhook; Alertmanager itself gives up and comes again after group_interval.
+	// decideTimeout bounds one webhook; Alertmanager itself gives up and comes again after
+	// group_interval.
 	decideTimeout = 50 * time.Second
 	// stopGrace is how long webhooks under way may take when the program is to end.
 	stopGrace = 15 * time.Second
@@ -37,7 +38,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run is the program: exit code 2 for wrong flags, 1 for a failure, 0 for an end that was asked for. ready, if not nil, is told the address once it listens.
+// run is the program: exit code 2 for wrong flags, 1 for a failure, 0 for an end that was asked
+// for. ready, if not nil, is told the address once it listens.
 func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Addr)) int {
 	f := flag.NewFlagSet("remediator", flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -178,7 +180,8 @@ func handler(c *controller, tokenFile string, reg *prometheus.Registry) http.Han
 	return mux
 }
 
-// authorized compares the request's bearer token with the file's, which is read each time: secrets are renewed.
+// authorized compares the request's bearer token with the file's, which is read each time: secrets
+// are renewed.
 func authorized(r *http.Request, tokenFile string) bool {
 	if tokenFile == "" {
 		return true

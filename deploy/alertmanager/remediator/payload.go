@@ -8,7 +8,8 @@ import (
 	"regexp"
 )
 
-// maxPayload bounds a payload's bytes: an alert has about 1 KiB, so this is more than one for each of 7,500 nodes.
+// maxPayload bounds a payload's bytes: an alert has about 1 KiB, so this is more than one for each
+// of 7,500 nodes.
 const maxPayload = 8 << 20
 
 // payload is what Alertmanager posts, in its version 4, as far as it is read here.
@@ -44,8 +45,9 @@ func readPayload(r io.Reader) (payload, error) {
 // nodeName is what Kubernetes allows as one (DNS-1123), so that it can stand in a path.
 var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 
-// actions are the values of the alerts' label `action` (jsonnet/lib/xid.libsonnet has those of Xids), with the lightest first: of several alerts about a node the heaviest decides. cordon is false
-// for what is not cured by keeping jobs away.
+// actions are the values of the alerts' label `action` (jsonnet/lib/xid.libsonnet has those of
+// Xids), with the lightest first: of several alerts about a node the heaviest decides. cordon is
+// false for what is not cured by keeping jobs away.
 var actions = []struct {
 	name   string
 	cordon bool

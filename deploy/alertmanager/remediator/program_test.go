@@ -41,7 +41,8 @@ func TestRunRefusesFlags(t *testing.T) {
 	}
 }
 
-// start runs the program and returns its address; it ends with the test, or with stop, which gives the exit code.
+// start runs the program and returns its address; it ends with the test, or with stop, which gives
+// the exit code.
 func start(t *testing.T, args ...string) (base string, stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -106,7 +107,8 @@ func TestProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Alertmanager needs the program's address, and the program Alertmanager's: a door in between stands for the program until it runs.
+	// Alertmanager needs the program's address, and the program Alertmanager's: a door in between
+	// stands for the program until it runs.
 	var mu sync.Mutex
 	var to string
 	tr := &http.Transport{DisableKeepAlives: true}
@@ -203,7 +205,8 @@ func TestProgram(t *testing.T) {
 	}
 	alerts(xid(1).Labels)
 	until("the node is cordoned", func() bool { return maps.Equal(api.out(), map[string]string{nodeOf(1): "drain-reboot"}) })
-	// A fleet alert is asked for at Alertmanager itself, and holds although its own node alerts are silenced there too.
+	// A fleet alert is asked for at Alertmanager itself, and holds although its own node alerts are
+	// silenced there too.
 	alerts(map[string]string{"alertname": "FleetGPUUnhealthy", "severity": "critical", "cluster": "jaguar"})
 	body, err := json.Marshal(payload{Version: "4", Alerts: []alert{xid(2)}})
 	if err != nil {

@@ -202,7 +202,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestShareOfAllNodes counts nodes that others cordoned, page by page, whether or not the server says how many there are.
+// TestShareOfAllNodes counts nodes that others cordoned, page by page, whether or not the server
+// says how many there are.
 func TestShareOfAllNodes(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		r := newRig(t, 40, func(s *settings) { s.maxNodes, s.maxCordoned = 100, 0.1 })
@@ -244,8 +245,9 @@ func TestShareOfAllNodes(t *testing.T) {
 	want(t, r, map[string]string{})
 }
 
-// TestFloodIsBounded: whatever comes, for however long, and though no fleet alert is known, few nodes of a fleet are touched. Half of them somebody has cordoned for a roll-out, and their jobs run on: what
-// reads the marks must not reboot those either.
+// TestFloodIsBounded: whatever comes, for however long, and though no fleet alert is known, few
+// nodes of a fleet are touched. Half of them somebody has cordoned for a roll-out, and their jobs
+// run on: what reads the marks must not reboot those either.
 func TestFloodIsBounded(t *testing.T) {
 	const nodes, share, hours = 150, 0.04, 4
 	for name, c := range map[string]struct {
@@ -272,7 +274,8 @@ func TestFloodIsBounded(t *testing.T) {
 				return n
 			}
 			for hour := range hours {
-				// All in one call, and every node by itself, again and again: as a fleet does whose pod network is cut.
+				// All in one call, and every node by itself, again and again: as a fleet does whose
+				// pod network is cut.
 				var all []alert
 				for i := range nodes {
 					all = append(all, xid(i, "alertname", "NodeUnreachable", "action", "cordon-reboot"))

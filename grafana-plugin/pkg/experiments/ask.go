@@ -9,7 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// lookPoints is at how many points a mean or a maximum over a long range is looked at. 4,000 GPUs at 360 points are 1.4 million samples, whatever the range.
+// lookPoints is at how many points a mean or a maximum over a long range is looked at. 4,000 GPUs
+// at 360 points are 1.4 million samples, whatever the range.
 const lookPoints = 360
 
 // question is a query that has not been asked yet.
@@ -30,7 +31,8 @@ func onNodes(pods []Pod, ask func(matchers ...string) question) []question {
 	return onNodesBeside(0, pods, ask)
 }
 
-// chosenOnNodes is onNodes of what the query chooses on these nodes: its matchers stand behind those of the nodes.
+// chosenOnNodes is onNodes of what the query chooses on these nodes: its matchers stand behind
+// those of the nodes.
 func (r *Run) chosenOnNodes(pods []Pod, ask func(matchers ...string) question) []question {
 	chosen := Chosen(r.Query)
 	return onNodesBeside(compiledBytes(r.Query), pods, func(m ...string) question { return ask(append(m, chosen...)...) })
@@ -44,7 +46,8 @@ func onNodesBeside(beside int, pods []Pod, ask func(matchers ...string) question
 	return out
 }
 
-// each asks all questions of all lists, at most parallel of them at once, and returns the answers of each list put together.
+// each asks all questions of all lists, at most parallel of them at once, and returns the answers
+// of each list put together.
 func (r *Run) each(ctx context.Context, lists ...[]question) ([][]prom.Series, error) {
 	type place struct{ list, at int }
 	var places []place
@@ -75,11 +78,13 @@ func (r *Run) each(ctx context.Context, lists ...[]question) ([][]prom.Series, e
 // length is the panel's range.
 func (r *Run) length() time.Duration { return r.Until.Sub(r.From) }
 
-// back is how far before the end of the range is looked for what was seen in it: the range, and at least two Intervals, so that a shorter one finds the sample that stands for
-// its time, also where the last evaluation is late.
+// back is how far before the end of the range is looked for what was seen in it: the range, and at
+// least two Intervals, so that a shorter one finds the sample that stands for its time, also where
+// the last evaluation is late.
 func (r *Run) back() time.Duration { return max(r.length(), 2*r.Settings.Interval()) }
 
-// recordedStep is the step of range queries over recorded series: they change once in an interval. In a range of less than two it is that of the panel, which else had no point in it.
+// recordedStep is the step of range queries over recorded series: they change once in an interval.
+// In a range of less than two it is that of the panel, which else had no point in it.
 func (r *Run) recordedStep() time.Duration {
 	if r.length() < r.back() {
 		return r.Step()
@@ -87,7 +92,8 @@ func (r *Run) recordedStep() time.Duration {
 	return max(r.Step(), wholeSeconds(r.Settings.Interval()))
 }
 
-// look is the text of a range selector over d of series that are recorded each interval: all their samples where those are at most lookPoints, else as many of them.
+// look is the text of a range selector over d of series that are recorded each interval: all their
+// samples where those are at most lookPoints, else as many of them.
 func (r *Run) look(selector string, d time.Duration) string {
 	if step := wholeSeconds(d / lookPoints); step > r.Settings.Interval() {
 		return selector + "[" + seconds(d) + ":" + seconds(step) + "]"

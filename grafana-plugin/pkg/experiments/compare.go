@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// compareBack is how long before the end of the panel's range runs are looked for: the proxy's max_range is 31 days.
+	// compareBack is how long before the end of the panel's range runs are looked for: the proxy's
+	// max_range is 31 days.
 	compareBack = 30 * 24 * time.Hour
 	// comparePart is in what pieces that time is searched first.
 	comparePart = time.Hour
@@ -35,9 +36,11 @@ type run struct {
 	running     bool // at the end of the panel's range
 }
 
-// compare puts runs beside each other, also those from before the panel's range, up to 30 days before its end. View series draws the metric of each, averaged over
-// its GPUs in all clusters, over the time since its first pod with GPUs ran: that is at From. View summary is a table of the whole runs. An experiment
-// that was away for more than a day and came back under its name is a new run, and the newest is taken.
+// compare puts runs beside each other, also those from before the panel's range, up to 30 days
+// before its end. View series draws the metric of each, averaged over its GPUs in all clusters,
+// over the time since its first pod with GPUs ran: that is at From. View summary is a table of the
+// whole runs. An experiment that was away for more than a day and came back under its name is a new
+// run, and the newest is taken.
 func compare(ctx context.Context, r *Run) (data.Frames, error) {
 	summary := r.Query.View == "summary"
 	if n := len(r.Query.Experiments); n < 2 {
@@ -111,11 +114,13 @@ func aligned(t time.Time, step time.Duration) time.Time {
 	return t
 }
 
-// findRuns finds when each experiment of the query last ran, in the query's order; a notice names those that did not.
+// findRuns finds when each experiment of the query last ran, in the query's order; a notice names
+// those that did not.
 func (r *Run) findRuns(ctx context.Context) ([]run, error) {
 	var runs []run
 	var questions [][]question
-	// Whole hours, and what there is of the last one: a run that came back after the panel's end is none of it.
+	// Whole hours, and what there is of the last one: a run that came back after the panel's end is
+	// none of it.
 	hours := r.Until.Truncate(comparePart)
 	for _, name := range r.Query.Experiments {
 		if slices.ContainsFunc(runs, func(x run) bool { return x.name == name }) {
@@ -183,7 +188,8 @@ func (r *Run) missing(x run) {
 		x.name, compareBack/(24*time.Hour), r.Until.UTC().Format(time.DateTime+" MST"))
 }
 
-// counted selects the number of its running pods with GPUs: one series for each cluster and namespace.
+// counted selects the number of its running pods with GPUs: one series for each cluster and
+// namespace.
 func (x run) counted() string {
 	return Selector("experiment:pods:count", append(x.matchers[:len(x.matchers):len(x.matchers)], OneOf("phase", "Running"))...)
 }

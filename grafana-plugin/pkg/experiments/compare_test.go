@@ -36,7 +36,8 @@ func TestCompareSeries(t *testing.T) {
 	}
 }
 
-// Between steps: the beginning of a run is never drawn before From, and all runs have points at the same times.
+// Between steps: the beginning of a run is never drawn before From, and all runs have points at the
+// same times.
 func TestCompareAlignment(t *testing.T) {
 	w := worldOf(t, "compare")
 	r := w.run(t, settingsOf(t, ""), `{"queryType":"compare","experiments":["new","old"],"clusters":["eu-1"]}`, compareFrom+7*time.Second, compareUntil+7*time.Second)

@@ -20,14 +20,17 @@ type spent struct {
 	cost                             *float64 // nil: no price
 }
 
-// hoursUnit shows GPU hours as a number with h behind it: Grafana's own unit of hours makes weeks of 200.
+// hoursUnit shows GPU hours as a number with h behind it: Grafana's own unit of hours makes weeks
+// of 200.
 const hoursUnit = "suffix: h"
 
 // unknownModel is shown where neither DCGM nor the node's labels say which GPUs it has.
 const unknownModel = "unknown"
 
-// cost is what was held in the range: GPU hours, those of them in which the GPU was idle, and the money where there are prices. GPU hours are exact, whole samples of
-// one Interval each; a range that is shorter than one has its share of the last. A GPU that is held and not measured is not counted as idle.
+// cost is what was held in the range: GPU hours, those of them in which the GPU was idle, and the
+// money where there are prices. GPU hours are exact, whole samples of one Interval each; a range
+// that is shorter than one has its share of the last. A GPU that is held and not measured is not
+// counted as idle.
 func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	const by = "team, experiment, cluster, node"
 	from, share := r.From, 1.0
@@ -66,7 +69,8 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	return r.costFrames(r.bill(hours, answers[0], models)), nil
 }
 
-// bill adds up by team, experiment, cluster and model, and puts the prices to it. The most GPU hours first, then by name.
+// bill adds up by team, experiment, cluster and model, and puts the prices to it. The most GPU
+// hours first, then by name.
 func (r *Run) bill(hours, idle []prom.Series, models map[node]string) []spent {
 	type what struct{ team, experiment, cluster, model string }
 	of := func(l map[string]string) what {
@@ -109,7 +113,8 @@ func (r *Run) bill(hours, idle []prom.Series, models map[node]string) []spent {
 	return rows
 }
 
-// price is that of one hour of a GPU. GPU operators write a model's name with dashes for spaces, so that both are one.
+// price is that of one hour of a GPU. GPU operators write a model's name with dashes for spaces, so
+// that both are one.
 func (r *Run) price(model string) (float64, bool) {
 	if p, ok := r.Settings.Prices[model]; ok {
 		return p, true
@@ -124,8 +129,9 @@ func (r *Run) price(model string) (float64, bool) {
 	return p, ok
 }
 
-// models says which GPUs the nodes have: as DCGM says it, else as their labels do. It looks at the end of the range first, and at the whole range for the nodes that
-// have gone. Of a node with several models it is the first by name.
+// models says which GPUs the nodes have: as DCGM says it, else as their labels do. It looks at the
+// end of the range first, and at the whole range for the nodes that have gone. Of a node with
+// several models it is the first by name.
 func (r *Run) models(ctx context.Context, nodes map[node]bool) (map[node]string, error) {
 	out := map[node]string{}
 	for _, look := range []func(selector string) string{
@@ -225,7 +231,8 @@ func number(value float64, labels data.Labels, unit string) *data.Frame {
 	return f
 }
 
-// currencyUnit is Grafana's name for a unit of money: one of its own where it has one, else the three letters before the amount.
+// currencyUnit is Grafana's name for a unit of money: one of its own where it has one, else the
+// three letters before the amount.
 func currencyUnit(code string) string {
 	if slices.Contains([]string{
 		"BGN", "BRL", "CHF", "CZK", "DKK", "EUR", "GBP", "IDR", "ILS", "INR", "ISK", "JPY", "KRW", "MYR", "NOK", "PHP", "PLN", "PYG", "RUB", "SEK", "TRY", "UAH", "USD", "UYU", "VND",
@@ -236,7 +243,8 @@ func currencyUnit(code string) string {
 	return "currency:" + code
 }
 
-// limitRows returns the first Limit rows, at most MaxRows of the settings; a notice says how many were left out.
+// limitRows returns the first Limit rows, at most MaxRows of the settings; a notice says how many
+// were left out.
 func limitRows[T any](r *Run, rows []T, what string) []T {
 	limit := r.Settings.MaxRows
 	if r.Query.Limit > 0 {

@@ -20,7 +20,8 @@ func TestCost(t *testing.T) {
 		notice                         string
 	}{
 		{
-			// 91, 51 and 36 minutes of two GPUs each; one of them is idle for 36 minutes. In us-1 the model's name comes from the node's labels, with dashes.
+			// 91, 51 and 36 minutes of two GPUs each; one of them is idle for 36 minutes. In us-1
+			// the model's name comes from the node's labels, with dashes.
 			"prices", prices, `"experiments":["llama"]`, "team experiment cluster model gpu_hours idle_gpu_hours idle_share cost",
 			[]string{
 				"vision | llama | eu-1 | " + h100 + " | 5.933 | 0.6 | 0.1011 | 11.87",
@@ -85,7 +86,8 @@ func TestCost(t *testing.T) {
 	})
 }
 
-// A range that is cut into parts has the same hours: each sample counts once, also one that lies where two parts meet.
+// A range that is cut into parts has the same hours: each sample counts once, also one that lies
+// where two parts meet.
 func TestHoursInParts(t *testing.T) {
 	w := worldOf(t, "compare")
 	for _, c := range []struct {
@@ -160,7 +162,8 @@ func TestCurrencyUnit(t *testing.T) {
 	}
 }
 
-// What was measured of a GPU a moment after its pod ended is not idle time of the pod: no more is idle than was held, and nothing of who held nothing.
+// What was measured of a GPU a moment after its pod ended is not idle time of the pod: no more is
+// idle than was held, and nothing of who held nothing.
 func TestIdleWasHeld(t *testing.T) {
 	r := &Run{Settings: settingsOf(t, "")}
 	of := func(v float64) []prom.Series {

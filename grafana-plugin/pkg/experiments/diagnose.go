@@ -12,10 +12,12 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// remembered is how long ago a cluster may have had its last experiment and still count as one that is set up: one in which nothing runs lacks nothing.
+// remembered is how long ago a cluster may have had its last experiment and still count as one that
+// is set up: one in which nothing runs lacks nothing.
 const remembered = "1d"
 
-// podKeys are the labels of pods as Kubernetes spells them; kube-state-metrics' spelling cannot be turned back.
+// podKeys are the labels of pods as Kubernetes spells them; kube-state-metrics' spelling cannot be
+// turned back.
 var podKeys = map[string]string{
 	"label_experiment":                       "experiment",
 	"label_jobset_sigs_k8s_io_jobset_name":   "jobset.sigs.k8s.io/jobset-name",
@@ -36,7 +38,8 @@ var sources = map[model.Metric]string{
 	model.Memory: "DCGM_FI_DEV_FB_USED", model.Power: "DCGM_FI_DEV_POWER_USAGE", model.Temp: "DCGM_FI_DEV_GPU_TEMP",
 }
 
-// allowList is the flag of kube-state-metrics that lets the labels of the chain through, and remarks where their spelling is not known.
+// allowList is the flag of kube-state-metrics that lets the labels of the chain through, and
+// remarks where their spelling is not known.
 func allowList(chain []string) string {
 	keys, unknown := make([]string, len(chain)), []string{}
 	for i, l := range chain {
@@ -59,7 +62,8 @@ func allowList(chain []string) string {
 	return flag
 }
 
-// rendered tells how to get the recording rules of a file of the mixin, with the chain: rules of folder global run in the ruler, those of shard in each Prometheus.
+// rendered tells how to get the recording rules of a file of the mixin, with the chain: rules of
+// folder global run in the ruler, those of shard in each Prometheus.
 func rendered(folder, file string, chain []string) string {
 	where := map[string]string{"global": "the ruler that asks the proxy", "shard": "each Prometheus"}[folder]
 	return fmt.Sprintf("Run `spillway mixin render --config values.yaml --out rendered` with `experimentLabels: [%s]` in values.yaml, and load rendered/alerts/%s/%s into %s.",
@@ -104,7 +108,8 @@ func (s set) in() string {
 	return "in clusters " + strings.Join(quoted, ", ")
 }
 
-// diagnosis is one run of Diagnose. After an error nothing is asked any more, and everything is there.
+// diagnosis is one run of Diagnose. After an error nothing is asked any more, and everything is
+// there.
 type diagnosis struct {
 	ctx      context.Context //nolint:containedctx // it lives as long as one call
 	asker    prom.Asker
@@ -182,7 +187,8 @@ func (d *diagnosis) all(needs Need, metrics []model.Metric) {
 	}
 }
 
-// has returns the clusters that have series of the selector's metric with the matchers at the moment.
+// has returns the clusters that have series of the selector's metric with the matchers at the
+// moment.
 func (d *diagnosis) has(metric string, matchers ...string) set {
 	return d.ask("group by (cluster) (" + d.selector(metric, matchers...) + ")")
 }
@@ -255,7 +261,8 @@ func (d *diagnosis) nothing() {
 	d.findings = append(d.findings, f)
 }
 
-// pods looks for what experiment:pod:info is recorded from, in the clusters of which no experiment is known.
+// pods looks for what experiment:pod:info is recorded from, in the clusters of which no experiment
+// is known.
 func (d *diagnosis) pods(known set) {
 	missing := d.clusters.without(known)
 	if len(missing) == 0 || d.err != nil {
@@ -290,7 +297,8 @@ func (d *diagnosis) pods(known set) {
 		rendered("global", "experiment-rules.yaml", d.settings.Labels))
 }
 
-// hours looks for experiment:pod:gpus in the clusters in which experiments are known, and returns those in which experiments hold GPUs.
+// hours looks for experiment:pod:gpus in the clusters in which experiments are known, and returns
+// those in which experiments hold GPUs.
 func (d *diagnosis) hours(known set) set {
 	held := d.has("experiment:pod:gpus")
 	missing := known.without(held)
@@ -369,7 +377,8 @@ func (d *diagnosis) gpus(held set, metrics []model.Metric) {
 // keep is what is in both.
 func keep(s, t set) set { return s.without(s.without(t)) }
 
-// faults looks for the fields of DCGM that tell of sick GPUs. Xids have series only where there were some, so they are not looked for.
+// faults looks for the fields of DCGM that tell of sick GPUs. Xids have series only where there
+// were some, so they are not looked for.
 func (d *diagnosis) faults() {
 	gpus := keep(d.clusters, d.has("DCGM_FI_DEV_GPU_TEMP", `gpu="0"`))
 	if len(gpus) == 0 {

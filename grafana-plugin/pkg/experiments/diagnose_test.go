@@ -74,7 +74,8 @@ func TestDiagnose(t *testing.T) {
 			}
 		})
 	}
-	// Of these the rules for the use of GPUs alone are missing; the other fields are not exported here.
+	// Of these the rules for the use of GPUs alone are missing; the other fields are not exported
+	// here.
 	found, err := diagnose(t.Context(), w.asker, settingsOf(t, ""), NeedGPUs, []model.Metric{model.Util}, []string{"no-gpu-rules"}, setupAt)
 	if err != nil || len(found) != 1 || !strings.Contains(found[0].Missing, `DCGM_FI_DEV_GPU_UTIL with pods, and no experiment:gpu:util`) {
 		t.Errorf("no-gpu-rules: %+v, %v", found, err)

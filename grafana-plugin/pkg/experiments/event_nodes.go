@@ -10,7 +10,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// presence says when the chosen experiments had pods on a node: times from and until, each a stretch.
+// presence says when the chosen experiments had pods on a node: times from and until, each a
+// stretch.
 type presence map[node][][2]int64
 
 // overlaps says whether something from a to b on a node is theirs.
@@ -71,10 +72,13 @@ func nodesOf(series []prom.Series) []Pod {
 	return out
 }
 
-// changedXids are the nodes that the pods are on, of which a GPU's gauge of the last Xid may have changed in the range; the gauge keeps an Xid for weeks. Over days the gauges of
-// an experiment are much to read, thousands of series of which few ever change. But gpu:xid_last:info is there only while a gauge has an Xid, and its rule stands beside that of
-// node:gpu_seen:count: where both have as many samples, the Xid was there all the time. Gauges are read where rules did not look at the node from the range's beginning to its end. What
-// the gauges say at its end is read too: rules may not have seen it yet.
+// changedXids are the nodes that the pods are on, of which a GPU's gauge of the last Xid may have
+// changed in the range; the gauge keeps an Xid for weeks. Over days the gauges of an experiment are
+// much to read, thousands of series of which few ever change. But gpu:xid_last:info is there only
+// while a gauge has an Xid, and its rule stands beside that of node:gpu_seen:count: where both have
+// as many samples, the Xid was there all the time. Gauges are read where rules did not look at the
+// node from the range's beginning to its end. What the gauges say at its end is read too: rules may
+// not have seen it yet.
 func (r *Run) changedXids(ctx context.Context, pods []Pod) ([]Pod, error) {
 	window := "[" + seconds(r.back()) + "]"
 	count := func(metric, by string) []question {
@@ -191,8 +195,8 @@ type card struct {
 	gpu, uuid string
 }
 
-// xidEvents are new Xids. The gauge keeps the last one, so only a change counts, by card whatever pod held it; where the rules count Xids, a second equal
-// one is seen too.
+// xidEvents are new Xids. The gauge keeps the last one, so only a change counts, by card whatever
+// pod held it; where the rules count Xids, a second equal one is seen too.
 func (r *Run) xidEvents(ctx context.Context, gauge, counted []Pod, there presence) ([]event, error) {
 	step := r.eventStep()
 	seen := map[card]map[string][]int64{}

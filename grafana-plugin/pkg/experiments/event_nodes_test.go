@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// hiding answers as another does, but for queries of a metric, of which it has nothing; gauges are the nodes whose gauges of Xids were asked for over a range.
+// hiding answers as another does, but for queries of a metric, of which it has nothing; gauges are
+// the nodes whose gauges of Xids were asked for over a range.
 type hiding struct {
 	prom.Asker
 	metric string
@@ -39,7 +40,8 @@ func (h *hiding) Range(ctx context.Context, query string, from, until time.Time,
 	return a, err
 }
 
-// TestXidEvents: what rules recorded of the gauges tells which of them are read over the range, and the events are those that all of them tell.
+// TestXidEvents: what rules recorded of the gauges tells which of them are read over the range, and
+// the events are those that all of them tell.
 func TestXidEvents(t *testing.T) {
 	w := worldOf(t, "xids")
 	const from, until = 90 * time.Minute, 299 * time.Minute
@@ -68,7 +70,8 @@ func TestXidEvents(t *testing.T) {
 	equal(t, "nodes with events", slices.Sorted(slices.Values(nodes)), []string{"again", "lost", "new", "now", "other"})
 }
 
-// TestPresence: what happens on a node belongs to who was there, or had left it eventGrace before at most: a pod is evicted minutes after its node went silent.
+// TestPresence: what happens on a node belongs to who was there, or had left it eventGrace before
+// at most: a pod is evicted minutes after its node went silent.
 func TestPresence(t *testing.T) {
 	n := node{"c", "n"}
 	there := presence{n: {{1_000_000, 2_000_000}}}

@@ -18,23 +18,27 @@ import (
 const (
 	// maxEvents is how many annotations a panel gets.
 	maxEvents = 500
-	// eventPoints is how finely series that change are looked at: a day at 30 s, a month at less than Prometheus' look-back of 5 m.
+	// eventPoints is how finely series that change are looked at: a day at 30 s, a month at less
+	// than Prometheus' look-back of 5 m.
 	eventPoints = 10_000
 	finest      = 30 * time.Second
 	// pointsAtOnce is how many points of an answer are held for one question.
 	pointsAtOnce = 500_000
 	// maxLots is in how many such questions pods are looked at.
 	maxLots = 20
-	// eventGrace is how long after its last pod left a node what happens there counts: a pod is evicted 5 minutes after its node went silent, and what killed
-	// a pod is seen after it. Before the first came, a trouble counts if it lasts until then.
+	// eventGrace is how long after its last pod left a node what happens there counts: a pod is
+	// evicted 5 minutes after its node went silent, and what killed a pod is seen after it. Before
+	// the first came, a trouble counts if it lasts until then.
 	eventGrace = 10 * time.Minute
-	// sameXid is how near to each other two signs of one Xid on one GPU are: the exporter counts them over 5 minutes, and rules look at that each 5 minutes.
+	// sameXid is how near to each other two signs of one Xid on one GPU are: the exporter counts
+	// them over 5 minutes, and rules look at that each 5 minutes.
 	sameXid = 11 * time.Minute
 	// namesShown is how many names stand in an event of many pods.
 	namesShown = 5
 )
 
-// event is one annotation, or part of one: those of equal kind, time, place and what are put together.
+// event is one annotation, or part of one: those of equal kind, time, place and what are put
+// together.
 type event struct {
 	kind  string // restart, failed, node, xid, jobset
 	at    time.Time
@@ -45,8 +49,9 @@ type event struct {
 	names                      []string
 }
 
-// events finds what happened to the pods of what is chosen and to the nodes under them. A series that does not change is no event, whatever it says: the
-// last Xid of a GPU stays in DCGM's gauge for weeks. Times are exact to eventStep.
+// events finds what happened to the pods of what is chosen and to the nodes under them. A series
+// that does not change is no event, whatever it says: the last Xid of a GPU stays in DCGM's gauge
+// for weeks. Times are exact to eventStep.
 func events(ctx context.Context, r *Run) (data.Frames, error) {
 	pods, err := r.PodsIn(ctx)
 	if err != nil {
@@ -82,7 +87,8 @@ func (r *Run) newest(list []event) []event {
 	return list
 }
 
-// gathered sorts events by time and makes one of those that are the same but for the names: a gang restarts as one.
+// gathered sorts events by time and makes one of those that are the same but for the names: a gang
+// restarts as one.
 func gathered(list []event) []event {
 	order := func(a, b event) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.where, b.where),
@@ -130,8 +136,9 @@ func (r *Run) changing(ctx context.Context, pods []Pod, f fact) ([]Pod, error) {
 	return pods, nil
 }
 
-// history asks for a fact over the range, for as many pods at once as pointsAtOnce allows, and gives each series to see. It begins a step before the range,
-// so that what changes at its begin is seen.
+// history asks for a fact over the range, for as many pods at once as pointsAtOnce allows, and
+// gives each series to see. It begins a step before the range, so that what changes at its begin is
+// seen.
 func (r *Run) history(ctx context.Context, pods []Pod, f fact, see func(k podKey, s prom.Series)) error {
 	step := r.eventStep()
 	for _, lot := range lots(r, pods) {
@@ -174,7 +181,8 @@ func begins(s prom.Series, step time.Duration, what string, add func(when)) {
 
 // restartEvents are containers that were started again.
 func (r *Run) restartEvents(ctx context.Context, pods []Pod) ([]event, error) {
-	// So far back that the sample before the range's first one is seen, too; Prometheus looks back five minutes.
+	// So far back that the sample before the range's first one is seen, too; Prometheus looks back
+	// five minutes.
 	window := "[" + seconds(r.back()+max(r.eventStep(), coarsest)) + "]"
 	pods, err := r.changing(ctx, pods, func(of selectPods) string {
 		return "max by (" + byPod + ") (changes(" + of("kube_pod_container_status_restarts_total") + window + ")) > 0"
@@ -277,7 +285,8 @@ func (r *Run) failedEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	}
 	err = r.history(ctx, pods, failed, func(k podKey, s prom.Series) {
 		for i, now := range s.Points {
-			// Once failed a pod stays so: its first failed point is the event, if it was seen before otherwise, or came in the range.
+			// Once failed a pod stays so: its first failed point is the event, if it was seen
+			// before otherwise, or came in the range.
 			if now.V != 1 {
 				continue
 			}
@@ -389,7 +398,8 @@ func (e event) tags() string {
 	return strings.Join(list, ",")
 }
 
-// eventFrames is the frame of annotations. Grafana shows title and text as HTML: names stand in them escaped.
+// eventFrames is the frame of annotations. Grafana shows title and text as HTML: names stand in
+// them escaped.
 func (r *Run) eventFrames(list []event) data.Frames {
 	n := len(list)
 	at, until, title, text, tags, id := make([]time.Time, n), make([]*time.Time, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)

@@ -61,7 +61,8 @@ func TestNewestEvents(t *testing.T) {
 	}
 }
 
-// Steps stay under Prometheus' look-back and its 11,000 points at the longest range that the proxy allows; lots keep an answer small.
+// Steps stay under Prometheus' look-back and its 11,000 points at the longest range that the proxy
+// allows; lots keep an answer small.
 func TestEventStep(t *testing.T) {
 	for _, c := range []struct{ length, step time.Duration }{
 		{time.Hour, finest}, {24 * time.Hour, finest}, {7 * 24 * time.Hour, 61 * time.Second}, {31 * 24 * time.Hour, 268 * time.Second},

@@ -50,10 +50,12 @@ const (
 	atOnce = 20
 )
 
-// experimentsTable lists the experiments of the range, those that were seen last first. Their past is read from experiment:pods:count, a few series for
-// each, so that a month of a large cluster can be listed; hence those whose pods ask for no GPUs are found while they have pods, or by name. pods and gpus
-// are what there is, or was when a pod was last there. created is that of the pods that are there or when the first was seen, whichever is earlier; a notice
-// counts the experiments that may be older than the range.
+// experimentsTable lists the experiments of the range, those that were seen last first. Their past
+// is read from experiment:pods:count, a few series for each, so that a month of a large cluster can
+// be listed; hence those whose pods ask for no GPUs are found while they have pods, or by name.
+// pods and gpus are what there is, or was when a pod was last there. created is that of the pods
+// that are there or when the first was seen, whichever is earlier; a notice counts the experiments
+// that may be older than the range.
 func experimentsTable(ctx context.Context, r *Run) (data.Frames, error) {
 	rows, err := r.experiments(ctx)
 	if err != nil {
@@ -151,8 +153,8 @@ func sortKnown(rows []known) {
 	})
 }
 
-// detail fills in what is asked about the rows that are shown: when the pods that are there were created, what experiments do that have none with GPUs, and
-// what those had that have no pods left.
+// detail fills in what is asked about the rows that are shown: when the pods that are there were
+// created, what experiments do that have none with GPUs, and what those had that have no pods left.
 func (r *Run) detail(ctx context.Context, rows []known) error {
 	at := map[group]*known{}
 	var named []Pod // with the experiment as name

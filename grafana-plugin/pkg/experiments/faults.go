@@ -12,16 +12,19 @@ import (
 )
 
 const (
-	// faultPoints is at how many points of the range faults are looked for; each point sees all since the one before.
+	// faultPoints is at how many points of the range faults are looked for; each point sees all
+	// since the one before.
 	faultPoints = 240
 	// Where the mixin's alerts begin (_config.thresholds.gpu).
 	hotCelsius           = 85
 	slowedShare          = 0.05
 	nvlinkReplaysPer15m  = 100
 	pcieReplaysPerMinute = 8
-	// xidWindow is that of gpu:xid_errors:count5m, which is as long as the time between its samples.
+	// xidWindow is that of gpu:xid_errors:count5m, which is as long as the time between its
+	// samples.
 	xidWindow = 5 * time.Minute
-	// seenLate is how much later than it came an error is in a recorded series: a scrape and an evaluation of the rules.
+	// seenLate is how much later than it came an error is in a recorded series: a scrape and an
+	// evaluation of the rules.
 	seenLate = 90 * time.Second
 )
 
@@ -36,7 +39,8 @@ type fault struct {
 	xid          int64 // 0: none
 	// points are when it was seen: each stands for all since the one before.
 	points []prom.Point
-	// came says of each point between when its errors came, first exclusive and last inclusive, in milliseconds; nil for what lasts: that is there whenever it is seen.
+	// came says of each point between when its errors came, first exclusive and last inclusive, in
+	// milliseconds; nil for what lasts: that is there whenever it is seen.
 	came [][2]int64
 	// total says that value is the sum of the points, not the largest of them.
 	total bool
@@ -59,7 +63,8 @@ func compareFaults(a, b fault) int {
 		strings.Compare(a.gpu, b.gpu), strings.Compare(a.uuid, b.uuid), strings.Compare(a.name, b.name), strings.Compare(a.pod, b.pod))
 }
 
-// faultTimes are the points at which faults are looked for: the first one is the first after From, the last one the first that is not before Until.
+// faultTimes are the points at which faults are looked for: the first one is the first after From,
+// the last one the first that is not before Until.
 func (r *Run) faultTimes() (first, last time.Time, step time.Duration) {
 	step = max(wholeSeconds(r.Settings.Interval()), wholeSeconds(r.length()/faultPoints))
 	first = r.From.Truncate(step).Add(step)
@@ -70,18 +75,21 @@ func (r *Run) faultTimes() (first, last time.Time, step time.Duration) {
 	return first, last, step
 }
 
-// faultKind is one way in which GPUs are found sick: a query for the nodes of matchers, with a series for each GPU (or node) that is, and what its answer means.
+// faultKind is one way in which GPUs are found sick: a query for the nodes of matchers, with a
+// series for each GPU (or node) that is, and what its answer means.
 type faultKind struct {
 	name         string
 	class        Class
 	query        func(m []string, step string) string
 	text, action string
-	// seen turns the values at the points into what is new at each; nil leaves them. begin is the first point of the range.
+	// seen turns the values at the points into what is new at each; nil leaves them. begin is the
+	// first point of the range.
 	seen  func(points []prom.Point, begin int64) []prom.Point
 	total bool // see fault
 }
 
-// faultKinds are those whose series exist only for GPUs that are sick, so that a whole range of them is cheap.
+// faultKinds are those whose series exist only for GPUs that are sick, so that a whole range of
+// them is cheap.
 var faultKinds = []faultKind{
 	{
 		name: "row remapping failed", class: ClassMemory, query: within("gpu:row_remap_failure:max"),
@@ -136,7 +144,8 @@ func cameIn(points []prom.Point, d time.Duration) [][2]int64 {
 	return out
 }
 
-// rises keeps the points at which a count is higher than before, with how much. A series that is there from the beginning on had its first value before.
+// rises keeps the points at which a count is higher than before, with how much. A series that is
+// there from the beginning on had its first value before.
 func rises(points []prom.Point, begin int64) []prom.Point {
 	var out []prom.Point
 	before := 0.0
@@ -149,7 +158,8 @@ func rises(points []prom.Point, begin int64) []prom.Point {
 	return out
 }
 
-// faultsOn asks for everything that was wrong in the range with the GPUs of the nodes that the pods are on, whoever held them.
+// faultsOn asks for everything that was wrong in the range with the GPUs of the nodes that the pods
+// are on, whoever held them.
 func (r *Run) faultsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 	first, last, step := r.faultTimes()
 	lists := [][]question{
@@ -227,7 +237,8 @@ func podsOn(series []prom.Series) []Pod {
 	return out
 }
 
-// heatOn looks at the GPUs of nodes that are known to have been hot, and of those that were slowed down. Hot is for five minutes on, as the alert has it.
+// heatOn looks at the GPUs of nodes that are known to have been hot, and of those that were slowed
+// down. Hot is for five minutes on, as the alert has it.
 func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 	first, last, step := r.faultTimes()
 	kinds := []faultKind{
@@ -239,7 +250,8 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 			},
 		},
 		{
-			// The counter is in microseconds; more than a second and a half a second is one of DCGM's signs for "no value".
+			// The counter is in microseconds; more than a second and a half a second is one of
+			// DCGM's signs for "no value".
 			name: "slowed by heat", class: ClassThermal, text: "For a share of %.3g of the time it was slowed down for its heat.", action: ClassThermal.Action(),
 			query: func(m []string, _ string) string {
 				return fmt.Sprintf("sum by (cluster, node, gpu, UUID, modelName) (rate(%s[5m]) < 1.5e6) / 1e6 > %g",
@@ -264,7 +276,8 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 	return faults, nil
 }
 
-// xidsOn are the Xids on the nodes that the pods are on: those that DCGM counts, each error once; and where it counts none, the last one of each GPU where that changed.
+// xidsOn are the Xids on the nodes that the pods are on: those that DCGM counts, each error once;
+// and where it counts none, the last one of each GPU where that changed.
 func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 	first, last, step := r.faultTimes()
 	clusters := map[string]bool{}
@@ -301,7 +314,8 @@ func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 		f.xid, f.came = x.Number, came
 		faults = append(faults, f)
 	}
-	// When the gauge changed to an Xid: that is known better than in which five minutes one was counted.
+	// When the gauge changed to an Xid: that is known better than in which five minutes one was
+	// counted.
 	changed := map[string][]int64{}
 	for _, s := range answers[2] {
 		k := key(s.Labels, "cluster", "node", "gpu", "xid")
@@ -324,7 +338,8 @@ func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 		add(s, came)
 	}
 	for _, s := range answers[2] {
-		// The gauge keeps its value for days. What was there at the beginning is older, and what nobody looked at then may be.
+		// The gauge keeps its value for days. What was there at the beginning is older, and what
+		// nobody looked at then may be.
 		if counted[key(s.Labels, "cluster", "node", "gpu", "xid")] || !seen[s.Labels["cluster"]] || s.Points[0].T <= first.UnixMilli() {
 			continue
 		}

@@ -15,10 +15,12 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// gpuTimeSeries is one metric of the GPUs, averaged by the labels of GroupBy: a frame for each of their values.
+// gpuTimeSeries is one metric of the GPUs, averaged by the labels of GroupBy: a frame for each of
+// their values.
 //
-// Which series are drawn is decided first, by their average over the whole range, so that the same ones are drawn at every point: with Rank the largest or smallest
-// K, else all of them, or the largest where there are more than MaxSeries.
+// Which series are drawn is decided first, by their average over the whole range, so that the same
+// ones are drawn at every point: with Rank the largest or smallest K, else all of them, or the
+// largest where there are more than MaxSeries.
 func gpuTimeSeries(ctx context.Context, r *Run) (data.Frames, error) {
 	metric, by := "experiment:gpu:"+string(r.Query.Metric), groupBy(r.Query)
 	chosen := Chosen(r.Query)
@@ -70,8 +72,10 @@ func legend(labels map[string]string, by []string) string {
 	return strings.Join(parts, " ")
 }
 
-// pick returns those of means (one for each line that could be drawn, told apart by the labels of by) that are drawn: at most the K that the query ranks, and at most
-// limit. A notice says what was left out of a line that nobody asked to rank. Equal values are in the order of their labels; NaN comes last.
+// pick returns those of means (one for each line that could be drawn, told apart by the labels of
+// by) that are drawn: at most the K that the query ranks, and at most limit. A notice says what was
+// left out of a line that nobody asked to rank. Equal values are in the order of their labels; NaN
+// comes last.
 func (r *Run) pick(means []prom.Series, by []string, limit int, what string) []prom.Series {
 	order := -1.0 // the largest first
 	if r.Query.Rank == "bottom" {
@@ -112,8 +116,9 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// drawn asks for the chosen lines by the values of their labels, as many in each question as fit, and returns exactly those: matchers of several labels also select
-// what pairs the value of one line with that of another. Each line is returned once.
+// drawn asks for the chosen lines by the values of their labels, as many in each question as fit,
+// and returns exactly those: matchers of several labels also select what pairs the value of one
+// line with that of another. Each line is returned once.
 func (r *Run) drawn(ctx context.Context, chosen []prom.Series, by []string, ask func(matchers ...string) question) ([]prom.Series, error) {
 	chosen = slices.Clone(chosen)
 	slices.SortFunc(chosen, func(a, b prom.Series) int { return strings.Compare(key(a.Labels, by...), key(b.Labels, by...)) })

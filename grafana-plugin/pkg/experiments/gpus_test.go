@@ -16,7 +16,8 @@ const (
 	gpusUntil = 100 * time.Minute
 )
 
-// rows are the rows of a table as text: numbers with four digits, times in minutes of the world, nothing as "-".
+// rows are the rows of a table as text: numbers with four digits, times in minutes of the world,
+// nothing as "-".
 func rows(t testing.TB, f *data.Frame) []string {
 	t.Helper()
 	n, err := f.RowLen()
@@ -54,7 +55,8 @@ func columns(f *data.Frame) string {
 	return strings.Join(out, " ")
 }
 
-// lines are time series as text: the labels and legend of each, the number of points and the first and last of them.
+// lines are time series as text: the labels and legend of each, the number of points and the first
+// and last of them.
 func lines(t testing.TB, frames data.Frames) []string {
 	t.Helper()
 	var out []string
@@ -177,7 +179,8 @@ func noticesOf(r *Run) string {
 	return strings.Join(out, "\n")
 }
 
-// Of a range longer than lookPoints intervals the mean is one of so many points, and the steps of the lines are longer.
+// Of a range longer than lookPoints intervals the mean is one of so many points, and the steps of
+// the lines are longer.
 func TestLongRanges(t *testing.T) {
 	w := worldOf(t, "gpus")
 	r := w.run(t, settingsOf(t, ""), `{"queryType":"gpu_timeseries","experiments":["llama"],"clusters":["us-1"]}`, -24*time.Hour, gpusUntil)

@@ -12,19 +12,22 @@ import (
 )
 
 const (
-	// faultGrace is how long after a pod had a GPU a fault of it is still the pod's: Xids are recorded each five minutes, of the five minutes before, and often
-	// the pod is gone by then.
+	// faultGrace is how long after a pod had a GPU a fault of it is still the pod's: Xids are
+	// recorded each five minutes, of the five minutes before, and often the pod is gone by then.
 	faultGrace = 10 * time.Minute
 	// maxFaultyNodes is how many nodes are looked at for who held their GPUs.
 	maxFaultyNodes = 500
 )
 
-// gpuHealth lists what was wrong in the range with the GPUs that the experiment held, the worst first; view count has how many of each class, 0 too.
+// gpuHealth lists what was wrong in the range with the GPUs that the experiment held, the worst
+// first; view count has how many of each class, 0 too.
 //
-// A fault is the experiment's where one of its pods held this GPU at most ten minutes before; where DCGM does not say who holds a GPU, where one of its pods with GPUs
-// was on the node then. So on a node that is shared the faults of others' GPUs are left out, and an Xid that ended a pod is in. Column pod is who had the GPU when the
-// error came; it is empty where pods followed each other too closely to tell, and where several were on the node. Times are as exact as the points
-// that the range is looked at: a 240th of it, at least one Interval.
+// A fault is the experiment's where one of its pods held this GPU at most ten minutes before; where
+// DCGM does not say who holds a GPU, where one of its pods with GPUs was on the node then. So on a
+// node that is shared the faults of others' GPUs are left out, and an Xid that ended a pod is in.
+// Column pod is who had the GPU when the error came; it is empty where pods followed each other too
+// closely to tell, and where several were on the node. Times are as exact as the points that the
+// range is looked at: a 240th of it, at least one Interval.
 func gpuHealth(ctx context.Context, r *Run) (data.Frames, error) {
 	pods, err := r.PodsIn(ctx)
 	if err != nil {
@@ -68,14 +71,16 @@ func gpuHealth(ctx context.Context, r *Run) (data.Frames, error) {
 	return r.healthFrames(faults, true), nil
 }
 
-// hold is a pod that had a GPU, or was on a node with GPUs, at these points; ours if it is of what is chosen.
+// hold is a pod that had a GPU, or was on a node with GPUs, at these points; ours if it is of what
+// is chosen.
 type hold struct {
 	namespace, pod string
 	ours           bool
 	points         []prom.Point
 }
 
-// within says whether the pod was there at some time after from until until, at points that stand for the step before them.
+// within says whether the pod was there at some time after from until until, at points that stand
+// for the step before them.
 func (h hold) within(from, until int64, step time.Duration) bool {
 	return slices.ContainsFunc(h.points, func(p prom.Point) bool { return p.T > from && p.T-step.Milliseconds() < until })
 }
@@ -87,8 +92,9 @@ func isChosen(q model.Query, l map[string]string) bool {
 		(among(q.Teams, l["team"]) || l["team"] == "" && slices.Contains(q.Teams, unassigned))
 }
 
-// ours keeps the faults of GPUs that the chosen experiments held, with the pod that did and only the times at which it did. Who else held them is looked at too: an error that
-// came before a pod is not the pod's.
+// ours keeps the faults of GPUs that the chosen experiments held, with the pod that did and only
+// the times at which it did. Who else held them is looked at too: an error that came before a pod
+// is not the pod's.
 func (r *Run) ours(ctx context.Context, faults []fault) ([]fault, error) {
 	slices.SortFunc(faults, compareFaults)
 	var faulty []Pod
@@ -109,7 +115,8 @@ func (r *Run) ours(ctx context.Context, faults []fault) ([]fault, error) {
 		r.Notice(data.NoticeSeverityWarning, "%d faults are left out: more than %d nodes have any; choose a shorter time or fewer experiments.", left, maxFaultyNodes)
 	}
 	first, last, step := r.faultTimes()
-	// A hold may have ended before the range and the fault have come in it; and who was there is looked at two steps before what is asked.
+	// A hold may have ended before the range and the fault have come in it; and who was there is
+	// looked at two steps before what is asked.
 	first = first.Add(-faultGrace - 3*step)
 	held := func(metric, by string) []question {
 		return onNodes(faulty, func(m ...string) question {
@@ -149,8 +156,9 @@ func (r *Run) ours(ctx context.Context, faults []fault) ([]fault, error) {
 	return out, nil
 }
 
-// during is the fault at those points at which one of holds that are ours was there, at most faultGrace before. Its pod is who was there when the last of them came: none where that
-// cannot be told.
+// during is the fault at those points at which one of holds that are ours was there, at most
+// faultGrace before. Its pod is who was there when the last of them came: none where that cannot be
+// told.
 func (f fault) during(holds []hold, step time.Duration) fault {
 	points, came := f.points, f.came
 	f.points, f.came, f.pod = nil, nil, ""
@@ -181,8 +189,9 @@ func (f fault) during(holds []hold, step time.Duration) fault {
 	return f
 }
 
-// holdersWithin are those who were there at some time after from until until. They are known to have been there when something came in between if it is one pod, which was there
-// before: one that came in between may have come after it.
+// holdersWithin are those who were there at some time after from until until. They are known to
+// have been there when something came in between if it is one pod, which was there before: one that
+// came in between may have come after it.
 func holdersWithin(holds []hold, from, until int64, step time.Duration) (who []hold, known bool) {
 	for _, h := range holds {
 		if h.within(from, until, step) {

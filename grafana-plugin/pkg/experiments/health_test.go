@@ -80,7 +80,8 @@ func TestGPUHealth(t *testing.T) {
 	})
 }
 
-// Where DCGM does not say who holds a GPU, whatever is wrong on the node while a pod of the experiment is there is its fault.
+// Where DCGM does not say who holds a GPU, whatever is wrong on the node while a pod of the
+// experiment is there is its fault.
 func TestFaultsWithoutHolders(t *testing.T) {
 	at := func(minutes ...int64) []prom.Point {
 		var out []prom.Point
@@ -142,7 +143,8 @@ func TestFaultsWithoutHolders(t *testing.T) {
 	}
 }
 
-// TestHolders: an Xid is the pod's that had the GPU when it came, not of one that came afterwards and was there when the rules counted it; where that cannot be told, no pod is named.
+// TestHolders: an Xid is the pod's that had the GPU when it came, not of one that came afterwards
+// and was there when the rules counted it; where that cannot be told, no pod is named.
 func TestHolders(t *testing.T) {
 	w := worldOf(t, "holders")
 	for _, c := range []struct {
@@ -150,7 +152,8 @@ func TestHolders(t *testing.T) {
 		want       []string
 	}{
 		{"before", []string{"c | n | 0 | U0 |  | before-0 | Xid 48 | hard | 1 | 34m"}},
-		// That of GPU 0 came before its pod did. Of GPU 1 it is not known: the gauge said the same before, and a count is seen later than what it counts.
+		// That of GPU 0 came before its pod did. Of GPU 1 it is not known: the gauge said the same
+		// before, and a count is seen later than what it counts.
 		{"ours", []string{"c | n | 2 | U2 |  | ours-2 | Xid 48 | hard | 1 | 34m", "c | n | 1 | U1 |  |  | uncorrectable ECC errors | memory | 2 | 39m", "c | n | 1 | U1 |  |  | Xid 94 | soft | 1 | 40m"}},
 	} {
 		frames := w.frames(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["`+c.experiment+`"]}`, 15*time.Minute, 50*time.Minute)

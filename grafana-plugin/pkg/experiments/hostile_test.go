@@ -14,7 +14,8 @@ var hostile = []string{
 	"<img src=x onerror=alert(1)>", `a"b\c`, ".*|a{2}[x]$", "line\ntwo", "\u202eevil\u2066", "a,b", "${experiment}$__all",
 }
 
-// A name selects itself and nothing else, in each place where one can be chosen, and comes back as it is.
+// A name selects itself and nothing else, in each place where one can be chosen, and comes back as
+// it is.
 func TestHostileNames(t *testing.T) {
 	w := worldOf(t, "hostile")
 	for _, name := range hostile {

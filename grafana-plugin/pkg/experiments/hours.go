@@ -10,16 +10,19 @@ import (
 )
 
 const (
-	// hoursPart is how much of a long range one question about GPU hours looks at: 7,500 pods have 11 million samples in a day.
+	// hoursPart is how much of a long range one question about GPU hours looks at: 7,500 pods have
+	// 11 million samples in a day.
 	hoursPart = 24 * time.Hour
 	// maxHoursParts is how many questions one range is cut into.
 	maxHoursParts = 31
-	// maxIdleSamples is how many samples of experiment:gpu:util are looked at for idle GPU hours; of more only one in so many is.
+	// maxIdleSamples is how many samples of experiment:gpu:util are looked at for idle GPU hours;
+	// of more only one in so many is.
 	maxIdleSamples = 10e6
 )
 
-// gpuHours asks for the hours that GPUs were held in (from, until], summed by labels (a single number where by is empty): at most so many questions, whose answers are added.
-// Each sample of experiment:pod:gpus says how many GPUs a pod held for one Interval.
+// gpuHours asks for the hours that GPUs were held in (from, until], summed by labels (a single
+// number where by is empty): at most so many questions, whose answers are added. Each sample of
+// experiment:pod:gpus says how many GPUs a pod held for one Interval.
 func (r *Run) gpuHours(matchers []string, by string, from, until time.Time, most int) []question {
 	var out []question
 	for _, p := range parts(from, until, max(hoursPart, until.Sub(from)/time.Duration(most))) {
@@ -29,8 +32,9 @@ func (r *Run) gpuHours(matchers []string, by string, from, until time.Time, most
 	return scaled(r.Settings.Interval().Hours(), out...)
 }
 
-// idleHours is gpuHours of GPUs whose use was below IdleBelow. held is how many GPU hours there are at most: where those have more than maxIdleSamples samples, the
-// step is longer, and what is returned is an estimate.
+// idleHours is gpuHours of GPUs whose use was below IdleBelow. held is how many GPU hours there are
+// at most: where those have more than maxIdleSamples samples, the step is longer, and what is
+// returned is an estimate.
 func (r *Run) idleHours(matchers []string, by string, from, until time.Time, held float64) (questions []question, step time.Duration) {
 	step = wholeSeconds(r.Settings.Interval())
 	if samples := held / step.Hours(); samples > maxIdleSamples {
@@ -47,7 +51,8 @@ func (r *Run) idleHours(matchers []string, by string, from, until time.Time, hel
 // part is (from, until] of a longer range.
 type part struct{ from, until time.Time }
 
-// parts cuts (from, until] into parts of at most size, the last one shorter. They touch and do not overlap, since a range selector leaves its beginning out.
+// parts cuts (from, until] into parts of at most size, the last one shorter. They touch and do not
+// overlap, since a range selector leaves its beginning out.
 func parts(from, until time.Time, size time.Duration) []part {
 	var out []part
 	for from.Before(until) {

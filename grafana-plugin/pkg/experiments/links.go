@@ -8,8 +8,9 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 )
 
-// Links in tables lead to the dashboards that the settings name, by what stands in the same row. Grafana puts the row's values in, percent-encoded, so that
-// a name never becomes another parameter or another page. They name no datasource: those dashboards have a variable for their own.
+// Links in tables lead to the dashboards that the settings name, by what stands in the same row.
+// Grafana puts the row's values in, percent-encoded, so that a name never becomes another parameter
+// or another page. They name no datasource: those dashboards have a variable for their own.
 
 // noDashboard is the settings' value for no links.
 const noDashboard = "-"
@@ -17,7 +18,8 @@ const noDashboard = "-"
 // inRow stands for the value of a field of the same row.
 func inRow(field string) string { return "${__data.fields." + field + ":percentencode}" }
 
-// dashboard is a link to the dashboard uid in the panel's time range, with variables equal to the fields of the same names; none where uid is noDashboard.
+// dashboard is a link to the dashboard uid in the panel's time range, with variables equal to the
+// fields of the same names; none where uid is noDashboard.
 func dashboard(uid, title string, fields ...string) *data.FieldConfig {
 	if uid == noDashboard || uid == "" {
 		return nil
@@ -46,8 +48,9 @@ func podLink(s model.Settings) *data.FieldConfig {
 
 var placeholder = regexp.MustCompile(`\$\{(experiment|team|cluster|namespace)\}`)
 
-// experimentLinks are the settings' links, for the field that names the experiment. fields says for each placeholder which field of the table has its value;
-// a link whose placeholder has none is left out.
+// experimentLinks are the settings' links, for the field that names the experiment. fields says for
+// each placeholder which field of the table has its value; a link whose placeholder has none is
+// left out.
 func experimentLinks(s model.Settings, fields map[string]string) *data.FieldConfig {
 	var links []data.DataLink
 	for _, l := range s.Links {

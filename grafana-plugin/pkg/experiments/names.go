@@ -9,12 +9,13 @@ import (
 // Listed is an experiment as lists to choose from have it.
 type Listed struct {
 	Name, Team, Cluster, Namespace string
-	// State is running, pending or ended; empty where that takes more questions: pods are there that ask for no GPUs.
+	// State is running, pending or ended; empty where that takes more questions: pods are there
+	// that ask for no GPUs.
 	State string
 }
 
-// Recent are the chosen experiments of the range whose names have the query's Search in them, those that were seen last first: what type experiments shows, without
-// the details.
+// Recent are the chosen experiments of the range whose names have the query's Search in them, those
+// that were seen last first: what type experiments shows, without the details.
 func (r *Run) Recent(ctx context.Context) ([]Listed, error) {
 	rows, err := r.experiments(ctx)
 	if err != nil {
@@ -30,8 +31,9 @@ func (r *Run) Recent(ctx context.Context) ([]Listed, error) {
 	return out, nil
 }
 
-// Names are the values of a label of what is chosen, sorted, none twice or empty: label is cluster, namespace, team or node. Values are those of pods that are there
-// and, but for nodes, those of experiments with GPUs in the range; nodes are those in the range where experiments are chosen.
+// Names are the values of a label of what is chosen, sorted, none twice or empty: label is cluster,
+// namespace, team or node. Values are those of pods that are there and, but for nodes, those of
+// experiments with GPUs in the range; nodes are those in the range where experiments are chosen.
 func (r *Run) Names(ctx context.Context, label string) ([]string, error) {
 	chosen := append(Chosen(r.Query), label+`!=""`)
 	info := Selector("experiment:pod:info", chosen...)

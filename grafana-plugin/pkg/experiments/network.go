@@ -12,13 +12,16 @@ import (
 // rateWindow is that of the recorded rates and of those that stand in for them.
 const rateWindow = "5m"
 
-// ethernet are the interfaces that the mixin counts: not the loopback, not IP over InfiniBand, not bonds and bridges over counted ones (_config.network.ethernet).
+// ethernet are the interfaces that the mixin counts: not the loopback, not IP over InfiniBand, not
+// bonds and bridges over counted ones (_config.network.ethernet).
 const ethernet = `device!~"lo|ib.*|bond.*|br.*|vlan.*|.*[.].*"`
 
-// traffic is one direction of one view of the network. Either expression has the labels cluster and node and selects nodes by the matchers that it is given.
+// traffic is one direction of one view of the network. Either expression has the labels cluster and
+// node and selects nodes by the matchers that it is given.
 type traffic struct {
 	direction string
-	// recorded is cheap: one series for each node. raw is asked where nothing is recorded; empty: there is no other.
+	// recorded is cheap: one series for each node. raw is asked where nothing is recorded; empty:
+	// there is no other.
 	recorded, raw func(matchers ...string) string
 }
 
@@ -38,7 +41,8 @@ var networkViews = map[string]networkView{
 		{"received", metricOf("node:ethernet_received_bytes:rate5m"), rateOf("node_network_receive_bytes_total", ethernet)},
 		{"transmitted", metricOf("node:ethernet_transmitted_bytes:rate5m"), rateOf("node_network_transmit_bytes_total", ethernet)},
 	}},
-	// DCGM's field is a rate already, of each GPU; from 1e14 on it is one of DCGM's signs for "no value".
+	// DCGM's field is a rate already, of each GPU; from 1e14 on it is one of DCGM's signs for "no
+	// value".
 	"nvlink": {"Bps", NeedNVLink, "NVLink traffic", []traffic{
 		{"received", gaugeOf("DCGM_FI_PROF_NVLINK_RX_BYTES"), nil},
 		{"transmitted", gaugeOf("DCGM_FI_PROF_NVLINK_TX_BYTES"), nil},
@@ -65,10 +69,12 @@ func rateOf(name string, more ...string) func(...string) string {
 	}
 }
 
-// network is the traffic of the experiment's nodes, a line for each node and direction: in bytes a second, or errors a second. It is the node's traffic, of
-// whoever else is on the node too: node_exporter does not know pods.
+// network is the traffic of the experiment's nodes, a line for each node and direction: in bytes a
+// second, or errors a second. It is the node's traffic, of whoever else is on the node too:
+// node_exporter does not know pods.
 //
-// Where there are more lines than may be drawn, or the query ranks nodes, those with the largest (smallest) average of all directions are drawn, both directions of each.
+// Where there are more lines than may be drawn, or the query ranks nodes, those with the largest
+// (smallest) average of all directions are drawn, both directions of each.
 func network(ctx context.Context, r *Run) (data.Frames, error) {
 	pods, err := r.PodsIn(ctx)
 	if err != nil {
@@ -119,7 +125,8 @@ func network(ctx context.Context, r *Run) (data.Frames, error) {
 	return timeSeries(series, view.unit, func(l map[string]string) string { return legend(l, []string{"node", "direction"}) }), nil
 }
 
-// networkMeans has the average over the range of what all expressions give together, a series for each node.
+// networkMeans has the average over the range of what all expressions give together, a series for
+// each node.
 func (r *Run) networkMeans(ctx context.Context, pods []Pod, list []func(...string) string) ([]prom.Series, error) {
 	questions := make([][]question, len(list))
 	for i, expr := range list {

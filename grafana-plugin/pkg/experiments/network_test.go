@@ -26,7 +26,8 @@ func TestNetwork(t *testing.T) {
 			`cluster=eu-1, direction=received, node=gpu-a "gpu-a received" Bps: 101 from 0m 300 to 100m 300`,
 			`cluster=eu-1, direction=transmitted, node=gpu-a "gpu-a transmitted" Bps: 101 from 0m 150 to 100m 150`,
 		}, "1 of 3 nodes are shown, those with the highest average; group by fewer labels, choose fewer experiments, or raise the datasource's maxSeries."},
-		// Not recorded: 600 and 60 bytes a minute on two interfaces; those of InfiniBand and the loopback do not count.
+		// Not recorded: 600 and 60 bytes a minute on two interfaces; those of InfiniBand and the
+		// loopback do not count.
 		{"raw", "", `"experiments":["tiny"],"view":"ethernet"`, []string{
 			`cluster=eu-1, direction=received, node=gpu-a "gpu-a received" Bps: 100 from 1m 2.2 to 100m 11`,
 			`cluster=eu-1, direction=transmitted, node=gpu-a "gpu-a transmitted" Bps: 100 from 1m 4.4 to 100m 22`,

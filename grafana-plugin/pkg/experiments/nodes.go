@@ -33,9 +33,11 @@ type nodeRow struct {
 	xidRank    int
 }
 
-// nodesTable has a row for each node that a pod of the experiment was on in the range. State, cordon, pods, GPUs held and capacity are those at its end; util is the
-// mean over the range of the GPUs that the experiment held there; xid is the worst that any GPU of the node had in the range, the latest of equally bad ones.
-// Nodes that the experiment is on come first, and of those the ones with trouble.
+// nodesTable has a row for each node that a pod of the experiment was on in the range. State,
+// cordon, pods, GPUs held and capacity are those at its end; util is the mean over the range of the
+// GPUs that the experiment held there; xid is the worst that any GPU of the node had in the range,
+// the latest of equally bad ones. Nodes that the experiment is on come first, and of those the ones
+// with trouble.
 func nodesTable(ctx context.Context, r *Run) (data.Frames, error) {
 	pods, err := r.PodsIn(ctx)
 	if err != nil {

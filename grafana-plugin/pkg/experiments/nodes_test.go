@@ -52,7 +52,8 @@ func TestNodesOfALostCluster(t *testing.T) {
 	equal(t, "rows", rows(t, frames[0]), []string{"us-1 | gpu-a | unknown | false | 0 | 0 | - | 93 | 63 | Row remapping recorded."})
 }
 
-// What nobody ever ran has frames with the right columns or types, no rows, and a notice that says so.
+// What nobody ever ran has frames with the right columns or types, no rows, and a notice that says
+// so.
 func TestNothing(t *testing.T) {
 	w := worldOf(t, "gpus")
 	for _, c := range []struct {

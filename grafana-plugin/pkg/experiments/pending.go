@@ -26,7 +26,8 @@ var queues = []struct{ label, keeper string }{
 	{"label_volcano_sh_queue_name", "Volcano"},
 }
 
-// pendingTable has a row for each pod that waits at the end of the range, the one that waits longest first, and says what for.
+// pendingTable has a row for each pod that waits at the end of the range, the one that waits
+// longest first, and says what for.
 func pendingTable(ctx context.Context, r *Run) (data.Frames, error) {
 	pods, err := r.PodsNow(ctx)
 	if err != nil {
@@ -128,7 +129,8 @@ func (r *Run) explain(ctx context.Context, rows []waiter) error {
 
 type queueKey struct{ cluster, namespace, name string }
 
-// queueLengths says how many workloads wait in the Kueue queues that the pods name, where Kueue tells.
+// queueLengths says how many workloads wait in the Kueue queues that the pods name, where Kueue
+// tells.
 func (r *Run) queueLengths(ctx context.Context, labelled []prom.Series) (map[queueKey]string, error) {
 	var named []Pod // with the queue as name
 	for _, s := range labelled {

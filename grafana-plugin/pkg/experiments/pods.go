@@ -9,7 +9,8 @@ import (
 	"github.com/grafana/grafana-plugin-sdk-go/data"
 )
 
-// gone is the phase of a pod that was there in the range, is not any more, and neither succeeded nor failed as far as was seen: somebody deleted it.
+// gone is the phase of a pod that was there in the range, is not any more, and neither succeeded
+// nor failed as far as was seen: somebody deleted it.
 const gone = "Gone"
 
 // podRow is a row of type pods.
@@ -26,9 +27,10 @@ type podRow struct {
 // podOrder is the order of rows: what a person has to look at stands first.
 var podOrder = []string{"Failed", "Unknown", "Pending", "Running", "Succeeded", gone}
 
-// podsTable has a row for each pod, by uid, that was there in the range. GPUs are what it holds, held last, or asks for while it waits; the age of one that
-// is gone is how long it was there. created is when it was seen first where kube_pod_created does not say. exit_code is that of the last end of a container
-// that was started again.
+// podsTable has a row for each pod, by uid, that was there in the range. GPUs are what it holds,
+// held last, or asks for while it waits; the age of one that is gone is how long it was there.
+// created is when it was seen first where kube_pod_created does not say. exit_code is that of the
+// last end of a container that was started again.
 func podsTable(ctx context.Context, r *Run) (data.Frames, error) {
 	pods, err := r.PodsIn(ctx)
 	if err != nil {
@@ -63,7 +65,8 @@ func sortPods(rows []podRow) {
 	})
 }
 
-// describe fills in what is known of each pod: now of those that are there, in the range of those that are gone.
+// describe fills in what is known of each pod: now of those that are there, in the range of those
+// that are gone.
 func (r *Run) describe(ctx context.Context, rows []podRow) error {
 	var here, left []Pod
 	for _, row := range rows {

@@ -14,7 +14,8 @@ import (
 
 const minute = time.Minute
 
-// The frames of experiments, status, pods, pending and events in the world of testdata/pods.load, which says at its top what happens in it.
+// The frames of experiments, status, pods, pending and events in the world of testdata/pods.load,
+// which says at its top what happens in it.
 func TestPodFrames(t *testing.T) {
 	w := worldOf(t, "pods")
 	settings := settingsOf(t, `{"links": [{"title": "W&B", "url": "https://wandb.example/runs?group=${experiment}&team=${team}"}]}`)
@@ -152,7 +153,8 @@ func TestStatusOverTime(t *testing.T) {
 		}
 		got[l["cluster"]+" "+l["phase"]] = at
 	}
-	// In steps of 72 s; the two attempts have the same pod names, and no pod is counted at 55 to 56 minutes.
+	// In steps of 72 s; the two attempts have the same pod names, and no pod is counted at 55 to 56
+	// minutes.
 	for _, c := range []struct {
 		series string
 		at     time.Duration
@@ -266,7 +268,8 @@ func TestEvents(t *testing.T) {
 	if got := rowsOf(t, f, "time", "timeEnd", "title"); !slices.Equal(got, []string{"1h25m0s 1h28m0s Node n3 is not ready"}) {
 		t.Errorf("%q", got)
 	}
-	// What changes at the range's very begin is one, though the sample before it stands a minute earlier.
+	// What changes at the range's very begin is one, though the sample before it stands a minute
+	// earlier.
 	f = w.frames(t, settingsOf(t, ""), `{"queryType": "events", "experiments": ["llama"]}`, 80*minute, 84*minute)[0]
 	if got := rowsOf(t, f, "time", "title"); !slices.Equal(got, []string{"1h20m0s A container started again (OOMKilled, exit code 137)"}) {
 		t.Errorf("at the begin: %q", got)

@@ -24,8 +24,8 @@ const byPod = "cluster, namespace, pod, uid"
 // selectPods writes a selector of a metric that only exactly these pods have.
 type selectPods func(metric string, matchers ...string) string
 
-// onUIDs makes the questions about exactly these pods, as many in each as fit: by uid, which is one pod's in all namespaces, or by name where kube-state-metrics
-// gives none.
+// onUIDs makes the questions about exactly these pods, as many in each as fit: by uid, which is one
+// pod's in all namespaces, or by name where kube-state-metrics gives none.
 func onUIDs(pods []Pod, ask func(of selectPods) question) []question {
 	var out []question
 	add := func(s scope, labels ...string) {
@@ -56,8 +56,8 @@ func onUIDs(pods []Pod, ask func(of selectPods) question) []question {
 // fact is an expression about pods, over the selectors that of writes.
 type fact func(of selectPods) string
 
-// highest is a metric's greatest value for each pod, and for each value of the labels more, where it is as that says: a pod can be scraped by more than one
-// kube-state-metrics at a time.
+// highest is a metric's greatest value for each pod, and for each value of the labels more, where
+// it is as that says: a pod can be scraped by more than one kube-state-metrics at a time.
 func highest(metric, more, that string) fact {
 	return func(of selectPods) string { return "max by (" + byPod + more + ") (" + of(metric) + ")" + that }
 }
@@ -111,7 +111,8 @@ func valueOf(series []prom.Series) map[podKey]float64 {
 	return out
 }
 
-// phaseOf has the phase of each pod. Where copies of kube-state-metrics do not agree for a moment, the later one counts.
+// phaseOf has the phase of each pod. Where copies of kube-state-metrics do not agree for a moment,
+// the later one counts.
 func phaseOf(series []prom.Series) map[podKey]string {
 	out := make(map[podKey]string, len(series))
 	for _, s := range series {
@@ -148,7 +149,8 @@ func (m causes) take(k podKey, c cause) {
 	}
 }
 
-// Ranks of causes, the worst first: what ended the whole pod, what keeps a container from starting, what ended it, what is only on its way.
+// Ranks of causes, the worst first: what ended the whole pod, what keeps a container from starting,
+// what ended it, what is only on its way.
 func ofStatus(string) int { return 0 }
 
 func ofWaiting(reason string) int {
@@ -177,7 +179,8 @@ func ofLastTerminated(reason string) int {
 // unixTime is the time of a value in seconds since 1970.
 func unixTime(v float64) time.Time { return time.UnixMilli(int64(v * 1000)).UTC() }
 
-// sight asks when pods were first ("min") or last ("max") there in the range, in seconds since 1970.
+// sight asks when pods were first ("min") or last ("max") there in the range, in seconds since
+// 1970.
 func (r *Run) sight(ctx context.Context, pods []Pod, which string) (map[podKey]float64, error) {
 	answers, err := r.each(ctx, onUIDs(pods, func(of selectPods) question {
 		return r.at(which+" by ("+byPod+") ("+which+"_over_time("+r.lookAt("timestamp("+of("experiment:pod:info")+")", r.back())+"))", r.Until)

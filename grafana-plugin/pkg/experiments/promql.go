@@ -15,7 +15,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// maxExprBytes is how long the text of a query can be once its macros are replaced: the proxy's max_query_bytes.
+// maxExprBytes is how long the text of a query can be once its macros are replaced: the proxy's
+// max_query_bytes.
 const maxExprBytes = 64 << 10
 
 // promqlQuery answers type promql: the user's own query over the panel's range, or at its end.
@@ -42,7 +43,8 @@ func promqlQuery(ctx context.Context, r *Run) (data.Frames, error) {
 	return r.ownFrames(r.cut(series), data.FrameTypeTimeSeriesMulti, name), nil
 }
 
-// ownFrames makes the frames of a user's query, in which no series is no error: nothing is known of what it needs.
+// ownFrames makes the frames of a user's query, in which no series is no error: nothing is known of
+// what it needs.
 func (r *Run) ownFrames(series []prom.Series, kind data.FrameType, name func(map[string]string) string) data.Frames {
 	frames := timeSeries(series, "", name)
 	if kind == data.FrameTypeNumericMulti {
@@ -62,7 +64,8 @@ func (r *Run) ownFrames(series []prom.Series, kind data.FrameType, name func(map
 	return data.Frames{empty}
 }
 
-// cut leaves the settings' MaxSeries series, the first by their labels, and says how many were left out.
+// cut leaves the settings' MaxSeries series, the first by their labels, and says how many were left
+// out.
 func (r *Run) cut(series []prom.Series) []prom.Series {
 	slices.SortFunc(series, func(a, b prom.Series) int {
 		return cmp.Compare(data.Labels(a.Labels).String(), data.Labels(b.Labels).String())
@@ -79,7 +82,8 @@ func isRange(series []prom.Series) bool {
 	return slices.ContainsFunc(series, func(s prom.Series) bool { return len(s.Points) > 1 })
 }
 
-// experimentMacro is what $__experiment stands for: matchers of what is chosen; where nothing is, one that every recorded series of an experiment passes.
+// experimentMacro is what $__experiment stands for: matchers of what is chosen; where nothing is,
+// one that every recorded series of an experiment passes.
 func experimentMacro(q model.Query) string {
 	if m := Chosen(q); len(m) > 0 {
 		return strings.Join(m, ",")
@@ -87,15 +91,19 @@ func experimentMacro(q model.Query) string {
 	return `experiment!=""`
 }
 
-// expand replaces the macros of a query in one pass: what a name of an experiment contains is never taken for one.
+// expand replaces the macros of a query in one pass: what a name of an experiment contains is never
+// taken for one.
 //
-//   - $__experiment: matchers of what is chosen, to stand between braces: experiment:gpu:util{$__experiment, gpu="0"}
+//   - $__experiment: matchers of what is chosen, to stand between braces:
+//     experiment:gpu:util{$__experiment, gpu="0"}
 //   - $__interval and $__interval_ms: the step
-//   - $__rate_interval: a window that holds at least four samples, and no less than a step and one sample
+//   - $__rate_interval: a window that holds at least four samples, and no less than a step and one
+//     sample
 //   - $__range, $__range_s and $__range_ms: the panel's range
 //   - $__idle_below: the settings' IdleBelow, in percent
 //
-// Each may be written with braces too: ${__range}. Another name that begins with $__ is an error; a $ that begins none of these stays, as in regular expressions.
+// Each may be written with braces too: ${__range}. Another name that begins with $__ is an error; a
+// $ that begins none of these stays, as in regular expressions.
 func expand(expr string, q model.Query, s model.Settings, step, length time.Duration) (string, error) {
 	sample := s.Interval()
 	values := map[string]string{
@@ -135,7 +143,8 @@ func expand(expr string, q model.Query, s model.Settings, step, length time.Dura
 	return b.String(), nil
 }
 
-// macro reads $__name or ${__name} at the beginning of s: its name without the underscores and how long it is, 0 where there is none.
+// macro reads $__name or ${__name} at the beginning of s: its name without the underscores and how
+// long it is, 0 where there is none.
 func macro(s string) (name string, n int) {
 	begin, end := "$__", ""
 	if strings.HasPrefix(s, "${__") {
@@ -152,7 +161,8 @@ func macro(s string) (name string, n int) {
 	return name, len(begin) + len(name) + len(end)
 }
 
-// seriesName is a series' name: format with {{label}} replaced by the label's value; without a format, the series as PromQL writes it. Values are not read again.
+// seriesName is a series' name: format with {{label}} replaced by the label's value; without a
+// format, the series as PromQL writes it. Values are not read again.
 func seriesName(format string, labels map[string]string) string {
 	if format == "" {
 		name := labels["__name__"]

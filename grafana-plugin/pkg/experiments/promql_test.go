@@ -49,7 +49,8 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// FuzzExpand holds that names select themselves whatever they are: the matchers parse, and are those names'.
+// FuzzExpand holds that names select themselves whatever they are: the matchers parse, and are
+// those names'.
 func FuzzExpand(f *testing.F) {
 	f.Add(`x{$__experiment}`, "llm", "a")
 	f.Add(`sum(x{${__experiment},a="$__range"})`, `"},x{`, "$__experiment")

@@ -26,8 +26,10 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// The queries of all handlers are recorded here, for relabel: what the plugin looks at must not be dropped. No Prometheus is behind them: an outline of one answers
-// each query with series that have the labels which the query gives, whose values are variables ($e, $c, $pod), so that the next queries are about those.
+// The queries of all handlers are recorded here, for relabel: what the plugin looks at must not be
+// dropped. No Prometheus is behind them: an outline of one answers each query with series that have
+// the labels which the query gives, whose values are variables ($e, $c, $pod), so that the next
+// queries are about those.
 
 // repository is the folder of the repository.
 const repository = "../../.."
@@ -44,7 +46,8 @@ var several = map[string][]string{
 	"xid":    {"79"},
 }
 
-// outline answers by the form of a query alone. value is that of points, by their place; without is a metric of which there are no series.
+// outline answers by the form of a query alone. value is that of points, by their place; without is
+// a metric of which there are no series.
 type outline struct {
 	value   func(i int) float64
 	without string
@@ -193,8 +196,9 @@ var (
 	outlineLength = 6 * time.Hour
 )
 
-// asked are the queries of a type, whatever the answers are: with values that stay, that come and go, with nothing at all, and without each of the metrics that it asks
-// about. frames are those of the first.
+// asked are the queries of a type, whatever the answers are: with values that stay, that come and
+// go, with nothing at all, and without each of the metrics that it asks about. frames are those of
+// the first.
 func asked(t *testing.T, query model.Query) (queries []string, frames data.Frames) {
 	t.Helper()
 	settings := settingsOf(t, `{"prices": {"default": 2}}`)
@@ -321,7 +325,8 @@ func bundledPromQL(t *testing.T) []model.Query {
 	return out
 }
 
-// ruleQueries are the expressions of the recording rules that the plugin reads, one a line, by the series that they make.
+// ruleQueries are the expressions of the recording rules that the plugin reads, one a line, by the
+// series that they make.
 func ruleQueries(t *testing.T) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(repository, "alerts", "global", "experiment-rules.yaml"))
@@ -347,7 +352,8 @@ func ruleQueries(t *testing.T) []string {
 
 const queriesFile = repository + "/relabel/testdata/experiment.promql"
 
-// relabel/testdata/experiment.promql has all queries of the plugin and of its recording rules; -update writes it.
+// relabel/testdata/experiment.promql has all queries of the plugin and of its recording rules;
+// -update writes it.
 func TestQueriesForRelabel(t *testing.T) {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, "# What the datasource for experiments asks: the expressions of its recording rules, then the queries of each of its types.")
@@ -446,7 +452,8 @@ func diagnosed(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// testdata/columns.json has the columns of each table, for the test of the dashboards that name them; -update writes it.
+// testdata/columns.json has the columns of each table, for the test of the dashboards that name
+// them; -update writes it.
 func TestColumns(t *testing.T) {
 	columns := map[string][]string{}
 	for _, typ := range model.QueryTypes {

@@ -17,7 +17,8 @@ import (
 const (
 	maxQueries = 200 // of one query of a panel
 	parallel   = 4   // of them at once
-	// minStep is the least step of a range query: recorded series have a sample each minute, scraped ones each 15 to 30 s.
+	// minStep is the least step of a range query: recorded series have a sample each minute,
+	// scraped ones each 15 to 30 s.
 	minStep = 15 * time.Second
 )
 
@@ -54,7 +55,8 @@ func NewRun(asker prom.Asker, settings model.Settings, query model.Query, from, 
 	return &Run{Query: query, Settings: settings, From: from, Until: until, asker: asker}
 }
 
-// Do answers the query: the handler's frames with executed queries and notices in the first one's Meta. There is always a frame to carry them.
+// Do answers the query: the handler's frames with executed queries and notices in the first one's
+// Meta. There is always a frame to carry them.
 func (r *Run) Do(ctx context.Context) (data.Frames, error) {
 	handle, ok := Handlers[r.Query.Type]
 	if !ok {
@@ -94,7 +96,8 @@ func (r *Run) Range(ctx context.Context, query string) ([]prom.Series, error) {
 	return r.RangeOf(ctx, query, r.From, r.Until, r.Step())
 }
 
-// RangeOf asks over another range. from is brought down to a multiple of step, so that a panel that is drawn again asks for the same points.
+// RangeOf asks over another range. from is brought down to a multiple of step, so that a panel that
+// is drawn again asks for the same points.
 func (r *Run) RangeOf(ctx context.Context, query string, from, until time.Time, step time.Duration) ([]prom.Series, error) {
 	if err := r.note(query); err != nil {
 		return nil, err
@@ -104,7 +107,8 @@ func (r *Run) RangeOf(ctx context.Context, query string, from, until time.Time, 
 	return a.Series, err
 }
 
-// Step is that of range queries, in whole seconds; not longer than the range, in which there would be no point else.
+// Step is that of range queries, in whole seconds; not longer than the range, in which there would
+// be no point else.
 func (r *Run) Step() time.Duration {
 	points := r.MaxPoints
 	if points <= 0 {

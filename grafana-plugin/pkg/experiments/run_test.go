@@ -50,7 +50,8 @@ func hourly(t testing.TB, asker prom.Asker, settings, query string) *Run {
 	return NewRun(asker, settingsOf(t, settings), q, time.UnixMilli(0).UTC(), time.UnixMilli(3_600_000).UTC())
 }
 
-// Steps are whole seconds, no finer than the panel can show, than Grafana asks for or Prometheus allows, and leave a point in the range.
+// Steps are whole seconds, no finer than the panel can show, than Grafana asks for or Prometheus
+// allows, and leave a point in the range.
 func TestStep(t *testing.T) {
 	for _, c := range []struct {
 		length         time.Duration

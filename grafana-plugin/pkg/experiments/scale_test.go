@@ -19,7 +19,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
-// fleet answers as an experiment of 500 nodes with eight GPUs each does, half of them in another cluster, and every node has an Xid. Names are long and have dots.
+// fleet answers as an experiment of 500 nodes with eight GPUs each does, half of them in another
+// cluster, and every node has an Xid. Names are long and have dots.
 type fleet struct {
 	t       testing.TB
 	mu      sync.Mutex
@@ -108,8 +109,9 @@ func (f *fleet) judge(req *endpoint.Request) {
 
 var _ prom.Asker = (*fleet)(nil)
 
-// An experiment of 4,000 GPUs on 500 nodes is asked about in few questions, each within the proxy's bounds: also where it is one of a hundred that are chosen, whose names are long
-// and must be escaped as those of the nodes must.
+// An experiment of 4,000 GPUs on 500 nodes is asked about in few questions, each within the proxy's
+// bounds: also where it is one of a hundred that are chosen, whose names are long and must be
+// escaped as those of the nodes must.
 func TestScale(t *testing.T) {
 	many := make([]string, model.MaxNames)
 	for i := range many {

@@ -13,18 +13,22 @@ import (
 )
 
 const (
-	// maxPods is how many pods one query of a panel looks at; the largest experiments have a pod for each node.
+	// maxPods is how many pods one query of a panel looks at; the largest experiments have a pod
+	// for each node.
 	maxPods = 20_000
-	// maxNamesBytes is how many bytes of names stand in one selector: the proxy's max_query_bytes is 64 KiB.
+	// maxNamesBytes is how many bytes of names stand in one selector: the proxy's max_query_bytes
+	// is 64 KiB.
 	maxNamesBytes = 24 << 10
-	// maxEscapedBytes is that where a name must be escaped, as ip-10-0-0-1.internal must: then the proxy compiles the expression, and at most 8,000 characters of one
-	// (its bound regex_cost).
+	// maxEscapedBytes is that where a name must be escaped, as ip-10-0-0-1.internal must: then the
+	// proxy compiles the expression, and at most 8,000 characters of one (its bound regex_cost).
 	maxEscapedBytes = 6 << 10
-	// minEscapedBytes is that where most of the bound is taken by what is chosen, which stands in the same selector.
+	// minEscapedBytes is that where most of the bound is taken by what is chosen, which stands in
+	// the same selector.
 	minEscapedBytes = 512
 )
 
-// namesBound is how many bytes of these names stand in one selector, of which beside are compiled anyway.
+// namesBound is how many bytes of these names stand in one selector, of which beside are compiled
+// anyway.
 func namesBound(escaped bool, beside int) int {
 	if escaped {
 		return max(minEscapedBytes, maxEscapedBytes-beside)
@@ -42,9 +46,10 @@ type Pod struct {
 	Node string
 }
 
-// PodsIn returns the pods of the chosen experiments that were there at some time in the panel's range, each uid once: with its node where it ever had one. Of a range shorter than two
-// Intervals it is those of the two before its end: no rule looked in between.
-// Sorted by cluster, namespace, name, uid.
+// PodsIn returns the pods of the chosen experiments that were there at some time in the panel's
+// range, each uid once: with its node where it ever had one. Of a range shorter than two Intervals
+// it is those of the two before its end: no rule looked in between. Sorted by cluster, namespace,
+// name, uid.
 func (r *Run) PodsIn(ctx context.Context) ([]Pod, error) {
 	return r.pods(ctx, fmt.Sprintf("last_over_time(%s[%s])", Selector("experiment:pod:info", Chosen(r.Query)...), seconds(r.back())))
 }
@@ -81,7 +86,8 @@ type scope struct {
 	names []string
 }
 
-// scopes groups names by their outer labels and cuts what is too long for one query; empty names are left out. Sorted.
+// scopes groups names by their outer labels and cuts what is too long for one query; empty names
+// are left out. Sorted.
 func scopes(pods []Pod, of func(Pod) (outer []string, name string)) []scope {
 	return scopesBeside(0, pods, of)
 }
@@ -110,8 +116,8 @@ func scopesBeside(beside int, pods []Pod, of func(Pod) (outer []string, name str
 	return out
 }
 
-// InstantAll asks all queries at the end of the range, at most parallel at once, and puts their answers together in the order of the queries. The first error
-// ends the others.
+// InstantAll asks all queries at the end of the range, at most parallel at once, and puts their
+// answers together in the order of the queries. The first error ends the others.
 func (r *Run) InstantAll(ctx context.Context, queries ...string) ([]prom.Series, error) {
 	answers := make([][]prom.Series, len(queries))
 	err := together(ctx, len(queries), func(ctx context.Context, i int) (err error) {

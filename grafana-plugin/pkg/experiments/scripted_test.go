@@ -71,7 +71,8 @@ func TestCostNotices(t *testing.T) {
 	}
 }
 
-// A node's model is DCGM's word, the first by name of several; where there is none, that of the node's labels.
+// A node's model is DCGM's word, the first by name of several; where there is none, that of the
+// node's labels.
 func TestModels(t *testing.T) {
 	r := hourly(t, scripted(func(query string) prom.Answer {
 		if strings.Contains(query, "node_model:gpu_util_percent:count") {
@@ -89,7 +90,8 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// Why pods wait: an init container's trouble before what the others wait for, and whose queue holds a pod back.
+// Why pods wait: an init container's trouble before what the others wait for, and whose queue holds
+// a pod back.
 func TestPendingReasons(t *testing.T) {
 	pod := func(name string, more ...string) prom.Series {
 		return one(1, append([]string{"cluster", "c", "namespace", "n", "pod", name, "uid", "u-" + name, "experiment", "e"}, more...)...)
@@ -165,7 +167,8 @@ func TestWorstXid(t *testing.T) {
 	}
 }
 
-// Two kube-state-metrics do not agree for a moment: what comes later in a pod's life counts, in whatever order they answer.
+// Two kube-state-metrics do not agree for a moment: what comes later in a pod's life counts, in
+// whatever order they answer.
 func TestPhaseOf(t *testing.T) {
 	k := podKey{name: "p"}
 	for _, c := range []struct{ phases, want string }{
@@ -232,7 +235,8 @@ func TestPickNaN(t *testing.T) {
 	}
 }
 
-// Pods that changed are looked at in so many lots, and a notice counts the others; faults on more nodes than are looked at are counted, too.
+// Pods that changed are looked at in so many lots, and a notice counts the others; faults on more
+// nodes than are looked at are counted, too.
 func TestNoticesOfWhatIsLeftOut(t *testing.T) {
 	var pods []Pod
 	var changed []prom.Series

@@ -10,7 +10,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 )
 
-// Selector is the text of a selector of metric with matchers: `metric{a="b",c=~"d|e"}`. An empty metric is left out.
+// Selector is the text of a selector of metric with matchers: `metric{a="b",c=~"d|e"}`. An empty
+// metric is left out.
 func Selector(metric string, matchers ...string) string {
 	var list []string
 	for _, m := range matchers {
@@ -24,7 +25,8 @@ func Selector(metric string, matchers ...string) string {
 	return metric + "{" + strings.Join(list, ",") + "}"
 }
 
-// OneOf is a matcher of a label with exactly these values, "" for none of them: everything matches then. Equal values count once; the order does not matter.
+// OneOf is a matcher of a label with exactly these values, "" for none of them: everything matches
+// then. Equal values count once; the order does not matter.
 func OneOf(label string, values ...string) string {
 	values = slices.Compact(slices.Sorted(slices.Values(values)))
 	switch len(values) {
@@ -40,7 +42,8 @@ func OneOf(label string, values ...string) string {
 	return labels.MustNewMatcher(labels.MatchRegexp, label, strings.Join(quoted, "|")).String()
 }
 
-// Chosen are the matchers of what the query chooses, for the recorded experiment: series. A team that tables show as unassigned is none.
+// Chosen are the matchers of what the query chooses, for the recorded experiment: series. A team
+// that tables show as unassigned is none.
 func Chosen(q model.Query) []string {
 	var out []string
 	if slices.Contains(q.Teams, unassigned) {
@@ -54,7 +57,8 @@ func Chosen(q model.Query) []string {
 	return out
 }
 
-// compiledBytes is how many bytes of names the proxy compiles of what the query chooses: those of lists in which one must be escaped. One name alone is compared and not compiled.
+// compiledBytes is how many bytes of names the proxy compiles of what the query chooses: those of
+// lists in which one must be escaped. One name alone is compared and not compiled.
 func compiledBytes(q model.Query) int {
 	n := 0
 	for _, list := range [][]string{q.Clusters, q.Namespaces, q.Teams, q.Experiments} {

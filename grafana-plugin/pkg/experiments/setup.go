@@ -11,19 +11,23 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// Finding is one thing that is not set up: what is missing and how to mend it, each a sentence or two.
+// Finding is one thing that is not set up: what is missing and how to mend it, each a sentence or
+// two.
 type Finding struct {
 	Missing string `json:"missing"`
 	Fix     string `json:"fix"`
-	// Clusters are those in which it is missing, sorted. A single "" is a proxy whose series have no label cluster.
+	// Clusters are those in which it is missing, sorted. A single "" is a proxy whose series have
+	// no label cluster.
 	Clusters []string `json:"clusters,omitempty"`
-	// Everywhere tells that each cluster that was asked about lacks this, or something else without which the same cannot be shown.
+	// Everywhere tells that each cluster that was asked about lacks this, or something else without
+	// which the same cannot be shown.
 	Everywhere bool `json:"everywhere"`
 	// Need is what cannot be shown without it.
 	Need Need `json:"-"`
 }
 
-// SetupError is what a query ends with that shows nothing because something is missing. It is no fault of the plugin's: the edge makes a DownstreamError of it.
+// SetupError is what a query ends with that shows nothing because something is missing. It is no
+// fault of the plugin's: the edge makes a DownstreamError of it.
 type SetupError struct{ Findings []Finding }
 
 func (e *SetupError) Error() string {
@@ -55,8 +59,10 @@ const (
 // NeedAll is everything, what the health check looks for.
 const NeedAll = NeedPods | NeedGPUs | NeedFaults | NeedHours | NeedInfiniband | NeedEthernet | NeedNVLink
 
-// Empty is what a handler calls that has nothing to show. Where each of the chosen clusters lacks something that it needs, it returns a *SetupError; else
-// there is just nothing, and a notice says of what and when: what is a noun, such as "pods that wait". What is missing in some of the clusters is a notice too.
+// Empty is what a handler calls that has nothing to show. Where each of the chosen clusters lacks
+// something that it needs, it returns a *SetupError; else there is just nothing, and a notice says
+// of what and when: what is a noun, such as "pods that wait". What is missing in some of the
+// clusters is a notice too.
 func (r *Run) Empty(ctx context.Context, needs Need, what string) error {
 	findings, err := diagnose(ctx, noted{r}, r.Settings, needs, []model.Metric{r.Query.Metric}, r.Query.Clusters, r.Until)
 	if err != nil {
@@ -95,9 +101,10 @@ func (n noted) Range(ctx context.Context, query string, from, until time.Time, s
 	return prom.Answer{Series: series}, err
 }
 
-// Diagnose looks for what queries need at the moment at, in the clusters that are named, or in all of them. What depends on something that is missing itself is not
-// reported too. An error is the proxy's, not a finding. It asks one question after the other, sixteen where everything is there and at most sixty; each answers with
-// one series for each cluster.
+// Diagnose looks for what queries need at the moment at, in the clusters that are named, or in all
+// of them. What depends on something that is missing itself is not reported too. An error is the
+// proxy's, not a finding. It asks one question after the other, sixteen where everything is there
+// and at most sixty; each answers with one series for each cluster.
 func Diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, needs Need, clusters []string, at time.Time) ([]Finding, error) {
 	return diagnose(ctx, asker, settings, needs, model.Metrics, clusters, at)
 }

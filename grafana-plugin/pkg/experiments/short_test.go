@@ -10,7 +10,8 @@ import (
 	"github.com/grafana/grafana-plugin-sdk-go/data"
 )
 
-// TestShortRanges: a panel that is shorter than the interval at which rules record, whose range has no recorded sample in it, shows what a longer one shows of that time.
+// TestShortRanges: a panel that is shorter than the interval at which rules record, whose range has
+// no recorded sample in it, shows what a longer one shows of that time.
 func TestShortRanges(t *testing.T) {
 	const from, until = 100*time.Minute + 15*time.Second, 100*time.Minute + 45*time.Second
 	settings := settingsOf(t, "")

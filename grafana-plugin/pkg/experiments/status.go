@@ -16,7 +16,8 @@ var alwaysCounted = []string{"Running", "Pending", "Failed"}
 
 type clusterPhase struct{ cluster, phase string }
 
-// status counts the pods of what is chosen by cluster and phase: those that are there at the end of the range, or over time.
+// status counts the pods of what is chosen by cluster and phase: those that are there at the end of
+// the range, or over time.
 func status(ctx context.Context, r *Run) (data.Frames, error) {
 	if r.Query.View == "over_time" {
 		return statusOverTime(ctx, r)
@@ -64,7 +65,8 @@ func statusOverTime(ctx context.Context, r *Run) (data.Frames, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A question is about some of a cluster's pods: their counts are added. Where a cluster has pods in any phase, the phases of alwaysCounted are 0 if not more.
+	// A question is about some of a cluster's pods: their counts are added. Where a cluster has
+	// pods in any phase, the phases of alwaysCounted are 0 if not more.
 	at := map[string]map[int64]bool{}
 	count := map[clusterPhase]map[int64]float64{}
 	for _, s := range answers[0] {

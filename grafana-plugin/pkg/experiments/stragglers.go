@@ -13,8 +13,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// minPresence is the share of the longest-held GPU's time that a GPU of the experiment must have been held to be compared with others: one that came a moment ago
-// has seen the start only.
+// minPresence is the share of the longest-held GPU's time that a GPU of the experiment must have
+// been held to be compared with others: one that came a moment ago has seen the start only.
 const minPresence = 0.25
 
 // straggler is a GPU that did less than the others of its experiment.
@@ -23,8 +23,9 @@ type straggler struct {
 	value, median, share          float64
 }
 
-// stragglers are the GPUs whose average over the range is below StragglerBelow times the median of those of their experiment, in whatever clusters it runs; the worst
-// first. A GPU that several pods of the experiment held one after the other counts once, with the pod that had it longest.
+// stragglers are the GPUs whose average over the range is below StragglerBelow times the median of
+// those of their experiment, in whatever clusters it runs; the worst first. A GPU that several pods
+// of the experiment held one after the other counts once, with the pod that had it longest.
 func stragglers(ctx context.Context, r *Run) (data.Frames, error) {
 	selector := Selector("experiment:gpu:"+string(r.Query.Metric), Chosen(r.Query)...)
 	of := func(what string) question {
@@ -47,7 +48,8 @@ func stragglers(ctx context.Context, r *Run) (data.Frames, error) {
 	return r.stragglerFrames(limitRows(r, rows, "GPUs")), nil
 }
 
-// findStragglers takes sums and counts of samples by GPU and pod. short is how many GPUs were not held long enough to be judged.
+// findStragglers takes sums and counts of samples by GPU and pod. short is how many GPUs were not
+// held long enough to be judged.
 func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, short int) {
 	labels := []string{"cluster", "namespace", "experiment", "node", "gpu", "UUID", "pod"}
 	sum := map[string]float64{}

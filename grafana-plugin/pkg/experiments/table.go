@@ -14,7 +14,8 @@ import (
 // unassigned is shown where a pod has no team.
 const unassigned = "unassigned"
 
-// column is one column of a table: a slice of one of the types of data.NewField, as long as the others.
+// column is one column of a table: a slice of one of the types of data.NewField, as long as the
+// others.
 type column struct {
 	name   string
 	values any
@@ -33,8 +34,8 @@ func table(columns ...column) *data.Frame {
 	return f
 }
 
-// timeSeries makes frames of type timeseries-multi, one for each series: fields time and value, the value with the series' labels. name gives each series its
-// legend. Sorted by name, then labels.
+// timeSeries makes frames of type timeseries-multi, one for each series: fields time and value, the
+// value with the series' labels. name gives each series its legend. Sorted by name, then labels.
 func timeSeries(series []prom.Series, unit string, name func(labels map[string]string) string) data.Frames {
 	type named struct {
 		name string

@@ -24,7 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden frames of testdata anew")
 
-// A world is a Prometheus that holds the series of testdata/NAME.load, from time 0 (1970) on. The tests of a run share it.
+// A world is a Prometheus that holds the series of testdata/NAME.load, from time 0 (1970) on. The
+// tests of a run share it.
 type world struct {
 	shard *localprom.Shard
 	asker prom.Asker
@@ -52,7 +53,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// worldOf returns the world of testdata/name.load, which starts at its first use and ends with the run.
+// worldOf returns the world of testdata/name.load, which starts at its first use and ends with the
+// run.
 func worldOf(t testing.TB, name string) *world {
 	t.Helper()
 	worlds.Lock()
@@ -90,7 +92,8 @@ func settingsOf(t testing.TB, jsonData string) model.Settings {
 	return s
 }
 
-// run is a run of query, as the editor writes it in JSON, over from to until since the world's beginning, as a panel has it that is 100 points wide.
+// run is a run of query, as the editor writes it in JSON, over from to until since the world's
+// beginning, as a panel has it that is 100 points wide.
 func (w *world) run(t testing.TB, settings model.Settings, query string, from, until time.Duration) *Run {
 	t.Helper()
 	q, err := model.ParseQuery("A", "", []byte(query))

@@ -68,8 +68,9 @@ type Xid struct {
 	Name   string
 }
 
-// Xids are those that are known, by number: the same as in jsonnet/lib/xid.libsonnet, and a test compares both. A site that moved one to another class has that class
-// in the recorded series gpu:xid_errors:count5m, and it goes before this one.
+// Xids are those that are known, by number: the same as in jsonnet/lib/xid.libsonnet, and a test
+// compares both. A site that moved one to another class has that class in the recorded series
+// gpu:xid_errors:count5m, and it goes before this one.
 var Xids = []Xid{
 	{13, ClassApp, "graphics engine exception"},
 	{31, ClassApp, "GPU memory page fault"},
@@ -100,8 +101,9 @@ var Xids = []Xid{
 	{154, ClassAction, "recovery action changed"},
 }
 
-// XidOf returns what is known of the Xid that a label says; for others the name is "not in the table" and the class ClassUnknown. ok is false for what is no Xid:
-// 0, which means none, or no number.
+// XidOf returns what is known of the Xid that a label says; for others the name is "not in the
+// table" and the class ClassUnknown. ok is false for what is no Xid: 0, which means none, or no
+// number.
 func XidOf(label string) (x Xid, ok bool) {
 	n, err := strconv.ParseInt(label, 10, 64)
 	if err != nil || n <= 0 {

@@ -37,7 +37,8 @@ func TestXidsAreThoseOfTheMixin(t *testing.T) {
 	}
 }
 
-// What counts as too much is what the mixin's alerts say, and what is Ethernet is what its rules count.
+// What counts as too much is what the mixin's alerts say, and what is Ethernet is what its rules
+// count.
 func TestBoundsAreThoseOfTheMixin(t *testing.T) {
 	text, err := jsonnet.MakeVM().EvaluateAnonymousSnippet("bounds.jsonnet", `
 		local c = (import '../../../jsonnet/config.libsonnet')._config;

@@ -25,8 +25,8 @@ const PluginID = "spillway-experiments-datasource"
 type Options struct {
 	// Binary is the path of the plugin's program.
 	Binary string
-	// Log gets what the program writes to its standard error, a line of JSON for each message; nil throws it away. It is written by one goroutine, which ends
-	// with Close.
+	// Log gets what the program writes to its standard error, a line of JSON for each message; nil
+	// throws it away. It is written by one goroutine, which ends with Close.
 	Log io.Writer
 	// StartTimeout is how long the handshake may take; 0 means a minute.
 	StartTimeout time.Duration
@@ -98,7 +98,8 @@ func (h *Host) PID() int { return h.pid }
 // Exited tells whether the plugin's process has ended.
 func (h *Host) Exited() bool { return h.client.Exited() }
 
-// Close ends the plugin: it is asked to, and killed where it has not done so after two seconds. It may be called again.
+// Close ends the plugin: it is asked to, and killed where it has not done so after two seconds. It
+// may be called again.
 func (h *Host) Close() { h.client.Kill() }
 
 // failed makes an error say that the plugin is gone, where it is.
@@ -112,7 +113,8 @@ func (h *Host) failed(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// Query is Grafana's QueryData. Errors of single queries stand in the answer; the error is that of the call.
+// Query is Grafana's QueryData. Errors of single queries stand in the answer; the error is that of
+// the call.
 func (h *Host) Query(ctx context.Context, req *backend.QueryDataRequest) (*backend.QueryDataResponse, error) {
 	answer, err := h.data.QueryData(ctx, backend.ToProto().QueryDataRequest(req))
 	if err != nil {

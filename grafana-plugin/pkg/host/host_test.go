@@ -53,7 +53,8 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-// TestEnvironment: nothing of the host's environment gets to the plugin, so nothing there changes what it does.
+// TestEnvironment: nothing of the host's environment gets to the plugin, so nothing there changes
+// what it does.
 func TestEnvironment(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it reads /proc")
@@ -106,7 +107,8 @@ func TestHealthAndMetrics(t *testing.T) {
 	}
 }
 
-// asked are queries of every type and view, about what the clusters have something of; want is a field of the answer's first frame that has values, of which one is not 0.
+// asked are queries of every type and view, about what the clusters have something of; want is a
+// field of the answer's first frame that has values, of which one is not 0.
 func asked() []struct{ query, want string } {
 	views := func(kind model.QueryType) (out []struct{ query, want string }) {
 		for _, v := range model.Views[kind] {
@@ -139,8 +141,10 @@ func asked() []struct{ query, want string } {
 	return list
 }
 
-// TestEveryQueryType asks each type and view of the plugin's program, which asks the real proxy over two clusters. What they answer is tested in package experiments;
-// here: that they are all there, each with something of what the clusters have, and that frames, notices and the queries that were sent come through the protocol.
+// TestEveryQueryType asks each type and view of the plugin's program, which asks the real proxy
+// over two clusters. What they answer is tested in package experiments; here: that they are all
+// there, each with something of what the clusters have, and that frames, notices and the queries
+// that were sent come through the protocol.
 func TestEveryQueryType(t *testing.T) {
 	h := start(t)
 	p := contextOf(at(whole(t), ""))

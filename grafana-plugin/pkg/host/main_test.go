@@ -21,7 +21,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/host/hosttest"
 )
 
-// helper is the variable with which TestHostDies starts this program as the host that dies: the plugin's binary, and the URL of what its query asks.
+// helper is the variable with which TestHostDies starts this program as the host that dies: the
+// plugin's binary, and the URL of what its query asks.
 const helper = "SPILLWAY_HOST_THAT_DIES"
 
 var binary = flag.String("plugin", "", "the plugin's binary; built from source without it")
@@ -151,7 +152,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// die is the host that dies: it starts the plugin, tells its process, asks a query that gets no answer (or none, where there is no URL), and is killed meanwhile.
+// die is the host that dies: it starts the plugin, tells its process, asks a query that gets no
+// answer (or none, where there is no URL), and is killed meanwhile.
 func die(v string) {
 	binary, url, _ := strings.Cut(v, "|")
 	h, err := Start(Options{Binary: binary})

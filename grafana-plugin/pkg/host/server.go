@@ -21,7 +21,8 @@ import (
 	"github.com/grafana/grafana-plugin-sdk-go/config"
 )
 
-// maxBody is the largest body of a request: Grafana itself has no bound, a dashboard's queries have some kilobytes.
+// maxBody is the largest body of a request: Grafana itself has no bound, a dashboard's queries have
+// some kilobytes.
 const maxBody = 4 << 20
 
 // attribution are the headers of a browser's query that Grafana passes on to a plugin.
@@ -35,9 +36,11 @@ type ServerOptions struct {
 	Host *Host
 	// Instance is the datasource as Grafana has it stored. UID must be set.
 	Instance backend.DataSourceInstanceSettings
-	// User is who is logged in; the zero value is an anonymous reader, of whom the plugin is told nothing.
+	// User is who is logged in; the zero value is an anonymous reader, of whom the plugin is told
+	// nothing.
 	User backend.User
-	// Files is the plugin's folder as it is installed, with module.js and plugin.json, served at /public/plugins/PluginID/; nil serves none.
+	// Files is the plugin's folder as it is installed, with module.js and plugin.json, served at
+	// /public/plugins/PluginID/; nil serves none.
 	Files fs.FS
 }
 
@@ -86,7 +89,8 @@ func NewServer(o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// ServeHTTP answers what stands below /api/ds/, /api/datasources and /public/plugins/; all else is 404.
+// ServeHTTP answers what stands below /api/ds/, /api/datasources and /public/plugins/; all else is
+// 404.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Body != nil {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -299,7 +303,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// put stores settings; the plugin makes a new instance of them. Secrets that are not in the request stay as they are, as in Grafana.
+// put stores settings; the plugin makes a new instance of them. Secrets that are not in the request
+// stay as they are, as in Grafana.
 func (s *Server) put(w http.ResponseWriter, r *http.Request) {
 	if !s.known(w, r.PathValue("uid")) {
 		return

@@ -61,7 +61,8 @@ func panel(uid, query string) string {
 		uid, PluginID, query, now.Add(-time.Hour).UnixMilli(), now.UnixMilli())
 }
 
-// TestOverHTTP goes the whole way: a browser's request, the plugin's program, its request to the API.
+// TestOverHTTP goes the whole way: a browser's request, the plugin's program, its request to the
+// API.
 func TestOverHTTP(t *testing.T) {
 	h := start(t)
 	api := fakeshard.Start(t, fakeshard.Config{})

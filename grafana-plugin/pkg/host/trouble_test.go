@@ -23,14 +23,16 @@ import (
 
 const up = `{"queryType":"promql","expr":"up","instant":true}`
 
-// slack is how many goroutines a process may have more than before: its runtime and its collectors start some of their own.
+// slack is how many goroutines a process may have more than before: its runtime and its collectors
+// start some of their own.
 const slack = 3
 
 // requestsAtOnce is how many requests one instance of the datasource has at the API at most.
 const requestsAtOnce = 32
 
-// TestFiftyAtOnce: of fifty requests with three queries each, as many as the plugin allows wait at the API at once and no more; all are answered, and when the
-// datasource's settings change, nothing of the old instance is left in the plugin: no goroutine, no connection.
+// TestFiftyAtOnce: of fifty requests with three queries each, as many as the plugin allows wait at
+// the API at once and no more; all are answered, and when the datasource's settings change, nothing
+// of the old instance is left in the plugin: no goroutine, no connection.
 func TestFiftyAtOnce(t *testing.T) {
 	h := start(t)
 	api := fakeshard.Start(t, fakeshard.Config{Default: "wait go; answer"})
@@ -91,7 +93,8 @@ func TestFiftyAtOnce(t *testing.T) {
 	eventually(t, "the plugin has its goroutines of before", func() bool { return gauge(t, h, "go_goroutines") <= before+slack })
 }
 
-// TestReaderLeaves: whoever leaves ends the plugin's request, a query, a health check and a resource, and no goroutine of it is left.
+// TestReaderLeaves: whoever leaves ends the plugin's request, a query, a health check and a
+// resource, and no goroutine of it is left.
 func TestReaderLeaves(t *testing.T) {
 	h := start(t)
 	api := fakeshard.Start(t, fakeshard.Config{Default: "stall", Probe: func(fakeshard.Record) bool { return false }})
@@ -138,8 +141,8 @@ func TestReaderLeaves(t *testing.T) {
 	eventually(t, "the plugin has its goroutines of before", func() bool { return gauge(t, h, "go_goroutines") <= before+slack })
 }
 
-// TestHostDies: a host that is killed, in the middle of a query or while nobody asks anything, leaves no request, and no process that would hold the datasource's
-// secrets for ever.
+// TestHostDies: a host that is killed, in the middle of a query or while nobody asks anything,
+// leaves no request, and no process that would hold the datasource's secrets for ever.
 func TestHostDies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs the plugin")
@@ -200,7 +203,8 @@ func gone(pid int) bool {
 	return strings.HasPrefix(state, "Z")
 }
 
-// TestPluginDies: requests that run end with an error, and later ones say that the plugin has ended.
+// TestPluginDies: requests that run end with an error, and later ones say that the plugin has
+// ended.
 func TestPluginDies(t *testing.T) {
 	h := start(t)
 	api := fakeshard.Start(t, fakeshard.Config{Default: "stall", Probe: func(fakeshard.Record) bool { return false }})
@@ -241,7 +245,8 @@ func closed(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestTroubledProxy: whatever is wrong with the proxy is no fault of the plugin's, and is said of each query by itself.
+// TestTroubledProxy: whatever is wrong with the proxy is no fault of the plugin's, and is said of
+// each query by itself.
 func TestTroubledProxy(t *testing.T) {
 	h := start(t)
 	stalls := fakeshard.Start(t, fakeshard.Config{Default: "stall", Probe: func(fakeshard.Record) bool { return false }})
@@ -306,7 +311,8 @@ func TestTroubledProxy(t *testing.T) {
 	}
 }
 
-// TestPartialAnswer: with a shard gone, what the others hold is shown, and a notice names the one that is missing.
+// TestPartialAnswer: with a shard gone, what the others hold is shown, and a notice names the one
+// that is missing.
 func TestPartialAnswer(t *testing.T) {
 	h := start(t)
 	half := map[string]string{"jaguar": shard(t, "jaguar").URL(), "ibis": closed(t)}

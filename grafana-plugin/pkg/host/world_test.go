@@ -12,8 +12,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/server/servertest"
 )
 
-// series are an hour, up to now, of one cluster with two experiments: what is scraped and what the mixin's rules record of it. run has two pods with two GPUs each,
-// queued a pod that waits. A quarter of an hour ago run's containers were started again, and its GPUs had an Xid.
+// series are an hour, up to now, of one cluster with two experiments: what is scraped and what the
+// mixin's rules record of it. run has two pods with two GPUs each, queued a pod that waits. A
+// quarter of an hour ago run's containers were started again, and its GPUs had an Xid.
 func series(cluster string) string {
 	var b strings.Builder
 	b.WriteString("load 1m\n")
@@ -121,7 +122,8 @@ func shard(t *testing.T, cluster string) *localprom.Shard {
 	return s
 }
 
-// proxy serves the shards of clusters, each a group, until the test ends. limits are lines of its configuration.
+// proxy serves the shards of clusters, each a group, until the test ends. limits are lines of its
+// configuration.
 func proxy(t *testing.T, limits string, shards map[string]string) string {
 	t.Helper()
 	text := limits + "\ngroups:\n"

@@ -22,8 +22,9 @@ func quote(s string) string {
 	return string(b)
 }
 
-// testHostile: whatever an experiment is called, choosing it gives its own pods and nobody else's, from every type of query, and its name comes back byte for byte. Chosen together they
-// give what they give alone.
+// testHostile: whatever an experiment is called, choosing it gives its own pods and nobody else's,
+// from every type of query, and its name comes back byte for byte. Chosen together they give what
+// they give alone.
 func testHostile(t *testing.T, s *stage) {
 	of := func(names ...string) (must, may map[string]bool) {
 		must, may = map[string]bool{}, map[string]bool{}

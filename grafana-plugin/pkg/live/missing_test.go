@@ -53,7 +53,8 @@ func everything(names []string) []string {
 	return out
 }
 
-// TestMissing takes one thing away after the other. No query is answered with nothing and no word: it says what is missing and how it is mended, or, where there is just nothing to show, that.
+// TestMissing takes one thing away after the other. No query is answered with nothing and no word:
+// it says what is missing and how it is mended, or, where there is just nothing to show, that.
 func TestMissing(t *testing.T) {
 	until := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	from := until.Add(-time.Hour)
@@ -82,7 +83,8 @@ func TestMissing(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    Options
-		// says is what errors of the queries of these types must have in them, upper and lower case alike.
+		// says is what errors of the queries of these types must have in them, upper and lower case
+		// alike.
 		types string
 		says  []string
 	}{
@@ -152,7 +154,8 @@ func TestMissing(t *testing.T) {
 	})
 }
 
-// speaks answers a query and returns its error. An answer without rows and without a notice is an error of the test.
+// speaks answers a query and returns its error. An answer without rows and without a notice is an
+// error of the test.
 func speaks(t *testing.T, asker prom.Asker, query string, from, until time.Time) error {
 	t.Helper()
 	q, err := model.ParseQuery("A", "", []byte(query))
@@ -185,7 +188,8 @@ func speaks(t *testing.T, asker prom.Asker, query string, from, until time.Time)
 	return nil
 }
 
-// local is one server of this process that has all that the world's servers have, each cluster under its name, as the proxy shows it. It ends with the test.
+// local is one server of this process that has all that the world's servers have, each cluster
+// under its name, as the proxy shows it. It ends with the test.
 func local(t *testing.T, w *World) string {
 	t.Helper()
 	start := func(o localprom.Options) *localprom.Shard {

@@ -28,17 +28,20 @@ const (
 	big, small = "jaguar", "ibis"
 	// spread is a run with gangs in both clusters.
 	spread = "llama-70b"
-	// window is what is asked about, and before is written in front of it, so that rates and lookbacks at its beginning have what they look back on.
+	// window is what is asked about, and before is written in front of it, so that rates and
+	// lookbacks at its beginning have what they look back on.
 	window, before = 4 * time.Hour, 15 * time.Minute
 	scrapes        = 30 * time.Second
 	every          = time.Minute // rules are evaluated
 	// points is how many a panel shows.
 	points = 300
-	// late is how long after it happened a change may be seen by a rule: a scrape's interval and its jitter.
+	// late is how long after it happened a change may be seen by a rule: a scrape's interval and
+	// its jitter.
 	late = scrapes + time.Second
 )
 
-// hostile are names of experiments as no one should have them. Each must show as it is, and choose nothing but itself.
+// hostile are names of experiments as no one should have them. Each must show as it is, and choose
+// nothing but itself.
 var hostile = []string{
 	`<script>alert("x")</script><img src=x onerror=alert(1)>`,
 	`quote " backslash \ back\\slash tick ` + "`" + ` single '`,
@@ -292,7 +295,8 @@ func (p *past) names() []string {
 	return slices.Compact(out)
 }
 
-// marks is at how many evaluations in (from, until] a rule sees what is there in [begins, ends): at least and at most, as scrapes come late.
+// marks is at how many evaluations in (from, until] a rule sees what is there in [begins, ends): at
+// least and at most, as scrapes come late.
 func marks(begins, ends, from, until time.Time) (low, high int) {
 	count := func(a, b time.Time) int { // multiples of every in [a, b) ∩ (from, until]
 		if m := from.Add(time.Millisecond); a.Before(m) {

@@ -28,8 +28,9 @@ type rule struct {
 	Labels map[string]string `yaml:"labels,omitempty"`
 }
 
-// Needed gives of each of the file systems the recording rules that wanted series are made from: those whose name wanted takes, those that they read, and so on, whichever
-// of the file systems has them. Alerts are left out. The files are written below dir, a folder for each file system.
+// Needed gives of each of the file systems the recording rules that wanted series are made from:
+// those whose name wanted takes, those that they read, and so on, whichever of the file systems has
+// them. Alerts are left out. The files are written below dir, a folder for each file system.
 func Needed(dir string, wanted func(record string) bool, from ...fs.FS) ([]fs.FS, error) {
 	files := make([]map[string]ruleFile, len(from))
 	reads := map[string][]string{} // names that the rules of a record select

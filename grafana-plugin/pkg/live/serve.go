@@ -31,7 +31,9 @@ type Servers struct {
 	proxies []*realprom.Process
 }
 
-// Serve starts a real Prometheus for each server of the world, and the proxy (the binary at spillway) in front of them with the limits that it has by default. ctx bounds the start; they end with Stop.
+// Serve starts a real Prometheus for each server of the world, and the proxy (the binary at
+// spillway) in front of them with the limits that it has by default. ctx bounds the start; they end
+// with Stop.
 func (w *World) Serve(ctx context.Context, spillway string) (_ *Servers, err error) {
 	s := &Servers{world: w, spillway: spillway, at: map[string]string{}}
 	defer func() {
@@ -76,7 +78,9 @@ func (w *World) Serve(ctx context.Context, spillway string) (_ *Servers, err err
 	return s, nil
 }
 
-// First starts one more proxy, which knows the first replica of each shard alone, and returns its URL: replicas scrape at different moments, and its answers do not depend on which is asked. It ends with Stop.
+// First starts one more proxy, which knows the first replica of each shard alone, and returns its
+// URL: replicas scrape at different moments, and its answers do not depend on which is asked. It
+// ends with Stop.
 func (s *Servers) First(ctx context.Context) (string, error) {
 	_, addrs, err := s.startProxy(ctx, "first.yaml", 1)
 	if err != nil {
@@ -85,7 +89,8 @@ func (s *Servers) First(ctx context.Context) (string, error) {
 	return "http://" + addrs[0], nil
 }
 
-// startProxy starts a proxy over at most so many replicas of each shard and returns it with its address and that of its own metrics.
+// startProxy starts a proxy over at most so many replicas of each shard and returns it with its
+// address and that of its own metrics.
 func (s *Servers) startProxy(ctx context.Context, file string, replicas int) (*realprom.Process, []string, error) {
 	file = filepath.Join(s.world.dir, file)
 	if err := config.WriteFile(file, config.Of(s.world.groups(s.at, replicas)...)); err != nil {
@@ -105,7 +110,8 @@ func (s *Servers) startProxy(ctx context.Context, file string, replicas int) (*r
 
 const replicaLabel = "prometheus_replica"
 
-// groups are those of the proxy's configuration, as deploy has them, with at most so many replicas of each shard.
+// groups are those of the proxy's configuration, as deploy has them, with at most so many replicas
+// of each shard.
 func (w *World) groups(at map[string]string, replicas int) []config.Group {
 	var groups []config.Group
 	for _, c := range w.clusters {

@@ -35,7 +35,8 @@ type namedQuerier struct {
 	cluster string
 }
 
-// Select asks without the label and puts it on what comes. All labels are held: with one more their order is another.
+// Select asks without the label and puts it on what comes. All labels are held: with one more their
+// order is another.
 func (q namedQuerier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 	var rest []*labels.Matcher
 	for _, m := range matchers {

@@ -67,7 +67,8 @@ func testNodes(t *testing.T, s *stage) {
 	between(t, "nodes", got, must, may)
 }
 
-// gpus are the readings of one metric of the GPUs of a node, by index, as its page has them at a moment.
+// gpus are the readings of one metric of the GPUs of a node, by index, as its page has them at a
+// moment.
 func (s *stage) gpus(t *testing.T, name, node, metric string, at time.Time) map[int]float64 {
 	t.Helper()
 	out := map[int]float64{}
@@ -92,7 +93,8 @@ func (s *stage) gpus(t *testing.T, name, node, metric string, at time.Time) map[
 	return out
 }
 
-// use is the mean use of the GPUs that pods had while they ran, from a time to the window's end, looked at once a step.
+// use is the mean use of the GPUs that pods had while they ran, from a time to the window's end,
+// looked at once a step.
 func (s *stage) use(t *testing.T, pods []truePod, from time.Time, step time.Duration) float64 {
 	t.Helper()
 	sum, n := 0.0, 0.0
@@ -111,7 +113,8 @@ func (s *stage) use(t *testing.T, pods []truePod, from time.Time, step time.Dura
 	return sum / n
 }
 
-// gpuTruth is what each metric is on DCGM's page: the field, the largest value that is a reading, and how far a point may be from them.
+// gpuTruth is what each metric is on DCGM's page: the field, the largest value that is a reading,
+// and how far a point may be from them.
 var gpuTruth = map[string]struct {
 	field       string
 	most, slack float64
@@ -152,7 +155,8 @@ func testGPUTimeSeries(t *testing.T, s *stage) {
 	}
 }
 
-// gpuLines compares the lines of one metric: of which GPUs there are some, and some of their points.
+// gpuLines compares the lines of one metric: of which GPUs there are some, and some of their
+// points.
 func (s *stage) gpuLines(t *testing.T, metric string, must, may map[string]bool) {
 	truth, ok := gpuTruth[metric]
 	if !ok {
@@ -171,7 +175,8 @@ func (s *stage) gpuLines(t *testing.T, metric string, must, may map[string]bool)
 				continue
 			}
 			v, _ := f.Fields[1].FloatAt(i)
-			// The reading is up to a scrape and an evaluation older than the point; it moves a little meanwhile.
+			// The reading is up to a scrape and an evaluation older than the point; it moves a
+			// little meanwhile.
 			low, high := math.Inf(1), math.Inf(-1)
 			for back := time.Duration(0); back <= every+late; back += 15 * time.Second {
 				if w, ok := s.gpus(t, l["cluster"], l["node"], truth.field, at.Add(-back))[gpu]; ok && w <= truth.most {
@@ -227,7 +232,8 @@ func testGPUHealth(t *testing.T, s *stage) {
 				}
 				k := fmt.Sprintf("%s|%s|%d|Xid %d", p.cluster, p.Node, x.GPU, x.Code)
 				may[k], had[k+"|"+p.Name] = true, true
-				// What happened at the edges may be in the next step; a pod that was never seen with its GPU held nothing.
+				// What happened at the edges may be in the next step; a pod that was never seen
+				// with its GPU held nothing.
 				low, _ := marks(p.Started, p.Ended, s.from, s.until)
 				if !x.At.After(p.Ended) && low > 2 && x.At.After(s.from.Add(10*time.Minute)) && x.At.Before(s.until.Add(-10*time.Minute)) {
 					must[k] = true
@@ -271,7 +277,8 @@ func testGPUHealth(t *testing.T, s *stage) {
 }
 
 func testStragglers(t *testing.T, s *stage) {
-	// The gang of the small cluster holds its GPUs and does nothing: it is behind the median of the run, of which it is the smaller part.
+	// The gang of the small cluster holds its GPUs and does nothing: it is behind the median of the
+	// run, of which it is the smaller part.
 	got, must := map[string]bool{}, map[string]bool{}
 	uuids := map[string]string{}
 	for _, p := range s.of(spread) {

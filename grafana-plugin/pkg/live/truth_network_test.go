@@ -11,14 +11,16 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
-// notEthernet are interfaces that carry what others are counted for, or nothing of the machine's own.
+// notEthernet are interfaces that carry what others are counted for, or nothing of the machine's
+// own.
 var notEthernet = regexp.MustCompile(`^(lo|ib.*|bond.*|br.*|vlan.*|.*[.].*)$`)
 
 func all(labels.Labels) bool { return true }
 
 func isEthernet(l labels.Labels) bool { return !notEthernet.MatchString(l.Get("device")) }
 
-// line is what one direction of a view is on a node's pages: the sum of the series of metric that keep chooses, or its rate of five minutes.
+// line is what one direction of a view is on a node's pages: the sum of the series of metric that
+// keep chooses, or its rate of five minutes.
 type line struct {
 	job, metric string
 	keep        func(labels.Labels) bool
@@ -80,7 +82,8 @@ func (s *stage) network(t *testing.T, view string, lines map[string]line) {
 		for i := 20; i < f.Fields[0].Len(); i += 53 {
 			at := f.Fields[0].At(i).(time.Time)
 			v, _ := f.Fields[1].FloatAt(i)
-			// A rate of five minutes ends at most an evaluation and a scrape before the point; a reading is the last scrape's.
+			// A rate of five minutes ends at most an evaluation and a scrape before the point; a
+			// reading is the last scrape's.
 			reach, fine := late, 5*time.Second
 			if truth.rate {
 				reach, fine = every+3*late, 15*time.Second
@@ -119,7 +122,8 @@ func (s *stage) network(t *testing.T, view string, lines map[string]line) {
 	}
 }
 
-// sum is that of what a line is made of, as a node's page has it at a moment; not ok where the page does not answer.
+// sum is that of what a line is made of, as a node's page has it at a moment; not ok where the page
+// does not answer.
 func (s *stage) sum(t *testing.T, name, node string, of line, at time.Time) (sum float64, ok bool) {
 	t.Helper()
 	for _, tg := range s.models[name].Targets() {

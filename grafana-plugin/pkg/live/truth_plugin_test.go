@@ -13,7 +13,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 )
 
-// testPlugin sends a query of every type and view through the built program, as Grafana does, and once directly: both ways give the same frames. That those are right is tested beside this.
+// testPlugin sends a query of every type and view through the built program, as Grafana does, and
+// once directly: both ways give the same frames. That those are right is tested beside this.
 func testPlugin(t *testing.T, s *stage) {
 	binary, err := hosttest.Build(t.TempDir())
 	if err != nil {
@@ -67,7 +68,8 @@ func testPlugin(t *testing.T, s *stage) {
 	}
 }
 
-// difference says what an answer that came through the plugin has that a direct one has not; "" where both are one. Two answers without a row differ: there is nothing to compare.
+// difference says what an answer that came through the plugin has that a direct one has not; ""
+// where both are one. Two answers without a row differ: there is nothing to compare.
 func difference(t *testing.T, got backend.DataResponse, want data.Frames, wrong error) string {
 	t.Helper()
 	switch {

@@ -113,7 +113,8 @@ func testCompare(t *testing.T, s *stage) {
 	}
 	for _, row := range rows {
 		run := row["run"].(string)
-		// The summary is of the whole run, of which the servers have what was before the window too.
+		// The summary is of the whole run, of which the servers have what was before the window
+		// too.
 		since := s.from.Add(-before)
 		var low, high float64
 		var failed, mayFail, restarts int64

@@ -7,8 +7,9 @@ import (
 
 const prices = `{"prices":{"default":2},"currency":"EUR"}`
 
-// TestTruth asks every type of query of real servers behind the real proxy and compares with what the models know to be so: a run spread over two clusters, two copies of kube-state-metrics,
-// names of pods used again, runs that began and ended inside the window, faults.
+// TestTruth asks every type of query of real servers behind the real proxy and compares with what
+// the models know to be so: a run spread over two clusters, two copies of kube-state-metrics, names
+// of pods used again, runs that began and ended inside the window, faults.
 func TestTruth(t *testing.T) {
 	s := newStage(t, prices)
 	for _, c := range []struct {

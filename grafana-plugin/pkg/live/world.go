@@ -20,17 +20,20 @@ import (
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
-// oneBlock is longer than any past: one block holds all of a server's scrapes, and no server deletes it.
+// oneBlock is longer than any past: one block holds all of a server's scrapes, and no server
+// deletes it.
 const oneBlock = 90 * 24 * time.Hour
 
-// seenBy is on what each server makes of its own scrapes, up among it: kube-state-metrics is scraped by all shards, and an equal series on two of them would belong to neither.
+// seenBy is on what each server makes of its own scrapes, up among it: kube-state-metrics is
+// scraped by all shards, and an equal series on two of them would belong to neither.
 const seenBy = "seen_by"
 
 // Cluster is one cluster and how many servers scrape it.
 type Cluster struct {
 	// Model is the cluster; its Options name it.
 	Model *cluster.Model
-	// Shards is how many parts its series are divided into by node, Replicas how many servers each part has; 0 means 1.
+	// Shards is how many parts its series are divided into by node, Replicas how many servers each
+	// part has; 0 means 1.
 	Shards, Replicas int
 }
 
@@ -48,7 +51,8 @@ type Options struct {
 	Interval time.Duration
 	// Jobs are those that are scraped; empty means JobsOfExperiments.
 	Jobs []string
-	// Rules are the files that are evaluated over all clusters, ShardRules those that each server evaluates over what it scraped; nil is none.
+	// Rules are the files that are evaluated over all clusters, ShardRules those that each server
+	// evaluates over what it scraped; nil is none.
 	Rules, ShardRules fs.FS
 	// Relabel is added to what deploy/exporters has for a job; nil adds nothing.
 	Relabel func(job string) []*relabel.Config
@@ -169,7 +173,8 @@ func (w *World) writeServer(ctx context.Context, o *Options, c Cluster, shard, r
 	return all, nil
 }
 
-// record evaluates rules over the blocks of clusters by name and writes what they record into the folder to. A cluster without a name has no label of it.
+// record evaluates rules over the blocks of clusters by name and writes what they record into the
+// folder to. A cluster without a name has no label of it.
 func record(ctx context.Context, to string, blocks map[string][]string, rules fs.FS, from, until time.Time) (st recording.Stats, err error) {
 	var sources together
 	var engine *localprom.Shard

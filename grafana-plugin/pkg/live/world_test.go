@@ -67,7 +67,8 @@ groups:
 	if _, err := Needed(t.TempDir(), func(string) bool { return true }, fstest.MapFS{"x.yaml": {Data: []byte(`{groups: [{name: n, rules: [{record: "a:b", expr: "sum("}]}]}`)}}); err == nil || !strings.Contains(err.Error(), "x.yaml: a:b") {
 		t.Errorf("an expression that is none: %v", err)
 	}
-	// Of the mixin's own rules: what GPUs are joined with is recorded from what each shard's server records.
+	// Of the mixin's own rules: what GPUs are joined with is recorded from what each shard's server
+	// records.
 	rules, err := Needed(t.TempDir(), func(r string) bool { return strings.HasPrefix(r, "experiment:") }, alerts.Global(), alerts.Shard())
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +78,8 @@ groups:
 	}
 }
 
-// TestNamed: with one label more the order of series is another, and a matcher of it chooses the cluster.
+// TestNamed: with one label more the order of series is another, and a matcher of it chooses the
+// cluster.
 func TestNamed(t *testing.T) {
 	s, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
 	if err != nil {

@@ -87,11 +87,13 @@ var Views = map[QueryType][]string{
 	Compare:   {"series", "summary"},
 }
 
-// Query is one query of a panel, a variable or an annotation, after the front end replaced the dashboard's variables.
+// Query is one query of a panel, a variable or an annotation, after the front end replaced the
+// dashboard's variables.
 type Query struct {
 	RefID string    `json:"-"`
 	Type  QueryType `json:"queryType"`
-	// Experiments, Clusters, Namespaces and Teams choose; an empty list chooses all. Names are compared as they are: nothing in them is a pattern.
+	// Experiments, Clusters, Namespaces and Teams choose; an empty list chooses all. Names are
+	// compared as they are: nothing in them is a pattern.
 	Experiments []string `json:"experiments,omitempty"`
 	Clusters    []string `json:"clusters,omitempty"`
 	Namespaces  []string `json:"namespaces,omitempty"`
@@ -104,18 +106,21 @@ type Query struct {
 	GroupBy []string `json:"groupBy,omitempty"`
 	// View is one of Views[Type].
 	View string `json:"view,omitempty"`
-	// Rank is "top" or "bottom" (or empty: all, under the settings' MaxSeries) and K how many, of gpu_timeseries and network.
+	// Rank is "top" or "bottom" (or empty: all, under the settings' MaxSeries) and K how many, of
+	// gpu_timeseries and network.
 	Rank string `json:"rank,omitempty"`
 	K    int    `json:"k,omitempty"`
 	// Limit is the most rows of a table; 0 means the settings' MaxRows.
 	Limit int `json:"limit,omitempty"`
-	// Expr is the text of a promql query; Legend names its series ({{label}}), Instant asks for one moment.
+	// Expr is the text of a promql query; Legend names its series ({{label}}), Instant asks for one
+	// moment.
 	Expr    string `json:"expr,omitempty"`
 	Legend  string `json:"legend,omitempty"`
 	Instant bool   `json:"instant,omitempty"`
 }
 
-// ParseQuery reads the JSON of a query. kind is the query's type as Grafana's protocol has it beside the JSON; where both are there, they must be equal.
+// ParseQuery reads the JSON of a query. kind is the query's type as Grafana's protocol has it
+// beside the JSON; where both are there, they must be equal.
 func ParseQuery(refID, kind string, raw []byte) (Query, error) {
 	q := Query{}
 	if err := json.Unmarshal(raw, &q); err != nil {

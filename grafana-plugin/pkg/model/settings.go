@@ -13,29 +13,37 @@ import (
 	commonmodel "github.com/prometheus/common/model"
 )
 
-// Settings are those of one instance of the datasource, its jsonData. The proxy's URL, TLS, credentials and headers are Grafana's own settings of a datasource.
+// Settings are those of one instance of the datasource, its jsonData. The proxy's URL, TLS,
+// credentials and headers are Grafana's own settings of a datasource.
 type Settings struct {
-	// Labels of kube_pod_labels that name an experiment; the first that a pod has counts. They are what the recording rules were rendered with
-	// (_config.experimentLabels of the mixin), and what the health check looks for.
+	// Labels of kube_pod_labels that name an experiment; the first that a pod has counts. They are
+	// what the recording rules were rendered with (_config.experimentLabels of the mixin), and what
+	// the health check looks for.
 	Labels []string `json:"labels,omitempty"`
-	// RuleInterval is how often experiment:pod:gpus and the others are recorded: a GPU hour is a sum of samples times this.
+	// RuleInterval is how often experiment:pod:gpus and the others are recorded: a GPU hour is a
+	// sum of samples times this.
 	RuleInterval string `json:"ruleInterval,omitempty"`
 	// IdleBelow is the use in percent below which a held GPU counts as idle.
 	IdleBelow *float64 `json:"idleBelow,omitempty"`
-	// StragglerBelow is the share of the median below which a GPU is a straggler, above 0 and at most 1.
+	// StragglerBelow is the share of the median below which a GPU is a straggler, above 0 and at
+	// most 1.
 	StragglerBelow float64 `json:"stragglerBelow,omitempty"`
-	// Prices are for one hour of one GPU, by modelName as DCGM reports it; "default" is for models that are not listed. Without prices there are GPU hours but no money.
+	// Prices are for one hour of one GPU, by modelName as DCGM reports it; "default" is for models
+	// that are not listed. Without prices there are GPU hours but no money.
 	Prices map[string]float64 `json:"prices,omitempty"`
 	// Currency is three letters of ISO 4217.
 	Currency string `json:"currency,omitempty"`
-	// PartialResponse is "" (what the proxy is configured for), "warn" (an answer without a lost shard, which says so) or "abort".
+	// PartialResponse is "" (what the proxy is configured for), "warn" (an answer without a lost
+	// shard, which says so) or "abort".
 	PartialResponse string `json:"partialResponse,omitempty"`
-	// MaxSeries is the most series of one query's answer, MaxRows the most rows of a table. What is more is left out, and a notice says how much.
+	// MaxSeries is the most series of one query's answer, MaxRows the most rows of a table. What is
+	// more is left out, and a notice says how much.
 	MaxSeries int `json:"maxSeries,omitempty"`
 	MaxRows   int `json:"maxRows,omitempty"`
 	// Links lead from an experiment to other places: W&B, MLflow, TensorBoard.
 	Links []Link `json:"links,omitempty"`
-	// NodeDashboard, GPUDashboard and PodDashboard are UIDs of dashboards that nodes, GPUs and pods link to; "-" makes none.
+	// NodeDashboard, GPUDashboard and PodDashboard are UIDs of dashboards that nodes, GPUs and pods
+	// link to; "-" makes none.
 	NodeDashboard string `json:"nodeDashboard,omitempty"`
 	GPUDashboard  string `json:"gpuDashboard,omitempty"`
 	PodDashboard  string `json:"podDashboard,omitempty"`
@@ -43,13 +51,15 @@ type Settings struct {
 	interval time.Duration
 }
 
-// Link is a link from an experiment. URL begins with https:// or http://; ${experiment}, ${team}, ${cluster} and ${namespace} in it are replaced, encoded.
+// Link is a link from an experiment. URL begins with https:// or http://; ${experiment}, ${team},
+// ${cluster} and ${namespace} in it are replaced, encoded.
 type Link struct {
 	Title string `json:"title"`
 	URL   string `json:"url"`
 }
 
-// DefaultLabels is the chain of labels that name an experiment: one's own, JobSet, Kubeflow, Ray, Kueue, Volcano, Job.
+// DefaultLabels is the chain of labels that name an experiment: one's own, JobSet, Kubeflow, Ray,
+// Kueue, Volcano, Job.
 var DefaultLabels = []string{
 	"label_experiment", "label_jobset_sigs_k8s_io_jobset_name", "label_training_kubeflow_org_job_name", "label_ray_io_cluster",
 	"label_kueue_x_k8s_io_pod_group_name", "label_volcano_sh_job_name", "label_batch_kubernetes_io_job_name", "label_job_name",

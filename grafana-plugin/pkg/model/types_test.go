@@ -45,7 +45,8 @@ func strs(text string) []string {
 	return out
 }
 
-// jsonFields are the names of v's fields in JSON, with the kind of TypeScript type that each has there.
+// jsonFields are the names of v's fields in JSON, with the kind of TypeScript type that each has
+// there.
 func jsonFields(v any) map[string]string {
 	out := map[string]string{}
 	for f := range fields(reflect.TypeOf(v)) {
@@ -90,7 +91,8 @@ func kind(t reflect.Type) string {
 
 var member = regexp.MustCompile(`(?m)^  (\w+)\??: (.+);$`)
 
-// tsFields are the members of an interface of types.ts. Types that are unions of texts count as string.
+// tsFields are the members of an interface of types.ts. Types that are unions of texts count as
+// string.
 func tsFields(t *testing.T, text, name string) map[string]string {
 	t.Helper()
 	out := map[string]string{}

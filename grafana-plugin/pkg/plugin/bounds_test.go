@@ -97,7 +97,8 @@ func TestStepOfAPanel(t *testing.T) {
 	}
 }
 
-// A request ends after the time of the settings, Grafana's own where they have none, and goes through no proxy of the environment.
+// A request ends after the time of the settings, Grafana's own where they have none, and goes
+// through no proxy of the environment.
 func TestHTTPClient(t *testing.T) {
 	usual := httpclient.DefaultTimeoutOptions.Timeout
 	for jsonData, want := range map[string]time.Duration{`{}`: usual, `{"timeout":0}`: usual, `{"timeout":-1}`: usual, `{"timeout":150}`: 150 * time.Second} {

@@ -19,7 +19,8 @@ import (
 // ID is the datasource's type in Grafana, as src/plugin.json has it.
 const ID = "spillway-experiments-datasource"
 
-// maxRequests is how many requests of one instance the proxy has at a time: as many as a large dashboard sends; more would wait there.
+// maxRequests is how many requests of one instance the proxy has at a time: as many as a large
+// dashboard sends; more would wait there.
 const maxRequests = 32
 
 // Datasource is one instance.
@@ -41,7 +42,8 @@ var (
 	_ instancemgmt.InstanceDisposer = (*Datasource)(nil)
 )
 
-// New makes an instance of settings. Its error is always nil: settings that cannot be used are told by the health check and by each query.
+// New makes an instance of settings. Its error is always nil: settings that cannot be used are told
+// by the health check and by each query.
 func New(ctx context.Context, settings backend.DataSourceInstanceSettings) (instancemgmt.Instance, error) {
 	d := &Datasource{now: time.Now}
 	d.broken = d.open(ctx, settings)
@@ -107,7 +109,8 @@ func httpClient(ctx context.Context, settings backend.DataSourceInstanceSettings
 	return client, err
 }
 
-// closing makes idle connections of base, which the SDK's middlewares hide, close where http.Client looks for it.
+// closing makes idle connections of base, which the SDK's middlewares hide, close where http.Client
+// looks for it.
 type closing struct {
 	http.RoundTripper
 	base *http.Transport

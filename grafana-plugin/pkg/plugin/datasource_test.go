@@ -44,7 +44,8 @@ func TestBrokenSettings(t *testing.T) {
 	}
 }
 
-// Who asks is told to the proxy as Grafana says it; what a browser could write and what the settings do not pass on is not.
+// Who asks is told to the proxy as Grafana says it; what a browser could write and what the
+// settings do not pass on is not.
 func TestHeaders(t *testing.T) {
 	var (
 		mu  sync.Mutex
@@ -145,8 +146,8 @@ func TestHTTPSettings(t *testing.T) {
 	}
 }
 
-// The back end reads no environment, no files and no flags, and starts nothing: the catalog's rule, and everything comes from the settings. main may ask who its
-// parent is, and end.
+// The back end reads no environment, no files and no flags, and starts nothing: the catalog's rule,
+// and everything comes from the settings. main may ask who its parent is, and end.
 func TestImports(t *testing.T) {
 	never := map[string]bool{"os/exec": true, "syscall": true, "io/ioutil": true, "flag": true, "path/filepath": true, "unsafe": true, "plugin": true, "net/rpc": true}
 	dirs := []string{"..", "../model", "../parent", "../prom", "../experiments", "."}

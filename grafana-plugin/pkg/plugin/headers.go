@@ -8,8 +8,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/identity"
 )
 
-// headers are those that a request to the proxy carries: who asks, and what the settings pass on. sent are the HTTP headers of Grafana's request, meta what
-// else stands beside it: alerting writes FromAlert there.
+// headers are those that a request to the proxy carries: who asks, and what the settings pass on.
+// sent are the HTTP headers of Grafana's request, meta what else stands beside it: alerting writes
+// FromAlert there.
 func (d *Datasource) headers(plugin backend.PluginContext, sent http.Header, meta map[string]string) http.Header {
 	h := http.Header{}
 	for _, name := range []string{identity.HeaderDashboard, identity.HeaderPanel, identity.HeaderRule} {

@@ -22,8 +22,9 @@ type health struct {
 	Verbose string `json:"verboseMessage,omitempty"`
 }
 
-// CheckHealth implements backend.CheckHealthHandler: it says whether the proxy can be asked, and what is not set up. Without series about experiments' pods
-// nothing works, so that is an error; without the rest, some views show nothing, which the message says. Its error is always nil.
+// CheckHealth implements backend.CheckHealthHandler: it says whether the proxy can be asked, and
+// what is not set up. Without series about experiments' pods nothing works, so that is an error;
+// without the rest, some views show nothing, which the message says. Its error is always nil.
 func (d *Datasource) CheckHealth(ctx context.Context, req *backend.CheckHealthRequest) (result *backend.CheckHealthResult, _ error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 )
 
-// The example of provisioning is one of this datasource, names every setting there is, and its values are the defaults, but for the prices and the links, as it says.
+// The example of provisioning is one of this datasource, names every setting there is, and its
+// values are the defaults, but for the prices and the links, as it says.
 func TestProvisioningExample(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "provisioning", "datasources", "experiments.yaml"))
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// maxAtOnce is how many queries of one request run at once, where Grafana's configuration does not say less; the SDK allows no more.
+// maxAtOnce is how many queries of one request run at once, where Grafana's configuration does not
+// say less; the SDK allows no more.
 const maxAtOnce = 10
 
 // QueryData implements backend.QueryDataHandler. Each query has its own answer or error.
@@ -88,7 +89,8 @@ func failed(err error) backend.DataResponse {
 	return backend.DataResponse{Error: backend.DownstreamError(err), Status: backend.Status(status), ErrorSource: backend.ErrorSourceDownstream}
 }
 
-// statusOf is the HTTP status of an error; only a fault of this program is 500 (a proxy's own becomes 502).
+// statusOf is the HTTP status of an error; only a fault of this program is 500 (a proxy's own
+// becomes 502).
 func statusOf(err error) int {
 	var (
 		refusal *prom.Refusal

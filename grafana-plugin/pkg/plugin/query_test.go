@@ -154,7 +154,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// No more than maxRequests are sent at a time, and ten queries of a request run at once; who leaves while waiting for room is let go.
+// No more than maxRequests are sent at a time, and ten queries of a request run at once; who leaves
+// while waiting for room is let go.
 func TestBounds(t *testing.T) {
 	var (
 		mu        sync.Mutex

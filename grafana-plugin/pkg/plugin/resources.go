@@ -98,7 +98,8 @@ func answer(status int, body any) *backend.CallResourceResponse {
 	}}
 }
 
-// run is a run over the last d that chooses what the parameters do. experiments and others narrow alike; q narrows experiments only.
+// run is a run over the last d that chooses what the parameters do. experiments and others narrow
+// alike; q narrows experiments only.
 func (d *Datasource) run(params url.Values, back time.Duration) (*experiments.Run, error) {
 	raw, err := json.Marshal(model.Query{
 		Type: model.Experiments, Search: params.Get("q"), Experiments: given(params["experiment"]), Clusters: given(params["cluster"]),

@@ -44,7 +44,8 @@ func served(t testing.TB, jsonData string, h http.HandlerFunc) *Datasource {
 	return open(t, backend.DataSourceInstanceSettings{URL: srv.URL, JSONData: []byte(jsonData)})
 }
 
-// setup is an instance over a Prometheus with experiments/testdata/setup.load, without the lines that have one of the texts.
+// setup is an instance over a Prometheus with experiments/testdata/setup.load, without the lines
+// that have one of the texts.
 func setup(t testing.TB, without ...string) *Datasource {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "experiments", "testdata", "setup.load"))

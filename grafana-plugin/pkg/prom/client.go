@@ -34,9 +34,10 @@ type Client struct {
 
 var _ Asker = (*Client)(nil)
 
-// New makes a client of the API under base, such as http://spillway:9090 or https://host/prefix; the API's paths are put behind it. client brings TLS,
-// credentials and the bound of time; its CheckRedirect is replaced. partialResponse is that of the settings: "" (what the proxy is configured for), "warn" or
-// "abort".
+// New makes a client of the API under base, such as http://spillway:9090 or https://host/prefix;
+// the API's paths are put behind it. client brings TLS, credentials and the bound of time; its
+// CheckRedirect is replaced. partialResponse is that of the settings: "" (what the proxy is
+// configured for), "warn" or "abort".
 func New(base string, client *http.Client, partialResponse string) (*Client, error) {
 	if strings.TrimSpace(base) == "" {
 		return nil, errors.New("the datasource has no URL; write the proxy's, such as http://spillway:9090")
@@ -71,13 +72,15 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 type headersKey struct{}
 
-// WithHeaders returns a context whose requests carry h: who asks, and what Grafana passes on of the user's identity. Nothing that the client sets itself is
-// replaced by them. The caller chooses which: all of h is sent.
+// WithHeaders returns a context whose requests carry h: who asks, and what Grafana passes on of the
+// user's identity. Nothing that the client sets itself is replaced by them. The caller chooses
+// which: all of h is sent.
 func WithHeaders(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, headersKey{}, h)
 }
 
-// Failure is what came in place of an answer: nobody listens, TLS fails, the time is over, the connection breaks, or what came is not what the API says.
+// Failure is what came in place of an answer: nobody listens, TLS fails, the time is over, the
+// connection breaks, or what came is not what the API says.
 type Failure struct {
 	// Status is 504 where the time was over, 502 else: what a gateway answers with.
 	Status int
@@ -109,7 +112,8 @@ func (c *Client) Range(ctx context.Context, query string, from, until time.Time,
 	})
 }
 
-// Version asks for the version that the API's build information names; of a proxy it is that of its oldest server.
+// Version asks for the version that the API's build information names; of a proxy it is that of its
+// oldest server.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	resp, err := c.send(ctx, http.MethodGet, "status/buildinfo", nil)
 	if err != nil {
@@ -192,7 +196,8 @@ func (c *Client) send(ctx context.Context, method, path string, form url.Values)
 	return resp, nil
 }
 
-// failure is the error for one that came from net/http or from reading an answer. The context is asked first: how a read ends that it cut off is nobody's promise.
+// failure is the error for one that came from net/http or from reading an answer. The context is
+// asked first: how a read ends that it cut off is nobody's promise.
 func (c *Client) failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -296,7 +301,8 @@ func (r *redirected) Error() string {
 	return fmt.Sprintf("the datasource's URL redirects to %s, and %s; write the right URL into the datasource's settings", r.to, r.why)
 }
 
-// sameHost follows redirects that keep the request and its place: credentials and queries go to no other host than the one in the settings.
+// sameHost follows redirects that keep the request and its place: credentials and queries go to no
+// other host than the one in the settings.
 func sameHost(req *http.Request, via []*http.Request) error {
 	to := &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Path: req.URL.Path}
 	first := via[0]
@@ -336,7 +342,8 @@ func (c *capped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// withoutURL takes the request's URL out of net/http's error: it can hold a password, and the message names the place already.
+// withoutURL takes the request's URL out of net/http's error: it can hold a password, and the
+// message names the place already.
 func withoutURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

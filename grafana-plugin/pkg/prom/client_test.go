@@ -18,7 +18,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// client is one of base that ends with the test. Its time is long: under the race detector, on busy processors, 64 MiB take more than ten seconds.
+// client is one of base that ends with the test. Its time is long: under the race detector, on busy
+// processors, 64 MiB take more than ten seconds.
 func client(t testing.TB, base, partial string) *Client {
 	t.Helper()
 	c, err := New(base, &http.Client{Transport: &http.Transport{}, Timeout: 2 * time.Minute}, partial)
@@ -330,7 +331,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// A query that is given up, or whose time is over, ends at the server too, before or while it answers; nothing of it is left (see TestMain).
+// A query that is given up, or whose time is over, ends at the server too, before or while it
+// answers; nothing of it is left (see TestMain).
 func TestLeaving(t *testing.T) {
 	over := errors.New("the panel was closed")
 	givenUp := func(err error) bool { // and no fault of the proxy

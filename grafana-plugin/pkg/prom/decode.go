@@ -12,11 +12,13 @@ import (
 
 const (
 	bufferBytes = 32 << 10
-	// maxMillis keeps times within what time.UnixMilli can show: the year is at most 275760, as in browsers.
+	// maxMillis keeps times within what time.UnixMilli can show: the year is at most 275760, as in
+	// browsers.
 	maxMillis = 8.64e15
 )
 
-// body is what the API answers with, decoded. failed are the members of an error, which come with other HTTP statuses too.
+// body is what the API answers with, decoded. failed are the members of an error, which come with
+// other HTTP statuses too.
 type body struct {
 	answer Answer
 	data   bool // a result was there
@@ -31,8 +33,9 @@ type failed struct {
 	bound, value, seen, advice string
 }
 
-// decode reads one answer of query or query_range to its end. The shape of a result tells its type, so resultType may stand anywhere; members that are not
-// known are skipped, as clients of the API do. The error says what is not as it should be; an error of r is in its chain.
+// decode reads one answer of query or query_range to its end. The shape of a result tells its type,
+// so resultType may stand anywhere; members that are not known are skipped, as clients of the API
+// do. The error says what is not as it should be; an error of r is in its chain.
 func decode(r io.Reader) (body, error) {
 	reads := &sticky{r: r}
 	d := decoder{it: jsoniter.Parse(jsoniter.ConfigDefault, reads, bufferBytes)}
@@ -144,7 +147,8 @@ func (d *decoder) data() {
 	})
 }
 
-// result reads the series of a vector or a matrix, or the time and the value of a scalar, into a; nil forgets what was read.
+// result reads the series of a vector or a matrix, or the time and the value of a scalar, into a;
+// nil forgets what was read.
 func (d *decoder) result(a *Answer) {
 	d.out.answer.Series, d.out.answer.Histograms, d.out.data = nil, 0, a != nil
 	if a == nil {
@@ -256,7 +260,8 @@ func (d *decoder) texts() []string {
 	return list
 }
 
-// object calls member for each member of an object, which must read or skip it, until one fails; null has none. It tells whether the end was seen.
+// object calls member for each member of an object, which must read or skip it, until one fails;
+// null has none. It tells whether the end was seen.
 func (d *decoder) object(member func(key string)) bool {
 	return d.it.ReadMapCB(func(_ *jsoniter.Iterator, key string) bool {
 		member(key)

@@ -180,8 +180,8 @@ func plain(raw []byte) (Answer, bool) {
 	return a, true
 }
 
-// FuzzDecode holds that nothing panics, that what is taken is within the bounds that are promised, that how the bytes come in does not matter, and that
-// encoding/json reads the same.
+// FuzzDecode holds that nothing panics, that what is taken is within the bounds that are promised,
+// that how the bytes come in does not matter, and that encoding/json reads the same.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"value":[1.5,"2"]}]}}`,

@@ -16,7 +16,8 @@ type Point struct {
 	V float64
 }
 
-// Series is one series of an answer; a vector's has one point. Native histograms are left out and counted in Answer.Histograms.
+// Series is one series of an answer; a vector's has one point. Native histograms are left out and
+// counted in Answer.Histograms.
 type Series struct {
 	Labels map[string]string
 	Points []Point
@@ -25,7 +26,8 @@ type Series struct {
 // Value is the series' last value.
 func (s Series) Value() float64 { return s.Points[len(s.Points)-1].V }
 
-// Answer is what a query gave. Series are in the order in which they came and have at least one point each. A scalar is one series without labels.
+// Answer is what a query gave. Series are in the order in which they came and have at least one
+// point each. A scalar is one series without labels.
 type Answer struct {
 	Series          []Series
 	Warnings, Infos []string
@@ -44,7 +46,8 @@ type Asker interface {
 type Refusal struct {
 	Status int // of HTTP
 	Type   string
-	// Message is the error's sentence. Bound, Value, Seen and Advice are empty where it was no bound that refused.
+	// Message is the error's sentence. Bound, Value, Seen and Advice are empty where it was no
+	// bound that refused.
 	Message, Bound, Value, Seen, Advice string
 	// RetryAfter is 0 where the answer had none.
 	RetryAfter time.Duration

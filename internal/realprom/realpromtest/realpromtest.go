@@ -1,5 +1,7 @@
-// Package realpromtest runs the real programs of package realprom for the length of a test. A program that is not built fails the test with the advice to run `make tools`: a test that
-// compares with the real thing must not pass by silence. It holds the program that Spillway builds and nothing else; package realprom says what the programs cost.
+// Package realpromtest runs the real programs of package realprom for the length of a test. A
+// program that is not built fails the test with the advice to run `make tools`: a test that
+// compares with the real thing must not pass by silence. It holds the program that Spillway builds
+// and nothing else; package realprom says what the programs cost.
 package realpromtest
 
 import (
@@ -8,7 +10,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom"
 )
 
-// Start starts Prometheus; it is stopped when the test ends. The end of its log is printed if the test failed.
+// Start starts Prometheus; it is stopped when the test ends. The end of its log is printed if the
+// test failed.
 func Start(t testing.TB, opts realprom.Options) *realprom.Server {
 	t.Helper()
 	s, err := realprom.Start(t.Context(), opts)
@@ -49,7 +52,8 @@ func Thanos(t testing.TB, readyURL string, args ...string) *realprom.Process {
 	return p
 }
 
-// Sidecar starts a Thanos sidecar of a Prometheus that has external labels; it is stopped when the test ends.
+// Sidecar starts a Thanos sidecar of a Prometheus that has external labels; it is stopped when the
+// test ends.
 func Sidecar(t testing.TB, prometheusURL string, args ...string) *realprom.ThanosServer {
 	t.Helper()
 	return thanos(t, "sidecar", func() (*realprom.ThanosServer, error) {
@@ -57,7 +61,8 @@ func Sidecar(t testing.TB, prometheusURL string, args ...string) *realprom.Thano
 	})
 }
 
-// ThanosQuery starts a Thanos Query over the StoreAPIs at stores; it is stopped when the test ends. That it is ready does not say that it has found them.
+// ThanosQuery starts a Thanos Query over the StoreAPIs at stores; it is stopped when the test ends.
+// That it is ready does not say that it has found them.
 func ThanosQuery(t testing.TB, stores []string, args ...string) *realprom.ThanosServer {
 	t.Helper()
 	return thanos(t, "query", func() (*realprom.ThanosServer, error) { return realprom.StartThanosQuery(t.Context(), stores, args...) })

@@ -44,8 +44,9 @@ const series = `load 15s
   native{job="api"} {{schema:0 sum:4 count:4 buckets:[1 2 1]}}+{{schema:0 sum:2 count:2 buckets:[0 1 1]}}x120
 `
 
-// TestEmbeddedShardAnswersAsTheRealServer asks localprom and a real server, which hold the same blocks, the same things and compares the answers byte for byte (statuses, headers of content, JSON), but for
-// what differs by nature.
+// TestEmbeddedShardAnswersAsTheRealServer asks localprom and a real server, which hold the same
+// blocks, the same things and compares the answers byte for byte (statuses, headers of content,
+// JSON), but for what differs by nature.
 func TestEmbeddedShardAnswersAsTheRealServer(t *testing.T) {
 	end := time.Now().Add(-30 * time.Second).Truncate(15 * time.Second) // federation answers from the last five minutes
 	begin := end.Add(-30 * time.Minute)
@@ -128,7 +129,8 @@ func TestEmbeddedShardAnswersAsTheRealServer(t *testing.T) {
 	}
 }
 
-// compareFlags: every flag that the embedded shard shows is one of the server's, with the server's value unless it is named here.
+// compareFlags: every flag that the embedded shard shows is one of the server's, with the server's
+// value unless it is named here.
 func compareFlags(t *testing.T, embedded, real string) {
 	t.Helper()
 	a, b := data[map[string]string](t, embedded+"/api/v1/status/flags"), data[map[string]string](t, real+"/api/v1/status/flags")
@@ -144,7 +146,8 @@ func compareFlags(t *testing.T, embedded, real string) {
 	}
 }
 
-// compareFeatures: the same features, but for the service discoveries, of which neither build has all.
+// compareFeatures: the same features, but for the service discoveries, of which neither build has
+// all.
 func compareFeatures(t *testing.T, embedded, real string) {
 	t.Helper()
 	a, b := data[map[string]map[string]bool](t, embedded+"/api/v1/features"), data[map[string]map[string]bool](t, real+"/api/v1/features")
@@ -177,7 +180,8 @@ func data[T any](t *testing.T, url string) T {
 	return answer.Data
 }
 
-// ask returns status, content type and body of an answer, with the parts taken out that differ by nature.
+// ask returns status, content type and body of an answer, with the parts taken out that differ by
+// nature.
 func ask(t *testing.T, base, method, path string) string {
 	t.Helper()
 	var body io.Reader
@@ -202,7 +206,8 @@ func ask(t *testing.T, base, method, path string) string {
 		t.Fatal(err)
 	}
 	if strings.HasPrefix(path, "/federate") {
-		// Families are not sorted by series: the order within a family is that of a sort by name only.
+		// Families are not sorted by series: the order within a family is that of a sort by name
+		// only.
 		lines := strings.Split(string(text), "\n")
 		slices.Sort(lines)
 		text = []byte(strings.Join(lines, "\n"))

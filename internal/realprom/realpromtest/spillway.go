@@ -37,8 +37,9 @@ func build(name string) func() (string, error) {
 // used is what Main removes; "" where no test asked for the program.
 var used string
 
-// Spillway is the path of the program as users have it, built once for each test binary: the race detector of the tests would multiply its memory and its time. The package's TestMain
-// is Main, which removes it.
+// Spillway is the path of the program as users have it, built once for each test binary: the race
+// detector of the tests would multiply its memory and its time. The package's TestMain is Main,
+// which removes it.
 func Spillway(t testing.TB) string {
 	t.Helper()
 	return program(t, "spillway")
@@ -59,7 +60,8 @@ func program(t testing.TB, name string) string {
 	return file
 }
 
-// Main runs the tests of a package, fails where goroutines are left, and removes what Spillway built. It does not return.
+// Main runs the tests of a package, fails where goroutines are left, and removes what Spillway
+// built. It does not return.
 func Main(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if used != "" {

@@ -1,5 +1,6 @@
-// Package endpointtest loads requests of real clients, byte for byte as they send them, for tests that replay them against the parser or a running
-// proxy. The files and their format are described in proxy/endpoint/testdata/clients/README.md.
+// Package endpointtest loads requests of real clients, byte for byte as they send them, for tests
+// that replay them against the parser or a running proxy. The files and their format are described
+// in proxy/endpoint/testdata/clients/README.md.
 //
 // It reads files of this repository only, whole, and is meant for tests.
 package endpointtest

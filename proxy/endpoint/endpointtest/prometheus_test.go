@@ -20,7 +20,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint/endpointtest"
 )
 
-// start runs a Prometheus that holds an hour of data at both times that the client requests ask about.
+// start runs a Prometheus that holds an hour of data at both times that the client requests ask
+// about.
 func start(t *testing.T) *url.URL {
 	t.Helper()
 	shard, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true, BlockDuration: 10000 * time.Hour, RoutePrefix: "/prom"})
@@ -112,7 +113,8 @@ func rewritten(t *testing.T, base *url.URL, req *endpoint.Request) answer {
 	return read(t, resp, err)
 }
 
-// TestPrometheusAgrees asks a real Prometheus twice: with the client's bytes and with the request that Spillway makes of them. The answers are equal.
+// TestPrometheusAgrees asks a real Prometheus twice: with the client's bytes and with the request
+// that Spillway makes of them. The answers are equal.
 func TestPrometheusAgrees(t *testing.T) {
 	base := start(t)
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
@@ -164,7 +166,8 @@ func TestPrometheusAgrees(t *testing.T) {
 	}
 }
 
-// TestPrometheusReadsTimesAlike compares the spellings of times and steps: time() tells at which instants Prometheus evaluated.
+// TestPrometheusReadsTimesAlike compares the spellings of times and steps: time() tells at which
+// instants Prometheus evaluated.
 func TestPrometheusReadsTimesAlike(t *testing.T) {
 	base := start(t)
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)

@@ -8,11 +8,13 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// Prometheus' decoders trust a chunk: a histogram's header says how many buckets there are, and as many are allocated before the first is read. A few bytes
-// can ask for 26 GB. So what a chunk announces is compared with what it can hold, before anything decodes it.
+// Prometheus' decoders trust a chunk: a histogram's header says how many buckets there are, and as
+// many are allocated before the first is read. A few bytes can ask for 26 GB. So what a chunk
+// announces is compared with what it can hold, before anything decodes it.
 
 const (
-	// maxChunkBytes is more than any server writes: it cuts chunks at 1 KiB and after 120 samples, of which a histogram may take a few KiB each.
+	// maxChunkBytes is more than any server writes: it cuts chunks at 1 KiB and after 120 samples,
+	// of which a histogram may take a few KiB each.
 	maxChunkBytes = 1 << 20
 	// maxBuckets is how many buckets a histogram may have on one side.
 	maxBuckets = 1 << 16
@@ -40,8 +42,10 @@ func checkChunk(c *prompb.Chunk) error {
 	return fmt.Errorf("a chunk of the unknown encoding %d", c.Type)
 }
 
-// checkLayout reads a histogram chunk's layout as far as its spans: zero threshold, schema, positive spans, negative spans. A layout that does not end within
-// the chunk is damage too: Prometheus' reader of bits can run on behind the last byte and then finds numbers that nobody wrote.
+// checkLayout reads a histogram chunk's layout as far as its spans: zero threshold, schema,
+// positive spans, negative spans. A layout that does not end within the chunk is damage too:
+// Prometheus' reader of bits can run on behind the last byte and then finds numbers that nobody
+// wrote.
 func checkLayout(data []byte) error {
 	b := bits{data: data}
 	if b.take(8) == 255 { // else the threshold is this one byte
@@ -86,7 +90,8 @@ func (b *bits) take(n int) (v uint64) {
 	return v
 }
 
-// varbit reads a number as chunks store them: a prefix of ones, closed by a zero unless it has eight, says how many bits follow.
+// varbit reads a number as chunks store them: a prefix of ones, closed by a zero unless it has
+// eight, says how many bits follow.
 func (b *bits) varbit() uint64 {
 	ones := 0
 	for ones < 8 && b.take(1) == 1 {

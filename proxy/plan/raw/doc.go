@@ -1,18 +1,26 @@
-// Package raw evaluates nothing itself: it is the storage under Prometheus' own engine when a query needs series from several shards or copies.
+// Package raw evaluates nothing itself: it is the storage under Prometheus' own engine when a query
+// needs series from several shards or copies.
 //
-// For each selector it reads the series of every slice that may hold them (a slice is one shard of one group, held by one or more copies), as compressed
-// chunks, and makes of them what one Prometheus would hold:
+// For each selector it reads the series of every slice that may hold them (a slice is one shard of
+// one group, held by one or more copies), as compressed chunks, and makes of them what one
+// Prometheus would hold:
 //
 //   - selectors: equal ones of one query are read once.
-//   - labels: names that belong to the group (its labels and replica labels) are removed from what is stored, then the group's labels are set. Two series
-//     that become equal by that are a label_collision, never merged.
-//   - copies: where the slice is not known to be whole on one copy, each series is spliced from segments; in one segment all samples come from one copy,
-//     so samples of two replicas are never interleaved (splice.go has the rules).
-//   - time: samples outside a slice's own span are dropped; where two slices with different starts hold an equal label set, the later one supplies
-//     everything from its start on. Two slices of one time ought not to hold the same; where they do, they are merged as copies are, and the caller is told.
+//   - labels: names that belong to the group (its labels and replica labels) are removed from what
+//     is stored, then the group's labels are set. Two series that become equal by that are a
+//     label_collision, never merged.
+//   - copies: where the slice is not known to be whole on one copy, each series is spliced from
+//     segments; in one segment all samples come from one copy, so samples of two replicas are never
+//     interleaved (splice.go has the rules).
+//   - time: samples outside a slice's own span are dropped; where two slices with different starts
+//     hold an equal label set, the later one supplies everything from its start on. Two slices of
+//     one time ought not to hold the same; where they do, they are merged as copies are, and the
+//     caller is told.
 //
-// Memory: the chunks of all selected series are held compressed and charged to the request's Budget as they are read; decoding goes through iterators, one
-// sample at a time, and look at the evaluation's Turn at each series and chunk. Splicing decodes the time stamps of one series of two copies at once. What exceeds the budget ends the request with the bound's name.
+// Memory: the chunks of all selected series are held compressed and charged to the request's Budget
+// as they are read; decoding goes through iterators, one sample at a time, and look at the
+// evaluation's Turn at each series and chunk. Splicing decodes the time stamps of one series of two
+// copies at once. What exceeds the budget ends the request with the bound's name.
 //
 //	q := &raw.Queryable{Legs: legs, Meter: budget}
 //	qry, err := engine.NewRangeQuery(ctx, q, opts, text, start, end, step)

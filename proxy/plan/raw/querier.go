@@ -35,8 +35,9 @@ type Query struct {
 type Copy interface {
 	// Name is the replica as errors and segments name it.
 	Name() string
-	// Read calls emit for each frame of a series, in the order of the shard; a series may come in several neighbouring frames. The labels and chunks may
-	// be kept by emit. An error of emit ends the read and is returned as it is.
+	// Read calls emit for each frame of a series, in the order of the shard; a series may come in
+	// several neighbouring frames. The labels and chunks may be kept by emit. An error of emit ends
+	// the read and is returned as it is.
 	Read(ctx context.Context, q Query, emit func(lbls []prompb.Label, chunks []prompb.Chunk) error) error
 }
 
@@ -52,7 +53,8 @@ type Slice struct {
 	From, Until int64
 	// Copies are its replicas, the base first. One copy is read alone; several are spliced.
 	Copies []Copy
-	// Spare are the other replicas where Copies is a whole one alone; they are read, and spliced, where that one fails.
+	// Spare are the other replicas where Copies is a whole one alone; they are read, and spliced,
+	// where that one fails.
 	Spare []Copy
 }
 
@@ -69,7 +71,8 @@ type Meter interface {
 	Drop(n int64)
 }
 
-// Turn is an evaluation's place among others; evaluation.Turn is one. It is for the goroutine that evaluates.
+// Turn is an evaluation's place among others; evaluation.Turn is one. It is for the goroutine that
+// evaluates.
 type Turn interface {
 	// Pause gives the place away while a server is waited for.
 	Pause()
@@ -79,34 +82,44 @@ type Turn interface {
 
 // Queryable is the storage of one request. It is used once, by one engine query at a time.
 type Queryable struct {
-	// Legs chooses the slices that may hold series of a selector in a window; an error refuses the query.
+	// Legs chooses the slices that may hold series of a selector in a window; an error refuses the
+	// query.
 	Legs func(ctx context.Context, from, until int64, matchers []*labels.Matcher) ([]Leg, error)
-	// Width is how many slices are read at once, whatever the number of selectors, and so how many goroutines read; 0 is all of them.
+	// Width is how many slices are read at once, whatever the number of selectors, and so how many
+	// goroutines read; 0 is all of them.
 	Width int
 	// Meter is charged with what is held.
 	Meter Meter
-	// PerSeries is charged for each series beside what it holds itself: what the engine will hold of its results, in bytes.
+	// PerSeries is charged for each series beside what it holds itself: what the engine will hold
+	// of its results, in bytes.
 	PerSeries int64
 	// Turn is asked while the engine reads; nil where no engine does.
 	Turn Turn
-	// WorkPerSeries is what the engine will have to do with each series, in samples. Turn is told of it when they are there.
+	// WorkPerSeries is what the engine will have to do with each series, in samples. Turn is told
+	// of it when they are there.
 	WorkPerSeries int
-	// Judge is told how many series a select found and the bytes of their longest label, before they are evaluated; an error refuses the query. May be nil; several
-	// goroutines call it.
+	// Judge is told how many series a select found and the bytes of their longest label, before
+	// they are evaluated; an error refuses the query. May be nil; several goroutines call it.
 	Judge func(matchers []*labels.Matcher, n, longest int) error
-	// SparePatience is how long further copies of a slice are waited for once one was read whole; 0 is until the end of the request.
+	// SparePatience is how long further copies of a slice are waited for once one was read whole; 0
+	// is until the end of the request.
 	SparePatience time.Duration
-	// SlicePatience is how long a slice is waited for before it counts as failed, so that Lost can decide in time; 0 is until the end of the request.
+	// SlicePatience is how long a slice is waited for before it counts as failed, so that Lost can
+	// decide in time; 0 is until the end of the request.
 	SlicePatience time.Duration
-	// Lost decides about a slice none of whose copies answered: nil error goes on without it and the caller warns; nil func is an error.
+	// Lost decides about a slice none of whose copies answered: nil error goes on without it and
+	// the caller warns; nil func is an error.
 	Lost func(slice string, err error) error
-	// Again tells whether the spare copies of the named slice may be read after this failure; nil func is yes.
+	// Again tells whether the spare copies of the named slice may be read after this failure; nil
+	// func is yes.
 	Again func(slice string, err error) bool
-	// Twice is told of each series that two slices hold for the same time; may be nil. Several goroutines call it.
+	// Twice is told of each series that two slices hold for the same time; may be nil. Several
+	// goroutines call it.
 	Twice func(a, b string, lbls labels.Labels)
 	// Read is told what each copy answered; may be nil. Several goroutines call it.
 	Read func(Fetched)
-	// Observe is told the segments of every series of each select; may be nil. It is for tests and explain, and is called from several goroutines.
+	// Observe is told the segments of every series of each select; may be nil. It is for tests and
+	// explain, and is called from several goroutines.
 	Observe func(Selected)
 
 	once   sync.Once
@@ -132,7 +145,8 @@ type querier struct {
 	known map[string]*fetched
 }
 
-// fetched is what one selector found in one window, there once done is closed. Every part of the query that selects the same uses it.
+// fetched is what one selector found in one window, there once done is closed. Every part of the
+// query that selects the same uses it.
 type fetched struct {
 	done   chan struct{}
 	series []*series
@@ -149,7 +163,8 @@ func (*querier) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matc
 	return nil, nil, errors.New("raw serves series only")
 }
 
-// Close waits for selects that are still under way: the engine closes only after it has used or given up every set.
+// Close waits for selects that are still under way: the engine closes only after it has used or
+// given up every set.
 func (q *querier) Close() error {
 	if q.q.Turn != nil {
 		q.q.Turn.Pause()
@@ -158,7 +173,8 @@ func (q *querier) Close() error {
 	return nil
 }
 
-// Select implements storage.Querier. The series are fetched in the background, all selectors of a query at once, equal ones together, and are always sorted.
+// Select implements storage.Querier. The series are fetched in the background, all selectors of a
+// query at once, equal ones together, and are always sorted.
 func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 	from, until := q.mint, q.maxt
 	if hints != nil {
@@ -247,7 +263,8 @@ func (s *set) Err() error {
 
 func (*set) Warnings() annotations.Annotations { return nil }
 
-// Series fetches the series of one selector, sorted by labels. It is what remote read and federate use, which need no engine.
+// Series fetches the series of one selector, sorted by labels. It is what remote read and federate
+// use, which need no engine.
 func (q *Queryable) Series(ctx context.Context, from, until int64, hints *storage.SelectHints, matchers []*labels.Matcher) ([]storage.Series, error) {
 	got, err := q.fetch(ctx, from, until, hints, matchers)
 	if err != nil {
@@ -323,7 +340,8 @@ type Fetched struct {
 	Slice, Copy string
 	// Matchers are the selector as the engine gave it.
 	Matchers []*labels.Matcher
-	// Series, Samples and Bytes are what came: samples as the chunks have them, which reach beyond the window; bytes of labels and chunks.
+	// Series, Samples and Bytes are what came: samples as the chunks have them, which reach beyond
+	// the window; bytes of labels and chunks.
 	Series         int
 	Samples, Bytes int64
 	// Took is how long it took to the last byte.
@@ -337,7 +355,8 @@ type stored struct {
 	chunks  []prompb.Chunk
 }
 
-// seriesOverhead is charged for each series held beside its labels and chunk data: headers of slices and structs, by measurement rounded up.
+// seriesOverhead is charged for each series held beside its labels and chunk data: headers of
+// slices and structs, by measurement rounded up.
 const seriesOverhead = 256
 
 // slice reads all copies of one slice and splices them. Of its patience a part has gone by.
@@ -420,7 +439,8 @@ var (
 	errSlowCopy  = qerr.New(qerr.Timeout, "another replica of the shard was read long before")
 )
 
-// readAll reads all copies at once. One that was read whole lets the others have SparePatience more.
+// readAll reads all copies at once. One that was read whole lets the others have SparePatience
+// more.
 func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, held [][]stored, errs []error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -492,7 +512,8 @@ func (sp *spliced) splice(ctx context.Context, heard *scrapes, several bool) (*s
 	return out, nil
 }
 
-// together merges two series of one label set and time as a splice of two copies does: a is the base, b fills its gaps.
+// together merges two series of one label set and time as a splice of two copies does: a is the
+// base, b fills its gaps.
 func together(a, b *series, from, until int64) (*series, error) {
 	parts := slices.Concat(a.parts, b.parts)
 	var acc [2][]stamp
@@ -515,8 +536,9 @@ func together(a, b *series, from, until int64) (*series, error) {
 	return out, nil
 }
 
-// join merges the slices' series: equal label sets follow each other in time, the slice with the later start supplying everything from there on. Where two
-// slices of one time hold the same label set, which the configuration says cannot be, they are merged and Twice is told.
+// join merges the slices' series: equal label sets follow each other in time, the slice with the
+// later start supplying everything from there on. Where two slices of one time hold the same label
+// set, which the configuration says cannot be, they are merged and Twice is told.
 func (q *Queryable) join(legs []Leg, results [][]*series, from, until int64) ([]*series, error) {
 	type owned struct {
 		*series
@@ -549,7 +571,8 @@ func (q *Queryable) join(legs []Leg, results [][]*series, from, until int64) ([]
 			i = j
 			continue
 		}
-		// Slices of different times follow each other. Of one time there ought to be one: two are merged as copies of a slice would be.
+		// Slices of different times follow each other. Of one time there ought to be one: two are
+		// merged as copies of a slice would be.
 		var turns []owned
 		for _, o := range all[i:j] {
 			if n := len(turns); n > 0 && turns[n-1].slice.From == o.slice.From {

@@ -19,7 +19,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// fakeCopy is a copy with series in text: "a{x=1}: 0 15 30" is a series with samples at these seconds, whose values are their times.
+// fakeCopy is a copy with series in text: "a{x=1}: 0 15 30" is a series with samples at these
+// seconds, whose values are their times.
 type fakeCopy struct {
 	name   string
 	series []string

@@ -14,8 +14,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// beforeHistograms is how much earlier than the window native histograms are read from. A server cuts chunks at the window's start and forgets what the
-// first histogram behind the cut followed, so that a counter reset just there would be missed, or one made up.
+// beforeHistograms is how much earlier than the window native histograms are read from. A server
+// cuts chunks at the window's start and forgets what the first histogram behind the cut followed,
+// so that a counter reset just there would be missed, or one made up.
 const beforeHistograms = 5 * 60 * 1000
 
 // read collects one copy's series, charged to the meter. What a failed copy held is given back.

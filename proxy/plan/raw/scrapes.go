@@ -10,13 +10,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// upName is the metric that says whether a scrape succeeded; scrapePrefix begins the names of the others that a server writes for each scrape, also for one that failed.
+// upName is the metric that says whether a scrape succeeded; scrapePrefix begins the names of the
+// others that a server writes for each scrape, also for one that failed.
 const (
 	upName       = "up"
 	scrapePrefix = "scrape_"
 )
 
-// scrapes are what each copy says of its own scrapes, read once for a select, and only where a splice has to know. The goroutine that splices uses it.
+// scrapes are what each copy says of its own scrapes, read once for a select, and only where a
+// splice has to know. The goroutine that splices uses it.
 type scrapes struct {
 	q     *Queryable
 	slice *Slice
@@ -44,8 +46,9 @@ func targetOf(lbls labels.Labels) (target, bool) {
 	return t, t.instance != ""
 }
 
-// mark notes on the stamps of one copy's series what that copy says of the scrapes that they come from: of stale markers whether the scrape succeeded, of what is written for each scrape whether it failed.
-// What is not known is not noted.
+// mark notes on the stamps of one copy's series what that copy says of the scrapes that they come
+// from: of stale markers whether the scrape succeeded, of what is written for each scrape whether
+// it failed. What is not known is not noted.
 func (s *scrapes) mark(ctx context.Context, lbls labels.Labels, copy int, ss []stamp) error {
 	name := lbls.Get(model.MetricNameLabel)
 	reports := strings.HasPrefix(name, scrapePrefix)
@@ -74,7 +77,8 @@ func (s *scrapes) mark(ctx context.Context, lbls labels.Labels, copy int, ss []s
 	return nil
 }
 
-// ups are the samples of up of the target that the series comes from; nil where the copy has none, or several that could be meant.
+// ups are the samples of up of the target that the series comes from; nil where the copy has none,
+// or several that could be meant.
 func (s *scrapes) ups(of target, lbls labels.Labels, copy int) ([]stamp, error) {
 	var found *heard
 	all := s.of[copy][of]
@@ -107,7 +111,8 @@ func within(up, lbls labels.Labels) bool {
 	return ok
 }
 
-// ask reads up of the targets that the select can be about, of each copy. A copy that fails now says nothing; the select has its series already.
+// ask reads up of the targets that the select can be about, of each copy. A copy that fails now
+// says nothing; the select has its series already.
 func (s *scrapes) ask(ctx context.Context) error {
 	if s.asked {
 		return nil

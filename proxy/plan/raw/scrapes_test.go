@@ -17,7 +17,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// tellingCopy answers by matchers. Its series are lines such as `m{instance="a"} 0=1 15=1 30=s`, an s being a stale marker.
+// tellingCopy answers by matchers. Its series are lines such as `m{instance="a"} 0=1 15=1 30=s`, an
+// s being a stale marker.
 type tellingCopy struct {
 	name   string
 	series string
@@ -68,7 +69,8 @@ func (c *tellingCopy) Read(_ context.Context, q Query, emit func([]prompb.Label,
 	return nil
 }
 
-// TestScrapes: what a copy says of its scrapes decides about its stale markers, and about what it writes of each scrape; it is read once, and only where that matters.
+// TestScrapes: what a copy says of its scrapes decides about its stale markers, and about what it
+// writes of each scrape; it is read once, and only where that matters.
 func TestScrapes(t *testing.T) {
 	const other = `up{instance=a,job=j} 8=1 23=1 38=1 53=1 68=1
 m{instance=a,job=j} 8=1 23=1 38=1 53=1 68=1
@@ -145,7 +147,8 @@ scrape_duration_seconds{instance=a,job=j} 8=1 23=1 38=1 53=1 68=1`
 	}
 }
 
-// TestScrapesKeepBounds: where up does not fit into the budget the select is refused, and what was held of it is given back.
+// TestScrapesKeepBounds: where up does not fit into the budget the select is refused, and what was
+// held of it is given back.
 func TestScrapesKeepBounds(t *testing.T) {
 	text := "up{instance=a,job=j} 0=1 15=1 30=1\nm{instance=a,job=j} 0=1 15=1 30=s"
 	a, b := &tellingCopy{name: "a", series: text}, &tellingCopy{name: "b", series: "m{instance=a,job=j} 8=1 23=1 38=1"}

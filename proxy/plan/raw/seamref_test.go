@@ -9,7 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/seamref"
 )
 
-// TestSpliceAgainstTheRules holds splices of random copies against the same rules written down a second time.
+// TestSpliceAgainstTheRules holds splices of random copies against the same rules written down a
+// second time.
 func TestSpliceAgainstTheRules(t *testing.T) {
 	rng := rand.New(rand.NewPCG(randseed.Of(t, 0), 2))
 	told := func(ss []stamp) []seamref.Sample {

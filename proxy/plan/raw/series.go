@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 )
 
-// Segment is a stretch of time in which a series' samples come from one copy of one slice. From and Until are inclusive, in milliseconds.
+// Segment is a stretch of time in which a series' samples come from one copy of one slice. From and
+// Until are inclusive, in milliseconds.
 type Segment struct {
 	// Slice and Copy name the shard and the replica.
 	Slice string `json:"shard"`
@@ -18,7 +19,8 @@ type Segment struct {
 	Until int64 `json:"until"`
 }
 
-// part is a segment with the chunks that hold its samples; chunks may reach beyond it on both sides.
+// part is a segment with the chunks that hold its samples; chunks may reach beyond it on both
+// sides.
 type part struct {
 	Segment
 	chunks []prompb.Chunk
@@ -36,7 +38,8 @@ var _ storage.Series = (*series)(nil)
 // Labels returns the label set as one Prometheus would hold it, the group's labels included.
 func (s *series) Labels() labels.Labels { return s.lbls }
 
-// Iterator walks the samples of all parts in time order. it is reused where it is one of this package's.
+// Iterator walks the samples of all parts in time order. it is reused where it is one of this
+// package's.
 func (s *series) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 	p, ok := it.(*iterator)
 	if !ok {
@@ -70,7 +73,8 @@ func (it *iterator) reset(parts []part) {
 // workOfChunk is how many samples a chunk counts for: what servers usually put into one.
 const workOfChunk = 120
 
-// open makes cur the iterator of the current chunk, skipping parts and chunks that are exhausted. It reports whether there is one.
+// open makes cur the iterator of the current chunk, skipping parts and chunks that are exhausted.
+// It reports whether there is one.
 func (it *iterator) open() bool {
 	for it.part < len(it.parts) {
 		p := &it.parts[it.part]
@@ -176,8 +180,8 @@ func (it *iterator) AtT() int64 { return it.cur.AtT() }
 // AtST implements chunkenc.Iterator.
 func (it *iterator) AtST() int64 { return it.cur.AtST() }
 
-// AtHistogram implements chunkenc.Iterator. The first histogram of a part was not encoded after the one that precedes it here, so its reset hint says
-// nothing about that one.
+// AtHistogram implements chunkenc.Iterator. The first histogram of a part was not encoded after the
+// one that precedes it here, so its reset hint says nothing about that one.
 func (it *iterator) AtHistogram(h *histogram.Histogram) (int64, *histogram.Histogram) {
 	t, h := it.cur.AtHistogram(h)
 	if it.first && h.CounterResetHint != histogram.GaugeType {

@@ -5,22 +5,28 @@ import (
 	"slices"
 )
 
-// Replicas of a slice scrape the same targets at different moments, so their samples never share timestamps, and mixing them would double every rate's
-// sample count. A splice therefore takes whole stretches of time from one copy:
+// Replicas of a slice scrape the same targets at different moments, so their samples never share
+// timestamps, and mixing them would double every rate's sample count. A splice therefore takes
+// whole stretches of time from one copy:
 //
 //	base   x  x  x  x  .  .  .  .  x  x  x          a gap: longer than 1.5 intervals
 //	other   o  o  o  o  o  o  o  o  o  o  o
 //	result x  x  x  x   o  o  o  o x  x  x          segments: base, other, base
 //
-// The interval is the median distance of neighbouring samples over both copies. Between an edge of the window and the first or last sample more than 1.1 intervals are a gap. Of the other copy what
+// The interval is the median distance of neighbouring samples over both copies. Between an edge of
+// the window and the first or last sample more than 1.1 intervals are a gap. Of the other copy what
 // lies closer than half an interval to a sample of the base is left out.
 //
-// A series lives while one copy says so. A stale marker of the base from a scrape that succeeded stands; any other stands unless the other copy goes on around and after it: then it is left out, and the
-// other copy is read until the base's next sample. Markers within what is filled in stand, unless the base goes on within one and a half intervals.
+// A series lives while one copy says so. A stale marker of the base from a scrape that succeeded
+// stands; any other stands unless the other copy goes on around and after it: then it is left out,
+// and the other copy is read until the base's next sample. Markers within what is filled in stand,
+// unless the base goes on within one and a half intervals.
 //
-// A sample of up, or of what else a scrape that failed leaves behind, says nothing where the other copy reached the target at the same time: it counts as missing.
+// A sample of up, or of what else a scrape that failed leaves behind, says nothing where the other
+// copy reached the target at the same time: it counts as missing.
 //
-// A series with fewer than three samples in both copies together, which say nothing about an interval, is taken from the one that has more.
+// A series with fewer than three samples in both copies together, which say nothing about an
+// interval, is taken from the one that has more.
 
 // stamp is what a splice knows of one sample.
 type stamp struct {
@@ -35,12 +41,14 @@ type stamp struct {
 // seam is how far from each other samples of one series are.
 type seam struct{ interval float64 }
 
-// gap tells whether something is missing between two samples, edge whether between a sample and an edge of the window, close whether two samples of different copies are too near.
+// gap tells whether something is missing between two samples, edge whether between a sample and an
+// edge of the window, close whether two samples of different copies are too near.
 func (s seam) gap(d int64) bool   { return float64(d) > 1.5*s.interval }
 func (s seam) edge(d int64) bool  { return float64(d) > 1.1*s.interval }
 func (s seam) close(d int64) bool { return float64(d) < 0.5*s.interval }
 
-// splice fills the gaps of base with stretches of other, in the window [lo, hi]. Both are sorted by time; so is the result, without duplicate times.
+// splice fills the gaps of base with stretches of other, in the window [lo, hi]. Both are sorted by
+// time; so is the result, without duplicate times.
 func splice(base, other []stamp, lo, hi int64) []stamp {
 	switch {
 	case len(other) == 0:
@@ -86,7 +94,8 @@ func splice(base, other []stamp, lo, hi int64) []stamp {
 	return out
 }
 
-// goesOn tells whether the other copy has samples around a time, and nothing else. One that has none after it has stopped too, unless the window ends before its next one is due.
+// goesOn tells whether the other copy has samples around a time, and nothing else. One that has
+// none after it has stopped too, unless the window ends before its next one is due.
 func (s seam) goesOn(t, hi int64, other []stamp) bool {
 	n, later := 0, !s.gap(hi-t)
 	for i := search(other, t-int64(1.5*s.interval)); i < len(other) && float64(other[i].t-t) <= 1.5*s.interval; i++ {
@@ -118,7 +127,8 @@ func (s seam) fill(out, other []stamp, after, before *stamp) []stamp {
 	return out
 }
 
-// reached leaves out the samples of failed scrapes of a target that the other copy reached just before and after, as far as it looked.
+// reached leaves out the samples of failed scrapes of a target that the other copy reached just
+// before and after, as far as it looked.
 func (s seam) reached(mine, other []stamp) []stamp {
 	if !slices.ContainsFunc(mine, func(m stamp) bool { return m.failed }) {
 		return mine
@@ -156,7 +166,8 @@ func samples(ss []stamp) int {
 	return n
 }
 
-// interval is the median distance of neighbouring samples, stale markers left out, over both copies; 0 where there is no pair.
+// interval is the median distance of neighbouring samples, stale markers left out, over both
+// copies; 0 where there is no pair.
 func interval(base, other []stamp) float64 {
 	d := make([]int64, 0, len(base)+len(other))
 	for _, ss := range [][]stamp{base, other} {
@@ -188,7 +199,8 @@ func cmp64(a, b int64) int {
 	return 0
 }
 
-// runs turns spliced stamps into segments: maximal stretches of which a copy's every sample is taken.
+// runs turns spliced stamps into segments: maximal stretches of which a copy's every sample is
+// taken.
 func runs(ss []stamp) []run {
 	var out []run
 	for i, s := range ss {

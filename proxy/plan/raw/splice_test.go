@@ -10,7 +10,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/randseed"
 )
 
-// parseStamps reads a line of times such as "0 15 30s 45": an s marks a stale marker, an S one of a scrape that succeeded, an f a sample of a scrape that failed.
+// parseStamps reads a line of times such as "0 15 30s 45": an s marks a stale marker, an S one of a
+// scrape that succeeded, an f a sample of a scrape that failed.
 func parseStamps(t testing.TB, text string, from int32) []stamp {
 	t.Helper()
 	var out []stamp
@@ -87,8 +88,9 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// Whatever the copies miss, a splice is sorted, has no time twice, holds all real samples of the base but for failed scrapes of targets that the other copy reached, and takes samples of the other
-// copy only where the base lacks some, and not close to its.
+// Whatever the copies miss, a splice is sorted, has no time twice, holds all real samples of the
+// base but for failed scrapes of targets that the other copy reached, and takes samples of the
+// other copy only where the base lacks some, and not close to its.
 func TestSpliceProperties(t *testing.T) {
 	seed := randseed.Of(t, 0)
 	rng := rand.New(rand.NewPCG(seed, 1))

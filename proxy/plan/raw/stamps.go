@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 )
 
-// stamps decodes the time stamps of chunks within [lo, hi], those of a copy, of which stamps are known already. Damaged chunks are an error, never a shorter series. zeros marks the samples that
+// stamps decodes the time stamps of chunks within [lo, hi], those of a copy, of which stamps are
+// known already. Damaged chunks are an error, never a shorter series. zeros marks the samples that
 // are 0 as those of failed scrapes.
 func stamps(chunks []prompb.Chunk, lo, hi int64, from int, zeros bool, into []stamp) (out []stamp, err error) {
 	defer func() {

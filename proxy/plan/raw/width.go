@@ -45,7 +45,8 @@ func (q *Queryable) readSlices(ctx context.Context, legs []Leg, query Query) ([]
 	return results, g.Wait()
 }
 
-// enter waits for one of the places of Width, until ctx ends or a slice that has been waited for since began counts as failed.
+// enter waits for one of the places of Width, until ctx ends or a slice that has been waited for
+// since began counts as failed.
 func (q *Queryable) enter(ctx context.Context, began time.Time) (leave func(), err error) {
 	if q.Width <= 0 {
 		return func() {}, nil

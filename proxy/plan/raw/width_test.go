@@ -19,7 +19,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// slowCopy answers nothing after so long, or when its context ends, and counts who reads it and its like.
+// slowCopy answers nothing after so long, or when its context ends, and counts who reads it and its
+// like.
 type slowCopy struct {
 	takes         time.Duration
 	reading, most *atomic.Int64
@@ -53,7 +54,8 @@ func (q *Queryable) legs(all []Leg) {
 	q.Legs = func(context.Context, int64, int64, []*labels.Matcher) ([]Leg, error) { return all, nil }
 }
 
-// TestWidth: five selectors over 200 slices are 1,000 reads, 64 over 800 are 51,200, and as many goroutines at once as Width has places, beside one for each selector.
+// TestWidth: five selectors over 200 slices are 1,000 reads, 64 over 800 are 51,200, and as many
+// goroutines at once as Width has places, beside one for each selector.
 func TestWidth(t *testing.T) {
 	for _, tc := range []struct{ width, selectors, slices int }{{8, 5, 200}, {64, 64, 800}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -87,8 +89,9 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// TestWidthAndSilentSlices: slices that hang fill all places. An answer that can go without them comes when their patience is over, without those that never had a place
-// too; one that cannot has the error then.
+// TestWidthAndSilentSlices: slices that hang fill all places. An answer that can go without them
+// comes when their patience is over, without those that never had a place too; one that cannot has
+// the error then.
 func TestWidthAndSilentSlices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		legs, _, most := slowLegs(20, time.Hour)
@@ -120,7 +123,8 @@ func TestWidthAndSilentSlices(t *testing.T) {
 	})
 }
 
-// TestWidthEndsWithTheFirstFailure: nobody waits for a place once the answer is lost, nor when the request has ended.
+// TestWidthEndsWithTheFirstFailure: nobody waits for a place once the answer is lost, nor when the
+// request has ended.
 func TestWidthEndsWithTheFirstFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		legs, _, _ := slowLegs(20, time.Hour)

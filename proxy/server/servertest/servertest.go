@@ -14,12 +14,16 @@ import (
 const (
 	// readyWithin is how long a server may take until it answers; it probes its shards first.
 	readyWithin = time.Minute
-	// drain is how long requests that are under way may go on at the end: a test that still has one has failed, or does not care.
+	// drain is how long requests that are under way may go on at the end: a test that still has one
+	// has failed, or does not care.
 	drain = time.Second
 )
 
-// Start serves a configuration (text is the YAML of its file; paths in it are below a folder of the test) until the test ends, or stop is called, which waits for the end and may be called
-// again. Each change is made to the server's options before it is built. url is that of the main listener, without a slash at its end. A configuration that is not valid, and a server that ends before it is ready, end the test.
+// Start serves a configuration (text is the YAML of its file; paths in it are below a folder of the
+// test) until the test ends, or stop is called, which waits for the end and may be called again.
+// Each change is made to the server's options before it is built. url is that of the main listener,
+// without a slash at its end. A configuration that is not valid, and a server that ends before it
+// is ready, end the test.
 func Start(t testing.TB, text string, changes ...func(*server.Options)) (url string, stop func()) {
 	t.Helper()
 	cfg, err := config.Parse([]byte(text), t.TempDir())
@@ -38,7 +42,8 @@ func Start(t testing.TB, text string, changes ...func(*server.Options)) (url str
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not the test's context: it ends before the test's cleanups, and clients that they close may be in the middle of a request.
+	// Not the test's context: it ends before the test's cleanups, and clients that they close may
+	// be in the middle of a request.
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, context.Background()) }() // waited for by stop

@@ -17,7 +17,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// TestStart: what Start gives answers as the whole server does, with the labels of the configuration, until it is stopped; a second stop changes nothing.
+// TestStart: what Start gives answers as the whole server does, with the labels of the
+// configuration, until it is stopped; a second stop changes nothing.
 func TestStart(t *testing.T) {
 	shard, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true, ExternalLabels: labels.FromStrings("cluster", "jaguar")})
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// quiet tells whether an idle connection is open and has nothing to read: a server that closed it, or says something unasked, is not to be asked on it. Where
-// that cannot be told, and where the server goes while the request is on its way, the connection shows it when it is used.
+// quiet tells whether an idle connection is open and has nothing to read: a server that closed it,
+// or says something unasked, is not to be asked on it. Where that cannot be told, and where the
+// server goes while the request is on its way, the connection shows it when it is used.
 func quiet(nc net.Conn) bool {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {

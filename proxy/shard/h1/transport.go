@@ -17,22 +17,26 @@ import (
 )
 
 const (
-	// readBytes and writeBytes are the sizes of a connection's buffers. Most answers to a dashboard are in one read then; longer reads go past it.
+	// readBytes and writeBytes are the sizes of a connection's buffers. Most answers to a dashboard
+	// are in one read then; longer reads go past it.
 	readBytes, writeBytes = 16 << 10, 4 << 10
 	// maxInformational is how many 1xx headers may come before an answer.
 	maxInformational = 5
-	// verdictPatience is how long the header of an answer is waited for that explains why the server stopped reading a request.
+	// verdictPatience is how long the header of an answer is waited for that explains why the
+	// server stopped reading a request.
 	verdictPatience = 250 * time.Millisecond
-	// staleWithin is how soon a connection shows that the server had given it up while nobody used it. One that breaks later broke over the request: to make
-	// that anew is for whoever sent it to decide.
+	// staleWithin is how soon a connection shows that the server had given it up while nobody used
+	// it. One that breaks later broke over the request: to make that anew is for whoever sent it to
+	// decide.
 	staleWithin = time.Second
 )
 
 // ErrHeaderTooLarge ends a call whose answer's header is longer than MaxHeaderBytes.
 var ErrHeaderTooLarge = errors.New("the header of the answer is too large")
 
-// Transport is an http.RoundTripper for one server. Its fields are set before the first call; several goroutines may call it. The error of RoundTrip is the
-// connection's, the parser's, Dial's, or the context's cause.
+// Transport is an http.RoundTripper for one server. Its fields are set before the first call;
+// several goroutines may call it. The error of RoundTrip is the connection's, the parser's, Dial's,
+// or the context's cause.
 type Transport struct {
 	// Addr is the server's host and port.
 	Addr string
@@ -43,7 +47,8 @@ type Transport struct {
 	// MaxIdle and IdleTimeout bound the idle connections.
 	MaxIdle     int
 	IdleTimeout time.Duration
-	// Few are the idle connections that stay for IdleTimeout; what a burst left beyond them goes after BurstTimeout. 0 as BurstTimeout is IdleTimeout.
+	// Few are the idle connections that stay for IdleTimeout; what a burst left beyond them goes
+	// after BurstTimeout. 0 as BurstTimeout is IdleTimeout.
 	Few          int
 	BurstTimeout time.Duration
 	// Shared bounds the idle connections of several transports together; nil is no bound.
@@ -55,7 +60,8 @@ type Transport struct {
 	sweep    *time.Timer
 }
 
-// Shared is what transports that bound their idle connections together know of each other. One for each transport is always kept.
+// Shared is what transports that bound their idle connections together know of each other. One for
+// each transport is always kept.
 type Shared struct {
 	// Max is how many there may be.
 	Max  int
@@ -110,7 +116,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// call makes a call over a connection. stale tells that it failed because the server had given the connection up before.
+// call makes a call over a connection. stale tells that it failed because the server had given the
+// connection up before.
 func (t *Transport) call(c *conn, req *http.Request) (resp *http.Response, stale bool, err error) {
 	ctx, began := req.Context(), time.Now()
 	// Closing a connection ends whatever waits on it.
@@ -140,7 +147,8 @@ func closeBody(req *http.Request, err error) error {
 	return err
 }
 
-// exchange writes the request and reads the header of its answer. whole is false where the server did not take all of the request.
+// exchange writes the request and reads the header of its answer. whole is false where the server
+// did not take all of the request.
 func (c *conn) exchange(req *http.Request, maxHeader int64) (resp *http.Response, whole bool, err error) {
 	c.left = maxHeader
 	unsent := req.Write(c.out)
@@ -196,7 +204,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Arrived tells whether all of the answer is here already, as far as can be seen without asking the system: for whoever plans how to read it.
+// Arrived tells whether all of the answer is here already, as far as can be seen without asking the
+// system: for whoever plans how to read it.
 func (b *body) Arrived() bool {
 	if b.ended.Load() {
 		return true
@@ -327,7 +336,8 @@ func (t *Transport) expire() {
 	}
 }
 
-// CloseIdleConnections closes the connections that no call uses, and those in use when their calls end, unless there is a new call before.
+// CloseIdleConnections closes the connections that no call uses, and those in use when their calls
+// end, unless there is a new call before.
 func (t *Transport) CloseIdleConnections() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -21,7 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// script is a server that answers each request on a connection with the next of its texts, and notes what it saw.
+// script is a server that answers each request on a connection with the next of its texts, and
+// notes what it saw.
 type script struct {
 	t       *testing.T
 	ln      net.Listener
@@ -103,8 +104,8 @@ func request(t *testing.T, ctx context.Context, method, body string) *http.Reque
 	return req
 }
 
-// TestReuse: whether the next call goes over the same connection, by how the server ends an answer. Reusing one too many mixes up answers; one too few costs a
-// handshake for each call.
+// TestReuse: whether the next call goes over the same connection, by how the server ends an answer.
+// Reusing one too many mixes up answers; one too few costs a handshake for each call.
 func TestReuse(t *testing.T) {
 	for _, tt := range []struct {
 		name, answer, body string
@@ -141,7 +142,8 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestArrived: an answer that is here as a whole is told from one that is still coming, before anything of it was read and after.
+// TestArrived: an answer that is here as a whole is told from one that is still coming, before
+// anything of it was read and after.
 func TestArrived(t *testing.T) {
 	chunked := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
 	for _, tt := range []struct {
@@ -186,7 +188,8 @@ func TestArrived(t *testing.T) {
 	}
 }
 
-// TestBroken: what is no answer is an error and costs its connection, and the next call is not touched by it.
+// TestBroken: what is no answer is an error and costs its connection, and the next call is not
+// touched by it.
 func TestBroken(t *testing.T) {
 	long := strings.Repeat("x", 9<<10)
 	for _, tt := range []struct {
@@ -235,7 +238,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestIdleGone: a connection that the server closed, or spoke on, while nobody used it, is found out before anything is sent on it.
+// TestIdleGone: a connection that the server closed, or spoke on, while nobody used it, is found
+// out before anything is sent on it.
 func TestIdleGone(t *testing.T) {
 	for _, last := range []string{"", "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"} {
 		done := make(chan struct{})
@@ -401,7 +405,8 @@ func TestPost(t *testing.T) {
 	}
 }
 
-// TestIdle: idle connections are bounded in number and time, and none is kept once they were told to go.
+// TestIdle: idle connections are bounded in number and time, and none is kept once they were told
+// to go.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dialled, closed atomic.Int32
@@ -469,7 +474,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestCannotTell: over connections of which the system does not know whether they are closed, a call that finds out is made anew, once, with its body.
+// TestCannotTell: over connections of which the system does not know whether they are closed, a
+// call that finds out is made anew, once, with its body.
 func TestCannotTell(t *testing.T) {
 	var dialled atomic.Int32
 	var servers sync.WaitGroup
@@ -507,7 +513,8 @@ func TestCannotTell(t *testing.T) {
 	servers.Wait()
 }
 
-// TestStalePool: of connections that a server gave up while they were idle, and resets when they are used again, the first one to be used says so for all.
+// TestStalePool: of connections that a server gave up while they were idle, and resets when they
+// are used again, the first one to be used says so for all.
 func TestStalePool(t *testing.T) {
 	const pool = 10
 	var over atomic.Bool
@@ -546,7 +553,8 @@ func TestStalePool(t *testing.T) {
 	}
 }
 
-// TestBrokenOver: a connection that breaks long after the request went out broke over it. The request is not made anew, used before or not.
+// TestBrokenOver: a connection that breaks long after the request went out broke over it. The
+// request is not made anew, used before or not.
 func TestBrokenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen atomic.Int32
@@ -582,7 +590,8 @@ func TestBrokenOver(t *testing.T) {
 	})
 }
 
-// TestEarlyAnswer: an answer that comes before the request was taken whole is read to its end, however long that takes.
+// TestEarlyAnswer: an answer that comes before the request was taken whole is read to its end,
+// however long that takes.
 func TestEarlyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var servers sync.WaitGroup
@@ -616,7 +625,8 @@ type deaf struct{ net.Conn }
 
 func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// FuzzAnswer: whatever a server says, a call ends with an answer or an error, and net/http reads the same.
+// FuzzAnswer: whatever a server says, a call ends with an answer or an error, and net/http reads
+// the same.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(ok))
 	f.Add([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"))
