@@ -132,8 +132,8 @@
       filesystems: 'fstype=~"ext[234]|xfs|btrfs|zfs", mountpoint!~"/boot.*|/usr|/run/.*|/snap/.*"',
       // Label of kube_node_labels that names the rack.
       rackLabel: 'label_rack',
-      // Reasons of node-problem-detector that speak of a disk.
-      diskProblems: 'IOError|Ext4Error|Ext4Warning|XfsHasShutdown|MemoryReadError|BufferIOError',
+      // Reasons of node-problem-detector that speak of a failing disk, for which a node is drained. MemoryReadError is none: it is a memory error that was corrected. Ext4Warning tells of no damage.
+      diskProblems: 'IOError|Ext4Error|XfsHasShutdown|BufferIOError',
     },
 
     network: {
