@@ -39,7 +39,11 @@
             description: '{{ $value | humanizePercentage }} of the probers do not reach %s, though its kubelet may still report.' % where,
           }),
           a.alert('NodeFilesystemReadOnly', onNode {
-            expr: 'max by (%s) (node_filesystem_readonly{%s, %s} == 1)' % [fs, s, c.node.filesystems],
+            expr: |||
+              max by (%(fs)s) (node_filesystem_readonly{%(s)s, %(local)s} == 1)
+              and on (%(fs)s)
+              node:filesystem_seen_writable:bool
+            ||| % { fs: fs, s: s, 'local': c.node.filesystems },
             hold: '1m',
             severity: 'auto',
             labels: { action: 'drain' },

@@ -55,6 +55,21 @@
             ||| % { n: node, s: s, fs: c.node.filesystems },
           },
           {
+            // 1 for each local file system that has been writable, as long as it
+            // is there: the root of an immutable system (Container-Optimized OS,
+            // Bottlerocket, Talos) never is, and nothing is wrong with it.
+            record: 'node:filesystem_seen_writable:bool',
+            expr: |||
+              max by (%(n)s, mountpoint, device) (node_filesystem_readonly{%(s)s, %(fs)s} == bool 0) == 1
+              or
+              (
+                max by (%(n)s, mountpoint, device) (node_filesystem_readonly{%(s)s, %(fs)s} == bool 1)
+                and on (%(n)s, mountpoint, device)
+                last_over_time(node:filesystem_seen_writable:bool[%(past)s])
+              )
+            ||| % { n: node, s: s, fs: c.node.filesystems, past: t.d('6h') },
+          },
+          {
             // The kernel's table is one for all devices; a device whose last entry goes loses its series.
             record: 'node:arp_entries:ratio',
             expr: |||
