@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
@@ -49,22 +51,22 @@ type half struct {
 	p    *realprom.Process
 }
 
-func (h *half) start(t *testing.T) {
+func (h *half) launch() (err error) {
+	h.p, err = realprom.StartProcess(realprom.ProcessOptions{Path: h.path, Args: h.args})
+	return err
+}
+
+func (h *half) await(t *testing.T) {
 	t.Helper()
-	p, err := realprom.StartProcess(realprom.ProcessOptions{Path: h.path, Args: h.args})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.p = p
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := p.WaitReady(ctx, "http://"+h.addr+"/-/ready"); err != nil {
+	if err := h.p.WaitReady(ctx, "http://"+h.addr+"/-/ready"); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// newPair starts both over the same targets.
-func newPair(t *testing.T) (pair [2]*half) {
+// newPair starts both over the same targets and Spillway's page, each with a past of its own.
+func newPair(t *testing.T, page string, end time.Time) (pair [2]*half) {
 	t.Helper()
 	path, err := realprom.Find("prometheus")
 	if err != nil {
@@ -82,22 +84,31 @@ func newPair(t *testing.T) (pair [2]*half) {
 	for i := range targets {
 		fmt.Fprintf(&list, "      - {targets: [%q], labels: {instance: node-%d}}\n", strings.TrimPrefix(exporter.URL, "http://"), i)
 	}
+	ports, err := realprom.FreePorts(len(pair))
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	for i := range pair {
 		file := filepath.Join(dir, fmt.Sprintf("%d.yml", i))
-		text := fmt.Sprintf("global: {scrape_interval: 1s, external_labels: {replica: r%d}}\nscrape_configs:\n  - job_name: node\n    static_configs:\n%s", i, list.String())
+		text := fmt.Sprintf("global: {scrape_interval: 1s, external_labels: {prometheus_replica: r%d}}\nscrape_configs:\n  - {job_name: spillway, static_configs: [{targets: [%q]}]}\n  - job_name: node\n    static_configs:\n%s", i, page, list.String())
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		port, err := realprom.FreePort()
-		if err != nil {
+		h := &half{path: path, addr: fmt.Sprintf("127.0.0.1:%d", ports[i])}
+		data := filepath.Join(dir, fmt.Sprintf("data-%d", i))
+		writePast(t, data, i, end)
+		h.args = []string{"--config.file=" + file, "--storage.tsdb.path=" + data, "--web.listen-address=" + h.addr}
+		pair[i] = h
+	}
+	for _, h := range pair { // at once: what one has scraped before the other could it lacks for good
+		if err := h.launch(); err != nil {
 			t.Fatal(err)
 		}
-		h := &half{path: path, addr: fmt.Sprintf("127.0.0.1:%d", port)}
-		h.args = []string{"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, fmt.Sprintf("data-%d", i)), "--web.listen-address=" + h.addr}
-		h.start(t)
 		t.Cleanup(func() { h.p.Kill() })
-		pair[i] = h
+	}
+	for _, h := range pair {
+		h.await(t)
 	}
 	return pair
 }
@@ -107,16 +118,17 @@ type question struct {
 	path string
 	form url.Values
 	want string // what is in each answer, once all has been scraped a few times
+	day  bool   // all points of a day are to be as wanted; while one replica is away, but for those that read of the other one's outage
 }
 
 // questions are a ruler's, a dashboard's and those of its variables. Read series by series each of
 // the first seven would need ten times max_series.
 func questions(now time.Time) []question {
 	instant := func(q, want string) question {
-		return question{"/api/v1/query", url.Values{"query": {q}, "time": {fmt.Sprintf("%.3f", float64(now.UnixMilli())/1000)}}, want}
+		return question{path: "/api/v1/query", form: url.Values{"query": {q}, "time": {fmt.Sprintf("%.3f", float64(now.UnixMilli())/1000)}}, want: want}
 	}
 	ranged := func(q, want string) question {
-		return question{"/api/v1/query_range", url.Values{"query": {q}, "start": {fmt.Sprint(now.Add(-5 * time.Second).Unix())}, "end": {fmt.Sprint(now.Unix())}, "step": {"1"}}, want}
+		return question{path: "/api/v1/query_range", form: url.Values{"query": {q}, "start": {fmt.Sprint(now.Add(-5 * time.Second).Unix())}, "end": {fmt.Sprint(now.Unix())}, "step": {"1"}}, want: want}
 	}
 	return []question{
 		instant(`count(requests_total)`, fmt.Sprintf(`"%d"`, targets*perTarget)),
@@ -126,10 +138,10 @@ func questions(now time.Time) []question {
 		instant(`count(max by (instance) (requests_total))`, fmt.Sprintf(`"%d"`, targets)),
 		ranged(`count(requests_total)`, fmt.Sprintf(`"%d"`, targets*perTarget)),
 		ranged(`quantile(0.5, count by (instance) (requests_total))`, fmt.Sprintf(`"%d"`, perTarget)),
-		instant(`count(up == 1)`, fmt.Sprintf(`"%d"`, targets)),
+		instant(`count(up{job="node"} == 1)`, fmt.Sprintf(`"%d"`, targets)),
 		instant(`up == 0`, `"result":[]`),
-		{"/api/v1/label/instance/values", url.Values{"match[]": {"up"}}, `"node-9"`},
-		{"/api/v1/series", url.Values{"match[]": {`up{instance="node-3"}`}}, `"node-3"`},
+		{path: "/api/v1/label/instance/values", form: url.Values{"match[]": {"up"}}, want: `"node-9"`},
+		{path: "/api/v1/series", form: url.Values{"match[]": {`up{instance="node-3"}`}}, want: `"node-3"`},
 	}
 }
 
@@ -137,6 +149,7 @@ func questions(now time.Time) []question {
 type callers struct {
 	url   string
 	asked atomic.Int64
+	full  atomic.Bool // no point of the day is missing
 	wg    sync.WaitGroup
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -162,8 +175,9 @@ func (c *callers) complain(format string, args ...any) {
 	}
 }
 
-// one asks one question; what is wrong with its answer, empty where nothing is.
-func (c *callers) one(ctx context.Context, client *http.Client, q question) string {
+// one asks one question; what is wrong with its answer, empty where nothing is. No point of a day may be missing if full says so before and after.
+func (c *callers) one(ctx context.Context, client *http.Client, q question, full func() bool) string {
+	was := full()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+q.path+"?"+q.form.Encode(), nil)
 	if err != nil {
 		return err.Error()
@@ -180,24 +194,30 @@ func (c *callers) one(ctx context.Context, client *http.Client, q question) stri
 		return fmt.Sprintf("%s: %v", q.form, err)
 	case resp.StatusCode != http.StatusOK || !strings.Contains(string(body), q.want) || strings.Contains(string(body), `"warnings"`):
 		return fmt.Sprintf("%s: want %s, got %d after %s: %.600s", q.form, q.want, resp.StatusCode, time.Since(began).Round(time.Millisecond), body)
+	case q.day:
+		all, good := strings.Count(string(body), `"]`), strings.Count(string(body), q.want)
+		if was && full() && good < pastPoints || good < pastPoints-hole-edges || good < all-edges {
+			return fmt.Sprintf("%s: %d of %d points are %s, of %d", q.form, good, all, q.want, pastPoints)
+		}
 	}
 	return ""
 }
 
-func (c *callers) run(n int) {
+// run asks from n callers at once, with a pause after each round.
+func (c *callers) run(n int, pause time.Duration, ask func(now time.Time) []question) {
 	for range n {
 		c.wg.Go(func() {
 			tr := &http.Transport{}
 			defer tr.CloseIdleConnections()
 			client := &http.Client{Transport: tr}
 			for c.ctx.Err() == nil {
-				for _, q := range questions(time.Now()) {
-					if w := c.one(c.ctx, client, q); w != "" && c.ctx.Err() == nil {
+				for _, q := range ask(time.Now()) {
+					if w := c.one(c.ctx, client, q, c.full.Load); w != "" && c.ctx.Err() == nil {
 						c.complain("%s", w)
 					}
 					c.asked.Add(1)
 				}
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(pause)
 			}
 		})
 	}
@@ -239,9 +259,12 @@ func has(m *dto.Metric, with map[string]string) bool {
 	return n == len(with)
 }
 
-// failures are the calls to a replica that ended in any way that is held against it.
+// failures are the calls to a replica that ended in any way that is held against it, or were made twice.
 func failures(t *testing.T, reg *prometheus.Registry, replica string) (n float64) {
 	t.Helper()
+	for _, v := range figures(t, reg, "spillway_shard_retries_total", map[string]string{"replica": replica}) {
+		n += v
+	}
 	for _, outcome := range []string{"silent", "internal", "overloaded", "shard_failed", "timeout", "unavailable"} {
 		for _, v := range figures(t, reg, "spillway_shard_requests_total", map[string]string{"replica": replica, "outcome": outcome}) {
 			n += v
@@ -268,26 +291,53 @@ func eventually(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// TestLossOfOne kills one of the pair, and starts it again on what it had written.
+// plans are the queries that shards answered themselves, and those of which series were fetched since something was wrong with servers.
+func plans(t *testing.T, reg *prometheus.Registry) (pushed, fetched float64) {
+	t.Helper()
+	for _, mode := range []string{"pass", "push", "mixed", "stretches"} {
+		for _, v := range figures(t, reg, "spillway_query_plans_total", map[string]string{"mode": mode, "cause": "none"}) {
+			pushed += v
+		}
+	}
+	for _, cause := range []string{"not_whole", "no_heartbeat", "unreachable", "engine", "sick", "labels", "boundary", "inexact"} {
+		for _, v := range figures(t, reg, "spillway_query_plans_total", map[string]string{"cause": cause}) {
+			fetched += v
+		}
+	}
+	return pushed, fetched
+}
+
+// TestLossOfOne kills one of the pair, and starts it again on what it had written. Each had an hour's outage of its own during the day before.
 func TestLossOfOne(t *testing.T) {
-	pair := newPair(t)
-	text := fmt.Sprintf("groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    replica_labels: [replica]\n    heartbeat: up\n    shards: [{replicas: [{url: 'http://%s'}, {url: 'http://%s'}]}]\nlimits: {max_series: %d}\n", pair[0].addr, pair[1].addr, maxSeries)
 	reg := prometheus.NewRegistry()
+	page := httptest.NewServer(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	t.Cleanup(page.Close)
+	end := time.Now().Truncate(pastStep)
+	pair := newPair(t, strings.TrimPrefix(page.URL, "http://"), end)
+	text := fmt.Sprintf("groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    replica_labels: [prometheus_replica]\n    heartbeat: up\n    shards: [{replicas: [{url: 'http://%s'}, {url: 'http://%s'}]}]\nlimits: {max_series: %d}\n", pair[0].addr, pair[1].addr, maxSeries)
 	base, _ := servertest.Start(t, text, func(o *server.Options) { o.Registerer, o.Gatherer = reg, reg })
 	c := &callers{url: base, phase: "both are well"}
 	c.ctx, c.stop = context.WithCancel(t.Context())
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
-	eventually(t, "all has been scraped often enough", func() bool {
-		for _, q := range questions(time.Now()) {
-			if c.one(t.Context(), client, q) != "" {
-				return false
+	day := dayQuestions(end)
+	wrong := func(qs []question) string {
+		for _, q := range qs {
+			if w := c.one(t.Context(), client, q, func() bool { return true }); w != "" {
+				return w
 			}
 		}
-		return true
-	})
+		return ""
+	}
+	c.full.Store(true)
+	eventually(t, "all has been scraped often enough", func() bool { return wrong(questions(time.Now())) == "" })
 	time.Sleep(5 * time.Second) // so that the steps of range queries have all of it too
-	c.run(4)
+	if w := wrong(day); w != "" {
+		t.Fatal(w)
+	}
+	rules := newRuler(t, base)
+	c.run(4, 100*time.Millisecond, questions)
+	c.run(1, time.Second, func(time.Time) []question { return day })
 	time.Sleep(2 * time.Second)
 	for k := range *kills {
 		if k > 0 {
@@ -296,21 +346,44 @@ func TestLossOfOne(t *testing.T) {
 		i := k % 2
 		h, other := pair[i], pair[1-i]
 		clean := failures(t, reg, other.addr)
+		c.full.Store(false)
 		c.enter(fmt.Sprintf("replica %d was killed", i))
 		h.p.Kill()
 		killed := time.Now()
+		pushedAtOnce, _ := plans(t, reg)
+		time.Sleep(time.Second)
+		pushed, fetched := plans(t, reg)
+		if pushed == pushedAtOnce {
+			t.Error("within a second of the kill no query was pushed")
+		}
 		eventually(t, "the one that was killed is named", func() bool { return state(t, reg, h.addr, "down") == 1 })
 		t.Logf("replica %d is down by spillway_shard_replica_state %s after it was killed", i, time.Since(killed).Round(100*time.Millisecond))
+		eventually(t, "the ruler fires", func() bool { return len(rules.firing(t)) > 0 })
+		t.Logf("the ruler says so %s after it was killed", time.Since(killed).Round(100*time.Millisecond))
 		time.Sleep(max(0, *away-time.Since(killed)))
+		if got, want := rules.firing(t), []string{named + " " + h.addr}; !slices.Equal(got, want) {
+			t.Errorf("%v fire, want %v", got, want)
+		}
 		if n := state(t, reg, other.addr, "up"); n != 1 {
 			t.Errorf("the one that is left is not up: %g", n)
 		}
+		if p, f := plans(t, reg); p == pushed || f > fetched {
+			t.Errorf("from a second after the kill on %g queries were pushed, and %g times series were fetched", p-pushed, f-fetched)
+		}
 		c.enter(fmt.Sprintf("replica %d is started again", i))
-		h.start(t)
+		if err := h.launch(); err != nil {
+			t.Fatal(err)
+		}
+		h.await(t)
+		back := time.Now()
 		eventually(t, "it is up again", func() bool { return state(t, reg, h.addr, "up") == 1 })
 		// It is read again at some moment from then on.
 		c.enter(fmt.Sprintf("replica %d is back", i))
-		time.Sleep(16 * time.Second)
+		eventually(t, "the day is whole again", func() bool { return wrong(day) == "" })
+		c.full.Store(true)
+		t.Logf("the day has no gap %s after it was back", time.Since(back).Round(100*time.Millisecond))
+		eventually(t, "the ruler fires no more", func() bool { return len(rules.firing(t)) == 0 })
+		time.Sleep(max(0, 16*time.Second-time.Since(back)))
 		if n := failures(t, reg, other.addr) - clean; n != 0 {
 			t.Errorf("%g failures were charged to the replica that is well", n)
 		}
@@ -320,7 +393,11 @@ func TestLossOfOne(t *testing.T) {
 	for _, w := range c.wrong {
 		t.Error(w)
 	}
-	t.Logf("%d questions over %d series with max_series %d", c.asked.Load(), targets*perTarget, maxSeries)
+	evaluations, failed := rules.counts(t)
+	if evaluations < 20 || failed > 0 {
+		t.Errorf("of %g evaluations of the ruler's rules %g failed or had a warning", evaluations, failed)
+	}
+	t.Logf("%d questions over %d series with max_series %d, and %g evaluations", c.asked.Load(), targets*perTarget, maxSeries, evaluations)
 }
 
 func TestMain(m *testing.M) { realpromtest.Main(m) }
