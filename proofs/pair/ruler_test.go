@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,37 +18,64 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
+	mixin "github.com/spillwayproject/spillway/jsonnet"
 )
 
 const (
 	named = "ProxyReplicaDown"
 	// sums is a rule over ten times max_series.
 	sums = "job:requests:rate10s"
+	// nodes is up of each target as it was read by remote read, ticks is there at each evaluation.
+	nodes, ticks = "pair:nodes:up", "pair:ticks:one"
+	// scale divides every duration of the alerts: five minutes are five seconds.
+	scale = 60
 )
 
-// ruler is a Thanos Ruler that asks Spillway for everything, each second.
+// ruler evaluates rules, each second.
 type ruler struct{ url string }
 
-// newRuler starts one with ProxyReplicaDown as it is shipped, but that it waits a second and not five minutes, and a rule that sums.
-func newRuler(t *testing.T, proxy string) ruler {
+// proxyAlerts are the alerts about Spillway as they are shipped, in compressed time.
+func proxyAlerts(t *testing.T) (all rulefmt.RuleGroups) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.json")
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"timeScale": %d, "evaluationInterval": "1m"}`, scale), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := mixin.Render(mixin.Options{Config: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(files["alerts/shard/spillway.yaml"], &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func writeRules(t *testing.T, groups ...rulefmt.RuleGroup) string {
+	t.Helper()
+	text, err := yaml.Marshal(rulefmt.RuleGroups{Groups: groups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// newRuler starts a Thanos Ruler that asks Spillway for everything: ProxyReplicaDown, over Spillway's page as the pair scrapes it, and a rule that sums.
+func newRuler(t *testing.T, proxy string, alerts rulefmt.RuleGroups) ruler {
 	t.Helper()
 	path, err := realprom.Find("thanos")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join("..", "..", "alerts", "shard", "spillway.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all rulefmt.RuleGroups
-	if err := yaml.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
 	rules := []rulefmt.Rule{{Record: sums, Expr: "sum by (job) (rate(requests_total[10s]))"}}
-	for _, g := range all.Groups {
+	for _, g := range alerts.Groups {
 		for _, r := range g.Rules {
 			if r.Alert == named {
-				r.For = model.Duration(time.Second)
 				rules = append(rules, r)
 			}
 		}
@@ -54,17 +83,11 @@ func newRuler(t *testing.T, proxy string) ruler {
 	if len(rules) != 2 {
 		t.Fatalf("there are %d rules called %s", len(rules)-1, named)
 	}
-	if text, err = yaml.Marshal(rulefmt.RuleGroups{Groups: []rulefmt.RuleGroup{{Name: "pair", Interval: model.Duration(time.Second), Rules: rules}}}); err != nil {
-		t.Fatal(err)
-	}
+	file := writeRules(t, rulefmt.RuleGroup{Name: "pair", Interval: model.Duration(time.Second), Rules: rules})
 	dir := t.TempDir()
-	file := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	p, at, err := realprom.StartOnPorts(t.Context(), realprom.PortOptions{Path: path, Ports: 2, Args: func(at []string) []string {
 		return []string{
-			"rule", "--data-dir=" + filepath.Join(dir, "data"), "--rule-file=" + file, "--eval-interval=1s", "--query=" + proxy, `--label=ruler_replica="0"`,
+			"rule", "--data-dir=" + dir, "--rule-file=" + file, "--eval-interval=1s", "--query=" + proxy, `--label=ruler_replica="0"`,
 			"--http-grace-period=1s", "--grpc-grace-period=1s", "--http-address=" + at[0], "--grpc-address=" + at[1],
 		}
 	}})
@@ -77,6 +100,29 @@ func newRuler(t *testing.T, proxy string) ruler {
 		}
 	})
 	return ruler{"http://" + at[0]}
+}
+
+// newWatch starts a Prometheus that scrapes Spillway's page itself and evaluates all alerts about Spillway, as the one does that watches the servers; and a rule whose series it fetches from Spillway by remote read.
+func newWatch(t *testing.T, proxy, page string, alerts rulefmt.RuleGroups) ruler {
+	t.Helper()
+	groups := append(alerts.Groups, rulefmt.RuleGroup{Name: "pair", Rules: []rulefmt.Rule{{Record: nodes, Expr: `up{job="node"}`}, {Record: ticks, Expr: `vector(1)`}}})
+	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s, external_labels: {cluster: jaguar}}\nrule_files: [%q]\nscrape_configs:\n  - {job_name: spillway, static_configs: [{targets: [%q]}]}\n"+
+		"remote_read: [{url: %q, read_recent: true, filter_external_labels: false, required_matchers: {job: node}}]\n", writeRules(t, groups...), page, proxy+"/api/v1/read")
+	return ruler{realpromtest.Start(t, realprom.Options{Config: config}).URL()}
+}
+
+// vector is the value of each series of an instant query, by a label.
+func (r ruler) vector(t *testing.T, query string, by model.LabelName) map[string]float64 {
+	t.Helper()
+	var got struct{ Data struct{ Result model.Vector } }
+	if err := json.Unmarshal([]byte(r.get(t, "/api/v1/query?"+url.Values{"query": {query}}.Encode())), &got); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, s := range got.Data.Result {
+		out[string(s.Metric[by])] += float64(s.Value)
+	}
+	return out
 }
 
 func (r ruler) get(t *testing.T, path string) string {
@@ -93,7 +139,7 @@ func (r ruler) get(t *testing.T, path string) string {
 	return string(body)
 }
 
-// firing are the replicas that firing alerts name.
+// firing are the firing alerts that name a replica, with it.
 func (r ruler) firing(t *testing.T) (out []string) {
 	t.Helper()
 	var got struct {
@@ -108,11 +154,12 @@ func (r ruler) firing(t *testing.T) (out []string) {
 		t.Fatal(err)
 	}
 	for _, a := range got.Data.Alerts {
-		if a.State == "firing" {
+		if a.State == "firing" && a.Labels["replica"] != "" {
 			out = append(out, a.Labels["alertname"]+" "+a.Labels["replica"])
 		}
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // counts are how often rules were evaluated, and how often that failed or came with a warning.
