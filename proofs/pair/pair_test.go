@@ -179,7 +179,8 @@ func (c *callers) complain(format string, args ...any) {
 	}
 }
 
-// one asks one question; what is wrong with its answer, empty where nothing is. No point of a day may be missing if full says so before and after.
+// one asks one question; what is wrong with its answer, empty where nothing is. No point of a day
+// may be missing if full says so before and after.
 func (c *callers) one(ctx context.Context, client *http.Client, q question, full func() bool) string {
 	was := full()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+q.path+"?"+q.form.Encode(), nil)
@@ -272,10 +273,13 @@ func total(t *testing.T, reg *prometheus.Registry, name string, with map[string]
 	return n
 }
 
-// failures are the calls to a replica that ended in any way that is held against it, went to the other one instead, or were made twice; and whether its breaker is open.
+// failures are the calls to a replica that ended in any way that is held against it, went to the
+// other one instead, or were made twice; and whether its breaker is open.
 func failures(t *testing.T, reg *prometheus.Registry, replica string) (n float64) {
 	t.Helper()
-	for _, name := range []string{"spillway_shard_retries_total", "spillway_shard_failovers_total", "spillway_shard_quarantined_total", "spillway_shard_breaker_open"} {
+	for _, name := range []string{
+		"spillway_shard_retries_total", "spillway_shard_failovers_total", "spillway_shard_quarantined_total", "spillway_shard_breaker_open",
+	} {
 		n += total(t, reg, name, map[string]string{"replica": replica})
 	}
 	for _, outcome := range []string{"silent", "internal", "overloaded", "shard_failed", "timeout", "unavailable"} {
@@ -299,7 +303,8 @@ func eventually(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// plans are the queries that shards answered themselves, and those of which series were fetched since something was wrong with servers.
+// plans are the queries that shards answered themselves, and those of which series were fetched
+// since something was wrong with servers.
 func plans(t *testing.T, reg *prometheus.Registry) (pushed, fetched float64) {
 	t.Helper()
 	for _, mode := range []string{"pass", "push", "mixed", "stretches"} {
@@ -311,7 +316,8 @@ func plans(t *testing.T, reg *prometheus.Registry) (pushed, fetched float64) {
 	return pushed, fetched
 }
 
-// TestLossOfOne kills one of the pair, and starts it again on what it had written. Each had an hour's outage of its own during the day before.
+// TestLossOfOne kills one of the pair, and starts it again on what it had written. Each had an
+// hour's outage of its own during the day before.
 func TestLossOfOne(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	page := httptest.NewServer(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
@@ -365,11 +371,13 @@ func TestLossOfOne(t *testing.T) {
 			t.Error("within a second of the kill no query was pushed")
 		}
 		eventually(t, "the one that was killed is named", func() bool { return state(t, reg, h.addr, "down") == 1 })
-		t.Logf("replica %d is down by spillway_shard_replica_state %s after it was killed", i, time.Since(killed).Round(100*time.Millisecond))
+		t.Logf("replica %d is down by spillway_shard_replica_state %s after it was killed", i,
+			time.Since(killed).Round(100*time.Millisecond))
 		eventually(t, "both rulers fire", func() bool { return len(rules.firing(t)) > 0 && slices.Contains(watch.firing(t), dead) })
 		t.Logf("both rulers say so %s after it was killed", time.Since(killed).Round(100*time.Millisecond))
 		time.Sleep(max(0, *away-time.Since(killed)))
-		// Not at any one moment: a scrape of Spillway's page that came too late ends the alert for some seconds.
+		// Not at any one moment: a scrape of Spillway's page that came too late ends the alert for
+		// some seconds.
 		eventually(t, "the ruler names it, and nothing else", func() bool { return slices.Equal(rules.firing(t), []string{dead}) })
 		if n := state(t, reg, other.addr, "up"); n != 1 {
 			t.Errorf("the one that is left is not up: %g", n)
@@ -386,8 +394,11 @@ func TestLossOfOne(t *testing.T) {
 		c.enter(fmt.Sprintf("replica %d is back", i))
 		eventually(t, "the day is whole again", func() bool { return wrong(day) == "" })
 		c.full.Store(true)
-		t.Logf("it was away for %s; the day has no gap %s after it was back", gone.Round(100*time.Millisecond), time.Since(back).Round(100*time.Millisecond))
-		eventually(t, "no ruler names it any more", func() bool { return len(rules.firing(t)) == 0 && !slices.Contains(watch.firing(t), dead) })
+		t.Logf("it was away for %s; the day has no gap %s after it was back",
+			gone.Round(100*time.Millisecond), time.Since(back).Round(100*time.Millisecond))
+		eventually(t, "no ruler names it any more", func() bool {
+			return len(rules.firing(t)) == 0 && !slices.Contains(watch.firing(t), dead)
+		})
 		time.Sleep(max(0, 16*time.Second-time.Since(back)))
 		if n := failures(t, reg, other.addr) - clean; n != 0 {
 			t.Errorf("%g failures were charged to the replica that is well", n)
@@ -410,7 +421,8 @@ func TestLossOfOne(t *testing.T) {
 		if p == pushed || f > fetched {
 			t.Errorf("from a second after the kill on %g queries were pushed, and %g times series were fetched", p-pushed, f-fetched)
 		}
-		t.Logf("since the kill %g queries were pushed, %g of them within a second; %g times series were fetched, in that second", p-pushedBefore, pushed-pushedAtOnce, fetched-fetchedBefore)
+		t.Logf("since the kill %g queries were pushed, %g of them within a second; %g times series were fetched, in that second",
+			p-pushedBefore, pushed-pushedAtOnce, fetched-fetchedBefore)
 	}
 	c.stop()
 	c.wg.Wait()
@@ -426,7 +438,8 @@ func TestLossOfOne(t *testing.T) {
 	if n < 10 {
 		t.Errorf("there were %g evaluations", n)
 	}
-	// What a server itself failed to scrape, on a machine that is busy with something else, is true, and is read for two evaluations at most.
+	// What a server itself failed to scrape, on a machine that is busy with something else, is
+	// true, and is read for two evaluations at most.
 	late := map[string]float64{}
 	for _, h := range pair {
 		for name, n := range (ruler{"http://" + h.addr}).vector(t, fmt.Sprintf(`count_over_time(({__name__="up",job="node"} == 0)[%ds:500ms])`, int(time.Since(began).Seconds())), "instance") {

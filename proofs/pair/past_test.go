@@ -17,16 +17,19 @@ const (
 	pastEvery  = time.Minute
 	pastStep   = 2 * time.Minute
 	pastPoints = int(24*time.Hour/pastStep) + 1
-	// hole is how many points a range query of the day lacks at most while only one replica can be asked: those of the hour that this one lacks itself.
+	// hole is how many points a range query of the day lacks at most while only one replica can be
+	// asked: those of the hour that this one lacks itself.
 	hole = int(time.Hour/pastStep) + 1
-	// edges is how many points read of its outage and of what is beside it: a rate of five minutes is then smaller, as in any Prometheus.
+	// edges is how many points read of its outage and of what is beside it: a rate of five minutes
+	// is then smaller, as in any Prometheus.
 	edges = int(5*time.Minute/pastStep) + 1
 )
 
 // pastAway are the outages of which each replica has had one, before it is started here.
 var pastAway = [2]outage{{20 * time.Hour, 19 * time.Hour}, {6 * time.Hour, 5 * time.Hour}}
 
-// writePast writes a block with what a replica scraped each minute of the 25 hours up to end: as often as the other one did. Each counter grows by one a second.
+// writePast writes a block with what a replica scraped each minute of the 25 hours up to end: as
+// often as the other one did. Each counter grows by one a second.
 func writePast(t *testing.T, dir string, replica int, end time.Time) {
 	t.Helper()
 	w, err := tsdb.NewBlockWriter(slog.New(slog.DiscardHandler), dir, (100 * time.Hour).Milliseconds())
@@ -71,7 +74,8 @@ func writePast(t *testing.T, dir string, replica int, end time.Time) {
 	}
 }
 
-// dayQuestions are panels of the day before end, which reach back to both outages. Series by series each would need more than max_series, but for the last.
+// dayQuestions are panels of the day before end, which reach back to both outages. Series by series
+// each would need more than max_series, but for the last.
 func dayQuestions(end time.Time) []question {
 	day := func(q string, want int) question {
 		form := url.Values{"query": {q}, "start": {fmt.Sprint(end.Add(-24 * time.Hour).Unix())}, "end": {fmt.Sprint(end.Unix())}, "step": {fmt.Sprint(pastStep.Seconds())}}

@@ -65,7 +65,8 @@ func writeRules(t *testing.T, groups ...rulefmt.RuleGroup) string {
 	return file
 }
 
-// newRuler starts a Thanos Ruler that asks Spillway for everything: ProxyReplicaDown, over Spillway's page as the pair scrapes it, and a rule that sums.
+// newRuler starts a Thanos Ruler that asks Spillway for everything: ProxyReplicaDown, over
+// Spillway's page as the pair scrapes it, and a rule that sums.
 func newRuler(t *testing.T, proxy string, alerts rulefmt.RuleGroups) ruler {
 	t.Helper()
 	path, err := realprom.Find("thanos")
@@ -102,7 +103,9 @@ func newRuler(t *testing.T, proxy string, alerts rulefmt.RuleGroups) ruler {
 	return ruler{"http://" + at[0]}
 }
 
-// newWatch starts a Prometheus that scrapes Spillway's page itself and evaluates all alerts about Spillway, as the one does that watches the servers; and a rule whose series it fetches from Spillway by remote read.
+// newWatch starts a Prometheus that scrapes Spillway's page itself and evaluates all alerts about
+// Spillway, as the one does that watches the servers; and a rule whose series it fetches from
+// Spillway by remote read.
 func newWatch(t *testing.T, proxy, page string, alerts rulefmt.RuleGroups) ruler {
 	t.Helper()
 	groups := append(alerts.Groups, rulefmt.RuleGroup{Name: "pair", Rules: []rulefmt.Rule{{Record: nodes, Expr: `up{job="node"}`}, {Record: ticks, Expr: `vector(1)`}}})
