@@ -29,6 +29,9 @@ var Rooms = []Room{
 	}},
 }
 
+// notServed is what kingpin says before a word that is no command, quoted.
+const notServed = "expected command but got "
+
 // printed is the exit code with which kingpin wants to end the process after --help or --version.
 type printed int
 
@@ -82,7 +85,7 @@ func advise(app *kingpin.Application, args []string, err error, served []string)
 		}
 		return fmt.Errorf("--%s=%s: %w; see %s", m.Name, *el.Value, bad, help)
 	}
-	if word, ok := strings.CutPrefix(err.Error(), "expected command but got "); ok {
+	if word, ok := strings.CutPrefix(err.Error(), notServed); ok {
 		return fmt.Errorf("there is no command %s; there are: %s", word, strings.Join(served, ", "))
 	}
 	if parent, ok := strings.CutPrefix(err.Error(), "must select a subcommand of "); ok {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -119,6 +120,8 @@ func (p Program) Run(ctx, force context.Context, args []string, stdout, stderr i
 		fmt.Fprintf(stderr, "%s: %s\n", p.Name, err)
 		return code
 	}
+	// The flags of what has moved are not declared here: its word is looked for before they are
+	// parsed.
 	if first := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }); first >= 0 && p.Moved[args[first]] != "" {
 		return fail(2, errors.New(p.Moved[args[first]]))
 	}
@@ -128,6 +131,11 @@ func (p Program) Run(ctx, force context.Context, args []string, stdout, stderr i
 	case exit >= 0: // --help or --version
 		return exit
 	case err != nil:
+		// The word is not the first without a dash where a flag before it has its value apart.
+		quoted, _ := strings.CutPrefix(err.Error(), notServed)
+		if word, _ := strconv.Unquote(quoted); p.Moved[word] != "" {
+			return fail(2, errors.New(p.Moved[word]))
+		}
 		return fail(2, advise(e.App, args, err, p.served()))
 	}
 	e.LogLevelSet = slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--log.level") })
