@@ -125,10 +125,13 @@ type question struct {
 // the first seven would need ten times max_series.
 func questions(now time.Time) []question {
 	instant := func(q, want string) question {
-		return question{path: "/api/v1/query", form: url.Values{"query": {q}, "time": {fmt.Sprintf("%.3f", float64(now.UnixMilli())/1000)}}, want: want}
+		form := url.Values{"query": {q}, "time": {fmt.Sprintf("%.3f", float64(now.UnixMilli())/1000)}}
+		return question{path: "/api/v1/query", form: form, want: want}
 	}
 	ranged := func(q, want string) question {
-		return question{path: "/api/v1/query_range", form: url.Values{"query": {q}, "start": {fmt.Sprint(now.Add(-5 * time.Second).Unix())}, "end": {fmt.Sprint(now.Unix())}, "step": {"1"}}, want: want}
+		start, end := fmt.Sprint(now.Add(-5*time.Second).Unix()), fmt.Sprint(now.Unix())
+		form := url.Values{"query": {q}, "start": {start}, "end": {end}, "step": {"1"}}
+		return question{path: "/api/v1/query_range", form: form, want: want}
 	}
 	return []question{
 		instant(`count(requests_total)`, fmt.Sprintf(`"%d"`, targets*perTarget)),
@@ -277,10 +280,8 @@ func total(t *testing.T, reg *prometheus.Registry, name string, with map[string]
 // other one instead, or were made twice; and whether its breaker is open.
 func failures(t *testing.T, reg *prometheus.Registry, replica string) (n float64) {
 	t.Helper()
-	for _, name := range []string{
-		"spillway_shard_retries_total", "spillway_shard_failovers_total", "spillway_shard_quarantined_total", "spillway_shard_breaker_open",
-	} {
-		n += total(t, reg, name, map[string]string{"replica": replica})
+	for _, name := range []string{"retries_total", "failovers_total", "quarantined_total", "breaker_open"} {
+		n += total(t, reg, "spillway_shard_"+name, map[string]string{"replica": replica})
 	}
 	for _, outcome := range []string{"silent", "internal", "overloaded", "shard_failed", "timeout", "unavailable"} {
 		n += total(t, reg, "spillway_shard_requests_total", map[string]string{"replica": replica, "outcome": outcome})
@@ -371,8 +372,7 @@ func TestLossOfOne(t *testing.T) {
 			t.Error("within a second of the kill no query was pushed")
 		}
 		eventually(t, "the one that was killed is named", func() bool { return state(t, reg, h.addr, "down") == 1 })
-		t.Logf("replica %d is down by spillway_shard_replica_state %s after it was killed", i,
-			time.Since(killed).Round(100*time.Millisecond))
+		t.Logf("replica %d is down by spillway_shard_replica_state %s after it was killed", i, time.Since(killed).Round(100*time.Millisecond))
 		eventually(t, "both rulers fire", func() bool { return len(rules.firing(t)) > 0 && slices.Contains(watch.firing(t), dead) })
 		t.Logf("both rulers say so %s after it was killed", time.Since(killed).Round(100*time.Millisecond))
 		time.Sleep(max(0, *away-time.Since(killed)))
@@ -394,8 +394,7 @@ func TestLossOfOne(t *testing.T) {
 		c.enter(fmt.Sprintf("replica %d is back", i))
 		eventually(t, "the day is whole again", func() bool { return wrong(day) == "" })
 		c.full.Store(true)
-		t.Logf("it was away for %s; the day has no gap %s after it was back",
-			gone.Round(100*time.Millisecond), time.Since(back).Round(100*time.Millisecond))
+		t.Logf("it was away for %s; the day has no gap %s after it was back", gone.Round(100*time.Millisecond), time.Since(back).Round(100*time.Millisecond))
 		eventually(t, "no ruler names it any more", func() bool {
 			return len(rules.firing(t)) == 0 && !slices.Contains(watch.firing(t), dead)
 		})
@@ -421,8 +420,7 @@ func TestLossOfOne(t *testing.T) {
 		if p == pushed || f > fetched {
 			t.Errorf("from a second after the kill on %g queries were pushed, and %g times series were fetched", p-pushed, f-fetched)
 		}
-		t.Logf("since the kill %g queries were pushed, %g of them within a second; %g times series were fetched, in that second",
-			p-pushedBefore, pushed-pushedAtOnce, fetched-fetchedBefore)
+		t.Logf("since the kill %g queries were pushed, %g of them within a second; %g times series were fetched, in that second", p-pushedBefore, pushed-pushedAtOnce, fetched-fetchedBefore)
 	}
 	c.stop()
 	c.wg.Wait()

@@ -78,7 +78,8 @@ func writePast(t *testing.T, dir string, replica int, end time.Time) {
 // each would need more than max_series, but for the last.
 func dayQuestions(end time.Time) []question {
 	day := func(q string, want int) question {
-		form := url.Values{"query": {q}, "start": {fmt.Sprint(end.Add(-24 * time.Hour).Unix())}, "end": {fmt.Sprint(end.Unix())}, "step": {fmt.Sprint(pastStep.Seconds())}}
+		start := fmt.Sprint(end.Add(-24 * time.Hour).Unix())
+		form := url.Values{"query": {q}, "start": {start}, "end": {fmt.Sprint(end.Unix())}, "step": {fmt.Sprint(pastStep.Seconds())}}
 		return question{path: "/api/v1/query_range", form: form, want: fmt.Sprintf(`"%d"]`, want), day: true}
 	}
 	return []question{

@@ -108,7 +108,8 @@ func newRuler(t *testing.T, proxy string, alerts rulefmt.RuleGroups) ruler {
 // Spillway by remote read.
 func newWatch(t *testing.T, proxy, page string, alerts rulefmt.RuleGroups) ruler {
 	t.Helper()
-	groups := append(alerts.Groups, rulefmt.RuleGroup{Name: "pair", Rules: []rulefmt.Rule{{Record: nodes, Expr: `up{job="node"}`}, {Record: ticks, Expr: `vector(1)`}}})
+	own := []rulefmt.Rule{{Record: nodes, Expr: `up{job="node"}`}, {Record: ticks, Expr: `vector(1)`}}
+	groups := append(alerts.Groups, rulefmt.RuleGroup{Name: "pair", Rules: own})
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s, external_labels: {cluster: jaguar}}\nrule_files: [%q]\nscrape_configs:\n  - {job_name: spillway, static_configs: [{targets: [%q]}]}\n"+
 		"remote_read: [{url: %q, read_recent: true, filter_external_labels: false, required_matchers: {job: node}}]\n", writeRules(t, groups...), page, proxy+"/api/v1/read")
 	return ruler{realpromtest.Start(t, realprom.Options{Config: config}).URL()}
