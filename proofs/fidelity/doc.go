@@ -16,4 +16,8 @@
 // is shown elsewhere, sample by sample (proxy/plan/raw, proxy/server). TestServed asks Spillway
 // itself over HTTP, in front of servers that hold what the pair has seen, so that the choice of
 // whole replicas, stretches and pushes is measured with the rules.
+//
+// With -fidelity.peer other programs are asked the same about the same servers: Thanos Query over a
+// sidecar of each replica, and whatever else answers as one Prometheus for several. The flag says
+// how a program is started.
 package fidelity

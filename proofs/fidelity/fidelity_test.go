@@ -306,17 +306,11 @@ func TestFidelity(t *testing.T) {
 			got[i].add(st.judge(t, local(st.spliced(v.rules))))
 		}
 	}
-	base := float64(floor.artefacts()) / 3
-	var table strings.Builder
-	fmt.Fprintf(&table, "| | missing | ghosts | wrong | artefacts | × floor | quiet alerts, false / lost | on one that never fails too | while nobody looked |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
-	row := func(name string, s score, n float64) {
-		f := func(i int) string { return fmt.Sprintf("%.0f", float64(i)/n) }
-		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s | %.2f | %s / %s | %s | %s |\n", name, f(s.missing), f(s.ghosts), f(s.wrong), f(s.artefacts()), float64(s.artefacts())/n/base, f(s.falseAlerts), f(s.lostAlerts), f(s.phase), f(s.blind))
-	}
-	row("a replica that never fails (the floor)", floor, 3)
+	rows := []row{{"a replica that never fails (the floor)", floor, 3}}
 	for i, v := range variants {
-		row(v.name, got[i], 1)
+		rows = append(rows, row{v.name, got[i], 1})
 	}
+	table, base := tabled(rows), rows[0].mean()
 	if most := 3.5 * base; float64(got[0].artefacts()) > most {
 		t.Errorf("%d artefacts, at most %.0f are allowed: three and a half times the floor", got[0].artefacts(), most)
 	}
@@ -331,26 +325,47 @@ func TestFidelity(t *testing.T) {
 			t.Errorf("%s: %d artefacts, and no alert that is false or lost; with it there are %d artefacts", variants[i].name, s.artefacts(), got[0].artefacts())
 		}
 	}
-	t.Logf("%d worlds of three hours:\n%s", *seeds, table.String())
+	t.Logf("%d worlds of three hours:\n%s", *seeds, table)
 	if *update {
-		write(t, table.String())
+		write(t, "fidelity", table)
 	}
 }
 
-// write puts the table into docs/replicas.md.
-func write(t testing.TB, table string) {
+// row is one of a table: a score over so many who have it.
+type row struct {
+	name string
+	score
+	of float64
+}
+
+func (r row) mean() float64 { return float64(r.artefacts()) / r.of }
+
+// tabled writes rows; the first is the floor.
+func tabled(rows []row) string {
+	var table strings.Builder
+	fmt.Fprintf(&table, "| | missing | ghosts | wrong | artefacts | × floor | quiet alerts, false / lost | on one that never fails too | while nobody looked |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, r := range rows {
+		f := func(i int) string { return fmt.Sprintf("%.0f", float64(i)/r.of) }
+		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s | %.2f | %s / %s | %s | %s |\n", r.name, f(r.missing), f(r.ghosts), f(r.wrong), f(r.artefacts()), r.mean()/rows[0].mean(), f(r.falseAlerts), f(r.lostAlerts), f(r.phase), f(r.blind))
+	}
+	return table.String()
+}
+
+// write puts a table into its place in docs/replicas.md.
+func write(t testing.TB, place, table string) {
 	t.Helper()
 	file := filepath.Join("..", "..", "docs", "replicas.md")
 	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, ok := strings.Cut(string(page), "<!-- fidelity -->\n")
-	_, after, okay := strings.Cut(rest, "<!-- /fidelity -->\n")
+	begin, end := "<!-- "+place+" -->\n", "<!-- /"+place+" -->\n"
+	before, rest, ok := strings.Cut(string(page), begin)
+	_, after, okay := strings.Cut(rest, end)
 	if !ok || !okay {
 		t.Fatalf("%s has no place for the table", file)
 	}
-	if err := os.WriteFile(file, []byte(before+"<!-- fidelity -->\n"+table+"<!-- /fidelity -->\n"+after), 0o644); err != nil { //nolint:gosec // a page for all to read
+	if err := os.WriteFile(file, []byte(before+begin+table+end+after), 0o644); err != nil { //nolint:gosec // a page for all to read
 		t.Fatal(err)
 	}
 }

@@ -93,7 +93,9 @@ func (a asked) instants(t testing.TB, expr string) map[string]map[int64]float64 
 // holding is a Prometheus that holds what a replica has seen.
 func holding(t testing.TB, r *replica, name string, later int64) *localprom.Shard {
 	t.Helper()
-	p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true, BlockDuration: 24 * time.Hour, ExternalLabels: labels.FromStrings("replica", name)})
+	p, err := localprom.Start(t.Context(), localprom.Options{
+		DisableWAL: true, BlockDuration: 24 * time.Hour, ExternalLabels: labels.FromStrings("replica", name),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,53 +126,110 @@ func holding(t testing.TB, r *replica, name string, later int64) *localprom.Shar
 	return p
 }
 
-// serve gives the pairs of a world, as servers of their own, to Spillway. heartbeat is the line of
-// its configuration.
-func (st *staged) serve(t testing.TB, heartbeat string) asked {
+// held are servers that hold what the pairs of a world have seen, shard by shard.
+type held struct {
+	shards [][]string // URLs
+	later  int64
+}
+
+func (h held) asked(t testing.TB, url string) asked {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	return asked{url, h.later, client}
+}
+
+// hold gives each replica of the pairs a server of its own. As the operator's, no two have the same
+// external label, of different shards neither.
+func (st *staged) hold(t testing.TB) held {
 	t.Helper()
 	const bucket = 300_000
-	later := (time.Now().UnixMilli() - 2*bucket - origin - length) / bucket * bucket // all of it is past, as far as heartbeats know
+	// All of it is past, as far as heartbeats know.
+	h := held{later: (time.Now().UnixMilli() - 2*bucket - origin - length) / bucket * bucket}
+	for n, pair := range st.pairs {
+		var urls []string
+		for i, r := range pair {
+			urls = append(urls, holding(t, r, fmt.Sprintf("%c%d", 'a'+i, n), h.later).URL())
+		}
+		h.shards = append(h.shards, urls)
+	}
+	return h
+}
+
+// spillway is Spillway in front of the servers. heartbeat is the line of its configuration.
+func (h held) spillway(t testing.TB, heartbeat string) asked {
+	t.Helper()
 	var cfg strings.Builder
 	fmt.Fprintf(&cfg, "limits: {timeout: 2m}\ngroups:\n  - name: all\n    replica_labels: [replica]\n%s    shards:\n", heartbeat)
-	for _, pair := range st.pairs {
+	for _, urls := range h.shards {
 		cfg.WriteString("      - replicas:\n")
-		for i, r := range pair {
-			fmt.Fprintf(&cfg, "          - {url: %q}\n", holding(t, r, string(rune('a'+i)), later).URL())
+		for _, url := range urls {
+			fmt.Fprintf(&cfg, "          - {url: %q}\n", url)
 		}
 	}
 	base, _ := servertest.Start(t, cfg.String())
-	client := &http.Client{Transport: &http.Transport{}}
-	t.Cleanup(client.CloseIdleConnections)
-	return asked{base, later, client}
+	return h.asked(t, base)
 }
 
 // TestServed: Spillway itself, asked over HTTP about servers that hold what the pairs have seen.
 // Without a heartbeat everything is spliced, and it gets wrong what the rules get wrong, number for
 // number. With one it comes near to that: a replica that lacks no more than chance explains counts
-// as whole, so that a gap of few scrapes stays. Every second world has two shards.
+// as whole, so that a gap of few scrapes stays. Every second world has two shards. Peers are asked
+// the same of the same servers, and none may be nearer to the truth: it would have the better rule.
 func TestServed(t *testing.T) {
+	rows := [2][]row{} // of worlds with one shard, and with two
 	for seed := range uint64(*served) {
 		shards := int(seed%2) + 1
 		t.Run(fmt.Sprintf("world %d of %d shards", seed+1, shards), func(t *testing.T) {
 			st := stage(t, seed, shards)
-			base := float64(st.floor(t).artefacts()) / float64(len(st.never))
+			floor := st.floor(t)
+			base := float64(floor.artefacts()) / float64(len(st.never))
 			rules := st.judge(t, local(st.spliced(seamref.Rules{})))
-			spliced, whole := st.judge(t, st.serve(t, "")), st.judge(t, st.serve(t, "    heartbeat: up\n"))
-			for _, s := range []struct {
-				name string
-				score
-			}{{"the rules", rules}, {"without a heartbeat", spliced}, {"with one", whole}} {
+			h := st.hold(t)
+			spliced, whole := st.judge(t, h.spillway(t, "")), st.judge(t, h.spillway(t, "    heartbeat: up\n"))
+			got := []row{{"the rules", rules, 1}, {"Spillway without a heartbeat", spliced, 1}, {"Spillway with one", whole, 1}}
+			for _, p := range peers {
+				s := st.judge(t, p.serve(t, h))
+				got = append(got, row{p.name, s, 1})
+				if s.artefacts() < whole.artefacts() {
+					t.Errorf("%s has %d artefacts, Spillway %d", p.name, s.artefacts(), whole.artefacts())
+				}
+			}
+			for _, s := range got {
 				t.Logf("%s: %d artefacts, %.2f times the floor: %+v", s.name, s.artefacts(), float64(s.artefacts())/base, s.score)
 			}
 			if spliced != rules {
 				t.Errorf("what is spliced has %+v, the rules %+v", spliced, rules)
 			}
 			if a := float64(whole.artefacts()); a > 3.5*base || a > 1.5*float64(rules.artefacts()) {
-				t.Errorf("%d artefacts; three and a half times the floor, %.0f, are allowed, and one and a half times the %d of the rules", whole.artefacts(), 3.5*base, rules.artefacts())
+				t.Errorf("%d artefacts; three and a half times the floor, %.0f, are allowed, and one and a half times the %d of the rules",
+					whole.artefacts(), 3.5*base, rules.artefacts())
 			}
 			if whole.falseAlerts+whole.lostAlerts > 0 {
 				t.Errorf("%d false alerts and %d lost ones, which no replica that never fails has", whole.falseAlerts, whole.lostAlerts)
 			}
+			rows[shards-1] = summed(rows[shards-1], append([]row{{"a replica that never fails (the floor)", floor, float64(len(st.never))}}, got...))
 		})
 	}
+	var table strings.Builder
+	for i, of := range rows {
+		if of != nil {
+			fmt.Fprintf(&table, "Shards: %d; worlds: %d.\n\n%s\n", i+1, (*served+1-i)/2, tabled(of))
+		}
+	}
+	t.Logf("\n%s", table.String())
+	if *update && len(peers) > 0 && !t.Failed() {
+		write(t, "served", "\n"+table.String())
+	}
+}
+
+// summed are the rows of several worlds.
+func summed(all, more []row) []row {
+	if all == nil {
+		return more
+	}
+	for i := range all {
+		all[i].add(more[i].score)
+	}
+	return all
 }
