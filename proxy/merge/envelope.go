@@ -34,6 +34,9 @@ type Source struct {
 	Cancel func()
 	// Relabel is what is done to the label sets in it; nil is nothing.
 	Relabel *Relabel
+	// Stamped tells that the rules in it carry the external labels of the servers that evaluate
+	// them, as Thanos writes them on; Prometheus does not.
+	Stamped bool
 	// Asked is what the answer to a query must fit; nil takes any result. Pass and Splice look at
 	// it.
 	Asked *Asked

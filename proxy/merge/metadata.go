@@ -11,7 +11,8 @@ import (
 
 // MergeMetadata writes the union of the shards' metric metadata: for each metric, sorted, its
 // distinct entries, sorted by type, unit and help. At most limit metrics and perMetric entries of
-// each are written (0 is no limit); what is left out makes the answer truncated.
+// each are written (0 is no limit). Metrics that are left out make the answer truncated; who asks
+// for so many entries of each has them, as from Prometheus.
 func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[map[string][]metadata.Metadata](ctx, shards, budget)
 	defer d.release()
@@ -32,7 +33,7 @@ func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards 
 		})
 		list = slices.Compact(list)
 		if perMetric > 0 && len(list) > perMetric {
-			list, d.res.Truncated = list[:perMetric], true
+			list = list[:perMetric]
 		}
 		all[name] = list
 	}

@@ -73,3 +73,15 @@ func (r *Relabel) Labels(ls labels.Labels) labels.Labels {
 	}
 	return b.Labels()
 }
+
+// Strip removes the labels that Labels would remove or set.
+func (r *Relabel) Strip(ls labels.Labels) labels.Labels {
+	if r.Empty() {
+		return ls
+	}
+	b := labels.NewBuilder(ls)
+	for _, l := range r.owned {
+		b.Del(l.name)
+	}
+	return b.Labels()
+}

@@ -77,7 +77,8 @@ type RulesPage struct {
 // are one rule: its state is the most urgent (firing before pending before inactive), its health
 // the worst (err before ok before unknown, since a replica that just started has evaluated nothing
 // yet), its alerts the union of all. Alerts are relabelled, which tells clusters apart; equal ones
-// are one alert, by the same rule of urgency.
+// are one alert, by the same rule of urgency. External labels on the rules of a Stamped source are
+// removed.
 func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[ruleDiscovery](ctx, shards, budget)
 	defer d.release()
@@ -91,6 +92,9 @@ func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source,
 			for j := range g.Rules {
 				r := &g.Rules[j]
 				r.place = j
+				if shards[i].Stamped {
+					r.Labels = shards[i].Relabel.Strip(r.Labels)
+				}
 				if r.Alerts != nil {
 					for k := range *r.Alerts {
 						a := &(*r.Alerts)[k]

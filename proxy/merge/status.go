@@ -125,7 +125,9 @@ type buildInfo struct {
 }
 
 // MergeBuildinfo writes the build information of the shard with the lowest version: clients
-// conclude from it what they may ask, and every shard is asked.
+// conclude from it what they may ask, and every shard is asked. A version that does not begin with
+// a number (main-abc, of somebody's own build) counts only where no shard has another one. The
+// shards must be of one product: versions of several are not to be compared.
 func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
 	d, err := readDocuments[buildInfo](ctx, shards, budget)
 	defer d.release()
@@ -140,11 +142,28 @@ func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *Bud
 	var lowest buildInfo
 	if len(d.docs) > 0 {
 		lowest = slices.MinFunc(d.docs, func(a, b buildInfo) int {
-			return cmp.Or(compareVersions(a.Version, b.Version), strings.Compare(a.Revision, b.Revision), strings.Compare(a.Branch, b.Branch),
+			return cmp.Or(-compareBools(numbered(a.Version), numbered(b.Version)), compareVersions(a.Version, b.Version), strings.Compare(a.Revision, b.Revision), strings.Compare(a.Branch, b.Branch),
 				strings.Compare(a.BuildUser, b.BuildUser), strings.Compare(a.BuildDate, b.BuildDate), strings.Compare(a.GoVersion, b.GoVersion))
 		})
 	}
 	return d.res, writeData(w, lowest)
+}
+
+// numbered tells whether the version begins with a number.
+func numbered(version string) bool {
+	version = strings.TrimPrefix(version, "v")
+	return version != "" && version[0] >= '0' && version[0] <= '9'
+}
+
+// compareBools puts false before true.
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // compareVersions compares by numbers, and puts a pre-release (3.0.0-rc.1) before its release. What

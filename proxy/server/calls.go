@@ -310,7 +310,7 @@ func (f *fanout) call(i int) {
 	f.waits.over(i, true)
 	r.resp = resp
 	r.body = x.account.body(f.slots.until(q.shard, resp.Body))
-	r.src = merge.Source{Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: r.body, Cancel: func() { f.cancel(errSibling) }, Relabel: q.relabel, Asked: q.asked, Limit: q.limit}
+	r.src = merge.Source{Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: r.body, Cancel: func() { f.cancel(errSibling) }, Relabel: q.relabel, Stamped: q.shard.Thanos(), Asked: q.asked, Limit: q.limit}
 	if f.read == nil {
 		return
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,11 +71,7 @@ func (x *exchange) joined(questions []question, join func(context.Context, *merg
 func (x *exchange) metadata() error {
 	limit := x.listLimit()
 	// One more than is wanted, so that what is cut is known to be.
-	return x.joined(x.everyShard(false, func(r *endpoint.Request) {
-		if r.Limit = limit + 1; r.LimitPerMetric > 0 {
-			r.LimitPerMetric++
-		}
-	}),
+	return x.joined(x.everyShard(false, func(r *endpoint.Request) { r.Limit = limit + 1 }),
 		func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
 			return merge.MergeMetadata(ctx, w, limit, x.req.LimitPerMetric, src, b)
 		})
@@ -140,8 +137,16 @@ func (x *exchange) targetsMetadata() error {
 // features answers what all shards have.
 func (x *exchange) features() error { return x.joined(x.everyShard(false, nil), merge.MergeFeatures) }
 
-// buildinfo answers the lowest version among the shards.
-func (x *exchange) buildinfo() error { return x.joined(x.everyShard(false, nil), merge.MergeBuildinfo) }
+// buildinfo answers the lowest version among the shards that are Prometheus: Thanos counts by its
+// own, 0.42 or so, which clients take for an ancient Prometheus. It is answered where there is
+// nothing else.
+func (x *exchange) buildinfo() error {
+	questions := x.everyShard(false, nil)
+	if own := slices.DeleteFunc(slices.Clone(questions), func(q question) bool { return q.shard.Thanos() }); len(own) > 0 {
+		questions = own
+	}
+	return x.joined(questions, merge.MergeBuildinfo)
+}
 
 // tsdb answers what the heads hold, added up.
 func (x *exchange) tsdb() error {

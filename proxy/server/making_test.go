@@ -78,16 +78,16 @@ func TestMuchMadeIsNotForShards(t *testing.T) {
 }
 
 // fakeThanos is a Thanos Query with one store, of one cluster.
-func fakeThanos(t *testing.T, cluster string) *fakeshard.Shard {
+func fakeThanos(t *testing.T, cluster string, more ...fakeshard.Route) *fakeshard.Shard {
 	return fakeshard.Start(t, fakeshard.Config{
 		Version: "0.42.4", Flags: map[string]string{"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m", "query.timeout": "2m"},
 		Series: []map[string]string{{"__name__": "up", "cluster": cluster, "pod": "a"}},
-		Routes: []fakeshard.Route{
+		Routes: append(more, []fakeshard.Route{
 			{Path: "/api/v1/stores", Script: `header Content-Type application/json; send '{"status":"success","data":{"sidecar":[` +
 				`{"name":"s1","lastCheck":"2026-10-01T00:00:00Z","lastError":null,"labelSets":[{"cluster":"` + cluster + `"}],"minTime":0,"maxTime":9223372036854775807}]}}'`},
 			{Path: "/api/v1/status/config", Script: "status 404; send no"},
 			{Path: "/api/v1/features", Script: "status 404; send no"},
-		},
+		}...),
 	})
 }
 
