@@ -63,6 +63,8 @@ func (c *call) explain(err error, b *body) *qerr.Error {
 		return c.malformedf(err, b.head, "%s answered with something that is not JSON; is its url that of a Prometheus?", name)
 	case ours(err):
 		return c.r.noFile(err)
+	case c.r.misdressed(err) != nil:
+		e = c.r.misdressed(err)
 	case errors.As(err, &dial):
 		e = c.r.unreached(err)
 	case errors.Is(err, io.ErrUnexpectedEOF) && c.answered:
