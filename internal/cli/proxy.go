@@ -36,6 +36,7 @@ func proxyCommand(e *Env, parent Clause) func() error {
 	insecure := c.Flag("web.admin-insecure", "Serves the admin listener beyond loopback without passwords or client certificates. Anybody who reaches it can reload and profile.").Bool()
 	webConfig := c.Flag("web.config.file", "TLS (tls_server_config) and passwords (basic_auth_users) of both listeners, in the form of Prometheus' web configuration file.").PlaceHolder("web.yml").String()
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
+	cors := c.Flag("web.cors.origin", "Regular expression, anchored, of the origins whose pages may read answers in a browser, as in Prometheus: 'https?://(domain1|domain2)\\.com'. Empty is none.").Default(".*").String()
 	graph := c.Flag("web.graph-url", "Where the page behind every alert's link draws a query: Grafana Explore, say. {expr} or, inside JSON, {expr_json} stands for the query, {from} and {until} for Unix milliseconds.").String()
 	setLimit := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT, where it is not set, to nine tenths of the container's memory or the machine's, or to what memory.budget needs where that is less.").Default("true").Bool()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
@@ -57,8 +58,9 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		defer stopTraces()
 		memory := readMemory(*setLimit, log)
 		s, err := server.New(server.Options{
-			Config: cfg, ConfigFile: *file, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure, WebConfigFile: *webConfig,
-			ExternalURL: *external, GraphURL: *graph, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
+			Config: cfg, ConfigFile: *file, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure,
+			WebConfigFile: *webConfig,
+			ExternalURL:   *external, GraphURL: *graph, CORSOrigin: *cors, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
 			LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,
 		})
 		if err != nil {

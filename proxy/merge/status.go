@@ -142,7 +142,8 @@ func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *Bud
 	var lowest buildInfo
 	if len(d.docs) > 0 {
 		lowest = slices.MinFunc(d.docs, func(a, b buildInfo) int {
-			return cmp.Or(-compareBools(numbered(a.Version), numbered(b.Version)), compareVersions(a.Version, b.Version), strings.Compare(a.Revision, b.Revision), strings.Compare(a.Branch, b.Branch),
+			return cmp.Or(-compareBools(numbered(a.Version), numbered(b.Version)), compareVersions(a.Version, b.Version),
+				strings.Compare(a.Revision, b.Revision), strings.Compare(a.Branch, b.Branch),
 				strings.Compare(a.BuildUser, b.BuildUser), strings.Compare(a.BuildDate, b.BuildDate), strings.Compare(a.GoVersion, b.GoVersion))
 		})
 	}

@@ -44,7 +44,7 @@ func (s *Server) adminHandler() http.Handler {
 	protected := crossOrigin.Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
-		if tooManyFields(w, r) || wrongHost(w, r) || foreignProfile(w, r) {
+		if tooManyFields(w, r) || s.stranger(w, r) || wrongHost(w, r) || foreignProfile(w, r) {
 			return
 		}
 		protected.ServeHTTP(w, r)

@@ -76,8 +76,12 @@ groups:
 				}
 			}
 			code, body := ask(t, base, "/api/v1/query", url.Values{"query": {"up"}})
-			if code != http.StatusBadGateway || !strings.Contains(string(body), tc.want) || !strings.Contains(string(body), tc.advice) || strings.Contains(string(body), "broke the connection") || strings.Contains(string(body), filepath.Dir(secret)) {
-				t.Errorf("%d %s", code, body)
+			text := string(body)
+			if code != http.StatusBadGateway || !strings.Contains(text, tc.want) || !strings.Contains(text, tc.advice) {
+				t.Errorf("%d %s, want %q and advice with %q", code, text, tc.want, tc.advice)
+			}
+			if strings.Contains(text, "broke the connection") || strings.Contains(text, filepath.Dir(secret)) {
+				t.Errorf("it blames the server, or tells a path: %s", text)
 			}
 		})
 	}

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,8 +136,16 @@ func (x *exchange) targetsMetadata() error {
 	})
 }
 
-// features answers what all shards have.
-func (x *exchange) features() error { return x.joined(x.everyShard(false, nil), merge.MergeFeatures) }
+// features answers what all shards have: nothing that is known, where one does not tell, as older
+// ones do not.
+func (x *exchange) features() error {
+	err := x.joined(x.everyShard(false, nil), merge.MergeFeatures)
+	var status *shard.StatusError
+	if errors.As(err, &status) && (status.Code == http.StatusNotFound || status.Code == http.StatusMethodNotAllowed) {
+		return x.writeData(struct{}{})
+	}
+	return err
+}
 
 // buildinfo answers the lowest version among the shards that are Prometheus: Thanos counts by its
 // own, 0.42 or so, which clients take for an ancient Prometheus. It is answered where there is

@@ -36,7 +36,8 @@ func TestBuildinfoIsOfOneProduct(t *testing.T) {
 			text += fmt.Sprintf("  - {name: %s, labels: {cluster: %s}, shards: [{replicas: [%s]}]}\n", cluster, cluster, s)
 		}
 		_, base := startProxy(t, t.Context(), text)
-		if code, body := got(t, base+"/api/v1/status/buildinfo"); code != 200 || !strings.Contains(string(body), `"version":"`+tc.want+`"`) {
+		want := `"version":"` + tc.want + `"`
+		if code, body := got(t, base+"/api/v1/status/buildinfo"); code != 200 || !strings.Contains(string(body), want) {
 			t.Errorf("%v: %d %s, want %s", tc.shards, code, body, tc.want)
 		}
 	}
@@ -58,7 +59,9 @@ func TestRulesBehindThanos(t *testing.T) {
 	_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: heron, labels: {cluster: heron}, replica_labels: [prometheus_replica], shards: [{replicas: [{url: %q, type: thanos}]}]}]\n", fake.URL()))
 	code, body := got(t, base+"/api/v1/rules")
 	text := string(body)
-	for what, want := range map[string]int{`"name":"Down"`: 1, `"name":"a:b"`: 1, `"alertname":"Down"`: 1, "prometheus_replica": 0, `"cluster":"heron"`: 1, `"severity":"page"`: 2} {
+	for what, want := range map[string]int{
+		`"name":"Down"`: 1, `"name":"a:b"`: 1, `"alertname":"Down"`: 1, "prometheus_replica": 0, `"cluster":"heron"`: 1, `"severity":"page"`: 2,
+	} {
 		if n := strings.Count(text, what); code != 200 || n != want {
 			t.Errorf("%s stands %d times in the answer, want %d: %d %s", what, n, want, code, body)
 		}

@@ -56,7 +56,7 @@ func (s *Server) mainHandler() http.Handler {
 		}
 		if s.opts.RoutePrefix != "" {
 			// Health is asked by machines that know no prefix.
-			if r.URL.Path != "/-/healthy" && r.URL.Path != "/-/ready" && !s.trimPrefix(r) {
+			if !isHealth(r) && !s.trimPrefix(r) {
 				refuse(w, qerr.New(qerr.NotFound, "nothing is served here; Spillway's paths begin with %s/", s.opts.RoutePrefix))
 				return
 			}
@@ -69,6 +69,9 @@ func (s *Server) mainHandler() http.Handler {
 		case "/", "/graph", "/query":
 			s.page(w, r, s.home)
 		default:
+			if s.crossOrigin(w, r) {
+				return
+			}
 			c := s.coded(w, r)
 			defer c.release()
 			s.serveAPI(c, r)
@@ -86,7 +89,7 @@ func (s *Server) overCap(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	w.Header().Set("Connection", "close")
-	if p := r.URL.EscapedPath(); p == "/-/healthy" || p == "/-/ready" {
+	if isHealth(r) {
 		return false
 	}
 	e := qerr.New(qerr.Unavailable, "Spillway has as many client connections as it takes (%d); close idle ones, or run more replicas of it", s.opts.MaxConnections)

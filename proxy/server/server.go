@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/grafana/regexp"
 	"github.com/oklog/run"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/exporter-toolkit/web"
@@ -57,6 +57,9 @@ type Options struct {
 	// (as it stands inside a JSON string, percent-encoded) in the query's place and, where wanted,
 	// {from} and {until} (Unix milliseconds); empty is nowhere.
 	GraphURL string
+	// CORSOrigin is a regular expression, anchored, of the origins whose pages may read answers of
+	// the main listener in a browser; empty is none.
+	CORSOrigin string
 	// RoutePrefix stands before every path of the main listener; / is none, and empty is the path
 	// of ExternalURL, as in Prometheus.
 	RoutePrefix string
@@ -129,6 +132,8 @@ type Server struct {
 	state        atomic.Pointer[state]
 	reloading    sync.Mutex
 	reloadedWell atomic.Bool
+	guarded      atomic.Bool    // the admin listener needs authentication
+	cors         *regexp.Regexp // origins; nil for none
 	ready        atomic.Bool
 	draining     atomic.Bool
 	unselective  slots // outlives reloads, as the gates of the replicas do
@@ -168,6 +173,10 @@ func New(o Options) (*Server, error) {
 	if err := checkGraphURL(o.GraphURL); err != nil {
 		return nil, err
 	}
+	cors, err := corsOrigin(o.CORSOrigin)
+	if err != nil {
+		return nil, fmt.Errorf("the origins of --web.cors.origin are no regular expression: %w", err)
+	}
 	external, err := url.Parse(o.ExternalURL)
 	if err != nil {
 		return nil, fmt.Errorf("the external URL cannot be read: %w", err)
@@ -176,7 +185,7 @@ func New(o Options) (*Server, error) {
 		o.RoutePrefix = external.Path
 	}
 	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
-	s := &Server{opts: o, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator()}
+	s := &Server{opts: o, cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator()}
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
 	s.background, s.stop = context.WithCancel(context.Background())
 	s.drained, s.cut = context.WithCancelCause(context.Background())
@@ -308,7 +317,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 		drainErr = s.drain(main, mainL, force)
 		return nil
 	}, func(error) { close(stopped) })
-	g.Add(serve(main, mainL), func(error) { _ = main.Close() })
+	g.Add(serve(main, s.openHealth(main, mainL)), func(error) { _ = main.Close() })
 	g.Add(serve(admin, adminL), func(error) { _ = admin.Close() })
 	probed, cancelProbed := context.WithCancel(s.background)
 	g.Add(func() error {
@@ -409,26 +418,9 @@ func (s *Server) checkAdmin(addr net.Addr) error {
 		s.log.Warn("THE ADMIN LISTENER IS REACHABLE BEYOND LOOPBACK WITHOUT AUTHENTICATION (--web.admin-insecure)", "address", addr.String())
 		return nil
 	}
-	if authenticated(s.opts.WebConfigFile) {
+	if c := wants(s.opts.WebConfigFile); c.passwords() || c.certificates() {
+		s.guarded.Store(true)
 		return nil
 	}
 	return fmt.Errorf("the admin listener %s is not on loopback and nothing authenticates its callers: listen on 127.0.0.1, require passwords (basic_auth_users) or client certificates (tls_server_config.client_auth_type: RequireAndVerifyClientCert) in --web.config.file, or override with --web.admin-insecure", addr)
-}
-
-// authenticated tells whether the web configuration lets in nobody who has neither a password nor a
-// verified client certificate.
-func authenticated(file string) bool {
-	if file == "" {
-		return false
-	}
-	f, err := plainfile.Open(file)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	data, err := io.ReadAll(f)
-	if err != nil {
-		return false
-	}
-	return authenticates(data)
 }

@@ -1,0 +1,98 @@
+package server
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/grafana/regexp"
+	"github.com/prometheus/prometheus/util/httputil"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// corsOrigin compiles Options.CORSOrigin, anchored as Prometheus does it; nil for none.
+func corsOrigin(text string) (*regexp.Regexp, error) {
+	if text == "" {
+		return nil, nil
+	}
+	return regexp.Compile("^(?:" + text + ")$")
+}
+
+// crossOrigin says which pages of other sites may read the answer, and answers the question for it
+// that a browser asks before: true where it did.
+func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
+	if s.cors == nil {
+		return false
+	}
+	httputil.SetCORS(w, s.cors, r)
+	if r.Method != http.MethodOptions {
+		return false
+	}
+	_, _, err := endpoint.Lookup(r)
+	e := qerr.From(err)
+	if err == nil || e.Kind != qerr.MethodNotAllowed {
+		return false
+	}
+	w.Header().Set("Allow", strings.Join(append(e.Allow, http.MethodOptions), ", "))
+	w.Header().Set(verdictHeader, string(policy.Pass))
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// openHealth serves health of the main listener without a password, whatever the web configuration
+// says: those who ask for it have none. It returns a listener to serve hs by. exporter-toolkit puts
+// its own handler in the place of hs's before the first Accept, and that is when health is put
+// before it.
+func (s *Server) openHealth(hs *http.Server, l net.Listener) net.Listener {
+	return &firstAccept{Listener: l, first: func() {
+		inner := hs.Handler
+		hs.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, _, password := r.BasicAuth(); !password && isHealth(r) {
+				s.mainHandler().ServeHTTP(w, r)
+				return
+			}
+			inner.ServeHTTP(w, r)
+		})
+	}}
+}
+
+func isHealth(r *http.Request) bool {
+	p := r.URL.EscapedPath()
+	return p == "/-/healthy" || p == "/-/ready"
+}
+
+// firstAccept calls first before the first Accept.
+type firstAccept struct {
+	net.Listener
+	once  sync.Once
+	first func()
+}
+
+// Accept implements net.Listener.
+func (l *firstAccept) Accept() (net.Conn, error) {
+	l.once.Do(l.first)
+	return l.Listener.Accept()
+}
+
+// stranger refuses a request to a guarded admin listener of which nobody knows who makes it. The
+// web configuration is read anew for each connection and each request, so what was there when the
+// listener started may be gone.
+func (s *Server) stranger(w http.ResponseWriter, r *http.Request) bool {
+	if !s.guarded.Load() || verified(r.TLS) {
+		return false
+	}
+	// exporter-toolkit has compared the password by now, if there are any.
+	if _, _, password := r.BasicAuth(); password && wants(s.opts.WebConfigFile).passwords() {
+		return false
+	}
+	qerr.New(qerr.Forbidden, "the admin listener is not on loopback, and --web.config.file authenticates its callers no more: put basic_auth_users or client_auth_type: RequireAndVerifyClientCert back").WriteTo(w)
+	return true
+}
+
+// verified tells whether the client has shown a certificate that was verified.
+func verified(c *tls.ConnectionState) bool { return c != nil && len(c.VerifiedChains) > 0 }
