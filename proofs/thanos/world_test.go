@@ -3,14 +3,11 @@ package thanos
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -95,30 +92,19 @@ func (w *world) launch(t *testing.T, name, binary string, ports int, args func(a
 	return s
 }
 
-// taken are the addresses that this process gave away.
-var taken sync.Map
-
 // freeAddrs are addresses that nobody listens on, and that nobody is given while the program that
 // has them is away: they lie below the ports that Linux gives to connections and to listeners that
 // do not care.
 func freeAddrs(t *testing.T, n int) (out []string) {
 	t.Helper()
-	for range 10_000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 15_000+rand.N(17_000))
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		_ = l.Close()
-		if _, twice := taken.LoadOrStore(addr, true); twice {
-			continue
-		}
-		if out = append(out, addr); len(out) == n {
-			return out
-		}
+	ports, err := realprom.FreePorts(n)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return nil
+	for _, port := range ports {
+		out = append(out, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+	return out
 }
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
