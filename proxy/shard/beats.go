@@ -73,6 +73,27 @@ func (f finding) whole(part uint64) uint64 {
 	return whole
 }
 
+// wholeSince are those that take part and lack nothing after from that another of them has; the
+// finding is of the bucket that ends at end.
+func (f finding) wholeSince(part uint64, from, end int64) uint64 {
+	whole := part
+	for i, s := range f.less {
+		if s.more&part != 0 && s.until(end) > from {
+			whole &^= 1 << i
+		}
+	}
+	return whole
+}
+
+// until is the time up to which it reaches in the bucket that ends at end: the end of the last
+// minute that shows it. The next one has less of it than half a scrape of each target.
+func (s shortfall) until(end int64) int64 {
+	if s.ended == 0 {
+		return math.MaxInt64
+	}
+	return end - int64(s.ended-1)*minuteMs
+}
+
 // heartbeats are a shard's findings. A closed bucket in which nobody lacks anything does not change
 // any more, so the finding is kept and the numbers are not; any other is looked at again after a
 // while.
@@ -158,7 +179,7 @@ func (h *heartbeats) lookup(part uint64, w buckets, now time.Time) (whole uint64
 		if !ok || !f.known(part, now.UnixMilli()) {
 			return 0, false
 		}
-		whole &= f.whole(part)
+		whole &= f.wholeSince(part, w.from, end)
 		data = data || f.data
 	}
 	if w.open {
@@ -176,15 +197,20 @@ func (h *heartbeats) lookup(part uint64, w buckets, now time.Time) (whole uint64
 }
 
 // lacks adds the stretches of the window in which those taking part lack something. The newest
-// closed bucket, and the last minute, speak for all that comes after it.
+// closed bucket, and the last minute, speak for all that comes after it, but where what is lacked
+// ended before.
 func (h *heartbeats) lacks(part uint64, w buckets, out []Lack) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	add := func(whole uint64, s Span) {
+	add := func(f finding, s Span, end int64) {
+		whole := f.whole(part)
 		for i := range out {
-			l := &out[i]
+			l, s := &out[i], s
 			if whole&(1<<l.Replica.Index) != 0 {
 				continue
+			}
+			if end != 0 {
+				s.Until = min(s.Until, f.less[l.Replica.Index].until(end))
 			}
 			if n := len(l.Spans); n > 0 && l.Spans[n-1].Until >= s.From {
 				l.Spans[n-1].Until = max(l.Spans[n-1].Until, s.Until)
@@ -198,11 +224,11 @@ func (h *heartbeats) lacks(part uint64, w buckets, out []Lack) {
 		if w.open && end == w.last {
 			s.Until = math.MaxInt64
 		}
-		add(h.buckets[end].whole(part), s)
+		add(h.buckets[end], s, end)
 	}
 	if w.open {
-		add(h.tail.whole(part), Span{w.last, math.MaxInt64})
-		h.eachOpen(w, func(f finding, s Span) { add(f.whole(part), s) })
+		add(h.tail, Span{w.last, math.MaxInt64}, 0)
+		h.eachOpen(w, func(f finding, s Span) { add(f, s, 0) })
 	}
 }
 
@@ -256,9 +282,12 @@ func (s *Shard) askBuckets(ctx context.Context, part uint64, lo, hi int64, now t
 	if err != nil {
 		return left, err
 	}
+	warm := max(lo, lastClosed(now.UnixMilli())-(warmBuckets-1)*bucketMs) // of these all minutes are known
 	runs := []Span{{lo, hi}}
 	if hi-lo >= warmBuckets*bucketMs {
-		runs = dips(answers, left, lo, hi)
+		if runs = dips(answers, left, lo, min(hi, warm-bucketMs)); warm <= hi {
+			runs = append(runs, Span{warm, hi})
+		}
 	}
 	for _, run := range runs {
 		if left, err = s.askMinutes(ctx, left, answers, run); err != nil {

@@ -166,8 +166,9 @@ func gaugesOf(t *testing.T, reg *prometheus.Registry, name string) []float64 {
 
 // TestWhatAReplicaLacks: within a minute of a loss the metrics say which replica it is, whether it
 // is cut off, and since when; the view says of what. What was away is not cut off when it is back,
-// and is whole again as soon as the first full five minutes behind its return are closed: not
-// before, and for requests not later.
+// and is whole again for requests as soon as their windows begin two minutes behind its return,
+// where the minutes show what it missed, and else once the first full five minutes behind it are
+// closed: not before, and not later.
 func TestWhatAReplicaLacks(t *testing.T) {
 	began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // a bubble's
 	from, until := began.Add(27*time.Minute+10*time.Second), began.Add(41*time.Minute+20*time.Second)
@@ -183,13 +184,14 @@ func TestWhatAReplicaLacks(t *testing.T) {
 		node      scrapes // of the first replica, 40 targets; the other one has all
 		gpu       scrapes // likewise, of 20
 		unreached float64
+		minutes   bool // show what it missed: more than half of all targets, or what chance does not explain
 		says      string
 	}{
-		{"cut off from all", scrapes{up: of(none)}, scrapes{up: of(none)}, 1, "most of job node (it is cut off now from 100 % of the targets that the other one reaches)"},
-		{"cut off from half", scrapes{up: of(odd)}, scrapes{up: of(odd)}, 30. / 59, "most of job node (it is cut off now from 51 % of the targets that the other one reaches)"},
-		{"cut off from a job", scrapes{}, scrapes{up: of(none)}, 20. / 59, "most of job gpu (it is cut off now from 34 % of the targets that the other one reaches)"},
-		{"its discovery has half", scrapes{has: of(odd)}, scrapes{}, 0, "most of job node"},
-		{"it does not scrape", scrapes{has: of(none)}, scrapes{has: of(none)}, 0, "most of job node"},
+		{"cut off from all", scrapes{up: of(none)}, scrapes{up: of(none)}, 1, true, "most of job node (it is cut off now from 100 % of the targets that the other one reaches)"},
+		{"cut off from half", scrapes{up: of(odd)}, scrapes{up: of(odd)}, 30. / 59, true, "most of job node (it is cut off now from 51 % of the targets that the other one reaches)"},
+		{"cut off from a job", scrapes{}, scrapes{up: of(none)}, 20. / 59, false, "most of job gpu (it is cut off now from 34 % of the targets that the other one reaches)"},
+		{"its discovery has half", scrapes{has: of(odd)}, scrapes{}, 0, false, "most of job node"},
+		{"it does not scrape", scrapes{has: of(none)}, scrapes{has: of(none)}, 0, true, "most of job node"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -239,7 +241,7 @@ func TestWhatAReplicaLacks(t *testing.T) {
 				}
 				wholes := func() (names []string) {
 					t.Helper()
-					now := time.Now()
+					now := time.Now() // a window of five minutes
 					all, err := s.Wholes(t.Context(), now.Add(-5*time.Minute).UnixMilli(), now.UnixMilli(), now)
 					if err != nil {
 						t.Fatal(err)
@@ -250,9 +252,17 @@ func TestWhatAReplicaLacks(t *testing.T) {
 					slices.Sort(names)
 					return names
 				}
-				time.Sleep(time.Until(whole) - time.Second)
+				time.Sleep(time.Until(until) + 4*time.Minute + 59*time.Second)
 				if got, want := wholes(), []string{s.Replicas[1].Name()}; !slices.Equal(got, want) {
-					t.Errorf("before the first full bucket is closed %v are whole, want %v", got, want)
+					t.Errorf("where the window reaches what is missed %v are whole, want %v", got, want)
+				}
+				time.Sleep(2 * time.Minute)
+				if got := wholes(); len(got) == 2 != tc.minutes {
+					t.Errorf("two minutes after the window has left it %v are whole", got)
+				}
+				time.Sleep(time.Until(whole) - time.Second)
+				if got := wholes(); len(got) == 2 != tc.minutes {
+					t.Errorf("before the first full bucket is closed %v are whole", got)
 				}
 				time.Sleep(time.Second)
 				if got := wholes(); len(got) != 2 {
@@ -334,15 +344,17 @@ func TestGapsOfBothDoNotHideEachOther(t *testing.T) {
 		asks []ask
 	}{
 		{"restarted one after the other, for longer", away(26, 27), away(28, 29.5), []ask{
-			{27.5, 22.5, 27.5, "[1]"}, {29.9, 24.9, 29.9, "[]"}, {31, 26, 31, "[]"}, {31, 27.5, 31, "[]"}, {36, 20, 36, "[]"}, {36, 31, 36, "[0 1]"},
+			{27.5, 22.5, 27.5, "[1]"}, {29.9, 24.9, 29.9, "[]"}, {31, 26, 31, "[]"}, {31, 27.5, 31, "[0]"}, {36, 20, 36, "[]"}, {36, 31, 36, "[0 1]"},
 		}},
 		{"for as long", away(26, 27), away(28, 29), []ask{{29.9, 24.9, 29.9, "[]"}, {36, 20, 36, "[]"}, {36, 31, 36, "[0 1]"}}},
 		{"cut off one after the other", cut(26, 26.6, 1), cut(26.7, 60, 2), []ask{{27.2, 22.2, 27.2, "[]"}, {28, 23, 28, "[]"}, {30, 25, 30, "[]"}, {36, 31, 36, "[0]"}, {36, 20, 36, "[]"}}},
-		{"the second a bucket later", away(26, 27), away(31, 32), []ask{{33, 20, 33, "[]"}, {36, 20, 29, "[1]"}, {36, 30.1, 36, "[0]"}}},
+		{"the second a bucket later", away(26, 27), away(31, 32), []ask{{33, 20, 33, "[]"}, {33, 28, 33, "[0]"}, {33, 32.7, 33, "[0]"}, {36, 20, 29, "[1]"}, {36, 30.1, 36, "[0]"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t, scraping(map[string]scrapes{"node": tc.a}), scraping(map[string]scrapes{"node": tc.b}))
+				one := func(s scrapes) scrapes { s.targets = 1; return s }
+				of := func(s scrapes) fakeshard.Config { return scraping(map[string]scrapes{"node": s, "proxy": one(s)}) }
+				b := newBubble(t, of(tc.a), of(tc.b))
 				g := group(b.urls...)
 				g.Heartbeat = "up"
 				top := build(t, Options{Dial: b.dial}, true, g)
@@ -369,6 +381,41 @@ func TestGapsOfBothDoNotHideEachOther(t *testing.T) {
 	}
 }
 
+// TestADayForgetsNoMinutes: a question about a day asks for the newest buckets too, once what is
+// known of them is in doubt; it asks for their minutes then, without which nobody would be whole.
+func TestADayForgetsNoMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		away := func(from, until time.Duration) scrapes {
+			return scrapes{targets: 40, has: func(_ int, at time.Time) bool {
+				return at.Sub(start) <= from || at.Sub(start) > until
+			}}
+		}
+		first, second := away(26*time.Minute, 27*time.Minute), away(31*time.Minute, 32*time.Minute)
+		b := newBubble(t, scraping(map[string]scrapes{"node": first}), scraping(map[string]scrapes{"node": second}))
+		g := group(b.urls...)
+		g.Heartbeat = "up"
+		top := build(t, Options{Dial: b.dial}, false, g)
+		s := top.Groups[0].Shards[0]
+		time.Sleep(32*time.Minute + 10*time.Second)
+		for range 100 {
+			time.Sleep(time.Second)
+			now := time.Now()
+			for _, window := range []time.Duration{24 * time.Hour, 5 * time.Second} {
+				all, err := s.Wholes(t.Context(), now.Add(-window).UnixMilli(), now.UnixMilli(), now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if window < time.Minute && !slices.Contains(all, s.Replicas[0]) {
+					t.Errorf("%s after the start %d are whole, and not the first", now.Sub(start), len(all))
+				}
+			}
+		}
+		top.Close()
+		b.close()
+	})
+}
+
 // TestOldGapsOfBothDoNotHideEachOther: of a long window only those minutes are asked for that may
 // tell something.
 func TestOldGapsOfBothDoNotHideEachOther(t *testing.T) {
@@ -385,11 +432,11 @@ func TestOldGapsOfBothDoNotHideEachOther(t *testing.T) {
 			name  string
 			other scrapes
 			whole int // how many replicas are
-			asked int // how often for minutes, of which once for those since the newest closed bucket
+			asked int // how often for minutes: once for those since the newest closed bucket, and once for the hour before
 		}{
-			{"both", away(gap+2*time.Minute, gap+3*time.Minute+30*time.Second), 0, 2},
-			{"at times far from each other", away(gap+2*time.Hour, gap+2*time.Hour+time.Minute), 0, 1},
-			{"one", scrapes{targets: 40}, 1, 1},
+			{"both", away(gap+2*time.Minute, gap+3*time.Minute+30*time.Second), 0, 3},
+			{"at times far from each other", away(gap+2*time.Hour, gap+2*time.Hour+time.Minute), 0, 2},
+			{"one", scrapes{targets: 40}, 1, 2},
 		} {
 			b := newBubble(t, scraping(map[string]scrapes{"node": away(gap, gap+time.Minute)}), scraping(map[string]scrapes{"node": tc.other}))
 			g := group(b.urls...)

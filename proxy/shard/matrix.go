@@ -89,6 +89,9 @@ type shortfall struct {
 	job     string // of which it lacks most
 	targets int64  // how many series fewer it has than the one that has most more
 	scrapes int64  // how many samples fewer
+	// ended is the number of the newest minute that shows it, 1 the last one; 0 where it is not
+	// known to lie in some minutes only.
+	ended int
 }
 
 // judge says who lacks what another has. It takes the beats of one bucket, one entry for each
@@ -111,11 +114,17 @@ func judge(at []beats, asked uint64) finding {
 			if f.less == nil {
 				f.less = make([]shortfall, len(at))
 			}
-			s.more = f.less[i].more | 1<<j
-			if was := f.less[i]; was.scrapes > s.scrapes || was.scrapes == s.scrapes && was.targets > s.targets {
+			was := f.less[i]
+			s.more = was.more | 1<<j
+			ended := s.ended
+			if was.more != 0 {
+				ended = min(ended, was.ended)
+			}
+			if was.scrapes > s.scrapes || was.scrapes == s.scrapes && was.targets > s.targets {
 				was.more = s.more
 				s = was
 			}
+			s.ended = ended
 			f.less[i] = s
 		}
 	}
@@ -143,16 +152,50 @@ func lacks(mine, theirs beats) (s shortfall, is bool) {
 	if now := lost(mine.last, theirs.last); now > 0 {
 		is, s.scrapes = true, max(s.scrapes, now)
 	}
-	missed := int64(0)
+	missed, newest := int64(0), 0
 	for k, t := range theirs.slices {
-		if less := t.samples - mine.slices[k].samples; t.series >= minSlice && less >= byChance(t.series) {
+		if less := t.samples - mine.slices[k].samples; missesMinute(mine.slices[k], t) {
+			if missed == 0 {
+				newest = k + 1
+			}
 			missed += int64(less)
 		}
 	}
 	if missed > 0 {
 		is, s.scrapes = true, max(s.scrapes, missed)
+		if inMinutes(mine, theirs) {
+			s.ended = newest
+		}
 	}
 	return s, is
+}
+
+// missesMinute tells whether mine has fewer scrapes of a minute than theirs, beyond chance.
+func missesMinute(mine, theirs beat) bool {
+	return theirs.series >= minSlice && theirs.samples-mine.samples >= byChance(theirs.series)
+}
+
+// inMinutes tells whether what mine lacks of a bucket lies in the minutes in which it misses
+// scrapes, and next to them: whether of no job it lacks more than the same share, beyond chance,
+// which is two scrapes of each target here: a gap begins and ends between two scrapes. So what
+// somebody missed who was away is told from what somebody does not reach who was away too.
+func inMinutes(mine, theirs beats) bool {
+	var all, missed float64
+	for k, t := range theirs.slices {
+		all += t.samples
+		if missesMinute(mine.slices[k], t) ||
+			k > 0 && missesMinute(mine.slices[k-1], theirs.slices[k-1]) ||
+			k+1 < maxSlices && missesMinute(mine.slices[k+1], theirs.slices[k+1]) {
+			missed += max(t.samples-mine.slices[k].samples, 0)
+		}
+	}
+	for job, t := range theirs.jobs {
+		m, n := mine.jobs[job], float64(t.series)
+		if float64(t.series-m.series) >= byChance(t.series) || t.samples-m.samples-t.samples*missed/all >= min(2*n, 4*math.Sqrt(n)) {
+			return false
+		}
+	}
+	return true
 }
 
 // lost is how many more targets another replica has reached, of jobs in which it is more than
