@@ -45,7 +45,7 @@ type settings struct {
 	fleetAlerts string
 }
 
-// controller decides, one payload at a time.
+// controller decides, one node at a time: payloads that come together take turns.
 type controller struct {
 	settings
 	kube         *kube
@@ -54,7 +54,7 @@ type controller struct {
 	log          *slog.Logger
 	now          func() time.Time
 
-	mu      sync.Mutex
+	turn    sync.Mutex           // held while one node is decided on, so that there is one budget
 	planned map[string]time.Time // without act: what would have been cordoned, and when; its budget
 
 	decisions *prometheus.CounterVec
@@ -93,14 +93,15 @@ type wish struct {
 }
 
 // decide handles one payload. An error means that something could not be asked or done, so that the
-// payload should come again; what was decided until then stays decided.
+// payload should come again; what was decided until then stays decided. What one node was refused
+// for, others are too, without the API server being asked about each of them: hundreds of nodes
+// that fail at once would hold up those that fail next.
 func (c *controller) decide(ctx context.Context, p payload) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.last.Set(float64(c.now().Unix()))
 	var errs []error
+	var no refusal
 	for _, w := range c.wishes(p) {
-		decision, reason, err := c.one(ctx, w)
+		decision, reason, err := c.inTurn(ctx, w, &no)
 		c.note(decision, reason, w.node, w.action, w.alert, err)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w", w.node, err))
@@ -148,6 +149,48 @@ func (c *controller) wishes(p payload) []wish {
 		}
 	}
 	return out
+}
+
+// refusal is what a node of a payload was refused for, and which other nodes that does not hold
+// for: those that may be out already, or be counted otherwise.
+type refusal struct {
+	at     time.Time
+	reason string
+	but    map[string]bool
+}
+
+// refusalFor is how long a refusal holds for the nodes behind it.
+const refusalFor = 15 * time.Second
+
+// inTurn decides on one node while nobody else decides.
+func (c *controller) inTurn(ctx context.Context, w wish, no *refusal) (decision, reason string, err error) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	if ctx.Err() != nil {
+		return failed, "api", context.Cause(ctx)
+	}
+	if _, planned := c.planned[w.node]; no.reason != "" && time.Since(no.at) < refusalFor && !no.but[w.node] && !planned {
+		return refused, no.reason, nil
+	}
+	decision, reason, err = c.one(ctx, w)
+	if decision != refused {
+		return decision, reason, err
+	}
+	*no = refusal{at: time.Now(), reason: reason, but: map[string]bool{}}
+	others, err := c.kube.marked(ctx)
+	if err == nil && reason == "max_cordoned" {
+		var out []meta
+		out, err = c.kube.cordoned(ctx)
+		others = append(others, out...)
+	}
+	if err != nil { // it holds for this node
+		*no = refusal{}
+		return refused, reason, nil
+	}
+	for _, n := range others {
+		no.but[n.Name] = true
+	}
+	return refused, reason, nil
 }
 
 // one decides on one node: cheap before dear, and everything that may say no before anything is
@@ -252,12 +295,13 @@ func (c *controller) overBudget(ctx context.Context, name string, isOut bool) (s
 		return "", err
 	}
 	c.allNodes.WithLabelValues("all").Set(float64(total))
-	c.allNodes.WithLabelValues("cordoned").Set(float64(out))
+	c.allNodes.WithLabelValues("cordoned").Set(float64(len(out)))
+	taken := len(out)
 	if isOut {
-		out = marks
+		taken = marks
 	}
-	out += len(c.planned)
-	if float64(out+1) > math.Floor(c.maxCordoned*float64(total)+1e-9) {
+	taken += len(c.planned)
+	if float64(taken+1) > math.Floor(c.maxCordoned*float64(total)+1e-9) {
 		return "max_cordoned", nil
 	}
 	return "", nil

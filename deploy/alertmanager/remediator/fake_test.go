@@ -29,6 +29,8 @@ type fakeAPI struct {
 	mu      sync.Mutex
 	nodes   map[string]*fakeNode
 	patches int
+	calls   int
+	delay   time.Duration   // of every answer
 	page    int             // nodes in a page
 	silent  bool            // does not say how many remain
 	before  func(*fakeNode) // called before a patch is looked at, once
@@ -65,8 +67,10 @@ func (n *fakeNode) object() map[string]any {
 }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	time.Sleep(f.delay)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.calls++
 	fail := func(code int, text string) { http.Error(w, text, code) }
 	name, one := strings.CutPrefix(r.URL.Path, "/api/v1/nodes/")
 	n := f.nodes[name]

@@ -201,11 +201,9 @@ func (k *kube) marked(ctx context.Context) ([]meta, error) {
 	return k.matching(ctx, url.Values{"labelSelector": {markLabel + "=true"}})
 }
 
-// cordoned counts the nodes on which nothing is scheduled, whoever wanted that. It lists them,
-// since servers do not say how many remain where there is a selector.
-func (k *kube) cordoned(ctx context.Context) (int, error) {
-	l, err := k.matching(ctx, url.Values{"fieldSelector": {"spec.unschedulable=true"}})
-	return len(l), err
+// cordoned are the nodes on which nothing is scheduled, whoever wanted that.
+func (k *kube) cordoned(ctx context.Context) ([]meta, error) {
+	return k.matching(ctx, url.Values{"fieldSelector": {"spec.unschedulable=true"}})
 }
 
 // cordon marks a node, taints it and keeps new pods away. The patch names the version that was

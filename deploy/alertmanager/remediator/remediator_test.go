@@ -303,6 +303,64 @@ func TestFloodIsBounded(t *testing.T) {
 	}
 }
 
+// TestManyNodesAtOnce: of hundreds of nodes that fail together the API server is asked about those
+// that the budget allows and about one that it does not, also when the payload comes again: each
+// was asked about once and more, 1,600 calls, with everybody else waiting.
+func TestManyNodesAtOnce(t *testing.T) {
+	const nodes = 400
+	for name, change := range map[string]func(*rig){
+		"the budget of the window": func(*rig) {},
+		"the share of all nodes":   func(r *rig) { r.c.maxNodes, r.c.maxCordoned = nodes, 3.0/nodes },
+		"a fleet alert":            func(r *rig) { r.manager.names = []string{"FleetNodesNotReady"} },
+		"would act":                func(r *rig) { r.c.act = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nodes, nil)
+			change(r)
+			var all []alert
+			for i := range nodes {
+				all = append(all, xid(i))
+			}
+			for time := range 3 {
+				r.api.calls = 0
+				if err := r.post(t, all...); err != nil {
+					t.Fatal(err)
+				}
+				if r.api.calls > 40 {
+					t.Errorf("time %d: %d calls of the API server", time, r.api.calls)
+				}
+			}
+			if n := r.api.patches; n > 3 {
+				t.Errorf("%d nodes were cordoned", n)
+			}
+		})
+	}
+}
+
+// TestOthersTakeTurns: while a payload of many nodes is decided on, another one is too.
+func TestOthersTakeTurns(t *testing.T) {
+	r := newRig(t, 100, func(s *settings) { s.maxNodes, s.maxCordoned = 100, 1 })
+	r.api.delay = time.Millisecond
+	var all []alert
+	for i := range 99 {
+		all = append(all, xid(i))
+	}
+	flood := make(chan error, 1)
+	go func() { flood <- r.c.decide(t.Context(), payload{Alerts: all}) }()
+	for len(r.api.out()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := r.c.decide(t.Context(), payload{Alerts: []alert{xid(99)}}); err != nil {
+		t.Fatal(err)
+	}
+	if out := r.api.out(); out[nodeOf(99)] == "" || len(out) > 50 {
+		t.Errorf("%d nodes came first", len(out))
+	}
+	if err := <-flood; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNothingDuringAFleetAlert(t *testing.T) {
 	r := newRig(t, 10, nil)
 	r.manager.names = []string{"FleetNodesNotReady"}
