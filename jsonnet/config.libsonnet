@@ -132,6 +132,10 @@
       filesystems: 'fstype=~"ext[234]|xfs|btrfs|zfs", mountpoint!~"/boot.*|/usr|/run/.*|/snap/.*"',
       // Label of kube_node_labels that names the rack.
       rackLabel: 'label_rack',
+      // Keys of taints of nodes that are about to be deleted: cluster-autoscaler's, Karpenter's (before v1: disruption) and GKE's.
+      toBeDeleted: 'ToBeDeletedByClusterAutoscaler|karpenter[.]sh/disrupted|karpenter[.]sh/disruption|cloud[.]google[.]com/impending-node-termination',
+      // How long a node may take to come up, until its network, its driver and its exporters are there.
+      young: '15m',
       // Reasons of node-problem-detector that speak of a failing disk, for which a node is drained. MemoryReadError is none: it is a memory error that was corrected. Ext4Warning tells of no damage.
       diskProblems: 'IOError|Ext4Error|XfsHasShutdown|BufferIOError',
     },

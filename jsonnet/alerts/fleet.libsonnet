@@ -11,22 +11,12 @@
   local th = c.thresholds.fleet,
   local cl = c.clusterLabel,
   local node = '%s, %s' % [cl, c.nodeLabel],
-  local g = (import '../lib/gpu.libsonnet')(c),
 
   local m = (import '../lib/mesh.libsonnet')(c),
   local within(text) = std.strReplace(std.rstripChars(text, '\n'), '\n', '\n    '),
 
-  // sick are the nodes with a finding for the remediation controller, at a time. Those whose findings have a fleet alert of their own are left to it.
-  local sick(range, offset) =
-    local one(label) = 'max by (%(cl)s, %(l)s) (%(before)sALERTS{alertstate="firing", severity="%(auto)s", %(l)s!="", alertname!~"NodeUnreachable|NodeARPTableOverflow"}%(at)s)' % {
-      cl: cl,
-      l: label,
-      before: if range == '' then '' else 'last_over_time(',
-      auto: c.severities.auto,
-      at: if range == '' then '' else '[%s] offset %s)' % [range, offset],
-    };
-    if c.dcgm.node == c.nodeLabel then one(c.nodeLabel)
-    else 'max by (%s) (%s or %s)' % [node, one(c.nodeLabel), g.onNode(one(c.dcgm.node))],
+  // Those whose findings have a fleet alert of their own are left to it.
+  local sick(range='', offset='') = (import '../lib/sick.libsonnet')(c).sick('NodeUnreachable|NodeARPTableOverflow', range, offset),
 
   prometheusAlerts+:: {
     groups+: [
@@ -34,22 +24,19 @@
         name: 'fleet',
         rules: [
           a.alert('FleetNodesNotReady', {
+            // Nodes that somebody has taken out, or that have just come, are none of it: node:planned:bool.
             expr: |||
-              (
-                (cluster:nodes:count - on (%(cl)s) cluster:nodes_ready:sum)
-                / on (%(cl)s)
-                cluster:nodes:count
-                > %(share)g
-              )
-              and on (%(cl)s)
-              (cluster:nodes:count - on (%(cl)s) cluster:nodes_ready:sum >= %(nodes)g)
+              (cluster:nodes_failed:count >= %(nodes)g)
+              / on (%(cl)s)
+              cluster:nodes:count
+              > %(share)g
             ||| % { cl: cl, share: th.notReady, nodes: th.notReadyNodes },
             hold: '10m',
             // Exporters of nodes that were down are back as after FleetGPUExporterMissing.
             keep: '20m',
             severity: 'critical',
             summary: 'Many nodes are not ready.',
-            description: '{{ $value | humanizePercentage }} of the nodes of {{ $labels.%s }} have not been ready for ten minutes. So many at once are no broken machines: look at the network, the API servers, a roll-out.' % cl,
+            description: '{{ $value | humanizePercentage }} of the nodes of {{ $labels.%s }} have not been ready for ten minutes, and nobody took them out. So many at once are no broken machines: look at the network, the API servers, a roll-out.' % cl,
             dashboard: 'fleet',
           }),
           a.alert('FleetNodesUnreachable', {
@@ -161,6 +148,8 @@
                   %(now)s
                   unless on (%(node)s)
                   %(before)s
+                  unless on (%(node)s)
+                  node:planned:bool
                 )
                 >= %(nodes)g
               )
@@ -171,7 +160,7 @@
                 cluster:nodes:count offset %(w)s
               )
               > %(share)g
-            ||| % { cl: cl, node: node, now: sick('', ''), before: sick(t.d('5m'), t.d('1h')), w: t.d('1h'), nodes: th.failingNodes, share: th.failing },
+            ||| % { cl: cl, node: node, now: sick(), before: sick(t.d('5m'), t.d('1h')), w: t.d('1h'), nodes: th.failingNodes, share: th.failing },
             hold: '2m',
             keep: '20m',
             severity: 'critical',

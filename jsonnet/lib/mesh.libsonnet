@@ -1,6 +1,7 @@
 // Nodes that most probers do not reach, for what is said of one of them and of
 // many. Most must agree, and there must be some: one prober behind a bad switch
-// drains nothing. Only probers that fail are asked for by name; the others are
+// drains nothing. Nodes that were taken out on purpose, or have just come, are
+// left out: they are switched off and start as they should. Only probers that fail are asked for by name; the others are
 // counted where they are.
 function(config) {
   local t = (import 'time.libsonnet')(config.timeScale),
@@ -24,5 +25,7 @@ function(config) {
         )
       )
       >= %(agree)g
+      unless on (%(node)s)
+      node:planned:bool
     ||| % { node: node, mesh: config.selectors.nodeMesh, probed: $.probed, w: t.d('5m'), share: th.reachable, probers: th.probers, agree: th.probersAgree },
 }

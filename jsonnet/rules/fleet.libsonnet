@@ -2,6 +2,7 @@
 {
   local c = $._config,
   local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local number = import '../lib/number.libsonnet',
   local node = '%s, %s' % [c.clusterLabel, c.nodeLabel],
   local cl = c.clusterLabel,
 
@@ -16,6 +17,13 @@
     or on (%(cl)s)
     0 * cluster:nodes:count
   ||| % { cl: cl, node: node, to: to, other: 1 - to, now: cordoned(''), before: cordoned(' offset ' + t.d('5m')) },
+
+  // bad are the nodes that are not ready or have a finding for the remediation controller.
+  local bad = |||
+    node:ready:max == 0
+    or on (%(node)s)
+    %(sick)s
+  ||| % { node: node, sick: (import '../lib/sick.libsonnet')(c).sick() },
 
   prometheusRules+:: {
     groups+: [
@@ -40,6 +48,64 @@
           },
           { record: 'cluster:nodes:count', expr: 'count by (%s) (node:ready:max)' % cl },
           { record: 'cluster:nodes_ready:sum', expr: 'sum by (%s) (node:ready:max)' % cl },
+          {
+            // 1 for each node that is cordoned, is about to be deleted or has just come, and was in order when that began: what it does now is expected. A cordon counts
+            // after two minutes, so that one for what was found a moment ago does not look older than the finding;
+            // what failed and was then taken out counts as planned after an hour: machines wait for repair for weeks.
+            // Where nobody knew the cluster before, all of its nodes would have just come. kube-state-metrics may leave out when a node was created: then it is what was not there before.
+            record: 'node:planned:bool',
+            expr: |||
+              (
+                max by (%(node)s) (min_over_time(kube_node_spec_unschedulable{%(ksm)s}[%(cordon)s])) == 1
+                or on (%(node)s)
+                group by (%(node)s) (kube_node_spec_taint{%(ksm)s, key=~"%(deleted)s"})
+                or on (%(node)s)
+                (
+                  (
+                    group by (%(node)s) (time() - kube_node_created{%(ksm)s} < %(youngSeconds)s)
+                    or on (%(node)s)
+                    group by (%(node)s) (node:ready:max)
+                    unless on (%(node)s)
+                    node:ready:max offset %(young)s
+                    unless on (%(node)s)
+                    kube_node_created{%(ksm)s}
+                  )
+                  and on (%(cl)s)
+                  cluster:nodes:count offset %(young)s
+                )
+              )
+              unless on (%(node)s)
+              (
+                last_over_time(node:failed:bool[%(w)s])
+                unless on (%(node)s)
+                node:failed:bool offset %(hour)s
+              )
+            ||| % { cl: cl, node: node, ksm: c.selectors.ksm, cordon: t.d('2m'), deleted: c.node.toBeDeleted, young: t.d(c.node.young), youngSeconds: number(t.s(c.node.young)), w: t.recorded('5m'), hour: t.d('1h') },
+          },
+          {
+            // 1 for each node that is not ready or has a finding for the remediation controller, and was not taken out before. It stays so for an hour of being out for that.
+            record: 'node:failed:bool',
+            expr: |||
+              group by (%(node)s) (
+                %(bad)s
+              )
+              unless on (%(node)s)
+              node:planned:bool
+            ||| % { node: node, bad: std.strReplace(std.rstripChars(bad, '\n'), '\n', '\n  ') },
+          },
+          {
+            // Nodes that are not ready though nobody took them out.
+            record: 'cluster:nodes_failed:count',
+            expr: |||
+              count by (%(cl)s) (
+                node:ready:max == 0
+                unless on (%(node)s)
+                node:planned:bool
+              )
+              or on (%(cl)s)
+              0 * cluster:nodes:count
+            ||| % { cl: cl, node: node },
+          },
           {
             record: 'cluster:nodes_cordoned:sum',
             expr: 'sum by (%s) (max by (%s) (kube_node_spec_unschedulable{%s}))' % [cl, node, c.selectors.ksm],

@@ -1,0 +1,19 @@
+// Nodes with a finding for the remediation controller, for what pages when they
+// are many and for what says that a node was sick before it was taken out.
+function(config) {
+  local node = '%s, %s' % [config.clusterLabel, config.nodeLabel],
+  local g = (import 'gpu.libsonnet')(config),
+
+  // sick are the nodes on which an alert for the controller fires, but those of except, a regular expression; with a range and an offset, at that time.
+  sick(except='', range='', offset='')::
+    local one(label) = 'max by (%(cl)s, %(l)s) (%(before)sALERTS{alertstate="firing", severity="%(auto)s", %(l)s!=""%(except)s}%(at)s)' % {
+      cl: config.clusterLabel,
+      l: label,
+      before: if range == '' then '' else 'last_over_time(',
+      auto: config.severities.auto,
+      except: if except == '' then '' else ', alertname!~"%s"' % except,
+      at: if range == '' then '' else '[%s] offset %s)' % [range, offset],
+    };
+    if config.dcgm.node == config.nodeLabel then one(config.nodeLabel)
+    else 'max by (%s) (%s or %s)' % [node, one(config.nodeLabel), g.onNode(one(config.dcgm.node))],
+}
