@@ -140,6 +140,18 @@
       diskProblems: 'IOError|Ext4Error|XfsHasShutdown|BufferIOError',
     },
 
+    // What is missed when service discovery no longer has it. A cluster that never had a job misses nothing.
+    targets: {
+      // For how long what was there counts as usual: a job that was given up is told of for so long.
+      memory: '3d',
+      // Jobs, as a regular expression, without which most alerts are blind: it pages when one has no target left.
+      critical: 'kube-state-metrics',
+      // Jobs that rules and dashboards read, as selectors has them.
+      read: 'kube-apiserver|apiserver-slis|kubelet|cadvisor|kube-state-metrics|node-exporter|dcgm-exporter|node-problem-detector|etcd|etcd-events|prometheus|spillway|iptables-exporter|kube-scheduler|cluster-autoscaler|node-mesh|coredns|thanos-rule|alertmanager',
+      // The job that has a target on every machine and does not hear of them from kube-state-metrics.
+      machines: 'node-exporter',
+    },
+
     network: {
       // Byte counter of the iptables exporter; iptables_bytes in another one.
       bytes: 'iptables_rule_bytes_total',
@@ -383,6 +395,12 @@
         failing: 0.01,
         // … and at least so many.
         failingNodes: 10,
+      },
+      targets: {
+        // Share of a job's usual targets, or of the usual nodes, that is gone.
+        gone: 0.1,
+        // Full hours, within targets.memory, at which a job that no rule reads must have been there.
+        hours: 24,
       },
       network: {
         // Share of nodes that must report tagged counters.

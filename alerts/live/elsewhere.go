@@ -21,6 +21,7 @@ var Elsewhere = map[string]string{
 	"InternetEgressJump":               byRuleTest,
 	"KubeAPIErrorBudgetBlind":          byFixture,
 	"KubeAPISeatsSaturated":            notHere + "may come beside *one client asks too much*",
+	"KubeStateMetricsIncomplete":       notHere + "the rig has one kube-state-metrics, which is not in shards",
 	"PrometheusHACrashLooping":         servicesOwn,
 	"PrometheusHAPairDown":             notHere + "Alertmanager holds it back where *a shard down* names the shard",
 	"PrometheusHeadSeriesRunaway":      notHere + "needs a head of a million series",
@@ -53,6 +54,8 @@ var Elsewhere = map[string]string{
 	"ProxySlow":                        servicesOwn,
 	"ProxyStoresLeftOut":               notHere + "the rig has no Thanos. TestStoresAway shows that its metric counts stores that are away, and proofs/thanos that real ones are asked around",
 	"RulerFailing":                     notHere + "Alertmanager holds it back where *a shard down* names the shard",
+	"ScrapeJobGone":                    notHere + "no target of the rig leaves service discovery; the rule test takes away each job by itself",
+	"ScrapeTargetsGone":                notHere + "no target of the rig leaves service discovery",
 	"TargetDown":                       notHere + "comes beside *one replica of a shard down*",
 	"TeamReservationIdle":              byRuleTest,
 }

@@ -1,0 +1,125 @@
+// What vanishes from the scrape: TargetDown is about targets that do not answer,
+// these are about targets that service discovery no longer has. Each alert that
+// reads them is blind, and quiet.
+{
+  local c = $._config,
+  local th = c.thresholds.targets,
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local a = (import '../lib/alert.libsonnet')(c),
+  local cl = c.clusterLabel,
+
+  local f = {
+    cl: cl,
+    job: '%s, job' % cl,
+    critical: c.targets.critical,
+    read: c.targets.read,
+    machines: c.targets.machines,
+    left: '%g' % (1 - th.gone),
+    gone: '%g' % th.gone,
+    memory: t.d(c.targets.memory),
+    hour: t.d('1h'),
+  },
+
+  // gone are the jobs of clusters that had targets and have none, while other jobs of the cluster have some: where nothing is left it is the Prometheus servers, or the cluster was given up.
+  local gone(jobs) = |||
+    (
+      cluster_job:targets_usual:count{%(jobs)s}
+      unless on (%(job)s)
+      cluster_job:targets:count
+    )
+    and on (%(cl)s)
+    count by (%(cl)s) (cluster_job:targets:count)
+  ||| % (f { jobs: jobs % f }),
+
+  local jobGone(severity, expr, description) = a.alert('ScrapeJobGone', {
+    expr: expr,
+    hold: '5m',
+    severity: severity,
+    labels: { scope: { critical: 'basis', warning: 'rules', info: 'other' }[severity] },
+    summary: 'A job is no longer scraped.',
+    description: description % f,
+    dashboard: 'prometheus',
+    vars: { job: 'job' },
+  }),
+
+  prometheusAlerts+:: {
+    groups+: [
+      {
+        name: 'targets',
+        interval: t.d('1m'),
+        rules: [
+          // Most of what is known of nodes, pods and GPUs that are given out comes from here, and every share of the fleet.
+          jobGone(
+            'critical',
+            gone('job=~"%(critical)s"'),
+            'Job {{ $labels.job }} of {{ $labels.%(cl)s }} has no target any more, and had {{ $value }}. Alerts on nodes, pods and shares of the fleet are blind, and quiet.'
+          ),
+          jobGone(
+            'warning',
+            gone('job=~"%(read)s", job!~"%(critical)s"'),
+            'Job {{ $labels.job }} of {{ $labels.%(cl)s }} has no target any more, and had {{ $value }}. What alerts and dashboards read of it is not there, and they say nothing about that.'
+          ),
+          // Experiments that are scraped come and go, and so do people's own exporters: for whoever reads a digest, and only what was there for long.
+          jobGone(
+            'info',
+            |||
+              %s
+              and on (%s)
+              count_over_time(cluster_job:targets:count{job!~"%s"}[%s:%s]) >= %g
+            ||| % [std.rstripChars(gone('job!~"%(read)s"'), '\n'), f.job, f.read, f.memory, f.hour, th.hours],
+            'Job {{ $labels.job }} of {{ $labels.%(cl)s }} has no target any more, and had {{ $value }}.'
+          ),
+          a.alert('ScrapeTargetsGone', {
+            // Where machines are taken away, what runs on each of them goes with them.
+            expr: |||
+              (
+                cluster_job:targets:count{job=~"%(read)s"}
+                / on (%(job)s)
+                cluster_job:targets_usual:count
+                < %(left)s
+              )
+              unless on (%(job)s)
+              (
+                cluster_job:targets:count
+                / on (%(job)s)
+                cluster_job:targets_usual:count
+                >= on (%(cl)s) group_left ()
+                %(left)s * cluster:machines:ratio
+              )
+            ||| % f,
+            hold: '8m',
+            severity: 'warning',
+            summary: 'A job has far fewer targets than usual.',
+            description: 'Job {{ $labels.job }} of {{ $labels.%(cl)s }} has {{ $value | humanizePercentage }} of its usual targets, and the nodes have not become fewer like that. What is gone is not scraped, and does not count as down.' % f,
+            dashboard: 'prometheus',
+            vars: { job: 'job' },
+          }),
+          a.alert('KubeStateMetricsIncomplete', {
+            expr: |||
+              (
+                cluster:nodes:count
+                / on (%(cl)s)
+                cluster:nodes_usual:count
+                < %(left)s
+              )
+              < on (%(cl)s)
+              (
+                %(left)s
+                * max by (%(cl)s) (
+                  cluster_job:targets:count{job=~"%(machines)s"}
+                  / on (%(job)s)
+                  cluster_job:targets_usual:count
+                )
+              )
+            ||| % f,
+            hold: '5m',
+            severity: 'critical',
+            summary: 'kube-state-metrics does not tell of all nodes.',
+            description: 'kube-state-metrics tells of {{ $value | humanizePercentage }} of the usual nodes of {{ $labels.%(cl)s }}, and node exporters are scraped on more of them: one of its shards is gone. No share of the fleet is right, and alerts on the nodes, pods and GPUs that it told of are quiet.' % f,
+            dashboard: 'fleet',
+          }),
+        ],
+      },
+    ],
+  },
+}

@@ -1,0 +1,44 @@
+// What there usually is to scrape, for alerts on what is no more. What is gone
+// has no series: only the past tells of it.
+{
+  local c = $._config,
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local cl = c.clusterLabel,
+
+  // usual is what a series was nine times out of ten, looked at once an hour: a burst does not raise it, and what was there for less than an hour may be forgotten.
+  local usual(series) = 'quantile_over_time(0.9, %s[%s:%s])' % [series, t.d(c.targets.memory), t.d('1h')],
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        name: 'targets.usual',
+        interval: t.d('3m'),
+        rules: [
+          { record: 'cluster_job:targets_usual:count', expr: usual('cluster_job:targets:count') },
+          { record: 'cluster:nodes_usual:count', expr: usual('cluster:nodes:count') },
+        ],
+      },
+      {
+        // How much of its usual machines a cluster has, as its API servers or as node exporters tell, whichever tells of more: where nodes are taken away both become fewer.
+        name: 'targets.machines',
+        interval: t.d('1m'),
+        rules: [
+          {
+            record: 'cluster:machines:ratio',
+            expr: |||
+              max by (%(cl)s) (
+                cluster_job:targets:count{job=~"%(machines)s"}
+                / on (%(cl)s, job)
+                cluster_job:targets_usual:count
+                or
+                cluster:nodes:count
+                / on (%(cl)s)
+                cluster:nodes_usual:count
+              )
+            ||| % { cl: cl, machines: c.targets.machines },
+          },
+        ],
+      },
+    ],
+  },
+}
