@@ -194,11 +194,11 @@
 
         g.row('Disks and kernel', [
           g.table('Disks that are broken', {
-            description: 'File systems that the kernel made read-only after errors, or that it cannot read at all. Drain the node and change the disk.',
+            description: 'File systems that were writable until the kernel made them read-only after errors, or that it cannot read at all. Drain the node and change the disk.',
             unit: 'none',
             w: 8,
             targets: [
-              q('topk(25, max by (%(byNode)s, mountpoint) (node_filesystem_readonly{%(exporter)s, %(fs)s} == 1))'),
+              q('topk(25, max by (%(byNode)s, mountpoint) (node_filesystem_readonly{%(exporter)s, %(fs)s} == 1 and on (%(byNode)s, mountpoint, device) node:filesystem_seen_writable:bool{%(cl)s}))'),
               q('topk(25, max by (%(byNode)s, mountpoint) (node_filesystem_device_error{%(exporter)s, %(fs)s} == 1))'),
             ],
             columns: [
