@@ -285,7 +285,11 @@ var plainCounters = map[string]string{
 	"GPUUncorrectableECC: DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":             appears,
 	"GPUNVLinkErrors: DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": appears,
 	"gpu:ecc_dbe:max: DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":                 "one such error since the driver was loaded is what makes the memory untrustworthy, whenever it was",
+	"node:arp_entries:ratio: node_lnstat_entries_total":              entries,
+	"node:ndisc_entries:ratio: node_lnstat_entries_total":            entries,
 }
+
+const entries = "node_exporter calls all of lnstat counters; the kernel prints here how many entries there are"
 
 const appears = "a series may begin with its first error in it, which increase never sees: the value is compared with that of a while before"
 

@@ -23,6 +23,15 @@
       )
     ||| % [node, s, t.d('10m')],
 
+  local nearLimit(family, ratio) = a.alert('NodeARPTableNearLimit', onNode {
+    expr: '%s > %g' % [ratio, th.arp],
+    hold: '10m',
+    severity: 'warning',
+    labels: { family: family },
+    summary: 'The neighbour table of a node is nearly full.',
+    description: 'The neighbour table of %s of %s holds {{ $value | humanizePercentage }} of what gc_thresh3 allows. Past it, connections to new addresses fail at random; all nodes come there together, since each talks to all.' % [{ ipv4: 'IPv4', ipv6: 'IPv6' }[family], where],
+  }),
+
   prometheusAlerts+:: {
     groups+: [
       {
@@ -77,13 +86,8 @@
             summary: 'A file system is nearly full.',
             description: 'The file system %s is {{ $value | humanizePercentage }} full. Images can no longer be pulled and pods are evicted.' % mount,
           }),
-          a.alert('NodeARPTableNearLimit', onNode {
-            expr: 'node:arp_entries:ratio > %g' % th.arp,
-            hold: '10m',
-            severity: 'warning',
-            summary: 'The neighbour table of a node is nearly full.',
-            description: 'The neighbour table of %s holds {{ $value | humanizePercentage }} of what gc_thresh3 allows. Past it, connections to new addresses fail at random; all nodes come there together, since each talks to all.' % where,
-          }),
+          nearLimit('ipv4', 'node:arp_entries:ratio'),
+          nearLimit('ipv6', 'node:ndisc_entries:ratio'),
           a.alert('NodeARPTableOverflow', onNode {
             expr: tables,
             severity: 'auto',

@@ -70,12 +70,26 @@
             ||| % { n: node, s: s, fs: c.node.filesystems, past: t.d('6h') },
           },
           {
-            // The kernel's table is one for all devices; a device whose last entry goes loses its series.
+            // The kernel has one table, and one limit, for all devices and network namespaces. /proc/net/stat/arp_cache tells how much all of it holds, the same on the line of each processor (neigh_stat_seq_show);
+            // node_arp_entries is of the host's namespace alone and knows nothing of pods. It stands in where lnstat is not read; a device whose last entry goes loses its series there.
             record: 'node:arp_entries:ratio',
             expr: |||
-              sum by (%(n)s) (node_arp_entries{%(s)s})
+              (
+                max by (%(n)s) (node_lnstat_entries_total{%(s)s, subsystem="arp_cache"})
+                or on (%(n)s)
+                sum by (%(n)s) (node_arp_entries{%(s)s})
+              )
               / on (%(n)s)
               max by (%(n)s) (node_sysctl_net_ipv4_neigh_default_gc_thresh3{%(s)s})
+            ||| % { n: node, s: s },
+          },
+          {
+            // Of IPv6, which has a table and a limit of its own.
+            record: 'node:ndisc_entries:ratio',
+            expr: |||
+              max by (%(n)s) (node_lnstat_entries_total{%(s)s, subsystem="ndisc_cache"})
+              / on (%(n)s)
+              max by (%(n)s) (node_sysctl_net_ipv6_neigh_default_gc_thresh3{%(s)s})
             ||| % { n: node, s: s },
           },
           {
