@@ -25,7 +25,8 @@
         name: 'network',
         rules: [
           a.alert('NetworkAccountingLost', {
-            // No node at all is a share of 0, not no answer.
+            // No node at all is a share of 0, not no answer, where there is an exporter. Clusters without iptables (Cilium's eBPF) have none; that all
+            // exporters of a cluster have vanished is told by ScrapeJobGone.
             expr: |||
               (
                 (
@@ -48,7 +49,13 @@
                 )
                 >= %(nodes)g
               )
-            ||| % { cl: cl, share: th.accounting, nodes: th.accountingNodes },
+              and on (%(cl)s)
+              (
+                count by (%(cl)s) (up{%(iptables)s})
+                or on (%(cl)s)
+                cluster:net_accounted_nodes:count
+              )
+            ||| % { cl: cl, share: th.accounting, nodes: th.accountingNodes, iptables: c.selectors.iptables },
             hold: '15m',
             severity: 'warning',
             summary: 'Traffic is not accounted for on some nodes.',
