@@ -362,6 +362,14 @@
         probers: 3,
         // Bytes used as a share of a file system.
         full: 0.95,
+        // Inodes used as a share of a file system's.
+        inodes: 0.95,
+        // Entries of the connection table as a share of nf_conntrack_max.
+        conntrack: 0.8,
+        // Seconds that a clock may be off.
+        clockSeconds: 0.05,
+        // Seconds that the kernel takes a clock to be off at most, from which nobody keeps it right. The kernel counts no further than 16.
+        clockErrorSeconds: 16,
         // Entries of the neighbour table as a share of gc_thresh3.
         arp: 0.8,
         // Nodes with a neighbour table that overflowed at which it is an outage of the cluster and no longer of a node.

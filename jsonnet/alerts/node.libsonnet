@@ -86,6 +86,41 @@
             summary: 'A file system is nearly full.',
             description: 'The file system %s is {{ $value | humanizePercentage }} full. Images can no longer be pulled and pods are evicted.' % mount,
           }),
+          a.alert('NodeFilesystemInodesFull', onNode {
+            expr: 'node:filesystem_inodes_used:ratio > %g' % th.inodes,
+            hold: '10m',
+            severity: 'auto',
+            labels: { action: 'cordon' },
+            summary: 'A file system is nearly out of inodes.',
+            description: 'The file system %s has used {{ $value | humanizePercentage }} of its inodes. However much of it is free, no file can be made: images and pods fail.' % mount,
+          }),
+          a.alert('NodeConntrackNearLimit', onNode {
+            expr: 'node:conntrack_entries:ratio > %g' % th.conntrack,
+            hold: '10m',
+            severity: 'warning',
+            summary: 'The connection table of a node is nearly full.',
+            description: 'The connection table of %s holds {{ $value | humanizePercentage }} of what nf_conntrack_max allows. Past it the kernel drops the packets of new connections, and counts that nowhere that pods see.' % where,
+          }),
+          a.alert('NodeClockSkewed', onNode {
+            // ntpd slews by at most 128 ms, which takes 256 s at 500 ppm: what stays for ten minutes is no correction under way.
+            expr: 'node:clock_offset_seconds:abs > %g' % th.clockSeconds,
+            hold: '10m',
+            severity: 'warning',
+            summary: 'The clock of a node is off.',
+            description: 'The clock of %s is off by {{ $value | humanizeDuration }}. Leases, certificates, tokens and whatever compares times of two nodes go wrong there.' % where,
+          }),
+          a.alert('NodeClockNotSynchronised', onNode {
+            // The kernel counts the largest possible error up while nobody sets the clock, to 16 s and no further (NTP_PHASE_LIMIT); whoever sets it sets the error back.
+            expr: |||
+              max by (%(n)s) (node_timex_maxerror_seconds{%(s)s}) >= %(maxerror)g
+              and on (%(n)s)
+              max by (%(n)s) (max_over_time(node_timex_sync_status{%(s)s}[%(w)s])) == 0
+            ||| % { n: node, s: s, maxerror: th.clockErrorSeconds, w: t.d('5m') },
+            hold: '10m',
+            severity: 'warning',
+            summary: 'Nothing keeps the clock of a node right.',
+            description: 'Nothing has set the clock of %s for hours: by the kernel it may be off by {{ $value | humanizeDuration }} or more. It drifts by seconds a day.' % where,
+          }),
           nearLimit('ipv4', 'node:arp_entries:ratio'),
           nearLimit('ipv6', 'node:ndisc_entries:ratio'),
           a.alert('NodeARPTableOverflow', onNode {

@@ -55,6 +55,15 @@
             ||| % { n: node, s: s, fs: c.node.filesystems },
           },
           {
+            // A file system that makes inodes as it needs them (btrfs) tells of 0, and has no ratio.
+            record: 'node:filesystem_inodes_used:ratio',
+            expr: |||
+              max by (%(n)s, mountpoint, device) (
+                1 - node_filesystem_files_free{%(s)s, %(fs)s} / (node_filesystem_files{%(s)s, %(fs)s} > 0)
+              )
+            ||| % { n: node, s: s, fs: c.node.filesystems },
+          },
+          {
             // 1 for each local file system that has been writable, as long as it
             // is there: the root of an immutable system (Container-Optimized OS,
             // Bottlerocket, Talos) never is, and nothing is wrong with it.
