@@ -216,6 +216,11 @@ func TestLive(t *testing.T) {
 	unreachable := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "jaguar", "node", "n2")
 	unreachableIbis := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "ibis", "node", "n2")
 	shardDown := ls("alertname", "ProxyShardDown", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1")
+	shardDownHere := ls("alertname", "ProxyShardDown", "severity", "critical", "cluster", "jaguar", "group", "jaguar", "shard", "1")
+	pairDown := ls("alertname", "PrometheusHAPairDown", "severity", "critical", "cluster", "jaguar", "prometheus_shard", "1")
+	accountingIbis := ls("alertname", "NetworkAccountingLost", "severity", "warning", "cluster", "ibis")
+	evalFailsIbis := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "ibis")
+	jobGone := ls("alertname", "ScrapeJobGone", "severity", "critical", "cluster", "jaguar", "job", "kube-state-metrics")
 	evalFails := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "monitoring")
 	errorRatio := ls("alertname", "ProxyErrorRatio", "severity", "critical", "cluster", "monitoring")
 	proxyDown := ls("alertname", "ProxyDown", "severity", "critical", "cluster", "monitoring")
@@ -281,9 +286,21 @@ func TestLive(t *testing.T) {
 		{"an unreachable node is one finding", []map[string]string{unreachable, diskFull, xid}, map[string][]string{
 			"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable jaguar n2"},
 		}},
-		{"a lost shard silences what follows from it", []map[string]string{shardDown, evalFails, errorRatio, accounting, fleetUnseen, unseen, oom, xid}, map[string][]string{
-			"critical":    {"PrometheusOOMLoop jaguar", "ProxyShardDown monitoring"},
+		{"a lost shard silences what follows from it", []map[string]string{
+			shardDown, pairDown, evalFails, errorRatio, accounting, fleetUnseen, unseen, jobGone, oom, xid,
+		}, map[string][]string{
+			"critical":    {"PrometheusHAPairDown jaguar", "PrometheusOOMLoop jaguar", "ProxyShardDown monitoring"},
 			"remediation": {"GPUXidFatal jaguar n1"},
+		}},
+		{"in one page where Spillway runs beside it", []map[string]string{shardDownHere, pairDown, accounting}, map[string][]string{
+			"critical": {"ProxyShardDown jaguar"},
+		}},
+		{"and nothing of other clusters", []map[string]string{shardDown, pairDown, accountingIbis, evalFailsIbis}, map[string][]string{
+			"critical": {"PrometheusHAPairDown jaguar", "ProxyShardDown monitoring", "RulerFailing ibis"},
+			"warning":  {"NetworkAccountingLost ibis"},
+		}},
+		{"nor does a Spillway that is down", []map[string]string{proxyDown, evalFailsIbis}, map[string][]string{
+			"critical": {"ProxyDown monitoring", "RulerFailing ibis"},
 		}},
 		{"so does one that answers nothing", []map[string]string{shardSilent, evalFails, errorRatio}, map[string][]string{"critical": {"ProxyReplicaSilent monitoring"}}},
 		{"not a replica that another one stands in for", []map[string]string{replicaSilent, replicaFailing, evalFails}, map[string][]string{
