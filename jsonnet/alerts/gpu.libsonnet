@@ -170,18 +170,19 @@
             description: '%s of {{ $labels.%s }} has a row to remap. Let the job end, then reset the GPU before it is given away again.' % [which, cl],
           }),
           a.alert('GPUFellOffBus', onNode {
-            // The capacity of hours ago counts: after a reboot the kubelet reports as many as are left, and seven of eight would look whole.
+            // Cards that DCGM saw against those that it sees. What the node says it has is no measure: time slicing multiplies it, a change of MIG mode changes it, and
+            // after a reboot the kubelet reports as many as are left.
             expr: |||
-              max_over_time(node:gpu_capacity:max[%(w)s])
+              node:gpu_devices:max
               - on (%(node)s)
-              node:gpu_seen:count
+              node:gpu_devices:count
               > 0
-            ||| % { w: t.d('6h'), node: g.byNode },
+            ||| % { node: g.byNode },
             hold: '5m',
             severity: 'auto',
             labels: { action: 'drain-reboot' },
             summary: 'A GPU is gone from its node.',
-            description: 'Node {{ $labels.%s }} of {{ $labels.%s }} has {{ $value }} GPUs fewer than it had or says it has. A GPU that falls off the bus reports nothing any more, so this is its only sign.' % [c.nodeLabel, cl],
+            description: 'Node {{ $labels.%s }} of {{ $labels.%s }} has {{ $value }} GPUs fewer than it had. A GPU that falls off the bus reports nothing any more, so this is its only sign.' % [c.nodeLabel, cl],
           }),
           a.alert('GPUExporterMissing', onNode {
             // A node that is down is counted by FleetNodesNotReady.

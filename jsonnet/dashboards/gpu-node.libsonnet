@@ -47,12 +47,12 @@
       rows: [
         g.row('', [
           g.stat('Missing GPUs', {
-            description: 'GPUs that the node has and that DCGM does not see. Normal is none; one that fell off the bus comes back by a reboot, or not at all.',
+            description: 'GPUs that DCGM saw on the node and does not see. Normal is none; one that fell off the bus comes back by a reboot, or not at all.',
             unit: 'none',
             verdict: true,
             mappings: [['0', 'None']],
             thresholds: [[null, 'ok'], [1, 'bad']],
-            targets: [q('max(node:gpu_capacity:max{%(n)s}) - max(node:gpu_seen:count{%(n)s})')],
+            targets: [q('max(node:gpu_devices:max{%(n)s}) - max(node:gpu_devices:count{%(n)s})')],
             noValue: 'Not measured',
             trouble: ['GPUXidFatal', 'GPUExporterGone'],
           }),

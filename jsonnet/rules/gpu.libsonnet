@@ -52,6 +52,33 @@
             ],
           },
           {
+            // The cards among them, by their index: slices of MIG are no more of them, and a card that was replaced is none.
+            record: 'node:gpu_devices:count',
+            expr: |||
+              %s
+              or
+              0 * max by (%s) (up{%s} == 1)
+            ||| % [
+              g.onNode('count by (%(l)s) (group by (%(l)s, %(i)s) (%(m)s or %(w)s))' % {
+                l: '%s, %s' % [cl, c.dcgm.node],
+                i: c.dcgm.gpu,
+                m: g.reading('DCGM_FI_DEV_GPU_TEMP'),
+                w: g.reading('DCGM_FI_DEV_POWER_USAGE'),
+              }),
+              node,
+              c.selectors.dcgm,
+            ],
+          },
+          {
+            // The most that a node had, kept by itself while its exporter answers, and for six hours in which it does not.
+            record: 'node:gpu_devices:max',
+            expr: |||
+              (last_over_time(node:gpu_devices:max[%(keep)s]) > on (%(n)s) node:gpu_devices:count)
+              or on (%(n)s)
+              node:gpu_devices:count
+            ||| % { n: node, keep: t.recorded('6h') },
+          },
+          {
             record: 'node:gpu_temp_celsius:max',
             expr: g.onNode('max by (%s, %s) (%s)' % [cl, c.dcgm.node, g.reading('DCGM_FI_DEV_GPU_TEMP')]),
           },

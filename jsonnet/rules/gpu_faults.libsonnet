@@ -88,9 +88,9 @@
         interval: t.d('1m'),
         rules: [
           {
-            // GPUs that a node says it has and DCGM does not see; of nodes whose exporter answers.
+            // GPUs that DCGM saw on a node and does not see; of nodes whose exporter answers.
             record: 'node:gpu_missing:count',
-            expr: 'node:gpu_capacity:max - on (%s) node:gpu_seen:count > 0' % node,
+            expr: 'node:gpu_devices:max - on (%s) node:gpu_devices:count > 0' % node,
           },
           {
             // GPUs of nodes whose exporter does not answer: nobody knows how they are.
