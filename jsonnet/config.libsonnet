@@ -95,6 +95,9 @@
       pod: 'pod',
       // Where Xids are read: 'count' (DCGM_EXP_XID_ERRORS_COUNT), 'gauge' (DCGM_FI_DEV_XID_ERRORS, the last one seen) or 'kernel' (node-problem-detector).
       xidSource: 'count',
+      // Unit of DCGM_FI_DEV_THERMAL_VIOLATION and its like: 'ns' from DCGM 4.1 on, 'us' up to 4.0 (dcgm_fields.h of either; default-counters.csv of dcgm-exporter says ns). No metric tells the
+      // version, so that a fleet with both is rendered for the newer one: the older exporters' GPUs then seem never slowed down.
+      violationUnit: 'ns',
       // Label of a MIG slice; empty on a whole GPU.
       instance: 'GPU_I_ID',
       // Values from here on are DCGM's sentinels for "no value": 2147483632 in 32 bits, 1.4e14 for fractions, 9.2e18 in 64 bits.

@@ -26,6 +26,12 @@ var open = map[string]bool{
 	"kubernetes.grafanaInstances": true,
 }
 
+// choices are the values that mean something, where not every string does.
+var choices = map[string][]string{
+	"dcgm.violationUnit": {"ns", "us"},
+	"dcgm.xidSource":     {"count", "gauge", "kernel"},
+}
+
 // function stands for a function among the defaults: a file of values cannot replace it.
 const function = "\x00function"
 
@@ -143,6 +149,10 @@ func (c *comparison) object(b *strings.Builder, n *yaml.Node, defaults map[strin
 		if known {
 			if want, have := kindOf(def), kindOfNode(value); want != have && want != "null" {
 				c.bad(value, at, "it must be a %s, it is a %s", want, have)
+				continue
+			}
+			if of := choices[at]; of != nil && !slices.Contains(of, value.Value) {
+				c.bad(value, at, "it must be one of %s, it is %q", strings.Join(of, ", "), value.Value)
 				continue
 			}
 		}

@@ -23,7 +23,7 @@ func small(extra string) fstest.MapFS {
       namespace: '', labels: {}, grafanaInstances: { dashboards: 'ours' },
       grafanaSidecar: { label: 'grafana_dashboard', value: '1', folderAnnotation: 'grafana_folder' },
     },
-    grafana: { folder: 'Folder' },
+    grafana: { folder: 'Folder' }, dcgm: { violationUnit: 'ns' },
   },
   local c = $._config,
   prometheusAlerts:: { groups: [{
@@ -70,6 +70,8 @@ func TestValues(t *testing.T) {
 		{"a string for a number", "v.yaml", "limit: '3'\n", "ERR v.yaml:1: limit: it must be a number, it is a string"},
 		{"a list for an object", "v.yaml", "deep: [1]\n", "ERR v.yaml:1: deep: it must be a object, it is a list"},
 		{"an object for a list", "v.yaml", "list: {a: 1}\n", "ERR v.yaml:1: list: it must be a list, it is a object"},
+		{"one of a few", "v.yaml", "dcgm: {violationUnit: us}\n", `sum(up{job="a"}) > 10`},
+		{"none of a few", "v.yaml", "dcgm:\n  violationUnit: ms\n", `ERR v.yaml:2: dcgm.violationUnit: it must be one of ns, us, it is "ms"`},
 		{"null", "v.yaml", "job:\n", "ERR v.yaml:1: job: it must be a string, it is a null"},
 		{"a function", "v.yaml", "f: x\n", "ERR v.yaml:1: f: it must be a function, it is a string"},
 		{"twice", "v.yaml", "job: a\nlimit: 1\njob: b\n", "ERR v.yaml:3: job: it is there twice"},

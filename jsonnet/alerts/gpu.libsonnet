@@ -216,14 +216,13 @@
             description: '%s of {{ $labels.%s }} is at {{ $value }} °C. It will slow down, and with it every GPU that waits for it.' % [which, cl],
           }),
           a.alert('GPUThrottled', onGPU {
-            // The counter is in microseconds. More than a second and a half each second is a sentinel that came and went.
             expr: |||
               sum by (%(by)s) (
-                rate(%(m)s[%(w)s]) > 0 < 1.5e6
+                %(slow)s
               )
-              / 1e6
+              / %(second)s
               > %(x)g
-            ||| % { by: g.by, m: g.series('DCGM_FI_DEV_THERMAL_VIOLATION'), w: t.d('5m'), x: th.throttled },
+            ||| % { by: g.by, slow: g.violated('DCGM_FI_DEV_THERMAL_VIOLATION', '5m', ' > 0'), second: g.second, x: th.throttled },
             hold: '15m',
             severity: 'warning',
             summary: 'A GPU is slowed down for its heat.',

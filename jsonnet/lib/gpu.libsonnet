@@ -19,6 +19,13 @@ function(config) {
   // What names the node in expressions that meet those of kube-state-metrics.
   byNode:: '%s, %s' % [config.clusterLabel, config.nodeLabel],
 
+  // violations is how much DCGM's violation counters move in a second of which all is lost; second is the same as PromQL, which %g would write as 10e+08.
+  local units = { ns: 1e9, us: 1e6 },
+  second:: { ns: '1e9', us: '1e6' }[d.violationUnit],
+  violations:: if std.objectHas(units, d.violationUnit) then units[d.violationUnit] else error 'dcgm.violationUnit must be ns or us, it is %s' % d.violationUnit,
+  // More than a second and a half each second is a sentinel that came and went.
+  violated(metric, window, above=''):: 'rate(%s[%s])%s < %g' % [$.series(metric), t.d(window), above, 1.5 * $.violations],
+
   // series is a selector of one of DCGM's metrics.
   series(metric, matchers=''):: '%s{%s%s}' % [metric, config.selectors.dcgm, if matchers == '' then '' else ', ' + matchers],
 

@@ -30,11 +30,11 @@
     },
   }[c.dcgm.xidSource],
 
-  // Seconds of each second that the GPUs of a node were slowed down. The counter is in microseconds; more than a second and a half is a sentinel that came and went.
+  // Seconds of each second that the GPUs of a node were slowed down.
   local slowed(cause, metric) = {
     record: 'node:gpu_slowed:sum_rate5m',
     labels: { cause: cause },
-    expr: g.onNode('sum by (%s, %s) (rate(%s[%s]) < 1.5e6) / 1e6' % [cl, c.dcgm.node, g.series(metric), t.d('5m')]),
+    expr: g.onNode('sum by (%s, %s) (%s) / %s' % [cl, c.dcgm.node, g.violated(metric, '5m'), g.second]),
   },
   local moving(record, metric) = {
     record: record,
@@ -61,16 +61,14 @@
           {
             // GPUs that are hot, or slowed down for their heat now; of nodes that have any. Two minutes, so that a burst as a job begins is soon over.
             record: 'node:gpu_overheated:count',
-            expr: g.onNode('count by (%(l)s) (group by (%(l)s, %(u)s, %(i)s) (%(hot)s > %(celsius)g < %(blank)g or rate(%(slow)s[%(w)s]) > %(us)g < 1.5e6))' % {
+            expr: g.onNode('count by (%(l)s) (group by (%(l)s, %(u)s, %(i)s) (%(hot)s > %(celsius)g < %(blank)g or %(slow)s))' % {
               l: '%s, %s' % [cl, c.dcgm.node],
               u: c.dcgm.uuid,
               i: c.dcgm.instance,
               hot: g.series('DCGM_FI_DEV_GPU_TEMP'),
               celsius: c.thresholds.gpu.hotCelsius,
               blank: c.dcgm.blank,
-              slow: g.series('DCGM_FI_DEV_THERMAL_VIOLATION'),
-              w: t.d('2m'),
-              us: c.thresholds.gpu.throttled * 1e6,
+              slow: g.violated('DCGM_FI_DEV_THERMAL_VIOLATION', '2m', ' > %g' % (c.thresholds.gpu.throttled * g.violations)),
             }),
           },
         ],

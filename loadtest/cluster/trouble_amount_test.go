@@ -30,7 +30,7 @@ func TestNodeTroubleAmounts(t *testing.T) {
 		{"hot", Trouble{Kind: GPUHot, Target: onGPU}, JobDCGM, "DCGM_FI_DEV_GPU_TEMP", gpu, from, time.Time{}, 92, 92},
 		{"hot as asked", Trouble{Kind: GPUHot, Target: onGPU, Value: 88}, JobDCGM, "DCGM_FI_DEV_GPU_TEMP", gpu, late, time.Time{}, 88, 88},
 		{"cool afterwards", Trouble{Kind: GPUHot, Target: onGPU, Value: 88}, JobDCGM, "DCGM_FI_DEV_GPU_TEMP", gpu, until, time.Time{}, 20, 40},
-		{"throttled", Trouble{Kind: GPUThrottled, Target: onGPU}, JobDCGM, "DCGM_FI_DEV_THERMAL_VIOLATION", gpu, late, from, 0.2 * 2400e6, 0.21 * 2400e6},
+		{"throttled", Trouble{Kind: GPUThrottled, Target: onGPU}, JobDCGM, "DCGM_FI_DEV_THERMAL_VIOLATION", gpu, late, from, 0.2 * 2400e9, 0.21 * 2400e9},
 		{
 			"throttled now",
 			Trouble{Kind: GPUThrottled, Target: onGPU},

@@ -250,11 +250,11 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 			},
 		},
 		{
-			// The counter is in microseconds; more than a second and a half a second is one of
+			// The counter is in nanoseconds; more than a second and a half a second is one of
 			// DCGM's signs for "no value".
 			name: "slowed by heat", class: ClassThermal, text: "For a share of %.3g of the time it was slowed down for its heat.", action: ClassThermal.Action(),
 			query: func(m []string, _ string) string {
-				return fmt.Sprintf("sum by (cluster, node, gpu, UUID, modelName) (rate(%s[5m]) < 1.5e6) / 1e6 > %g",
+				return fmt.Sprintf("sum by (cluster, node, gpu, UUID, modelName) (rate(%s[5m]) < 1.5e9) / 1e9 > %g",
 					Selector("DCGM_FI_DEV_THERMAL_VIOLATION", m...), slowedShare)
 			},
 		},
