@@ -110,8 +110,22 @@
         name: 'gpu.capacity',
         rules: [
           {
+            // A device plugin that dies takes the allocatable GPUs at once, and five minutes later the kubelet says that the node has 0 (endpointStopGracePeriod of its device manager): what it
+            // said before counts for as long as it says 0, and gives no GPUs under another name, as slices of MIG and shares of time slicing are.
             record: 'node:gpu_capacity:max',
-            expr: 'max by (%s) (kube_node_status_capacity{%s, resource="%s"})' % [node, c.selectors.ksm, c.gpu.resource],
+            expr: |||
+              (max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource="%(r)s"}) > 0)
+              or on (%(n)s)
+              (
+                last_over_time(node:gpu_capacity:max[%(keep)s])
+                unless on (%(n)s)
+                max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource=~"(%(r)s|nvidia_com_mig)_.+"} > 0)
+                and on (%(n)s)
+                max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource="%(r)s"})
+              )
+              or on (%(n)s)
+              max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource="%(r)s"})
+            ||| % { n: node, ksm: c.selectors.ksm, r: c.gpu.resource, keep: t.recorded('6h') },
           },
           {
             record: 'node:gpu_allocatable:max',
