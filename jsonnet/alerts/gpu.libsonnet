@@ -12,6 +12,10 @@
   local cl = c.clusterLabel,
 
   local xids(classes) = std.join('|', ['%d' % x.xid for x in c.xid if std.member(classes, x.class)]),
+  local links =
+    local everywhere = std.join('|', ['%d' % x.xid for x in c.xid if x.class == 'link' && !std.objectHas(x, 'notOn')]);
+    ['xid=~"%s"' % everywhere for _ in [1] if everywhere != '']
+    + ['xid="%d", %s!~"%s"' % [x.xid, d.model, x.notOn] for x in c.xid if x.class == 'link' && std.objectHas(x, 'notOn')],
   local known = std.join('|', ['%d' % x.xid for x in c.xid]),
   local anyXid = '[1-9][0-9]*',
 
@@ -102,7 +106,7 @@
               ) >= %(n)g
             ||| % {
               by: g.by,
-              x: g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s"' % xids(['link'])),
+              x: std.join(' or ', [g.series('DCGM_EXP_XID_ERRORS_COUNT', l) for l in links]),
               day: t.d('24h'),
               step: t.d('5m'),
               n: th.linkXids,

@@ -10,7 +10,8 @@
 //          link     once is a retry; twice in a day: cordon, drain, look at the whole NVLink domain
 //          action   carries its own recovery action, which goes before this table
 //   name   what NVIDIA calls it, shortened
-//   source who classes it so. nvidia: the Xid catalogue and the health checks made of it; plugin: ignored by NVIDIA's device plugin for
+//   notOn  models, as a regular expression, on which it says nothing (left out: none)
+//   source who classes it so. nvidia: the Xid catalogue (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html: RESET_GPU is hard, RESTART_VM dead) and the health checks made of it; plugin: ignored by NVIDIA's device plugin for
 //          Kubernetes; gcm: Meta's health checks; imbue: Imbue's cluster checks; field: reports of operators
 //
 // An Xid that is not here is treated as soft and reported by GPUXidUnknown.
@@ -25,21 +26,30 @@
   { xid: 63, class: 'soft', name: 'row remapping recorded', source: 'gcm; imbue drains' },
   { xid: 64, class: 'dead', name: 'row remapping failed', source: 'nvidia, imbue' },
   { xid: 68, class: 'app', name: 'video processor exception', source: 'plugin, gcm; imbue drains' },
-  { xid: 74, class: 'link', name: 'NVLink error', source: 'nvidia, imbue' },
+  // Not on Blackwell (B100, B200, B300, GB200, GB300), which has 144 to 150 in its place.
+  { xid: 74, class: 'link', name: 'NVLink error', source: 'nvidia, imbue', notOn: '.*B[123]00.*' },
   { xid: 79, class: 'dead', name: 'GPU has fallen off the bus', source: 'nvidia, imbue' },
   { xid: 92, class: 'soft', name: 'high rate of single-bit ECC errors', source: 'gcm; imbue drains' },
   { xid: 94, class: 'soft', name: 'contained ECC error', source: 'nvidia, imbue' },
   { xid: 95, class: 'hard', name: 'uncontained ECC error', source: 'nvidia, imbue' },
-  { xid: 109, class: 'app', name: 'context switch timeout', source: 'plugin, gcm' },
+  { xid: 109, class: 'hard', name: 'context switch timeout', source: 'nvidia; plugin and gcm leave it to the job' },
+  { xid: 110, class: 'hard', name: 'security fault', source: 'nvidia' },
   { xid: 119, class: 'hard', name: 'GSP RPC timeout', source: 'nvidia, imbue' },
   { xid: 120, class: 'hard', name: 'GSP error', source: 'nvidia, imbue' },
+  { xid: 136, class: 'hard', name: 'NVLink training failed', source: 'nvidia' },
   { xid: 140, class: 'hard', name: 'unrecovered ECC error', source: 'nvidia' },
   { xid: 143, class: 'dead', name: 'GPU initialisation failed', source: 'nvidia' },
+  // Their recovery depends on a subcode that no metric has: many are to be ignored, so that one alone drains nothing, and 154 comes with those that need a reset.
+  { xid: 144, class: 'link', name: 'NVLink SAW error', source: 'nvidia' },
   { xid: 145, class: 'link', name: 'NVLink RLW error', source: 'field' },
   { xid: 146, class: 'link', name: 'NVLink TLW error', source: 'field' },
   { xid: 147, class: 'link', name: 'NVLink TREX error', source: 'field' },
   { xid: 148, class: 'link', name: 'NVLink NVLPW error', source: 'field' },
   { xid: 149, class: 'link', name: 'NVLink NETIR error', source: 'field' },
   { xid: 150, class: 'link', name: 'NVLink MSE error', source: 'field' },
+  { xid: 151, class: 'dead', name: 'key rotation error', source: 'nvidia' },
   { xid: 154, class: 'action', name: 'recovery action changed', source: 'nvidia' },
+  { xid: 155, class: 'hard', name: 'NVLink down by software', source: 'nvidia' },
+  { xid: 156, class: 'hard', name: 'resource retired', source: 'nvidia' },
+  { xid: 158, class: 'hard', name: 'GPU fatal timeout', source: 'nvidia' },
 ]
