@@ -351,7 +351,7 @@
         pcieReplaysPerMinute: 8,
         // GPUs that one namespace leaves idle are more than this.
         idleGPUs: 8,
-        // NVLink Xids on one GPU in a day.
+        // Times in a day that a GPU had NVLink Xids; what comes within five minutes is one.
         linkXids: 2,
         // Share of time below which a GPU counts as idle.
         idleActive: 0.01,

@@ -95,18 +95,31 @@
           fatal('dead', 'drain-reboot', 'Cordon now; jobs on it are lost. Reboot, and send the GPU back if it stays.'),
           fatal('action', 'recovery-action', 'The driver says in the kernel log which recovery it wants; that goes before our own table.'),
           a.alert('GPUXidFatal', onGPU {
-            // The exporter shows an error for five minutes: five-minute steps count each once.
+            // An incident is five minutes in which there were errors, however many: a GPU's links go down together, each with an Xid of its own. The exporter shows them for five minutes,
+            // in which steps of five minutes see them once, or twice at the edge: the second of two is none, unless there was one before the first.
             expr: |||
-              sum_over_time(
+              count_over_time(
                 (
                   max by (%(by)s) (
                     %(x)s
                   )
+                  unless on (%(by)s) (
+                    max by (%(by)s) (
+                      %(before)s
+                    )
+                    unless on (%(by)s)
+                    max by (%(by)s) (
+                      %(before2)s
+                    )
+                  )
                 )[%(day)s:%(step)s]
               ) >= %(n)g
             ||| % {
+              local shown(offset) = std.join(' or ', [g.series('DCGM_EXP_XID_ERRORS_COUNT', l) + offset + ' > 0' for l in links]),
               by: g.by,
-              x: std.join(' or ', [g.series('DCGM_EXP_XID_ERRORS_COUNT', l) for l in links]),
+              x: shown(''),
+              before: shown(' offset ' + t.d('5m')),
+              before2: shown(' offset ' + t.d('10m')),
               day: t.d('24h'),
               step: t.d('5m'),
               n: th.linkXids,
@@ -114,7 +127,7 @@
             severity: 'auto',
             labels: { class: 'link', action: 'drain' },
             summary: 'A GPU reported an Xid after which it must not be used.',
-            description: '%s of {{ $labels.%s }} had {{ $value }} NVLink errors in a day. One is a retry; two slow down every job that spans its NVLink domain.' % [which, cl],
+            description: '%s of {{ $labels.%s }} had NVLink errors {{ $value }} times in a day. Once is a retry; twice slows down every job that spans its NVLink domain.' % [which, cl],
           }),
           a.alert('GPUXidFatalLegacy', onGPU {
             expr: uncounted(fresh('=~"%s"' % xids(['hard', 'dead', 'action']))),
