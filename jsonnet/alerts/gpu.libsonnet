@@ -38,14 +38,22 @@
       ||| % [g.byWith(['xid']), g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s"' % matcher)],
 
   // fresh is the last Xid of a GPU that had another one, or none, an hour ago. The gauge is kept for ever, so its being there says nothing.
-  // The last line: of a node whose exporter was away an hour ago, or whose rules did not run then, no Xid of then is known, and all old ones would look new.
+  // The last lines: of a node whose exporter was away an hour ago, or whose rules did not run then, no Xid of then is known, and all old ones would look new. They are new where the node was
+  // seen in this hour for minutes in which the Xid was not: a node that joined half an hour ago is one whose GPUs die young.
   local fresh(matcher) =
     |||
       gpu:xid_last:info{xid%(m)s}
       unless on (%(by)s)
       last_over_time(gpu:xid_last:info[%(gap)s] offset %(w)s)
-      and on (%(cl)s, %(node)s)
-      %(seen)s
+      and (
+        gpu:xid_last:info
+        and on (%(cl)s, %(node)s)
+        %(seen)s
+        or on (%(by)s)
+        count_over_time(gpu:xid_last:info[%(w)s:%(minute)s])
+        < on (%(cl)s, %(node)s) group_left ()
+        %(looks)s
+      )
     ||| % {
       m: matcher,
       by: g.byWith(['xid']),
@@ -53,7 +61,10 @@
       w: t.d('1h'),
       cl: cl,
       node: d.node,
-      seen: (if d.node == c.nodeLabel then '%s' else 'label_replace(%%s, "%s", "$1", "%s", "(.+)")' % [d.node, c.nodeLabel]) % ('node:gpu_seen:count offset ' + t.d('1h')),
+      minute: t.d('1m'),
+      local atNode = (if d.node == c.nodeLabel then '%s' else 'label_replace(%%s, "%s", "$1", "%s", "(.+)")' % [d.node, c.nodeLabel]),
+      seen: atNode % ('node:gpu_seen:count offset ' + t.d('1h')),
+      looks: atNode % ('node:gpu_looks:count1h') + ' - 5',
     },
 
   // uncounted leaves out what the counted form has reported.
@@ -164,7 +175,8 @@
         interval: t.d('1m'),
         rules: [
           a.alert('GPUUncorrectableECC', onGPU {
-            expr: g.risen('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL', '15m'),
+            // An hour's past is that of a pod that does not start. After a reboot the count begins anew.
+            expr: g.risen('DCGM_FI_DEV_ECC_DBE_VOL_TOTAL', '15m', '1h'),
             severity: 'auto',
             labels: { action: 'drain-reset' },
             summary: 'A GPU had an uncorrectable memory error.',

@@ -47,14 +47,14 @@ function(config) {
 
   // risen is the present value of a count on each GPU on which it is higher
   // than it was a window ago, whatever labels its series had then. The look
-  // back covers a gap of one window; after a longer one, or on a server without
+  // back covers a gap of the exporter of as long as past; after a longer one, or on a server without
   // a past, nobody knows how old a count is, and old ones must drain nothing.
-  risen(metric, window)::
+  risen(metric, window, past=window)::
     |||
       max by (%(by)s) (%(m)s > 0 < %(blank)g)
       >
-      max by (%(by)s) (last_over_time(%(m)s[%(w)s] offset %(w)s) < %(blank)g)
-    ||| % { by: $.by, m: $.series(metric), w: t.d(window), blank: d.blank },
+      max by (%(by)s) (last_over_time(%(m)s[%(past)s] offset %(w)s) < %(blank)g)
+    ||| % { by: $.by, m: $.series(metric), w: t.d(window), past: t.d(past), blank: d.blank },
 
   // moved is the increase of a counter in a window on each GPU on which it moved.
   moved(metric, window)::

@@ -52,6 +52,11 @@
             ],
           },
           {
+            // How many minutes of the last hour there were any.
+            record: 'node:gpu_looks:count1h',
+            expr: 'count_over_time((node:gpu_seen:count > 0)[%s:%s])' % [t.d('1h'), t.d('1m')],
+          },
+          {
             // The cards among them, by their index: slices of MIG are no more of them, and a card that was replaced is none.
             record: 'node:gpu_devices:count',
             expr: |||
