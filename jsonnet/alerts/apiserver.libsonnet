@@ -13,6 +13,7 @@
     slis: c.selectors.apiserverSLIs,
     kubelet: c.selectors.kubelet,
     w: t.d('5m'),
+    day: t.d('1d'),
     watched: c.k8s.watchResource,
     measuredPercent: number(100 * th.measured),
     name: a.cluster(),
@@ -93,13 +94,15 @@
             description: '{{ $value | humanizePercentage }} of requests to the API server of %(name)s fail with 5xx. What the aggregator answers for an API it cannot reach is not among them: KubeAPIAggregatorUnavailable.',
           }),
           alert('KubeAPIServerNotMeasured', {
-            // A hung etcd makes /metrics take 20 s: the scrape fails and with it every alert above. /metrics/slis answers all the while, and so do nodes.
+            // A hung etcd makes /metrics take 20 s: the scrape fails and with it every alert above. /metrics/slis answers all the while, and so do nodes. A control plane that somebody else runs may not be scraped at all: then nothing was lost.
             expr: |||
               (
                 count by (%(cluster)s) (up{%(slis)s} == 1)
                 or on (%(cluster)s)
                 count by (%(cluster)s) (up{%(kubelet)s} == 1)
               )
+              and on (%(cluster)s)
+              count by (%(cluster)s) (count_over_time(up{%(apiserver)s}[%(day)s]))
               unless on (%(cluster)s)
               avg by (%(cluster)s) (avg_over_time(up{%(apiserver)s}[%(w)s])) >= %(measured)s
             |||,

@@ -10,6 +10,7 @@
   local f = {
     cluster: c.clusterLabel,
     etcd: c.selectors.etcdAll,
+    apiserver: c.selectors.apiserver,
     w: t.d('5m'),
     w15: t.d('15m'),
     hour: t.d('1h'),
@@ -25,14 +26,20 @@
         name: 'etcd',
         rules: [
           alert('EtcdNoLeader', {
-            // One member that is cut off sees no leader either: only all of them together say that there is none.
+            // One member that is cut off sees no leader either: only all of them together say that there is none. Members that are all dead say nothing; that they cannot be scraped is no proof while the API server still writes.
             expr: |||
               max by (%(cluster)s, job) (etcd_server_has_leader{%(etcd)s}) == 0
+              or
+              (
+                max by (%(cluster)s, job) (up{%(etcd)s}) == 0
+                unless on (%(cluster)s)
+                sum by (%(cluster)s) (rate(apiserver_request_total{%(apiserver)s,verb=~"POST|PUT|PATCH|APPLY|DELETE",code=~"2.."}[%(w)s])) > 0
+              )
             |||,
             hold: '1m',
             severity: 'critical',
             summary: 'An etcd cluster has no leader and takes no writes.',
-            description: 'No member of {{ $labels.job }} of %(name)s sees a leader (etcd_server_has_leader is {{ $value }}): every write to the API server fails.',
+            description: 'No member of {{ $labels.job }} of %(name)s sees a leader, or none answers and the API server writes nothing: every write to the API server fails.',
           }),
           alert('EtcdMembersDown', {
             expr: |||

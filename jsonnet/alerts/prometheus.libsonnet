@@ -44,8 +44,9 @@
         scope:: 'shard',
         rules: [
           own('PrometheusMemoryNearLimit', {
+            // Not the working set: that has the page cache of mapped chunks, which the kernel takes back before it kills.
             expr: |||
-              max by (%(cluster)s, %(namespace)s, %(pod)s) (container_memory_working_set_bytes{%(cadvisor)s,container="%(container)s"})
+              max by (%(cluster)s, %(namespace)s, %(pod)s) (container_memory_rss{%(cadvisor)s,container="%(container)s"})
               /
               (max by (%(cluster)s, %(namespace)s, %(pod)s) (container_spec_memory_limit_bytes{%(cadvisor)s,container="%(container)s"}) > 0)
               > %(memory)s
@@ -195,8 +196,17 @@
             description: '{{ $value | humanizePercentage }} of the targets of job {{ $labels.job }} of %(name)s cannot be scraped.',
           }),
           fleet('PrometheusJobCardinalityJump', {
+            // More nodes are more targets, and more samples of what tells of nodes.
             expr: |||
-              cluster_job:scrape_samples_post_metric_relabeling:sum / cluster_job:scrape_samples_post_metric_relabeling:sum offset %(day)s > %(jobGrowth)s
+              (
+                cluster_job:scrape_samples_post_metric_relabeling:avg / cluster_job:scrape_samples_post_metric_relabeling:avg offset %(day)s
+                / on (%(cluster)s) group_left ()
+                (
+                  clamp_min(cluster:nodes:count / cluster:nodes:count offset %(day)s, 1)
+                  or on (%(cluster)s)
+                  count by (%(cluster)s) (cluster_job:scrape_samples_post_metric_relabeling:avg) ^ 0
+                )
+              ) > %(jobGrowth)s
               and
               cluster_job:scrape_samples_post_metric_relabeling:sum > %(jobSamples)s
             |||,
@@ -205,7 +215,7 @@
             dashboard: 'cardinality',
             vars: { job: 'job' },
             summary: 'A job has far more series than yesterday.',
-            description: 'Scrapes of job {{ $labels.job }} of %(name)s give {{ $value | humanize }} times the samples of a day ago.',
+            description: 'A scrape of a target of job {{ $labels.job }} of %(name)s gives {{ $value | humanize }} times the samples of a day ago, beyond what more nodes explain.',
           }),
         ],
       },

@@ -27,7 +27,7 @@
 
   // used is the memory of each server as a share of its limit.
   local used = |||
-    max by (%(cluster)s, %(ns)s, %(pod)s) (container_memory_working_set_bytes{%(cadvisor)s})
+    max by (%(cluster)s, %(ns)s, %(pod)s) (container_memory_rss{%(cadvisor)s})
     / on (%(cluster)s, %(ns)s, %(pod)s)
     (max by (%(cluster)s, %(ns)s, %(pod)s) (container_spec_memory_limit_bytes{%(cadvisor)s}) > 0)
   ||| % f,

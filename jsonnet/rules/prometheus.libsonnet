@@ -16,6 +16,11 @@
             expr: 'sum by (%(cluster)s, job) (scrape_samples_post_metric_relabeling)' % f,
           },
           {
+            // Of a target that answers.
+            record: 'cluster_job:scrape_samples_post_metric_relabeling:avg',
+            expr: 'avg by (%(cluster)s, job) (scrape_samples_post_metric_relabeling > 0)' % f,
+          },
+          {
             record: 'cluster_job:scrape_samples_scraped:sum',
             expr: 'sum by (%(cluster)s, job) (scrape_samples_scraped)' % f,
           },

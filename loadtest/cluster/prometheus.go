@@ -285,7 +285,7 @@ func (q *promPod) container(f *cadvisorField, c curve) curve {
 	case "container_memory_usage_bytes":
 		part = 1.0 / 0.995 // a killed one is at its limit by this
 	case "container_memory_rss":
-		part = 0.9
+		part = 0.95
 	case "container_memory_cache":
 		part = 0.08
 	case "container_spec_memory_limit_bytes":
