@@ -36,6 +36,16 @@
       'label_job_name',
     ],
 
+    // Labels of pods that must all run, or none of them is of use, by what names the gang: JobSet, Kubeflow's trainer, LeaderWorkerSet, Kueue's pod groups, Volcano, the scheduler plugins' PodGroup. The first that a pod has counts.
+    gangLabels: [
+      'label_jobset_sigs_k8s_io_jobset_name',
+      'label_training_kubeflow_org_job_name',
+      'label_leaderworkerset_sigs_k8s_io_name',
+      'label_kueue_x_k8s_io_pod_group_name',
+      'label_volcano_sh_job_name',
+      'label_scheduling_x_k8s_io_pod_group',
+    ],
+
     // Matchers that select the series of one kind of target, by what they stand for.
     selectors: {
       // kube-apiserver's /metrics.

@@ -55,19 +55,12 @@
             dashboard: 'pending',
           }),
           a.alert('GangPartiallyRunning', {
-            expr: |||
-              (
-                sum by (%(gang)s) (experiment:pods:count{phase="Running"})
-                / on (%(gang)s)
-                sum by (%(gang)s) (experiment:pods:count)
-              )
-              and on (%(gang)s)
-              experiment:pods:count{phase="Pending"}
-            ||| % { gang: std.join(', ', [cl, ns, 'experiment', 'team']) },
+            // Only what says of itself that it is a gang: of a sweep some jobs run and some wait, as they should.
+            expr: 'avg by (%s) (gang:pod:running) > 0 < 1' % std.join(', ', [cl, ns, 'experiment', 'team', 'gang']),
             hold: '15m',
             severity: 'warning',
             summary: 'A gang runs in part.',
-            description: '{{ $value | humanizePercentage }} of the pods of experiment {{ $labels.experiment }} (namespace {{ $labels.%s }}, team {{ $labels.team }}) of {{ $labels.%s }} run and wait for the others, which are pending. Two such gangs can wait for each other for ever.' % [ns, cl],
+            description: '{{ $value | humanizePercentage }} of the pods of gang {{ $labels.gang }} of experiment {{ $labels.experiment }} (namespace {{ $labels.%s }}, team {{ $labels.team }}) of {{ $labels.%s }} run and wait for the others, which are pending. Two such gangs can wait for each other for ever.' % [ns, cl],
             dashboard: 'pending',
             vars: { namespace: ns },
           }),

@@ -35,6 +35,16 @@
       ),
     },
 
+  // gang is the gang of each pod that is of one: of the same form as a link.
+  local gang = std.join('or on (%s)\n' % pod, [
+    "max by (%s, gang) (\n  %s\n)\n" % [pod, replaced(
+      'max by (%s, %s) (kube_pod_labels{%s, %s%s!=""})' % [pod, c.gangLabels[i], c.selectors.ksm, std.join('', [l + '="", ' for l in c.gangLabels[:i]]), c.gangLabels[i]],
+      [c.gangLabels[i]],
+      'gang'
+    )]
+    for i in std.range(0, std.length(c.gangLabels) - 1)
+  ]),
+
   // Of DCGM series whose labels of the pod are called otherwise.
   local onPod(expr) = std.foldl(
     function(e, pair) if pair[0] == pair[1] then e else 'label_replace(%s, "%s", "$1", "%s", "(.+)")' % [e, pair[1], pair[0]],
@@ -113,7 +123,7 @@
             ||| % { pod: pod, n: c.nodeLabel },
           },
           {
-            // Pods with GPUs by what they do: what a gang is judged by.
+            // Pods with GPUs by what they do.
             record: 'experiment:pods:count',
             labels: { phase: 'Running' },
             expr: 'count by (%s, %s, experiment, team) (experiment:pod:gpus)' % [cl, ns],
@@ -130,6 +140,27 @@
                 max by (%(pod)s) (kube_pod_container_resource_requests{%(ksm)s, resource="%(r)s"})
               )
             ||| % { pod: pod, cl: cl, ns: ns, ksm: c.selectors.ksm, r: c.gpu.resource },
+          },
+          {
+            // Pods of gangs that wait or run, 0 while they wait: what a gang is judged by. Jobs of a sweep wait for nobody.
+            record: 'gang:pod:running',
+            expr: |||
+              (
+                0 * (
+                  experiment:pod:info
+                  and on (%(pod)s)
+                  max by (%(pod)s) (kube_pod_status_phase{%(ksm)s, phase="Pending"} == 1)
+                  and on (%(pod)s)
+                  max by (%(pod)s) (kube_pod_container_resource_requests{%(ksm)s, resource="%(r)s"})
+                )
+                or on (%(pod)s)
+                experiment:pod:gpus > bool 0
+              )
+              * on (%(pod)s) group_left (gang)
+              group by (%(pod)s, gang) (
+                %(gang)s
+              )
+            ||| % { pod: pod, ksm: c.selectors.ksm, r: c.gpu.resource, gang: std.strReplace(std.rstripChars(gang, '\n'), '\n', '\n  ') },
           },
         ],
       },
