@@ -54,6 +54,28 @@
             description: '{{ $value | humanizePercentage }} of the GPUs of {{ $labels.%s }} are free and healthy, and pods have waited for GPUs for more than five minutes: free GPUs are in pieces, reserved, or out of a quota.' % cl,
             dashboard: 'pending',
           }),
+          a.alert('GPUPodsNotScheduled', {
+            // The scheduler marks a pod that it found no room for. One that it has not looked at has no mark: where it hangs, and where something else holds the pod back.
+            expr: |||
+              count by (%(cl)s, %(ns)s) (
+                max by (%(pod)s) (kube_pod_container_resource_requests{%(ksm)s, resource="%(r)s", %(n)s=""})
+                and on (%(pod)s)
+                max by (%(pod)s) (kube_pod_container_resource_requests{%(ksm)s, resource="%(r)s", %(n)s=""} offset %(since)s)
+                and on (%(pod)s)
+                max by (%(pod)s) (kube_pod_status_phase{%(ksm)s, phase="Pending"} == 1)
+                unless on (%(pod)s)
+                max by (%(pod)s) (kube_pod_status_unschedulable{%(ksm)s} == 1)
+              )
+              and on (%(cl)s)
+              (cluster:gpu_free:sum >= %(gpus)g)
+            ||| % { cl: cl, ns: ns, pod: pod, n: c.nodeLabel, ksm: c.selectors.ksm, r: c.gpu.resource, since: t.d('30m'), gpus: th.freeGPUs },
+            hold: '5m',
+            severity: 'warning',
+            summary: 'Pods wait for GPUs, and the scheduler does not look at them.',
+            description: '{{ $value }} pods in namespace {{ $labels.%s }} of {{ $labels.%s }} have asked for GPUs for more than half an hour without being tried anywhere, while GPUs are free: the scheduler hangs, or something holds them back (Kueue, a scheduling gate, a scheduler name that nobody serves).' % [ns, cl],
+            dashboard: 'pending',
+            vars: { namespace: ns },
+          }),
           a.alert('GangPartiallyRunning', {
             // Only what says of itself that it is a gang: of a sweep some jobs run and some wait, as they should.
             expr: 'avg by (%s) (gang:pod:running) > 0 < 1' % std.join(', ', [cl, ns, 'experiment', 'team', 'gang']),
