@@ -145,6 +145,8 @@
       filesystems: 'fstype=~"ext[234]|xfs|btrfs|zfs", mountpoint!~"/boot.*|/usr|/run/.*|/snap/.*"',
       // Label of kube_node_labels that names the rack.
       rackLabel: 'label_rack',
+      // Label of kube_node_labels that names the zone: a site, a hall, whatever can be cut off as a whole.
+      zoneLabel: 'label_topology_kubernetes_io_zone',
       // Keys of taints of nodes that are about to be deleted: cluster-autoscaler's, Karpenter's (before v1: disruption) and GKE's.
       toBeDeleted: 'ToBeDeletedByClusterAutoscaler|karpenter[.]sh/disrupted|karpenter[.]sh/disruption|cloud[.]google[.]com/impending-node-termination',
       // How long a node may take to come up, until its network, its driver and its exporters are there.
@@ -397,6 +399,12 @@
         unreachable: 0.01,
         // … and at least so many.
         unreachableNodes: 3,
+        // Nodes of a rack or a zone that are lost, as a share of it.
+        location: 0.8,
+        // … and at least so many.
+        locationNodes: 3,
+        // Share of the lost nodes that must still answer to something for the place to be cut off and not dark.
+        locationAnswering: 0.5,
         // GPUs that are there and cannot be allocated, as a share of all.
         gpuUnhealthy: 0.02,
         // … on at least so many nodes.

@@ -19,6 +19,7 @@ const (
 	becauseGap    = "errors that were counted before it went are new when it is back"
 	becauseSeats  = "requests that wait hold seats"
 	becauseLate   = "the page stands minutes before, which are seconds here: where rules are late it comes before Alertmanager holds it back"
+	becauseRacks  = "whole racks are among them, and each is named"
 )
 
 // burnt are the alerts on the API server's error budget, whose longest window is three days.
@@ -212,7 +213,7 @@ var Cases = []Case{
 		Want: []string{"FleetNodesNotReady"},
 		Beside: map[string]string{
 			"FleetGPUUnhealthy": "GPUs of nodes that are not ready cannot be allocated", "NodeUnreachable": becausePage, "GPUPodsPendingLong": becausePod, "PendingWhileGPUsFree": becausePod,
-			"GangPartiallyRunning": becausePod,
+			"GangPartiallyRunning": becausePod, "LocationLost": becauseRacks,
 		},
 	},
 	{
@@ -256,7 +257,7 @@ var Cases = []Case{
 		// configuration.
 		Name: "pod network breaks", Kind: cluster.NodeUnreachable, Value: 0.5, Target: Named("fleet"), Wave: 10,
 		Want:   []string{"FleetNodesUnreachable"},
-		Beside: map[string]string{"NodeUnreachable": becauseLate},
+		Beside: map[string]string{"NodeUnreachable": becauseLate, "LocationLost": becauseRacks},
 	},
 	{
 		Name: "cooling fails", Kind: cluster.GPUHot, Value: 0.5, Target: Named("fleet"), Wave: 10,

@@ -23,6 +23,7 @@ var Elsewhere = map[string]string{
 	"KubeAPIErrorBudgetBlind":          byFixture,
 	"KubeAPISeatsSaturated":            notHere + "may come beside *one client asks too much*",
 	"KubeStateMetricsIncomplete":       notHere + "the rig has one kube-state-metrics, which is not in shards",
+	"LocationLost":                     notHere + "comes beside *half the fleet not ready*",
 	"NodeClockNotSynchronised":         byRuleTest,
 	"NodeClockSkewed":                  byRuleTest,
 	"NodeConntrackNearLimit":           byRuleTest,
