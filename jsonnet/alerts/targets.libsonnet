@@ -96,7 +96,7 @@
             vars: { job: 'job' },
           }),
           a.alert('KubeStateMetricsIncomplete', {
-            // The most nodes in some minutes: where a ruler's own series come back after a gap, they can be counted before all of them are written.
+            // The most nodes in some minutes: each Prometheus shard reads the page of kube-state-metrics and keeps its own nodes, and one scrape that it gives up is no trouble.
             expr: |||
               (
                 max_over_time(cluster:nodes:count[%(w)s])
