@@ -88,6 +88,8 @@
       ruler: 'job="thanos-rule"',
       // Alertmanager.
       alertmanager: 'job="alertmanager"',
+      // The remediation controller of deploy/alertmanager.
+      remediator: 'job="remediator"',
     },
 
     // What of dcgm-exporter's pages depends on its version and its set-up.
@@ -162,7 +164,7 @@
       // Jobs, as a regular expression, without which most alerts are blind: it pages when one has no target left.
       critical: 'kube-state-metrics',
       // Jobs that rules and dashboards read, as selectors has them.
-      read: 'kube-apiserver|apiserver-slis|kubelet|cadvisor|kube-state-metrics|node-exporter|dcgm-exporter|node-problem-detector|etcd|etcd-events|prometheus|spillway|iptables-exporter|kube-scheduler|cluster-autoscaler|node-mesh|coredns|thanos-rule|alertmanager',
+      read: 'kube-apiserver|apiserver-slis|kubelet|cadvisor|kube-state-metrics|node-exporter|dcgm-exporter|node-problem-detector|etcd|etcd-events|prometheus|spillway|iptables-exporter|kube-scheduler|cluster-autoscaler|node-mesh|coredns|thanos-rule|alertmanager|remediator',
       // The job that has a target on every machine and does not hear of them from kube-state-metrics.
       machines: 'node-exporter',
     },

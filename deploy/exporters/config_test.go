@@ -219,6 +219,12 @@ var discovered = map[string]func(i int) map[string]string{
 			"__address__": fmt.Sprintf("10.244.1.%d:8080", 10+i), "__meta_kubernetes_service_name": "kube-state-metrics", "__meta_kubernetes_endpointslice_port_name": "http-metrics",
 		}
 	},
+	"remediator": func(i int) map[string]string {
+		return map[string]string{
+			"__address__": fmt.Sprintf("10.244.3.%d:8080", 10+i), "__meta_kubernetes_pod_label_app_kubernetes_io_name": "remediator",
+			"__meta_kubernetes_pod_container_port_name": "web",
+		}
+	},
 	"kubelet": node, "cadvisor": node, "node-mesh-a": node, "node-mesh-b": node, "node-mesh-c": node,
 	"node-exporter":         nodePod("node-exporter", "9100"),
 	"dcgm-exporter":         nodePod("dcgm-exporter", "9400"),

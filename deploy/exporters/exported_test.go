@@ -73,6 +73,7 @@ var byDefault = map[string][]string{
 	"cluster-autoscaler":    {"cluster_autoscaler_cluster_safe_to_autoscale", "cluster_autoscaler_failed_scale_ups_total", "cluster_autoscaler_last_activity", "cluster_autoscaler_unschedulable_pods_count", "cluster_autoscaler_nodes_count"},
 	"node-problem-detector": {"problem_counter", "problem_gauge"},
 	"node-mesh":             {"probe_success", "probe_duration_seconds"},
+	"remediator":            {"remediator_decisions_total", "remediator_last_webhook_timestamp_seconds"},
 	"cadvisor":              {"container_memory_working_set_bytes", "container_spec_memory_limit_bytes", "container_cpu_usage_seconds_total"},
 }
 
