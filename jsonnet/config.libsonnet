@@ -363,7 +363,7 @@
         nvlinkReplays: 100,
         // PCIe replays a minute.
         pcieReplaysPerMinute: 8,
-        // GPUs that one namespace leaves idle are more than this.
+        // GPUs that one namespace leaves idle are so many, or more.
         idleGPUs: 8,
         // Times in a day that a GPU had NVLink Xids; what comes within five minutes is one.
         linkXids: 2,

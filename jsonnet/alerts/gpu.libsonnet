@@ -298,16 +298,19 @@
         name: 'gpu.idle',
         rules: [
           a.alert('GPUAllocatedIdle', {
-            // The team is there so that the notification can be sent to it.
+            // The team is there so that the notification can be sent to it; where kube-state-metrics does not tell it, nobody's.
             expr: |||
-              (namespace:gpu_idle:count > %(n)g)
-              * on (%(cl)s, %(ns)s) group_left (team)
-              namespace:team:info
-            ||| % { n: th.idleGPUs, cl: cl, ns: c.namespaceLabel },
+              (namespace:gpu_idle:count >= %(n)g)
+              * on (%(cl)s, %(ns)s) group_left (team) (
+                namespace:team:info
+                or on (%(cl)s, %(ns)s)
+                label_replace(group by (%(cl)s, %(ns)s) (namespace:gpu_idle:count), "team", "%(nobody)s", "", "")
+              )
+            ||| % { n: th.idleGPUs, cl: cl, ns: c.namespaceLabel, nobody: c.unassignedTeam },
             hold: '2h',
             severity: 'info',
             summary: 'GPUs are held and not used.',
-            description: 'Pods in namespace {{ $labels.%(ns)s }} ({{ $labels.team }}) of {{ $labels.%(cl)s }} have held {{ $value }} GPUs for two hours that were busy for less than %(x)s of the time.' % {
+            description: 'Pods in namespace {{ $labels.%(ns)s }} ({{ $labels.team }}) of {{ $labels.%(cl)s }} have held {{ $value }} GPUs for two hours that were busy for less than %(x)s of the time, or busy and moved neither memory nor tensors, as in a collective that hangs.' % {
               ns: c.namespaceLabel,
               cl: cl,
               x: '%g %%' % (th.idleActive * 100),

@@ -101,8 +101,11 @@
           { record: 'node_namespace:gpu_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_GR_ENGINE_ACTIVE')) },
           { record: 'node_namespace:gpu_tensor_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_PIPE_TENSOR_ACTIVE')) },
           {
+            // By the mean of half an hour of each GPU: jobs load data and write checkpoints. A job that hangs in a collective keeps the engine at 100 %, and moves no memory and no tensor.
             record: 'node_namespace:gpu_idle:count',
-            expr: onNamespaces('count', '%s < %g' % [held('DCGM_FI_PROF_GR_ENGINE_ACTIVE'), c.thresholds.gpu.idleActive]),
+            expr:
+              local idle(metric) = 'avg_over_time(%s[%s]) < %g' % [held(metric), t.d('30m'), c.thresholds.gpu.idleActive];
+              onNamespaces('count', '%s or %s and %s' % [idle('DCGM_FI_PROF_GR_ENGINE_ACTIVE'), idle('DCGM_FI_PROF_PIPE_TENSOR_ACTIVE'), idle('DCGM_FI_PROF_DRAM_ACTIVE')]),
           },
           {
             // The last Xid of each GPU that had one, as a label. The gauge behind it goes back only with the driver or the exporter.
