@@ -114,7 +114,7 @@
             ||| % { pod: pod, cl: cl, ns: ns, n: c.nodeLabel, ksm: c.selectors.ksm },
           },
           {
-            // GPUs of pods that run.
+            // GPUs of pods that run, or are bound to a node and start.
             record: 'experiment:pod:gpus',
             expr: |||
               pod:gpu_allocated:sum
@@ -126,7 +126,13 @@
             // Pods with GPUs by what they do.
             record: 'experiment:pods:count',
             labels: { phase: 'Running' },
-            expr: 'count by (%s, %s, experiment, team) (experiment:pod:gpus)' % [cl, ns],
+            expr: |||
+              count by (%(cl)s, %(ns)s, experiment, team) (
+                experiment:pod:gpus
+                unless on (%(pod)s)
+                max by (%(pod)s) (kube_pod_status_phase{%(ksm)s, phase="Pending"} == 1)
+              )
+            ||| % { pod: pod, cl: cl, ns: ns, ksm: c.selectors.ksm },
           },
           {
             record: 'experiment:pods:count',

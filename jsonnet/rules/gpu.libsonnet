@@ -140,7 +140,7 @@
             expr: 'max by (%s) (kube_node_status_allocatable{%s, resource="%s"})' % [node, c.selectors.ksm, c.gpu.resource],
           },
           {
-            // What runs: a node and none of the other phases. Asked this way round, no shard has to send the phase of every system pod.
+            // What is bound to a node and not over: while it pulls its image it is Pending, and nobody else can have its GPUs. Asked this way round, no shard has to send the phase of every system pod.
             // max by the container comes first: two kube-state-metrics say everything twice.
             record: 'pod:gpu_allocated:sum',
             expr: |||
@@ -151,7 +151,7 @@
               )
               unless on (%(pod)s)
               max by (%(pod)s) (
-                kube_pod_status_phase{%(ksm)s, phase=~"Pending|Succeeded|Failed|Unknown"} == 1
+                kube_pod_status_phase{%(ksm)s, phase=~"Succeeded|Failed|Unknown"} == 1
               )
             ||| % { pod: pod, n: c.nodeLabel, ksm: c.selectors.ksm, r: c.gpu.resource },
           },
