@@ -22,13 +22,29 @@
     'max by (%s, %s, team) (label_replace(max by (%s, %s, %s) (kube_namespace_labels{%s, %s!=""}), "team", "$1", "%s", "(.+)"))\n'
     % [cl, ns, cl, ns, label, ksm, label, label],
 
+  // byModel sums what pods have by namespace and model, ofTeams that by team and model.
+  local byModel(pods) = |||
+    sum by (%(cl)s, %(ns)s, model) (
+      %(of)s * on (%(node)s) group_left (model) node:gpu_model:info
+      or on (%(pod)s)
+      %(unknown)s
+    )
+  ||| % { cl: cl, ns: ns, node: node, pod: pod, of: pods, unknown: labelled(pods, 'model', 'unknown') },
+  local ofTeams(namespaces) = |||
+    sum by (%(cl)s, team, model) (
+      %(of)s * on (%(cl)s, %(ns)s) group_left (team) namespace:team:info
+      or on (%(cl)s, %(ns)s, model)
+      %(unassigned)s
+    )
+  ||| % { cl: cl, ns: ns, of: namespaces, unassigned: labelled(namespaces, 'team', c.unassignedTeam) },
+
   // hours of what is recorded each minute; the units cancel whatever the time scale.
   local hours(of) = 'sum_over_time(%s[%s:%s]) / 60' % [of, t.d('1h'), t.d('1m')],
 
   // The product label of the node has the GPU's name with dashes.
   local product(model) = std.strReplace(model, ' ', '-'),
   local priced = [m for m in std.objectFields(c.prices.gpuHour) if m != 'default'],
-  local priceOf(matcher, price) = 'team:gpu_allocated_by_model:sum{%s} * %g\n' % [matcher, price],
+  local priceOf(matcher, price) = 'team:gpu_cards_by_model:sum{%s} * %g\n' % [matcher, price],
 
   prometheusRules+:: {
     groups+: [
@@ -50,30 +66,73 @@
               max by (%(node)s, model) (
                 label_replace(
                   max by (%(node)s, %(l)s) (kube_node_labels{%(ksm)s, %(l)s!=""}),
-                  "model", "$1", "%(l)s", "(.+)"
+                  "model", "$1", "%(l)s", "(.+?)(?:-SHARED|-MIG-.+)?"
                 )
               )
             ||| % { node: node, ksm: ksm, l: c.gpu.modelLabel },
           },
           {
-            record: 'namespace:gpu_allocated_by_model:sum',
+            // What part of a card one of the node's GPUs is, where it is not all of one: NVIDIA's feature discovery ends the product in -SHARED for time slicing, in -MIG-… for slices
+            // that are handed out as GPUs. The cards are those that DCGM saw, or as many as nodes have.
+            record: 'node:gpu_share:ratio',
             expr: |||
-              sum by (%(cl)s, %(ns)s, model) (
-                pod:gpu_allocated:sum * on (%(node)s) group_left (model) node:gpu_model:info
-                or on (%(pod)s)
-                %(unknown)s
+              (
+                (
+                  node:gpu_devices:max > 0
+                  or on (%(node)s)
+                  0 * node:gpu_capacity:max + %(cards)g
+                )
+                < on (%(node)s) node:gpu_capacity:max
               )
-            ||| % { cl: cl, ns: ns, node: node, pod: pod, unknown: labelled('pod:gpu_allocated:sum', 'model', 'unknown') },
+              / on (%(node)s)
+              node:gpu_capacity:max
+              and on (%(node)s)
+              max by (%(node)s) (kube_node_labels{%(ksm)s, %(l)s=~".+(-SHARED|-MIG-.+)"})
+            ||| % { node: node, ksm: ksm, l: c.gpu.modelLabel, cards: c.gpu.perNode },
+          },
+          {
+            // Cards that a pod has, whole or in parts: what is paid for.
+            record: 'pod:gpu_cards:sum',
+            expr: |||
+              pod:gpu_allocated:sum * on (%(node)s) group_left () node:gpu_share:ratio
+              or on (%(pod)s)
+              pod:gpu_allocated:sum
+              or on (%(pod)s)
+              (
+                sum by (%(pod)s, %(n)s) (
+                  %(slices)s)
+                unless on (%(pod)s)
+                max by (%(pod)s) (
+                  kube_pod_status_phase{%(ksm)s, phase=~"Succeeded|Failed|Unknown"} == 1
+                )
+              )
+            ||| % {
+              node: node,
+              pod: pod,
+              n: c.nodeLabel,
+              ksm: ksm,
+              // Slices of MIG under their own names: so many of a card's seven.
+              slices: std.join('    or\n    ', [
+                'max by (%s, %s, container, resource) (kube_pod_container_resource_requests{%s, resource=~"nvidia_com_mig_%dg_.+", %s!=""}) * %d / 7\n' % [pod, c.nodeLabel, ksm, g, c.nodeLabel, g]
+                for g in [1, 2, 3, 4, 7]
+              ]),
+            },
+          },
+          {
+            record: 'namespace:gpu_allocated_by_model:sum',
+            expr: byModel('pod:gpu_allocated:sum'),
           },
           {
             record: 'team:gpu_allocated_by_model:sum',
-            expr: |||
-              sum by (%(cl)s, team, model) (
-                namespace:gpu_allocated_by_model:sum * on (%(cl)s, %(ns)s) group_left (team) namespace:team:info
-                or on (%(cl)s, %(ns)s, model)
-                %(unassigned)s
-              )
-            ||| % { cl: cl, ns: ns, unassigned: labelled('namespace:gpu_allocated_by_model:sum', 'team', c.unassignedTeam) },
+            expr: ofTeams('namespace:gpu_allocated_by_model:sum'),
+          },
+          {
+            record: 'namespace:gpu_cards_by_model:sum',
+            expr: byModel('pod:gpu_cards:sum'),
+          },
+          {
+            record: 'team:gpu_cards_by_model:sum',
+            expr: ofTeams('namespace:gpu_cards_by_model:sum'),
           },
           {
             record: 'team:gpu_allocated:sum',
