@@ -357,6 +357,8 @@
       gpu: {
         // Degrees Celsius.
         hotCelsius: 85,
+        // … of the memory (HBM), which is the hotter one of a sound GPU.
+        hotMemoryCelsius: 95,
         // Share of time that a GPU was slowed down for its heat.
         throttled: 0.05,
         // NVLink replays in 15 minutes; one recovery is enough.

@@ -244,6 +244,19 @@
             summary: 'A GPU is hot.',
             description: '%s of {{ $labels.%s }} is at {{ $value }} °C. It will slow down, and with it every GPU that waits for it.' % [which, cl],
           }),
+          a.alert('GPUHot', onGPU {
+            // The sensor of the GPU says nothing of a stack of memory that its heat sink does not touch. GPUs without the sensor report 0 or a sentinel.
+            expr: |||
+              max by (%s) (
+                %s > %g < %g
+              )
+            ||| % [g.by, g.series('DCGM_FI_DEV_MEMORY_TEMP'), th.hotMemoryCelsius, d.blank],
+            hold: '5m',
+            severity: 'warning',
+            labels: { sensor: 'memory' },
+            summary: 'The memory of a GPU is hot.',
+            description: 'The memory of %s of {{ $labels.%s }} is at {{ $value }} °C. The GPU will slow down, and its memory errors come sooner.' % [which, cl],
+          }),
           a.alert('GPUThrottled', onGPU {
             expr: |||
               sum by (%(by)s) (
