@@ -37,7 +37,7 @@
 
   // gang is the gang of each pod that is of one: of the same form as a link.
   local gang = std.join('or on (%s)\n' % pod, [
-    "max by (%s, gang) (\n  %s\n)\n" % [pod, replaced(
+    'max by (%s, gang) (\n  %s\n)\n' % [pod, replaced(
       'max by (%s, %s) (kube_pod_labels{%s, %s%s!=""})' % [pod, c.gangLabels[i], c.selectors.ksm, std.join('', [l + '="", ' for l in c.gangLabels[:i]]), c.gangLabels[i]],
       [c.gangLabels[i]],
       'gang'
