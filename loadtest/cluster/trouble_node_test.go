@@ -203,10 +203,10 @@ var nodeTroubleCases = []struct {
 			"gone node_filesystem_size_bytes node_filesystem_avail_bytes *node_filesystem_free_bytes *node_filesystem_files *node_filesystem_files_free",
 		"up problem_counter",
 	},
-	{NodeARPTableFilling, onNode, 0, "up node_arp_entries *node_lnstat_entries_total", ""},
+	{NodeARPTableFilling, onNode, 0, "up node_arp_entries node_lnstat_entries_total", ""},
 	{
 		NodeARPTableOverflow, onNode, 0,
-		"up node_arp_entries *node_lnstat_entries_total node_lnstat_table_fulls_total *node_lnstat_unresolved_discards_total",
+		"up node_arp_entries node_lnstat_entries_total node_lnstat_table_fulls_total *node_lnstat_unresolved_discards_total",
 		"up node_lnstat_table_fulls_total *node_lnstat_unresolved_discards_total",
 	},
 	{NodeCordoned, onNode, 0, "up kube_node_spec_unschedulable, new kube_node_spec_taint", ""},

@@ -351,7 +351,8 @@ func (c *controller) note(decision, reason, node, action string, a alert, err er
 	}
 	attrs := []any{
 		"decision", decision, "reason", reason, "node", node, "action", action, "act", c.act,
-		"alert", a.Labels["alertname"], "cluster", a.Labels["cluster"], "gpu", a.Labels["gpu"], "xid", a.Labels["xid"], "fingerprint", a.Fingerprint,
+		"alert", a.Labels["alertname"], "cluster", a.Labels["cluster"],
+		"gpu", a.Labels["gpu"], "xid", a.Labels["xid"], "fingerprint", a.Fingerprint,
 	}
 	if err != nil {
 		attrs = append(attrs, "err", err)

@@ -54,7 +54,9 @@ func want(t *testing.T, r *rig, out map[string]string) {
 
 func TestCordons(t *testing.T) {
 	r := newRig(t, 10, nil)
-	r.api.nodes[nodeOf(1)].taints = []taint{{Key: "nvidia.com/gpu", Value: "present", Effect: "NoSchedule", TimeAdded: "2026-01-01T00:00:00Z"}}
+	r.api.nodes[nodeOf(1)].taints = []taint{
+		{Key: "nvidia.com/gpu", Value: "present", Effect: "NoSchedule", TimeAdded: "2026-01-01T00:00:00Z"},
+	}
 	if err := r.post(t, xid(1)); err != nil {
 		t.Fatal(err)
 	}
