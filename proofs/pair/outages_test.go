@@ -3,9 +3,9 @@ package pair
 import (
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/storage"
 
 	"github.com/spillwayproject/spillway/internal/localprom"
 	"github.com/spillwayproject/spillway/proxy/server"
@@ -22,18 +21,20 @@ import (
 
 const (
 	dayTargets, daySeries = 20, 50 // of each target
-	dayEvery              = time.Minute
 	dayStep               = 2 * time.Minute
 )
 
-// outage is a time during which a replica has nothing, before now.
-type outage struct{ from, until time.Duration }
-
-// day is a Prometheus that holds a day up to end of what it scraped each minute, but for the
-// outages. Its replica is another one by when it scrapes.
+// day is a Prometheus that holds a day up to end, but for the outages.
 func day(b *testing.B, end time.Time, replica int, away ...outage) *localprom.Shard {
 	b.Helper()
-	p, err := localprom.Start(b.Context(), localprom.Options{DisableWAL: true, BlockDuration: 48 * time.Hour, ExternalLabels: labels.FromStrings("replica", fmt.Sprint(replica))})
+	dir := b.TempDir()
+	writeDay(b, dir, "requests_total", dayTargets, daySeries, replica, end, away...)
+	blocks, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	external := labels.FromStrings("replica", fmt.Sprint(replica))
+	p, err := localprom.Start(b.Context(), localprom.Options{DisableWAL: true, Blocks: blocks, ExternalLabels: external})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -42,37 +43,6 @@ func day(b *testing.B, end time.Time, replica int, away ...outage) *localprom.Sh
 			b.Error(err)
 		}
 	})
-	var all []labels.Labels
-	for i := range dayTargets {
-		instance := fmt.Sprint("node-", i)
-		all = append(all, labels.FromStrings("__name__", "up", "job", "node", "instance", instance))
-		for s := range daySeries {
-			all = append(all, labels.FromStrings("__name__", "requests_total", "job", "node", "instance", instance, "path", fmt.Sprint("/", s)))
-		}
-	}
-	phase := time.Duration(replica) * dayEvery * 2 / 5
-	for at := end.Add(-25 * time.Hour); at.Before(end); at = at.Add(time.Hour) { // an hour at a time
-		if err := p.Append(func(app storage.Appender) error {
-			for m := time.Duration(0); m < time.Hour; m += dayEvery {
-				t := at.Add(m + phase)
-				if !t.Before(end) || slices.ContainsFunc(away, func(o outage) bool { return t.After(end.Add(-o.from)) && t.Before(end.Add(-o.until)) }) {
-					continue
-				}
-				for i, l := range all {
-					v := 1.0
-					if i%(daySeries+1) > 0 {
-						v = math.Floor(float64(t.Unix()%1_000_000) * float64(i%7+1) / 10)
-					}
-					if _, err := app.Append(0, l, t.UnixMilli(), v); err != nil {
-						return err
-					}
-				}
-			}
-			return nil
-		}); err != nil {
-			b.Fatal(err)
-		}
-	}
 	return p
 }
 

@@ -97,7 +97,7 @@ func newPair(t *testing.T, page string, end time.Time) (pair [2]*half) {
 		}
 		h := &half{path: path, addr: fmt.Sprintf("127.0.0.1:%d", ports[i])}
 		data := filepath.Join(dir, fmt.Sprintf("data-%d", i))
-		writePast(t, data, i, end)
+		writeDay(t, data, "past_total", targets, pastSeries, i, end, pastAway[i])
 		h.args = []string{"--config.file=" + file, "--storage.tsdb.path=" + data, "--web.listen-address=" + h.addr}
 		pair[i] = h
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,52 +26,54 @@ const (
 	edges = int(5*time.Minute/pastStep) + 1
 )
 
+// outage is a time during which a replica has nothing, before the end of the day.
+type outage struct{ from, until time.Duration }
+
 // pastAway are the outages of which each replica has had one, before it is started here.
 var pastAway = [2]outage{{20 * time.Hour, 19 * time.Hour}, {6 * time.Hour, 5 * time.Hour}}
 
-// writePast writes a block with what a replica scraped each minute of the 25 hours up to end: as
-// often as the other one did. Each counter grows by one a second.
-func writePast(t *testing.T, dir string, replica int, end time.Time) {
-	t.Helper()
+// writeDay writes a block into dir with what a replica scraped each minute of the 25 hours up to
+// end, but for its outages: up, and counters named name of each target, which grow by one a second.
+func writeDay(tb testing.TB, dir, name string, targets, series, replica int, end time.Time, away ...outage) {
+	tb.Helper()
 	w, err := tsdb.NewBlockWriter(slog.New(slog.DiscardHandler), dir, (100 * time.Hour).Milliseconds())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer func() {
 		if err := w.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	}()
 	var all []labels.Labels
 	for i := range targets {
 		instance := fmt.Sprint("node-", i)
 		all = append(all, labels.FromStrings("__name__", "up", "job", "node", "instance", instance))
-		for s := range pastSeries {
-			all = append(all, labels.FromStrings("__name__", "past_total", "job", "node", "instance", instance, "path", fmt.Sprint("/", s)))
+		for s := range series {
+			all = append(all, labels.FromStrings("__name__", name, "job", "node", "instance", instance, "path", fmt.Sprint("/", s)))
 		}
 	}
 	refs := make([]storage.SeriesRef, len(all))
-	away := pastAway[replica]
 	for at := end.Add(-25*time.Hour + time.Duration(replica)*pastEvery*2/5); !at.After(end); at = at.Add(pastEvery) {
-		if at.After(end.Add(-away.from)) && at.Before(end.Add(-away.until)) {
+		if slices.ContainsFunc(away, func(o outage) bool { return at.After(end.Add(-o.from)) && at.Before(end.Add(-o.until)) }) {
 			continue
 		}
-		app := w.Appender(t.Context())
+		app := w.Appender(tb.Context())
 		for i, l := range all {
 			v := 1.0
-			if i%(pastSeries+1) > 0 {
+			if i%(series+1) > 0 {
 				v = at.Sub(end.Add(-26 * time.Hour)).Seconds()
 			}
 			if refs[i], err = app.Append(refs[i], l, at.UnixMilli(), v); err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 		}
 		if err := app.Commit(); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
-	if _, err := w.Flush(t.Context()); err != nil {
-		t.Fatal(err)
+	if _, err := w.Flush(tb.Context()); err != nil {
+		tb.Fatal(err)
 	}
 }
 
