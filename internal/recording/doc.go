@@ -12,12 +12,13 @@
 // range query in place of once for each step, and rules are evaluated in the order in which they
 // read each other, whatever their group: a rule sees what the others recorded for the same moment
 // or, where groups take turns within their interval as those of servers do (Options.Dir), just
-// before. Stretches may follow each other; the state of alerts is kept between them.
+// before. Rules that read each other in a circle, as where one reads what another one recorded a
+// while ago, and those that read their own past are evaluated step by step. Stretches may follow
+// each other; the state of alerts is kept between them.
 //
 // # What it refuses
 //
-// Rules that read each other in a circle, files that do not parse, and stretches of more than
-// 11,000 steps. A rule that fails is left out and told in the error; the others go on. Annotations
+// Files that do not parse, and stretches of more than 11,000 steps. A rule that fails is left out and told in the error; the others go on. Annotations
 // are not expanded: nobody is notified of the past.
 //
 // # What it holds

@@ -1,9 +1,7 @@
 package recording
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -34,43 +32,57 @@ func reads(expr parser.Expr, metric string) bool {
 	return found
 }
 
-// inOrder sorts rules so that each comes after those that it reads, and otherwise as they were. A
-// rule may read its own past, and that of rules that write the same.
-func inOrder(all []*rule) ([]*rule, error) {
-	const visiting, done = 1, 2
+// readsItself says whether a recording rule reads what it recorded before.
+func readsItself(r rules.Rule) bool {
+	_, alert := r.(*rules.AlertingRule)
+	return !alert && reads(r.Query(), r.Name())
+}
+
+// inOrder sorts rules so that each comes after those that it reads, and otherwise as they were. Rules
+// that read each other in a circle, as where one reads what another one recorded a while ago, come
+// together; all others are by themselves. A rule may read its own past, and that of rules that
+// write the same. (Tarjan, Depth-first search and linear graph algorithms, 1972.)
+func inOrder(all []*rule) (out [][]*rule) {
 	var (
-		out   []*rule
-		state = map[*rule]int{}
-		road  []string
-		visit func(r *rule) error
+		seen    = map[*rule]int{} // when, from 1 on
+		low     = map[*rule]int{} // the earliest that it leads back to
+		placed  = map[*rule]bool{}
+		stack   []*rule
+		visit   func(r *rule)
+		earlier = func(r *rule, n int) { low[r] = min(low[r], n) }
 	)
-	visit = func(r *rule) error {
-		switch state[r] {
-		case done:
-			return nil
-		case visiting:
-			return fmt.Errorf("rules read each other in a circle: %s -> %s", strings.Join(road, " -> "), r.rule.Name())
-		}
-		state[r] = visiting
-		road = append(road, r.rule.Name())
+	visit = func(r *rule) {
+		seen[r] = len(seen) + 1
+		low[r] = seen[r]
+		stack = append(stack, r)
 		for _, other := range all {
 			theirs := writes(other.rule)
 			if theirs[0] == writes(r.rule)[0] || !slices.ContainsFunc(theirs, func(m string) bool { return reads(r.rule.Query(), m) }) {
 				continue
 			}
-			if err := visit(other); err != nil {
-				return err
+			switch {
+			case seen[other] == 0:
+				visit(other)
+				earlier(r, low[other])
+			case !placed[other]:
+				earlier(r, seen[other])
 			}
 		}
-		road = road[:len(road)-1]
-		state[r] = done
-		out = append(out, r)
-		return nil
+		if low[r] != seen[r] {
+			return
+		}
+		from := slices.Index(stack, r)
+		circle := map[*rule]bool{}
+		for _, r := range stack[from:] {
+			circle[r], placed[r] = true, true
+		}
+		stack = stack[:from]
+		out = append(out, slices.DeleteFunc(slices.Clone(all), func(r *rule) bool { return !circle[r] }))
 	}
 	for _, r := range all {
-		if err := visit(r); err != nil {
-			return nil, err
+		if seen[r] == 0 {
+			visit(r)
 		}
 	}
-	return out, nil
+	return out
 }

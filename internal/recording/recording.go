@@ -50,8 +50,8 @@ type Options struct {
 // Filler evaluates rules over stretches of time. It is for one goroutine.
 type Filler struct {
 	opts  Options
-	rules []*rule
-	asked *answer // of the rule that is evaluated
+	rules [][]*rule // those that read each other together
+	asked *answer   // of the rule that is evaluated
 }
 
 // rule is one rule in a group of its own: rules are evaluated one after the other over all steps.
@@ -83,9 +83,7 @@ func New(o Options) (*Filler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("evaluate rules over the past: %w", err)
 	}
-	if f.rules, err = inOrder(all); err != nil {
-		return nil, fmt.Errorf("evaluate rules over the past: %w", err)
-	}
+	f.rules = inOrder(all)
 	return f, nil
 }
 
@@ -175,10 +173,15 @@ func (f *Filler) Fill(ctx context.Context, from, until time.Time) (Stats, error)
 		st   Stats
 		errs []error
 	)
-	for _, r := range f.rules {
+	for _, rs := range f.rules {
 		if ctx.Err() != nil {
 			return st, context.Cause(ctx)
 		}
+		if len(rs) > 1 || readsItself(rs[0].rule) {
+			errs = append(errs, f.circle(ctx, rs, from, until, &st))
+			continue
+		}
+		r := rs[0]
 		steps, err := f.fill(ctx, r, from, until)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", r.where, err))
@@ -190,6 +193,44 @@ func (f *Filler) Fill(ctx context.Context, from, until time.Time) (Stats, error)
 	}
 	f.asked = nil
 	return st, errors.Join(errs...)
+}
+
+// circle evaluates rules that read each other, or their own past: step by step and in their order, as
+// servers do. One that fails is left out from then on.
+func (f *Filler) circle(ctx context.Context, rs []*rule, from, until time.Time, st *Stats) error {
+	var errs []error
+	next := map[*rule]time.Time{}
+	for _, r := range rs {
+		next[r] = r.first(from)
+	}
+	st.Rules += len(rs)
+	for ctx.Err() == nil {
+		at := until
+		for _, t := range next {
+			if t.Before(at) {
+				at = t
+			}
+		}
+		if at.Equal(until) {
+			return errors.Join(errs...)
+		}
+		for _, r := range rs {
+			if t, ok := next[r]; !ok || !t.Equal(at) {
+				continue
+			}
+			steps, err := f.fill(ctx, r, at, at.Add(1))
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", r.where, err))
+				delete(next, r)
+				st.Rules--
+				continue
+			}
+			st.Steps += steps
+			st.Samples += f.asked.written
+			next[r] = at.Add(r.interval)
+		}
+	}
+	return errors.Join(append(errs, context.Cause(ctx))...)
 }
 
 func (f *Filler) fill(ctx context.Context, r *rule, from, until time.Time) (steps int, err error) {

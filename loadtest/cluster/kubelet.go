@@ -56,7 +56,7 @@ var cadvisorFields = []cadvisorField{
 	{"container_fs_writes_bytes_total", "Cumulative count of bytes written.", model.MetricTypeCounter, Full, 1.5e7, 900, false, false, constant},
 	{"container_last_seen", "Last time a container was seen by the exporter.", model.MetricTypeGauge, Full, 0, 0, false, true, now},
 	{"container_memory_cache", "Number of bytes of page cache memory.", model.MetricTypeGauge, Full, 3.1e10, 1e7, false, true, constant},
-	{"container_memory_rss", "Size of RSS in bytes.", model.MetricTypeGauge, Full, 8.8e10, 4e7, false, true, constant},
+	{"container_memory_rss", "Size of RSS in bytes.", model.MetricTypeGauge, Lean, 8.8e10, 4e7, false, true, constant},
 	{"container_memory_swap", "Container swap usage in bytes.", model.MetricTypeGauge, Full, 0, 0, false, true, constant},
 	{"container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed.", model.MetricTypeGauge, Full, 1.3e11, 6e7, false, true, constant},
 	{"container_memory_working_set_bytes", "Current working set in bytes.", model.MetricTypeGauge, Lean, 9.6e10, 5e7, false, true, constant},

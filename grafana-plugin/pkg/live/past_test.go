@@ -83,6 +83,14 @@ func (p truePod) phase(at time.Time) string {
 	return "Succeeded"
 }
 
+// over is when the pod gave its GPUs back.
+func (p truePod) over() time.Time {
+	if p.Ended.IsZero() {
+		return p.Removed
+	}
+	return p.Ended
+}
+
 // changes are the moments at which something of the pod changes.
 func (p truePod) changes() []time.Time {
 	out := []time.Time{p.Created, p.Removed}

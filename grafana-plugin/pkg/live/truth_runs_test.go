@@ -13,7 +13,7 @@ func testCost(t *testing.T, s *stage) {
 	type sums struct{ low, high, idle, maybe float64 }
 	want := map[string]*sums{}
 	for _, p := range s.pods {
-		if p.Started.IsZero() {
+		if p.Scheduled.IsZero() {
 			continue
 		}
 		g, err := s.models[p.cluster].GPU(p.Node, p.GPUs[0])
@@ -29,8 +29,13 @@ func testCost(t *testing.T, s *stage) {
 			want[k] = &sums{}
 		}
 		hours := func(n int) float64 { return float64(n*len(p.GPUs)) * every.Hours() }
-		low, high := marks(p.Started, p.Ended, s.from, s.until)
+		low, high := marks(p.Scheduled, p.over(), s.from, s.until) // it holds them while it pulls its image
 		want[k].low, want[k].high = want[k].low+hours(low), want[k].high+hours(high)
+		if p.Started.IsZero() {
+			want[k].maybe += hours(high)
+			continue
+		}
+		low, _ = marks(p.Started, p.Ended, s.from, s.until)
 		if p.Gang == s.idle && p.cluster == small {
 			want[k].idle, want[k].maybe = want[k].idle+hours(max(0, low-2)), want[k].maybe+hours(high)
 			continue
@@ -40,7 +45,7 @@ func testCost(t *testing.T, s *stage) {
 			_, n := marks(r.From, r.Until.Add(every), s.from, s.until)
 			want[k].maybe += hours(n)
 		}
-		_, n := marks(p.Started, p.Started.Add(2*every), s.from, s.until)
+		_, n := marks(p.Scheduled, p.Started.Add(2*every), s.from, s.until)
 		want[k].maybe += hours(n)
 		for _, q := range s.of(p.Experiment) {
 			if q.Gang == p.Gang && q.cluster == p.cluster && q.Attempt == p.Attempt && (q.Started.IsZero() || q.Started.After(p.Started.Add(every))) {
@@ -121,11 +126,11 @@ func testCompare(t *testing.T, s *stage) {
 		clusters, peak := map[string]bool{}, 0.0
 		began := s.until
 		for _, p := range s.of(run) {
-			if p.Started.IsZero() {
+			if p.Scheduled.IsZero() {
 				continue
 			}
-			l, _ := marks(p.Started, p.Ended, since.Add(5*every), s.until)
-			_, h := marks(p.Started, p.Ended, since.Add(-every), s.until)
+			l, _ := marks(p.Scheduled, p.over(), since.Add(5*every), s.until)
+			_, h := marks(p.Scheduled, p.over(), since.Add(-every), s.until)
 			if h == 0 {
 				continue
 			}
@@ -142,14 +147,14 @@ func testCompare(t *testing.T, s *stage) {
 			}
 			low, high = low+float64(l*len(p.GPUs))*every.Hours(), high+float64(h*len(p.GPUs))*every.Hours()
 			clusters[p.cluster] = true
-			if p.Started.Before(began) {
+			if !p.Started.IsZero() && p.Started.Before(began) {
 				began = p.Started
 			}
 		}
 		for at := since; !at.After(s.until); at = at.Add(every) {
 			held := 0.0
 			for _, p := range s.of(run) {
-				if p.phase(at) == "Running" {
+				if !p.Scheduled.IsZero() && !at.Before(p.Scheduled) && at.Before(p.over()) {
 					held += float64(len(p.GPUs))
 				}
 			}
