@@ -30,6 +30,10 @@ func TestAlertsByTroublePage(t *testing.T) {
 	}
 }
 
+// elsewise are alerts that look far back where something is gone, and at what there is where it is
+// not: that is what their cases stage.
+var elsewise = map[string]bool{"KubeAPIServerNotMeasured": true}
+
 // TestEveryAlertHasItsPlace: each alert of the mixin is raised by a case or is in Elsewhere, not
 // both; what is long is not staged; cases name alerts that there are.
 func TestEveryAlertHasItsPlace(t *testing.T) {
@@ -54,7 +58,7 @@ func TestEveryAlertHasItsPlace(t *testing.T) {
 			switch {
 			case !ok:
 				t.Errorf("case %q wants %s, which the mixin does not have", c.Name, name)
-			case a.SpanMin > longest:
+			case a.SpanMin > longest && !elsewise[name]:
 				t.Errorf("case %q wants %s, whose shortest rule spans %s: put it into Elsewhere", c.Name, name, a.SpanMin)
 			}
 			if _, ok := c.Beside[name]; ok {

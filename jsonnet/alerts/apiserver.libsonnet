@@ -13,7 +13,6 @@
     slis: c.selectors.apiserverSLIs,
     kubelet: c.selectors.kubelet,
     w: t.d('5m'),
-    day: t.d('1d'),
     watched: c.k8s.watchResource,
     measuredPercent: number(100 * th.measured),
     name: a.cluster(),
@@ -102,7 +101,11 @@
                 count by (%(cluster)s) (up{%(kubelet)s} == 1)
               )
               and on (%(cluster)s)
-              count by (%(cluster)s) (count_over_time(up{%(apiserver)s}[%(day)s]))
+              (
+                count by (%(cluster)s) (up{%(apiserver)s})
+                or on (%(cluster)s)
+                cluster_job:targets_usual:count{%(apiserver)s}
+              )
               unless on (%(cluster)s)
               avg by (%(cluster)s) (avg_over_time(up{%(apiserver)s}[%(w)s])) >= %(measured)s
             |||,
