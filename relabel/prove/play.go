@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -160,37 +158,30 @@ func (p *player) close() error {
 	return errors.Join(append(errs, p.engine.Close())...)
 }
 
-// record evaluates the recording rules on both sides. Where they read each other in a circle, as
-// rules that select by other things than names do, those are left out.
+// record evaluates the recording rules on both sides.
 func (p *player) record(ctx context.Context, set *uses.Set, dir string) error {
 	all := ruleGroups(set)
-	for _, groups := range []rulefmt.RuleGroups{all, byName(all)} {
-		if len(groups.Groups) == 0 {
-			return nil
-		}
-		text, err := yaml.Marshal(groups)
+	if len(all.Groups) == 0 {
+		return nil
+	}
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "recorded.yaml"), text, 0o600)); err != nil {
+		return err
+	}
+	most := 0
+	for _, s := range []*store{p.before, p.after} {
+		evaluated, _, err := s.record(ctx, p.engine, dir, p.end.Add(-p.o.Span), p.end.Add(interval))
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "recorded.yaml"), text, 0o600)); err != nil {
-			return err
-		}
-		most := 0
-		for _, s := range []*store{p.before, p.after} {
-			evaluated, _, err := s.record(ctx, p.engine, dir, p.end.Add(-p.o.Span), p.end.Add(interval))
-			if err != nil {
-				return err
-			}
-			most = max(most, evaluated)
-		}
-		if most > 0 {
-			if left := len(all.Groups) - most; left > 0 {
-				p.out.Skipped["recording rules that cannot be evaluated: what reads them is empty"] = int64(left)
-			}
-			return nil
-		}
+		most = max(most, evaluated)
 	}
-	p.out.Skipped["recording rules that cannot be evaluated: what reads them is empty"] = int64(len(all.Groups))
+	if left := len(all.Groups) - most; left > 0 {
+		p.out.Skipped["recording rules that cannot be evaluated: what reads them is empty"] = int64(left)
+	}
 	return nil
 }
 
@@ -219,28 +210,6 @@ func ruleGroups(set *uses.Set) rulefmt.RuleGroups {
 		out.Groups = append(out.Groups, rulefmt.RuleGroup{
 			Name: fmt.Sprintf("%d", len(out.Groups)), Rules: []rulefmt.Rule{{Record: u.Records, Expr: k.expr, Labels: u.RuleLabels}},
 		})
-	}
-	return out
-}
-
-// byName are the groups whose rules name all metrics that they read.
-func byName(all rulefmt.RuleGroups) rulefmt.RuleGroups {
-	var out rulefmt.RuleGroups
-	for _, g := range all.Groups {
-		expr, err := plain.ParseExpr(g.Rules[0].Expr)
-		if err != nil {
-			continue
-		}
-		named := true
-		parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-			if vs, ok := n.(*parser.VectorSelector); ok {
-				named = named && slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual })
-			}
-			return nil
-		})
-		if named {
-			out.Groups = append(out.Groups, g)
-		}
 	}
 	return out
 }
