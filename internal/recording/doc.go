@@ -18,8 +18,9 @@
 //
 // # What it refuses
 //
-// Files that do not parse, and stretches of more than 11,000 steps. A rule that fails is left out and told in the error; the others go on. Annotations
-// are not expanded: nobody is notified of the past.
+// Files that do not parse, and stretches of more than 11,000 steps. A rule that fails is left out
+// and told in the error; the others go on. Annotations are not expanded: nobody is notified of the
+// past.
 //
 // # What it holds
 //

@@ -38,9 +38,9 @@ func readsItself(r rules.Rule) bool {
 	return !alert && reads(r.Query(), r.Name())
 }
 
-// inOrder sorts rules so that each comes after those that it reads, and otherwise as they were. Rules
-// that read each other in a circle, as where one reads what another one recorded a while ago, come
-// together; all others are by themselves. A rule may read its own past, and that of rules that
+// inOrder sorts rules so that each comes after those that it reads, and otherwise as they were.
+// Rules that read each other in a circle, as where one reads what another one recorded a while ago,
+// come together; all others are by themselves. A rule may read its own past, and that of rules that
 // write the same. (Tarjan, Depth-first search and linear graph algorithms, 1972.)
 func inOrder(all []*rule) (out [][]*rule) {
 	var (

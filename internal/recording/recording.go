@@ -195,8 +195,8 @@ func (f *Filler) Fill(ctx context.Context, from, until time.Time) (Stats, error)
 	return st, errors.Join(errs...)
 }
 
-// circle evaluates rules that read each other, or their own past: step by step and in their order, as
-// servers do. One that fails is left out from then on.
+// circle evaluates rules that read each other, or their own past: step by step and in their order,
+// as servers do. One that fails is left out from then on.
 func (f *Filler) circle(ctx context.Context, rs []*rule, from, until time.Time, st *Stats) error {
 	var errs []error
 	next := map[*rule]time.Time{}
