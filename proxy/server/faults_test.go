@@ -116,6 +116,9 @@ func TestFaults(t *testing.T) {
 			}
 			var wg sync.WaitGroup
 			for _, a := range all {
+				if f.name == "404" && a.path == "/api/v1/features" {
+					continue // an answer: TestFeaturesOfOldServers
+				}
 				wg.Go(func() { r.judge(f, a, r.ask(r.request(context.Background(), a)), bad, limit) })
 				if f.single {
 					wg.Wait()
