@@ -139,10 +139,14 @@ func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *Bud
 			return d.res, shardErr(ctx, shards[i].Name, &ScanError{Kind: WrongShape, Reason: "it has no version"})
 		}
 	}
+	docs := d.docs
+	if own := slices.DeleteFunc(slices.Clone(docs), func(b buildInfo) bool { return !numbered(b.Version) }); len(own) > 0 {
+		docs = own
+	}
 	var lowest buildInfo
-	if len(d.docs) > 0 {
-		lowest = slices.MinFunc(d.docs, func(a, b buildInfo) int {
-			return cmp.Or(-compareBools(numbered(a.Version), numbered(b.Version)), compareVersions(a.Version, b.Version),
+	if len(docs) > 0 {
+		lowest = slices.MinFunc(docs, func(a, b buildInfo) int {
+			return cmp.Or(compareVersions(a.Version, b.Version),
 				strings.Compare(a.Revision, b.Revision), strings.Compare(a.Branch, b.Branch),
 				strings.Compare(a.BuildUser, b.BuildUser), strings.Compare(a.BuildDate, b.BuildDate), strings.Compare(a.GoVersion, b.GoVersion))
 		})
@@ -154,17 +158,6 @@ func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *Bud
 func numbered(version string) bool {
 	version = strings.TrimPrefix(version, "v")
 	return version != "" && version[0] >= '0' && version[0] <= '9'
-}
-
-// compareBools puts false before true.
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 // compareVersions compares by numbers, and puts a pre-release (3.0.0-rc.1) before its release. What

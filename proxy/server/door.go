@@ -48,12 +48,13 @@ func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 // says: those who ask for it have none. It returns a listener to serve hs by. exporter-toolkit puts
 // its own handler in the place of hs's before the first Accept, and that is when health is put
 // before it.
-func (s *Server) openHealth(hs *http.Server, l net.Listener) net.Listener {
+func openHealth(hs *http.Server, l net.Listener) net.Listener {
+	open := hs.Handler
 	return &firstAccept{Listener: l, first: func() {
 		inner := hs.Handler
 		hs.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, _, password := r.BasicAuth(); !password && isHealth(r) {
-				s.mainHandler().ServeHTTP(w, r)
+				open.ServeHTTP(w, r)
 				return
 			}
 			inner.ServeHTTP(w, r)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -129,10 +128,7 @@ func TestAdminStaysGuarded(t *testing.T) {
 	ca.issue("server")
 	cert := ca.issue("client")
 	fake := fakeshard.Start(t, fakeshard.Config{})
-	cfg, err := config.Parse(fmt.Appendf(nil, "groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]\n", fake.URL()), ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := fmt.Sprintf("groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]\n", fake.URL())
 	read := func(path string) string {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -160,24 +156,12 @@ func TestAdminStaysGuarded(t *testing.T) {
 				}
 			}
 			write(tc.web)
-			ready := make(chan string, 1)
-			srv, err := New(Options{
-				Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "0.0.0.0:0", WebConfigFile: file,
-				Ready: func(_, a netAddr) { ready <- a.String() },
+			var admin string
+			startProxy(t, t.Context(), text, func(o *Options) {
+				o.AdminListenAddress, o.WebConfigFile = "0.0.0.0:0", file
+				o.Ready = func(_, a netAddr) { admin = a.String() }
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			ended := make(chan error, 1)
-			go func() { ended <- srv.Run(ctx, context.Background()) }()
-			defer func() {
-				cancel()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-			}()
-			_, port, err := net.SplitHostPort(<-ready)
+			_, port, err := net.SplitHostPort(admin)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +169,7 @@ func TestAdminStaysGuarded(t *testing.T) {
 			stranger := ca.client()
 			status := func(c *http.Client, in func(*http.Request)) int {
 				t.Helper()
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -317,7 +317,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 		drainErr = s.drain(main, mainL, force)
 		return nil
 	}, func(error) { close(stopped) })
-	g.Add(serve(main, s.openHealth(main, mainL)), func(error) { _ = main.Close() })
+	g.Add(serve(main, openHealth(main, mainL)), func(error) { _ = main.Close() })
 	g.Add(serve(admin, adminL), func(error) { _ = admin.Close() })
 	probed, cancelProbed := context.WithCancel(s.background)
 	g.Add(func() error {

@@ -63,8 +63,6 @@ func (c *call) explain(err error, b *body) *qerr.Error {
 		return c.malformedf(err, b.head, "%s answered with something that is not JSON; is its url that of a Prometheus?", name)
 	case ours(err):
 		return c.r.noFile(err)
-	case c.r.misdressed(err) != nil:
-		e = c.r.misdressed(err)
 	case errors.As(err, &dial):
 		e = c.r.unreached(err)
 	case errors.Is(err, io.ErrUnexpectedEOF) && c.answered:
@@ -72,6 +70,9 @@ func (c *call) explain(err error, b *body) *qerr.Error {
 	case c.answered:
 		e = qerr.Wrap(qerr.ShardFailed, err, "%s broke the connection in the middle of its answer; its log may tell why", name)
 	default:
+		if e = c.r.ourFault(err); e != nil {
+			break
+		}
 		e = qerr.Wrap(qerr.ShardFailed, &resetError{err}, "%s broke the connection before it answered; its log may tell why", name)
 	}
 	e.Shards = []string{name}

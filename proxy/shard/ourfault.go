@@ -11,10 +11,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// misdressed is the failure of a call that Spillway came to in the wrong clothes: with a file that
-// cannot be read, a certificate that is not trusted, or without TLS where there should be some. The
-// server may be well, and its log tells little. nil where the error is another one.
-func (r *Replica) misdressed(err error) *qerr.Error {
+// ourFault is the failure of a call for what Spillway's configuration of the server says: a file of
+// credentials that cannot be read, a certificate that is not trusted or not taken, TLS where there
+// is none. The server may be well, and its log tells little. nil where the error is another one.
+func (r *Replica) ourFault(err error) *qerr.Error {
 	var file *fs.PathError
 	var untrusted *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
