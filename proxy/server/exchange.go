@@ -125,6 +125,7 @@ func (x *exchange) nextAttempt(err error) bool {
 		x.s.reordered.put(query, err.Error(), now)
 	case answer.Replica:
 		if s := x.shardOf(next.After); s == nil || !x.mayAskAgain(s, x.asked) {
+			x.askedInVain(x.shardOf(x.attempt.After), err) // what was asked again before has not helped
 			return false
 		}
 		for _, name := range next.After.Names {

@@ -63,7 +63,7 @@ func (c *couples) calls(path string) int {
 }
 
 // TestRetriesAreATenth: whatever way the servers fail in, their copies too, a request costs about
-// one call for each shard, however many requests there are.
+// one call for each shard, however many requests there are, and a call a second besides.
 func TestRetriesAreATenth(t *testing.T) {
 	const requests = 160
 	for _, fault := range []struct {
@@ -105,13 +105,15 @@ func TestRetriesAreATenth(t *testing.T) {
 					}
 				}
 				statuses := map[int]int{}
+				began := time.Now()
 				for range requests {
 					statuses[c.ask(c.request(context.Background(), a)).status]++
 				}
 				n := c.calls(a.at) - per
 				t.Logf("%s: %d calls, %.3f of what it takes; %v", t.Name(), n, float64(n)/float64(per*requests), statuses)
-				if 10*n > 11*per*requests {
-					t.Errorf("%d calls for %d requests that take %d, more than a tenth too many", n, requests, per)
+				most := per*requests*11/10 + int(time.Since(began)/time.Second) // one a second is there however few calls are made
+				if n > most {
+					t.Errorf("%d calls for %d requests that take %d, more than a tenth and one a second too many (%d)", n, requests, per, most)
 				}
 				if statuses[fault.want] < requests*9/10 {
 					t.Errorf("statuses %v, most were to be %d", statuses, fault.want)

@@ -10,7 +10,8 @@ import (
 
 const (
 	// retryShare is how many calls may be made once more for each call that is made. With what may
-	// have been saved up and the floor that stays below a tenth, over some hundred calls already.
+	// have been saved up that stays below a tenth, over some hundred calls already; the floor comes
+	// on top, which is more than that where less than ten calls are made in retryEvery.
 	retryShare = 0.05
 	// retryBurst is how many of them may be saved up: what a server had under way when it died is
 	// asked again at once.
