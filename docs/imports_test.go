@@ -18,6 +18,7 @@ var own = map[string][]string{
 	"proxy/ui":         {},
 	"proxy/endpoint":   {"proxy/qerr"},
 	"proxy/config":     {"internal/plainfile", "proxy/endpoint"},
+	"proxy/discovery":  {"proxy/config"},
 	"proxy/policy":     {"internal/tree", "proxy/endpoint", "proxy/qerr"},
 	"proxy/merge":      {"proxy/qerr"},
 	"proxy/evaluation": {"proxy/policy", "proxy/qerr"},

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/discovery"
 	"github.com/spillwayproject/spillway/proxy/dropped"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
@@ -43,9 +45,16 @@ func checkConfigCommand(e *Env, parent Clause) func() error {
 		for _, n := range cfg.Notes {
 			fmt.Fprintln(e.Stdout, "note:", n)
 		}
+		lookedUp := slices.ContainsFunc(cfg.Groups, func(g config.Group) bool { return g.ShardsFrom.Set() })
 		if *online {
 			ctx, cancel := context.WithTimeout(e.Ctx, max(*timeout, time.Second))
 			defer cancel()
+			w := discovery.New(ctx, discovery.Options{Patience: *timeout})
+			defer w.Close()
+			if cfg, err = w.Fill(ctx, cfg); err != nil {
+				fmt.Fprintln(e.Stdout, err)
+				return errQuiet
+			}
 			found, err := shard.CheckOnline(ctx, cfg)
 			if err != nil {
 				return err
@@ -64,7 +73,12 @@ func checkConfigCommand(e *Env, parent Clause) func() error {
 				replicas += len(s.Replicas)
 			}
 		}
-		fmt.Fprintf(e.Stdout, "%s is valid: %s, %s, %s\n", *file, Count(len(cfg.Groups), "group"), Count(shards, "shard"), Count(replicas, "replica"))
+		more := ""
+		if lookedUp && !*online {
+			more = ", and what shards_from will find (--online looks it up)"
+		}
+		counts := Count(len(cfg.Groups), "group") + ", " + Count(shards, "shard") + ", " + Count(replicas, "replica")
+		fmt.Fprintf(e.Stdout, "%s is valid: %s%s\n", *file, counts, more)
 		return nil
 	}
 }

@@ -39,6 +39,8 @@ func proxyCommand(e *Env, parent Clause) func() error {
 	cors := c.Flag("web.cors.origin", "Regular expression, anchored, of the origins whose pages may read answers in a browser, as in Prometheus: 'https?://(domain1|domain2)\\.com'. Empty is none.").Default(".*").String()
 	graph := c.Flag("web.graph-url", "Where the page behind every alert's link draws a query: Grafana Explore, say. {expr} or, inside JSON, {expr_json} stands for the query, {from} and {until} for Unix milliseconds.").String()
 	setLimit := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT, where it is not set, to nine tenths of the container's memory or the machine's, or to what memory.budget needs where that is less.").Default("true").Bool()
+	every := c.Flag("config.auto-reload-interval", "How often the configuration file is looked at; one that has changed is reloaded. 0s is never.").
+		Default("30s").Duration()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {
 		if err := CheckAddresses(*address, *admin); err != nil {
@@ -58,7 +60,7 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		defer stopTraces()
 		memory := readMemory(*setLimit, log)
 		s, err := server.New(server.Options{
-			Config: cfg, ConfigFile: *file, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure,
+			Config: cfg, ConfigFile: *file, ReloadInterval: *every, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure,
 			WebConfigFile: *webConfig,
 			ExternalURL:   *external, GraphURL: *graph, CORSOrigin: *cors, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
 			LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,

@@ -196,10 +196,14 @@ func cmdFill(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func cmdHTTP(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) != 3 {
-		ts.Fatalf("usage: http STATUS METHOD URL")
+	if len(args) != 3 && len(args) != 4 {
+		ts.Fatalf("usage: http STATUS METHOD URL [TEXT that the answer has at some time]")
 	}
 	status, body, err := request(args[1], args[2])
+	for end := time.Now().Add(patience); len(args) == 4 && !strings.Contains(body, args[3]) && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+		status, body, err = request(args[1], args[2])
+	}
 	ts.Check(err)
 	_, _ = io.WriteString(ts.Stdout(), body) // a buffer
 	if strconv.Itoa(status) != args[0] {

@@ -109,8 +109,10 @@ type Group struct {
 	Names []string `yaml:"names" is:"filled max=1000"`
 	// Heartbeat is a selector by which a replica is seen to be whole; empty is none.
 	Heartbeat string `yaml:"heartbeat" is:"filled"`
-	// Shards are disjoint slices of the group; at least one.
-	Shards []Shard `yaml:"shards" is:"required"`
+	// Shards are disjoint slices of the group; at least one, or ShardsFrom.
+	Shards []Shard `yaml:"shards" is:"filled"`
+	// ShardsFrom is where they are looked up instead.
+	ShardsFrom ShardsFrom `yaml:"shards_from"`
 }
 
 func (Group) meaning() map[string]string {
@@ -131,7 +133,8 @@ func (Group) meaning() map[string]string {
 		"names": "Regular expressions, anchored at both ends: every series of the group has a name that one of them matches. " +
 			"Requests for other metrics leave the group out, for as long as its servers are seen to keep to it. For groups " +
 			"that have no labels, such as that of what a ruler records; see [shards.md](shards.md#which-shard-holds-what).",
-		"shards": "Disjoint slices of the group's series. At least one.",
+		"shards":      "Disjoint slices of the group's series. At least one, unless there is `shards_from`.",
+		"shards_from": "Where the shards are looked up while Spillway runs; see [shards.md](shards.md#shards-that-are-looked-up).",
 	}
 }
 

@@ -598,11 +598,11 @@ func TestMoment(t *testing.T) {
 		"2026-10-01T02:00:00+02:00": 1790812800000,
 		"2026-10-01T00:00:00.5Z":    1790812800500,
 	} {
-		m, err := parseMoment(in)
+		m, err := ParseMoment(in)
 		if err != nil || m.At(testNow) != want {
 			t.Errorf("%s: got %d, %v", in, m.At(testNow), err)
 		}
-		if again, err := parseMoment(m.String()); err != nil || again.At(testNow) != want {
+		if again, err := ParseMoment(m.String()); err != nil || again.At(testNow) != want {
 			t.Errorf("%s is spelled %s: %v", in, m, err)
 		}
 	}

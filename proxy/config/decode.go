@@ -396,7 +396,7 @@ func setScalar(s string, v reflect.Value, unit string) error {
 	t := v.Type()
 	switch {
 	case t == momentType:
-		m, err := parseMoment(s)
+		m, err := ParseMoment(s)
 		if err == nil {
 			v.Set(reflect.ValueOf(m))
 		}

@@ -184,6 +184,7 @@ func TestExamples(t *testing.T) {
 		"regions.yaml":        {2, 2, 3},
 		"hashmod.yaml":        {1, 4, 4},
 		"thanos-history.yaml": {2, 2, 3},
+		"discovered.yaml":     {1, 0, 0},
 	}
 	files, err := filepath.Glob("../../docs/examples/*.yaml")
 	if err != nil || len(files) != len(shape) {

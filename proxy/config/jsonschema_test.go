@@ -340,7 +340,7 @@ func TestSchemaBrokenFile(t *testing.T) {
 	leaves(wrong)
 	for _, at := range []string{
 		"/", "/groups/0/from", "/groups/0/shards/0/replicas/2/url", "/groups/0/shards/0/replicas/5/type", "/groups/0/shards/0/replicas/6", "/groups/0/shards/1/replicas",
-		"/groups/0/shards/2/replicas/0/http_client/basic_auth", "/groups/1", "/groups/2/name", "/groups/3/shards", "/limits", "/limits/timeout", "/limits/max_series", "/limits/max_samples",
+		"/groups/0/shards/2/replicas/0/http_client/basic_auth", "/groups/1/shards_from/type", "/groups/1/shards_from/relabel_configs/0/action", "/groups/2/name", "/groups/3/shards", "/limits", "/limits/timeout", "/limits/max_series", "/limits/max_samples",
 		"/limits/max_response_bytes", "/limits/unselective", "/limits/endpoints", "/limits/endpoints/series", "/memory/budget", "/usage_log", "/usage_log/max_files", "/drop_rules/plan/1",
 		"/strict_parameters", "/partial_response", "/groups/0/labels/empty",
 	} {

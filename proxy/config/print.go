@@ -94,6 +94,11 @@ func node(v reflect.Value, unit string) *yaml.Node {
 		return word(Duration(x), "!!str")
 	case Secret:
 		return word(stars, "!!str")
+	case Group:
+		if x.ShardsFrom.Set() { // what was found is no part of the file
+			x.Shards = nil
+			v = reflect.ValueOf(x)
+		}
 	case UsageLog:
 		if x.Path == "" { // sizes of no file would be refused if this were read again
 			return &yaml.Node{Kind: yaml.MappingNode}
@@ -104,7 +109,7 @@ func node(v reflect.Value, unit string) *yaml.Node {
 		n := &yaml.Node{Kind: yaml.MappingNode}
 		for _, f := range fieldsOf(v.Type()) {
 			fv := v.FieldByIndex(f.index)
-			if fv.IsZero() && fv.Kind() != reflect.Bool {
+			if fv.IsZero() && fv.Kind() != reflect.Bool && (fv.Kind() != reflect.String || v.Type() != reflect.TypeFor[Relabel]()) {
 				continue
 			}
 			if child := node(fv, f.unit); child.Kind != yaml.MappingNode || len(child.Content) > 0 {

@@ -99,6 +99,7 @@ func (v *validator) group(g *Group, path string, names, urls map[string]string) 
 	v.hashmod(g, path)
 	v.names(g, path)
 	v.heartbeat(g.Heartbeat, path+".heartbeat")
+	v.shardsFrom(g, path)
 	if len(g.Shards) == 0 && !v.has(path+".shards_from") && !v.wrong[path+".shards"] {
 		v.problem(path+".shards", "the group needs at least one shard, such as {replicas: [{url: \"http://10.0.0.1:9090\"}]}")
 	}

@@ -83,7 +83,7 @@ func (s *Server) ExplainQuery(ctx context.Context, q Question) (*plan.Explanatio
 
 // Close ends a server that was not Run.
 func (s *Server) Close() {
-	s.stop()
+	s.end()
 	s.state.Load().retire()
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/discovery"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/heap"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -42,6 +43,8 @@ type Options struct {
 	Config *config.Config
 	// ConfigFile is where Reload reads it from; empty where there is no file.
 	ConfigFile string
+	// ReloadInterval is how often it is looked whether that file has changed; 0 is never.
+	ReloadInterval time.Duration
 	// ListenAddress is the main listener's host:port.
 	ListenAddress string
 	// AdminListenAddress is the admin listener's host:port.
@@ -131,6 +134,8 @@ type Server struct {
 
 	state        atomic.Pointer[state]
 	reloading    sync.Mutex
+	base         *config.Config // in force, as the file has it; reloading guards it
+	discovery    *discovery.Watch
 	reloadedWell atomic.Bool
 	guarded      atomic.Bool    // the admin listener needs authentication
 	cors         *regexp.Regexp // origins; nil for none
@@ -195,22 +200,29 @@ func New(o Options) (*Server, error) {
 		Ceiling: s.memoryCeiling, Pressed: func(e *qerr.Error) { s.poolNow().Tighten(e) }, Evicted: s.metrics.evictions.Inc, More: s.moreMemory,
 	})
 	s.usageMetrics = usage.NewMetrics(o.Registerer)
-	drops, err := loadDrops(o.Config)
+	s.discovery = discovery.New(s.background, discovery.Options{Logger: o.Logger, Registerer: o.Registerer, Changed: s.rediscovered})
+	s.base = o.Config
+	cfg, err := s.discovery.Fill(s.background, o.Config)
 	if err != nil {
-		s.stop()
+		s.end()
 		return nil, err
 	}
-	st, err := s.build(o.Config, drops, nil)
+	drops, err := loadDrops(cfg)
 	if err != nil {
-		s.stop()
+		s.end()
+		return nil, err
+	}
+	st, err := s.build(cfg, drops, nil)
+	if err != nil {
+		s.end()
 		return nil, err
 	}
 	s.state.Store(st)
-	s.limitMemory(o.Config)
+	s.limitMemory(cfg)
 	s.reloadedWell.Store(true)
 	s.metrics.reloadOK.Set(1)
 	s.metrics.reloadTime.Set(float64(st.loaded.Unix()))
-	s.metrics.configHash(o.Config.Hash)
+	s.metrics.configHash(cfg.Hash)
 	return s, nil
 }
 
@@ -255,6 +267,12 @@ func (s *Server) limitMemory(cfg *config.Config) {
 	}
 }
 
+// end ends what goes on behind requests.
+func (s *Server) end() {
+	s.stop()
+	s.discovery.Close()
+}
+
 func setDefault[T comparable](p *T, v T) {
 	var zero T
 	if *p == zero {
@@ -266,7 +284,7 @@ func setDefault[T comparable](p *T, v T) {
 // go on for at most DrainTimeout. It returns nil after a drain in which every request ended by
 // itself. A second end of force cuts at once.
 func (s *Server) Run(ctx, force context.Context) error {
-	defer s.stop()
+	defer s.end()
 	if s.opts.WebConfigFile != "" { // it is opened for each connection, and by whoever asks
 		if err := plainfile.Check(s.opts.WebConfigFile); err != nil {
 			return fmt.Errorf("--web.config.file: %w", err)
@@ -319,6 +337,14 @@ func (s *Server) Run(ctx, force context.Context) error {
 	}, func(error) { close(stopped) })
 	g.Add(serve(main, openHealth(main, mainL)), func(error) { _ = main.Close() })
 	g.Add(serve(admin, adminL), func(error) { _ = admin.Close() })
+	if s.opts.ConfigFile != "" && s.opts.ReloadInterval > 0 {
+		watched, cancelWatched := context.WithCancel(s.background)
+		g.Add(func() error {
+			s.watchConfig(watched, s.opts.ReloadInterval)
+			<-stopped
+			return nil
+		}, func(error) { cancelWatched() })
+	}
 	probed, cancelProbed := context.WithCancel(s.background)
 	g.Add(func() error {
 		wait, cancel := context.WithTimeout(probed, 10*time.Second)

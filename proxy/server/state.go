@@ -144,7 +144,26 @@ func loadDrops(cfg *config.Config) (*dropped.Set, error) {
 func (s *Server) Reload() error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
-	err := s.reload()
+	if s.opts.ConfigFile == "" {
+		return s.reloaded(errors.New("there is nothing to reload: Spillway was started without a configuration file"))
+	}
+	cfg, err := config.Load(s.opts.ConfigFile)
+	if err == nil {
+		err = s.put(cfg)
+	}
+	return s.reloaded(err)
+}
+
+// rediscovered puts the shards that were found into force, under the configuration that is.
+func (s *Server) rediscovered() {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	_ = s.reloaded(s.put(s.base)) // said there
+}
+
+// reloaded says how it went.
+func (s *Server) reloaded(err error) error {
+	s.reloadedWell.Store(err == nil)
 	if err != nil {
 		s.metrics.reloadOK.Set(0)
 		s.log.Error("the configuration was not reloaded; the old one stays in force", "file", s.opts.ConfigFile, "err", err)
@@ -155,11 +174,15 @@ func (s *Server) Reload() error {
 	return nil
 }
 
-func (s *Server) reload() error {
-	if s.opts.ConfigFile == "" {
-		return errors.New("there is nothing to reload: Spillway was started without a configuration file")
-	}
-	cfg, err := config.Load(s.opts.ConfigFile)
+// put puts a configuration into force, as the file has it. On any problem the old one stays.
+func (s *Server) put(base *config.Config) (err error) {
+	defer func() {
+		if err == nil {
+			s.base = base
+		}
+		s.discovery.Retain(s.base)
+	}()
+	cfg, err := s.discovery.Fill(s.background, base)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,224 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	commonconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/relabel"
+)
+
+// ShardsFrom is where the shards of a group are looked up while Spillway runs. The zero value is
+// nowhere: they stand in the file.
+type ShardsFrom struct {
+	// Files are patterns of files in the form of Prometheus' file_sd, at most 100. After Load they
+	// are absolute or relative to the working directory.
+	Files Paths `yaml:"files" is:"filled max=100"`
+	// DNSSRV are names of SRV records, at most 100.
+	DNSSRV Paths `yaml:"dns_srv" is:"filled max=100"`
+	// HTTP is the URL of a list in the form of Prometheus' http_sd.
+	HTTP string `yaml:"http_sd" is:"filled"`
+	// RefreshInterval is how often they are looked up; 0 is DefaultRefreshInterval.
+	RefreshInterval time.Duration `yaml:"refresh_interval"`
+	// Keep is how long a server that is no longer found is asked all the same; 0 is DefaultKeep.
+	Keep time.Duration `yaml:"keep"`
+	// Relabel makes of what is found what says where it belongs.
+	Relabel []Relabel `yaml:"relabel_configs"`
+	// Type is what kind of servers they are, as Replica.Type; empty is TypePrometheus.
+	Type string `yaml:"type" is:"one=prometheus|thanos"`
+	// Headers are set on every request to them, as Replica.Headers.
+	Headers map[string]Secret `yaml:"headers"`
+	// HTTPClient is for all of them, as Replica.HTTPClient; the list of HTTP is read with it too.
+	HTTPClient commonconfig.HTTPClientConfig `yaml:"http_client"`
+}
+
+// The defaults of ShardsFrom.
+const (
+	DefaultRefreshInterval = 30 * time.Second
+	DefaultKeep            = 15 * time.Minute
+)
+
+func (ShardsFrom) meaning() map[string]string {
+	return map[string]string{
+		"files": "Files, or patterns of files, in the form of Prometheus' `file_sd_configs`, relative to the configuration file; what is " +
+			"written there holds at once, or by `refresh_interval` at the latest.",
+		"dns_srv":          "Names of DNS SRV records. What stands under one name is one shard, unless `relabel_configs` say something else.",
+		"http_sd":          "The URL of a list in the form of Prometheus' `http_sd_configs`.",
+		"refresh_interval": "How often they are looked up; 30s where it is absent.",
+		"keep": "How long a server that is no longer found is asked all the same, so that one answer of a confused discovery " +
+			"takes nothing away; 15m where it is absent.",
+		"relabel_configs": "As [Prometheus spells them](https://prometheus.io/docs/prometheus/latest/configuration/configuration/#relabel_config). " +
+			"They end with the labels `__spillway_shard__` and the others of [shards.md](shards.md#shards-that-are-looked-up).",
+		"type":        "What kind of servers they are, as `type` of a replica.",
+		"headers":     "Headers for every request to them, as `headers` of a replica.",
+		"http_client": "Authentication, TLS and proxy for all of them, as `http_client` of a replica, and for the list of `http_sd`.",
+	}
+}
+
+// Set tells whether the shards are looked up.
+func (f *ShardsFrom) Set() bool { return !reflect.ValueOf(*f).IsZero() }
+
+// Replica is a server as it is configured for all of them.
+func (f *ShardsFrom) Replica(url string) Replica {
+	var r Replica
+	r.setDefaults()
+	r.URL, r.Headers = url, f.Headers
+	if f.Type != "" {
+		r.Type = f.Type
+	}
+	if !reflect.ValueOf(f.HTTPClient).IsZero() {
+		r.HTTPClient = f.HTTPClient
+	}
+	return r
+}
+
+// Relabel is a rule of relabelling, as Prometheus has it.
+type Relabel struct {
+	SourceLabels []string `yaml:"source_labels"`
+	Separator    string   `yaml:"separator" default:";"`
+	Regex        string   `yaml:"regex" default:"(.*)"`
+	Modulus      int      `yaml:"modulus" unit:"modulus" is:"max=65536"`
+	TargetLabel  string   `yaml:"target_label"`
+	Replacement  string   `yaml:"replacement" default:"$1"`
+	Action       string   `yaml:"action" default:"replace" is:"one=replace|keep|drop|hashmod|labelmap|labeldrop|labelkeep|lowercase|uppercase|keepequal|dropequal"`
+}
+
+func (Relabel) meaning() map[string]string {
+	return map[string]string{
+		"source_labels": "Labels whose values are joined.",
+		"separator":     "What stands between them.",
+		"regex":         "What they are matched with, anchored at both ends.",
+		"modulus":       "By how much `hashmod` divides, at most 65536.",
+		"target_label":  "The label that is written.",
+		"replacement":   "What is written.",
+		"action":        "What is done, in lower case.",
+	}
+}
+
+func (r *Relabel) setDefaults() { fill(reflect.ValueOf(r).Elem()) }
+
+// Rule is the rule as Prometheus applies it.
+func (r *Relabel) Rule() (*relabel.Config, error) {
+	regex, err := relabel.NewRegexp(r.Regex)
+	if err != nil {
+		return nil, err
+	}
+	if actions := byKey(fieldsOf(reflect.TypeFor[Relabel]()), "action").rules["one"]; !slices.Contains(strings.Split(actions, "|"), r.Action) {
+		return nil, fmt.Errorf("%q is no action; write one of %s", cut(r.Action, 40), strings.ReplaceAll(actions, "|", ", "))
+	}
+	c := &relabel.Config{
+		Separator: r.Separator, Regex: regex, Modulus: uint64(r.Modulus), TargetLabel: r.TargetLabel,
+		Replacement: r.Replacement, Action: relabel.Action(r.Action), NameValidationScheme: model.UTF8Validation,
+	}
+	for _, name := range r.SourceLabels {
+		c.SourceLabels = append(c.SourceLabels, model.LabelName(name))
+	}
+	return c, c.Validate(model.UTF8Validation)
+}
+
+// shardsFrom checks where a group's shards are looked up.
+func (v *validator) shardsFrom(g *Group, path string) {
+	f := &g.ShardsFrom
+	path += ".shards_from"
+	if !v.has(path) || v.wrong[path] {
+		return
+	}
+	ways := 0
+	for _, given := range []bool{len(f.Files) > 0, len(f.DNSSRV) > 0, f.HTTP != ""} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 && !v.blank[path] {
+		v.problem(path, "%d ways of looking up are given; give one of files, dns_srv and http_sd, and another group for another", ways)
+	}
+	if v.blank[path] || reflect.ValueOf(*f).IsZero() {
+		v.problem(path, "it says nothing; give files, dns_srv or http_sd, or list the shards under shards")
+		return
+	}
+	if v.has(path[:len(path)-len("_from")]) {
+		v.problem(path, "the group has shards too; either list them, or have them looked up")
+	}
+	for _, list := range []struct {
+		key   string
+		names Paths
+	}{{"files", f.Files}, {"dns_srv", f.DNSSRV}} {
+		p := path + "." + list.key
+		if len(list.names) > 100 {
+			v.problem(p, "%d names are more than are looked up (100)", len(list.names))
+		}
+		for i, name := range list.names {
+			if name == "" || slices.Index(list.names, name) < i {
+				v.problem(p+"["+strconv.Itoa(i)+"]", "the name is empty, or stands twice")
+			}
+		}
+	}
+	for i, file := range f.Files {
+		f.Files[i] = commonconfig.JoinDir(v.dir, file)
+	}
+	if f.HTTP != "" {
+		if u, err := url.Parse(f.HTTP); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+			v.problem(path+".http_sd", "it is no http or https URL without credentials; write one such as http://10.0.0.1:8080/shards, and credentials under http_client")
+		}
+	}
+	if f.Type != "" && !servedType(f.Type) {
+		v.problem(path+".type", "%q is no type of server; write prometheus or thanos", cut(f.Type, 40))
+	}
+	if len(f.Relabel) > 100 {
+		v.problem(path+".relabel_configs", "%d rules are more than are applied (100)", len(f.Relabel))
+	}
+	for i := range f.Relabel {
+		if _, err := f.Relabel[i].Rule(); err != nil {
+			v.problem(path+".relabel_configs["+strconv.Itoa(i)+"]", "%s", cut(err.Error(), 200))
+		}
+	}
+	r := Replica{Headers: f.Headers, HTTPClient: f.HTTPClient}
+	v.headers(&r, path)
+	f.Headers = r.Headers
+	f.HTTPClient.SetDirectory(v.dir)
+}
+
+// WithShards is the configuration with shards in the groups whose ShardsFrom is set, by the name of
+// the group. It is checked as a file that lists them would be; the error is Problems, without
+// lines. Its Hash is that of the file and of the shards.
+func (c *Config) WithShards(found map[string][]Shard) (*Config, error) {
+	out := *c
+	out.Groups = slices.Clone(c.Groups)
+	sum := sha256.New()
+	fmt.Fprintln(sum, c.Hash)
+	for i := range out.Groups {
+		g := &out.Groups[i]
+		if !g.ShardsFrom.Set() {
+			g.Shards = slices.Clone(g.Shards)
+			for j := range g.Shards {
+				g.Shards[j].Replicas = slices.Clone(g.Shards[j].Replicas)
+			}
+			continue
+		}
+		g.Shards = found[g.Name]
+		for _, s := range g.Shards {
+			fmt.Fprintln(sum, g.Name, s.Hash, s.From, s.Until)
+			for _, r := range s.Replicas {
+				fmt.Fprintln(sum, r.URL)
+			}
+		}
+	}
+	d := newDecoder(nil)
+	v := &validator{decoder: d, now: time.Now()}
+	v.config(&out)
+	if len(d.problems) > 0 {
+		return nil, d.problems.sorted(d.over)
+	}
+	if len(found) > 0 {
+		out.Hash = hex.EncodeToString(sum.Sum(nil))
+	}
+	return &out, nil
+}

@@ -1,0 +1,239 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/discovery/targetgroup"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+// Patience is how long Fill waits for the first answers about a group.
+const Patience = 30 * time.Second
+
+// settle is how long nothing may have changed before a change is told: a discovery that reads
+// several files tells of one after the other.
+const settle = 300 * time.Millisecond
+
+// Options are those of a Watch.
+type Options struct {
+	// Logger is told what comes and goes; nil is nobody.
+	Logger *slog.Logger
+	// Registerer takes the metrics; nil is none.
+	Registerer prometheus.Registerer
+	// Changed is called after each change of what Fill would return, by one goroutine. It may call
+	// Fill. nil is nobody.
+	Changed func()
+	// Patience is that of Fill; 0 is Patience.
+	Patience time.Duration
+}
+
+// Watch looks up the shards of groups.
+type Watch struct {
+	o       Options
+	metrics *metrics
+	ctx     context.Context
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	changed chan struct{}
+
+	mu      sync.Mutex
+	sources []*source
+}
+
+// metrics are those of the package.
+type metrics struct {
+	servers *prometheus.GaugeVec
+	refused *prometheus.GaugeVec
+}
+
+// New begins to watch nothing. The end of ctx, or Close, ends it.
+func New(ctx context.Context, o Options) *Watch {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Patience == 0 {
+		o.Patience = Patience
+	}
+	w := &Watch{o: o, changed: make(chan struct{}, 1), metrics: &metrics{
+		servers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "spillway_discovery_servers", Help: "Servers of the group that are asked since they were looked up, by state: found, or kept, which are no longer found and not let go yet.",
+		}, []string{"group", "state"}),
+		refused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "spillway_discovery_refused", Help: "1 while what is found for the group cannot be used, so that what was found before stays in force; else 0.",
+		}, []string{"group"}),
+	}}
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(w.metrics.servers, w.metrics.refused)
+	}
+	w.ctx, w.stop = context.WithCancel(ctx)
+	w.wg.Go(w.tell)
+	return w
+}
+
+// Close ends all that was begun and waits for it.
+func (w *Watch) Close() {
+	w.stop()
+	w.wg.Wait()
+}
+
+// tell calls Changed.
+func (w *Watch) tell() {
+	for {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-w.changed:
+		}
+		timer := time.NewTimer(settle)
+		for quiet := false; !quiet; {
+			select {
+			case <-w.ctx.Done():
+				timer.Stop()
+				return
+			case <-w.changed:
+				timer.Reset(settle)
+			case <-timer.C:
+				quiet = true
+			}
+		}
+		if w.o.Changed != nil {
+			w.o.Changed()
+		}
+	}
+}
+
+func (w *Watch) touch() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Fill is the configuration with the shards that were found in the groups that have shards_from;
+// without such groups it is the configuration itself. Groups that are new are looked up from now
+// on, and Fill waits for them, at most Options.Patience. The error says what could not be found, or
+// not be used; then all stays as it was.
+func (w *Watch) Fill(ctx context.Context, cfg *config.Config) (*config.Config, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.o.Patience)
+	defer cancel()
+	found := map[string][]config.Shard{}
+	var began []*source
+	fail := func(err error) (*config.Config, error) {
+		w.end(func(s *source) bool { return slices.Contains(began, s) })
+		return nil, err
+	}
+	for i := range cfg.Groups {
+		g := &cfg.Groups[i]
+		if !g.ShardsFrom.Set() {
+			continue
+		}
+		s, fresh, err := w.source(g)
+		if err != nil {
+			return fail(fmt.Errorf("group %s: shards_from: %w", g.Name, err))
+		}
+		if fresh {
+			began = append(began, s)
+		}
+		shards, err := s.await(ctx)
+		if err != nil {
+			return fail(fmt.Errorf("group %s: shards_from: %w", g.Name, err))
+		}
+		found[g.Name] = shards
+	}
+	if len(found) == 0 {
+		return cfg, nil
+	}
+	out, err := cfg.WithShards(found)
+	if err != nil {
+		return fail(fmt.Errorf("what shards_from has found: %w", err))
+	}
+	return out, nil
+}
+
+// Retain ends the looking up of groups that the configuration does not have.
+func (w *Watch) Retain(cfg *config.Config) {
+	w.end(func(s *source) bool {
+		return !slices.ContainsFunc(cfg.Groups, func(g config.Group) bool { return s.is(&g) })
+	})
+}
+
+// end ends sources.
+func (w *Watch) end(which func(*source) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sources = slices.DeleteFunc(w.sources, func(s *source) bool {
+		if !which(s) {
+			return false
+		}
+		s.stop()
+		if !slices.ContainsFunc(w.sources, func(other *source) bool { return other != nil && other != s && other.group == s.group }) {
+			w.metrics.servers.DeletePartialMatch(prometheus.Labels{"group": s.group})
+			w.metrics.refused.DeleteLabelValues(s.group)
+		}
+		return true
+	})
+}
+
+// source is that of a group, which is begun where there is none yet.
+func (w *Watch) source(g *config.Group) (s *source, fresh bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.sources {
+		if s.is(g) {
+			return s, false, nil
+		}
+	}
+	if s, err = newSource(w, g); err != nil {
+		return nil, false, err
+	}
+	ctx, stop := context.WithCancel(w.ctx)
+	s.stop = stop
+	ch := make(chan []*targetgroup.Group)
+	d, err := s.discoverer()
+	if err != nil {
+		stop()
+		return nil, false, err
+	}
+	w.wg.Go(func() { d.Run(ctx, ch) })
+	w.wg.Go(func() { s.follow(ctx, ch) })
+	w.sources = append(w.sources, s)
+	return s, true, nil
+}
+
+func newSource(w *Watch, g *config.Group) (*source, error) {
+	s := &source{
+		w: w, group: g.Name, from: g.ShardsFrom, log: w.o.Logger.With("group", g.Name), now: time.Now,
+		groups: map[string]*targetgroup.Group{}, told: make(chan struct{}), known: map[string]*server{},
+	}
+	for i := range g.ShardsFrom.Relabel {
+		rule, err := g.ShardsFrom.Relabel[i].Rule()
+		if err != nil {
+			return nil, fmt.Errorf("relabel_configs[%d]: %w", i, err)
+		}
+		s.rules = append(s.rules, rule)
+	}
+	return s, nil
+}
+
+// is tells whether the source is that of a group as it is configured.
+func (s *source) is(g *config.Group) bool {
+	return s.group == g.Name && reflect.DeepEqual(s.from, g.ShardsFrom)
+}
+
+// sortedValues are the values of a map by their keys.
+func sortedValues[V any](m map[string]V) []V {
+	out := make([]V, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, m[k])
+	}
+	return out
+}

@@ -1,0 +1,369 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/discovery/targetgroup"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+const patience = 20 * time.Second
+
+// parse is a configuration with one group that has its shards from somewhere.
+func parse(t *testing.T, from string) *config.Config {
+	t.Helper()
+	c, err := config.Parse([]byte("groups:\n  - name: jaguar\n    shards_from: "+from+"\n"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// shape is a group's shards in one line: the hosts of replicas, shards apart.
+func shape(c *config.Config) string {
+	var out []string
+	for _, s := range c.Groups[0].Shards {
+		var hosts []string
+		for _, r := range s.Replicas {
+			hosts = append(hosts, strings.TrimPrefix(r.URL, "http://"))
+		}
+		out = append(out, strings.Join(hosts, "+"))
+	}
+	return strings.Join(out, " ")
+}
+
+// replace writes a file the way that leaves nobody a half written one.
+func replace(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rig is a watch, and what it tells.
+type rig struct {
+	*Watch
+	t       *testing.T
+	cfg     *config.Config
+	reg     *prometheus.Registry
+	changes atomic.Int64
+}
+
+func newRig(t *testing.T, from string) *rig {
+	t.Helper()
+	r := &rig{t: t, cfg: parse(t, from), reg: prometheus.NewRegistry()}
+	r.Watch = New(t.Context(), Options{Registerer: r.reg, Changed: func() { r.changes.Add(1) }, Patience: patience})
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *rig) shape() string {
+	r.t.Helper()
+	c, err := r.Fill(r.t.Context(), r.cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return shape(c)
+}
+
+func (r *rig) becomes(want string) {
+	r.t.Helper()
+	var got string
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if got = r.shape(); got == want {
+			return
+		}
+	}
+	r.t.Fatalf("it is %q, want %q", got, want)
+}
+
+func (r *rig) refused(want float64) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if testutil.ToFloat64(r.metrics.refused.WithLabelValues("jaguar")) == want {
+			return
+		}
+	}
+	r.t.Fatalf("spillway_discovery_refused is not %g", want)
+}
+
+// told waits until so many changes were told.
+func (r *rig) told(want int64) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); r.changes.Load() < want; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("%d changes were told, want %d", r.changes.Load(), want)
+		}
+	}
+}
+
+const target = "- {targets: [%q], labels: {__spillway_shard__: %q, __spillway_replica__: %q}}\n"
+
+// TestFiles: what stands in files is in force, in the order of shards and replicas; a change is
+// told; what cannot be used changes nothing, and is told by a metric.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "1.yml"), filepath.Join(dir, "2.yml")
+	replace(t, one, fmt.Sprintf(target+target, "b:9090", "s-10", "r1", "a:9090", "s-9", "r0"))
+	replace(t, two, fmt.Sprintf(target, "c:9090", "s-10", "r0"))
+	r := newRig(t, "{files: ['"+dir+"/*.yml'], keep: 1ms, refresh_interval: 200ms}")
+	if got := r.shape(); got != "a:9090 c:9090+b:9090" {
+		t.Fatalf("found %q", got)
+	}
+	if r.changes.Load() != 0 {
+		t.Error("the first answer is no change")
+	}
+	replace(t, two, fmt.Sprintf(target+target, "c:9090", "s-10", "r0", "d:9090", "s-11", "r0"))
+	r.becomes("a:9090 c:9090+b:9090 d:9090")
+	r.told(1)
+	for _, bad := range []string{
+		"- {targets: ['d:9090']}\n",                                                         // of no shard
+		fmt.Sprintf(target, "a:9090", "s-10", "r0"),                                         // in two places
+		fmt.Sprintf(target, "user:secret@d:9090", "s-10", "r0"),                             // no address
+		"- {targets: ['d:9090'], labels: {__spillway_shard__: s-10, __spillway_hash__: 1}}", // differs from its copy
+		"- {targets: ['d:9090'], labels: {__spillway_shard__: x, __spillway_from__: soon}}", // no time
+	} {
+		replace(t, two, bad)
+		r.refused(1)
+		if got := r.shape(); got != "a:9090 c:9090+b:9090 d:9090" {
+			t.Errorf("after %q there is %q", bad, got)
+		}
+		replace(t, two, fmt.Sprintf(target+target, "c:9090", "s-10", "r0", "d:9090", "s-11", "r0"))
+		r.refused(0)
+	}
+	replace(t, two, "- {targets: [") // half written: Prometheus' discovery does not take it
+	replace(t, one, fmt.Sprintf(target, "e:9090", "s-9", "r0"))
+	r.becomes("e:9090 c:9090 d:9090")
+	r.told(2)
+}
+
+// TestStart: a group is not begun with a part of it: all files and names have to be there and of
+// use.
+func TestStart(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "1.yml")
+	fill := func(from string) error {
+		w := New(t.Context(), Options{Patience: 500 * time.Millisecond})
+		defer w.Close()
+		_, err := w.Fill(t.Context(), parse(t, from))
+		return err
+	}
+	for _, c := range []struct{ text, from, want string }{
+		{"", "{files: ['" + dir + "/none*.yml']}", "no file is called " + dir + "/none*.yml"},
+		{"[]", "{files: ['" + file + "']}", "no servers yet from " + file},
+		{"- {targets: ['a:9090']}", "{files: ['" + file + "']}", "the target a:9090 has no label __spillway_shard__"},
+		{fmt.Sprintf(target, "a:9090", "s", "r"), "{files: ['" + file + "'], relabel_configs: [{action: drop, source_labels: [__address__], regex: 'a:.*'}]}", "no server is found"},
+		{"", "{http_sd: 'http://127.0.0.1:1/'}", "no servers yet from http://127.0.0.1:1/"},
+	} {
+		replace(t, file, c.text)
+		if err := fill(c.from); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "group jaguar: shards_from: ") {
+			t.Errorf("%s: %v, want %s", c.from, err, c.want)
+		}
+	}
+}
+
+// TestNames: all names have to be answered before any is asked; what stands under one is a shard.
+func TestNames(t *testing.T) {
+	s := sourceOf(t, "{dns_srv: [_web._tcp.one, _web._tcp.two]}")
+	group := func(name string, hosts ...string) *targetgroup.Group {
+		g := &targetgroup.Group{Source: name}
+		for _, h := range hosts {
+			g.Targets = append(g.Targets, model.LabelSet{model.AddressLabel: model.LabelValue(h), dnsName: model.LabelValue(name)})
+		}
+		return g
+	}
+	s.take([]*targetgroup.Group{group("_web._tcp.one", "b:9090", "a:9090")})
+	if s.ready {
+		t.Fatal("one of two names is not all")
+	}
+	s.take([]*targetgroup.Group{group("_web._tcp.two", "c:9090")})
+	if got := s.shape(); !s.ready || got != "a:9090+b:9090 c:9090" {
+		t.Fatalf("ready %v: %q", s.ready, got)
+	}
+}
+
+func sourceOf(t *testing.T, from string) *source {
+	t.Helper()
+	w := New(t.Context(), Options{})
+	t.Cleanup(w.Close)
+	cfg := parse(t, from)
+	s, err := newSource(w, &cfg.Groups[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *source) shape() string {
+	return shape(&config.Config{Groups: []config.Group{{Shards: s.shards}}})
+}
+
+// TestKept: a server that is not found any more is asked on for as long as keep says, unless
+// another one came in its place; the last of all stay.
+func TestKept(t *testing.T) {
+	s := sourceOf(t, "{http_sd: 'http://x/', keep: 10m}")
+	now := time.Unix(1e9, 0)
+	s.now = func() time.Time { return now }
+	find := func(servers ...string) {
+		g := &targetgroup.Group{Source: "x"}
+		for _, text := range servers {
+			shard, rest, _ := strings.Cut(text, "/")
+			replica, host, _ := strings.Cut(rest, "/")
+			g.Targets = append(g.Targets, model.LabelSet{
+				model.AddressLabel: model.LabelValue(host), ShardLabel: model.LabelValue(shard), ReplicaLabel: model.LabelValue(replica),
+			})
+		}
+		s.take([]*targetgroup.Group{g})
+	}
+	is := func(want string) {
+		t.Helper()
+		if got := s.shape(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	find("0/a/h1", "0/b/h2", "1/a/h3")
+	is("h1+h2 h3")
+	now = now.Add(time.Minute)
+	find("0/a/h1", "1/a/h4") // h2 is gone, h3 has moved to h4
+	is("h1+h2 h4")
+	if got := s.nextEnd(); got != 9*time.Minute {
+		t.Errorf("looked again in %s", got)
+	}
+	now = now.Add(9*time.Minute - time.Second)
+	s.take(nil)
+	is("h1+h2 h4")
+	now = now.Add(time.Second)
+	s.take(nil)
+	is("h1 h4")
+	find("0/a/h1", "1/a/h1") // of no use: h1 twice
+	now = now.Add(time.Hour)
+	s.take(nil)
+	is("h1 h4")
+	find() // a discovery that lost its mind
+	is("h1 h4")
+	now = now.Add(time.Hour)
+	s.take(nil)
+	is("h1 h4")
+	find("2/a/h9")
+	is("h9")
+}
+
+// TestHTTP: a list at a URL, and rules that make shards of the names of pods as the Prometheus
+// operator gives them.
+func TestHTTP(t *testing.T) {
+	var list atomic.Value
+	list.Store(`[{"targets":["10.0.0.1:9090"],"labels":{"pod":"prometheus-k8s-0"}},{"targets":["10.0.0.2:9090"],"labels":{"pod":"prometheus-k8s-shard-1-0"}},
+		{"targets":["10.0.0.3:9090"],"labels":{"pod":"prometheus-k8s-1"}},{"targets":["10.0.0.9:9090"],"labels":{"pod":"grafana-0"}}]`)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, password, _ := r.BasicAuth(); password != "secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, list.Load())
+	}))
+	defer web.Close()
+	r := newRig(t, `
+      http_sd: `+web.URL+`
+      refresh_interval: 50ms
+      keep: 1ms
+      http_client: {basic_auth: {username: u, password: secret}}
+      relabel_configs:
+        - {source_labels: [pod], regex: 'prometheus-k8s-.*', action: keep}
+        - {source_labels: [pod], regex: '(prometheus-k8s(?:-shard-\d+)?)-(\d+)', target_label: __spillway_shard__}
+        - {source_labels: [pod], regex: '.*-(\d+)', target_label: __spillway_replica__}`)
+	r.becomes("10.0.0.1:9090+10.0.0.3:9090 10.0.0.2:9090")
+	c, err := r.Fill(t.Context(), r.cfg)
+	if err != nil || c.Groups[0].Shards[0].Replicas[0].HTTPClient.BasicAuth == nil {
+		t.Errorf("servers without their credentials: %v", err)
+	}
+	if c.Hash == r.cfg.Hash {
+		t.Error("another configuration has the same hash")
+	}
+	list.Store(`[{"targets":["10.0.0.1:9090"],"labels":{"pod":"prometheus-k8s-0"}}]`)
+	r.becomes("10.0.0.1:9090")
+	// A configuration that has another group leaves nothing of this one.
+	r.Retain(config.Of(config.Group{Name: "ibis"}))
+	if n := testutil.CollectAndCount(r.metrics.servers); n != 0 {
+		t.Errorf("%d metrics are left", n)
+	}
+}
+
+// TestWithShards: what is found is checked as a file would be.
+func TestWithShards(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "1.yml")
+	replace(t, file, fmt.Sprintf(target, "a:9090", "s", "r"))
+	c, err := config.Parse([]byte("groups:\n  - {name: jaguar, labels: {cluster: a}, shards_from: {files: ['"+file+"']}}\n  - {name: ibis, labels: {cluster: b}, shards: [{replicas: [{url: 'http://a:9090'}]}]}\n"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := New(t.Context(), Options{})
+	defer w.Close()
+	if _, err := w.Fill(context.Background(), c); err == nil || !strings.Contains(err.Error(), "one server is one replica of one shard") {
+		t.Errorf("a server in two groups: %v", err)
+	}
+	if len(w.sources) != 0 {
+		t.Error("what was begun in vain goes on")
+	}
+	if text := string(c.Redacted()); !strings.Contains(text, "shards_from") {
+		t.Errorf("printed without where shards are from:\n%s", text)
+	}
+}
+
+// FuzzTargets: whatever labels are found, there is an answer or an error, and an address keeps to
+// one place.
+func FuzzTargets(f *testing.F) {
+	f.Add("a:9090", "s", "r", "1", "-1d", "", "/p", "http")
+	f.Add("[::1]:9090", "s-10", "", "", "", "2026-10-01T00:00:00Z", "/../x", "https")
+	f.Fuzz(func(t *testing.T, address, shard, replica, hash, from, until, path, scheme string) {
+		s := &source{from: config.ShardsFrom{HTTP: "http://x/"}}
+		set := model.LabelSet{}
+		for name, v := range map[model.LabelName]string{
+			model.AddressLabel: address, ShardLabel: shard, ReplicaLabel: replica, HashLabel: hash, FromLabel: from, UntilLabel: until, PathLabel: path, model.SchemeLabel: scheme,
+		} {
+			set[name] = model.LabelValue(v)
+		}
+		servers, err := s.servers([]*targetgroup.Group{{Targets: []model.LabelSet{set, {model.AddressLabel: "b:9090", ShardLabel: "s"}}}})
+		if err != nil {
+			return
+		}
+		known := map[string]*server{}
+		for _, f := range servers {
+			known[f.url] = &server{found: f}
+		}
+		shards, err := s.assemble(known)
+		if err != nil {
+			return
+		}
+		n := 0
+		for _, sh := range shards {
+			n += len(sh.Replicas)
+			for _, r := range sh.Replicas {
+				if _, err := r.Base(); err != nil {
+					t.Errorf("%q: %v", r.URL, err)
+				}
+			}
+		}
+		if n != len(servers) || slices.ContainsFunc(shards, func(s config.Shard) bool { return len(s.Replicas) == 0 }) {
+			t.Errorf("%d of %d servers in %v", n, len(servers), shards)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// TestDiscoveredShards: the file in which shards are looked up changes under load, to what is of no
+// use at times. No request fails, no series is doubled, and each answer is that of one of the
+// topologies: the shards that were never away are always in it.
+func TestDiscoveredShards(t *testing.T) {
+	const changes = 24
+	dir := t.TempDir()
+	file := filepath.Join(dir, "shards.yml")
+	var shards []*fakeshard.Shard
+	for i := range 4 {
+		up := map[string]string{"__name__": "up", "instance": fmt.Sprint("node-", i), "job": "fake"}
+		shards = append(shards, fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{up}}))
+	}
+	write := func(n int) {
+		t.Helper()
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "- {targets: [%q], labels: {__spillway_shard__: %q}}\n", shards[i].Addr(), fmt.Sprint("s", i))
+		}
+		if n == 0 {
+			b.WriteString("- {targets: [nowhere]}\n") // in no shard
+		}
+		if err := os.WriteFile(file+".new", []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(1)
+	r := &rig{t: t, shards: map[string][][]*fakeshard.Shard{}, names: map[*fakeshard.Shard]string{}, log: &logbook{}, client: newClient(t)}
+	text := "groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    shards_from: {files: [" + file + "], keep: 1ms, refresh_interval: 200ms}\n"
+	r.s, r.url = startProxy(t, t.Context(), text+limits(ample), func(o *Options) {
+		o.shards = shard.Options{ProbeInterval: 200 * time.Millisecond}
+	})
+	count := func() int { return len(r.s.state.Load().top.Groups[0].Shards) }
+	var done atomic.Bool
+	var served atomic.Int64
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for !done.Load() {
+				for _, a := range askings() {
+					switch a.name {
+					case "query spliced", "query_range pushed", "query raw", "series", "federate":
+					default:
+						continue
+					}
+					got := r.ask(r.request(context.Background(), a))
+					if got.err != nil || got.status != 200 || len(got.message.Warnings) > 0 {
+						t.Errorf("%s: %s", a.name, got)
+						return
+					}
+					if a.name == "series" {
+						for i := range shards {
+							if n := strings.Count(string(got.body), fmt.Sprintf(`"node-%d"`, i)); n > 1 || n == 0 && i == 0 {
+								t.Errorf("node-%d is there %d times: %s", i, n, got)
+							}
+						}
+					}
+					served.Add(1)
+				}
+			}
+		})
+	}
+	for i := range changes {
+		if i%6 == 5 {
+			was := count()
+			write(0)
+			r.eventually("what is of no use is refused", func() bool { return r.metric("spillway_discovery_refused", "group=jaguar") == 1 })
+			if count() != was {
+				t.Errorf("it has changed the shards: %d, %d before", count(), was)
+			}
+		}
+		n := 1 + (i+1)%4
+		write(n)
+		r.eventually(fmt.Sprintf("there are %d shards", n), func() bool { return count() == n })
+	}
+	r.eventually("requests go on", func() bool { return served.Load() > 20 })
+	done.Store(true)
+	wg.Wait()
+	if n := r.metric("spillway_config_last_reload_successful"); n != 1 {
+		t.Errorf("spillway_config_last_reload_successful is %v", n)
+	}
+	t.Logf("%d changes, %d requests", changes, served.Load())
+}
+
+// TestConfigIsWatched: a file that changes is loaded, by its bytes; what is half written is not,
+// and a broken one changes nothing.
+func TestConfigIsWatched(t *testing.T) {
+	dir := t.TempDir()
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, limits(ample))
+	// As a ConfigMap is mounted: the file is a link into a folder, which is a link itself.
+	put := func(folder, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, folder, "spillway.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(folder, filepath.Join(dir, "..new")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("1", r.config)
+	file := filepath.Join(dir, "spillway.yaml")
+	if err := os.Symlink("..data/spillway.yaml", file); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := startProxy(t, t.Context(), r.config, func(o *Options) { o.ConfigFile, o.ReloadInterval = file, 20*time.Millisecond })
+	partial := func() string { return s.state.Load().cfg.PartialResponse }
+	put("2", r.config+"\npartial_response: warn\n")
+	r.eventually("the link to another folder is followed", func() bool { return partial() == "warn" })
+	put("3", "groups: []\n")
+	r.eventually("a broken file is refused", func() bool { return !s.reloadedWell.Load() })
+	if partial() != "warn" {
+		t.Error("a broken file has changed something")
+	}
+	loaded := s.state.Load()
+	put("4", r.config+"\npartial_response: warn\n")
+	r.eventually("it is well again", s.reloadedWell.Load)
+	if s.state.Load() != loaded {
+		t.Error("the same bytes were built again")
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if partial() != "warn" || !s.reloadedWell.Load() {
+		t.Error("a file that is absent for a moment has changed something")
+	}
+}

@@ -1,0 +1,68 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+// stillFor is how long a file that has changed must have stayed the same before it is loaded: who
+// writes one in place has it half written for a moment.
+const stillFor = time.Second
+
+// watchConfig reloads when the bytes of the configuration file, or of the plans that it names,
+// differ from those that were loaded or refused last; it looks each interval until ctx ends. Bytes
+// and not times or names: a ConfigMap is changed by turning a symbolic link to a folder.
+func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
+	last, _ := s.configBytes()
+	for wait(ctx, interval) {
+		sum, ok := s.configBytes()
+		if !ok || sum == last {
+			continue
+		}
+		if !wait(ctx, min(stillFor, interval)) {
+			return
+		}
+		if again, ok := s.configBytes(); !ok || again != sum {
+			continue
+		}
+		last = sum
+		_ = s.Reload()            // said there
+		last, _ = s.configBytes() // of the plans that it names now
+	}
+}
+
+// configBytes is a digest of the files; false where one cannot be read, as in the middle of being
+// replaced.
+func (s *Server) configBytes() (sum [sha256.Size]byte, ok bool) {
+	h := sha256.New()
+	for _, file := range slices.Concat([]string{s.opts.ConfigFile}, s.state.Load().cfg.DropRules.Plan) {
+		f, err := plainfile.Open(file)
+		if err != nil {
+			return sum, false
+		}
+		_, err = io.Copy(h, io.LimitReader(f, 64*config.MaxFileBytes))
+		_ = f.Close() // opened for reading only
+		if err != nil {
+			return sum, false
+		}
+	}
+	return [sha256.Size]byte(h.Sum(nil)), true
+}
+
+// wait waits; false is that ctx ended before.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
