@@ -19,6 +19,7 @@ var own = map[string][]string{
 	"proxy/endpoint":   {"proxy/qerr"},
 	"proxy/config":     {"internal/plainfile", "proxy/endpoint"},
 	"proxy/discovery":  {"proxy/config"},
+	"proxy/tenant":     {"internal/plainfile", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr"},
 	"proxy/policy":     {"internal/tree", "proxy/endpoint", "proxy/qerr"},
 	"proxy/merge":      {"proxy/qerr"},
 	"proxy/evaluation": {"proxy/policy", "proxy/qerr"},

@@ -54,6 +54,8 @@ type Config struct {
 	Limits LimitsSection `yaml:"limits"`
 	// Memory bounds what all requests together hold.
 	Memory Memory `yaml:"memory"`
+	// Tenants are who may ask; none is everybody.
+	Tenants []Tenant `yaml:"tenants" is:"filled max=1000"`
 	// UsageLog is where each request leaves a line.
 	UsageLog UsageLog `yaml:"usage_log"`
 	// DropRules are the plans of the drop rules that the servers apply.
@@ -75,6 +77,7 @@ func (Config) meaning() map[string]string {
 	return map[string]string{
 		"groups":    "The series of one cluster, region or tenant each. At least one.",
 		"limits":    "The bounds of one request, each the ceiling for all endpoints.",
+		"tenants":   "Who may ask, and what; see [tenants.md](tenants.md). Without it everybody who reaches the listener may ask everything.",
 		"memory":    "What all requests together may hold.",
 		"usage_log": "One line for each request, see [usage-log.md](usage-log.md). Without it none is written.",
 		"drop_rules": "What the servers' drop rules take away, so that a query for it is told; see " +

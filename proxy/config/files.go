@@ -101,6 +101,9 @@ func (c *Config) files(check func(path, file string)) {
 			}
 		}
 	}
+	for i := range c.Tenants {
+		check("tenants["+strconv.Itoa(i)+"].bearer_token_file", c.Tenants[i].BearerTokenFile)
+	}
 	for i, file := range c.DropRules.Plan {
 		check("drop_rules.plan["+strconv.Itoa(i)+"]", file)
 	}

@@ -59,7 +59,6 @@ func fieldsOf(t reflect.Type) []field {
 // for any index, and what to do instead. A type of replica is refused in validator.replica.
 var unserved = map[string]string{
 	"lanes":                                 "remove them: calls have places in the order in which they come, of which one address holds five sixths at most (replica_calls)",
-	"tenants":                               "remove them: anyone who reaches the listener may ask; put an authenticating proxy in front if that is too open",
 	"limits.max_series_touched":             "remove it; max_series bounds what is held and returned",
 	"limits.endpoints.*.max_series_touched": "remove it; max_series bounds what is held and returned",
 }

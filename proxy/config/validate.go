@@ -49,6 +49,7 @@ func (v *validator) config(c *Config) {
 		v.overlaps(c.Groups)
 	}
 	v.limits(c)
+	v.tenants(c.Tenants)
 	v.usageLog(&c.UsageLog)
 	v.dropRules(&c.DropRules)
 	if c.PartialResponse != PartialAbort && c.PartialResponse != PartialWarn {

@@ -38,6 +38,9 @@ const (
 	SpanRecent Span = "recent"
 )
 
+// Whole tells whether the endpoint answers about the servers or all that they hold.
+func (id ID) Whole() bool { return id.row().Whole }
+
 // Limits are an endpoint's own limits where the configuration overrides nothing; zero is the
 // ceiling of all. They are lower than that where an endpoint's honest use is smaller than a
 // query's: metadata is asked while someone types, status pages are small, and nobody waits 25

@@ -160,6 +160,9 @@ type Endpoint struct {
 	// Inventory tells that spillway relabel asks it to take stock. It asks no queries: one that has
 	// its mark is a use as any other.
 	Inventory bool
+	// Whole tells that it answers about the servers or all that they hold, so that nobody who may
+	// see a part only may ask it.
+	Whole bool
 	// Limits are its own where the configuration overrides nothing.
 	Limits Limits
 	// Doc is one or two sentences for the documentation.
@@ -286,7 +289,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: Targets, Path: "/api/v1/targets", Methods: get, Class: ClassStatus, Decode: DecodeTargets, Merge: MergeConcat,
-		Selects: SelectsNothing, Span: SpanNone, Inventory: true, Limits: Limits{Timeout: 10 * time.Second},
+		Selects: SelectsNothing, Whole: true, Span: SpanNone, Inventory: true, Limits: Limits{Timeout: 10 * time.Second},
 		Doc: "The scrape targets of all shards.",
 		Params: []Param{
 			filterParam("state", KindEnum, "active", "active, dropped or any.", oneOf("active", "dropped", "any")),
@@ -296,8 +299,9 @@ var Table = []Endpoint{
 	},
 	{
 		ID: TargetsMetadata, Path: "/api/v1/targets/metadata", Methods: get, Class: ClassStatus, Decode: DecodeTargetsMetadata, Merge: MergeConcat,
-		Selects: SelectsNothing, Span: SpanNone, Blames: "match_target", Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
-		Doc: "Type, help and unit of metrics, by target.",
+		Selects: SelectsNothing, Whole: true, Span: SpanNone, Blames: "match_target",
+		Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
+		Doc:    "Type, help and unit of metrics, by target.",
 		Params: []Param{
 			{
 				Name: "match_target", Kind: KindSelector, Example: `{job="node"}`, Doc: "Only targets whose labels match.",
@@ -340,7 +344,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: StatusTSDB, Path: "/api/v1/status/tsdb", Methods: get, Class: ClassStatus, Decode: DecodeTSDB, Merge: MergeSum,
-		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 8 << 20},
+		Selects: SelectsNothing, Whole: true, Span: SpanNone, Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 8 << 20},
 		Doc: "What the heads of the shards hold, added up.",
 		Params: []Param{
 			filterParam("limit", KindNumber, "10", "How many names each list has, 1 to 10000; 10 where absent.", numberBetween(1, 10000)),
@@ -349,22 +353,22 @@ var Table = []Endpoint{
 	},
 	{
 		ID: StatusFlags, Path: "/api/v1/status/flags", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
-		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+		Selects: SelectsNothing, Whole: true, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "Spillway's own flags.",
 	},
 	{
 		ID: StatusConfig, Path: "/api/v1/status/config", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
-		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 8 << 20},
+		Selects: SelectsNothing, Whole: true, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 8 << 20},
 		Doc: "Spillway's own configuration, secrets starred.",
 	},
 	{
 		ID: StatusRuntimeinfo, Path: "/api/v1/status/runtimeinfo", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
-		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+		Selects: SelectsNothing, Whole: true, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "Spillway's own process.",
 	},
 	{
 		ID: StatusWALReplay, Path: "/api/v1/status/walreplay", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
-		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+		Selects: SelectsNothing, Whole: true, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "Always done: Spillway has no write-ahead log.",
 	},
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/prometheus/prometheus/model/labels"
 )
 
 const (
@@ -37,6 +39,9 @@ type Source struct {
 	// Stamped tells that the rules in it carry the external labels of the servers that evaluate
 	// them, as Thanos writes them on; Prometheus does not.
 	Stamped bool
+	// Keep tells which rules and alerts the asker may see, by their labels; nil is all. Metadata is
+	// kept by labels that are the metric's name alone.
+	Keep func(labels.Labels) bool
 	// Asked is what the answer to a query must fit; nil takes any result. Pass and Splice look at
 	// it.
 	Asked *Asked

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/metadata"
 )
@@ -20,8 +21,11 @@ func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards 
 		return d.res, err
 	}
 	all := map[string][]metadata.Metadata{}
-	for _, doc := range d.docs {
+	for i, doc := range d.docs {
 		for name, list := range doc {
+			if keep := shards[i].Keep; keep != nil && !keep(labels.FromStrings(model.MetricNameLabel, name)) {
+				continue
+			}
 			all[name] = append(all[name], list...)
 		}
 	}

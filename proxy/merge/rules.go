@@ -90,8 +90,16 @@ func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source,
 	for i, doc := range d.docs {
 		for _, g := range doc.Groups {
 			for j := range g.Rules {
+				g.Rules[j].place = j
+			}
+			if keep := shards[i].Keep; keep != nil {
+				g.Rules = slices.DeleteFunc(g.Rules, func(r rule) bool { return !keep(shards[i].Relabel.Labels(r.Labels)) })
+				if len(g.Rules) == 0 {
+					continue
+				}
+			}
+			for j := range g.Rules {
 				r := &g.Rules[j]
-				r.place = j
 				if shards[i].Stamped {
 					r.Labels = shards[i].Relabel.Strip(r.Labels)
 				}
@@ -99,6 +107,9 @@ func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source,
 					for k := range *r.Alerts {
 						a := &(*r.Alerts)[k]
 						a.Labels = shards[i].Relabel.Labels(a.Labels)
+					}
+					if keep := shards[i].Keep; keep != nil {
+						*r.Alerts = slices.DeleteFunc(*r.Alerts, func(a alert) bool { return !keep(a.Labels) })
 					}
 				}
 			}
@@ -278,7 +289,9 @@ func MergeAlerts(ctx context.Context, w *Writer, shards []Source, budget *Budget
 	for i, doc := range d.docs {
 		for _, a := range doc.Alerts {
 			a.Labels = shards[i].Relabel.Labels(a.Labels)
-			all = append(all, a)
+			if keep := shards[i].Keep; keep == nil || keep(a.Labels) {
+				all = append(all, a)
+			}
 		}
 	}
 	all = mergeAlerts(all)

@@ -21,6 +21,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
+	"github.com/spillwayproject/spillway/proxy/tenant"
 )
 
 // exchange is one request on its way through the rooms. It belongs to the goroutine that serves the
@@ -52,6 +53,7 @@ type asker struct {
 	span   trace.Span
 	end    context.CancelCauseFunc // ends the request with a cause
 	caller identity.Caller
+	tenant *tenant.Tenant // nil where there are none, and for who asks over the admin listener
 	client *clientWriter
 	header http.Header // of the client's request; only content negotiation and attribution look at it
 }

@@ -95,7 +95,7 @@ func (s *Server) ask(from *http.Request, q Question) (*plan.Explanation, error) 
 		return nil, qerr.From(err)
 	}
 	a := &account{only: !q.Analyze}
-	_, qe := s.road(nowhere{http.Header{}}, from, &inner{req, a})
+	_, qe := s.road(nowhere{http.Header{}}, from, &inner{req: req, account: a})
 	switch {
 	case qe != nil && a.told == nil:
 		return nil, qe

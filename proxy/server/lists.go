@@ -72,9 +72,19 @@ func (x *exchange) joined(questions []question, join func(context.Context, *merg
 // metadata answers type, help and unit of metrics.
 func (x *exchange) metadata() error {
 	limit := x.listLimit()
-	// One more than is wanted, so that what is cut is known to be.
-	return x.joined(x.everyShard(false, func(r *endpoint.Request) { r.Limit = limit + 1 }),
+	ask := func(r *endpoint.Request) { r.Limit = limit + 1 } // one more than is wanted, so that what is cut is known to be
+	keep, err := x.seenNames()
+	if err != nil {
+		return err
+	}
+	if keep != nil {
+		ask = func(r *endpoint.Request) { r.Limit = 0 } // what is cut would be of others
+	}
+	return x.joined(x.everyShard(false, ask),
 		func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+			for i := range src {
+				src[i].Keep = keep
+			}
 			return merge.MergeMetadata(ctx, w, limit, x.req.LimitPerMetric, src, b)
 		})
 }
@@ -103,12 +113,17 @@ func (x *exchange) rules() error {
 		delete(r.Filters, "group_limit")
 		delete(r.Filters, "group_next_token")
 	}), func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
-		return merge.MergeRules(ctx, w, page, src, b)
+		return merge.MergeRules(ctx, w, page, x.seen(src), b)
 	})
 }
 
 // alerts answers the pending and firing alerts.
-func (x *exchange) alerts() error { return x.joined(x.everyShard(true, nil), merge.MergeAlerts) }
+func (x *exchange) alerts() error {
+	merged := func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+		return merge.MergeAlerts(ctx, w, x.seen(src), b)
+	}
+	return x.joined(x.everyShard(true, nil), merged)
+}
 
 // targetList answers the scrape targets.
 func (x *exchange) targetList() error { return x.joined(x.everyShard(false, nil), merge.MergeTargets) }

@@ -19,6 +19,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
+	"github.com/spillwayproject/spillway/proxy/tenant"
 )
 
 // serveAPI answers a request to the API.
@@ -47,6 +48,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 type inner struct {
 	req     *endpoint.Request
 	account *account
+	tenant  *tenant.Tenant // who it is asked for; nil is whoever sends it
 }
 
 // road is the road of a request, from room to room: who asks, what is asked for, within which
@@ -55,8 +57,10 @@ type inner struct {
 func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clientWriter, *qerr.Error) {
 	x, ctx, leave := s.enter(w, r)
 	defer leave()
-	x.identify(ctx, r)
-	err := x.understand(ctx, r, own)
+	err := x.identify(ctx, r, own)
+	if err == nil {
+		err = x.understand(ctx, r, own)
+	}
 	if err == nil {
 		err = x.decide(ctx)
 	}
@@ -90,11 +94,24 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx
 	}
 }
 
-// identify finds out who asks.
-func (x *exchange) identify(ctx context.Context, r *http.Request) {
+// identify finds out who asks. Where there are tenants, nobody else is answered; who asks over the
+// admin listener, or on the command line, is none and sees everything.
+func (x *exchange) identify(ctx context.Context, r *http.Request, own *inner) (err error) {
 	_, room := x.s.room(ctx, "identity")
 	defer room.End()
 	x.caller = identity.FromRequest(r)
+	switch {
+	case own != nil && own.tenant != nil:
+		x.tenant = own.tenant
+	case conn(r) != nil:
+		if x.tenant, err = x.st.tenants.Identify(r); err != nil {
+			x.caller = identity.Caller{} // nobody's word
+			x.s.challenge(x.client, x.st, err)
+			return err
+		}
+	}
+	x.caller = x.tenant.Caller(x.caller)
+	return nil
 }
 
 // understand finds out what the request asks for.
@@ -134,10 +151,13 @@ func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) 
 func (x *exchange) decide(ctx context.Context) (err error) {
 	defer x.recovered(&err)
 	s, req := x.s, x.req
-	x.limits = x.st.cfg.LimitsFor(req.ID)
+	x.limits = x.tenant.Bound(x.st.cfg.LimitsFor(req.ID))
 	now := s.now()
 	_, span := s.room(ctx, "policy")
 	x.dec, err = policy.Decide(req, policy.Limits(x.limits), x.st.owned, now)
+	if err == nil && x.tenant.Narrow() {
+		err = x.narrow(now)
+	}
 	span.End()
 	if err != nil {
 		return err
@@ -160,6 +180,22 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	}
 	x.watched = s.heap.Join(func() int64 { return x.weighed.Load().Held() }, x.end)
 	return nil
+}
+
+// narrow puts the tenant's matchers into what was decided about, and decides again: the caller's
+// own text was within its bounds, so it may be longer by the matchers now.
+func (x *exchange) narrow(now time.Time) error {
+	req, err := x.tenant.Enforce(x.req, x.dec.Expr)
+	if err != nil {
+		return err
+	}
+	l := policy.Limits(x.limits)
+	l.MaxQueryBytes += int64(max(len(req.Query)-len(x.req.Query), 0)) + x.tenant.Bytes()
+	if x.dec, err = policy.Decide(req, l, x.st.owned, now); err != nil {
+		return err
+	}
+	x.req = req
+	return x.tenant.Check(req, x.dec.Selectors)
 }
 
 // answer makes attempts until one succeeds or none is left to make.

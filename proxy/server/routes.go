@@ -67,6 +67,9 @@ func (s *Server) mainHandler() http.Handler {
 		case "/-/ready":
 			s.page(w, r, s.readiness)
 		case "/", "/graph", "/query":
+			if s.foreign(w, r) {
+				return
+			}
 			s.page(w, r, s.home)
 		default:
 			if s.crossOrigin(w, r) {

@@ -13,20 +13,22 @@ import (
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/shard"
+	"github.com/spillwayproject/spillway/proxy/tenant"
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
 // state is one loaded configuration with all that is built from it. It never changes; a request
 // takes it once, at the door, and keeps it to its end.
 type state struct {
-	cfg    *config.Config
-	top    *shard.Topology
-	pool   *merge.Pool
-	usage  *usage.Log
-	drops  *dropped.Set    // what drop rules take away; nil where no plan is given
-	owns   map[string]bool // label names of any group
-	shards int
-	loaded time.Time
+	cfg     *config.Config
+	top     *shard.Topology
+	pool    *merge.Pool
+	usage   *usage.Log
+	tenants *tenant.Directory // nil where everybody may ask
+	drops   *dropped.Set      // what drop rules take away; nil where no plan is given
+	owns    map[string]bool   // label names of any group
+	shards  int
+	loaded  time.Time
 
 	// users counts the requests in it and the server's own hold; the last one out closes it.
 	mu      sync.Mutex
@@ -86,6 +88,14 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 		return nil, err
 	}
 	st := &state{cfg: cfg, drops: drops, owns: map[string]bool{}, loaded: s.now()}
+	var known *tenant.Directory
+	if prev != nil {
+		known = prev.tenants
+	}
+	var err error
+	if st.tenants, err = tenant.New(cfg, known); err != nil {
+		return nil, err
+	}
 	o := s.opts.shards
 	o.Logger, o.Registerer, o.UserAgent = s.log, s.opts.Registerer, "Spillway/"+s.opts.Version
 	o.ReadSlots, o.MaxCalls = cmp.Or(o.ReadSlots, cfg.Limits.ReadSlots), cmp.Or(o.MaxCalls, cfg.Limits.ReplicaCalls)
@@ -93,7 +103,6 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	if prev != nil {
 		prevTop = prev.top
 	}
-	var err error
 	if st.top, err = shard.New(cfg.Groups, o, prevTop); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,6 @@ func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 		if again, ok := s.configBytes(); !ok || again != sum {
 			continue
 		}
-		last = sum
 		_ = s.Reload()            // said there
 		last, _ = s.configBytes() // of the plans that it names now
 	}

@@ -1,0 +1,146 @@
+package config
+
+import (
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+
+	commonconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/prometheus/promql/parser"
+	"golang.org/x/crypto/bcrypt"
+)
+
+// Tenant is somebody who may ask, and what.
+type Tenant struct {
+	// Name is unique; it appears in the log and the usage log.
+	Name string `yaml:"name" is:"required pattern=^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$"`
+	// BearerTokenFile has the token by which the tenant is known. After Load it is absolute or
+	// relative to the working directory.
+	BearerTokenFile string `yaml:"bearer_token_file" is:"filled"`
+	// BasicAuth is a name and a password instead.
+	BasicAuth TenantPassword `yaml:"basic_auth"`
+	// ClientCertCN is the common name of a verified client certificate instead.
+	ClientCertCN string `yaml:"client_cert_cn" is:"filled"`
+	// Matchers are selectors, all of whose matchers hold for all that the tenant sees; none is
+	// everything.
+	Matchers []string `yaml:"matchers"`
+	// Limits are its own bounds, 0 is none; those of the endpoint hold too.
+	Limits Limits `yaml:"limits"`
+	// MaySet are the headers that are believed when it says on whose behalf it asks.
+	MaySet []string `yaml:"may_set"`
+}
+
+// TenantPassword is a name and a password.
+type TenantPassword struct {
+	// Username is what is sent in the clear; unique.
+	Username string `yaml:"username" is:"required"`
+	// PasswordBcrypt is the password's hash.
+	PasswordBcrypt Secret `yaml:"password_bcrypt" is:"required"`
+}
+
+func (Tenant) meaning() map[string]string {
+	return map[string]string{
+		"name":              "Unique; the log and the usage log call the tenant by it.",
+		"bearer_token_file": "A file with the token by which the tenant is known, relative to the configuration file; it is read again when it changes.",
+		"basic_auth":        "A name and a password instead.",
+		"client_cert_cn":    "The common name of a client certificate instead, which the web configuration has verified.",
+		"matchers":          "Selectors, such as `{namespace=~\"research-.+\"}`. All their matchers hold for all that the tenant sees; none is everything.",
+		"limits":            "Its own bounds, by the keys of `limits`; those of the endpoint hold too.",
+		"may_set":           "Headers that are believed when the tenant says on whose behalf it asks, such as `X-Grafana-User`. Others are dropped.",
+	}
+}
+
+func (TenantPassword) meaning() map[string]string {
+	return map[string]string{
+		"username":        "Unique among the tenants.",
+		"password_bcrypt": "The password's bcrypt hash, as `htpasswd -nBC 10 \"\"` writes it. Printed as stars.",
+	}
+}
+
+// Bound is the limits, lowered to the tenant's own.
+func (t *Tenant) Bound(l Limits) Limits {
+	own, out := reflect.ValueOf(t.Limits), reflect.ValueOf(&l).Elem()
+	for _, f := range fieldsOf(own.Type()) {
+		if v := own.FieldByIndex(f.index); v.CanInt() && v.Int() > 0 {
+			dst := out.FieldByIndex(f.index)
+			dst.SetInt(min(dst.Int(), v.Int()))
+		}
+	}
+	if t.Limits.Unselective == UnselectiveRefuse {
+		l.Unselective = UnselectiveRefuse
+	}
+	l.MetadataRange = min(l.MetadataRange, l.MaxRange)
+	return l
+}
+
+// maySet are the headers by which a tenant says on whose behalf it asks.
+var maySet = []string{"X-Grafana-User", "X-Dashboard-Uid", "X-Panel-Id", "X-Rule-Uid", "Fromalert"}
+
+const maxTenants = 1000
+
+// tenants checks who may ask. Each thing by which one is known is one's own.
+func (v *validator) tenants(all []Tenant) {
+	if len(all) == 0 && v.has("tenants") && !v.wrong["tenants"] {
+		v.problem("tenants", "the list is empty, so that it is not clear who may ask; name tenants, or remove the key and everybody may")
+	}
+	if len(all) > maxTenants {
+		v.problem("tenants", "%d tenants are more than one proxy knows (%d)", len(all), maxTenants)
+	}
+	known := map[string]string{}
+	claim := func(path, what, value string) {
+		if value == "" {
+			return
+		}
+		key := what + " " + value
+		if first, twice := known[key]; twice {
+			v.problem(path, "%s is that of %s too; each tenant is known by its own", what, first)
+			return
+		}
+		known[key] = path
+	}
+	for i := range all {
+		t, path := &all[i], "tenants["+strconv.Itoa(i)+"]"
+		if !groupName.MatchString(t.Name) {
+			v.problem(path+".name", "%q is no usable name; use up to 63 letters, digits, '_', '-' and '.'", cut(t.Name, 40))
+		}
+		claim(path+".name", "the name", t.Name)
+		ways := 0
+		for _, given := range []bool{t.BearerTokenFile != "", t.BasicAuth != TenantPassword{}, t.ClientCertCN != ""} {
+			if given {
+				ways++
+			}
+		}
+		if ways != 1 {
+			v.problem(path, "%d ways to know the tenant are given; give one of bearer_token_file, basic_auth and client_cert_cn", ways)
+		}
+		if b := t.BasicAuth; b != (TenantPassword{}) {
+			if b.Username == "" {
+				v.problem(path+".basic_auth.username", "the name is missing")
+			}
+			if _, err := bcrypt.Cost([]byte(b.PasswordBcrypt)); err != nil {
+				v.problem(path+".basic_auth.password_bcrypt", "it is no bcrypt hash; write what `htpasswd -nBC 10 \"\"` prints behind the colon")
+			}
+			claim(path+".basic_auth.username", "the username", b.Username)
+		}
+		t.BearerTokenFile = commonconfig.JoinDir(v.dir, t.BearerTokenFile)
+		claim(path+".bearer_token_file", "the file", t.BearerTokenFile)
+		claim(path+".client_cert_cn", "the common name", t.ClientCertCN)
+		for j, text := range t.Matchers {
+			if _, err := parser.NewParser(parser.Options{}).ParseMetricSelector(text); err != nil || len(text) > 4096 {
+				v.problem(fmt.Sprintf("%s.matchers[%d]", path, j), "it is no selector of at most 4096 bytes; write one such as {namespace=~\"research-.+\"}")
+			}
+		}
+		if u := t.Limits.Unselective; u != "" {
+			v.unselective(u, path+".limits.unselective")
+		}
+		for j, name := range t.MaySet {
+			if !slices.Contains(maySet, http.CanonicalHeaderKey(name)) {
+				v.problem(fmt.Sprintf("%s.may_set[%d]", path, j), "%q is not read by Spillway; it reads %v", cut(name, 40), maySet)
+				continue
+			}
+			t.MaySet[j] = http.CanonicalHeaderKey(name)
+		}
+	}
+}

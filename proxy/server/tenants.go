@@ -1,0 +1,75 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/identity"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// challenge tells who is not known what to send.
+func (s *Server) challenge(w http.ResponseWriter, st *state, err error) {
+	if qerr.From(err).Kind == qerr.Unauthorized {
+		w.Header()["Www-Authenticate"] = st.tenants.Challenge()
+	}
+}
+
+// foreign refuses a page to who is no tenant; true where it did.
+func (s *Server) foreign(w http.ResponseWriter, r *http.Request) bool {
+	st := s.acquire()
+	defer st.release()
+	_, err := st.tenants.Identify(r)
+	if err == nil {
+		return false
+	}
+	s.challenge(w, st, err)
+	refuse(w, qerr.From(err))
+	return true
+}
+
+// seen lets of the sources' rules and alerts only what the tenant may see.
+func (x *exchange) seen(src []merge.Source) []merge.Source {
+	if x.tenant.Narrow() {
+		for i := range src {
+			src[i].Keep = x.tenant.Sees
+		}
+	}
+	return src
+}
+
+// seenNames tells of a metric whether the tenant has series of it in the last metadata_range; nil
+// where it sees everything.
+func (x *exchange) seenNames() (func(labels.Labels) bool, error) {
+	if !x.tenant.Narrow() {
+		return nil, nil
+	}
+	req := &endpoint.Request{ID: endpoint.LabelValues, Label: model.MetricNameLabel}
+	if x.req.Metric != "" {
+		req.Match = []string{"{" + labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, x.req.Metric).String() + "}"}
+	}
+	kept := &keptAnswer{nowhere: nowhere{http.Header{}}}
+	from := (&http.Request{Header: http.Header{}}).WithContext(identity.With(context.WithoutCancel(x.ctx), identity.From(x.ctx)))
+	ctx, cancel := context.WithCancel(from.Context())
+	defer cancel()
+	defer context.AfterFunc(x.ctx, cancel)()
+	if _, qe := x.s.road(kept, from.WithContext(ctx), &inner{req: req, tenant: x.tenant}); qe != nil {
+		return nil, qe
+	}
+	var answer struct{ Data, Warnings []string }
+	if err := json.Unmarshal(kept.body, &answer); err != nil {
+		return nil, qerr.Wrap(qerr.Internal, err, "Spillway failed to list the metrics of tenant %s; its log has the cause", x.tenant.Name)
+	}
+	x.warnings.Add(answer.Warnings...) // where it was cut
+	names := make(map[string]bool, len(answer.Data))
+	for _, name := range answer.Data {
+		names[name] = true
+	}
+	return func(ls labels.Labels) bool { return names[ls.Get(model.MetricNameLabel)] }, nil
+}

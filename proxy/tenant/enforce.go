@@ -1,0 +1,133 @@
+package tenant
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/prompb"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// Narrow tells whether the tenant sees a part only. A nil one sees everything.
+func (t *Tenant) Narrow() bool { return t != nil && len(t.matchers) > 0 }
+
+// Bytes is by how much the matchers can make a selector longer.
+func (t *Tenant) Bytes() int64 { return int64(len(t.selector(nil))) }
+
+// Sees tells whether something with these labels, a rule or an alert, is the tenant's.
+func (t *Tenant) Sees(ls labels.Labels) bool {
+	return !t.Narrow() || !slices.ContainsFunc(t.matchers, func(m *labels.Matcher) bool { return !m.Matches(ls.Get(m.Name)) })
+}
+
+// Enforce is the request as the tenant may ask it: its matchers are in every selector. expr is the
+// request's query as it was parsed, nil where there is none; it is changed. The error is a
+// *qerr.Error, Forbidden where the tenant may not ask it at all.
+func (t *Tenant) Enforce(req *endpoint.Request, expr parser.Expr) (*endpoint.Request, error) {
+	if !t.Narrow() {
+		return req, nil
+	}
+	if req.ID.Whole() {
+		return nil, qerr.New(qerr.Forbidden, "tenant %s sees a part of what is stored, and this endpoint tells of all of it; ask with an identity that has no matchers", t.Name)
+	}
+	if req.ID.Selects() == endpoint.SelectsNothing {
+		return req, nil
+	}
+	out := req.Clone()
+	switch {
+	case expr != nil:
+		if err := t.narrow(expr); err != nil {
+			return nil, err
+		}
+		out.Query = expr.String()
+	case req.ReadQuery != nil:
+		out.ReadQuery = t.read(req.ReadQuery)
+	case len(out.Match) == 0:
+		out.Match = []string{t.selector(nil)}
+	default:
+		for i, text := range out.Match {
+			ms, err := parser.NewParser(parser.Options{}).ParseMetricSelector(text)
+			if err != nil {
+				return nil, qerr.New(qerr.BadData, "invalid parameter \"match[]\": %s", err)
+			}
+			out.Match[i] = t.selector(ms)
+		}
+	}
+	return out, nil
+}
+
+// narrow adds the matchers to every selector of an expression.
+func (t *Tenant) narrow(expr parser.Expr) (err error) {
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			n.LabelMatchers = append(slices.Clip(n.LabelMatchers), t.matchers...)
+		case *parser.Call:
+			if n.Func.Name == "info" {
+				err = qerr.New(qerr.Forbidden, "info() reads series that its text does not name, and tenant %s sees a part of what is stored; join by hand: … * on (job, instance) group_left (…) target_info", t.Name)
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// selector is the text of a selector with the matchers.
+func (t *Tenant) selector(ms []*labels.Matcher) string {
+	all := append(slices.Clip(ms), t.matchers...)
+	if !slices.ContainsFunc(all, func(m *labels.Matcher) bool { return !m.Matches("") }) {
+		all = append(all, labels.MustNewMatcher(labels.MatchNotEqual, model.MetricNameLabel, "")) // Prometheus wants one that selects
+	}
+	parts := make([]string, len(all))
+	for i, m := range all {
+		parts[i] = m.String()
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
+
+var wireTypes = map[labels.MatchType]prompb.LabelMatcher_Type{
+	labels.MatchEqual: prompb.LabelMatcher_EQ, labels.MatchNotEqual: prompb.LabelMatcher_NEQ,
+	labels.MatchRegexp: prompb.LabelMatcher_RE, labels.MatchNotRegexp: prompb.LabelMatcher_NRE,
+}
+
+// read is a remote read with the matchers in each of its queries.
+func (t *Tenant) read(r *prompb.ReadRequest) *prompb.ReadRequest {
+	out := *r
+	out.Queries = make([]*prompb.Query, len(r.Queries))
+	for i, q := range r.Queries {
+		narrowed := *q
+		narrowed.Matchers = slices.Clip(q.Matchers)
+		for _, m := range t.matchers {
+			narrowed.Matchers = append(narrowed.Matchers, &prompb.LabelMatcher{Type: wireTypes[m.Type], Name: m.Name, Value: m.Value})
+		}
+		out.Queries[i] = &narrowed
+	}
+	return &out
+}
+
+// Check looks through the selectors of what is asked in the end: each must have all the matchers.
+// The error is Internal: it is a fault of Spillway, and nothing is answered.
+func (t *Tenant) Check(req *endpoint.Request, selectors [][]*labels.Matcher) error {
+	if !t.Narrow() || req.ID.Selects() == endpoint.SelectsNothing {
+		return nil
+	}
+	if len(selectors) == 0 && !req.ID.HasQuery() { // a query may be a number
+		return errNotEnforced
+	}
+	for _, ms := range selectors {
+		for _, want := range t.matchers {
+			if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool {
+				return m.Type == want.Type && m.Name == want.Name && m.Value == want.Value
+			}) {
+				return errNotEnforced
+			}
+		}
+	}
+	return nil
+}
+
+var errNotEnforced = qerr.New(qerr.Internal, "a selector is without the tenant's matchers; this is a fault of Spillway, and nothing is answered")

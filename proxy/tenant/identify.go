@@ -1,0 +1,300 @@
+package tenant
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/identity"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+const (
+	// maxKnown is how many passwords are remembered, right and wrong ones apart.
+	maxKnown = 1024
+	// maxToken is the longest token, and the longest password that is looked at: bcrypt takes 72
+	// bytes.
+	maxToken = 4096
+	// tokenAge is how long a token file is not looked at again.
+	tokenAge = time.Second
+	// patience is how long one waits for the passwords of others to be checked.
+	patience = 2 * time.Second
+)
+
+// Tenant is one that may ask. It is immutable.
+type Tenant struct {
+	config.Tenant
+	matchers []*labels.Matcher
+}
+
+// Directory is all tenants of a configuration. A nil one is none: everybody may ask everything.
+type Directory struct {
+	all    []*Tenant
+	byName map[string]*Tenant // by username
+	byCN   map[string]*Tenant
+	tokens []*token
+	cost   int // of the dearest hash
+	words  *passwords
+}
+
+// token is that of a tenant, as its file has it.
+type token struct {
+	tenant *Tenant
+	mu     sync.Mutex
+	looked time.Time
+	sum    [sha256.Size]byte
+	ok     bool
+}
+
+// passwords are those that were checked. They outlive a reload.
+type passwords struct {
+	key  [32]byte
+	turn chan struct{} // one is checked at a time
+	mu   sync.Mutex
+	seen map[bool]map[[sha256.Size]byte]bool // right or not, by the keyed hash of name, hash and password
+}
+
+// New is the directory of a configuration's tenants; nil where it has none. What prev has learned
+// of passwords is kept.
+func New(c *config.Config, prev *Directory) (*Directory, error) {
+	if len(c.Tenants) == 0 {
+		return nil, nil
+	}
+	d := &Directory{byName: map[string]*Tenant{}, byCN: map[string]*Tenant{}, cost: bcrypt.DefaultCost}
+	if prev != nil {
+		d.words = prev.words
+	} else {
+		d.words = &passwords{turn: make(chan struct{}, 1), seen: map[bool]map[[sha256.Size]byte]bool{true: {}, false: {}}}
+		_, _ = rand.Read(d.words.key[:]) // never fails, by its documentation
+	}
+	for i := range c.Tenants {
+		t := &Tenant{Tenant: c.Tenants[i]}
+		for _, text := range t.Matchers {
+			ms, err := parser.NewParser(parser.Options{}).ParseMetricSelector(text)
+			if err != nil {
+				return nil, fmt.Errorf("tenant %s: %w", t.Name, err)
+			}
+			t.matchers = append(t.matchers, ms...)
+		}
+		d.all = append(d.all, t)
+		switch {
+		case t.BasicAuth.Username != "":
+			d.byName[t.BasicAuth.Username] = t
+			if cost, err := bcrypt.Cost([]byte(t.BasicAuth.PasswordBcrypt)); err == nil {
+				d.cost = max(d.cost, cost)
+			}
+		case t.ClientCertCN != "":
+			d.byCN[t.ClientCertCN] = t
+		default:
+			d.tokens = append(d.tokens, &token{tenant: t})
+		}
+	}
+	return d, nil
+}
+
+// Challenge is what a client that is not known is told to send, for WWW-Authenticate.
+func (d *Directory) Challenge() []string {
+	var out []string
+	if len(d.tokens) > 0 {
+		out = append(out, `Bearer realm="Spillway"`)
+	}
+	if len(d.byName) > 0 {
+		out = append(out, `Basic realm="Spillway", charset="UTF-8"`)
+	}
+	return out
+}
+
+// Identify tells which tenant sends a request; nil where there are no tenants. The error is a
+// *qerr.Error: Unauthorized, or Overloaded while too many passwords are being checked.
+func (d *Directory) Identify(r *http.Request) (*Tenant, error) {
+	if d == nil {
+		return nil, nil
+	}
+	given := r.Header.Values("Authorization")
+	switch {
+	case len(given) > 1:
+		return nil, qerr.New(qerr.Unauthorized, "the request has %d Authorization headers; send one", len(given))
+	case len(given) == 1:
+		return d.authorized(r, given[0])
+	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		if cn := r.TLS.VerifiedChains[0][0].Subject.CommonName; cn != "" && d.byCN[cn] != nil {
+			return d.byCN[cn], nil
+		}
+		return nil, qerr.New(qerr.Unauthorized, "no tenant has the common name of this client certificate; a tenant's client_cert_cn has to have it")
+	}
+	return nil, qerr.New(qerr.Unauthorized, "this Spillway answers tenants only, and the request does not say who asks; send an Authorization header or a client certificate")
+}
+
+func (d *Directory) authorized(r *http.Request, header string) (*Tenant, error) {
+	if user, password, ok := r.BasicAuth(); ok {
+		return d.password(r.Context(), user, password)
+	}
+	scheme, word, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return nil, qerr.New(qerr.Unauthorized, "the Authorization header is neither Bearer nor Basic")
+	}
+	if word = strings.TrimSpace(word); word == "" || len(word) > maxToken {
+		return nil, errToken
+	}
+	sum := sha256.Sum256([]byte(word))
+	var found *Tenant
+	for _, t := range d.tokens { // all of them, however soon one fits
+		if t.is(sum) {
+			found = t.tenant
+		}
+	}
+	if found == nil {
+		return nil, errToken
+	}
+	return found, nil
+}
+
+var (
+	errToken    = qerr.New(qerr.Unauthorized, "no tenant has this token; it may have been changed")
+	errPassword = qerr.New(qerr.Unauthorized, "no tenant has this name and password")
+)
+
+// is compares with what the file has now, or had when it could be read last.
+func (t *token) is(sum [sha256.Size]byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := time.Now(); now.Sub(t.looked) >= tokenAge {
+		t.looked = now
+		if word, err := readToken(t.tenant.BearerTokenFile); err == nil {
+			t.sum, t.ok = sha256.Sum256(word), len(word) > 0
+		}
+	}
+	return subtle.ConstantTimeCompare(sum[:], t.sum[:]) == 1 && t.ok
+}
+
+func readToken(file string) ([]byte, error) {
+	f, err := plainfile.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	word, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	if err != nil {
+		return nil, err
+	}
+	if word = bytes.TrimSpace(word); len(word) > maxToken {
+		return nil, fmt.Errorf("the token is longer than %d bytes", maxToken)
+	}
+	return word, nil
+}
+
+// password looks at what is remembered, and else asks bcrypt, one at a time. A name that is
+// nobody's takes as long as one that is somebody's.
+func (d *Directory) password(ctx context.Context, user, password string) (*Tenant, error) {
+	if len(user) > maxToken || len(password) > 72 {
+		return nil, errPassword
+	}
+	t := d.byName[user]
+	hash := d.nobody()
+	if t != nil {
+		hash = []byte(t.BasicAuth.PasswordBcrypt)
+	}
+	key := keyOf(d, user, hash, password)
+	right, known := d.words.known(key)
+	if !known {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case d.words.turn <- struct{}{}:
+		case <-timer.C:
+			e := qerr.New(qerr.Overloaded, "many passwords are being checked, one after the other; come again in a moment")
+			e.RetryAfter = time.Second
+			return nil, e
+		case <-ctx.Done():
+			return nil, qerr.FromContext(ctx, context.Cause(ctx))
+		}
+		if right, known = d.words.known(key); !known {
+			right = bcrypt.CompareHashAndPassword(hash, []byte(password)) == nil && t != nil
+			d.words.learn(key, right)
+		}
+		<-d.words.turn
+	}
+	if !right {
+		return nil, errPassword
+	}
+	return t, nil
+}
+
+// keyOf is by what a password that was checked is remembered.
+func keyOf(d *Directory, user string, hash []byte, password string) [sha256.Size]byte {
+	mac := hmac.New(sha256.New, d.words.key[:])
+	fmt.Fprintf(mac, "%d %d %d ", len(user), len(hash), len(password))
+	mac.Write([]byte(user))
+	mac.Write(hash)
+	mac.Write([]byte(password))
+	return [sha256.Size]byte(mac.Sum(nil))
+}
+
+// nobody is a hash of as much work as that of the dearest password, which nothing fits.
+func (d *Directory) nobody() []byte {
+	return fmt.Appendf(nil, "$2a$%02d$%s", d.cost, strings.Repeat(".", 53))
+}
+
+func (p *passwords) known(key [sha256.Size]byte) (right, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seen[true][key] {
+		return true, true
+	}
+	return false, p.seen[false][key]
+}
+
+func (p *passwords) learn(key [sha256.Size]byte, right bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.seen[right]) >= maxKnown {
+		p.seen[right] = map[[sha256.Size]byte]bool{}
+	}
+	p.seen[right][key] = true
+}
+
+// Bound is the limits, lowered to the tenant's own.
+func (t *Tenant) Bound(l config.Limits) config.Limits {
+	if t == nil {
+		return l
+	}
+	return t.Tenant.Bound(l)
+}
+
+// Caller is who asks, as far as the tenant may say so.
+func (t *Tenant) Caller(c identity.Caller) identity.Caller {
+	if t == nil {
+		return c
+	}
+	out := identity.Caller{Tenant: t.Name, Inventory: c.Inventory}
+	for _, name := range t.MaySet {
+		switch name {
+		case identity.HeaderUser:
+			out.User = c.User
+		case identity.HeaderDashboard:
+			out.Dashboard = c.Dashboard
+		case identity.HeaderPanel:
+			out.Panel = c.Panel
+		case identity.HeaderRule:
+			out.Rule = c.Rule
+		case identity.HeaderFromAlert:
+			out.Alert = c.Alert
+		}
+	}
+	return out
+}
