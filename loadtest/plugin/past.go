@@ -48,7 +48,7 @@ func (o *Options) findPast(now time.Time) (*past, error) {
 		if p.model, err = cluster.New(options); err != nil {
 			return nil, fmt.Errorf("stage what is looked at: %w", err)
 		}
-		if p.runs, ok = o.widest(p.model, p.whole, p.whole); ok && waiting(p.model, p.runs[0], torn) == o.Gang/2 {
+		if p.runs, ok = o.widest(p.model, p.whole, p.whole); ok && waiting(p.model, p.runs[0], torn) == o.Gang/2 && o.steady(p) {
 			return p, nil
 		}
 	}
@@ -63,6 +63,18 @@ func (o *Options) widest(m *cluster.Model, at, until time.Time) ([]cluster.Exper
 	})
 	slices.SortStableFunc(runs, func(a, b cluster.Experiment) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
 	return runs, len(runs) > 1 && len(runs[0].Nodes) == o.Gang
+}
+
+// steady tells whether the pods of the experiment that is looked at were there, and no others of
+// its, for all the time that views of it look at.
+func (o *Options) steady(p *past) bool {
+	n := 0
+	for _, pod := range p.model.Pods(p.whole.Add(-o.Window-before), p.whole) {
+		if pod.Gang == p.runs[0].Name {
+			n++
+		}
+	}
+	return n == o.Gang
 }
 
 // waiting is how many pods of an experiment have no node at a moment.
