@@ -16,7 +16,7 @@
 // The outages of an hour are blocks that were written beforehand; what is killed is away for
 // seconds. BenchmarkOutages measures what such a day costs beside one of a pair that never failed.
 //
-// It needs tools/bin/prometheus and tools/bin/thanos. It holds two servers of 3,600 series each,
-// scraped every second, a third one, a Thanos Ruler, and the mixin as it is rendered, for about
-// fifty seconds; with -pair.kills each of the pair is killed in turn.
+// It needs tools/bin/prometheus and tools/bin/thanos. It holds two servers of 4,200 series each,
+// scraped every second (-pair.every), a third one, a Thanos Ruler, and the mixin as it is rendered,
+// for about a minute; with -pair.kills each of the pair is killed in turn.
 package pair

@@ -86,8 +86,8 @@ func dayQuestions(end time.Time) []question {
 		return question{path: "/api/v1/query_range", form: form, want: fmt.Sprintf(`"%d"]`, want), day: true}
 	}
 	return []question{
-		day(`count(past_total)`, targets*pastSeries),
+		day(`count(last_over_time(past_total[5m]))`, targets*pastSeries),
 		day(`round(sum(rate(past_total[5m])))`, targets*pastSeries),
-		day(`count(up{job="node"})`, targets),
+		day(`count(last_over_time(up{job="node"}[5m]))`, targets),
 	}
 }

@@ -25,7 +25,7 @@ import (
 const (
 	named = "ProxyReplicaDown"
 	// sums is a rule over ten times max_series.
-	sums = "job:requests:rate10s"
+	sums = "job:requests:rate30s"
 	// nodes is up of each target as it was read by remote read, ticks is there at each evaluation.
 	nodes, ticks = "pair:nodes:up", "pair:ticks:one"
 	// scale divides every duration of the alerts: five minutes are five seconds.
@@ -73,7 +73,7 @@ func newRuler(t *testing.T, proxy string, alerts rulefmt.RuleGroups) ruler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := []rulefmt.Rule{{Record: sums, Expr: "sum by (job) (rate(requests_total[10s]))"}}
+	rules := []rulefmt.Rule{{Record: sums, Expr: "sum by (job) (rate(requests_total[30s]))"}}
 	for _, g := range alerts.Groups {
 		for _, r := range g.Rules {
 			if r.Alert == named {
