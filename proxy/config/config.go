@@ -259,7 +259,7 @@ type Memory struct {
 
 func (Memory) meaning() map[string]string {
 	return map[string]string{
-		"budget": "The most bytes that requests hold together; beyond it they are answered 429.",
+		"budget": "The most bytes that requests hold together, and one of them half of it; beyond it they are answered 429.",
 	}
 }
 

@@ -12,12 +12,13 @@
 //
 // # What is held
 //
-// The proxy has 300 MiB over rest, with the memory limit that it gives itself; only over series
-// that are read is memory.budget smaller than its default, 64 MiB, since a single request may hold
-// as much as it says. With -hostile.strict, alone on a machine, times are held too: a verdict or an
-// answer half a second after the deadline, no processor at work half a second after any text that
-// took 100 ms, somebody else's p99 below 50 ms. Otherwise they are printed. An answer that had
-// begun is cut off at the deadline, which is no verdict; it is counted and printed.
+// The proxy has 300 MiB over rest, with the memory limit that it gives itself; only where there are
+// series to be read is memory.budget smaller than its default, 128 MiB, since a single request may
+// hold half of what it says, and leaves garbage beside it. With -hostile.strict, alone on a
+// machine, times are held too: a verdict or an answer half a second after the deadline, no
+// processor at work half a second after any text that took 100 ms, somebody else's p99 below 50 ms.
+// Otherwise they are printed. An answer that had begun is cut off at the deadline, which is no
+// verdict; it is counted and printed.
 //
 // # What is left
 //

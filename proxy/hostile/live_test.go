@@ -96,6 +96,10 @@ func nothing(t *testing.T) world {
 	return start(t, config)
 }
 
+// budget is a quarter of the default: one request may hold half of it, and the collector leaves it
+// as much garbage again.
+const budget = "memory: {budget: 128MiB}\n"
+
 // readHere is a proxy over two servers whose engines differ, so that it reads their series and
 // evaluates everything itself.
 func readHere(t *testing.T) world {
@@ -103,7 +107,7 @@ func readHere(t *testing.T) world {
 	for _, url := range startShards(t) {
 		config += fmt.Sprintf("      - replicas: [{url: %q}]\n", url)
 	}
-	return start(t, config+"memory: {budget: 64MiB}\n")
+	return start(t, config+budget)
 }
 
 // passedOn is a proxy over one real Prometheus that scrapes as many series, so that whole queries
@@ -119,7 +123,7 @@ func passedOn(t *testing.T) world {
 global: {scrape_interval: 5s}
 scrape_configs: [{job_name: wide, static_configs: [{targets: [%q]}]}]
 `, strings.TrimPrefix(site.URL, "http://")), Flags: []string{fmt.Sprintf("--query.max-samples=%d", serverSamples)}})
-	w := start(t, fmt.Sprintf("groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]", srv.URL()))
+	w := start(t, fmt.Sprintf("groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]\n%s", srv.URL(), budget))
 	w.servers = []watched{{name: "Prometheus", pid: srv.PID(), share: serverMost, over: serverRoom, scrapes: true}}
 	return w
 }

@@ -50,6 +50,16 @@ func (p *Pool) InUse() int64 { return p.used.Load() }
 // Limit is the size of the pool in bytes: the limit, or the room where that is less.
 func (p *Pool) Limit() int64 { return min(p.limit.Load(), p.room.Load()) }
 
+// One is the most that one request may take, in bytes: half of the pool, so that no single one
+// keeps all others out, or takes the process to the edge; of a small pool all of it.
+func (p *Pool) One() int64 {
+	limit := p.Limit()
+	if limit < smallPool {
+		return limit
+	}
+	return limit / 2
+}
+
 // Whoever holds more than a sixteenth of the pool leaves the last eighth of it to others: so that
 // those who need little find some while those who need much fill it. In a small pool he does so
 // only where there are others now: its eighth is hardly more than a chunk.
@@ -62,6 +72,10 @@ const (
 // take gives n bytes to a budget that has had own bytes before.
 func (p *Pool) take(n, own int64) bool {
 	limit := p.Limit()
+	if own+n > p.One() && limit >= smallPool {
+		p.high.saw(p.used.Load()) // the pool was not in want
+		return false
+	}
 	for {
 		used := p.used.Load()
 		end := limit
@@ -166,8 +180,8 @@ func bytesRefusal(limit, seen int64, what string) error {
 }
 
 // Hold takes n bytes of memory until Drop or Close. The error is a refusal by memory.budget (429):
-// other requests hold the memory, so trying again later makes sense; or a plain error once the
-// budget is closed.
+// other requests hold the memory, so trying again later makes sense, or this one alone wants more
+// than half of it, which is said; or a plain error once the budget is closed.
 func (b *Budget) Hold(n int64) error {
 	if b == nil || n <= 0 {
 		return nil
@@ -198,12 +212,19 @@ var errBudgetClosed = qerr.New(qerr.Internal, "the request has ended already")
 
 func (b *Budget) overload(n int64) error {
 	limit, inUse := b.pool.Limit(), b.pool.InUse()
+	seen := fmt.Sprintf("%s in use, %s of it by this request, which needs %s more", FormatBytes(inUse), FormatBytes(b.held), FormatBytes(n))
+	if most := b.pool.One(); most < limit && b.held+n > most {
+		e := qerr.Overload("memory.budget", FormatBytes(most), 2*time.Second, "ask for fewer series, a shorter range or fewer steps; for good: raise memory.budget and the container's memory",
+			"the query alone needs more than half of Spillway's memory for answers (memory.budget %s), and one request may hold half at most (%s)", FormatBytes(limit), FormatBytes(most))
+		e.Seen = seen
+		return e
+	}
 	e := qerr.Overload("memory.budget", FormatBytes(limit), 2*time.Second, "try again shortly, or ask for fewer series or a shorter range",
 		"Spillway's memory for answers (memory.budget %s) is in use", FormatBytes(limit))
 	if asked := b.pool.limit.Load(); limit < asked {
 		e.Message = "Spillway's memory for answers is in use: " + FormatBytes(limit) + ", which is what its memory limit has room for of memory.budget " + FormatBytes(asked)
 	}
-	e.Seen = fmt.Sprintf("%s in use, %s of it by this request, which needs %s more", FormatBytes(inUse), FormatBytes(b.held), FormatBytes(n))
+	e.Seen = seen
 	return e
 }
 

@@ -168,6 +168,35 @@ func TestPoolChangesItsSize(t *testing.T) {
 	}
 }
 
+// TestOneHoldsHalf: a request that alone wants more than half of the pool is told so, and is not
+// counted as a pool in want; in a small pool it may have all.
+func TestOneHoldsHalf(t *testing.T) {
+	pool := NewPool(smallPool)
+	one, other := NewBudget(pool, Limits{}), NewBudget(pool, Limits{})
+	defer one.Close()
+	defer other.Close()
+	if err := one.Hold(smallPool / 2); err != nil {
+		t.Fatal(err)
+	}
+	err := one.Hold(1)
+	wantRefusal(t, err, qerr.Overloaded, "memory.budget")
+	if e := qerr.From(err); e.Value != "4MiB" || !strings.Contains(e.Message, "alone") || strings.Contains(e.Advice, "again") {
+		t.Errorf("it is not said that trying again is useless: %+v", e)
+	}
+	if got := pool.high.get(time.Now(), pool.InUse()); got > smallPool {
+		t.Errorf("%d of %d are said to have been wanted", got, smallPool)
+	}
+	if err := other.Hold(smallPool / 4); err != nil {
+		t.Errorf("another one: %v", err)
+	}
+	little := NewPool(smallPool / 2)
+	all := NewBudget(little, Limits{})
+	defer all.Close()
+	if err := all.Hold(smallPool / 2); err != nil {
+		t.Errorf("a small pool: %v", err)
+	}
+}
+
 // TestSmallBudgetsFindRoom: large ones fill the pool up to its last eighth, which is for others,
 // and get nothing more while memory is tight.
 func TestSmallBudgetsFindRoom(t *testing.T) {

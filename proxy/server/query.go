@@ -253,9 +253,9 @@ func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table,
 		}
 		queryable = fetched
 	}
-	// The engine's own samples are bounded by max_samples and by what memory.budget could hold of
-	// them.
-	most := min(x.limits.MaxSamples, x.st.pool.Limit()/sampleBytes)
+	// The engine's own samples are bounded by max_samples and by what half of memory.budget could
+	// hold of them.
+	most := min(x.limits.MaxSamples, x.st.pool.One()/sampleBytes)
 	kind := engineKind{
 		samples: most, interval: interval, delayed: x.st.top.DelayedNameRemoval(), starts: x.st.top.UseStartTimestamps(), units: x.st.top.TypeAndUnitLabels(),
 	}
@@ -382,7 +382,7 @@ func (x *exchange) engineError(ctx context.Context, err error, most int64) error
 		e := qerr.Refuse(policy.BoundMaxSamples, itoa(most), "more than "+itoa(most), "shorten the range, widen the step or select fewer series",
 			"the query loads more samples than max_samples allows (%d)", most)
 		if most < x.limits.MaxSamples {
-			e.Message = "the query loads more samples than memory.budget has room for (" + itoa(most) + ")"
+			e.Message = "the query loads more samples than half of memory.budget has room for (" + itoa(most) + ")"
 		}
 		return e
 	case errors.As(err, &timeout), errors.As(err, &canceled):
@@ -394,7 +394,7 @@ func (x *exchange) engineError(ctx context.Context, err error, most int64) error
 // fetcher is the storage of series that are read raw.
 func (x *exchange) fetcher() *raw.Queryable {
 	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) }, x.rawLost())
-	q.Observe, q.Width = x.s.observe, x.width()
+	q.Observe, q.Width, q.PerSlice = x.s.observe, x.width(), max(1, x.st.top.ReadSlots()/2)
 	q.SparePatience, q.SlicePatience = x.sparePatience(), x.shardPatience()
 	q.Again = func(slice string, err error) bool { return x.st.top.Shard(slice).MayFailOver(err) }
 	if x.account != nil {

@@ -190,6 +190,9 @@ func (s *Shard) Span(now time.Time) (from, until int64) {
 // errClosed is the cause with which a topology's own work ends.
 var errClosed = errors.New("the configuration was replaced, or Spillway is stopping")
 
+// ReadSlots is how many remote reads each replica is asked at once.
+func (t *Topology) ReadSlots() int { return t.opts.ReadSlots }
+
 // New builds a topology. Replicas of previous (nil for none) whose url, headers and http_client are
 // unchanged keep their connections, gates, breaker and what was learned about them. Nothing is
 // asked before Start. The caller closes the previous topology after its last request.

@@ -88,6 +88,9 @@ type Queryable struct {
 	// Width is how many slices are read at once, whatever the number of selectors, and so how many
 	// goroutines read; 0 is all of them.
 	Width int
+	// PerSlice is how many selectors read the same slice at once, so that a query of many leaves some
+	// of a server's read slots to others; 0 is all of them.
+	PerSlice int
 	// Meter is charged with what is held.
 	Meter Meter
 	// PerSeries is charged for each series beside what it holds itself: what the engine will hold
@@ -122,8 +125,9 @@ type Queryable struct {
 	// explain, and is called from several goroutines.
 	Observe func(Selected)
 
-	once   sync.Once
-	places chan struct{} // of Width
+	mu      sync.Mutex
+	places  places // of Width
+	ofSlice map[string]places
 }
 
 var (

@@ -9,7 +9,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// readSlices reads what each leg's slice has of the query, Width of them at a time, in their order.
+// readSlices reads what each leg's slice has of the query, Width of them at a time and PerSlice of
+// the same one, in their order: so all selectors wait for the slices in one order, and none for
+// another.
 func (q *Queryable) readSlices(ctx context.Context, legs []Leg, query Query) ([][]*series, error) {
 	results := make([][]*series, len(legs))
 	g, ctx := errgroup.WithContext(ctx)
@@ -23,7 +25,7 @@ func (q *Queryable) readSlices(ctx context.Context, legs []Leg, query Query) ([]
 		if own.From > own.Until {
 			continue
 		}
-		leave, err := q.enter(ctx, began)
+		leave, err := q.enter(ctx, began, leg.Slice.Name)
 		if errors.Is(err, errSlowSlice) && q.Lost != nil {
 			err = q.Lost(leg.Slice.Name, err)
 		}
@@ -45,31 +47,69 @@ func (q *Queryable) readSlices(ctx context.Context, legs []Leg, query Query) ([]
 	return results, g.Wait()
 }
 
-// enter waits for one of the places of Width, until ctx ends or a slice that has been waited for
-// since began counts as failed.
-func (q *Queryable) enter(ctx context.Context, began time.Time) (leave func(), err error) {
-	if q.Width <= 0 {
-		return func() {}, nil
+// places are taken by who reads; nil are as many as anybody wants.
+type places chan struct{}
+
+// enter waits for one of the slice's places and one of Width, until ctx ends or a slice that has
+// been waited for since began counts as failed.
+func (q *Queryable) enter(ctx context.Context, began time.Time, slice string) (leave func(), err error) {
+	own, all := q.placesOf(slice)
+	if err := own.take(ctx, began, q.SlicePatience); err != nil {
+		return nil, err
 	}
-	q.once.Do(func() { q.places = make(chan struct{}, q.Width) })
-	leave = func() { <-q.places }
+	if err := all.take(ctx, began, q.SlicePatience); err != nil {
+		own.give()
+		return nil, err
+	}
+	return func() { all.give(); own.give() }, nil
+}
+
+// placesOf are the slice's places and those of all slices.
+func (q *Queryable) placesOf(slice string) (own, all places) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.Width > 0 && q.places == nil {
+		q.places = make(places, q.Width)
+	}
+	if q.PerSlice > 0 {
+		if own = q.ofSlice[slice]; own == nil {
+			own = make(places, q.PerSlice)
+			if q.ofSlice == nil {
+				q.ofSlice = map[string]places{}
+			}
+			q.ofSlice[slice] = own
+		}
+	}
+	return own, q.places
+}
+
+func (p places) take(ctx context.Context, began time.Time, patience time.Duration) error {
+	if p == nil {
+		return nil
+	}
 	select {
-	case q.places <- struct{}{}:
-		return leave, nil
+	case p <- struct{}{}:
+		return nil
 	default:
 	}
 	var late <-chan time.Time
-	if q.SlicePatience > 0 {
-		timer := time.NewTimer(q.SlicePatience - time.Since(began))
+	if patience > 0 {
+		timer := time.NewTimer(patience - time.Since(began))
 		defer timer.Stop()
 		late = timer.C
 	}
 	select {
-	case q.places <- struct{}{}:
-		return leave, nil
+	case p <- struct{}{}:
+		return nil
 	case <-late:
-		return nil, errSlowSlice
+		return errSlowSlice
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
+	}
+}
+
+func (p places) give() {
+	if p != nil {
+		<-p
 	}
 }

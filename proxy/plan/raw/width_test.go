@@ -89,6 +89,39 @@ func TestWidth(t *testing.T) {
 	}
 }
 
+// TestPerSlice: however many selectors there are, a slice is read for a few of them at a time, and
+// each slice for as many, one after another without a pause.
+func TestPerSlice(t *testing.T) {
+	const perSlice, selectors, slices = 4, 60, 3
+	synctest.Test(t, func(t *testing.T) {
+		legs, _, _ := slowLegs(slices, time.Second)
+		var most [slices]atomic.Int64
+		for i, leg := range legs {
+			leg.Slice.Copies = []Copy{&slowCopy{time.Second, new(atomic.Int64), &most[i]}}
+		}
+		q := &Queryable{Width: 64, PerSlice: perSlice, Meter: &countingMeter{}}
+		q.legs(legs)
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range selectors {
+			wg.Go(func() {
+				if _, err := q.Series(t.Context(), 0, 1000, nil, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for i := range most {
+			if n := most[i].Load(); n != perSlice {
+				t.Errorf("slice %d was read for %d selectors at once, want %d", i, n, perSlice)
+			}
+		}
+		if took, want := time.Since(began), selectors/perSlice*time.Second; took != want {
+			t.Errorf("took %s, want %s: a place stood empty", took, want)
+		}
+	})
+}
+
 // TestWidthAndSilentSlices: slices that hang fill all places. An answer that can go without them
 // comes when their patience is over, without those that never had a place too; one that cannot has
 // the error then.
