@@ -175,6 +175,10 @@
       // Label that our scrape relabelings make of a rule's comment, and its values.
       trafficLabel: 'traffic',
       traffic: { 'in': 'internet-in', out: 'internet-out' },
+      // Interface of a pod's own network that leads out of it. Further ones (Multus) are those of storage and RDMA.
+      podInterface: 'interface="eth0"',
+      // Bytes a second of a node's internet traffic from which a namespace's pods there are told apart; less goes with the rest of the node.
+      podBytesPerSecond: 1000,
       // Interfaces of nodes that are Ethernet and no part of another: not the loopback, not IP over InfiniBand, not bonds and bridges over counted ones.
       ethernet: 'device!~"lo|ib.*|bond.*|br.*|vlan.*|.*[.].*"',
     },

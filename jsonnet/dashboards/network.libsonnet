@@ -2,9 +2,9 @@
 // InfiniBand, and whether all of it is counted.
 //
 // A node's counters do not know pods. What a namespace sends is what its nodes
-// send, by the share of their GPUs that it holds (rules/network.libsonnet); what
-// a pod sends is what its network namespace does, which pods in the host's
-// network do not have.
+// send, by what its pods there send in all, and by the GPUs that it holds where
+// they are in the host's network (rules/network.libsonnet); what a pod sends is
+// what its network namespace does, which pods in the host's network do not have.
 {
   local c = $._config,
   local g = (import '../lib/g.libsonnet')(c),
@@ -95,7 +95,7 @@
           }),
         ]),
         g.row('To and from the internet: who?', [
-          byNamespace('Sent to the internet by namespace', 'out', 'The ten namespaces that send most. A node is divided among the namespaces that hold its GPUs; what flows while nobody holds any is on "%s".' % c.unassignedTeam, ['EgressJump', 'NetworkAccountingLost']),
+          byNamespace('Sent to the internet by namespace', 'out', 'The ten namespaces that send most. A node is divided by what its pods send in all; what is sent from its own network goes by the GPUs held, and to "%s" while nobody holds any.' % c.unassignedTeam, ['EgressJump', 'NetworkAccountingLost']),
           byNamespace('Received from the internet by namespace', 'in', 'The ten namespaces that receive most. A flat ceiling is usually the link or a mirror at its limit.', []),
           g.table('Namespaces, now', {
             description: 'What each namespace sends and receives, and how that compares with its mean over a week. A namespace at several times its usual either started something or leaks; ask its team.',

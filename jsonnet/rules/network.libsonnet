@@ -2,10 +2,14 @@
 // which the scrape relabelings turn into the label `traffic`.
 //
 // A counter knows the node, not the pod. A node's traffic is divided among the
-// namespaces that hold its GPUs, by how many they hold: exact where one job has
-// the whole node, which is how large jobs run. What flows while nobody holds a
-// GPU there is on the namespace _config.unassignedTeam, so that the parts add
-// up to the whole.
+// namespaces of its pods by what these send and receive themselves, which cAdvisor
+// counts in each pod's own network; no pod gets more than that. The rest is that
+// of the host's network: it goes to the namespaces that hold the node's GPUs, by
+// how many they hold. So does all of a node where a pod in the host's network
+// holds GPUs, for cAdvisor gives such a pod the whole node's traffic
+// (google/cadvisor#2615): exact where one job has the whole node, which is how such
+// jobs run. What is left while nobody holds a GPU there is on the namespace
+// _config.unassignedTeam, so that the parts add up to the whole.
 {
   local c = $._config,
   local t = (import '../lib/time.libsonnet')(c.timeScale),
@@ -38,28 +42,75 @@
     ],
   },
 
+  // What pods in networks of their own have of a node's traffic: in proportion to what each sends (or receives) in all, and no more than that.
+  local ofPods(direction, metric) = {
+    record: 'node_namespace:net_internet_%s_bytes:rate5m' % direction,
+    expr: |||
+      %(pods)s
+      * on (%(node)s) group_left ()
+      clamp_max(
+        node:net_internet_%(d)s_bytes:rate5m
+        / on (%(node)s)
+        (sum by (%(node)s) (%(pods)s) > 0),
+        1
+      )
+      > %(least)g
+    ||| % {
+      d: direction,
+      node: node,
+      least: c.network.podBytesPerSecond,
+      pods: |||
+        sum by (%(node)s, %(ns)s) (
+          rate(%(m)s{%(s)s, %(i)s, %(pod)s!=""}[%(w)s])
+          unless on (%(cl)s, %(ns)s, %(pod)s)
+          kube_pod_info{%(ksm)s, host_network="true"}
+        )
+      ||| % { node: node, cl: cl, ns: ns, pod: c.podLabel, m: metric, s: c.selectors.cadvisor, i: c.network.podInterface, ksm: c.selectors.ksm, w: t.d('5m') },
+    },
+  },
+
+  // Without nodes where a pod in the host's network holds GPUs.
+  local counted(direction) = '(node_namespace:net_internet_%s_bytes:rate5m unless on (%s) node:gpu_in_host_network:bool)' % [direction, node],
+
+  local rest(direction) = {
+    record: 'node:net_internet_%s_rest_bytes:rate5m' % direction,
+    expr: |||
+      clamp_min(
+        node:net_internet_%(d)s_bytes:rate5m
+        - on (%(node)s)
+        sum by (%(node)s) (%(counted)s),
+        0
+      )
+      or on (%(node)s)
+      node:net_internet_%(d)s_bytes:rate5m
+    ||| % { d: direction, node: node, counted: counted(direction) },
+  },
+
   local byNamespace(direction) = {
     record: 'namespace:net_internet_%s_bytes:rate5m' % direction,
     expr: |||
       sum by (%(cl)s, %(ns)s) (
-        (
-          sum by (%(node)s, %(ns)s) (pod:gpu_allocated:sum)
-          / on (%(node)s) group_left ()
-          (node:gpu_allocated:sum > 0)
+        label_replace(%(counted)s, "by", "pods", "", "")
+        or
+        label_replace(
+          (
+            sum by (%(node)s, %(ns)s) (pod:gpu_allocated:sum)
+            / on (%(node)s) group_left ()
+            (node:gpu_allocated:sum > 0)
+          )
+          * on (%(node)s) group_left ()
+          node:net_internet_%(d)s_rest_bytes:rate5m,
+          "by", "gpus", "", ""
         )
-        * on (%(node)s) group_left ()
-        node:net_internet_%(d)s_bytes:rate5m
-      )
-      or on (%(cl)s, %(ns)s)
-      label_replace(
-        sum by (%(cl)s) (
-          node:net_internet_%(d)s_bytes:rate5m
+        or
+        label_replace(
+          node:net_internet_%(d)s_rest_bytes:rate5m
           unless on (%(node)s)
-          (node:gpu_allocated:sum > 0)
-        ),
-        "%(ns)s", "%(none)s", "", ""
+          (node:gpu_allocated:sum > 0),
+          "%(ns)s", "%(none)s", "", ""
+        )
       )
-    ||| % { cl: cl, ns: ns, node: node, d: direction, none: c.unassignedTeam },
+    ||| % { cl: cl, ns: ns, node: node, d: direction, none: c.unassignedTeam, counted: counted(direction) },
   },
 
   prometheusRules+:: {
@@ -70,6 +121,8 @@
         rules: [
           onNodes('out'),
           onNodes('in'),
+          ofPods('out', 'container_network_transmit_bytes_total'),
+          ofPods('in', 'container_network_receive_bytes_total'),
           {
             record: 'node:infiniband_transmitted_bytes:rate5m',
             expr: 'sum by (%s) (rate(node_infiniband_port_data_transmitted_bytes_total{%s}[%s]))' % [node, c.selectors.nodeExporter, t.d('5m')],
@@ -97,6 +150,19 @@
         name: 'network.namespaces',
         interval: t.d('1m'),
         rules: [
+          {
+            // 1 for each node where a pod in the host's network holds GPUs.
+            record: 'node:gpu_in_host_network:bool',
+            expr: |||
+              group by (%(node)s) (
+                pod:gpu_allocated:sum
+                and on (%(cl)s, %(ns)s, %(pod)s, uid)
+                kube_pod_info{%(ksm)s, host_network="true", created_by_kind!="DaemonSet"}
+              )
+            ||| % { node: node, cl: cl, ns: ns, pod: c.podLabel, ksm: c.selectors.ksm },
+          },
+          rest('out'),
+          rest('in'),
           byNamespace('out'),
           byNamespace('in'),
           { record: 'cluster:net_internet_out_bytes:rate5m', expr: 'sum by (%s) (node:net_internet_out_bytes:rate5m)' % cl },
