@@ -7,6 +7,7 @@
 {
   local c = $._config,
   local a = (import '../lib/alert.libsonnet')(c),
+  local g = (import '../lib/gpu.libsonnet')(c),
   local t = (import '../lib/time.libsonnet')(c.timeScale),
   local th = c.thresholds.fleet,
   local cl = c.clusterLabel,
@@ -96,7 +97,7 @@
             expr: |||
               (
                 sum by (%(cl)s) (
-                  node:gpu_capacity:max
+                  (%(cards)s)
                   unless on (%(node)s)
                   (max_over_time(node:gpu_seen:count[%(w)s]) > 0)
                   and on (%(node)s)
@@ -107,7 +108,7 @@
               / on (%(cl)s)
               cluster:gpu_capacity:sum
               > %(share)g
-            ||| % { cl: cl, node: node, w: t.d('5m'), gpus: th.gpuUnmeasuredNodes * c.gpu.perNode, share: th.gpuUnmeasured },
+            ||| % { cl: cl, node: node, cards: g.cards('node:gpu_capacity:max'), w: t.d('5m'), gpus: th.gpuUnmeasuredNodes * c.gpu.perNode, share: th.gpuUnmeasured },
             hold: '5m',
             keep: '20m',
             severity: 'critical',

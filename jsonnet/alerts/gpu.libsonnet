@@ -216,12 +216,12 @@
           a.alert('GPUExporterMissing', onNode {
             // A node that is down is counted by FleetNodesNotReady.
             expr: |||
-              (node:gpu_capacity:max > 0)
+              ((%(cards)s) > 0)
               unless on (%(node)s)
               node:gpu_seen:count
               and on (%(node)s)
               (node:ready:max == 1)
-            ||| % { node: g.byNode },
+            ||| % { node: g.byNode, cards: g.cards('node:gpu_capacity:max') },
             hold: '15m',
             severity: 'warning',
             summary: 'The GPUs of a node are not measured.',

@@ -16,6 +16,8 @@
       and on (%(pod)s)
       max by (%(pod)s) (kube_pod_status_unschedulable{%(ksm)s} offset %(since)s == 1)
     ||| % { pod: pod, ksm: c.selectors.ksm, since: t.d(since) },
+  // Not the slices of MIG that go under their own names: no pod that waits for GPUs can have one.
+  local free = '(cluster:gpu_free:sum - on (%(cl)s) cluster:gpu_slices_free:sum or on (%(cl)s) cluster:gpu_free:sum)' % { cl: cl },
   local indented(s) = std.strReplace(std.rstripChars(s, '\n'), '\n', '\n  '),
 
   prometheusAlerts+:: {
@@ -39,15 +41,15 @@
           a.alert('PendingWhileGPUsFree', {
             expr: |||
               (
-                cluster:gpu_free:sum / on (%(cl)s) cluster:gpu_capacity:sum > %(share)g
+                %(free)s / on (%(cl)s) cluster:gpu_capacity:sum > %(share)g
               )
               and on (%(cl)s)
-              (cluster:gpu_free:sum >= %(gpus)g)
+              (%(free)s >= %(gpus)g)
               and on (%(cl)s)
               count by (%(cl)s) (
                 %(waiting)s
               )
-            ||| % { cl: cl, share: th.freeShare, gpus: th.freeGPUs, waiting: indented(waiting('5m')) },
+            ||| % { cl: cl, free: free, share: th.freeShare, gpus: th.freeGPUs, waiting: indented(waiting('5m')) },
             hold: '15m',
             severity: 'warning',
             summary: 'Pods wait for GPUs while many are free.',
@@ -67,8 +69,8 @@
                 max by (%(pod)s) (kube_pod_status_unschedulable{%(ksm)s} == 1)
               )
               and on (%(cl)s)
-              (cluster:gpu_free:sum >= %(gpus)g)
-            ||| % { cl: cl, ns: ns, pod: pod, n: c.nodeLabel, ksm: c.selectors.ksm, r: c.gpu.resource, since: t.d('30m'), gpus: th.freeGPUs },
+              (%(free)s >= %(gpus)g)
+            ||| % { cl: cl, free: free, ns: ns, pod: pod, n: c.nodeLabel, ksm: c.selectors.ksm, r: c.gpu.resource, since: t.d('30m'), gpus: th.freeGPUs },
             hold: '5m',
             severity: 'warning',
             summary: 'Pods wait for GPUs, and the scheduler does not look at them.',

@@ -37,6 +37,9 @@ function(config) {
     if d.node == config.nodeLabel then expr
     else 'label_replace(%s, "%s", "$1", "%s", "(.+)")' % [expr, config.nodeLabel, d.node],
 
+  // cards gives a count of what nodes hand out as GPUs, by node, in cards: shares of time slicing are parts of one.
+  cards(series):: '%(s)s * on (%(n)s) node:gpu_share:ratio or on (%(n)s) %(s)s' % { s: series, n: $.byNode },
+
   // isSet is one for each GPU on which a flag is up.
   isSet(metric)::
     |||

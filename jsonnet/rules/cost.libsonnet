@@ -1,7 +1,8 @@
 // Who has the GPUs, and what that costs.
 //
 // The three sums over namespaces, teams and models are of the same series and
-// equal: what no label claims is on _config.unassignedTeam, never left out.
+// equal: what no label claims is on _config.unassignedTeam, never left out. They
+// count cards: a share of time slicing or a slice of MIG is a part of one.
 // GPU-hours are sums over minutes, not a mean times a span: a series that was
 // there for ten minutes is ten minutes' worth. The coverage beside them says how
 // much of the hour was measured; a gap of less than five minutes is bridged by
@@ -9,6 +10,7 @@
 {
   local c = $._config,
   local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local g = (import '../lib/gpu.libsonnet')(c),
   local cl = c.clusterLabel,
   local ns = c.namespaceLabel,
   local node = '%s, %s' % [cl, c.nodeLabel],
@@ -44,7 +46,7 @@
   // The product label of the node has the GPU's name with dashes.
   local product(model) = std.strReplace(model, ' ', '-'),
   local priced = [m for m in std.objectFields(c.prices.gpuHour) if m != 'default'],
-  local priceOf(matcher, price) = 'team:gpu_cards_by_model:sum{%s} * %g\n' % [matcher, price],
+  local priceOf(matcher, price) = 'team:gpu_allocated_by_model:sum{%s} * %g\n' % [matcher, price],
 
   prometheusRules+:: {
     groups+: [
@@ -72,67 +74,12 @@
             ||| % { node: node, ksm: ksm, l: c.gpu.modelLabel },
           },
           {
-            // What part of a card one of the node's GPUs is, where it is not all of one: NVIDIA's feature discovery ends the product in -SHARED for time slicing, in -MIG-… for slices
-            // that are handed out as GPUs. The cards are those that DCGM saw, or as many as nodes have.
-            record: 'node:gpu_share:ratio',
-            expr: |||
-              (
-                (
-                  node:gpu_devices:max > 0
-                  or on (%(node)s)
-                  0 * node:gpu_capacity:max + %(cards)g
-                )
-                < on (%(node)s) node:gpu_capacity:max
-              )
-              / on (%(node)s)
-              node:gpu_capacity:max
-              and on (%(node)s)
-              max by (%(node)s) (kube_node_labels{%(ksm)s, %(l)s=~".+(-SHARED|-MIG-.+)"})
-            ||| % { node: node, ksm: ksm, l: c.gpu.modelLabel, cards: c.gpu.perNode },
-          },
-          {
-            // Cards that a pod has, whole or in parts: what is paid for.
-            record: 'pod:gpu_cards:sum',
-            expr: |||
-              pod:gpu_allocated:sum * on (%(node)s) group_left () node:gpu_share:ratio
-              or on (%(pod)s)
-              pod:gpu_allocated:sum
-              or on (%(pod)s)
-              (
-                sum by (%(pod)s, %(n)s) (
-                  %(slices)s)
-                unless on (%(pod)s)
-                max by (%(pod)s) (
-                  kube_pod_status_phase{%(ksm)s, phase=~"Succeeded|Failed|Unknown"} == 1
-                )
-              )
-            ||| % {
-              node: node,
-              pod: pod,
-              n: c.nodeLabel,
-              ksm: ksm,
-              // Slices of MIG under their own names: so many of a card's seven.
-              slices: std.join('    or\n    ', [
-                'max by (%s, %s, container, resource) (kube_pod_container_resource_requests{%s, resource=~"nvidia_com_mig_%dg_.+", %s!=""}) * %d / 7\n' % [pod, c.nodeLabel, ksm, g, c.nodeLabel, g]
-                for g in [1, 2, 3, 4, 7]
-              ]),
-            },
-          },
-          {
             record: 'namespace:gpu_allocated_by_model:sum',
-            expr: byModel('pod:gpu_allocated:sum'),
+            expr: byModel('pod:gpu_cards:sum'),
           },
           {
             record: 'team:gpu_allocated_by_model:sum',
             expr: ofTeams('namespace:gpu_allocated_by_model:sum'),
-          },
-          {
-            record: 'namespace:gpu_cards_by_model:sum',
-            expr: byModel('pod:gpu_cards:sum'),
-          },
-          {
-            record: 'team:gpu_cards_by_model:sum',
-            expr: ofTeams('namespace:gpu_cards_by_model:sum'),
           },
           {
             record: 'team:gpu_allocated:sum',
@@ -175,22 +122,22 @@
             record: 'team:gpu_reserved:sum',
             expr: |||
               sum by (%(cl)s, team) (
-                node:gpu_capacity:max * on (%(node)s) group_left (team) node:reserved_for:info
+                (%(capacity)s) * on (%(node)s) group_left (team) node:reserved_for:info
               )
-            ||| % { cl: cl, node: node },
+            ||| % { cl: cl, node: node, capacity: g.cards('node:gpu_capacity:max') },
           },
           {
             record: 'team:gpu_reserved_used:sum',
             expr: |||
               sum by (%(cl)s, team) (
-                node:gpu_allocated:sum * on (%(node)s) group_left (team) node:reserved_for:info
+                (%(allocated)s) * on (%(node)s) group_left (team) node:reserved_for:info
               )
               or on (%(cl)s, team)
               0 * team:gpu_reserved:sum
-            ||| % { cl: cl, node: node },
+            ||| % { cl: cl, node: node, allocated: g.cards('node:gpu_allocated:sum') },
           },
           {
-            // GPUs that such a team waits for itself.
+            // GPUs that such a team waits for itself, as pods ask for them: before they have a node nobody knows what part of a card each is.
             record: 'team:gpu_reserved_pending:sum',
             expr: |||
               (

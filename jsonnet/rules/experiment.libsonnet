@@ -114,10 +114,10 @@
             ||| % { pod: pod, cl: cl, ns: ns, n: c.nodeLabel, ksm: c.selectors.ksm },
           },
           {
-            // GPUs of pods that run, or are bound to a node and start.
+            // GPUs of pods that run, or are bound to a node and start; in cards.
             record: 'experiment:pod:gpus',
             expr: |||
-              pod:gpu_allocated:sum
+              pod:gpu_cards:sum
               * on (%(pod)s, %(n)s) group_left (experiment, team)
               experiment:pod:info
             ||| % { pod: pod, n: c.nodeLabel },

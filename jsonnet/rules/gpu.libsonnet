@@ -23,6 +23,41 @@
     else 'sum by (%s, %s) (label_replace(%s, "%s", "$1", "%s", "(.+)"))' % [node, c.namespaceLabel, inner, c.namespaceLabel, c.dcgm.namespace],
   local onModels(op) = g.onNode('%s by (%s, %s, %s) (%s <= 100)' % [op, cl, c.dcgm.node, c.dcgm.model, g.series('DCGM_FI_DEV_GPU_UTIL')]),
   local held(metric) = g.series(metric, '%s!=""' % c.dcgm.namespace),
+
+  local indented(s, by) = std.strReplace(std.rstripChars(s, '\n'), '\n', '\n' + std.repeat(' ', by)),
+
+  // sevenths adds up slices of MIG that go under their own names, by how many of a card's seven parts they have.
+  local sevenths(by, each, metric, matchers='') = |||
+    sum by (%(by)s) (
+      %(of)s
+    )
+  ||| % {
+    by: by,
+    of: std.join('\n  or\n  ', [
+      '%d * max by (%s, %s) (%s{%s, resource=~"nvidia_com_mig_%dg_.+"%s})' % [of, by, each, metric, c.selectors.ksm, of, matchers]
+      for of in [1, 2, 3, 4, 7]
+    ]),
+  },
+  local ofSlices(state, expr) = { record: 'node:gpu_slices:sum', labels: { state: state }, expr: expr },
+  local sliced(metric) = sevenths(node, 'resource', metric) + '* on (%s) node:gpu_slice:ratio' % node,
+  // onClusters adds up, by cluster, what nodes have as GPUs and what they have as slices.
+  local onClusters(gpus, state) = |||
+    sum by (%(cl)s) (
+      %(gpus)s
+      or
+      node:gpu_slices:sum{state="%(state)s"}
+    )
+  ||| % { cl: cl, gpus: g.cards(gpus), state: state },
+  // usable is what of a node's GPUs a pod could be given: the node is ready and not cordoned.
+  local usable(allocatable) = |||
+    (
+      %(a)s
+      * on (%(node)s) node:ready:max
+      * on (%(node)s) (1 - max by (%(node)s) (kube_node_spec_unschedulable{%(ksm)s}))
+    )
+    or on (%(node)s)
+    %(a)s
+  ||| % { a: allocatable, node: node, ksm: c.selectors.ksm },
   local ofNamespace(name) = { record: 'namespace:' + name, expr: 'sum by (%s, %s) (node_namespace:%s)' % [cl, c.namespaceLabel, name] },
 
   prometheusRules+:: {
@@ -160,22 +195,83 @@
             expr: 'sum by (%s) (pod:gpu_allocated:sum)' % node,
           },
           {
-            record: 'namespace:gpu_allocated:sum',
-            expr: 'sum by (%s, %s) (pod:gpu_allocated:sum)' % [cl, c.namespaceLabel],
-          },
-          {
-            // GPUs that a pod could be given: the node is ready and not cordoned.
-            record: 'node:gpu_usable:sum',
+            // What part of a card one of the node's GPUs is, where it is not all of one: NVIDIA's feature discovery ends the product in -SHARED for time slicing, in -MIG-… for slices
+            // that are handed out as GPUs. The cards are those that DCGM saw, or as many as nodes have.
+            record: 'node:gpu_share:ratio',
             expr: |||
               (
-                node:gpu_allocatable:max
-                * on (%(node)s) node:ready:max
-                * on (%(node)s) (1 - max by (%(node)s) (kube_node_spec_unschedulable{%(ksm)s}))
+                (
+                  node:gpu_devices:max > 0
+                  or on (%(node)s)
+                  0 * node:gpu_capacity:max + %(cards)g
+                )
+                < on (%(node)s) node:gpu_capacity:max
+              )
+              / on (%(node)s)
+              node:gpu_capacity:max
+              and on (%(node)s)
+              max by (%(node)s) (kube_node_labels{%(ksm)s, %(l)s=~".+(-SHARED|-MIG-.+)"})
+            ||| % { node: node, ksm: c.selectors.ksm, l: c.gpu.modelLabel, cards: c.gpu.perNode },
+          },
+          {
+            // What part of a card a seventh is, of nodes with slices under their own names: all of its slices together are the cards that DCGM saw and that are not handed out whole, also where
+            // they leave a part of a card to nobody (two of 3g). Where DCGM saw none, a seventh is one.
+            record: 'node:gpu_slice:ratio',
+            expr: |||
+              (
+                (
+                  node:gpu_devices:max - on (%(node)s) node:gpu_capacity:max
+                  or on (%(node)s)
+                  node:gpu_devices:max
+                )
+                > 0
+              )
+              / on (%(node)s)
+              (
+                %(slices)s
+                > 0
               )
               or on (%(node)s)
-              node:gpu_allocatable:max
-            ||| % { node: node, ksm: c.selectors.ksm },
+              0 *
+              %(slices)s
+              + 1 / 7
+            ||| % { node: node, slices: indented(sevenths(node, 'resource', 'kube_node_status_capacity'), 2) },
           },
+          ofSlices('capacity', sliced('kube_node_status_capacity')),
+          ofSlices('allocatable', sliced('kube_node_status_allocatable')),
+          {
+            // Cards that a pod has, whole or in parts: what counts and hours are of, and what is paid for.
+            record: 'pod:gpu_cards:sum',
+            expr: |||
+              pod:gpu_allocated:sum * on (%(node)s) group_left () node:gpu_share:ratio
+              or on (%(pod)s)
+              pod:gpu_allocated:sum
+              or on (%(pod)s)
+              (
+                %(slices)s
+                * on (%(node)s) group_left () node:gpu_slice:ratio
+                unless on (%(pod)s)
+                max by (%(pod)s) (
+                  kube_pod_status_phase{%(ksm)s, phase=~"Succeeded|Failed|Unknown"} == 1
+                )
+              )
+            ||| % {
+              node: node,
+              pod: pod,
+              ksm: c.selectors.ksm,
+              slices: indented(sevenths('%s, %s' % [pod, c.nodeLabel], 'container, resource', 'kube_pod_container_resource_requests', ', %s!=""' % c.nodeLabel), 2),
+            },
+          },
+          ofSlices('allocated', 'sum by (%s) (pod:gpu_cards:sum unless on (%s) pod:gpu_allocated:sum)' % [node, pod]),
+          {
+            record: 'namespace:gpu_allocated:sum',
+            expr: 'sum by (%s, %s) (pod:gpu_cards:sum)' % [cl, c.namespaceLabel],
+          },
+          {
+            record: 'node:gpu_usable:sum',
+            expr: usable('node:gpu_allocatable:max'),
+          },
+          ofSlices('usable', usable('node:gpu_slices:sum{state="allocatable"}')),
           {
             // What is neither allocated nor usable. A pod that still runs on a sick node is allocated: each GPU is counted once.
             record: 'node:gpu_unhealthy:sum',
@@ -191,18 +287,30 @@
               )
             ||| % { node: node },
           },
-          { record: 'cluster:gpu_capacity:sum', expr: 'sum by (%s) (node:gpu_capacity:max)' % cl },
-          { record: 'cluster:gpu_allocatable:sum', expr: 'sum by (%s) (node:gpu_allocatable:max)' % cl },
+          ofSlices('unhealthy', |||
+            clamp_min(
+              node:gpu_slices:sum{state="capacity"}
+              - on (%(node)s) (
+                (node:gpu_slices:sum{state="allocated"} > on (%(node)s) node:gpu_slices:sum{state="usable"})
+                or on (%(node)s)
+                node:gpu_slices:sum{state="usable"}
+              ),
+              0
+            )
+          ||| % { node: node }),
+          // From here on in cards.
+          { record: 'cluster:gpu_capacity:sum', expr: onClusters('node:gpu_capacity:max', 'capacity') },
+          { record: 'cluster:gpu_allocatable:sum', expr: onClusters('node:gpu_allocatable:max', 'allocatable') },
           { record: 'cluster:gpu_seen:sum', expr: 'sum by (%s) (node:gpu_seen:count)' % cl },
           {
             record: 'cluster:gpu_allocated:sum',
             expr: |||
-              sum by (%(cl)s) (node:gpu_allocated:sum)
+              sum by (%(cl)s) (pod:gpu_cards:sum)
               or on (%(cl)s)
-              0 * sum by (%(cl)s) (node:gpu_capacity:max)
+              0 * cluster:gpu_capacity:sum
             ||| % { cl: cl },
           },
-          { record: 'cluster:gpu_unhealthy:sum', expr: 'sum by (%s) (node:gpu_unhealthy:sum)' % cl },
+          { record: 'cluster:gpu_unhealthy:sum', expr: onClusters('node:gpu_unhealthy:sum', 'unhealthy') },
           {
             // The rest, so that allocated, unhealthy and free are the capacity. Below 0 if pods hold GPUs that their node no longer reports.
             record: 'cluster:gpu_free:sum',
@@ -211,6 +319,20 @@
               - on (%(cl)s) cluster:gpu_allocated:sum
               - on (%(cl)s) cluster:gpu_unhealthy:sum
             ||| % { cl: cl },
+          },
+          {
+            // The part of it that only pods can have that ask for slices of MIG by their names.
+            record: 'cluster:gpu_slices_free:sum',
+            expr: |||
+              sum by (%(cl)s) (
+                clamp_min(
+                  node:gpu_slices:sum{state="usable"} - on (%(node)s) node:gpu_slices:sum{state="allocated"}
+                  or on (%(node)s)
+                  node:gpu_slices:sum{state="usable"},
+                  0
+                )
+              )
+            ||| % { cl: cl, node: node },
           },
         ],
       },

@@ -93,7 +93,7 @@
           {
             // GPUs of nodes whose exporter does not answer: nobody knows how they are.
             record: 'node:gpu_unmeasured:count',
-            expr: '(node:gpu_capacity:max > 0) unless on (%s) node:gpu_seen:count' % node,
+            expr: '((%s) > 0) unless on (%s) node:gpu_seen:count' % [g.cards('node:gpu_capacity:max'), node],
           },
           {
             record: 'cluster:gpu_missing:sum',
@@ -106,7 +106,7 @@
           {
             // Where the sick ones stand: several in one rack are its power, its cooling or its switch.
             record: 'rack:gpu_unhealthy:sum',
-            expr: 'sum by (%s, rack) (node:gpu_unhealthy:sum * on (%s) group_left (rack) node:rack:info)' % [cl, node],
+            expr: 'sum by (%s, rack) ((%s) * on (%s) group_left (rack) node:rack:info)' % [cl, g.cards('node:gpu_unhealthy:sum'), node],
           },
         ],
       },

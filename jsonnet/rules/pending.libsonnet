@@ -17,6 +17,16 @@
     max by (%(pod)s) (kube_pod_status_unschedulable{%(ksm)s} == 1)
   ||| % { pod: pod, ksm: c.selectors.ksm, r: c.gpu.resource, n: c.nodeLabel },
 
+  // What of a node's GPUs nobody has, as the node hands them out.
+  local free = std.rstripChars(|||
+    clamp_min(
+      (node:gpu_usable:sum - on (%(node)s) node:gpu_allocated:sum)
+      or on (%(node)s)
+      node:gpu_usable:sum,
+      0
+    )
+  ||| % { node: node }, '\n'),
+
   // How long pods have waited, in minutes, as panels show it: [from, to), the label.
   local waits = [[0, 10, 'under 10 min'], [10, 30, '10 to 30 min'], [30, 120, '30 min to 2 h'], [120, 360, '2 h to 6 h'], [360, null, 'over 6 h']],
 
@@ -89,27 +99,32 @@
         interval: t.d('1m'),
         rules: [
           {
-            // GPUs of each node that a pod could be given now.
+            // GPUs of each node that a pod could be given now, in cards.
             record: 'node:gpu_free:sum',
             expr: |||
-              clamp_min(
-                (node:gpu_usable:sum - on (%(node)s) node:gpu_allocated:sum)
-                or on (%(node)s)
-                node:gpu_usable:sum,
-                0
-              )
-            ||| % { node: node },
+              %(free)s
+              * on (%(node)s) node:gpu_share:ratio
+              or on (%(node)s)
+              %(free)s
+            ||| % { node: node, free: free },
           },
-          // Nodes by how many of their GPUs are free: gangs need whole ones.
-          { record: 'cluster_free:nodes:count', expr: 'count_values by (%s) ("free", node:gpu_free:sum)' % cl },
+          // Nodes by how many of their GPUs are free: gangs need whole ones. 56 sevenths are 8, though not quite in binary numbers.
+          { record: 'cluster_free:nodes:count', expr: 'count_values by (%s) ("free", floor(node:gpu_free:sum + 0.01))' % cl },
           {
             // GPUs on nodes that are wholly free; the rest of what is free is in pieces.
             record: 'cluster:gpu_free_whole:sum',
             expr: |||
-              sum by (%(cl)s) (node:gpu_free:sum and on (%(node)s) node:gpu_free:sum >= on (%(node)s) (node:gpu_capacity:max > 0))
+              sum by (%(cl)s) (
+                node:gpu_free:sum
+                and on (%(node)s)
+                (
+                  %(free)s
+                  >= on (%(node)s) (node:gpu_capacity:max > 0)
+                )
+              )
               or on (%(cl)s)
               0 * cluster:gpu_capacity:sum
-            ||| % { cl: cl, node: node },
+            ||| % { cl: cl, node: node, free: std.strReplace(free, '\n', '\n    ') },
           },
         ],
       },
