@@ -88,7 +88,7 @@ type Queryable struct {
 	// Width is how many slices are read at once, whatever the number of selectors, and so how many
 	// goroutines read; 0 is all of them.
 	Width int
-	// PerSlice is how many selectors read the same slice at once, so that a query of many leaves some
+	// PerSlice is how many selectors read one slice at once, so that a query of many leaves some
 	// of a server's read slots to others; 0 is all of them.
 	PerSlice int
 	// Meter is charged with what is held.
