@@ -45,6 +45,7 @@ func costCommand(e *Env, parent Clause) func() error {
 	c.Flag("experiment-label", "Label of kube_pod_labels that names the experiment; may be given several times, the first that a pod has counts.").Default(cost.DefaultExperimentLabels...).StringsVar(&n.ExperimentLabels)
 	c.Flag("team-label", "Label of kube_namespace_labels that names the team; may be given several times, the first that a namespace has counts.").Default(cost.DefaultTeamLabels...).StringsVar(&n.TeamLabels)
 	c.Flag("model-label", "Label of kube_node_labels that names the GPU model.").Default("label_nvidia_com_gpu_product").StringVar(&n.ModelLabel)
+	c.Flag("cards-per-node", "Cards of a node with shared GPUs (time slicing, MIG), where --activity-metric does not tell.").Default("8").IntVar(&n.CardsPerNode)
 	c.Flag("activity-metric", "Metric of how busy a GPU is, 0 to 1.").Default("DCGM_FI_PROF_GR_ENGINE_ACTIVE").StringVar(&n.Activity)
 	return func() error {
 		o := cost.Options{Daily: *daily, Names: n, MaxGap: *maxGap, NoIdle: *noIdle, By: dimensions(*by)}

@@ -255,7 +255,7 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	})
 	sum := 0.0
 	for _, a := range accounts {
-		sum += a.held
+		sum += a.units
 	}
 	// Each window was compared sample by sample; this finds what would be lost between there and
 	// the rows.

@@ -60,9 +60,12 @@ func (r *run) book(ws []window, f *facts) error {
 		lone := make([]float64, len(r.sources))    // those of them of pods that one replica shows and another does not
 		onNode := map[nodeKey]float64{}            // GPU ms
 		for _, k := range pods[i] {
-			gpus := 0.0
-			for _, v := range f.containers[at[podKey]{k, i}] {
-				gpus += v
+			node := nodeKey{k.cluster, f.node[at[podKey]{k, i}]}
+			devices, part := f.containers[at[podKey]{k, i}], f.partsOf(at[nodeKey]{node, i})
+			gpus, cards := 0.0, 0.0 // as the node hands them out, and what they are of its cards
+			for _, d := range sortedDevices(devices) {
+				gpus += devices[d]
+				cards += devices[d] * part.of(d.resource)
 			}
 			if gpus == 0 {
 				continue
@@ -91,12 +94,12 @@ func (r *run) book(ws []window, f *facts) error {
 			if ms == 0 {
 				continue
 			}
-			ms *= gpus
-			node := nodeKey{k.cluster, f.node[at[podKey]{k, i}]}
+			units := ms * gpus
+			ms *= cards
 			onNode[node] += ms
 			h := holding{
 				day: w.day, cluster: k.cluster, namespace: k.namespace, experiment: f.experiment[at[podKey]{k, i}],
-				label: f.space[at[spaceKey]{spaceKey{k.cluster, k.namespace}, i}], model: f.model[at[nodeKey]{node, i}], ms: ms,
+				label: f.space[at[spaceKey]{spaceKey{k.cluster, k.namespace}, i}], model: f.model[at[nodeKey]{node, i}], ms: ms, units: units,
 			}
 			nameless := k
 			nameless.uid = ""
@@ -134,10 +137,14 @@ func (r *run) book(ws []window, f *facts) error {
 // unhealthy, and the rest is free.
 func (r *run) fleet(i int, w window, f *facts, readings []reading, of map[replicaKey]int, onNode map[nodeKey]float64) {
 	sum := func(which int, k nodeKey) (gpuMillis float64) {
-		byReplica := f.fleet[which][at[nodeKey]{k, i}]
-		for _, name := range sortedKeys(byReplica) { // in order: floats do not add up to the same in another one
+		byReplica, part := f.fleet[which][at[nodeKey]{k, i}], f.partsOf(at[nodeKey]{k, i})
+		for _, d := range sortedDevices(byReplica) {
+			name, one := d.of, part.of(d.resource)
+			if which == ready {
+				one = 1
+			}
 			if s, ok := of[replicaKey{k.cluster, name}]; ok && readings[s].chosen[name] {
-				gpuMillis += byReplica[name] * readings[s].share()
+				gpuMillis += byReplica[d] * one * readings[s].share()
 			}
 		}
 		return gpuMillis

@@ -194,14 +194,16 @@ type spaceKey struct{ cluster, name string }
 // facts is what the servers say about one stretch of windows.
 type facts struct {
 	running    map[at[podKey]]map[string]float64 // samples, by replica
-	containers map[at[podKey]]map[string]float64 // GPUs, by container
+	containers map[at[podKey]]map[device]float64 // GPUs and slices, by container
 	node       map[at[podKey]]string
 	experiment map[at[podKey]]string
 	space      map[at[spaceKey]]string // the team that the namespace's label names
 	model      map[at[nodeKey]]string
+	shared     map[at[nodeKey]]bool   // whether what the node hands out as GPUs are parts of them
+	parts      map[at[nodeKey]]parts  // of nodes that share cards
 	active     map[at[podKey]]float64 // without uid
 	allocated  map[at[replicaKey]]float64
-	fleet      [3]map[at[nodeKey]]map[string]float64 // capacity, allocatable, ready: samples, by replica
+	fleet      [3]map[at[nodeKey]]map[device]float64 // capacity, allocatable, ready: samples, by replica and resource
 }
 
 const (
@@ -210,12 +212,22 @@ const (
 	ready
 )
 
+// partsOf is what the devices of a node are of its cards.
+func (f *facts) partsOf(k at[nodeKey]) parts {
+	if p, ok := f.parts[k]; ok {
+		return p
+	}
+	return whole
+}
+
 // read asks for all that one stretch needs.
 func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 	n := r.o.Names
 	f := &facts{
-		running: map[at[podKey]]map[string]float64{}, containers: map[at[podKey]]map[string]float64{}, node: map[at[podKey]]string{}, experiment: map[at[podKey]]string{},
-		space: map[at[spaceKey]]string{}, model: map[at[nodeKey]]string{}, active: map[at[podKey]]float64{}, allocated: map[at[replicaKey]]float64{},
+		running: map[at[podKey]]map[string]float64{}, containers: map[at[podKey]]map[device]float64{},
+		node: map[at[podKey]]string{}, experiment: map[at[podKey]]string{}, space: map[at[spaceKey]]string{},
+		model: map[at[nodeKey]]string{}, shared: map[at[nodeKey]]bool{}, parts: map[at[nodeKey]]parts{},
+		active: map[at[podKey]]float64{}, allocated: map[at[replicaKey]]float64{},
 	}
 	pod := func(m map[string]string, w int) at[podKey] {
 		return at[podKey]{podKey{m[n.ClusterLabel], m["namespace"], m["pod"], m["uid"]}, w}
@@ -234,7 +246,7 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 	spaces := sortedKeys(seen)
 	do(r.q.requests, spaces, func(m map[string]string, w int, v float64) error {
 		k := pod(m, w)
-		put(f.containers, k, m["container"], v, math.Max) // a pod has no node at first: the same container twice
+		put(f.containers, k, device{m["container"], m["resource"]}, v, math.Max) // a pod has no node at first: the same container twice
 		f.node[k] = max(f.node[k], m["node"])
 		return nil
 	})
@@ -268,15 +280,40 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 	}
 	do(r.q.nodeLabels, nil, func(m map[string]string, w int, _ float64) error {
 		k := at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}
-		f.model[k] = max(f.model[k], m[n.ModelLabel])
+		model := m[n.ModelLabel]
+		if of := sharedModel.FindStringSubmatch(model); of != nil {
+			model, f.shared[k] = of[1], true
+		}
+		f.model[k] = max(f.model[k], model)
 		return nil
 	})
+	sliced := false
 	for i, q := range []query{r.q.capacity, r.q.allocatable, r.q.ready} {
-		f.fleet[i] = map[at[nodeKey]]map[string]float64{}
+		f.fleet[i] = map[at[nodeKey]]map[device]float64{}
 		do(q, nil, func(m map[string]string, w int, v float64) error {
-			put(f.fleet[i], at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}, m[n.ReplicaLabel], v, plus)
+			sliced = sliced || v > 0 && sizeOf(m["resource"]) > 0
+			put(f.fleet[i], at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}, device{m[n.ReplicaLabel], m["resource"]}, v, plus)
 			return nil
 		})
+	}
+	if len(f.shared) == 0 && !sliced {
+		return f, err
+	}
+	devices, cards := map[at[nodeKey]]map[string]float64{}, map[at[nodeKey]]float64{}
+	do(r.q.devices, nil, func(m map[string]string, w int, v float64) error {
+		put(devices, at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}, m["resource"], v, plus)
+		return nil
+	})
+	do(r.q.cards, nil, func(m map[string]string, w int, v float64) error {
+		cards[at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}] = v
+		return nil
+	})
+	for k, of := range devices {
+		slices := 0.0
+		for resource, v := range of {
+			slices += v * sizeOf(resource)
+		}
+		f.parts[k] = partsOf(f.shared[k], cards[k], float64(n.CardsPerNode), of[n.Resource], slices)
 	}
 	return f, err
 }
@@ -284,9 +321,9 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 func plus(a, b float64) float64 { return a + b }
 
 // put joins v to what m holds for two keys.
-func put[K comparable](m map[K]map[string]float64, k K, inner string, v float64, joined func(a, b float64) float64) {
+func put[K, L comparable](m map[K]map[L]float64, k K, inner L, v float64, joined func(a, b float64) float64) {
 	if m[k] == nil {
-		m[k] = map[string]float64{}
+		m[k] = map[L]float64{}
 	}
 	m[k][inner] = joined(m[k][inner], v)
 }

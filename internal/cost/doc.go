@@ -14,7 +14,8 @@
 //
 //	samples of kube_pod_status_phase{phase="Running"} = 1  /  scrapes  ×  the part of the window that the scrapes cover
 //
-// and its GPU time that, times the GPUs its containers request. Pods are told apart by uid, so a
+// and its GPU time that, times the GPUs its containers request, in cards: a share of time slicing
+// or a slice of MIG is a part of one. Pods are told apart by uid, so a
 // name that is used again is another pod, and a container that is restarted in its pod is none.
 // Pending pods hold nothing. Of several kube-state-metrics replicas the one seen most is taken in
 // each window; where several were seen as much, their mean: the greatest of them would count every

@@ -33,7 +33,8 @@ type holding struct {
 	day                       int
 	cluster, namespace, label string // label: the team that the namespace's label names
 	experiment, model         string
-	ms                        float64 // GPU ms
+	ms                        float64 // GPU ms, of cards
+	units                     float64 // the same as nodes hand them out: shares and slices for whole ones
 	active                    float64 // the part of it in which the GPUs worked
 	measured                  bool    // whether active is known
 }
@@ -45,9 +46,9 @@ type account struct {
 	clusters map[string]bool
 	contact  string
 
-	held, measured, active, unpriced float64
-	money                            float64
-	priced                           bool
+	held, units, measured, active, unpriced float64
+	money                                   float64
+	priced                                  bool
 }
 
 // stock is the GPUs of one model in one cluster, in GPU ms.
@@ -74,7 +75,7 @@ type ledger struct {
 	stocks    map[stockKey]*stock
 	models    map[string]bool // of which something was held
 	owners    map[[2]string]Owner
-	allocated float64               // GPU ms, as the servers count them
+	allocated float64               // GPU ms, as nodes hand them out and the servers count them
 	covered   map[string][]float64  // ms, by cluster and day
 	hours     map[string][]hourSeen // by cluster, rising
 }
@@ -144,6 +145,7 @@ func (l *ledger) hold(h holding) {
 	}
 	a.clusters[h.cluster] = true
 	a.held += h.ms
+	a.units += h.units
 	if h.measured {
 		a.measured += h.ms
 		a.active += h.ms * min(1, h.active)

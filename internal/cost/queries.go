@@ -35,7 +35,11 @@ type Names struct {
 	// ModelLabel is the GPU model, as a label of kube_node_labels. Default:
 	// label_nvidia_com_gpu_product.
 	ModelLabel string
-	// Activity is the metric of how busy a GPU is, 0 to 1, with the labels namespace and pod.
+	// CardsPerNode is how many cards a node has that hands out shares of them (time slicing, MIG)
+	// and whose GPUs Activity does not name. Default: 8.
+	CardsPerNode int
+	// Activity is the metric of how busy a GPU is, 0 to 1, with the labels namespace, pod,
+	// node and gpu.
 	// Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE.
 	Activity string
 }
@@ -62,6 +66,9 @@ func (n Names) withDefaults() Names {
 	def(&n.Resource, "nvidia_com_gpu")
 	def(&n.ModelLabel, "label_nvidia_com_gpu_product")
 	def(&n.Activity, "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
+	if n.CardsPerNode == 0 {
+		n.CardsPerNode = 8
+	}
 	if len(n.ExperimentLabels) == 0 {
 		n.ExperimentLabels = DefaultExperimentLabels
 	}
@@ -92,6 +99,9 @@ func (n Names) validate() error {
 	check("team-label", n.TeamLabels...)
 	check("model-label", n.ModelLabel)
 	check("activity-metric", n.Activity)
+	if n.CardsPerNode < 1 {
+		errs = append(errs, fmt.Errorf("--cards-per-node=%d: a node with GPUs has at least one card", n.CardsPerNode))
+	}
 	if _, err := parser.NewParser(parser.Options{}).ParseMetricSelector("up{" + n.Selector + "}"); err != nil {
 		errs = append(errs, fmt.Errorf(`--kube-state-metrics.selector=%s: write matchers such as job="kube-state-metrics": %w`, n.Selector, err))
 	}
@@ -109,7 +119,8 @@ type query struct {
 // queries are what is asked for each stretch of windows. All are sums, maxima and counts over range
 // selectors, which shards can work out for themselves.
 type queries struct {
-	namespaces, running, requests, allocated, podLabels, namespaceLabels, active, nodeLabels, capacity, allocatable, ready query
+	namespaces, running, requests, allocated, podLabels, namespaceLabels, active query
+	nodeLabels, capacity, allocatable, ready, devices, cards                     query
 }
 
 func (n Names) queries() queries {
@@ -118,11 +129,15 @@ func (n Names) queries() queries {
 	ksm := func(metric, matchers, in string) string {
 		return metric + "{" + join(n.Selector, matchers, in) + "}"
 	}
-	resource := "resource=" + strconv.Quote(n.Resource)
+	resource := "resource=~" + strconv.Quote(regexp.QuoteMeta(n.Resource)+"|"+sliceResources)
 	requests := "kube_pod_container_resource_requests"
-	node := func(metric, matchers string) query {
+	mostOf := func(metric, d, in string, labels ...string) string { // of the billed resource
+		return "max " + by(labels...) + " (max_over_time(" + ksm(metric, resource, in) + "[" + d + "]))"
+	}
+	node := func(metric, matchers string, more ...string) query {
 		return query{name: metric, text: func(d, _ string) string {
-			return "sum " + by(n.ClusterLabel, "node", n.ReplicaLabel) + " (sum_over_time(" + ksm(metric, matchers, "") + "[" + d + "]))"
+			labels := append([]string{n.ClusterLabel, "node", n.ReplicaLabel}, more...)
+			return "sum " + by(labels...) + " (sum_over_time(" + ksm(metric, matchers, "") + "[" + d + "]))"
 		}}
 	}
 	labelled := func(metric string, keys, labels []string, byNamespace bool) query {
@@ -139,14 +154,14 @@ func (n Names) queries() queries {
 		}},
 		running: query{name: "running", byNamespace: true, text: func(d, in string) string { return running(d, in) + " > 0" }},
 		requests: query{name: "requests", byNamespace: true, text: func(d, in string) string {
-			return "max " + by(append(slices.Clone(pod), "container", "node")...) + " (max_over_time(" + ksm(requests, resource, in) + "[" + d + "])) > 0"
+			return mostOf(requests, d, in, append(slices.Clone(pod), "container", "node", "resource")...) + " > 0"
 		}},
 		// The same as what running and requests give when they are joined here, joined by the
 		// servers instead.
 		allocated: query{name: "allocated", byNamespace: true, text: func(d, in string) string {
 			on := "on (" + strings.Join(pod, ", ") + ")"
 			return "sum " + by(n.ClusterLabel, n.ReplicaLabel) + " (" + running(d, in) + " * " + on + " group_left () sum " + by(pod...) +
-				" (max " + by(append(slices.Clone(pod), "container")...) + " (max_over_time(" + ksm(requests, resource, in) + "[" + d + "]))))"
+				" (" + mostOf(requests, d, in, append(slices.Clone(pod), "container", "resource")...) + "))"
 		}},
 		podLabels:       labelled("kube_pod_labels", pod, n.ExperimentLabels, true),
 		namespaceLabels: labelled("kube_namespace_labels", []string{n.ClusterLabel, "namespace"}, n.TeamLabels, true),
@@ -155,9 +170,17 @@ func (n Names) queries() queries {
 			return "avg " + by(n.ClusterLabel, "namespace", "pod") + " (avg_over_time((" + n.Activity + "{" + join(`pod!=""`, in) + "} <= 1)[" + d + ":1m]))"
 		}},
 		nodeLabels:  labelled("kube_node_labels", []string{n.ClusterLabel, "node"}, []string{n.ModelLabel}, false),
-		capacity:    node("kube_node_status_capacity", resource),
-		allocatable: node("kube_node_status_allocatable", resource),
+		capacity:    node("kube_node_status_capacity", resource, "resource"),
+		allocatable: node("kube_node_status_allocatable", resource, "resource"),
 		ready:       node("kube_node_status_condition", `condition="Ready",status="true"`),
+		// Only asked where a card is shared.
+		devices: query{name: "devices", text: func(d, _ string) string {
+			return mostOf("kube_node_status_capacity", d, "", n.ClusterLabel, "node", "resource")
+		}},
+		cards: query{name: "cards", text: func(d, _ string) string {
+			seen := "max_over_time(" + n.Activity + `{node!=""}[` + d + "])"
+			return "count " + by(n.ClusterLabel, "node") + " (group " + by(n.ClusterLabel, "node", "gpu") + " (" + seen + "))"
+		}},
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 // all are the queries of a bill.
 func (q queries) all() []query {
 	return []query{
-		q.namespaces, q.running, q.requests, q.allocated, q.podLabels, q.namespaceLabels, q.active, q.nodeLabels, q.capacity, q.allocatable, q.ready,
+		q.namespaces, q.running, q.requests, q.allocated, q.podLabels, q.namespaceLabels, q.active,
+		q.nodeLabels, q.capacity, q.allocatable, q.ready, q.devices, q.cards,
 	}
 }
 

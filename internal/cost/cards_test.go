@@ -1,0 +1,113 @@
+package cost
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/localprom"
+)
+
+// node is a machine of H100s, one of whose kind of pods holds all that it hands out for an hour.
+type sharedNode struct {
+	name, product string
+	has           map[string]int // resources that it hands out, all of them held
+	cards         int            // that DCGM sees; 0: it sees none
+	free          int            // of the resource named first in has, that nobody holds
+}
+
+// load is the node's hour as kube-state-metrics and DCGM say it, each minute.
+func (n sharedNode) load() string {
+	var b strings.Builder
+	ksm := func(metric, labels string, v int) {
+		fmt.Fprintf(&b, "  %s{job=\"kube-state-metrics\",cluster=\"jaguar\",instance=\"a\",%s} %dx59\n", metric, labels, v)
+	}
+	pod := fmt.Sprintf("namespace=%q,pod=\"w\",uid=\"u-%s\"", n.name, n.name)
+	ksm("kube_pod_status_phase", pod+`,phase="Running"`, 1)
+	ksm("kube_node_labels", fmt.Sprintf("node=%q,label_nvidia_com_gpu_product=%q", n.name, n.product), 1)
+	ksm("kube_node_status_condition", fmt.Sprintf("node=%q,condition=\"Ready\",status=\"true\"", n.name), 1)
+	for _, resource := range sortedKeys(n.has) {
+		of := fmt.Sprintf("node=%q,resource=%q", n.name, resource)
+		ksm("kube_node_status_capacity", of, n.has[resource]+n.free)
+		ksm("kube_node_status_allocatable", of, n.has[resource]+n.free)
+		ksm("kube_pod_container_resource_requests", pod+`,container="x",`+of, n.has[resource])
+	}
+	for i := range n.cards {
+		of := fmt.Sprintf("node=%q,gpu=\"%d\",namespace=%q,pod=\"w\"", n.name, i, n.name)
+		fmt.Fprintf(&b, "  DCGM_FI_PROF_GR_ENGINE_ACTIVE{cluster=\"jaguar\",%s} 1x59\n", of)
+	}
+	return b.String()
+}
+
+// TestSharedCards: a machine of eight cards at $2.50 costs $20 an hour, however it is cut.
+func TestSharedCards(t *testing.T) {
+	const h100, gpu, mig = "NVIDIA-H100-80GB-HBM3", "nvidia_com_gpu", "nvidia_com_mig_"
+	nodes := []struct {
+		sharedNode
+		hours, free string
+	}{
+		{sharedNode{"whole", h100, map[string]int{gpu: 8}, 8, 0}, "8.000", "0.000"},
+		{sharedNode{"sliced", h100 + "-SHARED", map[string]int{gpu: 32}, 8, 0}, "8.000", "0.000"},
+		{sharedNode{"unmeasured", h100 + "-SHARED", map[string]int{gpu: 32}, 0, 0}, "8.000", "0.000"},
+		{sharedNode{"single", h100 + "-MIG-1g.10gb", map[string]int{gpu: 56}, 8, 0}, "8.000", "0.000"},
+		// Half of the shares of two cards: of a node with fewer cards than --cards-per-node.
+		{sharedNode{"half", h100 + "-SHARED", map[string]int{gpu: 4}, 2, 4}, "1.000", "1.000"},
+		// Four cards whole, four in two slices of 3g each, which leave a seventh to nobody.
+		{sharedNode{"mixed", h100, map[string]int{gpu: 4, mig + "3g_40gb": 8}, 8, 0}, "8.000", "0.000"},
+		// The same where nobody sees the cards: 24 sevenths and four.
+		{sharedNode{"dark", h100, map[string]int{gpu: 4, mig + "3g_40gb": 8}, 0, 0}, "7.429", "0.000"},
+	}
+	s, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	text := "load 1m\n  up{job=\"kube-state-metrics\",cluster=\"jaguar\",instance=\"a\"} 1x59\n"
+	for _, n := range nodes {
+		text += n.load()
+	}
+	if err := s.LoadAt(text, smallFrom); err != nil {
+		t.Fatal(err)
+	}
+	o := smallOptions(t, s.URL())
+	o.Range, o.By = Range{smallFrom, smallFrom.Add(time.Hour), time.UTC}, []Dimension{Namespace, Model}
+	b, err := Make(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]Row{}
+	for _, r := range b.Rows {
+		rows[strings.Join(r.Keys, " ")] = r
+	}
+	for _, n := range nodes {
+		r, ok := rows[n.name+" "+h100]
+		if !ok {
+			t.Errorf("%s has no row of model %s: %v", n.name, h100, b.Rows)
+			continue
+		}
+		if r.GPUHours.String() != n.hours || r.Cost == nil {
+			t.Errorf("%s: %s GPU hours are billed for %v, want %s", n.name, r.GPUHours, r.Cost, n.hours)
+		} else if n.hours == "8.000" && *r.Cost != 2000 {
+			t.Errorf("%s: a machine of $20 costs %s", n.name, r.Cost)
+		}
+	}
+	var capacity, held, free Milli
+	for _, f := range b.Fleet {
+		capacity, held, free = capacity+f.Capacity, held+f.Held, free+f.Free
+	}
+	if capacity != held+free || free != 1000 {
+		t.Errorf("of %s card hours %s were held and %s free, want 1.000 free and nothing else", capacity, held, free)
+	}
+}
+
+func TestCardsPerNode(t *testing.T) {
+	n := Names{CardsPerNode: -1}.withDefaults()
+	if err := n.validate(); err == nil || !strings.Contains(err.Error(), "--cards-per-node=-1") {
+		t.Errorf("-1 cards: %v", err)
+	}
+}
