@@ -333,6 +333,8 @@
         aggregatorPerSecond: 0.1,
         // Share of API servers whose /metrics must be scraped, over five minutes.
         measured: 0.5,
+        // Calls a minute of one admission webhook that fail: three in five minutes.
+        webhookErrorsPerMinute: 0.6,
       },
       etcd: {
         // Changes of leader in 15 minutes.
@@ -448,6 +450,12 @@
         egressFactor: 5,
         // … and at least so many bits a second.
         egressBitsPerSecond: 1e9,
+        // Times that one InfiniBand link went down in an hour; between whole numbers, since an increase is an estimate.
+        infinibandDowns: 2.5,
+        // Active InfiniBand ports that a node lacks of the median of its GPU model.
+        infinibandPorts: 1,
+        // Nodes of one GPU model that a node's InfiniBand ports are compared with, at least.
+        infinibandPeers: 3,
       },
       pending: {
         // Share of GPUs that are free while pods wait for some.

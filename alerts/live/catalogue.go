@@ -237,7 +237,7 @@ var Cases = []Case{
 	{
 		// So many that the hour's budget burns whatever the waves before have burnt.
 		Name: "API server fails", Kind: cluster.APIErrors, Value: 0.2, Target: Named(cluster.WholeCluster), Wave: 9, Hold: 80 * time.Second, Remembered: burnt,
-		Want:   []string{"KubeAPIServerErrors", "KubeAPIErrorBudgetBurnErrors"},
+		Want:   []string{"KubeAPIServerErrors", "KubeAPIErrorBudgetBurnErrors", "KubeAPIWebhookFailing"},
 		Beside: map[string]string{"KubeAPIErrorBudgetBurnSlow": becauseBurn},
 	},
 	{

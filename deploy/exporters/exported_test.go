@@ -80,6 +80,12 @@ var byDefault = map[string][]string{
 	},
 }
 
+// notThere are metrics that a genuine page lacks, since nothing of the kind had happened where it
+// was taken; alerts/metrics.yaml says where they come from.
+var notThere = map[string][]string{
+	"kube-apiserver": {"apiserver_admission_webhook_fail_open_count"},
+}
+
 // used is a selector of a rule.
 type used struct {
 	metric string
@@ -221,6 +227,14 @@ func newExporter(t *testing.T) *exporter {
 	for job, names := range byDefault {
 		e.pages[job] = map[string]bool{}
 		for _, n := range names {
+			e.pages[job][n] = true
+		}
+	}
+	for job, names := range notThere {
+		for _, n := range names {
+			if e.pages[job][n] {
+				t.Errorf("the page of %s has %s by now: it needs no row here", job, n)
+			}
 			e.pages[job][n] = true
 		}
 	}

@@ -129,6 +129,24 @@
             summary: 'An API that the API server only passes on does not answer.',
             description: '{{ if $labels.name }}API {{ $labels.name }} of %(name)s is unavailable{{ else }}The aggregator of %(name)s answers 503 {{ $value | humanize }} times a second{{ end }}. apiserver_request_total does not count these answers.',
           }),
+          alert('KubeAPIWebhookFailing', {
+            expr: |||
+              sum by (%(cluster)s, name, type) (rate(apiserver_admission_webhook_rejection_count{%(apiserver)s,error_type=~"calling_webhook_error|apiserver_internal_error"}[%(w)s])) * 60 > %(webhookErrorsPerMinute)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            summary: 'An admission webhook does not answer, and what it should look at is refused.',
+            description: 'The {{ $labels.type }} webhook {{ $labels.name }} of %(name)s fails {{ $value | printf "%%.1f" }} times a minute, and with it the requests: pods that it looks at are neither made nor moved.',
+          }),
+          alert('KubeAPIWebhookFailOpen', {
+            expr: |||
+              sum by (%(cluster)s, name, type) (rate(apiserver_admission_webhook_fail_open_count{%(apiserver)s}[%(w)s])) * 60 > %(webhookErrorsPerMinute)s
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            summary: 'An admission webhook does not answer, and requests pass unseen.',
+            description: 'The {{ $labels.type }} webhook {{ $labels.name }} of %(name)s fails {{ $value | printf "%%.1f" }} times a minute; its failurePolicy is Ignore, so objects are stored that it has neither checked nor changed.',
+          }),
           alert('KubeAPIFlowSchemaRejected', {
             expr: |||
               sum by (%(cluster)s, flow_schema, priority_level, reason) (rate(apiserver_flowcontrol_rejected_requests_total{%(apiserver)s}[%(w)s])) > %(rejectedPerSecond)s

@@ -6,6 +6,8 @@
   local th = c.thresholds.network,
   local cl = c.clusterLabel,
   local ns = c.namespaceLabel,
+  local node = '%s, %s' % [cl, c.nodeLabel],
+  local where = 'node {{ $labels.%s }} of {{ $labels.%s }}' % [c.nodeLabel, cl],
 
   // jump is a rate that is many times its own mean of the week before, and large. The last hour is not part of the mean.
   local jump(series, by) =
@@ -80,6 +82,40 @@
             summary: 'A cluster sends far more to the internet than it used to.',
             description: 'Cluster {{ $labels.%s }} sends {{ $value | humanize }}bit/s to the internet, more than %g times its mean of a week. A namespace that is new has no mean of its own and shows up only here.' % [cl, th.egressFactor],
             dashboard: 'network',
+          }),
+          a.alert('NodeInfiniBandPortDown', {
+            dashboard: 'network',
+            // Against the median of its GPU model in the cluster, so that ports without a cable are nobody's fault, and one that was dead when the node came is told too.
+            expr: |||
+              (
+                -(
+                  node_model:infiniband_ports_active:sum
+                  - on (%(cl)s, %(model)s) group_left ()
+                  quantile by (%(cl)s, %(model)s) (0.5, node_model:infiniband_ports_active:sum)
+                )
+                >= %(ports)g
+              )
+              and on (%(cl)s, %(model)s)
+              (count by (%(cl)s, %(model)s) (node_model:infiniband_ports_active:sum) >= %(peers)g)
+              unless on (%(node)s)
+              node:planned:bool
+            ||| % { cl: cl, node: node, model: c.gpu.modelLabel, ports: th.infinibandPorts, peers: th.infinibandPeers },
+            hold: '10m',
+            severity: 'warning',
+            summary: 'An InfiniBand port of a node is down.',
+            description: 'On %s {{ $value | humanize }} InfiniBand ports fewer are active than on most nodes with {{ $labels.%s }}: a gang that has it is as slow as its narrowest node, or does not start.' % [where, c.gpu.modelLabel],
+          }),
+          a.alert('NodeInfiniBandLinkFlapping', {
+            dashboard: 'network',
+            expr: |||
+              node:infiniband_link_downs:max1h > %(downs)g
+              unless on (%(node)s)
+              node:planned:bool
+            ||| % { node: node, downs: th.infinibandDowns },
+            hold: '5m',
+            severity: 'warning',
+            summary: 'An InfiniBand link of a node goes down again and again.',
+            description: 'A link of %s went down {{ $value | humanize }} times in an hour. Each time NCCL waits or the job dies.' % where,
           }),
         ],
       },

@@ -136,6 +136,16 @@
             expr: std.join('\n+ on (%s)\n' % node, ['sum by (%s) (rate(%s{%s}[%s]))' % [node, m, ne, t.d('5m')] for m in portErrors]),
           },
           {
+            // Ports whose state is 4, active (IBTA 1.3, table 145, as node_exporter numbers them).
+            record: 'node:infiniband_ports_active:sum',
+            expr: 'sum by (%s) (node_infiniband_state_id{%s} == bool 4)' % [node, ne],
+          },
+          {
+            // How often the worst link of a node went down. Of nodes where one did.
+            record: 'node:infiniband_link_downs:max1h',
+            expr: 'max by (%s) (increase(node_infiniband_link_downed_total{%s}[%s])) > 0' % [node, ne, t.d('1h')],
+          },
+          {
             // Of Ethernet, whatever its names: what InfiniBand carries is not counted twice where IP runs over it.
             record: 'node:ethernet_transmitted_bytes:rate5m',
             expr: 'sum by (%s) (rate(node_network_transmit_bytes_total{%s, %s}[%s]))' % [node, ne, c.network.ethernet, t.d('5m')],
@@ -160,6 +170,15 @@
                 kube_pod_info{%(ksm)s, host_network="true", created_by_kind!="DaemonSet"}
               )
             ||| % { node: node, cl: cl, ns: ns, pod: c.podLabel, ksm: c.selectors.ksm },
+          },
+          {
+            // Active ports, with the node's GPU model: nodes of one model have the same cards.
+            record: 'node_model:infiniband_ports_active:sum',
+            expr: |||
+              node:infiniband_ports_active:sum
+              * on (%(node)s) group_left (%(model)s)
+              group by (%(node)s, %(model)s) (kube_node_labels{%(ksm)s})
+            ||| % { node: node, model: c.gpu.modelLabel, ksm: c.selectors.ksm },
           },
           rest('out'),
           rest('in'),
