@@ -95,8 +95,25 @@ type shortfall struct {
 }
 
 // judge says who lacks what another has. It takes the beats of one bucket, one entry for each
-// replica, and who of them was asked.
+// replica, and who of them was asked. Where everybody lacks something, single scrapes of small jobs
+// are no matter: who lacks nothing else is as whole as anybody.
 func judge(at []beats, asked uint64) finding {
+	f := judgeBy(at, asked, 0)
+	if f.whole(asked) == 0 {
+		if mild := judgeBy(at, asked, single); mild.whole(asked) != 0 {
+			return mild
+		}
+	}
+	return f
+}
+
+// single is how many scrapes fewer a replica may have of any job where everybody lacks something:
+// one, which a job of one or two targets has by where its scrapes fall, by a pod that moves, or by
+// a time-out that only one of them met.
+const single = 1
+
+// judgeBy judges with so many scrapes of each job allowed.
+func judgeBy(at []beats, asked uint64, allowed float64) finding {
 	f := finding{asked: asked}
 	for i, mine := range at {
 		if asked&(1<<i) == 0 {
@@ -107,7 +124,7 @@ func judge(at []beats, asked uint64) finding {
 			if i == j || asked&(1<<j) == 0 {
 				continue
 			}
-			s, is := lacks(mine, theirs)
+			s, is := lacks(mine, theirs, allowed)
 			if !is {
 				continue
 			}
@@ -132,14 +149,18 @@ func judge(at []beats, asked uint64) finding {
 }
 
 // lacks tells whether another replica has more series of some job, or more samples, than chance
-// explains, and what that comes to.
-func lacks(mine, theirs beats) (s shortfall, is bool) {
+// explains, and what that comes to. So many samples of a job are allowed beside, of a server with
+// enough targets that one scrape of one of them is not a scrape of the server.
+func lacks(mine, theirs beats, allowed float64) (s shortfall, is bool) {
+	if theirs.all().series < minSlice {
+		allowed = 0
+	}
 	most := shortfall{targets: -1} // of one job
 	for job, t := range theirs.jobs {
 		m := mine.jobs[job]
 		chance := byChance(t.series)
 		of := shortfall{job: job, targets: max(t.series-m.series, 0), scrapes: max(int64(t.samples-m.samples), 0)}
-		if float64(of.targets) < chance && (of.scrapes == 0 || float64(of.scrapes) < chance) {
+		if float64(of.targets) < chance && (float64(of.scrapes) <= allowed || float64(of.scrapes) < chance) {
 			continue
 		}
 		is = true

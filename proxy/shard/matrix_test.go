@@ -50,7 +50,7 @@ func TestWhatLiesInMinutes(t *testing.T) {
 		from := rng.Float64() * 200
 		till := from + 35 + rng.Float64()*60
 		all, mine := of(jobs, 0, 0), of(jobs, from, till)
-		s, is := lacks(mine, all)
+		s, is := lacks(mine, all, 0)
 		if !is {
 			t.Fatalf("from %g to %g away, and nothing is lacking: %+v", from, till, jobs)
 		}
@@ -67,7 +67,7 @@ func TestWhatLiesInMinutes(t *testing.T) {
 		jobs[1] = job{name: "kubelet", targets: 30, interval: 15}
 		all = of(jobs, 0, 0)
 		jobs[1].cutFrom, jobs[1].cutTill = 0, 300
-		if s, is = lacks(of(jobs, from, till), all); is && s.ended == 0 {
+		if s, is = lacks(of(jobs, from, till), all, 0); is && s.ended == 0 {
 			seen++
 		} else if jobs[0].targets > 60 { // of few the job is the most, and its minutes show it
 			cut++
@@ -79,5 +79,41 @@ func TestWhatLiesInMinutes(t *testing.T) {
 	}
 	if cut > 0 {
 		t.Errorf("%d times a job that is not reached was hidden by a gap", cut)
+	}
+}
+
+// TestSinglesOfSmallJobs: of a hundred small jobs one always has a scrape fewer on the one replica,
+// and another one on the other. That makes nobody less than whole; it does where somebody has both.
+func TestSinglesOfSmallJobs(t *testing.T) {
+	less := func(nodes int64, of map[string]float64) beats {
+		b := beats{jobs: map[string]beat{"node": {nodes, float64(nodes) * 10}, "x": {1, 10}, "y": {1, 10}, "z": {2, 20}}}
+		for job, n := range of {
+			m := b.jobs[job]
+			b.jobs[job] = beat{m.series, m.samples - n}
+		}
+		return b
+	}
+	failing := less(20, nil) // its newest scrape of x failed
+	failing.last = map[string]beat{"x": {1, 0}}
+	reaching := less(20, map[string]float64{"y": 1})
+	reaching.last = map[string]beat{"x": {1, 1}}
+	for _, tc := range []struct {
+		name string
+		a, b beats
+		want uint64
+	}{
+		{"nobody", less(20, nil), less(20, nil), 3},
+		{"one scrape on each side", less(20, map[string]float64{"x": 1}), less(20, map[string]float64{"y": 1}), 3},
+		{"one of several jobs", less(20, map[string]float64{"x": 1, "z": 1}), less(20, map[string]float64{"y": 1}), 3},
+		{"one has both", less(20, map[string]float64{"x": 1}), less(20, nil), 2},
+		{"two scrapes, and one", less(20, map[string]float64{"x": 2}), less(20, map[string]float64{"y": 1}), 2},
+		{"two scrapes on each side", less(20, map[string]float64{"x": 2}), less(20, map[string]float64{"y": 2}), 0},
+		{"half a scrape of the server", less(20, map[string]float64{"node": 10}), less(20, map[string]float64{"y": 1}), 2},
+		{"a small server", less(8, map[string]float64{"x": 1}), less(8, map[string]float64{"y": 1}), 0},
+		{"cut off from a target now", failing, reaching, 2},
+	} {
+		if got := judge([]beats{tc.a, tc.b}, 3).whole(3); got != tc.want {
+			t.Errorf("%s: whole are %02b, want %02b", tc.name, got, tc.want)
+		}
 	}
 }
