@@ -1,8 +1,6 @@
 package merge
 
 import (
-	"fmt"
-	"runtime/debug"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -32,7 +30,7 @@ func together(shards []Source, read func(i int) error) error {
 			if over {
 				return nil
 			}
-			err := guarded(read, i)
+			err := qerr.Guard(func() error { return read(i) })
 			if err == nil {
 				return nil
 			}
@@ -51,15 +49,4 @@ func together(shards []Source, read func(i int) error) error {
 	}
 	_ = g.Wait() // no call returns an error of its own
 	return first
-}
-
-// guarded turns a panic into an error: in a goroutine of its own it would end the process, with
-// every other request in it.
-func guarded(read func(i int) error, i int) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = qerr.Wrap(qerr.Internal, fmt.Errorf("panic: %v\n%s", p, debug.Stack()), "Spillway failed to read an answer; its log has the cause")
-		}
-	}()
-	return read(i)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/bits"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -294,15 +295,17 @@ func (f *fanout) call(i int) {
 	}
 	ctx := f.waits.ctx[i]
 	var resp *shard.Response
-	var err error
-	switch {
-	case q.replica != nil:
-		resp, err = q.replica.Do(ctx, q.req, o)
-	case len(q.replicas) > 0:
-		resp, err = q.shard.Hedged(ctx, q.replicas, q.req, o)
-	default:
-		resp, err = q.shard.Do(ctx, q.req, o)
-	}
+	err := qerr.Guard(func() (err error) {
+		switch {
+		case q.replica != nil:
+			resp, err = q.replica.Do(ctx, q.req, o)
+		case len(q.replicas) > 0:
+			resp, err = q.shard.Hedged(ctx, q.replicas, q.req, o)
+		default:
+			resp, err = q.shard.Do(ctx, q.req, o)
+		}
+		return err
+	})
 	if err != nil {
 		f.failed(i, slow(q, err))
 		return
@@ -334,7 +337,7 @@ func (f *fanout) take(i int) (err error) {
 	defer func() {
 		<-f.readers
 		if v := recover(); v != nil {
-			err = f.x.s.panicked(v)
+			err = f.x.s.panicked(v, debug.Stack())
 		}
 	}()
 	return f.read(i, &f.questions[i], f.results[i].src)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -232,7 +233,7 @@ func (x *exchange) beginAttempt() {
 // recovered turns a panic in a room into its error.
 func (x *exchange) recovered(err *error) {
 	if p := recover(); p != nil {
-		*err = x.s.panicked(p)
+		*err = x.s.panicked(p, debug.Stack())
 	}
 }
 
@@ -252,6 +253,10 @@ func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
 
 // sentence is the error as the client is told it.
 func (s *Server) sentence(x *exchange, r *http.Request, err error) *qerr.Error {
+	var fault *qerr.Panic
+	if errors.As(err, &fault) {
+		return qerr.From(s.panicked(fault.Value, fault.Stack))
+	}
 	var qe *qerr.Error
 	if errors.As(err, &qe) && qe.Kind == qerr.SlowRequest {
 		return qe // net/http has cancelled the context for the read that failed, but the client is there

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -424,12 +423,12 @@ const (
 )
 
 // panicked turns a panic in the road of a request into an error; the process goes on.
-func (s *Server) panicked(p any) error {
+func (s *Server) panicked(p any, stack []byte) error {
 	if p == http.ErrAbortHandler {
 		panic(p)
 	}
 	s.metrics.panics.Inc()
-	s.log.Error("a request ended in a fault of Spillway", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	s.log.Error("a request ended in a fault of Spillway", "panic", fmt.Sprint(p), "stack", string(stack))
 	return qerr.New(qerr.Internal, "Spillway failed to answer this request; its log has the cause")
 }
 

@@ -373,7 +373,11 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 			continue
 		}
 		all.Go(func() {
-			if answers[i], errs[i] = r.beats(own, req); errs[i] == nil {
+			errs[i] = qerr.Guard(func() (err error) {
+				answers[i], err = r.beats(own, req)
+				return err
+			})
+			if errs[i] == nil {
 				first.Do(func() { grace = time.AfterFunc(beatGrace, func() { giveUp(context.DeadlineExceeded) }) })
 			}
 		})

@@ -373,7 +373,10 @@ func (h *race) launch(r *Replica, failover bool) *runner {
 	t := try{CallOptions: h.o, failover: failover, began: func(at time.Time) { n.began <- at }, ended: func() { h.over(n) }}
 	_, t.trial = r.up.breaker.allow(time.Now())
 	h.calls.Go(func() {
-		n.resp, n.err = r.careful(ctx, h.req, r.writer(h.req), t)
+		n.err = qerr.Guard(func() (err error) {
+			n.resp, err = r.careful(ctx, h.req, r.writer(h.req), t)
+			return err
+		})
 		if n.err != nil {
 			cancel(errCallEnded)
 		}

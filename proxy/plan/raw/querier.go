@@ -200,7 +200,10 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 	q.known[key] = f
 	q.wait.Go(func() {
 		defer close(f.done)
-		f.series, f.err = q.q.fetch(ctx, from, until, hints, matchers)
+		f.err = qerr.Guard(func() (err error) {
+			f.series, err = q.q.fetch(ctx, from, until, hints, matchers)
+			return err
+		})
 	})
 	return &set{q: q.q, fetched: f, at: -1}
 }
@@ -455,7 +458,10 @@ func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, held [][
 	)
 	for i, c := range s.Copies {
 		wg.Go(func() {
-			held[i], errs[i] = q.read(ctx, s, c, query)
+			errs[i] = qerr.Guard(func() (err error) {
+				held[i], err = q.read(ctx, s, c, query)
+				return err
+			})
 			if errs[i] == nil && q.SparePatience > 0 {
 				once.Do(func() { timer = time.AfterFunc(q.SparePatience, func() { cancel(errSlowCopy) }) })
 			}

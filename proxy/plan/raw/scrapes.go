@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/prompb"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -128,8 +129,11 @@ func (s *scrapes) ask(ctx context.Context) error {
 	got, charged := make([][]stored, len(s.live)), make([]int64, len(s.live))
 	g, gctx := errgroup.WithContext(ctx)
 	for n, i := range s.live {
-		g.Go(func() (err error) {
-			got[n], charged[n], _, err = s.q.readFrom(gctx, s.slice, s.slice.Copies[i], query)
+		g.Go(func() error {
+			err := qerr.Guard(func() (err error) {
+				got[n], charged[n], _, err = s.q.readFrom(gctx, s.slice, s.slice.Copies[i], query)
+				return err
+			})
 			if err != nil && copyFailed(err) {
 				return nil
 			}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 // readSlices reads what each leg's slice has of the query, Width of them at a time and PerSlice of
@@ -39,9 +41,10 @@ func (q *Queryable) readSlices(ctx context.Context, legs []Leg, query Query) ([]
 		waited := time.Since(began)
 		g.Go(func() error {
 			defer leave()
-			got, err := q.slice(ctx, leg.Slice, own, waited)
-			results[i] = got
-			return err
+			return qerr.Guard(func() (err error) {
+				results[i], err = q.slice(ctx, leg.Slice, own, waited)
+				return err
+			})
 		})
 	}
 	return results, g.Wait()
