@@ -15,8 +15,8 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v\n%s", p.Value, p.Stack) }
 
-// Guard calls f and turns a panic into an Internal error, with a *Panic as its cause: in a goroutine
-// of its own it would end the process, with every other request in it.
+// Guard calls f and turns a panic into an Internal error, with a *Panic as its cause: in a
+// goroutine of its own it would end the process, with every other request in it.
 func Guard(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -109,6 +109,25 @@ func (a *authority) client(certs ...tls.Certificate) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
+// TestNoHTTP2: whoever would like HTTP/2 is answered in HTTP/1.1: its resets, windows and header
+// tables are bounds of their own, and nobody of the field's clients needs it.
+func TestNoHTTP2(t *testing.T) {
+	ca := newAuthority(t, "ours")
+	ca.issue("server")
+	s := fakeshard.Start(t, fakeshard.Config{})
+	_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n", s.URL()), func(o *Options) { o.WebConfigFile = ca.webConfig("") })
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}
+	defer tr.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: tr}).Get("https://" + strings.TrimPrefix(base, "http://") + "/api/v1/query?query=up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 || resp.ProtoMajor != 1 || resp.TLS.NegotiatedProtocol == "h2" {
+		t.Errorf("status %d by %s, %q was negotiated", resp.StatusCode, resp.Proto, resp.TLS.NegotiatedProtocol)
+	}
+}
+
 // --web.config.file puts TLS before both listeners, and client certificates where it wants them.
 func TestTLSOnBothListeners(t *testing.T) {
 	ca, other := newAuthority(t, "ours"), newAuthority(t, "another")
