@@ -3,6 +3,10 @@ package endpoint
 import (
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -225,4 +229,32 @@ func FuzzLookup(f *testing.F) {
 			t.Errorf("label %q is written as %q and read as %q, %v", label, written, again, err)
 		}
 	})
+}
+
+// TestAllOfPrometheus: each path of the API of the Prometheus that Spillway is built with is served,
+// or refused in words of its own: a new one wants a decision.
+func TestAllOfPrometheus(t *testing.T) {
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/prometheus/prometheus").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "web", "api", "v1", "api.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := map[string]bool{}
+	for _, m := range regexp.MustCompile(`\br\.(?:Get|Post|Put|Del)\("(/[^"]*)"`).FindAllStringSubmatch(string(source), -1) {
+		paths["/api/v1"+strings.NewReplacer(":name", "job", "*path", "x").Replace(m[1])] = true
+	}
+	if len(paths) < 35 {
+		t.Fatalf("only %d paths were found in api.go: is its way to register them another one now?", len(paths))
+	}
+	for path := range paths {
+		if _, _, err := Lookup(request("GET", path)); err != nil {
+			e := qerr.From(err)
+			if e.Kind == qerr.NotFound && (e.Advice == "" || strings.HasPrefix(e.Advice, "Spillway serves")) {
+				t.Errorf("%s is neither served nor refused in words of its own: %s", path, e.Advice)
+			}
+		}
+	}
 }
