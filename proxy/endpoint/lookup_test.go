@@ -231,8 +231,8 @@ func FuzzLookup(f *testing.F) {
 	})
 }
 
-// TestAllOfPrometheus: each path of the API of the Prometheus that Spillway is built with is served,
-// or refused in words of its own: a new one wants a decision.
+// TestAllOfPrometheus: each path of the API of the Prometheus that Spillway is built with is
+// served, or refused in words of its own: a new one wants a decision.
 func TestAllOfPrometheus(t *testing.T) {
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/prometheus/prometheus").Output()
 	if err != nil {
