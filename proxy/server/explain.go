@@ -87,15 +87,15 @@ func (s *Server) Close() {
 	s.state.Load().retire()
 }
 
-// ask explains a query on behalf of a request: it goes the road of all queries, and no answer is
-// kept. The error is a *qerr.Error.
+// ask explains a query on behalf of an operator's request: it goes the road of all queries, and no
+// answer is kept. The error is a *qerr.Error.
 func (s *Server) ask(from *http.Request, q Question) (*plan.Explanation, error) {
 	req, err := q.read(endpoint.Options{})
 	if err != nil {
 		return nil, qerr.From(err)
 	}
 	a := &account{only: !q.Analyze}
-	_, qe := s.road(nowhere{http.Header{}}, from, &inner{req: req, account: a})
+	_, qe := s.road(nowhere{http.Header{}}, from, &inner{req: req, account: a, operator: true})
 	switch {
 	case qe != nil && a.told == nil:
 		return nil, qe

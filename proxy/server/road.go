@@ -50,6 +50,9 @@ type inner struct {
 	req     *endpoint.Request
 	account *account
 	tenant  *tenant.Tenant // who it is asked for; nil is whoever sends it
+	// operator tells that whoever runs Spillway asks: over the admin listener, or on the command
+	// line. That is no tenant, and sees everything.
+	operator bool
 }
 
 // road is the road of a request, from room to room: who asks, what is asked for, within which
@@ -95,8 +98,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx
 	}
 }
 
-// identify finds out who asks. Where there are tenants, nobody else is answered; who asks over the
-// admin listener, or on the command line, is none and sees everything.
+// identify finds out who asks. Where there are tenants, nobody else is answered but the operator.
 func (x *exchange) identify(ctx context.Context, r *http.Request, own *inner) (err error) {
 	_, room := x.s.room(ctx, "identity")
 	defer room.End()
@@ -104,7 +106,8 @@ func (x *exchange) identify(ctx context.Context, r *http.Request, own *inner) (e
 	switch {
 	case own != nil && own.tenant != nil:
 		x.tenant = own.tenant
-	case conn(r) != nil:
+	case own != nil && own.operator:
+	default:
 		if x.tenant, err = x.st.tenants.Identify(r); err != nil {
 			x.caller = identity.Caller{} // nobody's word
 			x.s.challenge(x.client, x.st, err)

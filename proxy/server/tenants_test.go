@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -351,6 +352,12 @@ func TestNobodyIsAnswered(t *testing.T) {
 				t.Errorf("%s as %q: %d, want %d", path, who, got.status, want)
 			}
 		}
+	}
+	// A handler that is served by something else than our listener knows nobody either.
+	rec := httptest.NewRecorder()
+	w.s.mainHandler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/query?query=up", nil))
+	if rec.Code != 401 {
+		t.Errorf("without our listener: %d: %s", rec.Code, rec.Body)
 	}
 }
 
