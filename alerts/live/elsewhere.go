@@ -42,6 +42,7 @@ var Elsewhere = map[string]string{
 	"PrometheusSeriesAPIUnbounded":     servicesOwn,
 	"ProxyCallsWaiting":                servicesOwn,
 	"ProxyConfigReloadFailed":          servicesOwn,
+	"ProxyDiscoveryRefused":            servicesOwn,
 	"ProxyDown":                        servicesOwn,
 	"ProxyErrorBudgetBurn":             notHere + "may come beside *a shard down*",
 	"ProxyErrorRatio":                  notHere + "Alertmanager holds it back where *a shard down* names the shard",

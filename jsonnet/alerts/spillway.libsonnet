@@ -365,6 +365,16 @@
             summary: 'A Spillway runs with an old configuration.',
             description: 'Spillway {{ $labels.instance }} of %(name)s could not load its configuration (spillway_config_last_reload_successful is {{ $value }}) and goes on with the one before. Its next start would fail.',
           }),
+          alert('ProxyDiscoveryRefused', {
+            expr: |||
+              max by (%(cluster)s, instance, group) (spillway_discovery_refused{%(proxy)s}) == 1
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            vars: { instance: 'instance', group: 'group' },
+            summary: 'What Spillway finds for a group cannot be used.',
+            description: 'Spillway {{ $labels.instance }} of %(name)s finds servers for group {{ $labels.group }} that it cannot use (spillway_discovery_refused is {{ $value }}) and asks those that it found before. New shards are not asked, moved servers for a while.',
+          }),
           alert('ProxyGroupNotTrusted', {
             expr: |||
               max by (%(cluster)s, group, kind) (

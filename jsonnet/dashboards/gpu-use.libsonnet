@@ -146,7 +146,7 @@
             trouble: ['GPUAllocatedIdle'],
           }),
           g.bargauge('Most idle GPUs', {
-            description: 'Namespaces by GPUs that are held and do nothing. Above %g for two hours the owner gets a note.' % c.thresholds.gpu.idleGPUs,
+            description: 'Namespaces by GPUs that are held and do nothing. With at least %g for two hours the owner gets a note.' % c.thresholds.gpu.idleGPUs,
             unit: 'none',
             decimals: 0,
             h: 9,
