@@ -98,13 +98,13 @@
           byNamespace('Sent to the internet by namespace', 'out', 'The ten namespaces that send most. A node is divided by what its pods send in all; what is sent from its own network goes by the GPUs held, and to "%s" while nobody holds any.' % c.unassignedTeam, ['EgressJump', 'NetworkAccountingLost']),
           byNamespace('Received from the internet by namespace', 'in', 'The ten namespaces that receive most. A flat ceiling is usually the link or a mirror at its limit.', []),
           g.table('Namespaces, now', {
-            description: 'What each namespace sends and receives, and how that compares with its mean over a week. A namespace at several times its usual either started something or leaks; ask its team.',
+            description: 'What the namespaces that send or receive most do, and how that compares with its mean over a week. A namespace at several times its usual either started something or leaks; ask its team.',
             w: 12,
             h: 9,
             targets: [
-              g.q('topk(20, namespace:net_internet_out_bytes:rate5m{%(cl)s, %(chosen)s}) * 8' % f),
-              g.q('topk(20, namespace:net_internet_in_bytes:rate5m{%(cl)s, %(chosen)s}) * 8' % f),
-              g.q('topk(50, namespace:net_internet_out_bytes:rate5m{%(cl)s, %(chosen)s}) / on (%(cluster)s, %(ns)s) avg_over_time(namespace:net_internet_out_bytes:rate5m{%(cl)s, %(chosen)s}[1w])' % f),
+              g.q('topk(15, namespace:net_internet_out_bytes:rate5m{%(cl)s, %(chosen)s}) * 8' % f),
+              g.q('topk(15, namespace:net_internet_in_bytes:rate5m{%(cl)s, %(chosen)s}) * 8' % f),
+              g.q('topk(15, namespace:net_internet_out_bytes:rate5m{%(cl)s, %(chosen)s}) / on (%(cluster)s, %(ns)s) avg_over_time(namespace:net_internet_out_bytes:rate5m{%(cl)s, %(chosen)s}[1w])' % f),
             ],
             columns: [
               { field: c.clusterLabel, title: 'Cluster', width: 90, hide: !c.showMultiCluster },
