@@ -68,3 +68,16 @@ func TestTheContextSpeaksFirst(t *testing.T) {
 		b.Close()
 	}
 }
+
+// TestCutTargetsMetadata: what a limit cuts here is said to be cut.
+func TestCutTargetsMetadata(t *testing.T) {
+	body := func() Source {
+		return Source{Name: "a", Body: strings.NewReader(`{"status":"success","data":[{"target":{"job":"x"},"metric":"up","type":"gauge"},{"target":{"job":"y"},"metric":"up","type":"gauge"}]}`)}
+	}
+	for limit, cut := range map[string]bool{"1": true, "2": false, "0": false} {
+		_, res, err := merged(t, "targets_metadata", map[string]string{"limit": limit}, []Source{body()}, roomy)
+		if err != nil || res.Truncated != cut {
+			t.Errorf("limit %s: cut %t, %v", limit, res.Truncated, err)
+		}
+	}
+}

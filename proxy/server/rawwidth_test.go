@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
@@ -53,5 +54,43 @@ func TestRawReadsHaveTheWidthOfCalls(t *testing.T) {
 	}
 	if n := reads(); n != shards {
 		t.Errorf("%d reads of %d shards", n, shards)
+	}
+}
+
+// TestOneRequestLeavesReadSlots: a query of many selectors is read from a shard for half of the
+// server's slots at a time, so that somebody else's is read beside it.
+func TestOneRequestLeavesReadSlots(t *testing.T) {
+	r := newRig(t, clusters(2, 1), "limits: {read_slots: 6, timeout: "+ample.String()+"}\n")
+	for _, s := range r.all() {
+		if err := s.Set("", fakeshard.Route{Path: "/api/v1/read", Script: "wait go; answer"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads := func() int { return len(r.all()[0].RequestsTo("/api/v1/read")) }
+	answers := make(chan *reply, 2)
+	ask := func(query string) {
+		answers <- r.ask(r.request(context.Background(), asking{path: "/api/v1/query"}, "query", query, "stats", "all")) // such a query is evaluated here
+	}
+	many := "count(up)"
+	for i := range 11 {
+		many += fmt.Sprintf(" + count(up offset %dm)", i+1)
+	}
+	go ask(many)
+	r.eventually("three selectors are read", func() bool { return reads() == 3 })
+	go ask("count(up)")
+	r.eventually("somebody else's is read beside them", func() bool { return reads() > 3 })
+	if n := reads(); n != 4 {
+		t.Errorf("%d reads are under way, want 4", n)
+	}
+	for _, s := range r.all() {
+		s.Release("go")
+	}
+	for range 2 {
+		if got := <-answers; got.status != 200 {
+			t.Errorf("%s", got)
+		}
+	}
+	if n := reads(); n != 13 {
+		t.Errorf("%d reads in all, want 13", n)
 	}
 }

@@ -359,6 +359,10 @@ func TestNobodyIsAnswered(t *testing.T) {
 	if rec.Code != 401 {
 		t.Errorf("without our listener: %d: %s", rec.Code, rec.Body)
 	}
+	// The operator is no tenant, and asks what he likes.
+	if _, err := w.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: "sum(requests_total)"}); err != nil {
+		t.Errorf("the operator: %v", err)
+	}
 }
 
 // TestMetadataOfATenant: metadata is of the metrics that the tenant has series of, however many

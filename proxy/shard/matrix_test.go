@@ -117,3 +117,25 @@ func TestSinglesOfSmallJobs(t *testing.T) {
 		}
 	}
 }
+
+// TestEndedOfAll: what ends before now of one replica's advantage, and is not known to end of
+// another one's, is not known to end.
+func TestEndedOfAll(t *testing.T) {
+	full := beats{jobs: map[string]beat{"node": {20, 200}}}
+	for k := range 5 {
+		full.slices[k] = beat{20, 40}
+	}
+	away := full // in the third minute from the end
+	away.jobs = map[string]beat{"node": {20, 160}}
+	away.slices[2].samples = 0
+	more := full
+	more.jobs = map[string]beat{"node": {20, 200}, "dcgm": {20, 200}}
+	if s := judge([]beats{away, full}, 3).less[0]; s.ended != 3 {
+		t.Fatalf("beside one replica it ends with minute %d, want 3", s.ended)
+	}
+	for _, at := range [][]beats{{away, full, more}, {away, more, full}} {
+		if s := judge(at, 7).less[0]; s.ended != 0 {
+			t.Errorf("beside one that has a job more it ends with minute %d", s.ended)
+		}
+	}
+}
