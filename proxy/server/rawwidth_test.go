@@ -68,8 +68,8 @@ func TestOneRequestLeavesReadSlots(t *testing.T) {
 	}
 	reads := func() int { return len(r.all()[0].RequestsTo("/api/v1/read")) }
 	answers := make(chan *reply, 2)
-	ask := func(query string) {
-		answers <- r.ask(r.request(context.Background(), asking{path: "/api/v1/query"}, "query", query, "stats", "all")) // such a query is evaluated here
+	ask := func(query string) { // with stats it is evaluated here
+		answers <- r.ask(r.request(context.Background(), asking{path: "/api/v1/query"}, "query", query, "stats", "all"))
 	}
 	many := "count(up)"
 	for i := range 11 {
