@@ -365,6 +365,19 @@ func TestNobodyIsAnswered(t *testing.T) {
 	}
 }
 
+// TestGraphOfATenant: the page's table and plot are of what the tenant may see.
+func TestGraphOfATenant(t *testing.T) {
+	w := newTenantWorld(t)
+	form := url.Values{"g0.expr": {"sum by (namespace) (requests_total)"}}
+	for who, all := range map[string]bool{"research": false, "all": true} {
+		got := w.ask(who, http.MethodGet, "/graph", form, nil)
+		mine, theirs := strings.Contains(string(got.body), "research-a"), strings.Contains(string(got.body), "canary-b")
+		if got.status != 200 || !mine || theirs != all {
+			t.Errorf("as %s: %s", who, got)
+		}
+	}
+}
+
 // TestMetadataOfATenant: metadata is of the metrics that the tenant has series of, however many
 // others there are before them.
 func TestMetadataOfATenant(t *testing.T) {
