@@ -28,3 +28,28 @@ func TestBare(t *testing.T) {
 		t.Error("of nothing there is something")
 	}
 }
+
+// TestSpan: a subquery is evaluated over its own range before the first step, at its own step.
+func TestSpan(t *testing.T) {
+	for _, tc := range []struct {
+		query       string
+		steps, step int64
+		in          Span
+		each        int64
+	}{
+		{`max_over_time(x[1h:1m])`, 1, 0, Span{61, 3_600_000}, 61},
+		{`max_over_time(x[1h:])`, 1, 0, Span{241, 3_600_000}, 241},
+		{`max_over_time(x[1h:1m])`, 241, 15_000, Span{121, 7_200_000}, 61},
+		{`max_over_time(x[1h:step()])`, 241, 15_000, Span{Countless, 3_600_000}, Countless},
+	} {
+		p := parser.NewParser(parser.Options{ExperimentalDurationExpr: true})
+		e, err := p.ParseExpr(tc.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sub := e.(*parser.Call).Args[0].(*parser.SubqueryExpr)
+		if in, each := Over(tc.steps, tc.step).Inside(sub, 15_000); in != tc.in || each != tc.each {
+			t.Errorf("%s at %d steps: %v, %d each, want %v, %d", tc.query, tc.steps, in, each, tc.in, tc.each)
+		}
+	}
+}

@@ -19,6 +19,8 @@ type Limits struct {
 	// MaxResponseBytes is how many bytes the shards may send for one request, and how many it may
 	// answer.
 	MaxResponseBytes int64 `yaml:"max_response_bytes" unit:"bytes" default:"64MiB"`
+	// MaxShardBytes is what one request may make one server hold, as estimated.
+	MaxShardBytes int64 `yaml:"max_shard_bytes" unit:"bytes" default:"512MiB"`
 	// MaxRange is the longest time a request may look at.
 	MaxRange time.Duration `yaml:"max_range" default:"31d"`
 	// MetadataRange is how far back series, labels and label values look where no metric is named;
@@ -38,7 +40,9 @@ func (Limits) meaning() map[string]string {
 			"values.",
 		"max_samples":        "How many samples it holds or returns for one request.",
 		"max_response_bytes": "How many bytes the shards may send for one request, and how many its answer may have.",
-		"max_range":          "The longest time that a request may look at.",
+		"max_shard_bytes": "What one query may make one server hold while it evaluates, as estimated from how many series it selects there. " +
+			"Range queries that would take more are asked in pieces of time. A quarter of what the smallest server holds at rest is a good value.",
+		"max_range": "The longest time that a request may look at.",
 		"metadata_range": "How far back `series`, `labels` and `label_values` look where no metric is named. The default stays within " +
 			"Prometheus' head block, where such a request is cheap. Never above `max_range`.",
 		"max_query_bytes": "The longest query text, and the longest selector.",
@@ -88,6 +92,7 @@ func (c *Config) LimitsFor(id endpoint.ID) Limits {
 		MaxSeries:        bounded(ceiling.MaxSeries, over.MaxSeries, def.MaxSeries),
 		MaxSamples:       bounded(ceiling.MaxSamples, over.MaxSamples),
 		MaxResponseBytes: bounded(ceiling.MaxResponseBytes, over.MaxResponseBytes, def.MaxResponseBytes),
+		MaxShardBytes:    bounded(ceiling.MaxShardBytes, over.MaxShardBytes),
 		MaxRange:         bounded(ceiling.MaxRange, over.MaxRange),
 		MetadataRange:    bounded(ceiling.MetadataRange, over.MetadataRange),
 		MaxQueryBytes:    bounded(ceiling.MaxQueryBytes, over.MaxQueryBytes),

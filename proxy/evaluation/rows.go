@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
@@ -26,9 +27,6 @@ const (
 	rowsName = "rows"
 	// workOfRow is what looking at one value takes, in samples.
 	workOfRow = 8
-	// countlessPoints is the number of steps of a subquery whose range or step is an expression:
-	// policy lets no more pass.
-	countlessPoints = 220_000
 )
 
 // Grid says at which steps an expression is evaluated, in milliseconds, and what the step of a
@@ -42,7 +40,7 @@ type Grid struct {
 // evaluation. It comes after Watch, which would take the function for one of the text.
 func (t *Turn) Rows(expr parser.Expr, grid Grid, tell func(of parser.Expr, row policy.Row) error) {
 	w := rowWatch{turn: t, tell: tell, grid: grid}
-	w.visit(expr, span{steps: grid.Steps, cover: (grid.Steps - 1) * grid.Step}, 0)
+	w.visit(expr, tree.Over(grid.Steps, grid.Step), 0)
 }
 
 // rowWatch goes through an expression and puts the function before each node that may make series.
@@ -52,53 +50,35 @@ type rowWatch struct {
 	grid Grid
 }
 
-// span is where a node is evaluated: at how many steps, and over how many milliseconds from the
-// first to the last.
-type span struct{ steps, cover int64 }
-
 // visit goes on below a node; visits is how often the nodes above look at a series of this one.
-func (w *rowWatch) visit(node parser.Node, s span, visits int64) {
+func (w *rowWatch) visit(node parser.Node, s tree.Span, visits int64) {
 	switch n := node.(type) {
 	case *parser.SubqueryExpr:
-		in, each := w.inside(n, s)
-		w.visit(n.Expr, in, visits+s.steps*each)
+		in, each := s.Inside(n, w.grid.Interval)
+		w.visit(n.Expr, in, visits+s.Steps*each)
 		return
 	case *parser.AggregateExpr:
-		w.visit(n.Expr, s, visits+s.steps)
+		w.visit(n.Expr, s, visits+s.Steps)
 		if n.Param != nil {
-			w.visit(n.Param, s, visits+s.steps)
+			w.visit(n.Param, s, visits+s.Steps)
 		}
-		if n.Op == parser.COUNT_VALUES && s.steps > 1 {
+		if n.Op == parser.COUNT_VALUES && s.Steps > 1 {
 			w.wrap(n, s, visits)
 		}
 		return
 	case *parser.BinaryExpr:
-		w.visit(n.LHS, s, visits+s.steps)
-		w.visit(n.RHS, s, visits+s.steps)
-		if s.steps > 1 && policy.CopiesChosen(n) {
+		w.visit(n.LHS, s, visits+s.Steps)
+		w.visit(n.RHS, s, visits+s.Steps)
+		if s.Steps > 1 && policy.CopiesChosen(n) {
 			w.join(n, s, visits)
 		}
 		return
 	case *parser.Call:
-		visits += s.steps
+		visits += s.Steps
 	}
 	for child := range parser.ChildrenIter(node) {
 		w.visit(child, s, visits)
 	}
-}
-
-// inside is where the inside of a subquery is evaluated, and how many points each evaluation around
-// it looks at.
-func (w *rowWatch) inside(n *parser.SubqueryExpr, s span) (in span, each int64) {
-	if n.RangeExpr != nil || n.StepExpr != nil {
-		return span{countlessPoints, s.cover}, countlessPoints
-	}
-	step := n.Step.Milliseconds()
-	if step <= 0 {
-		step = max(w.grid.Interval, 1)
-	}
-	cover := s.cover + n.Range.Milliseconds()
-	return span{cover/step + 1, cover}, n.Range.Milliseconds()/step + 1
 }
 
 // looker stands behind the argument of the function, as a seat does, and is shown what there is at
@@ -138,8 +118,8 @@ type rowSeat struct {
 // rowKey tells one series that count_values makes from another: its group, and the value.
 type rowKey struct{ group, value uint64 }
 
-func (w *rowWatch) wrap(n *parser.AggregateExpr, s span, visits int64) {
-	seat := &rowSeat{turn: w.turn, tell: w.tell, seen: map[rowKey]struct{}{}, of: n, row: policy.Row{Points: s.steps, Held: 1, Visits: visits}}
+func (w *rowWatch) wrap(n *parser.AggregateExpr, s tree.Span, visits int64) {
+	seat := &rowSeat{turn: w.turn, tell: w.tell, seen: map[rowKey]struct{}{}, of: n, row: policy.Row{Points: s.Steps, Held: 1, Visits: visits}}
 	if visits > 0 { // what stands around it makes others of them
 		seat.row.Held = 2
 	}
@@ -216,9 +196,9 @@ type joinSeat struct {
 	seen map[rowKey]struct{}
 }
 
-func (w *rowWatch) join(n *parser.BinaryExpr, s span, visits int64) {
+func (w *rowWatch) join(n *parser.BinaryExpr, s tree.Span, visits int64) {
 	vm := n.VectorMatching
-	j := &joined{turn: w.turn, tell: w.tell, of: n, row: policy.Row{Points: s.steps, Held: 1, Visits: visits}, groups: map[uint64]*meeting{}}
+	j := &joined{turn: w.turn, tell: w.tell, of: n, row: policy.Row{Points: s.Steps, Held: 1, Visits: visits}, groups: map[uint64]*meeting{}}
 	if visits > 0 {
 		j.row.Held = 2
 	}

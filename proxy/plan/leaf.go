@@ -75,7 +75,10 @@ func (p *planner) again(agg *parser.AggregateExpr, f frame) *Leaf {
 	}
 	leaf := &Leaf{Mode: ModePush, Grid: f.grid, Range: f.rng}
 	p.guard(leaf, l.filled, legs)
-	leaf, _ = p.complete(leaf, agg, legs, window)
+	if leaf, _ = p.complete(leaf, agg, legs, window); leaf != nil {
+		own := *agg // whose argument is changed
+		leaf.Expr = &own
+	}
 	return leaf
 }
 

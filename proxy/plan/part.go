@@ -24,7 +24,7 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	}
 	var use []int
 	selectors(e, func(vs *parser.VectorSelector) { use = append(use, p.read(vs).nth) })
-	leaf.Uses, leaf.At = [][]int{use}, e.PositionRange()
+	leaf.Expr, leaf.Uses, leaf.At = e, [][]int{use}, e.PositionRange()
 	leaf.Streams, leaf.Parts = true, make([]*Part, 0, len(legs))
 	var last *Part // shards of one group are asked the same
 	for _, leg := range legs {

@@ -118,6 +118,9 @@ type Leaf struct {
 	Range bool
 	// Parts are the shards with what each is asked.
 	Parts []*Part
+	// Expr is what is evaluated, as the client wrote it: matchers on the group's labels included.
+	// It is only read.
+	Expr parser.Expr
 	// Fold puts partial aggregates together where Folds.
 	Fold  merge.FoldOp
 	Folds bool

@@ -168,7 +168,7 @@ func (v *View) only(ctx context.Context, q Query) *Plan {
 	if err != nil || len(replicas) == 0 || slices.ContainsFunc(replicas, func(r *shard.Replica) bool { return r.Differs() || q.Avoid != nil && q.Avoid(r) }) {
 		return nil
 	}
-	leaf := &Leaf{Mode: ModePass, Grid: q.Grid, Range: q.Range, Streams: true}
+	leaf := &Leaf{Mode: ModePass, Expr: q.Expr, Grid: q.Grid, Range: q.Range, Streams: true}
 	part := &Part{Shard: s, Replicas: replicas, Query: q.Text, From: w.From, Until: w.Until}
 	leaf.Parts = []*Part{part}
 	if !q.NoExplain {

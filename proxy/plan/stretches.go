@@ -14,9 +14,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// maxStretches is how many parts a range query is divided into at most: each asks all of its
+// MaxPieces is how many parts a range query is divided into at most: each asks all of its
 // shards.
-const maxStretches = 32
+const MaxPieces = 32
 
 // Stretches divides the steps of a range query of which some shard has no replica that is whole
 // over all of what they read: into runs of steps over which each shard has one, and runs of the
@@ -70,7 +70,7 @@ func (v *View) Stretches(ctx context.Context, q Query) []Query {
 		}
 		divide(q.Grid, u.back, lacks, cuts, bad)
 	}
-	if len(cuts) < 2 || len(cuts) > maxStretches || !slices.Contains(bad, false) {
+	if len(cuts) < 2 || len(cuts) > MaxPieces || !slices.Contains(bad, false) {
 		return nil
 	}
 	starts := make([]int, 0, len(cuts))
@@ -85,6 +85,21 @@ func (v *View) Stretches(ctx context.Context, q Query) []Query {
 			end = starts[i+1] - 1
 		}
 		out = append(out, q.steps(first, end))
+	}
+	return out
+}
+
+// Divide divides the steps of a range query into so many pieces of about equal length, in the order
+// of time. Each is to be planned by itself; the answers follow each other. nil is where there are
+// not as many steps, or where a step means something else alone.
+func (q Query) Divide(pieces int) []Query {
+	n := q.Grid.Len()
+	if !q.Range || pieces < 2 || pieces > min(n, MaxPieces) || q.Raw != "" || q.Constant || q.Expr == nil || tied(q.Expr) {
+		return nil
+	}
+	out := make([]Query, pieces)
+	for i := range out {
+		out[i] = q.steps(n*i/pieces, n*(i+1)/pieces-1)
 	}
 	return out
 }

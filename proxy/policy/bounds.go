@@ -12,6 +12,8 @@ const (
 	// BoundMaxResponseBytes is the size of what one request reads from shards or returns,
 	// limits.max_response_bytes.
 	BoundMaxResponseBytes = "max_response_bytes"
+	// BoundMaxShardBytes is what one request makes one server hold, limits.max_shard_bytes.
+	BoundMaxShardBytes = "max_shard_bytes"
 	// BoundMaxRange is the longest stretch of time, limits.max_range.
 	BoundMaxRange = "max_range"
 	// BoundMetadataRange is the stretch of time that metadata is looked up in where no metric is
@@ -61,7 +63,7 @@ const (
 // Bounds returns the name of every bound, in no particular order of importance but always the same.
 func Bounds() []string {
 	return []string{
-		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
+		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxShardBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
 		BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
 		BoundQuarantine, BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}

@@ -22,6 +22,8 @@ type Limits struct {
 	MaxSamples int64
 	// MaxResponseBytes bounds what is read from shards and what is returned.
 	MaxResponseBytes int64
+	// MaxShardBytes bounds what one server is made to hold, as estimated.
+	MaxShardBytes int64
 	// MaxRange bounds the stretch of time that is asked for.
 	MaxRange time.Duration
 	// MetadataRange is the stretch of time in which metadata is looked up where no metric is named.
@@ -165,7 +167,7 @@ func (limitsSet) Name() string { return "limits" }
 
 func (limitsSet) Check(q *Query) error {
 	l := q.Limits
-	if l.Timeout <= 0 || l.MaxSeries <= 0 || l.MaxSamples <= 0 || l.MaxResponseBytes <= 0 || l.MaxRange < time.Millisecond || l.MetadataRange < time.Millisecond || l.MaxQueryBytes <= 0 {
+	if l.Timeout <= 0 || l.MaxSeries <= 0 || l.MaxSamples <= 0 || l.MaxResponseBytes <= 0 || l.MaxShardBytes <= 0 || l.MaxRange < time.Millisecond || l.MetadataRange < time.Millisecond || l.MaxQueryBytes <= 0 {
 		return qerr.New(qerr.Internal, "a bound of %s is not set; this is a fault of Spillway, and nothing is answered without bounds", q.Request.ID)
 	}
 	return nil

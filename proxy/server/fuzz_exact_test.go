@@ -256,6 +256,9 @@ func (h *exactHarness) check(q exactQuestion) exactVerdict {
 	case got.bound == policy.BoundMaxPoints && strings.Contains(q.query, "count_values"): // as many series as it meets values: the worlds have too many for it
 		v.outcome, v.mode = "refused: max_points", "refused"
 		return v
+	case got.bound == policy.BoundMaxShardBytes && h.w.tight > 0:
+		v.outcome, v.mode = "refused: max_shard_bytes", "refused"
+		return v
 	case got.bound != "":
 		return fail("refused", "bound %s: %s", got.bound, got.error)
 	case refused && want.err != nil && (got.code == 400) != errors.Is(want.err, errExactParse), refused && got.code != 400 && got.code != 422:

@@ -31,6 +31,7 @@ type exactWorld struct {
 	moved   time.Time // where shards or groups begin or end; zero where none does
 	traits  []string  // what is special about it, for the log
 	engine  exactEngine
+	tight   int  // max_shard_bytes in KiB, so that queries are asked in pieces; 0 where it is the default
 	strange bool // some servers store labels with the names of the group's or of replica labels
 }
 
@@ -131,6 +132,10 @@ func (g *exactGroup) held(stored labels.Labels) labels.Labels {
 func newExactWorld(seed uint64, kind exactKind, now time.Time) *exactWorld {
 	w := &exactWorld{seed: seed, kind: kind, rng: rand.New(rand.NewPCG(seed, 11)), length: 40 * time.Minute, every: 15 * time.Second}
 	w.start = now.Add(-w.length - 2*time.Minute).Truncate(5 * time.Minute)
+	if own := rand.New(rand.NewPCG(seed, 12)); own.IntN(3) == 0 {
+		w.tight = 1 << own.IntN(8)
+		w.trait("max_shard_bytes: %dKiB", w.tight)
+	}
 	w.draw()
 	w.topology()
 	for _, g := range w.groups {
@@ -324,7 +329,11 @@ func (w *exactWorld) history(g *exactGroup) {
 // config is the proxy's configuration for the world, given the address of each replica.
 func (w *exactWorld) config(url func(*exactReplica) string) string {
 	var b strings.Builder
-	b.WriteString("limits: {max_range: 90d}\ngroups:\n")
+	b.WriteString("limits: {max_range: 90d")
+	if w.tight > 0 {
+		fmt.Fprintf(&b, ", max_shard_bytes: %dKiB", w.tight)
+	}
+	b.WriteString("}\ngroups:\n")
 	bounds := func(indent string, from, until time.Time) {
 		if !from.IsZero() {
 			fmt.Fprintf(&b, "%sfrom: %s\n", indent, from.UTC().Format(time.RFC3339))
@@ -372,6 +381,9 @@ func (w *exactWorld) serve(t testing.TB) (*Server, string) {
 		}
 	}
 	server, base := startProxy(t, t.Context(), w.config(func(r *exactReplica) string { return urls[r] }))
+	if w.tight > 0 {
+		server.lightSeries = 1 // few series of few steps are all there is
+	}
 	for _, g := range w.groups {
 		for si, s := range server.state.Load().top.Group(g.name).Shards {
 			for ri, r := range s.Replicas {

@@ -24,6 +24,7 @@ type metrics struct {
 	plans      *prometheus.CounterVec
 	rawShards  *prometheus.CounterVec
 	inexact    prometheus.Counter
+	counts     prometheus.Counter
 	duplicates *prometheus.CounterVec
 	series     *prometheus.CounterVec
 	samples    *prometheus.CounterVec
@@ -59,11 +60,14 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		partial:    counter("spillway_partial_answers_total", "Shards that an answer went without because the request accepts partial answers.", "endpoint"),
 		dropped:    counter("spillway_dropped_parameters_total", "Unknown request parameters that were dropped.", "endpoint"),
 		drops:      counter("spillway_dropped_metric_queries_total", "Requests for what a drop rule takes away, by the rule's ID; read and federate, whose answers have no place for a warning, are among them.", "rule"),
-		plans:      counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), splice (several shards' answers side by side), push (aggregates of shards put together in Spillway), mixed (push or splice, and series evaluated in Spillway), stretches (a range query in pieces, each by another replica, since none holds all of it), raw (series evaluated in Spillway), local (no series); and by why series were fetched: none, expression (nothing less is exact), no_heartbeat (a group of several replicas without one), or what is wrong with servers.", "mode", "cause"),
+		plans:      counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), splice (several shards' answers side by side), push (aggregates of shards put together in Spillway), mixed (push or splice, and series evaluated in Spillway), stretches (a range query in pieces of time, since no replica holds all of it, or a server would have held more than max_shard_bytes for all of it), raw (series evaluated in Spillway), local (no series); and by why series were fetched: none, expression (nothing less is exact), no_heartbeat (a group of several replicas without one), or what is wrong with servers.", "mode", "cause"),
 		rawShards:  counter("spillway_shard_raw_plans_total", "Queries whose series were fetched because of what is wrong with this shard, by cause; of several shards the first that was met.", "group", "shard", "cause"),
 		duplicates: counter("spillway_duplicate_series_total", "Series met in raw work that two shards hold for the same time, by the names of the shards.", "shard", "other"),
 		inexact: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_query_inexact_total", Help: "Queries whose parts, as shards answered them, could not be put together exactly, so that they were evaluated raw.",
+		}),
+		counts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_series_counts_total", Help: "Times that a shard was asked how many series a selector has there, before a query that makes much of each (max_shard_bytes).",
 		}),
 		series:  counter("spillway_series_total", "Series held or returned.", "endpoint"),
 		samples: counter("spillway_samples_total", "Samples read or returned.", "endpoint"),
@@ -104,7 +108,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		func() float64 { _, c := s.heap.Now(); return float64(c) })
 	processors := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_processors", Help: "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less."},
 		quota.Processors)
-	reg.MustRegister(processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.duplicates, m.series, m.samples, m.read, m.written,
+	reg.MustRegister(processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series, m.samples, m.read, m.written,
 		m.peak, m.panics, m.conns, m.connsFull, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
 	return m
 }

@@ -38,7 +38,16 @@ func (x *exchange) query() error {
 	}
 	if p.Cause == plan.CauseNotWhole {
 		if pieces := x.view.Stretches(x.ctx, q); pieces != nil {
-			return x.stretches(q, pieces)
+			return x.stretches(q, pieces, true, "no replica of some shard is whole over all steps; they are answered in stretches")
+		}
+	}
+	if p.Refused == nil {
+		n, err := x.pieces(q, p)
+		if err != nil {
+			return err
+		}
+		if n > 1 {
+			return x.stretches(q, q.Divide(n), false, fmt.Sprintf("all steps at once would make a server hold more than max_shard_bytes; they are asked in %d pieces", n))
 		}
 	}
 	if told, err := x.tell(p.Root, p.Refused); told || err != nil {

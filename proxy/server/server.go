@@ -130,6 +130,9 @@ type Server struct {
 	// observeSteps is told the steps that are answered next: a query's, or those of one of its
 	// stretches. For tests; nil elsewhere.
 	observeSteps func(g merge.Grid, stretch bool)
+	// lightSeries is what a text may make a server hold for one series, in bytes, before these are
+	// counted.
+	lightSeries int64
 
 	state        atomic.Pointer[state]
 	reloading    sync.Mutex
@@ -189,7 +192,7 @@ func New(o Options) (*Server, error) {
 		o.RoutePrefix = external.Path
 	}
 	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
-	s := &Server{opts: o, cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator()}
+	s := &Server{opts: o, cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator(), lightSeries: lightSeries}
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
 	s.background, s.stop = context.WithCancel(context.Background())
 	s.drained, s.cut = context.WithCancelCause(context.Background())

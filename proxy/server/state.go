@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/dropped"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -25,6 +26,7 @@ type state struct {
 	pool    *merge.Pool
 	usage   *usage.Log
 	tenants *tenant.Directory // nil where everybody may ask
+	counts  cost.Counts       // of series on shards
 	drops   *dropped.Set      // what drop rules take away; nil where no plan is given
 	owns    map[string]bool   // label names of any group
 	shards  int

@@ -21,24 +21,22 @@ var errHistograms = &answer.Inexact{Why: "native histograms are not joined over 
 
 // stretches answers a range query piece by piece, each a query of its own over some of the steps:
 // what one replica of each shard holds whole is asked of it, and only what lies between is read and
-// spliced.
-func (x *exchange) stretches(whole plan.Query, pieces []plan.Query) (err error) {
-	plans := make([]*plan.Plan, len(pieces))
+// spliced; or as much as a server may hold at a time. weigh tells that this was not looked at yet,
+// why says for explain why it is done.
+func (x *exchange) stretches(whole plan.Query, pieces []plan.Query, weigh bool, why string) (err error) {
+	pieces, plans, err := x.planPieces(pieces, weigh)
+	if err != nil {
+		return err
+	}
 	var root *plan.Node
 	if x.account != nil {
-		root = &plan.Node{Mode: plan.ModeRaw, Expr: whole.Text, Why: "no replica of some shard is whole over all steps; they are answered in stretches"}
-	}
-	for i, q := range pieces {
-		if plans[i], err = x.plan(q); err != nil {
-			return err
-		}
-		if plans[i].Refused != nil {
-			return plans[i].Refused
-		}
-		if root != nil && plans[i].Root != nil {
-			n := *plans[i].Root
-			n.Why = fmt.Sprintf("steps from %s to %s: %s", clock(q.Grid.Start), clock(q.Grid.End), n.Why)
-			root.Children = append(root.Children, &n)
+		root = &plan.Node{Mode: plan.ModeRaw, Expr: whole.Text, Why: why}
+		for i, p := range plans {
+			if p.Root != nil {
+				n := *p.Root
+				n.Why = fmt.Sprintf("steps from %s to %s: %s", clock(pieces[i].Grid.Start), clock(pieces[i].Grid.End), n.Why)
+				root.Children = append(root.Children, &n)
+			}
 		}
 	}
 	if told, err := x.tell(root, nil); told || err != nil {
@@ -80,6 +78,35 @@ func (x *exchange) stretches(whole plan.Query, pieces []plan.Query) (err error) 
 		return err
 	}
 	return x.encodeTable(joined, true)
+}
+
+// planPieces plans pieces of a range query, and divides those further, where they are to be weighed,
+// that would make a server hold too much.
+func (x *exchange) planPieces(pieces []plan.Query, weigh bool) (out []plan.Query, plans []*plan.Plan, err error) {
+	for _, q := range pieces {
+		p, err := x.plan(q)
+		if err != nil {
+			return nil, nil, err
+		}
+		if p.Refused != nil {
+			return nil, nil, p.Refused
+		}
+		if n := 1; weigh {
+			if n, err = x.pieces(q, p); err != nil {
+				return nil, nil, err
+			}
+			if n > 1 {
+				more, ps, err := x.planPieces(q.Divide(n), false)
+				if err != nil {
+					return nil, nil, err
+				}
+				out, plans = append(out, more...), append(plans, ps...)
+				continue
+			}
+		}
+		out, plans = append(out, q), append(plans, p)
+	}
+	return out, plans, nil
 }
 
 // clock is a step's time as explain writes it.

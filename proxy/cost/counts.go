@@ -1,0 +1,148 @@
+package cost
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"math/bits"
+	"sync"
+	"time"
+)
+
+// MaxCounts is how many numbers are remembered; those that were used longest ago are forgotten.
+const MaxCounts = 20_000
+
+// minPeriod is how long a number stands for a window that ends now, at least.
+const minPeriod = 10 * time.Minute
+
+// Key is what is counted: the series of a selector on a shard, in a stretch of time.
+type Key struct {
+	Shard, Selector string
+
+	class  int
+	period int64
+}
+
+// KeyOf is the key for a window in milliseconds. Windows share it that are about as long, and end in
+// the same ten minutes or in the same half of their length, so that what moves on with the clock is
+// counted anew now and then.
+func KeyOf(shard, selector string, from, until int64) Key {
+	class := bits.Len64(uint64(max(until-from, 0)))
+	period := max(minPeriod.Milliseconds(), int64(1)<<class/4)
+	return Key{shard, selector, class, until / period}
+}
+
+// Counts remembers numbers of series. The zero value is ready for use, by several goroutines.
+type Counts struct {
+	mu   sync.Mutex
+	seen map[Key]*list.Element
+	used list.List // of *count, the one that was used last in front
+}
+
+// count is a number that is known, or that somebody is finding out.
+type count struct {
+	key  Key
+	n    int64
+	done chan struct{} // closed when n is known; nil from then on
+}
+
+// Known is the number for a key, if it is known.
+func (c *Counts) Known(k Key) (int64, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.seen[k]
+	if e == nil || e.Value.(*count).done != nil {
+		return 0, false
+	}
+	c.used.MoveToFront(e)
+	return e.Value.(*count).n, true
+}
+
+// Find returns the numbers for keys, by asking for those that are not known and that nobody else is
+// asking for, all at once. ask returns one number for each key that it is given, in their order. An
+// error of somebody else who asks is not ours: then we ask.
+func (c *Counts) Find(ctx context.Context, keys []Key, ask func([]Key) ([]int64, error)) (map[Key]int64, error) {
+	out := make(map[Key]int64, len(keys))
+	for {
+		own, wait := c.claim(keys, out)
+		if len(own) > 0 {
+			if err := c.ask(own, out, ask); err != nil {
+				return nil, err
+			}
+		}
+		if wait == nil {
+			return out, nil
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// claim adds to out what is known, and returns the keys that the caller is now to ask for, and what
+// to wait for where somebody else asks.
+func (c *Counts) claim(keys []Key, out map[Key]int64) (own []Key, wait chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen == nil {
+		c.seen = map[Key]*list.Element{}
+	}
+	for _, k := range keys {
+		if _, ok := out[k]; ok {
+			continue
+		}
+		switch e := c.seen[k]; {
+		case e == nil:
+			c.seen[k] = c.used.PushFront(&count{key: k, done: make(chan struct{})})
+			own = append(own, k)
+			out[k] = 0 // until it is known
+		case e.Value.(*count).done != nil:
+			wait = e.Value.(*count).done
+		default:
+			out[k] = e.Value.(*count).n
+		}
+	}
+	return own, wait
+}
+
+// ask finds out what was claimed, and lets go of it whatever comes of it.
+func (c *Counts) ask(own []Key, out map[Key]int64, ask func([]Key) ([]int64, error)) (err error) {
+	var n []int64
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for i, k := range own {
+			e := c.seen[k]
+			known := e.Value.(*count)
+			close(known.done)
+			if known.done = nil; i < len(n) {
+				known.n, out[k] = n[i], n[i]
+			} else {
+				c.used.Remove(e)
+				delete(c.seen, k)
+			}
+		}
+		c.forget()
+	}()
+	if n, err = ask(own); err != nil {
+		n = nil
+	} else if len(n) != len(own) {
+		n, err = nil, fmt.Errorf("cost: %d numbers for %d keys", len(n), len(own))
+	}
+	return err
+}
+
+// forget lets go of what is too much, but not of what somebody waits for. The caller holds the
+// mutex.
+func (c *Counts) forget() {
+	for e := c.used.Back(); e != nil && len(c.seen) > MaxCounts; {
+		before, k := e.Prev(), e.Value.(*count)
+		if k.done == nil {
+			c.used.Remove(e)
+			delete(c.seen, k.key)
+		}
+		e = before
+	}
+}

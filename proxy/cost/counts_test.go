@@ -1,0 +1,136 @@
+package cost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func key(i int) Key { return KeyOf("heron[0]", fmt.Sprintf("m%d", i), 0, 3_600_000) }
+
+// TestCountsAskOnce: however many want a number at once, one asks for it; it is known then, and
+// whoever wants others besides asks for those alone.
+func TestCountsAskOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Counts
+		var asked atomic.Int32
+		ask := func(keys []Key) ([]int64, error) {
+			asked.Add(int32(len(keys)))
+			time.Sleep(time.Second)
+			out := make([]int64, len(keys))
+			for i := range keys {
+				out[i] = 7
+			}
+			return out, nil
+		}
+		for i := range 50 {
+			go func() {
+				keys := []Key{key(i % 5), key(i%5 + 1)}
+				got, err := c.Find(t.Context(), keys, ask)
+				if err != nil || got[keys[0]] != 7 || got[keys[1]] != 7 {
+					t.Errorf("%v %v", got, err)
+				}
+			}()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := asked.Load(); n != 6 {
+			t.Errorf("%d questions for 6 numbers", n)
+		}
+		if n, ok := c.Known(key(3)); !ok || n != 7 {
+			t.Errorf("%d %v", n, ok)
+		}
+		if _, ok := c.Known(key(9)); ok {
+			t.Error("a number that nobody asked for is known")
+		}
+	})
+}
+
+// TestCountsFail: the error is that of whoever asked; those who waited ask themselves, and who has
+// no time to wait does not.
+func TestCountsFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Counts
+		broken := errors.New("broken")
+		go func() {
+			if _, err := c.Find(t.Context(), []Key{key(1)}, func([]Key) ([]int64, error) {
+				time.Sleep(time.Second)
+				return nil, broken
+			}); !errors.Is(err, broken) {
+				t.Errorf("%v", err)
+			}
+		}()
+		synctest.Wait()
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := c.Find(short, []Key{key(1)}, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who cannot wait: %v", err)
+		}
+		got, err := c.Find(t.Context(), []Key{key(1)}, func(keys []Key) ([]int64, error) { return []int64{3}, nil })
+		if err != nil || got[key(1)] != 3 {
+			t.Errorf("who waited: %v %v", got, err)
+		}
+		if _, err := c.Find(t.Context(), []Key{key(2)}, func([]Key) ([]int64, error) { return nil, nil }); err == nil {
+			t.Error("no number is taken for one")
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = c.Find(t.Context(), []Key{key(2)}, func([]Key) ([]int64, error) { panic("a fault") })
+		}()
+		if got, err = c.Find(t.Context(), []Key{key(2)}, func([]Key) ([]int64, error) { return []int64{4}, nil }); err != nil || got[key(2)] != 4 {
+			t.Errorf("after a fault: %v %v", got, err)
+		}
+	})
+}
+
+// TestCountsForget: there are never more than MaxCounts, and those that were used last stay.
+func TestCountsForget(t *testing.T) {
+	var c Counts
+	var all []Key
+	for i := range MaxCounts + 100 {
+		all = append(all, key(i))
+	}
+	for batch := range slices.Chunk(all, 50) {
+		if _, err := c.Find(t.Context(), batch, func(keys []Key) ([]int64, error) { return make([]int64, len(keys)), nil }); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := c.Known(key(0)); !ok {
+			t.Fatal("what is used all the while is forgotten")
+		}
+	}
+	if len(c.seen) != MaxCounts || c.used.Len() != MaxCounts {
+		t.Errorf("%d numbers are held, in a list of %d", len(c.seen), c.used.Len())
+	}
+	if _, ok := c.Known(key(1)); ok {
+		t.Error("what was not used for longest is held")
+	}
+}
+
+// TestKeyOf: windows that move on with the clock share a number for ten minutes at least, and for
+// less than half of their length beyond that.
+func TestKeyOf(t *testing.T) {
+	for _, length := range []time.Duration{5 * time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour} {
+		keys := map[Key]bool{}
+		const moves = 1000
+		for i := range moves {
+			until := 1_790_000_000_000 + int64(i)*time.Minute.Milliseconds()
+			keys[KeyOf("s", "x", until-length.Milliseconds(), until)] = true
+		}
+		least, most := moves*int(time.Minute)/int(max(10*time.Minute, length/2)), moves*int(time.Minute)/int(max(10*time.Minute, length/4))
+		if n := len(keys); n < least || n > most+2 {
+			t.Errorf("a window of %s has %d keys in 1000 minutes, want %d to %d", length, n, least, most+2)
+		}
+	}
+	if KeyOf("s", "x", 0, 1000) == KeyOf("s", "x", 0, 10_000) || KeyOf("s", "x", 0, 1000) == KeyOf("r", "x", 0, 1000) {
+		t.Error("different windows or shards share a number")
+	}
+}

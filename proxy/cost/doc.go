@@ -1,0 +1,32 @@
+// Package cost says what a query makes a server hold, before the server is asked.
+//
+// A Prometheus counts the samples that a query holds (query.max-samples) and nothing else: room that
+// its engine makes for steps without a sample, labels, the answer as JSON, which it builds whole.
+// A text that is harmless over a hundred series takes a gigabyte over a hundred thousand, and the
+// text does not say how many there are. So Held is a function of the expression, its steps and the
+// number of series of each selector, and Counts remembers these numbers as servers gave them.
+//
+// # Promises
+//
+//   - Held follows the engine of Prometheus 3.15 (promql/engine.go: rangeEval, rangeEvalAgg,
+//     evalSeries, addToSeries), which evaluates the arguments of a node one after the other, keeps
+//     them until the node is done, and makes room for each step of each series that it makes. It is
+//     at least what the engine holds of floats that have a sample at each step, as far as the
+//     numbers of series are right.
+//   - It grows with the number of steps, but for what subqueries hold: a range query that is asked
+//     in pieces of time holds less in each.
+//   - Whoever asks for a number that somebody else is already finding out waits for it, and no
+//     longer than the own request lasts.
+//
+// # Refusals
+//
+// It asks nobody: the caller brings the way to count. Native histograms count as floats, and series
+// that come and go between the moments at which they were counted do not count: both are found
+// neither in the text nor in a number that is cheap to have.
+//
+// # Memory
+//
+// Counts holds at most MaxCounts numbers of about 200 bytes each, 4 MiB.
+//
+//	held := cost.Held(expr, cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000}, func(*parser.VectorSelector) int64 { return 20_000 })
+package cost

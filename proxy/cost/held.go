@@ -1,0 +1,152 @@
+package cost
+
+import (
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/internal/tree"
+)
+
+const (
+	// pointBytes is a float and its time in the engine, pointJSON about what it takes in an answer
+	// beside that, which is built whole before it is sent.
+	pointBytes, pointJSON = 16, 32
+	// storedBytes is what a result holds of a series as it is stored, whose labels are the
+	// storage's; madeBytes of one that was made, with labels and the entries of maps; jsonBytes
+	// what a series takes in an answer beside its points.
+	storedBytes, madeBytes, jsonBytes = 128, 512, 256
+	// maxSeries is what a number of series is cut to, so that sums of products stay numbers.
+	maxSeries = 1 << 30
+	// assumedInterval is how often a series is taken to be scraped, where its samples themselves
+	// are the result.
+	assumedInterval = 15 * time.Second
+)
+
+// Grid says at which steps an expression is evaluated: how many, the milliseconds between two, and
+// the step, in milliseconds, of a subquery that has none.
+type Grid struct{ Steps, Step, Interval int64 }
+
+// Held is the most bytes that an engine holds at a time while it evaluates the expression at the
+// steps of the grid, and writes the answer. The function series gives the number of series of a
+// selector.
+func Held(expr parser.Expr, g Grid, series func(*parser.VectorSelector) int64) int64 {
+	e := estimate{g.Interval, series}
+	p := e.of(expr, tree.Over(g.Steps, g.Step))
+	return max(p.peak, p.held+p.series*(jsonBytes+p.points*pointJSON))
+}
+
+// part is what a node gives: at most so many series of so many points each, the bytes that they
+// hold, and the most that are held on the way to them.
+type part struct{ series, points, held, peak int64 }
+
+type estimate struct {
+	interval int64
+	series   func(*parser.VectorSelector) int64
+}
+
+// give is a result of so many series, each with so many bytes beside its points.
+func give(series, points, bytes int64) part {
+	series = min(max(series, 0), maxSeries)
+	held := series * (points*pointBytes + bytes)
+	return part{series, points, held, held}
+}
+
+// after is what a node gives whose arguments held so much until then, at most, and hold so much
+// still.
+func (p part) after(peak, held int64) part {
+	p.peak = max(peak, held+p.held)
+	return p
+}
+
+// of goes through an expression. Its depth is that of the expression, which policy bounds.
+func (e estimate) of(node parser.Node, s tree.Span) part {
+	switch n := node.(type) {
+	case *parser.VectorSelector:
+		return give(e.series(n), s.Steps, storedBytes)
+	case *parser.MatrixSelector: // the samples themselves: a range at one step
+		vs, ok := n.VectorSelector.(*parser.VectorSelector)
+		if !ok {
+			return part{}
+		}
+		return give(e.series(vs), int64(n.Range/assumedInterval)+1, storedBytes)
+	case *parser.SubqueryExpr:
+		in, _ := s.Inside(n, e.interval)
+		return e.of(n.Expr, in)
+	case *parser.ParenExpr:
+		return e.of(n.Expr, s)
+	case *parser.UnaryExpr: // in place
+		return e.of(n.Expr, s)
+	case *parser.StepInvariantExpr: // at one step, then copied to all
+		in := e.of(n.Expr, tree.Over(1, 0))
+		return give(in.series, s.Steps, storedBytes).after(in.peak, in.held)
+	case *parser.AggregateExpr:
+		return e.aggregate(n, s)
+	case *parser.BinaryExpr:
+		return e.binary(n, s)
+	case *parser.Call:
+		return e.call(n, s)
+	}
+	return give(1, s.Steps, storedBytes) // a number, or a text
+}
+
+// aggregate is a result with a series for each group. How many there are is in no text; each series
+// may be one.
+func (e estimate) aggregate(n *parser.AggregateExpr, s tree.Span) part {
+	in := e.of(n.Expr, s)
+	groups := in.series
+	if len(n.Grouping) == 0 && !n.Without && sole(n.Op) {
+		groups = 1
+	}
+	return give(groups, s.Steps, madeBytes).after(in.peak, in.held)
+}
+
+// sole tells whether an aggregation gives one series for each group.
+func sole(op parser.ItemType) bool {
+	switch op {
+	case parser.TOPK, parser.BOTTOMK, parser.LIMITK, parser.LIMIT_RATIO, parser.COUNT_VALUES:
+		return false
+	}
+	return true
+}
+
+// binary holds both sides, which are evaluated one after the other, and what comes of them.
+func (e estimate) binary(n *parser.BinaryExpr, s tree.Span) part {
+	l, r := e.of(n.LHS, s), e.of(n.RHS, s)
+	var series int64
+	switch {
+	case n.Op == parser.LOR:
+		series = l.series + r.series
+	case n.Op.IsSetOperator():
+		series = l.series
+	default: // many to one, or one of the sides is a number
+		series = max(l.series, r.series)
+		if vm := n.VectorMatching; vm != nil && vm.Card == parser.CardOneToOne && n.LHS.Type() == parser.ValueTypeVector && n.RHS.Type() == parser.ValueTypeVector {
+			series = min(l.series, r.series)
+		}
+	}
+	return give(series, s.Steps, madeBytes).after(max(l.peak, l.held+r.peak), l.held+r.held)
+}
+
+// call holds all arguments, but for ranges of stored samples, which are read one series after the
+// other.
+func (e estimate) call(n *parser.Call, s tree.Span) part {
+	var series, held, peak int64
+	for _, arg := range n.Args {
+		a := e.of(arg, s)
+		if _, ok := tree.Bare(arg).(*parser.MatrixSelector); ok {
+			a.held, a.peak = 0, 0
+		}
+		series, peak = max(series, a.series), max(peak, held+a.peak)
+		held += a.held
+	}
+	switch n.Func.Name {
+	case "absent", "absent_over_time", "scalar", "vector", "time", "pi":
+		series = 1
+	case "histogram_quantiles": // one for each quantile, at most as many as there are buckets
+	case "label_replace", "label_join": // in place, but for the labels
+		out := give(series, s.Steps, madeBytes)
+		return out.after(peak, 0)
+	}
+	return give(max(series, 1), s.Steps, madeBytes).after(peak, held)
+}

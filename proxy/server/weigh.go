@@ -1,0 +1,288 @@
+package server
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/cost"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// What shards are asked is weighed before they are: what it makes each of them hold is a function
+// of the text, of its steps, and of how many series its selectors have there (proxy/cost). These
+// are counted where the text makes much of each: first all of a metric's name, which one number
+// tells for all dashboards, and only where that would be too many those of the selector itself.
+
+const (
+	// lightSeries is what a text may make a server hold for one series before these are counted: a
+	// server holds about twice as much of each at rest, in its head and its index.
+	lightSeries = 2 << 10
+	// countMoments is at how many moments of a long window series are counted, shortWindow what
+	// counts as short: once, at its end.
+	countMoments = 5
+	shortWindow  = 10 * time.Minute
+)
+
+// load is what one shard is asked for a leaf.
+type load struct {
+	leaf *plan.Leaf
+	part *plan.Part
+	grid cost.Grid
+}
+
+// selected is a selector whose series are to be counted on a shard.
+type selected struct {
+	key      cost.Key
+	part     *plan.Part
+	matchers []*labels.Matcher
+}
+
+// pieces is in how many pieces of time the query is to be asked, so that none of its servers holds
+// more than max_shard_bytes at a time: 1 where it is asked as it is. The error is a refusal where
+// no number of pieces is enough, or what kept the series from being counted.
+func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
+	loads := x.loads(p)
+	if len(loads) == 0 {
+		return 1, nil
+	}
+	heavy, held, err := x.beyond(loads, false)
+	if err == nil && len(heavy) > 0 {
+		heavy, held, err = x.beyond(heavy, true)
+	}
+	if err != nil || len(heavy) == 0 {
+		return 1, err
+	}
+	worst, most := heavy[0].part.Shard, int64(0)
+	for s, n := range held {
+		if n > most || n == most && s.Name() < worst.Name() {
+			worst, most = s, n
+		}
+	}
+	if q.Range {
+		steps := int64(q.Grid.Len())
+		for n := max(most/x.limits.MaxShardBytes, 2); n <= min(plan.MaxPieces, steps); n++ {
+			if x.fits(heavy, (steps+n-1)/n) {
+				if q.Divide(int(n)) == nil {
+					break
+				}
+				return int(n), nil
+			}
+		}
+	}
+	return 1, x.tooMuch(q, worst, most)
+}
+
+// loads are the leaves' parts that make much of each series.
+func (x *exchange) loads(p *plan.Plan) []load {
+	var out []load
+	interval := x.evaluationInterval().Milliseconds()
+	for _, l := range p.Leaves {
+		if l.Expr == nil {
+			continue
+		}
+		grid := cost.Grid{Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: interval}
+		if cost.Held(l.Expr, grid, func(*parser.VectorSelector) int64 { return 1 }) <= x.s.lightSeries {
+			continue
+		}
+		for _, part := range l.Parts {
+			out = append(out, load{l, part, grid})
+		}
+	}
+	return out
+}
+
+// beyond returns those of the loads whose shards would hold too much, and how much each of these
+// would. exact tells whether each selector is counted, or all series of its name.
+func (x *exchange) beyond(loads []load, exact bool) ([]load, map[*shard.Shard]int64, error) {
+	var unknown []selected
+	sum := func() map[*shard.Shard]int64 {
+		unknown = nil
+		held := map[*shard.Shard]int64{}
+		for _, l := range loads {
+			held[l.part.Shard] += x.held(l, exact, &unknown)
+		}
+		return held
+	}
+	held := sum()
+	if len(unknown) > 0 {
+		if err := x.count(unknown); err != nil {
+			return nil, nil, err
+		}
+		held = sum()
+	}
+	var heavy []load
+	for _, l := range loads {
+		if held[l.part.Shard] > x.limits.MaxShardBytes {
+			heavy = append(heavy, l)
+		}
+	}
+	return heavy, held, nil
+}
+
+// held is what a shard would hold for a load, selectors whose series are not known left out and
+// added to unknown.
+func (x *exchange) held(l load, exact bool, unknown *[]selected) int64 {
+	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) int64 {
+		t := x.selectedOf(l.part, vs, exact)
+		n, ok := x.st.counts.Known(t.key)
+		if !ok && unknown != nil {
+			*unknown = append(*unknown, t)
+		}
+		return n
+	})
+}
+
+// fits tells whether no shard of the loads would hold too much over so many of their steps.
+func (x *exchange) fits(loads []load, steps int64) bool {
+	held := map[*shard.Shard]int64{}
+	for _, l := range loads {
+		l.grid.Steps = min(l.grid.Steps, steps)
+		held[l.part.Shard] += x.held(l, true, nil)
+	}
+	for _, n := range held {
+		if n > x.limits.MaxShardBytes {
+			return false
+		}
+	}
+	return true
+}
+
+// selectedOf is what is counted for a selector: its own series, or all of its name.
+func (x *exchange) selectedOf(p *plan.Part, vs *parser.VectorSelector, exact bool) selected {
+	t := selected{part: p, matchers: vs.LabelMatchers}
+	from, until := x.counted(p)
+	if i := slices.IndexFunc(vs.LabelMatchers, isName); i >= 0 && (!exact || len(vs.LabelMatchers) == 1) {
+		t.matchers = vs.LabelMatchers[i : i+1]
+		t.key = cost.KeyOf(p.Shard.Name(), t.matchers[0].Value, from, until)
+		return t
+	}
+	t.key = cost.KeyOf(p.Shard.Name(), plan.Selector(t.matchers), from, until)
+	return t
+}
+
+func isName(m *labels.Matcher) bool {
+	return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual
+}
+
+// counted is the window in which a part's series are counted: not before 1970, nor after now.
+func (x *exchange) counted(p *plan.Part) (from, until int64) {
+	until = max(min(p.Until, x.view.Now().UnixMilli()), 0)
+	return min(max(p.From, until-x.limits.MaxRange.Milliseconds(), 0), until), until
+}
+
+// count asks the shards for the numbers of series that are not known. A server that will not count
+// refuses by a bound of its own, as it would the query.
+func (x *exchange) count(unknown []selected) error {
+	by := map[cost.Key]selected{}
+	var keys []cost.Key
+	for _, t := range unknown {
+		if _, ok := by[t.key]; !ok {
+			by[t.key], keys = t, append(keys, t.key)
+		}
+	}
+	_, err := x.st.counts.Find(x.ctx, keys, func(keys []cost.Key) ([]int64, error) {
+		questions := make([]question, 0, len(keys))
+		grids := make([]merge.Grid, 0, len(keys))
+		for i, k := range keys {
+			req, grid := x.countRequest(by[k])
+			part := by[k].part
+			q := question{shard: part.Shard, req: req, class: shard.Light, plain: true, part: i, from: grid.Start, until: grid.End}
+			if q.replicas = part.Replicas; len(part.Replicas) == 1 {
+				q.replica, q.replicas = part.Replicas[0], nil
+			}
+			questions, grids = append(questions, q), append(grids, grid)
+		}
+		return x.countAnswers(questions, grids)
+	})
+	return err
+}
+
+// countRequest asks how many series there are: at the end of the window, or at some moments in it.
+func (x *exchange) countRequest(t selected) (*endpoint.Request, merge.Grid) {
+	req := *x.dec.Request
+	sent, _ := plan.Strip(t.part.Shard.Group, t.matchers)
+	req.Query, req.PartialResponse, req.Limit, req.Stats = "count("+plan.Selector(plan.Filled(sent))+")", nil, 0, ""
+	req.Start, req.End, req.Time, req.Step = endpoint.Time{}, endpoint.Time{}, endpoint.Time{}, 0
+	from, until := x.counted(t.part)
+	if until-from <= shortWindow.Milliseconds() {
+		req.ID, req.Time = endpoint.Query, endpoint.At(until)
+		return &req, merge.Grid{Start: until, End: until}
+	}
+	step := (until - from) / (countMoments - 1)
+	grid := merge.Grid{Start: until - step*(countMoments-1), End: until, Step: step}
+	req.ID, req.Start, req.End, req.Step = endpoint.QueryRange, endpoint.At(grid.Start), endpoint.At(grid.End), time.Duration(step)*time.Millisecond
+	return &req, grid
+}
+
+// countAnswers asks, and returns the largest number of each answer.
+func (x *exchange) countAnswers(questions []question, grids []merge.Grid) ([]int64, error) {
+	x.s.metrics.counts.Add(float64(len(questions)))
+	counts := make([]int64, len(questions))
+	r, err := x.askAndRead(questions, func(_ int, q *question, src merge.Source) error {
+		t, _, err := merge.DecodeTable(x.ctx, src, grids[q.part], x.budget)
+		if err != nil {
+			return err
+		}
+		defer t.Close()
+		for _, s := range t.Series {
+			for _, v := range s.Values {
+				if !value.IsStaleNaN(v) && v >= 0 && v < math.MaxInt32 {
+					counts[q.part] = max(counts[q.part], int64(v))
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		if k := qerr.From(err).Kind; k == qerr.BadData || k == qerr.TooExpensive {
+			return counts, nil
+		}
+		return nil, err
+	}
+	defer r.close()
+	if r.broken != nil {
+		return nil, x.bodyError(r, r.broken)
+	}
+	return counts, nil
+}
+
+// tooMuch refuses what would make a server hold too much.
+func (x *exchange) tooMuch(q plan.Query, s *shard.Shard, held int64) error {
+	steps, advice := "", "select fewer series, or record a part of the query"
+	if q.Range {
+		steps = fmt.Sprintf(" at %d steps", q.Grid.Len())
+		advice = "select fewer series, shorten the range or widen the step, or record a part of the query"
+	}
+	if hasSubquery(q.Expr) {
+		advice = strings.Replace(advice, "select fewer series", "select fewer series, give the subquery a shorter range or a longer step", 1)
+	}
+	limit := merge.FormatBytes(x.limits.MaxShardBytes)
+	return qerr.Refuse(policy.BoundMaxShardBytes, limit, "about "+merge.FormatBytes(held), advice,
+		"evaluating this%s would make a server of shard %s hold about %s at once, as estimated from the series that it selects there, and max_shard_bytes allows %s", steps, s.Name(), merge.FormatBytes(held), limit)
+}
+
+// hasSubquery tells whether an expression has a subquery.
+func hasSubquery(n parser.Node) bool {
+	if _, ok := n.(*parser.SubqueryExpr); ok {
+		return true
+	}
+	for child := range parser.ChildrenIter(n) {
+		if hasSubquery(child) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+)
+
+// weighed is a proxy over two real Prometheus APIs of so many nodes each.
+func weighed(t *testing.T, nodes int, limits string) (*Server, string, time.Time) {
+	t.Helper()
+	now := time.Now().Truncate(time.Second)
+	config := "groups:\n  - name: jaguar\n    shards:\n"
+	for i := range 2 {
+		held := scraped(nodes, now.Add(-65*time.Minute), now, 2*time.Second, nil)
+		for j := range held {
+			held[j].lbls = labels.NewBuilder(held[j].lbls).Set("shard", fmt.Sprint(i)).Labels()
+		}
+		config += fmt.Sprintf("      - replicas: [{url: %q}]\n", promShard(t, labels.EmptyLabels(), held).URL())
+	}
+	s, base := startProxy(t, t.Context(), config+limits)
+	return s, base, now
+}
+
+func seriesCounts(t *testing.T, s *Server) float64 {
+	t.Helper()
+	return (&rig{t: t, s: s}).metric("spillway_series_counts_total", "")
+}
+
+// TestPieces: a range query that would make a server hold too much is asked in pieces, whose answer
+// is that of the whole to the last bit; what fits, or what makes little of each series, is asked as
+// it is. Series are counted once.
+func TestPieces(t *testing.T) {
+	whole, all, now := weighed(t, 100, "")
+	small, pieces, _ := weighed(t, 100, "limits: {max_shard_bytes: 400KiB}\n")
+	form := url.Values{"start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"}}
+	for _, tc := range []struct {
+		query  string
+		pieces bool
+		counts float64
+	}{
+		{"sum(rate(requests_total[1m]))", true, 2},
+		{"sum(rate(requests_total[1m]))", true, 0},
+		{"max by (node) (rate(requests_total[1m]) + rate(requests_total[2m]))", true, 0},
+		{"rate(requests_total[1m])", true, 0},
+		{`rate(requests_total{node=~"n1.?"}[1m])`, false, 2}, // few of many
+		{`rate(requests_total{node=~"n1.?"}[1m])`, false, 0},
+		{`up{node="n7"}`, false, 4}, // as JSON all of them would be too many
+	} {
+		form.Set("query", tc.query)
+		before, asked := plans(t, small, planStretches), seriesCounts(t, small)
+		code, got := ask(t, pieces, "/api/v1/query_range", form)
+		if code != 200 {
+			t.Errorf("%s: %d %s", tc.query, code, got)
+			continue
+		}
+		_, want := ask(t, all, "/api/v1/query_range", form)
+		a, _ := fromJSON(t, got)
+		b, _ := fromJSON(t, want)
+		if d := compare(a, b, 1e-12); d != "" || len(b) == 0 {
+			t.Errorf("%s: in pieces %s (%d series)", tc.query, d, len(b))
+		}
+		if divided := plans(t, small, planStretches) > before; divided != tc.pieces {
+			t.Errorf("%s: asked in pieces: %v", tc.query, divided)
+		}
+		if n := seriesCounts(t, small) - asked; n != tc.counts {
+			t.Errorf("%s: series were counted %v times, want %v", tc.query, n, tc.counts)
+		}
+	}
+	if n := plans(t, whole, planStretches); n != 0 {
+		t.Errorf("with the default %v queries were asked in pieces", n)
+	}
+	asked := seriesCounts(t, small)
+	for _, query := range []string{"sum(up)", "requests_total", "sum by (node) (rate(requests_total[5m])) / 2", "up * on (node, shard) up"} {
+		if code, body := ask(t, pieces, "/api/v1/query", url.Values{"query": {query}}); code != 200 {
+			t.Errorf("%s: %d %s", query, code, body)
+		}
+	}
+	if n := seriesCounts(t, small) - asked; n != 0 {
+		t.Errorf("instant queries had series counted %v times", n)
+	}
+}
+
+// TestTooMuchForAServer: what pieces do not help is refused before a server evaluates it, in a
+// sentence that says where, how much, and what to do.
+func TestTooMuchForAServer(t *testing.T) {
+	_, base, now := weighed(t, 100, "limits: {max_shard_bytes: 128KiB}\n")
+	form := url.Values{"start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"}}
+	for query, path := range map[string]string{
+		"max_over_time(rate(requests_total[1m])[1h:15s])":                             "/api/v1/query",
+		"sum(max_over_time(rate(requests_total[1m])[1h:15s]))":                        "/api/v1/query_range",
+		`sum by (n) (label_replace(requests_total, "n", "$1", "node", "n(.*)"))`:      "/api/v1/query_range",
+		"sum by (node) (rate(requests_total[1m] @ end()) + rate(requests_total[1m]))": "/api/v1/query_range",
+	} {
+		form.Set("query", query)
+		code, body := ask(t, base, path, form)
+		for _, want := range []string{`"bound":"max_shard_bytes"`, "a server of shard jaguar[", "max_shard_bytes allows 128KiB", "select fewer series"} {
+			if code != 422 || !strings.Contains(string(body), want) {
+				t.Errorf("%s: %d %s, want %q", query, code, body, want)
+			}
+		}
+	}
+	form.Set("query", `max_over_time(rate(requests_total{node="n3"}[1m])[1h:15s])`)
+	if code, body := ask(t, base, "/api/v1/query", form); code != 200 {
+		t.Errorf("one series of many: %d %s", code, body)
+	}
+}
+
+// TestCountingFails: a shard that cannot be asked for a number is one that cannot be asked; one that
+// refuses to count is asked the query itself, which it refuses or answers as it will.
+func TestCountingFails(t *testing.T) {
+	for _, tc := range []struct {
+		script string
+		nth    int
+		want   string
+	}{
+		{"error 422 execution 'query processing would load too many samples into memory'", 1, `"status":"success"`},
+		{"reset", 1, `"status":"success"`}, // asked once more
+		{"reset", 0, "broke the connection"},
+		{"garbage shape", 0, "of the wrong shape"},
+	} {
+		bad := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query_range", Nth: tc.nth, Script: tc.script}}})
+		_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", bad.URL()))
+		now := time.Now()
+		code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {"rate(up[5m])"}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"}})
+		if !strings.Contains(string(body), tc.want) {
+			t.Errorf("%s: %d %.500s, want %s", tc.script, code, body, tc.want)
+		}
+	}
+}
