@@ -23,9 +23,9 @@ type Key struct {
 	period int64
 }
 
-// KeyOf is the key for a window in milliseconds. Windows share it that are about as long, and end in
-// the same ten minutes or in the same half of their length, so that what moves on with the clock is
-// counted anew now and then.
+// KeyOf is the key for a window in milliseconds. Windows share it that are about as long, and end
+// in the same ten minutes or in the same half of their length, so that what moves on with the
+// clock is counted anew now and then.
 func KeyOf(shard, selector string, from, until int64) Key {
 	class := bits.Len64(uint64(max(until-from, 0)))
 	period := max(minPeriod.Milliseconds(), int64(1)<<class/4)

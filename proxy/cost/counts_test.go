@@ -86,7 +86,8 @@ func TestCountsFail(t *testing.T) {
 			defer func() { _ = recover() }()
 			_, _ = c.Find(t.Context(), []Key{key(2)}, func([]Key) ([]int64, error) { panic("a fault") })
 		}()
-		if got, err = c.Find(t.Context(), []Key{key(2)}, func([]Key) ([]int64, error) { return []int64{4}, nil }); err != nil || got[key(2)] != 4 {
+		got, err = c.Find(t.Context(), []Key{key(2)}, func([]Key) ([]int64, error) { return []int64{4}, nil })
+		if err != nil || got[key(2)] != 4 {
 			t.Errorf("after a fault: %v %v", got, err)
 		}
 	})

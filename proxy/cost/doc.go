@@ -1,10 +1,11 @@
 // Package cost says what a query makes a server hold, before the server is asked.
 //
-// A Prometheus counts the samples that a query holds (query.max-samples) and nothing else: room that
-// its engine makes for steps without a sample, labels, the answer as JSON, which it builds whole.
-// A text that is harmless over a hundred series takes a gigabyte over a hundred thousand, and the
-// text does not say how many there are. So Held is a function of the expression, its steps and the
-// number of series of each selector, and Counts remembers these numbers as servers gave them.
+// A Prometheus counts the samples that a query holds (query.max-samples) and nothing else: room
+// that its engine makes for steps without a sample, labels, the answer as JSON, which it builds
+// whole. A text that is harmless over a hundred series takes a gigabyte over a hundred thousand,
+// and the text does not say how many there are. So Held is a function of the expression, its
+// steps and the number of series of each selector, and Counts remembers these numbers as servers
+// gave them.
 //
 // # Promises
 //

@@ -12,12 +12,20 @@ const (
 	// pointBytes is a float and its time in the engine, pointJSON about what it takes in an answer
 	// beside that, which is built whole before it is sent.
 	pointBytes, pointJSON = 16, 32
-	// storedBytes is what a result holds of a series as it is stored, whose labels are the
-	// storage's; madeBytes of one that was made, with labels and the entries of maps; jsonBytes
-	// what a series takes in an answer beside its points.
-	storedBytes, madeBytes, jsonBytes = 128, 512, 256
+	// readBytes is what the storage makes of a series for each selector and block, with a copy of
+	// its labels, which the engine holds until the query ends; chunkBytes what it makes of each
+	// chunk in the selector's window. Windows beyond the first block meet a few others.
+	readBytes, chunkBytes = 300, 48
+	blockTime, chunkTime  = 2 * time.Hour, 30 * time.Minute
+	fewBlocks             = 3
+	// bareBytes is what a result holds of a series whose labels are the storage's; madeBytes of
+	// one that was made, with labels and the entries of maps; jsonBytes what a series takes in an
+	// answer beside its points.
+	bareBytes, madeBytes, jsonBytes = 128, 512, 256
 	// maxSeries is what a number of series is cut to, so that sums of products stay numbers.
 	maxSeries = 1 << 30
+	// maxCover is what a window is cut to, in milliseconds: ten years.
+	maxCover = 10 * 365 * 24 * 3_600_000
 	// assumedInterval is how often a series is taken to be scraped, where its samples themselves
 	// are the result.
 	assumedInterval = 15 * time.Second
@@ -31,18 +39,29 @@ type Grid struct{ Steps, Step, Interval int64 }
 // steps of the grid, and writes the answer. The function series gives the number of series of a
 // selector.
 func Held(expr parser.Expr, g Grid, series func(*parser.VectorSelector) int64) int64 {
-	e := estimate{g.Interval, series}
+	e := estimate{interval: g.Interval, series: series}
 	p := e.of(expr, tree.Over(g.Steps, g.Step))
-	return max(p.peak, p.held+p.series*(jsonBytes+p.points*pointJSON))
+	return e.read + max(p.peak, p.held+p.series*(jsonBytes+p.points*pointJSON))
 }
 
 // part is what a node gives: at most so many series of so many points each, the bytes that they
 // hold, and the most that are held on the way to them.
 type part struct{ series, points, held, peak int64 }
 
+// estimate goes through an expression and adds up what is read of the storage.
 type estimate struct {
 	interval int64
 	series   func(*parser.VectorSelector) int64
+	read     int64
+}
+
+// selects is the number of series of a selector that is evaluated over a span, and looks back by a
+// range.
+func (e *estimate) selects(vs *parser.VectorSelector, s tree.Span, back time.Duration) int64 {
+	n := min(max(e.series(vs), 0), maxSeries)
+	window := time.Duration(min(s.Cover, maxCover))*time.Millisecond + back
+	e.read += n * (readBytes*(1+min(int64(window/blockTime), fewBlocks)) + chunkBytes*(1+int64(window/chunkTime)))
+	return n
 }
 
 // give is a result of so many series, each with so many bytes beside its points.
@@ -60,16 +79,16 @@ func (p part) after(peak, held int64) part {
 }
 
 // of goes through an expression. Its depth is that of the expression, which policy bounds.
-func (e estimate) of(node parser.Node, s tree.Span) part {
+func (e *estimate) of(node parser.Node, s tree.Span) part {
 	switch n := node.(type) {
 	case *parser.VectorSelector:
-		return give(e.series(n), s.Steps, storedBytes)
+		return give(e.selects(n, s, 0), s.Steps, bareBytes)
 	case *parser.MatrixSelector: // the samples themselves: a range at one step
 		vs, ok := n.VectorSelector.(*parser.VectorSelector)
 		if !ok {
 			return part{}
 		}
-		return give(e.series(vs), int64(n.Range/assumedInterval)+1, storedBytes)
+		return give(e.selects(vs, s, n.Range), int64(n.Range/assumedInterval)+1, bareBytes)
 	case *parser.SubqueryExpr:
 		in, _ := s.Inside(n, e.interval)
 		return e.of(n.Expr, in)
@@ -79,7 +98,7 @@ func (e estimate) of(node parser.Node, s tree.Span) part {
 		return e.of(n.Expr, s)
 	case *parser.StepInvariantExpr: // at one step, then copied to all
 		in := e.of(n.Expr, tree.Over(1, 0))
-		return give(in.series, s.Steps, storedBytes).after(in.peak, in.held)
+		return give(in.series, s.Steps, bareBytes).after(in.peak, in.held)
 	case *parser.AggregateExpr:
 		return e.aggregate(n, s)
 	case *parser.BinaryExpr:
@@ -87,12 +106,12 @@ func (e estimate) of(node parser.Node, s tree.Span) part {
 	case *parser.Call:
 		return e.call(n, s)
 	}
-	return give(1, s.Steps, storedBytes) // a number, or a text
+	return give(1, s.Steps, bareBytes) // a number, or a text
 }
 
 // aggregate is a result with a series for each group. How many there are is in no text; each series
 // may be one.
-func (e estimate) aggregate(n *parser.AggregateExpr, s tree.Span) part {
+func (e *estimate) aggregate(n *parser.AggregateExpr, s tree.Span) part {
 	in := e.of(n.Expr, s)
 	groups := in.series
 	if len(n.Grouping) == 0 && !n.Without && sole(n.Op) {
@@ -111,7 +130,7 @@ func sole(op parser.ItemType) bool {
 }
 
 // binary holds both sides, which are evaluated one after the other, and what comes of them.
-func (e estimate) binary(n *parser.BinaryExpr, s tree.Span) part {
+func (e *estimate) binary(n *parser.BinaryExpr, s tree.Span) part {
 	l, r := e.of(n.LHS, s), e.of(n.RHS, s)
 	var series int64
 	switch {
@@ -121,7 +140,8 @@ func (e estimate) binary(n *parser.BinaryExpr, s tree.Span) part {
 		series = l.series
 	default: // many to one, or one of the sides is a number
 		series = max(l.series, r.series)
-		if vm := n.VectorMatching; vm != nil && vm.Card == parser.CardOneToOne && n.LHS.Type() == parser.ValueTypeVector && n.RHS.Type() == parser.ValueTypeVector {
+		vectors := n.LHS.Type() == parser.ValueTypeVector && n.RHS.Type() == parser.ValueTypeVector
+		if vm := n.VectorMatching; vectors && vm != nil && vm.Card == parser.CardOneToOne {
 			series = min(l.series, r.series)
 		}
 	}
@@ -130,7 +150,7 @@ func (e estimate) binary(n *parser.BinaryExpr, s tree.Span) part {
 
 // call holds all arguments, but for ranges of stored samples, which are read one series after the
 // other.
-func (e estimate) call(n *parser.Call, s tree.Span) part {
+func (e *estimate) call(n *parser.Call, s tree.Span) part {
 	var series, held, peak int64
 	for _, arg := range n.Args {
 		a := e.of(arg, s)

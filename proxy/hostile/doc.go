@@ -20,20 +20,8 @@
 // Otherwise they are printed. An answer that had begun is cut off at the deadline, which is no
 // verdict; it is counted and printed.
 //
-// # What is left
-//
-// A server has 2 GiB beside the quarter over rest that is asked for. Its query.max-samples is 100
-// points of each series, not its default of 50,000,000, and still one kind of text takes so much:
-// whatever makes new series over a range, such as a join of 20,000 series over 3,254 steps.
-// Prometheus' engine makes room for every step of each, up to 5,000 points or 80 kB, before it
-// knows that most steps have none, and no setting of a server counts that; 1.5 GiB were seen, and
-// nothing of the text is hostile but series times steps. The proxy, which does count it for what it
-// evaluates itself, has no bound for what it passes on.
-//
-// All else came to 122 MiB beside the quarter in 1,400 texts: labels, subqueries, instant joins,
-// regular expressions. Selectors are not what does it: 60 of them over all series in one text took
-// 60 MiB, and one server evaluates a text as one query, so that there is nothing to ask one after
-// another.
+// A server has a quarter over rest. It holds two hundred thousand series besides, which makes it a
+// small one, and max_shard_bytes is a tenth of what it holds; its query.max-samples is the default.
 //
 // Memory is a small multiple of one text.
 //

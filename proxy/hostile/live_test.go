@@ -26,12 +26,12 @@ const (
 	// proxyOver is how much more than at rest the proxy may have resident, whatever it is asked,
 	// with the memory limit that it gives itself.
 	proxyOver = 300 << 20
-	// serverMost is how much more a server may have resident than with plain queries over all of
-	// its series, and serverRoom what doc.go says of the rest.
-	serverMost, serverRoom = 1.25, 2 << 30
-	// serverSamples is what one query may hold at the server, by the server's own account
-	// (query.max-samples).
-	serverSamples = 100 * wideSeries
+	// serverMost is how much more a server may have resident than with plain queries over all
+	// series of wide.
+	serverMost = 1.25
+	// otherSeries is how many series the server holds besides, of which nobody asks: a server of
+	// the twenty thousand alone has so little that a quarter of it is an answer of theirs.
+	otherSeries = 200_000
 	// deadline is the proxy's timeout.
 	deadline = 5 * time.Second
 	// rest is after what time nothing may be computed for a query any more, and idleMost the share
@@ -64,11 +64,13 @@ type world struct {
 	servers []watched
 }
 
-// start starts the built program over a configuration.
-func start(t *testing.T, config string) world {
+// start starts the built program over a configuration, with further limits.
+func start(t *testing.T, config string, limits ...string) world {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "spillway.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "%s\nlimits: {timeout: %s}\n", config, deadline), 0o600); err != nil {
+	limits = append(limits, fmt.Sprintf("timeout: %s", deadline))
+	text := fmt.Appendf(nil, "%s\nlimits: {%s}\n", config, strings.Join(limits, ", "))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p, api, _, err := realprom.StartProxy(t.Context(), realpromtest.Spillway(t), file, nil)
@@ -113,18 +115,28 @@ func readHere(t *testing.T) world {
 // passedOn is a proxy over one real Prometheus that scrapes as many series, so that whole queries
 // are handed on to it.
 func passedOn(t *testing.T) world {
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/wide", func(w http.ResponseWriter, _ *http.Request) {
 		for i := range wideSeries {
 			fmt.Fprintf(w, "wide{pod=\"pod-%d\",node=\"node-%d\",x=\"research-training-7f8d9c\"} %d\n", i, i%100, i)
 		}
-	}))
+	})
+	mux.HandleFunc("/other", func(w http.ResponseWriter, _ *http.Request) {
+		for i := range otherSeries {
+			fmt.Fprintf(w, "other_%d{pod=\"pod-%d\",node=\"node-%d\",namespace=\"research-training\"} %d\n", i%500, i, i%100, i)
+		}
+	})
+	site := httptest.NewServer(mux)
 	t.Cleanup(site.Close)
+	target := strings.TrimPrefix(site.URL, "http://")
 	srv := realpromtest.Start(t, realprom.Options{Config: fmt.Sprintf(`
 global: {scrape_interval: 5s}
-scrape_configs: [{job_name: wide, static_configs: [{targets: [%q]}]}]
-`, strings.TrimPrefix(site.URL, "http://")), Flags: []string{fmt.Sprintf("--query.max-samples=%d", serverSamples)}})
-	w := start(t, fmt.Sprintf("groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]\n%s", srv.URL(), budget))
-	w.servers = []watched{{name: "Prometheus", pid: srv.PID(), share: serverMost, over: serverRoom, scrapes: true}}
+scrape_configs:
+  - {job_name: wide, metrics_path: /wide, static_configs: [{targets: [%[1]q]}]}
+  - {job_name: other, metrics_path: /other, scrape_interval: 20s, static_configs: [{targets: [%[1]q]}]}
+`, target)})
+	w := start(t, fmt.Sprintf("groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]\n%s", srv.URL(), budget), "max_shard_bytes: 64MiB")
+	w.servers = []watched{{name: "Prometheus", pid: srv.PID(), share: serverMost, scrapes: true}}
 	return w
 }
 
@@ -232,7 +244,8 @@ func settle(t *testing.T, c *client, scraped bool) {
 	asked := 0
 	for end := time.Now().Add(2 * time.Minute); asked < 5; time.Sleep(100 * time.Millisecond) {
 		code, body, err := c.ask(t.Context(), Query{Text: "count(wide)"})
-		if err == nil && code == http.StatusOK && (!scraped || strings.Contains(string(body), fmt.Sprintf("%q", fmt.Sprint(wideSeries)))) {
+		all := strings.Contains(string(body), fmt.Sprintf("%q", fmt.Sprint(wideSeries)))
+		if err == nil && code == http.StatusOK && (!scraped || all && c.has(t, "count(other_499)")) {
 			asked++
 			_, _, _ = c.ask(t.Context(), Query{Text: "sum by (pod) (wide) + sum by (pod) (wide)"})
 			_, _, _ = c.ask(t.Context(), Query{Text: "rate(wide[5m])", Range: 10 * time.Minute, Step: 15 * time.Second})
@@ -242,6 +255,13 @@ func settle(t *testing.T, c *client, scraped bool) {
 			t.Fatalf("the proxy does not answer: %d %s %v", code, body, err)
 		}
 	}
+}
+
+// has tells whether a query has an answer that is not empty.
+func (c *client) has(t *testing.T, query string) bool {
+	t.Helper()
+	code, body, err := c.ask(t.Context(), Query{Text: query})
+	return err == nil && code == http.StatusOK && strings.Contains(string(body), `"value"`)
 }
 
 // quiet sees that nothing is computed any more soon after an answer. What scrapes may be in the

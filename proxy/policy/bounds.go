@@ -63,8 +63,8 @@ const (
 // Bounds returns the name of every bound, in no particular order of importance but always the same.
 func Bounds() []string {
 	return []string{
-		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxShardBytes, BoundMaxRange, BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints,
-		BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
+		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxShardBytes, BoundMaxRange,
+		BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints, BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
 		BoundQuarantine, BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}
 }

@@ -167,7 +167,8 @@ func (limitsSet) Name() string { return "limits" }
 
 func (limitsSet) Check(q *Query) error {
 	l := q.Limits
-	if l.Timeout <= 0 || l.MaxSeries <= 0 || l.MaxSamples <= 0 || l.MaxResponseBytes <= 0 || l.MaxShardBytes <= 0 || l.MaxRange < time.Millisecond || l.MetadataRange < time.Millisecond || l.MaxQueryBytes <= 0 {
+	bytes := min(l.MaxResponseBytes, l.MaxShardBytes, l.MaxQueryBytes)
+	if l.Timeout <= 0 || l.MaxSeries <= 0 || l.MaxSamples <= 0 || bytes <= 0 || min(l.MaxRange, l.MetadataRange) < time.Millisecond {
 		return qerr.New(qerr.Internal, "a bound of %s is not set; this is a fault of Spillway, and nothing is answered without bounds", q.Request.ID)
 	}
 	return nil

@@ -67,7 +67,8 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 			Name: "spillway_query_inexact_total", Help: "Queries whose parts, as shards answered them, could not be put together exactly, so that they were evaluated raw.",
 		}),
 		counts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_series_counts_total", Help: "Times that a shard was asked how many series a selector has there, before a query that makes much of each (max_shard_bytes).",
+			Name: "spillway_series_counts_total",
+			Help: "Times that a shard was asked how many series a selector has there, before a query that makes much of each (max_shard_bytes).",
 		}),
 		series:  counter("spillway_series_total", "Series held or returned.", "endpoint"),
 		samples: counter("spillway_samples_total", "Samples read or returned.", "endpoint"),

@@ -90,8 +90,8 @@ func TestPartialAnswers(t *testing.T) {
 				f := fault{script: script, want: 502}
 				if name == "hangs" {
 					f.want = 503 // at the deadline, or when a shard that was not needed was given up
-					// Who waited for the number of series that another one asked for asks anew, of a server
-					// that is known to be silent by then.
+					// Who waited for the number of series that another one asked for asks anew,
+					// of a server that is known to be silent by then.
 					f.or = map[string]int{"query_range spliced": 502, "query_range pushed": 502}
 				}
 				bad := r.shards["jaguar"][1][0]

@@ -47,7 +47,8 @@ func (x *exchange) query() error {
 			return err
 		}
 		if n > 1 {
-			return x.stretches(q, q.Divide(n), false, fmt.Sprintf("all steps at once would make a server hold more than max_shard_bytes; they are asked in %d pieces", n))
+			why := fmt.Sprintf("all steps at once would make a server hold more than max_shard_bytes; they are asked in %d pieces", n)
+			return x.stretches(q, q.Divide(n), false, why)
 		}
 	}
 	if told, err := x.tell(p.Root, p.Refused); told || err != nil {

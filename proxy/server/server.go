@@ -192,7 +192,10 @@ func New(o Options) (*Server, error) {
 		o.RoutePrefix = external.Path
 	}
 	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
-	s := &Server{opts: o, cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator(), lightSeries: lightSeries}
+	s := &Server{
+		opts: o, cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator(),
+		lightSeries: lightSeries,
+	}
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
 	s.background, s.stop = context.WithCancel(context.Background())
 	s.drained, s.cut = context.WithCancelCause(context.Background())

@@ -80,8 +80,8 @@ func (x *exchange) stretches(whole plan.Query, pieces []plan.Query, weigh bool, 
 	return x.encodeTable(joined, true)
 }
 
-// planPieces plans pieces of a range query, and divides those further, where they are to be weighed,
-// that would make a server hold too much.
+// planPieces plans pieces of a range query, and divides those further, where they are to be
+// weighed, that would make a server hold too much.
 func (x *exchange) planPieces(pieces []plan.Query, weigh bool) (out []plan.Query, plans []*plan.Plan, err error) {
 	for _, q := range pieces {
 		p, err := x.plan(q)

@@ -28,8 +28,9 @@ import (
 
 const (
 	// lightSeries is what a text may make a server hold for one series before these are counted: a
-	// server holds about twice as much of each at rest, in its head and its index.
-	lightSeries = 2 << 10
+	// server holds about as much of each at rest, in its head and its index, and of a metric's
+	// series only few of its own are such.
+	lightSeries = 4 << 10
 	// countMoments is at how many moments of a long window series are counted, shortWindow what
 	// counts as short: once, at its end.
 	countMoments = 5
@@ -94,7 +95,7 @@ func (x *exchange) loads(p *plan.Plan) []load {
 			continue
 		}
 		grid := cost.Grid{Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: interval}
-		if cost.Held(l.Expr, grid, func(*parser.VectorSelector) int64 { return 1 }) <= x.s.lightSeries {
+		if cost.Held(l.Expr, grid, func(*parser.VectorSelector) int64 { return 1 }) <= x.s.lightSeries*named(l.Expr) {
 			continue
 		}
 		for _, part := range l.Parts {
@@ -102,6 +103,24 @@ func (x *exchange) loads(p *plan.Plan) []load {
 		}
 	}
 	return out
+}
+
+// named is how many metrics an expression reads: series of different ones are different series.
+func named(expr parser.Expr) int64 {
+	var names []string
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if vs, ok := n.(*parser.VectorSelector); ok {
+			name := ""
+			if i := slices.IndexFunc(vs.LabelMatchers, isName); i >= 0 {
+				name = vs.LabelMatchers[i].Value
+			}
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		return nil
+	})
+	return int64(len(names))
 }
 
 // beyond returns those of the loads whose shards would hold too much, and how much each of these
@@ -223,7 +242,8 @@ func (x *exchange) countRequest(t selected) (*endpoint.Request, merge.Grid) {
 	}
 	step := (until - from) / (countMoments - 1)
 	grid := merge.Grid{Start: until - step*(countMoments-1), End: until, Step: step}
-	req.ID, req.Start, req.End, req.Step = endpoint.QueryRange, endpoint.At(grid.Start), endpoint.At(grid.End), time.Duration(step)*time.Millisecond
+	req.ID, req.Start, req.End = endpoint.QueryRange, endpoint.At(grid.Start), endpoint.At(grid.End)
+	req.Step = time.Duration(step) * time.Millisecond
 	return &req, grid
 }
 
@@ -271,7 +291,8 @@ func (x *exchange) tooMuch(q plan.Query, s *shard.Shard, held int64) error {
 	}
 	limit := merge.FormatBytes(x.limits.MaxShardBytes)
 	return qerr.Refuse(policy.BoundMaxShardBytes, limit, "about "+merge.FormatBytes(held), advice,
-		"evaluating this%s would make a server of shard %s hold about %s at once, as estimated from the series that it selects there, and max_shard_bytes allows %s", steps, s.Name(), merge.FormatBytes(held), limit)
+		"evaluating this%s would make a server of shard %s hold about %s at once, as estimated from the series that it selects there, "+
+			"and max_shard_bytes allows %s", steps, s.Name(), merge.FormatBytes(held), limit)
 }
 
 // hasSubquery tells whether an expression has a subquery.

@@ -100,7 +100,9 @@ func TestTooMuchForAServer(t *testing.T) {
 	} {
 		form.Set("query", query)
 		code, body := ask(t, base, path, form)
-		for _, want := range []string{`"bound":"max_shard_bytes"`, "a server of shard jaguar[", "max_shard_bytes allows 128KiB", "select fewer series"} {
+		for _, want := range []string{
+			`"bound":"max_shard_bytes"`, "a server of shard jaguar[", "max_shard_bytes allows 128KiB", "select fewer series",
+		} {
 			if code != 422 || !strings.Contains(string(body), want) {
 				t.Errorf("%s: %d %s, want %q", query, code, body, want)
 			}
@@ -112,8 +114,8 @@ func TestTooMuchForAServer(t *testing.T) {
 	}
 }
 
-// TestCountingFails: a shard that cannot be asked for a number is one that cannot be asked; one that
-// refuses to count is asked the query itself, which it refuses or answers as it will.
+// TestCountingFails: a shard that cannot be asked for a number is one that cannot be asked; one
+// that refuses to count is asked the query itself, which it refuses or answers as it will.
 func TestCountingFails(t *testing.T) {
 	for _, tc := range []struct {
 		script string
@@ -128,7 +130,9 @@ func TestCountingFails(t *testing.T) {
 		bad := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query_range", Nth: tc.nth, Script: tc.script}}})
 		_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", bad.URL()))
 		now := time.Now()
-		code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {"rate(up[5m])"}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"}})
+		code, body := ask(t, base, "/api/v1/query_range", url.Values{
+			"query": {"rate(up[5m])"}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"},
+		})
 		if !strings.Contains(string(body), tc.want) {
 			t.Errorf("%s: %d %.500s, want %s", tc.script, code, body, tc.want)
 		}
