@@ -15,13 +15,16 @@ const (
 	// readBytes is what the storage makes of a series for each selector and block, with a copy of
 	// its labels, which the engine holds until the query ends; chunkBytes what it makes of each
 	// chunk in the selector's window. Windows beyond the first block meet a few others.
-	readBytes, chunkBytes = 300, 48
+	readBytes, chunkBytes = 400, 48
 	blockTime, chunkTime  = 2 * time.Hour, 30 * time.Minute
 	fewBlocks             = 3
 	// bareBytes is what a result holds of a series whose labels are the storage's; madeBytes of
 	// one that was made, with labels and the entries of maps; jsonBytes what a series takes in an
 	// answer beside its points.
 	bareBytes, madeBytes, jsonBytes = 128, 512, 256
+	// matchBytes is what matching takes beside for a series of a result: signatures, and the
+	// vectors of a step.
+	matchBytes = 256
 	// maxSeries is what a number of series is cut to, so that sums of products stay numbers.
 	maxSeries = 1 << 30
 	// maxCover is what a window is cut to, in milliseconds: ten years.
@@ -145,7 +148,7 @@ func (e *estimate) binary(n *parser.BinaryExpr, s tree.Span) part {
 			series = min(l.series, r.series)
 		}
 	}
-	return give(series, s.Steps, madeBytes).after(max(l.peak, l.held+r.peak), l.held+r.held)
+	return give(series, s.Steps, madeBytes+matchBytes).after(max(l.peak, l.held+r.peak), l.held+r.held)
 }
 
 // call holds all arguments, but for ranges of stored samples, which are read one series after the

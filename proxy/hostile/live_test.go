@@ -135,7 +135,7 @@ scrape_configs:
   - {job_name: wide, metrics_path: /wide, static_configs: [{targets: [%[1]q]}]}
   - {job_name: other, metrics_path: /other, scrape_interval: 20s, static_configs: [{targets: [%[1]q]}]}
 `, target)})
-	w := start(t, fmt.Sprintf("groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]\n%s", srv.URL(), budget), "max_shard_bytes: 64MiB")
+	w := start(t, fmt.Sprintf("groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]\n%s", srv.URL(), budget), "max_shard_bytes: 48MiB")
 	w.servers = []watched{{name: "Prometheus", pid: srv.PID(), share: serverMost, scrapes: true}}
 	return w
 }
