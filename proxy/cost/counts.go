@@ -3,7 +3,6 @@ package cost
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"math/bits"
 	"sync"
 	"time"
@@ -58,13 +57,15 @@ func (c *Counts) Known(k Key) (int64, bool) {
 	return e.Value.(*count).n, true
 }
 
-// Find returns the numbers for keys, by asking for those that are not known and that nobody else is
-// asking for, all at once. ask returns one number for each key that it is given, in their order. An
-// error of somebody else who asks is not ours: then we ask.
-func (c *Counts) Find(ctx context.Context, keys []Key, ask func([]Key) ([]int64, error)) (map[Key]int64, error) {
-	out := make(map[Key]int64, len(keys))
+// Find returns the numbers for keys, by asking for those that are not known and that nobody else
+// is asking for, all at once: ask calls found with the place of each key among those that it is
+// given, as soon as its number is known, from any goroutine; of two numbers for a key the first
+// counts. An error of somebody else who asks, or a number that was not found, is not ours: then
+// we ask. What is not found when we ask is not in the result.
+func (c *Counts) Find(ctx context.Context, keys []Key, ask func(keys []Key, found func(i int, n int64)) error) (map[Key]int64, error) {
+	out, asked := make(map[Key]int64, len(keys)), map[Key]bool{}
 	for {
-		own, wait := c.claim(keys, out)
+		own, wait := c.claim(keys, out, asked)
 		if len(own) > 0 {
 			if err := c.ask(own, out, ask); err != nil {
 				return nil, err
@@ -81,23 +82,23 @@ func (c *Counts) Find(ctx context.Context, keys []Key, ask func([]Key) ([]int64,
 	}
 }
 
-// claim adds to out what is known, and returns the keys that the caller is now to ask for, and what
-// to wait for where somebody else asks.
-func (c *Counts) claim(keys []Key, out map[Key]int64) (own []Key, wait chan struct{}) {
+// claim adds to out what is known, and returns the keys that the caller is now to ask for, which
+// are in asked from then on, and what to wait for where somebody else asks.
+func (c *Counts) claim(keys []Key, out map[Key]int64, asked map[Key]bool) (own []Key, wait chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.seen == nil {
 		c.seen = map[Key]*list.Element{}
 	}
 	for _, k := range keys {
-		if _, ok := out[k]; ok {
+		if _, ok := out[k]; ok || asked[k] {
 			continue
 		}
 		switch e := c.seen[k]; {
 		case e == nil:
 			c.seen[k] = c.used.PushFront(&count{key: k, done: make(chan struct{})})
 			own = append(own, k)
-			out[k] = 0 // until it is known
+			asked[k] = true
 		case e.Value.(*count).done != nil:
 			wait = e.Value.(*count).done
 		default:
@@ -107,31 +108,31 @@ func (c *Counts) claim(keys []Key, out map[Key]int64) (own []Key, wait chan stru
 	return own, wait
 }
 
-// ask finds out what was claimed, and lets go of it whatever comes of it.
-func (c *Counts) ask(own []Key, out map[Key]int64, ask func([]Key) ([]int64, error)) (err error) {
-	var n []int64
+// ask finds out what was claimed, and lets go of what was not found whatever comes of it. Those who
+// wait for a number wait for no other one.
+func (c *Counts) ask(own []Key, out map[Key]int64, ask func([]Key, func(int, int64)) error) (err error) {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for i, k := range own {
-			e := c.seen[k]
-			known := e.Value.(*count)
-			close(known.done)
-			if known.done = nil; i < len(n) {
-				known.n, out[k] = n[i], n[i]
-			} else {
+		for _, k := range own {
+			if e := c.seen[k]; e != nil && e.Value.(*count).done != nil {
+				close(e.Value.(*count).done)
 				c.used.Remove(e)
 				delete(c.seen, k)
 			}
 		}
 		c.forget()
 	}()
-	if n, err = ask(own); err != nil {
-		n = nil
-	} else if len(n) != len(own) {
-		n, err = nil, fmt.Errorf("cost: %d numbers for %d keys", len(n), len(own))
-	}
-	return err
+	return ask(own, func(i int, n int64) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if _, ok := out[own[i]]; !ok {
+			known := c.seen[own[i]].Value.(*count)
+			close(known.done)
+			known.n, known.done = n, nil
+			out[own[i]] = n
+		}
+	})
 }
 
 // forget lets go of what is too much, but not of what somebody waits for. The caller holds the

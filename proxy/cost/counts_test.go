@@ -17,25 +17,30 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func key(i int) Key { return KeyOf("heron[0]", fmt.Sprintf("m%d", i), 0, 3_600_000) }
 
+// all is an ask that finds the same number for all keys, after a while.
+func all(number int64, after time.Duration, asked *atomic.Int32) func([]Key, func(int, int64)) error {
+	return func(keys []Key, found func(int, int64)) error {
+		if asked != nil {
+			asked.Add(int32(len(keys)))
+		}
+		time.Sleep(after)
+		for i := range keys {
+			found(i, number)
+		}
+		return nil
+	}
+}
+
 // TestCountsAskOnce: however many want a number at once, one asks for it; it is known then, and
 // whoever wants others besides asks for those alone.
 func TestCountsAskOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Counts
 		var asked atomic.Int32
-		ask := func(keys []Key) ([]int64, error) {
-			asked.Add(int32(len(keys)))
-			time.Sleep(time.Second)
-			out := make([]int64, len(keys))
-			for i := range keys {
-				out[i] = 7
-			}
-			return out, nil
-		}
 		for i := range 50 {
 			go func() {
 				keys := []Key{key(i % 5), key(i%5 + 1)}
-				got, err := c.Find(t.Context(), keys, ask)
+				got, err := c.Find(t.Context(), keys, all(7, time.Second, &asked))
 				if err != nil || got[keys[0]] != 7 || got[keys[1]] != 7 {
 					t.Errorf("%v %v", got, err)
 				}
@@ -55,6 +60,36 @@ func TestCountsAskOnce(t *testing.T) {
 	})
 }
 
+// TestCountsWaitForTheirOwn: who waits for a number that somebody else asks for has it when it is
+// there, however long the others take that are asked for with it.
+func TestCountsWaitForTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Counts
+		go func() {
+			_, _ = c.Find(t.Context(), []Key{key(1), key(2)}, func(_ []Key, found func(int, int64)) error {
+				time.Sleep(time.Second)
+				found(1, 5)
+				time.Sleep(time.Hour)
+				return errors.New("the other one hangs")
+			})
+		}()
+		synctest.Wait()
+		began := time.Now()
+		got, err := c.Find(t.Context(), []Key{key(2)}, nil)
+		if took := time.Since(began); err != nil || got[key(2)] != 5 || took != time.Second {
+			t.Errorf("%v %v after %s", got, err, took)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if n, ok := c.Known(key(2)); !ok || n != 5 {
+			t.Error("what was found is lost with what was not")
+		}
+		if _, ok := c.Known(key(1)); ok {
+			t.Error("what was not found is known")
+		}
+	})
+}
+
 // TestCountsFail: the error is that of whoever asked; those who waited ask themselves, and who has
 // no time to wait does not.
 func TestCountsFail(t *testing.T) {
@@ -62,9 +97,9 @@ func TestCountsFail(t *testing.T) {
 		var c Counts
 		broken := errors.New("broken")
 		go func() {
-			if _, err := c.Find(t.Context(), []Key{key(1)}, func([]Key) ([]int64, error) {
+			if _, err := c.Find(t.Context(), []Key{key(1)}, func([]Key, func(int, int64)) error {
 				time.Sleep(time.Second)
-				return nil, broken
+				return broken
 			}); !errors.Is(err, broken) {
 				t.Errorf("%v", err)
 			}
@@ -75,19 +110,15 @@ func TestCountsFail(t *testing.T) {
 		if _, err := c.Find(short, []Key{key(1)}, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who cannot wait: %v", err)
 		}
-		got, err := c.Find(t.Context(), []Key{key(1)}, func(keys []Key) ([]int64, error) { return []int64{3}, nil })
+		got, err := c.Find(t.Context(), []Key{key(1)}, all(3, 0, nil))
 		if err != nil || got[key(1)] != 3 {
 			t.Errorf("who waited: %v %v", got, err)
 		}
-		if _, err := c.Find(t.Context(), []Key{key(2)}, func([]Key) ([]int64, error) { return nil, nil }); err == nil {
-			t.Error("no number is taken for one")
-		}
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = c.Find(t.Context(), []Key{key(2)}, func([]Key) ([]int64, error) { panic("a fault") })
+			_, _ = c.Find(t.Context(), []Key{key(2)}, func([]Key, func(int, int64)) error { panic("a fault") })
 		}()
-		got, err = c.Find(t.Context(), []Key{key(2)}, func([]Key) ([]int64, error) { return []int64{4}, nil })
-		if err != nil || got[key(2)] != 4 {
+		if got, err = c.Find(t.Context(), []Key{key(2)}, all(4, 0, nil)); err != nil || got[key(2)] != 4 {
 			t.Errorf("after a fault: %v %v", got, err)
 		}
 	})
@@ -96,12 +127,12 @@ func TestCountsFail(t *testing.T) {
 // TestCountsForget: there are never more than MaxCounts, and those that were used last stay.
 func TestCountsForget(t *testing.T) {
 	var c Counts
-	var all []Key
+	var many []Key
 	for i := range MaxCounts + 100 {
-		all = append(all, key(i))
+		many = append(many, key(i))
 	}
-	for batch := range slices.Chunk(all, 50) {
-		if _, err := c.Find(t.Context(), batch, func(keys []Key) ([]int64, error) { return make([]int64, len(keys)), nil }); err != nil {
+	for batch := range slices.Chunk(many, 50) {
+		if _, err := c.Find(t.Context(), batch, all(1, 0, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := c.Known(key(0)); !ok {

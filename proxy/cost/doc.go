@@ -4,8 +4,8 @@
 // that its engine makes for steps without a sample, labels, the answer as JSON, which it builds
 // whole. A text that is harmless over a hundred series takes a gigabyte over a hundred thousand,
 // and the text does not say how many there are. So Held is a function of the expression, its
-// steps and the number of series of each selector, and Counts remembers these numbers as servers
-// gave them.
+// steps and the number of series of each selector; Names knows what a server says of its largest
+// metrics, and Counts remembers numbers of selectors.
 //
 // # Promises
 //
@@ -16,8 +16,8 @@
 //     numbers of series are right.
 //   - It grows with the number of steps, but for what subqueries hold: a range query that is asked
 //     in pieces of time holds less in each.
-//   - Whoever asks for a number that somebody else is already finding out waits for it, and no
-//     longer than the own request lasts.
+//   - Whoever asks for a number that somebody else is already finding out waits for that number
+//     alone, and no longer than the own request lasts.
 //
 // # Refusals
 //
@@ -27,7 +27,8 @@
 //
 // # Memory
 //
-// Counts holds at most MaxCounts numbers of about 200 bytes each, 4 MiB.
+// Counts holds at most MaxCounts numbers of about 200 bytes each, 4 MiB; Names at most MaxNames
+// metrics of a shard, 8 KiB, and each name once for all shards.
 //
 //	held := cost.Held(expr, cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000}, func(*parser.VectorSelector) int64 { return 20_000 })
 package cost

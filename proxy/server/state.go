@@ -27,6 +27,7 @@ type state struct {
 	usage   *usage.Log
 	tenants *tenant.Directory // nil where everybody may ask
 	counts  cost.Counts       // of series on shards
+	sizes   *sizes            // of metrics on shards
 	drops   *dropped.Set      // what drop rules take away; nil where no plan is given
 	owns    map[string]bool   // label names of any group
 	shards  int
@@ -129,7 +130,9 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 			return nil, fmt.Errorf("usage_log: %w", err)
 		}
 	}
+	st.sizes = newSizes(s, st.top)
 	st.close = func() {
+		st.sizes.close()
 		st.top.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

@@ -22,9 +22,10 @@ import (
 )
 
 // What shards are asked is weighed before they are: what it makes each of them hold is a function
-// of the text, of its steps, and of how many series its selectors have there (proxy/cost). These
-// are counted where the text makes much of each: first all of a metric's name, which one number
-// tells for all dashboards, and only where that would be too many those of the selector itself.
+// of the text, of its steps, and of how many series its selectors have there (proxy/cost). What a
+// server says of its metrics' sizes, which is asked for once in ten minutes, mostly shows that it
+// is not too much. Only where it does not the series of the selectors are counted, which is no
+// more than the query itself does first.
 
 const (
 	// lightSeries is what a text may make a server hold for one series before these are counted: a
@@ -35,6 +36,9 @@ const (
 	// counts as short: once, at its end.
 	countMoments = 5
 	shortWindow  = 10 * time.Minute
+	// recentWindow is how far back a window may begin for the sizes of metrics to be taken for
+	// those of then: a server tells those of its newest hours.
+	recentWindow = 24 * time.Hour
 )
 
 // load is what one shard is asked for a leaf.
@@ -55,14 +59,11 @@ type selected struct {
 // more than max_shard_bytes at a time: 1 where it is asked as it is. The error is a refusal where
 // no number of pieces is enough, or what kept the series from being counted.
 func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
-	loads := x.loads(p)
+	loads := x.open(x.loads(p))
 	if len(loads) == 0 {
 		return 1, nil
 	}
-	heavy, held, err := x.beyond(loads, false)
-	if err == nil && len(heavy) > 0 {
-		heavy, held, err = x.beyond(heavy, true)
-	}
+	heavy, held, err := x.beyond(loads)
 	if err != nil || len(heavy) == 0 {
 		return 1, err
 	}
@@ -123,15 +124,43 @@ func named(expr parser.Expr) int64 {
 	return int64(len(names))
 }
 
-// beyond returns those of the loads whose shards would hold too much, and how much each of these
-// would. exact tells whether each selector is counted, or all series of its name.
-func (x *exchange) beyond(loads []load, exact bool) ([]load, map[*shard.Shard]int64, error) {
+// open returns those of the loads of whose shards the sizes of metrics do not show that all of them
+// together are little enough.
+func (x *exchange) open(loads []load) []load {
+	if len(loads) == 0 {
+		return nil
+	}
+	held, unknown := map[*shard.Shard]int64{}, map[*shard.Shard]bool{}
+	recent := x.view.Now().Add(-recentWindow).UnixMilli()
+	for _, l := range loads {
+		s := l.part.Shard
+		held[s] += cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) int64 {
+			i := slices.IndexFunc(vs.LabelMatchers, isName)
+			if i < 0 || l.part.From < recent {
+				unknown[s] = true
+				return 0
+			}
+			n, ok := x.st.sizes.of(s, vs.LabelMatchers[i].Value)
+			if !ok {
+				unknown[s] = true
+			}
+			return n
+		})
+	}
+	return slices.DeleteFunc(loads, func(l load) bool {
+		return !unknown[l.part.Shard] && held[l.part.Shard] <= x.limits.MaxShardBytes
+	})
+}
+
+// beyond returns those of the loads whose shards would hold too much, and how much each shard
+// would, by the numbers of their selectors' series.
+func (x *exchange) beyond(loads []load) ([]load, map[*shard.Shard]int64, error) {
 	var unknown []selected
 	sum := func() map[*shard.Shard]int64 {
 		unknown = nil
 		held := map[*shard.Shard]int64{}
 		for _, l := range loads {
-			held[l.part.Shard] += x.held(l, exact, &unknown)
+			held[l.part.Shard] += x.held(l, &unknown)
 		}
 		return held
 	}
@@ -153,9 +182,9 @@ func (x *exchange) beyond(loads []load, exact bool) ([]load, map[*shard.Shard]in
 
 // held is what a shard would hold for a load, selectors whose series are not known left out and
 // added to unknown.
-func (x *exchange) held(l load, exact bool, unknown *[]selected) int64 {
+func (x *exchange) held(l load, unknown *[]selected) int64 {
 	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) int64 {
-		t := x.selectedOf(l.part, vs, exact)
+		t := x.selectedOf(l.part, vs)
 		n, ok := x.st.counts.Known(t.key)
 		if !ok && unknown != nil {
 			*unknown = append(*unknown, t)
@@ -169,7 +198,7 @@ func (x *exchange) fits(loads []load, steps int64) bool {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		l.grid.Steps = min(l.grid.Steps, steps)
-		held[l.part.Shard] += x.held(l, true, nil)
+		held[l.part.Shard] += x.held(l, nil)
 	}
 	for _, n := range held {
 		if n > x.limits.MaxShardBytes {
@@ -179,17 +208,10 @@ func (x *exchange) fits(loads []load, steps int64) bool {
 	return true
 }
 
-// selectedOf is what is counted for a selector: its own series, or all of its name.
-func (x *exchange) selectedOf(p *plan.Part, vs *parser.VectorSelector, exact bool) selected {
-	t := selected{part: p, matchers: vs.LabelMatchers}
+// selectedOf is what is counted for a selector.
+func (x *exchange) selectedOf(p *plan.Part, vs *parser.VectorSelector) selected {
 	from, until := x.counted(p)
-	if i := slices.IndexFunc(vs.LabelMatchers, isName); i >= 0 && (!exact || len(vs.LabelMatchers) == 1) {
-		t.matchers = vs.LabelMatchers[i : i+1]
-		t.key = cost.KeyOf(p.Shard.Name(), t.matchers[0].Value, from, until)
-		return t
-	}
-	t.key = cost.KeyOf(p.Shard.Name(), plan.Selector(t.matchers), from, until)
-	return t
+	return selected{cost.KeyOf(p.Shard.Name(), plan.Selector(vs.LabelMatchers), from, until), p, vs.LabelMatchers}
 }
 
 func isName(m *labels.Matcher) bool {
@@ -212,7 +234,7 @@ func (x *exchange) count(unknown []selected) error {
 			by[t.key], keys = t, append(keys, t.key)
 		}
 	}
-	_, err := x.st.counts.Find(x.ctx, keys, func(keys []cost.Key) ([]int64, error) {
+	_, err := x.st.counts.Find(x.ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
 		questions := make([]question, 0, len(keys))
 		grids := make([]merge.Grid, 0, len(keys))
 		for i, k := range keys {
@@ -224,7 +246,7 @@ func (x *exchange) count(unknown []selected) error {
 			}
 			questions, grids = append(questions, q), append(grids, grid)
 		}
-		return x.countAnswers(questions, grids)
+		return x.countAnswers(questions, grids, found)
 	})
 	return err
 }
@@ -247,36 +269,41 @@ func (x *exchange) countRequest(t selected) (*endpoint.Request, merge.Grid) {
 	return &req, grid
 }
 
-// countAnswers asks, and returns the largest number of each answer.
-func (x *exchange) countAnswers(questions []question, grids []merge.Grid) ([]int64, error) {
+// countAnswers asks, and tells the largest number of each answer as it comes. What a shard does not
+// count counts as none.
+func (x *exchange) countAnswers(questions []question, grids []merge.Grid, found func(int, int64)) error {
 	x.s.metrics.counts.Add(float64(len(questions)))
-	counts := make([]int64, len(questions))
 	r, err := x.askAndRead(questions, func(_ int, q *question, src merge.Source) error {
 		t, _, err := merge.DecodeTable(x.ctx, src, grids[q.part], x.budget)
 		if err != nil {
 			return err
 		}
 		defer t.Close()
+		most := int64(0)
 		for _, s := range t.Series {
 			for _, v := range s.Values {
 				if !value.IsStaleNaN(v) && v >= 0 && v < math.MaxInt32 {
-					counts[q.part] = max(counts[q.part], int64(v))
+					most = max(most, int64(v))
 				}
 			}
 		}
+		found(q.part, most)
 		return nil
 	})
 	if err != nil {
 		if k := qerr.From(err).Kind; k == qerr.BadData || k == qerr.TooExpensive {
-			return counts, nil
+			for i := range questions {
+				found(i, 0)
+			}
+			return nil
 		}
-		return nil, err
+		return err
 	}
 	defer r.close()
 	if r.broken != nil {
-		return nil, x.bodyError(r, r.broken)
+		return x.bodyError(r, r.broken)
 	}
-	return counts, nil
+	return nil
 }
 
 // tooMuch refuses what would make a server hold too much.

@@ -51,7 +51,7 @@ func TestPieces(t *testing.T) {
 		{"rate(requests_total[1m])", true, 0},
 		{`rate(requests_total{node=~"n1.?"}[1m])`, false, 2}, // few of many
 		{`rate(requests_total{node=~"n1.?"}[1m])`, false, 0},
-		{`up{node="n7"}`, false, 4}, // as JSON all of them would be too many
+		{`up{node="n7"}`, false, 2}, // as JSON all of them would be too many
 	} {
 		form.Set("query", tc.query)
 		before, asked := plans(t, small, planStretches), seriesCounts(t, small)
@@ -75,6 +75,18 @@ func TestPieces(t *testing.T) {
 	}
 	if n := plans(t, whole, planStretches); n != 0 {
 		t.Errorf("with the default %v queries were asked in pieces", n)
+	}
+	// Once it is known how large metrics are, nothing is counted where all of them are few.
+	for _, s := range whole.state.Load().top.Groups[0].Shards {
+		(&rig{t: t, s: whole}).eventually("the sizes of metrics are known", func() bool {
+			n, ok := whole.state.Load().sizes.of(s, "requests_total")
+			return ok && n == 100
+		})
+	}
+	before := seriesCounts(t, whole)
+	form.Set("query", `rate(requests_total{node="n3"}[1m])`)
+	if code, body := ask(t, all, "/api/v1/query_range", form); code != 200 || seriesCounts(t, whole) != before {
+		t.Errorf("%d %.300s; %v series were counted", code, body, seriesCounts(t, whole)-before)
 	}
 	asked := seriesCounts(t, small)
 	for _, query := range []string{"sum(up)", "requests_total", "sum by (node) (rate(requests_total[5m])) / 2", "up * on (node, shard) up"} {
