@@ -24,6 +24,7 @@ func mixCommand(e *cli.Env, parent cli.Clause) func() error {
 	hints := c.Flag("hints", "Tell Spillway which shard holds which node (shard_by and hashmod).").Default("true").Bool()
 	peers := c.Flag("peer", "Another proxy in front of the same servers, beside the others in all tables; may be given several times. The command prints the servers' URLs and waits until every peer answers.").PlaceHolder("NAME=URL").Strings()
 	c.Flag("port", "Port on which the first server listens too, the four shards on the next ones: so that peers can be configured beforehand.").IntVar(&o.Port)
+	c.Flag("pairs", "Also measure four shards of two replicas each, whole ones and ones of which one replica was away for ten minutes; needs twice as much room again.").BoolVar(&o.Pairs)
 	hold := c.Flag("hold", "Keep the servers up after the measurement, until Ctrl-C.").Bool()
 	out := c.Flag("out", "Folder for the tables, the picture and the figures as JSON; it is made where it is missing.").PlaceHolder("DIR").String()
 	profile := c.Flag("pprof", "Also take processor profiles of the Spillway processes under the mix, into --out.").Bool()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb/chunks"
 
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
@@ -82,7 +83,7 @@ func MakeData(ctx context.Context, dir string, series, shards int, seed uint64, 
 	d.ShardSeries = make([]int, shards)
 	gpus := map[string]int{}
 	for _, name := range st.Blocks {
-		n, err := split(ctx, filepath.Join(d.Whole, name), d.Shards, func(l labels.Labels, from, until int64) {
+		n, err := split(ctx, filepath.Join(d.Whole, name), d.Shards, asTheyAre, func(l labels.Labels, from, until int64) {
 			// Those that are there in all moments that instant queries ask for.
 			if l.Get("__name__") == gpuMetric && from <= now.Add(-2*movingSpan).UnixMilli() && until >= now.Add(-2*edge).UnixMilli() {
 				gpus[l.Get("namespace")]++
@@ -104,6 +105,9 @@ func MakeData(ctx context.Context, dir string, series, shards int, seed uint64, 
 	debug.FreeOSMemory() // the servers need the room
 	return d, nil
 }
+
+// asTheyAre edits no chunk.
+func asTheyAre(metas []chunks.Meta) ([]chunks.Meta, error) { return metas, nil }
 
 // oneBlock is a range of blocks, aligned as Prometheus aligns them, of which one holds the whole
 // time: at midnight that is not a day.

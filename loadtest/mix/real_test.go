@@ -22,7 +22,8 @@ func TestSmallMix(t *testing.T) {
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "new")
 	var said strings.Builder
 	w, err := Start(t.Context(), Options{
-		Spillway: realpromtest.Spillway(t), Laboratory: realpromtest.Laboratory(t), Series: 20_000, Rounds: 1, Requests: 30, BulkRuns: 1, Dir: dir, Seed: 1,
+		Spillway: realpromtest.Spillway(t), Laboratory: realpromtest.Laboratory(t), Series: 20_000,
+		Rounds: 1, Requests: 30, BulkRuns: 1, Dir: dir, Seed: 1, Pairs: true,
 		Say: func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) },
 	})
 	if err != nil {
@@ -103,7 +104,8 @@ func bulkSeries(t *testing.T, w *World) int {
 // are in the answer, at every step.
 func checkResult(t *testing.T, r *Result, bulkSeries int) {
 	t.Helper()
-	names := []string{Direct, DirectShard, Reverse, ReverseShard, SpillwayOne, SpillwayLabeled, SpillwayFour, "a peer"}
+	names := []string{Direct, DirectShard, Reverse, ReverseShard, SpillwayOne, SpillwayLabeled, SpillwayFour}
+	names = append(names, SpillwayPairs, SpillwayGaps, "a peer")
 	positive := func(what string, v float64) {
 		t.Helper()
 		if !(v > 0) || math.IsInf(v, 0) {

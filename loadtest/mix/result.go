@@ -264,6 +264,7 @@ const (
 	geoRatio                    = 2
 	fourCPU, totalCPU, aimTotal = 0.9, 7, 6
 	bulkRatio, bulkMiB          = 1.3, 64
+	gapsRatio                   = 1.2
 )
 
 // goals holds the figures against what is to be reached. A figure that does not exist, since every
@@ -285,6 +286,12 @@ func (r *Result) goals() []Goal {
 		add("four shards: proxy's CPU per 1,000"+at, four.ProxyCPU, fourCPU, "s", fmt.Sprintf("ReverseProxy %.2f", reverse.ProxyCPU))
 		add("four shards: CPU of proxy and servers per 1,000"+at, four.ProxyCPU+four.ServersCPU, totalCPU, "s", fmt.Sprintf("the aim is %d; direct %.1f", aimTotal, l.path(Direct).ServersCPU))
 	}
+	for _, l := range r.Loads {
+		if whole, gaps := l.path(SpillwayPairs), l.path(SpillwayGaps); whole.P50Ratio > 0 {
+			add(fmt.Sprintf("pairs with gaps: p50 to whole pairs, %d at a time", l.Concurrency), gaps.P50Ratio/whole.P50Ratio, gapsRatio, "x",
+				fmt.Sprintf("four shards without copies %.2f", l.path(SpillwayFour).P50Ratio/whole.P50Ratio))
+		}
+	}
 	if b := r.Bulk; b != nil {
 		four := b.path(SpillwayFour)
 		name := fmt.Sprintf("four shards: %d series: ", b.Series)
@@ -293,8 +300,11 @@ func (r *Result) goals() []Goal {
 	}
 	failed := len(r.Wrong)
 	for _, l := range r.Loads {
-		for _, name := range []string{Direct, DirectShard, Reverse, ReverseShard, SpillwayOne, SpillwayLabeled, SpillwayFour} {
-			failed += l.path(name).Failed
+		for _, p := range l.Paths {
+			if !slices.Contains(paths, p.Name) && p.Name != SpillwayPairs && p.Name != SpillwayGaps {
+				continue // a peer
+			}
+			failed += p.Failed
 		}
 	}
 	out = append(out, Goal{Name: "answers that differ from the server's, or failed", Figure: float64(failed), Reached: failed == 0})

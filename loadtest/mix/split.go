@@ -33,11 +33,14 @@ func Shard(l labels.Labels, n int) int {
 	return int(binary.BigEndian.Uint64(sum[8:]) % uint64(n))
 }
 
-// split writes the series of a block into as many blocks as there are directories, chunks as they
-// are, and returns how many went where. seen is told of each series and of its first and last
-// sample's time in milliseconds. It holds one series at a time, and what an index being written
-// holds: the symbols and the postings.
-func split(ctx context.Context, block string, dirs []string, seen func(l labels.Labels, from, until int64)) (_ []int, err error) {
+// split writes the series of a block into as many blocks as there are directories, chunks as edit
+// gives them, and returns how many went where. seen is told of each series and of its first and
+// last sample's time in milliseconds. It holds one series at a time, and what an index being
+// written holds: the symbols and the postings.
+func split(
+	ctx context.Context, block string, dirs []string,
+	edit func([]chunks.Meta) ([]chunks.Meta, error), seen func(l labels.Labels, from, until int64),
+) (_ []int, err error) {
 	b, err := tsdb.OpenBlock(slog.New(slog.DiscardHandler), block, nil, nil)
 	if err != nil {
 		return nil, err
@@ -93,6 +96,12 @@ func split(ctx context.Context, block string, dirs []string, seen func(l labels.
 				return nil, err
 			}
 			metas[i].Chunk = chunk
+		}
+		if metas, err = edit(metas); err != nil {
+			return nil, err
+		}
+		if len(metas) == 0 {
+			continue
 		}
 		l := builder.Labels()
 		seen(l, metas[0].MinTime, metas[len(metas)-1].MaxTime)

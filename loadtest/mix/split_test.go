@@ -56,6 +56,20 @@ func TestMakeData(t *testing.T) {
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 4 {
 		t.Errorf("folders: %v, %v", entries, err)
 	}
+	away := t.TempDir()
+	if err := copyBlocks(t.Context(), d.Shards[0], away, midnight.Add(-gapBegan), midnight.Add(-gapEnded)); err != nil {
+		t.Fatal(err)
+	}
+	held, left := readBlocks(t, d.Shards[0]), readBlocks(t, away)
+	const gap = int(gapBegan-gapEnded) / int(scrapeInterval)
+	for key, s := range held {
+		always := s.from < midnight.Add(-gapBegan).UnixMilli() && s.until > midnight.Add(-gapEnded).UnixMilli()
+		if got, ok := left[key]; ok == (s.from >= midnight.Add(-gapBegan).UnixMilli() && s.until < midnight.Add(-gapEnded).UnixMilli()) {
+			t.Fatalf("%s: %+v: it is left: %v", key, s, ok)
+		} else if ok && always && got.samples != s.samples-gap || ok && (got.from < s.from || got.until > s.until) {
+			t.Fatalf("%s: %+v of %+v is left without ten minutes", key, got, s)
+		}
+	}
 	whole := readBlocks(t, d.Whole)
 	if len(whole) != d.Series {
 		t.Errorf("%d series on disk, %d were announced", len(whole), d.Series)

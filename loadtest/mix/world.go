@@ -41,6 +41,9 @@ type Options struct {
 	// Port, if not 0, is where the servers listen too, one port after another, the whole one first:
 	// so that peers can be configured beforehand.
 	Port int
+	// Pairs puts two further replicas beside each shard: whole pairs are measured, and pairs of
+	// which one replica has a gap.
+	Pairs bool
 	// Profile is a folder for processor profiles of the Spillway processes under the mix, taken
 	// after everything else; empty is none.
 	Profile string
@@ -68,6 +71,9 @@ const (
 	SpillwayLabeled = "Spillway, one server, group labels"
 	SpillwayFour    = "Spillway, four shards"
 )
+
+// paths are those that are always there.
+var paths = []string{Direct, DirectShard, Reverse, ReverseShard, SpillwayOne, SpillwayLabeled, SpillwayFour}
 
 // groupLabel is what SpillwayLabeled puts on every series.
 const groupLabel, groupValue = "cluster", "jaguar"
@@ -100,7 +106,10 @@ func (o Options) Validate() error {
 	for _, c := range o.Concurrency {
 		problems.Check(c >= 1 && c <= 64, "concurrency: %d is outside 1 to 64", c)
 	}
-	seen := map[string]bool{Direct: true, DirectShard: true, Reverse: true, ReverseShard: true, SpillwayOne: true, SpillwayLabeled: true, SpillwayFour: true}
+	seen := map[string]bool{SpillwayPairs: true, SpillwayGaps: true}
+	for _, name := range paths {
+		seen[name] = true
+	}
 	for _, p := range o.Peers {
 		problems.Check(p.Name != "" && !seen[p.Name], "peer %q: its name is empty or taken", p.Name)
 		seen[p.Name] = true
@@ -139,6 +148,7 @@ type World struct {
 	Data  Data
 	whole *realprom.Server
 	parts []*realprom.Server
+	pairs *pairs // nil where there are none
 }
 
 // serverFlags: the blocks stay as they are, so that no compaction falls into the measurement.
@@ -167,6 +177,11 @@ func Start(ctx context.Context, o Options) (_ *World, err error) {
 	o.Say("made %d series (%d buckets) of %d nodes, %d samples, split into %v, in %s", w.Data.Series, w.Data.Buckets, w.Data.Nodes, w.Data.Samples, w.Data.ShardSeries, time.Since(began).Round(time.Second))
 	if err := w.startServers(ctx); err != nil {
 		return nil, err
+	}
+	if o.Pairs {
+		if err := w.startPairs(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return w, nil
 }
@@ -206,10 +221,11 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 		shards = append(shards, s.URL())
 	}
 	paths = []*path{{name: Direct, url: w.whole.URL(), servers: one}, {name: DirectShard, url: w.whole.URL(), servers: all, shards: shards}}
-	for _, p := range []struct {
+	type started struct {
 		path *path
 		args arguments
-	}{
+	}
+	proxies := []started{
 		{&path{name: Reverse, servers: one}, func(main, _ string) ([]string, error) {
 			return []string{"loadtest", "mix", "--reverse-proxy.listen-address=" + main, "--reverse-proxy.upstream=" + w.whole.URL()}, nil
 		}},
@@ -223,7 +239,13 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 		{&path{name: SpillwayOne, servers: one}, w.spillway("one", oneShard(w.whole.URL(), nil))},
 		{&path{name: SpillwayLabeled, servers: one, labels: true}, w.spillway("labels", oneShard(w.whole.URL(), map[string]string{groupLabel: groupValue}))},
 		{&path{name: SpillwayFour, servers: w.parts}, w.spillway("four", w.fourShards())},
-	} {
+	}
+	if w.pairs != nil {
+		proxies = append(proxies,
+			started{&path{name: SpillwayPairs, servers: append(w.parts, w.pairs.twins...)}, w.spillway("pairs", w.pairsGroup(w.pairs.twins))},
+			started{&path{name: SpillwayGaps, servers: append(w.parts, w.pairs.away...)}, w.spillway("gaps", w.pairsGroup(w.pairs.away))})
+	}
+	for _, p := range proxies {
 		program := w.o.Spillway
 		if p.path.name == Reverse || p.path.name == ReverseShard {
 			program = w.o.Laboratory
@@ -293,7 +315,7 @@ func (p *path) start(ctx context.Context, binary string, args arguments) error {
 // Close ends what Start has started and removes the data.
 func (w *World) Close() error {
 	var errs []error
-	for _, s := range append([]*realprom.Server{w.whole}, w.parts...) {
+	for _, s := range append(append([]*realprom.Server{w.whole}, w.parts...), w.pairs.all()...) {
 		if s != nil {
 			errs = append(errs, s.Stop())
 		}

@@ -64,7 +64,8 @@ const (
 func Bounds() []string {
 	return []string{
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxShardBytes, BoundMaxRange,
-		BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints, BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes, BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
+		BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints, BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes,
+		BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
 		BoundQuarantine, BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision, BoundThanosRaw, BoundBody,
 	}
 }
