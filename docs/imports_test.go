@@ -23,7 +23,7 @@ var own = map[string][]string{
 	"proxy/policy":     {"internal/tree", "proxy/endpoint", "proxy/qerr"},
 	"proxy/merge":      {"proxy/qerr"},
 	"proxy/evaluation": {"internal/tree", "proxy/policy", "proxy/qerr"},
-	"proxy/cost":       {"internal/tree"},
+	"proxy/cost":       {"internal/tree", "proxy/policy"},
 	"proxy/heap":       {"proxy/merge", "proxy/policy", "proxy/qerr"},
 	"proxy/dropped":    {"internal/plainfile"},
 	"proxy/usage":      {"internal/tree"},

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/internal/tree"
+	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
 const (
@@ -25,6 +26,10 @@ const (
 	// matchBytes is what matching takes beside for a series of a result: signatures, and the
 	// vectors of a step.
 	matchBytes = 256
+	// pairBytes is what a join remembers of two series that met, with all their labels.
+	pairBytes = 2*2*assumedLabels + policy.PairBytes
+	// assumedLabels are the bytes of a stored series' labels.
+	assumedLabels = 80
 	// maxSeries is what a number of series is cut to, so that sums of products stay numbers.
 	maxSeries = 1 << 30
 	// maxCover is what a window is cut to, in milliseconds: ten years.
@@ -148,7 +153,21 @@ func (e *estimate) binary(n *parser.BinaryExpr, s tree.Span) part {
 			series = min(l.series, r.series)
 		}
 	}
-	return give(series, s.Steps, madeBytes+matchBytes).after(max(l.peak, l.held+r.peak), l.held+r.held)
+	pairs := e.pairs(n, s, l.series, r.series) * pairBytes
+	return give(series, s.Steps, madeBytes+matchBytes).after(max(l.peak, l.held+r.peak), l.held+r.held+pairs)
+}
+
+// pairs is how many times two series may meet in a join that lets many meet another one at each
+// step: the engine remembers each two. Where on() names labels that tell the chosen ones apart,
+// each meets one.
+func (e *estimate) pairs(n *parser.BinaryExpr, s tree.Span, l, r int64) int64 {
+	if !policy.MeetsChosen(n) || n.VectorMatching.On && len(n.VectorMatching.MatchingLabels) > 0 {
+		return 0
+	}
+	if n.VectorMatching.Card == parser.CardOneToMany {
+		l, r = r, l
+	}
+	return l * max(0, min(s.Steps, r)-1)
 }
 
 // call holds all arguments, but for ranges of stored samples, which are read one series after the

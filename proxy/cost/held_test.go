@@ -79,6 +79,7 @@ func TestHeldIsWhatTheEngineHolds(t *testing.T) {
 		{"x_total + x_total * x_total - x_total", 400},
 		{"abs(x_total)", 400},
 		{"count(abs(x_total) > 3)", 400},
+		{"x_total * on () group_left () topk(1, x_total)", 40}, // another one at each step
 		{"x_total", 1},
 		{"sum(x_total + x_total)", 1},
 		{"rate(x_total[10m])" + strings.Repeat(" and rate(x_total[11m])", 50), 1},
@@ -124,7 +125,8 @@ func head(t *testing.T, series int, from, until time.Time) storage.Queryable {
 				lbls = labels.FromStrings(labels.MetricName, "x_total", "pod", fmt.Sprintf("pod-%06d", i),
 					"namespace", "research-training", "node", fmt.Sprintf("gpu-node-%04d", i%100))
 			}
-			if refs[i], err = app.Append(refs[i], lbls, at.UnixMilli(), float64(at.Unix())); err != nil {
+			v := (at.Unix()/15*7919 + int64(i)*31) % int64(series)
+			if refs[i], err = app.Append(refs[i], lbls, at.UnixMilli(), float64(v)); err != nil {
 				t.Fatal(err)
 			}
 		}

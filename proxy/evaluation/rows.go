@@ -19,7 +19,7 @@ import (
 // each of them. How many there will be only the values say. So what count_values is about to count
 // goes through a function first that hands it on as it is, at all steps before count_values sees
 // the first, and tells of each series that will be made of it. Both sides of a join go through one
-// too, where it copies labels of series that are others at each step.
+// too, where many series of one meet others at each step.
 
 const (
 	// rowsName is the function that looks at what count_values counts, or a join matches. No text
@@ -69,7 +69,7 @@ func (w *rowWatch) visit(node parser.Node, s tree.Span, visits int64) {
 	case *parser.BinaryExpr:
 		w.visit(n.LHS, s, visits+s.Steps)
 		w.visit(n.RHS, s, visits+s.Steps)
-		if s.Steps > 1 && policy.CopiesChosen(n) {
+		if s.Steps > 1 && policy.MeetsChosen(n) {
 			w.join(n, s, visits)
 		}
 		return
@@ -185,8 +185,9 @@ type joined struct {
 	buf           []byte
 }
 
-// meeting is one such group, and the bytes of the labels of its series.
-type meeting struct{ series, sets, bytes int64 }
+// meeting is one such group: its series and what they meet, the sets of labels that are copied of
+// these, and the bytes of the labels of either.
+type meeting struct{ series, ones, sets, bytes, oneBytes int64 }
 
 // joinSeat is before one side of a join.
 type joinSeat struct {
@@ -194,6 +195,7 @@ type joinSeat struct {
 	*joined
 	from bool // labels are copied from this side
 	seen map[rowKey]struct{}
+	ones map[rowKey]struct{} // series of this side where labels are copied from it
 }
 
 func (w *rowWatch) join(n *parser.BinaryExpr, s tree.Span, visits int64) {
@@ -206,8 +208,8 @@ func (w *rowWatch) join(n *parser.BinaryExpr, s tree.Span, visits int64) {
 	slices.Sort(j.match)
 	slices.Sort(j.copied)
 	right := vm.Card == parser.CardOneToMany
-	before(&n.LHS, &joinSeat{joined: j, from: right, seen: map[rowKey]struct{}{}})
-	before(&n.RHS, &joinSeat{joined: j, from: !right, seen: map[rowKey]struct{}{}})
+	before(&n.LHS, &joinSeat{joined: j, from: right, seen: map[rowKey]struct{}{}, ones: map[rowKey]struct{}{}})
+	before(&n.RHS, &joinSeat{joined: j, from: !right, seen: map[rowKey]struct{}{}, ones: map[rowKey]struct{}{}})
 }
 
 // look tells of the series beyond one of each that the join will make.
@@ -222,7 +224,15 @@ func (s *joinSeat) look(vec promql.Vector) error {
 		} else {
 			key.group, s.buf = metric.HashWithoutLabels(s.buf, s.match...)
 		}
+		g := s.groups[key.group]
+		if g == nil {
+			g = &meeting{}
+			s.groups[key.group] = g
+		}
 		if s.from {
+			if err := s.meets(g, rowKey{key.group, metric.Hash()}, metric); err != nil {
+				return err
+			}
 			key.value, s.buf = metric.HashForLabels(s.buf, s.copied...)
 		} else {
 			key.value = metric.Hash()
@@ -231,11 +241,6 @@ func (s *joinSeat) look(vec promql.Vector) error {
 			continue
 		}
 		s.seen[key] = struct{}{}
-		g := s.groups[key.group]
-		if g == nil {
-			g = &meeting{}
-			s.groups[key.group] = g
-		}
 		made := g.series // one of each for this set
 		if s.from {
 			g.sets++
@@ -244,8 +249,11 @@ func (s *joinSeat) look(vec promql.Vector) error {
 			}
 		} else {
 			g.series++
-			metric.Range(func(l labels.Label) { g.bytes += int64(len(l.Name) + len(l.Value)) })
+			g.bytes += size(metric)
 			made = max(0, g.sets-1)
+			if err := s.pairs(g, g.ones-1); err != nil {
+				return err
+			}
 		}
 		row := s.row
 		row.Labels = g.bytes / max(1, g.series)
@@ -256,6 +264,35 @@ func (s *joinSeat) look(vec promql.Vector) error {
 		}
 	}
 	return nil
+}
+
+// meets tells of the pairs that a series makes with all that it may meet, beyond one of each.
+func (s *joinSeat) meets(g *meeting, key rowKey, metric labels.Labels) error {
+	if _, ok := s.ones[key]; ok {
+		return nil
+	}
+	s.ones[key] = struct{}{}
+	g.ones++
+	g.oneBytes += size(metric)
+	if g.ones == 1 {
+		return nil
+	}
+	return s.pairs(g, g.series)
+}
+
+// pairs tells of so many pairs of a group.
+func (s *joinSeat) pairs(g *meeting, n int64) error {
+	if n <= 0 {
+		return nil
+	}
+	both := g.bytes/max(1, g.series) + g.oneBytes/max(1, g.ones)
+	return s.tell(s.of, policy.Row{Labels: 2 * both, Pairs: n})
+}
+
+// size is the bytes of a series' labels.
+func size(metric labels.Labels) (n int64) {
+	metric.Range(func(l labels.Label) { n += int64(len(l.Name) + len(l.Value)) })
+	return n
 }
 
 // numberBytes is what a number takes as the value of a label.

@@ -130,21 +130,32 @@ func TestRowsOfJoins(t *testing.T) {
 	for _, tc := range []struct {
 		text string
 		rows int
+		// pairs are how many times two series meet beyond the first time of each.
+		pairs int64
 	}{
-		{many + " * on () group_left (w) " + turns, 5 * 6},
-		{turns + " * on () group_right (w) " + many, 5 * 6},
-		{many + " * ignoring (a, w) group_left (w) " + turns, 5 * 6},
-		{many + " * on () group_left () " + turns, 0},
-		{many + " * on (a) group_left (w) " + all, 0}, // each meets its own
-		{many + " * on () group_left (w) vector(1)", 0},
+		{many + " * on () group_left (w) " + turns, 5 * 6, 5 * 6},
+		{turns + " * on () group_right (w) " + many, 5 * 6, 5 * 6},
+		{many + " * ignoring (a, w) group_left (w) " + turns, 5 * 6, 5 * 6},
+		{many + " * on () group_left () " + turns, 0, 5 * 6},
+		{many + " * on (a) group_left (w) " + all, 0, 0}, // each meets its own
+		{many + " * on () group_left (w) vector(1)", 0, 0},
 	} {
-		plain, rows := counting(t, tc.text, 70, nil), 0
+		plain, rows, pairs := counting(t, tc.text, 70, nil), 0, int64(0)
 		told := counting(t, tc.text, 70, func(of parser.Expr, r policy.Row) error {
+			if pairs += r.Pairs; r.Pairs > 0 {
+				if r.Labels < 4 {
+					t.Errorf("%s: %+v", tc.text, r)
+				}
+				return nil
+			}
 			if rows++; r.Points != 70 {
 				t.Errorf("%s: %+v", tc.text, r)
 			}
 			return nil
 		})
+		if pairs != tc.pairs {
+			t.Errorf("%s: told of %d pairs, want %d", tc.text, pairs, tc.pairs)
+		}
 		if plain.Err != nil || told.Err != nil || plain.String() != told.String() {
 			t.Errorf("%s: without and with being told\n%.300s\n%.300s", tc.text, plain, told)
 		}

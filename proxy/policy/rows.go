@@ -31,6 +31,8 @@ const (
 	// holds of a series beside them and the labels, and roomPoints for how many points it makes
 	// room at most before it has seen any.
 	pointBytes, madeSeriesBytes, roomPoints = 16, 384, 5000
+	// PairBytes is what the engine holds of two series that met in a join beside their labels.
+	PairBytes = 160
 	// madeVisits is what the engine takes to go past one series at one step where it has no value,
 	// in visits.
 	madeVisits = 4
@@ -77,15 +79,27 @@ func (m *maker) steppedIn(node parser.Node) string {
 }
 
 // CopiesChosen tells whether a join copies labels of series that may be others at each step.
-func CopiesChosen(b *parser.BinaryExpr) bool {
-	vm := b.VectorMatching
-	switch {
-	case vm == nil || len(vm.Include) == 0:
+func CopiesChosen(b *parser.BinaryExpr) bool { return len(include(b)) > 0 && MeetsChosen(b) }
+
+func include(b *parser.BinaryExpr) []string {
+	if b.VectorMatching == nil {
+		return nil
+	}
+	return b.VectorMatching.Include
+}
+
+// MeetsChosen tells whether many series of one side of a join may meet another one of the other
+// side at each step. The engine remembers each two that have met.
+func MeetsChosen(b *parser.BinaryExpr) bool {
+	switch vm := b.VectorMatching; {
+	case vm == nil:
 		return false
 	case vm.Card == parser.CardOneToMany:
 		return chooses(b.LHS)
+	case vm.Card == parser.CardManyToOne:
+		return chooses(b.RHS)
 	}
-	return chooses(b.RHS)
+	return false
 }
 
 // chooses tells whether anything in an expression gives some of its series at one step and others
@@ -121,19 +135,29 @@ func grouping(b *parser.BinaryExpr) string {
 // MadeSeries is what one evaluation holds of the series that are made at its steps. It is not for
 // several goroutines at once.
 type MadeSeries struct {
-	n, bytes, visits int64
+	n, pairs, bytes, visits int64
 }
 
 // Row is one such series: Labels are the bytes of its labels, Points the steps at which it may have
 // a value, Held how many copies of its points are held at a time, and Visits how often the steps of
 // what stands around look at it.
-type Row struct{ Labels, Points, Held, Visits int64 }
+type Row struct {
+	Labels, Points, Held, Visits int64
+	// Pairs is not 0 where it is no series, but so many times two that meet in a join: Labels are
+	// then those of both and of what comes of them.
+	Pairs int64
+}
 
 // Add charges a series that count_values or a join of the text is about to make, and refuses where
 // that is too much. It returns the bytes.
 func (s *MadeSeries) Add(of parser.Expr, r Row, query string) (int64, error) {
 	bytes := satAdd(r.Labels, satMul(max(1, r.Held), SeriesBytes(r.Points)))
-	s.n++
+	if r.Pairs > 0 {
+		bytes = satMul(r.Pairs, satAdd(r.Labels, PairBytes))
+		s.pairs = satAdd(s.pairs, r.Pairs)
+	} else {
+		s.n++
+	}
 	s.bytes = satAdd(s.bytes, bytes)
 	s.visits = satAdd(s.visits, satMul(r.Visits, madeVisits))
 	if s.bytes <= maxMadeSeriesBytes && s.visits <= maxEffort {
@@ -142,6 +166,12 @@ func (s *MadeSeries) Add(of parser.Expr, r Row, query string) (int64, error) {
 	by, what, advice := "count_values", "each value", fewerValues
 	if b, ok := of.(*parser.BinaryExpr); ok {
 		by, what, advice = grouping(b), "each set of labels to copy", fewerLabels
+	}
+	if r.Pairs > 0 {
+		return 0, qerr.Refuse(BoundLabelBytes, bytesText(maxMadeSeriesBytes), fmt.Sprintf("%d pairs", s.pairs), fewerMeet,
+			"%s at %s lets many series meet others at each step; each two that have met are remembered, "+
+				"and %d pairs do not fit into the %s that are held of such",
+			by, of.PositionRange().StartPosInput(query, 0), s.pairs, bytesText(maxMadeSeriesBytes))
 	}
 	made := fmt.Sprintf("%s at %s makes a series of %s that it meets at %d steps", by, of.PositionRange().StartPosInput(query, 0), what, r.Points)
 	if s.bytes > maxMadeSeriesBytes {
@@ -155,5 +185,6 @@ func (s *MadeSeries) Add(of parser.Expr, r Row, query string) (int64, error) {
 // What to do where too many series are made.
 const (
 	fewerValues = `round the values, as in count_values("v", round(x, 10)), ask for fewer steps or give the subquery a longer one, or count by ranges: count(x >= 10 < 20)`
+	fewerMeet   = "name the labels in on() that tell apart what is chosen, ask for fewer steps, or leave out what chooses other series at each step (topk, comparisons)"
 	fewerLabels = "name the labels in on() that tell its series apart, copy fewer labels, ask for fewer steps, or leave out what chooses other series at each step (topk, comparisons)"
 )
