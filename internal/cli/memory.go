@@ -61,10 +61,20 @@ func (m memory) most() int64 {
 // of the heap is alive, and memoryBeside.
 func needed(budget int64) int64 { return 2*min(budget, math.MaxInt64/4) + memoryBeside }
 
+// room is what the collector aims at where requests hold so much of a memory.budget: twice that and
+// memoryAtRest, but up to half of the budget, all that one request may hold, no more than that half
+// and an eighth of it need. So one text does not take with it as much garbage again, and what all
+// hold beyond it has room for as much garbage.
+func room(budget, claimed int64) int64 {
+	one := min(budget, math.MaxInt64/4) / 2
+	claimed = min(claimed, math.MaxInt64/8)
+	return min(2*claimed+memoryAtRest, max(one+one/8, memoryAtRest)) + 2*max(0, claimed-one)
+}
+
 // limit gives what sets GOMEMLIMIT for a memory.budget: what it needs, or the most there is; and
-// below that twice what requests hold at the moment and memoryAtRest. Without a limit the heap
-// grows to twice what is alive, and beyond. A GOMEMLIMIT of the environment stays, and nil is where
-// nobody wants any of this.
+// below that room for what requests hold at the moment. Without a limit the heap grows to twice
+// what is alive, and beyond. A GOMEMLIMIT of the environment stays, and nil is where nobody wants
+// any of this.
 func (m memory) limit() func(budget int64) *heap.Aim {
 	if !m.own {
 		return nil
@@ -72,7 +82,7 @@ func (m memory) limit() func(budget int64) *heap.Aim {
 	return func(budget int64) *heap.Aim {
 		return &heap.Aim{
 			Most: min(m.most(), needed(budget)),
-			Room: func(claimed int64) int64 { return 2*min(claimed, math.MaxInt64/4) + memoryAtRest },
+			Room: func(claimed int64) int64 { return room(budget, claimed) },
 		}
 	}
 }

@@ -136,6 +136,41 @@ func TestKillersUnderAMemoryLimit(t *testing.T) {
 	}
 }
 
+// TestRoom: one request that holds all that it may has little garbage beside it, what holds little
+// has much, and what many hold beyond one has as much again; more is never less room.
+func TestRoom(t *testing.T) {
+	const mib = int64(1 << 20)
+	for _, tc := range []struct{ budget, claimed, want int64 }{
+		{512, 0, 160},
+		{512, 20, 200},
+		{512, 64, 288},
+		{512, 256, 288},
+		{512, 300, 376},
+		{512, 512, 800},
+		{128, 0, 160},
+		{128, 64, 160},
+		{128, 128, 288},
+		{4096, 100, 360},
+		{4096, 2048, 2304},
+		{4096, 4096, 6400},
+	} {
+		if got := room(tc.budget*mib, tc.claimed*mib) / mib; got != tc.want {
+			t.Errorf("%d of %d MiB claimed: room for %d, want %d", tc.claimed, tc.budget, got, tc.want)
+		}
+	}
+	before := int64(0)
+	for _, claimed := range []int64{0, mib, 100 * mib, 256 * mib, 1 << 40, math.MaxInt64} {
+		got := room(512*mib, claimed)
+		if got < before || got <= claimed && claimed < 1<<50 {
+			t.Errorf("%d claimed: room for %d, and for less %d", claimed, got, before)
+		}
+		before = got
+	}
+	if got := room(math.MaxInt64, 0); got != memoryAtRest {
+		t.Errorf("without a bound: %d", got)
+	}
+}
+
 // TestMoreMemory: what is advised is what raises the limit in force, whoever has set it.
 func TestMoreMemory(t *testing.T) {
 	const gib = int64(1 << 30)
