@@ -40,13 +40,13 @@ func (w *Watch) limit(r Reading) int64 {
 	return r.Limit
 }
 
-// aimAt sets the limit: room for what requests claim, and half as much again as is really held,
-// since a collector whose limit is too low works without pause. What was found alive at one look
+// aimAt sets the limit: room for what requests claim, and an eighth more than is really held, since
+// a collector whose limit is too low works without pause. What was found alive at one look
 // may have been made while it was looked for; what was found at two is held. The caller holds the
 // mutex.
 func (w *Watch) aimAt(a *Aim, now Reading) {
 	held := min(now.Live, w.liveBefore) + now.Other
-	limit := min(max(a.Room(a.Claimed()), held+held/2), a.Most)
+	limit := min(max(a.Room(a.Claimed()), held+held/8), a.Most)
 	if limit > w.at-aimStep && limit < w.at+aimStep {
 		return
 	}

@@ -47,7 +47,7 @@ func TestAim(t *testing.T) {
 		says("alive once")
 		r.live(190 * mib)
 		r.goOn(3)
-		says("alive and not claimed", 300)
+		says("alive and not claimed", 225)
 		if _, ceiling := r.Now(); ceiling != 500*mib || r.Limit() != 500*mib {
 			t.Errorf("held against %d MiB, the limit is %d", ceiling/mib, r.Limit()/mib)
 		}

@@ -12,13 +12,12 @@
 //
 // # What is held
 //
-// The proxy has 300 MiB over rest, with the memory limit that it gives itself; only where there are
-// series to be read is memory.budget smaller than its default, 128 MiB, since a single request may
-// hold half of what it says, and leaves garbage beside it. With -hostile.strict, alone on a
-// machine, times are held too: a verdict or an answer half a second after the deadline, no
-// processor at work half a second after any text that took 100 ms, somebody else's p99 below 50 ms.
-// Otherwise they are printed. An answer that had begun is cut off at the deadline, which is no
-// verdict; it is counted and printed.
+// The proxy has 300 MiB over rest, with its default memory.budget and the memory limit that it
+// gives itself. With -hostile.strict, alone on a machine, times are held too: a verdict or an
+// answer half a second after the deadline, no processor at work half a second after any text that
+// took 100 ms, somebody else's p99 below 50 ms. Otherwise they are printed. An answer that had
+// begun is cut off at the deadline or at max_response_bytes, which is no verdict; it is counted
+// and printed.
 //
 // A server has a quarter over rest. It holds two hundred thousand series besides, which makes it a
 // small one, and max_shard_bytes is a tenth of what it holds; its query.max-samples is the default.
