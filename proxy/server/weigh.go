@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/proxy/cost"
@@ -108,20 +107,23 @@ func (x *exchange) loads(p *plan.Plan) []load {
 
 // named is how many metrics an expression reads: series of different ones are different series.
 func named(expr parser.Expr) int64 {
-	var names []string
-	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-		if vs, ok := n.(*parser.VectorSelector); ok {
-			name := ""
-			if i := slices.IndexFunc(vs.LabelMatchers, isName); i >= 0 {
-				name = vs.LabelMatchers[i].Value
-			}
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+	return int64(len(appendNames(nil, expr)))
+}
+
+func appendNames(names []string, node parser.Node) []string {
+	if vs, ok := node.(*parser.VectorSelector); ok {
+		name := ""
+		if i := slices.IndexFunc(vs.LabelMatchers, isName); i >= 0 {
+			name = vs.LabelMatchers[i].Value
 		}
-		return nil
-	})
-	return int64(len(names))
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for child := range parser.ChildrenIter(node) {
+		names = appendNames(names, child)
+	}
+	return names
 }
 
 // open returns those of the loads of whose shards the sizes of metrics do not show that all of them
@@ -282,8 +284,8 @@ func (x *exchange) countAnswers(questions []question, grids []merge.Grid, found 
 		most := int64(0)
 		for _, s := range t.Series {
 			for _, v := range s.Values {
-				if !value.IsStaleNaN(v) && v >= 0 && v < math.MaxInt32 {
-					most = max(most, int64(v))
+				if v > float64(most) { // which no NaN is
+					most = int64(min(v, math.MaxInt32))
 				}
 			}
 		}
