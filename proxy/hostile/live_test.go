@@ -60,6 +60,7 @@ func patienceOf(strict bool) patience {
 // world is a proxy over servers.
 type world struct {
 	base    string
+	other   string // what somebody else asks for
 	proxy   watched
 	servers []watched
 }
@@ -85,7 +86,7 @@ func start(t *testing.T, config string, limits ...string) world {
 			t.Logf("log of the proxy:\n%s", p.Log())
 		}
 	})
-	return world{base: api, proxy: watched{name: "the proxy", pid: p.PID(), over: proxyOver}}
+	return world{base: api, other: "up", proxy: watched{name: "the proxy", pid: p.PID(), over: proxyOver}}
 }
 
 // nothing is a proxy over servers that hold nothing that is asked for.
@@ -99,13 +100,18 @@ func nothing(t *testing.T) world {
 }
 
 // readHere is a proxy over two servers whose engines differ, so that it reads their series and
-// evaluates everything itself.
+// evaluates everything itself. Somebody else asks another server: these two, which are one program
+// on one processor, are busy writing their series.
 func readHere(t *testing.T) world {
-	config := "groups:\n  - name: heron\n    shards:\n"
+	config := "groups:\n  - name: heron\n    labels: {cluster: heron}\n    shards:\n"
 	for _, url := range startShards(t) {
 		config += fmt.Sprintf("      - replicas: [{url: %q}]\n", url)
 	}
-	return start(t, config)
+	quiet := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": "quiet"}}})
+	config += fmt.Sprintf("  - name: quiet\n    labels: {cluster: quiet}\n    shards: [{replicas: [{url: %q}]}]\n", quiet.URL())
+	w := start(t, config)
+	w.other = `up{cluster="quiet"}`
+	return w
 }
 
 // passedOn is a proxy over one real Prometheus that scrapes as many series, so that whole queries
@@ -168,7 +174,7 @@ func hold(t *testing.T, w world, texts *Writer, n int) {
 		all[i].reset(t)
 	}
 	p := patienceOf(*strict)
-	other := newBystander(w.base)
+	other := newBystander(w.base, w.other)
 	defer other.end(t, p)
 	codes, failed, looks, cut := map[int]int{}, 0, 0, 0
 	var q Query

@@ -119,7 +119,7 @@ type bystander struct {
 	wrong int // of errs, those that are no timeout
 }
 
-func newBystander(base string) *bystander {
+func newBystander(base, query string) *bystander {
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &bystander{stop: cancel}
 	c := client{base: base}
@@ -129,7 +129,7 @@ func newBystander(base string) *bystander {
 		defer tick.Stop()
 		for {
 			began := time.Now()
-			code, body, err := c.ask(ctx, Query{Text: "up"})
+			code, body, err := c.ask(ctx, Query{Text: query})
 			switch {
 			case ctx.Err() != nil:
 				return
