@@ -31,7 +31,8 @@ type exactWorld struct {
 	moved   time.Time // where shards or groups begin or end; zero where none does
 	traits  []string  // what is special about it, for the log
 	engine  exactEngine
-	tight   int  // max_shard_bytes in KiB, so that queries are asked in pieces; 0 where it is the default
+	tight   int  // max_shard_bytes in KiB; 0 where it is the default
+	pieces  int  // in how many range queries are asked; 0 where it is as they weigh
 	strange bool // some servers store labels with the names of the group's or of replica labels
 }
 
@@ -132,9 +133,13 @@ func (g *exactGroup) held(stored labels.Labels) labels.Labels {
 func newExactWorld(seed uint64, kind exactKind, now time.Time) *exactWorld {
 	w := &exactWorld{seed: seed, kind: kind, rng: rand.New(rand.NewPCG(seed, 11)), length: 40 * time.Minute, every: 15 * time.Second}
 	w.start = now.Add(-w.length - 2*time.Minute).Truncate(5 * time.Minute)
-	if own := rand.New(rand.NewPCG(seed, 12)); own.IntN(3) == 0 {
+	switch own := rand.New(rand.NewPCG(seed, 12)); own.IntN(4) {
+	case 0:
 		w.tight = 1 << own.IntN(8)
 		w.trait("max_shard_bytes: %dKiB", w.tight)
+	case 1:
+		w.pieces = 2 + own.IntN(6)
+		w.trait("range queries in %d pieces", w.pieces)
 	}
 	w.draw()
 	w.topology()
@@ -384,6 +389,7 @@ func (w *exactWorld) serve(t testing.TB) (*Server, string) {
 	if w.tight > 0 {
 		server.lightSeries = 1 // few series of few steps are all there is
 	}
+	server.divide = w.pieces
 	for _, g := range w.groups {
 		for si, s := range server.state.Load().top.Group(g.name).Shards {
 			for ri, r := range s.Replicas {

@@ -133,6 +133,9 @@ type Server struct {
 	// lightSeries is what a text may make a server hold for one series, in bytes, before these are
 	// counted.
 	lightSeries int64
+	// divide is in how many pieces range queries are asked where that can be, whatever they
+	// weigh. For tests; 0 elsewhere.
+	divide int
 
 	state        atomic.Pointer[state]
 	reloading    sync.Mutex

@@ -58,6 +58,9 @@ type selected struct {
 // more than max_shard_bytes at a time: 1 where it is asked as it is. The error is a refusal where
 // no number of pieces is enough, or what kept the series from being counted.
 func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
+	if n := min(x.s.divide, q.Grid.Len()); n > 1 && q.Divide(n) != nil {
+		return n, nil
+	}
 	loads := x.open(x.loads(p))
 	if len(loads) == 0 {
 		return 1, nil
