@@ -19,6 +19,8 @@
 //     find a processor. Of those that wait the one that has run least goes first, and takes the
 //     place of one that has run Quantum longer: an evaluation of 200 ms is over soon, whatever else
 //     there is.
+//   - A long evaluation lets whoever is ready run at each look. Go itself would take the processor
+//     away after 10 ms, of which a small request needs several turns.
 //   - An evaluation that waits for a server holds no place (Pause).
 //   - Who found no place shortly before its deadline is told so: 429 by the bound evaluations. Who
 //     has ended is told the cause of its context.

@@ -139,6 +139,10 @@ func (t *Turn) Look() error {
 	case t.class == long && int64(used-Quantum) >= t.gate.first.Load():
 		t.Pause()
 		return t.wait()
+	case t.class == long:
+		// Whoever is ready goes first. Go lets a goroutine run for 10 ms, a small request needs five
+		// turns, and while the collector has the other processor there is none beside.
+		runtime.Gosched()
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,5 +214,38 @@ func TestGateFollowsTheProcessors(t *testing.T) {
 	defer begin().End()
 	if n := g.Running(); n != 3 {
 		t.Errorf("%d long evaluations run on four processors, not 3", n)
+	}
+}
+
+// TestWhoIsReadyGoesFirst: on one processor whoever is ready has run when a long evaluation has
+// looked once, and needs not wait until Go takes the processor away from it.
+func TestWhoIsReadyGoesFirst(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	turn, err := NewGate(1, nil).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.End()
+	turn.Heavy()
+	if err := turn.Look(); err != nil {
+		t.Fatal(err)
+	}
+	const times = 200
+	ran := 0
+	for range times {
+		var done atomic.Bool
+		go done.Store(true)
+		if err := turn.Look(); err != nil {
+			t.Fatal(err)
+		}
+		if done.Load() {
+			ran++
+		}
+		for !done.Load() {
+			runtime.Gosched()
+		}
+	}
+	if ran < times*9/10 {
+		t.Errorf("of %d that were ready %d had run after a look", times, ran)
 	}
 }
