@@ -61,6 +61,7 @@ func patienceOf(strict bool) patience {
 type world struct {
 	base    string
 	other   string // what somebody else asks for
+	server  string // of whom the same is asked without the proxy
 	proxy   watched
 	servers []watched
 }
@@ -91,12 +92,15 @@ func start(t *testing.T, config string, limits ...string) world {
 
 // nothing is a proxy over servers that hold nothing that is asked for.
 func nothing(t *testing.T) world {
-	config := "groups:\n  - name: heron\n    shards:\n"
+	config, server := "groups:\n  - name: heron\n    shards:\n", ""
 	for i := range 2 {
 		s := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": fmt.Sprint(i)}}})
-		config += fmt.Sprintf("      - replicas: [{url: %q}]\n", s.URL())
+		server = s.URL()
+		config += fmt.Sprintf("      - replicas: [{url: %q}]\n", server)
 	}
-	return start(t, config)
+	w := start(t, config)
+	w.server = server
+	return w
 }
 
 // readHere is a proxy over two servers whose engines differ, so that it reads their series and
@@ -110,7 +114,7 @@ func readHere(t *testing.T) world {
 	quiet := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": "quiet"}}})
 	config += fmt.Sprintf("  - name: quiet\n    labels: {cluster: quiet}\n    shards: [{replicas: [{url: %q}]}]\n", quiet.URL())
 	w := start(t, config)
-	w.other = `up{cluster="quiet"}`
+	w.other, w.server = `up{cluster="quiet"}`, quiet.URL()
 	return w
 }
 
@@ -138,6 +142,7 @@ scrape_configs:
   - {job_name: other, metrics_path: /other, scrape_interval: 20s, static_configs: [{targets: [%[1]q]}]}
 `, target)})
 	w := start(t, fmt.Sprintf("groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]\n", srv.URL()), "max_shard_bytes: 48MiB")
+	w.server = srv.URL()
 	w.servers = []watched{{name: "Prometheus", pid: srv.PID(), share: serverMost, scrapes: true}}
 	return w
 }
@@ -174,7 +179,7 @@ func hold(t *testing.T, w world, texts *Writer, n int) {
 		all[i].reset(t)
 	}
 	p := patienceOf(*strict)
-	other := newBystander(w.base, w.other)
+	other := newBystander(w)
 	defer other.end(t, p)
 	codes, failed, looks, cut := map[int]int{}, 0, 0, 0
 	var q Query

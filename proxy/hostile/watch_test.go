@@ -109,27 +109,32 @@ func (c *client) ask(ctx context.Context, q Query) (code int, body []byte, err e
 	return resp.StatusCode, head.Bytes(), err
 }
 
-// bystander is a caller who asks for something small all the while.
+// bystander is a caller who asks for something small all the while, through the proxy and, as often,
+// of a server itself: what that takes is the machine's doing. On two processors that also have the
+// texts' caller and the servers, and whose kernel lets a program run for 35 ms before another one
+// that was woken (PREEMPT_NONE), it is as much.
 type bystander struct {
-	wait sync.WaitGroup
-	stop context.CancelFunc
-	took []time.Duration
-	errs []string
+	wait   sync.WaitGroup
+	stop   context.CancelFunc
+	took   []time.Duration
+	direct []time.Duration // without the proxy
+	errs   []string
 
 	wrong int // of errs, those that are no timeout
 }
 
-func newBystander(base, query string) *bystander {
+func newBystander(w world) *bystander {
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &bystander{stop: cancel}
-	c := client{base: base}
+	c, d := client{base: w.base}, client{base: w.server}
 	b.wait.Go(func() {
 		defer c.http.CloseIdleConnections()
+		defer d.http.CloseIdleConnections()
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			began := time.Now()
-			code, body, err := c.ask(ctx, Query{Text: query})
+			code, body, err := c.ask(ctx, Query{Text: w.other})
 			switch {
 			case ctx.Err() != nil:
 				return
@@ -140,6 +145,10 @@ func newBystander(base, query string) *bystander {
 				}
 			default:
 				b.took = append(b.took, time.Since(began))
+				began = time.Now()
+				if code, _, err = d.ask(ctx, Query{Text: "up"}); err == nil && code == http.StatusOK {
+					b.direct = append(b.direct, time.Since(began))
+				}
 			}
 			select {
 			case <-ctx.Done():
@@ -157,13 +166,15 @@ func (b *bystander) end(t testing.TB, p patience) {
 	b.stop()
 	b.wait.Wait()
 	slices.Sort(b.took)
-	if len(b.took) == 0 || b.wrong > 0 || float64(len(b.errs)) > p.failed*float64(len(b.took)) {
+	slices.Sort(b.direct)
+	if len(b.took) == 0 || len(b.direct) == 0 || b.wrong > 0 || float64(len(b.errs)) > p.failed*float64(len(b.took)) {
 		t.Errorf("somebody else got %d errors beside %d answers, such as %s", len(b.errs), len(b.took), strings.Join(b.errs[:min(3, len(b.errs))], "; "))
 		return
 	}
-	p99 := b.took[len(b.took)*99/100]
-	if p99 >= p.others {
-		t.Errorf("somebody else was served in %s at p99, want less than %s", p99, p.others)
+	p99, direct := b.took[len(b.took)*99/100], b.direct[len(b.direct)*99/100]
+	if p99 >= max(p.others, 2*direct) {
+		t.Errorf("somebody else was served in %s at p99, and in %s without the proxy, want less than %s", p99, direct, p.others)
 	}
 	t.Logf("somebody else: %d answers, p50 %s, p99 %s, longest %s; %d beyond the deadline", len(b.took), b.took[len(b.took)/2], p99, b.took[len(b.took)-1], len(b.errs))
+	t.Logf("without the proxy: p50 %s, p99 %s, longest %s", b.direct[len(b.direct)/2], direct, b.direct[len(b.direct)-1])
 }

@@ -23,8 +23,10 @@ import (
 // What shards are asked is weighed before they are: what it makes each of them hold is a function
 // of the text, of its steps, and of how many series its selectors have there (proxy/cost). What a
 // server says of its metrics' sizes, which is asked for once in ten minutes, mostly shows that it
-// is not too much. Only where it does not the series of the selectors are counted, which is no
-// more than the query itself does first.
+// is not too much. Where it shows too much, the series of the selectors are counted, which is no
+// more than the query itself does first. Where it is not known, since the server has no head or the
+// window is older, all series of the metric are counted, once for all who ask about it: that takes
+// a sixth of what the server holds of them at rest.
 
 const (
 	// lightSeries is what a text may make a server hold for one series before these are counted: a
@@ -61,11 +63,15 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	if n := min(x.s.divide, q.Grid.Len()); n > 1 && q.Divide(n) != nil {
 		return n, nil
 	}
-	loads := x.open(x.loads(p))
-	if len(loads) == 0 {
-		return 1, nil
+	heavy, unknown := x.open(x.loads(p))
+	if len(unknown) > 0 {
+		more, _, err := x.beyond(unknown, false)
+		if err != nil {
+			return 1, err
+		}
+		heavy = append(heavy, more...)
 	}
-	heavy, held, err := x.beyond(loads)
+	heavy, held, err := x.beyond(heavy, true)
 	if err != nil || len(heavy) == 0 {
 		return 1, err
 	}
@@ -130,10 +136,10 @@ func appendNames(names []string, node parser.Node) []string {
 }
 
 // open returns those of the loads of whose shards the sizes of metrics do not show that all of them
-// together are little enough.
-func (x *exchange) open(loads []load) []load {
+// together are little enough: where they show too much, and where they are not known.
+func (x *exchange) open(loads []load) (heavy, open []load) {
 	if len(loads) == 0 {
-		return nil
+		return nil, nil
 	}
 	held, unknown := map[*shard.Shard]int64{}, map[*shard.Shard]bool{}
 	recent := x.view.Now().Add(-recentWindow).UnixMilli()
@@ -152,20 +158,26 @@ func (x *exchange) open(loads []load) []load {
 			return n
 		})
 	}
-	return slices.DeleteFunc(loads, func(l load) bool {
-		return !unknown[l.part.Shard] && held[l.part.Shard] <= x.limits.MaxShardBytes
-	})
+	for _, l := range loads {
+		switch s := l.part.Shard; {
+		case unknown[s]:
+			open = append(open, l)
+		case held[s] > x.limits.MaxShardBytes:
+			heavy = append(heavy, l)
+		}
+	}
+	return heavy, open
 }
 
 // beyond returns those of the loads whose shards would hold too much, and how much each shard
-// would, by the numbers of their selectors' series.
-func (x *exchange) beyond(loads []load) ([]load, map[*shard.Shard]int64, error) {
+// would. exact tells whether the series of each selector are counted, or all of its metric.
+func (x *exchange) beyond(loads []load, exact bool) ([]load, map[*shard.Shard]int64, error) {
 	var unknown []selected
 	sum := func() map[*shard.Shard]int64 {
 		unknown = nil
 		held := map[*shard.Shard]int64{}
 		for _, l := range loads {
-			held[l.part.Shard] += x.held(l, &unknown)
+			held[l.part.Shard] += x.held(l, exact, &unknown)
 		}
 		return held
 	}
@@ -187,9 +199,9 @@ func (x *exchange) beyond(loads []load) ([]load, map[*shard.Shard]int64, error) 
 
 // held is what a shard would hold for a load, selectors whose series are not known left out and
 // added to unknown.
-func (x *exchange) held(l load, unknown *[]selected) int64 {
+func (x *exchange) held(l load, exact bool, unknown *[]selected) int64 {
 	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) int64 {
-		t := x.selectedOf(l.part, vs)
+		t := x.selectedOf(l.part, vs, exact)
 		n, ok := x.st.counts.Known(t.key)
 		if !ok && unknown != nil {
 			*unknown = append(*unknown, t)
@@ -203,7 +215,7 @@ func (x *exchange) fits(loads []load, steps int64) bool {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		l.grid.Steps = min(l.grid.Steps, steps)
-		held[l.part.Shard] += x.held(l, nil)
+		held[l.part.Shard] += x.held(l, true, nil)
 	}
 	for _, n := range held {
 		if n > x.limits.MaxShardBytes {
@@ -213,10 +225,15 @@ func (x *exchange) fits(loads []load, steps int64) bool {
 	return true
 }
 
-// selectedOf is what is counted for a selector.
-func (x *exchange) selectedOf(p *plan.Part, vs *parser.VectorSelector) selected {
+// selectedOf is what is counted for a selector: its own series, or all of its metric.
+func (x *exchange) selectedOf(p *plan.Part, vs *parser.VectorSelector, exact bool) selected {
 	from, until := x.counted(p)
-	return selected{cost.KeyOf(p.Shard.Name(), plan.Selector(vs.LabelMatchers), from, until), p, vs.LabelMatchers}
+	i := slices.IndexFunc(vs.LabelMatchers, isName)
+	if i < 0 || exact && len(vs.LabelMatchers) > 1 {
+		return selected{cost.KeyOf(p.Shard.Name(), plan.Selector(vs.LabelMatchers), from, until), p, vs.LabelMatchers}
+	}
+	name := vs.LabelMatchers[i : i+1]
+	return selected{cost.KeyOf(p.Shard.Name(), name[0].Value, from, until), p, name}
 }
 
 func isName(m *labels.Matcher) bool {

@@ -40,6 +40,14 @@ func TestPieces(t *testing.T) {
 	whole, all, now := weighed(t, 100, "")
 	small, pieces, _ := weighed(t, 100, "limits: {max_shard_bytes: 400KiB}\n")
 	form := url.Values{"start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"}}
+	known := func(s *Server) {
+		for _, sh := range s.state.Load().top.Groups[0].Shards {
+			(&rig{t: t, s: s}).eventually("the sizes of metrics are known", func() bool {
+				n, ok := s.state.Load().sizes.of(sh, "requests_total")
+				return ok && n == 100
+			})
+		}
+	}
 	for _, tc := range []struct {
 		query  string
 		pieces bool
@@ -69,20 +77,17 @@ func TestPieces(t *testing.T) {
 		if divided := plans(t, small, planStretches) > before; divided != tc.pieces {
 			t.Errorf("%s: asked in pieces: %v", tc.query, divided)
 		}
-		if n := seriesCounts(t, small) - asked; n != tc.counts {
+		n := seriesCounts(t, small) - asked
+		known(small)
+		if n != tc.counts {
 			t.Errorf("%s: series were counted %v times, want %v", tc.query, n, tc.counts)
 		}
 	}
 	if n := plans(t, whole, planStretches); n != 0 {
 		t.Errorf("with the default %v queries were asked in pieces", n)
 	}
-	// Once it is known how large metrics are, nothing is counted where all of them are few.
-	for _, s := range whole.state.Load().top.Groups[0].Shards {
-		(&rig{t: t, s: whole}).eventually("the sizes of metrics are known", func() bool {
-			n, ok := whole.state.Load().sizes.of(s, "requests_total")
-			return ok && n == 100
-		})
-	}
+	// Where all series of a metric are few, nothing is counted.
+	known(whole)
 	before := seriesCounts(t, whole)
 	form.Set("query", `rate(requests_total{node="n3"}[1m])`)
 	if code, body := ask(t, all, "/api/v1/query_range", form); code != 200 || seriesCounts(t, whole) != before {
