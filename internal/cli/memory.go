@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"runtime/debug"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
@@ -19,7 +20,21 @@ const (
 	// memoryAtRest is the least that the collector aims at: three times what the proxy has where
 	// nobody asks for much.
 	memoryAtRest = 160 << 20
+	// gcPercent is how much garbage there may be beside what is alive, in percent of it, where
+	// Spillway's own limit bounds both: what is alive at rest is so little that Go's default collects
+	// after every few requests.
+	gcPercent = 400
 )
+
+// relax lets the collector wait for more garbage where the memory limit is Spillway's own, and
+// nobody has set GOGC. It returns what undoes that.
+func (m memory) relax() (undo func()) {
+	if _, set := os.LookupEnv("GOGC"); set || !m.own {
+		return func() {}
+	}
+	before := debug.SetGCPercent(gcPercent)
+	return func() { debug.SetGCPercent(before) }
+}
 
 // memory is what the process may use, and who says so.
 type memory struct {

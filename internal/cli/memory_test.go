@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -318,4 +319,32 @@ func TestLeftKillersLeaveNothing(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM)
 	p.exits(0)
+}
+
+// TestRelax: the collector waits for more garbage where the limit is Spillway's own, and only
+// there; a GOGC of the environment stays.
+func TestRelax(t *testing.T) {
+	percent := func() int {
+		n := debug.SetGCPercent(100)
+		debug.SetGCPercent(n)
+		return n
+	}
+	before := percent()
+	for _, tc := range []struct {
+		own  bool
+		gogc string
+		want int
+	}{{true, "", gcPercent}, {false, "", before}, {true, "100", before}} {
+		t.Setenv("GOGC", tc.gogc)
+		if tc.gogc == "" {
+			os.Unsetenv("GOGC")
+		}
+		undo := memory{own: tc.own}.relax()
+		if got := percent(); got != tc.want {
+			t.Errorf("own %v, GOGC %q: %d %%, want %d", tc.own, tc.gogc, got, tc.want)
+		}
+		if undo(); percent() != before {
+			t.Errorf("own %v, GOGC %q: not undone", tc.own, tc.gogc)
+		}
+	}
 }

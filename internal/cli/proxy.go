@@ -59,6 +59,7 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		}
 		defer stopTraces()
 		memory := readMemory(*setLimit, log)
+		defer memory.relax()()
 		s, err := server.New(server.Options{
 			Config: cfg, ConfigFile: *file, ReloadInterval: *every, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure,
 			WebConfigFile: *webConfig,

@@ -140,9 +140,7 @@ func (t *Turn) Look() error {
 		t.Pause()
 		return t.wait()
 	case t.class == long:
-		// Whoever is ready goes first. Go lets a goroutine run for 10 ms, a small request needs five
-		// turns, and while the collector has the other processor there is none beside.
-		runtime.Gosched()
+		yield()
 	}
 	return nil
 }
