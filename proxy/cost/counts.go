@@ -57,11 +57,15 @@ func (c *Counts) Known(k Key) (int64, bool) {
 	return e.Value.(*count).n, true
 }
 
-// Find returns the numbers for keys, by asking for those that are not known and that nobody else
-// is asking for, all at once: ask calls found with the place of each key among those that it is
-// given, as soon as its number is known, from any goroutine; of two numbers for a key the first
-// counts. An error of somebody else who asks, or a number that was not found, is not ours: then
-// we ask. What is not found when we ask is not in the result.
+// patience is how long somebody else's question is waited for before one's own is asked.
+const patience = 2 * time.Second
+
+// Find returns the numbers for keys, by asking for those that are not known and that nobody else is
+// asking for, all at once: ask calls found with the place of each key among those that it is given,
+// as soon as its number is known, from any goroutine; of two numbers for a key the first counts. An
+// error of somebody else who asks, a number that was not found, or one that takes long, is not
+// ours: then we ask. What is not found when we ask is not in the result. 0 is not remembered: it may
+// be that of a moment at which there were none.
 func (c *Counts) Find(ctx context.Context, keys []Key, ask func(keys []Key, found func(i int, n int64)) error) (map[Key]int64, error) {
 	out, asked := make(map[Key]int64, len(keys)), map[Key]bool{}
 	for {
@@ -74,9 +78,15 @@ func (c *Counts) Find(ctx context.Context, keys []Key, ask func(keys []Key, foun
 		if wait == nil {
 			return out, nil
 		}
+		long := time.NewTimer(patience)
 		select {
 		case <-wait:
+		case <-long.C:
+			c.disclaim(keys, out, asked)
 		case <-ctx.Done():
+		}
+		long.Stop()
+		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -108,17 +118,41 @@ func (c *Counts) claim(keys []Key, out map[Key]int64, asked map[Key]bool) (own [
 	return own, wait
 }
 
+// disclaim takes from whoever asks for them the keys that are waited for: the next claim is ours.
+func (c *Counts) disclaim(keys []Key, out map[Key]int64, asked map[Key]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range keys {
+		if _, ok := out[k]; !ok && !asked[k] {
+			c.drop(k)
+		}
+	}
+}
+
+// drop forgets a key that is asked for, and wakes those who wait for it. The caller holds the mutex.
+func (c *Counts) drop(k Key) {
+	if e := c.seen[k]; e != nil && e.Value.(*count).done != nil {
+		close(e.Value.(*count).done)
+		c.used.Remove(e)
+		delete(c.seen, k)
+	}
+}
+
 // ask finds out what was claimed, and lets go of what was not found whatever comes of it. Those who
 // wait for a number wait for no other one.
 func (c *Counts) ask(own []Key, out map[Key]int64, ask func([]Key, func(int, int64)) error) (err error) {
+	c.mu.Lock()
+	mine := make([]*list.Element, len(own))
+	for i, k := range own {
+		mine[i] = c.seen[k]
+	}
+	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for _, k := range own {
-			if e := c.seen[k]; e != nil && e.Value.(*count).done != nil {
-				close(e.Value.(*count).done)
-				c.used.Remove(e)
-				delete(c.seen, k)
+		for i, k := range own {
+			if c.seen[k] == mine[i] { // nobody took it
+				c.drop(k)
 			}
 		}
 		c.forget()
@@ -126,11 +160,22 @@ func (c *Counts) ask(own []Key, out map[Key]int64, ask func([]Key, func(int, int
 	return ask(own, func(i int, n int64) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if _, ok := out[own[i]]; !ok {
-			known := c.seen[own[i]].Value.(*count)
-			close(known.done)
-			known.n, known.done = n, nil
-			out[own[i]] = n
+		k := own[i]
+		if _, ok := out[k]; ok {
+			return
+		}
+		out[k] = n
+		e := c.seen[k]
+		switch {
+		case n == 0:
+			if e == mine[i] {
+				c.drop(k)
+			}
+		case e == nil: // it was taken, and given up
+			c.seen[k] = c.used.PushFront(&count{key: k, n: n})
+		case e.Value.(*count).done != nil:
+			close(e.Value.(*count).done)
+			e.Value.(*count).n, e.Value.(*count).done = n, nil
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -120,6 +121,59 @@ func TestCountsFail(t *testing.T) {
 		}()
 		if got, err = c.Find(t.Context(), []Key{key(2)}, all(4, 0, nil)); err != nil || got[key(2)] != 4 {
 			t.Errorf("after a fault: %v %v", got, err)
+		}
+	})
+}
+
+// TestCountsOfNothing: that there is nothing is told, and not remembered.
+func TestCountsOfNothing(t *testing.T) {
+	var c Counts
+	got, err := c.Find(t.Context(), []Key{key(1), key(2)}, func(_ []Key, found func(int, int64)) error {
+		found(0, 0)
+		found(0, 9) // the first counts
+		return nil
+	})
+	if n, ok := got[key(1)]; err != nil || !ok || n != 0 {
+		t.Errorf("%v %v", got, err)
+	}
+	if _, ok := got[key(2)]; ok {
+		t.Error("what was not found is in the result")
+	}
+	for i := 1; i <= 2; i++ {
+		if _, ok := c.Known(key(i)); ok {
+			t.Errorf("%d is remembered", i)
+		}
+	}
+	if len(c.seen) != 0 || c.used.Len() != 0 {
+		t.Errorf("%d are left", len(c.seen))
+	}
+}
+
+// TestCountsArePatient: whoever waits for a number that takes somebody else long asks after two
+// seconds, and so does the next one after that; a number that comes late is still one.
+func TestCountsArePatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Counts
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			got, err := c.Find(t.Context(), []Key{key(1)}, all(5, time.Hour, nil))
+			if err != nil || got[key(1)] != 5 {
+				t.Errorf("who asked first: %v %v", got, err)
+			}
+		})
+		synctest.Wait()
+		began := time.Now()
+		for range 3 {
+			wg.Go(func() {
+				got, err := c.Find(t.Context(), []Key{key(1)}, all(7, 100*time.Millisecond, nil))
+				if took := time.Since(began); err != nil || got[key(1)] != 7 || took > patience+200*time.Millisecond {
+					t.Errorf("who waited: %v %v after %s", got, err, took)
+				}
+			})
+		}
+		wg.Wait()
+		if n, ok := c.Known(key(1)); !ok || n != 7 {
+			t.Errorf("%d %v is known", n, ok)
 		}
 	})
 }

@@ -36,7 +36,7 @@ const (
 	maxCover = 10 * 365 * 24 * 3_600_000
 	// assumedInterval is how often a series is taken to be scraped, where its samples themselves
 	// are the result.
-	assumedInterval = 15 * time.Second
+	assumedInterval = 5 * time.Second
 )
 
 // Grid says at which steps an expression is evaluated: how many, the milliseconds between two, and
@@ -96,7 +96,11 @@ func (e *estimate) of(node parser.Node, s tree.Span) part {
 		if !ok {
 			return part{}
 		}
-		return give(e.selects(vs, s, n.Range), int64(n.Range/assumedInterval)+1, bareBytes)
+		points := int64(n.Range/assumedInterval) + 1
+		if n.RangeExpr != nil {
+			points = tree.Countless
+		}
+		return give(e.selects(vs, s, n.Range), points, bareBytes)
 	case *parser.SubqueryExpr:
 		in, _ := s.Inside(n, e.interval)
 		return e.of(n.Expr, in)
@@ -183,8 +187,11 @@ func (e *estimate) call(n *parser.Call, s tree.Span) part {
 		held += a.held
 	}
 	switch n.Func.Name {
-	case "absent", "absent_over_time", "scalar", "vector", "time", "pi":
+	case "absent", "scalar", "vector", "time", "pi":
 		series = 1
+	case "absent_over_time": // which is found out of a result for each series
+		all := give(series, s.Steps, madeBytes).after(peak, held)
+		return give(1, s.Steps, madeBytes).after(all.peak, all.held)
 	case "histogram_quantiles": // one for each quantile, at most as many as there are buckets
 	case "label_replace", "label_join": // in place, but for the labels
 		out := give(series, s.Steps, madeBytes)

@@ -80,6 +80,7 @@ func TestHeldIsWhatTheEngineHolds(t *testing.T) {
 		{"abs(x_total)", 400},
 		{"count(abs(x_total) > 3)", 400},
 		{"x_total * on () group_left () topk(1, x_total)", 40}, // another one at each step
+		{"absent_over_time(x_total[5m])", 400},
 		{"x_total", 1},
 		{"sum(x_total + x_total)", 1},
 		{"rate(x_total[10m])" + strings.Repeat(" and rate(x_total[11m])", 50), 1},

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -33,10 +34,10 @@ const (
 	// server holds about as much of each at rest, in its head and its index, and of a metric's
 	// series only few of its own are such.
 	lightSeries = 4 << 10
-	// countMoments is at how many moments of a long window series are counted, shortWindow what
-	// counts as short: once, at its end.
+	// maxLightNames is how many metrics a text may read of which none makes much.
+	maxLightNames = 8
+	// countMoments is at how many moments of a window series are counted, its ends among them.
 	countMoments = 5
-	shortWindow  = 10 * time.Minute
 	// recentWindow is how far back a window may begin for the sizes of metrics to be taken for
 	// those of then: a server tells those of its newest hours.
 	recentWindow = 24 * time.Hour
@@ -65,13 +66,18 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	}
 	heavy, unknown := x.open(x.loads(p))
 	if len(unknown) > 0 {
-		more, _, err := x.beyond(unknown, false)
-		if err != nil {
+		more, _, err := x.beyond(unknown, false, nil)
+		switch {
+		case err == nil:
+		case refused(err): // a metric may be too large for a server to count where the selector is not
+			more = unknown
+		default:
 			return 1, err
 		}
 		heavy = append(heavy, more...)
 	}
-	heavy, held, err := x.beyond(heavy, true)
+	numbers := map[cost.Key]int64{}
+	heavy, held, err := x.beyond(heavy, true, numbers)
 	if err != nil || len(heavy) == 0 {
 		return 1, err
 	}
@@ -84,7 +90,7 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	if q.Range {
 		steps := int64(q.Grid.Len())
 		for n := max(most/x.limits.MaxShardBytes, 2); n <= min(plan.MaxPieces, steps); n++ {
-			if x.fits(heavy, (steps+n-1)/n) {
+			if x.fits(heavy, (steps+n-1)/n, numbers) {
 				if q.Divide(int(n)) == nil {
 					break
 				}
@@ -95,37 +101,59 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	return 1, x.tooMuch(q, worst, most)
 }
 
-// loads are the leaves' parts that make much of each series.
+// refused tells whether a server would not answer, whatever the time.
+func refused(err error) bool {
+	k := qerr.From(err).Kind
+	return k == qerr.BadData || k == qerr.TooExpensive
+}
+
+// loads are the leaves' parts, where all leaves together make much of each series of a metric.
 func (x *exchange) loads(p *plan.Plan) []load {
-	var out []load
 	interval := x.evaluationInterval().Milliseconds()
+	grid := func(l *plan.Leaf) cost.Grid {
+		return cost.Grid{Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: interval}
+	}
+	var names []string
+	parts := 0
 	for _, l := range p.Leaves {
-		if l.Expr == nil {
-			continue
+		if l.Expr != nil {
+			names, parts = appendNames(names, l.Expr), parts+len(l.Parts)
 		}
-		grid := cost.Grid{Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: interval}
-		if cost.Held(l.Expr, grid, func(*parser.VectorSelector) int64 { return 1 }) <= x.s.lightSeries*named(l.Expr) {
-			continue
+	}
+	light := len(names) <= maxLightNames
+	for i := 0; light && i < len(names); i++ {
+		one := int64(0)
+		for _, l := range p.Leaves {
+			if l.Expr != nil {
+				one += cost.Held(l.Expr, grid(l), func(vs *parser.VectorSelector) int64 {
+					if nameOf(vs) == names[i] {
+						return 1
+					}
+					return 0
+				})
+			}
 		}
+		light = one <= x.s.lightSeries
+	}
+	if light {
+		return nil
+	}
+	out := make([]load, 0, parts)
+	for _, l := range p.Leaves {
 		for _, part := range l.Parts {
-			out = append(out, load{l, part, grid})
+			if l.Expr != nil {
+				out = append(out, load{l, part, grid(l)})
+			}
 		}
 	}
 	return out
 }
 
-// named is how many metrics an expression reads: series of different ones are different series.
-func named(expr parser.Expr) int64 {
-	return int64(len(appendNames(nil, expr)))
-}
-
+// appendNames adds the names of the metrics that an expression reads, the empty one for selectors
+// without.
 func appendNames(names []string, node parser.Node) []string {
 	if vs, ok := node.(*parser.VectorSelector); ok {
-		name := ""
-		if i := slices.IndexFunc(vs.LabelMatchers, isName); i >= 0 {
-			name = vs.LabelMatchers[i].Value
-		}
-		if !slices.Contains(names, name) {
+		if name := nameOf(vs); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -133,6 +161,13 @@ func appendNames(names []string, node parser.Node) []string {
 		names = appendNames(names, child)
 	}
 	return names
+}
+
+func nameOf(vs *parser.VectorSelector) string {
+	if i := slices.IndexFunc(vs.LabelMatchers, isName); i >= 0 {
+		return vs.LabelMatchers[i].Value
+	}
+	return ""
 }
 
 // open returns those of the loads of whose shards the sizes of metrics do not show that all of them
@@ -170,22 +205,28 @@ func (x *exchange) open(loads []load) (heavy, open []load) {
 }
 
 // beyond returns those of the loads whose shards would hold too much, and how much each shard
-// would. exact tells whether the series of each selector are counted, or all of its metric.
-func (x *exchange) beyond(loads []load, exact bool) ([]load, map[*shard.Shard]int64, error) {
+// would. exact tells whether the series of each selector are counted, or all of its metric. The
+// numbers that were counted are added to numbers, which may be nil.
+func (x *exchange) beyond(loads []load, exact bool, numbers map[cost.Key]int64) ([]load, map[*shard.Shard]int64, error) {
+	if numbers == nil {
+		numbers = map[cost.Key]int64{}
+	}
 	var unknown []selected
 	sum := func() map[*shard.Shard]int64 {
 		unknown = nil
 		held := map[*shard.Shard]int64{}
 		for _, l := range loads {
-			held[l.part.Shard] += x.held(l, exact, &unknown)
+			held[l.part.Shard] += x.held(l, exact, numbers, &unknown)
 		}
 		return held
 	}
 	held := sum()
 	if len(unknown) > 0 {
-		if err := x.count(unknown); err != nil {
+		found, err := x.count(unknown)
+		if err != nil {
 			return nil, nil, err
 		}
+		maps.Copy(numbers, found)
 		held = sum()
 	}
 	var heavy []load
@@ -199,10 +240,15 @@ func (x *exchange) beyond(loads []load, exact bool) ([]load, map[*shard.Shard]in
 
 // held is what a shard would hold for a load, selectors whose series are not known left out and
 // added to unknown.
-func (x *exchange) held(l load, exact bool, unknown *[]selected) int64 {
+func (x *exchange) held(l load, exact bool, numbers map[cost.Key]int64, unknown *[]selected) int64 {
 	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) int64 {
 		t := x.selectedOf(l.part, vs, exact)
-		n, ok := x.st.counts.Known(t.key)
+		n, ok := numbers[t.key]
+		if !ok {
+			if n, ok = x.st.counts.Known(t.key); ok {
+				numbers[t.key] = n
+			}
+		}
 		if !ok && unknown != nil {
 			*unknown = append(*unknown, t)
 		}
@@ -211,11 +257,11 @@ func (x *exchange) held(l load, exact bool, unknown *[]selected) int64 {
 }
 
 // fits tells whether no shard of the loads would hold too much over so many of their steps.
-func (x *exchange) fits(loads []load, steps int64) bool {
+func (x *exchange) fits(loads []load, steps int64, numbers map[cost.Key]int64) bool {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		l.grid.Steps = min(l.grid.Steps, steps)
-		held[l.part.Shard] += x.held(l, true, nil)
+		held[l.part.Shard] += x.held(l, true, numbers, nil)
 	}
 	for _, n := range held {
 		if n > x.limits.MaxShardBytes {
@@ -248,7 +294,7 @@ func (x *exchange) counted(p *plan.Part) (from, until int64) {
 
 // count asks the shards for the numbers of series that are not known. A server that will not count
 // refuses by a bound of its own, as it would the query.
-func (x *exchange) count(unknown []selected) error {
+func (x *exchange) count(unknown []selected) (map[cost.Key]int64, error) {
 	by := map[cost.Key]selected{}
 	var keys []cost.Key
 	for _, t := range unknown {
@@ -256,7 +302,7 @@ func (x *exchange) count(unknown []selected) error {
 			by[t.key], keys = t, append(keys, t.key)
 		}
 	}
-	_, err := x.st.counts.Find(x.ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
+	return x.st.counts.Find(x.ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
 		questions := make([]question, 0, len(keys))
 		grids := make([]merge.Grid, 0, len(keys))
 		for i, k := range keys {
@@ -270,29 +316,26 @@ func (x *exchange) count(unknown []selected) error {
 		}
 		return x.countAnswers(questions, grids, found)
 	})
-	return err
 }
 
-// countRequest asks how many series there are: at the end of the window, or at some moments in it.
+// countRequest asks how many series there are at some moments of the window. Nothing of it is the
+// caller's but the selector and the window: others will take the number for theirs.
 func (x *exchange) countRequest(t selected) (*endpoint.Request, merge.Grid) {
-	req := *x.dec.Request
 	sent, _ := plan.Strip(t.part.Shard.Group, t.matchers)
-	req.Query, req.PartialResponse, req.Limit, req.Stats = "count("+plan.Selector(plan.Filled(sent))+")", nil, 0, ""
-	req.Start, req.End, req.Time, req.Step = endpoint.Time{}, endpoint.Time{}, endpoint.Time{}, 0
+	req := &endpoint.Request{Query: "count(" + plan.Selector(plan.Filled(sent)) + ")", LookbackDelta: x.lookback(), Timeout: x.dec.Request.Timeout}
 	from, until := x.counted(t.part)
-	if until-from <= shortWindow.Milliseconds() {
-		req.ID, req.Time = endpoint.Query, endpoint.At(until)
-		return &req, merge.Grid{Start: until, End: until}
-	}
 	step := (until - from) / (countMoments - 1)
+	if step == 0 {
+		req.ID, req.Time = endpoint.Query, endpoint.At(until)
+		return req, merge.Grid{Start: until, End: until}
+	}
 	grid := merge.Grid{Start: until - step*(countMoments-1), End: until, Step: step}
 	req.ID, req.Start, req.End = endpoint.QueryRange, endpoint.At(grid.Start), endpoint.At(grid.End)
 	req.Step = time.Duration(step) * time.Millisecond
-	return &req, grid
+	return req, grid
 }
 
-// countAnswers asks, and tells the largest number of each answer as it comes. What a shard does not
-// count counts as none.
+// countAnswers asks, and tells the largest number of each answer as it comes.
 func (x *exchange) countAnswers(questions []question, grids []merge.Grid, found func(int, int64)) error {
 	x.s.metrics.counts.Add(float64(len(questions)))
 	r, err := x.askAndRead(questions, func(_ int, q *question, src merge.Source) error {
@@ -313,12 +356,6 @@ func (x *exchange) countAnswers(questions []question, grids []merge.Grid, found 
 		return nil
 	})
 	if err != nil {
-		if k := qerr.From(err).Kind; k == qerr.BadData || k == qerr.TooExpensive {
-			for i := range questions {
-				found(i, 0)
-			}
-			return nil
-		}
 		return err
 	}
 	defer r.close()

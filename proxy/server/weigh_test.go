@@ -109,8 +109,15 @@ func TestPieces(t *testing.T) {
 func TestTooMuchForAServer(t *testing.T) {
 	_, base, now := weighed(t, 100, "limits: {max_shard_bytes: 128KiB}\n")
 	form := url.Values{"start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"}}
+	absent, leaves := "", []string{}
+	for i := range 30 {
+		absent += fmt.Sprintf(" or nope_%d", i)
+		leaves = append(leaves, fmt.Sprintf("count(requests_total * %d)", i))
+	}
 	for query, path := range map[string]string{
 		"max_over_time(rate(requests_total[1m])[1h:15s])":                             "/api/v1/query",
+		"max_over_time(rate(requests_total[1m])[1h:15s])" + absent:                    "/api/v1/query", // as much of one metric
+		strings.Join(leaves, " + "):                                                   "/api/v1/query", // each alone is little
 		"sum(max_over_time(rate(requests_total[1m])[1h:15s]))":                        "/api/v1/query_range",
 		`sum by (n) (label_replace(requests_total, "n", "$1", "node", "n(.*)"))`:      "/api/v1/query_range",
 		"sum by (node) (rate(requests_total[1m] @ end()) + rate(requests_total[1m]))": "/api/v1/query_range",
@@ -131,6 +138,26 @@ func TestTooMuchForAServer(t *testing.T) {
 	}
 }
 
+// TestCountsAreNobodysOwn: what one caller asks for in a way of its own, another one's number does
+// not come of it; nor of a moment at which there was nothing.
+func TestCountsAreNobodysOwn(t *testing.T) {
+	_, base, now := weighed(t, 100, "limits: {max_shard_bytes: 128KiB}\n")
+	form := url.Values{"query": {"max_over_time((requests_total * 2)[5m:1s])"}, "time": {stamp(now)}}
+	for _, first := range []url.Values{{"lookback_delta": {"1ms"}}, {"time": {stamp(now.Add(4 * time.Minute))}}} {
+		own := url.Values{}
+		for k, v := range form {
+			own[k] = v
+		}
+		for k, v := range first {
+			own[k] = v
+		}
+		_, _ = ask(t, base, "/api/v1/query", own)
+		if code, body := ask(t, base, "/api/v1/query", form); code != 422 || !strings.Contains(string(body), `"bound":"max_shard_bytes"`) {
+			t.Errorf("after %v: %d %.300s", first, code, body)
+		}
+	}
+}
+
 // TestCountingFails: a shard that cannot be asked for a number is one that cannot be asked; one
 // that refuses to count is asked the query itself, which it refuses or answers as it will.
 func TestCountingFails(t *testing.T) {
@@ -139,7 +166,8 @@ func TestCountingFails(t *testing.T) {
 		nth    int
 		want   string
 	}{
-		{"error 422 execution 'query processing would load too many samples into memory'", 1, `"status":"success"`},
+		{"error 422 execution 'query processing would load too many samples into memory'", 1, `"status":"success"`}, // all of the metric
+		{"error 422 execution 'query processing would load too many samples into memory'", 0, "would load too many samples"},
 		{"reset", 1, `"status":"success"`}, // asked once more
 		{"reset", 0, "broke the connection"},
 		{"garbage shape", 0, "of the wrong shape"},
