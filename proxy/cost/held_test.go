@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -123,7 +124,7 @@ func head(t *testing.T, series int, from, until time.Time) storage.Queryable {
 		for i := range refs {
 			lbls := labels.EmptyLabels()
 			if refs[i] == 0 {
-				lbls = labels.FromStrings(labels.MetricName, "x_total", "pod", fmt.Sprintf("pod-%06d", i),
+				lbls = labels.FromStrings(model.MetricNameLabel, "x_total", "pod", fmt.Sprintf("pod-%06d", i),
 					"namespace", "research-training", "node", fmt.Sprintf("gpu-node-%04d", i%100))
 			}
 			v := (at.Unix()/15*7919 + int64(i)*31) % int64(series)
