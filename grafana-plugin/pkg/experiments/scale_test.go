@@ -97,11 +97,7 @@ func (f *fleet) Range(_ context.Context, query string, from, until time.Time, st
 
 // judge holds a query to the default bounds of the proxy, by its own rules.
 func (f *fleet) judge(req *endpoint.Request) {
-	l := config.Default().LimitsFor(req.ID)
-	_, err := policy.Decide(req, policy.Limits{
-		Timeout: l.Timeout, MaxSeries: l.MaxSeries, MaxSamples: l.MaxSamples, MaxResponseBytes: l.MaxResponseBytes, MaxRange: l.MaxRange, MetadataRange: l.MetadataRange,
-		MaxQueryBytes: l.MaxQueryBytes, Unselective: l.Unselective,
-	}, nil, time.UnixMilli(3_600_000))
+	_, err := policy.Decide(req, policy.Limits(config.Default().LimitsFor(req.ID)), nil, time.UnixMilli(3_600_000))
 	if err != nil {
 		f.t.Errorf("the proxy would refuse %.300s: %v", req.Query, err)
 	}
