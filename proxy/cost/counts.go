@@ -60,12 +60,12 @@ func (c *Counts) Known(k Key) (int64, bool) {
 // patience is how long somebody else's question is waited for before one's own is asked.
 const patience = 2 * time.Second
 
-// Find returns the numbers for keys, by asking for those that are not known and that nobody else is
-// asking for, all at once: ask calls found with the place of each key among those that it is given,
-// as soon as its number is known, from any goroutine; of two numbers for a key the first counts. An
-// error of somebody else who asks, a number that was not found, or one that takes long, is not
-// ours: then we ask. What is not found when we ask is not in the result. 0 is not remembered: it may
-// be that of a moment at which there were none.
+// Find returns the numbers for keys, by asking for those that are not known and that nobody else
+// is asking for, all at once: ask calls found with the place of each key among those that it is
+// given, as soon as its number is known, from any goroutine; of two numbers for a key the first
+// counts. An error of somebody else who asks, a number that was not found, or one that takes
+// long, is not ours: then we ask. What is not found when we ask is not in the result. 0 is not
+// remembered: it may be that of a moment at which there were none.
 func (c *Counts) Find(ctx context.Context, keys []Key, ask func(keys []Key, found func(i int, n int64)) error) (map[Key]int64, error) {
 	out, asked := make(map[Key]int64, len(keys)), map[Key]bool{}
 	for {
@@ -129,7 +129,8 @@ func (c *Counts) disclaim(keys []Key, out map[Key]int64, asked map[Key]bool) {
 	}
 }
 
-// drop forgets a key that is asked for, and wakes those who wait for it. The caller holds the mutex.
+// drop forgets a key that is asked for, and wakes those who wait for it. The caller holds the
+// mutex.
 func (c *Counts) drop(k Key) {
 	if e := c.seen[k]; e != nil && e.Value.(*count).done != nil {
 		close(e.Value.(*count).done)

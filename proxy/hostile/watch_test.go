@@ -109,10 +109,10 @@ func (c *client) ask(ctx context.Context, q Query) (code int, body []byte, err e
 	return resp.StatusCode, head.Bytes(), err
 }
 
-// bystander is a caller who asks for something small all the while, through the proxy and, as often,
-// of a server itself: what that takes is the machine's doing. On two processors that also have the
-// texts' caller and the servers, and whose kernel lets a program run for 35 ms before another one
-// that was woken (PREEMPT_NONE), it is as much.
+// bystander is a caller who asks for something small all the while, through the proxy and, as
+// often, of a server itself: what that takes is the machine's doing. On two processors that also
+// have the texts' caller and the servers, and whose kernel lets a program run for 35 ms before
+// another one that was woken (PREEMPT_NONE), it is as much.
 type bystander struct {
 	wait   sync.WaitGroup
 	stop   context.CancelFunc
