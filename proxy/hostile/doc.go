@@ -13,15 +13,16 @@
 // # What is held
 //
 // The proxy has 300 MiB over rest, with its default memory.budget and the memory limit that it
-// gives itself. With -hostile.strict, alone on a machine, times are held too: a verdict or an
-// answer half a second after the deadline, no processor at work half a second after any text that
-// took 100 ms, somebody else's p99 below 50 ms, or below twice what it is
-// without the proxy. Otherwise they are printed. An answer that had
+// gives itself, a third more where other things run beside. With -hostile.strict, alone on a
+// machine, times are held too: a verdict or an answer half a second after the deadline, no
+// processor at work half a second after any text that took 100 ms, somebody else's p99 below 50
+// ms, or below twice what it is without the proxy. Otherwise they are printed. An answer that had
 // begun is cut off at the deadline or at max_response_bytes, which is no verdict; it is counted
 // and printed.
 //
-// A server has a quarter over rest. It holds two hundred thousand series besides, which makes it a
-// small one, and max_shard_bytes is a tenth of what it holds; its query.max-samples is the default.
+// A server has a quarter over rest with -hostile.strict, else as much again. It holds two hundred
+// thousand series besides, which makes it a small one, and max_shard_bytes is a tenth of what it
+// holds; its query.max-samples is the default.
 //
 // Memory is a small multiple of one text.
 //
