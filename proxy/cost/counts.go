@@ -9,7 +9,7 @@ import (
 )
 
 // MaxCounts is how many numbers are remembered; those that were used longest ago are forgotten.
-const MaxCounts = 20_000
+const MaxCounts = 50_000
 
 // minPeriod is how long a number stands for a window that ends now, at least.
 const minPeriod = 10 * time.Minute

@@ -12,8 +12,8 @@
 //   - Held follows the engine of Prometheus 3.15 (promql/engine.go: rangeEval, rangeEvalAgg,
 //     evalSeries, addToSeries), which evaluates the arguments of a node one after the other, keeps
 //     them until the node is done, and makes room for each step of each series that it makes. It is
-//     at least what the engine holds of floats that have a sample at each step, as far as the
-//     numbers of series are right.
+//     at least what the engine holds of series that have a sample at each step, as far as the
+//     numbers of series are right, and native histograms have no more than 300 buckets.
 //   - It grows with the number of steps, but for what subqueries hold: a range query that is asked
 //     in pieces of time holds less in each.
 //   - Whoever asks for a number that somebody else is already finding out waits for that number
@@ -21,14 +21,15 @@
 //
 // # Refusals
 //
-// It asks nobody: the caller brings the way to count. Native histograms count as floats, and series
-// that come and go between the moments at which they were counted do not count: both are found
-// neither in the text nor in a number that is cheap to have.
+// It asks nobody: the caller brings the way to count. Series that come and go between the moments
+// at which they were counted do not count: they are found neither in the text nor in a number that
+// is cheap to have.
 //
 // # Memory
 //
-// Counts holds at most MaxCounts numbers of about 200 bytes each, 4 MiB; Names at most MaxNames
+// Counts holds at most MaxCounts numbers of about 200 bytes each, 10 MiB; Names at most MaxNames
 // metrics of a shard, 8 KiB, and each name once for all shards.
 //
-//	held := cost.Held(expr, cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000}, func(*parser.VectorSelector) int64 { return 20_000 })
+//	many := func(*parser.VectorSelector) (series, native int64) { return 20_000, 0 }
+//	held := cost.Held(expr, cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000}, many)
 package cost

@@ -13,6 +13,9 @@ const (
 	// pointBytes is a float and its time in the engine, pointJSON about what it takes in an answer
 	// beside that, which is built whole before it is sent.
 	pointBytes, pointJSON = 16, 32
+	// nativeBytes and nativeJSON are the same for a native histogram, of 300 buckets. Nothing tells
+	// how many there are; clients have a limit of 160 as a rule.
+	nativeBytes, nativeJSON = 3 << 10, 14 << 10
 	// readBytes is what the storage makes of a series for each selector and block, with a copy of
 	// its labels, which the engine holds until the query ends; chunkBytes what it makes of each
 	// chunk in the selector's window. Windows beyond the first block meet a few others.
@@ -44,39 +47,45 @@ const (
 type Grid struct{ Steps, Step, Interval int64 }
 
 // Held is the most bytes that an engine holds at a time while it evaluates the expression at the
-// steps of the grid, and writes the answer. The function series gives the number of series of a
-// selector.
-func Held(expr parser.Expr, g Grid, series func(*parser.VectorSelector) int64) int64 {
+// steps of the grid, and writes the answer.
+func Held(expr parser.Expr, g Grid, series Series) int64 {
 	e := estimate{interval: g.Interval, series: series}
 	p := e.of(expr, tree.Over(g.Steps, g.Step))
-	return e.read + max(p.peak, p.held+p.series*(jsonBytes+p.points*pointJSON))
+	return e.read + max(p.peak, p.held+p.series*jsonBytes+p.points*(p.series*pointJSON+p.native*nativeJSON))
 }
 
-// part is what a node gives: at most so many series of so many points each, the bytes that they
-// hold, and the most that are held on the way to them.
-type part struct{ series, points, held, peak int64 }
+// Series gives the number of series of a selector, and how many of them are native histograms. Less
+// than 0 counts as none.
+type Series func(*parser.VectorSelector) (series, native int64)
+
+// part is what a node gives: at most so many series of so many points each, of which so many are
+// native histograms, the bytes that they hold, and the most that are held on the way to them.
+type part struct{ series, native, points, held, peak int64 }
 
 // estimate goes through an expression and adds up what is read of the storage.
 type estimate struct {
 	interval int64
-	series   func(*parser.VectorSelector) int64
+	series   Series
 	read     int64
 }
 
-// selects is the number of series of a selector that is evaluated over a span, and looks back by a
-// range.
-func (e *estimate) selects(vs *parser.VectorSelector, s tree.Span, back time.Duration) int64 {
-	n := min(max(e.series(vs), 0), maxSeries)
+// selects gives the series of a selector that is evaluated over a span, looks back by a range, and
+// gives so many points of each.
+func (e *estimate) selects(vs *parser.VectorSelector, s tree.Span, back time.Duration, points int64) part {
+	n, native := e.series(vs)
+	n = min(max(n, 0), maxSeries)
 	window := time.Duration(min(s.Cover, maxCover))*time.Millisecond + back
 	e.read += n * (readBytes*(1+min(int64(window/blockTime), fewBlocks)) + chunkBytes*(1+int64(window/chunkTime)))
-	return n
+	return give(n, native, points, bareBytes)
 }
 
-// give is a result of so many series, each with so many bytes beside its points.
-func give(series, points, bytes int64) part {
+// give is a result of so many series, so many of them native histograms, each with so many bytes
+// beside its points.
+func give(series, native, points, bytes int64) part {
 	series = min(max(series, 0), maxSeries)
-	held := series * (points*pointBytes + bytes)
-	return part{series, points, held, held}
+	native = min(max(native, 0), series)
+	held := series*bytes + points*(series*pointBytes+native*nativeBytes)
+	return part{series, native, points, held, held}
 }
 
 // after is what a node gives whose arguments held so much until then, at most, and hold so much
@@ -90,7 +99,7 @@ func (p part) after(peak, held int64) part {
 func (e *estimate) of(node parser.Node, s tree.Span) part {
 	switch n := node.(type) {
 	case *parser.VectorSelector:
-		return give(e.selects(n, s, 0), s.Steps, bareBytes)
+		return e.selects(n, s, 0, s.Steps)
 	case *parser.MatrixSelector: // the samples themselves: a range at one step
 		vs, ok := n.VectorSelector.(*parser.VectorSelector)
 		if !ok {
@@ -100,7 +109,7 @@ func (e *estimate) of(node parser.Node, s tree.Span) part {
 		if n.RangeExpr != nil {
 			points = tree.Countless
 		}
-		return give(e.selects(vs, s, n.Range), points, bareBytes)
+		return e.selects(vs, s, n.Range, points)
 	case *parser.SubqueryExpr:
 		in, _ := s.Inside(n, e.interval)
 		return e.of(n.Expr, in)
@@ -110,7 +119,7 @@ func (e *estimate) of(node parser.Node, s tree.Span) part {
 		return e.of(n.Expr, s)
 	case *parser.StepInvariantExpr: // at one step, then copied to all
 		in := e.of(n.Expr, tree.Over(1, 0))
-		return give(in.series, s.Steps, bareBytes).after(in.peak, in.held)
+		return give(in.series, in.native, s.Steps, bareBytes).after(in.peak, in.held)
 	case *parser.AggregateExpr:
 		return e.aggregate(n, s)
 	case *parser.BinaryExpr:
@@ -118,7 +127,7 @@ func (e *estimate) of(node parser.Node, s tree.Span) part {
 	case *parser.Call:
 		return e.call(n, s)
 	}
-	return give(1, s.Steps, bareBytes) // a number, or a text
+	return give(1, 0, s.Steps, bareBytes) // a number, or a text
 }
 
 // aggregate is a result with a series for each group. How many there are is in no text; each series
@@ -129,7 +138,13 @@ func (e *estimate) aggregate(n *parser.AggregateExpr, s tree.Span) part {
 	if len(n.Grouping) == 0 && !n.Without && sole(n.Op) {
 		groups = 1
 	}
-	return give(groups, s.Steps, madeBytes).after(in.peak, in.held)
+	native := in.native
+	switch n.Op {
+	case parser.SUM, parser.AVG, parser.LIMITK, parser.LIMIT_RATIO:
+	default: // which are of floats, or count
+		native = 0
+	}
+	return give(groups, native, s.Steps, madeBytes).after(in.peak, in.held)
 }
 
 // sole tells whether an aggregation gives one series for each group.
@@ -144,21 +159,21 @@ func sole(op parser.ItemType) bool {
 // binary holds both sides, which are evaluated one after the other, and what comes of them.
 func (e *estimate) binary(n *parser.BinaryExpr, s tree.Span) part {
 	l, r := e.of(n.LHS, s), e.of(n.RHS, s)
-	var series int64
+	var series, native int64
 	switch {
 	case n.Op == parser.LOR:
-		series = l.series + r.series
+		series, native = l.series+r.series, l.native+r.native
 	case n.Op.IsSetOperator():
-		series = l.series
+		series, native = l.series, l.native
 	default: // many to one, or one of the sides is a number
-		series = max(l.series, r.series)
+		series, native = max(l.series, r.series), max(l.native, r.native)
 		vectors := n.LHS.Type() == parser.ValueTypeVector && n.RHS.Type() == parser.ValueTypeVector
 		if vm := n.VectorMatching; vectors && vm != nil && vm.Card == parser.CardOneToOne {
 			series = min(l.series, r.series)
 		}
 	}
 	pairs := e.pairs(n, s, l.series, r.series) * pairBytes
-	return give(series, s.Steps, madeBytes+matchBytes).after(max(l.peak, l.held+r.peak), l.held+r.held+pairs)
+	return give(series, native, s.Steps, madeBytes+matchBytes).after(max(l.peak, l.held+r.peak), l.held+r.held+pairs)
 }
 
 // pairs is how many times two series may meet in a join that lets many meet another one at each
@@ -177,25 +192,35 @@ func (e *estimate) pairs(n *parser.BinaryExpr, s tree.Span, l, r int64) int64 {
 // call holds all arguments, but for ranges of stored samples, which are read one series after the
 // other.
 func (e *estimate) call(n *parser.Call, s tree.Span) part {
-	var series, held, peak int64
+	var series, native, held, peak int64
 	for _, arg := range n.Args {
 		a := e.of(arg, s)
 		if _, ok := tree.Bare(arg).(*parser.MatrixSelector); ok {
 			a.held, a.peak = 0, 0
 		}
-		series, peak = max(series, a.series), max(peak, held+a.peak)
+		series, native, peak = max(series, a.series), max(native, a.native), max(peak, held+a.peak)
 		held += a.held
+	}
+	if !keepsNative[n.Func.Name] {
+		native = 0
 	}
 	switch n.Func.Name {
 	case "absent", "scalar", "vector", "time", "pi":
 		series = 1
 	case "absent_over_time": // which is found out of a result for each series
-		all := give(series, s.Steps, madeBytes).after(peak, held)
-		return give(1, s.Steps, madeBytes).after(all.peak, all.held)
+		all := give(series, 0, s.Steps, madeBytes).after(peak, held)
+		return give(1, 0, s.Steps, madeBytes).after(all.peak, all.held)
 	case "histogram_quantiles": // one for each quantile, at most as many as there are buckets
 	case "label_replace", "label_join": // in place, but for the labels
-		out := give(series, s.Steps, madeBytes)
+		out := give(series, native, s.Steps, madeBytes)
 		return out.after(peak, 0)
 	}
-	return give(max(series, 1), s.Steps, madeBytes).after(peak, held)
+	return give(max(series, 1), native, s.Steps, madeBytes).after(peak, held)
+}
+
+// keepsNative are the functions that give native histograms where they are given some.
+var keepsNative = map[string]bool{
+	"rate": true, "increase": true, "delta": true, "irate": true, "idelta": true,
+	"sum_over_time": true, "avg_over_time": true, "first_over_time": true, "last_over_time": true,
+	"label_replace": true, "label_join": true, "info": true, "sort_by_label": true, "sort_by_label_desc": true,
 }

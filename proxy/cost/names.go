@@ -25,16 +25,21 @@ type Names struct {
 	mu     sync.Mutex
 	by     map[unique.Handle[string]]int64
 	others int64     // what a metric has at most that is not in by
+	all    int64     // what all have together
 	next   time.Time // when it is asked for again
 	asking bool
 }
 
-// AtMost is how many series the metric has at most, if that is known.
+// AtMost is how many series the metric has at most, if that is known; without a name how many there
+// are of all metrics.
 func (n *Names) AtMost(metric string) (int64, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.by == nil {
 		return 0, false
+	}
+	if metric == "" {
+		return n.all, true
 	}
 	if most, ok := n.by[unique.Make(metric)]; ok {
 		return most, true
@@ -58,6 +63,9 @@ func (n *Names) Due(now time.Time) bool {
 func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 	var answer struct {
 		Data struct {
+			HeadStats struct {
+				NumSeries int64 `json:"numSeries"`
+			} `json:"headStats"`
 			SeriesCountByMetricName []struct {
 				Name  string `json:"name"`
 				Value int64  `json:"value"`
@@ -76,9 +84,10 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 		return fmt.Errorf("cost: status/tsdb: %w", err)
 	}
 	n.by, n.others = make(map[unique.Handle[string]]int64, len(list)), maxSeries
+	n.all = min(max(answer.Data.HeadStats.NumSeries, 0), maxSeries)
 	for _, m := range list {
 		n.by[unique.Make(m.Name)] = min(max(m.Value, 0), maxSeries)
-		n.others = min(n.others, max(m.Value, 0))
+		n.others, n.all = min(n.others, max(m.Value, 0)), max(n.all, m.Value)
 	}
 	return nil
 }

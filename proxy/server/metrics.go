@@ -68,7 +68,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		}),
 		counts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_series_counts_total",
-			Help: "Times that a shard was asked how many series a selector has there, before a query that makes much of each (max_shard_bytes).",
+			Help: "Times that a shard was asked how many series, or native histograms, a selector has there, before a query that makes much of each (max_shard_bytes).",
 		}),
 		series:  counter("spillway_series_total", "Series held or returned.", "endpoint"),
 		samples: counter("spillway_samples_total", "Samples read or returned.", "endpoint"),

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -28,16 +27,28 @@ import (
 // more than the query itself does first. Where it is not known, since the server has no head or the
 // window is older, all series of the metric are counted, once for all who ask about it: that takes
 // a sixth of what the server holds of them at rest.
+//
+// A native histogram takes hundreds of times what a float does, and no text tells which series are
+// such. Where a metric is so large that it would be too much if it were one, its server is asked.
 
 const (
 	// lightSeries is what a text may make a server hold for one series before these are counted: a
 	// server holds about as much of each at rest, in its head and its index, and of a metric's
 	// series only few of its own are such.
 	lightSeries = 4 << 10
+	// lightNative is the same for a native histogram, with its chunks of samples.
+	lightNative = 32 << 10
 	// maxLightNames is how many metrics a text may read of which none makes much.
 	maxLightNames = 8
 	// countMoments is at how many moments of a window series are counted, its ends among them.
 	countMoments = 5
+	// maxAskedByName is how many series a metric may have for all of them to be asked whether they
+	// are native histograms, once for all who read it; of a larger one those are that a query
+	// selects.
+	maxAskedByName = 100_000
+	// nativeWindow is how far back it is looked for native histograms at least: what a metric is
+	// changes with the programs that have it, and is asked less often than how many series it has.
+	nativeWindow = 3 * time.Hour
 	// recentWindow is how far back a window may begin for the sizes of metrics to be taken for
 	// those of then: a server tells those of its newest hours.
 	recentWindow = 24 * time.Hour
@@ -50,12 +61,19 @@ type load struct {
 	grid cost.Grid
 }
 
-// selected is a selector whose series are to be counted on a shard.
+// selected is a selector whose series are to be counted on a shard, or those of them that are
+// native histograms.
 type selected struct {
-	key      cost.Key
-	part     *plan.Part
-	matchers []*labels.Matcher
+	key         cost.Key
+	part        *plan.Part
+	matchers    []*labels.Matcher
+	from, until int64
+	native      bool
 }
+
+// numbers are numbers of series that were found for a request. Of native histograms it is one more
+// where there are any series, since nothing is not remembered by others.
+type numbers map[cost.Key]int64
 
 // pieces is in how many pieces of time the query is to be asked, so that none of its servers holds
 // more than max_shard_bytes at a time: 1 where it is asked as it is. The error is a refusal where
@@ -64,9 +82,18 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	if n := min(x.s.divide, q.Grid.Len()); n > 1 && q.Divide(n) != nil {
 		return n, nil
 	}
-	heavy, unknown := x.open(x.loads(p))
+	light := x.light(p, false)
+	if light && x.light(p, true) {
+		return 1, nil
+	}
+	loads, known := x.loads(p), numbers{}
+	native, err := x.natives(loads, known)
+	if err != nil || light && !native {
+		return 1, err
+	}
+	heavy, unknown := x.open(loads, known)
 	if len(unknown) > 0 {
-		more, _, err := x.beyond(unknown, false, nil)
+		more, _, err := x.beyond(unknown, false, known)
 		switch {
 		case err == nil:
 		case refused(err): // a metric may be too large for a server to count where the selector is not
@@ -76,8 +103,7 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 		}
 		heavy = append(heavy, more...)
 	}
-	numbers := map[cost.Key]int64{}
-	heavy, held, err := x.beyond(heavy, true, numbers)
+	heavy, held, err := x.beyond(heavy, true, known)
 	if err != nil || len(heavy) == 0 {
 		return 1, err
 	}
@@ -90,7 +116,7 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	if q.Range {
 		steps := int64(q.Grid.Len())
 		for n := max(most/x.limits.MaxShardBytes, 2); n <= min(plan.MaxPieces, steps); n++ {
-			if x.fits(heavy, (steps+n-1)/n, numbers) {
+			if x.fits(heavy, (steps+n-1)/n, known) {
 				if q.Divide(int(n)) == nil {
 					break
 				}
@@ -107,59 +133,141 @@ func refused(err error) bool {
 	return k == qerr.BadData || k == qerr.TooExpensive
 }
 
-// loads are the leaves' parts, where all leaves together make much of each series of a metric.
-func (x *exchange) loads(p *plan.Plan) []load {
-	interval := x.evaluationInterval().Milliseconds()
-	grid := func(l *plan.Leaf) cost.Grid {
-		return cost.Grid{Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: interval}
-	}
+// light tells whether all leaves together make little of each series of a metric, if these are
+// floats, or native histograms.
+func (x *exchange) light(p *plan.Plan, native bool) bool {
 	var names []string
-	parts := 0
 	for _, l := range p.Leaves {
 		if l.Expr != nil {
-			names, parts = appendNames(names, l.Expr), parts+len(l.Parts)
+			names = appendNames(names, l.Expr)
 		}
 	}
-	light := len(names) <= maxLightNames
-	for i := 0; light && i < len(names); i++ {
+	if len(names) > maxLightNames {
+		return false
+	}
+	most, n := x.s.lightSeries, int64(0)
+	if native {
+		most, n = max(most, lightNative), 1
+	}
+	for _, name := range names {
 		one := int64(0)
 		for _, l := range p.Leaves {
 			if l.Expr != nil {
-				one += cost.Held(l.Expr, grid(l), func(vs *parser.VectorSelector) int64 {
-					if nameOf(vs) == names[i] {
-						return 1
+				one += cost.Held(l.Expr, x.costGrid(l), func(vs *parser.VectorSelector) (int64, int64) {
+					if nameOf(vs) == name {
+						return 1, n
 					}
-					return 0
+					return 0, 0
 				})
 			}
 		}
-		light = one <= x.s.lightSeries
+		if one > most {
+			return false
+		}
 	}
-	if light {
-		return nil
-	}
-	out := make([]load, 0, parts)
+	return true
+}
+
+func (x *exchange) costGrid(l *plan.Leaf) cost.Grid {
+	return cost.Grid{Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: x.evaluationInterval().Milliseconds()}
+}
+
+// loads are the leaves' parts.
+func (x *exchange) loads(p *plan.Plan) []load {
+	var out []load
 	for _, l := range p.Leaves {
 		for _, part := range l.Parts {
 			if l.Expr != nil {
-				out = append(out, load{l, part, grid(l)})
+				out = append(out, load{l, part, x.costGrid(l)})
 			}
 		}
 	}
 	return out
 }
 
+// natives finds out how many of the series that the loads read are native histograms, adds to the
+// numbers what it had to ask, and tells whether there are any. It asks where a shard's metrics are
+// so large that it would hold too much if all their series were such. Of a shard that has not said
+// how large they are only what was found before is known.
+func (x *exchange) natives(loads []load, known numbers) (any bool, err error) {
+	held := map[*shard.Shard]int64{}
+	for _, l := range loads {
+		held[l.part.Shard] += cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
+			n, ok := x.st.sizes.of(l.part.Shard, nameOf(vs))
+			switch {
+			case !ok:
+				return 0, 0
+			case x.old(l.part):
+				return math.MaxInt32, math.MaxInt32
+			}
+			return n, n
+		})
+	}
+	var unknown []selected
+	each := func(f func(l load, vs *parser.VectorSelector)) {
+		for _, l := range loads {
+			if held[l.part.Shard] > x.limits.MaxShardBytes {
+				eachSelector(l.leaf.Expr, func(vs *parser.VectorSelector) { f(l, vs) })
+			}
+		}
+	}
+	each(func(l load, vs *parser.VectorSelector) {
+		t := x.nativesOf(l.part, vs)
+		if _, ok := x.known(t.key, known); !ok {
+			unknown = append(unknown, t)
+		}
+	})
+	if len(unknown) > 0 {
+		found, err := x.count(unknown)
+		if err != nil && !refused(err) { // a server from before there were any cannot read the question
+			return false, err
+		}
+		maps.Copy(known, found)
+	}
+	each(func(l load, vs *parser.VectorSelector) { any = any || x.native(l.part, vs, 1, known) > 0 })
+	return any, nil
+}
+
+// native is how many of so many series of a selector are native histograms, as far as it is known.
+func (x *exchange) native(p *plan.Part, vs *parser.VectorSelector, series int64, known numbers) int64 {
+	n, _ := x.known(x.nativesOf(p, vs).key, known)
+	return min(max(n-1, 0), series)
+}
+
+// known is a number that was found for this request, or before.
+func (x *exchange) known(k cost.Key, known numbers) (int64, bool) {
+	n, ok := known[k]
+	if !ok {
+		if n, ok = x.st.counts.Known(k); ok {
+			known[k] = n
+		}
+	}
+	return n, ok
+}
+
+// old tells whether the sizes of metrics are not those of a part's window.
+func (x *exchange) old(p *plan.Part) bool {
+	return p.From < x.view.Now().Add(-recentWindow).UnixMilli()
+}
+
+// eachSelector calls f with every selector of an expression.
+func eachSelector(node parser.Node, f func(*parser.VectorSelector)) {
+	if vs, ok := node.(*parser.VectorSelector); ok {
+		f(vs)
+	}
+	for child := range parser.ChildrenIter(node) {
+		eachSelector(child, f)
+	}
+}
+
 // appendNames adds the names of the metrics that an expression reads, the empty one for selectors
 // without.
 func appendNames(names []string, node parser.Node) []string {
-	if vs, ok := node.(*parser.VectorSelector); ok {
+	eachSelector(node, func(vs *parser.VectorSelector) {
 		if name := nameOf(vs); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-	}
-	for child := range parser.ChildrenIter(node) {
-		names = appendNames(names, child)
-	}
+	})
 	return names
 }
 
@@ -172,25 +280,17 @@ func nameOf(vs *parser.VectorSelector) string {
 
 // open returns those of the loads of whose shards the sizes of metrics do not show that all of them
 // together are little enough: where they show too much, and where they are not known.
-func (x *exchange) open(loads []load) (heavy, open []load) {
-	if len(loads) == 0 {
-		return nil, nil
-	}
+func (x *exchange) open(loads []load, known numbers) (heavy, open []load) {
 	held, unknown := map[*shard.Shard]int64{}, map[*shard.Shard]bool{}
-	recent := x.view.Now().Add(-recentWindow).UnixMilli()
 	for _, l := range loads {
 		s := l.part.Shard
-		held[s] += cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) int64 {
-			i := slices.IndexFunc(vs.LabelMatchers, isName)
-			if i < 0 || l.part.From < recent {
+		held[s] += cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
+			n, ok := x.st.sizes.of(s, nameOf(vs))
+			if !ok || x.old(l.part) {
 				unknown[s] = true
-				return 0
+				return 0, 0
 			}
-			n, ok := x.st.sizes.of(s, vs.LabelMatchers[i].Value)
-			if !ok {
-				unknown[s] = true
-			}
-			return n
+			return n, x.native(l.part, vs, n, known)
 		})
 	}
 	for _, l := range loads {
@@ -205,18 +305,15 @@ func (x *exchange) open(loads []load) (heavy, open []load) {
 }
 
 // beyond returns those of the loads whose shards would hold too much, and how much each shard
-// would. exact tells whether the series of each selector are counted, or all of its metric. The
-// numbers that were counted are added to numbers, which may be nil.
-func (x *exchange) beyond(loads []load, exact bool, numbers map[cost.Key]int64) ([]load, map[*shard.Shard]int64, error) {
-	if numbers == nil {
-		numbers = map[cost.Key]int64{}
-	}
+// would. exact tells whether the series of each selector are counted, or all of its metric. What
+// was counted is added to the numbers.
+func (x *exchange) beyond(loads []load, exact bool, known numbers) ([]load, map[*shard.Shard]int64, error) {
 	var unknown []selected
 	sum := func() map[*shard.Shard]int64 {
 		unknown = nil
 		held := map[*shard.Shard]int64{}
 		for _, l := range loads {
-			held[l.part.Shard] += x.held(l, exact, numbers, &unknown)
+			held[l.part.Shard] += x.held(l, exact, known, &unknown)
 		}
 		return held
 	}
@@ -226,7 +323,7 @@ func (x *exchange) beyond(loads []load, exact bool, numbers map[cost.Key]int64) 
 		if err != nil {
 			return nil, nil, err
 		}
-		maps.Copy(numbers, found)
+		maps.Copy(known, found)
 		held = sum()
 	}
 	var heavy []load
@@ -240,28 +337,23 @@ func (x *exchange) beyond(loads []load, exact bool, numbers map[cost.Key]int64) 
 
 // held is what a shard would hold for a load, selectors whose series are not known left out and
 // added to unknown.
-func (x *exchange) held(l load, exact bool, numbers map[cost.Key]int64, unknown *[]selected) int64 {
-	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) int64 {
+func (x *exchange) held(l load, exact bool, known numbers, unknown *[]selected) int64 {
+	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
 		t := x.selectedOf(l.part, vs, exact)
-		n, ok := numbers[t.key]
-		if !ok {
-			if n, ok = x.st.counts.Known(t.key); ok {
-				numbers[t.key] = n
-			}
-		}
+		n, ok := x.known(t.key, known)
 		if !ok && unknown != nil {
 			*unknown = append(*unknown, t)
 		}
-		return n
+		return n, x.native(l.part, vs, n, known)
 	})
 }
 
 // fits tells whether no shard of the loads would hold too much over so many of their steps.
-func (x *exchange) fits(loads []load, steps int64, numbers map[cost.Key]int64) bool {
+func (x *exchange) fits(loads []load, steps int64, known numbers) bool {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		l.grid.Steps = min(l.grid.Steps, steps)
-		held[l.part.Shard] += x.held(l, true, numbers, nil)
+		held[l.part.Shard] += x.held(l, true, known, nil)
 	}
 	for _, n := range held {
 		if n > x.limits.MaxShardBytes {
@@ -274,12 +366,28 @@ func (x *exchange) fits(loads []load, steps int64, numbers map[cost.Key]int64) b
 // selectedOf is what is counted for a selector: its own series, or all of its metric.
 func (x *exchange) selectedOf(p *plan.Part, vs *parser.VectorSelector, exact bool) selected {
 	from, until := x.counted(p)
+	name, matchers := nameAndMatchers(vs, exact)
+	return selected{cost.KeyOf(p.Shard.Name(), name, from, until), p, matchers, from, until, false}
+}
+
+// nativesOf is what native histograms are counted of for a selector: all of its metric, where these
+// are not too many.
+func (x *exchange) nativesOf(p *plan.Part, vs *parser.VectorSelector) selected {
+	from, until := x.counted(p)
+	from = max(min(from, until-nativeWindow.Milliseconds()), 0)
+	n, ok := x.st.sizes.of(p.Shard, nameOf(vs))
+	name, matchers := nameAndMatchers(vs, !ok || n > maxAskedByName)
+	return selected{cost.KeyOf(p.Shard.Name(), "histogram_count("+name+")", from, until), p, matchers, from, until, true}
+}
+
+// nameAndMatchers are a selector's matchers, or that of its name alone, and how they are
+// remembered.
+func nameAndMatchers(vs *parser.VectorSelector, all bool) (string, []*labels.Matcher) {
 	i := slices.IndexFunc(vs.LabelMatchers, isName)
-	if i < 0 || exact && len(vs.LabelMatchers) > 1 {
-		return selected{cost.KeyOf(p.Shard.Name(), plan.Selector(vs.LabelMatchers), from, until), p, vs.LabelMatchers}
+	if i < 0 || all && len(vs.LabelMatchers) > 1 {
+		return plan.Selector(vs.LabelMatchers), vs.LabelMatchers
 	}
-	name := vs.LabelMatchers[i : i+1]
-	return selected{cost.KeyOf(p.Shard.Name(), name[0].Value, from, until), p, name}
+	return vs.LabelMatchers[i].Value, vs.LabelMatchers[i : i+1]
 }
 
 func isName(m *labels.Matcher) bool {
@@ -294,7 +402,7 @@ func (x *exchange) counted(p *plan.Part) (from, until int64) {
 
 // count asks the shards for the numbers of series that are not known. A server that will not count
 // refuses by a bound of its own, as it would the query.
-func (x *exchange) count(unknown []selected) (map[cost.Key]int64, error) {
+func (x *exchange) count(unknown []selected) (numbers, error) {
 	by := map[cost.Key]selected{}
 	var keys []cost.Key
 	for _, t := range unknown {
@@ -318,13 +426,19 @@ func (x *exchange) count(unknown []selected) (map[cost.Key]int64, error) {
 	})
 }
 
-// countRequest asks how many series there are at some moments of the window. Nothing of it is the
-// caller's but the selector and the window: others will take the number for theirs.
+// countRequest asks how many series, or native histograms, there are at some moments of the window.
+// Nothing of it is the caller's but the selector and the window: others will take the number for
+// theirs.
 func (x *exchange) countRequest(t selected) (*endpoint.Request, merge.Grid) {
 	sent, _ := plan.Strip(t.part.Shard.Group, t.matchers)
-	req := &endpoint.Request{Query: "count(" + plan.Selector(plan.Filled(sent)) + ")", LookbackDelta: x.lookback(), Timeout: x.dec.Request.Timeout}
-	from, until := x.counted(t.part)
-	step := (until - from) / (countMoments - 1)
+	sel := plan.Selector(plan.Filled(sent))
+	query := "count(" + sel + ")"
+	if t.native {
+		query = "1 + (count(histogram_count(" + sel + ")) or 0 * " + query + ")"
+	}
+	req := &endpoint.Request{Query: query, LookbackDelta: x.lookback(), Timeout: x.dec.Request.Timeout}
+	until := t.until
+	step := (until - t.from) / (countMoments - 1)
 	if step == 0 {
 		req.ID, req.Time = endpoint.Query, endpoint.At(until)
 		return req, merge.Grid{Start: until, End: until}
@@ -367,14 +481,15 @@ func (x *exchange) countAnswers(questions []question, grids []merge.Grid, found 
 
 // tooMuch refuses what would make a server hold too much.
 func (x *exchange) tooMuch(q plan.Query, s *shard.Shard, held int64) error {
-	steps, advice := "", "select fewer series, or record a part of the query"
+	steps, advice := "", "select fewer series, "
+	if hasSubquery(q.Expr) {
+		advice += "give the subquery a shorter range or a longer step, "
+	}
 	if q.Range {
 		steps = fmt.Sprintf(" at %d steps", q.Grid.Len())
-		advice = "select fewer series, shorten the range or widen the step, or record a part of the query"
+		advice += "shorten the range or widen the step, "
 	}
-	if hasSubquery(q.Expr) {
-		advice = strings.Replace(advice, "select fewer series", "select fewer series, give the subquery a shorter range or a longer step", 1)
-	}
+	advice += "or record a part of the query"
 	limit := merge.FormatBytes(x.limits.MaxShardBytes)
 	return qerr.Refuse(policy.BoundMaxShardBytes, limit, "about "+merge.FormatBytes(held), advice,
 		"evaluating this%s would make a server of shard %s hold about %s at once, as estimated from the series that it selects there, "+

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
@@ -54,12 +55,13 @@ func TestPieces(t *testing.T) {
 		counts float64
 	}{
 		{"sum(rate(requests_total[1m]))", true, 2},
+		{"sum(rate(requests_total[1m]))", true, 2}, // since their number is known: whether they are native histograms
 		{"sum(rate(requests_total[1m]))", true, 0},
 		{"max by (node) (rate(requests_total[1m]) + rate(requests_total[2m]))", true, 0},
 		{"rate(requests_total[1m])", true, 0},
 		{`rate(requests_total{node=~"n1.?"}[1m])`, false, 2}, // few of many
 		{`rate(requests_total{node=~"n1.?"}[1m])`, false, 0},
-		{`up{node="n7"}`, false, 2}, // as JSON all of them would be too many
+		{`up{node="n7"}`, false, 4}, // as JSON all of them would be too many
 	} {
 		form.Set("query", tc.query)
 		before, asked := plans(t, small, planStretches), seriesCounts(t, small)
@@ -180,6 +182,84 @@ func TestCountingFails(t *testing.T) {
 		})
 		if !strings.Contains(string(body), tc.want) {
 			t.Errorf("%s: %d %.500s, want %s", tc.script, code, body, tc.want)
+		}
+	}
+}
+
+// TestNativeHistograms: a metric is weighed as what it is. One of native histograms that would take
+// little as floats is asked in pieces, or refused, whether the selector names it or not; one of
+// floats, which would be too much if they were native histograms, is asked as it is.
+func TestNativeHistograms(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	var held []storedSeries
+	for n := range 40 {
+		nat := storedSeries{lbls: labels.FromStrings("__name__", "nat", "node", fmt.Sprintf("n%d", n))}
+		flat := storedSeries{lbls: labels.FromStrings("__name__", "flat", "node", fmt.Sprintf("n%d", n))}
+		for at := now.Add(-12 * time.Minute); at.Before(now); at = at.Add(15 * time.Second) {
+			i := int64(len(nat.points))
+			nat.points = append(nat.points, point{t: at.UnixMilli(), h: tsdbutil.GenerateTestHistogram(i)})
+			flat.points = append(flat.points, point{t: at.UnixMilli(), f: float64(i)})
+		}
+		held = append(held, nat, flat)
+	}
+	shard := promShard(t, labels.EmptyLabels(), held)
+	config := fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", shard.URL())
+	_, all := startProxy(t, t.Context(), config)
+	s, base := startProxy(t, t.Context(), config+"limits: {max_shard_bytes: 2MiB}\n")
+	sh := s.state.Load().top.Groups[0].Shards[0]
+	(&rig{t: t, s: s}).eventually("the sizes of metrics are known", func() bool {
+		n, ok := s.state.Load().sizes.of(sh, "nat")
+		return ok && n == 40
+	})
+	form := url.Values{"start": {stamp(now.Add(-5 * time.Minute))}, "end": {stamp(now)}, "step": {"15"}}
+	for _, tc := range []struct {
+		query  string
+		pieces bool
+		counts float64
+	}{
+		{`flat{node=~"n[12]"}`, false, 1},
+		{`flat`, false, 0},
+		{`sum(nat)`, true, 2},                    // and how many there are
+		{`rate(nat{node=~"n1.?"}[1m])`, true, 1}, // how many series the selector has
+		{`histogram_quantile(0.9, sum(rate(nat{node=~"n1.?"}[1m])))`, false, 0},
+		{`nat{node="n3"}`, false, 1},
+		{`sum(flat) / sum(histogram_count(nat{node="n3"}))`, false, 1},
+	} {
+		form.Set("query", tc.query)
+		before, asked := plans(t, s, planStretches), seriesCounts(t, s)
+		code, got := ask(t, base, "/api/v1/query_range", form)
+		if code != 200 {
+			t.Errorf("%s: %d %s", tc.query, code, got)
+			continue
+		}
+		_, want := ask(t, all, "/api/v1/query_range", form)
+		a, _ := fromJSON(t, got)
+		b, _ := fromJSON(t, want)
+		if d := compare(a, b, 1e-12); d != "" || len(b) == 0 {
+			t.Errorf("%s: %s (%d series)", tc.query, d, len(b))
+		}
+		if divided := plans(t, s, planStretches) > before; divided != tc.pieces {
+			t.Errorf("%s: asked in pieces: %v", tc.query, divided)
+		}
+		if n := seriesCounts(t, s) - asked; n != tc.counts {
+			t.Errorf("%s: series were counted %v times, want %v", tc.query, n, tc.counts)
+		}
+	}
+	_, tight := startProxy(t, t.Context(), config+"limits: {max_shard_bytes: 256KiB}\n")
+	_, _ = ask(t, tight, "/api/v1/query_range", form) // after which sizes come to be known
+	for _, query := range []string{
+		`label_replace(nat, "a", "b", "", "")`, `{__name__=~"na.*"}`, `{node=~"n[1-3]"}`, `avg_over_time(nat[2m:5s])`,
+	} {
+		form.Set("query", query)
+		(&rig{t: t, s: s}).eventually(query+" is refused", func() bool {
+			code, body := ask(t, tight, "/api/v1/query_range", form)
+			return code == 422 && strings.Contains(string(body), `"bound":"max_shard_bytes"`)
+		})
+	}
+	for _, query := range []string{`label_replace(flat, "a", "b", "", "")`, `{__name__=~"fl.*"}`, `avg_over_time(flat[2m:5s])`} {
+		form.Set("query", query)
+		if code, body := ask(t, tight, "/api/v1/query_range", form); code != 200 {
+			t.Errorf("%s: %d %.300s", query, code, body)
 		}
 	}
 }
