@@ -57,6 +57,19 @@ func (c *Counts) Known(k Key) (int64, bool) {
 	return e.Value.(*count).n, true
 }
 
+// Remember is a number that the caller knows.
+func (c *Counts) Remember(k Key, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen == nil {
+		c.seen = map[Key]*list.Element{}
+	}
+	if c.seen[k] == nil {
+		c.seen[k] = c.used.PushFront(&count{key: k, n: n})
+		c.forget()
+	}
+}
+
 // patience is how long somebody else's question is waited for before one's own is asked.
 const patience = 2 * time.Second
 

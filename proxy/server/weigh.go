@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -71,6 +72,13 @@ type selected struct {
 	native      bool
 }
 
+// none is under what it is remembered that there are no series at all: not for longer than ten
+// minutes, they may come. A metric that has no label of those that shards are told apart by is on
+// one of them.
+func (t selected) none() cost.Key {
+	return cost.KeyOf(t.key.Shard, "none of "+t.key.Selector, t.until, t.until)
+}
+
 // numbers are numbers of series that were found for a request. Of native histograms it is one more
 // where there are any series, since nothing is not remembered by others.
 type numbers map[cost.Key]int64
@@ -123,6 +131,9 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 				return int(n), nil
 			}
 		}
+	}
+	if q.Inexact && !q.NoPass { // this text came to be evaluated here before, for which no shard holds much
+		return 1, &answer.Inexact{Why: q.Raw}
 	}
 	return 1, x.tooMuch(q, worst, most)
 }
@@ -213,7 +224,8 @@ func (x *exchange) natives(loads []load, known numbers) (any bool, err error) {
 	}
 	each(func(l load, vs *parser.VectorSelector) {
 		t := x.nativesOf(l.part, vs)
-		if _, ok := x.known(t.key, known); !ok {
+		_, ok := x.known(t.key, known)
+		if _, none := x.known(t.none(), known); !ok && !none {
 			unknown = append(unknown, t)
 		}
 	})
@@ -223,6 +235,11 @@ func (x *exchange) natives(loads []load, known numbers) (any bool, err error) {
 			return false, err
 		}
 		maps.Copy(known, found)
+		for _, t := range unknown {
+			if n, ok := found[t.key]; ok && n == 0 {
+				x.st.counts.Remember(t.none(), 1)
+			}
+		}
 	}
 	each(func(l load, vs *parser.VectorSelector) { any = any || x.native(l.part, vs, 1, known) > 0 })
 	return any, nil
