@@ -78,7 +78,8 @@ const patience = 2 * time.Second
 // given, as soon as its number is known, from any goroutine; of two numbers for a key the first
 // counts. An error of somebody else who asks, a number that was not found, or one that takes
 // long, is not ours: then we ask. What is not found when we ask is not in the result. 0 is not
-// remembered: it may be that of a moment at which there were none.
+// remembered: it may be that of a moment at which there were none, so it is for the caller to
+// Remember how long that is to be believed.
 func (c *Counts) Find(ctx context.Context, keys []Key, ask func(keys []Key, found func(i int, n int64)) error) (map[Key]int64, error) {
 	out, asked := make(map[Key]int64, len(keys)), map[Key]bool{}
 	for {

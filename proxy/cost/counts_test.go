@@ -178,6 +178,36 @@ func TestCountsArePatient(t *testing.T) {
 	})
 }
 
+// TestCountsRemember: what the caller knows is known, also that there is nothing; what was found
+// stays.
+func TestCountsRemember(t *testing.T) {
+	var c Counts
+	none, found := KeyOf("s", "none", 0, 1), KeyOf("s", "x", 0, 1)
+	if _, err := c.Find(t.Context(), []Key{none, found}, func(keys []Key, tell func(int, int64)) error {
+		for i, k := range keys {
+			tell(i, map[Key]int64{found: 7}[k])
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := c.Known(none); ok {
+		t.Error("0 is remembered without being told to")
+	}
+	c.Remember(none, 0)
+	c.Remember(found, 0)
+	n, ok := c.Known(none)
+	if m, also := c.Known(found); !ok || !also || n != 0 || m != 7 {
+		t.Errorf("%d %v, %d %v", n, ok, m, also)
+	}
+	for i := range MaxCounts + 10 {
+		c.Remember(KeyOf("s", fmt.Sprint(i), 0, 1), 1)
+	}
+	if len(c.seen) != MaxCounts || c.used.Len() != MaxCounts {
+		t.Errorf("%d are remembered", len(c.seen))
+	}
+}
+
 // TestCountsForget: there are never more than MaxCounts, and those that were used last stay.
 func TestCountsForget(t *testing.T) {
 	var c Counts

@@ -224,8 +224,7 @@ func (x *exchange) natives(loads []load, known numbers) (any bool, err error) {
 	}
 	each(func(l load, vs *parser.VectorSelector) {
 		t := x.nativesOf(l.part, vs)
-		_, ok := x.known(t.key, known)
-		if _, none := x.known(t.none(), known); !ok && !none {
+		if _, ok := x.known(t, known); !ok {
 			unknown = append(unknown, t)
 		}
 	})
@@ -235,11 +234,6 @@ func (x *exchange) natives(loads []load, known numbers) (any bool, err error) {
 			return false, err
 		}
 		maps.Copy(known, found)
-		for _, t := range unknown {
-			if n, ok := found[t.key]; ok && n == 0 {
-				x.st.counts.Remember(t.none(), 1)
-			}
-		}
 	}
 	each(func(l load, vs *parser.VectorSelector) { any = any || x.native(l.part, vs, 1, known) > 0 })
 	return any, nil
@@ -247,16 +241,19 @@ func (x *exchange) natives(loads []load, known numbers) (any bool, err error) {
 
 // native is how many of so many series of a selector are native histograms, as far as it is known.
 func (x *exchange) native(p *plan.Part, vs *parser.VectorSelector, series int64, known numbers) int64 {
-	n, _ := x.known(x.nativesOf(p, vs).key, known)
+	n, _ := x.known(x.nativesOf(p, vs), known)
 	return min(max(n-1, 0), series)
 }
 
 // known is a number that was found for this request, or before.
-func (x *exchange) known(k cost.Key, known numbers) (int64, bool) {
-	n, ok := known[k]
+func (x *exchange) known(t selected, known numbers) (int64, bool) {
+	n, ok := known[t.key]
 	if !ok {
-		if n, ok = x.st.counts.Known(k); ok {
-			known[k] = n
+		if n, ok = x.st.counts.Known(t.key); !ok {
+			n, ok = x.st.counts.Known(t.none())
+		}
+		if ok {
+			known[t.key] = n
 		}
 	}
 	return n, ok
@@ -357,7 +354,7 @@ func (x *exchange) beyond(loads []load, exact bool, known numbers) ([]load, map[
 func (x *exchange) held(l load, exact bool, known numbers, unknown *[]selected) int64 {
 	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
 		t := x.selectedOf(l.part, vs, exact)
-		n, ok := x.known(t.key, known)
+		n, ok := x.known(t, known)
 		if !ok && unknown != nil {
 			*unknown = append(*unknown, t)
 		}
@@ -427,7 +424,7 @@ func (x *exchange) count(unknown []selected) (numbers, error) {
 			by[t.key], keys = t, append(keys, t.key)
 		}
 	}
-	return x.st.counts.Find(x.ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
+	out, err := x.st.counts.Find(x.ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
 		questions := make([]question, 0, len(keys))
 		grids := make([]merge.Grid, 0, len(keys))
 		for i, k := range keys {
@@ -441,6 +438,12 @@ func (x *exchange) count(unknown []selected) (numbers, error) {
 		}
 		return x.countAnswers(questions, grids, found)
 	})
+	for k, n := range out {
+		if n == 0 {
+			x.st.counts.Remember(by[k].none(), 0)
+		}
+	}
+	return out, err
 }
 
 // countRequest asks how many series, or native histograms, there are at some moments of the window.

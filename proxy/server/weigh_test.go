@@ -225,7 +225,7 @@ func TestNativeHistograms(t *testing.T) {
 		{`nat{node="n3"}`, false, 1},
 		{`sum(flat) / sum(histogram_count(nat{node="n3"}))`, false, 1},
 		{`sum(nat) or nope`, true, 2}, // of which there is nothing, now
-		{`sum(nat) or nope`, false, 1}, // known to come to be evaluated here
+		{`sum(nat) or nope`, false, 0}, // known to come to be evaluated here, and that there is no nope
 	} {
 		form.Set("query", tc.query)
 		before, asked := plans(t, s, planStretches), seriesCounts(t, s)
