@@ -265,3 +265,42 @@ func TestNativeHistograms(t *testing.T) {
 		}
 	}
 }
+
+// TestSizesAreNotWaitedFor: a server that does not say how large its metrics are, whatever it does
+// instead, holds nobody up, is asked once, and has its series counted.
+func TestSizesAreNotWaitedFor(t *testing.T) {
+	for _, script := range []string{
+		"stall", "flush; stall", "status 500", "status 404", "garbage shape", "send '{'; stall", "generate 3MiB", `send '{"status":"success","data":{}}'`,
+	} {
+		mute := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/status/tsdb", Script: script}}})
+		s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", mute.URL()))
+		asked := func() (n int) {
+			for _, r := range mute.Requests() {
+				if r.Path == "/api/v1/status/tsdb" {
+					n++
+				}
+			}
+			return n
+		}
+		now := time.Now()
+		for i, query := range []string{"rate(up[5m])", "rate(node_load1[5m])"} {
+			began := time.Now()
+			code, body := ask(t, base, "/api/v1/query_range", url.Values{
+				"query": {query}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"},
+			})
+			if took := time.Since(began); code != 200 || took > sizesPatience/2 {
+				t.Errorf("%s: %s: %d after %s: %.300s", script, query, code, took, body)
+			}
+			if n := seriesCounts(t, s); n != float64(i+1) {
+				t.Errorf("%s: %s: series were counted %v times, want %d", script, query, n, i+1)
+			}
+			(&rig{t: t, s: s}).eventually("the shard is asked for sizes", func() bool { return asked() > 0 })
+		}
+		if n := asked(); n != 1 {
+			t.Errorf("%s: asked for sizes %d times", script, n)
+		}
+		if n, ok := s.state.Load().sizes.of(s.state.Load().top.Groups[0].Shards[0], "up"); ok {
+			t.Errorf("%s: up is taken to have %d series", script, n)
+		}
+	}
+}
