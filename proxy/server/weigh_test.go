@@ -224,7 +224,7 @@ func TestNativeHistograms(t *testing.T) {
 		{`histogram_quantile(0.9, sum(rate(nat{node=~"n1.?"}[1m])))`, false, 0},
 		{`nat{node="n3"}`, false, 1},
 		{`sum(flat) / sum(histogram_count(nat{node="n3"}))`, false, 1},
-		{`sum(nat) or nope`, true, 2}, // of which there is nothing, now
+		{`sum(nat) or nope`, true, 2},  // of which there is nothing, now
 		{`sum(nat) or nope`, false, 0}, // known to come to be evaluated here, and that there is no nope
 	} {
 		form.Set("query", tc.query)
@@ -234,7 +234,7 @@ func TestNativeHistograms(t *testing.T) {
 			t.Errorf("%s: %d %s", tc.query, code, got)
 			continue
 		}
-			_, want := ask(t, all, "/api/v1/query_range", form)
+		_, want := ask(t, all, "/api/v1/query_range", form)
 		a, _ := fromJSON(t, got)
 		b, _ := fromJSON(t, want)
 		if d := compare(a, b, 1e-12); d != "" || len(b) == 0 {

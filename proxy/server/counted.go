@@ -1,0 +1,276 @@
+package server
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/cost"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// How many series the selectors of a query have on a shard, and how many of these are native
+// histograms: what the shard says of its metrics' sizes, what was counted before, and what it is
+// asked now.
+
+const (
+	// countMoments is at how many moments of a window series are counted, its ends among them.
+	countMoments = 5
+	// maxAskedByName is how many series a metric may have for all of them to be asked whether they
+	// are native histograms, once for all who read it; of a larger one those are that a query
+	// selects.
+	maxAskedByName = 100_000
+	// nativeWindow is how far back it is looked for native histograms at least: what a metric is
+	// changes with the programs that have it, and is asked less often than how many series it has.
+	nativeWindow = 3 * time.Hour
+	// recentWindow is how far back a window may begin for the sizes of metrics to be taken for
+	// those of then: a server tells those of its newest hours.
+	recentWindow = 24 * time.Hour
+)
+
+// selected is a selector whose series are to be counted on a shard, or those of them that are
+// native histograms.
+type selected struct {
+	key         cost.Key
+	part        *plan.Part
+	matchers    []*labels.Matcher
+	from, until int64
+	native      bool
+}
+
+// none is under what it is remembered that there are no series at all: not for longer than ten
+// minutes, they may come. A metric that has no label of those that shards are told apart by is on
+// one of them.
+func (t selected) none() cost.Key {
+	return cost.KeyOf(t.key.Shard, "none of "+t.key.Selector, t.until, t.until)
+}
+
+// numbers are numbers of series that were found for a request. Of native histograms it is one more
+// where there are any series, since nothing is not remembered by others.
+type numbers map[cost.Key]int64
+
+// natives finds out how many of the series that the loads read are native histograms, adds to the
+// numbers what it had to ask, and tells whether there are any. It asks where a shard's metrics are
+// so large that it would hold too much if all their series were such. Of a shard that has not said
+// how large they are only what was found before is known.
+func (x *exchange) natives(loads []load, known numbers) (some bool, err error) {
+	held := map[*shard.Shard]int64{}
+	for _, l := range loads {
+		held[l.part.Shard] += cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
+			n, ok := x.st.sizes.of(l.part.Shard, nameOf(vs))
+			switch {
+			case !ok:
+				return 0, 0
+			case x.old(l.part):
+				return math.MaxInt32, math.MaxInt32
+			}
+			return n, n
+		})
+	}
+	var unknown []selected
+	each := func(f func(l load, vs *parser.VectorSelector)) {
+		for _, l := range loads {
+			if held[l.part.Shard] > x.limits.MaxShardBytes {
+				eachSelector(l.leaf.Expr, func(vs *parser.VectorSelector) { f(l, vs) })
+			}
+		}
+	}
+	each(func(l load, vs *parser.VectorSelector) {
+		t := x.nativesOf(l.part, vs)
+		if _, ok := x.known(t, known); !ok {
+			unknown = append(unknown, t)
+		}
+	})
+	if len(unknown) > 0 {
+		found, err := x.count(unknown)
+		if err != nil && !refused(err) { // a server from before there were any cannot read the question
+			return false, err
+		}
+		maps.Copy(known, found)
+	}
+	each(func(l load, vs *parser.VectorSelector) { some = some || x.native(l.part, vs, 1, known) > 0 })
+	return some, nil
+}
+
+// native is how many of so many series of a selector are native histograms, as far as it is known.
+func (x *exchange) native(p *plan.Part, vs *parser.VectorSelector, series int64, known numbers) int64 {
+	n, _ := x.known(x.nativesOf(p, vs), known)
+	return min(max(n-1, 0), series)
+}
+
+// known is a number that was found for this request, or before.
+func (x *exchange) known(t selected, known numbers) (int64, bool) {
+	n, ok := known[t.key]
+	if !ok {
+		if n, ok = x.st.counts.Known(t.key); !ok {
+			n, ok = x.st.counts.Known(t.none())
+		}
+		if ok {
+			known[t.key] = n
+		}
+	}
+	return n, ok
+}
+
+// old tells whether the sizes of metrics are not those of a part's window.
+func (x *exchange) old(p *plan.Part) bool {
+	return p.From < x.view.Now().Add(-recentWindow).UnixMilli()
+}
+
+// eachSelector calls f with every selector of an expression.
+func eachSelector(node parser.Node, f func(*parser.VectorSelector)) {
+	if vs, ok := node.(*parser.VectorSelector); ok {
+		f(vs)
+	}
+	for child := range parser.ChildrenIter(node) {
+		eachSelector(child, f)
+	}
+}
+
+// appendNames adds the names of the metrics that an expression reads, the empty one for selectors
+// without.
+func appendNames(names []string, node parser.Node) []string {
+	eachSelector(node, func(vs *parser.VectorSelector) {
+		if name := nameOf(vs); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	})
+	return names
+}
+
+func nameOf(vs *parser.VectorSelector) string {
+	if i := slices.IndexFunc(vs.LabelMatchers, isName); i >= 0 {
+		return vs.LabelMatchers[i].Value
+	}
+	return ""
+}
+
+// selectedOf is what is counted for a selector: its own series, or all of its metric.
+func (x *exchange) selectedOf(p *plan.Part, vs *parser.VectorSelector, exact bool) selected {
+	from, until := x.counted(p)
+	name, matchers := nameAndMatchers(vs, exact)
+	return selected{cost.KeyOf(p.Shard.Name(), name, from, until), p, matchers, from, until, false}
+}
+
+// nativesOf is what native histograms are counted of for a selector: all of its metric, where these
+// are not too many.
+func (x *exchange) nativesOf(p *plan.Part, vs *parser.VectorSelector) selected {
+	from, until := x.counted(p)
+	from = max(min(from, until-nativeWindow.Milliseconds()), 0)
+	n, ok := x.st.sizes.of(p.Shard, nameOf(vs))
+	name, matchers := nameAndMatchers(vs, !ok || n > maxAskedByName)
+	return selected{cost.KeyOf(p.Shard.Name(), "histogram_count("+name+")", from, until), p, matchers, from, until, true}
+}
+
+// nameAndMatchers are a selector's matchers, or that of its name alone, and how they are
+// remembered.
+func nameAndMatchers(vs *parser.VectorSelector, all bool) (string, []*labels.Matcher) {
+	i := slices.IndexFunc(vs.LabelMatchers, isName)
+	if i < 0 || all && len(vs.LabelMatchers) > 1 {
+		return plan.Selector(vs.LabelMatchers), vs.LabelMatchers
+	}
+	return vs.LabelMatchers[i].Value, vs.LabelMatchers[i : i+1]
+}
+
+func isName(m *labels.Matcher) bool {
+	return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual
+}
+
+// counted is the window in which a part's series are counted: not before 1970, nor after now.
+func (x *exchange) counted(p *plan.Part) (from, until int64) {
+	until = max(min(p.Until, x.view.Now().UnixMilli()), 0)
+	return min(max(p.From, until-x.limits.MaxRange.Milliseconds(), 0), until), until
+}
+
+// count asks the shards for the numbers of series that are not known. A server that will not count
+// refuses by a bound of its own, as it would the query.
+func (x *exchange) count(unknown []selected) (numbers, error) {
+	by := map[cost.Key]selected{}
+	var keys []cost.Key
+	for _, t := range unknown {
+		if _, ok := by[t.key]; !ok {
+			by[t.key], keys = t, append(keys, t.key)
+		}
+	}
+	out, err := x.st.counts.Find(x.ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
+		questions := make([]question, 0, len(keys))
+		grids := make([]merge.Grid, 0, len(keys))
+		for i, k := range keys {
+			req, grid := x.countRequest(by[k])
+			part := by[k].part
+			q := question{shard: part.Shard, req: req, class: shard.Light, plain: true, part: i, from: grid.Start, until: grid.End}
+			if q.replicas = part.Replicas; len(part.Replicas) == 1 {
+				q.replica, q.replicas = part.Replicas[0], nil
+			}
+			questions, grids = append(questions, q), append(grids, grid)
+		}
+		return x.countAnswers(questions, grids, found)
+	})
+	for k, n := range out {
+		if n == 0 {
+			x.st.counts.Remember(by[k].none(), 0)
+		}
+	}
+	return out, err
+}
+
+// countRequest asks how many series, or native histograms, there are at some moments of the window.
+// Nothing of it is the caller's but the selector and the window: others will take the number for
+// theirs.
+func (x *exchange) countRequest(t selected) (*endpoint.Request, merge.Grid) {
+	sent, _ := plan.Strip(t.part.Shard.Group, t.matchers)
+	sel := plan.Selector(plan.Filled(sent))
+	query := "count(" + sel + ")"
+	if t.native {
+		query = "1 + (count(histogram_count(" + sel + ")) or 0 * " + query + ")"
+	}
+	req := &endpoint.Request{Query: query, LookbackDelta: x.lookback(), Timeout: x.dec.Request.Timeout}
+	until := t.until
+	step := (until - t.from) / (countMoments - 1)
+	if step == 0 {
+		req.ID, req.Time = endpoint.Query, endpoint.At(until)
+		return req, merge.Grid{Start: until, End: until}
+	}
+	grid := merge.Grid{Start: until - step*(countMoments-1), End: until, Step: step}
+	req.ID, req.Start, req.End = endpoint.QueryRange, endpoint.At(grid.Start), endpoint.At(grid.End)
+	req.Step = time.Duration(step) * time.Millisecond
+	return req, grid
+}
+
+// countAnswers asks, and tells the largest number of each answer as it comes.
+func (x *exchange) countAnswers(questions []question, grids []merge.Grid, found func(int, int64)) error {
+	x.s.metrics.counts.Add(float64(len(questions)))
+	r, err := x.askAndRead(questions, func(_ int, q *question, src merge.Source) error {
+		t, _, err := merge.DecodeTable(x.ctx, src, grids[q.part], x.budget)
+		if err != nil {
+			return err
+		}
+		defer t.Close()
+		most := int64(0)
+		for _, s := range t.Series {
+			for _, v := range s.Values {
+				if v > float64(most) { // which no NaN is
+					most = int64(min(v, math.MaxInt32))
+				}
+			}
+		}
+		found(q.part, most)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	if r.broken != nil {
+		return x.bodyError(r, r.broken)
+	}
+	return nil
+}
