@@ -55,7 +55,7 @@ func Held(expr parser.Expr, g Grid, series Series) int64 {
 }
 
 // Series gives the number of series of a selector, and how many of them are native histograms. Less
-// than 0 counts as none.
+// than 0 counts as none, more native histograms than series as all of them.
 type Series func(*parser.VectorSelector) (series, native int64)
 
 // part is what a node gives: at most so many series of so many points each, of which so many are

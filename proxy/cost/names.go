@@ -86,8 +86,9 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 	n.by, n.others = make(map[unique.Handle[string]]int64, len(list)), maxSeries
 	n.all = min(max(answer.Data.HeadStats.NumSeries, 0), maxSeries)
 	for _, m := range list {
-		n.by[unique.Make(m.Name)] = min(max(m.Value, 0), maxSeries)
-		n.others, n.all = min(n.others, max(m.Value, 0)), max(n.all, m.Value)
+		most := min(max(m.Value, 0), maxSeries)
+		n.by[unique.Make(m.Name)] = most
+		n.others, n.all = min(n.others, most), max(n.all, most)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 	if err := n.Learn(strings.NewReader(status("big", 5000, "up", 70, "small", 3)), now, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	for metric, want := range map[string]int64{"big": 5000, "up": 70, "small": 3, "other": 3} {
+	for metric, want := range map[string]int64{"big": 5000, "up": 70, "small": 3, "other": 3, "": 5000} {
 		if got, ok := n.AtMost(metric); !ok || got != want {
 			t.Errorf("%s has at most %d (%v), want %d", metric, got, ok, want)
 		}
@@ -54,6 +54,16 @@ func TestNames(t *testing.T) {
 	}
 	if got, _ := n.AtMost("huge"); got != maxSeries {
 		t.Errorf("%d series", got)
+	}
+	for all, want := range map[string]int64{"6000": 6000, "40": 70, "-1": 70, "9000000000000": maxSeries} {
+		var n Names
+		body := `{"data":{"headStats":{"numSeries":` + all + `},"seriesCountByMetricName":[{"name":"up","value":70}]}}`
+		if err := n.Learn(strings.NewReader(body), now, 0); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := n.AtMost(""); !ok || got != want {
+			t.Errorf("of %s series %d are known (%v), want %d", all, got, ok, want)
+		}
 	}
 	if n.Due(now.Add(99*time.Minute)) || !n.Due(now.Add(100*time.Minute)) {
 		t.Error("what took a minute is asked for again within a hundred")

@@ -96,14 +96,15 @@ func (x *exchange) natives(loads []load, known numbers) (some bool, err error) {
 		}
 		maps.Copy(known, found)
 	}
-	each(func(l load, vs *parser.VectorSelector) { some = some || x.native(l.part, vs, 1, known) > 0 })
+	each(func(l load, vs *parser.VectorSelector) { some = some || x.native(l.part, vs, known) > 0 })
 	return some, nil
 }
 
-// native is how many of so many series of a selector are native histograms, as far as it is known.
-func (x *exchange) native(p *plan.Part, vs *parser.VectorSelector, series int64, known numbers) int64 {
+// native is how many of a selector's series are native histograms, or of its metric's, as far as it
+// is known.
+func (x *exchange) native(p *plan.Part, vs *parser.VectorSelector, known numbers) int64 {
 	n, _ := x.known(x.nativesOf(p, vs), known)
-	return min(max(n-1, 0), series)
+	return max(n-1, 0)
 }
 
 // known is a number that was found for this request, or before.

@@ -169,7 +169,7 @@ func (x *exchange) open(loads []load, known numbers) (heavy, open []load) {
 				unknown[s] = true
 				return 0, 0
 			}
-			return n, x.native(l.part, vs, n, known)
+			return n, x.native(l.part, vs, known)
 		})
 	}
 	for _, l := range loads {
@@ -223,7 +223,7 @@ func (x *exchange) held(l load, exact bool, known numbers, unknown *[]selected) 
 		if !ok && unknown != nil {
 			*unknown = append(*unknown, t)
 		}
-		return n, x.native(l.part, vs, n, known)
+		return n, x.native(l.part, vs, known)
 	})
 }
 

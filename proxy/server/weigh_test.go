@@ -266,6 +266,71 @@ func TestNativeHistograms(t *testing.T) {
 	}
 }
 
+// TestNativesByNameOrSelector: whether a metric is one of native histograms is asked once for all
+// of it, or, where it is large, for what a query selects; of a window before the sizes that a
+// server tells are of, whatever these are.
+func TestNativesByNameOrSelector(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	var held []storedSeries
+	for n := range 40 {
+		nat := storedSeries{lbls: labels.FromStrings("__name__", "nat", "node", fmt.Sprintf("n%d", n))}
+		for _, end := range []time.Time{now.Add(-30 * time.Hour), now} {
+			for at := end.Add(-6 * time.Minute); at.Before(end); at = at.Add(15 * time.Second) {
+				nat.points = append(nat.points, point{t: at.UnixMilli(), h: tsdbutil.GenerateTestHistogram(int64(len(nat.points)))})
+			}
+		}
+		held = append(held, nat)
+	}
+	shard := promShard(t, labels.EmptyLabels(), held)
+	for _, tc := range []struct {
+		sizes   string // of nat, as the server tells
+		back    time.Duration
+		queries []string
+		counts  []float64
+		pieces  bool
+	}{
+		{"40", 0, []string{`sum(nat{node="n1"})`, `sum(nat{node="n2"})`}, []float64{2, 1}, false}, // and how many there are of each
+		{"200000", 0, []string{`sum(nat{node="n1"})`, `sum(nat{node="n2"})`}, []float64{2, 2}, false},
+		{"1", 0, []string{`sum(nat)`}, []float64{0}, false}, // which is believed
+		{"1", 30 * time.Hour, []string{`sum(nat)`}, []float64{2}, true},
+	} {
+		s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\nlimits: {max_shard_bytes: 1MiB}\n", shard.URL()))
+		sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
+		told := fmt.Sprintf(`{"data":{"seriesCountByMetricName":[{"name":"nat","value":%s}]}}`, tc.sizes)
+		if err := sizes.Learn(strings.NewReader(told), time.Now(), 0); err != nil {
+			t.Fatal(err)
+		}
+		end := now.Add(-tc.back)
+		for i, query := range tc.queries {
+			asked, before := seriesCounts(t, s), plans(t, s, planStretches)
+			code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {query}, "start": {stamp(end.Add(-5 * time.Minute))}, "end": {stamp(end)}, "step": {"10"}})
+			if n := seriesCounts(t, s) - asked; code != 200 || n != tc.counts[i] {
+				t.Errorf("%s series, %s ago: %s: counted %v times, want %v: %d %.300s", tc.sizes, tc.back, query, n, tc.counts[i], code, body)
+			}
+			if pieces := plans(t, s, planStretches) > before; pieces != tc.pieces {
+				t.Errorf("%s series, %s ago: %s: asked in pieces: %v", tc.sizes, tc.back, query, pieces)
+			}
+		}
+	}
+}
+
+// TestNativesAreNotKnown: a server that cannot be asked for native histograms is asked the query.
+func TestNativesAreNotKnown(t *testing.T) {
+	old := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{
+		{Path: "/api/v1/query_range", Nth: 1, Script: `error 400 bad_data 'unknown function with name "histogram_count"'`},
+	}})
+	s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\nlimits: {max_shard_bytes: 1MiB}\n", old.URL()))
+	sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
+	if err := sizes.Learn(strings.NewReader(`{"data":{"seriesCountByMetricName":[{"name":"up","value":2}]}}`), time.Now(), 0); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {"up"}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"}})
+	if n := seriesCounts(t, s); code != 200 || n != 1 {
+		t.Errorf("%d %.300s; series were counted %v times", code, body, n)
+	}
+}
+
 // TestSizesAreNotWaitedFor: a server that does not say how large its metrics are, whatever it does
 // instead, holds nobody up, is asked once, and has its series counted.
 func TestSizesAreNotWaitedFor(t *testing.T) {
