@@ -40,7 +40,12 @@ func TestSpan(t *testing.T) {
 		{`max_over_time(x[1h:1m])`, 1, 0, Span{61, 3_600_000}, 61},
 		{`max_over_time(x[1h:])`, 1, 0, Span{241, 3_600_000}, 241},
 		{`max_over_time(x[1h:1m])`, 241, 15_000, Span{121, 7_200_000}, 61},
-		{`max_over_time(x[1h:step()])`, 241, 15_000, Span{Countless, 3_600_000}, Countless},
+		{`max_over_time(x[1h:step()])`, 241, 15_000, Span{481, 7_200_000}, 241},
+		{`max_over_time(x[(1m * 90):(10s + 5s)])`, 241, 15_000, Span{601, 9_000_000}, 361},
+		{`max_over_time(x[(1h - 1m):(min_of(1m, step() * 3))])`, 241, 15_000, Span{159, 7_140_000}, 79},
+		{`max_over_time(x[1h:(step() - 15s)])`, 241, 15_000, Span{Countless, 3_600_000}, Countless},
+		{`max_over_time(x[(1h / (step() - 15s)):1m])`, 241, 15_000, Span{Countless, 3_600_000}, Countless},
+		{`max_over_time(x[(range() + 0s):1m])`, 1, 0, Span{Countless, 0}, Countless},
 	} {
 		p := parser.NewParser(parser.Options{ExperimentalDurationExpr: true})
 		e, err := p.ParseExpr(tc.query)
@@ -48,7 +53,7 @@ func TestSpan(t *testing.T) {
 			t.Fatal(err)
 		}
 		sub := e.(*parser.Call).Args[0].(*parser.SubqueryExpr)
-		if in, each := Over(tc.steps, tc.step).Inside(sub, 15_000); in != tc.in || each != tc.each {
+		if in, each := Over(tc.steps, tc.step).Inside(sub, TimesOf(tc.steps, tc.step, 15_000)); in != tc.in || each != tc.each {
 			t.Errorf("%s at %d steps: %v, %d each, want %v, %d", tc.query, tc.steps, in, each, tc.in, tc.each)
 		}
 	}

@@ -31,6 +31,16 @@ func KeyOf(shard, selector string, from, until int64) Key {
 	return Key{shard, selector, class, until / period}
 }
 
+// Soon is a key for the same, under which a number stands for ten minutes at most.
+func (k Key) Soon(until int64) Key {
+	return Key{k.Shard, "soon " + k.Selector, k.class, until / minPeriod.Milliseconds()}
+}
+
+// Whole is the beginning of the longest window that shares a key with this one.
+func Whole(from, until int64) int64 {
+	return until - int64(1)<<bits.Len64(uint64(max(until-from, 0))) + 1
+}
+
 // Counts remembers numbers of series. The zero value is ready for use, by several goroutines.
 type Counts struct {
 	mu   sync.Mutex

@@ -208,6 +208,23 @@ func TestCountsRemember(t *testing.T) {
 	}
 }
 
+// TestKeysShare: a number is counted over all of the longest window that shares its key, so that it
+// is none too small for any; what is to be believed for ten minutes only is not shared for longer.
+func TestKeysShare(t *testing.T) {
+	const until = int64(1_790_000_000_000)
+	for _, w := range []int64{0, 1, 300_000, 3_600_000, 5_000_000, 86_400_000, 30 * 86_400_000} {
+		key := KeyOf("s", "x", until-w, until)
+		from := Whole(until-w, until)
+		if from > until-w || KeyOf("s", "x", from, until) != key || KeyOf("s", "x", from-1, until) == key {
+			t.Errorf("%d ms: the whole window has %d", w, until-from)
+		}
+		soon := key.Soon(until)
+		if soon == key || soon == KeyOf("s", "x", from-1, until).Soon(until) || soon == key.Soon(until+minPeriod.Milliseconds()) {
+			t.Errorf("%d ms: %v is shared", w, soon)
+		}
+	}
+}
+
 // TestCountsForget: there are never more than MaxCounts, and those that were used last stay.
 func TestCountsForget(t *testing.T) {
 	var c Counts

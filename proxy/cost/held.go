@@ -49,7 +49,7 @@ type Grid struct{ Steps, Step, Interval int64 }
 // Held is the most bytes that an engine holds at a time while it evaluates the expression at the
 // steps of the grid, and writes the answer.
 func Held(expr parser.Expr, g Grid, series Series) int64 {
-	e := estimate{interval: g.Interval, series: series}
+	e := estimate{times: tree.TimesOf(g.Steps, g.Step, g.Interval), series: series}
 	p := e.of(expr, tree.Over(g.Steps, g.Step))
 	return e.read + max(p.peak, p.held+p.series*jsonBytes+p.points*(p.series*pointJSON+p.native*nativeJSON))
 }
@@ -64,9 +64,9 @@ type part struct{ series, native, points, held, peak int64 }
 
 // estimate goes through an expression and adds up what is read of the storage.
 type estimate struct {
-	interval int64
-	series   Series
-	read     int64
+	times  tree.Times
+	series Series
+	read   int64
 }
 
 // selects gives the series of a selector that is evaluated over a span, looks back by a range, and
@@ -105,13 +105,14 @@ func (e *estimate) of(node parser.Node, s tree.Span) part {
 		if !ok {
 			return part{}
 		}
-		points := int64(n.Range/assumedInterval) + 1
-		if n.RangeExpr != nil {
-			points = tree.Countless
+		width, points := maxCover*time.Millisecond, int64(tree.Countless)
+		if ms, ok := e.times.Of(n.Range, n.RangeExpr); ok {
+			width = time.Duration(min(ms, maxCover)) * time.Millisecond
+			points = int64(width/assumedInterval) + 1
 		}
-		return e.selects(vs, s, n.Range, points)
+		return e.selects(vs, s, width, points)
 	case *parser.SubqueryExpr:
-		in, _ := s.Inside(n, e.interval)
+		in, _ := s.Inside(n, e.times)
 		return e.of(n.Expr, in)
 	case *parser.ParenExpr:
 		return e.of(n.Expr, s)
@@ -189,14 +190,15 @@ func (e *estimate) pairs(n *parser.BinaryExpr, s tree.Span, l, r int64) int64 {
 	return l * max(0, min(s.Steps, r)-1)
 }
 
-// call holds all arguments, but for ranges of stored samples, which are read one series after the
-// other.
+// call holds all arguments, but for ranges of stored samples, of which it holds those of one series
+// at a time.
 func (e *estimate) call(n *parser.Call, s tree.Span) part {
 	var series, native, held, peak int64
 	for _, arg := range n.Args {
 		a := e.of(arg, s)
 		if _, ok := tree.Bare(arg).(*parser.MatrixSelector); ok {
-			a.held, a.peak = 0, 0
+			a.held = 0
+			a.peak = min(a.series, 1)*a.points*pointBytes + min(a.native, 1)*a.points*nativeBytes
 		}
 		series, native, peak = max(series, a.series), max(native, a.native), max(peak, held+a.peak)
 		held += a.held

@@ -57,6 +57,10 @@ func TestHeldGrows(t *testing.T) {
 			t.Errorf("%s: %d bytes for no series", query, none)
 		}
 	}
+	week := Held(parsed(t, "histogram_count(rate(x[7d]))"), Grid{Steps: 1}, func(*parser.VectorSelector) (int64, int64) { return 1, 1 })
+	if points := int64(7 * 24 * time.Hour / assumedInterval); week < points*nativeBytes || week > points*nativeBytes*2 {
+		t.Errorf("the points of one native histogram over a week are %d bytes", week)
+	}
 	day := parsed(t, "max_over_time(rate(x[5m])[1d:1m])")
 	held := func(steps int64) int64 {
 		return Held(day, Grid{Steps: steps, Step: 15_000, Interval: 60_000}, floats(1000))
@@ -104,7 +108,7 @@ func TestHeldIsWhatTheEngineHolds(t *testing.T) {
 		{"native or x_total", 100},
 	} {
 		name := fmt.Sprintf("%.60s at %d steps", tc.query, tc.steps)
-		e := estimate{interval: 60_000, series: func(vs *parser.VectorSelector) (int64, int64) {
+		e := estimate{times: tree.Times{Interval: 60_000}, series: func(vs *parser.VectorSelector) (int64, int64) {
 			if vs.Name == "native" {
 				return native, native
 			}

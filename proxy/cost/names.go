@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"time"
 	"unique"
@@ -26,6 +27,7 @@ type Names struct {
 	by     map[unique.Handle[string]]int64
 	others int64     // what a metric has at most that is not in by
 	all    int64     // what all have together
+	since  int64     // when the oldest sample was made of what it tells of, in milliseconds
 	next   time.Time // when it is asked for again
 	asking bool
 }
@@ -47,6 +49,13 @@ func (n *Names) AtMost(metric string) (int64, bool) {
 	return n.others, true
 }
 
+// Since is from when on it is true, in milliseconds: of series that ended before it says nothing.
+func (n *Names) Since() int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.since
+}
+
 // Due tells whether the caller is to ask now: Learn or Fail has to follow.
 func (n *Names) Due(now time.Time) bool {
 	n.mu.Lock()
@@ -59,12 +68,13 @@ func (n *Names) Due(now time.Time) bool {
 }
 
 // Learn reads an answer of status/tsdb with the limit MaxNames, which took so long. What was known
-// stays where it cannot be understood.
+// stays where it cannot be understood. A server without a head tells of no time at all.
 func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 	var answer struct {
 		Data struct {
-			HeadStats struct {
+			HeadStats *struct {
 				NumSeries int64 `json:"numSeries"`
+				MinTime   int64 `json:"minTime"`
 			} `json:"headStats"`
 			SeriesCountByMetricName []struct {
 				Name  string `json:"name"`
@@ -73,8 +83,9 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 		} `json:"data"`
 	}
 	err := json.NewDecoder(body).Decode(&answer)
-	list := answer.Data.SeriesCountByMetricName
-	if err == nil && (len(list) == 0 || len(list) > MaxNames) {
+	list, head := answer.Data.SeriesCountByMetricName, answer.Data.HeadStats
+	empty := head != nil && head.NumSeries == 0 && len(list) == 0
+	if err == nil && !empty && (len(list) == 0 || len(list) > MaxNames) {
 		err = fmt.Errorf("%d metrics, want 1 to %d", len(list), MaxNames)
 	}
 	n.mu.Lock()
@@ -84,7 +95,13 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 		return fmt.Errorf("cost: status/tsdb: %w", err)
 	}
 	n.by, n.others = make(map[unique.Handle[string]]int64, len(list)), maxSeries
-	n.all = min(max(answer.Data.HeadStats.NumSeries, 0), maxSeries)
+	n.all, n.since = 0, 0
+	switch {
+	case empty:
+		n.all, n.since = maxSeries, math.MaxInt64
+	case head != nil:
+		n.all, n.since = min(max(head.NumSeries, 0), maxSeries), head.MinTime
+	}
 	for _, m := range list {
 		most := min(max(m.Value, 0), maxSeries)
 		n.by[unique.Make(m.Name)] = most

@@ -2,6 +2,7 @@ package cost
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,18 @@ func TestNames(t *testing.T) {
 		}
 		if got, ok := n.AtMost(""); !ok || got != want {
 			t.Errorf("of %s series %d are known (%v), want %d", all, got, ok, want)
+		}
+	}
+	for body, want := range map[string]int64{
+		`{"numSeries":70,"minTime":1790000000000},"seriesCountByMetricName":[{"name":"up","value":70}]`: 1790000000000,
+		`{"numSeries":0,"minTime":0},"seriesCountByMetricName":[]`:                                      math.MaxInt64,
+	} {
+		var n Names
+		if err := n.Learn(strings.NewReader(`{"data":{"headStats":`+body+`}}`), now, 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.Since(); got != want {
+			t.Errorf("%s is true since %d", body, got)
 		}
 	}
 	if n.Due(now.Add(99*time.Minute)) || !n.Due(now.Add(100*time.Minute)) {

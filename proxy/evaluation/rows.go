@@ -54,7 +54,7 @@ type rowWatch struct {
 func (w *rowWatch) visit(node parser.Node, s tree.Span, visits int64) {
 	switch n := node.(type) {
 	case *parser.SubqueryExpr:
-		in, each := s.Inside(n, w.grid.Interval)
+		in, each := s.Inside(n, tree.TimesOf(w.grid.Steps, w.grid.Step, w.grid.Interval))
 		w.visit(n.Expr, in, visits+s.Steps*each)
 		return
 	case *parser.AggregateExpr:

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 
-	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
@@ -94,7 +93,7 @@ func TestRowsInSubqueries(t *testing.T) {
 	for text, points := range map[string]int64{
 		`count_over_time(count_values("v", vector(time()))[20000s:1s])`:                      20_010,
 		`max_over_time(sum(count_over_time(count_values("v", vector(time()))[1h:1s]))[1h:])`: 7210,
-		`count_over_time(count_values("v", vector(time()))[1h:step()])`:                      tree.Countless,
+		`count_over_time(count_values("v", vector(time()))[1h:step()])`:                      3610,
 	} {
 		rows := 0
 		res := counting(t, text, 10, func(_ parser.Expr, r policy.Row) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/parser/posrange"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -251,7 +252,7 @@ func v2d(seconds float64) time.Duration { return time.Duration(seconds*1000) * t
 // seconds is the value of a duration expression, which is finite and fits a time.Duration, or else
 // 1 with w.err set.
 func (w *walker) seconds(expr *parser.DurationExpr) float64 {
-	v := w.eval(expr)
+	v := tree.Seconds(expr, w.step.Seconds(), w.width.Seconds())
 	switch {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		w.fail("duration is NaN or infinite", expr)
@@ -268,46 +269,6 @@ func (w *walker) fail(why string, expr *parser.DurationExpr) {
 		pos := expr.PositionRange()
 		w.err = qerr.New(qerr.BadData, `invalid parameter "query": %d:%d: %s`, pos.Start, pos.End, why)
 	}
-}
-
-// eval computes a duration expression in seconds, as Prometheus' engine does before it evaluates a
-// query. NaN stands for every error.
-func (w *walker) eval(e parser.Expr) float64 {
-	switch n := e.(type) {
-	case *parser.NumberLiteral:
-		return n.Val
-	case *parser.DurationExpr:
-		var a, b float64
-		if n.LHS != nil {
-			a = w.eval(n.LHS)
-		}
-		if n.RHS != nil {
-			b = w.eval(n.RHS)
-		}
-		switch n.Op {
-		case parser.STEP:
-			return w.step.Seconds()
-		case parser.RANGE:
-			return w.width.Seconds()
-		case parser.MIN_OF:
-			return math.Min(a, b)
-		case parser.MAX_OF:
-			return math.Max(a, b)
-		case parser.ADD:
-			return a + b
-		case parser.SUB:
-			return a - b
-		case parser.MUL:
-			return a * b
-		case parser.DIV:
-			return a / b // by zero: infinite or NaN, which seconds rejects
-		case parser.MOD:
-			return math.Mod(a, b)
-		case parser.POW:
-			return math.Pow(a, b)
-		}
-	}
-	return math.NaN()
 }
 
 // selectorsOf lists the selectors of an expression and what they read.

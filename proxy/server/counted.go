@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -31,9 +32,12 @@ const (
 	// nativeWindow is how far back it is looked for native histograms at least: what a metric is
 	// changes with the programs that have it, and is asked less often than how many series it has.
 	nativeWindow = 3 * time.Hour
-	// recentWindow is how far back a window may begin for the sizes of metrics to be taken for
-	// those of then: a server tells those of its newest hours.
-	recentWindow = 24 * time.Hour
+	// countLookback is how long before a moment a series may have had its last sample to be
+	// counted, at least: ranges reach what is sampled more seldom than a server looks back.
+	countLookback = time.Hour
+	// longWindow is from when on the moments of a window are asked for one by one: for a range a
+	// server holds what it knows of all chunks within, of each series.
+	longWindow = 5 * time.Hour
 )
 
 // selected is a selector whose series are to be counted on a shard, or those of them that are
@@ -50,7 +54,7 @@ type selected struct {
 // minutes, they may come. A metric that has no label of those that shards are told apart by is on
 // one of them.
 func (t selected) none() cost.Key {
-	return cost.KeyOf(t.key.Shard, "none of "+t.key.Selector, t.until, t.until)
+	return t.key.Soon(t.until)
 }
 
 // numbers are numbers of series that were found for a request. Of native histograms it is one more
@@ -65,13 +69,11 @@ func (x *exchange) natives(loads []load, known numbers) (some bool, err error) {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		held[l.part.Shard] += cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
-			n, ok := x.st.sizes.of(l.part.Shard, nameOf(vs))
-			switch {
-			case !ok:
-				return 0, 0
-			case x.old(l.part):
-				return math.MaxInt32, math.MaxInt32
+			name := nameOf(vs)
+			if x.old(l.part) {
+				name = "" // as many as all have now
 			}
+			n, _ := x.st.sizes.of(l.part.Shard, name)
 			return n, n
 		})
 	}
@@ -121,10 +123,8 @@ func (x *exchange) known(t selected, known numbers) (int64, bool) {
 	return n, ok
 }
 
-// old tells whether the sizes of metrics are not those of a part's window.
-func (x *exchange) old(p *plan.Part) bool {
-	return p.From < x.view.Now().Add(-recentWindow).UnixMilli()
-}
+// old tells whether a part's window begins before the time that the sizes of metrics are of.
+func (x *exchange) old(p *plan.Part) bool { return p.From < x.st.sizes.since(p.Shard) }
 
 // eachSelector calls f with every selector of an expression.
 func eachSelector(node parser.Node, f func(*parser.VectorSelector)) {
@@ -158,7 +158,7 @@ func nameOf(vs *parser.VectorSelector) string {
 func (x *exchange) selectedOf(p *plan.Part, vs *parser.VectorSelector, exact bool) selected {
 	from, until := x.counted(p)
 	name, matchers := nameAndMatchers(vs, exact)
-	return selected{cost.KeyOf(p.Shard.Name(), name, from, until), p, matchers, from, until, false}
+	return selected{cost.KeyOf(p.Shard.Name(), name, from, until), p, matchers, x.whole(from, until), until, false}
 }
 
 // nativesOf is what native histograms are counted of for a selector: all of its metric, where these
@@ -168,7 +168,7 @@ func (x *exchange) nativesOf(p *plan.Part, vs *parser.VectorSelector) selected {
 	from = max(min(from, until-nativeWindow.Milliseconds()), 0)
 	n, ok := x.st.sizes.of(p.Shard, nameOf(vs))
 	name, matchers := nameAndMatchers(vs, !ok || n > maxAskedByName)
-	return selected{cost.KeyOf(p.Shard.Name(), "histogram_count("+name+")", from, until), p, matchers, from, until, true}
+	return selected{cost.KeyOf(p.Shard.Name(), "histogram_count("+name+")", from, until), p, matchers, x.whole(from, until), until, true}
 }
 
 // nameAndMatchers are a selector's matchers, or that of its name alone, and how they are
@@ -191,6 +191,12 @@ func (x *exchange) counted(p *plan.Part) (from, until int64) {
 	return min(max(p.From, until-x.limits.MaxRange.Milliseconds(), 0), until), until
 }
 
+// whole is where it is counted from: over all of the longest window that will take the number for
+// its own.
+func (x *exchange) whole(from, until int64) int64 {
+	return max(cost.Whole(from, until), min(from, until-x.limits.MaxRange.Milliseconds()), 0)
+}
+
 // count asks the shards for the numbers of series that are not known. A server that will not count
 // refuses by a bound of its own, as it would the query.
 func (x *exchange) count(unknown []selected) (numbers, error) {
@@ -202,18 +208,31 @@ func (x *exchange) count(unknown []selected) (numbers, error) {
 		}
 	}
 	out, err := x.st.counts.Find(x.ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
-		questions := make([]question, 0, len(keys))
-		grids := make([]merge.Grid, 0, len(keys))
+		var questions []question
+		var grids []merge.Grid
+		left := make([]int, len(keys))
 		for i, k := range keys {
-			req, grid := x.countRequest(by[k])
 			part := by[k].part
-			q := question{shard: part.Shard, req: req, class: shard.Light, plain: true, part: i, from: grid.Start, until: grid.End}
-			if q.replicas = part.Replicas; len(part.Replicas) == 1 {
-				q.replica, q.replicas = part.Replicas[0], nil
+			for _, grid := range by[k].grids() {
+				q := question{shard: part.Shard, class: shard.Light, plain: true, part: i, from: grid.Start, until: grid.End}
+				q.req = x.countRequest(by[k], grid)
+				if q.replicas = part.Replicas; len(part.Replicas) == 1 {
+					q.replica, q.replicas = part.Replicas[0], nil
+				}
+				questions, grids = append(questions, q), append(grids, grid)
+				left[i]++
 			}
-			questions, grids = append(questions, q), append(grids, grid)
 		}
-		return x.countAnswers(questions, grids, found)
+		var mu sync.Mutex
+		most := make([]int64, len(keys))
+		return x.countAnswers(questions, grids, func(i int, n int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			most[i] = max(most[i], n)
+			if left[i]--; left[i] == 0 {
+				found(i, most[i])
+			}
+		})
 	})
 	for k, n := range out {
 		if n == 0 {
@@ -223,34 +242,49 @@ func (x *exchange) count(unknown []selected) (numbers, error) {
 	return out, err
 }
 
-// countRequest asks how many series, or native histograms, there are at some moments of the window.
+// grids are the moments at which series are counted: in one range, or each alone where the server
+// would hold all that lies between.
+func (t selected) grids() []merge.Grid {
+	step := (t.until - t.from) / (countMoments - 1)
+	switch {
+	case step == 0:
+		return []merge.Grid{{Start: t.until, End: t.until}}
+	case t.until-t.from <= longWindow.Milliseconds():
+		return []merge.Grid{{Start: t.until - step*(countMoments-1), End: t.until, Step: step}}
+	}
+	out := make([]merge.Grid, countMoments)
+	for i := range out {
+		at := t.until - step*int64(i)
+		out[i] = merge.Grid{Start: at, End: at}
+	}
+	return out
+}
+
+// countRequest asks how many series, or native histograms, there are at the moments of the grid.
 // Nothing of it is the caller's but the selector and the window: others will take the number for
 // theirs.
-func (x *exchange) countRequest(t selected) (*endpoint.Request, merge.Grid) {
+func (x *exchange) countRequest(t selected, grid merge.Grid) *endpoint.Request {
 	sent, _ := plan.Strip(t.part.Shard.Group, t.matchers)
 	sel := plan.Selector(plan.Filled(sent))
 	query := "count(" + sel + ")"
 	if t.native {
 		query = "1 + (count(histogram_count(" + sel + ")) or 0 * " + query + ")"
 	}
-	req := &endpoint.Request{Query: query, LookbackDelta: x.lookback(), Timeout: x.dec.Request.Timeout}
-	until := t.until
-	step := (until - t.from) / (countMoments - 1)
-	if step == 0 {
-		req.ID, req.Time = endpoint.Query, endpoint.At(until)
-		return req, merge.Grid{Start: until, End: until}
+	req := &endpoint.Request{Query: query, LookbackDelta: max(x.lookback(), countLookback), Timeout: x.dec.Request.Timeout}
+	if grid.Step == 0 {
+		req.ID, req.Time = endpoint.Query, endpoint.At(grid.End)
+		return req
 	}
-	grid := merge.Grid{Start: until - step*(countMoments-1), End: until, Step: step}
 	req.ID, req.Start, req.End = endpoint.QueryRange, endpoint.At(grid.Start), endpoint.At(grid.End)
-	req.Step = time.Duration(step) * time.Millisecond
-	return req, grid
+	req.Step = time.Duration(grid.Step) * time.Millisecond
+	return req
 }
 
 // countAnswers asks, and tells the largest number of each answer as it comes.
 func (x *exchange) countAnswers(questions []question, grids []merge.Grid, found func(int, int64)) error {
 	x.s.metrics.counts.Add(float64(len(questions)))
-	r, err := x.askAndRead(questions, func(_ int, q *question, src merge.Source) error {
-		t, _, err := merge.DecodeTable(x.ctx, src, grids[q.part], x.budget)
+	r, err := x.askAndRead(questions, func(i int, q *question, src merge.Source) error {
+		t, _, err := merge.DecodeTable(x.ctx, src, grids[i], x.budget)
 		if err != nil {
 			return err
 		}

@@ -61,6 +61,14 @@ func (z *sizes) of(sh *shard.Shard, metric string) (int64, bool) {
 	return n.AtMost(metric)
 }
 
+// since is from when on they are true, in milliseconds.
+func (z *sizes) since(sh *shard.Shard) int64 {
+	if n := z.by[sh]; n != nil {
+		return n.Since()
+	}
+	return 0
+}
+
 // ask asks a shard for its largest metrics.
 func (z *sizes) ask(sh *shard.Shard, n *cost.Names) {
 	select {

@@ -19,7 +19,7 @@ func weighed(t *testing.T, nodes int, limits string) (*Server, string, time.Time
 	now := time.Now().Truncate(time.Second)
 	config := "groups:\n  - name: jaguar\n    shards:\n"
 	for i := range 2 {
-		held := scraped(nodes, now.Add(-65*time.Minute), now, 2*time.Second, nil)
+		held := scraped(nodes, now.Add(-75*time.Minute), now, 2*time.Second, nil)
 		for j := range held {
 			held[j].lbls = labels.NewBuilder(held[j].lbls).Set("shard", fmt.Sprint(i)).Labels()
 		}
@@ -296,7 +296,8 @@ func TestNativesByNameOrSelector(t *testing.T) {
 	} {
 		s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\nlimits: {max_shard_bytes: 1MiB}\n", shard.URL()))
 		sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
-		told := fmt.Sprintf(`{"data":{"seriesCountByMetricName":[{"name":"nat","value":%s}]}}`, tc.sizes)
+		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":40,"minTime":%d},"seriesCountByMetricName":[{"name":"nat","value":%s}]}}`,
+			now.Add(-2*time.Hour).UnixMilli(), tc.sizes)
 		if err := sizes.Learn(strings.NewReader(told), time.Now(), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -367,5 +368,87 @@ func TestSizesAreNotWaitedFor(t *testing.T) {
 		if n, ok := s.state.Load().sizes.of(s.state.Load().top.Groups[0].Shards[0], "up"); ok {
 			t.Errorf("%s: up is taken to have %d series", script, n)
 		}
+	}
+}
+
+// TestSizesOfThen: how large a metric is now is not taken for how large it was before the time that
+// the server tells of; nor is a window in which there was nothing for another one, nor a series
+// that is sampled seldom for none.
+func TestSizesOfThen(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	var held []storedSeries
+	for n := range 100 {
+		node := fmt.Sprintf("n%d", n)
+		gone := storedSeries{lbls: labels.FromStrings("__name__", "gone", "node", node)}
+		for at := now.Add(-110 * time.Minute); at.Before(now.Add(-60 * time.Minute)); at = at.Add(15 * time.Second) {
+			gone.points = append(gone.points, point{t: at.UnixMilli(), f: float64(n)})
+		}
+		seldom := storedSeries{lbls: labels.FromStrings("__name__", "seldom", "node", node)}
+		for at := now.Add(-110 * time.Minute); at.Before(now); at = at.Add(25 * time.Minute) {
+			seldom.points = append(seldom.points, point{t: at.UnixMilli(), f: float64(n)})
+		}
+		held = append(held, gone, seldom)
+	}
+	shard := promShard(t, labels.EmptyLabels(), held)
+	for _, tc := range []struct {
+		told   time.Duration // how far back the server's sizes reach
+		from   time.Duration
+		query  string
+		empty  bool // the same over its last fifth is asked before, and has nothing
+		pieces bool
+	}{
+		{2 * time.Hour, 90 * time.Minute, "stddev(gone)", false, false}, // its size is believed
+		{30 * time.Minute, 90 * time.Minute, "stddev(gone)", false, true},
+		{30 * time.Minute, 90 * time.Minute, "stddev(gone)", true, true},
+		{time.Minute, 40 * time.Minute, "stddev(max_over_time(seldom[30m]))", false, true},
+	} {
+		s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\nlimits: {max_shard_bytes: 256KiB}\n", shard.URL()))
+		sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
+		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":2,"minTime":%d},"seriesCountByMetricName":[{"name":"gone","value":1}]}}`,
+			now.Add(-tc.told).UnixMilli())
+		if err := sizes.Learn(strings.NewReader(told), time.Now(), 0); err != nil {
+			t.Fatal(err)
+		}
+		end := now.Add(-10 * time.Minute)
+		form := url.Values{"query": {tc.query}, "end": {stamp(end)}, "step": {"2"}}
+		if tc.empty {
+			form.Set("start", stamp(end.Add(-tc.from/5)))
+			if code, body := ask(t, base, "/api/v1/query_range", form); code != 200 || !strings.Contains(string(body), `"result":[]`) {
+				t.Fatalf("%d %.300s", code, body)
+			}
+		}
+		before := plans(t, s, planStretches)
+		form.Set("start", stamp(end.Add(-tc.from)))
+		if code, body := ask(t, base, "/api/v1/query_range", form); code != 200 || strings.Contains(string(body), `"result":[]`) {
+			t.Errorf("%+v: %d %.300s", tc, code, body)
+		}
+		if pieces := plans(t, s, planStretches) > before; pieces != tc.pieces {
+			t.Errorf("%+v: asked in pieces: %v", tc, pieces)
+		}
+	}
+}
+
+// TestMomentsOfLongWindows: a server is not asked to count over a window of days, of which it would
+// hold what it knows of every chunk, but at moments of it.
+func TestMomentsOfLongWindows(t *testing.T) {
+	shard := fakeshard.Start(t, fakeshard.Config{})
+	s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", shard.URL()))
+	now := time.Now()
+	if code, body := ask(t, base, "/api/v1/query_range", url.Values{
+		"query": {"rate(up[5m])"}, "start": {stamp(now.Add(-20 * 24 * time.Hour))}, "end": {stamp(now)}, "step": {"3600"},
+	}); code != 200 {
+		t.Fatalf("%d %.300s", code, body)
+	}
+	moments := map[string]bool{}
+	for _, r := range shard.Requests() {
+		if strings.HasPrefix(r.Form.Get("query"), "count(") {
+			if r.Path != "/api/v1/query" {
+				t.Errorf("asked to count by %s %v", r.Path, r.Form)
+			}
+			moments[r.Form.Get("time")] = true
+		}
+	}
+	if len(moments) != countMoments || seriesCounts(t, s) != countMoments {
+		t.Errorf("asked at %v; counted %v times", moments, seriesCounts(t, s))
 	}
 }
