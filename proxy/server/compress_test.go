@@ -354,7 +354,7 @@ func TestClientLeavesCodedAnswer(t *testing.T) {
 	for _, accept := range []string{"gzip", "zstd"} {
 		for _, reset := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, RST %v", accept, reset), func(t *testing.T) {
-				r := newRig(t, manyShards(1), "limits: {timeout: 25s, max_response_bytes: 1GiB, max_samples: 2000000000}\nmemory: {budget: 64MiB}\n")
+				r := newRig(t, manyShards(1), "limits: {timeout: 25s, max_response_bytes: 1GiB, max_series: 1000000000, max_samples: 2000000000}\nmemory: {budget: 64MiB}\n")
 				if err := r.shards["jaguar"][0][0].Set("", fakeshard.Route{Path: "/api/v1/query", Script: "generate 900MiB"}); err != nil {
 					t.Fatal(err)
 				}
