@@ -17,3 +17,11 @@ func Bare(e parser.Expr) parser.Expr {
 		}
 	}
 }
+
+// Text is what a string argument says; other arguments say nothing.
+func Text(e parser.Expr) string {
+	if s, ok := Bare(e).(*parser.StringLiteral); ok {
+		return s.Val
+	}
+	return ""
+}

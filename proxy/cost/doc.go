@@ -4,8 +4,9 @@
 // that its engine makes for steps without a sample, labels, the answer as JSON, which it builds
 // whole. A text that is harmless over a hundred series takes a gigabyte over a hundred thousand,
 // and the text does not say how many there are. So Held is a function of the expression, its
-// steps and the number of series of each selector; Names knows what a server says of its largest
-// metrics, and Counts remembers numbers of selectors.
+// steps and the number of series of each selector, and of those that are alike where a join meets
+// what is chosen anew at each step; Names knows what a server says of its largest metrics, and
+// Counts remembers numbers of selectors.
 //
 // # Promises
 //
@@ -31,5 +32,5 @@
 // metrics of a shard, 8 KiB, and each name once for all shards.
 //
 //	many := func(*parser.VectorSelector) (series, native int64) { return 20_000, 0 }
-//	held := cost.Held(expr, cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000}, many)
+//	held := cost.Held(expr, cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000}, many, nil)
 package cost

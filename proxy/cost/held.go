@@ -33,8 +33,9 @@ const (
 	pairBytes = 2*2*assumedLabels + policy.PairBytes
 	// assumedLabels are the bytes of a stored series' labels.
 	assumedLabels = 80
-	// maxSeries is what a number of series is cut to, so that sums of products stay numbers.
-	maxSeries = 1 << 30
+	// maxSeries is what a number of series is cut to, and maxHeld one of bytes, so that those of
+	// many leaves can be added up.
+	maxSeries, maxHeld = 1 << 30, 1 << 50
 	// maxCover is what a window is cut to, in milliseconds: ten years.
 	maxCover = 10 * 365 * 24 * 3_600_000
 	// assumedInterval is how often a series is taken to be scraped, where its samples themselves
@@ -47,11 +48,18 @@ const (
 type Grid struct{ Steps, Step, Interval int64 }
 
 // Held is the most bytes that an engine holds at a time while it evaluates the expression at the
-// steps of the grid, and writes the answer.
-func Held(expr parser.Expr, g Grid, series Series) int64 {
-	e := estimate{times: tree.TimesOf(g.Steps, g.Step, g.Interval), series: series}
+// steps of the grid, and writes the answer; 1 PiB stands for all that is more.
+func Held(expr parser.Expr, g Grid, series Series, alike Alike) int64 {
+	e := estimate{times: tree.TimesOf(g.Steps, g.Step, g.Interval), series: series, alike: alike}
 	p := e.of(expr, tree.Over(g.Steps, g.Step))
-	return e.read + max(p.peak, p.held+p.series*jsonBytes+p.points*(p.series*pointJSON+p.native*nativeJSON))
+	held := e.read + max(p.peak, p.held+p.series*jsonBytes+p.points*(p.series*pointJSON+p.native*nativeJSON))
+	return int64(min(held, maxHeld))
+}
+
+// Native tells whether the result of an expression has native histograms.
+func Native(expr parser.Expr, series Series) bool {
+	e := estimate{times: tree.TimesOf(1, 0, 1), series: series}
+	return e.of(expr, tree.Over(1, 0)).native > 0
 }
 
 // Series gives the number of series of a selector, and how many of them are native histograms. Less
@@ -60,13 +68,15 @@ type Series func(*parser.VectorSelector) (series, native int64)
 
 // part is what a node gives: at most so many series of so many points each, of which so many are
 // native histograms, the bytes that they hold, and the most that are held on the way to them.
-type part struct{ series, native, points, held, peak int64 }
+// Products of what a text says and a server tells are numbers of any size.
+type part struct{ series, native, points, held, peak float64 }
 
 // estimate goes through an expression and adds up what is read of the storage.
 type estimate struct {
 	times  tree.Times
 	series Series
-	read   int64
+	alike  Alike
+	read   float64
 }
 
 // selects gives the series of a selector that is evaluated over a span, looks back by a range, and
@@ -75,22 +85,21 @@ func (e *estimate) selects(vs *parser.VectorSelector, s tree.Span, back time.Dur
 	n, native := e.series(vs)
 	n = min(max(n, 0), maxSeries)
 	window := time.Duration(min(s.Cover, maxCover))*time.Millisecond + back
-	e.read += n * (readBytes*(1+min(int64(window/blockTime), fewBlocks)) + chunkBytes*(1+int64(window/chunkTime)))
-	return give(n, native, points, bareBytes)
+	e.read += float64(n) * float64(readBytes*(1+min(int64(window/blockTime), fewBlocks))+chunkBytes*(1+int64(window/chunkTime)))
+	return give(float64(n), float64(native), points, bareBytes)
 }
 
 // give is a result of so many series, so many of them native histograms, each with so many bytes
 // beside its points.
-func give(series, native, points, bytes int64) part {
-	series = min(max(series, 0), maxSeries)
+func give(series, native float64, points int64, bytes float64) part {
 	native = min(max(native, 0), series)
-	held := series*bytes + points*(series*pointBytes+native*nativeBytes)
-	return part{series, native, points, held, held}
+	held := series*bytes + float64(points)*(series*pointBytes+native*nativeBytes)
+	return part{series, native, float64(points), held, held}
 }
 
 // after is what a node gives whose arguments held so much until then, at most, and hold so much
 // still.
-func (p part) after(peak, held int64) part {
+func (p part) after(peak, held float64) part {
 	p.peak = max(peak, held+p.held)
 	return p
 }
@@ -160,7 +169,7 @@ func sole(op parser.ItemType) bool {
 // binary holds both sides, which are evaluated one after the other, and what comes of them.
 func (e *estimate) binary(n *parser.BinaryExpr, s tree.Span) part {
 	l, r := e.of(n.LHS, s), e.of(n.RHS, s)
-	var series, native int64
+	var series, native float64
 	switch {
 	case n.Op == parser.LOR:
 		series, native = l.series+r.series, l.native+r.native
@@ -173,27 +182,25 @@ func (e *estimate) binary(n *parser.BinaryExpr, s tree.Span) part {
 			series = min(l.series, r.series)
 		}
 	}
-	pairs := e.pairs(n, s, l.series, r.series) * pairBytes
-	return give(series, native, s.Steps, madeBytes+matchBytes).after(max(l.peak, l.held+r.peak), l.held+r.held+pairs)
-}
-
-// pairs is how many times two series may meet in a join that lets many meet another one at each
-// step: the engine remembers each two. Where on() names labels that tell the chosen ones apart,
-// each meets one.
-func (e *estimate) pairs(n *parser.BinaryExpr, s tree.Span, l, r int64) int64 {
-	if !policy.MeetsChosen(n) || n.VectorMatching.On && len(n.VectorMatching.MatchingLabels) > 0 {
-		return 0
+	pairs := float64(0)
+	if meets := e.meets(n, s); meets > 1 {
+		of := l.series
+		if n.VectorMatching.Card == parser.CardOneToMany {
+			of = r.series
+		}
+		pairs = of * (meets - 1)
+		if policy.CopiesChosen(n) { // each becomes as many as it has met
+			series, native = series*meets, native*meets
+		}
 	}
-	if n.VectorMatching.Card == parser.CardOneToMany {
-		l, r = r, l
-	}
-	return l * max(0, min(s.Steps, r)-1)
+	out := give(series, native, s.Steps, madeBytes+matchBytes)
+	return out.after(max(l.peak, l.held+r.peak), l.held+r.held+pairs*pairBytes)
 }
 
 // call holds all arguments, but for ranges of stored samples, of which it holds those of one series
 // at a time.
 func (e *estimate) call(n *parser.Call, s tree.Span) part {
-	var series, native, held, peak int64
+	var series, native, held, peak float64
 	for _, arg := range n.Args {
 		a := e.of(arg, s)
 		if _, ok := tree.Bare(arg).(*parser.MatrixSelector); ok {

@@ -44,7 +44,7 @@ func TestHeldGrows(t *testing.T) {
 	} {
 		e := parsed(t, query)
 		held := func(series, steps int64) int64 {
-			return Held(e, Grid{Steps: steps, Step: 15_000, Interval: 60_000}, floats(series))
+			return Held(e, Grid{Steps: steps, Step: 15_000, Interval: 60_000}, floats(series), nil)
 		}
 		one, more := held(1000, 200), held(2000, 200)
 		if more < one*19/10 || more > one*21/10 {
@@ -57,13 +57,14 @@ func TestHeldGrows(t *testing.T) {
 			t.Errorf("%s: %d bytes for no series", query, none)
 		}
 	}
-	week := Held(parsed(t, "histogram_count(rate(x[7d]))"), Grid{Steps: 1}, func(*parser.VectorSelector) (int64, int64) { return 1, 1 })
+	one := func(*parser.VectorSelector) (int64, int64) { return 1, 1 }
+	week := Held(parsed(t, "histogram_count(rate(x[7d]))"), Grid{Steps: 1}, one, nil)
 	if points := int64(7 * 24 * time.Hour / assumedInterval); week < points*nativeBytes || week > points*nativeBytes*2 {
 		t.Errorf("the points of one native histogram over a week are %d bytes", week)
 	}
 	day := parsed(t, "max_over_time(rate(x[5m])[1d:1m])")
 	held := func(steps int64) int64 {
-		return Held(day, Grid{Steps: steps, Step: 15_000, Interval: 60_000}, floats(1000))
+		return Held(day, Grid{Steps: steps, Step: 15_000, Interval: 60_000}, floats(1000), nil)
 	}
 	if one, many := held(1), held(100); one < 1000*1441*pointBytes || many < one || many > one+one/4 {
 		t.Errorf("a subquery over a day holds %d bytes at one step, %d at a hundred", one, many)
@@ -93,6 +94,10 @@ func TestHeldIsWhatTheEngineHolds(t *testing.T) {
 		{"abs(x_total)", 400},
 		{"count(abs(x_total) > 3)", 400},
 		{"x_total * on () group_left () topk(1, x_total)", 40}, // another one at each step
+		{"x_total * on (node) group_left () topk by (node) (1, x_total)", 40},
+		{"x_total * on (node) group_left (p) label_replace(topk by (node) (1, x_total), \"p\", \"$1\", \"pod\", \"(.*)\")", 40},
+		{"topk by (node) (1, x_total) * ignoring (pod) group_right () x_total", 40},
+		{"x_total * on (pod) group_left (node) topk by (pod) (1, x_total)", 400}, // the same one
 		{"absent_over_time(x_total[5m])", 400},
 		{"x_total", 1},
 		{"sum(x_total + x_total)", 1},
@@ -113,8 +118,13 @@ func TestHeldIsWhatTheEngineHolds(t *testing.T) {
 				return native, native
 			}
 			return series, 0
+		}, alike: func(_ *parser.VectorSelector, l Labels) int64 {
+			if l.Without != slices.Contains(l.Names, "pod") {
+				return 1
+			}
+			return series / 100 // of one node
 		}}
-		held := e.of(parsed(t, tc.query), tree.Over(tc.steps, 15_000)).peak + e.read
+		held := int64(e.of(parsed(t, tc.query), tree.Over(tc.steps, 15_000)).peak + e.read)
 		seen := alive(t, stored, tc.query, start, int(tc.steps))
 		t.Logf("%s: %d KiB held, %d reckoned", name, seen>>10, held>>10)
 		if held+1<<20 < seen*9/10 { // what is made while a collection runs is alive, too
@@ -123,6 +133,21 @@ func TestHeldIsWhatTheEngineHolds(t *testing.T) {
 		if held > seen*5/2 {
 			t.Errorf("%s: the engine holds %d bytes, and %d were reckoned, far more", name, seen, held)
 		}
+	}
+}
+
+// TestHeldOfAnything: what a server tells and a text says may be of any size.
+func TestHeldOfAnything(t *testing.T) {
+	more := func(*parser.VectorSelector) (int64, int64) { return 1 << 62, 1 << 62 }
+	for _, query := range []string{"x", "x[9y]", "sum_over_time(x[9y:1ms])", "x * on () group_left (a) topk(1, x)"} {
+		g := Grid{Steps: 11_000, Step: 1 << 40, Interval: 1}
+		if held := Held(parsed(t, query), g, more, nil); held != maxHeld {
+			t.Errorf("%s: %d bytes", query, held)
+		}
+	}
+	less := func(*parser.VectorSelector) (int64, int64) { return -1 << 62, 1 << 62 }
+	if held := Held(parsed(t, "x"), Grid{Steps: 10}, less, nil); held < 0 || held > 1<<10 {
+		t.Errorf("%d bytes of less than nothing", held)
 	}
 }
 

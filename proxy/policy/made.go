@@ -262,12 +262,12 @@ func (m *maker) call(c *parser.Call, steps int64) rows {
 	case "label_replace":
 		m.replace(c, &out)
 	case "label_join":
-		sep := len(text(c.Args[2]))
+		sep := len(tree.Text(c.Args[2]))
 		size := Grown{Fixed: satMul(int64(sep), int64(max(0, len(c.Args)-4)))}
 		for _, src := range c.Args[min(3, len(c.Args)):] {
-			size = size.plus(out.size(text(src)))
+			size = size.plus(out.size(tree.Text(src)))
 		}
-		out.set(text(c.Args[1]), size)
+		out.set(tree.Text(c.Args[1]), size)
 		m.note(name, c, &out, out.made(), size)
 	case "histogram_quantiles":
 		quantiles := int64(max(1, len(c.Args)-2))
@@ -275,7 +275,7 @@ func (m *maker) call(c *parser.Call, steps int64) rows {
 		if out.n != many {
 			out.n = satMul(out.n, quantiles)
 		}
-		out.set(text(c.Args[1]), Grown{Fixed: numberBytes})
+		out.set(tree.Text(c.Args[1]), Grown{Fixed: numberBytes})
 		m.note(name, c, &out, out.made(), Grown{})
 	case "info":
 		out.stored = true
@@ -283,7 +283,7 @@ func (m *maker) call(c *parser.Call, steps int64) rows {
 	case "sort_by_label", "sort_by_label_desc":
 		var size Grown
 		for _, by := range c.Args[1:] {
-			size = size.plus(out.size(text(by)))
+			size = size.plus(out.size(tree.Text(by)))
 		}
 		m.note(name, c, &out, out.made(), size.mul(sortWork))
 	}
@@ -293,7 +293,7 @@ func (m *maker) call(c *parser.Call, steps int64) rows {
 // replace is label_replace: the length of the replacement as regexp.Expand reads it, and a run of
 // the regular expression over each row's source label.
 func (m *maker) replace(c *parser.Call, r *rows) {
-	dst, repl, src, re := text(c.Args[1]), text(c.Args[2]), text(c.Args[3]), text(c.Args[4])
+	dst, repl, src, re := tree.Text(c.Args[1]), tree.Text(c.Args[2]), tree.Text(c.Args[3]), tree.Text(c.Args[4])
 	source := r.size(src)
 	literal, refs := expansion(repl)
 	r.set(dst, source.mul(refs).plus(Grown{Fixed: literal}))
@@ -368,7 +368,7 @@ func (m *maker) aggregate(a *parser.AggregateExpr, steps int64) rows {
 		if carried := in.made(); carried.At(assumedLabel) > smallRows {
 			in.per = satMul(in.per, steps)
 		}
-		in.set(text(a.Param), Grown{Fixed: numberBytes})
+		in.set(tree.Text(a.Param), Grown{Fixed: numberBytes})
 		m.note("count_values", a, &in, in.made(), Grown{})
 	case !a.Without && len(a.Grouping) == 0:
 		return rows{n: 1, per: 1}
@@ -431,14 +431,6 @@ func (m *maker) group(b *parser.BinaryExpr, name string, of, one rows) rows {
 		m.note(name, b, &of, of.made(), Grown{})
 	}
 	return of
-}
-
-// text is what a string argument says; other arguments say nothing.
-func text(e parser.Expr) string {
-	if s, ok := tree.Bare(e).(*parser.StringLiteral); ok {
-		return s.Val
-	}
-	return ""
 }
 
 // compiledSize is the cost of a regular expression that Go compiles as it is, literal alternatives

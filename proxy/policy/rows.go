@@ -20,9 +20,9 @@ import (
 //
 // A join that copies labels (group_left(x)) does the same where the side that they come from is
 // another series at each step, as topk or a comparison chooses one: each series of the other side
-// then becomes as many as there were different labels. Where on() names the labels that a pod or
-// node has there is one, and shards are asked; on() without any lets every series meet all that was
-// chosen.
+// then becomes as many as there were different labels. Where on() names labels, how many that may
+// be is counted before a shard is asked (proxy/cost); on() without any lets every series meet all
+// that was chosen.
 
 const (
 	// maxMadeSeriesBytes bounds what an evaluation holds of series that were made at its steps.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,14 +41,27 @@ const (
 	longWindow = 5 * time.Hour
 )
 
-// selected is a selector whose series are to be counted on a shard, or those of them that are
-// native histograms.
+// selected is a selector whose series are to be counted on a shard, or what else of them is.
 type selected struct {
 	key         cost.Key
 	part        *plan.Part
 	matchers    []*labels.Matcher
 	from, until int64
-	native      bool
+	question    func(selector string) string
+}
+
+// What is asked of a selector's series: how many there are; how many of them are native
+// histograms, and one more; how many have the same labels at most.
+func countSeries(sel string) string { return "count(" + sel + ")" }
+
+func countNatives(sel string) string {
+	return "1 + (count(histogram_count(" + sel + ")) or 0 * count(" + sel + "))"
+}
+
+func countAlike(by cost.Labels) func(string) string {
+	agg := &parser.AggregateExpr{Op: parser.COUNT, Grouping: by.Names, Without: by.Without, Expr: &parser.VectorSelector{Name: "x"}}
+	count := strings.TrimSuffix(agg.String(), "(x)")
+	return func(sel string) string { return "max(" + count + "(" + sel + "))" }
 }
 
 // none is under what it is remembered that there are no series at all: not for longer than ten
@@ -70,12 +84,12 @@ func (x *exchange) natives(loads []load, known numbers) (some bool, err error) {
 	for _, l := range loads {
 		held[l.part.Shard] += cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
 			name := nameOf(vs)
-			if x.old(l.part) {
+			if x.old(l, vs) {
 				name = "" // as many as all have now
 			}
 			n, _ := x.st.sizes.of(l.part.Shard, name)
 			return n, n
-		})
+		}, nil)
 	}
 	var unknown []selected
 	each := func(f func(l load, vs *parser.VectorSelector)) {
@@ -86,7 +100,7 @@ func (x *exchange) natives(loads []load, known numbers) (some bool, err error) {
 		}
 	}
 	each(func(l load, vs *parser.VectorSelector) {
-		t := x.nativesOf(l.part, vs)
+		t := x.nativesOf(l, vs)
 		if _, ok := x.known(t, known); !ok {
 			unknown = append(unknown, t)
 		}
@@ -98,15 +112,25 @@ func (x *exchange) natives(loads []load, known numbers) (some bool, err error) {
 		}
 		maps.Copy(known, found)
 	}
-	each(func(l load, vs *parser.VectorSelector) { some = some || x.native(l.part, vs, known) > 0 })
+	each(func(l load, vs *parser.VectorSelector) { some = some || x.native(l, vs, known) > 0 })
 	return some, nil
 }
 
 // native is how many of a selector's series are native histograms, or of its metric's, as far as it
 // is known.
-func (x *exchange) native(p *plan.Part, vs *parser.VectorSelector, known numbers) int64 {
-	n, _ := x.known(x.nativesOf(p, vs), known)
+func (x *exchange) native(l load, vs *parser.VectorSelector, known numbers) int64 {
+	n, _ := x.known(x.nativesOf(l, vs), known)
 	return max(n-1, 0)
+}
+
+// givesNative tells whether the answer has native histograms, as far as it is known.
+func (x *exchange) givesNative(q plan.Query, loads []load, known numbers) bool {
+	return cost.Native(q.Expr, func(vs *parser.VectorSelector) (series, native int64) {
+		for _, l := range loads {
+			native += x.native(l, vs, known)
+		}
+		return native, native
+	})
 }
 
 // known is a number that was found for this request, or before.
@@ -123,8 +147,10 @@ func (x *exchange) known(t selected, known numbers) (int64, bool) {
 	return n, ok
 }
 
-// old tells whether a part's window begins before the time that the sizes of metrics are of.
-func (x *exchange) old(p *plan.Part) bool { return p.From < x.st.sizes.since(p.Shard) }
+// old tells whether a selector's window begins before the time that the sizes of metrics are of.
+func (x *exchange) old(l load, vs *parser.VectorSelector) bool {
+	return l.window(vs).From < x.st.sizes.since(l.part.Shard)
+}
 
 // eachSelector calls f with every selector of an expression.
 func eachSelector(node parser.Node, f func(*parser.VectorSelector)) {
@@ -155,20 +181,30 @@ func nameOf(vs *parser.VectorSelector) string {
 }
 
 // selectedOf is what is counted for a selector: its own series, or all of its metric.
-func (x *exchange) selectedOf(p *plan.Part, vs *parser.VectorSelector, exact bool) selected {
-	from, until := x.counted(p)
+func (x *exchange) selectedOf(l load, vs *parser.VectorSelector, exact bool) selected {
+	from, until := x.counted(l, vs)
 	name, matchers := nameAndMatchers(vs, exact)
-	return selected{cost.KeyOf(p.Shard.Name(), name, from, until), p, matchers, x.whole(from, until), until, false}
+	return selected{cost.KeyOf(l.part.Shard.Name(), name, from, until), l.part, matchers, x.whole(from, until), until, countSeries}
+}
+
+// alikeOf is what is counted for a selector, or all of its metric, of whose series those count that
+// the labels do not tell apart.
+func (x *exchange) alikeOf(l load, vs *parser.VectorSelector, exact bool, by cost.Labels) selected {
+	t := x.selectedOf(l, vs, exact)
+	t.question = countAlike(by)
+	t.key.Selector = t.question(t.key.Selector)
+	return t
 }
 
 // nativesOf is what native histograms are counted of for a selector: all of its metric, where these
 // are not too many.
-func (x *exchange) nativesOf(p *plan.Part, vs *parser.VectorSelector) selected {
-	from, until := x.counted(p)
+func (x *exchange) nativesOf(l load, vs *parser.VectorSelector) selected {
+	from, until := x.counted(l, vs)
 	from = max(min(from, until-nativeWindow.Milliseconds()), 0)
-	n, ok := x.st.sizes.of(p.Shard, nameOf(vs))
+	n, ok := x.st.sizes.of(l.part.Shard, nameOf(vs))
 	name, matchers := nameAndMatchers(vs, !ok || n > maxAskedByName)
-	return selected{cost.KeyOf(p.Shard.Name(), "histogram_count("+name+")", from, until), p, matchers, x.whole(from, until), until, true}
+	key := cost.KeyOf(l.part.Shard.Name(), "histogram_count("+name+")", from, until)
+	return selected{key, l.part, matchers, x.whole(from, until), until, countNatives}
 }
 
 // nameAndMatchers are a selector's matchers, or that of its name alone, and how they are
@@ -185,10 +221,11 @@ func isName(m *labels.Matcher) bool {
 	return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual
 }
 
-// counted is the window in which a part's series are counted: not before 1970, nor after now.
-func (x *exchange) counted(p *plan.Part) (from, until int64) {
-	until = max(min(p.Until, x.view.Now().UnixMilli()), 0)
-	return min(max(p.From, until-x.limits.MaxRange.Milliseconds(), 0), until), until
+// counted is the window in which a selector's series are counted: not before 1970, nor after now.
+func (x *exchange) counted(l load, vs *parser.VectorSelector) (from, until int64) {
+	w := l.window(vs)
+	until = max(min(w.Until, x.view.Now().UnixMilli()), 0)
+	return min(max(w.From, until-x.limits.MaxRange.Milliseconds(), 0), until), until
 }
 
 // whole is where it is counted from: over all of the longest window that will take the number for
@@ -260,16 +297,12 @@ func (t selected) grids() []merge.Grid {
 	return out
 }
 
-// countRequest asks how many series, or native histograms, there are at the moments of the grid.
-// Nothing of it is the caller's but the selector and the window: others will take the number for
+// countRequest asks what is to be counted at the moments of the grid. Nothing of it is the caller's
+// but the selector, what tells its series apart, and the window: others will take the number for
 // theirs.
 func (x *exchange) countRequest(t selected, grid merge.Grid) *endpoint.Request {
 	sent, _ := plan.Strip(t.part.Shard.Group, t.matchers)
-	sel := plan.Selector(plan.Filled(sent))
-	query := "count(" + sel + ")"
-	if t.native {
-		query = "1 + (count(histogram_count(" + sel + ")) or 0 * " + query + ")"
-	}
+	query := t.question(plan.Selector(plan.Filled(sent)))
 	req := &endpoint.Request{Query: query, LookbackDelta: max(x.lookback(), countLookback), Timeout: x.dec.Request.Timeout}
 	if grid.Step == 0 {
 		req.ID, req.Time = endpoint.Query, endpoint.At(grid.End)

@@ -37,11 +37,12 @@ const (
 	maxLightNames = 8
 )
 
-// load is what one shard is asked for a leaf.
+// load is what one shard is asked for a leaf, whose selectors read those windows.
 type load struct {
-	leaf *plan.Leaf
-	part *plan.Part
-	grid cost.Grid
+	leaf    *plan.Leaf
+	part    *plan.Part
+	grid    cost.Grid
+	windows map[*parser.VectorSelector]plan.Window
 }
 
 // pieces is in how many pieces of time the query is to be asked, so that none of its servers holds
@@ -55,7 +56,7 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	if light && x.light(p, true) {
 		return 1, nil
 	}
-	loads, known := x.loads(p), numbers{}
+	loads, known := x.loads(q, p), numbers{}
 	native, err := x.natives(loads, known)
 	if err != nil || light && !native {
 		return 1, err
@@ -88,6 +89,9 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 			if x.fits(heavy, (steps+n-1)/n, known) {
 				if q.Divide(int(n)) == nil {
 					break
+				}
+				if native && x.givesNative(q, loads, known) {
+					return 1, errHistograms
 				}
 				return int(n), nil
 			}
@@ -130,7 +134,7 @@ func (x *exchange) light(p *plan.Plan, native bool) bool {
 						return 1, n
 					}
 					return 0, 0
-				})
+				}, nil)
 			}
 		}
 		if one > most {
@@ -145,16 +149,36 @@ func (x *exchange) costGrid(l *plan.Leaf) cost.Grid {
 }
 
 // loads are the leaves' parts.
-func (x *exchange) loads(p *plan.Plan) []load {
+func (x *exchange) loads(q plan.Query, p *plan.Plan) []load {
 	var out []load
 	for _, l := range p.Leaves {
-		for _, part := range l.Parts {
-			if l.Expr != nil {
-				out = append(out, load{l, part, x.costGrid(l)})
+		if l.Expr == nil {
+			continue
+		}
+		windows, i := map[*parser.VectorSelector]plan.Window{}, 0
+		eachSelector(l.Expr, func(vs *parser.VectorSelector) {
+			nth := i
+			if len(l.Uses) > 0 { // wherever it stands, it reads the same
+				nth = l.Uses[0][i]
 			}
+			if i++; nth < len(q.Windows) {
+				windows[vs] = q.Windows[nth]
+			}
+		})
+		for _, part := range l.Parts {
+			out = append(out, load{l, part, x.costGrid(l), windows})
 		}
 	}
 	return out
+}
+
+// window is what a selector of the load reads.
+func (l load) window(vs *parser.VectorSelector) plan.Window {
+	w, ok := l.windows[vs]
+	if !ok {
+		return plan.Window{From: l.part.From, Until: l.part.Until}
+	}
+	return w
 }
 
 // open returns those of the loads of whose shards the sizes of metrics do not show that all of them
@@ -165,12 +189,12 @@ func (x *exchange) open(loads []load, known numbers) (heavy, open []load) {
 		s := l.part.Shard
 		held[s] += cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
 			n, ok := x.st.sizes.of(s, nameOf(vs))
-			if !ok || x.old(l.part) {
+			if !ok || x.old(l, vs) {
 				unknown[s] = true
 				return 0, 0
 			}
-			return n, x.native(l.part, vs, known)
-		})
+			return n, x.native(l, vs, known)
+		}, nil)
 	}
 	for _, l := range loads {
 		switch s := l.part.Shard; {
@@ -214,16 +238,19 @@ func (x *exchange) beyond(loads []load, exact bool, known numbers) ([]load, map[
 	return heavy, held, nil
 }
 
-// held is what a shard would hold for a load, selectors whose series are not known left out and
-// added to unknown.
+// held is what a shard would hold for a load, what is not known left out and added to unknown.
 func (x *exchange) held(l load, exact bool, known numbers, unknown *[]selected) int64 {
-	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
-		t := x.selectedOf(l.part, vs, exact)
+	number := func(t selected) int64 {
 		n, ok := x.known(t, known)
 		if !ok && unknown != nil {
 			*unknown = append(*unknown, t)
 		}
-		return n, x.native(l.part, vs, known)
+		return n
+	}
+	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
+		return number(x.selectedOf(l, vs, exact)), x.native(l, vs, known)
+	}, func(vs *parser.VectorSelector, by cost.Labels) int64 {
+		return number(x.alikeOf(l, vs, exact, by))
 	})
 }
 

@@ -29,6 +29,15 @@ func weighed(t *testing.T, nodes int, limits string) (*Server, string, time.Time
 	return s, base, now
 }
 
+// oneShard is a configuration of one server, with max_shard_bytes where it is given.
+func oneShard(url, bytes string) string {
+	config := fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", url)
+	if bytes != "" {
+		config += "limits: {max_shard_bytes: " + bytes + "}\n"
+	}
+	return config
+}
+
 func seriesCounts(t *testing.T, s *Server) float64 {
 	t.Helper()
 	return (&rig{t: t, s: s}).metric("spillway_series_counts_total", "")
@@ -175,7 +184,7 @@ func TestCountingFails(t *testing.T) {
 		{"garbage shape", 0, "of the wrong shape"},
 	} {
 		bad := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query_range", Nth: tc.nth, Script: tc.script}}})
-		_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", bad.URL()))
+		_, base := startProxy(t, t.Context(), oneShard(bad.URL(), ""))
 		now := time.Now()
 		code, body := ask(t, base, "/api/v1/query_range", url.Values{
 			"query": {"rate(up[5m])"}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"},
@@ -203,9 +212,8 @@ func TestNativeHistograms(t *testing.T) {
 		held = append(held, nat, flat)
 	}
 	shard := promShard(t, labels.EmptyLabels(), held)
-	config := fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", shard.URL())
-	_, all := startProxy(t, t.Context(), config)
-	s, base := startProxy(t, t.Context(), config+"limits: {max_shard_bytes: 2MiB}\n")
+	_, all := startProxy(t, t.Context(), oneShard(shard.URL(), ""))
+	s, base := startProxy(t, t.Context(), oneShard(shard.URL(), "2MiB"))
 	sh := s.state.Load().top.Groups[0].Shards[0]
 	(&rig{t: t, s: s}).eventually("the sizes of metrics are known", func() bool {
 		n, ok := s.state.Load().sizes.of(sh, "nat")
@@ -219,13 +227,14 @@ func TestNativeHistograms(t *testing.T) {
 	}{
 		{`flat{node=~"n[12]"}`, false, 1},
 		{`flat`, false, 0},
-		{`sum(nat)`, true, 2},                    // and how many there are
-		{`rate(nat{node=~"n1.?"}[1m])`, true, 1}, // how many series the selector has
+		{`sum(nat)`, false, 2},                    // and how many there are: series are read, pieces could not be joined
+		{`rate(nat{node=~"n1.?"}[1m])`, false, 1}, // how many series the selector has
+		{`histogram_count(nat - nat)`, true, 0},
 		{`histogram_quantile(0.9, sum(rate(nat{node=~"n1.?"}[1m])))`, false, 0},
 		{`nat{node="n3"}`, false, 1},
 		{`sum(flat) / sum(histogram_count(nat{node="n3"}))`, false, 1},
-		{`sum(nat) or nope`, true, 2},  // of which there is nothing, now
-		{`sum(nat) or nope`, false, 0}, // known to come to be evaluated here, and that there is no nope
+		{`sum(nat) or nope`, false, 2}, // of which there is nothing, now
+		{`sum(nat) or nope`, false, 0},
 	} {
 		form.Set("query", tc.query)
 		before, asked := plans(t, s, planStretches), seriesCounts(t, s)
@@ -247,7 +256,7 @@ func TestNativeHistograms(t *testing.T) {
 			t.Errorf("%s: series were counted %v times, want %v", tc.query, n, tc.counts)
 		}
 	}
-	_, tight := startProxy(t, t.Context(), config+"limits: {max_shard_bytes: 256KiB}\n")
+	_, tight := startProxy(t, t.Context(), oneShard(shard.URL(), "256KiB"))
 	_, _ = ask(t, tight, "/api/v1/query_range", form) // after which sizes come to be known
 	for _, query := range []string{
 		`label_replace(nat, "a", "b", "", "")`, `{__name__=~"na.*"}`, `{node=~"n[1-3]"}`, `avg_over_time(nat[2m:5s])`,
@@ -292,9 +301,9 @@ func TestNativesByNameOrSelector(t *testing.T) {
 		{"40", 0, []string{`sum(nat{node="n1"})`, `sum(nat{node="n2"})`}, []float64{2, 1}, false}, // and how many there are of each
 		{"200000", 0, []string{`sum(nat{node="n1"})`, `sum(nat{node="n2"})`}, []float64{2, 2}, false},
 		{"1", 0, []string{`sum(nat)`}, []float64{0}, false}, // which is believed
-		{"1", 30 * time.Hour, []string{`sum(nat)`}, []float64{2}, true},
+		{"1", 30 * time.Hour, []string{`sum(histogram_sum(nat))`}, []float64{2}, true},
 	} {
-		s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\nlimits: {max_shard_bytes: 1MiB}\n", shard.URL()))
+		s, base := startProxy(t, t.Context(), oneShard(shard.URL(), "1MiB"))
 		sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
 		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":40,"minTime":%d},"seriesCountByMetricName":[{"name":"nat","value":%s}]}}`,
 			now.Add(-2*time.Hour).UnixMilli(), tc.sizes)
@@ -320,7 +329,7 @@ func TestNativesAreNotKnown(t *testing.T) {
 	old := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{
 		{Path: "/api/v1/query_range", Nth: 1, Script: `error 400 bad_data 'unknown function with name "histogram_count"'`},
 	}})
-	s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\nlimits: {max_shard_bytes: 1MiB}\n", old.URL()))
+	s, base := startProxy(t, t.Context(), oneShard(old.URL(), "1MiB"))
 	sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
 	if err := sizes.Learn(strings.NewReader(`{"data":{"seriesCountByMetricName":[{"name":"up","value":2}]}}`), time.Now(), 0); err != nil {
 		t.Fatal(err)
@@ -339,7 +348,7 @@ func TestSizesAreNotWaitedFor(t *testing.T) {
 		"stall", "flush; stall", "status 500", "status 404", "garbage shape", "send '{'; stall", "generate 3MiB", `send '{"status":"success","data":{}}'`,
 	} {
 		mute := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/status/tsdb", Script: script}}})
-		s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", mute.URL()))
+		s, base := startProxy(t, t.Context(), oneShard(mute.URL(), ""))
 		asked := func() (n int) {
 			for _, r := range mute.Requests() {
 				if r.Path == "/api/v1/status/tsdb" {
@@ -380,11 +389,12 @@ func TestSizesOfThen(t *testing.T) {
 	for n := range 100 {
 		node := fmt.Sprintf("n%d", n)
 		gone := storedSeries{lbls: labels.FromStrings("__name__", "gone", "node", node)}
-		for at := now.Add(-110 * time.Minute); at.Before(now.Add(-60 * time.Minute)); at = at.Add(15 * time.Second) {
+		for at := now.Add(-280 * time.Minute); at.Before(now.Add(-225 * time.Minute)); at = at.Add(15 * time.Second) {
 			gone.points = append(gone.points, point{t: at.UnixMilli(), f: float64(n)})
 		}
 		seldom := storedSeries{lbls: labels.FromStrings("__name__", "seldom", "node", node)}
-		for at := now.Add(-110 * time.Minute); at.Before(now); at = at.Add(25 * time.Minute) {
+		// at no time within 5m of those that are counted at
+		for at := now.Add(-102*time.Minute - 30*time.Second); at.Before(now); at = at.Add(25 * time.Minute) {
 			seldom.points = append(seldom.points, point{t: at.UnixMilli(), f: float64(n)})
 		}
 		held = append(held, gone, seldom)
@@ -394,15 +404,19 @@ func TestSizesOfThen(t *testing.T) {
 		told   time.Duration // how far back the server's sizes reach
 		from   time.Duration
 		query  string
-		empty  bool // the same over its last fifth is asked before, and has nothing
+		empty  time.Duration // the same from then on is asked before, and has nothing
 		pieces bool
 	}{
-		{2 * time.Hour, 90 * time.Minute, "stddev(gone)", false, false}, // its size is believed
-		{30 * time.Minute, 90 * time.Minute, "stddev(gone)", false, true},
-		{30 * time.Minute, 90 * time.Minute, "stddev(gone)", true, true},
-		{time.Minute, 40 * time.Minute, "stddev(max_over_time(seldom[30m]))", false, true},
+		{5 * time.Hour, 270 * time.Minute, "stddev(gone)", 0, false}, // its size is believed
+		{30 * time.Minute, 270 * time.Minute, "stddev(gone)", 0, true},
+		{30 * time.Minute, 270 * time.Minute, "stddev(gone)", 54 * time.Minute, true},
+		{30 * time.Minute, 270 * time.Minute, "stddev(gone)", 145 * time.Minute, true}, // which is counted together with it
+		{time.Minute, 40 * time.Minute, "stddev(max_over_time(seldom[30m]))", 0, true},
+		{30 * time.Minute, 10 * time.Minute, "stddev(gone offset 225m)", 0, true},
+		{30 * time.Minute, 10 * time.Minute, "stddev(gone offset 225m) or sum(nope)", 0, true},
+		{30 * time.Minute, 10 * time.Minute, "sum(nope) or stddev(gone offset 225m) or sum(nope offset 25d)", 0, true},
 	} {
-		s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\nlimits: {max_shard_bytes: 256KiB}\n", shard.URL()))
+		s, base := startProxy(t, t.Context(), oneShard(shard.URL(), "512KiB"))
 		sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
 		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":2,"minTime":%d},"seriesCountByMetricName":[{"name":"gone","value":1}]}}`,
 			now.Add(-tc.told).UnixMilli())
@@ -410,9 +424,9 @@ func TestSizesOfThen(t *testing.T) {
 			t.Fatal(err)
 		}
 		end := now.Add(-10 * time.Minute)
-		form := url.Values{"query": {tc.query}, "end": {stamp(end)}, "step": {"2"}}
-		if tc.empty {
-			form.Set("start", stamp(end.Add(-tc.from/5)))
+		form := url.Values{"query": {tc.query}, "end": {stamp(end)}, "step": {fmt.Sprint((tc.from / 1500).Seconds())}}
+		if tc.empty > 0 {
+			form.Set("start", stamp(end.Add(-tc.empty)))
 			if code, body := ask(t, base, "/api/v1/query_range", form); code != 200 || !strings.Contains(string(body), `"result":[]`) {
 				t.Fatalf("%d %.300s", code, body)
 			}
@@ -428,11 +442,64 @@ func TestSizesOfThen(t *testing.T) {
 	}
 }
 
+// TestChosenInJoins: what a join meets that is chosen anew at each step is counted by the labels
+// that it looks at. Where these tell it apart, the join is asked as it is.
+func TestChosenInJoins(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	shard := promShard(t, labels.EmptyLabels(), scraped(100, now.Add(-75*time.Minute), now, 2*time.Second, nil))
+	_, all := startProxy(t, t.Context(), oneShard(shard.URL(), ""))
+	s, base := startProxy(t, t.Context(), oneShard(shard.URL(), "3MiB"))
+	const named = `label_replace(topk by (%s) (1, requests_total), "n", "$1", "node", "(.*)")`
+	copied := func(by string) string {
+		return "max(requests_total * on (" + by + ") group_left (n) " + fmt.Sprintf(named, by) + ")"
+	}
+	chosen := "max(requests_total * on (job, node) group_left () topk by (job, node) (1, requests_total))"
+	form := url.Values{"start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"}}
+	form.Set("query", "rate(nope[1m])")
+	_, _ = ask(t, base, "/api/v1/query_range", form)
+	(&rig{t: t, s: s}).eventually("the sizes of metrics are known", func() bool {
+		_, ok := s.state.Load().sizes.of(s.state.Load().top.Groups[0].Shards[0], "up")
+		return ok
+	})
+	for _, tc := range []struct {
+		query  string
+		counts float64
+		code   int
+		pieces bool
+	}{
+		{chosen, 3, 200, false}, // series, those alike, and native histograms
+		{chosen, 0, 200, false},
+		{strings.ReplaceAll(chosen, "job, node", "job"), 1, 200, true},
+		{copied("job"), 0, 422, false},
+		{copied("node"), 1, 200, false},
+		{"max(topk by (job) (1, up) * ignoring (node) group_right () requests_total)", 3, 200, true},
+	} {
+		form.Set("query", tc.query)
+		before, asked := plans(t, s, planStretches), seriesCounts(t, s)
+		code, got := ask(t, base, "/api/v1/query_range", form)
+		if n := seriesCounts(t, s) - asked; code != tc.code || n != tc.counts {
+			t.Errorf("%s: %d %.300s; counted %v times, want %v", tc.query, code, got, n, tc.counts)
+		}
+		if pieces := plans(t, s, planStretches) > before; pieces != tc.pieces {
+			t.Errorf("%s: asked in pieces: %v", tc.query, pieces)
+		}
+		if code != 200 {
+			continue
+		}
+		_, want := ask(t, all, "/api/v1/query_range", form)
+		a, _ := fromJSON(t, got)
+		b, _ := fromJSON(t, want)
+		if d := compare(a, b, 1e-12); d != "" || len(b) == 0 {
+			t.Errorf("%s: %s (%d series)", tc.query, d, len(b))
+		}
+	}
+}
+
 // TestMomentsOfLongWindows: a server is not asked to count over a window of days, of which it would
 // hold what it knows of every chunk, but at moments of it.
 func TestMomentsOfLongWindows(t *testing.T) {
 	shard := fakeshard.Start(t, fakeshard.Config{})
-	s, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", shard.URL()))
+	s, base := startProxy(t, t.Context(), oneShard(shard.URL(), ""))
 	now := time.Now()
 	if code, body := ask(t, base, "/api/v1/query_range", url.Values{
 		"query": {"rate(up[5m])"}, "start": {stamp(now.Add(-20 * 24 * time.Hour))}, "end": {stamp(now)}, "step": {"3600"},
