@@ -14,10 +14,11 @@ const MaxCounts = 50_000
 // minPeriod is how long a number stands for a window that ends now, at least.
 const minPeriod = 10 * time.Minute
 
-// Key is what is counted: the series of a selector on a shard, in a stretch of time.
+// Key is what is counted: What of the series of a selector on a shard, in a stretch of time.
 type Key struct {
-	Shard, Selector string
+	Shard, What, Selector string
 
+	soon   bool
 	class  int
 	period int64
 }
@@ -25,15 +26,16 @@ type Key struct {
 // KeyOf is the key for a window in milliseconds. Windows share it that are about as long, and end
 // in the same ten minutes or in the same half of their length, so that what moves on with the
 // clock is counted anew now and then.
-func KeyOf(shard, selector string, from, until int64) Key {
+func KeyOf(shard, what, selector string, from, until int64) Key {
 	class := bits.Len64(uint64(max(until-from, 0)))
 	period := max(minPeriod.Milliseconds(), int64(1)<<class/4)
-	return Key{shard, selector, class, until / period}
+	return Key{Shard: shard, What: what, Selector: selector, class: class, period: until / period}
 }
 
 // Soon is a key for the same, under which a number stands for ten minutes at most.
 func (k Key) Soon(until int64) Key {
-	return Key{k.Shard, "soon " + k.Selector, k.class, until / minPeriod.Milliseconds()}
+	k.soon, k.period = true, until/minPeriod.Milliseconds()
+	return k
 }
 
 // Whole is the beginning of the longest window that shares a key with this one.

@@ -41,7 +41,22 @@ const (
 	longWindow = 5 * time.Hour
 )
 
-// selected is a selector whose series are to be counted on a shard, or what else of them is.
+// read is a selector of a leaf, as a shard is asked for it: the series of which metric, if it names
+// one, in which window they are counted, and what is known of them.
+type read struct {
+	vs          *parser.VectorSelector
+	part        *plan.Part
+	metric      string
+	from, until int64
+	// size is how many series the metric has at most, if it is sized; without one, the selector.
+	size  int64
+	sized bool
+	// native is how many native histograms among these are known.
+	native int64
+}
+
+// selected is what is to be counted on a shard of the series that the matchers select, and the
+// question for it.
 type selected struct {
 	key         cost.Key
 	part        *plan.Part
@@ -50,18 +65,18 @@ type selected struct {
 	question    func(selector string) string
 }
 
-// What is asked of a selector's series: how many there are; how many of them are native
-// histograms, and one more; how many have the same labels at most.
+// What is asked of series: how many there are; how many of them are native histograms, and one
+// more; how many have the same labels at most.
 func countSeries(sel string) string { return "count(" + sel + ")" }
 
 func countNatives(sel string) string {
 	return "1 + (count(histogram_count(" + sel + ")) or 0 * count(" + sel + "))"
 }
 
-func countAlike(by cost.Labels) func(string) string {
+func countAlike(by cost.Labels) (what string, question func(string) string) {
 	agg := &parser.AggregateExpr{Op: parser.COUNT, Grouping: by.Names, Without: by.Without, Expr: &parser.VectorSelector{Name: "x"}}
-	count := strings.TrimSuffix(agg.String(), "(x)")
-	return func(sel string) string { return "max(" + count + "(" + sel + "))" }
+	what = strings.TrimSuffix(agg.String(), "(x)")
+	return what, func(sel string) string { return "max(" + what + "(" + sel + "))" }
 }
 
 // none is under what it is remembered that there are no series at all: not for longer than ten
@@ -75,59 +90,120 @@ func (t selected) none() cost.Key {
 // where there are any series, since nothing is not remembered by others.
 type numbers map[cost.Key]int64
 
-// natives finds out how many of the series that the loads read are native histograms, adds to the
-// numbers what it had to ask, and tells whether there are any. It asks where a shard's metrics are
-// so large that it would hold too much if all their series were such. Of a shard that has not said
-// how large they are only what was found before is known.
+// reads are the selectors of a leaf, as a shard is asked for them. They are counted in the windows
+// that they read: not before 1970, nor after now.
+func (x *exchange) reads(q plan.Query, l *plan.Leaf, p *plan.Part) []read {
+	var out []read
+	eachSelector(l.Expr, func(vs *parser.VectorSelector) {
+		nth, w := len(out), plan.Window{From: p.From, Until: p.Until}
+		if len(l.Uses) > 0 { // wherever it stands, it reads the same
+			nth = l.Uses[0][nth]
+		}
+		if nth < len(q.Windows) {
+			w = q.Windows[nth]
+		}
+		until := max(min(w.Until, x.view.Now().UnixMilli()), 0)
+		from := min(max(w.From, until-x.limits.MaxRange.Milliseconds(), 0), until)
+		out = append(out, read{vs: vs, part: p, metric: nameOf(vs), from: from, until: until})
+	})
+	return out
+}
+
+// learnSize finds out how many series the metric has: as the shard says, or as was counted where it
+// does not or the window begins before what it tells of.
+func (x *exchange) learnSize(r *read, known numbers) bool {
+	if r.sized {
+		return true
+	}
+	if r.size, r.sized = x.st.sizes.of(r.part.Shard, r.metric); !r.sized || r.from < x.st.sizes.since(r.part.Shard) {
+		r.size, r.sized = x.known(x.ofMetric(r), known)
+	}
+	return r.sized
+}
+
+// countMetrics counts the series of the metrics whose sizes are not known. Of one that is too large
+// for its server to count nothing is known then: it may not be for what is selected of it.
+func (x *exchange) countMetrics(loads []load, known numbers) error {
+	var unknown []selected
+	for _, l := range loads {
+		for i := range l.reads {
+			if r := &l.reads[i]; !x.learnSize(r, known) {
+				unknown = append(unknown, x.ofMetric(r))
+			}
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	if err := x.countRefusable(unknown, known); err != nil {
+		return err
+	}
+	for _, l := range loads {
+		for i := range l.reads {
+			x.learnSize(&l.reads[i], known)
+		}
+	}
+	return nil
+}
+
+// countRefusable counts and adds what was found to the numbers, nothing where a server refuses.
+func (x *exchange) countRefusable(unknown []selected, known numbers) error {
+	if len(unknown) == 0 {
+		return nil
+	}
+	found, err := x.count(unknown)
+	if err != nil && !refused(err) {
+		return err
+	}
+	maps.Copy(known, found)
+	return nil
+}
+
+// natives finds out how many of the series that the loads read are native histograms, and tells
+// whether there are any. It asks where a shard's metrics are so large that it would hold too much
+// if all their series were such.
 func (x *exchange) natives(loads []load, known numbers) (some bool, err error) {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
-		held[l.part.Shard] += cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
-			name := nameOf(vs)
-			if x.old(l, vs) {
-				name = "" // as many as all have now
-			}
-			n, _ := x.st.sizes.of(l.part.Shard, name)
-			return n, n
-		}, nil)
+		held[l.part.Shard] += l.held(func(r *read) (int64, int64) { return r.size, r.size })
+	}
+	loads = slices.DeleteFunc(slices.Clone(loads), func(l load) bool { return held[l.part.Shard] <= x.limits.MaxShardBytes })
+	if len(loads) == 0 {
+		return false, nil
 	}
 	var unknown []selected
-	each := func(f func(l load, vs *parser.VectorSelector)) {
+	learn := func() {
+		unknown = unknown[:0]
 		for _, l := range loads {
-			if held[l.part.Shard] > x.limits.MaxShardBytes {
-				eachSelector(l.leaf.Expr, func(vs *parser.VectorSelector) { f(l, vs) })
+			for i := range l.reads {
+				r := &l.reads[i]
+				t := x.nativesOf(r)
+				n, ok := x.known(t, known)
+				if !ok {
+					unknown = append(unknown, t)
+				}
+				r.native = max(n-1, 0)
+				some = some || r.native > 0
 			}
 		}
 	}
-	each(func(l load, vs *parser.VectorSelector) {
-		t := x.nativesOf(l, vs)
-		if _, ok := x.known(t, known); !ok {
-			unknown = append(unknown, t)
-		}
-	})
-	if len(unknown) > 0 {
-		found, err := x.count(unknown)
-		if err != nil && !refused(err) { // a server from before there were any cannot read the question
-			return false, err
-		}
-		maps.Copy(known, found)
+	if learn(); len(unknown) == 0 {
+		return some, nil
 	}
-	each(func(l load, vs *parser.VectorSelector) { some = some || x.native(l, vs, known) > 0 })
+	if err := x.countRefusable(unknown, known); err != nil { // a server from before there were any cannot read the question
+		return false, err
+	}
+	learn()
 	return some, nil
 }
 
-// native is how many of a selector's series are native histograms, or of its metric's, as far as it
-// is known.
-func (x *exchange) native(l load, vs *parser.VectorSelector, known numbers) int64 {
-	n, _ := x.known(x.nativesOf(l, vs), known)
-	return max(n-1, 0)
-}
-
 // givesNative tells whether the answer has native histograms, as far as it is known.
-func (x *exchange) givesNative(q plan.Query, loads []load, known numbers) bool {
+func givesNative(q plan.Query, loads []load) bool {
 	return cost.Native(q.Expr, func(vs *parser.VectorSelector) (series, native int64) {
 		for _, l := range loads {
-			native += x.native(l, vs, known)
+			if r := l.read(vs); r != nil {
+				native += r.native
+			}
 		}
 		return native, native
 	})
@@ -137,19 +213,12 @@ func (x *exchange) givesNative(q plan.Query, loads []load, known numbers) bool {
 func (x *exchange) known(t selected, known numbers) (int64, bool) {
 	n, ok := known[t.key]
 	if !ok {
-		if n, ok = x.st.counts.Known(t.key); !ok {
-			n, ok = x.st.counts.Known(t.none())
-		}
-		if ok {
-			known[t.key] = n
-		}
+		n, ok = x.st.counts.Known(t.key)
+	}
+	if !ok {
+		n, ok = x.st.counts.Known(t.none())
 	}
 	return n, ok
-}
-
-// old tells whether a selector's window begins before the time that the sizes of metrics are of.
-func (x *exchange) old(l load, vs *parser.VectorSelector) bool {
-	return l.window(vs).From < x.st.sizes.since(l.part.Shard)
 }
 
 // eachSelector calls f with every selector of an expression.
@@ -180,58 +249,53 @@ func nameOf(vs *parser.VectorSelector) string {
 	return ""
 }
 
-// selectedOf is what is counted for a selector: its own series, or all of its metric.
-func (x *exchange) selectedOf(l load, vs *parser.VectorSelector, exact bool) selected {
-	from, until := x.counted(l, vs)
-	name, matchers := nameAndMatchers(vs, exact)
-	return selected{cost.KeyOf(l.part.Shard.Name(), name, from, until), l.part, matchers, x.whole(from, until), until, countSeries}
-}
-
-// alikeOf is what is counted for a selector, or all of its metric, of whose series those count that
-// the labels do not tell apart.
-func (x *exchange) alikeOf(l load, vs *parser.VectorSelector, exact bool, by cost.Labels) selected {
-	t := x.selectedOf(l, vs, exact)
-	t.question = countAlike(by)
-	t.key.Selector = t.question(t.key.Selector)
-	return t
-}
-
-// nativesOf is what native histograms are counted of for a selector: all of its metric, where these
-// are not too many.
-func (x *exchange) nativesOf(l load, vs *parser.VectorSelector) selected {
-	from, until := x.counted(l, vs)
-	from = max(min(from, until-nativeWindow.Milliseconds()), 0)
-	n, ok := x.st.sizes.of(l.part.Shard, nameOf(vs))
-	name, matchers := nameAndMatchers(vs, !ok || n > maxAskedByName)
-	key := cost.KeyOf(l.part.Shard.Name(), "histogram_count("+name+")", from, until)
-	return selected{key, l.part, matchers, x.whole(from, until), until, countNatives}
-}
-
-// nameAndMatchers are a selector's matchers, or that of its name alone, and how they are
-// remembered.
-func nameAndMatchers(vs *parser.VectorSelector, all bool) (string, []*labels.Matcher) {
-	i := slices.IndexFunc(vs.LabelMatchers, isName)
-	if i < 0 || all && len(vs.LabelMatchers) > 1 {
-		return plan.Selector(vs.LabelMatchers), vs.LabelMatchers
-	}
-	return vs.LabelMatchers[i].Value, vs.LabelMatchers[i : i+1]
-}
-
 func isName(m *labels.Matcher) bool {
 	return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual
 }
 
-// counted is the window in which a selector's series are counted: not before 1970, nor after now.
-func (x *exchange) counted(l load, vs *parser.VectorSelector) (from, until int64) {
-	w := l.window(vs)
-	until = max(min(w.Until, x.view.Now().UnixMilli()), 0)
-	return min(max(w.From, until-x.limits.MaxRange.Milliseconds(), 0), until), until
+// ofSelector are the series of a selector.
+func (x *exchange) ofSelector(r *read) selected {
+	if len(r.vs.LabelMatchers) == 1 && r.metric != "" {
+		return x.ofMetric(r)
+	}
+	return x.counted(r, "selector", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.from)
 }
 
-// whole is where it is counted from: over all of the longest window that will take the number for
-// its own.
-func (x *exchange) whole(from, until int64) int64 {
-	return max(cost.Whole(from, until), min(from, until-x.limits.MaxRange.Milliseconds()), 0)
+// ofMetric are all series of a selector's metric, or its own where it names none.
+func (x *exchange) ofMetric(r *read) selected {
+	i := slices.IndexFunc(r.vs.LabelMatchers, isName)
+	if i < 0 {
+		return x.ofSelector(r)
+	}
+	return x.counted(r, "metric", r.metric, r.vs.LabelMatchers[i:i+1], r.from)
+}
+
+// alikeOf are those of a selector's series that the labels do not tell apart.
+func (x *exchange) alikeOf(r *read, by cost.Labels) selected {
+	what, question := countAlike(by)
+	t := x.counted(r, what, plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.from)
+	t.question = question
+	return t
+}
+
+// nativesOf are the native histograms of a selector's metric, or of the selector where the metric
+// has too many series.
+func (x *exchange) nativesOf(r *read) (t selected) {
+	from := max(min(r.from, r.until-nativeWindow.Milliseconds()), 0)
+	if i := slices.IndexFunc(r.vs.LabelMatchers, isName); i >= 0 && r.sized && r.size <= maxAskedByName {
+		t = x.counted(r, "natives of metric", r.metric, r.vs.LabelMatchers[i:i+1], from)
+	} else {
+		t = x.counted(r, "natives", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, from)
+	}
+	t.question = countNatives
+	return t
+}
+
+// counted is what is counted of the series that the matchers select, from then on at least: over
+// all of the longest window that will take the number for its own.
+func (x *exchange) counted(r *read, what, selector string, matchers []*labels.Matcher, from int64) selected {
+	whole := max(cost.Whole(from, r.until), min(from, r.until-x.limits.MaxRange.Milliseconds()), 0)
+	return selected{cost.KeyOf(r.part.Shard.Name(), what, selector, from, r.until), r.part, matchers, whole, r.until, countSeries}
 }
 
 // count asks the shards for the numbers of series that are not known. A server that will not count

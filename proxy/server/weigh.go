@@ -37,12 +37,33 @@ const (
 	maxLightNames = 8
 )
 
-// load is what one shard is asked for a leaf, whose selectors read those windows.
+// load is what one shard is asked for a leaf, and its selectors there.
 type load struct {
-	leaf    *plan.Leaf
-	part    *plan.Part
-	grid    cost.Grid
-	windows map[*parser.VectorSelector]plan.Window
+	leaf  *plan.Leaf
+	part  *plan.Part
+	grid  cost.Grid
+	reads []read
+}
+
+// read is a selector of the load.
+func (l load) read(vs *parser.VectorSelector) *read {
+	for i := range l.reads {
+		if l.reads[i].vs == vs {
+			return &l.reads[i]
+		}
+	}
+	return nil
+}
+
+// held is what a shard would hold for a load of so many series, and native histograms among them,
+// of each selector, where each chosen series may be another one at each step.
+func (l load) held(series func(*read) (int64, int64)) int64 {
+	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
+		if r := l.read(vs); r != nil {
+			return series(r)
+		}
+		return 0, 0
+	}, nil)
 }
 
 // pieces is in how many pieces of time the query is to be asked, so that none of its servers holds
@@ -57,23 +78,14 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 		return 1, nil
 	}
 	loads, known := x.loads(q, p), numbers{}
+	if err := x.countMetrics(loads, known); err != nil {
+		return 1, err
+	}
 	native, err := x.natives(loads, known)
 	if err != nil || light && !native {
 		return 1, err
 	}
-	heavy, unknown := x.open(loads, known)
-	if len(unknown) > 0 {
-		more, _, err := x.beyond(unknown, false, known)
-		switch {
-		case err == nil:
-		case refused(err): // a metric may be too large for a server to count where the selector is not
-			more = unknown
-		default:
-			return 1, err
-		}
-		heavy = append(heavy, more...)
-	}
-	heavy, held, err := x.beyond(heavy, true, known)
+	heavy, held, err := x.beyond(x.open(loads), known)
 	if err != nil || len(heavy) == 0 {
 		return 1, err
 	}
@@ -90,7 +102,7 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 				if q.Divide(int(n)) == nil {
 					break
 				}
-				if native && x.givesNative(q, loads, known) {
+				if native && givesNative(q, loads) {
 					return 1, errHistograms
 				}
 				return int(n), nil
@@ -152,71 +164,43 @@ func (x *exchange) costGrid(l *plan.Leaf) cost.Grid {
 func (x *exchange) loads(q plan.Query, p *plan.Plan) []load {
 	var out []load
 	for _, l := range p.Leaves {
-		if l.Expr == nil {
-			continue
-		}
-		windows, i := map[*parser.VectorSelector]plan.Window{}, 0
-		eachSelector(l.Expr, func(vs *parser.VectorSelector) {
-			nth := i
-			if len(l.Uses) > 0 { // wherever it stands, it reads the same
-				nth = l.Uses[0][i]
-			}
-			if i++; nth < len(q.Windows) {
-				windows[vs] = q.Windows[nth]
-			}
-		})
 		for _, part := range l.Parts {
-			out = append(out, load{l, part, x.costGrid(l), windows})
+			if l.Expr != nil {
+				out = append(out, load{l, part, x.costGrid(l), x.reads(q, l, part)})
+			}
 		}
 	}
 	return out
 }
 
-// window is what a selector of the load reads.
-func (l load) window(vs *parser.VectorSelector) plan.Window {
-	w, ok := l.windows[vs]
-	if !ok {
-		return plan.Window{From: l.part.From, Until: l.part.Until}
-	}
-	return w
-}
-
 // open returns those of the loads of whose shards the sizes of metrics do not show that all of them
-// together are little enough: where they show too much, and where they are not known.
-func (x *exchange) open(loads []load, known numbers) (heavy, open []load) {
+// together are little enough.
+func (x *exchange) open(loads []load) (open []load) {
 	held, unknown := map[*shard.Shard]int64{}, map[*shard.Shard]bool{}
 	for _, l := range loads {
 		s := l.part.Shard
-		held[s] += cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
-			n, ok := x.st.sizes.of(s, nameOf(vs))
-			if !ok || x.old(l, vs) {
-				unknown[s] = true
-				return 0, 0
-			}
-			return n, x.native(l, vs, known)
-		}, nil)
+		held[s] += l.held(func(r *read) (int64, int64) {
+			unknown[s] = unknown[s] || !r.sized
+			return r.size, r.native
+		})
 	}
 	for _, l := range loads {
-		switch s := l.part.Shard; {
-		case unknown[s]:
+		if s := l.part.Shard; unknown[s] || held[s] > x.limits.MaxShardBytes {
 			open = append(open, l)
-		case held[s] > x.limits.MaxShardBytes:
-			heavy = append(heavy, l)
 		}
 	}
-	return heavy, open
+	return open
 }
 
-// beyond returns those of the loads whose shards would hold too much, and how much each shard
-// would. exact tells whether the series of each selector are counted, or all of its metric. What
-// was counted is added to the numbers.
-func (x *exchange) beyond(loads []load, exact bool, known numbers) ([]load, map[*shard.Shard]int64, error) {
+// beyond counts the series of the loads' selectors, which it adds to the numbers, and returns those
+// of the loads whose shards would hold too much, and how much each shard would.
+func (x *exchange) beyond(loads []load, known numbers) ([]load, map[*shard.Shard]int64, error) {
 	var unknown []selected
 	sum := func() map[*shard.Shard]int64 {
 		unknown = nil
 		held := map[*shard.Shard]int64{}
 		for _, l := range loads {
-			held[l.part.Shard] += x.held(l, exact, known, &unknown)
+			held[l.part.Shard] += x.held(l, known, &unknown)
 		}
 		return held
 	}
@@ -239,18 +223,27 @@ func (x *exchange) beyond(loads []load, exact bool, known numbers) ([]load, map[
 }
 
 // held is what a shard would hold for a load, what is not known left out and added to unknown.
-func (x *exchange) held(l load, exact bool, known numbers, unknown *[]selected) int64 {
+func (x *exchange) held(l load, known numbers, unknown *[]selected) int64 {
 	number := func(t selected) int64 {
 		n, ok := x.known(t, known)
-		if !ok && unknown != nil {
+		switch {
+		case ok:
+			known[t.key] = n // it may be forgotten
+		case unknown != nil:
 			*unknown = append(*unknown, t)
 		}
 		return n
 	}
 	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
-		return number(x.selectedOf(l, vs, exact)), x.native(l, vs, known)
+		if r := l.read(vs); r != nil {
+			return number(x.ofSelector(r)), r.native
+		}
+		return 0, 0
 	}, func(vs *parser.VectorSelector, by cost.Labels) int64 {
-		return number(x.alikeOf(l, vs, exact, by))
+		if r := l.read(vs); r != nil {
+			return number(x.alikeOf(r, by))
+		}
+		return 1
 	})
 }
 
@@ -259,7 +252,7 @@ func (x *exchange) fits(loads []load, steps int64, known numbers) bool {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		l.grid.Steps = min(l.grid.Steps, steps)
-		held[l.part.Shard] += x.held(l, true, known, nil)
+		held[l.part.Shard] += x.held(l, known, nil)
 	}
 	for _, n := range held {
 		if n > x.limits.MaxShardBytes {

@@ -63,8 +63,7 @@ func TestPieces(t *testing.T) {
 		pieces bool
 		counts float64
 	}{
-		{"sum(rate(requests_total[1m]))", true, 2},
-		{"sum(rate(requests_total[1m]))", true, 2}, // since their number is known: whether they are native histograms
+		{"sum(rate(requests_total[1m]))", true, 4}, // how many there are, and how many of them are native histograms
 		{"sum(rate(requests_total[1m]))", true, 0},
 		{"max by (node) (rate(requests_total[1m]) + rate(requests_total[2m]))", true, 0},
 		{"rate(requests_total[1m])", true, 0},
@@ -301,12 +300,17 @@ func TestNativesByNameOrSelector(t *testing.T) {
 		{"40", 0, []string{`sum(nat{node="n1"})`, `sum(nat{node="n2"})`}, []float64{2, 1}, false}, // and how many there are of each
 		{"200000", 0, []string{`sum(nat{node="n1"})`, `sum(nat{node="n2"})`}, []float64{2, 2}, false},
 		{"1", 0, []string{`sum(nat)`}, []float64{0}, false}, // which is believed
+		// It has no head, and says nothing: the metric is counted, and asked about, once.
+		{"", 0, []string{`sum(nat{node="n1"})`, `sum(nat{node="n2"})`}, []float64{3, 1}, false},
 		{"1", 30 * time.Hour, []string{`sum(histogram_sum(nat))`}, []float64{2}, true},
 	} {
 		s, base := startProxy(t, t.Context(), oneShard(shard.URL(), "1MiB"))
 		sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
 		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":40,"minTime":%d},"seriesCountByMetricName":[{"name":"nat","value":%s}]}}`,
 			now.Add(-2*time.Hour).UnixMilli(), tc.sizes)
+		if tc.sizes == "" {
+			told = `{"data":{"headStats":{"numSeries":0},"seriesCountByMetricName":[]}}`
+		}
 		if err := sizes.Learn(strings.NewReader(told), time.Now(), 0); err != nil {
 			t.Fatal(err)
 		}
