@@ -11,6 +11,8 @@ import (
 type Attempt struct {
 	// Raw says why no part of a query runs on shards; empty while it may.
 	Raw string
+	// Parcels tells that what no replica is whole for is read and evaluated here in parcels.
+	Parcels bool
 	// Sorted tells that the series of a spliced answer are gathered and sorted here.
 	Sorted bool
 	// Without are the names of the shards that the answer goes without, sorted.
@@ -74,6 +76,8 @@ const (
 	// Apart: the shards' answers to parts cannot be put together to the exact one; all is read and
 	// computed here.
 	Apart Reason = "apart"
+	// Parcels: series that no replica holds whole are too many to be read at once.
+	Parcels Reason = "parcels"
 	// Order: labels that are set change the order of the series, which are gathered and sorted.
 	Order Reason = "order"
 	// Replica: a replica failed in the middle of its answer, and its shard has another one.
@@ -91,6 +95,10 @@ func (a Attempt) Next(err error, c Case) (Attempt, Reason) {
 	if apart := (*Inexact)(nil); errors.As(err, &apart) && a.Raw == "" {
 		a.Raw = apart.Why
 		return a, Apart
+	}
+	if many := (*TooMany)(nil); errors.As(err, &many) && !a.Parcels && a.Raw == "" {
+		a.Parcels = true
+		return a, Parcels
 	}
 	if errors.Is(err, ErrOrder) && !a.Sorted {
 		a.Sorted = true

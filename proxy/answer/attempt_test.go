@@ -16,6 +16,7 @@ var errFailed = errors.New("failed")
 // TestNext is the table of what a second attempt is.
 func TestNext(t *testing.T) {
 	apart, order := &Inexact{Why: "the parts overlap"}, fmt.Errorf("%w: {a}", ErrOrder)
+	many := &TooMany{Err: errFailed}
 	replica := &LostReplica{Names: []string{"b", "a"}, Err: errFailed}
 	shard := &LostShard{Name: "s1", Err: errFailed}
 	for _, tc := range []struct {
@@ -29,6 +30,9 @@ func TestNext(t *testing.T) {
 		{"any other error ends it", Attempt{}, errFailed, Case{Partial: true, Shards: 3}, Attempt{}, None},
 		{"parts that do not fit are computed here", Attempt{}, fmt.Errorf("x: %w", apart), Case{Shards: 3}, Attempt{Raw: "the parts overlap"}, Apart},
 		{"but once", Attempt{Raw: "before"}, apart, Case{Shards: 3}, Attempt{Raw: "before"}, None},
+		{"too many series are read in parcels", Attempt{}, fmt.Errorf("x: %w", many), Case{Shards: 3}, Attempt{Parcels: true}, Parcels},
+		{"but once", Attempt{Parcels: true}, many, Case{Shards: 3}, Attempt{Parcels: true}, None},
+		{"not where all is computed here", Attempt{Raw: "before"}, many, Case{Shards: 3}, Attempt{Raw: "before"}, None},
 		{"not once a byte was sent", Attempt{}, apart, Case{Over: true, Shards: 3}, Attempt{}, None},
 		{"series in another order are sorted", Attempt{}, order, Case{}, Attempt{Sorted: true}, Order},
 		{"but once", Attempt{Sorted: true}, order, Case{}, Attempt{Sorted: true}, None},
@@ -62,7 +66,7 @@ func clone(a Attempt) Attempt {
 }
 
 // TestNextEnds: whatever fails, there are at most as many attempts as there are shards and
-// replicas, and two more; and nothing that was given up is taken back.
+// replicas, and three more; and nothing that was given up is taken back.
 func TestNextEnds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(randseed.Of(t, 0), 3))
 	const shards, replicas = 4, 6
@@ -73,7 +77,9 @@ func TestNextEnds(t *testing.T) {
 		a := Attempt{}
 		for n := 1; ; n++ {
 			var err error
-			switch rng.IntN(4) {
+			switch rng.IntN(5) {
+			case 4:
+				err = &TooMany{Err: errFailed}
 			case 0:
 				err = &Inexact{Why: "apart"}
 			case 1:
@@ -89,11 +95,13 @@ func TestNextEnds(t *testing.T) {
 				longest = max(longest, n)
 				break
 			}
-			if n > shards+replicas+2 {
+			if n > shards+replicas+3 {
 				t.Fatalf("attempt %d: %+v", n, next)
 			}
-			gaveUp := next.Raw != a.Raw || next.Sorted != a.Sorted || len(next.Avoid) > len(a.Avoid) || len(next.Without) > len(a.Without)
-			kept := (a.Raw == "" || next.Raw == a.Raw) && (!a.Sorted || next.Sorted) && !slices.ContainsFunc(a.Avoid, func(s string) bool { return !next.Avoids(s) }) &&
+			gaveUp := next.Raw != a.Raw || next.Sorted != a.Sorted || next.Parcels != a.Parcels ||
+				len(next.Avoid) > len(a.Avoid) || len(next.Without) > len(a.Without)
+			kept := (a.Raw == "" || next.Raw == a.Raw) && (!a.Sorted || next.Sorted) && (!a.Parcels || next.Parcels) &&
+				!slices.ContainsFunc(a.Avoid, func(s string) bool { return !next.Avoids(s) }) &&
 				!slices.ContainsFunc(a.Without, func(s string) bool { return !next.LeavesOut(s) })
 			if !gaveUp || !kept {
 				t.Fatalf("after %+v (%s) came %+v", a, reason, next)

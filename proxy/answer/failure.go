@@ -12,6 +12,19 @@ type Inexact struct {
 // Error implements error.
 func (e *Inexact) Error() string { return e.Why }
 
+// TooMany is the error of an attempt that has to read more series than may be held at a time, since
+// no replica is whole: they may be read in parcels.
+type TooMany struct {
+	// Err is the refusal.
+	Err error
+}
+
+// Error implements error.
+func (e *TooMany) Error() string { return e.Err.Error() }
+
+// Unwrap implements the protocol of package errors.
+func (e *TooMany) Unwrap() error { return e.Err }
+
 // ErrOrder is the error of an attempt that streamed series whose order the labels that are set
 // change.
 var ErrOrder = errors.New("labels that are set change the order of the series")

@@ -17,7 +17,9 @@ type key struct {
 	known  bool
 	stored []string // of shard_by: stored on series, and possibly missing there
 	group  []string // of the groups: on every series
-	units  bool     // shards take type and unit for parts of a metric's name, so that series of one name may become equal when they lose it
+	// together: the series that lack a stored one are all on one shard, as if it were a value.
+	together bool
+	units    bool // shards take type and unit for parts of a metric's name, so that series of one name may become equal when they lose it
 }
 
 // names are all of them; not to be changed.
@@ -99,6 +101,9 @@ type guard struct {
 // selectors' own matchers say so.
 func guardOf(e parser.Expr, k key) []guard {
 	var out []guard
+	if k.together {
+		return nil
+	}
 	selectors(e, func(vs *parser.VectorSelector) {
 		for _, name := range k.stored {
 			if lacks(vs, name) {
@@ -112,6 +117,9 @@ func guardOf(e parser.Expr, k key) []guard {
 // lacking tells whether guardOf has something to ask.
 func lacking(e parser.Expr, k key) bool {
 	found := false
+	if k.together {
+		return false
+	}
 	selectors(e, func(vs *parser.VectorSelector) {
 		found = found || slices.ContainsFunc(k.stored, func(name string) bool { return lacks(vs, name) })
 	})

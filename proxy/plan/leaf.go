@@ -11,6 +11,15 @@ import (
 
 // leaf makes a leaf of e, or says why it cannot be one.
 func (p *planner) leaf(e parser.Expr, f frame, root bool) (*Leaf, string) {
+	leaf, why := p.asked(e, f, root)
+	if leaf == nil {
+		leaf = p.parcelled(e, f, why)
+	}
+	return leaf, why
+}
+
+// asked makes a leaf of e that shards answer, or says why it cannot be one.
+func (p *planner) asked(e parser.Expr, f frame, root bool) (*Leaf, string) {
 	if t := e.Type(); t != parser.ValueTypeVector && !root {
 		return nil, ""
 	}

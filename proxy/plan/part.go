@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -60,7 +59,7 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 // same tells whether the shards are asked the same for both leaves, and the answers put together in
 // the same way: it is done once, whatever it is used for.
 func (l *Leaf) same(o *Leaf) bool {
-	return l.Mode == o.Mode && l.Grid == o.Grid && l.Range == o.Range && l.Fold == o.Fold && l.Folds == o.Folds && l.Streams == o.Streams &&
+	return l.Mode == o.Mode && l.Text == o.Text && l.Grid == o.Grid && l.Range == o.Range && l.Fold == o.Fold && l.Folds == o.Folds && l.Streams == o.Streams &&
 		slices.Equal(l.Guards, o.Guards) && slices.EqualFunc(l.Parts, o.Parts, func(a, b *Part) bool {
 		return a.Shard == b.Shard && a.Query == b.Query && a.From == b.From && a.Until == b.Until && slices.Equal(a.Replicas, b.Replicas)
 	})
@@ -214,14 +213,5 @@ func (p *planner) text(leaf *Leaf, e parser.Expr, s *shard.Shard) (string, bool)
 	if !ok || !leaf.Folds || leaf.Fold != merge.FoldAvg {
 		return text, ok
 	}
-	// One query for both, so that both are of the same samples.
-	both, err := Parser.ParseExpr(text)
-	if err != nil {
-		return "", false
-	}
-	agg := both.(*parser.AggregateExpr)
-	agg.Op = parser.SUM
-	sum := agg.String()
-	agg.Op = parser.COUNT
-	return fmt.Sprintf(`label_replace(%s, %q, "sum", "", "") or label_replace(%s, %q, "count", "", "")`, sum, merge.PartLabel, agg.String(), merge.PartLabel), true
+	return sumAndCount(text)
 }

@@ -30,6 +30,9 @@ const (
 	ModePush Mode = "push"
 	// ModeRaw: series are fetched, or answers of the modes above taken, and evaluated here.
 	ModeRaw Mode = "raw"
+	// ModeParcels: series are fetched of some targets at a time, evaluated here, and what each
+	// parcel gives is put together.
+	ModeParcels Mode = "parcels"
 	// ModeLocal: nothing is selected; evaluated here without a shard.
 	ModeLocal Mode = "local"
 )
@@ -111,7 +114,7 @@ type Plan struct {
 
 // Leaf is a part of a query that one or several shards evaluate.
 type Leaf struct {
-	// Mode is ModePass, ModeSplice or ModePush.
+	// Mode is ModePass, ModeSplice, ModePush or ModeParcels.
 	Mode Mode
 	// Grid is when it is evaluated; Range tells that query_range is asked, else query.
 	Grid  merge.Grid
@@ -121,6 +124,12 @@ type Leaf struct {
 	// Expr is what is evaluated, as the client wrote it: matchers on the group's labels included.
 	// It is only read.
 	Expr parser.Expr
+	// Text is what is evaluated of each parcel, and Reads what its selectors read, in the order of
+	// the text; both are empty where it is not in parcels.
+	Text  string
+	Reads []Read
+	// Why says why it is, where it is in parcels.
+	Why string
 	// Fold puts partial aggregates together where Folds.
 	Fold  merge.FoldOp
 	Folds bool

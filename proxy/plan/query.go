@@ -35,6 +35,8 @@ type Query struct {
 	Inexact bool
 	// NoPass keeps these here too.
 	NoPass bool
+	// Parcels lets what no replica is whole for be evaluated here in parcels.
+	Parcels bool
 	// Heavy tells why a part of Expr is not for shards, whatever they hold; empty where it is. nil
 	// is where all of it is.
 	Heavy func(parser.Expr) string
@@ -103,7 +105,7 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 		return nil, context.Cause(ctx)
 	}
 	if leaf != nil {
-		return &Plan{Mode: leaf.Mode, Leaves: []*Leaf{leaf}, Whole: true, Root: leaf.Node}, nil
+		return &Plan{Mode: leaf.Mode, Leaves: []*Leaf{leaf}, Whole: true, Raw: p.fetches, Cause: p.why(), Shard: p.whose(), Root: leaf.Node}, nil
 	}
 	if expr, err = q.own(expr); err != nil {
 		return nil, err

@@ -262,6 +262,9 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 				err = &answer.Inexact{Why: "a shard's answer to a part came with a warning: " + x.placed(result.Warnings[:1], l)[0]}
 			}
 		}
+		if err == nil && l.Mode == plan.ModeParcels {
+			own, err = x.parcels(l)
+		}
 		if err == nil {
 			var loose bool
 			if out[i], loose, err = x.join(l, own); loose {

@@ -123,6 +123,8 @@ func (x *exchange) nextAttempt(err error) bool {
 	case answer.Apart:
 		x.s.metrics.inexact.Inc()
 		x.s.inexacts.put(query, next.Raw, now)
+	case answer.Parcels:
+		x.s.parcelled.put(query, "too many series", now)
 	case answer.Order:
 		x.s.reordered.put(query, err.Error(), now)
 	case answer.Replica:

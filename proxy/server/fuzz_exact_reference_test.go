@@ -105,7 +105,19 @@ func (r *exactReference) seen() exactSeen {
 }
 
 func newExactSeen(selected []raw.Selected, calls []exactCall) exactSeen {
-	s := exactSeen{selected: selected, calls: calls, base: map[string][]exactCall{}}
+	s := exactSeen{calls: calls, base: map[string][]exactCall{}}
+	for _, sel := range selected { // of which parcels are one
+		i := slices.IndexFunc(s.selected, func(o raw.Selected) bool {
+			return o.From == sel.From && o.Until == sel.Until && matchersText(o.Matchers) == matchersText(sel.Matchers)
+		})
+		if i < 0 {
+			s.selected = append(s.selected, sel)
+			continue
+		}
+		both := maps.Clone(sel.Series)
+		maps.Copy(both, s.selected[i].Series)
+		s.selected[i].Series = both
+	}
 	for _, c := range calls {
 		s.base[c.shard] = append(s.base[c.shard], c)
 	}
@@ -363,7 +375,7 @@ func (q *exactQuerier) Select(_ context.Context, _ bool, hints *storage.SelectHi
 // pick finds what raw reported about a selector: the very window, or one that contains it.
 func (q *exactQuerier) pick(from, until int64, ms []*labels.Matcher) *raw.Selected {
 	text := matchersText(ms)
-	var wider *raw.Selected
+	var wider, narrower *raw.Selected
 	for i := range q.seen.selected {
 		s := &q.seen.selected[i]
 		if matchersText(s.Matchers) != text {
@@ -375,6 +387,12 @@ func (q *exactQuerier) pick(from, until int64, ms []*labels.Matcher) *raw.Select
 		if s.From <= from && s.Until >= until {
 			wider = s
 		}
+		if s.From >= from && s.Until <= until { // a part of a subquery, at that one's own steps
+			narrower = s
+		}
+	}
+	if wider == nil {
+		return narrower
 	}
 	return wider
 }

@@ -32,6 +32,7 @@ type exactWorld struct {
 	traits  []string  // what is special about it, for the log
 	engine  exactEngine
 	tight   int  // max_shard_bytes in KiB; 0 where it is the default
+	parcel  int  // how many targets are in a parcel; 0 where nothing has to be read in parcels
 	pieces  int  // in how many range queries are asked; 0 where it is as they weigh
 	strange bool // some servers store labels with the names of the group's or of replica labels
 }
@@ -140,6 +141,10 @@ func newExactWorld(seed uint64, kind exactKind, now time.Time) *exactWorld {
 	case 1:
 		w.pieces = 2 + own.IntN(6)
 		w.trait("range queries in %d pieces", w.pieces)
+	}
+	if own := rand.New(rand.NewPCG(seed, 13)); own.IntN(2) == 0 {
+		w.parcel = 1 + own.IntN(3)
+		w.trait("parcels of %d targets", w.parcel)
 	}
 	w.draw()
 	w.topology()
@@ -389,7 +394,7 @@ func (w *exactWorld) serve(t testing.TB) (*Server, string) {
 	if w.tight > 0 {
 		server.lightSeries = 1 // few series of few steps are all there is
 	}
-	server.divide = w.pieces
+	server.divide, server.parcel = w.pieces, w.parcel
 	for _, g := range w.groups {
 		for si, s := range server.state.Load().top.Group(g.name).Shards {
 			for ri, r := range s.Replicas {

@@ -37,7 +37,7 @@ var labelValues = map[string]struct {
 	"outcome":                               closed(append([]string{"success"}, kindLabels()...)...),
 	"spillway_shard_requests_total/outcome": closed(append([]string{"ok", "cut", "silent"}, kindLabels()...)...),
 	"bound":                                 {"the names of [bounds](bounds/README.md)", policy.Bounds()},
-	"mode":                                  closed("pass", "splice", "push", "mixed", "stretches", "raw", "local"),
+	"mode":                                  closed("pass", "splice", "push", "mixed", "stretches", "parcels", "raw", "local"),
 	"cause":                                 closed(planCauses()...),
 	"listener":                              closed("main", "admin"),
 	"state":                                 closed("up", "down", "misconfigured", "unknown"),

@@ -28,6 +28,9 @@ func (x *exchange) placed(notes []string, l *plan.Leaf) []string {
 	}
 	query := x.dec.Request.Query
 	var sent []string
+	if l.Text != "" {
+		sent = append(sent, l.Text)
+	}
 	for _, p := range l.Parts {
 		if !slices.Contains(sent, p.Query) && len(sent) <= maxPlacedTexts {
 			sent = append(sent, p.Query)

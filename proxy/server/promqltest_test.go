@@ -157,7 +157,7 @@ func runLayout(t *testing.T, w *spread, files []*testFile, all int) {
 // plans is how many queries went which road; one that had to be planned again counts twice.
 func (w *spread) plans() map[string]int {
 	out := map[string]int{}
-	for _, mode := range []string{"pass", "splice", "push", "mixed", "stretches", "raw", "local"} {
+	for _, mode := range []string{"pass", "splice", "push", "mixed", "stretches", "parcels", "raw", "local"} {
 		if n := int(w.metric("spillway_query_plans_total", "mode="+mode)); n > 0 {
 			out[mode] = n
 		}

@@ -55,7 +55,7 @@ func (x *exchange) query() error {
 		return err
 	}
 	x.s.metrics.plans.WithLabelValues(planKind(p), string(cmp.Or(p.Cause, plan.CauseNone))).Inc()
-	x.s.metrics.blame(p)
+	x.blame(p)
 	if p.Mode == plan.ModeRaw {
 		x.rawHere, x.rawCause = cmp.Or(x.attempt.Raw, p.Why), p.Cause
 	}
@@ -74,6 +74,13 @@ func (x *exchange) query() error {
 		return x.assemble(p)
 	}
 	return x.evaluate(p, nil, nil)
+}
+
+// blame counts a plan that a shard keeps raw, once for the request.
+func (x *exchange) blame(p *plan.Plan) {
+	if !x.attempt.Parcels {
+		x.s.metrics.blame(p)
+	}
 }
 
 // tell gives the plan to whoever asked for it. It is true where that is all of the answer.
@@ -136,6 +143,7 @@ func (x *exchange) question() plan.Query {
 		Avoid: func(r *shard.Replica) bool { return x.attempt.Avoids(r.Name()) }, Lost: func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
 	}
 	q.Heavy = x.dec.Heavy
+	q.Parcels = x.attempt.Parcels || x.s.parcel > 0 || x.s.parcelled.get(req.Query, x.s.now()) != ""
 	for _, w := range x.dec.Windows {
 		q.Windows = append(q.Windows, plan.Window{From: w.Start, Until: w.End})
 	}
@@ -218,7 +226,20 @@ func (x *exchange) evaluationInterval() time.Duration {
 // evaluate runs Prometheus' engine over series read from the shards, and over the tables of the
 // plan's leaves, of which some are rough, and writes what it returns.
 func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) error {
-	return x.compute(p, x.grid(), tables, rough, x.encode)
+	return x.compute(computation{plan: p, grid: x.grid(), tables: tables, rough: rough}, x.encode)
+}
+
+// computation is what the engine evaluates: a plan at the steps of a grid, over the tables of its
+// leaves, of which some are rough, and over series that are read.
+type computation struct {
+	plan   *plan.Plan
+	grid   merge.Grid
+	tables []*merge.Table
+	rough  []int
+	// only is a matcher that what is read has to have besides, for a parcel of leaf; both nil
+	// where it is no parcel.
+	only *labels.Matcher
+	leaf *plan.Leaf
 }
 
 // grid is when the query is evaluated.
@@ -230,9 +251,14 @@ func (x *exchange) grid() merge.Grid {
 	return merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: req.Step.Milliseconds()}
 }
 
-// compute is evaluate for the steps of a grid, and for whoever uses the result.
-func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table, rough []int, use func(*promql.Result, promql.Query, *evaluation.Turn) error) error {
+// compute is evaluate for any computation, and for whoever uses the result.
+func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query, *evaluation.Turn) error) error {
+	p, grid, tables, rough := c.plan, c.grid, c.tables, c.rough
 	req, steps := x.dec.Request, int64(grid.Len())
+	whole, ranged, step := x.dec.Expr, req.ID.Span() != endpoint.SpanInstant, req.Step
+	if c.leaf != nil {
+		whole, ranged, step = p.Expr, c.leaf.Range, time.Duration(grid.Step)*time.Millisecond
+	}
 	ctx, span := x.s.room(x.ctx, "evaluate")
 	defer span.End()
 	turn, err := x.begin()
@@ -247,7 +273,7 @@ func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table,
 	if err != nil {
 		return err
 	}
-	points := pointsPerSeries(x.dec.Expr, steps, req.Step, interval)
+	points := pointsPerSeries(whole, steps, step, interval)
 	if err := x.budget.Hold(heldByConstants(p.Expr, points)); err != nil {
 		return err
 	}
@@ -256,12 +282,26 @@ func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table,
 		began := time.Now()
 		defer func() { x.calls.add(time.Since(began)) }()
 		fetched := x.fetcher()
-		fetched.PerSeries = heldPerSeries(x.dec.Expr, points)
+		fetched.PerSeries = heldPerSeries(whole, points)
 		fetched.Turn, fetched.WorkPerSeries = turn, workPerSeries(p.Expr, steps)
 		if making != nil {
 			fetched.Judge = making.judge
 		}
-		queryable = fetched
+		if queryable = fetched; c.only != nil {
+			held := &heldBy{Budget: x.budget}
+			defer held.drop()
+			fetched.Meter = held
+			if observe := fetched.Observe; observe != nil { // what is selected in parcels is so together
+				fetched.Observe = func(s raw.Selected) {
+					s.Matchers = s.Matchers[:len(s.Matchers)-1]
+					observe(s)
+				}
+			}
+			if making != nil {
+				fetched.Judge = func(ms []*labels.Matcher, n, longest int) error { return making.judge(ms[:len(ms)-1], n, longest) }
+			}
+			queryable = parcelQueryable{fetched, c.only}
+		}
 	}
 	// The engine's own samples are bounded by max_samples and by what half of memory.budget could
 	// hold of them.
@@ -276,12 +316,12 @@ func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table,
 			from = leafQueryable{tables, queryable, turn}
 		}
 		turn.Watch(expr)
-		turn.Rows(expr, evaluation.Grid{Steps: steps, Step: req.Step.Milliseconds(), Interval: interval.Milliseconds()}, x.madeSeries())
+		turn.Rows(expr, evaluation.Grid{Steps: steps, Step: step.Milliseconds(), Interval: interval.Milliseconds()}, x.madeSeries())
 		engine, text := x.s.engines.take(kind, expr)
-		if req.ID.Span() == endpoint.SpanInstant {
+		if !ranged {
 			return engine.NewInstantQuery(ctx, from, opts, text, time.UnixMilli(grid.Start))
 		}
-		return engine.NewRangeQuery(ctx, from, opts, text, time.UnixMilli(grid.Start), time.UnixMilli(grid.End), req.Step)
+		return engine.NewRangeQuery(ctx, from, opts, text, time.UnixMilli(grid.Start), time.UnixMilli(grid.End), step)
 	}
 	if x.doing = "evaluated here, over what the shards had answered"; p.Mode == plan.ModeRaw && p.Raw {
 		x.doing = "read from the shards and evaluated here, series by series"
@@ -299,7 +339,7 @@ func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table,
 	defer qry.Close()
 	res := qry.Exec(ctx)
 	if res.Err != nil {
-		return x.engineError(ctx, res.Err, most)
+		return x.tooMany(p, x.engineError(ctx, res.Err, most))
 	}
 	if len(rough) > 0 && !steady(ctx, res, rest, tables, rough, prepare) {
 		if ctx.Err() != nil {
@@ -308,9 +348,13 @@ func (x *exchange) compute(p *plan.Plan, grid merge.Grid, tables []*merge.Table,
 		return errLastBit
 	}
 	x.warnTwice()
-	warnings, infos := res.Warnings.AsStrings(req.Query, 10, 10)
-	x.warnings.Add(warnings...)
-	x.infos.Add(infos...)
+	if c.leaf == nil {
+		warnings, infos := res.Warnings.AsStrings(req.Query, 10, 10)
+		x.warnings.Add(warnings...)
+		x.infos.Add(infos...)
+	} else if err := x.noteParcel(c.leaf, res); err != nil {
+		return err
+	}
 	return use(res, qry, turn)
 }
 

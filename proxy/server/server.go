@@ -136,6 +136,9 @@ type Server struct {
 	// divide is in how many pieces range queries are asked where that can be, whatever they
 	// weigh. For tests; 0 elsewhere.
 	divide int
+	// parcel is how many targets are in a parcel, for tests: what no replica is whole for is then
+	// always evaluated in parcels. 0 is parcelValues, where it is too much at once.
+	parcel int
 
 	state        atomic.Pointer[state]
 	reloading    sync.Mutex
@@ -150,6 +153,7 @@ type Server struct {
 	conns        clientConns
 	inexacts     inexacts
 	reordered    inexacts
+	parcelled    inexacts // what had to be read in parcels
 	engines      engines
 	gate         *evaluation.Gate // of evaluations; outlives reloads
 	heap         *heap.Watch

@@ -45,7 +45,7 @@ func (x *exchange) stretches(whole plan.Query, pieces []plan.Query, weigh bool, 
 	cause := plan.CauseNone
 	if i := slices.IndexFunc(plans, func(p *plan.Plan) bool { return p.Raw }); i >= 0 {
 		cause = plan.CauseNotWhole
-		x.s.metrics.blame(plans[i])
+		x.blame(plans[i])
 	}
 	x.s.metrics.plans.WithLabelValues(planStretches, string(cause)).Inc()
 	tables := make([]*merge.Table, 0, len(pieces))
@@ -135,7 +135,7 @@ func (x *exchange) piece(p *plan.Plan, grid merge.Grid) (t *merge.Table, err err
 	if p.Mode == plan.ModeRaw {
 		x.rawHere, x.rawCause = p.Why, p.Cause
 	}
-	err = x.compute(p, grid, tables, rough, func(res *promql.Result, _ promql.Query, _ *evaluation.Turn) error {
+	err = x.compute(computation{plan: p, grid: grid, tables: tables, rough: rough}, func(res *promql.Result, _ promql.Query, _ *evaluation.Turn) error {
 		m, err := res.Matrix()
 		if err != nil {
 			return err

@@ -1,0 +1,90 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/internal/tree"
+	"github.com/spillwayproject/spillway/proxy/merge"
+)
+
+// Where no replica of a shard is whole, series are read from all of them and put together here, and
+// an aggregate over more than max_series was refused. But the grammar of what shards may evaluate
+// by themselves holds for any division of the series by a label: an aggregate whose inside is such
+// is evaluated here over one parcel after another, each the series of some targets, and what the
+// parcels give is folded as the answers of shards are. Series without the label are a parcel of
+// their own, so nothing has to be asked about them.
+
+// ParcelLabel is the label by whose values series are divided into parcels: all series of a target
+// are in one, so that what its scrapes say of them is, too.
+const ParcelLabel = model.InstanceLabel
+
+// Read is what one selector of a leaf reads: the shards that may hold its series, in a window of
+// milliseconds, both ends inclusive.
+type Read struct {
+	Legs        []Leg
+	From, Until int64
+}
+
+// parcelled makes a leaf of e that is evaluated here in parcels, since why keeps shards from it; nil
+// where it is not an aggregate that can be put together from them, or something else than a gap of
+// the replicas keeps it here.
+func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
+	agg, ok := tree.Bare(e).(*parser.AggregateExpr)
+	if !ok || !p.q.Parcels || p.q.Raw != "" || !f.top && usesFrame(e) || p.cause != CauseNotWhole || p.delayed && keepsName(agg) {
+		return nil
+	}
+	fin, l := pushes(agg, key{known: true, stored: []string{ParcelLabel}, together: true, units: p.v.top.TypeAndUnitLabels()})
+	if l.why != "" || fin.again {
+		return nil
+	}
+	leaf := &Leaf{
+		Mode: ModeParcels, Grid: f.grid, Range: f.rng, Strict: f.strict, Near: f.near, Loose: f.loose,
+		Fold: fin.fold, Folds: true, Expr: agg, At: agg.PositionRange(), Text: agg.String(), Why: why,
+	}
+	var use []int
+	impossible := false
+	selectors(agg, func(vs *parser.VectorSelector) {
+		r := p.read(vs)
+		use = append(use, r.nth)
+		leaf.Reads = append(leaf.Reads, Read{r.legs, r.window.From, r.window.Until})
+		for _, l := range r.legs {
+			impossible = impossible || l.Shard.Thanos() || slices.Contains(Owned(l.Shard.Group), ParcelLabel)
+		}
+	})
+	if leaf.Uses = [][]int{use}; impossible {
+		return nil
+	}
+	if leaf.Fold == merge.FoldAvg {
+		if leaf.Text, ok = sumAndCount(leaf.Text); !ok {
+			return nil
+		}
+	}
+	p.fetches = true
+	if !p.q.NoExplain {
+		why += "; series are read from all its replicas and evaluated here, those of some targets at a time"
+		leaf.Node = &Node{Mode: ModeParcels, Expr: agg.String(), Why: why}
+	}
+	return leaf
+}
+
+// sumAndCount is an average as sums and counts, told apart by a label. It is one query for both, so
+// that both are of the same samples.
+func sumAndCount(text string) (string, bool) {
+	both, err := Parser.ParseExpr(text)
+	if err != nil {
+		return "", false
+	}
+	agg, ok := tree.Bare(both).(*parser.AggregateExpr)
+	if !ok {
+		return "", false
+	}
+	agg.Op = parser.SUM
+	sum := agg.String()
+	agg.Op = parser.COUNT
+	const parts = `label_replace(%s, %q, "sum", "", "") or label_replace(%s, %q, "count", "", "")`
+	return fmt.Sprintf(parts, sum, merge.PartLabel, agg.String(), merge.PartLabel), true
+}

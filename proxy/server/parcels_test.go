@@ -1,0 +1,115 @@
+package server
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+)
+
+// TestParcels: an aggregate over the gaps of both replicas, of more series than max_series, is
+// evaluated target by target, and is what it is where all are read at once. What is no such
+// aggregate is refused as before.
+func TestParcels(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	from, until := now.Add(-75*time.Minute), now.Add(-time.Second)
+	away := func(since, back time.Duration) func(int, time.Time) bool {
+		return func(_ int, at time.Time) bool { return at.After(now.Add(-since)) && at.Before(now.Add(-back)) }
+	}
+	held := func(phase time.Duration, skip func(int, time.Time) bool) []storedSeries {
+		out := scraped(60, from, until, phase, skip)
+		for i := range out {
+			b := labels.NewBuilder(out[i].lbls)
+			if node := b.Get("node"); node != "n7" { // which has none, as what a rule records
+				b.Set("instance", node+":9100")
+			}
+			out[i].lbls = b.Labels()
+		}
+		return out
+	}
+	a := promShard(t, labels.FromStrings("replica", "a"), held(2*time.Second, away(26*time.Minute, 22*time.Minute)))
+	b := promShard(t, labels.FromStrings("replica", "b"), held(9*time.Second, away(20*time.Minute, 17*time.Minute)))
+	config := replicasConfig("    heartbeat: up\n", a.URL(), b.URL())
+	_, all := startProxy(t, t.Context(), config)
+	s, small := startProxy(t, t.Context(), config+"limits: {max_series: 25}\n")
+	const refused = `"bound":"max_series"`
+	for _, tc := range []struct {
+		query, refused string
+		parcels        bool
+	}{
+		{"sum(rate(requests_total[30m]))", "", true},
+		{"sum(rate(requests_total[30m]))", "", true},                                                       // known to be too many
+		{"avg by (job) (requests_total + on (node) count_over_time(requests_total[30m]))", refused, false}, // not by target
+		{"avg by (job) (increase(requests_total[30m]))", "", true},
+		{"avg by (job) (increase(requests_total[30m]) / on (node, instance) count_over_time(up[30m]))", "", true},
+		{"min(rate(requests_total[30m])) + max(rate(up[30m]))", "", false},
+		{`count by (node) (last_over_time({__name__=~"up|requests_total", node=~"n[1-9]|n1."}[30m]) > 100)`, "", true},
+		{`topk(3, sum by (node) (rate(requests_total{node=~"n[12345].?"}[30m]))) > 2`, refused, false}, // more rows than max_series
+		{"sum(rate(requests_total[1m]))", "", false},
+		{"stddev(rate(requests_total[30m]))", refused, false},
+		{"rate(requests_total[30m])", refused, false},
+		{"sum(max_over_time(rate(requests_total[1m])[30m:1m]))", "", true},
+		{"max_over_time(sum(rate(requests_total[5m]))[30m:1m])", "", false}, // a part of it
+		{"sum(rate(requests_total[30m] @ end()))", "", true},
+	} {
+		first, last := stamp(now.Add(-40*time.Minute)), stamp(now.Add(-10*time.Minute))
+		for path, form := range map[string]url.Values{
+			"/api/v1/query":       {"time": {last}},
+			"/api/v1/query_range": {"start": {first}, "end": {last}, "step": {"60"}},
+		} {
+			form.Set("query", tc.query)
+			before := plans(t, s, string(plan.ModeParcels))
+			code, got := ask(t, small, path, form)
+			if tc.refused != "" {
+				if code != 422 || !strings.Contains(string(got), tc.refused) {
+					t.Errorf("%s: %d %.700s, want %s", tc.query, code, got, tc.refused)
+				}
+				continue
+			}
+			if code != 200 {
+				t.Errorf("%s: %d %.700s", tc.query, code, got)
+				continue
+			}
+			if parcels := plans(t, s, string(plan.ModeParcels)) > before; parcels != tc.parcels && path == "/api/v1/query" {
+				t.Errorf("%s: in parcels: %v", tc.query, parcels)
+			}
+			_, want := ask(t, all, path, form)
+			x, _ := fromJSON(t, got)
+			y, _ := fromJSON(t, want)
+			if d := compare(x, y, 1e-12); d != "" || len(y) == 0 {
+				t.Errorf("%s%s: %s (%d series)", path, tc.query, d, len(y))
+			}
+		}
+	}
+	if n := s.state.Load().pool.InUse(); n != 0 {
+		t.Errorf("%d bytes are still held", n)
+	}
+}
+
+// TestHeldByParcel: what a parcel holds in a budget is given back whole, whatever was given back
+// before.
+func TestHeldByParcel(t *testing.T) {
+	budget := merge.NewBudget(merge.NewPool(1<<20), merge.Limits{})
+	defer budget.Close()
+	if err := budget.Hold(100); err != nil {
+		t.Fatal(err)
+	}
+	h := &heldBy{Budget: budget}
+	for _, n := range []int64{5000, 70_000} {
+		if err := h.Hold(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.Drop(2000)
+	if err := h.Hold(1 << 30); err == nil || budget.Held() != 73_100 {
+		t.Errorf("%v; %d bytes are held", err, budget.Held())
+	}
+	if h.drop(); budget.Held() != 100 {
+		t.Errorf("%d bytes are held after the parcel, want the 100 of before", budget.Held())
+	}
+}
