@@ -29,9 +29,9 @@ type Read struct {
 	From, Until int64
 }
 
-// parcelled makes a leaf of e that is evaluated here in parcels, since why keeps shards from it; nil
-// where it is not an aggregate that can be put together from them, or something else than a gap of
-// the replicas keeps it here.
+// parcelled makes a leaf of e that is evaluated here in parcels, since why keeps shards from it. It
+// is nil where e is no aggregate that can be put together from them, or where something else than a
+// gap of the replicas keeps it here.
 func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 	agg, ok := tree.Bare(e).(*parser.AggregateExpr)
 	if !ok || !p.q.Parcels || p.q.Raw != "" || !f.top && usesFrame(e) || p.cause != CauseNotWhole || p.delayed && keepsName(agg) {
