@@ -70,7 +70,8 @@ func (e *estimate) meets(n *parser.BinaryExpr, s tree.Span) float64 {
 }
 
 // same is how many series of an expression's result are not told apart by the labels over all of
-// its steps, at most.
+// its steps, at most. Stored series that come and go count as far as they were counted, and a join
+// with what is stored is taken to meet the same one at all steps.
 func (e *estimate) same(node parser.Node, l Labels) float64 {
 	switch n := node.(type) {
 	case *parser.VectorSelector:
@@ -136,8 +137,8 @@ func (e *estimate) sameOfCall(n *parser.Call, l Labels) float64 {
 		l = l.drop(tree.Text(n.Args[1]))
 	case "info": // sets any
 		l = Labels{}
-	case "histogram_quantiles":
-		l = l.drop(model.BucketLabel, tree.Text(n.Args[1]))
+	case "histogram_quantiles": // one for each quantile
+		return float64(max(len(n.Args)-2, 1)) * e.same(n.Args[0], l.drop(model.BucketLabel, tree.Text(n.Args[1])))
 	case "histogram_quantile", "histogram_fraction":
 		l = l.drop(model.BucketLabel)
 	case "absent", "absent_over_time":

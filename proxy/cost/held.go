@@ -219,7 +219,8 @@ func (e *estimate) call(n *parser.Call, s tree.Span) part {
 	case "absent_over_time": // which is found out of a result for each series
 		all := give(series, 0, s.Steps, madeBytes).after(peak, held)
 		return give(1, 0, s.Steps, madeBytes).after(all.peak, all.held)
-	case "histogram_quantiles": // one for each quantile, at most as many as there are buckets
+	case "histogram_quantiles": // one for each quantile of each histogram
+		series *= float64(max(len(n.Args)-2, 1))
 	case "label_replace", "label_join": // in place, but for the labels
 		out := give(series, native, s.Steps, madeBytes)
 		return out.after(peak, 0)

@@ -34,7 +34,10 @@ type Read struct {
 // gap of the replicas keeps it here.
 func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 	agg, ok := tree.Bare(e).(*parser.AggregateExpr)
-	if !ok || !p.q.Parcels || p.q.Raw != "" || !f.top && usesFrame(e) || p.cause != CauseNotWhole || p.delayed && keepsName(agg) {
+	if !p.q.Parcels || p.q.Raw != "" || p.cause != CauseNotWhole {
+		return nil
+	}
+	if !ok || joins(agg) || !f.top && usesFrame(e) || p.delayed && keepsName(agg) {
 		return nil
 	}
 	fin, l := pushes(agg, key{known: true, stored: []string{ParcelLabel}, together: true, units: p.v.top.TypeAndUnitLabels()})
@@ -69,6 +72,22 @@ func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 		leaf.Node = &Node{Mode: ModeParcels, Expr: agg.String(), Why: why}
 	}
 	return leaf
+}
+
+// joins tells whether an expression matches series with series but for sets of them. Such a join
+// fails where one side has two that match the same; without any of the other side in its parcel it
+// would not.
+func joins(e parser.Node) bool {
+	if b, ok := e.(*parser.BinaryExpr); ok && !b.Op.IsSetOperator() &&
+		b.LHS.Type() == parser.ValueTypeVector && b.RHS.Type() == parser.ValueTypeVector {
+		return true
+	}
+	for child := range parser.ChildrenIter(e) {
+		if joins(child) {
+			return true
+		}
+	}
+	return false
 }
 
 // sumAndCount is an average as sums and counts, told apart by a label. It is one query for both, so

@@ -194,7 +194,7 @@ func (x *exchange) assemble(p *plan.Plan) error {
 		}
 	}()
 	if err != nil {
-		return err
+		return x.tooMany(p, err)
 	}
 	if !p.Whole {
 		return x.evaluate(p, tables, rough)

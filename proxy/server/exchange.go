@@ -80,6 +80,8 @@ type holding struct {
 	doing    string     // what the request's time is spent on, for the sentence of its deadline
 	rawHere  string     // why its series are read and evaluated here; empty where they are not
 	rawCause plan.Cause // likewise, as the metric of plans has it
+
+	inParcels bool // some of it was evaluated in parcels
 }
 
 const verdictHeader = "X-Spillway-Verdict"
@@ -122,7 +124,9 @@ func (x *exchange) nextAttempt(err error) bool {
 	switch reason {
 	case answer.Apart:
 		x.s.metrics.inexact.Inc()
-		x.s.inexacts.put(query, next.Raw, now)
+		if !x.inParcels { // which where a replica is whole can be exact
+			x.s.inexacts.put(query, next.Raw, now)
+		}
 	case answer.Parcels:
 		x.s.parcelled.put(query, "too many series", now)
 	case answer.Order:

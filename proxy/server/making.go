@@ -25,11 +25,11 @@ type making struct {
 
 // making returns the charges for what is evaluated here, those for the leaves' answers made
 // already; nil where nothing is made.
-func (x *exchange) making(p *plan.Plan, tables []*merge.Table) (*making, error) {
+func (x *exchange) making(p *plan.Plan, tables []*merge.Table, hold func(int64) error) (*making, error) {
 	if len(x.dec.Made) == 0 {
 		return nil, nil
 	}
-	m := &making{hold: x.budget.Hold, by: map[string]policy.Made{}}
+	m := &making{hold: hold, by: map[string]policy.Made{}}
 	for i, ms := range x.dec.Selectors { // the engine names selectors by their matchers alone
 		key := plan.Selector(ms)
 		m.by[key] = m.by[key].Plus(x.dec.Made[i])
@@ -76,13 +76,13 @@ func (m *making) add(made policy.Made, n, longest int) error {
 }
 
 // madeSeries charges an evaluation for each series that is about to be made at its steps.
-func (x *exchange) madeSeries() func(parser.Expr, policy.Row) error {
+func (x *exchange) madeSeries(hold func(int64) error) func(parser.Expr, policy.Row) error {
 	var sum policy.MadeSeries
 	return func(of parser.Expr, row policy.Row) error {
 		bytes, err := sum.Add(of, row, x.req.Query)
 		if err != nil {
 			return err
 		}
-		return x.budget.Hold(bytes)
+		return hold(bytes)
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -17,6 +18,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -59,29 +61,66 @@ func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
 	if err != nil {
 		return nil, err
 	}
-	x.rawHere, x.rawCause = l.Why, plan.CauseNotWhole
-	most := parcelValues
-	if x.s.parcel > 0 {
-		most = x.s.parcel
+	x.rawHere, x.rawCause, x.inParcels = l.Why, plan.CauseNotWhole, true
+	most := cmp.Or(x.s.parcel, parcelValues)
+	size, f := most, footing{}
+	add := func(only *labels.Matcher) error {
+		t, err := x.parcel(l, only, &f)
+		if err != nil {
+			return err
+		}
+		out = append(out, t)
+		return f.rows(t, x.limits.MaxSeries)
 	}
 	for first := 0; first < len(values); {
-		n := min(most, len(values)-first)
-		t, err := x.parcel(l, matcherOf(values[first:first+n]))
-		switch {
+		n := min(size, len(values)-first)
+		switch err := add(matcherOf(values[first : first+n])); {
 		case err == nil:
-			out = append(out, t)
-			first += n
-		case n > 1 && moreThanAtOnce(err):
-			most = n / 2
+			first, size = first+n, min(2*size, most)
+		case n > 1 && moreThanAtOnce(err) && !f.full:
+			size = n / 2
 		default:
 			return out, err
 		}
 	}
-	t, err := x.parcel(l, labels.MustNewMatcher(labels.MatchEqual, plan.ParcelLabel, ""))
-	if err != nil {
-		return out, err
+	return out, add(labels.MustNewMatcher(labels.MatchEqual, plan.ParcelLabel, ""))
+}
+
+// footing is what the parcels of a leaf have in common.
+type footing struct {
+	copies map[string]bool     // that were read for the first of them
+	now    map[string]bool     // for the one that is evaluated
+	seen   map[uint64]struct{} // the results until now
+	full   bool                // they are more than max_series
+}
+
+// rows counts the results of another parcel: there may be too many before all are read.
+func (f *footing) rows(t *merge.Table, most int) error {
+	if f.seen == nil {
+		f.seen = map[uint64]struct{}{}
 	}
-	return append(out, t), nil
+	for i := range t.Series {
+		f.seen[t.Series[i].Labels.Hash()] = struct{}{}
+	}
+	if f.full = len(f.seen) > most; f.full {
+		return merge.NewBudget(nil, merge.Limits{MaxSeries: most}).AddSeries(len(f.seen))
+	}
+	return nil
+}
+
+// settle compares the copies that were read for a parcel with those of the first one. Where one has
+// gone since, its samples are in some of the parcels alone: all is asked again without it.
+func (f *footing) settle() error {
+	if f.copies == nil {
+		f.copies = f.now
+	}
+	for name := range f.copies {
+		if !f.now[name] {
+			err := qerr.New(qerr.ShardFailed, "%s was read for a part of the series, and then failed", name)
+			return &answer.LostReplica{Names: []string{name}, Err: err}
+		}
+	}
+	return nil
 }
 
 // matcherOf selects the series that have one of the values.
@@ -151,7 +190,7 @@ func (x *exchange) targetsOf(l *plan.Leaf) ([]string, error) {
 const labelBytes = 48
 
 // parcel evaluates a leaf over the series that the matcher selects.
-func (x *exchange) parcel(l *plan.Leaf, only *labels.Matcher) (t *merge.Table, err error) {
+func (x *exchange) parcel(l *plan.Leaf, only *labels.Matcher, f *footing) (t *merge.Table, err error) {
 	expr, err := plan.Parser.ParseExpr(l.Text)
 	if err != nil {
 		return nil, qerr.Wrap(qerr.Internal, err, "a part of the query cannot be read: %s", l.Text)
@@ -159,11 +198,23 @@ func (x *exchange) parcel(l *plan.Leaf, only *labels.Matcher) (t *merge.Table, e
 	before := x.budget.Series()
 	defer func() { x.budget.DropSeries(x.budget.Series() - before) }()
 	p := &plan.Plan{Mode: plan.ModeRaw, Raw: true, Expr: expr, Cause: plan.CauseNone}
-	c := computation{plan: p, grid: l.Grid, only: only, leaf: l}
+	var mu sync.Mutex
+	f.now = map[string]bool{}
+	c := computation{plan: p, grid: l.Grid, only: only, leaf: l, answered: func(name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		f.now[name] = true
+	}}
 	err = x.compute(c, func(res *promql.Result, _ promql.Query, _ *evaluation.Turn) (err error) {
 		t, err = merge.TableOf(matrixOf(res), l.Grid, x.budget)
 		return err
 	})
+	if err == nil {
+		if err = f.settle(); err != nil {
+			t.Close()
+			return nil, err
+		}
+	}
 	if err == nil && t.Histograms {
 		t.Close()
 		return nil, &answer.Inexact{Why: "native histograms are not put together from parcels"}
@@ -199,6 +250,32 @@ func (x *exchange) noteParcel(l *plan.Leaf, res *promql.Result) error {
 	return nil
 }
 
+// parcelOf is what a parcel is read by. What is told of it is told without the parcel's own
+// matcher: what is selected in parcels is so together.
+func (x *exchange) parcelOf(q *raw.Queryable, c computation) storage.Queryable {
+	without := func(ms []*labels.Matcher) []*labels.Matcher {
+		return slices.DeleteFunc(slices.Clone(ms), func(m *labels.Matcher) bool { return m == c.only })
+	}
+	if observe := q.Observe; observe != nil {
+		q.Observe = func(s raw.Selected) {
+			s.Matchers = without(s.Matchers)
+			observe(s)
+		}
+	}
+	read := q.Read
+	q.Read = func(f raw.Fetched) {
+		c.answered(f.Copy)
+		if read != nil {
+			f.Matchers = without(f.Matchers)
+			read(f)
+		}
+	}
+	if judge := q.Judge; judge != nil {
+		q.Judge = func(ms []*labels.Matcher, n, longest int) error { return judge(without(ms), n, longest) }
+	}
+	return parcelQueryable{q, c.only}
+}
+
 // parcelQueryable reads series that have one more matcher.
 type parcelQueryable struct {
 	storage.Queryable
@@ -218,6 +295,9 @@ type parcelQuerier struct {
 
 // Select implements storage.Querier.
 func (q parcelQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+	if hints != nil { // by which nothing but what is read is to be told apart: a sum and a count are of the same samples
+		hints = &storage.SelectHints{Start: hints.Start, End: hints.End, Step: hints.Step, Range: hints.Range}
+	}
 	return q.Querier.Select(ctx, sorted, hints, append(slices.Clip(ms), q.only)...)
 }
 
@@ -225,8 +305,21 @@ func (q parcelQuerier) Select(ctx context.Context, sorted bool, hints *storage.S
 type heldBy struct {
 	*merge.Budget
 
-	mu   sync.Mutex
-	held int64
+	uses int // of each series, which count as one
+
+	mu          sync.Mutex
+	held        int64
+	used, count int
+}
+
+// AddSeries implements raw.Meter.
+func (t *heldBy) AddSeries(n int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.used += n
+	more := (t.used+t.uses-1)/t.uses - t.count
+	t.count += more
+	return t.Budget.AddSeries(more)
 }
 
 // Hold implements raw.Meter.

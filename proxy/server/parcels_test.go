@@ -1,13 +1,17 @@
 package server
 
 import (
+	"errors"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
 
+	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
@@ -46,7 +50,10 @@ func TestParcels(t *testing.T) {
 		{"sum(rate(requests_total[30m]))", "", true},                                                       // known to be too many
 		{"avg by (job) (requests_total + on (node) count_over_time(requests_total[30m]))", refused, false}, // not by target
 		{"avg by (job) (increase(requests_total[30m]))", "", true},
-		{"avg by (job) (increase(requests_total[30m]) / on (node, instance) count_over_time(up[30m]))", "", true},
+		{"avg by (job) (increase(requests_total[30m]) / on (node, instance) count_over_time(up[30m]))", refused, false}, // which may fail
+		{"avg by (job) (increase(requests_total[30m]) and on (node, instance) count_over_time(up[30m]) > 60)", "", true},
+		{"sum(requests_total and on (instance) count_over_time(up[30m]))", "", true}, // one side of it is whole
+		{"sum by (node) (rate(requests_total[30m]))", refused, false},                // more rows than max_series
 		{"min(rate(requests_total[30m])) + max(rate(up[30m]))", "", false},
 		{`count by (node) (last_over_time({__name__=~"up|requests_total", node=~"n[1-9]|n1."}[30m]) > 100)`, "", true},
 		{`topk(3, sum by (node) (rate(requests_total{node=~"n[12345].?"}[30m]))) > 2`, refused, false}, // more rows than max_series
@@ -86,6 +93,16 @@ func TestParcels(t *testing.T) {
 			}
 		}
 	}
+	// What the last bit of a sum of parcels decides is refused, but not where a replica is whole.
+	near := `sum by (job) (rate(requests_total{node=~"n[0-9]|n[12]."}[30m])) > 465`
+	for ago, want := range map[time.Duration]int{10 * time.Minute: 422, 30 * time.Minute: 200} {
+		for range 2 {
+			code, body := ask(t, small, "/api/v1/query", url.Values{"query": {near}, "time": {stamp(now.Add(-ago))}})
+			if code != want {
+				t.Errorf("%s ago: %d %.500s", ago, code, body)
+			}
+		}
+	}
 	if n := s.state.Load().pool.InUse(); n != 0 {
 		t.Errorf("%d bytes are still held", n)
 	}
@@ -99,7 +116,7 @@ func TestHeldByParcel(t *testing.T) {
 	if err := budget.Hold(100); err != nil {
 		t.Fatal(err)
 	}
-	h := &heldBy{Budget: budget}
+	h := &heldBy{Budget: budget, uses: 1}
 	for _, n := range []int64{5000, 70_000} {
 		if err := h.Hold(n); err != nil {
 			t.Fatal(err)
@@ -111,5 +128,68 @@ func TestHeldByParcel(t *testing.T) {
 	}
 	if h.drop(); budget.Held() != 100 {
 		t.Errorf("%d bytes are held after the parcel, want the 100 of before", budget.Held())
+	}
+	twice := &heldBy{Budget: merge.NewBudget(nil, merge.Limits{MaxSeries: 3}), uses: 2}
+	for i, n := range []int{3, 3, 1} { // and another one
+		if err := twice.AddSeries(n); (err == nil) != (i < 2) {
+			t.Errorf("use %d: %v", i, err)
+		}
+	}
+	if n := twice.Series(); n != 4 {
+		t.Errorf("%d series, want 4", n)
+	}
+}
+
+// TestParcelsAreReadOnce: a sum and a count of the same series are of one read.
+func TestParcelsAreReadOnce(t *testing.T) {
+	var got []storage.SelectHints
+	want := storage.SelectHints{Start: 1, End: 2, Step: 3, Range: 4}
+	only := labels.MustNewMatcher(labels.MatchEqual, "instance", "a")
+	q, err := parcelQueryable{storage.QueryableFunc(func(int64, int64) (storage.Querier, error) {
+		return &storage.MockQuerier{SelectMockFunction: func(_ bool, h *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+			if len(ms) != 2 || ms[1] != only {
+				t.Errorf("selected by %v", ms)
+			}
+			got = append(got, *h)
+			return storage.EmptySeriesSet()
+		}}, nil
+	}), only}.Querier(0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := labels.MustNewMatcher(labels.MatchEqual, "__name__", "up")
+	for _, f := range []string{"sum", "count"} {
+		hints := want
+		hints.Func, hints.By, hints.Grouping = f, true, []string{f}
+		q.Select(t.Context(), false, &hints, up)
+	}
+	if !reflect.DeepEqual(got, []storage.SelectHints{want, want}) {
+		t.Errorf("asked for %+v", got)
+	}
+}
+
+// TestFooting: a copy that is not read any more for a later parcel is lost; one that comes back
+// changes nothing; results are counted once.
+func TestFooting(t *testing.T) {
+	f := footing{now: map[string]bool{"a": true, "b": true}}
+	if err := f.settle(); err != nil {
+		t.Error(err)
+	}
+	f.now = map[string]bool{"a": true, "b": true, "c": true}
+	if err := f.settle(); err != nil {
+		t.Error(err)
+	}
+	f.now = map[string]bool{"a": true}
+	var lost *answer.LostReplica
+	if err := f.settle(); !errors.As(err, &lost) || len(lost.Names) != 1 || lost.Names[0] != "b" {
+		t.Errorf("%v", err)
+	}
+	row := func(node string) *merge.Table {
+		return &merge.Table{Series: []merge.TableSeries{{Labels: labels.FromStrings("node", node)}}}
+	}
+	for i, node := range []string{"a", "b", "a", "b", "c"} {
+		if err := f.rows(row(node), 2); (err == nil) != (i < 4) || f.full != (i == 4) {
+			t.Errorf("row %d: %v, full: %v", i, err, f.full)
+		}
 	}
 }

@@ -240,6 +240,16 @@ type computation struct {
 	// where it is no parcel.
 	only *labels.Matcher
 	leaf *plan.Leaf
+	// answered is told the copies that were read.
+	answered func(copy string)
+}
+
+// uses is how many times the engine uses the series of each selector of a parcel, which count once.
+func (c computation) uses() int {
+	if c.leaf.Fold == merge.FoldAvg { // as a sum and as a count
+		return 2
+	}
+	return 1
 }
 
 // grid is when the query is evaluated.
@@ -269,12 +279,18 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 	x.watched.Evaluated(true)
 	defer x.watched.Evaluated(false)
 	interval := x.evaluationInterval()
-	making, err := x.making(p, tables)
+	var budget raw.Meter = x.budget
+	if c.only != nil {
+		own := &heldBy{Budget: x.budget, uses: c.uses()}
+		defer own.drop()
+		budget = own
+	}
+	making, err := x.making(p, tables, budget.Hold)
 	if err != nil {
 		return err
 	}
 	points := pointsPerSeries(whole, steps, step, interval)
-	if err := x.budget.Hold(heldByConstants(p.Expr, points)); err != nil {
+	if err := budget.Hold(heldByConstants(p.Expr, points)); err != nil {
 		return err
 	}
 	var queryable storage.Queryable = storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
@@ -287,20 +303,9 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 		if making != nil {
 			fetched.Judge = making.judge
 		}
+		fetched.Meter = budget
 		if queryable = fetched; c.only != nil {
-			held := &heldBy{Budget: x.budget}
-			defer held.drop()
-			fetched.Meter = held
-			if observe := fetched.Observe; observe != nil { // what is selected in parcels is so together
-				fetched.Observe = func(s raw.Selected) {
-					s.Matchers = s.Matchers[:len(s.Matchers)-1]
-					observe(s)
-				}
-			}
-			if making != nil {
-				fetched.Judge = func(ms []*labels.Matcher, n, longest int) error { return making.judge(ms[:len(ms)-1], n, longest) }
-			}
-			queryable = parcelQueryable{fetched, c.only}
+			queryable = x.parcelOf(fetched, c)
 		}
 	}
 	// The engine's own samples are bounded by max_samples and by what half of memory.budget could
@@ -316,7 +321,8 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 			from = leafQueryable{tables, queryable, turn}
 		}
 		turn.Watch(expr)
-		turn.Rows(expr, evaluation.Grid{Steps: steps, Step: step.Milliseconds(), Interval: interval.Milliseconds()}, x.madeSeries())
+		rows := evaluation.Grid{Steps: steps, Step: step.Milliseconds(), Interval: interval.Milliseconds()}
+		turn.Rows(expr, rows, x.madeSeries(budget.Hold))
 		engine, text := x.s.engines.take(kind, expr)
 		if !ranged {
 			return engine.NewInstantQuery(ctx, from, opts, text, time.UnixMilli(grid.Start))

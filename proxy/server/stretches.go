@@ -121,7 +121,7 @@ func (x *exchange) piece(p *plan.Plan, grid merge.Grid) (t *merge.Table, err err
 			return nil, err
 		}
 		if tables, rough, err = x.tables(p); err != nil {
-			return nil, err
+			return nil, x.tooMany(p, err)
 		}
 	}
 	if p.Whole {
