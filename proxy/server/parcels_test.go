@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"reflect"
 	"strings"
@@ -94,13 +95,14 @@ func TestParcels(t *testing.T) {
 		}
 	}
 	// What the last bit of a sum of parcels decides is refused, but not where a replica is whole.
-	near := `sum by (job) (rate(requests_total{node=~"n[0-9]|n[12]."}[30m])) > 465`
-	for ago, want := range map[time.Duration]int{10 * time.Minute: 422, 30 * time.Minute: 200} {
-		for range 2 {
-			code, body := ask(t, small, "/api/v1/query", url.Values{"query": {near}, "time": {stamp(now.Add(-ago))}})
-			if code != want {
-				t.Errorf("%s ago: %d %.500s", ago, code, body)
-			}
+	other := promShard(t, labels.EmptyLabels(), scraped(1, from, until, 0, nil))
+	two := config + fmt.Sprintf("  - name: other\n    labels: {cluster: other}\n    shards: [{replicas: [{url: %q}]}]\n", other.URL())
+	_, small = startProxy(t, t.Context(), two+"limits: {max_series: 25}\n")
+	near := `sum(count_over_time(requests_total[30m]) / 7) > max(count_over_time(requests_total[30m]))`
+	for i, ago := range []time.Duration{10 * time.Minute, 30 * time.Minute, 10 * time.Minute} {
+		code, body := ask(t, small, "/api/v1/query", url.Values{"query": {near}, "time": {stamp(now.Add(-ago))}})
+		if want := []int{422, 200, 422}[i]; code != want {
+			t.Errorf("%s ago: %d %.500s", ago, code, body)
 		}
 	}
 	if n := s.state.Load().pool.InUse(); n != 0 {
