@@ -32,6 +32,9 @@ import (
 // their series are too many. A server takes so many alternatives of a regular expression as a set.
 const parcelValues = 200
 
+// parcelBytes is how long the values of a parcel are at most together, but for a single one.
+const parcelBytes = 64 << 10
+
 // tooMany marks a refusal of an evaluation that can be made in parcels: of series that are read
 // because no replica is whole, and are more than may be held at a time.
 func (x *exchange) tooMany(p *plan.Plan, err error) error {
@@ -73,7 +76,7 @@ func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
 		return f.rows(t, x.limits.MaxSeries)
 	}
 	for first := 0; first < len(values); {
-		n := min(size, len(values)-first)
+		n := fitting(values[first:], size)
 		switch err := add(matcherOf(values[first : first+n])); {
 		case err == nil:
 			first, size = first+n, min(2*size, most)
@@ -123,8 +126,22 @@ func (f *footing) settle() error {
 	return nil
 }
 
+// fitting is how many of the values are in the next parcel.
+func fitting(values []string, most int) int {
+	bytes := 0
+	for i, v := range values {
+		if bytes += len(v); i == most || i > 0 && bytes > parcelBytes {
+			return i
+		}
+	}
+	return len(values)
+}
+
 // matcherOf selects the series that have one of the values.
 func matcherOf(values []string) *labels.Matcher {
+	if len(values) == 1 {
+		return labels.MustNewMatcher(labels.MatchEqual, plan.ParcelLabel, values[0])
+	}
 	quoted := make([]string, len(values))
 	for i, v := range values {
 		quoted[i] = regexp.QuoteMeta(v)

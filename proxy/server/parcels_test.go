@@ -142,6 +142,36 @@ func TestHeldByParcel(t *testing.T) {
 	}
 }
 
+// TestParcelsOfValues: a parcel has so many values, or as many as are short enough together; what
+// it selects is those and no others.
+func TestParcelsOfValues(t *testing.T) {
+	long := strings.Repeat("x", parcelBytes/2)
+	for _, tc := range []struct {
+		values []string
+		most   int
+		want   int
+	}{
+		{[]string{"a", "b", "c"}, 2, 2},
+		{[]string{"a", "b", "c"}, 3, 3},
+		{[]string{"a"}, 200, 1},
+		{[]string{long, long, "c"}, 200, 2},
+		{[]string{long + long + "x", "b"}, 200, 1},
+	} {
+		if n := fitting(tc.values, tc.most); n != tc.want {
+			t.Errorf("%d of %.20q at %d, want %d", n, tc.values, tc.most, tc.want)
+		}
+	}
+	values := []string{"10.0.0.1:9100", "[::1]:9100", "a|b", "é\n"}
+	for n := 1; n <= len(values); n++ {
+		m := matcherOf(values[:n])
+		for i, v := range append(values, "10a0b0c1:9100", "a", "") {
+			if m.Matches(v) != (i < n) {
+				t.Errorf("%s selects %q: %v", m, v, m.Matches(v))
+			}
+		}
+	}
+}
+
 // TestParcelsAreReadOnce: a sum and a count of the same series are of one read.
 func TestParcelsAreReadOnce(t *testing.T) {
 	var got []storage.SelectHints
