@@ -2,7 +2,7 @@
 // with which matchers each is asked, and, for PromQL, which parts of a query shards evaluate and
 // what is left to do here.
 //
-// Exact or refused, never guessed. Each part of a query takes one of four roads:
+// Exact or refused, never guessed. Each part of a query takes one of five roads:
 //
 //   - pass: the matchers leave exactly one shard, one of its replicas is known to hold all of it,
 //     and the group's labels, which the shard does not store, can be set on the finished answer.
@@ -13,6 +13,9 @@
 //     merge folds the partial results.
 //   - raw: everything else. Prometheus' own engine runs in the proxy over series read from the
 //     shards (package raw), and over the answers to the parts above.
+//   - parcels, only with Query.Parcels: an aggregate over what no replica holds whole, which raw
+//     would read all at once, is evaluated in the proxy over the series of some targets after
+//     another, and folded as push is (parcels.go).
 //
 // grammar.go says which expressions may run on several shards, key.go what tells shards apart,
 // walk.go goes through the syntax tree, leaf.go makes a leaf of a part of it, part.go finds whom to

@@ -87,11 +87,7 @@ func TestParcels(t *testing.T) {
 				t.Errorf("%s: in parcels: %v", tc.query, parcels)
 			}
 			_, want := ask(t, all, path, form)
-			x, _ := fromJSON(t, got)
-			y, _ := fromJSON(t, want)
-			if d := compare(x, y, 1e-12); d != "" || len(y) == 0 {
-				t.Errorf("%s%s: %s (%d series)", path, tc.query, d, len(y))
-			}
+			sameAnswer(t, path+": "+tc.query, got, want)
 		}
 	}
 	// What the last bit of a sum of parcels decides is refused, but not where a replica is whole.

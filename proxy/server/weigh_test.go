@@ -29,6 +29,16 @@ func weighed(t *testing.T, nodes int, limits string) (*Server, string, time.Time
 	return s, base, now
 }
 
+// sameAnswer compares two answers, of which the second is right and not empty.
+func sameAnswer(t *testing.T, query string, got, want []byte) {
+	t.Helper()
+	a, _ := fromJSON(t, got)
+	b, _ := fromJSON(t, want)
+	if d := compare(a, b, 1e-12); d != "" || len(b) == 0 {
+		t.Errorf("%s: %s (%d series)", query, d, len(b))
+	}
+}
+
 // oneShard is a configuration of one server, with max_shard_bytes where it is given.
 func oneShard(url, bytes string) string {
 	config := fmt.Sprintf("groups: [{name: jaguar, shards: [{replicas: [{url: %q}]}]}]\n", url)
@@ -79,11 +89,7 @@ func TestPieces(t *testing.T) {
 			continue
 		}
 		_, want := ask(t, all, "/api/v1/query_range", form)
-		a, _ := fromJSON(t, got)
-		b, _ := fromJSON(t, want)
-		if d := compare(a, b, 1e-12); d != "" || len(b) == 0 {
-			t.Errorf("%s: in pieces %s (%d series)", tc.query, d, len(b))
-		}
+		sameAnswer(t, tc.query, got, want)
 		if divided := plans(t, small, planStretches) > before; divided != tc.pieces {
 			t.Errorf("%s: asked in pieces: %v", tc.query, divided)
 		}
@@ -243,11 +249,7 @@ func TestNativeHistograms(t *testing.T) {
 			continue
 		}
 		_, want := ask(t, all, "/api/v1/query_range", form)
-		a, _ := fromJSON(t, got)
-		b, _ := fromJSON(t, want)
-		if d := compare(a, b, 1e-12); d != "" || len(b) == 0 {
-			t.Errorf("%s: %s (%d series)", tc.query, d, len(b))
-		}
+		sameAnswer(t, tc.query, got, want)
 		if divided := plans(t, s, planStretches) > before; divided != tc.pieces {
 			t.Errorf("%s: asked in pieces: %v", tc.query, divided)
 		}
@@ -491,11 +493,7 @@ func TestChosenInJoins(t *testing.T) {
 			continue
 		}
 		_, want := ask(t, all, "/api/v1/query_range", form)
-		a, _ := fromJSON(t, got)
-		b, _ := fromJSON(t, want)
-		if d := compare(a, b, 1e-12); d != "" || len(b) == 0 {
-			t.Errorf("%s: %s (%d series)", tc.query, d, len(b))
-		}
+		sameAnswer(t, tc.query, got, want)
 	}
 }
 
