@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,11 +59,22 @@ func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
 				b := newBubble(t, cfg, beating(full))
 				g := group(b.urls...)
 				g.Heartbeat = "up"
+				var mu sync.Mutex
+				var conns []net.Conn // to the first replica
 				top := build(t, Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-					if how.Load() == dead && strings.HasSuffix(b.urls[0], addr) {
+					if !strings.HasSuffix(b.urls[0], addr) {
+						return b.dial(ctx, network, addr)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if how.Load() == dead {
 						return nil, errors.New("connection refused")
 					}
-					return b.dial(ctx, network, addr)
+					c, err := b.dial(ctx, network, addr)
+					if err == nil {
+						conns = append(conns, c)
+					}
+					return c, err
 				}}, true, g)
 				s := top.Groups[0].Shards[0]
 				whole := func(window time.Duration) int {
@@ -81,9 +93,12 @@ func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
 
 				died.Store(time.Now().UnixMilli())
 				how.Store(tc.how)
-				for _, r := range s.Replicas { // what was kept alive is no help
-					closeIdle(r.up.transport)
+				if mu.Lock(); tc.how == dead { // it has no connections, not even those in use just now
+					for _, c := range conns {
+						c.Close()
+					}
 				}
+				mu.Unlock()
 				time.Sleep(tailFresh + time.Second) // what was found before is believed until then
 				began := time.Now()
 				if got, took := whole(3*time.Hour), time.Since(began); got != 1 || took > tc.most {
