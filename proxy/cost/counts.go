@@ -3,6 +3,8 @@ package cost
 import (
 	"container/list"
 	"context"
+	"encoding/binary"
+	"hash/maphash"
 	"math/bits"
 	"sync"
 	"time"
@@ -14,22 +16,49 @@ const MaxCounts = 50_000
 // minPeriod is how long a number stands for a window that ends now, at least.
 const minPeriod = 10 * time.Minute
 
-// Key is what is counted: What of the series of a selector on a shard, in a stretch of time.
+// Key is what a number is of, in a stretch of time: of texts, which are the callers' and may be
+// long, 128 bits of a hash, which nobody can foresee.
 type Key struct {
-	Shard, What, Selector string
-
+	text   [2]uint64
 	soon   bool
 	class  int
 	period int64
 }
 
-// KeyOf is the key for a window in milliseconds. Windows share it that are about as long, and end
-// in the same ten minutes or in the same half of their length, so that what moves on with the
-// clock is counted anew now and then.
+var keySeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+// KeyOf is the key for what is counted of the series of a selector on a shard, in a window in
+// milliseconds. Windows share it that are about as long, and end in the same ten minutes or in the
+// same half of their length, so that what moves on with the clock is counted anew now and then.
 func KeyOf(shard, what, selector string, from, until int64) Key {
 	class := bits.Len64(uint64(max(until-from, 0)))
 	period := max(minPeriod.Milliseconds(), int64(1)<<class/4)
-	return Key{Shard: shard, What: what, Selector: selector, class: class, period: until / period}
+	return Key{text: hash(shard, what, selector, Grid{}), class: class, period: until / period}
+}
+
+// WeightKey is the key for what a shard holds at most for an expression's text over a grid that
+// ends then, in milliseconds. Grids that end in the same ten minutes share it.
+func WeightKey(shard, text string, grid Grid, until int64) Key {
+	return Key{text: hash(shard, "weight", text, grid)}.Soon(until)
+}
+
+// hash tells apart texts of UTF-8.
+func hash(shard, what, text string, grid Grid) (sums [2]uint64) {
+	for i, seed := range keySeeds {
+		var h maphash.Hash
+		h.SetSeed(seed)
+		for _, s := range [...]string{shard, what, text} {
+			h.WriteString(s)
+			h.WriteByte(0xff)
+		}
+		var b [24]byte
+		binary.LittleEndian.PutUint64(b[:], uint64(grid.Steps))
+		binary.LittleEndian.PutUint64(b[8:], uint64(grid.Step))
+		binary.LittleEndian.PutUint64(b[16:], uint64(grid.Interval))
+		h.Write(b[:])
+		sums[i] = h.Sum64()
+	}
+	return sums
 }
 
 // Soon is a key for the same, under which a number stands for ten minutes at most.

@@ -16,23 +16,16 @@ type Asked struct {
 	Grid Grid
 }
 
-// maxSpelled is for how many steps the texts of their times are made.
-const maxSpelled = 4096
-
 // instants holds the times of samples against what was asked. Those of one series come in order.
 type instants struct {
 	asked *Asked
 	steps int // of the grid
 	next  int // step after the last one of the series in hand
-
-	texts   []timeText // of the grid's times; nil where there are none
-	one     [1]timeText
-	spelled bool
-	held    ledger
+	texts timeTexts
 }
 
 func newInstants(asked *Asked, budget *Budget) instants {
-	t := instants{asked: asked, held: ledger{budget: budget}}
+	t := instants{asked: asked, texts: timeTexts{held: ledger{budget: budget}}}
 	if asked != nil {
 		t.steps = asked.Grid.Len()
 	}
@@ -41,20 +34,9 @@ func newInstants(asked *Asked, budget *Budget) instants {
 
 // begin starts with the samples of a series, of which so many have been seen.
 func (t *instants) begin(series int) {
-	t.next = 0
-	if t.spelled || t.asked == nil || t.steps > maxSpelled || t.steps > 1 && series < 2 { // of a single series nothing is gained
-		return
+	if t.next = 0; t.asked != nil && t.texts.of == nil {
+		t.texts.begin(series, t.asked.Grid)
 	}
-	t.spelled = true
-	if t.steps == 1 {
-		t.texts = t.one[:]
-	} else {
-		if t.held.hold(textBytes*int64(t.steps)) != nil {
-			return // it goes without
-		}
-		t.texts = make([]timeText, t.steps)
-	}
-	spell(t.texts, t.asked.Grid)
 }
 
 // step is the step at a time, as usual the next; -1 where there is none.

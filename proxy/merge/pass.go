@@ -34,7 +34,7 @@ func Pass(ctx context.Context, w *Writer, src Source, budget *Budget) (Result, e
 	p := passer{pairReader: pairReader{s: s}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name, times: newInstants(src.Asked, budget)}
 	p.seen.held.budget = budget
 	defer p.seen.held.drop()
-	defer p.times.held.drop()
+	defer p.times.texts.drop()
 	var (
 		a   answer
 		res Result
@@ -341,7 +341,7 @@ func (p *passer) skipMetric() bool {
 // single passes the one point of a series in a vector.
 func (p *passer) single(float bool) bool {
 	p.times.begin(p.series)
-	if float && p.times.texts != nil && p.s.peek() == '[' && p.fastPoints() {
+	if float && p.times.texts.of != nil && p.s.peek() == '[' && p.fastPoints() {
 		return true
 	}
 	p.samples++
@@ -429,7 +429,7 @@ func (p *passer) fastPoints() bool {
 	s := p.s
 	buf := s.buf[:s.end]
 	i, done := s.pos, s.pos
-	next, texts := p.times.next, p.times.texts
+	next, texts := p.times.next, p.times.texts.of
 	n := int64(0)
 	if i >= len(buf) || buf[i] != '[' {
 		return false
@@ -438,10 +438,7 @@ func (p *passer) fastPoints() bool {
 		b := buf[i : i+fastRoom : i+fastRoom]
 		j, step := 0, next
 		if next < len(texts) {
-			x := &texts[next]
-			if binary.LittleEndian.Uint64(b[1:])^x.low|(binary.LittleEndian.Uint64(b[9:])^x.high)&x.mask == 0 {
-				j = 13 + int(x.mask>>61)&4
-			}
+			j = texts[next].is(b)
 		}
 		if j == 0 {
 			var ms int64

@@ -2,20 +2,8 @@ package merge
 
 import (
 	"encoding/binary"
-	"math"
 	"math/bits"
 )
-
-// timeText is the time of a step as Prometheus writes it with the comma and the quote behind, 12 or
-// 16 bytes, as little-endian words. Times of the years 2001 to 2286 have ten digits; others have no
-// text.
-type timeText struct {
-	low, high uint64
-	mask      uint64 // of high
-}
-
-// textBytes is its size.
-const textBytes = 24
 
 // room returns space for the values of one series.
 func (d *tableDecoder) room() []float64 {
@@ -51,8 +39,8 @@ func (d *tableDecoder) room() []float64 {
 // the values are nil where there is no point.
 func (d *tableDecoder) points(single bool) ([]float64, bool) {
 	s := d.s
-	if d.steps > 1 && len(d.t.Series) == 1 && d.texts == nil && !d.spell() {
-		return nil, false
+	if d.steps > 1 {
+		d.texts.begin(len(d.t.Series)+1, d.t.Grid)
 	}
 	if single {
 		s.pos-- // the bracket is the point's own
@@ -86,36 +74,6 @@ func (d *tableDecoder) points(single bool) ([]float64, bool) {
 	return values, true
 }
 
-// spell makes the texts of the grid's times.
-func (d *tableDecoder) spell() bool {
-	if !d.took(d.times.hold(textBytes * int64(d.steps))) {
-		return false
-	}
-	d.texts = make([]timeText, d.steps)
-	spell(d.texts, d.t.Grid)
-	return true
-}
-
-// spell makes the texts of the grid's first times.
-func spell(texts []timeText, grid Grid) {
-	var room [40]byte
-	for i := range texts {
-		b := append(AppendTimestamp(room[:0], grid.Time(i)), ',', '"')
-		x := &texts[i]
-		switch {
-		case len(b) == 12 && b[0] != '-':
-			x.mask = math.MaxUint32
-		case len(b) == 16 && b[10] == '.':
-			x.mask = math.MaxUint64
-		default:
-			x.low = 1 // no text begins with that byte
-			continue
-		}
-		b = append(b, 0, 0, 0, 0)
-		x.low, x.high = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])&x.mask
-	}
-}
-
 // pointRoom is more than fastPoints looks at: a bracket, a time of at most 15 digits, a point,
 // seven more, a comma and a quote; a number; and a word behind it.
 const pointRoom = 26 + plainRoom + 8
@@ -127,21 +85,17 @@ func (d *tableDecoder) fastPoints(values []float64) bool {
 	s := d.s
 	buf := s.buf[:s.end]
 	i, done := s.pos, s.pos
-	next, texts := d.next, d.texts
+	next, texts := d.next, d.texts.of
 	n := int64(0)
 	if i >= len(buf) || buf[i] != '[' {
 		return false
 	}
 	for i+pointRoom <= len(buf) && next < len(values) { // buf[i] is a bracket
 		b := buf[i : i+pointRoom : i+pointRoom]
-		j := 0
+		j, step := 0, next
 		if next < len(texts) {
-			x := &texts[next]
-			if binary.LittleEndian.Uint64(b[1:])^x.low|(binary.LittleEndian.Uint64(b[9:])^x.high)&x.mask == 0 {
-				j = 13 + int(x.mask>>61)&4
-			}
+			j = texts[next].is(b)
 		}
-		step := next
 		if j == 0 {
 			var ms int64
 			if ms, j = pointMillis(b); j == 0 {

@@ -91,7 +91,7 @@ func (sp *splicer) close() {
 			a.s.Close()
 		}
 		a.held.drop()
-		a.times.held.drop()
+		a.times.texts.drop()
 	}
 	sp.seen.held.drop()
 }

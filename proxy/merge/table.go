@@ -129,10 +129,10 @@ func DecodeTable(ctx context.Context, src Source, grid Grid, budget *Budget) (*T
 	t := &Table{Grid: grid}
 	t.held.budget = budget
 	d := tableDecoder{pairReader: pairReader{s: s}, ctx: ctx, t: t, steps: grid.Len(), set: setDecoder{rl: src.Relabel}, budget: budget, inOrder: true}
-	d.times.budget = budget
+	d.texts.held.budget = budget
 	done := false
 	defer func() {
-		d.times.drop()
+		d.texts.drop()
 		if !done {
 			t.Close()
 		}
@@ -196,11 +196,10 @@ type tableDecoder struct {
 
 	spare   []float64 // what is left of the last block
 	small   bool      // the room before the first block was taken
-	texts   []timeText
-	times   ledger // for texts
-	next    int    // step after the last one of the series in hand
-	samples int64  // not yet counted in budget
-	counted int64  // and those that are
+	texts   timeTexts
+	next    int   // step after the last one of the series in hand
+	samples int64 // not yet counted in budget
+	counted int64 // and those that are
 }
 
 // data decodes the data object.

@@ -123,7 +123,7 @@ func (x *exchange) learnSize(r *read, known numbers) bool {
 
 // countMetrics counts the series of the metrics whose sizes are not known. Of one that is too large
 // for its server to count nothing is known then: it may not be for what is selected of it.
-func (x *exchange) countMetrics(loads []load, known numbers) error {
+func (x *exchange) countMetrics(loads []*load, known numbers) error {
 	var unknown []selected
 	for _, l := range loads {
 		for i := range l.reads {
@@ -162,12 +162,12 @@ func (x *exchange) countRefusable(unknown []selected, known numbers) error {
 // natives finds out how many of the series that the loads read are native histograms, and tells
 // whether there are any. It asks where a shard's metrics are so large that it would hold too much
 // if all their series were such.
-func (x *exchange) natives(loads []load, known numbers) (some bool, err error) {
+func (x *exchange) natives(loads []*load, known numbers) (some bool, err error) {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		held[l.part.Shard] += l.held(func(r *read) (int64, int64) { return r.size, r.size })
 	}
-	loads = slices.DeleteFunc(slices.Clone(loads), func(l load) bool { return held[l.part.Shard] <= x.limits.MaxShardBytes })
+	loads = slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] <= x.limits.MaxShardBytes })
 	if len(loads) == 0 {
 		return false, nil
 	}
@@ -198,7 +198,7 @@ func (x *exchange) natives(loads []load, known numbers) (some bool, err error) {
 }
 
 // givesNative tells whether the answer has native histograms, as far as it is known.
-func givesNative(q plan.Query, loads []load) bool {
+func givesNative(q plan.Query, loads []*load) bool {
 	return cost.Native(q.Expr, func(vs *parser.VectorSelector) (series, native int64) {
 		for _, l := range loads {
 			if r := l.read(vs); r != nil {

@@ -27,6 +27,7 @@ type state struct {
 	usage   *usage.Log
 	tenants *tenant.Directory // nil where everybody may ask
 	counts  cost.Counts       // of series on shards
+	weights cost.Counts       // of what shards hold for texts
 	sizes   *sizes            // of metrics on shards
 	drops   *dropped.Set      // what drop rules take away; nil where no plan is given
 	owns    map[string]bool   // label names of any group

@@ -23,6 +23,8 @@ import (
 // window is older, all series of the metric are counted, once for all who ask about it: that takes
 // a sixth of what the server holds of them at rest.
 //
+// A text that weighed at most half of the bound is not weighed again for ten minutes.
+//
 // A native histogram takes hundreds of times what a float does, and no text tells which series are
 // such. Where a metric is so large that it would be too much if it were one, its server is asked.
 
@@ -43,10 +45,12 @@ type load struct {
 	part  *plan.Part
 	grid  cost.Grid
 	reads []read
+	// weight is what its shard would hold, by what is known.
+	weight int64
 }
 
 // read is a selector of the load.
-func (l load) read(vs *parser.VectorSelector) *read {
+func (l *load) read(vs *parser.VectorSelector) *read {
 	for i := range l.reads {
 		if l.reads[i].vs == vs {
 			return &l.reads[i]
@@ -57,7 +61,7 @@ func (l load) read(vs *parser.VectorSelector) *read {
 
 // held is what a shard would hold for a load of so many series, and native histograms among them,
 // of each selector, where each chosen series may be another one at each step.
-func (l load) held(series func(*read) (int64, int64)) int64 {
+func (l *load) held(series func(*read) (int64, int64)) int64 {
 	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
 		if r := l.read(vs); r != nil {
 			return series(r)
@@ -73,8 +77,12 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	if n := min(x.s.divide, q.Grid.Len()); n > 1 && q.Divide(n) != nil {
 		return n, nil
 	}
+	if x.weighedBefore(p) {
+		return 1, nil
+	}
 	light := x.light(p, false)
 	if light && x.light(p, true) {
+		x.remember(p, nil)
 		return 1, nil
 	}
 	loads, known := x.loads(q, p), numbers{}
@@ -82,12 +90,20 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 		return 1, err
 	}
 	native, err := x.natives(loads, known)
-	if err != nil || light && !native {
+	if err != nil {
 		return 1, err
 	}
+	if light && !native {
+		x.remember(p, loads)
+		return 1, nil
+	}
 	heavy, held, err := x.beyond(x.open(loads), known)
-	if err != nil || len(heavy) == 0 {
+	if err != nil {
 		return 1, err
+	}
+	if len(heavy) == 0 {
+		x.remember(p, loads)
+		return 1, nil
 	}
 	worst, most := heavy[0].part.Shard, int64(0)
 	for s, n := range held {
@@ -113,6 +129,36 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 		return 1, &answer.Inexact{Why: q.Raw}
 	}
 	return 1, x.tooMuch(q, worst, most)
+}
+
+// weighedBefore tells whether all parts of the plan were weighed within the last ten minutes of data, and
+// at most half of what its shard may hold was found: what it is then can wait for the next time.
+func (x *exchange) weighedBefore(p *plan.Plan) bool {
+	for _, l := range p.Leaves {
+		for _, part := range l.Parts {
+			n, ok := x.st.weights.Known(x.weightOf(l, part))
+			if !ok || n > x.limits.MaxShardBytes/2/int64(len(p.Leaves)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// remember is what the parts of a plan weigh; without loads so little that it was not looked at.
+func (x *exchange) remember(p *plan.Plan, loads []*load) {
+	for _, l := range loads {
+		x.st.weights.Remember(x.weightOf(l.leaf, l.part), l.weight)
+	}
+	for _, l := range p.Leaves {
+		for _, part := range l.Parts {
+			x.st.weights.Remember(x.weightOf(l, part), 0)
+		}
+	}
+}
+
+func (x *exchange) weightOf(l *plan.Leaf, part *plan.Part) cost.Key {
+	return cost.WeightKey(part.Shard.Name(), part.Query, x.costGrid(l), min(l.Grid.End, x.view.Now().UnixMilli()))
 }
 
 // refused tells whether a server would not answer, whatever the time.
@@ -161,12 +207,12 @@ func (x *exchange) costGrid(l *plan.Leaf) cost.Grid {
 }
 
 // loads are the leaves' parts.
-func (x *exchange) loads(q plan.Query, p *plan.Plan) []load {
-	var out []load
+func (x *exchange) loads(q plan.Query, p *plan.Plan) []*load {
+	var out []*load
 	for _, l := range p.Leaves {
 		for _, part := range l.Parts {
 			if l.Expr != nil {
-				out = append(out, load{l, part, x.costGrid(l), x.reads(q, l, part)})
+				out = append(out, &load{leaf: l, part: part, grid: x.costGrid(l), reads: x.reads(q, l, part)})
 			}
 		}
 	}
@@ -175,14 +221,15 @@ func (x *exchange) loads(q plan.Query, p *plan.Plan) []load {
 
 // open returns those of the loads of whose shards the sizes of metrics do not show that all of them
 // together are little enough.
-func (x *exchange) open(loads []load) (open []load) {
+func (x *exchange) open(loads []*load) (open []*load) {
 	held, unknown := map[*shard.Shard]int64{}, map[*shard.Shard]bool{}
 	for _, l := range loads {
 		s := l.part.Shard
-		held[s] += l.held(func(r *read) (int64, int64) {
+		l.weight = l.held(func(r *read) (int64, int64) {
 			unknown[s] = unknown[s] || !r.sized
 			return r.size, r.native
 		})
+		held[s] += l.weight
 	}
 	for _, l := range loads {
 		if s := l.part.Shard; unknown[s] || held[s] > x.limits.MaxShardBytes {
@@ -194,13 +241,14 @@ func (x *exchange) open(loads []load) (open []load) {
 
 // beyond counts the series of the loads' selectors, which it adds to the numbers, and returns those
 // of the loads whose shards would hold too much, and how much each shard would.
-func (x *exchange) beyond(loads []load, known numbers) ([]load, map[*shard.Shard]int64, error) {
+func (x *exchange) beyond(loads []*load, known numbers) ([]*load, map[*shard.Shard]int64, error) {
 	var unknown []selected
 	sum := func() map[*shard.Shard]int64 {
 		unknown = nil
 		held := map[*shard.Shard]int64{}
 		for _, l := range loads {
-			held[l.part.Shard] += x.held(l, known, &unknown)
+			l.weight = x.held(l, l.grid, known, &unknown)
+			held[l.part.Shard] += l.weight
 		}
 		return held
 	}
@@ -213,7 +261,7 @@ func (x *exchange) beyond(loads []load, known numbers) ([]load, map[*shard.Shard
 		maps.Copy(known, found)
 		held = sum()
 	}
-	var heavy []load
+	var heavy []*load
 	for _, l := range loads {
 		if held[l.part.Shard] > x.limits.MaxShardBytes {
 			heavy = append(heavy, l)
@@ -222,8 +270,9 @@ func (x *exchange) beyond(loads []load, known numbers) ([]load, map[*shard.Shard
 	return heavy, held, nil
 }
 
-// held is what a shard would hold for a load, what is not known left out and added to unknown.
-func (x *exchange) held(l load, known numbers, unknown *[]selected) int64 {
+// held is what a shard would hold for a load over the grid, what is not known left out and added to
+// unknown.
+func (x *exchange) held(l *load, grid cost.Grid, known numbers, unknown *[]selected) int64 {
 	number := func(t selected) int64 {
 		n, ok := x.known(t, known)
 		switch {
@@ -234,7 +283,7 @@ func (x *exchange) held(l load, known numbers, unknown *[]selected) int64 {
 		}
 		return n
 	}
-	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
+	return cost.Held(l.leaf.Expr, grid, func(vs *parser.VectorSelector) (int64, int64) {
 		if r := l.read(vs); r != nil {
 			return number(x.ofSelector(r)), r.native
 		}
@@ -248,11 +297,12 @@ func (x *exchange) held(l load, known numbers, unknown *[]selected) int64 {
 }
 
 // fits tells whether no shard of the loads would hold too much over so many of their steps.
-func (x *exchange) fits(loads []load, steps int64, known numbers) bool {
+func (x *exchange) fits(loads []*load, steps int64, known numbers) bool {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
-		l.grid.Steps = min(l.grid.Steps, steps)
-		held[l.part.Shard] += x.held(l, known, nil)
+		grid := l.grid
+		grid.Steps = min(grid.Steps, steps)
+		held[l.part.Shard] += x.held(l, grid, known, nil)
 	}
 	for _, n := range held {
 		if n > x.limits.MaxShardBytes {

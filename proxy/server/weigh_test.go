@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/cost"
 )
 
 // weighed is a proxy over two real Prometheus APIs of so many nodes each.
@@ -117,6 +118,59 @@ func TestPieces(t *testing.T) {
 	}
 	if n := seriesCounts(t, small) - asked; n != 0 {
 		t.Errorf("instant queries had series counted %v times", n)
+	}
+}
+
+// TestWeighedBefore: what a text was found to weigh is believed for the same steps within ten
+// minutes, where it is at most half of the bound, and is remembered of what was asked as it is.
+func TestWeighedBefore(t *testing.T) {
+	const bound = 400 << 10
+	s, base, now := weighed(t, 100, "limits: {max_shard_bytes: 400KiB}\n")
+	st := s.state.Load()
+	const heavy, few = "sum(rate(requests_total[1m]))", `rate(requests_total{node=~"n1.?"}[1m])`
+	key := func(shard int, query string, end time.Time) cost.Key {
+		grid := cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000}
+		return cost.WeightKey(st.top.Groups[0].Shards[shard].Name(), query, grid, end.UnixMilli())
+	}
+	divided := func(query string, end time.Time, step string) bool {
+		t.Helper()
+		before := plans(t, s, planStretches)
+		form := url.Values{"query": {query}, "start": {stamp(end.Add(-time.Hour))}, "end": {stamp(end)}, "step": {step}}
+		if code, body := ask(t, base, "/api/v1/query_range", form); code != 200 {
+			t.Fatalf("%s: %d %s", query, code, body)
+		}
+		return plans(t, s, planStretches) > before
+	}
+	for range 2 { // what is in pieces is weighed again each time
+		if !divided(heavy, now, "15") {
+			t.Fatal("it weighs too little for this test")
+		}
+	}
+	if _, ok := st.weights.Known(key(0, heavy, now)); ok {
+		t.Error("what was asked in pieces is remembered as fit to be asked as it is")
+	}
+	divided(few, now, "15")
+	for i := range 2 {
+		if n, ok := st.weights.Known(key(i, few, now)); !ok || n == 0 || n > bound {
+			t.Errorf("shard %d was found to hold %d, %t", i, n, ok)
+		}
+	}
+	st.weights.Remember(key(0, heavy, now), bound/2)
+	if !divided(heavy, now, "15") {
+		t.Error("one shard was weighed, and the other one is taken for it")
+	}
+	st.weights.Remember(key(1, heavy, now), bound/2)
+	if divided(heavy, now, "15") {
+		t.Error("it was weighed once more")
+	}
+	if !divided(heavy, now, "14") || !divided(heavy, now.Add(-11*time.Minute), "15") {
+		t.Error("other steps, or those of another time, are taken for these")
+	}
+	for i := range 2 {
+		st.weights.Remember(key(i, heavy, now.Add(-11*time.Minute)), bound/2+1)
+	}
+	if !divided(heavy, now.Add(-11*time.Minute), "15") {
+		t.Error("more than half of the bound is taken for little")
 	}
 }
 
