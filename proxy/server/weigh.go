@@ -131,8 +131,8 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	return 1, x.tooMuch(q, worst, most)
 }
 
-// weighedBefore tells whether all parts of the plan were weighed within the last ten minutes of data, and
-// at most half of what its shard may hold was found: what it is then can wait for the next time.
+// weighedBefore tells whether all parts of the plan were weighed within the last ten minutes, and
+// together at most half of what their shards may hold was found.
 func (x *exchange) weighedBefore(p *plan.Plan) bool {
 	for _, l := range p.Leaves {
 		for _, part := range l.Parts {
