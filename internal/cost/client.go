@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 const (
@@ -257,10 +259,7 @@ func retryAfter(h string, now time.Time) time.Duration {
 // cut keeps what a server wrote to one line of a bearable length.
 func cut(s string) string {
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
-	if r := []rune(s); len(r) > 500 {
-		s = string(r[:500]) + "…"
-	}
-	return s
+	return clip.Text(s, 500)
 }
 
 // counted counts what is read and keeps the reader's own error, which a decoder hides.

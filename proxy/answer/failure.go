@@ -12,6 +12,10 @@ type Inexact struct {
 // Error implements error.
 func (e *Inexact) Error() string { return e.Why }
 
+// ErrPieces is the error of an attempt whose answer is to be joined of pieces of time, and has
+// native histograms, which are not joined as tables.
+var ErrPieces = &Inexact{Why: "native histograms are not joined over stretches of time"}
+
 // TooMany is the error of an attempt that has to read more series than may be held at a time, since
 // no replica is whole: they may be read in parcels.
 type TooMany struct {

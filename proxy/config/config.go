@@ -15,6 +15,7 @@ import (
 
 	commonconfig "github.com/prometheus/common/config"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
@@ -410,7 +411,7 @@ func parseURL(s string) (*url.URL, error) {
 		if strings.Contains(s, "@") { // perhaps a password, which a message must not repeat
 			return nil, errors.New("the scheme is missing; write it like http://10.0.0.1:9090")
 		}
-		return nil, fmt.Errorf("the scheme is missing; write http://%s", cut(s, 100))
+		return nil, fmt.Errorf("the scheme is missing; write http://%s", clip.Text(s, 100))
 	}
 	u, err := url.Parse(s)
 	if err != nil && strings.Contains(s, "${") {
@@ -421,13 +422,13 @@ func parseURL(s string) (*url.URL, error) {
 	}
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, fmt.Errorf("the scheme %q is not served; use http or https", cut(u.Scheme, 20))
+		return nil, fmt.Errorf("the scheme %q is not served; use http or https", clip.Text(u.Scheme, 20))
 	case u.Hostname() == "":
 		return nil, errors.New("the host is missing; write it like http://10.0.0.1:9090")
 	case strings.ContainsAny(u.Hostname(), "${}") || strings.Contains(u.Path, "${"):
-		return nil, fmt.Errorf("variables are not filled in here, and %s is no address; write it out, or have the file filled in first (envsubst)", cut(u.Host+u.Path, 100))
+		return nil, fmt.Errorf("variables are not filled in here, and %s is no address; write it out, or have the file filled in first (envsubst)", clip.Text(u.Host+u.Path, 100))
 	case strings.ContainsFunc(u.Hostname(), notInHost):
-		return nil, fmt.Errorf("%q is no name or address of a host; write it like http://10.0.0.1:9090", cut(u.Hostname(), 100))
+		return nil, fmt.Errorf("%q is no name or address of a host; write it like http://10.0.0.1:9090", clip.Text(u.Hostname(), 100))
 	case u.User != nil:
 		return nil, errors.New("a URL must not carry credentials, since it is printed; put them under http_client.basic_auth")
 	case u.RawQuery != "" || u.ForceQuery:
@@ -435,7 +436,7 @@ func parseURL(s string) (*url.URL, error) {
 	case strings.Contains(s, "#"):
 		return nil, errors.New("a URL must not carry a fragment")
 	case badPort(u.Port()):
-		return nil, fmt.Errorf("the port %s is not between 1 and 65535", cut(u.Port(), 20))
+		return nil, fmt.Errorf("the port %s is not between 1 and 65535", clip.Text(u.Port(), 20))
 	}
 	path := strings.TrimRight(u.Path, "/")
 	if strings.Contains(path+"/", "/../") || strings.Contains(path+"/", "/./") || strings.Contains(path, "//") {

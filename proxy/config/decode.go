@@ -15,6 +15,7 @@ import (
 	commonconfig "github.com/prometheus/common/config"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
@@ -124,12 +125,12 @@ func (s *scanner) scan(n *yaml.Node, path string) {
 	}
 	switch {
 	case n.Kind == yaml.AliasNode:
-		s.add(path, n.Line, "aliases (*%s) are not read here; write the value out", cut(n.Value, 40))
+		s.add(path, n.Line, "aliases (*%s) are not read here; write the value out", clip.Text(n.Value, 40))
 		return
 	case n.Anchor != "":
-		s.add(path, n.Line, "anchors (&%s) are not read here; remove it", cut(n.Anchor, 40))
+		s.add(path, n.Line, "anchors (&%s) are not read here; remove it", clip.Text(n.Anchor, 40))
 	case n.Style&yaml.TaggedStyle != 0:
-		s.add(path, n.Line, "tags (%s) are not read here; remove it", cut(n.Tag, 40))
+		s.add(path, n.Line, "tags (%s) are not read here; remove it", clip.Text(n.Tag, 40))
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -161,23 +162,12 @@ var plainKey = regexp.MustCompile(`^[A-Za-z_*][A-Za-z0-9_-]*$`)
 func join(path, key string) string {
 	switch {
 	case !plainKey.MatchString(key) || len(key) > 128:
-		return path + "[" + strconv.Quote(cut(key, 64)) + "]"
+		return path + "[" + strconv.Quote(clip.Text(key, 64)) + "]"
 	case path == "":
 		return key
 	default:
 		return path + "." + key
 	}
-}
-
-// cut shortens text from the file for a message, at a rune boundary.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }
 
 func keysOf(t reflect.Type) []string {
@@ -287,7 +277,9 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path, unit string) {
 
 func (d *decoder) want(n *yaml.Node, kind yaml.Kind, path, what string) bool {
 	if n.Kind != kind {
-		is := map[yaml.Kind]string{yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: strconv.Quote(cut(n.Value, 40))}[n.Kind]
+		is := map[yaml.Kind]string{
+			yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: strconv.Quote(clip.Text(n.Value, 40)),
+		}[n.Kind]
 		if n.Kind == yaml.ScalarNode && (strings.Contains(path, ".headers") || strings.Contains(path, ".http_client")) {
 			is = "one value" // perhaps a secret, which a message must not repeat
 		}
@@ -386,7 +378,7 @@ func (d *decoder) entries(n *yaml.Node, v reflect.Value, path string) {
 // are refused here, for all.
 func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path, unit string) {
 	if err := setScalar(n.Value, v, unit); err != nil {
-		d.add(path, n.Line, "%q: %s", cut(n.Value, 40), err)
+		d.add(path, n.Line, "%q: %s", clip.Text(n.Value, 40), err)
 	}
 }
 

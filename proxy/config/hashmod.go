@@ -8,17 +8,19 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 // shardedByProblem is why series of the group cannot be divided by a label; empty where they can.
 func shardedByProblem(g *Group, name string) string {
 	switch _, own := g.Labels[name]; {
 	case !model.UTF8Validation.IsValidLabelName(name):
-		return fmt.Sprintf("%q is no label name", cut(name, 40))
+		return fmt.Sprintf("%q is no label name", clip.Text(name, 40))
 	case name == model.MetricNameLabel || name == model.BucketLabel || name == model.QuantileLabel:
 		return name + " belongs to the metric itself: divided by it, parts of one metric would be on different shards; name a label of the target, such as node"
 	case strings.HasPrefix(name, model.ReservedLabelPrefix):
-		return fmt.Sprintf("%q is not stored: Prometheus drops labels that begin with __ before it stores a series; name the label that is stored, such as instance", cut(name, 40))
+		return fmt.Sprintf("%q is not stored: Prometheus drops labels that begin with __ before it stores a series; name the label that is stored, such as instance", clip.Text(name, 40))
 	case len(name) > 1024:
 		return "the label name is longer than 1024 bytes"
 	case own:
@@ -61,11 +63,11 @@ func (v *validator) names(g *Group, path string) {
 		case len(text) > 1024:
 			v.problem(p, "the pattern is longer than 1024 bytes")
 		case err != nil:
-			v.problem(p, "%q is no regular expression: %v", cut(text, 40), err)
+			v.problem(p, "%q is no regular expression: %v", clip.Text(text, 40), err)
 		case m.MatchString(""):
-			v.problem(p, "%q matches the empty string, so it says nothing; name metrics, such as \"cluster:.+\", or remove the key", cut(text, 40))
+			v.problem(p, "%q matches the empty string, so it says nothing; name metrics, such as \"cluster:.+\", or remove the key", clip.Text(text, 40))
 		case slices.Index(g.Names, text) < i:
-			v.problem(p, "%q is listed twice", cut(text, 40))
+			v.problem(p, "%q is listed twice", clip.Text(text, 40))
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	commonconfig "github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/relabel"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 // ShardsFrom is where the shards of a group are looked up while Spillway runs. The zero value is
@@ -112,7 +114,7 @@ func (r *Relabel) Rule() (*relabel.Config, error) {
 		return nil, err
 	}
 	if actions := byKey(fieldsOf(reflect.TypeFor[Relabel]()), "action").rules["one"]; !slices.Contains(strings.Split(actions, "|"), r.Action) {
-		return nil, fmt.Errorf("%q is no action; write one of %s", cut(r.Action, 40), strings.ReplaceAll(actions, "|", ", "))
+		return nil, fmt.Errorf("%q is no action; write one of %s", clip.Text(r.Action, 40), strings.ReplaceAll(actions, "|", ", "))
 	}
 	c := &relabel.Config{
 		Separator: r.Separator, Regex: regex, Modulus: uint64(r.Modulus), TargetLabel: r.TargetLabel,
@@ -170,14 +172,14 @@ func (v *validator) shardsFrom(g *Group, path string) {
 		}
 	}
 	if f.Type != "" && !servedType(f.Type) {
-		v.problem(path+".type", "%q is no type of server; write prometheus or thanos", cut(f.Type, 40))
+		v.problem(path+".type", "%q is no type of server; write prometheus or thanos", clip.Text(f.Type, 40))
 	}
 	if len(f.Relabel) > 100 {
 		v.problem(path+".relabel_configs", "%d rules are more than are applied (100)", len(f.Relabel))
 	}
 	for i := range f.Relabel {
 		if _, err := f.Relabel[i].Rule(); err != nil {
-			v.problem(path+".relabel_configs["+strconv.Itoa(i)+"]", "%s", cut(err.Error(), 200))
+			v.problem(path+".relabel_configs["+strconv.Itoa(i)+"]", "%s", clip.Text(err.Error(), 200))
 		}
 	}
 	r := Replica{Headers: f.Headers, HTTPClient: f.HTTPClient}

@@ -10,6 +10,8 @@ import (
 	commonconfig "github.com/prometheus/common/config"
 	"github.com/prometheus/prometheus/promql/parser"
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 // Tenant is somebody who may ask, and what.
@@ -103,7 +105,7 @@ func (v *validator) tenants(all []Tenant) {
 	for i := range all {
 		t, path := &all[i], "tenants["+strconv.Itoa(i)+"]"
 		if !groupName.MatchString(t.Name) {
-			v.problem(path+".name", "%q is no usable name; use up to 63 letters, digits, '_', '-' and '.'", cut(t.Name, 40))
+			v.problem(path+".name", "%q is no usable name; use up to 63 letters, digits, '_', '-' and '.'", clip.Text(t.Name, 40))
 		}
 		claim(path+".name", "the name", t.Name)
 		ways := 0
@@ -137,7 +139,7 @@ func (v *validator) tenants(all []Tenant) {
 		}
 		for j, name := range t.MaySet {
 			if !slices.Contains(maySet, http.CanonicalHeaderKey(name)) {
-				v.problem(fmt.Sprintf("%s.may_set[%d]", path, j), "%q is not read by Spillway; it reads %v", cut(name, 40), maySet)
+				v.problem(fmt.Sprintf("%s.may_set[%d]", path, j), "%q is not read by Spillway; it reads %v", clip.Text(name, 40), maySet)
 				continue
 			}
 			t.MaySet[j] = http.CanonicalHeaderKey(name)

@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 // validator checks what a decoded configuration means. It never stops at the first problem.
@@ -53,7 +55,7 @@ func (v *validator) config(c *Config) {
 	v.usageLog(&c.UsageLog)
 	v.dropRules(&c.DropRules)
 	if c.PartialResponse != PartialAbort && c.PartialResponse != PartialWarn {
-		v.problem("partial_response", "%q is neither abort nor warn", cut(c.PartialResponse, 40))
+		v.problem("partial_response", "%q is neither abort nor warn", clip.Text(c.PartialResponse, 40))
 	}
 }
 
@@ -68,7 +70,7 @@ func (v *validator) group(g *Group, path string, names, urls map[string]string) 
 	case g.Name == "" && !v.has(path+".name"):
 		v.problem(path+".name", "the group needs a name, for errors and metrics to call it by")
 	case !groupName.MatchString(g.Name):
-		v.problem(path+".name", "%q is no usable name; use up to 63 letters, digits, '_', '-' and '.'", cut(g.Name, 40))
+		v.problem(path+".name", "%q is no usable name; use up to 63 letters, digits, '_', '-' and '.'", clip.Text(g.Name, 40))
 	case twice:
 		v.problem(path+".name", "the name %s is taken by %s; names are unique", g.Name, first)
 	default:
@@ -113,7 +115,7 @@ func (v *validator) group(g *Group, path string, names, urls map[string]string) 
 func labelProblem(name string) string {
 	switch {
 	case !model.UTF8Validation.IsValidLabelName(name):
-		return fmt.Sprintf("%q is no label name", cut(name, 40))
+		return fmt.Sprintf("%q is no label name", clip.Text(name, 40))
 	case name == model.MetricNameLabel || name == model.BucketLabel || name == model.QuantileLabel:
 		return name + " belongs to the metric itself and cannot be set or removed for a whole group"
 	case len(name) > 1024:
@@ -144,7 +146,7 @@ func (v *validator) heartbeat(selector, path string) {
 	}
 	matchers, err := parser.NewParser(parser.Options{}).ParseMetricSelector(selector)
 	if err != nil {
-		v.problem(path, "not a selector such as up or up{job=\"node\"}: %s", cut(err.Error(), 200))
+		v.problem(path, "not a selector such as up or up{job=\"node\"}: %s", clip.Text(err.Error(), 200))
 		return
 	}
 	for _, m := range matchers {
@@ -204,7 +206,7 @@ func (v *validator) replica(r *Replica, path string, urls map[string]string) {
 	case r.Type == "victoriametrics":
 		v.problem(path+".type", "this version does not serve type: victoriametrics: %s", noVictoriaMetrics)
 	default:
-		v.problem(path+".type", "%q is no type of server; write prometheus or thanos", cut(r.Type, 40))
+		v.problem(path+".type", "%q is no type of server; write prometheus or thanos", clip.Text(r.Type, 40))
 	}
 	v.headers(r, path)
 	r.HTTPClient.SetDirectory(v.dir)
@@ -324,7 +326,7 @@ func (v *validator) limits(c *Config) {
 
 func (v *validator) unselective(s, path string) {
 	if s != UnselectiveRefuse && s != UnselectiveAllow {
-		v.problem(path, "%q is neither refuse nor allow", cut(s, 40))
+		v.problem(path, "%q is neither refuse nor allow", clip.Text(s, 40))
 	}
 }
 
@@ -346,7 +348,7 @@ func (v *validator) dropRules(d *DropRules) {
 		case file == "":
 			v.problem(p, "the path is empty; name a file that `spillway relabel plan` has written")
 		case seen[file]:
-			v.problem(p, "the plan %s is listed twice", cut(file, 100))
+			v.problem(p, "the plan %s is listed twice", clip.Text(file, 100))
 		}
 		seen[file] = true
 		d.Plan[i] = commonconfig.JoinDir(v.dir, file)

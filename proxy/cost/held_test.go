@@ -327,7 +327,7 @@ func alive(t *testing.T, stored storage.Queryable, query string, start time.Time
 	}
 	defer qry.Close()
 	runtime.GC()
-	runtime.GC() // what pools kept is gone
+	runtime.GC()            // what pools kept is gone
 	live := func() uint64 { // what was made since the collection does not count
 		m := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(m)

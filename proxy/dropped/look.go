@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 // MaxMessages is how many warnings and infos one request has at most, together. The last one says
@@ -323,36 +325,36 @@ func (l *losses) text(at loss) string {
 	var b strings.Builder
 	switch at.kind {
 	case kindNames:
-		fmt.Fprintf(&b, "metric %s ", clip(at.metric, 128))
+		fmt.Fprintf(&b, "metric %s ", clip.Text(at.metric, 128))
 		if at.part {
-			fmt.Fprintf(&b, "of job %s ", clip(r.Job, 128))
+			fmt.Fprintf(&b, "of job %s ", clip.Text(r.Job, 128))
 		}
 		b.WriteString("is dropped")
 	case kindLabel:
-		fmt.Fprintf(&b, "label %s of metric %s is dropped", clip(at.label, 64), clip(at.metric, 128))
+		fmt.Fprintf(&b, "label %s of metric %s is dropped", clip.Text(at.label, 64), clip.Text(at.metric, 128))
 	default:
 		values := slices.Sorted(maps.Keys(l.gone[at]))
 		const most = 3
 		texts := make([]string, min(len(values), most))
 		for i := range texts {
-			texts[i] = fmt.Sprintf("%q", clip(values[i], 40))
+			texts[i] = fmt.Sprintf("%q", clip.Text(values[i], 40))
 		}
 		what := "series"
 		if at.kind == kindBuckets {
 			what = "buckets"
 		}
-		fmt.Fprintf(&b, "%s of metric %s with %s = %s", what, clip(at.metric, 128), clip(at.label, 64), strings.Join(texts, ", "))
+		fmt.Fprintf(&b, "%s of metric %s with %s = %s", what, clip.Text(at.metric, 128), clip.Text(at.label, 64), strings.Join(texts, ", "))
 		if more := len(values) - most; more > 0 {
 			fmt.Fprintf(&b, " and %d more", more)
 		}
 		b.WriteString(" are dropped")
 	}
-	fmt.Fprintf(&b, " since %s by rule %s", r.since.Format(time.DateOnly), clip(r.ID, 128))
+	fmt.Fprintf(&b, " since %s by rule %s", r.since.Format(time.DateOnly), clip.Text(r.ID, 128))
 	if more := len(rules) - 1; more > 0 {
 		fmt.Fprintf(&b, " and %d more", more)
 	}
 	if r.owner != "" {
-		fmt.Fprintf(&b, " (owner %s)", clip(r.owner, 100))
+		fmt.Fprintf(&b, " (owner %s)", clip.Text(r.owner, 100))
 	}
 	b.WriteString(": ")
 	if at.part {

@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
@@ -174,7 +174,7 @@ func (r *rule) check() error {
 		return errors.New("the rule has no id")
 	}
 	r.ID = strings.ToValidUTF8(r.ID, "\uFFFD") // it becomes the value of a metric's label
-	id := clip(r.ID, 100)
+	id := clip.Text(r.ID, 100)
 	if len(r.ID) > 1024 {
 		return fmt.Errorf("the id %s is longer than 1024 bytes", id)
 	}
@@ -192,7 +192,7 @@ func (r *rule) check() error {
 			return fmt.Errorf("rule %s drops series by the values of a label, and does not say the label or the values", id)
 		}
 	default:
-		return fmt.Errorf("rule %s is of the kind %q, which this Spillway does not know; write the plan and read it with the same release", id, clip(r.Kind, 40))
+		return fmt.Errorf("rule %s is of the kind %q, which this Spillway does not know; write the plan and read it with the same release", id, clip.Text(r.Kind, 40))
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func notJSON(data []byte, err error) error {
 	case errors.As(err, &bad):
 		return fmt.Errorf("line %d: not JSON (%w); %s", line(bad.Offset), err, hint)
 	case errors.As(err, &wrong):
-		return fmt.Errorf("line %d: %s is not what a plan has there (a JSON %s); %s", line(wrong.Offset), clip(cmp.Or(wrong.Field, "the file"), 100), wrong.Value, hint)
+		return fmt.Errorf("line %d: %s is not what a plan has there (a JSON %s); %s", line(wrong.Offset), clip.Text(cmp.Or(wrong.Field, "the file"), 100), wrong.Value, hint)
 	default:
 		return fmt.Errorf("not a plan (%w); %s", err, hint)
 	}
@@ -251,15 +251,4 @@ func matches(m *labels.Matcher, value string) bool {
 	}
 	short, whole := strings.CutSuffix(value, ".0")
 	return whole && m.Name == labels.BucketLabel && m.Matches(short)
-}
-
-// clip cuts a text for a message at a rune boundary.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most] + "…"
 }

@@ -50,7 +50,7 @@ func Lookup(r *http.Request) (*Endpoint, string, error) {
 	if !slices.Contains(e.Methods, r.Method) {
 		return nil, "", &qerr.Error{
 			Kind:    qerr.MethodNotAllowed,
-			Message: "method " + clip(r.Method) + " is not served at " + e.Path + "; use " + strings.Join(e.Methods, " or "),
+			Message: "method " + quoted(r.Method) + " is not served at " + e.Path + "; use " + strings.Join(e.Methods, " or "),
 			Allow:   slices.Clone(e.Methods),
 		}
 	}
@@ -95,9 +95,9 @@ func decodeLabel(segment string) (string, error) {
 	}
 	switch {
 	case !model.UTF8Validation.IsValidLabelName(name), strings.ContainsRune(name, 0):
-		return "", qerr.Prometheus("invalid label name: %s", clip(name)) // Prometheus' words
+		return "", qerr.Prometheus("invalid label name: %s", quoted(name)) // Prometheus' words
 	case len(name) > MaxLabelNameBytes:
-		return "", qerr.New(qerr.BadData, "invalid label name: %s has %d bytes; at most %d are served", clip(name), len(name), MaxLabelNameBytes)
+		return "", qerr.New(qerr.BadData, "invalid label name: %s has %d bytes; at most %d are served", quoted(name), len(name), MaxLabelNameBytes)
 	}
 	return name, nil
 }

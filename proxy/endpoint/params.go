@@ -220,7 +220,7 @@ func oneOf(words ...string) func(string) (string, error) {
 		if l := strings.ToLower(s); slices.Contains(words, l) {
 			return l, nil
 		}
-		return "", fmt.Errorf("not supported value %s; write %s", clip(s), strings.Join(words, " or "))
+		return "", fmt.Errorf("not supported value %s; write %s", quoted(s), strings.Join(words, " or "))
 	}
 }
 
@@ -232,7 +232,7 @@ func boolText(s string) (string, error) {
 func parseBool(s string) (bool, error) {
 	b, err := strconv.ParseBool(s)
 	if err != nil {
-		return false, fmt.Errorf("%s is neither true nor false", clip(s))
+		return false, fmt.Errorf("%s is neither true nor false", quoted(s))
 	}
 	return b, nil
 }
@@ -242,7 +242,7 @@ func numberBetween(lo, hi int) func(string) (string, error) {
 	return func(s string) (string, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < lo || n > hi {
-			return "", fmt.Errorf("%s is not a whole number from %d to %d", clip(s), lo, hi)
+			return "", fmt.Errorf("%s is not a whole number from %d to %d", quoted(s), lo, hi)
 		}
 		return strconv.Itoa(n), nil
 	}
@@ -252,7 +252,7 @@ func numberBetween(lo, hi int) func(string) (string, error) {
 func parseLimit(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		return 0, fmt.Errorf("%s is not a whole number", clip(s))
+		return 0, fmt.Errorf("%s is not a whole number", quoted(s))
 	}
 	if n < 0 {
 		return 0, errors.New("limit must be non-negative")

@@ -177,7 +177,7 @@ func formHeaders(r *http.Request) error {
 		return qerr.New(qerr.BadData, "a GET request must not have a body; put the parameters into the URL or use POST with a form")
 	}
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return qerr.New(qerr.BadData, "the body has Content-Encoding %s; send the form uncompressed", clip(enc))
+		return qerr.New(qerr.BadData, "the body has Content-Encoding %s; send the form uncompressed", quoted(enc))
 	}
 	text := r.Header.Get("Content-Type")
 	kind, params, err := mime.ParseMediaType(text)
@@ -185,10 +185,10 @@ func formHeaders(r *http.Request) error {
 	case text == "":
 		return qerr.New(qerr.BadData, "the body has no Content-Type; send it as %s", form)
 	case err != nil || kind != form:
-		return qerr.New(qerr.BadData, "the body has Content-Type %s; send the parameters as %s, as curl -d and --data-urlencode do, or in the URL", clip(text), form)
+		return qerr.New(qerr.BadData, "the body has Content-Type %s; send the parameters as %s, as curl -d and --data-urlencode do, or in the URL", quoted(text), form)
 	}
 	if charset := params["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "us-ascii") {
-		return qerr.New(qerr.BadData, "the form has charset %s; send it as UTF-8", clip(charset))
+		return qerr.New(qerr.BadData, "the form has charset %s; send it as UTF-8", quoted(charset))
 	}
 	return nil
 }
@@ -206,26 +206,26 @@ func splitQuery(pairs []pair, s, where string) ([]pair, error) {
 			continue
 		}
 		if len(pairs) >= MaxParameters {
-			return nil, qerr.New(qerr.BadData, "the request has more than %d parameters, the last one %s; send each once", MaxParameters, clip(pairs[len(pairs)-1].name))
+			return nil, qerr.New(qerr.BadData, "the request has more than %d parameters, the last one %s; send each once", MaxParameters, quoted(pairs[len(pairs)-1].name))
 		}
 		rawName, rawValue, _ := strings.Cut(part, "=")
 		name, err := url.QueryUnescape(rawName)
 		if err != nil {
-			return nil, qerr.Wrap(qerr.BadData, err, "the parameter name %s in the %s is not percent-encoded properly", clip(rawName), where)
+			return nil, qerr.Wrap(qerr.BadData, err, "the parameter name %s in the %s is not percent-encoded properly", quoted(rawName), where)
 		}
 		if strings.Contains(part, ";") {
 			return nil, qerr.New(qerr.BadData, "invalid parameter %s: it contains a semicolon in the %s; separate parameters with &, and write a semicolon in a value as %%3B",
-				clip(name), where)
+				quoted(name), where)
 		}
 		value, err := url.QueryUnescape(rawValue)
 		if err != nil {
-			return nil, qerr.Wrap(qerr.BadData, err, "invalid parameter %s: its value in the %s is not percent-encoded properly; a percent sign is written %%25", clip(name), where)
+			return nil, qerr.Wrap(qerr.BadData, err, "invalid parameter %s: its value in the %s is not percent-encoded properly; a percent sign is written %%25", quoted(name), where)
 		}
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			return nil, qerr.New(qerr.BadData, "invalid parameter %s: it is not UTF-8", clip(name))
+			return nil, qerr.New(qerr.BadData, "invalid parameter %s: it is not UTF-8", quoted(name))
 		}
 		if strings.IndexByte(name, 0) >= 0 || strings.IndexByte(value, 0) >= 0 {
-			return nil, qerr.New(qerr.BadData, "invalid parameter %s: it contains a NUL byte", clip(name))
+			return nil, qerr.New(qerr.BadData, "invalid parameter %s: it contains a NUL byte", quoted(name))
 		}
 		pairs = append(pairs, pair{name, value})
 	}
@@ -240,12 +240,12 @@ func (r *Request) fill(e *Endpoint, pairs []pair, strict bool) error {
 		switch {
 		case i < 0 && slices.Contains(Ignored, p.name):
 		case i < 0 && strict:
-			return qerr.New(qerr.BadData, "unknown parameter %s; %s takes %s", clip(p.name), e.Path, e.names())
+			return qerr.New(qerr.BadData, "unknown parameter %s; %s takes %s", quoted(p.name), e.Path, e.names())
 		case i < 0:
 			r.drop(p.name)
 		case slices.Contains(values[i], p.value): // Grafana repeats its custom parameters
 		case !e.Params[i].Repeated && len(values[i]) > 0:
-			return qerr.New(qerr.BadData, "invalid parameter %q: it is there twice with different values, %s and %s; send it once", p.name, clip(values[i][0]), clip(p.value))
+			return qerr.New(qerr.BadData, "invalid parameter %q: it is there twice with different values, %s and %s; send it once", p.name, quoted(values[i][0]), quoted(p.value))
 		default:
 			values[i] = append(values[i], p.value)
 		}

@@ -31,13 +31,13 @@ const (
 // dropped: the result holds what Spillway understood.
 func parseRead(h http.Header, body []byte, maxDecoded int64) (*prompb.ReadRequest, error) {
 	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "snappy") {
-		return nil, qerr.New(qerr.BadData, "the body has Content-Encoding %s; remote read is compressed with snappy", clip(enc))
+		return nil, qerr.New(qerr.BadData, "the body has Content-Encoding %s; remote read is compressed with snappy", quoted(enc))
 	}
 	if t := h.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "application/x-protobuf") && !strings.HasPrefix(t, "application/x-stream-protobuf") {
-		return nil, qerr.New(qerr.BadData, "the body has Content-Type %s; remote read is %s", clip(t), protoType)
+		return nil, qerr.New(qerr.BadData, "the body has Content-Type %s; remote read is %s", quoted(t), protoType)
 	}
 	if v := h.Get("X-Prometheus-Remote-Read-Version"); v != "" && !strings.HasPrefix(v, "0.") {
-		return nil, qerr.New(qerr.BadData, "remote read version %s is not served; use %s", clip(v), readVersion)
+		return nil, qerr.New(qerr.BadData, "remote read version %s is not served; use %s", quoted(v), readVersion)
 	}
 	n, err := snappy.DecodedLen(body)
 	if err != nil {

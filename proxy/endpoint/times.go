@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 // The instants that Prometheus can hold, as its HTTP API bounds them; they are also the ones that
@@ -30,10 +32,10 @@ var (
 func parseTime(s string) (Time, error) {
 	if f, err := strconv.ParseFloat(s, 64); err == nil {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return Time{}, fmt.Errorf("%s is no instant; write Unix seconds or RFC 3339", clip(s))
+			return Time{}, fmt.Errorf("%s is no instant; write Unix seconds or RFC 3339", quoted(s))
 		}
 		if f < float64(minTime.Unix()) || f > float64(maxTime.Unix()) {
-			return Time{}, fmt.Errorf("%s seconds is outside the time that Prometheus can hold; write Unix seconds, not nanoseconds", clip(s))
+			return Time{}, fmt.Errorf("%s seconds is outside the time that Prometheus can hold; write Unix seconds, not nanoseconds", quoted(s))
 		}
 		sec, frac := math.Modf(f)
 		return At(int64(sec)*1000 + int64(math.Round(frac*1000))), nil
@@ -47,7 +49,7 @@ func parseTime(s string) (Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 		return At(t.UnixMilli()), nil
 	}
-	return Time{}, fmt.Errorf("cannot parse %s to a valid timestamp; write Unix seconds, such as 1755000000.123, or RFC 3339, such as 2026-08-12T12:00:00Z", clip(s))
+	return Time{}, fmt.Errorf("cannot parse %s to a valid timestamp; write Unix seconds, such as 1755000000.123, or RFC 3339, such as 2026-08-12T12:00:00Z", quoted(s))
 }
 
 // formatTime writes an instant so that parseTime and Prometheus read the same millisecond: decimal
@@ -79,14 +81,14 @@ func parseDuration(s string) (time.Duration, error) {
 	if f, err := strconv.ParseFloat(s, 64); err == nil {
 		ns := f * float64(time.Second)
 		if math.IsNaN(ns) || ns >= math.MaxInt64 || ns <= math.MinInt64 {
-			return 0, fmt.Errorf("cannot parse %s to a valid duration. It overflows int64", clip(s))
+			return 0, fmt.Errorf("cannot parse %s to a valid duration. It overflows int64", quoted(s))
 		}
 		return time.Duration(ns).Truncate(time.Millisecond), nil
 	}
 	if d, err := model.ParseDuration(s); err == nil {
 		return time.Duration(d), nil
 	}
-	return 0, fmt.Errorf("cannot parse %s to a valid duration; write seconds, such as 15 or 0.5, or units, such as 5m", clip(s))
+	return 0, fmt.Errorf("cannot parse %s to a valid duration; write seconds, such as 15 or 0.5, or units, such as 5m", quoted(s))
 }
 
 // formatDuration writes whole seconds or milliseconds with their unit. A plain decimal would not
@@ -137,19 +139,13 @@ func parseStep(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// clip quotes a value for an error text, cut to 64 bytes at a rune boundary.
-func clip(s string) string {
-	return strconv.Quote(cut(s, 64))
-}
+// quoted is a value in quotes for an error text, cut to 64 bytes.
+func quoted(s string) string { return strconv.Quote(cut(s, 64)) }
 
-// cut returns at most the first n bytes of s, at a rune boundary, with three dots where something
-// is missing.
+// cut is clip.Text with three dots.
 func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
+	if p := clip.Prefix(s, n); len(p) < len(s) {
+		return p + "..."
 	}
-	for n > 0 && s[n]&0xC0 == 0x80 { // a continuation byte: the rune began before n
-		n--
-	}
-	return s[:n] + "..."
+	return s
 }

@@ -60,9 +60,9 @@ func (p *passer) at(text []byte) bool {
 	}
 	switch {
 	case step < 0:
-		return p.s.fail(WrongShape, "a sample at %s s, at which nothing was asked", clip(text))
+		return p.s.fail(WrongShape, "a sample at %s s, at which nothing was asked", short(text))
 	case step < t.next:
-		return p.s.fail(WrongShape, "a sample at %s s behind one that is as late or later", clip(text))
+		return p.s.fail(WrongShape, "a sample at %s s behind one that is as late or later", short(text))
 	}
 	t.next = step + 1
 	return true

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 const (
@@ -114,11 +116,7 @@ func (n *Notes) append(dst []byte, key string) []byte {
 // KiB, cut between runes.
 func sanitise(s string) string {
 	if len(s) > maxNoteBytes {
-		cut := maxNoteBytes - len("…")
-		for cut > 0 && !utf8.RuneStart(s[cut]) {
-			cut--
-		}
-		s = s[:cut] + "…"
+		s = clip.Text(s, maxNoteBytes-len("…"))
 	}
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -396,7 +396,7 @@ func (p *passer) point(float bool) bool {
 			return false
 		}
 		if !isNumber(raw) {
-			return s.fail(WrongShape, "the value of a sample is %q", clip(raw))
+			return s.fail(WrongShape, "the value of a sample is %q", short(raw))
 		}
 	case !float && c == '{':
 		if !s.skip(7) {

@@ -210,7 +210,7 @@ func (d *tableDecoder) slowPoint(values []float64) bool {
 	}
 	v, err := parseFloat(text)
 	if err != nil {
-		return s.fail(WrongShape, "the value of a sample is %q", clip(text))
+		return s.fail(WrongShape, "the value of a sample is %q", short(text))
 	}
 	for ; d.next < step; d.next++ {
 		values[d.next] = stale

@@ -200,7 +200,7 @@ func (d *setDecoder) decode(s *Scanner) (ls labels.Labels, size int64, ok bool) 
 	ls = d.b.Labels()
 	if !sorted {
 		if name, twice := ls.HasDuplicateLabelNames(); twice {
-			return ls, 0, s.fail(WrongShape, "label %q stands twice in one set", clip([]byte(name)))
+			return ls, 0, s.fail(WrongShape, "label %q stands twice in one set", short([]byte(name)))
 		}
 	}
 	return ls, size, true

@@ -122,7 +122,7 @@ func (l *shardStrings) Next() bool {
 			break
 		}
 		if !l.first && bytes.Compare(l.cur, b) >= 0 {
-			l.s.fail(OutOfOrder, "%q stands behind %q", clip(b), clip(l.cur))
+			l.s.fail(OutOfOrder, "%q stands behind %q", short(b), short(l.cur))
 			l.end()
 			break
 		}
@@ -141,7 +141,7 @@ func (l *shardStrings) Next() bool {
 	return false
 }
 
-func clip(b []byte) []byte { return b[:min(len(b), 64)] }
+func short(b []byte) []byte { return b[:min(len(b), 64)] }
 
 // open reads up to the first element of data. Where data comes before other keys, which is what
 // Prometheus sends, the list streams.

@@ -262,7 +262,7 @@ func readResultType(s *Scanner) (string, bool) {
 	case "vector", "matrix", "scalar", "string":
 		return string(t), true
 	}
-	return "", s.fail(WrongShape, "resultType is %q", clip(t))
+	return "", s.fail(WrongShape, "resultType is %q", short(t))
 }
 
 func (d *tableDecoder) result() bool {

@@ -84,8 +84,8 @@ func spell(texts []timeText, grid Grid) {
 	}
 }
 
-// is tells where the value begins in a point, if behind its bracket the time stands as the step's; 0
-// where it does not.
+// is tells where the value begins in a point, if behind its bracket the time stands as the step's;
+// 0 where it does not.
 func (x *timeText) is(b []byte) int {
 	if binary.LittleEndian.Uint64(b[1:])^x.low|(binary.LittleEndian.Uint64(b[9:])^x.high)&x.mask == 0 && x.mask != 0 {
 		return 13 + int(x.mask>>61)&4

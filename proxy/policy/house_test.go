@@ -18,6 +18,7 @@ func TestImports(t *testing.T) {
 		"github.com/spillwayproject/spillway/proxy/qerr",     // errors
 		"github.com/spillwayproject/spillway/proxy/endpoint", // the typed request
 		"github.com/spillwayproject/spillway/internal/tree",  // PromQL's expressions
+		"github.com/spillwayproject/spillway/internal/clip",  // texts for messages
 	}
 	forbidden := map[string]string{
 		"net/http": "policy judges typed requests, not HTTP", "net": "no I/O", "os": "no I/O", "context": "nothing here waits", "log/slog": "callers log",

@@ -2,13 +2,12 @@ package policy
 
 import (
 	"errors"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/prompb"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -107,22 +106,9 @@ func readMatchType(m *prompb.LabelMatcher) (labels.MatchType, bool) {
 // badText is Prometheus' answer to a query or a selector that it cannot parse.
 func badText(id endpoint.ID, err error) error {
 	if blamed := id.Blames(); blamed != "" {
-		return qerr.Prometheus("invalid parameter %q: %s", blamed, cut(err.Error()))
+		return qerr.Prometheus("invalid parameter %q: %s", blamed, clip.Text(err.Error(), maxErrorBytes))
 	}
-	return qerr.Prometheus("%s", cut(err.Error()))
-}
-
-// cut shortens a text to maxErrorBytes at a rune boundary.
-func cut(s string) string { return cutAt(s, maxErrorBytes) }
-
-func cutAt(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return strings.TrimSpace(s[:most]) + "…"
+	return qerr.Prometheus("%s", clip.Text(err.Error(), maxErrorBytes))
 }
 
 // noSelector is what Prometheus rejects about match[] after parsing, judged on the selectors as the

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -42,7 +43,7 @@ const maxSelectorBytes = 256
 
 // selectorText writes the matchers as a selector.
 func selectorText(matchers []*labels.Matcher) string {
-	return "{" + cutAt(join(matchers, maxSelectorBytes), maxSelectorBytes) + "}"
+	return "{" + clip.Text(join(matchers, maxSelectorBytes), maxSelectorBytes) + "}"
 }
 
 // namedText is the same selector with a place for the metric's name and without what was there
@@ -57,7 +58,7 @@ func namedText(matchers []*labels.Matcher) string {
 	if len(kept) == 0 {
 		return `{__name__="…"}`
 	}
-	return `{__name__="…", ` + cutAt(join(kept, maxSelectorBytes), maxSelectorBytes) + "}"
+	return `{__name__="…", ` + clip.Text(join(kept, maxSelectorBytes), maxSelectorBytes) + "}"
 }
 
 // join writes matchers until the text is longer than most.

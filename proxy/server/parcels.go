@@ -65,8 +65,7 @@ func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
 		return nil, err
 	}
 	x.rawHere, x.rawCause, x.inParcels = l.Why, plan.CauseNotWhole, true
-	most := cmp.Or(x.s.parcel, parcelValues)
-	size, f := most, footing{}
+	var f footing
 	add := func(only *labels.Matcher) error {
 		t, err := x.parcel(l, only, &f)
 		if err != nil {
@@ -75,18 +74,32 @@ func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
 		out = append(out, t)
 		return f.rows(t, x.limits.MaxSeries)
 	}
-	for first := 0; first < len(values); {
-		n := fitting(values[first:], size)
-		switch err := add(matcherOf(values[first : first+n])); {
-		case err == nil:
-			first, size = first+n, min(2*size, most)
-		case n > 1 && moreThanAtOnce(err) && !f.full:
-			size = n / 2
-		default:
-			return out, err
-		}
+	err = inParcels(values, cmp.Or(x.s.parcel, parcelValues), func(some []string) (smaller bool, err error) {
+		err = add(matcherOf(some))
+		return moreThanAtOnce(err) && !f.full, err
+	})
+	if err != nil {
+		return out, err
 	}
 	return out, add(labels.MustNewMatcher(labels.MatchEqual, plan.ParcelLabel, ""))
+}
+
+// inParcels calls add with at most so many of the values at a time, in order: with half as many
+// after an error where fewer may be right, and twice as many after each success.
+func inParcels(values []string, most int, add func(some []string) (smaller bool, err error)) error {
+	for size := most; len(values) > 0; {
+		n := fitting(values, size)
+		smaller, err := add(values[:n])
+		switch {
+		case err == nil:
+			values, size = values[n:], min(2*size, most)
+		case n > 1 && smaller:
+			size = n / 2
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 // footing is what the parcels of a leaf have in common.

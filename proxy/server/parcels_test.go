@@ -1,11 +1,16 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,8 +18,10 @@ import (
 	"github.com/prometheus/prometheus/storage"
 
 	"github.com/spillwayproject/spillway/proxy/answer"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // TestParcels: an aggregate over the gaps of both replicas, of more series than max_series, is
@@ -106,6 +113,93 @@ func TestParcels(t *testing.T) {
 	}
 }
 
+// TestAReplicaFailsBetweenParcels: all parcels are read again without it, so that the answer is
+// what the other one has; a sum over parcels of which some are of both would be nobody's.
+func TestAReplicaFailsBetweenParcels(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	urls := make([]string, 2)
+	var reads [2]atomic.Int64
+	var fails atomic.Pointer[func(replica int, read int64) bool]
+	for i, away := range []time.Duration{26 * time.Minute, 20 * time.Minute} {
+		held := scraped(60, now.Add(-75*time.Minute), now.Add(-time.Second), time.Duration(2+7*i)*time.Second, func(_ int, at time.Time) bool {
+			return at.After(now.Add(-away)) && at.Before(now.Add(-away+3*time.Minute))
+		})
+		for j := range held {
+			b := labels.NewBuilder(held[j].lbls)
+			held[j].lbls = b.Set("instance", b.Get("node")+":9100").Labels()
+		}
+		server, err := url.Parse(promShard(t, labels.FromStrings("replica", fmt.Sprint(i)), held).URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		through := httputil.NewSingleHostReverseProxy(server)
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			read := strings.HasSuffix(r.URL.Path, "/read")
+			if read && (*fails.Load())(i, reads[i].Add(1)) || strings.HasSuffix(r.URL.Path, "/labels") {
+				http.Error(w, "no disk", http.StatusInternalServerError)
+				return
+			}
+			through.ServeHTTP(w, r)
+		}))
+		t.Cleanup(front.Close)
+		urls[i] = front.URL
+	}
+	never := func(int, int64) bool { return false }
+	fails.Store(&never)
+	config := replicasConfig("    heartbeat: up\n", urls...)
+	form := url.Values{"query": {"sum(count_over_time(requests_total[30m]))"}, "time": {stamp(now.Add(-10 * time.Minute))}}
+	_, alone := startProxy(t, t.Context(), replicasConfig("", urls[0]))
+	_, of1 := ask(t, alone, "/api/v1/query", form)
+	_, both := startProxy(t, t.Context(), config)
+	_, of2 := ask(t, both, "/api/v1/query", form)
+	if bytes.Equal(of1, of2) {
+		t.Fatalf("the replicas have nothing that the other one lacks: %s", of1)
+	}
+	for _, tc := range []struct {
+		name  string
+		after int64 // of its reads
+		read  bool  // the next read fails; else it is not asked any more, for what others asked of it
+		want  []byte
+	}{
+		{"the first read", 0, true, of1},
+		{"the second read", 1, true, of1},
+		{"the fourth read", 3, true, of1},
+		{"none", 1 << 40, true, of2},
+		{"not asked after the second", 1, false, of1},
+		{"not asked after the fourth", 3, false, of1},
+	} {
+		s, base := startProxy(t, t.Context(), config+"limits: {max_series: 25}\n")
+		s.parcel = 7
+		sh := s.state.Load().top.Groups[0].Shards[0]
+		f := func(replica int, read int64) bool {
+			if !tc.read && replica == 0 && read == tc.after+1 {
+				for reads[1].Load() < read || sh.Replicas[1].InFlight() > 0 {
+					time.Sleep(time.Millisecond)
+				}
+				for well, err := sh.Well(); len(well) > 1 || err != nil; well, err = sh.Well() {
+					if resp, err := sh.Replicas[1].Do(t.Context(), &endpoint.Request{ID: endpoint.Labels}, shard.CallOptions{}); err == nil {
+						_ = resp.Body.Close()
+					}
+				}
+			}
+			return tc.read && replica == 1 && read > tc.after
+		}
+		fails.Store(&f)
+		reads[0].Store(0)
+		reads[1].Store(0)
+		code, got := ask(t, base, "/api/v1/query", form)
+		if code != 200 {
+			t.Errorf("%s: %d %s", tc.name, code, got)
+			continue
+		}
+		sameAnswer(t, tc.name, got, tc.want)
+		if n := reads[0].Load(); tc.read && n < 60/7 {
+			t.Errorf("%s: %d reads, so it was not in parcels", tc.name, n)
+		}
+		(&rig{t: t, s: s}).eventually("nothing is held", func() bool { return s.state.Load().pool.InUse() == 0 })
+	}
+}
+
 // TestHeldByParcel: what a parcel holds in a budget is given back whole, whatever was given back
 // before.
 func TestHeldByParcel(t *testing.T) {
@@ -135,6 +229,53 @@ func TestHeldByParcel(t *testing.T) {
 	}
 	if n := twice.Series(); n != 4 {
 		t.Errorf("%d series, want 4", n)
+	}
+}
+
+// TestInParcels: a target with many series makes the parcels before it small, not those behind it,
+// and none is left out or read twice.
+func TestInParcels(t *testing.T) {
+	var values []string
+	for i := range 100 {
+		values = append(values, strings.Repeat("x", i%7+1))
+	}
+	for _, tc := range []struct {
+		name             string
+		large, series    int // which target has how many
+		most             int
+		parcels, tooMany int // those that were added, and those of too many series
+		refused, fails   bool
+	}{
+		{name: "even", series: 1, most: 20, parcels: 5},
+		{name: "first", large: 0, series: 20, most: 20, parcels: 9, tooMany: 4},
+		{name: "in the middle", large: 50, series: 20, most: 20, parcels: 9, tooMany: 5},
+		{name: "more than fit", large: 50, series: 21, most: 20, refused: true},
+		{name: "another error", large: 50, series: 21, most: 20, fails: true},
+	} {
+		var added []string
+		parcels, tooMany := 0, 0
+		err := inParcels(values, tc.most, func(some []string) (bool, error) {
+			series := len(some)
+			if first := len(added); first <= tc.large && tc.large < first+len(some) {
+				series += tc.series - 1
+			}
+			if series > 20 {
+				tooMany++
+				return !tc.fails, errors.New("too many")
+			}
+			added = append(added, some...)
+			parcels++
+			return false, nil
+		})
+		if (err != nil) != (tc.refused || tc.fails) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if err == nil && !reflect.DeepEqual(added, values) {
+			t.Errorf("%s: added %q", tc.name, added)
+		}
+		if err == nil && (parcels != tc.parcels || tooMany != tc.tooMany) {
+			t.Errorf("%s: %d parcels, %d of too many, want %d and %d", tc.name, parcels, tooMany, tc.parcels, tc.tooMany)
+		}
 	}
 }
 

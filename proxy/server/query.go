@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/util/stats"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
@@ -469,7 +470,7 @@ func (x *exchange) fetcher() *raw.Queryable {
 	q.Twice = func(a, b string, lbls labels.Labels) {
 		x.s.metrics.duplicates.WithLabelValues(a, b).Inc()
 		x.twice.add(fmt.Sprintf("series are held by two shards, %s and %s, such as %s; they are merged as copies of one: drop them on one of the two, or list both as replicas", a, b,
-			clip(lbls.String(), 256)), a+" "+b)
+			clip.Text(lbls.String(), 256)), a+" "+b)
 	}
 	return q
 }

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/identity"
@@ -333,10 +334,10 @@ func (s *Server) finish(x *exchange, qe *qerr.Error) {
 			slog.Duration("duration", took), slog.Int64("series", x.budget.Series()), slog.Int64("bytes", x.client.n), slog.Any("caller", x.caller),
 		}
 		if x.req != nil && x.req.Query != "" {
-			attrs = append(attrs, slog.String("query", clip(x.req.Query, 256)))
+			attrs = append(attrs, slog.String("query", clip.Text(x.req.Query, 256)))
 		}
 		if qe != nil {
-			attrs = append(attrs, slog.String("bound", bound), slog.String("err", clip(qe.Error(), 2048)))
+			attrs = append(attrs, slog.String("bound", bound), slog.String("err", clip.Text(qe.Error(), 2048)))
 		}
 		s.log.LogAttrs(x.context(), level, "request", attrs...)
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/usage"
+	"github.com/spillwayproject/spillway/proxy/weigh"
 )
 
 // Options are what a Server is made of. Zero durations and counts take the defaults named.
@@ -201,7 +202,7 @@ func New(o Options) (*Server, error) {
 	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
 	s := &Server{
 		opts: o, cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator(),
-		lightSeries: lightSeries,
+		lightSeries: weigh.LightSeries,
 	}
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
 	s.background, s.stop = context.WithCancel(context.Background())

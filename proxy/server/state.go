@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
-	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/dropped"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/tenant"
 	"github.com/spillwayproject/spillway/proxy/usage"
+	"github.com/spillwayproject/spillway/proxy/weigh"
 )
 
 // state is one loaded configuration with all that is built from it. It never changes; a request
@@ -26,9 +26,7 @@ type state struct {
 	pool    *merge.Pool
 	usage   *usage.Log
 	tenants *tenant.Directory // nil where everybody may ask
-	counts  cost.Counts       // of series on shards
-	weights cost.Counts       // of what shards hold for texts
-	sizes   *sizes            // of metrics on shards
+	known   weigh.Known       // of what shards hold
 	drops   *dropped.Set      // what drop rules take away; nil where no plan is given
 	owns    map[string]bool   // label names of any group
 	shards  int
@@ -131,9 +129,9 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 			return nil, fmt.Errorf("usage_log: %w", err)
 		}
 	}
-	st.sizes = newSizes(s, st.top)
+	st.known.Sizes = weigh.NewSizes(s.background, st.top, s.now, s.log)
 	st.close = func() {
-		st.sizes.close()
+		st.known.Sizes.Close()
 		st.top.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

@@ -16,9 +16,6 @@ import (
 // planStretches is what the metric of plans calls a range query that is answered in stretches.
 const planStretches = "stretches"
 
-// errHistograms marks an answer whose pieces cannot be joined as tables.
-var errHistograms = &answer.Inexact{Why: "native histograms are not joined over stretches of time"}
-
 // stretches answers a range query piece by piece, each a query of its own over some of the steps:
 // what one replica of each shard holds whole is asked of it, and only what lies between is read and
 // spliced; or as much as a server may hold at a time. weigh tells that this was not looked at yet,
@@ -72,7 +69,7 @@ func (x *exchange) stretches(whole plan.Query, pieces []plan.Query, weigh bool, 
 	}
 	defer joined.Close()
 	if joined.Histograms {
-		return errHistograms
+		return answer.ErrPieces
 	}
 	if err := x.budget.AddSeries(len(joined.Series)); err != nil {
 		return err

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"unicode/utf8"
-
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
@@ -46,15 +44,4 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 		}
 	}
 	x.st.usage.Write(rec)
-}
-
-// clip cuts a text for the log at a rune boundary.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most] + "…"
 }

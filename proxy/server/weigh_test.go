@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/cost"
+	"github.com/spillwayproject/spillway/proxy/weigh"
 )
 
 // weighed is a proxy over two real Prometheus APIs of so many nodes each.
@@ -64,7 +65,7 @@ func TestPieces(t *testing.T) {
 	known := func(s *Server) {
 		for _, sh := range s.state.Load().top.Groups[0].Shards {
 			(&rig{t: t, s: s}).eventually("the sizes of metrics are known", func() bool {
-				n, ok := s.state.Load().sizes.of(sh, "requests_total")
+				n, ok := s.state.Load().known.Sizes.Of(sh, "requests_total")
 				return ok && n == 100
 			})
 		}
@@ -146,20 +147,20 @@ func TestWeighedBefore(t *testing.T) {
 			t.Fatal("it weighs too little for this test")
 		}
 	}
-	if _, ok := st.weights.Known(key(0, heavy, now)); ok {
+	if _, ok := st.known.Weights.Known(key(0, heavy, now)); ok {
 		t.Error("what was asked in pieces is remembered as fit to be asked as it is")
 	}
 	divided(few, now, "15")
 	for i := range 2 {
-		if n, ok := st.weights.Known(key(i, few, now)); !ok || n == 0 || n > bound {
+		if n, ok := st.known.Weights.Known(key(i, few, now)); !ok || n == 0 || n > bound {
 			t.Errorf("shard %d was found to hold %d, %t", i, n, ok)
 		}
 	}
-	st.weights.Remember(key(0, heavy, now), bound/2)
+	st.known.Weights.Remember(key(0, heavy, now), bound/2)
 	if !divided(heavy, now, "15") {
 		t.Error("one shard was weighed, and the other one is taken for it")
 	}
-	st.weights.Remember(key(1, heavy, now), bound/2)
+	st.known.Weights.Remember(key(1, heavy, now), bound/2)
 	if divided(heavy, now, "15") {
 		t.Error("it was weighed once more")
 	}
@@ -167,7 +168,7 @@ func TestWeighedBefore(t *testing.T) {
 		t.Error("other steps, or those of another time, are taken for these")
 	}
 	for i := range 2 {
-		st.weights.Remember(key(i, heavy, now.Add(-11*time.Minute)), bound/2+1)
+		st.known.Weights.Remember(key(i, heavy, now.Add(-11*time.Minute)), bound/2+1)
 	}
 	if !divided(heavy, now.Add(-11*time.Minute), "15") {
 		t.Error("more than half of the bound is taken for little")
@@ -275,7 +276,7 @@ func TestNativeHistograms(t *testing.T) {
 	s, base := startProxy(t, t.Context(), oneShard(shard.URL(), "2MiB"))
 	sh := s.state.Load().top.Groups[0].Shards[0]
 	(&rig{t: t, s: s}).eventually("the sizes of metrics are known", func() bool {
-		n, ok := s.state.Load().sizes.of(sh, "nat")
+		n, ok := s.state.Load().known.Sizes.Of(sh, "nat")
 		return ok && n == 40
 	})
 	form := url.Values{"start": {stamp(now.Add(-5 * time.Minute))}, "end": {stamp(now)}, "step": {"15"}}
@@ -361,7 +362,7 @@ func TestNativesByNameOrSelector(t *testing.T) {
 		{"1", 30 * time.Hour, []string{`sum(histogram_sum(nat))`}, []float64{2}, true},
 	} {
 		s, base := startProxy(t, t.Context(), oneShard(shard.URL(), "1MiB"))
-		sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
+		sizes := s.state.Load().known.Sizes.Names(s.state.Load().top.Groups[0].Shards[0])
 		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":40,"minTime":%d},"seriesCountByMetricName":[{"name":"nat","value":%s}]}}`,
 			now.Add(-2*time.Hour).UnixMilli(), tc.sizes)
 		if tc.sizes == "" {
@@ -390,7 +391,7 @@ func TestNativesAreNotKnown(t *testing.T) {
 		{Path: "/api/v1/query_range", Nth: 1, Script: `error 400 bad_data 'unknown function with name "histogram_count"'`},
 	}})
 	s, base := startProxy(t, t.Context(), oneShard(old.URL(), "1MiB"))
-	sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
+	sizes := s.state.Load().known.Sizes.Names(s.state.Load().top.Groups[0].Shards[0])
 	if err := sizes.Learn(strings.NewReader(`{"data":{"seriesCountByMetricName":[{"name":"up","value":2}]}}`), time.Now(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +424,7 @@ func TestSizesAreNotWaitedFor(t *testing.T) {
 			code, body := ask(t, base, "/api/v1/query_range", url.Values{
 				"query": {query}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"},
 			})
-			if took := time.Since(began); code != 200 || took > sizesPatience/2 {
+			if took := time.Since(began); code != 200 || took > weigh.SizesPatience/2 {
 				t.Errorf("%s: %s: %d after %s: %.300s", script, query, code, took, body)
 			}
 			if n := seriesCounts(t, s); n != float64(i+1) {
@@ -434,7 +435,7 @@ func TestSizesAreNotWaitedFor(t *testing.T) {
 		if n := asked(); n != 1 {
 			t.Errorf("%s: asked for sizes %d times", script, n)
 		}
-		if n, ok := s.state.Load().sizes.of(s.state.Load().top.Groups[0].Shards[0], "up"); ok {
+		if n, ok := s.state.Load().known.Sizes.Of(s.state.Load().top.Groups[0].Shards[0], "up"); ok {
 			t.Errorf("%s: up is taken to have %d series", script, n)
 		}
 	}
@@ -477,7 +478,7 @@ func TestSizesOfThen(t *testing.T) {
 		{30 * time.Minute, 10 * time.Minute, "sum(nope) or stddev(gone offset 225m) or sum(nope offset 25d)", 0, true},
 	} {
 		s, base := startProxy(t, t.Context(), oneShard(shard.URL(), "512KiB"))
-		sizes := s.state.Load().sizes.by[s.state.Load().top.Groups[0].Shards[0]]
+		sizes := s.state.Load().known.Sizes.Names(s.state.Load().top.Groups[0].Shards[0])
 		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":2,"minTime":%d},"seriesCountByMetricName":[{"name":"gone","value":1}]}}`,
 			now.Add(-tc.told).UnixMilli())
 		if err := sizes.Learn(strings.NewReader(told), time.Now(), 0); err != nil {
@@ -518,7 +519,7 @@ func TestChosenInJoins(t *testing.T) {
 	form.Set("query", "rate(nope[1m])")
 	_, _ = ask(t, base, "/api/v1/query_range", form)
 	(&rig{t: t, s: s}).eventually("the sizes of metrics are known", func() bool {
-		_, ok := s.state.Load().sizes.of(s.state.Load().top.Groups[0].Shards[0], "up")
+		_, ok := s.state.Load().known.Sizes.Of(s.state.Load().top.Groups[0].Shards[0], "up")
 		return ok
 	})
 	for _, tc := range []struct {
@@ -562,6 +563,7 @@ func TestMomentsOfLongWindows(t *testing.T) {
 	}); code != 200 {
 		t.Fatalf("%d %.300s", code, body)
 	}
+	const countMoments = 5
 	moments := map[string]bool{}
 	for _, r := range shard.Requests() {
 		if strings.HasPrefix(r.Form.Get("query"), "count(") {

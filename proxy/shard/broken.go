@@ -9,6 +9,8 @@ import (
 
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 // resetError marks a connection that broke before the header of an answer: the one failure that is
@@ -30,14 +32,9 @@ func isGzip(err error) bool {
 	return errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.As(err, &corrupt)
 }
 
-// clip bounds and cleans text of a shard that goes into a public sentence.
-func clip(s string) string {
-	const most = 1024
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
+// cleaned is a text of a shard, of bearable length, that goes into a public sentence.
+func cleaned(s string) string {
+	return clip.Text(strings.ToValidUTF8(s, "\uFFFD"), 1024)
 }
 
 func itoa(n int) string     { return strconv.Itoa(n) }

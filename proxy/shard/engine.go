@@ -52,11 +52,11 @@ func (r *Replica) readEngine(ctx context.Context, last Engine) (e Engine) {
 			// as before
 		} else if json.Unmarshal(raw, &flags) == nil {
 			e.flagsHash = h
-			e.Known, e.Lookback, e.Flags = true, clip(flags["query.lookback-delta"]), nil
+			e.Known, e.Lookback, e.Flags = true, cleaned(flags["query.lookback-delta"]), nil
 			for f := range strings.SplitSeq(flags["enable-feature"], ",") {
 				f = strings.TrimSpace(f)
 				if strings.HasPrefix(f, "promql-") && f != "promql-per-step-stats" || f == "type-and-unit-labels" || f == "use-start-timestamps" {
-					e.Flags = append(e.Flags, clip(f))
+					e.Flags = append(e.Flags, cleaned(f))
 				}
 			}
 			slices.Sort(e.Flags)
@@ -88,7 +88,7 @@ func (r *Replica) readEngine(ctx context.Context, last Engine) (e Engine) {
 	for _, section := range []string{"promql", "promql_functions", "promql_operators"} {
 		for name, on := range data[section] {
 			if on && name != "per_step_stats" {
-				e.Features = append(e.Features, section+"/"+clip(name))
+				e.Features = append(e.Features, section+"/"+cleaned(name))
 			}
 		}
 	}

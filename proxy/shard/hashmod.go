@@ -148,7 +148,7 @@ func (r *Replica) checkHashmod(ctx context.Context, last fact) fact {
 	}
 	return r.checkValues(ctx, last, r.Shard.hashKey(), rule.Label, func(v string) string {
 		if h := rule.Of(v); v != "" && h != hash {
-			return fmt.Sprintf("it holds %s=%q, which hashes to shard %d of %d and not to %d", rule.Label, clip(v), h, rule.Modulus, hash)
+			return fmt.Sprintf("it holds %s=%q, which hashes to shard %d of %d and not to %d", rule.Label, cleaned(v), h, rule.Modulus, hash)
 		}
 		return ""
 	})

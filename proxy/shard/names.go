@@ -82,7 +82,7 @@ func (r *Replica) checkNames(ctx context.Context, last fact) fact {
 	}
 	return r.checkValues(ctx, last, n.key, model.MetricNameLabel, func(v string) string {
 		if !n.Has(v) {
-			return fmt.Sprintf("it holds the metric %s, which no pattern of names matches", clip(v))
+			return fmt.Sprintf("it holds the metric %s, which no pattern of names matches", cleaned(v))
 		}
 		return ""
 	})

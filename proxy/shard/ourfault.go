@@ -34,7 +34,7 @@ func (r *Replica) ourFault(err error) *qerr.Error {
 	case errors.As(err, &untrusted):
 		return refused("set tls_config.ca_file of its http_client to the authority that signed the certificate, "+
 			"or server_name to a name in it",
-			"%s shows a certificate that Spillway does not trust: %s", r.Name(), clip(untrusted.Err.Error()))
+			"%s shows a certificate that Spillway does not trust: %s", r.Name(), cleaned(untrusted.Err.Error()))
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return refused("write http:// in its url, or give it a certificate",
 			"%s does not speak TLS at the address that its url has", r.Name())

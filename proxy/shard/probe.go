@@ -274,7 +274,7 @@ func (r *Replica) examine(ctx context.Context) {
 			Version string `json:"version"`
 		}
 		if json.Unmarshal(raw, &b) == nil {
-			f.version = clip(b.Version)
+			f.version = cleaned(b.Version)
 		}
 	}
 	f.engine = r.readEngine(ctx, f.engine)
@@ -381,7 +381,7 @@ func (r *Replica) data(raw []byte, err error) (json.RawMessage, error) {
 		return nil, fmt.Errorf("the answer of %s makes no sense: %w", r.Name(), err)
 	}
 	if e.Status != "success" {
-		return nil, fmt.Errorf("the answer of %s has the status %q", r.Name(), clip(e.Status))
+		return nil, fmt.Errorf("the answer of %s has the status %q", r.Name(), cleaned(e.Status))
 	}
 	return e.Data, nil
 }

@@ -279,7 +279,7 @@ func (r *Replica) wary(ctx context.Context, req *endpoint.Request, build builder
 		if e := q.note(r, req); e != nil {
 			r.up.metrics.quarantined.WithLabelValues(r.labels()...).Inc()
 			r.up.opts.Logger.Warn("a server ended while it worked on a query, which is not sent to its other replicas for a while", slog.String("replica", r.Name()),
-				slog.String("endpoint", string(req.ID)), slog.String("query", clip(req.Query)))
+				slog.String("endpoint", string(req.ID)), slog.String("query", cleaned(req.Query)))
 			return nil, e
 		}
 	}

@@ -115,11 +115,11 @@ func (r *Replica) checkValues(ctx context.Context, last fact, key, label string,
 		return unread("its answer makes no sense")
 	}
 	if len(answer.Warnings) > 0 {
-		return unread("it says %q", clip(answer.Warnings[0]))
+		return unread("it says %q", cleaned(answer.Warnings[0]))
 	}
 	for _, v := range answer.Data {
 		if why := wrong(v); why != "" {
-			f.state, f.value, f.why = RuleBroken, clip(v), why
+			f.state, f.value, f.why = RuleBroken, cleaned(v), why
 			return f
 		}
 	}

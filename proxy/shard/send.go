@@ -74,7 +74,7 @@ func (c *call) accept(resp *http.Response) (*Response, error) {
 	case enc == "gzip" && c.id.Decode() != endpoint.DecodeRead:
 		b.gzipped = true
 	default:
-		return nil, qerr.New(qerr.ShardFailed, "%s sent an encoding that Spillway did not ask for (%s); look at what stands between them", name, clip(enc))
+		return nil, qerr.New(qerr.ShardFailed, "%s sent an encoding that Spillway did not ask for (%s); look at what stands between them", name, cleaned(enc))
 	}
 	ct, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
@@ -98,7 +98,7 @@ func (c *call) accept(resp *http.Response) (*Response, error) {
 		c.progress.Reset(c.r.up.opts.ProgressTimeout)
 		n, _ := io.ReadFull(resp.Body, first) // best effort, for the log
 		c.progress.Stop()
-		return nil, c.malformedf(fmt.Errorf("Content-Type %q", clip(resp.Header.Get("Content-Type"))), first[:n],
+		return nil, c.malformedf(fmt.Errorf("Content-Type %q", cleaned(resp.Header.Get("Content-Type"))), first[:n],
 			"%s answered with something that is not %s; is its url that of a Prometheus, and does a login page stand before it?", name, want)
 	}
 	if !b.json && resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && c.id != probeText {

@@ -51,7 +51,7 @@ func evaluationInterval(data []byte) string {
 	if json.Unmarshal(data, &d) != nil || yaml.Unmarshal([]byte(d.YAML), &c) != nil {
 		return ""
 	}
-	return clip(c.Global.EvaluationInterval)
+	return cleaned(c.Global.EvaluationInterval)
 }
 
 // UseStartTimestamps tells whether the shards' engines, as most of those whose flags are known, use

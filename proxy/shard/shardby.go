@@ -133,7 +133,7 @@ func (g *Group) judgeShardBy(read map[string][]string, r *Replica) (RuleState, s
 					if other := at[h]; other != nil && other != s && broken == "" {
 						broken = fmt.Sprintf("shards %s and %s both hold values of %s", other.Name(), s.Name(), name)
 						if i := slices.IndexFunc(read[name], func(v string) bool { return maphash.String(hashSeed, v) == h }); i >= 0 {
-							broken = fmt.Sprintf("shards %s and %s both hold series with %s=%q", other.Name(), s.Name(), name, clip(read[name][i]))
+							broken = fmt.Sprintf("shards %s and %s both hold series with %s=%q", other.Name(), s.Name(), name, cleaned(read[name][i]))
 						}
 					}
 					at[h] = s

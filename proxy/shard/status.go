@@ -52,7 +52,7 @@ func (c *call) status(resp *http.Response) error {
 	known := json.Unmarshal(raw, &api) == nil && api.Status == "error" && api.Error != ""
 	said := ""
 	if known {
-		said = strconv.Quote(clip(api.Error))
+		said = strconv.Quote(cleaned(api.Error))
 	}
 	fail := func(k qerr.Kind, format string, args ...any) error {
 		e := qerr.Wrap(k, st, format, args...)
@@ -66,17 +66,17 @@ func (c *call) status(resp *http.Response) error {
 	}
 	switch code := resp.StatusCode; {
 	case code == http.StatusBadRequest && known:
-		e := qerr.Wrap(qerr.BadData, st, "%s", clip(api.Error))
+		e := qerr.Wrap(qerr.BadData, st, "%s", cleaned(api.Error))
 		e.Verbatim = true
 		return e
 	case code == http.StatusUnprocessableEntity && known && strings.HasSuffix(api.Error, context.DeadlineExceeded.Error()):
-		return fail(qerr.Timeout, "%s: %s", name, clip(api.Error)) // its time was over while it read series, which it takes for a fault of the query
+		return fail(qerr.Timeout, "%s: %s", name, cleaned(api.Error)) // its time was over while it read series, which it takes for a fault of the query
 	case code == http.StatusUnprocessableEntity && known:
-		e := qerr.Wrap(qerr.TooExpensive, st, "%s", clip(api.Error)) // about the query, in Prometheus' own words
+		e := qerr.Wrap(qerr.TooExpensive, st, "%s", cleaned(api.Error)) // about the query, in Prometheus' own words
 		e.Shards = []string{name}
 		return e
 	case code == http.StatusServiceUnavailable && known && api.ErrorType == "timeout":
-		return fail(qerr.Timeout, "%s: %s", name, clip(api.Error))
+		return fail(qerr.Timeout, "%s: %s", name, cleaned(api.Error))
 	case code >= 300 && code < 400:
 		return fail(qerr.ShardFailed, "%s redirects to another address, which Spillway never follows: put the final url into the configuration", name)
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
@@ -97,7 +97,7 @@ func (c *call) status(resp *http.Response) error {
 		fallthrough
 	default:
 		if known {
-			return fail(qerr.ShardFailed, "%s answered with status %d: %s", name, code, clip(api.Error))
+			return fail(qerr.ShardFailed, "%s answered with status %d: %s", name, code, cleaned(api.Error))
 		}
 		return fail(qerr.ShardFailed, "%s answered with status %d; its log may tell why", name, code)
 	}

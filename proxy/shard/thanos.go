@@ -336,11 +336,11 @@ func (c *call) thanosStatus(code int, text string) *qerr.Error {
 	name := c.r.Name()
 	switch {
 	case code == http.StatusUnprocessableEntity && storeTrouble(text):
-		e := qerr.Wrap(qerr.ShardFailed, &storesError{code, text}, "%s could not read its stores: %s", name, clip(text))
+		e := qerr.Wrap(qerr.ShardFailed, &storesError{code, text}, "%s could not read its stores: %s", name, cleaned(text))
 		e.Shards = []string{name}
 		return e
 	case code == http.StatusBadRequest && (c.id == endpoint.Query || c.id == endpoint.QueryRange):
-		e := qerr.New(qerr.TooExpensive, "%s, a Thanos Query, does not understand the query: %s", name, clip(text))
+		e := qerr.New(qerr.TooExpensive, "%s, a Thanos Query, does not understand the query: %s", name, cleaned(text))
 		e.Advice = "leave out what this version of Thanos does not know, or ask for the time and the groups of other shards"
 		e.Shards = []string{name}
 		return e
@@ -405,7 +405,7 @@ func (r *Replica) thanosMisconfigured() []string {
 			g.Labels.Range(func(l labels.Label) {
 				if v, has := set[l.Name]; has && v != l.Value && len(why) < 5 {
 					why = append(why, fmt.Sprintf("its store %s has series with %s=%q and the labels of group %s say %q; take that store out of this Thanos Query (--selector.relabel-config), or %s out of the group's labels",
-						s.name, l.Name, clip(v), g.Name, l.Value, l.Name))
+						s.name, l.Name, cleaned(v), g.Name, l.Value, l.Name))
 				}
 			})
 		}

@@ -56,7 +56,7 @@ type storesError struct {
 }
 
 func (e *storesError) Error() string {
-	return fmt.Sprintf("status %d: %s", e.code, strconv.QuoteToASCII(clip(e.text)))
+	return fmt.Sprintf("status %d: %s", e.code, strconv.QuoteToASCII(cleaned(e.text)))
 }
 
 // errStoreHangs is the cause with which calls are ended that wait for a store that hangs, and can
@@ -341,7 +341,7 @@ func (r *Replica) leaveOut(failing map[string]string) (news bool) {
 			}
 			t.out[name], news = time.Now(), true
 			u.opts.Logger.Warn("a store of a Thanos Query fails and is left out of what is asked, since a copy of it is well", slog.String("replica", r.Name()), slog.String("store", name),
-				slog.String("err", clip(failing[name])))
+				slog.String("err", cleaned(failing[name])))
 		}
 	}
 	return news

@@ -287,19 +287,19 @@ func parseStores(raw []byte) ([]storeInfo, error) {
 		return nil, fmt.Errorf("the list of stores makes no sense: %w", err)
 	}
 	if data == nil {
-		return nil, fmt.Errorf("the list of stores makes no sense: it is %s", clip(string(raw)))
+		return nil, fmt.Errorf("the list of stores makes no sense: it is %s", cleaned(string(raw)))
 	}
 	var out []storeInfo
 	for _, component := range slices.Sorted(maps.Keys(data)) {
 		for _, d := range data[component] {
-			i := storeInfo{name: clip(d.Name), component: clip(component), labelSets: d.LabelSets}
+			i := storeInfo{name: cleaned(d.Name), component: cleaned(component), labelSets: d.LabelSets}
 			if d.LastError != nil {
 				// A gRPC error has its own words behind its code.
 				_, words, coded := strings.Cut(*d.LastError, " desc = ")
 				if !coded {
 					words = *d.LastError
 				}
-				if i.err = clip(words); i.err == "" {
+				if i.err = cleaned(words); i.err == "" {
 					i.err = "unhealthy"
 				}
 			}

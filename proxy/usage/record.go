@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"math"
 	"time"
-	"unicode/utf8"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 // Version is the value of the field v. It changes when the meaning of a field does.
@@ -119,9 +120,5 @@ func cut(s string) string {
 	if len(s) <= MaxQueryBytes {
 		return s
 	}
-	n := MaxQueryBytes - len(CutMark)
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + CutMark
+	return clip.Prefix(s, MaxQueryBytes-len(CutMark)) + CutMark
 }

@@ -1,8 +1,8 @@
-package server
+package weigh
 
 import (
+	"context"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -92,7 +92,7 @@ type numbers map[cost.Key]int64
 
 // reads are the selectors of a leaf, as a shard is asked for them. They are counted in the windows
 // that they read: not before 1970, nor after now.
-func (x *exchange) reads(q plan.Query, l *plan.Leaf, p *plan.Part) []read {
+func (sc *Scale) reads(q plan.Query, l *plan.Leaf, p *plan.Part) []read {
 	var out []read
 	eachSelector(l.Expr, func(vs *parser.VectorSelector) {
 		nth, w := len(out), plan.Window{From: p.From, Until: p.Until}
@@ -102,8 +102,8 @@ func (x *exchange) reads(q plan.Query, l *plan.Leaf, p *plan.Part) []read {
 		if nth < len(q.Windows) {
 			w = q.Windows[nth]
 		}
-		until := max(min(w.Until, x.view.Now().UnixMilli()), 0)
-		from := min(max(w.From, until-x.limits.MaxRange.Milliseconds(), 0), until)
+		until := max(min(w.Until, sc.Now), 0)
+		from := min(max(w.From, until-sc.MaxRange.Milliseconds(), 0), until)
 		out = append(out, read{vs: vs, part: p, metric: nameOf(vs), from: from, until: until})
 	})
 	return out
@@ -111,47 +111,47 @@ func (x *exchange) reads(q plan.Query, l *plan.Leaf, p *plan.Part) []read {
 
 // learnSize finds out how many series the metric has: as the shard says, or as was counted where it
 // does not or the window begins before what it tells of.
-func (x *exchange) learnSize(r *read, known numbers) bool {
+func (sc *Scale) learnSize(r *read, known numbers) bool {
 	if r.sized {
 		return true
 	}
-	if r.size, r.sized = x.st.sizes.of(r.part.Shard, r.metric); !r.sized || r.from < x.st.sizes.since(r.part.Shard) {
-		r.size, r.sized = x.known(x.ofMetric(r), known)
+	if r.size, r.sized = sc.Known.Sizes.Of(r.part.Shard, r.metric); !r.sized || r.from < sc.Known.Sizes.Since(r.part.Shard) {
+		r.size, r.sized = sc.known(sc.ofMetric(r), known)
 	}
 	return r.sized
 }
 
 // countMetrics counts the series of the metrics whose sizes are not known. Of one that is too large
 // for its server to count nothing is known then: it may not be for what is selected of it.
-func (x *exchange) countMetrics(loads []*load, known numbers) error {
+func (sc *Scale) countMetrics(ctx context.Context, loads []*load, known numbers) error {
 	var unknown []selected
 	for _, l := range loads {
 		for i := range l.reads {
-			if r := &l.reads[i]; !x.learnSize(r, known) {
-				unknown = append(unknown, x.ofMetric(r))
+			if r := &l.reads[i]; !sc.learnSize(r, known) {
+				unknown = append(unknown, sc.ofMetric(r))
 			}
 		}
 	}
 	if len(unknown) == 0 {
 		return nil
 	}
-	if err := x.countRefusable(unknown, known); err != nil {
+	if err := sc.countRefusable(ctx, unknown, known); err != nil {
 		return err
 	}
 	for _, l := range loads {
 		for i := range l.reads {
-			x.learnSize(&l.reads[i], known)
+			sc.learnSize(&l.reads[i], known)
 		}
 	}
 	return nil
 }
 
 // countRefusable counts and adds what was found to the numbers, nothing where a server refuses.
-func (x *exchange) countRefusable(unknown []selected, known numbers) error {
+func (sc *Scale) countRefusable(ctx context.Context, unknown []selected, known numbers) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	found, err := x.count(unknown)
+	found, err := sc.count(ctx, unknown)
 	if err != nil && !refused(err) {
 		return err
 	}
@@ -162,12 +162,12 @@ func (x *exchange) countRefusable(unknown []selected, known numbers) error {
 // natives finds out how many of the series that the loads read are native histograms, and tells
 // whether there are any. It asks where a shard's metrics are so large that it would hold too much
 // if all their series were such.
-func (x *exchange) natives(loads []*load, known numbers) (some bool, err error) {
+func (sc *Scale) natives(ctx context.Context, loads []*load, known numbers) (some bool, err error) {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		held[l.part.Shard] += l.held(func(r *read) (int64, int64) { return r.size, r.size })
 	}
-	loads = slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] <= x.limits.MaxShardBytes })
+	loads = slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] <= sc.MaxBytes })
 	if len(loads) == 0 {
 		return false, nil
 	}
@@ -177,8 +177,8 @@ func (x *exchange) natives(loads []*load, known numbers) (some bool, err error) 
 		for _, l := range loads {
 			for i := range l.reads {
 				r := &l.reads[i]
-				t := x.nativesOf(r)
-				n, ok := x.known(t, known)
+				t := sc.nativesOf(r)
+				n, ok := sc.known(t, known)
 				if !ok {
 					unknown = append(unknown, t)
 				}
@@ -190,7 +190,7 @@ func (x *exchange) natives(loads []*load, known numbers) (some bool, err error) 
 	if learn(); len(unknown) == 0 {
 		return some, nil
 	}
-	if err := x.countRefusable(unknown, known); err != nil { // a server from before there were any cannot read the question
+	if err := sc.countRefusable(ctx, unknown, known); err != nil { // a server from before there were any cannot read the question
 		return false, err
 	}
 	learn()
@@ -210,13 +210,13 @@ func givesNative(q plan.Query, loads []*load) bool {
 }
 
 // known is a number that was found for this request, or before.
-func (x *exchange) known(t selected, known numbers) (int64, bool) {
+func (sc *Scale) known(t selected, known numbers) (int64, bool) {
 	n, ok := known[t.key]
 	if !ok {
-		n, ok = x.st.counts.Known(t.key)
+		n, ok = sc.Known.Counts.Known(t.key)
 	}
 	if !ok {
-		n, ok = x.st.counts.Known(t.none())
+		n, ok = sc.Known.Counts.Known(t.none())
 	}
 	return n, ok
 }
@@ -254,38 +254,38 @@ func isName(m *labels.Matcher) bool {
 }
 
 // ofSelector are the series of a selector.
-func (x *exchange) ofSelector(r *read) selected {
+func (sc *Scale) ofSelector(r *read) selected {
 	if len(r.vs.LabelMatchers) == 1 && r.metric != "" {
-		return x.ofMetric(r)
+		return sc.ofMetric(r)
 	}
-	return x.counted(r, "selector", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.from)
+	return sc.counted(r, "selector", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.from)
 }
 
 // ofMetric are all series of a selector's metric, or its own where it names none.
-func (x *exchange) ofMetric(r *read) selected {
+func (sc *Scale) ofMetric(r *read) selected {
 	i := slices.IndexFunc(r.vs.LabelMatchers, isName)
 	if i < 0 {
-		return x.ofSelector(r)
+		return sc.ofSelector(r)
 	}
-	return x.counted(r, "metric", r.metric, r.vs.LabelMatchers[i:i+1], r.from)
+	return sc.counted(r, "metric", r.metric, r.vs.LabelMatchers[i:i+1], r.from)
 }
 
 // alikeOf are those of a selector's series that the labels do not tell apart.
-func (x *exchange) alikeOf(r *read, by cost.Labels) selected {
+func (sc *Scale) alikeOf(r *read, by cost.Labels) selected {
 	what, question := countAlike(by)
-	t := x.counted(r, what, plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.from)
+	t := sc.counted(r, what, plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.from)
 	t.question = question
 	return t
 }
 
 // nativesOf are the native histograms of a selector's metric, or of the selector where the metric
 // has too many series.
-func (x *exchange) nativesOf(r *read) (t selected) {
+func (sc *Scale) nativesOf(r *read) (t selected) {
 	from := max(min(r.from, r.until-nativeWindow.Milliseconds()), 0)
 	if i := slices.IndexFunc(r.vs.LabelMatchers, isName); i >= 0 && r.sized && r.size <= maxAskedByName {
-		t = x.counted(r, "natives of metric", r.metric, r.vs.LabelMatchers[i:i+1], from)
+		t = sc.counted(r, "natives of metric", r.metric, r.vs.LabelMatchers[i:i+1], from)
 	} else {
-		t = x.counted(r, "natives", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, from)
+		t = sc.counted(r, "natives", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, from)
 	}
 	t.question = countNatives
 	return t
@@ -293,14 +293,14 @@ func (x *exchange) nativesOf(r *read) (t selected) {
 
 // counted is what is counted of the series that the matchers select, from then on at least: over
 // all of the longest window that will take the number for its own.
-func (x *exchange) counted(r *read, what, selector string, matchers []*labels.Matcher, from int64) selected {
-	whole := max(cost.Whole(from, r.until), min(from, r.until-x.limits.MaxRange.Milliseconds()), 0)
+func (sc *Scale) counted(r *read, what, selector string, matchers []*labels.Matcher, from int64) selected {
+	whole := max(cost.Whole(from, r.until), min(from, r.until-sc.MaxRange.Milliseconds()), 0)
 	return selected{cost.KeyOf(r.part.Shard.Name(), what, selector, from, r.until), r.part, matchers, whole, r.until, countSeries}
 }
 
 // count asks the shards for the numbers of series that are not known. A server that will not count
 // refuses by a bound of its own, as it would the query.
-func (x *exchange) count(unknown []selected) (numbers, error) {
+func (sc *Scale) count(ctx context.Context, unknown []selected) (numbers, error) {
 	by := map[cost.Key]selected{}
 	var keys []cost.Key
 	for _, t := range unknown {
@@ -308,27 +308,23 @@ func (x *exchange) count(unknown []selected) (numbers, error) {
 			by[t.key], keys = t, append(keys, t.key)
 		}
 	}
-	out, err := x.st.counts.Find(x.ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
-		var questions []question
-		var grids []merge.Grid
+	out, err := sc.Known.Counts.Find(ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
+		var questions []Question
+		var of []int // the key that each is for
 		left := make([]int, len(keys))
 		for i, k := range keys {
-			part := by[k].part
 			for _, grid := range by[k].grids() {
-				q := question{shard: part.Shard, class: shard.Light, plain: true, part: i, from: grid.Start, until: grid.End}
-				q.req = x.countRequest(by[k], grid)
-				if q.replicas = part.Replicas; len(part.Replicas) == 1 {
-					q.replica, q.replicas = part.Replicas[0], nil
-				}
-				questions, grids = append(questions, q), append(grids, grid)
+				questions = append(questions, Question{by[k].part, sc.countRequest(by[k], grid), grid})
+				of = append(of, i)
 				left[i]++
 			}
 		}
 		var mu sync.Mutex
 		most := make([]int64, len(keys))
-		return x.countAnswers(questions, grids, func(i int, n int64) {
+		return sc.Ask(ctx, questions, func(q int, n int64) {
 			mu.Lock()
 			defer mu.Unlock()
+			i := of[q]
 			most[i] = max(most[i], n)
 			if left[i]--; left[i] == 0 {
 				found(i, most[i])
@@ -337,7 +333,7 @@ func (x *exchange) count(unknown []selected) (numbers, error) {
 	})
 	for k, n := range out {
 		if n == 0 {
-			x.st.counts.Remember(by[k].none(), 0)
+			sc.Known.Counts.Remember(by[k].none(), 0)
 		}
 	}
 	return out, err
@@ -364,10 +360,10 @@ func (t selected) grids() []merge.Grid {
 // countRequest asks what is to be counted at the moments of the grid. Nothing of it is the caller's
 // but the selector, what tells its series apart, and the window: others will take the number for
 // theirs.
-func (x *exchange) countRequest(t selected, grid merge.Grid) *endpoint.Request {
+func (sc *Scale) countRequest(t selected, grid merge.Grid) *endpoint.Request {
 	sent, _ := plan.Strip(t.part.Shard.Group, t.matchers)
 	query := t.question(plan.Selector(plan.Filled(sent)))
-	req := &endpoint.Request{Query: query, LookbackDelta: max(x.lookback(), countLookback), Timeout: x.dec.Request.Timeout}
+	req := &endpoint.Request{Query: query, LookbackDelta: max(sc.Lookback, countLookback), Timeout: sc.Timeout}
 	if grid.Step == 0 {
 		req.ID, req.Time = endpoint.Query, endpoint.At(grid.End)
 		return req
@@ -375,34 +371,4 @@ func (x *exchange) countRequest(t selected, grid merge.Grid) *endpoint.Request {
 	req.ID, req.Start, req.End = endpoint.QueryRange, endpoint.At(grid.Start), endpoint.At(grid.End)
 	req.Step = time.Duration(grid.Step) * time.Millisecond
 	return req
-}
-
-// countAnswers asks, and tells the largest number of each answer as it comes.
-func (x *exchange) countAnswers(questions []question, grids []merge.Grid, found func(int, int64)) error {
-	x.s.metrics.counts.Add(float64(len(questions)))
-	r, err := x.askAndRead(questions, func(i int, q *question, src merge.Source) error {
-		t, _, err := merge.DecodeTable(x.ctx, src, grids[i], x.budget)
-		if err != nil {
-			return err
-		}
-		defer t.Close()
-		most := int64(0)
-		for _, s := range t.Series {
-			for _, v := range s.Values {
-				if v > float64(most) { // which no NaN is
-					most = int64(min(v, math.MaxInt32))
-				}
-			}
-		}
-		found(q.part, most)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	if r.broken != nil {
-		return x.bodyError(r, r.broken)
-	}
-	return nil
 }

@@ -1,0 +1,103 @@
+package weigh
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/cost"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// SizesPatience is how long a shard may take to tell how large its metrics are.
+const SizesPatience = 10 * time.Second
+
+const (
+	// sizesAtOnce is of how many shards it is found out at once.
+	sizesAtOnce   = 4
+	maxSizesBytes = 1 << 20
+)
+
+// Sizes knows how many series the metrics of shards have. It is asked for behind a request that
+// needs it, and not waited for.
+type Sizes struct {
+	log    *slog.Logger
+	now    func() time.Time
+	by     map[*shard.Shard]*cost.Names
+	ctx    context.Context // of what is asked behind requests
+	cancel context.CancelFunc
+	places chan struct{}
+	asking sync.WaitGroup
+}
+
+// NewSizes knows nothing yet of the topology's shards. What it asks ends with the context, or when
+// it is closed.
+func NewSizes(ctx context.Context, top *shard.Topology, now func() time.Time, log *slog.Logger) *Sizes {
+	z := &Sizes{log: log, now: now, by: map[*shard.Shard]*cost.Names{}, places: make(chan struct{}, sizesAtOnce)}
+	z.ctx, z.cancel = context.WithCancel(ctx)
+	for _, g := range top.Groups {
+		for _, sh := range g.Shards {
+			z.by[sh] = &cost.Names{}
+		}
+	}
+	return z
+}
+
+// Close ends what is being asked.
+func (z *Sizes) Close() {
+	z.cancel()
+	z.asking.Wait()
+}
+
+// Of is how many series a metric has on a shard at most, if that is known, and sees to it that it
+// will be. A Thanos Query has no index of its own.
+func (z *Sizes) Of(sh *shard.Shard, metric string) (int64, bool) {
+	n := z.by[sh]
+	if n == nil || sh.Thanos() {
+		return 0, false
+	}
+	if n.Due(z.now()) {
+		z.asking.Go(func() { z.ask(sh, n) })
+	}
+	return n.AtMost(metric)
+}
+
+// Since is from when on they are true, in milliseconds.
+func (z *Sizes) Since(sh *shard.Shard) int64 {
+	if n := z.by[sh]; n != nil {
+		return n.Since()
+	}
+	return 0
+}
+
+// Names is what is known of a shard; nil where it is none of the topology's.
+func (z *Sizes) Names(sh *shard.Shard) *cost.Names { return z.by[sh] }
+
+// ask asks a shard for its largest metrics.
+func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
+	select {
+	case z.places <- struct{}{}:
+		defer func() { <-z.places }()
+	case <-z.ctx.Done():
+		n.Fail(z.now())
+		return
+	}
+	ctx, cancel := context.WithTimeout(z.ctx, SizesPatience)
+	defer cancel()
+	began := z.now()
+	req := &endpoint.Request{ID: endpoint.StatusTSDB, Filters: map[string][]string{"limit": {strconv.Itoa(cost.MaxNames)}}}
+	resp, err := sh.Do(ctx, req, shard.CallOptions{MaxBytes: maxSizesBytes, Class: shard.Light})
+	if err == nil {
+		err = n.Learn(resp.Body, z.now(), z.now().Sub(began))
+		_ = resp.Body.Close()
+	} else {
+		n.Fail(z.now())
+	}
+	if err != nil && z.ctx.Err() == nil {
+		z.log.Debug("how large a shard's metrics are is not known; series are counted for each selector",
+			slog.String("shard", sh.Name()), slog.Any("err", err))
+	}
+}

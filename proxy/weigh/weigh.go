@@ -1,0 +1,368 @@
+package weigh
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/answer"
+	"github.com/spillwayproject/spillway/proxy/cost"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+const (
+	// LightSeries is what a text may make a server hold for one series before these are counted: a
+	// server holds about as much of each at rest, in its head and its index, and of a metric's
+	// series only few of its own are such.
+	LightSeries = 4 << 10
+	// lightNative is the same for a native histogram, with its chunks of samples.
+	lightNative = 32 << 10
+	// maxLightNames is how many metrics a text may read of which none makes much.
+	maxLightNames = 8
+)
+
+// Scale weighs what a request asks.
+type Scale struct {
+	// MaxBytes is max_shard_bytes, MaxRange how far back a query may reach.
+	MaxBytes int64
+	MaxRange time.Duration
+	// Light is how many bytes a text may make a server hold for one series before these are
+	// counted; LightSeries but for tests.
+	Light int64
+	// Interval is the step of a subquery that has none, Lookback how far back an evaluation looks
+	// for a sample, Timeout how long the request may take.
+	Interval, Lookback, Timeout time.Duration
+	// Now is the time of the request, in milliseconds.
+	Now int64
+	// Known is what was found before, for all requests of a topology.
+	Known *Known
+	// Ask asks the questions, all at once, and calls found with the place of each and the largest
+	// number in its answer as it comes, from any goroutine. An error is the request's, or a
+	// server's refusal.
+	Ask func(ctx context.Context, questions []Question, found func(i int, n int64)) error
+}
+
+// Known is what is known of a topology's shards, for all requests. Only Sizes has to be set.
+type Known struct {
+	// Sizes are those of metrics.
+	Sizes *Sizes
+	// Counts are numbers of series, Weights of bytes that shards hold for texts.
+	Counts, Weights cost.Counts
+}
+
+// Question is what one shard is asked in order to count.
+type Question struct {
+	// Part names the shard and its replicas.
+	Part *plan.Part
+	// Request is a query that gives numbers at the times of Grid.
+	Request *endpoint.Request
+	Grid    merge.Grid
+}
+
+// load is what one shard is asked for a leaf, and its selectors there.
+type load struct {
+	leaf  *plan.Leaf
+	part  *plan.Part
+	grid  cost.Grid
+	reads []read
+	// weight is what its shard would hold, by what is known.
+	weight int64
+}
+
+// read is a selector of the load.
+func (l *load) read(vs *parser.VectorSelector) *read {
+	for i := range l.reads {
+		if l.reads[i].vs == vs {
+			return &l.reads[i]
+		}
+	}
+	return nil
+}
+
+// held is what a shard would hold for a load of so many series, and native histograms among them,
+// of each selector, where each chosen series may be another one at each step.
+func (l *load) held(series func(*read) (int64, int64)) int64 {
+	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
+		if r := l.read(vs); r != nil {
+			return series(r)
+		}
+		return 0, 0
+	}, nil)
+}
+
+// Pieces is in how many pieces of time the query is to be asked, so that none of its servers holds
+// more than max_shard_bytes at a time: 1 where it is asked as it is. The error is a refusal where
+// no number of pieces is enough, or what kept the series from being counted.
+func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, error) {
+	if sc.weighedBefore(p) {
+		return 1, nil
+	}
+	light := sc.light(p, false)
+	if light && sc.light(p, true) {
+		sc.remember(p, nil)
+		return 1, nil
+	}
+	loads, known := sc.loads(q, p), numbers{}
+	if err := sc.countMetrics(ctx, loads, known); err != nil {
+		return 1, err
+	}
+	native, err := sc.natives(ctx, loads, known)
+	if err != nil {
+		return 1, err
+	}
+	if light && !native {
+		sc.remember(p, loads)
+		return 1, nil
+	}
+	heavy, held, err := sc.beyond(ctx, sc.open(loads), known)
+	if err != nil {
+		return 1, err
+	}
+	if len(heavy) == 0 {
+		sc.remember(p, loads)
+		return 1, nil
+	}
+	worst, most := heavy[0].part.Shard, int64(0)
+	for s, n := range held {
+		if n > most || n == most && s.Name() < worst.Name() {
+			worst, most = s, n
+		}
+	}
+	if q.Range {
+		steps := int64(q.Grid.Len())
+		for n := max(most/sc.MaxBytes, 2); n <= min(plan.MaxPieces, steps); n++ {
+			if sc.fits(heavy, (steps+n-1)/n, known) {
+				if q.Divide(int(n)) == nil {
+					break
+				}
+				if native && givesNative(q, loads) {
+					return 1, answer.ErrPieces
+				}
+				return int(n), nil
+			}
+		}
+	}
+	if q.Inexact && !q.NoPass { // this text came to be evaluated here before, for which no shard holds much
+		return 1, &answer.Inexact{Why: q.Raw}
+	}
+	return 1, sc.tooMuch(q, worst, most)
+}
+
+// weighedBefore tells whether all parts of the plan were weighed within the last ten minutes, and
+// together at most half of what their shards may hold was found.
+func (sc *Scale) weighedBefore(p *plan.Plan) bool {
+	for _, l := range p.Leaves {
+		for _, part := range l.Parts {
+			n, ok := sc.Known.Weights.Known(sc.weightOf(l, part))
+			if !ok || n > sc.MaxBytes/2/int64(len(p.Leaves)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// remember is what the parts of a plan weigh; without loads so little that it was not looked at.
+func (sc *Scale) remember(p *plan.Plan, loads []*load) {
+	for _, l := range loads {
+		sc.Known.Weights.Remember(sc.weightOf(l.leaf, l.part), l.weight)
+	}
+	for _, l := range p.Leaves {
+		for _, part := range l.Parts {
+			sc.Known.Weights.Remember(sc.weightOf(l, part), 0)
+		}
+	}
+}
+
+func (sc *Scale) weightOf(l *plan.Leaf, part *plan.Part) cost.Key {
+	return cost.WeightKey(part.Shard.Name(), part.Query, sc.costGrid(l), min(l.Grid.End, sc.Now))
+}
+
+// refused tells whether a server would not answer, whatever the time.
+func refused(err error) bool {
+	k := qerr.From(err).Kind
+	return k == qerr.BadData || k == qerr.TooExpensive
+}
+
+// light tells whether all leaves together make little of each series of a metric, if these are
+// floats, or native histograms.
+func (sc *Scale) light(p *plan.Plan, native bool) bool {
+	var names []string
+	for _, l := range p.Leaves {
+		if l.Expr != nil {
+			names = appendNames(names, l.Expr)
+		}
+	}
+	if len(names) > maxLightNames {
+		return false
+	}
+	most, n := sc.Light, int64(0)
+	if native {
+		most, n = max(most, lightNative), 1
+	}
+	for _, name := range names {
+		one := int64(0)
+		for _, l := range p.Leaves {
+			if l.Expr != nil {
+				one += cost.Held(l.Expr, sc.costGrid(l), func(vs *parser.VectorSelector) (int64, int64) {
+					if nameOf(vs) == name {
+						return 1, n
+					}
+					return 0, 0
+				}, nil)
+			}
+		}
+		if one > most {
+			return false
+		}
+	}
+	return true
+}
+
+func (sc *Scale) costGrid(l *plan.Leaf) cost.Grid {
+	return cost.Grid{Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: sc.Interval.Milliseconds()}
+}
+
+// loads are the leaves' parts.
+func (sc *Scale) loads(q plan.Query, p *plan.Plan) []*load {
+	var out []*load
+	for _, l := range p.Leaves {
+		for _, part := range l.Parts {
+			if l.Expr != nil {
+				out = append(out, &load{leaf: l, part: part, grid: sc.costGrid(l), reads: sc.reads(q, l, part)})
+			}
+		}
+	}
+	return out
+}
+
+// open returns those of the loads of whose shards the sizes of metrics do not show that all of them
+// together are little enough.
+func (sc *Scale) open(loads []*load) (open []*load) {
+	held, unknown := map[*shard.Shard]int64{}, map[*shard.Shard]bool{}
+	for _, l := range loads {
+		s := l.part.Shard
+		l.weight = l.held(func(r *read) (int64, int64) {
+			unknown[s] = unknown[s] || !r.sized
+			return r.size, r.native
+		})
+		held[s] += l.weight
+	}
+	for _, l := range loads {
+		if s := l.part.Shard; unknown[s] || held[s] > sc.MaxBytes {
+			open = append(open, l)
+		}
+	}
+	return open
+}
+
+// beyond counts the series of the loads' selectors, which it adds to the numbers, and returns those
+// of the loads whose shards would hold too much, and how much each shard would.
+func (sc *Scale) beyond(ctx context.Context, loads []*load, known numbers) ([]*load, map[*shard.Shard]int64, error) {
+	var unknown []selected
+	sum := func() map[*shard.Shard]int64 {
+		unknown = nil
+		held := map[*shard.Shard]int64{}
+		for _, l := range loads {
+			l.weight = sc.held(l, l.grid, known, &unknown)
+			held[l.part.Shard] += l.weight
+		}
+		return held
+	}
+	held := sum()
+	if len(unknown) > 0 {
+		found, err := sc.count(ctx, unknown)
+		if err != nil {
+			return nil, nil, err
+		}
+		maps.Copy(known, found)
+		held = sum()
+	}
+	var heavy []*load
+	for _, l := range loads {
+		if held[l.part.Shard] > sc.MaxBytes {
+			heavy = append(heavy, l)
+		}
+	}
+	return heavy, held, nil
+}
+
+// held is what a shard would hold for a load over the grid, what is not known left out and added to
+// unknown.
+func (sc *Scale) held(l *load, grid cost.Grid, known numbers, unknown *[]selected) int64 {
+	number := func(t selected) int64 {
+		n, ok := sc.known(t, known)
+		switch {
+		case ok:
+			known[t.key] = n // it may be forgotten
+		case unknown != nil:
+			*unknown = append(*unknown, t)
+		}
+		return n
+	}
+	return cost.Held(l.leaf.Expr, grid, func(vs *parser.VectorSelector) (int64, int64) {
+		if r := l.read(vs); r != nil {
+			return number(sc.ofSelector(r)), r.native
+		}
+		return 0, 0
+	}, func(vs *parser.VectorSelector, by cost.Labels) int64 {
+		if r := l.read(vs); r != nil {
+			return number(sc.alikeOf(r, by))
+		}
+		return 1
+	})
+}
+
+// fits tells whether no shard of the loads would hold too much over so many of their steps.
+func (sc *Scale) fits(loads []*load, steps int64, known numbers) bool {
+	held := map[*shard.Shard]int64{}
+	for _, l := range loads {
+		grid := l.grid
+		grid.Steps = min(grid.Steps, steps)
+		held[l.part.Shard] += sc.held(l, grid, known, nil)
+	}
+	for _, n := range held {
+		if n > sc.MaxBytes {
+			return false
+		}
+	}
+	return true
+}
+
+// tooMuch refuses what would make a server hold too much.
+func (sc *Scale) tooMuch(q plan.Query, s *shard.Shard, held int64) error {
+	steps, advice := "", "select fewer series, "
+	if hasSubquery(q.Expr) {
+		advice += "give the subquery a shorter range or a longer step, "
+	}
+	if q.Range {
+		steps = fmt.Sprintf(" at %d steps", q.Grid.Len())
+		advice += "shorten the range or widen the step, "
+	}
+	advice += "or record a part of the query"
+	limit := merge.FormatBytes(sc.MaxBytes)
+	return qerr.Refuse(policy.BoundMaxShardBytes, limit, "about "+merge.FormatBytes(held), advice,
+		"evaluating this%s would make a server of shard %s hold about %s at once, as estimated from the series that it selects there, "+
+			"and max_shard_bytes allows %s", steps, s.Name(), merge.FormatBytes(held), limit)
+}
+
+// hasSubquery tells whether an expression has a subquery.
+func hasSubquery(n parser.Node) bool {
+	if _, ok := n.(*parser.SubqueryExpr); ok {
+		return true
+	}
+	for child := range parser.ChildrenIter(n) {
+		if hasSubquery(child) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,152 @@
+package weigh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// world is two shards of which nothing is known, whose selectors have so many series, native
+// histograms where they are named nat.
+type world struct {
+	*Scale
+	shards []*shard.Shard
+	series int64
+	err    error
+	asked  atomic.Int64
+}
+
+func newWorld(t *testing.T, series int64, bytes int64) *world {
+	t.Helper()
+	g := config.Group{Name: "jaguar"}
+	for i := range 2 {
+		r := config.Replica{URL: fmt.Sprintf("http://10.0.0.%d:9090", i+1), Type: config.TypePrometheus}
+		g.Shards = append(g.Shards, config.Shard{Replicas: []config.Replica{r}})
+	}
+	top, err := shard.New([]config.Group{g}, shard.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(top.Close)
+	w := &world{shards: top.Groups[0].Shards, series: series}
+	w.Scale = &Scale{
+		MaxBytes: bytes, MaxRange: 31 * 24 * time.Hour, Light: LightSeries, Interval: time.Minute, Now: 1_800_000_000_000,
+		Known: &Known{Sizes: &Sizes{}}, // which knows no shard
+		Ask: func(_ context.Context, questions []Question, found func(int, int64)) error {
+			w.asked.Add(int64(len(questions)))
+			if w.err != nil {
+				return w.err
+			}
+			for i, q := range questions {
+				n := w.series
+				switch text := q.Request.Query; {
+				case strings.Contains(text, "histogram_count") && !strings.Contains(text, "nat"):
+					n = 1 // none, and one more
+				case strings.Contains(text, "histogram_count"):
+					n++
+				case strings.Contains(text, `"few"`):
+					n /= 100
+				}
+				found(i, n)
+			}
+			return nil
+		},
+	}
+	return w
+}
+
+// ask weighs a query over an hour, asked whole of all shards.
+func (w *world) ask(t *testing.T, text string, steps int, move time.Duration) (int, error) {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := w.Now - move.Milliseconds()
+	grid := merge.Grid{Start: end - int64(steps-1)*15_000, End: end, Step: 15_000}
+	q := plan.Query{Text: text, Expr: expr, Grid: grid, Range: steps > 1}
+	leaf := &plan.Leaf{Mode: plan.ModePush, Grid: grid, Range: q.Range, Expr: expr}
+	for _, s := range w.shards {
+		leaf.Parts = append(leaf.Parts, &plan.Part{Shard: s, Query: text, From: grid.Start - 300_000, Until: end})
+	}
+	return w.Pieces(t.Context(), q, &plan.Plan{Leaves: []*plan.Leaf{leaf}})
+}
+
+// TestPieces: what weighs little is asked at once, and of nobody how many series there are; what
+// weighs much in pieces, or not at all. Numbers are asked for once.
+func TestPieces(t *testing.T) {
+	for _, tc := range []struct {
+		query  string
+		steps  int
+		pieces int // 0: refused
+		asked  int // for numbers, of both shards
+	}{
+		{"sum(up)", 1, 1, 0},
+		{"sum by (job) (rate(x_total[5m]))", 1, 1, 4}, // how many there are, and how many of them are native histograms
+		{"sum(rate(x_total[5m]))", 241, 6, 4},         // 77 MB of points, twice
+		{`sum(rate(x_total{job="few"}[5m]))`, 241, 1, 6},
+		{"max_over_time(rate(x_total[5m])[6h:15s])", 1, 0, 4},
+		{"sum(rate(nat[5m]))", 241, 0, 4},
+	} {
+		w := newWorld(t, 20_000, 32<<20)
+		for i := range 2 {
+			n, err := w.ask(t, tc.query, tc.steps, 0)
+			if n != max(tc.pieces, 1) || (err != nil) != (tc.pieces == 0) {
+				t.Errorf("%s: %d pieces, %v", tc.query, n, err)
+			}
+			if err != nil && (qerr.From(err).Kind != qerr.TooExpensive || !strings.Contains(err.Error(), "shard jaguar[0]")) {
+				t.Errorf("%s: %v", tc.query, err)
+			}
+			if asked := int(w.asked.Swap(0)); i == 0 && asked != tc.asked || i == 1 && asked > 0 {
+				t.Errorf("%s: time %d: asked %d times", tc.query, i, asked)
+			}
+		}
+	}
+}
+
+// TestAskedAgain: numbers stand for ten minutes, weights too; what a server would not tell is the
+// request's error, and is not remembered.
+func TestAskedAgain(t *testing.T) {
+	w := newWorld(t, 2000, 32<<20)
+	const query = "sum(rate(x_total[5m]))"
+	weigh := func(move time.Duration) int64 {
+		t.Helper()
+		if n, err := w.ask(t, query, 241, move); n != 1 || err != nil {
+			t.Errorf("%d pieces, %v", n, err)
+		}
+		return w.asked.Swap(0)
+	}
+	if n := weigh(0); n == 0 {
+		t.Error("nobody was asked")
+	}
+	w.series = 1_000_000 // which nobody knows yet
+	if n := weigh(0); n != 0 {
+		t.Errorf("asked %d times once more", n)
+	}
+	if n, err := w.ask(t, query, 241, 21*time.Minute); err == nil && n == 1 {
+		t.Error("numbers of now are believed of earlier ones")
+	}
+	other := newWorld(t, 2000, 32<<20)
+	other.err = errors.New("no route to it")
+	for range 2 {
+		if _, err := other.ask(t, query, 241, 0); !errors.Is(err, other.err) || other.asked.Swap(0) == 0 {
+			t.Errorf("%v", err)
+		}
+	}
+	other.err = nil
+	if n, err := other.ask(t, query, 241, 0); n != 1 || err != nil {
+		t.Errorf("%d pieces, %v", n, err)
+	}
+}
