@@ -121,9 +121,10 @@ func TestAReplicaFailsBetweenParcels(t *testing.T) {
 	var reads [2]atomic.Int64
 	var fails atomic.Pointer[func(replica int, read int64) bool]
 	for i, away := range []time.Duration{26 * time.Minute, 20 * time.Minute} {
-		held := scraped(60, now.Add(-75*time.Minute), now.Add(-time.Second), time.Duration(2+7*i)*time.Second, func(_ int, at time.Time) bool {
+		gone := func(_ int, at time.Time) bool {
 			return at.After(now.Add(-away)) && at.Before(now.Add(-away+3*time.Minute))
-		})
+		}
+		held := scraped(60, now.Add(-75*time.Minute), now.Add(-time.Second), time.Duration(2+7*i)*time.Second, gone)
 		for j := range held {
 			b := labels.NewBuilder(held[j].lbls)
 			held[j].lbls = b.Set("instance", b.Get("node")+":9100").Labels()
