@@ -23,7 +23,7 @@ const (
 	// gcPercent is how much garbage there may be beside what is alive, in percent of it, where
 	// Spillway's own limit bounds both: what is alive at rest is so little that Go's default
 	// collects after every few requests.
-	gcPercent = 400
+	gcPercent = 200
 )
 
 // relax lets the collector wait for more garbage where the memory limit is Spillway's own, and
