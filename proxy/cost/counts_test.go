@@ -268,4 +268,14 @@ func TestKeyOf(t *testing.T) {
 	if slices.Contains(others, one) {
 		t.Error("different windows or shards share a number")
 	}
+	if KeyOf("a", "bc", "x", 0, 1000) == KeyOf("ab", "c", "x", 0, 1000) {
+		t.Error("what stands in another field shares a number")
+	}
+	grid := Grid{Steps: 60, Step: 60_000, Interval: 15_000}
+	weight := WeightKey("s", "x", grid, 1000)
+	for _, g := range []Grid{{Steps: 240, Step: 60_000, Interval: 15_000}, {Steps: 60, Step: 15_000, Interval: 15_000}, {Steps: 60, Step: 60_000, Interval: 60_000}} {
+		if WeightKey("s", "x", g, 1000) == weight {
+			t.Errorf("%+v weighs what %+v does", g, grid)
+		}
+	}
 }

@@ -24,6 +24,9 @@ func TestSpell(t *testing.T) {
 			want := append(AppendTimestamp(nil, grid.Time(i)), ',', '"')
 			b := append(append([]byte{'['}, want...), `5678901234567890`...)
 			x := &texts[i]
+			if known := grid.Time(i) >= 1e12 && grid.Time(i) < 1e13; known != (x.mask != 0) {
+				t.Fatalf("%s: mask %x", want, x.mask)
+			}
 			known := (len(want) == 12 || len(want) == 16 && want[10] == '.') && want[0] != '-'
 			if j := x.is(b); known && j != 1+len(want) || !known && j != 0 {
 				t.Fatalf("%s: its text is taken for a time, the value beginning at %d", want, j)

@@ -39,6 +39,8 @@ type exactReference struct {
 	selected []raw.Selected
 	calls    []exactCall
 	pieces   []exactPieceOf
+	parcels  func() float64 // how many queries were answered in parcels so far; nil where none is
+	before   float64        // what it was when seen was called last
 }
 
 // exactPieceOf is a stretch of a query's steps, and how much had been observed when it began.
@@ -101,6 +103,10 @@ func (r *exactReference) seen() exactSeen {
 		s.pieces = append(s.pieces, piece)
 	}
 	r.selected, r.calls, r.pieces = nil, nil, nil
+	if r.parcels != nil {
+		now := r.parcels()
+		s.parcels, r.before = now > r.before, now
+	}
 	return s
 }
 
@@ -131,6 +137,7 @@ type exactSeen struct {
 	base     map[string][]exactCall // by shard
 	pieces   []exactSeen            // of its stretches, where it was answered in several
 	grid     merge.Grid             // of a stretch
+	parcels  bool                   // the series were read and evaluated some targets at a time
 }
 
 // unread tells whether the series that collides, "labels on shard", was not looked at: everything
@@ -138,7 +145,7 @@ type exactSeen struct {
 // second argument where no series of the first has identifying labels.
 func (s *exactSeen) unread(collision string) bool {
 	key, _, _ := strings.Cut(collision, " on ")
-	return s.mode() == "raw" && !slices.ContainsFunc(s.selected, func(sel raw.Selected) bool {
+	return (s.mode() == "raw" || s.parcels) && !slices.ContainsFunc(s.selected, func(sel raw.Selected) bool {
 		_, ok := sel.Series[key]
 		return ok
 	})
@@ -160,6 +167,9 @@ func (s *exactSeen) mode() string {
 		if modes[m] {
 			return m
 		}
+	}
+	if s.parcels {
+		return "parcels"
 	}
 	if len(s.selected) > 0 {
 		return "raw"
@@ -629,7 +639,10 @@ func compareInt(a, b int64) int {
 }
 
 // attach lets the proxy tell the reference what it takes from where. Nothing may be asked before.
-func (r *exactReference) attach(_ testing.TB, s *Server) {
+func (r *exactReference) attach(t testing.TB, s *Server) {
+	if s.parcel > 0 {
+		r.parcels = func() float64 { return plans(t, s, string(plan.ModeParcels)) }
+	}
 	s.observe = r.observe
 	s.observeCall = func(m plan.Mode, shard, replica, query string) { r.observeCall(string(m), shard, replica, query) }
 	s.observeSteps = r.observeSteps

@@ -253,8 +253,9 @@ func (h *exactHarness) check(q exactQuestion) exactVerdict {
 		}
 		v.outcome, v.mode = "refused: label_collision", "refused"
 		return v
-	case got.bound == policy.BoundMaxPoints && strings.Contains(q.query, "count_values"): // as many series as it meets values: the worlds have too many for it
-		v.outcome, v.mode = "refused: max_points", "refused"
+	case (got.bound == policy.BoundMaxPoints || got.bound == policy.BoundLabelBytes) && strings.Contains(q.query, "count_values"):
+		// As many series as it meets values, each with its labels: the worlds have too many for it.
+		v.outcome, v.mode = "refused: "+got.bound, "refused"
 		return v
 	case got.bound == policy.BoundMaxShardBytes && h.w.tight > 0:
 		v.outcome, v.mode = "refused: max_shard_bytes", "refused"
@@ -363,6 +364,9 @@ func (h *exactHarness) explained(q exactQuestion, e parser.Expr, seen *exactSeen
 		}
 		if a, ok := n.(*parser.AggregateExpr); ok {
 			ties = ties || choosesTie(a.Op)
+			if a.Op == parser.STDDEV || a.Op == parser.STDVAR {
+				orders = 64 // what is left of numbers that are nearly equal is far apart
+			}
 			sums = sums || slices.Contains([]parser.ItemType{parser.SUM, parser.AVG, parser.STDDEV, parser.STDVAR}, a.Op)
 			zeros = zeros || slices.Contains([]parser.ItemType{parser.QUANTILE, parser.MIN, parser.MAX}, a.Op)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,7 @@ type world struct {
 	*Scale
 	shards []*shard.Shard
 	series int64
+	at     func(moment int64) int64 // how many series there are then, instead
 	err    error
 	asked  atomic.Int64
 }
@@ -51,6 +53,9 @@ func newWorld(t *testing.T, series int64, bytes int64) *world {
 			}
 			for i, q := range questions {
 				n := w.series
+				if w.at != nil {
+					n = w.at(q.Grid.End)
+				}
 				switch text := q.Request.Query; {
 				case strings.Contains(text, "histogram_count") && !strings.Contains(text, "nat"):
 					n = 1 // none, and one more
@@ -67,8 +72,14 @@ func newWorld(t *testing.T, series int64, bytes int64) *world {
 	return w
 }
 
-// ask weighs a query over an hour, asked whole of all shards.
+// ask weighs a query that all shards are asked for whole.
 func (w *world) ask(t *testing.T, text string, steps int, move time.Duration) (int, error) {
+	t.Helper()
+	return w.leaves(t, text, 1, steps, move)
+}
+
+// leaves is ask for a query of several leaves with that text.
+func (w *world) leaves(t *testing.T, text string, n, steps int, move time.Duration) (int, error) {
 	t.Helper()
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)
 	if err != nil {
@@ -81,7 +92,11 @@ func (w *world) ask(t *testing.T, text string, steps int, move time.Duration) (i
 	for _, s := range w.shards {
 		leaf.Parts = append(leaf.Parts, &plan.Part{Shard: s, Query: text, From: grid.Start - 300_000, Until: end})
 	}
-	return w.Pieces(t.Context(), q, &plan.Plan{Leaves: []*plan.Leaf{leaf}})
+	p := &plan.Plan{}
+	for range n {
+		p.Leaves = append(p.Leaves, leaf)
+	}
+	return w.Pieces(t.Context(), q, p)
 }
 
 // TestPieces: what weighs little is asked at once, and of nobody how many series there are; what
@@ -148,5 +163,41 @@ func TestAskedAgain(t *testing.T) {
 	other.err = nil
 	if n, err := other.ask(t, query, 241, 0); n != 1 || err != nil {
 		t.Errorf("%d pieces, %v", n, err)
+	}
+}
+
+// TestLeavesAddUp: what each of a query's leaves weighs was little when it was asked alone, and
+// together they are too much.
+func TestLeavesAddUp(t *testing.T) {
+	w := newWorld(t, 2500, 32<<20)
+	const query = "sum(rate(x_total[5m]))"
+	for _, leaves := range []int{1, 4, 1} {
+		if n, err := w.leaves(t, query, leaves, 241, 0); err != nil || (n > 1) != (leaves > 1) {
+			t.Errorf("%d leaves: %d pieces, %v", leaves, n, err)
+		}
+	}
+}
+
+// TestTheMostCounts: of numbers at several moments the largest is believed, wherever it stands.
+func TestTheMostCounts(t *testing.T) {
+	for moment := range countMoments {
+		w := newWorld(t, 0, 32<<20)
+		var moments []int64
+		many := func(at int64) int64 {
+			if !slices.Contains(moments, at) {
+				moments = append(moments, at)
+			}
+			if moments[min(moment, len(moments)-1)] == at {
+				return 20_000
+			}
+			return 10
+		}
+		w.at = many
+		if n, err := w.ask(t, "sum(rate(x_total[5m]))", 10*240, 0); n < 2 && err == nil {
+			t.Errorf("moment %d: asked at once", moment)
+		}
+		if len(moments) != countMoments {
+			t.Errorf("asked at %v", moments)
+		}
 	}
 }
