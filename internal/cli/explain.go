@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/server"
 )
@@ -127,7 +127,7 @@ func writeNode(w io.Writer, n *plan.Node, indent string, ran bool) {
 			fmt.Fprintln(w, oneLine(fmt.Sprintf("%s    %s to %s%s", below, stampOf(s.From), stampOf(s.Until), from)))
 		}
 		if ran {
-			fmt.Fprintf(w, "%s    answered with %s, %s and %s in %.3f s\n", below, seriesOf(c.Series), Count(int(c.Samples), "sample"), merge.FormatBytes(c.Bytes), c.Seconds)
+			fmt.Fprintf(w, "%s    answered with %s, %s and %s in %.3f s\n", below, seriesOf(c.Series), Count(int(c.Samples), "sample"), admit.FormatBytes(c.Bytes), c.Seconds)
 		}
 	}
 	for _, child := range n.Children {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/heap"
-	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
 const (
@@ -108,17 +108,17 @@ func (m memory) ceiling() int64 { return m.container / 100 * 95 }
 // more says what gives the process more memory, where goLimit is the GOMEMLIMIT in force: it is
 // whatever stands in the way now.
 func (m memory) more(goLimit, budget int64) string {
-	has := "the machine has " + merge.FormatBytes(m.machine)
+	has := "the machine has " + admit.FormatBytes(m.machine)
 	if m.container > 0 {
-		has = "the container has " + merge.FormatBytes(m.container)
+		has = "the container has " + admit.FormatBytes(m.container)
 	} else if m.machine == 0 {
 		has = "what the machine has is not known"
 	}
 	switch ceiling := m.ceiling(); {
 	case m.own && needed(budget) < m.most():
-		return fmt.Sprintf("raise memory.budget, which this limit follows (it is %s; %s)", merge.FormatBytes(budget), has)
+		return fmt.Sprintf("raise memory.budget, which this limit follows (it is %s; %s)", admit.FormatBytes(budget), has)
 	case !m.own && (ceiling == 0 || goLimit <= ceiling):
-		return fmt.Sprintf("raise GOMEMLIMIT (it is set to %s from outside; %s)", merge.FormatBytes(goLimit), has)
+		return fmt.Sprintf("raise GOMEMLIMIT (it is set to %s from outside; %s)", admit.FormatBytes(goLimit), has)
 	case m.container > 0:
 		return "give the container more memory (" + has + ")"
 	}

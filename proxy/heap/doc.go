@@ -1,7 +1,7 @@
 // Package heap looks at the memory that the process really holds, while requests are under way, and
 // keeps it below a ceiling.
 //
-// What requests say that they hold (merge.Budget) is an estimate: the engine makes copies, the
+// What requests say that they hold (admit.Budget) is an estimate: the engine makes copies, the
 // collector comes late. So a Watch asks the runtime every 100 ms: what was alive after the last
 // collection, and what is not heap at all (stacks, the runtime's own). That, not the size of the
 // heap, tells how near the end is: between two collections a heap of half the ceiling fills with

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -215,7 +215,7 @@ func (w *Watch) evict(held, ceiling int64) {
 	}
 	w.evictedAt = w.last.Cycles
 	heaviest.over = true
-	e := qerr.Overload(policy.BoundMemoryHeap, merge.FormatBytes(ceiling), 5*time.Second, w.advice(),
+	e := qerr.Overload(policy.BoundMemoryHeap, admit.FormatBytes(ceiling), 5*time.Second, w.advice(),
 		"Spillway was about to run out of memory and ended this request, which %s", why)
 	e.Seen = round(held) + " in use, " + round(most) + " of it charged to this request, " + round(charged) + " to all"
 	heaviest.end(e)
@@ -238,14 +238,14 @@ func (w *Watch) advice() string {
 
 // tightError is what large requests are told. The caller holds the mutex.
 func (w *Watch) tightError(held, ceiling int64) *qerr.Error {
-	e := qerr.Overload(policy.BoundMemoryHeap, merge.FormatBytes(ceiling), 5*time.Second, w.advice(),
-		"Spillway has no memory left for a request as large as this: %s of %s are in use", round(held), merge.FormatBytes(ceiling))
+	e := qerr.Overload(policy.BoundMemoryHeap, admit.FormatBytes(ceiling), 5*time.Second, w.advice(),
+		"Spillway has no memory left for a request as large as this: %s of %s are in use", round(held), admit.FormatBytes(ceiling))
 	e.Seen = round(held) + " in use"
 	return e
 }
 
 // round is a number of bytes in whole MiB: more says nothing.
-func round(n int64) string { return merge.FormatBytes(n >> 20 << 20) }
+func round(n int64) string { return admit.FormatBytes(n >> 20 << 20) }
 
 // names are what read asks the runtime for.
 var names = []string{

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -32,7 +32,7 @@ func newRig() *rig {
 	r := &rig{now: Reading{Live: 100 * mib, Other: 12 * mib, Limit: 4 << 30}}
 	r.Watch = New(Options{
 		Ceiling: func() int64 { return 512 * mib }, Evicted: func() { r.evicted++ }, Pressed: func(e *qerr.Error) { r.pressed = append(r.pressed, e) },
-		More:    func(limit int64) string { return "raise this limit of " + merge.FormatBytes(limit) },
+		More:    func(limit int64) string { return "raise this limit of " + admit.FormatBytes(limit) },
 		read:    func() Reading { r.looks++; return r.now },
 		collect: func() { r.locked(func() { r.collected++; r.now.Cycles++ }) },
 	})

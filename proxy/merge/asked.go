@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"strconv"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // Asked is what the answer to a query must fit.
@@ -24,8 +26,8 @@ type instants struct {
 	texts timeTexts
 }
 
-func newInstants(asked *Asked, budget *Budget) instants {
-	t := instants{asked: asked, texts: timeTexts{held: ledger{budget: budget}}}
+func newInstants(asked *Asked, budget *admit.Budget) instants {
+	t := instants{asked: asked, texts: timeTexts{held: admit.NewLedger(budget)}}
 	if asked != nil {
 		t.steps = asked.Grid.Len()
 	}

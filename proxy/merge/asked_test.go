@@ -12,6 +12,7 @@ import (
 	"testing/iotest"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -26,9 +27,9 @@ func both(t *testing.T, doc string, asked *Asked, slow bool) error {
 		return strings.NewReader(doc)
 	}
 	var errs []error
-	for _, f := range []func(*Writer, Source, *Budget) error{
-		func(w *Writer, src Source, b *Budget) error { _, err := Pass(t.Context(), w, src, b); return err },
-		func(w *Writer, src Source, b *Budget) error {
+	for _, f := range []func(*Writer, Source, *admit.Budget) error{
+		func(w *Writer, src Source, b *admit.Budget) error { _, err := Pass(t.Context(), w, src, b); return err },
+		func(w *Writer, src Source, b *admit.Budget) error {
 			_, err := Splice(t.Context(), w, 0, []Source{src}, b)
 			return err
 		},
@@ -36,8 +37,8 @@ func both(t *testing.T, doc string, asked *Asked, slow bool) error {
 		if asked.Type != "vector" && asked.Type != "matrix" && len(errs) > 0 {
 			break // Splice is not for those
 		}
-		pool := NewPool(256 << 20)
-		b := NewBudget(pool, roomy)
+		pool := admit.NewPool(256 << 20)
+		b := admit.NewBudget(pool, roomy)
 		w := NewWriter(&bytes.Buffer{}, b)
 		errs = append(errs, f(w, Source{Name: "jaguar 127.0.0.1:9090", Body: reader(), Asked: asked}, b))
 		w.Close()

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	jsoniter "github.com/json-iterator/go"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // perCPU runs a benchmark over a document and reports megabytes for each second of CPU time, which
@@ -47,9 +49,9 @@ func BenchmarkPass(b *testing.B) {
 		}
 		for with, rl := range map[string]*Relabel{"": nil, "/relabel": rl} {
 			b.Run(name+with, func(b *testing.B) {
-				pool := NewPool(1 << 30)
+				pool := admit.NewPool(1 << 30)
 				perCPU(b, doc, func(r io.Reader) error {
-					budget := NewBudget(pool, roomy)
+					budget := admit.NewBudget(pool, roomy)
 					defer budget.Close()
 					w := NewWriter(io.Discard, budget)
 					defer w.Close()
@@ -113,9 +115,9 @@ func BenchmarkScan(b *testing.B) {
 
 func BenchmarkMergeSeries(b *testing.B) {
 	doc := seriesDoc(10000)
-	pool := NewPool(1 << 30)
+	pool := admit.NewPool(1 << 30)
 	perCPU(b, doc, func(r io.Reader) error {
-		budget := NewBudget(pool, roomy)
+		budget := admit.NewBudget(pool, roomy)
 		defer budget.Close()
 		w := NewWriter(io.Discard, budget)
 		defer w.Close()
@@ -130,9 +132,9 @@ func BenchmarkMergeStrings(b *testing.B) {
 		fmt.Fprintf(&list, `%s"pod-%08d"`, comma(i), i)
 	}
 	doc := []byte(envelope("[" + list.String() + "]"))
-	pool := NewPool(1 << 30)
+	pool := admit.NewPool(1 << 30)
 	perCPU(b, doc, func(r io.Reader) error {
-		budget := NewBudget(pool, roomy)
+		budget := admit.NewBudget(pool, roomy)
 		defer budget.Close()
 		w := NewWriter(io.Discard, budget)
 		defer w.Close()

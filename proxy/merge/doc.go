@@ -1,6 +1,6 @@
 // Package merge turns the answers of shards into one answer: it scans their JSON as a stream,
-// counts what it reads against the request's budget, merges, relabels, and writes what Prometheus
-// itself would have written.
+// counts what it reads against the request's budget (proxy/admit), merges, relabels, and writes
+// what Prometheus itself would have written.
 //
 // # Promises
 //
@@ -38,12 +38,11 @@
 // A Table takes 8 bytes for each step of each series, in blocks of 64 KiB behind 2 KiB, and its
 // label sets, until it is closed; Fold works in place, Union moves nothing, and both add 48 to 96
 // bytes for each series of the result. Series, exemplars and the small documents (rules, targets,
-// ...) are collected. Every byte of all that is held in the request's Budget, which takes it from
-// the process' Pool. So one request is bounded by its Limits, and all together by the Pool.
+// ...) are collected. Every byte of all that is held in the request's admit.Budget.
 //
 // # Example
 //
-//	budget := merge.NewBudget(pool, merge.Limits{MaxSeries: 50000, MaxSamples: 50e6, MaxBytes: 64 << 20})
+//	budget := admit.NewBudget(pool, admit.Limits{MaxSeries: 50000, MaxSamples: 50e6, MaxBytes: 64 << 20})
 //	defer budget.Close()
 //	w := merge.NewWriter(rw, budget)
 //	defer w.Close()

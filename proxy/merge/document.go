@@ -3,6 +3,8 @@ package merge
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // Decoding a document makes values of it: strings and copies of them, and for each object or array
@@ -19,22 +21,22 @@ const (
 type documents[T any] struct {
 	docs    []T
 	res     Result
-	ledgers []ledger
+	ledgers []admit.Ledger
 }
 
 func (d *documents[T]) release() {
 	for i := range d.ledgers {
-		d.ledgers[i].drop()
+		d.ledgers[i].Drop()
 	}
 }
 
 // readDocuments reads small documents (rules, targets, metadata, status) at the same time, each
 // checked by a Scanner and held in budget as a whole. The caller calls release, on an error too.
-func readDocuments[T any](ctx context.Context, shards []Source, budget *Budget) (*documents[T], error) {
-	d := &documents[T]{docs: make([]T, len(shards)), ledgers: make([]ledger, len(shards))}
+func readDocuments[T any](ctx context.Context, shards []Source, budget *admit.Budget) (*documents[T], error) {
+	d := &documents[T]{docs: make([]T, len(shards)), ledgers: make([]admit.Ledger, len(shards))}
 	answers := make([]answer, len(shards))
 	err := together(shards, func(i int) error {
-		d.ledgers[i].budget = budget
+		d.ledgers[i] = admit.NewLedger(budget)
 		return readDocument(ctx, shards[i], &d.ledgers[i], &answers[i], &d.docs[i])
 	})
 	var warnings, infos Notes
@@ -44,8 +46,8 @@ func readDocuments[T any](ctx context.Context, shards []Source, budget *Budget) 
 	return d, err
 }
 
-func readDocument(ctx context.Context, src Source, held *ledger, a *answer, dst any) error {
-	s := NewScanner(src.Body, held.budget)
+func readDocument(ctx context.Context, src Source, held *admit.Ledger, a *answer, dst any) error {
+	s := NewScanner(src.Body, held.Budget())
 	defer s.Close()
 	c := &capture{held: held}
 	ok := readAnswer(s, a, func() bool {
@@ -59,7 +61,7 @@ func readDocument(ctx context.Context, src Source, held *ledger, a *answer, dst 
 	if !a.hasData {
 		return nil
 	}
-	if err := held.hold(s.containers*containerBytes + s.keys*keyBytes + copyFactor*int64(len(c.b))); err != nil {
+	if err := held.Hold(s.containers*containerBytes + s.keys*keyBytes + copyFactor*int64(len(c.b))); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(c.b, dst); err != nil {
@@ -72,7 +74,7 @@ func readDocument(ctx context.Context, src Source, held *ledger, a *answer, dst 
 // capture keeps what is written to it, held in the budget.
 type capture struct {
 	b    []byte
-	held *ledger
+	held *admit.Ledger
 }
 
 // Write takes p, or refuses by memory.budget.
@@ -80,7 +82,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	if need := len(c.b) + len(p); need > cap(c.b) {
 		size := max(4096, 2*cap(c.b), need)
 		// The old array is garbage only after the copy, so both are paid for.
-		if err := c.held.hold(int64(size)); err != nil {
+		if err := c.held.Hold(int64(size)); err != nil {
 			return 0, err
 		}
 		c.b = append(make([]byte, 0, size), c.b...)

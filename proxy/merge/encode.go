@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/promql"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // Encoder writes results of Spillway's own evaluation, byte for byte as Prometheus' HTTP API
@@ -55,7 +57,7 @@ func (e *Encoder) flush(all bool) bool {
 	}
 	e.n += int64(len(e.buf))
 	if e.n > e.limit {
-		e.err = bytesRefusal(e.limit, e.n, "the answer is")
+		e.err = admit.TooManyBytes(e.limit, e.n, "the answer is")
 		return false
 	}
 	if e.Look != nil {

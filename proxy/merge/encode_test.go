@@ -21,6 +21,7 @@ import (
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/qerr/qerrtest"
 )
 
 // fromPrometheus is the answer that Prometheus' own codec writes.
@@ -144,11 +145,11 @@ func TestEncoderIsPrometheus(t *testing.T) {
 func TestEncoderBound(t *testing.T) {
 	m := promql.Matrix{{Metric: labels.FromStrings("a", "b"), Floats: make([]promql.FPoint, 100000)}}
 	var out counter
-	wantRefusal(t, NewEncoder(&out, 100<<10).Matrix(m), qerr.TooExpensive, "max_response_bytes")
+	qerrtest.Refused(t, NewEncoder(&out, 100<<10).Matrix(m), qerr.TooExpensive, "max_response_bytes")
 	if out.n > 100<<10 {
 		t.Errorf("%d bytes were written", out.n)
 	}
-	wantRefusal(t, NewEncoder(&out, 10).Vector(promql.Vector{{}}), qerr.TooExpensive, "max_response_bytes")
+	qerrtest.Refused(t, NewEncoder(&out, 10).Vector(promql.Vector{{}}), qerr.TooExpensive, "max_response_bytes")
 }
 
 // TestTextIsPrometheus compares lists, series and notes with Prometheus' own codec: names and

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 const (
@@ -290,7 +291,7 @@ func (r *Result) take(a *answer, warnings, infos *Notes) {
 
 // DecodeError reads an error answer of a shard. The result is an *UpstreamError, or what is wrong
 // with the body.
-func DecodeError(ctx context.Context, src Source, budget *Budget) error {
+func DecodeError(ctx context.Context, src Source, budget *admit.Budget) error {
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
 	var a answer

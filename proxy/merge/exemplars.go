@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // exemplarBytes is what one exemplar costs beside the bytes of its labels.
@@ -32,7 +34,7 @@ type exemplarSeries struct {
 // MergeExemplars writes the union of the shards' answers to query_exemplars: series relabelled and
 // sorted by labels, equal ones joined, in each the distinct exemplars sorted by time, value and
 // labels. Nothing is ever left out: a bound refuses.
-func MergeExemplars(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
+func MergeExemplars(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	var (
 		res   Result
 		lists = make([]exemplarList, len(shards))
@@ -40,7 +42,7 @@ func MergeExemplars(ctx context.Context, w *Writer, shards []Source, budget *Bud
 	)
 	defer func() {
 		for i := range lists {
-			lists[i].held.drop()
+			lists[i].held.Drop()
 		}
 	}()
 	err := together(shards, func(i int) error {
@@ -96,20 +98,20 @@ func (e *exemplarSeries) append(dst []byte) []byte {
 // exemplarList is one shard's answer.
 type exemplarList struct {
 	series []exemplarSeries
-	held   ledger
+	held   admit.Ledger
 	a      answer
 }
 
 func (l *exemplarList) hold(s *Scanner, n int64) bool {
-	if err := l.held.hold(n); err != nil {
+	if err := l.held.Hold(n); err != nil {
 		s.err = err
 		return false
 	}
 	return true
 }
 
-func (l *exemplarList) read(ctx context.Context, src Source, budget *Budget) error {
-	l.held.budget = budget
+func (l *exemplarList) read(ctx context.Context, src Source, budget *admit.Budget) error {
+	l.held = admit.NewLedger(budget)
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
 	d := setDecoder{rl: src.Relabel}
@@ -136,7 +138,7 @@ func (l *exemplarList) read(ctx context.Context, src Source, budget *Budget) err
 	return shardErr(ctx, src.Name, s.err)
 }
 
-func (l *exemplarList) readSeries(s *Scanner, d, plain *setDecoder, budget *Budget) bool {
+func (l *exemplarList) readSeries(s *Scanner, d, plain *setDecoder, budget *admit.Budget) bool {
 	if !s.Object() {
 		return false
 	}

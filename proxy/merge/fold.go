@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -62,7 +63,7 @@ var ErrInexact = errors.New("the partial results do not tell the exact one")
 // tables, also with an error: the result keeps the buffers of those whose values it uses (it folds
 // in place, into the first table that has a series) and closes the others. Its own memory is held
 // in budget.
-func Fold(op FoldOp, tables []*Table, budget *Budget) (result *Table, err error) {
+func Fold(op FoldOp, tables []*Table, budget *admit.Budget) (result *Table, err error) {
 	defer closeAll(tables)
 	grid, err := sameGrid(tables)
 	if err != nil {
@@ -74,7 +75,7 @@ func Fold(op FoldOp, tables []*Table, budget *Budget) (result *Table, err error)
 		}
 	}
 	f := folder{op: op, out: &Table{Grid: grid}, grid: grid, kept: make([]bool, len(tables))}
-	f.out.held.budget = budget
+	f.out.held = admit.NewLedger(budget)
 	defer func() {
 		if err != nil {
 			f.out.Close()
@@ -114,7 +115,7 @@ func Union(tables []*Table) (result *Table, err error) {
 	out := &Table{Grid: grid}
 	total := 0
 	for _, t := range tables {
-		out.held.budget = t.held.budget
+		out.held = admit.NewLedger(t.held.Budget())
 		out.Histograms = out.Histograms || t.Histograms
 		total += len(t.Series)
 	}
@@ -126,7 +127,7 @@ func Union(tables []*Table) (result *Table, err error) {
 		out.adopt(tables[0])
 		return out, nil
 	}
-	if err := out.held.hold(int64(total) * seriesHeader); err != nil {
+	if err := out.held.Hold(int64(total) * seriesHeader); err != nil {
 		return nil, err
 	}
 	out.Series = make([]TableSeries, 0, total)
@@ -134,7 +135,7 @@ func Union(tables []*Table) (result *Table, err error) {
 	for heads.more() {
 		series, _ := heads.top()
 		if n := len(out.Series); n > 0 && labels.Equal(out.Series[n-1].Labels, series.Labels) {
-			out.held.drop()
+			out.held.Drop()
 			return nil, fmt.Errorf("two shards hold %s: %w", cutNote([]byte(series.Labels.String())), ErrTwice)
 		}
 		out.Series = append(out.Series, *series)
@@ -159,10 +160,8 @@ func closeAll(tables []*Table) {
 // adopt takes over what another table holds.
 func (t *Table) adopt(from *Table) {
 	t.blocks = append(t.blocks, from.blocks...)
-	t.held.used += from.held.used
-	t.held.held += from.held.held
 	from.blocks, from.Series = nil, nil
-	from.held.used, from.held.held = 0, 0
+	t.held.Adopt(&from.held)
 }
 
 // sameGrid is the grid that all tables have.
@@ -313,7 +312,7 @@ func (f *folder) group(h *heads) error {
 	}
 	if n := len(f.out.Series); n == cap(f.out.Series) {
 		grow := max(64, n)
-		if err := f.out.held.hold(int64(grow) * seriesHeader * 2); err != nil {
+		if err := f.out.held.Hold(int64(grow) * seriesHeader * 2); err != nil {
 			return err
 		}
 		f.out.Series = slices.Grow(f.out.Series, grow)
@@ -509,7 +508,7 @@ func (f *folder) pairUp(t *Table) ([][]float64, error) {
 	}
 	const partBytes = seriesHeader + 16 + 24
 	parts := make([]part, 0, len(t.Series))
-	if err := f.out.held.hold(int64(len(t.Series)) * partBytes); err != nil {
+	if err := f.out.held.Hold(int64(len(t.Series)) * partBytes); err != nil {
 		return nil, err
 	}
 	b := labels.NewBuilder(labels.EmptyLabels())
@@ -524,7 +523,7 @@ func (f *folder) pairUp(t *Table) ([][]float64, error) {
 		default:
 			return nil, qerr.New(qerr.Internal, "a series of an average is neither its sum nor its count")
 		}
-		if err := f.out.held.hold(int64(p.Labels.ByteSize()) + labelSetBytes); err != nil {
+		if err := f.out.held.Hold(int64(p.Labels.ByteSize()) + labelSetBytes); err != nil {
 			return nil, err
 		}
 		parts = append(parts, p)

@@ -10,22 +10,24 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/qerr/qerrtest"
 )
 
 var nan, inf, none = math.NaN(), math.Inf(1), stale
 
 // made is a table of lines of text, each a label set and values: `{a="1"}` 1 2 3.
-func made(t testing.TB, b *Budget, grid Grid, series ...TableSeries) *Table {
+func made(t testing.TB, b *admit.Budget, grid Grid, series ...TableSeries) *Table {
 	t.Helper()
 	slices.SortFunc(series, func(a, b TableSeries) int { return labels.Compare(a.Labels, b.Labels) })
 	tab := &Table{Grid: grid}
-	tab.held.budget = b
+	tab.held = admit.NewLedger(b)
 	for _, s := range series {
 		if len(s.Values) != grid.Len() {
 			t.Fatalf("%d values on a grid of %d", len(s.Values), grid.Len())
 		}
-		if err := tab.held.hold(100); err != nil {
+		if err := tab.held.Hold(100); err != nil {
 			t.Fatal(err)
 		}
 		block := valueBlocks.Get().(*valueBlock)
@@ -54,7 +56,7 @@ func part(which string, s TableSeries) TableSeries {
 
 // joined runs a Fold or Union in every order of the tables, and checks that nothing is held when
 // its result is closed.
-func joined(t *testing.T, tables [][]TableSeries, grid Grid, join func([]*Table, *Budget) (*Table, error)) (string, error) {
+func joined(t *testing.T, tables [][]TableSeries, grid Grid, join func([]*Table, *admit.Budget) (*Table, error)) (string, error) {
 	t.Helper()
 	var (
 		first    string
@@ -62,8 +64,8 @@ func joined(t *testing.T, tables [][]TableSeries, grid Grid, join func([]*Table,
 	)
 	orders := permutations(len(tables))
 	for i, order := range orders {
-		pool := NewPool(64 << 20)
-		b := NewBudget(pool, roomy)
+		pool := admit.NewPool(64 << 20)
+		b := admit.NewBudget(pool, roomy)
 		var list []*Table
 		for _, j := range order {
 			list = append(list, made(t, b, grid, slices.Clone(tables[j])...))
@@ -166,7 +168,7 @@ func TestFold(t *testing.T) {
 		{"a count alone at a step", FoldAvg, two, tables{{part("sum", row("", 1, none)), part("count", row("", 1, 1))}}, "", "alone"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := joined(t, tc.in, tc.grid, func(tables []*Table, b *Budget) (*Table, error) { return Fold(tc.op, tables, b) })
+			got, err := joined(t, tc.in, tc.grid, func(tables []*Table, b *admit.Budget) (*Table, error) { return Fold(tc.op, tables, b) })
 			if tc.reason != "" {
 				if !errors.Is(err, ErrInexact) || !strings.Contains(err.Error(), tc.reason) {
 					t.Fatalf("got %q, %v; want ErrInexact with %q", got, err, tc.reason)
@@ -199,7 +201,7 @@ func TestFoldManyCancel(t *testing.T) {
 }
 
 func TestFoldOtherErrors(t *testing.T) {
-	b := NewBudget(NewPool(1<<20), roomy)
+	b := admit.NewBudget(admit.NewPool(1<<20), roomy)
 	if _, err := Fold(FoldSum, []*Table{made(t, b, Grid{}, row("", 1)), made(t, b, four)}, b); qerr.From(err).Kind != qerr.Internal {
 		t.Errorf("grids differ: %v", err)
 	}
@@ -218,20 +220,20 @@ func TestFoldOtherErrors(t *testing.T) {
 	if b.Held() != 0 {
 		t.Errorf("%d bytes are held", b.Held())
 	}
-	small := NewBudget(NewPool(poolChunk), roomy)
+	small := admit.NewBudget(admit.NewPool(64<<10), roomy)
 	tables := []*Table{made(t, nil, Grid{}), made(t, nil, Grid{})}
 	for i := range 5000 {
 		tables[i%2].Series = append(tables[i%2].Series, row(fmt.Sprintf("a=%05d", i), 1))
 	}
 	_, err := Fold(FoldSum, tables, small)
-	wantRefusal(t, err, qerr.Overloaded, "memory.budget")
+	qerrtest.Refused(t, err, qerr.Overloaded, "memory.budget")
 	if small.Held() != 0 {
 		t.Errorf("%d bytes are held", small.Held())
 	}
 }
 
 func TestUnion(t *testing.T) {
-	union := func(tables []*Table, _ *Budget) (*Table, error) { return Union(tables) }
+	union := func(tables []*Table, _ *admit.Budget) (*Table, error) { return Union(tables) }
 	type tables = [][]TableSeries
 	for name, tc := range map[string]struct {
 		in    tables

@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // memory is series of floats that Prometheus' engine can query.
@@ -145,8 +147,8 @@ func TestFoldLikePrometheus(t *testing.T) {
 				const named = `label_replace(%s%s (m), %q, %q, "", "")`
 				push = fmt.Sprintf(named+" or "+named, "sum", by, PartLabel, "sum", "count", by, PartLabel, "count")
 			}
-			pool := NewPool(1 << 30)
-			b := NewBudget(pool, roomy)
+			pool := admit.NewPool(1 << 30)
+			b := admit.NewBudget(pool, roomy)
 			decode := func(doc []byte) *Table {
 				tab, _, err := DecodeTable(t.Context(), Source{Name: "a", Body: bytes.NewReader(doc)}, grid, b)
 				if err != nil {
@@ -225,7 +227,7 @@ func TestFoldOrder(t *testing.T) {
 			var first *Table
 			var firstErr error
 			for turn := range 4 {
-				b := NewBudget(NewPool(1<<26), roomy)
+				b := admit.NewBudget(admit.NewPool(1<<26), roomy)
 				same := rand.New(rand.NewPCG(seed, 3))
 				var tables []*Table
 				for range n {

@@ -6,21 +6,22 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 // TableOf is a matrix as the engine returns it, as a table on the grid that it was evaluated on.
 // Histograms are told as DecodeTable tells them. Memory is held in budget: 8 bytes for each step of
 // each series, and the label sets.
-func TableOf(m promql.Matrix, grid Grid, budget *Budget) (*Table, error) {
+func TableOf(m promql.Matrix, grid Grid, budget *admit.Budget) (*Table, error) {
 	t := &Table{Grid: grid}
-	t.held.budget = budget
+	t.held = admit.NewLedger(budget)
 	for _, s := range m {
 		if len(s.Histograms) > 0 {
 			t.Close()
 			return &Table{Grid: grid, Histograms: true}, nil
 		}
-		if err := t.held.hold(tableSeriesBytes + 8*int64(grid.Len())); err != nil {
+		if err := t.held.Hold(tableSeriesBytes + 8*int64(grid.Len())); err != nil {
 			t.Close()
 			return nil, err
 		}
@@ -40,10 +41,10 @@ func TableOf(m promql.Matrix, grid Grid, budget *Budget) (*Table, error) {
 // other in time and together have all of its steps. Where any met a histogram so does the result,
 // and has no series. It takes ownership of all tables, also with an error. Memory: 8 bytes for each
 // step of each series, held in budget, until the result is closed.
-func Follow(grid Grid, tables []*Table, budget *Budget) (*Table, error) {
+func Follow(grid Grid, tables []*Table, budget *admit.Budget) (*Table, error) {
 	defer closeAll(tables)
 	out := &Table{Grid: grid}
-	out.held.budget = budget
+	out.held = admit.NewLedger(budget)
 	first, steps := make([]int, len(tables)), 0
 	for i, t := range tables {
 		if first[i] = steps; grid.index(t.Grid.Start) != steps {
@@ -62,7 +63,7 @@ func Follow(grid Grid, tables []*Table, budget *Budget) (*Table, error) {
 	for heads.more() {
 		s, i := heads.top()
 		if n := len(out.Series); n == 0 || !labels.Equal(out.Series[n-1].Labels, s.Labels) {
-			if err := out.held.hold(seriesHeader + 8*int64(steps)); err != nil {
+			if err := out.held.Hold(seriesHeader + 8*int64(steps)); err != nil {
 				out.Close()
 				return nil, err
 			}

@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 func matrix(grid Grid, series map[string]map[int64]float64) promql.Matrix {
@@ -26,7 +28,7 @@ func matrix(grid Grid, series map[string]map[int64]float64) promql.Matrix {
 // TestFollow: pieces in time become one table; a series that is in one piece only has no values in
 // the others; memory is given back.
 func TestFollow(t *testing.T) {
-	budget := NewBudget(NewPool(1<<30), Limits{})
+	budget := admit.NewBudget(admit.NewPool(1<<30), admit.Limits{})
 	defer budget.Close()
 	table := func(grid Grid, series map[string]map[int64]float64) *Table {
 		t.Helper()

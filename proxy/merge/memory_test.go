@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/metadata"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -56,8 +57,8 @@ func TestEndlessBodies(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const poolBytes = 8 << 20
-			pool := NewPool(poolBytes)
-			b := NewBudget(pool, Limits{MaxSeries: 50000, MaxSamples: 1e6, MaxBytes: 32 << 20})
+			pool := admit.NewPool(poolBytes)
+			b := admit.NewBudget(pool, admit.Limits{MaxSeries: 50000, MaxSamples: 1e6, MaxBytes: 32 << 20})
 			before := liveHeap()
 			body := &watched{endless: &endless{head: tc.head, unit: tc.unit}}
 			w := NewWriter(&counter{}, b)
@@ -80,7 +81,7 @@ func TestEndlessBodies(t *testing.T) {
 				t.Errorf("got %v, want one of %v", err, tc.bounds)
 			}
 			if grown := body.highest - before; grown > poolBytes+1<<20 {
-				t.Errorf("the heap grew by %s, the pool has %s", FormatBytes(grown), FormatBytes(poolBytes))
+				t.Errorf("the heap grew by %s, the pool has %s", admit.FormatBytes(grown), admit.FormatBytes(poolBytes))
 			}
 		})
 	}
@@ -125,7 +126,7 @@ func TestDocumentsCostWhatIsHeld(t *testing.T) {
 	const n = 20000
 	decode := map[string]struct {
 		doc  string
-		read func([]Source, *Budget) (func(), error)
+		read func([]Source, *admit.Budget) (func(), error)
 	}{
 		"groups":           {list(n, `{"groups":[`, `{}`, `]}`), reads[ruleDiscovery]},
 		"rules":            {list(n, `{"groups":[{"rules":[`, `{}`, `]}]}`), reads[ruleDiscovery]},
@@ -141,7 +142,7 @@ func TestDocumentsCostWhatIsHeld(t *testing.T) {
 	}
 	for name, tc := range decode {
 		t.Run(name, func(t *testing.T) {
-			b := NewBudget(NewPool(1<<30), roomy)
+			b := admit.NewBudget(admit.NewPool(1<<30), roomy)
 			defer b.Close()
 			before := liveHeap()
 			release, err := tc.read([]Source{{Name: "a", Body: strings.NewReader(tc.doc)}}, b)
@@ -160,18 +161,18 @@ func TestDocumentsCostWhatIsHeld(t *testing.T) {
 	}
 }
 
-func reads[T any](shards []Source, b *Budget) (func(), error) {
+func reads[T any](shards []Source, b *admit.Budget) (func(), error) {
 	d, err := readDocuments[T](context.Background(), shards, b)
 	return d.release, err
 }
 
 // TestPassAllocates measures that the number of allocations does not grow with the answer.
 func TestPassAllocates(t *testing.T) {
-	pool := NewPool(1 << 30)
+	pool := admit.NewPool(1 << 30)
 	allocs := func(series, points int) float64 {
 		doc := matrixDoc(series, points)
 		return testing.AllocsPerRun(5, func() {
-			b := NewBudget(pool, roomy)
+			b := admit.NewBudget(pool, roomy)
 			w := NewWriter(io.Discard, b)
 			if _, err := Pass(t.Context(), w, Source{Name: "a", Body: bytes.NewReader(doc)}, b); err != nil {
 				t.Fatal(err)

@@ -16,61 +16,62 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 var update = flag.Bool("update", false, "rewrite the wanted answers in testdata")
 
 // mergers are all merges by the name of their endpoint, with their parameters as text.
-var mergers = map[string]func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *Budget) (Result, error){
-	"labels": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *Budget) (Result, error) {
+var mergers = map[string]func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *admit.Budget) (Result, error){
+	"labels": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return mergeLists(ctx, w, args, shards, true, b)
 	},
-	"values": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *Budget) (Result, error) {
+	"values": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return mergeLists(ctx, w, args, shards, false, b)
 	},
-	"series": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *Budget) (Result, error) {
+	"series": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeSeries(ctx, w, atoi(args["limit"]), shards, b)
 	},
-	"metadata": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *Budget) (Result, error) {
+	"metadata": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeMetadata(ctx, w, atoi(args["limit"]), atoi(args["per_metric"]), shards, b)
 	},
-	"targets_metadata": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *Budget) (Result, error) {
+	"targets_metadata": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeTargetsMetadata(ctx, w, atoi(args["limit"]), shards, b)
 	},
-	"rules": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *Budget) (Result, error) {
+	"rules": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeRules(ctx, w, RulesPage{Limit: atoi(args["limit"]), Token: args["token"]}, shards, b)
 	},
-	"alerts": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *Budget) (Result, error) {
+	"alerts": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeAlerts(ctx, w, shards, b)
 	},
-	"targets": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *Budget) (Result, error) {
+	"targets": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeTargets(ctx, w, shards, b)
 	},
-	"exemplars": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *Budget) (Result, error) {
+	"exemplars": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeExemplars(ctx, w, shards, b)
 	},
-	"tsdb": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *Budget) (Result, error) {
+	"tsdb": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeTSDB(ctx, w, atoi(args["limit"]), shards, b)
 	},
-	"walreplay": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *Budget) (Result, error) {
+	"walreplay": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeWALReplay(ctx, w, shards, b)
 	},
-	"buildinfo": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *Budget) (Result, error) {
+	"buildinfo": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeBuildinfo(ctx, w, shards, b)
 	},
-	"features": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *Budget) (Result, error) {
+	"features": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeFeatures(ctx, w, shards, b)
 	},
-	"pass": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *Budget) (Result, error) {
+	"pass": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return Pass(ctx, w, shards[0], b)
 	},
-	"splice": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *Budget) (Result, error) {
+	"splice": func(ctx context.Context, w *Writer, args map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return Splice(ctx, w, atoi(args["limit"]), shards, b)
 	},
 }
 
-func mergeLists(ctx context.Context, w *Writer, args map[string]string, shards []Source, names bool, b *Budget) (Result, error) {
+func mergeLists(ctx context.Context, w *Writer, args map[string]string, shards []Source, names bool, b *admit.Budget) (Result, error) {
 	var lists []Strings
 	for _, src := range shards {
 		lists = append(lists, ShardStrings(ctx, src, names, b))
@@ -104,10 +105,10 @@ func words(line string) (first string, args map[string]string) {
 }
 
 // merged runs one merge to its end. In the end nothing may be held, whatever happened.
-func merged(t testing.TB, endpoint string, args map[string]string, shards []Source, limits Limits) (string, Result, error) {
+func merged(t testing.TB, endpoint string, args map[string]string, shards []Source, limits admit.Limits) (string, Result, error) {
 	t.Helper()
-	pool := NewPool(64 << 20)
-	b := NewBudget(pool, limits)
+	pool := admit.NewPool(64 << 20)
+	b := admit.NewBudget(pool, limits)
 	var out bytes.Buffer
 	w := NewWriter(&out, b)
 	err := w.Begin()

@@ -8,13 +8,15 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/metadata"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // MergeMetadata writes the union of the shards' metric metadata: for each metric, sorted, its
 // distinct entries, sorted by type, unit and help. At most limit metrics and perMetric entries of
 // each are written (0 is no limit). Metrics that are left out make the answer truncated; who asks
 // for so many entries of each has them, as from Prometheus.
-func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards []Source, budget *Budget) (Result, error) {
+func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[map[string][]metadata.Metadata](ctx, shards, budget)
 	defer d.release()
 	if err != nil {
@@ -67,7 +69,7 @@ func (a targetMetadata) compare(b targetMetadata) int {
 
 // MergeTargetsMetadata writes the union of the shards' targets/metadata: targets relabelled,
 // entries sorted by target and metric, each once, at most limit (0 is no limit).
-func MergeTargetsMetadata(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
+func MergeTargetsMetadata(ctx context.Context, w *Writer, limit int, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[[]targetMetadata](ctx, shards, budget)
 	defer d.release()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -240,7 +241,7 @@ func FuzzMerge(f *testing.F) {
 				continue
 			}
 			shards := []Source{{Name: "a", Body: bytes.NewReader(doc), Relabel: rl}, {Name: "b", Body: iotest.OneByteReader(bytes.NewReader(doc))}}
-			_, _, err := merged(t, endpoint, nil, shards, Limits{MaxSeries: 1000, MaxSamples: 1000, MaxBytes: 1 << 20})
+			_, _, err := merged(t, endpoint, nil, shards, admit.Limits{MaxSeries: 1000, MaxSamples: 1000, MaxBytes: 1 << 20})
 			var e *qerr.Error
 			switch {
 			case err == nil && !json.Valid(doc):
@@ -259,7 +260,7 @@ func FuzzPass(f *testing.F) {
 	rl := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"})
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		for _, rl := range []*Relabel{nil, rl} {
-			limits := Limits{MaxSeries: 1000, MaxSamples: 100000, MaxBytes: 1 << 20}
+			limits := admit.Limits{MaxSeries: 1000, MaxSamples: 100000, MaxBytes: 1 << 20}
 			got, _, err := merged(t, "pass", nil, []Source{{Name: "a", Body: bytes.NewReader(doc), Relabel: rl}}, limits)
 			slow, _, slowErr := merged(t, "pass", nil, []Source{{Name: "a", Body: iotest.OneByteReader(bytes.NewReader(doc)), Relabel: rl}}, limits)
 			if (err == nil) != (slowErr == nil) || err == nil && got != slow {

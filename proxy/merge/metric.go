@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"hash/maphash"
 	"slices"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // labelPair is one label of a metric object, as offsets from the object's start: name and value
@@ -277,7 +279,7 @@ type seenSets struct {
 	hashes  [][2]uint64
 	table   map[[2]uint64][]byte // -> the labels removed, nil for none
 	removed []byte               // scratch
-	held    ledger
+	held    admit.Ledger
 }
 
 var seedA, seedB = maphash.MakeSeed(), maphash.MakeSeed()
@@ -294,7 +296,7 @@ func (t *seenSets) add(set, removed []byte) error {
 	if t.table == nil && len(removed) == 0 {
 		if len(t.hashes) == cap(t.hashes) {
 			grow := max(256, len(t.hashes))
-			if err := t.held.hold(int64(grow) * seenSetBytes); err != nil {
+			if err := t.held.Hold(int64(grow) * seenSetBytes); err != nil {
 				return err
 			}
 			t.hashes = slices.Grow(t.hashes, grow)
@@ -303,7 +305,7 @@ func (t *seenSets) add(set, removed []byte) error {
 		return nil
 	}
 	if t.table == nil {
-		if err := t.held.hold(int64(len(t.hashes)) * tableEntryBytes); err != nil {
+		if err := t.held.Hold(int64(len(t.hashes)) * tableEntryBytes); err != nil {
 			return err
 		}
 		t.table = make(map[[2]uint64][]byte, 2*len(t.hashes))
@@ -315,7 +317,7 @@ func (t *seenSets) add(set, removed []byte) error {
 	if before, ok := t.table[h]; ok {
 		return collision(set, before, removed)
 	}
-	if err := t.held.hold(tableEntryBytes + int64(len(removed))); err != nil {
+	if err := t.held.Hold(tableEntryBytes + int64(len(removed))); err != nil {
 		return err
 	}
 	t.table[h] = bytes.Clone(removed)

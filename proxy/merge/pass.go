@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -28,12 +29,12 @@ const countEvery = 4096
 //
 // Two series that become equal by removing labels are a refusal (422 label_collision). Memory: one
 // Scanner, and 32 bytes for each series while labels can be removed, held in budget.
-func Pass(ctx context.Context, w *Writer, src Source, budget *Budget) (Result, error) {
+func Pass(ctx context.Context, w *Writer, src Source, budget *admit.Budget) (Result, error) {
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
 	p := passer{pairReader: pairReader{s: s}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name, times: newInstants(src.Asked, budget)}
-	p.seen.held.budget = budget
-	defer p.seen.held.drop()
+	p.seen.held = admit.NewLedger(budget)
+	defer p.seen.held.Drop()
 	defer p.times.texts.drop()
 	var (
 		a   answer
@@ -65,7 +66,7 @@ type passer struct {
 	ctx    context.Context
 	w      *Writer
 	rl     *Relabel
-	budget *Budget
+	budget *admit.Budget
 	name   string
 
 	resultType string

@@ -11,16 +11,18 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/qerr/qerrtest"
 )
 
-var roomy = Limits{MaxSeries: 1 << 20, MaxSamples: 1 << 30, MaxBytes: 1 << 40}
+var roomy = admit.Limits{MaxSeries: 1 << 20, MaxSamples: 1 << 30, MaxBytes: 1 << 40}
 
 // passed is a whole answer by Pass, or its error.
-func passed(t *testing.T, body io.Reader, rl *Relabel, limits Limits) (string, Result, *Budget, error) {
+func passed(t *testing.T, body io.Reader, rl *Relabel, limits admit.Limits) (string, Result, *admit.Budget, error) {
 	t.Helper()
-	pool := NewPool(256 << 20)
-	b := NewBudget(pool, limits)
+	pool := admit.NewPool(256 << 20)
+	b := admit.NewBudget(pool, limits)
 	var out bytes.Buffer
 	w := NewWriter(&out, b)
 	err := w.Begin()
@@ -199,15 +201,15 @@ func TestPassErrorObject(t *testing.T) {
 
 func TestPassBounds(t *testing.T) {
 	doc := envelope(`{"resultType":"matrix","result":[{"metric":{"a":"1"},"values":[[1,"1"],[2,"1"]]},{"metric":{"a":"2"},"values":[[1,"1"],[2,"1"]]}]}`)
-	for bound, limits := range map[string]Limits{
+	for bound, limits := range map[string]admit.Limits{
 		"max_series":         {MaxSeries: 1, MaxSamples: 100, MaxBytes: 1000},
 		"max_samples":        {MaxSeries: 10, MaxSamples: 3, MaxBytes: 1000},
 		"max_response_bytes": {MaxSeries: 10, MaxSamples: 100, MaxBytes: 50},
 	} {
 		_, _, _, err := passed(t, strings.NewReader(doc), nil, limits)
-		wantRefusal(t, err, qerr.TooExpensive, bound)
+		qerrtest.Refused(t, err, qerr.TooExpensive, bound)
 	}
-	if _, _, _, err := passed(t, strings.NewReader(doc), nil, Limits{MaxSeries: 2, MaxSamples: 4, MaxBytes: int64(len(doc))}); err != nil {
+	if _, _, _, err := passed(t, strings.NewReader(doc), nil, admit.Limits{MaxSeries: 2, MaxSamples: 4, MaxBytes: int64(len(doc))}); err != nil {
 		t.Errorf("at the bounds: %v", err)
 	}
 }
@@ -243,7 +245,7 @@ func TestPassLabelCollision(t *testing.T) {
 				}
 				return
 			}
-			wantRefusal(t, err, qerr.TooExpensive, "label_collision")
+			qerrtest.Refused(t, err, qerr.TooExpensive, "label_collision")
 			for _, w := range tc.words {
 				if !strings.Contains(err.Error(), w) {
 					t.Errorf("%s lacks %s", err, w)

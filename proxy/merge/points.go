@@ -11,19 +11,19 @@ func (d *tableDecoder) room() []float64 {
 	if n > len(d.spare) {
 		if n > len(valueBlock{}) {
 			const page = 8 << 10 // in which the runtime gives such space
-			if !d.took(d.t.held.hold((8*int64(n) + page - 1) &^ (page - 1))) {
+			if !d.took(d.t.held.Hold((8*int64(n) + page - 1) &^ (page - 1))) {
 				return nil
 			}
 			return make([]float64, n)
 		}
 		if !d.small && n <= firstValues/4 { // most answers to a wide fan-out are a series or two
-			if !d.took(d.t.held.hold(8 * firstValues)) {
+			if !d.took(d.t.held.Hold(8 * firstValues)) {
 				return nil
 			}
 			d.small, d.spare = true, make([]float64, firstValues)
 			return d.room()
 		}
-		if !d.took(d.t.held.hold(valueBlockBytes)) {
+		if !d.took(d.t.held.Hold(valueBlockBytes)) {
 			return nil
 		}
 		block := valueBlocks.Get().(*valueBlock)

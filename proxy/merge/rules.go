@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -79,7 +80,7 @@ type RulesPage struct {
 // yet), its alerts the union of all. Alerts are relabelled, which tells clusters apart; equal ones
 // are one alert, by the same rule of urgency. External labels on the rules of a Stamped source are
 // removed.
-func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source, budget *Budget) (Result, error) {
+func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[ruleDiscovery](ctx, shards, budget)
 	defer d.release()
 	if err != nil {
@@ -279,7 +280,7 @@ func compareTimes(a, b *time.Time) int {
 
 // MergeAlerts writes the active alerts of all shards, relabelled, sorted by labels, each once: of
 // equal ones the most urgent, then the oldest.
-func MergeAlerts(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
+func MergeAlerts(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[alertDiscovery](ctx, shards, budget)
 	defer d.release()
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 const (
@@ -29,7 +31,7 @@ var scanBuffers = sync.Pool{New: func() any { return new([scanBuffer]byte) }}
 // Scanner is used by one goroutine.
 type Scanner struct {
 	r      io.Reader
-	budget *Budget
+	budget *admit.Budget
 	sink   io.Writer // where copied regions go
 
 	buf      []byte
@@ -50,13 +52,13 @@ type Scanner struct {
 
 // NewScanner returns a scanner over r, whose bytes are counted in budget as they are read, and
 // whose buffer is held in it until Close. budget may be nil.
-func NewScanner(r io.Reader, budget *Budget) *Scanner {
+func NewScanner(r io.Reader, budget *admit.Budget) *Scanner {
 	s := &Scanner{}
 	s.reset(r, budget)
 	return s
 }
 
-func (s *Scanner) reset(r io.Reader, budget *Budget) {
+func (s *Scanner) reset(r io.Reader, budget *admit.Budget) {
 	*s = Scanner{r: r, budget: budget, tok: -1, from: -1, maxToken: MaxToken, scratch: s.scratch[:0]}
 	if err := budget.Hold(scanBuffer); err != nil {
 		s.err = err
@@ -171,7 +173,7 @@ func (s *Scanner) fill() bool {
 // grow doubles the buffer for a token that fills it.
 func (s *Scanner) grow() bool {
 	if len(s.buf) >= s.maxToken {
-		return s.fail(OverBound, "a string or label set is longer than %s", FormatBytes(int64(s.maxToken)))
+		return s.fail(OverBound, "a string or label set is longer than %s", admit.FormatBytes(int64(s.maxToken)))
 	}
 	size := min(2*len(s.buf), max(s.maxToken, scanBuffer))
 	if err := s.budget.Hold(int64(size)); err != nil {

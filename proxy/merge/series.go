@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // labelSetBytes is what one label set costs beside the bytes of its names and values: the header,
@@ -20,17 +22,17 @@ const labelSetBytes = 96
 // proxy, series come in the order of their creation. So the sets are collected, held in budget, and
 // sorted here; the shards are read at the same time. A shard's answer is cut at its own
 // Source.Limit.
-func MergeSeries(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
+func MergeSeries(ctx context.Context, w *Writer, limit int, shards []Source, budget *admit.Budget) (Result, error) {
 	var (
 		res   Result
 		lists = make([]seriesList, len(shards))
 		sets  []labels.Labels
-		total = ledger{budget: budget}
+		total = admit.NewLedger(budget)
 	)
 	defer func() {
-		total.drop()
+		total.Drop()
 		for i := range lists {
-			lists[i].held.drop()
+			lists[i].held.Drop()
 		}
 	}()
 	err := together(shards, func(i int) error {
@@ -44,7 +46,7 @@ func MergeSeries(ctx context.Context, w *Writer, limit int, shards []Source, bud
 		return res, err
 	}
 	const header = 32
-	if err := total.hold(int64(n) * header); err != nil {
+	if err := total.Hold(int64(n) * header); err != nil {
 		return res, err
 	}
 	sets = make([]labels.Labels, 0, n)
@@ -83,12 +85,12 @@ func MergeSeries(ctx context.Context, w *Writer, limit int, shards []Source, bud
 // seriesList is one shard's answer to series.
 type seriesList struct {
 	sets []labels.Labels
-	held ledger
+	held admit.Ledger
 	a    answer
 }
 
-func (l *seriesList) read(ctx context.Context, src Source, budget *Budget) error {
-	l.held.budget = budget
+func (l *seriesList) read(ctx context.Context, src Source, budget *admit.Budget) error {
+	l.held = admit.NewLedger(budget)
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
 	d := setDecoder{rl: src.Relabel}
@@ -110,7 +112,7 @@ func (l *seriesList) read(ctx context.Context, src Source, budget *Budget) error
 				s.err = context.Cause(ctx)
 				break
 			}
-			if err := l.held.hold(n + labelSetBytes); err != nil {
+			if err := l.held.Hold(n + labelSetBytes); err != nil {
 				return err
 			}
 			l.sets = append(l.sets, ls)
@@ -164,7 +166,7 @@ func (d *setDecoder) decode(s *Scanner) (ls labels.Labels, size int64, ok bool) 
 		}
 		d.arena = append(d.arena, value...)
 		if len(d.arena) > MaxToken {
-			return ls, 0, s.fail(OverBound, "a label set is longer than %s", FormatBytes(MaxToken))
+			return ls, 0, s.fail(OverBound, "a label set is longer than %s", admit.FormatBytes(MaxToken))
 		}
 		if d.ends = append(d.ends, to, len(d.arena)); len(d.ends) > 2*maxSetLabels {
 			return ls, 0, s.fail(OverBound, "a label set has more than %d labels", maxSetLabels)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -37,9 +38,9 @@ import (
 // each shard, five texts of label sets of each (beyond 4 KiB held in budget), and where labels are
 // set or removed, or the result is a vector, 32 bytes for each series, up to twice that while the
 // table of them grows.
-func Splice(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
+func Splice(ctx context.Context, w *Writer, limit int, shards []Source, budget *admit.Budget) (Result, error) {
 	sp := splicer{ctx: ctx, w: w, limit: limit, arms: make([]arm, len(shards))}
-	sp.seen.held.budget = budget
+	sp.seen.held = admit.NewLedger(budget)
 	defer sp.close()
 	for i := range sp.arms {
 		sp.arms[i].init(ctx, w, shards[i], budget)
@@ -90,10 +91,10 @@ func (sp *splicer) close() {
 		if a.s != nil {
 			a.s.Close()
 		}
-		a.held.drop()
+		a.held.Drop()
 		a.times.texts.drop()
 	}
-	sp.seen.held.drop()
+	sp.seen.held.Drop()
 }
 
 // arm is one shard in a splice. It stands behind the labels of a series, which are in out,
@@ -108,12 +109,12 @@ type arm struct {
 	turned  bool   // labels that were set have changed the order
 	removed bool   // labels were removed from the series in hand
 	end     bool
-	held    ledger
+	held    admit.Ledger
 }
 
-func (a *arm) init(ctx context.Context, w *Writer, src Source, budget *Budget) {
+func (a *arm) init(ctx context.Context, w *Writer, src Source, budget *admit.Budget) {
 	a.passer = passer{pairReader: pairReader{s: NewScanner(src.Body, budget)}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name, times: newInstants(src.Asked, budget)}
-	a.held.budget = budget
+	a.held = admit.NewLedger(budget)
 	if a.rl == nil {
 		a.rl = &Relabel{}
 	}
@@ -355,8 +356,8 @@ func (a *arm) order() bool {
 // hold holds what label sets take beyond a constant.
 func (a *arm) hold() bool {
 	const free = 4 << 10
-	if need := int64(cap(a.out)+cap(a.key)+cap(a.before)+cap(a.final)+cap(a.written)) - free - a.held.used; need > 0 {
-		if err := a.held.hold(need); err != nil {
+	if need := int64(cap(a.out)+cap(a.key)+cap(a.before)+cap(a.final)+cap(a.written)) - free - a.held.Used(); need > 0 {
+		if err := a.held.Hold(need); err != nil {
 			a.s.err = err
 			return false
 		}
@@ -535,7 +536,7 @@ func (sp *splicer) twice(i, other int) error {
 type hashSet struct {
 	slots [][2]uint64 // the low 16 bits of the second are the note; a slot whose first is zero is empty
 	n     int
-	held  ledger
+	held  admit.Ledger
 }
 
 // hashSlotBytes is what a slot takes; a set has between one and a third and two and two thirds of
@@ -572,7 +573,7 @@ func (t *hashSet) find(h [2]uint64) *[2]uint64 {
 
 func (t *hashSet) grow() error {
 	size := max(256, 2*len(t.slots))
-	if err := t.held.hold(int64(size) * hashSlotBytes); err != nil {
+	if err := t.held.Hold(int64(size) * hashSlotBytes); err != nil {
 		return err
 	}
 	old := t.slots
@@ -582,6 +583,6 @@ func (t *hashSet) grow() error {
 			*t.find(h) = h
 		}
 	}
-	t.held.used -= int64(len(old)) * hashSlotBytes
+	t.held.Spare(int64(len(old)) * hashSlotBytes)
 	return nil
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/qerr/qerrtest"
 )
 
 // matrixOf and vectorOf are answers of series as JSON.
@@ -233,15 +235,15 @@ func TestSpliceErrors(t *testing.T) {
 func TestSpliceBounds(t *testing.T) {
 	docs := []string{matrixOf(`{"metric":{"a":"1"},"values":[[1,"1"],[2,"1"]]}`), matrixOf(`{"metric":{"a":"2"},"values":[[1,"1"],[2,"1"]]}`)}
 	size := int64(len(docs[0]) + len(docs[1]))
-	for bound, limits := range map[string]Limits{
+	for bound, limits := range map[string]admit.Limits{
 		"max_series":         {MaxSeries: 1, MaxSamples: 100, MaxBytes: 1000},
 		"max_samples":        {MaxSeries: 10, MaxSamples: 3, MaxBytes: 1000},
 		"max_response_bytes": {MaxSeries: 10, MaxSamples: 100, MaxBytes: size - 1},
 	} {
 		_, _, err := merged(t, "splice", nil, shardsOf(docs...), limits)
-		wantRefusal(t, err, qerr.TooExpensive, bound)
+		qerrtest.Refused(t, err, qerr.TooExpensive, bound)
 	}
-	if _, _, err := merged(t, "splice", nil, shardsOf(docs...), Limits{MaxSeries: 2, MaxSamples: 4, MaxBytes: size}); err != nil {
+	if _, _, err := merged(t, "splice", nil, shardsOf(docs...), admit.Limits{MaxSeries: 2, MaxSamples: 4, MaxBytes: size}); err != nil {
 		t.Errorf("at the bounds: %v", err)
 	}
 }
@@ -471,7 +473,7 @@ func FuzzSplice(f *testing.F) {
 	}
 	rl := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"})
 	f.Fuzz(func(t *testing.T, one, two []byte, limit int) {
-		limits := Limits{MaxSeries: 1000, MaxSamples: 100000, MaxBytes: 1 << 20}
+		limits := admit.Limits{MaxSeries: 1000, MaxSamples: 100000, MaxBytes: 1 << 20}
 		args := map[string]string{"limit": fmt.Sprint(limit)}
 		for _, rl := range []*Relabel{nil, rl} {
 			got, res, err := merged(t, "splice", args, []Source{{Name: "a", Body: bytes.NewReader(one), Relabel: rl}, {Name: "b", Body: bytes.NewReader(two), Relabel: rl}}, limits)
@@ -563,11 +565,11 @@ func seriesOf(t *testing.T, doc []byte, rl *Relabel) (resultType string, series 
 // TestSpliceAllocates measures that allocations do not grow with the answer, but for the table of
 // label sets.
 func TestSpliceAllocates(t *testing.T) {
-	pool := NewPool(1 << 30)
+	pool := admit.NewPool(1 << 30)
 	allocs := func(series int, rl *Relabel) float64 {
 		docs := dealt(hour, 4, series, valueKinds[0].next)
 		return testing.AllocsPerRun(3, func() {
-			b := NewBudget(pool, roomy)
+			b := admit.NewBudget(pool, roomy)
 			w := NewWriter(io.Discard, b)
 			shards := shardsOf()
 			for _, doc := range docs {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 type tsdbStat struct {
@@ -36,7 +38,7 @@ type tsdbStatus struct {
 // Two things a sum cannot know: a name that is not among the first of every shard is counted too
 // low, and a label value that several shards have is counted by each. The lists are for finding
 // what is big, and that they do.
-func MergeTSDB(ctx context.Context, w *Writer, limit int, shards []Source, budget *Budget) (Result, error) {
+func MergeTSDB(ctx context.Context, w *Writer, limit int, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[tsdbStatus](ctx, shards, budget)
 	defer d.release()
 	if err != nil {
@@ -99,7 +101,7 @@ func (s walReplay) left() int64 { return max(0, s.Max-s.Current) }
 
 // MergeWALReplay writes the status of the shard that has most left to replay: when that one is
 // done, all are.
-func MergeWALReplay(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
+func MergeWALReplay(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[walReplay](ctx, shards, budget)
 	defer d.release()
 	if err != nil {
@@ -128,7 +130,7 @@ type buildInfo struct {
 // conclude from it what they may ask, and every shard is asked. A version that does not begin with
 // a number (main-abc, of somebody's own build) counts only where no shard has another one. The
 // shards must be of one product: versions of several are not to be compared.
-func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
+func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[buildInfo](ctx, shards, budget)
 	defer d.release()
 	if err != nil {
@@ -193,7 +195,7 @@ func number(parts []string, i int) int {
 
 // MergeFeatures writes what all shards have: of each category the features that every shard lists,
 // true where it is true everywhere.
-func MergeFeatures(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
+func MergeFeatures(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[map[string]map[string]bool](ctx, shards, budget)
 	defer d.release()
 	if err != nil {

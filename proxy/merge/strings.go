@@ -5,6 +5,8 @@ import (
 	"container/heap"
 	"context"
 	"slices"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // Strings is a sorted list of distinct strings, read one by one.
@@ -65,7 +67,7 @@ func (*fixedStrings) Close()       {}
 // ShardStrings reads the answer of a shard to labels or to label values. Names that src.Relabel
 // removes are left out where names is true (the endpoint is labels); those it sets are not added:
 // they come from FixedStrings. A list that is not sorted, or has a string twice, is an error.
-func ShardStrings(ctx context.Context, src Source, names bool, budget *Budget) Strings {
+func ShardStrings(ctx context.Context, src Source, names bool, budget *admit.Budget) Strings {
 	l := &shardStrings{ctx: ctx, src: src, s: NewScanner(src.Body, budget)}
 	if names {
 		l.rl = src.Relabel
@@ -181,7 +183,7 @@ func (l *shardStrings) close(ok bool) {
 // MergeStrings writes the union of sorted lists as a JSON array: sorted, each string once, at most
 // limit (0 is no limit). It streams: it holds one string of each list. It closes the lists. An
 // error of any list is the error of the whole.
-func MergeStrings(ctx context.Context, w *Writer, limit int, lists []Strings, budget *Budget) (res Result, err error) {
+func MergeStrings(ctx context.Context, w *Writer, limit int, lists []Strings, budget *admit.Budget) (res Result, err error) {
 	defer func() {
 		for _, l := range lists {
 			l.Close()

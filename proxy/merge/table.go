@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -64,7 +65,7 @@ type Table struct {
 	Histograms bool
 
 	blocks []*valueBlock
-	held   ledger
+	held   admit.Ledger
 }
 
 // TableSeries is one series of a Table. Values has Grid.Len entries.
@@ -83,7 +84,7 @@ func (t *Table) Close() {
 		valueBlocks.Put(b)
 	}
 	t.blocks, t.Series = nil, nil
-	t.held.drop()
+	t.held.Drop()
 }
 
 // valueBlock is the unit in which values are allocated: 64 KiB.
@@ -120,16 +121,16 @@ func isStale(v float64) bool { return math.Float64bits(v) == value.StaleNaN }
 // the grid while more than one series is read; all of it is held in budget as it grows, so an
 // endless answer is refused while it is read. Samples are counted; series are not, since only the
 // caller knows which of them are returned. After an error nothing is held.
-func DecodeTable(ctx context.Context, src Source, grid Grid, budget *Budget) (*Table, Result, error) {
+func DecodeTable(ctx context.Context, src Source, grid Grid, budget *admit.Budget) (*Table, Result, error) {
 	if grid.Len() > maxSteps {
 		return nil, Result{}, qerr.New(qerr.Internal, "a grid of %d steps is longer than any query's", grid.Len())
 	}
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
 	t := &Table{Grid: grid}
-	t.held.budget = budget
+	t.held = admit.NewLedger(budget)
 	d := tableDecoder{pairReader: pairReader{s: s}, ctx: ctx, t: t, steps: grid.Len(), set: setDecoder{rl: src.Relabel}, budget: budget, inOrder: true}
-	d.texts.held.budget = budget
+	d.texts.held = admit.NewLedger(budget)
 	done := false
 	defer func() {
 		d.texts.drop()
@@ -185,7 +186,7 @@ type tableDecoder struct {
 	pairReader
 	ctx    context.Context
 	t      *Table
-	budget *Budget
+	budget *admit.Budget
 	steps  int
 
 	resultType string
@@ -359,7 +360,7 @@ func (d *tableDecoder) series() bool {
 	case values == nil: // Prometheus leaves such a series out, so something was lost
 		return s.fail(WrongShape, "a series without value")
 	}
-	if !d.took(d.t.held.hold(size + tableSeriesBytes)) {
+	if !d.took(d.t.held.Hold(size + tableSeriesBytes)) {
 		return false
 	}
 	if n := len(d.t.Series); n > 0 && d.inOrder {

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // valueKinds are the kinds of numbers that servers answer with: small integers, counters, and rates
@@ -90,9 +92,9 @@ func BenchmarkDecodeTable(b *testing.B) {
 		for _, kind := range valueKinds {
 			doc := gridDoc(shape.grid, 0, shape.series, kind.next)
 			b.Run(fmt.Sprintf("%dx%d/%s", shape.series, shape.grid.Len(), kind.name), func(b *testing.B) {
-				pool := NewPool(1 << 30)
+				pool := admit.NewPool(1 << 30)
 				perCPU(b, doc, func(r io.Reader) error {
-					budget := NewBudget(pool, roomy)
+					budget := admit.NewBudget(pool, roomy)
 					defer budget.Close()
 					t, _, err := DecodeTable(b.Context(), Source{Name: "a", Body: r}, shape.grid, budget)
 					t.Close()
@@ -132,9 +134,9 @@ func BenchmarkSplice(b *testing.B) {
 			for name, rl := range map[string]*Relabel{"": nil, "/relabel": rl} {
 				docs := dealt(grid, shards, 20000, valueKinds[2].next)
 				b.Run(fmt.Sprintf("20000x%d/%d%s", grid.Len(), shards, name), func(b *testing.B) {
-					pool := NewPool(1 << 30)
+					pool := admit.NewPool(1 << 30)
 					perCPU(b, bytes.Join(docs, nil), func(io.Reader) error {
-						budget := NewBudget(pool, roomy)
+						budget := admit.NewBudget(pool, roomy)
 						defer budget.Close()
 						w := NewWriter(io.Discard, budget)
 						defer w.Close()

@@ -16,15 +16,17 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/qerr/qerrtest"
 )
 
 // table decodes a body. After Close nothing may be held, whatever happened; check sees the table
 // before.
-func table(t testing.TB, body io.Reader, rl *Relabel, grid Grid, limits Limits, check func(*Table, *Budget)) (Result, error) {
+func table(t testing.TB, body io.Reader, rl *Relabel, grid Grid, limits admit.Limits, check func(*Table, *admit.Budget)) (Result, error) {
 	t.Helper()
-	pool := NewPool(256 << 20)
-	b := NewBudget(pool, limits)
+	pool := admit.NewPool(256 << 20)
+	b := admit.NewBudget(pool, limits)
 	tab, res, err := DecodeTable(t.Context(), Source{Name: "jaguar 127.0.0.1:9090", Body: body, Relabel: rl}, grid, b)
 	if (tab == nil) != (err != nil) {
 		t.Fatalf("table %v with error %v", tab, err)
@@ -152,7 +154,7 @@ func TestDecodeTable(t *testing.T) {
 			slices.Sort(want)
 			for _, doc := range []string{envelope(tc.in), `{"data":` + tc.in + `,"status":"success"}` + strings.Repeat(" ", 100), ` {"status" : "success","new":{"a":[]},"data":` + tc.in + "}\n"} {
 				for _, r := range []io.Reader{strings.NewReader(doc), iotest.OneByteReader(strings.NewReader(doc))} {
-					res, err := table(t, r, tc.rl, tc.grid, roomy, func(tab *Table, b *Budget) {
+					res, err := table(t, r, tc.rl, tc.grid, roomy, func(tab *Table, b *admit.Budget) {
 						got := strings.Split(shown(tab), "\n")
 						slices.Sort(got)
 						if !slices.Equal(got, want) || tab.Histograms {
@@ -195,7 +197,7 @@ func TestDecodeTableHistograms(t *testing.T) {
 		"matrix":      `{"resultType":"matrix","result":[{"metric":{"a":"1"},"values":[[1435781451.781,"1"]],"histograms":[[1435781451.781,{"count":"1","sum":"2"}]]}]}`,
 		"then broken": `{"resultType":"vector","result":[{"metric":{},"histogram":[}`,
 	} {
-		_, err := table(t, strings.NewReader(envelope(doc)), nil, moment, roomy, func(tab *Table, b *Budget) {
+		_, err := table(t, strings.NewReader(envelope(doc)), nil, moment, roomy, func(tab *Table, b *admit.Budget) {
 			if !tab.Histograms || len(tab.Series) != 0 || b.Held() != 0 {
 				t.Errorf("%s: %+v, %d bytes held", name, tab, b.Held())
 			}
@@ -300,11 +302,11 @@ func TestDecodeTableOtherErrors(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	doc := string(gridDoc(four, 0, 50, valueKinds[0].next))
-	_, err := table(t, strings.NewReader(doc), nil, four, Limits{MaxSamples: 199, MaxBytes: 1 << 20}, nil)
-	wantRefusal(t, err, qerr.TooExpensive, "max_samples")
-	_, err = table(t, strings.NewReader(doc), nil, four, Limits{MaxSamples: 200, MaxBytes: int64(len(doc)) - 1}, nil)
-	wantRefusal(t, err, qerr.TooExpensive, "max_response_bytes")
-	if _, err = table(t, strings.NewReader(doc), nil, four, Limits{MaxSamples: 200, MaxBytes: int64(len(doc))}, nil); err != nil {
+	_, err := table(t, strings.NewReader(doc), nil, four, admit.Limits{MaxSamples: 199, MaxBytes: 1 << 20}, nil)
+	qerrtest.Refused(t, err, qerr.TooExpensive, "max_samples")
+	_, err = table(t, strings.NewReader(doc), nil, four, admit.Limits{MaxSamples: 200, MaxBytes: int64(len(doc)) - 1}, nil)
+	qerrtest.Refused(t, err, qerr.TooExpensive, "max_response_bytes")
+	if _, err = table(t, strings.NewReader(doc), nil, four, admit.Limits{MaxSamples: 200, MaxBytes: int64(len(doc))}, nil); err != nil {
 		t.Errorf("at the bounds: %v", err)
 	}
 	if _, err = table(t, strings.NewReader(doc), nil, Grid{Start: 0, End: math.MaxInt64, Step: 1}, roomy, nil); qerr.From(err).Kind != qerr.Internal {
@@ -329,8 +331,8 @@ func TestFastTablePoints(t *testing.T) {
 					doc := envelope(`{"resultType":"matrix","result":[{"metric":{},"values":[`+fmt.Sprintf(form, at, v)+`]}]}`) + pad
 					var fast, slow string
 					grid := Grid{Start: ms, End: ms}
-					_, err := table(t, strings.NewReader(doc), nil, grid, roomy, func(tab *Table, _ *Budget) { fast = shown(tab) })
-					_, slowErr := table(t, iotest.OneByteReader(strings.NewReader(doc)), nil, grid, roomy, func(tab *Table, _ *Budget) { slow = shown(tab) })
+					_, err := table(t, strings.NewReader(doc), nil, grid, roomy, func(tab *Table, _ *admit.Budget) { fast = shown(tab) })
+					_, slowErr := table(t, iotest.OneByteReader(strings.NewReader(doc)), nil, grid, roomy, func(tab *Table, _ *admit.Budget) { slow = shown(tab) })
 					if (err == nil) != (slowErr == nil) || fast != slow {
 						t.Fatalf("%s\nfast: %v %s\nslow: %v %s", doc, err, fast, slowErr, slow)
 					}
@@ -503,7 +505,7 @@ func TestDecodeTableRandom(t *testing.T) {
 		if !ok && rl == nil {
 			t.Fatalf("round %d: the test's own answer is wrong: %s", round, doc)
 		}
-		_, err := table(t, chunked(r, doc), rl, grid, roomy, func(tab *Table, _ *Budget) {
+		_, err := table(t, chunked(r, doc), rl, grid, roomy, func(tab *Table, _ *admit.Budget) {
 			if got := linesOf(tab); !slices.Equal(got, want) {
 				t.Errorf("round %d: %s\ngot  %q\nwant %q", round, doc, got, want)
 			}
@@ -525,13 +527,13 @@ func FuzzDecodeTable(f *testing.F) {
 	}
 	rl := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"})
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		limits := Limits{MaxSeries: 1000, MaxSamples: 100000, MaxBytes: 1 << 20}
+		limits := admit.Limits{MaxSeries: 1000, MaxSamples: 100000, MaxBytes: 1 << 20}
 		for _, grid := range []Grid{{}, early} {
 			for _, rl := range []*Relabel{nil, rl} {
 				var got, slow []string
 				histograms := false
-				_, err := table(t, bytes.NewReader(doc), rl, grid, limits, func(tab *Table, _ *Budget) { got, histograms = linesOf(tab), tab.Histograms })
-				_, slowErr := table(t, iotest.OneByteReader(bytes.NewReader(doc)), rl, grid, limits, func(tab *Table, _ *Budget) { slow = linesOf(tab) })
+				_, err := table(t, bytes.NewReader(doc), rl, grid, limits, func(tab *Table, _ *admit.Budget) { got, histograms = linesOf(tab), tab.Histograms })
+				_, slowErr := table(t, iotest.OneByteReader(bytes.NewReader(doc)), rl, grid, limits, func(tab *Table, _ *admit.Budget) { slow = linesOf(tab) })
 				if (err == nil) != (slowErr == nil) || !slices.Equal(got, slow) {
 					t.Fatalf("reading byte by byte changes the table: %v %v\n%q\n%q", err, slowErr, got, slow)
 				}

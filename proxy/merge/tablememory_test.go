@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -33,8 +34,8 @@ func TestEndlessTables(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const poolBytes = 8 << 20
-			pool := NewPool(poolBytes)
-			b := NewBudget(pool, Limits{MaxSamples: 1e6, MaxBytes: 32 << 20})
+			pool := admit.NewPool(poolBytes)
+			b := admit.NewBudget(pool, admit.Limits{MaxSamples: 1e6, MaxBytes: 32 << 20})
 			runtime.GC()
 			runtime.GC() // twice, for the pools of earlier tests
 			before := liveHeap()
@@ -56,7 +57,7 @@ func TestEndlessTables(t *testing.T) {
 				t.Errorf("got %v, want one of %v", err, tc.bounds)
 			}
 			if grown := body.highest - before; grown > poolBytes+1<<20 {
-				t.Errorf("the heap grew by %s, the pool has %s", FormatBytes(grown), FormatBytes(poolBytes))
+				t.Errorf("the heap grew by %s, the pool has %s", admit.FormatBytes(grown), admit.FormatBytes(poolBytes))
 			}
 		})
 	}
@@ -79,7 +80,7 @@ func TestTablesCostWhatIsHeld(t *testing.T) {
 		"hour":         {string(gridDoc(hour, 0, 2000, valueKinds[0].next)), hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := NewBudget(NewPool(1<<30), roomy)
+			b := admit.NewBudget(admit.NewPool(1<<30), roomy)
 			defer b.Close()
 			runtime.GC()
 			before := liveHeap() // the pools are empty now, so their blocks are counted as well
@@ -102,11 +103,11 @@ func TestTablesCostWhatIsHeld(t *testing.T) {
 
 // TestDecodeTableAllocates measures that points cost no allocation, and a series three at most.
 func TestDecodeTableAllocates(t *testing.T) {
-	pool := NewPool(1 << 30)
+	pool := admit.NewPool(1 << 30)
 	allocs := func(series int, grid Grid) float64 {
 		doc := gridDoc(grid, 0, series, valueKinds[2].next)
 		return testing.AllocsPerRun(5, func() {
-			b := NewBudget(pool, roomy)
+			b := admit.NewBudget(pool, roomy)
 			tab, _, err := DecodeTable(t.Context(), Source{Name: "a", Body: bytes.NewReader(doc)}, grid, b)
 			if err != nil {
 				t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 type target struct {
@@ -56,7 +58,7 @@ func sick(health string) int {
 // URL and labels. A target that several replicas scrape is listed once: as it fares where it fares
 // worst, then where it was scraped last. Dropped targets are listed once too; their counts are
 // added over shards, of replicas the highest counts.
-func MergeTargets(ctx context.Context, w *Writer, shards []Source, budget *Budget) (Result, error) {
+func MergeTargets(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[targetDiscovery](ctx, shards, budget)
 	defer d.release()
 	if err != nil {

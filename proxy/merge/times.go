@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"sync"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // timeText is the time of a step as Prometheus writes it with the comma and the quote behind, 12 or
@@ -21,7 +23,7 @@ const textBytes = 24
 type timeTexts struct {
 	of    []timeText // by the step; nil where there are none
 	block *textBlock
-	held  ledger
+	held  admit.Ledger
 }
 
 // textBlock is room for most grids; longer ones have their own.
@@ -37,7 +39,7 @@ func (t *timeTexts) begin(series int, grid Grid) {
 	switch steps := grid.Len(); {
 	case t.of != nil || steps > most || steps > len(textBlock{}) && series != 2:
 		return
-	case t.held.hold(textBytes*int64(max(steps, len(textBlock{})))) != nil:
+	case t.held.Hold(textBytes*int64(max(steps, len(textBlock{})))) != nil:
 		return
 	case steps > len(textBlock{}):
 		t.of = make([]timeText, steps)
@@ -54,7 +56,7 @@ func (t *timeTexts) drop() {
 		textBlocks.Put(t.block)
 	}
 	t.of, t.block = nil, nil
-	t.held.drop()
+	t.held.Drop()
 }
 
 // spell makes the texts of the grid's first times.

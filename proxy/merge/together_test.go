@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -58,7 +59,7 @@ func TestTheContextSpeaksFirst(t *testing.T) {
 	for endpoint, merge := range mergers {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
-		b := NewBudget(NewPool(64<<20), roomy)
+		b := admit.NewBudget(admit.NewPool(64<<20), roomy)
 		w := NewWriter(io.Discard, b)
 		_, err := merge(ctx, w, nil, []Source{{Name: "a", Body: strings.NewReader(`{"status":"succ`)}}, b)
 		if !errors.Is(err, cause) {

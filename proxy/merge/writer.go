@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -26,7 +27,7 @@ var writeChunks = sync.Pool{New: func() any { return new([writeChunk]byte) }}
 // What is held is charged to the budget. A Writer is used by one goroutine.
 type Writer struct {
 	w      io.Writer
-	budget *Budget
+	budget *admit.Budget
 
 	// Tail, where set, is asked at the end for what stands behind warnings and infos: a comma, a
 	// key and a value.
@@ -46,7 +47,7 @@ type Writer struct {
 }
 
 // NewWriter returns a writer to w. Close must be called.
-func NewWriter(w io.Writer, budget *Budget) *Writer { return &Writer{w: w, budget: budget} }
+func NewWriter(w io.Writer, budget *admit.Budget) *Writer { return &Writer{w: w, budget: budget} }
 
 // Committed tells whether bytes may have reached the client.
 func (w *Writer) Committed() bool { return w.committed }

@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/qerr/qerrtest"
 )
 
 func TestWriterHoldsUntilFull(t *testing.T) {
-	pool := NewPool(4 << 20)
-	b := NewBudget(pool, Limits{})
+	pool := admit.NewPool(4 << 20)
+	b := admit.NewBudget(pool, admit.Limits{})
 	var out bytes.Buffer
 	w := NewWriter(&out, b)
 	sizes := []int64{}
@@ -74,12 +76,12 @@ func TestWriterKnowsTheLengthOfASmallAnswer(t *testing.T) {
 }
 
 func TestWriterRefusedByTheBudget(t *testing.T) {
-	pool := NewPool(3 * writeChunk)
-	b := NewBudget(pool, Limits{})
+	pool := admit.NewPool(3 * writeChunk)
+	b := admit.NewBudget(pool, admit.Limits{})
 	var out bytes.Buffer
 	w := NewWriter(&out, b)
 	_, err := w.Write(make([]byte, 10*writeChunk))
-	wantRefusal(t, err, qerr.Overloaded, "memory.budget")
+	qerrtest.Refused(t, err, qerr.Overloaded, "memory.budget")
 	if w.Committed() || out.Len() > 0 {
 		t.Error("something reached the client")
 	}
@@ -113,7 +115,7 @@ func TestWriterClientGone(t *testing.T) {
 
 // TestPassToAClientThatLeft: the shard is not to blame.
 func TestPassToAClientThatLeft(t *testing.T) {
-	b := NewBudget(NewPool(64<<20), roomy)
+	b := admit.NewBudget(admit.NewPool(64<<20), roomy)
 	defer b.Close()
 	w := NewWriter(broken{}, b)
 	defer w.Close()

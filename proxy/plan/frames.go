@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/prometheus/prompb"
 
-	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // maxFrame is the largest frame of streamed chunks that is read, in bytes. Prometheus cuts frames
@@ -22,14 +22,14 @@ const maxFrame = 8 << 20
 // one holds each frame, and what its decoding copies, in the budget first.
 type frames struct {
 	r      *bufio.Reader
-	budget *merge.Budget
+	budget *admit.Budget
 	buf    []byte
 	held   int64
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func newFrames(r io.Reader, budget *merge.Budget) *frames {
+func newFrames(r io.Reader, budget *admit.Budget) *frames {
 	return &frames{r: bufio.NewReaderSize(r, 32<<10), budget: budget}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 	"github.com/prometheus/prometheus/storage/remote"
 
-	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -37,7 +37,7 @@ func oneSeries(name string, data []byte) *prompb.ChunkedSeries {
 	return &prompb.ChunkedSeries{Labels: []prompb.Label{{Name: "__name__", Value: name}}, Chunks: []prompb.Chunk{{Type: prompb.Chunk_XOR, MaxTimeMs: 9, Data: data}}}
 }
 
-func readAll(data []byte, budget *merge.Budget) (names []string, err error) {
+func readAll(data []byte, budget *admit.Budget) (names []string, err error) {
 	f := newFrames(bytes.NewReader(data), budget)
 	defer f.close()
 	for {
@@ -56,13 +56,13 @@ func readAll(data []byte, budget *merge.Budget) (names []string, err error) {
 	}
 }
 
-func testBudget(pool *merge.Pool) *merge.Budget {
-	return merge.NewBudget(pool, merge.Limits{MaxSeries: 100, MaxSamples: 100, MaxBytes: 1 << 30})
+func testBudget(pool *admit.Pool) *admit.Budget {
+	return admit.NewBudget(pool, admit.Limits{MaxSeries: 100, MaxSamples: 100, MaxBytes: 1 << 30})
 }
 
 func TestFrames(t *testing.T) {
 	whole := stream(t, oneSeries("a", []byte{1, 2}), oneSeries("b", bytes.Repeat([]byte{7}, 5000)))
-	pool := merge.NewPool(1 << 20)
+	pool := admit.NewPool(1 << 20)
 	budget := testBudget(pool)
 	names, err := readAll(whole, budget)
 	if err != nil || len(names) != 2 || names[0] != "a" || names[1] != "b" {
@@ -90,7 +90,7 @@ func TestFrames(t *testing.T) {
 }
 
 func TestFramesHoldBeforeTheyAllocate(t *testing.T) {
-	budget := testBudget(merge.NewPool(1 << 20))
+	budget := testBudget(admit.NewPool(1 << 20))
 	defer budget.Close()
 	_, err := readAll(stream(t, oneSeries("a", make([]byte, 2<<20))), budget)
 	var e *qerr.Error
@@ -108,7 +108,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		pool := merge.NewPool(4 << 20)
+		pool := admit.NewPool(4 << 20)
 		budget := testBudget(pool)
 		_, _ = readAll(data, budget)
 		budget.Close()

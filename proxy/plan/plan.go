@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/parser/posrange"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -184,7 +185,7 @@ type Guard struct {
 
 // Raw is the storage for evaluating here. Shards that are gone are not asked; lost decides about
 // those that do not answer (raw.Queryable.Lost); maxBytes bounds one replica's answer.
-func (v *View) Raw(budget *merge.Budget, maxBytes int64, gone func(*shard.Shard) bool, lost func(string, error) error) *raw.Queryable {
+func (v *View) Raw(budget *admit.Budget, maxBytes int64, gone func(*shard.Shard) bool, lost func(string, error) error) *raw.Queryable {
 	return &raw.Queryable{
 		Meter: budget,
 		Lost:  lost,
@@ -214,7 +215,7 @@ func (v *View) Raw(budget *merge.Budget, maxBytes int64, gone func(*shard.Shard)
 
 // slice is the shard as raw reads it: its whole replica alone, else all that can be asked, the base
 // first.
-func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *merge.Budget, maxBytes int64) (*raw.Slice, error) {
+func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *admit.Budget, maxBytes int64) (*raw.Slice, error) {
 	if l.Shard.Thanos() {
 		return nil, shard.ErrNoRaw(l.Shard)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 	"github.com/prometheus/prometheus/storage/remote"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
-	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -20,7 +20,7 @@ import (
 // time, and so does Spillway.
 type replica struct {
 	r        *shard.Replica
-	budget   *merge.Budget
+	budget   *admit.Budget
 	maxBytes int64
 	spare    bool // others of its shard are read too
 }
@@ -80,7 +80,7 @@ func (c *replica) Read(ctx context.Context, q raw.Query, emit func([]prompb.Labe
 // charged counts what is read against the request's budget and remembers the error that ended it.
 type charged struct {
 	r      io.Reader
-	budget *merge.Budget
+	budget *admit.Budget
 	err    error
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -76,7 +77,7 @@ type outcome struct {
 func (x *exchange) newFanout(questions []question, read reading) *fanout {
 	f := &fanout{
 		x: x, questions: questions, results: make([]outcome, len(questions)), read: read, asked: map[seat]int{}, left: map[seat]*atomic.Int32{},
-		kept: keeper{budget: x.budget, size: merge.NewBudget(nil, merge.Limits{MaxBytes: x.limits.MaxResponseBytes})},
+		kept: keeper{budget: x.budget, size: admit.NewBudget(nil, admit.Limits{MaxBytes: x.limits.MaxResponseBytes})},
 	}
 	f.ctx, f.cancel = context.WithCancelCause(x.ctx)
 	for _, q := range questions {
@@ -359,8 +360,8 @@ func (f *fanout) failed(i int, err error) {
 
 // keeper keeps answers whole until they are read side by side.
 type keeper struct {
-	budget *merge.Budget
-	size   *merge.Budget // counts against max_response_bytes what is kept
+	budget *admit.Budget
+	size   *admit.Budget // counts against max_response_bytes what is kept
 
 	mu   sync.Mutex
 	held int64

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -64,7 +65,7 @@ func newCrowded(t *testing.T, shards, replicas, places, files int, script string
 		t.Fatal(err)
 	}
 	c.s = &Server{}
-	c.st = &state{top: top, pool: merge.NewPool(64 << 20), cfg: cfg}
+	c.st = &state{top: top, pool: admit.NewPool(64 << 20), cfg: cfg}
 	return c
 }
 
@@ -92,7 +93,7 @@ func (*crowded) watch(over chan struct{}, look func()) {
 func (c *crowded) exchange(ctx context.Context, limit time.Duration) (*exchange, func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	x := &exchange{s: c.s, st: c.st, ctx: ctx, decided: decided{dec: &policy.Decision{}, limits: config.Limits{MaxResponseBytes: 64 << 20, Timeout: limit}}}
-	x.budget = merge.NewBudget(c.st.pool, merge.Limits{MaxSeries: 1e6, MaxSamples: 1e6, MaxBytes: 64 << 20})
+	x.budget = admit.NewBudget(c.st.pool, admit.Limits{MaxSeries: 1e6, MaxSamples: 1e6, MaxBytes: 64 << 20})
 	return x, func() {
 		x.budget.Close()
 		cancel()

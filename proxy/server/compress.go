@@ -10,7 +10,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // Answers of the API are compressed for clients that ask for it, and only for these: it costs 4 ms
@@ -165,13 +165,13 @@ func compressible(h http.Header) bool {
 // serves the request.
 type codedWriter struct {
 	http.ResponseWriter
-	pool   func() *merge.Pool
+	pool   func() *admit.Pool
 	conn   *cappedConn
 	coding coding
 	must   bool
 	begun  bool
 	coder  coder // nil while, and where, nothing is compressed
-	memory *merge.Budget
+	memory *admit.Budget
 }
 
 // coded is the writer of an answer to r. release must be called; end, where the request ended well.
@@ -203,7 +203,7 @@ func (c *codedWriter) begin() {
 	if size, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && size < smallAnswer && !c.must {
 		return
 	}
-	memory := merge.NewBudget(c.pool(), merge.Limits{})
+	memory := admit.NewBudget(c.pool(), admit.Limits{})
 	if memory.Hold(coderBytes) != nil {
 		memory.Close()
 		return

@@ -24,8 +24,8 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
-	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
 func TestNegotiate(t *testing.T) {
@@ -274,7 +274,7 @@ func TestUncodedAnswers(t *testing.T) {
 func TestCodersAreExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(randseed.Of(t, testSeed), 3))
 	s := &Server{}
-	s.state.Store(&state{pool: merge.NewPool(1 << 30)})
+	s.state.Store(&state{pool: admit.NewPool(1 << 30)})
 	for i := range 24 {
 		body := matrixJSON(1 + rng.IntN(1<<19))
 		if i%3 == 0 { // noise does not get smaller
@@ -377,7 +377,7 @@ func TestClientLeavesCodedAnswer(t *testing.T) {
 // Where memory.budget has no room for a coder the answer goes out as it is.
 func TestNoRoomForCoder(t *testing.T) {
 	s := &Server{}
-	st := &state{pool: merge.NewPool(coderBytes + 1<<16)}
+	st := &state{pool: admit.NewPool(coderBytes + 1<<16)}
 	s.state.Store(st)
 	answer := bytes.Repeat([]byte("spill"), 1000)
 	serve := func() *httptest.ResponseRecorder {
@@ -399,7 +399,7 @@ func TestNoRoomForCoder(t *testing.T) {
 	if w := serve(); w.Header().Get("Content-Encoding") != "gzip" || w.Header().Get("Content-Length") != "" {
 		t.Errorf("with room: %v", w.Header())
 	}
-	other := merge.NewBudget(st.pool, merge.Limits{})
+	other := admit.NewBudget(st.pool, admit.Limits{})
 	if err := other.Hold(1 << 17); err != nil {
 		t.Fatal(err)
 	}

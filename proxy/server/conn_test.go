@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/spillwayproject/spillway/internal/timers"
-	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // told is what a connection was told, in place of a connection.
@@ -150,7 +150,7 @@ func TestDeadlineEndsRead(t *testing.T) {
 func TestTogether(t *testing.T) {
 	payload := bytes.Repeat([]byte("0123456789abcdef"), 8<<10)
 	s := &Server{}
-	s.state.Store(&state{pool: merge.NewPool(64 << 20)})
+	s.state.Store(&state{pool: admit.NewPool(64 << 20)})
 	for _, secure := range []bool{false, true} {
 		for _, known := range []bool{true, false} {
 			t.Run(fmt.Sprintf("secure=%v,known=%v", secure, known), func(t *testing.T) {

@@ -14,7 +14,7 @@
 // left for everything else.
 //
 // Memory: per connection what net/http needs and 16 KiB of headers; per request what endpoint.Parse
-// may hold and what its merge.Budget grants out of memory.budget, which all requests share.
+// may hold and what its admit.Budget grants out of memory.budget, which all requests share.
 // Connections are capped. What the process really holds is watched (package heap): the heaviest
 // request is ended before memory is.
 package server

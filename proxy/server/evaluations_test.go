@@ -18,8 +18,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/annotations"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/heap"
-	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -113,7 +113,7 @@ func TestLongEvaluationsTakeTurns(t *testing.T) {
 func TestReloadKeepsThePool(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "spillway.yaml")
 	r := newRig(t, manyShards(1), "", func(o *Options) { o.ConfigFile = file })
-	held := merge.NewBudget(r.s.state.Load().pool, merge.Limits{})
+	held := admit.NewBudget(r.s.state.Load().pool, admit.Limits{})
 	if err := held.Hold(100 << 20); err != nil {
 		t.Fatal(err)
 	}

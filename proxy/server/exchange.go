@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/dropped"
@@ -43,7 +44,7 @@ type exchange struct {
 	late    error          // of the first server that was waited for until the deadline
 	calls   shardSeconds
 	watched *heap.Request
-	weighed atomic.Pointer[merge.Budget] // what the heap's watch asks how much it holds
+	weighed atomic.Pointer[admit.Budget] // what the heap's watch asks how much it holds
 }
 
 // asker is who asks, and where the answer goes.
@@ -70,7 +71,7 @@ type decided struct {
 
 // holding is what one attempt holds and remarks. The next one begins with another.
 type holding struct {
-	budget   *merge.Budget
+	budget   *admit.Budget
 	out      *merge.Writer
 	warnings merge.Notes
 	infos    merge.Notes

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -49,8 +50,11 @@ func (x *exchange) everyShard(everyReplica bool, change func(*endpoint.Request))
 	return out
 }
 
+// joiner writes what several answers come to together.
+type joiner func(context.Context, *merge.Writer, []merge.Source, *admit.Budget) (merge.Result, error)
+
 // joined answers with the merge of small documents from all shards.
-func (x *exchange) joined(questions []question, join func(context.Context, *merge.Writer, []merge.Source, *merge.Budget) (merge.Result, error)) error {
+func (x *exchange) joined(questions []question, join joiner) error {
 	r, err := x.ask(questions)
 	if err != nil {
 		return err
@@ -81,7 +85,7 @@ func (x *exchange) metadata() error {
 		ask = func(r *endpoint.Request) { r.Limit = 0 } // what is cut would be of others
 	}
 	return x.joined(x.everyShard(false, ask),
-		func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+		func(ctx context.Context, w *merge.Writer, src []merge.Source, b *admit.Budget) (merge.Result, error) {
 			for i := range src {
 				src[i].Keep = keep
 			}
@@ -112,14 +116,14 @@ func (x *exchange) rules() error {
 	return x.joined(x.everyShard(true, func(r *endpoint.Request) {
 		delete(r.Filters, "group_limit")
 		delete(r.Filters, "group_next_token")
-	}), func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+	}), func(ctx context.Context, w *merge.Writer, src []merge.Source, b *admit.Budget) (merge.Result, error) {
 		return merge.MergeRules(ctx, w, page, x.seen(src), b)
 	})
 }
 
 // alerts answers the pending and firing alerts.
 func (x *exchange) alerts() error {
-	merged := func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+	merged := func(ctx context.Context, w *merge.Writer, src []merge.Source, b *admit.Budget) (merge.Result, error) {
 		return merge.MergeAlerts(ctx, w, x.seen(src), b)
 	}
 	return x.joined(x.everyShard(true, nil), merged)
@@ -146,9 +150,10 @@ func (x *exchange) targetsMetadata() error {
 		}
 		questions = append(questions, q)
 	}
-	return x.joined(questions, func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+	merged := func(ctx context.Context, w *merge.Writer, src []merge.Source, b *admit.Budget) (merge.Result, error) {
 		return merge.MergeTargetsMetadata(ctx, w, limit, src, b)
-	})
+	}
+	return x.joined(questions, merged)
 }
 
 // features answers what all shards have: nothing that is known, where one does not tell, as older
@@ -179,9 +184,10 @@ func (x *exchange) tsdb() error {
 	if v := x.req.Filters["limit"]; len(v) > 0 {
 		limit, _ = strconv.Atoi(v[0]) // endpoint.Parse has checked it
 	}
-	return x.joined(x.everyShard(false, nil), func(ctx context.Context, w *merge.Writer, src []merge.Source, b *merge.Budget) (merge.Result, error) {
+	merged := func(ctx context.Context, w *merge.Writer, src []merge.Source, b *admit.Budget) (merge.Result, error) {
 		return merge.MergeTSDB(ctx, w, limit, src, b)
-	})
+	}
+	return x.joined(x.everyShard(false, nil), merged)
 }
 
 // exemplars answers query_exemplars: the exemplars of the series that the expression's selectors

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
-	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // pageHead is the same for both pages: no script, no font, nothing from elsewhere.
@@ -101,7 +101,7 @@ func (s *Server) console(w http.ResponseWriter, _ *http.Request) {
 	hash := st.cfg.Hash
 	writePage(w, consolePage, map[string]any{
 		"Title": "Spillway admin", "Version": s.shownVersion(), "Hash": hash[:min(12, len(hash))], "Loaded": st.loaded.UTC().Format("2006-01-02 15:04:05Z"),
-		"Used": merge.FormatBytes(st.pool.InUse()), "Limit": merge.FormatBytes(st.pool.Limit()), "Replicas": st.top.Status(),
+		"Used": admit.FormatBytes(st.pool.InUse()), "Limit": admit.FormatBytes(st.pool.Limit()), "Replicas": st.top.Status(),
 	})
 }
 

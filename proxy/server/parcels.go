@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
@@ -119,7 +120,7 @@ func (f *footing) rows(t *merge.Table, most int) error {
 		f.seen[t.Series[i].Labels.Hash()] = struct{}{}
 	}
 	if f.full = len(f.seen) > most; f.full {
-		return merge.NewBudget(nil, merge.Limits{MaxSeries: most}).AddSeries(len(f.seen))
+		return admit.NewBudget(nil, admit.Limits{MaxSeries: most}).AddSeries(len(f.seen))
 	}
 	return nil
 }
@@ -333,7 +334,7 @@ func (q parcelQuerier) Select(ctx context.Context, sorted bool, hints *storage.S
 
 // heldBy is a budget that knows what is held through it.
 type heldBy struct {
-	*merge.Budget
+	*admit.Budget
 
 	uses int // of each series, which count as one
 

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -204,7 +205,7 @@ func TestAReplicaFailsBetweenParcels(t *testing.T) {
 // TestHeldByParcel: what a parcel holds in a budget is given back whole, whatever was given back
 // before.
 func TestHeldByParcel(t *testing.T) {
-	budget := merge.NewBudget(merge.NewPool(1<<20), merge.Limits{})
+	budget := admit.NewBudget(admit.NewPool(1<<20), admit.Limits{})
 	defer budget.Close()
 	if err := budget.Hold(100); err != nil {
 		t.Fatal(err)
@@ -222,7 +223,7 @@ func TestHeldByParcel(t *testing.T) {
 	if h.drop(); budget.Held() != 100 {
 		t.Errorf("%d bytes are held after the parcel, want the 100 of before", budget.Held())
 	}
-	twice := &heldBy{Budget: merge.NewBudget(nil, merge.Limits{MaxSeries: 3}), uses: 2}
+	twice := &heldBy{Budget: admit.NewBudget(nil, admit.Limits{MaxSeries: 3}), uses: 2}
 	for i, n := range []int{3, 3, 1} { // and another one
 		if err := twice.AddSeries(n); (err == nil) != (i < 2) {
 			t.Errorf("use %d: %v", i, err)

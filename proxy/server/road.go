@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/identity"
@@ -222,7 +223,7 @@ func (x *exchange) answer() (err error) {
 
 // beginAttempt is the beginning of an attempt: nothing is held, written or remarked.
 func (x *exchange) beginAttempt() {
-	budget := merge.NewBudget(x.st.pool, merge.Limits{MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes})
+	budget := admit.NewBudget(x.st.pool, admit.Limits{MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes})
 	x.holding = holding{budget: budget, out: merge.NewWriter(x.client, budget), twice: &notes{}}
 	x.weighed.Store(budget)
 	x.out.OnCommit = x.commit

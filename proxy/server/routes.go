@@ -7,8 +7,8 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
-	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -179,4 +179,4 @@ func text(w http.ResponseWriter, code int, body string) {
 
 func headerCarrier(h http.Header) propagation.TextMapCarrier { return propagation.HeaderCarrier(h) }
 
-func (s *Server) poolNow() *merge.Pool { return s.state.Load().pool }
+func (s *Server) poolNow() *admit.Pool { return s.state.Load().pool }

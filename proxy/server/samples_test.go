@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
-	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -58,7 +58,7 @@ func someSeries(t *testing.T, r *rand.Rand, series, samples int) []storage.Serie
 func TestSamplesAsPrometheusWritesThem(t *testing.T) {
 	r := rand.New(rand.NewPCG(randseed.Of(t, 0), 1))
 	for queries := range 4 {
-		x := &exchange{ctx: t.Context(), holding: holding{budget: merge.NewBudget(merge.NewPool(1<<30), merge.Limits{MaxSeries: 1e6, MaxSamples: 1e9, MaxBytes: 1 << 40})}}
+		x := &exchange{ctx: t.Context(), holding: holding{budget: admit.NewBudget(admit.NewPool(1<<30), admit.Limits{MaxSeries: 1e6, MaxSamples: 1e9, MaxBytes: 1 << 40})}}
 		w := samplesWriter{x: x}
 		want := prompb.ReadResponse{}
 		for range queries {
@@ -100,7 +100,7 @@ func TestSamplesAreBounded(t *testing.T) {
 		pool  int64
 		most  int64
 	}{{"memory.budget", 64 << 10, 1e9}, {"max_samples", 1 << 30, 1000}} {
-		x := &exchange{ctx: t.Context(), holding: holding{budget: merge.NewBudget(merge.NewPool(c.pool), merge.Limits{MaxSamples: c.most})}}
+		x := &exchange{ctx: t.Context(), holding: holding{budget: admit.NewBudget(admit.NewPool(c.pool), admit.Limits{MaxSamples: c.most})}}
 		err := (&samplesWriter{x: x}).result(&seriesSet{ctx: x.ctx, list: list, until: math.MaxInt64})
 		if e := qerr.From(err); e == nil || e.Bound != c.bound {
 			t.Errorf("%v, want a refusal by %s", err, c.bound)
@@ -109,7 +109,7 @@ func TestSamplesAreBounded(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(qerr.ErrClientLeft)
-	x := &exchange{ctx: ctx, holding: holding{budget: merge.NewBudget(merge.NewPool(1<<30), merge.Limits{MaxSamples: 1e9})}}
+	x := &exchange{ctx: ctx, holding: holding{budget: admit.NewBudget(admit.NewPool(1<<30), admit.Limits{MaxSamples: 1e9})}}
 	if err := (&samplesWriter{x: x}).result(&seriesSet{ctx: ctx, list: list, until: math.MaxInt64}); !errors.Is(err, qerr.ErrClientLeft) {
 		t.Errorf("the client left: %v", err)
 	}

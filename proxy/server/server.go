@@ -24,6 +24,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/internal/timers"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/discovery"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
@@ -275,8 +276,8 @@ func (s *Server) limitMemory(cfg *config.Config) {
 	pool.SetRoom(ceiling / 100 * roomShare)
 	pool.SetLimit(budget)
 	if got := pool.Limit(); got < budget {
-		s.log.Warn("memory.budget is more than the memory limit has room for; less is in force", "memory.budget", merge.FormatBytes(budget),
-			"in_force", merge.FormatBytes(got), "memory_limit", merge.FormatBytes(ceiling))
+		s.log.Warn("memory.budget is more than the memory limit has room for; less is in force", "memory.budget", admit.FormatBytes(budget),
+			"in_force", admit.FormatBytes(got), "memory_limit", admit.FormatBytes(ceiling))
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/dropped"
-	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/tenant"
@@ -23,7 +23,7 @@ import (
 type state struct {
 	cfg     *config.Config
 	top     *shard.Topology
-	pool    *merge.Pool
+	pool    *admit.Pool
 	usage   *usage.Log
 	tenants *tenant.Directory // nil where everybody may ask
 	known   weigh.Known       // of what shards hold
@@ -117,7 +117,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	if prev != nil {
 		st.pool = prev.pool // what requests hold of it goes on counting; a new limit is set when the configuration is in force
 	} else {
-		st.pool = merge.NewPool(int64(cfg.Memory.Budget))
+		st.pool = admit.NewPool(int64(cfg.Memory.Budget))
 	}
 	done := func(context.Context) error { return nil }
 	if cfg.UsageLog.Path != "" { // a nil one takes and discards

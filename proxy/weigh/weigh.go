@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -348,10 +349,10 @@ func (sc *Scale) tooMuch(q plan.Query, s *shard.Shard, held int64) error {
 		advice += "shorten the range or widen the step, "
 	}
 	advice += "or record a part of the query"
-	limit := merge.FormatBytes(sc.MaxBytes)
-	return qerr.Refuse(policy.BoundMaxShardBytes, limit, "about "+merge.FormatBytes(held), advice,
+	limit := admit.FormatBytes(sc.MaxBytes)
+	return qerr.Refuse(policy.BoundMaxShardBytes, limit, "about "+admit.FormatBytes(held), advice,
 		"evaluating this%s would make a server of shard %s hold about %s at once, as estimated from the series that it selects there, "+
-			"and max_shard_bytes allows %s", steps, s.Name(), merge.FormatBytes(held), limit)
+			"and max_shard_bytes allows %s", steps, s.Name(), admit.FormatBytes(held), limit)
 }
 
 // hasSubquery tells whether an expression has a subquery.

@@ -64,7 +64,7 @@ type Leg struct {
 	Matchers []*labels.Matcher
 }
 
-// Meter charges a request's budget; merge.Budget is one.
+// Meter charges a request's budget; admit.Budget is one.
 type Meter interface {
 	AddSeries(n int) error
 	Hold(n int64) error

@@ -1,4 +1,4 @@
-package merge
+package admit
 
 import (
 	"fmt"
@@ -168,12 +168,14 @@ func (b *Budget) AddBytes(n int64) error {
 		return nil
 	}
 	if seen := b.bytes.Add(n); seen > b.limits.MaxBytes {
-		return bytesRefusal(b.limits.MaxBytes, seen, "the shards' answers are")
+		return TooManyBytes(b.limits.MaxBytes, seen, "the shards' answers are")
 	}
 	return nil
 }
 
-func bytesRefusal(limit, seen int64, what string) error {
+// TooManyBytes is a refusal by max_response_bytes (422); what begins its sentence, as "the answer
+// is" does.
+func TooManyBytes(limit, seen int64, what string) error {
 	return qerr.Refuse("max_response_bytes", FormatBytes(limit), "at least "+FormatBytes(seen),
 		"select fewer series, shorten the range, widen the step, or aggregate",
 		"%s larger than max_response_bytes allows (%s)", what, FormatBytes(limit))
@@ -303,37 +305,6 @@ func (b *Budget) Held() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.held
-}
-
-// ledger is what one reader holds of a budget. It takes more than it needs at a time, so that
-// readers at work together seldom meet at the budget's lock. It belongs to one goroutine.
-type ledger struct {
-	budget     *Budget
-	used, held int64
-}
-
-// ledgerStep is the least that a ledger takes at a time, once it holds as much; before that it
-// doubles, from firstStep on.
-const ledgerStep, firstStep = 16 << 10, 2 << 10
-
-// hold takes n bytes.
-func (l *ledger) hold(n int64) error {
-	l.used += n
-	if need := l.used - l.held; need > 0 {
-		need = max(need, min(ledgerStep, max(l.held, firstStep)))
-		if err := l.budget.Hold(need); err != nil {
-			l.used -= n
-			return err
-		}
-		l.held += need
-	}
-	return nil
-}
-
-// drop gives all of it back.
-func (l *ledger) drop() {
-	l.budget.Drop(l.held)
-	l.used, l.held = 0, 0
 }
 
 // FormatBytes writes a number of bytes as the configuration does: 64MiB, 1536KiB, 17B.

@@ -1,4 +1,4 @@
-package merge
+package admit
 
 import (
 	"errors"
@@ -10,18 +10,8 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/qerr/qerrtest"
 )
-
-func wantRefusal(t *testing.T, err error, kind qerr.Kind, bound string) {
-	t.Helper()
-	var e *qerr.Error
-	if !errors.As(err, &e) || e.Kind != kind || e.Bound != bound {
-		t.Fatalf("got %v, want a refusal of kind %s by %s", err, kind, bound)
-	}
-	if e.Value == "" || e.Seen == "" || e.Advice == "" {
-		t.Errorf("the refusal lacks value, seen or advice: %+v", e)
-	}
-}
 
 func TestBudgetBounds(t *testing.T) {
 	pool := NewPool(1 << 20)
@@ -31,19 +21,19 @@ func TestBudgetBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantRefusal(t, b.AddSeries(1), qerr.TooExpensive, "max_series")
+	qerrtest.Refused(t, b.AddSeries(1), qerr.TooExpensive, "max_series")
 	if err := b.AddSamples(10); err != nil {
 		t.Fatal(err)
 	}
-	wantRefusal(t, b.AddSamples(1), qerr.TooExpensive, "max_samples")
+	qerrtest.Refused(t, b.AddSamples(1), qerr.TooExpensive, "max_samples")
 	if err := b.AddBytes(100); err != nil {
 		t.Fatal(err)
 	}
-	wantRefusal(t, b.AddBytes(1), qerr.TooExpensive, "max_response_bytes")
+	qerrtest.Refused(t, b.AddBytes(1), qerr.TooExpensive, "max_response_bytes")
 	if err := b.Hold(1 << 20); err != nil {
 		t.Fatal(err)
 	}
-	wantRefusal(t, b.Hold(1), qerr.Overloaded, "memory.budget")
+	qerrtest.Refused(t, b.Hold(1), qerr.Overloaded, "memory.budget")
 	if b.Series() != 3 || b.Samples() != 11 || b.Bytes() != 101 || b.Peak() != 1<<20 {
 		t.Errorf("counters %d %d %d %d", b.Series(), b.Samples(), b.Bytes(), b.Peak())
 	}
@@ -68,7 +58,7 @@ func TestBudgetOneCannotTakeWhatOthersHold(t *testing.T) {
 	if err := a.Hold(3*poolChunk + 1); err != nil {
 		t.Fatal(err)
 	}
-	wantRefusal(t, b.Hold(1), qerr.Overloaded, "memory.budget")
+	qerrtest.Refused(t, b.Hold(1), qerr.Overloaded, "memory.budget")
 	a.Close()
 	if err := b.Hold(4 * poolChunk); err != nil {
 		t.Errorf("after the other closed: %v", err)
@@ -150,19 +140,19 @@ func TestPoolChangesItsSize(t *testing.T) {
 	if pool.InUse() != 3*poolChunk || pool.Limit() != 2*poolChunk {
 		t.Errorf("%d of %d in use", pool.InUse(), pool.Limit())
 	}
-	wantRefusal(t, b.Hold(1), qerr.Overloaded, "memory.budget")
+	qerrtest.Refused(t, b.Hold(1), qerr.Overloaded, "memory.budget")
 	a.Close()
 	if err := b.Hold(2 * poolChunk); err != nil {
 		t.Error(err)
 	}
-	wantRefusal(t, b.Hold(1), qerr.Overloaded, "memory.budget")
+	qerrtest.Refused(t, b.Hold(1), qerr.Overloaded, "memory.budget")
 	pool.SetLimit(64 * poolChunk)
 	pool.SetRoom(3 * poolChunk)
 	if err := b.Hold(poolChunk); err != nil {
 		t.Error(err)
 	}
 	err := b.Hold(1)
-	wantRefusal(t, err, qerr.Overloaded, "memory.budget")
+	qerrtest.Refused(t, err, qerr.Overloaded, "memory.budget")
 	if e := qerr.From(err); e.Value != FormatBytes(3*poolChunk) || !strings.Contains(e.Message, FormatBytes(64*poolChunk)) {
 		t.Errorf("it does not say what is in force and what was asked for: %+v", e)
 	}
@@ -179,7 +169,7 @@ func TestOneHoldsHalf(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := one.Hold(1)
-	wantRefusal(t, err, qerr.Overloaded, "memory.budget")
+	qerrtest.Refused(t, err, qerr.Overloaded, "memory.budget")
 	if e := qerr.From(err); e.Value != "4MiB" || !strings.Contains(e.Message, "alone") || strings.Contains(e.Advice, "again") {
 		t.Errorf("it is not said that trying again is useless: %+v", e)
 	}
@@ -212,7 +202,7 @@ func TestSmallBudgetsFindRoom(t *testing.T) {
 	if err := other.Hold(25 * poolChunk); err != nil {
 		t.Fatal(err)
 	}
-	wantRefusal(t, other.Hold(2*poolChunk), qerr.Overloaded, "memory.budget")
+	qerrtest.Refused(t, other.Hold(2*poolChunk), qerr.Overloaded, "memory.budget")
 	if err := small.Hold(3 * poolChunk); err != nil {
 		t.Errorf("a small one beside two that fill the pool: %v", err)
 	}

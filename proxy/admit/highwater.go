@@ -1,4 +1,4 @@
-package merge
+package admit
 
 import (
 	"sync/atomic"
