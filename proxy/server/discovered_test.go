@@ -101,6 +101,18 @@ func TestDiscoveredShards(t *testing.T) {
 	t.Logf("%d changes, %d requests", changes, served.Load())
 }
 
+// TestChangedWhileStarting: what was written after the file had been read, and before it was
+// watched, is loaded.
+func TestChangedWhileStarting(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, limits(ample))
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	if err := os.WriteFile(file, []byte(r.config+"\npartial_response: warn\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := startProxy(t, t.Context(), r.config, func(o *Options) { o.ConfigFile, o.ReloadInterval = file, 20*time.Millisecond })
+	r.eventually("it is loaded", func() bool { return s.state.Load().cfg.PartialResponse == "warn" })
+}
+
 // TestConfigIsWatched: a file that changes is loaded, by its bytes; what is half written is not,
 // and a broken one changes nothing.
 func TestConfigIsWatched(t *testing.T) {

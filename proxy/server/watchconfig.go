@@ -18,8 +18,12 @@ const stillFor = time.Second
 // watchConfig reloads when the bytes of the configuration file, or of the plans that it names,
 // differ from those that were loaded or refused last; it looks each interval until ctx ends. Bytes
 // and not times or names: a ConfigMap is changed by turning a symbolic link to a folder.
+//
+// What is not known to have been loaded is loaded once more, which changes nothing if it is the
+// same: the files that are there when the watch begins, which may have changed since they were
+// read, and plans that the configuration did not name before.
 func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
-	last, _ := s.configBytes()
+	var last [sha256.Size]byte
 	for wait(ctx, interval) {
 		sum, ok := s.configBytes()
 		if !ok || sum == last {
@@ -31,16 +35,22 @@ func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 		if again, ok := s.configBytes(); !ok || again != sum {
 			continue
 		}
-		_ = s.Reload()            // said there
-		last, _ = s.configBytes() // of the plans that it names now
+		plans := s.plans()
+		_ = s.Reload() // said there
+		if last = sum; !slices.Equal(plans, s.plans()) {
+			last = [sha256.Size]byte{}
+		}
 	}
 }
+
+// plans are the files that the configuration in force names.
+func (s *Server) plans() []string { return s.state.Load().cfg.DropRules.Plan }
 
 // configBytes is a digest of the files; false where one cannot be read, as in the middle of being
 // replaced.
 func (s *Server) configBytes() (sum [sha256.Size]byte, ok bool) {
 	h := sha256.New()
-	for _, file := range slices.Concat([]string{s.opts.ConfigFile}, s.state.Load().cfg.DropRules.Plan) {
+	for _, file := range slices.Concat([]string{s.opts.ConfigFile}, s.plans()) {
 		f, err := plainfile.Open(file)
 		if err != nil {
 			return sum, false
