@@ -173,8 +173,8 @@ func (b *Budget) AddBytes(n int64) error {
 	return nil
 }
 
-// TooManyBytes is a refusal by max_response_bytes (422); what begins its sentence, as "the answer
-// is" does.
+// TooManyBytes is the refusal by max_response_bytes (422) of seen bytes, where limit are allowed.
+// what begins its sentence: "the answer is".
 func TooManyBytes(limit, seen int64, what string) error {
 	return qerr.Refuse("max_response_bytes", FormatBytes(limit), "at least "+FormatBytes(seen),
 		"select fewer series, shorten the range, widen the step, or aggregate",

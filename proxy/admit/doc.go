@@ -19,5 +19,5 @@
 //
 // # Memory
 //
-// A Budget is 120 bytes, a Ledger 24. Nothing else is held.
+// A Budget is 96 bytes, a Ledger 24. Nothing else is held.
 package admit
