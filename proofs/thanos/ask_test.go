@@ -199,7 +199,7 @@ func listen(ctx context.Context, base string) func() []heard {
 	for i, q := range questions {
 		out[i].q = q
 		all.Go(func() {
-			tick := time.NewTicker(200 * time.Millisecond)
+			tick := time.NewTicker(*every)
 			defer tick.Stop()
 			for {
 				if a, err := ask(context.WithoutCancel(ctx), base, q, time.Now()); err == nil {

@@ -20,7 +20,9 @@ import (
 var (
 	all    = flag.Bool("thanos.all", false, "all topologies, one beside the other, with all victims and faults in random order")
 	most   = flag.Int("thanos.cases", 0, "with -thanos.all: how many cases of each topology; 0 is all")
+	worlds = flag.Int("thanos.worlds", 1, "with -thanos.all: on how many fleets of each topology its cases are dealt out, one beside the other")
 	watch  = flag.Duration("thanos.watch", 5*time.Second, "how long a fault lasts")
+	every  = flag.Duration("thanos.every", 200*time.Millisecond, "how often each question is asked: many fleets on few processors want it rarer")
 	after  = flag.Duration("thanos.after", 2*time.Second, "how long is watched after its end")
 	update = flag.Bool("update", false, "write the table of docs/replicas.md")
 )
@@ -187,7 +189,13 @@ func TestThanos(t *testing.T) {
 			}
 			t.Run(top.name, func(t *testing.T) {
 				t.Parallel()
-				play(t, top, deeds, &table)
+				n := (len(deeds) + *worlds - 1) / *worlds
+				for dealt := range slices.Chunk(deeds, max(n, 1)) {
+					t.Run("fleet", func(t *testing.T) {
+						t.Parallel()
+						play(t, top, dealt, &table)
+					})
+				}
 			})
 		}
 	})
