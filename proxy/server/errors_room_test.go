@@ -14,15 +14,19 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
+// queueing is how long those wait who are to find no room: what is left of it when they give up, in
+// which they say so, is a fortieth, and under the race detector that of a second was too short.
+const queueing = "5s"
+
 // roomSayings are the errors of who finds no room, each with others who have taken it, and that of
 // who was there when a server ended.
 var roomSayings = []saying{
 	{
-		name: "replica_calls of one address", more: "limits: {replica_calls: 2, read_slots: 1}\n", script: "stall", form: []string{"query", "up", "timeout", "1s"},
+		name: "replica_calls of one address", more: "limits: {replica_calls: 2, read_slots: 1}\n", script: "stall", form: []string{"query", "up", "timeout", queueing},
 		before: func(r *rig) { r.crowd(3, "query", "up"); r.waits("spillway_shard_calls_waiting", 1) },
 	},
 	{
-		name: "replica_calls", more: "limits: {replica_calls: 1, read_slots: 1}\n", form: []string{"query", "up", "timeout", "1s"},
+		name: "replica_calls", more: "limits: {replica_calls: 1, read_slots: 1}\n", form: []string{"query", "up", "timeout", queueing},
 		before: func(r *rig) { // the place is Spillway's own, who has no address
 			leave, err := r.s.state.Load().top.Groups[1].Shards[1].Enter(r.t.Context())
 			if err != nil {
@@ -32,20 +36,21 @@ var roomSayings = []saying{
 		},
 	},
 	{
-		name: "process_calls of one address", script: "stall", form: []string{"query", "up", "timeout", "1s"}, change: func(o *Options) { o.shards.OpenFiles = 64 },
+		name: "process_calls of one address", script: "stall", form: []string{"query", "up", "timeout", queueing}, change: func(o *Options) { o.shards.OpenFiles = 64 },
 		before: func(r *rig) { r.crowd(8, "query", "up"); r.waits("spillway_calls_waiting", 4) },
 	},
 	{
-		name: "read_slots", more: "limits: {read_slots: 1}\n", form: []string{"query", "count(info(up))", "timeout", "1s"},
+		name: "read_slots", more: "limits: {read_slots: 1}\n", form: []string{"query", "count(info(up))", "timeout", queueing},
 		before: func(r *rig) {
-			r.stallReads()
+			r.stalls("/api/v1/read")
 			r.crowd(2, "query", "count(info(up))")
 			r.waits("spillway_shard_requests_waiting", 1)
 		},
 	},
 	{
-		name: "unselective_slots", script: "stall", path: "/api/v1/series", form: []string{"match[]", `{le!=""}`, "timeout", "1s"},
+		name: "unselective_slots", path: "/api/v1/series", form: []string{"match[]", `{le!=""}`, "timeout", queueing},
 		before: func(r *rig) {
+			r.stalls("/api/v1/series")
 			for range maxUnselective {
 				r.call(r.request(context.Background(), asking{path: "/api/v1/series", form: url.Values{"match[]": {`{le!=""}`}}}))
 			}
@@ -54,7 +59,7 @@ var roomSayings = []saying{
 		},
 	},
 	{
-		name: "evaluations", path: "/api/v1/query_range", form: long(40, "timeout", "1s"),
+		name: "evaluations", path: "/api/v1/query_range", form: long(40, "timeout", queueing),
 		before: func(r *rig) {
 			r.s.gate = evaluation.NewGate(1, nil) // whatever machine this is
 			turn, err := r.s.gate.Begin(r.t.Context())
@@ -70,7 +75,7 @@ var roomSayings = []saying{
 	},
 	{
 		name: "memory.heap: the request that is ended", form: []string{"query", "count(info(up))"},
-		before: func(r *rig) { r.stallReads(); r.press() },
+		before: func(r *rig) { r.stalls("/api/v1/read"); r.press() },
 	},
 	{
 		name: "memory.heap: no more for the large", more: "memory: {budget: 8MiB}\n", script: "stall", path: "/api/v1/query_range", form: []string{"query", "vector(time()" + strings.Repeat("+0", 50) + ")", "start", "1000000000", "end", "1000010000", "step", "1"},
@@ -100,9 +105,9 @@ func long(terms int, more ...string) []string {
 	return append([]string{"query", one + strings.Repeat(" + "+one, terms-1), "start", "1000000000", "end", "1000010000", "step", "1"}, more...)
 }
 
-// stallReads has the second shard of jaguar answer no remote read, and all else.
-func (r *rig) stallReads() {
-	if err := r.shards["jaguar"][1][0].Set("", fakeshard.Route{Path: "/api/v1/read", Script: "stall"}); err != nil {
+// stalls has the second shard of jaguar answer nothing at this path, and all else.
+func (r *rig) stalls(path string) {
+	if err := r.shards["jaguar"][1][0].Set("", fakeshard.Route{Path: path, Script: "stall"}); err != nil {
 		r.t.Fatal(err)
 	}
 }
