@@ -191,14 +191,15 @@ type heard struct {
 	answers []answer
 }
 
-// listen asks all questions, each every 200 ms or as soon as the last answer is there, until ctx
-// ends.
+// listen asks all questions, each every -thanos.every or as soon as the last answer is there, until
+// ctx ends. They begin one after the other, so that something is asked at each eighth of that time.
 func listen(ctx context.Context, base string) func() []heard {
 	out := make([]heard, len(questions))
 	var all sync.WaitGroup
 	for i, q := range questions {
 		out[i].q = q
 		all.Go(func() {
+			time.Sleep(*every * time.Duration(i) / time.Duration(len(questions)))
 			tick := time.NewTicker(*every)
 			defer tick.Stop()
 			for {

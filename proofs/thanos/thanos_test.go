@@ -55,6 +55,7 @@ type finding struct {
 	until             time.Duration     // when the last error was there, from the fault on
 	slowest           time.Duration     // of all answers
 	wrong             []string          // those with another number of targets
+	young             int               // those that lack what the shard's own servers did not say yet: see waking
 	unnamed           []string          // errors that say nothing of what was struck
 	said              map[string]string // the first error of each question and status
 }
@@ -69,6 +70,7 @@ func (w *world) strike(t *testing.T, d deed) finding {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	answers := listen(ctx, w.url)
+	wake := &waking{shard: d.orphan(), since: map[string]time.Time{}}
 	time.Sleep(time.Second)
 	began := time.Now()
 	for _, p := range d.ps {
@@ -91,6 +93,7 @@ func (w *world) strike(t *testing.T, d deed) finding {
 			}
 			s.start(t)
 		}
+		wake.look(ctx, w)
 	}
 	time.Sleep(*watch - time.Since(began))
 	for _, p := range d.ps {
@@ -101,12 +104,15 @@ func (w *world) strike(t *testing.T, d deed) finding {
 			s.signal(t, syscall.SIGCONT)
 		}
 	}
+	wake.look(ctx, w)
 	time.Sleep(*after)
 	stop()
-	return assess(answers(), began, addrs, d.f)
+	out := answers()
+	wake.done.Wait()
+	return assess(out, began, addrs, d.f, wake)
 }
 
-func assess(all []heard, began time.Time, addrs []string, f fault) finding {
+func assess(all []heard, began time.Time, addrs []string, f fault, wake *waking) finding {
 	out := finding{said: map[string]string{}}
 	for _, h := range all {
 		var first time.Time // of a row of errors
@@ -115,7 +121,10 @@ func assess(all []heard, began time.Time, addrs []string, f fault) finding {
 			out.slowest = max(out.slowest, a.ended.Sub(a.began))
 			text := fmt.Sprintf("%s, after %.1fs, in %.1fs: %d %s", h.q.name, a.ended.Sub(began).Seconds(), a.ended.Sub(a.began).Seconds(), a.status, a.body)
 			v := judge(h.q, a)
-			if v == wrong {
+			switch {
+			case v == wrong && wake.excuses(h.q, a):
+				out.young++
+			case v == wrong:
 				out.wrong = append(out.wrong, text)
 			}
 			if v == refused && h.q.all && f == hung {
@@ -205,16 +214,20 @@ func TestThanos(t *testing.T) {
 	}
 }
 
+// building is held by who builds a fleet: twenty at once starve each other.
+var building sync.Mutex
+
 func play(t *testing.T, top topology, deeds []deed, table *results) {
-	w := build(t, top)
+	building.Lock()
+	w := build(t, top, building.Unlock)
 	for i, d := range deeds {
 		t.Run(d.name(), func(t *testing.T) {
 			if i > 0 {
 				w.settle(t)
 			}
 			out := w.strike(t, d)
-			t.Logf("%s: %d answers in %s and %s, the slowest after %.1fs; %d errors, the longest row of %.1fs, the last after %.1fs; %d not whole", top.name, out.answers, *watch, *after, out.slowest.Seconds(),
-				out.refusals, out.longest.Seconds(), out.until.Seconds(), len(out.wrong))
+			t.Logf("%s: %d answers in %s and %s, the slowest after %.1fs; %d errors, the longest row of %.1fs, the last after %.1fs; %d not whole, %d before the shard's own servers were", top.name, out.answers, *watch, *after, out.slowest.Seconds(),
+				out.refusals, out.longest.Seconds(), out.until.Seconds(), len(out.wrong), out.young)
 			out.check(t, d)
 			table.add(d, out)
 		})

@@ -123,9 +123,11 @@ func labelsOf(top topology, shard, replica int) string {
 	return out
 }
 
-// build starts a topology, and Spillway when all that it has to know of it can be known.
-func build(t *testing.T, top topology) *world {
+// build starts a topology, and Spillway when all that it has to know of it can be known. It calls
+// built when all runs, or cannot.
+func build(t *testing.T, top topology, built func()) *world {
 	t.Helper()
+	defer built()
 	w := &world{parts: map[string]*process{}}
 	exporter := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		name := "temperature_" + strings.TrimPrefix(req.URL.Path, "/shard-")
