@@ -30,8 +30,10 @@ var own = map[string][]string{
 	"proxy/dropped":    {"internal/clip", "internal/plainfile"},
 	"proxy/usage":      {"internal/clip", "internal/tree"},
 	"proxy/shard/h1":   {},
+	"proxy/trust":      {"proxy/config", "proxy/endpoint"},
 	"proxy/shard": {
-		"internal/clip", "internal/timers", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr", "proxy/shard/h1",
+		"internal/clip", "internal/timers", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr",
+		"proxy/shard/h1", "proxy/trust",
 	},
 	"proxy/plan/raw": {"proxy/qerr"},
 	"proxy/plan":     {"internal/tree", "proxy/admit", "proxy/endpoint", "proxy/merge", "proxy/plan/raw", "proxy/qerr", "proxy/shard"},
@@ -65,6 +67,7 @@ var never = []struct{ who, what, why string }{
 	{"proxy/merge", "github.com/prometheus/prometheus/tsdb", "nothing is stored here"},
 	{"proxy/merge", "github.com/prometheus/prometheus/storage", "nothing is evaluated here"},
 	{"proxy/merge", "github.com/json-iterator", "the scanner bounds what it reads; jsoniter does not"},
+	{"proxy/trust", "net/http", "who has the servers asks them"},
 	{"proxy/shard", "github.com/prometheus/prometheus/promql", "shards evaluate, shard only asks"},
 	{"proxy/shard", "github.com/prometheus/prometheus/tsdb", "nothing is stored here"},
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/shard"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // TestDivide: between two cuts one replica is whole for every step or none is for any, as looked at
@@ -23,7 +24,7 @@ func TestDivide(t *testing.T) {
 			at := g.Start - 4000
 			for range rng.IntN(4) {
 				at += rng.Int64N(9000)
-				s := shard.Span{From: at}
+				s := trust.Span{From: at}
 				at += 1 + rng.Int64N(4000)
 				s.Until = at
 				if rng.IntN(8) == 0 {

@@ -18,10 +18,10 @@
 // labels its group does not name is not asked (see docs/shards.md), and a shard that cannot be
 // asked is an error that names it: none is ever left out in silence.
 //
-// Queries go to one of a shard's whole replicas (Wholes), and a second one is asked where the first
-// is unusually slow (Hedged). The servers of a topology are compared with each other every half
-// minute, and when one says something new of itself: where they do not fit together (Group.Sick),
-// nothing that they compute is to be trusted, only their series.
+// Queries go to one of a shard's whole replicas (Wholes; proxy/trust judges them), and a second one
+// is asked where the first is unusually slow (Hedged). The servers of a topology are compared with
+// each other every half minute, and when one says something new of itself: where they do not fit
+// together (Group.Sick), nothing that they compute is to be trusted, only their series.
 //
 // Requests never have more than 24 calls to one replica under way, nor more than 640 to all
 // (calls.go); who finds no place waits in order, and is refused by name shortly before its
@@ -40,9 +40,8 @@
 // Memory: one call holds its header (at most 64 KiB, with credentials in http_client 10 MiB as
 // net/http has it), the first 200 bytes of its body, an inflater's window of about 40 KiB, and what
 // its reader asks for at a time. An error's body is read up to 64 KiB, a probe's answer up to 8
-// MiB, one at a time for each replica. A shard with a heartbeat keeps 24 bytes for each five
-// minutes of the last 31 days that were asked about, below 1 MiB. Of a Thanos Query it keeps the
-// list of its stores, at most 8 MiB as it is read, and those seen in the last 24 hours, at most
-// 10,000. Of a server's targets it keeps 8 bytes each, 4 MiB at most, and reads them through 64
-// KiB. What a shard has learned about its calls takes about 1 KiB.
+// MiB, one at a time for each replica. What a shard with a heartbeat keeps stands in proxy/trust.
+// Of a Thanos Query it keeps the list of its stores, at most 8 MiB as it is read, and those seen in
+// the last 24 hours, at most 10,000. Of a server's targets it keeps 8 bytes each, 4 MiB at most,
+// and reads them through 64 KiB. What a shard has learned about its calls takes about 1 KiB.
 package shard

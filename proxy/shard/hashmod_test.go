@@ -98,8 +98,8 @@ func hashed(urls ...string) config.Group {
 	return g
 }
 
-// trust makes the group believe that all its replicas keep the rule.
-func trust(g *Group) {
+// believe makes the group believe that all its replicas keep the rule.
+func believe(g *Group) {
 	for _, s := range g.Shards {
 		for _, r := range s.Replicas {
 			r.up.health.hashmod = fact{key: s.hashKey(), state: RuleTrusted}
@@ -141,7 +141,7 @@ func TestPrune(t *testing.T) {
 			t.Errorf("%s: pruned before anything was checked", tc.name)
 		}
 	}
-	trust(g)
+	believe(g)
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			keep := g.Prune(tc.ms)
@@ -177,7 +177,7 @@ func TestPruneLosesNothing(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	top := build(t, Options{}, false, hashed("http://a:1", "http://a:2", "http://a:3"))
 	g := top.Groups[0]
-	trust(g)
+	believe(g)
 	pruned := 0
 	for range 3000 {
 		var alternatives []string

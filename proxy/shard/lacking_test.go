@@ -16,6 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/trust"
+)
+
+// unit carries the number of series in the answers to questions about heartbeats; minuteQuery is
+// the question for their minutes.
+const (
+	unit        = 1 << 30
+	minuteQuery = "sum(sum_over_time(up[1m]) + 1073741824)"
 )
 
 // scrapes is what one replica makes of a job of so many targets, scraped each 15 s: has tells
@@ -58,7 +66,7 @@ func (s scrapes) last(until time.Time) (sum int64) {
 			if s.has != nil && !s.has(i, at) {
 				continue
 			}
-			if sum += beatUnit; s.up == nil || s.up(i, at) {
+			if sum += unit; s.up == nil || s.up(i, at) {
 				sum++
 			}
 			break
@@ -77,7 +85,7 @@ func (s scrapes) phase(target int) time.Duration {
 func scraping(jobs map[string]scrapes) fakeshard.Config {
 	return fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
 		q := r.Form.Get("query")
-		minutes := q == "sum(sum_over_time(up[1m]) + 1073741824)"
+		minutes := q == minuteQuery
 		if !minutes && !strings.HasPrefix(q, "sum by (job) (sum_over_time(up[") {
 			return fakeshard.Answer{}, false
 		}
@@ -90,7 +98,7 @@ func scraping(jobs map[string]scrapes) fakeshard.Config {
 		case minutes:
 			kind = "matrix"
 		case !strings.HasSuffix(r.Path, "/query"):
-			window, kind = bucketMs*time.Millisecond, "matrix"
+			window, kind = trust.Bucket, "matrix"
 		}
 		var out []string
 		add := func(metric string, value func(at time.Time) int64) {
@@ -115,7 +123,7 @@ func scraping(jobs map[string]scrapes) fakeshard.Config {
 				sum := int64(0)
 				for _, s := range jobs {
 					n, good := s.count(at.Add(-window), at)
-					sum += n*beatUnit + good
+					sum += n*unit + good
 				}
 				return cmp.Or(sum, -1)
 			})
@@ -129,7 +137,7 @@ func scraping(jobs map[string]scrapes) fakeshard.Config {
 				if n == 0 {
 					return -1
 				}
-				return n*beatUnit + good
+				return n*unit + good
 			})
 			if strings.Contains(q, ` or label_replace(sum by (job) (last_over_time(up[1m]) + 1073741824), "last", "1", "", "")`) {
 				add(fmt.Sprintf(`"job":%q,"last":"1"`, job), func(at time.Time) int64 { return cmp.Or(jobs[job].last(at), -1) })
@@ -172,7 +180,7 @@ func gaugesOf(t *testing.T, reg *prometheus.Registry, name string) []float64 {
 func TestWhatAReplicaLacks(t *testing.T) {
 	began := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // a bubble's
 	from, until := began.Add(27*time.Minute+10*time.Second), began.Add(41*time.Minute+20*time.Second)
-	whole := began.Add(50*time.Minute + bucketGraceMs*time.Millisecond) // the bucket from 45 to 50 is the first that is full
+	whole := began.Add(50*time.Minute + trust.Grace) // the bucket from 45 to 50 is the first that is full
 	within := func(at time.Time) bool { return at.After(from) && at.Before(until) }
 	of := func(f func(i int, at time.Time) bool) func(int, time.Time) bool {
 		return func(i int, at time.Time) bool { return !within(at) || f(i, at) }
@@ -449,7 +457,7 @@ func TestOldGapsOfBothDoNotHideEachOther(t *testing.T) {
 			}
 			asked := 0
 			for _, r := range b.fakes[0].Requests() {
-				if r.Form.Get("query") == top.Groups[0].minuteQuery() {
+				if r.Form.Get("query") == minuteQuery {
 					asked++
 				}
 			}

@@ -68,7 +68,8 @@ func TestAgainstPrometheus(t *testing.T) {
 		{"in the gap", gapFrom.Add(6 * time.Minute), gapUntil, false},
 	} {
 		if wholes, err := s.Wholes(context.Background(), tc.from.UnixMilli(), tc.until.UnixMilli(), now); err != nil || len(wholes) == 0 || (len(wholes) == 2) != tc.both || !tc.both && wholes[0].Index != 0 {
-			t.Errorf("%s: %d are whole, %v; heartbeat errors %q, %q", tc.name, len(wholes), err, s.beats.of[0].err, s.beats.of[1].err)
+			t.Errorf("%s: %d are whole, %v; heartbeat errors %q, %q",
+				tc.name, len(wholes), err, s.beats.Pulse(0).Error, s.beats.Pulse(1).Error)
 		}
 	}
 	problems, err := CheckOnline(context.Background(), &config.Config{Groups: []config.Group{g}})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // TestWhoCannotBeAskedTakesNoPart: of a pair the replica that is read dies, says that it cannot, or
@@ -40,7 +41,7 @@ func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
 				}
 				cfg := beating(func(job string, end int64) (int64, int64) {
 					n, samples := full(job, end)
-					if end == 0 || died.Load() == 0 || end <= died.Load() || back.Load() > 0 && end-bucketMs >= back.Load() {
+					if end == 0 || died.Load() == 0 || end <= died.Load() || back.Load() > 0 && end-trust.Bucket.Milliseconds() >= back.Load() {
 						return n, samples
 					}
 					return n, samples / 2
@@ -99,7 +100,7 @@ func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
 					}
 				}
 				mu.Unlock()
-				time.Sleep(tailFresh + time.Second) // what was found before is believed until then
+				time.Sleep(trust.Fresh + time.Second) // what was found before is believed until then
 				began := time.Now()
 				if got, took := whole(3*time.Hour), time.Since(began); got != 1 || took > tc.most {
 					t.Errorf("gone: replica %d after %s", got, took)
@@ -118,7 +119,7 @@ func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
 				if got := whole(10 * time.Minute); got != 1 {
 					t.Errorf("back: replica %d", got)
 				}
-				time.Sleep(2 * bucketMs * time.Millisecond)
+				time.Sleep(2 * trust.Bucket)
 				if status := top.Status(); !status[0].Whole || !status[0].LackingSince.IsZero() {
 					t.Errorf("a closed bucket later: %+v", status[0])
 				}
@@ -192,7 +193,7 @@ func TestNobodyWaitsForASilentOne(t *testing.T) {
 				s := top.Groups[0].Shards[0]
 				time.Sleep(17 * time.Minute)
 				silent.Store(true)
-				time.Sleep(tailFresh + offset)
+				time.Sleep(trust.Fresh + offset)
 				began := time.Now()
 				r, whole, err := s.Whole(t.Context(), began.Add(-3*time.Hour).UnixMilli(), began.UnixMilli(), began)
 				if err != nil || !whole || r.Index != 1 {

@@ -95,7 +95,7 @@ func (t *Topology) inherit(previous *Topology) {
 	}
 	hedges := map[string]*hedger{}
 	for r := range previous.replicas() {
-		hedges[r.Shard.beats.key] = r.Shard.hedge
+		hedges[r.Shard.key] = r.Shard.hedge
 	}
 	for _, g := range t.Groups {
 		if was := previous.Group(g.Name); was != nil {
@@ -105,7 +105,7 @@ func (t *Topology) inherit(previous *Topology) {
 			}
 		}
 		for _, s := range g.Shards {
-			if h := hedges[s.beats.key]; h != nil {
+			if h := hedges[s.key]; h != nil {
 				s.hedge = h
 			}
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // Options are what a Topology needs besides the groups. The zero value is usable.
@@ -164,7 +165,8 @@ type Shard struct {
 	place    int // among all shards of the topology
 	topology *Topology
 	base     atomic.Int32 // the replica that served last
-	beats    *heartbeats
+	key      string       // equal for two topologies whose shards have the same replicas and heartbeat
+	beats    *trust.Heartbeats
 	hedge    *hedger
 	calls    *gate
 	split    atomic.Bool // its replicas scrape different targets, so that none is known to be whole
@@ -207,11 +209,11 @@ func New(groups []config.Group, o Options, previous *Topology) (*Topology, error
 	} else {
 		t.crowd = newCrowd(o)
 	}
-	ups, beats := map[string]*upstream{}, map[string]*heartbeats{}
+	ups, beats := map[string]*upstream{}, map[string]*trust.Heartbeats{}
 	if previous != nil {
 		for r := range previous.replicas() {
 			ups[r.up.key] = r.up
-			beats[r.Shard.beats.key] = r.Shard.beats
+			beats[r.Shard.key] = r.Shard.beats
 		}
 	}
 	for gi := range groups {
@@ -237,7 +239,7 @@ func New(groups []config.Group, o Options, previous *Topology) (*Topology, error
 	return t, nil
 }
 
-func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[string]*heartbeats) (*Group, error) {
+func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[string]*trust.Heartbeats) (*Group, error) {
 	g := &Group{
 		Name: c.Name, Labels: labels.FromMap(c.Labels), ReplicaLabels: slices.Sorted(slices.Values(c.ReplicaLabels)),
 		From: c.From, Until: c.Until, Heartbeat: c.Heartbeat,
@@ -266,9 +268,9 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 			s.Replicas = append(s.Replicas, r)
 			keys = append(keys, up.key)
 		}
-		key := strings.Join(keys, "\x00")
-		if s.beats = beats[key]; s.beats == nil {
-			s.beats = newHeartbeats(key, len(s.Replicas))
+		s.key = strings.Join(keys, "\x00")
+		if s.beats = beats[s.key]; s.beats == nil {
+			s.beats = trust.New(g.Heartbeat, len(s.Replicas))
 		}
 		s.hedge, s.calls = newHedger(), t.crowd.of(s.name, t.opts.MaxCalls)
 		g.Shards = append(g.Shards, s)

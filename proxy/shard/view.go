@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // Info is what the admin view shards tells about a replica.
@@ -133,14 +134,12 @@ func (t *Topology) Status() []Info {
 		unannounced, unlisted, leftOut := r.unannounced(), r.unlisted(), r.leftOutNote()
 		from, until := s.Span(now)
 		i.From, i.Until = moment(from), moment(until)
-		if len(s.Replicas) > 1 && len(s.Replicas) <= maxReplicas {
+		if len(s.Replicas) > 1 && len(s.Replicas) <= trust.MaxReplicas {
 			i.Whole = s.wholeNow(r.Index, now)
-			s.beats.mu.Lock()
-			pulse := s.beats.of[r.Index]
-			s.beats.mu.Unlock()
-			i.HeartbeatError, i.LackingSince, i.Unreached = pulse.err, pulse.lacking, pulse.unreached
-			if !pulse.lacking.IsZero() {
-				i.Lacks = r.shortfall(pulse.lacking, now)
+			pulse := s.beats.Pulse(r.Index)
+			i.HeartbeatError, i.LackingSince, i.Unreached = pulse.Error, pulse.Lacking, pulse.Unreached
+			if !pulse.Lacking.IsZero() {
+				i.Lacks = r.shortfall(pulse.Lacking, now)
 			}
 		}
 		r.up.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/bits"
 	"time"
+
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // Whole chooses the replica that a request about the samples in [from, until] (milliseconds,
@@ -39,7 +41,7 @@ func (s *Shard) Wholes(ctx context.Context, from, until int64, now time.Time) ([
 // Alone is the only replica that can be asked of a shard that has several, nil where it is not so:
 // it is read alone, since nothing else exists to be exact about.
 func (s *Shard) Alone() *Replica {
-	if len(s.Replicas) < 2 || len(s.Replicas) > maxReplicas {
+	if len(s.Replicas) < 2 || len(s.Replicas) > trust.MaxReplicas {
 		return nil
 	}
 	if part := only(s.present(time.Now())); part != 0 {
@@ -61,7 +63,7 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (o
 	if len(s.Replicas) == 1 {
 		return order, 1, nil
 	}
-	if len(s.Replicas) > maxReplicas || s.split.Load() {
+	if len(s.Replicas) > trust.MaxReplicas || s.split.Load() {
 		return order, 0, nil
 	}
 	mask := uint64(0)
@@ -91,9 +93,7 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (o
 // moment ago takes no part yet, since nobody knows what it has missed, but where nobody else is
 // left.
 func (s *Shard) present(now time.Time) (part uint64) {
-	h := s.beats
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	silent := s.beats.Silent(now)
 	var well uint64
 	for i, r := range s.Replicas {
 		rank, ok := r.rank(now)
@@ -101,11 +101,8 @@ func (s *Shard) present(now time.Time) (part uint64) {
 			continue
 		}
 		well |= 1 << i
-		if silent := h.of[i].silent; silent.IsZero() || now.Sub(silent) >= beatPause {
-			part |= 1 << i
-		}
 	}
-	if part == 0 {
+	if part = well &^ silent; part == 0 {
 		return only(well)
 	}
 	return part
@@ -113,12 +110,7 @@ func (s *Shard) present(now time.Time) (part uint64) {
 
 // noteAway notes that the replica's server is not there.
 func (r *Replica) noteAway(now time.Time) {
-	h := r.Shard.beats
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if r.Index < len(h.of) {
-		h.of[r.Index].silent, h.of[r.Index].away = now, now
-	}
+	r.Shard.beats.Away(r.Index, now)
 }
 
 // Gone asks a server that has just failed to answer whether it is there at all, for two seconds at
@@ -138,22 +130,22 @@ func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) u
 	if !known || bits.OnesCount64(part) < 2 {
 		return only(part)
 	}
-	whole, _ := s.beats.lookup(part, w, now)
+	whole, _ := s.beats.Lookup(part, w, now)
 	return whole
 }
 
 // find sees that all is known of the window that can be, and returns who takes part. Where known is
 // false the window is not known by heartbeat.
-func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (part uint64, w buckets, known bool) {
+func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (part uint64, w trust.Window, known bool) {
 	part = s.present(time.Now())
 	if bits.OnesCount64(part) < 2 {
 		return part, w, true
 	}
-	if w, known = window(from, until, now); !known || s.Group.Heartbeat == "" {
+	if w, known = trust.WindowOf(from, until, now); !known || s.Group.Heartbeat == "" {
 		return part, w, false
 	}
 	h := s.beats
-	if _, known = h.lookup(part, w, now); known {
+	if _, known = h.Lookup(part, w, now); known {
 		return part, w, true
 	}
 	wait := wholeWait
@@ -162,36 +154,32 @@ func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (par
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errBeatBudget)
 	defer cancel()
-	select {
-	case h.asking <- struct{}{}:
-		defer func() { <-h.asking }()
-	case <-ctx.Done():
+	done, ok := h.Turn(ctx)
+	if !ok {
 		return part, w, false
 	}
-	if part = s.present(time.Now()); bits.OnesCount64(part) < 2 { // who held the token has found out who is silent
+	defer done()
+	if part = s.present(time.Now()); bits.OnesCount64(part) < 2 { // who had the turn has found out who is silent
 		return part, w, true
 	}
-	left, err := s.askBeats(ctx, part, w, now)
+	left, err := h.Learn(ctx, s.askAll, part, w, now)
 	if err != nil {
 		return part, w, false
 	}
 	return left, w, true
 }
 
-// Span is a stretch of time in milliseconds, From exclusive and Until inclusive.
-type Span struct{ From, Until int64 }
-
 // Lack is a replica with the stretches in which it lacks what another one has, sorted.
 type Lack struct {
 	Replica *Replica
-	Spans   []Span
+	Spans   []trust.Span
 }
 
 // Lacks tells for a window what each replica that takes part lacks in it, bucket by bucket; the
 // last stretch may reach into the future. It is false where that is not known, as Whole has it. The
 // answer is from what Whole of the same window has found.
 func (s *Shard) Lacks(ctx context.Context, from, until int64, now time.Time) ([]Lack, bool) {
-	if len(s.Replicas) == 1 || len(s.Replicas) > maxReplicas || s.split.Load() || s.Thanos() {
+	if len(s.Replicas) == 1 || len(s.Replicas) > trust.MaxReplicas || s.split.Load() || s.Thanos() {
 		return nil, len(s.Replicas) == 1 || s.Thanos() && s.fullest(time.Now()) != 0
 	}
 	part, w, known := s.find(ctx, from, until, now)
@@ -207,7 +195,10 @@ func (s *Shard) Lacks(ctx context.Context, from, until int64, now time.Time) ([]
 	if len(out) < 2 {
 		return out, true
 	}
-	s.beats.lacks(part, w, out)
+	spans := s.beats.Lacks(part, w)
+	for i := range out {
+		out[i].Spans = spans[out[i].Replica.Index]
+	}
 	return out, true
 }
 

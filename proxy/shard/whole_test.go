@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
-// counts is what a server says to beatQuery: for each job and each bucket end (milliseconds; 0 is
-// the last minute) how many series and samples.
+// counts is what a server says to the question for heartbeats: for each job and each bucket end
+// (milliseconds; 0 is the last minute) how many series and samples.
 type counts func(job string, end int64) (series, samples int64)
 
 // beating is a server with two jobs and a heartbeat.
@@ -29,7 +30,7 @@ func beating(c counts) fakeshard.Config {
 		for _, job := range []string{"node", "dcgm"} {
 			at := func(end, stamp int64) string {
 				n, s := c(job, end)
-				return fmt.Sprintf(`[%d.000,"%s"]`, stamp/1000, strconv.FormatInt(n*beatUnit+s, 10))
+				return fmt.Sprintf(`[%d.000,"%s"]`, stamp/1000, strconv.FormatInt(n<<30+s, 10))
 			}
 			if strings.HasSuffix(r.Path, "/query") {
 				out = append(out, fmt.Sprintf(`{"metric":{"job":"%s"},"value":%s}`, job, at(0, 1000)))
@@ -38,7 +39,7 @@ func beating(c counts) fakeshard.Config {
 			lo, _ := strconv.ParseFloat(r.Form.Get("start"), 64)
 			hi, _ := strconv.ParseFloat(r.Form.Get("end"), 64)
 			var values []string
-			for end := int64(lo * 1000); end <= int64(hi*1000); end += bucketMs {
+			for end := int64(lo * 1000); end <= int64(hi*1000); end += trust.Bucket.Milliseconds() {
 				if n, _ := c(job, end); n > 0 {
 					values = append(values, at(end, end))
 				}
@@ -82,7 +83,7 @@ func TestWhole(t *testing.T) {
 		}
 	}
 	at := func(minutesAgo int64) int64 {
-		return floorTo(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli(), bucketMs) - minutesAgo*60_000
+		return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() - minutesAgo*60_000
 	}
 	only := func(job string, ends ...int64) func(string, int64) bool {
 		return func(j string, e int64) bool {
@@ -148,18 +149,6 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestBeatQuery: of up only successful scrapes count; of what else a heartbeat may be, all samples.
-func TestBeatQuery(t *testing.T) {
-	for heartbeat, count := range map[string]string{
-		"up": "sum", `up{job=~"node|kubelet"}`: "sum", `{__name__="up",job="node"}`: "sum", `{"up"}`: "sum",
-		"node_uname_info": "count", `{__name__=~"up"}`: "count", `up_since{job="up"}`: "count",
-	} {
-		if got, want := (&Group{Heartbeat: heartbeat}).beatQuery("5m"), fmt.Sprintf("sum by (job) (%s_over_time(%s[5m]) + %d)", count, heartbeat, beatUnit); got != want {
-			t.Errorf("want %s, got %s", want, got)
-		}
-	}
-}
-
 // TestWholeChoosesAmongThree: of three replicas, one that lost a scrape is not chosen.
 func TestWholeChoosesAmongThree(t *testing.T) {
 	full := func(string, int64) (int64, int64) { return 10, 200 }
@@ -208,7 +197,7 @@ func TestWholeIsCached(t *testing.T) {
 			t.Errorf("status %+v", i)
 		}
 		silent.Store(true)
-		time.Sleep(tailFresh + beatEvery + time.Second)
+		time.Sleep(trust.Fresh + beatEvery + time.Second)
 		now = time.Now()
 		if r, whole, err := s.Whole(t.Context(), now.UnixMilli()-10*60_000, now.UnixMilli(), now); err != nil || !whole || r.Index != 0 || s.Alone() != r {
 			t.Errorf("whole %t, %v", whole, err)
@@ -217,48 +206,11 @@ func TestWholeIsCached(t *testing.T) {
 			t.Errorf("status %+v", i)
 		}
 		silent.Store(false)
-		time.Sleep(beatPause + 2*beatEvery)
+		time.Sleep(trust.Pause + 2*beatEvery)
 		if i := top.Status(); !i[1].Whole || i[1].HeartbeatError != "" || s.Alone() != nil {
 			t.Errorf("status %+v", i)
 		}
 		top.Close()
 		b.close()
-	})
-}
-
-func TestBucketsAreBounded(t *testing.T) {
-	h := newHeartbeats("", 2)
-	for i := range int64(maxBuckets + 1) {
-		h.buckets[i*bucketMs] = finding{}
-	}
-	h.trim()
-	if _, oldest := h.buckets[0]; oldest || len(h.buckets) > maxBuckets {
-		t.Errorf("%d buckets, the oldest still there: %t", len(h.buckets), oldest)
-	}
-}
-
-// FuzzDecodeBeats: whatever a server sends, the decoder returns, within bounds.
-func FuzzDecodeBeats(f *testing.F) {
-	for _, seed := range []string{
-		`{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"job":"a"},"values":[[300,"10737418440"],[600.5,"1"]]}]}}`,
-		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"NaN"]}]}}`,
-		`{"status":"success","data":{"resultType":"matrix","result":[{"values":[[]]}]}}`,
-		`{"status":"success","data":{"resultType":"matrix","result":[{"values":[[1e300,"1"]]}]}}`,
-		`{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`, `null`, `[`, ``,
-	} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		got, err := decodeBeats(strings.NewReader(text))
-		if err != nil {
-			return
-		}
-		for end, at := range got {
-			for job, b := range at.jobs {
-				if b.series < 0 || b.samples < 0 {
-					t.Errorf("%q at %d: %+v", job, end, b)
-				}
-			}
-		}
 	})
 }

@@ -1,44 +1,9 @@
-package shard
+package trust
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"math"
-	"strconv"
-
-	"github.com/spillwayproject/spillway/proxy/config"
 )
-
-const (
-	// maxBeatBytes bounds one heartbeat answer: 72 buckets of 200 jobs come to half of it.
-	maxBeatBytes = 1 << 20
-	// maxJobs bounds the jobs of a heartbeat.
-	maxJobs = 200
-	// beatUnit carries the number of series in the same number as their sum: n*2^30 + sum is exact
-	// in a float64 up to eight million series, and one evaluation on the server gives both.
-	beatUnit = 1 << 30
-)
-
-// beat is what one replica holds of one job in one bucket.
-type beat struct {
-	series  int64   // with a heartbeat
-	samples float64 // of all of them
-}
-
-// beats are the beats of one replica in one stretch of time.
-type beats struct {
-	jobs map[string]beat
-	// last is how many targets of each job have a sample within the last minute, and of how many
-	// the newest is a scrape that succeeded; of the last minute of a heartbeat that is up.
-	last map[string]beat
-	// slices are minutes, of all jobs together, 0 the newest: what two replicas miss at different
-	// times within five minutes must not hide each other.
-	slices [maxSlices]beat
-}
 
 const (
 	// maxSlices is how many minutes are looked at: five of a bucket, and those since the newest
@@ -49,38 +14,42 @@ const (
 	// minSlice is how many targets a server must have for its minutes to be looked at: of few,
 	// chance is too large a part.
 	minSlice = 16
-	// lastLabel tells the part of the question for the last minute that is about what is so now.
-	lastLabel = "last"
 )
 
-// tailQuery asks for the last minute by job, and for what is so now.
-func (g *Group) tailQuery() string {
-	q := g.beatQuery("1m")
-	if config.IsUp(g.Heartbeat) {
-		q += fmt.Sprintf(` or label_replace(sum by (job) (last_over_time(%s[1m]) + %d), %q, "1", "", "")`, g.Heartbeat, beatUnit, lastLabel)
+// finding says what the replicas that were asked about some stretch of time lack of each other.
+type finding struct {
+	asked uint64      // bit i: replica i answered
+	less  []shortfall // of each replica; nil where none lacks anything
+	data  bool        // a heartbeat was seen at all
+	until int64       // how long this is believed, Unix milliseconds; 0 where it stands for good
+}
+
+// known tells whether the finding still stands, and is about all that take part.
+func (f finding) known(part uint64, nowMs int64) bool {
+	return f.asked&part == part && (f.until == 0 || nowMs < f.until)
+}
+
+// whole are those that take part and lack nothing that another of them has.
+func (f finding) whole(part uint64) uint64 {
+	whole := part
+	for i, s := range f.less {
+		if s.more&part != 0 {
+			whole &^= 1 << i
+		}
 	}
-	return q
+	return whole
 }
 
-// minuteQuery asks for one minute of all jobs together.
-func (g *Group) minuteQuery() string {
-	return fmt.Sprintf("sum(%s(%s[1m]) + %d)", g.countOverTime(), g.Heartbeat, beatUnit)
-}
-
-// countOverTime is what counts the samples of the heartbeat: of up the successful ones.
-func (g *Group) countOverTime() string {
-	if config.IsUp(g.Heartbeat) {
-		return "sum_over_time"
+// wholeSince are those that take part and lack nothing after from that another of them has; the
+// finding is of the bucket that ends at end.
+func (f finding) wholeSince(part uint64, from, end int64) uint64 {
+	whole := part
+	for i, s := range f.less {
+		if s.more&part != 0 && s.until(end) > from {
+			whole &^= 1 << i
+		}
 	}
-	return "count_over_time"
-}
-
-// beatQuery asks for the number of series and of samples of the heartbeat in the window, by job. A
-// sample of up is written for a scrape that failed as well, so of up only the successful ones
-// count, which are 1: a replica that cannot reach its targets is not whole, however well it runs.
-// (A series that is scraped ends when a scrape fails.)
-func (g *Group) beatQuery(window string) string {
-	return fmt.Sprintf("sum by (job) (%s(%s[%s]) + %d)", g.countOverTime(), g.Heartbeat, window, beatUnit)
+	return whole
 }
 
 // shortfall is what one replica lacks of others in some stretch of time.
@@ -94,10 +63,19 @@ type shortfall struct {
 	ended int
 }
 
+// until is the time up to which it reaches in the bucket that ends at end: the end of the last
+// minute that shows it. The next one has less of it than half a scrape of each target.
+func (s shortfall) until(end int64) int64 {
+	if s.ended == 0 {
+		return math.MaxInt64
+	}
+	return end - int64(s.ended-1)*minuteMs
+}
+
 // judge says who lacks what another has. It takes the beats of one bucket, one entry for each
 // replica, and who of them was asked. Where everybody lacks something, single scrapes of small jobs
 // are no matter: who lacks nothing else is as whole as anybody.
-func judge(at []beats, asked uint64) finding {
+func judge(at []Beats, asked uint64) finding {
 	f := judgeBy(at, asked, 0)
 	if f.whole(asked) == 0 {
 		if mild := judgeBy(at, asked, single); mild.whole(asked) != 0 {
@@ -113,7 +91,7 @@ func judge(at []beats, asked uint64) finding {
 const single = 1
 
 // judgeBy judges with so many scrapes of each job allowed.
-func judgeBy(at []beats, asked uint64, allowed float64) finding {
+func judgeBy(at []Beats, asked uint64, allowed float64) finding {
 	f := finding{asked: asked}
 	for i, mine := range at {
 		if asked&(1<<i) == 0 {
@@ -151,7 +129,7 @@ func judgeBy(at []beats, asked uint64, allowed float64) finding {
 // lacks tells whether another replica has more series of some job, or more samples, than chance
 // explains, and what that comes to. So many samples of a job are allowed beside, of a server with
 // enough targets that one scrape of one of them is not a scrape of the server.
-func lacks(mine, theirs beats, allowed float64) (s shortfall, is bool) {
+func lacks(mine, theirs Beats, allowed float64) (s shortfall, is bool) {
 	if theirs.all().series < minSlice {
 		allowed = 0
 	}
@@ -200,7 +178,7 @@ func missesMinute(mine, theirs beat) bool {
 // scrapes, and next to them: whether of no job it lacks more than the same share, beyond chance,
 // which is two scrapes of each target here: a gap begins and ends between two scrapes. So what
 // somebody missed who was away is told from what somebody does not reach who was away too.
-func inMinutes(mine, theirs beats) bool {
+func inMinutes(mine, theirs Beats) bool {
 	var all, missed float64
 	for k, t := range theirs.slices {
 		all += t.samples
@@ -240,93 +218,27 @@ func byChance(targets int64) float64 {
 	return min(float64(targets)/2, 4*math.Sqrt(float64(targets)))
 }
 
-// decodeBeats reads the answer to beatQuery, a matrix or a vector, by bucket end. r is bounded by
-// maxBeatBytes.
-func decodeBeats(r io.Reader) (map[int64]beats, error) {
-	raw, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	type sample [2]json.RawMessage
-	var answer struct {
-		Status string `json:"status"`
-		Data   struct {
-			ResultType string `json:"resultType"`
-			Result     []struct {
-				Metric map[string]string `json:"metric"`
-				Value  *sample           `json:"value"`
-				Values []sample          `json:"values"`
-			} `json:"result"`
-		} `json:"data"`
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	if err := d.Decode(&answer); err != nil {
-		return nil, err
-	}
-	if answer.Status != "success" || answer.Data.ResultType != "matrix" && answer.Data.ResultType != "vector" {
-		return nil, errors.New("the answer is neither a matrix nor a vector")
-	}
-	jobs := 0
-	for _, s := range answer.Data.Result {
-		if s.Metric[lastLabel] == "" {
-			jobs++
+// What people are told of a replica that lacks something: since when, how much of which job, and
+// whether it is cut off. Three things look alike from afar. A replica that was away has a gap that
+// lies behind it: over the last minute it lacks nothing. One that is cut off scrapes its targets in
+// vain: it has the series of up, and they are 0 where another one's are 1. One that scrapes fewer
+// targets does not have those series.
+
+// unreached is the share of the targets that another replica reached at its newest scrapes which
+// this one failed to reach at its own: of jobs in which there are more of them than chance
+// explains. What is dead fails on both; what this one does not have does not fail.
+func unreached(mine, theirs map[string]beat) float64 {
+	var all, failed float64
+	for job, t := range theirs {
+		all += t.samples
+		m := mine[job]
+		less := min(t.samples-m.samples, (float64(m.series)-m.samples)-(float64(t.series)-t.samples))
+		if less > 0 && less >= byChance(t.series) {
+			failed += less
 		}
 	}
-	if jobs > maxJobs {
-		return nil, fmt.Errorf("the heartbeat covers %d jobs, more than %d; choose a narrower selector", jobs, maxJobs)
+	if all == 0 {
+		return 0
 	}
-	out := map[int64]beats{}
-	for _, s := range answer.Data.Result {
-		values := s.Values
-		if s.Value != nil {
-			values = append(values, *s.Value)
-		}
-		for _, v := range values {
-			end, b, err := parseBeat(v[0], v[1])
-			if err != nil {
-				return nil, err
-			}
-			at := out[end]
-			at.add(s.Metric["job"], s.Metric[lastLabel] != "", b)
-			out[end] = at
-		}
-	}
-	return out, nil
-}
-
-// add takes in one number. A server that did not aggregate gives several of a job.
-func (b *beats) add(job string, last bool, n beat) {
-	m := &b.jobs
-	if last {
-		m = &b.last
-	}
-	if *m == nil {
-		*m = map[string]beat{}
-	}
-	(*m)[job] = beat{(*m)[job].series + n.series, (*m)[job].samples + n.samples}
-}
-
-// all is the sum over the jobs.
-func (b *beats) all() (sum beat) {
-	for _, n := range b.jobs {
-		sum = beat{sum.series + n.series, sum.samples + n.samples}
-	}
-	return sum
-}
-
-func parseBeat(at, value json.RawMessage) (int64, beat, error) {
-	t, err := strconv.ParseFloat(string(at), 64)
-	if err != nil || math.IsNaN(t) || math.Abs(t) > math.MaxInt64/1000/2 {
-		return 0, beat{}, errors.New("a time is no number")
-	}
-	var text string
-	if err := json.Unmarshal(value, &text); err != nil {
-		return 0, beat{}, errors.New("a value is no string")
-	}
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsNaN(v) || v < 0 || v > 1<<53 {
-		return 0, beat{}, errors.New("a value is no count")
-	}
-	n := math.Floor(v / beatUnit)
-	return int64(math.Round(t * 1000)), beat{series: int64(n), samples: v - n*beatUnit}, nil
+	return failed / all
 }

@@ -1,4 +1,4 @@
-package shard
+package trust
 
 import (
 	"math/rand/v2"
@@ -19,7 +19,7 @@ func TestWhatLiesInMinutes(t *testing.T) {
 		cutFrom, cutTill float64 // it is not reached in between, besides
 	}
 	// of counts what one replica scrapes in the five minutes, away in between.
-	of := func(jobs []job, from, till float64) (b beats) {
+	of := func(jobs []job, from, till float64) (b Beats) {
 		b.jobs = map[string]beat{}
 		for _, j := range jobs {
 			n := beat{series: int64(j.targets)}
@@ -85,8 +85,8 @@ func TestWhatLiesInMinutes(t *testing.T) {
 // TestSinglesOfSmallJobs: of a hundred small jobs one always has a scrape fewer on the one replica,
 // and another one on the other. That makes nobody less than whole; it does where somebody has both.
 func TestSinglesOfSmallJobs(t *testing.T) {
-	less := func(nodes int64, of map[string]float64) beats {
-		b := beats{jobs: map[string]beat{"node": {nodes, float64(nodes) * 10}, "x": {1, 10}, "y": {1, 10}, "z": {2, 20}}}
+	less := func(nodes int64, of map[string]float64) Beats {
+		b := Beats{jobs: map[string]beat{"node": {nodes, float64(nodes) * 10}, "x": {1, 10}, "y": {1, 10}, "z": {2, 20}}}
 		for job, n := range of {
 			m := b.jobs[job]
 			b.jobs[job] = beat{m.series, m.samples - n}
@@ -99,7 +99,7 @@ func TestSinglesOfSmallJobs(t *testing.T) {
 	reaching.last = map[string]beat{"x": {1, 1}}
 	for _, tc := range []struct {
 		name string
-		a, b beats
+		a, b Beats
 		want uint64
 	}{
 		{"nobody", less(20, nil), less(20, nil), 3},
@@ -112,7 +112,7 @@ func TestSinglesOfSmallJobs(t *testing.T) {
 		{"a small server", less(8, map[string]float64{"x": 1}), less(8, map[string]float64{"y": 1}), 0},
 		{"cut off from a target now", failing, reaching, 2},
 	} {
-		if got := judge([]beats{tc.a, tc.b}, 3).whole(3); got != tc.want {
+		if got := judge([]Beats{tc.a, tc.b}, 3).whole(3); got != tc.want {
 			t.Errorf("%s: whole are %02b, want %02b", tc.name, got, tc.want)
 		}
 	}
@@ -121,7 +121,7 @@ func TestSinglesOfSmallJobs(t *testing.T) {
 // TestEndedOfAll: what ends before now of one replica's advantage, and is not known to end of
 // another one's, is not known to end.
 func TestEndedOfAll(t *testing.T) {
-	full := beats{jobs: map[string]beat{"node": {20, 200}}}
+	full := Beats{jobs: map[string]beat{"node": {20, 200}}}
 	for k := range 5 {
 		full.slices[k] = beat{20, 40}
 	}
@@ -130,10 +130,10 @@ func TestEndedOfAll(t *testing.T) {
 	away.slices[2].samples = 0
 	more := full
 	more.jobs = map[string]beat{"node": {20, 200}, "dcgm": {20, 200}}
-	if s := judge([]beats{away, full}, 3).less[0]; s.ended != 3 {
+	if s := judge([]Beats{away, full}, 3).less[0]; s.ended != 3 {
 		t.Fatalf("beside one replica it ends with minute %d, want 3", s.ended)
 	}
-	for _, at := range [][]beats{{away, full, more}, {away, more, full}} {
+	for _, at := range [][]Beats{{away, full, more}, {away, more, full}} {
 		if s := judge(at, 7).less[0]; s.ended != 0 {
 			t.Errorf("beside one that has a job more it ends with minute %d", s.ended)
 		}

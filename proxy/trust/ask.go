@@ -1,0 +1,253 @@
+package trust
+
+import (
+	"context"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// What two replicas miss within the same five minutes, at different times, hides each other in sums
+// of five minutes: of a pair that is restarted one after the other, the one that was away for less
+// would seem to lack nothing. So the minutes of a bucket are looked at too, and those since the
+// newest closed one, of all jobs together: of each job they would be five times the answer.
+
+const (
+	// pieceBuckets is how many buckets one question covers: six hours.
+	pieceBuckets = 72
+	// doubtFor is how long at least a bucket is believed to differ between replicas, or to be
+	// empty: history may still be filled in behind. An older one is believed for a sixtieth of its
+	// age.
+	doubtFor, doubtShare = time.Minute, 60
+	// openFresh is from when on the minutes since the newest closed bucket are asked for anew with
+	// the last minute. Later than after a minute there would be some that neither tells of.
+	openFresh = 45 * time.Second
+	// maxDips is how many stretches of a piece are looked at minute by minute.
+	maxDips = 4
+)
+
+// Ask asks those taking part (bit i: replica i) the same thing at once and returns their answers,
+// by replica, as Decode has them. left are those that answered; who could not be asked is not among
+// them, and takes part no more. The error is of one that says something else than an answer, or of
+// a ctx that ended.
+type Ask func(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]Beats, left uint64, err error)
+
+// Learn asks those taking part for what Lookup would miss. Who cannot be asked takes part no
+// more: left are the others. The error is of replicas that can be asked and do not say it. The
+// caller has the turn.
+func (h *Heartbeats) Learn(ctx context.Context, ask Ask, part uint64, w Window, now time.Time) (left uint64, err error) {
+	if w.open {
+		h.mu.Lock()
+		stale := h.stale(part, now)
+		h.mu.Unlock()
+		if stale {
+			if part, err = h.askTail(ctx, ask, part, now); err != nil {
+				return 0, err
+			}
+		}
+	}
+	for end := w.last; end >= w.first && bits.OnesCount64(part) > 1; { // newest first: what is asked for most
+		h.mu.Lock()
+		f, ok := h.buckets[end]
+		h.mu.Unlock()
+		if ok && f.known(part, now.UnixMilli()) {
+			end -= bucketMs
+			continue
+		}
+		lo := max(w.first, end-(pieceBuckets-1)*bucketMs)
+		if part, err = h.askBuckets(ctx, ask, part, lo, end, now); err != nil {
+			return 0, err
+		}
+		end = lo - bucketMs
+	}
+	return part, nil
+}
+
+// Refresh keeps the last hour and the last minute known, and who lacks something. The caller has
+// the turn, and calls it every few seconds.
+func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time.Time) {
+	closed := lastClosed(now.UnixMilli())
+	if bits.OnesCount64(part) < 2 { // nobody to compare with
+		h.noteLacking(0, closed, now)
+		h.reachUnknown()
+		return
+	}
+	// An error is kept for the shards view; until a later question succeeds the shard is read raw.
+	left, err := h.askTail(ctx, ask, part, now)
+	if err == nil && bits.OnesCount64(left) > 1 {
+		left, err = h.Learn(ctx, ask, left, Window{first: closed - (warmBuckets-1)*bucketMs, last: closed}, now)
+	}
+	if err != nil {
+		h.reachUnknown()
+	} else {
+		part = left
+	}
+	h.noteLacking(part, closed, now)
+}
+
+// askBuckets asks those taking part about the buckets that end in [lo, hi] and keeps the findings.
+func (h *Heartbeats) askBuckets(ctx context.Context, ask Ask, part uint64, lo, hi int64, now time.Time) (left uint64, err error) {
+	answers, left, err := ask(ctx, part, &endpoint.Request{
+		ID: endpoint.QueryRange, Query: h.beatQuery("5m"), Start: endpoint.At(lo), End: endpoint.At(hi), Step: Bucket,
+	})
+	if err != nil {
+		return left, err
+	}
+	warm := max(lo, lastClosed(now.UnixMilli())-(warmBuckets-1)*bucketMs) // of these all minutes are known
+	runs := []Span{{lo, hi}}
+	if hi-lo >= warmBuckets*bucketMs {
+		if runs = dips(answers, left, lo, min(hi, warm-bucketMs)); warm <= hi {
+			runs = append(runs, Span{warm, hi})
+		}
+	}
+	for _, run := range runs {
+		if left, err = h.askMinutes(ctx, ask, left, answers, run); err != nil {
+			return left, err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for end := lo; end <= hi; end += bucketMs {
+		f := judge(beatsAt(answers, end), left)
+		if f.less != nil || !f.data {
+			age := time.Duration(now.UnixMilli()-end) * time.Millisecond
+			f.until = now.Add(max(doubtFor, age/doubtShare)).UnixMilli()
+		}
+		h.buckets[end] = f
+	}
+	h.trim()
+	return left, nil
+}
+
+// beatsAt are the answers for one bucket.
+func beatsAt(answers []map[int64]Beats, end int64) []Beats {
+	at := make([]Beats, len(answers))
+	for i, a := range answers {
+		at[i] = a[end]
+	}
+	return at
+}
+
+// askTail asks those taking part about the last minute, and now and then about the minutes before.
+func (h *Heartbeats) askTail(ctx context.Context, ask Ask, part uint64, now time.Time) (left uint64, err error) {
+	t := now.Add(-tailLag).UnixMilli()
+	h.mu.Lock()
+	stale := h.openStale(part, now)
+	h.mu.Unlock()
+	if stale {
+		if part, err = h.askOpen(ctx, ask, part, t, now); err != nil || bits.OnesCount64(part) < 2 {
+			return part, err
+		}
+	}
+	answers, left, err := ask(ctx, part, &endpoint.Request{ID: endpoint.Query, Query: h.tailQuery(), Time: endpoint.At(t)})
+	if err != nil {
+		return left, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := make([]Beats, len(answers))
+	for i, a := range answers {
+		for _, b := range a { // one instant, whatever timestamp the server writes on it
+			at[i] = b
+		}
+	}
+	h.tail, h.tailAt = judge(at, left), now
+	for i := range h.of {
+		h.of[i].unreached = 0
+		for j := range at {
+			if left&(1<<i) != 0 && left&(1<<j) != 0 {
+				h.of[i].unreached = max(h.of[i].unreached, unreached(at[i].last, at[j].last))
+			}
+		}
+	}
+	return left, nil
+}
+
+// askMinutes adds to the answers the minutes of the buckets that end in the run.
+func (h *Heartbeats) askMinutes(ctx context.Context, ask Ask, part uint64, answers []map[int64]Beats, run Span) (left uint64, err error) {
+	if bits.OnesCount64(part) < 2 {
+		return part, nil
+	}
+	minutes, left, err := ask(ctx, part, &endpoint.Request{
+		ID: endpoint.QueryRange, Query: h.minuteQuery(), Start: endpoint.At(run.From - bucketMs + minuteMs), End: endpoint.At(run.Until),
+		Step: minuteMs * time.Millisecond,
+	})
+	if err != nil {
+		return left, err
+	}
+	for i, a := range answers {
+		if a == nil {
+			continue
+		}
+		for end := run.From; end <= run.Until; end += bucketMs {
+			at := a[end]
+			for k := range bucketMs / minuteMs {
+				minute := minutes[i][end-int64(k)*minuteMs]
+				at.slices[k] = minute.all()
+			}
+			a[end] = at
+		}
+	}
+	return left, nil
+}
+
+// dips are the buckets in which a replica that would be whole has itself missed half a scrape of
+// each target or more, by how many it usually makes: another one may have missed others. Asked
+// minute by minute all buckets of a month would take more than twice as long.
+func dips(answers []map[int64]Beats, part uint64, lo, hi int64) (runs []Span) {
+	usual := make([]float64, len(answers)) // scrapes of a target in a bucket
+	for i, a := range answers {
+		var all []float64
+		for end := lo; end <= hi; end += bucketMs {
+			at := a[end]
+			if n := at.all(); n.series > 0 {
+				all = append(all, n.samples/float64(n.series))
+			}
+		}
+		if slices.Sort(all); len(all) > 0 {
+			usual[i] = all[len(all)/2]
+		}
+	}
+	for end := lo; end <= hi; end += bucketMs {
+		at := beatsAt(answers, end)
+		whole, dip := judge(at, part).whole(part), false
+		for i := range at {
+			n := at[i].all()
+			targets := float64(n.series)
+			dip = dip || whole&(1<<i) != 0 && n.series >= minSlice && usual[i]*targets-n.samples >= targets/2
+		}
+		switch last := len(runs) - 1; {
+		case !dip:
+		case last >= 0 && (end-runs[last].Until <= 2*bucketMs || len(runs) == maxDips):
+			runs[last].Until = end
+		default:
+			runs = append(runs, Span{end, end})
+		}
+	}
+	return runs
+}
+
+// askOpen asks those taking part about the minutes up to t, milliseconds.
+func (h *Heartbeats) askOpen(ctx context.Context, ask Ask, part uint64, t int64, now time.Time) (left uint64, err error) {
+	answers, left, err := ask(ctx, part, &endpoint.Request{
+		ID: endpoint.QueryRange, Query: h.minuteQuery(), Start: endpoint.At(t - (maxSlices-1)*minuteMs), End: endpoint.At(t),
+		Step: minuteMs * time.Millisecond,
+	})
+	if err != nil {
+		return left, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for k := range maxSlices {
+		at := make([]Beats, len(answers))
+		for i, a := range answers {
+			minute := a[t-int64(k)*minuteMs]
+			at[i].slices[k] = minute.all()
+		}
+		h.open[k] = judge(at, left)
+	}
+	h.openAt = now
+	return left, nil
+}

@@ -1,0 +1,27 @@
+// Package trust judges what may be believed of the servers of one shard: which of its replicas is
+// whole, by what all of them say of their heartbeats. It asks nobody itself.
+//
+//	h := trust.New("up", len(replicas))
+//	w, ok := trust.WindowOf(from, until, now)           // the buckets that a request's samples are known by
+//	whole, known := h.Lookup(part, w, now)              // a bit for each replica
+//	if !known {
+//		done, ok := h.Turn(ctx)
+//		part, err = h.Learn(ctx, ask, part, w, now)     // ask is the caller's: it has the servers
+//		done()
+//	}
+//
+// A replica is whole in a bucket of five minutes if it lacks nothing that another one has beyond
+// what chance explains: series and samples of each job, scrapes of each minute, and targets reached
+// at the newest scrape. What is written in docs/replicas.md is decided here: judge.go says who
+// lacks what, heartbeats.go keeps it, ask.go asks for what is not known, lacking.go tells people.
+//
+// What it promises: a replica that was not asked is never whole, a bucket that is not closed is
+// never taken for one that is, and a finding that may still change is asked for again. All that a
+// server says is read within bounds.
+//
+// What it refuses: answers of more than 1 MiB or 200 jobs, and windows of more than 31 days. Of
+// more than 64 replicas of a shard none is known to be whole.
+//
+// Memory: 64 bytes for each bucket of the last 31 days that was asked about and 40 for each replica
+// where one lacks something, below 1 MiB of a pair; while it asks, one answer of each replica.
+package trust

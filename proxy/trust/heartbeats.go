@@ -1,0 +1,272 @@
+package trust
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// Bucket is the length of a heartbeat's bucket; buckets end on its multiples.
+	Bucket = 5 * time.Minute
+	// Grace is how long after its end a bucket is closed: by then its last scrapes are stored.
+	Grace = 30 * time.Second
+	// Fresh is how old the last minute's finding may be.
+	Fresh = 30 * time.Second
+	// Pause is how long a replica takes no part after it could not be asked: requests must not wait
+	// for one that is gone.
+	Pause = 10 * time.Second
+	// MaxReplicas is how many replicas of a shard can be told apart here.
+	MaxReplicas = 64
+
+	bucketMs = int64(Bucket / time.Millisecond)
+	graceMs  = int64(Grace / time.Millisecond)
+	// maxBuckets bounds a shard's findings: 31 days and an hour of them, 64 bytes each and the
+	// map's own, and 40 for each replica where one lacks something.
+	maxBuckets = 31*24*12 + 12
+	// warmBuckets are kept ready by the background work: the last hour.
+	warmBuckets = 12
+	// tailLag is how long before now the last minute ends: the scrapes of the last seconds are not
+	// stored yet, on one replica sooner than on the other.
+	tailLag = 5 * time.Second
+)
+
+// Span is a stretch of time in milliseconds, From exclusive and Until inclusive.
+type Span struct{ From, Until int64 }
+
+// Heartbeats are what is known of the heartbeats of a shard's replicas. A closed bucket in which
+// nobody lacks anything does not change any more, so the finding is kept and the numbers are not;
+// any other is looked at again after a while. They are safe for use by many at once.
+type Heartbeats struct {
+	selector string        // of the heartbeat; empty: none is asked for
+	asking   chan struct{} // holds one token while somebody asks, so that many requests ask once
+	mu       sync.Mutex
+	buckets  map[int64]finding // by end, milliseconds
+	tail     finding
+	open     [maxSlices]finding // of the minutes up to openAt, the newest first: which no closed bucket has yet
+	openAt   time.Time
+	tailAt   time.Time // zero: no successful question yet
+	of       []pulse   // each replica
+}
+
+// pulse is what is known of one replica's heartbeats.
+type pulse struct {
+	err     string    // why the last question failed
+	silent  time.Time // when it could not be asked: for Pause it takes no part
+	away    time.Time // when it was last seen not to be there: what was known of its last minute by then is not true any more
+	lacking time.Time // since when it lacks what another has; zero: it does not
+	// unreached is the share of the targets that another one reaches now and this one fails to.
+	unreached float64
+	told      told
+}
+
+// New returns the heartbeats of so many replicas, at most MaxReplicas, of which nothing is known.
+// The selector is that of the heartbeat.
+func New(selector string, replicas int) *Heartbeats {
+	return &Heartbeats{selector: selector, asking: make(chan struct{}, 1), buckets: map[int64]finding{}, of: make([]pulse, replicas)}
+}
+
+// lastClosed is the end of the newest closed bucket at now.
+func lastClosed(nowMs int64) int64 { return floorTo(nowMs-graceMs, bucketMs) }
+
+func floorTo(v, step int64) int64 {
+	q := v / step
+	if v%step < 0 {
+		q--
+	}
+	return q * step
+}
+
+func ceilTo(v, step int64) int64 { return -floorTo(-v, step) }
+
+// Window is what the samples of some time are known by: the buckets that end in [first, last], and
+// the minutes since where it is open. Zero covers nothing.
+type Window struct {
+	first, last int64
+	open        bool
+	from        int64 // where it begins
+}
+
+// upTo is what tells whether a replica is whole as of the newest closed bucket and all since.
+func upTo(closed int64) Window { return Window{closed, closed, true, closed - bucketMs} }
+
+// WindowOf is what the samples in [from, until], milliseconds, are known by at now; false where
+// that is more than 31 days, which nobody asks about.
+func WindowOf(from, until int64, now time.Time) (Window, bool) {
+	nowMs := now.UnixMilli()
+	until = min(until, nowMs)
+	from = min(from, until)
+	if until < 0 || from < until-maxBuckets*bucketMs {
+		return Window{}, false
+	}
+	closed := lastClosed(nowMs)
+	w := Window{first: ceilTo(from, bucketMs), last: ceilTo(until, bucketMs), from: from}
+	if w.open = w.last > closed; w.open {
+		w.first, w.last = min(w.first, closed), closed // the newest closed bucket speaks for the open one
+	}
+	return w, true
+}
+
+// Lookup is the set of those taking part that lack nothing in the window; known tells whether all
+// of it was asked.
+func (h *Heartbeats) Lookup(part uint64, w Window, now time.Time) (whole uint64, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	whole = part
+	data := false
+	for end := w.first; end <= w.last; end += bucketMs {
+		f, ok := h.buckets[end]
+		if !ok || !f.known(part, now.UnixMilli()) {
+			return 0, false
+		}
+		whole &= f.wholeSince(part, w.from, end)
+		data = data || f.data
+	}
+	if w.open {
+		if h.stale(part, now) {
+			return 0, false
+		}
+		whole &= h.tail.whole(part)
+		data = data || h.tail.data
+		h.eachOpen(w, func(f finding, _ Span) { whole &= f.whole(part) })
+	}
+	if !data {
+		return 0, true // a heartbeat that is nowhere proves nothing
+	}
+	return whole, true
+}
+
+// Newest is Lookup of the newest closed bucket and all since.
+func (h *Heartbeats) Newest(part uint64, now time.Time) (whole uint64, known bool) {
+	return h.Lookup(part, upTo(lastClosed(now.UnixMilli())), now)
+}
+
+// Lacks are, for each replica, the stretches of the window in which it takes part and lacks
+// something, sorted. The newest closed bucket, and the last minute, speak for all that comes after
+// it, but where what is lacked ended before.
+func (h *Heartbeats) Lacks(part uint64, w Window) [][]Span {
+	out := make([][]Span, len(h.of))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	add := func(f finding, s Span, end int64) {
+		whole := f.whole(part)
+		for i := range out {
+			spans, s := &out[i], s
+			if part&^whole&(1<<i) == 0 {
+				continue
+			}
+			if end != 0 {
+				s.Until = min(s.Until, f.less[i].until(end))
+			}
+			if n := len(*spans); n > 0 && (*spans)[n-1].Until >= s.From {
+				(*spans)[n-1].Until = max((*spans)[n-1].Until, s.Until)
+				continue
+			}
+			*spans = append(*spans, s)
+		}
+	}
+	for end := w.first; end <= w.last; end += bucketMs {
+		s := Span{end - bucketMs, end}
+		if w.open && end == w.last {
+			s.Until = math.MaxInt64
+		}
+		add(h.buckets[end], s, end)
+	}
+	if w.open {
+		add(h.tail, Span{w.last, math.MaxInt64}, 0)
+		h.eachOpen(w, func(f finding, s Span) { add(f, s, 0) })
+	}
+	return out
+}
+
+// eachOpen calls f for the minutes that the window reaches into and no closed bucket has. The
+// caller holds mu.
+func (h *Heartbeats) eachOpen(w Window, f func(finding, Span)) {
+	at := h.openAt.Add(-tailLag).UnixMilli()
+	for k := maxSlices - 1; k >= 0; k-- {
+		if s := (Span{at - int64(k+1)*minuteMs, at - int64(k)*minuteMs}); s.Until > w.last && s.Until > w.from {
+			f(h.open[k], s)
+		}
+	}
+}
+
+// stale tells whether the last minute is to be asked about anew. The caller holds mu.
+func (h *Heartbeats) stale(part uint64, now time.Time) bool {
+	for i, p := range h.of {
+		if part&(1<<i) != 0 && !p.away.Before(h.tailAt) {
+			return true
+		}
+	}
+	return h.tailAt.IsZero() || now.Sub(h.tailAt) > Fresh || h.tail.asked&part != part || h.open[0].asked&part != part
+}
+
+// openStale tells whether the minutes before the last one are to be asked about anew. The caller
+// holds mu.
+func (h *Heartbeats) openStale(part uint64, now time.Time) bool {
+	return now.Sub(h.openAt) >= openFresh || h.open[0].asked&part != part
+}
+
+// trim keeps the number of findings under maxBuckets; the oldest tenth goes first. The caller holds
+// mu.
+func (h *Heartbeats) trim() {
+	if len(h.buckets) <= maxBuckets {
+		return
+	}
+	ends := make([]int64, 0, len(h.buckets))
+	for e := range h.buckets {
+		ends = append(ends, e)
+	}
+	slices.Sort(ends)
+	for _, e := range ends[:len(ends)-maxBuckets*9/10] {
+		delete(h.buckets, e)
+	}
+}
+
+// Silent are the replicas that could not be asked within the last Pause.
+func (h *Heartbeats) Silent(now time.Time) (silent uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.of {
+		if at := h.of[i].silent; !at.IsZero() && now.Sub(at) < Pause {
+			silent |= 1 << i
+		}
+	}
+	return silent
+}
+
+// Away notes that a replica's server is not there: it is Silent, and what was known of its last
+// minute is not true any more.
+func (h *Heartbeats) Away(replica int, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.of[replica].silent, h.of[replica].away = now, now
+}
+
+// Answered notes that a replica has answered a question.
+func (h *Heartbeats) Answered(replica int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.of[replica].err, h.of[replica].silent = "", time.Time{}
+}
+
+// Failed notes why it has not; silent tells that it could not be asked.
+func (h *Heartbeats) Failed(replica int, why error, silent bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.of[replica].err = why.Error()
+	if silent {
+		h.of[replica].silent = time.Now()
+	}
+}
+
+// Turn waits until nobody else asks, or ctx ends: false. The caller calls done when it has asked.
+func (h *Heartbeats) Turn(ctx context.Context) (done func(), ok bool) {
+	select {
+	case h.asking <- struct{}{}:
+		return func() { <-h.asking }, true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
