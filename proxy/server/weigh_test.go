@@ -2,8 +2,10 @@ package server
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -575,5 +577,26 @@ func TestMomentsOfLongWindows(t *testing.T) {
 	}
 	if len(moments) != countMoments || seriesCounts(t, s) != countMoments {
 		t.Errorf("asked at %v; counted %v times", moments, seriesCounts(t, s))
+	}
+}
+
+// TestEachMomentIsToBeCounted: the numbers of several moments are no copies of each other. Where
+// one cannot be asked for, another one does not stand for it.
+func TestEachMomentIsToBeCounted(t *testing.T) {
+	for _, nth := range []int{1, 2, 5} { // of the five moments
+		var counts atomic.Int64
+		bad := fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			if !strings.HasPrefix(r.Form.Get("query"), "count(") || counts.Add(1) != int64(nth) {
+				return fakeshard.Answer{}, false
+			}
+			return fakeshard.Answer{Status: 500, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("out of cheese")}, true
+		}})
+		_, base := startProxy(t, t.Context(), oneShard(bad.URL(), ""))
+		now := time.Now()
+		if code, body := ask(t, base, "/api/v1/query_range", url.Values{
+			"query": {"rate(up[5m])"}, "start": {stamp(now.Add(-20 * 24 * time.Hour))}, "end": {stamp(now)}, "step": {"3600"},
+		}); code != http.StatusBadGateway {
+			t.Errorf("the count of moment %d failed: %d %.300s", nth, code, body)
+		}
 	}
 }
