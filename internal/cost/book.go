@@ -48,86 +48,125 @@ func (r *run) book(ws []window, f *facts) error {
 		slices.SortFunc(pods[i], func(a, b podKey) int {
 			return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.uid, b.uid))
 		})
-		readings := make([]reading, len(r.sources))
-		of := map[replicaKey]int{} // which source a replica is of
-		for s, src := range r.sources {
-			readings[s] = src.read(w, r.gap)
-			for _, p := range src.replicas {
-				of[replicaKey{src.cluster, p.name}] = s
-			}
-		}
-		counted := make([]float64, len(r.sources)) // GPU samples
-		lone := make([]float64, len(r.sources))    // those of them of pods that one replica shows and another does not
-		onNode := map[nodeKey]float64{}            // GPU ms
+		p := r.open(i, w, f)
 		for _, k := range pods[i] {
-			node := nodeKey{k.cluster, f.node[at[podKey]{k, i}]}
-			devices, part := f.containers[at[podKey]{k, i}], f.partsOf(at[nodeKey]{node, i})
-			gpus, cards := 0.0, 0.0 // as the node hands them out, and what they are of its cards
-			for _, d := range sortedDevices(devices) {
-				gpus += devices[d]
-				cards += devices[d] * part.of(d.resource)
-			}
-			if gpus == 0 {
-				continue
-			}
-			shown := f.running[at[podKey]{k, i}]
-			ms := 0.0
-			for _, name := range sortedKeys(shown) {
-				s, ok := of[replicaKey{k.cluster, name}]
-				if !ok {
-					return fmt.Errorf("pod %s/%s is shown by kube-state-metrics at %s, of which up{%s} knows nothing: do both have the labels %s and %s?", k.namespace, k.name, name,
-						r.o.Names.Selector, r.o.Names.ClusterLabel, r.o.Names.ReplicaLabel)
-				}
-				if !readings[s].chosen[name] {
-					continue
-				}
-				counted[s] += shown[name] * gpus
-				ms += shown[name] * readings[s].share()
-				if r.sources[s].lone(readings[s], shown, name) {
-					lone[s] += shown[name] * gpus
-				}
-			}
-			if longest := float64(w.to - w.from); ms > 1.1*longest {
-				return fmt.Errorf("pod %s/%s (%s) is counted for longer than %s from %s on, which is all there is: do several of what --shard-label=%s tells apart show the same pods? Then they are replicas",
-					k.namespace, k.name, k.uid, time.Duration(w.to-w.from)*time.Millisecond, time.UnixMilli(w.from).UTC().Format(time.RFC3339), r.o.Names.ShardLabel)
-			}
-			if ms == 0 {
-				continue
-			}
-			units := ms * gpus
-			ms *= cards
-			onNode[node] += ms
-			h := holding{
-				day: w.day, cluster: k.cluster, namespace: k.namespace, experiment: f.experiment[at[podKey]{k, i}],
-				label: f.space[at[spaceKey]{spaceKey{k.cluster, k.namespace}, i}], model: f.model[at[nodeKey]{node, i}], ms: ms, units: units,
-			}
-			nameless := k
-			nameless.uid = ""
-			h.active, h.measured = f.active[at[podKey]{nameless, i}]
-			r.l.hold(h)
-		}
-		allocated := make([]float64, len(r.sources))
-		for k, v := range f.allocated {
-			if s, ok := of[k.key]; ok && k.w == i && readings[s].chosen[k.key.name] {
-				allocated[s] += v
+			if err := p.hold(k); err != nil {
+				return err
 			}
 		}
-		for s, src := range r.sources {
-			if lone[s] > counted[s]*maxLone {
-				return fmt.Errorf("the kube-state-metrics of %s, %s, do not show the same pods from %s on: if each has a part of them, as with its flag --shard, name the label that tells the parts apart with --shard-label",
-					cmp.Or(src.cluster, "the cluster"), strings.Join(sortedKeys(readings[s].chosen), " and "), time.UnixMilli(w.from).UTC().Format(time.RFC3339))
-			}
-			if math.Abs(counted[s]-allocated[s]) > 1e-6*max(1, allocated[s]) {
-				share := readings[s].share() / float64(hourMillis)
-				return &Imbalance{
-					Cluster: src.cluster, From: time.UnixMilli(w.from).In(r.o.Range.Location), To: time.UnixMilli(w.to).In(r.o.Range.Location),
-					Billed: counted[s] * share, Allocated: allocated[s] * share,
-				}
-			}
-			r.l.allocated += allocated[s] * readings[s].share()
+		if err := p.balance(); err != nil {
+			return err
 		}
-		r.fleet(i, w, f, readings, of, onNode)
-		r.l.cover(w, r.sources, readings)
+		r.fleet(i, w, f, p.readings, p.of, p.onNode)
+		r.l.cover(w, r.sources, p.readings)
+	}
+	return nil
+}
+
+// page is one window while it is counted.
+type page struct {
+	*run
+	i        int
+	w        window
+	f        *facts
+	readings []reading           // of each source
+	of       map[replicaKey]int  // which source a replica is of
+	counted  []float64           // GPU samples of each source
+	lone     []float64           // those of them of pods that one replica shows and another does not
+	onNode   map[nodeKey]float64 // GPU ms
+}
+
+func (r *run) open(i int, w window, f *facts) *page {
+	p := &page{
+		run: r, i: i, w: w, f: f, readings: make([]reading, len(r.sources)), of: map[replicaKey]int{},
+		counted: make([]float64, len(r.sources)), lone: make([]float64, len(r.sources)), onNode: map[nodeKey]float64{},
+	}
+	for s, src := range r.sources {
+		p.readings[s] = src.read(w, r.gap)
+		for _, replica := range src.replicas {
+			p.of[replicaKey{src.cluster, replica.name}] = s
+		}
+	}
+	return p
+}
+
+// hold counts what a pod held.
+func (p *page) hold(k podKey) error {
+	f, i := p.f, p.i
+	node := nodeKey{k.cluster, f.node[at[podKey]{k, i}]}
+	devices, part := f.containers[at[podKey]{k, i}], f.partsOf(at[nodeKey]{node, i})
+	gpus, cards := 0.0, 0.0 // as the node hands them out, and what they are of its cards
+	for _, d := range sortedDevices(devices) {
+		gpus += devices[d]
+		cards += devices[d] * part.of(d.resource)
+	}
+	if gpus == 0 {
+		return nil
+	}
+	ms, err := p.shown(k, gpus)
+	if err != nil || ms == 0 {
+		return err
+	}
+	units := ms * gpus
+	ms *= cards
+	p.onNode[node] += ms
+	h := holding{
+		day: p.w.day, cluster: k.cluster, namespace: k.namespace, experiment: f.experiment[at[podKey]{k, i}],
+		label: f.space[at[spaceKey]{spaceKey{k.cluster, k.namespace}, i}], model: f.model[at[nodeKey]{node, i}], ms: ms, units: units,
+	}
+	nameless := k
+	nameless.uid = ""
+	h.active, h.measured = f.active[at[podKey]{nameless, i}]
+	p.l.hold(h)
+	return nil
+}
+
+// shown is for how long a pod of so many GPUs was shown, in milliseconds.
+func (p *page) shown(k podKey, gpus float64) (ms float64, err error) {
+	shown := p.f.running[at[podKey]{k, p.i}]
+	for _, name := range sortedKeys(shown) {
+		s, ok := p.of[replicaKey{k.cluster, name}]
+		if !ok {
+			return 0, fmt.Errorf("pod %s/%s is shown by kube-state-metrics at %s, of which up{%s} knows nothing: do both have the labels %s and %s?", k.namespace, k.name, name,
+				p.o.Names.Selector, p.o.Names.ClusterLabel, p.o.Names.ReplicaLabel)
+		}
+		if !p.readings[s].chosen[name] {
+			continue
+		}
+		p.counted[s] += shown[name] * gpus
+		ms += shown[name] * p.readings[s].share()
+		if p.sources[s].lone(p.readings[s], shown, name) {
+			p.lone[s] += shown[name] * gpus
+		}
+	}
+	if longest := float64(p.w.to - p.w.from); ms > 1.1*longest {
+		return 0, fmt.Errorf("pod %s/%s (%s) is counted for longer than %s from %s on, which is all there is: do several of what --shard-label=%s tells apart show the same pods? Then they are replicas",
+			k.namespace, k.name, k.uid, time.Duration(p.w.to-p.w.from)*time.Millisecond, time.UnixMilli(p.w.from).UTC().Format(time.RFC3339), p.o.Names.ShardLabel)
+	}
+	return ms, nil
+}
+
+// balance compares what was counted with what the servers say was allocated.
+func (p *page) balance() error {
+	allocated := make([]float64, len(p.sources))
+	for k, v := range p.f.allocated {
+		if s, ok := p.of[k.key]; ok && k.w == p.i && p.readings[s].chosen[k.key.name] {
+			allocated[s] += v
+		}
+	}
+	for s, src := range p.sources {
+		if p.lone[s] > p.counted[s]*maxLone {
+			return fmt.Errorf("the kube-state-metrics of %s, %s, do not show the same pods from %s on: if each has a part of them, as with its flag --shard, name the label that tells the parts apart with --shard-label",
+				cmp.Or(src.cluster, "the cluster"), strings.Join(sortedKeys(p.readings[s].chosen), " and "), time.UnixMilli(p.w.from).UTC().Format(time.RFC3339))
+		}
+		if math.Abs(p.counted[s]-allocated[s]) > 1e-6*max(1, allocated[s]) {
+			share := p.readings[s].share() / float64(hourMillis)
+			return &Imbalance{
+				Cluster: src.cluster, From: time.UnixMilli(p.w.from).In(p.o.Range.Location), To: time.UnixMilli(p.w.to).In(p.o.Range.Location),
+				Billed: p.counted[s] * share, Allocated: allocated[s] * share,
+			}
+		}
+		p.l.allocated += allocated[s] * p.readings[s].share()
 	}
 	return nil
 }

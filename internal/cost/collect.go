@@ -222,23 +222,34 @@ func (f *facts) partsOf(k at[nodeKey]) parts {
 
 // read asks for all that one stretch needs.
 func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
-	n := r.o.Names
 	f := &facts{
 		running: map[at[podKey]]map[string]float64{}, containers: map[at[podKey]]map[device]float64{},
 		node: map[at[podKey]]string{}, experiment: map[at[podKey]]string{}, space: map[at[spaceKey]]string{},
 		model: map[at[nodeKey]]string{}, shared: map[at[nodeKey]]bool{}, parts: map[at[nodeKey]]parts{},
 		active: map[at[podKey]]float64{}, allocated: map[at[replicaKey]]float64{},
 	}
-	pod := func(m map[string]string, w int) at[podKey] {
-		return at[podKey]{podKey{m[n.ClusterLabel], m["namespace"], m["pod"], m["uid"]}, w}
-	}
-	seen := map[string]bool{}
 	var err error
 	do := func(q query, namespaces []string, row rowFunc) {
 		if err == nil {
 			err = r.ask(ctx, q, ws, namespaces, row)
 		}
 	}
+	r.readPods(f, do)
+	r.readNodes(f, do)
+	return f, err
+}
+
+// asking asks one query in some namespaces, nil for all, and hands over the rows of its answer; once
+// one has failed it asks nothing.
+type asking func(q query, namespaces []string, row rowFunc)
+
+// readPods asks for what pods and namespaces there are, and what they hold.
+func (r *run) readPods(f *facts, do asking) {
+	n := r.o.Names
+	pod := func(m map[string]string, w int) at[podKey] {
+		return at[podKey]{podKey{m[n.ClusterLabel], m["namespace"], m["pod"], m["uid"]}, w}
+	}
+	seen := map[string]bool{}
 	do(r.q.namespaces, nil, func(m map[string]string, _ int, _ float64) error {
 		seen[m["namespace"]] = true
 		return nil
@@ -278,6 +289,11 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 			return nil
 		})
 	}
+}
+
+// readNodes asks for what nodes offer, and what of their cards that is.
+func (r *run) readNodes(f *facts, do asking) {
+	n := r.o.Names
 	do(r.q.nodeLabels, nil, func(m map[string]string, w int, _ float64) error {
 		k := at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}
 		model := m[n.ModelLabel]
@@ -297,7 +313,7 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 		})
 	}
 	if len(f.shared) == 0 && !sliced {
-		return f, err
+		return
 	}
 	devices, cards := map[at[nodeKey]]map[string]float64{}, map[at[nodeKey]]float64{}
 	do(r.q.devices, nil, func(m map[string]string, w int, v float64) error {
@@ -315,7 +331,6 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 		}
 		f.parts[k] = partsOf(f.shared[k], cards[k], float64(n.CardsPerNode), of[n.Resource], slices)
 	}
-	return f, err
 }
 
 func plus(a, b float64) float64 { return a + b }

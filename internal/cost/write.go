@@ -90,13 +90,38 @@ func (b *Bill) WriteTable(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	stamp := func(t time.Time) string { return t.Format("2006-01-02 15:04") }
 	fmt.Fprintf(out, "GPU hours from %s to %s (%s), by %s\n\n", stamp(b.From), stamp(b.To), b.Timezone, names(b.By))
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	money := b.Total.Cost != nil
+	t := &table{Writer: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), money: b.Total.Cost != nil}
+	b.writeRows(t)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if t.money && b.Total.Unpriced > 0 {
+		fmt.Fprintf(out, "\n%s GPU hours are of models without a price: they are in the hours and not in the money.\n", b.Total.Unpriced)
+	}
+	b.writeGaps(out)
+	if err := b.writeFleet(out, t); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nA pod's beginning and end are known to %s, the distance of two scrapes. The rows add up to what the servers say was allocated.\n", b.Resolution)
+	return out.Flush()
+}
+
+// table is text in columns.
+type table struct {
+	*tabwriter.Writer
+	money bool // there is a column of it
+}
+
+func (t *table) line(cells ...string) {
+	fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+}
+
+// writeRows writes the bill's rows, the days of which nothing is known, and the sum.
+func (b *Bill) writeRows(t *table) {
 	price := "cost"
 	if b.Currency != "" {
 		price += " " + visible(b.Currency)
 	}
-	line := func(cells ...string) { fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t")) }
 	head := []string{}
 	if b.Daily {
 		head = append(head, "day")
@@ -105,20 +130,20 @@ func (b *Bill) WriteTable(w io.Writer) error {
 		head = append(head, string(d))
 	}
 	head = append(head, "GPU hours")
-	if money {
+	if t.money {
 		head = append(head, price)
 	}
-	line(append(head, "idle", "covered")...)
+	t.line(append(head, "idle", "covered")...)
 	cells := func(first []string, hours Milli, cost *Hundredths, idle, measured Milli, covered float64) {
 		first = append(first, hours.String())
-		if money {
+		if t.money {
 			c := "no price"
 			if cost != nil {
 				c = cost.String()
 			}
 			first = append(first, c)
 		}
-		line(append(first, share(idle, measured), percent(covered))...)
+		t.line(append(first, share(idle, measured), percent(covered))...)
 	}
 	for _, r := range b.Rows {
 		var first []string
@@ -141,10 +166,10 @@ func (b *Bill) WriteTable(w io.Writer) error {
 			}
 			first[1] = "not covered" + map[bool]string{true: ": " + visible(d.Cluster)}[d.Cluster != ""]
 			first = append(first, "unknown")
-			if money {
+			if t.money {
 				first = append(first, "unknown")
 			}
-			line(append(first, "unknown", percent(0))...)
+			t.line(append(first, "unknown", percent(0))...)
 		}
 	}
 	total := make([]string, len(b.By), len(b.By)+1)
@@ -153,12 +178,10 @@ func (b *Bill) WriteTable(w io.Writer) error {
 	}
 	total[0] = "all"
 	cells(total, b.Total.GPUHours, b.Total.Cost, b.Total.Idle, b.Total.Measured, b.Total.Covered)
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if money && b.Total.Unpriced > 0 {
-		fmt.Fprintf(out, "\n%s GPU hours are of models without a price: they are in the hours and not in the money.\n", b.Total.Unpriced)
-	}
+}
+
+// writeGaps writes what was not covered.
+func (b *Bill) writeGaps(out io.Writer) {
 	if len(b.Gaps) > 0 {
 		fmt.Fprintf(out, "\nNot covered, and so not in the bill (nobody knows what ran):\n")
 		for i, g := range b.Gaps {
@@ -169,26 +192,29 @@ func (b *Bill) WriteTable(w io.Writer) error {
 			fmt.Fprintf(out, "  %s%s to %s (%s)\n", prefixed(g.Cluster), g.From.Format(time.DateTime), g.To.Format(time.DateTime), g.To.Sub(g.From).Round(time.Second))
 		}
 	}
+}
+
+// writeFleet writes what all GPUs did.
+func (b *Bill) writeFleet(out io.Writer, t *table) error {
 	if len(b.Fleet) > 0 {
 		fmt.Fprintf(out, "\nAll GPUs, in GPU hours (no part of the bill):\n")
 		head := []string{"cluster", "model", "capacity", "held", "free", "unhealthy", "beyond capacity"}
 		if b.Daily {
 			head = append([]string{"day"}, head...)
 		}
-		line(head...)
+		t.line(head...)
 		for _, f := range b.Fleet {
 			cells := []string{visible(f.Cluster), visible(f.Model), f.Capacity.String(), f.Held.String(), f.Free.String(), f.Unhealthy.String(), f.Beyond.String()}
 			if b.Daily {
 				cells = append([]string{f.Day}, cells...)
 			}
-			line(cells...)
+			t.line(cells...)
 		}
 		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "\nA pod's beginning and end are known to %s, the distance of two scrapes. The rows add up to what the servers say was allocated.\n", b.Resolution)
-	return out.Flush()
+	return nil
 }
 
 func prefixed(cluster string) string {

@@ -46,6 +46,30 @@ func nodesTable(ctx context.Context, r *Run) (data.Frames, error) {
 	if pods = onNode(pods); len(pods) == 0 {
 		return r.nodeFrames(nil), r.Empty(ctx, NeedPods, "pods on nodes")
 	}
+	answers, err := r.askNodes(ctx, pods)
+	if err != nil {
+		return nil, err
+	}
+	xids, err := r.xidsOn(ctx, pods)
+	if err != nil {
+		return nil, err
+	}
+	rows := nodeRows(pods, answers)
+	worstXid(rows, xids)
+	list := make([]nodeRow, 0, len(rows))
+	for _, row := range rows {
+		list = append(list, *row)
+	}
+	slices.SortFunc(list, func(a, b nodeRow) int {
+		return cmp.Or(compareBool(a.pods == 0, b.pods == 0), cmp.Compare(slices.Index(nodeStates, a.state), slices.Index(nodeStates, b.state)),
+			compareBool(a.xid == nil, b.xid == nil), cmp.Compare(a.xidRank, b.xidRank), compareBool(!a.cordoned, !b.cordoned),
+			strings.Compare(a.cluster, b.cluster), strings.Compare(a.name, b.name))
+	})
+	return r.nodeFrames(limitRows(r, list, "nodes")), nil
+}
+
+// askNodes asks for what nodeRows makes rows of.
+func (r *Run) askNodes(ctx context.Context, pods []Pod) ([][]prom.Series, error) {
 	clusters := map[string]bool{}
 	var seen []question
 	for _, p := range pods {
@@ -59,7 +83,7 @@ func nodesTable(ctx context.Context, r *Run) (data.Frames, error) {
 			return r.at("max by (cluster, node) ("+Selector(metric, append(m, more...)...)+")", r.Until)
 		})
 	}
-	answers, err := r.each(ctx, seen,
+	return r.each(ctx, seen,
 		highest("node:ready:max"),
 		highest("kube_node_status_condition", OneOf("condition", "Ready"), OneOf("status", "unknown")),
 		highest("kube_node_spec_unschedulable"),
@@ -74,14 +98,11 @@ func nodesTable(ctx context.Context, r *Run) (data.Frames, error) {
 			return r.at("avg by (cluster, node) (avg_over_time("+r.look(Selector("experiment:gpu:util", m...), r.back())+"))", r.Until)
 		}),
 	)
-	if err != nil {
-		return nil, err
-	}
-	xids, err := r.xidsOn(ctx, pods)
-	if err != nil {
-		return nil, err
-	}
-	clusters = map[string]bool{}
+}
+
+// nodeRows are the rows without Xids.
+func nodeRows(pods []Pod, answers [][]prom.Series) map[node]*nodeRow {
+	clusters := map[string]bool{}
 	for _, s := range answers[0] {
 		clusters[s.Labels["cluster"]] = s.Value() > 0
 	}
@@ -111,17 +132,7 @@ func nodesTable(ctx context.Context, r *Run) (data.Frames, error) {
 		}
 		rows[n] = row
 	}
-	worstXid(rows, xids)
-	list := make([]nodeRow, 0, len(rows))
-	for _, row := range rows {
-		list = append(list, *row)
-	}
-	slices.SortFunc(list, func(a, b nodeRow) int {
-		return cmp.Or(compareBool(a.pods == 0, b.pods == 0), cmp.Compare(slices.Index(nodeStates, a.state), slices.Index(nodeStates, b.state)),
-			compareBool(a.xid == nil, b.xid == nil), cmp.Compare(a.xidRank, b.xidRank), compareBool(!a.cordoned, !b.cordoned),
-			strings.Compare(a.cluster, b.cluster), strings.Compare(a.name, b.name))
-	})
-	return r.nodeFrames(limitRows(r, list, "nodes")), nil
+	return rows
 }
 
 // worstXid puts the worst Xid into each row, the latest of equally bad ones.

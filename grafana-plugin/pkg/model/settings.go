@@ -87,6 +87,18 @@ func ParseSettings(raw []byte) (Settings, error) {
 	}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	s.checkLabels(bad)
+	s.checkThresholds(bad)
+	s.checkMoney(bad)
+	s.checkBounds(bad)
+	s.checkLinks(bad)
+	return s, errors.Join(errs...)
+}
+
+// problem takes in what is wrong with a setting, beginning with its name.
+type problem func(format string, args ...any)
+
+func (s *Settings) checkLabels(bad problem) {
 	if len(s.Labels) == 0 {
 		s.Labels = slices.Clone(DefaultLabels)
 	}
@@ -101,6 +113,9 @@ func ParseSettings(raw []byte) (Settings, error) {
 			bad("labels[%d]: %q stands in the list twice", i, l)
 		}
 	}
+}
+
+func (s *Settings) checkThresholds(bad problem) {
 	if s.RuleInterval == "" {
 		s.RuleInterval = "1m"
 	}
@@ -122,6 +137,9 @@ func ParseSettings(raw []byte) (Settings, error) {
 	if !(s.StragglerBelow > 0 && s.StragglerBelow <= 1) {
 		bad("stragglerBelow: %v is not above 0 and at most 1", s.StragglerBelow)
 	}
+}
+
+func (s *Settings) checkMoney(bad problem) {
 	for _, model := range slices.Sorted(maps.Keys(s.Prices)) {
 		if !(s.Prices[model] >= 0 && s.Prices[model] < 1e6) {
 			bad("prices[%q]: %v is no price of a GPU's hour", model, s.Prices[model])
@@ -133,6 +151,9 @@ func ParseSettings(raw []byte) (Settings, error) {
 	if len(s.Currency) != 3 || strings.Trim(s.Currency, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
 		bad("currency: %q is not three capital letters, such as USD", s.Currency)
 	}
+}
+
+func (s *Settings) checkBounds(bad problem) {
 	if !slices.Contains([]string{"", "warn", "abort"}, s.PartialResponse) {
 		bad(`partialResponse: %q is neither "warn" nor "abort"; leave it empty for what the proxy is configured for`, s.PartialResponse)
 	}
@@ -148,6 +169,9 @@ func ParseSettings(raw []byte) (Settings, error) {
 			bad("%s: %d is outside 1 to %d", n.name, *n.value, ceiling)
 		}
 	}
+}
+
+func (s *Settings) checkLinks(bad problem) {
 	if len(s.Links) > maxLinks {
 		bad("links: %d are more than %d", len(s.Links), maxLinks)
 	}
@@ -173,5 +197,4 @@ func ParseSettings(raw []byte) (Settings, error) {
 			*d.uid = d.def
 		}
 	}
-	return s, errors.Join(errs...)
 }
