@@ -63,7 +63,7 @@ tools: ## real prometheus, promtool and thanos, pinned, into tools/bin
 	./tools/build.sh
 
 # Programs that are built for tests need no commit in them: git refuses to tell it in a clone that belongs to somebody else, and then go refuses to build.
-UNSTAMPED := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false -trimpath)
+UNSTAMPED := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 test test-full fuzz vet staticcheck panels race proofs: export GOFLAGS := $(UNSTAMPED)
 
 # One commit, one verdict: its random tests have a seed of its own, the same wherever it is tested. Without git it is 1. (docs/decisions/0017)
