@@ -177,6 +177,7 @@ type thanosFlags struct {
 	static        []string      // addresses under endpoint that are asked for by themselves, not found by DNS
 	strict        []string      // those under endpoint-strict: never left out
 	timeout       time.Duration // query.timeout; 0 where not known
+	checks        time.Duration // endpoint.info-timeout, which is the time between two health checks too; 0 where not known
 }
 
 // readThanos takes from the flags of a Thanos Query what those of a Prometheus do not have, or have
@@ -224,6 +225,7 @@ func readThanosFlags(flags map[string]string) thanosFlags {
 		}
 	}
 	f.timeout = parseFlagDuration(flags["query.timeout"])
+	f.checks = parseFlagDuration(flags["endpoint.info-timeout"])
 	return f
 }
 
@@ -281,6 +283,9 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 	switch {
 	case missing != "":
 		resp.Partial = name + " answers without some of its stores: " + missing
+	case !c.r.followed(c.started):
+		cause = errUnseen
+		resp.Partial = name + " answered, and its list of stores was not read often enough meanwhile to tell whether it had all of them"
 	case (thanosPartial(c.id) || !thanosAsks(c.id)) && strings.Contains(resp.Header.Get("Cache-Control"), "no-store"):
 		// It forbids caches to keep an answer that has warnings other than PromQL's own; their text
 		// stands behind the data.

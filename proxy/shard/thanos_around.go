@@ -94,6 +94,8 @@ func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build buil
 		var once sync.Once
 		t.began = func(at time.Time) { once.Do(func() { began(at) }) }
 	}
+	stop := r.watchStores(ctx)
+	defer stop()
 	for again := 0; ; again++ {
 		t.without = r.leftOut()
 		resp, err := r.unlessItHangs(ctx, req, build, t)
@@ -102,7 +104,7 @@ func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build buil
 		}
 		var e *storesError
 		switch {
-		case errors.Is(err, errStoreHangs):
+		case errors.Is(err, errStoreHangs), errors.Is(err, errUnseen):
 		case !errors.As(err, &e):
 			return nil, err
 		case !r.leaveOut(spokenOf(e.text, r.listedStores())) && slices.Equal(r.leftOut(), t.without) || again > 0: // else there may be more of them

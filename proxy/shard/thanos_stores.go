@@ -26,18 +26,19 @@ const (
 // stores is what is known of the stores of a Thanos Query. upstream.mu guards all but asking and
 // sounding.
 type stores struct {
-	asking  chan struct{} // holds one element while the page is being read
-	started time.Time     // when the last reading began
-	listed  bool          // it has been read
-	absent  bool          // it is not served
-	list    []storeInfo
-	trouble string    // why the last reading failed; empty where it did not
-	missing string    // what the last reading found missing
-	lacked  string    // what an answer of this moment lacks: missing, or what those that are left out would have had
-	was     string    // the last one of these that was not empty
-	whole   time.Time // when the first page without was there
-	seen    map[string]seenStore
-	copies  map[string]bool // pairs of label sets, by whether they scrape the same targets
+	asking   chan struct{} // holds one element while the page is being read
+	started  time.Time     // when the last reading began
+	listed   bool          // it has been read
+	absent   bool          // it is not served
+	list     []storeInfo
+	trouble  string    // why the last reading failed; empty where it did not
+	missing  string    // what the last reading found missing
+	lacked   string    // what an answer of this moment lacks: missing, or what those that are left out would have had
+	was      string    // the last one of these that was not empty
+	whole    time.Time // when the first page without was there
+	followed time.Time // since when no health check of a store that was well has gone unseen
+	seen     map[string]seenStore
+	copies   map[string]bool // pairs of label sets, by whether they scrape the same targets
 
 	out      map[string]time.Time // those that it is told not to ask, by since when
 	sounding sounding
@@ -49,6 +50,7 @@ type storeInfo struct {
 	component string
 	labelSets []map[string]string
 	err       string
+	checked   time.Time // when Thanos found it well last, by its own clock; zero where it does not say
 }
 
 // seenStore is a store that was well once.
@@ -124,6 +126,9 @@ func (r *Replica) look(ctx context.Context, since, asked time.Time) (missing str
 		return "", err
 	}
 	was, lacked := t.missing, t.lacked
+	if !t.listed || unseen(t.list, list, u.health.engine.thanos.checks) {
+		t.followed = started
+	}
 	t.started, t.listed, t.absent, t.trouble, t.list = started, true, false, "", list
 	t.missing = t.judge(list, u.health.engine.thanos, r.replicaNames(), started)
 	if t.lacked = t.missing; t.lacked == "" && len(t.out) > 0 {
@@ -281,6 +286,7 @@ func parseStores(raw []byte) ([]storeInfo, error) {
 	var data map[string][]struct {
 		Name      string              `json:"name"`
 		LastError *string             `json:"lastError"`
+		LastCheck any                 `json:"lastCheck"`
 		LabelSets []map[string]string `json:"labelSets"`
 	}
 	if err := json.Unmarshal(raw, &data); err != nil {
@@ -293,6 +299,9 @@ func parseStores(raw []byte) ([]storeInfo, error) {
 	for _, component := range slices.Sorted(maps.Keys(data)) {
 		for _, d := range data[component] {
 			i := storeInfo{name: cleaned(d.Name), component: cleaned(component), labelSets: d.LabelSets}
+			if text, ok := d.LastCheck.(string); ok {
+				i.checked, _ = time.Parse(time.RFC3339, text) // else it does not say
+			}
 			if d.LastError != nil {
 				// A gRPC error has its own words behind its code.
 				_, words, coded := strings.Cut(*d.LastError, " desc = ")

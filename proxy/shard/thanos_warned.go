@@ -42,7 +42,14 @@ func thanosWarns(id endpoint.ID) bool {
 // patiently is wary for what thanosWarns: a store can fail between the answer and the look at who
 // does.
 func (r *Replica) patiently(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
+	stop := r.watchStores(ctx)
+	defer stop()
 	resp, err := r.wary(ctx, req, build, t)
+	if errors.Is(err, errUnseen) && ctx.Err() == nil {
+		t.trial = false
+		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
+		resp, err = r.wary(ctx, req, build, t)
+	}
 	if !errors.Is(err, errWarned) || ctx.Err() != nil {
 		return resp, err
 	}
