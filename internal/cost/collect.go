@@ -239,8 +239,8 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 	return f, err
 }
 
-// asking asks one query in some namespaces, nil for all, and hands over the rows of its answer; once
-// one has failed it asks nothing.
+// asking asks one query in some namespaces, nil for all, and hands over the rows of its answer;
+// once one has failed it asks nothing.
 type asking func(q query, namespaces []string, row rowFunc)
 
 // readPods asks for what pods and namespaces there are, and what they hold.
