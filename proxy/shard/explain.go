@@ -111,6 +111,9 @@ func (r *Replica) timeout(cause error) *qerr.Error {
 	if n, slots := r.up.unanswered.Load(), r.querySlots(); n >= int64(slots) {
 		full = fmt.Sprintf(": %d calls of Spillway's wait there, and it evaluates %d queries at once (query.max-concurrency)", n, slots)
 	}
+	if note := r.storesNote(); note != "" {
+		full += "; " + note
+	}
 	e := qerr.Wrap(qerr.Timeout, cause, "%s had not answered when the request's deadline passed%s; ask for less, or look at that server's load", r.Name(), full)
 	e.Shards = []string{r.Name()}
 	return e

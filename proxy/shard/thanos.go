@@ -300,8 +300,8 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 			cause = errWarned
 		}
 		resp.Partial = name + " could not read all of its stores"
-		if note := c.r.leftOutNote(); note != "" && thanosWarns(c.id) {
-			resp.Partial += ", nor is it known that no other one failed (" + note + ")"
+		if note := c.r.storesNote(); note != "" {
+			resp.Partial += " (as far as is known, " + note + ")"
 		}
 	}
 	if resp.Partial != "" && !o.Partial {

@@ -292,9 +292,13 @@ func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent
 		return nil
 	}
 	r.leaveOut(why)
-	out := r.leftOut()
-	silent = slices.DeleteFunc(silent, func(name string) bool { return slices.Contains(out, name) })
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	t := &r.up.thanos
+	leftOut := func(name string) bool { _, out := t.out[name]; return out }
+	silent = slices.DeleteFunc(silent, leftOut)
 	slices.Sort(silent)
+	t.failing, t.failed = slices.DeleteFunc(slices.Sorted(maps.Keys(why)), leftOut), time.Now()
 	return silent
 }
 

@@ -19,6 +19,8 @@ const (
 	// store that cannot be reached off its list after five minutes and answers without it from then
 	// on.
 	storesRemembered = 24 * time.Hour
+	// failingFor is for how long an error tells of a store that failed when it was asked by itself.
+	failingFor = 10 * time.Second
 	// maxStores bounds what is remembered of one Thanos Query.
 	maxStores = 10_000
 )
@@ -41,6 +43,8 @@ type stores struct {
 	copies   map[string]bool // pairs of label sets, by whether they scrape the same targets
 
 	out      map[string]time.Time // those that it is told not to ask, by since when
+	failing  []string             // those that failed when each was asked by itself last, and are not left out
+	failed   time.Time            // when that was
 	sounding sounding
 }
 
@@ -324,6 +328,27 @@ func (r *Replica) MissingStores() string {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
 	return cmp.Or(r.up.thanos.missing, r.up.thanos.trouble)
+}
+
+// storesNote says which stores are known to be away, or failed a moment ago, for an error that does
+// not tell which one it waits for; empty where none is, and for a Prometheus.
+func (r *Replica) storesNote() string {
+	away := r.storesAway()
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	t := &r.up.thanos
+	if time.Since(t.failed) < failingFor {
+		away = slices.Concat(away, t.failing)
+	}
+	var parts []string
+	if t.missing != "" {
+		parts = append(parts, "it lacks "+t.missing)
+	}
+	away = slices.DeleteFunc(away, func(name string) bool { return strings.Contains(t.missing, name) })
+	if slices.Sort(away); len(away) > 0 {
+		parts = append(parts, "a moment ago these failed, or were away: "+strings.Join(away[:min(len(away), 5)], ", "))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // tellStores logs that stores went missing or came back.

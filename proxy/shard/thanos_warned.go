@@ -87,6 +87,11 @@ func (c *call) madeGoodWarned(b *body, before []string) (bool, error) {
 		return false, err
 	}
 	b.again = raw
+	after := c.r.askedStores()
+	c.r.sound(c.parent, storeTimeout) // the call itself ended with its body
+	if c.parent.Err() != nil {
+		return false, nil
+	}
 	var all struct {
 		Status   string          `json:"status"`
 		Data     json.RawMessage `json:"data"`
@@ -102,11 +107,6 @@ func (c *call) madeGoodWarned(b *body, before []string) (bool, error) {
 			return false, nil // of a store's own stores
 		}
 		failing[m[1]] = true
-	}
-	after := c.r.askedStores()
-	c.r.sound(c.parent, storeTimeout) // the call itself ended with its body
-	if c.parent.Err() != nil {
-		return false, nil
 	}
 	away := c.r.leftOut()
 	var known []string

@@ -72,6 +72,11 @@ func TestWarnedOfStores(t *testing.T) {
 					if kindOf(err) != tc.kind || err == nil && string(raw) != `{"status":"success","data":{"groups":[]}}` || err != nil && !strings.Contains(err.Error(), "could not read all of its stores") {
 						t.Errorf("got %s, %v, want %s", raw, err, tc.kind)
 					}
+					for name, does := range tc.does {
+						if err != nil && !strings.Contains(err.Error(), name) {
+							t.Errorf("%v does not name %s, which %ss", err, name, does)
+						}
+					}
 					if asked != tc.asked {
 						t.Errorf("asked %d times, want %d", asked, tc.asked)
 					}
@@ -79,5 +84,43 @@ func TestWarnedOfStores(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestLateNamesStores: what had not come at the deadline names the stores that are away, whether
+// their copies are well or not.
+func TestLateNamesStores(t *testing.T) {
+	for _, away := range []map[string]string{{}, {"a:1": "gone"}, {"a:1": "gone", "a:10": "gone"}, {"c:1": "gone", "b:1": "gone"}} {
+		t.Run(fmt.Sprint(away), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var f fakeStores
+				cfg := f.config()
+				path, stores, over := endpoint.Get(endpoint.Rules).Path, cfg.Answer, make(chan struct{})
+				cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+					if r.Path == path {
+						<-over
+					}
+					return stores(r)
+				}
+				b := newBubble(t, cfg)
+				defer b.close()
+				defer close(over)
+				top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
+				defer top.Close()
+				top.Refresh(t.Context())
+				f.setAway(away)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				_, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: endpoint.Rules}, CallOptions{})
+				if kindOf(err) != "timeout" {
+					t.Fatalf("%v, want a timeout", err)
+				}
+				for name := range holds {
+					if got, want := spokenOf(err.Error(), []string{name})[name] != "", away[name] != ""; got != want {
+						t.Errorf("%v names %s: %v, want %v", err, name, got, want)
+					}
+				}
+			})
+		})
 	}
 }
