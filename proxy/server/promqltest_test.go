@@ -5,10 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"reflect"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -36,13 +35,17 @@ var layouts = []layout{
 // evalLine is a line that begins an eval.
 var evalLine = regexp.MustCompile(`(?mi)^\s*eval`)
 
-// promqltestFiles are Prometheus' own files: beside the source of the package that runs them.
+// promqltestFiles are Prometheus' own files: beside the source of the package that runs them, which
+// go is asked for, since a binary built with -trimpath does not know it.
 func promqltestFiles(t *testing.T) []string {
 	t.Helper()
-	file, _ := runtime.FuncForPC(reflect.ValueOf(promqltest.RunTest).Pointer()).FileLine(0)
-	names, err := filepath.Glob(filepath.Join(filepath.Dir(file), "testdata", "*.test"))
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "github.com/prometheus/prometheus/promql/promqltest").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	names, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "testdata", "*.test"))
 	if err != nil || len(names) != 21 {
-		t.Fatalf("21 files of promqltest beside %s: %d, %v", file, len(names), err)
+		t.Fatalf("21 files of promqltest in %s: %d, %v", dir, len(names), err)
 	}
 	slices.Sort(names)
 	return names
