@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 var (
 	all    = flag.Bool("thanos.all", false, "all topologies, one beside the other, with all victims and faults in random order")
 	most   = flag.Int("thanos.cases", 0, "with -thanos.all: how many cases of each topology; 0 is all")
+	only   = flag.String("thanos.only", "", "with -thanos.all: a regular expression of cases, by the table's words for them (two sidecars, of one shard: nobody has it | hung) or by name (sidecar 0a and sidecar 0b hung)")
 	worlds = flag.Int("thanos.worlds", 1, "with -thanos.all: on how many fleets of each topology its cases are dealt out, one beside the other")
 	watch  = flag.Duration("thanos.watch", 5*time.Second, "how long a fault lasts")
 	every  = flag.Duration("thanos.every", 200*time.Millisecond, "how often each question is asked: many fleets on few processors want it rarer")
@@ -184,12 +186,14 @@ func TestThanos(t *testing.T) {
 			play(t, topologies[0], short, &table)
 			return
 		}
-		seed := randseed.Of(t, 0)
+		seed, chosen := randseed.Of(t, 0), regexp.MustCompile(*only)
 		for i, top := range topologies {
 			var deeds []deed
 			for _, f := range faults {
 				for _, ps := range victims {
-					deeds = append(deeds, deed{ps, f})
+					if d := (deed{ps, f}); chosen.MatchString(d.class()) || chosen.MatchString(d.name()) {
+						deeds = append(deeds, d)
+					}
 				}
 			}
 			rand.New(rand.NewPCG(seed, uint64(i))).Shuffle(len(deeds), func(i, j int) { deeds[i], deeds[j] = deeds[j], deeds[i] })
