@@ -30,7 +30,7 @@ var own = map[string][]string{
 	"proxy/dropped":    {"internal/clip", "internal/plainfile"},
 	"proxy/usage":      {"internal/clip", "internal/tree"},
 	"proxy/shard/h1":   {},
-	"proxy/trust":      {"proxy/config", "proxy/endpoint"},
+	"proxy/trust":      {"internal/clip", "proxy/config", "proxy/endpoint"},
 	"proxy/shard": {
 		"internal/clip", "internal/timers", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr",
 		"proxy/shard/h1", "proxy/trust",

@@ -1,7 +1,10 @@
 // Package clip shortens texts for messages, logs and files. It never divides a rune of valid UTF-8.
 package clip
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // Text is s, or its first bytes, at most so many, with … behind where something is missing.
 func Text(s string, most int) string {
@@ -21,4 +24,9 @@ func Prefix(s string, most int) string {
 		most--
 	}
 	return s[:max(most, 0)]
+}
+
+// Said is what a server said, as a message may have it: valid UTF-8, at most 1 KiB of it.
+func Said(s string) string {
+	return Text(strings.ToValidUTF8(s, "\uFFFD"), 1024)
 }

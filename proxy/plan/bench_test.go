@@ -14,6 +14,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/shard"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // panels are queries of small dashboard panels, as loadtest/mix has them.
@@ -32,7 +33,7 @@ var panels = []struct{ name, text string }{
 func benchTopology(t testing.TB, shards int, labels map[string]string) *shard.Topology {
 	t.Helper()
 	g := config.Group{Name: "main", Labels: labels}
-	rule := shard.Hashmod{Label: "node", Modulus: uint64(shards)}
+	rule := trust.Hashmod{Label: "node", Modulus: uint64(shards)}
 	if shards > 1 {
 		g.ShardBy, g.Hashmod = []string{"node"}, config.Hashmod{Labels: []string{"node"}, Modulus: shards}
 	}

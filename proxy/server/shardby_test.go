@@ -9,6 +9,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/shard"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // TestFalseShardBy: a shard_by whose label has a value on two shards gives no wrong numbers, and is
@@ -45,7 +46,7 @@ func TestFalseShardBy(t *testing.T) {
 				t.Errorf("%v, %v: %+v", tc.mode, err, e.Plan)
 			}
 			broken := tc.mode == "raw"
-			if state, why := r.s.state.Load().top.Groups[0].ShardByState(); (state == shard.RuleBroken) != broken || (state == shard.RuleTrusted) == broken || broken != strings.Contains(why, "zone=") {
+			if state, why := r.s.state.Load().top.Groups[0].ShardByState(); (state == trust.Broken) != broken || (state == trust.Trusted) == broken || broken != strings.Contains(why, "zone=") {
 				t.Errorf("%s, %q", state, why)
 			}
 			cfg, err := config.Parse([]byte(b.String()), t.TempDir())

@@ -34,7 +34,7 @@ func isGzip(err error) bool {
 
 // cleaned is a text of a shard, of bearable length, that goes into a public sentence.
 func cleaned(s string) string {
-	return clip.Text(strings.ToValidUTF8(s, "\uFFFD"), 1024)
+	return clip.Said(s)
 }
 
 func itoa(n int) string     { return strconv.Itoa(n) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // fleetGroups are groups of four shards over the servers.
@@ -97,11 +98,11 @@ func BenchmarkJudge(b *testing.B) {
 			known.hashes = append(known.hashes, uint64(j)<<32|uint64(i))
 		}
 		r.targets.Store(known)
-		e := Engine{Known: true, Lookback: model.Duration(5 * time.Minute).String()}
+		e := trust.Engine{Known: true, Lookback: model.Duration(5 * time.Minute).String()}
 		for _, f := range features {
 			e.Features = append(e.Features, string([]byte(f))) // of its own, as it is read
 		}
-		e.key = e.makeKey()
+		e.Seal()
 		r.up.health.engine = e
 		i++
 	}

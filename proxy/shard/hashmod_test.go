@@ -13,70 +13,20 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/relabel"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
-
-// processHash is what Prometheus' own relabelling makes of a value.
-func processHash(t testing.TB, value string, modulus uint64) string {
-	t.Helper()
-	cfg := relabel.DefaultRelabelConfig
-	cfg.SourceLabels, cfg.Action, cfg.Modulus, cfg.TargetLabel, cfg.NameValidationScheme = model.LabelNames{"node"}, relabel.HashMod, modulus, "__tmp_hash", model.UTF8Validation
-	if err := cfg.Validate(model.UTF8Validation); err != nil {
-		t.Fatal(err)
-	}
-	b := labels.NewBuilder(labels.FromStrings("node", value))
-	if !relabel.ProcessBuilder(b, &cfg) {
-		t.Fatalf("%q is dropped", value)
-	}
-	return b.Get("__tmp_hash")
-}
-
-// TestHashIsPrometheusOwn compares with Prometheus' relabelling over random values and moduli.
-func TestHashIsPrometheusOwn(t *testing.T) {
-	seed := randseed.Of(t, 0)
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	for i := range 5000 {
-		value := "gpu-node-0042.example"
-		if i > 0 {
-			raw := make([]byte, rnd.IntN(40))
-			for j := range raw {
-				raw[j] = byte(rnd.Uint32())
-			}
-			value = strings.ToValidUTF8(string(raw), "é")
-		}
-		modulus := 1 + rnd.Uint64N(1<<rnd.IntN(17))
-		if got, want := fmt.Sprint(Hashmod{Label: "node", Modulus: modulus}.Of(value)), processHash(t, value, modulus); got != want {
-			t.Fatalf("seed %d: hash of %q modulo %d is %s, want %s", seed, value, modulus, got, want)
-		}
-	}
-}
-
-func FuzzHashmod(f *testing.F) {
-	f.Add("gpu-node-0042", uint64(4))
-	f.Add("", uint64(1))
-	f.Add("\xff\x00", uint64(1<<63))
-	f.Fuzz(func(t *testing.T, value string, modulus uint64) {
-		if modulus == 0 {
-			return
-		}
-		if got, want := fmt.Sprint(Hashmod{Modulus: modulus}.Of(value)), processHash(t, value, modulus); got != want {
-			t.Fatalf("hash of %q modulo %d is %s, want %s", value, modulus, got, want)
-		}
-	})
-}
 
 // valueOf is a value of node on the shard with the hash.
 func valueOf(t testing.TB, hash, modulus uint64, nth int) string {
 	t.Helper()
 	for i := range 10_000 {
 		v := fmt.Sprintf("node-%d", i)
-		if (Hashmod{Modulus: modulus}).Of(v) == hash {
+		if (trust.Hashmod{Modulus: modulus}).Of(v) == hash {
 			if nth == 0 {
 				return v
 			}
@@ -102,7 +52,7 @@ func hashed(urls ...string) config.Group {
 func believe(g *Group) {
 	for _, s := range g.Shards {
 		for _, r := range s.Replicas {
-			r.up.health.hashmod = fact{key: s.hashKey(), state: RuleTrusted}
+			r.up.health.hashmod = trust.Fact{Promise: g.Hashmod.Promise(s.Hash), State: trust.Trusted}
 		}
 	}
 }
@@ -214,18 +164,18 @@ func TestHashmodCheck(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, script string
-		state        RuleState
+		state        trust.State
 		says         string
 		clean        bool // nothing for check config --online
 	}{
-		{"all belong", answer(`"data":["` + good + `","` + good2 + `"]`), RuleTrusted, "", true},
-		{"none", answer(`"data":[]`), RuleTrusted, "", true},
-		{"one does not", answer(`"data":["` + good + `","` + bad + `"]`), RuleBroken, bad, false},
-		{"cut", answer(`"data":["` + good + `"],"warnings":["results truncated due to limit"]`), RuleUnchecked, "truncated", false},
-		{"not served", "status 404; send no", RuleUnchecked, "status 404", false},
-		{"another shape", answer(`"data":{"a":1}`), RuleUnchecked, "makes no sense", false},
-		{"too many", "generate 9MiB values", RuleUnchecked, "more than", false},
-		{"fails", "status 500; send no", RuleUnchecked, "have not been read yet", false},
+		{"all belong", answer(`"data":["` + good + `","` + good2 + `"]`), trust.Trusted, "", true},
+		{"none", answer(`"data":[]`), trust.Trusted, "", true},
+		{"one does not", answer(`"data":["` + good + `","` + bad + `"]`), trust.Broken, bad, false},
+		{"cut", answer(`"data":["` + good + `"],"warnings":["results truncated due to limit"]`), trust.Unchecked, "truncated", false},
+		{"not served", "status 404; send no", trust.Unchecked, "status 404", false},
+		{"another shape", answer(`"data":{"a":1}`), trust.Unchecked, "makes no sense", false},
+		{"too many", "generate 9MiB values", trust.Unchecked, "more than", false},
+		{"fails", "status 500; send no", trust.Unchecked, "have not been read yet", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -237,30 +187,30 @@ func TestHashmodCheck(t *testing.T) {
 			top := build(t, Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, cfg)
 			g := top.Groups[0]
 			awaitExamined(t, g)
-			if state, why := g.Shards[0].Replicas[0].Hashmod(); state != tc.state || !strings.Contains(why, tc.says) || (tc.state == RuleTrusted) != (why == "") {
+			if state, why := g.Shards[0].Replicas[0].Hashmod(); state != tc.state || !strings.Contains(why, tc.says) || (tc.state == trust.Trusted) != (why == "") {
 				t.Errorf("state %s, %q", state, why)
 			}
-			if state, why := g.Shards[1].Replicas[0].Hashmod(); state != RuleTrusted {
+			if state, why := g.Shards[1].Replicas[0].Hashmod(); state != trust.Trusted {
 				t.Errorf("the other shard: %s, %q", state, why)
 			}
-			if g.HashmodTrusted() != (tc.state == RuleTrusted) {
+			if g.HashmodTrusted() != (tc.state == trust.Trusted) {
 				t.Errorf("trusted %t", g.HashmodTrusted())
 			}
-			if key := g.ShardKey(); (len(key) == 0) != (tc.state == RuleBroken) { // what is not known yet stands as promised
+			if key := g.ShardKey(); (len(key) == 0) != (tc.state == trust.Broken) { // what is not known yet stands as promised
 				t.Errorf("shard key %q", key)
 			}
-			if keep := g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node", good)}); (keep != nil) != (tc.state == RuleTrusted) {
+			if keep := g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node", good)}); (keep != nil) != (tc.state == trust.Trusted) {
 				t.Errorf("pruned %t", keep != nil)
 			}
 			i := top.Status()[0]
 			if i.Hashmod != tc.state || !strings.Contains(i.HashmodError, tc.says) {
 				t.Errorf("status %+v", i)
 			}
-			if tc.state == RuleBroken && (!strings.Contains(log.String(), bad) || !strings.Contains(log.String(), "level=ERROR")) {
+			if tc.state == trust.Broken && (!strings.Contains(log.String(), bad) || !strings.Contains(log.String(), "level=ERROR")) {
 				t.Errorf("the log does not name the value:\n%s", log.String())
 			}
 			want := 0.0
-			if tc.state == RuleTrusted {
+			if tc.state == trust.Trusted {
 				want = 1
 			}
 			found := false
@@ -346,7 +296,7 @@ func TestHashmodAfterReload(t *testing.T) {
 	cfg := hashed(fake.URL())
 	cfg.Hashmod.Modulus = 2
 	old := build(t, Options{}, true, cfg)
-	if state, why := old.Groups[0].Shards[0].Replicas[0].Hashmod(); state != RuleTrusted {
+	if state, why := old.Groups[0].Shards[0].Replicas[0].Hashmod(); state != trust.Trusted {
 		t.Fatalf("%s, %s", state, why)
 	}
 	cfg = hashed(fake.URL())
@@ -357,7 +307,7 @@ func TestHashmodAfterReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer top.Close()
-	if state, _ := top.Groups[0].Shards[0].Replicas[0].Hashmod(); state != RuleUnchecked {
+	if state, _ := top.Groups[0].Shards[0].Replicas[0].Hashmod(); state != trust.Unchecked {
 		t.Errorf("after the reload: %s", state)
 	}
 }

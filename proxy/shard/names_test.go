@@ -19,6 +19,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // named is a group of one server with names.
@@ -31,7 +32,7 @@ func named(url string, patterns ...string) config.Group {
 func trustNames(g *Group) {
 	for _, s := range g.Shards {
 		for _, r := range s.Replicas {
-			r.up.health.names = fact{key: g.Names.key, state: RuleTrusted}
+			r.up.health.names = trust.Fact{Promise: g.Names.Promise(), State: trust.Trusted}
 		}
 	}
 }
@@ -132,16 +133,16 @@ func TestNamesLoseNothing(t *testing.T) {
 func TestNamesCheck(t *testing.T) {
 	for _, tc := range []struct {
 		name, script string
-		state        RuleState
+		state        trust.State
 		says         string
 	}{
-		{"all match", `header Content-Type application/json; send '{"status":"success","data":["ALERTS","cluster:x"]}'`, RuleTrusted, ""},
-		{"none", `header Content-Type application/json; send '{"status":"success","data":[]}'`, RuleTrusted, ""},
-		{"one does not", `header Content-Type application/json; send '{"status":"success","data":["ALERTS","kube_x"]}'`, RuleBroken, "kube_x"},
-		{"cut", `header Content-Type application/json; send '{"status":"success","data":["ALERTS"],"warnings":["results truncated due to limit"]}'`, RuleUnchecked, "truncated"},
-		{"not served", "status 404; send no", RuleUnchecked, "status 404"},
-		{"too many", "generate 9MiB values", RuleUnchecked, "more than"},
-		{"fails", "status 500; send no", RuleUnchecked, "have not been read yet"},
+		{"all match", `header Content-Type application/json; send '{"status":"success","data":["ALERTS","cluster:x"]}'`, trust.Trusted, ""},
+		{"none", `header Content-Type application/json; send '{"status":"success","data":[]}'`, trust.Trusted, ""},
+		{"one does not", `header Content-Type application/json; send '{"status":"success","data":["ALERTS","kube_x"]}'`, trust.Broken, "kube_x"},
+		{"cut", `header Content-Type application/json; send '{"status":"success","data":["ALERTS"],"warnings":["results truncated due to limit"]}'`, trust.Unchecked, "truncated"},
+		{"not served", "status 404; send no", trust.Unchecked, "status 404"},
+		{"too many", "generate 9MiB values", trust.Unchecked, "more than"},
+		{"fails", "status 500; send no", trust.Unchecked, "have not been read yet"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -151,20 +152,20 @@ func TestNamesCheck(t *testing.T) {
 			top := build(t, Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, cfg)
 			g := top.Groups[0]
 			awaitExamined(t, g)
-			if state, why := g.Shards[0].Replicas[0].Names(); state != tc.state || !strings.Contains(why, tc.says) || (tc.state == RuleTrusted) != (why == "") {
+			if state, why := g.Shards[0].Replicas[0].Names(); state != tc.state || !strings.Contains(why, tc.says) || (tc.state == trust.Trusted) != (why == "") {
 				t.Errorf("state %s, %q", state, why)
 			}
-			if g.NamesTrusted() != (tc.state == RuleTrusted) {
+			if g.NamesTrusted() != (tc.state == trust.Trusted) {
 				t.Errorf("trusted %t", g.NamesTrusted())
 			}
 			if i := top.Status()[0]; i.Names != tc.state || !strings.Contains(i.NamesError, tc.says) || i.Hashmod != "" {
 				t.Errorf("status %+v", i)
 			}
-			if tc.state == RuleBroken && (!strings.Contains(log.String(), tc.says) || !strings.Contains(log.String(), "level=ERROR")) {
+			if tc.state == trust.Broken && (!strings.Contains(log.String(), tc.says) || !strings.Contains(log.String(), "level=ERROR")) {
 				t.Errorf("the log does not name the metric:\n%s", log.String())
 			}
 			want, got := 0.0, -1.0
-			if tc.state == RuleTrusted {
+			if tc.state == trust.Trusted {
 				want = 1
 			}
 			for _, mf := range gather(t, reg) {
@@ -182,7 +183,7 @@ func TestNamesCheck(t *testing.T) {
 			told := slices.ContainsFunc(problems, func(p config.Problem) bool {
 				return p.Path == "groups[0].names" && strings.Contains(p.Message, tc.says)
 			})
-			if told == (tc.state == RuleTrusted) {
+			if told == (tc.state == trust.Trusted) {
 				t.Errorf("check config --online: %v", problems)
 			}
 		})
@@ -226,7 +227,7 @@ func TestNamesOverTime(t *testing.T) {
 func TestNamesAfterReload(t *testing.T) {
 	fake := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "ALERTS"}}})
 	old := build(t, Options{}, true, named(fake.URL(), "ALERTS"))
-	if state, why := old.Groups[0].Shards[0].Replicas[0].Names(); state != RuleTrusted {
+	if state, why := old.Groups[0].Shards[0].Replicas[0].Names(); state != trust.Trusted {
 		t.Fatalf("%s: %s", state, why)
 	}
 	next, err := New([]config.Group{named(fake.URL(), "up")}, Options{}, old)
@@ -234,7 +235,7 @@ func TestNamesAfterReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer next.Close()
-	if state, _ := next.Groups[0].Shards[0].Replicas[0].Names(); state != RuleUnchecked || next.Groups[0].NamesTrusted() {
+	if state, _ := next.Groups[0].Shards[0].Replicas[0].Names(); state != trust.Unchecked || next.Groups[0].NamesTrusted() {
 		t.Errorf("other patterns are %s", state)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // onlineParallel is how many servers CheckOnline asks at once.
@@ -55,7 +56,7 @@ func CheckOnline(ctx context.Context, cfg *config.Config) (config.Problems, erro
 		o.replica(t, res.r)
 	}
 	for i, g := range t.Groups {
-		if state, why := g.ShardByState(); state == RuleBroken {
+		if state, why := g.ShardByState(); state == trust.Broken {
 			o.problems = append(o.problems, config.Problem{Path: fmt.Sprintf("groups[%d].shard_by", i), Message: why})
 		}
 	}

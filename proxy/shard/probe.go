@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // State is what is known of a replica.
@@ -76,9 +78,10 @@ type selfFacts struct {
 	externalOK bool
 	note       string // why external labels are not known
 	config     uint64 // hash of the configuration they were taken from
-	engine     Engine
-	hashmod    fact
-	names      fact
+	engine     trust.Engine
+	thanos     thanosFlags // zero for a Prometheus
+	hashmod    trust.Fact
+	names      trust.Fact
 	agrees     map[labels.Label]bool // whether all values it has of a group label's name are the group's; missing: not known
 	stores     map[string]bool       // label names of ours that the server has stored series with, or not; missing: not known
 }
@@ -277,7 +280,7 @@ func (r *Replica) examine(ctx context.Context) {
 			f.version = cleaned(b.Version)
 		}
 	}
-	f.engine = r.readEngine(ctx, f.engine)
+	r.readEngine(ctx, &f)
 	if r.Thanos() {
 		r.examineThanos(ctx, &f)
 	}
@@ -303,7 +306,7 @@ func (r *Replica) examine(ctx context.Context) {
 	r.checkShardBy(ctx)
 	u.mu.Lock()
 	noted := u.health.note
-	changed, clock := !u.health.engine.same(&f.engine), !u.health.farSkewAt.IsZero()
+	changed, clock := !u.health.engine.Same(&f.engine) || !reflect.DeepEqual(u.health.thanos, f.thanos), !u.health.farSkewAt.IsZero()
 	u.health.selfFacts, u.health.facts = f, time.Now()
 	if changed {
 		learned.Add(1)

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 const (
@@ -101,7 +103,7 @@ func (t *Topology) inherit(previous *Topology) {
 		if was := previous.Group(g.Name); was != nil {
 			g.sick.Store(was.sick.Load())
 			if slices.Equal(g.ShardBy, was.ShardBy) { // a promise that was seen to be false is not believed anew until it is checked
-				g.shardBy.state, g.shardBy.why = was.ShardByState()
+				g.apart.Inherit(was.apart)
 			}
 		}
 		for _, s := range g.Shards {
@@ -271,14 +273,14 @@ func (g *Group) tell(log *slog.Logger, was, is []Sickness) {
 // engineAilments are the differences of the server's engine from most others'. Its own lookback, or
 // any difference where no replica of the shard is without, is in the way of the whole group; else
 // other replicas of the shard take what is pushed.
-func (r *Replica) engineAilments(ref Engine) []ailment {
-	mine := r.engineDifferences(ref)
+func (r *Replica) engineAilments(ref trust.Engine) []ailment {
+	mine := r.Engine().Differences(ref)
 	if len(mine) == 0 {
 		return nil
 	}
-	raw := !r.Engine().sameLookback(ref)
+	raw := !r.Engine().SameLookback(ref)
 	if !raw {
-		raw = !slices.ContainsFunc(r.Shard.Replicas, func(o *Replica) bool { return o.Engine().Known && len(o.Engine().differences(ref)) == 0 })
+		raw = !slices.ContainsFunc(r.Shard.Replicas, func(o *Replica) bool { return o.Engine().Known && len(o.Engine().Differences(ref)) == 0 })
 	}
 	out := make([]ailment, 0, len(mine))
 	for _, d := range mine {

@@ -19,6 +19,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // A Thanos Query serves finished answers over the Prometheus API, and differs from a Prometheus in
@@ -164,7 +165,7 @@ func (r *Replica) thanosReplicaLabels() []string {
 		return nil
 	}
 	r.up.mu.Lock()
-	flag := r.up.health.engine.thanos.replicaLabels
+	flag := r.up.health.thanos.replicaLabels
 	r.up.mu.Unlock()
 	all := slices.Concat(own, flag)
 	slices.Sort(all)
@@ -180,10 +181,10 @@ type thanosFlags struct {
 	checks        time.Duration // endpoint.info-timeout, which is the time between two health checks too; 0 where not known
 }
 
-// readThanos takes from the flags of a Thanos Query what those of a Prometheus do not have, or have
-// under another name.
-func (e *Engine) readThanos(flags map[string]string) {
-	e.isThanos, e.thanos = true, readThanosFlags(flags)
+// thanosEngine takes from the flags of a Thanos Query what those of a Prometheus do not have, or
+// have under another name.
+func thanosEngine(e *trust.Engine, flags map[string]string) {
+	e.Thanos = true
 	d := parseFlagDuration(flags["query.lookback-delta"])
 	if d <= 0 {
 		d = defaultLookback
@@ -233,7 +234,7 @@ func readThanosFlags(flags map[string]string) thanosFlags {
 // query.timeout where that is less. 0 is no limit.
 func (r *Replica) thanosLimit(given time.Duration) time.Duration {
 	r.up.mu.Lock()
-	own := r.up.health.engine.thanos.timeout
+	own := r.up.health.thanos.timeout
 	r.up.mu.Unlock()
 	if own > 0 && (given <= 0 || own < given) {
 		return own

@@ -378,7 +378,7 @@ func (r *Replica) missingBeside(without []string) string {
 // lackingBeside is missingBeside for who holds mu.
 func (r *Replica) lackingBeside(without []string) string {
 	t := &r.up.thanos
-	flags := r.up.health.engine.thanos
+	flags := r.up.health.thanos
 	flags.strict = nil // these are left out too
 	return t.lacking(withErrors(t.list, without), flags, r.replicaNames(), t.started)
 }
@@ -431,7 +431,7 @@ func (r *Replica) storesAway() []string {
 			names = append(names, i.name)
 		}
 	}
-	for _, name := range r.up.health.engine.thanos.static { // Thanos takes it off its list after a while, and it is away as before
+	for _, name := range r.up.health.thanos.static { // Thanos takes it off its list after a while, and it is away as before
 		old, once := t.seen[name]
 		if once && !slices.ContainsFunc(marked, func(i storeInfo) bool { return i.name == name }) && t.madeGood(marked, old.storeInfo, r.replicaNames(), old.last) {
 			names = append(names, name)

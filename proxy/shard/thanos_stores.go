@@ -130,11 +130,11 @@ func (r *Replica) look(ctx context.Context, since, asked time.Time) (missing str
 		return "", err
 	}
 	was, lacked := t.missing, t.lacked
-	if !t.listed || unseen(t.list, list, u.health.engine.thanos.checks) {
+	if !t.listed || unseen(t.list, list, u.health.thanos.checks) {
 		t.followed = started
 	}
 	t.started, t.listed, t.absent, t.trouble, t.list = started, true, false, "", list
-	t.missing = t.judge(list, u.health.engine.thanos, r.replicaNames(), started)
+	t.missing = t.judge(list, u.health.thanos, r.replicaNames(), started)
 	if t.lacked = t.missing; t.lacked == "" && len(t.out) > 0 {
 		t.lacked = r.lackingBeside(slices.Collect(maps.Keys(t.out)))
 	}
@@ -163,7 +163,7 @@ func (s *stores) since(asked time.Time) string {
 // replicaNames are the labels that tell copies apart: the group's and the flag's. The caller holds
 // mu.
 func (r *Replica) replicaNames() []string {
-	return slices.Concat(r.Shard.Group.ReplicaLabels, r.up.health.engine.thanos.replicaLabels)
+	return slices.Concat(r.Shard.Group.ReplicaLabels, r.up.health.thanos.replicaLabels)
 }
 
 // judge says which stores are missing, and remembers those that are well. A store is made good by

@@ -135,17 +135,17 @@ type Group struct {
 	// ShardBy are labels whose series stand together, sorted: those that have all of them, with
 	// equal values, are on one shard at any one time. Empty where nothing is promised.
 	ShardBy []string
-	// Hashmod is the rule that tells which shard holds a value of a label; nil where there is none.
-	// Ask Prune, which knows whether it is kept.
-	Hashmod *Hashmod
+	// Hashmod is the promise that tells which shard holds a value of a label; nil where there is
+	// none. Ask Prune, which knows whether it is kept.
+	Hashmod *trust.Hashmod
 	// Names are the metric names that its series may have; nil where any may be there. Ask Prune
 	// here too.
-	Names *Names
+	Names *trust.Names
 	// Shards are disjoint slices of the group.
 	Shards []*Shard
 
-	sick    atomic.Pointer[[]Sickness]
-	shardBy shardByCheck
+	sick  atomic.Pointer[[]Sickness]
+	apart *trust.Apart
 }
 
 // Shard is a disjoint slice of a group.
@@ -246,7 +246,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		ShardBy: slices.Sorted(slices.Values(c.ShardBy)), Hashmod: hashmodOf(c),
 	}
 	var err error
-	if g.Names, err = namesOf(c.Names); err != nil {
+	if g.Names, err = trust.NewNames(c.Names); err != nil {
 		return nil, err
 	}
 	for si := range c.Shards {
@@ -275,6 +275,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		s.hedge, s.calls = newHedger(), t.crowd.of(s.name, t.opts.MaxCalls)
 		g.Shards = append(g.Shards, s)
 	}
+	g.apart = g.apartOf()
 	return g, nil
 }
 

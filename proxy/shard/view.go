@@ -44,8 +44,8 @@ type Info struct {
 	StoresOwnLabels []string `json:"storesOwnLabels"`
 	// Engine is what decides what its PromQL means, EngineDiffers in what it differs from most
 	// others: nothing is pushed to it then.
-	Engine        Engine   `json:"engine"`
-	EngineDiffers []string `json:"engineDiffers"`
+	Engine        trust.Engine `json:"engine"`
+	EngineDiffers []string     `json:"engineDiffers"`
 	// MissingStores is what a Thanos Query answers without: its answers are refused meanwhile, or
 	// flagged where a partial one is asked for. Empty otherwise.
 	MissingStores string `json:"missingStores"`
@@ -63,15 +63,15 @@ type Info struct {
 	// Hashmod tells whether the replica keeps its group's hashmod: unchecked, trusted, or broken;
 	// empty where the group has none. HashmodError says why it is not trusted. One that is not
 	// turns pruning by hashmod off for its group.
-	Hashmod      RuleState `json:"hashmod"`
-	HashmodError string    `json:"hashmodError"`
+	Hashmod      trust.State `json:"hashmod"`
+	HashmodError string      `json:"hashmodError"`
 	// Names tells the same of its group's names, by which the group is left out of requests for
 	// others.
-	Names      RuleState `json:"names"`
-	NamesError string    `json:"namesError"`
+	Names      trust.State `json:"names"`
+	NamesError string      `json:"namesError"`
 	// ShardBy tells whether the group's shard_by holds, ShardByError where it does not.
-	ShardBy      RuleState `json:"shardBy"`
-	ShardByError string    `json:"shardByError"`
+	ShardBy      trust.State `json:"shardBy"`
+	ShardByError string      `json:"shardByError"`
 	// Sick is what is wrong with it beside the group's other servers, for which the group's queries
 	// are evaluated in Spillway; GroupTrusted tells whether nothing of that kind is wrong with any
 	// server of the group.
@@ -122,7 +122,7 @@ func (t *Topology) Status() []Info {
 		s, g := r.Shard, r.Shard.Group
 		i := Info{
 			Group: g.Name, Shard: s.Index, Replica: r.Index, URL: r.URL(), Type: r.Type(), State: r.State(), Breaker: r.up.breaker.current(wall),
-			Base: int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(r.engineDifferences(ref)), Heartbeat: g.Heartbeat,
+			Base: int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(r.Engine().Differences(ref)), Heartbeat: g.Heartbeat,
 			Whole: len(s.Replicas) == 1, InFlight: r.InFlight(), StoresOwnLabels: []string{},
 			Waiting: int(r.up.gates.heavy.Load().waiting.Load() + r.up.gates.unselective.waiting.Load()),
 		}

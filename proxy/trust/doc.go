@@ -1,5 +1,6 @@
-// Package trust judges what may be believed of the servers of one shard: which of its replicas is
-// whole, by what all of them say of their heartbeats. It asks nobody itself.
+// Package trust judges what may be believed of servers: which replica of a shard is whole, by what
+// all of them say of their heartbeats, and whether a group keeps what its configuration promises of
+// where series are. It asks nobody itself.
 //
 //	h := trust.New("up", len(replicas))
 //	w, ok := trust.WindowOf(from, until, now)           // the buckets that a request's samples are known by
@@ -15,6 +16,13 @@
 // at the newest scrape. What is written in docs/replicas.md is decided here: judge.go says who
 // lacks what, heartbeats.go keeps it, ask.go asks for what is not known, lacking.go tells people.
 //
+// A promise is hashmod, names or shard_by. Hashmod and Names say what matchers can select where,
+// and a Fact what is known of one server's keeping it, from the Values that it has:
+//
+//	fact = trust.Check(fact, h.Promise(hash), h.Label, values, h.Wrong(hash))
+//
+// Apart compares what all servers of a group have of the labels of shard_by.
+//
 // What it promises: a replica that was not asked is never whole, a bucket that is not closed is
 // never taken for one that is, and a finding that may still change is asked for again. All that a
 // server says is read within bounds.
@@ -23,5 +31,6 @@
 // more than 64 replicas of a shard none is known to be whole.
 //
 // Memory: 64 bytes for each bucket of the last 31 days that was asked about and 40 for each replica
-// where one lacks something, below 1 MiB of a pair; while it asks, one answer of each replica.
+// where one lacks something, below 1 MiB of a pair; while it asks, one answer of each replica. Of
+// shard_by 16 bytes and more for each value of a label on each server.
 package trust

@@ -1,0 +1,188 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/trust"
+)
+
+// Which series are where, as the configuration promises it and the servers are seen to keep it:
+// proxy/trust knows the promises and judges what a server has, here it is read.
+
+// Prune tells which shards can hold series that match ms: nil where nothing is known of it, so that
+// all must be asked; else the predicate of those that can. It may hold for no shard at all, where
+// two matchers exclude each other. Where the group's Names have none that the matchers select, it
+// is none of its shards.
+//
+// What it says holds at the moment: it is asked anew for each request, and only while every shard
+// has been seen to keep the promise.
+func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
+	if g.Names != nil && g.Names.Exclude(ms) && g.NamesTrusted() {
+		return func(s *Shard) bool { return s.Group != g }
+	}
+	if g.Hashmod == nil {
+		return nil
+	}
+	hold := g.Hashmod.Hold(ms)
+	if hold == nil || !g.HashmodTrusted() {
+		return nil
+	}
+	return func(s *Shard) bool { return s.Group != g || hold[s.Hash] }
+}
+
+// HashmodTrusted tells whether requests of the group are pruned by its hashmod: on every shard a
+// replica has been seen to keep it, and none that may be asked has not. A replica that cannot be
+// asked now counts as when it was asked last. Always false without a hashmod.
+func (g *Group) HashmodTrusted() bool { return g.Hashmod != nil && g.trusted((*Replica).Hashmod) }
+
+// NamesTrusted tells whether requests of the group are pruned by its names, as HashmodTrusted does
+// by its hashmod. Always false without names.
+func (g *Group) NamesTrusted() bool { return g.Names != nil && g.trusted((*Replica).Names) }
+
+// ShardKey are the labels that tell the group's shards apart: series that agree on all of them,
+// none of them empty, are on one shard. They are those of shard_by, unless that has been seen to be
+// false, or names only the label of a hashmod which a server has been seen to break. Without
+// shard_by it is the hashmod's, while it is trusted. Nil where nothing tells them apart.
+func (g *Group) ShardKey() []string {
+	switch {
+	case g.shardByBroken():
+		return nil
+	case len(g.ShardBy) == 1 && g.Hashmod != nil && g.ShardBy[0] == g.Hashmod.Label && g.hashmodBroken():
+		return nil
+	case len(g.ShardBy) > 0:
+		return g.ShardBy
+	case g.HashmodTrusted():
+		return []string{g.Hashmod.Label}
+	}
+	return nil
+}
+
+func (g *Group) hashmodBroken() bool {
+	for _, s := range g.Shards {
+		for _, r := range s.Replicas {
+			if state, _ := r.Hashmod(); state == trust.Broken {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ShardByState tells whether the group's shard_by holds, and why where it is broken. Empty without
+// shard_by.
+func (g *Group) ShardByState() (state trust.State, why string) {
+	if len(g.ShardBy) == 0 {
+		return "", ""
+	}
+	return g.apart.State()
+}
+
+func (g *Group) shardByBroken() bool {
+	state, _ := g.ShardByState()
+	return state == trust.Broken
+}
+
+// Hashmod is what is known of the replica's keeping its group's hashmod, and why where it is not
+// trusted. Empty without one.
+func (r *Replica) Hashmod() (state trust.State, why string) {
+	h := r.Shard.Group.Hashmod
+	if h == nil {
+		return "", ""
+	}
+	return r.known(&r.up.health.hashmod, h.Promise(r.Shard.Hash), h.Label)
+}
+
+// Names is what is known of the replica's keeping to its group's names, and why where it is not
+// trusted. Empty without names.
+func (r *Replica) Names() (state trust.State, why string) {
+	n := r.Shard.Group.Names
+	if n == nil {
+		return "", ""
+	}
+	return r.known(&r.up.health.names, n.Promise(), model.MetricNameLabel)
+}
+
+// hashmodOf is the group's; nil where it has none.
+func hashmodOf(c *config.Group) *trust.Hashmod {
+	if c.Hashmod.Modulus <= 0 || len(c.Hashmod.Labels) != 1 {
+		return nil
+	}
+	return &trust.Hashmod{Label: c.Hashmod.Labels[0], Modulus: uint64(c.Hashmod.Modulus)}
+}
+
+// apartOf watches the group's shard_by.
+func (g *Group) apartOf() *trust.Apart {
+	var names []string
+	for _, s := range g.Shards {
+		names = append(names, s.Name())
+	}
+	return trust.NewApart(g.ShardBy, names)
+}
+
+// checkHashmod looks whether each value of the hashmod's label that the server has in its shard's
+// time belongs there.
+func (r *Replica) checkHashmod(ctx context.Context, last trust.Fact) trust.Fact {
+	h, hash := r.Shard.Group.Hashmod, r.Shard.Hash
+	if h == nil {
+		return trust.Fact{}
+	}
+	return trust.Check(last, h.Promise(hash), h.Label, r.values(ctx, h.Label), h.Wrong(hash))
+}
+
+// checkNames looks whether the group's patterns have each metric name that the server has in its
+// shard's time.
+func (r *Replica) checkNames(ctx context.Context, last trust.Fact) trust.Fact {
+	n := r.Shard.Group.Names
+	if n == nil {
+		return trust.Fact{}
+	}
+	return trust.Check(last, n.Promise(), model.MetricNameLabel, r.values(ctx, model.MetricNameLabel), n.Wrong)
+}
+
+// shardByWindow is the time whose values are compared. A target that moves to another shard is on
+// both for as long, and shard_by not believed.
+const shardByWindow = time.Hour
+
+// checkShardBy reads the replica's values of the labels of shard_by and compares them with those of
+// the group's other shards. What cannot be read stays as it was.
+func (r *Replica) checkShardBy(ctx context.Context) {
+	g := r.Shard.Group
+	if len(g.ShardBy) == 0 || len(g.Shards) < 2 {
+		return
+	}
+	now := r.up.opts.Clock()
+	from, until := r.Shard.Span(now)
+	from, until = max(from, now.Add(-shardByWindow).UnixMilli()), min(until, now.UnixMilli())
+	read := map[string][]string{}
+	if from <= until {
+		for _, name := range g.ShardBy {
+			req := &endpoint.Request{ID: endpoint.LabelValues, Label: name, Start: endpoint.At(from), End: endpoint.At(until)}
+			raw, err := r.data(r.fetch(ctx, probeJSON, req.Path(), r.writer(req), maxFactBytes))
+			var values []string
+			if err != nil || json.Unmarshal(raw, &values) != nil {
+				return
+			}
+			read[name] = values
+		}
+	}
+	was, is := g.apart.Compare(trust.Server{Shard: r.Shard.Index, Replica: r.Index}, read)
+	switch log := r.up.opts.Logger; {
+	case is == trust.Broken && was != trust.Broken:
+		_, why := g.apart.State()
+		log.Error("a group's shard_by is false; nothing that relies on it runs on the shards until that is corrected", slog.String("group", g.Name), slog.String("why", why))
+	case was == trust.Broken && is != trust.Broken:
+		log.Info("a group's shard_by holds again", slog.String("group", g.Name))
+	}
+}
+
+var descShardBy = prometheus.NewDesc("spillway_shard_by_trusted",
+	"1 while a group's shard_by is believed, 0 while a value of its label is on two shards, so that nothing which relies on it runs on the shards.", []string{"group"}, nil)

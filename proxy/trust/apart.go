@@ -1,0 +1,123 @@
+package trust
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"github.com/spillwayproject/spillway/internal/clip"
+)
+
+// Apart is what is known of a group's shard_by, which promises that series which agree on its
+// labels are on one shard. Where that is false, joins and aggregations that run on the shards give
+// wrong numbers, so no value of the label may be on two shards at a time. Until a value was seen on
+// two it is believed. Of several labels one that is disjoint proves it; where none is, the
+// combinations may yet be, which nobody here can read, and it is believed. It is safe for
+// concurrent use.
+type Apart struct {
+	labels []string
+	shards []string // their names, by index
+
+	mu     sync.Mutex
+	values map[Server]map[string]map[uint64]struct{} // hashes of the values by label
+	state  State
+	why    string
+}
+
+// Server is a replica of a group, by the index of its shard and its own.
+type Server struct{ Shard, Replica int }
+
+var apartSeed = maphash.MakeSeed()
+
+// NewApart is of a group with those labels in shard_by, whose shards have those names.
+func NewApart(labels, shards []string) *Apart {
+	return &Apart{labels: labels, shards: shards, state: Unchecked, values: map[Server]map[string]map[uint64]struct{}{}}
+}
+
+// State tells whether it holds, and why where it is Broken.
+func (a *Apart) State() (state State, why string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.state, a.why
+}
+
+// Inherit takes over what another one of the same labels has found: what was seen to be false is
+// not believed anew until it is checked.
+func (a *Apart) Inherit(was *Apart) {
+	state, why := was.State()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.state, a.why = state, why
+}
+
+// Compare takes in all values that a server has of each label now, and tells what was known before
+// and what is.
+func (a *Apart) Compare(s Server, read map[string][]string) (was, is State) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	own := map[string]map[uint64]struct{}{}
+	same := a.state != Broken // what broke it is found anew each time
+	for name, values := range read {
+		own[name] = make(map[uint64]struct{}, len(values))
+		for _, v := range values {
+			if v != "" {
+				own[name][maphash.String(apartSeed, v)] = struct{}{}
+			}
+		}
+		same = same && len(own[name]) == len(a.values[s][name]) && !slices.ContainsFunc(values, func(v string) bool {
+			_, ok := a.values[s][name][maphash.String(apartSeed, v)]
+			return v != "" && !ok
+		})
+	}
+	was = a.state
+	if same && len(read) > 0 && was == Trusted {
+		return was, was
+	}
+	a.values[s] = own
+	a.state, a.why = a.judge(read)
+	return was, a.state
+}
+
+// judge looks for a label none of whose values is on two shards. The caller holds mu. A value that
+// is on two is named where it is in what was read just now, else the label alone.
+func (a *Apart) judge(read map[string][]string) (State, string) {
+	heard := map[int]bool{}
+	for s := range a.values {
+		heard[s.Shard] = true
+	}
+	state, why := Trusted, ""
+	for _, name := range a.labels {
+		one, other, hash, shared := a.shared(name)
+		if !shared {
+			if len(heard) < len(a.shards) {
+				return Unchecked, ""
+			}
+			return Trusted, ""
+		}
+		what := "values of " + name
+		if i := slices.IndexFunc(read[name], func(v string) bool { return maphash.String(apartSeed, v) == hash }); i >= 0 {
+			what = fmt.Sprintf("series with %s=%q", name, clip.Said(read[name][i]))
+		}
+		state = Broken
+		why = fmt.Sprintf("shards %s and %s both hold %s; take %s out of shard_by, or have each of its values scraped by one shard", a.shards[one], a.shards[other], what, name)
+	}
+	if len(a.labels) > 1 {
+		return Unchecked, ""
+	}
+	return state, why
+}
+
+// shared finds two shards that hold the same value of a label. The caller holds mu.
+func (a *Apart) shared(name string) (one, other int, hash uint64, shared bool) {
+	at := map[uint64]int{}
+	for s, values := range a.values {
+		for h := range values[name] {
+			if shard, held := at[h]; held && shard != s.Shard {
+				return min(shard, s.Shard), max(shard, s.Shard), h, true
+			}
+			at[h] = s.Shard
+		}
+	}
+	return 0, 0, 0, false
+}

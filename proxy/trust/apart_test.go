@@ -1,0 +1,89 @@
+package trust
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestApart: shard_by is broken while a value of each of its labels is on two shards, trusted once
+// all shards were heard and one label is disjoint, and neither before.
+func TestApart(t *testing.T) {
+	type has struct {
+		server Server
+		read   map[string][]string
+		state  State
+		says   string
+	}
+	node := func(v ...string) map[string][]string { return map[string][]string{"node": v} }
+	both := func(node, zone string) map[string][]string {
+		return map[string][]string{"node": strings.Fields(node), "zone": strings.Fields(zone)}
+	}
+	for _, tc := range []struct {
+		name   string
+		labels string
+		hear   []has
+	}{
+		{"disjoint", "node", []has{
+			{Server{0, 0}, node("a", "b"), Unchecked, ""},
+			{Server{1, 0}, node("c"), Trusted, ""},
+			{Server{1, 0}, node("c"), Trusted, ""},
+		}},
+		{"shared", "node", []has{
+			{Server{0, 0}, node("a", "b"), Unchecked, ""},
+			{Server{1, 0}, node("c", "b"), Broken, `shards one and two both hold series with node="b"; take node out`},
+		}},
+		{"replicas share all", "node", []has{
+			{Server{0, 0}, node("a"), Unchecked, ""},
+			{Server{0, 1}, node("a"), Unchecked, ""},
+			{Server{1, 0}, node("b"), Trusted, ""},
+		}},
+		{"series without the label", "node", []has{
+			{Server{0, 0}, node("a", ""), Unchecked, ""},
+			{Server{1, 0}, node("b", ""), Trusted, ""},
+		}},
+		{"one that moves", "node", []has{
+			{Server{0, 0}, node("a", "m"), Unchecked, ""},
+			{Server{1, 0}, node("b"), Trusted, ""},
+			{Server{1, 0}, node("b", "m"), Broken, `node="m"`},
+			{Server{0, 0}, node("a"), Trusted, ""},
+		}},
+		{"as many others", "node", []has{
+			{Server{0, 0}, node("a"), Unchecked, ""},
+			{Server{1, 0}, node("b"), Trusted, ""},
+			{Server{1, 0}, node("a"), Broken, `node="a"`},
+		}},
+		{"named by who is not asked now", "node", []has{
+			{Server{0, 0}, node("a"), Unchecked, ""}, {Server{1, 0}, node("a"), Broken, `node="a"`}, {Server{1, 1}, node("b"), Broken, "both hold values of node"},
+		}},
+		{"one of two is disjoint", "node zone", []has{
+			{Server{0, 0}, both("a", "z"), Unchecked, ""},
+			{Server{1, 0}, both("b", "z"), Trusted, ""},
+		}},
+		{"the other of two is", "node zone", []has{
+			{Server{0, 0}, both("a", "y"), Unchecked, ""},
+			{Server{1, 0}, both("a", "z"), Trusted, ""},
+		}},
+		{"neither is: the combinations may be", "node zone", []has{
+			{Server{0, 0}, both("a b", "y z"), Unchecked, ""},
+			{Server{1, 0}, both("a", "z"), Unchecked, ""},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := NewApart(strings.Fields(tc.labels), []string{"one", "two"})
+			last := Unchecked
+			for i, h := range tc.hear {
+				was, is := a.Compare(h.server, h.read)
+				state, why := a.State()
+				if was != last || is != h.state || state != is || !strings.Contains(why, h.says) || (why == "") != (h.says == "") {
+					t.Fatalf("after %d: %s, then %s and %s, %q", i, was, is, state, why)
+				}
+				next := NewApart(strings.Fields(tc.labels), []string{"one", "two"})
+				next.Inherit(a)
+				if got, _ := next.State(); got != is {
+					t.Errorf("after %d, a reload: %s, want %s", i, got, is)
+				}
+				last = is
+			}
+		})
+	}
+}

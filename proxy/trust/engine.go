@@ -1,0 +1,227 @@
+package trust
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	interned "unique"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/spillwayproject/spillway/internal/clip"
+)
+
+// Engine is what decides what a server's PromQL means.
+type Engine struct {
+	// Lookback is the flag query.lookback-delta, such as 5m; empty while not known.
+	Lookback string `json:"lookback,omitempty"`
+	// EvaluationInterval is global.evaluation_interval, such as 1m: the step of a subquery that has
+	// none. Empty while not known.
+	EvaluationInterval string `json:"evaluationInterval,omitempty"`
+	// Flags are the entries of --enable-feature that change what queries mean, sorted.
+	Flags []string `json:"flags,omitempty"`
+	// Features are the names under promql, promql_functions and promql_operators of the features
+	// endpoint that are on, sorted; nil where it is not served (before 3.8).
+	Features []string `json:"-"`
+	// Known tells whether the flags were read.
+	Known bool `json:"-"`
+	// Thanos tells that its engine is that of an older Prometheus, and that it does not say which
+	// functions it knows.
+	Thanos bool `json:"-"`
+	// Slots is how many queries the server evaluates at once; 0 where it does not say.
+	Slots int `json:"-"`
+
+	// What flags and features were decoded from, by hash: they hardly ever change, and there may be
+	// a thousand servers.
+	flagsHash, featuresHash uint64
+	key                     interned.Handle[string] // equal for engines of the same lookback, flags and features; zero where it was not made
+}
+
+var engineSeed = maphash.MakeSeed()
+
+// ReadFlags takes in a server's answer to status/flags, and returns the flags where it is another
+// one than last and makes sense; else the engine stays as it is.
+func (e *Engine) ReadFlags(raw []byte) (flags map[string]string) {
+	h := maphash.Bytes(engineSeed, raw)
+	if e.Known && h == e.flagsHash || json.Unmarshal(raw, &flags) != nil {
+		return nil
+	}
+	e.flagsHash = h
+	e.Known, e.Lookback, e.Flags = true, clip.Said(flags["query.lookback-delta"]), nil
+	for f := range strings.SplitSeq(flags["enable-feature"], ",") {
+		f = strings.TrimSpace(f)
+		if strings.HasPrefix(f, "promql-") && f != "promql-per-step-stats" || f == "type-and-unit-labels" || f == "use-start-timestamps" {
+			e.Flags = append(e.Flags, clip.Said(f))
+		}
+	}
+	slices.Sort(e.Flags)
+	e.Slots = slotsOf(flags)
+	return flags
+}
+
+// ReadFeatures takes in a server's answer to features; one that makes no sense changes nothing.
+func (e *Engine) ReadFeatures(raw []byte) {
+	h := maphash.Bytes(engineSeed, raw)
+	var data map[string]map[string]bool
+	if e.Features != nil && h == e.featuresHash || json.Unmarshal(raw, &data) != nil {
+		return
+	}
+	e.Features, e.featuresHash = []string{}, h
+	for _, section := range []string{"promql", "promql_functions", "promql_operators"} {
+		for name, on := range data[section] {
+			if on && name != "per_step_stats" {
+				e.Features = append(e.Features, section+"/"+clip.Said(name))
+			}
+		}
+	}
+	slices.Sort(e.Features)
+}
+
+// slotsOf reads how many queries a server evaluates at once; 0 where it does not say.
+func slotsOf(flags map[string]string) int {
+	for _, name := range []string{"query.max-concurrency", "query.max-concurrent"} { // Prometheus' and Thanos' spelling
+		if n, err := strconv.Atoi(flags[name]); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// Seal is called once all of it was read: engines are compared by what it makes.
+func (e *Engine) Seal() {
+	e.key = interned.Make(e.Lookback + "\x00" + strings.Join(e.Flags, ",") + "\x00" + strings.Join(e.Features, ","))
+}
+
+// Same tells whether two engines of one server say the same, so that nothing was learned.
+func (e *Engine) Same(o *Engine) bool {
+	return e.Known == o.Known && e.key == o.key && (e.Features == nil) == (o.Features == nil) && e.EvaluationInterval == o.EvaluationInterval && e.Thanos == o.Thanos
+}
+
+// Differences says in what b differs from a, each a sentence about b; nil where it does not, or
+// where too little is known.
+func (b Engine) Differences(a Engine) []string {
+	if !a.Known || !b.Known || b.alike(&a) {
+		return nil
+	}
+	var out []string
+	if !b.SameLookback(a) {
+		out = append(out, fmt.Sprintf("query.lookback-delta is %s, not %s", b.Lookback, a.Lookback))
+	}
+	// A Thanos Query has one of its own, and no part of it in an answer: it is sent the step of
+	// each subquery.
+	if !a.Thanos && !b.Thanos && a.EvaluationInterval != "" && b.EvaluationInterval != "" && a.EvaluationInterval != b.EvaluationInterval {
+		out = append(out, fmt.Sprintf("evaluation_interval, the step of subqueries without one, is %s, not %s", b.EvaluationInterval, a.EvaluationInterval))
+	}
+	if !slices.Equal(a.Flags, b.Flags) {
+		out = append(out, fmt.Sprintf("enable-feature has [%s], not [%s]", strings.Join(b.Flags, " "), strings.Join(a.Flags, " ")))
+	}
+	switch {
+	case a.Thanos || b.Thanos: // it has no features endpoint, and refuses a function that it does not know by itself
+	case a.Features == nil && b.Features == nil:
+	case b.Features == nil:
+		out = append(out, "it does not say which functions it knows (no features endpoint)")
+	case a.Features != nil:
+		if more := missing(b.Features, a.Features); len(more) > 0 {
+			out = append(out, "it has "+strings.Join(more, " ")+" besides")
+		}
+		if less := missing(a.Features, b.Features); len(less) > 0 {
+			out = append(out, "it lacks "+strings.Join(less, " "))
+		}
+	}
+	return out
+}
+
+// SameLookback tells whether the lookback is the same, however it is written, or not known.
+func (b Engine) SameLookback(a Engine) bool {
+	if !a.Known || !b.Known || a.Lookback == b.Lookback {
+		return true
+	}
+	x, xerr := model.ParseDuration(a.Lookback)
+	y, yerr := model.ParseDuration(b.Lookback)
+	return xerr == nil && yerr == nil && x == y
+}
+
+// missing are the elements of a that the sorted b lacks, at most five and a count.
+func missing(a, b []string) []string {
+	var out []string
+	more := 0
+	for _, s := range a {
+		if _, ok := slices.BinarySearch(b, s); ok {
+			continue
+		}
+		if len(out) == 5 {
+			more++
+			continue
+		}
+		out = append(out, s)
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return out
+}
+
+// alike tells, without comparing what they have one by one, that two engines do not differ. False
+// may also mean that it was not seen so quickly.
+func (e *Engine) alike(ref *Engine) bool {
+	return e.key == ref.key && e.EvaluationInterval == ref.EvaluationInterval && (e.Features == nil) == (ref.Features == nil)
+}
+
+// Commonest is the engine that most of them have, of equals the first; false where none is known.
+func Commonest(engines iter.Seq[Engine]) (best Engine, known bool) {
+	counts, most := map[interned.Handle[string]]int{}, 0
+	for e := range engines {
+		if e.Known {
+			counts[e.key]++
+		}
+	}
+	for e := range engines {
+		if e.Known && counts[e.key] > most {
+			best, most = e, counts[e.key]
+		}
+	}
+	return best, most > 0
+}
+
+// CompareVersions orders versions as 2.42.0 < 3.0.0-rc.1 < 3.0.0 < 3.15.0. Text that is no number
+// sorts below any number.
+func CompareVersions(a, b string) int {
+	split := func(v string) (nums []string, pre string) {
+		v = strings.TrimPrefix(v, "v")
+		v, _, _ = strings.Cut(v, "+")
+		v, pre, _ = strings.Cut(v, "-")
+		return strings.Split(v, "."), pre
+	}
+	part := func(p []string, i int) int {
+		if i >= len(p) {
+			return 0
+		}
+		n, err := strconv.Atoi(p[i])
+		if err != nil {
+			return -1
+		}
+		return n
+	}
+	an, ap := split(a)
+	bn, bp := split(b)
+	for i := range max(len(an), len(bn)) {
+		if c := cmp.Compare(part(an, i), part(bn, i)); c != 0 {
+			return c
+		}
+	}
+	switch {
+	case ap == bp:
+		return 0
+	case ap == "":
+		return 1
+	case bp == "":
+		return -1
+	default:
+		return cmp.Compare(ap, bp)
+	}
+}

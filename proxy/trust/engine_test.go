@@ -1,0 +1,115 @@
+package trust
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestVersions(t *testing.T) {
+	sorted := []string{"x", "2.9.0", "2.42.0", "3.0.0-rc.1", "3.0.0", "3.9.0+ds", "3.15.0"}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			want := 0
+			if i < j {
+				want = -1
+			} else if i > j {
+				want = 1
+			}
+			if got := CompareVersions(a, b); got != want {
+				t.Errorf("compare %s with %s: %d, want %d", a, b, got, want)
+			}
+		}
+	}
+}
+
+// engineOf is one as two answers make it; features is empty where the server has no such endpoint.
+func engineOf(flags, features string) Engine {
+	var e Engine
+	e.ReadFlags([]byte(flags))
+	if features != "" {
+		e.ReadFeatures([]byte(features))
+	}
+	e.Seal()
+	return e
+}
+
+// TestEnginesDiffer: what changes the meaning of a query is a difference, however it is spelled,
+// and what does not is none.
+func TestEnginesDiffer(t *testing.T) {
+	const flags = `{"query.lookback-delta":"5m","enable-feature":""}`
+	const features = `{"promql_functions":{"rate":true,"increase":true},"api":{"x":true}}`
+	most := engineOf(flags, features)
+	for _, tc := range []struct {
+		name, flags, features string
+		says                  string
+	}{
+		{"equal", flags, features, ""},
+		{"a lookback in other words", `{"query.lookback-delta":"300s","enable-feature":""}`, features, ""},
+		{"flags of no meaning", `{"query.lookback-delta":"5m","enable-feature":"exemplar-storage,promql-per-step-stats"}`, features, ""},
+		{"features of no meaning", flags, `{"promql_functions":{"rate":true,"increase":true},"promql":{"per_step_stats":true}}`, ""},
+		{"a function that is off is none", flags, `{"promql_functions":{"rate":true,"increase":true,"info":false}}`, ""},
+		{"nothing known", `nonsense`, features, ""},
+		{"another lookback", `{"query.lookback-delta":"1m"}`, features, "query.lookback-delta is 1m, not 5m"},
+		{"an experimental engine", `{"query.lookback-delta":"5m","enable-feature":"promql-x"}`, features, "enable-feature has [promql-x], not []"},
+		{"a function more", flags, `{"promql_functions":{"rate":true,"increase":true,"info":true}}`, "it has promql_functions/info besides"},
+		{"a function less", flags, `{"promql_functions":{"rate":true}}`, "it lacks promql_functions/increase"},
+		{"no features endpoint", flags, "", "does not say which functions"},
+	} {
+		e := engineOf(tc.flags, tc.features)
+		got := strings.Join(e.Differences(most), "; ")
+		if got != tc.says && (tc.says == "" || !strings.Contains(got, tc.says)) {
+			t.Errorf("%s: %q", tc.name, got)
+		}
+		if same := e.SameLookback(most); same != (tc.name != "another lookback") {
+			t.Errorf("%s: the same lookback: %v", tc.name, same)
+		}
+	}
+	a, b := engineOf(flags, features), engineOf(flags, features)
+	a.EvaluationInterval, b.EvaluationInterval = "1m", "30s"
+	if d := b.Differences(a); len(d) != 1 || !strings.Contains(d[0], "is 30s, not 1m") || a.Same(&b) {
+		t.Errorf("evaluation_interval: %q", d)
+	}
+	if b.Thanos = true; len(b.Differences(a)) > 0 {
+		t.Errorf("a Thanos Query is sent the step of each subquery: %q", b.Differences(a))
+	}
+}
+
+// TestReadAgain: what was read stays where nothing new came, and nonsense changes nothing.
+func TestReadAgain(t *testing.T) {
+	e := engineOf(`{"query.lookback-delta":"5m","query.max-concurrency":"7"}`, `{"promql":{"x":true}}`)
+	was := e
+	if e.ReadFlags([]byte(`{"query.lookback-delta":"5m","query.max-concurrency":"7"}`)) != nil || e.ReadFlags([]byte(`[]`)) != nil {
+		t.Error("flags that say nothing new were read")
+	}
+	e.ReadFeatures([]byte(`[]`))
+	if e.Seal(); !e.Same(&was) || e.Slots != 7 || !slices.Equal(e.Features, []string{"promql/x"}) {
+		t.Errorf("%+v", e)
+	}
+	if e.ReadFlags([]byte(`{"query.lookback-delta":"2m","query.max-concurrent":"8"}`)) == nil || e.Lookback != "2m" || e.Slots != 8 {
+		t.Errorf("%+v", e)
+	}
+	if e.Seal(); e.Same(&was) {
+		t.Error("another lookback is the same")
+	}
+}
+
+// TestCommonest: of engines that as many have the first counts, and those that are not known do
+// not.
+func TestCommonest(t *testing.T) {
+	of := func(lookback string) Engine { return engineOf(`{"query.lookback-delta":"`+lookback+`"}`, "") }
+	for _, tc := range []struct {
+		engines []Engine
+		want    string
+	}{
+		{nil, ""},
+		{[]Engine{{}, {}}, ""},
+		{[]Engine{{}, of("1m")}, "1m"},
+		{[]Engine{of("1m"), of("5m")}, "1m"},
+		{[]Engine{of("1m"), of("5m"), {}, {}, of("5m")}, "5m"},
+	} {
+		if e, known := Commonest(slices.Values(tc.engines)); e.Lookback != tc.want || known != (tc.want != "") {
+			t.Errorf("%q, known %v, want %q", e.Lookback, known, tc.want)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package trust
+
+import (
+	"fmt"
+
+	"github.com/spillwayproject/spillway/internal/clip"
+)
+
+// State is what is known of a server's keeping a promise that the configuration gives for its
+// group: hashmod, names or shard_by. A promise prunes requests, or has them run on the shards, only
+// while every server that may be asked keeps it.
+type State string
+
+// The states. Only what is Trusted prunes requests.
+const (
+	// Unchecked is a server whose values could not be read yet, or not all of them.
+	Unchecked State = "unchecked"
+	// Trusted is a server all of whose values kept the promise when they were read last.
+	Trusted State = "trusted"
+	// Broken is a server that holds a value which does not.
+	Broken State = "broken"
+)
+
+// Fact is the outcome of the last check of a promise on a server. The zero Fact is that of a server
+// that was not checked.
+type Fact struct {
+	// Promise is the text of what was checked: a reload may change it.
+	Promise string
+	State   State
+	// Value is one that broke the promise, fit for a message.
+	Value string
+	// Why it is not trusted, a sentence about the server.
+	Why string
+}
+
+// Of is what is known of the promise about a label, and why where it is not trusted.
+func (f Fact) Of(promise, label string) (state State, why string) {
+	if f.State == "" || f.Promise != promise {
+		return Unchecked, "its values of " + label + " have not been read yet"
+	}
+	return f.State, f.Why
+}
+
+// Values are all values that a server has of a label in its shard's time.
+type Values struct {
+	List []string
+	// Unread says why these are not all of them: a clause about the server. Empty where they are.
+	Unread string
+	// Away tells that the server could not be asked, so that what was known of it stands.
+	Away bool
+}
+
+// Check holds the values of a label against a promise, by wrong, which says why a value breaks it
+// and is empty where it does not. last is what was known before.
+func Check(last Fact, promise, label string, v Values, wrong func(value string) string) Fact {
+	f := Fact{Promise: promise, State: Trusted}
+	switch {
+	case v.Away && last.Promise == promise:
+		return last
+	case v.Away:
+		f.State = ""
+		return f
+	case v.Unread != "":
+		f.State, f.Why = Unchecked, fmt.Sprintf("its values of %s cannot be read whole: %s", label, v.Unread)
+		return f
+	}
+	for _, value := range v.List {
+		if why := wrong(value); why != "" {
+			f.State, f.Value, f.Why = Broken, clip.Said(value), why
+			return f
+		}
+	}
+	return f
+}
