@@ -394,15 +394,20 @@ func (d *demo) config() *config.Config {
 	return config.Of(append(groups, config.Group{Name: "rules", Names: deployed.Names(), Shards: []config.Shard{{Replicas: config.Replicas(d.ruler.store.URL())}}})...)
 }
 
-// program is how this program was called, in a form in which it can be called again from anywhere.
-func (d *demo) program() string {
-	if d.Program == "" {
+// programOf is how a program that was called so can be called again from anywhere; one that go run
+// built, and takes away at its end, from the folder of its source.
+func programOf(called string) string {
+	if called == "" {
 		return "spillway"
 	}
-	if at, err := filepath.Abs(d.Program); err == nil && strings.ContainsRune(d.Program, filepath.Separator) {
-		return at
+	at, err := filepath.Abs(called)
+	switch {
+	case err != nil || !strings.ContainsRune(called, filepath.Separator):
+		return called
+	case strings.Contains(at, "/go-build"):
+		return "go run ./cmd/spillway"
 	}
-	return d.Program
+	return at
 }
 
 // serve runs the proxy over the shards.
@@ -425,7 +430,7 @@ func (d *demo) serve(ctx, force context.Context, began time.Time) error {
 			d.Say("  admin console    http://%s      (metrics, shards, limits, profiles)", admin)
 			d.Say("  configuration    %s", file)
 			d.Say("")
-			d.Say("  explain a query: %s explain --config.file=%s 'sum by (cluster) (up)'", d.program(), file)
+			d.Say("  explain a query: %s explain --config.file=%s 'sum by (cluster) (up)'", programOf(d.Program), file)
 			d.Say("  try the killer:  curl -g 'http://%s/api/v1/series?match[]={le!=\"\"}'", main)
 			d.Say("  Ctrl-C ends it.")
 			if err := d.ruler.meet(main, admin); err != nil {
