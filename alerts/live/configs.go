@@ -47,15 +47,41 @@ func prometheusConfig(shard, replica int, interval time.Duration, site, alertman
 		return "", fmt.Errorf("read deploy/exporters/prometheus.yml: %w", err)
 	}
 	var jobs struct {
-		Scrape []struct {
-			Job     string `yaml:"job_name"`
-			Honor   bool   `yaml:"honor_labels"`
-			Relabel list   `yaml:"metric_relabel_configs"`
-		} `yaml:"scrape_configs"`
+		Scrape []deployedJob `yaml:"scrape_configs"`
 	}
 	if err := yaml.Unmarshal([]byte(deployed), &jobs); err != nil {
 		return "", fmt.Errorf("read deploy/exporters/prometheus.yml: %w", err)
 	}
+	scrape := scrapeConfigs(jobs.Scrape, shard, site, own)
+	every := model.Duration(interval).String()
+	text, err := yaml.Marshal(mapping{
+		"global": mapping{
+			"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every,
+			"external_labels": mapping{"cluster": clusterName, "prometheus_replica": replicaName(replica)},
+		},
+		"rule_files": []string{rules},
+		"alerting": mapping{
+			"alert_relabel_configs": list{mapping{"regex": "prometheus_replica|seen_by", "action": "labeldrop"}},
+			"alertmanagers":         list{mapping{"static_configs": list{mapping{"targets": []string{alertmanager}}}}},
+		},
+		"scrape_configs": scrape,
+	})
+	if err != nil {
+		return "", fmt.Errorf("write prometheus.yml: %w", err)
+	}
+	return string(text), nil
+}
+
+// deployedJob is what deploy/exporters says of one job.
+type deployedJob struct {
+	Job     string `yaml:"job_name"`
+	Honor   bool   `yaml:"honor_labels"`
+	Relabel list   `yaml:"metric_relabel_configs"`
+}
+
+// scrapeConfigs are the sections of prometheusConfig: of the meta view, of the mesh, of each job
+// that has one, and of all others together.
+func scrapeConfigs(jobs []deployedJob, shard int, site string, own []string) list {
 	number := strconv.Itoa(shard)
 	keep := func(labels ...string) mapping {
 		return mapping{"source_labels": labels, "regex": number, "action": "keep"}
@@ -81,7 +107,7 @@ func prometheusConfig(shard, replica int, interval time.Duration, site, alertman
 			"metric_relabel_configs": list{hash("node"), keep("__tmp_hash"), mapping{"regex": "__tmp_.+|seen_by", "action": "labeldrop"}},
 		},
 	}
-	for _, j := range jobs.Scrape {
+	for _, j := range jobs {
 		if len(j.Relabel) == 0 && !slices.Contains(own, j.Job) {
 			continue
 		}
@@ -109,24 +135,7 @@ func prometheusConfig(shard, replica int, interval time.Duration, site, alertman
 		})
 	}
 	others := append(list{mapping{"source_labels": []string{"job"}, "regex": strings.Join(special, "|"), "action": "drop"}}, mine...)
-	scrape = append(scrape, mapping{"job_name": "others", "http_sd_configs": discover("/sd"), "relabel_configs": others})
-	every := model.Duration(interval).String()
-	text, err := yaml.Marshal(mapping{
-		"global": mapping{
-			"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every,
-			"external_labels": mapping{"cluster": clusterName, "prometheus_replica": replicaName(replica)},
-		},
-		"rule_files": []string{rules},
-		"alerting": mapping{
-			"alert_relabel_configs": list{mapping{"regex": "prometheus_replica|seen_by", "action": "labeldrop"}},
-			"alertmanagers":         list{mapping{"static_configs": list{mapping{"targets": []string{alertmanager}}}}},
-		},
-		"scrape_configs": scrape,
-	})
-	if err != nil {
-		return "", fmt.Errorf("write prometheus.yml: %w", err)
-	}
-	return string(text), nil
+	return append(scrape, mapping{"job_name": "others", "http_sd_configs": discover("/sd"), "relabel_configs": others})
 }
 
 // rulesConfig is prometheus.yml of the ruler's store. Its evaluation interval is that of the

@@ -61,50 +61,18 @@ func Alerts(r Rules) (map[string]Alert, error) {
 			}
 		}
 	}
-	p := parser.NewParser(parser.Options{})
-	recorded := map[string][]string{} // expressions by the name that they are recorded as
+	past := recorded{}
 	for _, x := range rules {
 		if x.Record != "" {
-			recorded[x.Record] = append(recorded[x.Record], x.Expr)
+			past[x.Record] = append(past[x.Record], x.Expr)
 		}
-	}
-	var span func(expr string, under []string) (time.Duration, error)
-	span = func(expr string, under []string) (time.Duration, error) {
-		e, err := p.ParseExpr(expr)
-		if err != nil {
-			return 0, fmt.Errorf("parse %s: %w", expr, err)
-		}
-		var most time.Duration
-		var bad error
-		parser.Inspect(e, func(n parser.Node, path []parser.Node) error {
-			var here time.Duration
-			switch n := n.(type) {
-			case *parser.MatrixSelector:
-				here = n.Range
-			case *parser.SubqueryExpr:
-				here = n.Range + n.OriginalOffset
-			case *parser.VectorSelector:
-				here = n.OriginalOffset
-				if slices.Contains(under, n.Name) {
-					break
-				}
-				for _, inner := range recorded[n.Name] {
-					d, err := span(inner, append(under[:len(under):len(under)], n.Name))
-					bad = cmp.Or(bad, err)
-					here = max(here, n.OriginalOffset+d)
-				}
-			}
-			most = max(most, here)
-			return nil
-		})
-		return most, bad
 	}
 	out := map[string]Alert{}
 	for _, x := range rules {
 		if x.Alert == "" {
 			continue
 		}
-		d, err := span(x.Expr, nil)
+		d, err := past.span(x.Expr, nil)
 		if err != nil {
 			return nil, fmt.Errorf("alert %s: %w", x.Alert, err)
 		}
@@ -122,6 +90,42 @@ func Alerts(r Rules) (map[string]Alert, error) {
 		out[x.Alert] = a
 	}
 	return out, nil
+}
+
+// recorded are expressions by the name that they are recorded as.
+type recorded map[string][]string
+
+// span is the past that an expression reads, with that of what it is recorded from; under are the
+// names that it is itself recorded as.
+func (r recorded) span(expr string, under []string) (time.Duration, error) {
+	e, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
+	if err != nil {
+		return 0, fmt.Errorf("parse %s: %w", expr, err)
+	}
+	var most time.Duration
+	var bad error
+	parser.Inspect(e, func(n parser.Node, path []parser.Node) error {
+		var here time.Duration
+		switch n := n.(type) {
+		case *parser.MatrixSelector:
+			here = n.Range
+		case *parser.SubqueryExpr:
+			here = n.Range + n.OriginalOffset
+		case *parser.VectorSelector:
+			here = n.OriginalOffset
+			if slices.Contains(under, n.Name) {
+				break
+			}
+			for _, inner := range r[n.Name] {
+				d, err := r.span(inner, append(under[:len(under):len(under)], n.Name))
+				bad = cmp.Or(bad, err)
+				here = max(here, n.OriginalOffset+d)
+			}
+		}
+		most = max(most, here)
+		return nil
+	})
+	return most, bad
 }
 
 // waits is the for-clause in words.

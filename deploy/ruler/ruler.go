@@ -308,6 +308,52 @@ func StartRule(ctx context.Context, o RuleOptions) (_ *Rule, err error) {
 	return &Rule{Process: proc, url: "http://" + at[0], temp: temp}, nil
 }
 
+// scaledFlag is the duration that a flag has in the manifest, divided by scale, and at least so
+// long.
+func scaledFlag(args []string, flag string, scale float64, least time.Duration) (string, error) {
+	for _, a := range args {
+		if v, ok := strings.CutPrefix(a, flag+"="); ok {
+			d, err := model.ParseDuration(v)
+			if err != nil {
+				return "", fmt.Errorf("kubernetes.yaml: %s: %w", flag, err)
+			}
+			return scaled(d, scale, least).String(), nil
+		}
+	}
+	return "", fmt.Errorf("kubernetes.yaml: flag %s is not there", flag)
+}
+
+func scaled(d model.Duration, scale float64, least time.Duration) time.Duration {
+	return max(time.Duration(float64(d)/scale).Truncate(time.Millisecond), least)
+}
+
+// scaledHeartbeat is heartbeat.yaml with its intervals divided by scale.
+func scaledHeartbeat(scale float64) (string, error) {
+	text, err := File("heartbeat.yaml")
+	if err != nil || scale <= 1 {
+		return text, err
+	}
+	var doc struct {
+		Groups []struct {
+			Name     string
+			Interval model.Duration
+			Rules    []map[string]string
+		}
+	}
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		return "", fmt.Errorf("heartbeat.yaml: %w", err)
+	}
+	for i := range doc.Groups {
+		g := &doc.Groups[i]
+		g.Interval = model.Duration(scaled(g.Interval, scale, 200*time.Millisecond))
+	}
+	out, err := yaml.Marshal(doc)
+	if err != nil {
+		return "", fmt.Errorf("heartbeat.yaml: %w", err)
+	}
+	return string(out), nil
+}
+
 // ruleArgs are the manifest's arguments with what o says in place, without addresses to listen on.
 // Files are written under temp.
 func ruleArgs(o RuleOptions, temp string) ([]string, error) {
@@ -324,21 +370,9 @@ func ruleArgs(o RuleOptions, temp string) ([]string, error) {
 		return nil, fmt.Errorf("remote-write.yaml does not write to %s", storeURL)
 	}
 	write = strings.ReplaceAll(write, storeURL, o.Store+"/")
-	heartbeat, err := File("heartbeat.yaml")
+	heartbeat, err := scaledHeartbeat(max(o.TimeScale, 1))
 	if err != nil {
 		return nil, err
-	}
-	scaled := func(flag string, least time.Duration) (string, error) {
-		for _, a := range args {
-			if v, ok := strings.CutPrefix(a, flag+"="); ok {
-				d, err := model.ParseDuration(v)
-				if err != nil {
-					return "", fmt.Errorf("kubernetes.yaml: %s: %w", flag, err)
-				}
-				return max(time.Duration(float64(d)/max(o.TimeScale, 1)).Truncate(time.Millisecond), least).String(), nil
-			}
-		}
-		return "", fmt.Errorf("kubernetes.yaml: flag %s is not there", flag)
 	}
 	values := map[string]string{
 		"--query": o.Query, "--rule-file": remove, "--http-address": remove, "--grpc-address": remove, "--alertmanagers.url": remove,
@@ -351,30 +385,9 @@ func ruleArgs(o RuleOptions, temp string) ([]string, error) {
 	for flag, least := range map[string]time.Duration{
 		"--eval-interval": 200 * time.Millisecond, "--resend-delay": 200 * time.Millisecond, "--for-outage-tolerance": time.Second, "--for-grace-period": time.Second,
 	} {
-		if values[flag], err = scaled(flag, least); err != nil {
+		if values[flag], err = scaledFlag(args, flag, max(o.TimeScale, 1), least); err != nil {
 			return nil, err
 		}
-	}
-	if o.TimeScale > 1 {
-		var doc struct {
-			Groups []struct {
-				Name     string
-				Interval model.Duration
-				Rules    []map[string]string
-			}
-		}
-		if err := yaml.Unmarshal([]byte(heartbeat), &doc); err != nil {
-			return nil, fmt.Errorf("heartbeat.yaml: %w", err)
-		}
-		for i := range doc.Groups {
-			g := &doc.Groups[i]
-			g.Interval = model.Duration(max(time.Duration(float64(g.Interval)/o.TimeScale).Truncate(time.Millisecond), 200*time.Millisecond))
-		}
-		text, err := yaml.Marshal(doc)
-		if err != nil {
-			return nil, fmt.Errorf("heartbeat.yaml: %w", err)
-		}
-		heartbeat = string(text)
 	}
 	if args, err = change(args, values); err != nil {
 		return nil, err
