@@ -28,7 +28,7 @@ import (
 var (
 	seeds   = flag.Int("fidelity.seeds", 1, "how many worlds are looked at, of three hours each")
 	verbose = flag.Bool("fidelity.alerts", false, "print the alerts that are false or lost")
-	update  = flag.Bool("update", false, "write the table of docs/replicas.md")
+	update  = flag.Bool("update", false, "write the table of docs/fidelity.md")
 )
 
 // queries are looked at each 30 s, as a dashboard's range.
@@ -351,10 +351,10 @@ func tabled(rows []row) string {
 	return table.String()
 }
 
-// write puts a table into its place in docs/replicas.md.
+// write puts a table into its place in docs/fidelity.md.
 func write(t testing.TB, place, table string) {
 	t.Helper()
-	file := filepath.Join("..", "..", "docs", "replicas.md")
+	file := filepath.Join("..", "..", "docs", "fidelity.md")
 	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@
 // What is tried stands as data in cases_test.go. go test ./proofs/thanos tries a few cases for some
 // seconds each; -thanos.all tries all of them in random order, -thanos.cases so many of each
 // topology, -thanos.watch says for how long a fault lasts, -parallel how many topologies stand
-// beside each other, and -update writes what came out into docs/replicas.md.
+// beside each other, and -update writes what came out into docs/thanos.md.
 //
 // It promises that what it starts listens on 127.0.0.1 and ends with the test. It refuses nothing.
 // A world has eleven processes, 1 GiB at the most.

@@ -26,7 +26,7 @@ var (
 	watch  = flag.Duration("thanos.watch", 5*time.Second, "how long a fault lasts")
 	every  = flag.Duration("thanos.every", 200*time.Millisecond, "how often each question is asked: many fleets on few processors want it rarer")
 	after  = flag.Duration("thanos.after", 2*time.Second, "how long is watched after its end")
-	update = flag.Bool("update", false, "write the table of docs/replicas.md")
+	update = flag.Bool("update", false, "write the table of docs/thanos.md")
 )
 
 // deed is what happens to whom.
@@ -311,7 +311,7 @@ func (r *results) text() string {
 
 func (r *results) write(t *testing.T) {
 	t.Helper()
-	const page, begin, end = "../../docs/replicas.md", "<!-- thanos -->\n", "<!-- /thanos -->"
+	const page, begin, end = "../../docs/thanos.md", "<!-- thanos -->\n", "<!-- /thanos -->"
 	raw, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -130,15 +130,15 @@ func (Group) meaning() map[string]string {
 		"heartbeat":      "A selector, such as `up`, by which a replica is seen to be whole.",
 		"shard_by": "Labels whose series stand together: those that have all of them, with equal values, are on one shard of the " +
 			"group at any one time. Joins and aggregations that keep these labels may then run on the shards. It is a " +
-			"promise about the servers; see [shards.md](shards.md#which-shard-holds-what).",
+			"promise about the servers; see [trust.md](trust.md#which-shard-holds-what).",
 		"hashmod": "Which shard holds what, as Prometheus' relabel action `hashmod` computes it. With it every shard has a `hash`. " +
 			"A request for certain values of the label goes to their shards only, for as long as the servers are seen to " +
-			"keep the rule; see [shards.md](shards.md#which-shard-holds-what).",
+			"keep the rule; see [trust.md](trust.md#which-shard-holds-what).",
 		"names": "Regular expressions, anchored at both ends: every series of the group has a name that one of them matches. " +
 			"Requests for other metrics leave the group out, for as long as its servers are seen to keep to it. For groups " +
-			"that have no labels, such as that of what a ruler records; see [shards.md](shards.md#which-shard-holds-what).",
+			"that have no labels, such as that of what a ruler records; see [trust.md](trust.md#which-shard-holds-what).",
 		"shards":      "Disjoint slices of the group's series. At least one, unless there is `shards_from`.",
-		"shards_from": "Where the shards are looked up while Spillway runs; see [shards.md](shards.md#shards-that-are-looked-up).",
+		"shards_from": "Where the shards are looked up while Spillway runs; see [discovery.md](discovery.md).",
 	}
 }
 
@@ -234,7 +234,7 @@ func (Replica) meaning() map[string]string {
 		"url": "The server's address, http or https, up to but without `/api/v1`. No credentials, query string or fragment. " +
 			"One server stands in one place only.",
 		"type": "What kind of server it is: `prometheus`, or `thanos` for a Thanos Query, which can answer what one shard " +
-			"answers alone or in part and no more; see [shards.md](shards.md#thanos-query).",
+			"answers alone or in part and no more; see [thanos.md](thanos.md).",
 		"headers": "Headers for every request to the server. Printed as stars. Not those of the connection, nor those that " +
 			"Spillway writes itself.",
 		"http_client": "Authentication, TLS and proxy, as [Prometheus spells " +

@@ -98,7 +98,7 @@ func TestSchemaSaysWhatAKeyMeans(t *testing.T) {
 			t.Errorf("the default of %s is %v, want %v", path, got, want)
 		}
 	}
-	text, want := at("groups[].shards[].replicas[].type")["description"], "; see docs/shards.md."
+	text, want := at("groups[].shards[].replicas[].type")["description"], "; see docs/thanos.md."
 	if !strings.HasSuffix(fmt.Sprint(text), want) {
 		t.Errorf("%q does not end with %q", text, want)
 	}

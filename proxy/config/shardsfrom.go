@@ -58,7 +58,7 @@ func (ShardsFrom) meaning() map[string]string {
 		"keep": "How long a server that is no longer found is asked all the same, so that one answer of a confused discovery " +
 			"takes nothing away; 15m where it is absent.",
 		"relabel_configs": "As [Prometheus spells them](https://prometheus.io/docs/prometheus/latest/configuration/configuration/#relabel_config). " +
-			"They end with the labels `__spillway_shard__` and the others of [shards.md](shards.md#shards-that-are-looked-up).",
+			"They end with the labels `__spillway_shard__` and the others of [discovery.md](discovery.md).",
 		"type":        "What kind of servers they are, as `type` of a replica.",
 		"headers":     "Headers for every request to them, as `headers` of a replica.",
 		"http_client": "Authentication, TLS and proxy for all of them, as `http_client` of a replica, and for the list of `http_sd`.",

@@ -15,7 +15,7 @@
 // drained, nothing goes on. Every error is a *qerr.Error that names the group and host:port, a
 // success is an answer of the promised type, and a body that was cut short is never one. The
 // context's cause is kept: who reads the error knows who ended the call. A server whose external
-// labels its group does not name is not asked (see docs/shards.md), and a shard that cannot be
+// labels its group does not name is not asked (see docs/trust.md), and a shard that cannot be
 // asked is an error that names it: none is ever left out in silence.
 //
 // Queries go to one of a shard's whole replicas (Wholes; proxy/trust judges them), and a second one

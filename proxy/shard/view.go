@@ -103,7 +103,7 @@ func (i Info) NotWhole() string {
 	case i.Heartbeat == "" && i.Type == config.TypeThanos:
 		return "its group has no heartbeat; of servers of type thanos those are whole that list the same stores"
 	case i.Heartbeat == "":
-		return "its group has no heartbeat, without which nobody knows which copy missed what: queries read all copies (heartbeat, docs/shards.md)"
+		return "its group has no heartbeat, without which nobody knows which copy missed what: queries read all copies (heartbeat, docs/trust.md)"
 	case i.HeartbeatError != "":
 		return "the heartbeat cannot be read: " + i.HeartbeatError
 	case i.Lacks != "":
