@@ -88,10 +88,24 @@ func TestWarnedOfStores(t *testing.T) {
 }
 
 // TestLateNamesStores: what had not come at the deadline names the stores that are away, whether
-// their copies are well or not.
+// their copies are well or not, and those that failed a moment ago, and no others.
 func TestLateNamesStores(t *testing.T) {
-	for _, away := range []map[string]string{{}, {"a:1": "gone"}, {"a:1": "gone", "a:10": "gone"}, {"c:1": "gone", "b:1": "gone"}} {
-		t.Run(fmt.Sprint(away), func(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		away   map[string]string // by Thanos' page
+		failed string            // when it was asked
+		ago    time.Duration
+		names  []string
+	}{
+		{"none", nil, "", 0, nil},
+		{"one of a pair", map[string]string{"a:1": "gone"}, "", 0, []string{"a:1"}},
+		{"both of a pair", map[string]string{"a:1": "gone", "a:10": "gone"}, "", 0, []string{"a:1", "a:10"}},
+		{"one of a pair, and one without a copy", map[string]string{"c:1": "gone", "b:1": "gone"}, "", 0, []string{"b:1", "c:1"}},
+		{"one failed", nil, "c:1", 0, []string{"c:1"}},
+		{"one failed, and another is away", map[string]string{"a:1": "gone"}, "c:1", time.Second, []string{"a:1", "c:1"}},
+		{"one failed long ago", nil, "c:1", failingFor, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var f fakeStores
 				cfg := f.config()
@@ -108,15 +122,28 @@ func TestLateNamesStores(t *testing.T) {
 				top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
 				defer top.Close()
 				top.Refresh(t.Context())
-				f.setAway(away)
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
-				_, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: endpoint.Rules}, CallOptions{})
+				r := top.Groups[0].Shards[0].Replicas[0]
+				ask := func(req *endpoint.Request) error {
+					ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+					defer cancel()
+					_, err := readAll(ctx, r, req, CallOptions{})
+					return err
+				}
+				if tc.failed != "" {
+					f.set(map[string]string{tc.failed: "fail"})
+					if err := ask(&endpoint.Request{ID: endpoint.Query, Query: "count(up)"}); err == nil {
+						t.Fatalf("%s fails and nobody was told", tc.failed)
+					}
+					f.set(nil)
+					time.Sleep(tc.ago)
+				}
+				f.setAway(tc.away)
+				err := ask(&endpoint.Request{ID: endpoint.Rules})
 				if kindOf(err) != "timeout" {
 					t.Fatalf("%v, want a timeout", err)
 				}
 				for name := range holds {
-					if got, want := spokenOf(err.Error(), []string{name})[name] != "", away[name] != ""; got != want {
+					if got, want := spokenOf(err.Error(), []string{name})[name] != "", slices.Contains(tc.names, name); got != want {
 						t.Errorf("%v names %s: %v, want %v", err, name, got, want)
 					}
 				}
