@@ -25,7 +25,7 @@ type Pool struct {
 	tight atomic.Pointer[qerr.Error] // what large budgets are told; nil while there is memory
 }
 
-// NewPool returns a pool of so many bytes; less than one is a pool from which nothing can be taken.
+// NewPool returns a pool of that many bytes; from one of less than a byte nothing can be taken.
 func NewPool(bytes int64) *Pool {
 	p := &Pool{}
 	p.room.Store(math.MaxInt64)
@@ -34,14 +34,14 @@ func NewPool(bytes int64) *Pool {
 }
 
 // SetLimit makes the pool larger or smaller (memory.budget). What is taken stays taken; a smaller
-// pool gives nothing more until enough came back.
+// pool gives nothing more until enough has come back.
 func (p *Pool) SetLimit(bytes int64) { p.limit.Store(max(0, bytes)) }
 
 // SetRoom says what the process has memory for, whatever the limit is.
 func (p *Pool) SetRoom(bytes int64) { p.room.Store(max(0, bytes)) }
 
-// Tighten refuses large budgets everything more with the error, nil lets them go on: the process
-// really holds more than its share.
+// Tighten makes the pool refuse large budgets anything more, with this error, because the process
+// really holds more than its share; nil lets them go on.
 func (p *Pool) Tighten(why *qerr.Error) { p.tight.Store(why) }
 
 // InUse is what budgets have taken and not returned, in bytes.
@@ -182,8 +182,8 @@ func TooManyBytes(limit, seen int64, what string) error {
 }
 
 // Hold takes n bytes of memory until Drop or Close. The error is a refusal by memory.budget (429):
-// other requests hold the memory, so trying again later makes sense, or this one alone wants more
-// than half of it, which is said; or a plain error once the budget is closed.
+// either other requests hold the memory, so trying again later makes sense, or this one alone wants
+// more than half of it, and the error says so. Once the budget is closed it is a plain error.
 func (b *Budget) Hold(n int64) error {
 	if b == nil || n <= 0 {
 		return nil

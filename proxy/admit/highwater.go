@@ -36,6 +36,7 @@ func (h *highWater) get(at time.Time, current int64) int64 {
 	return most
 }
 
-// Peak is the most that was taken at once within the last one to two minutes, provided that it is
-// asked for once a minute or more often, or was asked for in vain: then it is more than Limit.
+// Peak is the most that was taken at once within the last one to two minutes, provided that Peak is
+// called once a minute or more often. Where memory was asked for in vain it counts as taken: Peak
+// is then more than Limit.
 func (p *Pool) Peak(at time.Time) int64 { return p.high.get(at, p.InUse()) }

@@ -8,7 +8,7 @@ type Ledger struct {
 	used, held int64
 }
 
-// NewLedger returns one that holds nothing yet of the budget.
+// NewLedger returns a ledger that holds nothing of the budget yet.
 func NewLedger(b *Budget) Ledger { return Ledger{budget: b} }
 
 // ledgerStep is the least that a Ledger takes at a time, once it holds as much; before that it
@@ -35,7 +35,7 @@ func (l *Ledger) Spare(n int64) { l.used -= n }
 // Used is how many bytes were asked for and not given back.
 func (l *Ledger) Used() int64 { return l.used }
 
-// Budget is whose bytes these are.
+// Budget is the budget that the bytes are taken from.
 func (l *Ledger) Budget() *Budget { return l.budget }
 
 // Adopt takes over what another ledger of the same budget holds, and leaves it nothing.

@@ -6,12 +6,13 @@ import (
 )
 
 // Attempt is one way to answer a request. The zero value is the first: all replicas may be asked,
-// no shard is left out, and shards do as much of the work as is exact. An Attempt does not change;
-// what is derived from it shares nothing with it that could.
+// no shard is left out, and shards do as much of the work as is exact. An Attempt does not change,
+// and one that is derived from it shares nothing mutable with it.
 type Attempt struct {
 	// Raw says why no part of a query runs on shards; empty while it may.
 	Raw string
-	// Parcels tells that what no replica is whole for is read and evaluated here in parcels.
+	// Parcels tells that series for which no replica is whole are read and evaluated here, in
+	// parcels.
 	Parcels bool
 	// Sorted tells that the series of a spliced answer are gathered and sorted here.
 	Sorted bool
@@ -60,7 +61,7 @@ type Case struct {
 	Over bool
 	// Partial tells that the caller accepts an answer without some shards.
 	Partial bool
-	// Shards is how many there are; an answer without any is none.
+	// Shards is how many shards there are; an answer without any of them is no answer.
 	Shards int
 	// Gone are the shards that were found to fail by now, so that several cost one more attempt and
 	// not one each.
@@ -73,12 +74,12 @@ type Reason string
 const (
 	// None: there is no next attempt; the error is the answer.
 	None Reason = ""
-	// Apart: the shards' answers to parts cannot be put together to the exact one; all is read and
-	// computed here.
+	// Apart: the shards' answers to parts cannot be combined into the exact answer; all series are
+	// read and everything is computed here.
 	Apart Reason = "apart"
 	// Parcels: series that no replica holds whole are too many to be read at once.
 	Parcels Reason = "parcels"
-	// Order: labels that are set change the order of the series, which are gathered and sorted.
+	// Order: setting labels changes the order of the series, so they are gathered and sorted.
 	Order Reason = "order"
 	// Replica: a replica failed in the middle of its answer, and its shard has another one.
 	Replica Reason = "replica"

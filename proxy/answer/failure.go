@@ -2,8 +2,8 @@ package answer
 
 import "errors"
 
-// Inexact is the error of an attempt whose parts, as the shards answered them, cannot be put
-// together to the exact answer. Only the answers could tell.
+// Inexact is the error of an attempt whose parts, as the shards answered them, cannot be combined
+// into the exact answer. Only the answers themselves could show that.
 type Inexact struct {
 	// Why is a clause for explain and for the log: "a shard cut its answer to a part".
 	Why string
@@ -12,12 +12,12 @@ type Inexact struct {
 // Error implements error.
 func (e *Inexact) Error() string { return e.Why }
 
-// ErrPieces is the error of an attempt whose answer is to be joined of pieces of time, and has
+// ErrPieces is the error of an attempt whose answer was to be joined from pieces of time but has
 // native histograms, which are not joined as tables.
 var ErrPieces = &Inexact{Why: "native histograms are not joined over stretches of time"}
 
-// TooMany is the error of an attempt that has to read more series than may be held at a time, since
-// no replica is whole: they may be read in parcels.
+// TooMany is the error of an attempt that would have to read more series than may be held at a
+// time, because no replica is whole; they may be read in parcels.
 type TooMany struct {
 	// Err is the refusal.
 	Err error
@@ -29,8 +29,7 @@ func (e *TooMany) Error() string { return e.Err.Error() }
 // Unwrap implements the protocol of package errors.
 func (e *TooMany) Unwrap() error { return e.Err }
 
-// ErrOrder is the error of an attempt that streamed series whose order the labels that are set
-// change.
+// ErrOrder is the error of an attempt that streamed series whose order changes when labels are set.
 var ErrOrder = errors.New("labels that are set change the order of the series")
 
 // LostReplica is the failure of replicas of a shard that has another one.

@@ -55,7 +55,7 @@ type Config struct {
 	Limits LimitsSection `yaml:"limits"`
 	// Memory bounds what all requests together hold.
 	Memory Memory `yaml:"memory"`
-	// Tenants are who may ask; none is everybody.
+	// Tenants are those who may ask; with none, everybody may.
 	Tenants []Tenant `yaml:"tenants" is:"filled max=1000"`
 	// UsageLog is where each request leaves a line.
 	UsageLog UsageLog `yaml:"usage_log"`
@@ -66,8 +66,8 @@ type Config struct {
 	// PartialResponse is PartialAbort or PartialWarn, for requests that do not choose themselves.
 	PartialResponse string `yaml:"partial_response" default:"abort" is:"one=abort|warn"`
 
-	// Hash is the SHA-256 of the file's bytes, in hex. Files that are equal have equal hashes; file
-	// contents that http_client refers to take no part.
+	// Hash is the SHA-256 of the file's bytes, in hex. Equal files have equal hashes; the contents
+	// of files that http_client refers to are not part of it.
 	Hash string `yaml:"-"`
 	// Notes are remarks that do not keep the file from being used, such as an override above the
 	// ceiling.
@@ -103,13 +103,13 @@ type Group struct {
 	From Moment `yaml:"from"`
 	// Until is where they end, exclusive.
 	Until Moment `yaml:"until"`
-	// ShardBy are labels whose series stand together: those that have all of them, with equal
-	// values, are on one shard. Empty is no such promise.
+	// ShardBy are labels that keep series together: series that have all of them, with equal
+	// values, are on one shard. Empty means no such promise.
 	ShardBy []string `yaml:"shard_by" is:"filled"`
-	// Hashmod tells which shard holds a value of a label; the zero value is not known.
+	// Hashmod tells which shard holds a value of a label; with the zero value that is not known.
 	Hashmod Hashmod `yaml:"hashmod" is:"filled"`
 	// Names are anchored regular expressions, at most MaxNames: each of the group's series has a
-	// name that one of them matches. Empty is no such promise.
+	// name that one of them matches. Empty means no such promise.
 	Names []string `yaml:"names" is:"filled max=1000"`
 	// Heartbeat is a selector by which a replica is seen to be whole; empty is none.
 	Heartbeat string `yaml:"heartbeat" is:"filled"`
@@ -284,10 +284,10 @@ func (UsageLog) meaning() map[string]string {
 }
 
 // DropRules are the plans of the drop rules that the servers apply, so that a query for what they
-// drop is told.
+// drop is told so.
 type DropRules struct {
-	// Plan are the files; none tells nobody anything. After Load they are absolute or relative to
-	// the working directory.
+	// Plan are the files; with none, no query is told anything. After Load they are absolute or
+	// relative to the working directory.
 	Plan Paths `yaml:"plan" is:"filled max=100"`
 }
 
@@ -301,8 +301,8 @@ func (DropRules) meaning() map[string]string {
 // Paths are files: in the file one path, or a list of them.
 type Paths []string
 
-// Default is the configuration of an empty file: every limit at its default, which the tag default
-// of its field has, and no groups.
+// Default is the configuration of an empty file: every limit at its default, which is in its
+// field's tag default, and no groups.
 func Default() *Config {
 	c := &Config{Limits: LimitsSection{Endpoints: map[endpoint.ID]Limits{}}}
 	fill(reflect.ValueOf(c).Elem())

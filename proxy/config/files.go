@@ -10,7 +10,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
-// CheckFiles looks whether the files that the configuration names can be read on this machine:
+// CheckFiles checks whether the files that the configuration names can be read on this machine:
 // certificates, keys, passwords and headers under http_client, and the plans of drop_rules. The
 // error is Problems, without lines. Load does not do this, since a file may be checked on another
 // machine than the one it is for, and since credentials that are rotated may be absent for a
@@ -24,8 +24,8 @@ func (c *Config) CheckFiles() error {
 }
 
 // Check is Load and CheckFiles at once, with all the problems of both, and the configuration as far
-// as it could be read: nil where it could not. more, where it is not nil, adds what only others
-// know of it.
+// as it could be read: nil where it could not. more, where not nil, adds the problems that only
+// other packages can find.
 func Check(path string, more func(*Config) Problems) (*Config, error) {
 	data, err := read(path)
 	if err != nil {
@@ -65,9 +65,9 @@ func (ps *Problems) unreadable(path, file string) {
 	_ = f.Close() // opened for reading only
 }
 
-// CheckRegular looks whether what the configuration names where a file is to be is one, as far as
-// it is there: whoever opened a named pipe would wait for a writer, and credentials are opened in
-// the middle of a request. The error is Problems, without lines.
+// CheckRegular checks that what the configuration names as a file is a regular one, where it
+// exists: opening a named pipe would wait for a writer, and credentials are opened in the middle of
+// a request. The error is Problems, without lines.
 func (c *Config) CheckRegular() error {
 	var problems Problems
 	c.files(func(path, file string) {

@@ -103,7 +103,7 @@ func ptr(n int64) *int64 { return &n }
 // Schema is the JSON schema (draft 2020-12) of the configuration file, for editors and for whoever
 // writes such files with a program: keys, types, defaults and meanings, made from the structs. It
 // takes every file that Load takes. It does not refuse all that Load refuses: that two servers are
-// one, or that times overlap, is no matter of shape.
+// one, or that times overlap, does not show in the shape.
 func Schema() []byte {
 	d := words()
 	d["endpoint"] = mapping(reflect.ValueOf(Limits{}), "limits.endpoints.*", false)

@@ -16,8 +16,8 @@ type Limits struct {
 	MaxSeries int `yaml:"max_series" default:"50000"`
 	// MaxSamples is how many samples the proxy holds or returns for one request.
 	MaxSamples int64 `yaml:"max_samples" default:"50000000"`
-	// MaxResponseBytes is how many bytes the shards may send for one request, and how many it may
-	// answer.
+	// MaxResponseBytes is how many bytes the shards may send for one request, and how many its
+	// answer may have.
 	MaxResponseBytes int64 `yaml:"max_response_bytes" unit:"bytes" default:"64MiB"`
 	// MaxShardBytes is what one request may make one server hold, as estimated.
 	MaxShardBytes int64 `yaml:"max_shard_bytes" unit:"bytes" default:"512MiB"`

@@ -33,7 +33,7 @@ func (c *Config) Redacted() []byte {
 // String is Redacted.
 func (c *Config) String() string { return string(c.Redacted()) }
 
-// Format prints Redacted for every verb: those for numbers would otherwise walk past String into
+// Format prints Redacted for every verb: those for numbers would otherwise bypass String and print
 // the secrets.
 func (c *Config) Format(f fmt.State, _ rune) { _, _ = f.Write(c.Redacted()) }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/clip"
 )
 
-// ShardsFrom is where the shards of a group are looked up while Spillway runs. The zero value is
-// nowhere: they stand in the file.
+// ShardsFrom is where the shards of a group are looked up while Spillway runs. With the zero value
+// they are not looked up but listed in the file.
 type ShardsFrom struct {
 	// Files are patterns of files in the form of Prometheus' file_sd, at most 100. After Load they
 	// are absolute or relative to the working directory.
@@ -30,9 +30,9 @@ type ShardsFrom struct {
 	HTTP string `yaml:"http_sd" is:"filled"`
 	// RefreshInterval is how often they are looked up; 0 is DefaultRefreshInterval.
 	RefreshInterval time.Duration `yaml:"refresh_interval"`
-	// Keep is how long a server that is no longer found is asked all the same; 0 is DefaultKeep.
+	// Keep is how long a server that is no longer found is still asked; 0 is DefaultKeep.
 	Keep time.Duration `yaml:"keep"`
-	// Relabel makes of what is found what says where it belongs.
+	// Relabel turns the labels of what is found into those that say where it belongs.
 	Relabel []Relabel `yaml:"relabel_configs"`
 	// Type is what kind of servers they are, as Replica.Type; empty is TypePrometheus.
 	Type string `yaml:"type" is:"one=prometheus|thanos"`
@@ -68,7 +68,7 @@ func (ShardsFrom) meaning() map[string]string {
 // Set tells whether the shards are looked up.
 func (f *ShardsFrom) Set() bool { return !reflect.ValueOf(*f).IsZero() }
 
-// Replica is a server as it is configured for all of them.
+// Replica is the server at url, with the settings that hold for all of them.
 func (f *ShardsFrom) Replica(url string) Replica {
 	var r Replica
 	r.setDefaults()

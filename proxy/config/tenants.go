@@ -14,7 +14,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/clip"
 )
 
-// Tenant is somebody who may ask, and what.
+// Tenant is somebody who may ask, and what they may ask.
 type Tenant struct {
 	// Name is unique; it appears in the log and the usage log.
 	Name string `yaml:"name" is:"required pattern=^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$"`
@@ -25,8 +25,8 @@ type Tenant struct {
 	BasicAuth TenantPassword `yaml:"basic_auth"`
 	// ClientCertCN is the common name of a verified client certificate instead.
 	ClientCertCN string `yaml:"client_cert_cn" is:"filled"`
-	// Matchers are selectors, all of whose matchers hold for all that the tenant sees; none is
-	// everything.
+	// Matchers are selectors whose matchers all hold for everything that the tenant sees; with none
+	// it sees everything.
 	Matchers []string `yaml:"matchers"`
 	// Limits are its own bounds, 0 is none; those of the endpoint hold too.
 	Limits Limits `yaml:"limits"`

@@ -127,7 +127,7 @@ func Span(from, until Moment, now time.Time) (int64, int64) {
 	return lo, hi
 }
 
-// ParseMoment reads an RFC 3339 time, or one that lies so long before now: -14d.
+// ParseMoment reads an RFC 3339 time, or how long before now the time is: -14d.
 func ParseMoment(s string) (Moment, error) {
 	if rest, ok := strings.CutPrefix(s, "-"); ok {
 		d, err := model.ParseDuration(rest)

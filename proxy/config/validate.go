@@ -125,7 +125,8 @@ func labelProblem(name string) string {
 	}
 }
 
-// IsUp tells whether a selector is one of the metric up alone. It is false for what is no selector.
+// IsUp tells whether a selector is one of the metric up alone. It is false for text that is not a
+// selector.
 func IsUp(selector string) bool {
 	matchers, err := parser.NewParser(parser.Options{}).ParseMetricSelector(selector)
 	return err == nil && slices.ContainsFunc(matchers, func(m *labels.Matcher) bool {

@@ -31,12 +31,12 @@ func Of(groups ...Group) *Config {
 	return c
 }
 
-// Write writes the configuration as a file that means it: what differs from the defaults, secrets
-// as they are. It is for programs that make files; what is to be looked at is Redacted. Relative
-// paths are written as they stand, so they start from the folder of the new file. Hash and Notes
-// belong to the file that was read, and are not written. What Load would refuse is an error, and
-// then nothing is written. Begin with Of or Default, and with Replicas for servers: the zero values
-// of a Config are no defaults.
+// Write writes the configuration as a file with the same meaning: what differs from the defaults,
+// with secrets in the clear. It is for programs that make files; for people to look at there is
+// Redacted. Relative paths are written as they stand, so they start from the folder of the new
+// file. Hash and Notes belong to the file that was read, and are not written. What Load would
+// refuse is an error, and then nothing is written. Begin with Of or Default, and with Replicas for
+// servers: the zero values of a Config are not its defaults.
 func Write(w io.Writer, c *Config) error {
 	text, err := encode(c, time.Now())
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 // may meet is how many of the other side have the labels that it looks for: of
 // on (pod) group_left (node) topk by (pod) (1, kube_pod_info) one or two, of on (job) thousands.
 
-// Labels are those by which series are told apart: the ones that are named, in order, or where
-// Without all but these.
+// Labels are those by which series are told apart: the ones that are named, in order, or, where
+// Without is set, all but these.
 type Labels struct {
 	Without bool
 	Names   []string
 }
 
-// Alike gives how many series of a selector are not told apart by the labels, at most.
+// Alike gives the most series of a selector that the labels do not tell apart.
 type Alike func(*parser.VectorSelector, Labels) int64
 
 // drop is without the labels that a node takes away or sets.

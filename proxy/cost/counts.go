@@ -16,8 +16,8 @@ const MaxCounts = 50_000
 // minPeriod is how long a number stands for a window that ends now, at least.
 const minPeriod = 10 * time.Minute
 
-// Key is what a number is of, in a stretch of time: of texts, which are the callers' and may be
-// long, 128 bits of a hash, which nobody can foresee.
+// Key identifies what was counted, in a stretch of time. Of texts, which come from callers and may
+// be long, it holds 128 bits of a hash that nobody can foresee.
 type Key struct {
 	text   [2]uint64
 	soon   bool
@@ -28,16 +28,17 @@ type Key struct {
 var keySeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 // KeyOf is the key for what is counted of the series of a selector on a shard, in a window in
-// milliseconds. Windows share it that are about as long, and end in the same ten minutes or in the
-// same half of their length, so that what moves on with the clock is counted anew now and then.
+// milliseconds. Windows share a key if they are about as long and end in the same ten minutes, or
+// in the same half of their length, so that a window that moves with the clock is counted anew now
+// and then.
 func KeyOf(shard, what, selector string, from, until int64) Key {
 	class := bits.Len64(uint64(max(until-from, 0)))
 	period := max(minPeriod.Milliseconds(), int64(1)<<class/4)
 	return Key{text: hash(shard, what, selector, Grid{}), class: class, period: until / period}
 }
 
-// WeightKey is the key for what a shard holds at most for an expression's text over a grid that
-// ends then, in milliseconds. Grids that end in the same ten minutes share it.
+// WeightKey is the key for the most that a shard holds for an expression's text over a grid that
+// ends at until, in milliseconds. Grids that end in the same ten minutes share it.
 func WeightKey(shard, text string, grid Grid, until int64) Key {
 	return Key{text: hash(shard, "weight", text, grid)}.Soon(until)
 }
@@ -61,7 +62,7 @@ func hash(shard, what, text string, grid Grid) (sums [2]uint64) {
 	return sums
 }
 
-// Soon is a key for the same, under which a number stands for ten minutes at most.
+// Soon is a key for the same thing under which a number is good for ten minutes at most.
 func (k Key) Soon(until int64) Key {
 	k.soon, k.period = true, until/minPeriod.Milliseconds()
 	return k
@@ -98,7 +99,7 @@ func (c *Counts) Known(k Key) (int64, bool) {
 	return e.Value.(*count).n, true
 }
 
-// Remember is a number that the caller knows.
+// Remember stores a number that the caller knows.
 func (c *Counts) Remember(k Key, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,13 +115,13 @@ func (c *Counts) Remember(k Key, n int64) {
 // patience is how long somebody else's question is waited for before one's own is asked.
 const patience = 2 * time.Second
 
-// Find returns the numbers for keys, by asking for those that are not known and that nobody else
-// is asking for, all at once: ask calls found with the place of each key among those that it is
+// Find returns the numbers for keys. It asks, all at once, for those that are not known and that
+// nobody else is asking for: ask calls found with the index of each key among those that it is
 // given, as soon as its number is known, from any goroutine; of two numbers for a key the first
-// counts. An error of somebody else who asks, a number that was not found, or one that takes
-// long, is not ours: then we ask. What is not found when we ask is not in the result. 0 is not
-// remembered: it may be that of a moment at which there were none, so it is for the caller to
-// Remember how long that is to be believed.
+// counts. Where another caller's question fails, does not find the number or takes long, we ask
+// ourselves. What is not found when we ask is not in the result. 0 is not remembered, since there
+// may have been no series only at that moment: how long it is to be believed is for the caller to
+// decide, by Remember.
 func (c *Counts) Find(ctx context.Context, keys []Key, ask func(keys []Key, found func(i int, n int64)) error) (map[Key]int64, error) {
 	out, asked := make(map[Key]int64, len(keys)), map[Key]bool{}
 	for {

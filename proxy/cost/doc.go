@@ -1,12 +1,12 @@
 // Package cost says what a query makes a server hold, before the server is asked.
 //
-// A Prometheus counts the samples that a query holds (query.max-samples) and nothing else: room
-// that its engine makes for steps without a sample, labels, the answer as JSON, which it builds
-// whole. A text that is harmless over a hundred series takes a gigabyte over a hundred thousand,
-// and the text does not say how many there are. So Held is a function of the expression, its
-// steps and the number of series of each selector, and of those that are alike where a join meets
-// what is chosen anew at each step; Names knows what a server says of its largest metrics, and
-// Counts remembers numbers of selectors.
+// A Prometheus counts the samples that a query holds (query.max-samples) and nothing else: not the
+// room that its engine makes for steps without a sample, not labels, and not the answer as JSON,
+// which it builds whole. A text that is harmless over a hundred series takes a gigabyte over a
+// hundred thousand, and the text does not say how many there are. So Held is a function of the
+// expression, of its steps, of the number of series of each selector, and of how many of them are
+// alike where a join meets series that are chosen anew at each step; Names knows what a server says
+// of its largest metrics, and Counts remembers numbers of selectors.
 //
 // # Promises
 //
@@ -15,16 +15,15 @@
 //     them until the node is done, and makes room for each step of each series that it makes. It is
 //     at least what the engine holds of series that have a sample at each step, as far as the
 //     numbers of series are right, and native histograms have no more than 300 buckets.
-//   - It grows with the number of steps, but for what subqueries hold: a range query that is asked
-//     in pieces of time holds less in each.
-//   - Whoever asks for a number that somebody else is already finding out waits for that number
-//     alone, and no longer than the own request lasts.
+//   - Held grows with the number of steps, except for what subqueries hold: a range query that is
+//     asked in pieces of time holds less in each piece.
+//   - A caller that asks for a number which another one is already finding out waits for that
+//     number alone, and no longer than its own request lasts.
 //
 // # Refusals
 //
 // It asks nobody: the caller brings the way to count. Series that come and go between the moments
-// at which they were counted do not count: they are found neither in the text nor in a number that
-// is cheap to have.
+// of counting are missed: neither the text nor any number that is cheap to get shows them.
 //
 // # Memory
 //

@@ -48,7 +48,7 @@ const (
 type Grid struct{ Steps, Step, Interval int64 }
 
 // Held is the most bytes that an engine holds at a time while it evaluates the expression at the
-// steps of the grid, and writes the answer; 1 PiB stands for all that is more.
+// steps of the grid, and writes the answer; 1 PiB stands for anything more.
 func Held(expr parser.Expr, g Grid, series Series, alike Alike) int64 {
 	e := estimate{times: tree.TimesOf(g.Steps, g.Step, g.Interval), series: series, alike: alike}
 	p := e.of(expr, tree.Over(g.Steps, g.Step))
@@ -62,8 +62,8 @@ func Native(expr parser.Expr, series Series) bool {
 	return e.of(expr, tree.Over(1, 0)).native > 0
 }
 
-// Series gives the number of series of a selector, and how many of them are native histograms. Less
-// than 0 counts as none, more native histograms than series as all of them.
+// Series gives the number of series of a selector, and how many of them are native histograms. A
+// number below 0 counts as 0, and more native histograms than series as all of the series.
 type Series func(*parser.VectorSelector) (series, native int64)
 
 // part is what a node gives: at most so many series of so many points each, of which so many are

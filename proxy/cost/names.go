@@ -14,8 +14,8 @@ const (
 	// MaxNames is how many metrics of a shard are known by name: those with the most series. All
 	// others have at most as many as the last of these.
 	MaxNames = 200
-	// NamesAge is how old that may be before it is asked for again, at least, and namesRest how
-	// many times as long as the asking took: it walks the server's index under a lock.
+	// NamesAge is the least time before that is asked for again; the time is at least namesRest
+	// times as long as the last answer took, since the server walks its index for it under a lock.
 	NamesAge  = 10 * time.Minute
 	namesRest = 100
 )
@@ -32,8 +32,8 @@ type Names struct {
 	asking bool
 }
 
-// AtMost is how many series the metric has at most, if that is known; without a name how many there
-// are of all metrics.
+// AtMost is how many series the metric has at most, if that is known; without a name, how many all
+// metrics have together.
 func (n *Names) AtMost(metric string) (int64, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -49,7 +49,8 @@ func (n *Names) AtMost(metric string) (int64, bool) {
 	return n.others, true
 }
 
-// Since is from when on it is true, in milliseconds: of series that ended before it says nothing.
+// Since is the time from which on the numbers hold, in milliseconds: of series that ended before,
+// they say nothing.
 func (n *Names) Since() int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -67,8 +68,9 @@ func (n *Names) Due(now time.Time) bool {
 	return true
 }
 
-// Learn reads an answer of status/tsdb with the limit MaxNames, which took so long. What was known
-// stays where it cannot be understood. A server without a head tells of no time at all.
+// Learn reads an answer of status/tsdb with the limit MaxNames, which took that long. Where the
+// answer cannot be understood, what was known stays. A server with an empty head says nothing of
+// any time.
 func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 	var answer struct {
 		Data struct {

@@ -3,15 +3,15 @@
 //
 // It promises:
 //   - A group is never left with some of its shards because others have not been looked up yet: it
-//     waits until every file and every name has been answered once, and is an error where that does
-//     not come.
+//     waits until every file and every name has been answered once, and where that does not happen
+//     it is an error.
 //   - What cannot be understood changes nothing: a target without a shard, two places for one
 //     server, a file that is half written. What was found before stays in force, is counted, and
 //     the log says why.
-//   - A server that is no longer found is asked on for a while (shards_from.keep), as is one whose
-//     discovery fails, unless another one came in its place. After that it is let go, with a line
-//     in the log; the last shard of a group never is.
-//   - Nobody is asked by a guess: where a slice begins or ends in time is what the labels
+//   - A server that is no longer found is still asked for a while (shards_from.keep), as is one
+//     whose discovery fails, unless another one has taken its place. After that it is let go, with
+//     a line in the log; the last shard of a group never is.
+//   - No server is asked on a guess: where a slice begins or ends in time, only the labels
 //     __spillway_from__ and __spillway_until__ say.
 //
 // It refuses groups of more than MaxServers servers. It holds the labels of what was found, and no

@@ -18,19 +18,19 @@ import (
 // MaxServers is how many servers a group may have.
 const MaxServers = 10_000
 
-// The labels that say where a target belongs, once it is relabelled. What has no shard is refused,
-// except what stands under a DNS name, which is its shard.
+// The labels that say where a target belongs, once it is relabelled. A target without a shard is
+// refused, unless it was found under a DNS name, which is then its shard.
 const (
 	// ShardLabel names the slice that the server holds a copy of.
 	ShardLabel = "__spillway_shard__"
-	// ReplicaLabel names the copy: another address under it takes the place of the one before. It
-	// is also the order of the replicas.
+	// ReplicaLabel names the copy: another address under the same name replaces the one before. It
+	// also gives the order of the replicas.
 	ReplicaLabel = "__spillway_replica__"
 	// HashLabel is the shard's number under the group's hashmod.
 	HashLabel = "__spillway_hash__"
 	// FromLabel and UntilLabel are the shard's span, as from and until in the file.
 	FromLabel, UntilLabel = "__spillway_from__", "__spillway_until__"
-	// PathLabel stands before /api/v1.
+	// PathLabel is the path prefix before /api/v1.
 	PathLabel = "__spillway_path__"
 )
 

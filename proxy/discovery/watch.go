@@ -25,12 +25,12 @@ const settle = 300 * time.Millisecond
 
 // Options are those of a Watch.
 type Options struct {
-	// Logger is told what comes and goes; nil is nobody.
+	// Logger is told what comes and goes; nil logs nothing.
 	Logger *slog.Logger
 	// Registerer takes the metrics; nil is none.
 	Registerer prometheus.Registerer
 	// Changed is called after each change of what Fill would return, by one goroutine. It may call
-	// Fill. nil is nobody.
+	// Fill. May be nil.
 	Changed func()
 	// Patience is that of Fill; 0 is Patience.
 	Patience time.Duration
@@ -55,7 +55,7 @@ type metrics struct {
 	refused *prometheus.GaugeVec
 }
 
-// New begins to watch nothing. The end of ctx, or Close, ends it.
+// New returns a Watch that watches nothing yet. It ends when ctx does, or with Close.
 func New(ctx context.Context, o Options) *Watch {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -159,7 +159,7 @@ func (w *Watch) Fill(ctx context.Context, cfg *config.Config) (*config.Config, e
 	return out, nil
 }
 
-// Retain ends the looking up of groups that the configuration does not have.
+// Retain stops looking up groups that the configuration does not have.
 func (w *Watch) Retain(cfg *config.Config) {
 	w.end(func(s *source) bool {
 		return !slices.ContainsFunc(cfg.Groups, func(g config.Group) bool { return s.is(&g) })

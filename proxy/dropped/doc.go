@@ -4,12 +4,12 @@
 //	found := set.Look(dropped.Asked{Expr: expr, Selectors: selectors, Until: until})
 //	// found.Warnings: metric go_goroutines is dropped since 2026-11-21 by rule node/names/1 (owner platform): …
 //
-// The plans are those that `spillway relabel plan` writes. Of them only the rules are read, and the
-// date and the owner.
+// The plans are those that `spillway relabel plan` writes. Only their rules, date and owner are
+// read.
 //
 // # What it promises
 //
-// A message is about somebody who came after the plan: the uses that the plan was made from select
+// A message concerns a use that came after the plan: the uses that the plan was made from select
 // nothing that it drops. It is a warning where the selector can find nothing but what was dropped,
 // and an info where a part of what it selects is missing:
 //

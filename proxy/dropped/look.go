@@ -16,8 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/clip"
 )
 
-// MaxMessages is how many warnings and infos one request has at most, together. The last one says
-// where there are more.
+// MaxMessages is how many warnings and infos one request gets at most, together. Where there are
+// more, the last one says so.
 const MaxMessages = 5
 
 // maxTries bounds the comparisons that one request makes.
@@ -36,7 +36,7 @@ type Asked struct {
 
 // Found is what a request would need and cannot have.
 type Found struct {
-	// Warnings and Infos belong into its answer: at most MaxMessages together.
+	// Warnings and Infos belong in its answer: at most MaxMessages together.
 	Warnings, Infos []string
 	// Rules are the IDs of the rules that took it away, sorted, at most MaxMessages of them.
 	Rules []string

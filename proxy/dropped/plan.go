@@ -93,7 +93,7 @@ func Read(r io.Reader) (*Set, error) {
 	return b.set()
 }
 
-// Hash changes where a plan does. It is empty for a nil Set.
+// Hash changes when a plan does. It is empty for a nil Set.
 func (s *Set) Hash() string {
 	if s == nil {
 		return ""

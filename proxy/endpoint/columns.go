@@ -2,12 +2,12 @@ package endpoint
 
 import "time"
 
-// Selects tells what a request makes of the stored series that it names. It is what a shard has to
-// do, and so what a bound may do: what is listed can be narrowed, what is computed or sent as it is
-// stored can only be refused.
+// Selects tells what a request does with the stored series that it names. That is the work of a
+// shard, and it decides what a bound may do: what is listed can be narrowed; what is computed, or
+// sent as it is stored, can only be refused.
 type Selects string
 
-// What is made of series.
+// What is done with series.
 const (
 	// SelectsNothing is for endpoints that look at no stored series, or only at text.
 	SelectsNothing Selects = "nothing"
@@ -34,7 +34,7 @@ const (
 	SpanRange Span = "range"
 	// SpanQueries is a range for each query of Request.ReadQuery.
 	SpanQueries Span = "queries"
-	// SpanRecent is the lookback before now, and nothing that the request says.
+	// SpanRecent is the lookback before now; the request has no say in it.
 	SpanRecent Span = "recent"
 )
 
@@ -90,7 +90,7 @@ func (id ID) Limits() Limits { return id.row().Limits }
 // Evaluates tells whether the answer is the value of an expression.
 func (id ID) Evaluates() bool { return id.row().Selects == SelectsComputed }
 
-// HasQuery tells whether a request has a text in PromQL, be it evaluated or not.
+// HasQuery tells whether a request has a PromQL text, evaluated or not.
 func (id ID) HasQuery() bool { return id.row().promql }
 
 // Requires tells whether a request must have the parameter.

@@ -7,7 +7,8 @@
 //   - A request that is not in the Table is NotFound, whatever the spelling of its path; a method
 //     that a row does not list is MethodNotAllowed.
 //   - Parse is total: it returns a Request or a *qerr.Error, never panics, and has read the body to
-//     its end (or refused it) when it returns. In Go a client's leaving is seen only after that.
+//     its end (or refused it) when it returns. Only after that can Go notice that a client has
+//     left.
 //   - Parse(Write(Parse(r))) equals Parse(r), for every row. FuzzRoundTrip holds it to that.
 //   - Times, durations and limits mean what they mean to Prometheus 3.15, to the millisecond.
 //
@@ -16,7 +17,7 @@
 // NUL bytes, text that is not UTF-8, and bodies that are neither a form nor (for remote read)
 // snappy.
 //
-// It does not look into PromQL: policy does, after a scan that the parser of PromQL needs to be
+// It does not look into PromQL: policy does, after a scan without which the PromQL parser is not
 // safe.
 //
 // Memory: Parse holds at most the body (Options.MaxBodyBytes) and its decoded parameters, which are

@@ -157,11 +157,11 @@ type Endpoint struct {
 	// Blames is the parameter that Prometheus names before what is wrong with an expression or a
 	// selector; empty where it gives the bare error.
 	Blames string
-	// Inventory tells that spillway relabel asks it to take stock. It asks no queries: one that has
-	// its mark is a use as any other.
+	// Inventory tells that spillway relabel asks it to take stock. It asks no queries: a query with
+	// its mark is a use like any other.
 	Inventory bool
-	// Whole tells that it answers about the servers or all that they hold, so that nobody who may
-	// see a part only may ask it.
+	// Whole tells that it answers about the servers themselves or about all that they hold, so that
+	// a caller that may see only a part may not ask it.
 	Whole bool
 	// Limits are its own where the configuration overrides nothing.
 	Limits Limits

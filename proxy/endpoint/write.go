@@ -52,7 +52,7 @@ func (r *Request) Values() url.Values {
 	return out
 }
 
-// Path is the canonical escaped path of the request, below no prefix.
+// Path is the canonical escaped path of the request, without any prefix.
 func (r *Request) Path() string {
 	switch e := Get(r.ID); {
 	case e == nil:

@@ -18,8 +18,8 @@ const (
 	// Slice is how long an evaluation may run before it is long. Nearly all of a dashboard's are
 	// over by then.
 	Slice = 20 * time.Millisecond
-	// Quantum is how much longer than another, which waits, a long one may have run before it gives
-	// its place to that one.
+	// Quantum is how much longer than a waiting evaluation a long one may have run before it gives
+	// up its place to it.
 	Quantum = 50 * time.Millisecond
 	// heavyWork is so many samples, some 20 ms, that who is about to work on them at once is long
 	// from the start.
@@ -46,8 +46,8 @@ const (
 	long
 )
 
-// NewGate is a gate for so many processors; 0 is those that Go uses, which it changes when the
-// limit of its container is changed. waited, where set, is told of each wait.
+// NewGate is a gate for that many processors; 0 is as many as Go uses, which change when the limit
+// of its container does. waited, where set, is told of each wait.
 func NewGate(processors int, waited func(time.Duration)) *Gate {
 	g := &Gate{processors: processors, waited: waited}
 	g.first.Store(math.MaxInt64)
@@ -154,7 +154,7 @@ func (t *Turn) Heavy() {
 	t.class, t.left = long, 0 // the next look waits for a place
 }
 
-// Pause gives the place away while the evaluation waits for somebody else. The next look takes one
+// Pause gives up the place while the evaluation waits for something else. The next look takes one
 // again.
 func (t *Turn) Pause() {
 	if t == nil || !t.runs {

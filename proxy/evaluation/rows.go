@@ -35,9 +35,10 @@ type Grid struct {
 	Steps, Step, Interval int64
 }
 
-// Rows makes each count_values of the expression, which no evaluation may share, tell of the series
-// that it is about to make, and joins of those beyond one of each of theirs. The error ends the
-// evaluation. It comes after Watch, which would take the function for one of the text.
+// Rows makes each count_values of the expression tell of the series that it is about to make, and
+// each join of those that it makes beyond one for each of its own. No other evaluation may share
+// the expression. An error of tell ends the evaluation. Rows is called after Watch, which would
+// take its function for one of the text.
 func (t *Turn) Rows(expr parser.Expr, grid Grid, tell func(of parser.Expr, row policy.Row) error) {
 	w := rowWatch{turn: t, tell: tell, grid: grid}
 	w.visit(expr, tree.Over(grid.Steps, grid.Step), 0)

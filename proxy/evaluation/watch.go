@@ -23,8 +23,8 @@ type seat struct {
 	turn *Turn
 }
 
-// Watch makes the functions of the expression, which no evaluation may share, look on behalf of the
-// turn.
+// Watch makes the functions of the expression look on behalf of the turn. No other evaluation may
+// share the expression.
 func (t *Turn) Watch(expr parser.Expr) {
 	if t == nil {
 		return

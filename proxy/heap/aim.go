@@ -1,15 +1,15 @@
 package heap
 
 // Aim makes a Watch set Go's memory limit as it goes, so that garbage stays in proportion to what
-// is held. Under one limit that is large enough for the worst, the garbage of little may fill all
-// of it: what is allocated while a collection is under way counts as alive until the next one, and
-// where other programs take the processors a collection is long. The heap may then double, and
-// double again, over a few megabytes that are in use.
+// is held. Under one limit that is large enough for the worst case, garbage may fill all of it
+// while little is held: what is allocated while a collection is under way counts as alive until the
+// next one, and where other programs take the processors a collection is long. The heap may then
+// double, and double again, over a few megabytes that are in use.
 type Aim struct {
 	// Most is the limit where requests hold all that they may. Tight and Full are shares of it,
 	// whatever the limit is at the moment.
 	Most int64
-	// Claimed is what requests say that they hold, and Room the limit that so much needs.
+	// Claimed is what requests say that they hold, and Room the limit that this much needs.
 	Claimed func() int64
 	Room    func(claimed int64) int64
 }

@@ -11,19 +11,19 @@
 //
 //   - Above Tight of the ceiling requests that are large get nothing more (Options.Pressed); small
 //     ones go on.
-//   - Above Full the heaviest request is ended with an error that says so: one, then none before
-//     the next collection has shown what that gave.
-//   - Where it has an Aim it sets Go's memory limit by what is held, so that the garbage of little
-//     does not fill the memory that is there for much.
-//   - A heap that nobody collects, since nobody allocates, does not count as full for long: the
-//     collector is asked.
+//   - Above Full the heaviest request is ended with an error that says so: one, then no other
+//     before the next collection has shown what that freed.
+//   - Where it has an Aim it sets Go's memory limit by what is held, so that while little is held
+//     garbage does not fill the memory that is meant for much.
+//   - A heap that is not collected because nothing allocates does not count as full for long: a
+//     collection is asked for.
 //
 // # Refusals
 //
-// It knows nothing of what requests do, and evicts none that holds less than MinWeight: where the
-// memory is held by something else, ending requests is no help. Only where less than half of what
-// is held was charged to anybody is the largest of those that are being evaluated ended, whatever
-// it was charged.
+// It knows nothing of what requests do, and ends none that holds less than MinWeight: where
+// something else holds the memory, ending requests does not help. Only where less than half of what
+// is held was charged to any request does it end the largest of those that are being evaluated,
+// whatever that one was charged.
 //
 // # Memory
 //

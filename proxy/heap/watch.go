@@ -20,8 +20,8 @@ const (
 	// Tight is the share of the ceiling, in percent, above which large requests get no more memory;
 	// above Full the heaviest is ended.
 	Tight, Full = 80, 90
-	// MinWeight is what a request holds at least to be worth ending, and MinAge how long it has had
-	// at least.
+	// MinWeight is the least that a request must hold to be worth ending, and MinAge the least time
+	// that it must have had.
 	MinWeight = 4 << 20
 	MinAge    = 100 * time.Millisecond
 	// stale is how old the last collection may be before a new one is asked for, above Tight.
@@ -30,7 +30,7 @@ const (
 
 // Reading is what the runtime says, in bytes.
 type Reading struct {
-	// Live is what was alive after the last collection, and Other what is in use and no heap.
+	// Live is what was alive after the last collection, and Other what is in use outside the heap.
 	Live, Other int64
 	// Limit is Go's own memory limit, GOMEMLIMIT; math.MaxInt64 where there is none.
 	Limit int64
@@ -45,13 +45,13 @@ func (r Reading) Held() int64 { return r.Live + r.Other }
 type Options struct {
 	// Ceiling is what the process may hold beside GOMEMLIMIT; the less of both counts.
 	Ceiling func() int64
-	// Pressed is told the error for large requests while memory is tight, and nil when it is so no
-	// longer.
+	// Pressed is told the error for large requests while memory is tight, and nil once it no longer
+	// is.
 	Pressed func(*qerr.Error)
 	// Evicted is told of each request that was ended; may be nil.
 	Evicted func()
-	// More says what would give the process more memory, under a Reading's Limit: whoever limited
-	// it knows. May be nil.
+	// More says what would give the process more memory, under a Reading's Limit: only what set the
+	// limit knows. May be nil.
 	More func(limit int64) string
 
 	read    func() Reading // for tests
@@ -114,8 +114,8 @@ func (w *Watch) Join(weight func() int64, end func(error)) *Request {
 	return r
 }
 
-// Evaluated says that the request is evaluated here from now on, or is so no longer: an evaluation
-// may hold what nobody has charged it for.
+// Evaluated says that the request is evaluated here from now on, or no longer is: an evaluation may
+// hold what it was never charged for.
 func (r *Request) Evaluated(on bool) {
 	if r != nil {
 		r.evaluated.Store(on)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// MaxText is how long a text is at most.
+// MaxText is the most bytes that a text has.
 const MaxText = 64 << 10
 
 // Query is a text and how it is asked.
@@ -23,7 +23,7 @@ type Query struct {
 // Kinds are what texts are aimed at.
 var Kinds = []string{"labels", "leaves", "visits", "regexps", "joins", "rows", "mixed"}
 
-// Writer writes queries. It is not for several goroutines.
+// Writer writes queries. It is not safe for concurrent use.
 type Writer struct {
 	rng  *rand.Rand
 	left int // bytes that the text may still grow by, roughly

@@ -48,8 +48,8 @@ type Caller struct {
 	Claimed bool
 	// Inventory tells that the request says it comes from spillway relabel, which asks for every
 	// name that is stored, and names nobody. Anyone can say so, and all that it changes is the
-	// field purpose of the usage log: who says it untruly takes his own request out of what drop
-	// rules keep, and nobody else's.
+	// field purpose of the usage log: a caller who says so falsely takes its own request out of
+	// what drop rules keep, and nobody else's.
 	Inventory bool
 }
 
@@ -131,7 +131,7 @@ func plain(s string) bool {
 	return true
 }
 
-// Request is what of a request's identity travels in its context.
+// Request is the part of a request's identity that travels in its context.
 type Request struct {
 	// ID is the request's own, unique while the process lives and beyond; see NewID.
 	ID string
@@ -141,9 +141,9 @@ type Request struct {
 	Peer string
 }
 
-// Peer is the address, without the port, of who has the connection: of all that a request tells of
-// its sender the one thing that a stranger cannot make up. A proxy in front, Grafana too, is one
-// peer, whoever asks through it.
+// Peer is the address, without the port, of the other end of the connection: of all that a request
+// tells about its sender, the one thing that a stranger cannot make up. A proxy in front, Grafana
+// included, is one peer, whoever asks through it.
 func Peer(r *http.Request) string {
 	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		return at.Addr().Unmap().String()

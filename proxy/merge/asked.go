@@ -13,8 +13,8 @@ import (
 type Asked struct {
 	// Type is the resultType: vector, matrix, scalar or string.
 	Type string
-	// Grid are the times at which there may be samples: those of the evaluation, or, with a step of
-	// a millisecond, the range of which samples are given as they are stored.
+	// Grid is the times at which there may be samples: those of the evaluation, or, with a step of
+	// a millisecond, the range whose samples are given as they are stored.
 	Grid Grid
 }
 

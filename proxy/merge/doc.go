@@ -10,9 +10,9 @@
 //   - Numbers mean what strconv and Prometheus' own decoder make of them, to the bit. A Table has
 //     values at the times that were asked for and at no others.
 //   - What Fold returns is the answer of one Prometheus that holds all shards' series: sums and
-//     averages within 1e-12, everything else to the bit. Where partial results do not tell that,
-//     and where shards that ought to be disjoint are not, it is ErrInexact or ErrTwice, and the
-//     caller evaluates the series themselves.
+//     averages within 1e-12, everything else to the bit. Where partial results do not determine it,
+//     or where shards that ought to be disjoint are not, the error is ErrInexact or ErrTwice, and
+//     the caller evaluates over the series themselves.
 //   - Order and duplicates are as in Prometheus: names and values sorted bytewise, series sorted by
 //     labels.Compare, each once. How the same data was split over shards and replicas, in what
 //     order the shards are listed and how their bytes were cut into reads never changes a byte of
@@ -32,13 +32,14 @@
 // # Memory
 //
 // A Scanner holds one buffer of 64 KiB, grown up to MaxToken (1 MiB) while one string or label set
-// is longer than that. A Writer holds at most 1 MiB and one chunk. Lists of strings, passed queries
-// and spliced ones, which have a Scanner for each shard, stream: they need nothing else, but for 32
-// bytes a series where labels can be set or removed, or where vectors of several shards are joined.
-// A Table takes 8 bytes for each step of each series, in blocks of 64 KiB behind 2 KiB, and its
-// label sets, until it is closed; Fold works in place, Union moves nothing, and both add 48 to 96
-// bytes for each series of the result. Series, exemplars and the small documents (rules, targets,
-// ...) are collected. Every byte of all that is held in the request's admit.Budget.
+// is longer than that. A Writer holds at most 1 MiB and one chunk. Lists of strings, passed
+// queries, and spliced ones, which have a Scanner for each shard, are streamed: they need nothing
+// else, except 32 bytes a series where labels can be set or removed, or where vectors of several
+// shards are joined. A Table takes 8 bytes for each step of each series, in a first 2 KiB and then
+// in blocks of 64 KiB, and its label sets, until it is closed; Fold works in place, Union moves
+// nothing, and both add 48 to 96 bytes for each series of the result. Series, exemplars and the
+// small documents (rules, targets, ...) are collected. Every byte of all this is held in the
+// request's admit.Budget.
 //
 // # Example
 //

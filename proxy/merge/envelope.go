@@ -40,10 +40,10 @@ type Source struct {
 	// Relabel is what is done to the label sets in it; nil is nothing.
 	Relabel *Relabel
 	// Stamped tells that the rules in it carry the external labels of the servers that evaluate
-	// them, as Thanos writes them on; Prometheus does not.
+	// them, which Thanos adds and Prometheus does not.
 	Stamped bool
-	// Keep tells which rules and alerts the asker may see, by their labels; nil is all. Metadata is
-	// kept by labels that are the metric's name alone.
+	// Keep tells which rules and alerts the asker may see, by their labels; nil is all. For
+	// metadata the labels are the metric's name alone.
 	Keep func(labels.Labels) bool
 	// Asked is what the answer to a query must fit; nil takes any result. Pass and Splice look at
 	// it.

@@ -29,40 +29,41 @@ const (
 // are "sum" and "count".
 const PartLabel = "__spillway_part__"
 
-// ErrInexact is the error of partial results from which the exact one cannot be told. The caller
-// evaluates the expression over the series themselves.
+// ErrInexact is the error of partial results from which the exact one cannot be determined. The
+// caller evaluates the expression over the series themselves.
 var ErrInexact = errors.New("the partial results do not tell the exact one")
 
 // Fold joins partial aggregates of disjoint shards: series with equal label sets are combined step
 // by step, and a step that one shard lacks is what the others say. The result is sorted by
-// labels.Compare. In what order the tables come changes no bit of it, but for the last of a sum.
+// labels.Compare. The order of the tables changes no bit of it, except the last bit of a sum.
 //
 // Where only one table has a value at a step, it stands as it is, NaN and infinities included.
 // Where several have:
 //
 //   - A sum is that of the partial sums with Neumaier's compensation. It stands where all of them
 //     and the total are finite, none is more than 1,000 times the total, and their magnitudes
-//     together are no more than 8,000 times: beyond that they cancel, and what each shard rounded
-//     away, half a unit in the last of 53 bits, shows. Within it the error is less than 1e-12.
+//     together are no more than 8,000 times the total: beyond that they cancel, and what each shard
+//     rounded away, half a unit in the last of 53 bits, shows. Within these limits the error is
+//     less than 1e-12.
 //   - A count is exact: partial counts are integers, and so is their sum while it is below 2^53.
 //   - The least and the greatest follow Prometheus: a NaN gives way to anything. Zeros of both
-//     signs that tie are inexact, since which of them Prometheus finds first is known to no one.
+//     signs that tie are inexact, since nobody can know which of them Prometheus finds first.
 //   - A group is 1 wherever any table has a value.
 //   - An average is the total of the sums, under the rule for sums, divided by the total of the
 //     counts.
 //
 // With FoldAvg each table has two series for each group, told apart by PartLabel, which the result
 // does not have. A group or step with a count and no sum is inexact (there floats met histograms),
-// and so is a sum that is not finite, even of one shard alone: where a running sum overflows
-// Prometheus goes over to a running mean, which may well be finite, and the sum does not tell. Only
-// the average of a single sample is that sample, whatever it is. One shard's finite average is
-// sum/count, where Prometheus adds the two parts of its compensated sum after dividing them: a
-// difference of the last bits.
+// and so is a sum that is not finite, even of one shard alone: where a running sum overflows,
+// Prometheus changes to a running mean, which may well be finite, and the sum does not show that.
+// Only the average of a single sample is that sample, whatever it is. One shard's finite average is
+// sum/count, whereas Prometheus adds the two parts of its compensated sum after dividing them: a
+// difference in the last bits.
 //
 // Everything else is an error that wraps ErrInexact and says why. Fold takes ownership of all
-// tables, also with an error: the result keeps the buffers of those whose values it uses (it folds
-// in place, into the first table that has a series) and closes the others. Its own memory is held
-// in budget.
+// tables, even on an error: the result keeps the buffers of those whose values it uses (it folds in
+// place, into the first table that has a series) and closes the others. Its own memory is held in
+// budget.
 func Fold(op FoldOp, tables []*Table, budget *admit.Budget) (result *Table, err error) {
 	defer closeAll(tables)
 	grid, err := sameGrid(tables)
@@ -104,8 +105,8 @@ func Fold(op FoldOp, tables []*Table, budget *admit.Budget) (result *Table, err 
 }
 
 // Union puts the series of disjoint shards side by side, sorted by labels.Compare. A label set that
-// two tables hold at all, whatever the steps, is ErrTwice. Where any table met a histogram so does
-// the union, and has no series. It takes ownership of all tables, also with an error.
+// two tables hold at all, whatever the steps, is ErrTwice. If any table met a histogram, so has the
+// union, and it has no series. Union takes ownership of all tables, even on an error.
 func Union(tables []*Table) (result *Table, err error) {
 	defer closeAll(tables)
 	grid, err := sameGrid(tables)

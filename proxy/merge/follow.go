@@ -11,8 +11,8 @@ import (
 )
 
 // TableOf is a matrix as the engine returns it, as a table on the grid that it was evaluated on.
-// Histograms are told as DecodeTable tells them. Memory is held in budget: 8 bytes for each step of
-// each series, and the label sets.
+// Histograms are reported as DecodeTable reports them. Memory is held in budget: 8 bytes for each
+// step of each series, and the label sets.
 func TableOf(m promql.Matrix, grid Grid, budget *admit.Budget) (*Table, error) {
 	t := &Table{Grid: grid}
 	t.held = admit.NewLedger(budget)
@@ -38,9 +38,9 @@ func TableOf(m promql.Matrix, grid Grid, budget *admit.Budget) (*Table, error) {
 }
 
 // Follow makes one table of those of the same expression on pieces of the grid, which follow each
-// other in time and together have all of its steps. Where any met a histogram so does the result,
-// and has no series. It takes ownership of all tables, also with an error. Memory: 8 bytes for each
-// step of each series, held in budget, until the result is closed.
+// other in time and together have all of its steps. If any of them met a histogram, so has the
+// result, and it has no series. Follow takes ownership of all tables, even on an error. Memory: 8
+// bytes for each step of each series, held in budget, until the result is closed.
 func Follow(grid Grid, tables []*Table, budget *admit.Budget) (*Table, error) {
 	defer closeAll(tables)
 	out := &Table{Grid: grid}

@@ -14,8 +14,8 @@ import (
 
 // MergeMetadata writes the union of the shards' metric metadata: for each metric, sorted, its
 // distinct entries, sorted by type, unit and help. At most limit metrics and perMetric entries of
-// each are written (0 is no limit). Metrics that are left out make the answer truncated; who asks
-// for so many entries of each has them, as from Prometheus.
+// each are written (0 is no limit). Metrics that are left out make the answer truncated. Entries
+// that perMetric leaves out do not: the client got as many as it asked for, as from Prometheus.
 func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[map[string][]metadata.Metadata](ctx, shards, budget)
 	defer d.release()

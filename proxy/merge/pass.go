@@ -19,13 +19,13 @@ const countEvery = 4096
 // empty. The keys of the data object keep their order, so result may come before resultType.
 //
 // Series keep the shard's order. A label that is added can change how two sets of different label
-// names compare (a="1" sorts before a="1",b="2", but a="1",c="3" behind a="1",b="2",c="3"), so the
+// names compare (a="1" sorts before a="1",b="2", but a="1",c="3" after a="1",b="2",c="3"), so the
 // order of a relabelled matrix is Prometheus' only among series of the same label names. No client
 // relies on it.
 //
 // What does not fit src.Asked is the shard's fault: a result of another type, and a sample at a
-// time at which nothing was asked, or behind a later one. So is, in any answer, a value that
-// Prometheus would not have written as a number.
+// time that was not asked for, or after a later one. So is, in any answer, a value that Prometheus
+// would not have written as a number.
 //
 // Two series that become equal by removing labels are a refusal (422 label_collision). Memory: one
 // Scanner, and 32 bytes for each series while labels can be removed, held in budget.

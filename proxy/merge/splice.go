@@ -23,18 +23,18 @@ import (
 // A matrix is merged in the order of the labels as they are written, which is labels.Compare,
 // Prometheus' own order; a shard that sends out of order is in error. Setting labels can change the
 // order of one shard's series; where it does, that is ErrReordered while w.Committed is false, and
-// the caller sorts. An answer of more than that is streamed on, those series out of order: no
-// client relies on it. The order of a vector is free: its series come shard after shard.
+// the caller sorts. Once committed, an answer is streamed on with those series out of order: no
+// client relies on the order. The order of a vector is free: its series come shard after shard.
 //
 // A label set that two shards hold after relabelling, or one shard twice by the removal of labels,
 // is ErrTwice: the caller fetches the series themselves while w.Committed is false, and aborts
 // otherwise.
 //
 // At most limit series (0 is no limit) are written; where there are more, Result.Truncated is set
-// and the rest is not read. A shard's own limit is told so too.
+// and the rest is not read. A shard's own limit is reported in the same way.
 //
-// Two things that Pass takes are the shard's fault here, since no server does them: a resultType
-// behind the result, and a series whose labels are not its first member. Memory: one Scanner for
+// Two things that Pass accepts are the shard's fault here, since no server does them: a resultType
+// after the result, and a series whose labels are not its first member. Memory: one Scanner for
 // each shard, five texts of label sets of each (beyond 4 KiB held in budget), and where labels are
 // set or removed, or the result is a vector, 32 bytes for each series, up to twice that while the
 // table of them grows.

@@ -31,13 +31,13 @@ type tsdbStatus struct {
 	SeriesCountByLabelValuePair []tsdbStat `json:"seriesCountByLabelValuePair"`
 }
 
-// MergeTSDB writes the shards' status/tsdb as one: numbers added over shards, of replicas the
-// highest, the earliest and the latest time, and of each list the first limit by value (0 is 10, as
-// in Prometheus).
+// MergeTSDB writes the shards' status/tsdb as one: each number is the highest of a shard's
+// replicas, added over shards; times are the earliest and the latest; of each list the first limit
+// entries by value are kept (0 is 10, as in Prometheus).
 //
-// Two things a sum cannot know: a name that is not among the first of every shard is counted too
-// low, and a label value that several shards have is counted by each. The lists are for finding
-// what is big, and that they do.
+// There are two things that a sum cannot know: a name that is not among the first of every shard is
+// counted too low, and a label value that several shards have is counted once for each. The lists
+// are for finding what is big, and for that they are good enough.
 func MergeTSDB(ctx context.Context, w *Writer, limit int, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[tsdbStatus](ctx, shards, budget)
 	defer d.release()
@@ -128,8 +128,8 @@ type buildInfo struct {
 
 // MergeBuildinfo writes the build information of the shard with the lowest version: clients
 // conclude from it what they may ask, and every shard is asked. A version that does not begin with
-// a number (main-abc, of somebody's own build) counts only where no shard has another one. The
-// shards must be of one product: versions of several are not to be compared.
+// a number (main-abc, from a custom build) counts only where no shard has another one. The shards
+// must be of one product: versions of several are not to be compared.
 func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[buildInfo](ctx, shards, budget)
 	defer d.release()

@@ -17,7 +17,7 @@ import (
 )
 
 // Grid is the evaluation times of a query, in milliseconds: Start, and every Step up to End. A Step
-// of 0, or an End that is not behind Start, is one instant.
+// of 0, or an End that is not after Start, is one instant.
 type Grid struct{ Start, End, Step int64 }
 
 // Len is the number of times; at least one.
@@ -46,9 +46,9 @@ func (g Grid) index(ms int64) int {
 	return int(since / step)
 }
 
-// ErrTwice is the error of a label set that stands twice where every one must stand once: in two
-// shards that ought to be disjoint, or in one after its labels have been removed. What can be done
-// is to fetch the series themselves and see.
+// ErrTwice is the error of a label set that occurs twice where each must occur once: in two shards
+// that ought to be disjoint, or in one after labels have been removed. The way out is to fetch the
+// series themselves and see.
 var ErrTwice = errors.New("a label set stands twice")
 
 // Table is what a shard answered to an expression on a grid: one value for each step of each

@@ -55,9 +55,9 @@ func sick(health string) int {
 }
 
 // MergeTargets writes the targets of all shards, their labels relabelled, sorted by scrape pool,
-// URL and labels. A target that several replicas scrape is listed once: as it fares where it fares
-// worst, then where it was scraped last. Dropped targets are listed once too; their counts are
-// added over shards, of replicas the highest counts.
+// URL and labels. A target that several replicas scrape is listed once: as the replica has it where
+// its health is worst, and among equals where it was scraped last. Dropped targets are listed once
+// too; their counts are the highest of a shard's replicas, added over shards.
 func MergeTargets(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[targetDiscovery](ctx, shards, budget)
 	defer d.release()

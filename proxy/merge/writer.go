@@ -29,8 +29,8 @@ type Writer struct {
 	w      io.Writer
 	budget *admit.Budget
 
-	// Tail, where set, is asked at the end for what stands behind warnings and infos: a comma, a
-	// key and a value.
+	// Tail, where set, is asked at the end for what follows warnings and infos: a comma, a key and
+	// a value.
 	Tail func() ([]byte, error)
 
 	// OnCommit, where set, is called once, before the first byte goes to the client: the place for

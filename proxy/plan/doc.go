@@ -14,19 +14,19 @@
 //   - raw: everything else. Prometheus' own engine runs in the proxy over series read from the
 //     shards (package raw), and over the answers to the parts above.
 //   - parcels, only with Query.Parcels: an aggregate over what no replica holds whole, which raw
-//     would read all at once, is evaluated in the proxy over the series of some targets after
-//     another, and folded as push is (parcels.go).
+//     would read all at once, is evaluated in the proxy over the series of some targets at a time,
+//     and folded as push is (parcels.go).
 //
 // grammar.go says which expressions may run on several shards, key.go what tells shards apart,
-// walk.go goes through the syntax tree, leaf.go makes a leaf of a part of it, part.go finds whom to
-// ask and what. What only the answers can show (native histograms, warnings, series on two shards,
-// sums that cancel) is for the caller to see: it plans again with Query.Raw set.
+// walk.go goes through the syntax tree, leaf.go makes a leaf of a part of it, part.go finds which
+// servers to ask, and for what. What only the answers can show (native histograms, warnings, series
+// on two shards, sums that cancel) is for the caller to see: it plans again with Query.Raw set.
 //
 // Matchers on a group's labels and replica labels choose groups and are never sent. A replica label
 // is on no series of an answer, so a matcher on one is decided against the empty value. In a group
 // that does not have the label, a matcher is sent like any other.
 //
 // Memory: planning holds the expression, one list of matchers per selector and group, and one text
-// for each group; it reads nothing from shards but what wholeness asks for. What raw holds is said
-// there.
+// for each group; it reads nothing from shards except what is needed to judge wholeness. What raw
+// holds is said in package raw.
 package plan

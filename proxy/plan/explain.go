@@ -79,10 +79,10 @@ type Call struct {
 	Series  int64 `json:"series"`
 	Samples int64 `json:"samples"`
 	Bytes   int64 `json:"bytes"`
-	// Began is after how many seconds its answer began; 0 for series that are read raw.
+	// Began is how many seconds passed until its answer began; 0 for series that are read raw.
 	Began float64 `json:"began,omitempty"`
-	// Seconds is how long the server itself took, to the last byte: that others were waited for
-	// meanwhile is not in it.
+	// Seconds is how long the server itself took, to the last byte: time in which others were
+	// waited for is not included.
 	Seconds float64 `json:"seconds"`
 }
 

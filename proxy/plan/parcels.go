@@ -19,7 +19,7 @@ import (
 // their own, so nothing has to be asked about them.
 
 // ParcelLabel is the label by whose values series are divided into parcels: all series of a target
-// are in one, so that what its scrapes say of them is, too.
+// are in one parcel, and so is what its scrapes say of them.
 const ParcelLabel = model.InstanceLabel
 
 // Read is what one selector of a leaf reads: the shards that may hold its series, in a window of

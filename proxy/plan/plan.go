@@ -31,8 +31,8 @@ const (
 	ModePush Mode = "push"
 	// ModeRaw: series are fetched, or answers of the modes above taken, and evaluated here.
 	ModeRaw Mode = "raw"
-	// ModeParcels: series are fetched of some targets at a time, evaluated here, and what each
-	// parcel gives is put together.
+	// ModeParcels: series are fetched for some targets at a time and evaluated here, and the
+	// results of the parcels are put together.
 	ModeParcels Mode = "parcels"
 	// ModeLocal: nothing is selected; evaluated here without a shard.
 	ModeLocal Mode = "local"
@@ -89,8 +89,8 @@ func (v *View) Legs(ms []*labels.Matcher, from, until int64) []Leg {
 
 // Plan is how one query is answered.
 type Plan struct {
-	// Mode is the road: of the only leaf where the whole query is one; else of what is evaluated
-	// here over the leaves and raw series.
+	// Mode is the road: that of the only leaf, where the whole query is one; else that of what is
+	// evaluated here over the leaves and raw series.
 	Mode Mode
 	// Why says in a few words why no shard answers the whole query; empty where one does, or
 	// several do.
@@ -129,19 +129,19 @@ type Leaf struct {
 	// the text; both are empty where it is not in parcels.
 	Text  string
 	Reads []Read
-	// Why says why it is, where it is in parcels.
+	// Why says why the leaf is in parcels, where it is.
 	Why string
 	// Fold puts partial aggregates together where Folds.
 	Fold  merge.FoldOp
 	Folds bool
 	// Strict tells that the last bit of a folded sum may decide about more than the last bit of the
-	// answer, so that it has to be exact: of whole numbers. Near are numbers that it is compared
-	// with, for which the same holds close by.
+	// answer, so that the sum has to be exact, as one of whole numbers is. Near are numbers that it
+	// is compared with: close to them the same holds.
 	Strict bool
 	Near   []float64
-	// Loose tells that a comparison stands above which Near does not describe, such as that of two
-	// sums: the last bit decides there only if the answer changes with it, which whoever evaluates
-	// the rest has to find out.
+	// Loose tells that there is a comparison above the leaf which Near does not describe, such as
+	// that of two sums: the last bit decides there only if the answer changes with it, which the
+	// code that evaluates the rest has to find out.
 	Loose bool
 	// At is where it stands in the query's text, the first of several places; empty where the whole
 	// query was not parsed.
@@ -149,8 +149,8 @@ type Leaf struct {
 	// Guards are asked of all parts' shards first: where one has a series, the leaf cannot be put
 	// together from the shards' answers.
 	Guards []Guard
-	// Uses are, for each place of the query where it stands, the selectors in it, counted through
-	// the whole query as Query.Windows are.
+	// Uses are, for each place of the query where the leaf occurs, the selectors in it, numbered
+	// through the whole query as Query.Windows are.
 	Uses [][]int
 	// Streams tells that answers side by side show all duplicates without being decoded: all groups
 	// own the same label names.
@@ -175,7 +175,7 @@ type Part struct {
 	Call *Call
 }
 
-// Guard is a question whether a shard has a series that must not be there.
+// Guard asks whether a shard has a series that must not be there.
 type Guard struct {
 	// Shard is asked for Match between From and Until, in milliseconds, inclusive.
 	Shard       *shard.Shard

@@ -27,18 +27,18 @@ type Query struct {
 	Windows []Window
 	// Interval is the step of a subquery that has none.
 	Interval time.Duration
-	// Raw keeps all but whole queries of one shard from running on shards, for the reason given;
-	// empty does not.
+	// Raw keeps everything but whole queries of one shard from running on shards, and is the reason
+	// for that; empty keeps nothing.
 	Raw string
 	// Inexact tells that the reason is that the parts, as shards answered them, could not be put
 	// together.
 	Inexact bool
-	// NoPass keeps these here too.
+	// NoPass keeps whole queries of one shard here too.
 	NoPass bool
-	// Parcels lets what no replica is whole for be evaluated here in parcels.
+	// Parcels allows parts for which no replica is whole to be evaluated here in parcels.
 	Parcels bool
-	// Heavy tells why a part of Expr is not for shards, whatever they hold; empty where it is. nil
-	// is where all of it is.
+	// Heavy tells why a part of Expr must not run on shards, whatever they hold; empty where it
+	// may. nil means that all of it may.
 	Heavy func(parser.Expr) string
 	// Constant tells that it selects no series.
 	Constant bool

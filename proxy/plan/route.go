@@ -17,7 +17,7 @@ func Owns(g *shard.Group, name string) bool {
 	return g.Labels.Has(name) || slices.Contains(g.ReplicaLabels, name)
 }
 
-// Owned lists the label names that Owns, sorted.
+// Owned lists the label names for which Owns holds, sorted.
 func Owned(g *shard.Group) []string {
 	names := slices.Clone(g.ReplicaLabels)
 	g.Labels.Range(func(l labels.Label) { names = append(names, l.Name) })

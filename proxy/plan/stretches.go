@@ -18,12 +18,12 @@ import (
 // shards.
 const MaxPieces = 32
 
-// Stretches divides the steps of a range query of which some shard has no replica that is whole
-// over all of what they read: into runs of steps over which each shard has one, and runs of the
-// others, in the order of time. Each is to be planned by itself; the answers follow each other. A
-// replica that restarted yesterday then costs the steps that look at its restart, not the day. nil
-// is where the query is not divided: one replica holds all of it, no step is any better, they would
-// be too many, or a step means something else alone.
+// Stretches divides the steps of a range query for which some shard has no replica that is whole
+// over everything that they read: into runs of steps over which each shard has one, and runs of the
+// other steps, in the order of time. Each run is to be planned by itself; the answers follow each
+// other. A replica that restarted yesterday then costs the steps that look at its restart, not the
+// day. The result is nil where the query is not divided: one replica holds all of it, no step is
+// any better, there would be too many runs, or a step on its own would mean something else.
 func (v *View) Stretches(ctx context.Context, q Query) []Query {
 	n := q.Grid.Len()
 	if !q.Range || n < 2 || q.Raw != "" || q.Constant {
@@ -89,9 +89,9 @@ func (v *View) Stretches(ctx context.Context, q Query) []Query {
 	return out
 }
 
-// Divide divides the steps of a range query into so many pieces of about equal length, in the order
-// of time. Each is to be planned by itself; the answers follow each other. nil is where there are
-// not as many steps, or where a step means something else alone.
+// Divide divides the steps of a range query into that many pieces of about equal length, in the
+// order of time. Each is to be planned by itself; the answers follow each other. The result is nil
+// where there are not as many steps, or where a step on its own would mean something else.
 func (q Query) Divide(pieces int) []Query {
 	n := q.Grid.Len()
 	if !q.Range || pieces < 2 || pieces > min(n, MaxPieces) || q.Raw != "" || q.Constant || q.Expr == nil || tied(q.Expr) {

@@ -60,7 +60,7 @@ const (
 	BoundBody = "body"
 )
 
-// Bounds returns the name of every bound, in no particular order of importance but always the same.
+// Bounds returns the name of every bound, in an order that means nothing but is always the same.
 func Bounds() []string {
 	return []string{
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxShardBytes, BoundMaxRange,

@@ -28,7 +28,7 @@ type Limits struct {
 	MaxRange time.Duration
 	// MetadataRange is the stretch of time in which metadata is looked up where no metric is named.
 	MetadataRange time.Duration
-	// MaxQueryBytes bounds a query text, and what of match[] stands outside string literals.
+	// MaxQueryBytes bounds a query text, and the part of match[] outside string literals.
 	MaxQueryBytes int64
 	// Unselective is "refuse" or "allow": whether selectors that select nothing in particular are
 	// refused in query, query_range, query_exemplars, federate and read. Anything but "allow"
@@ -52,8 +52,8 @@ const (
 // Window is a stretch of time in milliseconds, both ends inclusive.
 type Window struct{ Start, End int64 }
 
-// UnselectiveSeriesPerShard is what one shard is asked for at most by a metadata request with an
-// unselective selector.
+// UnselectiveSeriesPerShard is the most series that a metadata request with an unselective selector
+// asks one shard for.
 const UnselectiveSeriesPerShard = 1000
 
 // Decision is what becomes of a request.
@@ -80,9 +80,9 @@ type Decision struct {
 	// Made is what Expr makes of each series of each of its selectors, in the order of the text;
 	// nil where it makes nothing of any. Whoever evaluates Expr charges it by Making.
 	Made []Made
-	// Heavy tells why a part of Expr is not for shards, which may have more series than are
+	// Heavy tells why a part of Expr must not run on shards, which may have more series than are
 	// evaluated here: what it makes of each is too much. It is empty for a part that they may
-	// evaluate; Heavy is nil where all are.
+	// evaluate; Heavy is nil where they may evaluate all parts.
 	Heavy func(parser.Expr) string
 	// Start and End bound, in milliseconds and inclusive, the samples that can take part: the
 	// metadata window, or for queries the least and the latest instant that a selector reads,
@@ -102,7 +102,7 @@ type Decision struct {
 	Constant bool
 	// Empty tells that the answer is known to be empty, so that no shard is asked.
 	Empty bool
-	// Warnings belong into the answer.
+	// Warnings belong in the answer.
 	Warnings []string
 	// Deadline is how long the request may take, the least of the client's timeout and ours; > 0.
 	Deadline time.Duration

@@ -111,8 +111,8 @@ type Making struct {
 	labels, work int64
 }
 
-// Add charges what is made of n series whose longest label has so many bytes, which is refused
-// where the evaluation would make too much. It returns the bytes of labels.
+// Add charges what is made of n series whose longest label has that many bytes, and refuses where
+// the evaluation would make too much. It returns the bytes of labels.
 func (m *Making) Add(made Made, n, longest int) (int64, error) {
 	bytes := satMul(int64(n), made.Labels.At(longest))
 	m.labels = satAdd(m.labels, bytes)

@@ -29,7 +29,7 @@ type Grown struct {
 	Fixed, Times int64
 }
 
-// At is the number for series whose longest label has so many bytes.
+// At is the number for series whose longest label has that many bytes.
 func (g Grown) At(longest int) int64 { return satAdd(g.Fixed, satMul(g.Times, int64(longest))) }
 
 func (g Grown) plus(o Grown) Grown { return Grown{satAdd(g.Fixed, o.Fixed), satAdd(g.Times, o.Times)} }

@@ -31,14 +31,14 @@ const (
 	// holds of a series beside them and the labels, and roomPoints for how many points it makes
 	// room at most before it has seen any.
 	pointBytes, madeSeriesBytes, roomPoints = 16, 384, 5000
-	// PairBytes is what the engine holds of two series that met in a join beside their labels.
+	// PairBytes is what the engine holds for two series that met in a join, besides their labels.
 	PairBytes = 160
 	// madeVisits is what the engine takes to go past one series at one step where it has no value,
 	// in visits.
 	madeVisits = 4
 )
 
-// SeriesBytes is what the engine holds of a series that was made at so many steps, beside its
+// SeriesBytes is what the engine holds of a series that was made at that many steps, besides its
 // labels.
 func SeriesBytes(steps int64) int64 {
 	return satAdd(satMul(min(steps, roomPoints), pointBytes), madeSeriesBytes)
@@ -78,7 +78,8 @@ func (m *maker) steppedIn(node parser.Node) string {
 	return ""
 }
 
-// CopiesChosen tells whether a join copies labels of series that may be others at each step.
+// CopiesChosen tells whether a join copies labels of series that may be different ones at each
+// step.
 func CopiesChosen(b *parser.BinaryExpr) bool { return len(include(b)) > 0 && MeetsChosen(b) }
 
 func include(b *parser.BinaryExpr) []string {
@@ -88,8 +89,8 @@ func include(b *parser.BinaryExpr) []string {
 	return b.VectorMatching.Include
 }
 
-// MeetsChosen tells whether many series of one side of a join may meet another one of the other
-// side at each step. The engine remembers each two that have met.
+// MeetsChosen tells whether many series of one side of a join may each meet a different one of the
+// other side at each step. The engine remembers every two that have met.
 func MeetsChosen(b *parser.BinaryExpr) bool {
 	switch vm := b.VectorMatching; {
 	case vm == nil:
@@ -140,11 +141,11 @@ type MadeSeries struct {
 
 // Row is one such series: Labels are the bytes of its labels, Points the steps at which it may have
 // a value, Held how many copies of its points are held at a time, and Visits how often the steps of
-// what stands around look at it.
+// the expressions around it look at it.
 type Row struct {
 	Labels, Points, Held, Visits int64
-	// Pairs is not 0 where it is no series, but so many times two that meet in a join: Labels are
-	// then those of both and of what comes of them.
+	// Pairs, where not 0, says that the row is not a series but that many pairs that meet in a
+	// join: Labels are then those of both and of their result.
 	Pairs int64
 }
 

@@ -9,7 +9,7 @@ import (
 type Panic struct {
 	// Value is what was panicked with.
 	Value any
-	// Stack is where, as runtime/debug prints it.
+	// Stack is where it happened, as runtime/debug prints it.
 	Stack []byte
 }
 

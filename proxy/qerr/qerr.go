@@ -228,8 +228,8 @@ type detail struct {
 	Advice string `json:"advice"`
 }
 
-// JSON is the Prometheus error body, error early in it since Grafana shows only the first 1,024
-// bytes of some answers.
+// JSON is the Prometheus error body. The field error is early in it, since Grafana shows only the
+// first 1,024 bytes of some answers.
 func (e *Error) JSON() []byte {
 	b := body{Status: "error", ErrorType: e.Kind.ErrorType(), Error: e.sentence(), Spillway: &detail{e.Bound, e.Value, e.Seen, e.Advice}}
 	if e.Kind == BadData && *b.Spillway == (detail{}) {

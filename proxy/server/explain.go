@@ -59,8 +59,8 @@ func (q Question) read(o endpoint.Options) (*endpoint.Request, error) {
 }
 
 // ExplainQuery explains one query for a program that does not serve: it may be called instead of
-// Run. The replicas are probed first, for at most 10 s. What the API answers to the query with an
-// error, this returns as one with the same sentence. Close ends what it has started.
+// Run. The replicas are probed first, for at most 10 s. Where the API would answer the query with
+// an error, ExplainQuery returns an error with the same sentence. Close ends what it has started.
 func (s *Server) ExplainQuery(ctx context.Context, q Question) (*plan.Explanation, error) {
 	st := s.acquire()
 	defer st.release()

@@ -44,7 +44,7 @@ type Options struct {
 	Config *config.Config
 	// ConfigFile is where Reload reads it from; empty where there is no file.
 	ConfigFile string
-	// ReloadInterval is how often it is looked whether that file has changed; 0 is never.
+	// ReloadInterval is how often that file is checked for changes; 0 is never.
 	ReloadInterval time.Duration
 	// ListenAddress is the main listener's host:port.
 	ListenAddress string
@@ -57,9 +57,9 @@ type Options struct {
 	WebConfigFile string
 	// ExternalURL is where users reach Spillway, for links; empty is relative links.
 	ExternalURL string
-	// GraphURL is where else the page draws a query, with {expr} (percent-encoded) or {expr_json}
-	// (as it stands inside a JSON string, percent-encoded) in the query's place and, where wanted,
-	// {from} and {until} (Unix milliseconds); empty is nowhere.
+	// GraphURL is where else the page can have a query drawn, with {expr} (percent-encoded) or
+	// {expr_json} (as it stands inside a JSON string, percent-encoded) in the query's place and,
+	// where wanted, {from} and {until} (Unix milliseconds); empty is nowhere.
 	GraphURL string
 	// CORSOrigin is a regular expression, anchored, of the origins whose pages may read answers of
 	// the main listener in a browser; empty is none.
@@ -92,13 +92,13 @@ type Options struct {
 	Ready func(main, admin net.Addr)
 
 	// LimitMemory, where set, says for a memory.budget where Go's memory limit (GOMEMLIMIT) is to
-	// be, Claimed apart; it is called at the start and after each reload.
+	// be, with Claimed left to the server; it is called at the start and after each reload.
 	LimitMemory func(budget int64) *heap.Aim
-	// MemoryCeiling is what the process may hold beside GOMEMLIMIT, which its container allows; 0
-	// is no such bound.
+	// MemoryCeiling is a second bound, besides GOMEMLIMIT, on what the process may hold: what its
+	// container allows. 0 is no such bound.
 	MemoryCeiling int64
 	// MoreMemory, where set, says what would give the process more memory under Go's limit and this
-	// memory.budget, as in "raise GOMEMLIMIT (…)". It stands in what is said to requests that are
+	// memory.budget, as in "raise GOMEMLIMIT (…)". It is part of what requests are told that are
 	// ended or refused for want of memory.
 	MoreMemory func(goLimit, budget int64) string
 
@@ -296,7 +296,7 @@ func setDefault[T comparable](p *T, v T) {
 
 // Run serves until ctx ends, then drains: not ready at once, no new connections, requests under way
 // go on for at most DrainTimeout. It returns nil after a drain in which every request ended by
-// itself. A second end of force cuts at once.
+// itself. When force ends as well, requests are cut off at once.
 func (s *Server) Run(ctx, force context.Context) error {
 	defer s.end()
 	if s.opts.WebConfigFile != "" { // it is opened for each connection, and by whoever asks

@@ -17,8 +17,8 @@ const (
 // BreakerState is what a replica's breaker does with calls.
 type BreakerState string
 
-// The states of a breaker. Where every replica of a shard is open, calls are let through all the
-// same: a breaker prefers, it never takes a shard away.
+// The states of a breaker. Where the breakers of all replicas of a shard are open, calls are let
+// through all the same: a breaker prefers, it never takes a shard away.
 const (
 	Closed   BreakerState = "closed"
 	Open     BreakerState = "open"

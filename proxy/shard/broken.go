@@ -40,6 +40,6 @@ func cleaned(s string) string {
 func itoa(n int) string     { return strconv.Itoa(n) }
 func itoa64(n int64) string { return strconv.FormatInt(n, 10) }
 
-// Stalled tells whether a call ended because nothing of its answer came any more for as long as it
-// was waited for.
+// Stalled tells whether a call ended because nothing more of its answer came for as long as a call
+// waits.
 func Stalled(err error) bool { return errors.Is(err, errStalled) }

@@ -62,8 +62,9 @@ func (r *Replica) busyError(st *StatusError, said string) *qerr.Error {
 	return e
 }
 
-// Busy is an error as its client is to be told it. Where a server asked, by Retry-After, to be
-// asked later, it is no failure but 429 or 503, to be tried again then; any other stays as it is.
+// Busy is an error as the client is to be told it. Where a server asked, by Retry-After, to be
+// asked later, it is not a failure but 429 or 503, to be tried again then; any other error stays as
+// it is.
 func Busy(e *qerr.Error) *qerr.Error {
 	var st *StatusError
 	if e.Kind != qerr.ShardFailed || !errors.As(e, &st) || !st.later() {
@@ -82,8 +83,8 @@ func (e *StatusError) later() bool {
 	return e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || e.Code == http.StatusServiceUnavailable)
 }
 
-// Unasked tells whether the failed call never reached the server, so that to ask another one is to
-// ask for the first time.
+// Unasked tells whether the failed call never reached the server, so that asking another one is no
+// second call.
 func Unasked(err error) bool {
 	var st *StatusError
 	var dial *dialError

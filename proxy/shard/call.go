@@ -64,9 +64,9 @@ func (r *Response) Arrived() bool {
 	return ok && b.Arrived()
 }
 
-// Took is how long the server took, from the call's slot: until its answer began, and, as far as
-// its body has been read, in all. Times in which nobody read are not in it, so that of a fan-out's
-// calls only those are slow that were.
+// Took is how long the server took, from when the call had its slot: until its answer began, and,
+// as far as its body has been read, in all. Times in which nobody read are not included, so that of
+// a fan-out's calls only those count as slow that were.
 func (r *Response) Took() (began, all time.Duration) { return r.Body.(*body).call.took(time.Time{}) }
 
 // Malformed is the error for an answer that arrived whole and makes no sense: JSON of a wrong

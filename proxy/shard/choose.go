@@ -16,10 +16,11 @@ import (
 // Do asks one replica of the shard: the one that served last while it is well, else the first
 // listed that is. Once, if time is left, another one is asked: after a failure of the server (5xx,
 // 429, a broken connection, a health probe that finds it gone), never after its verdict on the
-// request (4xx) and never once an answer's header has arrived. With nobody else to ask, a
+// request (4xx) and never once an answer's header has arrived. With no other replica to ask, a
 // connection that broke before the header, and a Retry-After that fits into the remaining time, are
-// tried again on the same server. All this while retries are not used up (see retries). Errors are
-// those of Replica.Do; where no replica can be asked at all, the error says why for each.
+// tried again on the same server. All this holds only while retries are not used up (see retries).
+// Errors are those of Replica.Do; where no replica can be asked at all, the error says why for
+// each.
 func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*Response, error) {
 	s.awaitProbes(ctx)
 	if ctx.Err() != nil {
@@ -131,9 +132,9 @@ func (s *Shard) Base() (*Replica, error) {
 func (s *Shard) Usable() ([]*Replica, error) { return s.order(time.Now()) }
 
 // Well are the replicas that are neither down nor failing one call after the other, the one that
-// Base returns first: those that are asked where all copies are, since waiting for one that is
+// Base returns first. They are asked where all copies are asked, since waiting for one that is
 // known not to answer would make every such request as slow as its deadline. Where no replica is
-// well it is the one that Base returns alone: failing servers are not asked twice as much as sound
+// well, it is only the one that Base returns: failing servers are not asked twice as much as sound
 // ones.
 func (s *Shard) Well() ([]*Replica, error) {
 	now := time.Now()

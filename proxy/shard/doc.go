@@ -14,24 +14,24 @@
 // along. A call ends when its context does, at any stage, by closing its connection; nothing is
 // drained, nothing goes on. Every error is a *qerr.Error that names the group and host:port, a
 // success is an answer of the promised type, and a body that was cut short is never one. The
-// context's cause is kept: who reads the error knows who ended the call. A server whose external
-// labels its group does not name is not asked (see docs/trust.md), and a shard that cannot be
-// asked is an error that names it: none is ever left out in silence.
+// context's cause is kept, so that the error's reader knows who ended the call. A server whose
+// external labels its group does not name is not asked (see docs/trust.md), and a shard that cannot
+// be asked is an error that names it: none is ever left out in silence.
 //
 // Queries go to one of a shard's whole replicas (Wholes; proxy/trust judges them), and a second one
 // is asked where the first is unusually slow (Hedged). The servers of a topology are compared with
-// each other every half minute, and when one says something new of itself: where they do not fit
-// together (Group.Sick), nothing that they compute is to be trusted, only their series.
+// each other every half minute, and when one says something new about itself. Where they do not fit
+// together (Group.Sick), nothing that they compute is trusted, only their series.
 //
 // Requests never have more than 24 calls to one replica under way, nor more than 640 to all
-// (calls.go); who finds no place waits in order, and is refused by name shortly before its
-// deadline. No two requests wait for each other. What this machine has no file or port left for is
-// no failure of a server (dial.go).
+// (calls.go); a request that finds no place waits its turn, and is refused by name shortly before
+// its deadline. No two requests wait for each other. Where this machine has no file or port left
+// for a call, that is no failure of a server (dial.go).
 //
 // What a configuration says of which shard and which group holds what (hashmod, names) is believed
 // only while every server has been seen to keep it: Group.Prune. A Thanos Query (type: thanos) is
-// told what must not be left to its flags, and its answer is one only if all of its stores were
-// there and its time was not over; see thanos.go.
+// told what must not be left to its flags, and its answer counts as one only if all of its stores
+// were there and its time was not over; see thanos.go.
 //
 // What it refuses: redirects, encodings that were not asked for, HTTP/2 (a call has its connection
 // for itself), bodies whose end cannot be told from a cut, and gzip that inflates more than 300
@@ -40,7 +40,7 @@
 // Memory: one call holds its header (at most 64 KiB, with credentials in http_client 10 MiB as
 // net/http has it), the first 200 bytes of its body, an inflater's window of about 40 KiB, and what
 // its reader asks for at a time. An error's body is read up to 64 KiB, a probe's answer up to 8
-// MiB, one at a time for each replica. What a shard with a heartbeat keeps stands in proxy/trust.
+// MiB, one at a time for each replica. What a shard with a heartbeat keeps is said in proxy/trust.
 // Of a Thanos Query it keeps the list of its stores, at most 8 MiB as it is read, and those seen in
 // the last 24 hours, at most 10,000. Of a server's targets it keeps 8 bytes each, 4 MiB at most,
 // and reads them through 64 KiB. What a shard has learned about its calls takes about 1 KiB.

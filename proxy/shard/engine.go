@@ -92,7 +92,7 @@ func (t *Topology) EngineDifferences(r *Replica) []string {
 }
 
 // LowestVersion is the lowest version among the Prometheus servers that have told theirs; empty
-// where none has. That of a Thanos Query counts differently.
+// where none has. A Thanos Query has versions of its own, which are left out.
 func (t *Topology) LowestVersion() string {
 	low := ""
 	for r := range t.replicas() {

@@ -91,7 +91,7 @@ func (r *Replica) Clean() bool {
 	return true
 }
 
-// State is what is known of the replica: misconfigured before up or down.
+// State is what is known of the replica: misconfigured takes precedence over up and down.
 func (r *Replica) State() State {
 	if len(r.misconfigured()) > 0 {
 		return Misconfigured

@@ -10,7 +10,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Class is how dear a call is to the server that serves it. It chooses the gate that the call
+// Class is how expensive a call is for the server that serves it. It chooses the gate that the call
 // passes.
 type Class uint8
 

@@ -203,8 +203,8 @@ func newHedgeMetrics() hedgeMetrics {
 // one replica hold.
 //
 // A replica that loses three calls, none in between being as quick as usual, or is silent on a call
-// and then on a question of ours, is set behind the others of its shard for a while, so that a
-// server which hangs costs a few requests a wait and not each of them. Errors are those of Do.
+// and then on a question of ours, is asked only after the others of its shard for a while, so that
+// a server which hangs makes a few requests wait and not every one. Errors are those of Do.
 func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.Request, o CallOptions) (*Response, error) {
 	if len(replicas) == 0 {
 		return nil, qerr.New(qerr.Internal, "Spillway asked no replica of shard %s", s.Name())

@@ -18,13 +18,13 @@ import (
 // Which series are where, as the configuration promises it and the servers are seen to keep it:
 // proxy/trust knows the promises and judges what a server has, here it is read.
 
-// Prune tells which shards can hold series that match ms: nil where nothing is known of it, so that
-// all must be asked; else the predicate of those that can. It may hold for no shard at all, where
-// two matchers exclude each other. Where the group's Names have none that the matchers select, it
-// is none of its shards.
+// Prune tells which shards can hold series that match ms: nil where that is not known, so that all
+// must be asked; else the predicate of those that can. It may hold for none of the group's shards:
+// where two matchers exclude each other, or where the group's Names have none that the matchers
+// select.
 //
-// What it says holds at the moment: it is asked anew for each request, and only while every shard
-// has been seen to keep the promise.
+// What it says holds only at the moment: it is asked anew for each request, and only while every
+// shard has been seen to keep the promise.
 func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
 	if g.Names != nil && g.Names.Exclude(ms) && g.NamesTrusted() {
 		return func(s *Shard) bool { return s.Group != g }
@@ -40,8 +40,9 @@ func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
 }
 
 // HashmodTrusted tells whether requests of the group are pruned by its hashmod: on every shard a
-// replica has been seen to keep it, and none that may be asked has not. A replica that cannot be
-// asked now counts as when it was asked last. Always false without a hashmod.
+// replica has been seen to keep it, and there is none that may be asked and has not been seen to. A
+// replica that cannot be asked now counts as it did when it was last asked. Always false without a
+// hashmod.
 func (g *Group) HashmodTrusted() bool { return g.Hashmod != nil && g.trusted((*Replica).Hashmod) }
 
 // NamesTrusted tells whether requests of the group are pruned by its names, as HashmodTrusted does

@@ -118,8 +118,8 @@ func (s *Shard) mayRetry(calls int) bool {
 	return true
 }
 
-// MayRetry takes from what the shard, and all requests together, may ask once more after a failure
-// of the shard: so many calls, or none where less is left.
+// MayRetry takes that many calls from those that the shard, and all requests together, may make
+// once more after a failure of the shard, or none where fewer are left.
 func (s *Shard) MayRetry(calls int) bool {
 	if s.mayRetry(calls) {
 		return true

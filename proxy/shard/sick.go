@@ -66,7 +66,7 @@ func (g *Group) Sick() []Sickness {
 	return nil
 }
 
-// Trusted tells whether nothing is known for which the group's queries must be evaluated in
+// Trusted tells whether nothing is known that makes it necessary to evaluate the group's queries in
 // Spillway from the shards' series.
 func (g *Group) Trusted() bool { return len(g.Sick()) == 0 }
 

@@ -28,8 +28,8 @@ import (
 type Options struct {
 	// Logger is where state changes and answers that make no sense are written; nil is nowhere.
 	Logger *slog.Logger
-	// Registerer takes the metrics; nil registers none. With a previous topology its metrics are
-	// used on.
+	// Registerer takes the metrics; nil registers none. With a previous topology its metrics go on
+	// being used.
 	Registerer prometheus.Registerer
 	// Clock is what relative spans are computed from where a caller gives no time; nil is time.Now.
 	Clock func() time.Time
@@ -41,15 +41,16 @@ type Options struct {
 	// ProgressTimeout is how long one read of a body may take; 0 is 10 s.
 	ProgressTimeout time.Duration
 	// ProbeInterval is the time between two health probes of a replica, give or take a tenth; 0 is
-	// 5 s. Of more than 200 replicas those that give no reason to be looked at are probed more
-	// rarely, of 800 and more every fourth time.
+	// 5 s. With more than 200 replicas, those that give no reason to be looked at are probed more
+	// rarely, with 800 and more every fourth time.
 	ProbeInterval time.Duration
 	// FirstProbeWait is how long a request may wait for a replica's first probe before it asks
-	// without; 0 is 2 s.
+	// without it; 0 is 2 s.
 	FirstProbeWait time.Duration
 	// FactsEvery is the time after which what a server says about itself, and what it scrapes, is
-	// read anew; 0 is 30 s. It is looked at after each probe. Of more than 200 replicas it is
-	// stretched as ProbeInterval is, but where hashmod, shard_by or names are to be checked.
+	// read anew; 0 is 30 s. Whether it has passed is checked after each probe. With more than 200
+	// replicas it is stretched as ProbeInterval is, except where hashmod, shard_by or names are to
+	// be checked.
 	FactsEvery time.Duration
 	// MaxCalls is how many calls one replica is asked at once; 0 is 24.
 	MaxCalls int
@@ -132,7 +133,7 @@ type Group struct {
 	From, Until config.Moment
 	// Heartbeat is a selector by which a replica is seen to be whole; empty where there is none.
 	Heartbeat string
-	// ShardBy are labels whose series stand together, sorted: those that have all of them, with
+	// ShardBy are labels that keep series together, sorted: series that have all of them, with
 	// equal values, are on one shard at any one time. Empty where nothing is promised.
 	ShardBy []string
 	// Hashmod is the promise that tells which shard holds a value of a label; nil where there is

@@ -69,12 +69,12 @@ type Info struct {
 	// others.
 	Names      trust.State `json:"names"`
 	NamesError string      `json:"namesError"`
-	// ShardBy tells whether the group's shard_by holds, ShardByError where it does not.
+	// ShardBy tells whether the group's shard_by holds, ShardByError why it does not.
 	ShardBy      trust.State `json:"shardBy"`
 	ShardByError string      `json:"shardByError"`
-	// Sick is what is wrong with it beside the group's other servers, for which the group's queries
-	// are evaluated in Spillway; GroupTrusted tells whether nothing of that kind is wrong with any
-	// server of the group.
+	// Sick is what is wrong with it compared with the group's other servers, because of which the
+	// group's queries are evaluated in Spillway; GroupTrusted tells whether nothing of that kind is
+	// wrong with any server of the group.
 	Sick         []string `json:"sick"`
 	GroupTrusted bool     `json:"groupTrusted"`
 	// Lagging tells whether other replicas of the shard are preferred because it kept calls

@@ -10,12 +10,12 @@ import (
 
 // Whole chooses the replica that a request about the samples in [from, until] (milliseconds,
 // everything its selectors reach) should read, and tells whether that one holds every sample of the
-// shard there, as far as anybody can know: who cannot be asked (down, replaying, failing call after
-// call, silent) takes no part, so that the only replica left is whole, and of several those are
-// that lack nothing that another one has by the group's heartbeat, bucket by bucket over the whole
-// window; without a heartbeat none of several is. What is not known yet is asked for at most three
-// seconds or a quarter of the remaining time; a window of more than 31 days is not asked about. The
-// error is that of Base.
+// shard there, as far as anybody can know. A replica that cannot be asked (down, replaying, failing
+// call after call, silent) takes no part. If only one is left, it is whole; of several, those are
+// whole that lack nothing that another one has by the group's heartbeat, bucket by bucket over the
+// whole window; without a heartbeat none of several is. What is not known yet is asked for at most
+// three seconds or a quarter of the remaining time; a window of more than 31 days is not asked
+// about. The error is that of Base.
 func (s *Shard) Whole(ctx context.Context, from, until int64, now time.Time) (*Replica, bool, error) {
 	order, n, err := s.wholes(ctx, from, until, now)
 	if err != nil {
@@ -31,15 +31,15 @@ func (s *Shard) Unjudged() bool {
 }
 
 // Wholes are the replicas that Whole could choose for the window, the one that it chooses first:
-// each of them holds every sample of the shard there and is well enough to be asked. None is an
-// empty slice. The error is that of Base.
+// each of them holds every sample of the shard there and is well enough to be asked. The slice is
+// empty where there is none. The error is that of Base.
 func (s *Shard) Wholes(ctx context.Context, from, until int64, now time.Time) ([]*Replica, error) {
 	order, n, err := s.wholes(ctx, from, until, now)
 	return order[:n], err
 }
 
-// Alone is the only replica that can be asked of a shard that has several, nil where it is not so:
-// it is read alone, since nothing else exists to be exact about.
+// Alone is the only replica that can be asked of a shard that has several, or nil where there is no
+// such one: it is read alone, since there is nothing else to be exact about.
 func (s *Shard) Alone() *Replica {
 	if len(s.Replicas) < 2 || len(s.Replicas) > trust.MaxReplicas {
 		return nil

@@ -1,17 +1,17 @@
 // Package tenant knows who asks, and keeps everybody to what is theirs.
 //
 // It promises:
-//   - Where there are tenants, nobody who is not one is answered. One is known by a bearer token, a
-//     name and a password, or a verified client certificate; comparing takes as long for a wrong
-//     one as for a right one, and checking passwords never takes more than one processor.
-//   - A tenant's matchers are in every selector of what goes on: PromQL, match[], remote read.
-//     What Enforce returns has been read again and looked through; a selector without them is an
-//     error, never an answer.
+//   - Where there are tenants, nobody else is answered. A tenant is known by a bearer token, a name
+//     and a password, or a verified client certificate; comparing takes as long for a wrong one as
+//     for a right one, and checking passwords never takes more than one processor.
+//   - A tenant's matchers are in every selector of what is sent on: PromQL, match[], remote read.
+//     What Enforce returns is parsed again and checked; a selector without them is an error, never
+//     an answer.
 //   - What cannot be kept to them is refused (info(), which reads series that its text does not
 //     name; the servers' own state), or kept from them by labels (rules and alerts) and names
 //     (metadata).
 //   - On whose behalf a tenant asks is believed as far as its configuration says.
 //
-// It refuses to guess: two ways of authentication in one request are none. It holds the tokens, the
-// hashes, and at most maxKnown passwords that were right or wrong, as keyed hashes.
+// It refuses to guess: two ways of authentication in one request count as none. It holds the
+// tokens, the hashes, and at most maxKnown passwords that were right or wrong, as keyed hashes.
 package tenant

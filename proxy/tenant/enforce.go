@@ -16,7 +16,7 @@ import (
 // Narrow tells whether the tenant sees a part only. A nil one sees everything.
 func (t *Tenant) Narrow() bool { return t != nil && len(t.matchers) > 0 }
 
-// Bytes is by how much the matchers can make a selector longer.
+// Bytes is how many bytes longer the matchers can make a selector.
 func (t *Tenant) Bytes() int64 { return int64(len(t.selector(nil))) }
 
 // Sees tells whether something with these labels, a rule or an alert, is the tenant's.
@@ -109,8 +109,8 @@ func (t *Tenant) read(r *prompb.ReadRequest) *prompb.ReadRequest {
 	return &out
 }
 
-// Check looks through the selectors of what is asked in the end: each must have all the matchers.
-// The error is Internal: it is a fault of Spillway, and nothing is answered.
+// Check looks at the selectors of the request as it is finally asked: each must have all the
+// matchers. The error is Internal: it is a fault of Spillway, and nothing is answered.
 func (t *Tenant) Check(req *endpoint.Request, selectors [][]*labels.Matcher) error {
 	if !t.Narrow() || req.ID.Selects() == endpoint.SelectsNothing {
 		return nil

@@ -11,10 +11,10 @@ import (
 
 // Apart is what is known of a group's shard_by, which promises that series which agree on its
 // labels are on one shard. Where that is false, joins and aggregations that run on the shards give
-// wrong numbers, so no value of the label may be on two shards at a time. Until a value was seen on
-// two it is believed. Of several labels one that is disjoint proves it; where none is, the
-// combinations may yet be, which nobody here can read, and it is believed. It is safe for
-// concurrent use.
+// wrong numbers, so no value of the label may be on two shards at a time. Until a value has been
+// seen on two, shard_by is believed. Of several labels, one that is disjoint proves it; where none
+// is, their combinations may still be, which cannot be read here, and it is believed. It is safe
+// for concurrent use.
 type Apart struct {
 	labels []string
 	shards []string // their names, by index
@@ -30,7 +30,8 @@ type Server struct{ Shard, Replica int }
 
 var apartSeed = maphash.MakeSeed()
 
-// NewApart is of a group with those labels in shard_by, whose shards have those names.
+// NewApart returns the Apart of a group with these labels in shard_by, whose shards have these
+// names.
 func NewApart(labels, shards []string) *Apart {
 	return &Apart{labels: labels, shards: shards, state: Unchecked, values: map[Server]map[string]map[uint64]struct{}{}}
 }

@@ -29,14 +29,14 @@ const (
 )
 
 // Ask asks those taking part (bit i: replica i) the same thing at once and returns their answers,
-// by replica, as Decode has them. left are those that answered; who could not be asked is not among
-// them, and takes part no more. The error is of one that says something else than an answer, or of
-// a ctx that ended.
+// by replica, as Decode has them. left are those that answered; a replica that could not be asked
+// is not among them, and takes part no more. The error is that of a replica that sent something
+// other than an answer, or of a ctx that ended.
 type Ask func(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]Beats, left uint64, err error)
 
-// Learn asks those taking part for what Lookup would miss. Who cannot be asked takes part no
-// more: left are the others. The error is of replicas that can be asked and do not say it. The
-// caller has the turn.
+// Learn asks those taking part for what Lookup would miss. A replica that cannot be asked takes
+// part no more: left are the others. The error is about replicas that can be asked and do not
+// answer this. The caller holds the turn.
 func (h *Heartbeats) Learn(ctx context.Context, ask Ask, part uint64, w Window, now time.Time) (left uint64, err error) {
 	if w.open {
 		h.mu.Lock()
@@ -65,8 +65,8 @@ func (h *Heartbeats) Learn(ctx context.Context, ask Ask, part uint64, w Window, 
 	return part, nil
 }
 
-// Refresh keeps the last hour and the last minute known, and who lacks something. The caller has
-// the turn, and calls it every few seconds.
+// Refresh keeps up to date what is known of the last hour and the last minute, and which replica
+// lacks something. The caller holds the turn, and calls it every few seconds.
 func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time.Time) {
 	closed := lastClosed(now.UnixMilli())
 	if bits.OnesCount64(part) < 2 { // nobody to compare with

@@ -1,6 +1,6 @@
 // Package trust judges what may be believed of servers: which replica of a shard is whole, by what
-// all of them say of their heartbeats, and whether a group keeps what its configuration promises of
-// where series are. It asks nobody itself.
+// all of them say of their heartbeats, and whether a group keeps what its configuration promises
+// about where series are. It asks nobody itself.
 //
 //	h := trust.New("up", len(replicas))
 //	w, ok := trust.WindowOf(from, until, now)           // the buckets that a request's samples are known by
@@ -13,11 +13,12 @@
 //
 // A replica is whole in a bucket of five minutes if it lacks nothing that another one has beyond
 // what chance explains: series and samples of each job, scrapes of each minute, and targets reached
-// at the newest scrape. What is written in docs/replicas.md is decided here: judge.go says who
-// lacks what, heartbeats.go keeps it, ask.go asks for what is not known, lacking.go tells people.
+// at the newest scrape. What is written in docs/replicas.md is decided here: judge.go says which
+// replica lacks what, heartbeats.go keeps it, ask.go asks for what is not known, lacking.go puts it
+// into words.
 //
 // A promise is hashmod, names or shard_by. Hashmod and Names say what matchers can select where,
-// and a Fact what is known of one server's keeping it, from the Values that it has:
+// and a Fact says whether one server is known to keep it, from the Values that it has:
 //
 //	fact = trust.Check(fact, h.Promise(hash), h.Label, values, h.Wrong(hash))
 //
@@ -27,10 +28,10 @@
 // never taken for one that is, and a finding that may still change is asked for again. All that a
 // server says is read within bounds.
 //
-// What it refuses: answers of more than 1 MiB or 200 jobs, and windows of more than 31 days. Of
-// more than 64 replicas of a shard none is known to be whole.
+// What it refuses: answers of more than 1 MiB or 200 jobs, and windows of more than 31 days. In a
+// shard of more than 64 replicas none is known to be whole.
 //
 // Memory: 64 bytes for each bucket of the last 31 days that was asked about and 40 for each replica
-// where one lacks something, below 1 MiB of a pair; while it asks, one answer of each replica. Of
-// shard_by 16 bytes and more for each value of a label on each server.
+// where one lacks something, below 1 MiB for a pair; while it asks, one answer of each replica. For
+// shard_by, 16 bytes and more for each value of a label on each server.
 package trust

@@ -44,8 +44,8 @@ type Engine struct {
 
 var engineSeed = maphash.MakeSeed()
 
-// ReadFlags takes in a server's answer to status/flags, and returns the flags where it is another
-// one than last and makes sense; else the engine stays as it is.
+// ReadFlags takes in a server's answer to status/flags, and returns the flags where the answer
+// differs from the last one and makes sense; else the engine stays as it is.
 func (e *Engine) ReadFlags(raw []byte) (flags map[string]string) {
 	h := maphash.Bytes(engineSeed, raw)
 	if e.Known && h == e.flagsHash || json.Unmarshal(raw, &flags) != nil {
@@ -172,7 +172,8 @@ func (e *Engine) alike(ref *Engine) bool {
 	return e.key == ref.key && e.EvaluationInterval == ref.EvaluationInterval && (e.Features == nil) == (ref.Features == nil)
 }
 
-// Commonest is the engine that most of them have, of equals the first; false where none is known.
+// Commonest is the engine that most of them have, the first of equally common ones; false where
+// none is known.
 func Commonest(engines iter.Seq[Engine]) (best Engine, known bool) {
 	counts, most := map[interned.Handle[string]]int{}, 0
 	for e := range engines {

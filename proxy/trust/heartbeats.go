@@ -144,8 +144,8 @@ func (h *Heartbeats) Newest(part uint64, now time.Time) (whole uint64, known boo
 }
 
 // Lacks are, for each replica, the stretches of the window in which it takes part and lacks
-// something, sorted. The newest closed bucket, and the last minute, speak for all that comes after
-// it, but where what is lacked ended before.
+// something, sorted. What is lacked in the newest closed bucket or in the last minute counts as
+// lacked in all that comes after, unless it ended before.
 func (h *Heartbeats) Lacks(part uint64, w Window) [][]Span {
 	out := make([][]Span, len(h.of))
 	h.mu.Lock()
@@ -251,7 +251,7 @@ func (h *Heartbeats) Answered(replica int) {
 	h.of[replica].err, h.of[replica].silent = "", time.Time{}
 }
 
-// Failed notes why it has not; silent tells that it could not be asked.
+// Failed notes why a replica has not answered; silent tells that it could not be asked.
 func (h *Heartbeats) Failed(replica int, why error, silent bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -261,7 +261,8 @@ func (h *Heartbeats) Failed(replica int, why error, silent bool) {
 	}
 }
 
-// Turn waits until nobody else asks, or ctx ends: false. The caller calls done when it has asked.
+// Turn waits until nobody else asks; ok is false where ctx ended first. The caller calls done when
+// it has asked.
 func (h *Heartbeats) Turn(ctx context.Context) (done func(), ok bool) {
 	select {
 	case h.asking <- struct{}{}:

@@ -97,8 +97,9 @@ type News struct {
 	Lacks, Whole bool
 }
 
-// News are what has changed since the last call, by replica: who is cut off, and who goes on to
-// lack something, and when that ends. That one lacks what it missed while it was away is no news.
+// News are what has changed since the last call, by replica: which one is cut off, which one goes
+// on lacking something, and when that ends. That a replica lacks what it missed while it was away
+// is no news.
 func (h *Heartbeats) News(now time.Time) []News {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,8 +122,8 @@ func (h *Heartbeats) News(now time.Time) []News {
 	return out
 }
 
-// Shortfall is the sentence about one replica, which is called name there; empty where it lacks
-// nothing that is known of.
+// Shortfall is the sentence about one replica, which it calls name; empty where it is not known to
+// lack anything.
 func (h *Heartbeats) Shortfall(replica int, name string, part uint64, w Window) string {
 	bit := uint64(1) << replica
 	all := shortfall{}

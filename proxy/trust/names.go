@@ -19,8 +19,8 @@ type Names struct {
 	promise  string
 }
 
-// NewNames are those of anchored patterns; nil where there is none. The error is of one that is no
-// regular expression.
+// NewNames are those of anchored patterns; nil where there is none. The error is about one that is
+// not a regular expression.
 func NewNames(patterns []string) (*Names, error) {
 	if len(patterns) == 0 {
 		return nil, nil

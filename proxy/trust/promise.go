@@ -6,9 +6,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/clip"
 )
 
-// State is what is known of a server's keeping a promise that the configuration gives for its
-// group: hashmod, names or shard_by. A promise prunes requests, or has them run on the shards, only
-// while every server that may be asked keeps it.
+// State is what is known about whether a server keeps a promise that the configuration gives for
+// its group: hashmod, names or shard_by. A promise prunes requests, or has them run on the shards,
+// only while every server that may be asked keeps it.
 type State string
 
 // The states. Only what is Trusted prunes requests.
@@ -29,7 +29,7 @@ type Fact struct {
 	State   State
 	// Value is one that broke the promise, fit for a message.
 	Value string
-	// Why it is not trusted, a sentence about the server.
+	// Why says why it is not trusted: a sentence about the server.
 	Why string
 }
 

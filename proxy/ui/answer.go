@@ -26,7 +26,7 @@ type Answer struct {
 	value           model.Value
 }
 
-// Read reads the body of a successful answer. The error says that it is none.
+// Read reads the body of a successful answer. The error says that it is not one.
 func Read(body []byte) (*Answer, error) {
 	var raw struct {
 		Warnings, Infos []string

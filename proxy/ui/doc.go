@@ -1,5 +1,5 @@
 // Package ui draws answers of the Prometheus API for a page: a table of the values now, and a plot
-// of the last while as SVG that a browser shows without a script.
+// of recent values as SVG that a browser shows without a script.
 //
 // It promises: whatever an answer holds is shown as text (html/template escapes it, in SVG as in
 // HTML); no drawing has more than MaxLines lines, MaxRows rows or MaxPoints points in a line, and

@@ -53,8 +53,8 @@ var plotTemplate = template.Must(template.New("plot").Parse(`<figure><svg viewBo
 </svg><figcaption>{{range .Lines}}<span><svg width="22" height="8"><line x1="0" x2="22" y1="4" y2="4" stroke="{{.Colour}}" stroke-width="2.4" stroke-dasharray="{{.Dash}}"/></svg> <code>{{.Name}}</code></span>
 {{end}}{{if .More}}<span>and more, which are not drawn; aggregate, or add a matcher</span>{{end}}</figcaption></figure>`))
 
-// Plot draws the first MaxLines of the lines from from to until, where step lies between two points
-// of one line. Times are UTC.
+// Plot draws the first MaxLines of the lines from from to until; step is the time between two
+// points of one line. Times are UTC.
 func Plot(lines []Line, from, until time.Time, step time.Duration) template.HTML {
 	shown := lines[:min(len(lines), MaxLines)]
 	low, high := bounds(shown)

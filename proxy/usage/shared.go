@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Shared keeps one Log for each file while somebody uses it, so that configurations that follow
-// each other, of which an old one may have requests under way for a while, never write to one file
-// twice. The zero value is ready for use.
+// Shared keeps one Log for each file while somebody uses it, so that successive configurations, of
+// which an old one may have requests under way for a while, never write to one file through two
+// Logs. The zero value is ready for use.
 type Shared struct {
 	mu sync.Mutex
 	by map[string]*shared
@@ -20,8 +20,8 @@ type shared struct {
 }
 
 // Open returns the file's Log, opened where nobody has it open, with the size and the number of
-// files of o from now on; and what gives it back, to be called once: the last one to do so closes
-// it, under the bounds of Log.Close.
+// files of o from now on; and the function that gives it back, to be called once: the last one to
+// do so closes it, under the bounds of Log.Close.
 func (s *Shared) Open(o Options) (*Log, func(context.Context) error, error) {
 	path, err := filepath.Abs(o.Path)
 	if err != nil || o.Path == "" {

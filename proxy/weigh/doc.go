@@ -3,14 +3,15 @@
 //
 // What a server holds is a function of the text, of its steps, and of how many series its selectors
 // have there (proxy/cost). What a server says of its metrics' sizes, which is asked for once in ten
-// minutes, mostly shows that it is not too much. Where it shows too much, the series of the
+// minutes, usually shows that it is not too much. Where it shows too much, the series of the
 // selectors are counted, which is no more than the query itself does first. Where it is not known,
 // since the server has no head or the window is older, all series of the metric are counted, once
 // for all who ask about it: that takes a sixth of what the server holds of them at rest. A text
 // that weighed at most half of the bound is not weighed again for ten minutes.
 //
 // A native histogram takes hundreds of times what a float does, and no text tells which series are
-// such. Where a metric is so large that it would be too much if it were one, its server is asked.
+// native histograms. Where a metric is so large that it would be too much if its series were, its
+// server is asked.
 //
 // It refuses (422, max_shard_bytes) what no number of pieces makes small enough. Memory: 100,000
 // numbers of about 200 bytes for a topology, 200 names of metrics for each shard, and for a request

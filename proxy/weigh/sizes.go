@@ -21,8 +21,8 @@ const (
 	maxSizesBytes = 1 << 20
 )
 
-// Sizes knows how many series the metrics of shards have. It is asked for behind a request that
-// needs it, and not waited for.
+// Sizes knows how many series the metrics of shards have. It is asked for in the background of a
+// request that needs it, and not waited for.
 type Sizes struct {
 	log    *slog.Logger
 	now    func() time.Time
@@ -33,8 +33,8 @@ type Sizes struct {
 	asking sync.WaitGroup
 }
 
-// NewSizes knows nothing yet of the topology's shards. What it asks ends with the context, or when
-// it is closed.
+// NewSizes returns Sizes that know nothing yet of the topology's shards. What they ask ends with
+// the context, or with Close.
 func NewSizes(ctx context.Context, top *shard.Topology, now func() time.Time, log *slog.Logger) *Sizes {
 	z := &Sizes{log: log, now: now, by: map[*shard.Shard]*cost.Names{}, places: make(chan struct{}, sizesAtOnce)}
 	z.ctx, z.cancel = context.WithCancel(ctx)
@@ -53,7 +53,7 @@ func (z *Sizes) Close() {
 }
 
 // Of is how many series a metric has on a shard at most, if that is known, and sees to it that it
-// will be. A Thanos Query has no index of its own.
+// becomes known. A Thanos Query has no index of its own.
 func (z *Sizes) Of(sh *shard.Shard, metric string) (int64, bool) {
 	n := z.by[sh]
 	if n == nil || sh.Thanos() {
@@ -65,7 +65,7 @@ func (z *Sizes) Of(sh *shard.Shard, metric string) (int64, bool) {
 	return n.AtMost(metric)
 }
 
-// Since is from when on they are true, in milliseconds.
+// Since is the time from which on they hold, in milliseconds.
 func (z *Sizes) Since(sh *shard.Shard) int64 {
 	if n := z.by[sh]; n != nil {
 		return n.Since()

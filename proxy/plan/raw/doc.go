@@ -13,12 +13,12 @@
 //     segments; in one segment all samples come from one copy, so samples of two replicas are never
 //     interleaved (splice.go has the rules).
 //   - time: samples outside a slice's own span are dropped; where two slices with different starts
-//     hold an equal label set, the later one supplies everything from its start on. Two slices of
-//     one time ought not to hold the same; where they do, they are merged as copies are, and the
-//     caller is told.
+//     hold an equal label set, the later one supplies everything from its start on. Two slices for
+//     the same time ought not to hold the same series; where they do, they are merged as copies
+//     are, and the caller is told.
 //
 // Memory: the chunks of all selected series are held compressed and charged to the request's Budget
-// as they are read; decoding goes through iterators, one sample at a time, and look at the
+// as they are read; decoding goes through iterators, one sample at a time, which look at the
 // evaluation's Turn at each series and chunk. Splicing decodes the time stamps of one series of two
 // copies at once. What exceeds the budget ends the request with the bound's name.
 //

@@ -87,8 +87,8 @@ type Queryable struct {
 	// Width is how many slices are read at once, whatever the number of selectors, and so how many
 	// goroutines read; 0 is all of them.
 	Width int
-	// PerSlice is how many selectors read one slice at once, so that a query of many leaves some
-	// of a server's read slots to others; 0 is all of them.
+	// PerSlice is how many selectors read one slice at once, so that a query with many selectors
+	// leaves some of a server's read slots to others; 0 is all of them.
 	PerSlice int
 	// Meter is charged with what is held.
 	Meter Meter
@@ -98,7 +98,7 @@ type Queryable struct {
 	// Turn is asked while the engine reads; nil where no engine does.
 	Turn Turn
 	// WorkPerSeries is what the engine will have to do with each series, in samples. Turn is told
-	// of it when they are there.
+	// of it when the series have arrived.
 	WorkPerSeries int
 	// Judge is told how many series a select found and the bytes of their longest label, before
 	// they are evaluated; an error refuses the query. May be nil; several goroutines call it.
@@ -109,11 +109,11 @@ type Queryable struct {
 	// SlicePatience is how long a slice is waited for before it counts as failed, so that Lost can
 	// decide in time; 0 is until the end of the request.
 	SlicePatience time.Duration
-	// Lost decides about a slice none of whose copies answered: nil error goes on without it and
-	// the caller warns; nil func is an error.
+	// Lost decides about a slice none of whose copies answered: with a nil error the query goes on
+	// without it and the caller warns; where Lost is nil the slice is an error.
 	Lost func(slice string, err error) error
-	// Again tells whether the spare copies of the named slice may be read after this failure; nil
-	// func is yes.
+	// Again tells whether the spare copies of the named slice may be read after this failure; where
+	// Again is nil they may.
 	Again func(slice string, err error) bool
 	// Twice is told of each series that two slices hold for the same time; may be nil. Several
 	// goroutines call it.

@@ -1,4 +1,4 @@
-// Package qerrtest holds refusals against what they promise.
+// Package qerrtest checks that refusals have what they promise.
 package qerrtest
 
 import (

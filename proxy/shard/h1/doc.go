@@ -9,7 +9,7 @@
 // goes back to the pool only when the answer was read to its end, nothing came after it, and the
 // server keeps it open; one that the server closed in the meantime, or on which it said something
 // unasked, is not used again. A call that fails is not repeated, except where it was made over a
-// connection that had been idle, and this broke at once without a byte of an answer: the server had
+// connection that had been idle, and that broke at once without a byte of an answer: the server had
 // given it up. It is then made over a new one, and the other connections that have been idle as
 // long are closed. An answer that comes before the request was sent whole is an answer, body and
 // all. Redirects are answers.

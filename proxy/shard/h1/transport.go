@@ -60,8 +60,8 @@ type Transport struct {
 	sweep    *time.Timer
 }
 
-// Shared is what transports that bound their idle connections together know of each other. One for
-// each transport is always kept.
+// Shared is what transports that bound their idle connections together know of each other. One idle
+// connection of each transport is always kept.
 type Shared struct {
 	// Max is how many there may be.
 	Max  int
@@ -205,7 +205,7 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // Arrived tells whether all of the answer is here already, as far as can be seen without asking the
-// system: for whoever plans how to read it.
+// system. It is for planning how to read it.
 func (b *body) Arrived() bool {
 	if b.ended.Load() {
 		return true
@@ -337,7 +337,7 @@ func (t *Transport) expire() {
 }
 
 // CloseIdleConnections closes the connections that no call uses, and those in use when their calls
-// end, unless there is a new call before.
+// end, unless a new call comes first.
 func (t *Transport) CloseIdleConnections() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
