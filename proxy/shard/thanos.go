@@ -283,7 +283,7 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 	}
 	switch {
 	case missing != "":
-		resp.Partial = name + " answers without some of its stores: " + missing
+		resp.Partial = c.r.without(missing)
 	case !c.r.followed(c.started):
 		cause = errUnseen
 		resp.Partial = name + " answered, and its list of stores was not read often enough meanwhile to tell whether it had all of them"
@@ -306,12 +306,22 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 		}
 	}
 	if resp.Partial != "" && !o.Partial {
-		e := qerr.Wrap(qerr.ShardFailed, cause, "%s, so series may be missing", resp.Partial)
-		e.Advice = "bring the stores back, start Thanos Query with --endpoint-strict so that it waits for them, or send partial_response=true for an answer without them"
-		e.Shards = []string{name}
-		return e
+		return c.r.partial(cause, resp.Partial)
 	}
 	return nil
+}
+
+// without says what an answer lacks.
+func (r *Replica) without(missing string) string {
+	return r.Name() + " answers without some of its stores: " + missing
+}
+
+// partial is the refusal of an answer that is not whole, for a request that takes none such.
+func (r *Replica) partial(cause error, what string) *qerr.Error {
+	e := qerr.Wrap(qerr.ShardFailed, cause, "%s, so series may be missing", what)
+	e.Advice = "bring the stores back, start Thanos Query with --endpoint-strict so that it waits for them, or send partial_response=true for an answer without them"
+	e.Shards = []string{r.Name()}
+	return e
 }
 
 // startsEmpty tells whether the body is a success without any data. What it reads is read again by
@@ -342,7 +352,11 @@ func (c *call) thanosStatus(code int, text string) *qerr.Error {
 	name := c.r.Name()
 	switch {
 	case code == http.StatusUnprocessableEntity && storeTrouble(text):
-		e := qerr.Wrap(qerr.ShardFailed, &storesError{code, text}, "%s could not read its stores: %s", name, cleaned(text))
+		said := cleaned(text)
+		if note := c.r.storesNote(); note != "" {
+			said += "; as far as is known, " + note
+		}
+		e := qerr.Wrap(qerr.ShardFailed, &storesError{code, text}, "%s could not read its stores: %s", name, said)
 		e.Shards = []string{name}
 		return e
 	case code == http.StatusBadRequest && (c.id == endpoint.Query || c.id == endpoint.QueryRange):

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -135,7 +136,7 @@ func (r *Replica) unlessItHangs(ctx context.Context, req *endpoint.Request, buil
 	asked := r.askedStores()
 	timer := time.AfterFunc(storesPatience, func() {
 		defer close(looked)
-		if why := r.whoHangs(looking, asked, t.without); why != nil && settled.CompareAndSwap(false, true) {
+		if why := r.whoHangs(looking, asked, t); why != nil && settled.CompareAndSwap(false, true) {
 			cancel(why)
 		}
 	})
@@ -158,19 +159,25 @@ func (r *Replica) unlessItHangs(ctx context.Context, req *endpoint.Request, buil
 }
 
 // whoHangs asks the stores one by one for as long as ctx goes on; it returns errStoreHangs where
-// others are left out now than without, or where Thanos has noticed of one of those asked that it
-// hangs, and an error for the client where one hangs that has no copy.
-func (r *Replica) whoHangs(ctx context.Context, asked, without []string) error {
+// others are left out now than the try leaves out, or where Thanos has noticed of one of those
+// asked that it hangs, and an error for the client where one hangs that has no copy, or where
+// Thanos has noticed that nobody has what one of them had: what it asked before goes on to wait for
+// it.
+func (r *Replica) whoHangs(ctx context.Context, asked []string, t try) error {
+	without := t.without
 	for pause := storesPatience; ; pause *= 2 {
 		silent := r.sound(ctx, storeTimeout)
 		if len(silent) > 0 && slices.Equal(r.leftOut(), without) {
 			silent = r.sound(ctx, aloneTimeout)
 		}
+		hung, missing := r.noticed(asked, without)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case !slices.Equal(r.leftOut(), without) || r.noticed(asked, without):
+		case !slices.Equal(r.leftOut(), without) || hung:
 			return errStoreHangs
+		case missing != "" && !t.Partial:
+			return r.partial(nil, r.without(missing))
 		case len(silent) > 0:
 			e := qerr.New(qerr.ShardFailed, "%s waits for its stores, of which %s did not answer a small question within %s, and no copy is known that does", r.Name(), strings.Join(silent, ", "), aloneTimeout)
 			e.Advice = "look at that store, and at its Prometheus; with a second replica that scrapes the same it would be left out"
@@ -188,14 +195,21 @@ func (r *Replica) whoHangs(ctx context.Context, asked, without []string) error {
 }
 
 // noticed tells whether Thanos has found since that one of the stores asked hangs, and would answer
-// without it now, whole: what it asked before goes on to wait for it, until its keepalive gives up.
-func (r *Replica) noticed(asked, without []string) bool {
+// without it now, whole; or, where one of them is away, what it would lack.
+func (r *Replica) noticed(asked, without []string) (hung bool, missing string) {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
 	t := &r.up.thanos
-	return t.missing == "" && slices.ContainsFunc(t.list, func(i storeInfo) bool {
-		return strings.Contains(i.err, "deadline exceeded") && slices.Contains(asked, i.name) && !slices.Contains(without, i.name)
-	})
+	for _, i := range t.list {
+		switch {
+		case i.err == "" || !slices.Contains(asked, i.name) || slices.Contains(without, i.name):
+		case t.missing != "":
+			return false, t.missing
+		case strings.Contains(i.err, "deadline exceeded"):
+			return true, ""
+		}
+	}
+	return false, ""
 }
 
 // sounding is one round of asking all stores. Who comes within soundedFor of its end takes what it
@@ -267,6 +281,7 @@ func spokenOf(text string, stores []string) map[string]string {
 func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent []string) {
 	var mu sync.Mutex
 	why := map[string]string{}
+	var empty []string
 	late := ownDelay(func() {
 		if r.answersQuery(ctx, patience) != nil {
 			return
@@ -275,7 +290,14 @@ func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent
 		g.SetLimit(storesAtOnce)
 		for _, name := range r.listedStores() {
 			g.Go(func() error {
-				if err := r.askStore(ctx, name, patience); err != nil {
+				switch err := r.askStore(ctx, name, patience); {
+				case errors.Is(err, errNothing):
+					if r.sidecars([]string{name}) { // others may have nothing of the metric
+						mu.Lock()
+						defer mu.Unlock()
+						empty = append(empty, name)
+					}
+				case err != nil:
 					mu.Lock()
 					defer mu.Unlock()
 					why[name] = qerr.From(err).Message
@@ -298,9 +320,14 @@ func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent
 	leftOut := func(name string) bool { _, out := t.out[name]; return out }
 	silent = slices.DeleteFunc(silent, leftOut)
 	slices.Sort(silent)
-	t.failing, t.failed = slices.DeleteFunc(slices.Sorted(maps.Keys(why)), leftOut), time.Now()
+	t.failing, t.failed = slices.DeleteFunc(append(slices.Sorted(maps.Keys(why)), empty...), leftOut), time.Now()
 	return silent
 }
+
+// errNothing is the private cause of an answer of a store that was asked by itself and has nothing
+// of the metric up. So answers a Thanos Query that does not ask the store at the moment, whatever
+// its page says: while it is not ready it comes and goes.
+var errNothing = errors.New("it has nothing of the metric up")
 
 // askStore asks one store by itself something that costs little and passes its Prometheus, though
 // not the server's queue of queries, which may be full of those that hang.
@@ -322,8 +349,17 @@ func (r *Replica) askStore(ctx context.Context, name string, patience time.Durat
 		return err
 	}
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
-	return err
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Data []string `json:"data"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil || len(answer.Data) == 0 {
+		return errNothing
+	}
+	return nil
 }
 
 // leaveOut has those of the stores left out from now on of which a copy is well, and tells whether
@@ -403,7 +439,7 @@ func (r *Replica) askLeftOut(ctx context.Context) {
 	g.SetLimit(storesAtOnce)
 	for _, name := range again {
 		g.Go(func() error {
-			if r.askStore(ctx, name, storeTimeout) != nil {
+			if err := r.askStore(ctx, name, storeTimeout); err != nil && !errors.Is(err, errNothing) {
 				return nil
 			}
 			u.mu.Lock()

@@ -25,7 +25,7 @@ import (
 // page calls all of them healthy, unless away says otherwise.
 type fakeStores struct {
 	mu    sync.Mutex
-	does  map[string]string // fail or hang; answers where it stands not here
+	does  map[string]string // fail, hang, or quiet: Thanos does not ask it; answers where it stands not here
 	away  map[string]string // what the page says of those that it does not call healthy
 	asked []string          // storeMatch[] of the queries that clients sent
 }
@@ -92,7 +92,7 @@ func (f *fakeStores) config() fakeshard.Config {
 				if does == "fail" {
 					return answerJSON(http.StatusUnprocessableEntity, fmt.Sprintf(`{"status":"error","errorType":"execution","error":"expanding series: proxy Series(): rpc error: code = Aborted desc = receive series from Addr: %s MinTime: 0 MaxTime: 9: rpc error: code = Unavailable desc = gone"}`, name)), true
 				}
-				if does == "" {
+				if does == "" || does == "quiet" {
 					break
 				}
 				time.Sleep(50 * time.Millisecond)
@@ -103,6 +103,14 @@ func (f *fakeStores) config() fakeshard.Config {
 			}
 		}
 		if strings.HasSuffix(r.Path, "/values") {
+			for _, name := range slices.Sorted(maps.Keys(holds)) {
+				f.mu.Lock()
+				unasked := f.away[name] != "" || f.does[name] == "quiet"
+				f.mu.Unlock()
+				if unasked && r.Form.Get("storeMatch[]") == fmt.Sprintf("{__address__=%q}", name) {
+					return answerJSON(http.StatusOK, `{"status":"success","data":[]}`), true
+				}
+			}
 			return fakeshard.Answer{}, false
 		}
 		if query == "count(up)" {
@@ -243,6 +251,38 @@ func TestNoticedMeanwhile(t *testing.T) {
 		}
 		f.set(nil)
 	})
+}
+
+// TestGoneMeanwhile: a request that waits for stores when Thanos finds that nobody has what they
+// had fails then, and names them, whatever they say when each is asked by itself. It waits where it
+// takes a partial answer.
+func TestGoneMeanwhile(t *testing.T) {
+	for _, partial := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var f fakeStores
+			b := newBubble(t, f.config())
+			defer b.close()
+			top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
+			defer top.Close()
+			top.Refresh(t.Context())
+			f.set(map[string]string{"a:1": "hang", "a:10": "hang"})
+			time.AfterFunc(time.Second, func() { f.setAway(map[string]string{"a:1": "Not ready", "a:10": "Not ready"}) })
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			defer cancel()
+			began := time.Now()
+			_, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: endpoint.Query, Query: "count(up)"}, CallOptions{Partial: partial})
+			took := time.Since(began)
+			if kindOf(err) != map[bool]string{false: "shard_failed", true: "timeout"}[partial] || (took < 10*time.Second) == partial {
+				t.Errorf("partial %v: %v after %s", partial, err, took)
+			}
+			for _, name := range []string{"a:1", "a:10"} {
+				if err != nil && spokenOf(err.Error(), []string{name})[name] == "" {
+					t.Errorf("partial %v: %v does not name %s", partial, err, name)
+				}
+			}
+			f.set(nil)
+		})
+	}
 }
 
 // TestSoundedOnce: requests that fail together ask the stores once, not each of them.

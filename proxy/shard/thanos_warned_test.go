@@ -40,6 +40,7 @@ func TestWarnedOfStores(t *testing.T) {
 		{"both of a pair fail", map[string]string{"a:1": "fail", "a:10": "fail"}, warn(1, 2), "shard_failed", 2},
 		{"one without a copy fails", map[string]string{"c:1": "fail"}, warn(1), "shard_failed", 2},
 		{"none fails", nil, warn(1), "shard_failed", 2},
+		{"one that Thanos does not ask at the moment", map[string]string{"c:1": "quiet"}, warn(1), "shard_failed", 2},
 		{"a store of a store fails", map[string]string{"a:1": "fail"}, append(warn(1), "No store matched"), "shard_failed", 2},
 	} {
 		for _, id := range []endpoint.ID{endpoint.Rules, endpoint.Targets, endpoint.Metadata, endpoint.QueryExemplars} {
