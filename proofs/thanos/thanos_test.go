@@ -95,7 +95,7 @@ func (w *world) strike(t *testing.T, d deed) finding {
 			}
 			s.start(t)
 		}
-		wake.look(ctx, w)
+		wake.look(ctx, w, began)
 	}
 	time.Sleep(*watch - time.Since(began))
 	for _, p := range d.ps {
@@ -106,7 +106,7 @@ func (w *world) strike(t *testing.T, d deed) finding {
 			s.signal(t, syscall.SIGCONT)
 		}
 	}
-	wake.look(ctx, w)
+	wake.look(ctx, w, began)
 	time.Sleep(*after)
 	stop()
 	out := answers()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -12,14 +13,20 @@ import (
 // waking is the time in which both Prometheus of a shard were started and do not know yet what they
 // scrape: discovery hands targets over every five seconds, and metadata are there with the first
 // scrape. Until one of the two says itself what the shard has, nobody can: an answer without that
-// is what is so.
+// is what is so. Nor has anybody samples of the time in which both were away: a point of a range
+// from then lacks the shard, once its last sample is as old as a query looks back.
 type waking struct {
 	shard int // -1: no shard whose two Prometheus are struck
 	done  sync.WaitGroup
 	mu    sync.Mutex
 	since map[string]time.Time // by question: when one of the two said it first
 	began bool
+	back  time.Time     // when both were there again
+	away  time.Duration // for how long they were not
 }
+
+// lookback is the default of Prometheus and of Thanos.
+const lookback = 5 * time.Minute
 
 // orphan is the shard of which both Prometheus are struck, -1 if there is none.
 func (d deed) orphan() int {
@@ -44,11 +51,12 @@ func (q question) of(shard int) (out []string) {
 }
 
 // look asks both Prometheus themselves until one says what the shard has, or ctx ends.
-func (k *waking) look(ctx context.Context, w *world) {
+func (k *waking) look(ctx context.Context, w *world, struck time.Time) {
 	if k.shard < 0 || k.began {
 		return
 	}
-	k.began = true
+	k.began, k.back = true, time.Now()
+	k.away = k.back.Sub(struck)
 	for _, q := range questions {
 		if q.name != "targets" && q.name != "metadata" {
 			continue
@@ -88,6 +96,9 @@ func judgeOwn(q question, a answer) bool {
 // excuses tells whether an answer lacks that shard's part alone, and was asked for before one of
 // the shard's own servers had it.
 func (k *waking) excuses(q question, a answer) bool {
+	if k.shard >= 0 && k.began && q.back > 0 && k.away > lookback-q.back {
+		return k.excusesRange(q, a)
+	}
 	if k.shard < 0 || !k.began || q.name != "targets" && q.name != "metadata" {
 		return false
 	}
@@ -100,4 +111,29 @@ func (k *waking) excuses(q question, a answer) bool {
 	rest := q
 	rest.want = slices.DeleteFunc(slices.Clone(q.want), func(s string) bool { return slices.Contains(q.of(k.shard), s) })
 	return judge(rest, a) == fine
+}
+
+// excusesRange tells whether the points of an answer that lack the shard, and nothing else, are of
+// the time before its first scrape.
+func (k *waking) excusesRange(q question, a answer) bool {
+	var got struct {
+		Data struct{ Result []struct{ Values [][2]any } }
+	}
+	if a.status != http.StatusOK || json.Unmarshal([]byte(a.body), &got) != nil || len(got.Data.Result) != 1 {
+		return false
+	}
+	first := k.back.Add(3 * time.Second) // they scrape every second
+	for _, p := range got.Data.Result[0].Values {
+		at, _ := p[0].(float64)
+		switch p[1] {
+		case fmt.Sprint(targets):
+		case fmt.Sprint(targets - targets/shards):
+			if int64(at) > first.Unix() {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
 }
