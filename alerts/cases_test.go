@@ -96,7 +96,7 @@ func TestEveryAlertHasCases(t *testing.T) {
 			}
 		}
 		if len(missing) > 0 {
-			t.Errorf("%s lacks cases: %s", alert, strings.Join(missing, ", "))
+			t.Errorf("%s lacks cases: %s; write them into a file of alerts/tests, called %q and so on", alert, strings.Join(missing, ", "), alert+": "+missing[0])
 		}
 	}
 }

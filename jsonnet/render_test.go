@@ -27,10 +27,7 @@ const root = ".."
 // What is committed is what is rendered, with nothing left over from earlier; `make generate`
 // writes it.
 func TestCommitted(t *testing.T) {
-	files, err := Render(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := rendering(t, "")
 	if *update {
 		if err := files.Write(root); err != nil {
 			t.Fatal(err)

@@ -17,10 +17,7 @@ const tablesBegin, tablesEnd = "<!-- made by go test ./jsonnet -run TestAlertTab
 
 // docs/alerts.md lists every alert with its severities, how long it waits and what it tells.
 func TestAlertTable(t *testing.T) {
-	files, err := Render(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := rendering(t, "")
 	page := filepath.Join(root, "docs", "alerts.md")
 	b, err := os.ReadFile(page)
 	if err != nil {

@@ -383,6 +383,8 @@
                 label_replace(1 - spillway_shard_hashmod_trusted{%(proxy)s}, "kind", "hashmod", "", "")
                 or
                 label_replace(1 - spillway_shard_names_trusted{%(proxy)s}, "kind", "names", "", "")
+                or
+                label_replace(1 - spillway_shard_by_trusted{%(proxy)s}, "kind", "shard_by", "", "")
               ) == 1
             |||,
             hold: '15m',
