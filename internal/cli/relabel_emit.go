@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -14,20 +15,49 @@ import (
 	"github.com/spillwayproject/spillway/relabel/report"
 )
 
-// Forms in which rules are written.
-const (
-	formPrometheus     = "prometheus"
-	formServiceMonitor = "servicemonitor"
-	formKSM            = "ksm"
-	formRules          = "rules"
-	formPrometheusRule = "prometheusrule"
-)
+// emitForm is a form in which rules are written.
+type emitForm struct {
+	name, words string
+	write       func(p *relabel.Plan, w io.Writer, o emitOptions) error
+}
+
+// emitOptions are what some forms want to be told.
+type emitOptions struct {
+	rules                  emit.RuleOptions
+	ksmJobs                []string
+	monitors, monitorFiles []string
+}
+
+const formPrometheus = "prometheus"
+
+var emitForms = []emitForm{
+	{formPrometheus, "metric_relabel_configs by job", func(p *relabel.Plan, w io.Writer, _ emitOptions) error { return emit.Prometheus(p, w) }},
+	{"servicemonitor", "patches of ServiceMonitors, PodMonitors and ScrapeConfigs", func(p *relabel.Plan, w io.Writer, o emitOptions) error {
+		options, err := monitorOptions(o.monitors, o.monitorFiles)
+		if err != nil {
+			return err
+		}
+		return emit.ServiceMonitors(p, w, options)
+	}},
+	{"ksm", "what kube-state-metrics need not make", func(p *relabel.Plan, w io.Writer, o emitOptions) error {
+		return emit.KubeStateMetrics(p, w, o.ksmJobs...)
+	}},
+	{"rules", "the recording rules by which DropRulesNotEffective sees that the rules work", func(p *relabel.Plan, w io.Writer, o emitOptions) error {
+		return emit.RecordingRules(p, w, o.rules)
+	}},
+	{"prometheusrule", "the same as an object of the Prometheus operator", func(p *relabel.Plan, w io.Writer, o emitOptions) error {
+		return emit.PrometheusRule(p, w, o.rules)
+	}},
+}
 
 // relabelEmitCommand writes a plan's rules as configuration.
 func relabelEmitCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("emit", "Writes a plan's rules as configuration, to standard output or --out.")
-	format := c.Flag("format", "prometheus: metric_relabel_configs by job; servicemonitor: patches of ServiceMonitors, PodMonitors and ScrapeConfigs; ksm: what kube-state-metrics need not make; "+
-		"rules and prometheusrule: the recording rules by which DropRulesNotEffective sees that the rules work.").Default(formPrometheus).Enum(formPrometheus, formServiceMonitor, formKSM, formRules, formPrometheusRule)
+	var names, words []string
+	for _, f := range emitForms {
+		names, words = append(names, f.name), append(words, f.name+": "+f.words)
+	}
+	format := c.Flag("format", strings.Join(words, "; ")+".").Default(formPrometheus).Enum(names...)
 	into := c.Flag("into", "With --format=prometheus: a prometheus.yml into which the rules are merged. The difference is printed; --out, which may be the same file, gets the whole.").PlaceHolder("prometheus.yml").String()
 	out := c.Flag("out", "Write to this file instead of standard output.").Short('o').PlaceHolder("FILE").String()
 	monitors := c.Flag("monitor", "With --format=servicemonitor: where a job's rules go, if its name does not say so; JOB=NAMESPACE/NAME for a ServiceMonitor, JOB=KIND/NAMESPACE/NAME for others; may be given several times.").
@@ -51,20 +81,10 @@ func relabelEmitCommand(e *Env, parent Clause) func() error {
 			}
 			return mergeInto(e, p, *into, *out)
 		}
-		options := emit.RuleOptions{Labels: *labels, Namespace: *namespace}
-		write := map[string]func(io.Writer) error{
-			formPrometheus:     func(w io.Writer) error { return emit.Prometheus(p, w) },
-			formKSM:            func(w io.Writer) error { return emit.KubeStateMetrics(p, w, *jobs...) },
-			formRules:          func(w io.Writer) error { return emit.RecordingRules(p, w, options) },
-			formPrometheusRule: func(w io.Writer) error { return emit.PrometheusRule(p, w, options) },
-			formServiceMonitor: func(w io.Writer) error {
-				o, err := monitorOptions(*monitors, *existing)
-				if err != nil {
-					return err
-				}
-				return emit.ServiceMonitors(p, w, o)
-			},
-		}[*format]
+		form := emitForms[slices.IndexFunc(emitForms, func(f emitForm) bool { return f.name == *format })]
+		write := func(w io.Writer) error {
+			return form.write(p, w, emitOptions{emit.RuleOptions{Labels: *labels, Namespace: *namespace}, *jobs, *monitors, *existing})
+		}
 		if *out == "" {
 			return write(e.Stdout)
 		}

@@ -1,6 +1,6 @@
-// Package emit writes proven rules down as configuration: metric_relabel_configs for Prometheus,
-// patches of ServiceMonitors, PodMonitors and ScrapeConfigs, deny-lists of kube-state-metrics, and
-// the recording rules by which an alert sees that they still work.
+// Package emit writes proven rules down as configuration, in the forms of
+// `spillway relabel emit --format`, and the recording rules by which an alert sees that they still
+// work.
 //
 //	merged, diff, err := emit.Merge(plan, promYAML)
 //
