@@ -20,6 +20,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md anew")
@@ -42,7 +43,7 @@ var labelValues = map[string]struct {
 	"listener":                              closed("main", "admin"),
 	"state":                                 closed("up", "down", "misconfigured", "unknown"),
 	"class":                                 closed("heavy", "unselective"),
-	"spillway_group_sick/kind":              closed("engine", "clock", "copy", "overlap", "split"),
+	"spillway_group_sick/kind":              closed(shard.SickKinds()...),
 	"spillway_discovery_servers/state":      closed("found", "kept"),
 	"spillway_duplicate_series_total/shard": {"the shard, as errors name it", nil},
 	"spillway_duplicate_series_total/other": {"the other shard, likewise", nil},
@@ -407,7 +408,7 @@ func TestMetricsValues(t *testing.T) {
 					v = labelValues[l.GetName()]
 				}
 				if v.set != nil && !slices.Contains(v.set, l.GetValue()) {
-					t.Errorf("%s has %s=%q, which docs/metrics.md does not know", mf.GetName(), l.GetName(), l.GetValue())
+					t.Errorf("%s has %s=%q, which docs/metrics.md does not know: say it in labelValues, then -update", mf.GetName(), l.GetName(), l.GetValue())
 				}
 			}
 		}

@@ -91,11 +91,8 @@ func (o *online) replica(t *Topology, r *Replica) {
 	if unlisted := r.unlisted(); unlisted != "" {
 		o.add(r, "", "%s", unlisted)
 	}
-	if f, ok := r.clockAilment(); ok {
-		o.add(r, "", "%s", f.text)
-	}
 	ref, _ := t.reference()
-	for _, f := range r.engineAilments(ref) {
+	for _, f := range r.ailments(ref) {
 		o.add(r, "", "%s", f.text)
 	}
 }

@@ -44,7 +44,8 @@ const (
 	SickSplit = "split"
 )
 
-var sickKinds = []string{SickEngine, SickClock, SickCopy, SickOverlap, SickSplit}
+// SickKinds are all of them, in the order of docs/trust.md.
+func SickKinds() []string { return []string{SickEngine, SickClock, SickCopy, SickOverlap, SickSplit} }
 
 // Sickness is why the shards of a group cannot be trusted with a query's result, only with series.
 type Sickness struct {
@@ -217,12 +218,9 @@ func (t *Topology) judge(ctx context.Context, read bool) {
 	var all []ailment
 	ref, _ := t.reference()
 	for r := range t.replicas() {
-		engine := r.engineAilments(ref)
-		r.differs.Store(len(engine) > 0)
-		all = append(all, engine...)
-		if f, ok := r.clockAilment(); ok {
-			all = append(all, f)
-		}
+		own := r.ailments(ref)
+		r.differs.Store(slices.ContainsFunc(own, func(f ailment) bool { return f.kind == SickEngine }))
+		all = append(all, own...)
 	}
 	if read {
 		t.compare.targets = t.targetAilments(ctx, t.opts.Clock())
@@ -268,6 +266,15 @@ func (g *Group) tell(log *slog.Logger, was, is []Sickness) {
 	if len(was) > 0 && len(is) == 0 {
 		log.Info("the group's servers fit together again", slog.String("group", g.Name))
 	}
+}
+
+// ailments are what is wrong with the server whatever it scrapes.
+func (r *Replica) ailments(ref trust.Engine) []ailment {
+	all := r.engineAilments(ref)
+	if f, ok := r.clockAilment(); ok {
+		all = append(all, f)
+	}
+	return all
 }
 
 // engineAilments are the differences of the server's engine from most others'. Its own lookback, or
@@ -457,7 +464,7 @@ var descSick = prometheus.NewDesc("spillway_group_sick",
 func (t *Topology) collectSick(gauge func(d *prometheus.Desc, v float64, l ...string)) {
 	for _, g := range t.Groups {
 		sick := g.Sick()
-		for _, kind := range sickKinds {
+		for _, kind := range SickKinds() {
 			v := 0.0
 			if slices.ContainsFunc(sick, func(s Sickness) bool { return s.Kind == kind }) {
 				v = 1
