@@ -77,3 +77,26 @@ func Bounds() []string {
 func CapacityBounds() []string {
 	return []string{BoundMemoryBudget, BoundMemoryHeap, BoundEvaluations, BoundProcessCalls, BoundReplicaCalls, BoundReadSlots, BoundUnselectiveSlots}
 }
+
+// checks are all rules in the order in which they are asked: what is cheap to find out stands
+// before what is dear, and nothing that reads a text stands before what bounds its length.
+// CONTRIBUTING.md has what a new one needs.
+var checks = []Check{
+	limitsSet{},     // fail closed: a bound that is not set is a fault of ours, never "unlimited"
+	queryBytes{},    // a length comparison
+	timeOrder{},     // start after end: 400 whatever the query says
+	maxPoints{},     // start, end and step of query_range
+	maxRange{},      // the range that the request itself asks for
+	queryShape{},    // one pass of the lexer; makes the parser's quadratic roads short
+	regexCost{},     // looks at each regular expression's text; the parser compiles them
+	parses{},        // the parser; fills Expr and Selectors
+	queryLeaves{},   // how many selectors it found
+	noSelector{},    // what Prometheus rejects after parsing
+	selectorRange{}, // windows inside the expression: ranges, subqueries, lookback
+	subqueryCost{},  // steps that subqueries ask for
+	labelBytes{},    // labels that the expression makes, and the regular expressions that make them
+	unselective{},   // selectors that select nothing in particular
+}
+
+// Checks returns the rules in the order in which Decide asks them.
+func Checks() []Check { return append([]Check(nil), checks...) }

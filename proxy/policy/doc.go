@@ -32,6 +32,5 @@
 //	}
 //	// ask the shards for d.Request within d.Deadline, cut the merged answer at d.Limit, add d.Warnings
 //
-// A new bound is one file with a Check, one row in the table checks, one constant in Bounds and one
-// page in docs/bounds.
+// CONTRIBUTING.md says what a new bound needs.
 package policy

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -71,23 +73,61 @@ func TestEveryBoundHasAPage(t *testing.T) {
 			}
 		}
 	}
-	slices.Sort(declared)
-	slices.Sort(named)
-	bounds := slices.Sorted(slices.Values(Bounds()))
-	if !slices.Equal(declared, bounds) {
-		t.Errorf("constants %q, Bounds() %q", declared, bounds)
+	for _, b := range Bounds() {
+		if !slices.Contains(declared, b) {
+			t.Errorf("Bounds() has %s, which no constant Bound… declares", b)
+		}
+		if !slices.Contains(named, b) {
+			t.Errorf("%s has no page: write docs/bounds/%s.md", b, b)
+		}
 	}
-	if !slices.Equal(named, bounds) {
-		t.Errorf("pages %q, bounds %q", named, bounds)
+	for _, b := range declared {
+		if !slices.Contains(Bounds(), b) {
+			t.Errorf("the bound %s is not in Bounds()", b)
+		}
 	}
-	readme, err := os.ReadFile("../../docs/bounds/README.md")
+	for _, b := range named {
+		if !slices.Contains(Bounds(), b) {
+			t.Errorf("docs/bounds/%s.md is about no bound", b)
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the table of docs/bounds/README.md")
+
+// TestBoundsIndex: the index of the bounds has what each page says first, in the order of Bounds.
+func TestBoundsIndex(t *testing.T) {
+	const page, head = "../../docs/bounds/README.md", "| bound | what it limits |\n|---|---|\n"
+	var rows strings.Builder
+	for _, b := range Bounds() {
+		text, err := os.ReadFile("../../docs/bounds/" + b + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.SplitN(string(text), "\n", 4)
+		if len(lines) < 4 || lines[2] == "" {
+			t.Fatalf("the third line of docs/bounds/%s.md does not say what it limits", b)
+		}
+		fmt.Fprintf(&rows, "| [%s](%s.md) | %s |\n", b, b, strings.TrimSuffix(lines[2], "."))
+	}
+	raw, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range bounds {
-		if !strings.Contains(string(readme), "("+b+".md)") {
-			t.Errorf("docs/bounds/README.md does not link %s", b)
+	before, rest, found := strings.Cut(string(raw), head)
+	if !found {
+		t.Fatalf("%s has no table", page)
+	}
+	want := before + head + rows.String()
+	if _, after, more := strings.Cut(rest, "\n\n"); more {
+		want += "\n" + after
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
 		}
+	} else if string(raw) != want {
+		t.Errorf("%s does not say what the pages say; go test ./proxy/policy -run TestBoundsIndex -update writes it", page)
 	}
 }
 
