@@ -310,7 +310,13 @@ func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent
 		}
 		_ = g.Wait() // they return none
 	})
-	if ctx.Err() != nil || late >= starved {
+	if ctx.Err() != nil {
+		return nil
+	}
+	if late >= starved {
+		r.up.mu.Lock()
+		defer r.up.mu.Unlock()
+		r.up.thanos.deaf = time.Now()
 		return nil
 	}
 	r.leaveOut(why)

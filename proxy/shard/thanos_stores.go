@@ -45,6 +45,7 @@ type stores struct {
 	out      map[string]time.Time // those that it is told not to ask, by since when
 	failing  []string             // those that failed when each was asked by itself last, and are not left out
 	failed   time.Time            // when that was
+	deaf     time.Time            // when they could not be asked so, for want of processors
 	sounding sounding
 }
 
@@ -331,8 +332,27 @@ func (r *Replica) MissingStores() string {
 }
 
 // storesNote says which stores are known to be away, or failed a moment ago, for an error that does
-// not tell which one it waits for; empty where none is, and for a Prometheus.
+// not tell which one it waits for; where this server is not known to have any such, those of the
+// shard's others, which have the same. Empty where none is known, and for a Prometheus.
 func (r *Replica) storesNote() string {
+	note := r.ownStoresNote()
+	for _, o := range r.Shard.Replicas {
+		if note == "" {
+			note = o.ownStoresNote()
+		}
+	}
+	if note != "" {
+		return note
+	}
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	if time.Since(r.up.thanos.deaf) < failingFor {
+		return "which of its stores that is, Spillway could not find out: it got too little of its processors to ask each by itself"
+	}
+	return ""
+}
+
+func (r *Replica) ownStoresNote() string {
 	away := r.storesAway()
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()

@@ -105,11 +105,13 @@ func TestLateNamesStores(t *testing.T) {
 		{"one failed", nil, "c:1", 0, []string{"c:1"}},
 		{"one failed, and another is away", map[string]string{"a:1": "gone"}, "c:1", time.Second, []string{"a:1", "c:1"}},
 		{"one failed long ago", nil, "c:1", failingFor, nil},
+		{"one failed, as the other Thanos Query knows", nil, "other c:1", 0, []string{"c:1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var f fakeStores
 				cfg := f.config()
+				failed, other := strings.CutPrefix(tc.failed, "other ")
 				path, stores, over := endpoint.Get(endpoint.Rules).Path, cfg.Answer, make(chan struct{})
 				cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
 					if r.Path == path {
@@ -117,29 +119,33 @@ func TestLateNamesStores(t *testing.T) {
 					}
 					return stores(r)
 				}
-				b := newBubble(t, cfg)
+				b := newBubble(t, cfg, cfg)
 				defer b.close()
 				defer close(over)
 				top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
 				defer top.Close()
 				top.Refresh(t.Context())
-				r := top.Groups[0].Shards[0].Replicas[0]
-				ask := func(req *endpoint.Request) error {
+				both := top.Groups[0].Shards[0].Replicas
+				ask := func(r *Replica, req *endpoint.Request) error {
 					ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
 					defer cancel()
 					_, err := readAll(ctx, r, req, CallOptions{})
 					return err
 				}
-				if tc.failed != "" {
-					f.set(map[string]string{tc.failed: "fail"})
-					if err := ask(&endpoint.Request{ID: endpoint.Query, Query: "count(up)"}); err == nil {
-						t.Fatalf("%s fails and nobody was told", tc.failed)
+				if failed != "" {
+					f.set(map[string]string{failed: "fail"})
+					who := both[0]
+					if other {
+						who = both[1]
+					}
+					if err := ask(who, &endpoint.Request{ID: endpoint.Query, Query: "count(up)"}); err == nil {
+						t.Fatalf("%s fails and nobody was told", failed)
 					}
 					f.set(nil)
 					time.Sleep(tc.ago)
 				}
 				f.setAway(tc.away)
-				err := ask(&endpoint.Request{ID: endpoint.Rules})
+				err := ask(both[0], &endpoint.Request{ID: endpoint.Rules})
 				if kindOf(err) != "timeout" {
 					t.Fatalf("%v, want a timeout", err)
 				}
