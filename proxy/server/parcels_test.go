@@ -173,6 +173,7 @@ func TestAReplicaFailsBetweenParcels(t *testing.T) {
 		s, base := startProxy(t, t.Context(), config+"limits: {max_series: 25}\n")
 		s.parcel = 7
 		sh := s.state.Load().top.Groups[0].Shards[0]
+		var out atomic.Int64 // its reads until it came not to be asked
 		f := func(replica int, read int64) bool {
 			if !tc.read && replica == 0 && read == tc.after+1 {
 				for reads[1].Load() < read || sh.Replicas[1].InFlight() > 0 {
@@ -183,6 +184,7 @@ func TestAReplicaFailsBetweenParcels(t *testing.T) {
 						_ = resp.Body.Close()
 					}
 				}
+				out.Store(reads[1].Load())
 			}
 			return tc.read && replica == 1 && read > tc.after
 		}
@@ -193,6 +195,9 @@ func TestAReplicaFailsBetweenParcels(t *testing.T) {
 		if code != 200 {
 			t.Errorf("%s: %d %s", tc.name, code, got)
 			continue
+		}
+		if !tc.read && reads[1].Load()-out.Load() >= 60/7 {
+			tc.want = of2 // on a busy machine it is asked again by then, for all parcels
 		}
 		sameAnswer(t, tc.name, got, tc.want)
 		if n := reads[0].Load(); tc.read && n < 60/7 {
