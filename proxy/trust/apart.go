@@ -58,7 +58,8 @@ func (a *Apart) Compare(s Server, read map[string][]string) (was, is State) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	own := map[string]map[uint64]struct{}{}
-	same := a.state != Broken // what broke it is found anew each time
+	was = a.state
+	same := was == Trusted && len(read) > 0 // what broke it is found anew each time
 	for name, values := range read {
 		own[name] = make(map[uint64]struct{}, len(values))
 		for _, v := range values {
@@ -71,8 +72,7 @@ func (a *Apart) Compare(s Server, read map[string][]string) (was, is State) {
 			return v != "" && !ok
 		})
 	}
-	was = a.state
-	if same && len(read) > 0 && was == Trusted {
+	if same {
 		return was, was
 	}
 	a.values[s] = own

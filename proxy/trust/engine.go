@@ -39,7 +39,7 @@ type Engine struct {
 	// What flags and features were decoded from, by hash: they hardly ever change, and there may be
 	// a thousand servers.
 	flagsHash, featuresHash uint64
-	key                     interned.Handle[string] // equal for engines of the same lookback, flags and features; zero where it was not made
+	key                     interned.Handle[string] // of all that is compared; zero where it was not sealed
 }
 
 var engineSeed = maphash.MakeSeed()
@@ -92,20 +92,22 @@ func slotsOf(flags map[string]string) int {
 	return 0
 }
 
-// Seal is called once all of it was read: engines are compared by what it makes.
+// Seal is called once all of it was read: of engines that are compared only those are looked at one
+// by one that differ in what it makes, and of a thousand servers nearly all are equal. All but
+// Slots is in it, whatever fields there are.
 func (e *Engine) Seal() {
-	e.key = interned.Make(e.Lookback + "\x00" + strings.Join(e.Flags, ",") + "\x00" + strings.Join(e.Features, ","))
+	all := *e
+	all.Slots, all.flagsHash, all.featuresHash, all.key = 0, 0, 0, interned.Handle[string]{}
+	e.key = interned.Make(fmt.Sprintf("%#v", all))
 }
 
-// Same tells whether two engines of one server say the same, so that nothing was learned.
-func (e *Engine) Same(o *Engine) bool {
-	return e.Known == o.Known && e.key == o.key && (e.Features == nil) == (o.Features == nil) && e.EvaluationInterval == o.EvaluationInterval && e.Thanos == o.Thanos
-}
+// Same tells whether two sealed engines say the same: of one server, that nothing was learned.
+func (e *Engine) Same(o *Engine) bool { return e.key == o.key }
 
 // Differences says in what b differs from a, each a sentence about b; nil where it does not, or
 // where too little is known.
 func (b Engine) Differences(a Engine) []string {
-	if !a.Known || !b.Known || b.alike(&a) {
+	if !a.Known || !b.Known || b.Same(&a) {
 		return nil
 	}
 	var out []string
@@ -164,12 +166,6 @@ func missing(a, b []string) []string {
 		out = append(out, fmt.Sprintf("and %d more", more))
 	}
 	return out
-}
-
-// alike tells, without comparing what they have one by one, that two engines do not differ. False
-// may also mean that it was not seen so quickly.
-func (e *Engine) alike(ref *Engine) bool {
-	return e.key == ref.key && e.EvaluationInterval == ref.EvaluationInterval && (e.Features == nil) == (ref.Features == nil)
 }
 
 // Commonest is the engine that most of them have, the first of equally common ones; false where

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -67,10 +68,13 @@ func TestEnginesDiffer(t *testing.T) {
 	}
 	a, b := engineOf(flags, features), engineOf(flags, features)
 	a.EvaluationInterval, b.EvaluationInterval = "1m", "30s"
+	a.Seal()
+	b.Seal()
 	if d := b.Differences(a); len(d) != 1 || !strings.Contains(d[0], "is 30s, not 1m") || a.Same(&b) {
 		t.Errorf("evaluation_interval: %q", d)
 	}
-	if b.Thanos = true; len(b.Differences(a)) > 0 {
+	b.Thanos = true
+	if b.Seal(); len(b.Differences(a)) > 0 {
 		t.Errorf("a Thanos Query is sent the step of each subquery: %q", b.Differences(a))
 	}
 }
@@ -110,6 +114,33 @@ func TestCommonest(t *testing.T) {
 	} {
 		if e, known := Commonest(slices.Values(tc.engines)); e.Lookback != tc.want || known != (tc.want != "") {
 			t.Errorf("%q, known %v, want %q", e.Lookback, known, tc.want)
+		}
+	}
+}
+
+// TestSealed: engines that differ in any field but Slots are not the same.
+func TestSealed(t *testing.T) {
+	var plain Engine
+	plain.Seal()
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Engine]()) {
+		if !field.IsExported() {
+			continue
+		}
+		var e Engine
+		switch v := reflect.ValueOf(&e).Elem().FieldByIndex(field.Index); v.Kind() {
+		case reflect.String:
+			v.SetString("x")
+		case reflect.Bool:
+			v.SetBool(true)
+		case reflect.Int:
+			v.SetInt(1)
+		case reflect.Slice:
+			v.Set(reflect.MakeSlice(v.Type(), 0, 0)) // one that is empty is not nil
+		default:
+			t.Fatalf("%s is a %s: say here how it is set", field.Name, v.Kind())
+		}
+		if e.Seal(); e.Same(&plain) != (field.Name == "Slots") {
+			t.Errorf("another %s is the same: %v", field.Name, e.Same(&plain))
 		}
 	}
 }
