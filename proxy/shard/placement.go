@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/proxy/config"
-	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
@@ -136,7 +134,8 @@ func (r *Replica) checkHashmod(ctx context.Context, last trust.Fact) trust.Fact 
 	if h == nil {
 		return trust.Fact{}
 	}
-	return trust.Check(last, h.Promise(hash), h.Label, r.values(ctx, h.Label), h.Wrong(hash))
+	from, until := r.Shard.Span(r.up.opts.Clock())
+	return trust.Check(last, h.Promise(hash), h.Label, r.values(ctx, h.Label, from, until), h.Wrong(hash))
 }
 
 // checkNames looks whether the group's patterns have each metric name that the server has in its
@@ -146,7 +145,8 @@ func (r *Replica) checkNames(ctx context.Context, last trust.Fact) trust.Fact {
 	if n == nil {
 		return trust.Fact{}
 	}
-	return trust.Check(last, n.Promise(), model.MetricNameLabel, r.values(ctx, model.MetricNameLabel), n.Wrong)
+	from, until := r.Shard.Span(r.up.opts.Clock())
+	return trust.Check(last, n.Promise(), model.MetricNameLabel, r.values(ctx, model.MetricNameLabel, from, until), n.Wrong)
 }
 
 // shardByWindow is the time whose values are compared. A target that moves to another shard is on
@@ -166,13 +166,11 @@ func (r *Replica) checkShardBy(ctx context.Context) {
 	read := map[string][]string{}
 	if from <= until {
 		for _, name := range g.ShardBy {
-			req := &endpoint.Request{ID: endpoint.LabelValues, Label: name, Start: endpoint.At(from), End: endpoint.At(until)}
-			raw, err := r.data(r.fetch(ctx, probeJSON, req.Path(), r.writer(req), maxFactBytes))
-			var values []string
-			if err != nil || json.Unmarshal(raw, &values) != nil {
+			v := r.values(ctx, name, from, until)
+			if v.Away || v.Unread != "" {
 				return
 			}
-			read[name] = values
+			read[name] = v.List
 		}
 	}
 	was, is := g.apart.Compare(trust.Server{Shard: r.Shard.Index, Replica: r.Index}, read)

@@ -48,13 +48,12 @@ func (r *Replica) known(at *trust.Fact, promise, label string) (state trust.Stat
 	return f.Of(promise, label)
 }
 
-// values reads every value of the label that the server has in its shard's time. A Thanos Query
+// values reads every value of the label that the server has in a stretch of time. A Thanos Query
 // without all of its stores has not all of the values, and counts as away.
-func (r *Replica) values(ctx context.Context, label string) (v trust.Values) {
+func (r *Replica) values(ctx context.Context, label string, from, until int64) (v trust.Values) {
 	if r.MissingStores() != "" {
 		return trust.Values{Away: true}
 	}
-	from, until := r.Shard.Span(r.up.opts.Clock())
 	req := &endpoint.Request{ID: endpoint.LabelValues, Label: label}
 	if moment(from) != "" {
 		req.Start = endpoint.At(from)

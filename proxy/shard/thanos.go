@@ -283,7 +283,7 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 	}
 	switch {
 	case missing != "":
-		resp.Partial = c.r.without(missing)
+		resp.Partial = c.r.answersWithout(missing)
 	case !c.r.followed(c.started):
 		cause = errUnseen
 		resp.Partial = name + " answered, and its list of stores was not read often enough meanwhile to tell whether it had all of them"
@@ -311,8 +311,8 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 	return nil
 }
 
-// without says what an answer lacks.
-func (r *Replica) without(missing string) string {
+// answersWithout says what an answer lacks.
+func (r *Replica) answersWithout(missing string) string {
 	return r.Name() + " answers without some of its stores: " + missing
 }
 

@@ -177,7 +177,7 @@ func (r *Replica) whoHangs(ctx context.Context, asked []string, t try) error {
 		case !slices.Equal(r.leftOut(), without) || hung:
 			return errStoreHangs
 		case missing != "" && !t.Partial:
-			return r.partial(nil, r.without(missing))
+			return r.partial(nil, r.answersWithout(missing))
 		case len(silent) > 0:
 			e := qerr.New(qerr.ShardFailed, "%s waits for its stores, of which %s did not answer a small question within %s, and no copy is known that does", r.Name(), strings.Join(silent, ", "), aloneTimeout)
 			e.Advice = "look at that store, and at its Prometheus; with a second replica that scrapes the same it would be left out"
@@ -292,11 +292,9 @@ func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent
 			g.Go(func() error {
 				switch err := r.askStore(ctx, name, patience); {
 				case errors.Is(err, errNothing):
-					if r.sidecars([]string{name}) { // others may have nothing of the metric
-						mu.Lock()
-						defer mu.Unlock()
-						empty = append(empty, name)
-					}
+					mu.Lock()
+					defer mu.Unlock()
+					empty = append(empty, name)
 				case err != nil:
 					mu.Lock()
 					defer mu.Unlock()
@@ -330,9 +328,9 @@ func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent
 	return silent
 }
 
-// errNothing is the private cause of an answer of a store that was asked by itself and has nothing
-// of the metric up. So answers a Thanos Query that does not ask the store at the moment, whatever
-// its page says: while it is not ready it comes and goes.
+// errNothing is the private cause of an answer of a sidecar that was asked by itself and has
+// nothing of the metric up, which other stores need not have. So answers a Thanos Query that does
+// not ask the store at the moment, whatever its page says: while it is not ready it comes and goes.
 var errNothing = errors.New("it has nothing of the metric up")
 
 // askStore asks one store by itself something that costs little and passes its Prometheus, though
@@ -362,7 +360,7 @@ func (r *Replica) askStore(ctx context.Context, name string, patience time.Durat
 	var answer struct {
 		Data []string `json:"data"`
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil || len(answer.Data) == 0 {
+	if err := json.Unmarshal(raw, &answer); err != nil || len(answer.Data) == 0 && r.sidecars([]string{name}) {
 		return errNothing
 	}
 	return nil
@@ -445,7 +443,7 @@ func (r *Replica) askLeftOut(ctx context.Context) {
 	g.SetLimit(storesAtOnce)
 	for _, name := range again {
 		g.Go(func() error {
-			if err := r.askStore(ctx, name, storeTimeout); err != nil && !errors.Is(err, errNothing) {
+			if r.askStore(ctx, name, storeTimeout) != nil {
 				return nil
 			}
 			u.mu.Lock()

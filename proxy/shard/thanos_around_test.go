@@ -285,6 +285,33 @@ func TestGoneMeanwhile(t *testing.T) {
 	}
 }
 
+// TestQuietStaysOut: a store that was left out is not taken in again while Thanos, which calls it
+// well, does not ask it.
+func TestQuietStaysOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f fakeStores
+		b := newBubble(t, f.config())
+		defer b.close()
+		top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
+		defer top.Close()
+		top.Refresh(t.Context())
+		r := top.Groups[0].Shards[0].Replicas[0]
+		for _, step := range []struct {
+			does string
+			out  int
+		}{{"fail", 1}, {"quiet", 1}, {"", 0}} {
+			f.set(map[string]string{"a:1": step.does})
+			if _, err := readAll(t.Context(), r, &endpoint.Request{ID: endpoint.Query, Query: "count(up)"}, CallOptions{}); err != nil {
+				t.Errorf("%s: %v", step.does, err)
+			}
+			time.Sleep(15 * time.Second)
+			if out := r.leftOut(); len(out) != step.out {
+				t.Errorf("%s: left out are %q, want %d", step.does, out, step.out)
+			}
+		}
+	})
+}
+
 // TestSoundedOnce: requests that fail together ask the stores once, not each of them.
 func TestSoundedOnce(t *testing.T) {
 	var f fakeStores

@@ -364,8 +364,10 @@ func (r *Replica) ownStoresNote() string {
 	if t.missing != "" {
 		parts = append(parts, "it lacks "+t.missing)
 	}
-	away = slices.DeleteFunc(away, func(name string) bool { return strings.Contains(t.missing, name) })
-	if slices.Sort(away); len(away) > 0 {
+	said := spokenOf(t.missing, away)
+	away = slices.DeleteFunc(away, func(name string) bool { return said[name] != "" })
+	slices.Sort(away)
+	if away = slices.Compact(away); len(away) > 0 {
 		parts = append(parts, "a moment ago these failed, or were away: "+strings.Join(away[:min(len(away), 5)], ", "))
 	}
 	return strings.Join(parts, "; ")

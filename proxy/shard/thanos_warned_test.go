@@ -94,7 +94,7 @@ func TestLateNamesStores(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		away   map[string]string // by Thanos' page
-		failed string            // when it was asked
+		failed string            // when it was asked; deaf: nobody could be asked
 		ago    time.Duration
 		names  []string
 	}{
@@ -105,6 +105,7 @@ func TestLateNamesStores(t *testing.T) {
 		{"one failed", nil, "c:1", 0, []string{"c:1"}},
 		{"one failed, and another is away", map[string]string{"a:1": "gone"}, "c:1", time.Second, []string{"a:1", "c:1"}},
 		{"one failed long ago", nil, "c:1", failingFor, nil},
+		{"Spillway had too little of its processors", nil, "deaf", 0, nil},
 		{"one failed, as the other Thanos Query knows", nil, "other c:1", 0, []string{"c:1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -132,7 +133,11 @@ func TestLateNamesStores(t *testing.T) {
 					_, err := readAll(ctx, r, req, CallOptions{})
 					return err
 				}
-				if failed != "" {
+				switch failed {
+				case "":
+				case "deaf":
+					both[0].up.thanos.deaf = time.Now()
+				default:
 					f.set(map[string]string{failed: "fail"})
 					who := both[0]
 					if other {
@@ -148,6 +153,9 @@ func TestLateNamesStores(t *testing.T) {
 				err := ask(both[0], &endpoint.Request{ID: endpoint.Rules})
 				if kindOf(err) != "timeout" {
 					t.Fatalf("%v, want a timeout", err)
+				}
+				if deaf := strings.Contains(err.Error(), "too little of its processors"); deaf != (failed == "deaf") {
+					t.Errorf("%v: it says that nobody could be asked: %v", err, deaf)
 				}
 				for name := range holds {
 					if got, want := spokenOf(err.Error(), []string{name})[name] != "", slices.Contains(tc.names, name); got != want {
