@@ -26,25 +26,12 @@ func (w *World) bulk(ctx context.Context, peers []*path) (_ *Bulk, err error) {
 	callers := callersOf(append(paths[:len(paths):len(paths)], peers...), 1)
 	defer closeAll(callers)
 	b := &Bulk{Query: w.o.Mix.Bulk}
-	for _, c := range callers {
-		if _, err := w.turn(ctx, c, 0, 1, 0, len(w.o.Mix.Queries)); err != nil {
-			return nil, err
-		}
-	}
-	if err := bench.Wait(ctx, settle); err != nil {
+	if err := w.warm(ctx, callers); err != nil {
 		return nil, err
 	}
-	idle := map[*path]int64{}
-	for _, c := range callers {
-		if c.p.pid == 0 {
-			continue
-		}
-		if idle[c.p], _, err = realprom.Memory(c.p.pid); err == nil {
-			err = realprom.ResetPeak(c.p.pid)
-		}
-		if err != nil {
-			return nil, err
-		}
+	idle, err := idleOf(callers)
+	if err != nil {
+		return nil, err
 	}
 	var shards []*caller
 	for _, s := range w.parts {
@@ -96,16 +83,9 @@ func (w *World) bulk(ctx context.Context, peers []*path) (_ *Bulk, err error) {
 		}
 	}
 	for _, c := range callers {
-		p := BulkPath{Name: c.p.name, Seconds: median(took[c]).Seconds()}
-		if n := len(took[c]); n > 0 {
-			p.ProxyCPU = cpu[c].Seconds() / float64(n)
-		}
-		if c.p.pid > 0 {
-			_, peak, err := realprom.Memory(c.p.pid)
-			if err != nil {
-				return nil, err
-			}
-			p.IdleMiB, p.OverIdleMiB = float64(idle[c.p])/(1<<20), float64(max(0, peak-idle[c.p]))/(1<<20)
+		p, err := bulkPath(c, took[c], cpu[c], idle[c.p])
+		if err != nil {
+			return nil, err
 		}
 		b.Paths = append(b.Paths, p)
 	}
@@ -114,6 +94,50 @@ func (w *World) bulk(ctx context.Context, peers []*path) (_ *Bulk, err error) {
 	}
 	b.SlowestAtOnce = median(atOnce).Seconds()
 	return b, nil
+}
+
+// warm asks the mix once on each path, and waits until all is at rest.
+func (w *World) warm(ctx context.Context, callers []*caller) error {
+	for _, c := range callers {
+		if _, err := w.turn(ctx, c, 0, 1, 0, len(w.o.Mix.Queries)); err != nil {
+			return err
+		}
+	}
+	return bench.Wait(ctx, settle)
+}
+
+// idleOf is what each proxy holds at rest, in bytes; its peak is measured from here on.
+func idleOf(callers []*caller) (map[*path]int64, error) {
+	idle := map[*path]int64{}
+	for _, c := range callers {
+		if c.p.pid == 0 {
+			continue
+		}
+		var err error
+		if idle[c.p], _, err = realprom.Memory(c.p.pid); err == nil {
+			err = realprom.ResetPeak(c.p.pid)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return idle, nil
+}
+
+// bulkPath is what the query cost on one path, with what its proxy held at rest.
+func bulkPath(c *caller, took []time.Duration, cpu time.Duration, idle int64) (BulkPath, error) {
+	p := BulkPath{Name: c.p.name, Seconds: median(took).Seconds()}
+	if n := len(took); n > 0 {
+		p.ProxyCPU = cpu.Seconds() / float64(n)
+	}
+	if c.p.pid > 0 {
+		_, peak, err := realprom.Memory(c.p.pid)
+		if err != nil {
+			return p, err
+		}
+		p.IdleMiB, p.OverIdleMiB = float64(idle)/(1<<20), float64(max(0, peak-idle))/(1<<20)
+	}
+	return p, nil
 }
 
 // allAtOnce asks all shards at the same time and returns how long the slowest took.

@@ -68,15 +68,7 @@ func split(
 			return nil, err
 		}
 	}
-	symbols := ir.Symbols()
-	for symbols.Next() {
-		for _, p := range parts { // more than a part needs, and no harm
-			if err := p.iw.AddSymbol(symbols.At()); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if err := symbols.Err(); err != nil {
+	if err := addSymbols(ir.Symbols(), parts); err != nil {
 		return nil, err
 	}
 	all, value := index.AllPostingsKey()
@@ -115,6 +107,11 @@ func split(
 	if err := postings.Err(); err != nil {
 		return nil, err
 	}
+	return finish(parts)
+}
+
+// finish writes the parts' ends and returns how many series each has.
+func finish(parts []*part) ([]int, error) {
 	counts := make([]int, len(parts))
 	for i, p := range parts {
 		if counts[i] = int(p.meta.Stats.NumSeries); counts[i] == 0 {
@@ -125,6 +122,18 @@ func split(
 		}
 	}
 	return counts, nil
+}
+
+// addSymbols gives each part all symbols: more than it needs, and no harm.
+func addSymbols(symbols index.StringIter, parts []*part) error {
+	for symbols.Next() {
+		for _, p := range parts {
+			if err := p.iw.AddSymbol(symbols.At()); err != nil {
+				return err
+			}
+		}
+	}
+	return symbols.Err()
 }
 
 // part is one block being written.

@@ -61,19 +61,12 @@ func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query)
 		removed []byte
 	)
 	err = c.Read(ctx, query, func(lbls []prompb.Label, chunks []prompb.Chunk) error {
-		n := int64(0)
-		for i := range chunks {
-			if err := checkChunk(&chunks[i]); err != nil {
-				return qerr.Wrap(qerr.ShardFailed, err, "%s sent series data that cannot be decoded", c.Name())
-			}
-			if chunks[i].MaxTimeMs < chunks[i].MinTimeMs || i > 0 && chunks[i].MinTimeMs <= chunks[i-1].MaxTimeMs {
-				return malformed(c, "chunks of a series that overlap or go back in time")
-			}
-			n += int64(len(chunks[i].Data)) + 64
-			f.Bytes += int64(len(chunks[i].Data))
-			histograms = histograms || chunks[i].Type != prompb.Chunk_XOR && chunks[i].Type != prompb.Chunk_XOR2
-			f.Samples += int64(binary.BigEndian.Uint16(chunks[i].Data)) // checked above to be there
+		bytes, samples, native, err := measured(c, chunks)
+		if err != nil {
+			return err
 		}
+		f.Bytes, f.Samples, histograms = f.Bytes+bytes, f.Samples+samples, histograms || native
+		n := bytes + 64*int64(len(chunks))
 		again := len(out) > 0 && sameLabels(last, lbls)
 		if !again {
 			n += seriesOverhead + q.PerSeries
@@ -98,20 +91,7 @@ func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query)
 			return malformed(c, "a series that was not asked for")
 		}
 		st := stored{chunks: slices.Clone(chunks)}
-		builder.Reset()
-		removed = removed[:0]
-		for _, l := range lbls {
-			if slices.Contains(s.Drop, l.Name) {
-				removed = fmt.Appendf(removed, ", %s=%q", l.Name, l.Value)
-				continue
-			}
-			if l.Value != "" {
-				builder.Add(l.Name, l.Value)
-			}
-		}
-		s.Labels.Range(func(l labels.Label) { builder.Add(l.Name, l.Value) })
-		builder.Sort()
-		st.lbls = builder.Labels()
+		st.lbls, removed = s.relabelled(&builder, lbls, removed[:0])
 		if _, twice := st.lbls.HasDuplicateLabelNames(); twice {
 			return malformed(c, "a series with a label twice")
 		}
@@ -134,6 +114,41 @@ func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query)
 		return nil
 	})
 	return out, charged, histograms, err
+}
+
+// measured checks the chunks of a series and tells how many bytes and samples are in them, and
+// whether any is of histograms.
+func measured(c Copy, chunks []prompb.Chunk) (bytes, samples int64, histograms bool, err error) {
+	for i := range chunks {
+		if err := checkChunk(&chunks[i]); err != nil {
+			return 0, 0, false, qerr.Wrap(qerr.ShardFailed, err, "%s sent series data that cannot be decoded", c.Name())
+		}
+		if chunks[i].MaxTimeMs < chunks[i].MinTimeMs || i > 0 && chunks[i].MinTimeMs <= chunks[i-1].MaxTimeMs {
+			return 0, 0, false, malformed(c, "chunks of a series that overlap or go back in time")
+		}
+		bytes += int64(len(chunks[i].Data))
+		samples += int64(binary.BigEndian.Uint16(chunks[i].Data)) // checked above to be there
+		histograms = histograms || chunks[i].Type != prompb.Chunk_XOR && chunks[i].Type != prompb.Chunk_XOR2
+	}
+	return bytes, samples, histograms, nil
+}
+
+// relabelled are the labels of a series as the slice has them: without those that it drops, which
+// are appended to removed, and with its own.
+func (s *Slice) relabelled(b *labels.ScratchBuilder, lbls []prompb.Label, removed []byte) (labels.Labels, []byte) {
+	b.Reset()
+	for _, l := range lbls {
+		if slices.Contains(s.Drop, l.Name) {
+			removed = fmt.Appendf(removed, ", %s=%q", l.Name, l.Value)
+			continue
+		}
+		if l.Value != "" {
+			b.Add(l.Name, l.Value)
+		}
+	}
+	s.Labels.Range(func(l labels.Label) { b.Add(l.Name, l.Value) })
+	b.Sort()
+	return b.Labels(), removed
 }
 
 // malformed is the failure of a copy that sent what no server sends.
