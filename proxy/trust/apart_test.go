@@ -53,8 +53,10 @@ func TestApart(t *testing.T) {
 			{Server{1, 0}, node("a"), Broken, `node="a"`},
 		}},
 		{"named by who is not asked now", "node", []has{
-			{Server{0, 0}, node("a"), Unchecked, ""}, {Server{1, 0}, node("a"), Broken, `node="a"`}, {Server{1, 1}, node("b"), Broken, "both hold values of node"},
-			{Server{0, 0}, node("a"), Unchecked, ""}, {Server{1, 0}, node("a"), Broken, `node="a"`}, {Server{0, 0}, node("a"), Broken, `node="a"`},
+			{Server{0, 0}, node("a"), Unchecked, ""},
+			{Server{1, 0}, node("a"), Broken, `node="a"`},
+			{Server{1, 1}, node("b"), Broken, "both hold values of node"},
+			{Server{0, 0}, node("a"), Broken, `node="a"`},
 		}},
 		{"one of two is disjoint", "node zone", []has{
 			{Server{0, 0}, both("a", "z"), Unchecked, ""},
