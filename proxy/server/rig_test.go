@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -95,13 +97,11 @@ func newClient(t testing.TB) *http.Client {
 	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// all are the rig's shards.
+// all are the rig's shards, in the same order each time.
 func (r *rig) all() []*fakeshard.Shard {
-	var out []*fakeshard.Shard
-	for s := range r.names {
-		out = append(out, s)
-	}
-	return out
+	return slices.SortedFunc(maps.Keys(r.names), func(a, b *fakeshard.Shard) int {
+		return strings.Compare(r.names[a], r.names[b])
+	})
 }
 
 // called is what errors call the shards.
