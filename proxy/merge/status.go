@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/spillwayproject/spillway/internal/version"
 	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
@@ -148,7 +148,7 @@ func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *adm
 	var lowest buildInfo
 	if len(docs) > 0 {
 		lowest = slices.MinFunc(docs, func(a, b buildInfo) int {
-			return cmp.Or(compareVersions(a.Version, b.Version),
+			return cmp.Or(version.Compare(a.Version, b.Version),
 				strings.Compare(a.Revision, b.Revision), strings.Compare(a.Branch, b.Branch),
 				strings.Compare(a.BuildUser, b.BuildUser), strings.Compare(a.BuildDate, b.BuildDate), strings.Compare(a.GoVersion, b.GoVersion))
 		})
@@ -160,37 +160,6 @@ func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *adm
 func numbered(version string) bool {
 	version = strings.TrimPrefix(version, "v")
 	return version != "" && version[0] >= '0' && version[0] <= '9'
-}
-
-// compareVersions compares by numbers, and puts a pre-release (3.0.0-rc.1) before its release. What
-// is no number is taken for zero.
-func compareVersions(a, b string) int {
-	a, preA, isPreA := strings.Cut(strings.TrimPrefix(a, "v"), "-")
-	b, preB, isPreB := strings.Cut(strings.TrimPrefix(b, "v"), "-")
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range max(len(as), len(bs)) {
-		if c := cmp.Compare(number(as, i), number(bs, i)); c != 0 {
-			return c
-		}
-	}
-	switch {
-	case isPreA && !isPreB:
-		return -1
-	case isPreB && !isPreA:
-		return 1
-	}
-	return strings.Compare(preA, preB)
-}
-
-func number(parts []string, i int) int {
-	if i >= len(parts) {
-		return 0
-	}
-	n, err := strconv.Atoi(parts[i])
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // MergeFeatures writes what all shards have: of each category the features that every shard lists,

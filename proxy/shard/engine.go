@@ -6,6 +6,7 @@ import (
 	"iter"
 	"sync/atomic"
 
+	"github.com/spillwayproject/spillway/internal/version"
 	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
@@ -96,7 +97,7 @@ func (t *Topology) EngineDifferences(r *Replica) []string {
 func (t *Topology) LowestVersion() string {
 	low := ""
 	for r := range t.replicas() {
-		if v := r.Version(); v != "" && !r.Thanos() && (low == "" || trust.CompareVersions(v, low) < 0) {
+		if v := r.Version(); v != "" && !r.Thanos() && (low == "" || version.Compare(v, low) < 0) {
 			low = v
 		}
 	}

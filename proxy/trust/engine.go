@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
@@ -183,42 +182,4 @@ func Commonest(engines iter.Seq[Engine]) (best Engine, known bool) {
 		}
 	}
 	return best, most > 0
-}
-
-// CompareVersions orders versions as 2.42.0 < 3.0.0-rc.1 < 3.0.0 < 3.15.0. Text that is no number
-// sorts below any number.
-func CompareVersions(a, b string) int {
-	split := func(v string) (nums []string, pre string) {
-		v = strings.TrimPrefix(v, "v")
-		v, _, _ = strings.Cut(v, "+")
-		v, pre, _ = strings.Cut(v, "-")
-		return strings.Split(v, "."), pre
-	}
-	part := func(p []string, i int) int {
-		if i >= len(p) {
-			return 0
-		}
-		n, err := strconv.Atoi(p[i])
-		if err != nil {
-			return -1
-		}
-		return n
-	}
-	an, ap := split(a)
-	bn, bp := split(b)
-	for i := range max(len(an), len(bn)) {
-		if c := cmp.Compare(part(an, i), part(bn, i)); c != 0 {
-			return c
-		}
-	}
-	switch {
-	case ap == bp:
-		return 0
-	case ap == "":
-		return 1
-	case bp == "":
-		return -1
-	default:
-		return cmp.Compare(ap, bp)
-	}
 }

@@ -7,23 +7,6 @@ import (
 	"testing"
 )
 
-func TestVersions(t *testing.T) {
-	sorted := []string{"x", "2.9.0", "2.42.0", "3.0.0-rc.1", "3.0.0", "3.9.0+ds", "3.15.0"}
-	for i, a := range sorted {
-		for j, b := range sorted {
-			want := 0
-			if i < j {
-				want = -1
-			} else if i > j {
-				want = 1
-			}
-			if got := CompareVersions(a, b); got != want {
-				t.Errorf("compare %s with %s: %d, want %d", a, b, got, want)
-			}
-		}
-	}
-}
-
 // engineOf is one as two answers make it; features is empty where the server has no such endpoint.
 func engineOf(flags, features string) Engine {
 	var e Engine
