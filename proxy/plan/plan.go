@@ -214,12 +214,13 @@ func (v *View) Raw(budget *admit.Budget, maxBytes int64, gone func(*shard.Shard)
 }
 
 // slice is the shard as raw reads it: its whole replica alone, else all that can be asked, the base
-// first.
+// first and the others where that one lacks something.
 func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *admit.Budget, maxBytes int64) (*raw.Slice, error) {
 	if l.Shard.Thanos() {
 		return nil, shard.ErrNoRaw(l.Shard)
 	}
-	base, whole, err := l.Shard.Whole(ctx, max(from, l.From), min(until, l.Until), v.now)
+	from, until = max(from, l.From), min(until, l.Until)
+	base, whole, err := l.Shard.Whole(ctx, from, until, v.now)
 	if err != nil {
 		return nil, err
 	}
@@ -249,6 +250,9 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *admi
 	}
 	for _, r := range well {
 		s.Copies = append(s.Copies, &replica{r: r, budget: budget, maxBytes: maxBytes, spare: len(well) > 1})
+	}
+	if len(well) > 1 {
+		s.Lacking = lackedBy(ctx, l.Shard, well[0], from, until, v.now)
 	}
 	return s, nil
 }

@@ -3,34 +3,81 @@ package raw
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/prompb"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// readAll reads all copies at once. One that was read whole lets the others have SparePatience
-// more.
-func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, held [][]stored, errs []error) {
+// haul is what one copy has of a query in a stretch of time.
+type haul struct {
+	copy    int
+	span    Stretch
+	series  []stored
+	charged int64 // of the meter
+}
+
+// hauls are what is to be read of the slice: of its base, or of all copies, the whole window; of
+// the others what lies in the stretches that the base lacks something in. Those of one copy follow
+// each other, in the order of time.
+func (s *Slice) hauls(query Query) []haul {
+	window := Stretch{query.From, query.Until}
+	out := []haul{{copy: 0, span: window}}
+	for i := 1; i < len(s.Copies); i++ {
+		if len(s.Lacking) == 0 {
+			out = append(out, haul{copy: i, span: window})
+		}
+		for _, l := range s.Lacking {
+			if l = (Stretch{max(l.From, window.From), min(l.Until, window.Until)}); l.From <= l.Until {
+				out = append(out, haul{copy: i, span: l})
+			}
+		}
+	}
+	return out
+}
+
+// within is the query for a part of its window.
+func (q Query) within(s Stretch) Query {
+	if h := q.Hints; h != nil && s != (Stretch{q.From, q.Until}) {
+		own := *h
+		own.Start, own.End = max(own.Start, s.From), min(own.End, s.Until)
+		q.Hints = &own
+	}
+	q.From, q.Until = s.From, s.Until
+	return q
+}
+
+// give gives back what the hauls are charged for.
+func (q *Queryable) give(hauls []haul) {
+	for i := range hauls {
+		q.Meter.Drop(hauls[i].charged)
+		hauls[i].charged, hauls[i].series = 0, nil
+	}
+}
+
+// readAll reads all copies at once, and returns the error of each. One that was read whole lets the
+// others have SparePatience more; where they are read in stretches it is the base.
+func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []haul) []error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
 		wg    sync.WaitGroup
 		once  sync.Once
 		timer *time.Timer
+		errs  = make([]error, len(s.Copies))
+		own   = make([][]haul, len(s.Copies))
 	)
+	for i, n := 0, 0; i < len(own); i++ {
+		first := n
+		for n < len(hauls) && hauls[n].copy == i {
+			n++
+		}
+		own[i] = hauls[first:n]
+	}
 	for i, c := range s.Copies {
 		wg.Go(func() {
-			errs[i] = qerr.Guard(func() (err error) {
-				held[i], err = q.read(ctx, s, c, query)
-				return err
-			})
-			if errs[i] == nil && q.SparePatience > 0 {
+			errs[i] = qerr.Guard(func() error { return q.readOne(ctx, s, c, query, own[i]) })
+			if errs[i] == nil && q.SparePatience > 0 && (i == 0 || len(s.Lacking) == 0) {
 				once.Do(func() { timer = time.AfterFunc(q.SparePatience, func() { cancel(errSlowCopy) }) })
 			}
 		})
@@ -39,6 +86,40 @@ func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, held [][
 	if timer != nil {
 		timer.Stop()
 	}
+	return errs
+}
+
+// readOne reads the hauls of one copy, one after the other: all of them or none.
+func (q *Queryable) readOne(ctx context.Context, s *Slice, c Copy, query Query, hauls []haul) error {
+	for i := range hauls {
+		h := &hauls[i]
+		var err error
+		if h.series, h.charged, err = q.read(ctx, s, c, query.within(h.span)); err != nil {
+			q.give(hauls[:i])
+			return err
+		}
+	}
+	return nil
+}
+
+// without is the slice as it is read again after some of its copies have failed; nil where there is
+// nothing to be had by that. What others hold of a base that was not read is more than was read of
+// them.
+func (s *Slice) without(live []int) *Slice {
+	rest := *s
+	rest.Lacking = nil
+	switch {
+	case len(live) == 0 && len(s.Spare) > 0:
+		rest.Copies, rest.Spare = s.Spare, nil
+	case len(live) > 0 && live[0] != 0 && len(s.Lacking) > 0:
+		rest.Copies = nil
+		for _, i := range live {
+			rest.Copies = append(rest.Copies, s.Copies[i])
+		}
+	default:
+		return nil
+	}
+	return &rest
 }
 
 // copyFailed tells whether another copy may still answer.
@@ -48,44 +129,4 @@ func copyFailed(err error) bool {
 		return true
 	}
 	return e.Kind == qerr.ShardFailed || e.Kind == qerr.Timeout || e.Kind == qerr.Overloaded && len(e.Shards) > 0 // no slot at that server
-}
-
-type copyChunks struct {
-	copy   int
-	chunks []prompb.Chunk
-}
-
-type spliced struct {
-	lbls   labels.Labels
-	copies []copyChunks // the base, or the first that has the series, first
-}
-
-// splice makes one series of the copies'. The error is that of an undecodable sample or of a bound.
-func (sp *spliced) splice(ctx context.Context, heard *scrapes, several bool) (*series, error) {
-	s, lo, hi := heard.slice, heard.query.From, heard.query.Until
-	out := &series{lbls: sp.lbls}
-	if !several {
-		c := sp.copies[0]
-		out.parts = []part{{Segment{s.Name, s.Copies[c.copy].Name(), lo, hi}, c.chunks}}
-		return out, nil
-	}
-	var acc []stamp
-	zeros := sp.lbls.Get(model.MetricNameLabel) == upName
-	for _, c := range sp.copies {
-		ss, err := stamps(c.chunks, lo, hi, c.copy, zeros, nil)
-		if err != nil {
-			return nil, qerr.Wrap(qerr.ShardFailed, err, "shard %s sent series data that cannot be decoded", s.Name)
-		}
-		if len(sp.copies) > 1 {
-			if err := heard.mark(ctx, sp.lbls, c.copy, ss); err != nil {
-				return nil, err
-			}
-		}
-		acc = splice(acc, ss, lo, hi)
-	}
-	for _, r := range runs(acc) {
-		i := slices.IndexFunc(sp.copies, func(c copyChunks) bool { return c.copy == r.copy })
-		out.parts = append(out.parts, part{Segment{s.Name, s.Copies[r.copy].Name(), r.from, r.until}, sp.copies[i].chunks})
-	}
-	return out, nil
 }

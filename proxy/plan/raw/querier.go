@@ -52,10 +52,16 @@ type Slice struct {
 	From, Until int64
 	// Copies are its replicas, the base first. One copy is read alone; several are spliced.
 	Copies []Copy
+	// Lacking are the stretches in which the base may lack something that another copy has, sorted
+	// and apart: the others are read there alone. Empty is everywhere.
+	Lacking []Stretch
 	// Spare are the other replicas where Copies is a whole one alone; they are read, and spliced,
 	// where that one fails.
 	Spare []Copy
 }
+
+// Stretch is a stretch of time, both ends inclusive, in milliseconds.
+type Stretch struct{ From, Until int64 }
 
 // Leg is a slice with the matchers to send it.
 type Leg struct {
@@ -367,23 +373,23 @@ const seriesOverhead = 256
 
 // slice reads all copies of one slice and splices them. Of its patience a part has gone by.
 func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.Duration) ([]*series, error) {
-	held := make([][]stored, len(s.Copies))
-	errs := make([]error, len(s.Copies))
+	hauls := s.hauls(query)
 	reading, stop := ctx, func() {}
 	if q.SlicePatience > 0 {
 		var cancel context.CancelFunc
 		reading, cancel = context.WithTimeoutCause(ctx, max(q.SlicePatience-gone, time.Millisecond), errSlowSlice)
 		stop = cancel
 	}
+	var errs []error
 	if len(s.Copies) == 1 {
 		if len(s.Spare) > 0 && q.SparePatience > 0 { // what is left is for these
 			var cancel context.CancelFunc
 			reading, cancel = context.WithTimeoutCause(reading, q.SparePatience, errSlowCopy)
 			defer cancel()
 		}
-		held[0], errs[0] = q.read(reading, s, s.Copies[0], query)
+		errs = []error{q.readOne(reading, s, s.Copies[0], query, hauls)}
 	} else {
-		q.readAll(reading, s, query, held, errs)
+		errs = q.readAll(reading, s, query, hauls)
 	}
 	stop()
 	var live []int
@@ -397,47 +403,18 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.
 			return nil, err
 		}
 	}
-	if len(live) == 0 && len(s.Spare) > 0 && (q.Again == nil || q.Again(s.Name, errs[0])) {
-		rest := *s
-		rest.Copies, rest.Spare = s.Spare, nil
-		return q.slice(ctx, &rest, query, 0)
+	if rest := s.without(live); rest != nil && (q.Again == nil || q.Again(s.Name, errs[0])) {
+		q.give(hauls)
+		return q.slice(ctx, rest, query, 0)
 	}
-	if len(live) == 0 {
-		err := errs[0]
+	if len(live) == 0 || len(s.Lacking) > 0 && live[0] != 0 {
+		q.give(hauls)
 		if q.Lost == nil {
-			return nil, err
+			return nil, errs[0]
 		}
-		return nil, q.Lost(s.Name, err)
+		return nil, q.Lost(s.Name, errs[0])
 	}
-	byLabels := map[string]*spliced{}
-	var order []*spliced
-	var key []byte
-	for _, i := range live {
-		for j := range held[i] {
-			st := &held[i][j]
-			key = st.lbls.Bytes(key[:0])
-			sp := byLabels[string(key)]
-			if sp == nil {
-				sp = &spliced{lbls: st.lbls}
-				byLabels[string(key)] = sp
-				order = append(order, sp)
-			}
-			sp.copies = append(sp.copies, copyChunks{copy: i, chunks: st.chunks})
-		}
-	}
-	out := make([]*series, 0, len(order))
-	heard := &scrapes{q: q, slice: s, query: query, live: live}
-	defer heard.drop()
-	for _, sp := range order {
-		one, err := sp.splice(ctx, heard, len(live) > 1)
-		if err != nil {
-			return nil, err
-		}
-		if len(one.parts) > 0 {
-			out = append(out, one)
-		}
-	}
-	return out, nil
+	return (&weaver{q: q, slice: s, query: query, live: live, hauls: hauls}).weave(ctx)
 }
 
 var (

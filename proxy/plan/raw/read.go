@@ -19,11 +19,12 @@ import (
 // so that a counter reset just there would be missed, or one made up.
 const beforeHistograms = 5 * 60 * 1000
 
-// read collects one copy's series, charged to the meter. What a failed copy held is given back.
-func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) ([]stored, error) {
+// read collects one copy's series, and tells what the meter was charged for them. What a failed
+// copy held is given back.
+func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) (out []stored, charged int64, err error) {
 	out, charged, histograms, err := q.readFrom(ctx, s, c, query)
 	if err != nil || !histograms || query.From < math.MinInt64+beforeHistograms {
-		return out, err
+		return out, charged, err
 	}
 	q.Meter.Drop(charged)
 	early := query
@@ -33,11 +34,11 @@ func (q *Queryable) read(ctx context.Context, s *Slice, c Copy, query Query) ([]
 		own.Start -= beforeHistograms
 		early.Hints = &own
 	}
-	out, _, _, err = q.readFrom(ctx, s, c, early)
+	out, charged, _, err = q.readFrom(ctx, s, c, early)
 	// What ended before the window is not in it; what is left is cut where it is iterated.
 	return slices.DeleteFunc(out, func(st stored) bool {
 		return !slices.ContainsFunc(st.chunks, func(c prompb.Chunk) bool { return c.MaxTimeMs >= query.From })
-	}), err
+	}), charged, err
 }
 
 func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query) (out []stored, charged int64, histograms bool, err error) {
