@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/internal/tree"
@@ -61,10 +62,8 @@ func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 	if leaf.Uses = [][]int{use}; impossible {
 		return nil
 	}
-	if leaf.Fold == merge.FoldAvg {
-		if leaf.Text, ok = sumAndCount(leaf.Text); !ok {
-			return nil
-		}
+	if leaf.Fold == merge.FoldAvg && p.delayed {
+		return nil // what is averaged is evaluated by itself, and would lose its names too early
 	}
 	p.fetches = true
 	if !p.q.NoExplain {
@@ -88,6 +87,27 @@ func joins(e parser.Node) bool {
 		}
 	}
 	return false
+}
+
+// Parcel is what is evaluated for a parcel of the leaf: inner over its series, and outer over a
+// table of what that gave, which stands for leaf 0 in it. Outer is nil where inner is all; of an
+// average inner is what is averaged, so that it is evaluated once, and outer its sums and counts.
+// Both are used up by an evaluation, which changes them. The positions in inner are those in Text.
+func (l *Leaf) Parcel() (inner, outer parser.Expr, err error) {
+	if inner, err = Parser.ParseExpr(l.Text); err != nil || l.Fold != merge.FoldAvg {
+		return inner, nil, err
+	}
+	agg, ok := tree.Bare(inner).(*parser.AggregateExpr)
+	if !ok {
+		return nil, nil, fmt.Errorf("no average: %s", l.Text)
+	}
+	inner, agg.Expr = agg.Expr, &parser.VectorSelector{LabelMatchers: []*labels.Matcher{leafMatcher(0)}}
+	text, ok := sumAndCount(agg.String())
+	if !ok {
+		return nil, nil, fmt.Errorf("no average: %s", agg)
+	}
+	outer, err = Parser.ParseExpr(text)
+	return inner, outer, err
 }
 
 // sumAndCount is an average as sums and counts, told apart by a label. It is one query for both, so

@@ -50,9 +50,7 @@ func (p *planner) place(leaf *Leaf, e parser.Expr, ms []*labels.Matcher) *parser
 	} else {
 		p.leaves[id].share(leaf)
 	}
-	// No equality, which absent() would turn into a label.
-	m := labels.MustNewMatcher(labels.MatchRegexp, leafLabel, strconv.Itoa(id))
-	vs := &parser.VectorSelector{LabelMatchers: append(slices.Clone(ms), m), PosRange: e.PositionRange()}
+	vs := &parser.VectorSelector{LabelMatchers: append(slices.Clone(ms), leafMatcher(id)), PosRange: e.PositionRange()}
 	if leaf.Range && invariant(e) {
 		first := leaf.Grid.Start
 		vs.Timestamp = &first
@@ -89,6 +87,11 @@ func invariant(e parser.Expr) bool {
 
 // leafLabel is the label of the matcher by which a selector stands for a leaf.
 const leafLabel = "__spillway_leaf__"
+
+// leafMatcher is that matcher: no equality, which absent() would turn into a label.
+func leafMatcher(id int) *labels.Matcher {
+	return labels.MustNewMatcher(labels.MatchRegexp, leafLabel, strconv.Itoa(id))
+}
 
 // LeafOf returns the number of the leaf that a selector stands for.
 func LeafOf(ms []*labels.Matcher) (int, bool) {

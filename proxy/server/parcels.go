@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 
 	"github.com/spillwayproject/spillway/proxy/admit"
@@ -26,15 +27,8 @@ import (
 )
 
 // Where no replica is whole, an aggregate over more series than may be held at a time is evaluated
-// here over one parcel after another: the series of some targets. What a parcel holds is given back
-// before the next one is read.
-
-// parcelValues is how many targets are in the first parcel; half as many in the next attempt where
-// their series are too many. A server takes so many alternatives of a regular expression as a set.
-const parcelValues = 200
-
-// parcelBytes is how long the values of a parcel are at most together, but for a single one.
-const parcelBytes = 64 << 10
+// here in parcels: each is the series of some targets. What a parcel holds is given back once it is
+// evaluated; meanwhile the next one is read.
 
 // tooMany marks a refusal of an evaluation that can be made in parcels: of series that are read
 // because no replica is whole, and are more than may be held at a time.
@@ -51,7 +45,7 @@ func moreThanAtOnce(err error) bool {
 	return errors.As(err, &e) && (e.Bound == policy.BoundMaxSeries || e.Bound == policy.BoundMaxSamples || e.Bound == "memory.budget")
 }
 
-// parcels evaluates a leaf over one parcel after another, and returns what each has given.
+// parcels evaluates a leaf in parcels, and returns what each has given.
 func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
 	defer func() {
 		if err != nil {
@@ -66,49 +60,80 @@ func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
 		return nil, err
 	}
 	x.rawHere, x.rawCause, x.inParcels = l.Why, plan.CauseNotWhole, true
-	var f footing
-	add := func(only *labels.Matcher) error {
-		t, err := x.parcel(l, only, &f)
-		if err != nil {
-			return err
+	x.doing = "read from the shards and evaluated here, some targets at a time"
+	x.watched.Evaluated(true)
+	defer x.watched.Evaluated(false)
+	f := footing{x: x, leaf: l}
+	most := cmp.Or(x.s.parcel, parcelValues)
+	size, _ := strconv.Atoi(x.s.parcelled.get(x.dec.Request.Query, x.s.now()))
+	p := &parcelling{values: values, size: cmp.Or(min(size, most), most), most: most, room: x.limits.MaxSeries, beside: parcelsAtOnce}
+	err = p.run(func(some []string) (series int, smaller bool, err error) {
+		only := labels.MustNewMatcher(labels.MatchEqual, plan.ParcelLabel, "") // what is of no target
+		if len(some) > 0 {
+			only = matcherOf(some)
 		}
-		out = append(out, t)
-		return f.rows(t, x.limits.MaxSeries)
-	}
-	err = inParcels(values, cmp.Or(x.s.parcel, parcelValues), func(some []string) (smaller bool, err error) {
-		err = add(matcherOf(some))
-		return moreThanAtOnce(err) && !f.full, err
+		return f.add(only, some)
 	})
+	x.warnTwice()
 	if err != nil {
-		return out, err
+		return f.tables(), err
 	}
-	return out, add(labels.MustNewMatcher(labels.MatchEqual, plan.ParcelLabel, ""))
-}
-
-// inParcels calls add with at most so many of the values at a time, in order: with half as many
-// after an error where fewer may be right, and twice as many after each success.
-func inParcels(values []string, most int, add func(some []string) (smaller bool, err error)) error {
-	for size := most; len(values) > 0; {
-		n := fitting(values, size)
-		smaller, err := add(values[:n])
-		switch {
-		case err == nil:
-			values, size = values[n:], min(2*size, most)
-		case n > 1 && smaller:
-			size = n / 2
-		default:
-			return err
-		}
-	}
-	return nil
+	x.s.parcelled.put(x.dec.Request.Query, strconv.Itoa(p.size), x.s.now())
+	return f.tables(), nil
 }
 
 // footing is what the parcels of a leaf have in common.
 type footing struct {
-	copies map[string]bool     // that were read for the first of them
-	now    map[string]bool     // for the one that is evaluated
-	seen   map[uint64]struct{} // the results until now
-	full   bool                // they are more than max_series
+	x    *exchange
+	leaf *plan.Leaf
+
+	mu     sync.Mutex
+	copies map[string]bool // that were read for the first of them
+	seen   map[uint64]struct{}
+	full   bool // the results are more than max_series
+	made   []parcelTable
+}
+
+// parcelTable is what a parcel has given, with the first of its values.
+type parcelTable struct {
+	first string
+	table *merge.Table
+}
+
+// add makes a parcel of the series that the matcher selects, which have those values.
+func (f *footing) add(only *labels.Matcher, some []string) (series int, smaller bool, err error) {
+	of, err := f.x.parcel(f.leaf, only, f.note)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil {
+		err = f.settle(of.copies)
+	}
+	if err == nil {
+		err = f.rows(of.table, f.x.limits.MaxSeries)
+	}
+	if err != nil {
+		of.table.Close()
+		return of.series, moreThanAtOnce(err) && !f.full, err
+	}
+	f.made = append(f.made, parcelTable{strings.Join(some[:min(len(some), 1)], ""), of.table})
+	return of.series, false, nil
+}
+
+// note takes over an information about the evaluation of a parcel.
+func (f *footing) note(infos []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.x.infos.Add(infos...)
+}
+
+// tables are what the parcels have given, in one order whichever was made first.
+func (f *footing) tables() []*merge.Table {
+	slices.SortFunc(f.made, func(a, b parcelTable) int { return strings.Compare(a.first, b.first) })
+	var out []*merge.Table
+	for _, m := range f.made {
+		out = append(out, m.table)
+	}
+	return out
 }
 
 // rows counts the results of another parcel: there may be too many before all are read.
@@ -126,41 +151,20 @@ func (f *footing) rows(t *merge.Table, most int) error {
 }
 
 // settle compares the copies that were read for a parcel with those of the first one. Where one has
-// gone since, its samples are in some of the parcels alone: all is asked again without it.
-func (f *footing) settle() error {
+// gone or come, its samples are in some of the parcels alone: all is asked again without it.
+func (f *footing) settle(copies map[string]bool) error {
 	if f.copies == nil {
-		f.copies = f.now
+		f.copies = copies
 	}
-	for name := range f.copies {
-		if !f.now[name] {
-			err := qerr.New(qerr.ShardFailed, "%s was read for a part of the series, and then failed", name)
-			return &answer.LostReplica{Names: []string{name}, Err: err}
+	for _, sets := range [2][2]map[string]bool{{f.copies, copies}, {copies, f.copies}} {
+		for name := range sets[0] {
+			if !sets[1][name] {
+				err := qerr.New(qerr.ShardFailed, "%s was read for a part of the series, and not for another", name)
+				return &answer.LostReplica{Names: []string{name}, Err: err}
+			}
 		}
 	}
 	return nil
-}
-
-// fitting is how many of the values are in the next parcel.
-func fitting(values []string, most int) int {
-	bytes := 0
-	for i, v := range values {
-		if bytes += len(v); i == most || i > 0 && bytes > parcelBytes {
-			return i
-		}
-	}
-	return len(values)
-}
-
-// matcherOf selects the series that have one of the values.
-func matcherOf(values []string) *labels.Matcher {
-	if len(values) == 1 {
-		return labels.MustNewMatcher(labels.MatchEqual, plan.ParcelLabel, values[0])
-	}
-	quoted := make([]string, len(values))
-	for i, v := range values {
-		quoted[i] = regexp.QuoteMeta(v)
-	}
-	return labels.MustNewMatcher(labels.MatchRegexp, plan.ParcelLabel, strings.Join(quoted, "|"))
 }
 
 // targetsOf are the values by which a leaf's series are divided, of all replicas that are read.
@@ -220,37 +224,48 @@ func (x *exchange) targetsOf(l *plan.Leaf) ([]string, error) {
 // labelBytes is what a value takes in a map and a list beside its text.
 const labelBytes = 48
 
-// parcel evaluates a leaf over the series that the matcher selects.
-func (x *exchange) parcel(l *plan.Leaf, only *labels.Matcher, f *footing) (t *merge.Table, err error) {
-	expr, err := plan.Parser.ParseExpr(l.Text)
+// evaluated is a leaf over the series of a parcel: what that gives, the copies that were read, and
+// how many series.
+type evaluated struct {
+	table  *merge.Table
+	copies map[string]bool
+	series int
+}
+
+// parcel evaluates a leaf over the series that the matcher selects. Where they are too many, how
+// many is told with the error.
+func (x *exchange) parcel(l *plan.Leaf, only *labels.Matcher, note func([]string)) (out evaluated, err error) {
+	inner, outer, err := l.Parcel()
 	if err != nil {
-		return nil, qerr.Wrap(qerr.Internal, err, "a part of the query cannot be read: %s", l.Text)
+		return out, qerr.Wrap(qerr.Internal, err, "a part of the query cannot be read: %s", l.Text)
 	}
-	before := x.budget.Series()
-	defer func() { x.budget.DropSeries(x.budget.Series() - before) }()
-	p := &plan.Plan{Mode: plan.ModeRaw, Raw: true, Expr: expr, Cause: plan.CauseNone}
 	var mu sync.Mutex
-	f.now = map[string]bool{}
-	c := computation{plan: p, grid: l.Grid, only: only, leaf: l, answered: func(name string) {
+	out.copies = map[string]bool{}
+	own := &parcel{leaf: l, only: only, held: &heldBy{Budget: x.budget}, note: note, answered: func(name string) {
 		mu.Lock()
 		defer mu.Unlock()
-		f.now[name] = true
+		out.copies[name] = true
 	}}
-	err = x.compute(c, func(res *promql.Result, _ promql.Query, _ *evaluation.Turn) (err error) {
-		t, err = merge.TableOf(matrixOf(res), l.Grid, x.budget)
-		return err
-	})
-	if err == nil {
-		if err = f.settle(); err != nil {
-			t.Close()
-			return nil, err
+	defer own.held.drop()
+	compute := func(mode plan.Mode, expr parser.Expr, tables ...*merge.Table) (t *merge.Table, err error) {
+		p := &plan.Plan{Mode: mode, Raw: mode == plan.ModeRaw, Expr: expr, Cause: plan.CauseNone, Leaves: []*plan.Leaf{l}}
+		c := computation{plan: p, grid: l.Grid, tables: tables, parcel: own}
+		err = x.compute(c, func(res *promql.Result, _ promql.Query, _ *evaluation.Turn) (err error) {
+			t, err = merge.TableOf(matrixOf(res), l.Grid, x.budget)
+			return err
+		})
+		if err == nil && t.Histograms {
+			err = &answer.Inexact{Why: "native histograms are not put together from parcels"}
 		}
+		return t, err
 	}
-	if err == nil && t.Histograms {
-		t.Close()
-		return nil, &answer.Inexact{Why: "native histograms are not put together from parcels"}
+	if out.table, err = compute(plan.ModeRaw, inner); err == nil && outer != nil {
+		of := out.table
+		out.table, err = compute(plan.ModeLocal, outer, of)
+		of.Close()
 	}
-	return t, err
+	out.series = own.held.series()
+	return out, err
 }
 
 // matrixOf is a result of series, at one step or at several.
@@ -272,18 +287,19 @@ func matrixOf(res *promql.Result) promql.Matrix {
 
 // noteParcel takes over what an evaluation of a parcel remarks. A warning may be about what another
 // parcel has.
-func (x *exchange) noteParcel(l *plan.Leaf, res *promql.Result) error {
-	warnings, infos := res.Warnings.AsStrings(l.Text, 10, 10)
+func (x *exchange) noteParcel(c *parcel, res *promql.Result) error {
+	warnings, infos := res.Warnings.AsStrings(c.leaf.Text, 10, 10)
 	if len(warnings) > 0 {
 		return &answer.Inexact{Why: "a parcel's evaluation came with a warning: " + warnings[0]}
 	}
-	x.infos.Add(x.placed(infos, l)...)
+	c.note(x.placed(infos, c.leaf))
 	return nil
 }
 
 // parcelOf is what a parcel is read by. What is told of it is told without the parcel's own
 // matcher: what is selected in parcels is so together.
-func (x *exchange) parcelOf(q *raw.Queryable, c computation) storage.Queryable {
+func (x *exchange) parcelOf(q *raw.Queryable, c *parcel) storage.Queryable {
+	q.Width, q.PerSlice = max(1, q.Width/parcelsAtOnce), max(1, q.PerSlice/parcelsAtOnce)
 	without := func(ms []*labels.Matcher) []*labels.Matcher {
 		return slices.DeleteFunc(slices.Clone(ms), func(m *labels.Matcher) bool { return m == c.only })
 	}
@@ -326,7 +342,7 @@ type parcelQuerier struct {
 
 // Select implements storage.Querier.
 func (q parcelQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
-	if hints != nil { // by which nothing but what is read is to be told apart: a sum and a count are of the same samples
+	if hints != nil { // by which nothing but what is read is to be told apart
 		hints = &storage.SelectHints{Start: hints.Start, End: hints.End, Step: hints.Step, Range: hints.Range}
 	}
 	return q.Querier.Select(ctx, sorted, hints, append(slices.Clip(ms), q.only)...)
@@ -336,21 +352,17 @@ func (q parcelQuerier) Select(ctx context.Context, sorted bool, hints *storage.S
 type heldBy struct {
 	*admit.Budget
 
-	uses int // of each series, which count as one
-
-	mu          sync.Mutex
-	held        int64
-	used, count int
+	mu    sync.Mutex
+	held  int64
+	count int // of series
 }
 
 // AddSeries implements raw.Meter.
 func (t *heldBy) AddSeries(n int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.used += n
-	more := (t.used+t.uses-1)/t.uses - t.count
-	t.count += more
-	return t.Budget.AddSeries(more)
+	t.count += n
+	return t.Budget.AddSeries(n)
 }
 
 // Hold implements raw.Meter.
@@ -372,5 +384,15 @@ func (t *heldBy) Drop(n int64) {
 	t.held -= n
 }
 
-// drop gives back what is still held.
-func (t *heldBy) drop() { t.Drop(t.held) }
+// series are how many were counted.
+func (t *heldBy) series() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.count
+}
+
+// drop gives back what is still held, and the series.
+func (t *heldBy) drop() {
+	t.Drop(t.held)
+	t.DropSeries(int64(t.series()))
+}

@@ -237,20 +237,19 @@ type computation struct {
 	grid   merge.Grid
 	tables []*merge.Table
 	rough  []int
-	// only is a matcher that what is read has to have besides, for a parcel of leaf; both nil
-	// where it is no parcel.
-	only *labels.Matcher
-	leaf *plan.Leaf
-	// answered is told the copies that were read.
-	answered func(copy string)
+	// parcel is of which series of a leaf it is; nil where it is of all.
+	parcel *parcel
 }
 
-// uses is how many times the engine uses the series of each selector of a parcel, which count once.
-func (c computation) uses() int {
-	if c.leaf.Fold == merge.FoldAvg { // as a sum and as a count
-		return 2
-	}
-	return 1
+// parcel is what makes a computation one of some of a leaf's series: those that the matcher
+// selects.
+type parcel struct {
+	leaf *plan.Leaf
+	only *labels.Matcher
+	held *heldBy
+	// answered is told the copies that were read, note what the engine remarks.
+	answered func(copy string)
+	note     func(infos []string)
 }
 
 // grid is when the query is evaluated.
@@ -267,24 +266,25 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 	p, grid, tables, rough := c.plan, c.grid, c.tables, c.rough
 	req, steps := x.dec.Request, int64(grid.Len())
 	whole, ranged, step := x.dec.Expr, req.ID.Span() != endpoint.SpanInstant, req.Step
-	if c.leaf != nil {
-		whole, ranged, step = p.Expr, c.leaf.Range, time.Duration(grid.Step)*time.Millisecond
-	}
 	ctx, span := x.s.room(x.ctx, "evaluate")
 	defer span.End()
-	turn, err := x.begin()
+	turn, err := x.s.gate.Begin(x.ctx)
 	if err != nil {
 		return err
 	}
 	defer turn.End()
-	x.watched.Evaluated(true)
-	defer x.watched.Evaluated(false)
 	interval := x.evaluationInterval()
 	var budget raw.Meter = x.budget
-	if c.only != nil {
-		own := &heldBy{Budget: x.budget, uses: c.uses()}
-		defer own.drop()
-		budget = own
+	if c.parcel != nil { // several are computed at once
+		whole, ranged, step = p.Expr, c.parcel.leaf.Range, time.Duration(grid.Step)*time.Millisecond
+		budget = c.parcel.held
+	} else {
+		x.client.pause = turn.Pause
+		x.watched.Evaluated(true)
+		defer x.watched.Evaluated(false)
+		if x.doing = "evaluated here, over what the shards had answered"; p.Mode == plan.ModeRaw && p.Raw {
+			x.doing = "read from the shards and evaluated here, series by series"
+		}
 	}
 	making, err := x.making(p, tables, budget.Hold)
 	if err != nil {
@@ -305,8 +305,8 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 			fetched.Judge = making.judge
 		}
 		fetched.Meter = budget
-		if queryable = fetched; c.only != nil {
-			queryable = x.parcelOf(fetched, c)
+		if queryable = fetched; c.parcel != nil {
+			queryable = x.parcelOf(fetched, c.parcel)
 		}
 	}
 	// The engine's own samples are bounded by max_samples and by what half of memory.budget could
@@ -330,9 +330,6 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 		}
 		return engine.NewRangeQuery(ctx, from, opts, text, time.UnixMilli(grid.Start), time.UnixMilli(grid.End), step)
 	}
-	if x.doing = "evaluated here, over what the shards had answered"; p.Mode == plan.ModeRaw && p.Raw {
-		x.doing = "read from the shards and evaluated here, series by series"
-	}
 	var rest string
 	if len(rough) > 0 {
 		rest = p.Expr.String() // an evaluation changes the tree
@@ -354,12 +351,12 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 		}
 		return errLastBit
 	}
-	x.warnTwice()
-	if c.leaf == nil {
+	if c.parcel == nil {
+		x.warnTwice()
 		warnings, infos := res.Warnings.AsStrings(req.Query, 10, 10)
 		x.warnings.Add(warnings...)
 		x.infos.Add(infos...)
-	} else if err := x.noteParcel(c.leaf, res); err != nil {
+	} else if err := x.noteParcel(c.parcel, res); err != nil {
 		return err
 	}
 	return use(res, qry, turn)
