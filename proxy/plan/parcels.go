@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/schema"
 
 	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -71,6 +72,25 @@ func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 		leaf.Node = &Node{Mode: ModeParcels, Expr: agg.String(), Why: why}
 	}
 	return leaf
+}
+
+// Divides tells whether the series of a target may be divided by another label too, those that lack
+// it being together: the parts may then be evaluated apart as targets are. units is whether the
+// shards take type and unit for parts of a metric's name.
+func (l *Leaf) Divides(label string, units bool) bool {
+	agg, ok := tree.Bare(l.Expr).(*parser.AggregateExpr)
+	if !ok || label == ParcelLabel || label == model.MetricNameLabel || schema.IsMetadataLabel(label) {
+		return false
+	}
+	for _, r := range l.Reads {
+		for _, leg := range r.Legs {
+			if slices.Contains(Owned(leg.Shard.Group), label) {
+				return false
+			}
+		}
+	}
+	_, local := pushes(agg, key{known: true, stored: []string{ParcelLabel, label}, together: true, units: units})
+	return local.why == ""
 }
 
 // joins tells whether an expression matches series with series but for sets of them. Such a join

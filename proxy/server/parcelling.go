@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -44,8 +43,8 @@ type parcelling struct {
 // run calls add with some of the values at a time, and once with none, several at once. add tells
 // how many series the parcel had: the next one is made to fill its part of the room, and is at most
 // twice as large. After an error where fewer may be right the values are tried again: at most half
-// as many where they are too many by themselves, else with no other parcel beside theirs.
-func (p *parcelling) run(add func(some []string) (series int, smaller bool, err error)) error {
+// as many where they are too many by themselves, else alone, with no other parcel beside theirs.
+func (p *parcelling) run(add func(some []string, alone bool) (series int, smaller bool, err error)) error {
 	p.changed = sync.NewCond(&p.mu)
 	var g errgroup.Group
 	for range p.beside {
@@ -58,7 +57,7 @@ func (p *parcelling) run(add func(some []string) (series int, smaller bool, err 
 				var series int
 				var smaller bool
 				err := qerr.Guard(func() (err error) {
-					series, smaller, err = add(some)
+					series, smaller, err = add(some, alone)
 					return err
 				})
 				p.done(some, alone, series, smaller, err)
@@ -140,14 +139,14 @@ func fitting(values []string, most int) int {
 	return len(values)
 }
 
-// matcherOf selects the series that have one of the values.
-func matcherOf(values []string) *labels.Matcher {
-	if len(values) == 1 {
-		return labels.MustNewMatcher(labels.MatchEqual, plan.ParcelLabel, values[0])
+// matcherOf selects the series that have one of the values of the label, or do not have it.
+func matcherOf(label string, values []string) *labels.Matcher {
+	if len(values) < 2 {
+		return labels.MustNewMatcher(labels.MatchEqual, label, strings.Join(values, ""))
 	}
 	quoted := make([]string, len(values))
 	for i, v := range values {
 		quoted[i] = regexp.QuoteMeta(v)
 	}
-	return labels.MustNewMatcher(labels.MatchRegexp, plan.ParcelLabel, strings.Join(quoted, "|"))
+	return labels.MustNewMatcher(labels.MatchRegexp, label, strings.Join(quoted, "|"))
 }

@@ -27,7 +27,7 @@ import (
 )
 
 // Where no replica is whole, an aggregate over more series than may be held at a time is evaluated
-// here in parcels: each is the series of some targets. What a parcel holds is given back once it is
+// here in parcels: each is the series of some targets, or some of one that has too many. What a parcel holds is given back once it is
 // evaluated; meanwhile the next one is read.
 
 // tooMany marks a refusal of an evaluation that can be made in parcels: of series that are read
@@ -55,7 +55,7 @@ func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
 			out = nil
 		}
 	}()
-	values, err := x.targetsOf(l)
+	values, err := x.valuesOf(l, plan.ParcelLabel, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -64,22 +64,60 @@ func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
 	x.watched.Evaluated(true)
 	defer x.watched.Evaluated(false)
 	f := footing{x: x, leaf: l}
-	most := cmp.Or(x.s.parcel, parcelValues)
 	size, _ := strconv.Atoi(x.s.parcelled.get(x.dec.Request.Query, x.s.now()))
-	p := &parcelling{values: values, size: cmp.Or(min(size, most), most), most: most, room: x.limits.MaxSeries, beside: parcelsAtOnce}
-	err = p.run(func(some []string) (series int, smaller bool, err error) {
-		only := labels.MustNewMatcher(labels.MatchEqual, plan.ParcelLabel, "") // what is of no target
-		if len(some) > 0 {
-			only = matcherOf(some)
-		}
-		return f.add(only, some)
-	})
+	size, err = f.run(plan.ParcelLabel, values, size, nil)
 	x.warnTwice()
 	if err != nil {
 		return f.tables(), err
 	}
-	x.s.parcelled.put(x.dec.Request.Query, strconv.Itoa(p.size), x.s.now())
+	x.s.parcelled.put(x.dec.Request.Query, strconv.Itoa(size), x.s.now())
 	return f.tables(), nil
+}
+
+// run makes parcels of the series that the matchers select, by the values of a label, of so many at
+// first; 0 is as many as any parcel may have. It returns how many the next one would have.
+func (f *footing) run(label string, values []string, size int, given []*labels.Matcher) (int, error) {
+	most := cmp.Or(f.x.s.parcel, parcelValues)
+	p := &parcelling{values: values, size: cmp.Or(min(size, most), most), most: most, room: f.x.limits.MaxSeries, beside: parcelsAtOnce}
+	err := p.run(func(some []string, alone bool) (series int, smaller bool, err error) {
+		only := append(slices.Clip(given), matcherOf(label, some))
+		series, smaller, err = f.add(only)
+		if smaller && alone && len(some) < 2 && len(given) == 0 {
+			return series, false, f.divide(only, err)
+		}
+		return series, smaller, err
+	})
+	return p.size, err
+}
+
+// maxDividers is how many labels are looked at for one to divide a target by.
+const maxDividers = 16
+
+// divide makes parcels of a target whose series are too many for one, as those of
+// kube-state-metrics are: by the label that has the most values of those that may divide it. Where
+// there is none the error is that of the target.
+func (f *footing) divide(target []*labels.Matcher, tooMany error) error {
+	names, err := f.x.valuesOf(f.leaf, "", target)
+	if err != nil {
+		return err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !f.leaf.Divides(name, f.x.st.top.TypeAndUnitLabels()) })
+	var by string
+	var values []string
+	for _, name := range names[:min(len(names), maxDividers)] {
+		own, err := f.x.valuesOf(f.leaf, name, target)
+		if err != nil {
+			return err
+		}
+		if len(own) > len(values) {
+			by, values = name, own
+		}
+	}
+	if len(values) < 2 {
+		return tooMany
+	}
+	_, err = f.run(by, values, 0, target)
+	return err
 }
 
 // footing is what the parcels of a leaf have in common.
@@ -94,14 +132,14 @@ type footing struct {
 	made   []parcelTable
 }
 
-// parcelTable is what a parcel has given, with the first of its values.
+// parcelTable is what a parcel has given, with what it is of.
 type parcelTable struct {
-	first string
+	of    string
 	table *merge.Table
 }
 
-// add makes a parcel of the series that the matcher selects, which have those values.
-func (f *footing) add(only *labels.Matcher, some []string) (series int, smaller bool, err error) {
+// add makes a parcel of the series that the matchers select.
+func (f *footing) add(only []*labels.Matcher) (series int, smaller bool, err error) {
 	of, err := f.x.parcel(f.leaf, only, f.note)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +153,7 @@ func (f *footing) add(only *labels.Matcher, some []string) (series int, smaller 
 		of.table.Close()
 		return of.series, moreThanAtOnce(err) && !f.full, err
 	}
-	f.made = append(f.made, parcelTable{strings.Join(some[:min(len(some), 1)], ""), of.table})
+	f.made = append(f.made, parcelTable{plan.Selector(only), of.table})
 	return of.series, false, nil
 }
 
@@ -128,7 +166,7 @@ func (f *footing) note(infos []string) {
 
 // tables are what the parcels have given, in one order whichever was made first.
 func (f *footing) tables() []*merge.Table {
-	slices.SortFunc(f.made, func(a, b parcelTable) int { return strings.Compare(a.first, b.first) })
+	slices.SortFunc(f.made, func(a, b parcelTable) int { return strings.Compare(a.of, b.of) })
 	var out []*merge.Table
 	for _, m := range f.made {
 		out = append(out, m.table)
@@ -167,14 +205,19 @@ func (f *footing) settle(copies map[string]bool) error {
 	return nil
 }
 
-// targetsOf are the values by which a leaf's series are divided, of all replicas that are read.
-func (x *exchange) targetsOf(l *plan.Leaf) ([]string, error) {
+// valuesOf are the values of a label on a leaf's series that the matchers select too, of all
+// replicas that are read; of no label the names of those that the series have.
+func (x *exchange) valuesOf(l *plan.Leaf, label string, given []*labels.Matcher) ([]string, error) {
+	id := endpoint.LabelValues
+	if label == "" {
+		id = endpoint.Labels
+	}
 	var questions []question
 	for _, r := range l.Reads {
 		for _, leg := range r.Legs {
 			from, until := max(r.From, leg.From), min(r.Until, leg.Until)
 			req := &endpoint.Request{
-				ID: endpoint.LabelValues, Label: plan.ParcelLabel, Match: []string{plan.Selector(plan.Filled(leg.Matchers))},
+				ID: id, Label: label, Match: []string{plan.Selector(plan.Filled(append(slices.Clip(leg.Matchers), given...)))},
 				Start: endpoint.At(from), End: endpoint.At(until), Timeout: x.dec.Request.Timeout,
 			}
 			qs, err := x.askCopies(question{shard: leg.Shard, req: req, class: shard.Light, plain: true}, from, until)
@@ -232,9 +275,9 @@ type evaluated struct {
 	series int
 }
 
-// parcel evaluates a leaf over the series that the matcher selects. Where they are too many, how
+// parcel evaluates a leaf over the series that the matchers select. Where they are too many, how
 // many is told with the error.
-func (x *exchange) parcel(l *plan.Leaf, only *labels.Matcher, note func([]string)) (out evaluated, err error) {
+func (x *exchange) parcel(l *plan.Leaf, only []*labels.Matcher, note func([]string)) (out evaluated, err error) {
 	inner, outer, err := l.Parcel()
 	if err != nil {
 		return out, qerr.Wrap(qerr.Internal, err, "a part of the query cannot be read: %s", l.Text)
@@ -301,7 +344,7 @@ func (x *exchange) noteParcel(c *parcel, res *promql.Result) error {
 func (x *exchange) parcelOf(q *raw.Queryable, c *parcel) storage.Queryable {
 	q.Width, q.PerSlice = max(1, q.Width/parcelsAtOnce), max(1, q.PerSlice/parcelsAtOnce)
 	without := func(ms []*labels.Matcher) []*labels.Matcher {
-		return slices.DeleteFunc(slices.Clone(ms), func(m *labels.Matcher) bool { return m == c.only })
+		return slices.DeleteFunc(slices.Clone(ms), func(m *labels.Matcher) bool { return slices.Contains(c.only, m) })
 	}
 	if observe := q.Observe; observe != nil {
 		q.Observe = func(s raw.Selected) {
@@ -323,10 +366,10 @@ func (x *exchange) parcelOf(q *raw.Queryable, c *parcel) storage.Queryable {
 	return parcelQueryable{q, c.only}
 }
 
-// parcelQueryable reads series that have one more matcher.
+// parcelQueryable reads series that have more matchers.
 type parcelQueryable struct {
 	storage.Queryable
-	only *labels.Matcher
+	only []*labels.Matcher
 }
 
 // Querier implements storage.Queryable.
@@ -337,7 +380,7 @@ func (q parcelQueryable) Querier(mint, maxt int64) (storage.Querier, error) {
 
 type parcelQuerier struct {
 	storage.Querier
-	only *labels.Matcher
+	only []*labels.Matcher
 }
 
 // Select implements storage.Querier.
@@ -345,7 +388,7 @@ func (q parcelQuerier) Select(ctx context.Context, sorted bool, hints *storage.S
 	if hints != nil { // by which nothing but what is read is to be told apart
 		hints = &storage.SelectHints{Start: hints.Start, End: hints.End, Step: hints.Step, Range: hints.Range}
 	}
-	return q.Querier.Select(ctx, sorted, hints, append(slices.Clip(ms), q.only)...)
+	return q.Querier.Select(ctx, sorted, hints, append(slices.Clip(ms), q.only...)...)
 }
 
 // heldBy is a budget that knows what is held through it.

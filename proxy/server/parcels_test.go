@@ -117,6 +117,57 @@ func TestParcels(t *testing.T) {
 	}
 }
 
+// TestParcelsOfOneTarget: a target that alone has more series than may be held, as
+// kube-state-metrics has, is divided by another label where what is asked allows that.
+func TestParcelsOfOneTarget(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	urls := make([]string, 2)
+	for i, away := range []time.Duration{26 * time.Minute, 20 * time.Minute} {
+		gone := func(_ int, at time.Time) bool {
+			return at.After(now.Add(-away)) && at.Before(now.Add(-away+3*time.Minute))
+		}
+		held := scraped(60, now.Add(-75*time.Minute), now.Add(-time.Second), time.Duration(2+7*i)*time.Second, gone)
+		for j := range held {
+			b := labels.NewBuilder(held[j].lbls).Set("instance", "ksm:8080").Set("kind", "pod")
+			if b.Get("node") == "n7" {
+				b.Del("node").Set("phase", "Running") // of no node
+			}
+			held[j].lbls = b.Labels()
+		}
+		urls[i] = promShard(t, labels.FromStrings("replica", fmt.Sprint(i)), held).URL()
+	}
+	config := replicasConfig("    heartbeat: up\n", urls...)
+	_, all := startProxy(t, t.Context(), config)
+	s, small := startProxy(t, t.Context(), config+"limits: {max_series: 25}\n")
+	for _, tc := range []struct {
+		query   string
+		refused bool
+	}{
+		{"sum(increase(requests_total[30m]))", false},
+		{"avg by (job) (rate(requests_total[30m]))", false},
+		{`max by (phase) (max_over_time(requests_total{node!~"n1."}[30m]))`, false},
+		{"count(requests_total and on (node, instance) count_over_time(up[30m]) > 60)", false},
+		{"count(requests_total and on (instance, kind) count_over_time(up[30m]) > 60)", true}, // by kind, of which there is one
+		{"count(max by (instance) (rate(requests_total[30m])))", true},
+	} {
+		form := url.Values{"query": {tc.query}, "time": {stamp(now.Add(-10 * time.Minute))}}
+		code, got := ask(t, small, "/api/v1/query", form)
+		if tc.refused {
+			if code != 422 || !strings.Contains(string(got), `"bound":"max_series"`) {
+				t.Errorf("%s: %d %.500s", tc.query, code, got)
+			}
+			continue
+		}
+		if code != 200 {
+			t.Errorf("%s: %d %.500s", tc.query, code, got)
+			continue
+		}
+		_, want := ask(t, all, "/api/v1/query", form)
+		sameAnswer(t, tc.query, got, want)
+	}
+	(&rig{t: t, s: s}).eventually("nothing is held", func() bool { return s.state.Load().pool.InUse() == 0 })
+}
+
 // TestAReplicaFailsBetweenParcels: all parcels are read again without it, so that the answer is
 // what the other one has; a sum over parcels of which some are of both would be nobody's.
 func TestAReplicaFailsBetweenParcels(t *testing.T) {
@@ -275,7 +326,7 @@ func TestInParcels(t *testing.T) {
 		added, held, none := map[string]bool{}, 0, 0
 		parcels, tooMany := 0, 0
 		p := &parcelling{values: values, size: tc.most, most: tc.most, room: 20, beside: tc.beside}
-		err := p.run(func(some []string) (int, bool, error) {
+		err := p.run(func(some []string, _ bool) (int, bool, error) {
 			series := len(some)
 			if slices.Contains(some, values[tc.large]) {
 				series += tc.series - 1
@@ -338,7 +389,7 @@ func TestParcelsOfValues(t *testing.T) {
 	}
 	values := []string{"10.0.0.1:9100", "[::1]:9100", "a|b", "é\n"}
 	for n := 1; n <= len(values); n++ {
-		m := matcherOf(values[:n])
+		m := matcherOf("instance", values[:n])
 		for i, v := range append(values, "10a0b0c1:9100", "a", "") {
 			if m.Matches(v) != (i < n) {
 				t.Errorf("%s selects %q: %v", m, v, m.Matches(v))
@@ -360,7 +411,7 @@ func TestParcelsAreReadOnce(t *testing.T) {
 			got = append(got, *h)
 			return storage.EmptySeriesSet()
 		}}, nil
-	}), only}.Querier(0, 1)
+	}), []*labels.Matcher{only}}.Querier(0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -241,11 +241,11 @@ type computation struct {
 	parcel *parcel
 }
 
-// parcel is what makes a computation one of some of a leaf's series: those that the matcher
-// selects.
+// parcel is what makes a computation one of some of a leaf's series: those that the matchers
+// select.
 type parcel struct {
 	leaf *plan.Leaf
-	only *labels.Matcher
+	only []*labels.Matcher
 	held *heldBy
 	// answered is told the copies that were read, note what the engine remarks.
 	answered func(copy string)
