@@ -438,7 +438,7 @@ func together(a, b *series, from, until int64) (*series, error) {
 		}
 	}
 	out := &series{lbls: a.lbls}
-	for _, r := range runs(splice(acc[0], acc[1], from, until)) {
+	for _, r := range runs(new(splicer).splice(acc[0], acc[1], from, until)) {
 		p := parts[r.copy]
 		p.From, p.Until = r.from, r.until
 		out.parts = append(out.parts, p)

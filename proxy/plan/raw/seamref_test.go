@@ -33,7 +33,7 @@ func TestSpliceAgainstTheRules(t *testing.T) {
 		lo, hi := rng.Int64N(600), 3000+rng.Int64N(600)
 		within := func(s stamp) bool { return s.t < lo || s.t > hi }
 		base, other = slices.DeleteFunc(base, within), slices.DeleteFunc(other, within)
-		got, want := told(splice(base, other, lo, hi)), seamref.Splice(told(base), told(other), lo, hi)
+		got, want := told(new(splicer).splice(base, other, lo, hi)), seamref.Splice(told(base), told(other), lo, hi)
 		if !slices.Equal(got, want) {
 			t.Fatalf("window [%d, %d]\nbase  %s\nother %s\ngot  %v\nwant %v", lo, hi, printStamps(base), printStamps(other), got, want)
 		}

@@ -47,9 +47,16 @@ func (s seam) gap(d int64) bool   { return float64(d) > 1.5*s.interval }
 func (s seam) edge(d int64) bool  { return float64(d) > 1.1*s.interval }
 func (s seam) close(d int64) bool { return float64(d) < 0.5*s.interval }
 
+// splicer has the room that splices take, for one after the other. The zero value is ready for use.
+type splicer struct {
+	out   [2][]stamp // of the last one, which may be the base of the next, and of the next
+	apart []int64
+}
+
 // splice fills the gaps of base with stretches of other, in the window [lo, hi]. Both are sorted by
-// time; so is the result, without duplicate times.
-func splice(base, other []stamp, lo, hi int64) []stamp {
+// time; so is the result, without duplicate times. It stands until the call after the next, and may
+// be one of the two.
+func (sp *splicer) splice(base, other []stamp, lo, hi int64) []stamp {
 	switch {
 	case len(other) == 0:
 		return base
@@ -62,10 +69,11 @@ func splice(base, other []stamp, lo, hi int64) []stamp {
 		}
 		return base
 	}
-	s := seam{interval(base, other)}
+	s := seam{sp.interval(base, other)}
 	base, other = s.reached(base, other), s.reached(other, base)
 
-	out := make([]stamp, 0, len(base)+8)
+	out := sp.out[1][:0]
+	defer func() { sp.out = [2][]stamp{out, sp.out[0]} }()
 	var (
 		last  stamp // what was taken of the base before
 		begun bool
@@ -168,8 +176,8 @@ func samples(ss []stamp) int {
 
 // interval is the median distance of neighbouring samples, stale markers left out, over both
 // copies; 0 where there is no pair.
-func interval(base, other []stamp) float64 {
-	d := make([]int64, 0, len(base)+len(other))
+func (sp *splicer) interval(base, other []stamp) float64 {
+	d := sp.apart[:0]
 	for _, ss := range [][]stamp{base, other} {
 		last := int64(math.MinInt64)
 		for _, s := range ss {
@@ -182,7 +190,7 @@ func interval(base, other []stamp) float64 {
 			last = s.t
 		}
 	}
-	if len(d) == 0 {
+	if sp.apart = d; len(d) == 0 {
 		return 0
 	}
 	slices.Sort(d)

@@ -80,7 +80,7 @@ func TestSplice(t *testing.T) {
 		{"a failed scrape stands where the other copy did not look", "0 15 30f 45f 60f", "5 100", 0, 60, "a0 a15 a30f a45f a60f"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := printStamps(splice(parseStamps(t, tc.base, 0), parseStamps(t, tc.other, 1), tc.lo, tc.hi))
+			got := printStamps(new(splicer).splice(parseStamps(t, tc.base, 0), parseStamps(t, tc.other, 1), tc.lo, tc.hi))
 			if got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
@@ -96,7 +96,7 @@ func TestSpliceProperties(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for range 5000 {
 		base, other := randomCopy(rng, 0), randomCopy(rng, 1)
-		got := splice(base, other, 0, 3600)
+		got := new(splicer).splice(base, other, 0, 3600)
 		bad := func(format string, args ...any) {
 			t.Fatalf("%s: %s\nbase  %s\nother %s", fmt.Sprintf(format, args...), printStamps(got), printStamps(base), printStamps(other))
 		}
@@ -117,7 +117,7 @@ func TestSpliceProperties(t *testing.T) {
 				bad("lost the base's %d", s.t)
 			}
 		}
-		iv := interval(base, other)
+		iv := new(splicer).interval(base, other)
 		for _, s := range got {
 			if s.from != 1 || s.stale {
 				continue

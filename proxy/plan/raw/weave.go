@@ -12,14 +12,14 @@ import (
 )
 
 // weaver makes of the hauls of a slice what one Prometheus would hold. Where the base lacks nothing
-// its chunks are taken as they came. Around each stretch in which it may lack something they are
-// decoded, one chunk further on both sides, so that the interval is known and the stretch's edges
-// are none, and spliced with what the others hold in the stretch:
+// its chunks are taken as they came. In each stretch in which it may lack something, and so far
+// beyond on both sides that it has samples there, they are decoded, so that the interval is known
+// and the stretch's edges are none, and spliced with what the others hold in the stretch:
 //
-//	lacking                  [-------]
+//	lacking                [-------------]
 //	base    |_____|_____|_____|      |_____|_____|_____|      chunks
-//	other                    [ o o o ]
-//	decoded       |_____|_____|      |_____|_____|
+//	other                  [ o o o o o o ]
+//	decoded             |_____|      |_____|
 type weaver struct {
 	q     *Queryable
 	slice *Slice
@@ -27,6 +27,8 @@ type weaver struct {
 	live  []int // copies that were read
 	hauls []haul
 	heard map[Stretch]*scrapes
+	held  [][]stamp // of the series that is spliced, by copy; the room is used again for the next one
+	seams splicer
 }
 
 // piece is what one copy has of a series in a stretch of time.
@@ -138,7 +140,12 @@ func (w *weaver) knots(of *woven) []knot {
 	for _, s := range spans {
 		first, _ := slices.BinarySearchFunc(chunks, s.From, func(c prompb.Chunk, t int64) int { return cmp64(c.MaxTimeMs, t) })
 		end, _ := slices.BinarySearchFunc(chunks, s.Until, func(c prompb.Chunk, t int64) int { return cmp64(c.MinTimeMs, t+1) })
-		first, end = max(first-1, 0), min(end+1, len(chunks))
+		if first > 0 && (first == len(chunks) || chunks[first].MinTimeMs > s.From) {
+			first--
+		}
+		if end < len(chunks) && (end == 0 || chunks[end-1].MaxTimeMs < s.Until) {
+			end++
+		}
 		if n := len(out); n > 0 && first < out[n-1].end {
 			out[n-1].end, out[n-1].spans = max(end, out[n-1].end), append(out[n-1].spans, s)
 			continue
@@ -204,8 +211,11 @@ func (t *taken) spliced(ctx context.Context, lbls labels.Labels, k knot) error {
 	}
 	var base, acc []stamp
 	zeros := lbls.Get(model.MetricNameLabel) == upName
+	if w.held == nil {
+		w.held = make([][]stamp, len(w.slice.Copies))
+	}
 	for _, c := range w.live {
-		var ss []stamp
+		ss := w.held[c][:0]
 		for i, p := range copies[c] {
 			n := len(ss)
 			var err error
@@ -216,6 +226,7 @@ func (t *taken) spliced(ctx context.Context, lbls labels.Labels, k knot) error {
 				ss[j].nth += int32(i) // between two pieces there is time that was not read
 			}
 		}
+		w.held[c] = ss
 		if len(copies) > 1 {
 			if err := w.mark(ctx, lbls, c, ss, k.spans); err != nil {
 				return err
@@ -224,7 +235,7 @@ func (t *taken) spliced(ctx context.Context, lbls labels.Labels, k knot) error {
 		if c == 0 {
 			base = ss
 		}
-		acc = splice(acc, ss, lo, hi)
+		acc = w.seams.splice(acc, ss, lo, hi)
 	}
 	for _, r := range runs(acc) {
 		chunks := t.base
