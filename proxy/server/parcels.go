@@ -27,8 +27,8 @@ import (
 )
 
 // Where no replica is whole, an aggregate over more series than may be held at a time is evaluated
-// here in parcels: each is the series of some targets, or some of one that has too many. What a parcel holds is given back once it is
-// evaluated; meanwhile the next one is read.
+// here in parcels: each is the series of some targets, or some of one that has too many. What a
+// parcel holds is given back once it is evaluated; meanwhile the next one is read.
 
 // tooMany marks a refusal of an evaluation that can be made in parcels: of series that are read
 // because no replica is whole, and are more than may be held at a time.
