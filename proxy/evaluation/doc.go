@@ -19,6 +19,7 @@
 //     pages find a processor. Of those that wait the one that has run least goes first, and takes
 //     the place of one that has run Quantum longer: an evaluation of 200 ms is over soon, whatever
 //     else there is.
+//   - An evaluation that is made in parts is as long as all of them (Turn.After).
 //   - At each look a long evaluation yields to whatever is ready to run. Go itself would take the
 //     processor away only after 10 ms, and a small request needs several turns.
 //   - An evaluation that waits for a server holds no place (Pause).

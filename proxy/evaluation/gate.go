@@ -154,6 +154,28 @@ func (t *Turn) Heavy() {
 	t.class, t.left = long, 0 // the next look waits for a place
 }
 
+// After says that this turn goes on with what others have run so long for: it is as long as all of
+// them together.
+func (t *Turn) After(used time.Duration) {
+	if t == nil {
+		return
+	}
+	if t.used += used; t.used >= Slice {
+		t.Heavy()
+	}
+}
+
+// Used is how long the evaluation has run, with what it goes on with.
+func (t *Turn) Used() time.Duration {
+	switch {
+	case t == nil:
+		return 0
+	case t.runs:
+		return t.used + time.Since(t.since)
+	}
+	return t.used
+}
+
 // Pause gives up the place while the evaluation waits for something else. The next look takes one
 // again.
 func (t *Turn) Pause() {

@@ -97,6 +97,49 @@ func TestWhoHasRunLeastGoesFirst(t *testing.T) {
 	})
 }
 
+// TestPartsOfOneEvaluation: what is evaluated in parts is as long as all of them, so that it leaves
+// a processor to others, and goes behind who has run less.
+func TestPartsOfOneEvaluation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(2, nil)
+		ran := time.Duration(0)
+		part := func() *Turn {
+			turn, err := g.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			turn.After(ran)
+			return turn
+		}
+		for range 3 {
+			turn := part()
+			time.Sleep(8 * time.Millisecond)
+			ran = turn.Used()
+			turn.End()
+		}
+		if ran != 24*time.Millisecond {
+			t.Fatalf("ran for %s", ran)
+		}
+		first, second := part(), part()
+		if err := first.Look(); err != nil {
+			t.Fatal(err)
+		}
+		late := make(chan error, 1)
+		go func() { late <- second.Look() }()
+		synctest.Wait()
+		if g.Running() != 1 || g.Waiting() != 1 {
+			t.Errorf("%d running and %d waiting, want one of each: the other processor is for others", g.Running(), g.Waiting())
+		}
+		first.End()
+		if err := <-late; err != nil {
+			t.Error(err)
+		}
+		if second.End(); second.Used() != ran {
+			t.Errorf("it has run for %s, want %s", second.Used(), ran)
+		}
+	})
+}
+
 // TestPlacesAreGivenBackWhileWaiting: who waits for a server holds no place.
 func TestPlacesAreGivenBackWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

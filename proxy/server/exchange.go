@@ -82,7 +82,8 @@ type holding struct {
 	rawHere  string     // why its series are read and evaluated here; empty where they are not
 	rawCause plan.Cause // likewise, as the metric of plans has it
 
-	inParcels bool // some of it was evaluated in parcels
+	inParcels bool         // some of it was evaluated in parcels
+	ranHere   atomic.Int64 // nanoseconds that these took to evaluate
 }
 
 const verdictHeader = "X-Spillway-Verdict"

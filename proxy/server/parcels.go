@@ -284,7 +284,7 @@ func (x *exchange) parcel(l *plan.Leaf, only []*labels.Matcher, note func([]stri
 	}
 	var mu sync.Mutex
 	out.copies = map[string]bool{}
-	own := &parcel{leaf: l, only: only, held: &heldBy{Budget: x.budget}, note: note, answered: func(name string) {
+	own := &parcel{leaf: l, only: only, held: &heldBy{Budget: x.budget}, ran: &x.ranHere, note: note, answered: func(name string) {
 		mu.Lock()
 		defer mu.Unlock()
 		out.copies[name] = true

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -247,6 +248,7 @@ type parcel struct {
 	leaf *plan.Leaf
 	only []*labels.Matcher
 	held *heldBy
+	ran  *atomic.Int64 // nanoseconds of evaluation of all parcels until now
 	// answered is told the copies that were read, note what the engine remarks.
 	answered func(copy string)
 	note     func(infos []string)
@@ -278,6 +280,9 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 	if c.parcel != nil { // several are computed at once
 		whole, ranged, step = p.Expr, c.parcel.leaf.Range, time.Duration(grid.Step)*time.Millisecond
 		budget = c.parcel.held
+		before := c.parcel.ran.Load()
+		turn.After(time.Duration(before))
+		defer func() { c.parcel.ran.Add(int64(turn.Used()) - before) }()
 	} else {
 		x.client.pause = turn.Pause
 		x.watched.Evaluated(true)

@@ -63,7 +63,7 @@ func (sp *splicer) splice(base, other []stamp, lo, hi int64) []stamp {
 	case len(base) == 0:
 		return other
 	}
-	if a, b := samples(base), samples(other); a+b < 3 {
+	if a, b := samples(base), samples(other); a+b < fewest {
 		if b > a {
 			return other
 		}

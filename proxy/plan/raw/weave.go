@@ -2,6 +2,7 @@ package raw
 
 import (
 	"context"
+	"encoding/binary"
 	"slices"
 
 	"github.com/prometheus/common/model"
@@ -146,6 +147,9 @@ func (w *weaver) knots(of *woven) []knot {
 		if end < len(chunks) && (end == 0 || chunks[end-1].MaxTimeMs < s.Until) {
 			end++
 		}
+		for count(chunks[first:end]) < fewest && end-first < len(chunks) {
+			first, end = max(first-1, 0), min(end+1, len(chunks))
+		}
 		if n := len(out); n > 0 && first < out[n-1].end {
 			out[n-1].end, out[n-1].spans = max(end, out[n-1].end), append(out[n-1].spans, s)
 			continue
@@ -157,6 +161,18 @@ func (w *weaver) knots(of *woven) []knot {
 		out[i].rest = append(out[i].rest, p)
 	}
 	return out
+}
+
+// fewest is how many samples tell something of a series' interval; of fewer all come from one copy.
+const fewest = 3
+
+// count is how many samples the chunks have; each begins with that, as was seen when they were read.
+func count(chunks []prompb.Chunk) int {
+	n := 0
+	for i := range chunks {
+		n += int(binary.BigEndian.Uint16(chunks[i].Data))
+	}
+	return n
 }
 
 // taken are the segments of a series as they are made, in the order of time.
