@@ -166,7 +166,8 @@ func (w *weaver) knots(of *woven) []knot {
 // fewest is how many samples tell something of a series' interval; of fewer all come from one copy.
 const fewest = 3
 
-// count is how many samples the chunks have; each begins with that, as was seen when they were read.
+// count is how many samples the chunks have; each begins with that, as was seen when they were
+// read.
 func count(chunks []prompb.Chunk) int {
 	n := 0
 	for i := range chunks {
