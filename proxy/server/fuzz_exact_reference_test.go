@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -435,8 +436,8 @@ func (r *exactReplica) samples(key string, lo, hi int64) []chunks.Sample {
 }
 
 // follows tells what is wrong with a choice of samples from two replicas: that it is that of the
-// rules of seams for neither of them as the base. Where the heartbeat finds one replica whole, that
-// one may have been read alone. window is that of the read, of which [lo, hi] is wanted.
+// rules of seams for neither of them as the base. Where the heartbeat finds that the base lacks
+// nothing, it may have been read alone. window is that of the read, of which [lo, hi] is wanted.
 func (s *exactShard) follows(picked *raw.Selected, key string, chosen []chunks.Sample, lo, hi int64) string {
 	from, until := s.span()
 	from, until = max(from, picked.From), min(until-1, picked.Until)
@@ -447,12 +448,14 @@ func (s *exactShard) follows(picked *raw.Selected, key string, chosen []chunks.S
 		}
 		rule := seamref.Splice(base.told(key, i, from, until), s.replicas[1-i].told(key, 1-i, from, until), from, until)
 		rule = slices.DeleteFunc(rule, func(x seamref.Sample) bool { return x.T < lo || x.T > hi })
-		if slices.EqualFunc(rule, chosen, func(a seamref.Sample, b chunks.Sample) bool { return a.T == b.T() }) {
+		want, got := times(rule, func(x seamref.Sample) int64 { return x.T }), times(chosen, chunks.Sample.T)
+		other := slices.DeleteFunc(slices.Concat(want, got), func(t int64) bool { return slices.Contains(want, t) && slices.Contains(got, t) })
+		if !slices.ContainsFunc(other, func(t int64) bool { return s.unproven(base, t, t) != "" }) {
 			return ""
 		}
-		why = fmt.Sprintf("%s on %s in [%d, %d]: the rules choose %v, and %v are taken", key, s.name, from, until, times(rule, func(x seamref.Sample) int64 { return x.T }), times(chosen, chunks.Sample.T))
+		why += fmt.Sprintf("; %s on %s in [%d, %d], the base being %s: the rules choose %v, and %v are taken", key, s.name, from, until, base.name, want, got)
 	}
-	return why
+	return strings.TrimPrefix(why, "; ")
 }
 
 func times[S any](ss []S, t func(S) int64) []int64 {
