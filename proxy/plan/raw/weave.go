@@ -150,11 +150,13 @@ func (w *weaver) knots(of *woven) []knot {
 		for count(chunks[first:end]) < fewest && end-first < len(chunks) {
 			first, end = max(first-1, 0), min(end+1, len(chunks))
 		}
-		if n := len(out); n > 0 && first < out[n-1].end {
-			out[n-1].end, out[n-1].spans = max(end, out[n-1].end), append(out[n-1].spans, s)
-			continue
+		k := knot{first: first, end: end, spans: []Stretch{s}}
+		for n := len(out); n > 0 && k.first < out[n-1].end; n = len(out) {
+			last := out[n-1]
+			k = knot{first: min(last.first, k.first), end: max(last.end, k.end), spans: append(last.spans, k.spans...)}
+			out = out[:n-1]
 		}
-		out = append(out, knot{first: first, end: end, spans: []Stretch{s}})
+		out = append(out, k)
 	}
 	for _, p := range of.rest {
 		i := slices.IndexFunc(out, func(k knot) bool { return slices.Contains(k.spans, p.span) })
