@@ -195,7 +195,10 @@ func (s *Shard) Lacks(ctx context.Context, from, until int64, now time.Time) ([]
 	if len(out) < 2 {
 		return out, true
 	}
-	spans := s.beats.Lacks(part, w)
+	spans, known := s.beats.Lacks(part, w, now)
+	if !known {
+		return nil, false
+	}
 	for i := range out {
 		out[i].Spans = spans[out[i].Replica.Index]
 	}

@@ -38,14 +38,13 @@ type Ask func(ctx context.Context, part uint64, req *endpoint.Request) (answers 
 // part no more: left are the others. The error is about replicas that can be asked and do not
 // answer this. The caller holds the turn.
 func (h *Heartbeats) Learn(ctx context.Context, ask Ask, part uint64, w Window, now time.Time) (left uint64, err error) {
-	if w.open {
-		h.mu.Lock()
-		stale := h.stale(part, now)
-		h.mu.Unlock()
-		if stale {
-			if part, err = h.askTail(ctx, ask, part, now); err != nil {
-				return 0, err
-			}
+	h.mu.Lock()
+	stale := w.open && h.stale(part, now)
+	h.learning = w
+	h.mu.Unlock()
+	if stale {
+		if part, err = h.askTail(ctx, ask, part, now); err != nil {
+			return 0, err
 		}
 	}
 	for end := w.last; end >= w.first && bits.OnesCount64(part) > 1; { // newest first: what is asked for most

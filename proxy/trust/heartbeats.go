@@ -43,6 +43,7 @@ type Heartbeats struct {
 	selector string        // of the heartbeat; empty: none is asked for
 	asking   chan struct{} // holds one token while somebody asks, so that many requests ask once
 	mu       sync.Mutex
+	learning Window            // what is asked for by who holds the token
 	buckets  map[int64]finding // by end, milliseconds
 	tail     finding
 	open     [maxSlices]finding // of the minutes up to openAt, the newest first: which no closed bucket has yet
@@ -145,11 +146,15 @@ func (h *Heartbeats) Newest(part uint64, now time.Time) (whole uint64, known boo
 
 // Lacks are, for each replica, the stretches of the window in which it takes part and lacks
 // something, sorted. What is lacked in the newest closed bucket or in the last minute counts as
-// lacked in all that comes after, unless it ended before.
-func (h *Heartbeats) Lacks(part uint64, w Window) [][]Span {
+// lacked in all that comes after, unless it ended before. It is false where not all of the window
+// is known, as Lookup has it: what was forgotten is not what nobody lacks.
+func (h *Heartbeats) Lacks(part uint64, w Window, now time.Time) ([][]Span, bool) {
 	out := make([][]Span, len(h.of))
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if w.open && h.stale(part, now) {
+		return nil, false
+	}
 	add := func(f finding, s Span, end int64) {
 		whole := f.whole(part)
 		for i := range out {
@@ -172,13 +177,17 @@ func (h *Heartbeats) Lacks(part uint64, w Window) [][]Span {
 		if w.open && end == w.last {
 			s.Until = math.MaxInt64
 		}
-		add(h.buckets[end], s, end)
+		f, ok := h.buckets[end]
+		if !ok || !f.known(part, now.UnixMilli()) {
+			return nil, false
+		}
+		add(f, s, end)
 	}
 	if w.open {
 		add(h.tail, Span{w.last, math.MaxInt64}, 0)
 		h.eachOpen(w, func(f finding, s Span) { add(f, s, 0) })
 	}
-	return out
+	return out, true
 }
 
 // eachOpen calls f for the minutes that the window reaches into and no closed bucket has. The
@@ -208,18 +217,20 @@ func (h *Heartbeats) openStale(part uint64, now time.Time) bool {
 	return now.Sub(h.openAt) >= openFresh || h.open[0].asked&part != part
 }
 
-// trim keeps the number of findings under maxBuckets; the oldest tenth goes first. The caller holds
-// mu.
+// trim keeps the number of findings under maxBuckets; the oldest tenth goes first, but for those of
+// the window that is being learned, of which there are no more. The caller holds mu.
 func (h *Heartbeats) trim() {
 	if len(h.buckets) <= maxBuckets {
 		return
 	}
 	ends := make([]int64, 0, len(h.buckets))
 	for e := range h.buckets {
-		ends = append(ends, e)
+		if h.learning.last == 0 || e < h.learning.first || e > h.learning.last {
+			ends = append(ends, e)
+		}
 	}
 	slices.Sort(ends)
-	for _, e := range ends[:len(ends)-maxBuckets*9/10] {
+	for _, e := range ends[:min(len(ends), len(h.buckets)-maxBuckets*9/10)] {
 		delete(h.buckets, e)
 	}
 }

@@ -1,0 +1,62 @@
+package trust
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// TestLacksOfALongWindow: of a window of 30 days that ended days ago, about which more is found out
+// than is kept, nothing is forgotten meanwhile; what was forgotten later is not known.
+func TestLacksOfALongWindow(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
+	day := 24 * time.Hour
+	from, until := now.Add(-34*day), now.Add(-4*day) // [30d] offset 4d
+	away := func(at time.Time) bool {
+		in := func(hour time.Time) bool { return at.After(hour) && !at.After(hour.Add(time.Hour)) }
+		return in(from.Add(100*time.Hour)) || in(until.Add(-2*time.Hour))
+	}
+	ask := func(_ context.Context, part uint64, req *endpoint.Request) ([]map[int64]Beats, uint64, error) {
+		out := []map[int64]Beats{{}, {}}
+		if req.ID != endpoint.QueryRange {
+			return out, part, nil
+		}
+		for end := req.Start.Ms; end <= req.End.Ms; end += req.Step.Milliseconds() {
+			n := float64(20) * req.Step.Minutes() * 4
+			b := Beats{jobs: map[string]beat{"j": {20, n}}}
+			if req.Step < Bucket {
+				b = Beats{jobs: map[string]beat{"": {20, n}}}
+			}
+			out[1][end] = b
+			if !away(time.UnixMilli(end)) {
+				out[0][end] = b
+			}
+		}
+		return out, part, nil
+	}
+	h := New("up", 2)
+	learn := func(from, until time.Time) Window {
+		w, ok := WindowOf(from.UnixMilli(), until.UnixMilli(), now)
+		if !ok {
+			t.Fatal("no window")
+		}
+		if _, err := h.Learn(t.Context(), ask, 3, w, now); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	learn(now.Add(-4*day), now.Add(-time.Hour)) // what others ask for: the last days
+	w := learn(from, until)                     // as Whole and Lacks do (shard.find)
+	spans, known := h.Lacks(3, w, now)
+	if !known || len(spans[0]) != 2 || len(spans[1]) != 0 {
+		t.Errorf("known: %v; %v", known, spans)
+	}
+	h.mu.Lock()
+	delete(h.buckets, w.first+100*bucketMs)
+	h.mu.Unlock()
+	if spans, known := h.Lacks(3, w, now); known {
+		t.Errorf("a bucket that was forgotten is known: %v", spans)
+	}
+}
