@@ -56,13 +56,14 @@ func (q *Queryable) give(hauls []haul) {
 }
 
 // readAll reads all copies at once, and returns the error of each. One that was read whole lets the
-// others have SparePatience more; where they are read in stretches it is the base.
+// others have SparePatience more; where they are read in stretches it is the base, and the patience
+// begins anew with each that has come.
 func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []haul) []error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
 		wg    sync.WaitGroup
-		once  sync.Once
+		mu    sync.Mutex
 		timer *time.Timer
 		errs  = make([]error, len(s.Copies))
 		own   = make([][]haul, len(s.Copies))
@@ -74,12 +75,20 @@ func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []
 		}
 		own[i] = hauls[first:n]
 	}
+	came := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if timer != nil && len(s.Lacking) > 0 {
+			timer.Reset(q.SparePatience)
+		}
+	}
 	for i, c := range s.Copies {
 		wg.Go(func() {
-			errs[i] = qerr.Guard(func() error { return q.readOne(ctx, s, c, query, own[i]) })
-			if errs[i] == nil && q.SparePatience > 0 && (i == 0 || len(s.Lacking) == 0) {
-				once.Do(func() { timer = time.AfterFunc(q.SparePatience, func() { cancel(errSlowCopy) }) })
+			errs[i] = qerr.Guard(func() error { return q.readOne(ctx, s, c, query, own[i], came) })
+			if mu.Lock(); errs[i] == nil && q.SparePatience > 0 && (i == 0 || len(s.Lacking) == 0) && timer == nil {
+				timer = time.AfterFunc(q.SparePatience, func() { cancel(errSlowCopy) })
 			}
+			mu.Unlock()
 		})
 	}
 	wg.Wait()
@@ -89,8 +98,9 @@ func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []
 	return errs
 }
 
-// readOne reads the hauls of one copy, one after the other: all of them or none.
-func (q *Queryable) readOne(ctx context.Context, s *Slice, c Copy, query Query, hauls []haul) error {
+// readOne reads the hauls of one copy, one after the other: all of them or none. came is told of
+// each.
+func (q *Queryable) readOne(ctx context.Context, s *Slice, c Copy, query Query, hauls []haul, came func()) error {
 	for i := range hauls {
 		h := &hauls[i]
 		var err error
@@ -98,6 +108,7 @@ func (q *Queryable) readOne(ctx context.Context, s *Slice, c Copy, query Query, 
 			q.give(hauls[:i])
 			return err
 		}
+		came()
 	}
 	return nil
 }

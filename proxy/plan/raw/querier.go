@@ -60,6 +60,17 @@ type Slice struct {
 	Spare []Copy
 }
 
+// names are those of the copies for which is holds.
+func (s *Slice) names(is func(i int) bool) []string {
+	var out []string
+	for i, c := range s.Copies {
+		if is(i) {
+			out = append(out, c.Name())
+		}
+	}
+	return out
+}
+
 // Stretch is a stretch of time, both ends inclusive, in milliseconds.
 type Stretch struct{ From, Until int64 }
 
@@ -124,6 +135,9 @@ type Queryable struct {
 	// Twice is told of each series that two slices hold for the same time; may be nil. Several
 	// goroutines call it.
 	Twice func(a, b string, lbls labels.Labels)
+	// Used is told for each select of which copies a slice was read, and which failed; may be nil.
+	// Several goroutines call it.
+	Used func(slice string, used, failed []string)
 	// Read is told what each copy answered; may be nil. Several goroutines call it.
 	Read func(Fetched)
 	// Observe is told the segments of every series of each select; may be nil. It is for tests and
@@ -387,7 +401,7 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.
 			reading, cancel = context.WithTimeoutCause(reading, q.SparePatience, errSlowCopy)
 			defer cancel()
 		}
-		errs = []error{q.readOne(reading, s, s.Copies[0], query, hauls)}
+		errs = []error{q.readOne(reading, s, s.Copies[0], query, hauls, func() {})}
 	} else {
 		errs = q.readAll(reading, s, query, hauls)
 	}
@@ -413,6 +427,9 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.
 			return nil, errs[0]
 		}
 		return nil, q.Lost(s.Name, errs[0])
+	}
+	if q.Used != nil {
+		q.Used(s.Name, s.names(func(i int) bool { return errs[i] == nil }), s.names(func(i int) bool { return errs[i] != nil }))
 	}
 	return (&weaver{q: q, slice: s, query: query, live: live, hauls: hauls}).weave(ctx)
 }

@@ -47,6 +47,7 @@ func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query)
 	defer func() {
 		if err != nil {
 			q.Meter.Drop(charged)
+			out, charged = nil, 0
 			return
 		}
 		if q.Read != nil {

@@ -59,6 +59,9 @@ func (w *weaver) weave(ctx context.Context) ([]*series, error) {
 	var order []*woven
 	var key []byte
 	for _, h := range w.hauls {
+		if !slices.Contains(w.live, h.copy) {
+			continue
+		}
 		for i := range h.series {
 			st := &h.series[i]
 			key = st.lbls.Bytes(key[:0])
@@ -208,18 +211,21 @@ func (t *taken) untouched(upTo int) {
 	if upTo == len(t.base) {
 		s.Until = t.w.query.Until
 	}
-	t.add(t.w.part(0, s, t.base), true)
-	t.done, t.whole = upTo, true
+	if s.From <= s.Until { // histograms are read from before the window
+		t.add(t.w.part(0, s, t.base), true)
+		t.whole = true
+	}
+	t.done = upTo
 }
 
 // spliced takes what a knot gives.
 func (t *taken) spliced(ctx context.Context, lbls labels.Labels, k knot) error {
 	w, lo, hi := t.w, t.w.query.From, t.w.query.Until
 	if k.first > 0 {
-		lo = t.base[k.first].MinTimeMs
+		lo = max(lo, t.base[k.first].MinTimeMs)
 	}
 	if k.end < len(t.base) {
-		hi = t.base[k.end-1].MaxTimeMs
+		hi = min(hi, t.base[k.end-1].MaxTimeMs)
 	}
 	copies := map[int][]piece{}
 	if chunks := t.base[k.first:k.end]; len(chunks) > 0 {
@@ -253,6 +259,11 @@ func (t *taken) spliced(ctx context.Context, lbls labels.Labels, k knot) error {
 		}
 		if c == 0 {
 			base = ss
+			for j := range ss { // where the base lacks nothing its markers stand
+				if ss[j].stale && !slices.ContainsFunc(k.spans, func(s Stretch) bool { return s.has(ss[j].t) }) {
+					ss[j].sure = true
+				}
+			}
 		}
 		acc = w.seams.splice(acc, ss, lo, hi)
 	}
