@@ -126,7 +126,7 @@ type footing struct {
 	leaf *plan.Leaf
 
 	mu     sync.Mutex
-	copies map[string]bool // that were read for the first of them
+	copies map[string]map[string]bool // of each shard, that were read for the first of them
 	seen   map[uint64]struct{}
 	full   bool // the results are more than max_series
 	made   []parcelTable
@@ -188,21 +188,63 @@ func (f *footing) rows(t *merge.Table, most int) error {
 	return nil
 }
 
-// settle compares the copies that were read for a parcel with those of the first one. Where one has
-// gone or come, its samples are in some of the parcels alone: all is asked again without it.
-func (f *footing) settle(copies map[string]bool) error {
-	if f.copies == nil {
-		f.copies = copies
-	}
-	for _, sets := range [2][2]map[string]bool{{f.copies, copies}, {copies, f.copies}} {
-		for name := range sets[0] {
-			if !sets[1][name] {
-				err := qerr.New(qerr.ShardFailed, "%s was read for a part of the series, and not for another", name)
-				return &answer.LostReplica{Names: []string{name}, Err: err}
+// settle compares the copies that were read for a parcel with those of the first ones. Where one
+// has gone or come, its samples are in some of the parcels alone, and so they are where it failed
+// for some selectors of the parcel: all is asked again without it.
+func (f *footing) settle(own *readCopies) error {
+	for shard, copies := range own.used {
+		for _, name := range own.failed[shard] {
+			if copies[name] {
+				return notEverywhere(name)
+			}
+		}
+		before, ok := f.copies[shard]
+		if !ok {
+			if f.copies == nil {
+				f.copies = map[string]map[string]bool{}
+			}
+			f.copies[shard] = copies
+			continue
+		}
+		for _, sets := range [2][2]map[string]bool{{before, copies}, {copies, before}} {
+			for name := range sets[0] {
+				if !sets[1][name] {
+					return notEverywhere(name)
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// notEverywhere is the loss of a replica that some of the series were read from, and not all.
+func notEverywhere(replica string) error {
+	err := qerr.New(qerr.ShardFailed, "%s was read for a part of the series, and not for another", replica)
+	return &answer.LostReplica{Names: []string{replica}, Err: err}
+}
+
+// readCopies are the copies of each shard that a parcel was read from, and those that failed for
+// one of its selectors.
+type readCopies struct {
+	mu     sync.Mutex
+	used   map[string]map[string]bool
+	failed map[string][]string
+}
+
+// note takes over what raw.Queryable.Used tells.
+func (c *readCopies) note(shard string, used, failed []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.used == nil {
+		c.used, c.failed = map[string]map[string]bool{}, map[string][]string{}
+	}
+	if c.used[shard] == nil {
+		c.used[shard] = map[string]bool{}
+	}
+	for _, name := range used {
+		c.used[shard][name] = true
+	}
+	c.failed[shard] = append(c.failed[shard], failed...)
 }
 
 // valuesOf are the values of a label on a leaf's series that the matchers select too, of all
@@ -255,6 +297,10 @@ func (x *exchange) valuesOf(l *plan.Leaf, label string, given []*labels.Matcher)
 	if r.broken != nil {
 		return nil, x.bodyError(r, r.broken)
 	}
+	if name := x.didNotSay(questions, r.asked); name != "" { // what only it has would be in no parcel
+		err := qerr.New(qerr.ShardFailed, "%s did not say which targets it has, and another replica of its shard did", name)
+		return nil, &answer.LostReplica{Names: []string{name}, Err: err}
+	}
 	delete(found, "")
 	values := make([]string, 0, len(found))
 	for v := range found {
@@ -264,6 +310,28 @@ func (x *exchange) valuesOf(l *plan.Leaf, label string, given []*labels.Matcher)
 	return values, nil
 }
 
+// didNotSay is a replica that was asked and did not answer each time, where another one of its
+// shard did; empty where there is none.
+func (x *exchange) didNotSay(asked, answered []question) string {
+	left := map[*shard.Replica]int{}
+	said := map[*shard.Shard]bool{}
+	for _, q := range asked {
+		if q.replica != nil && !x.attempt.Avoids(q.replica.Name()) {
+			left[q.replica]++
+		}
+	}
+	for _, q := range answered {
+		said[q.shard] = true
+		left[q.replica]--
+	}
+	for r, n := range left {
+		if n > 0 && said[r.Shard] {
+			return r.Name()
+		}
+	}
+	return ""
+}
+
 // labelBytes is what a value takes in a map and a list beside its text.
 const labelBytes = 48
 
@@ -271,7 +339,7 @@ const labelBytes = 48
 // how many series.
 type evaluated struct {
 	table  *merge.Table
-	copies map[string]bool
+	copies *readCopies
 	series int
 }
 
@@ -282,13 +350,8 @@ func (x *exchange) parcel(l *plan.Leaf, only []*labels.Matcher, note func([]stri
 	if err != nil {
 		return out, qerr.Wrap(qerr.Internal, err, "a part of the query cannot be read: %s", l.Text)
 	}
-	var mu sync.Mutex
-	out.copies = map[string]bool{}
-	own := &parcel{leaf: l, only: only, held: &heldBy{Budget: x.budget}, ran: &x.ranHere, note: note, answered: func(name string) {
-		mu.Lock()
-		defer mu.Unlock()
-		out.copies[name] = true
-	}}
+	out.copies = &readCopies{}
+	own := &parcel{leaf: l, only: only, held: &heldBy{Budget: x.budget}, ran: &x.ranHere, copies: out.copies, note: note}
 	defer own.held.drop()
 	compute := func(mode plan.Mode, expr parser.Expr, tables ...*merge.Table) (t *merge.Table, err error) {
 		p := &plan.Plan{Mode: mode, Raw: mode == plan.ModeRaw, Expr: expr, Cause: plan.CauseNone, Leaves: []*plan.Leaf{l}}
@@ -352,10 +415,9 @@ func (x *exchange) parcelOf(q *raw.Queryable, c *parcel) storage.Queryable {
 			observe(s)
 		}
 	}
-	read := q.Read
-	q.Read = func(f raw.Fetched) {
-		c.answered(f.Copy)
-		if read != nil {
+	q.Used = c.copies.note
+	if read := q.Read; read != nil {
+		q.Read = func(f raw.Fetched) {
 			f.Matchers = without(f.Matchers)
 			read(f)
 		}

@@ -427,20 +427,29 @@ func TestParcelsAreReadOnce(t *testing.T) {
 }
 
 // TestFooting: a copy that is read for some parcels and not for others is lost, whichever was made
-// first; results are counted once.
+// first, and one that failed for a part of a parcel; what is read of other shards does not matter.
+// Results are counted once.
 func TestFooting(t *testing.T) {
 	var f footing
 	for _, tc := range []struct {
-		copies []string
-		lost   string
-	}{{[]string{"a", "b"}, ""}, {[]string{"b", "a"}, ""}, {[]string{"a", "b", "c"}, "c"}, {[]string{"a"}, "b"}} {
-		copies := map[string]bool{}
-		for _, name := range tc.copies {
-			copies[name] = true
-		}
-		err, lost := f.settle(copies), (*answer.LostReplica)(nil)
+		shard        string
+		used, failed []string
+		lost         string
+	}{
+		{"s", []string{"a", "b"}, nil, ""},
+		{"s", []string{"b", "a"}, nil, ""},
+		{"s", []string{"a", "b", "c"}, nil, "c"},
+		{"s", []string{"a"}, nil, "b"},
+		{"s", []string{"a", "b"}, []string{"b"}, "b"},
+		{"t", []string{"d"}, []string{"e"}, ""},
+		{"t", []string{"d"}, nil, ""},
+		{"t", []string{"d", "e"}, nil, "e"},
+	} {
+		own := &readCopies{}
+		own.note(tc.shard, tc.used, tc.failed)
+		err, lost := f.settle(own), (*answer.LostReplica)(nil)
 		if tc.lost == "" && err != nil || tc.lost != "" && (!errors.As(err, &lost) || len(lost.Names) != 1 || lost.Names[0] != tc.lost) {
-			t.Errorf("%v: %v", tc.copies, err)
+			t.Errorf("%s of %s, failed %s: %v", tc.used, tc.shard, tc.failed, err)
 		}
 	}
 	row := func(node string) *merge.Table {

@@ -245,13 +245,12 @@ type computation struct {
 // parcel is what makes a computation one of some of a leaf's series: those that the matchers
 // select.
 type parcel struct {
-	leaf *plan.Leaf
-	only []*labels.Matcher
-	held *heldBy
-	ran  *atomic.Int64 // nanoseconds of evaluation of all parcels until now
-	// answered is told the copies that were read, note what the engine remarks.
-	answered func(copy string)
-	note     func(infos []string)
+	leaf   *plan.Leaf
+	only   []*labels.Matcher
+	held   *heldBy
+	ran    *atomic.Int64 // nanoseconds of evaluation of all parcels until now
+	copies *readCopies
+	note   func(infos []string) // is told what the engine remarks
 }
 
 // grid is when the query is evaluated.
@@ -280,9 +279,11 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 	if c.parcel != nil { // several are computed at once
 		whole, ranged, step = p.Expr, c.parcel.leaf.Range, time.Duration(grid.Step)*time.Millisecond
 		budget = c.parcel.held
-		before := c.parcel.ran.Load()
-		turn.After(time.Duration(before))
-		defer func() { c.parcel.ran.Add(int64(turn.Used()) - before) }()
+		if p.Mode == plan.ModeRaw { // what is made of that is little
+			before := c.parcel.ran.Load()
+			turn.After(time.Duration(before))
+			defer func() { c.parcel.ran.Add(int64(turn.Used()) - before) }()
+		}
 	} else {
 		x.client.pause = turn.Pause
 		x.watched.Evaluated(true)
