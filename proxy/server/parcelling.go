@@ -32,6 +32,7 @@ type parcelling struct {
 	most   int      // that any may have
 	room   int      // series that may be held at a time
 	beside int      // parcels that are made at a time: while one is evaluated the next one is read
+	width  int      // what beside is at first
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -44,8 +45,9 @@ type parcelling struct {
 // how many series the parcel had: the next one is made to fill its part of the room, and is at most
 // twice as large. After an error where fewer may be right the values are tried again: at most half
 // as many where they are too many by themselves, else alone, with no other parcel beside theirs.
+// Who is alone may divide what is too much, and tells how many series that were.
 func (p *parcelling) run(add func(some []string, alone bool) (series int, smaller bool, err error)) error {
-	p.changed = sync.NewCond(&p.mu)
+	p.changed, p.width = sync.NewCond(&p.mu), p.beside
 	var g errgroup.Group
 	for range p.beside {
 		g.Go(func() error {
@@ -94,13 +96,16 @@ func (p *parcelling) done(some []string, alone bool, series int, smaller bool, e
 	defer p.mu.Unlock()
 	defer p.changed.Broadcast()
 	p.making--
-	n, share := len(some), float64(series*p.beside)/float64(p.room)
+	n, share := len(some), float64(series*p.width)/float64(p.room) // of its part of the room
 	fit := p.most
 	if share > 0 {
 		fit = max(1, int(min(float64(n)/share, float64(p.most))))
 	}
+	if alone && err == nil && (series > p.room || share <= 1) { // it was divided, or leaves room for others
+		p.beside = p.width
+	}
 	switch {
-	case n == 0 && err == nil:
+	case err == nil && (n == 0 || series > p.room):
 	case err == nil:
 		if n == p.size || fit < p.size { // of fewer than it might have had, little is to be learnt
 			p.size = min(fit, 2*p.size)

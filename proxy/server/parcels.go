@@ -90,8 +90,18 @@ func (f *footing) run(label string, values []string, size int, given []*labels.M
 	return p.size, err
 }
 
-// maxDividers is how many labels are looked at for one to divide a target by.
+// maxDividers is how many labels are looked at for one to divide a target by: first those that tell
+// apart what Kubernetes has many of.
 const maxDividers = 16
+
+// unlikely is 0 for labels that have many values in most clusters, and 1 for others.
+func unlikely(label string) int {
+	switch label {
+	case "pod", "uid", "node", "namespace", "name", "id":
+		return 0
+	}
+	return 1
+}
 
 // divide makes parcels of a target whose series are too many for one, as those of
 // kube-state-metrics are: by the label that has the most values of those that may divide it. Where
@@ -102,6 +112,7 @@ func (f *footing) divide(target []*labels.Matcher, tooMany error) error {
 		return err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return !f.leaf.Divides(name, f.x.st.top.TypeAndUnitLabels()) })
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(unlikely(a), unlikely(b)) })
 	var by string
 	var values []string
 	for _, name := range names[:min(len(names), maxDividers)] {

@@ -313,6 +313,7 @@ func TestInParcels(t *testing.T) {
 		parcels, tooMany int // those that were added, and those of too many series
 		beside           int
 		refused, fails   bool
+		divides          bool
 	}{
 		{name: "even", series: 1, most: 20, parcels: 5, beside: 1},
 		{name: "even, two at a time", series: 1, most: 20, beside: 2},
@@ -320,13 +321,14 @@ func TestInParcels(t *testing.T) {
 		{name: "in the middle", large: 50, series: 20, most: 20, parcels: 10, tooMany: 5, beside: 1},
 		{name: "in the middle, two at a time", large: 50, series: 20, most: 20, beside: 2},
 		{name: "more than fit", large: 50, series: 21, most: 20, refused: true, beside: 2},
+		{name: "one that is divided", large: 50, series: 21, most: 20, divides: true, beside: 2},
 		{name: "another error", large: 50, series: 21, most: 20, fails: true, beside: 2},
 	} {
 		var mu sync.Mutex
 		added, held, none := map[string]bool{}, 0, 0
 		parcels, tooMany := 0, 0
 		p := &parcelling{values: values, size: tc.most, most: tc.most, room: 20, beside: tc.beside}
-		err := p.run(func(some []string, _ bool) (int, bool, error) {
+		err := p.run(func(some []string, alone bool) (int, bool, error) {
 			series := len(some)
 			if slices.Contains(some, values[tc.large]) {
 				series += tc.series - 1
@@ -339,7 +341,7 @@ func TestInParcels(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			held -= series
-			if now > 20 {
+			if now > 20 && !(tc.divides && alone && len(some) == 1) {
 				tooMany++
 				return series, !tc.fails, errors.New("too many")
 			}
@@ -358,6 +360,9 @@ func TestInParcels(t *testing.T) {
 		})
 		if (err != nil) != (tc.refused || tc.fails) {
 			t.Errorf("%s: %v", tc.name, err)
+		}
+		if p.beside != tc.beside && tc.series <= 1 || tc.divides && p.beside != 2 {
+			t.Errorf("%s: %d beside each other at the end", tc.name, p.beside)
 		}
 		if err == nil && (len(added) != len(values) || none != 1) {
 			t.Errorf("%s: added %d of %d, and %d times those of no value", tc.name, len(added), len(values), none)
