@@ -58,7 +58,7 @@ func TestWhatLacksIsSaid(t *testing.T) {
 		{"nobody", nil, nil, `sum(count_over_time(up[10m]))`, nil, false},
 		{"one", gap("node"), nil, `sum(count_over_time(up[10m]))`, []string{`; jaguar/A lacks \d+ scrapes that another one has, ` + stamps + `, most of job node, so another one is read\n`}, false},
 		{"one, and series are needed", gap("node"), nil, `count(info(up))`, []string{`; jaguar/A lacks \d+ scrapes that another one has, ` + stamps + `, most of job node, so another one is read\n`}, false},
-		{"each", gap("node"), gap("gpu"), `sum(count_over_time(up[10m]))`, []string{
+		{"each", gap("node"), gap("gpu"), `stddev(count_over_time(up[10m]))`, []string{ // which is in no parcels
 			`no replica of shard jaguar\[0\] is known to be whole over its window: jaguar/A lacks \d+ scrapes that another one has, ` + stamps + `, most of job node; jaguar/B lacks \d+ scrapes that another one has, ` + stamps + `, most of job gpu\n`,
 		}, true},
 	} {
