@@ -140,8 +140,8 @@ func checkResult(t *testing.T, r *Result, bulkSeries int) {
 		}
 	}
 	b := r.Bulk
-	full := bulkSeries * (int(Builtin().Range/Builtin().Step) + 1) // but for series that begin within the range, as some do at some times of day
-	if b == nil || len(b.Paths) != len(names) || len(b.Failed) > 0 || b.Series != bulkSeries || b.Points > full || b.Points < full-full/100 {
+	full := bulkSeries * (int(Builtin().Range/Builtin().Step) + 1) // but for series that begin within the range: at 21:00 one in 90 points is missing
+	if b == nil || len(b.Paths) != len(names) || len(b.Failed) > 0 || b.Series != bulkSeries || b.Points > full || b.Points < full-full/20 {
 		t.Fatalf("bulk, of %d series: %+v", bulkSeries, b)
 	}
 	for _, p := range b.Paths {
