@@ -39,6 +39,9 @@ func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 	if !p.q.Parcels || p.q.Raw != "" || p.cause != CauseNotWhole {
 		return nil
 	}
+	if ok && !says(agg.String(), agg) {
+		return nil
+	}
 	if !ok || joins(agg) || !f.top && usesFrame(e) || p.delayed && keepsName(agg) {
 		return nil
 	}
@@ -143,6 +146,9 @@ func sumAndCount(text string) (string, bool) {
 	}
 	agg.Op = parser.SUM
 	sum := agg.String()
+	if !says(sum, agg) {
+		return "", false
+	}
 	agg.Op = parser.COUNT
 	const parts = `label_replace(%s, %q, "sum", "", "") or label_replace(%s, %q, "count", "", "")`
 	return fmt.Sprintf(parts, sum, merge.PartLabel, agg.String(), merge.PartLabel), true

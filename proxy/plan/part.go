@@ -200,8 +200,7 @@ func notWhole(s *shard.Shard, w Window, now time.Time) string {
 func (p *planner) text(leaf *Leaf, e parser.Expr, s *shard.Shard) (string, bool) {
 	text := p.q.Text // as the client wrote it: positions in the shard's notes are right then
 	if e != p.root {
-		text = e.String()
-		if back, err := Parser.ParseExpr(text); err != nil || back.String() != text { // the printer is Prometheus' own, and it has had faults
+		if text = e.String(); !says(text, e) {
 			return "", false
 		}
 	}

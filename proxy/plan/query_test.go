@@ -114,3 +114,19 @@ func asked(p *Plan) string {
 	}
 	return out
 }
+
+// TestSays: a text that is printed from an expression and is another one when it is read is found.
+func TestSays(t *testing.T) {
+	for text, want := range map[string]bool{
+		`m * 2`: true, `m offset 5m @ 5 * 2`: true, `rate(m[5m + 1s]) * 2`: true, `m offset (1m + 1s) * 2`: true, `sum(m offset (1m + 1s) @ 5)`: true,
+		`m offset (1m + 1s) @ 5 * 2`: false, `sum(m offset (1m + 1s) @ end() - 1)`: false, `max_over_time(m[5m:1m] offset (1m + 1s) @ 5) * 2`: true,
+	} {
+		e, err := Parser.ParseExpr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := says(e.String(), e); got != want {
+			t.Errorf("%s is printed as %s: %v, want %v", text, e, got, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -129,12 +130,46 @@ func rewrite(text string, e parser.Expr, g *shard.Group, interval time.Duration)
 		return text, true
 	}
 	out := c.String()
-	// The printer is Prometheus' own; a form it prints wrongly is found by reading it back.
-	back, err := Parser.ParseExpr(out)
-	if err != nil || back.String() != out {
-		return "", false
+	return out, says(out, c)
+}
+
+// says tells whether a text is the expression that it was printed from. The printer is Prometheus'
+// own, and it has had faults: a form that it prints wrongly is found by reading it back. Where a
+// duration is computed the same text may be another expression: x offset (1m + 1s) @ 5 * 2 is
+// printed with the offset last, which takes the * 2 for its own.
+func says(text string, e parser.Expr) bool {
+	back, err := Parser.ParseExpr(text)
+	if err != nil || back.String() != text {
+		return false
 	}
-	return out, true
+	if !computesDurations(e) {
+		return true
+	}
+	was, err := Tree(e)
+	is, broken := Tree(back)
+	return err == nil && broken == nil && reflect.DeepEqual(was, is)
+}
+
+// computesDurations tells whether any range, step or offset is an expression.
+func computesDurations(n parser.Node) bool {
+	switch n := n.(type) {
+	case *parser.VectorSelector:
+		return n.OriginalOffsetExpr != nil
+	case *parser.MatrixSelector:
+		if n.RangeExpr != nil {
+			return true
+		}
+	case *parser.SubqueryExpr:
+		if n.RangeExpr != nil || n.StepExpr != nil || n.OriginalOffsetExpr != nil {
+			return true
+		}
+	}
+	for child := range parser.ChildrenIter(n) {
+		if computesDurations(child) {
+			return true
+		}
+	}
+	return false
 }
 
 // Parser accepts all syntax that shards may support.

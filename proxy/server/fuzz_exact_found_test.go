@@ -19,6 +19,7 @@ var exactFound = []struct {
 	// of one query are asked of two replicas, each whole where it was asked. What count_values
 	// makes of values that are times is too much. Series that begin in a later stretch stand where
 	// their labels do; the reference had them at the end once.
+	{seed: 20261540, kind: "single", query: `bottomk by (node, gpu) (10, http_seconds_bucket offset (1m + 10s) @ 1795640839.994 * 1)`, end: 2221281},
 	{seed: 20261206, kind: "gaps", query: `days_in_month(sum(node_memory_free_bytes))`, end: 2169310, length: 6300000, step: 300000},
 	{seed: 20261248, kind: "gaps", query: `mixed_kind`, end: 2056101, length: 2857621, step: 300000, lookback: 90000},
 	{seed: 1009162307624, kind: "gaps", query: `http_seconds_count`, end: 1247717, length: 225000, step: 15000},
