@@ -53,124 +53,154 @@ type scan struct {
 // the bound that stops it; memory is the regular expressions.
 func prescan(text string) (scan, error) {
 	var (
-		lexer  = parser.Lex(text)
-		item   parser.Item
-		found  scan
-		tokens int // those outside braces twice
-		weight int
-		unders int // underscores in numbers
-		depth  int
-		inside bool // between braces
-		match  int  // matchers between these braces
-		regex  bool // the next string is a regular expression
-
-		list           parser.ItemType // the keyword before the list of labels being read, or 0
-		open           bool            // inside that list
-		on, group, all int             // labels in the last on(), in this group_left(), and the sum of their products
+		lexer = parser.Lex(text)
+		item  parser.Item
+		s     scanner
 	)
 	for next := 0; ; next = int(item.Pos) + len(item.Val) {
 		if n := numberAt(text, next); n > maxNumberBytes {
-			return found, tooMany("characters in one number", maxNumberBytes, n)
+			return s.found, tooMany("characters in one number", maxNumberBytes, n)
 		}
 		lexer.NextItem(&item)
-		switch item.Typ {
-		case parser.EOF, parser.ERROR:
-			return found, nil
-		case parser.COMMENT:
-			found.outside += len(item.Val)
-			if tokens++; tokens > maxTokens {
-				return found, tooMany("tokens", maxTokens, tokens)
-			}
-			continue
+		if item.Typ == parser.EOF || item.Typ == parser.ERROR {
+			return s.found, nil
 		}
-		if tokens++; !inside {
-			tokens++
-		}
-		if tokens > maxTokens {
-			return found, tooMany("tokens", maxTokens, tokens)
-		}
-		if item.Typ != parser.STRING {
-			found.outside += len(item.Val)
-		}
-		if item.Typ == parser.NUMBER {
-			if unders += strings.Count(item.Val, "_"); unders > maxUnderscores {
-				return found, tooMany("underscores in numbers", maxUnderscores, unders)
-			}
-		}
-		if inside {
-			switch item.Typ {
-			case parser.RIGHT_BRACE:
-				inside, regex = false, false
-				depth--
-			case parser.EQL_REGEX, parser.NEQ_REGEX:
-				regex = true
-				match++
-			case parser.EQL, parser.NEQ:
-				regex = false
-				match++
-			case parser.STRING:
-				if regex {
-					if re, err := strutil.Unquote(item.Val); err == nil {
-						found.regexps = append(found.regexps, re)
-					}
-				}
-				regex = false
-			}
-			if match > maxMatchersPerSelector {
-				return found, tooMany("matchers in one selector", maxMatchersPerSelector, match)
-			}
-			continue
-		}
-		switch item.Typ {
-		case parser.LEFT_BRACE:
-			inside, match = true, 0
-			depth++
-		case parser.LEFT_PAREN:
-			open = list != 0
-			depth++
-			weight += parenWeight
-		case parser.LEFT_BRACKET:
-			depth++
-			weight += matchingWeight
-		case parser.RIGHT_PAREN, parser.RIGHT_BRACKET:
-			if open {
-				if list == parser.GROUP_LEFT || list == parser.GROUP_RIGHT {
-					if all += on * group; all > maxMatchingPairs {
-						return found, tooMany("pairs of labels in on() and group_left()", maxMatchingPairs, all)
-					}
-				}
-				list, open = 0, false
-			}
-			depth--
-		case parser.ON, parser.IGNORING:
-			list, on = item.Typ, 0
-			weight += matchingWeight
-		case parser.GROUP_LEFT, parser.GROUP_RIGHT:
-			list, group = item.Typ, 0
-			weight += matchingWeight
-		case parser.ADD, parser.SUB, parser.MUL, parser.DIV, parser.MOD, parser.POW, parser.ATAN2:
-			weight += arithmeticWeight
-		case parser.AT, parser.OFFSET, parser.BOOL, parser.ANCHORED, parser.SMOOTHED, parser.FILL, parser.FILL_LEFT, parser.FILL_RIGHT:
-			weight += matchingWeight
+		err := s.count(&item)
+		switch {
+		case err != nil || item.Typ == parser.COMMENT:
+		case s.inside:
+			err = s.between(&item)
 		default:
-			if item.Typ.IsOperator() {
-				weight += matchingWeight
-			}
+			err = s.outside(&item)
 		}
-		if open && item.Typ != parser.COMMA && item.Typ != parser.LEFT_PAREN {
-			if list == parser.ON || list == parser.IGNORING {
-				on++
-			} else {
-				group++
-			}
-		}
-		if depth > maxDepth {
-			return found, tooMany("nested parentheses", maxDepth, depth)
-		}
-		if weight > maxWeight {
-			return found, tooMany("operators", maxWeight/arithmeticWeight, weight/arithmeticWeight)
+		if err != nil {
+			return s.found, err
 		}
 	}
+}
+
+// scanner is where a prescan is in its text.
+type scanner struct {
+	found  scan
+	tokens int // those outside braces twice, but for comments
+	weight int
+	unders int // underscores in numbers
+	depth  int
+	inside bool // between braces
+	match  int  // matchers between these braces
+	regex  bool // the next string is a regular expression
+
+	list           parser.ItemType // the keyword before the list of labels being read, or 0
+	open           bool            // inside that list
+	on, group, all int             // labels in the last on(), in this group_left(), and the sum of their products
+}
+
+// count counts a token, wherever it stands.
+func (s *scanner) count(item *parser.Item) error {
+	if s.tokens++; !s.inside && item.Typ != parser.COMMENT {
+		s.tokens++
+	}
+	if s.tokens > maxTokens {
+		return tooMany("tokens", maxTokens, s.tokens)
+	}
+	if item.Typ != parser.STRING {
+		s.found.outside += len(item.Val)
+	}
+	if item.Typ == parser.NUMBER {
+		if s.unders += strings.Count(item.Val, "_"); s.unders > maxUnderscores {
+			return tooMany("underscores in numbers", maxUnderscores, s.unders)
+		}
+	}
+	return nil
+}
+
+// between takes a token between braces.
+func (s *scanner) between(item *parser.Item) error {
+	switch item.Typ {
+	case parser.RIGHT_BRACE:
+		s.inside, s.regex = false, false
+		s.depth--
+	case parser.EQL_REGEX, parser.NEQ_REGEX:
+		s.regex = true
+		s.match++
+	case parser.EQL, parser.NEQ:
+		s.regex = false
+		s.match++
+	case parser.STRING:
+		if s.regex {
+			if re, err := strutil.Unquote(item.Val); err == nil {
+				s.found.regexps = append(s.found.regexps, re)
+			}
+		}
+		s.regex = false
+	}
+	if s.match > maxMatchersPerSelector {
+		return tooMany("matchers in one selector", maxMatchersPerSelector, s.match)
+	}
+	return nil
+}
+
+// outside takes a token that is not between braces.
+func (s *scanner) outside(item *parser.Item) error {
+	switch item.Typ {
+	case parser.LEFT_BRACE:
+		s.inside, s.match = true, 0
+		s.depth++
+	case parser.LEFT_PAREN:
+		s.open = s.list != 0
+		s.depth++
+		s.weight += parenWeight
+	case parser.LEFT_BRACKET:
+		s.depth++
+		s.weight += matchingWeight
+	case parser.RIGHT_PAREN, parser.RIGHT_BRACKET:
+		if err := s.listEnds(); err != nil {
+			return err
+		}
+		s.depth--
+	case parser.ON, parser.IGNORING:
+		s.list, s.on = item.Typ, 0
+		s.weight += matchingWeight
+	case parser.GROUP_LEFT, parser.GROUP_RIGHT:
+		s.list, s.group = item.Typ, 0
+		s.weight += matchingWeight
+	case parser.ADD, parser.SUB, parser.MUL, parser.DIV, parser.MOD, parser.POW, parser.ATAN2:
+		s.weight += arithmeticWeight
+	case parser.AT, parser.OFFSET, parser.BOOL, parser.ANCHORED, parser.SMOOTHED, parser.FILL, parser.FILL_LEFT, parser.FILL_RIGHT:
+		s.weight += matchingWeight
+	default:
+		if item.Typ.IsOperator() {
+			s.weight += matchingWeight
+		}
+	}
+	if s.open && item.Typ != parser.COMMA && item.Typ != parser.LEFT_PAREN {
+		if s.list == parser.ON || s.list == parser.IGNORING {
+			s.on++
+		} else {
+			s.group++
+		}
+	}
+	if s.depth > maxDepth {
+		return tooMany("nested parentheses", maxDepth, s.depth)
+	}
+	if s.weight > maxWeight {
+		return tooMany("operators", maxWeight/arithmeticWeight, s.weight/arithmeticWeight)
+	}
+	return nil
+}
+
+// listEnds counts the labels of the list that ends here, where one does.
+func (s *scanner) listEnds() error {
+	if !s.open {
+		return nil
+	}
+	if s.list == parser.GROUP_LEFT || s.list == parser.GROUP_RIGHT {
+		if s.all += s.on * s.group; s.all > maxMatchingPairs {
+			return tooMany("pairs of labels in on() and group_left()", maxMatchingPairs, s.all)
+		}
+	}
+	s.list, s.open = 0, false
+	return nil
 }
 
 // smallText is the length in bytes up to which a text can pass no bound, but for those on how deep

@@ -191,52 +191,10 @@ func (w *windowed) Seek(t int64) chunkenc.ValueType {
 // Prometheus does: without type and help, without stale markers, sorted by metric name, an empty
 // instance label where there is none so that the scraper does not put its own there.
 func (x *exchange) federate() error {
-	now := x.view.Now().UnixMilli()
-	from := now - x.lookback().Milliseconds()
-	type sample struct {
-		lbls labels.Labels
-		t    int64
-		f    float64
-		fh   *histogram.FloatHistogram
+	all, err := x.newest()
+	if err != nil {
+		return err
 	}
-	var all []sample
-	seen := map[string]bool{}
-	for _, ms := range x.dec.Selectors {
-		series, err := x.selectSeries(from, now, nil, ms)
-		if err != nil {
-			return err
-		}
-		for _, s := range series {
-			if err := ended(x.ctx); err != nil {
-				return err
-			}
-			key := string(s.Labels().Bytes(nil))
-			if seen[key] {
-				continue
-			}
-			seen[key] = true
-			it := &windowed{Iterator: s.Iterator(nil), from: from, until: now}
-			out := sample{lbls: s.Labels(), t: math.MinInt64}
-			for typ := it.Next(); typ != chunkenc.ValNone; typ = it.Next() {
-				out.t, out.fh = it.AtT(), nil
-				if typ == chunkenc.ValFloat {
-					_, out.f = it.At()
-				} else {
-					_, out.fh = it.AtFloatHistogram(nil)
-				}
-			}
-			if err := it.Err(); err != nil {
-				return undecodable(err)
-			}
-			if out.t == math.MinInt64 || out.fh == nil && value.IsStaleNaN(out.f) || out.fh != nil && value.IsStaleNaN(out.fh.Sum) {
-				continue
-			}
-			all = append(all, out)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b sample) int {
-		return strings.Compare(a.lbls.Get(model.MetricNameLabel), b.lbls.Get(model.MetricNameLabel))
-	})
 	if err := x.budget.AddSamples(int64(len(all))); err != nil {
 		return err
 	}
@@ -257,37 +215,99 @@ func (x *exchange) federate() error {
 		if name == "" || s.fh != nil && !isProto && !s.fh.UsesCustomBuckets() {
 			continue // a nameless series, or a native histogram for a client that cannot read it
 		}
-		typ := dto.MetricType_UNTYPED
-		if s.fh != nil {
-			typ = dto.MetricType_HISTOGRAM
-			if s.fh.CounterResetHint == histogram.GaugeType {
-				typ = dto.MetricType_GAUGE_HISTOGRAM
-			}
-		}
-		if family == nil || family.GetName() != name || family.GetType() != typ {
+		if typ := s.kind(); family == nil || family.GetName() != name || family.GetType() != typ {
 			if err := flush(); err != nil {
 				return err
 			}
 			family = &dto.MetricFamily{Name: proto.String(name), Type: typ.Enum()}
 		}
-		m := &dto.Metric{TimestampMs: proto.Int64(s.t)}
-		s.lbls.Range(func(l labels.Label) {
-			if l.Name != model.MetricNameLabel {
-				m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(l.Name), Value: proto.String(l.Value)})
-			}
-		})
-		if !s.lbls.Has(model.InstanceLabel) {
-			m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(model.InstanceLabel), Value: proto.String("")})
-		}
-		if s.fh == nil {
-			m.Untyped = &dto.Untyped{Value: proto.Float64(s.f)}
-		} else {
-			m.Histogram = federatedHistogram(s.fh)
-		}
-		family.Metric = append(family.Metric, m)
+		family.Metric = append(family.Metric, s.metric())
 	}
 	if err := flush(); err != nil {
 		return err
 	}
 	return x.out.Commit()
+}
+
+// newestSample is the newest sample of a series.
+type newestSample struct {
+	lbls labels.Labels
+	t    int64
+	f    float64
+	fh   *histogram.FloatHistogram
+}
+
+// newest reads the newest sample of each series that is selected, sorted by metric name; none of
+// those that have ended.
+func (x *exchange) newest() (all []newestSample, err error) {
+	now := x.view.Now().UnixMilli()
+	from := now - x.lookback().Milliseconds()
+	seen := map[string]bool{}
+	for _, ms := range x.dec.Selectors {
+		series, err := x.selectSeries(from, now, nil, ms)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range series {
+			if err := ended(x.ctx); err != nil {
+				return nil, err
+			}
+			key := string(s.Labels().Bytes(nil))
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			it := &windowed{Iterator: s.Iterator(nil), from: from, until: now}
+			out := newestSample{lbls: s.Labels(), t: math.MinInt64}
+			for typ := it.Next(); typ != chunkenc.ValNone; typ = it.Next() {
+				out.t, out.fh = it.AtT(), nil
+				if typ == chunkenc.ValFloat {
+					_, out.f = it.At()
+				} else {
+					_, out.fh = it.AtFloatHistogram(nil)
+				}
+			}
+			if err := it.Err(); err != nil {
+				return nil, undecodable(err)
+			}
+			if out.t == math.MinInt64 || out.fh == nil && value.IsStaleNaN(out.f) || out.fh != nil && value.IsStaleNaN(out.fh.Sum) {
+				continue
+			}
+			all = append(all, out)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b newestSample) int {
+		return strings.Compare(a.lbls.Get(model.MetricNameLabel), b.lbls.Get(model.MetricNameLabel))
+	})
+	return all, nil
+}
+
+// kind is the type of metric that it is federated as.
+func (s *newestSample) kind() dto.MetricType {
+	switch {
+	case s.fh == nil:
+		return dto.MetricType_UNTYPED
+	case s.fh.CounterResetHint == histogram.GaugeType:
+		return dto.MetricType_GAUGE_HISTOGRAM
+	}
+	return dto.MetricType_HISTOGRAM
+}
+
+// metric is what is written of it.
+func (s *newestSample) metric() *dto.Metric {
+	m := &dto.Metric{TimestampMs: proto.Int64(s.t)}
+	s.lbls.Range(func(l labels.Label) {
+		if l.Name != model.MetricNameLabel {
+			m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(l.Name), Value: proto.String(l.Value)})
+		}
+	})
+	if !s.lbls.Has(model.InstanceLabel) {
+		m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(model.InstanceLabel), Value: proto.String("")})
+	}
+	if s.fh == nil {
+		m.Untyped = &dto.Untyped{Value: proto.Float64(s.f)}
+	} else {
+		m.Histogram = federatedHistogram(s.fh)
+	}
+	return m
 }

@@ -6,23 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
-	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/stats"
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
-	"github.com/spillwayproject/spillway/proxy/plan/raw"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -231,28 +226,6 @@ func (x *exchange) evaluate(p *plan.Plan, tables []*merge.Table, rough []int) er
 	return x.compute(computation{plan: p, grid: x.grid(), tables: tables, rough: rough}, x.encode)
 }
 
-// computation is what the engine evaluates: a plan at the steps of a grid, over the tables of its
-// leaves, of which some are rough, and over series that are read.
-type computation struct {
-	plan   *plan.Plan
-	grid   merge.Grid
-	tables []*merge.Table
-	rough  []int
-	// parcel is of which series of a leaf it is; nil where it is of all.
-	parcel *parcel
-}
-
-// parcel is what makes a computation one of some of a leaf's series: those that the matchers
-// select.
-type parcel struct {
-	leaf   *plan.Leaf
-	only   []*labels.Matcher
-	held   *heldBy
-	ran    *atomic.Int64 // nanoseconds of evaluation of all parcels until now
-	copies *readCopies
-	note   func(infos []string) // is told what the engine remarks
-}
-
 // grid is when the query is evaluated.
 func (x *exchange) grid() merge.Grid {
 	req := x.dec.Request
@@ -260,112 +233,6 @@ func (x *exchange) grid() merge.Grid {
 		return merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}
 	}
 	return merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: req.Step.Milliseconds()}
-}
-
-// compute is evaluate for any computation, and for whoever uses the result.
-func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query, *evaluation.Turn) error) error {
-	p, grid, tables, rough := c.plan, c.grid, c.tables, c.rough
-	req, steps := x.dec.Request, int64(grid.Len())
-	whole, ranged, step := x.dec.Expr, req.ID.Span() != endpoint.SpanInstant, req.Step
-	ctx, span := x.s.room(x.ctx, "evaluate")
-	defer span.End()
-	turn, err := x.s.gate.Begin(x.ctx)
-	if err != nil {
-		return err
-	}
-	defer turn.End()
-	interval := x.evaluationInterval()
-	var budget raw.Meter = x.budget
-	if c.parcel != nil { // several are computed at once
-		whole, ranged, step = p.Expr, c.parcel.leaf.Range, time.Duration(grid.Step)*time.Millisecond
-		budget = c.parcel.held
-		if p.Mode == plan.ModeRaw { // what is made of that is little
-			before := c.parcel.ran.Load()
-			turn.After(time.Duration(before))
-			defer func() { c.parcel.ran.Add(int64(turn.Used()) - before) }()
-		}
-	} else {
-		x.client.pause = turn.Pause
-		x.watched.Evaluated(true)
-		defer x.watched.Evaluated(false)
-		if x.doing = "evaluated here, over what the shards had answered"; p.Mode == plan.ModeRaw && p.Raw {
-			x.doing = "read from the shards and evaluated here, series by series"
-		}
-	}
-	making, err := x.making(p, tables, budget.Hold)
-	if err != nil {
-		return err
-	}
-	points := pointsPerSeries(whole, steps, step, interval)
-	if err := budget.Hold(heldByConstants(p.Expr, points)); err != nil {
-		return err
-	}
-	var queryable storage.Queryable = storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
-	if p.Mode == plan.ModeRaw {
-		began := time.Now()
-		defer func() { x.calls.add(time.Since(began)) }()
-		fetched := x.fetcher()
-		fetched.PerSeries = heldPerSeries(whole, points)
-		fetched.Turn, fetched.WorkPerSeries = turn, workPerSeries(p.Expr, steps)
-		if making != nil {
-			fetched.Judge = making.judge
-		}
-		fetched.Meter = budget
-		if queryable = fetched; c.parcel != nil {
-			queryable = x.parcelOf(fetched, c.parcel)
-		}
-	}
-	// The engine's own samples are bounded by max_samples and by what half of memory.budget could
-	// hold of them.
-	most := min(x.limits.MaxSamples, x.st.pool.One()/sampleBytes)
-	kind := engineKind{
-		samples: most, interval: interval, delayed: x.st.top.DelayedNameRemoval(), starts: x.st.top.UseStartTimestamps(), units: x.st.top.TypeAndUnitLabels(),
-	}
-	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
-	prepare := func(expr parser.Expr, tables []*merge.Table) (promql.Query, error) {
-		from := queryable
-		if len(tables) > 0 {
-			from = leafQueryable{tables, queryable, turn}
-		}
-		turn.Watch(expr)
-		rows := evaluation.Grid{Steps: steps, Step: step.Milliseconds(), Interval: interval.Milliseconds()}
-		turn.Rows(expr, rows, x.madeSeries(budget.Hold))
-		engine, text := x.s.engines.take(kind, expr)
-		if !ranged {
-			return engine.NewInstantQuery(ctx, from, opts, text, time.UnixMilli(grid.Start))
-		}
-		return engine.NewRangeQuery(ctx, from, opts, text, time.UnixMilli(grid.Start), time.UnixMilli(grid.End), step)
-	}
-	var rest string
-	if len(rough) > 0 {
-		rest = p.Expr.String() // an evaluation changes the tree
-	}
-	qry, err := prepare(p.Expr, tables)
-	if err != nil {
-		e := qerr.Wrap(qerr.BadData, err, "invalid parameter %q: %s", "query", err)
-		e.Verbatim = true // the engine is Prometheus'
-		return e
-	}
-	defer qry.Close()
-	res := qry.Exec(ctx)
-	if res.Err != nil {
-		return x.tooMany(p, x.engineError(ctx, res.Err, most))
-	}
-	if len(rough) > 0 && !steady(ctx, res, rest, tables, rough, prepare) {
-		if ctx.Err() != nil {
-			return qerr.FromContext(ctx, context.Cause(ctx))
-		}
-		return errLastBit
-	}
-	if c.parcel == nil {
-		x.warnTwice()
-		warnings, infos := res.Warnings.AsStrings(req.Query, 10, 10)
-		x.warnings.Add(warnings...)
-		x.infos.Add(infos...)
-	} else if err := x.noteParcel(c.parcel, res); err != nil {
-		return err
-	}
-	return use(res, qry, turn)
 }
 
 // begin takes a place among the evaluations. It is somebody else's while the client takes its time
@@ -453,29 +320,6 @@ func (x *exchange) engineError(ctx context.Context, err error, most int64) error
 		return deadlineError(x.dec.Deadline, x.limits.Timeout)
 	}
 	return qerr.Wrap(qerr.TooExpensive, err, "%s", err) // what Prometheus answers with 422: a many-to-many match, a duplicate label set
-}
-
-// fetcher is the storage of series that are read raw.
-func (x *exchange) fetcher() *raw.Queryable {
-	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) }, x.rawLost())
-	q.Observe, q.Width, q.PerSlice = x.s.observe, x.width(), max(1, x.st.top.ReadSlots()/2)
-	q.SparePatience, q.SlicePatience = x.sparePatience(), x.shardPatience()
-	q.Again = func(slice string, err error) bool { return x.st.top.Shard(slice).MayFailOver(err) }
-	if x.account != nil {
-		q.Read = x.account.fetched
-		q.Observe = func(s raw.Selected) {
-			x.account.selected(s)
-			if x.s.observe != nil {
-				x.s.observe(s)
-			}
-		}
-	}
-	q.Twice = func(a, b string, lbls labels.Labels) {
-		x.s.metrics.duplicates.WithLabelValues(a, b).Inc()
-		x.twice.add(fmt.Sprintf("series are held by two shards, %s and %s, such as %s; they are merged as copies of one: drop them on one of the two, or list both as replicas", a, b,
-			clip.Text(lbls.String(), 256)), a+" "+b)
-	}
-	return q
 }
 
 // warnTwice warns of series that two shards hold, once for each pair of shards.

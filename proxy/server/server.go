@@ -294,6 +294,23 @@ func setDefault[T comparable](p *T, v T) {
 	}
 }
 
+// listen opens both listeners.
+func (s *Server) listen() (mainL, adminL net.Listener, err error) {
+	if mainL, err = listen(s.opts.ListenAddress, s.opts.MaxConnections, spareConnections, "main", s.metrics, &s.timers, s.log); err != nil {
+		return nil, nil, err
+	}
+	if adminL, err = listen(s.opts.AdminListenAddress, adminConnections, 0, "admin", s.metrics, &s.timers, s.log); err != nil {
+		mainL.Close()
+		return nil, nil, err
+	}
+	if err := s.checkAdmin(adminL.Addr()); err != nil {
+		mainL.Close()
+		adminL.Close()
+		return nil, nil, err
+	}
+	return mainL, adminL, nil
+}
+
 // Run serves until ctx ends, then drains: not ready at once, no new connections, requests under way
 // go on for at most DrainTimeout. It returns nil after a drain in which every request ended by
 // itself. When force ends as well, requests are cut off at once.
@@ -304,18 +321,8 @@ func (s *Server) Run(ctx, force context.Context) error {
 			return fmt.Errorf("--web.config.file: %w", err)
 		}
 	}
-	mainL, err := listen(s.opts.ListenAddress, s.opts.MaxConnections, spareConnections, "main", s.metrics, &s.timers, s.log)
+	mainL, adminL, err := s.listen()
 	if err != nil {
-		return err
-	}
-	adminL, err := listen(s.opts.AdminListenAddress, adminConnections, 0, "admin", s.metrics, &s.timers, s.log)
-	if err != nil {
-		mainL.Close()
-		return err
-	}
-	if err := s.checkAdmin(adminL.Addr()); err != nil {
-		mainL.Close()
-		adminL.Close()
 		return err
 	}
 	st := s.state.Load()

@@ -147,85 +147,18 @@ func (r *Replica) Do(ctx context.Context, req *endpoint.Request, o CallOptions) 
 
 // attempt is one request over one connection.
 func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t try) (*Response, error) {
-	if ctx.Err() != nil {
+	if err := r.mayAttempt(ctx, id, t); err != nil {
 		if t.trial {
 			r.up.breaker.neutral()
 		}
-		return nil, r.ctxError(ctx)
+		return nil, err
 	}
-	if r.Thanos() && thanosLacks[id] {
-		if t.trial {
-			r.up.breaker.neutral()
-		}
-		return nil, r.errNotServed(id)
+	release, err := r.enter(ctx, t)
+	if err != nil {
+		return nil, r.noRoom(t, err)
 	}
-	if !t.probe {
-		if e := r.refused(time.Now()); e != nil {
-			if t.trial {
-				r.up.breaker.neutral()
-			}
-			if errors.Is(e, errMute) {
-				r.up.metrics.requests.WithLabelValues(append(r.labels(), outcomeSilent)...).Inc()
-			}
-			return nil, e
-		}
-		r.up.metrics.again.earn()
-		r.Shard.hedge.again.earn()
-	}
-	c := &call{r: r, id: id, parent: ctx, probe: t.probe, release: func() {}, ended: t.ended}
-	if g := r.up.gates.of(t.Class); g != nil {
-		release, err := g.acquire(ctx, r.Name())
-		if err != nil {
-			return nil, r.noRoom(t, err)
-		}
-		c.release = release
-	}
-	if !t.probe && !t.Entered {
-		leave, err := r.Shard.Enter(ctx)
-		if err != nil {
-			c.release()
-			return nil, r.noRoom(t, err)
-		}
-		if class := c.release; r.up.gates.of(t.Class) != nil {
-			c.release = func() { leave(); class() }
-		} else {
-			c.release = leave
-		}
-	}
-	c.started = time.Now()
-	if t.began != nil {
-		t.began(c.started)
-	}
-	r.up.inflight.Add(1)
-	if !t.probe {
-		r.up.unanswered.Add(1)
-	}
-	c.ctx, c.cancel = context.WithCancelCause(ctx)
-	c.span = trace.SpanFromContext(context.Background())           // a span that records nothing
-	if !t.probe && trace.SpanContextFromContext(ctx).IsSampled() { // the engine in between may not record
-		c.ctx, c.span = r.up.tracer.Start(c.ctx, "shard "+string(id), r.span...)
-	}
-	c.unwatch = context.AfterFunc(ctx, func() { c.left.Store(time.Now().UnixNano()) })
-
-	var given time.Duration
-	if dl, ok := ctx.Deadline(); ok {
-		remaining := time.Until(dl)
-		m := margin(remaining)
-		given = max(remaining-m, time.Millisecond)
-		// We stop waiting a little before the request does, so that a partial answer can still name
-		// this shard.
-		c.deadline = r.up.timers.AfterFunc(remaining-m/2, func() { c.cancel(errShardDeadline) })
-	}
-	c.progress = r.up.timers.New(func() {
-		if c.began.Load() {
-			c.cancel(errStalled)
-		} else {
-			c.cancel(errHeaderTimeout)
-		}
-	})
-	if t.failover && answersAtOnce(id) && !(r.Thanos() && thanosAsks(id)) { // of a store that hangs whoHangs tells more
-		c.progress.Reset(r.up.opts.HeaderTimeout)
-	}
+	c := &call{r: r, id: id, parent: ctx, probe: t.probe, release: release, ended: t.ended}
+	given := c.begin(t)
 	forget := func() {}
 	if t.failover {
 		forget = r.up.whenDown(func() { c.cancel(errWentDown) })
@@ -247,17 +180,7 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		c.end(e)
 		return nil, e
 	}
-	c.answered, c.header = true, time.Now()
-	c.began.Store(true)
-	if !t.probe {
-		r.up.lag.heard()
-		r.up.unanswered.Add(-1)
-		r.counters().header.Observe(c.header.Sub(c.started).Seconds())
-		r.paced(c.header.Sub(c.started), c.header)
-		if answersAtOnce(id) {
-			r.up.began(c.header.Sub(c.started))
-		}
-	}
+	c.hasBegun()
 	out, err := c.accept(resp)
 	if err != nil {
 		e := c.explain(err, nil)
@@ -283,6 +206,103 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		}
 	}
 	return out, nil
+}
+
+// mayAttempt refuses a request that the server is not to be sent: that it does not serve, or while
+// it is not to be asked.
+func (r *Replica) mayAttempt(ctx context.Context, id endpoint.ID, t try) error {
+	if ctx.Err() != nil {
+		return r.ctxError(ctx)
+	}
+	if r.Thanos() && thanosLacks[id] {
+		return r.errNotServed(id)
+	}
+	if t.probe {
+		return nil
+	}
+	if e := r.refused(time.Now()); e != nil {
+		if errors.Is(e, errMute) {
+			r.up.metrics.requests.WithLabelValues(append(r.labels(), outcomeSilent)...).Inc()
+		}
+		return e
+	}
+	r.up.metrics.again.earn()
+	r.Shard.hedge.again.earn()
+	return nil
+}
+
+// enter passes the gates: that of the call's class, and the shard's.
+func (r *Replica) enter(ctx context.Context, t try) (release func(), err error) {
+	outer := func() {}
+	if g := r.up.gates.of(t.Class); g != nil {
+		if outer, err = g.acquire(ctx, r.Name()); err != nil {
+			return nil, err
+		}
+	}
+	if t.probe || t.Entered {
+		return outer, nil
+	}
+	leave, err := r.Shard.Enter(ctx)
+	if err != nil {
+		outer()
+		return nil, err
+	}
+	return func() { leave(); outer() }, nil
+}
+
+// begin starts the call's clocks, and returns how long the server is given; 0 is for ever.
+func (c *call) begin(t try) (given time.Duration) {
+	r, ctx := c.r, c.parent
+	c.started = time.Now()
+	if t.began != nil {
+		t.began(c.started)
+	}
+	r.up.inflight.Add(1)
+	if !t.probe {
+		r.up.unanswered.Add(1)
+	}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	c.span = trace.SpanFromContext(context.Background())           // a span that records nothing
+	if !t.probe && trace.SpanContextFromContext(ctx).IsSampled() { // the engine in between may not record
+		c.ctx, c.span = r.up.tracer.Start(c.ctx, "shard "+string(c.id), r.span...)
+	}
+	c.unwatch = context.AfterFunc(ctx, func() { c.left.Store(time.Now().UnixNano()) })
+	if dl, ok := ctx.Deadline(); ok {
+		remaining := time.Until(dl)
+		m := margin(remaining)
+		given = max(remaining-m, time.Millisecond)
+		// We stop waiting a little before the request does, so that a partial answer can still name
+		// this shard.
+		c.deadline = r.up.timers.AfterFunc(remaining-m/2, func() { c.cancel(errShardDeadline) })
+	}
+	c.progress = r.up.timers.New(func() {
+		if c.began.Load() {
+			c.cancel(errStalled)
+		} else {
+			c.cancel(errHeaderTimeout)
+		}
+	})
+	if t.failover && answersAtOnce(c.id) && !(r.Thanos() && thanosAsks(c.id)) { // of a store that hangs whoHangs tells more
+		c.progress.Reset(r.up.opts.HeaderTimeout)
+	}
+	return given
+}
+
+// hasBegun notes that the answer's header has come.
+func (c *call) hasBegun() {
+	c.answered, c.header = true, time.Now()
+	c.began.Store(true)
+	if c.probe {
+		return
+	}
+	r, took := c.r, c.header.Sub(c.started)
+	r.up.lag.heard()
+	r.up.unanswered.Add(-1)
+	r.counters().header.Observe(took.Seconds())
+	r.paced(took, c.header)
+	if answersAtOnce(c.id) {
+		r.up.began(took)
+	}
 }
 
 // noRoom counts a call that found no room at a gate.

@@ -267,6 +267,16 @@ type runner struct {
 	err    error
 }
 
+// won notes that the first call answered before any other one.
+func (h *race) won(n *runner, usual time.Duration) {
+	took, _ := n.resp.Took()
+	h.s.hedge.observe(h.class, took)
+	if usual == 0 || took <= usual {
+		n.r.up.lag.lost.Store(0)
+	}
+	h.s.base.Store(int32(n.r.Index))
+}
+
 func (h *race) run(first, other *Replica) (*Response, error) {
 	s, hedge := h.s, h.s.hedge
 	usual, far := hedge.marks(h.class)
@@ -307,12 +317,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 			if n.err == nil {
 				switch {
 				case n == one:
-					took, _ := n.resp.Took()
-					hedge.observe(h.class, took)
-					if usual == 0 || took <= usual {
-						first.up.lag.lost.Store(0)
-					}
-					s.base.Store(int32(first.Index))
+					h.won(one, usual)
 				case failed == one:
 					s.base.Store(int32(other.Index))
 				default:

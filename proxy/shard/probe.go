@@ -249,28 +249,8 @@ func (r *Replica) examine(ctx context.Context) {
 	u.mu.Unlock()
 	known := len(r.misconfigured())
 
-	raw, err := json.RawMessage(nil), error(nil)
 	if !r.Thanos() {
-		raw, err = r.getData(ctx, "/api/v1/status/config", nil)
-	}
-	switch {
-	case r.Thanos(): // see below
-	case err == nil:
-		h := maphash.Bytes(hashSeed, raw)
-		if h == f.config && f.externalOK {
-			break
-		}
-		ext, perr := externalLabels(raw)
-		if perr != nil {
-			f.external, f.externalOK, f.note = nil, false, "status/config cannot be understood: "+perr.Error()
-			break
-		}
-		f.external, f.externalOK, f.note, f.config = ext, true, "", h
-		f.engine.EvaluationInterval = evaluationInterval(raw)
-	case clientStatus(err):
-		f.external, f.externalOK, f.note = nil, false, fmt.Sprintf("status/config is not served (status %d), so external labels are not known", statusOf(err))
-	case ctx.Err() == nil && !f.externalOK:
-		f.note = "" // ask again at the next probe
+		r.readConfig(ctx, &f)
 	}
 	if raw, err := r.getData(ctx, "/api/v1/status/buildinfo", nil); err == nil {
 		var b struct {
@@ -323,6 +303,29 @@ func (r *Replica) examine(ctx context.Context) {
 		u.opts.Logger.Info("a replica's labels are right now; it is asked again", slog.String("replica", r.Name()))
 	case f.note != "" && f.note != noted:
 		u.opts.Logger.Warn("a replica's external labels cannot be checked", slog.String("replica", r.Name()), slog.String("why", f.note))
+	}
+}
+
+// readConfig takes from the server's configuration its external labels and its evaluation interval.
+func (r *Replica) readConfig(ctx context.Context, f *selfFacts) {
+	raw, err := r.getData(ctx, "/api/v1/status/config", nil)
+	switch {
+	case err == nil:
+		h := maphash.Bytes(hashSeed, raw)
+		if h == f.config && f.externalOK {
+			break
+		}
+		ext, perr := externalLabels(raw)
+		if perr != nil {
+			f.external, f.externalOK, f.note = nil, false, "status/config cannot be understood: "+perr.Error()
+			break
+		}
+		f.external, f.externalOK, f.note, f.config = ext, true, "", h
+		f.engine.EvaluationInterval = evaluationInterval(raw)
+	case clientStatus(err):
+		f.external, f.externalOK, f.note = nil, false, fmt.Sprintf("status/config is not served (status %d), so external labels are not known", statusOf(err))
+	case ctx.Err() == nil && !f.externalOK:
+		f.note = "" // ask again at the next probe
 	}
 }
 

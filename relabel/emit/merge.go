@@ -55,33 +55,58 @@ func Merge(p *relabel.Plan, promYAML []byte) (merged []byte, diff string, err er
 	if err != nil {
 		return nil, "", err
 	}
-	type edit struct {
-		at    int
-		lines []string
+	edits, added, err := openings{entriesOf(stripped), found, refused, places}.edits(f, planned, p.Owner)
+	if err != nil {
+		return nil, "", err
 	}
-	var edits []edit
+	slices.SortFunc(edits, func(a, b edit) int { return b.at - a.at })
+	for _, e := range edits {
+		f.insert(e.at, e.lines)
+	}
+	out := f.String()
+	if err := proveMerge(root, out, added); err != nil {
+		return nil, "", err
+	}
+	return []byte(out), unified("prometheus.yml", text, out), nil
+}
+
+// openings tell of a file without our rules where those of each of its scrape_configs entries go.
+type openings struct {
+	entries map[string][]string // names of entries by their job
+	found   map[string]*list
+	refused map[string]error // entries in which no line can be put
+	places  map[string]int   // where the rules of an earlier merge were
+}
+
+// edit is lines that are put in before a line.
+type edit struct {
+	at    int
+	lines []string
+}
+
+// edits are the lines of the planned rules, and the rules that each entry gets.
+func (o openings) edits(f *file, planned []jobRules, owner string) (edits []edit, added map[string][]*promrelabel.Config, err error) {
 	var problems []error
-	added := map[string][]*promrelabel.Config{}
-	entries := entriesOf(stripped)
+	added = map[string][]*promrelabel.Config{}
 	for _, j := range planned {
-		blocks, configs, err := ruleBlocks(j, p.Owner)
+		blocks, configs, err := ruleBlocks(j, owner)
 		if err != nil {
 			problems = append(problems, err)
 			continue
 		}
-		names := entries[j.job]
+		names := o.entries[j.job]
 		if len(names) == 0 {
 			problems = append(problems, fmt.Errorf("the file has no job %q; it has %s. If the label job is set by relabelling, or the job is in one of "+
-				"scrape_config_files, put the rules there: `emit` without a file prints them", j.job, some(slices.Sorted(maps.Keys(entries)))))
+				"scrape_config_files, put the rules there: `emit` without a file prints them", j.job, some(slices.Sorted(maps.Keys(o.entries)))))
 			continue
 		}
 		for _, name := range names {
-			l := found[name]
+			l := o.found[name]
 			if l == nil {
-				problems = append(problems, refused[name])
+				problems = append(problems, o.refused[name])
 				continue
 			}
-			at, ok := places[name]
+			at, ok := o.places[name]
 			if !ok || l.key == nil || l.value.Kind != yaml.SequenceNode {
 				at = l.end(f.lines)
 			}
@@ -97,18 +122,7 @@ func Merge(p *relabel.Plan, promYAML []byte) (merged []byte, diff string, err er
 			edits = append(edits, e)
 		}
 	}
-	if len(problems) > 0 {
-		return nil, "", errors.Join(problems...)
-	}
-	slices.SortFunc(edits, func(a, b edit) int { return b.at - a.at })
-	for _, e := range edits {
-		f.insert(e.at, e.lines)
-	}
-	out := f.String()
-	if err := proveMerge(root, out, added); err != nil {
-		return nil, "", err
-	}
-	return []byte(out), unified("prometheus.yml", text, out), nil
+	return edits, added, errors.Join(problems...)
 }
 
 // entriesOf are the names of the scrape_configs entries by the label job of their series: as a rule
