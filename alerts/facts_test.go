@@ -58,7 +58,8 @@ var everyTarget = []string{"cluster", "job", "instance"}
 
 // synthetic are series that Prometheus makes for each target.
 var synthetic = map[string]string{
-	"up": "gauge", "scrape_duration_seconds": "gauge", "scrape_samples_scraped": "gauge", "scrape_samples_post_metric_relabeling": "gauge", "scrape_series_added": "gauge",
+	"up": "gauge", "scrape_duration_seconds": "gauge", "scrape_samples_scraped": "gauge", "scrape_samples_post_metric_relabeling": "gauge",
+	"scrape_series_added": "gauge",
 }
 
 func readFacts(t testing.TB) facts {
@@ -198,7 +199,8 @@ func TestRulesKnowTheirMetrics(t *testing.T) {
 					}
 					if m.Name == "le" && len(h.fact.Buckets) == 0 {
 						t.Errorf("%s: %s of %s: metrics.yaml does not list its buckets", r.where(), name, h.job)
-					} else if m.Name == "le" && !slices.ContainsFunc(h.fact.Buckets, func(le string) bool { return m.Matches(canonicalLe(le)) }) {
+					} else if m.Name == "le" && !slices.ContainsFunc(h.fact.Buckets,
+						func(le string) bool { return m.Matches(canonicalLe(le)) }) {
 						t.Errorf("%s: %s of %s has no bucket that matches %s; it has %v", r.where(), name, h.job, m, h.fact.Buckets)
 					}
 				}
@@ -270,13 +272,15 @@ func nameOf(s *parser.VectorSelector) string {
 var (
 	counterOnly = map[string]bool{"rate": true, "irate": true, "increase": true, "resets": true}
 	gaugeOnly   = map[string]bool{
-		"delta": true, "deriv": true, "predict_linear": true, "idelta": true, "avg_over_time": true, "min_over_time": true, "max_over_time": true, "sum_over_time": true,
+		"delta": true, "deriv": true, "predict_linear": true, "idelta": true, "avg_over_time": true, "min_over_time": true,
+		"max_over_time": true, "sum_over_time": true,
 		"quantile_over_time": true, "stddev_over_time": true, "double_exponential_smoothing": true,
 	}
 	// presence are functions and operators that ask whether a series is there, or what its labels
 	// are, not for its value.
 	presence = map[string]bool{
-		"absent": true, "absent_over_time": true, "present_over_time": true, "count_over_time": true, "timestamp": true, "changes": true, "last_over_time": false,
+		"absent": true, "absent_over_time": true, "present_over_time": true, "count_over_time": true, "timestamp": true, "changes": true,
+		"last_over_time": false,
 	}
 )
 

@@ -31,7 +31,8 @@ func simulated(t *testing.T) map[string]map[string]*shown {
 	at := time.Date(2026, 3, 2, 6, 0, 0, 0, time.UTC)
 	o := cluster.Options{Seed: 3, Cluster: "jaguar", Nodes: 24, Detail: cluster.Full, Exporters: cluster.AllExporters}
 	stage := func(kind cluster.Kind, target string, value float64) {
-		o.Troubles = append(o.Troubles, cluster.Trouble{Kind: kind, Target: target, From: at.Add(-2 * time.Minute), Until: at.Add(time.Hour), Value: value})
+		o.Troubles = append(o.Troubles,
+			cluster.Trouble{Kind: kind, Target: target, From: at.Add(-2 * time.Minute), Until: at.Add(time.Hour), Value: value})
 	}
 	for n := range 12 { // some of them hold a pod
 		stage(cluster.GPUXidFatal, fmt.Sprintf("gpu-%05d/0", n), 48)

@@ -30,7 +30,8 @@ func TestRulesOfOneNameAreParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+			groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}),
+				slog.New(slog.DiscardHandler))
 			if len(errs) > 0 {
 				t.Fatalf("%s: %v", path, errs)
 			}

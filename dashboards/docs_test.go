@@ -15,7 +15,8 @@ const docs = "../docs/dashboards.md"
 
 // order is the one of the page: from the whole fleet to what watches it.
 var order = []string{
-	"fleet", "apiserver", "etcd", "gpu-fleet", "gpu-node", "gpu-use", "node", "network", "pending", "cost", "prometheus", "proxy", "cardinality", "alerts",
+	"fleet", "apiserver", "etcd", "gpu-fleet", "gpu-node", "gpu-use", "node", "network", "pending", "cost", "prometheus", "proxy",
+	"cardinality", "alerts",
 }
 
 // TestDocs: docs/dashboards.md has every dashboard with a line on what each panel answers.
@@ -45,7 +46,12 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-var pictures = []struct{ file, text string }{{"dark", "quiet, dark"}, {"light", "quiet, light"}, {"dark-trouble", "trouble, dark"}, {"light-trouble", "trouble, light"}}
+var pictures = []struct{ file, text string }{
+	{"dark", "quiet, dark"},
+	{"light", "quiet, light"},
+	{"dark-trouble", "trouble, dark"},
+	{"light-trouble", "trouble, light"},
+}
 
 func picture(name, kind string) string { return "images/dashboards/" + name + "-" + kind + ".png" }
 

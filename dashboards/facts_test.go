@@ -86,7 +86,10 @@ func readFacts(t testing.TB) *facts {
 }
 
 // ofTarget are series that Prometheus makes for each target.
-var ofTarget = []string{"up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_samples_post_metric_relabeling", "scrape_series_added"}
+var ofTarget = []string{
+	"up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_samples_post_metric_relabeling",
+	"scrape_series_added",
+}
 
 // find are the families of a series name that the matchers let through.
 func (f *facts) find(name string, matchers []*labels.Matcher) []family {

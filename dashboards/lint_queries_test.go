@@ -61,8 +61,11 @@ func checkMetrics(x *linter, d *Dashboard, bad reporter) {
 
 var (
 	ofCounters = []string{"rate", "irate", "increase", "resets"}
-	ofGauges   = []string{"delta", "deriv", "predict_linear", "idelta", "avg_over_time", "min_over_time", "max_over_time", "sum_over_time", "quantile_over_time"}
-	presence   = []string{"absent", "absent_over_time", "present_over_time", "count_over_time", "timestamp", "changes"}
+	ofGauges   = []string{
+		"delta", "deriv", "predict_linear", "idelta", "avg_over_time", "min_over_time", "max_over_time", "sum_over_time",
+		"quantile_over_time",
+	}
+	presence = []string{"absent", "absent_over_time", "present_over_time", "count_over_time", "timestamp", "changes"}
 )
 
 // plainCounters are counters whose value itself is shown, with the reason.
@@ -116,7 +119,10 @@ func onlyCounted(path []parser.Node) bool {
 }
 
 // wideLabels have as many values as there are nodes, or more.
-var wideLabels = []string{"node", "instance", "gpu", "UUID", "Hostname", "hostname", "device", "pod", "uid", "namespace", "exported_pod", "exported_namespace"}
+var wideLabels = []string{
+	"node", "instance", "gpu", "UUID", "Hostname", "hostname", "device", "pod", "uid", "namespace", "exported_pod",
+	"exported_namespace",
+}
 
 // most is how many series a topk may let through.
 const most = 100
@@ -188,7 +194,8 @@ func (x *linter) wideSelector(sel *parser.VectorSelector) bool {
 		return wideLevel.MatchString(level)
 	}
 	for _, f := range x.facts.find(sel.Name, sel.LabelMatchers) {
-		if f.perNode || slices.ContainsFunc(f.labels, func(l string) bool { return slices.Contains([]string{"node", "pod", "uid", "namespace"}, l) }) {
+		if f.perNode || slices.ContainsFunc(f.labels,
+			func(l string) bool { return slices.Contains([]string{"node", "pod", "uid", "namespace"}, l) }) {
 			return true
 		}
 	}
@@ -217,7 +224,8 @@ func checkGuard(x *linter, d *Dashboard, bad reporter) {
 // else proves that there is.
 func checkZero(_ *linter, d *Dashboard, bad reporter) {
 	for _, q := range d.Queries() {
-		if strings.Contains(strings.Join(strings.Fields(q.Expr), " "), "or vector(") && !strings.Contains(q.Expr, "up{") && !strings.Contains(q.Expr, "capacity") {
+		if strings.Contains(strings.Join(strings.Fields(q.Expr), " "), "or vector(") && !strings.Contains(q.Expr, "up{") &&
+			!strings.Contains(q.Expr, "capacity") {
 			bad("%s: a missing exporter would be shown as zero: %s", q.Where, q.Expr)
 		}
 	}

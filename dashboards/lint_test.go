@@ -161,7 +161,8 @@ func checkLayout(_ *linter, d *Dashboard, bad reporter) {
 	together := func(list []Panel) {
 		for i, p := range list {
 			for _, q := range list[:i] {
-				if p.Grid.X < q.Grid.X+q.Grid.W && q.Grid.X < p.Grid.X+p.Grid.W && p.Grid.Y < q.Grid.Y+q.Grid.H && q.Grid.Y < p.Grid.Y+p.Grid.H {
+				if p.Grid.X < q.Grid.X+q.Grid.W && q.Grid.X < p.Grid.X+p.Grid.W && p.Grid.Y < q.Grid.Y+q.Grid.H &&
+					q.Grid.Y < p.Grid.Y+p.Grid.H {
 					bad("panels %q and %q overlap: %+v, %+v", p.Title, q.Title, p.Grid, q.Grid)
 				}
 			}
@@ -308,7 +309,10 @@ const (
 )
 
 func expression(d *Dashboard, q Query) (parser.Expr, error) {
-	vars := Vars{Interval: rateInterval - 15*time.Second, From: time.Unix(0, 0), To: time.Unix(0, 0).Add(wholeRange), Values: map[string]Value{}}
+	vars := Vars{
+		Interval: rateInterval - 15*time.Second, From: time.Unix(0, 0), To: time.Unix(0, 0).Add(wholeRange),
+		Values: map[string]Value{},
+	}
 	for _, v := range d.Variables {
 		switch {
 		case v.Name == "cluster":

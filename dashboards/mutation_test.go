@@ -18,22 +18,38 @@ func good() object {
 	panel := func(id int, kind, title, expr string, x int) object {
 		return object{
 			"id": id, "type": kind, "title": title, "description": "How many there are. Normal is all of them.", "datasource": source,
-			"gridPos":     object{"x": x, "y": 0, "w": 12, "h": 8},
-			"targets":     []any{object{"refId": "A", "datasource": source, "expr": expr, "legendFormat": "", "range": true, "editorMode": "code"}},
-			"fieldConfig": object{"defaults": object{"unit": "short", "links": []any{}, "mappings": []any{}, "color": object{"mode": "fixed", "fixedColor": "#4188b6"}}, "overrides": []any{}},
-			"options":     object{}, "pluginVersion": "11.0.0",
+			"gridPos": object{"x": x, "y": 0, "w": 12, "h": 8},
+			"targets": []any{object{
+				"refId": "A", "datasource": source, "expr": expr, "legendFormat": "", "range": true,
+				"editorMode": "code",
+			}},
+			"fieldConfig": object{"defaults": object{
+				"unit": "short", "links": []any{}, "mappings": []any{},
+				"color": object{"mode": "fixed", "fixedColor": "#4188b6"},
+			}, "overrides": []any{}},
+			"options": object{}, "pluginVersion": "11.0.0",
 		}
 	}
 	return object{
-		"uid": "spillway-good", "title": "Good", "description": "Is this a good dashboard?", "tags": []any{"spillway"}, "refresh": "1m", "schemaVersion": 39,
-		"time": object{"from": "now-1h", "to": "now"},
+		"uid": "spillway-good", "title": "Good", "description": "Is this a good dashboard?", "tags": []any{"spillway"}, "refresh": "1m",
+		"schemaVersion": 39,
+		"time":          object{"from": "now-1h", "to": "now"},
 		"templating": object{"list": []any{
 			object{"name": "datasource", "type": "datasource", "query": "prometheus"},
-			object{"name": "cluster", "type": "query", "datasource": source, "query": "label_values(cluster:nodes:count, cluster)", "includeAll": true, "allValue": ".*"},
+			object{
+				"name": "cluster", "type": "query", "datasource": source, "query": "label_values(cluster:nodes:count, cluster)",
+				"includeAll": true, "allValue": ".*",
+			},
 			object{"name": "node", "type": "query", "datasource": source, "query": object{"query": `label_values(node:ready:max{cluster=~"$cluster"}, node)`}},
 		}},
-		"annotations": object{"list": []any{object{"name": "Pages", "enable": true, "datasource": source, "expr": `ALERTS{cluster=~"$cluster"}`, "iconColor": "#d64550"}}},
-		"links":       []any{object{"type": "dashboards", "title": "All", "tags": []any{"spillway"}, "includeVars": true, "keepTime": true, "icon": "", "tooltip": "", "asDropdown": true, "targetBlank": false}},
+		"annotations": object{"list": []any{object{
+			"name": "Pages", "enable": true, "datasource": source,
+			"expr": `ALERTS{cluster=~"$cluster"}`, "iconColor": "#d64550",
+		}}},
+		"links": []any{object{
+			"type": "dashboards", "title": "All", "tags": []any{"spillway"}, "includeVars": true, "keepTime": true,
+			"icon": "", "tooltip": "", "asDropdown": true, "targetBlank": false,
+		}},
 		"panels": []any{
 			panel(1, "stat", "Nodes ready", `sum(cluster:nodes_ready:sum{cluster=~"$cluster"})`, 0),
 			panel(2, "timeseries", "Requests", `sum by (code) (rate(apiserver_request_total{job="kube-apiserver",cluster=~"$cluster"}[$__rate_interval]))`, 12),
@@ -129,7 +145,10 @@ var breaks = []struct {
 	{"no invented zero", "zero for what is not measured", asked(`sum(cluster:nodes_ready:sum{cluster=~"$cluster"}) or vector(0)`)},
 	{"palette", "another colour", func(o object) { field(o)["color"].(object)["fixedColor"] = "green" }},
 	{"palette", "Grafana's own palette", func(o object) { field(o)["color"].(object)["mode"] = "palette-classic" }},
-	{"palette", "another colour of a threshold", func(o object) { field(o)["thresholds"] = object{"steps": []any{object{"color": "red"}}} }},
+	{
+		"palette", "another colour of a threshold",
+		func(o object) { field(o)["thresholds"] = object{"steps": []any{object{"color": "red"}}} },
+	},
 	{"palette", "another colour of an annotation", func(o object) { list(o, "annotations", "list")[0].(object)["iconColor"] = "red" }},
 	{"schema", "a misspelt field of a query", func(o object) { list(panelOf(o, 0), "targets")[0].(object)["exprr"] = "up" }},
 	{"schema", "a misspelt option", func(o object) { panelOf(o, 1)["options"] = object{"legendd": object{}} }},
@@ -197,7 +216,8 @@ func complete(o object) []byte {
 		switch p.(object)["type"] {
 		case "stat":
 			for k, v := range (object{
-				"colorMode": "value", "graphMode": "none", "justifyMode": "auto", "orientation": "auto", "textMode": "auto", "wideLayout": true,
+				"colorMode": "value", "graphMode": "none", "justifyMode": "auto", "orientation": "auto", "textMode": "auto",
+				"wideLayout":        true,
 				"showPercentChange": false, "percentChangeColorMode": "standard", "reduceOptions": object{"calcs": []any{"lastNotNull"}},
 			}) {
 				options[k] = v

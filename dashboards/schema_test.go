@@ -18,7 +18,8 @@ func strict(b []byte) error {
 	var d dashboard.Dashboard
 	err := d.UnmarshalJSONStrict(b)
 	var list cog.BuildErrors
-	if errors.As(err, &list) && len(list) > 0 || err != nil && list == nil && err.Error() != "" { // without a fault it is an empty list, and not nil
+	// without a fault it is an empty list, and not nil
+	if errors.As(err, &list) && len(list) > 0 || err != nil && list == nil && err.Error() != "" {
 		return err
 	}
 	return d.Validate()

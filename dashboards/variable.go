@@ -231,7 +231,8 @@ func (v Value) format(name, format string) (string, error) {
 	case "percentencode":
 		return strings.ReplaceAll(url.QueryEscape(strings.Join(v.Chosen, ",")), "+", "%20"), nil
 	case "queryparam":
-		return strings.Join(each(func(s string) string { return "var-" + name + "=" + strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }), "&"), nil
+		return strings.Join(each(func(s string) string { return "var-" + name + "=" + strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }),
+			"&"), nil
 	}
 	return "", fmt.Errorf("there is no format %q", format)
 }

@@ -42,7 +42,8 @@ func TestArchitecture(t *testing.T) {
 			return err
 		}
 		name := strings.TrimPrefix(filepath.ToSlash(path), "../")
-		if d.Name() == "testdata" || strings.HasSuffix(name, "test") || name == "proxy" || name == "proxy/hostile" || strings.HasPrefix(name, "proxy/policy/") {
+		if d.Name() == "testdata" || strings.HasSuffix(name, "test") || name == "proxy" || name == "proxy/hostile" ||
+			strings.HasPrefix(name, "proxy/policy/") {
 			return nil
 		}
 		if files, _ := filepath.Glob(filepath.Join(path, "doc.go")); len(files) == 0 {

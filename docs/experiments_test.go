@@ -50,7 +50,10 @@ func TestExperiments(t *testing.T) {
 			settings = append(settings, name)
 		}
 	}
-	for heading, want := range map[string][]string{"## Query types": types, "## Settings": settings, "### What names an experiment": model.DefaultLabels} {
+	for heading, want := range map[string][]string{
+		"## Query types": types, "## Settings": settings,
+		"### What names an experiment": model.DefaultLabels,
+	} {
 		if got := rowsOf(t, text, heading); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", heading, got, want)
 		}

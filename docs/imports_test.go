@@ -39,7 +39,8 @@ var own = map[string][]string{
 	"proxy/plan/raw": {"proxy/qerr"},
 	"proxy/plan":     {"internal/tree", "proxy/admit", "proxy/endpoint", "proxy/merge", "proxy/plan/raw", "proxy/qerr", "proxy/shard"},
 	"proxy/weigh": {
-		"proxy/admit", "proxy/answer", "proxy/cost", "proxy/endpoint", "proxy/merge", "proxy/plan", "proxy/policy", "proxy/qerr", "proxy/shard",
+		"proxy/admit", "proxy/answer", "proxy/cost", "proxy/endpoint", "proxy/merge", "proxy/plan", "proxy/policy", "proxy/qerr",
+		"proxy/shard",
 	},
 	"relabel/uses":   {"proxy/endpoint", "proxy/usage"},
 	"relabel/config": {},
@@ -109,12 +110,14 @@ func TestImports(t *testing.T) {
 		}
 	}
 	for _, no := range never {
-		if rest, ours := strings.CutPrefix(no.what, module); ours && !slices.ContainsFunc(packages(imports), func(p string) bool { return p == rest || strings.HasPrefix(p, rest+"/") }) {
+		if rest, ours := strings.CutPrefix(no.what, module); ours &&
+			!slices.ContainsFunc(packages(imports), func(p string) bool { return p == rest || strings.HasPrefix(p, rest+"/") }) {
 			t.Errorf("%s is forbidden to %s and is not there any more", rest, no.who)
 		}
 		found := false
 		for room, all := range imports {
-			if room != strings.TrimSuffix(no.who, "/") && !strings.HasPrefix(room, strings.TrimSuffix(no.who, "/")+"/") || strings.HasSuffix(room, "test") {
+			if room != strings.TrimSuffix(no.who, "/") && !strings.HasPrefix(room, strings.TrimSuffix(no.who, "/")+"/") ||
+				strings.HasSuffix(room, "test") {
 				continue
 			}
 			found = true
@@ -140,7 +143,8 @@ func packages(imports map[string][]string) (all []string) {
 // laboratory is what cmd/spillway must not link: the binary that stands before production servers
 // has no laboratory, no plots and no embedded server in it.
 var laboratory = []string{
-	module + "loadtest", module + "internal/lab", module + "internal/demo", module + "internal/localprom", module + "internal/realprom", module + "internal/realkube", module + "internal/fakeshard",
+	module + "loadtest", module + "internal/lab", module + "internal/demo", module + "internal/localprom", module + "internal/realprom",
+	module + "internal/realkube", module + "internal/fakeshard",
 	module + "alerts/live", module + "dashboards/live", module + "grafana-plugin/pkg", module + "deploy/ruler", module + "proofs",
 	"gonum.org/v1/plot", "github.com/prometheus/prometheus/web",
 }

@@ -112,7 +112,10 @@ func TestDashboardsFollowTheValues(t *testing.T) {
 	t.Run("other labels", func(t *testing.T) {
 		p := parser.NewParser(parser.Options{})
 		for name, d := range render("labels.yaml") {
-			vars := dashboards.Vars{Interval: time.Minute, From: time.Unix(0, 0), To: time.Unix(3600, 0), Values: map[string]dashboards.Value{}}
+			vars := dashboards.Vars{
+				Interval: time.Minute, From: time.Unix(0, 0), To: time.Unix(3600, 0),
+				Values: map[string]dashboards.Value{},
+			}
 			for _, v := range d.Variables {
 				vars.Values[v.Name] = v.Choose("1")
 			}

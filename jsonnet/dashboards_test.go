@@ -67,11 +67,13 @@ func TestDashboardObjects(t *testing.T) {
 		if err := yaml.Unmarshal(objects["dashboards/"+name+".yaml"], &cm); err != nil {
 			t.Fatal(err)
 		}
-		if cm.APIVersion != "v1" || cm.Kind != "ConfigMap" || cm.Metadata.Labels["grafana_dashboard"] != "1" || cm.Metadata.Annotations["grafana_folder"] != "Spillway" {
+		if cm.APIVersion != "v1" || cm.Kind != "ConfigMap" || cm.Metadata.Labels["grafana_dashboard"] != "1" ||
+			cm.Metadata.Annotations["grafana_folder"] != "Spillway" {
 			t.Errorf("%s: %s %s %+v", name, cm.APIVersion, cm.Kind, cm.Metadata)
 		}
 		var a, b any
-		if err := errors.Join(json.Unmarshal([]byte(cm.Data[name+".json"]), &a), json.Unmarshal(plain["dashboards/"+name+".json"], &b)); err != nil {
+		if err := errors.Join(json.Unmarshal([]byte(cm.Data[name+".json"]), &a),
+			json.Unmarshal(plain["dashboards/"+name+".json"], &b)); err != nil {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(a, b) {
@@ -105,10 +107,12 @@ func TestDashboardObjects(t *testing.T) {
 		if err := yaml.Unmarshal(objects["grafanadashboards/"+name+".yaml"], &gd); err != nil {
 			t.Fatal(err)
 		}
-		if gd.APIVersion != "grafana.integreatly.org/v1beta1" || gd.Kind != "GrafanaDashboard" || gd.Spec.Folder != "Spillway" || len(gd.Spec.InstanceSelector.MatchLabels) == 0 {
+		if gd.APIVersion != "grafana.integreatly.org/v1beta1" || gd.Kind != "GrafanaDashboard" || gd.Spec.Folder != "Spillway" ||
+			len(gd.Spec.InstanceSelector.MatchLabels) == 0 {
 			t.Errorf("%s: %+v", name, gd)
 		}
-		if ref := gd.Spec.ConfigMapRef; ref.Name != cm.Metadata.Name || ref.Key != name+".json" || gd.Metadata.Namespace != cm.Metadata.Namespace {
+		if ref := gd.Spec.ConfigMapRef; ref.Name != cm.Metadata.Name || ref.Key != name+".json" ||
+			gd.Metadata.Namespace != cm.Metadata.Namespace {
 			t.Errorf("%s: the object names %+v, the ConfigMap is %s in %s", name, ref, cm.Metadata.Name, cm.Metadata.Namespace)
 		}
 	}

@@ -14,7 +14,8 @@ const PluginDir = "grafana-plugin/src/dashboards"
 // of their files in the repository. Grafana imports them from the plugin, so that they are rendered
 // with the defaults only. They ask query types of the plugin, and no Prometheus.
 func PluginDashboards() (Files, error) {
-	text, err := newVM(embedded).EvaluateAnonymousSnippet("the plugin's dashboards", "(import '"+sourceDir+"plugin/plugin.libsonnet')((import '"+sourceDir+entry+"')._config)")
+	text, err := newVM(embedded).EvaluateAnonymousSnippet("the plugin's dashboards",
+		"(import '"+sourceDir+"plugin/plugin.libsonnet')((import '"+sourceDir+entry+"')._config)")
 	if err != nil {
 		return nil, fmt.Errorf("render: %w", err)
 	}

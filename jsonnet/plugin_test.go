@@ -233,7 +233,8 @@ func (d *pluginBoard) problems(boards map[string]*pluginBoard, columns map[strin
 			bad("panel %q: the description is no sentence: %q", p.Title, p.Description)
 		}
 		for _, q := range d.Panels[:i] {
-			if p.Grid.X < q.Grid.X+q.Grid.W && q.Grid.X < p.Grid.X+p.Grid.W && p.Grid.Y < q.Grid.Y+q.Grid.H && q.Grid.Y < p.Grid.Y+p.Grid.H {
+			if p.Grid.X < q.Grid.X+q.Grid.W && q.Grid.X < p.Grid.X+p.Grid.W && p.Grid.Y < q.Grid.Y+q.Grid.H &&
+				q.Grid.Y < p.Grid.Y+p.Grid.H {
 				bad("panels %q and %q overlap", p.Title, q.Title)
 			}
 		}

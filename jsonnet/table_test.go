@@ -82,7 +82,8 @@ func tables(t *testing.T, files Files) string {
 		fmt.Fprintf(&out, "\n### %s\n\n| alert | severity | for | what it tells |\n| --- | --- | --- | --- |\n", at)
 		for _, name := range order {
 			r := rows[name]
-			fmt.Fprintf(&out, "| [%s](runbooks/%s.md) | %s | %s | %s |\n", name, name, strings.Join(r.severities, ", "), strings.Join(r.holds, ", "), strings.Join(r.tells, " / "))
+			fmt.Fprintf(&out, "| [%s](runbooks/%s.md) | %s | %s | %s |\n", name, name, strings.Join(r.severities, ", "),
+				strings.Join(r.holds, ", "), strings.Join(r.tells, " / "))
 		}
 	}
 	out.WriteString("\n")

@@ -107,7 +107,8 @@ func TestValues(t *testing.T) {
 			}
 		})
 	}
-	if _, err := render(small(""), Options{Config: "missing.yaml"}); err == nil || !strings.Contains(err.Error(), "missing.yaml: no such file") {
+	if _, err := render(small(""), Options{Config: "missing.yaml"}); err == nil ||
+		!strings.Contains(err.Error(), "missing.yaml: no such file") {
 		t.Errorf("a missing file: %v", err)
 	}
 	if _, err := render(small(""), Options{Format: "xml"}); err == nil || !strings.Contains(err.Error(), `no format "xml"`) {
@@ -192,7 +193,10 @@ spec:
     key: a.json
 `,
 	}
-	names := []string{"dashboards/a.yaml", "dashboards/b.yaml", "grafanadashboards/a.yaml", "grafanadashboards/b.yaml", "prometheusrules/global-one.yaml"}
+	names := []string{
+		"dashboards/a.yaml", "dashboards/b.yaml", "grafanadashboards/a.yaml", "grafanadashboards/b.yaml",
+		"prometheusrules/global-one.yaml",
+	}
 	if got := files.Names(); !slices.Equal(got, names) {
 		t.Errorf("files %v", got)
 	}
@@ -261,7 +265,8 @@ func TestWrite(t *testing.T) {
 		t.Error("an equal file was written again")
 	}
 	for name, want := range map[string]string{
-		"alerts/global/new.yaml": header, "alerts/global/old.yaml": "no such file or directory", "alerts/global/own.yaml": "groups: []\n", "alerts/shard/other.yaml": header,
+		"alerts/global/new.yaml": header, "alerts/global/old.yaml": "no such file or directory", "alerts/global/own.yaml": "groups: []\n",
+		"alerts/shard/other.yaml": header,
 	} {
 		if got := get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)

@@ -163,7 +163,8 @@ func ruleYAML(groups []group) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, errs := rulefmt.Parse(b, false, model.LegacyValidation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler)); len(errs) > 0 {
+	if _, errs := rulefmt.Parse(b, false, model.LegacyValidation, parser.NewParser(parser.Options{}),
+		slog.New(slog.DiscardHandler)); len(errs) > 0 {
 		return nil, fmt.Errorf("a rule is not one that Prometheus takes; is a selector or duration among your values wrong? %w", errors.Join(errs...))
 	}
 	return b, nil

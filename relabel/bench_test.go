@@ -62,7 +62,8 @@ func (f fleet) Scan(ctx context.Context, visit func(*inventory.Series) error) er
 func BenchmarkMake(b *testing.B) {
 	var texts []string
 	for metric := 0; metric < 600; metric += 3 {
-		texts = append(texts, fmt.Sprintf("sum by (pod) (rate(metric_%d[5m]))", metric), fmt.Sprintf(`metric_%d_bucket{le="0.5"}`, metric), fmt.Sprintf(`metric_%d{code="500"}`, metric+1))
+		texts = append(texts, fmt.Sprintf("sum by (pod) (rate(metric_%d[5m]))", metric), fmt.Sprintf(`metric_%d_bucket{le="0.5"}`, metric),
+			fmt.Sprintf(`metric_%d{code="500"}`, metric+1))
 	}
 	for _, pods := range []int{100, 1000} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {

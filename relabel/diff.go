@@ -159,7 +159,8 @@ func compare(old, updated []propose.Rule) []RuleDifference {
 			d.Change = "added"
 		case !has:
 			d.Change = "removed"
-		case a.Kind == b.Kind && a.Job == b.Job && a.Label == b.Label && len(d.Added)+len(d.Removed)+len(d.AddedValues)+len(d.RemovedValues) == 0:
+		case a.Kind == b.Kind && a.Job == b.Job && a.Label == b.Label &&
+			len(d.Added)+len(d.Removed)+len(d.AddedValues)+len(d.RemovedValues) == 0:
 			continue
 		}
 		out = append(out, d)

@@ -17,7 +17,8 @@ import (
 func written(t testing.TB, src inventory.Source) (*relabel.Plan, []byte) {
 	t.Helper()
 	p, err := relabel.Make(t.Context(), relabel.Options{
-		Source: src, Uses: queries(`sum by (pod) (http_requests_total)`, `latency_seconds_bucket{code="200",le="1"}`), Now: now, Propose: propose.Options{Risk: propose.High},
+		Source: src, Uses: queries(`sum by (pod) (http_requests_total)`, `latency_seconds_bucket{code="200",le="1"}`), Now: now,
+		Propose: propose.Options{Risk: propose.High},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +44,8 @@ func TestReadGivesWhatWasWritten(t *testing.T) {
 		}
 		for j, c := range r.Relabel {
 			want := p.Rules[i].Relabel[j]
-			if c.Regex.String() != want.Regex.String() || c.Action != want.Action || c.Separator != want.Separator || !slices.Equal(c.SourceLabels, want.SourceLabels) {
+			if c.Regex.String() != want.Regex.String() || c.Action != want.Action || c.Separator != want.Separator ||
+				!slices.Equal(c.SourceLabels, want.SourceLabels) {
 				t.Errorf("%s: %+v, want %+v", r.ID, c, want)
 			}
 		}
@@ -84,8 +86,14 @@ func TestReadRefuses(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	p := &relabel.Plan{Version: relabel.Version, Made: now, Rules: []propose.Rule{
-		{ID: "j/names/1", Kind: propose.Names, Risk: propose.Low, Job: "j", Metrics: []string{"a", "b.c", "d\ne"}, Saves: propose.Save(3, 0.1)},
-		{ID: "j/slice/code/1", Kind: propose.Slice, Risk: propose.Medium, Job: "j", Metrics: []string{"e"}, Label: "code", Values: []string{"", "200"}, Saves: propose.Save(3, 0.1)},
+		{
+			ID: "j/names/1", Kind: propose.Names, Risk: propose.Low, Job: "j", Metrics: []string{"a", "b.c", "d\ne"},
+			Saves: propose.Save(3, 0.1),
+		},
+		{
+			ID: "j/slice/code/1", Kind: propose.Slice, Risk: propose.Medium, Job: "j", Metrics: []string{"e"}, Label: "code",
+			Values: []string{"", "200"}, Saves: propose.Save(3, 0.1),
+		},
 	}}
 	var text bytes.Buffer
 	if err := p.Write(&text); err != nil {
@@ -117,7 +125,8 @@ func TestDiff(t *testing.T) {
 	src := pages(t, map[string]string{"web/1": web})
 	old, _ := written(t, src)
 	updated, err := relabel.Make(t.Context(), relabel.Options{
-		Source: src, Uses: queries(`sum by (pod) (http_requests_total)`, `latency_seconds_bucket{code="200",le=~"1|30"}`, "unused_b_total", "sum by (pod, uid) (http_requests_total)"), Now: now,
+		Source: src, Uses: queries(`sum by (pod) (http_requests_total)`, `latency_seconds_bucket{code="200",le=~"1|30"}`, "unused_b_total",
+			"sum by (pod, uid) (http_requests_total)"), Now: now,
 		Propose: propose.Options{Risk: propose.High},
 	})
 	if err != nil {
@@ -133,7 +142,8 @@ func TestDiff(t *testing.T) {
 		{Job: "web", Name: "unused_b_total", Gained: 1},
 	}
 	if !slices.EqualFunc(d.Metrics, want, func(a, b relabel.MetricDifference) bool {
-		return a.Job == b.Job && a.Name == b.Name && a.Lost == b.Lost && a.Gained == b.Gained && slices.Equal(a.LostLabels, b.LostLabels) && slices.Equal(a.GainedLabels, b.GainedLabels)
+		return a.Job == b.Job && a.Name == b.Name && a.Lost == b.Lost && a.Gained == b.Gained && slices.Equal(a.LostLabels, b.LostLabels) &&
+			slices.Equal(a.GainedLabels, b.GainedLabels)
 	}) {
 		t.Errorf("metrics %+v, want %+v", d.Metrics, want)
 	}
@@ -166,8 +176,12 @@ func TestReplayIsTheLastWord(t *testing.T) {
 	src := pages(t, map[string]string{"web/1": web})
 	set := queries("sum(http_requests_total)")
 	needs, _ := uses.Needs("sum(http_requests_total)")
-	set.Add(&uses.Use{Kind: uses.Dashboard, Where: "dashboard Wrong", Query: "sum(unused_a_total) + sum(http_requests_total)", Needs: needs})
-	p, err := relabel.Make(t.Context(), relabel.Options{Source: src, Uses: set, Now: now, Replay: true, ReplayOptions: prove.ReplayOptions{Dir: t.TempDir()}})
+	set.Add(&uses.Use{
+		Kind: uses.Dashboard, Where: "dashboard Wrong", Query: "sum(unused_a_total) + sum(http_requests_total)",
+		Needs: needs,
+	})
+	p, err := relabel.Make(t.Context(),
+		relabel.Options{Source: src, Uses: set, Now: now, Replay: true, ReplayOptions: prove.ReplayOptions{Dir: t.TempDir()}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,8 @@ type maker struct {
 // least one metric out, so it ends.
 func (m *maker) prove(ctx context.Context) error {
 	for {
-		proof, err := prove.Rules(ctx, m.o.Source, m.inv, m.index, m.rules, func(series int64) { m.progress("proof", series, m.inv.Series) })
+		proof, err := prove.Rules(ctx, m.o.Source, m.inv, m.index, m.rules,
+			func(series int64) { m.progress("proof", series, m.inv.Series) })
 		if err != nil {
 			return err
 		}

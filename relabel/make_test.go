@@ -195,11 +195,15 @@ func TestMake(t *testing.T) {
 	}
 	// Slice and buckets overlap: 10 of code 500 and 4 of 0.1 and 1.0 by two, of which 4 are of code
 	// 500.
-	if want := []string{"web/slice/code/1", "web/buckets/1", "web/names/1", "web/label/uid"}; !slices.Equal(slices.Sorted(slices.Values(ids)), slices.Sorted(slices.Values(want))) {
+	if want := []string{
+		"web/slice/code/1", "web/buckets/1", "web/names/1",
+		"web/label/uid",
+	}; !slices.Equal(slices.Sorted(slices.Values(ids)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("rules %q, want %q", ids, want)
 	}
 	gone := goes(t, src, p)
-	if p.Dropped.Series != int64(len(gone)) || p.Proof.Dropped != p.Dropped.Series || p.Stored.Series != 38 || len(p.Jobs) != 1 || p.Jobs[0].Dropped != p.Dropped {
+	if p.Dropped.Series != int64(len(gone)) || p.Proof.Dropped != p.Dropped.Series || p.Stored.Series != 38 || len(p.Jobs) != 1 ||
+		p.Jobs[0].Dropped != p.Dropped {
 		t.Errorf("dropped %+v, proof %d, stored %+v, really %d, jobs %+v", p.Dropped, p.Proof.Dropped, p.Stored, len(gone), p.Jobs)
 	}
 	if top := p.Jobs[0].Top[0]; top != (relabel.Metric{Name: "latency_seconds_bucket", Series: 20, Dropped: 14, Uses: 1}) {
@@ -214,7 +218,8 @@ func TestMakeTwiceIsTheSameBytes(t *testing.T) {
 	src := pages(t, map[string]string{"web/1": web, "db/1": web})
 	var texts [2]bytes.Buffer
 	for i := range texts {
-		if err := plan(t, src, queries(`sum by (pod) (http_requests_total)`, `latency_seconds_bucket{le="1"}`)).Write(&texts[i]); err != nil {
+		if err := plan(t, src, queries(`sum by (pod) (http_requests_total)`,
+			`latency_seconds_bucket{le="1"}`)).Write(&texts[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -250,7 +255,8 @@ func TestMakeRefuses(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	grows := &growing{}
-	if _, err := relabel.Make(t.Context(), relabel.Options{Source: grows, Uses: queries("a")}); err == nil || !strings.Contains(err.Error(), "holds still") {
+	if _, err := relabel.Make(t.Context(), relabel.Options{Source: grows, Uses: queries("a")}); err == nil ||
+		!strings.Contains(err.Error(), "holds still") {
 		t.Errorf("a source that changes: %v", err)
 	}
 }
@@ -304,7 +310,8 @@ func TestCollisionIsRefused(t *testing.T) {
 		t.Fatalf("refused: %+v", p.Refused)
 	}
 	r := p.Refused[i]
-	if !slices.Equal(r.Metrics, []string{"errors_total"}) || len(r.Examples) == 0 || !strings.Contains(r.Examples[0], `uid="2"`) || !strings.Contains(r.Examples[0], `uid="3"`) {
+	if !slices.Equal(r.Metrics, []string{"errors_total"}) || len(r.Examples) == 0 || !strings.Contains(r.Examples[0], `uid="2"`) ||
+		!strings.Contains(r.Examples[0], `uid="3"`) {
 		t.Errorf("refusal %+v lacks the colliding series", r)
 	}
 	if !strings.Contains(r.Instead, `sum without (uid) (rate(errors_total{job="j"}[5m]))`) || !strings.Contains(r.Instead, "without: [uid]") {
@@ -321,7 +328,8 @@ func TestWorlds(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, i))
 		src, texts := world(r)
 		o := relabel.Options{Source: src, Uses: queries(texts...), Now: now, Propose: propose.Options{
-			Risk: []propose.Risk{propose.Medium, propose.High}[r.IntN(2)], MinSaving: int64(r.IntN(4)), Exempt: [][]string{nil, nil, {"k"}}[r.IntN(3)],
+			Risk: []propose.Risk{propose.Medium, propose.High}[r.IntN(2)], MinSaving: int64(r.IntN(4)),
+			Exempt: [][]string{nil, nil, {"k"}}[r.IntN(3)],
 		}}
 		p, err := relabel.Make(t.Context(), o)
 		if err != nil && !errors.Is(err, relabel.ErrNoUses) {
@@ -331,7 +339,8 @@ func TestWorlds(t *testing.T) {
 			continue
 		}
 		for _, refusal := range p.Refused {
-			if refusal.Kind != propose.Label && !strings.HasPrefix(refusal.Reason, "it needs the risk") && !strings.HasPrefix(refusal.Reason, "a use of this name selects no series") {
+			if refusal.Kind != propose.Label && !strings.HasPrefix(refusal.Reason, "it needs the risk") &&
+				!strings.HasPrefix(refusal.Reason, "a use of this name selects no series") {
 				t.Errorf("seed %d, world %d: refused %+v\n%s", seed, i, refusal, strings.Join(texts, "\n"))
 			}
 		}

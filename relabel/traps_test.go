@@ -49,7 +49,8 @@ func verifies(t *testing.T, src inventory.Source, set *uses.Set, rule string, wa
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := verify.Check(t.Context(), verify.Options{Prometheus: []string{write(t, filepath.Join(t.TempDir(), "prometheus.yml"), text)}, Uses: set, Source: src, Now: now})
+	result, err := verify.Check(t.Context(), verify.Options{Prometheus: []string{write(t, filepath.Join(t.TempDir(), "prometheus.yml"),
+		text)}, Uses: set, Source: src, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,16 +64,28 @@ func verifies(t *testing.T, src inventory.Source, set *uses.Set, rule string, wa
 // Nameless selectors keep what they match, whatever asks for it: a federate's match[] and a remote
 // write's keep list are selectors like any other.
 func TestTrap01NamelessSelectors(t *testing.T) {
-	src := pages(t, map[string]string{"node/1": "node_cpu 1\nnode_load 1\nother 1\n", "etcd/1": "etcd_a 1\netcd_b 1\n", "web/1": "web_a{tier=\"x\"} 1\nweb_a{tier=\"y\"} 1\nweb_b 1\n"})
+	src := pages(t, map[string]string{
+		"node/1": "node_cpu 1\nnode_load 1\nother 1\n", "etcd/1": "etcd_a 1\netcd_b 1\n",
+		"web/1": "web_a{tier=\"x\"} 1\nweb_a{tier=\"y\"} 1\nweb_b 1\n",
+	})
 	for _, test := range []struct {
 		query string
 		goes  []string
 	}{
-		{`{__name__=~"node_.*"}`, []string{"etcd etcd_a", "etcd etcd_b", "node other", `web web_a{tier="x"}`, `web web_a{tier="y"}`, "web web_b"}},
-		{`count({job="etcd"})`, []string{"node node_cpu", "node node_load", "node other", `web web_a{tier="x"}`, `web web_a{tier="y"}`, "web web_b"}},
+		{`{__name__=~"node_.*"}`, []string{
+			"etcd etcd_a", "etcd etcd_b", "node other", `web web_a{tier="x"}`, `web web_a{tier="y"}`,
+			"web web_b",
+		}},
+		{`count({job="etcd"})`, []string{
+			"node node_cpu", "node node_load", "node other", `web web_a{tier="x"}`, `web web_a{tier="y"}`,
+			"web web_b",
+		}},
 		{`{__name__=~".+"}`, nil},
 		{`count by (__name__) ({__name__!=""})`, nil},
-		{`{job=~"node|etcd",__name__!~"other|etcd_.*"}`, []string{"etcd etcd_a", "etcd etcd_b", "node other", `web web_a{tier="x"}`, `web web_a{tier="y"}`, "web web_b"}},
+		{
+			`{job=~"node|etcd",__name__!~"other|etcd_.*"}`,
+			[]string{"etcd etcd_a", "etcd etcd_b", "node other", `web web_a{tier="x"}`, `web web_a{tier="y"}`, "web web_b"},
+		},
 		// No stored series of the others has the label: it may come with a trouble or from
 		// elsewhere.
 		{`{tier="x"}`, []string{`web web_a{tier="y"}`}},
@@ -147,15 +160,27 @@ func TestTrap04TemplateVariables(t *testing.T) {
 		"title": "D", "schemaVersion": 39,
 		"templating": map[string]any{"list": []any{
 			map[string]any{"name": "node", "type": "query", "query": "label_values(variable_source, node)"},
-			map[string]any{"name": "q", "type": "query", "query": map[string]any{"query": "query_result(topk(3, result_source))", "refId": "x"}},
+			map[string]any{
+				"name": "q", "type": "query",
+				"query": map[string]any{"query": "query_result(topk(3, result_source))", "refId": "x"},
+			},
 			map[string]any{"name": "m", "type": "query", "query": "metrics(by_regex_.*)"},
-			map[string]any{"name": "metric", "type": "custom", "query": "choice_a,choice_b", "options": []any{map[string]any{"value": "choice_a"}, map[string]any{"value": "choice_b"}}},
+			map[string]any{
+				"name": "metric", "type": "custom", "query": "choice_a,choice_b",
+				"options": []any{map[string]any{"value": "choice_a"}, map[string]any{"value": "choice_b"}},
+			},
 			map[string]any{"name": "open", "type": "textbox", "query": ""},
 		}},
 		"annotations": map[string]any{"list": []any{map[string]any{"name": "A", "enable": true, "expr": "annotated > 0"}}},
 		"panels": []any{
-			map[string]any{"title": "by name", "type": "timeseries", "targets": []any{map[string]any{"expr": "rate($metric[$__rate_interval])"}}},
-			map[string]any{"title": "by regex", "type": "timeseries", "repeat": "node", "targets": []any{map[string]any{"expr": `matched{node=~"${node:regex}"}`}}},
+			map[string]any{
+				"title": "by name", "type": "timeseries",
+				"targets": []any{map[string]any{"expr": "rate($metric[$__rate_interval])"}},
+			},
+			map[string]any{
+				"title": "by regex", "type": "timeseries", "repeat": "node",
+				"targets": []any{map[string]any{"expr": `matched{node=~"${node:regex}"}`}},
+			},
 			map[string]any{"title": "part of a name", "type": "timeseries", "targets": []any{map[string]any{"expr": "open_${open}_total"}}},
 		},
 	}
@@ -181,7 +206,10 @@ func TestTrap05Buckets(t *testing.T) {
 		}
 		return b.String() + "h_sum 1\nh_count 1\n"
 	}
-	src := pages(t, map[string]string{"j/1": page("0.1", "0.12", "0.15", "0.2", "1", "5", "+Inf"), "k/1": page("0.1", "0.12", "0.15", "0.2", "+Inf")})
+	src := pages(t, map[string]string{
+		"j/1": page("0.1", "0.12", "0.15", "0.2", "1", "5", "+Inf"),
+		"k/1": page("0.1", "0.12", "0.15", "0.2", "+Inf"),
+	})
 	quantile := `histogram_quantile(0.9, sum by (le) (rate(h_bucket[5m]))) + h_sum + h_count`
 	slo := `1 - sum(rate(h_bucket{le="0.12"}[5m])) / sum(rate(h_count[5m])) + sum(h_sum)`
 	expect(t, src, plan(t, src, queries(quantile)))
@@ -454,14 +482,18 @@ func of(job string, series ...string) memory {
 func TestTrap15Seasons(t *testing.T) {
 	src := pages(t, map[string]string{"j/1": "daily 1\nquarterly_a 1\nquarterly_b 1\nunused 1\n"})
 	line := func(age time.Duration, query, metric string) string {
-		text, err := json.Marshal(map[string]any{"v": 1, "time": now.Add(-age).Format(time.RFC3339Nano), "user": "ada", "endpoint": "query", "query": query, "metrics": []string{metric}, "verdict": "pass"})
+		text, err := json.Marshal(map[string]any{
+			"v": 1, "time": now.Add(-age).Format(time.RFC3339Nano), "user": "ada", "endpoint": "query",
+			"query": query, "metrics": []string{metric}, "verdict": "pass",
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(text) + "\n"
 	}
 	const day = 24 * time.Hour
-	log := write(t, filepath.Join(t.TempDir(), "usage.jsonl"), line(80*day, "sum(quarterly_a)", "quarterly_a")+line(80*day, "quarterly_b", "quarterly_b")+line(day, "daily", "daily"))
+	log := write(t, filepath.Join(t.TempDir(), "usage.jsonl"),
+		line(80*day, "sum(quarterly_a)", "quarterly_a")+line(80*day, "quarterly_b", "quarterly_b")+line(day, "daily", "daily"))
 	keep := write(t, filepath.Join(t.TempDir(), "keep.yaml"), "- match: 'quarterly_a'\n  owner: finance\n  reason: the quarterly report\n  expires: 2027-01-31\n"+
 		"- match: 'quarterly_b'\n  owner: finance\n  reason: the report of last year\n  expires: 2026-01-31\n")
 	read := func(window time.Duration, keeps bool) *uses.Set {
@@ -511,17 +543,22 @@ func TestTrap16Casing(t *testing.T) {
 		planned = append(planned, r.Relabel...)
 	}
 	same := func(a, b *prom.Config) bool {
-		return a.Action == b.Action && a.Regex.String() == b.Regex.String() && slices.Equal(a.SourceLabels, b.SourceLabels) && a.TargetLabel == b.TargetLabel && a.Replacement == b.Replacement &&
+		return a.Action == b.Action && a.Regex.String() == b.Regex.String() && slices.Equal(a.SourceLabels, b.SourceLabels) &&
+			a.TargetLabel == b.TargetLabel && a.Replacement == b.Replacement &&
 			(len(a.SourceLabels) < 2 || a.Separator == b.Separator)
 	}
 	if !slices.EqualFunc(emitted, planned, same) {
 		t.Errorf("loaded from what is emitted:\n%+v\nplanned:\n%+v", emitted, planned)
 	}
 	var monitors bytes.Buffer
-	if err := emit.ServiceMonitors(p, &monitors, emit.MonitorOptions{Monitors: map[string]emit.Monitor{"web": {Kind: "ServiceMonitor", Namespace: "shop", Name: "web"}}}); err != nil {
+	if err := emit.ServiceMonitors(p, &monitors, emit.MonitorOptions{Monitors: map[string]emit.Monitor{"web": {
+		Kind:      "ServiceMonitor",
+		Namespace: "shop", Name: "web",
+	}}}); err != nil {
 		t.Fatal(err)
 	}
-	if text := monitors.String(); !strings.Contains(text, "sourceLabels") || strings.Contains(text, "source_labels") || strings.Contains(text, "metric_relabel_configs") {
+	if text := monitors.String(); !strings.Contains(text, "sourceLabels") || strings.Contains(text, "source_labels") ||
+		strings.Contains(text, "metric_relabel_configs") {
 		t.Errorf("for the operator:\n%s", text)
 	}
 	// What we write passes our own check, and what the API server would drop without a word does
@@ -537,7 +574,8 @@ func TestTrap16Casing(t *testing.T) {
 	monitor := write(t, filepath.Join(dir, "m.yaml"), "apiVersion: monitoring.coreos.com/v1\nkind: ServiceMonitor\nmetadata: {name: web, namespace: shop}\nspec:\n  selector: {}\n  endpoints:\n"+
 		"  - port: http\n    metricRelabelings:\n    - {source_labels: [__name__], regex: unused_a_total, action: drop}\n")
 	result, err = verify.Check(t.Context(), verify.Options{Monitors: []string{monitor}, Uses: queries("http_requests_total"), Now: now})
-	if err != nil || !slices.ContainsFunc(result.Findings, func(f verify.Finding) bool { return f.Check == verify.CheckRefused && f.Severity == verify.Broken }) {
+	if err != nil || !slices.ContainsFunc(result.Findings,
+		func(f verify.Finding) bool { return f.Check == verify.CheckRefused && f.Severity == verify.Broken }) {
 		t.Errorf("source_labels in a ServiceMonitor: %+v, %v", result, err)
 	}
 }
@@ -547,7 +585,8 @@ func TestTrap16Casing(t *testing.T) {
 func TestTrap17ScrapedTwice(t *testing.T) {
 	page := "apiserver_total 1\napiserver_inflight 1\n# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_bucket{le=\"2\"} 1\nh_bucket{le=\"3\"} 1\nh_bucket{le=\"+Inf\"} 1\nh_sum 1\nh_count 1\n"
 	src := pages(t, map[string]string{"apiserver/1": page, "kubelet/1": page})
-	p := plan(t, src, queries(`apiserver_total{job="apiserver"}`, "apiserver_inflight", `h_bucket{job="apiserver",le="1"}`, `h_bucket{job="kubelet",le="2"}`, "h_count", "h_sum"), replayed)
+	p := plan(t, src, queries(`apiserver_total{job="apiserver"}`, "apiserver_inflight", `h_bucket{job="apiserver",le="1"}`,
+		`h_bucket{job="kubelet",le="2"}`, "h_count", "h_sum"), replayed)
 	expect(t, src, p, "kubelet apiserver_total")
 	p = plan(t, src, queries("apiserver_total", "apiserver_inflight", `h_bucket{le="1"}`, "h_count", "h_sum"))
 	expect(t, src, p, `apiserver h_bucket{le="2.0"}`, `kubelet h_bucket{le="2.0"}`)
@@ -557,7 +596,8 @@ func TestTrap17ScrapedTwice(t *testing.T) {
 // not: shards with the same jobs get the same bytes, from a plan made of all of them, which keeps
 // what any of them needs.
 func TestTrap18Shards(t *testing.T) {
-	one, two := pages(t, map[string]string{"j/1": "a 1\nb 1\nunused 1\n"}), pages(t, map[string]string{"j/2": "a{code=\"500\"} 1\nc 1\nunused 1\n"})
+	one, two := pages(t, map[string]string{"j/1": "a 1\nb 1\nunused 1\n"}),
+		pages(t, map[string]string{"j/2": "a{code=\"500\"} 1\nc 1\nunused 1\n"})
 	both := inventory.Join(one, two)
 	p := plan(t, both, queries(`a{code="500"}`, "b", "c"))
 	expect(t, both, p, "j a", "j unused", "j unused")
@@ -584,7 +624,8 @@ func TestTrap18Shards(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := slices.ContainsFunc(result.Findings, func(f verify.Finding) bool { return f.Check == verify.CheckDiffers }); found != (files[1] == differ[1]) {
+		if found := slices.ContainsFunc(result.Findings,
+			func(f verify.Finding) bool { return f.Check == verify.CheckDiffers }); found != (files[1] == differ[1]) {
 			t.Errorf("%q: %+v", files, result.Findings)
 		}
 	}

@@ -28,7 +28,10 @@ var burnt = map[string]time.Duration{"KubeAPIErrorBudgetBurnErrors": 72 * time.H
 // remade are the alerts on pods that wait, which may come until a gang that lost a pod runs again:
 // the model deletes it after up to 90 s, and it waits for up to 40 s and starts within 45 s; three
 // minutes, and 90 of the rules'.
-var remade = map[string]time.Duration{"GPUPodsPendingLong": 90 * time.Minute, "PendingWhileGPUsFree": 90 * time.Minute, "GangPartiallyRunning": 90 * time.Minute}
+var remade = map[string]time.Duration{
+	"GPUPodsPendingLong": 90 * time.Minute, "PendingWhileGPUsFree": 90 * time.Minute,
+	"GangPartiallyRunning": 90 * time.Minute,
+}
 
 // xidWindow is how long DCGM_EXP_XID_ERRORS_COUNT shows an Xid; it is in real time and starts anew
 // where the GPU was away.
@@ -128,7 +131,8 @@ var Cases = []Case{
 		Beside: map[string]string{"GPUUncorrectableECC": becauseGap, "GPUXidFatal": becauseXid},
 	},
 	{
-		Name: "API server's memory", Kind: cluster.APIServerMemory, Target: OnInstance(cluster.JobAPIServer), Wave: 2, Hold: 100 * time.Second,
+		Name: "API server's memory", Kind: cluster.APIServerMemory, Target: OnInstance(cluster.JobAPIServer), Wave: 2,
+		Hold: 100 * time.Second,
 		Want: []string{"KubeAPIServerMemoryHigh", "KubeAPIServerMemoryImbalance"},
 	},
 	{
@@ -144,7 +148,8 @@ var Cases = []Case{
 		Want: []string{"ClusterDNSSlow"},
 	},
 	{
-		Name: "autoscaler stands still", Kind: cluster.AutoscalerStuck, Target: Named(cluster.WholeCluster), Wave: 2, Hold: 100 * time.Second,
+		Name: "autoscaler stands still", Kind: cluster.AutoscalerStuck, Target: Named(cluster.WholeCluster), Wave: 2,
+		Hold: 100 * time.Second,
 		Want: []string{"ClusterAutoscalerStuck"},
 	},
 
@@ -156,11 +161,15 @@ var Cases = []Case{
 	{
 		// Until the gang is made anew and its first half runs, a minute of this may pass.
 		Name: "half a gang waits", Kind: cluster.GangHalfPending, Target: OnGang(2), Wave: 3, Hold: 160 * time.Second,
-		Want:   []string{"GangPartiallyRunning"},
-		Beside: map[string]string{"GPUPodsPendingLong": "half of its pods wait", "PendingWhileGPUsFree": "its pods wait for GPUs that are free"},
+		Want: []string{"GangPartiallyRunning"},
+		Beside: map[string]string{
+			"GPUPodsPendingLong":   "half of its pods wait",
+			"PendingWhileGPUsFree": "its pods wait for GPUs that are free",
+		},
 	},
 	{
-		Name: "no machines to be had", Kind: cluster.AutoscalerScaleUpFailing, Value: 30, Target: Named(cluster.WholeCluster), Wave: 3, Hold: 80 * time.Second,
+		Name: "no machines to be had", Kind: cluster.AutoscalerScaleUpFailing, Value: 30, Target: Named(cluster.WholeCluster), Wave: 3,
+		Hold: 80 * time.Second,
 		Want: []string{"ClusterAutoscalerScaleUpFailing"},
 	},
 	{
@@ -175,11 +184,13 @@ var Cases = []Case{
 
 	// Wave 4: pods pending although GPUs are free; Prometheus dies again and again.
 	{
-		Name: "GPUs free and pods wait", Kind: cluster.PodsPendingGPUsFree, Target: Named(cluster.WholeCluster), Wave: 4, Hold: 150 * time.Second,
+		Name: "GPUs free and pods wait", Kind: cluster.PodsPendingGPUsFree, Target: Named(cluster.WholeCluster), Wave: 4,
+		Hold: 150 * time.Second,
 		Want: []string{"PendingWhileGPUsFree", "GPUPodsPendingLong"},
 	},
 	{
-		Name: "Prometheus out of memory", Kind: cluster.PrometheusOOMLoop, Value: 8, Target: OnInstance(cluster.JobPrometheus), Wave: 4, Hold: 2 * time.Minute,
+		Name: "Prometheus out of memory", Kind: cluster.PrometheusOOMLoop, Value: 8, Target: OnInstance(cluster.JobPrometheus), Wave: 4,
+		Hold: 2 * time.Minute,
 		Want: []string{"PrometheusOOMLoop"}, Remembered: map[string]time.Duration{"PrometheusOOMLoop": 3 * time.Hour},
 		Beside: map[string]string{
 			"PrometheusMemoryNearLimit": "before each death it is near its limit", "PrometheusReplayingWAL": "after each death it replays",
@@ -189,11 +200,13 @@ var Cases = []Case{
 
 	// Wave 5: one thing at a time, whose consequences are wide.
 	{
-		Name: "Prometheus replays", Kind: cluster.PrometheusReplaying, Target: OnInstance(cluster.JobPrometheus), Wave: 5, Hold: 80 * time.Second,
+		Name: "Prometheus replays", Kind: cluster.PrometheusReplaying, Target: OnInstance(cluster.JobPrometheus), Wave: 5,
+		Hold: 80 * time.Second,
 		Want: []string{"PrometheusReplayingWAL"},
 	},
 	{
-		Name: "network accounting lost", Kind: cluster.NetworkAccountingLost, Value: 0.5, Target: Named("fleet"), Wave: 5, Hold: 80 * time.Second,
+		Name: "network accounting lost", Kind: cluster.NetworkAccountingLost, Value: 0.5, Target: Named("fleet"), Wave: 5,
+		Hold: 80 * time.Second,
 		Want: []string{"NetworkAccountingLost"},
 	},
 	{
@@ -201,7 +214,8 @@ var Cases = []Case{
 		Name: "GPU exporters gone", Kind: cluster.GPUExporterGone, Value: 0.5, Target: Named("fleet"), Wave: 5, Hold: 80 * time.Second,
 		Want: []string{"FleetGPUExporterMissing"},
 		Beside: map[string]string{
-			"TargetDown": "half of the exporters cannot be scraped", "GPUUncorrectableECC": becauseGap, "GPUNVLinkErrors": becauseGap, "GPUXidFatal": becauseXid,
+			"TargetDown": "half of the exporters cannot be scraped", "GPUUncorrectableECC": becauseGap, "GPUNVLinkErrors": becauseGap,
+			"GPUXidFatal": becauseXid,
 		},
 	},
 	{
@@ -230,15 +244,17 @@ var Cases = []Case{
 		Want: []string{"KubeAPIServerNotMeasured"},
 		Beside: map[string]string{
 			"EtcdMembersDown":     "its members do not answer",
-			"KubeAPIServerErrors": "what failed meanwhile shows when pages are back", "KubeAPIErrorBudgetBurnErrors": becauseBurn, "KubeAPIErrorBudgetBurnSlow": becauseBurn,
-			"TargetDown": "scrapes of etcd and of the API servers wait for it too",
+			"KubeAPIServerErrors": "what failed meanwhile shows when pages are back", "KubeAPIErrorBudgetBurnErrors": becauseBurn,
+			"KubeAPIErrorBudgetBurnSlow": becauseBurn,
+			"TargetDown":                 "scrapes of etcd and of the API servers wait for it too",
 		},
 	},
 	{
 		// So many that the hour's budget burns whatever the waves before have burnt.
-		Name: "API server fails", Kind: cluster.APIErrors, Value: 0.2, Target: Named(cluster.WholeCluster), Wave: 9, Hold: 80 * time.Second, Remembered: burnt,
-		Want:   []string{"KubeAPIServerErrors", "KubeAPIErrorBudgetBurnErrors", "KubeAPIWebhookFailing"},
-		Beside: map[string]string{"KubeAPIErrorBudgetBurnSlow": becauseBurn},
+		Name: "API server fails", Kind: cluster.APIErrors, Value: 0.2, Target: Named(cluster.WholeCluster), Wave: 9, Hold: 80 * time.Second,
+		Remembered: burnt,
+		Want:       []string{"KubeAPIServerErrors", "KubeAPIErrorBudgetBurnErrors", "KubeAPIWebhookFailing"},
+		Beside:     map[string]string{"KubeAPIErrorBudgetBurnSlow": becauseBurn},
 	},
 	{
 		// It must be known who was sick an hour ago, which is two minutes here.

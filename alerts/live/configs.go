@@ -103,7 +103,10 @@ func scrapeConfigs(jobs []deployedJob, shard int, site string, own []string) lis
 		mapping{"job_name": "meta", "http_sd_configs": discover("/sd/meta"), "relabel_configs": list{seenBy}},
 		mapping{
 			"job_name": cluster.JobNodeMesh, "http_sd_configs": discover("/sd"),
-			"relabel_configs":        list{mapping{"source_labels": []string{"job"}, "regex": cluster.JobNodeMesh, "action": "keep"}, seenBy},
+			"relabel_configs": list{
+				mapping{"source_labels": []string{"job"}, "regex": cluster.JobNodeMesh, "action": "keep"},
+				seenBy,
+			},
 			"metric_relabel_configs": list{hash("node"), keep("__tmp_hash"), mapping{"regex": "__tmp_.+|seen_by", "action": "labeldrop"}},
 		},
 	}
@@ -131,7 +134,8 @@ func scrapeConfigs(jobs []deployedJob, shard int, site string, own []string) lis
 		}
 		special = append(special, job)
 		scrape = append(scrape, mapping{
-			"job_name": job, "http_sd_configs": discover("/sd"), "relabel_configs": append(list{mapping{"source_labels": []string{"job"}, "regex": job, "action": "keep"}}, mine...),
+			"job_name": job, "http_sd_configs": discover("/sd"),
+			"relabel_configs": append(list{mapping{"source_labels": []string{"job"}, "regex": job, "action": "keep"}}, mine...),
 		})
 	}
 	others := append(list{mapping{"source_labels": []string{"job"}, "regex": strings.Join(special, "|"), "action": "drop"}}, mine...)
@@ -148,14 +152,16 @@ func rulesConfig(interval time.Duration) string {
 // which has no labels of its own because what it holds carries cluster already.
 func spillwayConfig(replicaURLs [shards][replicas]string, rulesURL string) *config.Config {
 	main := config.Group{
-		Name: clusterName, Labels: map[string]string{"cluster": clusterName}, ReplicaLabels: []string{"prometheus_replica"}, Heartbeat: "up",
-		ShardBy: []string{"node"}, Hashmod: config.Hashmod{Labels: []string{"node"}, Modulus: shards},
+		Name: clusterName, Labels: map[string]string{"cluster": clusterName}, ReplicaLabels: []string{"prometheus_replica"},
+		Heartbeat: "up",
+		ShardBy:   []string{"node"}, Hashmod: config.Hashmod{Labels: []string{"node"}, Modulus: shards},
 	}
 	for s, urls := range replicaURLs {
 		main.Shards = append(main.Shards, config.Shard{Hash: config.Hash{N: uint64(s), Set: true}, Replicas: config.Replicas(urls[:]...)})
 	}
 	return config.Of(main, config.Group{
-		Name: "rules", ReplicaLabels: []string{"ruler_replica"}, Names: ruler.Names(), Shards: []config.Shard{{Replicas: config.Replicas(rulesURL)}},
+		Name: "rules", ReplicaLabels: []string{"ruler_replica"}, Names: ruler.Names(),
+		Shards: []config.Shard{{Replicas: config.Replicas(rulesURL)}},
 	})
 }
 

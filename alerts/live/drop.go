@@ -19,7 +19,8 @@ func (r *Rig) makePlan(ctx context.Context) error {
 		return nil
 	}
 	now, dir := time.Now(), filepath.Join(r.opts.Dir, "stored")
-	if _, err := r.World.Model().Backfill(ctx, dir, cluster.BackfillOptions{From: now.Add(-planned), Until: now, Interval: 30 * time.Second}); err != nil {
+	if _, err := r.World.Model().Backfill(ctx, dir,
+		cluster.BackfillOptions{From: now.Add(-planned), Until: now, Interval: 30 * time.Second}); err != nil {
 		return fmt.Errorf("write what drop rules are made from: %w", err)
 	}
 	var err error

@@ -121,13 +121,22 @@ func TestGenuine(t *testing.T) {
 	check(kube.Nodes(ctx, genuineNodes, 8))
 	var pods []realkube.Pod
 	for i := range genuinePods {
-		pods = append(pods, realkube.Pod{Namespace: "research", Name: fmt.Sprintf("worker-%04d", i), Node: realkube.NodeName(i), GPUs: 8, Status: realkube.Running, Labels: map[string]string{"app": "trainer"}})
+		pods = append(pods, realkube.Pod{
+			Namespace: "research", Name: fmt.Sprintf("worker-%04d", i), Node: realkube.NodeName(i), GPUs: 8,
+			Status: realkube.Running, Labels: map[string]string{"app": "trainer"},
+		})
 	}
-	pods = append(pods, realkube.Pod{Namespace: "monitoring", Name: "prometheus-0", Container: "prometheus", Node: realkube.NodeName(1500), Status: realkube.Running})
+	pods = append(pods, realkube.Pod{
+		Namespace: "monitoring", Name: "prometheus-0", Container: "prometheus", Node: realkube.NodeName(1500),
+		Status: realkube.Running,
+	})
 	check(kube.Pods(ctx, pods))
 
 	began := time.Now()
-	r := start(t, Options{Rules: rendered(t, map[string]any{"timeScale": genuineScale}), TimeScale: genuineScale, Interval: genuineInterval, Site: s})
+	r := start(t, Options{
+		Rules: rendered(t, map[string]any{"timeScale": genuineScale}), TimeScale: genuineScale, Interval: genuineInterval,
+		Site: s,
+	})
 	time.Sleep(2 * settle)
 	allUnmeasured(t, ctx, r, began)
 
@@ -153,7 +162,8 @@ func TestGenuine(t *testing.T) {
 		time.Sleep(afterwards)
 		report(t, r, name, from)
 		for _, n := range r.Record.Since(from) {
-			if n.Severity() == "critical" && n.Name() != unmeasured && !slices.Contains(want, n.Name()) && !slices.Contains(beside, n.Name()) {
+			if n.Severity() == "critical" && n.Name() != unmeasured && !slices.Contains(want, n.Name()) &&
+				!slices.Contains(beside, n.Name()) {
 				t.Errorf("%s: a page that nobody expected: %s", name, n)
 			}
 		}
@@ -169,18 +179,19 @@ func TestGenuine(t *testing.T) {
 		  "rules":[{"subjects":[{"kind":"User","user":{"name":"noisy"}}],"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"namespaces":["*"],"clusterScope":true}]}]}}`))
 		return storm(ctx, 16, func() { _, _ = kube.Do(ctx, realkube.NoisyToken, http.MethodGet, "/api/v1/pods", nil) })
 	})
-	step("500 by a webhook", []string{"KubeAPIServerErrors"}, []string{"KubeAPIErrorBudgetBurnErrors", "KubeAPIErrorBudgetBurnSlow"}, func() func() {
-		check(kube.Create(ctx, "admissionregistration.k8s.io/v1", `{"kind":"ValidatingWebhookConfiguration","metadata":{"name":"broken"},"webhooks":[{"name":"broken.example.org",
+	step("500 by a webhook", []string{"KubeAPIServerErrors"}, []string{"KubeAPIErrorBudgetBurnErrors", "KubeAPIErrorBudgetBurnSlow"},
+		func() func() {
+			check(kube.Create(ctx, "admissionregistration.k8s.io/v1", `{"kind":"ValidatingWebhookConfiguration","metadata":{"name":"broken"},"webhooks":[{"name":"broken.example.org",
 		  "clientConfig":{"url":"https://127.0.0.1:1/"},"failurePolicy":"Fail","sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":1,
 		  "rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]}]}`))
-		end := storm(ctx, 4, func() {
-			_ = kube.Create(ctx, "v1", `{"kind":"ConfigMap","metadata":{"generateName":"a-","namespace":"research"}}`)
+			end := storm(ctx, 4, func() {
+				_ = kube.Create(ctx, "v1", `{"kind":"ConfigMap","metadata":{"generateName":"a-","namespace":"research"}}`)
+			})
+			return func() {
+				end()
+				check(kube.Delete(ctx, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/broken"))
+			}
 		})
-		return func() {
-			end()
-			check(kube.Delete(ctx, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/broken"))
-		}
-	})
 	step("an aggregated API without a backend", []string{"KubeAPIAggregatorUnavailable"}, nil, func() func() {
 		check(kube.Create(ctx, "v1", `{"kind":"Service","metadata":{"name":"metrics","namespace":"monitoring"},"spec":{"ports":[{"port":443}],"selector":{"app":"none"}}}`))
 		check(kube.Create(ctx, "apiregistration.k8s.io/v1", `{"kind":"APIService","metadata":{"name":"v1beta1.metrics.k8s.io"},"spec":{"group":"metrics.k8s.io","version":"v1beta1",
@@ -194,7 +205,10 @@ func TestGenuine(t *testing.T) {
 	step("GPU pods wait", []string{"GPUPodsPendingLong", "PendingWhileGPUsFree"}, nil, func() func() {
 		var waiting []realkube.Pod
 		for i := range 20 {
-			waiting = append(waiting, realkube.Pod{Namespace: "research", Name: fmt.Sprintf("waiting-%d", i), GPUs: 8, Status: realkube.Unschedulable})
+			waiting = append(waiting, realkube.Pod{
+				Namespace: "research", Name: fmt.Sprintf("waiting-%d", i), GPUs: 8,
+				Status: realkube.Unschedulable,
+			})
 		}
 		check(kube.Pods(ctx, waiting))
 		return func() {
@@ -216,7 +230,10 @@ func TestGenuine(t *testing.T) {
 			return func() {}
 		})
 	}
-	step("etcd hangs", []string{"KubeAPIServerNotMeasured"}, []string{"EtcdMembersDown", "EtcdNoLeader", "KubeAPIServerErrors", "TargetDown", "KubeAPIErrorBudgetBurnErrors", "KubeAPIErrorBudgetBurnSlow"}, func() func() {
+	step("etcd hangs", []string{"KubeAPIServerNotMeasured"}, []string{
+		"EtcdMembersDown", "EtcdNoLeader", "KubeAPIServerErrors",
+		"TargetDown", "KubeAPIErrorBudgetBurnErrors", "KubeAPIErrorBudgetBurnSlow",
+	}, func() func() {
 		check(kube.HangEtcd())
 		return func() { check(kube.ResumeEtcd()) }
 	})
@@ -231,7 +248,10 @@ func allUnmeasured(t *testing.T, ctx context.Context, r *Rig, began time.Time) {
 	wctx, cancel := context.WithTimeout(ctx, firstWait)
 	defer cancel()
 	judge := &Judge{record: r.Record}
-	if err := judge.wait(wctx, []staged{{Case: Case{Name: "no GPU exporter", Want: []string{unmeasured}}, target: "genuine", from: began}}); err != nil {
+	if err := judge.wait(wctx, []staged{{
+		Case: Case{Name: "no GPU exporter", Want: []string{unmeasured}}, target: "genuine",
+		from: began,
+	}}); err != nil {
 		t.Errorf("%v\n%s", err, r.tell(unmeasured))
 	}
 	time.Sleep(20 * time.Minute / genuineScale)

@@ -54,7 +54,10 @@ const (
 var values = map[string]any{
 	"timeScale":          timeScale,
 	"evaluationInterval": "1m",
-	"thresholds":         map[string]any{"fleet": map[string]any{"notReady": 0.25, "unreachable": 0.25, "gpuUnhealthy": 0.25, "gpuUnmeasured": 0.25, "gpuHotNodesShare": 0.25}},
+	"thresholds": map[string]any{"fleet": map[string]any{
+		"notReady": 0.25, "unreachable": 0.25, "gpuUnhealthy": 0.25,
+		"gpuUnmeasured": 0.25, "gpuHotNodesShare": 0.25,
+	}},
 }
 
 // rendered is the mixin for the rig.
@@ -143,7 +146,8 @@ func TestTroublesRaiseTheirAlerts(t *testing.T) {
 	}
 	r := start(t, o)
 	j := &Judge{record: r.Record, quietAfter: lasting, timeScale: timeScale}
-	if now := time.Now(); slices.ContainsFunc(r.World.Model().Experiments(now, now), func(e cluster.Experiment) bool { return e.Team == "" }) {
+	if now := time.Now(); slices.ContainsFunc(r.World.Model().Experiments(now, now),
+		func(e cluster.Experiment) bool { return e.Team == "" }) {
 		j.expect(staged{Case: teamless, from: now, until: now.Add(2 * time.Hour)})
 	}
 	j.expect(staged{Case: starting, from: time.Now(), until: time.Now().Add(2 * time.Hour)})
@@ -234,7 +238,8 @@ func (r *Rig) settled(t *testing.T, atMost time.Duration) {
 	deadline := time.After(atMost)
 	for {
 		changed := r.Record.changed()
-		if !slices.ContainsFunc(r.Record.Firing(), func(n Notification) bool { return n.Name() != always && !slices.Contains(replicaDown.Want, n.Name()) }) {
+		if !slices.ContainsFunc(r.Record.Firing(),
+			func(n Notification) bool { return n.Name() != always && !slices.Contains(replicaDown.Want, n.Name()) }) {
 			return
 		}
 		select {

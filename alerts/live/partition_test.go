@@ -122,7 +122,10 @@ func (a asker) instant(ctx context.Context, query string, at time.Time) (model.V
 // series asks a range query with a step of a second.
 func (a asker) series(ctx context.Context, query string, from, until time.Time) (model.Matrix, error) {
 	var m model.Matrix
-	return m, a.ask(ctx, "/api/v1/query_range", url.Values{"query": {query}, "start": {strconv.FormatInt(from.Unix(), 10)}, "end": {strconv.FormatInt(until.Unix(), 10)}, "step": {"1"}}, &m)
+	return m, a.ask(ctx, "/api/v1/query_range", url.Values{
+		"query": {query}, "start": {strconv.FormatInt(from.Unix(), 10)},
+		"end": {strconv.FormatInt(until.Unix(), 10)}, "step": {"1"},
+	}, &m)
 }
 
 // instances are those of a vector, sorted.
@@ -145,7 +148,10 @@ func (a asker) untrue(ctx context.Context) (string, error) {
 	if got, want := instances(down), []string{targetName(deadTarget)}; !slices.Equal(got, want) {
 		return fmt.Sprintf("up == 0 is %v", got), nil
 	}
-	for query, want := range map[string]model.SampleValue{`count(up{job="node"})`: sideTargets, `sum(up{job="node"})`: sideTargets - 1, `count(rate(requests_total[15s]) > 0)`: sideTargets - 1} {
+	for query, want := range map[string]model.SampleValue{
+		`count(up{job="node"})`: sideTargets, `sum(up{job="node"})`: sideTargets - 1,
+		`count(rate(requests_total[15s]) > 0)`: sideTargets - 1,
+	} {
 		got, err := a.instant(ctx, query, now)
 		if err != nil {
 			return "", err
@@ -186,7 +192,8 @@ func (a asker) wrongSteps(ctx context.Context, from, until time.Time) ([]string,
 			}
 			for _, p := range s.Values {
 				if p.Value != v {
-					out = append(out, fmt.Sprintf("%s: %s at +%ds is %s, not %s", query, s.Metric, p.Timestamp.Unix()-from.Unix(), p.Value, v))
+					out = append(out, fmt.Sprintf("%s: %s at +%ds is %s, not %s", query, s.Metric, p.Timestamp.Unix()-from.Unix(), p.Value,
+						v))
 				}
 			}
 		}
@@ -225,7 +232,8 @@ func TestTroublesPartition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alert := rules.NewAlertingRule("TargetDown", expr, hold, 0, labels.EmptyLabels(), labels.EmptyLabels(), labels.EmptyLabels(), "", false, slog.New(slog.DiscardHandler))
+	alert := rules.NewAlertingRule("TargetDown", expr, hold, 0, labels.EmptyLabels(), labels.EmptyLabels(), labels.EmptyLabels(), "", false,
+		slog.New(slog.DiscardHandler))
 	query := func(ctx context.Context, q string, at time.Time) (promql.Vector, error) {
 		v, err := a.instant(ctx, q, at)
 		var out promql.Vector

@@ -82,7 +82,10 @@ func (r *Record) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range msg.Alerts {
-		r.all = append(r.all, Notification{Receiver: msg.Receiver, Status: a.Status, Labels: a.Labels, Annotations: a.Annotations, StartsAt: a.StartsAt, At: now})
+		r.all = append(r.all, Notification{
+			Receiver: msg.Receiver, Status: a.Status, Labels: a.Labels, Annotations: a.Annotations,
+			StartsAt: a.StartsAt, At: now,
+		})
 	}
 	close(r.more)
 	r.more = make(chan struct{})

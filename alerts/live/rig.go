@@ -221,7 +221,10 @@ func (r *Rig) startPrometheus(ctx context.Context, site, am, rules string) error
 		if err != nil {
 			return nil, err
 		}
-		s, err := realprom.Start(ctx, realprom.Options{Config: config, Flags: append([]string{"--storage.tsdb.retention.time=2h"}, flags...), Log: log})
+		s, err := realprom.Start(ctx, realprom.Options{
+			Config: config,
+			Flags:  append([]string{"--storage.tsdb.retention.time=2h"}, flags...), Log: log,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", name, err)
 		}
@@ -272,14 +275,17 @@ func (r *Rig) startRuler(ctx context.Context, thanos, rules string) error {
 	if err != nil {
 		return err
 	}
-	p, addrs, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Name: "ruler", Path: thanos, Log: log, Ports: 2, Timeout: startPatience, Args: func(at []string) []string {
-		return []string{
-			"rule", "--data-dir=" + filepath.Join(r.opts.Dir, "ruler"), "--rule-file=" + rules, "--eval-interval=" + interval, "--resend-delay=" + interval,
-			"--query=" + r.Proxy, "--alertmanagers.url=" + r.Alertmanager, "--remote-write.config-file=" + remote,
-			`--label=ruler_replica="0"`, "--alert.label-drop=ruler_replica", "--rule-concurrent-evaluation=4", "--http-grace-period=1s", "--grpc-grace-period=1s",
-			"--http-address=" + at[0], "--grpc-address=" + at[1],
-		}
-	}})
+	p, addrs, err := realprom.StartOnPorts(ctx,
+		realprom.PortOptions{Name: "ruler", Path: thanos, Log: log, Ports: 2, Timeout: startPatience, Args: func(at []string) []string {
+			return []string{
+				"rule", "--data-dir=" + filepath.Join(r.opts.Dir, "ruler"), "--rule-file=" + rules, "--eval-interval=" + interval,
+				"--resend-delay=" + interval,
+				"--query=" + r.Proxy, "--alertmanagers.url=" + r.Alertmanager, "--remote-write.config-file=" + remote,
+				`--label=ruler_replica="0"`, "--alert.label-drop=ruler_replica", "--rule-concurrent-evaluation=4", "--http-grace-period=1s",
+				"--grpc-grace-period=1s",
+				"--http-address=" + at[0], "--grpc-address=" + at[1],
+			}
+		}})
 	if err != nil {
 		return err
 	}
@@ -351,7 +357,8 @@ func (r *Rig) Tail(lines int) string {
 			continue
 		}
 		all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-		fmt.Fprintf(&b, "--- %s, the last %d of %d lines\n%s\n", filepath.Base(f), min(lines, len(all)), len(all), strings.Join(all[max(0, len(all)-lines):], "\n"))
+		fmt.Fprintf(&b, "--- %s, the last %d of %d lines\n%s\n", filepath.Base(f), min(lines, len(all)), len(all),
+			strings.Join(all[max(0, len(all)-lines):], "\n"))
 	}
 	return b.String()
 }

@@ -177,7 +177,8 @@ Time is divided by 30 there (` + "`_config.timeScale`" + `); the waits below are
 		if c.Short || c.Kind == "" {
 			staged = "`make test`"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", c.Name, kind, orNone(names), orNone(severities), orNone(waits), orNone(beside), staged)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", c.Name, kind, orNone(names), orNone(severities), orNone(waits),
+			orNone(beside), staged)
 	}
 	b.WriteString(`
 ## Not staged live

@@ -228,7 +228,8 @@ func (a *Answer) Differs(b *Answer, tolerance float64) string {
 		}
 		for i := range p {
 			if p[i].T != q[i].T || !near(p[i].V, q[i].V, tolerance) {
-				return fmt.Sprintf("{%s} at %s is %v, and %v at %s", k, time.UnixMilli(p[i].T).UTC().Format(time.TimeOnly), p[i].V, q[i].V, time.UnixMilli(q[i].T).UTC().Format(time.TimeOnly))
+				return fmt.Sprintf("{%s} at %s is %v, and %v at %s", k, time.UnixMilli(p[i].T).UTC().Format(time.TimeOnly), p[i].V, q[i].V,
+					time.UnixMilli(q[i].T).UTC().Format(time.TimeOnly))
 			}
 		}
 	}

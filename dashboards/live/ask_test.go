@@ -17,7 +17,8 @@ func answer(t *testing.T, data string) *Answer {
 
 func TestReadAnswer(t *testing.T) {
 	a := answer(t, `{"resultType":"matrix","result":[{"metric":{"b":"2"},"values":[[1.5,"NaN"]]},{"metric":{"a":"1"},"values":[[1,"NaN"],[2,"3"]]}]}`)
-	if len(a.Series) != 2 || a.Series[0].Labels["a"] != "1" || a.Series[0].Points[1] != (Point{2000, 3}) || !math.IsNaN(a.Series[1].Points[0].V) || a.Series[1].Points[0].T != 1500 {
+	if len(a.Series) != 2 || a.Series[0].Labels["a"] != "1" || a.Series[0].Points[1] != (Point{2000, 3}) ||
+		!math.IsNaN(a.Series[1].Points[0].V) || a.Series[1].Points[0].T != 1500 {
 		t.Errorf("%+v", a)
 	}
 	if a.OnlyNaN() || a.Empty() || len(a.Notes) != 1 {

@@ -39,7 +39,10 @@ func TestFlapping(t *testing.T) {
 	defer storage.Close()
 	d := load(t, "alerts")
 	at := time.Unix(0, 0).Add(10 * time.Hour)
-	vars := dashboards.Vars{Interval: time.Minute, Scrape: interval, From: at.Add(-time.Hour), To: at, Values: map[string]dashboards.Value{}}
+	vars := dashboards.Vars{
+		Interval: time.Minute, Scrape: interval, From: at.Add(-time.Hour), To: at,
+		Values: map[string]dashboards.Value{},
+	}
 	for i := range d.Variables {
 		v, chosen := &d.Variables[i], ".*" // a text box or a list, whose words are regular expressions
 		if v.Name == "cluster" {

@@ -147,7 +147,9 @@ func look(t *testing.T, source Source, d *dashboards.Dashboard, from, to time.Ti
 // checkQuiet: with nothing wrong every query answers without a note and, but for panels that say
 // why, with something; as many series as the panel may have at most; the proxy gives the same; and
 // with one cluster chosen the other might as well not be there.
-func checkQuiet(t *testing.T, s *Servers, p *Past, d *dashboards.Dashboard, facts map[string]mixin.PanelFacts, dropped bool, table *tabwriter.Writer) {
+func checkQuiet(t *testing.T, s *Servers, p *Past, d *dashboards.Dashboard, facts map[string]mixin.PanelFacts, dropped bool,
+	table *tabwriter.Writer,
+) {
 	from, to := p.Quiet.Add(-quiet), p.Quiet
 	series, filled := map[string]int{}, map[string]bool{}
 	for _, q := range look(t, s.Reference, d, from, to, everything) {
@@ -210,7 +212,10 @@ func countsWhatIsStored(expr string) bool {
 
 // inRange asks for a variable's values by a query, which looks at samples.
 func inRange(q Question) Question {
-	return Question{Expr: fmt.Sprintf("group by (%s) (last_over_time((%s)[%ds:1m]))", q.Label, q.Expr, int(q.To.Sub(q.From).Seconds())), From: q.From, To: q.To}
+	return Question{
+		Expr: fmt.Sprintf("group by (%s) (last_over_time((%s)[%ds:1m]))", q.Label, q.Expr, int(q.To.Sub(q.From).Seconds())),
+		From: q.From, To: q.To,
+	}
 }
 
 // struckBy are the nodes, GPUs and other things that a trouble is on: the parts of its target, the
@@ -241,7 +246,9 @@ func struckBy(t *testing.T, s *Servers, staged Staged) []string {
 
 // checkTrouble: the panels answer otherwise than those of the calm twin, and the proxy as the
 // reference.
-func checkTrouble(t *testing.T, s *Servers, staged Staged, d *dashboards.Dashboard, titles []string, facts map[string]mixin.PanelFacts, dropped bool) {
+func checkTrouble(t *testing.T, s *Servers, staged Staged, d *dashboards.Dashboard, titles []string, facts map[string]mixin.PanelFacts,
+	dropped bool,
+) {
 	t.Helper()
 	from, to := staged.From, staged.Until.Add(-interval)
 	struck := struckBy(t, s, staged)

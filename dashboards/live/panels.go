@@ -30,14 +30,21 @@ const everything = "$__all"
 // Look opens a dashboard. cluster is the one that is chosen, All where it is everything; prefer are
 // values that the other variables take where they have them. The options of variables are asked of
 // source, each with those before it chosen, as Grafana does.
-func Look(ctx context.Context, source Source, d *dashboards.Dashboard, from, to time.Time, cluster string, prefer ...string) (*View, error) {
+func Look(ctx context.Context, source Source, d *dashboards.Dashboard, from, to time.Time, cluster string, prefer ...string) (*View,
+	error,
+) {
 	return lookEvery(ctx, interval, source, d, from, to, cluster, prefer...)
 }
 
 // lookEvery is Look where targets are scraped at another interval.
-func lookEvery(ctx context.Context, scrape time.Duration, source Source, d *dashboards.Dashboard, from, to time.Time, cluster string, prefer ...string) (*View, error) {
+func lookEvery(ctx context.Context, scrape time.Duration, source Source, d *dashboards.Dashboard, from, to time.Time, cluster string,
+	prefer ...string,
+) (*View, error) {
 	step := max(to.Sub(from)/drawn, scrape).Truncate(scrape)
-	v := &View{Dashboard: d, vars: dashboards.Vars{Interval: step, Scrape: scrape, From: from, To: to, Values: map[string]dashboards.Value{}}}
+	v := &View{Dashboard: d, vars: dashboards.Vars{
+		Interval: step, Scrape: scrape, From: from, To: to,
+		Values: map[string]dashboards.Value{},
+	}}
 	for i := range d.Variables {
 		x := &d.Variables[i]
 		if x.Type == "datasource" {

@@ -123,12 +123,18 @@ func MakePast(ctx context.Context, o Options) (*Past, error) {
 // model makes the clusters, the first from the seed on that has a quiet hour, and stages the
 // troubles.
 func (p *Past) model(o Options, seed uint64, start, built time.Time) (opts cluster.Options, err error) {
-	w, err := rehearsal.NewWorld(cluster.Options{Seed: seed, Cluster: big, Nodes: o.Nodes, APIServers: 3, Start: built, Exporters: cluster.AllExporters}, start.Add(before), quiet)
+	w, err := rehearsal.NewWorld(cluster.Options{
+		Seed: seed, Cluster: big, Nodes: o.Nodes, APIServers: 3, Start: built,
+		Exporters: cluster.AllExporters,
+	}, start.Add(before), quiet)
 	if err != nil {
 		return opts, err
 	}
 	p.calm, p.Staged = w.Model(), nil
-	if p.tiny, err = cluster.New(cluster.Options{Seed: o.Seed, Cluster: small, Nodes: smallNodes, Start: built, Exporters: cluster.AllExporters}); err != nil {
+	if p.tiny, err = cluster.New(cluster.Options{
+		Seed: o.Seed, Cluster: small, Nodes: smallNodes, Start: built,
+		Exporters: cluster.AllExporters,
+	}); err != nil {
 		return opts, err
 	}
 	opts = p.calm.Options()
@@ -229,7 +235,8 @@ func (p *Past) write(ctx context.Context, start time.Time, o Options) error {
 		return err
 	}
 	o.Say("%d servers' blocks after %s", len(whole)+len(parts), time.Since(began).Round(time.Second))
-	err := errors.Join(record(ctx, p.path("rules"), reference, alerts.Global(), labels.EmptyLabels(), start, p.End), record(ctx, p.path("calm-rules"), calm, alerts.Global(), labels.EmptyLabels(), start, p.End))
+	err := errors.Join(record(ctx, p.path("rules"), reference, alerts.Global(), labels.EmptyLabels(), start, p.End),
+		record(ctx, p.path("calm-rules"), calm, alerts.Global(), labels.EmptyLabels(), start, p.End))
 	o.Say("rules recorded after %s", time.Since(began).Round(time.Second))
 	return err
 }
@@ -263,8 +270,9 @@ func (p *Past) writeServer(ctx context.Context, s server, start time.Time) error
 			extra.Set("seen_by", fmt.Sprint(s.shard))
 		}
 		_, err := s.model.Backfill(ctx, dir, cluster.BackfillOptions{
-			From: start, Until: p.End, Interval: interval, Jitter: 20 * time.Millisecond, Replica: s.replica, BlockRange: oneBlock, ExternalTargetLabels: extra.Labels(),
-			MetricRelabel: func(job string) []*relabel.Config { return rules[job] },
+			From: start, Until: p.End, Interval: interval, Jitter: 20 * time.Millisecond, Replica: s.replica, BlockRange: oneBlock,
+			ExternalTargetLabels: extra.Labels(),
+			MetricRelabel:        func(job string) []*relabel.Config { return rules[job] },
 			Keep: func(t cluster.Target) bool {
 				if slices.Contains([]string{cluster.JobKubeStateMetrics, cluster.JobNodeMesh}, t.Job) {
 					return shared

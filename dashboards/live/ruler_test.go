@@ -244,14 +244,18 @@ func startScraped(t *testing.T) *scrapedRuler {
 	const twice = "count(staged) > 1"
 	own = append(own, alert("StagedPage", twice, "critical"), alert("StagedRepair", twice, "auto"))
 	rules := r.write(t, "own.yaml", m{"groups": []m{{"name": "own", "rules": own}}})
-	prom, err := realprom.Start(t.Context(), realprom.Options{Flags: []string{"--web.enable-remote-write-receiver"}, Config: string(marshal(t, m{
-		"global":     m{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-		"rule_files": []string{rules},
-		"scrape_configs": []m{
-			{"job_name": "kube-state-metrics", "static_configs": []target{{[]string{strings.TrimPrefix(page.URL, "http://")}, map[string]string{"cluster": big}}}},
-			{"job_name": "others", "file_sd_configs": []m{{"files": []string{r.targets}, "refresh_interval": "1s"}}},
-		},
-	}))})
+	prom, err := realprom.Start(t.Context(),
+		realprom.Options{Flags: []string{"--web.enable-remote-write-receiver"}, Config: string(marshal(t, m{
+			"global":     m{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+			"rule_files": []string{rules},
+			"scrape_configs": []m{
+				{
+					"job_name":       "kube-state-metrics",
+					"static_configs": []target{{[]string{strings.TrimPrefix(page.URL, "http://")}, map[string]string{"cluster": big}}},
+				},
+				{"job_name": "others", "file_sd_configs": []m{{"files": []string{r.targets}, "refresh_interval": "1s"}}},
+			},
+		}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +275,8 @@ func startScraped(t *testing.T) *scrapedRuler {
 	for i := range fronts {
 		r.front = append(r.front, serve(r.behind(i, &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) }})))
 	}
-	base := r.spillway(t, r.write(t, "spillway.yaml", m{"groups": []m{{"name": "all", "heartbeat": "up", "shards": []m{{"replicas": []m{{"url": prom.URL()}}}}}}}))
+	base := r.spillway(t, r.write(t, "spillway.yaml",
+		m{"groups": []m{{"name": "all", "heartbeat": "up", "shards": []m{{"replicas": []m{{"url": prom.URL()}}}}}}}))
 	// The second of the ruler's groups joins with a series that is there once, until it is there
 	// twice.
 	global := r.write(t, "global.yaml", m{"groups": []m{
@@ -281,8 +286,10 @@ func startScraped(t *testing.T) *scrapedRuler {
 	remote := r.write(t, "remote-write.yaml", m{"remote_write": []m{{"url": prom.URL() + "/api/v1/write", "name": "rules"}}})
 	at := program(t, thanos, func(at []string) []string {
 		return []string{
-			"rule", "--data-dir=" + filepath.Join(r.dir, "ruler"), "--rule-file=" + global, "--eval-interval=1s", "--resend-delay=1s", "--query=" + base, "--alertmanagers.url=" + r.manager.URL(),
-			"--remote-write.config-file=" + remote, `--label=ruler_replica="0"`, "--alert.label-drop=ruler_replica", "--http-grace-period=1s", "--grpc-grace-period=1s",
+			"rule", "--data-dir=" + filepath.Join(r.dir, "ruler"), "--rule-file=" + global, "--eval-interval=1s", "--resend-delay=1s",
+			"--query=" + base, "--alertmanagers.url=" + r.manager.URL(),
+			"--remote-write.config-file=" + remote, `--label=ruler_replica="0"`, "--alert.label-drop=ruler_replica",
+			"--http-grace-period=1s", "--grpc-grace-period=1s",
 			"--http-address=" + at[0], "--grpc-address=" + at[1],
 		}
 	})
@@ -356,9 +363,13 @@ func (r *scrapedRuler) stage(t *testing.T) {
 // misuse asks the proxy of stage what breaks, what it refuses, and what nobody waits for.
 func (r *scrapedRuler) misuse(ctx context.Context) {
 	now := time.Now()
-	for _, expr := range []string{`up{place="broken"}`, `{job=~".+"}`, `up{place="slow"}`, `sum(up{place="unjudged"})`, `quantile(0.5, up{place="doubled"})`} {
+	for _, expr := range []string{
+		`up{place="broken"}`, `{job=~".+"}`, `up{place="slow"}`, `sum(up{place="unjudged"})`,
+		`quantile(0.5, up{place="doubled"})`,
+	} {
 		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		_, _ = r.abused.Ask(short, Question{Expr: expr, From: now.Add(-time.Minute), To: now, Step: time.Second}) // what becomes of it the panels tell
+		// what becomes of it the panels tell
+		_, _ = r.abused.Ask(short, Question{Expr: expr, From: now.Add(-time.Minute), To: now, Step: time.Second})
 		cancel()
 	}
 }

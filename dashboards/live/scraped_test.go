@@ -90,7 +90,8 @@ func TestScraped(t *testing.T) {
 		case <-end:
 			waiting = false
 		case <-tick.C:
-			if _, err := through.Ask(t.Context(), Question{Expr: "sum by (job) (up)", From: time.Now().Add(-time.Minute), To: time.Now(), Step: time.Second}); err != nil {
+			if _, err := through.Ask(t.Context(),
+				Question{Expr: "sum by (job) (up)", From: time.Now().Add(-time.Minute), To: time.Now(), Step: time.Second}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -190,7 +191,10 @@ func scrapeConfig(t *testing.T, site, admin string, rules []string) string {
 	jobs := slices.Sorted(maps.Keys(relabels))
 	scrapes := []any{
 		m{"job_name": "spillway", "file_sd_configs": []any{m{"files": []string{admin}, "refresh_interval": "1s"}}},
-		m{"job_name": "others", "http_sd_configs": sd, "relabel_configs": []any{m{"source_labels": []string{"job"}, "regex": strings.Join(jobs, "|"), "action": "drop"}, cluster}},
+		m{
+			"job_name": "others", "http_sd_configs": sd,
+			"relabel_configs": []any{m{"source_labels": []string{"job"}, "regex": strings.Join(jobs, "|"), "action": "drop"}, cluster},
+		},
 	}
 	for _, j := range jobs {
 		scrapes = append(scrapes, m{
@@ -198,7 +202,10 @@ func scrapeConfig(t *testing.T, site, admin string, rules []string) string {
 			"relabel_configs": []any{m{"source_labels": []string{"job"}, "regex": j, "action": "keep"}, cluster},
 		})
 	}
-	text, err := yaml.Marshal(m{"global": m{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "2s"}, "rule_files": rules, "scrape_configs": scrapes})
+	text, err := yaml.Marshal(m{
+		"global":     m{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "2s"},
+		"rule_files": rules, "scrape_configs": scrapes,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,8 @@ func Serve(ctx context.Context, p *Past, spillway string) (_ *Servers, err error
 	s.proxy = proxy
 	client := s.client()
 	s.Proxy = Source{"the proxy", api, client}
-	s.Reference, s.Calm, s.Rules = Source{"the reference", at["reference"], client}, Source{"the calm twin", at["calm"], client}, Source{"the ruler's store", at["rules"], client}
+	s.Reference, s.Calm, s.Rules = Source{"the reference", at["reference"], client}, Source{"the calm twin", at["calm"], client},
+		Source{"the ruler's store", at["rules"], client}
 	return s, nil
 }
 
@@ -96,7 +97,8 @@ func (s *Servers) start(ctx context.Context, name string, external labels.Labels
 		dirs = append(dirs, s.past.path(b))
 	}
 	srv, err := realprom.Start(ctx, realprom.Options{
-		Blocks: dirs, Config: "global: {evaluation_interval: 1m}\n", ExternalLabels: external, Flags: []string{"--storage.tsdb.retention.time=90d"},
+		Blocks: dirs, Config: "global: {evaluation_interval: 1m}\n", ExternalLabels: external,
+		Flags: []string{"--storage.tsdb.retention.time=90d"},
 	})
 	if err != nil {
 		return "", fmt.Errorf("start %s: %w", name, err)
@@ -168,12 +170,16 @@ func choices(shards, replicas int) iter.Seq[[]int] {
 // proxyConfig is the proxy's file, as deploy has it for these servers.
 func proxyConfig(at map[string]string) *config.Config {
 	group := func(name string, shards ...config.Shard) config.Group {
-		return config.Group{Name: name, Labels: map[string]string{"cluster": name}, ReplicaLabels: []string{"prometheus_replica"}, Shards: shards}
+		return config.Group{
+			Name: name, Labels: map[string]string{"cluster": name}, ReplicaLabels: []string{"prometheus_replica"},
+			Shards: shards,
+		}
 	}
 	whole := group(big)
 	whole.ShardBy, whole.Hashmod, whole.Heartbeat = []string{"node"}, config.Hashmod{Labels: []string{"node"}, Modulus: shards}, "up"
 	for s := range shards {
-		whole.Shards = append(whole.Shards, config.Shard{Hash: config.Hash{N: uint64(s), Set: true}, Replicas: config.Replicas(at[shardName(s, 0)], at[shardName(s, 1)])})
+		whole.Shards = append(whole.Shards,
+			config.Shard{Hash: config.Hash{N: uint64(s), Set: true}, Replicas: config.Replicas(at[shardName(s, 0)], at[shardName(s, 1)])})
 	}
 	return config.Of(whole, group(small, config.Shard{Replicas: config.Replicas(at[small])}),
 		config.Group{Name: "rules", Names: ruler.Names(), Shards: []config.Shard{{Replicas: config.Replicas(at["rules"])}}})

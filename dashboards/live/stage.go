@@ -25,7 +25,10 @@ var others = map[cluster.Kind]rehearsal.Case{
 	cluster.GPUSlow:           {Value: 0.25},
 	// One that the device survives, so that there is somebody to count it, and beside it one that
 	// it does not.
-	cluster.GPUXidFatal: {Target: rehearsal.OnGPU, Value: 95, Also: []rehearsal.Part{{Kind: cluster.GPUXidFatal, Target: onNextGPU, Value: 79}}},
+	cluster.GPUXidFatal: {
+		Target: rehearsal.OnGPU, Value: 95,
+		Also: []rehearsal.Part{{Kind: cluster.GPUXidFatal, Target: onNextGPU, Value: 79}},
+	},
 }
 
 func restarted(w *rehearsal.World, n int) (string, error) {
@@ -35,7 +38,10 @@ func restarted(w *rehearsal.World, n int) (string, error) {
 
 // patient are the kinds whose alerts wait for more than a quarter of an hour, or whose panels count
 // what has lasted for half an hour.
-var patient = []cluster.Kind{cluster.AutoscalerStuck, cluster.GangHalfPending, cluster.GPUExporterGone, cluster.NetworkAccountingLost, cluster.PodsPendingGPUsFree, cluster.PrometheusReplaying}
+var patient = []cluster.Kind{
+	cluster.AutoscalerStuck, cluster.GangHalfPending, cluster.GPUExporterGone, cluster.NetworkAccountingLost,
+	cluster.PodsPendingGPUsFree, cluster.PrometheusReplaying,
+}
 
 // flapping are kinds of this package: a trouble of the cluster that comes, goes and comes back
 // within its stretch, so that its alert does.

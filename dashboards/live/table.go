@@ -61,7 +61,8 @@ and a proxy that are scraped. [alerts-by-trouble.md](alerts-by-trouble.md) says 
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(&b, "| %s | [%s](dashboards.md) | %s |\n", trouble, d.Title, strings.ReplaceAll(strings.Join(by[k][name], "; "), "|", `\|`))
+			fmt.Fprintf(&b, "| %s | [%s](dashboards.md) | %s |\n", trouble, d.Title,
+				strings.ReplaceAll(strings.Join(by[k][name], "; "), "|", `\|`))
 			trouble = ""
 		}
 	}

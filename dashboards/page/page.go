@@ -135,7 +135,10 @@ func list(fsys fs.FS) ([]Entry, error) {
 		if i := slices.IndexFunc(entries, func(e Entry) bool { return e.UID == d.UID }); d.UID == "" || i >= 0 {
 			return nil, fmt.Errorf("dashboard %s: its uid %q must be set and its own", name, d.UID)
 		}
-		entries = append(entries, Entry{Name: strings.TrimSuffix(name, ".json"), UID: d.UID, Title: d.Title, Description: d.Description, Tags: d.Tags})
+		entries = append(entries, Entry{
+			Name: strings.TrimSuffix(name, ".json"), UID: d.UID, Title: d.Title, Description: d.Description,
+			Tags: d.Tags,
+		})
 	}
 	return entries, nil
 }
@@ -162,7 +165,8 @@ func forward(api *url.URL, transport http.RoundTripper) http.Handler {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusBadGateway)
 			_ = json.NewEncoder(w).Encode(map[string]string{
-				"status": "error", "errorType": "internal", "error": fmt.Sprintf("%s does not answer (%v); is it running?", api.Redacted(), err),
+				"status": "error", "errorType": "internal",
+				"error": fmt.Sprintf("%s does not answer (%v); is it running?", api.Redacted(), err),
 			})
 		},
 	}
@@ -202,7 +206,10 @@ func (s *Server) Run(ctx context.Context, address string, ready func(net.Addr)) 
 		return fmt.Errorf("serve the page: %w", err)
 	}
 	defer s.idle()
-	srv := &http.Server{Handler: http.NewCrossOriginProtection().Handler(s.handler), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	srv := &http.Server{
+		Handler: http.NewCrossOriginProtection().Handler(s.handler), ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout: time.Minute,
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
 	if ready != nil {
@@ -213,7 +220,8 @@ func (s *Server) Run(ctx context.Context, address string, ready func(net.Addr)) 
 		return fmt.Errorf("serve the page: %w", err)
 	case <-ctx.Done():
 	}
-	grace, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*time.Second, errors.New("the page's requests had their time to end"))
+	grace, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*time.Second,
+		errors.New("the page's requests had their time to end"))
 	defer cancel()
 	if srv.Shutdown(grace) != nil {
 		_ = srv.Close()

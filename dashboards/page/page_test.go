@@ -179,7 +179,8 @@ func TestForward(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer browser")
 	r.Header.Set("X-Grafana-User", "somebody")
 	resp, body := do(t, r)
-	if resp.StatusCode != http.StatusUnprocessableEntity || body != `{"status":"error"}` || resp.Header.Get("X-Spillway-Verdict") != "refuse" {
+	if resp.StatusCode != http.StatusUnprocessableEntity || body != `{"status":"error"}` ||
+		resp.Header.Get("X-Spillway-Verdict") != "refuse" {
 		t.Errorf("came back: %d %s %v", resp.StatusCode, body, resp.Header)
 	}
 	if got.Method != "POST" || got.URL.Path != "/behind/api/v1/query" || got.URL.RawQuery != "a=b" || form != "query=up" {
@@ -206,7 +207,8 @@ func TestNoAPI(t *testing.T) {
 	address, _ := running(t, Options{Bundle: bundle, Dashboards: dashboards.FS(), API: must(t, "http://"+free)})
 	resp, body := do(t, request(t, "GET", address+"/api/v1/labels", ""))
 	var answer struct{ Status, ErrorType, Error string }
-	if err := json.Unmarshal([]byte(body), &answer); err != nil || resp.StatusCode != http.StatusBadGateway || answer.Status != "error" || !strings.Contains(answer.Error, free) {
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || resp.StatusCode != http.StatusBadGateway || answer.Status != "error" ||
+		!strings.Contains(answer.Error, free) {
 		t.Errorf("%d %s (%v)", resp.StatusCode, body, err)
 	}
 }
@@ -242,7 +244,10 @@ func TestReaderLeaves(t *testing.T) {
 // addresses beyond loopback.
 func TestLoopbackAlone(t *testing.T) {
 	address, _ := running(t, Options{Bundle: bundle, Dashboards: dashboards.FS(), API: must(t, "http://127.0.0.1:1")})
-	for host, want := range map[string]int{"localhost": 200, "localhost:3300": 200, "127.0.0.1:1": 200, "[::1]:1": 200, "metrics.example": 403, "10.0.0.1:3300": 403, "localhost.example": 403} {
+	for host, want := range map[string]int{
+		"localhost": 200, "localhost:3300": 200, "127.0.0.1:1": 200, "[::1]:1": 200,
+		"metrics.example": 403, "10.0.0.1:3300": 403, "localhost.example": 403,
+	} {
 		r := request(t, "GET", address+"/dashboards", "")
 		r.Host = host
 		if resp, _ := do(t, r); resp.StatusCode != want {
@@ -258,7 +263,10 @@ func TestLoopbackAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for listen, want := range map[string]string{"0.0.0.0:0": "not on loopback", ":0": "not on loopback", "192.0.2.1:0": "not on loopback", "nonsense": "write it like"} {
+	for listen, want := range map[string]string{
+		"0.0.0.0:0": "not on loopback", ":0": "not on loopback", "192.0.2.1:0": "not on loopback",
+		"nonsense": "write it like",
+	} {
 		if err := s.Run(t.Context(), listen, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("listen on %s: %v", listen, err)
 		}
@@ -293,7 +301,8 @@ func TestListIsFresh(t *testing.T) {
 		t.Errorf("the list: %s", body)
 	}
 	folder["a.json"] = &fstest.MapFile{Data: []byte(`{`)}
-	if resp, body := do(t, request(t, "GET", address+"/dashboards", "")); resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, "a.json") {
+	if resp, body := do(t, request(t, "GET", address+"/dashboards", "")); resp.StatusCode != http.StatusInternalServerError ||
+		!strings.Contains(body, "a.json") {
 		t.Errorf("a broken file: %d %s", resp.StatusCode, body)
 	}
 }

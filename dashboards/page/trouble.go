@@ -162,7 +162,10 @@ func Stage(names []string) (func(m *cluster.Model, now time.Time) []cluster.Trou
 		from := now.Add(-25 * time.Minute)
 		var out []cluster.Trouble
 		for _, k := range kinds {
-			trouble := cluster.Trouble{Kind: k, Target: stagings[k].target(m, from), From: from, Until: now.Add(24 * time.Hour), Value: stagings[k].value}
+			trouble := cluster.Trouble{
+				Kind: k, Target: stagings[k].target(m, from), From: from, Until: now.Add(24 * time.Hour),
+				Value: stagings[k].value,
+			}
 			ok := true
 			if stagings[k].late {
 				trouble, ok = onExperiment(m, out, trouble)

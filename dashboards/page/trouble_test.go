@@ -14,7 +14,10 @@ import (
 func TestStage(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for _, nodes := range []int{6, 40} {
-		o := cluster.Options{Seed: 1, Cluster: "jaguar", Nodes: nodes, Start: now.Add(-30 * 24 * time.Hour), Exporters: cluster.AllExporters}
+		o := cluster.Options{
+			Seed: 1, Cluster: "jaguar", Nodes: nodes, Start: now.Add(-30 * 24 * time.Hour),
+			Exporters: cluster.AllExporters,
+		}
 		m, err := cluster.New(o)
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +48,8 @@ func TestStageChooses(t *testing.T) {
 	if stage, err := Stage(nil); stage != nil || err != nil {
 		t.Errorf("none: %v", err)
 	}
-	if _, err := Stage([]string{"GPUHot,Nonsense"}); err == nil || !strings.Contains(err.Error(), `"Nonsense"`) || !strings.Contains(err.Error(), "GPUHot") {
+	if _, err := Stage([]string{"GPUHot,Nonsense"}); err == nil || !strings.Contains(err.Error(), `"Nonsense"`) ||
+		!strings.Contains(err.Error(), "GPUHot") {
 		t.Errorf("an unknown kind: %v", err)
 	}
 	stage, err := Stage([]string{"GPUHot,NodeDown", "GPUHot"})

@@ -53,7 +53,8 @@ func TestRoutes(t *testing.T) {
 		{"alertname=SomebodyElses severity=page", "warning"},
 		{"alertname=SomebodyElses severity=CRITICAL", "warning"},
 	} {
-		out, err := exec.CommandContext(t.Context(), amtool, append([]string{"config", "routes", "test", "--config.file=alertmanager.yml"}, strings.Fields(c.labels)...)...).Output()
+		out, err := exec.CommandContext(t.Context(), amtool,
+			append([]string{"config", "routes", "test", "--config.file=alertmanager.yml"}, strings.Fields(c.labels)...)...).Output()
 		if err != nil {
 			t.Fatalf("%s: %v", c.labels, err)
 		}
@@ -225,12 +226,18 @@ func TestLive(t *testing.T) {
 	errorRatio := ls("alertname", "ProxyErrorRatio", "severity", "critical", "cluster", "monitoring")
 	proxyDown := ls("alertname", "ProxyDown", "severity", "critical", "cluster", "monitoring")
 	peoplesDown := ls("alertname", "ProxyDown", "severity", "critical", "cluster", "monitoring", "role", "people")
-	shardSilent := ls("alertname", "ProxyReplicaSilent", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1", "replica", "a:9090")
-	replicaSilent := ls("alertname", "ProxyReplicaSilent", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2", "replica", "a:9090")
-	replicaFailing := ls("alertname", "ProxyReplicaFailing", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2", "replica", "a:9090")
-	cutOff := ls("alertname", "ProxyReplicaCutOff", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2", "replica", "a:9090")
-	notWhole := ls("alertname", "ProxyReplicaNotWhole", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2", "replica", "a:9090")
-	otherNotWhole := ls("alertname", "ProxyReplicaNotWhole", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "3", "replica", "a:9090")
+	shardSilent := ls("alertname", "ProxyReplicaSilent", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1",
+		"replica", "a:9090")
+	replicaSilent := ls("alertname", "ProxyReplicaSilent", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2",
+		"replica", "a:9090")
+	replicaFailing := ls("alertname", "ProxyReplicaFailing", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard",
+		"2", "replica", "a:9090")
+	cutOff := ls("alertname", "ProxyReplicaCutOff", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2",
+		"replica", "a:9090")
+	notWhole := ls("alertname", "ProxyReplicaNotWhole", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard", "2",
+		"replica", "a:9090")
+	otherNotWhole := ls("alertname", "ProxyReplicaNotWhole", "severity", "warning", "cluster", "monitoring", "group", "jaguar", "shard",
+		"3", "replica", "a:9090")
 	accounting := ls("alertname", "NetworkAccountingLost", "severity", "warning", "cluster", "jaguar")
 	oom := ls("alertname", "PrometheusOOMLoop", "severity", "critical", "cluster", "jaguar", "instance", "p1")
 	slowCrit := ls("alertname", "KubeAPIErrorBudgetBurnSlow", "severity", "critical", "cluster", "jaguar")
@@ -252,11 +259,19 @@ func TestLive(t *testing.T) {
 			"critical":    {"KubeAPIThrottlingSevere jaguar"},
 			"info":        {"GPUAllocatedIdle jaguar"},
 		}},
-		{"a fleet alert silences its cluster's nodes", []map[string]string{fleetNodes, xid, diskFull, hot, arpNear, otherCluster}, map[string][]string{
-			"critical":    {"FleetNodesNotReady jaguar"},
-			"remediation": {"GPUXidFatal ibis n1"},
-		}},
-		{"but never a page", []map[string]string{fleetNodes, arp}, map[string][]string{"critical": {"FleetNodesNotReady jaguar", "NodeARPTableOverflow jaguar"}}},
+		{
+			"a fleet alert silences its cluster's nodes",
+			[]map[string]string{fleetNodes, xid, diskFull, hot, arpNear, otherCluster},
+			map[string][]string{
+				"critical":    {"FleetNodesNotReady jaguar"},
+				"remediation": {"GPUXidFatal ibis n1"},
+			},
+		},
+		{
+			"but never a page",
+			[]map[string]string{fleetNodes, arp},
+			map[string][]string{"critical": {"FleetNodesNotReady jaguar", "NodeARPTableOverflow jaguar"}},
+		},
 		{"sick GPUs everywhere do not hide a full disk", []map[string]string{fleetGPU, xid, hot, diskFull}, map[string][]string{
 			"critical":    {"FleetGPUUnhealthy jaguar"},
 			"remediation": {"NodeFilesystemFull jaguar n2"},
@@ -280,9 +295,13 @@ func TestLive(t *testing.T) {
 			"warning":     {"GPUHot jaguar n1"},
 			"remediation": {"GPUXidFatal ibis n1"},
 		}},
-		{"and are no second page where the first says why", []map[string]string{fleetHot, fleetFailing, fleetFailingIbis, xid}, map[string][]string{
-			"critical": {"FleetGPUHot jaguar", "FleetNodesFailing ibis"},
-		}},
+		{
+			"and are no second page where the first says why",
+			[]map[string]string{fleetHot, fleetFailing, fleetFailingIbis, xid},
+			map[string][]string{
+				"critical": {"FleetGPUHot jaguar", "FleetNodesFailing ibis"},
+			},
+		},
 		{"an unreachable node is one finding", []map[string]string{unreachable, diskFull, xid}, map[string][]string{
 			"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable jaguar n2"},
 		}},
@@ -302,7 +321,11 @@ func TestLive(t *testing.T) {
 		{"nor does a Spillway that is down", []map[string]string{proxyDown, evalFailsIbis}, map[string][]string{
 			"critical": {"ProxyDown monitoring", "RulerFailing ibis"},
 		}},
-		{"so does one that answers nothing", []map[string]string{shardSilent, evalFails, errorRatio}, map[string][]string{"critical": {"ProxyReplicaSilent monitoring"}}},
+		{
+			"so does one that answers nothing",
+			[]map[string]string{shardSilent, evalFails, errorRatio},
+			map[string][]string{"critical": {"ProxyReplicaSilent monitoring"}},
+		},
 		{"not a replica that another one stands in for", []map[string]string{replicaSilent, replicaFailing, evalFails}, map[string][]string{
 			"critical": {"RulerFailing monitoring"}, "warning": {"ProxyReplicaSilent monitoring"},
 		}},
@@ -317,7 +340,11 @@ func TestLive(t *testing.T) {
 			"warning":  {"NetworkAccountingLost jaguar"},
 		}},
 		{"a Spillway that is down silences the rules that fail", []map[string]string{proxyDown, evalFails, errorRatio}, map[string][]string{"critical": {"ProxyDown monitoring"}}},
-		{"people's Spillway is not the ruler's", []map[string]string{peoplesDown, evalFails}, map[string][]string{"critical": {"ProxyDown monitoring", "RulerFailing monitoring"}}},
+		{
+			"people's Spillway is not the ruler's",
+			[]map[string]string{peoplesDown, evalFails},
+			map[string][]string{"critical": {"ProxyDown monitoring", "RulerFailing monitoring"}},
+		},
 		{"an overflow silences what came before it", []map[string]string{arp, arpNode, arpNear, arpIbis, arpNearIbis}, map[string][]string{
 			"critical":    {"NodeARPTableOverflow jaguar"},
 			"remediation": {"NodeARPTableOverflow ibis n1"},

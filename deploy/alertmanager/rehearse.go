@@ -58,7 +58,10 @@ func Rehearsal(conf []byte, base string, timeScale float64) ([]byte, error) {
 		if name == "" {
 			return nil, fmt.Errorf("receivers[%d] has no name", i)
 		}
-		receivers[i] = map[string]any{"name": name, "webhook_configs": []any{map[string]any{"url": base + "/" + url.PathEscape(name), "send_resolved": true}}}
+		receivers[i] = map[string]any{
+			"name":            name,
+			"webhook_configs": []any{map[string]any{"url": base + "/" + url.PathEscape(name), "send_resolved": true}},
+		}
 	}
 	if err := scaleWaits(doc, timeScale); err != nil {
 		return nil, err
@@ -144,11 +147,13 @@ func Start(ctx context.Context, conf []byte, args ...string) (_ *Server, err err
 	if err := os.WriteFile(file, conf, 0o600); err != nil {
 		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
-	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Name: "alertmanager", Path: bin, Ports: 1, Timeout: startTimeout, Args: func(at []string) []string {
-		return append([]string{
-			"--config.file=" + file, "--storage.path=" + filepath.Join(temp, "data"), "--cluster.listen-address=", "--web.listen-address=" + at[0],
-		}, args...)
-	}})
+	proc, at, err := realprom.StartOnPorts(ctx,
+		realprom.PortOptions{Name: "alertmanager", Path: bin, Ports: 1, Timeout: startTimeout, Args: func(at []string) []string {
+			return append([]string{
+				"--config.file=" + file, "--storage.path=" + filepath.Join(temp, "data"), "--cluster.listen-address=",
+				"--web.listen-address=" + at[0],
+			}, args...)
+		}})
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,8 @@ func TestServices(t *testing.T) {
 	demo, grafana := all["demo"], all["grafana"]
 	stages := regexp.MustCompile(`(?m)^FROM \S+ AS (\S+)$`).FindAllStringSubmatch(read(t, "Dockerfile"), -1)
 	for name, s := range all {
-		if !slices.ContainsFunc(stages, func(m []string) bool { return m[1] == s.Build.Target }) || filepath.Join(s.Build.Context, s.Build.Dockerfile) != filepath.Join(root, "deploy/compose/Dockerfile") {
+		if !slices.ContainsFunc(stages, func(m []string) bool { return m[1] == s.Build.Target }) ||
+			filepath.Join(s.Build.Context, s.Build.Dockerfile) != filepath.Join(root, "deploy/compose/Dockerfile") {
 			t.Errorf("%s is built from %+v; the Dockerfile has %v", name, s.Build, stages)
 		}
 		for _, p := range s.Ports {
@@ -106,7 +107,8 @@ func TestServices(t *testing.T) {
 		}
 	}
 	// Grafana's data sources ask 127.0.0.1: the two share a network, whose ports are the demo's.
-	if grafana.NetworkMode != "service:demo" || len(grafana.Ports) != 0 || !slices.Contains(grafana.DependsOn, "demo") || len(demo.Ports) != 1 || !strings.HasSuffix(demo.Ports[0], ":3000") {
+	if grafana.NetworkMode != "service:demo" || len(grafana.Ports) != 0 || !slices.Contains(grafana.DependsOn, "demo") ||
+		len(demo.Ports) != 1 || !strings.HasSuffix(demo.Ports[0], ":3000") {
 		t.Errorf("demo %+v, grafana %+v", demo, grafana)
 	}
 	// The image has no /tmp, and the demo keeps its data there.
@@ -232,7 +234,8 @@ func TestDockerfile(t *testing.T) {
 		}
 		return m[1]
 	}
-	if m := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, filepath.Join(root, "go.mod"))); m == nil || m[1] != image("golang") {
+	if m := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, filepath.Join(root, "go.mod"))); m == nil ||
+		m[1] != image("golang") {
 		t.Errorf("Go is %v in go.mod and %s here", m, image("golang"))
 	}
 	var npm struct {

@@ -190,7 +190,8 @@ func TestExternalLabels(t *testing.T) {
 		t.Errorf("external labels are %s, want %s: Spillway's group names these", got, want)
 	}
 	lb := labels.NewBuilder(labels.FromStrings("alertname", "A", "cluster", "jaguar", "prometheus_replica", "a"))
-	if !relabel.ProcessBuilder(lb, c.AlertingConfig.AlertRelabelConfigs...) || lb.Get("prometheus_replica") != "" || lb.Get("cluster") != "jaguar" {
+	if !relabel.ProcessBuilder(lb, c.AlertingConfig.AlertRelabelConfigs...) || lb.Get("prometheus_replica") != "" ||
+		lb.Get("cluster") != "jaguar" {
 		t.Errorf("an alert goes out as %s: both copies of a shard must send the same", lb.Labels())
 	}
 }
@@ -211,12 +212,14 @@ var discovered = map[string]func(i int) map[string]string{
 	"cluster-autoscaler":      systemPod("__meta_kubernetes_pod_label_app", "cluster-autoscaler"),
 	"coredns": func(i int) map[string]string {
 		return map[string]string{
-			"__address__": fmt.Sprintf("10.244.0.%d:9153", 10+i), "__meta_kubernetes_pod_label_k8s_app": "kube-dns", "__meta_kubernetes_pod_container_port_name": "metrics",
+			"__address__": fmt.Sprintf("10.244.0.%d:9153", 10+i), "__meta_kubernetes_pod_label_k8s_app": "kube-dns",
+			"__meta_kubernetes_pod_container_port_name": "metrics",
 		}
 	},
 	"kube-state-metrics": func(i int) map[string]string {
 		return map[string]string{
-			"__address__": fmt.Sprintf("10.244.1.%d:8080", 10+i), "__meta_kubernetes_service_name": "kube-state-metrics", "__meta_kubernetes_endpointslice_port_name": "http-metrics",
+			"__address__": fmt.Sprintf("10.244.1.%d:8080", 10+i), "__meta_kubernetes_service_name": "kube-state-metrics",
+			"__meta_kubernetes_endpointslice_port_name": "http-metrics",
 		}
 	},
 	"remediator": func(i int) map[string]string {
@@ -240,13 +243,17 @@ var discovered = map[string]func(i int) map[string]string{
 
 func apiserver(i int) map[string]string {
 	return map[string]string{
-		"__address__": fmt.Sprintf("10.0.0.%d:6443", 10+i), "__meta_kubernetes_service_name": "kubernetes", "__meta_kubernetes_endpointslice_port_name": "https",
+		"__address__": fmt.Sprintf("10.0.0.%d:6443", 10+i), "__meta_kubernetes_service_name": "kubernetes",
+		"__meta_kubernetes_endpointslice_port_name": "https",
 	}
 }
 
 func systemPod(label, value string) func(int) map[string]string {
 	return func(i int) map[string]string {
-		return map[string]string{"__address__": fmt.Sprintf("10.244.3.%d", 10+i), "__meta_kubernetes_pod_ip": fmt.Sprintf("10.244.3.%d", 10+i), label: value}
+		return map[string]string{
+			"__address__":              fmt.Sprintf("10.244.3.%d", 10+i),
+			"__meta_kubernetes_pod_ip": fmt.Sprintf("10.244.3.%d", 10+i), label: value,
+		}
 	}
 }
 
@@ -254,14 +261,18 @@ func nodeName(i int) string { return fmt.Sprintf("gpu-%05d", i) }
 
 func node(i int) map[string]string {
 	ip := fmt.Sprintf("10.%d.%d.%d", (i+256)>>16, (i+256)>>8&0xff, (i+256)&0xff)
-	return map[string]string{"__address__": ip + ":10250", "__meta_kubernetes_node_name": nodeName(i), "__meta_kubernetes_node_address_InternalIP": ip}
+	return map[string]string{
+		"__address__": ip + ":10250", "__meta_kubernetes_node_name": nodeName(i),
+		"__meta_kubernetes_node_address_InternalIP": ip,
+	}
 }
 
 func nodePod(name, port string) func(int) map[string]string {
 	return func(i int) map[string]string {
 		ip := strings.TrimSuffix(node(i)["__address__"], ":10250")
 		return map[string]string{
-			"__address__": ip + ":" + port, "__meta_kubernetes_pod_ip": ip, "__meta_kubernetes_pod_node_name": nodeName(i), "__meta_kubernetes_pod_name": name + "-x1z9",
+			"__address__": ip + ":" + port, "__meta_kubernetes_pod_ip": ip, "__meta_kubernetes_pod_node_name": nodeName(i),
+			"__meta_kubernetes_pod_name":                         name + "-x1z9",
 			"__meta_kubernetes_pod_label_app_kubernetes_io_name": name, "__meta_kubernetes_pod_container_port_number": port,
 		}
 	}
@@ -306,7 +317,8 @@ func TestTargets(t *testing.T) {
 			}
 			instance := got.Get("instance")
 			if strings.HasPrefix(name, "node-mesh") {
-				if got.Get("prober") == "" || got.Get("job") != "node-mesh" || got.Get("__param_target") != instance || !strings.HasPrefix(got.Get("__address__"), "prober-") {
+				if got.Get("prober") == "" || got.Get("job") != "node-mesh" || got.Get("__param_target") != instance ||
+					!strings.HasPrefix(got.Get("__address__"), "prober-") {
 					t.Fatalf("%s: %s", name, got)
 				}
 			}
@@ -314,7 +326,8 @@ func TestTargets(t *testing.T) {
 			if len(on) != 1 || on[0] != want {
 				t.Fatalf("%s: target %d (%s) is on shards %v, want %d", name, i, got, on, want)
 			}
-			if _, isNode := found(i)["__meta_kubernetes_node_name"]; (isNode || found(i)["__meta_kubernetes_pod_node_name"] != "") && got.Get("node") != nodeName(i) {
+			if _, isNode := found(i)["__meta_kubernetes_node_name"]; (isNode || found(i)["__meta_kubernetes_pod_node_name"] != "") &&
+				got.Get("node") != nodeName(i) {
 				t.Fatalf("%s: %s: want node %s", name, got, nodeName(i))
 			}
 			for _, l := range []string{"namespace", "pod", "container"} {
@@ -368,16 +381,20 @@ func TestPagesAboutManyNodes(t *testing.T) {
 	used := map[int]bool{}
 	for i := range 12 {
 		for _, line := range []labels.Labels{
-			labels.FromStrings("__name__", "kube_node_status_capacity", "node", nodeName(i), "resource", "nvidia_com_gpu", "unit", "integer"),
-			labels.FromStrings("__name__", "kube_pod_info", "namespace", "research-a", "pod", fmt.Sprintf("train-%d", i), "node", nodeName(i)),
+			labels.FromStrings("__name__", "kube_node_status_capacity", "node", nodeName(i), "resource", "nvidia_com_gpu", "unit",
+				"integer"),
+			labels.FromStrings("__name__", "kube_pod_info", "namespace", "research-a", "pod", fmt.Sprintf("train-%d", i), "node",
+				nodeName(i)),
 		} {
 			want := cluster.Shard(cluster.Target{Labels: labels.FromStrings("node", nodeName(i))}, shards)
 			if on := where(line); len(on) != 1 || on[0] != want {
 				t.Errorf("%s is on shards %v, want %d", line, on, want)
 			}
 		}
-		phase := labels.FromStrings("__name__", "kube_pod_status_phase", "namespace", "research-a", "pod", fmt.Sprintf("train-%d", i), "phase", "Running", "uid", "u")
-		restarts := labels.FromStrings("__name__", "kube_pod_container_status_restarts_total", "namespace", "research-a", "pod", fmt.Sprintf("train-%d", i), "container", "c", "uid", "u")
+		phase := labels.FromStrings("__name__", "kube_pod_status_phase", "namespace", "research-a", "pod", fmt.Sprintf("train-%d", i),
+			"phase", "Running", "uid", "u")
+		restarts := labels.FromStrings("__name__", "kube_pod_container_status_restarts_total", "namespace", "research-a", "pod",
+			fmt.Sprintf("train-%d", i), "container", "c", "uid", "u")
 		a, b := where(phase), where(restarts)
 		if len(a) != 1 || !slices.Equal(a, b) {
 			t.Errorf("lines of one pod are on shards %v and %v", a, b)
@@ -402,12 +419,14 @@ func TestDCGMRelabeling(t *testing.T) {
 	// Target labels of an operator's ServiceMonitor, which sets the exporter's own pod.
 	line := func(more ...string) labels.Labels {
 		return labels.FromStrings(append([]string{
-			"__name__", "DCGM_FI_DEV_GPU_TEMP", "gpu", "3", "device", "nvidia3", "pci_bus_id", "00000000:3B:00.0", "DCGM_FI_DRIVER_VERSION", "570.86.15",
+			"__name__", "DCGM_FI_DEV_GPU_TEMP", "gpu", "3", "device", "nvidia3", "pci_bus_id", "00000000:3B:00.0", "DCGM_FI_DRIVER_VERSION",
+			"570.86.15",
 		}, more...)...)
 	}
 	stored := func(more ...string) string {
 		return labels.FromStrings(append([]string{
-			"__name__", "DCGM_FI_DEV_GPU_TEMP", "gpu", "3", "device", "nvidia3", "pci_bus_id", "00000000:3B:00.0", "DCGM_FI_DRIVER_VERSION", "570.86.15", "job", "dcgm-exporter", "instance", "10.0.1.7:9400",
+			"__name__", "DCGM_FI_DEV_GPU_TEMP", "gpu", "3", "device", "nvidia3", "pci_bus_id", "00000000:3B:00.0", "DCGM_FI_DRIVER_VERSION",
+			"570.86.15", "job", "dcgm-exporter", "instance", "10.0.1.7:9400",
 		}, more...)...).String()
 	}
 	for _, c := range []struct {
@@ -416,21 +435,29 @@ func TestDCGMRelabeling(t *testing.T) {
 		want string
 	}{
 		{
-			"up to 4.8", line("UUID", "GPU-1", "modelName", "NVIDIA H100 80GB HBM3", "Hostname", "gpu-00007", "namespace", "research-a", "pod", "train-0", "container", "c"),
-			stored("UUID", "GPU-1", "modelName", "NVIDIA H100 80GB HBM3", "node", "gpu-00007", "namespace", "research-a", "pod", "train-0", "container", "c"),
+			"up to 4.8", line("UUID", "GPU-1", "modelName", "NVIDIA H100 80GB HBM3", "Hostname", "gpu-00007", "namespace", "research-a",
+				"pod", "train-0", "container", "c"),
+			stored("UUID", "GPU-1", "modelName", "NVIDIA H100 80GB HBM3", "node", "gpu-00007", "namespace", "research-a", "pod", "train-0",
+				"container", "c"),
 		},
 		{
-			"hostname in small letters", line("UUID", "GPU-1", "modelName", "H100", "hostname", "gpu-00007", "namespace", "research-a", "pod", "train-0", "container", "c"),
-			stored("UUID", "GPU-1", "modelName", "H100", "node", "gpu-00007", "namespace", "research-a", "pod", "train-0", "container", "c"),
+			"hostname in small letters", line("UUID", "GPU-1", "modelName", "H100", "hostname", "gpu-00007", "namespace", "research-a",
+				"pod", "train-0", "container", "c"),
+			stored("UUID", "GPU-1", "modelName", "H100", "node", "gpu-00007", "namespace", "research-a", "pod", "train-0", "container",
+				"c"),
 		},
-		{"an idle GPU names no pod", line("UUID", "GPU-1", "modelName", "H100", "Hostname", "gpu-00007"), stored("UUID", "GPU-1", "modelName", "H100", "node", "gpu-00007")},
+		{
+			"an idle GPU names no pod", line("UUID", "GPU-1", "modelName", "H100", "Hostname", "gpu-00007"),
+			stored("UUID", "GPU-1", "modelName", "H100", "node", "gpu-00007"),
+		},
 		{"the exporter's own name of the node does not matter", line("UUID", "GPU-1", "Hostname", "dcgm-exporter-x1z9"), stored("UUID", "GPU-1", "node", "gpu-00007")},
 		{
 			"NVLink's spelling", line("gpu_uuid", "GPU-1", "model_name", "H100", "hostname", "gpu-00007"),
 			stored("UUID", "GPU-1", "modelName", "H100", "node", "gpu-00007"),
 		},
 		{
-			"set aside by another scrape", line("UUID", "GPU-1", "exported_namespace", "research-a", "exported_pod", "train-0", "exported_container", "c"),
+			"set aside by another scrape",
+			line("UUID", "GPU-1", "exported_namespace", "research-a", "exported_pod", "train-0", "exported_container", "c"),
 			stored("UUID", "GPU-1", "node", "gpu-00007", "namespace", "research-a", "pod", "train-0", "container", "c"),
 		},
 	} {
@@ -441,7 +468,8 @@ func TestDCGMRelabeling(t *testing.T) {
 	}
 	// A target without a node (an exporter outside of Kubernetes) takes it from the page.
 	for _, l := range []string{"Hostname", "hostname"} {
-		got, keep := sample(sc, line("UUID", "GPU-1", l, "gpu-00009"), labels.FromStrings("job", "dcgm-exporter", "instance", "10.0.1.7:9400"))
+		got, keep := sample(sc, line("UUID", "GPU-1", l, "gpu-00009"),
+			labels.FromStrings("job", "dcgm-exporter", "instance", "10.0.1.7:9400"))
 		if want := stored("UUID", "GPU-1", "node", "gpu-00009"); !keep || got.String() != want {
 			t.Errorf("%s alone: %s", l, got)
 		}
@@ -500,7 +528,8 @@ func TestDCGMCounters(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, row := range rows {
-		if !regexp.MustCompile(`^DCGM_(FI|EXP)_[A-Z0-9_]+$`).MatchString(row[0]) || !slices.Contains([]string{"gauge", "counter", "label"}, row[1]) || row[2] == "" || seen[row[0]] {
+		if !regexp.MustCompile(`^DCGM_(FI|EXP)_[A-Z0-9_]+$`).MatchString(row[0]) ||
+			!slices.Contains([]string{"gauge", "counter", "label"}, row[1]) || row[2] == "" || seen[row[0]] {
 			t.Errorf("%q", row)
 		}
 		seen[row[0]] = true

@@ -69,8 +69,14 @@ var pages = map[string]string{
 // byDefault are metrics of exporters that could not be run, by the job that has them; they export
 // these without any flag.
 var byDefault = map[string][]string{
-	"coredns":               {"coredns_dns_requests_total", "coredns_dns_responses_total", "coredns_dns_request_duration_seconds", "coredns_cache_hits_total", "coredns_forward_healthcheck_failures_total"},
-	"cluster-autoscaler":    {"cluster_autoscaler_cluster_safe_to_autoscale", "cluster_autoscaler_failed_scale_ups_total", "cluster_autoscaler_last_activity", "cluster_autoscaler_unschedulable_pods_count", "cluster_autoscaler_nodes_count"},
+	"coredns": {
+		"coredns_dns_requests_total", "coredns_dns_responses_total", "coredns_dns_request_duration_seconds",
+		"coredns_cache_hits_total", "coredns_forward_healthcheck_failures_total",
+	},
+	"cluster-autoscaler": {
+		"cluster_autoscaler_cluster_safe_to_autoscale", "cluster_autoscaler_failed_scale_ups_total",
+		"cluster_autoscaler_last_activity", "cluster_autoscaler_unschedulable_pods_count", "cluster_autoscaler_nodes_count",
+	},
 	"node-problem-detector": {"problem_counter", "problem_gauge"},
 	"node-mesh":             {"probe_success", "probe_duration_seconds"},
 	"remediator":            {"remediator_decisions_total", "remediator_last_webhook_timestamp_seconds"},
@@ -132,7 +138,8 @@ func rules(t *testing.T) (uses []used, recorded map[string]bool, text string) {
 					if !ok {
 						return nil
 					}
-					u := used{metric: vs.Name, where: fmt.Sprintf("%s (alerts/%s/%s)", r.Alert+r.Record, filepath.Base(filepath.Dir(f)), filepath.Base(f))}
+					u := used{metric: vs.Name, where: fmt.Sprintf("%s (alerts/%s/%s)", r.Alert+r.Record, filepath.Base(filepath.Dir(f)),
+						filepath.Base(f))}
 					for _, m := range vs.LabelMatchers {
 						switch {
 						case m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual:
@@ -191,7 +198,10 @@ type exporter struct {
 
 func newExporter(t *testing.T) *exporter {
 	t.Helper()
-	e := &exporter{dcgm: map[string]bool{}, enabled: map[string]bool{}, sysctls: map[string]bool{}, pages: map[string]map[string]bool{}, jobs: map[string]bool{}}
+	e := &exporter{
+		dcgm: map[string]bool{}, enabled: map[string]bool{}, sysctls: map[string]bool{}, pages: map[string]map[string]bool{},
+		jobs: map[string]bool{},
+	}
 	r := csv.NewReader(strings.NewReader(DCGMCounters))
 	r.Comment, r.TrimLeadingSpace = '#', true
 	rows, err := r.ReadAll()
@@ -321,7 +331,10 @@ func (e *exporter) missing(metric, job string) string {
 
 // owner finds the job for selectors that name none.
 func (e *exporter) owner(metric string) string {
-	for prefix, job := range map[string]string{"DCGM_": "dcgm-exporter", "kube_": "kube-state-metrics", "node_": "node-exporter", "spillway_": "spillway", "container_": "cadvisor", "probe_": "node-mesh"} {
+	for prefix, job := range map[string]string{
+		"DCGM_": "dcgm-exporter", "kube_": "kube-state-metrics", "node_": "node-exporter",
+		"spillway_": "spillway", "container_": "cadvisor", "probe_": "node-mesh",
+	} {
 		if strings.HasPrefix(metric, prefix) {
 			return job
 		}
@@ -336,7 +349,8 @@ func TestEveryMetricIsExported(t *testing.T) {
 	reported := map[string]bool{}
 	checked := 0
 	for _, u := range uses {
-		if recorded[u.metric] || strings.HasPrefix(u.metric, "ALERTS") || strings.Contains(u.metric, ":") { // names with a colon are rules'; another test sees that they are recorded
+		// names with a colon are rules'; another test sees that they are recorded
+		if recorded[u.metric] || strings.HasPrefix(u.metric, "ALERTS") || strings.Contains(u.metric, ":") {
 			continue
 		}
 		jobs := u.jobs

@@ -32,7 +32,8 @@ func TestNodeExporterRuns(t *testing.T) {
 	var named []string
 	for _, f := range Flags(NodeExporter) {
 		// The machine's own folders, not a mount of them; and not its port.
-		if !strings.HasPrefix(f, "--path.") && !strings.HasPrefix(f, "--web.listen-address=") && !strings.HasPrefix(f, "--collector.textfile.directory=") {
+		if !strings.HasPrefix(f, "--path.") && !strings.HasPrefix(f, "--web.listen-address=") &&
+			!strings.HasPrefix(f, "--collector.textfile.directory=") {
 			args = append(args, f)
 		}
 		if c, ok := strings.CutPrefix(f, "--collector."); ok && !strings.ContainsAny(c, ".=") && c != "disable-defaults" {
@@ -95,7 +96,8 @@ func TestNodeExporterRuns(t *testing.T) {
 		}
 		switch {
 		// What a network namespace, a container or a machine without the hardware does not show.
-		case collector == "infiniband", collector == "sysctl" && !working["sysctl"], collector == "lnstat", collector == "arp", collector == "diskstats":
+		case collector == "infiniband", collector == "sysctl" && !working["sysctl"], collector == "lnstat", collector == "arp",
+			collector == "diskstats":
 			t.Logf("%s is not to be seen on this machine (collector %s, success %v)", u.metric, collector, working[collector])
 		default:
 			t.Errorf("%s is not on the page of a real node_exporter with our flags (collector %s, success %v)", u.metric, collector, working[collector])
@@ -119,7 +121,8 @@ func TestKubeStateMetricsTakesFlags(t *testing.T) {
 	ask := func(more ...string) string {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, bin, append(append(Flags(KubeStateMetrics), "--kubeconfig=/nonexistent/kubeconfig", "--host=127.0.0.1", "--port=0"), more...)...).CombinedOutput()
+		out, err := exec.CommandContext(ctx, bin, append(append(Flags(KubeStateMetrics), "--kubeconfig=/nonexistent/kubeconfig",
+			"--host=127.0.0.1", "--port=0"), more...)...).CombinedOutput()
 		if err == nil {
 			t.Fatalf("it runs without a cluster:\n%s", out)
 		}

@@ -21,8 +21,9 @@ func TestRelabel(t *testing.T) {
 	}
 	c := load(t, 1, 2)
 	lines := map[string]labels.Labels{
-		"dcgm-exporter":      labels.FromStrings("__name__", "DCGM_FI_DEV_GPU_UTIL", "exported_pod", "p", "gpu_uuid", "u", "node", "n"),
-		"iptables-exporter":  labels.FromStrings("__name__", "iptables_rule_bytes_total", "rule", `-m comment --comment "traffic=internet-out"`, "node", "n"),
+		"dcgm-exporter": labels.FromStrings("__name__", "DCGM_FI_DEV_GPU_UTIL", "exported_pod", "p", "gpu_uuid", "u", "node", "n"),
+		"iptables-exporter": labels.FromStrings("__name__", "iptables_rule_bytes_total", "rule",
+			`-m comment --comment "traffic=internet-out"`, "node", "n"),
 		"kube-state-metrics": labels.FromStrings("__name__", "kube_node_info", "node", "gpu-00003"),
 	}
 	for name, rules := range got {

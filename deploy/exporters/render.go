@@ -56,7 +56,10 @@ func Render(o Options) (string, error) {
 	case o.Shard < 0 || o.Shard >= o.Shards:
 		return "", fmt.Errorf("shard %d of %d: must be from 0 to %d", o.Shard, o.Shards, o.Shards-1)
 	}
-	values := map[string]string{"CLUSTER": o.Cluster, "REPLICA": o.Replica, "SHARD": strconv.Itoa(o.Shard), "SHARDS": strconv.Itoa(o.Shards)}
+	values := map[string]string{
+		"CLUSTER": o.Cluster, "REPLICA": o.Replica, "SHARD": strconv.Itoa(o.Shard),
+		"SHARDS": strconv.Itoa(o.Shards),
+	}
 	var unknown error
 	out := placeholder.ReplaceAllStringFunc(Prometheus, func(p string) string {
 		name := placeholder.FindStringSubmatch(p)[1]

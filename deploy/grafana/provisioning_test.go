@@ -160,7 +160,8 @@ func TestDashboardProvider(t *testing.T) {
 		t.Fatalf("apiVersion %d, %d providers: want 1 and 1", p.APIVersion, len(p.Providers))
 	}
 	got := p.Providers[0]
-	if got.Type != "file" || got.Name == "" || got.AllowUIUpdates || got.UpdateIntervalSeconds < 10 || !strings.HasPrefix(got.Options.Path, "/") {
+	if got.Type != "file" || got.Name == "" || got.AllowUIUpdates || got.UpdateIntervalSeconds < 10 ||
+		!strings.HasPrefix(got.Options.Path, "/") {
 		t.Errorf("%+v", got)
 	}
 	// The list of dashboards at the top of each one has the folder's name.
@@ -174,7 +175,10 @@ func TestDashboardProvider(t *testing.T) {
 		}
 	}
 	readme := readFile(t, "README.md")
-	for _, key := range []string{"folder", "path", "updateIntervalSeconds", "allowUiUpdates", "disableDeletion", "foldersFromFilesStructure"} {
+	for _, key := range []string{
+		"folder", "path", "updateIntervalSeconds", "allowUiUpdates", "disableDeletion",
+		"foldersFromFilesStructure",
+	} {
 		if !strings.Contains(readme, "| `"+key+"`") {
 			t.Errorf("README.md does not explain %s", key)
 		}

@@ -218,7 +218,8 @@ groups:
 	stores := make([]*realprom.Server, len(names))
 	for i, name := range names {
 		stores[i], err = StartStore(t.Context(), StoreOptions{
-			Name: name, RuleFiles: []string{local}, Alertmanagers: []string{manager.URL()}, Scrapes: map[string][]string{"thanos-rule": addresses}, TimeScale: 15,
+			Name: name, RuleFiles: []string{local}, Alertmanagers: []string{manager.URL()},
+			Scrapes: map[string][]string{"thanos-rule": addresses}, TimeScale: 15,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -242,8 +243,9 @@ partial_response: abort
 	startRule := func(i int) *Rule {
 		t.Helper()
 		r, err := StartRule(t.Context(), RuleOptions{
-			Name: names[i], Query: base, Store: stores[i].URL(), RuleFiles: []string{global}, Alertmanagers: []string{manager.URL()}, TimeScale: scale,
-			Dir: filepath.Join(data, names[i]),
+			Name: names[i], Query: base, Store: stores[i].URL(), RuleFiles: []string{global}, Alertmanagers: []string{manager.URL()},
+			TimeScale: scale,
+			Dir:       filepath.Join(data, names[i]),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -266,7 +268,8 @@ partial_response: abort
 	// has it for all that leaves it.
 	wait(t, "each store has its ruler's", writeLag, func() string {
 		for i, s := range stores {
-			if got, err := query(t, s.URL(), `count by (ruler_replica) (node:readonly:max)`); err != nil || strings.Join(got, "|") != "{} 2" {
+			if got, err := query(t, s.URL(), `count by (ruler_replica) (node:readonly:max)`); err != nil ||
+				strings.Join(got, "|") != "{} 2" {
 				return fmt.Sprintf("%s: %v, %v", names[i], got, err)
 			}
 		}

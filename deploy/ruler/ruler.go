@@ -170,7 +170,10 @@ func StartStore(ctx context.Context, o StoreOptions) (*realprom.Server, error) {
 		return nil, err
 	}
 	// realprom sets these three itself.
-	if args, err = change(args, map[string]string{"--config.file": remove, "--storage.tsdb.path": remove, "--web.listen-address": remove}); err != nil {
+	if args, err = change(args, map[string]string{
+		"--config.file": remove, "--storage.tsdb.path": remove,
+		"--web.listen-address": remove,
+	}); err != nil {
 		return nil, err
 	}
 	return realprom.Start(ctx, realprom.Options{Config: conf, Dir: o.Dir, Flags: args, Env: []string{"POD_NAME=" + o.Name}})
@@ -199,7 +202,8 @@ func storeConfig(o StoreOptions) (string, error) {
 			if err != nil {
 				return "", fmt.Errorf("prometheus.yml: global.%s: %w", k, err)
 			}
-			doc.Global[k] = model.Duration(max(time.Duration(float64(v)/o.TimeScale).Truncate(time.Millisecond), 100*time.Millisecond)).String()
+			doc.Global[k] = model.Duration(max(time.Duration(float64(v)/o.TimeScale).Truncate(time.Millisecond),
+				100*time.Millisecond)).String()
 		}
 	}
 	doc.RuleFiles = nil
@@ -299,9 +303,10 @@ func StartRule(ctx context.Context, o RuleOptions) (_ *Rule, err error) {
 	if err != nil {
 		return nil, err
 	}
-	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Name: "thanos rule", Path: thanos, Ports: 2, Timeout: startTimeout, Args: func(at []string) []string {
-		return append([]string{args[0], "--http-address=" + at[0], "--grpc-address=" + at[1]}, args[1:]...)
-	}})
+	proc, at, err := realprom.StartOnPorts(ctx,
+		realprom.PortOptions{Name: "thanos rule", Path: thanos, Ports: 2, Timeout: startTimeout, Args: func(at []string) []string {
+			return append([]string{args[0], "--http-address=" + at[0], "--grpc-address=" + at[1]}, args[1:]...)
+		}})
 	if err != nil {
 		return nil, err
 	}
@@ -383,7 +388,8 @@ func ruleArgs(o RuleOptions, temp string) ([]string, error) {
 		values["--data-dir"] = filepath.Join(temp, "data")
 	}
 	for flag, least := range map[string]time.Duration{
-		"--eval-interval": 200 * time.Millisecond, "--resend-delay": 200 * time.Millisecond, "--for-outage-tolerance": time.Second, "--for-grace-period": time.Second,
+		"--eval-interval": 200 * time.Millisecond, "--resend-delay": 200 * time.Millisecond, "--for-outage-tolerance": time.Second,
+		"--for-grace-period": time.Second,
 	} {
 		if values[flag], err = scaledFlag(args, flag, max(o.TimeScale, 1), least); err != nil {
 			return nil, err

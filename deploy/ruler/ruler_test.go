@@ -189,7 +189,8 @@ func checkNames(t *testing.T, patterns []string) {
 			t.Errorf("rulers record %s, which no pattern of names matches", name)
 		}
 	}
-	for _, name := range append(shard, "kube_node_info", "DCGM_FI_DEV_GPU_UTIL", "container_cpu_usage_seconds_total", "apiserver_request_total", "etcd_server_has_leader", "node_load1", "up2") {
+	for _, name := range append(shard, "kube_node_info", "DCGM_FI_DEV_GPU_UTIL", "container_cpu_usage_seconds_total",
+		"apiserver_request_total", "etcd_server_has_leader", "node_load1", "up2") {
 		if all.MatchString(name) {
 			t.Errorf("shards have %s, which a pattern of names matches", name)
 		}
@@ -203,7 +204,10 @@ func TestManifestFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(args, "\n")
-	for _, want := range []string{"--query.http-method=POST", "--alert.label-drop=ruler_replica", `--label=ruler_replica="$(POD_NAME)"`, "--restore-ignored-label=ruler_replica"} {
+	for _, want := range []string{
+		"--query.http-method=POST", "--alert.label-drop=ruler_replica", `--label=ruler_replica="$(POD_NAME)"`,
+		"--restore-ignored-label=ruler_replica",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("thanos rule lacks %s", want)
 		}

@@ -25,7 +25,8 @@ var Rooms = []Room{
 	{Name: "check", Help: "Checks files before they are used.", Commands: map[string]Command{"config": checkConfigCommand}},
 	{Name: "mixin", Help: "Alerts, recording rules and dashboards.", Commands: map[string]Command{"render": mixinRenderCommand}},
 	{Name: "relabel", Help: "Drop rules, made from what is looked at and proven harmless.", Commands: map[string]Command{
-		"diff": relabelDiffCommand, "emit": relabelEmitCommand, "plan": relabelPlanCommand, "report": relabelReportCommand, "verify": relabelVerifyCommand,
+		"diff": relabelDiffCommand, "emit": relabelEmitCommand, "plan": relabelPlanCommand, "report": relabelReportCommand,
+		"verify": relabelVerifyCommand,
 	}},
 }
 
@@ -90,7 +91,8 @@ func advise(app *kingpin.Application, args []string, err error, served []string)
 	}
 	if parent, ok := strings.CutPrefix(err.Error(), "must select a subcommand of "); ok {
 		parent = strings.Trim(parent, "'")
-		return fmt.Errorf("%s takes one more word: %s", parent, strings.Join(slices.DeleteFunc(served, func(s string) bool { return !strings.HasPrefix(s, parent+" ") }), ", "))
+		return fmt.Errorf("%s takes one more word: %s", parent,
+			strings.Join(slices.DeleteFunc(served, func(s string) bool { return !strings.HasPrefix(s, parent+" ") }), ", "))
 	}
 	return fmt.Errorf("%w; see %s", err, help)
 }

@@ -37,7 +37,8 @@ func costCommand(e *Env, parent Clause) func() error {
 	maxGap := c.Flag("max-gap", "Longest pause between two scrapes that still counts as covered.").Default(cost.DefaultMaxGap.String()).Duration()
 	timeout := c.Flag("timeout", "How long all of it may take.").Default("1h").Duration()
 	var n cost.Names
-	c.Flag("kube-state-metrics.selector", "Matchers of the kube-state-metrics targets.").Default(`job="kube-state-metrics"`).StringVar(&n.Selector)
+	c.Flag("kube-state-metrics.selector",
+		"Matchers of the kube-state-metrics targets.").Default(`job="kube-state-metrics"`).StringVar(&n.Selector)
 	c.Flag("cluster-label", "Label that tells clusters apart.").Default("cluster").StringVar(&n.ClusterLabel)
 	c.Flag("replica-label", "Label that tells replicas of kube-state-metrics apart.").Default("instance").StringVar(&n.ReplicaLabel)
 	c.Flag("shard-label", "Label that tells shards of a sharded kube-state-metrics apart; none by default: then all are replicas.").PlaceHolder("LABEL").StringVar(&n.ShardLabel)
@@ -128,7 +129,8 @@ func costDirectory(file string, prices []string, currency string) (*cost.Directo
 				return nil, nil, errUsage{fmt.Errorf("--price=%s: %s has a price already, by --price=%s=%v; spaces and dashes are the same", p, model, other, d.Prices[other])}
 			}
 		}
-		maps.DeleteFunc(d.Prices, func(key string, _ float64) bool { return cost.ModelName(key) == cost.ModelName(model) }) // the flag goes before the file
+		// the flag goes before the file
+		maps.DeleteFunc(d.Prices, func(key string, _ float64) bool { return cost.ModelName(key) == cost.ModelName(model) })
 		d.Prices[model] = v
 		priced = append(priced, model)
 	}

@@ -82,7 +82,8 @@ func TestCostCronJob(t *testing.T) {
 		t.Fatalf("the manifest has %d objects", len(objects))
 	}
 	pod := job.Spec.JobTemplate.Spec.Template.Spec
-	if job.Spec.ConcurrencyPolicy != "Forbid" || pod.RestartPolicy != "Never" || len(strings.Fields(job.Spec.Schedule)) != 5 || len(pod.Containers) != 1 {
+	if job.Spec.ConcurrencyPolicy != "Forbid" || pod.RestartPolicy != "Never" || len(strings.Fields(job.Spec.Schedule)) != 5 ||
+		len(pod.Containers) != 1 {
 		t.Fatalf("the job is %+v", job.Spec)
 	}
 	args := pod.Containers[0].Args
@@ -140,7 +141,8 @@ func TestCostCronJob(t *testing.T) {
 		t.Errorf("--out=%s lies in no volume of %v", value("--out"), volumes)
 	}
 	file := value("--directory")
-	if _, err := cost.ParseDirectory([]byte(objects[volumes[filepath.Dir(file)]].Data[filepath.Base(file)])); err != nil || objects[volumes[filepath.Dir(file)]].Data[filepath.Base(file)] == "" {
+	if _, err := cost.ParseDirectory([]byte(objects[volumes[filepath.Dir(file)]].Data[filepath.Base(file)])); err != nil ||
+		objects[volumes[filepath.Dir(file)]].Data[filepath.Base(file)] == "" {
 		t.Errorf("--directory=%s: %v", file, err)
 	}
 }

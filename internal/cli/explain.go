@@ -48,7 +48,8 @@ func explainCommand(e *Env, parent Clause) func() error {
 		log := e.Logger()
 		memory := readMemory(true, log)
 		s, err := server.New(server.Options{
-			Config: cfg, Version: BuildVersion(), Logger: log, LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,
+			Config: cfg, Version: BuildVersion(), Logger: log, LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(),
+			MoreMemory: memory.more,
 		})
 		if err != nil {
 			return err
@@ -127,7 +128,8 @@ func writeNode(w io.Writer, n *plan.Node, indent string, ran bool) {
 			fmt.Fprintln(w, oneLine(fmt.Sprintf("%s    %s to %s%s", below, stampOf(s.From), stampOf(s.Until), from)))
 		}
 		if ran {
-			fmt.Fprintf(w, "%s    answered with %s, %s and %s in %.3f s\n", below, seriesOf(c.Series), Count(int(c.Samples), "sample"), admit.FormatBytes(c.Bytes), c.Seconds)
+			fmt.Fprintf(w, "%s    answered with %s, %s and %s in %.3f s\n", below, seriesOf(c.Series), Count(int(c.Samples), "sample"),
+				admit.FormatBytes(c.Bytes), c.Seconds)
 		}
 	}
 	for _, child := range n.Children {

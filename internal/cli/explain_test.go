@@ -26,12 +26,19 @@ func TestWriteExplanation(t *testing.T) {
 			Mode: plan.ModeRaw, Expr: "sum(up) / rate(x[5m])", Why: "it joins what several shards hold",
 			Children: []*plan.Node{
 				{Mode: plan.ModePush, Expr: "sum(up)", Why: "sums of disjoint shards add up", Calls: []*plan.Call{
-					{Shard: "jaguar[0]", Replica: "jaguar/10.0.0.1:9090", Query: "sum(up)", Series: 1, Samples: 1, Bytes: 120, Seconds: 0.0042},
+					{
+						Shard: "jaguar[0]", Replica: "jaguar/10.0.0.1:9090", Query: "sum(up)", Series: 1, Samples: 1, Bytes: 120,
+						Seconds: 0.0042,
+					},
 					{Shard: "jaguar[1]", Query: "sum(up)"},
 				}},
 				{Mode: plan.ModeRaw, Expr: "x[5m]", Why: "no replica is whole", Calls: []*plan.Call{{
-					Shard: "jaguar[0]", Replica: "jaguar/10.0.0.1:9090", Query: "{__name__=\"x\"}", Series: 20000, Samples: 1e6, Bytes: 3 << 20, Seconds: 1,
-					Segments: []raw.Segment{{Copy: "jaguar/10.0.0.1:9090", From: math.MinInt64, Until: 1.8e12}, {Copy: "jaguar/10.0.0.2:9090", From: 1.8e12 + 1, Until: math.MaxInt64}},
+					Shard: "jaguar[0]", Replica: "jaguar/10.0.0.1:9090", Query: "{__name__=\"x\"}", Series: 20000, Samples: 1e6,
+					Bytes: 3 << 20, Seconds: 1,
+					Segments: []raw.Segment{
+						{Copy: "jaguar/10.0.0.1:9090", From: math.MinInt64, Until: 1.8e12},
+						{Copy: "jaguar/10.0.0.2:9090", From: 1.8e12 + 1, Until: math.MaxInt64},
+					},
 				}}},
 			},
 		},
@@ -76,7 +83,10 @@ verdict: exact
 		{"ran", x, true, ran},
 		{"refused", &plan.Explanation{Verdict: plan.Refused, Reason: "it selects everything;\nname a metric"}, false, "verdict: refused: it selects everything; name a metric\n"},
 		{
-			"strange", &plan.Explanation{Verdict: plan.Exact, Plan: &plan.Node{Mode: plan.ModePass, Expr: "a\n+\x1b[31m b", Why: "\u2028x"}},
+			"strange", &plan.Explanation{
+				Verdict: plan.Exact,
+				Plan:    &plan.Node{Mode: plan.ModePass, Expr: "a\n+\x1b[31m b", Why: "\u2028x"},
+			},
 			false, "pass    a + [31m b\n        why:  x\nverdict: exact\n",
 		},
 	} {
@@ -111,7 +121,8 @@ func TestExplainPage(t *testing.T) {
 			}
 		})
 		node := min(i, 4) // the last two are copies
-		load := fmt.Sprintf("load 15s\n  up{job=\"node\", node=\"n%d\"} 1x90\n  requests_total{job=\"api\", node=\"n%d\"} 0+%dx90\n", node, node, 15*node)
+		load := fmt.Sprintf("load 15s\n  up{job=\"node\", node=\"n%d\"} 1x90\n  requests_total{job=\"api\", node=\"n%d\"} 0+%dx90\n", node,
+			node, 15*node)
 		if err := p.LoadAt(load, time.Now().Add(-20*time.Minute)); err != nil {
 			t.Fatal(err)
 		}

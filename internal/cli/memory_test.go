@@ -92,7 +92,10 @@ func (p *process) storm(callers, each int, timeout time.Duration) (answers map[s
 	for i := range callers {
 		storm.Go(func() {
 			for j := range each {
-				form := url.Values{"query": {killers[(i+j)%len(killers)]}, "start": {fmt.Sprint(end - 200*15)}, "end": {fmt.Sprint(end)}, "step": {"15"}, "timeout": {timeout.String()}}
+				form := url.Values{
+					"query": {killers[(i+j)%len(killers)]}, "start": {fmt.Sprint(end - 200*15)}, "end": {fmt.Sprint(end)},
+					"step": {"15"}, "timeout": {timeout.String()},
+				}
 				status, _, err := request(http.MethodGet, p.main+"/api/v1/query_range?"+form.Encode())
 				note("killer", status, err)
 			}
@@ -102,7 +105,10 @@ func (p *process) storm(callers, each int, timeout time.Duration) (answers map[s
 	for range 2 {
 		small.Go(func() {
 			for ctx.Err() == nil {
-				for _, path := range []string{"/api/v1/query?query=sum(small)", "/-/healthy", "/api/v1/query?query=vector(1)%2B1", "/api/v1/series?match[]=small"} {
+				for _, path := range []string{
+					"/api/v1/query?query=sum(small)", "/-/healthy", "/api/v1/query?query=vector(1)%2B1",
+					"/api/v1/series?match[]=small",
+				} {
 					status, body, err := request(http.MethodGet, p.main+path)
 					note("small", status, err)
 					if err == nil && status != http.StatusOK {
@@ -277,7 +283,10 @@ func (p *process) ticks() int {
 func TestLeftKillersLeaveNothing(t *testing.T) {
 	p := startProcess(t, onShard(t, fakeshard.Start(t, fakeshard.Config{}), ""))
 	end := time.Now().Truncate(time.Minute).Unix()
-	form := url.Values{"query": {`mad_over_time(vector(time())[4000s:1s])`}, "start": {fmt.Sprint(end - 1000)}, "end": {fmt.Sprint(end)}, "step": {"1"}}
+	form := url.Values{
+		"query": {`mad_over_time(vector(time())[4000s:1s])`}, "start": {fmt.Sprint(end - 1000)}, "end": {fmt.Sprint(end)},
+		"step": {"1"},
+	}
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {

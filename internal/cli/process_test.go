@@ -37,7 +37,8 @@ func startProcess(t *testing.T, config string, environ ...string) *process {
 		t.Fatal(err)
 	}
 	p := &process{t: t, log: newWatched(), ended: make(chan struct{})}
-	p.cmd = exec.Command(self, "proxy", "--config.file="+config, "--web.listen-address=127.0.0.1:0", "--web.admin-listen-address=127.0.0.1:0")
+	p.cmd = exec.Command(self, "proxy", "--config.file="+config, "--web.listen-address=127.0.0.1:0",
+		"--web.admin-listen-address=127.0.0.1:0")
 	p.cmd.Env = append(append(os.Environ(), environ...), processEnv+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
@@ -110,7 +111,10 @@ func write(t *testing.T, file, text string) {
 const slow = "/api/v1/query?query=up%7Bjob=%22fake%22%7D"
 
 func slowShard(t *testing.T) *fakeshard.Shard {
-	return fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Query: `up{job="fake"}`, Script: "wait go"}}})
+	return fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{
+		Path: "/api/v1/query", Query: `up{job="fake"}`,
+		Script: "wait go",
+	}}})
 }
 
 // asking is a request under way.
@@ -260,7 +264,10 @@ func TestTracesAreSent(t *testing.T) {
 	p.exits(0)
 	mu.Lock()
 	defer mu.Unlock()
-	for _, want := range []string{"service.name", "spillway", "deployment.environment", "testing", "spillway.request_id", "shard query", "policy"} {
+	for _, want := range []string{
+		"service.name", "spillway", "deployment.environment", "testing", "spillway.request_id", "shard query",
+		"policy",
+	} {
 		if !bytes.Contains(got, []byte(want)) { // strings stand as they are in protobuf
 			t.Errorf("%s is not in the %d bytes that the collector was sent", want, len(got))
 		}
@@ -274,7 +281,8 @@ func TestTracesRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := fakeshard.Start(t, fakeshard.Config{})
-	cmd := exec.Command(self, "proxy", "--config.file="+onShard(t, s, ""), "--web.listen-address=127.0.0.1:0", "--web.admin-listen-address=127.0.0.1:0")
+	cmd := exec.Command(self, "proxy", "--config.file="+onShard(t, s, ""), "--web.listen-address=127.0.0.1:0",
+		"--web.admin-listen-address=127.0.0.1:0")
 	cmd.Env = append(os.Environ(), processEnv+"=1", "OTEL_TRACES_EXPORTER=carrier-pigeon")
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "traces (OTEL_ variables): ") {

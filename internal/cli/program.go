@@ -122,7 +122,8 @@ func (p Program) Run(ctx, force context.Context, args []string, stdout, stderr i
 	}
 	// The flags of what has moved are not declared here: its word is looked for before they are
 	// parsed.
-	if first := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }); first >= 0 && p.Moved[args[first]] != "" {
+	if first := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }); first >= 0 &&
+		p.Moved[args[first]] != "" {
 		return fail(2, errors.New(p.Moved[args[first]]))
 	}
 	e, runs := p.Declare(ctx, force, stdout, stderr)

@@ -61,9 +61,11 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		memory := readMemory(*setLimit, log)
 		defer memory.relax()()
 		s, err := server.New(server.Options{
-			Config: cfg, ConfigFile: *file, ReloadInterval: *every, ListenAddress: *address, AdminListenAddress: *admin, AdminInsecure: *insecure,
+			Config: cfg, ConfigFile: *file, ReloadInterval: *every, ListenAddress: *address, AdminListenAddress: *admin,
+			AdminInsecure: *insecure,
 			WebConfigFile: *webConfig,
-			ExternalURL:   *external, GraphURL: *graph, CORSOrigin: *cors, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(), Registerer: reg, Gatherer: reg, Logger: log,
+			ExternalURL:   *external, GraphURL: *graph, CORSOrigin: *cors, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(),
+			Registerer: reg, Gatherer: reg, Logger: log,
 			LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,
 		})
 		if err != nil {
@@ -163,7 +165,8 @@ func BuildVersion() string { return version.Version }
 
 func NewRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), versioncollector.NewCollector("spillway"))
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		versioncollector.NewCollector("spillway"))
 	return reg
 }
 
@@ -174,7 +177,8 @@ func startTraces(ctx context.Context, log *slog.Logger) (stop func(), err error)
 	wanted := false
 	for _, kv := range os.Environ() {
 		name, value, _ := strings.Cut(kv, "=")
-		wanted = wanted || value != "" && (name == "OTEL_TRACES_EXPORTER" || name == "OTEL_EXPORTER_OTLP_ENDPOINT" || name == "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+		wanted = wanted || value != "" &&
+			(name == "OTEL_TRACES_EXPORTER" || name == "OTEL_EXPORTER_OTLP_ENDPOINT" || name == "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	}
 	if !wanted || os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return func() {}, nil
@@ -183,7 +187,8 @@ func startTraces(ctx context.Context, log *slog.Logger) (stop func(), err error)
 	if err != nil {
 		return nil, fmt.Errorf("traces (OTEL_ variables): %w", err)
 	}
-	res, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "spillway"), attribute.String("service.version", BuildVersion())),
+	res, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "spillway"),
+		attribute.String("service.version", BuildVersion())),
 		resource.WithFromEnv(), resource.WithTelemetrySDK())
 	if err != nil {
 		log.Warn("traces: some of OTEL_RESOURCE_ATTRIBUTES could not be read", "err", err)

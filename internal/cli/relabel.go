@@ -196,8 +196,11 @@ func relabelPlanCommand(e *Env, parent Clause) func() error {
 		}
 		plan, err := relabel.Make(e.Ctx, relabel.Options{
 			Source: src, Uses: set, External: *stored.external, Owner: *owner, Now: now,
-			Propose: propose.Options{Risk: propose.Risk(*risk), MinSaving: *saving, QuantileError: *quantile, Window: window, Exempt: *exempt, KeepLabels: !*dropLabels},
-			Replay:  !*noReplay, ReplayOptions: prove.ReplayOptions{MaxSeries: *replay}, Progress: p.at,
+			Propose: propose.Options{
+				Risk: propose.Risk(*risk), MinSaving: *saving, QuantileError: *quantile, Window: window,
+				Exempt: *exempt, KeepLabels: !*dropLabels,
+			},
+			Replay: !*noReplay, ReplayOptions: prove.ReplayOptions{MaxSeries: *replay}, Progress: p.at,
 		})
 		p.end()
 		if err != nil {
@@ -229,7 +232,8 @@ func summarise(w io.Writer, p *relabel.Plan, file string) error {
 	fmt.Fprintf(t, "%d of %d series go (%s), %s.\n\n", p.Dropped.Series, p.Stored.Series, percent(p.Dropped.Series, p.Stored.Series), rates)
 	fmt.Fprintln(t, "job\tmetrics\tseries\tgo\t")
 	for _, j := range p.Jobs {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d (%s)\t\n", j.Job, j.Metrics, j.Stored.Series, j.Dropped.Series, percent(j.Dropped.Series, j.Stored.Series))
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d (%s)\t\n", j.Job, j.Metrics, j.Stored.Series, j.Dropped.Series,
+			percent(j.Dropped.Series, j.Stored.Series))
 	}
 	proven := "proven"
 	if p.Proof.Replay.Weak() != "" {

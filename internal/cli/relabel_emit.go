@@ -31,7 +31,10 @@ type emitOptions struct {
 const formPrometheus = "prometheus"
 
 var emitForms = []emitForm{
-	{formPrometheus, "metric_relabel_configs by job", func(p *relabel.Plan, w io.Writer, _ emitOptions) error { return emit.Prometheus(p, w) }},
+	{
+		formPrometheus, "metric_relabel_configs by job",
+		func(p *relabel.Plan, w io.Writer, _ emitOptions) error { return emit.Prometheus(p, w) },
+	},
 	{"servicemonitor", "patches of ServiceMonitors, PodMonitors and ScrapeConfigs", func(p *relabel.Plan, w io.Writer, o emitOptions) error {
 		options, err := monitorOptions(o.monitors, o.monitorFiles)
 		if err != nil {

@@ -39,7 +39,8 @@ func relabelVerifyCommand(e *Env, parent Clause) func() error {
 			return errUnchecked{err}
 		}
 		r, err := verify.Check(e.Ctx, verify.Options{
-			Prometheus: *files, Monitors: *monitors, Jobs: *jobs, Uses: set, Source: src, External: *stored.external, Now: now, Progress: func(series int64) { p.at("verify", series, 0) },
+			Prometheus: *files, Monitors: *monitors, Jobs: *jobs, Uses: set, Source: src, External: *stored.external, Now: now,
+			Progress: func(series int64) { p.at("verify", series, 0) },
 		})
 		p.end()
 		if err != nil {

@@ -72,7 +72,8 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"spillway": cmdSpillway, "code": cmdCode, "shard": cmdShard, "prom": cmdProm, "dead": cmdDead, "fill": cmdFill, "proxy": cmdProxy, "end": cmdEnd, "http": cmdHTTP, "credentials": cmdCredentials,
+			"spillway": cmdSpillway, "code": cmdCode, "shard": cmdShard, "prom": cmdProm, "dead": cmdDead, "fill": cmdFill,
+			"proxy": cmdProxy, "end": cmdEnd, "http": cmdHTTP, "credentials": cmdCredentials,
 		},
 	})
 }
@@ -143,7 +144,8 @@ func cmdShard(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Fatalf("up=%s: %v", value, err)
 			}
 			for i := from; i <= to; i++ {
-				cfg.Series = append(cfg.Series, map[string]string{"__name__": "up", "job": "node", "instance": fmt.Sprintf("node-%d:9100", i)})
+				cfg.Series = append(cfg.Series,
+					map[string]string{"__name__": "up", "job": "node", "instance": fmt.Sprintf("node-%d:9100", i)})
 			}
 		default:
 			ts.Fatalf("shard knows up=, ext. and default=, not %s", key)
@@ -367,7 +369,8 @@ func certificate(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
 }
 
 // TestExamples checks each file of docs/examples as its reader would.

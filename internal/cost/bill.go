@@ -245,7 +245,10 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	if err := l.unmatched(); err != nil {
 		return nil, err
 	}
-	b := &Bill{From: o.Range.From.In(o.Range.Location), To: o.Range.To.In(o.Range.Location), Timezone: o.Range.Location.String(), By: o.By, Daily: o.Daily, Currency: o.Directory.Currency}
+	b := &Bill{
+		From: o.Range.From.In(o.Range.Location), To: o.Range.To.In(o.Range.Location), Timezone: o.Range.Location.String(), By: o.By,
+		Daily: o.Daily, Currency: o.Directory.Currency,
+	}
 	accounts := make([]*account, 0, len(l.rows))
 	for _, id := range sortedKeys(l.rows) {
 		accounts = append(accounts, l.rows[id])
@@ -262,6 +265,24 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	if math.Abs(sum-l.allocated) > 1e-9*max(1, l.allocated) {
 		return nil, &Imbalance{From: b.From, To: b.To, Billed: sum / float64(hourMillis), Allocated: l.allocated / float64(hourMillis)}
 	}
+	r.rows(b, accounts, days)
+	r.told(b, days)
+	longest := int64(0)
+	for _, s := range r.sources {
+		for _, p := range s.replicas {
+			longest = max(longest, p.usual)
+		}
+		for _, g := range s.gaps(o.Range.From.UnixMilli(), o.Range.To.UnixMilli(), r.gap) {
+			b.Gaps = append(b.Gaps, Gap{s.cluster, time.UnixMilli(g[0]).In(o.Range.Location), time.UnixMilli(g[1]).In(o.Range.Location)})
+		}
+	}
+	b.Resolution = (time.Duration(longest) * time.Millisecond).String()
+	b.Fleet = r.fleetRows(days)
+	return b, nil
+}
+
+// rows fills in a row for each account, and their totals.
+func (r *run) rows(b *Bill, accounts []*account, days []Day) {
 	column := func(of func(*account) float64) []int64 {
 		vs := make([]float64, len(accounts))
 		for i, a := range accounts {
@@ -276,9 +297,12 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	idle := column(func(a *account) float64 { return (a.measured - a.active) / perMilli })
 	money := column(func(a *account) float64 { return a.money * 100 })
 	for i, a := range accounts {
-		row := Row{Keys: a.keys, Contact: a.contact, GPUHours: Milli(held[i]), Unpriced: Milli(unpriced[i]), Measured: Milli(measured[i]), Idle: Milli(idle[i])}
-		row.Covered = l.coverage(a.day, o.Daily, sortedKeys(a.clusters))
-		if o.Daily {
+		row := Row{
+			Keys: a.keys, Contact: a.contact, GPUHours: Milli(held[i]), Unpriced: Milli(unpriced[i]), Measured: Milli(measured[i]),
+			Idle: Milli(idle[i]),
+		}
+		row.Covered = r.l.coverage(a.day, r.o.Daily, sortedKeys(a.clusters))
+		if r.o.Daily {
 			row.Day = days[a.day].Name
 		}
 		b.Total.GPUHours += row.GPUHours
@@ -294,32 +318,31 @@ func (r *run) bill(days []Day) (*Bill, error) {
 		}
 		b.Rows = append(b.Rows, row)
 	}
+}
+
+// told fills in how much of the time is known of each cluster.
+func (r *run) told(b *Bill, days []Day) {
+	l, location := r.l, r.o.Range.Location
 	clusters := sortedKeys(l.covered)
 	b.Total.Covered = l.coverage(0, false, clusters)
 	for i, d := range days {
 		for _, c := range clusters {
-			b.Days = append(b.Days, DayCoverage{Day: d.Name, Cluster: c, Hours: d.To.Sub(d.From).Hours(), CoveredHours: l.covered[c][i] / float64(hourMillis)})
+			b.Days = append(b.Days, DayCoverage{
+				Day: d.Name, Cluster: c, Hours: d.To.Sub(d.From).Hours(),
+				CoveredHours: l.covered[c][i] / float64(hourMillis),
+			})
 		}
 	}
 	for _, c := range clusters {
 		for _, h := range l.hours[c] {
 			if whole := float64(h.to - h.from); h.covered < whole-1 {
-				b.Hours = append(b.Hours, Hour{c, time.UnixMilli(h.from).In(o.Range.Location), time.UnixMilli(h.to).In(o.Range.Location), h.covered / 1000})
+				b.Hours = append(b.Hours, Hour{
+					c, time.UnixMilli(h.from).In(location), time.UnixMilli(h.to).In(location),
+					h.covered / 1000,
+				})
 			}
 		}
 	}
-	longest := int64(0)
-	for _, s := range r.sources {
-		for _, p := range s.replicas {
-			longest = max(longest, p.usual)
-		}
-		for _, g := range s.gaps(o.Range.From.UnixMilli(), o.Range.To.UnixMilli(), r.gap) {
-			b.Gaps = append(b.Gaps, Gap{s.cluster, time.UnixMilli(g[0]).In(o.Range.Location), time.UnixMilli(g[1]).In(o.Range.Location)})
-		}
-	}
-	b.Resolution = (time.Duration(longest) * time.Millisecond).String()
-	b.Fleet = r.fleetRows(days)
-	return b, nil
 }
 
 // coverage is the part of a day, or of all days, that was covered in some clusters.
@@ -355,7 +378,10 @@ func (r *run) fleetRows(days []Day) []FleetRow {
 		// held + unhealthy + free - beyond = capacity, in whole thousandths too.
 		parts := apportion([]float64{s.held / perMilli, s.unhealthy / perMilli, s.free / perMilli})
 		beyond := int64(math.Round(s.beyond / perMilli))
-		row := FleetRow{Cluster: k.cluster, Model: k.model, Held: Milli(parts[0]), Unhealthy: Milli(parts[1]), Free: Milli(parts[2]), Beyond: Milli(beyond)}
+		row := FleetRow{
+			Cluster: k.cluster, Model: k.model, Held: Milli(parts[0]), Unhealthy: Milli(parts[1]), Free: Milli(parts[2]),
+			Beyond: Milli(beyond),
+		}
 		row.Capacity = row.Held + row.Unhealthy + row.Free - row.Beyond
 		if row.Model == "" {
 			row.Model = None

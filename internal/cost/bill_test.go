@@ -89,9 +89,11 @@ func smallServer(t *testing.T) *localprom.Shard {
 
 func smallOptions(t *testing.T, url string) Options {
 	return Options{
-		Client: testClient(t, url), Range: Range{smallFrom, smallFrom.Add(2 * time.Hour), time.UTC}, By: []Dimension{Cluster, Team, Namespace, Experiment, Model},
+		Client: testClient(t, url), Range: Range{smallFrom, smallFrom.Add(2 * time.Hour), time.UTC},
+		By: []Dimension{Cluster, Team, Namespace, Experiment, Model},
 		Directory: &Directory{
-			Currency: "USD", Prices: map[string]float64{"*H100*": 2.5}, Teams: []TeamEntry{{Name: "vision", Contact: "#vision", Namespaces: []string{"research-vision"}}},
+			Currency: "USD", Prices: map[string]float64{"*H100*": 2.5},
+			Teams: []TeamEntry{{Name: "vision", Contact: "#vision", Namespaces: []string{"research-vision"}}},
 		},
 		Now: func() time.Time { return smallFrom.Add(48 * time.Hour) },
 	}
@@ -229,7 +231,8 @@ func TestImbalance(t *testing.T) {
 func TestNoData(t *testing.T) {
 	o := smallOptions(t, smallServer(t).URL())
 	o.Names.Selector = `job="ksm"`
-	if _, err := Make(t.Context(), o); err == nil || !strings.Contains(err.Error(), `no scrape of kube-state-metrics was found`) || !strings.Contains(err.Error(), `up{job="ksm"}`) {
+	if _, err := Make(t.Context(), o); err == nil || !strings.Contains(err.Error(), `no scrape of kube-state-metrics was found`) ||
+		!strings.Contains(err.Error(), `up{job="ksm"}`) {
 		t.Errorf("a wrong selector: %v", err)
 	}
 	o = smallOptions(t, o.Client.base.String())
@@ -280,14 +283,16 @@ func TestShards(t *testing.T) {
 
 func TestOptionProblems(t *testing.T) {
 	_, err := Make(t.Context(), Options{
-		Range: Range{From: smallFrom, To: smallFrom}, By: []Dimension{"user", Team, Team}, MaxGap: time.Millisecond, Names: Names{Selector: "job=", ClusterLabel: "a-b", TeamLabels: []string{""}},
+		Range: Range{From: smallFrom, To: smallFrom}, By: []Dimension{"user", Team, Team}, MaxGap: time.Millisecond,
+		Names: Names{Selector: "job=", ClusterLabel: "a-b", TeamLabels: []string{""}},
 	})
 	var option *OptionError
 	if !errors.As(err, &option) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`--by: "user" is none of cluster, team, person`, "--by: team is there twice", "--max-gap=1ms", "--kube-state-metrics.selector=job=", "--cluster-label=a-b is no label name",
+		`--by: "user" is none of cluster, team, person`, "--by: team is there twice", "--max-gap=1ms", "--kube-state-metrics.selector=job=",
+		"--cluster-label=a-b is no label name",
 		"--team-label= is no label name", "there is no client", "must be after --from",
 	} {
 		if !strings.Contains(err.Error(), want) {

@@ -46,7 +46,8 @@ func (r *run) book(ws []window, f *facts) error {
 	}
 	for i, w := range ws {
 		slices.SortFunc(pods[i], func(a, b podKey) int {
-			return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.uid, b.uid))
+			return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name),
+				cmp.Compare(a.uid, b.uid))
 		})
 		p := r.open(i, w, f)
 		for _, k := range pods[i] {
@@ -141,7 +142,8 @@ func (p *page) shown(k podKey, gpus float64) (ms float64, err error) {
 	}
 	if longest := float64(p.w.to - p.w.from); ms > 1.1*longest {
 		return 0, fmt.Errorf("pod %s/%s (%s) is counted for longer than %s from %s on, which is all there is: do several of what --shard-label=%s tells apart show the same pods? Then they are replicas",
-			k.namespace, k.name, k.uid, time.Duration(p.w.to-p.w.from)*time.Millisecond, time.UnixMilli(p.w.from).UTC().Format(time.RFC3339), p.o.Names.ShardLabel)
+			k.namespace, k.name, k.uid, time.Duration(p.w.to-p.w.from)*time.Millisecond,
+			time.UnixMilli(p.w.from).UTC().Format(time.RFC3339), p.o.Names.ShardLabel)
 	}
 	return ms, nil
 }
@@ -157,12 +159,14 @@ func (p *page) balance() error {
 	for s, src := range p.sources {
 		if p.lone[s] > p.counted[s]*maxLone {
 			return fmt.Errorf("the kube-state-metrics of %s, %s, do not show the same pods from %s on: if each has a part of them, as with its flag --shard, name the label that tells the parts apart with --shard-label",
-				cmp.Or(src.cluster, "the cluster"), strings.Join(sortedKeys(p.readings[s].chosen), " and "), time.UnixMilli(p.w.from).UTC().Format(time.RFC3339))
+				cmp.Or(src.cluster, "the cluster"), strings.Join(sortedKeys(p.readings[s].chosen), " and "),
+				time.UnixMilli(p.w.from).UTC().Format(time.RFC3339))
 		}
 		if math.Abs(p.counted[s]-allocated[s]) > 1e-6*max(1, allocated[s]) {
 			share := p.readings[s].share() / float64(hourMillis)
 			return &Imbalance{
-				Cluster: src.cluster, From: time.UnixMilli(p.w.from).In(p.o.Range.Location), To: time.UnixMilli(p.w.to).In(p.o.Range.Location),
+				Cluster: src.cluster, From: time.UnixMilli(p.w.from).In(p.o.Range.Location),
+				To:     time.UnixMilli(p.w.to).In(p.o.Range.Location),
 				Billed: p.counted[s] * share, Allocated: allocated[s] * share,
 			}
 		}

@@ -127,7 +127,8 @@ func tiles(t testing.TB, r Range) {
 	}
 	ms := r.From.UnixMilli()
 	for _, w := range windows(days) {
-		if w.from != ms || w.to <= w.from || w.to-w.from > hourMillis || w.from < days[w.day].From.UnixMilli() || w.to > days[w.day].To.UnixMilli() {
+		if w.from != ms || w.to <= w.from || w.to-w.from > hourMillis || w.from < days[w.day].From.UnixMilli() ||
+			w.to > days[w.day].To.UnixMilli() {
 			t.Fatalf("%s: the window %+v comes after %d", r.Location, w, ms)
 		}
 		ms = w.to
@@ -140,8 +141,14 @@ func tiles(t testing.TB, r Range) {
 // FuzzParseRange: whatever the flags say, there is a range that its days and windows fill without a
 // gap, or an error that names a flag.
 func FuzzParseRange(f *testing.F) {
-	zones := []string{"UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kathmandu", "America/St_Johns", "Africa/Casablanca"}
-	for i, s := range []string{"2026-11", "2026-03-29", "2018-11-04", "2011-12-30", "today", "last-month", "2026-11-01T06:30", "1790812800", "2026-11-01T00:00:00+14:00", ""} {
+	zones := []string{
+		"UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kathmandu",
+		"America/St_Johns", "Africa/Casablanca",
+	}
+	for i, s := range []string{
+		"2026-11", "2026-03-29", "2018-11-04", "2011-12-30", "today", "last-month", "2026-11-01T06:30", "1790812800",
+		"2026-11-01T00:00:00+14:00", "",
+	} {
 		f.Add(s, "today", uint8(i), int64(1795000000))
 		f.Add("2011-12-01", s, uint8(i+1), int64(1325900000))
 	}

@@ -113,7 +113,8 @@ func (c *Client) samples(ctx context.Context, query string, at int64) ([]series,
 
 // rangeQuery evaluates a query at from, from+step, …, to, all in ms.
 func (c *Client) rangeQuery(ctx context.Context, query string, from, to, step int64) ([]series, error) {
-	return c.ask(ctx, "/api/v1/query_range", url.Values{"query": {query}, "start": {stamp(from)}, "end": {stamp(to)}, "step": {stamp(step)}})
+	return c.ask(ctx, "/api/v1/query_range",
+		url.Values{"query": {query}, "start": {stamp(from)}, "end": {stamp(to)}, "step": {stamp(step)}})
 }
 
 func stamp(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f', 3, 64) }

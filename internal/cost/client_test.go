@@ -46,7 +46,12 @@ func TestAsk(t *testing.T) {
 		{"success", []reply{{200, oneSeries, ""}}, 1, false, ""},
 		{"busy, then success", []reply{busy, {503, "down", "1"}, {200, oneSeries, ""}}, 3, false, ""},
 		{"a gateway, then success", []reply{{502, "<html>", "1"}, {504, "", "1"}, {200, oneSeries, ""}}, 3, false, ""},
-		{"always busy", []reply{{429, "", "1"}, {429, "", "1"}, {429, "", "1"}, {429, "", "1"}, {429, "", "1"}, {429, "full", "1"}}, 6, true, "6 attempts: .* 429 Too Many Requests: full"},
+		{
+			"always busy",
+			[]reply{{429, "", "1"}, {429, "", "1"}, {429, "", "1"}, {429, "", "1"}, {429, "", "1"}, {429, "full", "1"}},
+			6,
+			true, "6 attempts: .* 429 Too Many Requests: full",
+		},
 		{"too much", []reply{{422, `{"status":"error","errorType":"execution","error":"max_series"}`, ""}}, 1, true, "422 .*: max_series$"},
 		{"bad query", []reply{{400, `{"status":"error","errorType":"bad_data","error":"parse\nerror \u001b[31m"}`, ""}}, 1, false, `400 Bad Request: parse error \[31m$`},
 		{"no credentials", []reply{{401, "who?", ""}}, 1, false, "401 Unauthorized: who[?]"},
@@ -63,7 +68,8 @@ func TestAsk(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				reply := c.replies[min(asked, len(c.replies)-1)]
 				asked++
-				if r.Method != http.MethodPost || r.URL.Path != "/prom/api/v1/query_range" || r.FormValue("query") != "x" || r.FormValue("start") != "1700000000.999" ||
+				if r.Method != http.MethodPost || r.URL.Path != "/prom/api/v1/query_range" || r.FormValue("query") != "x" ||
+					r.FormValue("start") != "1700000000.999" ||
 					r.FormValue("step") != "3600.000" || r.FormValue("partial_response") != "false" {
 					t.Errorf("asked %s %s %v", r.Method, r.URL, r.Form)
 				}
@@ -104,10 +110,12 @@ func TestNobodyListens(t *testing.T) {
 		c.wait = func(context.Context, time.Duration) error { pauses++; return nil }
 		return c
 	}
-	if _, err := client(gone.URL).samples(t.Context(), "x", 1000); err == nil || pauses > 0 || !strings.Contains(err.Error(), "--url="+gone.URL+" cannot be reached") {
+	if _, err := client(gone.URL).samples(t.Context(), "x", 1000); err == nil || pauses > 0 ||
+		!strings.Contains(err.Error(), "--url="+gone.URL+" cannot be reached") {
 		t.Errorf("after %d pauses: %v", pauses, err)
 	}
-	if _, err := client("http://nothing.invalid").samples(t.Context(), "x", 1000); err == nil || pauses > 0 || !strings.Contains(err.Error(), "--url=http://nothing.invalid cannot be reached") {
+	if _, err := client("http://nothing.invalid").samples(t.Context(), "x", 1000); err == nil || pauses > 0 ||
+		!strings.Contains(err.Error(), "--url=http://nothing.invalid cannot be reached") {
 		t.Errorf("after %d pauses: %v", pauses, err)
 	}
 	c := client(srv.URL)
@@ -116,7 +124,8 @@ func TestNobodyListens(t *testing.T) {
 	}
 	srv.Close()
 	var no *refusal
-	if _, err := c.samples(t.Context(), "x", 1000); err == nil || errors.As(err, &no) || pauses != attempts-1 || !strings.Contains(err.Error(), "6 attempts") {
+	if _, err := c.samples(t.Context(), "x", 1000); err == nil || errors.As(err, &no) || pauses != attempts-1 ||
+		!strings.Contains(err.Error(), "6 attempts") {
 		t.Errorf("after %d pauses: %v", pauses, err)
 	}
 }
@@ -166,7 +175,8 @@ func TestPauses(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	for h, want := range map[string]time.Duration{
-		"": 0, "5": 5 * time.Second, " 5 ": 5 * time.Second, "-1": 0, "soon": 0, "99999999999": 1e6 * time.Second, "Sun, 01 Nov 2026 00:00:30 GMT": 30 * time.Second, "Sat, 31 Oct 2026 00:00:30 GMT": 0,
+		"": 0, "5": 5 * time.Second, " 5 ": 5 * time.Second, "-1": 0, "soon": 0, "99999999999": 1e6 * time.Second,
+		"Sun, 01 Nov 2026 00:00:30 GMT": 30 * time.Second, "Sat, 31 Oct 2026 00:00:30 GMT": 0,
 	} {
 		if got := retryAfter(h, now); got != want {
 			t.Errorf("Retry-After: %q is %s, not %s", h, got, want)

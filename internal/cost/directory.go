@@ -252,7 +252,8 @@ func specificity(pattern, word string) int {
 			return math.MaxInt
 		}
 		return -1
-	case before && after && strings.Contains(word, rest), before && !after && strings.HasSuffix(word, rest), !before && after && strings.HasPrefix(word, rest):
+	case before && after && strings.Contains(word, rest), before && !after && strings.HasSuffix(word, rest),
+		!before && after && strings.HasPrefix(word, rest):
 		return len(rest)
 	}
 	return -1

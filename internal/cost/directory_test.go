@@ -60,7 +60,10 @@ func TestPrice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for model, want := range map[string]float64{"NVIDIA-H100-80GB-HBM3": 2.5, "NVIDIA-H200": 1, "H200-x": 4, "NVIDIA-A100": 1, "MI300": -1, "": -1, "NVIDIA H100 80GB HBM3": 2.5, "AMD-MI300-X": 7, "AMD MI300 X": 7} {
+	for model, want := range map[string]float64{
+		"NVIDIA-H100-80GB-HBM3": 2.5, "NVIDIA-H200": 1, "H200-x": 4, "NVIDIA-A100": 1, "MI300": -1,
+		"": -1, "NVIDIA H100 80GB HBM3": 2.5, "AMD-MI300-X": 7, "AMD MI300 X": 7,
+	} {
 		got, ok := d.Price(model)
 		if !ok {
 			got = -1
@@ -83,7 +86,10 @@ func TestDirectoryProblems(t *testing.T) {
 		{"unassigned", "teams: [{name: unassigned}]", "teams[0].name: unassigned is what is nobody's"},
 		{"twice", "teams: [{name: a}, {name: a}]", "teams[1].name: there are two teams a"},
 		{"claimed twice", "teams: [{name: a, namespaces: [x, \"y*\"]}, {name: b, people: [{name: P, namespaces: [x]}]}]", "teams[1].people[0].namespaces[0]: x is claimed at teams[0].namespaces[0] already"},
-		{"no namespace", "teams: [{name: a, namespaces: [\"A_b\", \"a*b\", \"-a\", \"\"]}]", "teams[0].namespaces[0]: \"A_b\" is no namespace"},
+		{
+			"no namespace", "teams: [{name: a, namespaces: [\"A_b\", \"a*b\", \"-a\", \"\"]}]",
+			"teams[0].namespaces[0]: \"A_b\" is no namespace",
+		},
 		{"nobody", "teams: [{name: a, people: [{namespaces: [x]}]}]", "teams[0].people[0].name: is empty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

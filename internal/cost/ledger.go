@@ -89,7 +89,8 @@ type hourSeen struct {
 
 func newLedger(o *Options, days []Day) *ledger {
 	return &ledger{
-		o: o, days: days, rows: map[string]*account{}, stocks: map[stockKey]*stock{}, models: map[string]bool{}, owners: map[[2]string]Owner{}, covered: map[string][]float64{}, hours: map[string][]hourSeen{},
+		o: o, days: days, rows: map[string]*account{}, stocks: map[stockKey]*stock{}, models: map[string]bool{},
+		owners: map[[2]string]Owner{}, covered: map[string][]float64{}, hours: map[string][]hourSeen{},
 	}
 }
 
@@ -205,7 +206,8 @@ func (l *ledger) unmatched() error {
 	models := sortedKeys(seen)
 	var errs []error
 	for _, key := range l.o.Priced {
-		if slices.ContainsFunc(models, func(model string) bool { return priceFor(key, model) >= 0 }) || len(l.models) == 0 && len(models) == 0 {
+		if slices.ContainsFunc(models, func(model string) bool { return priceFor(key, model) >= 0 }) ||
+			len(l.models) == 0 && len(models) == 0 {
 			continue
 		}
 		have := "no node says which model it has; --model-label names the label that does"

@@ -20,7 +20,10 @@ var directory = &Directory{
 	Prices:   map[string]float64{"*H100*": 2.5, "NVIDIA-H200": 4},
 	Teams: []TeamEntry{
 		{Name: "vision", Contact: "#vision", Namespaces: []string{"research-vision*"}},
-		{Name: "agents", Namespaces: []string{"research-robotics"}, People: []PersonEntry{{Name: "Ada", Namespaces: []string{"research-evals"}}}},
+		{
+			Name: "agents", Namespaces: []string{"research-robotics"},
+			People: []PersonEntry{{Name: "Ada", Namespaces: []string{"research-evals"}}},
+		},
 	},
 }
 
@@ -47,7 +50,10 @@ func TestMonth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &month{t: t, from: dayStart(2026, 3, 1, berlin), to: dayStart(2026, 4, 1, berlin), scrape: 90 * time.Second, external: labels.FromStrings("cluster", "jaguar")}
+	w := &month{
+		t: t, from: dayStart(2026, 3, 1, berlin), to: dayStart(2026, 4, 1, berlin), scrape: 90 * time.Second,
+		external: labels.FromStrings("cluster", "jaguar"),
+	}
 	if raceDetector && !*large { // it is several times slower, and three days run the same lines; the month is for a run without it
 		w.from = dayStart(2026, 3, 29, berlin)
 	}
@@ -74,7 +80,8 @@ func TestMonth(t *testing.T) {
 	all := []Dimension{Team, Namespace, Experiment, Model}
 	for _, daily := range []bool{false, true} {
 		b, err := Make(t.Context(), Options{
-			Client: c, Range: Range{w.from, w.to, berlin}, Daily: daily, By: all, Directory: directory, Now: func() time.Time { return w.to.Add(24 * time.Hour) },
+			Client: c, Range: Range{w.from, w.to, berlin}, Daily: daily, By: all, Directory: directory,
+			Now: func() time.Time { return w.to.Add(24 * time.Hour) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -144,13 +151,15 @@ func (w *month) checkBill(b *Bill, loc *time.Location) {
 	if b.Total.Unpriced != 0 {
 		t.Errorf("%s GPU hours have no price", b.Total.Unpriced)
 	}
-	if len(b.Gaps) != 1 || math.Abs(b.Gaps[0].From.Sub(w.gap.From).Seconds()) > w.scrape.Seconds()+1 || math.Abs(b.Gaps[0].To.Sub(w.gap.Until).Seconds()) > w.scrape.Seconds()+1 {
+	if len(b.Gaps) != 1 || math.Abs(b.Gaps[0].From.Sub(w.gap.From).Seconds()) > w.scrape.Seconds()+1 ||
+		math.Abs(b.Gaps[0].To.Sub(w.gap.Until).Seconds()) > w.scrape.Seconds()+1 {
 		t.Errorf("the gaps are %v, there was one from %s to %s", b.Gaps, w.gap.From, w.gap.Until)
 	}
 	// 9:40 to 14:40 touches six hours. Where one replica comes back as the other goes, less than a
 	// scrape of each is lost.
 	missing := slices.DeleteFunc(slices.Clone(b.Hours), func(h Hour) bool { return h.CoveredSeconds > 3600-2*w.scrape.Seconds() })
-	if len(missing) != 6 || missing[1].CoveredSeconds != 0 || !missing[0].From.Equal(time.Date(2026, 3, 31, 9, 0, 0, 0, loc)) || len(b.Hours) > len(missing)+1 {
+	if len(missing) != 6 || missing[1].CoveredSeconds != 0 || !missing[0].From.Equal(time.Date(2026, 3, 31, 9, 0, 0, 0, loc)) ||
+		len(b.Hours) > len(missing)+1 {
 		t.Errorf("the hours not covered are %v", b.Hours)
 	}
 	for _, d := range b.Days {
@@ -180,10 +189,12 @@ func (w *month) checkBill(b *Bill, loc *time.Location) {
 		t.Errorf("%s GPU hours are billed and %s held", hours, fleetHeld)
 	}
 	mo := w.model.Options()
-	if want := float64(mo.Nodes*mo.GPUsPerNode) * (w.to.Sub(w.from) - w.gap.Until.Sub(w.gap.From)).Hours(); math.Abs(capacity.Hours()-want) > 1 {
+	want := float64(mo.Nodes*mo.GPUsPerNode) * (w.to.Sub(w.from) - w.gap.Until.Sub(w.gap.From)).Hours()
+	if math.Abs(capacity.Hours()-want) > 1 {
 		t.Errorf("the capacity was %s GPU hours, not %.1f", capacity, want)
 	}
-	if idle := float64(b.Total.Idle) / float64(b.Total.Measured); !(idle > 0.02 && idle < 0.25) || float64(b.Total.Measured) < 0.9*float64(hours) {
+	if idle := float64(b.Total.Idle) / float64(b.Total.Measured); !(idle > 0.02 && idle < 0.25) ||
+		float64(b.Total.Measured) < 0.9*float64(hours) {
 		t.Errorf("%s of %s measured GPU hours were idle; the model's GPUs are busy at 93 %%", b.Total.Idle, b.Total.Measured)
 	}
 }

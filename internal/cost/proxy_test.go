@@ -24,7 +24,10 @@ func TestThroughTheProxy(t *testing.T) {
 		w := &month{t: t, from: from, to: from.Add(12 * time.Hour), scrape: time.Minute}
 		w.gap = cluster.Gap{From: from.Add(7 * time.Hour), Until: from.Add(10 * time.Hour)}
 		var err error
-		w.model, err = cluster.New(cluster.Options{Seed: uint64(i + 1), Cluster: name, Nodes: 4, GPUsPerNode: 2, NodesPerRack: 2, Start: from.Add(-48 * time.Hour)})
+		w.model, err = cluster.New(cluster.Options{
+			Seed: uint64(i + 1), Cluster: name, Nodes: 4, GPUsPerNode: 2, NodesPerRack: 2,
+			Start: from.Add(-48 * time.Hour),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -146,7 +146,8 @@ func (n Names) queries() queries {
 		}}
 	}
 	running := func(d, in string) string {
-		return "sum " + by(append(slices.Clone(pod), n.ReplicaLabel)...) + " (sum_over_time(" + ksm("kube_pod_status_phase", `phase="Running"`, in) + "[" + d + "]))"
+		return "sum " + by(append(slices.Clone(pod), n.ReplicaLabel)...) + " (sum_over_time(" +
+			ksm("kube_pod_status_phase", `phase="Running"`, in) + "[" + d + "]))"
 	}
 	return queries{
 		namespaces: query{name: "namespaces", text: func(d, _ string) string {
@@ -167,7 +168,8 @@ func (n Names) queries() queries {
 		namespaceLabels: labelled("kube_namespace_labels", []string{n.ClusterLabel, "namespace"}, n.TeamLabels, true),
 		active: query{name: "activity", byNamespace: true, text: func(d, in string) string {
 			// DCGM shows blanks as huge numbers.
-			return "avg " + by(n.ClusterLabel, "namespace", "pod") + " (avg_over_time((" + n.Activity + "{" + join(`pod!=""`, in) + "} <= 1)[" + d + ":1m]))"
+			return "avg " + by(n.ClusterLabel, "namespace", "pod") + " (avg_over_time((" + n.Activity + "{" + join(`pod!=""`, in) +
+				"} <= 1)[" + d + ":1m]))"
 		}},
 		nodeLabels:  labelled("kube_node_labels", []string{n.ClusterLabel, "node"}, []string{n.ModelLabel}, false),
 		capacity:    node("kube_node_status_capacity", resource, "resource"),

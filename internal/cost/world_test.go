@@ -17,7 +17,8 @@ import (
 
 // kept are the families that a bill reads: what a server stores that drops all others.
 var kept = []string{
-	"up", "kube_pod_status_phase", "kube_pod_container_resource_requests", "kube_pod_labels", "kube_namespace_labels", "kube_node_labels", "kube_node_status_capacity",
+	"up", "kube_pod_status_phase", "kube_pod_container_resource_requests", "kube_pod_labels", "kube_namespace_labels", "kube_node_labels",
+	"kube_node_status_capacity",
 	"kube_node_status_allocatable", "kube_node_status_condition", "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
 }
 
@@ -86,11 +87,15 @@ func (w *month) fill(first, second *localprom.Shard) {
 	for i, name := range []string{"10.0.1.1:8080", "10.0.1.2:8080"} {
 		own := w.from.Add(third + time.Duration(i)*20*time.Minute)
 		w.scrapes([]*localprom.Shard{first, second}[i], name, cluster.BackfillOptions{
-			Interval: w.scrape, Replica: uint64(i), Jitter: 100 * time.Millisecond, Keep: func(x cluster.Target) bool { return x.Job == cluster.JobKubeStateMetrics },
+			Interval: w.scrape, Replica: uint64(i), Jitter: 100 * time.Millisecond,
+			Keep: func(x cluster.Target) bool { return x.Job == cluster.JobKubeStateMetrics },
 			Gaps: []cluster.Gap{w.gap, {From: own, Until: own.Add(20 * time.Minute)}}, ExternalTargetLabels: w.external,
 		})
 	}
-	w.scrapes(second, "", cluster.BackfillOptions{Interval: 4 * time.Minute, Keep: func(x cluster.Target) bool { return x.Job == cluster.JobDCGM }, ExternalTargetLabels: w.external})
+	w.scrapes(second, "", cluster.BackfillOptions{
+		Interval: 4 * time.Minute,
+		Keep:     func(x cluster.Target) bool { return x.Job == cluster.JobDCGM }, ExternalTargetLabels: w.external,
+	})
 }
 
 // scrapes appends in pieces: the model walks all series of a piece at every scrape.

@@ -51,7 +51,8 @@ func (b *Bill) WriteCSV(w io.Writer) error {
 		if r.Measured > 0 {
 			idle = r.Idle.String()
 		}
-		lines = append(lines, append(line, formulaSafe(r.Contact), r.GPUHours.String(), cost, currency, r.Unpriced.String(), idle, r.Measured.String(), strconv.FormatFloat(r.Covered, 'f', 4, 64)))
+		lines = append(lines, append(line, formulaSafe(r.Contact), r.GPUHours.String(), cost, currency, r.Unpriced.String(), idle,
+			r.Measured.String(), strconv.FormatFloat(r.Covered, 'f', 4, 64)))
 	}
 	if b.Daily {
 		for _, d := range b.Days {
@@ -189,7 +190,8 @@ func (b *Bill) writeGaps(out io.Writer) {
 				fmt.Fprintf(out, "  and %d more: --format=json has all\n", len(b.Gaps)-gapsShown)
 				break
 			}
-			fmt.Fprintf(out, "  %s%s to %s (%s)\n", prefixed(g.Cluster), g.From.Format(time.DateTime), g.To.Format(time.DateTime), g.To.Sub(g.From).Round(time.Second))
+			fmt.Fprintf(out, "  %s%s to %s (%s)\n", prefixed(g.Cluster), g.From.Format(time.DateTime), g.To.Format(time.DateTime),
+				g.To.Sub(g.From).Round(time.Second))
 		}
 	}
 }
@@ -204,7 +206,10 @@ func (b *Bill) writeFleet(out io.Writer, t *table) error {
 		}
 		t.line(head...)
 		for _, f := range b.Fleet {
-			cells := []string{visible(f.Cluster), visible(f.Model), f.Capacity.String(), f.Held.String(), f.Free.String(), f.Unhealthy.String(), f.Beyond.String()}
+			cells := []string{
+				visible(f.Cluster), visible(f.Model), f.Capacity.String(), f.Held.String(), f.Free.String(),
+				f.Unhealthy.String(), f.Beyond.String(),
+			}
 			if b.Daily {
 				cells = append([]string{f.Day}, cells...)
 			}

@@ -212,7 +212,8 @@ func (d *demo) build(ctx context.Context) error {
 		}
 		d.groups = append(d.groups, g)
 		o := cluster.Options{
-			Seed: d.Seed + uint64(i), Cluster: g.name, Nodes: d.Nodes, Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour), Exporters: cluster.AllExporters,
+			Seed: d.Seed + uint64(i), Cluster: g.name, Nodes: d.Nodes, Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour),
+			Exporters: cluster.AllExporters,
 		}
 		if d.Full {
 			o.Detail = cluster.Full
@@ -295,7 +296,8 @@ func (d *demo) shard(ctx context.Context, g *group, s int, from, until time.Time
 	for r := range d.Replicas {
 		starting.Go(func() error {
 			p, err := localprom.Start(ctx, localprom.Options{
-				Dir: filepath.Join(d.dir, fmt.Sprintf("%s-%d-%c", g.name, s, 'a'+r)), Blocks: []string{blocks}, DisableWAL: true, Config: text,
+				Dir: filepath.Join(d.dir, fmt.Sprintf("%s-%d-%c", g.name, s, 'a'+r)), Blocks: []string{blocks}, DisableWAL: true,
+				Config:         text,
 				ExternalLabels: labels.FromStrings("cluster", g.name, "prometheus_replica", string(rune('a'+r))),
 				Retention:      30 * 24 * time.Hour, Logger: slog.New(slog.DiscardHandler),
 			})
@@ -311,7 +313,8 @@ func (d *demo) shard(ctx context.Context, g *group, s int, from, until time.Time
 
 func (d *demo) fill(ctx context.Context, g *group, s int, dir string, from, until time.Time) error {
 	_, err := g.model.Backfill(ctx, dir, cluster.BackfillOptions{
-		From: from, Until: until, Interval: scrapeInterval, Jitter: 20 * time.Millisecond, Keep: func(t cluster.Target) bool { return cluster.Shard(t, d.Shards) == s },
+		From: from, Until: until, Interval: scrapeInterval, Jitter: 20 * time.Millisecond,
+		Keep:          func(t cluster.Target) bool { return cluster.Shard(t, d.Shards) == s },
 		MetricRelabel: func(job string) []*relabel.Config { return g.relabel[job] },
 	})
 	if err != nil {
@@ -369,7 +372,10 @@ func (g *group) scrapeConfig(shard, of int, rules string) (string, error) {
 		j.Statics = append(j.Statics, static{[]string{g.address}, ls})
 	}
 	out, err := yaml.Marshal(map[string]any{
-		"global":         map[string]string{"scrape_interval": scrapeInterval.String(), "scrape_timeout": "10s", "evaluation_interval": evaluationInterval.String()},
+		"global": map[string]string{
+			"scrape_interval": scrapeInterval.String(), "scrape_timeout": "10s",
+			"evaluation_interval": evaluationInterval.String(),
+		},
 		"rule_files":     []string{rules},
 		"scrape_configs": jobs,
 	})
@@ -380,7 +386,10 @@ func (g *group) scrapeConfig(shard, of int, rules string) (string, error) {
 func (d *demo) config() *config.Config {
 	var groups []config.Group
 	for _, g := range d.groups {
-		group := config.Group{Name: g.name, Labels: map[string]string{"cluster": g.name}, ReplicaLabels: []string{"prometheus_replica"}, Heartbeat: heartbeat}
+		group := config.Group{
+			Name: g.name, Labels: map[string]string{"cluster": g.name}, ReplicaLabels: []string{"prometheus_replica"},
+			Heartbeat: heartbeat,
+		}
 		for _, replicas := range g.shards {
 			var shard config.Shard
 			for _, p := range replicas {
@@ -391,7 +400,8 @@ func (d *demo) config() *config.Config {
 		groups = append(groups, group)
 	}
 	// No labels: what is recorded brings its own cluster.
-	return config.Of(append(groups, config.Group{Name: "rules", Names: deployed.Names(), Shards: []config.Shard{{Replicas: config.Replicas(d.ruler.store.URL())}}})...)
+	return config.Of(append(groups,
+		config.Group{Name: "rules", Names: deployed.Names(), Shards: []config.Shard{{Replicas: config.Replicas(d.ruler.store.URL())}}})...)
 }
 
 // programOf is how a program that was called so can be called again from anywhere; one that go run
@@ -421,7 +431,8 @@ func (d *demo) serve(ctx, force context.Context, began time.Time) error {
 		return fmt.Errorf("the demo's own configuration: %w", err)
 	}
 	s, err := server.New(server.Options{
-		Config: cfg, ConfigFile: file, ListenAddress: d.ListenAddress, AdminListenAddress: d.AdminListenAddress, Flags: d.Flags, Version: d.Version,
+		Config: cfg, ConfigFile: file, ListenAddress: d.ListenAddress, AdminListenAddress: d.AdminListenAddress, Flags: d.Flags,
+		Version:    d.Version,
 		Registerer: d.Registry, Gatherer: d.Registry, Logger: d.Logger,
 		Ready: func(main, admin net.Addr) {
 			d.Say("ready after %s: %d groups x %d shards x %d replicas", time.Since(began).Round(100*time.Millisecond), d.Groups, d.Shards, d.Replicas)

@@ -48,7 +48,10 @@ func start(t *testing.T, temp string, o Options) *running {
 	t.Helper()
 	t.Setenv("TMPDIR", temp)
 	tr := &http.Transport{}
-	r := &running{t: t, done: make(chan error, 1), said: make(chan string, 1000), client: &http.Client{Transport: tr, Timeout: 30 * time.Second}}
+	r := &running{
+		t: t, done: make(chan error, 1), said: make(chan string, 1000),
+		client: &http.Client{Transport: tr, Timeout: 30 * time.Second},
+	}
 	ready := make(chan struct{})
 	reg := prometheus.NewRegistry()
 	o.ListenAddress, o.AdminListenAddress, o.Version, o.Registry = "127.0.0.1:0", "127.0.0.1:0", "test", reg
@@ -244,7 +247,8 @@ func TestDemo(t *testing.T) {
 	t.Run("range queries", func(t *testing.T) {
 		for _, query := range []string{`sum by (cluster) (DCGM_FI_DEV_POWER_USAGE)`, `histogram_quantile(0.5, sum by (le) (rate(etcd_disk_wal_fsync_duration_seconds_bucket[5m])))`} {
 			raw, _ := r.data(r.main, "/api/v1/query_range", url.Values{
-				"query": {query}, "start": {fmt.Sprint(began.Add(-10 * time.Minute).Unix())}, "end": {fmt.Sprint(began.Unix())}, "step": {"30"},
+				"query": {query}, "start": {fmt.Sprint(began.Add(-10 * time.Minute).Unix())}, "end": {fmt.Sprint(began.Unix())},
+				"step": {"30"},
 			})
 			var m struct {
 				Result []struct{ Values [][]any }
@@ -278,14 +282,16 @@ func TestDemo(t *testing.T) {
 			got := r.vector(`count by (cluster) (kube_node_info)`, began.Add(-25*time.Minute))
 			return len(got) == 2 && number(got[0]) == 10 && number(got[1]) == 10
 		})
-		if said := r.lines(); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "of older history is there for shard") }) {
+		if said := r.lines(); !slices.ContainsFunc(said,
+			func(s string) bool { return strings.Contains(s, "of older history is there for shard") }) {
 			t.Errorf("the demo did not say so: %q", said)
 		}
 	})
 
 	t.Run("recorded history", func(t *testing.T) {
 		r.eventually("the demo says that all recorded history is there", func() bool {
-			return len(slices.DeleteFunc(slices.Clone(r.lines()), func(s string) bool { return !strings.HasPrefix(s, "recorded series and alerts are there for") })) == 2
+			return len(slices.DeleteFunc(slices.Clone(r.lines()),
+				func(s string) bool { return !strings.HasPrefix(s, "recorded series and alerts are there for") })) == 2
 		})
 		for _, ago := range []time.Duration{2 * time.Minute, 10 * time.Minute, 25 * time.Minute} {
 			for query, want := range map[string]float64{
@@ -307,7 +313,8 @@ func TestDemo(t *testing.T) {
 		r.eventually("a recorded sample of each road is younger than the demo", func() bool {
 			for _, query := range []string{`min by (cluster) (timestamp(cluster:nodes:count))`, `min by (cluster) (timestamp(node:cpu_busy:ratio_rate5m))`} {
 				got := r.vector(query, time.Time{})
-				if len(got) != 2 || slices.ContainsFunc(got, func(s sample) bool { return number(s) < float64(began.Add(time.Minute).Unix()) }) {
+				if len(got) != 2 || slices.ContainsFunc(got,
+					func(s sample) bool { return number(s) < float64(began.Add(time.Minute).Unix()) }) {
 					return false
 				}
 			}
@@ -326,7 +333,8 @@ func TestDemo(t *testing.T) {
 
 	t.Run("the past joins what goes on", func(t *testing.T) {
 		for metric, files := range map[string]fs.FS{
-			`node:cpu_busy:ratio_rate5m`: alerts.Shard(), `pod:gpu_allocated:sum`: alerts.Global(), `cluster:nodes:count`: alerts.Global(), `experiment:pod:gpus`: alerts.Global(),
+			`node:cpu_busy:ratio_rate5m`: alerts.Shard(), `pod:gpu_allocated:sum`: alerts.Global(), `cluster:nodes:count`: alerts.Global(),
+			`experiment:pod:gpus`: alerts.Global(),
 		} {
 			interval := intervalOf(t, files, metric).Seconds()
 			raw, _ := r.data(r.main, "/api/v1/query", url.Values{"query": {metric + "[40m]"}})
@@ -451,7 +459,8 @@ func wholeAtTheSeam(t *testing.T) string {
 	var all []replica
 	r.eventually("every replica is whole", func() bool {
 		all = r.replicas()
-		return len(all) == shards*replicas+1 && !slices.ContainsFunc(all, func(p replica) bool { return !p.Whole }) // and the ruler's store, which has no second
+		// and the ruler's store, which has no second
+		return len(all) == shards*replicas+1 && !slices.ContainsFunc(all, func(p replica) bool { return !p.Whole })
 	})
 	byShard := map[int][]replica{}
 	for _, p := range all {

@@ -20,8 +20,9 @@ func TestStoppedWhileStarting(t *testing.T) {
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, 400 * time.Millisecond} {
 		ctx, cancel := context.WithTimeout(t.Context(), after)
 		err := Run(ctx, t.Context(), Options{
-			Groups: 2, Shards: 2, Replicas: 2, Nodes: 4, History: 2 * time.Hour, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0",
-			Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Say: func(string, ...any) {},
+			Groups: 2, Shards: 2, Replicas: 2, Nodes: 4, History: 2 * time.Hour, ListenAddress: "127.0.0.1:0",
+			AdminListenAddress: "127.0.0.1:0",
+			Registry:           prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Say: func(string, ...any) {},
 		})
 		cancel()
 		if err != nil {
@@ -41,8 +42,9 @@ func TestTakenPort(t *testing.T) {
 	}
 	defer l.Close()
 	err = Run(t.Context(), t.Context(), Options{
-		Groups: 1, Shards: 1, Replicas: 1, Nodes: 1, History: time.Hour, ListenAddress: "127.0.0.1:0", AdminListenAddress: l.Addr().String(),
-		Say: func(format string, _ ...any) { t.Errorf("it began: %s", format) },
+		Groups: 1, Shards: 1, Replicas: 1, Nodes: 1, History: time.Hour, ListenAddress: "127.0.0.1:0",
+		AdminListenAddress: l.Addr().String(),
+		Say:                func(format string, _ ...any) { t.Errorf("it began: %s", format) },
 	})
 	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("error %v, want one that names %s", err, l.Addr())

@@ -95,7 +95,10 @@ func (r *ruler) files(scope string) string  { return filepath.Join(r.folder(scop
 // start starts the ruler. Its rules wait until serve has been called and the past is recorded.
 func (r *ruler) start(ctx context.Context) (err error) {
 	config, err := yaml.Marshal(map[string]any{
-		"global":     map[string]string{"scrape_interval": scrapeInterval.String(), "scrape_timeout": "10s", "evaluation_interval": evaluationInterval.String()},
+		"global": map[string]string{
+			"scrape_interval": scrapeInterval.String(), "scrape_timeout": "10s",
+			"evaluation_interval": evaluationInterval.String(),
+		},
 		"rule_files": []string{r.files("global")},
 		"storage":    map[string]any{"tsdb": map[string]string{"out_of_order_time_window": model.Duration(r.late).String()}},
 		"scrape_configs": []any{map[string]any{
@@ -195,7 +198,10 @@ func (d *demo) record(ctx context.Context, from, middle, until time.Time, filled
 // past evaluates the global rules over the past, at the moments at which the ruler does as time
 // goes by.
 func (r *ruler) past() (*recording.Filler, error) {
-	return recording.New(recording.Options{Rules: alerts.Global(), Dir: r.folder("global"), Interval: evaluationInterval, Query: r.proxy.Range, Append: r.store.Storage()})
+	return recording.New(recording.Options{
+		Rules: alerts.Global(), Dir: r.folder("global"), Interval: evaluationInterval,
+		Query: r.proxy.Range, Append: r.store.Storage(),
+	})
 }
 
 // recorded says how it went and whether to go on.
@@ -232,7 +238,10 @@ func (d *demo) recordStretch(ctx context.Context, global *recording.Filler, from
 // block.
 func (d *demo) recordShard(ctx context.Context, group string, s int, replicas []*localprom.Shard, from, until time.Time) error {
 	blocks := filepath.Join(d.dir, fmt.Sprintf("%s-%d-recorded-%d", group, s, from.Unix()))
-	_, err := recording.Blocks(ctx, blocks, recording.Options{Rules: shardRules(), Dir: d.ruler.folder("shard"), Interval: evaluationInterval}, replicas[0].Engine(), replicas[0].Storage(), from, until)
+	_, err := recording.Blocks(ctx, blocks, recording.Options{
+		Rules: shardRules(), Dir: d.ruler.folder("shard"),
+		Interval: evaluationInterval,
+	}, replicas[0].Engine(), replicas[0].Storage(), from, until)
 	for _, p := range replicas {
 		if err == nil {
 			err = p.AddBlocks(ctx, blocks)

@@ -113,7 +113,10 @@ func (s *Shard) healthy(r *Record) Answer {
 	case "/api/v1/query_exemplars":
 		return dataAnswer([]any{map[string]any{
 			"seriesLabels": s.firstSeries(),
-			"exemplars":    []any{map[string]any{"labels": map[string]string{"trace_id": "0af7651916cd43dd"}, "value": "1", "timestamp": float64(s.start.UnixMilli()) / 1000}},
+			"exemplars": []any{map[string]any{
+				"labels": map[string]string{"trace_id": "0af7651916cd43dd"}, "value": "1",
+				"timestamp": float64(s.start.UnixMilli()) / 1000,
+			}},
 		}})
 	case "/api/v1/metadata":
 		out := map[string]any{}
@@ -126,7 +129,10 @@ func (s *Shard) healthy(r *Record) Answer {
 	case "/api/v1/format_query":
 		return dataAnswer(r.Form.Get("query"))
 	case "/api/v1/parse_query":
-		return dataAnswer(map[string]any{"type": "vectorSelector", "name": "up", "matchers": []any{}, "offset": 0, "timestamp": nil, "startOrEnd": nil})
+		return dataAnswer(map[string]any{
+			"type": "vectorSelector", "name": "up", "matchers": []any{}, "offset": 0, "timestamp": nil,
+			"startOrEnd": nil,
+		})
 	}
 	if data, ok := s.about(p); ok {
 		return dataAnswer(data)
@@ -140,21 +146,27 @@ func (s *Shard) about(p string) (data any, ok bool) {
 	now := time.Now().UTC().Format(rfc)
 	switch p {
 	case "/api/v1/status/buildinfo":
-		return map[string]string{"version": s.cfg.Version, "revision": "fake", "branch": "HEAD", "buildUser": "fake", "buildDate": "20261001-00:00:00", "goVersion": "go1.26.8"}, true
+		return map[string]string{
+			"version": s.cfg.Version, "revision": "fake", "branch": "HEAD", "buildUser": "fake",
+			"buildDate": "20261001-00:00:00", "goVersion": "go1.26.8",
+		}, true
 	case "/api/v1/status/config":
 		return map[string]string{"yaml": s.configYAML()}, true
 	case "/api/v1/status/flags":
 		flags := map[string]string{
 			"query.lookback-delta": "5m", "query.max-concurrency": "20", "query.max-samples": "50000000", "query.timeout": "2m",
-			"storage.remote.read-concurrent-limit": "10", "storage.remote.read-max-bytes-in-frame": "1048576", "storage.remote.read-sample-limit": "50000000",
-			"enable-feature": "", "web.enable-admin-api": "false", "web.enable-lifecycle": "false",
+			"storage.remote.read-concurrent-limit": "10", "storage.remote.read-max-bytes-in-frame": "1048576",
+			"storage.remote.read-sample-limit": "50000000",
+			"enable-feature":                   "", "web.enable-admin-api": "false", "web.enable-lifecycle": "false",
 		}
 		maps.Copy(flags, s.cfg.Flags)
 		return flags, true
 	case "/api/v1/status/runtimeinfo":
 		return map[string]any{
-			"startTime": s.start.UTC().Format(rfc), "CWD": "/", "hostname": "fake", "serverTime": now, "reloadConfigSuccess": true, "lastConfigTime": s.start.UTC().Format(rfc),
-			"corruptionCount": 0, "goroutineCount": 42, "GOMAXPROCS": 2, "GOMEMLIMIT": 1 << 30, "GOGC": "75", "GODEBUG": "", "storageRetention": "15d",
+			"startTime": s.start.UTC().Format(rfc), "CWD": "/", "hostname": "fake", "serverTime": now, "reloadConfigSuccess": true,
+			"lastConfigTime":  s.start.UTC().Format(rfc),
+			"corruptionCount": 0, "goroutineCount": 42, "GOMAXPROCS": 2, "GOMEMLIMIT": 1 << 30, "GOGC": "75", "GODEBUG": "",
+			"storageRetention": "15d",
 		}, true
 	case "/api/v1/status/tsdb":
 		type stat struct {
@@ -170,30 +182,50 @@ func (s *Shard) about(p string) (data any, ok bool) {
 			names = append(names, stat{n, count[n]})
 		}
 		return map[string]any{
-			"headStats":               map[string]int64{"numSeries": int64(len(s.series)), "numLabelPairs": 4, "chunkCount": int64(len(s.series)), "minTime": s.start.UnixMilli(), "maxTime": time.Now().UnixMilli()},
-			"seriesCountByMetricName": names, "labelValueCountByLabelName": []stat{{"__name__", len(names)}}, "memoryInBytesByLabelName": []stat{{"__name__", 8}},
+			"headStats": map[string]int64{
+				"numSeries": int64(len(s.series)), "numLabelPairs": 4,
+				"chunkCount": int64(len(s.series)), "minTime": s.start.UnixMilli(), "maxTime": time.Now().UnixMilli(),
+			},
+			"seriesCountByMetricName": names, "labelValueCountByLabelName": []stat{{"__name__", len(names)}},
+			"memoryInBytesByLabelName":    []stat{{"__name__", 8}},
 			"seriesCountByLabelValuePair": []stat{},
 		}, true
 	case "/api/v1/status/walreplay":
 		return map[string]int{"min": 0, "max": 0, "current": 0}, true
 	case "/api/v1/features":
-		return map[string]map[string]bool{"api": {"exclude_alerts": true}, "promql": {"at_modifier": true, "negative_offset": true}, "promql_functions": {"rate": true, "sum_over_time": true}}, true
+		return map[string]map[string]bool{
+			"api": {"exclude_alerts": true}, "promql": {"at_modifier": true, "negative_offset": true},
+			"promql_functions": {"rate": true, "sum_over_time": true},
+		}, true
 	case "/api/v1/rules":
-		rule := map[string]any{"name": "fake:up", "query": "up", "health": "ok", "evaluationTime": 0.001, "lastEvaluation": now, "type": "recording"}
-		return map[string]any{"groups": []any{map[string]any{"name": "fake", "file": "rules.yml", "rules": []any{rule}, "interval": 60, "limit": 0, "evaluationTime": 0.001, "lastEvaluation": now}}}, true
+		rule := map[string]any{
+			"name": "fake:up", "query": "up", "health": "ok", "evaluationTime": 0.001, "lastEvaluation": now,
+			"type": "recording",
+		}
+		return map[string]any{"groups": []any{map[string]any{
+			"name": "fake", "file": "rules.yml", "rules": []any{rule}, "interval": 60,
+			"limit": 0, "evaluationTime": 0.001, "lastEvaluation": now,
+		}}}, true
 	case "/api/v1/alerts":
 		return map[string]any{"alerts": []any{map[string]any{
-			"labels": map[string]string{"alertname": "Fake", "severity": "none"}, "annotations": map[string]string{}, "state": "firing", "activeAt": s.start.UTC().Format(rfc), "value": "1e+00",
+			"labels": map[string]string{"alertname": "Fake", "severity": "none"}, "annotations": map[string]string{}, "state": "firing",
+			"activeAt": s.start.UTC().Format(rfc), "value": "1e+00",
 		}}}, true
 	case "/api/v1/targets":
 		target := map[string]any{
-			"discoveredLabels": map[string]string{"__address__": "node-0:9100"}, "labels": map[string]string{"instance": "node-0:9100", "job": "fake"}, "scrapePool": "fake",
-			"scrapeUrl": "http://node-0:9100/metrics", "globalUrl": "http://node-0:9100/metrics", "lastError": "", "lastScrape": now, "lastScrapeDuration": 0.01, "health": "up",
+			"discoveredLabels": map[string]string{"__address__": "node-0:9100"},
+			"labels":           map[string]string{"instance": "node-0:9100", "job": "fake"}, "scrapePool": "fake",
+			"scrapeUrl": "http://node-0:9100/metrics", "globalUrl": "http://node-0:9100/metrics", "lastError": "", "lastScrape": now,
+			"lastScrapeDuration": 0.01, "health": "up",
 			"scrapeInterval": "15s", "scrapeTimeout": "10s",
 		}
-		return map[string]any{"activeTargets": []any{target}, "droppedTargets": []any{}, "droppedTargetCounts": map[string]int{"fake": 0}}, true
+		return map[string]any{"activeTargets": []any{target}, "droppedTargets": []any{}, "droppedTargetCounts": map[string]int{"fake": 0}},
+			true
 	case "/api/v1/targets/metadata":
-		return []any{map[string]any{"target": map[string]string{"instance": "node-0:9100", "job": "fake"}, "metric": "up", "type": "gauge", "help": "Up.", "unit": ""}}, true
+		return []any{map[string]any{
+			"target": map[string]string{"instance": "node-0:9100", "job": "fake"}, "metric": "up", "type": "gauge",
+			"help": "Up.", "unit": "",
+		}}, true
 	}
 	return nil, false
 }

@@ -19,7 +19,9 @@ func TestAnswers(t *testing.T) {
 		Flags:          map[string]string{"query.lookback-delta": "1m", "enable-feature": "promql-experimental-functions"},
 		Version:        "3.14.2",
 		Series: []map[string]string{
-			{"__name__": "up", "job": "b", "instance": "y"}, {"__name__": "up", "job": "a", "instance": "x"}, {"__name__": "node_load1", "job": "a", "instance": "x"},
+			{"__name__": "up", "job": "b", "instance": "y"},
+			{"__name__": "up", "job": "a", "instance": "x"},
+			{"__name__": "node_load1", "job": "a", "instance": "x"},
 		},
 		Queries: map[string]string{"sum(up)": `{"resultType":"vector","result":[{"metric":{},"value":[1,"7"]}]}`, "broken": `{`},
 		Answer: func(r Record) (Answer, bool) {
@@ -74,7 +76,10 @@ func TestAnswers(t *testing.T) {
 		{"/api/v1/format_query?query=up", 200, `={"status":"success","data":"up"}`},
 		{"/api/v1/parse_query?query=up", 200, `"type":"vectorSelector"`},
 		{"/federate", 200, "="},
-		{"/federate?match[]=node_load1", 200, "# TYPE node_load1 untyped\nnode_load1{cluster=\"jaguar\",instance=\"x\",job=\"a\",prometheus_replica=\"a\"} 1 "},
+		{
+			"/federate?match[]=node_load1", 200,
+			"# TYPE node_load1 untyped\nnode_load1{cluster=\"jaguar\",instance=\"x\",job=\"a\",prometheus_replica=\"a\"} 1 ",
+		},
 		{"/federate?match[]={", 400, "parse error"},
 		{"/api/v1/read", 405, "remote read is a POST"},
 		{"/api/v1/admin/tsdb/snapshot", 404, "not_found"},

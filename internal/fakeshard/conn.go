@@ -172,7 +172,8 @@ func (c *conn) peerError(err error) (why error, ok bool) {
 		return nil, false
 	case errors.Is(err, syscall.ECONNRESET):
 		return errPeerReset, true
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, syscall.EPIPE), errors.As(err, &op):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, syscall.EPIPE),
+		errors.As(err, &op):
 		return errPeerClosed, true
 	}
 	return nil, false

@@ -28,7 +28,8 @@ func (s *Shard) evaluate(text string, times []float64, step time.Duration, asRan
 		MaxSamples: 1e6, Timeout: 10 * time.Second, EnableAtModifier: true, EnableNegativeOffset: true, Parser: syntax,
 	})
 	// The engine's spans belong to no request of the test: they would look like the proxy's own.
-	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: EngineTrace, SpanID: trace.SpanID{1}}))
+	ctx := trace.ContextWithSpanContext(context.Background(),
+		trace.NewSpanContext(trace.SpanContextConfig{TraceID: EngineTrace, SpanID: trace.SpanID{1}}))
 	ms := func(t float64) time.Time { return time.UnixMilli(int64(t*1000 + 0.5)) }
 	var (
 		q   promql.Query

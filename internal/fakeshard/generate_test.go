@@ -40,7 +40,10 @@ func TestGenerate_size(t *testing.T) {
 			continue
 		}
 		s := Start(t, Config{Routes: []Route{
-			{Path: "/1", Script: "generate 1 " + kind}, {Path: "/2", Script: "generate 777B " + kind}, {Path: "/3", Script: "generate 100kB " + kind}, {Path: "/4", Script: "generate 100001B " + kind},
+			{Path: "/1", Script: "generate 1 " + kind},
+			{Path: "/2", Script: "generate 777B " + kind},
+			{Path: "/3", Script: "generate 100kB " + kind},
+			{Path: "/4", Script: "generate 100001B " + kind},
 		}})
 		c := newClient(t)
 		for i, want := range []int{len(sh.head) + len(sh.tail), 777, 100_000, 100_001} {
@@ -51,7 +54,8 @@ func TestGenerate_size(t *testing.T) {
 			b, err := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			if err != nil || len(b) != max(want, len(sh.head)+len(sh.tail)) || sh.contentType == jsonType && !json.Valid(b) {
-				t.Errorf("%s of %d bytes: got %d, valid: %v, %v: %.100s…%s", kind, want, len(b), json.Valid(b), err, b, b[max(0, len(b)-100):])
+				t.Errorf("%s of %d bytes: got %d, valid: %v, %v: %.100s…%s", kind, want, len(b), json.Valid(b), err, b,
+					b[max(0, len(b)-100):])
 			}
 			if ct := resp.Header.Get("Content-Type"); ct != sh.contentType {
 				t.Errorf("%s has type %s", kind, ct)
@@ -153,10 +157,14 @@ func TestGenerate_shape(t *testing.T) {
 		}
 	}
 	// DefaultProbe keeps these from the default script, so that they need a route.
-	if err := s.Set("", Route{Path: "/api/v1/status/*", Script: "generate 50kB"}, Route{Path: "/api/v1/features", Script: "generate 50kB"}, Route{Path: "/federate", Script: "generate 50kB"}); err != nil {
+	if err := s.Set("", Route{Path: "/api/v1/status/*", Script: "generate 50kB"}, Route{Path: "/api/v1/features", Script: "generate 50kB"},
+		Route{Path: "/federate", Script: "generate 50kB"}); err != nil {
 		t.Fatal(err)
 	}
-	for path, part := range map[string]string{"/api/v1/status/flags": `"flag.000000000001":"1"`, "/api/v1/features": `"feature_000000000001":true`, "/api/v1/status/config": `"yaml":"global: {}\n# 000000000000\n`} {
+	for path, part := range map[string]string{
+		"/api/v1/status/flags": `"flag.000000000001":"1"`,
+		"/api/v1/features":     `"feature_000000000001":true`, "/api/v1/status/config": `"yaml":"global: {}\n# 000000000000\n`,
+	} {
 		resp, err := c.Get(s.URL() + path)
 		if err != nil {
 			t.Fatal(err)
@@ -208,7 +216,8 @@ func TestGenerate_chunks(t *testing.T) {
 	for _, kind := range []string{"", " longchunks"} {
 		s := Start(t, Config{Routes: []Route{{Path: "/api/v1/read", Script: "generate 1MiB" + kind}}})
 		resp, err := newClient(t).Post(s.URL()+"/api/v1/read", "application/x-protobuf",
-			bytes.NewReader(readRequest(t, prompb.ReadRequest_STREAMED_XOR_CHUNKS, &prompb.LabelMatcher{Name: "__name__", Value: "http_requests_total"})))
+			bytes.NewReader(readRequest(t, prompb.ReadRequest_STREAMED_XOR_CHUNKS,
+				&prompb.LabelMatcher{Name: "__name__", Value: "http_requests_total"})))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -162,7 +162,10 @@ func (s *Shard) remoteRead(r *Record) Answer {
 	if err != nil {
 		return errorAnswer(http.StatusInternalServerError, "internal", err.Error())
 	}
-	return Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {sampledType}, "Content-Encoding": {"snappy"}}, Body: snappy.Encode(nil, b)}
+	return Answer{
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {sampledType}, "Content-Encoding": {"snappy"}},
+		Body: snappy.Encode(nil, b),
+	}
 }
 
 // readSeries returns the labels of the series that one query of a remote read selects, with the

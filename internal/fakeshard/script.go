@@ -43,7 +43,10 @@ func Steps() []Op { return append([]Op(nil), ops...) }
 
 var ops = []Op{
 	{Name: "accept", Does: "read the request; every script begins so, whether it says it or not", onAccept: true},
-	{Name: "delay", Usage: "<duration>", Does: "wait; ends early when the peer leaves", min: 1, max: 1, check: first(argDuration), onAccept: true},
+	{
+		Name: "delay", Usage: "<duration>", Does: "wait; ends early when the peer leaves", min: 1, max: 1, check: first(argDuration),
+		onAccept: true,
+	},
 	{Name: "compute", Usage: "<duration>", Does: "work on whether the peer is there or not, as Prometheus does for /series; the request stays in flight", min: 1, max: 1, check: first(argDuration)},
 	{Name: "wait", Usage: "<name>", Does: "wait until the test calls Release(name); ends early when the peer leaves", min: 1, max: 1, onAccept: true},
 	{Name: "stall", Does: "do nothing more until the peer leaves or the shard is closed", ends: true, onAccept: true},
@@ -67,7 +70,10 @@ var ops = []Op{
 
 	{Name: "send", Usage: "<text>", Does: "send text as part of the body, at once", min: 1, max: 1},
 	{Name: "answer", Does: "the healthy answer for this endpoint"},
-	{Name: "error", Usage: "<code> <type> <message>...", Does: "a Prometheus error answer", min: 3, max: math.MaxInt, check: first(argStatus)},
+	{
+		Name: "error", Usage: "<code> <type> <message>...", Does: "a Prometheus error answer", min: 3, max: math.MaxInt,
+		check: first(argStatus),
+	},
 	{Name: "generate", Usage: "<size> [kind]", Does: "a valid answer of that many bytes, made while it is sent; kind is by default what the endpoint gives", min: 1, max: 2, check: checkGenerate},
 	{Name: "garbage", Usage: "[kind]", Does: "bytes (random, the default), html (a login page), shape (valid JSON of the wrong shape), null, deep (100,000 levels), cut (JSON that ends too soon), empty, wire (not HTTP at all)", max: 1, check: checkGarbage},
 
@@ -124,7 +130,8 @@ func (s Script) Validate() error {
 			return fmt.Errorf("step %d: there is no step %q; known are %s", i+1, st.Op, opNames())
 		}
 		if len(st.Args) < op.min || len(st.Args) > op.max {
-			return fmt.Errorf("step %d: %s has %d arguments; write it as %q", i+1, st.Op, len(st.Args), strings.TrimSpace(op.Name+" "+op.Usage))
+			return fmt.Errorf("step %d: %s has %d arguments; write it as %q", i+1, st.Op, len(st.Args),
+				strings.TrimSpace(op.Name+" "+op.Usage))
 		}
 		if op.check != nil {
 			if err := op.check(st.Args); err != nil {

@@ -104,7 +104,10 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	for text, want := range map[string]int64{"0": 0, "100": 100, "100B": 100, "64KiB": 65536, "1MiB": 1 << 20, "10GiB": 10 << 30, "1TiB": 1 << 40, "1kB": 1000, "2MB": 2e6, "3GB": 3e9, "1TB": 1e12} {
+	for text, want := range map[string]int64{
+		"0": 0, "100": 100, "100B": 100, "64KiB": 65536, "1MiB": 1 << 20, "10GiB": 10 << 30,
+		"1TiB": 1 << 40, "1kB": 1000, "2MB": 2e6, "3GB": 3e9, "1TB": 1e12,
+	} {
 		if got, err := argSize(text); err != nil || got != want {
 			t.Errorf("argSize(%q) = %d, %v, want %d", text, got, err, want)
 		}
@@ -127,7 +130,8 @@ func TestSteps(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"", "stall", "delay 2s; status 503; header Retry-After 3; answer", `send '{"status":'; stall`, `send "a\x00\"b;"; reset`, "send `a'b`", "drip 1B/10ms; limit 3 close; answer",
-		"gzip bomb 1GiB", "generate 10GiB chunks # endless", "redirect http://127.0.0.1:1/ 308", "error 422 execution 'a; b' c", "raw \"HTTP/1.1 200\\r\\n\"; close", "send \"\xff\"", "send a#b", "send #b",
+		"gzip bomb 1GiB", "generate 10GiB chunks # endless", "redirect http://127.0.0.1:1/ 308", "error 422 execution 'a; b' c",
+		"raw \"HTTP/1.1 200\\r\\n\"; close", "send \"\xff\"", "send a#b", "send #b",
 	} {
 		f.Add(text)
 	}

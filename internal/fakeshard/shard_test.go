@@ -324,8 +324,10 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	rs := s.Requests()
-	if r := rs[0]; r.N != 1 || r.Conn != 1 || r.Method != "POST" || r.Path != "/api/v1/query" || r.RawQuery != "timeout=5s&query=b" || r.Form.Encode() != "query=a&query=b&timeout=5s" ||
-		r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" || string(r.Body) != "query=a" || r.Host != s.Addr() || r.End != Completed || r.Sent == 0 || r.Ended.Before(r.Began) || !r.Left.IsZero() {
+	if r := rs[0]; r.N != 1 || r.Conn != 1 || r.Method != "POST" || r.Path != "/api/v1/query" || r.RawQuery != "timeout=5s&query=b" ||
+		r.Form.Encode() != "query=a&query=b&timeout=5s" ||
+		r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" || string(r.Body) != "query=a" || r.Host != s.Addr() ||
+		r.End != Completed || r.Sent == 0 || r.Ended.Before(r.Began) || !r.Left.IsZero() {
 		t.Errorf("%+v", r)
 	}
 	if r := rs[1]; r.Bad == "" {
@@ -339,7 +341,12 @@ func TestRecord(t *testing.T) {
 }
 
 func TestAccept(t *testing.T) {
-	s := Start(t, Config{Accept: []AcceptRoute{{Nth: 1, Script: "reset"}, {Nth: 2, Script: "close"}, {Nth: 3, Script: "raw \"no HTTP\\r\\n\"; close"}, {Nth: 4, Script: "delay 1ms"}}})
+	s := Start(t, Config{Accept: []AcceptRoute{
+		{Nth: 1, Script: "reset"},
+		{Nth: 2, Script: "close"},
+		{Nth: 3, Script: "raw \"no HTTP\\r\\n\"; close"},
+		{Nth: 4, Script: "delay 1ms"},
+	}})
 	c := newClient(t)
 	c.Transport.(*http.Transport).DisableKeepAlives = true
 	for i, ok := range []bool{false, false, false, true, true} {

@@ -37,8 +37,10 @@ func demoCommand(e *cli.Env, parent cli.Clause) func() error {
 		cli.IgnoreBrokenPipe()
 		reg := cli.NewRegistry()
 		o := demo.Options{
-			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, Full: *detail == "full", History: time.Duration(past), Seed: *seed,
-			ListenAddress: *address, AdminListenAddress: *admin, Flags: e.Flags, Version: cli.BuildVersion(), Program: os.Args[0], Registry: reg, Logger: e.Logger(),
+			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, Full: *detail == "full", History: time.Duration(past),
+			Seed:          *seed,
+			ListenAddress: *address, AdminListenAddress: *admin, Flags: e.Flags, Version: cli.BuildVersion(), Program: os.Args[0],
+			Registry: reg, Logger: e.Logger(),
 			Say: func(format string, args ...any) { fmt.Fprintf(e.Stdout, format+"\n", args...) },
 		}
 		if err := o.Validate(); err != nil {

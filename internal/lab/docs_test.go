@@ -133,7 +133,8 @@ func TestCommandLinesOfDocs(t *testing.T) {
 					t.Errorf("%s:%d: %s %s: %v", path, n+1, program, line, err)
 				}
 			}
-			if m := codeLine.FindStringSubmatch(line); m != nil && (line[0] == ' ' || line[0] == '\t' || line[0] == '$' || strings.Contains(line, " --")) {
+			if m := codeLine.FindStringSubmatch(line); m != nil &&
+				(line[0] == ' ' || line[0] == '\t' || line[0] == '$' || strings.Contains(line, " --")) {
 				look(m[1], m[2], true)
 				continue
 			}

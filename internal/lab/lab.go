@@ -17,7 +17,8 @@ var Laboratory = cli.Program{
 	Rooms: append([]cli.Room{
 		{Commands: map[string]cli.Command{"demo": demoCommand}},
 		{Name: "loadtest", Help: "Shows what queries do to real Prometheus servers.", Commands: map[string]cli.Command{
-			"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "plugin": loadPluginCommand, "relabel": loadRelabelCommand, "rules": rulesCommand, "usage": usageCommand,
+			"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "plugin": loadPluginCommand,
+			"relabel": loadRelabelCommand, "rules": rulesCommand, "usage": usageCommand,
 		}},
 	}, product()...),
 }

@@ -35,7 +35,8 @@ func oomCommand(e *cli.Env, parent cli.Clause) func() error {
 			return err
 		}
 		o := scenario.Options{
-			Scenario: scenario.Killer, Spillway: self, Series: *series, Servers: *servers, Callers: *callers, Idle: *idle, Duration: *duration, Patience: *patience,
+			Scenario: scenario.Killer, Spillway: self, Series: *series, Servers: *servers, Callers: *callers, Idle: *idle,
+			Duration: *duration, Patience: *patience,
 			MemoryLimit: int64(*limit), KeepFree: int64(*free), NoDirect: !*direct, LimitUntold: !*tell, Seed: *seed, Dir: *dir,
 			Say: sayWithTime(e),
 		}

@@ -24,7 +24,8 @@ func loadRelabelCommand(e *cli.Env, parent cli.Clause) func() error {
 			return err
 		}
 		all, err := load.Measure(e.Ctx, load.MeasureOptions{
-			Program: self, Sizes: *sizes, Options: load.Options{Names: *names, Lines: *lines, Dashboards: *boards, Seed: *seed}, Dir: *dir, Say: sayWithTime(e),
+			Program: self, Sizes: *sizes, Options: load.Options{Names: *names, Lines: *lines, Dashboards: *boards, Seed: *seed}, Dir: *dir,
+			Say: sayWithTime(e),
 		})
 		if err != nil {
 			return err

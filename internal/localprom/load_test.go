@@ -12,7 +12,10 @@ import (
 func TestParseLoad(t *testing.T) {
 	for _, tc := range []struct{ name, text, want, err string }{
 		{"in the order of time", "load 15s\n  b 1 2\n  a 3 4", "0 a 3; 0 b 1; 15000 a 4; 15000 b 2", ""},
-		{"gaps, comments, two loads", "# x\nload 1m\n\n  a 1 _ 3\nload 30s\n  b 0+1x2", "0 a 1; 0 b 0; 30000 b 1; 60000 b 2; 120000 a 3", ""},
+		{
+			"gaps, comments, two loads", "# x\nload 1m\n\n  a 1 _ 3\nload 30s\n  b 0+1x2", "0 a 1; 0 b 0; 30000 b 1; 60000 b 2; 120000 a 3",
+			"",
+		},
 		{"labels", "load 1s\n {__name__=\"x y\",l=\"v\"} 1", `0 {__name__="x y", l="v"} 1`, ""},
 		{"nothing", "", "", ""},
 		{"no load", "a 1", "", "line 1: a series stands before the first load"},
@@ -63,7 +66,10 @@ func TestLoadTellsWhatIsTooOld(t *testing.T) {
 var manyTimes = regexp.MustCompile(`[xX][^a-zA-Z]*[0-9]{4}`)
 
 func FuzzParseLoad(f *testing.F) {
-	for _, seed := range []string{jobs, "load 15s\n  a 1 2 _ stale", "load 1m\n x{a=\"b\"} {{schema:1 sum:1 count:2 buckets:[1 1]}}", "load 1y\n a NaN Inf -Inf", "# c\n\nload 5ms\n{\"é\"} 1", "load 15s\n a 1+1x3"} {
+	for _, seed := range []string{
+		jobs, "load 15s\n  a 1 2 _ stale", "load 1m\n x{a=\"b\"} {{schema:1 sum:1 count:2 buckets:[1 1]}}",
+		"load 1y\n a NaN Inf -Inf", "# c\n\nload 5ms\n{\"é\"} 1", "load 15s\n a 1+1x3",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

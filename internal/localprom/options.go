@@ -123,12 +123,18 @@ func setDefault[T comparable](p *T, v T) {
 
 func (o *Options) validate() error {
 	var errs []error
-	for name, v := range map[string]time.Duration{"LookbackDelta": o.LookbackDelta, "Timeout": o.Timeout, "BlockDuration": o.BlockDuration, "Retention": o.Retention} {
+	for name, v := range map[string]time.Duration{
+		"LookbackDelta": o.LookbackDelta, "Timeout": o.Timeout, "BlockDuration": o.BlockDuration,
+		"Retention": o.Retention,
+	} {
 		if v < 0 {
 			errs = append(errs, fmt.Errorf("%s is %s: it must not be negative", name, v))
 		}
 	}
-	for name, v := range map[string]int{"MaxSamples": o.MaxSamples, "MaxConcurrency": o.MaxConcurrency, "RemoteReadConcurrency": o.RemoteReadConcurrency} {
+	for name, v := range map[string]int{
+		"MaxSamples": o.MaxSamples, "MaxConcurrency": o.MaxConcurrency,
+		"RemoteReadConcurrency": o.RemoteReadConcurrency,
+	} {
 		if v < 0 {
 			errs = append(errs, fmt.Errorf("%s is %d: it must not be negative", name, v))
 		}

@@ -48,7 +48,10 @@ func TestReadsAnotherStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chunks, err := remote.NewReadClient("test", &remote.ClientConfig{URL: &commonconfig.URL{URL: u}, Timeout: model.Duration(time.Minute), ChunkedReadLimit: config.DefaultChunkedReadLimit})
+	chunks, err := remote.NewReadClient("test", &remote.ClientConfig{
+		URL: &commonconfig.URL{URL: u}, Timeout: model.Duration(time.Minute),
+		ChunkedReadLimit: config.DefaultChunkedReadLimit,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

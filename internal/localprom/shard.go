@@ -224,10 +224,19 @@ func (s *Shard) openStorage(conf *config.Config, feat features.Collector) error 
 		return float64(db.Head().MinTime() / 1000)
 	}
 	s.reg.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "prometheus_tsdb_lowest_timestamp_seconds", Help: "Lowest timestamp value stored in the database."}, lowest),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "prometheus_tsdb_head_min_time_seconds", Help: "Minimum time bound of the head block."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "prometheus_tsdb_lowest_timestamp_seconds",
+			Help: "Lowest timestamp value stored in the database.",
+		}, lowest),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "prometheus_tsdb_head_min_time_seconds",
+			Help: "Minimum time bound of the head block.",
+		},
 			func() float64 { return float64(db.Head().MinTime() / 1000) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "prometheus_tsdb_head_max_time_seconds", Help: "Maximum timestamp of the head block."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "prometheus_tsdb_head_max_time_seconds",
+			Help: "Maximum timestamp of the head block.",
+		},
 			func() float64 { return float64(db.Head().MaxTime() / 1000) }),
 	)
 	s.remote = remote.NewStorage(s.log("remote"), s.reg, db.StartTime, s.dir, time.Minute, noScrapeManager{}, s.settings.typeAndUnitLabels)
@@ -274,7 +283,8 @@ func (s *Shard) newManagers(conf *config.Config, external *url.URL, feat feature
 	s.onClose(func() error { cancel(); wg.Wait(); return nil })
 
 	newDiscovery := func(name string) (*discovery.Manager, error) {
-		m := discovery.NewManager(ctx, s.log("discovery manager "+name), s.reg, sdMetrics, discovery.Name(name), discovery.FeatureRegistry(feat), discovery.Updatert(targetSyncInterval))
+		m := discovery.NewManager(ctx, s.log("discovery manager "+name), s.reg, sdMetrics, discovery.Name(name),
+			discovery.FeatureRegistry(feat), discovery.Updatert(targetSyncInterval))
 		if m == nil {
 			return nil, fmt.Errorf("make the discovery manager %s: its log says why", name)
 		}
@@ -302,7 +312,10 @@ func (s *Shard) newManagers(conf *config.Config, external *url.URL, feat feature
 	wg.Go(func() { _ = s.scraper.Run(s.scrapeSD.SyncCh()) }) // always nil
 	s.onClose(func() error { s.scraper.Stop(); return nil })
 
-	s.notifier = notifier.NewManager(&notifier.Options{Registerer: s.reg, QueueCapacity: 10_000, MaxBatchSize: notifier.DefaultMaxBatchSize}, conf.GlobalConfig.MetricNameValidationScheme, s.log("notifier"))
+	s.notifier = notifier.NewManager(&notifier.Options{
+		Registerer: s.reg, QueueCapacity: 10_000,
+		MaxBatchSize: notifier.DefaultMaxBatchSize,
+	}, conf.GlobalConfig.MetricNameValidationScheme, s.log("notifier"))
 	wg.Go(func() { s.notifier.Run(s.notifySD.SyncCh()) })
 	s.onClose(func() error { s.notifier.Stop(); return nil })
 
@@ -336,7 +349,9 @@ func (s *Shard) newManagers(conf *config.Config, external *url.URL, feat feature
 	return nil
 }
 
-func (s *Shard) serve(ctx context.Context, conf *config.Config, l net.Listener, external *url.URL, version *web.PrometheusVersion, feat features.Collector) error {
+func (s *Shard) serve(ctx context.Context, conf *config.Config, l net.Listener, external *url.URL, version *web.PrometheusVersion,
+	feat features.Collector,
+) error {
 	notifs := notifications.NewNotifications(16, s.reg)
 	retention := conf.StorageConfig.TSDBConfig.Retention
 	o := &web.Options{
@@ -465,7 +480,8 @@ func (s *Shard) apply(conf *config.Config) (err error) {
 		{"notifier", func() error { return s.notifier.ApplyConfig(conf) }},
 		{"alertmanager discovery", func() error { return s.notifySD.ApplyConfig(notifySD) }},
 		{"rule manager", func() error {
-			return s.ruler.Update(time.Duration(conf.GlobalConfig.EvaluationInterval), ruleFiles, conf.GlobalConfig.ExternalLabels, s.url, nil)
+			return s.ruler.Update(time.Duration(conf.GlobalConfig.EvaluationInterval), ruleFiles, conf.GlobalConfig.ExternalLabels, s.url,
+				nil)
 		}},
 	} {
 		if err := part.apply(); err != nil {

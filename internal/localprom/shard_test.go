@@ -135,7 +135,8 @@ func TestQueriesOfAClient(t *testing.T) {
 	if err != nil || v.String() != `up{instance="a", job="api"} => 1 @[300]` {
 		t.Errorf("query of up: %v, %v", v, err)
 	}
-	v, _, err = c.QueryRange(t.Context(), `histogram_count(latency)`, promv1.Range{Start: epoch, End: epoch.Add(time.Minute), Step: 30 * time.Second})
+	v, _, err = c.QueryRange(t.Context(), `histogram_count(latency)`,
+		promv1.Range{Start: epoch, End: epoch.Add(time.Minute), Step: 30 * time.Second})
 	if m, ok := v.(model.Matrix); err != nil || !ok || len(m) != 1 || len(m[0].Values) != 3 || m[0].Values[2].Value != 4 {
 		t.Errorf("query_range: %v, %v", v, err)
 	}
@@ -175,7 +176,8 @@ func TestRemoteReadStreamsChunksWithExternalLabels(t *testing.T) {
 			if !chunked {
 				c = samplesOnly{u, c}
 			}
-			q, err := remote.ToQuery(0, 600_000, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "http_requests_total"), labels.MustNewMatcher(labels.MatchEqual, "replica", "a")}, nil)
+			q, err := remote.ToQuery(0, 600_000, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__",
+				"http_requests_total"), labels.MustNewMatcher(labels.MatchEqual, "replica", "a")}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -274,15 +276,17 @@ func scrapeConfig(t testing.TB, job, addr string) *config.ScrapeConfig {
 
 func TestStatus(t *testing.T) {
 	s := start(t, Options{
-		ExternalLabels: labels.FromStrings("cluster", "jaguar", "replica", "a"), Retention: 30 * 24 * time.Hour, LookbackDelta: time.Minute, MaxSamples: 12345,
-		Features: []string{"promql-experimental-functions"},
+		ExternalLabels: labels.FromStrings("cluster", "jaguar", "replica", "a"), Retention: 30 * 24 * time.Hour, LookbackDelta: time.Minute,
+		MaxSamples: 12345,
+		Features:   []string{"promql-experimental-functions"},
 	})
 	if c := data[struct{ YAML string }](t, s, "/api/v1/status/config").YAML; !strings.Contains(c, "external_labels:\n    cluster: jaguar\n    replica: a\n") || !strings.Contains(c, "time: 30d") {
 		t.Errorf("status/config:\n%s", c)
 	}
 	flags := data[map[string]string](t, s, "/api/v1/status/flags")
 	for name, want := range map[string]string{
-		"query.lookback-delta": "1m", "query.max-samples": "12345", "query.timeout": "2m", "enable-feature": "promql-experimental-functions",
+		"query.lookback-delta": "1m", "query.max-samples": "12345", "query.timeout": "2m",
+		"enable-feature":              "promql-experimental-functions",
 		"storage.tsdb.retention.time": "30d", "storage.tsdb.path": s.Dir(), "web.listen-address": strings.TrimPrefix(s.URL(), "http://"),
 	} {
 		if flags[name] != want {
@@ -305,8 +309,10 @@ func TestStatus(t *testing.T) {
 		t.Errorf("features do not show the experimental functions: %v", feat)
 	}
 	for _, path := range []string{
-		"/-/ready", "/-/healthy", "/api/v1/status/tsdb", "/api/v1/status/walreplay", "/api/v1/targets", "/api/v1/rules", "/api/v1/alerts", "/api/v1/alertmanagers", "/api/v1/format_query?query=up",
-		"/api/v1/parse_query?query=up", "/api/v1/query_exemplars?query=up", "/api/v1/targets/metadata", "/api/v1/notifications", "/version", "/debug/pprof/cmdline",
+		"/-/ready", "/-/healthy", "/api/v1/status/tsdb", "/api/v1/status/walreplay", "/api/v1/targets", "/api/v1/rules", "/api/v1/alerts",
+		"/api/v1/alertmanagers", "/api/v1/format_query?query=up",
+		"/api/v1/parse_query?query=up", "/api/v1/query_exemplars?query=up", "/api/v1/targets/metadata", "/api/v1/notifications", "/version",
+		"/debug/pprof/cmdline",
 	} {
 		if code, body := get(t, s, path); code != http.StatusOK {
 			t.Errorf("%s: %d %.200s", path, code, body)
@@ -340,14 +346,19 @@ func TestMetricsAreTheShardsOwn(t *testing.T) {
 	_, inA := get(t, a, "/metrics")
 	_, inB := get(t, b, "/metrics")
 	for _, want := range []string{
-		"\nprometheus_tsdb_head_series 5\n", "\nprometheus_http_requests_total{code=\"200\",handler=\"/api/v1/query\"} 2\n", "\nprometheus_ready 1\n", "\nprometheus_engine_queries 0\n",
-		"version=\"" + Version + "\"", "\nprocess_resident_memory_bytes ", "\ngo_goroutines ", "\nprometheus_config_last_reload_successful 1\n", "\nprometheus_tsdb_head_max_time_seconds 600\n",
+		"\nprometheus_tsdb_head_series 5\n", "\nprometheus_http_requests_total{code=\"200\",handler=\"/api/v1/query\"} 2\n",
+		"\nprometheus_ready 1\n", "\nprometheus_engine_queries 0\n",
+		"version=\"" + Version + "\"", "\nprocess_resident_memory_bytes ", "\ngo_goroutines ",
+		"\nprometheus_config_last_reload_successful 1\n", "\nprometheus_tsdb_head_max_time_seconds 600\n",
 	} {
 		if !strings.Contains(inA, want) {
 			t.Errorf("/metrics lacks %q", want)
 		}
 	}
-	for _, want := range []string{"\nprometheus_tsdb_head_series 0\n", "\nprometheus_http_requests_total{code=\"200\",handler=\"/api/v1/query\"} 0\n"} {
+	for _, want := range []string{
+		"\nprometheus_tsdb_head_series 0\n",
+		"\nprometheus_http_requests_total{code=\"200\",handler=\"/api/v1/query\"} 0\n",
+	} {
 		if !strings.Contains(inB, want) {
 			t.Errorf("/metrics of the other shard lacks %q", want)
 		}
@@ -471,7 +482,10 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 		{"negative bounds, all named", t.Context(), Options{Timeout: -1, MaxSamples: -2}, "Timeout is -1ns: it must not be negative"},
 		{"broken configuration", t.Context(), Options{Config: "scrape_configs: 7"}, "the shard's prometheus.yml"},
 		{"remote_write", t.Context(), Options{Config: "remote_write: [{url: http://127.0.0.1:1/}]"}, "remote_write cannot be had"},
-		{"one job twice", t.Context(), Options{ScrapeConfigs: []*config.ScrapeConfig{scrapeConfig(t, "a", "x:1"), scrapeConfig(t, "a", "x:1")}}, "job names must be unique"},
+		{"one job twice", t.Context(), Options{ScrapeConfigs: []*config.ScrapeConfig{
+			scrapeConfig(t, "a", "x:1"),
+			scrapeConfig(t, "a", "x:1"),
+		}}, "job names must be unique"},
 		{"port taken", t.Context(), Options{Listen: taken.Addr().String()}, "listen on " + taken.Addr().String()},
 		{"no such blocks", t.Context(), Options{Blocks: []string{filepath.Join(t.TempDir(), "none")}}, "blocks directory"},
 		{"broken rules", t.Context(), Options{Config: "rule_files: [" + writeFile(t, "groups: [{name: a, rules: [{record: b, expr: 'sum('}]}]") + "]"}, "rule manager"},

@@ -51,7 +51,8 @@ func newRegistry(v *web.PrometheusVersion) *prometheus.Registry {
 		Name: "prometheus_build_info",
 		Help: "A metric with a constant '1' value labeled by version, revision, branch, goversion from which prometheus was built, and the goos and goarch for the build.",
 		ConstLabels: prometheus.Labels{
-			"version": v.Version, "revision": v.Revision, "branch": v.Branch, "goversion": v.GoVersion, "goos": runtime.GOOS, "goarch": runtime.GOARCH, "tags": "unknown",
+			"version": v.Version, "revision": v.Revision, "branch": v.Branch, "goversion": v.GoVersion, "goos": runtime.GOOS,
+			"goarch": runtime.GOARCH, "tags": "unknown",
 		},
 	})
 	build.Set(1)

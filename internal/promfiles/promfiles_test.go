@@ -13,7 +13,10 @@ import (
 func TestLinkBlocksTakesBlocksOnly(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	id := ulid.MustNew(1, nil).String()
-	for _, name := range []string{id + "/meta.json", id + "/chunks/000001", "wal/00000000", "lock", "notes/meta.json", id + ".tmp-for-deletion/meta.json"} {
+	for _, name := range []string{
+		id + "/meta.json", id + "/chunks/000001", "wal/00000000", "lock", "notes/meta.json",
+		id + ".tmp-for-deletion/meta.json",
+	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(from, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}

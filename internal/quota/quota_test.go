@@ -19,8 +19,14 @@ func TestLimit(t *testing.T) {
 		ok    bool
 	}{
 		{"no control groups", nil, 0, false},
-		{"version 2, the container's own root", map[string]string{"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": mount2, "sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5, true},
-		{"version 2, no limit", map[string]string{"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": mount2, "sys/fs/cgroup/cpu.max": "max 100000\n"}, 0, false},
+		{"version 2, the container's own root", map[string]string{
+			"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": mount2,
+			"sys/fs/cgroup/cpu.max": "150000 100000\n",
+		}, 1.5, true},
+		{"version 2, no limit", map[string]string{
+			"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": mount2,
+			"sys/fs/cgroup/cpu.max": "max 100000\n",
+		}, 0, false},
 		{"version 2, the pod's limit is less than the container's", map[string]string{
 			"proc/self/cgroup": "0::/pod/container\n", "proc/self/mountinfo": mount2,
 			"sys/fs/cgroup/pod/container/cpu.max": "400000 100000\n", "sys/fs/cgroup/pod/cpu.max": "100000 100000\n",
@@ -37,7 +43,10 @@ func TestLimit(t *testing.T) {
 			"proc/self/cgroup": "4:cpu:/../other\n", "proc/self/mountinfo": mount1,
 			"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
 		}, 2, true},
-		{"nonsense", map[string]string{"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": "x\n" + mount2, "sys/fs/cgroup/cpu.max": "0 0\n"}, 0, false},
+		{"nonsense", map[string]string{
+			"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": "x\n" + mount2,
+			"sys/fs/cgroup/cpu.max": "0 0\n",
+		}, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := t.TempDir()

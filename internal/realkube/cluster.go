@@ -112,8 +112,10 @@ func (c *Cluster) run(name string, args ...string) (*realprom.Process, error) {
 // startEtcd starts etcd and waits until it is healthy.
 func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 	local := func(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
-	c.etcd, err = c.run("etcd", "--data-dir", c.path("etcd"), "--listen-client-urls", local(c.etcdPort), "--advertise-client-urls", local(c.etcdPort),
-		"--listen-peer-urls", local(c.etcdPeer), "--initial-advertise-peer-urls", local(c.etcdPeer), "--initial-cluster", "default="+local(c.etcdPeer),
+	c.etcd, err = c.run("etcd", "--data-dir", c.path("etcd"), "--listen-client-urls", local(c.etcdPort), "--advertise-client-urls",
+		local(c.etcdPort),
+		"--listen-peer-urls", local(c.etcdPeer), "--initial-advertise-peer-urls", local(c.etcdPeer), "--initial-cluster",
+		"default="+local(c.etcdPeer),
 		"--listen-metrics-urls", local(c.etcdMetric), "--unsafe-no-fsync", "--log-level", "warn")
 	if err != nil {
 		return err
@@ -148,8 +150,10 @@ func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
 	args := append([]string{
 		"--etcd-servers", fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort), "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
 		"--secure-port", fmt.Sprint(c.apiPort), "--cert-dir", c.path("certs"), "--service-account-issuer", "https://kubernetes.default.svc",
-		"--service-account-key-file", c.path("sa.pub"), "--service-account-signing-key-file", c.path("sa.key"), "--service-cluster-ip-range", "10.96.0.0/16",
-		"--authorization-mode", "RBAC", "--endpoint-reconciler-type", "none", "--token-auth-file", c.path("tokens.csv"), "--enable-aggregator-routing",
+		"--service-account-key-file", c.path("sa.pub"), "--service-account-signing-key-file", c.path("sa.key"),
+		"--service-cluster-ip-range", "10.96.0.0/16",
+		"--authorization-mode", "RBAC", "--endpoint-reconciler-type", "none", "--token-auth-file", c.path("tokens.csv"),
+		"--enable-aggregator-routing",
 	}, c.opts.APIServerArgs...)
 	if c.api, err = c.run("kube-apiserver", args...); err != nil {
 		return err
@@ -187,7 +191,8 @@ func (c *Cluster) trust() error {
 		c.client.CloseIdleConnections()
 	}
 	c.client = &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: writers, MaxConnsPerHost: 4 * writers,
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: writers,
+		MaxConnsPerHost: 4 * writers,
 	}}
 	return nil
 }

@@ -78,7 +78,8 @@ func TestControlPlane(t *testing.T) {
 	if err != nil || !strings.Contains(string(b), "apiserver_request_total{") {
 		t.Errorf("the API server's page: %v", err)
 	}
-	if _, err := c.Do(ctx, PrometheusToken, http.MethodGet, "/api/v1/nodes", nil); err == nil || !strings.Contains(err.Error(), "status 403") {
+	if _, err := c.Do(ctx, PrometheusToken, http.MethodGet, "/api/v1/nodes", nil); err == nil ||
+		!strings.Contains(err.Error(), "status 403") {
 		t.Errorf("Prometheus may list nodes: %v", err)
 	}
 	check(c.Create(ctx, "flowcontrol.apiserver.k8s.io/v1", `{"kind":"FlowSchema","metadata":{"name":"noisy"},"spec":{"matchingPrecedence":100,"priorityLevelConfiguration":

@@ -61,7 +61,10 @@ func (n *NetNS) Start(log io.Writer, path string, args ...string) (*realprom.Pro
 	if err != nil {
 		return nil, err
 	}
-	return realprom.StartProcess(realprom.ProcessOptions{Path: ip, Args: append([]string{"netns", "exec", n.name, path}, args...), Log: log})
+	return realprom.StartProcess(realprom.ProcessOptions{
+		Path: ip, Args: append([]string{"netns", "exec", n.name, path}, args...),
+		Log: log,
+	})
 }
 
 func command(ctx context.Context, args ...string) error {
@@ -161,7 +164,11 @@ func (n *NetNS) OverflowNeighbours(ctx context.Context, during func()) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Run(context.WithoutCancel(ctx), "ip", "link", "del", "tv0")) }()
-	for _, args := range [][]string{{"addr", "add", "10.123.0.1/16", "dev", "tv0"}, {"link", "set", "tv0", "up"}, {"link", "set", "tv1", "up"}} {
+	for _, args := range [][]string{
+		{"addr", "add", "10.123.0.1/16", "dev", "tv0"},
+		{"link", "set", "tv0", "up"},
+		{"link", "set", "tv1", "up"},
+	} {
 		if err := n.Run(ctx, append([]string{"ip"}, args...)...); err != nil {
 			return err
 		}

@@ -49,7 +49,8 @@ func TestForward(t *testing.T) {
 	if _, err := exec.LookPath("iptables-save"); err != nil {
 		t.Skip("there is no iptables; apt-get install iptables")
 	}
-	if err := n.Run(t.Context(), "iptables", "-A", "OUTPUT", "-d", "10.0.0.0/8", "-m", "comment", "--comment", "traffic=internal-out", "-j", "ACCEPT"); err != nil {
+	if err := n.Run(t.Context(), "iptables", "-A", "OUTPUT", "-d", "10.0.0.0/8", "-m", "comment", "--comment", "traffic=internal-out", "-j",
+		"ACCEPT"); err != nil {
 		t.Fatal(err)
 	}
 	p, err := n.Start(nil, path, "--web.listen-address=127.0.0.1:9455")

@@ -16,10 +16,13 @@ const writers = 8
 
 // collections are the paths' last elements of the kinds that Create knows.
 var collections = map[string]string{
-	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "Node": "nodes", "Pod": "pods",
-	"ConfigMap": "configmaps", "Service": "services", "FlowSchema": "flowschemas", "PriorityLevelConfiguration": "prioritylevelconfigurations",
-	"ValidatingWebhookConfiguration": "validatingwebhookconfigurations", "APIService": "apiservices", "CustomResourceDefinition": "customresourcedefinitions",
-	"PrometheusRule": "prometheusrules", "ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors",
+	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Namespace": "namespaces",
+	"ServiceAccount": "serviceaccounts", "Node": "nodes", "Pod": "pods",
+	"ConfigMap": "configmaps", "Service": "services", "FlowSchema": "flowschemas",
+	"PriorityLevelConfiguration":     "prioritylevelconfigurations",
+	"ValidatingWebhookConfiguration": "validatingwebhookconfigurations", "APIService": "apiservices",
+	"CustomResourceDefinition": "customresourcedefinitions",
+	"PrometheusRule":           "prometheusrules", "ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors",
 }
 
 // Create writes one object, JSON without apiVersion, into the API group and version, and then its

@@ -53,7 +53,8 @@ func command(ctx context.Context, name string, args []string) (string, string, e
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return stdout.String(), stderr.String(), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, lastBytes(stderr.String(), 1000))
+		return stdout.String(), stderr.String(),
+			fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, lastBytes(stderr.String(), 1000))
 	}
 	return stdout.String(), stderr.String(), nil
 }

@@ -38,7 +38,8 @@ func TestStartOnPorts(t *testing.T) {
 			seen := map[string]bool{}
 			tries := 0
 			_, _, err := StartOnPorts(t.Context(), PortOptions{
-				Name: "program", Path: script(t, tc.text), Ports: 2, Timeout: map[bool]time.Duration{true: 300 * time.Millisecond}[tc.tries == 1 && tc.name == "never ready"],
+				Name: "program", Path: script(t, tc.text), Ports: 2,
+				Timeout: map[bool]time.Duration{true: 300 * time.Millisecond}[tc.tries == 1 && tc.name == "never ready"],
 				Args: func(addrs []string) []string {
 					tries++
 					for _, a := range addrs {

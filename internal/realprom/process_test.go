@@ -71,7 +71,8 @@ func part(t *testing.T, name string, maxRSS int64) *Process {
 func TestProcessThatFails(t *testing.T) {
 	p := part(t, "fails", 0)
 	<-p.Done()
-	if err := p.Err(); err == nil || !strings.Contains(err.Error(), "exit status 3; its log ends with:") || !strings.Contains(err.Error(), "the disk is on fire") {
+	if err := p.Err(); err == nil || !strings.Contains(err.Error(), "exit status 3; its log ends with:") ||
+		!strings.Contains(err.Error(), "the disk is on fire") {
 		t.Errorf("error: %v", err)
 	}
 	if err := p.Stop(); err == nil {
@@ -174,7 +175,8 @@ func running(pid int) bool {
 }
 
 func TestStartOfNothing(t *testing.T) {
-	if _, err := StartProcess(ProcessOptions{Path: "/nonexistent/prometheus"}); err == nil || !strings.Contains(err.Error(), "start /nonexistent/prometheus") {
+	if _, err := StartProcess(ProcessOptions{Path: "/nonexistent/prometheus"}); err == nil ||
+		!strings.Contains(err.Error(), "start /nonexistent/prometheus") {
 		t.Errorf("error: %v", err)
 	}
 }

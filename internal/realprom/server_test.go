@@ -45,7 +45,8 @@ func TestServer(t *testing.T) {
 			t.Errorf("promtool %v: %q, %q, %v", tc.args, out, stderr, err)
 		}
 	}
-	if _, stderr, err := Promtool(t.Context(), "query", "instant", s.URL(), "sum("); err == nil || !strings.Contains(err.Error(), "parse error") || !strings.Contains(stderr, "parse error") {
+	if _, stderr, err := Promtool(t.Context(), "query", "instant", s.URL(), "sum("); err == nil ||
+		!strings.Contains(err.Error(), "parse error") || !strings.Contains(stderr, "parse error") {
 		t.Errorf("promtool with a broken query: %q, %v", stderr, err)
 	}
 	if !strings.Contains(s.Log(), "Server is ready to receive web requests") || !strings.Contains(log.String(), "Server is ready") {
@@ -106,7 +107,11 @@ func TestServerThatCannotStart(t *testing.T) {
 		want string
 	}{
 		{"broken configuration", t.Context(), Options{Config: "scrape_configs: 7"}, "cannot unmarshal"},
-		{"broken YAML below labels", t.Context(), Options{Config: "a: [", ExternalLabels: labels.FromStrings("a", "b")}, "put external labels into the configuration"},
+		{
+			"broken YAML below labels", t.Context(),
+			Options{Config: "a: [", ExternalLabels: labels.FromStrings("a", "b")},
+			"put external labels into the configuration",
+		},
 		{"unknown flag", t.Context(), Options{Flags: []string{"--no-such-flag"}}, "unknown long flag"},
 		{"no such blocks", t.Context(), Options{Blocks: []string{"/nonexistent"}}, "blocks directory"},
 		{"ended context", cancelled, Options{}, "changed my mind"},
@@ -196,7 +201,8 @@ func TestThanos(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Thanos(t.Context(), "query", fmt.Sprintf("--grpc-address=127.0.0.1:%d", grpc), fmt.Sprintf("--http-address=127.0.0.1:%d", web))
+	p, err := Thanos(t.Context(), "query", fmt.Sprintf("--grpc-address=127.0.0.1:%d", grpc),
+		fmt.Sprintf("--http-address=127.0.0.1:%d", web))
 	if err != nil {
 		t.Fatal(err)
 	}

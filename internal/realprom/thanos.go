@@ -42,7 +42,10 @@ func StartSidecar(ctx context.Context, prometheusURL string, args ...string) (*T
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the sidecar: %w", err)
 	}
-	s, err := startThanos(ctx, append([]string{"sidecar", "--prometheus.url=" + prometheusURL, "--tsdb.path=" + temp, "--prometheus.ready_timeout=30s"}, args...))
+	s, err := startThanos(ctx, append([]string{
+		"sidecar", "--prometheus.url=" + prometheusURL, "--tsdb.path=" + temp,
+		"--prometheus.ready_timeout=30s",
+	}, args...))
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(temp))
 	}
@@ -68,9 +71,10 @@ func startThanos(ctx context.Context, args []string) (*ThanosServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, at, err := StartOnPorts(ctx, PortOptions{Name: "thanos " + args[0], Path: path, Ports: 2, Timeout: thanosTimeout, Args: func(at []string) []string {
-		return append(args[:len(args):len(args)], "--http-address="+at[0], "--grpc-address="+at[1])
-	}})
+	p, at, err := StartOnPorts(ctx,
+		PortOptions{Name: "thanos " + args[0], Path: path, Ports: 2, Timeout: thanosTimeout, Args: func(at []string) []string {
+			return append(args[:len(args):len(args)], "--http-address="+at[0], "--grpc-address="+at[1])
+		}})
 	if err != nil {
 		return nil, err
 	}

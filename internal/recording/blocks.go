@@ -17,7 +17,9 @@ import (
 // block into the directory to, for servers that are given it. Query and Append of o are not looked
 // at: rules see source and what they recorded themselves. What is recorded is in memory until it is
 // written, and a temporary folder in to is used meanwhile.
-func Blocks(ctx context.Context, to string, o Options, engine promql.QueryEngine, source storage.Queryable, from, until time.Time) (st Stats, err error) {
+func Blocks(ctx context.Context, to string, o Options, engine promql.QueryEngine, source storage.Queryable, from,
+	until time.Time,
+) (st Stats, err error) {
 	if err := os.MkdirAll(to, 0o777); err != nil {
 		return st, fmt.Errorf("record the past: %w", err)
 	}

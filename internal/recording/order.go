@@ -25,7 +25,8 @@ func reads(expr parser.Expr, metric string) bool {
 	found := false
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		if vs, ok := n.(*parser.VectorSelector); ok {
-			found = found || !slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel && !m.Matches(metric) })
+			found = found || !slices.ContainsFunc(vs.LabelMatchers,
+				func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel && !m.Matches(metric) })
 		}
 		return nil
 	})

@@ -120,7 +120,8 @@ func (f *Filler) load() ([]*rule, error) {
 	}
 	p := parser.NewParser(parser.Options{})
 	o := &rules.ManagerOptions{
-		QueryFunc: f.at, Appendable: anyAge{f.opts.Append, f.opts.Labels}, Logger: promslog.NewNopLogger(), GroupLoader: loader{f.opts.Rules, p}, Parser: p,
+		QueryFunc: f.at, Appendable: anyAge{f.opts.Append, f.opts.Labels}, Logger: promslog.NewNopLogger(),
+		GroupLoader: loader{f.opts.Rules, p}, Parser: p,
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, // the past is nobody's news
 	}
 	m := rules.NewManager(o)
@@ -139,7 +140,10 @@ func (f *Filler) load() ([]*rule, error) {
 				}
 				all = append(all, &rule{
 					rule: r, interval: g.Interval(), phase: phase, where: fmt.Sprintf("%s: group %s: %s", name, g.Name(), r.Name()),
-					group: rules.NewGroup(rules.GroupOptions{Name: fmt.Sprintf("%s/%d", g.Name(), i), File: name, Interval: g.Interval(), Limit: g.Limit(), Rules: []rules.Rule{r}, Opts: o}),
+					group: rules.NewGroup(rules.GroupOptions{
+						Name: fmt.Sprintf("%s/%d", g.Name(), i), File: name, Interval: g.Interval(),
+						Limit: g.Limit(), Rules: []rules.Rule{r}, Opts: o,
+					}),
 				})
 			}
 		}
@@ -282,7 +286,9 @@ func (a *late) Append(ref storage.SeriesRef, l labels.Labels, t int64, v float64
 	return a.Appender.Append(ref, a.labelled(l), t, v)
 }
 
-func (a *late) AppendHistogram(ref storage.SeriesRef, l labels.Labels, t int64, h *histogram.Histogram, fh *histogram.FloatHistogram) (storage.SeriesRef, error) {
+func (a *late) AppendHistogram(ref storage.SeriesRef, l labels.Labels, t int64, h *histogram.Histogram,
+	fh *histogram.FloatHistogram,
+) (storage.SeriesRef, error) {
 	return a.Appender.AppendHistogram(ref, a.labelled(l), t, h, fh)
 }
 

@@ -261,14 +261,16 @@ func TestBlocks(t *testing.T) {
 	dir := t.TempDir()
 	files := maps.Clone(files)
 	files["c.yaml"] = &fstest.MapFile{Data: []byte("no rules at all")}
-	st, err := Blocks(t.Context(), dir, Options{Rules: Without(files, "c.yaml"), Labels: labels.FromStrings("cluster", "x")}, s.Engine(), s.Storage(), zero, zero.Add(10*time.Minute))
+	st, err := Blocks(t.Context(), dir, Options{Rules: Without(files, "c.yaml"), Labels: labels.FromStrings("cluster", "x")}, s.Engine(),
+		s.Storage(), zero, zero.Add(10*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if st.Rules != 3 || st.Steps != 60 {
 		t.Errorf("%+v", st)
 	}
-	other, err := localprom.Start(t.Context(), localprom.Options{Blocks: []string{dir}, DisableWAL: true, Retention: 100 * 365 * 24 * time.Hour})
+	other, err := localprom.Start(t.Context(),
+		localprom.Options{Blocks: []string{dir}, DisableWAL: true, Retention: 100 * 365 * 24 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,8 @@ func TestWakesSeldom(t *testing.T) {
 		var next time.Time
 		moved := 0
 		for range 1000 {
-			a, b := s.AfterFunc(30*time.Second, func() { t.Error("it was stopped") }), s.AfterFunc(2*time.Second, func() { t.Error("it was stopped") })
+			a, b := s.AfterFunc(30*time.Second, func() { t.Error("it was stopped") }),
+				s.AfterFunc(2*time.Second, func() { t.Error("it was stopped") })
 			s.mu.Lock()
 			if s.next != next {
 				next = s.next

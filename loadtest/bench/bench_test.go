@@ -39,15 +39,26 @@ func TestCheck(t *testing.T) {
 		want     []string
 	}{
 		{"defaults", Servers{Spillway: "x"}, Asking{}, time.Minute, time.Hour, nil},
-		{"least", Servers{Spillway: "x", Nodes: 8, Shards: 1, Interval: time.Second}, Asking{Window: time.Minute, Times: 1, Bound: 1}, time.Minute, time.Minute, nil},
-		{"most", Servers{Spillway: "x", Nodes: 100_000, Shards: 64, Interval: 2 * time.Minute}, Asking{Window: 24 * time.Hour, Times: 100}, 2 * time.Minute, time.Minute, nil},
+		{
+			"least",
+			Servers{Spillway: "x", Nodes: 8, Shards: 1, Interval: time.Second},
+			Asking{Window: time.Minute, Times: 1, Bound: 1},
+			time.Minute, time.Minute, nil,
+		},
+		{
+			"most",
+			Servers{Spillway: "x", Nodes: 100_000, Shards: 64, Interval: 2 * time.Minute},
+			Asking{Window: 24 * time.Hour, Times: 100},
+			2 * time.Minute, time.Minute, nil,
+		},
 		{
 			"too little",
 			Servers{Nodes: 7, Shards: -1, Interval: time.Millisecond},
 			Asking{Window: 59 * time.Second, Times: -1, Bound: -1},
 			90 * time.Second, time.Minute,
 			[]string{
-				"the path of the spillway binary is missing", "nodes: 7 is outside 8 to 100,000", "shards: -1 is outside 1 to 64", "interval: 1ms is outside 1s to 1m30s",
+				"the path of the spillway binary is missing", "nodes: 7 is outside 8 to 100,000", "shards: -1 is outside 1 to 64",
+				"interval: 1ms is outside 1s to 1m30s",
 				"window: 59s is outside 1m to 24h", "times: -1 is outside 1 to 100", "bound: -1ns is not above 0",
 			},
 		},
@@ -98,7 +109,10 @@ func TestGet(t *testing.T) {
 		answer     http.HandlerFunc
 	}{
 		{"whole", "", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "all of it") }},
-		{"refused", "503 Service Unavailable: busy", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }},
+		{
+			"refused", "503 Service Unavailable: busy",
+			func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) },
+		},
 		{"cut", "read the answer of", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			fmt.Fprint(w, "all of it")

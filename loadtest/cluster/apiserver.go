@@ -35,7 +35,8 @@ func (q *request) pairs(dry bool) []string {
 	if dry {
 		p = append(p, "dry_run", "")
 	}
-	return append(p, "group", q.r.group, "resource", q.r.resource, "scope", q.scope, "subresource", q.sub, "verb", q.verb, "version", q.r.version)
+	return append(p, "group", q.r.group, "resource", q.r.resource, "scope", q.scope, "subresource", q.sub, "verb", q.verb, "version",
+		q.r.version)
 }
 
 // requests lists the traffic of one instance. Busy clusters ask more.
@@ -90,7 +91,10 @@ func apiServerFamilies(d Detail) []family {
 	if d == Full {
 		own = append(own,
 			family{"apiserver_storage_objects", "Number of stored objects at the time of last check split by kind (the name before apiserver_resource_objects).", model.MetricTypeGauge, emitObjects},
-			family{"apiserver_request_body_size_bytes", "Request body sizes of writing requests.", model.MetricTypeHistogram, emitBodySizes},
+			family{
+				"apiserver_request_body_size_bytes", "Request body sizes of writing requests.", model.MetricTypeHistogram,
+				emitBodySizes,
+			},
 			family{"apiserver_selfrequest_total", "Requests of the API server to itself.", model.MetricTypeCounter, emitSelfRequests})
 	}
 	return own

@@ -48,22 +48,37 @@ func autoscalerFamilies(d Detail) []family {
 			e.add(curve{base: float64(p.m.o.Nodes + p.m.o.Nodes/10)})
 		}},
 		{"cluster_autoscaler_last_activity", "Last time certain part of CA logic executed.", g, emitLastActivity},
-		{"cluster_autoscaler_function_duration_seconds", "Time taken by various parts of CA main loop.", model.MetricTypeHistogram, emitAutoscalerDurations},
+		{
+			"cluster_autoscaler_function_duration_seconds", "Time taken by various parts of CA main loop.", model.MetricTypeHistogram,
+			emitAutoscalerDurations,
+		},
 		{"cluster_autoscaler_errors_total", "The number of CA loops failed due to an error.", c, func(_ *page, e *emitter) {
 			for _, t := range []string{"cloudProviderError", "apiCallError", "internalError"} {
 				e.add(curve{}, "type", t)
 			}
 		}},
 		{"cluster_autoscaler_scaled_up_nodes_total", "Number of nodes added by CA.", c, emitScaled(0.0004)},
-		{"cluster_autoscaler_scaled_down_nodes_total", "Number of nodes removed by CA, by reason.", c, emitScaled(0.0003, "reason", "empty")},
+		{
+			"cluster_autoscaler_scaled_down_nodes_total", "Number of nodes removed by CA, by reason.", c,
+			emitScaled(0.0003, "reason", "empty"),
+		},
 		{"cluster_autoscaler_failed_scale_ups_total", "Number of times scale-up operation has failed.", c, emitFailedScaleUps},
 		{"cluster_autoscaler_unneeded_nodes_count", "Number of nodes currently considered unneeded by CA.", g, one(0)},
 		{"cluster_autoscaler_scale_down_in_cooldown", "Whether or not the scale down is in cooldown. 1 if its, 0 otherwise.", g, one(0)},
 		{"cluster_autoscaler_node_group_backoff_status", "Whether or not node group is backoff for not autoscaling. 1 if it is, 0 otherwise.", g, emitBackoff},
 		{"cluster_autoscaler_node_group_healthiness", "Whether or not node group is healthy enough for autoscaling. 1 if it is, 0 otherwise.", g, eachNodeGroup(func(nodeGroup) float64 { return 1 })},
-		{"cluster_autoscaler_node_group_min_count", "Minimum number of nodes in the node group.", g, eachNodeGroup(func(nodeGroup) float64 { return 0 })},
-		{"cluster_autoscaler_node_group_max_count", "Maximum number of nodes in the node group.", g, eachNodeGroup(func(n nodeGroup) float64 { return float64(n.nodes + n.nodes/10 + 1) })},
-		{"cluster_autoscaler_node_group_target_count", "Target number of nodes in the node group by CA.", g, eachNodeGroup(func(n nodeGroup) float64 { return float64(n.nodes) })},
+		{
+			"cluster_autoscaler_node_group_min_count", "Minimum number of nodes in the node group.", g,
+			eachNodeGroup(func(nodeGroup) float64 { return 0 }),
+		},
+		{
+			"cluster_autoscaler_node_group_max_count", "Maximum number of nodes in the node group.", g,
+			eachNodeGroup(func(n nodeGroup) float64 { return float64(n.nodes + n.nodes/10 + 1) }),
+		},
+		{
+			"cluster_autoscaler_node_group_target_count", "Target number of nodes in the node group by CA.", g,
+			eachNodeGroup(func(n nodeGroup) float64 { return float64(n.nodes) }),
+		},
 	}
 	fams = append(fams, processFamilies(d)...)
 	if d == Full {

@@ -95,7 +95,10 @@ func equalSamples(a, b []sample) bool {
 // holds the same; the blocks survive Prometheus' own verification.
 func TestBackfillIsWhatSeriesSays(t *testing.T) {
 	m := mustNew(t, Options{Seed: 7, Nodes: 4, APIServers: 1})
-	o := BackfillOptions{From: testUntil.Add(-50 * time.Minute), Until: testUntil.Add(10 * time.Minute), Interval: 2 * time.Minute, Jitter: 3 * time.Second, ExternalTargetLabels: labels.FromStrings("cluster", "a")}
+	o := BackfillOptions{
+		From: testUntil.Add(-50 * time.Minute), Until: testUntil.Add(10 * time.Minute), Interval: 2 * time.Minute,
+		Jitter: 3 * time.Second, ExternalTargetLabels: labels.FromStrings("cluster", "a"),
+	}
 	dir := t.TempDir()
 	st, err := m.Backfill(context.Background(), dir, o)
 	if err != nil {
@@ -200,7 +203,10 @@ func TestBackfillIsWhatSeriesSays(t *testing.T) {
 // Two replicas of a shard hold the same series; where and when differs.
 func TestReplicasDifferInTimesOnly(t *testing.T) {
 	m := mustNew(t, Options{Seed: 3, Nodes: 6, APIServers: 1})
-	base := BackfillOptions{From: testUntil.Add(-30 * time.Minute), Until: testUntil, Interval: 30 * time.Second, Jitter: time.Second, Keep: func(tg Target) bool { return Shard(tg, 2) == 1 }}
+	base := BackfillOptions{
+		From: testUntil.Add(-30 * time.Minute), Until: testUntil, Interval: 30 * time.Second, Jitter: time.Second,
+		Keep: func(tg Target) bool { return Shard(tg, 2) == 1 },
+	}
 	write := func(change func(*BackfillOptions)) (map[string][]sample, Stats, string) {
 		o := base
 		change(&o)

@@ -14,9 +14,11 @@ import (
 // GPU while it runs. No go_* or process_* series, as on the real page.
 
 var xidText = map[float64]string{
-	0: "No Error", 13: "Graphics Engine Exception", 31: "GPU memory page fault", 43: "GPU stopped processing", 45: "Preemptive cleanup, due to previous errors",
+	0: "No Error", 13: "Graphics Engine Exception", 31: "GPU memory page fault", 43: "GPU stopped processing",
+	45: "Preemptive cleanup, due to previous errors",
 	48: "Double Bit ECC Error", 63: "ECC page retirement or row remapping recording event", 64: "ECC page retirement or row remapper recording failure", 74: "NVLINK Error",
-	79: "GPU has fallen off the bus", 92: "High single-bit ECC error rate", 94: "Contained ECC error", 95: "Uncontained ECC error", 119: "GSP RPC Timeout", 120: "GSP Error",
+	79: "GPU has fallen off the bus", 92: "High single-bit ECC error rate", 94: "Contained ECC error", 95: "Uncontained ECC error",
+	119: "GSP RPC Timeout", 120: "GSP Error",
 }
 
 // gpuField makes the curve of one field of one GPU.
@@ -92,30 +94,66 @@ var dcgmFields = []dcgmField{
 	{"DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", model.MetricTypeGauge, Full, used(0, 55, 12, true)},
 	{"DCGM_FI_DEV_ENC_UTIL", "Encoder utilization (in %).", model.MetricTypeGauge, Full, fixed(0)},
 	{"DCGM_FI_DEV_DEC_UTIL", "Decoder utilization (in %).", model.MetricTypeGauge, Full, fixed(0)},
-	{"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", model.MetricTypeGauge, Lean, stuck(used(345, 1600, 35, true), GPUThrottled, func(event) float64 { return 1065 })},
+	{
+		"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", model.MetricTypeGauge, Lean,
+		stuck(used(345, 1600, 35, true), GPUThrottled, func(event) float64 { return 1065 }),
+	},
 	{"DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", model.MetricTypeGauge, Full, fixed(2619)},
-	{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", model.MetricTypeGauge, Lean, leaky(stuck(used(31, 34, 4, true), GPUHot, func(e event) float64 { return e.or(92) }))},
-	{"DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).", model.MetricTypeGauge, Lean, leaky(stuck(used(38, 40, 4, true), GPUHot, func(e event) float64 { return e.or(92) + 6 }))},
+	{
+		"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", model.MetricTypeGauge, Lean,
+		leaky(stuck(used(31, 34, 4, true), GPUHot, func(e event) float64 { return e.or(92) })),
+	},
+	{
+		"DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).", model.MetricTypeGauge, Lean,
+		leaky(stuck(used(38, 40, 4, true), GPUHot, func(e event) float64 { return e.or(92) + 6 })),
+	},
 	{"DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", model.MetricTypeGauge, Lean, leaky(power)},
 	{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Total energy consumption since boot (in mJ).", model.MetricTypeCounter, Full, energy},
 	{"DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", model.MetricTypeGauge, Full, fbFree},
 	{"DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", model.MetricTypeGauge, Lean, fbUsed},
 	{"DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved (in MiB).", model.MetricTypeGauge, Full, fixed(551)},
-	{"DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "Total number of PCIe retries.", model.MetricTypeCounter, Lean, faster(rare(40, 0.002), GPUPCIeReplay, func(e event) float64 { return e.or(30) / 60 })},
+	{
+		"DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "Total number of PCIe retries.", model.MetricTypeCounter, Lean,
+		faster(rare(40, 0.002), GPUPCIeReplay, func(e event) float64 { return e.or(30) / 60 }),
+	},
 	{"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "Total number of NVLink bandwidth counters for all lanes.", model.MetricTypeCounter, Full, driven(0, 2.4e5)},
-	{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "Total number of NVLink retries.", model.MetricTypeCounter, Lean, faster(rare(60, 0.001), GPUNVLinkErrors, func(e event) float64 { return e.or(2) / 2 })},
-	{"DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "Total number of NVLink recovery errors.", model.MetricTypeCounter, Lean, faster(fixed(0), GPUNVLinkErrors, func(e event) float64 { return e.or(2) / 60 })},
-	{"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "Total number of single-bit volatile ECC errors.", model.MetricTypeCounter, Lean, faster(rare(50, 0.0004), GPUCorrectableECC, func(e event) float64 { return e.or(10) / 60 })},
-	{"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "Total number of double-bit volatile ECC errors.", model.MetricTypeCounter, Lean, jumps(false, func(e event) float64 { return e.or(1) }, GPUUncorrectableECC)},
-	{"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Number of remapped rows for uncorrectable errors.", model.MetricTypeCounter, Lean, jumps(true, once, GPUUncorrectableECC, GPURowRemapPending)},
+	{
+		"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "Total number of NVLink retries.", model.MetricTypeCounter, Lean,
+		faster(rare(60, 0.001), GPUNVLinkErrors, func(e event) float64 { return e.or(2) / 2 }),
+	},
+	{
+		"DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "Total number of NVLink recovery errors.", model.MetricTypeCounter, Lean,
+		faster(fixed(0), GPUNVLinkErrors, func(e event) float64 { return e.or(2) / 60 }),
+	},
+	{
+		"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "Total number of single-bit volatile ECC errors.", model.MetricTypeCounter, Lean,
+		faster(rare(50, 0.0004), GPUCorrectableECC, func(e event) float64 { return e.or(10) / 60 }),
+	},
+	{
+		"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "Total number of double-bit volatile ECC errors.", model.MetricTypeCounter, Lean,
+		jumps(false, func(e event) float64 { return e.or(1) }, GPUUncorrectableECC),
+	},
+	{
+		"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Number of remapped rows for uncorrectable errors.", model.MetricTypeCounter, Lean,
+		jumps(true, once, GPUUncorrectableECC, GPURowRemapPending),
+	},
 	{"DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Number of remapped rows for correctable errors.", model.MetricTypeCounter, Full, fixed(0)},
 	{"DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether remapping of rows has failed.", model.MetricTypeGauge, Lean, flagged(GPURowRemapFailure)},
-	{"DCGM_FI_DEV_ROW_REMAP_PENDING", "Whether remapping of rows is pending.", model.MetricTypeGauge, Lean, flagged(GPURowRemapPending, GPUUncorrectableECC)},
+	{
+		"DCGM_FI_DEV_ROW_REMAP_PENDING", "Whether remapping of rows is pending.", model.MetricTypeGauge, Lean,
+		flagged(GPURowRemapPending, GPUUncorrectableECC),
+	},
 	{"DCGM_FI_DEV_THERMAL_VIOLATION", "Throttling duration due to thermal constraints (in ns).", model.MetricTypeCounter, Lean, faster(rare(30, 9e5), GPUThrottled, func(e event) float64 { return e.or(0.2) * 1e9 })},
 	{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints (in ns).", model.MetricTypeCounter, Lean, driven(0, 2e6)},
-	{"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active.", model.MetricTypeGauge, Lean, used(0, 0.93, 0.05, false)},
+	{
+		"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active.", model.MetricTypeGauge, Lean,
+		used(0, 0.93, 0.05, false),
+	},
 	{"DCGM_FI_PROF_SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", model.MetricTypeGauge, Lean, used(0, 0.81, 0.08, false)},
-	{"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active.", model.MetricTypeGauge, Lean, used(0, 0.44, 0.08, false)},
+	{
+		"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active.", model.MetricTypeGauge, Lean,
+		used(0, 0.44, 0.08, false),
+	},
 	{"DCGM_FI_PROF_DRAM_ACTIVE", "Ratio of cycles the device memory interface is active sending or receiving data.", model.MetricTypeGauge, Lean, used(0, 0.52, 0.08, false)},
 	{"DCGM_FI_PROF_PCIE_TX_BYTES", "The number of bytes of active PCIe tx data including both header and payload.", model.MetricTypeGauge, Lean, used(4e5, 9e8, 2e8, true)},
 	{"DCGM_FI_PROF_PCIE_RX_BYTES", "The number of bytes of active PCIe rx data including both header and payload.", model.MetricTypeGauge, Lean, used(4e5, 1.1e9, 2e8, true)},
@@ -154,7 +192,8 @@ func (p *page) eachGPU(f func(gpu int, h holder, pairs []string)) {
 	for gpu := range p.m.o.GPUsPerNode {
 		n := strconv.Itoa(gpu)
 		base := []string{
-			"gpu", n, "UUID", p.m.gpuUUID(p.node, gpu), "pci_bus_id", fmt.Sprintf("00000000:%02X:00.0", 0x19+gpu*0x11), "device", "nvidia" + n,
+			"gpu", n, "UUID", p.m.gpuUUID(p.node, gpu), "pci_bus_id", fmt.Sprintf("00000000:%02X:00.0", 0x19+gpu*0x11), "device",
+			"nvidia" + n,
 			"modelName", g.name, "Hostname", p.m.nodeName(p.node), "DCGM_FI_DRIVER_VERSION", "570.86.15",
 		}
 		lost := p.host.lost(gpu)
@@ -178,7 +217,8 @@ func emitXidGauge(p *page, e *emitter) {
 		at, code := int64(0), 0.0
 		part := func(until int64) {
 			if a, b := max(at, h.from), min(until, h.until); a < b {
-				e.addIn(a, b, curve{base: code}, append(pairs[:len(pairs):len(pairs)], "err_code", strconv.Itoa(int(code)), "err_msg", xidText[code])...)
+				e.addIn(a, b, curve{base: code},
+					append(pairs[:len(pairs):len(pairs)], "err_code", strconv.Itoa(int(code)), "err_msg", xidText[code])...)
 			}
 		}
 		xids, boots := p.host.xids[gpu], p.machine.starts[1:]
@@ -218,7 +258,8 @@ func emitXidCount(p *page, e *emitter) {
 			}
 			for _, c := range xidCounts(xids[:n]) {
 				if a, b := max(c.from, h.from), min(c.until, h.until, end); a < b {
-					e.addIn(a, b, curve{base: c.count}, append(pairs[:len(pairs):len(pairs)], "window_size_in_ms", "300000", "xid", strconv.Itoa(int(c.xid)))...)
+					e.addIn(a, b, curve{base: c.count},
+						append(pairs[:len(pairs):len(pairs)], "window_size_in_ms", "300000", "xid", strconv.Itoa(int(c.xid)))...)
 				}
 			}
 			xids = xids[n:]

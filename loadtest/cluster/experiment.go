@@ -366,7 +366,10 @@ func (m *Model) Experiments(from, until time.Time) []Experiment {
 	var out []Experiment
 	for i := range m.pools {
 		for _, e := range m.experiments(&m.pools[i], from.UnixMilli(), until.UnixMilli()) {
-			x := Experiment{Name: e.name, Namespace: e.space.name, Team: e.space.team, GPUs: e.pool.gpus, Created: time.UnixMilli(e.attempts[0].created), Removed: time.UnixMilli(e.removed)}
+			x := Experiment{
+				Name: e.name, Namespace: e.space.name, Team: e.space.team, GPUs: e.pool.gpus,
+				Created: time.UnixMilli(e.attempts[0].created), Removed: time.UnixMilli(e.removed),
+			}
 			for n := range e.size() {
 				x.Nodes = append(x.Nodes, m.nodeName(e.pool.first+n))
 			}

@@ -56,7 +56,10 @@ func (e *experiment) intensity() float64 { return float64(40+hash(e.hash, 40)%25
 // host works out the state of a node for a window. It walks the experiments
 // since the node's last boot: some hundreds at most.
 func (m *Model) host(node int, from, until int64) *nodeState {
-	s := &nodeState{node: node, gpus: make([]*steps, m.o.GPUsPerNode), held: make([]*steps, m.o.GPUsPerNode), xids: make([][]event, m.o.GPUsPerNode), ill: m.ill[node]}
+	s := &nodeState{
+		node: node, gpus: make([]*steps, m.o.GPUsPerNode), held: make([]*steps, m.o.GPUsPerNode),
+		xids: make([][]event, m.o.GPUsPerNode), ill: m.ill[node],
+	}
 	name := m.nodeName(node)
 	ev := m.tl.events(NodeDown, name, from-lookBack, until+1)
 	s.machine.starts = m.tl.starts(ev, from, until)

@@ -131,12 +131,14 @@ func emitRules(d Detail, unit float64) func(*page, *emitter) {
 		}
 		for i := range services {
 			name := "research/svc-" + strconv.Itoa(i)
-			more("KUBE-SERVICES", ruleText(fmt.Sprintf("-d 10.96.0.%d/32 -p tcp --dport 443", i+10), name+" cluster IP")+" -j KUBE-SVC-"+ruleHash(p, i))
+			more("KUBE-SERVICES", ruleText(fmt.Sprintf("-d 10.96.0.%d/32 -p tcp --dport 443", i+10),
+				name+" cluster IP")+" -j KUBE-SVC-"+ruleHash(p, i))
 		}
 		for i := range endpoints {
 			ip := fmt.Sprintf("10.244.%d.%d", i/8, i%8+2)
 			sep := "KUBE-SEP-" + ruleHash(p, 100+i)
-			more("KUBE-SVC-"+ruleHash(p, i%services), ruleText("", fmt.Sprintf("research/svc-%d -> %s:8443", i%services, ip))[1:]+" -j "+sep)
+			more("KUBE-SVC-"+ruleHash(p, i%services),
+				ruleText("", fmt.Sprintf("research/svc-%d -> %s:8443", i%services, ip))[1:]+" -j "+sep)
 			more(sep, ruleText("-s "+ip+"/32", "research/svc-"+strconv.Itoa(i%services))+" -j KUBE-MARK-MASQ")
 			more(sep, "-p tcp -m tcp -j DNAT --to-destination "+ip+":8443")
 		}

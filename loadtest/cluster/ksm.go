@@ -15,13 +15,16 @@ func ksmFamilies(d Detail) []family {
 		{"kube_namespace_created", "Unix creation timestamp.", g, eachNamespace(func(p *page, e *emitter, n *namespace) {
 			e.add(curve{base: float64(p.m.start / 1000)}, "namespace", n.name)
 		})},
-		{"kube_namespace_labels", "Kubernetes labels converted to Prometheus labels.", g, eachNamespace(func(_ *page, e *emitter, n *namespace) {
-			if n.team == "" {
-				e.add(curve{base: 1}, "namespace", n.name)
-				return
-			}
-			e.add(curve{base: 1}, "namespace", n.name, "label_team", n.team)
-		})},
+		{
+			"kube_namespace_labels", "Kubernetes labels converted to Prometheus labels.", g,
+			eachNamespace(func(_ *page, e *emitter, n *namespace) {
+				if n.team == "" {
+					e.add(curve{base: 1}, "namespace", n.name)
+					return
+				}
+				e.add(curve{base: 1}, "namespace", n.name, "label_team", n.team)
+			}),
+		},
 		{"kube_namespace_status_phase", "The phase of a namespace.", g, eachNamespace(func(_ *page, e *emitter, n *namespace) {
 			e.add(curve{base: 1}, "namespace", n.name, "phase", "Active")
 			e.add(curve{}, "namespace", n.name, "phase", "Terminating")
@@ -30,32 +33,44 @@ func ksmFamilies(d Detail) []family {
 			e.add(curve{base: float64(p.m.start / 1000)}, "node", name)
 		})},
 		{"kube_node_info", "Information about a cluster node.", g, eachNode(emitNodeInfo)},
-		{"kube_node_labels", "Kubernetes labels converted to Prometheus labels.", g, eachNode(func(p *page, e *emitter, s *nodeState, name string) {
-			e.add(curve{base: 1}, "node", name, "label_nvidia_com_gpu_product", p.m.gpuModel(s.node).product, "label_rack", p.m.rackName(s.node),
-				"label_topology_kubernetes_io_zone", "z"+strconv.Itoa(p.m.rack(s.node)%3))
-		})},
-		{"kube_node_spec_unschedulable", "Whether a node can schedule new pods.", g, eachNode(func(_ *page, e *emitter, s *nodeState, name string) {
-			c := curve{}
-			if evs := s.of(-1, NodeCordoned); len(evs) > 0 {
-				c.set(1, active(evs))
-			}
-			e.add(c, "node", name)
-		})},
+		{
+			"kube_node_labels", "Kubernetes labels converted to Prometheus labels.", g,
+			eachNode(func(p *page, e *emitter, s *nodeState, name string) {
+				e.add(curve{base: 1}, "node", name, "label_nvidia_com_gpu_product", p.m.gpuModel(s.node).product, "label_rack",
+					p.m.rackName(s.node),
+					"label_topology_kubernetes_io_zone", "z"+strconv.Itoa(p.m.rack(s.node)%3))
+			}),
+		},
+		{
+			"kube_node_spec_unschedulable", "Whether a node can schedule new pods.", g,
+			eachNode(func(_ *page, e *emitter, s *nodeState, name string) {
+				c := curve{}
+				if evs := s.of(-1, NodeCordoned); len(evs) > 0 {
+					c.set(1, active(evs))
+				}
+				e.add(c, "node", name)
+			}),
+		},
 		{"kube_node_spec_taint", "The taint of a cluster node.", g, eachNode(func(p *page, e *emitter, s *nodeState, name string) {
 			for _, d := range s.down {
-				e.addIn(d.from+notReadyAfter, d.until+readyAfter, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unreachable", "value", "", "effect", "NoSchedule")
+				e.addIn(d.from+notReadyAfter, d.until+readyAfter, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unreachable",
+					"value", "", "effect", "NoSchedule")
 			}
 			for _, d := range spans(s.of(-1, NodeNotReady)) {
 				for _, effect := range []string{"NoSchedule", "NoExecute"} {
-					e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/not-ready", "value", "", "effect", effect)
+					e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/not-ready", "value", "", "effect",
+						effect)
 				}
 			}
 			for _, d := range spans(s.of(-1, NodeCordoned)) {
-				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unschedulable", "value", "", "effect", "NoSchedule")
-				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "spillway.dev/remediation", "value", "drain", "effect", "NoSchedule")
+				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unschedulable", "value", "", "effect",
+					"NoSchedule")
+				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "spillway.dev/remediation", "value", "drain", "effect",
+					"NoSchedule")
 			}
 			for _, d := range spans(s.of(-1, NodesReserved)) {
-				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "team", "value", p.m.usualTeam(s.node), "effect", "NoSchedule")
+				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "team", "value", p.m.usualTeam(s.node), "effect",
+					"NoSchedule")
 			}
 		})},
 		{"kube_node_status_allocatable", "The allocatable for different resources of a node that are available for scheduling.", g, eachNode(emitNodeResources)},
@@ -63,7 +78,10 @@ func ksmFamilies(d Detail) []family {
 		{"kube_node_status_condition", "The condition of a cluster node.", g, eachNode(emitNodeCondition)},
 		{"kube_pod_container_resource_requests", "The number of requested resource by a container.", g, eachPod(emitPodResources)},
 		{"kube_pod_container_resource_limits", "The number of requested limit resource by a container.", g, eachPod(emitPodLimits)},
-		{"kube_pod_container_status_restarts_total", "The number of container restarts per container.", model.MetricTypeCounter, eachPod(emitPodRestarts)},
+		{
+			"kube_pod_container_status_restarts_total", "The number of container restarts per container.", model.MetricTypeCounter,
+			eachPod(emitPodRestarts),
+		},
 		{"kube_pod_container_status_waiting_reason", "Describes the reason the container is currently in waiting state.", g, eachPod(emitWaitingReason)},
 		{"kube_pod_container_status_last_terminated_reason", "Describes the last reason the container was in terminated state.", g, eachPod(emitTerminatedReason)},
 		{"kube_pod_created", "Unix creation timestamp.", g, eachPod(func(_ *page, e *emitter, q *pod) {
@@ -72,7 +90,8 @@ func ksmFamilies(d Detail) []family {
 		{"kube_pod_info", "Information about pod.", g, eachPod(emitPodInfo)},
 		{"kube_pod_labels", "Kubernetes labels converted to Prometheus labels.", g, eachPod(emitPodLabels)},
 		{"kube_pod_owner", "Information about the Pod's owner.", g, eachPod(func(_ *page, e *emitter, q *pod) {
-			e.addIn(q.a.created, q.a.removed, curve{base: 1}, append(q.id(), "owner_kind", q.owner[0], "owner_name", q.owner[1], "owner_is_controller", "true")...)
+			e.addIn(q.a.created, q.a.removed, curve{base: 1},
+				append(q.id(), "owner_kind", q.owner[0], "owner_name", q.owner[1], "owner_is_controller", "true")...)
 		})},
 		{"kube_pod_start_time", "Start time in unix timestamp for a pod.", g, eachPod(func(_ *page, e *emitter, q *pod) {
 			e.addIn(q.a.scheduled, q.a.removed, curve{base: float64(q.a.scheduled) / 1000}, q.id()...)
@@ -158,8 +177,10 @@ func (q *pod) id() []string {
 func (q *pod) container1() []string { return append(q.id(), "container", q.container) }
 
 func emitNodeInfo(p *page, e *emitter, s *nodeState, name string) {
-	e.add(curve{base: 1}, "node", name, "kernel_version", "6.8.0-1021-nvidia", "os_image", "Ubuntu 22.04.5 LTS", "container_runtime_version", "containerd://1.7.24",
-		"kubelet_version", "v1.34.4", "kubeproxy_version", "deprecated", "provider_id", "sim://"+p.m.o.Cluster+"/"+name, "pod_cidr", p.m.nodeIP(s.node)+"/24",
+	e.add(curve{base: 1}, "node", name, "kernel_version", "6.8.0-1021-nvidia", "os_image", "Ubuntu 22.04.5 LTS",
+		"container_runtime_version", "containerd://1.7.24",
+		"kubelet_version", "v1.34.4", "kubeproxy_version", "deprecated", "provider_id", "sim://"+p.m.o.Cluster+"/"+name, "pod_cidr",
+		p.m.nodeIP(s.node)+"/24",
 		"system_uuid", uuid(hash(p.m.seed, 'u', uint64(s.node))), "internal_ip", p.m.nodeIP(s.node))
 }
 
@@ -267,9 +288,11 @@ func emitPodResources(p *page, e *emitter, q *pod) {
 func emitPodLimits(p *page, e *emitter, q *pod) {
 	switch {
 	case q.prom != nil:
-		e.addIn(q.a.scheduled, q.a.removed, curve{base: promLimit}, append(q.container1(), "node", p.m.nodeName(q.node), "resource", "memory", "unit", "byte")...)
+		e.addIn(q.a.scheduled, q.a.removed, curve{base: promLimit},
+			append(q.container1(), "node", p.m.nodeName(q.node), "resource", "memory", "unit", "byte")...)
 	case q.exp != nil && p.m.o.Detail == Full:
-		e.addIn(q.a.scheduled, q.a.removed, curve{base: float64(q.gpus)}, append(q.container1(), "node", p.m.nodeName(q.node), "resource", "nvidia_com_gpu", "unit", "integer")...)
+		e.addIn(q.a.scheduled, q.a.removed, curve{base: float64(q.gpus)},
+			append(q.container1(), "node", p.m.nodeName(q.node), "resource", "nvidia_com_gpu", "unit", "integer")...)
 	}
 }
 
@@ -315,21 +338,24 @@ func emitTerminatedReason(_ *page, e *emitter, q *pod) {
 
 func emitPodInfo(p *page, e *emitter, q *pod) {
 	info := func(from, until int64, host, ip, node string) {
-		e.addIn(from, until, curve{base: 1}, append(q.id(), "host_ip", host, "pod_ip", ip, "node", node, "created_by_kind", q.owner[0], "created_by_name", q.owner[1],
-			"priority_class", "", "host_network", "false")...)
+		e.addIn(from, until, curve{base: 1},
+			append(q.id(), "host_ip", host, "pod_ip", ip, "node", node, "created_by_kind", q.owner[0], "created_by_name", q.owner[1],
+				"priority_class", "", "host_network", "false")...)
 	}
 	info(q.a.created, q.a.scheduled, "", "", "")
 	info(q.a.scheduled, q.a.removed, p.m.nodeIP(q.node), p.m.podIP(q), p.m.nodeName(q.node))
 }
 
 func (m *Model) podIP(q *pod) string {
-	return "172." + strconv.Itoa(16+q.node>>12&0xf) + "." + strconv.Itoa(q.node>>4&0xff) + "." + strconv.Itoa((q.node&0xf)<<4|q.gpu&0xf|q.rank&1)
+	return "172." + strconv.Itoa(16+q.node>>12&0xf) + "." + strconv.Itoa(q.node>>4&0xff) + "." +
+		strconv.Itoa((q.node&0xf)<<4|q.gpu&0xf|q.rank&1)
 }
 
 func emitPodLabels(p *page, e *emitter, q *pod) {
 	id := append(q.id(), "label_app", q.app)
 	if x := q.exp; x != nil {
-		id = append(id, "label_jobset_sigs_k8s_io_jobset_name", x.name, "label_jobset_sigs_k8s_io_restart_attempt", strconv.Itoa(q.n), "label_batch_kubernetes_io_job_completion_index", strconv.Itoa(q.rank))
+		id = append(id, "label_jobset_sigs_k8s_io_jobset_name", x.name, "label_jobset_sigs_k8s_io_restart_attempt", strconv.Itoa(q.n),
+			"label_batch_kubernetes_io_job_completion_index", strconv.Itoa(q.rank))
 		name, team := p.m.called(x)
 		if x.labelled || name != x.name {
 			id = append(id, "label_experiment", name)

@@ -31,7 +31,8 @@ func ksmFullFamilies() []family {
 	removed := func(q *pod) int64 { return q.a.removed }
 	return []family{
 		{"kube_lease_owner", "Information about the Lease's owner.", g, eachNode(func(_ *page, e *emitter, s *nodeState, name string) {
-			e.add(curve{base: 1}, "lease", name, "owner_kind", "Node", "owner_name", name, "namespace", "kube-node-lease", "lease_holder", name)
+			e.add(curve{base: 1}, "lease", name, "owner_kind", "Node", "owner_name", name, "namespace", "kube-node-lease", "lease_holder",
+				name)
 		})},
 		{"kube_lease_renew_time", "Kube lease renew time.", g, eachNode(func(_ *page, e *emitter, s *nodeState, name string) {
 			e.add(curve{kind: now}, "lease", name, "namespace", "kube-node-lease")
@@ -42,11 +43,15 @@ func ksmFullFamilies() []family {
 		{"kube_pod_container_info", "Information about a container in a pod.", g, eachPod(func(_ *page, e *emitter, q *pod) {
 			image := "registry.research.example/" + q.app + ":2026.11"
 			e.addIn(q.a.scheduled, q.a.removed, curve{base: 1}, append(q.container1(), "image_spec", image, "image", image,
-				"image_id", image+"@sha256:"+strings.ReplaceAll(q.uid, "-", ""), "container_id", "containerd://"+strings.ReplaceAll(q.uid, "-", ""))...)
+				"image_id", image+"@sha256:"+strings.ReplaceAll(q.uid, "-", ""), "container_id",
+				"containerd://"+strings.ReplaceAll(q.uid, "-", ""))...)
 		})},
-		{"kube_pod_container_state_started", "Start time in unix timestamp for a pod container.", g, eachPod(func(_ *page, e *emitter, q *pod) {
-			e.addIn(q.a.started, q.a.removed, curve{base: float64(q.a.started) / 1000}, q.container1()...)
-		})},
+		{
+			"kube_pod_container_state_started", "Start time in unix timestamp for a pod container.", g,
+			eachPod(func(_ *page, e *emitter, q *pod) {
+				e.addIn(q.a.started, q.a.removed, curve{base: float64(q.a.started) / 1000}, q.container1()...)
+			}),
+		},
 		state("kube_pod_container_status_ready", "Describes whether the containers readiness check succeeded.", started, ended),
 		state("kube_pod_container_status_running", "Describes whether the container is currently in running state.", started, ended),
 		state("kube_pod_container_status_terminated", "Describes whether the container is currently in terminated state.", ended, removed),
@@ -81,7 +86,8 @@ func ksmFullFamilies() []family {
 		})},
 		{"kube_pod_tolerations", "Information about the pod tolerations.", g, eachPod(func(_ *page, e *emitter, q *pod) {
 			for _, key := range []string{"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"} {
-				e.addIn(q.a.created, q.a.removed, curve{base: 1}, append(q.id(), "key", key, "operator", "Exists", "value", "", "effect", "NoExecute", "toleration_seconds", "300")...)
+				e.addIn(q.a.created, q.a.removed, curve{base: 1},
+					append(q.id(), "key", key, "operator", "Exists", "value", "", "effect", "NoExecute", "toleration_seconds", "300")...)
 			}
 		})},
 		{"kube_deployment_status_condition", "The current status conditions of a deployment.", g, func(p *page, e *emitter) {
@@ -92,7 +98,8 @@ func ksmFullFamilies() []family {
 						if status == "true" {
 							v = 1
 						}
-						e.add(curve{base: v}, "namespace", row[0], "deployment", row[1], "reason", c[1], "condition", c[0], "status", status)
+						e.add(curve{base: v}, "namespace", row[0], "deployment", row[1], "reason", c[1], "condition", c[0], "status",
+							status)
 					}
 				}
 			}

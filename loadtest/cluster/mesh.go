@@ -28,11 +28,14 @@ func meshFamilies() []family {
 	g := model.MetricTypeGauge
 	const timeout = 2.0
 	return []family{
-		{"probe_duration_seconds", "How long the probe took to complete, in seconds.", g, eachProbe(func(e *emitter, lost []event, h uint64, name string) {
-			c := wave(curve{kind: gauge, base: between(mix(h), 0.0004, 0.0011), amp: 0.0002}, h)
-			c.over = during(lost, func(event) float64 { return timeout })
-			e.add(c, "node", name)
-		})},
+		{
+			"probe_duration_seconds", "How long the probe took to complete, in seconds.", g,
+			eachProbe(func(e *emitter, lost []event, h uint64, name string) {
+				c := wave(curve{kind: gauge, base: between(mix(h), 0.0004, 0.0011), amp: 0.0002}, h)
+				c.over = during(lost, func(event) float64 { return timeout })
+				e.add(c, "node", name)
+			}),
+		},
 		{"probe_success", "Whether the probe succeeded.", g, eachProbe(func(e *emitter, lost []event, _ uint64, name string) {
 			c := curve{base: 1}
 			if len(lost) > 0 {
@@ -55,7 +58,8 @@ func eachProbe(f func(e *emitter, lost []event, h uint64, name string)) func(*pa
 			)
 			for _, a := range p.m.ill[n] {
 				// Which probers fail is the same for the whole of the trouble.
-				if rank := (p.t.ord + int(hash(p.m.seed, uint64(a.from))%probers)) % probers; a.kind == NodeUnreachable && float64(rank) < a.or(1)*probers {
+				if rank := (p.t.ord + int(hash(p.m.seed, uint64(a.from))%probers)) % probers; a.kind == NodeUnreachable &&
+					float64(rank) < a.or(1)*probers {
 					ev = append(ev, a.event)
 				}
 			}

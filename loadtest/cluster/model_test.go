@@ -87,7 +87,8 @@ func TestCountersAndHistograms(t *testing.T) {
 			}
 			for k, h := range hists {
 				n := len(h.n)
-				if h.seen != 2 || n == 0 || !math.IsInf(h.le[n-1], 1) || h.n[n-1] != h.got || !sort.Float64sAreSorted(h.le) || !sort.Float64sAreSorted(h.n) {
+				if h.seen != 2 || n == 0 || !math.IsInf(h.le[n-1], 1) || h.n[n-1] != h.got || !sort.Float64sAreSorted(h.le) ||
+					!sort.Float64sAreSorted(h.n) {
 					t.Fatalf("histogram %s is not consistent: %+v", k, h)
 				}
 				if h.got > 100 && h.sum <= 0 {
@@ -257,13 +258,15 @@ func TestTroubles(t *testing.T) {
 	if _, ok := value(JobDCGM, node, "DCGM_EXP_XID_ERRORS_COUNT", at.Add(10*time.Minute), "xid", "94"); ok {
 		t.Error("the Xid is still counted after its window")
 	}
-	if v, ok := value(JobKubeStateMetrics, "", "kube_node_status_condition", at.Add(2*time.Minute), "node", "gpu-00007", "condition", "Ready", "status", "unknown"); !ok || v != 1 {
+	if v, ok := value(JobKubeStateMetrics, "", "kube_node_status_condition", at.Add(2*time.Minute), "node", "gpu-00007", "condition",
+		"Ready", "status", "unknown"); !ok || v != 1 {
 		t.Errorf("a node that is down is not shown as such: %v %v", v, ok)
 	}
 	if _, ok := value(JobNode, "gpu-00007", "node_boot_time_seconds", at.Add(2*time.Minute)); ok {
 		t.Error("a node that is down answers")
 	}
-	if v, _ := value(JobNode, "gpu-00007", "node_boot_time_seconds", at.Add(6*time.Minute)); v != float64(at.Add(5*time.Minute).UnixMilli())/1000 {
+	if v, _ := value(JobNode, "gpu-00007", "node_boot_time_seconds",
+		at.Add(6*time.Minute)); v != float64(at.Add(5*time.Minute).UnixMilli())/1000 {
 		t.Errorf("boot time is %v", v)
 	}
 	before, _ := value(JobAPIServer, "", "process_cpu_seconds_total", at.Add(-time.Second))
@@ -330,7 +333,12 @@ func TestShardIsHashmod(t *testing.T) {
 // The same Xid twice on one GPU within five minutes is one series that counts two while both are in
 // the window.
 func TestXidCounts(t *testing.T) {
-	got := xidCounts([]event{{from: 0, value: 13}, {from: 100 * second, value: 13}, {from: 150 * second, value: 94}, {from: 1000 * second, value: 13}})
+	got := xidCounts([]event{
+		{from: 0, value: 13},
+		{from: 100 * second, value: 13},
+		{from: 150 * second, value: 94},
+		{from: 1000 * second, value: 13},
+	})
 	want := []xidCount{
 		{13, 1, 0, 100 * second},
 		{13, 2, 100 * second, 300 * second},

@@ -23,7 +23,8 @@ func nodeFamilies(d Detail) []family {
 		{"node_memory_MemFree_bytes", "Memory information field MemFree_bytes.", g, emitMemory(0.55)},
 		{"node_memory_MemAvailable_bytes", "Memory information field MemAvailable_bytes.", g, emitMemory(0.9)},
 		{"node_uname_info", "Labeled system information as provided by the uname system call.", g, func(p *page, e *emitter) {
-			e.add(curve{base: 1}, "domainname", "(none)", "machine", "x86_64", "nodename", p.m.nodeName(p.node), "release", "6.8.0-1021-nvidia", "sysname", "Linux", "version", "#23-Ubuntu SMP")
+			e.add(curve{base: 1}, "domainname", "(none)", "machine", "x86_64", "nodename", p.m.nodeName(p.node), "release",
+				"6.8.0-1021-nvidia", "sysname", "Linux", "version", "#23-Ubuntu SMP")
 		}},
 		{"node_filesystem_size_bytes", "Filesystem size in bytes.", g, emitFilesystem},
 		{"node_filesystem_avail_bytes", "Filesystem space available to non-root users in bytes.", g, emitFilesystem},
@@ -43,12 +44,15 @@ func nodeFamilies(d Detail) []family {
 			family{"node_filesystem_files", "Filesystem total file nodes.", g, emitFilesystem},
 			family{"node_filesystem_files_free", "Filesystem total free file nodes.", g, emitFilesystem},
 			family{"node_os_info", "A metric with a constant '1' value labeled by the fields of os-release.", g, func(_ *page, e *emitter) {
-				e.add(curve{base: 1}, "build_id", "", "id", "ubuntu", "id_like", "debian", "image_id", "", "image_version", "", "name", "Ubuntu", "pretty_name", "Ubuntu 22.04.5 LTS",
-					"variant", "", "variant_id", "", "version", "22.04.5 LTS (Jammy Jellyfish)", "version_codename", "jammy", "version_id", "22.04")
+				e.add(curve{base: 1}, "build_id", "", "id", "ubuntu", "id_like", "debian", "image_id", "", "image_version", "", "name",
+					"Ubuntu", "pretty_name", "Ubuntu 22.04.5 LTS",
+					"variant", "", "variant_id", "", "version", "22.04.5 LTS (Jammy Jellyfish)", "version_codename", "jammy", "version_id",
+					"22.04")
 			}},
 			family{"node_disk_info", "Info of /sys/block/<block_device>.", g, func(_ *page, e *emitter) {
 				for i, dev := range []string{"nvme0n1", "nvme1n1"} {
-					e.add(curve{base: 1}, "device", dev, "major", "259", "minor", strconv.Itoa(i), "model", "SAMSUNG MZWLO3T8HCLS", "path", "pci-0000:0"+strconv.Itoa(i+1)+":00.0-nvme-1",
+					e.add(curve{base: 1}, "device", dev, "major", "259", "minor", strconv.Itoa(i), "model", "SAMSUNG MZWLO3T8HCLS", "path",
+						"pci-0000:0"+strconv.Itoa(i+1)+":00.0-nvme-1",
 						"revision", "", "rotational", "0", "serial", "", "wwn", "")
 				}
 			}})
@@ -71,7 +75,16 @@ func emitCPU(p *page, e *emitter) {
 		mode string
 		base float64
 		k    float64
-	}{{"idle", 0.93, -perGPU}, {"iowait", 0.008, 0}, {"irq", 0, 0}, {"nice", 0.002, 0}, {"softirq", 0.01, 0}, {"steal", 0, 0}, {"system", 0.02, 0.2 * perGPU}, {"user", 0.03, 0.8 * perGPU}}
+	}{
+		{"idle", 0.93, -perGPU},
+		{"iowait", 0.008, 0},
+		{"irq", 0, 0},
+		{"nice", 0.002, 0},
+		{"softirq", 0.01, 0},
+		{"steal", 0, 0},
+		{"system", 0.02, 0.2 * perGPU},
+		{"user", 0.03, 0.8 * perGPU},
+	}
 	for cpu := range p.m.o.CPUsPerNode {
 		skew := between(hash(p.h, uint64(cpu)), 0, 0.02)
 		for _, m := range modes {
@@ -99,7 +112,10 @@ func emitLoad(damp float64) func(*page, *emitter) {
 
 func emitMemory(idle float64) func(*page, *emitter) {
 	return func(p *page, e *emitter) {
-		c := curve{kind: gauge, base: idle * memTotal, k: -0.4 * memTotal / float64(p.m.o.GPUsPerNode), st: p.host.load, amp: 0.01 * memTotal, whole: true}
+		c := curve{
+			kind: gauge, base: idle * memTotal, k: -0.4 * memTotal / float64(p.m.o.GPUsPerNode), st: p.host.load,
+			amp: 0.01 * memTotal, whole: true,
+		}
 		e.add(wave(c, p.h))
 	}
 }
@@ -119,7 +135,8 @@ func emitFilesystem(p *page, e *emitter) {
 	for _, f := range filesystems {
 		_, h := e.weight([]string{"device", f.device, "device_error", "", "fstype", f.fstype, "mountpoint", f.mountpoint})
 		var c curve
-		free := wave(curve{kind: gauge, base: f.size * (1 - f.used), amp: f.size * 0.04, whole: true}, hash(p.h, hashString(0, f.mountpoint)))
+		free := wave(curve{kind: gauge, base: f.size * (1 - f.used), amp: f.size * 0.04, whole: true},
+			hash(p.h, hashString(0, f.mountpoint)))
 		switch e.fam.name {
 		case "node_filesystem_size_bytes":
 			c.base = f.size

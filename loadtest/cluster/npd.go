@@ -25,7 +25,8 @@ const (
 )
 
 var npdReasons = []string{
-	"DockerHung", "Ext4Error", "Ext4Warning", "FilesystemIsReadOnly", reasonXid, reasonAppXid, "IOError", "KernelOops", "MemoryReadError", "OOMKilling",
+	"DockerHung", "Ext4Error", "Ext4Warning", "FilesystemIsReadOnly", reasonXid, reasonAppXid, "IOError", "KernelOops", "MemoryReadError",
+	"OOMKilling",
 	"TaskHung", "UnregisterNetDevice", "XfsHasShutdown",
 }
 

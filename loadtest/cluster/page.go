@@ -30,7 +30,8 @@ func (m *Model) pageAt(t Target, at int64) (*page, error) {
 		return nil, fmt.Errorf("no target %s/%s in cluster %s; Targets lists them", t.Job, t.Instance, m.o.Cluster)
 	}
 	if at < m.start {
-		return nil, fmt.Errorf("%s is before the cluster was built (%s)", time.UnixMilli(at).UTC().Format(time.RFC3339), m.o.Start.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("%s is before the cluster was built (%s)", time.UnixMilli(at).UTC().Format(time.RFC3339),
+			m.o.Start.UTC().Format(time.RFC3339))
 	}
 	p := m.compiler(at, at, false).page(&m.targets[i])
 	if !p.answers(at) {

@@ -172,7 +172,8 @@ func TestHandler(t *testing.T) {
 				t.Errorf("%v: empty page", g)
 			}
 		}
-		if tg := m.Targets()[i]; g.Labels["job"] != tg.Job || g.Labels["instance"] != tg.Instance || g.Labels["node"] != tg.Labels.Get("node") {
+		if tg := m.Targets()[i]; g.Labels["job"] != tg.Job || g.Labels["instance"] != tg.Instance ||
+			g.Labels["node"] != tg.Labels.Get("node") {
 			t.Errorf("%v is not %v", g, tg)
 		}
 	}

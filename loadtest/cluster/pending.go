@@ -142,8 +142,9 @@ func (m *Model) waiting(from, until int64) []experiment {
 		h := hash(m.seed, 'w', uint64(i))
 		research := m.spaces[4:]
 		e := experiment{
-			pool: &pool{nodes: int(ev.value), gpus: m.o.GPUsPerNode, hash: h}, hash: h, labelled: true, space: &research[h%uint64(len(research)-1)],
-			name: "pretrain-" + uuid(h)[:8], removed: ev.until,
+			pool: &pool{nodes: int(ev.value), gpus: m.o.GPUsPerNode, hash: h}, hash: h, labelled: true,
+			space: &research[h%uint64(len(research)-1)],
+			name:  "pretrain-" + uuid(h)[:8], removed: ev.until,
 		}
 		// Created when the trouble begins, cancelled when it ends.
 		e.attempts = []attempt{{created: ev.from, scheduled: ev.until, started: ev.until, ended: ev.until, removed: ev.until}}

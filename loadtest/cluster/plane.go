@@ -47,7 +47,10 @@ func ownFamilies(job string, d Detail) []family {
 	case JobControllerManager:
 		return plain("controllermanager")
 	case JobScheduler:
-		return append([]family{{"scheduler_pending_pods", "Number of pending pods, by the queue type.", model.MetricTypeGauge, emitPendingPods}}, plain("scheduler")...)
+		return append([]family{{
+			"scheduler_pending_pods", "Number of pending pods, by the queue type.", model.MetricTypeGauge,
+			emitPendingPods,
+		}}, plain("scheduler")...)
 	case JobKubeStateMetrics:
 		return append(ksmFamilies(d), fromSchema("ksm", d, exporterClock)...)
 	case JobAPIServerSLIs:
@@ -105,15 +108,18 @@ func etcdFamilies() []family {
 				e.add(curve{base: 1}, "Local", member(p, p.t.ord), "Remote", member(p, i))
 			}
 		}},
-		{"etcd_network_peer_round_trip_time_seconds", "Round-Trip-Time histogram between peers.", model.MetricTypeHistogram, func(p *page, e *emitter) {
-			for i := range 3 {
-				if i != p.t.ord {
-					pairs := []string{"To", member(p, i)}
-					_, h := e.weight(pairs)
-					e.histogram(0, never, e.rate(0.033, true, h, p.pr), dist{0.0006, 0.5}, peerLEs, peerBounds, pairs...)
+		{
+			"etcd_network_peer_round_trip_time_seconds", "Round-Trip-Time histogram between peers.", model.MetricTypeHistogram,
+			func(p *page, e *emitter) {
+				for i := range 3 {
+					if i != p.t.ord {
+						pairs := []string{"To", member(p, i)}
+						_, h := e.weight(pairs)
+						e.histogram(0, never, e.rate(0.033, true, h, p.pr), dist{0.0006, 0.5}, peerLEs, peerBounds, pairs...)
+					}
 				}
-			}
-		}},
+			},
+		},
 	}
 }
 

@@ -92,7 +92,8 @@ func (a asked) atLeast(what string, got, want float64) {
 // How much each kind changes, as its comment promises.
 var planeAmounts = map[Kind]func(a asked){
 	DNSErrors: func(a asked) {
-		a.near("share of SERVFAIL", a.rate(JobCoreDNS, "coredns_dns_responses_total", "rcode=SERVFAIL")/a.rate(JobCoreDNS, "coredns_dns_responses_total"), 0.3, 0.15)
+		a.near("share of SERVFAIL", a.rate(JobCoreDNS, "coredns_dns_responses_total", "rcode=SERVFAIL")/a.rate(JobCoreDNS,
+			"coredns_dns_responses_total"), 0.3, 0.15)
 	},
 	DNSSlow: func(a asked) {
 		a.near("share above 1 s", a.above(JobCoreDNS, "coredns_dns_request_duration_seconds", "1.024"), 0.47, 0.25)
@@ -101,12 +102,14 @@ var planeAmounts = map[Kind]func(a asked){
 		refused := a.rate(JobAPIServer, "apiserver_request_total", "code=429")
 		a.near("share of 429", refused/a.rate(JobAPIServer, "apiserver_request_total"), 0.1, 0.3)
 		a.near("terminations", a.rate(JobAPIServer, "apiserver_request_terminations_total", "code=429"), refused, 0.01)
-		a.near("rejections", a.rate(JobAPIServer, "apiserver_flowcontrol_rejected_requests_total", "flow_schema=service-accounts", "reason=concurrency-limit"), refused, 0.01)
+		a.near("rejections", a.rate(JobAPIServer, "apiserver_flowcontrol_rejected_requests_total", "flow_schema=service-accounts",
+			"reason=concurrency-limit"), refused, 0.01)
 		a.near("seats", a.sum(middle, JobAPIServer, "apiserver_flowcontrol_current_executing_seats", "flow_schema=service-accounts"),
 			a.sum(middle, JobAPIServer, "apiserver_flowcontrol_current_limit_seats", "priority_level=workload-low"), 0.001)
 	},
 	APIThrottlingInFlight: func(a asked) {
-		a.near("share of 429", a.rate(JobAPIServer, "apiserver_request_total", "code=429")/a.rate(JobAPIServer, "apiserver_request_total"), 0.1, 0.3)
+		a.near("share of 429", a.rate(JobAPIServer, "apiserver_request_total", "code=429")/a.rate(JobAPIServer, "apiserver_request_total"),
+			0.1, 0.3)
 		if r := a.rate(JobAPIServer, "apiserver_flowcontrol_rejected_requests_total"); r != 0 {
 			a.t.Errorf("flow control counts %v rejections a second", r)
 		}
@@ -115,11 +118,14 @@ var planeAmounts = map[Kind]func(a asked){
 	APIErrors: func(a asked) {
 		failed := a.rate(JobAPIServer, "apiserver_request_total", "code=500")
 		a.near("share of 500", failed/a.rate(JobAPIServer, "apiserver_request_total"), 0.05, 0.3)
-		a.near("rejections", a.rate(JobAPIServer, "apiserver_admission_webhook_rejection_count", "error_type=calling_webhook_error", "name="+failingWebhook), failed, 0.01)
+		a.near("rejections", a.rate(JobAPIServer, "apiserver_admission_webhook_rejection_count", "error_type=calling_webhook_error",
+			"name="+failingWebhook), failed, 0.01)
 	},
 	APISlow: func(a asked) {
-		a.near("share of GETs of pods above 1 s", a.above(JobAPIServer, "apiserver_request_sli_duration_seconds", "1", "verb=GET", "resource=pods"), 0.49, 0.25)
-		a.near("share of LISTs of pods above 10 s", a.above(JobAPIServer, "apiserver_request_duration_seconds", "10", "verb=LIST", "scope=cluster", "resource=pods"), 0.49, 0.25)
+		a.near("share of GETs of pods above 1 s",
+			a.above(JobAPIServer, "apiserver_request_sli_duration_seconds", "1", "verb=GET", "resource=pods"), 0.49, 0.25)
+		a.near("share of LISTs of pods above 10 s",
+			a.above(JobAPIServer, "apiserver_request_duration_seconds", "10", "verb=LIST", "scope=cluster", "resource=pods"), 0.49, 0.25)
 	},
 	APIAggregatorDown: func(a asked) {
 		a.near("503s", a.rate(JobAPIServer, "apiserver_request_terminations_total", "code=503", "component=aggregator"), 2, 0.01)
@@ -133,7 +139,8 @@ var planeAmounts = map[Kind]func(a asked){
 	},
 	APIWatchTraffic: func(a asked) {
 		a.near("bytes a second", a.rate(JobAPIServer, "apiserver_watch_events_sizes_sum", "resource=endpoints"), 1.5e8, 0.01)
-		a.near("events", a.rate(JobAPIServer, "apiserver_watch_events_total", "resource=endpoints"), a.rate(JobAPIServer, "apiserver_watch_events_sizes_count", "resource=endpoints"), 0.01)
+		a.near("events", a.rate(JobAPIServer, "apiserver_watch_events_total", "resource=endpoints"),
+			a.rate(JobAPIServer, "apiserver_watch_events_sizes_count", "resource=endpoints"), 0.01)
 	},
 	EtcdFsyncSlow: func(a asked) {
 		a.atLeast("share above 16 ms", a.above(JobEtcd, "etcd_disk_wal_fsync_duration_seconds", "0.016", "instance=10.0.0.11:2381"), 0.9)
@@ -150,10 +157,14 @@ var planeAmounts = map[Kind]func(a asked){
 		}
 	},
 	EtcdHung: func(a asked) {
-		for job, want := range map[string]int{JobAPIServer: http.StatusServiceUnavailable, JobEtcd: http.StatusServiceUnavailable, JobAPIServerSLIs: http.StatusOK, JobEtcdEvents: http.StatusOK} {
+		for job, want := range map[string]int{
+			JobAPIServer: http.StatusServiceUnavailable, JobEtcd: http.StatusServiceUnavailable,
+			JobAPIServerSLIs: http.StatusOK, JobEtcdEvents: http.StatusOK,
+		} {
 			i := slices.IndexFunc(a.m.targets, func(t Target) bool { return t.Job == job })
 			w := httptest.NewRecorder()
-			a.m.Handler(func() time.Time { return middle }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, ScrapePath(a.m.targets[i]), nil))
+			a.m.Handler(func() time.Time { return middle }).ServeHTTP(w,
+				httptest.NewRequest(http.MethodGet, ScrapePath(a.m.targets[i]), nil))
 			if w.Code != want {
 				a.t.Errorf("%s answers %d, should answer %d", job, w.Code, want)
 			}
@@ -161,14 +172,16 @@ var planeAmounts = map[Kind]func(a asked){
 		a.near("etcd's health", a.sum(middle, JobAPIServerSLIs, "kubernetes_healthcheck", "name=etcd", "type=readyz"), 0, 0)
 		a.near("ping's health", a.sum(middle, JobAPIServerSLIs, "kubernetes_healthcheck", "name=ping", "type=readyz"), 1, 0)
 		start := testUntil.Add(-stagedFor - time.Second)
-		a.atLeast("500s counted unseen", a.sum(later, JobAPIServer, "apiserver_request_total", "code=500", "verb=PUT")-a.sum(start, JobAPIServer, "apiserver_request_total", "code=500", "verb=PUT"), 100)
+		a.atLeast("500s counted unseen", a.sum(later, JobAPIServer, "apiserver_request_total", "code=500", "verb=PUT")-a.sum(start,
+			JobAPIServer, "apiserver_request_total", "code=500", "verb=PUT"), 100)
 	},
 	EtcdNoLeader: func(a asked) {
 		a.near("leaders seen", a.sum(middle, JobEtcd, "etcd_server_has_leader")+a.sum(middle, JobEtcd, "etcd_server_is_leader"), 0, 0)
 		a.near("commits", a.rate(JobEtcd, "etcd_server_proposals_committed_total"), 0, 0)
 		a.near("leaders of events", a.sum(middle, JobEtcdEvents, "etcd_server_has_leader"), 3, 0)
 		a.near("leaders after", a.sum(later, JobEtcd, "etcd_server_is_leader"), 1, 0)
-		ok, failed := a.rate(JobAPIServer, "apiserver_request_total", "verb=PUT", "code=200", "resource=leases"), a.rate(JobAPIServer, "apiserver_request_total", "verb=PUT", "code=500", "resource=leases")
+		ok, failed := a.rate(JobAPIServer, "apiserver_request_total", "verb=PUT", "code=200", "resource=leases"),
+			a.rate(JobAPIServer, "apiserver_request_total", "verb=PUT", "code=500", "resource=leases")
 		if ok != 0 || failed == 0 {
 			a.t.Errorf("%v writes a second succeed, %v fail", ok, failed)
 		}
@@ -178,7 +191,8 @@ var planeAmounts = map[Kind]func(a asked){
 		a.atLeast("failing /readyz", a.rate(JobAPIServer, "apiserver_request_total", "subresource=/readyz", "code=500"), 0.1)
 	},
 	EtcdLeaderChurn: func(a asked) {
-		n := a.sum(testUntil, JobEtcdEvents, "etcd_server_leader_changes_seen_total") - a.sum(testUntil.Add(-stagedFor-time.Second), JobEtcdEvents, "etcd_server_leader_changes_seen_total")
+		n := a.sum(testUntil, JobEtcdEvents, "etcd_server_leader_changes_seen_total") - a.sum(testUntil.Add(-stagedFor-time.Second),
+			JobEtcdEvents, "etcd_server_leader_changes_seen_total")
 		a.near("changes seen by three members", n, 3*16, 0)
 		for at := testUntil.Add(-stagedFor); at.Before(later); at = at.Add(time.Minute) {
 			a.near("leaders", a.sum(at, JobEtcdEvents, "etcd_server_is_leader"), 1, 0)
@@ -234,9 +248,12 @@ var planeAmounts = map[Kind]func(a asked){
 	},
 	PrometheusMemoryNearLimit: func(a asked) {
 		wss := a.sum(middle, JobCadvisor, "container_memory_working_set_bytes", "pod=prometheus-k8s-0")
-		a.near("share of the limit", wss/a.sum(middle, JobCadvisor, "container_spec_memory_limit_bytes", "pod=prometheus-k8s-0"), 0.95, 0.001)
-		a.near("share of the limit", wss/a.sum(middle, JobKubeStateMetrics, "kube_pod_container_resource_limits", "pod=prometheus-k8s-0", "resource=memory"), 0.95, 0.001)
-		a.near("share of long /api/v1/series", a.above(JobPrometheus, "prometheus_http_request_duration_seconds", "20", "handler=/api/v1/series", "instance=10.0.0.10:9090"), 0.29, 0.25)
+		a.near("share of the limit", wss/a.sum(middle, JobCadvisor, "container_spec_memory_limit_bytes", "pod=prometheus-k8s-0"), 0.95,
+			0.001)
+		a.near("share of the limit", wss/a.sum(middle, JobKubeStateMetrics, "kube_pod_container_resource_limits", "pod=prometheus-k8s-0",
+			"resource=memory"), 0.95, 0.001)
+		a.near("share of long /api/v1/series", a.above(JobPrometheus, "prometheus_http_request_duration_seconds", "20",
+			"handler=/api/v1/series", "instance=10.0.0.10:9090"), 0.29, 0.25)
 		other := a.sum(middle, JobCadvisor, "container_memory_working_set_bytes", "pod=prometheus-k8s-1") / promLimit
 		if other > 0.6 {
 			a.t.Errorf("the other server has %v of its limit", other)
@@ -245,16 +262,19 @@ var planeAmounts = map[Kind]func(a asked){
 	PrometheusOOMLoop: func(a asked) {
 		a.near("restarts", a.sum(aMoment, JobKubeStateMetrics, "kube_pod_container_status_restarts_total", "container=prometheus"), 3, 0)
 		a.near("kills", a.sum(later, JobCadvisor, "container_oom_events_total", "container=prometheus"), 3, 0)
-		a.near("reason", a.sum(later, JobKubeStateMetrics, "kube_pod_container_status_last_terminated_reason", "container=prometheus", "reason=OOMKilled"), 1, 0)
+		a.near("reason", a.sum(later, JobKubeStateMetrics, "kube_pod_container_status_last_terminated_reason", "container=prometheus",
+			"reason=OOMKilled"), 1, 0)
 		a.near("ready after", a.sum(later, JobPrometheus, "prometheus_ready"), 2, 0)
 		kill := testUntil.Add(-stagedFor + 10*time.Minute)
-		a.atLeast("memory right before a kill", a.sum(kill.Add(-time.Second), JobCadvisor, "container_memory_working_set_bytes", "pod=prometheus-k8s-1")/promLimit, 0.95)
+		a.atLeast("memory right before a kill",
+			a.sum(kill.Add(-time.Second), JobCadvisor, "container_memory_working_set_bytes", "pod=prometheus-k8s-1")/promLimit, 0.95)
 		a.near("ready right after a kill", a.sum(kill.Add(time.Minute), JobPrometheus, "prometheus_ready"), 1, 0)
 	},
 	PrometheusReplaying: func(a asked) {
 		a.near("ready", a.sum(middle, JobPrometheus, "prometheus_ready", "instance=10.0.0.10:9090"), 0, 0)
 		a.near("ready after", a.sum(later, JobPrometheus, "prometheus_ready", "instance=10.0.0.10:9090"), 1, 0)
-		a.near("replay", a.sum(later, JobPrometheus, "prometheus_tsdb_data_replay_duration_seconds", "instance=10.0.0.10:9090"), stagedFor.Seconds(), 0.01)
+		a.near("replay", a.sum(later, JobPrometheus, "prometheus_tsdb_data_replay_duration_seconds", "instance=10.0.0.10:9090"),
+			stagedFor.Seconds(), 0.01)
 		a.near("samples", a.rate(JobPrometheus, "prometheus_tsdb_head_samples_appended_total", "instance=10.0.0.10:9090"), 0, 0)
 	},
 	CardinalityJump: func(a asked) {
@@ -267,8 +287,10 @@ var planeAmounts = map[Kind]func(a asked){
 		}
 		a.near("series", count(middle)/count(later), 2.5, 0.01)
 		before := testUntil.Add(-stagedFor - time.Second)
-		a.near("head", a.sum(aMoment, JobPrometheus, "prometheus_tsdb_head_series")/a.sum(before, JobPrometheus, "prometheus_tsdb_head_series"), 2.5, 0.1)
-		if share := a.sum(aMoment, JobCadvisor, "container_memory_working_set_bytes", "container=prometheus") / 2 / promLimit; share > 0.81 {
+		a.near("head", a.sum(aMoment, JobPrometheus, "prometheus_tsdb_head_series")/a.sum(before, JobPrometheus,
+			"prometheus_tsdb_head_series"), 2.5, 0.1)
+		if share := a.sum(aMoment, JobCadvisor, "container_memory_working_set_bytes",
+			"container=prometheus") / 2 / promLimit; share > 0.81 {
 			a.t.Errorf("memory is at %v of the limit", share)
 		}
 	},
@@ -329,7 +351,10 @@ func allPlaneTroubles(t *testing.T) Options {
 		}
 	}
 	for i, c := range planeCases {
-		tr := Trouble{Kind: c.kind, Target: c.target, Value: c.value, From: testUntil.Add(time.Duration(i-len(planeCases)-8) * 2 * time.Minute)}
+		tr := Trouble{
+			Kind: c.kind, Target: c.target, Value: c.value,
+			From: testUntil.Add(time.Duration(i-len(planeCases)-8) * 2 * time.Minute),
+		}
 		tr.Until = tr.From.Add(9 * time.Minute)
 		switch c.kind {
 		case GangHalfPending:
@@ -359,7 +384,8 @@ func TestPlaneTroublesInWindows(t *testing.T) {
 		for at := from; at < until; at += 7*60e3 + 321 {
 			narrow := m.compiler(at, at, false).page(tg)
 			if narrow.answers(at) != wide.answers(at) {
-				t.Fatalf("%s/%s at %s: answers %v, in a window %v", tg.Job, tg.Instance, time.UnixMilli(at).UTC(), narrow.answers(at), wide.answers(at))
+				t.Fatalf("%s/%s at %s: answers %v, in a window %v", tg.Job, tg.Instance, time.UnixMilli(at).UTC(), narrow.answers(at),
+					wide.answers(at))
 			}
 			if !narrow.answers(at) {
 				continue

@@ -96,7 +96,8 @@ func apiServerReactions() map[string]reaction {
 				c.then = func(e *emitter) {
 					gone := curve{}
 					gone.more(p.pr, levels(evs, eventValue))
-					e.addIn(evs[0].from, never, gone, "code", "503", "component", "aggregator", "group", "metrics.k8s.io", "resource", "pods", "scope", "cluster",
+					e.addIn(evs[0].from, never, gone, "code", "503", "component", "aggregator", "group", "metrics.k8s.io", "resource",
+						"pods", "scope", "cluster",
 						"subresource", "", "verb", "LIST", "version", "v1beta1")
 				}
 			}
@@ -127,7 +128,8 @@ func apiServerReactions() map[string]reaction {
 			return afterFirst(p.troubles(APIErrors), func(e *emitter, evs []event) {
 				c := curve{}
 				c.more(p.pr, levels(evs, p.shareOfRequests))
-				e.addIn(evs[0].from, never, c, "code", "503", "name", failingWebhook, "operation", "CREATE", "rejected", "true", "type", "validating")
+				e.addIn(evs[0].from, never, c, "code", "503", "name", failingWebhook, "operation", "CREATE", "rejected", "true", "type",
+					"validating")
 			})
 		},
 		"apiserver_current_inflight_requests": reactInflight,
@@ -165,8 +167,10 @@ func apiServerReactions() map[string]reaction {
 	}
 	// The heap is what grows; the rest of the process goes along.
 	for name, part := range map[string]float64{
-		"process_resident_memory_bytes": 1, "process_virtual_memory_bytes": 1.1, "go_memstats_sys_bytes": 1.02, "go_memstats_heap_sys_bytes": 0.98,
-		"go_memstats_heap_inuse_bytes": 0.9, "go_memstats_heap_alloc_bytes": 0.86, "go_memstats_alloc_bytes": 0.86, "go_memstats_next_gc_bytes": 0.97,
+		"process_resident_memory_bytes": 1, "process_virtual_memory_bytes": 1.1, "go_memstats_sys_bytes": 1.02,
+		"go_memstats_heap_sys_bytes":   0.98,
+		"go_memstats_heap_inuse_bytes": 0.9, "go_memstats_heap_alloc_bytes": 0.86, "go_memstats_alloc_bytes": 0.86,
+		"go_memstats_next_gc_bytes": 0.97,
 	} {
 		r[name] = func(p *page) change {
 			evs := p.troubles(APIServerMemory)
@@ -246,7 +250,10 @@ func reactLatency(p *page) change {
 		return dist{e.value, 0.5}
 	})
 	return change{each: func(s *series) {
-		q := request{r: &apiResource{resource: s.label("resource"), group: s.label("group")}, verb: s.label("verb"), sub: s.label("subresource")}
+		q := request{
+			r: &apiResource{resource: s.label("resource"), group: s.label("group")}, verb: s.label("verb"),
+			sub: s.label("subresource"),
+		}
 		if evs := tr.lost(&q); len(evs) > 0 {
 			slower(evs, 1, func(event, *series) dist { return dist{7, 0.2} })(s)
 		}

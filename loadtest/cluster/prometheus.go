@@ -246,7 +246,8 @@ func (m *Model) promPods(node int, yield func(*pod)) {
 		h := hash(m.seed, 'm', 'p', uint64(ord))
 		created := m.start + 30*second
 		q := pod{
-			space: m.spaceNamed("monitoring"), name: "prometheus-k8s-" + strconv.Itoa(ord), uid: uuid(h), container: "prometheus", app: "prometheus",
+			space: m.spaceNamed("monitoring"), name: "prometheus-k8s-" + strconv.Itoa(ord), uid: uuid(h), container: "prometheus",
+			app:  "prometheus",
 			node: node, rank: 40 + ord, owner: [2]string{"StatefulSet", "prometheus-k8s"}, prom: &promPod{memory: m.promMemory(ord)},
 			a: attempt{created: created, scheduled: created, started: created + 20*second, ended: never, removed: never},
 		}

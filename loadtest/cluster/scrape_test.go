@@ -59,7 +59,8 @@ func scrapeAndBackfill(t *testing.T, rules string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mgr, err := scrape.NewManager(&scrape.Options{DiscoveryReloadInterval: model.Duration(10 * time.Millisecond)}, promslog.NewNopLogger(), nil, db, nil, prometheus.NewRegistry())
+	mgr, err := scrape.NewManager(&scrape.Options{DiscoveryReloadInterval: model.Duration(10 * time.Millisecond)}, promslog.NewNopLogger(),
+		nil, db, nil, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,10 @@ func scrapeAndBackfill(t *testing.T, rules string) {
 		for k, v := range g.Labels {
 			ls[model.LabelName(k)] = model.LabelValue(v)
 		}
-		groups = append(groups, &targetgroup.Group{Targets: []model.LabelSet{{model.AddressLabel: model.LabelValue(g.Targets[0])}}, Labels: ls, Source: g.Labels["__metrics_path__"]})
+		groups = append(groups, &targetgroup.Group{
+			Targets: []model.LabelSet{{model.AddressLabel: model.LabelValue(g.Targets[0])}},
+			Labels:  ls, Source: g.Labels["__metrics_path__"],
+		})
 	}
 	tsets := make(chan map[string][]*targetgroup.Group)
 	done := make(chan error, 1)
@@ -154,7 +158,8 @@ func scrapeAndBackfill(t *testing.T, rules string) {
 	if n != len(scraped) {
 		t.Errorf("the server has %d series, the back-fill %d", len(scraped), n)
 	}
-	if _, ok := scraped[labels.FromStrings("__name__", "iptables_rule_bytes_total", "chain", "FORWARD", "table", "mangle", "traffic", "internet-out",
+	if _, ok := scraped[labels.FromStrings("__name__", "iptables_rule_bytes_total", "chain", "FORWARD", "table", "mangle", "traffic",
+		"internet-out",
 		"job", JobIPTables, "instance", "10.0.1.0:9455", "node", "gpu-00000").String()]; ok != (rules == accountingRelabelling) {
 		t.Errorf("a series with the label traffic is there: %v", ok)
 	}

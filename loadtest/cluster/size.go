@@ -66,7 +66,10 @@ func (m *Model) Sizes(at time.Time, every int) (map[string]Size, error) {
 
 // Jobs lists the jobs in the order of Targets.
 func Jobs() []string {
-	return []string{JobAPIServer, JobEtcd, JobEtcdEvents, JobControllerManager, JobScheduler, JobKubeStateMetrics, JobCoreDNS, JobPrometheus, JobAPIServerSLIs, JobAutoscaler, JobNode, JobDCGM, JobKubelet, JobCadvisor}
+	return []string{
+		JobAPIServer, JobEtcd, JobEtcdEvents, JobControllerManager, JobScheduler, JobKubeStateMetrics, JobCoreDNS,
+		JobPrometheus, JobAPIServerSLIs, JobAutoscaler, JobNode, JobDCGM, JobKubelet, JobCadvisor,
+	}
 }
 
 // NodesForSeries is the number of nodes of a default (Lean) cluster of about

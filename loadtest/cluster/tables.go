@@ -39,10 +39,17 @@ var tables = map[string]*table{
 		{"etcdserverpb.Maintenance", "Defragment", "unary"},
 	}},
 	"deployment": {[]string{"namespace", "deployment"}, [][]string{
-		{"kube-system", "coredns"}, {"kube-system", "cluster-autoscaler"}, {"monitoring", "kube-state-metrics"}, {"gpu-operator", "gpu-operator"}, {"kube-system", "jobset-controller-manager"},
+		{"kube-system", "coredns"},
+		{"kube-system", "cluster-autoscaler"},
+		{"monitoring", "kube-state-metrics"},
+		{"gpu-operator", "gpu-operator"},
+		{"kube-system", "jobset-controller-manager"},
 	}},
 	"replicaset": {[]string{"namespace", "replicaset"}, [][]string{
-		{"kube-system", "coredns-7c65d6cfc9"}, {"kube-system", "cluster-autoscaler-6d4f7"}, {"monitoring", "kube-state-metrics-5bc9"}, {"gpu-operator", "gpu-operator-84b6"},
+		{"kube-system", "coredns-7c65d6cfc9"},
+		{"kube-system", "cluster-autoscaler-6d4f7"},
+		{"monitoring", "kube-state-metrics-5bc9"},
+		{"gpu-operator", "gpu-operator-84b6"},
 	}},
 	"service": {[]string{"namespace", "service", "uid"}, [][]string{
 		{"default", "kubernetes", "0a1f3c5e-8d2b-4c6a-9e10-5b7d9f1a3c5e"},
@@ -51,7 +58,11 @@ var tables = map[string]*table{
 		{"monitoring", "kube-state-metrics", "3d4a6f8b-be5c-497f-8143-8eaa2c4d6f8b"},
 	}},
 	"configmap": {[]string{"namespace", "configmap"}, [][]string{
-		{"default", "kube-root-ca.crt"}, {"kube-system", "kube-root-ca.crt"}, {"kube-system", "coredns"}, {"kube-system", "extension-apiserver-authentication"}, {"monitoring", "prometheus-config"},
+		{"default", "kube-root-ca.crt"},
+		{"kube-system", "kube-root-ca.crt"},
+		{"kube-system", "coredns"},
+		{"kube-system", "extension-apiserver-authentication"},
+		{"monitoring", "prometheus-config"},
 	}},
 	"endpointslice": {[]string{"namespace", "endpointslice"}, [][]string{
 		{"default", "kubernetes"}, {"kube-system", "kube-dns-4b6fd"}, {"monitoring", "kube-state-metrics-ppn4r"},
@@ -95,7 +106,10 @@ func apiResources(o Options) []apiResource {
 		{"batch", "v1", "jobs", "namespace", 1, []string{"GET", "LIST", "WATCH", "POST"}},
 	}
 	if o.Detail == Full {
-		core := []string{"services", "endpoints", "namespaces", "serviceaccounts", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "limitranges", "podtemplates"}
+		core := []string{
+			"services", "endpoints", "namespaces", "serviceaccounts", "persistentvolumeclaims", "replicationcontrollers",
+			"resourcequotas", "limitranges", "podtemplates",
+		}
 		for _, k := range core {
 			r = append(r, apiResource{"", "v1", k, "namespace", 0.6, basicVerbs})
 		}
@@ -131,7 +145,10 @@ func apiResources(o Options) []apiResource {
 			r = append(r, apiResource{g[0], "v1", g[1], "cluster", 0.2, readVerbs})
 		}
 	}
-	custom := []string{"experiments", "jobsets", "rayclusters", "podgroups", "queues", "checkpoints", "datasets", "sweeps", "gpureservations", "nodeclaims"}
+	custom := []string{
+		"experiments", "jobsets", "rayclusters", "podgroups", "queues", "checkpoints", "datasets", "sweeps",
+		"gpureservations", "nodeclaims",
+	}
 	for i := range o.CustomResources {
 		name, group := custom[i%len(custom)], "research.example"
 		if i >= len(custom) {

@@ -73,7 +73,10 @@ func (m *Model) makeTargets() {
 	if m.o.Exporters&WithNodeMesh != 0 {
 		for i := range probers {
 			ls := labels.FromStrings("prober", "prober-"+strconv.Itoa(i))
-			add(Target{Job: JobNodeMesh, Instance: fmt.Sprintf("10.0.1.%d:9427", 10+i), MetricsPath: "/metrics", Labels: ls, node: -1, ord: i})
+			add(Target{
+				Job: JobNodeMesh, Instance: fmt.Sprintf("10.0.1.%d:9427", 10+i), MetricsPath: "/metrics", Labels: ls, node: -1,
+				ord: i,
+			})
 		}
 	}
 	for n := range m.o.Nodes {

@@ -29,8 +29,20 @@ func TestNodeTroubleAmounts(t *testing.T) {
 	}{
 		{"hot", Trouble{Kind: GPUHot, Target: onGPU}, JobDCGM, "DCGM_FI_DEV_GPU_TEMP", gpu, from, time.Time{}, 92, 92},
 		{"hot as asked", Trouble{Kind: GPUHot, Target: onGPU, Value: 88}, JobDCGM, "DCGM_FI_DEV_GPU_TEMP", gpu, late, time.Time{}, 88, 88},
-		{"cool afterwards", Trouble{Kind: GPUHot, Target: onGPU, Value: 88}, JobDCGM, "DCGM_FI_DEV_GPU_TEMP", gpu, until, time.Time{}, 20, 40},
-		{"throttled", Trouble{Kind: GPUThrottled, Target: onGPU}, JobDCGM, "DCGM_FI_DEV_THERMAL_VIOLATION", gpu, late, from, 0.2 * 2400e9, 0.21 * 2400e9},
+		{
+			"cool afterwards",
+			Trouble{Kind: GPUHot, Target: onGPU, Value: 88},
+			JobDCGM, "DCGM_FI_DEV_GPU_TEMP", gpu, until,
+			time.Time{},
+			20,
+			40,
+		},
+		{
+			"throttled",
+			Trouble{Kind: GPUThrottled, Target: onGPU},
+			JobDCGM, "DCGM_FI_DEV_THERMAL_VIOLATION", gpu, late, from, 0.2 * 2400e9,
+			0.21 * 2400e9,
+		},
 		{
 			"throttled now",
 			Trouble{Kind: GPUThrottled, Target: onGPU},
@@ -38,7 +50,12 @@ func TestNodeTroubleAmounts(t *testing.T) {
 			time.Time{},
 			10, 10,
 		},
-		{"recoveries", Trouble{Kind: GPUNVLinkErrors, Target: onGPU}, JobDCGM, "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", gpu, late, from, 79, 80},
+		{
+			"recoveries",
+			Trouble{Kind: GPUNVLinkErrors, Target: onGPU},
+			JobDCGM, "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", gpu, late,
+			from, 79, 80,
+		},
 		{
 			"replays of links",
 			Trouble{Kind: GPUNVLinkErrors, Target: onGPU, Value: 4},
@@ -54,7 +71,12 @@ func TestNodeTroubleAmounts(t *testing.T) {
 			Trouble{Kind: GPUUncorrectableECC, Target: onGPU, Value: 3},
 			JobDCGM, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu, from, from.Add(-time.Millisecond), 3, 3,
 		},
-		{"single-bit errors", Trouble{Kind: GPUCorrectableECC, Target: onGPU}, JobDCGM, "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu, late, from, 399, 402},
+		{
+			"single-bit errors",
+			Trouble{Kind: GPUCorrectableECC, Target: onGPU},
+			JobDCGM, "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu, late, from,
+			399, 402,
+		},
 		{
 			"single-bit errors as asked",
 			Trouble{Kind: GPUCorrectableECC, Target: onGPU, Value: 3},
@@ -91,10 +113,28 @@ func TestNodeTroubleAmounts(t *testing.T) {
 			time.Time{},
 			8, 8,
 		},
-		{"remap failed", Trouble{Kind: GPURowRemapFailure, Target: onGPU}, JobDCGM, "DCGM_FI_DEV_ROW_REMAP_FAILURE", gpu, late, time.Time{}, 1, 1},
-		{"remap pending", Trouble{Kind: GPURowRemapPending, Target: onGPU}, JobDCGM, "DCGM_FI_DEV_ROW_REMAP_PENDING", gpu, late, time.Time{}, 1, 1},
+		{
+			"remap failed",
+			Trouble{Kind: GPURowRemapFailure, Target: onGPU},
+			JobDCGM, "DCGM_FI_DEV_ROW_REMAP_FAILURE", gpu, late,
+			time.Time{},
+			1, 1,
+		},
+		{
+			"remap pending",
+			Trouble{Kind: GPURowRemapPending, Target: onGPU},
+			JobDCGM, "DCGM_FI_DEV_ROW_REMAP_PENDING", gpu, late,
+			time.Time{},
+			1, 1,
+		},
 		{"all probers", Trouble{Kind: NodeUnreachable, Target: onNode}, JobNodeMesh, "probe_success", node, late, time.Time{}, 0, 0},
-		{"a prober of four", Trouble{Kind: NodeUnreachable, Target: onNode, Value: 0.25}, JobNodeMesh, "probe_success", node, late, time.Time{}, 3, 3},
+		{
+			"a prober of four",
+			Trouble{Kind: NodeUnreachable, Target: onNode, Value: 0.25},
+			JobNodeMesh, "probe_success", node, late,
+			time.Time{},
+			3, 3,
+		},
 		{"a node that is gone", Trouble{Kind: NodeDown, Target: onNode}, JobNodeMesh, "probe_success", node, late, time.Time{}, 0, 0},
 		{
 			"not ready",
@@ -112,8 +152,23 @@ func TestNodeTroubleAmounts(t *testing.T) {
 			time.Time{},
 			3, 3,
 		},
-		{"four of six cut off, by four probers", Trouble{Kind: NodeUnreachable, Target: fleet, Value: 0.67}, JobNodeMesh, "probe_success", nil, late, time.Time{}, 8, 8},
-		{"no cooling, six nodes", Trouble{Kind: GPUHot, Target: fleet, Value: 1}, JobDCGM, "DCGM_FI_DEV_GPU_TEMP", []string{"gpu", "3"}, late, time.Time{}, 6 * 92, 6 * 92},
+		{
+			"four of six cut off, by four probers",
+			Trouble{Kind: NodeUnreachable, Target: fleet, Value: 0.67},
+			JobNodeMesh, "probe_success",
+			nil, late,
+			time.Time{},
+			8, 8,
+		},
+		{
+			"no cooling, six nodes",
+			Trouble{Kind: GPUHot, Target: fleet, Value: 1},
+			JobDCGM, "DCGM_FI_DEV_GPU_TEMP",
+			[]string{"gpu", "3"},
+			late,
+			time.Time{},
+			6 * 92, 6 * 92,
+		},
 		{
 			"recoveries on two nodes",
 			Trouble{Kind: GPUNVLinkErrors, Target: fleet, Value: 0.34},
@@ -195,7 +250,10 @@ func TestNodeTroubleAmounts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.trouble.From, c.trouble.Until = from, until
-			m := mustNew(t, Options{Seed: 5, Nodes: 6, IdleShare: 1, APIServers: 1, Exporters: AllExporters, Troubles: []Trouble{c.trouble}})
+			m := mustNew(t, Options{
+				Seed: 5, Nodes: 6, IdleShare: 1, APIServers: 1, Exporters: AllExporters,
+				Troubles: []Trouble{c.trouble},
+			})
 			v, n := look(t, m, c.at, c.job, c.fam, c.match...)
 			if n == 0 {
 				t.Fatal("there is no such series")
@@ -329,7 +387,10 @@ func TestFamiliesWithoutAList(t *testing.T) {
 		"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE":                   {g, []string{gpu, pod}},
 		"DCGM_FI_DEV_XID_ERRORS":                            {g, []string{gpu + ",err_code,err_msg", pod + ",err_code,err_msg"}},
 		"DCGM_EXP_XID_ERRORS_COUNT":                         {g, []string{gpu + ",window_size_in_ms,xid", pod + ",window_size_in_ms,xid"}},
-		"DCGM_EXP_CLOCK_EVENTS_COUNT":                       {g, []string{gpu + ",clock_event,window_size_in_ms", pod + ",clock_event,window_size_in_ms"}},
+		"DCGM_EXP_CLOCK_EVENTS_COUNT": {
+			g,
+			[]string{gpu + ",clock_event,window_size_in_ms", pod + ",clock_event,window_size_in_ms"},
+		},
 	}
 	seen := map[string]bool{}
 	for _, tg := range m.Targets() {

@@ -63,7 +63,10 @@ func TestFatalXidEndsTheGang(t *testing.T) {
 	until := at.Add(4 * time.Minute) // shorter than the window of Xids
 	node := e.Nodes[1]
 	for _, xid := range []float64{79, 119} {
-		m := mustNew(t, Options{Seed: 3, Nodes: 12, Troubles: []Trouble{{Kind: GPUXidFatal, Target: node + "/2", From: at, Until: until, Value: xid}}})
+		m := mustNew(t, Options{
+			Seed: 3, Nodes: 12,
+			Troubles: []Trouble{{Kind: GPUXidFatal, Target: node + "/2", From: at, Until: until, Value: xid}},
+		})
 		busy := func(at time.Time, gpu string) bool {
 			v, n := look(t, m, at, JobDCGM, "DCGM_FI_DEV_GPU_UTIL", "node", node, "gpu", gpu)
 			return n == 1 && v > 30
@@ -101,10 +104,12 @@ func TestFatalXidEndsTheGang(t *testing.T) {
 			at   time.Time
 			want float64
 		}{{at.Add(-time.Second), 8}, {at.Add(11 * time.Second), 7}, {until.Add(11 * time.Second), 8}} {
-			if v, _ := look(t, m, c.at, JobKubeStateMetrics, "kube_node_status_allocatable", "node", node, "resource", "nvidia_com_gpu"); v != c.want {
+			if v, _ := look(t, m, c.at, JobKubeStateMetrics, "kube_node_status_allocatable", "node", node, "resource",
+				"nvidia_com_gpu"); v != c.want {
 				t.Errorf("Xid %v: %v GPUs can be allocated %s after it", xid, v, c.at.Sub(at))
 			}
-			if v, _ := look(t, m, c.at, JobKubeStateMetrics, "kube_node_status_capacity", "node", node, "resource", "nvidia_com_gpu"); v != 8 {
+			if v, _ := look(t, m, c.at, JobKubeStateMetrics, "kube_node_status_capacity", "node", node, "resource",
+				"nvidia_com_gpu"); v != 8 {
 				t.Errorf("capacity became %v", v)
 			}
 		}
@@ -116,7 +121,8 @@ func TestFatalXidEndsTheGang(t *testing.T) {
 		if want := map[float64]int{79: 0, 119: 10}[xid]; count != want {
 			t.Errorf("Xid %v is counted at %d of 40 scrapes, not %d", xid, count, want)
 		}
-		if v, n := look(t, m, until.Add(time.Hour), JobDCGM, "DCGM_FI_DEV_XID_ERRORS", "node", node, "gpu", "2", "err_code", fmt.Sprint(xid)); n != 1 || v != xid {
+		if v, n := look(t, m, until.Add(time.Hour), JobDCGM, "DCGM_FI_DEV_XID_ERRORS", "node", node, "gpu", "2", "err_code",
+			fmt.Sprint(xid)); n != 1 || v != xid {
 			t.Errorf("Xid %v: an hour later the gauge is %v", xid, v)
 		}
 	}
@@ -139,8 +145,10 @@ func TestAllocatedIdle(t *testing.T) {
 	got := moved(everything(t, base, at, all), everything(t, m, at, all))
 	for fam, how := range got {
 		switch strings.TrimPrefix(fam, JobDCGM+" ") {
-		case "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_MEMORY_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_POWER_VIOLATION",
-			"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_DEV_SM_CLOCK",
+		case "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_MEMORY_TEMP", "DCGM_FI_DEV_POWER_USAGE",
+			"DCGM_FI_DEV_POWER_VIOLATION",
+			"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE",
+			"DCGM_FI_DEV_SM_CLOCK",
 			"DCGM_FI_PROF_NVLINK_RX_BYTES", "DCGM_FI_PROF_NVLINK_TX_BYTES", "DCGM_FI_PROF_PCIE_RX_BYTES", "DCGM_FI_PROF_PCIE_TX_BYTES",
 			"node-exporter node_load1", "node-exporter node_load5", "node-exporter node_load15",
 			"node-exporter node_infiniband_port_data_received_bytes_total", "node-exporter node_infiniband_port_data_transmitted_bytes_total":
@@ -190,7 +198,8 @@ func TestSlowGPU(t *testing.T) {
 	at := from.Add(5 * time.Minute)
 	want := map[string]string{}
 	for _, fam := range []string{
-		"DEV_GPU_UTIL", "DEV_GPU_TEMP", "DEV_MEMORY_TEMP", "DEV_POWER_USAGE", "DEV_POWER_VIOLATION", "DEV_SM_CLOCK", "PROF_GR_ENGINE_ACTIVE", "PROF_PIPE_TENSOR_ACTIVE",
+		"DEV_GPU_UTIL", "DEV_GPU_TEMP", "DEV_MEMORY_TEMP", "DEV_POWER_USAGE", "DEV_POWER_VIOLATION", "DEV_SM_CLOCK",
+		"PROF_GR_ENGINE_ACTIVE", "PROF_PIPE_TENSOR_ACTIVE",
 		"PROF_SM_ACTIVE", "PROF_DRAM_ACTIVE", "PROF_NVLINK_RX_BYTES", "PROF_NVLINK_TX_BYTES", "PROF_PCIE_RX_BYTES", "PROF_PCIE_TX_BYTES",
 	} {
 		want[JobDCGM+" DCGM_FI_"+fam] = "down"
@@ -286,7 +295,10 @@ func TestNotReadyEvicts(t *testing.T) {
 		lasts time.Duration
 		stays bool
 	}{{4 * time.Minute, true}, {12 * time.Minute, false}} {
-		m := mustNew(t, Options{Seed: 3, Nodes: 12, Troubles: []Trouble{{Kind: NodeNotReady, Target: e.Nodes[0], From: at, Until: at.Add(c.lasts)}}})
+		m := mustNew(t, Options{
+			Seed: 3, Nodes: 12,
+			Troubles: []Trouble{{Kind: NodeNotReady, Target: e.Nodes[0], From: at, Until: at.Add(c.lasts)}},
+		})
 		for _, x := range m.Experiments(run.From, run.Until) {
 			if x.Name != e.Name {
 				continue

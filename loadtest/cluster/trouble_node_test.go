@@ -106,7 +106,8 @@ func moves(d Detail, cell string) map[string]string {
 // jobOf is the job on whose page a family of these tests is.
 func jobOf(fam string) string {
 	for prefix, job := range map[string]string{
-		"DCGM_": JobDCGM, "node_": JobNode, "kube_": JobKubeStateMetrics, "problem_": JobProblemDetector, "probe_": JobNodeMesh, "iptables_": JobIPTables,
+		"DCGM_": JobDCGM, "node_": JobNode, "kube_": JobKubeStateMetrics, "problem_": JobProblemDetector, "probe_": JobNodeMesh,
+		"iptables_":           JobIPTables,
 		"cluster_autoscaler_": JobAutoscaler, "container_": JobCadvisor,
 	} {
 		if strings.HasPrefix(fam, prefix) {

@@ -18,9 +18,15 @@ const hostile = "<b>\"x\"\\ .*|\n\u202eé"
 // among it, on both instances of kube-state-metrics.
 func TestTruth(t *testing.T) {
 	from := testUntil.Add(-8 * time.Hour)
-	o := Options{Seed: 9, Nodes: 24, KubeStateMetrics: 2, Troubles: []Trouble{{Kind: GPUXidFatal, Target: "gpu-00003/5", Value: 95, From: testUntil.Add(-5 * time.Hour), Until: testUntil.Add(-4 * time.Hour)}}}
+	o := Options{Seed: 9, Nodes: 24, KubeStateMetrics: 2, Troubles: []Trouble{{
+		Kind: GPUXidFatal, Target: "gpu-00003/5", Value: 95,
+		From: testUntil.Add(-5 * time.Hour), Until: testUntil.Add(-4 * time.Hour),
+	}}}
 	names := mustNew(t, o).Experiments(from, testUntil)
-	o.Called = map[string]Called{names[0].Name: {Experiment: hostile, Team: "t\n"}, names[1].Name: {Experiment: "both"}, names[2].Name: {Experiment: "both"}}
+	o.Called = map[string]Called{
+		names[0].Name: {Experiment: hostile, Team: "t\n"}, names[1].Name: {Experiment: "both"},
+		names[2].Name: {Experiment: "both"},
+	}
 	m := mustNew(t, o)
 	pods := m.Pods(from, testUntil)
 	seen, codes := map[string]bool{}, map[int]bool{}
@@ -131,7 +137,8 @@ func podsOf(t *testing.T, m *Model, tg Target, at time.Time) map[string]string {
 	out := map[string]string{}
 	for uid, r := range rows {
 		if r.experiment != "" {
-			out[uid] = fmt.Sprintf("%s on %q with %v GPUs is %s, of %q, restarts %v", r.at, r.node, r.gpus, r.phase, r.experiment, r.restarts)
+			out[uid] = fmt.Sprintf("%s on %q with %v GPUs is %s, of %q, restarts %v", r.at, r.node, r.gpus, r.phase, r.experiment,
+				r.restarts)
 		}
 	}
 	return out

@@ -99,7 +99,8 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 		if p.Recorded {
 			recorded = "yes"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %s | %s | %.2f s |\n", p.Dashboard, p.Title, p.Queries, p.Series, recorded, p.Text(), p.Max.Seconds())
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %s | %s | %.2f s |\n", p.Dashboard, p.Title, p.Queries, p.Series, recorded, p.Text(),
+			p.Max.Seconds())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -44,8 +44,12 @@ func TestResult(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	r := &Result{Rules: &rules.Result{Nodes: 7500, Series: 5_000_000, Shards: 4}, Panels: []Panel{refused, slow, quick}, Bound: 2 * time.Second}
-	if err := r.WriteMarkdown(&b); err != nil || !strings.Contains(b.String(), "3 panels over 5000000 series of 7500 nodes") || !strings.Contains(b.String(), "; 2 over 2s") ||
+	r := &Result{
+		Rules: &rules.Result{Nodes: 7500, Series: 5_000_000, Shards: 4}, Panels: []Panel{refused, slow, quick},
+		Bound: 2 * time.Second,
+	}
+	if err := r.WriteMarkdown(&b); err != nil || !strings.Contains(b.String(), "3 panels over 5000000 series of 7500 nodes") ||
+		!strings.Contains(b.String(), "; 2 over 2s") ||
 		!strings.Contains(b.String(), "| a | refused | 0 | 0 |  | not answered |") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}

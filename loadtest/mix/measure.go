@@ -22,7 +22,10 @@ type caller struct {
 
 // newCaller makes a caller that keeps so many connections.
 func newCaller(p *path, connections int) *caller {
-	return &caller{p, &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true, WriteBufferSize: 16 << 10, ReadBufferSize: 64 << 10}}}
+	return &caller{p, &http.Client{Timeout: patience, Transport: &http.Transport{
+		MaxIdleConnsPerHost: connections, DisableCompression: true,
+		WriteBufferSize: 16 << 10, ReadBufferSize: 64 << 10,
+	}}}
 }
 
 func (c *caller) close() { c.client.CloseIdleConnections() }

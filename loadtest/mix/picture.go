@@ -38,9 +38,15 @@ var (
 	// pathColors tell paths apart, those who see red and green alike included; the direct one is
 	// the line at 1.
 	pathColors = map[string]color.Color{
-		DirectShard: color.NRGBA{0xd8, 0xcf, 0xe6, 0xff}, Reverse: color.NRGBA{0x8a, 0x93, 0x9e, 0xff}, ReverseShard: color.NRGBA{0xc4, 0xca, 0xd1, 0xff}, SpillwayOne: color.NRGBA{0xf2, 0xb8, 0x6b, 0xff}, SpillwayLabeled: color.NRGBA{0xf7, 0xd9, 0xae, 0xff}, SpillwayFour: color.NRGBA{0xd5, 0x6a, 0x00, 0xff},
+		DirectShard: color.NRGBA{0xd8, 0xcf, 0xe6, 0xff}, Reverse: color.NRGBA{0x8a, 0x93, 0x9e, 0xff},
+		ReverseShard: color.NRGBA{0xc4, 0xca, 0xd1, 0xff}, SpillwayOne: color.NRGBA{0xf2, 0xb8, 0x6b, 0xff},
+		SpillwayLabeled: color.NRGBA{0xf7, 0xd9, 0xae, 0xff}, SpillwayFour: color.NRGBA{0xd5, 0x6a, 0x00, 0xff},
 	}
-	peerColors = []color.Color{color.NRGBA{0x1f, 0x6f, 0xb5, 0xff}, color.NRGBA{0x6a, 0x4c, 0x93, 0xff}, color.NRGBA{0x11, 0x8a, 0x7e, 0xff}}
+	peerColors = []color.Color{
+		color.NRGBA{0x1f, 0x6f, 0xb5, 0xff},
+		color.NRGBA{0x6a, 0x4c, 0x93, 0xff},
+		color.NRGBA{0x11, 0x8a, 0x7e, 0xff},
+	}
 )
 
 func textStyle(size vg.Length, bold bool, c color.Color) text.Style {
@@ -171,7 +177,14 @@ func (l *Load) drawRatios(dc draw.Canvas) error {
 	}
 	p := newPlot("p50, times that of asking directly", rows)
 	p.X.Scale = plot.LogScale{}
-	p.X.Tick.Marker = plot.ConstantTicks{{Value: 0.5, Label: "0.5"}, {Value: 1, Label: "1"}, {Value: 2, Label: "2"}, {Value: 4, Label: "4"}, {Value: 8, Label: "8"}, {Value: 16, Label: "16"}}
+	p.X.Tick.Marker = plot.ConstantTicks{
+		{Value: 0.5, Label: "0.5"},
+		{Value: 1, Label: "1"},
+		{Value: 2, Label: "2"},
+		{Value: 4, Label: "4"},
+		{Value: 8, Label: "8"},
+		{Value: 16, Label: "16"},
+	}
 	for _, path := range l.Paths {
 		if path.Name == Direct || path.Name == SpillwayLabeled { // the latter is all but the same as without
 			continue
@@ -205,7 +218,12 @@ func (l *Load) drawCPU(dc draw.Canvas) error {
 	for i, path := range l.Paths {
 		y := float64(len(rows) - 1 - i)
 		bar := func(from, to float64, c color.Color) error {
-			rect, err := plotter.NewPolygon(plotter.XYs{{X: from, Y: y - 0.3}, {X: to, Y: y - 0.3}, {X: to, Y: y + 0.3}, {X: from, Y: y + 0.3}})
+			rect, err := plotter.NewPolygon(plotter.XYs{
+				{X: from, Y: y - 0.3},
+				{X: to, Y: y - 0.3},
+				{X: to, Y: y + 0.3},
+				{X: from, Y: y + 0.3},
+			})
 			if err != nil {
 				return fmt.Errorf("draw %s: %w", path.Name, err)
 			}

@@ -52,7 +52,8 @@ bulk: '('
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"step: 1ms", "range: 2h0m0s", `queries[0].kind: "ranged"`, "queries[0].shards: one is wrong", `queries[1].name: "a"`, `queries[1].shards: "some"`, `queries[2].name: ""`, "queries[2].query:",
+		"step: 1ms", "range: 2h0m0s", `queries[0].kind: "ranged"`, "queries[0].shards: one is wrong", `queries[1].name: "a"`,
+		`queries[1].shards: "some"`, `queries[2].name: ""`, "queries[2].query:",
 		"queries[3].shards: all is wrong", "bulk:",
 	} {
 		if !strings.Contains(err.Error(), want) {

@@ -124,7 +124,8 @@ func checkResult(t *testing.T, r *Result, bulkSeries int) {
 				t.Errorf("path %d: %+v", i, p)
 			}
 			for what, v := range map[string]float64{
-				"p50": p.P50, "p99": p.P99, "ratio": p.P50Ratio, "ratio for one": p.OneRatio, "ratio for all": p.AllRatio, "mean": p.GeoMean, "rate": p.PerSecond, "CPU": p.ServersCPU, "memory": p.PeakMiB,
+				"p50": p.P50, "p99": p.P99, "ratio": p.P50Ratio, "ratio for one": p.OneRatio, "ratio for all": p.AllRatio,
+				"mean": p.GeoMean, "rate": p.PerSecond, "CPU": p.ServersCPU, "memory": p.PeakMiB,
 			} {
 				positive(p.Name+": "+what, v)
 			}
@@ -140,7 +141,8 @@ func checkResult(t *testing.T, r *Result, bulkSeries int) {
 		}
 	}
 	b := r.Bulk
-	full := bulkSeries * (int(Builtin().Range/Builtin().Step) + 1) // but for series that begin within the range: at 21:00 one in 90 points is missing
+	// but for series that begin within the range: at 21:00 one in 90 points is missing
+	full := bulkSeries * (int(Builtin().Range/Builtin().Step) + 1)
 	if b == nil || len(b.Paths) != len(names) || len(b.Failed) > 0 || b.Series != bulkSeries || b.Points > full || b.Points < full-full/20 {
 		t.Fatalf("bulk, of %d series: %+v", bulkSeries, b)
 	}

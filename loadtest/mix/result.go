@@ -108,7 +108,8 @@ type Goal struct {
 
 func (w *World) newResult() *Result {
 	return &Result{
-		Series: w.Data.Series, Buckets: w.Data.Buckets, Samples: w.Data.Samples, Nodes: w.Data.Nodes, Shards: len(w.parts), Rounds: w.o.Rounds, Requests: w.o.Requests,
+		Series: w.Data.Series, Buckets: w.Data.Buckets, Samples: w.Data.Samples, Nodes: w.Data.Nodes, Shards: len(w.parts),
+		Rounds: w.o.Rounds, Requests: w.o.Requests,
 		Hints: !w.o.NoHints, Machine: machine(), Wrong: []string{},
 	}
 }
@@ -169,7 +170,10 @@ func (w *World) sum(p *path, all []*turn) Path {
 	out.ProxyCPU, out.ServersCPU, out.ReverseCPU = proxy.Seconds()/thousands, servers.Seconds()/thousands, medianOf(reverse)
 	logs := 0.0
 	for q, query := range queries {
-		t := QueryTimes{Name: query.Name, Shards: query.Shards, P50: ms(quantile(of[q], 50)), P99: ms(quantile(of[q], 99)), Ratio: medianOf(perQuery[q])}
+		t := QueryTimes{
+			Name: query.Name, Shards: query.Shards, P50: ms(quantile(of[q], 50)), P99: ms(quantile(of[q], 99)),
+			Ratio: medianOf(perQuery[q]),
+		}
 		out.Queries = append(out.Queries, t)
 		logs += math.Log(max(t.Ratio, 1e-9)) // 0 only where every request failed
 	}
@@ -282,13 +286,16 @@ func (r *Result) goals() []Goal {
 		add("one server: proxy's CPU to ReverseProxy's"+at, one.ReverseCPU, oneCPU, "x", "")
 		add("four shards: p50 to direct, queries for one shard"+at, four.OneRatio, prunedRatio, "x", four.worst(One)+fmt.Sprintf("; the node's shard asked directly %.2f, through ReverseProxy %.2f", direct.OneRatio, shard.OneRatio))
 		add("four shards: p50 to direct, queries for all shards"+at, four.AllRatio, allRatio, "x", four.worst(All)+fmt.Sprintf("; ReverseProxy %.2f", reverse.AllRatio))
-		add("four shards: geometric mean over the queries"+at, four.GeoMean, geoRatio, "x", fmt.Sprintf("ReverseProxy %.2f", reverse.GeoMean))
+		add("four shards: geometric mean over the queries"+at, four.GeoMean, geoRatio, "x",
+			fmt.Sprintf("ReverseProxy %.2f", reverse.GeoMean))
 		add("four shards: proxy's CPU per 1,000"+at, four.ProxyCPU, fourCPU, "s", fmt.Sprintf("ReverseProxy %.2f", reverse.ProxyCPU))
-		add("four shards: CPU of proxy and servers per 1,000"+at, four.ProxyCPU+four.ServersCPU, totalCPU, "s", fmt.Sprintf("the aim is %d; direct %.1f", aimTotal, l.path(Direct).ServersCPU))
+		add("four shards: CPU of proxy and servers per 1,000"+at, four.ProxyCPU+four.ServersCPU, totalCPU, "s",
+			fmt.Sprintf("the aim is %d; direct %.1f", aimTotal, l.path(Direct).ServersCPU))
 	}
 	for _, l := range r.Loads {
 		if whole, gaps := l.path(SpillwayPairs), l.path(SpillwayGaps); whole.P50Ratio > 0 {
-			add(fmt.Sprintf("pairs with gaps: p50 to whole pairs, %d at a time", l.Concurrency), gaps.P50Ratio/whole.P50Ratio, gapsRatio, "x",
+			add(fmt.Sprintf("pairs with gaps: p50 to whole pairs, %d at a time", l.Concurrency), gaps.P50Ratio/whole.P50Ratio, gapsRatio,
+				"x",
 				fmt.Sprintf("four shards without copies %.2f", l.path(SpillwayFour).P50Ratio/whole.P50Ratio))
 		}
 	}

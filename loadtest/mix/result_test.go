@@ -24,7 +24,10 @@ func turns(paths []*path, factor []float64) []*turn {
 	for round := range 2 {
 		slower := time.Duration(1 + round) // the machine is busier in the second round; ratios do not mind
 		for i, p := range paths {
-			t := &turn{path: p, concurrency: 1, round: round, wall: time.Second, proxy: time.Duration(factor[i] * float64(time.Millisecond)), servers: 4 * time.Millisecond}
+			t := &turn{
+				path: p, concurrency: 1, round: round, wall: time.Second,
+				proxy: time.Duration(factor[i] * float64(time.Millisecond)), servers: 4 * time.Millisecond,
+			}
 			for q, base := range []time.Duration{time.Millisecond, 10 * time.Millisecond} {
 				for range 3 {
 					t.samples = append(t.samples, sample{query: q, took: time.Duration(factor[i] * float64(base*slower))})
@@ -84,13 +87,21 @@ func TestQuantiles(t *testing.T) {
 func example() *Result {
 	path := func(name string, ratio float64) Path {
 		return Path{
-			Name: name, Requests: 10, P50: ratio, P99: 9, P50Ratio: ratio, OneRatio: ratio, AllRatio: ratio, GeoMean: ratio, PerSecond: 100, ProxyCPU: 0.3 * ratio, ServersCPU: 3, ReverseCPU: ratio / 1.2, PeakMiB: 50,
+			Name: name, Requests: 10, P50: ratio, P99: 9, P50Ratio: ratio, OneRatio: ratio, AllRatio: ratio, GeoMean: ratio, PerSecond: 100,
+			ProxyCPU: 0.3 * ratio, ServersCPU: 3, ReverseCPU: ratio / 1.2, PeakMiB: 50,
 			Queries: []QueryTimes{{"small", One, ratio, 2, ratio}, {"large", All, 10 * ratio, 20, ratio * 1.5}},
 		}
 	}
 	r := &Result{
-		Series: 1000, Rounds: 2, Requests: 10, Shards: 4, Machine: "a machine", Loads: []Load{{Concurrency: 2, Paths: []Path{path(Direct, 1), path(DirectShard, 1.05), path(Reverse, 1.2), path(ReverseShard, 1.1), path(SpillwayOne, 1.2), path(SpillwayFour, 1.9), path("a peer", 7)}}},
-		Bulk: &Bulk{Query: "up", Series: 500, Points: 1000, Bytes: 10_000, SlowestAlone: 0.1, SlowestAtOnce: 0.3, Paths: []BulkPath{{Name: SpillwayFour, Seconds: 0.33, OverIdleMiB: 80}}},
+		Series: 1000, Rounds: 2, Requests: 10, Shards: 4, Machine: "a machine",
+		Loads: []Load{{Concurrency: 2, Paths: []Path{
+			path(Direct, 1), path(DirectShard, 1.05), path(Reverse, 1.2),
+			path(ReverseShard, 1.1), path(SpillwayOne, 1.2), path(SpillwayFour, 1.9), path("a peer", 7),
+		}}},
+		Bulk: &Bulk{
+			Query: "up", Series: 500, Points: 1000, Bytes: 10_000, SlowestAlone: 0.1, SlowestAtOnce: 0.3,
+			Paths: []BulkPath{{Name: SpillwayFour, Seconds: 0.33, OverIdleMiB: 80}},
+		},
 	}
 	r.Goals = r.goals()
 	return r
@@ -169,7 +180,8 @@ func TestPicture(t *testing.T) {
 	if err := errors.Join(r.WriteSVG(&svg), r.WritePNG(&png)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(svg.String(), "a peer") || !strings.Contains(svg.String(), "small") || !strings.HasPrefix(png.String(), "\x89PNG") {
+	if !strings.Contains(svg.String(), "a peer") || !strings.Contains(svg.String(), "small") ||
+		!strings.HasPrefix(png.String(), "\x89PNG") {
 		t.Error("the picture lacks something")
 	}
 	if err := (&Result{}).WriteSVG(&svg); err == nil {
@@ -178,11 +190,17 @@ func TestPicture(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	err := Options{Series: 1, Rounds: -1, Requests: 1, Concurrency: []int{0}, Peers: []Peer{{Name: Direct, URL: "x"}, {URL: "http://h"}}, Port: 1}.Validate()
+	err := Options{
+		Series: 1, Rounds: -1, Requests: 1, Concurrency: []int{0}, Peers: []Peer{{Name: Direct, URL: "x"}, {URL: "http://h"}},
+		Port: 1,
+	}.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"spillway binary", "series: 1", "rounds: -1", "requests: 1", "concurrency: 0", `peer "direct"`, `peer ""`, "port: 1 to 5"} {
+	for _, want := range []string{
+		"spillway binary", "series: 1", "rounds: -1", "requests: 1", "concurrency: 0", `peer "direct"`, `peer ""`,
+		"port: 1 to 5",
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}

@@ -206,7 +206,8 @@ func (w *World) profiles(ctx context.Context, callers []*caller) error {
 			return nil
 		})
 		admin := newCaller(&path{name: c.p.name, url: c.p.admin}, 1)
-		err := admin.save(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(profileTime.Seconds())), filepath.Join(w.o.Profile, name+".cpu.pprof"))
+		err := admin.save(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(profileTime.Seconds())),
+			filepath.Join(w.o.Profile, name+".cpu.pprof"))
 		stop(errors.New("the profile is taken"))
 		err = errors.Join(err, g.Wait())
 		if err == nil {

@@ -146,7 +146,10 @@ type part struct {
 }
 
 func newPart(ctx context.Context, dir string, whole tsdb.BlockMeta) (*part, error) {
-	p := &part{dir: dir, meta: tsdb.BlockMeta{MinTime: whole.MinTime, MaxTime: whole.MaxTime, Version: 1, Compaction: tsdb.BlockMetaCompaction{Level: 1}}}
+	p := &part{dir: dir, meta: tsdb.BlockMeta{
+		MinTime: whole.MinTime, MaxTime: whole.MaxTime, Version: 1,
+		Compaction: tsdb.BlockMetaCompaction{Level: 1},
+	}}
 	id, err := ulid.ParseStrict(filepath.Base(dir))
 	if err != nil {
 		return nil, err

@@ -23,7 +23,10 @@ func TestShardIsHashmod(t *testing.T) {
 	seed := randseed.Of(t, 0)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	config := func(source ...model.LabelName) *relabel.Config {
-		return &relabel.Config{SourceLabels: source, Separator: ";", Modulus: 4, TargetLabel: "hash", Action: relabel.HashMod, NameValidationScheme: model.UTF8Validation}
+		return &relabel.Config{
+			SourceLabels: source, Separator: ";", Modulus: 4, TargetLabel: "hash", Action: relabel.HashMod,
+			NameValidationScheme: model.UTF8Validation,
+		}
 	}
 	word := func() string { return string([]byte{byte('a' + rnd.IntN(26)), byte('a' + rnd.IntN(26))}) }
 	for range 200 {

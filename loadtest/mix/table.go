@@ -64,7 +64,8 @@ func (l *Load) markdown(sb *strings.Builder) {
 	sb.WriteString("| --- " + strings.Repeat("| --- ", 11) + "|\n")
 	for _, p := range l.Paths {
 		fmt.Fprintf(sb, "| %s | %.2f | %.1f | %.2f | %.2f | %.0f | %s | %.2f | %.2f | %s | %s | %d |\n",
-			p.Name, p.P50, p.P99, p.P50Ratio, p.GeoMean, p.PerSecond, known("%.2f", p.ProxyCPU), p.ServersCPU, p.ProxyCPU+p.ServersCPU, known("%.2f", p.ReverseCPU), known("%.0f", p.PeakMiB), p.Failed)
+			p.Name, p.P50, p.P99, p.P50Ratio, p.GeoMean, p.PerSecond, known("%.2f", p.ProxyCPU), p.ServersCPU, p.ProxyCPU+p.ServersCPU,
+			known("%.2f", p.ReverseCPU), known("%.0f", p.PeakMiB), p.Failed)
 	}
 	sb.WriteString("\n| p50 in ms (ratio to direct) | shards ")
 	for _, p := range l.Paths {

@@ -79,7 +79,8 @@ var paths = []string{Direct, DirectShard, Reverse, ReverseShard, SpillwayOne, Sp
 const groupLabel, groupValue = "cluster", "jaguar"
 
 func (o Options) withDefaults() Options {
-	o.Series, o.Rounds, o.Requests, o.BulkRuns = cmp.Or(o.Series, 1_000_000), cmp.Or(o.Rounds, 6), cmp.Or(o.Requests, 150), cmp.Or(o.BulkRuns, 5)
+	o.Series, o.Rounds, o.Requests, o.BulkRuns = cmp.Or(o.Series, 1_000_000), cmp.Or(o.Rounds, 6), cmp.Or(o.Requests, 150),
+		cmp.Or(o.BulkRuns, 5)
 	if len(o.Concurrency) == 0 {
 		o.Concurrency = []int{1, 2}
 	}
@@ -102,7 +103,8 @@ func (o Options) Validate() error {
 	problems.Check(o.Rounds >= 1 && o.Rounds <= 1000, "rounds: %d is outside 1 to 1,000", o.Rounds)
 	problems.Check(o.Requests >= len(o.Mix.Queries) && o.Requests <= 1_000_000, "requests: %d is outside %d, which is one of each query, to 1,000,000", o.Requests, len(o.Mix.Queries))
 	problems.Check(o.BulkRuns >= 1 && o.BulkRuns <= 1000, "bulk runs: %d is outside 1 to 1,000", o.BulkRuns)
-	problems.Check(o.Port == 0 || o.Port > 1023 && o.Port+shardCount <= 65535, "port: %d to %d are no ports to listen on", o.Port, o.Port+shardCount)
+	problems.Check(o.Port == 0 || o.Port > 1023 && o.Port+shardCount <= 65535, "port: %d to %d are no ports to listen on", o.Port,
+		o.Port+shardCount)
 	for _, c := range o.Concurrency {
 		problems.Check(c >= 1 && c <= 64, "concurrency: %d is outside 1 to 64", c)
 	}
@@ -152,7 +154,10 @@ type World struct {
 }
 
 // serverFlags: the blocks stay as they are, so that no compaction falls into the measurement.
-var serverFlags = []string{"--storage.tsdb.min-block-duration=2h", "--storage.tsdb.max-block-duration=2h", "--storage.tsdb.retention.time=15d"}
+var serverFlags = []string{
+	"--storage.tsdb.min-block-duration=2h", "--storage.tsdb.max-block-duration=2h",
+	"--storage.tsdb.retention.time=15d",
+}
 
 // Start makes the data and starts the servers. Close must be called where there was no error.
 func Start(ctx context.Context, o Options) (_ *World, err error) {
@@ -237,12 +242,18 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 			return args, nil
 		}},
 		{&path{name: SpillwayOne, servers: one}, w.spillway("one", oneShard(w.whole.URL(), nil))},
-		{&path{name: SpillwayLabeled, servers: one, labels: true}, w.spillway("labels", oneShard(w.whole.URL(), map[string]string{groupLabel: groupValue}))},
+		{
+			&path{name: SpillwayLabeled, servers: one, labels: true},
+			w.spillway("labels", oneShard(w.whole.URL(), map[string]string{groupLabel: groupValue})),
+		},
 		{&path{name: SpillwayFour, servers: w.parts}, w.spillway("four", w.fourShards())},
 	}
 	if w.pairs != nil {
 		proxies = append(proxies,
-			started{&path{name: SpillwayPairs, servers: append(w.parts, w.pairs.twins...)}, w.spillway("pairs", w.pairsGroup(w.pairs.twins))},
+			started{
+				&path{name: SpillwayPairs, servers: append(w.parts, w.pairs.twins...)},
+				w.spillway("pairs", w.pairsGroup(w.pairs.twins)),
+			},
 			started{&path{name: SpillwayGaps, servers: append(w.parts, w.pairs.away...)}, w.spillway("gaps", w.pairsGroup(w.pairs.away))})
 	}
 	for _, p := range proxies {
@@ -301,10 +312,11 @@ func (w *World) fourShards() config.Group {
 // start starts the path's proxy and waits until it is ready.
 func (p *path) start(ctx context.Context, binary string, args arguments) error {
 	var wrong error
-	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Name: p.name, Path: binary, Ports: 2, Args: func(at []string) (a []string) {
-		a, wrong = args(at[0], at[1])
-		return a
-	}})
+	proc, at, err := realprom.StartOnPorts(ctx,
+		realprom.PortOptions{Name: p.name, Path: binary, Ports: 2, Args: func(at []string) (a []string) {
+			a, wrong = args(at[0], at[1])
+			return a
+		}})
 	if err != nil {
 		return errors.Join(wrong, err)
 	}

@@ -118,9 +118,12 @@ const before = 15 * time.Minute
 // recorded are the series of the mixin's rules that the datasource reads, besides experiment:…;
 // sound checks that there are no others.
 var recorded = []string{
-	"cluster:gpu_seen:sum", "cluster:nodes:count", "gpu:ecc_dbe:max", "gpu:nvlink_replays:rate5m", "gpu:pcie_replays:rate5m", "gpu:row_remap_failure:max", "gpu:row_remap_pending:max",
-	"gpu:xid_errors:count5m", "gpu:xid_last:info", "node:ethernet_received_bytes:rate5m", "node:ethernet_transmitted_bytes:rate5m", "node:gpu_capacity:max", "node:gpu_missing:count",
-	"node:gpu_model:info", "node:gpu_seen:count", "node:gpu_slowed:sum_rate5m", "node:gpu_temp_celsius:max", "node:gpu_unmeasured:count", "node:infiniband_received_bytes:rate5m",
+	"cluster:gpu_seen:sum", "cluster:nodes:count", "gpu:ecc_dbe:max", "gpu:nvlink_replays:rate5m", "gpu:pcie_replays:rate5m",
+	"gpu:row_remap_failure:max", "gpu:row_remap_pending:max",
+	"gpu:xid_errors:count5m", "gpu:xid_last:info", "node:ethernet_received_bytes:rate5m", "node:ethernet_transmitted_bytes:rate5m",
+	"node:gpu_capacity:max", "node:gpu_missing:count",
+	"node:gpu_model:info", "node:gpu_seen:count", "node:gpu_slowed:sum_rate5m", "node:gpu_temp_celsius:max", "node:gpu_unmeasured:count",
+	"node:infiniband_received_bytes:rate5m",
 	"node:infiniband_transmitted_bytes:rate5m", "node:ready:max", "node_model:gpu_util_percent:count", "pod:gpu_allocated:sum",
 }
 
@@ -146,10 +149,12 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	}
 	wide := p.runs[0]
 	r := &Result{
-		Nodes: o.Nodes, Shards: o.Shards, Window: o.Window, Bound: o.Bound, Experiment: wide.Name, ExperimentNodes: len(wide.Nodes), ExperimentGPUs: len(wide.Nodes) * wide.GPUs,
-		SlowGPUs: p.slow, Torn: p.torn.Sub(p.whole),
+		Nodes: o.Nodes, Shards: o.Shards, Window: o.Window, Bound: o.Bound, Experiment: wide.Name, ExperimentNodes: len(wide.Nodes),
+		ExperimentGPUs: len(wide.Nodes) * wide.GPUs,
+		SlowGPUs:       p.slow, Torn: p.torn.Sub(p.whole),
 	}
-	o.Say("experiment %s of %d GPUs on %d nodes, until %s", r.Experiment, r.ExperimentGPUs, r.ExperimentNodes, p.whole.UTC().Format(time.RFC3339))
+	o.Say("experiment %s of %d GPUs on %d nodes, until %s", r.Experiment, r.ExperimentGPUs, r.ExperimentNodes,
+		p.whole.UTC().Format(time.RFC3339))
 	rules, err := live.Needed(filepath.Join(dir, "rules"), isRecorded, alerts.Global(), alerts.Shard())
 	if err != nil {
 		return nil, fmt.Errorf("choose the rules: %w", err)
@@ -190,7 +195,8 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 func (o *Options) write(ctx context.Context, dir string, p *past, rules []fs.FS) (*live.World, error) {
 	began := time.Now()
 	return live.Write(ctx, live.Options{
-		Dir: dir, Clusters: []live.Cluster{{Model: p.model, Shards: o.Shards}}, From: p.whole.Add(-o.Window - before), Until: p.torn.Add(time.Minute), Interval: o.Interval,
+		Dir: dir, Clusters: []live.Cluster{{Model: p.model, Shards: o.Shards}}, From: p.whole.Add(-o.Window - before),
+		Until: p.torn.Add(time.Minute), Interval: o.Interval,
 		Rules: rules[0], ShardRules: rules[1], Say: func(format string, args ...any) {
 			o.Say("%5.0fs  "+format, append([]any{time.Since(began).Seconds()}, args...)...)
 		},

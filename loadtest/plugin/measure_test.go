@@ -41,16 +41,28 @@ func TestResult(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	r := &Result{Nodes: 7500, Shards: 4, Series: 3, ExperimentGPUs: 4000, ExperimentNodes: 500, SlowGPUs: 50, Torn: 5 * time.Minute, Window: time.Hour, Views: []View{refused, quick}, ProxyPeak: 3 << 20}
-	if err := r.WriteMarkdown(&b); err != nil || !strings.Contains(b.String(), "4000 GPUs on 500 nodes, in 3 series of 7500 nodes") || !strings.Contains(b.String(), "| refused | 0 | 0 | 0 | not answered |") ||
-		!strings.Contains(b.String(), "| quick | 0 | 0 | 0 | 1.00 s |") || !strings.Contains(b.String(), "\n50 of its GPUs do half of their work") || !strings.Contains(b.String(), "looked at 5m0s after") {
+	r := &Result{
+		Nodes: 7500, Shards: 4, Series: 3, ExperimentGPUs: 4000, ExperimentNodes: 500, SlowGPUs: 50, Torn: 5 * time.Minute,
+		Window: time.Hour, Views: []View{refused, quick}, ProxyPeak: 3 << 20,
+	}
+	if err := r.WriteMarkdown(&b); err != nil || !strings.Contains(b.String(), "4000 GPUs on 500 nodes, in 3 series of 7500 nodes") ||
+		!strings.Contains(b.String(), "| refused | 0 | 0 | 0 | not answered |") ||
+		!strings.Contains(b.String(), "| quick | 0 | 0 | 0 | 1.00 s |") ||
+		!strings.Contains(b.String(), "\n50 of its GPUs do half of their work") ||
+		!strings.Contains(b.String(), "looked at 5m0s after") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 }
 
 func TestValidate(t *testing.T) {
-	err := Options{Servers: bench.Servers{Nodes: 4, Shards: -1, Interval: time.Hour}, Asking: bench.Asking{Window: time.Second, Times: -1, Bound: -1}, Gang: 9}.Validate()
-	for _, want := range []string{"binary is missing", "nodes: 4", "gang: 9", "shards: -1", "window: 1s", "interval: 1h", "times: -1", "bound: -1ns"} {
+	err := Options{
+		Servers: bench.Servers{Nodes: 4, Shards: -1, Interval: time.Hour},
+		Asking:  bench.Asking{Window: time.Second, Times: -1, Bound: -1}, Gang: 9,
+	}.Validate()
+	for _, want := range []string{
+		"binary is missing", "nodes: 4", "gang: 9", "shards: -1", "window: 1s", "interval: 1h", "times: -1",
+		"bound: -1ns",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
@@ -133,7 +145,8 @@ func TestFindPast(t *testing.T) {
 			continue
 		}
 		if e := p.runs[0]; len(e.Nodes) != 21 || p.slow != 3 || waiting(p.model, e, p.whole) != 0 || waiting(p.model, e, p.torn) != 10 {
-			t.Errorf("seed %d: %+v, %d slow GPUs, %d and %d pods wait", seed, e, p.slow, waiting(p.model, e, p.whole), waiting(p.model, e, p.torn))
+			t.Errorf("seed %d: %+v, %d slow GPUs, %d and %d pods wait", seed, e, p.slow, waiting(p.model, e, p.whole),
+				waiting(p.model, e, p.torn))
 		}
 		xids, err := p.model.Xids(p.runs[0].Nodes[1], p.whole.Add(-o.Window), p.whole)
 		if err != nil || !slices.ContainsFunc(xids, func(x cluster.Xid) bool { return x.Code == 63 && x.GPU == 2 }) {
@@ -161,11 +174,15 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 	}
-	if r.ExperimentGPUs != 64 || r.ExperimentNodes != 8 || r.SlowGPUs != 1 || r.Torn != 5*time.Minute || r.Series < 24*300 || r.ProxyPeak == 0 {
+	if r.ExperimentGPUs != 64 || r.ExperimentNodes != 8 || r.SlowGPUs != 1 || r.Torn != 5*time.Minute || r.Series < 24*300 ||
+		r.ProxyPeak == 0 {
 		t.Errorf("%+v", r)
 	}
 	// The pods of before are gone when half of the new ones wait.
-	for name, want := range map[string]int{"pods": 8, "nodes": 8, "pending": 4, "stragglers": r.SlowGPUs, "pending while all run (empty)": 0} {
+	for name, want := range map[string]int{
+		"pods": 8, "nodes": 8, "pending": 4, "stragglers": r.SlowGPUs,
+		"pending while all run (empty)": 0,
+	} {
 		if n, ok := rows[name]; !ok || n != want {
 			t.Errorf("%s has %d rows, not %d; all: %v", name, n, want, rows)
 		}

@@ -32,7 +32,10 @@ func (o *Options) ranFor() time.Duration { return max(o.Window/4, 5*time.Minute)
 // findPast makes the cluster and finds a time at which its widest experiment has run for a while,
 // and would run on if its pods were not taken from it.
 func (o *Options) findPast(now time.Time) (*past, error) {
-	options := cluster.Options{Seed: o.Seed, Cluster: "jaguar", Nodes: o.Nodes, FirstGang: o.Gang, Detail: cluster.Lean, Start: now.Add(-20 * 24 * time.Hour), APIServers: 2}
+	options := cluster.Options{
+		Seed: o.Seed, Cluster: "jaguar", Nodes: o.Nodes, FirstGang: o.Gang, Detail: cluster.Lean,
+		Start: now.Add(-20 * 24 * time.Hour), APIServers: 2,
+	}
 	calm, err := cluster.New(options)
 	if err != nil {
 		return nil, fmt.Errorf("make the cluster: %w", err)
@@ -59,7 +62,8 @@ func (o *Options) findPast(now time.Time) (*past, error) {
 // least, the widest first; false where the one of Gang nodes is not the first of several.
 func (o *Options) widest(m *cluster.Model, at, until time.Time) ([]cluster.Experiment, bool) {
 	runs := slices.DeleteFunc(m.Experiments(at.Add(-o.Window), at), func(e cluster.Experiment) bool {
-		return !slices.ContainsFunc(e.Runs, func(s cluster.Span) bool { return s.From.Before(at.Add(-o.ranFor())) && !s.Until.Before(until) })
+		return !slices.ContainsFunc(e.Runs,
+			func(s cluster.Span) bool { return s.From.Before(at.Add(-o.ranFor())) && !s.Until.Before(until) })
 	})
 	slices.SortStableFunc(runs, func(a, b cluster.Experiment) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
 	return runs, len(runs) > 1 && len(runs[0].Nodes) == o.Gang
@@ -105,7 +109,8 @@ func (p *past) stage(o *Options, options *cluster.Options, e cluster.Experiment)
 	for i := 0; i < len(e.Nodes); i += everyNode {
 		p.slow++
 		options.Troubles = append(options.Troubles, cluster.Trouble{
-			Kind: cluster.GPUSlow, Target: fmt.Sprintf("%s/%d", e.Nodes[i], i/everyNode%e.GPUs), From: p.whole.Add(-o.Window - before), Until: p.torn.Add(2 * time.Minute),
+			Kind: cluster.GPUSlow, Target: fmt.Sprintf("%s/%d", e.Nodes[i], i/everyNode%e.GPUs), From: p.whole.Add(-o.Window - before),
+			Until: p.torn.Add(2 * time.Minute),
 		})
 	}
 }

@@ -60,7 +60,10 @@ func questions(runs []cluster.Experiment) []question {
 	add("by experiment", model.Query{Type: model.GPUTimeSeries})
 	add("by node", model.Query{Type: model.GPUTimeSeries, GroupBy: []string{"node"}})
 	add("by GPU", model.Query{Type: model.GPUTimeSeries, GroupBy: []string{"node", "gpu"}})
-	add("by GPU, ten hottest", model.Query{Type: model.GPUTimeSeries, Metric: model.Temp, GroupBy: []string{"node", "gpu"}, Rank: "top", K: 10})
+	add("by GPU, ten hottest", model.Query{
+		Type: model.GPUTimeSeries, Metric: model.Temp, GroupBy: []string{"node", "gpu"}, Rank: "top",
+		K: 10,
+	})
 	compared := wide
 	for _, r := range runs[1:min(len(runs), model.MaxCompared)] {
 		compared = append(compared, r.Name)

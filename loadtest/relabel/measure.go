@@ -98,7 +98,8 @@ func (o MeasureOptions) measure(ctx context.Context, size int) (_ *Measured, err
 		return nil, err
 	}
 	plan := filepath.Join(dir, "plan.json")
-	cmd := exec.CommandContext(ctx, o.Program, "relabel", "plan", "--scrape="+data, "--dashboards="+filepath.Join(looked, "dashboards"), "--usage="+filepath.Join(looked, "usage.jsonl"),
+	cmd := exec.CommandContext(ctx, o.Program, "relabel", "plan", "--scrape="+data, "--dashboards="+filepath.Join(looked, "dashboards"),
+		"--usage="+filepath.Join(looked, "usage.jsonl"),
 		"--now="+opts.Now.Format(time.RFC3339), "--window=30d", "--quiet", "--out="+plan)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
@@ -145,6 +146,7 @@ func WriteTable(w io.Writer, all []Measured) error {
 	last := all[len(all)-1]
 	word := map[bool]string{true: "reached", false: "NOT reached"}
 	_, err := fmt.Fprintf(w, "\nAt %d series: %.0f s, bound %.0f s, %s; %d MiB, bound %d MiB, %s.\n", last.Series,
-		last.Took, MaxTime.Seconds(), word[last.Took <= MaxTime.Seconds()], last.PeakBytes>>20, MaxMemory>>20, word[last.PeakBytes <= MaxMemory])
+		last.Took, MaxTime.Seconds(), word[last.Took <= MaxTime.Seconds()], last.PeakBytes>>20, MaxMemory>>20,
+		word[last.PeakBytes <= MaxMemory])
 	return err
 }

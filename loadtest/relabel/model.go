@@ -61,11 +61,15 @@ var shares = []struct {
 }
 
 var subjects = []string{
-	"request", "response", "queue", "cache", "storage", "client", "worker", "session", "volume", "network", "memory", "process", "task", "lease", "watch", "status", "disk",
+	"request", "response", "queue", "cache", "storage", "client", "worker", "session", "volume", "network", "memory", "process", "task",
+	"lease", "watch", "status", "disk",
 	"scheduler",
 }
 
-var aspects = []string{"duration", "size", "latency", "wait", "depth", "errors", "retries", "bytes", "age", "ready", "limit", "usage", "pending", "handled"}
+var aspects = []string{
+	"duration", "size", "latency", "wait", "depth", "errors", "retries", "bytes", "age", "ready", "limit", "usage",
+	"pending", "handled",
+}
 
 // newCluster lays the metrics out. Their series add up to o.Series exactly.
 func newCluster(o Options) (*cluster, error) {

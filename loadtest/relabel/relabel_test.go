@@ -219,7 +219,8 @@ func TestOptions(t *testing.T) {
 // TestMeasure runs the command on little, and says what it took.
 func TestMeasure(t *testing.T) {
 	all, err := Measure(t.Context(), MeasureOptions{
-		Program: realpromtest.Spillway(t), Sizes: []int{3000, 6000}, Options: Options{Names: 100, Jobs: 9, Lines: 500, Dashboards: 3, Queries: 50}, Dir: t.TempDir(),
+		Program: realpromtest.Spillway(t), Sizes: []int{3000, 6000},
+		Options: Options{Names: 100, Jobs: 9, Lines: 500, Dashboards: 3, Queries: 50}, Dir: t.TempDir(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +231,8 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	var table strings.Builder
-	if err := WriteTable(&table, all); err != nil || !strings.Contains(table.String(), "At 6000 series") || strings.Contains(table.String(), "NOT") {
+	if err := WriteTable(&table, all); err != nil || !strings.Contains(table.String(), "At 6000 series") ||
+		strings.Contains(table.String(), "NOT") {
 		t.Errorf("%v\n%s", err, &table)
 	}
 }

@@ -107,21 +107,28 @@ func dashboard(c *cluster, used []*metric, r *rand.Rand, i int) map[string]any {
 	variable := func(label string) map[string]any {
 		return map[string]any{
 			"name": label, "type": "query", "datasource": map[string]string{"type": "prometheus", "uid": "main"},
-			"query": map[string]any{"query": fmt.Sprintf("label_values(%s, %s)", m.name, label), "refId": "A"}, "multi": true, "includeAll": true,
+			"query": map[string]any{"query": fmt.Sprintf("label_values(%s, %s)", m.name, label), "refId": "A"}, "multi": true,
+			"includeAll": true,
 		}
 	}
 	var list []map[string]any
 	for n := range panels {
 		m := used[(i*panels+n*7)%len(used)]
 		list = append(list, map[string]any{
-			"id": n + 1, "type": "timeseries", "title": fmt.Sprintf("Panel %d", n+1), "gridPos": map[string]int{"h": 8, "w": 12, "x": n % 2 * 12, "y": n / 2 * 8},
+			"id": n + 1, "type": "timeseries", "title": fmt.Sprintf("Panel %d", n+1),
+			"gridPos":    map[string]int{"h": 8, "w": 12, "x": n % 2 * 12, "y": n / 2 * 8},
 			"datasource": map[string]string{"type": "prometheus", "uid": "main"},
-			"targets":    []map[string]any{{"refId": "A", "expr": query(m, r, func(label string) string { return label + `=~"$` + label + `"` })}},
+			"targets": []map[string]any{{
+				"refId": "A",
+				"expr":  query(m, r, func(label string) string { return label + `=~"$` + label + `"` }),
+			}},
 		})
 	}
 	return map[string]any{
-		"uid": uid(i), "title": fmt.Sprintf("Dashboard %d", i), "schemaVersion": 41, "tags": []string{"made"}, "time": map[string]string{"from": "now-6h", "to": "now"},
-		"templating": map[string]any{"list": []map[string]any{variable("namespace"), variable("instance"), variable("verb")}}, "panels": list,
+		"uid": uid(i), "title": fmt.Sprintf("Dashboard %d", i), "schemaVersion": 41, "tags": []string{"made"},
+		"time":       map[string]string{"from": "now-6h", "to": "now"},
+		"templating": map[string]any{"list": []map[string]any{variable("namespace"), variable("instance"), variable("verb")}},
+		"panels":     list,
 	}
 }
 
@@ -166,9 +173,12 @@ func writeLog(path string, c *cluster, used []*metric, r *rand.Rand, o Options) 
 	for i := range o.Lines {
 		who := r.IntN(people)
 		rec := usage.Record{
-			V: usage.Version, Time: o.Now.Add(-step * time.Duration(o.Lines-1-i)).UTC().Truncate(time.Millisecond), ID: fmt.Sprintf("%016x", mix(uint64(i)+o.Seed)),
-			Tenant: fmt.Sprintf("team-%d", who%12), User: fmt.Sprintf("person-%d", who), Endpoint: "query_range", Facts: facts[r.IntN(len(facts))],
-			RangeSeconds: 21600, StepSeconds: 60, Series: int64(r.IntN(500)), Samples: int64(r.IntN(500_000)), Bytes: int64(r.IntN(1 << 20)),
+			V: usage.Version, Time: o.Now.Add(-step * time.Duration(o.Lines-1-i)).UTC().Truncate(time.Millisecond),
+			ID:     fmt.Sprintf("%016x", mix(uint64(i)+o.Seed)),
+			Tenant: fmt.Sprintf("team-%d", who%12), User: fmt.Sprintf("person-%d", who), Endpoint: "query_range",
+			Facts:        facts[r.IntN(len(facts))],
+			RangeSeconds: 21600, StepSeconds: 60, Series: int64(r.IntN(500)), Samples: int64(r.IntN(500_000)),
+			Bytes:        int64(r.IntN(1 << 20)),
 			ShardSeconds: float64(r.IntN(1000)) / 1000, PeakBytes: int64(r.IntN(8 << 20)), Verdict: "pass",
 		}
 		switch r.IntN(4) {

@@ -27,7 +27,8 @@ func storm() *Report {
 	rest := func(i, base int) int64 {
 		return int64(float64(base*mb) + 9*mb*math.Sin(float64(i)/7) + 5*mb*math.Sin(float64(i)/2.3))
 	}
-	direct, through := Run{Name: "Asked directly", Storm: Span{ms(8000), ms(11600)}}, Run{Name: "Through Spillway", Storm: Span{ms(8000), ms(20000)}}
+	direct, through := Run{Name: "Asked directly", Storm: Span{ms(8000), ms(11600)}},
+		Run{Name: "Through Spillway", Storm: Span{ms(8000), ms(20000)}}
 	var server, other, behind, behind2, proxy []Sample
 	for i := range 300 {
 		at := ms(i * 100)
@@ -49,8 +50,15 @@ func storm() *Report {
 			server = append(server, Sample{at, s})
 		}
 	}
-	direct.Processes = []Process{{Name: "prometheus-0", RSS: server, Died: ms(11600), Death: "out of memory"}, {Name: "prometheus-1", RSS: other}}
-	through.Processes = []Process{{Name: "prometheus-0", RSS: behind}, {Name: "prometheus-1", RSS: behind2}, {Name: "spillway", Role: Proxy, RSS: proxy}}
+	direct.Processes = []Process{
+		{Name: "prometheus-0", RSS: server, Died: ms(11600), Death: "out of memory"},
+		{Name: "prometheus-1", RSS: other},
+	}
+	through.Processes = []Process{
+		{Name: "prometheus-0", RSS: behind},
+		{Name: "prometheus-1", RSS: behind2},
+		{Name: "spillway", Role: Proxy, RSS: proxy},
+	}
 	for i := range 8 {
 		direct.Requests = append(direct.Requests, Request{Began: ms(8000), Took: ms(3600 + i), Outcome: "connection reset"})
 	}
@@ -122,7 +130,10 @@ func TestValidate(t *testing.T) {
 		r := storm()
 		spoil(r)
 		var b bytes.Buffer
-		for what, err := range map[string]error{"Validate": r.Validate(), "WriteText": r.WriteText(&b), "WriteHTML": r.WriteHTML(&b), "WriteSVG": r.WriteSVG(&b), "WritePNG": r.WritePNG(&b, 1)} {
+		for what, err := range map[string]error{
+			"Validate": r.Validate(), "WriteText": r.WriteText(&b), "WriteHTML": r.WriteHTML(&b),
+			"WriteSVG": r.WriteSVG(&b), "WritePNG": r.WritePNG(&b, 1),
+		} {
 			if err == nil || !strings.Contains(err.Error(), sentence) || b.Len() > 0 {
 				t.Errorf("%s: error %v, want one with %q and nothing written", what, err, sentence)
 			}
@@ -206,10 +217,12 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("nothing asked: %+v", a)
 	}
 	for i := range 100 {
-		run.Requests = append(run.Requests, Request{Took: time.Duration(100-i) * time.Second, Outcome: []string{"b", "a", "a", "c"}[i%4], OK: i%4 == 1, Bytes: int64(i)})
+		run.Requests = append(run.Requests,
+			Request{Took: time.Duration(100-i) * time.Second, Outcome: []string{"b", "a", "a", "c"}[i%4], OK: i%4 == 1, Bytes: int64(i)})
 	}
 	a := run.Answers()
-	if a.Asked != 100 || a.OK != 25 || a.P50 != 50*time.Second || a.P99 != 99*time.Second || a.Max != 100*time.Second || a.Bytes != 99 || fmt.Sprint(a.Outcomes) != "[{a 50} {b 25} {c 25}]" {
+	if a.Asked != 100 || a.OK != 25 || a.P50 != 50*time.Second || a.P99 != 99*time.Second || a.Max != 100*time.Second || a.Bytes != 99 ||
+		fmt.Sprint(a.Outcomes) != "[{a 50} {b 25} {c 25}]" {
 		t.Errorf("%+v", a)
 	}
 	run.Requests = run.Requests[:1]
@@ -300,7 +313,8 @@ func TestScale(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for got, want := range map[string]string{
-		mib(0): "0", mib(1 << 19): "1", mib(999 << 20): "999", mib(1445 << 20): "1,445", mib(1234567 << 20): "1,234,567", mib(-1445 << 20): "-1,445", mib(-5 << 20): "-5",
+		mib(0): "0", mib(1 << 19): "1", mib(999 << 20): "999", mib(1445 << 20): "1,445", mib(1234567 << 20): "1,234,567",
+		mib(-1445 << 20): "-1,445", mib(-5 << 20): "-5",
 		growth(1120 << 20): "+1,120 MiB", growth(-7 << 20): "-7 MiB",
 		seconds(40 * time.Millisecond): "0.04 s", seconds(12345 * time.Millisecond): "12.3 s", seconds(3 * time.Minute): "180 s",
 		size(17): "17 B", size(1536): "1.5 KiB", size(3 << 20): "3.0 MiB",

@@ -53,7 +53,8 @@ func (r *Report) requestTable() table {
 			outcomes = append(outcomes, fmt.Sprintf("%d × %s", o.Count, o.Name))
 		}
 		t.rows = append(t.rows, []string{
-			run.Name, fmt.Sprint(a.Asked), fmt.Sprint(a.OK), seconds(a.P50), seconds(a.P99), seconds(a.Max), size(a.Bytes), strings.Join(outcomes, ", "),
+			run.Name, fmt.Sprint(a.Asked), fmt.Sprint(a.OK), seconds(a.P50), seconds(a.P99), seconds(a.Max), size(a.Bytes),
+			strings.Join(outcomes, ", "),
 		})
 	}
 	return t

@@ -221,7 +221,10 @@ const lead = 10 * time.Minute
 func (o *Options) data(ctx context.Context, dir string, r *Result) error {
 	now := time.Now().Truncate(time.Second)
 	// Exporters beside the usual ones: the rules are about them too.
-	m, err := cluster.New(cluster.Options{Seed: o.Seed, Cluster: "jaguar", Nodes: o.Nodes, Start: now.Add(-30 * 24 * time.Hour), APIServers: 5, Exporters: cluster.AllExporters})
+	m, err := cluster.New(cluster.Options{
+		Seed: o.Seed, Cluster: "jaguar", Nodes: o.Nodes, Start: now.Add(-30 * 24 * time.Hour),
+		APIServers: 5, Exporters: cluster.AllExporters,
+	})
 	if err != nil {
 		return fmt.Errorf("make data: %w", err)
 	}
@@ -261,12 +264,14 @@ func (o *Options) servers(ctx context.Context, dir string, stops *[]func() error
 	g.SetLimit(2)
 	for n := range o.Shards {
 		g.Go(func() (err error) {
-			started[n], err = realprom.Start(ctx, realprom.Options{Dir: shardDir(dir, n), Config: config, Flags: []string{"--storage.tsdb.retention.time=15d"}})
+			started[n], err = realprom.Start(ctx,
+				realprom.Options{Dir: shardDir(dir, n), Config: config, Flags: []string{"--storage.tsdb.retention.time=15d"}})
 			return err
 		})
 	}
 	g.Go(func() (err error) {
-		started[o.Shards], err = realprom.Start(ctx, realprom.Options{Config: config, Flags: []string{"--web.enable-remote-write-receiver"}})
+		started[o.Shards], err = realprom.Start(ctx,
+			realprom.Options{Config: config, Flags: []string{"--web.enable-remote-write-receiver"}})
 		return err
 	})
 	err := g.Wait()
@@ -290,7 +295,8 @@ func (o *Options) servers(ctx context.Context, dir string, stops *[]func() error
 // groups are the shards and what is recorded, as a proxy's configuration has them.
 func (o *Options) groups(p *places) []config.Group {
 	main := config.Group{
-		Name: "jaguar", Labels: map[string]string{"cluster": "jaguar"}, ShardBy: []string{"node"}, Hashmod: config.Hashmod{Labels: []string{"node"}, Modulus: o.Shards},
+		Name: "jaguar", Labels: map[string]string{"cluster": "jaguar"}, ShardBy: []string{"node"},
+		Hashmod: config.Hashmod{Labels: []string{"node"}, Modulus: o.Shards},
 	}
 	for n, u := range p.shards {
 		main.Shards = append(main.Shards, config.Shard{Hash: config.Hash{N: uint64(n), Set: true}, Replicas: config.Replicas(u)})
@@ -365,8 +371,10 @@ func (o *Options) ruler(ctx context.Context, dir, proxyURL, recorded string) (ur
 	}
 	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: thanos, Ports: 2, Args: func(at []string) []string {
 		return []string{
-			"rule", "--data-dir=" + filepath.Join(dir, "ruler"), "--rule-file=" + filepath.Join(folder, "*.yaml"), "--eval-interval=1m", "--query=" + proxyURL,
-			"--remote-write.config-file=" + remote, `--label=ruler_replica="0"`, "--http-grace-period=1s", "--grpc-grace-period=1s", "--http-address=" + at[0], "--grpc-address=" + at[1],
+			"rule", "--data-dir=" + filepath.Join(dir, "ruler"), "--rule-file=" + filepath.Join(folder, "*.yaml"), "--eval-interval=1m",
+			"--query=" + proxyURL,
+			"--remote-write.config-file=" + remote, `--label=ruler_replica="0"`, "--http-grace-period=1s", "--grpc-grace-period=1s",
+			"--http-address=" + at[0], "--grpc-address=" + at[1],
 		}
 	}})
 	if err != nil {
@@ -415,7 +423,10 @@ type history struct {
 // group sums up.
 func (h *history) group(key string) Group {
 	file, name, _ := strings.Cut(key, ";")
-	g := Group{File: filepath.Base(file), Name: name, Rules: h.rules, Interval: h.interval, Seen: len(h.took), Failures: h.failures, Missed: h.missed}
+	g := Group{
+		File: filepath.Base(file), Name: name, Rules: h.rules, Interval: h.interval, Seen: len(h.took), Failures: h.failures,
+		Missed: h.missed,
+	}
 	if len(h.took) == 0 {
 		return g
 	}

@@ -33,13 +33,23 @@ func page(t *testing.T, seen map[string]*history, text string) {
 func TestRead(t *testing.T) {
 	seen := map[string]*history{}
 	const group = `{rule_group="/tmp/x/gpu.yaml;gpu",strategy="abort"} `
-	rest := "prometheus_rule_group_interval_seconds" + group + "60\nprometheus_rule_group_rules" + group + "7\nprometheus_rule_evaluation_failures_total" + group + "2\nprometheus_rule_group_iterations_missed_total" + group + "1\n"
-	for _, e := range []struct{ at, took string }{{"0", "0"}, {"100", "3"}, {"100", "3"}, {"160", "0.5"}, {"220", "0.25"}, {"280", "0.75"}, {"280", "0.75"}} {
+	rest := "prometheus_rule_group_interval_seconds" + group + "60\nprometheus_rule_group_rules" + group +
+		"7\nprometheus_rule_evaluation_failures_total" + group + "2\nprometheus_rule_group_iterations_missed_total" + group + "1\n"
+	for _, e := range []struct{ at, took string }{
+		{"0", "0"},
+		{"100", "3"},
+		{"100", "3"},
+		{"160", "0.5"},
+		{"220", "0.25"},
+		{"280", "0.75"},
+		{"280", "0.75"},
+	} {
 		page(t, seen, "prometheus_rule_group_last_evaluation_timestamp_seconds"+group+e.at+"\nprometheus_rule_group_last_duration_seconds"+group+e.took+"\n"+rest)
 	}
 	g := seen["/tmp/x/gpu.yaml;gpu"].group("/tmp/x/gpu.yaml;gpu")
 	want := Group{
-		File: "gpu.yaml", Name: "gpu", Rules: 7, Interval: time.Minute, First: 3 * time.Second, Typical: 500 * time.Millisecond, Max: 750 * time.Millisecond,
+		File: "gpu.yaml", Name: "gpu", Rules: 7, Interval: time.Minute, First: 3 * time.Second, Typical: 500 * time.Millisecond,
+		Max:  750 * time.Millisecond,
 		Seen: 4, Failures: 2, Missed: 1,
 	}
 	if g != want {
@@ -75,7 +85,10 @@ func TestSound(t *testing.T) {
 }
 
 func TestErr(t *testing.T) {
-	ok := Group{File: "a.yaml", Name: "a", Interval: time.Minute, First: 50 * time.Second, Typical: time.Second, Max: 19 * time.Second, Seen: 3}
+	ok := Group{
+		File: "a.yaml", Name: "a", Interval: time.Minute, First: 50 * time.Second, Typical: time.Second, Max: 19 * time.Second,
+		Seen: 3,
+	}
 	over, cold, failed, unseen := ok, ok, ok, ok
 	over.Name, over.Max = "over", 21*time.Second
 	cold.Name, cold.Max, cold.Typical = "cold", 0, 0 // it alone was seen
@@ -85,20 +98,27 @@ func TestErr(t *testing.T) {
 		t.Error(err)
 	}
 	err := (&Result{Groups: []Group{ok, over, cold, failed, unseen}}).Err()
-	for _, want := range []string{"a.yaml: over takes 35 %", "a.yaml: cold takes 83 %", "a.yaml: failed: 1 evaluations", "a.yaml: unseen was not evaluated"} {
+	for _, want := range []string{
+		"a.yaml: over takes 35 %", "a.yaml: cold takes 83 %", "a.yaml: failed: 1 evaluations",
+		"a.yaml: unseen was not evaluated",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
 	var b bytes.Buffer
-	if err := (&Result{Nodes: 7500, Groups: []Group{ok, over}}).WriteMarkdown(&b); err != nil || strings.Index(b.String(), "| over |") > strings.Index(b.String(), "| a |") {
+	if err := (&Result{Nodes: 7500, Groups: []Group{ok, over}}).WriteMarkdown(&b); err != nil ||
+		strings.Index(b.String(), "| over |") > strings.Index(b.String(), "| a |") {
 		t.Errorf("%v: the dearest is not first:\n%s", err, b.String())
 	}
 }
 
 func TestValidate(t *testing.T) {
 	err := Options{Servers: bench.Servers{Nodes: 1, Shards: 100, Interval: time.Hour}, Run: time.Second, Past: -1}.Validate()
-	for _, want := range []string{"spillway binary", "no rule files", "nodes: 1 ", "shards: 100 ", "run: 1s", "past: -1ns", "interval: 1h"} {
+	for _, want := range []string{
+		"spillway binary", "no rule files", "nodes: 1 ", "shards: 100 ", "run: 1s", "past: -1ns",
+		"interval: 1h",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
@@ -130,7 +150,8 @@ func TestMeasure(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	nodes, wrong := r.Groups[0], r.Groups[1]
-	if nodes.Name != "nodes" || nodes.Rules != 2 || nodes.Interval != 2*time.Second || nodes.Seen < 2 || nodes.Failures != 0 || nodes.First <= 0 {
+	if nodes.Name != "nodes" || nodes.Rules != 2 || nodes.Interval != 2*time.Second || nodes.Seen < 2 || nodes.Failures != 0 ||
+		nodes.First <= 0 {
 		t.Errorf("%+v", nodes)
 	}
 	if wrong.Failures == 0 || r.Err() == nil {

@@ -51,7 +51,11 @@ func MakeData(ctx context.Context, dir string, series int, seed uint64, now time
 	}
 	head := cluster.BackfillOptions{From: now.Add(-headSpan), Until: now, Interval: headInterval}
 	blocks := cluster.BackfillOptions{From: now.Add(-headSpan - blockSpan), Until: now.Add(-headSpan), Interval: blockInterval}
-	o, err := cluster.SizeForSeries(ctx, cluster.Options{Seed: seed, Cluster: "jaguar", Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour)}, head, series+series/50, bucketShare) // it meets the number within 2 %, and fewer would not be what was asked for
+	// it meets the number within 2 %, and fewer would not be what was asked for
+	o, err := cluster.SizeForSeries(ctx, cluster.Options{
+		Seed: seed, Cluster: "jaguar",
+		Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour),
+	}, head, series+series/50, bucketShare)
 	if err != nil {
 		return d, fmt.Errorf("make data: %w", err)
 	}

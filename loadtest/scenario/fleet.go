@@ -32,7 +32,10 @@ type fleet struct {
 
 // serverFlags: blocks stay as they are, as behind a Thanos sidecar, so that no compaction falls
 // into the measurement.
-var serverFlags = []string{"--storage.tsdb.min-block-duration=2h", "--storage.tsdb.max-block-duration=2h", "--storage.tsdb.retention.time=15d"}
+var serverFlags = []string{
+	"--storage.tsdb.min-block-duration=2h", "--storage.tsdb.max-block-duration=2h",
+	"--storage.tsdb.retention.time=15d",
+}
 
 // goMemLimit is the share of its memory limit that Prometheus gives to Go's collector by default
 // (--auto-gomemlimit.ratio). The limit here is watched from outside, where Prometheus does not see
@@ -100,7 +103,10 @@ func proxyConfig(urls []string) *config.Config {
 	groups := make([]config.Group, len(urls))
 	for i, url := range urls {
 		name := fmt.Sprintf("cluster-%d", i+1)
-		groups[i] = config.Group{Name: name, Labels: map[string]string{"cluster": name}, Shards: []config.Shard{{Replicas: config.Replicas(url)}}}
+		groups[i] = config.Group{
+			Name: name, Labels: map[string]string{"cluster": name},
+			Shards: []config.Shard{{Replicas: config.Replicas(url)}},
+		}
 	}
 	return config.Of(groups...)
 }

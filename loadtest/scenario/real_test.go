@@ -68,7 +68,8 @@ func byBytes(a, b Reply) int { return cmp.Compare(a.Bytes, b.Bytes) }
 func TestBothSides(t *testing.T) {
 	var said strings.Builder
 	r, err := Run(t.Context(), Options{
-		Spillway: realpromtest.Spillway(t), Series: 70_000, Servers: 2, Callers: 3, Idle: time.Second, Duration: 2 * time.Second, Everyday: 3 * time.Second, KeepFree: 256 << 20, Dir: t.TempDir(),
+		Spillway: realpromtest.Spillway(t), Series: 70_000, Servers: 2, Callers: 3, Idle: time.Second, Duration: 2 * time.Second,
+		Everyday: 3 * time.Second, KeepFree: 256 << 20, Dir: t.TempDir(),
 		Say: func(format string, args ...any) { said.WriteString(format + "\n") },
 	})
 	if err != nil {

@@ -17,16 +17,27 @@ const mb = 1 << 20
 // measured is a run through Spillway: idle for ten seconds, then a storm.
 func measured(serverIdle, serverPeak, proxyPeak int64) *Side {
 	line := func(name string, role report.Role, idle, peak int64) report.Process {
-		return report.Process{Name: name, Role: role, RSS: []report.Sample{{At: 0, Bytes: idle}, {At: 5 * time.Second, Bytes: idle - mb}, {At: 11 * time.Second, Bytes: peak}, {At: 20 * time.Second, Bytes: idle}}}
+		return report.Process{Name: name, Role: role, RSS: []report.Sample{
+			{At: 0, Bytes: idle},
+			{At: 5 * time.Second, Bytes: idle - mb},
+			{At: 11 * time.Second, Bytes: peak},
+			{At: 20 * time.Second, Bytes: idle},
+		}}
 	}
 	return &Side{Run: report.Run{
 		Name: "Through Spillway", Storm: report.Span{Begin: 10 * time.Second, End: 20 * time.Second},
-		Processes: []report.Process{line("prometheus-1", report.Server, 500*mb, 500*mb), line("prometheus-2", report.Server, serverIdle, serverPeak), line("spillway", report.Proxy, 40*mb, proxyPeak)},
+		Processes: []report.Process{
+			line("prometheus-1", report.Server, 500*mb, 500*mb),
+			line("prometheus-2", report.Server, serverIdle, serverPeak), line("spillway", report.Proxy, 40*mb, proxyPeak),
+		},
 	}}
 }
 
 func TestVerdicts(t *testing.T) {
-	fine := Reply{Request: report.Request{Took: 40 * time.Millisecond, Outcome: "200", OK: true, Bytes: 900}, Ask: "GET", Status: 200, Parsed: true, Found: Found{Series: 1000, Warnings: []string{"cut"}}}
+	fine := Reply{
+		Request: report.Request{Took: 40 * time.Millisecond, Outcome: "200", OK: true, Bytes: 900}, Ask: "GET", Status: 200,
+		Parsed: true, Found: Found{Series: 1000, Warnings: []string{"cut"}},
+	}
 	slow, refused, huge := fine, fine, fine
 	slow.Took = 2 * time.Second
 	refused.OK, refused.Outcome, refused.Parsed = false, "429", false
@@ -57,7 +68,10 @@ func TestVerdicts(t *testing.T) {
 				tc.side.Requests = append(tc.side.Requests, r.Request)
 			}
 			tc.side.Replies = tc.replies
-			r := &Result{Options: Options{Series: tc.series}.withDefaults(), Data: Data{Series: tc.series, Buckets: tc.series / 2, Blocks: 3}, Machine: Machine{CPUs: 2}, Through: tc.side}
+			r := &Result{
+				Options: Options{Series: tc.series}.withDefaults(),
+				Data:    Data{Series: tc.series, Buckets: tc.series / 2, Blocks: 3}, Machine: Machine{CPUs: 2}, Through: tc.side,
+			}
 			var broken, all []string
 			for _, v := range r.Verdicts() {
 				if !v.Kept {
@@ -82,8 +96,14 @@ func TestOptions(t *testing.T) {
 	if err := (Options{Spillway: "x"}).Validate(); err != nil {
 		t.Errorf("defaults: %v", err)
 	}
-	err := Options{Series: 1, Servers: 65, Callers: 1001, Idle: time.Millisecond, Duration: time.Hour, Patience: 1, MemoryLimit: 1, KeepFree: -1}.Validate()
-	for _, want := range []string{"binary", "series: 1", "servers: 65", "callers: 1001", "idle: 1ms", "duration: 1h", "patience", "memory limit", "kept free"} {
+	err := Options{
+		Series: 1, Servers: 65, Callers: 1001, Idle: time.Millisecond, Duration: time.Hour, Patience: 1, MemoryLimit: 1,
+		KeepFree: -1,
+	}.Validate()
+	for _, want := range []string{
+		"binary", "series: 1", "servers: 65", "callers: 1001", "idle: 1ms", "duration: 1h", "patience",
+		"memory limit", "kept free",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not named: %v", want, err)
 		}

@@ -22,7 +22,10 @@ func TestOutcomes(t *testing.T) {
 		ok      bool
 	}{
 		{"useful", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, good) }, "200", true},
-		{"empty", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"status":"success","data":[]}`) }, "200, but success without a single series", false},
+		{
+			"empty", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"status":"success","data":[]}`) },
+			"200, but success without a single series", false,
+		},
 		{"too many", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) }, "429", false},
 		{"hangs", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no answer in 200ms", false},
 		{"stalls", func(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +98,8 @@ func TestStormAsksInTurn(t *testing.T) {
 	}))
 	defer srv.Close()
 	storm{
-		asks: Killer.Asks, targets: []target{{url: srv.URL, gone: make(chan struct{})}}, callers: 4, duration: time.Millisecond, patience: time.Minute, began: time.Now(),
+		asks: Killer.Asks, targets: []target{{url: srv.URL, gone: make(chan struct{})}}, callers: 4, duration: time.Millisecond,
+		patience: time.Minute, began: time.Now(),
 	}.run(t.Context())
 	for i := range seen {
 		if seen[i].Load() == 0 {
@@ -108,7 +112,10 @@ func TestStormAsksInTurn(t *testing.T) {
 func TestStormEnds(t *testing.T) {
 	gone := make(chan struct{})
 	close(gone)
-	s := storm{asks: Killer.Asks, targets: []target{{url: "http://127.0.0.1:1", gone: gone}}, callers: 2, duration: time.Hour, patience: time.Hour, began: time.Now()}
+	s := storm{
+		asks: Killer.Asks, targets: []target{{url: "http://127.0.0.1:1", gone: gone}}, callers: 2, duration: time.Hour,
+		patience: time.Hour, began: time.Now(),
+	}
 	if replies := s.run(t.Context()); len(replies) != 0 {
 		t.Errorf("%d requests to a server that is gone", len(replies))
 	}
@@ -148,7 +155,10 @@ func TestCheckBuckets(t *testing.T) {
 
 // FuzzCheckBuckets: no answer is both of use and empty, and none makes it panic.
 func FuzzCheckBuckets(f *testing.F) {
-	for _, s := range []string{good, `{"status":"success","data":[{"le":null}]}`, `{"status":"success","data":{}}`, `[]`, `{"data":[{"le":{}}]}`} {
+	for _, s := range []string{
+		good, `{"status":"success","data":[{"le":null}]}`, `{"status":"success","data":{}}`, `[]`,
+		`{"data":[{"le":{}}]}`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

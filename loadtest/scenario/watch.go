@@ -36,7 +36,10 @@ type watcher struct {
 // watch begins to sample.
 func watch(members []member, keepFree int64, full func(error)) *watcher {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watcher{began: time.Now(), keepFree: keepFree, full: full, end: cancel, members: members, processes: make([]report.Process, len(members))}
+	w := &watcher{
+		began: time.Now(), keepFree: keepFree, full: full, end: cancel, members: members,
+		processes: make([]report.Process, len(members)),
+	}
 	for i, m := range members {
 		w.processes[i] = report.Process{Name: m.name, Role: m.role}
 		_ = realprom.ResetPeak(m.proc.PID()) // what starting took is not a matter of this run; where it cannot be reset it counts

@@ -132,7 +132,10 @@ func (l *writer) minute(s *session, at time.Time) {
 	}
 	s.vars.From, s.vars.To = at.Add(-s.span), at
 	for i, q := range l.queries[s.dashboard] {
-		r := log.Record{User: s.user, Dashboard: s.dashboard.UID, Endpoint: "query_range", RangeSeconds: s.span.Seconds(), StepSeconds: s.vars.Interval.Seconds()}
+		r := log.Record{
+			User: s.user, Dashboard: s.dashboard.UID, Endpoint: "query_range", RangeSeconds: s.span.Seconds(),
+			StepSeconds: s.vars.Interval.Seconds(),
+		}
 		switch {
 		case q.Variable != nil:
 			r.Endpoint, r.RangeSeconds, r.StepSeconds = "series", s.span.Seconds(), 0
@@ -160,7 +163,10 @@ func (l *writer) open(s *session, at time.Time) {
 	s.vars = l.vars(s.span)
 	for _, v := range s.dashboard.Variables {
 		if _, ok := s.vars.Values[v.Name]; !ok && v.Type != "datasource" {
-			s.vars.Values[v.Name] = dashboards.Value{Chosen: []string{cmp.Or(string(v.Current.Value), ".*")}, AllValue: v.AllValue, Several: v.Multi || v.IncludeAll}
+			s.vars.Values[v.Name] = dashboards.Value{
+				Chosen: []string{cmp.Or(string(v.Current.Value), ".*")}, AllValue: v.AllValue,
+				Several: v.Multi || v.IncludeAll,
+			}
 		}
 	}
 }
@@ -169,7 +175,10 @@ func (l *writer) vars(span time.Duration) dashboards.Vars {
 	one := func(of []string) dashboards.Value { return dashboards.Value{Chosen: []string{of[l.rng.IntN(len(of))]}} }
 	return dashboards.Vars{
 		Interval: max(15*time.Second, (span / 1000).Truncate(15*time.Second)), Scrape: 30 * time.Second,
-		Values: map[string]dashboards.Value{"cluster": {Chosen: []string{l.o.Cluster}}, "node": one(l.o.Nodes), "namespace": one(l.o.Namespaces)},
+		Values: map[string]dashboards.Value{
+			"cluster": {Chosen: []string{l.o.Cluster}}, "node": one(l.o.Nodes),
+			"namespace": one(l.o.Namespaces),
+		},
 	}
 }
 
@@ -192,7 +201,8 @@ func (l *writer) rules(at time.Time) {
 			continue
 		}
 		for _, r := range g.Rules {
-			l.ask(log.Record{User: "ruler", Rule: cmp.Or(r.Alert, r.Record), Endpoint: "query"}, "rule "+cmp.Or(r.Alert, r.Record), r.Expr, dashboards.Vars{}, at)
+			l.ask(log.Record{User: "ruler", Rule: cmp.Or(r.Alert, r.Record), Endpoint: "query"}, "rule "+cmp.Or(r.Alert, r.Record), r.Expr,
+				dashboards.Vars{}, at)
 		}
 	}
 }

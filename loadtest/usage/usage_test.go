@@ -16,7 +16,10 @@ import (
 
 func options(t *testing.T) Options {
 	t.Helper()
-	o := Options{Cluster: "jaguar", Nodes: []string{"gpu-00001", "gpu-00002"}, Namespaces: []string{"research-nlp"}, Users: 5, End: time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC), Length: 2 * time.Hour, Seed: 1}
+	o := Options{
+		Cluster: "jaguar", Nodes: []string{"gpu-00001", "gpu-00002"}, Namespaces: []string{"research-nlp"}, Users: 5,
+		End: time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC), Length: 2 * time.Hour, Seed: 1,
+	}
 	for _, name := range dashboards.Names() {
 		d, err := dashboards.Load(name)
 		if err != nil {
@@ -24,7 +27,10 @@ func options(t *testing.T) Options {
 		}
 		o.Dashboards = append(o.Dashboards, d)
 	}
-	o.Rules = []rulefmt.RuleGroup{{Name: "g", Interval: model.Duration(5 * time.Minute), Rules: []rulefmt.Rule{{Record: "job:up:sum", Expr: "sum by (job) (up)"}}}}
+	o.Rules = []rulefmt.RuleGroup{{
+		Name: "g", Interval: model.Duration(5 * time.Minute),
+		Rules: []rulefmt.Rule{{Record: "job:up:sum", Expr: "sum by (job) (up)"}},
+	}}
 	return o
 }
 

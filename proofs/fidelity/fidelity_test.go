@@ -33,15 +33,24 @@ var (
 
 // queries are looked at each 30 s, as a dashboard's range.
 var queries = []string{
-	"up", "sum(up)", "sum by (job) (up)", "count by (job) (up)", "avg by (job) (up)", "min by (job) (up)", "up == 0", "avg_over_time(up[5m])", "min_over_time(up[2m])", "count_over_time(up[5m])", "changes(up[10m])",
-	"requests_total", "sum by (job) (requests_total)", "rate(requests_total[1m])", "rate(requests_total[5m])", "sum by (job) (rate(requests_total[2m]))", "sum(rate(requests_total[5m]))", "increase(requests_total[10m])",
-	"irate(requests_total[2m])", "resets(requests_total[10m])", "max by (job) (rate(requests_total[5m]))", "topk(3, rate(requests_total[5m]))", "count(rate(requests_total[1m]))", "delta(requests_total[5m])",
-	"temperature", "avg by (job) (temperature)", "max(temperature)", "quantile(0.9, temperature)", "avg_over_time(temperature[5m])", "max_over_time(temperature[10m])", "stddev_over_time(temperature[5m])", "delta(temperature[5m])",
-	"deriv(temperature[5m])", "temperature > 70", "count(temperature > 70)", "last_over_time(temperature[5m])", "present_over_time(temperature[2m])", "temperature offset 10m", "temperature - temperature offset 5m",
-	"queue", "sum(queue)", "changes(queue[10m])", "max_over_time(queue[5m])", "idelta(queue[2m])", "count_values(\"v\", queue)", "queue > bool 3", "started", "time() - started", "changes(started[15m])", "count(started)",
-	"errors_total", "count(errors_total)", "sum by (job) (rate(errors_total[5m]))", "increase(errors_total[10m])", "absent(errors_total{job=\"node\"})", "requests_total unless errors_total", "errors_total / requests_total",
-	"flag", "count(flag)", "count_over_time(flag[1m])", "changes(flag[5m])", "absent_over_time(flag{instance=\"10.0.0.3:9100\"}[1m])", "up{job=\"batch\"}", "count(up{job=\"batch\"})", "last_over_time(started{job=\"batch\"}[2m])",
-	"scrape_duration_seconds", "max(scrape_duration_seconds)", "count(scrape_duration_seconds > 1)", "max_over_time(sum(up)[10m:30s])", "sum(max_over_time(requests_total[2m])) by (job)",
+	"up", "sum(up)", "sum by (job) (up)", "count by (job) (up)", "avg by (job) (up)", "min by (job) (up)", "up == 0",
+	"avg_over_time(up[5m])", "min_over_time(up[2m])", "count_over_time(up[5m])", "changes(up[10m])",
+	"requests_total", "sum by (job) (requests_total)", "rate(requests_total[1m])", "rate(requests_total[5m])",
+	"sum by (job) (rate(requests_total[2m]))", "sum(rate(requests_total[5m]))", "increase(requests_total[10m])",
+	"irate(requests_total[2m])", "resets(requests_total[10m])", "max by (job) (rate(requests_total[5m]))",
+	"topk(3, rate(requests_total[5m]))", "count(rate(requests_total[1m]))", "delta(requests_total[5m])",
+	"temperature", "avg by (job) (temperature)", "max(temperature)", "quantile(0.9, temperature)", "avg_over_time(temperature[5m])",
+	"max_over_time(temperature[10m])", "stddev_over_time(temperature[5m])", "delta(temperature[5m])",
+	"deriv(temperature[5m])", "temperature > 70", "count(temperature > 70)", "last_over_time(temperature[5m])",
+	"present_over_time(temperature[2m])", "temperature offset 10m", "temperature - temperature offset 5m",
+	"queue", "sum(queue)", "changes(queue[10m])", "max_over_time(queue[5m])", "idelta(queue[2m])", "count_values(\"v\", queue)",
+	"queue > bool 3", "started", "time() - started", "changes(started[15m])", "count(started)",
+	"errors_total", "count(errors_total)", "sum by (job) (rate(errors_total[5m]))", "increase(errors_total[10m])",
+	"absent(errors_total{job=\"node\"})", "requests_total unless errors_total", "errors_total / requests_total",
+	"flag", "count(flag)", "count_over_time(flag[1m])", "changes(flag[5m])", "absent_over_time(flag{instance=\"10.0.0.3:9100\"}[1m])",
+	"up{job=\"batch\"}", "count(up{job=\"batch\"})", "last_over_time(started{job=\"batch\"}[2m])",
+	"scrape_duration_seconds", "max(scrape_duration_seconds)", "count(scrape_duration_seconds > 1)", "max_over_time(sum(up)[10m:30s])",
+	"sum(max_over_time(requests_total[2m])) by (job)",
 }
 
 // instants are looked at as a ruler does, at one moment at a time: the newest sample then lies at
@@ -193,7 +202,10 @@ func (s *set) At() storage.Series              { return s.series[s.at] }
 func (*set) Err() error                        { return nil }
 func (*set) Warnings() annotations.Annotations { return nil }
 
-var engine = promql.NewEngine(promql.EngineOpts{MaxSamples: 50_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: parser.NewParser(parser.Options{})})
+var engine = promql.NewEngine(promql.EngineOpts{
+	MaxSamples: 50_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute,
+	EnableAtModifier: true, EnableNegativeOffset: true, Parser: parser.NewParser(parser.Options{}),
+})
 
 // asker answers queries: label set by label set, time by time.
 type asker interface {
@@ -226,7 +238,11 @@ func askInstants(t testing.TB, v view, expr string) map[string]map[int64]float64
 	t.Helper()
 	out := map[string]map[int64]float64{}
 	for at := firstInstant; at < last; at += instantBy {
-		qry, err := engine.NewInstantQuery(t.Context(), storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return querier{v: v}, nil }), nil, expr, time.UnixMilli(at))
+		qry, err := engine.NewInstantQuery(t.Context(), storage.QueryableFunc(func(int64, int64) (storage.Querier,
+			error,
+		) {
+			return querier{v: v}, nil
+		}), nil, expr, time.UnixMilli(at))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +265,10 @@ func askInstants(t testing.TB, v view, expr string) map[string]map[int64]float64
 // ask is a range query's answer, by label set and time.
 func ask(t testing.TB, v view, expr string, step int64) map[string]map[int64]float64 {
 	t.Helper()
-	qry, err := engine.NewRangeQuery(t.Context(), storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return querier{v: v}, nil }), nil, expr, time.UnixMilli(first), time.UnixMilli(last), time.Duration(step)*time.Millisecond)
+	qry, err := engine.NewRangeQuery(t.Context(), storage.QueryableFunc(func(int64, int64) (storage.Querier, error) {
+		return querier{v: v},
+			nil
+	}), nil, expr, time.UnixMilli(first), time.UnixMilli(last), time.Duration(step)*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,8 @@ type score struct {
 func (s score) artefacts() int { return s.missing + s.ghosts + s.wrong }
 
 func (s *score) add(o score) {
-	s.missing, s.ghosts, s.wrong, s.falseAlerts, s.lostAlerts, s.phase, s.blind = s.missing+o.missing, s.ghosts+o.ghosts, s.wrong+o.wrong, s.falseAlerts+o.falseAlerts, s.lostAlerts+o.lostAlerts, s.phase+o.phase, s.blind+o.blind
+	s.missing, s.ghosts, s.wrong, s.falseAlerts, s.lostAlerts, s.phase, s.blind = s.missing+o.missing, s.ghosts+o.ghosts, s.wrong+o.wrong,
+		s.falseAlerts+o.falseAlerts, s.lostAlerts+o.lostAlerts, s.phase+o.phase, s.blind+o.blind
 }
 
 // truth is what the ideal server answers, query by query and alert by alert.
@@ -75,7 +76,8 @@ func (w *truth) judge(t testing.TB, v asker) (s score) {
 				s.falseAlerts++
 			}
 			if *verbose {
-				t.Logf("%s for %d s: %s from minute %.1f to %.1f: %s", alerts[i].expr, alerts[i].hold/1000, d.key, float64(d.from-origin)/60_000, float64(d.until-origin)/60_000, counted)
+				t.Logf("%s for %d s: %s from minute %.1f to %.1f: %s", alerts[i].expr, alerts[i].hold/1000, d.key,
+					float64(d.from-origin)/60_000, float64(d.until-origin)/60_000, counted)
 			}
 		}
 	}

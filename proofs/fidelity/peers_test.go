@@ -51,13 +51,14 @@ func (p peer) serve(t testing.TB, h held) asked {
 	if p.path == "" {
 		return h.asked(t, thanos(t, h))
 	}
-	program, addrs, err := realprom.StartOnPorts(t.Context(), realprom.PortOptions{Name: p.name, Path: p.path, Ports: 1, Args: func(at []string) []string {
-		args := at
-		for _, shard := range h.shards {
-			args = append(args, strings.ReplaceAll(strings.Join(shard, ","), "http://", ""))
-		}
-		return args
-	}})
+	program, addrs, err := realprom.StartOnPorts(t.Context(),
+		realprom.PortOptions{Name: p.name, Path: p.path, Ports: 1, Args: func(at []string) []string {
+			args := at
+			for _, shard := range h.shards {
+				args = append(args, strings.ReplaceAll(strings.Join(shard, ","), "http://", ""))
+			}
+			return args
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,8 @@ func thanos(t testing.TB, h held) string {
 	for _, url := range slices.Concat(h.shards...) {
 		stores = append(stores, realpromtest.Sidecar(t, url).GRPC())
 	}
-	base := realpromtest.ThanosQuery(t, stores, "--query.replica-label=replica", "--deduplication.func=penalty", "--no-query.partial-response").URL()
+	base := realpromtest.ThanosQuery(t, stores, "--query.replica-label=replica", "--deduplication.func=penalty",
+		"--no-query.partial-response").URL()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		found, err := sidecars(t, client, base)

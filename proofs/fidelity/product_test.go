@@ -73,7 +73,8 @@ func (a asked) at(t int64) string { return strconv.FormatFloat(float64(t+a.later
 
 func (a asked) ranges(t testing.TB, expr string, step int64) map[string]map[int64]float64 {
 	t.Helper()
-	return a.get(t, "/api/v1/query_range", url.Values{"query": {expr}, "start": {a.at(first)}, "end": {a.at(last)}, "step": {strconv.FormatInt(step/1000, 10)}})
+	return a.get(t, "/api/v1/query_range",
+		url.Values{"query": {expr}, "start": {a.at(first)}, "end": {a.at(last)}, "step": {strconv.FormatInt(step/1000, 10)}})
 }
 
 func (a asked) instants(t testing.TB, expr string) map[string]map[int64]float64 {
@@ -208,7 +209,8 @@ func TestServed(t *testing.T) {
 			if whole.falseAlerts+whole.lostAlerts > 0 {
 				t.Errorf("%d false alerts and %d lost ones, which no replica that never fails has", whole.falseAlerts, whole.lostAlerts)
 			}
-			rows[shards-1] = summed(rows[shards-1], append([]row{{"a replica that never fails (the floor)", floor, float64(len(st.never))}}, got...))
+			rows[shards-1] = summed(rows[shards-1],
+				append([]row{{"a replica that never fails (the floor)", floor, float64(len(st.never))}}, got...))
 		})
 	}
 	var table strings.Builder

@@ -88,14 +88,20 @@ func newWorld(seed uint64) *world {
 	for slot := range 6 { // pods, one after the other
 		for at := origin - between(0, 1800_000); at < end; {
 			life := between(600_000, 3600_000)
-			g := &target{id: len(w.targets), job: "app", instance: fmt.Sprintf("10.1.%d.%d:8080", slot, len(w.targets)), listed: span{at, at + life}}
+			g := &target{
+				id: len(w.targets), job: "app", instance: fmt.Sprintf("10.1.%d.%d:8080", slot, len(w.targets)),
+				listed: span{at, at + life},
+			}
 			w.targets = append(w.targets, g)
 			at += life + between(0, 120_000)
 		}
 	}
 	for i := range 40 { // jobs that are over before they are scraped often
 		at := between(origin, end)
-		w.targets = append(w.targets, &target{id: len(w.targets), job: "batch", instance: fmt.Sprintf("10.2.0.%d:8080", i), listed: span{at, at + between(5_000, 60_000)}})
+		w.targets = append(w.targets, &target{
+			id: len(w.targets), job: "batch", instance: fmt.Sprintf("10.2.0.%d:8080", i),
+			listed: span{at, at + between(5_000, 60_000)},
+		})
 	}
 	for _, g := range w.targets {
 		for range w.rng.IntN(4) {

@@ -63,7 +63,10 @@ func BenchmarkOutages(b *testing.B) {
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	ask := func(base, path, query string) (time.Duration, []byte) {
-		form := url.Values{"query": {query}, "start": {fmt.Sprint(end.Add(-24 * time.Hour).Unix())}, "end": {fmt.Sprint(end.Unix())}, "step": {fmt.Sprint(int(dayStep.Seconds()))}}
+		form := url.Values{
+			"query": {query}, "start": {fmt.Sprint(end.Add(-24 * time.Hour).Unix())}, "end": {fmt.Sprint(end.Unix())},
+			"step": {fmt.Sprint(int(dayStep.Seconds()))},
+		}
 		if path == "/api/v1/query" {
 			form = url.Values{"query": {query}, "time": form["end"]}
 		}

@@ -104,7 +104,10 @@ func newPair(t *testing.T, page string, end time.Time) (pair [2]*half) {
 		h := &half{path: path, addr: fmt.Sprintf("127.0.0.1:%d", ports[i])}
 		data := filepath.Join(dir, fmt.Sprintf("data-%d", i))
 		writeDay(t, data, "past_total", targets, pastSeries, i, end, pastAway[i])
-		h.args = []string{"--config.file=" + file, "--storage.tsdb.path=" + data, "--web.listen-address=" + h.addr, "--query.lookback-delta=" + window.String()}
+		h.args = []string{
+			"--config.file=" + file, "--storage.tsdb.path=" + data, "--web.listen-address=" + h.addr,
+			"--query.lookback-delta=" + window.String(),
+		}
 		pair[i] = h
 	}
 	for _, h := range pair { // at once: what one has scraped before the other could it lacks for good
@@ -207,7 +210,8 @@ func (c *callers) one(ctx context.Context, client *http.Client, q question, full
 	case err != nil:
 		return fmt.Sprintf("%s: %v", q.form, err)
 	case resp.StatusCode != http.StatusOK || !strings.Contains(string(body), q.want) || strings.Contains(string(body), `"warnings"`):
-		return fmt.Sprintf("%s: want %s, got %d after %s: %.600s", q.form, q.want, resp.StatusCode, time.Since(began).Round(time.Millisecond), body)
+		return fmt.Sprintf("%s: want %s, got %d after %s: %.600s", q.form, q.want, resp.StatusCode,
+			time.Since(began).Round(time.Millisecond), body)
 	case q.day:
 		all, good := strings.Count(string(body), `"]`), strings.Count(string(body), q.want)
 		if was && full() && good < pastPoints || good < pastPoints-hole-edges || good < all-edges {

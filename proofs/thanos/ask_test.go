@@ -27,8 +27,14 @@ type question struct {
 // at is who is in it.
 var questions = []question{
 	{name: "count", path: "/api/v1/query?query=count(up)", want: []string{fmt.Sprint(targets)}},
-	{name: "sum by", path: "/api/v1/query?query=" + url.QueryEscape("sum by(job)(up >= bool 0)"), want: []string{fmt.Sprint("api=", shards), fmt.Sprint("node=", shards*perShard)}},
-	{name: "range", path: "/api/v1/query_range?query=" + url.QueryEscape("count(up)") + "&step=1", back: 5 * time.Second, want: []string{fmt.Sprint(targets)}},
+	{
+		name: "sum by", path: "/api/v1/query?query=" + url.QueryEscape("sum by(job)(up >= bool 0)"),
+		want: []string{fmt.Sprint("api=", shards), fmt.Sprint("node=", shards*perShard)},
+	},
+	{
+		name: "range", path: "/api/v1/query_range?query=" + url.QueryEscape("count(up)") + "&step=1", back: 5 * time.Second,
+		want: []string{fmt.Sprint(targets)},
+	},
 	{name: "label_values", path: "/api/v1/label/instance/values?match[]=up", want: instances()},
 	{name: "series", path: "/api/v1/series?match[]=up", want: instances()},
 	{name: "rules", path: "/api/v1/rules", want: each("rule-%d"), all: true},

@@ -121,7 +121,8 @@ func assess(all []heard, began time.Time, addrs []string, f fault, wake *waking)
 		for _, a := range h.answers {
 			out.answers++
 			out.slowest = max(out.slowest, a.ended.Sub(a.began))
-			text := fmt.Sprintf("%s, after %.1fs, in %.1fs: %d %s", h.q.name, a.ended.Sub(began).Seconds(), a.ended.Sub(a.began).Seconds(), a.status, a.body)
+			text := fmt.Sprintf("%s, after %.1fs, in %.1fs: %d %s", h.q.name, a.ended.Sub(began).Seconds(), a.ended.Sub(a.began).Seconds(),
+				a.status, a.body)
 			v := judge(h.q, a)
 			switch {
 			case v == wrong && wake.excuses(h.q, a):

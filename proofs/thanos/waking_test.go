@@ -43,7 +43,8 @@ func (d deed) orphan() int {
 // of is the part of an answer that a shard gives.
 func (q question) of(shard int) (out []string) {
 	for _, name := range q.want {
-		if slices.Contains([]string{fmt.Sprint("api-", shard), fmt.Sprint("temperature_", shard)}, name) || len(name) > 5 && name[:5] == "node-" && name[5:6] == fmt.Sprint(shard) {
+		if slices.Contains([]string{fmt.Sprint("api-", shard), fmt.Sprint("temperature_", shard)}, name) ||
+			len(name) > 5 && name[:5] == "node-" && name[5:6] == fmt.Sprint(shard) {
 			out = append(out, name)
 		}
 	}

@@ -165,12 +165,16 @@ scrape_configs:
 				t.Fatal(err)
 			}
 			prom := w.launch(t, part{prometheus, s, r}.name(), "prometheus", 1, func(at []string) []string {
-				return []string{"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, fmt.Sprintf("data-%d-%d", s, r)), "--web.listen-address=" + at[0]}
+				return []string{
+					"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, fmt.Sprintf("data-%d-%d", s, r)),
+					"--web.listen-address=" + at[0],
+				}
 			})
 			prom.ready(t)
 			side := w.launch(t, part{sidecar, s, r}.name(), "thanos", 2, func(at []string) []string {
 				return []string{
-					"sidecar", "--prometheus.url=http://" + prom.addrs[0], "--tsdb.path=" + filepath.Join(dir, fmt.Sprintf("sidecar-%d-%d", s, r)),
+					"sidecar", "--prometheus.url=http://" + prom.addrs[0],
+					"--tsdb.path=" + filepath.Join(dir, fmt.Sprintf("sidecar-%d-%d", s, r)),
 					"--http-address=" + at[0], "--grpc-address=" + at[1],
 				}
 			})

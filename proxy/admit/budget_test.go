@@ -116,7 +116,10 @@ func TestNilBudget(t *testing.T) {
 }
 
 func TestFormatBytes(t *testing.T) {
-	for n, want := range map[int64]string{0: "0B", 17: "17B", 1024: "1KiB", 1536: "1536B", 64 << 20: "64MiB", 64<<20 + 1: "64.0MiB", 3 << 30: "3GiB", 100 << 10: "100KiB"} {
+	for n, want := range map[int64]string{
+		0: "0B", 17: "17B", 1024: "1KiB", 1536: "1536B", 64 << 20: "64MiB", 64<<20 + 1: "64.0MiB",
+		3 << 30: "3GiB", 100 << 10: "100KiB",
+	} {
 		if got := FormatBytes(n); got != want {
 			t.Errorf("FormatBytes(%d) = %s, want %s", n, got, want)
 		}

@@ -21,7 +21,14 @@ func TestPeakOfThePool(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration
 		want  int64
-	}{{15 * time.Second, 15 * poolChunk}, {59 * time.Second, 15 * poolChunk}, {61 * time.Second, 15 * poolChunk}, {119 * time.Second, 15 * poolChunk}, {122 * time.Second, 15 * poolChunk}, {123 * time.Second, 0}} {
+	}{
+		{15 * time.Second, 15 * poolChunk},
+		{59 * time.Second, 15 * poolChunk},
+		{61 * time.Second, 15 * poolChunk},
+		{119 * time.Second, 15 * poolChunk},
+		{122 * time.Second, 15 * poolChunk},
+		{123 * time.Second, 0},
+	} {
 		if got := p.Peak(at.Add(c.after)); got != c.want {
 			t.Errorf("after %s: %d, want %d", c.after, got, c.want)
 		}

@@ -88,7 +88,8 @@ func TestMinimalFileHasEveryDefault(t *testing.T) {
 			t.Errorf("%s: unselective is %s", id, l.Unselective)
 		}
 	}
-	if cfg.Memory.Budget != 512<<20 || cfg.PartialResponse != PartialAbort || cfg.StrictParameters || cfg.UsageLog.Path != "" || len(cfg.Hash) != 64 {
+	if cfg.Memory.Budget != 512<<20 || cfg.PartialResponse != PartialAbort || cfg.StrictParameters || cfg.UsageLog.Path != "" ||
+		len(cfg.Hash) != 64 {
 		t.Errorf("got %+v", cfg)
 	}
 	r := cfg.Groups[0].Shards[0].Replicas[0]
@@ -125,7 +126,8 @@ partial_response: warn
 	if g.Labels["zone"] != "1" || g.ReplicaLabels[0] != "prometheus_replica" || g.Heartbeat != `up{job="node"}` {
 		t.Errorf("got %+v", g)
 	}
-	if string(r.Headers["X-Scope-Orgid"]) != "a" || r.HTTPClient.BasicAuth.PasswordFile != "/etc/spillway/pw" || r.HTTPClient.TLSConfig.CAFile != "/abs/ca.pem" {
+	if string(r.Headers["X-Scope-Orgid"]) != "a" || r.HTTPClient.BasicAuth.PasswordFile != "/etc/spillway/pw" ||
+		r.HTTPClient.TLSConfig.CAFile != "/abs/ca.pem" {
 		t.Errorf("got %+v", r.HTTPClient)
 	}
 	if base, err := r.Base(); err != nil || base.String() != "http://10.0.0.3:9090/prometheus" {
@@ -151,7 +153,8 @@ partial_response: warn
 	if len(cfg.Notes) != 1 || cfg.Notes[0].Path != "limits.endpoints.series.max_series" {
 		t.Errorf("notes: %v", cfg.Notes)
 	}
-	if cfg.UsageLog != (UsageLog{"/etc/spillway/usage.jsonl", 1 << 20, 3}) || cfg.Memory.Budget != 1<<30 || !cfg.StrictParameters || cfg.PartialResponse != PartialWarn {
+	if cfg.UsageLog != (UsageLog{"/etc/spillway/usage.jsonl", 1 << 20, 3}) || cfg.Memory.Budget != 1<<30 || !cfg.StrictParameters ||
+		cfg.PartialResponse != PartialWarn {
 		t.Errorf("got %+v", cfg)
 	}
 }
@@ -159,7 +162,8 @@ partial_response: warn
 func TestCeilingHoldsForBuiltInValues(t *testing.T) {
 	cfg := parse(t, minimal+"limits: {timeout: 2s, max_series: 5, max_range: 1m}\n")
 	for _, id := range endpointIDs {
-		if l := cfg.LimitsFor(id); l.Timeout > 2*time.Second || l.MaxSeries > 5 || l.MaxRange > time.Minute || l.MetadataRange > time.Minute {
+		if l := cfg.LimitsFor(id); l.Timeout > 2*time.Second || l.MaxSeries > 5 || l.MaxRange > time.Minute ||
+			l.MetadataRange > time.Minute {
 			t.Errorf("%s is above the ceiling: %+v", id, l)
 		}
 	}
@@ -201,11 +205,20 @@ func problemRows() []problemRow {
 		{"mapping for word", minimal + "partial_response: {a: b}\n", "partial_response", "must be one value"},
 		{"unknown with sibling", minimal + "limits: {max_serie: 5}\n", "limits.max_serie", "did you mean max_series?"},
 		{"unknown from elsewhere", minimal + "budget: 5MiB\n", "budget", "did you mean memory.budget?"},
-		{"unserved key in the wrong place", minimal + "max_series_touched: 5\n", "max_series_touched", "did you mean limits.max_series_touched?"},
+		{
+			"unserved key in the wrong place", minimal + "max_series_touched: 5\n", "max_series_touched",
+			"did you mean limits.max_series_touched?",
+		},
 		{"unknown entirely", minimal + "zzzzzzzz: 1\n", "zzzzzzzz", "the keys here are groups, limits"},
 		{"endpoint path spelling", minimal + "limits: {endpoints: {status/tsdb: {timeout: 1s}}}\n", `limits.endpoints["status/tsdb"]`, "did you mean status_tsdb?"},
-		{"endpoint unknown", minimal + "limits: {endpoints: {tail: {timeout: 1s}}}\n", "limits.endpoints.tail", "the endpoints are query, query_range"},
-		{"endpoint zero", minimal + "limits: {endpoints: {series: {max_series: 0}}}\n", "limits.endpoints.series.max_series", "0 does not mean unlimited"},
+		{
+			"endpoint unknown", minimal + "limits: {endpoints: {tail: {timeout: 1s}}}\n", "limits.endpoints.tail",
+			"the endpoints are query, query_range",
+		},
+		{
+			"endpoint zero", minimal + "limits: {endpoints: {series: {max_series: 0}}}\n", "limits.endpoints.series.max_series",
+			"0 does not mean unlimited",
+		},
 		{"endpoint touched", minimal + "limits: {endpoints: {series: {max_series_touched: 1}}}\n", "limits.endpoints.series.max_series_touched", "does not serve max_series_touched yet"},
 		{"zero duration", minimal + "limits: {timeout: 0s}\n", "limits.timeout", "0 does not mean unlimited"},
 		{"negative number", minimal + "limits: {max_samples: -1}\n", "limits.max_samples", "0 does not mean unlimited"},
@@ -230,8 +243,14 @@ func problemRows() []problemRow {
 		{"other scheme", replica(`url: "unix:///x"`), "groups[0].shards[0].replicas[0].url", "use http or https"},
 		{"port", replica(`url: "http://h:99999"`), "groups[0].shards[0].replicas[0].url", "the port 99999"},
 		{"dots", replica(`url: "http://h/a/../b"`), "groups[0].shards[0].replicas[0].url", "must be plain"},
-		{"line break in a header", replica(`url: "http://h", headers: {X-A: "a\r\nb"}`), "groups[0].shards[0].replicas[0].headers.X-A", "cannot carry"},
-		{"bad header name", replica(`url: "http://h", headers: {"X A": b}`), `groups[0].shards[0].replicas[0].headers["X A"]`, "not a header name"},
+		{
+			"line break in a header", replica(`url: "http://h", headers: {X-A: "a\r\nb"}`), "groups[0].shards[0].replicas[0].headers.X-A",
+			"cannot carry",
+		},
+		{
+			"bad header name", replica(`url: "http://h", headers: {"X A": b}`), `groups[0].shards[0].replicas[0].headers["X A"]`,
+			"not a header name",
+		},
 		{"hop by hop", replica(`url: "http://h", headers: {transfer-encoding: b}`), "groups[0].shards[0].replicas[0].headers.transfer-encoding", "belongs to the connection"},
 		{"authorization twice", replica(`url: "http://h", headers: {authorization: b}, http_client: {basic_auth: {username: a}}`), "groups[0].shards[0].replicas[0].headers.authorization", "keep one"},
 		{"header twice", replica(`url: "http://h", headers: {X-A: b}, http_client: {http_headers: {x-a: {values: [c]}}}`), "groups[0].shards[0].replicas[0].headers.X-A", "keep one"},
@@ -325,7 +344,8 @@ func TestLimitsJSON(t *testing.T) {
 	if err := json.Unmarshal(cfg.LimitsJSON(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Timeout != "20s" || got.MaxSeries != 50000 || got.MaxResponseBytes != "64MiB" || got.MaxRange != "31d" || len(got.Endpoints) != len(endpointIDs) || got.Endpoints["series"]["timeout"] != "10s" {
+	if got.Timeout != "20s" || got.MaxSeries != 50000 || got.MaxResponseBytes != "64MiB" || got.MaxRange != "31d" ||
+		len(got.Endpoints) != len(endpointIDs) || got.Endpoints["series"]["timeout"] != "10s" {
 		t.Errorf("got %s", cfg.LimitsJSON())
 	}
 	first := string(cfg.LimitsJSON())
@@ -416,7 +436,8 @@ func TestCheckFiles(t *testing.T) {
 	if err := parse(t, minimal).CheckFiles(); err != nil {
 		t.Error(err)
 	}
-	if err := parse(t, minimal+"drop_rules: {plan: /missing/plan.json}\n").CheckFiles(); !errors.As(err, &problems) || len(problems) != 1 || problems[0].Path != "drop_rules.plan[0]" {
+	if err := parse(t, minimal+"drop_rules: {plan: /missing/plan.json}\n").CheckFiles(); !errors.As(err, &problems) || len(problems) != 1 ||
+		problems[0].Path != "drop_rules.plan[0]" {
 		t.Errorf("got %v", err)
 	}
 }

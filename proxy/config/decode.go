@@ -83,7 +83,10 @@ func readTree(data []byte) (*yaml.Node, Problems) {
 		problems = append(problems, yamlProblem("", err))
 	}
 	if root.Kind != yaml.MappingNode {
-		return nil, append(problems, Problem{Line: root.Line, Message: "the file must be a mapping with the keys " + strings.Join(keysOf(reflect.TypeFor[Config]()), ", ")})
+		return nil, append(problems, Problem{
+			Line:    root.Line,
+			Message: "the file must be a mapping with the keys " + strings.Join(keysOf(reflect.TypeFor[Config]()), ", "),
+		})
 	}
 	s := &scanner{problems: problems}
 	s.scan(root, "")
@@ -105,7 +108,8 @@ func yamlProblem(path string, err error) Problem {
 // for that.
 func tabProblem(data []byte, p Problem) Problem {
 	for i, line := range strings.Split(string(data), "\n") {
-		if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") && strings.TrimSpace(line) != "" && (p.Line == 0 || i+1 >= p.Line-1) {
+		if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") && strings.TrimSpace(line) != "" &&
+			(p.Line == 0 || i+1 >= p.Line-1) {
 			return Problem{Path: p.Path, Line: i + 1, Message: "not valid YAML: a tab stands before the text of this line; YAML is indented with spaces, so write spaces in its place"}
 		}
 	}

@@ -54,7 +54,8 @@ func FuzzConfig(f *testing.F) {
 			t.Fatalf("the schema refuses it: %s", why)
 		}
 		for _, id := range endpointIDs {
-			if l := cfg.LimitsFor(id); l.Timeout <= 0 || l.MaxSeries <= 0 || l.MaxSamples <= 0 || l.MaxResponseBytes <= 0 || l.MetadataRange > l.MaxRange || l.MaxQueryBytes <= 0 {
+			if l := cfg.LimitsFor(id); l.Timeout <= 0 || l.MaxSeries <= 0 || l.MaxSamples <= 0 || l.MaxResponseBytes <= 0 ||
+				l.MetadataRange > l.MaxRange || l.MaxQueryBytes <= 0 {
 				t.Fatalf("limits of %s: %+v", id, l)
 			}
 		}

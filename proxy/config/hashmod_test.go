@@ -68,16 +68,36 @@ func hashmodRows() []problemRow {
 		{"hash a word", with(rule, ", hash: 0", ", hash: one"), "groups[0].shards[1].hash", "not the number of a shard"},
 		{"hash without a value", with(rule, ", hash: 0", ", hash: "), "groups[0].shards[1].hash", "has no value"},
 		{"the same hash", with(rule, ", hash: 1", ", hash: 1"), "groups[0].shards[1].hash", "shards[0] has the hash 1 too and their times overlap"},
-		{"the same hash for a while", with(rule, ", hash: 1, until: -1d", ", hash: 1, from: -2d"), "groups[0].shards[1].hash", "their times overlap"},
-		{"the same hash some day", with(rule, ", hash: 1, until: -1d", ", hash: 1, from: 2026-12-01T00:00:00Z"), "groups[0].shards[1].hash", "their times overlap"},
+		{
+			"the same hash for a while", with(rule, ", hash: 1, until: -1d", ", hash: 1, from: -2d"), "groups[0].shards[1].hash",
+			"their times overlap",
+		},
+		{
+			"the same hash some day", with(rule, ", hash: 1, until: -1d", ", hash: 1, from: 2026-12-01T00:00:00Z"),
+			"groups[0].shards[1].hash",
+			"their times overlap",
+		},
 		{"no labels", with("hashmod: {modulus: 2}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.labels", "needs the label"},
 		{"empty hashmod", with("hashmod: {}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.modulus", "needs the modulus"},
 		{"no modulus", with("hashmod: {labels: [node]}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.modulus", "needs the modulus"},
 		{"modulus 0", with("hashmod: {labels: [node], modulus: 0}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.modulus", "at least 1"},
-		{"huge modulus", with("hashmod: {labels: [node], modulus: 65537}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.modulus", "more than one proxy has shards for"},
-		{"several labels", with("hashmod: {labels: [node, pod], modulus: 2}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.labels", "one label only"},
-		{"a label of the group", with("hashmod: {labels: [cluster], modulus: 2}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.labels[0]", "one of the group's labels"},
-		{"the address", with("hashmod: {labels: [__address__], modulus: 2}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.labels[0]", "such as instance"},
+		{
+			"huge modulus", with("hashmod: {labels: [node], modulus: 65537}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.modulus",
+			"more than one proxy has shards for",
+		},
+		{
+			"several labels", with("hashmod: {labels: [node, pod], modulus: 2}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.labels",
+			"one label only",
+		},
+		{
+			"a label of the group", with("hashmod: {labels: [cluster], modulus: 2}", ", hash: 0", ", hash: 1"),
+			"groups[0].hashmod.labels[0]",
+			"one of the group's labels",
+		},
+		{
+			"the address", with("hashmod: {labels: [__address__], modulus: 2}", ", hash: 0", ", hash: 1"), "groups[0].hashmod.labels[0]",
+			"such as instance",
+		},
 		{"names of nothing", with("names: []", "", ""), "groups[0].names", "has 0 patterns"},
 		{"names a word", with("names: up", "", ""), "groups[0].names", "must be a list"},
 		{"names no pattern", with(`names: ["a("]`, "", ""), "groups[0].names[0]", "no regular expression"},
@@ -93,7 +113,8 @@ func hashmodRows() []problemRow {
 // that it does not name.
 func TestRemaindersWithoutAShard(t *testing.T) {
 	cfg := parse(t, `groups: [{name: a, hashmod: {labels: [node], modulus: 4}, shards: [{hash: 0, replicas: [{url: "http://a"}]}, {hash: 2, replicas: [{url: "http://b"}]}]}]`)
-	if len(cfg.Notes) != 1 || cfg.Notes[0].Path != "groups[0].hashmod" || !strings.Contains(cfg.Notes[0].Message, "2 of 4 remainders are on no shard, the first is 1") {
+	if len(cfg.Notes) != 1 || cfg.Notes[0].Path != "groups[0].hashmod" ||
+		!strings.Contains(cfg.Notes[0].Message, "2 of 4 remainders are on no shard, the first is 1") {
 		t.Errorf("notes: %v", cfg.Notes)
 	}
 }

@@ -102,7 +102,8 @@ func withoutRefs(keys []string) []string {
 // request.
 var ownHeaders = []string{
 	"Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Keep-Alive",
-	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Traceparent", "Tracestate", "Upgrade",
+	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Traceparent", "Tracestate",
+	"Upgrade",
 	"Www-Authenticate", "X-Prometheus-Remote-Read-Version",
 }
 

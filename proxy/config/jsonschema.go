@@ -87,10 +87,13 @@ const (
 func words() map[string]*shape {
 	somewhere := []*shape{{Pattern: "[1-9]"}}
 	return map[string]*shape{
-		"text":     {Type: []string{"string", "number", "boolean"}},
-		"secret":   {Type: []string{"string", "number", "boolean"}, WriteOnly: true},
-		"switch":   {Enum: []any{true, false, "true", "false"}},
-		"number":   {Type: []string{"integer", "string"}, Minimum: ptr(1), Maximum: ptr(1 << 53), Pattern: `^\+?[0-9_]+$`, AllOf: somewhere},
+		"text":   {Type: []string{"string", "number", "boolean"}},
+		"secret": {Type: []string{"string", "number", "boolean"}, WriteOnly: true},
+		"switch": {Enum: []any{true, false, "true", "false"}},
+		"number": {
+			Type: []string{"integer", "string"}, Minimum: ptr(1), Maximum: ptr(1 << 53), Pattern: `^\+?[0-9_]+$`,
+			AllOf: somewhere,
+		},
 		"hash":     {Type: []string{"integer", "string"}, Minimum: ptr(0), Maximum: ptr(MaxModulus - 1), Pattern: `^[0-9]+$`},
 		"bytes":    {Type: []string{"number", "string"}, Minimum: ptr(1), Pattern: `^[0-9]*\.?[0-9]*([KMGTPE]i?B|B)?$`, AllOf: somewhere},
 		"duration": {Type: []string{"string"}, Pattern: "^" + spans + "$", AllOf: somewhere},

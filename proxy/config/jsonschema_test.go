@@ -91,7 +91,8 @@ func TestSchemaSaysWhatAKeyMeans(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]any{
-		"limits.timeout": "25s", "limits.max_series": 50000.0, "limits.unselective": "refuse", "memory.budget": "512MiB", "strict_parameters": false, "groups[].shards[].replicas[].type": "prometheus",
+		"limits.timeout": "25s", "limits.max_series": 50000.0, "limits.unselective": "refuse", "memory.budget": "512MiB",
+		"strict_parameters": false, "groups[].shards[].replicas[].type": "prometheus",
 		"groups[].name": nil, "limits.endpoints.*.timeout": nil,
 	} {
 		if got := at(path)["default"]; got != want {
@@ -253,13 +254,17 @@ func TestSchemaRefuses(t *testing.T) {
 		clients = "prometheus/common has rules of its own"
 	)
 	reasons := map[string]string{
-		"huge bytes": words, "far year": words, "no such day": words, "match-all heartbeat": words, "long heartbeat": words, "names no pattern": words, "names everything": words,
+		"huge bytes": words, "far year": words, "no such day": words, "match-all heartbeat": words, "long heartbeat": words,
+		"names no pattern": words, "names everything": words,
 		"le": words, "shard_by the name": words, "shard_by le": words, "shard_by what is not stored": words, "the address": words,
 		"query in URL": words, "fragment": words, "no host": words, "port": words, "dots": words,
 		"line break in a header": words, "bad header name": words, "hop by hop": words, "http_client header": clients,
-		"inverted span": others, "equal span": others, "authorization twice": others, "header twice": others, "shard after its group": others, "shard before its group": others,
-		"shard_by a label of the group": others, "shard_by a replica label": others, "shard_by twice": others, "a label of the group": others, "no hash": others, "hash without hashmod": others,
-		"hash too large": others, "the same hash": others, "the same hash for a while": others, "the same hash some day": others, "names twice": others, "two types": others,
+		"inverted span": others, "equal span": others, "authorization twice": others, "header twice": others,
+		"shard after its group": others, "shard before its group": others,
+		"shard_by a label of the group": others, "shard_by a replica label": others, "shard_by twice": others,
+		"a label of the group": others, "no hash": others, "hash without hashmod": others,
+		"hash too large": others, "the same hash": others, "the same hash for a while": others, "the same hash some day": others,
+		"names twice": others, "two types": others,
 	}
 	seen := 0
 	for _, tc := range slices.Concat(problemRows(), hashmodRows()) {
@@ -339,9 +344,11 @@ func TestSchemaBrokenFile(t *testing.T) {
 	}
 	leaves(wrong)
 	for _, at := range []string{
-		"/", "/groups/0/from", "/groups/0/shards/0/replicas/2/url", "/groups/0/shards/0/replicas/5/type", "/groups/0/shards/0/replicas/6", "/groups/0/shards/1/replicas",
+		"/", "/groups/0/from", "/groups/0/shards/0/replicas/2/url", "/groups/0/shards/0/replicas/5/type", "/groups/0/shards/0/replicas/6",
+		"/groups/0/shards/1/replicas",
 		"/groups/0/shards/2/replicas/0/http_client/basic_auth", "/groups/1/shards_from/type", "/groups/1/shards_from/relabel_configs/0/action", "/groups/2/name", "/groups/3/shards", "/limits", "/limits/timeout", "/limits/max_series", "/limits/max_samples",
-		"/limits/max_response_bytes", "/limits/unselective", "/limits/endpoints", "/limits/endpoints/series", "/memory/budget", "/usage_log", "/usage_log/max_files", "/drop_rules/plan/1",
+		"/limits/max_response_bytes", "/limits/unselective", "/limits/endpoints", "/limits/endpoints/series", "/memory/budget",
+		"/usage_log", "/usage_log/max_files", "/drop_rules/plan/1",
 		"/strict_parameters", "/partial_response", "/groups/0/labels/empty",
 	} {
 		if !found[at] {

@@ -67,7 +67,10 @@ func (r Replica) MarshalYAML() (any, error) { return node(reflect.ValueOf(r), ""
 // and under endpoints what LimitsFor returns for each. Durations and bytes are spelled as in the
 // file, counts are numbers.
 func (c *Config) LimitsJSON() []byte {
-	all := LimitsSection{Limits: c.Limits.Limits, ReadSlots: c.Limits.ReadSlots, ReplicaCalls: c.Limits.ReplicaCalls, Endpoints: map[endpoint.ID]Limits{}}
+	all := LimitsSection{
+		Limits: c.Limits.Limits, ReadSlots: c.Limits.ReadSlots, ReplicaCalls: c.Limits.ReplicaCalls,
+		Endpoints: map[endpoint.ID]Limits{},
+	}
 	for _, id := range endpointIDs {
 		all.Endpoints[id] = c.LimitsFor(id)
 	}

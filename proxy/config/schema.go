@@ -49,7 +49,10 @@ func fieldsOf(t reflect.Type) []field {
 				out = append(out, inner)
 			}
 		default:
-			out = append(out, field{key: key, index: f.Index, unit: f.Tag.Get("unit"), def: f.Tag.Get("default"), rules: rulesOf(f.Tag.Get("is"))})
+			out = append(out, field{
+				key: key, index: f.Index, unit: f.Tag.Get("unit"), def: f.Tag.Get("default"),
+				rules: rulesOf(f.Tag.Get("is")),
+			})
 		}
 	}
 	return out

@@ -65,7 +65,8 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", want, cfg.Redacted())
 		}
 	}
-	if string(r.Headers["X-Key"]) != "hunter2" || r.HTTPClient.BasicAuth.Password != "hunter2" || r.HTTPClient.HTTPHeaders.Headers["X-Other"].Values[0] != "hunter2" {
+	if string(r.Headers["X-Key"]) != "hunter2" || r.HTTPClient.BasicAuth.Password != "hunter2" ||
+		r.HTTPClient.HTTPHeaders.Headers["X-Other"].Values[0] != "hunter2" {
 		t.Error("printing changed the configuration")
 	}
 }

@@ -113,7 +113,8 @@ func (r *Relabel) Rule() (*relabel.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if actions := byKey(fieldsOf(reflect.TypeFor[Relabel]()), "action").rules["one"]; !slices.Contains(strings.Split(actions, "|"), r.Action) {
+	if actions := byKey(fieldsOf(reflect.TypeFor[Relabel]()), "action").rules["one"]; !slices.Contains(strings.Split(actions, "|"),
+		r.Action) {
 		return nil, fmt.Errorf("%q is no action; write one of %s", clip.Text(r.Action, 40), strings.ReplaceAll(actions, "|", ", "))
 	}
 	c := &relabel.Config{

@@ -245,8 +245,10 @@ func (v *validator) headers(r *Replica, path string) {
 				}
 			}
 		}
-		sets := func(what string) bool { return v.has(path + ".http_client." + what) } // also where http_client is refused for something else
-		if key == "Authorization" && (sets("basic_auth") || sets("authorization") || sets("oauth2") || sets("bearer_token") || sets("bearer_token_file")) {
+		// also where http_client is refused for something else
+		sets := func(what string) bool { return v.has(path + ".http_client." + what) }
+		if key == "Authorization" && (sets("basic_auth") || sets("authorization") || sets("oauth2") || sets("bearer_token") ||
+			sets("bearer_token_file")) {
 			v.problem(p, "http_client sets the Authorization header too; keep one")
 		}
 		canonical[key] = r.Headers[name]

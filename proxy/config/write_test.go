@@ -124,8 +124,10 @@ func TestSameMeaning(t *testing.T) {
 		t.Error("a default makes a difference")
 	}
 	for old, instead := range map[string]string{
-		"{X-Key: hunter2}": "{X-Key: hunter3}", "client_secret: hunter2": "client_secret: x", "url: http://h4": "url: http://h5", "{credentials: hunter2}": "{credentials: x}", "name: a": "name: b",
-		"http://p:hunter2@proxy": "http://p:hunter3@proxy", "{X-P: [hunter2]}": "{X-P: [x]}", "secrets: [hunter2]": "secrets: [x]", "key: hunter2": "key: x", "endpoint_params: {p: hunter2}": "endpoint_params: {}",
+		"{X-Key: hunter2}": "{X-Key: hunter3}", "client_secret: hunter2": "client_secret: x", "url: http://h4": "url: http://h5",
+		"{credentials: hunter2}": "{credentials: x}", "name: a": "name: b",
+		"http://p:hunter2@proxy": "http://p:hunter3@proxy", "{X-P: [hunter2]}": "{X-P: [x]}", "secrets: [hunter2]": "secrets: [x]",
+		"key: hunter2": "key: x", "endpoint_params: {p: hunter2}": "endpoint_params: {}",
 	} {
 		other := strings.Replace(secretive, old, instead, 1)
 		if other == secretive || sameMeaning(base, parse(t, other)) {

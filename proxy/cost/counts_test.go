@@ -273,7 +273,11 @@ func TestKeyOf(t *testing.T) {
 	}
 	grid := Grid{Steps: 60, Step: 60_000, Interval: 15_000}
 	weight := WeightKey("s", "x", grid, 1000)
-	for _, g := range []Grid{{Steps: 240, Step: 60_000, Interval: 15_000}, {Steps: 60, Step: 15_000, Interval: 15_000}, {Steps: 60, Step: 60_000, Interval: 60_000}} {
+	for _, g := range []Grid{
+		{Steps: 240, Step: 60_000, Interval: 15_000},
+		{Steps: 60, Step: 15_000, Interval: 15_000},
+		{Steps: 60, Step: 60_000, Interval: 60_000},
+	} {
 		if WeightKey("s", "x", g, 1000) == weight {
 			t.Errorf("%+v weighs what %+v does", g, grid)
 		}

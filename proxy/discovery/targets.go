@@ -87,8 +87,9 @@ func (s *source) server(target, common model.LabelSet) (f found, keep bool, err 
 		return found{}, false, fmt.Errorf("a target has no %s", model.AddressLabel)
 	}
 	f = found{
-		shard: lb.Get(ShardLabel), replica: lb.Get(ReplicaLabel), hash: lb.Get(HashLabel), from: lb.Get(FromLabel), until: lb.Get(UntilLabel),
-		url: cmp.Or(lb.Get(model.SchemeLabel), "http") + "://" + address + lb.Get(PathLabel),
+		shard: lb.Get(ShardLabel), replica: lb.Get(ReplicaLabel), hash: lb.Get(HashLabel), from: lb.Get(FromLabel),
+		until: lb.Get(UntilLabel),
+		url:   cmp.Or(lb.Get(model.SchemeLabel), "http") + "://" + address + lb.Get(PathLabel),
 	}
 	if f.shard == "" {
 		return found{}, false, fmt.Errorf("the target %s has no label %s, which says what slice it holds; give it one in the file, or by relabel_configs", address, ShardLabel)

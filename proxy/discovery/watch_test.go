@@ -173,7 +173,8 @@ func TestStart(t *testing.T) {
 		{"", "{http_sd: 'http://127.0.0.1:1/'}", "no servers yet from http://127.0.0.1:1/"},
 	} {
 		replace(t, file, c.text)
-		if err := fill(c.from); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "group jaguar: shards_from: ") {
+		if err := fill(c.from); err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "group jaguar: shards_from: ") {
 			t.Errorf("%s: %v, want %s", c.from, err, c.want)
 		}
 	}
@@ -337,7 +338,8 @@ func FuzzTargets(f *testing.F) {
 		s := &source{from: config.ShardsFrom{HTTP: "http://x/"}}
 		set := model.LabelSet{}
 		for name, v := range map[model.LabelName]string{
-			model.AddressLabel: address, ShardLabel: shard, ReplicaLabel: replica, HashLabel: hash, FromLabel: from, UntilLabel: until, PathLabel: path, model.SchemeLabel: scheme,
+			model.AddressLabel: address, ShardLabel: shard, ReplicaLabel: replica, HashLabel: hash, FromLabel: from, UntilLabel: until,
+			PathLabel: path, model.SchemeLabel: scheme,
 		} {
 			set[name] = model.LabelValue(v)
 		}

@@ -74,7 +74,10 @@ func TestLook(t *testing.T) {
 		{query: `up`},
 		{query: `apiserver_gone_not`},
 		{query: `apiserver_gone`, warning: gone("metric apiserver_gone is dropped", "apiserver/names/1") + again},
-		{query: `sum(rate(apiserver_gone{code="200"}[5m])) / 2`, warning: gone("metric apiserver_gone is dropped", "apiserver/names/1") + again},
+		{
+			query:   `sum(rate(apiserver_gone{code="200"}[5m])) / 2`,
+			warning: gone("metric apiserver_gone is dropped", "apiserver/names/1") + again,
+		},
 		{query: `apiserver_gone{job="apiserver"}`, warning: gone("metric apiserver_gone is dropped", "apiserver/names/1") + again},
 		{query: `apiserver_gone{job="node"}`},
 		{query: `apiserver_gone{job=~"node|kubelet"}`},
@@ -91,7 +94,10 @@ func TestLook(t *testing.T) {
 		{query: `shared_total{job="apiserver"}`, warning: gone("metric shared_total is dropped", "apiserver/names/1") + again},
 		{query: `shared_total{namespace="x"}`},
 		{query: `shared_total`, info: gone("metric shared_total of job apiserver is dropped", "apiserver/names/1") + without},
-		{query: `shared_total{job=~"apiserver|node"}`, info: gone("metric shared_total of job apiserver is dropped", "apiserver/names/1") + without},
+		{
+			query: `shared_total{job=~"apiserver|node"}`,
+			info:  gone("metric shared_total of job apiserver is dropped", "apiserver/names/1") + without,
+		},
 		// Slices.
 		{query: `requests_total{verb!~"|CONNECT|WATCH"}`},
 		{query: `requests_total{verb="GET"}`},
@@ -117,7 +123,10 @@ func TestLook(t *testing.T) {
 		{query: `wide_total{uid=~".*"}`},
 		{query: `wide_total{uid="a"}`, warning: gone("label uid of metric wide_total is dropped", "apiserver/label/1") + again},
 		{query: `wide_total{uid!=""}`, warning: gone("label uid of metric wide_total is dropped", "apiserver/label/1") + again},
-		{query: `sum by (uid, code) (rate(wide_total[5m]))`, warning: gone("label uid of metric wide_total is dropped", "apiserver/label/1") + again},
+		{
+			query:   `sum by (uid, code) (rate(wide_total[5m]))`,
+			warning: gone("label uid of metric wide_total is dropped", "apiserver/label/1") + again,
+		},
 		{query: `sum by (uid) (rate(wide_total{job="node"}[5m]))`},
 		{query: `sum by (uid) (sum by (code) (wide_total))`},
 		{query: `sum without (uid) (wide_total)`},
@@ -234,7 +243,10 @@ func TestNone(t *testing.T) {
 	if f := look(t, s, `apiserver_gone`, nil); len(f.Warnings) > 0 || s.Hash() != "" {
 		t.Errorf("%q", f.Warnings)
 	}
-	asked := Asked{Selectors: [][]*labels.Matcher{{labels.MustNewMatcher(labels.MatchEqual, "__name__", "up"), labels.MustNewMatcher(labels.MatchRegexp, "job", "a.*")}}}
+	asked := Asked{Selectors: [][]*labels.Matcher{{
+		labels.MustNewMatcher(labels.MatchEqual, "__name__", "up"),
+		labels.MustNewMatcher(labels.MatchRegexp, "job", "a.*"),
+	}}}
 	full := read(t, sample)
 	for name, set := range map[string]*Set{"no plan": nil, "a plan that does not touch it": full} {
 		if n := testing.AllocsPerRun(100, func() { set.Look(asked) }); n > 2 {
@@ -261,7 +273,10 @@ func TestBadPlans(t *testing.T) {
 		"unknown kind":    {rule(`{"id":"a","kind":"magic","metrics":["x"]}`), `rule a is of the kind "magic", which this Spillway does not know`},
 		"slice of what":   {rule(`{"id":"a","kind":"slice","label":"x","metrics":["x"]}`), "does not say the label or the values"},
 		"which label":     {rule(`{"id":"a","kind":"label","metrics":["x"]}`), "does not say which"},
-		"many rules":      {rule(strings.TrimSuffix(strings.Repeat(`{"id":"a","kind":"names","metrics":["x"]},`, MaxRules+1), ",")), "more than 20000 rules"},
+		"many rules": {
+			rule(strings.TrimSuffix(strings.Repeat(`{"id":"a","kind":"names","metrics":["x"]},`, MaxRules+1), ",")),
+			"more than 20000 rules",
+		},
 	} {
 		s, err := Read(strings.NewReader(tc.text))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || s != nil {
@@ -327,7 +342,8 @@ func check(t *testing.T, s *Set, a Asked) {
 			t.Fatalf("the message %q", text)
 		}
 	}
-	if again := s.Look(a); !slices.Equal(again.Warnings, found.Warnings) || !slices.Equal(again.Infos, found.Infos) || !slices.Equal(again.Rules, found.Rules) {
+	if again := s.Look(a); !slices.Equal(again.Warnings, found.Warnings) || !slices.Equal(again.Infos, found.Infos) ||
+		!slices.Equal(again.Rules, found.Rules) {
 		t.Fatalf("the same question has the answers %v and %v", found, again)
 	}
 }

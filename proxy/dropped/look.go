@@ -217,7 +217,8 @@ func (s *Set) missed(name string, ms []*labels.Matcher, at *loss) bool {
 // on tells whether a selector has a matcher on the label that refuses anything.
 func on(ms []*labels.Matcher, label string) bool {
 	return slices.ContainsFunc(ms, func(m *labels.Matcher) bool {
-		return m.Name == label && !(m.Type == labels.MatchRegexp && (m.Value == ".*" || m.Value == "")) && !(m.Type == labels.MatchNotRegexp && m.Value == "")
+		return m.Name == label && !(m.Type == labels.MatchRegexp && (m.Value == ".*" || m.Value == "")) &&
+			!(m.Type == labels.MatchNotRegexp && m.Value == "")
 	})
 }
 
@@ -257,7 +258,8 @@ func (s *Set) grouped(e parser.Expr, until int64, l *losses) {
 		}
 		for name := range s.named(sel.LabelMatchers, l) {
 			for _, r := range s.rules[name] {
-				if r.Kind == kindLabel && slices.Contains(by, r.Label) && until >= r.since.UnixMilli() && accepts(sel.LabelMatchers, model.JobLabel, r.Job) {
+				if r.Kind == kindLabel && slices.Contains(by, r.Label) && until >= r.since.UnixMilli() &&
+					accepts(sel.LabelMatchers, model.JobLabel, r.Job) {
 					l.add(loss{metric: name, kind: r.Kind, label: r.Label}, r)
 				}
 			}
@@ -295,7 +297,8 @@ func (l *losses) found() Found {
 			}
 			return 0
 		}
-		return cmp.Or(part(a)-part(b), strings.Compare(a.metric, b.metric), strings.Compare(a.kind, b.kind), strings.Compare(a.label, b.label))
+		return cmp.Or(part(a)-part(b), strings.Compare(a.metric, b.metric), strings.Compare(a.kind, b.kind),
+			strings.Compare(a.label, b.label))
 	})
 	var f Found
 	for i, at := range all {

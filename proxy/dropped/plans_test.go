@@ -111,7 +111,10 @@ func makeCluster(t *testing.T, seed uint64) *cluster {
 		if rng.IntN(10) == 0 {
 			selector = `{__name__=~"m[0-3]_total"}`
 		}
-		c.queries = append(c.queries, pick([]string{"%s", "sum(rate(%s[5m]))", "sum by (code) (%s)", "sum by (verb) (rate(%s[5m]))", "sum by (uid) (rate(%s[5m]))", "count(%s) > 3"}))
+		c.queries = append(c.queries, pick([]string{
+			"%s", "sum(rate(%s[5m]))", "sum by (code) (%s)", "sum by (verb) (rate(%s[5m]))",
+			"sum by (uid) (rate(%s[5m]))", "count(%s) > 3",
+		}))
 		c.queries[len(c.queries)-1] = fmt.Sprintf(c.queries[len(c.queries)-1], selector)
 	}
 	for _, q := range []string{"histogram_quantile(0.9, sum by (le) (rate(mh_seconds_bucket[5m])))", `sum(rate(mh_seconds_bucket{le=~"30(\\.0)?"}[5m]))`, `mh_seconds_bucket{le="1.0",job="api"}`} {
@@ -128,7 +131,10 @@ func (c *cluster) plan(t *testing.T, risk propose.Risk) (*relabel.Plan, *dropped
 	for i, q := range c.queries {
 		set.Add(&uses.Use{Kind: uses.Listed, Where: fmt.Sprintf("query %d", i), Query: q})
 	}
-	p, err := relabel.Make(t.Context(), relabel.Options{Source: c.source, Uses: set, Propose: propose.Options{Risk: risk}, Owner: "platform", Now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)})
+	p, err := relabel.Make(t.Context(), relabel.Options{
+		Source: c.source, Uses: set, Propose: propose.Options{Risk: risk},
+		Owner: "platform", Now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +233,8 @@ func TestPlans(t *testing.T) {
 			}
 		}
 	}
-	if elsewhere == 0 || gone < 100 || kept < 100 || kinds[propose.Names] == 0 || kinds[propose.Slice] == 0 || kinds[propose.Label] == 0 || kinds[propose.Buckets] == 0 {
+	if elsewhere == 0 || gone < 100 || kept < 100 || kinds[propose.Names] == 0 || kinds[propose.Slice] == 0 || kinds[propose.Label] == 0 ||
+		kinds[propose.Buckets] == 0 {
 		t.Errorf("%d series went and %d stayed, by rules %v, and of %d metrics another job kept something: the worlds are too plain", gone, kept, kinds, elsewhere)
 	}
 }

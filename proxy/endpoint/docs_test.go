@@ -81,7 +81,8 @@ func docs() string {
 			if p.Repeated {
 				traits = append(traits, "repeated")
 			}
-			line("| `%s` | %s | %s | `%s` | %s |", p.Name, p.Kind, strings.Join(traits, ", "), strings.ReplaceAll(p.Example, "|", "\\|"), p.Doc)
+			line("| `%s` | %s | %s | `%s` | %s |", p.Name, p.Kind, strings.Join(traits, ", "), strings.ReplaceAll(p.Example, "|", "\\|"),
+				p.Doc)
 		}
 	}
 	return b.String()
@@ -103,10 +104,12 @@ func TestTableIsWhole(t *testing.T) {
 		if (e.Class == ClassLocal) != (e.Decode == DecodeNone) || (e.Decode == DecodeNone) != (e.Merge == MergeNone) {
 			t.Errorf("%s: class %s, decode %s, merge %s", e.ID, e.Class, e.Decode, e.Merge)
 		}
-		if e.Selects == "" || e.Span == "" || e.Selects != SelectsNothing && e.Span == SpanNone || (e.Class == ClassMetadata) != (e.Selects == SelectsListed) {
+		if e.Selects == "" || e.Span == "" || e.Selects != SelectsNothing && e.Span == SpanNone ||
+			(e.Class == ClassMetadata) != (e.Selects == SelectsListed) {
 			t.Errorf("%s: class %s, selects %s, span %s", e.ID, e.Class, e.Selects, e.Span)
 		}
-		if (e.Decode == DecodeQuery) != e.ID.Evaluates() || (e.Merge == MergePlan) != e.ID.Evaluates() || e.ID.Evaluates() && !e.ID.HasQuery() {
+		if (e.Decode == DecodeQuery) != e.ID.Evaluates() || (e.Merge == MergePlan) != e.ID.Evaluates() ||
+			e.ID.Evaluates() && !e.ID.HasQuery() {
 			t.Errorf("%s: selects %s, decode %s, merge %s", e.ID, e.Selects, e.Decode, e.Merge)
 		}
 		names := map[string]bool{}

@@ -24,18 +24,24 @@ func variants(path string) []string {
 	segment := path[last+1:]
 	out := []string{
 		"/" + path, path + "/", path + "//", strings.Replace(path, "/", "//", 1), path[:last] + "/" + path[last:],
-		"/." + path, path + "/.", path[:last] + "/." + path[last:], path + "/..", "/x/.." + path, path[:last] + "/x/.." + path[last:], "/.." + path,
-		"/%2e" + path, "/%2e%2e" + path, path[:last] + "/%2e" + path[last:], path[:last] + "/x/%2E%2E" + path[last:], path + "/%2e%2e" + path,
-		path[:last] + "%2F" + segment, path[:last] + "%2f" + segment, path[:last] + "%252F" + segment, path[:last] + "%5c" + segment, path[:last] + "/\\" + segment,
+		"/." + path, path + "/.", path[:last] + "/." + path[last:], path + "/..", "/x/.." + path, path[:last] + "/x/.." + path[last:],
+		"/.." + path,
+		"/%2e" + path, "/%2e%2e" + path, path[:last] + "/%2e" + path[last:], path[:last] + "/x/%2E%2E" + path[last:],
+		path + "/%2e%2e" + path,
+		path[:last] + "%2F" + segment, path[:last] + "%2f" + segment, path[:last] + "%252F" + segment, path[:last] + "%5c" + segment,
+		path[:last] + "/\\" + segment,
 		path + "%00", path + "%0a", path + "%0d%0aX:1", path + "%20", path + "%3F", path + "%23", path + "#x", path + "%09", "/%00" + path,
 		path + ";x", path + ";x=1", path[:last] + ";x" + path[last:], "/;x" + path, path + "%3Bx",
 		strings.ToUpper(path), path[:last+1] + strings.ToUpper(segment[:1]) + segment[1:],
 		path[:last+1] + "%" + strings.ToUpper(hex(segment[0])) + segment[1:], path[:last+1] + "%" + hex(segment[0]) + segment[1:],
-		path[:len(path)-1], path + "x", path + ".json", path + "/x", "/prometheus" + path, path + path, path + ",", path + "&", path + "=", path + "~", path + "*",
+		path[:len(path)-1], path + "x", path + ".json", path + "/x", "/prometheus" + path, path + path, path + ",", path + "&", path + "=",
+		path + "~", path + "*",
 	}
 	if rest, ok := strings.CutPrefix(path, "/api/v1/"); ok {
-		out = append(out, "/api/"+rest, "/api/v2/"+rest, "/api/V1/"+rest, "/API/v1/"+rest, "/v1/"+rest, "/"+rest, "/api//v1/"+rest, "/api/v1//"+rest, "/api/./v1/"+rest,
-			"/api/v1/./"+rest, "/api/v1/../v1/"+rest, "/api%2Fv1/"+rest, "/api/v1%2F"+rest, "/%61pi/v1/"+rest, "/api/%76%31/"+rest, "/api/v1/x/%2e%2e/"+rest)
+		out = append(out, "/api/"+rest, "/api/v2/"+rest, "/api/V1/"+rest, "/API/v1/"+rest, "/v1/"+rest, "/"+rest, "/api//v1/"+rest,
+			"/api/v1//"+rest, "/api/./v1/"+rest,
+			"/api/v1/./"+rest, "/api/v1/../v1/"+rest, "/api%2Fv1/"+rest, "/api/v1%2F"+rest, "/%61pi/v1/"+rest, "/api/%76%31/"+rest,
+			"/api/v1/x/%2e%2e/"+rest)
 	}
 	return out
 }
@@ -45,17 +51,28 @@ func hex(c byte) string { return string("0123456789abcdef"[c>>4]) + string("0123
 // outside are paths that servers of this field have and Spillway does not.
 var outside = []string{
 	"/", "*", "", "//", "/api", "/api/", "/api/v1", "/api/v1/", "/api/v1/.", "/api/v1/..", "/api/v1//", "/api/v2/alerts", "/api/v2/status",
-	"/api/v1/admin/tsdb/delete_series", "/api/v1/admin/tsdb/clean_tombstones", "/api/v1/admin/tsdb/snapshot", "/api/v1/write", "/api/v1/otlp/v1/metrics",
-	"/api/v1/alertmanagers", "/api/v1/notifications", "/api/v1/notifications/live", "/api/v1/scrape_pools", "/api/v1/scrape_pools/config", "/api/v1/targets/relabel_steps",
-	"/api/v1/status/tsdb/blocks", "/api/v1/status/self_metrics", "/api/v1/status", "/api/v1/status/", "/api/v1/openapi.yaml", "/api/v1/search/metric_names",
-	"/api/v1/search/label_names", "/api/v1/search/label_values", "/api/v1/label", "/api/v1/label/", "/api/v1/label//values", "/api/v1/label/job", "/api/v1/label/job/",
-	"/api/v1/label/job/values/", "/api/v1/label/job/Values", "/api/v1/label/a/b/values", "/api/v1/label/a%2Fb/values", "/api/v1/label/./values", "/api/v1/label/../values",
-	"/api/v1/label/%2e/values", "/api/v1/label/%2e%2e/values", "/api/v1/label/a%2e/values", "/api/v1/label/%6aob/values", "/api/v1/label/job%00/values",
-	"/api/v1/label/job%252F/values", "/api/v1/label/job;x/values", "/api/v1/label/job/values;x", "/api/v1/label/job%0d%0aX:1/values", "/api/v1/label/job%5c/values",
-	"/api/v1/label/{name}/value", "/api/v1/rules/ns", "/api/v1/stores", "/api/v1/export", "/api/v1/import", "/api/v1/series/delete", "/api/v1/sql", "/config/v1/rules", "/rules",
-	"/-/reload", "/-/quit", "/-/healthy", "/-/ready", "/metrics", "/debug/pprof/", "/debug/pprof/heap", "/graph", "/federate/", "/Federate", "/consoles/index.html",
-	"/api/spillway/v1/queries", "/alertmanager/api/v2/alerts", "/favicon.ico", "/api/v1/query/x", "/api/v1/queryrange", "/api/v1/query-range", "/api/v1/label_values",
-	"http://example.com/api/v1/query", "https://example.com/federate", "example.com:443", "/http://example.com/api/v1/query", "/api/v1/%71uery", "/api/v1/query%3Fquery=up",
+	"/api/v1/admin/tsdb/delete_series", "/api/v1/admin/tsdb/clean_tombstones", "/api/v1/admin/tsdb/snapshot", "/api/v1/write",
+	"/api/v1/otlp/v1/metrics",
+	"/api/v1/alertmanagers", "/api/v1/notifications", "/api/v1/notifications/live", "/api/v1/scrape_pools", "/api/v1/scrape_pools/config",
+	"/api/v1/targets/relabel_steps",
+	"/api/v1/status/tsdb/blocks", "/api/v1/status/self_metrics", "/api/v1/status", "/api/v1/status/", "/api/v1/openapi.yaml",
+	"/api/v1/search/metric_names",
+	"/api/v1/search/label_names", "/api/v1/search/label_values", "/api/v1/label", "/api/v1/label/", "/api/v1/label//values",
+	"/api/v1/label/job", "/api/v1/label/job/",
+	"/api/v1/label/job/values/", "/api/v1/label/job/Values", "/api/v1/label/a/b/values", "/api/v1/label/a%2Fb/values",
+	"/api/v1/label/./values", "/api/v1/label/../values",
+	"/api/v1/label/%2e/values", "/api/v1/label/%2e%2e/values", "/api/v1/label/a%2e/values", "/api/v1/label/%6aob/values",
+	"/api/v1/label/job%00/values",
+	"/api/v1/label/job%252F/values", "/api/v1/label/job;x/values", "/api/v1/label/job/values;x", "/api/v1/label/job%0d%0aX:1/values",
+	"/api/v1/label/job%5c/values",
+	"/api/v1/label/{name}/value", "/api/v1/rules/ns", "/api/v1/stores", "/api/v1/export", "/api/v1/import", "/api/v1/series/delete",
+	"/api/v1/sql", "/config/v1/rules", "/rules",
+	"/-/reload", "/-/quit", "/-/healthy", "/-/ready", "/metrics", "/debug/pprof/", "/debug/pprof/heap", "/graph", "/federate/", "/Federate",
+	"/consoles/index.html",
+	"/api/spillway/v1/queries", "/alertmanager/api/v2/alerts", "/favicon.ico", "/api/v1/query/x", "/api/v1/queryrange",
+	"/api/v1/query-range", "/api/v1/label_values",
+	"http://example.com/api/v1/query", "https://example.com/federate", "example.com:443", "/http://example.com/api/v1/query",
+	"/api/v1/%71uery", "/api/v1/query%3Fquery=up",
 }
 
 // request is as net/http hands it to a handler; nil where net/http refuses it before.

@@ -41,7 +41,11 @@ func (o Options) withDefaults() Options {
 	for _, f := range []struct {
 		field *int64
 		def   int64
-	}{{&o.MaxBodyBytes, DefaultMaxBodyBytes}, {&o.MaxReadBytes, DefaultMaxReadBytes}, {&o.MaxReadDecodedBytes, DefaultMaxReadDecodedBytes}} {
+	}{
+		{&o.MaxBodyBytes, DefaultMaxBodyBytes},
+		{&o.MaxReadBytes, DefaultMaxReadBytes},
+		{&o.MaxReadDecodedBytes, DefaultMaxReadDecodedBytes},
+	} {
 		if *f.field <= 0 {
 			*f.field = f.def
 		}
@@ -162,7 +166,8 @@ func bodyError(ctx context.Context, err error, tooLarge func(seen string) error)
 	switch {
 	case errors.As(err, &maxBytes):
 		return tooLarge("more than " + strconv.FormatInt(maxBytes.Limit, 10))
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
 		return qerr.Wrap(qerr.Canceled, errors.Join(qerr.ErrClientLeft, err), "the client left before its request was complete")
 	default:
 		return qerr.Wrap(qerr.BadData, err, "the body of the request cannot be read; check its length and transfer encoding")

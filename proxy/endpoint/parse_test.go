@@ -57,13 +57,25 @@ func TestParameters(t *testing.T) {
 		{name: "empty and not", target: "/api/v1/query?query=&query=up", err: `"query"`},
 		{name: "no query", target: "/api/v1/query", err: `invalid parameter "query": unknown position: parse error: no expression found in input`},
 		{name: "empty query", target: "/api/v1/query?query=&time=5", err: `invalid parameter "query": unknown position: parse error: no expression found in input`},
-		{name: "repeated in order, once each", target: "/api/v1/series?match[]=b&match[]=a", body: "match%5B%5D=b&match[]=c", want: &Request{ID: Series, Match: []string{"b", "a", "c"}}},
+		{
+			name: "repeated in order, once each", target: "/api/v1/series?match[]=b&match[]=a", body: "match%5B%5D=b&match[]=c",
+			want: &Request{ID: Series, Match: []string{"b", "a", "c"}},
+		},
 		{name: "no match", target: "/api/v1/series", err: "no match[] parameter provided"},
-		{name: "64 selectors", target: "/api/v1/labels?" + matches(64), want: &Request{ID: Labels, Match: strings.Split(strings.ReplaceAll(matches(64), "match[]=", ""), "&")}},
+		{
+			name: "64 selectors", target: "/api/v1/labels?" + matches(64),
+			want: &Request{ID: Labels, Match: strings.Split(strings.ReplaceAll(matches(64), "match[]=", ""), "&")},
+		},
 		{name: "65 selectors", target: "/api/v1/labels?" + matches(65), err: `"match[]": it has 65 values`},
-		{name: "128 parameters", target: "/api/v1/query?" + many(127, "x=1") + "&query=up", want: &Request{ID: Query, Query: "up", Dropped: []string{"x"}}},
+		{
+			name: "128 parameters", target: "/api/v1/query?" + many(127, "x=1") + "&query=up",
+			want: &Request{ID: Query, Query: "up", Dropped: []string{"x"}},
+		},
 		{name: "129 parameters", target: "/api/v1/query?" + many(128, "x=1") + "&query=up", err: "more than 128 parameters"},
-		{name: "129 parameters over both", target: "/api/v1/query?" + many(100, "x=1"), body: many(29, "x=1"), err: "more than 128 parameters"},
+		{
+			name: "129 parameters over both", target: "/api/v1/query?" + many(100, "x=1"), body: many(29, "x=1"),
+			err: "more than 128 parameters",
+		},
 		{name: "stray ampersands", target: "/api/v1/query?&&query=up&", want: &Request{ID: Query, Query: "up"}},
 		{name: "semicolon", target: "/api/v1/query?query=up;query=evil", err: `"query": it contains a semicolon in the URL`},
 		{name: "semicolon in the body", target: "/api/v1/query", body: "query=up;x=1", err: "%3B"},
@@ -76,9 +88,15 @@ func TestParameters(t *testing.T) {
 		{name: "not UTF-8", target: "/api/v1/query?query=%ff", err: `"query": it is not UTF-8`},
 		{name: "name not UTF-8", target: "/api/v1/query?%ff=1&query=up", err: "not UTF-8"},
 		{name: "UTF-8", target: "/api/v1/query?query=%22%C3%A4%E2%80%AE%22", want: &Request{ID: Query, Query: "\"\u00e4\u202e\""}},
-		{name: "unknown", target: "/api/v1/query?query=up&zzz=1&aaa=2&zzz=3", want: &Request{ID: Query, Query: "up", Dropped: []string{"aaa", "zzz"}}},
+		{
+			name: "unknown", target: "/api/v1/query?query=up&zzz=1&aaa=2&zzz=3",
+			want: &Request{ID: Query, Query: "up", Dropped: []string{"aaa", "zzz"}},
+		},
 		{name: "ignored", target: "/api/v1/query?query=up&dedup=true&dedup=false&engine=&explain=x&step=300s", want: &Request{ID: Query, Query: "up"}},
-		{name: "case matters", target: "/api/v1/query?query=up&Query=down", want: &Request{ID: Query, Query: "up", Dropped: []string{"Query"}}},
+		{
+			name: "case matters", target: "/api/v1/query?query=up&Query=down",
+			want: &Request{ID: Query, Query: "up", Dropped: []string{"Query"}},
+		},
 
 		{name: "NaN", target: "/api/v1/query?query=up&time=NaN", err: `"time"`},
 		{name: "Inf", target: "/api/v1/query_range?query=up&start=-Inf&end=1&step=1", err: `"start"`},
@@ -92,7 +110,10 @@ func TestParameters(t *testing.T) {
 		{name: "step -0", target: "/api/v1/query_range?query=up&start=0&end=1&step=-0", err: `"step"`},
 		{name: "end before start", target: "/api/v1/query_range?query=up&start=2&end=1&step=1", err: `invalid parameter "end": end timestamp must not be before start time`},
 		{name: "end before start of series", target: "/api/v1/series?match[]=up&start=2&end=1", err: `"end"`},
-		{name: "end equal to start", target: "/api/v1/query_range?query=up&start=1&end=1&step=1", want: &Request{ID: QueryRange, Query: "up", Start: At(1000), End: At(1000), Step: 1e9}},
+		{
+			name: "end equal to start", target: "/api/v1/query_range?query=up&start=1&end=1&step=1",
+			want: &Request{ID: QueryRange, Query: "up", Start: At(1000), End: At(1000), Step: 1e9},
+		},
 		{name: "a billion points", target: "/api/v1/query_range?query=up&start=0&end=1e9&step=0.001", want: &Request{ID: QueryRange, Query: "up", Start: At(0), End: At(1e12), Step: 1e6}},
 		{name: "timeouts", target: "/api/v1/query?query=up&timeout=10y&lookback_delta=5m", want: &Request{ID: Query, Query: "up", Timeout: 10 * 365 * 24 * 3600e9, LookbackDelta: 300e9}},
 		{name: "negative timeout", target: "/api/v1/query?query=up&timeout=-3", want: &Request{ID: Query, Query: "up"}},
@@ -103,8 +124,14 @@ func TestParameters(t *testing.T) {
 		{name: "negative limit", target: "/api/v1/labels?limit=-1", err: `invalid parameter "limit": limit must be non-negative`},
 		{name: "limit with a fraction", target: "/api/v1/labels?limit=1.5", err: `"limit"`},
 		{name: "huge limit", target: "/api/v1/labels?limit=99999999999999999999", err: `"limit"`},
-		{name: "partial response", target: "/api/v1/query?query=up&partial_response=1", want: &Request{ID: Query, Query: "up", PartialResponse: &yes}},
-		{name: "no partial response", target: "/api/v1/series?match[]=up&partial_response=false", want: &Request{ID: Series, Match: []string{"up"}, PartialResponse: &no}},
+		{
+			name: "partial response", target: "/api/v1/query?query=up&partial_response=1",
+			want: &Request{ID: Query, Query: "up", PartialResponse: &yes},
+		},
+		{
+			name: "no partial response", target: "/api/v1/series?match[]=up&partial_response=false",
+			want: &Request{ID: Series, Match: []string{"up"}, PartialResponse: &no},
+		},
 		{name: "partial response maybe", target: "/api/v1/query?query=up&partial_response=maybe", err: `"partial_response"`},
 		{name: "long stats", target: "/api/v1/query?query=up&stats=" + strings.Repeat("x", 65), err: `"stats"`},
 
@@ -114,10 +141,16 @@ func TestParameters(t *testing.T) {
 		{name: "rules of no type", target: "/api/v1/rules?type=both", err: `invalid parameter "type": not supported value "both"`},
 		{name: "rules, page without size", target: "/api/v1/rules?group_next_token=x", err: "group_limit needs to be present in order to paginate over the groups"},
 		{name: "rules, page of none", target: "/api/v1/rules?group_limit=0", err: `"group_limit"`},
-		{name: "targets", target: "/api/v1/targets?state=Any&scrapePool=node", want: &Request{ID: Targets, Filters: map[string][]string{"state": {"any"}, "scrapePool": {"node"}}}},
+		{
+			name: "targets", target: "/api/v1/targets?state=Any&scrapePool=node",
+			want: &Request{ID: Targets, Filters: map[string][]string{"state": {"any"}, "scrapePool": {"node"}}},
+		},
 		{name: "targets of no state", target: "/api/v1/targets?state=lost", err: `"state"`},
 		{name: "targets metadata", target: "/api/v1/targets/metadata?match_target={a=\"b\"}&metric=up&limit=3", want: &Request{ID: TargetsMetadata, Match: []string{`{a="b"}`}, Metric: "up", Limit: 3}},
-		{name: "tsdb", target: "/api/v1/status/tsdb?limit=10000", want: &Request{ID: StatusTSDB, Filters: map[string][]string{"limit": {"10000"}}}},
+		{
+			name: "tsdb", target: "/api/v1/status/tsdb?limit=10000",
+			want: &Request{ID: StatusTSDB, Filters: map[string][]string{"limit": {"10000"}}},
+		},
 		{name: "tsdb, too many", target: "/api/v1/status/tsdb?limit=10001", err: `"limit"`},
 		{name: "federate without selector", target: "/federate", want: &Request{ID: Federate}},
 		{name: "label values", target: "/api/v1/label/U__a_2e_b/values?match[]=up&start=1&end=2&limit=3", want: &Request{ID: LabelValues, Label: "a.b", Match: []string{"up"}, Start: At(1000), End: At(2000), Limit: 3}},
@@ -214,7 +247,10 @@ func TestBodies(t *testing.T) {
 		{"empty nonsense", "///", "", ""},
 		{"without type", "", "query=up", "no Content-Type"},
 		{"JSON", "application/json", `{"query":"up"}`, "as curl -d"},
-		{"multipart", "multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"query\"\r\n\r\nup\r\n--x--\r\n", "multipart/form-data"},
+		{
+			"multipart", "multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"query\"\r\n\r\nup\r\n--x--\r\n",
+			"multipart/form-data",
+		},
 		{"text", "text/plain", "query=up", "text/plain"},
 		{"nonsense", "///", "query=up", "///"},
 	} {
@@ -244,7 +280,8 @@ func TestBodies(t *testing.T) {
 
 	// A body that the path does not deserve is not read.
 	body := strings.NewReader("query=up")
-	if _, err = Parse(httptest.NewRequest(http.MethodPost, "/api/v1/nothing", body), Options{}); qerr.From(err).Kind != qerr.NotFound || body.Len() != 8 {
+	if _, err = Parse(httptest.NewRequest(http.MethodPost, "/api/v1/nothing", body), Options{}); qerr.From(err).Kind != qerr.NotFound ||
+		body.Len() != 8 {
 		t.Errorf("%v, %d bytes left", err, body.Len())
 	}
 }
@@ -285,7 +322,10 @@ func TestBodyErrors(t *testing.T) {
 		{"the read deadline passed", t.Context(), &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, qerr.SlowRequest},
 		{"a timeout", t.Context(), timeoutError{}, qerr.SlowRequest},
 		{"the connection ended", t.Context(), io.ErrUnexpectedEOF, qerr.Canceled},
-		{"the connection was reset", t.Context(), &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, qerr.Canceled},
+		{
+			"the connection was reset", t.Context(), &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)},
+			qerr.Canceled,
+		},
 		{"the client left", left, errors.New("whatever"), qerr.Canceled},
 		{"our deadline passed", late, io.ErrUnexpectedEOF, qerr.Timeout},
 		{"bad chunks", t.Context(), errors.New("malformed chunked encoding"), qerr.BadData},
@@ -379,7 +419,10 @@ func TestClientLeavesInTheBody(t *testing.T) {
 // TestEveryErrorIsOurs feeds nonsense and looks at nothing but the kind and the words.
 func TestEveryErrorIsOurs(t *testing.T) {
 	for _, raw := range examples() {
-		for _, broken := range []string{strings.Replace(raw, "=", "=%", 1), strings.Replace(raw, "=", "=\xff", 1), strings.Replace(raw, "=1", "=-1x", 1)} {
+		for _, broken := range []string{
+			strings.Replace(raw, "=", "=%", 1), strings.Replace(raw, "=", "=\xff", 1),
+			strings.Replace(raw, "=1", "=-1x", 1),
+		} {
 			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader([]byte(broken))))
 			if err != nil {
 				continue

@@ -33,7 +33,8 @@ func parseRead(h http.Header, body []byte, maxDecoded int64) (*prompb.ReadReques
 	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "snappy") {
 		return nil, qerr.New(qerr.BadData, "the body has Content-Encoding %s; remote read is compressed with snappy", quoted(enc))
 	}
-	if t := h.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "application/x-protobuf") && !strings.HasPrefix(t, "application/x-stream-protobuf") {
+	if t := h.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "application/x-protobuf") &&
+		!strings.HasPrefix(t, "application/x-stream-protobuf") {
 		return nil, qerr.New(qerr.BadData, "the body has Content-Type %s; remote read is %s", quoted(t), protoType)
 	}
 	if v := h.Get("X-Prometheus-Remote-Read-Version"); v != "" && !strings.HasPrefix(v, "0.") {

@@ -40,7 +40,10 @@ func TestRead(t *testing.T) {
 		head http.Header
 		want qerr.Kind // 0 (Internal) is none
 	}{
-		{"as Prometheus sends it", good, http.Header{"Content-Encoding": {"snappy"}, "Content-Type": {protoType}, "X-Prometheus-Remote-Read-Version": {readVersion}}, 0},
+		{"as Prometheus sends it", good, http.Header{
+			"Content-Encoding": {"snappy"}, "Content-Type": {protoType},
+			"X-Prometheus-Remote-Read-Version": {readVersion},
+		}, 0},
 		{"without headers", good, http.Header{}, 0},
 		{"streamed type", good, http.Header{"Content-Type": {"application/x-stream-protobuf"}}, 0},
 		{"gzip", good, http.Header{"Content-Encoding": {"gzip"}}, qerr.BadData},
@@ -113,7 +116,13 @@ func TestDecodeReadCaps(t *testing.T) {
 		{"matcher without name", matchers(1, prompb.LabelMatcher{Value: "x"}), "no name"},
 		{"NUL", matchers(1, prompb.LabelMatcher{Name: "a", Value: "\x00"}), "NUL"},
 		{"not UTF-8", matchers(1, prompb.LabelMatcher{Name: "\xff"}), "UTF-8"},
-		{"hints", hints(prompb.ReadHints{StepMs: 1, Func: "sum", StartMs: -2, EndMs: 3, Grouping: []string{"a", ""}, By: true, RangeMs: 4}), ""},
+		{
+			"hints", hints(prompb.ReadHints{
+				StepMs: 1, Func: "sum", StartMs: -2, EndMs: 3, Grouping: []string{"a", ""}, By: true,
+				RangeMs: 4,
+			}),
+			"",
+		},
 		{"256 grouping labels", hints(prompb.ReadHints{Grouping: strings.Split(strings.Repeat("x,", 255)+"x", ",")}), ""},
 		{"257 grouping labels", hints(prompb.ReadHints{Grouping: strings.Split(strings.Repeat("x,", 256)+"x", ",")}), "more than 256"},
 		{"backwards", oneQuery(func(q *prompb.Query) { q.EndTimestampMs = 0 }), "ends before"},

@@ -30,7 +30,8 @@ func sent(t testing.TB, req *Request) []byte {
 		t.Fatalf("%+v cannot be written: %v", req, err)
 	}
 	for name := range out.Header {
-		if !slices.Contains([]string{"Accept", "User-Agent", "Content-Type", "Content-Encoding", "X-Prometheus-Remote-Read-Version"}, name) {
+		if !slices.Contains([]string{"Accept", "User-Agent", "Content-Type", "Content-Encoding", "X-Prometheus-Remote-Read-Version"},
+			name) {
 			t.Errorf("header %s is not on the allow list", name)
 		}
 	}

@@ -38,7 +38,8 @@ func TestTableRules(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (rel == "proxy/endpoint" || d.Name() == "testdata" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && rel != "."):
+		case d.IsDir() && (rel == "proxy/endpoint" || d.Name() == "testdata" || d.Name() == "node_modules" ||
+			strings.HasPrefix(d.Name(), ".") && rel != "."):
 			return fs.SkipDir
 		case d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
 			return nil

@@ -217,7 +217,8 @@ var Table = []Endpoint{
 		check: orderedRange,
 	},
 	{
-		ID: QueryExemplars, Path: "/api/v1/query_exemplars", Methods: getPost, post: true, Class: ClassQuery, Decode: DecodeExemplars, Merge: MergeSeries,
+		ID: QueryExemplars, Path: "/api/v1/query_exemplars", Methods: getPost, post: true, Class: ClassQuery, Decode: DecodeExemplars,
+		Merge:   MergeSeries,
 		Selects: SelectsStored, Span: SpanRange, Limits: Limits{Timeout: 10 * time.Second, MaxSeries: 10_000, MaxResponseBytes: 16 << 20},
 		Doc:    "Exemplars of the series that an expression selects.",
 		Params: []Param{promqlParam(), startParam(), endParam(), timeoutParam(), partialParam()},
@@ -225,8 +226,9 @@ var Table = []Endpoint{
 	},
 	{
 		ID: Series, Path: "/api/v1/series", Methods: getPost, post: true, Class: ClassMetadata, Decode: DecodeLabelSets, Merge: MergeSeries,
-		Selects: SelectsListed, Span: SpanRange, Blames: "match[]", Inventory: true, Limits: Limits{Timeout: 10 * time.Second, MaxSeries: 10_000, MaxResponseBytes: 32 << 20},
-		Doc: "The label sets of the series that a selector matches in a time range.",
+		Selects: SelectsListed, Span: SpanRange, Blames: "match[]", Inventory: true,
+		Limits: Limits{Timeout: 10 * time.Second, MaxSeries: 10_000, MaxResponseBytes: 32 << 20},
+		Doc:    "The label sets of the series that a selector matches in a time range.",
 		Params: []Param{
 			required(matchParam("Selectors; a series needs to match one of them.")).with(func(p *Param) { p.missing = errNoMatch }),
 			startParam(), endParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
@@ -244,7 +246,8 @@ var Table = []Endpoint{
 		check: orderedRange,
 	},
 	{
-		ID: LabelValues, Path: "/api/v1/label/{name}/values", Methods: getPost, Class: ClassMetadata, Decode: DecodeStrings, Merge: MergeSorted,
+		ID: LabelValues, Path: "/api/v1/label/{name}/values", Methods: getPost, Class: ClassMetadata, Decode: DecodeStrings,
+		Merge:   MergeSorted,
 		Selects: SelectsListed, Span: SpanRange, Inventory: true, Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
 		Doc: "The values that a label has in a time range. A name beyond letters, digits and underscores is written U__http_2e_status or percent-encoded. " +
 			"POST is served for Grafana, which sends it with an empty body; Prometheus has only GET.",
@@ -260,7 +263,8 @@ var Table = []Endpoint{
 		Doc: "Type, help and unit of the metrics that are scraped now.",
 		Params: []Param{
 			metricParam(), limitParam("At most so many metrics; 0 is Spillway's own limit."),
-			numberParam("limit_per_metric", "At most so many entries for one metric; 0 is all.", func(r *Request) *int { return &r.LimitPerMetric }),
+			numberParam("limit_per_metric", "At most so many entries for one metric; 0 is all.",
+				func(r *Request) *int { return &r.LimitPerMetric }),
 			timeoutParam(), partialParam(),
 		},
 	},
@@ -273,7 +277,8 @@ var Table = []Endpoint{
 			filterList("rule_name[]", KindText, "NodeDown", "Only rules of these names."),
 			filterList("rule_group[]", KindText, "nodes", "Only groups of these names."),
 			filterList("file[]", KindText, "/etc/prometheus/rules.yml", "Only groups of these files."),
-			filterList("match[]", KindSelector, `{severity="page"}`, "Only rules whose labels match.").with(func(p *Param) { p.MaxCount = MaxMatches }),
+			filterList("match[]", KindSelector, `{severity="page"}`,
+				"Only rules whose labels match.").with(func(p *Param) { p.MaxCount = MaxMatches }),
 			filterParam("exclude_alerts", KindBool, "true", "Leaves the alerts out.", boolText),
 			filterParam("group_limit", KindNumber, "100", "At most so many groups.", numberBetween(1, math.MaxInt32)),
 			filterParam("group_next_token", KindText, "a3f1", "Where the page before ended; needs group_limit.", anyText),
@@ -298,7 +303,8 @@ var Table = []Endpoint{
 		},
 	},
 	{
-		ID: TargetsMetadata, Path: "/api/v1/targets/metadata", Methods: get, Class: ClassStatus, Decode: DecodeTargetsMetadata, Merge: MergeConcat,
+		ID: TargetsMetadata, Path: "/api/v1/targets/metadata", Methods: get, Class: ClassStatus, Decode: DecodeTargetsMetadata,
+		Merge:   MergeConcat,
 		Selects: SelectsNothing, Whole: true, Span: SpanNone, Blames: "match_target",
 		Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
 		Doc:    "Type, help and unit of metrics, by target.",
@@ -312,7 +318,8 @@ var Table = []Endpoint{
 		},
 	},
 	{
-		ID: FormatQuery, Path: "/api/v1/format_query", Methods: getPost, post: true, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		ID: FormatQuery, Path: "/api/v1/format_query", Methods: getPost, post: true, Class: ClassLocal, Decode: DecodeNone,
+		Merge:   MergeNone,
 		Selects: SelectsNothing, Span: SpanNone, Blames: "query", Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "The expression, laid out as Prometheus does.", Params: []Param{promqlParam()},
 	},
@@ -338,7 +345,8 @@ var Table = []Endpoint{
 		Params: []Param{matchParam("Selectors; a series needs to match one of them."), timeoutParam(), partialParam()},
 	},
 	{
-		ID: StatusBuildinfo, Path: "/api/v1/status/buildinfo", Methods: get, Class: ClassStatus, Decode: DecodeBuildinfo, Merge: MergeLowest,
+		ID: StatusBuildinfo, Path: "/api/v1/status/buildinfo", Methods: get, Class: ClassStatus, Decode: DecodeBuildinfo,
+		Merge:   MergeLowest,
 		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "The lowest version among the shards.", Params: []Param{timeoutParam()},
 	},

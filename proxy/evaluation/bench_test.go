@@ -37,7 +37,8 @@ func newStored(series, samples int) stored {
 	}
 	var s stored
 	for i := range series {
-		s.list = append(s.list, storage.NewListSeries(labels.FromStrings("__name__", "m_total", "i", fmt.Sprint(i), "zone", fmt.Sprint(i%7)), all))
+		s.list = append(s.list, storage.NewListSeries(labels.FromStrings("__name__", "m_total", "i", fmt.Sprint(i), "zone",
+			fmt.Sprint(i%7)), all))
 	}
 	return s
 }

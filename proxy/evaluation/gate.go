@@ -291,7 +291,8 @@ func (g *Gate) full(t *Turn, waited time.Duration) error {
 	e := qerr.Overload(policy.BoundEvaluations, strconv.Itoa(n), 2*time.Second,
 		"try again shortly; shorten the range or widen the step of what takes long; to mend it for good, give Spillway more processors or record the query as a rule",
 		"Spillway runs %s at once, and there was no room for this one before its deadline", at)
-	e.Seen = strconv.Itoa(len(g.waiting[t.class])+1) + " waited for a processor, this one for " + waited.Round(10*time.Millisecond).String() +
+	e.Seen = strconv.Itoa(len(g.waiting[t.class])+1) + " waited for a processor, this one for " +
+		waited.Round(10*time.Millisecond).String() +
 		" after it had run for " + t.used.Round(time.Millisecond).String()
 	return e
 }

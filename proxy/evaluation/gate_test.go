@@ -78,7 +78,10 @@ func TestWhoHasRunLeastGoesFirst(t *testing.T) {
 			})
 		}
 		time.Sleep(20 * time.Second)
-		for _, c := range []struct{ takes, within time.Duration }{{5 * time.Millisecond, 5 * time.Millisecond}, {200 * time.Millisecond, 600 * time.Millisecond}} {
+		for _, c := range []struct{ takes, within time.Duration }{
+			{5 * time.Millisecond, 5 * time.Millisecond},
+			{200 * time.Millisecond, 600 * time.Millisecond},
+		} {
 			began := time.Now()
 			turn, err := g.Begin(t.Context())
 			if err == nil {
@@ -206,7 +209,8 @@ func TestNoPlaceBeforeTheDeadline(t *testing.T) {
 		second.Heavy()
 		err = second.Look()
 		var e *qerr.Error
-		if !errors.As(err, &e) || e.Kind != qerr.Overloaded || e.Bound != policy.BoundEvaluations || e.RetryAfter == 0 || e.Value != "1" || e.Seen == "" || e.Advice == "" {
+		if !errors.As(err, &e) || e.Kind != qerr.Overloaded || e.Bound != policy.BoundEvaluations || e.RetryAfter == 0 || e.Value != "1" ||
+			e.Seen == "" || e.Advice == "" {
 			t.Errorf("no place: %#v", err)
 		}
 		if took := time.Since(began); took != 9750*time.Millisecond {

@@ -120,7 +120,10 @@ type rowSeat struct {
 type rowKey struct{ group, value uint64 }
 
 func (w *rowWatch) wrap(n *parser.AggregateExpr, s tree.Span, visits int64) {
-	seat := &rowSeat{turn: w.turn, tell: w.tell, seen: map[rowKey]struct{}{}, of: n, row: policy.Row{Points: s.Steps, Held: 1, Visits: visits}}
+	seat := &rowSeat{
+		turn: w.turn, tell: w.tell, seen: map[rowKey]struct{}{}, of: n,
+		row: policy.Row{Points: s.Steps, Held: 1, Visits: visits},
+	}
 	if visits > 0 { // what stands around it makes others of them
 		seat.row.Held = 2
 	}
@@ -201,7 +204,10 @@ type joinSeat struct {
 
 func (w *rowWatch) join(n *parser.BinaryExpr, s tree.Span, visits int64) {
 	vm := n.VectorMatching
-	j := &joined{turn: w.turn, tell: w.tell, of: n, row: policy.Row{Points: s.Steps, Held: 1, Visits: visits}, groups: map[uint64]*meeting{}}
+	j := &joined{
+		turn: w.turn, tell: w.tell, of: n, row: policy.Row{Points: s.Steps, Held: 1, Visits: visits},
+		groups: map[uint64]*meeting{},
+	}
 	if visits > 0 {
 		j.row.Held = 2
 	}
@@ -301,7 +307,9 @@ const numberBytes = 24
 
 // init makes the function known to the engine before any can be at work.
 func init() {
-	promql.FunctionCalls[rowsName] = func(vectors []promql.Vector, _ promql.Matrix, args parser.Expressions, enh *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
+	promql.FunctionCalls[rowsName] = func(vectors []promql.Vector, _ promql.Matrix, args parser.Expressions,
+		enh *promql.EvalNodeHelper,
+	) (promql.Vector, annotations.Annotations) {
 		if n := len(args); n < cap(args) {
 			if s, ok := args[: n+1 : n+1][n].(looker); ok {
 				if err := s.look(vectors[0]); err != nil {

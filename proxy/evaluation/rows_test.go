@@ -38,7 +38,8 @@ func counting(t *testing.T, text string, steps int, tell func(parser.Expr, polic
 	})
 	from := storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
 	start := time.Unix(1e9, 0)
-	qry, err := engine.NewRangeQuery(context.Background(), from, nil, text, start, start.Add(time.Duration(steps-1)*time.Second), time.Second)
+	qry, err := engine.NewRangeQuery(context.Background(), from, nil, text, start, start.Add(time.Duration(steps-1)*time.Second),
+		time.Second)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}

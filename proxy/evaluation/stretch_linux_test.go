@@ -58,7 +58,8 @@ func BenchmarkLongestStretch(b *testing.B) {
 		{"histogram_quantile(0.9, m_total)", 20, many},
 	}
 	for _, name := range slices.Sorted(maps.Keys(parser.Functions)) {
-		if text := callOf(name, parser.Functions[name], "vector(time())[22700s:1s]"); promql.FunctionCalls[name] != nil && strings.Contains(text, "[") {
+		if text := callOf(name, parser.Functions[name], "vector(time())[22700s:1s]"); promql.FunctionCalls[name] != nil &&
+			strings.Contains(text, "[") {
 			list = append(list, one{text, 20, nil})
 		}
 	}

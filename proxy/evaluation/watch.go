@@ -52,7 +52,9 @@ func init() {
 }
 
 func watched(call promql.FunctionCall) promql.FunctionCall {
-	return func(vectors []promql.Vector, matrix promql.Matrix, args parser.Expressions, enh *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
+	return func(vectors []promql.Vector, matrix promql.Matrix, args parser.Expressions, enh *promql.EvalNodeHelper) (promql.Vector,
+		annotations.Annotations,
+	) {
 		if n := len(args); n < cap(args) {
 			if s, ok := args[: n+1 : n+1][n].(*seat); ok {
 				s.turn.call(vectors, matrix)

@@ -52,7 +52,9 @@ func evaluate(t testing.TB, ctx context.Context, turn *Turn, text string, steps 
 // counted replaces a function by one that counts its calls until the test ends.
 func counted(t *testing.T, name string, each func(n int)) *int {
 	before, n := promql.FunctionCalls[name], new(int)
-	promql.FunctionCalls[name] = func(v []promql.Vector, m promql.Matrix, args parser.Expressions, enh *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
+	promql.FunctionCalls[name] = func(v []promql.Vector, m promql.Matrix, args parser.Expressions,
+		enh *promql.EvalNodeHelper,
+	) (promql.Vector, annotations.Annotations) {
 		out, notes := before(v, m, args, enh) // what looks is in there
 		*n++
 		each(*n)
@@ -114,7 +116,8 @@ func TestEvaluationsStop(t *testing.T) {
 				t.Skipf("%s is evaluated once for all steps", text)
 			}
 			var engines promql.ErrQueryCanceled // by its own look, once for each step of what has no range
-			if most := before + workBetweenLooks/workOfCall + 1; *calls > most || !errors.Is(err, qerr.ErrClientLeft) && !errors.As(err, &engines) {
+			if most := before + workBetweenLooks/workOfCall + 1; *calls > most ||
+				!errors.Is(err, qerr.ErrClientLeft) && !errors.As(err, &engines) {
 				t.Errorf("%s: %d calls, at most %d are due; %v", text, *calls, most, err)
 			}
 			if strings.Contains(text, "[") {

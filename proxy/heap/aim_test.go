@@ -15,7 +15,10 @@ func TestAim(t *testing.T) {
 		var limits []int64
 		r.o.set = func(limit int64) { limits = append(limits, limit/mib) }
 		claimed := int64(0)
-		r.SetAim(&Aim{Most: 500 * mib, Claimed: func() int64 { return claimed }, Room: func(claimed int64) int64 { return 100*mib + 2*claimed }})
+		r.SetAim(&Aim{
+			Most: 500 * mib, Claimed: func() int64 { return claimed },
+			Room: func(claimed int64) int64 { return 100*mib + 2*claimed },
+		})
 		says := func(what string, want ...int64) {
 			t.Helper()
 			r.locked(func() {

@@ -249,7 +249,8 @@ func round(n int64) string { return admit.FormatBytes(n >> 20 << 20) }
 
 // names are what read asks the runtime for.
 var names = []string{
-	"/gc/heap/live:bytes", "/gc/cycles/total:gc-cycles", "/gc/gomemlimit:bytes", "/memory/classes/total:bytes", "/memory/classes/heap/objects:bytes",
+	"/gc/heap/live:bytes", "/gc/cycles/total:gc-cycles", "/gc/gomemlimit:bytes", "/memory/classes/total:bytes",
+	"/memory/classes/heap/objects:bytes",
 	"/memory/classes/heap/free:bytes", "/memory/classes/heap/unused:bytes", "/memory/classes/heap/released:bytes",
 }
 

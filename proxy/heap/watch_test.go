@@ -31,7 +31,8 @@ type rig struct {
 func newRig() *rig {
 	r := &rig{now: Reading{Live: 100 * mib, Other: 12 * mib, Limit: 4 << 30}}
 	r.Watch = New(Options{
-		Ceiling: func() int64 { return 512 * mib }, Evicted: func() { r.evicted++ }, Pressed: func(e *qerr.Error) { r.pressed = append(r.pressed, e) },
+		Ceiling: func() int64 { return 512 * mib }, Evicted: func() { r.evicted++ },
+		Pressed: func(e *qerr.Error) { r.pressed = append(r.pressed, e) },
 		More:    func(limit int64) string { return "raise this limit of " + admit.FormatBytes(limit) },
 		read:    func() Reading { r.looks++; return r.now },
 		collect: func() { r.locked(func() { r.collected++; r.now.Cycles++ }) },
@@ -73,7 +74,8 @@ func TestTheHeaviestIsEnded(t *testing.T) {
 		join := func(name string, weight int64) *Request {
 			return r.Join(weighs(weight), func(err error) {
 				var e *qerr.Error
-				if !errors.As(err, &e) || e.Kind != qerr.Overloaded || e.Bound != policy.BoundMemoryHeap || e.Value != "512MiB" || e.Seen == "" || e.RetryAfter == 0 ||
+				if !errors.As(err, &e) || e.Kind != qerr.Overloaded || e.Bound != policy.BoundMemoryHeap || e.Value != "512MiB" ||
+					e.Seen == "" || e.RetryAfter == 0 ||
 					!strings.HasSuffix(e.Advice, "to mend it for good, raise this limit of 4GiB") {
 					t.Errorf("%s was ended with %#v", name, err)
 				}
@@ -131,17 +133,22 @@ func TestWhoeverIsEvaluatedIsSuspected(t *testing.T) {
 			q.Evaluated(evaluated)
 			return q
 		}
-		all := []*Request{join("reads", 60*mib, false), join("evaluates", mib, true), join("evaluates more", 3*mib, true), join("did", 70*mib, true)}
+		all := []*Request{
+			join("reads", 60*mib, false), join("evaluates", mib, true), join("evaluates more", 3*mib, true),
+			join("did", 70*mib, true),
+		}
 		all[3].Evaluated(false)
 		time.Sleep(2 * MinAge)
 		r.live(470 * mib)
 		r.goOn(2)
-		if len(ended) == 0 || ended[0] != "evaluates more" || strings.Contains(said[0], "more than any other") || !strings.Contains(said[0], "charged to nobody") {
+		if len(ended) == 0 || ended[0] != "evaluates more" || strings.Contains(said[0], "more than any other") ||
+			!strings.Contains(said[0], "charged to nobody") {
 			t.Fatalf("ended %v: %v", ended, said)
 		}
 		all[2].Leave()
 		r.goOn(3)
-		if len(ended) < 3 || ended[1] != "evaluates" || ended[2] != "did" || !strings.Contains(said[2], "was charged for more than any other") {
+		if len(ended) < 3 || ended[1] != "evaluates" || ended[2] != "did" ||
+			!strings.Contains(said[2], "was charged for more than any other") {
 			t.Errorf("ended %v: %v", ended, said)
 		}
 		for _, q := range all {

@@ -53,7 +53,10 @@ type patience struct {
 // things too.
 func patienceOf(strict bool) patience {
 	if strict {
-		return patience{slack: 500 * time.Millisecond, most: 500 * time.Millisecond, look: 100 * time.Millisecond, others: 50 * time.Millisecond}
+		return patience{
+			slack: 500 * time.Millisecond, most: 500 * time.Millisecond, look: 100 * time.Millisecond,
+			others: 50 * time.Millisecond,
+		}
 	}
 	return patience{slack: 2 * time.Second, most: 30 * time.Second, look: time.Second, others: deadline, failed: 0.01}
 }

@@ -25,7 +25,10 @@ func serveShards() error {
 	for i := range 2 {
 		held := []map[string]string{{"__name__": "up", "instance": fmt.Sprint(i)}}
 		for j := i; j < wideSeries; j += 2 {
-			held = append(held, map[string]string{"__name__": "wide", "pod": fmt.Sprintf("pod-%d", j), "node": fmt.Sprintf("node-%d", j%100), "x": "research-training-7f8d9c"})
+			held = append(held, map[string]string{
+				"__name__": "wide", "pod": fmt.Sprintf("pod-%d", j),
+				"node": fmt.Sprintf("node-%d", j%100), "x": "research-training-7f8d9c",
+			})
 		}
 		s, err := fakeshard.New(fakeshard.Config{Series: held, Flags: map[string]string{"query.lookback-delta": fmt.Sprintf("%dm", 5+i)}})
 		if err != nil {

@@ -28,7 +28,10 @@ func (q Query) request(now time.Time) *endpoint.Request {
 	if q.Step == 0 {
 		return &endpoint.Request{ID: endpoint.Query, Query: q.Text, Time: endpoint.At(now.UnixMilli())}
 	}
-	return &endpoint.Request{ID: endpoint.QueryRange, Query: q.Text, Start: endpoint.At(now.Add(-q.Range).UnixMilli()), End: endpoint.At(now.UnixMilli()), Step: q.Step}
+	return &endpoint.Request{
+		ID: endpoint.QueryRange, Query: q.Text, Start: endpoint.At(now.Add(-q.Range).UnixMilli()),
+		End: endpoint.At(now.UnixMilli()), Step: q.Step,
+	}
 }
 
 // TestVerdicts: each text gets a verdict, a refusal is a sentence that is short whatever the text,

@@ -93,13 +93,17 @@ func (w *Writer) vector(depth int) string {
 	case 4:
 		return w.join(depth)
 	case 5:
-		return fmt.Sprintf("%s by (%s) (%s)", pick(w, []string{"sum", "max", "group", "count", "stddev"}), pick(w, labels), w.vector(depth-1))
+		return fmt.Sprintf("%s by (%s) (%s)", pick(w, []string{"sum", "max", "group", "count", "stddev"}), pick(w, labels),
+			w.vector(depth-1))
 	case 6:
 		return fmt.Sprintf("%s(%d, %s)", pick(w, []string{"topk", "bottomk", "limitk"}), w.size(30_000), w.vector(depth-1))
 	case 7:
 		return fmt.Sprintf("%s(%s, %q)", pick(w, []string{"sort_by_label", "sort_by_label_desc"}), w.vector(depth-1), pick(w, labels))
 	}
-	return fmt.Sprintf(pick(w, []string{"sum(%s)", "count(%s)", "abs(%s)", "absent(%s)", "-(%s)", "sort(%s)", "quantile(0.5,%s)", `count_values("v",%s)`}), w.vector(depth-1))
+	return fmt.Sprintf(pick(w, []string{
+		"sum(%s)", "count(%s)", "abs(%s)", "absent(%s)", "-(%s)", "sort(%s)", "quantile(0.5,%s)",
+		`count_values("v",%s)`,
+	}), w.vector(depth-1))
 }
 
 // leaf is where series come from: those of a server, or none.
@@ -160,7 +164,8 @@ func (w *Writer) labels(times int) string {
 		default:
 			n := w.size(refs)
 			w.left -= 2*n + 40
-			e = fmt.Sprintf("label_replace(%s,%q,%q,%q,%q)", e, dst, strings.Repeat(pick(w, []string{"$1", "${1}", "$0"}), n), src, pick(w, []string{"(.*)", "(.+)", "(?s:(.*))", "([a-z0-9-]*)"}))
+			e = fmt.Sprintf("label_replace(%s,%q,%q,%q,%q)", e, dst, strings.Repeat(pick(w, []string{"$1", "${1}", "$0"}), n), src,
+				pick(w, []string{"(.*)", "(.+)", "(?s:(.*))", "([a-z0-9-]*)"}))
 		}
 		w.left -= 20
 	}
@@ -179,7 +184,10 @@ func (w *Writer) grouped(e string) string {
 
 // leaves joins so many selectors.
 func (w *Writer) leaves(n int) string {
-	format := pick(w, []string{"sum(nope)", "up", "nope%d", "wide{pod=\"pod-%d\"}", "rate(wide[1%dm])", "count(wide offset %ds)", "max(wide{pod!=\"%d\"})"})
+	format := pick(w, []string{
+		"sum(nope)", "up", "nope%d", "wide{pod=\"pod-%d\"}", "rate(wide[1%dm])", "count(wide offset %ds)",
+		"max(wide{pod!=\"%d\"})",
+	})
 	op := pick(w, []string{"+", " or ", " and ", " unless ", "*"})
 	var b strings.Builder
 	for i := range n {
@@ -278,8 +286,12 @@ func (w *Writer) join(deep int) string {
 
 // rows makes series that are others at each step, so many nodes around what makes them.
 func (w *Writer) rows(deep int) string {
-	of := pick(w, []string{"vector(time())", "wide + time()", "wide * 0 + time()", "up * time()", "sum(wide) + time()", "time() + 0 * (up @ end())", "floor(vector(time()) / 60)", "wide"})
-	made := fmt.Sprintf("count_values%s (%q, %s)", pick(w, []string{"", " without (zzz)", " by (pod)", " by (node, pod)"}), pick(w, labels[:4]), of)
+	of := pick(w, []string{
+		"vector(time())", "wide + time()", "wide * 0 + time()", "up * time()", "sum(wide) + time()",
+		"time() + 0 * (up @ end())", "floor(vector(time()) / 60)", "wide",
+	})
+	made := fmt.Sprintf("count_values%s (%q, %s)", pick(w, []string{"", " without (zzz)", " by (pod)", " by (node, pod)"}),
+		pick(w, labels[:4]), of)
 	chosen := pick(w, []string{
 		made, "label_replace(topk(1, wide), \"w\", \"$1\", \"pod\", \"(.*)\")",
 		fmt.Sprintf("label_replace(wide == scalar(vector(time() %% %d)), \"w\", \"$1\", \"pod\", \"(.*)\")", w.size(30_000)), w.turns(w.size(60)),
@@ -291,7 +303,8 @@ func (w *Writer) rows(deep int) string {
 	case 1:
 		e = made + strings.Repeat(pick(w, []string{"+0", " or " + made, " unless nope"}), w.size(40))
 	case 2:
-		e = fmt.Sprintf("%s * %s group_left(%s) (%s)", pick(w, []string{"wide", "up", made}), pick(w, []string{"on()", "on()", "ignoring(pod,node,x,w,y)", "on(node)"}), pick(w, []string{"w", "x", "y"}), chosen)
+		e = fmt.Sprintf("%s * %s group_left(%s) (%s)", pick(w, []string{"wide", "up", made}),
+			pick(w, []string{"on()", "on()", "ignoring(pod,node,x,w,y)", "on(node)"}), pick(w, []string{"w", "x", "y"}), chosen)
 	default:
 		e = fmt.Sprintf("(%s) * on() group_right(w) (%s)", chosen, w.turns(w.size(60)))
 	}

@@ -26,16 +26,25 @@ func TestFromRequest(t *testing.T) {
 		want    Caller
 	}{
 		{"nobody", nil, Caller{}},
-		{"dashboard", []string{"X-Grafana-User", "ada", "X-Dashboard-Uid", "d1", "X-Panel-Id", "7"}, Caller{User: "ada", Dashboard: "d1", Panel: "7", Claimed: true}},
+		{
+			"dashboard",
+			[]string{"X-Grafana-User", "ada", "X-Dashboard-Uid", "d1", "X-Panel-Id", "7"},
+			Caller{User: "ada", Dashboard: "d1", Panel: "7", Claimed: true},
+		},
 		{"alert", []string{"FromAlert", "true", "X-Rule-Uid", "r1"}, Caller{Rule: "r1", Alert: true, Claimed: true}},
 		{"not an alert", []string{"FromAlert", "false"}, Caller{}},
 		{"first counts", []string{"X-Grafana-User", "ada", "X-Grafana-User", "eve"}, Caller{User: "ada", Claimed: true}},
 		{"taking stock", []string{"User-Agent", "spillway-relabel/1.2.3"}, Caller{Inventory: true}},
-		{"taking stock for somebody", []string{"User-Agent", "spillway-relabel/1.2.3", "X-Dashboard-Uid", "d1"}, Caller{Dashboard: "d1", Claimed: true}},
+		{
+			"taking stock for somebody",
+			[]string{"User-Agent", "spillway-relabel/1.2.3", "X-Dashboard-Uid", "d1"},
+			Caller{Dashboard: "d1", Claimed: true},
+		},
 		{"another tool", []string{"User-Agent", "spillway-relabeller/1.2.3"}, Caller{}},
 		{"empty", []string{"X-Grafana-User", " "}, Caller{}},
 		{"other spellings and other headers", []string{
-			"X_Grafana_User", "eve", "X-Scope-OrgID", "eve", "X-Forwarded-User", "eve", "X-Forwarded-For", "1.2.3.4", "Forwarded", "for=eve", "X-Real-IP", "1.2.3.4",
+			"X_Grafana_User", "eve", "X-Scope-OrgID", "eve", "X-Forwarded-User", "eve", "X-Forwarded-For", "1.2.3.4", "Forwarded",
+			"for=eve", "X-Real-IP", "1.2.3.4",
 			"X-Request-Id", "eve", "X-Rule-Name", "eve", "Authorization", "Basic ZXZlOmV2ZQ==",
 		}, Caller{}},
 	} {
@@ -124,7 +133,8 @@ func TestLogValue(t *testing.T) {
 // TestPeer: who has the connection counts, whatever the headers claim.
 func TestPeer(t *testing.T) {
 	for at, want := range map[string]string{
-		"192.0.2.7:4711": "192.0.2.7", "[2001:db8::1]:80": "2001:db8::1", "[::ffff:192.0.2.7]:80": "192.0.2.7", "[fe80::1%eth0]:80": "fe80::1%eth0", "": "", "@": "",
+		"192.0.2.7:4711": "192.0.2.7", "[2001:db8::1]:80": "2001:db8::1", "[::ffff:192.0.2.7]:80": "192.0.2.7",
+		"[fe80::1%eth0]:80": "fe80::1%eth0", "": "", "@": "",
 	} {
 		r := request("X-Forwarded-For", "203.0.113.9", "Forwarded", "for=203.0.113.9", "X-Real-IP", "203.0.113.9", "X-Grafana-User", "eve")
 		if r.RemoteAddr = at; Peer(r) != want {

@@ -89,7 +89,10 @@ func TestAsked(t *testing.T) {
 		{"a scalar for a vector", "vector", now, `{"resultType":"scalar","result":[1700000000.781,"1"]}`, "a scalar, and a vector was asked for"},
 		{"1970", "vector", now, instant(v, `"value":[1,"1"]`), "at 1 s, at which nothing was asked"},
 		{"1e400", "vector", now, instant(v, v, `"value":[1e400,"1"]`), "at 1e400 s, at which nothing was asked"},
-		{"a millisecond late", "vector", now, instant(v, v, `"value":[1700000000.782,"1"]`), "at 1700000000.782 s, at which nothing was asked"},
+		{
+			"a millisecond late", "vector", now, instant(v, v, `"value":[1700000000.782,"1"]`),
+			"at 1700000000.782 s, at which nothing was asked",
+		},
 		{"less than one late", "vector", now, instant(v, v, `"value":[1700000000.7811,"1"]`), "nothing was asked"},
 		{"a histogram of 1970", "vector", now, instant(`"histogram":[1,{"count":"1","sum":"1"}]`), "nothing was asked"},
 		{"a second value", "vector", now, instant(v, v+`,[1700000000.781,"1"]`), "a key"},
@@ -100,11 +103,26 @@ func TestAsked(t *testing.T) {
 		{"a string", "string", now, `{"resultType":"string","result":[1700000000.781,"one"]}`, ""},
 		{"a range", "matrix", steps, matrix(row, row, row), ""},
 		{"the last step", "matrix", steps, matrix(row, `"value":[1700000150.781,"1"]`), ""},
-		{"beyond the last step", "matrix", steps, matrix(row, row, `"value":[1700000180.781,"1"]`), "at 1700000180.781 s, at which nothing was asked"},
-		{"between steps", "matrix", steps, matrix(row, row, `"value":[1700000000.781,"1"],[1700000031.781,"1"]`), "at 1700000031.781 s, at which nothing was asked"},
-		{"a step twice", "matrix", steps, matrix(row, row, `"value":[1700000000.781,"1"],[1700000000.781,"1"]`), "behind one that is as late or later"},
-		{"a step back", "matrix", steps, matrix(row, row, `"value":[1700000030.781,"1"],[1700000000.781,"1"]`), "behind one that is as late or later"},
-		{"histograms between steps", "matrix", steps, strings.Replace(matrix(`"value":[1700000001,{"count":"1","sum":"1"}]`), "values", "histograms", 1), "nothing was asked"},
+		{
+			"beyond the last step", "matrix", steps, matrix(row, row, `"value":[1700000180.781,"1"]`),
+			"at 1700000180.781 s, at which nothing was asked",
+		},
+		{
+			"between steps", "matrix", steps, matrix(row, row, `"value":[1700000000.781,"1"],[1700000031.781,"1"]`),
+			"at 1700000031.781 s, at which nothing was asked",
+		},
+		{
+			"a step twice", "matrix", steps, matrix(row, row, `"value":[1700000000.781,"1"],[1700000000.781,"1"]`),
+			"behind one that is as late or later",
+		},
+		{
+			"a step back", "matrix", steps, matrix(row, row, `"value":[1700000030.781,"1"],[1700000000.781,"1"]`),
+			"behind one that is as late or later",
+		},
+		{
+			"histograms between steps", "matrix", steps,
+			strings.Replace(matrix(`"value":[1700000001,{"count":"1","sum":"1"}]`), "values", "histograms", 1), "nothing was asked",
+		},
 		{"a vector for a range", "matrix", steps, instant(v), "a vector, and a matrix was asked for"},
 		{"as stored", "matrix", stored, matrix(`"value":[1699999700.781,"1"],[1699999999.999,"1"],[1700000000.781,"1"]`, `"value":[1699999801,"1"]`), ""},
 		{"stored before", "matrix", stored, matrix(`"value":[1699999700.78,"1"]`), "nothing was asked"},
@@ -138,7 +156,10 @@ func TestAsked(t *testing.T) {
 // TestErrorBesideSuccess: an answer that says both is neither.
 func TestErrorBesideSuccess(t *testing.T) {
 	const data = `"data":{"resultType":"vector","result":[]}`
-	for _, doc := range []string{`{"status":"success",` + data + `,"error":"e"}`, `{"errorType":"execution","status":"success",` + data + `}`} {
+	for _, doc := range []string{
+		`{"status":"success",` + data + `,"error":"e"}`,
+		`{"errorType":"execution","status":"success",` + data + `}`,
+	} {
 		_, _, _, err := passed(t, strings.NewReader(doc), nil, roomy)
 		var scan *ScanError
 		if !errors.As(err, &scan) || scan.Kind != WrongShape {
@@ -158,11 +179,14 @@ func TestIsNumber(t *testing.T) {
 	r := rand.New(rand.NewPCG(randseed.Of(t, 0), 1))
 	for range 2000 {
 		f := (r.Float64() - 0.5) * []float64{1, 10, 1e3, 1e9, 1e20}[r.IntN(5)]
-		right = append(right, strconv.FormatFloat(f, 'f', -1, 64), strconv.FormatFloat(f, 'e', -1, 64), strconv.FormatInt(r.Int64()>>r.IntN(63), 10))
+		right = append(right, strconv.FormatFloat(f, 'f', -1, 64), strconv.FormatFloat(f, 'e', -1, 64),
+			strconv.FormatInt(r.Int64()>>r.IntN(63), 10))
 	}
-	right = append(right, "0", "-0", "NaN", "+Inf", "-Inf", "1e-07", "1e+21", "1.7976931348623157e+308", "5e-324", "0.000001", "12345678", "1234567.8", "12345678.12345678", strings.Repeat("9", 308))
+	right = append(right, "0", "-0", "NaN", "+Inf", "-Inf", "1e-07", "1e+21", "1.7976931348623157e+308", "5e-324", "0.000001", "12345678",
+		"1234567.8", "12345678.12345678", strings.Repeat("9", 308))
 	wrong := []string{
-		"", "-", ".", "-.", "1_0", "0x1p-2", "0x10", "1.2.3", "1..2", "1./2", "1/2", "1,5", "+1", "--1", "1-", " 1", "1 ", "Inf", "inf", "nan", "-NaN", "infinity", "1e", "1e+", "e5", "1e5.0", "1e400",
+		"", "-", ".", "-.", "1_0", "0x1p-2", "0x10", "1.2.3", "1..2", "1./2", "1/2", "1,5", "+1", "--1", "1-", " 1", "1 ", "Inf", "inf",
+		"nan", "-NaN", "infinity", "1e", "1e+", "e5", "1e5.0", "1e400",
 		"12345678.1234567.1", strings.Repeat("9", 310), "1\\u0030", "١", "1234567é", "12345678/", "1.234567_8",
 	}
 	passes := func(text string) bool {

@@ -43,7 +43,8 @@ func BenchmarkPass(b *testing.B) {
 	rl := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"})
 	const start = 1700000000781
 	for _, points := range []int{120, 1, 0} {
-		doc, name, asked := matrixDoc(20000, points), fmt.Sprintf("20000x%d", points), &Asked{Type: "matrix", Grid: Grid{Start: start, End: start + int64(points)*30000, Step: 30000}}
+		doc, name, asked := matrixDoc(20000, points), fmt.Sprintf("20000x%d", points),
+			&Asked{Type: "matrix", Grid: Grid{Start: start, End: start + int64(points)*30000, Step: 30000}}
 		if points == 0 {
 			doc, name, asked = vectorDoc(20000), "20000", &Asked{Type: "vector", Grid: Grid{Start: start, End: start}}
 		}

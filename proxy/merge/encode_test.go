@@ -64,9 +64,15 @@ func encoded(t *testing.T, v parser.Value) string {
 }
 
 var (
-	oddFloats = []float64{0, math.Copysign(0, -1), 1, -1.5, math.NaN(), math.Inf(1), math.Inf(-1), 1e21, 1e20, 123456789.125, 1e-6, 9.9e-7, 1e-9, -1e-10, math.MaxFloat64, math.SmallestNonzeroFloat64, 0.1, 1e100, 1e-100}
-	oddTimes  = []int64{0, 1, 10, 100, 999, 1000, 1435781451781, -1, -1001, -999, 1 << 50, 1700000000000, 1700000000010, 1700000000100}
-	oddTexts  = []string{"", "up", "a\"b\\c", "<&>", "é😀", "\u2028\u2029", "\x00\x01\x1f\x7f", "\n\r\t\b\f", "\xff", "\xc3(", "a\xed\xa0\x80"}
+	oddFloats = []float64{
+		0, math.Copysign(0, -1), 1, -1.5, math.NaN(), math.Inf(1), math.Inf(-1), 1e21, 1e20, 123456789.125, 1e-6, 9.9e-7,
+		1e-9, -1e-10, math.MaxFloat64, math.SmallestNonzeroFloat64, 0.1, 1e100, 1e-100,
+	}
+	oddTimes = []int64{0, 1, 10, 100, 999, 1000, 1435781451781, -1, -1001, -999, 1 << 50, 1700000000000, 1700000000010, 1700000000100}
+	oddTexts = []string{
+		"", "up", "a\"b\\c", "<&>", "é😀", "\u2028\u2029", "\x00\x01\x1f\x7f", "\n\r\t\b\f", "\xff", "\xc3(",
+		"a\xed\xa0\x80",
+	}
 )
 
 func randomLabels(r *rand.Rand) labels.Labels {
@@ -78,7 +84,10 @@ func randomLabels(r *rand.Rand) labels.Labels {
 }
 
 func randomHistogram(r *rand.Rand) *histogram.FloatHistogram {
-	h := &histogram.FloatHistogram{Schema: int32(r.IntN(9) - 3), Count: oddFloats[r.IntN(len(oddFloats))], Sum: oddFloats[r.IntN(len(oddFloats))], ZeroThreshold: 0.001, ZeroCount: float64(r.IntN(2))}
+	h := &histogram.FloatHistogram{
+		Schema: int32(r.IntN(9) - 3), Count: oddFloats[r.IntN(len(oddFloats))],
+		Sum: oddFloats[r.IntN(len(oddFloats))], ZeroThreshold: 0.001, ZeroCount: float64(r.IntN(2)),
+	}
 	h.PositiveSpans = []histogram.Span{{Offset: int32(r.IntN(5) - 2), Length: 3}}
 	h.PositiveBuckets = []float64{1, 0, 2.5}
 	h.NegativeSpans = []histogram.Span{{Offset: 1, Length: 1}, {Offset: 2, Length: 1}}
@@ -88,7 +97,8 @@ func randomHistogram(r *rand.Rand) *histogram.FloatHistogram {
 		h = &histogram.FloatHistogram{Count: 1, Sum: 2}
 	case 1:
 		h = &histogram.FloatHistogram{
-			Schema: histogram.CustomBucketsSchema, Count: 5, Sum: 1, CustomValues: []float64{-1, 0.5, 1}, PositiveSpans: []histogram.Span{{Offset: 0, Length: 4}}, PositiveBuckets: []float64{1, 1, 1, 2},
+			Schema: histogram.CustomBucketsSchema, Count: 5, Sum: 1, CustomValues: []float64{-1, 0.5, 1},
+			PositiveSpans: []histogram.Span{{Offset: 0, Length: 4}}, PositiveBuckets: []float64{1, 1, 1, 2},
 		}
 	}
 	return h
@@ -192,7 +202,10 @@ func TestPassOfPrometheus(t *testing.T) {
 		var v, relabelled promql.Vector
 		seen := map[string]bool{}
 		for i := range r.IntN(6) {
-			s := promql.Sample{Metric: labels.NewBuilder(randomLabels(r)).Set("id", string(rune('a'+i))).Labels(), T: 1700000000123, F: r.NormFloat64()}
+			s := promql.Sample{
+				Metric: labels.NewBuilder(randomLabels(r)).Set("id", string(rune('a'+i))).Labels(), T: 1700000000123,
+				F: r.NormFloat64(),
+			}
 			if !utf8.Valid(AppendLabels(nil, s.Metric)) || seen[s.Metric.String()] {
 				continue // invalid UTF-8 is U+FFFD once decoded, bytes that Prometheus would not have written
 			}
@@ -226,7 +239,8 @@ func TestStatsOfPrometheus(t *testing.T) {
 		}
 	}()
 	nothing := storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
-	q, err := engine.NewRangeQuery(t.Context(), nothing, promql.NewPrometheusQueryOpts(true, time.Minute), "up + 1", time.UnixMilli(1000), time.UnixMilli(5000), time.Second)
+	q, err := engine.NewRangeQuery(t.Context(), nothing, promql.NewPrometheusQueryOpts(true, time.Minute), "up + 1", time.UnixMilli(1000),
+		time.UnixMilli(5000), time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +257,8 @@ func TestStatsOfPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	var a, b any
-	if err := errors.Join(json.Unmarshal([]byte(envelope(out.String())), &a), json.Unmarshal([]byte(want), &b)); err != nil || !reflect.DeepEqual(a, b) {
+	if err := errors.Join(json.Unmarshal([]byte(envelope(out.String())), &a), json.Unmarshal([]byte(want), &b)); err != nil ||
+		!reflect.DeepEqual(a, b) {
 		t.Errorf("got  %s\nwant %s, %v", out.String(), want, err)
 	}
 	if got, _, _, err := passed(t, strings.NewReader(want), nil, roomy); err != nil || got != want {

@@ -131,10 +131,19 @@ func TestFold(t *testing.T) {
 		{"no tables", FoldSum, Grid{}, nil, "", ""},
 		{"empty tables", FoldSum, one, tables{{}, {}}, "", ""},
 		{"sum", FoldSum, two, tables{{row("", 1, none)}, {row("", 2, 3)}, {row("", none, none)}}, "{} 3 3\n", ""},
-		{"groups apart", FoldSum, one, tables{{row("g=a", 1), row("g=c", 3)}, {row("g=b", 2), row("g=c", 4)}}, "{g=\"a\"} 1\n{g=\"b\"} 2\n{g=\"c\"} 7\n", ""},
+		{
+			"groups apart", FoldSum, one,
+			tables{{row("g=a", 1), row("g=c", 3)}, {row("g=b", 2), row("g=c", 4)}},
+			"{g=\"a\"} 1\n{g=\"b\"} 2\n{g=\"c\"} 7\n", "",
+		},
 		{"nothing at a step", FoldSum, two, tables{{row("", 1, none)}, {row("", 1, none)}}, "{} 2 .\n", ""},
 		{"compensated", FoldSum, one, tables{{row("", 1e16)}, {row("", 1)}, {row("", 1)}}, "{} 1.0000000000000002e+16\n", ""},
-		{"alone, whatever", FoldSum, Grid{End: 3, Step: 1}, tables{{row("", nan, none, inf, math.Copysign(0, -1))}, {row("", none, -inf, none, none)}}, "{} NaN -Inf +Inf -0\n", ""},
+		{
+			"alone, whatever", FoldSum,
+			Grid{End: 3, Step: 1},
+			tables{{row("", nan, none, inf, math.Copysign(0, -1))}, {row("", none, -inf, none, none)}},
+			"{} NaN -Inf +Inf -0\n", "",
+		},
 		{"NaN in a sum", FoldSum, one, tables{{row("", nan)}, {row("", 1)}}, "", "not finite"},
 		{"infinity in a sum", FoldSum, one, tables{{row("", inf)}, {row("", 1)}}, "", "not finite"},
 		{"overflow", FoldSum, one, tables{{row("", 1e308)}, {row("", 1e308)}}, "", "not finite"},
@@ -155,8 +164,15 @@ func TestFold(t *testing.T) {
 		{"group", FoldGroup, two, tables{{row("", 1, none)}, {row("", none, none), row("g=a", none, 1)}}, "{} 1 .\n{g=\"a\"} . 1\n", ""},
 		{"avg", FoldAvg, one, tables{avg("g=a", 6, 2), avg("g=a", 4, 3), avg("g=b", 1, 4)}, "{g=\"a\"} 2\n{g=\"b\"} 0.25\n", ""},
 		{"avg, no groups", FoldAvg, one, tables{avg("", 6, 2), avg("", 4, 3)}, "{} 2\n", ""},
-		{"avg with a name before the part's", FoldAvg, one, tables{append(avg("A=a", 6, 2), avg("A=b", 6, 3)...), append(avg("A=a", 4, 3), avg("zz=a", 1, 1)...)}, "{A=\"a\"} 2\n{A=\"b\"} 2\n{zz=\"a\"} 1\n", ""},
-		{"avg of one sample", FoldAvg, one, tables{avg("g=a", inf, 1), avg("g=b", nan, 1), avg("g=c", -0.5, 1)}, "{g=\"a\"} +Inf\n{g=\"b\"} NaN\n{g=\"c\"} -0.5\n", ""},
+		{"avg with a name before the part's", FoldAvg, one, tables{
+			append(avg("A=a", 6, 2), avg("A=b", 6, 3)...),
+			append(avg("A=a", 4, 3), avg("zz=a", 1, 1)...),
+		}, "{A=\"a\"} 2\n{A=\"b\"} 2\n{zz=\"a\"} 1\n", ""},
+		{
+			"avg of one sample", FoldAvg, one,
+			tables{avg("g=a", inf, 1), avg("g=b", nan, 1), avg("g=c", -0.5, 1)},
+			"{g=\"a\"} +Inf\n{g=\"b\"} NaN\n{g=\"c\"} -0.5\n", "",
+		},
 		{"avg of one shard", FoldAvg, one, tables{avg("", 1, 3)}, "{} 0.3333333333333333\n", ""},
 		{"avg of one shard that overflows", FoldAvg, one, tables{avg("", inf, 2), avg("g=a", 1, 1)}, "", "average is not finite"},
 		{"avg of one shard with NaN", FoldAvg, one, tables{avg("", nan, 2)}, "", "average is not finite"},
@@ -240,10 +256,13 @@ func TestUnion(t *testing.T) {
 		want  string
 		twice bool
 	}{
-		"none":         {in: nil},
-		"empty":        {in: tables{{}, {}}},
-		"one":          {in: tables{{row("b=1", 1), row("a=1", 2)}}, want: "{a=\"1\"} 2\n{b=\"1\"} 1\n"},
-		"between":      {in: tables{{row("a=1", 1), row("a=3", nan)}, {row("a=2", 2)}, {row("", 4)}}, want: "{} 4\n{a=\"1\"} 1\n{a=\"2\"} 2\n{a=\"3\"} NaN\n"},
+		"none":  {in: nil},
+		"empty": {in: tables{{}, {}}},
+		"one":   {in: tables{{row("b=1", 1), row("a=1", 2)}}, want: "{a=\"1\"} 2\n{b=\"1\"} 1\n"},
+		"between": {
+			in:   tables{{row("a=1", 1), row("a=3", nan)}, {row("a=2", 2)}, {row("", 4)}},
+			want: "{} 4\n{a=\"1\"} 1\n{a=\"2\"} 2\n{a=\"3\"} NaN\n",
+		},
 		"twice":        {in: tables{{row("a=1", 1)}, {row("a=2", 2)}, {row("a=1", 1)}}, twice: true},
 		"no set twice": {in: tables{{row("", 1)}, {row("", 2)}}, twice: true},
 	} {

@@ -73,7 +73,8 @@ func evaluated(t *testing.T, engine *promql.Engine, m memory, query string, grid
 	if grid.Len() == 1 {
 		q, err = engine.NewInstantQuery(t.Context(), m, nil, query, time.UnixMilli(grid.Start))
 	} else {
-		q, err = engine.NewRangeQuery(t.Context(), m, nil, query, time.UnixMilli(grid.Start), time.UnixMilli(grid.End), time.Duration(grid.Step)*time.Millisecond)
+		q, err = engine.NewRangeQuery(t.Context(), m, nil, query, time.UnixMilli(grid.Start), time.UnixMilli(grid.End),
+			time.Duration(grid.Step)*time.Millisecond)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +115,10 @@ func TestFoldLikePrometheus(t *testing.T) {
 		odd, sizes, negative := []int{0, 0, 0, 60, 6}[r.IntN(5)], []int{0, 3, 40, 2000}[r.IntN(4)], r.IntN(2) == 0
 		number := func() float64 {
 			if odd > 0 && r.IntN(odd) == 0 {
-				return []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 0, math.MaxFloat64, -math.MaxFloat64}[r.IntN(7)]
+				return []float64{
+					math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 0, math.MaxFloat64,
+					-math.MaxFloat64,
+				}[r.IntN(7)]
 			}
 			v := (1 + r.Float64()) * math.Pow(2, float64(r.IntN(sizes/2+1)-sizes/4))
 			if r.IntN(3) == 0 {
@@ -134,13 +138,17 @@ func TestFoldLikePrometheus(t *testing.T) {
 					samples = append(samples, floatSample{grid.Time(j), number()})
 				}
 			}
-			s := storage.NewListSeries(labels.FromStrings("__name__", "m", "g", fmt.Sprint(r.IntN(6)), "i", fmt.Sprintf("%02d", i)), samples)
+			s := storage.NewListSeries(labels.FromStrings("__name__", "m", "g", fmt.Sprint(r.IntN(6)), "i", fmt.Sprintf("%02d", i)),
+				samples)
 			k := r.IntN(len(shards))
 			shards[k] = append(shards[k], s)
 			all = append(all, s)
 		}
 		by := []string{"", " by (g)"}[r.IntN(2)]
-		for op, name := range map[FoldOp]string{FoldSum: "sum", FoldCount: "count", FoldMin: "min", FoldMax: "max", FoldGroup: "group", FoldAvg: "avg"} {
+		for op, name := range map[FoldOp]string{
+			FoldSum: "sum", FoldCount: "count", FoldMin: "min", FoldMax: "max", FoldGroup: "group",
+			FoldAvg: "avg",
+		} {
 			query := name + by + " (m)"
 			push := query
 			if op == FoldAvg {
@@ -207,7 +215,8 @@ func differs(a, b *Table, tolerance float64) string {
 	for i := range a.Series {
 		for j, x := range a.Series[i].Values {
 			y := b.Series[i].Values[j]
-			same := math.Float64bits(x) == math.Float64bits(y) || !isStale(x) && !isStale(y) && (math.IsNaN(x) && math.IsNaN(y) || math.Abs(x-y) <= tolerance*math.Abs(y))
+			same := math.Float64bits(x) == math.Float64bits(y) ||
+				!isStale(x) && !isStale(y) && (math.IsNaN(x) && math.IsNaN(y) || math.Abs(x-y) <= tolerance*math.Abs(y))
 			if !same {
 				return fmt.Sprintf("%s at step %d: %v and %v", a.Series[i].Labels, j, x, y)
 			}

@@ -40,7 +40,8 @@ func TestFollow(t *testing.T) {
 	}
 	a, b, c := Grid{0, 20, 10}, Grid{30, 30, 10}, Grid{40, 50, 10}
 	joined, err := Follow(Grid{0, 55, 10}, []*Table{
-		table(a, map[string]map[int64]float64{"y": {0: 1, 20: 3}, "x": {10: 7}}), table(b, map[string]map[int64]float64{"y": {30: 4}}), table(c, map[string]map[int64]float64{"z": {50: 9}, "y": {40: 5}}),
+		table(a, map[string]map[int64]float64{"y": {0: 1, 20: 3}, "x": {10: 7}}), table(b, map[string]map[int64]float64{"y": {30: 4}}),
+		table(c, map[string]map[int64]float64{"z": {50: 9}, "y": {40: 5}}),
 	}, budget)
 	if err != nil {
 		t.Fatal(err)
@@ -66,17 +67,22 @@ func TestFollow(t *testing.T) {
 		t.Errorf("%d bytes are still held", n)
 	}
 	for name, tables := range map[string][]*Table{
-		"a step is missing": {table(a, nil), table(c, nil)}, "the last ones are": {table(a, nil), table(b, nil)}, "not in order": {table(b, nil), table(a, nil), table(c, nil)},
+		"a step is missing": {table(a, nil), table(c, nil)}, "the last ones are": {table(a, nil), table(b, nil)},
+		"not in order": {table(b, nil), table(a, nil), table(c, nil)},
 	} {
 		if _, err := Follow(Grid{0, 50, 10}, tables, budget); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	hist, err := TableOf(promql.Matrix{{Metric: labels.FromStrings("a", "h"), Histograms: []promql.HPoint{{T: 30, H: &histogram.FloatHistogram{}}}}}, b, budget)
+	hist, err := TableOf(promql.Matrix{{
+		Metric:     labels.FromStrings("a", "h"),
+		Histograms: []promql.HPoint{{T: 30, H: &histogram.FloatHistogram{}}},
+	}}, b, budget)
 	if err != nil || !hist.Histograms {
 		t.Fatalf("%+v, %v", hist, err)
 	}
-	if joined, err = Follow(Grid{0, 30, 10}, []*Table{table(a, map[string]map[int64]float64{"y": {0: 1}}), hist}, budget); err != nil || !joined.Histograms || len(joined.Series) > 0 {
+	if joined, err = Follow(Grid{0, 30, 10}, []*Table{table(a, map[string]map[int64]float64{"y": {0: 1}}), hist}, budget); err != nil ||
+		!joined.Histograms || len(joined.Series) > 0 {
 		t.Errorf("%+v, %v", joined, err)
 	}
 	joined.Close()

@@ -48,7 +48,10 @@ func TestEndlessBodies(t *testing.T) {
 		{"one value", "values", head + `["`, "x", nil},
 		{"series", "series", head + `[{"__name__":"a"}`, `,{"__name__":"container_cpu_usage_seconds_total","namespace":"research-1"}`, []string{"memory.budget", "max_response_bytes"}},
 		{"series, empty", "series", head + `[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},
-		{"exemplars", "exemplars", head + `[{"seriesLabels":{},"exemplars":[{"value":"1"}`, `,{"value":"1"}`, []string{"memory.budget", "max_samples"}},
+		{
+			"exemplars", "exemplars", head + `[{"seriesLabels":{},"exemplars":[{"value":"1"}`, `,{"value":"1"}`,
+			[]string{"memory.budget", "max_samples"},
+		},
 		{"rules", "rules", head + `{"groups":[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},
 		{"alerts", "alerts", head + `{"alerts":[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},
 		{"targets", "targets", head + `{"activeTargets":[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},

@@ -171,7 +171,10 @@ func TestMergeFiles(t *testing.T) {
 					drop = strings.Split(a["drop"], ",")
 				}
 				sources = append(sources, func() Source {
-					return Source{Name: name, Shard: a["shard"], Limit: atoi(a["limit"]), Body: bytes.NewReader(bytes.TrimSpace(f.Data)), Relabel: NewRelabel(set, drop)}
+					return Source{
+						Name: name, Shard: a["shard"], Limit: atoi(a["limit"]), Body: bytes.NewReader(bytes.TrimSpace(f.Data)),
+						Relabel: NewRelabel(set, drop),
+					}
 				})
 			}
 			if want < 0 {

@@ -64,7 +64,8 @@ type targetMetadata struct {
 }
 
 func (a targetMetadata) compare(b targetMetadata) int {
-	return cmp.Or(labels.Compare(a.Target, b.Target), cmp.Compare(a.MetricFamily, b.MetricFamily), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Help, b.Help), cmp.Compare(a.Unit, b.Unit))
+	return cmp.Or(labels.Compare(a.Target, b.Target), cmp.Compare(a.MetricFamily, b.MetricFamily), cmp.Compare(a.Type, b.Type),
+		cmp.Compare(a.Help, b.Help), cmp.Compare(a.Unit, b.Unit))
 }
 
 // MergeTargetsMetadata writes the union of the shards' targets/metadata: targets relabelled,

@@ -78,7 +78,10 @@ func document(r *rand.Rand, items []item) string {
 		}
 		b.WriteString(it.json + space())
 	}
-	keys := []string{`"status":` + space() + `"success"`, `"data"` + space() + `:` + space() + `[` + b.String() + `]`, `"new":{"x":[1,2,{}]}`}
+	keys := []string{
+		`"status":` + space() + `"success"`, `"data"` + space() + `:` + space() + `[` + b.String() + `]`,
+		`"new":{"x":[1,2,{}]}`,
+	}
 	if r.IntN(2) > 0 {
 		r.Shuffle(len(keys), func(a, b int) { keys[a], keys[b] = keys[b], keys[a] })
 	}
@@ -240,7 +243,10 @@ func FuzzMerge(f *testing.F) {
 			if endpoint == "pass" {
 				continue
 			}
-			shards := []Source{{Name: "a", Body: bytes.NewReader(doc), Relabel: rl}, {Name: "b", Body: iotest.OneByteReader(bytes.NewReader(doc))}}
+			shards := []Source{
+				{Name: "a", Body: bytes.NewReader(doc), Relabel: rl},
+				{Name: "b", Body: iotest.OneByteReader(bytes.NewReader(doc))},
+			}
 			_, _, err := merged(t, endpoint, nil, shards, admit.Limits{MaxSeries: 1000, MaxSamples: 1000, MaxBytes: 1 << 20})
 			var e *qerr.Error
 			switch {
@@ -262,7 +268,8 @@ func FuzzPass(f *testing.F) {
 		for _, rl := range []*Relabel{nil, rl} {
 			limits := admit.Limits{MaxSeries: 1000, MaxSamples: 100000, MaxBytes: 1 << 20}
 			got, _, err := merged(t, "pass", nil, []Source{{Name: "a", Body: bytes.NewReader(doc), Relabel: rl}}, limits)
-			slow, _, slowErr := merged(t, "pass", nil, []Source{{Name: "a", Body: iotest.OneByteReader(bytes.NewReader(doc)), Relabel: rl}}, limits)
+			slow, _, slowErr := merged(t, "pass", nil, []Source{{Name: "a", Body: iotest.OneByteReader(bytes.NewReader(doc)), Relabel: rl}},
+				limits)
 			if (err == nil) != (slowErr == nil) || err == nil && got != slow {
 				t.Fatalf("reading byte by byte changes the answer: %v %v\n%s\n%s", err, slowErr, got, slow)
 			}

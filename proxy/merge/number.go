@@ -29,7 +29,10 @@ const plainRoom = 1 + 31 + 1 + 24
 // tens are the powers of ten of integers; tenths those that a float64 has exactly.
 var (
 	tens   = [9]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
-	tenths = [23]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+	tenths = [23]float64{
+		1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+		1e21, 1e22,
+	}
 	// roomFor[n] is the largest number to which n digits can be appended without overflow.
 	roomFor [9]uint64
 	// fives are the powers of five that fit into 64 bits, shifted up until their highest bit is

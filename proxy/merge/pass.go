@@ -32,7 +32,10 @@ const countEvery = 4096
 func Pass(ctx context.Context, w *Writer, src Source, budget *admit.Budget) (Result, error) {
 	s := NewScanner(src.Body, budget)
 	defer s.Close()
-	p := passer{pairReader: pairReader{s: s}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name, times: newInstants(src.Asked, budget)}
+	p := passer{
+		pairReader: pairReader{s: s}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name,
+		times: newInstants(src.Asked, budget),
+	}
 	p.seen.held = admit.NewLedger(budget)
 	defer p.seen.held.Drop()
 	defer p.times.texts.drop()
@@ -160,7 +163,8 @@ func (p *passer) data() bool {
 // fits checks that a result of the type was asked for.
 func (p *passer) fits() bool {
 	asked := p.times.asked
-	return asked == nil || asked.Type == p.resultType || p.s.fail(WrongShape, "its result is a %s, and a %s was asked for", p.resultType, asked.Type)
+	return asked == nil || asked.Type == p.resultType ||
+		p.s.fail(WrongShape, "its result is a %s, and a %s was asked for", p.resultType, asked.Type)
 }
 
 // agree checks that the result has the announced type.

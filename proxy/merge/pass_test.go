@@ -93,7 +93,10 @@ func TestPass(t *testing.T) {
 			if want == "" {
 				want = tc.in
 			}
-			for _, doc := range []string{envelope(tc.in), `{"data":` + tc.in + `,"status":"success"}`, ` {"status" : "success","new":{"a":[]},"data":` + tc.in + "}\n"} {
+			for _, doc := range []string{
+				envelope(tc.in), `{"data":` + tc.in + `,"status":"success"}`,
+				` {"status" : "success","new":{"a":[]},"data":` + tc.in + "}\n",
+			} {
 				for _, r := range []io.Reader{strings.NewReader(doc), iotest.OneByteReader(strings.NewReader(doc))} {
 					got, _, b, err := passed(t, r, tc.rl, roomy)
 					if err != nil {
@@ -121,7 +124,8 @@ func TestPassNotes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(res.Warnings) != 32 || res.Warnings[0] != "a" || res.Warnings[1] != "b   c" || len(res.Warnings[2]) > 1024 || !strings.HasSuffix(res.Warnings[2], "é") && !strings.HasSuffix(res.Warnings[2], "…") {
+	if len(res.Warnings) != 32 || res.Warnings[0] != "a" || res.Warnings[1] != "b   c" || len(res.Warnings[2]) > 1024 ||
+		!strings.HasSuffix(res.Warnings[2], "é") && !strings.HasSuffix(res.Warnings[2], "…") {
 		t.Errorf("warnings %q", res.Warnings)
 	}
 	if !res.Truncated {
@@ -181,7 +185,8 @@ func TestPassErrors(t *testing.T) {
 			if !errors.As(err, &scan) || scan.Kind != tc.kind {
 				t.Fatalf("got %v, want it %s", err, tc.kind)
 			}
-			if !errors.As(err, &e) || e.Kind != qerr.ShardFailed || !strings.Contains(e.Message, "jaguar 127.0.0.1:9090") || !reflect.DeepEqual(e.Shards, []string{"jaguar 127.0.0.1:9090"}) {
+			if !errors.As(err, &e) || e.Kind != qerr.ShardFailed || !strings.Contains(e.Message, "jaguar 127.0.0.1:9090") ||
+				!reflect.DeepEqual(e.Shards, []string{"jaguar 127.0.0.1:9090"}) {
 				t.Errorf("not the shard's fault: %+v", e)
 			}
 			if strings.Contains(e.Message, "html") {
@@ -209,7 +214,8 @@ func TestPassBounds(t *testing.T) {
 		_, _, _, err := passed(t, strings.NewReader(doc), nil, limits)
 		qerrtest.Refused(t, err, qerr.TooExpensive, bound)
 	}
-	if _, _, _, err := passed(t, strings.NewReader(doc), nil, admit.Limits{MaxSeries: 2, MaxSamples: 4, MaxBytes: int64(len(doc))}); err != nil {
+	if _, _, _, err := passed(t, strings.NewReader(doc), nil,
+		admit.Limits{MaxSeries: 2, MaxSamples: 4, MaxBytes: int64(len(doc))}); err != nil {
 		t.Errorf("at the bounds: %v", err)
 	}
 }
@@ -297,8 +303,15 @@ func TestPassLarge(t *testing.T) {
 // TestFastPoints holds the fast way against the slow: every document is read whole, and byte by
 // byte, which never is fast.
 func TestFastPoints(t *testing.T) {
-	times := []string{"0", "1", "12345678", "123456789", "1700000000", "1700000000.1", "1700000000.12", "1700000000.123", "1700000000.1234", "170000000000000", "1234567890123456", "12345678901234567890", "-1", "-1700000000.5", "0.5", "00", "01", "0700000000.123", "1e5", "1700000000.", "1.12345678", "1700000000,", "1700000000x123", ""}
-	values := []string{"", "1", "1234567", "12345678", "1.23456789012345", "-1.234567890123456e-300", strings.Repeat("x", 23), strings.Repeat("x", 24), strings.Repeat("x", 25), strings.Repeat("x", 100), `\n`, `a\"b`, "\n", "é", `1" `, `1"`, "NaN"}
+	times := []string{
+		"0", "1", "12345678", "123456789", "1700000000", "1700000000.1", "1700000000.12", "1700000000.123", "1700000000.1234",
+		"170000000000000", "1234567890123456", "12345678901234567890", "-1", "-1700000000.5", "0.5", "00", "01", "0700000000.123", "1e5",
+		"1700000000.", "1.12345678", "1700000000,", "1700000000x123", "",
+	}
+	values := []string{
+		"", "1", "1234567", "12345678", "1.23456789012345", "-1.234567890123456e-300", strings.Repeat("x", 23),
+		strings.Repeat("x", 24), strings.Repeat("x", 25), strings.Repeat("x", 100), `\n`, `a\"b`, "\n", "é", `1" `, `1"`, "NaN",
+	}
 	pad := strings.Repeat(" ", 200)
 	for _, ts := range times {
 		for _, v := range values {

@@ -165,7 +165,8 @@ func groupToken(g ruleGroup) string {
 // merge takes the other group's rules, and its figures where it was evaluated later.
 func (g *ruleGroup) merge(o *ruleGroup) {
 	g.Rules = append(g.Rules, o.Rules...)
-	later := cmp.Or(o.LastEvaluation.Compare(g.LastEvaluation), cmp.Compare(o.EvaluationTime, g.EvaluationTime), cmp.Compare(o.Interval, g.Interval), cmp.Compare(o.Limit, g.Limit))
+	later := cmp.Or(o.LastEvaluation.Compare(g.LastEvaluation), cmp.Compare(o.EvaluationTime, g.EvaluationTime),
+		cmp.Compare(o.Interval, g.Interval), cmp.Compare(o.Limit, g.Limit))
 	if later > 0 {
 		g.LastEvaluation, g.EvaluationTime, g.Interval, g.Limit = o.LastEvaluation, o.EvaluationTime, o.Interval, o.Limit
 	}
@@ -198,8 +199,10 @@ func mergeRules(list []rule) []rule {
 }
 
 func (r *rule) compareIdentity(o *rule) int {
-	return cmp.Or(strings.Compare(r.Type, o.Type), strings.Compare(r.Name, o.Name), strings.Compare(r.Query, o.Query), cmp.Compare(deref(r.Duration), deref(o.Duration)),
-		cmp.Compare(deref(r.KeepFiringFor), deref(o.KeepFiringFor)), labels.Compare(r.Labels, o.Labels), labels.Compare(deref(r.Annotations), deref(o.Annotations)))
+	return cmp.Or(strings.Compare(r.Type, o.Type), strings.Compare(r.Name, o.Name), strings.Compare(r.Query, o.Query),
+		cmp.Compare(deref(r.Duration), deref(o.Duration)),
+		cmp.Compare(deref(r.KeepFiringFor), deref(o.KeepFiringFor)), labels.Compare(r.Labels, o.Labels),
+		labels.Compare(deref(r.Annotations), deref(o.Annotations)))
 }
 
 func deref[T any](p *T) T {
@@ -216,7 +219,8 @@ func (r *rule) merge(o *rule) {
 	if r.State == nil || o.State != nil && urgency(*o.State) > urgency(*r.State) {
 		r.State = o.State
 	}
-	if c := cmp.Or(cmp.Compare(illness(o.Health), illness(r.Health)), strings.Compare(o.Health, r.Health), strings.Compare(o.LastError, r.LastError)); c > 0 {
+	if c := cmp.Or(cmp.Compare(illness(o.Health), illness(r.Health)), strings.Compare(o.Health, r.Health),
+		strings.Compare(o.LastError, r.LastError)); c > 0 {
 		r.Health, r.LastError = o.Health, o.LastError
 	}
 	if cmp.Or(o.LastEvaluation.Compare(r.LastEvaluation), cmp.Compare(o.EvaluationTime, r.EvaluationTime)) > 0 {
@@ -259,7 +263,8 @@ func illness(health string) int {
 // oldest, then the one with the least value and annotations.
 func mergeAlerts(list []alert) []alert {
 	slices.SortFunc(list, func(a, b alert) int {
-		return cmp.Or(labels.Compare(a.Labels, b.Labels), -cmp.Compare(urgency(a.State), urgency(b.State)), compareTimes(a.ActiveAt, b.ActiveAt), compareTimes(a.KeepFiringSince, b.KeepFiringSince),
+		return cmp.Or(labels.Compare(a.Labels, b.Labels), -cmp.Compare(urgency(a.State), urgency(b.State)),
+			compareTimes(a.ActiveAt, b.ActiveAt), compareTimes(a.KeepFiringSince, b.KeepFiringSince),
 			strings.Compare(a.Value, b.Value), labels.Compare(a.Annotations, b.Annotations))
 	})
 	return slices.CompactFunc(list, func(a, b alert) bool { return labels.Equal(a.Labels, b.Labels) })

@@ -78,9 +78,12 @@ func skipAll(r io.Reader) error {
 }
 
 var scanSeeds = []string{
-	`{}`, `[]`, `""`, `0`, `-0`, `-`, `01`, `1.`, `1.5e+7`, `1e`, `.5`, `true`, `tru`, `null`, `nul`, `false x`, ` [1 , 2]	`, `[1,]`, `[,1]`, `[1 2]`, `{"a":1,}`, `{"a" : [ ] , "b":{}}`,
-	`{"a"}`, `{a:1}`, `{"a":1 "b":2}`, `"\u00e9\ud83d\ude00\ud800\udc"`, `"\ud800\u0041"`, `"\ud83d\ude00"`, `"\udc00"`, `"\x"`, `"\u12g4"`, `"a` + "\x01" + `"`, "\"\xff\xfe\"", "\"caf\xc3\xa9\"", "\"\xc3\"",
-	`"` + strings.Repeat("x", 100) + `\n"`, `"abc`, `[[[[`, ``, ` `, "\xef\xbb\xbf{}", "\x00", "[\x00]", `{"status":"success","data":["a","b"]}`, `<html>login</html>`, `{"a":"\/\b\f\n\r\t\"\\"}`,
+	`{}`, `[]`, `""`, `0`, `-0`, `-`, `01`, `1.`, `1.5e+7`, `1e`, `.5`, `true`, `tru`, `null`, `nul`, `false x`, ` [1 , 2]	`, `[1,]`,
+	`[,1]`, `[1 2]`, `{"a":1,}`, `{"a" : [ ] , "b":{}}`,
+	`{"a"}`, `{a:1}`, `{"a":1 "b":2}`, `"\u00e9\ud83d\ude00\ud800\udc"`, `"\ud800\u0041"`, `"\ud83d\ude00"`, `"\udc00"`, `"\x"`, `"\u12g4"`,
+	`"a` + "\x01" + `"`, "\"\xff\xfe\"", "\"caf\xc3\xa9\"", "\"\xc3\"",
+	`"` + strings.Repeat("x", 100) + `\n"`, `"abc`, `[[[[`, ``, ` `, "\xef\xbb\xbf{}", "\x00", "[\x00]",
+	`{"status":"success","data":["a","b"]}`, `<html>login</html>`, `{"a":"\/\b\f\n\r\t\"\\"}`,
 }
 
 // checkAgainstJSON compares with encoding/json: same documents accepted, same values.
@@ -95,7 +98,10 @@ func checkAgainstJSON(t *testing.T, doc []byte) {
 			wantErr = errors.New("trailing data")
 		}
 	}
-	for name, r := range map[string]io.Reader{"whole": bytes.NewReader(doc), "one byte": iotest.OneByteReader(bytes.NewReader(doc)), "data and error": iotest.DataErrReader(bytes.NewReader(doc))} {
+	for name, r := range map[string]io.Reader{
+		"whole": bytes.NewReader(doc), "one byte": iotest.OneByteReader(bytes.NewReader(doc)),
+		"data and error": iotest.DataErrReader(bytes.NewReader(doc)),
+	} {
 		got, err := scanTree(r)
 		if (err == nil) != (wantErr == nil) {
 			t.Fatalf("%s: %q: error %v, encoding/json says %v", name, doc, err, wantErr)
@@ -210,7 +216,8 @@ func TestScanReaderErrors(t *testing.T) {
 		t.Errorf("a reader's own error: %v", err)
 	}
 	var scan *ScanError
-	if err := skipAll(io.MultiReader(strings.NewReader(`["a`), iotest.ErrReader(io.ErrUnexpectedEOF))); !errors.As(err, &scan) || scan.Kind != Truncated {
+	if err := skipAll(io.MultiReader(strings.NewReader(`["a`), iotest.ErrReader(io.ErrUnexpectedEOF))); !errors.As(err, &scan) ||
+		scan.Kind != Truncated {
 		t.Errorf("a short body: %v", err)
 	}
 	if err := skipAll(stuck{}); !errors.Is(err, io.ErrNoProgress) {

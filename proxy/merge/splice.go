@@ -113,7 +113,10 @@ type arm struct {
 }
 
 func (a *arm) init(ctx context.Context, w *Writer, src Source, budget *admit.Budget) {
-	a.passer = passer{pairReader: pairReader{s: NewScanner(src.Body, budget)}, ctx: ctx, w: w, rl: src.Relabel, budget: budget, name: src.Name, times: newInstants(src.Asked, budget)}
+	a.passer = passer{
+		pairReader: pairReader{s: NewScanner(src.Body, budget)}, ctx: ctx, w: w, rl: src.Relabel, budget: budget,
+		name: src.Name, times: newInstants(src.Asked, budget),
+	}
 	a.held = admit.NewLedger(budget)
 	if a.rl == nil {
 		a.rl = &Relabel{}

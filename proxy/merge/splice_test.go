@@ -49,7 +49,8 @@ func TestSplice(t *testing.T) {
 		v3 = `,"histogram":[1,{"count":"1","sum":"2"}]}`
 		v4 = `,"value":[1435781451.781,"1"]}`
 	)
-	jaguar, ibis := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"}), NewRelabel(map[string]string{"cluster": "ibis"}, []string{"replica"})
+	jaguar, ibis := NewRelabel(map[string]string{"cluster": "jaguar"}, []string{"replica"}),
+		NewRelabel(map[string]string{"cluster": "ibis"}, []string{"replica"})
 	for _, tc := range []struct {
 		name  string
 		in    []string
@@ -64,33 +65,70 @@ func TestSplice(t *testing.T) {
 		{name: "empty of another type", in: []string{vectorOf(), matrixOf(`{"metric":{}` + v1)}, want: matrixOf(`{"metric":{}` + v1)},
 		{
 			name: "by labels",
-			in:   []string{matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"a":"1","b":"2","c":"3"}`+v2), matrixOf(`{"metric":{}`+v2, `{"metric":{"a":"1","b":"2"}`+v1, `{"metric":{"b":"1"}`+v1)},
-			want: matrixOf(`{"metric":{}`+v2, `{"metric":{"a":"1"}`+v1, `{"metric":{"a":"1","b":"2"}`+v1, `{"metric":{"a":"1","b":"2","c":"3"}`+v2, `{"metric":{"b":"1"}`+v1),
+			in: []string{
+				matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"a":"1","b":"2","c":"3"}`+v2),
+				matrixOf(`{"metric":{}`+v2, `{"metric":{"a":"1","b":"2"}`+v1, `{"metric":{"b":"1"}`+v1),
+			},
+			want: matrixOf(`{"metric":{}`+v2, `{"metric":{"a":"1"}`+v1, `{"metric":{"a":"1","b":"2"}`+v1,
+				`{"metric":{"a":"1","b":"2","c":"3"}`+v2, `{"metric":{"b":"1"}`+v1),
 		},
 		{
 			name: "a name that is the beginning of another, bytes below a quote",
-			in:   []string{matrixOf(`{"metric":{"a":"x\u0000"}`+v1, `{"metric":{"a":"x!"}`+v1, `{"metric":{"a b":"1"}`+v1), matrixOf(`{"metric":{"a":"x"}`+v1, `{"metric":{"a":"x\u0001"}`+v1, `{"metric":{"a":"x "}`+v1)},
-			want: matrixOf(`{"metric":{"a":"x"}`+v1, `{"metric":{"a":"x\u0000"}`+v1, `{"metric":{"a":"x\u0001"}`+v1, `{"metric":{"a":"x "}`+v1, `{"metric":{"a":"x!"}`+v1, `{"metric":{"a b":"1"}`+v1),
+			in: []string{
+				matrixOf(`{"metric":{"a":"x\u0000"}`+v1, `{"metric":{"a":"x!"}`+v1, `{"metric":{"a b":"1"}`+v1),
+				matrixOf(`{"metric":{"a":"x"}`+v1, `{"metric":{"a":"x\u0001"}`+v1, `{"metric":{"a":"x "}`+v1),
+			},
+			want: matrixOf(`{"metric":{"a":"x"}`+v1, `{"metric":{"a":"x\u0000"}`+v1, `{"metric":{"a":"x\u0001"}`+v1,
+				`{"metric":{"a":"x "}`+v1, `{"metric":{"a":"x!"}`+v1, `{"metric":{"a b":"1"}`+v1),
 		},
 		{
 			name: "the same set in two groups", rl: []*Relabel{jaguar, ibis},
-			in:   []string{matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"z":"1"}`+v1), matrixOf(`{"metric":{"a":"1","cluster":"x"}`+v1, `{"metric":{"z":"1"}`+v2)},
-			want: matrixOf(`{"metric":{"a":"1","cluster":"ibis"}`+v1, `{"metric":{"a":"1","cluster":"jaguar"}`+v1, `{"metric":{"cluster":"ibis","z":"1"}`+v2, `{"metric":{"cluster":"jaguar","z":"1"}`+v1),
+			in: []string{
+				matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"z":"1"}`+v1),
+				matrixOf(`{"metric":{"a":"1","cluster":"x"}`+v1, `{"metric":{"z":"1"}`+v2),
+			},
+			want: matrixOf(`{"metric":{"a":"1","cluster":"ibis"}`+v1, `{"metric":{"a":"1","cluster":"jaguar"}`+v1,
+				`{"metric":{"cluster":"ibis","z":"1"}`+v2, `{"metric":{"cluster":"jaguar","z":"1"}`+v1),
 		},
 		{
 			name: "in the order as written", rl: []*Relabel{jaguar, jaguar},
-			in:   []string{matrixOf(`{"metric":{"a":"1","replica":"x"}` + v1), matrixOf(`{"metric":{"a":"1","b":"1"}`+v1, `{"metric":{"replica":"a"}`+v1)},
-			want: matrixOf(`{"metric":{"a":"1","b":"1","cluster":"jaguar"}`+v1, `{"metric":{"a":"1","cluster":"jaguar"}`+v1, `{"metric":{"cluster":"jaguar"}`+v1),
+			in: []string{
+				matrixOf(`{"metric":{"a":"1","replica":"x"}` + v1),
+				matrixOf(`{"metric":{"a":"1","b":"1"}`+v1, `{"metric":{"replica":"a"}`+v1),
+			},
+			want: matrixOf(`{"metric":{"a":"1","b":"1","cluster":"jaguar"}`+v1, `{"metric":{"a":"1","cluster":"jaguar"}`+v1,
+				`{"metric":{"cluster":"jaguar"}`+v1),
 		},
 		{
 			name: "spelled otherwise", in: []string{` {"data" : {"stats":{"x":[1]}, "resultType" : "matrix" , "result" : [ { "metric" : { "b" : "2","\u0061" : "1" } , "values" : [ [ 1 , "1" ] ] } ] , "analysis" : {} } , "status":"success"} `, matrixOf(`{"metric":{"a":"0"}` + v1)},
 			want: matrixOf(`{"metric":{"a":"0"}`+v1, `{"metric":{"a":"1","b":"2"} , "values" : [ [ 1 , "1" ] ] }`),
 		},
-		{name: "vectors", in: []string{vectorOf(`{"metric":{"b":"1"}`+v4, `{"metric":{"a":"1"}`+v3), vectorOf(), vectorOf(`{"metric":{"a":"2"}` + v4)}, want: vectorOf(`{"metric":{"b":"1"}`+v4, `{"metric":{"a":"1"}`+v3, `{"metric":{"a":"2"}`+v4)},
-		{name: "limit", limit: 2, cut: true, in: []string{matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"a":"4"}`+v1), matrixOf(`{"metric":{"a":"2"}`+v1, `{"metric":{"a":"3"}`+v1)}, want: matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"a":"2"}`+v1)},
-		{name: "at the limit", limit: 2, in: []string{matrixOf(`{"metric":{"a":"1"}` + v1), matrixOf(`{"metric":{"a":"2"}` + v1)}, want: matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"a":"2"}`+v1)},
-		{name: "limit of a vector", limit: 1, cut: true, in: []string{vectorOf(`{"metric":{"a":"1"}` + v4), vectorOf(`{"metric":{"a":"2"}` + v4)}, want: vectorOf(`{"metric":{"a":"1"}` + v4)},
-		{name: "a shard's own limit", cut: true, in: []string{strings.Replace(matrixOf(), `{`, `{"warnings":["results truncated due to limit"],`, 1)}, want: matrixOf()},
+		{
+			name: "vectors", in: []string{
+				vectorOf(`{"metric":{"b":"1"}`+v4, `{"metric":{"a":"1"}`+v3), vectorOf(),
+				vectorOf(`{"metric":{"a":"2"}` + v4),
+			},
+			want: vectorOf(`{"metric":{"b":"1"}`+v4, `{"metric":{"a":"1"}`+v3, `{"metric":{"a":"2"}`+v4),
+		},
+		{
+			name: "limit", limit: 2, cut: true, in: []string{
+				matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"a":"4"}`+v1),
+				matrixOf(`{"metric":{"a":"2"}`+v1, `{"metric":{"a":"3"}`+v1),
+			},
+			want: matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"a":"2"}`+v1),
+		},
+		{
+			name: "at the limit", limit: 2, in: []string{matrixOf(`{"metric":{"a":"1"}` + v1), matrixOf(`{"metric":{"a":"2"}` + v1)},
+			want: matrixOf(`{"metric":{"a":"1"}`+v1, `{"metric":{"a":"2"}`+v1),
+		},
+		{name: "limit of a vector", limit: 1, cut: true, in: []string{
+			vectorOf(`{"metric":{"a":"1"}` + v4),
+			vectorOf(`{"metric":{"a":"2"}` + v4),
+		}, want: vectorOf(`{"metric":{"a":"1"}` + v4)},
+		{
+			name: "a shard's own limit", cut: true,
+			in: []string{strings.Replace(matrixOf(), `{`, `{"warnings":["results truncated due to limit"],`, 1)}, want: matrixOf(),
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, slow := range []bool{false, true} {
@@ -126,15 +164,59 @@ func TestSpliceTwice(t *testing.T) {
 		rl   []*Relabel
 		want string // in the error
 	}{
-		{"matrix", []string{matrixOf(`{"metric":{"a":"1"}` + v), matrixOf(`{"metric":{}`+v, `{"metric":{"a":"1"}`+v)}, nil, "shards s0 and s1"},
-		{"matrix, spelled otherwise", []string{matrixOf(`{"metric":{"a":"1"}` + v), matrixOf(`{"metric":{"\u0061" : "1"}` + v)}, nil, "shards s0 and s1"},
-		{"matrix of three", []string{matrixOf(`{"metric":{"a":"1"}` + v), matrixOf(`{"metric":{"a":"0"}` + v), matrixOf(`{"metric":{"a":"1"}` + v)}, nil, "shards s0 and s2"},
-		{"relabelled", []string{matrixOf(`{"metric":{"a":"1"}` + v), matrixOf(`{"metric":{"a":"1"}` + v)}, []*Relabel{jaguar, jaguar}, "shards s0 and s1"},
-		{"not next to each other", []string{matrixOf(`{"metric":{"a":"1","replica":"x"}` + v), matrixOf(`{"metric":{"a":"1","b":"1"}`+v, `{"metric":{"a":"1","replica":"y"}`+v)}, []*Relabel{jaguar, jaguar}, "shards s0 and s1"},
-		{"other names", []string{matrixOf(`{"metric":{"a":"1","replica":"x"}` + v), matrixOf(`{"metric":{"a":"1","prometheus_replica":"x"}` + v)}, []*Relabel{jaguar, other}, "shards s0 and s1"},
-		{"one shard", []string{matrixOf(`{"metric":{"a":"1","replica":"x"}`+v, `{"metric":{"a":"1","replica":"y"}`+v)}, []*Relabel{jaguar}, "shard s0: {"},
-		{"one shard, one with nothing to remove", []string{vectorOf(`{"metric":{"a":"1","replica":"x"}`+one, `{"metric":{"a":"1"}`+one)}, []*Relabel{jaguar}, "shard s0: {"},
-		{"vectors", []string{vectorOf(`{"metric":{"a":"1"}` + one), vectorOf(`{"metric":{}`+one, `{"metric":{"a":"1"}`+one)}, nil, "shards s0 and s1"},
+		{
+			"matrix",
+			[]string{matrixOf(`{"metric":{"a":"1"}` + v), matrixOf(`{"metric":{}`+v, `{"metric":{"a":"1"}`+v)},
+			nil,
+			"shards s0 and s1",
+		},
+		{
+			"matrix, spelled otherwise",
+			[]string{matrixOf(`{"metric":{"a":"1"}` + v), matrixOf(`{"metric":{"\u0061" : "1"}` + v)},
+			nil,
+			"shards s0 and s1",
+		},
+		{"matrix of three", []string{
+			matrixOf(`{"metric":{"a":"1"}` + v), matrixOf(`{"metric":{"a":"0"}` + v),
+			matrixOf(`{"metric":{"a":"1"}` + v),
+		}, nil, "shards s0 and s2"},
+		{
+			"relabelled",
+			[]string{matrixOf(`{"metric":{"a":"1"}` + v), matrixOf(`{"metric":{"a":"1"}` + v)},
+			[]*Relabel{jaguar, jaguar},
+			"shards s0 and s1",
+		},
+		{
+			"not next to each other",
+			[]string{
+				matrixOf(`{"metric":{"a":"1","replica":"x"}` + v),
+				matrixOf(`{"metric":{"a":"1","b":"1"}`+v, `{"metric":{"a":"1","replica":"y"}`+v),
+			},
+			[]*Relabel{jaguar, jaguar},
+			"shards s0 and s1",
+		},
+		{"other names", []string{
+			matrixOf(`{"metric":{"a":"1","replica":"x"}` + v),
+			matrixOf(`{"metric":{"a":"1","prometheus_replica":"x"}` + v),
+		}, []*Relabel{jaguar, other}, "shards s0 and s1"},
+		{
+			"one shard",
+			[]string{matrixOf(`{"metric":{"a":"1","replica":"x"}`+v, `{"metric":{"a":"1","replica":"y"}`+v)},
+			[]*Relabel{jaguar},
+			"shard s0: {",
+		},
+		{
+			"one shard, one with nothing to remove",
+			[]string{vectorOf(`{"metric":{"a":"1","replica":"x"}`+one, `{"metric":{"a":"1"}`+one)},
+			[]*Relabel{jaguar},
+			"shard s0: {",
+		},
+		{
+			"vectors",
+			[]string{vectorOf(`{"metric":{"a":"1"}` + one), vectorOf(`{"metric":{}`+one, `{"metric":{"a":"1"}`+one)},
+			nil,
+			"shards s0 and s1",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			shards := shardsOf(tc.in...)
@@ -233,7 +315,10 @@ func TestSpliceErrors(t *testing.T) {
 }
 
 func TestSpliceBounds(t *testing.T) {
-	docs := []string{matrixOf(`{"metric":{"a":"1"},"values":[[1,"1"],[2,"1"]]}`), matrixOf(`{"metric":{"a":"2"},"values":[[1,"1"],[2,"1"]]}`)}
+	docs := []string{
+		matrixOf(`{"metric":{"a":"1"},"values":[[1,"1"],[2,"1"]]}`),
+		matrixOf(`{"metric":{"a":"2"},"values":[[1,"1"],[2,"1"]]}`),
+	}
 	size := int64(len(docs[0]) + len(docs[1]))
 	for bound, limits := range map[string]admit.Limits{
 		"max_series":         {MaxSeries: 1, MaxSamples: 100, MaxBytes: 1000},
@@ -476,9 +561,13 @@ func FuzzSplice(f *testing.F) {
 		limits := admit.Limits{MaxSeries: 1000, MaxSamples: 100000, MaxBytes: 1 << 20}
 		args := map[string]string{"limit": fmt.Sprint(limit)}
 		for _, rl := range []*Relabel{nil, rl} {
-			got, res, err := merged(t, "splice", args, []Source{{Name: "a", Body: bytes.NewReader(one), Relabel: rl}, {Name: "b", Body: bytes.NewReader(two), Relabel: rl}}, limits)
+			got, res, err := merged(t, "splice", args, []Source{
+				{Name: "a", Body: bytes.NewReader(one), Relabel: rl},
+				{Name: "b", Body: bytes.NewReader(two), Relabel: rl},
+			}, limits)
 			slow, _, slowErr := merged(t, "splice", args, []Source{
-				{Name: "a", Body: iotest.OneByteReader(bytes.NewReader(one)), Relabel: rl}, {Name: "b", Body: iotest.OneByteReader(bytes.NewReader(two)), Relabel: rl},
+				{Name: "a", Body: iotest.OneByteReader(bytes.NewReader(one)), Relabel: rl},
+				{Name: "b", Body: iotest.OneByteReader(bytes.NewReader(two)), Relabel: rl},
 			}, limits)
 			if (err == nil) != (slowErr == nil) || got != slow && err == nil {
 				t.Fatalf("reading byte by byte changes the answer: %v %v\n%s\n%s", err, slowErr, got, slow)
@@ -502,7 +591,8 @@ func FuzzSplice(f *testing.F) {
 			if len(series) != len(a)+len(b) || res.Series != len(series) {
 				t.Fatalf("%d series of %d and %d, %d counted: %s", len(series), len(a), len(b), res.Series, got)
 			}
-			if resultType == "matrix" && !slices.IsSortedFunc(series, func(x, y aSeries) int { return labels.Compare(x.labels, y.labels) }) {
+			if resultType == "matrix" && !slices.IsSortedFunc(series,
+				func(x, y aSeries) int { return labels.Compare(x.labels, y.labels) }) {
 				t.Fatalf("not sorted: %s", got)
 			}
 			if x, y := texts(series), texts(append(a, b...)); !slices.Equal(x, y) {
@@ -532,7 +622,10 @@ func seriesOf(t *testing.T, doc []byte, rl *Relabel) (resultType string, series 
 	type object = map[string]json.RawMessage
 	var a, d object
 	var result []object
-	for _, err := range []error{json.Unmarshal(doc, &a), json.Unmarshal(a["data"], &d), json.Unmarshal(d["resultType"], &resultType), json.Unmarshal(d["result"], &result)} {
+	for _, err := range []error{
+		json.Unmarshal(doc, &a), json.Unmarshal(a["data"], &d), json.Unmarshal(d["resultType"], &resultType),
+		json.Unmarshal(d["result"], &result),
+	} {
 		if err != nil {
 			t.Fatalf("%v: %s", err, doc)
 		}

@@ -110,7 +110,8 @@ func MergeWALReplay(ctx context.Context, w *Writer, shards []Source, budget *adm
 	var worst walReplay
 	if len(d.docs) > 0 {
 		worst = slices.MaxFunc(d.docs, func(a, b walReplay) int {
-			return cmp.Or(cmp.Compare(a.left(), b.left()), cmp.Compare(a.Max, b.Max), cmp.Compare(a.Min, b.Min), cmp.Compare(a.Current, b.Current), strings.Compare(a.State, b.State))
+			return cmp.Or(cmp.Compare(a.left(), b.left()), cmp.Compare(a.Max, b.Max), cmp.Compare(a.Min, b.Min),
+				cmp.Compare(a.Current, b.Current), strings.Compare(a.State, b.State))
 		})
 	}
 	return d.res, writeData(w, worst)
@@ -150,7 +151,8 @@ func MergeBuildinfo(ctx context.Context, w *Writer, shards []Source, budget *adm
 		lowest = slices.MinFunc(docs, func(a, b buildInfo) int {
 			return cmp.Or(version.Compare(a.Version, b.Version),
 				strings.Compare(a.Revision, b.Revision), strings.Compare(a.Branch, b.Branch),
-				strings.Compare(a.BuildUser, b.BuildUser), strings.Compare(a.BuildDate, b.BuildDate), strings.Compare(a.GoVersion, b.GoVersion))
+				strings.Compare(a.BuildUser, b.BuildUser), strings.Compare(a.BuildDate, b.BuildDate),
+				strings.Compare(a.GoVersion, b.GoVersion))
 		})
 	}
 	return d.res, writeData(w, lowest)

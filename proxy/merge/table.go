@@ -129,7 +129,10 @@ func DecodeTable(ctx context.Context, src Source, grid Grid, budget *admit.Budge
 	defer s.Close()
 	t := &Table{Grid: grid}
 	t.held = admit.NewLedger(budget)
-	d := tableDecoder{pairReader: pairReader{s: s}, ctx: ctx, t: t, steps: grid.Len(), set: setDecoder{rl: src.Relabel}, budget: budget, inOrder: true}
+	d := tableDecoder{
+		pairReader: pairReader{s: s}, ctx: ctx, t: t, steps: grid.Len(), set: setDecoder{rl: src.Relabel}, budget: budget,
+		inOrder: true,
+	}
 	d.texts.held = admit.NewLedger(budget)
 	done := false
 	defer func() {

@@ -152,7 +152,10 @@ func TestDecodeTable(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			want := strings.Split(tc.want, "\n")
 			slices.Sort(want)
-			for _, doc := range []string{envelope(tc.in), `{"data":` + tc.in + `,"status":"success"}` + strings.Repeat(" ", 100), ` {"status" : "success","new":{"a":[]},"data":` + tc.in + "}\n"} {
+			for _, doc := range []string{
+				envelope(tc.in), `{"data":` + tc.in + `,"status":"success"}` + strings.Repeat(" ", 100),
+				` {"status" : "success","new":{"a":[]},"data":` + tc.in + "}\n",
+			} {
 				for _, r := range []io.Reader{strings.NewReader(doc), iotest.OneByteReader(strings.NewReader(doc))} {
 					res, err := table(t, r, tc.rl, tc.grid, roomy, func(tab *Table, b *admit.Budget) {
 						got := strings.Split(shown(tab), "\n")
@@ -264,7 +267,8 @@ func TestDecodeTableErrors(t *testing.T) {
 		{"label twice", vector(`{"metric":{"a":"1","a":"1"},"value":[1435781451.781,"1"]}`), moment, WrongShape},
 		{"number as label", vector(`{"metric":{"a":1},"value":[1435781451.781,"1"]}`), moment, WrongShape},
 		{"array as metric", vector(`{"metric":[],"value":[1435781451.781,"1"]}`), moment, WrongShape},
-		{"series twice", vector(`{"metric":{"a":"1"},"value":[1435781451.781,"1"]}`, `{"metric":{"b":"1"},"value":[1435781451.781,"1"]}`, `{"metric":{"a":"1"},"value":[1435781451.781,"1"]}`), moment, WrongShape},
+		{"series twice", vector(`{"metric":{"a":"1"},"value":[1435781451.781,"1"]}`, `{"metric":{"b":"1"},"value":[1435781451.781,"1"]}`,
+			`{"metric":{"a":"1"},"value":[1435781451.781,"1"]}`), moment, WrongShape},
 		{"series twice, spelled otherwise", vector(`{"metric":{"a":"1"},"value":[1435781451.781,"1"]}`, `{"metric":{"a":"\u0031","b":""},"value":[1435781451.781,"1"]}`), moment, WrongShape},
 		{"series is a string", vector(`"a"`), moment, WrongShape},
 		{"cut", matrix(`[1700000000,"1"],[1700000030,"1"]`)[:110], four, Truncated},
@@ -274,7 +278,8 @@ func TestDecodeTableErrors(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, pad := range []string{"", strings.Repeat(" ", 100)} {
-				_, err := table(t, strings.NewReader(tc.doc+pad), NewRelabel(map[string]string{"cluster": "jaguar"}, nil), tc.grid, roomy, nil)
+				_, err := table(t, strings.NewReader(tc.doc+pad), NewRelabel(map[string]string{"cluster": "jaguar"}, nil), tc.grid, roomy,
+					nil)
 				var scan *ScanError
 				if !errors.As(err, &scan) || scan.Kind != tc.kind {
 					t.Fatalf("got %v, want it %s", err, tc.kind)
@@ -293,7 +298,8 @@ func TestDecodeTableOtherErrors(t *testing.T) {
 		"plain":   `{"metric":{"a":"1","replica":"x"},"value":[1435781451.781,"1"]},{"metric":{"a":"1","replica":"y"},"value":[1435781451.781,"1"]}`,
 		"escapes": `{"metric":{"a":"\u0031","replica":"x"},"value":[1435781451.781,"1"]},{"metric":{"a":"1"},"value":[1435781451.781,"1"]}`,
 	} {
-		if _, err := table(t, strings.NewReader(envelope(`{"resultType":"vector","result":[`+series+`]}`)), rl, moment, roomy, nil); !errors.Is(err, ErrTwice) {
+		if _, err := table(t, strings.NewReader(envelope(`{"resultType":"vector","result":[`+series+`]}`)), rl, moment, roomy,
+			nil); !errors.Is(err, ErrTwice) {
 			t.Errorf("%s: got %v, want ErrTwice", name, err)
 		}
 	}
@@ -309,7 +315,8 @@ func TestDecodeTableOtherErrors(t *testing.T) {
 	if _, err = table(t, strings.NewReader(doc), nil, four, admit.Limits{MaxSamples: 200, MaxBytes: int64(len(doc))}, nil); err != nil {
 		t.Errorf("at the bounds: %v", err)
 	}
-	if _, err = table(t, strings.NewReader(doc), nil, Grid{Start: 0, End: math.MaxInt64, Step: 1}, roomy, nil); qerr.From(err).Kind != qerr.Internal {
+	if _, err = table(t, strings.NewReader(doc), nil, Grid{Start: 0, End: math.MaxInt64, Step: 1}, roomy,
+		nil); qerr.From(err).Kind != qerr.Internal {
 		t.Errorf("an endless grid: %v", err)
 	}
 }
@@ -317,9 +324,17 @@ func TestDecodeTableOtherErrors(t *testing.T) {
 // TestFastTablePoints holds the fast way against the slow: every document is read whole, and byte
 // by byte, which never is fast.
 func TestFastTablePoints(t *testing.T) {
-	times := []string{"0", "1", "12345678", "123456789", "1700000000", "1700000000.1", "1700000000.120", "1700000000.123", "1700000000.1230000", "999999999999.9990000", "170000000000000.1230000", "123456789012345", "-1", "-1700000000.5", "0.5", "0.001", "00", "01", "0700000000.123", "1e5", "1700000000.", "1.12345678", "1700000000,", "1700000000x123", ""}
+	times := []string{
+		"0", "1", "12345678", "123456789", "1700000000", "1700000000.1", "1700000000.120", "1700000000.123",
+		"1700000000.1230000", "999999999999.9990000", "170000000000000.1230000", "123456789012345", "-1", "-1700000000.5", "0.5", "0.001",
+		"00", "01", "0700000000.123", "1e5", "1700000000.", "1.12345678", "1700000000,", "1700000000x123", "",
+	}
 	zeros, digits := strings.Repeat("0", 40), strings.Repeat("1234567890", 4)
-	values := append([]string{zeros[:8], zeros[:31], zeros[:32], "-" + zeros[:31] + "." + zeros[:23], "-" + zeros[:31] + "." + zeros[:24], zeros[:30] + "1." + zeros[:22] + "1", digits[:19], digits[:24], "0." + digits[:23], zeros[:31] + "." + digits[:23], "-" + digits, `1\u0030`, " 1", "1 ", `1"`}, numberSeeds...)
+	values := append([]string{
+		zeros[:8], zeros[:31], zeros[:32], "-" + zeros[:31] + "." + zeros[:23], "-" + zeros[:31] + "." + zeros[:24],
+		zeros[:30] + "1." + zeros[:22] + "1", digits[:19], digits[:24], "0." + digits[:23], zeros[:31] + "." + digits[:23], "-" + digits,
+		`1\u0030`, " 1", "1 ", `1"`,
+	}, numberSeeds...)
 	for _, at := range times {
 		ms, ok := rationalMillis(at)
 		if !ok {
@@ -332,7 +347,8 @@ func TestFastTablePoints(t *testing.T) {
 					var fast, slow string
 					grid := Grid{Start: ms, End: ms}
 					_, err := table(t, strings.NewReader(doc), nil, grid, roomy, func(tab *Table, _ *admit.Budget) { fast = shown(tab) })
-					_, slowErr := table(t, iotest.OneByteReader(strings.NewReader(doc)), nil, grid, roomy, func(tab *Table, _ *admit.Budget) { slow = shown(tab) })
+					_, slowErr := table(t, iotest.OneByteReader(strings.NewReader(doc)), nil, grid, roomy,
+						func(tab *Table, _ *admit.Budget) { slow = shown(tab) })
 					if (err == nil) != (slowErr == nil) || fast != slow {
 						t.Fatalf("%s\nfast: %v %s\nslow: %v %s", doc, err, fast, slowErr, slow)
 					}
@@ -491,7 +507,11 @@ func linesOf(tab *Table) []string {
 func TestDecodeTableRandom(t *testing.T) {
 	r := newRand(t)
 	for round := range 600 {
-		grid := []Grid{four, early, moment, hour, {Start: 1_700_000_000_123, End: 1_700_000_004_000, Step: 7}, {Start: -5000, End: 5000, Step: 2500}}[r.IntN(6)]
+		grid := []Grid{
+			four, early, moment, hour,
+			{Start: 1_700_000_000_123, End: 1_700_000_004_000, Step: 7},
+			{Start: -5000, End: 5000, Step: 2500},
+		}[r.IntN(6)]
 		n := r.IntN(40)
 		if grid.Len() > 20 {
 			n = r.IntN(5)
@@ -532,8 +552,10 @@ func FuzzDecodeTable(f *testing.F) {
 			for _, rl := range []*Relabel{nil, rl} {
 				var got, slow []string
 				histograms := false
-				_, err := table(t, bytes.NewReader(doc), rl, grid, limits, func(tab *Table, _ *admit.Budget) { got, histograms = linesOf(tab), tab.Histograms })
-				_, slowErr := table(t, iotest.OneByteReader(bytes.NewReader(doc)), rl, grid, limits, func(tab *Table, _ *admit.Budget) { slow = linesOf(tab) })
+				_, err := table(t, bytes.NewReader(doc), rl, grid, limits,
+					func(tab *Table, _ *admit.Budget) { got, histograms = linesOf(tab), tab.Histograms })
+				_, slowErr := table(t, iotest.OneByteReader(bytes.NewReader(doc)), rl, grid, limits,
+					func(tab *Table, _ *admit.Budget) { slow = linesOf(tab) })
 				if (err == nil) != (slowErr == nil) || !slices.Equal(got, slow) {
 					t.Fatalf("reading byte by byte changes the table: %v %v\n%q\n%q", err, slowErr, got, slow)
 				}

@@ -39,7 +39,8 @@ type targetDiscovery struct {
 
 // sameTarget orders targets by what they are, not by how they fare.
 func sameTarget(a, b target) int {
-	return cmp.Or(strings.Compare(a.ScrapePool, b.ScrapePool), strings.Compare(a.ScrapeURL, b.ScrapeURL), labels.Compare(a.Labels, b.Labels))
+	return cmp.Or(strings.Compare(a.ScrapePool, b.ScrapePool), strings.Compare(a.ScrapeURL, b.ScrapeURL),
+		labels.Compare(a.Labels, b.Labels))
 }
 
 // sick is 2 for down, 1 for up, 0 for a target not scraped yet.
@@ -73,8 +74,10 @@ func MergeTargets(ctx context.Context, w *Writer, shards []Source, budget *admit
 		out.Dropped = append(out.Dropped, doc.Dropped...)
 	}
 	slices.SortFunc(out.Active, func(a, b target) int {
-		return cmp.Or(sameTarget(a, b), -cmp.Compare(sick(a.Health), sick(b.Health)), b.LastScrape.Compare(a.LastScrape), strings.Compare(a.LastError, b.LastError),
-			cmp.Compare(a.LastScrapeDuration, b.LastScrapeDuration), strings.Compare(a.GlobalURL, b.GlobalURL), labels.Compare(a.DiscoveredLabels, b.DiscoveredLabels),
+		return cmp.Or(sameTarget(a, b), -cmp.Compare(sick(a.Health), sick(b.Health)), b.LastScrape.Compare(a.LastScrape),
+			strings.Compare(a.LastError, b.LastError),
+			cmp.Compare(a.LastScrapeDuration, b.LastScrapeDuration), strings.Compare(a.GlobalURL, b.GlobalURL),
+			labels.Compare(a.DiscoveredLabels, b.DiscoveredLabels),
 			strings.Compare(a.ScrapeInterval, b.ScrapeInterval), strings.Compare(a.ScrapeTimeout, b.ScrapeTimeout))
 	})
 	out.Active = slices.CompactFunc(out.Active, func(a, b target) bool { return sameTarget(a, b) == 0 })

@@ -47,7 +47,8 @@ func (panicky) Read([]byte) (int, error) { panic("boom") }
 func TestAPanicWhileReadingIsAnError(t *testing.T) {
 	for _, endpoint := range []string{"series", "rules", "exemplars"} {
 		_, _, err := merged(t, endpoint, nil, []Source{{Name: "a", Body: panicky{}}}, roomy)
-		if e := qerr.From(err); e == nil || e.Kind != qerr.Internal || !strings.Contains(err.Error(), "boom") || strings.Contains(e.Message, "boom") {
+		if e := qerr.From(err); e == nil || e.Kind != qerr.Internal || !strings.Contains(err.Error(), "boom") ||
+			strings.Contains(e.Message, "boom") {
 			t.Errorf("%s: got %v", endpoint, err)
 		}
 	}

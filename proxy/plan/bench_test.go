@@ -74,7 +74,10 @@ func benchTopology(t testing.TB, shards int, labels map[string]string) *shard.To
 // rangeOf is the question of a range panel for the query text.
 func rangeOf(t testing.TB, text string, now time.Time) Query {
 	t.Helper()
-	req := &endpoint.Request{ID: endpoint.QueryRange, Query: text, Start: endpoint.At(now.Add(-time.Hour).UnixMilli()), End: endpoint.At(now.UnixMilli()), Step: 30 * time.Second}
+	req := &endpoint.Request{
+		ID: endpoint.QueryRange, Query: text, Start: endpoint.At(now.Add(-time.Hour).UnixMilli()),
+		End: endpoint.At(now.UnixMilli()), Step: 30 * time.Second,
+	}
 	limits := config.Default().Limits.Limits
 	limits.MaxRange, limits.Unselective = 1000*time.Hour, config.UnselectiveAllow
 	d, err := policy.Decide(req, policy.Limits(limits), nil, now)
@@ -82,7 +85,8 @@ func rangeOf(t testing.TB, text string, now time.Time) Query {
 		t.Fatal(err)
 	}
 	q := Query{
-		Text: text, Grid: merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: 30_000}, Range: true, Interval: time.Minute, Constant: d.Constant, Expr: d.Expr, NoExplain: true,
+		Text: text, Grid: merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: 30_000}, Range: true, Interval: time.Minute,
+		Constant: d.Constant, Expr: d.Expr, NoExplain: true,
 		Avoid: func(*shard.Replica) bool { return false }, Lost: func(*shard.Shard) bool { return false },
 	}
 	for _, w := range d.Windows {

@@ -35,7 +35,10 @@ const (
 
 // Causes are all of them.
 func Causes() []Cause {
-	return []Cause{CauseNone, CauseExpression, CauseNotWhole, CauseNoHeartbeat, CauseUnreachable, CauseEngine, CauseSick, CauseLabels, CauseBoundary, CauseInexact}
+	return []Cause{
+		CauseNone, CauseExpression, CauseNotWhole, CauseNoHeartbeat, CauseUnreachable, CauseEngine, CauseSick, CauseLabels,
+		CauseBoundary, CauseInexact,
+	}
 }
 
 // because notes the first cause that lies with the servers, or else the configuration, and with

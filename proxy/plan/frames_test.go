@@ -34,7 +34,10 @@ func stream(t testing.TB, series ...*prompb.ChunkedSeries) []byte {
 }
 
 func oneSeries(name string, data []byte) *prompb.ChunkedSeries {
-	return &prompb.ChunkedSeries{Labels: []prompb.Label{{Name: "__name__", Value: name}}, Chunks: []prompb.Chunk{{Type: prompb.Chunk_XOR, MaxTimeMs: 9, Data: data}}}
+	return &prompb.ChunkedSeries{
+		Labels: []prompb.Label{{Name: "__name__", Value: name}},
+		Chunks: []prompb.Chunk{{Type: prompb.Chunk_XOR, MaxTimeMs: 9, Data: data}},
+	}
 }
 
 func readAll(data []byte, budget *admit.Budget) (names []string, err error) {

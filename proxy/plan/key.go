@@ -58,7 +58,8 @@ func keyOf(legs []Leg) key {
 			continue
 		}
 		own := g.ShardKey()
-		if len(own) == 0 || slices.ContainsFunc(own, schema.IsMetadataLabel) { // most of what runs on shards drops a name, a type and a unit
+		// most of what runs on shards drops a name, a type and a unit
+		if len(own) == 0 || slices.ContainsFunc(own, schema.IsMetadataLabel) {
 			return key{}
 		}
 		k.stored = append(k.stored, own...)

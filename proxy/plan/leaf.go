@@ -39,7 +39,8 @@ func (p *planner) asked(e parser.Expr, f frame, root bool) (*Leaf, string) {
 	case e.Type() != parser.ValueTypeVector:
 		return nil, "its series may be on several shards"
 	}
-	finished := p.q.Heavy != nil && !slices.ContainsFunc(legs, func(l Leg) bool { return !l.Shard.Thanos() }) // of which answers alone can be had
+	// of which answers alone can be had
+	finished := p.q.Heavy != nil && !slices.ContainsFunc(legs, func(l Leg) bool { return !l.Shard.Thanos() })
 	if _, bare := tree.Bare(e).(*parser.VectorSelector); bare && !root && f.grid.Len() > 1 && !finished {
 		return nil, "its series are fetched, which is cheaper than their values at each step"
 	}

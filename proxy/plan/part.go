@@ -59,7 +59,8 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 // same tells whether the shards are asked the same for both leaves, and the answers put together in
 // the same way: it is done once, whatever it is used for.
 func (l *Leaf) same(o *Leaf) bool {
-	return l.Mode == o.Mode && l.Text == o.Text && l.Grid == o.Grid && l.Range == o.Range && l.Fold == o.Fold && l.Folds == o.Folds && l.Streams == o.Streams &&
+	return l.Mode == o.Mode && l.Text == o.Text && l.Grid == o.Grid && l.Range == o.Range && l.Fold == o.Fold && l.Folds == o.Folds &&
+		l.Streams == o.Streams &&
 		slices.Equal(l.Guards, o.Guards) && slices.EqualFunc(l.Parts, o.Parts, func(a, b *Part) bool {
 		return a.Shard == b.Shard && a.Query == b.Query && a.From == b.From && a.Until == b.Until && slices.Equal(a.Replicas, b.Replicas)
 	})

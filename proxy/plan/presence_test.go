@@ -137,7 +137,8 @@ func (w *writer) selector() string {
 	name := w.pick("m", "m", "n", "h_bucket", "lonely", "nothing")
 	var ms []string
 	for range w.rng.IntN(3) {
-		ms = append(ms, w.pick(append([]string{`node="a"`, `node=~"a|b"`, `job!="x"`, `zone=""`, `job=~".+"`, `nowhere=""`}, append(w.match, w.match...)...)...))
+		ms = append(ms, w.pick(append([]string{`node="a"`, `node=~"a|b"`, `job!="x"`, `zone=""`, `job=~".+"`, `nowhere=""`},
+			append(w.match, w.match...)...)...))
 	}
 	out := name
 	switch {
@@ -179,7 +180,8 @@ func (w *writer) vector(depth int) string {
 	case 0:
 		return w.selector() + w.modifiers()
 	case 1:
-		return w.pick("rate", "increase", "sum_over_time", "last_over_time", "max_over_time", "count_over_time", "changes", "deriv", "present_over_time", "absent_over_time", "stddev_over_time") + "(" + w.matrix(depth) + ")"
+		return w.pick("rate", "increase", "sum_over_time", "last_over_time", "max_over_time", "count_over_time", "changes", "deriv",
+			"present_over_time", "absent_over_time", "stddev_over_time") + "(" + w.matrix(depth) + ")"
 	case 2, 3, 4:
 		grouping := ""
 		if !w.odds(4) {
@@ -215,7 +217,8 @@ func (w *writer) vector(depth int) string {
 		return "(" + w.scalar(depth) + " " + w.pick("-", "*", ">", "!= bool") + " " + v() + ")"
 	case 10:
 		if w.odds(2) {
-			return `label_replace(` + v() + `, "` + w.label() + `", "` + w.pick("$1", "k", "$1-x", "") + `", "` + w.label() + `", "` + w.pick("(.*)", "a|b", "jag(.*)", "") + `")`
+			return `label_replace(` + v() + `, "` + w.label() + `", "` + w.pick("$1", "k", "$1-x", "") + `", "` + w.label() + `", "` +
+				w.pick("(.*)", "a|b", "jag(.*)", "") + `")`
 		}
 		return `label_join(` + v() + `, "` + w.label() + `", "-", "` + w.label() + `", "` + w.label() + `")`
 	case 11:
@@ -242,15 +245,27 @@ func (w *writer) vector(depth int) string {
 // lets pass.
 func TestPresenceAgainstTheEngine(t *testing.T) {
 	seed := randseed.Of(t, *presenceSeed)
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: Parser, LookbackDelta: 5 * time.Minute})
+	engine := promql.NewEngine(promql.EngineOpts{
+		MaxSamples: 1e7, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true,
+		Parser: Parser, LookbackDelta: 5 * time.Minute,
+	})
 	for _, c := range []struct {
 		name  string
 		group *shard.Group
 		match []string
 	}{
-		{"one label", &shard.Group{Labels: labels.FromStrings("cluster", "jaguar")}, []string{`cluster="jaguar"`, `cluster=~"jag.*"`, `cluster!="ibis"`, `cluster!=""`, `cluster=~".+"`, `cluster!~"i.*"`}},
-		{"replicas", &shard.Group{Labels: labels.FromStrings("cluster", "jaguar"), ReplicaLabels: []string{"replica"}}, []string{`cluster="jaguar"`, `replica=""`, `replica!="a"`, `replica=~"a?"`}},
-		{"two labels", &shard.Group{Labels: labels.FromStrings("cluster", "jaguar", "region", "eu")}, []string{`cluster="jaguar"`, `region="eu"`, `region=~"eu|us",cluster!=""`}},
+		{
+			"one label", &shard.Group{Labels: labels.FromStrings("cluster", "jaguar")},
+			[]string{`cluster="jaguar"`, `cluster=~"jag.*"`, `cluster!="ibis"`, `cluster!=""`, `cluster=~".+"`, `cluster!~"i.*"`},
+		},
+		{
+			"replicas", &shard.Group{Labels: labels.FromStrings("cluster", "jaguar"), ReplicaLabels: []string{"replica"}},
+			[]string{`cluster="jaguar"`, `replica=""`, `replica!="a"`, `replica=~"a?"`},
+		},
+		{
+			"two labels", &shard.Group{Labels: labels.FromStrings("cluster", "jaguar", "region", "eu")},
+			[]string{`cluster="jaguar"`, `region="eu"`, `region=~"eu|us",cluster!=""`},
+		},
 		{"replicas alone", &shard.Group{ReplicaLabels: []string{"replica"}}, []string{`replica=""`, `replica!~"a|b"`}},
 		{"before and after all others", &shard.Group{Labels: labels.FromStrings("a", "1", "zz", "2")}, []string{`a="1"`, `zz="2"`}},
 		{"a label of histograms", &shard.Group{Labels: labels.FromStrings("quantile", "q")}, []string{`quantile="q"`}},
@@ -317,7 +332,8 @@ func roundingShows(text string) bool {
 	has := func(list ...string) bool {
 		return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(text, s) })
 	}
-	return has("count_values", " == ", " != ", " > ", " < ", " >= ", " <= ", " % ", "ceil", "round", "sgn") && has("avg", "std", "pi()", "quantile", "rate", "increase", "deriv", " / ", " ^ ", "atan2")
+	return has("count_values", " == ", " != ", " > ", " < ", " >= ", " <= ", " % ", "ceil", "round", "sgn") &&
+		has("avg", "std", "pi()", "quantile", "rate", "increase", "deriv", " / ", " ^ ", "atan2")
 }
 
 type evaluated struct {
@@ -367,7 +383,8 @@ func differ(got, want evaluated) string {
 			return fmt.Sprintf("%s: %v, want %v; all: %v", key, g, w, got.series)
 		}
 		for i := range w {
-			if g[i] != w[i] && !(math.IsNaN(g[i]) && math.IsNaN(w[i])) && math.Abs(g[i]-w[i]) > 1e-9*math.Max(math.Abs(g[i]), math.Abs(w[i])) && math.Abs(g[i]-w[i]) > 1e-9 {
+			if g[i] != w[i] && !(math.IsNaN(g[i]) && math.IsNaN(w[i])) &&
+				math.Abs(g[i]-w[i]) > 1e-9*math.Max(math.Abs(g[i]), math.Abs(w[i])) && math.Abs(g[i]-w[i]) > 1e-9 {
 				return fmt.Sprintf("%s: %v, want %v", key, g, w)
 			}
 		}
@@ -406,7 +423,8 @@ func TestRewriteKeepsTheExpression(t *testing.T) {
 		}
 		parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 			if vs, ok := n.(*parser.VectorSelector); ok {
-				vs.LabelMatchers = Filled(slices.DeleteFunc(slices.Clone(vs.LabelMatchers), func(m *labels.Matcher) bool { return m.Name == "cluster" }))
+				vs.LabelMatchers = Filled(slices.DeleteFunc(slices.Clone(vs.LabelMatchers),
+					func(m *labels.Matcher) bool { return m.Name == "cluster" }))
 			}
 			return nil
 		})
@@ -418,12 +436,18 @@ func TestRewriteKeepsTheExpression(t *testing.T) {
 		t.Errorf("only %d were written", written)
 	}
 	for _, text := range []string{
-		`-1 ^ m{cluster="jaguar"}`, `-(m{cluster="jaguar"}) ^ 2`, `(-m{cluster="jaguar"}) ^ 2`, `m{cluster="jaguar"} ^ 2 ^ 3`, `(m{cluster="jaguar"} ^ 2) ^ 3`, `1 - (2 - m{cluster="jaguar"})`,
-		`{"a.b", cluster="jaguar"}`, `{"a.b", "label.x"="y", cluster="jaguar"}`, `m{cluster="jaguar", x="a\"b\\\n"}`, `sum without () (m{cluster="jaguar"})`, `sum by () (m{cluster="jaguar"})`,
-		`m{cluster="jaguar"} / ignoring () n`, `m{cluster="jaguar"} / on () n`, `m{cluster="jaguar"} * on (node) group_left () n`, `m{cluster="jaguar"}[5m:]`, `rate(m{cluster="jaguar"}[5m:1m] offset -3s)`,
-		`m{cluster="jaguar"} @ 1.5`, `m{cluster="jaguar"} @ end() offset 1h`, `rate(m{cluster="jaguar"}[step() + 5m])`, `rate(m{cluster="jaguar"}[range()])`, `m{cluster="jaguar"} offset (1m + 2s)`,
-		`rate(m{cluster="jaguar"}[5m] anchored)`, `rate(m{cluster="jaguar"}[5m] smoothed)`, `m{cluster="jaguar"} + fill(1) n`, `m{cluster="jaguar"} * 1e-300`, `m{cluster="jaguar"} * 0x1F`,
-		`m{cluster="jaguar"} * Inf`, `m{cluster="jaguar"} * -NaN`, `m{cluster="jaguar"} * 1h30m`, `sum by ("a.b") (m{cluster="jaguar"})`, `topk(1, m{cluster="jaguar"}) and on ("a.b") n`,
+		`-1 ^ m{cluster="jaguar"}`, `-(m{cluster="jaguar"}) ^ 2`, `(-m{cluster="jaguar"}) ^ 2`, `m{cluster="jaguar"} ^ 2 ^ 3`,
+		`(m{cluster="jaguar"} ^ 2) ^ 3`, `1 - (2 - m{cluster="jaguar"})`,
+		`{"a.b", cluster="jaguar"}`, `{"a.b", "label.x"="y", cluster="jaguar"}`, `m{cluster="jaguar", x="a\"b\\\n"}`,
+		`sum without () (m{cluster="jaguar"})`, `sum by () (m{cluster="jaguar"})`,
+		`m{cluster="jaguar"} / ignoring () n`, `m{cluster="jaguar"} / on () n`, `m{cluster="jaguar"} * on (node) group_left () n`,
+		`m{cluster="jaguar"}[5m:]`, `rate(m{cluster="jaguar"}[5m:1m] offset -3s)`,
+		`m{cluster="jaguar"} @ 1.5`, `m{cluster="jaguar"} @ end() offset 1h`, `rate(m{cluster="jaguar"}[step() + 5m])`,
+		`rate(m{cluster="jaguar"}[range()])`, `m{cluster="jaguar"} offset (1m + 2s)`,
+		`rate(m{cluster="jaguar"}[5m] anchored)`, `rate(m{cluster="jaguar"}[5m] smoothed)`, `m{cluster="jaguar"} + fill(1) n`,
+		`m{cluster="jaguar"} * 1e-300`, `m{cluster="jaguar"} * 0x1F`,
+		`m{cluster="jaguar"} * Inf`, `m{cluster="jaguar"} * -NaN`, `m{cluster="jaguar"} * 1h30m`, `sum by ("a.b") (m{cluster="jaguar"})`,
+		`topk(1, m{cluster="jaguar"}) and on ("a.b") n`,
 		`count_values("le", m{cluster="jaguar"})`, `quantile without (x) (scalar(n{cluster="jaguar"}), m)`, `m{cluster="jaguar",__name__!="x"}`, `{__name__=~"m|n",cluster="jaguar"}`,
 	} {
 		expr, err := Parser.ParseExpr(text)
@@ -442,7 +466,8 @@ func TestRewriteKeepsTheExpression(t *testing.T) {
 		}
 		parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 			if vs, ok := n.(*parser.VectorSelector); ok {
-				vs.LabelMatchers = Filled(slices.DeleteFunc(slices.Clone(vs.LabelMatchers), func(m *labels.Matcher) bool { return m.Name == "cluster" }))
+				vs.LabelMatchers = Filled(slices.DeleteFunc(slices.Clone(vs.LabelMatchers),
+					func(m *labels.Matcher) bool { return m.Name == "cluster" }))
 			}
 			return nil
 		})

@@ -105,7 +105,10 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 		return nil, context.Cause(ctx)
 	}
 	if leaf != nil {
-		return &Plan{Mode: leaf.Mode, Leaves: []*Leaf{leaf}, Whole: true, Raw: p.fetches, Cause: p.why(), Shard: p.whose(), Root: leaf.Node}, nil
+		return &Plan{
+			Mode: leaf.Mode, Leaves: []*Leaf{leaf}, Whole: true, Raw: p.fetches, Cause: p.why(), Shard: p.whose(),
+			Root: leaf.Node,
+		}, nil
 	}
 	if expr, err = q.own(expr); err != nil {
 		return nil, err
@@ -124,7 +127,10 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 	if len(p.leaves) > 0 {
 		shown = "evaluated here, over the answers of its parts: " + why
 	}
-	return &Plan{Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Cause: p.why(), Shard: p.whose(), Refused: p.refused, Expr: expr, Root: p.node(q.Text, shown, nodes)}, nil
+	return &Plan{
+		Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Cause: p.why(), Shard: p.whose(), Refused: p.refused,
+		Expr: expr, Root: p.node(q.Text, shown, nodes),
+	}, nil
 }
 
 func (q *Query) parse() (parser.Expr, error) {
@@ -159,7 +165,8 @@ func (v *View) only(ctx context.Context, q Query) *Plan {
 		return nil
 	}
 	g, s := v.top.Groups[0], v.top.Groups[0].Shards[0]
-	if from, until := s.Span(v.now); from != math.MinInt64 || until != math.MaxInt64 || ownsAny(g) || s.Thanos() || !g.Trusted() || q.Lost != nil && q.Lost(s) {
+	if from, until := s.Span(v.now); from != math.MinInt64 || until != math.MaxInt64 || ownsAny(g) || s.Thanos() || !g.Trusted() ||
+		q.Lost != nil && q.Lost(s) {
 		return nil
 	}
 	w := Window{math.MaxInt64, math.MinInt64}
@@ -167,7 +174,8 @@ func (v *View) only(ctx context.Context, q Query) *Plan {
 		w.From, w.Until = min(w.From, own.From), max(w.Until, own.Until)
 	}
 	replicas, err := s.Wholes(ctx, w.From, w.Until, v.now)
-	if err != nil || len(replicas) == 0 || slices.ContainsFunc(replicas, func(r *shard.Replica) bool { return r.Differs() || q.Avoid != nil && q.Avoid(r) }) {
+	if err != nil || len(replicas) == 0 ||
+		slices.ContainsFunc(replicas, func(r *shard.Replica) bool { return r.Differs() || q.Avoid != nil && q.Avoid(r) }) {
 		return nil
 	}
 	leaf := &Leaf{Mode: ModePass, Expr: q.Expr, Grid: q.Grid, Range: q.Range, Streams: true}

@@ -18,11 +18,17 @@ import (
 // change it. Without explanation the same is asked of the same servers.
 func TestHandedOverTree(t *testing.T) {
 	top, now := benchTopology(t, 4, map[string]string{"cluster": "jaguar"}), time.Now()
-	texts := []string{"1", "avg(up)", "sum(up) > 3", "max_over_time(sum(up)[1h:])", "absent(up)", "topk(2, up)", "sum(topk(2, up))", "(count(up))"}
+	texts := []string{
+		"1", "avg(up)", "sum(up) > 3", "max_over_time(sum(up)[1h:])", "absent(up)", "topk(2, up)", "sum(topk(2, up))",
+		"(count(up))",
+	}
 	for _, p := range panels {
 		texts = append(texts, p.text)
 	}
-	w := &writer{rng: rand.New(rand.NewPCG(randseed.Of(t, *presenceSeed), 3)), group: []string{"cluster"}, match: []string{`node="gpu-00001"`}}
+	w := &writer{
+		rng: rand.New(rand.NewPCG(randseed.Of(t, *presenceSeed), 3)), group: []string{"cluster"},
+		match: []string{`node="gpu-00001"`},
+	}
 	for range 300 {
 		if text := w.vector(1 + w.rng.IntN(4)); parses(text) {
 			texts = append(texts, text)
@@ -118,8 +124,10 @@ func asked(p *Plan) string {
 // TestSays: a text that is printed from an expression and is another one when it is read is found.
 func TestSays(t *testing.T) {
 	for text, want := range map[string]bool{
-		`m * 2`: true, `m offset 5m @ 5 * 2`: true, `rate(m[5m + 1s]) * 2`: true, `m offset (1m + 1s) * 2`: true, `sum(m offset (1m + 1s) @ 5)`: true,
-		`m offset (1m + 1s) @ 5 * 2`: false, `sum(m offset (1m + 1s) @ end() - 1)`: false, `max_over_time(m[5m:1m] offset (1m + 1s) @ 5) * 2`: true,
+		`m * 2`: true, `m offset 5m @ 5 * 2`: true, `rate(m[5m + 1s]) * 2`: true, `m offset (1m + 1s) * 2`: true,
+		`sum(m offset (1m + 1s) @ 5)`: true,
+		`m offset (1m + 1s) @ 5 * 2`:  false, `sum(m offset (1m + 1s) @ end() - 1)`: false,
+		`max_over_time(m[5m:1m] offset (1m + 1s) @ 5) * 2`: true,
 	} {
 		e, err := Parser.ParseExpr(text)
 		if err != nil {

@@ -85,8 +85,10 @@ func TestDivide(t *testing.T) {
 
 func TestTied(t *testing.T) {
 	for text, want := range map[string]bool{
-		`sum(rate(m[5m]))`: false, `m offset 5m`: false, `m offset -5m`: false, `max_over_time(rate(m[1m])[10m:])`: false, `m > 1 or n`: false, `{__name__="m"}`: false,
-		`m @ 5`: true, `m @ start()`: true, `rate(m[5m] @ end())`: true, `max_over_time(m[10m:1m] @ start())`: true, `start()+m`: true, `range()*m`: true, `label_replace(m, "a", "b", "", "")`: true,
+		`sum(rate(m[5m]))`: false, `m offset 5m`: false, `m offset -5m`: false, `max_over_time(rate(m[1m])[10m:])`: false,
+		`m > 1 or n`: false, `{__name__="m"}`: false,
+		`m @ 5`: true, `m @ start()`: true, `rate(m[5m] @ end())`: true, `max_over_time(m[10m:1m] @ start())`: true, `start()+m`: true,
+		`range()*m`: true, `label_replace(m, "a", "b", "", "")`: true,
 		`{job="x"}`: true, `{__name__=~"m|n"}`: true, `info(m)`: true, `m[step()]`: true, `sum({__name__!=""})`: true,
 	} {
 		e, err := Parser.ParseExpr(text)

@@ -59,7 +59,8 @@ func Tree(e parser.Expr) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return with1(object{"type": "aggregation", "op": n.Op.String(), "param": param, "grouping": list(n.Grouping), "without": n.Without}, n.Expr)
+		return with1(object{"type": "aggregation", "op": n.Op.String(), "param": param, "grouping": list(n.Grouping), "without": n.Without},
+			n.Expr)
 	case *parser.BinaryExpr:
 		return binaryTree(n)
 	case *parser.DurationExpr:
@@ -111,7 +112,10 @@ func subquery(n *parser.SubqueryExpr) (any, error) {
 		"type": "subquery", "range": n.Range.Milliseconds(), "offset": n.OriginalOffset.Milliseconds(), "step": n.Step.Milliseconds(),
 		"timestamp": n.Timestamp, "startOrEnd": bound(n.StartOrEnd),
 	}
-	for key, d := range map[string]*parser.DurationExpr{"rangeExpr": n.RangeExpr, "offsetExpr": n.OriginalOffsetExpr, "stepExpr": n.StepExpr} {
+	for key, d := range map[string]*parser.DurationExpr{
+		"rangeExpr": n.RangeExpr, "offsetExpr": n.OriginalOffsetExpr,
+		"stepExpr": n.StepExpr,
+	} {
 		t, err := durationTree(d)
 		if err != nil {
 			return nil, err

@@ -66,7 +66,8 @@ func Bounds() []string {
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxShardBytes, BoundMaxRange,
 		BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints, BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes,
 		BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
-		BoundQuarantine, BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision, BoundThanosRaw, BoundBody,
+		BoundQuarantine, BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision, BoundThanosRaw,
+		BoundBody,
 	}
 }
 
@@ -75,7 +76,10 @@ func Bounds() []string {
 // and dashboards tell the two apart by jsonnet/lib/bounds.libsonnet, which a test compares with
 // this.
 func CapacityBounds() []string {
-	return []string{BoundMemoryBudget, BoundMemoryHeap, BoundEvaluations, BoundProcessCalls, BoundReplicaCalls, BoundReadSlots, BoundUnselectiveSlots}
+	return []string{
+		BoundMemoryBudget, BoundMemoryHeap, BoundEvaluations, BoundProcessCalls, BoundReplicaCalls, BoundReadSlots,
+		BoundUnselectiveSlots,
+	}
 }
 
 // checks are all rules in the order in which they are asked: what is cheap to find out stands

@@ -66,7 +66,8 @@ func TestEmptiedSelector(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[endpoint.ID]Class{
-		endpoint.Labels: Other, endpoint.LabelValues: Other, endpoint.Series: Unselective, endpoint.Federate: Unselective, endpoint.Query: Unselective,
+		endpoint.Labels: Other, endpoint.LabelValues: Other, endpoint.Series: Unselective, endpoint.Federate: Unselective,
+		endpoint.Query: Unselective,
 	} {
 		if got := classOf(matchers, testGroup, id); got != want {
 			t.Errorf("%s: %s, want %s", id, got, want)

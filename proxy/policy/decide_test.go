@@ -53,23 +53,55 @@ func TestMetadata(t *testing.T) {
 		perShard    int
 	}{
 		{"the incident", series(`{le!=""}`), Unselective, 55 * time.Minute, 0, Clamp, false, 50000, 1000},
-		{"the incident with a range", with(series(`{le!=""}`), ago(6*hour), ago(0)), Unselective, 55 * time.Minute, 0, Clamp, true, 50000, 1000},
-		{"last week's pods", with(series(`{namespace="a"}`), ago(8*day), ago(7*day)), Other, 7*day + 55*time.Minute, 7 * day, Clamp, true, 50000, 50000},
-		{"a narrow range is kept", with(series(`{namespace="a"}`), ago(10*time.Minute), ago(0)), Other, 10 * time.Minute, 0, Pass, false, 50000, 50000},
+		{
+			"the incident with a range", with(series(`{le!=""}`), ago(6*hour), ago(0)), Unselective, 55 * time.Minute, 0, Clamp, true,
+			50000,
+			1000,
+		},
+		{
+			"last week's pods", with(series(`{namespace="a"}`), ago(8*day), ago(7*day)), Other, 7*day + 55*time.Minute, 7 * day, Clamp,
+			true,
+			50000, 50000,
+		},
+		{
+			"a narrow range is kept", with(series(`{namespace="a"}`), ago(10*time.Minute), ago(0)), Other, 10 * time.Minute, 0, Pass, false,
+			50000, 50000,
+		},
 		{"named without a range", series(`up`), Named, 55 * time.Minute, 0, Clamp, false, 50000, 50000},
 		{"named with a range", with(series(`up{a!=""}`), ago(30*day), ago(0)), Named, 30 * day, 0, Pass, false, 50000, 50000},
 		{"named beyond max_range", with(series(`up`), ago(60*day), ago(day)), Named, 32 * day, day, Clamp, true, 50000, 50000},
 		{"promtool, named", with(series(`up`), ago(far), ago(-far)), Named, 31 * day, 0, Clamp, true, 50000, 50000},
 		{"promtool, other", with(series(`{job="a"}`), ago(far), ago(-far)), Other, 55 * time.Minute, 0, Clamp, true, 50000, 50000},
-		{"Grafana's end is in the next minute", with(series(`up`), ago(hour), ago(-time.Minute)), Named, hour, -time.Minute, Pass, false, 50000, 50000},
+		{
+			"Grafana's end is in the next minute", with(series(`up`), ago(hour), ago(-time.Minute)), Named, hour, -time.Minute, Pass, false,
+			50000, 50000,
+		},
 		{"alternation of names", with(series(`{__name__=~"a|b"}`), ago(day), ago(0)), Named, day, 0, Pass, false, 50000, 50000},
-		{"strictest class rules", with(&endpoint.Request{ID: endpoint.Series, Match: []string{"up", `{le!=""}`, `{__name__!=""}`}}, ago(day), ago(0)), Unselective, 55 * time.Minute, 0, Clamp, true, 50000, 1000},
+		{"strictest class rules", with(&endpoint.Request{ID: endpoint.Series, Match: []string{"up", `{le!=""}`, `{__name__!=""}`}},
+			ago(day), ago(0)), Unselective, 55 * time.Minute, 0, Clamp, true, 50000, 1000},
 		{"series of a group", series(`{cluster="jaguar"}`), Unselective, 55 * time.Minute, 0, Clamp, false, 50000, 1000},
-		{"values in a group", &endpoint.Request{ID: endpoint.LabelValues, Label: "job", Match: []string{`{cluster="jaguar"}`}}, Other, 55 * time.Minute, 0, Clamp, false, 50000, 50000},
-		{"no match[]", with(&endpoint.Request{ID: endpoint.Labels, Limit: 40000}, ago(hour), ago(-time.Minute)), Other, 55 * time.Minute, 0, Clamp, true, 40000, 40000},
-		{"a limit beyond ours", with(&endpoint.Request{ID: endpoint.Labels, Limit: 400000}, ago(time.Minute), ago(0)), Other, time.Minute, 0, Pass, false, 50000, 50000},
-		{"a limit below the shard's", &endpoint.Request{ID: endpoint.LabelValues, Match: []string{`{a=~".+"}`}, Limit: 7}, Unselective, 55 * time.Minute, 0, Clamp, false, 7, 7},
-		{"future as a whole", with(series(`{a="b"}`), ago(-hour), ago(-far)), Other, -hour, -hour - 55*time.Minute, Pass, false, 50000, 50000},
+		{
+			"values in a group", &endpoint.Request{ID: endpoint.LabelValues, Label: "job", Match: []string{`{cluster="jaguar"}`}}, Other,
+			55 * time.Minute, 0, Clamp, false, 50000, 50000,
+		},
+		{
+			"no match[]", with(&endpoint.Request{ID: endpoint.Labels, Limit: 40000}, ago(hour), ago(-time.Minute)), Other, 55 * time.Minute,
+			0,
+			Clamp, true, 40000, 40000,
+		},
+		{
+			"a limit beyond ours", with(&endpoint.Request{ID: endpoint.Labels, Limit: 400000}, ago(time.Minute), ago(0)), Other,
+			time.Minute,
+			0, Pass, false, 50000, 50000,
+		},
+		{
+			"a limit below the shard's", &endpoint.Request{ID: endpoint.LabelValues, Match: []string{`{a=~".+"}`}, Limit: 7}, Unselective,
+			55 * time.Minute, 0, Clamp, false, 7, 7,
+		},
+		{
+			"future as a whole", with(series(`{a="b"}`), ago(-hour), ago(-far)), Other, -hour, -hour - 55*time.Minute, Pass, false, 50000,
+			50000,
+		},
 		{"start only, in the future", with(series(`up`), ago(-hour), endpoint.Time{}), Named, -hour, -hour, Pass, false, 50000, 50000},
 		{"end only", with(series(`up`), endpoint.Time{}, ago(day)), Named, day + 55*time.Minute, day, Clamp, false, 50000, 50000},
 	} {
@@ -79,7 +111,8 @@ func TestMetadata(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d.Class != tc.class || d.Verdict != tc.verdict || d.Narrowed != tc.narrowed || d.Limit != tc.limit || d.PerShardLimit != tc.perShard {
+			if d.Class != tc.class || d.Verdict != tc.verdict || d.Narrowed != tc.narrowed || d.Limit != tc.limit ||
+				d.PerShardLimit != tc.perShard {
 				t.Errorf("got class %s, verdict %s, narrowed %t, limit %d, per shard %d", d.Class, d.Verdict, d.Narrowed, d.Limit, d.PerShardLimit)
 			}
 			if from, until := now.Sub(time.UnixMilli(d.Start)), now.Sub(time.UnixMilli(d.End)); from != tc.from || until != tc.until {
@@ -95,7 +128,8 @@ func TestMetadata(t *testing.T) {
 			if r.Start != endpoint.At(d.Start) || r.End != endpoint.At(d.End) || r.Limit != d.PerShardLimit || r.Timeout != 25*time.Second {
 				t.Errorf("request %+v", r)
 			}
-			if tc.req.Start != before.Start || tc.req.End != before.End || tc.req.Limit != before.Limit || tc.req.Timeout != before.Timeout {
+			if tc.req.Start != before.Start || tc.req.End != before.End || tc.req.Limit != before.Limit ||
+				tc.req.Timeout != before.Timeout {
 				t.Error("the client's request was changed")
 			}
 		})

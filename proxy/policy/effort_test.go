@@ -31,7 +31,11 @@ func TestEffortIsBounded(t *testing.T) {
 		{"a sum over a dense subquery", dense("sum_over_time", 22_700), 11_000, ""},
 		{"a quantile over it", "quantile_over_time(0.9,vector(1)[22700s:1s])", 11_000, "most of them by quantile_over_time over the range at 1:24"},
 		{"a median deviation over it", dense("mad_over_time", 22_700), 11_000, "most of them by mad_over_time"},
-		{"many sums over such", strings.Join([]string{dense("sum_over_time", 22_700), dense("sum_over_time", 22_600), dense("sum_over_time", 22_500), dense("sum_over_time", 22_400), dense("sum_over_time", 22_300), dense("sum_over_time", 22_200)}, "+"), 11_000, "and the bound is 1250000000"},
+		{"many sums over such", strings.Join([]string{
+			dense("sum_over_time", 22_700), dense("sum_over_time", 22_600),
+			dense("sum_over_time", 22_500), dense("sum_over_time", 22_400), dense("sum_over_time", 22_300), dense("sum_over_time", 22_200),
+		},
+			"+"), 11_000, "and the bound is 1250000000"},
 		{"a forecast over it", "predict_linear(vector(1)[22700s:1s],60)", 11_000, "predict_linear"},
 		{"much inside a dense subquery", "sum_over_time((vector(1)" + strings.Repeat("+1", 500) + ")[219999s:1s])", 1, "looks at points"},
 		{"subqueries in a subquery", "max_over_time(max_over_time(vector(1)[1h:1s])[1d:1s])", 1, "look at"},

@@ -21,9 +21,12 @@ import (
 var seeds = []string{
 	"", "up", "1+1", `sum by (job) (rate(http_requests_total{code=~"5..", job!=""}[5m] offset 1h))`, `{"utf8.name", 'a'="b", c=~` + "`d|e`" + `}`,
 	"# a comment\nup # and \"another", "max_over_time(rate(x[5m])[1d:1m] @ end())", `histogram_quantile(0.9, sum(rate(x[$__interval])) by (le))`,
-	"x + on(a, b) group_left(c) y", "x + fill_left(1) fill_right(2) y", "fill + fill", "rate(x[step()*4] smoothed)", "x[1h:max_of(1m,step())]", "info(up, {a=~\".+\"})",
-	`label_replace(up, "a", "$1", "b", "(.*)")`, "----1", "((((1))))", "0x1F + 1_000 + .5e-3 + Inf + NaN + 1h30m", "\"\\x41\\u00e9\\U0001F600\\101\"", "'\\''", "\"unterminated", "`",
-	"{a=~\"(\"}", "{a=~\"a{1000}{1000}\"}", "{a=~\"(?i)[a-z]\\\\pL\"}", "up @ 253402300800", "up offset -292y", "\xff", "{\xff}", "x[", "x[5m", "x[5m:]", "x[(5m)]", "]", "}", ")", "{{", "up{", "a:b:c",
+	"x + on(a, b) group_left(c) y", "x + fill_left(1) fill_right(2) y", "fill + fill", "rate(x[step()*4] smoothed)",
+	"x[1h:max_of(1m,step())]", "info(up, {a=~\".+\"})",
+	`label_replace(up, "a", "$1", "b", "(.*)")`, "----1", "((((1))))", "0x1F + 1_000 + .5e-3 + Inf + NaN + 1h30m",
+	"\"\\x41\\u00e9\\U0001F600\\101\"", "'\\''", "\"unterminated", "`",
+	"{a=~\"(\"}", "{a=~\"a{1000}{1000}\"}", "{a=~\"(?i)[a-z]\\\\pL\"}", "up @ 253402300800", "up offset -292y", "\xff", "{\xff}", "x[",
+	"x[5m", "x[5m:]", "x[(5m)]", "]", "}", ")", "{{", "up{", "a:b:c",
 	strings.Repeat("-", 2000) + "1", strings.Repeat("(", 100), strings.Repeat("1+", 500) + "1",
 }
 
@@ -72,8 +75,10 @@ func FuzzPrescan(f *testing.F) {
 // expression.
 func FuzzRegexSize(f *testing.F) {
 	for _, s := range []string{
-		"", "a|b", "(a|b)", "(node-1|node-2)", "(.*a){1000}", "a{30}{30}", "[a-z]+", "(?i)[B-\\x{1e942}]", "\\pL\\p{Greek}", "[[:alpha:]\\d-]", "\\Qa.b\\E", "x{", "x{,3}", "x{2,}", "[", "(", ")", "|", "\\", "(?P<n>a)",
-		"a**", "(?:ab|ac|ad)", "[]a]", "[^]a]", "[a-]", "\\x{", "\\x4", "\\101", "(?i:k)s", "a{2}{3}{4}", "()|", "((((a){3}){3}){3})", "(|a)*",
+		"", "a|b", "(a|b)", "(node-1|node-2)", "(.*a){1000}", "a{30}{30}", "[a-z]+", "(?i)[B-\\x{1e942}]", "\\pL\\p{Greek}",
+		"[[:alpha:]\\d-]", "\\Qa.b\\E", "x{", "x{,3}", "x{2,}", "[", "(", ")", "|", "\\", "(?P<n>a)",
+		"a**", "(?:ab|ac|ad)", "[]a]", "[^]a]", "[a-]", "\\x{", "\\x4", "\\101", "(?i:k)s", "a{2}{3}{4}", "()|", "((((a){3}){3}){3})",
+		"(|a)*",
 	} {
 		f.Add(s)
 	}
@@ -108,10 +113,13 @@ func FuzzDecide(f *testing.F) {
 		f.Add(uint8(i), s, "up", []byte(s), int64(i)*3_600_000, int64(1_790_000_000_000), int64(15_000_000_000), i)
 	}
 	f.Add(uint8(1), "up", `{le!=""}`, []byte{}, int64(math.MinInt64), int64(math.MaxInt64), int64(1), 0)
-	f.Add(uint8(2), "max_over_time(up[100y:1s])", `{a=~".+"}`, []byte{3}, int64(math.MinInt64), int64(math.MinInt64), int64(math.MaxInt64), math.MaxInt)
-	f.Add(uint8(3), "up @ 253402300800 offset 292y", `{cluster="a"}`, []byte{1, 2}, int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MinInt64), -1)
+	f.Add(uint8(2), "max_over_time(up[100y:1s])", `{a=~".+"}`, []byte{3}, int64(math.MinInt64), int64(math.MinInt64), int64(math.MaxInt64),
+		math.MaxInt)
+	f.Add(uint8(3), "up @ 253402300800 offset 292y", `{cluster="a"}`, []byte{1, 2}, int64(math.MaxInt64), int64(math.MaxInt64),
+		int64(math.MinInt64), -1)
 	ids := []endpoint.ID{
-		endpoint.Query, endpoint.QueryRange, endpoint.QueryExemplars, endpoint.Series, endpoint.Labels, endpoint.LabelValues, endpoint.Federate, endpoint.Read,
+		endpoint.Query, endpoint.QueryRange, endpoint.QueryExemplars, endpoint.Series, endpoint.Labels, endpoint.LabelValues,
+		endpoint.Federate, endpoint.Read,
 		endpoint.FormatQuery, endpoint.ParseQuery, endpoint.Rules, endpoint.TargetsMetadata, endpoint.Metadata,
 	}
 	f.Fuzz(func(t *testing.T, which uint8, query, match string, more []byte, a, b, c int64, limit int) {
@@ -123,7 +131,8 @@ func FuzzDecide(f *testing.F) {
 			bits = binary.LittleEndian.Uint64(more)
 		}
 		req := &endpoint.Request{
-			ID: ids[int(which)%len(ids)], Query: query, Time: endpoint.Time{Ms: a, Set: bits&1 == 0}, Start: endpoint.Time{Ms: a, Set: bits&2 == 0}, End: endpoint.Time{Ms: b, Set: bits&4 == 0},
+			ID: ids[int(which)%len(ids)], Query: query, Time: endpoint.Time{Ms: a, Set: bits&1 == 0},
+			Start: endpoint.Time{Ms: a, Set: bits&2 == 0}, End: endpoint.Time{Ms: b, Set: bits&4 == 0},
 			Step: time.Duration(c), Timeout: time.Duration(b), Limit: limit,
 		}
 		if bits&8 == 0 {
@@ -137,7 +146,10 @@ func FuzzDecide(f *testing.F) {
 		}
 		if req.ID == endpoint.Read {
 			req.ReadQuery = &prompb.ReadRequest{Queries: []*prompb.Query{
-				{StartTimestampMs: a, EndTimestampMs: b, Matchers: []*prompb.LabelMatcher{{Type: prompb.LabelMatcher_Type(bits % 5), Name: query, Value: match}, nil}[:1+bits>>8&1]}, nil,
+				{StartTimestampMs: a, EndTimestampMs: b, Matchers: []*prompb.LabelMatcher{{
+					Type: prompb.LabelMatcher_Type(bits % 5),
+					Name: query, Value: match,
+				}, nil}[:1+bits>>8&1]}, nil,
 			}[:1+bits>>9&1]}
 		}
 		before := req.Clone()
@@ -159,7 +171,8 @@ func FuzzDecide(f *testing.F) {
 		if d.Deadline <= 0 || d.Deadline > l.Timeout || d.Request.Timeout != d.Deadline {
 			t.Fatalf("deadline %s", d.Deadline)
 		}
-		if d.Request.Query != req.Query || !reflect.DeepEqual(d.Request.Match, req.Clone().Match) || d.Request.Step != req.Step || d.Request.Time != req.Time {
+		if d.Request.Query != req.Query || !reflect.DeepEqual(d.Request.Match, req.Clone().Match) || d.Request.Step != req.Step ||
+			d.Request.Time != req.Time {
 			t.Fatal("the query was changed")
 		}
 		switch {
@@ -174,7 +187,8 @@ func FuzzDecide(f *testing.F) {
 			if req.Start.Set && d.Start < req.Start.Ms || req.End.Set && d.End > req.End.Ms {
 				t.Fatalf("window [%d, %d] is not in the caller's [%d, %d]", d.Start, d.End, req.Start.Ms, req.End.Ms)
 			}
-			if d.Limit < 1 || d.Limit > l.MaxSeries || req.Limit > 0 && d.Limit > req.Limit || d.PerShardLimit < 1 || d.PerShardLimit > d.Limit || d.Unselective && d.PerShardLimit > UnselectiveSeriesPerShard {
+			if d.Limit < 1 || d.Limit > l.MaxSeries || req.Limit > 0 && d.Limit > req.Limit || d.PerShardLimit < 1 ||
+				d.PerShardLimit > d.Limit || d.Unselective && d.PerShardLimit > UnselectiveSeriesPerShard {
 				t.Fatalf("limits %d, %d", d.Limit, d.PerShardLimit)
 			}
 			if d.Narrowed != (len(d.Warnings) > 0) || d.Narrowed && d.Verdict != Clamp {
@@ -202,7 +216,8 @@ func FuzzDecide(f *testing.F) {
 // estimate. The rest is read in linear time.
 func TestWorstTextsAreStopped(t *testing.T) {
 	linear := map[string]bool{
-		"spaces": true, "long identifier": true, "string": true, "escapes": true, "bad escape": true, "unterminated": true, "literal alternatives": true,
+		"spaces": true, "long identifier": true, "string": true, "escapes": true, "bad escape": true, "unterminated": true,
+		"literal alternatives": true,
 		"escaped alternatives": true, "random alternatives": true, "quoted": true,
 	}
 	for _, w := range worst {

@@ -23,7 +23,8 @@ func TestImports(t *testing.T) {
 		"github.com/spillwayproject/spillway/internal/clip",  // texts for messages
 	}
 	forbidden := map[string]string{
-		"net/http": "policy judges typed requests, not HTTP", "net": "no I/O", "os": "no I/O", "context": "nothing here waits", "log/slog": "callers log",
+		"net/http": "policy judges typed requests, not HTTP", "net": "no I/O", "os": "no I/O", "context": "nothing here waits",
+		"log/slog": "callers log",
 	}
 	eachFile(t, func(name string, f *ast.File) {
 		for _, spec := range f.Imports {
@@ -43,7 +44,8 @@ func TestEveryBoundHasAPage(t *testing.T) {
 	var declared []string
 	eachFile(t, func(_ string, f *ast.File) {
 		ast.Inspect(f, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Names) == 1 && strings.HasPrefix(spec.Names[0].Name, "Bound") && len(spec.Values) == 1 {
+			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Names) == 1 && strings.HasPrefix(spec.Names[0].Name, "Bound") &&
+				len(spec.Values) == 1 {
 				if lit, ok := spec.Values[0].(*ast.BasicLit); ok {
 					name, _ := strconv.Unquote(lit.Value)
 					declared = append(declared, name)

@@ -83,7 +83,8 @@ func heavy(q *Query) func(parser.Expr) string {
 	reason := func(m *maker) string {
 		for _, made := range m.each {
 			if n := made.Labels.At(assumedLabel); n > shardRowBytes {
-				return "it makes " + count(n) + " bytes of labels for each series, more than the " + bytesText(shardRowBytes) + " that a shard is asked for"
+				return "it makes " + count(n) + " bytes of labels for each series, more than the " + bytesText(shardRowBytes) +
+					" that a shard is asked for"
 			}
 			if n := made.Work.At(assumedLabel); n > shardWork {
 				return "it runs through " + count(n) + " steps of regular expressions for each series, more than the " + strconv.Itoa(shardWork) + " that a shard is asked for"

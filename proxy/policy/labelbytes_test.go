@@ -25,7 +25,8 @@ func TestMadeLabelsAreRefused(t *testing.T) {
 	for _, tc := range []struct{ name, text, bound, part string }{
 		{"nested label_replace of a constant", nestedReplace(seed, 40, 500), "label_bytes", "label_replace at 1:1"},
 		{"nested label_replace of a series", nestedReplace("up", 40, 500), "label_bytes", "label_replace at 1:1"},
-		{"nested label_replace by name", strings.ReplaceAll(strings.ReplaceAll(nestedReplace(seed, 40, 60), "(.*)", "(?P<all>.*)"), "$1", "${all}"), "label_bytes", "label_replace"},
+		{"nested label_replace by name", strings.ReplaceAll(strings.ReplaceAll(nestedReplace(seed, 40, 60), "(.*)", "(?P<all>.*)"), "$1",
+			"${all}"), "label_bytes", "label_replace"},
 		{"nested label_replace that doubles", nestedReplace(seed, 60, 2), "label_bytes", "label_replace"},
 		{"nested label_replace in a subquery", "max_over_time(" + nestedReplace(seed, 30, 4) + "[5m:1m])", "label_bytes", "label_replace"},
 		{"nested label_replace under sum", "sum(" + nestedReplace(seed, 30, 4) + ")", "label_bytes", "label_replace"},
@@ -39,10 +40,16 @@ func TestMadeLabelsAreRefused(t *testing.T) {
 			return s
 		}(), "label_bytes", "for each series"},
 		{"group_left of a long label", `up * on() group_left(x) label_replace(vector(1),"x","` + long + `","","")`, "label_bytes", "group_left at 1:1"},
-		{"group_right of a long label", `label_replace(vector(1),"x","` + long + `","","") * on() group_right(x) up`, "label_bytes", "group_right at 1:1"},
+		{
+			"group_right of a long label", `label_replace(vector(1),"x","` + long + `","","") * on() group_right(x) up`, "label_bytes",
+			"group_right at 1:1",
+		},
 		{"group_left of what absent made", `up * on() group_left(x) absent(nope{x="` + long + `"})`, "label_bytes", "group_left"},
 		{"label_join with a long separator", `label_join(up,"x","` + long + `","instance","job")`, "label_bytes", "label_join at 1:1"},
-		{"label_join of one label many times", `label_join(up,"x",""` + strings.Repeat(`,"instance"`, 500) + `)`, "label_bytes", "label_join"},
+		{
+			"label_join of one label many times", `label_join(up,"x",""` + strings.Repeat(`,"instance"`, 500) + `)`, "label_bytes",
+			"label_join",
+		},
 		{"nested label_join", func() string {
 			s := seed
 			for range 50 {
@@ -52,11 +59,18 @@ func TestMadeLabelsAreRefused(t *testing.T) {
 		}(), "label_bytes", "label_join"},
 		{"long labels joined by or", seed + strings.Repeat(` or `+nestedReplace(seed, 2, 60), 30), "label_bytes", "makes"},
 		{"count_values by a long label", `count_values by (x) ("v", label_replace(vector(time()),"x","` + long + `","",""))`, "label_bytes", "count_values"},
-		{"costly expression of label_replace", `label_replace(vector(1),"x","$1","x","(` + strings.Repeat(`a.`, 19<<10) + `)")`, "regex_cost", "regular expressions of the request"},
-		{"literal alternatives of label_replace", `label_replace(vector(1),"x","$1","x","` + strings.Repeat(`ab|`, 12<<10) + `")`, "regex_cost", "regular expressions of the request"},
+		{
+			"costly expression of label_replace", `label_replace(vector(1),"x","$1","x","(` + strings.Repeat(`a.`, 19<<10) + `)")`,
+			"regex_cost", "regular expressions of the request",
+		},
+		{
+			"literal alternatives of label_replace", `label_replace(vector(1),"x","$1","x","` + strings.Repeat(`ab|`, 12<<10) + `")`,
+			"regex_cost", "regular expressions of the request",
+		},
 		{"counted repetitions of label_replace", `label_replace(up,"x","$1","x","((a?){30}){30}")`, "regex_cost", "counted repetitions"},
 		{"expressions of matchers and label_replace together", `label_replace(up{a=~"(` + strings.Repeat("a.*", 800) + `)"},"x","$1","x","(` + strings.Repeat("a.", 1500) + `)")`, "regex_cost", "regular expressions"},
-		{"costly expression over a long label", `label_replace(label_replace(vector(1),"x","` + long + `","",""),"y","$1","x","(` + strings.Repeat(".*a", 300) + `)")`, "regex_cost", "steps of regular expressions"},
+		{"costly expression over a long label", `label_replace(label_replace(vector(1),"x","` + long + `","",""),"y","$1","x","(` +
+			strings.Repeat(".*a", 300) + `)")`, "regex_cost", "steps of regular expressions"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if len(tc.text) > 64<<10 {

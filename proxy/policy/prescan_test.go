@@ -24,7 +24,10 @@ func TestSmall(t *testing.T) {
 			check((head + strings.Repeat(part, smallText))[:smallText-1] + ")")
 		}
 	}
-	parts := []string{"(", ")", "{", "}", "[", "]", "on(", "ignoring(", "group_left(", "GROUP_RIGHT(", "a", "a,", "a=", `"b"`, "!=", "=~", "!~", "~", "+", ">", "-", "@", " offset ", "bool", "1_0", "5m", "#", "\n", "'", "\\"}
+	parts := []string{
+		"(", ")", "{", "}", "[", "]", "on(", "ignoring(", "group_left(", "GROUP_RIGHT(", "a", "a,", "a=", `"b"`, "!=", "=~",
+		"!~", "~", "+", ">", "-", "@", " offset ", "bool", "1_0", "5m", "#", "\n", "'", "\\",
+	}
 	rng := rand.New(rand.NewPCG(randseed.Of(t, 0), 0))
 	n := 0
 	for range 50_000 {

@@ -55,12 +55,18 @@ func TestRefused(t *testing.T) {
 		{"empty selector", instantQuery("{}"), "", "vector selector must contain at least one non-empty matcher"},
 		{"exemplars parse error", exemplars("sum(", ago(hour), ago(0)), "", "1:5: parse error"},
 		{"format_query", &endpoint.Request{ID: endpoint.FormatQuery, Query: "1+"}, "", `invalid parameter "query"`},
-		{"parse_query too long", &endpoint.Request{ID: endpoint.ParseQuery, Query: strings.Repeat("x", 70_000)}, "max_query_bytes", "70000 bytes"},
+		{
+			"parse_query too long", &endpoint.Request{ID: endpoint.ParseQuery, Query: strings.Repeat("x", 70_000)}, "max_query_bytes",
+			"70000 bytes",
+		},
 		{"series without match[]", &endpoint.Request{ID: endpoint.Series}, "", "no match[] parameter provided"},
 		{"series of everything", &endpoint.Request{ID: endpoint.Series, Match: []string{"{}"}}, "", `invalid parameter "match[]": match[] must contain at least one non-empty matcher`},
 		{"labels of everything", &endpoint.Request{ID: endpoint.Labels, Match: []string{"up", `{le=~".*"}`}}, "", "match[] must contain at least one non-empty matcher"},
 		{"values with a negation that matches the empty text", &endpoint.Request{ID: endpoint.LabelValues, Match: []string{`{a!="x"}`}}, "", "non-empty matcher"},
-		{"match[] parse error", &endpoint.Request{ID: endpoint.Series, Match: []string{"up{"}}, "", `invalid parameter "match[]": 1:4: parse error`},
+		{
+			"match[] parse error", &endpoint.Request{ID: endpoint.Series, Match: []string{"up{"}}, "",
+			`invalid parameter "match[]": 1:4: parse error`,
+		},
 		{"match[] of rules", &endpoint.Request{ID: endpoint.Rules, Filters: map[string][]string{"match[]": {"{"}}}, "", "parse error"},
 		{"match_target", &endpoint.Request{ID: endpoint.TargetsMetadata, Match: []string{"{"}}, "", `invalid parameter "match_target"`},
 		{"end before start", &endpoint.Request{ID: endpoint.Labels, Start: ago(0), End: ago(hour)}, "", `invalid parameter "end"`},
@@ -68,30 +74,52 @@ func TestRefused(t *testing.T) {
 		{"no step", rangeQuery("up", hour, 0), "", `invalid parameter "step": zero or negative`},
 		{"step below a millisecond", rangeQuery("up", time.Second, time.Microsecond), "", `invalid parameter "step"`},
 		{"read backwards", read(ago(0), ago(hour), prombMatcher(prompb.LabelMatcher_EQ, "__name__", "up")), "", "ends before it starts"},
-		{"read with a broken expression", read(ago(hour), ago(0), prombMatcher(prompb.LabelMatcher_RE, "__name__", "(")), "", "missing closing"},
+		{
+			"read with a broken expression", read(ago(hour), ago(0), prombMatcher(prompb.LabelMatcher_RE, "__name__", "(")), "",
+			"missing closing",
+		},
 		{"read with an unknown matcher", read(ago(hour), ago(0), prombMatcher(9, "__name__", "(")), "", "unknown type"},
 		{"infinite duration", instantQuery("x[5m/0]"), "", "parse error"},
 		{"infinite computed duration", rangeQuery("x[5m/(range()-1h)]", hour, time.Minute), "", "duration is NaN or infinite"},
 		{"negative computed duration", rangeQuery("rate(x[step()-5m])", hour, time.Minute), "", "duration must be greater than 0"},
 
 		{"query too long", instantQuery(`"` + strings.Repeat("a", 64<<10) + `"`), "max_query_bytes", "max_query_bytes is 64KiB"},
-		{"match[] too long", &endpoint.Request{ID: endpoint.Labels, Match: []string{`{a="` + strings.Repeat("a", 256<<10) + `"}`}}, "max_query_bytes", "256KiB"},
-		{"match[] too long outside strings", &endpoint.Request{ID: endpoint.Labels, Match: []string{strings.Repeat("a", 70_000)}}, "max_query_bytes", "outside string literals"},
+		{
+			"match[] too long", &endpoint.Request{ID: endpoint.Labels, Match: []string{`{a="` + strings.Repeat("a", 256<<10) + `"}`}},
+			"max_query_bytes", "256KiB",
+		},
+		{
+			"match[] too long outside strings", &endpoint.Request{ID: endpoint.Labels, Match: []string{strings.Repeat("a", 70_000)}},
+			"max_query_bytes", "outside string literals",
+		},
 		{"too many match[]", federate(make([]string, 65)...), "query_shape", "65 match[]"},
 		{"too many points", rangeQuery("up", 3*hour, 900*time.Millisecond), "max_points", "exceeded maximum resolution of 11,000 points per timeseries"},
-		{"a billion points", &endpoint.Request{ID: endpoint.QueryRange, Query: "up", Start: endpoint.At(0), End: endpoint.At(1e12), Step: time.Second}, "max_points", "11,000"},
-		{"all of time", &endpoint.Request{ID: endpoint.QueryRange, Query: "up", Start: endpoint.At(math.MinInt64), End: endpoint.At(math.MaxInt64), Step: time.Millisecond}, "max_points", "more than 292y"},
+		{"a billion points", &endpoint.Request{
+			ID: endpoint.QueryRange, Query: "up", Start: endpoint.At(0), End: endpoint.At(1e12),
+			Step: time.Second,
+		}, "max_points", "11,000"},
+		{"all of time", &endpoint.Request{
+			ID: endpoint.QueryRange, Query: "up", Start: endpoint.At(math.MinInt64),
+			End: endpoint.At(math.MaxInt64), Step: time.Millisecond,
+		}, "max_points", "more than 292y"},
 		{"range too long", rangeQuery("up", 32*day, day), "max_range", "the range of the query is 32d and max_range is 31d"},
 		{"selector too long", instantQuery("rate(x[32d])"), "max_range", "the selector at 1:6 reads 32d"},
 		{"subqueries too long", instantQuery("max_over_time(max_over_time(rate(x[1d])[20d:1h])[20d:1h])"), "max_range", "41d"},
 		{"computed range too long", rangeQuery("rate(x[range()*400])", 2*hour, time.Minute), "max_range", "33d8h"},
-		{"lookback too long", &endpoint.Request{ID: endpoint.Query, Query: "up", LookbackDelta: 100 * 365 * day}, "max_range", "lookback_delta"},
+		{
+			"lookback too long", &endpoint.Request{ID: endpoint.Query, Query: "up", LookbackDelta: 100 * 365 * day}, "max_range",
+			"lookback_delta",
+		},
 		{"exemplars too long", exemplars("up", ago(32*day), ago(0)), "max_range", "32d"},
-		{"read too long", read(endpoint.At(math.MinInt64), endpoint.At(math.MaxInt64), prombMatcher(prompb.LabelMatcher_EQ, "__name__", "up")), "max_range", "remote read"},
+		{"read too long", read(endpoint.At(math.MinInt64), endpoint.At(math.MaxInt64),
+			prombMatcher(prompb.LabelMatcher_EQ, "__name__", "up")), "max_range", "remote read"},
 		{"dense subquery", instantQuery("max_over_time(up[31d:1s])"), "max_points", "give the subquery a longer step"},
 		{"century by the second", instantQuery("max_over_time(up[100y:1s])"), "max_range", "100y"},
 		{"century of nothing by the second", instantQuery("max_over_time(vector(1)[100y:1s])"), "max_points", "subquery at 1:15"},
-		{"dense subquery at dense steps", rangeQuery("max_over_time(up[10d:15s])", 10000*time.Second, time.Second), "max_points", "look at"},
+		{
+			"dense subquery at dense steps", rangeQuery("max_over_time(up[10d:15s])", 10000*time.Second, time.Second), "max_points",
+			"look at",
+		},
 		{"inner dense subquery", instantQuery("max_over_time(max_over_time(up[1h:1s])[20d:1h])"), "max_points", "subquery at 1:29"},
 
 		{"the incident as a query", instantQuery(`count({le!=""})`), "unselective", `name a metric: {__name__="…", le!=""}`},
@@ -114,21 +142,36 @@ func TestRefused(t *testing.T) {
 		{"matchers", instantQuery("{" + strings.Repeat(`a="b",`, 101) + "}"), "query_shape", "matchers in one selector"},
 		{"arguments", instantQuery("abs(1" + strings.Repeat(",1", 10_000) + ")"), "query_shape", "tokens"},
 		{"comments", instantQuery(strings.Repeat("#\n", 20_000) + "1"), "query_shape", "tokens"},
-		{"pairs", instantQuery("x+on(a" + strings.Repeat(",a", 99) + ")group_left(b" + strings.Repeat(",b", 99) + ")x"), "query_shape", "pairs of labels"},
+		{
+			"pairs", instantQuery("x+on(a" + strings.Repeat(",a", 99) + ")group_left(b" + strings.Repeat(",b", 99) + ")x"), "query_shape",
+			"pairs of labels",
+		},
 		{"underscores", instantQuery("1" + strings.Repeat("+1_000", 500) + strings.Repeat("+1_0_0_0", 400)), "query_shape", "underscores"},
 		{"long number", instantQuery("up +  " + strings.Repeat("1_", 600) + "1"), "query_shape", "characters in one number"},
 		{"long number in brackets", instantQuery("up[ " + strings.Repeat("1", 1100) + "s]"), "query_shape", "characters in one number"},
-		{"rules", &endpoint.Request{ID: endpoint.Rules, Filters: map[string][]string{"match[]": {"{" + strings.Repeat(`a="b",`, 101) + "}"}}}, "query_shape", "matchers"},
-		{"read queries", &endpoint.Request{ID: endpoint.Read, ReadQuery: &prompb.ReadRequest{Queries: make([]*prompb.Query, 65)}}, "query_shape", "remote read"},
+		{"rules", &endpoint.Request{
+			ID:      endpoint.Rules,
+			Filters: map[string][]string{"match[]": {"{" + strings.Repeat(`a="b",`, 101) + "}"}},
+		}, "query_shape", "matchers"},
+		{
+			"read queries", &endpoint.Request{ID: endpoint.Read, ReadQuery: &prompb.ReadRequest{Queries: make([]*prompb.Query, 65)}},
+			"query_shape", "remote read",
+		},
 
 		{"counted", instantQuery(`up{a=~"(.*a){1000}"}`), "regex_cost", "counted repetitions"},
 		{"counted twice", instantQuery(`up{a=~"((a{30}){30}){30}"}`), "regex_cost", "counted repetitions"},
-		{"counted in match[]", &endpoint.Request{ID: endpoint.Series, Match: []string{`up{a!~'(.*a){1000}'}`}}, "regex_cost", "counted repetitions"},
+		{
+			"counted in match[]", &endpoint.Request{ID: endpoint.Series, Match: []string{`up{a!~'(.*a){1000}'}`}}, "regex_cost",
+			"counted repetitions",
+		},
 		{"counted in read", read(ago(hour), ago(0), prombMatcher(prompb.LabelMatcher_RE, "a", "(.*a){1000}")), "regex_cost", "counted"},
 		{"unicode", instantQuery(`up{a=~"(?i)` + strings.Repeat(`\\pL`, 3) + `"}`), "regex_cost", "units and at most"},
 		{"long", instantQuery("up{a=~`" + strings.Repeat("ab.*", 3000) + "`}"), "regex_cost", "units and at most"},
 		{"names anywhere", instantQuery(`up{a=~".*(` + strings.Join(fleet(2, 1000), "|") + `).*"}`), "regex_cost", "the custom value .*"},
-		{"names anywhere in match[]", &endpoint.Request{ID: endpoint.Series, Match: []string{`up{a=~".*(` + strings.Join(fleet(5, 2000), "|") + `).*"}`}}, "regex_cost", "units and at most 32000"},
+		{"names anywhere in match[]", &endpoint.Request{
+			ID:    endpoint.Series,
+			Match: []string{`up{a=~".*(` + strings.Join(fleet(5, 2000), "|") + `).*"}`},
+		}, "regex_cost", "units and at most 32000"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_ = ms
@@ -165,7 +208,10 @@ func TestPassed(t *testing.T) {
 		{"range", rangeQuery("rate(up[10m])", hour, time.Minute), hour + 10*time.Minute, 0},
 		{"31 days of 5 minutes", rangeQuery("rate(up[5m])", 31*day, hour), 31*day + 5*time.Minute, 0},
 		{"exactly 11,000 points", rangeQuery("up", 11000*time.Second, time.Second), 11300 * time.Second, 0},
-		{"less than a step more", rangeQuery("up", 11000*time.Second+999*time.Millisecond, time.Second), 11300*time.Second + 999*time.Millisecond, 0},
+		{
+			"less than a step more", rangeQuery("up", 11000*time.Second+999*time.Millisecond, time.Second),
+			11300*time.Second + 999*time.Millisecond, 0,
+		},
 		{"offset", instantQuery("up offset 1y"), 365*day + 5*time.Minute, 365 * day},
 		{"negative offset", instantQuery("up offset -1h"), -hour + 5*time.Minute, -hour},
 		{"two at once", instantQuery("up - up offset 1w"), 7*day + 5*time.Minute, 0},
@@ -202,7 +248,8 @@ func TestPassed(t *testing.T) {
 			if len(d.Selectors) == 0 || len(d.Selectors) != len(d.Classes) {
 				t.Errorf("%d selectors, %d classes", len(d.Selectors), len(d.Classes))
 			}
-			if tc.req.ID == endpoint.QueryRange && (d.Request.Start != tc.req.Start || d.Request.End != tc.req.End || d.Request.Step != tc.req.Step || d.Request.Query != tc.req.Query) {
+			if tc.req.ID == endpoint.QueryRange && (d.Request.Start != tc.req.Start || d.Request.End != tc.req.End ||
+				d.Request.Step != tc.req.Step || d.Request.Query != tc.req.Query) {
 				t.Errorf("the query was changed: %+v", d.Request)
 			}
 		})
@@ -268,7 +315,10 @@ func TestNoLimitsNoAnswer(t *testing.T) {
 }
 
 func TestOtherEndpointsPass(t *testing.T) {
-	for _, id := range []endpoint.ID{endpoint.Metadata, endpoint.Rules, endpoint.Alerts, endpoint.Targets, endpoint.StatusTSDB, endpoint.FormatQuery, endpoint.ParseQuery} {
+	for _, id := range []endpoint.ID{
+		endpoint.Metadata, endpoint.Rules, endpoint.Alerts, endpoint.Targets, endpoint.StatusTSDB,
+		endpoint.FormatQuery, endpoint.ParseQuery,
+	} {
 		req := &endpoint.Request{ID: id, Limit: 5}
 		if id.HasQuery() {
 			req.Query = `{le!=""}`
@@ -322,7 +372,8 @@ func TestMonths(t *testing.T) {
 			continue
 		}
 		e := refusal(t, err)
-		if e.Bound != BoundMaxRange || !strings.Contains(e.Message, "max_range is 31d") || !strings.Contains(e.Advice, "by a rule") || !strings.Contains(e.Advice, "raise limits.max_range") {
+		if e.Bound != BoundMaxRange || !strings.Contains(e.Message, "max_range is 31d") || !strings.Contains(e.Advice, "by a rule") ||
+			!strings.Contains(e.Advice, "raise limits.max_range") {
 			t.Errorf("%s: %s; %s", text, e.Message, e.Advice)
 		}
 	}

@@ -87,7 +87,10 @@ func TestGrafanaAllOfAQuery(t *testing.T) {
 		one         string
 		occurrences int
 	}{
-		{`DCGM_FI_DEV_FB_USED{Hostname=~"$x",gpu=~"0|1"}`, 1}, {`up{instance!~"$x"}`, 2}, {`node_load1{instance=~"$x:.*"}`, 3}, {`up{instance=~"gpu-$x"}`, 6},
+		{`DCGM_FI_DEV_FB_USED{Hostname=~"$x",gpu=~"0|1"}`, 1},
+		{`up{instance!~"$x"}`, 2},
+		{`node_load1{instance=~"$x:.*"}`, 3},
+		{`up{instance=~"gpu-$x"}`, 6},
 	}
 	for kind, k := range fleets {
 		values := fleet(kind, 5000)
@@ -192,7 +195,8 @@ func TestNestedAlternatives(t *testing.T) {
 // keeps a list of all places of the expression that it may have come to.
 func FuzzRegexCost(f *testing.F) {
 	for _, re := range []string{
-		"(a|b|ab)", "(a\\.b|a\\.c)x*", "node-(1|2|10):.*", ".*(a|b)", "(a|b)*c", "((a|b)|c)?d", "(a|aa|aaa)(a|aa|aaa)", "..(aa|ab)", "a{3}b|c", "(?i)(ab|b)", "\\Qa.b\\E|c", "(?:a|)b", "a**", "[ab]c|d", "(a.b|a.c|..)", "a+?|(b)",
+		"(a|b|ab)", "(a\\.b|a\\.c)x*", "node-(1|2|10):.*", ".*(a|b)", "(a|b)*c", "((a|b)|c)?d", "(a|aa|aaa)(a|aa|aaa)", "..(aa|ab)",
+		"a{3}b|c", "(?i)(ab|b)", "\\Qa.b\\E|c", "(?:a|)b", "a**", "[ab]c|d", "(a.b|a.c|..)", "a+?|(b)",
 	} {
 		f.Add(re, "aaaaaaaaaaabab")
 		f.Add(re, "node-10:9100")
@@ -315,7 +319,8 @@ func BenchmarkRegexCost(b *testing.B) {
 			re := strings.ReplaceAll(grafanaAll(every(n)), `\\`, `\`) // as PromQL unquotes it
 			rows = append(rows, row{fmt.Sprintf("%s/%d", k.name, n), re, run})
 			if n == 1000 {
-				rows = append(rows, row{k.name + "/1000 and more", re + ".*", run}, row{k.name + "/1000 by pipe", strings.Join(every(n), "|"), run}, row{k.name + "/1000 anywhere", ".*" + re + ".*", run})
+				rows = append(rows, row{k.name + "/1000 and more", re + ".*", run},
+					row{k.name + "/1000 by pipe", strings.Join(every(n), "|"), run}, row{k.name + "/1000 anywhere", ".*" + re + ".*", run})
 			}
 		}
 	}

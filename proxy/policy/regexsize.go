@@ -213,7 +213,10 @@ func sizeOf(re string) regexSize {
 	}
 	size, height := s.top().finish()
 	deep := max(0, height-freeNesting)
-	return size.plus(regexSize{all: expressionCost + len(re)/bytesPerUnit + mulInt(deep, deep), fixed: min(len(re), size.once) / bytesPerUnit})
+	return size.plus(regexSize{
+		all:   expressionCost + len(re)/bytesPerUnit + mulInt(deep, deep),
+		fixed: min(len(re), size.once) / bytesPerUnit,
+	})
 }
 
 type sizer struct {

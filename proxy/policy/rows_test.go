@@ -49,7 +49,8 @@ func TestCountValuesAtManyStepsIsNotForShards(t *testing.T) {
 		if d.Heavy != nil {
 			why = d.Heavy(d.Expr)
 		}
-		if (why != "") != tc.heavy || tc.heavy && !strings.Contains(why, "count_values may make a series") && !strings.Contains(why, "may copy other labels at each of 601 steps") {
+		if (why != "") != tc.heavy || tc.heavy && !strings.Contains(why, "count_values may make a series") &&
+			!strings.Contains(why, "may copy other labels at each of 601 steps") {
 			t.Errorf("%s: not for shards because %q, want %t", tc.name, why, tc.heavy)
 		}
 		if !tc.heavy {

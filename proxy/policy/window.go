@@ -47,7 +47,8 @@ func boundMetadata(q *Query, d *Decision) {
 		if bound == BoundMetadataRange {
 			why = "metadata_range is the longest range that is searched where no metric is named; name one to search further back"
 		}
-		d.Warnings = append(d.Warnings, fmt.Sprintf("Spillway narrowed the range to %s before %s: %s", model.Duration(widest), instant(d.End), why))
+		d.Warnings = append(d.Warnings,
+			fmt.Sprintf("Spillway narrowed the range to %s before %s: %s", model.Duration(widest), instant(d.End), why))
 	}
 	d.Request.Start, d.Request.End = endpoint.At(d.Start), endpoint.At(d.End)
 	d.Request.Limit = d.PerShardLimit

@@ -37,7 +37,11 @@ func TestWrite(t *testing.T) {
 		allow      string
 	}{
 		{"bound", Refuse("max_series", "5", "6", "name a metric", "too many series"), 422, "execution", "", ""},
-		{"overload", Overload("memory.budget", "1MiB", 1500*time.Millisecond, "try again", "no memory left"), 429, "too_many_requests", "2", ""},
+		{
+			"overload", Overload("memory.budget", "1MiB", 1500*time.Millisecond, "try again", "no memory left"), 429, "too_many_requests",
+			"2",
+			"",
+		},
 		{"overload without wait", New(Overloaded, "full"), 429, "too_many_requests", "1", ""},
 		{"method", &Error{Kind: MethodNotAllowed, Message: "no", Allow: []string{"GET", "POST"}}, 405, "bad_data", "", "GET, POST"},
 		{"shard", Wrap(ShardFailed, errors.New("secret"), "shard a failed"), 502, "internal", "", ""},
@@ -117,7 +121,10 @@ func TestFromContextAsksTheContextFirst(t *testing.T) {
 // What Prometheus itself says of a request stays as it is; the object beside it always says
 // something.
 func TestPrometheusSentencesStay(t *testing.T) {
-	for advice, e := range map[string]*Error{badDataAdvice: New(BadData, "parse %s", "error"), verbatimAdvice: Prometheus("parse %s", "error")} {
+	for advice, e := range map[string]*Error{
+		badDataAdvice:  New(BadData, "parse %s", "error"),
+		verbatimAdvice: Prometheus("parse %s", "error"),
+	} {
 		got := string(e.JSON())
 		if !strings.HasPrefix(got, `{"status":"error","errorType":"bad_data","error":"parse error","spillway":{`) || !strings.Contains(got, `"advice":"`+advice+`"`) {
 			t.Error(got)

@@ -12,9 +12,13 @@ import (
 func (x *exchange) expected() *merge.Asked {
 	req := x.dec.Request
 	if req.ID.Span() == endpoint.SpanSteps {
-		return &merge.Asked{Type: string(parser.ValueTypeMatrix), Grid: merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: req.Step.Milliseconds()}}
+		return &merge.Asked{
+			Type: string(parser.ValueTypeMatrix),
+			Grid: merge.Grid{Start: req.Start.Ms, End: req.End.Ms, Step: req.Step.Milliseconds()},
+		}
 	}
-	a := &merge.Asked{Type: string(x.dec.Expr.Type()), Grid: merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}} // Prometheus gives all samples the time of the evaluation
+	// Prometheus gives all samples the time of the evaluation
+	a := &merge.Asked{Type: string(x.dec.Expr.Type()), Grid: merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}}
 	if x.dec.Expr.Type() == parser.ValueTypeMatrix {
 		a.Grid = storedAt(x.dec.Expr, req.Time.Ms)
 	}

@@ -21,7 +21,8 @@ func TestPassedAnswersFit(t *testing.T) {
 	r.s.lightSeries = 1 << 40 // nothing else is asked
 	s := r.all()[0]
 	const q = `up{cluster="heron"}`
-	instant, rng := url.Values{"query": {q}, "time": {"1700000000"}}, url.Values{"query": {q}, "start": {"1700000000"}, "end": {"1700000060"}, "step": {"30"}}
+	instant, rng := url.Values{"query": {q}, "time": {"1700000000"}},
+		url.Values{"query": {q}, "start": {"1700000000"}, "end": {"1700000060"}, "step": {"30"}}
 	raw := url.Values{"query": {q + "[5m]"}, "time": {"1700000000"}}
 	vector := func(sample string) string {
 		return `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"up"},"value":` + sample + `}]}}`
@@ -42,14 +43,21 @@ func TestPassedAnswersFit(t *testing.T) {
 		{"a scalar for a vector", "query", instant, `{"status":"success","data":{"resultType":"scalar","result":[1700000000,"1"]}}`, false},
 		{"1_0", "query", instant, vector(`[1700000000,"1_0"]`), false},
 		{"0x1p-2", "query", instant, vector(`[1700000000,"0x1p-2"]`), false},
-		{"an error beside success", "query", instant, strings.Replace(vector(`[1700000000,"1"]`), `{"status"`, `{"error":"e","status"`, 1), false},
+		{
+			"an error beside success", "query", instant,
+			strings.Replace(vector(`[1700000000,"1"]`), `{"status"`, `{"error":"e","status"`, 1),
+			false,
+		},
 		{"a range", "query_range", rng, matrix(`[1700000000,"1"],[1700000060,"1"]`), true},
 		{"beside the grid", "query_range", rng, matrix(`[1700000000,"1"],[1700000031,"1"]`), false},
 		{"a vector for a range", "query_range", rng, vector(`[1700000000,"1"]`), false},
 		{"samples as stored", "query", raw, matrix(`[1699999701.5,"1"],[1699999990.123,"1"]`), true},
 		{"samples of another hour", "query", raw, matrix(`[1699990000,"1"]`), false},
 	} {
-		if err := s.Set("", fakeshard.Route{Path: "/api/v1/" + tc.path, Script: `header Content-Type application/json; send '` + tc.body + `'`}); err != nil {
+		if err := s.Set("", fakeshard.Route{
+			Path:   "/api/v1/" + tc.path,
+			Script: `header Content-Type application/json; send '` + tc.body + `'`,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		got := r.ask(r.request(context.Background(), asking{path: "/api/v1/" + tc.path, form: tc.form, post: true}))

@@ -75,7 +75,8 @@ func (x *exchange) shardRequest(l *plan.Leaf, p *plan.Part) *endpoint.Request {
 	req.Query, req.PartialResponse, req.Limit, req.Stats = p.Query, nil, 0, ""
 	req.Start, req.End, req.Time = endpoint.Time{}, endpoint.Time{}, endpoint.Time{}
 	if l.Range {
-		req.ID, req.Start, req.End, req.Step = endpoint.QueryRange, endpoint.At(l.Grid.Start), endpoint.At(l.Grid.End), time.Duration(l.Grid.Step)*time.Millisecond
+		req.ID, req.Start, req.End, req.Step = endpoint.QueryRange, endpoint.At(l.Grid.Start), endpoint.At(l.Grid.End),
+			time.Duration(l.Grid.Step)*time.Millisecond
 	} else {
 		req.ID, req.Time, req.Step = endpoint.Query, endpoint.At(l.Grid.Start), 0
 	}
@@ -95,7 +96,10 @@ func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
 	var out []question
 	for i, l := range leaves {
 		for _, p := range l.Parts {
-			q := question{shard: p.Shard, req: x.shardRequest(l, p), relabel: p.Relabel, class: shard.Light, plain: true, part: i, call: p.Call, mode: l.Mode, from: p.From, until: p.Until, wholes: p.Replicas}
+			q := question{
+				shard: p.Shard, req: x.shardRequest(l, p), relabel: p.Relabel, class: shard.Light, plain: true, part: i,
+				call: p.Call, mode: l.Mode, from: p.From, until: p.Until, wholes: p.Replicas,
+			}
 			if alone && calls[p.Shard] == 1 && len(p.Replicas) > 1 {
 				q.replicas = p.Replicas
 			} else {

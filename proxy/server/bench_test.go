@@ -68,7 +68,10 @@ func child(spec string) int {
 	if err != nil {
 		panic(err)
 	}
-	s, err := New(Options{Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Ready: func(main, _ netAddr) { fmt.Println("http://" + main.String()) }})
+	s, err := New(Options{
+		Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0",
+		Ready: func(main, _ netAddr) { fmt.Println("http://" + main.String()) },
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -133,7 +136,10 @@ func BenchmarkPassThrough(b *testing.B) {
 	if _, err := m.Backfill(b.Context(), dir, cluster.BackfillOptions{From: now.Add(-time.Hour), Until: now}); err != nil {
 		b.Fatal(err)
 	}
-	p, err := localprom.Start(b.Context(), localprom.Options{Blocks: []string{dir}, DisableWAL: true, ExternalLabels: labels.FromStrings("cluster", "jaguar"), MaxConcurrency: 100})
+	p, err := localprom.Start(b.Context(), localprom.Options{
+		Blocks: []string{dir}, DisableWAL: true,
+		ExternalLabels: labels.FromStrings("cluster", "jaguar"), MaxConcurrency: 100,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -47,7 +47,10 @@ func (x *exchange) read() error {
 	for i, q := range rq.Queries {
 		var hints *storage.SelectHints
 		if h := q.Hints; h != nil {
-			hints = &storage.SelectHints{Start: h.StartMs, End: h.EndMs, Step: h.StepMs, Func: h.Func, Grouping: h.Grouping, Range: h.RangeMs, By: h.By}
+			hints = &storage.SelectHints{
+				Start: h.StartMs, End: h.EndMs, Step: h.StepMs, Func: h.Func, Grouping: h.Grouping,
+				Range: h.RangeMs, By: h.By,
+			}
 		}
 		if all[i], err = x.selectSeries(q.StartTimestampMs, q.EndTimestampMs, hints, x.dec.Selectors[i]); err != nil {
 			return err
@@ -59,7 +62,10 @@ func (x *exchange) read() error {
 		h.Set("Content-Type", "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse")
 		frames := remote.NewChunkedWriter(out, out)
 		for i, series := range all {
-			set := storage.NewSeriesSetToChunkSet(&seriesSet{ctx: x.ctx, list: series, from: rq.Queries[i].StartTimestampMs, until: rq.Queries[i].EndTimestampMs})
+			set := storage.NewSeriesSetToChunkSet(&seriesSet{
+				ctx: x.ctx, list: series, from: rq.Queries[i].StartTimestampMs,
+				until: rq.Queries[i].EndTimestampMs,
+			})
 			if _, err := remote.StreamChunkedReadResponses(frames, int64(i), set, nil, maxFrameBytes, &framePool); err != nil {
 				return out.or(err)
 			}
@@ -70,7 +76,10 @@ func (x *exchange) read() error {
 	h.Set("Content-Encoding", "snappy")
 	w := samplesWriter{x: x}
 	for i, series := range all {
-		if err := w.result(&seriesSet{ctx: x.ctx, list: series, from: rq.Queries[i].StartTimestampMs, until: rq.Queries[i].EndTimestampMs}); err != nil {
+		if err := w.result(&seriesSet{
+			ctx: x.ctx, list: series, from: rq.Queries[i].StartTimestampMs,
+			until: rq.Queries[i].EndTimestampMs,
+		}); err != nil {
 			return err
 		}
 	}
@@ -198,7 +207,8 @@ func (x *exchange) federate() error {
 	if err := x.budget.AddSamples(int64(len(all))); err != nil {
 		return err
 	}
-	format := expfmt.NegotiateAccept(x.header, expfmt.NewFormat(expfmt.TypeProtoDelim), expfmt.NewFormat(expfmt.TypeProtoText), expfmt.NewFormat(expfmt.TypeProtoCompact), expfmt.NewFormat(expfmt.TypeTextPlain))
+	format := expfmt.NegotiateAccept(x.header, expfmt.NewFormat(expfmt.TypeProtoDelim), expfmt.NewFormat(expfmt.TypeProtoText),
+		expfmt.NewFormat(expfmt.TypeProtoCompact), expfmt.NewFormat(expfmt.TypeTextPlain))
 	x.client.Header().Set("Content-Type", string(format))
 	out := &boundedWriter{x: x}
 	enc := expfmt.NewEncoder(out, format)

@@ -76,7 +76,8 @@ type outcome struct {
 
 func (x *exchange) newFanout(questions []question, read reading) *fanout {
 	f := &fanout{
-		x: x, questions: questions, results: make([]outcome, len(questions)), read: read, asked: map[seat]int{}, left: map[seat]*atomic.Int32{},
+		x: x, questions: questions, results: make([]outcome, len(questions)), read: read, asked: map[seat]int{},
+		left: map[seat]*atomic.Int32{},
 		kept: keeper{budget: x.budget, size: admit.NewBudget(nil, admit.Limits{MaxBytes: x.limits.MaxResponseBytes})},
 	}
 	f.ctx, f.cancel = context.WithCancelCause(x.ctx)
@@ -314,7 +315,10 @@ func (f *fanout) call(i int) {
 	f.waits.over(i, true)
 	r.resp = resp
 	r.body = x.account.body(f.slots.until(q.shard, resp.Body))
-	r.src = merge.Source{Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: r.body, Cancel: func() { f.cancel(errSibling) }, Relabel: q.relabel, Stamped: q.shard.Thanos(), Asked: q.asked, Limit: q.limit}
+	r.src = merge.Source{
+		Name: resp.Replica.Name(), Shard: q.shard.Name(), Body: r.body, Cancel: func() { f.cancel(errSibling) },
+		Relabel: q.relabel, Stamped: q.shard.Thanos(), Asked: q.asked, Limit: q.limit,
+	}
 	if f.read == nil {
 		return
 	}

@@ -211,7 +211,10 @@ func BenchmarkFanOut(b *testing.B) {
 	for g := range 200 {
 		fmt.Fprintf(&text, "  - name: g%d\n    labels: {cluster: g%d}\n    shards:\n", g, g)
 		for i := range 4 {
-			s := fakeshard.Start(b, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": fmt.Sprint(g, "-", i), "job": "fake"}}})
+			s := fakeshard.Start(b, fakeshard.Config{Series: []map[string]string{{
+				"__name__": "up", "instance": fmt.Sprint(g, "-", i),
+				"job": "fake",
+			}}})
 			fmt.Fprintf(&text, "      - {replicas: [{url: %q}]}\n", s.URL())
 		}
 	}

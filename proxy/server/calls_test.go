@@ -94,7 +94,10 @@ func TestEqualPartsAreAskedOnce(t *testing.T) {
 		{name: "pushed at other times", text: "sum(up) + sum(up offset 1m) + sum(up)", want: `"6"`, asked: 2},
 		{name: "raw alone", text: info, want: `"2"`, raw: true, asked: 2}, // up and target_info
 		{name: "raw", text: info + " + " + info + " + " + info, want: `"6"`, raw: true, asked: 2},
-		{name: "raw in other windows", text: info + " + " + strings.Replace(info, "})", "} offset 1m)", 1), want: `"4"`, raw: true, asked: 4},
+		{
+			name: "raw in other windows", text: info + " + " + strings.Replace(info, "})", "} offset 1m)", 1), want: `"4"`, raw: true,
+			asked: 4,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1}}}, "")

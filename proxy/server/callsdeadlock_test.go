@@ -92,7 +92,10 @@ func (*crowded) watch(over chan struct{}, look func()) {
 // exchange is a request that has so much time.
 func (c *crowded) exchange(ctx context.Context, limit time.Duration) (*exchange, func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	x := &exchange{s: c.s, st: c.st, ctx: ctx, decided: decided{dec: &policy.Decision{}, limits: config.Limits{MaxResponseBytes: 64 << 20, Timeout: limit}}}
+	x := &exchange{
+		s: c.s, st: c.st, ctx: ctx,
+		decided: decided{dec: &policy.Decision{}, limits: config.Limits{MaxResponseBytes: 64 << 20, Timeout: limit}},
+	}
 	x.budget = admit.NewBudget(c.st.pool, admit.Limits{MaxSeries: 1e6, MaxSamples: 1e6, MaxBytes: 64 << 20})
 	return x, func() {
 		x.budget.Close()
@@ -178,7 +181,11 @@ func TestCallsNeverWaitForEachOther(t *testing.T) {
 							if i%2 == 0 {
 								n = 1 + r.IntN(8) + more
 								if r.IntN(2) == 0 {
-									read = func(_ int, _ *question, src merge.Source) error { _, err := io.Copy(io.Discard, src.Body); return err }
+									read = func(_ int, _ *question, src merge.Source) error {
+										_,
+											err := io.Copy(io.Discard, src.Body)
+										return err
+									}
 								}
 							}
 							got, err := x.askAndRead(parts(mine, n, r), read)
@@ -234,7 +241,8 @@ func TestNoPlaceAtAReplica(t *testing.T) {
 			_, err := x.ask(parts(shards[2-n:], 1, r))
 			e := qerr.From(err)
 			if e.Kind != qerr.Overloaded || e.Bound != policy.BoundReplicaCalls || e.RetryAfter == 0 || e.Advice == "" ||
-				!strings.Contains(e.Message, "jaguar[1] (10.0.1.0:9090)") || !strings.Contains(e.Seen, "0 others waiting") || x.ctx.Err() != nil {
+				!strings.Contains(e.Message, "jaguar[1] (10.0.1.0:9090)") || !strings.Contains(e.Seen, "0 others waiting") ||
+				x.ctx.Err() != nil {
 				t.Errorf("%d shards: %v, seen %q", n, err, e.Seen)
 			}
 			done()

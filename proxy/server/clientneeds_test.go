@@ -166,7 +166,8 @@ func count(n int) need {
 
 // narrowed needs a warning that says that the range was cut, and by what.
 func narrowed(c *clientCase) {
-	if c.a.header.Get(verdictHeader) != "clamp" || !slices.ContainsFunc(c.a.message.Warnings, func(s string) bool { return strings.Contains(s, "narrowed the range") }) {
+	if c.a.header.Get(verdictHeader) != "clamp" ||
+		!slices.ContainsFunc(c.a.message.Warnings, func(s string) bool { return strings.Contains(s, "narrowed the range") }) {
 		c.Errorf("verdict %s, warnings %q: want clamp and a warning about the range", c.a.header.Get(verdictHeader), c.a.message.Warnings)
 	}
 }
@@ -332,7 +333,9 @@ func readRanges(c *clientCase) *prompb.ReadRequest {
 
 // compareReads needs equal samples in the ranges asked for; beyond them Prometheus sends whole
 // chunks.
-func compareReads(c *clientCase, decode func(*clientCase, *clientAnswer, func(query int, l labels.Labels, t int64, v float64)), got, want *clientAnswer) {
+func compareReads(c *clientCase, decode func(*clientCase, *clientAnswer, func(query int, l labels.Labels, t int64, v float64)), got,
+	want *clientAnswer,
+) {
 	queries := readRanges(c).Queries
 	var both [2]reads
 	for i, a := range []*clientAnswer{got, want} {

@@ -107,18 +107,22 @@ type need func(c *clientCase)
 // clientNeeds says what the sender of each request needs. Every file has a row; what all clients
 // need is in everyClient.
 var clientNeeds = map[string][]need{
-	"client-golang-delete-series":      {fails(404, "not_found")},
-	"client-golang-exemplars":          {list, same, filled},
-	"client-golang-label-names":        {list, same, filled},
-	"client-golang-label-values":       {list, same, has(`"node"`), quiet},
-	"client-golang-metadata":           {object, same, has(`"exporter_requests_total":[{"type":"counter"`)},
-	"client-golang-query-get":          {result("vector"), same, filled, quiet},
-	"client-golang-query":              {result("vector"), same, filled, has(`"stats":{`, `"samples"`, `"timings"`)},
-	"client-golang-range":              {result("matrix"), same, filled, quiet},
-	"client-golang-runtimeinfo":        {object, has(`"startTime":"`, `"reloadConfigSuccess":true`, `"goroutineCount":`)},
-	"client-golang-targets-metadata":   {list},
-	"client-golang-targets":            {object, has(`"activeTargets":[{`, `"droppedTargets":[]`, `"health":"up"`, `"cluster":"jaguar"`, `"cluster":"ibis"`)},
-	"client-golang-tsdb":               {object, has(`"headStats":{`, `"seriesCountByMetricName":[{`, `"memoryInBytesByLabelName":[`, `"seriesCountByLabelValuePair":[`, `"labelValueCountByLabelName":[`)},
+	"client-golang-delete-series":    {fails(404, "not_found")},
+	"client-golang-exemplars":        {list, same, filled},
+	"client-golang-label-names":      {list, same, filled},
+	"client-golang-label-values":     {list, same, has(`"node"`), quiet},
+	"client-golang-metadata":         {object, same, has(`"exporter_requests_total":[{"type":"counter"`)},
+	"client-golang-query-get":        {result("vector"), same, filled, quiet},
+	"client-golang-query":            {result("vector"), same, filled, has(`"stats":{`, `"samples"`, `"timings"`)},
+	"client-golang-range":            {result("matrix"), same, filled, quiet},
+	"client-golang-runtimeinfo":      {object, has(`"startTime":"`, `"reloadConfigSuccess":true`, `"goroutineCount":`)},
+	"client-golang-targets-metadata": {list},
+	"client-golang-targets": {
+		object,
+		has(`"activeTargets":[{`, `"droppedTargets":[]`, `"health":"up"`, `"cluster":"jaguar"`, `"cluster":"ibis"`),
+	},
+	"client-golang-tsdb": {object, has(`"headStats":{`, `"seriesCountByMetricName":[{`, `"memoryInBytesByLabelName":[`,
+		`"seriesCountByLabelValuePair":[`, `"labelValueCountByLabelName":[`)},
 	"client-golang-walreplay":          {object, has(`"min":0`, `"max":0`, `"current":0`)},
 	"curl-data":                        {result("vector"), same, filled},
 	"curl-get":                         {result("vector"), same, filled},
@@ -208,7 +212,8 @@ var clientNeeds = map[string][]need{
 // withoutShards are the requests that are answered while no shard is: the health check above all,
 // or Grafana calls the data source broken.
 var withoutShards = []string{
-	"client-golang-runtimeinfo", "client-golang-walreplay", "grafana-11-discovery-flags", "grafana-13-health", "grafana-13-open-exemplars", "perses-parse-query", "prometheus-ui-format",
+	"client-golang-runtimeinfo", "client-golang-walreplay", "grafana-11-discovery-flags", "grafana-13-health", "grafana-13-open-exemplars",
+	"perses-parse-query", "prometheus-ui-format",
 	"prometheus-ui-parse", "prometheus-ui-time", "thanos-sidecar-config", "thanos-sidecar-flags",
 }
 
@@ -304,7 +309,8 @@ func clientsWithoutShards(t *testing.T, clients []endpointtest.ClientRequest) {
 			case c.a.status != 502 && c.a.status != 503:
 				t.Errorf("status %d, want 502 or 503", c.a.status)
 			default:
-				if c.a.message.Status != "error" || c.a.message.ErrorType == "" || !strings.Contains(c.a.message.Error, "gone") && !strings.Contains(c.a.message.Error, "127.0.0.1:") {
+				if c.a.message.Status != "error" || c.a.message.ErrorType == "" ||
+					!strings.Contains(c.a.message.Error, "gone") && !strings.Contains(c.a.message.Error, "127.0.0.1:") {
 					t.Errorf("the error does not name who failed: %.300s", c.a.body)
 				}
 				if bytes.Contains(c.a.body, []byte(`"data"`)) {
@@ -326,7 +332,10 @@ func TestClientsAndPartialAnswers(t *testing.T) {
 	if err := w.servers[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	partial := map[string]bool{"thanos-rule-instant": false, "thanos-rule-instant-get": true, "thanos-rule-restore": true, "vmalert-instant": false, "keda": false}
+	partial := map[string]bool{
+		"thanos-rule-instant": false, "thanos-rule-instant-get": true, "thanos-rule-restore": true,
+		"vmalert-instant": false, "keda": false,
+	}
 	for _, req := range loadClients(t) {
 		goesOn, ok := partial[req.Name]
 		if !ok {
@@ -341,7 +350,9 @@ func TestClientsAndPartialAnswers(t *testing.T) {
 				}
 				return
 			}
-			if c.a.status != 200 || c.a.message.Status != "success" || !slices.ContainsFunc(c.a.message.Warnings, func(s string) bool { return strings.Contains(s, "partial") && strings.Contains(s, "jaguar") }) {
+			if c.a.status != 200 || c.a.message.Status != "success" ||
+				!slices.ContainsFunc(c.a.message.Warnings,
+					func(s string) bool { return strings.Contains(s, "partial") && strings.Contains(s, "jaguar") }) {
 				t.Errorf("want a success whose warning names the shard: %s", c.a)
 			}
 		})

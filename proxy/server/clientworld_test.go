@@ -76,7 +76,8 @@ func counting(v float64) func(int) float64 { return func(i int) float64 { return
 // nodeSeries are the series of one node, the n-th of all.
 func nodeSeries(node string, n int) []worldSeries {
 	l := func(name string, more ...string) labels.Labels {
-		return labels.FromStrings(append([]string{"__name__", name, "node", node, "instance", fmt.Sprintf("10.0.0.%d:9100", n)}, more...)...)
+		return labels.FromStrings(append([]string{"__name__", name, "node", node, "instance", fmt.Sprintf("10.0.0.%d:9100", n)},
+			more...)...)
 	}
 	load := float64(n) / 2
 	if n == 2 || n == 6 {
@@ -97,14 +98,27 @@ func nodeSeries(node string, n int) []worldSeries {
 		{labels: l("node_load1", "job", "node"), value: constant(load)},
 		{labels: l("node_cpu_seconds_total", "job", "node", "cpu", "0", "mode", "user"), value: counting(step * 0.1 * float64(n))},
 		{labels: l("node_cpu_seconds_total", "job", "node", "cpu", "0", "mode", "idle"), value: counting(step * 0.2)},
-		{labels: l("http_requests_total", "job", "api", "pod", fmt.Sprintf("api-%d", n), "code", "200"), value: counting(7 * float64(n)), exemplar: true},
+		{
+			labels: l("http_requests_total", "job", "api", "pod", fmt.Sprintf("api-%d", n), "code", "200"), value: counting(7 * float64(n)),
+			exemplar: true,
+		},
 		{labels: l("apiserver_request_duration_seconds_bucket", "job", "api", "le", "0.5"), value: counting(float64(n)), exemplar: true},
-		{labels: l("apiserver_request_duration_seconds_bucket", "job", "api", "le", "+Inf"), value: counting(float64(2 * n)), exemplar: true},
+		{
+			labels: l("apiserver_request_duration_seconds_bucket", "job", "api", "le", "+Inf"), value: counting(float64(2 * n)),
+			exemplar: true,
+		},
 		{labels: l("apiserver_request_duration_seconds", "job", "api"), native: true},
 		{labels: l("kube_node_info", "job", "ksm", "kubelet_version", "v1.34.1"), value: constant(1)},
-		{labels: l("kube_pod_info", "job", "ksm", "namespace", fmt.Sprintf("research-%d", n%3), "pod", fmt.Sprintf("train-%d", n)), value: constant(1)},
-		{labels: l("kube_pod_labels", "job", "ksm", "namespace", "vision-lab", "pod", fmt.Sprintf("vit-%d", n), "team", "vision"), value: constant(1)},
-		{labels: l("container_memory_working_set_bytes", "job", "cadvisor", "namespace", fmt.Sprintf("research-%d", n%3), "pod", fmt.Sprintf("train-%d", n)), value: constant(1e9 + float64(n))},
+		{
+			labels: l("kube_pod_info", "job", "ksm", "namespace", fmt.Sprintf("research-%d", n%3), "pod", fmt.Sprintf("train-%d", n)),
+			value:  constant(1),
+		},
+		{
+			labels: l("kube_pod_labels", "job", "ksm", "namespace", "vision-lab", "pod", fmt.Sprintf("vit-%d", n), "team", "vision"),
+			value:  constant(1),
+		},
+		{labels: l("container_memory_working_set_bytes", "job", "cadvisor", "namespace", fmt.Sprintf("research-%d", n%3), "pod",
+			fmt.Sprintf("train-%d", n)), value: constant(1e9 + float64(n))},
 		{labels: l("DCGM_FI_DEV_XID_ERRORS", "job", "dcgm", "gpu", "0"), value: constant(x)},
 		{labels: l("ALERTS_FOR_STATE", "alertname", "Down", "severity", "page"), value: constant(1755000000 + float64(n))},
 		{labels: l("my_foo_total", "job", "api", "http.status", "200"), value: counting(1)},
@@ -166,7 +180,8 @@ func startClientWorld(t testing.TB, replicas map[string]int, spans []span) *clie
 			}
 			cfg.WriteString("      - replicas:\n")
 			for r := range replicas[g.name] {
-				p := start(fmt.Sprintf("{targets: [%q], labels: {node: %s-exporter}}", exporter, nodes[0]), "cluster", g.name, "prometheus_replica", string(rune('a'+r)))
+				p := start(fmt.Sprintf("{targets: [%q], labels: {node: %s-exporter}}", exporter, nodes[0]), "cluster", g.name,
+					"prometheus_replica", string(rune('a'+r)))
 				load(p, list)
 				w.servers = append(w.servers, p)
 				fmt.Fprintf(&cfg, "          - {url: %q}\n", p.URL())
@@ -216,7 +231,8 @@ func appendSeries(app storage.Appender, list []worldSeries, spans []span) error 
 					refs[k], err = app.Append(refs[k], s.labels, at, s.value(i))
 				}
 				if err == nil && s.exemplar && i%20 == 0 {
-					_, err = app.AppendExemplar(refs[k], s.labels, exemplar.Exemplar{Labels: labels.FromStrings("trace_id", fmt.Sprint(i)), Value: 0.25, Ts: at, HasTs: true})
+					_, err = app.AppendExemplar(refs[k], s.labels,
+						exemplar.Exemplar{Labels: labels.FromStrings("trace_id", fmt.Sprint(i)), Value: 0.25, Ts: at, HasTs: true})
 				}
 				if err != nil {
 					return fmt.Errorf("%s at %s: %w", s.labels, time.UnixMilli(at).UTC(), err)

@@ -94,7 +94,10 @@ func TestNegotiate(t *testing.T) {
 
 // FuzzNegotiate holds the choice to what the client said, read a second time in a simpler way.
 func FuzzNegotiate(f *testing.F) {
-	for _, seed := range []string{"", "gzip", "gzip, zstd;q=0.5", "identity;q=0, *;q=0.001", "gzip;q=0, *", "br;q=1, x-gzip ;q=0.3,,", "gzip;q=1.0000", "zstd\t;\tq=1."} {
+	for _, seed := range []string{
+		"", "gzip", "gzip, zstd;q=0.5", "identity;q=0, *;q=0.001", "gzip;q=0, *", "br;q=1, x-gzip ;q=0.3,,",
+		"gzip;q=1.0000", "zstd\t;\tq=1.",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, accept string) {
@@ -208,7 +211,8 @@ func TestCodedAnswers(t *testing.T) {
 			body, err := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			h := resp.Header
-			if err != nil || resp.StatusCode != http.StatusOK || h.Get("Content-Encoding") != c.want || h.Get("Content-Type") != plain.header.Get("Content-Type") {
+			if err != nil || resp.StatusCode != http.StatusOK || h.Get("Content-Encoding") != c.want ||
+				h.Get("Content-Type") != plain.header.Get("Content-Type") {
 				t.Errorf("%s, %s: %v, status %d, header %v", a.name, c.want, err, resp.StatusCode, h)
 				continue
 			}
@@ -248,7 +252,8 @@ func TestUncodedAnswers(t *testing.T) {
 			}
 			req.Header.Set("Accept-Encoding", accept)
 			a := r.ask(req)
-			if a.status != c.status || a.header.Get("Content-Encoding") != "" || a.header.Get("Content-Length") != strconv.FormatInt(a.size, 10) || a.message.Status == "" {
+			if a.status != c.status || a.header.Get("Content-Encoding") != "" ||
+				a.header.Get("Content-Length") != strconv.FormatInt(a.size, 10) || a.message.Status == "" {
 				t.Errorf("%s, %s: %s, header %v", c.name, accept, a, a.header)
 			}
 		}
@@ -323,7 +328,8 @@ func TestCodedAnswerIsCut(t *testing.T) {
 		t.Run(accept, func(t *testing.T) {
 			r := newRig(t, manyShards(1), "limits: {timeout: 20s, max_response_bytes: 64MiB}\n")
 			// More than is held back, then a connection that breaks.
-			if err := r.shards["jaguar"][0][0].Set("", fakeshard.Route{Path: "/api/v1/query", Script: "limit 6MiB reset; generate 12MiB"}); err != nil {
+			if err := r.shards["jaguar"][0][0].Set("",
+				fakeshard.Route{Path: "/api/v1/query", Script: "limit 6MiB reset; generate 12MiB"}); err != nil {
 				t.Fatal(err)
 			}
 			req := r.request(t.Context(), asking{path: "/api/v1/query", form: url.Values{"query": {"up"}}})
@@ -403,7 +409,8 @@ func TestNoRoomForCoder(t *testing.T) {
 	if err := other.Hold(1 << 17); err != nil {
 		t.Fatal(err)
 	}
-	if w := serve(); w.Header().Get("Content-Encoding") != "" || w.Header().Get("Content-Length") != "5000" || !bytes.Equal(w.Body.Bytes(), answer) {
+	if w := serve(); w.Header().Get("Content-Encoding") != "" || w.Header().Get("Content-Length") != "5000" ||
+		!bytes.Equal(w.Body.Bytes(), answer) {
 		t.Errorf("without room: %v", w.Header())
 	}
 	other.Close()

@@ -88,8 +88,8 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 }
 
 // evaluating tells those who watch the request that it is evaluated, until what it returns is
-// called. Of parcels, which are several at a time, that is told once for all; there a turn counts as
-// one evaluation with those of the parcels before it.
+// called. Of parcels, which are several at a time, that is told once for all; there a turn counts
+// as one evaluation with those of the parcels before it.
 func (x *exchange) evaluating(c computation, turn *evaluation.Turn) (end func()) {
 	reads, began := c.plan.Mode == plan.ModeRaw, time.Now()
 	read := func() {
@@ -194,7 +194,8 @@ func (e *evaluator) query(ctx context.Context, expr parser.Expr, tables []*merge
 		from = leafQueryable{tables, from, e.turn}
 	}
 	e.turn.Watch(expr)
-	e.turn.Rows(expr, evaluation.Grid{Steps: int64(e.grid.Len()), Step: e.step.Milliseconds(), Interval: e.kind.interval.Milliseconds()}, e.x.madeSeries(e.meter.Hold))
+	e.turn.Rows(expr, evaluation.Grid{Steps: int64(e.grid.Len()), Step: e.step.Milliseconds(), Interval: e.kind.interval.Milliseconds()},
+		e.x.madeSeries(e.meter.Hold))
 	engine, text := e.x.s.engines.take(e.kind, expr)
 	req, start := e.x.dec.Request, time.UnixMilli(e.grid.Start)
 	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)

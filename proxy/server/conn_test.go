@@ -182,7 +182,10 @@ func TestTogether(t *testing.T) {
 				srv := httptest.NewUnstartedServer(handler)
 				inner := srv.Listener
 				m := newMetricsForTest()
-				srv.Listener = &capped{Listener: inner, slots: make(chan struct{}, 8), done: make(chan struct{}), open: m.conns.WithLabelValues("main"), full: m.connsFull.WithLabelValues("main"), waits: new(timers.Set)}
+				srv.Listener = &capped{
+					Listener: inner, slots: make(chan struct{}, 8), done: make(chan struct{}),
+					open: m.conns.WithLabelValues("main"), full: m.connsFull.WithLabelValues("main"), waits: new(timers.Set),
+				}
 				srv.Config.ConnContext = withConn
 				if secure {
 					srv.StartTLS()

@@ -98,31 +98,74 @@ func TestEveryAnswerCarriesItsVerdict(t *testing.T) {
 		{name: "graph", path: "/graph", form: url.Values{"g0.expr": {"up == 0"}, "g0.tab": {"1"}}, status: 200, verdict: "pass"},
 		{name: "healthy", path: "/-/healthy", status: 200, verdict: "pass"},
 		{name: "ready", path: "/-/ready", status: 200, verdict: "pass"},
-		{name: "ready by POST", method: "POST", path: "/-/ready", status: 405, verdict: "refuse", errorType: "bad_data", allow: "GET, HEAD"},
+		{
+			name: "ready by POST", method: "POST", path: "/-/ready", status: 405, verdict: "refuse", errorType: "bad_data",
+			allow: "GET, HEAD",
+		},
 		{name: "nothing there", path: "/nope", status: 404, verdict: "refuse", errorType: "not_found"},
 		{name: "no such API", path: "/api/v1/nope", status: 404, verdict: "refuse", errorType: "not_found"},
-		{name: "admin API", method: "POST", path: "/api/v1/admin/tsdb/delete_series", status: 404, verdict: "refuse", errorType: "not_found"},
+		{
+			name: "admin API", method: "POST", path: "/api/v1/admin/tsdb/delete_series", status: 404, verdict: "refuse",
+			errorType: "not_found",
+		},
 		{name: "lifecycle", method: "POST", path: "/-/quit", status: 404, verdict: "refuse", errorType: "not_found"},
 		{name: "remote write", method: "POST", path: "/api/v1/write", status: 404, verdict: "refuse", errorType: "not_found"},
-		{name: "method", method: "DELETE", path: "/api/v1/query", status: 405, verdict: "refuse", errorType: "bad_data", allow: "GET, POST"},
+		{
+			name: "method", method: "DELETE", path: "/api/v1/query", status: 405, verdict: "refuse", errorType: "bad_data",
+			allow: "GET, POST",
+		},
 		{name: "query", path: "/api/v1/query", form: q("up"), status: 200, verdict: "pass"},
 		{name: "no query", path: "/api/v1/query", status: 400, verdict: "refuse", errorType: "bad_data"},
 		{name: "syntax", path: "/api/v1/query", form: q("up{"), status: 400, verdict: "refuse", errorType: "bad_data"},
-		{name: "matches the empty string", path: "/api/v1/query", form: q(`{x=~".*"}`), status: 400, verdict: "refuse", errorType: "bad_data"},
-		{name: "unselective", path: "/api/v1/query", form: q(`{le!=""}`), status: 422, verdict: "refuse", errorType: "execution", bound: "unselective"},
-		{name: "emptied and unselective", path: "/api/v1/query", form: q(`{cluster="jaguar"}`), status: 422, verdict: "refuse", errorType: "execution", bound: "unselective"},
-		{name: "unselective in federate", path: "/federate", form: url.Values{"match[]": {`{le!=""}`}}, status: 422, verdict: "refuse", errorType: "execution", bound: "unselective"},
-		{name: "unselective in exemplars", path: "/api/v1/query_exemplars", form: with("query", `{le!=""}`), status: 422, verdict: "refuse", errorType: "execution", bound: "unselective"},
-		{name: "points", path: "/api/v1/query_range", form: url.Values{"query": {"up"}, "start": {"0"}, "end": {"11001"}, "step": {"1"}}, status: 422, verdict: "refuse", errorType: "execution", bound: "max_points"},
-		{name: "range", path: "/api/v1/query_range", form: url.Values{"query": {"up"}, "start": {"0"}, "end": {"3000000"}, "step": {"3600"}}, status: 422, verdict: "refuse", errorType: "execution", bound: "max_range"},
-		{name: "long text", method: "POST", path: "/api/v1/query", form: nil, status: 422, verdict: "refuse", errorType: "execution", bound: "max_query_bytes"},
-		{name: "pre-scan", path: "/api/v1/query", form: q(strings.Repeat("-", 4000) + "1"), status: 422, verdict: "refuse", errorType: "execution", bound: "query_shape"},
+		{
+			name: "matches the empty string", path: "/api/v1/query", form: q(`{x=~".*"}`), status: 400, verdict: "refuse",
+			errorType: "bad_data",
+		},
+		{
+			name: "unselective", path: "/api/v1/query", form: q(`{le!=""}`), status: 422, verdict: "refuse", errorType: "execution",
+			bound: "unselective",
+		},
+		{
+			name: "emptied and unselective", path: "/api/v1/query", form: q(`{cluster="jaguar"}`), status: 422, verdict: "refuse",
+			errorType: "execution", bound: "unselective",
+		},
+		{
+			name: "unselective in federate", path: "/federate", form: url.Values{"match[]": {`{le!=""}`}}, status: 422, verdict: "refuse",
+			errorType: "execution", bound: "unselective",
+		},
+		{
+			name: "unselective in exemplars", path: "/api/v1/query_exemplars", form: with("query", `{le!=""}`), status: 422,
+			verdict:   "refuse",
+			errorType: "execution", bound: "unselective",
+		},
+		{
+			name: "points", path: "/api/v1/query_range", form: url.Values{"query": {"up"}, "start": {"0"}, "end": {"11001"}, "step": {"1"}},
+			status: 422, verdict: "refuse", errorType: "execution", bound: "max_points",
+		},
+		{name: "range", path: "/api/v1/query_range", form: url.Values{
+			"query": {"up"}, "start": {"0"}, "end": {"3000000"},
+			"step": {"3600"},
+		}, status: 422, verdict: "refuse", errorType: "execution", bound: "max_range"},
+		{
+			name: "long text", method: "POST", path: "/api/v1/query", form: nil, status: 422, verdict: "refuse", errorType: "execution",
+			bound: "max_query_bytes",
+		},
+		{
+			name: "pre-scan", path: "/api/v1/query", form: q(strings.Repeat("-", 4000) + "1"), status: 422, verdict: "refuse",
+			errorType: "execution", bound: "query_shape",
+		},
 		{name: "series without match", path: "/api/v1/series", status: 400, verdict: "refuse", errorType: "bad_data"},
 		{name: "series", path: "/api/v1/series", form: with("match[]", "up"), status: 200, verdict: "pass"},
 		{name: "killer", path: "/api/v1/series", form: url.Values{"match[]": {`{le!=""}`}}, status: 200, verdict: "clamp"},
 		{name: "labels", path: "/api/v1/labels", status: 200, verdict: "clamp"},
-		{name: "values", path: "/api/v1/label/instance/values", form: url.Values{"start": {stamp(now.Add(-10 * time.Minute))}, "end": {stamp(now)}}, status: 200, verdict: "pass"},
-		{name: "too many fields", path: "/api/v1/query", form: q("up"), header: manyFields(70), status: 431, verdict: "refuse", errorType: "bad_data"},
+		{
+			name: "values", path: "/api/v1/label/instance/values",
+			form: url.Values{"start": {stamp(now.Add(-10 * time.Minute))}, "end": {stamp(now)}}, status: 200, verdict: "pass",
+		},
+		{
+			name: "too many fields", path: "/api/v1/query", form: q("up"), header: manyFields(70), status: 431, verdict: "refuse",
+			errorType: "bad_data",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			method, body := c.method, ""
@@ -191,7 +234,8 @@ func TestGetAndPostAlike(t *testing.T) {
 			"other type":    r.sendForm(http.MethodPost, r.url+a.path, a.form, "", "Content-Type", "application/json"),
 			"no type at it": r.sendForm(http.MethodPost, r.url+a.path, a.form, "", "Content-Type", ""),
 		} {
-			if byGet.status != 200 || got.status != 200 || string(got.body) != string(byGet.body) || got.header.Get(verdictHeader) != byGet.header.Get(verdictHeader) {
+			if byGet.status != 200 || got.status != 200 || string(got.body) != string(byGet.body) ||
+				got.header.Get(verdictHeader) != byGet.header.Get(verdictHeader) {
 				t.Errorf("%s, %s: GET %s, POST %s", a.name, name, byGet, got)
 			}
 		}
@@ -227,7 +271,8 @@ func TestHealthQueryWithoutShards(t *testing.T) {
 // nobody wants the body.
 func TestSlowClients(t *testing.T) {
 	heads := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "", func(o *Options) { o.HeaderTimeout = 300 * time.Millisecond })
-	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "", func(o *Options) { o.HeaderTimeout, o.BodyTimeout = 10*patience, 400*time.Millisecond })
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "",
+		func(o *Options) { o.HeaderTimeout, o.BodyTimeout = 10*patience, 400*time.Millisecond })
 	for _, c := range []struct{ name, base, head, want string }{
 		{"head", heads.url, "GET /api/v1/query?query=up HTTP/1.1\r\nHost: x\r\nX-A: ", ""},
 		{"body of a query", r.url, "POST /api/v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nquery=", "HTTP/1.1 408"},
@@ -304,7 +349,8 @@ func TestAdminContract(t *testing.T) {
 	} {
 		got := r.sendForm(c.method, r.admin+c.path, nil, "", c.header...)
 		if got.status != c.status || got.header.Get("Allow") != c.allow {
-			t.Errorf("%s %s %v: want %d and Allow %q, got %q and %s", c.method, c.path, c.header, c.status, c.allow, got.header.Get("Allow"), got)
+			t.Errorf("%s %s %v: want %d and Allow %q, got %q and %s", c.method, c.path, c.header, c.status, c.allow,
+				got.header.Get("Allow"), got)
 		}
 	}
 
@@ -315,7 +361,10 @@ func TestAdminContract(t *testing.T) {
 	if err := json.Unmarshal(r.sendForm("GET", r.admin+"/api/spillway/v1/limits", nil, "").body, &limits); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"timeout", "max_series", "max_samples", "max_response_bytes", "max_range", "metadata_range", "max_query_bytes", "unselective", "endpoints"} {
+	for _, key := range []string{
+		"timeout", "max_series", "max_samples", "max_response_bytes", "max_range", "metadata_range",
+		"max_query_bytes", "unselective", "endpoints",
+	} {
 		if _, ok := limits.Data[key]; !ok {
 			t.Errorf("limits lacks the configuration's key %s: %v", key, limits.Data)
 		}
@@ -334,7 +383,8 @@ func TestAdminContract(t *testing.T) {
 		t.Fatalf("shards: %v", shards)
 	}
 	for _, s := range shards.Data {
-		if s.Group != "jaguar" || s.State != "up" || !slices.ContainsFunc(r.all(), func(f *fakeshard.Shard) bool { return f.URL() == s.URL }) {
+		if s.Group != "jaguar" || s.State != "up" ||
+			!slices.ContainsFunc(r.all(), func(f *fakeshard.Shard) bool { return f.URL() == s.URL }) {
 			t.Errorf("shards: %v", s)
 		}
 	}
@@ -392,7 +442,10 @@ func TestConfigSecretsAreStarred(t *testing.T) {
 	var admin string
 	_, base := startProxy(t, t.Context(), text, func(o *Options) { o.Ready = func(_, a netAddr) { admin = "http://" + a.String() } })
 	client := newClient(t)
-	for _, target := range []string{base + "/api/v1/status/config", base + "/api/v1/status/flags", admin + "/api/spillway/v1/shards", admin + "/api/spillway/v1/limits", admin + "/", admin + "/metrics"} {
+	for _, target := range []string{
+		base + "/api/v1/status/config", base + "/api/v1/status/flags", admin + "/api/spillway/v1/shards",
+		admin + "/api/spillway/v1/limits", admin + "/", admin + "/metrics",
+	} {
 		resp, err := client.Get(target)
 		if err != nil {
 			t.Fatal(err)
@@ -412,8 +465,10 @@ func TestConfigSecretsAreStarred(t *testing.T) {
 func TestRoutePrefix(t *testing.T) {
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "", func(o *Options) { o.RoutePrefix = "/spill/way/" })
 	for path, want := range map[string]int{
-		"/spill/way/api/v1/query?query=up": 200, "/spill/way/": 200, "/spill/way": 200, "/spill/way/graph?g0.expr=up": 200, "/-/healthy": 200, "/-/ready": 200,
-		"/spill/way/-/healthy": 200, "/spill/way/-/ready": 200, "/api/v1/query?query=up": 404, "/": 404, "/spill/wayapi/v1/query?query=up": 404, "/spill": 404,
+		"/spill/way/api/v1/query?query=up": 200, "/spill/way/": 200, "/spill/way": 200, "/spill/way/graph?g0.expr=up": 200,
+		"/-/healthy": 200, "/-/ready": 200,
+		"/spill/way/-/healthy": 200, "/spill/way/-/ready": 200, "/api/v1/query?query=up": 404, "/": 404,
+		"/spill/wayapi/v1/query?query=up": 404, "/spill": 404,
 		"/spill/way/label/a%2Fb": 404, "/spill/way/api/v1/label/__name__/values": 200, "/spill/way/federate?match[]=up": 200,
 	} {
 		got := r.getForm(path, nil)
@@ -423,7 +478,8 @@ func TestRoutePrefix(t *testing.T) {
 	}
 	// By default it is the path of the external URL.
 	for prefix, path := range map[string]string{"": "/behind/nginx", "/": "", "/own": "/own"} {
-		r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "", func(o *Options) { o.RoutePrefix, o.ExternalURL = prefix, "https://metrics.example.org/behind/nginx/" })
+		r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, "",
+			func(o *Options) { o.RoutePrefix, o.ExternalURL = prefix, "https://metrics.example.org/behind/nginx/" })
 		if got := r.getForm(path+"/api/v1/query", url.Values{"query": {"up"}}); got.status != 200 {
 			t.Errorf("prefix %q: %s", prefix, got)
 		}
@@ -441,7 +497,8 @@ func TestMemoryBudget(t *testing.T) {
 	got := r.getForm("/api/v1/series", url.Values{"match[]": {"up"}})
 	if got.status != 429 || got.header.Get("Retry-After") == "" {
 		t.Errorf("want 429 with Retry-After, got %s", got)
-	} else if e := decodeRefusal(t, got.body); e.ErrorType != "too_many_requests" || e.Spillway == nil || *e.Spillway.Bound != "memory.budget" {
+	} else if e := decodeRefusal(t, got.body); e.ErrorType != "too_many_requests" || e.Spillway == nil ||
+		*e.Spillway.Bound != "memory.budget" {
 		t.Errorf("want the bound memory.budget: %s", got.body)
 	}
 	if got := r.getForm("/api/v1/query", url.Values{"query": {"up"}}); got.status != 200 {
@@ -457,7 +514,10 @@ func TestUsageContract(t *testing.T) {
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, fmt.Sprintf("usage_log: {path: %q}\n", path))
 	s := r.shards["jaguar"][0][0]
 	now := time.Now()
-	r.getForm("/api/v1/query_range", url.Values{"query": {`sum by (job) (rate(up{job="fake"}[5m]))`}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"60"}},
+	r.getForm("/api/v1/query_range", url.Values{
+		"query": {`sum by (job) (rate(up{job="fake"}[5m]))`}, "start": {stamp(now.Add(-time.Hour))},
+		"end": {stamp(now)}, "step": {"60"},
+	},
 		"X-Grafana-User", "ada", "X-Dashboard-Uid", "d1", "X-Panel-Id", "7")
 	r.getForm("/api/v1/query", url.Values{"query": {`{le!=""}`}})
 	r.getForm("/api/v1/series", url.Values{"match[]": {"up"}})
@@ -508,7 +568,8 @@ func TestUsageContract(t *testing.T) {
 	}
 	for i, l := range lines {
 		for _, key := range []string{
-			"v", "time", "id", "tenant", "user", "dashboard", "panel", "rule", "endpoint", "query", "metrics", "matchers", "grouping", "le", "range_s", "step_s",
+			"v", "time", "id", "tenant", "user", "dashboard", "panel", "rule", "endpoint", "query", "metrics", "matchers", "grouping", "le",
+			"range_s", "step_s",
 			"series", "samples", "bytes", "shard_s", "peak_bytes", "verdict", "bound",
 		} {
 			if _, ok := l[key]; !ok {
@@ -523,7 +584,8 @@ func TestUsageContract(t *testing.T) {
 	for _, l := range lines {
 		byEndpoint[l["endpoint"].(string)+" "+l["verdict"].(string)] = l
 	}
-	if l := byEndpoint["query_range pass"]; l == nil || l["range_s"] != 3600.0 || l["step_s"] != 60.0 || l["shard_s"] == 0.0 || fmt.Sprint(l["metrics"]) != "[up]" {
+	if l := byEndpoint["query_range pass"]; l == nil || l["range_s"] != 3600.0 || l["step_s"] != 60.0 || l["shard_s"] == 0.0 ||
+		fmt.Sprint(l["metrics"]) != "[up]" {
 		t.Errorf("query_range: %v", l)
 	}
 	if l := byEndpoint["query refuse"]; l == nil || l["bound"] != "unselective" {

@@ -31,7 +31,8 @@ func (x *exchange) counsel(e *qerr.Error) *qerr.Error {
 		}
 	case e.Kind == qerr.Timeout && e.Bound == policy.BoundTimeout && x.doing != "":
 		out.Message = e.Message + ": at its end it was still being " + x.doing
-	case len(e.Shards) > 0 && (e.Kind == qerr.ShardFailed || e.Kind == qerr.Timeout || (e.Kind == qerr.Overloaded || e.Kind == qerr.Unavailable) && e.Bound == ""):
+	case len(e.Shards) > 0 && (e.Kind == qerr.ShardFailed || e.Kind == qerr.Timeout ||
+		(e.Kind == qerr.Overloaded || e.Kind == qerr.Unavailable) && e.Bound == ""):
 		x.tellTrouble(&out)
 	}
 	return &out
@@ -87,7 +88,8 @@ func (x *exchange) tellTrouble(e *qerr.Error) {
 	if len(notes) > 0 {
 		e.Message += " (" + strings.Join(notes, ", ") + ")"
 	}
-	if e.Advice == "" && e.Kind == qerr.ShardFailed && !strings.Contains(e.Message, " log ") && !strings.Contains(e.Message, "configuration") {
+	if e.Advice == "" && e.Kind == qerr.ShardFailed && !strings.Contains(e.Message, " log ") &&
+		!strings.Contains(e.Message, "configuration") {
 		e.Advice = "look at that server's log, and at what stands between it and Spillway"
 	}
 	if advice := x.without(failed, well); advice != "" {

@@ -20,7 +20,8 @@ func ejected(t testing.TB) (q *quartet, sound, without string) {
 		urls = append(urls, p.URL())
 	}
 	_, sound = startProxy(t, t.Context(), q.config(urls))
-	s, without := startProxy(t, t.Context(), q.config(append(slices.Clone(urls[:3]), nobody)), func(o *Options) { o.shards = shard.Options{ProbeInterval: 200 * time.Millisecond} })
+	s, without := startProxy(t, t.Context(), q.config(append(slices.Clone(urls[:3]), nobody)),
+		func(o *Options) { o.shards = shard.Options{ProbeInterval: 200 * time.Millisecond} })
 	r := &rig{t: t, s: s}
 	r.eventually("the proxy knows that the fourth shard is down", func() bool {
 		status := s.state.Load().top.Status()
@@ -64,7 +65,10 @@ func TestEjectedShard(t *testing.T) {
 func BenchmarkEjected(b *testing.B) {
 	q, sound, without := ejected(b)
 	for _, in := range q.inquiries() {
-		if !slices.Contains([]string{"query up", "query sum(up)", "query_range rate(requests_total[2m])", "query_range max(rate(requests_total[2m]))", "series", "values of node"}, in.name) {
+		if !slices.Contains([]string{
+			"query up", "query sum(up)", "query_range rate(requests_total[2m])",
+			"query_range max(rate(requests_total[2m]))", "series", "values of node",
+		}, in.name) {
 			continue
 		}
 		b.Run(fmt.Sprintf("%q", in.name), func(b *testing.B) {

@@ -50,7 +50,10 @@ var lies = []struct {
 	}},
 
 	{name: "the wrong result type", lie: onResult(func(data map[string]any, _ []any) []any {
-		data["resultType"] = map[string]string{"vector": "matrix", "matrix": "vector", "scalar": "string", "string": "scalar"}[fmt.Sprint(data["resultType"])]
+		data["resultType"] = map[string]string{
+			"vector": "matrix", "matrix": "vector", "scalar": "string",
+			"string": "scalar",
+		}[fmt.Sprint(data["resultType"])]
 		return nil
 	})},
 	{name: "a scalar for a vector", lie: onResult(func(data map[string]any, _ []any) []any {
@@ -129,7 +132,10 @@ var lies = []struct {
 		}
 	})},
 	{name: "frames in the wrong order", lie: onFrames(func(f *prompb.ChunkedReadResponse) { slices.Reverse(f.ChunkedSeries) })},
-	{name: "frames twice", lie: onFrames(func(f *prompb.ChunkedReadResponse) { f.ChunkedSeries = append(f.ChunkedSeries, f.ChunkedSeries...) })},
+	{name: "frames twice", lie: onFrames(func(f *prompb.ChunkedReadResponse) {
+		f.ChunkedSeries = append(f.ChunkedSeries,
+			f.ChunkedSeries...)
+	})},
 	{name: "series without labels", lie: onFrames(func(f *prompb.ChunkedReadResponse) {
 		for _, s := range f.ChunkedSeries {
 			s.Labels = nil

@@ -108,7 +108,8 @@ func newQuartet(t testing.TB) *quartet {
 				labels.FromStrings("__name__", "requests_total", "job", "api", "node", node, "code", "500"),
 			} {
 				one := storedSeries{lbls: l}
-				for at := q.now.Add(-30 * time.Minute).Add(time.Duration(i*700+n*900) * time.Millisecond); at.Before(q.now); at = at.Add(15 * time.Second) {
+				at := q.now.Add(-30 * time.Minute).Add(time.Duration(i*700+n*900) * time.Millisecond)
+				for ; at.Before(q.now); at = at.Add(15 * time.Second) {
 					sec := at.Sub(q.now.Add(-time.Hour)).Seconds()
 					f := 1.0
 					if v > 0 {
@@ -235,12 +236,16 @@ func (q *quartet) inquiries() (out []inquiry) {
 		return v
 	}
 	for _, expr := range []string{
-		`up`, `requests_total{code="500"}`, `rate(requests_total[2m])`, `sum(up)`, `count by (job) (up)`, `max(rate(requests_total[2m]))`, `topk(3, requests_total)`,
+		`up`, `requests_total{code="500"}`, `rate(requests_total[2m])`, `sum(up)`, `count by (job) (up)`, `max(rate(requests_total[2m]))`,
+		`topk(3, requests_total)`,
 		`sum by (code) (rate(requests_total[3m])) / on () group_left count(up)`, `requests_total{node="n10"}`, `absent(up{node="n10"})`, `min(up) < 5`,
 		`quantile(0.5, rate(requests_total[2m]))`, `up * on (node) group_left () requests_total{code="200"}`, // these need the series themselves
 	} {
 		out = append(out, inquiry{"query " + expr, endpoint.Query, "/api/v1/query", url.Values{"query": {expr}, "time": {end}}, false})
-		out = append(out, inquiry{"query_range " + expr, endpoint.QueryRange, "/api/v1/query_range", window("query", expr, "step", "30"), false})
+		out = append(out, inquiry{
+			"query_range " + expr, endpoint.QueryRange, "/api/v1/query_range", window("query", expr, "step", "30"),
+			false,
+		})
 	}
 	return append(
 		out,
@@ -333,7 +338,8 @@ func (f *fourth) judge(t *testing.T, fault string, list []inquiry, atOnce int, o
 					sum.whole++
 				case got.err == nil && got.status == 200 && partial == "true" && (flagged || in.exact) && f.same(in, got, without):
 					sum.partial++
-				case got.err == nil && partial == "false" && got.status != 200 && named && slices.Contains([]int{422, 502, 503}, got.status):
+				case got.err == nil && partial == "false" && got.status != 200 && named &&
+					slices.Contains([]int{422, 502, 503}, got.status):
 					sum.refused++
 				case or != nil && or(in, got):
 					sum.refused++
@@ -388,7 +394,10 @@ var deaths = []struct {
 // fifths have to do for the answer without the shard.
 var (
 	patient   = shard.Options{DialTimeout: ample, HeaderTimeout: ample, ProgressTimeout: ample, ProbeInterval: 500 * time.Millisecond}
-	impatient = shard.Options{DialTimeout: 3 * time.Second, HeaderTimeout: 3 * time.Second, ProgressTimeout: 3 * time.Second, ProbeInterval: 500 * time.Millisecond}
+	impatient = shard.Options{
+		DialTimeout: 3 * time.Second, HeaderTimeout: 3 * time.Second, ProgressTimeout: 3 * time.Second,
+		ProbeInterval: 500 * time.Millisecond,
+	}
 )
 
 const hungTimeout = 10 * time.Second
@@ -432,7 +441,10 @@ func TestOneOfFourShardsIsDead(t *testing.T) {
 }
 
 // roads are the names of inquiries, one for each road.
-var roads = []string{"query up", "query sum(up)", "query_range rate(requests_total[2m])", "query_range topk(3, requests_total)", "series", "values of node", "exemplars", "rules", "federate"}
+var roads = []string{
+	"query up", "query sum(up)", "query_range rate(requests_total[2m])", "query_range topk(3, requests_total)", "series",
+	"values of node", "exemplars", "rules", "federate",
+}
 
 // TestManyCallersOfAHungShard: more callers at once than a server has slots for. One that hangs
 // holds them all, and still who accepts a part gets the others' part, not a refusal because the
@@ -451,7 +463,8 @@ func TestManyCallersOfAHungShard(t *testing.T) {
 		for range 16 {
 			wg.Go(func() {
 				got := f.ask(f.url, in, "partial_response", "true")
-				if got.err != nil || got.status != 200 || !f.same(in, got, f.lacks[in.name]) || !strings.Contains(strings.Join(got.message.Warnings, "\n"), "jaguar[3]") {
+				if got.err != nil || got.status != 200 || !f.same(in, got, f.lacks[in.name]) ||
+					!strings.Contains(strings.Join(got.message.Warnings, "\n"), "jaguar[3]") {
 					t.Errorf("%s: %s", in.name, got)
 				}
 			})

@@ -115,8 +115,10 @@ func (d *digest) tell(log *slog.Logger) {
 		}
 	}
 	d.mu.Unlock()
-	for _, f := range slices.SortedFunc(maps.Keys(failures), func(a, b failure) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.shards, b.shards)) }) {
-		log.Warn("requests failed like one that was logged", slog.String("outcome", f.kind), slog.String("shards", f.shards), slog.Int("requests", failures[f]), slog.Duration("within", digestEvery))
+	for _, f := range slices.SortedFunc(maps.Keys(failures),
+		func(a, b failure) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.shards, b.shards)) }) {
+		log.Warn("requests failed like one that was logged", slog.String("outcome", f.kind), slog.String("shards", f.shards),
+			slog.Int("requests", failures[f]), slog.Duration("within", digestEvery))
 	}
 	for _, c := range slices.SortedFunc(maps.Keys(counts), func(a, b summary) int {
 		return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.endpoint, b.endpoint), cmp.Compare(a.bound, b.bound))

@@ -76,7 +76,10 @@ func TestDigest(t *testing.T) {
 // Failing requests are one line at first, whose text is clipped, and no line each.
 func TestFailuresAreToldOnce(t *testing.T) {
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, limits(ample))
-	a := asking{id: endpoint.Query, path: "/api/v1/query", at: "/api/v1/query", form: url.Values{"query": {"sum(up) + 0 * count(up{instance!=\"" + strings.Repeat("x", 1000) + "\"})"}}}
+	a := asking{
+		id: endpoint.Query, path: "/api/v1/query", at: "/api/v1/query",
+		form: url.Values{"query": {"sum(up) + 0 * count(up{instance!=\"" + strings.Repeat("x", 1000) + "\"})"}},
+	}
 	fault{script: "error 500 internal boom"}.set(t, r.shards["jaguar"][0][0], []asking{a})
 	for range 30 {
 		if got := r.ask(r.request(context.Background(), a)); got.status != 502 {

@@ -34,7 +34,10 @@ type running struct {
 func runAlone(t *testing.T, drain time.Duration, change ...func(*Options)) *running {
 	t.Helper()
 	s := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": "heron-0"}}})
-	r := &running{rig: &rig{t: t, client: newClient(t), names: map[*fakeshard.Shard]string{s: "heron/" + s.Addr()}, log: &logbook{}}, ended: make(chan error, 1)}
+	r := &running{
+		rig:   &rig{t: t, client: newClient(t), names: map[*fakeshard.Shard]string{s: "heron/" + s.Addr()}, log: &logbook{}},
+		ended: make(chan error, 1),
+	}
 	cfg, err := config.Parse(fmt.Appendf(nil, "groups: [{name: heron, labels: {cluster: heron}, shards: [{replicas: [{url: %q}]}]}]\n", s.URL()), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -351,7 +354,13 @@ func TestReloadRequest(t *testing.T) {
 		t.Errorf("strict_parameters is not in force: %s", a)
 	}
 	// A page in a browser must not be able to do it.
-	for _, h := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "http://evil.example"}, {"Host", "evil.example"}, {"Host", "evil.example:9091"}, {"Host", "127.0.0.1.evil.example"}} {
+	for _, h := range [][]string{
+		{"Sec-Fetch-Site", "cross-site"},
+		{"Origin", "http://evil.example"},
+		{"Host", "evil.example"},
+		{"Host", "evil.example:9091"},
+		{"Host", "127.0.0.1.evil.example"},
+	} {
 		if a := post(h...); a.status != 403 {
 			t.Errorf("%q: %s", h, a)
 		}
@@ -373,7 +382,8 @@ func TestAdminListener(t *testing.T) {
 	for _, name := range []string{"queries", "usage", "cardinality", "queries/42"} {
 		a := r.get(r.admin + "/api/spillway/v1/" + name)
 		word, _, _ := strings.Cut(strings.FieldsFunc(name, func(c rune) bool { return c == '?' || c == '/' })[0], "?")
-		if a.status != 404 || a.message.ErrorType != "not_found" || !strings.Contains(a.message.Error, word) || !strings.Contains(a.message.Error, "yet") {
+		if a.status != 404 || a.message.ErrorType != "not_found" || !strings.Contains(a.message.Error, word) ||
+			!strings.Contains(a.message.Error, "yet") {
 			t.Errorf("%s: %s", name, a)
 		}
 	}
@@ -387,7 +397,8 @@ func TestAdminListener(t *testing.T) {
 			t.Errorf("%s: %s", path, a)
 		}
 	}
-	if a := r.get(r.admin + "/metrics"); a.status != 200 || !strings.Contains(string(a.body), "spillway_requests_total") && !strings.Contains(string(a.body), "spillway_requests_in_flight") {
+	if a := r.get(r.admin + "/metrics"); a.status != 200 ||
+		!strings.Contains(string(a.body), "spillway_requests_total") && !strings.Contains(string(a.body), "spillway_requests_in_flight") {
 		t.Errorf("metrics: %s", a)
 	}
 	if got := r.asked(); len(got) > 0 {
@@ -422,7 +433,10 @@ func TestIdleExit(t *testing.T) {
 	}
 	exit := func(busy bool) time.Duration {
 		ready := make(chan string, 1)
-		srv, err := New(Options{Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Ready: func(m, _ netAddr) { ready <- m.String() }})
+		srv, err := New(Options{
+			Config: cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0",
+			Ready: func(m, _ netAddr) { ready <- m.String() },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -77,11 +77,15 @@ func TestDroppedMetrics(t *testing.T) {
 		{"another metric", "/api/v1/query", url.Values{"query": {`up{instance=~"jaguar-[01]"}`}}, "", ""},
 		{"an offset to before", "/api/v1/query", url.Values{"query": {`gone_total offset 2h`}}, "", ""},
 		{"before", "/api/v1/query", before, "", ""},
-		{"series before", "/api/v1/series", url.Values{"match[]": {"gone_total"}, "start": {stamp(made.Add(-3 * time.Hour))}, "end": {stamp(made.Add(-2 * time.Hour))}}, "", ""},
+		{"series before", "/api/v1/series", url.Values{
+			"match[]": {"gone_total"}, "start": {stamp(made.Add(-3 * time.Hour))},
+			"end": {stamp(made.Add(-2 * time.Hour))},
+		}, "", ""},
 		{"what asks for nothing stored", "/api/v1/format_query", url.Values{"query": {"gone_total"}}, "", ""},
 	} {
 		had := count(with)
-		a, b := with.ask(with.request(t.Context(), asking{path: tc.path, form: tc.form})), without.ask(without.request(t.Context(), asking{path: tc.path, form: tc.form}))
+		a, b := with.ask(with.request(t.Context(), asking{path: tc.path, form: tc.form})),
+			without.ask(without.request(t.Context(), asking{path: tc.path, form: tc.form}))
 		if a.status != 200 || b.status != 200 {
 			t.Errorf("%s: %v and %v", tc.name, a, b)
 			continue
@@ -111,7 +115,10 @@ func TestDroppedMetrics(t *testing.T) {
 	// Where the answer has no place for a warning, the metric counts all the same.
 	for _, a := range []asking{
 		{path: "/federate", form: url.Values{"match[]": {"gone_total"}}},
-		{path: "/api/v1/read", post: true, body: readRequest(now.Add(-time.Minute), now, labels.MustNewMatcher(labels.MatchEqual, "__name__", "gone_total"))},
+		{
+			path: "/api/v1/read", post: true,
+			body: readRequest(now.Add(-time.Minute), now, labels.MustNewMatcher(labels.MatchEqual, "__name__", "gone_total")),
+		},
 	} {
 		had := with.metric("spillway_dropped_metric_queries_total", "rule=apiserver/names/1")
 		if got := with.ask(with.request(t.Context(), a)); got.status != 200 {
@@ -130,7 +137,8 @@ func TestDroppedAskings(t *testing.T) {
 	if err := os.WriteFile(file, []byte(droppedPlan(time.Now().Add(24*time.Hour), "up")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1}}, {name: "heron", replicas: []int{1}}}, "drop_rules: {plan: ["+file+"]}\n")
+	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1}}, {name: "heron", replicas: []int{1}}},
+		"drop_rules: {plan: ["+file+"]}\n")
 	for _, a := range askings() {
 		got := r.ask(r.request(t.Context(), a))
 		if got.status != 200 || slices.ContainsFunc(got.message.Warnings, func(w string) bool { return strings.Contains(w, "dropped") }) {
@@ -155,7 +163,8 @@ func TestDroppedReload(t *testing.T) {
 	}
 	made := time.Now().Add(-time.Hour)
 	write(plan, droppedPlan(made, "first_total"))
-	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1}}}, "drop_rules: {plan: "+plan+"}\n", func(o *Options) { o.ConfigFile = file })
+	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1}}}, "drop_rules: {plan: "+plan+"}\n",
+		func(o *Options) { o.ConfigFile = file })
 	write(file, r.config)
 	is := func(metric string) bool {
 		a := r.ask(r.request(t.Context(), asking{id: endpoint.Query, path: "/api/v1/query", form: url.Values{"query": {metric}}}))

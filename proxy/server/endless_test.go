@@ -95,17 +95,20 @@ func TestEndlessAnswers(t *testing.T) {
 			if got.took > 25*time.Second {
 				t.Errorf("%s, %s: answered after %s", kind.name, a.name, got.took)
 			}
-			clamped := a.most && got.err == nil && got.status == 200 && strings.Contains(strings.Join(got.message.Warnings, "\n"), "truncated")
+			clamped := a.most && got.err == nil && got.status == 200 &&
+				strings.Contains(strings.Join(got.message.Warnings, "\n"), "truncated")
 			// One series is enough to know that the group has any.
 			known := a.name == "label_values of a group label" && strings.Contains(string(got.body), `["jaguar"]`)
-			refused := got.err == nil && (got.status == 422 || got.status == 429 || got.status == 502) && got.message.Status == "error" && got.message.ErrorType == errorTypes[got.status]
+			refused := got.err == nil && (got.status == 422 || got.status == 429 || got.status == 502) && got.message.Status == "error" &&
+				got.message.ErrorType == errorTypes[got.status]
 			if got.status == 502 && !r.named(got.message.Error, bad) {
 				t.Errorf("%s, %s: the error names no shard: %s", kind.name, a.name, got)
 			}
 			if !known && !clamped && !refused && !got.half() {
 				t.Errorf("%s, %s: want a bound's error, a cut that says so or a broken connection, got %s, %d bytes, header %v, warnings %q", kind.name, a.name, got, got.size, got.header, got.message.Warnings)
 			}
-			t.Logf("%s, %s: %d %s, the heap grew by %d MiB, %.160q", kind.name, a.name, got.status, got.header.Get("X-Spillway-Verdict"), grown>>20, got.message.Error)
+			t.Logf("%s, %s: %d %s, the heap grew by %d MiB, %.160q", kind.name, a.name, got.status, got.header.Get("X-Spillway-Verdict"),
+				grown>>20, got.message.Error)
 		}
 	}
 }

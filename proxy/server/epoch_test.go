@@ -98,7 +98,8 @@ func TestEpochsAreExact(t *testing.T) {
 	// of the boundary.
 	old := runsOf(1, []string{"a", "b", "gone"}, begin, now, 3*time.Second)
 	young := runsOf(5, []string{"a", "b", "came"}, begin, now, 0)
-	ghostOld := storedSeries{lbls: labels.FromStrings("__name__", "ghost_old", "node", "g")} // after the boundary on the old server: in no answer
+	// after the boundary on the old server: in no answer
+	ghostOld := storedSeries{lbls: labels.FromStrings("__name__", "ghost_old", "node", "g")}
 	ghostNew := storedSeries{lbls: labels.FromStrings("__name__", "ghost_new", "node", "g")} // before it on the new one
 	for at := range int64(40) {
 		ghostOld.points = append(ghostOld.points, point{t: boundary.Add(time.Duration(at+1) * 30 * time.Second).UnixMilli(), f: 1})
@@ -149,12 +150,15 @@ func TestEpochsAreExact(t *testing.T) {
 			ref := promShard(t, labels.EmptyLabels(), c.reference)
 			s, base := startProxy(t, t.Context(), fmt.Sprintf(c.config, a.URL(), b.URL()))
 			exprs := []string{
-				`m_total`, `{__name__=~"m_total|ghost_.*"}`, `rate(m_total[3m])`, `sum(rate(m_total[5m]))`, `count_over_time(m_total[10m])`, `sum by (node) (m_total)`, `m_total offset 7m`,
-				`max_over_time(sum(m_total)[6m:30s])`, `ghost_old`, `ghost_new`, `absent(m_total{node="gone"})`, `changes(m_total[20m])`, `m_total @ ` + stamp(boundary), `last_over_time(m_total[30s])`,
+				`m_total`, `{__name__=~"m_total|ghost_.*"}`, `rate(m_total[3m])`, `sum(rate(m_total[5m]))`, `count_over_time(m_total[10m])`,
+				`sum by (node) (m_total)`, `m_total offset 7m`,
+				`max_over_time(sum(m_total)[6m:30s])`, `ghost_old`, `ghost_new`, `absent(m_total{node="gone"})`, `changes(m_total[20m])`,
+				`m_total @ ` + stamp(boundary), `last_over_time(m_total[30s])`,
 				`timestamp(m_total)`, `m_total{node="a"} - on (node) m_total{node="a"} offset 1m`, `count(m_total)`, `resets(m_total[15m])`,
 			}
 			if c.cluster != "" {
-				exprs = append(exprs, `count by (cluster) (m_total{cluster="jaguar"})`, `m_total{cluster=~"jag.*",node="b"}`, `sum without (cluster) (m_total)`)
+				exprs = append(exprs, `count by (cluster) (m_total{cluster="jaguar"})`, `m_total{cluster=~"jag.*",node="b"}`,
+					`sum without (cluster) (m_total)`)
 			}
 			modes := [2]float64{plans(t, s, "pass"), plans(t, s, "raw")}
 			compared := 0
@@ -171,7 +175,8 @@ func TestEpochsAreExact(t *testing.T) {
 					}
 					form, path := url.Values{"query": {expr}, "time": {stamp(at)}}, "/api/v1/query"
 					if i%2 == 1 {
-						path, form = "/api/v1/query_range", url.Values{"query": {expr}, "start": {stamp(at.Add(-8 * time.Minute))}, "end": {stamp(at)}, "step": {"17"}}
+						path, form = "/api/v1/query_range",
+							url.Values{"query": {expr}, "start": {stamp(at.Add(-8 * time.Minute))}, "end": {stamp(at)}, "step": {"17"}}
 					}
 					code, body := ask(t, base, path, form)
 					got, msg := fromJSON(t, body)
@@ -187,13 +192,19 @@ func TestEpochsAreExact(t *testing.T) {
 					}
 				}
 			}
-			if p, r := plans(t, s, "pass")-modes[0], plans(t, s, "raw")-modes[1]; compared < 100 || r == 0 || p == 0 && c.name != "later from supplies" {
+			if p, r := plans(t, s, "pass")-modes[0], plans(t, s, "raw")-modes[1]; compared < 100 || r == 0 ||
+				p == 0 && c.name != "later from supplies" {
 				t.Errorf("compared %d series, %v passed, %v raw: too few", compared, p, r)
 			}
 
 			// Remote read and federation.
 			name := labels.MustNewMatcher(labels.MatchRegexp, "__name__", "m_total|ghost_.*")
-			for _, w := range [][2]time.Time{{begin, now}, {boundary.Add(-time.Minute), boundary.Add(time.Minute)}, {boundary, now}, {begin, boundary}} {
+			for _, w := range [][2]time.Time{
+				{begin, now},
+				{boundary.Add(-time.Minute), boundary.Add(time.Minute)},
+				{boundary, now},
+				{begin, boundary},
+			} {
 				if got, want := readText(t, base, w[0], w[1], name), readText(t, ref.URL(), w[0], w[1], name); got != want {
 					t.Errorf("read of %s to %s:\n%.600s\nwant\n%.600s", stamp(w[0]), stamp(w[1]), got, want)
 				}
@@ -204,7 +215,11 @@ func TestEpochsAreExact(t *testing.T) {
 			}
 
 			// Metadata: windows that end before the boundary, begin at it, and cross it.
-			for _, w := range [][2]time.Time{{begin, boundary.Add(-time.Millisecond)}, {boundary, now}, {boundary.Add(-10 * time.Minute), boundary.Add(10 * time.Minute)}} {
+			for _, w := range [][2]time.Time{
+				{begin, boundary.Add(-time.Millisecond)},
+				{boundary, now},
+				{boundary.Add(-10 * time.Minute), boundary.Add(10 * time.Minute)},
+			} {
 				form := url.Values{"match[]": {`{__name__=~"m_total|ghost_old|ghost_new"}`}, "start": {stamp(w[0])}, "end": {stamp(w[1])}}
 				if c.name == "later from supplies" {
 					continue // lists are unions: what supplies the samples does not matter
@@ -264,7 +279,10 @@ func readText(t *testing.T, base string, from, until time.Time, ms ...*labels.Ma
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := (&prompb.ReadRequest{Queries: []*prompb.Query{q}, AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_SAMPLES}}).Marshal()
+	body, err := (&prompb.ReadRequest{
+		Queries:               []*prompb.Query{q},
+		AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_SAMPLES},
+	}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +393,8 @@ func TestEqualSeriesOnTwoShards(t *testing.T) {
 		if code != 200 || strings.Count(string(body), `"node":"b"`) != 1 || strings.Count(string(body), `"metric"`) != 2 {
 			t.Errorf("%s: want each series once: %d %s", path, code, body)
 		}
-		if text := string(body); !strings.Contains(text, "held by two shards") || !strings.Contains(text, "jaguar[0]") || !strings.Contains(text, "jaguar[1]") {
+		if text := string(body); !strings.Contains(text, "held by two shards") || !strings.Contains(text, "jaguar[0]") ||
+			!strings.Contains(text, "jaguar[1]") {
 			t.Errorf("%s: want a warning that names both: %s", path, body)
 		}
 		form.Set("query", `m_total{node="a"}`)
@@ -406,11 +425,13 @@ func TestStoredLabelsThatCollide(t *testing.T) {
 	for _, expr := range []string{`m_total`, `sum(m_total)`, `count(m_total{cluster="jaguar"})`} {
 		code, body := ask(t, base, "/api/v1/query", url.Values{"query": {expr}})
 		e := decodeRefusal(t, body)
-		if code != 422 || e.Spillway == nil || *e.Spillway.Bound != "label_collision" || !strings.Contains(e.Error, "one") || !strings.Contains(e.Error, "two") {
+		if code != 422 || e.Spillway == nil || *e.Spillway.Bound != "label_collision" || !strings.Contains(e.Error, "one") ||
+			!strings.Contains(e.Error, "two") {
 			t.Errorf("%s: want label_collision naming both: %d %s", expr, code, body)
 		}
 	}
-	if code, body := ask(t, base, "/api/v1/query", url.Values{"query": {`m_total{cluster="one"}`}}); code != 200 || !strings.Contains(string(body), `"result":[]`) {
+	if code, body := ask(t, base, "/api/v1/query", url.Values{"query": {`m_total{cluster="one"}`}}); code != 200 ||
+		!strings.Contains(string(body), `"result":[]`) {
 		t.Errorf("a stored value of a group's label selects nothing: %d %s", code, body)
 	}
 }

@@ -22,7 +22,8 @@ const queueing = "5s"
 // who was there when a server ended.
 var roomSayings = []saying{
 	{
-		name: "replica_calls of one address", more: "limits: {replica_calls: 2, read_slots: 1}\n", script: "stall", form: []string{"query", "up", "timeout", queueing},
+		name: "replica_calls of one address", more: "limits: {replica_calls: 2, read_slots: 1}\n", script: "stall",
+		form:   []string{"query", "up", "timeout", queueing},
 		before: func(r *rig) { r.crowd(3, "query", "up"); r.waits("spillway_shard_calls_waiting", 1) },
 	},
 	{
@@ -36,7 +37,8 @@ var roomSayings = []saying{
 		},
 	},
 	{
-		name: "process_calls of one address", script: "stall", form: []string{"query", "up", "timeout", queueing}, change: func(o *Options) { o.shards.OpenFiles = 64 },
+		name: "process_calls of one address", script: "stall", form: []string{"query", "up", "timeout", queueing},
+		change: func(o *Options) { o.shards.OpenFiles = 64 },
 		before: func(r *rig) { r.crowd(8, "query", "up"); r.waits("spillway_calls_waiting", 4) },
 	},
 	{
@@ -78,7 +80,11 @@ var roomSayings = []saying{
 		before: func(r *rig) { r.stalls("/api/v1/read"); r.press() },
 	},
 	{
-		name: "memory.heap: no more for the large", more: "memory: {budget: 8MiB}\n", script: "stall", path: "/api/v1/query_range", form: []string{"query", "vector(time()" + strings.Repeat("+0", 50) + ")", "start", "1000000000", "end", "1000010000", "step", "1"},
+		name: "memory.heap: no more for the large", more: "memory: {budget: 8MiB}\n", script: "stall", path: "/api/v1/query_range",
+		form: []string{
+			"query", "vector(time()" + strings.Repeat("+0", 50) + ")", "start", "1000000000", "end", "1000010000", "step",
+			"1",
+		},
 		before: func(r *rig) {
 			tight := r.press()
 			r.crowd(1, "query", "up")
@@ -90,7 +96,8 @@ var roomSayings = []saying{
 		before: func(r *rig) { r.endWhileAsked() },
 	},
 	{
-		name: "quarantine, asked again, with a copy that is up", script: "stall", form: []string{"query", "up"}, groups: []rigGroup{{"heron", false, []int{1}}, {"jaguar", false, []int{1, 2}}},
+		name: "quarantine, asked again, with a copy that is up", script: "stall", form: []string{"query", "up"},
+		groups: []rigGroup{{"heron", false, []int{1}}, {"jaguar", false, []int{1, 2}}},
 		before: func(r *rig) {
 			r.endWhileAsked()
 			r.ask(r.request(context.Background(), asking{path: "/api/v1/query"}, "query", "up"))
@@ -102,7 +109,8 @@ var roomSayings = []saying{
 // more names and values.
 func long(terms int, more ...string) []string {
 	one := "deriv(vector(time())[500s:1s])"
-	return append([]string{"query", one + strings.Repeat(" + "+one, terms-1), "start", "1000000000", "end", "1000010000", "step", "1"}, more...)
+	return append([]string{"query", one + strings.Repeat(" + "+one, terms-1), "start", "1000000000", "end", "1000010000", "step", "1"},
+		more...)
 }
 
 // stalls has the second shard of jaguar answer nothing at this path, and all else.

@@ -32,13 +32,17 @@ type saying struct {
 	before func(*rig)                            // what happens first
 	post   bool                                  // the form is sent as a body
 	own    func(t *testing.T) (url, kind string) // jaguar is this one server
-	pair   bool                                  // there is a group of one shard with two replicas besides, of which none is known to be whole
+	// there is a group of one shard with two replicas besides, of which none is known to be whole
+	pair bool
 }
 
 var sayings = []saying{
 	{name: "a shard is down", script: "down", form: []string{"query", "up"}},
 	{name: "a shard has been down for a while", script: "down", known: true, form: []string{"query", "up"}},
-	{name: "a shard has been down for a while, metadata", script: "down", known: true, path: "/api/v1/label/instance/values", form: []string{"match[]", "up"}},
+	{
+		name: "a shard has been down for a while, metadata", script: "down", known: true, path: "/api/v1/label/instance/values",
+		form: []string{"match[]", "up"},
+	},
 	{name: "a shard has been down for a while, federate", script: "down", known: true, path: "/federate", form: []string{"match[]", "up"}},
 	{name: "a shard hangs", script: "stall", form: []string{"query", "up", "timeout", "1s"}},
 	{name: "a shard is known to hang", script: "stall", known: true, form: []string{"query", "up"}},
@@ -75,7 +79,10 @@ var sayings = []saying{
 	{name: "query_leaves", form: []string{"query", terms(70)}},
 	{name: "unselective", form: []string{"query", `{le!=""}`}},
 	{name: "label_collision", form: []string{"query", "sum(up)"}, own: func(t *testing.T) (string, string) {
-		return fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "cluster": "one"}, {"__name__": "up", "cluster": "two"}}}).URL(), config.TypePrometheus
+		return fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{
+			{"__name__": "up", "cluster": "one"},
+			{"__name__": "up", "cluster": "two"},
+		}}).URL(), config.TypePrometheus
 	}},
 	{name: "thanos_raw", own: func(t *testing.T) (string, string) { return fakeThanos(t, "jaguar").URL(), config.TypeThanos }, path: "/api/v1/query_range", form: []string{"query", `max_over_time(count_values("v", up)[10m:1m] @ end())`, "start", "1000000000", "end", "1000000600", "step", "60"}},
 	{name: "body", post: true, form: []string{"query", "up + " + strings.Repeat("0", 2<<20)}},
@@ -125,7 +132,8 @@ func TestErrorsReadAloud(t *testing.T) {
 		t.Errorf("%d errors, %s has %d", n, errorsPage, len(wants))
 	}
 	for _, bound := range policy.Bounds() {
-		if bound != policy.BoundMetadataRange && !strings.Contains(got, ", bound "+bound+",") { // which makes an answer shorter, and refuses nothing
+		// which makes an answer shorter, and refuses nothing
+		if bound != policy.BoundMetadataRange && !strings.Contains(got, ", bound "+bound+",") {
 			t.Errorf("no refusal names the bound %s", bound)
 		}
 	}
@@ -147,7 +155,8 @@ func (s saying) provoke(t *testing.T) string {
 		s.change = func(*Options) {}
 	}
 	if s.pair {
-		s.groups, s.change = append(s.groups, rigGroup{"ibis", false, []int{2}}), func(o *Options) { o.Config.Groups[2].Heartbeat = "nobody_has_this" }
+		s.groups, s.change = append(s.groups, rigGroup{"ibis", false, []int{2}}),
+			func(o *Options) { o.Config.Groups[2].Heartbeat = "nobody_has_this" }
 	}
 	if s.own != nil {
 		url, kind := s.own(t)

@@ -74,7 +74,8 @@ func heldPerSeries(e parser.Expr, points int64) int64 {
 		for i := len(path) - 1; i >= 0; i-- {
 			switch above := path[i].(type) {
 			case *parser.AggregateExpr:
-				if len(above.Grouping) == 0 && !above.Without && above.Op != parser.TOPK && above.Op != parser.BOTTOMK && above.Op != parser.LIMITK && above.Op != parser.LIMIT_RATIO {
+				if len(above.Grouping) == 0 && !above.Without && above.Op != parser.TOPK && above.Op != parser.BOTTOMK &&
+					above.Op != parser.LIMITK && above.Op != parser.LIMIT_RATIO {
 					i = 0
 					continue
 				}

@@ -28,7 +28,9 @@ import (
 // not run beside others.
 func hookCalls(t *testing.T, name string, each func()) {
 	before := promql.FunctionCalls[name]
-	promql.FunctionCalls[name] = func(v []promql.Vector, m promql.Matrix, args parser.Expressions, enh *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
+	promql.FunctionCalls[name] = func(v []promql.Vector, m promql.Matrix, args parser.Expressions,
+		enh *promql.EvalNodeHelper,
+	) (promql.Vector, annotations.Annotations) {
 		out, notes := before(v, m, args, enh)
 		each()
 		return out, notes
@@ -89,7 +91,8 @@ func TestLongEvaluationsTakeTurns(t *testing.T) {
 		t.Errorf("%v long evaluations at once, want %d", n, at)
 	}
 	for i := range 10 {
-		if got := r.get(r.url + "/api/v1/query?query=" + url.QueryEscape(fmt.Sprintf("vector(time())*%d", i))); got.status != http.StatusOK {
+		if got := r.get(r.url + "/api/v1/query?query=" +
+			url.QueryEscape(fmt.Sprintf("vector(time())*%d", i))); got.status != http.StatusOK {
 			t.Errorf("beside long evaluations: %d %s", got.status, got.body)
 		}
 	}
@@ -123,7 +126,8 @@ func TestReloadKeepsThePool(t *testing.T) {
 	if err := r.s.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if used, limit := r.metric("spillway_memory_budget_used_bytes"), r.metric("spillway_memory_budget_bytes"); used < 100<<20 || limit != 64<<20 {
+	if used, limit := r.metric("spillway_memory_budget_used_bytes"), r.metric("spillway_memory_budget_bytes"); used < 100<<20 ||
+		limit != 64<<20 {
 		t.Errorf("after the reload %v of %v bytes are in use, want those of before, of 64 MiB", used, limit)
 	}
 	if got := r.get(r.url + "/api/v1/query?query=vector(1)%2B1"); got.status != http.StatusTooManyRequests {
@@ -150,13 +154,17 @@ func TestTheHeaviestIsEndedWithItsCause(t *testing.T) {
 		}
 		return 1 << 20 // whatever the process holds is too much, until one was ended
 	}
-	r.s.heap = heap.New(heap.Options{Ceiling: ceiling, Pressed: func(*qerr.Error) {}, Evicted: func() { r.s.metrics.evictions.Inc(); ended.Store(true) }})
+	r.s.heap = heap.New(heap.Options{
+		Ceiling: ceiling, Pressed: func(*qerr.Error) {},
+		Evicted: func() { r.s.metrics.evictions.Inc(); ended.Store(true) },
+	})
 	hookCalls(t, "deriv", func() { time.Sleep(time.Millisecond) })
 	heavy, small := longQuery("deriv"), longQuery("deriv")
 	heavy.form.Set("query", "deriv(vector(time()"+strings.Repeat("+0", 50)+")[500s:1s])") // each number has a point for each second
 	c := r.call(r.request(context.Background(), small))
 	got := r.ask(r.request(context.Background(), heavy))
-	if e := decodeRefusal(t, got.body); got.status != http.StatusTooManyRequests || *e.Spillway.Bound != policy.BoundMemoryHeap || got.header.Get("Retry-After") == "" {
+	if e := decodeRefusal(t, got.body); got.status != http.StatusTooManyRequests || *e.Spillway.Bound != policy.BoundMemoryHeap ||
+		got.header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	if n := r.metric("spillway_evictions_total"); n != 1 {

@@ -192,7 +192,8 @@ func stalePoint(p point) bool {
 func differ(got, want []point) string {
 	for i := range min(len(got), len(want)) {
 		a, b := got[i], want[i]
-		if a.t != b.t || (a.h == nil) != (b.h == nil) || a.h == nil && math.Float64bits(a.f) != math.Float64bits(b.f) || a.h != nil && !sameHistogram(a.h, b.h) {
+		if a.t != b.t || (a.h == nil) != (b.h == nil) || a.h == nil && math.Float64bits(a.f) != math.Float64bits(b.f) ||
+			a.h != nil && !sameHistogram(a.h, b.h) {
 			return fmt.Sprintf("sample %d is %v at %d, want %v at %d", i, a.f, a.t, b.f, b.t)
 		}
 	}
@@ -323,7 +324,8 @@ func (e *everything) checkFederate() {
 		switch {
 		case !ok:
 			e.t.Errorf("%s: unexpected %s", what, key)
-		case m.t != w.t || w.h == nil && m.f != w.f && !(math.IsNaN(m.f) && math.IsNaN(w.f)) || w.h != nil && (m.f != w.h.Sum || m.count != float64(w.h.Count)):
+		case m.t != w.t || w.h == nil && m.f != w.f && !(math.IsNaN(m.f) && math.IsNaN(w.f)) ||
+			w.h != nil && (m.f != w.h.Sum || m.count != float64(w.h.Count)):
 			e.t.Errorf("%s: %s is %v at %d, want %v at %d", what, key, m.f, m.t, w.f, w.t)
 		}
 		e.counts["federated series"]++

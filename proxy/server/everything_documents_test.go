@@ -90,11 +90,15 @@ func (a *archive) files() (out []*apiv1.RuleGroup) {
 			for r := range 1 + a.rng.IntN(4) {
 				set := labels.FromStrings("severity", []string{"page", "warn"}[a.rng.IntN(2)])
 				if a.rng.IntN(3) == 0 {
-					g.Rules = append(g.Rules, apiv1.RecordingRule{Name: fmt.Sprintf("job:r%d:sum", r), Query: "sum by (job) (up)", Labels: set, Health: rules.HealthGood, Type: "recording"})
+					g.Rules = append(g.Rules, apiv1.RecordingRule{
+						Name: fmt.Sprintf("job:r%d:sum", r), Query: "sum by (job) (up)",
+						Labels: set, Health: rules.HealthGood, Type: "recording",
+					})
 					continue
 				}
 				g.Rules = append(g.Rules, apiv1.AlertingRule{
-					Name: fmt.Sprintf("Alert%d", r), Query: fmt.Sprintf("up == %d", r), Duration: 60, Labels: set, Annotations: labels.FromStrings("summary", "it is down"), Type: "alerting",
+					Name: fmt.Sprintf("Alert%d", r), Query: fmt.Sprintf("up == %d", r), Duration: 60, Labels: set,
+					Annotations: labels.FromStrings("summary", "it is down"), Type: "alerting",
 				})
 			}
 			out = append(out, g)
@@ -133,7 +137,10 @@ func (a *archive) evaluated(def *apiv1.RuleGroup) *apiv1.RuleGroup {
 					}
 					state := urgencies[2+a.rng.IntN(2)]
 					since := time.Unix(1_799_999_000+a.rng.Int64N(900), 0).UTC()
-					r.Alerts = append(r.Alerts, &apiv1.Alert{Labels: b.Labels(), Annotations: r.Annotations, State: state, ActiveAt: &since, Value: strconv.Itoa(a.rng.IntN(3))})
+					r.Alerts = append(r.Alerts, &apiv1.Alert{
+						Labels: b.Labels(), Annotations: r.Annotations, State: state, ActiveAt: &since,
+						Value: strconv.Itoa(a.rng.IntN(3)),
+					})
 					if slices.Index(urgencies, state) > slices.Index(urgencies, r.State) {
 						r.State = state
 					}
@@ -156,7 +163,10 @@ func (a *archive) metadata() map[string][]metadata.Metadata {
 			name = "metric.größe"
 		}
 		for v := range 1 + a.rng.IntN(3) {
-			out[name] = append(out[name], metadata.Metadata{Type: []model.MetricType{"counter", "gauge"}[a.rng.IntN(2)], Help: fmt.Sprintf("Help %d of \"%s\".\n", v, name), Unit: []string{"", "bytes"}[a.rng.IntN(2)]})
+			out[name] = append(out[name], metadata.Metadata{
+				Type: []model.MetricType{"counter", "gauge"}[a.rng.IntN(2)],
+				Help: fmt.Sprintf("Help %d of \"%s\".\n", v, name), Unit: []string{"", "bytes"}[a.rng.IntN(2)],
+			})
 		}
 		slices.SortFunc(out[name], compareMetadata)
 		out[name] = slices.Compact(out[name])
@@ -306,7 +316,8 @@ func urgentAlerts(into map[string]*apiv1.Alert, g *archiveGroup, list []*apiv1.A
 	for _, a := range list {
 		key := g.shown(a.Labels)
 		have := into[key]
-		if have == nil || slices.Index(urgencies, a.State) > slices.Index(urgencies, have.State) || a.State == have.State && a.ActiveAt.Before(*have.ActiveAt) {
+		if have == nil || slices.Index(urgencies, a.State) > slices.Index(urgencies, have.State) ||
+			a.State == have.State && a.ActiveAt.Before(*have.ActiveAt) {
 			into[key] = a
 		}
 	}
@@ -482,7 +493,10 @@ func (w *wanted) add(g *archiveGroup, r apiv1.Rule) {
 	var alerts []*apiv1.Alert
 	switch r := r.(type) {
 	case apiv1.AlertingRule:
-		one = wireRule{Type: r.Type, Name: r.Name, Query: r.Query, State: r.State, Health: string(r.Health), LastError: r.LastError, Labels: r.Labels.Map()}
+		one = wireRule{
+			Type: r.Type, Name: r.Name, Query: r.Query, State: r.State, Health: string(r.Health), LastError: r.LastError,
+			Labels: r.Labels.Map(),
+		}
 		alerts = r.Alerts
 	case apiv1.RecordingRule:
 		one = wireRule{Type: r.Type, Name: r.Name, Query: r.Query, Health: string(r.Health), LastError: r.LastError, Labels: r.Labels.Map()}

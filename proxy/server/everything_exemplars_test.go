@@ -78,7 +78,8 @@ func (e *everything) checkExemplars() {
 				var missing []string
 				for _, x := range srv.exemplars {
 					l := g.shown(x.series)
-					if x.exemplar.Ts < max(from, first) || x.exemplar.Ts > min(until, final) || !slices.ContainsFunc(list, func(s selector) bool { return matches(l, s.matchers) }) {
+					if x.exemplar.Ts < max(from, first) || x.exemplar.Ts > min(until, final) ||
+						!slices.ContainsFunc(list, func(s selector) bool { return matches(l, s.matchers) }) {
 						continue
 					}
 					line := fmt.Sprintf("%s %s %v %d", l, x.exemplar.Labels, x.exemplar.Value, x.exemplar.Ts)

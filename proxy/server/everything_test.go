@@ -108,9 +108,12 @@ func (e *everything) selector(named bool) selector {
 		parts = []string{`cluster=~".+"`}
 	}
 	more := []string{
-		fmt.Sprintf("node=%q", node), fmt.Sprintf("node!=%q", node), fmt.Sprintf(`node=~"%s|%s"`, node, e.nodes[e.rng.IntN(len(e.nodes))]), `code="500"`, `code=""`, `gpu=~"0|1"`,
-		`cluster="jaguar"`, `cluster!="ibis"`, `cluster=~"jaguar|heron"`, `cluster=""`, `cluster="stored"`, `cluster!~"j.*"`, `region="eu"`, `region=""`, `prometheus_replica=""`,
-		`prometheus_replica="zz"`, `prometheus_replica!="a"`, `"rack.unit"=""`, `"rack.unit"="7"`, `"http.method"="GET"`, `"größe"!="klein"`, `x=~"[12]"`, `nothing="here"`,
+		fmt.Sprintf("node=%q", node), fmt.Sprintf("node!=%q", node), fmt.Sprintf(`node=~"%s|%s"`, node, e.nodes[e.rng.IntN(len(e.nodes))]),
+		`code="500"`, `code=""`, `gpu=~"0|1"`,
+		`cluster="jaguar"`, `cluster!="ibis"`, `cluster=~"jaguar|heron"`, `cluster=""`, `cluster="stored"`, `cluster!~"j.*"`, `region="eu"`,
+		`region=""`, `prometheus_replica=""`,
+		`prometheus_replica="zz"`, `prometheus_replica!="a"`, `"rack.unit"=""`, `"rack.unit"="7"`, `"http.method"="GET"`,
+		`"größe"!="klein"`, `x=~"[12]"`, `nothing="here"`,
 	}
 	for range []int{0, 0, 1, 1, 2}[e.rng.IntN(5)] {
 		parts = append(parts, more[e.rng.IntN(len(more))])
@@ -311,7 +314,8 @@ func (e *everything) send(req *http.Request, form url.Values) (listed, bool) {
 func (e *everything) judge(what string, l *listing, got listed, list, least, most []string, narrowed bool) {
 	e.t.Helper()
 	rest := slices.DeleteFunc(slices.Clone(got.warnings), func(w string) bool { return strings.Contains(w, "truncated") })
-	if said := slices.ContainsFunc(rest, func(w string) bool { return strings.Contains(w, "narrowed the range") }); said != narrowed && !e.onTheEdge(l) {
+	if said := slices.ContainsFunc(rest, func(w string) bool { return strings.Contains(w, "narrowed the range") }); said != narrowed &&
+		!e.onTheEdge(l) {
 		e.t.Errorf("%s: narrowed %v, warnings %q", what, narrowed, got.warnings)
 	} else if len(rest) > 1 || len(rest) == 1 && !said {
 		e.t.Errorf("%s: warnings %q", what, got.warnings)
@@ -400,7 +404,10 @@ func (e *everything) checkLabels() {
 
 func (e *everything) checkValues() {
 	l := e.list(false)
-	name := []string{"__name__", "node", "cluster", "region", "prometheus_replica", "rack.unit", "http.method", "größe", "le", "x", "job", "nothing"}[e.rng.IntN(12)]
+	name := []string{
+		"__name__", "node", "cluster", "region", "prometheus_replica", "rack.unit", "http.method", "größe", "le", "x", "job",
+		"nothing",
+	}[e.rng.IntN(12)]
 	segment := name
 	if !model.LegacyValidation.IsValidLabelName(name) || e.rng.IntN(8) == 0 {
 		segment = model.EscapeName(name, model.ValueEncodingEscaping)

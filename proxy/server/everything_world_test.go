@@ -99,14 +99,22 @@ var fleetFamilies = []fleetFamily{
 	{"http.latency", [][]string{{"http.method", "GET", "größe", "klein"}, {"http.method", "PUT", "größe", "\"groß\"\n\\"}}, runsGauge},
 	// Labels of the names that groups own, stored: they are in no answer of such a group, and in
 	// every answer of one without.
-	{"stored_labels", [][]string{{"cluster", "stored", "x", "1"}, {"prometheus_replica", "zz", "x", "2"}, {"x", "3"}, {"rack.unit", "7", "x", "4"}}, runsGauge},
+	{"stored_labels", [][]string{
+		{"cluster", "stored", "x", "1"},
+		{"prometheus_replica", "zz", "x", "2"},
+		{"x", "3"},
+		{"rack.unit", "7", "x", "4"},
+	}, runsGauge},
 }
 
 const always, never = int64(math.MinInt64), int64(math.MaxInt64)
 
 // newFleet plans a fleet; nothing runs yet.
 func newFleet(t testing.TB, rng *rand.Rand) *fleet {
-	f := &fleet{t: t, rng: rng, length: 40 * time.Minute, interval: 15 * time.Second, narrow: 10 * time.Minute, servers: map[string]*fleetServer{}}
+	f := &fleet{
+		t: t, rng: rng, length: 40 * time.Minute, interval: 15 * time.Second, narrow: 10 * time.Minute,
+		servers: map[string]*fleetServer{},
+	}
 	f.start = time.Now().Add(-f.length).Truncate(time.Second)
 	boundary := f.start.Add(15*time.Minute + time.Duration(rng.Int64N(int64(10*time.Minute)))).Truncate(time.Second).UnixMilli()
 	clusters := []string{"jaguar", "ibis", "heron"}[:1+rng.IntN(3)]
@@ -139,7 +147,10 @@ func newFleet(t testing.TB, rng *rand.Rand) *fleet {
 			f.shard(g, always, boundary, nodes)
 			f.shard(g, boundary, never, nodes)
 		case 2: // a history group
-			h := &fleetGroup{name: "history-" + name, labels: own, replicaLabels: replicaLabels, heartbeat: rng.IntN(2) == 0, from: always, until: boundary}
+			h := &fleetGroup{
+				name: "history-" + name, labels: own, replicaLabels: replicaLabels, heartbeat: rng.IntN(2) == 0, from: always,
+				until: boundary,
+			}
 			g.from = boundary
 			f.shard(h, always, never, nodes)
 			f.shard(g, always, never, nodes)
@@ -261,10 +272,16 @@ func (f *fleet) exemplify(srv *fleetServer, s storedSeries) {
 		if value.IsStaleNaN(p.f) || f.rng.IntN(12) != 0 {
 			continue
 		}
-		e := exemplar.Exemplar{Labels: labels.FromStrings("trace_id", fmt.Sprintf("%08x", f.rng.Uint32())), Value: float64(f.rng.IntN(1000)) / 8, Ts: p.t, HasTs: true}
+		e := exemplar.Exemplar{
+			Labels: labels.FromStrings("trace_id", fmt.Sprintf("%08x", f.rng.Uint32())),
+			Value:  float64(f.rng.IntN(1000)) / 8, Ts: p.t, HasTs: true,
+		}
 		if i%2 == 0 {
 			slot := p.t / f.interval.Milliseconds()
-			e = exemplar.Exemplar{Labels: labels.FromStrings("trace_id", fmt.Sprintf("common-%d", slot)), Value: float64(slot % 100), Ts: slot * f.interval.Milliseconds(), HasTs: true}
+			e = exemplar.Exemplar{
+				Labels: labels.FromStrings("trace_id", fmt.Sprintf("common-%d", slot)), Value: float64(slot % 100),
+				Ts: slot * f.interval.Milliseconds(), HasTs: true,
+			}
 		}
 		if e.Ts > last { // a server takes them in their order only
 			last = e.Ts
@@ -367,7 +384,10 @@ func spanText(indent string, from, until int64) string {
 
 // start1 is a server with the data, and its URL.
 func (f *fleet) start1(srv *fleetServer) string {
-	p, err := localprom.Start(f.t.Context(), localprom.Options{DisableWAL: true, ExternalLabels: srv.external, Features: []string{"exemplar-storage", "promql-experimental-functions"}})
+	p, err := localprom.Start(f.t.Context(), localprom.Options{
+		DisableWAL: true, ExternalLabels: srv.external,
+		Features: []string{"exemplar-storage", "promql-experimental-functions"},
+	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -431,7 +451,8 @@ func (f *fleet) owned(name string) bool {
 func (f *fleet) String() string {
 	var b strings.Builder
 	for _, g := range f.groups {
-		fmt.Fprintf(&b, "\n%s%s owns %q, heartbeat %v%s", g.name, g.labels, g.replicaLabels, g.heartbeat, strings.ReplaceAll(spanText(" ", g.from, g.until), "\n", ""))
+		fmt.Fprintf(&b, "\n%s%s owns %q, heartbeat %v%s", g.name, g.labels, g.replicaLabels, g.heartbeat,
+			strings.ReplaceAll(spanText(" ", g.from, g.until), "\n", ""))
 		for i, s := range g.shards {
 			fmt.Fprintf(&b, "\n  [%d]%s %q:", i, strings.ReplaceAll(spanText(" ", s.from, s.until), "\n", ""), s.nodes)
 			for _, srv := range s.replicas {

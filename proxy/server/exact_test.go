@@ -21,17 +21,24 @@ import (
 // expressions are what is asked: every kind of node, over one shard, one group and everything.
 func expressions(rng *rand.Rand) []string {
 	selectors := []string{
-		`http_requests_total`, `http_requests_total{cluster="jaguar"}`, `http_requests_total{cluster="heron",code="500"}`, `node_memory_free_bytes{cluster=~"ibis|heron"}`,
-		`gpu_temperature{node=~"n[0-5]"}`, `gpu_temperature{cluster!="jaguar"}`, `request_duration_seconds_bucket`, `mixed_in`, `mixed_in{cluster="ibis"}`,
-		`http_requests_total{prometheus_replica=""}`, `up{cluster="heron"}`, `{__name__=~"up|node_memory_free_bytes"}`, `nothing_has_this_name`, `up{cluster="nowhere"}`,
+		`http_requests_total`, `http_requests_total{cluster="jaguar"}`, `http_requests_total{cluster="heron",code="500"}`,
+		`node_memory_free_bytes{cluster=~"ibis|heron"}`,
+		`gpu_temperature{node=~"n[0-5]"}`, `gpu_temperature{cluster!="jaguar"}`, `request_duration_seconds_bucket`, `mixed_in`,
+		`mixed_in{cluster="ibis"}`,
+		`http_requests_total{prometheus_replica=""}`, `up{cluster="heron"}`, `{__name__=~"up|node_memory_free_bytes"}`,
+		`nothing_has_this_name`, `up{cluster="nowhere"}`,
 	}
 	var out []string
 	for _, s := range selectors {
 		out = append(out,
-			s, s+" offset 3m", s+" @ end()", "-"+s, "rate("+s+"[3m])", "increase("+s+"[7m])", "max_over_time("+s+"[2m:30s])", "sum("+s+")", "sum by (cluster) ("+s+")",
-			"count without (node, instance) ("+s+")", "avg by (node) ("+s+")", "topk(2, "+s+")", "quantile(0.3, "+s+")", "stddev by (cluster) ("+s+")", "absent("+s+")",
-			"count_values(\"v\", count by (cluster) ("+s+"))", s+" > 50", "timestamp("+s+")", "changes("+s+"[10m])", "sum(rate("+s+"[5m])) by (job, cluster)",
-			"label_replace("+s+`, "c", "$1", "cluster", "(.).*")`, "sort_desc("+s+")", "last_over_time("+s+"[45s])", "sum by (prometheus_replica) ("+s+")", "group by (cluster) ("+s+")",
+			s, s+" offset 3m", s+" @ end()", "-"+s, "rate("+s+"[3m])", "increase("+s+"[7m])", "max_over_time("+s+"[2m:30s])", "sum("+s+")",
+			"sum by (cluster) ("+s+")",
+			"count without (node, instance) ("+s+")", "avg by (node) ("+s+")", "topk(2, "+s+")", "quantile(0.3, "+s+")",
+			"stddev by (cluster) ("+s+")", "absent("+s+")",
+			"count_values(\"v\", count by (cluster) ("+s+"))", s+" > 50", "timestamp("+s+")", "changes("+s+"[10m])",
+			"sum(rate("+s+"[5m])) by (job, cluster)",
+			"label_replace("+s+`, "c", "$1", "cluster", "(.).*")`, "sort_desc("+s+")", "last_over_time("+s+"[45s])",
+			"sum by (prometheus_replica) ("+s+")", "group by (cluster) ("+s+")",
 		)
 	}
 	out = append(out,
@@ -44,12 +51,14 @@ func expressions(rng *rand.Rand) []string {
 		`up * on (cluster, node) group_right () http_requests_total`, `up unless on (node) (gpu_temperature > 45)`, `up{cluster="jaguar"} or up{cluster="ibis"}`, `up or vector(0)`,
 		`scalar(up{node="n1"})`, `vector(1)`, `time()`, `sum(up) + count(up)`, `max by (cluster) (gpu_temperature) > bool 50`,
 		`count(count by (node) (up))`, `sum(sum by (cluster) (up))`, `avg(avg by (cluster) (gpu_temperature{gpu="1"}))`,
-		`absent(up{cluster="heron"})`, `absent(up{cluster="nowhere"})`, `absent_over_time(up{node="none"}[5m])`, `up{cluster="heron"} and on () vector(1)`,
+		`absent(up{cluster="heron"})`, `absent(up{cluster="nowhere"})`, `absent_over_time(up{node="none"}[5m])`,
+		`up{cluster="heron"} and on () vector(1)`,
 		`sum by (cluster) (up) * on (cluster) group_left () up`, `label_join(up{cluster="heron"}, "x", "-", "node", "cluster")`, `count by (cluster, node) (up{cluster="heron"})`,
 		`sum without (cluster) (up{cluster="heron"})`, `min without (cluster, node, instance) (gpu_temperature)`, `http_requests_total{cluster="heron"} / ignoring (code) group_left sum without (code) (http_requests_total{cluster="heron"})`,
 		`predict_linear(node_memory_free_bytes[10m], 3600)`, `deriv(node_memory_free_bytes{cluster="heron"}[10m])`, `resets(http_requests_total[30m])`, `irate(http_requests_total[2m])`, `delta(gpu_temperature[5m])`,
 		`sum_over_time(up[5m])`, `stdvar_over_time(gpu_temperature[5m])`, `quantile_over_time(0.7, node_memory_free_bytes[6m])`, `rate(http_requests_total[5m:30s])`, `max_over_time(sum(up)[5m:1m])`,
-		`http_requests_total @ start()`, `sum(http_requests_total @ end()) by (cluster)`, `clamp(gpu_temperature, 42, 48)`, `hour()`, `day_of_week(up{cluster="heron"})`,
+		`http_requests_total @ start()`, `sum(http_requests_total @ end()) by (cluster)`, `clamp(gpu_temperature, 42, 48)`, `hour()`,
+		`day_of_week(up{cluster="heron"})`,
 	)
 	for range 30 { // random pairs
 		a, b := out[rng.IntN(len(selectors)*25)], out[rng.IntN(len(selectors)*25)]
@@ -86,7 +95,10 @@ func queriesAreExact(t *testing.T, leastRaw int, replicas ...int) {
 			g.names = append(g.names, names)
 		}
 	}
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e8, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: plan.Parser})
+	engine := promql.NewEngine(promql.EngineOpts{
+		MaxSamples: 1e8, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true,
+		Parser: plan.Parser,
+	})
 	passed := map[string]int{}
 	end := w.start.Add(w.length)
 	for i, expr := range expressions(w.rng) {

@@ -70,7 +70,8 @@ func TestAdminExplainRefuses(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != c.status || !bytes.Contains(body, []byte(c.says)) || !json.Valid(body) || resp.Header.Get("Content-Type") != "application/json" {
+		if err != nil || resp.StatusCode != c.status || !bytes.Contains(body, []byte(c.says)) || !json.Valid(body) ||
+			resp.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("explain?%s: status %d, %s, err %v", c.query, resp.StatusCode, body, err)
 		}
 	}
@@ -87,14 +88,18 @@ func TestAdminExplainRefuses(t *testing.T) {
 // sample is an Explanation with everything in it.
 func sample() *plan.Explanation {
 	call := &plan.Call{
-		Shard: "jaguar[0]", Replica: "jaguar/10.0.0.1:9090", Query: "sum(up)", Segments: []raw.Segment{{Slice: "jaguar[0]", Copy: "jaguar/10.0.0.1:9090", From: 1, Until: 2}},
-		Series: 1, Samples: 2, Bytes: 3, Seconds: 0.004,
+		Shard: "jaguar[0]", Replica: "jaguar/10.0.0.1:9090", Query: "sum(up)",
+		Segments: []raw.Segment{{Slice: "jaguar[0]", Copy: "jaguar/10.0.0.1:9090", From: 1, Until: 2}},
+		Series:   1, Samples: 2, Bytes: 3, Seconds: 0.004,
 	}
 	return &plan.Explanation{
 		Query: "sum(up) / 2", Verdict: plan.Exact, Reason: "r",
 		Plan: &plan.Node{
 			Mode: plan.ModeRaw, Expr: "sum(up) / 2", Why: "it is evaluated here",
-			Children: []*plan.Node{{Mode: plan.ModePush, Expr: "sum(up)", Why: "sums of disjoint shards add up", Calls: []*plan.Call{call}}},
+			Children: []*plan.Node{{
+				Mode: plan.ModePush, Expr: "sum(up)", Why: "sums of disjoint shards add up",
+				Calls: []*plan.Call{call},
+			}},
 		},
 	}
 }
@@ -104,17 +109,24 @@ func sample() *plan.Explanation {
 func TestPageEscapes(t *testing.T) {
 	const evil = `</textarea></pre><script>alert(1)</script><img src=x onerror="alert(2)">'"&`
 	e := &plan.Explanation{Query: evil, Verdict: evil, Reason: evil, Plan: &plan.Node{
-		Mode: evil, Expr: evil, Why: evil, Calls: []*plan.Call{{Shard: evil, Replica: evil, Query: evil}}, Children: []*plan.Node{{Mode: evil, Expr: evil, Why: evil}},
+		Mode: evil, Expr: evil, Why: evil, Calls: []*plan.Call{{Shard: evil, Replica: evil, Query: evil}},
+		Children: []*plan.Node{{Mode: evil, Expr: evil, Why: evil}},
 	}}
 	w := httptest.NewRecorder()
-	writePage(w, homePage, map[string]any{"Title": evil, "Version": evil, "Base": evil, "Prefix": "/x", "First": evil, "Range": evil, "Moment": evil, "Shown": []shown{
-		{
-			Query: evil, Plan: e, Rows: []ui.Row{{Series: evil, Value: evil}}, Warnings: []string{evil}, Span: evil, Link: "https://x/?q=%3Cscript",
-			Plot: ui.Plot([]ui.Line{{Name: evil, Points: []ui.Point{{At: time.Unix(1, 0), Value: 1}}}}, time.Unix(0, 0), time.Unix(2, 0), time.Second),
+	writePage(w, homePage, map[string]any{
+		"Title": evil, "Version": evil, "Base": evil, "Prefix": "/x", "First": evil, "Range": evil,
+		"Moment": evil, "Shown": []shown{
+			{
+				Query: evil, Plan: e, Rows: []ui.Row{{Series: evil, Value: evil}}, Warnings: []string{evil}, Span: evil,
+				Link: "https://x/?q=%3Cscript",
+				Plot: ui.Plot([]ui.Line{{Name: evil, Points: []ui.Point{{At: time.Unix(1, 0), Value: 1}}}}, time.Unix(0, 0),
+					time.Unix(2, 0),
+					time.Second),
+			},
+			{Query: evil, Problem: evil, PlanError: evil},
+			{Query: evil, PlotProblem: evil},
 		},
-		{Query: evil, Problem: evil, PlanError: evil},
-		{Query: evil, PlotProblem: evil},
-	}})
+	})
 	page := w.Body.String()
 	for _, tag := range []string{"<script", "<img", "onerror=\"", "</textarea></pre>"} {
 		if strings.Contains(page, tag) {
@@ -131,10 +143,14 @@ func TestPageEscapes(t *testing.T) {
 
 func TestPageShowsPlan(t *testing.T) {
 	w := httptest.NewRecorder()
-	writePage(w, homePage, map[string]any{"Title": "", "Version": "", "Base": "", "Prefix": "/pre", "First": "", "Shown": []shown{{Query: "sum(up) / 2", Plan: sample()}}})
+	writePage(w, homePage, map[string]any{
+		"Title": "", "Version": "", "Base": "", "Prefix": "/pre", "First": "",
+		"Shown": []shown{{Query: "sum(up) / 2", Plan: sample()}},
+	})
 	page := w.Body.String()
 	for _, want := range []string{
-		`action="/pre/graph"`, `<b class="mode">raw</b> <code>sum(up) / 2</code>`, `<b class="mode">push</b> <code>sum(up)</code>`, "sums of disjoint shards add up",
+		`action="/pre/graph"`, `<b class="mode">raw</b> <code>sum(up) / 2</code>`, `<b class="mode">push</b> <code>sum(up)</code>`,
+		"sums of disjoint shards add up",
 		"jaguar[0] at jaguar/10.0.0.1:9090: <code>sum(up)</code>", `<p class="exact">exact: r</p>`,
 	} {
 		if !strings.Contains(page, want) {
@@ -293,8 +309,12 @@ func TestExplain(t *testing.T) {
 					t.Fatalf("%s: %s, %v", name, a, err)
 				}
 			}
-			for what, e := range map[string]*plan.Explanation{"plan": planned.Data, "answer": answer.Spillway.Explain, "admin": admin.Data, "analyze": ran.Data} {
-				if e == nil || e.Query != c.query || e.Verdict != plan.Exact || e.Reason != "" || modes(e.Plan) != c.modes || e.Plan.Why == "" {
+			for what, e := range map[string]*plan.Explanation{
+				"plan": planned.Data, "answer": answer.Spillway.Explain, "admin": admin.Data,
+				"analyze": ran.Data,
+			} {
+				if e == nil || e.Query != c.query || e.Verdict != plan.Exact || e.Reason != "" || modes(e.Plan) != c.modes ||
+					e.Plan.Why == "" {
 					t.Fatalf("%s, %s: %s", name, what, asJSON(e))
 				}
 			}
@@ -307,7 +327,8 @@ func TestExplain(t *testing.T) {
 				calls = func(n *plan.Node) {
 					for _, call := range n.Calls {
 						series += call.Series
-						if call.Bytes <= 0 || call.Seconds <= 0 || call.Series <= 0 || call.Samples <= 0 || len(call.Segments) == 0 || call.Replica == "" {
+						if call.Bytes <= 0 || call.Seconds <= 0 || call.Series <= 0 || call.Samples <= 0 || len(call.Segments) == 0 ||
+							call.Replica == "" {
 							t.Errorf("%s, %s: a call without its numbers: %s", name, what, asJSON(call))
 						}
 					}

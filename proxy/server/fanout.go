@@ -183,7 +183,8 @@ func alsoSilent(err error, shards []string) error {
 	var late *qerr.Error
 	var said *shard.StatusError // it did answer, that it was out of time itself; the others were not waited for
 	slices.Sort(shards)
-	if shards = slices.Compact(shards); len(shards) < 2 || !errors.As(err, &late) || late.Kind != qerr.Timeout || len(late.Shards) != 1 || errors.As(err, &said) {
+	if shards = slices.Compact(shards); len(shards) < 2 || !errors.As(err, &late) || late.Kind != qerr.Timeout || len(late.Shards) != 1 ||
+		errors.As(err, &said) {
 		return err
 	}
 	e := *late // its private cause goes along
@@ -278,7 +279,8 @@ func (x *exchange) bodyError(r *replies, err error) error {
 // yet and can be asked.
 func (x *exchange) others(s *shard.Shard, names ...string) bool {
 	usable, err := s.Usable()
-	return err == nil && slices.ContainsFunc(usable, func(r *shard.Replica) bool { return !slices.Contains(names, r.Name()) && !x.attempt.Avoids(r.Name()) })
+	return err == nil && slices.ContainsFunc(usable,
+		func(r *shard.Replica) bool { return !slices.Contains(names, r.Name()) && !x.attempt.Avoids(r.Name()) })
 }
 
 // copies are the replicas of the shard that must be asked so that nothing in the window is missed:

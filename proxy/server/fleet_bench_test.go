@@ -24,7 +24,10 @@ func fleetChild(count string) int {
 	}
 	var urls []string
 	for i := range n {
-		s, err := fakeshard.New(fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": fmt.Sprintf("i%d", i), "job": "fake"}}})
+		s, err := fakeshard.New(fakeshard.Config{Series: []map[string]string{{
+			"__name__": "up", "instance": fmt.Sprintf("i%d", i),
+			"job": "fake",
+		}}})
 		if err != nil {
 			panic(err)
 		}

@@ -148,7 +148,10 @@ func (a *exactAnswer) differ(want *exactAnswer, tolerance float64) *exactDiffere
 		points := want.series[key]
 		g, ok := a.series[key]
 		if !ok {
-			return &exactDifference{text: "there is no series " + key, at: slices.Min(append(slices.Collect(maps.Keys(points)), math.MaxInt64))}
+			return &exactDifference{
+				text: "there is no series " + key,
+				at:   slices.Min(append(slices.Collect(maps.Keys(points)), math.MaxInt64)),
+			}
 		}
 		for _, t := range slices.Sorted(maps.Keys(points)) {
 			v, ok := g[t]
@@ -169,7 +172,10 @@ func (a *exactAnswer) differ(want *exactAnswer, tolerance float64) *exactDiffere
 	}
 	for _, key := range slices.Sorted(maps.Keys(a.series)) {
 		if _, ok := want.series[key]; !ok {
-			return &exactDifference{text: "it has a series " + key, at: slices.Min(append(slices.Collect(maps.Keys(a.series[key])), math.MaxInt64))}
+			return &exactDifference{
+				text: "it has a series " + key,
+				at:   slices.Min(append(slices.Collect(maps.Keys(a.series[key])), math.MaxInt64)),
+			}
 		}
 	}
 	if a.kind == "matrix" && !slices.Equal(a.order, want.order) {

@@ -53,26 +53,50 @@ var exactMetrics = []exactMetric{
 		}
 		return math.Round(40+float64(d.node)+10*math.Cos(at/200+float64(d.variant))) + float64(d.variant)/3
 	}},
-	{"température.c", "node", "gauge", []string{"baie.n°=α,node.zone=z1"}, func(d *exactData, at float64) float64 { return 20 + float64(d.node) + math.Mod(at, 97)/7 }},
+	{
+		"température.c", "node", "gauge",
+		[]string{"baie.n°=α,node.zone=z1"},
+		func(d *exactData, at float64) float64 { return 20 + float64(d.node) + math.Mod(at, 97)/7 },
+	},
 	{"special", "node", "gauge", []string{"s=a", "s=b"}, func(d *exactData, at float64) float64 {
 		return special[(d.node*31+d.variant*7+int(at/120)*int(5+d.variant))%len(special)]
 	}},
 	{"node_info", "node", "info", []string{"rack=r1", ""}, func(*exactData, float64) float64 { return 1 }},
 	{"target_info", "node", "info", []string{"version=v1"}, func(*exactData, float64) float64 { return 1 }},
 	{"up", "api", "gauge", []string{""}, func(*exactData, float64) float64 { return 1 }},
-	{"http_requests_total", "api", "counter", []string{"code=200,handler=/a", "code=200,handler=/b", "code=500,handler=/a"}, func(d *exactData, at float64) float64 {
-		return d.counted(at, 1.5+float64(d.node)*0.7+float64(d.variant))
-	}},
+	{
+		"http_requests_total", "api", "counter",
+		[]string{"code=200,handler=/a", "code=200,handler=/b", "code=500,handler=/a"},
+		func(d *exactData, at float64) float64 {
+			return d.counted(at, 1.5+float64(d.node)*0.7+float64(d.variant))
+		},
+	},
 	{"http_seconds_bucket", "api", "bucket", []string{"le=0.1", "le=0.5", "le=1.0", "le=+Inf"}, func(d *exactData, at float64) float64 {
 		return d.counted(at, float64(d.variant+1)*(0.5+float64(d.node)/10))
 	}},
-	{"http_seconds_count", "api", "counter", []string{""}, func(d *exactData, at float64) float64 { return d.counted(at, 4*(0.5+float64(d.node)/10)) }},
+	{
+		"http_seconds_count", "api", "counter",
+		[]string{""},
+		func(d *exactData, at float64) float64 { return d.counted(at, 4*(0.5+float64(d.node)/10)) },
+	},
 	{"rpc_seconds", "api", "exponential", []string{"service=a"}, nil},
 	{"batch_seconds", "api", "custom", []string{"service=a"}, nil},
 	{"mixed_kind", "api", "mixed", []string{"k=1"}, nil},
-	{"slow_value", "slow", "gauge", []string{"v=1", "v=2"}, func(d *exactData, at float64) float64 { return at/60 + float64(d.node*d.variant) }},
-	{"collides", "node", "gauge", []string{"cluster=s1", "cluster=s2"}, func(d *exactData, at float64) float64 { return float64(d.variant) }},
-	{"mixed_in", "node", "gauge", []string{"cluster=stored,x=1", "prometheus_replica=zz,x=2"}, func(d *exactData, at float64) float64 { return float64(d.node*10+d.variant) + at/1000 }},
+	{
+		"slow_value", "slow", "gauge",
+		[]string{"v=1", "v=2"},
+		func(d *exactData, at float64) float64 { return at/60 + float64(d.node*d.variant) },
+	},
+	{
+		"collides", "node", "gauge",
+		[]string{"cluster=s1", "cluster=s2"},
+		func(d *exactData, at float64) float64 { return float64(d.variant) },
+	},
+	{
+		"mixed_in", "node", "gauge",
+		[]string{"cluster=stored,x=1", "prometheus_replica=zz,x=2"},
+		func(d *exactData, at float64) float64 { return float64(d.node*10+d.variant) + at/1000 },
+	},
 }
 
 // exactHistogram is a native histogram as its target exposes it at the time.
@@ -227,7 +251,8 @@ func (w *exactWorld) scrape(s *exactShard, r *exactReplica, n exactNode, job str
 			continue
 		}
 		for v, pairs := range m.labels {
-			b := labels.NewBuilder(labels.FromStrings("__name__", m.name, "node", n.name, "instance", fmt.Sprintf("10.0.0.%d:%d", n.id, 9000+len(job)), "job", job))
+			b := labels.NewBuilder(labels.FromStrings("__name__", m.name, "node", n.name, "instance",
+				fmt.Sprintf("10.0.0.%d:%d", n.id, 9000+len(job)), "job", job))
 			for _, kv := range strings.Split(pairs, ",") {
 				if k, val, ok := strings.Cut(kv, "="); ok {
 					b.Set(k, val)

@@ -57,7 +57,10 @@ func (e exactEngine) features() []string {
 
 // typed adds type and unit to what a target exposes. A metric of several types is several metrics.
 func (m *exactMetric) typed(b *labels.Builder, node int) {
-	kind := map[string]string{"gauge": "gauge", "counter": "counter", "bucket": "histogram", "exponential": "histogram", "custom": "histogram", "mixed": "unknown", "info": "info"}[m.kind]
+	kind := map[string]string{
+		"gauge": "gauge", "counter": "counter", "bucket": "histogram", "exponential": "histogram",
+		"custom": "histogram", "mixed": "unknown", "info": "info",
+	}[m.kind]
 	switch m.name {
 	case "up": // the server writes it itself
 		return
@@ -94,14 +97,18 @@ func (w *exactWorld) shared(s *exactShard, r *exactReplica, t *exactTarget) {
 	first := s.nodes[0].id
 	add := func(value func(at float64) float64, pairs ...string) {
 		lbls := labels.FromStrings(pairs...)
-		r.series = append(r.series, storedSeries{lbls: lbls, points: t.run(w, func(at float64) (point, bool) { return point{f: value(at)}, true })})
+		r.series = append(r.series, storedSeries{
+			lbls:   lbls,
+			points: t.run(w, func(at float64) (point, bool) { return point{f: value(at)}, true }),
+		})
 	}
 	id, tier := fmt.Sprint(first), []string{"gold", "tin"}[first%2]
 	add(func(at float64) float64 { return float64(int(at/100)) + float64(first) }, "__name__", "quota", "pool", "p"+id, "tier", tier)
 	// Each shard's has another name, and but for it they are equal.
 	add(func(at float64) float64 { return at/1000 + float64(first)/10 }, "__name__", "limit_"+id, "tier", "gold")
 	if w.engine.units { // the same of its type and unit
-		add(func(at float64) float64 { return float64(first) + at/700 }, "__name__", "bound", "tier", "gold", "__type__", []string{"gauge", "counter"}[first%2], "__unit__", "u"+id)
+		add(func(at float64) float64 { return float64(first) + at/700 }, "__name__", "bound", "tier", "gold", "__type__",
+			[]string{"gauge", "counter"}[first%2], "__unit__", "u"+id)
 	}
 	for _, n := range s.nodes {
 		add(func(float64) float64 { return float64(n.id%7+1) / 10 }, "__name__", "capacity", "node", n.name)

@@ -96,18 +96,50 @@ func TestExactByName(t *testing.T) {
 		{"a maximum times a negative number", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `max(foo) * -1`, `{} -20`},
 		{"a minimum times a negative number", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `-min(foo)`, `{} -5`},
 		{"a number minus a maximum", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `10 - max(foo)`, `{} -10`},
-		{"a sum as a label", []string{`foo{node="a"} 0.1`, `foo{node="b"} 0.7`, "foo{node=\"c\"} 0.2\nfoo{node=\"d\"} 0.3"}, `count_values("v", sum(foo))`, "*"},
-		{"an average as a label", []string{`foo{node="a"} 0.1`, `foo{node="b"} 0.7`, "foo{node=\"c\"} 0.2\nfoo{node=\"d\"} 0.3"}, `count_values("v", avg(foo / 3))`, "*"},
+		{
+			"a sum as a label",
+			[]string{`foo{node="a"} 0.1`, `foo{node="b"} 0.7`, "foo{node=\"c\"} 0.2\nfoo{node=\"d\"} 0.3"},
+			`count_values("v", sum(foo))`, "*",
+		},
+		{
+			"an average as a label",
+			[]string{`foo{node="a"} 0.1`, `foo{node="b"} 0.7`, "foo{node=\"c\"} 0.2\nfoo{node=\"d\"} 0.3"},
+			`count_values("v", avg(foo / 3))`, "*",
+		},
 		{"a sum plus a number", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `sum(foo) + 1`, `{} 26`},
 		{"a sum compared", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `sum(foo) > bool 20`, `{} 1`},
 		{"a count filtered", []string{"foo{node=\"a\"} 5\nfoo{node=\"c\"} 5", `foo{node="b"} 20`}, `count(foo) == 3`, `{} 3`},
 		{"a filter below the aggregation", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `sum(foo > 10)`, `{} 20`},
-		{"an average of unequal shards", []string{"foo{node=\"a\"} 1\nfoo{node=\"b\"} 2\nfoo{node=\"c\"} 3", `foo{node="d"} 10`}, `avg(foo)`, `{} 4`},
-		{"an average by a label that both have", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"x\"} 2\nfoo{node=\"c\",j=\"y\"} 3", `foo{node="d",j="x"} 9`}, `avg by (j) (foo)`, "{j=\"x\"} 4\n{j=\"y\"} 3"},
-		{"an average of averages", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"x\"} 2", `foo{node="d",j="x"} 9`}, `avg(avg by (j) (foo))`, "{} 4"},
-		{"count by", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 2", `foo{node="d",j="x"} 9`}, `count by (j) (foo)`, "{j=\"x\"} 2\n{j=\"y\"} 1"},
-		{"a count of counts", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 2", `foo{node="d",j="x"} 9`}, `count(count by (j) (foo))`, "{} 2"},
-		{"a sum of counts", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 2", `foo{node="d",j="x"} 9`}, `sum(count by (j) (foo))`, "{} 3"},
+		{
+			"an average of unequal shards",
+			[]string{"foo{node=\"a\"} 1\nfoo{node=\"b\"} 2\nfoo{node=\"c\"} 3", `foo{node="d"} 10`},
+			`avg(foo)`, `{} 4`,
+		},
+		{"an average by a label that both have", []string{
+			"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"x\"} 2\nfoo{node=\"c\",j=\"y\"} 3",
+			`foo{node="d",j="x"} 9`,
+		}, `avg by (j) (foo)`, "{j=\"x\"} 4\n{j=\"y\"} 3"},
+		{
+			"an average of averages",
+			[]string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"x\"} 2", `foo{node="d",j="x"} 9`},
+			`avg(avg by (j) (foo))`, "{} 4",
+		},
+		{
+			"count by",
+			[]string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 2", `foo{node="d",j="x"} 9`},
+			`count by (j) (foo)`,
+			"{j=\"x\"} 2\n{j=\"y\"} 1",
+		},
+		{
+			"a count of counts",
+			[]string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 2", `foo{node="d",j="x"} 9`},
+			`count(count by (j) (foo))`, "{} 2",
+		},
+		{
+			"a sum of counts",
+			[]string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 2", `foo{node="d",j="x"} 9`},
+			`sum(count by (j) (foo))`, "{} 3",
+		},
 		{"a maximum of sums", []string{`foo{node="a",j="x"} 5`, `foo{node="b",j="x"} 20`}, `max(sum by (j) (foo))`, "{} 25"},
 		{"a group", []string{`foo{node="a",j="x"} 5`, `foo{node="b",j="x"} 20`}, `group by (j) (foo)`, "{j=\"x\"} 1"},
 		{"absent where one shard has it", []string{`foo{node="a"} 5`, `bar{node="b"} 20`}, `absent(foo)`, ``},
@@ -115,35 +147,87 @@ func TestExactByName(t *testing.T) {
 		{"absent_over_time where one shard has it", []string{`foo{node="a"} 5`, `bar{node="b"} 20`}, `absent_over_time(foo[5m])`, ``},
 		{"absent of a sum that only one shard has", []string{`foo{node="a"} 5`, `bar{node="b"} 20`}, `absent(sum(foo))`, ``},
 		{"a join across shards", []string{`foo{node="a",x="1"} 5`, `bar{node="a"} 20`}, `foo * on (node) bar`, `{node="a"} 100`},
-		{"a join with group_left across shards", []string{"foo{node=\"a\",x=\"1\"} 5\nfoo{node=\"a\",x=\"2\"} 6", `bar{node="a",r="z"} 20`}, `foo * on (node) group_left (r) bar`, "{node=\"a\", r=\"z\", x=\"1\"} 100\n{node=\"a\", r=\"z\", x=\"2\"} 120"},
+		{
+			"a join with group_left across shards",
+			[]string{"foo{node=\"a\",x=\"1\"} 5\nfoo{node=\"a\",x=\"2\"} 6", `bar{node="a",r="z"} 20`},
+			`foo * on (node) group_left (r) bar`, "{node=\"a\", r=\"z\", x=\"1\"} 100\n{node=\"a\", r=\"z\", x=\"2\"} 120",
+		},
 		{"unless across shards", []string{`foo{node="a"} 5`, `bar{node="a"} 20`}, `foo unless on (node) bar`, ``},
 		{"and across shards", []string{`foo{node="a"} 5`, `bar{node="a"} 20`}, `foo and on (node) bar`, `{__name__="foo", node="a"} 5`},
 		{"or across shards", []string{`foo{node="a"} 5`, `bar{node="a"} 20`}, `foo or on (node) bar`, `{__name__="foo", node="a"} 5`},
-		{"many partners on two shards", []string{`foo{node="a",x="1"} 5`, "foo{node=\"a\",x=\"2\"} 5\nbar{node=\"a\"} 20"}, `foo * on (node) bar`, `error`},
-		{"or vector(0)", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `foo or vector(0)`, "{__name__=\"foo\", node=\"a\"} 5\n{__name__=\"foo\", node=\"b\"} 20\n{} 0"},
+		{
+			"many partners on two shards",
+			[]string{`foo{node="a",x="1"} 5`, "foo{node=\"a\",x=\"2\"} 5\nbar{node=\"a\"} 20"},
+			`foo * on (node) bar`, `error`,
+		},
+		{
+			"or vector(0)",
+			[]string{`foo{node="a"} 5`, `foo{node="b"} 20`},
+			`foo or vector(0)`,
+			"{__name__=\"foo\", node=\"a\"} 5\n{__name__=\"foo\", node=\"b\"} 20\n{} 0",
+		},
 		{"sum or vector(0)", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `sum(foo) or vector(0)`, "{} 25"},
 		{"sum of nothing or vector(0)", []string{`foo{node="a"} 5`, `foo{node="b"} 20`}, `sum(nothing) or vector(0)`, "{} 0"},
 		{"a sum with vector(0) on one shard's part", []string{`foo{node="a"} 5`, `bar{node="b"} 20`}, `sum(foo or vector(1))`, "{} 6"},
-		{"topk", []string{"foo{node=\"a\"} 5\nfoo{node=\"c\"} 7", "foo{node=\"b\"} 20\nfoo{node=\"d\"} 6"}, `topk(2, foo)`, "{__name__=\"foo\", node=\"b\"} 20\n{__name__=\"foo\", node=\"c\"} 7"},
-		{"bottomk by", []string{"foo{node=\"a\",j=\"x\"} 5\nfoo{node=\"c\",j=\"y\"} 7", "foo{node=\"b\",j=\"x\"} 20\nfoo{node=\"d\",j=\"y\"} 6"}, `bottomk by (j) (1, foo)`, "{__name__=\"foo\", j=\"x\", node=\"a\"} 5\n{__name__=\"foo\", j=\"y\", node=\"d\"} 6"},
-		{"quantile", []string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 2\nfoo{node=\"e\"} 3", "foo{node=\"b\"} 10"}, `quantile(0.5, foo)`, "{} 2.5"},
+		{
+			"topk",
+			[]string{"foo{node=\"a\"} 5\nfoo{node=\"c\"} 7", "foo{node=\"b\"} 20\nfoo{node=\"d\"} 6"},
+			`topk(2, foo)`,
+			"{__name__=\"foo\", node=\"b\"} 20\n{__name__=\"foo\", node=\"c\"} 7",
+		},
+		{
+			"bottomk by",
+			[]string{
+				"foo{node=\"a\",j=\"x\"} 5\nfoo{node=\"c\",j=\"y\"} 7",
+				"foo{node=\"b\",j=\"x\"} 20\nfoo{node=\"d\",j=\"y\"} 6",
+			},
+			`bottomk by (j) (1, foo)`,
+			"{__name__=\"foo\", j=\"x\", node=\"a\"} 5\n{__name__=\"foo\", j=\"y\", node=\"d\"} 6",
+		},
+		{
+			"quantile",
+			[]string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 2\nfoo{node=\"e\"} 3", "foo{node=\"b\"} 10"},
+			`quantile(0.5, foo)`,
+			"{} 2.5",
+		},
 		{"stddev", []string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 1", "foo{node=\"b\"} 4\nfoo{node=\"d\"} 4"}, `stddev(foo)`, "{} 1.5"},
-		{"count_values", []string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 2", "foo{node=\"b\"} 1"}, `count_values("v", foo)`, "{v=\"1\"} 2\n{v=\"2\"} 1"},
+		{
+			"count_values",
+			[]string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 2", "foo{node=\"b\"} 1"},
+			`count_values("v", foo)`,
+			"{v=\"1\"} 2\n{v=\"2\"} 1",
+		},
 		{"histogram_quantile of buckets", []string{"b_bucket{node=\"a\",le=\"1\"} +10\nb_bucket{node=\"a\",le=\"2\"} +10\nb_bucket{node=\"a\",le=\"+Inf\"} +10", "b_bucket{node=\"b\",le=\"1\"} +0\nb_bucket{node=\"b\",le=\"2\"} +10\nb_bucket{node=\"b\",le=\"+Inf\"} +10"}, `histogram_quantile(0.5, sum by (le) (rate(b_bucket[5m])))`, "{} 1"},
-		{"histogram_quantile of native histograms", []string{`h{node="a"} h1`, `h{node="b"} h5`}, `histogram_quantile(0.9, sum(rate(h[5m])))`, "*"},
+		{
+			"histogram_quantile of native histograms",
+			[]string{`h{node="a"} h1`, `h{node="b"} h5`},
+			`histogram_quantile(0.9, sum(rate(h[5m])))`, "*",
+		},
 		{"a sum of native histograms", []string{`h{node="a"} h1`, `h{node="b"} h5`}, `sum(h)`, "*"},
 		{"an average of native histograms", []string{"h{node=\"a\"} h1\nh{node=\"c\"} h9", `h{node="b"} h5`}, `avg(h)`, "*"},
 		{"a sum of numbers and histograms", []string{`h{node="a"} h1`, `h{node="b"} 5`}, `sum(h)`, "*"},
-		{"an average of numbers and histograms by", []string{"h{node=\"a\",j=\"x\"} h1\nh{node=\"c\",j=\"y\"} 2", "h{node=\"b\",j=\"x\"} 5\nh{node=\"d\",j=\"y\"} 4"}, `avg by (j) (h)`, "*"},
+		{"an average of numbers and histograms by", []string{
+			"h{node=\"a\",j=\"x\"} h1\nh{node=\"c\",j=\"y\"} 2",
+			"h{node=\"b\",j=\"x\"} 5\nh{node=\"d\",j=\"y\"} 4",
+		}, `avg by (j) (h)`, "*"},
 		{"a maximum of numbers and histograms", []string{`h{node="a"} h1`, `h{node="b"} 5`}, `max(h)`, "*"},
 		{"a count of numbers and histograms", []string{`h{node="a"} h1`, `h{node="b"} 5`}, `count(h)`, "{} 2"},
 		{"a pushed sum with an offset", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `sum(foo offset 5m)`, "*"},
-		{"a pushed rate with an offset", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `sum(rate(foo[3m] offset 2m)) / sum(rate(foo[3m]))`, "*"},
+		{
+			"a pushed rate with an offset",
+			[]string{`foo{node="a"} +1`, `foo{node="b"} +2`},
+			`sum(rate(foo[3m] offset 2m)) / sum(rate(foo[3m]))`, "*",
+		},
 		{"a pushed sum at the end", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `sum(foo @ end())`, "*"},
 		{"a pushed sum at the start", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `sum(foo @ start()) + sum(foo)`, "*"},
 		{"a subquery of a sum", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `max_over_time(sum(foo)[5m:30s])`, "*"},
 		{"the query's step in a subquery", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `max_over_time(sum(count_over_time(foo[step() + 1m]))[5m:30s])`, "*"},
-		{"the query's start in a subquery", []string{`foo{node="a"} +1`, `foo{node="b"} +2`}, `max_over_time(sum(foo @ start())[5m:30s])`, "*"},
+		{
+			"the query's start in a subquery",
+			[]string{`foo{node="a"} +1`, `foo{node="b"} +2`},
+			`max_over_time(sum(foo @ start())[5m:30s])`,
+			"*",
+		},
 		{"NaN in a maximum", []string{`foo{node="a"} NaN`, `foo{node="b"} 5`}, `max(foo)`, "{} 5"},
 		{"NaN in a minimum", []string{`foo{node="a"} 5`, `foo{node="b"} NaN`}, `min(foo)`, "{} 5"},
 		{"NaN alone in a maximum", []string{`foo{node="a"} NaN`, `foo{node="b"} NaN`}, `max(foo)`, "{} NaN"},
@@ -159,31 +243,109 @@ func TestExactByName(t *testing.T) {
 		{"0 then -0 in a minimum, the other way round", []string{`foo{node="b"} -0`, `foo{node="a"} 0`}, `min(foo)`, "*"},
 		{"-0 in a sum", []string{`foo{node="a"} -0`, `foo{node="b"} -0`}, `sum(foo)`, "*"},
 		{"division by a zero of either sign", []string{`foo{node="a"} -0`, `foo{node="b"} 0`}, `1 / max(foo)`, "*"},
-		{"a sum that cancels out over the shards", []string{`foo{node="a"} 1e16`, `foo{node="b"} 1`, `foo{node="c"} -1e16`}, `sum(foo)`, "{} 1"},
-		{"a sum that cancels out within one", []string{"foo{node=\"a\"} 1e16\nfoo{node=\"b\"} 1\nfoo{node=\"c\"} -1e16", `foo{node="d"} 1`}, `sum(foo)`, "{} 2"},
-		{"an average that cancels out", []string{`foo{node="a"} 1e16`, `foo{node="b"} 1`, `foo{node="c"} -1e16`, `foo{node="d"} 1`}, `avg(foo)`, "{} 0.5"},
-		{"a difference of sums that cancels out", []string{`foo{node="a"} 0.1`, `foo{node="b"} 0.2`, `foo{node="c"} 0.3`}, `sum(foo) - sum(foo)`, "{} 0"},
-		{"a duplicate that only the union shows", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `label_replace(foo, "node", "x", "", "")`, "error"},
+		{
+			"a sum that cancels out over the shards",
+			[]string{`foo{node="a"} 1e16`, `foo{node="b"} 1`, `foo{node="c"} -1e16`},
+			`sum(foo)`,
+			"{} 1",
+		},
+		{
+			"a sum that cancels out within one",
+			[]string{"foo{node=\"a\"} 1e16\nfoo{node=\"b\"} 1\nfoo{node=\"c\"} -1e16", `foo{node="d"} 1`},
+			`sum(foo)`, "{} 2",
+		},
+		{
+			"an average that cancels out",
+			[]string{`foo{node="a"} 1e16`, `foo{node="b"} 1`, `foo{node="c"} -1e16`, `foo{node="d"} 1`},
+			`avg(foo)`, "{} 0.5",
+		},
+		{
+			"a difference of sums that cancels out",
+			[]string{`foo{node="a"} 0.1`, `foo{node="b"} 0.2`, `foo{node="c"} 0.3`},
+			`sum(foo) - sum(foo)`, "{} 0",
+		},
+		{
+			"a duplicate that only the union shows",
+			[]string{`foo{node="a"} 1`, `foo{node="b"} 2`},
+			`label_replace(foo, "node", "x", "", "")`,
+			"error",
+		},
 		{"two names that become one", []string{`foo{node="a"} +1`, `bar{node="a"} +2`}, `rate({__name__=~"foo|bar"}[5m])`, "error"},
-		{"two names that become one below a sum", []string{`foo{node="a"} +1`, `bar{node="a"} +2`}, `sum(rate({__name__=~"foo|bar"}[5m]))`, "error"},
-		{"two names that become one below a negation", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `count(-{__name__=~"foo|bar"})`, "error"},
-		{"two names that become one above a threshold", []string{`foo{node="a"} +1`, `bar{node="a"} +2`}, `rate({__name__=~"foo|bar"}[5m]) > 0.1`, "error"},
+		{
+			"two names that become one below a sum",
+			[]string{`foo{node="a"} +1`, `bar{node="a"} +2`},
+			`sum(rate({__name__=~"foo|bar"}[5m]))`,
+			"error",
+		},
+		{
+			"two names that become one below a negation",
+			[]string{`foo{node="a"} 1`, `bar{node="a"} 2`},
+			`count(-{__name__=~"foo|bar"})`,
+			"error",
+		},
+		{
+			"two names that become one above a threshold",
+			[]string{`foo{node="a"} +1`, `bar{node="a"} +2`},
+			`rate({__name__=~"foo|bar"}[5m]) > 0.1`, "error",
+		},
 		{"two names that become one, of which one is filtered out", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `abs({__name__=~"foo|bar"}) < 2`, "error"},
 		{"the same below a sum", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `sum(abs({__name__=~"foo|bar"}) < 2)`, "error"},
 		{"the same in a subquery", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `max_over_time((abs({__name__=~"foo|bar"}) < 2)[2m:30s])`, "error"},
 		{"the same of a negation", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `-{__name__=~"foo|bar"} == -1`, "error"},
 		{"two names of which a filter leaves one, then negated", []string{`foo{node="a"} 1`, `bar{node="a"} 2`}, `-({__name__=~"foo|bar"} == 1)`, `{node="a"} -1`},
-		{"a label replaced, then a filter", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `label_replace(foo, "node", "x", "", "") > 1`, "error"},
-		{"the same below a sum of it", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `sum(label_replace(foo, "node", "x", "", "") > 1)`, "error"},
-		{"a sum times a number, compared", []string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`}, `sum(foo) * 10 > bool 6`, "*"},
-		{"a sum compared with a fraction", []string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`}, `sum(foo) > bool (6 / 10)`, "*"},
-		{"a maximum of a sum, compared", []string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`}, `max(sum(foo)) > bool 0.6`, "*"},
-		{"a magnitude of a sum, compared", []string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`}, `abs(sum(foo)) > bool 0.6`, "*"},
-		{"a sum or a default, compared", []string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`}, `(sum(foo) or vector(1)) > bool 0.6`, "*"},
-		{"two sums compared", []string{"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2", "foo{node=\"b\"} 0.2\nfoo{node=\"c\"} 0.3\nbar{node=\"c\"} 0.3"}, `sum(foo) < sum(bar)`, "*"},
-		{"two sums compared the other way", []string{"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2", "foo{node=\"b\"} 0.2\nfoo{node=\"c\"} 0.3\nbar{node=\"c\"} 0.3"}, `sum(foo) > bool sum(bar)`, "*"},
-		{"a ratio of sums compared", []string{"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2", "foo{node=\"b\"} 0.2\nfoo{node=\"c\"} 0.3\nbar{node=\"c\"} 0.3"}, `sum(foo) / sum(bar) >= bool 1`, "*"},
-		{"two sums that are far apart", []string{"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2", "foo{node=\"b\"} 0.5\nbar{node=\"c\"} 0.7"}, `sum(foo) < sum(bar)`, "*"},
+		{
+			"a label replaced, then a filter",
+			[]string{`foo{node="a"} 1`, `foo{node="b"} 2`},
+			`label_replace(foo, "node", "x", "", "") > 1`,
+			"error",
+		},
+		{
+			"the same below a sum of it",
+			[]string{`foo{node="a"} 1`, `foo{node="b"} 2`},
+			`sum(label_replace(foo, "node", "x", "", "") > 1)`,
+			"error",
+		},
+		{
+			"a sum times a number, compared",
+			[]string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`},
+			`sum(foo) * 10 > bool 6`, "*",
+		},
+		{
+			"a sum compared with a fraction",
+			[]string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`},
+			`sum(foo) > bool (6 / 10)`, "*",
+		},
+		{
+			"a maximum of a sum, compared",
+			[]string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`},
+			`max(sum(foo)) > bool 0.6`, "*",
+		},
+		{
+			"a magnitude of a sum, compared",
+			[]string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`},
+			`abs(sum(foo)) > bool 0.6`, "*",
+		},
+		{
+			"a sum or a default, compared",
+			[]string{"foo{node=\"a\"} 0.1\nfoo{node=\"b\"} 0.2", `foo{node="c"} 0.3`},
+			`(sum(foo) or vector(1)) > bool 0.6`, "*",
+		},
+		{"two sums compared", []string{
+			"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2",
+			"foo{node=\"b\"} 0.2\nfoo{node=\"c\"} 0.3\nbar{node=\"c\"} 0.3",
+		}, `sum(foo) < sum(bar)`, "*"},
+		{"two sums compared the other way", []string{
+			"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2",
+			"foo{node=\"b\"} 0.2\nfoo{node=\"c\"} 0.3\nbar{node=\"c\"} 0.3",
+		}, `sum(foo) > bool sum(bar)`, "*"},
+		{"a ratio of sums compared", []string{
+			"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2",
+			"foo{node=\"b\"} 0.2\nfoo{node=\"c\"} 0.3\nbar{node=\"c\"} 0.3",
+		}, `sum(foo) / sum(bar) >= bool 1`, "*"},
+		{"two sums that are far apart", []string{
+			"foo{node=\"a\"} 0.1\nbar{node=\"a\"} 0.1\nbar{node=\"b\"} 0.2",
+			"foo{node=\"b\"} 0.5\nbar{node=\"c\"} 0.7",
+		}, `sum(foo) < sum(bar)`, "*"},
 		{"scalar of one series in all", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `scalar(foo)`, "scalar NaN"},
 		{"scalar of a sum", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `scalar(sum(foo)) + 1`, "scalar 4"},
 		{"grouping by the group's label", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `sum by (cluster) (foo)`, "*"},
@@ -191,10 +353,22 @@ func TestExactByName(t *testing.T) {
 		{"a matcher on the group's label", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `sum(foo{cluster!="jaguar"})`, "*"},
 		{"no such group", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `count(foo{cluster="nowhere"}) or sum(foo)`, "{} 3"},
 		{"timestamps", []string{`foo{node="a"} 1`, `foo{node="b"} 2`}, `max(timestamp(foo)) - min(timestamp(foo))`, "*"},
-		{"limit_ratio", []string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 1\nfoo{node=\"e\"} 1", "foo{node=\"b\"} 2\nfoo{node=\"d\"} 2"}, `limit_ratio(0.5, foo)`, "*"},
-		{"limitk", []string{"foo{node=\"b\"} 1\nfoo{node=\"d\"} 1", "foo{node=\"a\"} 2\nfoo{node=\"c\"} 2"}, `limitk(2, foo)`, "{__name__=\"foo\", node=\"a\"} 2\n{__name__=\"foo\", node=\"b\"} 1"},
+		{
+			"limit_ratio",
+			[]string{"foo{node=\"a\"} 1\nfoo{node=\"c\"} 1\nfoo{node=\"e\"} 1", "foo{node=\"b\"} 2\nfoo{node=\"d\"} 2"},
+			`limit_ratio(0.5, foo)`, "*",
+		},
+		{
+			"limitk",
+			[]string{"foo{node=\"b\"} 1\nfoo{node=\"d\"} 1", "foo{node=\"a\"} 2\nfoo{node=\"c\"} 2"},
+			`limitk(2, foo)`,
+			"{__name__=\"foo\", node=\"a\"} 2\n{__name__=\"foo\", node=\"b\"} 1",
+		},
 		{"sorted", []string{"foo{node=\"a\"} 1\nfoo{node=\"b\"} 4", "foo{node=\"c\"} 3\nfoo{node=\"d\"} 2"}, `sort(foo)`, "*"},
-		{"a sum in a sort", []string{"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 4", "foo{node=\"c\",j=\"x\"} 3\nfoo{node=\"d\",j=\"z\"} 2"}, `sort_desc(sum by (j) (foo))`, "*"},
+		{"a sum in a sort", []string{
+			"foo{node=\"a\",j=\"x\"} 1\nfoo{node=\"b\",j=\"y\"} 4",
+			"foo{node=\"c\",j=\"x\"} 3\nfoo{node=\"d\",j=\"z\"} 2",
+		}, `sort_desc(sum by (j) (foo))`, "*"},
 	}
 	shards := exactShards(cases)
 	for _, world := range []struct {
@@ -219,7 +393,10 @@ func TestExactByName(t *testing.T) {
 func TestExactByNameSharded(t *testing.T) {
 	foobar := []string{"foo{node=\"a\"} 5\nbar{node=\"a\"} 2\nbar{x=\"1\"} 7", "foo{node=\"b\"} 5\nbar{node=\"b\"} 2\nbar{x=\"2\"} 7"}
 	full := []string{"foo{node=\"a\"} 5\nbar{node=\"a\"} 2", "foo{node=\"b\"} 6\nbar{node=\"b\"} 2"}
-	buckets := []string{"b_bucket{node=\"a\",le=\"1\"} 5\nb_bucket{node=\"a\",le=\"+Inf\"} 8", "b_bucket{node=\"b\",le=\"1\"} 5\nb_bucket{node=\"b\",le=\"+Inf\"} 8"}
+	buckets := []string{
+		"b_bucket{node=\"a\",le=\"1\"} 5\nb_bucket{node=\"a\",le=\"+Inf\"} 8",
+		"b_bucket{node=\"b\",le=\"1\"} 5\nb_bucket{node=\"b\",le=\"+Inf\"} 8",
+	}
 	cases := []exactNamed{
 		{"a join whose right side lacks the label on two shards", foobar, `foo * on (node) bar`, "error"},
 		{"the same with group_left", foobar, `foo{node!=""} * on (node) group_left bar`, "error"},
@@ -230,7 +407,11 @@ func TestExactByNameSharded(t *testing.T) {
 		{"a sum of a join on the label", full, `sum(foo * on (node) group_left bar)`, "{} 22"},
 		{"names that become one beside a join", []string{"foo{x=\"1\"} 1\nbaz{node=\"a\"} 1", "bar{x=\"1\"} 2\nbaz{node=\"b\"} 1"}, `-{__name__=~"foo|bar"} and on (node) baz{node!=""}`, "error"},
 		{"a label replaced beside a join", []string{"foo{x=\"1\"} 1\nbaz{node=\"a\"} 1", "foo{x=\"2\"} 2\nbaz{node=\"b\"} 1"}, `label_replace(foo, "x", "z", "", "") and on (node) baz{node!=""}`, "error"},
-		{"names that become one on nodes of their own", []string{"foo{node=\"a\"} 1\nbar{node=\"c\"} 3", "bar{node=\"b\"} 2"}, `-{__name__=~"foo|bar"} < -1`, "{node=\"b\"} -2\n{node=\"c\"} -3"},
+		{
+			"names that become one on nodes of their own",
+			[]string{"foo{node=\"a\"} 1\nbar{node=\"c\"} 3", "bar{node=\"b\"} 2"},
+			`-{__name__=~"foo|bar"} < -1`, "{node=\"b\"} -2\n{node=\"c\"} -3",
+		},
 		{"quantiles that set the label", buckets, `count(histogram_quantiles(b_bucket, "node", 0.5))`, "error"},
 		{"quantiles that set another", buckets, `count(histogram_quantiles(b_bucket, "q", 0.5))`, "{} 2"},
 	}
@@ -247,7 +428,10 @@ func TestExactByNameSharded(t *testing.T) {
 // A group without labels, as that of what a ruler recorded is, takes part in every query, and what
 // joins is put together here. By the names that it says to have it is left out.
 func TestExactByNameWithNames(t *testing.T) {
-	shards := []string{"foo{node=\"a\"} 5\nbar{node=\"a\"} 2\nnode:own{node=\"a\"} 1", "foo{node=\"b\"} 6\nbar{node=\"b\"} 2\nnode:own{node=\"b\"} 2"}
+	shards := []string{
+		"foo{node=\"a\"} 5\nbar{node=\"a\"} 2\nnode:own{node=\"a\"} 1",
+		"foo{node=\"b\"} 6\nbar{node=\"b\"} 2\nnode:own{node=\"b\"} 2",
+	}
 	const recorded = "cluster:foo{cluster=\"jaguar\"} 11\nALERTS{cluster=\"jaguar\",alertname=\"x\"} 1"
 	cases := []exactNamed{
 		{"a join", nil, `foo * on (node) bar`, "{node=\"a\"} 10\n{node=\"b\"} 12"},
@@ -265,10 +449,17 @@ func TestExactByNameWithNames(t *testing.T) {
 		{"a heartbeat of both", nil, `count(up)`, "{} 3"},
 	}
 	roads := map[string]map[string]string{} // by what is declared and by case: what each shard was asked
-	for name, keys := range map[string]string{"without": "", "with": "    names: [ALERTS, \"cluster:.+\", up]\n", "broken": "    names: [ALERTS, up]\n"} {
+	for name, keys := range map[string]string{
+		"without": "", "with": "    names: [ALERTS, \"cluster:.+\", up]\n",
+		"broken": "    names: [ALERTS, up]\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTable()
-			w.table(t, &exactGroup{name: "jaguar", labels: labels.FromStrings("cluster", "jaguar"), replicaLabels: []string{"prometheus_replica"}, heartbeat: "up", keys: "    shard_by: [node]\n"}, 1, shards[0]+"\n", shards[1]+"\n")
+			w.table(t, &exactGroup{
+				name: "jaguar", labels: labels.FromStrings("cluster", "jaguar"),
+				replicaLabels: []string{"prometheus_replica"}, heartbeat: "up", keys: "    shard_by: [node]\n",
+			}, 1, shards[0]+"\n",
+				shards[1]+"\n")
 			w.table(t, &exactGroup{name: "rules", replicaLabels: []string{"prometheus_replica"}, keys: keys}, 1, recorded+"\n")
 			h := (&exactHarness{t: t, w: w, tally: &exactTally{modes: map[string]int{}}}).serve()
 			road := map[string]string{}
@@ -331,7 +522,8 @@ func TestExactByNameTyped(t *testing.T) {
 	}
 	h := exactTable(t, 1, false, "", exactShards(cases)...)
 	h.ref.engine = promql.NewEngine(promql.EngineOpts{
-		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: exactParser, EnableTypeAndUnitLabels: true,
+		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true,
+		EnableNegativeOffset: true, Parser: exactParser, EnableTypeAndUnitLabels: true,
 	})
 	end := h.w.start.Add(17*time.Minute + 3*time.Second)
 	for _, c := range cases {
@@ -357,7 +549,8 @@ func TestExactByNameStarts(t *testing.T) {
 	}
 	h := exactTable(t, 1, false, "", exactShards(cases)...)
 	h.ref.engine = promql.NewEngine(promql.EngineOpts{
-		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: exactParser, UseStartTimestamps: true,
+		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true,
+		EnableNegativeOffset: true, Parser: exactParser, UseStartTimestamps: true,
 	})
 	end := h.w.start.Add(17*time.Minute + 3*time.Second)
 	for _, c := range cases {
@@ -394,7 +587,10 @@ var exactNames = regexp.MustCompile(`\b(foo|bar|baz|h|b_bucket|nothing)\b`)
 
 // named asks at an instant and over a range.
 func (h *exactHarness) named(t *testing.T, c exactNamed, end time.Time, written bool) {
-	for _, q := range []exactQuestion{{query: c.query, start: end, end: end}, {query: c.query, start: end.Add(-4 * time.Minute), end: end, step: 37 * time.Second}} {
+	for _, q := range []exactQuestion{
+		{query: c.query, start: end, end: end},
+		{query: c.query, start: end.Add(-4 * time.Minute), end: end, step: 37 * time.Second},
+	} {
 		v := h.check(q)
 		h.tally.modes[v.mode]++
 		if v.failed {

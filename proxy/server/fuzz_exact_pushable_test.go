@@ -46,7 +46,8 @@ func (w *exactWorld) pushed(e parser.Expr, seen *exactSeen) (could, did int) {
 		}
 		could++
 		text := matchersText(s.LabelMatchers)
-		if sent[w.unowned(a)] && !slices.ContainsFunc(seen.selected, func(r raw.Selected) bool { return matchersText(r.Matchers) == text }) {
+		if sent[w.unowned(a)] && !slices.ContainsFunc(seen.selected,
+			func(r raw.Selected) bool { return matchersText(r.Matchers) == text }) {
 			did++
 		}
 		return nil
@@ -65,7 +66,8 @@ func (w *exactWorld) unowned(a *parser.AggregateExpr) string {
 		switch n := n.(type) {
 		case *parser.VectorSelector:
 			n.LabelMatchers = slices.DeleteFunc(slices.Clone(n.LabelMatchers), func(m *labels.Matcher) bool {
-				return slices.ContainsFunc(w.groups, func(g *exactGroup) bool { return g.labels.Has(m.Name) || slices.Contains(g.replicaLabels, m.Name) })
+				return slices.ContainsFunc(w.groups,
+					func(g *exactGroup) bool { return g.labels.Has(m.Name) || slices.Contains(g.replicaLabels, m.Name) })
 			})
 		case *parser.AggregateExpr:
 			if n.Op == parser.AVG {
@@ -113,7 +115,8 @@ func (w *exactWorld) spread(vs *parser.VectorSelector) bool {
 			continue
 		}
 		for _, s := range g.shards {
-			if len(s.replicas) > 1 && (w.kind != exactAgreeing || s.unproven(s.replicas[0], w.start.UnixMilli(), w.start.Add(w.length).UnixMilli()) != "") {
+			if len(s.replicas) > 1 && (w.kind != exactAgreeing ||
+				s.unproven(s.replicas[0], w.start.UnixMilli(), w.start.Add(w.length).UnixMilli()) != "") {
 				return false
 			}
 			legs++

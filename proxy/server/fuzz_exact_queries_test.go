@@ -51,7 +51,8 @@ func (g *exactQueries) duration() string {
 func (g *exactQueries) modifier() string {
 	out := ""
 	if g.chance(0.08) {
-		out += pickOne(g, " offset 1m", " offset 3m17s", " offset 12m", " offset -1m", " offset -37s", " offset 250ms", " offset (1m + 10s)")
+		out += pickOne(g, " offset 1m", " offset 3m17s", " offset 12m", " offset -1m", " offset -37s", " offset 250ms",
+			" offset (1m + 10s)")
 	}
 	if g.chance(0.06) {
 		out += pickOne(g, " @ start()", " @ end()", " @ "+g.moment())
@@ -91,18 +92,23 @@ func (g *exactQueries) selector(kinds ...string) string {
 	m := g.metric(kinds...)
 	name, ms := m.name, []string(nil)
 	if len(kinds) == 0 && g.chance(0.04) {
-		name, ms = "", []string{`__name__=~"` + pickOne(g, "up|node_info", "gpu_temperature|special", "http_requests_total|slow_value", "node_.+", "quota|up", "limit_.+") + `"`}
+		name, ms = "", []string{`__name__=~"` + pickOne(g, "up|node_info", "gpu_temperature|special", "http_requests_total|slow_value",
+			"node_.+", "quota|up", "limit_.+") + `"`}
 	} else if len(kinds) == 0 && g.chance(0.06) {
 		name = pickOne(g, "quota", "quota", "capacity", "capacity", "bound", "nothing_has_this_name")
 	}
 	if g.chance(0.3) {
-		ms = append(ms, pickOne(g, `cluster="jaguar"`, `cluster="jaguar"`, `cluster="ibis"`, `cluster!="jaguar"`, `cluster=~"jaguar|heron"`, `cluster=""`, `cluster="nowhere"`, `cluster=~".+"`, `region="eu"`, `cluster!~"i.*"`))
+		ms = append(ms, pickOne(g, `cluster="jaguar"`, `cluster="jaguar"`, `cluster="ibis"`, `cluster!="jaguar"`, `cluster=~"jaguar|heron"`,
+			`cluster=""`, `cluster="nowhere"`, `cluster=~".+"`, `region="eu"`, `cluster!~"i.*"`))
 	}
 	if g.chance(0.25) {
-		ms = append(ms, pickOne(g, `node="`+pickOne(g, g.nodes...)+`"`, `node=~"`+g.someNodes()+`"`, `node!="`+pickOne(g, g.nodes...)+`"`, `node=""`, `node=~"[nu][0-3]"`, `node!~"`+g.someNodes()+`"`))
+		ms = append(ms, pickOne(g, `node="`+pickOne(g, g.nodes...)+`"`, `node=~"`+g.someNodes()+`"`, `node!="`+pickOne(g, g.nodes...)+`"`,
+			`node=""`, `node=~"[nu][0-3]"`, `node!~"`+g.someNodes()+`"`))
 	}
 	if g.chance(0.15) {
-		ms = append(ms, pickOne(g, `code="500"`, `code=~"5.."`, `code!="200"`, `gpu="0"`, `job="api"`, `job="node"`, `prometheus_replica=""`, `prometheus_replica!="a"`, `handler="/a"`, `s="a"`, `le="+Inf"`, `"node.zone"="z1"`, `rack=~"r.|"`, `nothing=""`, `tier="gold"`))
+		ms = append(ms, pickOne(g, `code="500"`, `code=~"5.."`, `code!="200"`, `gpu="0"`, `job="api"`, `job="node"`,
+			`prometheus_replica=""`, `prometheus_replica!="a"`, `handler="/a"`, `s="a"`, `le="+Inf"`, `"node.zone"="z1"`, `rack=~"r.|"`,
+			`nothing=""`, `tier="gold"`))
 	}
 	plain := !strings.ContainsFunc(name, func(r rune) bool { return r > 127 || r == '.' })
 	switch {
@@ -124,9 +130,11 @@ func (g *exactQueries) perSeries(depth int) string {
 		return g.renamed()
 	case n == 20: // labels that make series of different shards equal, or keep them apart by chance
 		if g.chance(0.4) {
-			return fmt.Sprintf(`label_join(%s, "%s", "", "%s")`, g.selector(), pickOne(g, "node", "instance", "dst"), pickOne(g, "job", "none", "node"))
+			return fmt.Sprintf(`label_join(%s, "%s", "", "%s")`, g.selector(), pickOne(g, "node", "instance", "dst"),
+				pickOne(g, "job", "none", "node"))
 		}
-		return fmt.Sprintf(`label_replace(%s, "%s", "%s", "%s", "(.*)")`, pickOne(g, "quota", g.selector()), pickOne(g, "node", "instance", "pool"), pickOne(g, "x", "", "$1"), pickOne(g, "node", "job", ""))
+		return fmt.Sprintf(`label_replace(%s, "%s", "%s", "%s", "(.*)")`, pickOne(g, "quota", g.selector()),
+			pickOne(g, "node", "instance", "pool"), pickOne(g, "x", "", "$1"), pickOne(g, "node", "job", ""))
 	case n < 8:
 		return g.selector() + g.modifier()
 	case n < 13:
@@ -148,7 +156,8 @@ func (g *exactQueries) perSeries(depth int) string {
 // severalNames writes a selector of several metrics by a regular expression; those of limit_ are
 // equal on all shards but for the name.
 func (g *exactQueries) severalNames() string {
-	names := pickOne(g, "limit_.+", "limit_.+", "limit_[0-4]", "up|node_info", "quota|up", "capacity|quota", "bound|limit_.+", "http_requests_total|http_seconds_count")
+	names := pickOne(g, "limit_.+", "limit_.+", "limit_[0-4]", "up|node_info", "quota|up", "capacity|quota", "bound|limit_.+",
+		"http_requests_total|http_seconds_count")
 	return `{__name__=~"` + names + `"` + pickOne(g, "", "", "", `,cluster="jaguar"`, `,tier="gold"`) + "}"
 }
 
@@ -181,8 +190,10 @@ func (g *exactQueries) renamed() string {
 }
 
 var exactRangeFunctions = []string{
-	"rate", "rate", "increase", "delta", "irate", "idelta", "deriv", "changes", "resets", "avg_over_time", "min_over_time", "max_over_time", "sum_over_time", "count_over_time", "last_over_time", "first_over_time",
-	"present_over_time", "stddev_over_time", "stdvar_over_time", "mad_over_time", "ts_of_max_over_time", "ts_of_min_over_time", "ts_of_last_over_time", "absent_over_time",
+	"rate", "rate", "increase", "delta", "irate", "idelta", "deriv", "changes", "resets", "avg_over_time", "min_over_time", "max_over_time",
+	"sum_over_time", "count_over_time", "last_over_time", "first_over_time",
+	"present_over_time", "stddev_over_time", "stdvar_over_time", "mad_over_time", "ts_of_max_over_time", "ts_of_min_over_time",
+	"ts_of_last_over_time", "absent_over_time",
 }
 
 // overRange writes a function of a range.
@@ -203,7 +214,8 @@ func (g *exactQueries) overRange(of string) string {
 // withNumber writes an operation with a literal, on either side.
 func (g *exactQueries) withNumber(v string) string {
 	n := pickOne(g, "0", "1", "-1", "2", "10", "45", "100", "0.5", "NaN", "Inf", "-Inf", "1e9", "1", "(1 + 1)", "time()", "3m")
-	op := pickOne(g, "+", "-", "*", "/", "%", "^", "atan2", ">", "<", ">=", "<=", "==", "!=", "> bool", "< bool", "== bool", "!= bool", ">= bool", "*", "-", "<", ">")
+	op := pickOne(g, "+", "-", "*", "/", "%", "^", "atan2", ">", "<", ">=", "<=", "==", "!=", "> bool", "< bool", "== bool", "!= bool",
+		">= bool", "*", "-", "<", ">")
 	if g.chance(0.5) {
 		return n + " " + op + " " + v
 	}
@@ -221,24 +233,29 @@ func (g *exactQueries) simple(depth int) string {
 	case 2:
 		return fmt.Sprintf("round(%s, %s)", v, pickOne(g, "1", "0.5", "10"))
 	case 3:
-		return fmt.Sprintf(`label_replace(%s, "%s", "%s", "%s", "%s")`, v, pickOne(g, "dst", "node", "cluster", "prometheus_replica", "__name__"), pickOne(g, "$1", "x", "x-$1", ""),
+		return fmt.Sprintf(`label_replace(%s, "%s", "%s", "%s", "%s")`, v,
+			pickOne(g, "dst", "node", "cluster", "prometheus_replica", "__name__"), pickOne(g, "$1", "x", "x-$1", ""),
 			pickOne(g, "node", "cluster", "job", "code", "none"), pickOne(g, "(.*)", "(.).*", "jag(.*)", "n[0-2]"))
 	case 4:
-		return fmt.Sprintf(`label_join(%s, "%s", "%s", %s)`, v, pickOne(g, "dst", "node", "cluster"), pickOne(g, "-", ""), pickOne(g, `"node", "cluster"`, `"job"`, `"node"`, `"cluster"`))
+		return fmt.Sprintf(`label_join(%s, "%s", "%s", %s)`, v, pickOne(g, "dst", "node", "cluster"), pickOne(g, "-", ""),
+			pickOne(g, `"node", "cluster"`, `"job"`, `"node"`, `"cluster"`))
 	case 5:
-		return pickOne(g, "histogram_count", "histogram_sum", "histogram_avg", "histogram_stddev", "histogram_stdvar") + "(" + g.histograms(depth) + ")"
+		return pickOne(g, "histogram_count", "histogram_sum", "histogram_avg", "histogram_stddev", "histogram_stdvar") + "(" +
+			g.histograms(depth) + ")"
 	case 6:
 		if g.chance(0.3) {
 			return g.quantiles()
 		}
 		if g.chance(0.3) {
-			return fmt.Sprintf("histogram_fraction(%s, %s, %s)", pickOne(g, "0", "-1", "0.2"), pickOne(g, "1", "2.5", "Inf"), g.histograms(depth))
+			return fmt.Sprintf("histogram_fraction(%s, %s, %s)", pickOne(g, "0", "-1", "0.2"), pickOne(g, "1", "2.5", "Inf"),
+				g.histograms(depth))
 		}
 		return g.histogramQuantile(depth)
 	case 7:
 		return pickOne(g, "sort", "sort_desc") + "(" + v + ")"
 	}
-	return pickOne(g, "abs", "start_timestamp", "ceil", "floor", "exp", "ln", "log2", "log10", "sqrt", "sgn", "timestamp", "sin", "deg", "year", "minute", "hour", "day_of_week", "days_in_month") + "(" + v + ")"
+	return pickOne(g, "abs", "start_timestamp", "ceil", "floor", "exp", "ln", "log2", "log10", "sqrt", "sgn", "timestamp", "sin", "deg",
+		"year", "minute", "hour", "day_of_week", "days_in_month") + "(" + v + ")"
 }
 
 // histograms writes an expression of native histograms.
@@ -252,7 +269,8 @@ func (g *exactQueries) histograms(depth int) string {
 	case 2:
 		return pickOne(g, "sum", "avg") + g.grouping() + "(" + sel + ")"
 	case 3:
-		return pickOne(g, "sum", "avg") + g.grouping() + "(" + pickOne(g, "rate", "increase", "last_over_time", "sum_over_time", "avg_over_time", "delta", "irate") + "(" + sel + "[" + g.duration() + "]))"
+		return pickOne(g, "sum", "avg") + g.grouping() + "(" + pickOne(g, "rate", "increase", "last_over_time", "sum_over_time",
+			"avg_over_time", "delta", "irate") + "(" + sel + "[" + g.duration() + "]))"
 	}
 	return g.withNumber(sel)
 }
@@ -274,18 +292,23 @@ func (g *exactQueries) quantiles() string {
 	case 0:
 		of = "rate(" + of + "[" + g.duration() + "])"
 	case 1:
-		of = "sum" + pickOne(g, " by (le)", " by (le, node)", " by (le, cluster)", " by (le, node, cluster)") + " (rate(" + of + "[" + g.duration() + "]))"
+		of = "sum" + pickOne(g, " by (le)", " by (le, node)", " by (le, cluster)", " by (le, node, cluster)") + " (rate(" + of + "[" +
+			g.duration() + "]))"
 	case 2:
 		of = g.selector("exponential")
 	}
-	out := fmt.Sprintf(`histogram_quantiles(%s, "%s", %s)`, of, pickOne(g, "node", "node", "cluster", "q", "job", "instance"), pickOne(g, "0.5", "0.5, 0.9", "0, 1", "0.99, 2"))
+	out := fmt.Sprintf(`histogram_quantiles(%s, "%s", %s)`, of, pickOne(g, "node", "node", "cluster", "q", "job", "instance"),
+		pickOne(g, "0.5", "0.5, 0.9", "0, 1", "0.99, 2"))
 	if g.chance(0.5) {
 		out = pickOne(g, "count", "max", "sum", "group") + g.grouping() + "(" + out + ")"
 	}
 	return out
 }
 
-var exactLabelNames = []string{"__type__", "__unit__", "node", "cluster", "job", "instance", "code", "gpu", "le", "handler", "region", "prometheus_replica", `"node.zone"`, `"baie.n°"`, "rack", "pool", "none", "__name__"}
+var exactLabelNames = []string{
+	"__type__", "__unit__", "node", "cluster", "job", "instance", "code", "gpu", "le", "handler", "region",
+	"prometheus_replica", `"node.zone"`, `"baie.n°"`, "rack", "pool", "none", "__name__",
+}
 
 // grouping is by, without, or nothing.
 func (g *exactQueries) grouping() string {
@@ -361,17 +384,20 @@ func (g *exactQueries) binary(depth int) string {
 		if g.chance(0.5) {
 			return gold + pickOne(g, " and on (node) ", " unless on (node) ", " or on (node) ", " * on (node) group_left () ") + tin
 		}
-		return "sum by (node) (" + gold + ")" + pickOne(g, " / on (node) ", " unless on (node) ", " or on (node) ") + "sum by (node) (" + tin + ")"
+		return "sum by (node) (" + gold + ")" + pickOne(g, " / on (node) ", " unless on (node) ", " or on (node) ") + "sum by (node) (" +
+			tin + ")"
 	case 0: // joins that find partners
 		m := g.metric("gauge", "counter")
 		a = m.name
 		if m.name == "température.c" {
 			a = `{"température.c"}`
 		}
-		return a + " * on (node, instance, cluster) group_left (" + pickOne(g, "", "version", "rack") + ") " + pickOne(g, "target_info", "node_info", `up{job="node"}`, `up`)
+		return a + " * on (node, instance, cluster) group_left (" + pickOne(g, "", "version", "rack") + ") " +
+			pickOne(g, "target_info", "node_info", `up{job="node"}`, `up`)
 	case 1:
 		by := pickOne(g, "cluster", "node", "job", "cluster, node", "")
-		return fmt.Sprintf("sum by (%s) (%s) %s sum by (%s) (%s)", by, g.perSeries(0), pickOne(g, "/", "-", "+", ">", "<= bool", "and", "or", "unless"), by, g.perSeries(0))
+		return fmt.Sprintf("sum by (%s) (%s) %s sum by (%s) (%s)", by, g.perSeries(0),
+			pickOne(g, "/", "-", "+", ">", "<= bool", "and", "or", "unless"), by, g.perSeries(0))
 	case 2:
 		return a + " " + pickOne(g, "and", "or", "unless") + g.matching(true) + b
 	case 3:
@@ -415,7 +441,8 @@ func (g *exactQueries) oneSided() string {
 
 // closeSums writes a comparison of sums that are equal, or nearly so: their last bits decide.
 func (g *exactQueries) closeSums() string {
-	of := pickOne(g, "capacity", "capacity", `{"température.c"}`, "node_memory_free_bytes", "rate(http_requests_total["+g.duration()+"])", `{__name__=~"limit_.+"}`)
+	of := pickOne(g, "capacity", "capacity", `{"température.c"}`, "node_memory_free_bytes", "rate(http_requests_total["+g.duration()+"])",
+		`{__name__=~"limit_.+"}`)
 	by := pickOne(g, "", "", " by (cluster) ", " by (node) ", " by (job) ")
 	op := pickOne(g, ">", "<", ">=", "<=", "==", "!=") + pickOne(g, "", " bool")
 	sum := "sum" + by + "(" + of + ")"
@@ -439,11 +466,14 @@ func (g *exactQueries) closeSums() string {
 	case 3:
 		return fmt.Sprintf("%s(%s) %s %s", pickOne(g, "abs", "max", "min", "-", "sqrt", "sum"), sum, op, g.tenths())
 	case 4:
-		return fmt.Sprintf("(%s %s) %s %s", sum, pickOne(g, "* 10", "or vector(1)", "/ 10", "+ 0.1", "- 0.1"), op, pickOne(g, g.tenths(), fmt.Sprint(1+g.rng.IntN(40))))
+		return fmt.Sprintf("(%s %s) %s %s", sum, pickOne(g, "* 10", "or vector(1)", "/ 10", "+ 0.1", "- 0.1"), op,
+			pickOne(g, g.tenths(), fmt.Sprint(1+g.rng.IntN(40))))
 	case 5:
-		return fmt.Sprintf("%s(%s[%s:30s])", pickOne(g, "ts_of_max_over_time", "ts_of_min_over_time", "idelta", "changes", "max_over_time", "resets"), sum, pickOne(g, "2m", "5m"))
+		return fmt.Sprintf("%s(%s[%s:30s])", pickOne(g, "ts_of_max_over_time", "ts_of_min_over_time", "idelta", "changes", "max_over_time",
+			"resets"), sum, pickOne(g, "2m", "5m"))
 	case 6:
-		return fmt.Sprintf("%s(%s, sum by (%s) (%s))", pickOne(g, "topk", "bottomk"), pickOne(g, "1", "2"), pickOne(g, "node", "cluster", "job", "instance"), of)
+		return fmt.Sprintf("%s(%s, sum by (%s) (%s))", pickOne(g, "topk", "bottomk"), pickOne(g, "1", "2"),
+			pickOne(g, "node", "cluster", "job", "instance"), of)
 	}
 	return sum + " " + op + " " + g.tenths()
 }
@@ -461,7 +491,8 @@ func (g *exactQueries) subquery(depth int) string {
 	case 0, 1, 2:
 		inner = g.aggregate(0)
 	case 3, 4: // what means the whole query's grid, in a part that has another
-		inner = "sum" + g.grouping() + "(" + pickOne(g, "count_over_time("+g.selector()+"[step() + 1m])", g.selector()+" @ start()", "last_over_time("+g.selector()+"[max(range(), 1m)] @ end())") + ")"
+		inner = "sum" + g.grouping() + "(" + pickOne(g, "count_over_time("+g.selector()+"[step() + 1m])", g.selector()+" @ start()",
+			"last_over_time("+g.selector()+"[max(range(), 1m)] @ end())") + ")"
 	}
 	if strings.ContainsAny(inner, " -+") && !strings.HasSuffix(inner, ")") || strings.HasPrefix(inner, "-") {
 		inner = "(" + inner + ")"
@@ -498,10 +529,12 @@ func (g *exactQueries) vector(depth int) string {
 		if g.chance(0.4) {
 			return "info(" + g.selector("counter", "gauge") + pickOne(g, ")", `, {version=~".+"})`, `, {version="v1"})`)
 		}
-		return pickOne(g, "absent_over_time("+g.selector()+"["+g.duration()+"])", "vector(scalar("+g.vector(depth-1)+"))", "vector(1)", "vector(time())", "- ("+g.vector(depth-1)+")")
+		return pickOne(g, "absent_over_time("+g.selector()+"["+g.duration()+"])", "vector(scalar("+g.vector(depth-1)+"))", "vector(1)",
+			"vector(time())", "- ("+g.vector(depth-1)+")")
 	}
 	range3 := pickOne(g, "anchored", "smoothed")
-	return pickOne(g, "rate", "increase", "delta", "changes", "resets") + "(" + g.selector("counter") + "[" + g.duration() + "] " + range3 + ")"
+	return pickOne(g, "rate", "increase", "delta", "changes", "resets") + "(" + g.selector("counter") + "[" + g.duration() + "] " + range3 +
+		")"
 }
 
 // query writes an expression.
@@ -518,7 +551,8 @@ func (g *exactQueries) query() string {
 	case n == 0:
 		return "scalar(" + g.vector(1) + ")"
 	case n == 1:
-		return "scalar(" + g.aggregate(0) + ") " + pickOne(g, "+", "*", "> bool") + " " + pickOne(g, "1", "time()", "scalar("+g.selector()+")")
+		return "scalar(" + g.aggregate(0) + ") " + pickOne(g, "+", "*", "> bool") + " " +
+			pickOne(g, "1", "time()", "scalar("+g.selector()+")")
 	case n == 2:
 		return g.selector() + "[" + g.duration() + "]" + g.modifier() // at an instant only
 	case n < 12:
@@ -552,7 +586,8 @@ func (g *exactQueries) question(query string) exactQuestion {
 	if g.chance(0.5) {
 		return q
 	}
-	q.step = pickOne(g, 15*time.Second, 30*time.Second, 37*time.Second, time.Minute, 7300*time.Millisecond, 250*time.Millisecond, time.Second, 61001*time.Millisecond, 5*time.Minute, 13*time.Second)
+	q.step = pickOne(g, 15*time.Second, 30*time.Second, 37*time.Second, time.Minute, 7300*time.Millisecond, 250*time.Millisecond,
+		time.Second, 61001*time.Millisecond, 5*time.Minute, 13*time.Second)
 	steps := 1 + g.rng.IntN(30)
 	q.start = q.end.Add(-time.Duration(steps) * q.step)
 	if g.chance(0.5) { // the end is no multiple of the step

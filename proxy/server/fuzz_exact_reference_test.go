@@ -59,7 +59,8 @@ var exactParser = parser.NewParser(parser.Options{
 
 func newExactReference(w *exactWorld) *exactReference {
 	return &exactReference{w: w, engine: promql.NewEngine(promql.EngineOpts{
-		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: exactParser,
+		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true,
+		EnableNegativeOffset: true, Parser: exactParser,
 		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
 		EnableDelayedNameRemoval: w.engine.delayed, EnableTypeAndUnitLabels: w.engine.units, UseStartTimestamps: w.engine.starts,
 	})}
@@ -170,7 +171,10 @@ func (r *exactReference) ask(ctx context.Context, q exactQuestion, seen exactSee
 		return out
 	}
 	// Through Prometheus' own encoder, so that both answers are read from the same form.
-	body, err := webapi.JSONCodec{}.Encode(&webapi.Response{Status: "success", Data: &webapi.QueryData{ResultType: res.Value.Type(), Result: res.Value}})
+	body, err := webapi.JSONCodec{}.Encode(&webapi.Response{
+		Status: "success",
+		Data:   &webapi.QueryData{ResultType: res.Value.Type(), Result: res.Value},
+	})
 	if err == nil {
 		out.answer, err = readExact(body)
 	}
@@ -213,7 +217,8 @@ func (r *exactReference) askPieces(ctx context.Context, q exactQuestion, seen ex
 	slices.Sort(out.notes.warnings)
 	slices.Sort(out.notes.infos)
 	out.notes.warnings, out.notes.infos = slices.Compact(out.notes.warnings), slices.Compact(out.notes.infos)
-	if whole := (merge.Grid{Start: q.start.UnixMilli(), End: q.end.UnixMilli(), Step: q.step.Milliseconds()}); steps != whole.Len() || seen.pieces[0].grid.Start != whole.Start {
+	if whole := (merge.Grid{Start: q.start.UnixMilli(), End: q.end.UnixMilli(), Step: q.step.Milliseconds()}); steps != whole.Len() ||
+		seen.pieces[0].grid.Start != whole.Start {
 		out.problems = append(out.problems, fmt.Sprintf("the stretches have %d of %d steps", steps, whole.Len()))
 	}
 	return out
@@ -350,7 +355,8 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 	if !ok {
 		// Where the heartbeat finds one replica whole, what only the others hold is not in the
 		// answer.
-		if s.group.heartbeat != "" && slices.ContainsFunc(s.replicas, func(r *exactReplica) bool { return alone(picked, s, r) && len(r.samples(key, lo, hi)) == 0 }) {
+		if s.group.heartbeat != "" && slices.ContainsFunc(s.replicas,
+			func(r *exactReplica) bool { return alone(picked, s, r) && len(r.samples(key, lo, hi)) == 0 }) {
 			return nil, ""
 		}
 		return nil, fmt.Sprintf("the proxy did not read %s in [%d, %d] of %s", key, lo, hi, s.name)
@@ -449,7 +455,8 @@ func (s *exactShard) follows(picked *raw.Selected, key string, chosen []chunks.S
 		rule := seamref.Splice(base.told(key, i, from, until), s.replicas[1-i].told(key, 1-i, from, until), from, until)
 		rule = slices.DeleteFunc(rule, func(x seamref.Sample) bool { return x.T < lo || x.T > hi })
 		want, got := times(rule, func(x seamref.Sample) int64 { return x.T }), times(chosen, chunks.Sample.T)
-		other := slices.DeleteFunc(slices.Concat(want, got), func(t int64) bool { return slices.Contains(want, t) && slices.Contains(got, t) })
+		other := slices.DeleteFunc(slices.Concat(want, got),
+			func(t int64) bool { return slices.Contains(want, t) && slices.Contains(got, t) })
 		if !slices.ContainsFunc(other, func(t int64) bool { return s.unproven(base, t, t) != "" }) {
 			return ""
 		}
@@ -475,7 +482,8 @@ func (r *exactReplica) told(key string, copy int, lo, hi int64) []seamref.Sample
 	}
 	var ups []*exactHeld
 	for _, u := range r.byKey {
-		if u.lbls.Get("__name__") == "up" && u.lbls.Get("instance") != "" && u.lbls.Get("instance") == held.lbls.Get("instance") && u.lbls.Get("job") == held.lbls.Get("job") &&
+		if u.lbls.Get("__name__") == "up" && u.lbls.Get("instance") != "" && u.lbls.Get("instance") == held.lbls.Get("instance") &&
+			u.lbls.Get("job") == held.lbls.Get("job") &&
 			u.lbls.Validate(func(l labels.Label) error {
 				if l.Name != "__name__" && held.lbls.Get(l.Name) != l.Value {
 					return errors.New("another target")

@@ -45,10 +45,12 @@ func newExactSmith(w *exactWorld) func() string {
 	smiths := make([]*promqlsmith.PromQLSmith, 3)
 	rng := rand1.New(rand1.NewSource(int64(w.seed)))
 	for i := range smiths {
-		smiths[i] = promqlsmith.New(rng, sets, promqlsmith.WithMaxDepth(2+i), promqlsmith.WithEnableOffset(true), promqlsmith.WithEnableAtModifier(true),
+		smiths[i] = promqlsmith.New(rng, sets, promqlsmith.WithMaxDepth(2+i), promqlsmith.WithEnableOffset(true),
+			promqlsmith.WithEnableAtModifier(true),
 			promqlsmith.WithEnableVectorMatching(true), promqlsmith.WithEnabledFunctions(functions),
 			promqlsmith.WithEnabledAggrs([]parser.ItemType{
-				parser.SUM, parser.SUM, parser.MIN, parser.MAX, parser.AVG, parser.COUNT, parser.GROUP, parser.STDDEV, parser.STDVAR, parser.TOPK, parser.BOTTOMK, parser.QUANTILE,
+				parser.SUM, parser.SUM, parser.MIN, parser.MAX, parser.AVG, parser.COUNT, parser.GROUP, parser.STDDEV, parser.STDVAR,
+				parser.TOPK, parser.BOTTOMK, parser.QUANTILE,
 				parser.COUNT_VALUES, parser.LIMITK, parser.LIMIT_RATIO,
 			}))
 	}

@@ -262,7 +262,8 @@ func (h *exactHarness) check(q exactQuestion) exactVerdict {
 		return v
 	case got.bound != "":
 		return fail("refused", "bound %s: %s", got.bound, got.error)
-	case refused && want.err != nil && (got.code == 400) != errors.Is(want.err, errExactParse), refused && got.code != 400 && got.code != 422:
+	case refused && want.err != nil && (got.code == 400) != errors.Is(want.err, errExactParse),
+		refused && got.code != 400 && got.code != 422:
 		return fail("fails otherwise", "%d %s; the reference: %v", got.code, got.error, want.err)
 	case refused && want.err != nil:
 		v.outcome, v.mode = "both fail", "failed"
@@ -419,7 +420,8 @@ func (h *exactHarness) noted(q exactQuestion, seen exactSeen, got *exactReply, w
 	}
 	rng := rand.New(rand.NewPCG(h.w.seed, 29))
 	for range exactOrders {
-		other := h.ref.ask(h.t.Context(), q, seen, func(s []storage.Series) { rng.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] }) })
+		other := h.ref.ask(h.t.Context(), q, seen,
+			func(s []storage.Series) { rng.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] }) })
 		if other.err == nil && got.notes.differ(other.notes) == "" {
 			return ""
 		}
@@ -474,7 +476,8 @@ func (h *exactHarness) cancelled(q exactQuestion, e parser.Expr, got *exactReply
 func (h *exactHarness) minimise(q exactQuestion, v exactVerdict) (exactQuestion, exactVerdict) {
 	best, found := q, v
 	try := func(c exactQuestion) bool {
-		if e, err := exactParser.ParseExpr(c.query); err != nil || e.Type() == parser.ValueTypeString || c.step > 0 && e.Type() == parser.ValueTypeMatrix {
+		if e, err := exactParser.ParseExpr(c.query); err != nil || e.Type() == parser.ValueTypeString ||
+			c.step > 0 && e.Type() == parser.ValueTypeMatrix {
 			return false
 		}
 		if v := h.check(c); v.failed {

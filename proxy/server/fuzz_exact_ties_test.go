@@ -23,7 +23,9 @@ const maxTieOrders = 192
 // be the best, or so many as there are to be, and every series must be there with the value that it
 // was chosen for. Where more is done to what was chosen, each single value, or its absence, and the
 // number of series at each time must be one of the reference's own in some order of its series.
-func (h *exactHarness) tied(q exactQuestion, e parser.Expr, seen *exactSeen, got *exactAnswer, others []*exactAnswer, shuffle func([]storage.Series)) bool {
+func (h *exactHarness) tied(q exactQuestion, e parser.Expr, seen *exactSeen, got *exactAnswer, others []*exactAnswer,
+	shuffle func([]storage.Series),
+) bool {
 	tolerance := exactTolerance(e)
 	for p, ok := e.(*parser.ParenExpr); ok; p, ok = e.(*parser.ParenExpr) {
 		e = p.Expr
@@ -62,7 +64,8 @@ func (h *exactHarness) chosen(q exactQuestion, seen exactSeen, got *exactAnswer)
 	rng := rand.New(rand.NewPCG(h.w.seed, 31))
 	var others []*exactAnswer
 	for range maxTieOrders {
-		other := h.ref.ask(h.t.Context(), q, seen, func(s []storage.Series) { rng.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] }) })
+		other := h.ref.ask(h.t.Context(), q, seen,
+			func(s []storage.Series) { rng.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] }) })
 		switch {
 		case other.err == nil:
 			others = append(others, other.answer)

@@ -290,7 +290,8 @@ func (w *exactWorld) topology() {
 // hashOf is the number that Prometheus' relabel action gives a node.
 func hashOf(node string, modulus int) int {
 	c := relabel.DefaultRelabelConfig
-	c.Action, c.SourceLabels, c.Modulus, c.TargetLabel, c.NameValidationScheme = relabel.HashMod, model.LabelNames{"node"}, uint64(modulus), "hash", model.UTF8Validation
+	c.Action, c.SourceLabels, c.Modulus, c.TargetLabel, c.NameValidationScheme = relabel.HashMod, model.LabelNames{"node"}, uint64(modulus),
+		"hash", model.UTF8Validation
 	b := labels.NewBuilder(labels.FromStrings("node", node))
 	relabel.ProcessBuilder(b, &c)
 	n, _ := strconv.Atoi(b.Get("hash"))

@@ -44,17 +44,23 @@ func FuzzServe(f *testing.F) {
 	}
 	now := stamp(time.Now())
 	for _, q := range []string{
-		`up{cluster="heron"}`, `{cluster=~".*"}`, `sum by (cluster) (rate(up[5m]))`, `up{cluster!="heron"} or up`, `info(up)`, `absent(up{cluster="nowhere"})`, `label_replace(up, "cluster", "", "", "")`,
-		`up @ 1e9`, `up offset 100y`, `max_over_time(up[1h:1s])`, `{"a.b", cluster=""}`, `histogram_quantiles(up, "cluster", 0.5)`, `limit_ratio(0.5, up)`, `up[5m] anchored`,
+		`up{cluster="heron"}`, `{cluster=~".*"}`, `sum by (cluster) (rate(up[5m]))`, `up{cluster!="heron"} or up`, `info(up)`,
+		`absent(up{cluster="nowhere"})`, `label_replace(up, "cluster", "", "", "")`,
+		`up @ 1e9`, `up offset 100y`, `max_over_time(up[1h:1s])`, `{"a.b", cluster=""}`, `histogram_quantiles(up, "cluster", 0.5)`,
+		`limit_ratio(0.5, up)`, `up[5m] anchored`,
 	} {
-		for _, path := range []string{"query?time=" + now, "query_range?step=15&start=0&end=600", "query_exemplars?start=" + now, "parse_query?", "format_query?"} {
+		for _, path := range []string{
+			"query?time=" + now, "query_range?step=15&start=0&end=600", "query_exemplars?start=" + now,
+			"parse_query?", "format_query?",
+		} {
 			f.Add([]byte("GET /api/v1/" + path + "&query=" + url.QueryEscape(q) + " HTTP/1.1\r\nHost: x\r\n\r\n"))
 		}
 		f.Add([]byte("GET /api/v1/series?match[]=" + url.QueryEscape(q) + "&limit=0&start=-1e300 HTTP/1.1\r\nHost: x\r\n\r\n"))
 		f.Add([]byte("GET /federate?match[]=" + url.QueryEscape(q) + " HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text\r\n\r\n"))
 	}
 
-	r := newRig(f, []rigGroup{{"jaguar", false, []int{2, 1}}, {"heron", false, []int{1}}}, "limits: {timeout: 5s}\nmemory: {budget: 64MiB}\n")
+	r := newRig(f, []rigGroup{{"jaguar", false, []int{2, 1}}, {"heron", false, []int{1}}},
+		"limits: {timeout: 5s}\nmemory: {budget: 64MiB}\n")
 	handler := r.s.mainHandler()
 	ran, checked := 0, map[*fakeshard.Shard]int{}
 	asked := func(t testing.TB) { // looks at what the shards were asked since the last time
@@ -64,7 +70,8 @@ func FuzzServe(f *testing.F) {
 					continue
 				}
 				checked[s] = got.N
-				if _, _, err := endpoint.Lookup(httptest.NewRequest(got.Method, got.Path, nil)); err != nil && !fakeshard.DefaultProbe(got) {
+				if _, _, err := endpoint.Lookup(httptest.NewRequest(got.Method, got.Path, nil)); err != nil &&
+					!fakeshard.DefaultProbe(got) {
 					t.Errorf("a shard was asked for %s %s", got.Method, got.Path)
 				}
 				if got.Header.Get("X-Scope-OrgID") != "" || got.Header.Get("Cookie") != "" || got.Header.Get("Authorization") != "" {
@@ -117,7 +124,8 @@ func FuzzServe(f *testing.F) {
 			t.Fatalf("status %d: %.300s", rec.Code, rec.Body)
 		}
 		verdict := rec.Header().Values(verdictHeader)
-		if len(verdict) != 1 || !slices.Contains([]string{"pass", "clamp", "refuse"}, verdict[0]) || (rec.Code != 200 && rec.Code != 503) != (verdict[0] == "refuse") {
+		if len(verdict) != 1 || !slices.Contains([]string{"pass", "clamp", "refuse"}, verdict[0]) ||
+			(rec.Code != 200 && rec.Code != 503) != (verdict[0] == "refuse") {
 			t.Fatalf("status %d with the verdict %q: %.300s", rec.Code, verdict, rec.Body)
 		}
 		if rec.Code >= 500 {

@@ -41,7 +41,8 @@ func TestLinksOfAlertsShowValues(t *testing.T) {
 		return "/graph?" + form.Encode()
 	}
 	page := r.body(link("count(up)"))
-	pageHas(t, page, `<td><code>{}</code></td><td class="value">15</td>`, "<polyline points=", `aria-label="1 lines from `, `<b class="mode">push</b> <code>count(up)</code>`)
+	pageHas(t, page, `<td><code>{}</code></td><td class="value">15</td>`, "<polyline points=", `aria-label="1 lines from `,
+		`<b class="mode">push</b> <code>count(up)</code>`)
 
 	page = r.body(link(`up{cluster="heron"}`, "g0.range_input", "10m"))
 	pageHas(t, page, `<code>up{cluster=&#34;heron&#34;,`, `value="10m"`, "5 lines from ")
@@ -58,7 +59,8 @@ func TestLinksOfAlertsShowValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pageHas(t, page, `value="`+then+`"`, `<td class="value">`+strings.Replace(strconv.FormatFloat(float64(at.Unix()), 'g', -1, 64), "+", "&#43;", 1)+"</td>")
+	pageHas(t, page, `value="`+then+`"`,
+		`<td class="value">`+strings.Replace(strconv.FormatFloat(float64(at.Unix()), 'g', -1, 64), "+", "&#43;", 1)+"</td>")
 }
 
 // Where the servers fail the page says what a client would be told, once, and asks them no second
@@ -82,7 +84,10 @@ func TestLinksOfAlertsSayWhatFails(t *testing.T) {
 // --web.graph-url has to have a place for the query; the page links there, with the query as it
 // belongs into that place.
 func TestGraphURL(t *testing.T) {
-	for _, bad := range []string{"grafana", "https://grafana/explore", "javascript:alert('{expr}')", "https:///x?{expr}", "https://gra fana/{expr}"} {
+	for _, bad := range []string{
+		"grafana", "https://grafana/explore", "javascript:alert('{expr}')", "https:///x?{expr}",
+		"https://gra fana/{expr}",
+	} {
 		if err := checkGraphURL(bad); err == nil {
 			t.Errorf("%q is taken", bad)
 		}

@@ -29,15 +29,18 @@ func TestGroupLabelsChooseGroups(t *testing.T) {
 		}
 		return out
 	}
-	jaguar := list(labels.FromStrings("__name__", "up", "node", "a"), labels.FromStrings("__name__", "up", "node", "b"), labels.FromStrings("__name__", "only_jaguar", "node", "a"))
+	jaguar := list(labels.FromStrings("__name__", "up", "node", "a"), labels.FromStrings("__name__", "up", "node", "b"),
+		labels.FromStrings("__name__", "only_jaguar", "node", "a"))
 	ibis := list(labels.FromStrings("__name__", "up", "node", "c"), labels.FromStrings("__name__", "only_ibis", "z", "1"))
-	bare := list(labels.FromStrings("__name__", "up", "node", "d", "cluster", "stored"), labels.FromStrings("__name__", "up", "node", "e"), labels.FromStrings("__name__", "up", "node", "f", "replica", "stored"))
+	bare := list(labels.FromStrings("__name__", "up", "node", "d", "cluster", "stored"), labels.FromStrings("__name__", "up", "node", "e"),
+		labels.FromStrings("__name__", "up", "node", "f", "replica", "stored"))
 	all := slices.Clone(bare)
 	for cluster, series := range map[string][]storedSeries{"jaguar": jaguar, "ibis": ibis} {
 		all = append(all, cutSeries(series, time.UnixMilli(0), now.Add(time.Hour), cluster)...)
 	}
 	ref := promShard(t, labels.EmptyLabels(), all)
-	a, b := promShard(t, labels.FromStrings("cluster", "jaguar", "replica", "x"), jaguar), promShard(t, labels.FromStrings("cluster", "ibis", "replica", "y"), ibis)
+	a, b := promShard(t, labels.FromStrings("cluster", "jaguar", "replica", "x"), jaguar),
+		promShard(t, labels.FromStrings("cluster", "ibis", "replica", "y"), ibis)
 	c := promShard(t, labels.EmptyLabels(), bare)
 	_, base := startProxy(t, t.Context(), fmt.Sprintf("groups:\n  - {name: jaguar, labels: {cluster: jaguar}, replica_labels: [replica], shards: [{replicas: [{url: %q}]}]}\n"+
 		"  - {name: ibis, labels: {cluster: ibis}, replica_labels: [replica], shards: [{replicas: [{url: %q}]}]}\n  - {name: bare, shards: [{replicas: [{url: %q}]}]}\n", a.URL(), b.URL(), c.URL()))
@@ -45,9 +48,12 @@ func TestGroupLabelsChooseGroups(t *testing.T) {
 		return url.Values{"match[]": {match}, "start": {stamp(now.Add(-5 * time.Minute))}, "end": {stamp(now)}}
 	}
 	for _, m := range []string{
-		`cluster="jaguar"`, `cluster="ibis"`, `cluster="stored"`, `cluster="nowhere"`, `cluster=""`, `cluster!="jaguar"`, `cluster!=""`, `cluster!="nowhere"`, `cluster=~"jaguar|stored"`, `cluster=~".*"`,
-		`cluster=~".+"`, `cluster=~""`, `cluster!~"j.*"`, `cluster!~".+"`, `cluster!~".*"`, `cluster=~"jag"`, `cluster=~"jaguar",cluster!="jaguar"`, `cluster="jaguar",node="a"`, `cluster!="ibis",node=~"a|d"`,
-		`replica="x"`, `replica=""`, `replica!=""`, `replica="stored"`, `replica=~"x|stored"`, `replica!~"x"`, `replica=~".*",cluster="ibis"`, `node="a"`, `node=""`, ``,
+		`cluster="jaguar"`, `cluster="ibis"`, `cluster="stored"`, `cluster="nowhere"`, `cluster=""`, `cluster!="jaguar"`, `cluster!=""`,
+		`cluster!="nowhere"`, `cluster=~"jaguar|stored"`, `cluster=~".*"`,
+		`cluster=~".+"`, `cluster=~""`, `cluster!~"j.*"`, `cluster!~".+"`, `cluster!~".*"`, `cluster=~"jag"`,
+		`cluster=~"jaguar",cluster!="jaguar"`, `cluster="jaguar",node="a"`, `cluster!="ibis",node=~"a|d"`,
+		`replica="x"`, `replica=""`, `replica!=""`, `replica="stored"`, `replica=~"x|stored"`, `replica!~"x"`,
+		`replica=~".*",cluster="ibis"`, `node="a"`, `node=""`, ``,
 	} {
 		for _, name := range []string{"up", "only_jaguar", "only_ibis", ""} {
 			sel := name + "{" + m + "}"
@@ -57,10 +63,14 @@ func TestGroupLabelsChooseGroups(t *testing.T) {
 				}
 				sel = `{__name__=~"up|only_.+",` + m + `}`
 			}
-			if got, want := sortedJSON(t, dataOf(t, base, "/api/v1/series", form(sel))), sortedJSON(t, dataOf(t, ref.URL(), "/api/v1/series", form(sel))); got != want {
+			if got, want := sortedJSON(t, dataOf(t, base, "/api/v1/series", form(sel))),
+				sortedJSON(t, dataOf(t, ref.URL(), "/api/v1/series", form(sel))); got != want {
 				t.Errorf("series of %s:\n%s\nwant\n%s", sel, got, want)
 			}
-			for _, path := range []string{"/api/v1/labels", "/api/v1/label/cluster/values", "/api/v1/label/replica/values", "/api/v1/label/node/values", "/api/v1/label/__name__/values"} {
+			for _, path := range []string{
+				"/api/v1/labels", "/api/v1/label/cluster/values", "/api/v1/label/replica/values",
+				"/api/v1/label/node/values", "/api/v1/label/__name__/values",
+			} {
 				if got, want := dataOf(t, base, path, form(sel)), dataOf(t, ref.URL(), path, form(sel)); got != want {
 					t.Errorf("%s of %s: %s, want %s", path, sel, got, want)
 				}
@@ -81,14 +91,16 @@ func TestGroupLabelsChooseGroups(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := readText(t, base, now.Add(-time.Minute), now, expr...), readText(t, ref.URL(), now.Add(-time.Minute), now, expr...); got != want {
+			if got, want := readText(t, base, now.Add(-time.Minute), now, expr...),
+				readText(t, ref.URL(), now.Add(-time.Minute), now, expr...); got != want {
 				t.Errorf("read %s:\n%s\nwant\n%s", sel, got, want)
 			}
 		}
 	}
 	// A selector that is emptied by taking them out is no 400.
 	for _, path := range []string{"/api/v1/series", "/api/v1/labels", "/api/v1/label/node/values", "/api/v1/label/cluster/values"} {
-		if got := dataOf(t, base, path, form(`{cluster="jaguar"}`)); got == "[]" || strings.Contains(got, "ibis") || strings.Contains(got, "only_ibis") {
+		if got := dataOf(t, base, path, form(`{cluster="jaguar"}`)); got == "[]" || strings.Contains(got, "ibis") ||
+			strings.Contains(got, "only_ibis") {
 			t.Errorf("%s of {cluster=\"jaguar\"}: %s", path, got)
 		}
 	}

@@ -97,11 +97,13 @@ func TestGroupLabelValuesWithHungGroups(t *testing.T) {
 // 200 groups of four shards, which answer after 5 to 60 ms.
 func BenchmarkGroupLabelValues(b *testing.B) {
 	const slowest = 60 * time.Millisecond
-	r := newRig(b, clusters(200, 4), limits(ample), func(o *Options) { o.shards = shard.Options{ProbeInterval: time.Hour, FactsEvery: time.Hour} })
+	r := newRig(b, clusters(200, 4), limits(ample),
+		func(o *Options) { o.shards = shard.Options{ProbeInterval: time.Hour, FactsEvery: time.Hour} })
 	for _, a := range groupValues() {
 		i := 0
 		for _, s := range r.all() {
-			fault{script: fmt.Sprintf("delay %s; answer", []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, slowest}[i%3])}.set(b, s, []asking{a})
+			fault{script: fmt.Sprintf("delay %s; answer",
+				[]time.Duration{5 * time.Millisecond, 20 * time.Millisecond, slowest}[i%3])}.set(b, s, []asking{a})
 			i++
 		}
 		b.Run(fmt.Sprintf("%q", a.name), func(b *testing.B) {

@@ -99,15 +99,23 @@ func TestPathsNeverReachShards(t *testing.T) {
 	t.Parallel()
 	r := hostile(t)
 	paths := []string{
-		"//api/v1/query", "/api//v1/query", "/api/v1//query", "/api/v1/query/", "/api/v1/query//", "/./api/v1/query", "/api/./v1/query", "/api/v1/../v1/query",
-		"/api/v1/x/../query", "/../api/v1/query", "/%2e/api/v1/query", "/api/%2e%2e/api/v1/query", "/api%2Fv1%2Fquery", "/api/v1%2Fquery", "/api/v1/%71uery",
-		"/api/v1/query%00", "/api/v1/query;x", "/api/v1/query;/", "/api/v1;/query", "/API/v1/query", "/api/V1/query", "/api/v1/Query", "/api/v1/query.", "/api/v1/query%20",
+		"//api/v1/query", "/api//v1/query", "/api/v1//query", "/api/v1/query/", "/api/v1/query//", "/./api/v1/query", "/api/./v1/query",
+		"/api/v1/../v1/query",
+		"/api/v1/x/../query", "/../api/v1/query", "/%2e/api/v1/query", "/api/%2e%2e/api/v1/query", "/api%2Fv1%2Fquery", "/api/v1%2Fquery",
+		"/api/v1/%71uery",
+		"/api/v1/query%00", "/api/v1/query;x", "/api/v1/query;/", "/api/v1;/query", "/API/v1/query", "/api/V1/query", "/api/v1/Query",
+		"/api/v1/query.", "/api/v1/query%20",
 		"/api/v1/query%2F", "/api%252Fv1%252Fquery", "/api/v1/query%3Fquery=up", "/api/v1\\query", "/api/v1/%5cquery",
-		"/api/v1/admin/tsdb/delete_series", "/api/v1/admin/tsdb/snapshot", "/api/v1/admin/tsdb/clean_tombstones", "/-/quit", "/-/reload", "/-/healthy/", "/-/ready/x",
-		"/debug/pprof/", "/debug/pprof/heap", "/metrics", "/api/v1/write", "/api/v1/otlp/v1/metrics", "/api/v1/alertmanagers", "/api/v1/notifications", "/api/v1/status/other", "/api/v2/query",
-		"/api/v1/label//values", "/api/v1/label/a/b/values", "/api/v1/label/a%2Fb/values", "/api/v1/label/../query/values", "/api/v1/label/%2e%2e/values", "/api/v1/label/a;b/values",
-		"/api/v1/label/a%00b/values", "/api/v1/label/a%0d%0ab/values", "/api/v1/label/name/values/", "/api/v1/label/name", "/api/v1/labels/", "/federate/", "/federate/x", "/api/v1/read/",
-		"http://127.0.0.1:1/api/v1/query", "http://other.example/api/v1/query?query=up", "*", "/api/v1/query#x", "/api", "/api/v1", "/graph/../api/v1/admin/tsdb/snapshot", "/prometheus/api/v1/query",
+		"/api/v1/admin/tsdb/delete_series", "/api/v1/admin/tsdb/snapshot", "/api/v1/admin/tsdb/clean_tombstones", "/-/quit", "/-/reload",
+		"/-/healthy/", "/-/ready/x",
+		"/debug/pprof/", "/debug/pprof/heap", "/metrics", "/api/v1/write", "/api/v1/otlp/v1/metrics", "/api/v1/alertmanagers",
+		"/api/v1/notifications", "/api/v1/status/other", "/api/v2/query",
+		"/api/v1/label//values", "/api/v1/label/a/b/values", "/api/v1/label/a%2Fb/values", "/api/v1/label/../query/values",
+		"/api/v1/label/%2e%2e/values", "/api/v1/label/a;b/values",
+		"/api/v1/label/a%00b/values", "/api/v1/label/a%0d%0ab/values", "/api/v1/label/name/values/", "/api/v1/label/name",
+		"/api/v1/labels/", "/federate/", "/federate/x", "/api/v1/read/",
+		"http://127.0.0.1:1/api/v1/query", "http://other.example/api/v1/query?query=up", "*", "/api/v1/query#x", "/api", "/api/v1",
+		"/graph/../api/v1/admin/tsdb/snapshot", "/prometheus/api/v1/query",
 	}
 	for _, p := range paths {
 		for _, method := range []string{"GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"} {
@@ -176,7 +184,11 @@ func TestBadRequests(t *testing.T) {
 		{"65 fields", get("Host: x\r\n" + strings.Repeat("A: b\r\n", 70)), []int{431}},
 		{"100,000 fields", get("Host: x\r\n" + strings.Repeat("A: b\r\n", 100_000)), []int{431, 0}},
 		{"a header of 20 KiB", get("Host: x\r\nX-Y: " + strings.Repeat("a", 20<<10) + "\r\n"), []int{431}},
-		{"a URL of 20 KiB", "GET /api/v1/query?query=" + strings.Repeat("a", 20<<10) + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", []int{431}},
+		{
+			"a URL of 20 KiB", "GET /api/v1/query?query=" + strings.Repeat("a", 20<<10) +
+				" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+			[]int{431},
+		},
 		{"no HTTP", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n", []int{400}},
 		{"HTTP/2 by itself", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []int{400, 404, 405, 505}},
 		{"HTTP/3.0", "GET /api/v1/query?query=up HTTP/3.0\r\nHost: x\r\n\r\n", []int{400, 505}},
@@ -187,7 +199,11 @@ func TestBadRequests(t *testing.T) {
 		{"a chunk without size", post(form+"Transfer-Encoding: chunked\r\n", "x\r\nquery=up\r\n0\r\n\r\n"), []int{400}},
 		{"a chunk of a huge size", post(form+"Transfer-Encoding: chunked\r\n", "fffffffffffffffff\r\nquery=up\r\n0\r\n\r\n"), []int{400}},
 		{"a declared body over the cap", post(form+fmt.Sprintf("Content-Length: %d\r\n", len(long)), long), []int{413}},
-		{"a chunked body over the cap", post(form+"Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(long), long)), []int{413}},
+		{
+			"a chunked body over the cap",
+			post(form+"Transfer-Encoding: chunked\r\n", fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(long), long)),
+			[]int{413},
+		},
 		{"multipart", post("Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 58\r\n", "--b\r\nContent-Disposition: form-data; name=query\r\n\r\nup\r\n--b--\r\n"), []int{400}},
 		{"gzip form", post(form+"Content-Encoding: gzip\r\nContent-Length: 8\r\n", "query=up"), []int{400}},
 		{"other charset", post("Content-Type: application/x-www-form-urlencoded; charset=utf-16\r\nContent-Length: 8\r\n", "query=up"), []int{400}},
@@ -229,9 +245,12 @@ func TestHeadersAreNeverForwarded(t *testing.T) {
 	r := hostile(t)
 	const evil = "evil-value"
 	names := []string{
-		"X-Scope-OrgID", "X_Scope_OrgID", "x-scope-orgid", "Authorization", "Cookie", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip",
-		"X-Forwarded-User", "X-Webauth-User", "X-HTTP-Method-Override", "X-Original-Url", "X-Rewrite-Url", "Range", "If-None-Match", "If-Modified-Since", "Te", "Trailer",
-		"X-Grafana-User", "X-Dashboard-Uid", "X-Panel-Id", "X-Rule-Uid", "Accept-Language", "Accept-Charset", "Referer", "Origin", "User-Agent", "Accept", "Accept-Encoding",
+		"X-Scope-OrgID", "X_Scope_OrgID", "x-scope-orgid", "Authorization", "Cookie", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
+		"X-Forwarded-Proto", "X-Real-Ip",
+		"X-Forwarded-User", "X-Webauth-User", "X-HTTP-Method-Override", "X-Original-Url", "X-Rewrite-Url", "Range", "If-None-Match",
+		"If-Modified-Since", "Te", "Trailer",
+		"X-Grafana-User", "X-Dashboard-Uid", "X-Panel-Id", "X-Rule-Uid", "Accept-Language", "Accept-Charset", "Referer", "Origin",
+		"User-Agent", "Accept", "Accept-Encoding",
 		"Proxy-Authorization", "Proxy-Connection", "Keep-Alive", "Thanos-Tenant", "Baggage", "Tracestate", "Sec-Fetch-Site",
 	}
 	for _, a := range askings() {
@@ -252,7 +271,10 @@ func TestHeadersAreNeverForwarded(t *testing.T) {
 			t.Errorf("%s: %s", a.name, got)
 		}
 	}
-	allowed := []string{"Accept", "Accept-Encoding", "User-Agent", "Content-Type", "Content-Encoding", "Content-Length", "X-Prometheus-Remote-Read-Version", "Traceparent"}
+	allowed := []string{
+		"Accept", "Accept-Encoding", "User-Agent", "Content-Type", "Content-Encoding", "Content-Length",
+		"X-Prometheus-Remote-Read-Version", "Traceparent",
+	}
 	n := 0
 	for _, s := range r.all() {
 		for _, rec := range s.Requests() {

@@ -83,7 +83,8 @@ func TestHungGroups(t *testing.T) {
 	}
 	before := asked()
 	for i, got := range f.strict() {
-		if got.status != 502 || got.took > ample/2 || !f.named(got.message.Error, f.shards) || !strings.Contains(got.message.Error, "answers nothing") {
+		if got.status != 502 || got.took > ample/2 || !f.named(got.message.Error, f.shards) ||
+			!strings.Contains(got.message.Error, "answers nothing") {
 			t.Errorf("%d: %s", i, got)
 		}
 	}

@@ -37,7 +37,8 @@ func newTwins(t testing.TB) (p twins) {
 				one := storedSeries{lbls: l}
 				// Samples of the next minutes are there already: nobody scrapes while the test
 				// runs.
-				for at := p.now.Add(-40 * time.Minute).Add(time.Duration(i*700+n*900) * time.Millisecond); at.Before(p.now.Add(20 * time.Minute)); at = at.Add(15 * time.Second) {
+				at := p.now.Add(-40 * time.Minute).Add(time.Duration(i*700+n*900) * time.Millisecond)
+				for ; at.Before(p.now.Add(20 * time.Minute)); at = at.Add(15 * time.Second) {
 					f := 1.0
 					if v > 0 {
 						f = math.Floor(at.Sub(p.now.Add(-time.Hour)).Seconds() * float64(6*i+n+v))
@@ -88,7 +89,10 @@ func newPairs(t testing.TB, over twins, heartbeat bool, timeout time.Duration) *
 	p := &pairs{quartet: &quartet{t: t, now: over.now, client: newClient(t)}}
 	var fronts []string
 	for _, urls := range over.urls {
-		front := fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) { return forward(urls[0], r), true }})
+		front := fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			return forward(urls[0], r),
+				true
+		}})
 		p.hangs, fronts = append(p.hangs, front), append(fronts, front.URL())
 	}
 	p.s, p.url = startProxy(t, t.Context(), over.config(heartbeat, fronts...)+limits(timeout), func(o *Options) {
@@ -136,7 +140,8 @@ func TestHungReplica(t *testing.T) {
 				p := newPairs(t, servers, heartbeat, timeout)
 				seed := randseed.Of(t, testSeed)
 				rng := rand.New(rand.NewPCG(seed, 5))
-				list := slices.DeleteFunc(p.inquiries(), func(in inquiry) bool { return in.exact }) // federation is about now, which goes on
+				// federation is about now, which goes on
+				list := slices.DeleteFunc(p.inquiries(), func(in inquiry) bool { return in.exact })
 				ask := func(n int) (took distribution) {
 					for range n {
 						in := list[rng.IntN(len(list))]

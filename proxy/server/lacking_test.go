@@ -84,7 +84,8 @@ func TestWhatLacksIsSaid(t *testing.T) {
 			r := &rig{t: t, s: s}
 			before := r.metric("spillway_shard_raw_plans_total", "group=jaguar", "shard=0", "cause=not_whole")
 			code, body := ask(t, base, "/api/v1/query", url.Values{"query": {c.query}, "time": {at}})
-			if n := r.metric("spillway_shard_raw_plans_total", "group=jaguar", "shard=0", "cause=not_whole") - before; n != map[bool]float64{true: 1}[c.raw] {
+			if n := r.metric("spillway_shard_raw_plans_total", "group=jaguar", "shard=0",
+				"cause=not_whole") - before; n != map[bool]float64{true: 1}[c.raw] {
 				t.Errorf("the shard is counted %g times", n)
 			}
 			if !c.raw {

@@ -18,7 +18,8 @@ func TestLanesBeginWithTheSlowest(t *testing.T) {
 	slow := map[string]bool{"c003": true, "c007": true, "c011": true}
 	for name := range slow {
 		for _, replicas := range r.shards[name] {
-			fault{script: "delay 1s; answer"}.set(t, replicas[0], groupValues()) // far more than a busy machine is late by, and nothing is asserted but the order
+			// far more than a busy machine is late by, and nothing is asserted but the order
+			fault{script: "delay 1s; answer"}.set(t, replicas[0], groupValues())
 		}
 	}
 	for range 3 {

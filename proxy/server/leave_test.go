@@ -83,8 +83,14 @@ func TestClientLeaves(t *testing.T) {
 	}{
 		{name: "waiting for headers", ask: metadata, at: "/api/v1/series", slow: "stall", first: "stall"},
 		{name: "waiting for the headers of one", ask: metadata, at: "/api/v1/series", slow: "stall", first: "answer"},
-		{name: "in the body", ask: metadata, at: "/api/v1/series", slow: "limit 30 stall; answer", first: "limit 30 stall; answer", sent: 30},
-		{name: "in the body of an endless answer", ask: asking{path: "/api/v1/rules"}, at: "/api/v1/rules", slow: "drip 1KiB/5ms; generate 10GiB", first: "drip 1KiB/5ms; generate 10GiB", sent: 4096},
+		{
+			name: "in the body", ask: metadata, at: "/api/v1/series", slow: "limit 30 stall; answer", first: "limit 30 stall; answer",
+			sent: 30,
+		},
+		{
+			name: "in the body of an endless answer", ask: asking{path: "/api/v1/rules"}, at: "/api/v1/rules",
+			slow: "drip 1KiB/5ms; generate 10GiB", first: "drip 1KiB/5ms; generate 10GiB", sent: 4096,
+		},
 		{name: "in the merge", ask: metadata, at: "/api/v1/series", slow: "limit 30 stall; answer", first: "answer", sent: 30},
 		{name: "raw, waiting for headers", ask: rawQuery, at: "/api/v1/read", slow: "stall", first: "stall"},
 		{name: "raw, in the body", ask: rawQuery, at: "/api/v1/read", slow: "limit 30 stall; answer", first: "answer", sent: 30},
@@ -96,7 +102,8 @@ func TestClientLeaves(t *testing.T) {
 		for _, reset := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, RST %v", st.name, reset), func(t *testing.T) {
 				t.Parallel()
-				r := newRig(t, manyShards(3), limits(10*patience), func(o *Options) { o.shards = shard.Options{ProgressTimeout: 10 * patience} })
+				r := newRig(t, manyShards(3), limits(10*patience),
+					func(o *Options) { o.shards = shard.Options{ProgressTimeout: 10 * patience} })
 				all := r.shards["jaguar"]
 				for i, s := range all {
 					script := st.slow
@@ -234,7 +241,8 @@ func TestClientLeavesDialing(t *testing.T) {
 				<-ctx.Done() // an address that swallows every packet
 				return nil, ctx.Err()
 			}
-			s := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Script: "header Connection close; answer"}}}) // so that no connection is kept
+			// so that no connection is kept
+			s := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Script: "header Connection close; answer"}}})
 			r := &rig{t: t, log: &logbook{}, names: map[*fakeshard.Shard]string{s: "jaguar/" + s.Addr()}}
 			r.s, r.url = startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, labels: {cluster: jaguar}, shards: [{replicas: [{url: %q}]}]}]\n", s.URL()), func(o *Options) {
 				o.Logger = slog.New(r.log)

@@ -28,8 +28,9 @@ func listen(address string, most, spare int, name string, m *metrics, waits *tim
 	}
 	return &capped{
 		Listener: l, slots: make(chan struct{}, most), spare: make(chan struct{}, spare), done: make(chan struct{}),
-		open: m.conns.WithLabelValues(name), full: m.connsFull.WithLabelValues(name), failed: m.unaccepted.WithLabelValues(name), waits: waits,
-		log: log.With("listener", name),
+		open: m.conns.WithLabelValues(name), full: m.connsFull.WithLabelValues(name), failed: m.unaccepted.WithLabelValues(name),
+		waits: waits,
+		log:   log.With("listener", name),
 	}, nil
 }
 

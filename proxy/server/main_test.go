@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 	flag.Uint64Var(&testSeed, "seed", 0, "seed of random tests; 0 leaves it to internal/randseed")
 	flag.Parse()
 	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" || f.Name == "test.fuzz" }) // to fuzz, it is the number of processes
+	// to fuzz, it is the number of processes
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" || f.Name == "test.fuzz" })
 	if !chosen && runtime.GOMAXPROCS(0) < waiting {
 		if err := flag.Set("test.parallel", strconv.Itoa(waiting)); err != nil {
 			panic(err)

@@ -80,7 +80,10 @@ func TestMuchMadeIsNotForShards(t *testing.T) {
 // fakeThanos is a Thanos Query with one store, of one cluster.
 func fakeThanos(t *testing.T, cluster string, more ...fakeshard.Route) *fakeshard.Shard {
 	return fakeshard.Start(t, fakeshard.Config{
-		Version: "0.42.4", Flags: map[string]string{"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m", "query.timeout": "2m"},
+		Version: "0.42.4", Flags: map[string]string{
+			"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m",
+			"query.timeout": "2m",
+		},
 		Series: []map[string]string{{"__name__": "up", "cluster": cluster, "pod": "a"}},
 		Routes: append(more, []fakeshard.Route{
 			{Path: "/api/v1/stores", Script: `header Content-Type application/json; send '{"status":"success","data":{"sidecar":[` +
@@ -105,7 +108,8 @@ func TestMuchMadeBehindThanos(t *testing.T) {
 		t.Errorf("made here, of the server's answer at one time: %d %s; asked %d times", code, sentence, len(made(fakes)))
 	}
 	for _, text := range []string{much, `count_values("version", up)`, `max_over_time(` + much + `[10m:1m])`} {
-		code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {text}, "start": {"1795000000"}, "end": {"1795000600"}, "step": {"60"}})
+		code, body := ask(t, base, "/api/v1/query_range",
+			url.Values{"query": {text}, "start": {"1795000000"}, "end": {"1795000600"}, "step": {"60"}})
 		if code != 200 || len(made(fakes)) != 1 {
 			t.Errorf("made here, of the server's answer at each step: %d %.300s; asked %d times", code, body, len(made(fakes)))
 		}
@@ -115,7 +119,10 @@ func TestMuchMadeBehindThanos(t *testing.T) {
 			t.Errorf("the server was asked for %s", text)
 		}
 	}
-	code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {`max_over_time(` + much + `[10m:1m] @ end())`}, "start": {"1795000000"}, "end": {"1795000600"}, "step": {"60"}})
+	code, body := ask(t, base, "/api/v1/query_range", url.Values{
+		"query": {`max_over_time(` + much + `[10m:1m] @ end())`},
+		"start": {"1795000000"}, "end": {"1795000600"}, "step": {"60"},
+	})
 	if code != 422 || !strings.Contains(string(body), `"bound":"thanos_raw"`) || len(made(fakes)) != 1 {
 		t.Errorf("%d %.300s; asked %d times", code, body, len(made(fakes)))
 	}
@@ -127,7 +134,10 @@ func TestMadeOfWhatIsRead(t *testing.T) {
 	base, _ := makingRig(t, 2, 300, 8<<10)
 	for _, tc := range []struct{ name, text, bound string }{
 		{"labels", `count(label_replace(up,"x","` + strings.Repeat("$1", 30) + `","pod","(.*)"))`, "label_bytes"},
-		{"labels of an answer of shards", `label_replace(sum by (pod) (up),"x","` + strings.Repeat("$1", 30) + `","pod","(.*)")`, "label_bytes"},
+		{
+			"labels of an answer of shards", `label_replace(sum by (pod) (up),"x","` + strings.Repeat("$1", 30) + `","pod","(.*)")`,
+			"label_bytes",
+		},
 		{"regular expressions", `count(label_replace(up,"x","$1","pod","(` + strings.Repeat(".*a", 50) + `)"))`, "regex_cost"},
 	} {
 		code, bound, sentence, _ := instant(t, base, tc.text)

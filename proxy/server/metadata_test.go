@@ -46,8 +46,10 @@ func TestMetadataIsComplete(t *testing.T) {
 	_, base := w.serve(t.Context())
 	rng := rand.New(rand.NewPCG(seed, 3))
 	selectors := []string{
-		`up`, `{__name__="http_requests_total",code="500"}`, `{cluster="jaguar"}`, `up{cluster=~"ibis|heron"}`, `{__name__=~"up|mixed_in",cluster!="heron"}`, `{node=~"n[0-3]"}`,
-		`mixed_in{x="1"}`, `{prometheus_replica="",job="node"}`, `{prometheus_replica="zz",job="node"}`, `up{cluster="nowhere"}`, `{le!=""}`, `nothing`, `up{node="n1"}`,
+		`up`, `{__name__="http_requests_total",code="500"}`, `{cluster="jaguar"}`, `up{cluster=~"ibis|heron"}`,
+		`{__name__=~"up|mixed_in",cluster!="heron"}`, `{node=~"n[0-3]"}`,
+		`mixed_in{x="1"}`, `{prometheus_replica="",job="node"}`, `{prometheus_replica="zz",job="node"}`, `up{cluster="nowhere"}`,
+		`{le!=""}`, `nothing`, `up{node="n1"}`,
 	}
 	for range 60 {
 		var texts []string

@@ -89,7 +89,10 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		unaccepted: counter("spillway_accept_errors_total", "Times that a client's connection could not be accepted, by listener (main, admin).", "listener"),
 		reloadOK:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_successful", Help: "1 if the newest attempt to load the configuration succeeded, else 0."}),
 		reloadTime: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration was last loaded with success, in seconds since 1970."}),
-		hash:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_config_info", Help: "1 for the hash of the configuration in force."}, []string{"hash"}),
+		hash: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "spillway_config_info",
+			Help: "1 for the hash of the configuration in force.",
+		}, []string{"hash"}),
 	}
 	budget := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_bytes", Help: "memory.budget: what all requests together may hold."},
 		func() float64 { return float64(s.poolNow().Limit()) })
@@ -97,11 +100,17 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		Name: "spillway_memory_budget_peak_bytes",
 		Help: "Most that requests held of memory.budget at once within the last one to two minutes, what refused ones asked for besides among it: more than memory.budget where some were refused.",
 	}, func() float64 { return float64(s.poolNow().Peak(s.now())) })
-	used := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_used_bytes", Help: "What requests hold of memory.budget now."},
+	used := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_memory_budget_used_bytes",
+		Help: "What requests hold of memory.budget now.",
+	},
 		func() float64 { return float64(s.poolNow().InUse()) })
 	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_evaluations_running", Help: "Evaluations at work in Spillway now, those that wait for servers left out."},
 		func() float64 { return float64(s.gate.Running()) })
-	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_evaluations_waiting", Help: "Evaluations that wait for a processor now."},
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_evaluations_waiting",
+		Help: "Evaluations that wait for a processor now.",
+	},
 		func() float64 { return float64(s.gate.Waiting()) })
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_held_bytes", Help: "What was alive after the last garbage collection, and what Go holds beside its heap."},
 		func() float64 { r, _ := s.heap.Now(); return float64(r.Held()) })
@@ -109,7 +118,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		func() float64 { _, c := s.heap.Now(); return float64(c) })
 	processors := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_processors", Help: "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less."},
 		quota.Processors)
-	reg.MustRegister(processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series, m.samples, m.read, m.written,
+	reg.MustRegister(processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals,
+		m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series, m.samples, m.read,
+		m.written,
 		m.peak, m.panics, m.conns, m.connsFull, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
 	return m
 }

@@ -112,7 +112,10 @@ func (f metricRow) unit() string {
 		return "bytes"
 	case strings.HasSuffix(base, "_ratio"):
 		return "0 to 1"
-	case f.kind == "gauge" && slices.ContainsFunc([]string{"_info", "_successful", "_open", "_state", "_whole", "_sick", "_lagging", "_silent", "_trusted"}, func(s string) bool { return strings.HasSuffix(base, s) }):
+	case f.kind == "gauge" && slices.ContainsFunc([]string{
+		"_info", "_successful", "_open", "_state", "_whole", "_sick", "_lagging",
+		"_silent", "_trusted",
+	}, func(s string) bool { return strings.HasSuffix(base, s) }):
 		return "0 or 1"
 	default:
 		return "count"
@@ -381,7 +384,8 @@ func TestMetricsLint(t *testing.T) {
 // TestMetricsValues asks a running proxy well and badly, and compares the values of its labels with
 // the sets that the page gives.
 func TestMetricsValues(t *testing.T) {
-	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 2}}, {name: "heron", replicas: []int{1}}}, "usage_log: {path: usage.jsonl}\n")
+	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 2}}, {name: "heron", replicas: []int{1}}},
+		"usage_log: {path: usage.jsonl}\n")
 	for _, a := range askings() {
 		if got := r.ask(r.request(t.Context(), a)); got.status != 200 {
 			t.Errorf("%s: %v", a.name, got)
@@ -413,7 +417,8 @@ func TestMetricsValues(t *testing.T) {
 			}
 		}
 	}
-	if r.metric("spillway_refusals_total", "bound=unselective") == 0 || r.metric("spillway_partial_answers_total") == 0 || r.metric("spillway_requests_total", "endpoint=none") == 0 {
+	if r.metric("spillway_refusals_total", "bound=unselective") == 0 || r.metric("spillway_partial_answers_total") == 0 ||
+		r.metric("spillway_requests_total", "endpoint=none") == 0 {
 		t.Error("the requests were not counted as they should")
 	}
 }

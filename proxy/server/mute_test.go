@@ -44,7 +44,8 @@ func TestHungShardsFailSoon(t *testing.T) {
 			})
 			for _, q := range []string{`up{cluster="jaguar"}`, `count(up)`, `quantile(0.5, up)`} {
 				got := ask(q)
-				if got.status != 502 || got.took > ample/2 || !r.named(got.message.Error, hung) || !strings.Contains(got.message.Error, "answers nothing") {
+				if got.status != 502 || got.took > ample/2 || !r.named(got.message.Error, hung) ||
+					!strings.Contains(got.message.Error, "answers nothing") {
 					t.Errorf("%s: %s", q, got)
 				}
 			}
@@ -54,7 +55,8 @@ func TestHungShardsFailSoon(t *testing.T) {
 			if got := ask(`up{cluster="heron"}`); got.status != 200 {
 				t.Errorf("another group: %s", got)
 			}
-			if got := ask(`count(up)`, "partial_response", "true"); got.status != 200 || got.took > ample/2 || len(got.message.Warnings) == 0 {
+			if got := ask(`count(up)`, "partial_response", "true"); got.status != 200 || got.took > ample/2 ||
+				len(got.message.Warnings) == 0 {
 				t.Errorf("without the shard: %s", got)
 			}
 			for _, s := range hung {

@@ -38,7 +38,10 @@ func TestNotesSayTheCallersPlaces(t *testing.T) {
 	} {
 		for _, s := range r.all() {
 			body := `{"status":"success","data":{"resultType":"vector","result":[]},"infos":["` + note + ` (` + tc.at + `)"]}`
-			if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "header Content-Type application/json; send '" + body + "'"}); err != nil {
+			if err := s.Set("", fakeshard.Route{
+				Path:   "/api/v1/query",
+				Script: "header Content-Type application/json; send '" + body + "'",
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}

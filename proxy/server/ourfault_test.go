@@ -47,9 +47,15 @@ func TestOurOwnFaults(t *testing.T) {
 		{"another name", open, "tls_config: {ca_file: " + ca + ", server_name: elsewhere}", "", "shows a certificate that Spillway does not trust: x509: ", "server_name"},
 		{"no client certificate", strict, "tls_config: {ca_file: " + ca + "}", "", "ends the TLS handshake with Spillway: certificate required", "cert_file"},
 		{"another client certificate", strict, fmt.Sprintf("tls_config: {ca_file: %s, cert_file: %s, key_file: %s}", ca, filepath.Join(other.dir, "client.pem"), filepath.Join(other.dir, "client.key")), "", "ends the TLS handshake with Spillway: ", "cert_file"},
-		{"no TLS", "https://" + strings.TrimPrefix(plain.URL, "http://"), "tls_config: {ca_file: " + ca + "}", "", "does not speak TLS", "http://"},
+		{
+			"no TLS", "https://" + strings.TrimPrefix(plain.URL, "http://"), "tls_config: {ca_file: " + ca + "}", "", "does not speak TLS",
+			"http://",
+		},
 		{"a token that has gone", open, "authorization: {credentials_file: " + secret + "}\n            tls_config: {ca_file: " + ca + "}", "-", "Spillway cannot read token, which it needs to ask ", "may read them"},
-		{"a broken token", plain.URL, "authorization: {credentials_file: " + secret + "}", "one\ntwo", "have a character that no header may have", "one line"},
+		{
+			"a broken token", plain.URL, "authorization: {credentials_file: " + secret + "}", "one\ntwo",
+			"have a character that no header may have", "one line",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if err := os.WriteFile(secret, []byte("token"), 0o600); err != nil {

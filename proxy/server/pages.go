@@ -60,7 +60,8 @@ func (s *Server) home(w http.ResponseWriter, r *http.Request) {
 	st := s.acquire()
 	defer st.release()
 	data := map[string]any{
-		"Title": "Spillway", "Version": s.shownVersion(), "Groups": len(st.top.Groups), "Shards": st.shards, "Prefix": s.opts.RoutePrefix, "Range": model.Duration(graphRange).String(),
+		"Title": "Spillway", "Version": s.shownVersion(), "Groups": len(st.top.Groups), "Shards": st.shards, "Prefix": s.opts.RoutePrefix,
+		"Range": model.Duration(graphRange).String(),
 		"First": "", "Moment": "",
 	}
 	if data["Base"] = s.opts.ExternalURL; s.opts.ExternalURL == "" {
@@ -100,8 +101,9 @@ func (s *Server) console(w http.ResponseWriter, _ *http.Request) {
 	defer st.release()
 	hash := st.cfg.Hash
 	writePage(w, consolePage, map[string]any{
-		"Title": "Spillway admin", "Version": s.shownVersion(), "Hash": hash[:min(12, len(hash))], "Loaded": st.loaded.UTC().Format("2006-01-02 15:04:05Z"),
-		"Used": admit.FormatBytes(st.pool.InUse()), "Limit": admit.FormatBytes(st.pool.Limit()), "Replicas": st.top.Status(),
+		"Title": "Spillway admin", "Version": s.shownVersion(), "Hash": hash[:min(12, len(hash))],
+		"Loaded": st.loaded.UTC().Format("2006-01-02 15:04:05Z"),
+		"Used":   admit.FormatBytes(st.pool.InUse()), "Limit": admit.FormatBytes(st.pool.Limit()), "Replicas": st.top.Status(),
 	})
 }
 

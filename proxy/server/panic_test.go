@@ -23,7 +23,8 @@ func TestAPanicIsOneRequestsError(t *testing.T) {
 	if n := r.metric("spillway_panics_total"); n != 1 {
 		t.Errorf("spillway_panics_total is %g", n)
 	}
-	if log := strings.Join(r.log.atLeast(slog.LevelError), "\n"); !strings.Contains(log, "boom") || !strings.Contains(log, "panic_test.go") {
+	if log := strings.Join(r.log.atLeast(slog.LevelError), "\n"); !strings.Contains(log, "boom") ||
+		!strings.Contains(log, "panic_test.go") {
 		t.Errorf("the log does not say where it was: %.2000s", log)
 	}
 	r.s.observe = nil

@@ -234,7 +234,8 @@ func TestAReplicaFailsBetweenParcels(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				for well, err := sh.Well(); len(well) > 1 || err != nil; well, err = sh.Well() {
-					if resp, err := sh.Replicas[1].Do(t.Context(), &endpoint.Request{ID: endpoint.Labels}, shard.CallOptions{}); err == nil {
+					if resp, err := sh.Replicas[1].Do(t.Context(), &endpoint.Request{ID: endpoint.Labels},
+						shard.CallOptions{}); err == nil {
 						_ = resp.Body.Close()
 					}
 				}

@@ -72,7 +72,8 @@ func TestFaultsOfOneReplica(t *testing.T) {
 // data and a warning that names the shard; else an error.
 func TestPartialAnswers(t *testing.T) {
 	scripts := map[string]string{
-		"reset": "reset", "500": "error 500 internal boom", "cut": "chunked; limit 20 close; answer", "html": "garbage html", "garbage": "garbage", "hangs": "stall",
+		"reset": "reset", "500": "error 500 internal boom", "cut": "chunked; limit 20 close; answer", "html": "garbage html",
+		"garbage": "garbage", "hangs": "stall",
 	}
 	for _, configured := range []bool{false, true} {
 		for name, script := range scripts {
@@ -103,7 +104,8 @@ func TestPartialAnswers(t *testing.T) {
 						continue // it does not ask the shard that fails
 					}
 					wg.Go(func() {
-						if configured && (a.id == endpoint.Read || a.id == endpoint.Federate) { // no place for a warning: only who asks for it gets a part
+						// no place for a warning: only who asks for it gets a part
+						if configured && (a.id == endpoint.Read || a.id == endpoint.Federate) {
 							r.judge(f, a, r.ask(r.request(context.Background(), a)), []*fakeshard.Shard{bad}, limit)
 							return
 						}

@@ -58,7 +58,8 @@ type waits struct {
 
 func (x *exchange) waitFor(ctx context.Context, questions []question) *waits {
 	w := &waits{
-		ctx: make([]context.Context, len(questions)), end: make([]context.CancelCauseFunc, len(questions)), settled: make([]atomic.Bool, len(questions)),
+		ctx: make([]context.Context, len(questions)), end: make([]context.CancelCauseFunc, len(questions)),
+		settled:   make([]atomic.Bool, len(questions)),
 		questions: questions, begun: map[seat]*atomic.Bool{},
 	}
 	patience := x.shardPatience()

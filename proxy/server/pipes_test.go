@@ -53,7 +53,8 @@ func TestReloadFromAPipe(t *testing.T) {
 	}
 	refused := func(where string) {
 		t.Helper()
-		if err := endsByItself(t, pipe, r.s.Reload); err == nil || !strings.Contains(err.Error(), plainfile.ErrIrregular.Error()) || !strings.Contains(err.Error(), where) {
+		if err := endsByItself(t, pipe, r.s.Reload); err == nil || !strings.Contains(err.Error(), plainfile.ErrIrregular.Error()) ||
+			!strings.Contains(err.Error(), where) {
 			t.Errorf("a reload says %v", err)
 		}
 	}
@@ -82,7 +83,10 @@ func TestWebConfigFromAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, []rigGroup{{"heron", false, []int{1}}}, "")
-	s, err := New(Options{Config: r.s.state.Load().cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", WebConfigFile: pipe})
+	s, err := New(Options{
+		Config: r.s.state.Load().cfg, ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0",
+		WebConfigFile: pipe,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,12 +21,14 @@ func TestPlansAreCountedByCause(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{2}}, {"ibis", false, []int{2}}}, limits(ample),
 				func(o *Options) { o.Config.Groups[2].Heartbeat = "nobody_has_this" })
-			got := r.ask(r.request(context.Background(), asking{id: endpoint.Query, path: "/api/v1/query", form: url.Values{"query": {c.query}}}))
+			got := r.ask(r.request(context.Background(),
+				asking{id: endpoint.Query, path: "/api/v1/query", form: url.Values{"query": {c.query}}}))
 			if got.status != 200 {
 				t.Fatal(got)
 			}
 			if n := r.metric("spillway_query_plans_total", "mode="+c.mode, "cause="+c.cause); n != 1 {
-				t.Errorf("%s: %g plans of mode %s and cause %s, of all %g", c.query, n, c.mode, c.cause, r.metric("spillway_query_plans_total"))
+				t.Errorf("%s: %g plans of mode %s and cause %s, of all %g", c.query, n, c.mode, c.cause,
+					r.metric("spillway_query_plans_total"))
 			}
 		})
 	}

@@ -60,7 +60,8 @@ func TestRulesBehindThanos(t *testing.T) {
 	code, body := got(t, base+"/api/v1/rules")
 	text := string(body)
 	for what, want := range map[string]int{
-		`"name":"Down"`: 1, `"name":"a:b"`: 1, `"alertname":"Down"`: 1, "prometheus_replica": 0, `"cluster":"heron"`: 1, `"severity":"page"`: 2,
+		`"name":"Down"`: 1, `"name":"a:b"`: 1, `"alertname":"Down"`: 1, "prometheus_replica": 0, `"cluster":"heron"`: 1,
+		`"severity":"page"`: 2,
 	} {
 		if n := strings.Count(text, what); code != 200 || n != want {
 			t.Errorf("%s stands %d times in the answer, want %d: %d %s", what, n, want, code, body)

@@ -53,7 +53,9 @@ func newProxyEngine(t testing.TB, w *spread, ref *promql.Engine) *proxyEngine {
 }
 
 // NewInstantQuery implements promql.QueryEngine.
-func (e *proxyEngine) NewInstantQuery(_ context.Context, q storage.Queryable, _ promql.QueryOpts, qs string, ts time.Time) (promql.Query, error) {
+func (e *proxyEngine) NewInstantQuery(_ context.Context, q storage.Queryable, _ promql.QueryOpts, qs string, ts time.Time) (promql.Query,
+	error,
+) {
 	return &proxyQuery{
 		e: e, text: qs, path: "/api/v1/query", form: url.Values{"query": {qs}, "time": {stamp(ts)}},
 		ref: func(ctx context.Context) (promql.Query, error) { return e.ref.NewInstantQuery(ctx, q, nil, qs, ts) },
@@ -61,10 +63,15 @@ func (e *proxyEngine) NewInstantQuery(_ context.Context, q storage.Queryable, _ 
 }
 
 // NewRangeQuery implements promql.QueryEngine.
-func (e *proxyEngine) NewRangeQuery(_ context.Context, q storage.Queryable, _ promql.QueryOpts, qs string, start, end time.Time, step time.Duration) (promql.Query, error) {
+func (e *proxyEngine) NewRangeQuery(_ context.Context, q storage.Queryable, _ promql.QueryOpts, qs string, start, end time.Time,
+	step time.Duration,
+) (promql.Query, error) {
 	return &proxyQuery{
 		e: e, text: qs, path: "/api/v1/query_range",
-		form: url.Values{"query": {qs}, "start": {stamp(start)}, "end": {stamp(end)}, "step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)}},
+		form: url.Values{
+			"query": {qs}, "start": {stamp(start)}, "end": {stamp(end)},
+			"step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)},
+		},
 		ref: func(ctx context.Context) (promql.Query, error) {
 			return e.ref.NewRangeQuery(ctx, q, nil, qs, start, end, step)
 		},

@@ -101,7 +101,9 @@ type recordingAppender struct {
 	p *preview
 }
 
-func (a *recordingAppender) Append(ref storage.SeriesRef, ls labels.Labels, st, t int64, v float64, h *histogram.Histogram, fh *histogram.FloatHistogram, o storage.AppendV2Options) (storage.SeriesRef, error) {
+func (a *recordingAppender) Append(ref storage.SeriesRef, ls labels.Labels, st, t int64, v float64, h *histogram.Histogram,
+	fh *histogram.FloatHistogram, o storage.AppendV2Options,
+) (storage.SeriesRef, error) {
 	_, _ = a.collector.Append(ref, ls, st, t, v, h, fh, o)
 	return a.AppenderV2.Append(ref, ls, st, t, v, h, fh, o)
 }

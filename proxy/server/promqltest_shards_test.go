@@ -69,7 +69,8 @@ const beatEveryMs = 15_000
 
 // layoutFeatures are the flags of promqltest's own engine (promqltest.NewTestEngine).
 var layoutFeatures = []string{
-	"promql-experimental-functions", "promql-extended-range-selectors", "promql-binop-fill-modifiers", "promql-delayed-name-removal", "use-start-timestamps",
+	"promql-experimental-functions", "promql-extended-range-selectors", "promql-binop-fill-modifiers", "promql-delayed-name-removal",
+	"use-start-timestamps",
 }
 
 // spread is a proxy over running servers whose storages are exchanged at every `clear`: the
@@ -263,14 +264,17 @@ func (s *loadedSample) append(app storage.AppenderV2) error {
 
 // stale tells whether the sample is a staleness marker.
 func (s *loadedSample) stale() bool {
-	return s.h == nil && s.fh == nil && value.IsStaleNaN(s.f) || s.h != nil && value.IsStaleNaN(s.h.Sum) || s.fh != nil && value.IsStaleNaN(s.fh.Sum)
+	return s.h == nil && s.fh == nil && value.IsStaleNaN(s.f) || s.h != nil && value.IsStaleNaN(s.h.Sum) ||
+		s.fh != nil && value.IsStaleNaN(s.fh.Sum)
 }
 
 // collector is an appender that keeps what it is given.
 type collector struct{ samples []loadedSample }
 
 // Append implements storage.AppenderV2.
-func (c *collector) Append(_ storage.SeriesRef, ls labels.Labels, st, t int64, v float64, h *histogram.Histogram, fh *histogram.FloatHistogram, _ storage.AppendV2Options) (storage.SeriesRef, error) {
+func (c *collector) Append(_ storage.SeriesRef, ls labels.Labels, st, t int64, v float64, h *histogram.Histogram,
+	fh *histogram.FloatHistogram, _ storage.AppendV2Options,
+) (storage.SeriesRef, error) {
 	c.samples = append(c.samples, loadedSample{ls, st, t, v, h, fh})
 	return 0, nil
 }

@@ -135,7 +135,8 @@ func runLayout(t *testing.T, w *spread, files []*testFile, all int) {
 			verdict = "passed"
 		}
 		after := w.plans()
-		fmt.Fprintf(&table, "\n%-25s %4d evals %s, queries by road %v, %s", f.name, f.evals, verdict, minus(after, before), time.Since(began).Round(time.Millisecond))
+		fmt.Fprintf(&table, "\n%-25s %4d evals %s, queries by road %v, %s", f.name, f.evals, verdict, minus(after, before),
+			time.Since(began).Round(time.Millisecond))
 		before = after
 	}
 	t.Logf("%s: %d of %d evals passed, of %d in all files; %d samples for servers, %d of them lost in gaps, %d series put together from replicas; "+
@@ -193,7 +194,10 @@ func TestPromQLTestSeesDifferences(t *testing.T) {
 		return loadedSample{ls: labels.FromStrings("__name__", name, "a", "b"), t: 60_000, f: f, fh: h}
 	}
 	h := func(count float64) *histogram.FloatHistogram {
-		return &histogram.FloatHistogram{Count: count, Sum: 5, PositiveSpans: []histogram.Span{{Length: 1}}, PositiveBuckets: []float64{count}}
+		return &histogram.FloatHistogram{
+			Count: count, Sum: 5, PositiveSpans: []histogram.Span{{Length: 1}},
+			PositiveBuckets: []float64{count},
+		}
 	}
 	everywhere := []loadedSample{sample("same", 1, nil), sample("same_histogram", 0, h(3))}
 	app := st.AppenderV2(t.Context())
@@ -208,14 +212,22 @@ func TestPromQLTestSeesDifferences(t *testing.T) {
 	// Behind the harness' back: first what the reference holds, then what the servers hold.
 	yes := func(*loadedSample) bool { return true }
 	if err := errors.Join(
-		commit(st.whole, []loadedSample{sample("missing", 1, nil), sample("other", 1, nil), sample("digit", 1, nil), sample("histogram", 0, h(3)), sample("kind", 0, h(3)), sample("fails", 1, nil)}, yes),
-		commit(st.dbs[0], []loadedSample{sample("besides", 1, nil), sample("other", 2, nil), sample("digit", 1+1e-15, nil), sample("histogram", 0, h(4)), sample("kind", 3, nil)}, yes),
+		commit(st.whole, []loadedSample{
+			sample("missing", 1, nil), sample("other", 1, nil), sample("digit", 1, nil),
+			sample("histogram", 0, h(3)), sample("kind", 0, h(3)), sample("fails", 1, nil),
+		}, yes),
+		commit(st.dbs[0], []loadedSample{
+			sample("besides", 1, nil), sample("other", 2, nil), sample("digit", 1+1e-15, nil),
+			sample("histogram", 0, h(4)), sample("kind", 3, nil),
+		}, yes),
 	); err != nil {
 		t.Fatal(err)
 	}
 	for expr, seen := range map[string]bool{
-		`same`: false, `same_histogram`: false, `sum(same_histogram)`: false, `histogram_count(same_histogram)`: false, `nothing`: false, `"text"`: false, `1`: false,
-		`missing`: true, `besides`: true, `other`: true, `digit`: true, `max(digit)`: true, `histogram`: true, `kind`: true, `absent(missing)`: true, `count(other)`: false, `sum(digit)`: false,
+		`same`: false, `same_histogram`: false, `sum(same_histogram)`: false, `histogram_count(same_histogram)`: false, `nothing`: false,
+		`"text"`: false, `1`: false,
+		`missing`: true, `besides`: true, `other`: true, `digit`: true, `max(digit)`: true, `histogram`: true, `kind`: true,
+		`absent(missing)`: true, `count(other)`: false, `sum(digit)`: false,
 		`topk(NaN, same)`: false, `same + on() group_left() {__name__=~"fails|missing"}`: true, `quantile(2, missing)`: true,
 	} {
 		qry, err := e.NewInstantQuery(t.Context(), st, nil, expr, time.UnixMilli(60_000))

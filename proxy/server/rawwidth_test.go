@@ -35,7 +35,8 @@ func TestRawReadsHaveTheWidthOfCalls(t *testing.T) {
 	}
 	answer := make(chan *reply)
 	go func() {
-		answer <- r.ask(r.request(context.Background(), asking{path: "/api/v1/query"}, "query", "count(up)", "stats", "all")) // such a query is evaluated here
+		// such a query is evaluated here
+		answer <- r.ask(r.request(context.Background(), asking{path: "/api/v1/query"}, "query", "count(up)", "stats", "all"))
 	}()
 	most := 0
 	r.eventually("as many shards are read as may be", func() bool {

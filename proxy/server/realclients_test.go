@@ -44,7 +44,8 @@ func TestRealClients(t *testing.T) {
 func promtoolAnswers(t *testing.T, w *clientWorld, now time.Time) {
 	at := func(ago time.Duration) string { return now.Add(-ago).UTC().Format(time.RFC3339) }
 	queries := []string{
-		"up", "1 + 1", "node_load1 > 1", `up{cluster="jaguar"}`, `up{cluster=~"jag.*",node="gpu-1"}`, "sum by (cluster, job) (up)", "count(up == 0)",
+		"up", "1 + 1", "node_load1 > 1", `up{cluster="jaguar"}`, `up{cluster=~"jag.*",node="gpu-1"}`, "sum by (cluster, job) (up)",
+		"count(up == 0)",
 		`sum by (node) (rate(node_cpu_seconds_total{mode!="idle"}[5m]))`, "avg(http_requests_total) / count(http_requests_total)", "absent(nothing)", "time()",
 		"histogram_quantile(0.9, sum by (le) (rate(apiserver_request_duration_seconds_bucket[5m])))", "histogram_count(apiserver_request_duration_seconds)",
 		"kube_pod_info * on (node) group_left () node_load1", `max_over_time(node_load1[10m:1m])`, "nothing", `node_load1 offset 10m`, `label_replace(up, "x", "$1", "node", "(.*)")`,
@@ -63,13 +64,19 @@ func promtoolAnswers(t *testing.T, w *clientWorld, now time.Time) {
 	}
 	samePrint(t, w, func(base string) []string { return []string{"query", "series", "--match=kube_node_info", base} })
 	samePrint(t, w, func(base string) []string {
-		return []string{"query", "series", "--match=up{job=\"node\"}", "--match=node_load1", "--start=" + at(20*time.Minute), "--end=" + at(time.Minute), base}
+		return []string{
+			"query", "series", "--match=up{job=\"node\"}", "--match=node_load1", "--start=" + at(20*time.Minute),
+			"--end=" + at(time.Minute), base,
+		}
 	})
 	for _, name := range []string{"node", "cluster", "job", "nothing", "__name__"} {
 		samePrint(t, w, func(base string) []string { return []string{"query", "labels", "--match=up", base, name} })
 	}
 	samePrint(t, w, func(base string) []string {
-		return []string{"query", "analyze", "--server=" + base, "--type=histogram", "--match=apiserver_request_duration_seconds_bucket", "--match=apiserver_request_duration_seconds", "--duration=20m", "--time=" + at(time.Minute)}
+		return []string{
+			"query", "analyze", "--server=" + base, "--type=histogram", "--match=apiserver_request_duration_seconds_bucket",
+			"--match=apiserver_request_duration_seconds", "--duration=20m", "--time=" + at(time.Minute),
+		}
 	})
 
 	// With its own defaults, now and now ± 9999 hours, the whole answer is what the narrowed range
@@ -138,7 +145,8 @@ func clientGolangAnswers(t *testing.T, w *clientWorld, now time.Time) {
 		do   func(promv1.API) (any, promv1.Warnings, error)
 	}{
 		{"Query", func(c promv1.API) (any, promv1.Warnings, error) {
-			return c.Query(ctx, "sum by (cluster, node) (node_load1)", until, long, promv1.WithLookbackDelta(2*time.Minute), promv1.WithLimit(100))
+			return c.Query(ctx, "sum by (cluster, node) (node_load1)", until, long, promv1.WithLookbackDelta(2*time.Minute),
+				promv1.WithLimit(100))
 		}},
 		{"Query, scalar", func(c promv1.API) (any, promv1.Warnings, error) { return c.Query(ctx, "scalar(sum(up))", until) }},
 		{"Query, range vector", func(c promv1.API) (any, promv1.Warnings, error) { return c.Query(ctx, "node_load1[5m]", until) }},
@@ -224,7 +232,8 @@ func clientGolangAnswers(t *testing.T, w *clientWorld, now time.Time) {
 			if !slices.Equal(warnings, wantWarnings) {
 				t.Errorf("warnings %q, want %q", warnings, wantWarnings)
 			}
-			if call.name != "Query, nothing" && fmt.Sprint(normal(want)) == fmt.Sprint(normal(reflect.Zero(reflect.TypeOf(want)).Interface())) {
+			if call.name != "Query, nothing" &&
+				fmt.Sprint(normal(want)) == fmt.Sprint(normal(reflect.Zero(reflect.TypeOf(want)).Interface())) {
 				t.Error("an empty answer proves nothing")
 			}
 		})
@@ -266,8 +275,10 @@ func clientGolangAnswers(t *testing.T, w *clientWorld, now time.Time) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v.HeadStats.NumSeries == 0 || v.HeadStats.NumSeries != o.HeadStats.NumSeries || v.HeadStats.MaxTime == 0 || len(v.SeriesCountByMetricName) == 0 {
-			t.Errorf("%d series in %d metrics, one server holds %d", v.HeadStats.NumSeries, len(v.SeriesCountByMetricName), o.HeadStats.NumSeries)
+		if v.HeadStats.NumSeries == 0 || v.HeadStats.NumSeries != o.HeadStats.NumSeries || v.HeadStats.MaxTime == 0 ||
+			len(v.SeriesCountByMetricName) == 0 {
+			t.Errorf("%d series in %d metrics, one server holds %d", v.HeadStats.NumSeries, len(v.SeriesCountByMetricName),
+				o.HeadStats.NumSeries)
 		}
 	})
 	t.Run("Flags", func(t *testing.T) {
@@ -292,7 +303,8 @@ func clientGolangAnswers(t *testing.T, w *clientWorld, now time.Time) {
 	})
 	t.Run("a refusal", func(t *testing.T) {
 		_, _, err := proxy.Query(ctx, `count({le!=""})`, until)
-		if e := (*promv1.Error)(nil); !errors.As(err, &e) || e.Type != promv1.ErrorType("execution") || !strings.Contains(e.Msg, "unselective") && !strings.Contains(e.Msg, "le!=") {
+		if e := (*promv1.Error)(nil); !errors.As(err, &e) || e.Type != promv1.ErrorType("execution") ||
+			!strings.Contains(e.Msg, "unselective") && !strings.Contains(e.Msg, "le!=") {
 			t.Errorf("%#v: want an execution error that quotes the selector", err)
 		}
 	})
@@ -348,7 +360,8 @@ func prometheusReads(t *testing.T, w *clientWorld, now time.Time) {
 	p := realpromtest.Start(t, realprom.Options{Config: "remote_read: [{url: '" + w.url + "/api/v1/read', read_recent: true}]"})
 	c, one := clientGolang(t, p.URL()), clientGolang(t, w.one.URL())
 	for _, q := range []string{
-		"node_load1", `up{cluster="jaguar",job="node"}`, "sum by (cluster) (rate(http_requests_total[5m]))", "apiserver_request_duration_seconds", `count({job="node"})`,
+		"node_load1", `up{cluster="jaguar",job="node"}`, "sum by (cluster) (rate(http_requests_total[5m]))",
+		"apiserver_request_duration_seconds", `count({job="node"})`,
 		"histogram_quantile(0.9, sum by (le) (rate(apiserver_request_duration_seconds_bucket[5m])))", "kube_pod_info * on (node, cluster) group_left () node_load1",
 	} {
 		if err := equalVectors(t, c, one, q, now.Add(-10*time.Minute)); err != nil {
@@ -486,8 +499,10 @@ groups:
 		t.Fatal(err)
 	}
 	ruler := fmt.Sprintf("http://127.0.0.1:%d", httpPort)
-	realpromtest.Thanos(t, ruler+"/-/ready", "rule", fmt.Sprintf("--http-address=127.0.0.1:%d", httpPort), fmt.Sprintf("--grpc-address=127.0.0.1:%d", grpcPort), "--http-grace-period=1s", "--grpc-grace-period=1s",
-		"--data-dir="+filepath.Join(dir, "data"), "--rule-file="+rules, "--eval-interval=1s", `--label=replica="a"`, "--query="+base, "--log.level=warn")
+	realpromtest.Thanos(t, ruler+"/-/ready", "rule", fmt.Sprintf("--http-address=127.0.0.1:%d", httpPort),
+		fmt.Sprintf("--grpc-address=127.0.0.1:%d", grpcPort), "--http-grace-period=1s", "--grpc-grace-period=1s",
+		"--data-dir="+filepath.Join(dir, "data"), "--rule-file="+rules, "--eval-interval=1s", `--label=replica="a"`, "--query="+base,
+		"--log.level=warn")
 
 	wait := func(what string, ok func(map[string]thanosRule) bool) {
 		t.Helper()
@@ -534,7 +549,8 @@ groups:
 	}
 	wait("the strict group fails and the lenient one goes on", func(r map[string]thanosRule) bool {
 		gone := r["cluster:up:sum"]
-		return gone.Health == "err" && gone.LastError != "" && r["cluster:up:count"].Health == "ok" && r["cluster:up:count"].LastEvaluation.After(began.Add(time.Second))
+		return gone.Health == "err" && gone.LastError != "" && r["cluster:up:count"].Health == "ok" &&
+			r["cluster:up:count"].LastEvaluation.After(began.Add(time.Second))
 	})
 }
 

@@ -69,7 +69,8 @@ func (q *refQuerier) Select(_ context.Context, _ bool, hints *storage.SelectHint
 			for _, d := range replicas {
 				for _, s := range d.series {
 					l := expected(g, s.lbls)
-					if !matches(l, ms) || !slices.ContainsFunc(s.points, func(p point) bool { return p.t >= hints.Start && p.t <= hints.End }) {
+					if !matches(l, ms) || !slices.ContainsFunc(s.points,
+						func(p point) bool { return p.t >= hints.Start && p.t <= hints.End }) {
 						continue
 					}
 					merged[l.String()] = l

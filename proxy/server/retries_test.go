@@ -18,13 +18,19 @@ type couples struct {
 }
 
 func newCouples(t testing.TB, more string, change ...func(*Options)) *couples {
-	c := &couples{rig: &rig{t: t, shards: map[string][][]*fakeshard.Shard{}, names: map[*fakeshard.Shard]string{}, log: &logbook{}, client: newClient(t)}}
+	c := &couples{rig: &rig{
+		t: t, shards: map[string][][]*fakeshard.Shard{}, names: map[*fakeshard.Shard]string{}, log: &logbook{},
+		client: newClient(t),
+	}}
 	var b strings.Builder
 	b.WriteString("groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    heartbeat: up\n    shards:\n")
 	for i := range 4 {
 		var pair []*fakeshard.Shard
 		for range 2 {
-			s := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": fmt.Sprintf("jaguar-%d", i), "job": "fake"}}})
+			s := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{
+				"__name__": "up", "instance": fmt.Sprintf("jaguar-%d", i),
+				"job": "fake",
+			}}})
 			c.names[s] = "jaguar/" + s.Addr()
 			pair = append(pair, s)
 		}
@@ -54,8 +60,8 @@ func (c *couples) calls(path string) int {
 			switch {
 			case r.Path == "/api/v1/read":
 				n++
-			case r.Path == path && (r.Form.Get("query") == "" || strings.Contains(r.Form.Get("query"), "jaguar-")): // the others are what a proxy asks for itself
-				n++
+			case r.Path == path && (r.Form.Get("query") == "" || strings.Contains(r.Form.Get("query"), "jaguar-")):
+				n++ // the others are what a proxy asks for itself
 			}
 		}
 	}

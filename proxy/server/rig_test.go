@@ -72,7 +72,10 @@ func newRig(t testing.TB, groups []rigGroup, more string, change ...func(*Option
 			b.WriteString("      - replicas:\n")
 			var replicas []*fakeshard.Shard
 			for range n {
-				s := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "instance": fmt.Sprintf("%s-%d", g.name, i), "job": "fake"}}})
+				s := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{
+					"__name__": "up",
+					"instance": fmt.Sprintf("%s-%d", g.name, i), "job": "fake",
+				}}})
 				fmt.Fprintf(&b, "          - {url: %q}\n", s.URL())
 				r.names[s] = g.name + "/" + s.Addr()
 				replicas = append(replicas, s)
@@ -203,30 +206,77 @@ func askings() []asking {
 	}
 	none := url.Values{}
 	jaguar, heron, all := []string{"jaguar"}, []string{"heron"}, []string{"jaguar", "heron"}
-	read := readRequest(now.Add(-10*time.Minute), now, labels.MustNewMatcher(labels.MatchEqual, "__name__", "up"), labels.MustNewMatcher(labels.MatchEqual, "cluster", "jaguar"))
+	read := readRequest(now.Add(-10*time.Minute), now, labels.MustNewMatcher(labels.MatchEqual, "__name__", "up"),
+		labels.MustNewMatcher(labels.MatchEqual, "cluster", "jaguar"))
 	return []asking{
-		{name: "query passed", id: endpoint.Query, path: "/api/v1/query", form: with(none, "query", `up{cluster="heron"}`), at: "/api/v1/query", groups: heron},
-		{name: "query_range passed", id: endpoint.QueryRange, path: "/api/v1/query_range", form: with(window, "query", `up{cluster="heron"}`, "step", "15"), at: "/api/v1/query_range", groups: heron},
-		{name: "query raw", id: endpoint.Query, path: "/api/v1/query", form: with(none, "query", `count(info(up{cluster="jaguar"}))`), post: true, at: "/api/v1/read", groups: jaguar, frames: true},
-		{name: "query_range raw", id: endpoint.QueryRange, path: "/api/v1/query_range", form: with(window, "query", `quantile by (instance) (1, up{cluster="jaguar"})`, "step", "15"), at: "/api/v1/read", groups: jaguar, frames: true},
-		{name: "query pushed", id: endpoint.Query, path: "/api/v1/query", form: with(none, "query", `count(up{cluster="jaguar"})`), post: true, at: "/api/v1/query", groups: jaguar},
+		{
+			name: "query passed", id: endpoint.Query, path: "/api/v1/query", form: with(none, "query", `up{cluster="heron"}`),
+			at: "/api/v1/query", groups: heron,
+		},
+		{
+			name: "query_range passed", id: endpoint.QueryRange, path: "/api/v1/query_range",
+			form: with(window, "query", `up{cluster="heron"}`, "step", "15"), at: "/api/v1/query_range", groups: heron,
+		},
+		{
+			name: "query raw", id: endpoint.Query, path: "/api/v1/query", form: with(none, "query", `count(info(up{cluster="jaguar"}))`),
+			post: true, at: "/api/v1/read", groups: jaguar, frames: true,
+		},
+		{
+			name: "query_range raw", id: endpoint.QueryRange, path: "/api/v1/query_range",
+			form: with(window, "query", `quantile by (instance) (1, up{cluster="jaguar"})`, "step", "15"), at: "/api/v1/read",
+			groups: jaguar, frames: true,
+		},
+		{
+			name: "query pushed", id: endpoint.Query, path: "/api/v1/query", form: with(none, "query", `count(up{cluster="jaguar"})`),
+			post: true, at: "/api/v1/query", groups: jaguar,
+		},
 		{name: "query_range pushed", id: endpoint.QueryRange, path: "/api/v1/query_range", form: with(window, "query", `avg(up{cluster="jaguar"}) / sum(up{cluster="jaguar"})`, "step", "15"), at: "/api/v1/query_range", groups: jaguar},
-		{name: "query spliced", id: endpoint.Query, path: "/api/v1/query", form: with(none, "query", `up{cluster="jaguar"}`), at: "/api/v1/query", groups: jaguar},
-		{name: "query_range spliced", id: endpoint.QueryRange, path: "/api/v1/query_range", form: with(window, "query", `up{cluster="jaguar"}`, "step", "15"), at: "/api/v1/query_range", groups: jaguar},
-		{name: "query_exemplars", id: endpoint.QueryExemplars, path: "/api/v1/query_exemplars", form: with(window, "query", `up{cluster="jaguar"}`), at: "/api/v1/query_exemplars", groups: jaguar},
-		{name: "series", id: endpoint.Series, path: "/api/v1/series", form: with(window, "match[]", `up{cluster="jaguar"}`), post: true, at: "/api/v1/series", groups: jaguar, most: true},
-		{name: "labels", id: endpoint.Labels, path: "/api/v1/labels", form: with(window, "match[]", `up{cluster="jaguar"}`), at: "/api/v1/labels", groups: jaguar, most: true},
-		{name: "label_values", id: endpoint.LabelValues, path: "/api/v1/label/instance/values", form: with(window, "match[]", `up{cluster="jaguar"}`), at: "/api/v1/label/instance/values", groups: jaguar, most: true},
-		{name: "label_values of a group label", id: endpoint.LabelValues, path: "/api/v1/label/cluster/values", form: with(window, "match[]", `up{cluster="jaguar"}`), at: "/api/v1/series", groups: jaguar, most: true},
+		{
+			name: "query spliced", id: endpoint.Query, path: "/api/v1/query", form: with(none, "query", `up{cluster="jaguar"}`),
+			at: "/api/v1/query", groups: jaguar,
+		},
+		{
+			name: "query_range spliced", id: endpoint.QueryRange, path: "/api/v1/query_range",
+			form: with(window, "query", `up{cluster="jaguar"}`, "step", "15"), at: "/api/v1/query_range", groups: jaguar,
+		},
+		{
+			name: "query_exemplars", id: endpoint.QueryExemplars, path: "/api/v1/query_exemplars",
+			form: with(window, "query", `up{cluster="jaguar"}`), at: "/api/v1/query_exemplars", groups: jaguar,
+		},
+		{
+			name: "series", id: endpoint.Series, path: "/api/v1/series", form: with(window, "match[]", `up{cluster="jaguar"}`), post: true,
+			at: "/api/v1/series", groups: jaguar, most: true,
+		},
+		{
+			name: "labels", id: endpoint.Labels, path: "/api/v1/labels", form: with(window, "match[]", `up{cluster="jaguar"}`),
+			at: "/api/v1/labels", groups: jaguar, most: true,
+		},
+		{
+			name: "label_values", id: endpoint.LabelValues, path: "/api/v1/label/instance/values",
+			form: with(window, "match[]", `up{cluster="jaguar"}`), at: "/api/v1/label/instance/values", groups: jaguar, most: true,
+		},
+		{
+			name: "label_values of a group label", id: endpoint.LabelValues, path: "/api/v1/label/cluster/values",
+			form: with(window, "match[]", `up{cluster="jaguar"}`), at: "/api/v1/series", groups: jaguar, most: true,
+		},
 		{name: "metadata", id: endpoint.Metadata, path: "/api/v1/metadata", form: none, at: "/api/v1/metadata", groups: all, most: true},
 		{name: "rules", id: endpoint.Rules, path: "/api/v1/rules", form: none, at: "/api/v1/rules", groups: all},
 		{name: "alerts", id: endpoint.Alerts, path: "/api/v1/alerts", form: none, at: "/api/v1/alerts", groups: all},
 		{name: "targets", id: endpoint.Targets, path: "/api/v1/targets", form: none, at: "/api/v1/targets", groups: all},
-		{name: "targets_metadata", id: endpoint.TargetsMetadata, path: "/api/v1/targets/metadata", form: with(none, "metric", "up"), at: "/api/v1/targets/metadata", groups: all, most: true},
+		{
+			name: "targets_metadata", id: endpoint.TargetsMetadata, path: "/api/v1/targets/metadata", form: with(none, "metric", "up"),
+			at: "/api/v1/targets/metadata", groups: all, most: true,
+		},
 		{name: "features", id: endpoint.Features, path: "/api/v1/features", form: none, at: "/api/v1/features", groups: all},
 		{name: "read", id: endpoint.Read, path: "/api/v1/read", post: true, body: read, at: "/api/v1/read", groups: jaguar, frames: true},
-		{name: "federate", id: endpoint.Federate, path: "/federate", form: with(none, "match[]", `up{cluster="jaguar"}`), at: "/api/v1/read", groups: jaguar, frames: true},
-		{name: "status_buildinfo", id: endpoint.StatusBuildinfo, path: "/api/v1/status/buildinfo", form: none, at: "/api/v1/status/buildinfo", groups: all},
+		{
+			name: "federate", id: endpoint.Federate, path: "/federate", form: with(none, "match[]", `up{cluster="jaguar"}`),
+			at: "/api/v1/read", groups: jaguar, frames: true,
+		},
+		{
+			name: "status_buildinfo", id: endpoint.StatusBuildinfo, path: "/api/v1/status/buildinfo", form: none,
+			at: "/api/v1/status/buildinfo", groups: all,
+		},
 		{name: "status_tsdb", id: endpoint.StatusTSDB, path: "/api/v1/status/tsdb", form: none, at: "/api/v1/status/tsdb", groups: all},
 	}
 }
@@ -237,7 +287,10 @@ func readRequest(from, until time.Time, ms ...*labels.Matcher) []byte {
 	if err != nil {
 		panic(err)
 	}
-	raw, err := (&prompb.ReadRequest{Queries: []*prompb.Query{q}, AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_STREAMED_XOR_CHUNKS}}).Marshal()
+	raw, err := (&prompb.ReadRequest{
+		Queries:               []*prompb.Query{q},
+		AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_STREAMED_XOR_CHUNKS},
+	}).Marshal()
 	if err != nil {
 		panic(err)
 	}

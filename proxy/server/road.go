@@ -84,7 +84,8 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx
 	x = &exchange{s: s, st: s.acquire(), asker: asker{began: s.now(), uid: identity.NewID(), header: r.Header}}
 	w.Header().Set("X-Spillway-Request-Id", x.uid)
 	x.client = &clientWriter{ResponseWriter: w, rc: http.NewResponseController(w)}
-	ctx, x.span = s.tracer.Start(s.propagator.Extract(r.Context(), headerCarrier(r.Header)), "request", trace.WithSpanKind(trace.SpanKindServer))
+	ctx, x.span = s.tracer.Start(s.propagator.Extract(r.Context(), headerCarrier(r.Header)), "request",
+		trace.WithSpanKind(trace.SpanKindServer))
 	s.metrics.inflight.Inc()
 	ctx, x.end = context.WithCancelCause(identity.With(ctx, identity.Request{ID: x.uid, Peer: identity.Peer(r)}))
 	left := context.AfterFunc(r.Context(), func() { x.end(qerr.ErrClientLeft) })
@@ -223,7 +224,8 @@ func (x *exchange) answer() (err error) {
 
 // beginAttempt is the beginning of an attempt: nothing is held, written or remarked.
 func (x *exchange) beginAttempt() {
-	budget := admit.NewBudget(x.st.pool, admit.Limits{MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes})
+	budget := admit.NewBudget(x.st.pool,
+		admit.Limits{MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes})
 	x.holding = holding{budget: budget, out: merge.NewWriter(x.client, budget), twice: &notes{}}
 	x.weighed.Store(budget)
 	x.out.OnCommit = x.commit
@@ -310,8 +312,10 @@ func (s *Server) finish(x *exchange, qe *qerr.Error) {
 		s.metrics.peak.Observe(float64(x.budget.Peak()))
 	}
 	if span.IsRecording() {
-		span.SetAttributes(attribute.String("spillway.endpoint", ep), attribute.String("spillway.verdict", string(verdict)), attribute.String("spillway.request_id", x.uid),
-			attribute.String("spillway.outcome", outcome), attribute.Int64("spillway.series", x.budget.Series()), attribute.Int64("spillway.samples", x.budget.Samples()))
+		span.SetAttributes(attribute.String("spillway.endpoint", ep), attribute.String("spillway.verdict", string(verdict)),
+			attribute.String("spillway.request_id", x.uid),
+			attribute.String("spillway.outcome", outcome), attribute.Int64("spillway.series", x.budget.Series()),
+			attribute.Int64("spillway.samples", x.budget.Samples()))
 		if bound != "" {
 			span.SetAttributes(attribute.String("spillway.bound", bound))
 		}
@@ -332,7 +336,8 @@ func (s *Server) finish(x *exchange, qe *qerr.Error) {
 	if s.log.Enabled(x.context(), level) {
 		attrs := []slog.Attr{
 			slog.String("id", x.uid), slog.String("endpoint", ep), slog.String("verdict", string(verdict)), slog.String("outcome", outcome),
-			slog.Duration("duration", took), slog.Int64("series", x.budget.Series()), slog.Int64("bytes", x.client.n), slog.Any("caller", x.caller),
+			slog.Duration("duration", took), slog.Int64("series", x.budget.Series()), slog.Int64("bytes", x.client.n),
+			slog.Any("caller", x.caller),
 		}
 		if x.req != nil && x.req.Query != "" {
 			attrs = append(attrs, slog.String("query", clip.Text(x.req.Query, 256)))

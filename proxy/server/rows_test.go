@@ -33,7 +33,8 @@ func TestSeriesMadeAtStepsAreBounded(t *testing.T) {
 		`count_over_time(count_values("v", time() + 0*(up @ end()))[219998s:1s])`,
 		`count_over_time(count_values without (zzz) ("v", up * time())[40000s:1s])`,
 	} {
-		if code, bound, sentence, _ := instant(t, base, text); code != 422 || bound != "label_bytes" || !strings.Contains(sentence, "count_values at 1:") {
+		if code, bound, sentence, _ := instant(t, base, text); code != 422 || bound != "label_bytes" ||
+			!strings.Contains(sentence, "count_values at 1:") {
 			t.Errorf("%s: %d %s %s", text, code, bound, sentence)
 		}
 	}
@@ -44,7 +45,8 @@ func TestSeriesMadeAtStepsAreBounded(t *testing.T) {
 		`sort_by_label(count_values("v", vector(time())), "v")`,
 		`up * on () group_left (v) count_values("v", vector(time()))`,
 	} {
-		if code, bound, sentence := ranged(t, base, text, "1795000000", "1795010999", "1"); code != 422 || bound != "label_bytes" || !strings.Contains(sentence, "count_values at 1:") {
+		if code, bound, sentence := ranged(t, base, text, "1795000000", "1795010999", "1"); code != 422 || bound != "label_bytes" ||
+			!strings.Contains(sentence, "count_values at 1:") {
 			t.Errorf("%s: %d %s %s", text, code, bound, sentence)
 		}
 	}

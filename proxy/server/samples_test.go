@@ -48,7 +48,10 @@ func someSeries(t *testing.T, r *rand.Rand, series, samples int) []storage.Serie
 				t.Fatal(err)
 			}
 		}
-		out = append(out, &storage.SeriesEntry{Lset: ls, SampleIteratorFn: func(chunkenc.Iterator) chunkenc.Iterator { return c.Iterator(nil) }})
+		out = append(out, &storage.SeriesEntry{
+			Lset:             ls,
+			SampleIteratorFn: func(chunkenc.Iterator) chunkenc.Iterator { return c.Iterator(nil) },
+		})
 	}
 	return out
 }
@@ -58,7 +61,8 @@ func someSeries(t *testing.T, r *rand.Rand, series, samples int) []storage.Serie
 func TestSamplesAsPrometheusWritesThem(t *testing.T) {
 	r := rand.New(rand.NewPCG(randseed.Of(t, 0), 1))
 	for queries := range 4 {
-		x := &exchange{ctx: t.Context(), holding: holding{budget: admit.NewBudget(admit.NewPool(1<<30), admit.Limits{MaxSeries: 1e6, MaxSamples: 1e9, MaxBytes: 1 << 40})}}
+		x := &exchange{ctx: t.Context(), holding: holding{budget: admit.NewBudget(admit.NewPool(1<<30),
+			admit.Limits{MaxSeries: 1e6, MaxSamples: 1e9, MaxBytes: 1 << 40})}}
 		w := samplesWriter{x: x}
 		want := prompb.ReadResponse{}
 		for range queries {

@@ -211,7 +211,8 @@ func New(o Options) (*Server, error) {
 	s.metrics = newMetrics(o.Registerer, s)
 	s.gate = evaluation.NewGate(0, func(d time.Duration) { s.metrics.waited.Observe(d.Seconds()) })
 	s.heap = heap.New(heap.Options{
-		Ceiling: s.memoryCeiling, Pressed: func(e *qerr.Error) { s.poolNow().Tighten(e) }, Evicted: s.metrics.evictions.Inc, More: s.moreMemory,
+		Ceiling: s.memoryCeiling, Pressed: func(e *qerr.Error) { s.poolNow().Tighten(e) }, Evicted: s.metrics.evictions.Inc,
+		More: s.moreMemory,
 	})
 	s.usageMetrics = usage.NewMetrics(o.Registerer)
 	s.discovery = discovery.New(s.background, discovery.Options{Logger: o.Logger, Registerer: o.Registerer, Changed: s.rediscovered})
@@ -338,7 +339,10 @@ func (s *Server) Run(ctx, force context.Context) error {
 	stopped := make(chan struct{})
 	serve := func(hs *http.Server, l net.Listener) func() error {
 		return func() error {
-			flags := &web.FlagConfig{WebListenAddresses: &[]string{l.Addr().String()}, WebSystemdSocket: new(bool), WebConfigFile: &s.opts.WebConfigFile}
+			flags := &web.FlagConfig{
+				WebListenAddresses: &[]string{l.Addr().String()}, WebSystemdSocket: new(bool),
+				WebConfigFile: &s.opts.WebConfigFile,
+			}
 			err := web.ServeMultiple([]net.Listener{l}, hs, flags, s.log)
 			if err != nil && !errors.Is(err, http.ErrServerClosed) && !(s.draining.Load() && errors.Is(err, net.ErrClosed)) {
 				return err
@@ -431,7 +435,8 @@ func (s *Server) drain(main *http.Server, l net.Listener, force context.Context)
 
 func (s *Server) httpServer(h http.Handler) *http.Server {
 	hs := &http.Server{
-		Handler: h, ReadHeaderTimeout: s.opts.HeaderTimeout, IdleTimeout: s.opts.IdleTimeout, MaxHeaderBytes: maxHeaderBytes - 4096, // net/http adds 4 KiB
+		// net/http adds 4 KiB
+		Handler: h, ReadHeaderTimeout: s.opts.HeaderTimeout, IdleTimeout: s.opts.IdleTimeout, MaxHeaderBytes: maxHeaderBytes - 4096,
 		ErrorLog:  slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		Protocols: new(http.Protocols),
 	}

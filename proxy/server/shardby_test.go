@@ -46,7 +46,8 @@ func TestFalseShardBy(t *testing.T) {
 				t.Errorf("%v, %v: %+v", tc.mode, err, e.Plan)
 			}
 			broken := tc.mode == "raw"
-			if state, why := r.s.state.Load().top.Groups[0].ShardByState(); (state == trust.Broken) != broken || (state == trust.Trusted) == broken || broken != strings.Contains(why, "zone=") {
+			if state, why := r.s.state.Load().top.Groups[0].ShardByState(); (state == trust.Broken) != broken ||
+				(state == trust.Trusted) == broken || broken != strings.Contains(why, "zone=") {
 				t.Errorf("%s, %q", state, why)
 			}
 			cfg, err := config.Parse([]byte(b.String()), t.TempDir())

@@ -45,7 +45,8 @@ func (w *ward) patients(nodes []int, phase, behind time.Duration) (out []storedS
 		} {
 			one := storedSeries{lbls: l}
 			// Samples of the next minutes are there already: nobody scrapes while the test runs.
-			for at := w.now.Add(-40*time.Minute + phase + time.Duration(n)*900*time.Millisecond); at.Before(w.now.Add(20*time.Minute - behind)); at = at.Add(15 * time.Second) {
+			for at := w.now.Add(-40*time.Minute + phase +
+				time.Duration(n)*900*time.Millisecond); at.Before(w.now.Add(20*time.Minute - behind)); at = at.Add(15 * time.Second) {
 				if n == 9 && at.After(w.now.Add(-13*time.Minute)) && at.Before(w.now.Add(-10*time.Minute)) {
 					continue // a lookback of a minute does not reach over this
 				}
@@ -105,9 +106,10 @@ var diseases = []struct {
 	twice bool
 }{
 	{
-		name: "another lookback", kind: shard.SickEngine, says: []string{"lookback"}, options: localprom.Options{LookbackDelta: time.Minute},
-		data: func(w *ward) []storedSeries { return w.patients([]int{9, 10, 11}, 0, 0) },
-		held: func(w *ward) [][]storedSeries { return [][]storedSeries{w.patients([]int{9, 10, 11}, 0, 0)} },
+		name: "another lookback", kind: shard.SickEngine, says: []string{"lookback"},
+		options: localprom.Options{LookbackDelta: time.Minute},
+		data:    func(w *ward) []storedSeries { return w.patients([]int{9, 10, 11}, 0, 0) },
+		held:    func(w *ward) [][]storedSeries { return [][]storedSeries{w.patients([]int{9, 10, 11}, 0, 0)} },
 	},
 	{
 		name: "another lookback after a restart", kind: shard.SickEngine, says: []string{"lookback"},
@@ -153,7 +155,10 @@ var diseases = []struct {
 		other: func(w *ward) []storedSeries { return w.patients([]int{1, 9, 10, 11}, 7*time.Second, 0) },
 		held: func(w *ward) [][]storedSeries {
 			own := w.patients([]int{9, 10, 11}, 7*time.Second, 0)
-			return [][]storedSeries{slices.Concat(own, w.patients([]int{0, 1, 2}, 0, 0)), slices.Concat(own, w.patients([]int{0, 2}, 0, 0), w.patients([]int{1}, 7*time.Second, 0))}
+			return [][]storedSeries{
+				slices.Concat(own, w.patients([]int{0, 1, 2}, 0, 0)),
+				slices.Concat(own, w.patients([]int{0, 2}, 0, 0), w.patients([]int{1}, 7*time.Second, 0)),
+			}
 		},
 	},
 }
@@ -183,7 +188,8 @@ func TestSickShards(t *testing.T) {
 			}})
 			w.config = (&quartet{}).config(append(slices.Clone(well), front.URL()))
 			w.s, w.url = startProxy(t, t.Context(), w.config, func(o *Options) {
-				o.shards = shard.Options{FactsEvery: time.Second, ProbeInterval: time.Second} // oftener, and reading them is all that the machine does
+				// oftener, and reading them is all that the machine does
+				o.shards = shard.Options{FactsEvery: time.Second, ProbeInterval: time.Second}
 				o.Ready = func(_, admin netAddr) { w.admin = "http://" + admin.String() }
 			})
 			becomes := d.change != nil || d.other != nil
@@ -266,7 +272,8 @@ func (w *ward) online() string {
 func (w *ward) pushes() bool {
 	w.t.Helper()
 	raw := plans(w.t, w.s, "raw")
-	if code, body := ask(w.t, w.url, "/api/v1/query", url.Values{"query": {`sum(up{cluster="jaguar"})`}, "time": {stamp(w.now.Add(-5 * time.Minute))}}); code != 200 {
+	if code, body := ask(w.t, w.url, "/api/v1/query",
+		url.Values{"query": {`sum(up{cluster="jaguar"})`}, "time": {stamp(w.now.Add(-5 * time.Minute))}}); code != 200 {
 		w.t.Fatalf("sum(up): %d %s", code, body)
 	}
 	return plans(w.t, w.s, "raw") == raw
@@ -326,13 +333,17 @@ func (w *ward) isExact(references []string, twice bool) {
 	w.t.Helper()
 	before := w.rig().metric("spillway_duplicate_series_total")
 	for _, expr := range []string{
-		`up`, `sum(up)`, `count by (job) (up)`, `rate(requests_total[2m])`, `max(rate(requests_total[2m]))`, `sum by (code) (rate(requests_total[5m]))`, `topk(2, requests_total)`,
+		`up`, `sum(up)`, `count by (job) (up)`, `rate(requests_total[2m])`, `max(rate(requests_total[2m]))`,
+		`sum by (code) (rate(requests_total[5m]))`, `topk(2, requests_total)`,
 		`count_over_time(up[5m])`, `avg(up)`, `up{node="n9"}`, `min(requests_total) by (node)`,
 	} {
 		for _, path := range []string{"/api/v1/query", "/api/v1/query_range"} {
 			form := url.Values{"query": {expr}, "time": {stamp(w.now.Add(-11 * time.Minute))}}
 			if strings.HasSuffix(path, "_range") {
-				form = url.Values{"query": {expr}, "start": {stamp(w.now.Add(-20 * time.Minute))}, "end": {stamp(w.now.Add(-3 * time.Minute))}, "step": {"30"}}
+				form = url.Values{
+					"query": {expr}, "start": {stamp(w.now.Add(-20 * time.Minute))},
+					"end": {stamp(w.now.Add(-3 * time.Minute))}, "step": {"30"},
+				}
 			}
 			code, body := ask(w.t, w.url, path, form)
 			got, msg := fromJSON(w.t, body)

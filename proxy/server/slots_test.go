@@ -102,7 +102,8 @@ func TestNoSlot(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		_, err := s.take(ctx, unselective(shards...))
-		if e := qerr.From(err); e.Kind != qerr.Overloaded || !strings.Contains(e.Message, shards[1].Name()) || e.Advice == "" || ctx.Err() != nil {
+		if e := qerr.From(err); e.Kind != qerr.Overloaded || !strings.Contains(e.Message, shards[1].Name()) || e.Advice == "" ||
+			ctx.Err() != nil {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		left, leave := context.WithCancelCause(t.Context())

@@ -17,7 +17,10 @@ import (
 func TestSlowShardIsNamed(t *testing.T) {
 	r := newRig(t, clusters(4, 1), limits(ample))
 	slow := r.shards["c002"][0][0]
-	a := asking{name: "pushed", id: endpoint.Query, path: "/api/v1/query", form: map[string][]string{"query": {"sum(up)"}}, at: "/api/v1/query"}
+	a := asking{
+		name: "pushed", id: endpoint.Query, path: "/api/v1/query", form: map[string][]string{"query": {"sum(up)"}},
+		at: "/api/v1/query",
+	}
 	if err := slow.Set("", fakeshard.Route{Path: a.at, Query: "sum(up)", Script: "wait slow; answer"}); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +49,8 @@ func TestSlowShardIsNamed(t *testing.T) {
 		t.Fatalf("%v: %s", err, got)
 	}
 	e := body.Spillway.Explain
-	if !strings.HasPrefix(e.Slow, r.names[slow]+" took ") || strings.Count(e.Slow, "c00") != 1 || !strings.Contains(e.Slow, "the middle one of 4 servers took") {
+	if !strings.HasPrefix(e.Slow, r.names[slow]+" took ") || strings.Count(e.Slow, "c00") != 1 ||
+		!strings.Contains(e.Slow, "the middle one of 4 servers took") {
 		t.Errorf("slow: %q", e.Slow)
 	}
 	for _, c := range e.Plan.Calls {

@@ -122,7 +122,8 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	done := func(context.Context) error { return nil }
 	if cfg.UsageLog.Path != "" { // a nil one takes and discards
 		st.usage, done, err = s.usageLogs.Open(usage.Options{
-			Path: cfg.UsageLog.Path, MaxSize: int64(cfg.UsageLog.MaxSize), MaxFiles: cfg.UsageLog.MaxFiles, Logger: s.log, Metrics: s.usageMetrics,
+			Path: cfg.UsageLog.Path, MaxSize: int64(cfg.UsageLog.MaxSize), MaxFiles: cfg.UsageLog.MaxFiles, Logger: s.log,
+			Metrics: s.usageMetrics,
 		})
 		if err != nil {
 			st.top.Close()

@@ -45,7 +45,9 @@ var (
 // are a little larger or smaller, each alone and all together. What is compared in it is then not
 // equal but for rounding. rest is what was evaluated over the tables, by evaluation. It is false as
 // well where that was not found out.
-func steady(ctx context.Context, res *promql.Result, rest string, tables []*merge.Table, rough []int, evaluation func(parser.Expr, []*merge.Table) (promql.Query, error)) bool {
+func steady(ctx context.Context, res *promql.Result, rest string, tables []*merge.Table, rough []int,
+	evaluation func(parser.Expr, []*merge.Table) (promql.Query, error),
+) bool {
 	numbers := 0
 	for _, i := range rough {
 		numbers += len(tables[i].Series) * tables[i].Grid.Len()

@@ -41,23 +41,53 @@ func TestSteady(t *testing.T) {
 		{"far apart", a + " > " + b, []*merge.Table{table(flat(2)), table(flat(1))}, []int{0, 1}, true},
 		{"one bit apart, true", a + " >= bool " + b, []*merge.Table{table(flat(up)), table(flat(0.6))}, []int{0, 1}, false},
 		{"one bit apart, false", a + " < bool " + b, []*merge.Table{table(flat(up)), table(flat(0.6))}, []int{0, 1}, false},
-		{"one bit apart at one step", a + " < bool " + b, []*merge.Table{table([]float64{1, 1, up, 1, 1}), table(flat(0.6))}, []int{0}, false},
-		{"one bit apart, and neither is rough", a + " < bool " + b, []*merge.Table{table(flat(up)), table(flat(0.6)), table(flat(1))}, []int{2}, true},
+		{
+			"one bit apart at one step", a + " < bool " + b,
+			[]*merge.Table{table([]float64{1, 1, up, 1, 1}), table(flat(0.6))},
+			[]int{0},
+			false,
+		},
+		{
+			"one bit apart, and neither is rough", a + " < bool " + b,
+			[]*merge.Table{table(flat(up)), table(flat(0.6)), table(flat(1))},
+			[]int{2},
+			true,
+		},
 		{"a ratio near its threshold", a + " / " + b + " >= 1", []*merge.Table{table(flat(up)), table(flat(0.6))}, []int{0, 1}, false},
 		{"a ratio far from it", a + " / " + b + " >= 0.5", []*merge.Table{table(flat(up)), table(flat(0.6))}, []int{0, 1}, true},
-		{"a sum of two near a threshold", "sum(" + a + ") + sum(" + b + ") > 1.2", []*merge.Table{table(flat(0.6)), table(flat(up))}, []int{0, 1}, false},
+		{
+			"a sum of two near a threshold", "sum(" + a + ") + sum(" + b + ") > 1.2",
+			[]*merge.Table{table(flat(0.6)), table(flat(up))},
+			[]int{0, 1},
+			false,
+		},
 		{"neighbouring series", "max(" + a + ") <= bool min(" + a + ")", []*merge.Table{table(flat(0.6), flat(0.6))}, []int{0}, false},
-		{"neighbouring steps", "idelta(" + a + "[30s:15s]) > bool 0", []*merge.Table{table([]float64{0.6, 0.6, 0.6, 0.6, up})}, []int{0}, false},
+		{
+			"neighbouring steps", "idelta(" + a + "[30s:15s]) > bool 0",
+			[]*merge.Table{table([]float64{0.6, 0.6, 0.6, 0.6, up})},
+			[]int{0},
+			false,
+		},
 		{"steps that are apart", "idelta(" + a + "[30s:15s]) > bool 0", []*merge.Table{table([]float64{1, 2, 3, 4, 5})}, []int{0}, true},
 		{"no number", a + " > 1", []*merge.Table{table([]float64{gone, 2, gone, math.NaN(), math.Inf(1)})}, []int{0}, true},
-		{"too many to try", a + " > 1", []*merge.Table{{Grid: merge.Grid{End: maxNudged, Step: 1}, Series: table(flat(2)).Series}}, []int{0}, false},
+		{
+			"too many to try", a + " > 1",
+			[]*merge.Table{{Grid: merge.Grid{End: maxNudged, Step: 1}, Series: table(flat(2)).Series}},
+			[]int{0},
+			false,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var es engines
 			evaluate := func(expr parser.Expr, tables []*merge.Table) (promql.Query, error) {
 				engine, text := es.take(engineKind{samples: 1e6, interval: time.Minute}, expr)
-				from := leafQueryable{tables, storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil }), (*evaluation.Turn)(nil)}
-				return engine.NewRangeQuery(t.Context(), from, promql.NewPrometheusQueryOpts(false, time.Second), text, time.UnixMilli(30_000), time.UnixMilli(60_000), 15*time.Second)
+				from := leafQueryable{tables, storage.QueryableFunc(func(int64, int64) (storage.Querier,
+					error,
+				) {
+					return storage.NoopQuerier(), nil
+				}), (*evaluation.Turn)(nil)}
+				return engine.NewRangeQuery(t.Context(), from, promql.NewPrometheusQueryOpts(false, time.Second), text,
+					time.UnixMilli(30_000), time.UnixMilli(60_000), 15*time.Second)
 			}
 			expr, err := plan.Parser.ParseExpr(tc.rest)
 			if err != nil {

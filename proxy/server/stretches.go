@@ -132,16 +132,17 @@ func (x *exchange) piece(p *plan.Plan, grid merge.Grid) (t *merge.Table, err err
 	if p.Mode == plan.ModeRaw {
 		x.rawHere, x.rawCause = p.Why, p.Cause
 	}
-	err = x.compute(computation{plan: p, grid: grid, tables: tables, rough: rough}, func(res *promql.Result, _ promql.Query, _ *evaluation.Turn) error {
-		m, err := res.Matrix()
-		if err != nil {
+	err = x.compute(computation{plan: p, grid: grid, tables: tables, rough: rough},
+		func(res *promql.Result, _ promql.Query, _ *evaluation.Turn) error {
+			m, err := res.Matrix()
+			if err != nil {
+				return err
+			}
+			if err := x.budget.AddSamples(int64(m.TotalSamples())); err != nil {
+				return err
+			}
+			t, err = merge.TableOf(m, grid, x.budget)
 			return err
-		}
-		if err := x.budget.AddSamples(int64(m.TotalSamples())); err != nil {
-			return err
-		}
-		t, err = merge.TableOf(m, grid, x.budget)
-		return err
-	})
+		})
 	return t, err
 }

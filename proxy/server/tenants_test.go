@@ -239,7 +239,8 @@ func (w *tenantWorld) leaks(sum bool) string {
 		}
 	}
 	for _, m := range []*labels.Matcher{
-		labels.MustNewMatcher(labels.MatchEqual, "__name__", "requests_total"), labels.MustNewMatcher(labels.MatchRegexp, "namespace", ".+"),
+		labels.MustNewMatcher(labels.MatchEqual, "__name__", "requests_total"),
+		labels.MustNewMatcher(labels.MatchRegexp, "namespace", ".+"),
 		labels.MustNewMatcher(labels.MatchEqual, "cluster", "jaguar"),
 	} {
 		req := readRequest(now.Add(-10*time.Minute), now, labels.MustNewMatcher(labels.MatchNotEqual, "__name__", ""), m)
@@ -260,7 +261,8 @@ func (w *tenantWorld) leaks(sum bool) string {
 	for _, q := range []string{
 		`count(requests_total)`, `count(requests_total or canary_metric)`, `max_over_time(count(requests_total)[10m:1m])`,
 	} {
-		if got := w.ask("research", http.MethodGet, "/api/v1/query", with(nil, "query", q), nil); !strings.Contains(string(got.body), `"4"`) {
+		if got := w.ask("research", http.MethodGet, "/api/v1/query", with(nil, "query", q), nil); !strings.Contains(string(got.body),
+			`"4"`) {
 			return fmt.Sprintf("%s: %s", q, got)
 		}
 		if got := w.ask("all", http.MethodGet, "/api/v1/query", with(nil, "query", q), nil); strings.Contains(string(got.body), `"4"`) {

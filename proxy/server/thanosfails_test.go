@@ -21,7 +21,10 @@ func TestThanosQueriesThatFail(t *testing.T) {
 	one := line("s:1", `"cluster":"heron"`)
 	for _, stores := range []string{one + "," + line("s:2", `"cluster":"heron","slice":"2"`), one} { // so that the first alone has all
 		fake := fakeshard.Start(t, fakeshard.Config{
-			Version: "0.42.4", Flags: map[string]string{"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m", "query.timeout": "2m"},
+			Version: "0.42.4", Flags: map[string]string{
+				"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m",
+				"query.timeout": "2m",
+			},
 			Series: []map[string]string{{"__name__": "up", "cluster": "heron", "pod": "a"}},
 			Routes: []fakeshard.Route{
 				{Path: "/api/v1/stores", Script: `header Content-Type application/json; send '{"status":"success","data":{"sidecar":[` + stores + `]}}'`},
@@ -45,7 +48,8 @@ func TestThanosQueriesThatFail(t *testing.T) {
 		for _, path := range []string{"/api/v1/query", "/api/v1/query_range"} {
 			for range 3 {
 				code, body := ask(t, base, path, url.Values{"query": {q}, "start": {"1795000000"}, "end": {"1795000600"}, "step": {"60"}})
-				if code != http.StatusBadGateway || !strings.Contains(string(body), "could not read its stores") || !strings.Contains(string(body), "s:1") {
+				if code != http.StatusBadGateway || !strings.Contains(string(body), "could not read its stores") ||
+					!strings.Contains(string(body), "s:1") {
 					t.Errorf("%s %s: %d %s", path, q, code, body)
 				}
 			}

@@ -36,8 +36,9 @@ type authority struct {
 func newAuthority(t *testing.T, name string) *authority {
 	a := &authority{t: t, dir: t.TempDir(), pool: x509.NewCertPool()}
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	var err error
 	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
@@ -70,7 +71,8 @@ func (a *authority) issue(name string) tls.Certificate {
 		a.t.Fatal(err)
 	}
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -151,7 +153,10 @@ func TestTLSOnBothListeners(t *testing.T) {
 				o.Ready = func(_, a netAddr) { admin = a.String() }
 			})
 			main := strings.TrimPrefix(base, "http://")
-			for _, target := range []string{"https://" + main + "/api/v1/query?query=up", "https://" + main + "/-/ready", "https://" + admin + "/metrics"} {
+			for _, target := range []string{
+				"https://" + main + "/api/v1/query?query=up", "https://" + main + "/-/ready",
+				"https://" + admin + "/metrics",
+			} {
 				resp, err := ca.client(c.certs...).Get(target)
 				if err == nil {
 					_, _ = io.Copy(io.Discard, resp.Body)

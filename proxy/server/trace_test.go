@@ -64,7 +64,8 @@ func spansOf(t *testing.T, all tracetest.SpanStubs) (root tracetest.SpanStub, un
 	}
 	for _, s := range all {
 		// Prometheus' engine has spans of its own under evaluate.
-		if s.SpanContext.SpanID() != root.SpanContext.SpanID() && ids[s.SpanContext.SpanID()] && strings.HasPrefix(s.InstrumentationScope.Name, "github.com/spillwayproject/") {
+		if s.SpanContext.SpanID() != root.SpanContext.SpanID() && ids[s.SpanContext.SpanID()] &&
+			strings.HasPrefix(s.InstrumentationScope.Name, "github.com/spillwayproject/") {
 			under = append(under, s.Name)
 		}
 		if s.SpanContext.TraceID() != root.SpanContext.TraceID() && s.SpanContext.TraceID() != fakeshard.EngineTrace {
@@ -87,7 +88,8 @@ func attributes(s tracetest.SpanStub) map[string]string {
 // docs/traces.md names, in the client's trace, which the shards are told too.
 func TestTraces(t *testing.T) {
 	exporter := recordTraces(t, sdktrace.ParentBased(sdktrace.NeverSample()))
-	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1}}, {name: "heron", replicas: []int{1}}}, "usage_log: {path: usage.jsonl}\n")
+	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1}}, {name: "heron", replicas: []int{1}}},
+		"usage_log: {path: usage.jsonl}\n")
 	for _, tc := range []struct {
 		name   string
 		path   string
@@ -103,18 +105,25 @@ func TestTraces(t *testing.T) {
 			status: 200,
 			want:   []string{"encode", "endpoint", "evaluate", "identity", "plan", "policy", "shard read", "shard read", "usage", "write"},
 			shards: []string{"jaguar"},
-			attrs:  map[string]string{"spillway.endpoint": "query_range", "spillway.verdict": "pass", "spillway.outcome": "success", "spillway.series": "2"},
+			attrs: map[string]string{
+				"spillway.endpoint": "query_range", "spillway.verdict": "pass", "spillway.outcome": "success",
+				"spillway.series": "2",
+			},
 		},
 		{
 			name: "pushed to two shards", path: "/api/v1/query", form: url.Values{"query": {`count(up{cluster="jaguar"})`}}, status: 200,
 			want:   []string{"encode", "endpoint", "identity", "merge", "plan", "policy", "shard query", "shard query", "usage", "write"},
 			shards: []string{"jaguar"},
-			attrs:  map[string]string{"spillway.endpoint": "query", "spillway.verdict": "pass", "spillway.outcome": "success", "spillway.series": "1"},
+			attrs: map[string]string{
+				"spillway.endpoint": "query", "spillway.verdict": "pass", "spillway.outcome": "success",
+				"spillway.series": "1",
+			},
 		},
 		{
 			name: "joined of two pushed parts", path: "/api/v1/query", form: url.Values{"query": {`sum(up{cluster="jaguar"}) / count(up{cluster="jaguar"})`}}, status: 200,
 			want: []string{
-				"encode", "endpoint", "evaluate", "identity", "merge", "plan", "policy", "shard query", "shard query", "shard query", "shard query", "usage", "write",
+				"encode", "endpoint", "evaluate", "identity", "merge", "plan", "policy", "shard query", "shard query", "shard query",
+				"shard query", "usage", "write",
 			},
 			shards: []string{"jaguar"},
 			attrs:  map[string]string{"spillway.endpoint": "query", "spillway.outcome": "success"},
@@ -165,7 +174,8 @@ func TestTraces(t *testing.T) {
 			if !slices.Equal(under, tc.want) {
 				t.Errorf("spans %q\nwant  %q", under, tc.want)
 			}
-			if root.SpanContext.TraceID().String() != clientTrace || root.Parent.SpanID().String() != clientSpan || root.SpanKind != trace.SpanKindServer {
+			if root.SpanContext.TraceID().String() != clientTrace || root.Parent.SpanID().String() != clientSpan ||
+				root.SpanKind != trace.SpanKindServer {
 				t.Errorf("the request is not a server span in the client's trace: %v under %v", root.SpanContext, root.Parent)
 			}
 			if failed := root.Status.Code == codes.Error; failed != (tc.status != 200) {
@@ -179,7 +189,8 @@ func TestTraces(t *testing.T) {
 			}
 			for _, s := range all {
 				if strings.HasPrefix(s.Name, "shard ") {
-					if a := attributes(s); s.SpanKind != trace.SpanKindClient || a["spillway.group"] == "" || a["server.address"] == "" || a["http.response.status_code"] != "200" {
+					if a := attributes(s); s.SpanKind != trace.SpanKindClient || a["spillway.group"] == "" || a["server.address"] == "" ||
+						a["http.response.status_code"] != "200" {
 						t.Errorf("the span %s has %v", s.Name, a)
 					}
 				}
@@ -213,7 +224,8 @@ func TestTraces(t *testing.T) {
 
 	t.Run("a client that is not sampled", func(t *testing.T) {
 		exporter.Reset()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/api/v1/query?query="+url.QueryEscape(`up{cluster="heron"}`), nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			r.url+"/api/v1/query?query="+url.QueryEscape(`up{cluster="heron"}`), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +269,8 @@ func TestTracesFailedShard(t *testing.T) {
 		t.Errorf("the request's span: %v %v", root.Status, root.Attributes)
 	}
 	if !slices.ContainsFunc(exporter.GetSpans(), func(s tracetest.SpanStub) bool {
-		return s.Name == "shard query" && s.Status.Code == codes.Error && slices.Contains(s.Attributes, attribute.Int("http.response.status_code", 500))
+		return s.Name == "shard query" && s.Status.Code == codes.Error &&
+			slices.Contains(s.Attributes, attribute.Int("http.response.status_code", 500))
 	}) {
 		t.Error("no span of a shard call carries the failure")
 	}
@@ -266,7 +279,8 @@ func TestTracesFailedShard(t *testing.T) {
 // TestUntraced: where nobody records, a room costs nothing.
 func TestUntraced(t *testing.T) {
 	s := &Server{tracer: otel.Tracer("test")}
-	ctx := trace.ContextWithRemoteSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}}))
+	ctx := trace.ContextWithRemoteSpanContext(t.Context(),
+		trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}}))
 	allocs := testing.AllocsPerRun(100, func() {
 		inner, span := s.room(ctx, "plan")
 		if inner != ctx {

@@ -21,7 +21,10 @@ func TestTruncationNamesTheLimitThatCut(t *testing.T) {
 		{5000, 5000, 1000, 3000, "results truncated due to limit: at most 1000 from each shard (unselective)"},
 		{40000, 10000, 10000, 10000, "results truncated due to limit: at most 10000 (max_series)"},
 	} {
-		x := &exchange{req: &endpoint.Request{Limit: c.asked}, decided: decided{dec: &policy.Decision{Limit: c.limit, PerShardLimit: c.perShard}}}
+		x := &exchange{
+			req:     &endpoint.Request{Limit: c.asked},
+			decided: decided{dec: &policy.Decision{Limit: c.limit, PerShardLimit: c.perShard}},
+		}
 		if got := x.truncation(c.n); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}

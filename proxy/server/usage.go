@@ -13,7 +13,8 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 	}
 	caller := x.caller
 	rec := &usage.Record{
-		Time: x.began, ID: x.uid, Tenant: caller.Tenant, User: caller.User, Dashboard: caller.Dashboard, Panel: caller.Panel, Rule: caller.Rule, Claimed: caller.Claimed,
+		Time: x.began, ID: x.uid, Tenant: caller.Tenant, User: caller.User, Dashboard: caller.Dashboard, Panel: caller.Panel,
+		Rule: caller.Rule, Claimed: caller.Claimed,
 		Endpoint: string(x.id), Verdict: verdict, Bound: bound,
 		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
 		ShardSeconds: x.calls.get().Seconds(),

@@ -34,14 +34,18 @@ func TestVerdictsSayWhose(t *testing.T) {
 	}{
 		{"a form of 300 KiB", "query", form, "query=" + strings.Repeat("x", 300<<10), 413, "body", "262144", false},
 		{"a remote read of 2 MiB", "read", "application/x-protobuf", strings.Repeat("x", 2<<20), 413, "body", "1048576", false},
-		{"a remote read that inflates to 5 MiB", "read", "application/x-protobuf", string(snappy.Encode(nil, make([]byte, 5<<20))), 413, "body", "4194304", false},
+		{
+			"a remote read that inflates to 5 MiB", "read", "application/x-protobuf", string(snappy.Encode(nil, make([]byte, 5<<20))), 413,
+			"body", "4194304", false,
+		},
 		{"a remote read that is none", "read", "application/x-protobuf", "x", 400, "", "", false},
 		{"a parameter twice", "query", form, "query=up&query=down", 400, "", "", false},
 		{"a time that is none", "query", form, "query=up&time=noon", 400, "", "", false},
 		{"a query that does not parse", "query", form, "query=sum(", 400, "", "", true},
 		{"a range that ends before it begins", "query_range", form, "query=up&start=9&end=1&step=1", 400, "", "", true},
 	} {
-		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, r.url+"/api/v1/"+tc.path, bytes.NewReader([]byte(tc.body)))
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, r.url+"/api/v1/"+tc.path,
+			bytes.NewReader([]byte(tc.body)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -112,7 +112,10 @@ func TestPieces(t *testing.T) {
 		t.Errorf("%d %.300s; %v series were counted", code, body, seriesCounts(t, whole)-before)
 	}
 	asked := seriesCounts(t, small)
-	for _, query := range []string{"sum(up)", "requests_total", "sum by (node) (rate(requests_total[5m])) / 2", "up * on (node, shard) up"} {
+	for _, query := range []string{
+		"sum(up)", "requests_total", "sum by (node) (rate(requests_total[5m])) / 2",
+		"up * on (node, shard) up",
+	} {
 		if code, body := ask(t, pieces, "/api/v1/query", url.Values{"query": {query}}); code != 200 {
 			t.Errorf("%s: %d %s", query, code, body)
 		}
@@ -243,7 +246,10 @@ func TestCountingFails(t *testing.T) {
 		{"reset", 0, "broke the connection"},
 		{"garbage shape", 0, "of the wrong shape"},
 	} {
-		bad := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query_range", Nth: tc.nth, Script: tc.script}}})
+		bad := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{
+			Path: "/api/v1/query_range", Nth: tc.nth,
+			Script: tc.script,
+		}}})
 		_, base := startProxy(t, t.Context(), oneShard(bad.URL(), ""))
 		now := time.Now()
 		code, body := ask(t, base, "/api/v1/query_range", url.Values{
@@ -374,7 +380,8 @@ func TestNativesByNameOrSelector(t *testing.T) {
 		end := now.Add(-tc.back)
 		for i, query := range tc.queries {
 			asked, before := seriesCounts(t, s), plans(t, s, planStretches)
-			code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {query}, "start": {stamp(end.Add(-5 * time.Minute))}, "end": {stamp(end)}, "step": {"10"}})
+			code, body := ask(t, base, "/api/v1/query_range",
+				url.Values{"query": {query}, "start": {stamp(end.Add(-5 * time.Minute))}, "end": {stamp(end)}, "step": {"10"}})
 			if n := seriesCounts(t, s) - asked; code != 200 || n != tc.counts[i] {
 				t.Errorf("%s series, %s ago: %s: counted %v times, want %v: %d %.300s", tc.sizes, tc.back, query, n, tc.counts[i], code, body)
 			}
@@ -396,7 +403,8 @@ func TestNativesAreNotKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	code, body := ask(t, base, "/api/v1/query_range", url.Values{"query": {"up"}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"}})
+	code, body := ask(t, base, "/api/v1/query_range",
+		url.Values{"query": {"up"}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}, "step": {"15"}})
 	if n := seriesCounts(t, s); code != 200 || n != 1 {
 		t.Errorf("%d %.300s; series were counted %v times", code, body, n)
 	}
@@ -406,7 +414,8 @@ func TestNativesAreNotKnown(t *testing.T) {
 // instead, holds nobody up, is asked once, and has its series counted.
 func TestSizesAreNotWaitedFor(t *testing.T) {
 	for _, script := range []string{
-		"stall", "flush; stall", "status 500", "status 404", "garbage shape", "send '{'; stall", "generate 3MiB", `send '{"status":"success","data":{}}'`,
+		"stall", "flush; stall", "status 500", "status 404", "garbage shape", "send '{'; stall", "generate 3MiB",
+		`send '{"status":"success","data":{}}'`,
 	} {
 		mute := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/status/tsdb", Script: script}}})
 		s, base := startProxy(t, t.Context(), oneShard(mute.URL(), ""))

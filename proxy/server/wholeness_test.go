@@ -112,7 +112,10 @@ func TestWholeReplicasPass(t *testing.T) {
 		failed          bool // what is skipped was tried, and failed
 	}{
 		{"whole", "    heartbeat: up\n", nil, nil, "pass", false},
-		{"one scrape of one target less", "    heartbeat: up\n", func(n int, at time.Time) bool { return n == 0 && one(n, at) }, nil, "pass", false},
+		{
+			"one scrape of one target less", "    heartbeat: up\n", func(n int, at time.Time) bool { return n == 0 && one(n, at) }, nil,
+			"pass", false,
+		},
 		{"one scrape of the server less", "    heartbeat: up\n", one, nil, "pass", false},
 		{"a gap of the server", "    heartbeat: up\n", gap, nil, "pass", false},
 		{"a gap of one target", "    heartbeat: up\n", node, nil, "pass", false},
@@ -157,12 +160,17 @@ func TestWholeReplicasPass(t *testing.T) {
 				if c.mode == "pass" { // byte for byte one replica's own
 					var direct [2]valuesAt
 					for i, u := range []string{a.URL(), b.URL()} {
-						_, body := ask(t, u, "/api/v1/query_range", url.Values{"query": {strings.ReplaceAll(expr, `{cluster="jaguar"}`, "")}, "start": form["start"], "end": form["end"], "step": form["step"]})
+						_, body := ask(t, u, "/api/v1/query_range",
+							url.Values{
+								"query": {strings.ReplaceAll(expr, `{cluster="jaguar"}`, "")}, "start": form["start"],
+								"end": form["end"], "step": form["step"],
+							})
 						direct[i], _ = fromJSON(t, body)
 						if strings.HasPrefix(expr, "requests_total{") {
 							for k, v := range direct[i] {
 								delete(direct[i], k)
-								direct[i][strings.Replace(k, `{__name__="requests_total", `, `{__name__="requests_total", cluster="jaguar", `, 1)] = v
+								direct[i][strings.Replace(k, `{__name__="requests_total", `,
+									`{__name__="requests_total", cluster="jaguar", `, 1)] = v
 							}
 						}
 					}
@@ -282,7 +290,10 @@ func TestUndeclaredExternalLabels(t *testing.T) {
 			if string(info.State) != c.state || c.says != "" && !strings.Contains(strings.Join(info.Do, "\n"), c.says) {
 				t.Errorf("state %s, advice %q; want %s and %q", info.State, info.Do, c.state, c.says)
 			}
-			for _, path := range []string{"/api/v1/query?query=up", "/api/v1/series?match[]=up", "/api/v1/labels", "/api/v1/label/job/values", "/federate?match[]=up", "/api/v1/metadata", "/api/v1/rules"} {
+			for _, path := range []string{
+				"/api/v1/query?query=up", "/api/v1/series?match[]=up", "/api/v1/labels",
+				"/api/v1/label/job/values", "/federate?match[]=up", "/api/v1/metadata", "/api/v1/rules",
+			} {
 				path, q, _ := strings.Cut(path, "?")
 				form, err := url.ParseQuery(q)
 				if err != nil {
@@ -308,7 +319,8 @@ func TestEngineSettingsOfShards(t *testing.T) {
 	boundary := now.Add(-20 * time.Minute)
 	rfc := boundary.UTC().Format(time.RFC3339)
 	start := func(series []storedSeries) *localprom.Shard {
-		p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true, Config: "global: {evaluation_interval: 20s}\n", LookbackDelta: 15 * time.Minute})
+		p, err := localprom.Start(t.Context(),
+			localprom.Options{DisableWAL: true, Config: "global: {evaluation_interval: 20s}\n", LookbackDelta: 15 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

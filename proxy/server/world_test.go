@@ -72,10 +72,19 @@ type family struct {
 
 var families = []family{
 	{"up", []string{"job=node"}, func(int, int, float64) float64 { return 1 }, false},
-	{"http_requests_total", []string{"job=api,code=200,handler=/a", "job=api,code=200,handler=/b", "job=api,code=500,handler=/a"}, func(n, v int, at float64) float64 {
-		return math.Mod(math.Floor(at*(1.5+float64(n)*0.7+float64(v))), 4000) // with resets
-	}, false},
-	{"node_memory_free_bytes", []string{"job=node"}, func(n, _ int, at float64) float64 { return 1e9 * (2 + math.Sin(at/300+float64(n))) }, false},
+	{
+		"http_requests_total",
+		[]string{"job=api,code=200,handler=/a", "job=api,code=200,handler=/b", "job=api,code=500,handler=/a"},
+		func(n, v int, at float64) float64 {
+			return math.Mod(math.Floor(at*(1.5+float64(n)*0.7+float64(v))), 4000) // with resets
+		}, false,
+	},
+	{
+		"node_memory_free_bytes",
+		[]string{"job=node"},
+		func(n, _ int, at float64) float64 { return 1e9 * (2 + math.Sin(at/300+float64(n))) },
+		false,
+	},
 	{"gpu_temperature", []string{"gpu=0", "gpu=1"}, func(n, v int, at float64) float64 {
 		if math.Mod(at, 700) < 60 {
 			return math.NaN()
@@ -85,9 +94,17 @@ var families = []family{
 	{"request_duration_seconds_bucket", []string{"le=0.1", "le=0.5", "le=1.0", "le=+Inf"}, func(n, v int, at float64) float64 {
 		return math.Floor(at * float64(v+1) * (0.5 + float64(n)/10))
 	}, false},
-	{"request_duration_seconds_count", []string{""}, func(n, _ int, at float64) float64 { return math.Floor(at * 4 * (0.5 + float64(n)/10)) }, false},
+	{
+		"request_duration_seconds_count",
+		[]string{""},
+		func(n, _ int, at float64) float64 { return math.Floor(at * 4 * (0.5 + float64(n)/10)) }, false,
+	},
 	{"rpc_duration_seconds", []string{"service=a"}, nil, true},
-	{"mixed_in", []string{"cluster=stored,x=1", "prometheus_replica=zz,x=2"}, func(n, v int, at float64) float64 { return float64(n*10+v) + at/1000 }, false},
+	{
+		"mixed_in",
+		[]string{"cluster=stored,x=1", "prometheus_replica=zz,x=2"},
+		func(n, v int, at float64) float64 { return float64(n*10+v) + at/1000 }, false,
+	},
 }
 
 func makeWorld(t testing.TB, seed uint64) *world { return makeWorldOf(t, seed, 2, 2, 1) }
@@ -129,7 +146,8 @@ func (w *world) makeReplica(g *worldGroup, firstNode, nodes, _ int) *replicaData
 				continue // shards that are whole, and so may evaluate for themselves, store no such labels
 			}
 			for v, pairs := range f.labels {
-				b := labels.NewBuilder(labels.FromStrings("__name__", f.name, "node", fmt.Sprintf("n%d", n), "instance", fmt.Sprintf("10.0.0.%d:9100", n)))
+				b := labels.NewBuilder(labels.FromStrings("__name__", f.name, "node", fmt.Sprintf("n%d", n), "instance",
+					fmt.Sprintf("10.0.0.%d:9100", n)))
 				for _, kv := range strings.Split(pairs, ",") {
 					if k, val, ok := strings.Cut(kv, "="); ok {
 						b.Set(k, val)

@@ -42,7 +42,8 @@ func TestRetryAfterIsKept(t *testing.T) {
 					began := time.Now()
 					_, err := ask(ctx, s, seriesRequest)
 					e := Busy(qerr.From(err))
-					if e.Kind != tc.kind || e.RetryAfter != left || !strings.Contains(e.Message, left.String()) || !strings.Contains(e.Message, s.Replicas[0].Name()) || time.Since(began) != 0 {
+					if e.Kind != tc.kind || e.RetryAfter != left || !strings.Contains(e.Message, left.String()) ||
+						!strings.Contains(e.Message, s.Replicas[0].Name()) || time.Since(began) != 0 {
 						t.Errorf("%s, %d replicas, call %d: after %s %v, Retry-After %s, not %s", tc.script, replicas, i, time.Since(began), err, e.RetryAfter, left)
 					}
 				}
@@ -64,7 +65,11 @@ func TestRetryAfterIsKept(t *testing.T) {
 
 // TestBusyLeavesOthers: what is no wish to be asked later stays what it is.
 func TestBusyLeavesOthers(t *testing.T) {
-	for _, st := range []*StatusError{{Code: http.StatusTooManyRequests}, {Code: http.StatusServiceUnavailable}, {Code: http.StatusBadGateway, RetryAfter: time.Second}} {
+	for _, st := range []*StatusError{
+		{Code: http.StatusTooManyRequests},
+		{Code: http.StatusServiceUnavailable},
+		{Code: http.StatusBadGateway, RetryAfter: time.Second},
+	} {
 		if e := qerr.Wrap(qerr.ShardFailed, st, "it failed"); Busy(e) != e {
 			t.Errorf("%d with Retry-After %s became %s", st.Code, st.RetryAfter, Busy(e).Kind)
 		}

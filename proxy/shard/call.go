@@ -98,13 +98,15 @@ type call struct {
 	began    atomic.Bool  // the same, for progress
 	body     *body
 	release  func()
-	leave    func()        // of a race, called last; nil for nobody
-	header   time.Time     // when the answer's header came
-	reading  atomic.Int64  // nanoseconds that reads of the body took: what lies between two reads is ours, or our client's, not the server's
-	ended    func()        // called at the end; nil for nobody
-	quiet    *timers.Timer // counts the call as one that the server is silent on
-	once     sync.Once
-	settled  atomic.Bool
+	leave    func()    // of a race, called last; nil for nobody
+	header   time.Time // when the answer's header came
+	// nanoseconds that reads of the body took: what lies between two reads is ours, or our
+	// client's, not the server's
+	reading atomic.Int64
+	ended   func()        // called at the end; nil for nobody
+	quiet   *timers.Timer // counts the call as one that the server is silent on
+	once    sync.Once
+	settled atomic.Bool
 }
 
 // try is how one attempt is made.

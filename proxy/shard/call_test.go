@@ -43,7 +43,11 @@ func TestFaults(t *testing.T) {
 		{name: "F3 close before headers", script: "close", kind: "shard_failed", says: "before it answered", calls: 2},
 		{name: "F3 reset in the body", script: `flush; send '{"status":'; reset`, kind: "shard_failed", says: "answer", calls: 1},
 		{name: "F4 truncated chunks", script: `send '{"status":'; truncate`, kind: "shard_failed", says: "cut its answer short", calls: 1},
-		{name: "F4 truncated length", script: `length 1000; send '{"status":'; close`, kind: "shard_failed", says: "cut its answer short", calls: 1},
+		{
+			name: "F4 truncated length", script: `length 1000; send '{"status":'; close`, kind: "shard_failed",
+			says:  "cut its answer short",
+			calls: 1,
+		},
 		{name: "F5 garbage", script: "garbage bytes", kind: "shard_failed", says: "not JSON", calls: 1},
 		{name: "F5 empty", script: "garbage empty", kind: "shard_failed", says: "not JSON", calls: 1},
 		{name: "F5 not HTTP", script: "garbage wire", kind: "shard_failed", says: "before it answered", calls: 1},
@@ -53,7 +57,10 @@ func TestFaults(t *testing.T) {
 		{name: "F7 double gzip", script: "gzip double; answer", kind: "shard_failed", says: "gzip", calls: 1},
 		{name: "F7 cut gzip", script: "gzip cut; answer", kind: "shard_failed", says: "cut its answer short", calls: 1},
 		{name: "F8 login page", script: "garbage html", kind: "shard_failed", says: "not JSON", calls: 1},
-		{name: "F9 400", script: "error 400 bad_data 'invalid parameter \"match[]\"'", kind: "bad_data", says: `invalid parameter "match[]"`, calls: 1},
+		{
+			name: "F9 400", script: "error 400 bad_data 'invalid parameter \"match[]\"'", kind: "bad_data",
+			says: `invalid parameter "match[]"`, calls: 1,
+		},
 		{name: "F9 400 of another", script: "status 400; garbage html", kind: "shard_failed", says: "status 400", calls: 1},
 		{name: "F9 422", script: "error 422 execution 'query processing would load too many samples'", kind: "too_expensive", says: "too many samples", calls: 1},
 		{name: "F9 503 timeout", script: "error 503 timeout 'query timed out in expression evaluation'", kind: "timeout", says: "timed out in", calls: 1},
@@ -87,7 +94,8 @@ func TestFaults(t *testing.T) {
 				if !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("%q does not say %q", err, tc.says)
 				}
-				if e.Kind != qerr.BadData && (e.Kind != qerr.TooExpensive || e.Bound != "") && (!strings.Contains(e.Message, "jaguar/"+strings.TrimPrefix(fake.URL(), "http://")) || len(e.Shards) != 1) {
+				if e.Kind != qerr.BadData && (e.Kind != qerr.TooExpensive || e.Bound != "") &&
+					(!strings.Contains(e.Message, "jaguar/"+strings.TrimPrefix(fake.URL(), "http://")) || len(e.Shards) != 1) {
 					t.Errorf("%q does not name the replica; Shards %q", e.Message, e.Shards)
 				}
 				if strings.Contains(e.Message, "<html") {
@@ -126,7 +134,8 @@ func TestStallUntilTheDeadline(t *testing.T) {
 				if took := time.Since(start); took < limit-margin(limit) || took > limit {
 					t.Errorf("the call took %s, its deadline was %s", took, limit)
 				}
-				if e := qerr.From(err); kindOf(err) != "timeout" || !strings.Contains(err.Error(), "deadline") || !strings.Contains(e.Message, r.Name()) || len(e.Shards) != 1 {
+				if e := qerr.From(err); kindOf(err) != "timeout" || !strings.Contains(err.Error(), "deadline") ||
+					!strings.Contains(e.Message, r.Name()) || len(e.Shards) != 1 {
 					t.Errorf("got %v; Shards %q", err, e.Shards)
 				}
 				if err := b.fakes[0].WaitIdle(t.Context()); err != nil {
@@ -218,7 +227,8 @@ func TestClientLeaves(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Script: tc.script}}}, Options{Registerer: reg})
+			r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Script: tc.script}}},
+				Options{Registerer: reg})
 			ctx, cancel := context.WithCancelCause(context.Background())
 			result := make(chan error, 1)
 			go func() { // ends with the call, which the test waits for
@@ -297,8 +307,12 @@ func TestCloseEarly(t *testing.T) {
 // TestMaxBytes: a body of exactly the bound is fine, one byte more is not.
 func TestMaxBytes(t *testing.T) {
 	const text = `{"status":"success","data":[]}`
-	r, _ := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Script: "header Content-Type application/json; send '" + text + "'"}}}, Options{})
-	if got, err := readAll(context.Background(), r, seriesRequest, CallOptions{MaxBytes: int64(len(text))}); err != nil || string(got) != text {
+	r, _ := one(t, fakeshard.Config{Routes: []fakeshard.Route{{
+		Path:   "/api/v1/series",
+		Script: "header Content-Type application/json; send '" + text + "'",
+	}}}, Options{})
+	if got, err := readAll(context.Background(), r, seriesRequest, CallOptions{MaxBytes: int64(len(text))}); err != nil ||
+		string(got) != text {
 		t.Errorf("at the bound: %q, %v", got, err)
 	}
 	_, err := readAll(context.Background(), r, seriesRequest, CallOptions{MaxBytes: int64(len(text)) - 1})
@@ -310,7 +324,10 @@ func TestMaxBytes(t *testing.T) {
 // TestRedirectSendsNothing: the other host never hears of us, nor of our credentials.
 func TestRedirectSendsNothing(t *testing.T) {
 	other := fakeshard.Start(t, fakeshard.Config{})
-	r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Script: "redirect " + other.URL() + "/api/v1/series 307"}}}, Options{})
+	r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{
+		Path:   "/api/v1/series",
+		Script: "redirect " + other.URL() + "/api/v1/series 307",
+	}}}, Options{})
 	r.up.headers["X-Scope-Orgid"] = "a"
 	if _, err := readAll(context.Background(), r, seriesRequest, CallOptions{}); kindOf(err) != "shard_failed" {
 		t.Errorf("got %v", err)
@@ -365,7 +382,8 @@ func TestUnreachable(t *testing.T) {
 	addr := l.Addr().String()
 	l.Close()
 	r := build(t, Options{}, false, group("http://"+addr)).Groups[0].Shards[0].Replicas[0]
-	if _, err := readAll(context.Background(), r, seriesRequest, CallOptions{}); kindOf(err) != "shard_failed" || !strings.Contains(err.Error(), "cannot be reached") {
+	if _, err := readAll(context.Background(), r, seriesRequest, CallOptions{}); kindOf(err) != "shard_failed" ||
+		!strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -381,7 +399,8 @@ func TestDialTimeout(t *testing.T) {
 		defer top.Close()
 		start := time.Now()
 		_, err := readAll(t.Context(), top.Groups[0].Shards[0].Replicas[0], seriesRequest, CallOptions{})
-		if kindOf(err) != "shard_failed" || !strings.Contains(err.Error(), "no connection within 5s") || time.Since(start) != 5*time.Second {
+		if kindOf(err) != "shard_failed" || !strings.Contains(err.Error(), "no connection within 5s") ||
+			time.Since(start) != 5*time.Second {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 	})
@@ -484,7 +503,8 @@ func TestRemoteRead(t *testing.T) {
 func TestTrace(t *testing.T) {
 	rec := tracetest.NewSpanRecorder()
 	tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(rec))
-	r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Nth: 2, Script: "status 500; send x"}}}, Options{TracerProvider: tp, UserAgent: "Spillway/test"})
+	r, fake := one(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Nth: 2, Script: "status 500; send x"}}},
+		Options{TracerProvider: tp, UserAgent: "Spillway/test"})
 	ctx, request := tp.Tracer("test").Start(t.Context(), "request")
 	for range 2 {
 		_, _ = readAll(ctx, r, seriesRequest, CallOptions{Plain: true}) // the second fails
@@ -495,7 +515,8 @@ func TestTrace(t *testing.T) {
 		t.Fatalf("spans %v", spans)
 	}
 	h := fake.Requests()[0].Header
-	if want := "00-" + spans[0].SpanContext().TraceID().String() + "-" + spans[0].SpanContext().SpanID().String() + "-01"; h.Get("Traceparent") != want {
+	if want := "00-" + spans[0].SpanContext().TraceID().String() + "-" + spans[0].SpanContext().SpanID().String() +
+		"-01"; h.Get("Traceparent") != want {
 		t.Errorf("traceparent %q, want %q", h.Get("Traceparent"), want)
 	}
 	if h.Get("User-Agent") != "Spillway/test" || h.Get("Accept-Encoding") != "identity" {

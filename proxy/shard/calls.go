@@ -63,8 +63,11 @@ func newCrowd(o Options) *crowd {
 	// A quarter of the files that may be open: the rest is for idle connections, clients and health
 	// probes.
 	n := max(minProcessCalls, min(maxProcessCalls, o.OpenFiles/4))
-	return &crowd{by: map[string]*gate{}, idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)}, all: newGate(n, "process_calls", "call",
-		"try again in a moment, or ask fewer shards by a matcher on a group's label; for good, see which servers keep their calls (the admin API's queries and shards), run another Spillway or, where the limit of open files (ulimit -n) is below "+itoa(4*maxProcessCalls)+", raise it")}
+	return &crowd{
+		by: map[string]*gate{}, idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)},
+		all: newGate(n, "process_calls", "call",
+			"try again in a moment, or ask fewer shards by a matcher on a group's label; for good, see which servers keep their calls (the admin API's queries and shards), run another Spillway or, where the limit of open files (ulimit -n) is below "+itoa(4*maxProcessCalls)+", raise it"),
+	}
 }
 
 // of is the gate of a shard with so many places: another one than before where a reload changes

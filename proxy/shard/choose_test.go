@@ -232,7 +232,8 @@ func TestSingleRetries(t *testing.T) {
 // again the breaker closes by itself within 20 s, and where both are broken both are still asked.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: seriesPath, Nth: 1, To: 20, Script: "status 500; send x"}}}, fakeshard.Config{})
+		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: seriesPath, Nth: 1, To: 20, Script: "status 500; send x"}}},
+			fakeshard.Config{})
 		top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
 		s := top.Groups[0].Shards[0]
 		r := s.Replicas[0]
@@ -306,7 +307,8 @@ func TestGates(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := readAll(ctx, r, seriesRequest, o)
-		if e := qerr.From(err); e == nil || e.Kind != qerr.Overloaded || e.Bound == "" || !strings.Contains(e.Message, r.Name()) || ctx.Err() != nil {
+		if e := qerr.From(err); e == nil || e.Kind != qerr.Overloaded || e.Bound == "" || !strings.Contains(e.Message, r.Name()) ||
+			ctx.Err() != nil {
 			t.Errorf("got %v, context %v", err, ctx.Err())
 		}
 		left, leave := context.WithCancelCause(t.Context())

@@ -232,7 +232,8 @@ func (r *Replica) lacksOf(mine, theirs []storeSet) []storeSet {
 	names := r.replicaNames()
 	return slices.DeleteFunc(slices.Clone(theirs), func(t storeSet) bool {
 		return slices.ContainsFunc(mine, func(m storeSet) bool {
-			return m.component == t.component && (maps.Equal(m.set, t.set) || sameSlice(m.set, t.set, names) && r.up.thanos.copied(m.set, t.set))
+			return m.component == t.component &&
+				(maps.Equal(m.set, t.set) || sameSlice(m.set, t.set, names) && r.up.thanos.copied(m.set, t.set))
 		})
 	})
 }

@@ -85,8 +85,9 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 // say nothing about the server.
 func ours(err error) bool {
 	var dial *dialError
-	return errors.As(err, &dial) && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
-		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM))
+	return errors.As(err, &dial) &&
+		(errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
+			errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM))
 }
 
 func (d *dialer) dialAll(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -82,12 +82,13 @@ func TestNoFileIsNotTheServersFault(t *testing.T) {
 				b := newBubble(t, fakeshard.Config{})
 				defer b.close()
 				var short atomic.Bool
-				top, err := New([]config.Group{group(b.urls...)}, Options{Registerer: prometheus.NewRegistry(), Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-					if short.Load() {
-						return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("socket", no)}
-					}
-					return b.dial(ctx, network, addr)
-				}}, nil)
+				top, err := New([]config.Group{group(b.urls...)},
+					Options{Registerer: prometheus.NewRegistry(), Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+						if short.Load() {
+							return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("socket", no)}
+						}
+						return b.dial(ctx, network, addr)
+					}}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -103,7 +104,8 @@ func TestNoFileIsNotTheServersFault(t *testing.T) {
 				for range 2 * breakerFailures {
 					_, err := ask(t.Context(), r.Shard, &endpoint.Request{ID: endpoint.Series, Match: []string{"up"}})
 					e := qerr.From(err)
-					if e.Kind != qerr.Overloaded || e.Bound != "process_calls" || !strings.Contains(e.Message, no.Error()) || !strings.Contains(e.Advice, "open files") || !errors.Is(err, no) {
+					if e.Kind != qerr.Overloaded || e.Bound != "process_calls" || !strings.Contains(e.Message, no.Error()) ||
+						!strings.Contains(e.Advice, "open files") || !errors.Is(err, no) {
 						t.Fatalf("%v, %+v", err, e)
 					}
 				}

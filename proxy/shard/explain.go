@@ -82,7 +82,8 @@ func (c *call) explain(err error, b *body) *qerr.Error {
 // malformedf is malformed with a sentence. The bytes go to the log, escaped, and nowhere else.
 func (c *call) malformedf(cause error, head []byte, format string, args ...any) *qerr.Error {
 	if len(head) > 0 {
-		c.r.up.opts.Logger.Warn("a shard's answer makes no sense", slog.String("replica", c.r.Name()), slog.String("endpoint", string(c.id)),
+		c.r.up.opts.Logger.Warn("a shard's answer makes no sense", slog.String("replica", c.r.Name()),
+			slog.String("endpoint", string(c.id)),
 			slog.Any("err", cause), slog.String("begins", strconv.QuoteToASCII(string(head))))
 	}
 	e := qerr.Wrap(qerr.ShardFailed, cause, format, args...)

@@ -139,7 +139,8 @@ func TestManyReplicasAreProbedMoreRarely(t *testing.T) {
 		if got := probes(0, 200*time.Second); got < 9 || got > 12 {
 			t.Errorf("%d probes in 200 s of a server that is up, want one every 20 s", got)
 		}
-		if err := b.fakes[0].Set("", fakeshard.Route{Path: "/-/ready", Script: "status 503"}, fakeshard.Route{Path: "/api/v1/query", Script: "reset"}); err != nil {
+		if err := b.fakes[0].Set("", fakeshard.Route{Path: "/-/ready", Script: "status 503"},
+			fakeshard.Route{Path: "/api/v1/query", Script: "reset"}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := ask(t.Context(), top.Groups[0].Shards[0], sumRequest); err == nil {

@@ -132,7 +132,8 @@ func TestPruneLosesNothing(t *testing.T) {
 	for range 3000 {
 		var alternatives []string
 		for range 1 + rnd.IntN(3) {
-			alternatives = append(alternatives, []string{"a", "b", "ab", "node-1", "node-2", "", "A", "é", "a.", "[ab]", "(?i)b", "b?", "a|b"}[rnd.IntN(13)])
+			alternatives = append(alternatives,
+				[]string{"a", "b", "ab", "node-1", "node-2", "", "A", "é", "a.", "[ab]", "(?i)b", "b?", "a|b"}[rnd.IntN(13)])
 		}
 		m, err := labels.NewMatcher(labels.MatchType(rnd.IntN(4)), "node", strings.Join(alternatives, "|"))
 		if err != nil {
@@ -187,7 +188,8 @@ func TestHashmodCheck(t *testing.T) {
 			top := build(t, Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, cfg)
 			g := top.Groups[0]
 			awaitExamined(t, g)
-			if state, why := g.Shards[0].Replicas[0].Hashmod(); state != tc.state || !strings.Contains(why, tc.says) || (tc.state == trust.Trusted) != (why == "") {
+			if state, why := g.Shards[0].Replicas[0].Hashmod(); state != tc.state || !strings.Contains(why, tc.says) ||
+				(tc.state == trust.Trusted) != (why == "") {
 				t.Errorf("state %s, %q", state, why)
 			}
 			if state, why := g.Shards[1].Replicas[0].Hashmod(); state != trust.Trusted {
@@ -199,7 +201,8 @@ func TestHashmodCheck(t *testing.T) {
 			if key := g.ShardKey(); (len(key) == 0) != (tc.state == trust.Broken) { // what is not known yet stands as promised
 				t.Errorf("shard key %q", key)
 			}
-			if keep := g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node", good)}); (keep != nil) != (tc.state == trust.Trusted) {
+			if keep := g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node",
+				good)}); (keep != nil) != (tc.state == trust.Trusted) {
 				t.Errorf("pruned %t", keep != nil)
 			}
 			i := top.Status()[0]

@@ -81,7 +81,8 @@ func TestHedge(t *testing.T) {
 			top := build(t, Options{Dial: b.dial, Registerer: reg}, false, group(b.urls...))
 			s := top.Groups[0].Shards[0]
 			for range hedgeLearn {
-				if who, took, err := hedged(t.Context(), s, s.Replicas, sumRequest, CallOptions{Class: class}); err != nil || who != 0 || took > 10*time.Millisecond {
+				if who, took, err := hedged(t.Context(), s, s.Replicas, sumRequest, CallOptions{Class: class}); err != nil || who != 0 ||
+					took > 10*time.Millisecond {
 					t.Fatalf("replica %d after %s: %v", who, took, err)
 				}
 			}
@@ -93,14 +94,16 @@ func TestHedge(t *testing.T) {
 			slow.Store(0)
 			time.Sleep(time.Second) // the server's own
 			for _, r := range s.Replicas {
-				if r.up.breaker.current(time.Now()) != Closed || r.up.breaker.failures != 0 || r.InFlight() != 0 || r.up.gates.of(Heavy).held.Load() != 0 {
+				if r.up.breaker.current(time.Now()) != Closed || r.up.breaker.failures != 0 || r.InFlight() != 0 ||
+					r.up.gates.of(Heavy).held.Load() != 0 {
 					t.Errorf("%s: breaker %s after %d failures, %d calls, %d slots", r.Name(), r.up.breaker.current(time.Now()), r.up.breaker.failures,
 						r.InFlight(), r.up.gates.of(Heavy).held.Load())
 				}
 			}
 			m := top.metrics
 			labels := s.Replicas[0].labels()
-			if h, w, f := total(t, m.hedged, labels...), total(t, m.wins, labels...), total(t, m.failover, labels...); h != 1 || w != 1 || f != 0 {
+			if h, w, f := total(t, m.hedged, labels...), total(t, m.wins, labels...), total(t, m.failover, labels...); h != 1 || w != 1 ||
+				f != 0 {
 				t.Errorf("%d hedged, %d won, %d failovers", h, w, f)
 			}
 			if n := total(t, m.requests, append(labels, "canceled")...); n != 1 {
@@ -257,7 +260,10 @@ func TestHedgedFailover(t *testing.T) {
 		{name: "400 of the second", script: "stall", other: "error 400 bad_data no", kind: "bad_data", second: 1},
 		{name: "401 of the second", script: "delay 3s; answer", other: "status 401; send no", kind: "ok", second: 1},
 		{name: "both", script: "status 500; send x", other: "close", kind: "shard_failed", second: 1, says: "10.0.0.1:9090 answered with status 500; its log may tell why; then jaguar/10.0.0.2:9090 broke"},
-		{name: "both, late", script: "delay 3s; status 500; send x", other: "delay 4s; close", kind: "shard_failed", second: 1, says: "; then jaguar/10.0.0.2:9090 broke"},
+		{
+			name: "both, late", script: "delay 3s; status 500; send x", other: "delay 4s; close", kind: "shard_failed", second: 1,
+			says: "; then jaguar/10.0.0.2:9090 broke",
+		},
 		{name: "both hang", script: "stall", other: "stall", kind: "timeout", second: 1, says: "; then jaguar/10.0.0.2:9090"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -173,11 +173,13 @@ func TestSilentWithoutHedge(t *testing.T) {
 // by the calls that wait for it or by the heartbeat's.
 func TestHalfAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "limit 40 stall; answer"}}}, fakeshard.Config{})
+		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "limit 40 stall; answer"}}},
+			fakeshard.Config{})
 		top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
 		s := top.Groups[0].Shards[0]
 		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
-		if name, err := ask(ctx, s, sumRequest); kindOf(err) != "shard_failed" { // after a third of the time, so that another one can be asked
+		// after a third of the time, so that another one can be asked
+		if name, err := ask(ctx, s, sumRequest); kindOf(err) != "shard_failed" {
 			t.Errorf("%s, %v", name, err)
 		}
 		cancel()
@@ -258,7 +260,8 @@ func TestSlowIsNotHung(t *testing.T) {
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
-				if who, took, err := hedged(t.Context(), s, s.Replicas, sumRequest, CallOptions{}); err != nil || who != 0 || took < 8*time.Second {
+				if who, took, err := hedged(t.Context(), s, s.Replicas, sumRequest, CallOptions{}); err != nil || who != 0 ||
+					took < 8*time.Second {
 					t.Errorf("replica %d after %s: %v", who, took, err)
 				}
 			})

@@ -209,7 +209,8 @@ func TestWhatAReplicaLacks(t *testing.T) {
 				}
 				tc.node.targets, tc.gpu.targets = 40, 20
 				tc.node.up = and(tc.node.up, dead)
-				b := newBubble(t, scraping(map[string]scrapes{"node": tc.node, "gpu": tc.gpu}), scraping(map[string]scrapes{"node": {targets: 40, up: dead}, "gpu": {targets: 20}}))
+				b := newBubble(t, scraping(map[string]scrapes{"node": tc.node, "gpu": tc.gpu}),
+					scraping(map[string]scrapes{"node": {targets: 40, up: dead}, "gpu": {targets: 20}}))
 				g := group(b.urls...)
 				g.Heartbeat = "up"
 				reg := prometheus.NewRegistry()
@@ -244,7 +245,8 @@ func TestWhatAReplicaLacks(t *testing.T) {
 				}
 
 				time.Sleep(time.Until(until) + time.Minute + 30*time.Second) // back, and cut off no more, but with a gap
-				if since, share := gaugesOf(t, reg, lackingGauge), gaugesOf(t, reg, unreachedGauge); since[0] == 0 || fmt.Sprint(share) != "[0 0]" {
+				if since, share := gaugesOf(t, reg, lackingGauge), gaugesOf(t, reg, unreachedGauge); since[0] == 0 ||
+					fmt.Sprint(share) != "[0 0]" {
 					t.Errorf("back: since %v, unreached %v", since, share)
 				}
 				wholes := func() (names []string) {
@@ -286,8 +288,10 @@ func TestWhatAReplicaLacks(t *testing.T) {
 					t.Errorf("of one that does not it says %q", text)
 				}
 				top.Close()
-				begins, ends := strings.Count(log.String(), "a replica is cut off: it does not reach targets"), strings.Count(log.String(), "a replica is cut off no more")
-				if want := map[bool]int{true: 1}[tc.unreached > 0]; begins != want || ends != want || strings.Contains(log.String(), "goes on to lack") || strings.Contains(log.String(), "lacks nothing any more") {
+				begins, ends := strings.Count(log.String(), "a replica is cut off: it does not reach targets"),
+					strings.Count(log.String(), "a replica is cut off no more")
+				if want := map[bool]int{true: 1}[tc.unreached > 0]; begins != want || ends != want ||
+					strings.Contains(log.String(), "goes on to lack") || strings.Contains(log.String(), "lacks nothing any more") {
 					t.Errorf("the log says %s", log.String())
 				}
 				b.close()
@@ -352,11 +356,22 @@ func TestGapsOfBothDoNotHideEachOther(t *testing.T) {
 		asks []ask
 	}{
 		{"restarted one after the other, for longer", away(26, 27), away(28, 29.5), []ask{
-			{27.5, 22.5, 27.5, "[1]"}, {29.9, 24.9, 29.9, "[]"}, {31, 26, 31, "[]"}, {31, 27.5, 31, "[0]"}, {36, 20, 36, "[]"}, {36, 31, 36, "[0 1]"},
+			{27.5, 22.5, 27.5, "[1]"},
+			{29.9, 24.9, 29.9, "[]"},
+			{31, 26, 31, "[]"},
+			{31, 27.5, 31, "[0]"},
+			{36, 20, 36, "[]"},
+			{36, 31, 36, "[0 1]"},
 		}},
 		{"for as long", away(26, 27), away(28, 29), []ask{{29.9, 24.9, 29.9, "[]"}, {36, 20, 36, "[]"}, {36, 31, 36, "[0 1]"}}},
-		{"cut off one after the other", cut(26, 26.6, 1), cut(26.7, 60, 2), []ask{{27.2, 22.2, 27.2, "[]"}, {28, 23, 28, "[]"}, {30, 25, 30, "[]"}, {36, 31, 36, "[0]"}, {36, 20, 36, "[]"}}},
-		{"the second a bucket later", away(26, 27), away(31, 32), []ask{{33, 20, 33, "[]"}, {33, 28, 33, "[0]"}, {33, 32.7, 33, "[0]"}, {36, 20, 29, "[1]"}, {36, 30.1, 36, "[0]"}}},
+		{
+			"cut off one after the other", cut(26, 26.6, 1), cut(26.7, 60, 2),
+			[]ask{{27.2, 22.2, 27.2, "[]"}, {28, 23, 28, "[]"}, {30, 25, 30, "[]"}, {36, 31, 36, "[0]"}, {36, 20, 36, "[]"}},
+		},
+		{
+			"the second a bucket later", away(26, 27), away(31, 32),
+			[]ask{{33, 20, 33, "[]"}, {33, 28, 33, "[0]"}, {33, 32.7, 33, "[0]"}, {36, 20, 29, "[1]"}, {36, 30.1, 36, "[0]"}},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -446,7 +461,8 @@ func TestOldGapsOfBothDoNotHideEachOther(t *testing.T) {
 			{"at times far from each other", away(gap+2*time.Hour, gap+2*time.Hour+time.Minute), 0, 2},
 			{"one", scrapes{targets: 40}, 1, 2},
 		} {
-			b := newBubble(t, scraping(map[string]scrapes{"node": away(gap, gap+time.Minute)}), scraping(map[string]scrapes{"node": tc.other}))
+			b := newBubble(t, scraping(map[string]scrapes{"node": away(gap, gap+time.Minute)}),
+				scraping(map[string]scrapes{"node": tc.other}))
 			g := group(b.urls...)
 			g.Heartbeat = "up"
 			top := build(t, Options{Dial: b.dial}, false, g)

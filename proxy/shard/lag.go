@@ -46,7 +46,9 @@ type lag struct {
 	until atomic.Int64 // Unix nanoseconds: other replicas are preferred before
 	hung  atomic.Bool  // it did not answer our own question either
 	late  atomic.Int32 // queries running that were not answered within the time that the server was told they have; any header ends the run
-	mute  atomic.Int64 // Unix nanoseconds: hung since then at least, with no sound replica beside it, so that its calls fail at once; 0: not so
+	// Unix nanoseconds: hung since then at least, with no sound replica beside it, so that its
+	// calls fail at once; 0: not so
+	mute atomic.Int64
 }
 
 // heard is any call's header.

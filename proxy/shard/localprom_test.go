@@ -22,7 +22,8 @@ func TestAgainstPrometheus(t *testing.T) {
 	gapFrom, gapUntil := now.Add(-70*time.Minute), now.Add(-60*time.Minute)
 	start := func(replica string, gap bool) string {
 		p, err := localprom.Start(context.Background(), localprom.Options{
-			DisableWAL: true, ExternalLabels: labels.FromStrings("cluster", "jaguar", "prometheus_replica", replica), BlockDuration: 24 * time.Hour,
+			DisableWAL: true, ExternalLabels: labels.FromStrings("cluster", "jaguar", "prometheus_replica", replica),
+			BlockDuration: 24 * time.Hour,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +54,8 @@ func TestAgainstPrometheus(t *testing.T) {
 	s := top.Groups[0].Shards[0]
 	for _, r := range s.Replicas {
 		e := r.Engine()
-		if r.State() != Up || !r.Clean() || e.Lookback != "5m" || !slices.Contains(e.Features, "promql_functions/rate") || len(top.EngineDifferences(r)) > 0 {
+		if r.State() != Up || !r.Clean() || e.Lookback != "5m" || !slices.Contains(e.Features, "promql_functions/rate") ||
+			len(top.EngineDifferences(r)) > 0 {
 			t.Errorf("%s: state %s, clean %t, engine %+v, differs %q", r.Name(), r.State(), r.Clean(), e, top.EngineDifferences(r))
 		}
 	}
@@ -67,7 +69,8 @@ func TestAgainstPrometheus(t *testing.T) {
 		{"over the gap", now.Add(-110 * time.Minute), now, false},
 		{"in the gap", gapFrom.Add(6 * time.Minute), gapUntil, false},
 	} {
-		if wholes, err := s.Wholes(context.Background(), tc.from.UnixMilli(), tc.until.UnixMilli(), now); err != nil || len(wholes) == 0 || (len(wholes) == 2) != tc.both || !tc.both && wholes[0].Index != 0 {
+		if wholes, err := s.Wholes(context.Background(), tc.from.UnixMilli(), tc.until.UnixMilli(), now); err != nil || len(wholes) == 0 ||
+			(len(wholes) == 2) != tc.both || !tc.both && wholes[0].Index != 0 {
 			t.Errorf("%s: %d are whole, %v; heartbeat errors %q, %q",
 				tc.name, len(wholes), err, s.beats.Pulse(0).Error, s.beats.Pulse(1).Error)
 		}

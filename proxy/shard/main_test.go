@@ -26,9 +26,13 @@ const patience = time.Minute
 func group(urls ...string) config.Group {
 	s := config.Shard{}
 	for _, u := range urls {
-		s.Replicas = append(s.Replicas, config.Replica{URL: u, Type: config.TypePrometheus, HTTPClient: commonconfig.DefaultHTTPClientConfig})
+		s.Replicas = append(s.Replicas,
+			config.Replica{URL: u, Type: config.TypePrometheus, HTTPClient: commonconfig.DefaultHTTPClientConfig})
 	}
-	return config.Group{Name: "jaguar", Labels: map[string]string{"cluster": "jaguar"}, ReplicaLabels: []string{"prometheus_replica"}, Shards: []config.Shard{s}}
+	return config.Group{
+		Name: "jaguar", Labels: map[string]string{"cluster": "jaguar"}, ReplicaLabels: []string{"prometheus_replica"},
+		Shards: []config.Shard{s},
+	}
 }
 
 // build makes a topology that is closed at the end of the test; started tells whether it probes.

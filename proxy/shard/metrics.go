@@ -34,7 +34,8 @@ var (
 
 	descState = prometheus.NewDesc("spillway_shard_replica_state", "1 for the state that a replica is in, 0 for the others.",
 		append(replicaLabels, "state"), nil)
-	descBreaker    = prometheus.NewDesc("spillway_shard_breaker_open", "1 while a replica's breaker is open or half-open.", replicaLabels, nil)
+	descBreaker = prometheus.NewDesc("spillway_shard_breaker_open", "1 while a replica's breaker is open or half-open.", replicaLabels,
+		nil)
 	descInflight   = prometheus.NewDesc("spillway_shard_requests_in_flight", "Calls to a replica that are under way.", replicaLabels, nil)
 	descUnanswered = prometheus.NewDesc("spillway_shard_requests_unanswered", "Calls to a replica whose answer has not begun; its own health probes are not among them.",
 		replicaLabels, nil)
@@ -75,7 +76,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		header: prometheus.NewHistogramVec(prometheus.HistogramOpts{ // few buckets: there is one of these for each replica
 			Name:    "spillway_shard_header_duration_seconds",
 			Help:    "Time from a call's slot to the beginning of its answer; of a call that was given up without one after two seconds or more, how long it was waited for.",
-			Buckets: []float64{.1, .5, 1, 2.5, 5, 10}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+			Buckets: []float64{.1, .5, 1, 2.5, 5, 10}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+			NativeHistogramMinResetDuration: time.Hour,
 		}, replicaLabels),
 		linger: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "spillway_shard_cancel_linger_seconds", Help: "How long a call to a shard went on after its request had ended (client gone, deadline, kill).",
@@ -91,7 +93,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.noFile, m.hedged, m.wins, m.retriesRefused, m.quarantined, m} {
+	for _, c := range []prometheus.Collector{
+		m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.noFile, m.hedged,
+		m.wins, m.retriesRefused, m.quarantined, m,
+	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -110,7 +115,10 @@ func (m *metrics) forget(l []string) {
 
 // Describe implements prometheus.Collector for the gauges.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole, descLacking, descUnreached, descHashmod, descNames, descSick, descLag, descMute, descShardBy, descStoresLeftOut} {
+	for _, d := range []*prometheus.Desc{
+		descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole,
+		descLacking, descUnreached, descHashmod, descNames, descSick, descLag, descMute, descShardBy, descStoresLeftOut,
+	} {
 		ch <- d
 	}
 	for _, d := range crowdDescs {

@@ -63,7 +63,8 @@ func TestMute(t *testing.T) {
 				before := b.count(0, "/api/v1/query")
 				for range 5 {
 					took, err := one()
-					if kindOf(err) != "shard_failed" || !errors.Is(err, errMute) || took > 3*time.Second || !strings.Contains(err.Error(), s.Replicas[0].Name()) {
+					if kindOf(err) != "shard_failed" || !errors.Is(err, errMute) || took > 3*time.Second ||
+						!strings.Contains(err.Error(), s.Replicas[0].Name()) {
 						t.Errorf("once it is known: %v after %s", err, took)
 					}
 				}
@@ -96,7 +97,8 @@ func TestSlowIsNotMute(t *testing.T) {
 		defer top.Close()
 		for i := range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
-			if _, err := ask(ctx, top.Groups[0].Shards[0], &endpoint.Request{ID: endpoint.Query, Query: "1+1", Time: endpoint.At(0)}); err != nil {
+			if _, err := ask(ctx, top.Groups[0].Shards[0],
+				&endpoint.Request{ID: endpoint.Query, Query: "1+1", Time: endpoint.At(0)}); err != nil {
 				t.Errorf("request %d: %v", i, err)
 			}
 			cancel()

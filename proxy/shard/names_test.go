@@ -107,7 +107,8 @@ func TestNamesLoseNothing(t *testing.T) {
 		g := build(t, Options{}, false, named("http://a:1", patterns...)).Groups[0]
 		trustNames(g)
 		for range 20 {
-			m, err := labels.NewMatcher(labels.MatchType(rnd.IntN(4)), model.MetricNameLabel, words[rnd.IntN(len(words))]+[]string{"", "|ab", "|a:b"}[rnd.IntN(3)])
+			m, err := labels.NewMatcher(labels.MatchType(rnd.IntN(4)), model.MetricNameLabel,
+				words[rnd.IntN(len(words))]+[]string{"", "|ab", "|a:b"}[rnd.IntN(3)])
 			if err != nil {
 				continue
 			}
@@ -152,7 +153,8 @@ func TestNamesCheck(t *testing.T) {
 			top := build(t, Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, cfg)
 			g := top.Groups[0]
 			awaitExamined(t, g)
-			if state, why := g.Shards[0].Replicas[0].Names(); state != tc.state || !strings.Contains(why, tc.says) || (tc.state == trust.Trusted) != (why == "") {
+			if state, why := g.Shards[0].Replicas[0].Names(); state != tc.state || !strings.Contains(why, tc.says) ||
+				(tc.state == trust.Trusted) != (why == "") {
 				t.Errorf("state %s, %q", state, why)
 			}
 			if g.NamesTrusted() != (tc.state == trust.Trusted) {

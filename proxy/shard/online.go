@@ -51,7 +51,8 @@ func CheckOnline(ctx context.Context, cfg *config.Config) (config.Problems, erro
 	}
 	for _, res := range results {
 		if res.err != nil {
-			o.add(res.r, ".url", "the server cannot be examined: %v", res.err) // the private cause too: whoever checks a configuration owns it
+			// the private cause too: whoever checks a configuration owns it
+			o.add(res.r, ".url", "the server cannot be examined: %v", res.err)
 		}
 		o.replica(t, res.r)
 	}

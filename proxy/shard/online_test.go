@@ -15,7 +15,10 @@ import (
 func ups(i, j int, replica string) []map[string]string {
 	var out []map[string]string
 	for ; i < j; i++ {
-		out = append(out, map[string]string{"__name__": "up", "job": "node", "instance": fmt.Sprintf("node-%d", i), "prometheus_replica": replica})
+		out = append(out, map[string]string{
+			"__name__": "up", "job": "node", "instance": fmt.Sprintf("node-%d", i),
+			"prometheus_replica": replica,
+		})
 	}
 	return out
 }
@@ -28,7 +31,10 @@ func TestCheckOnline(t *testing.T) {
 		want []string // path and text of each problem, in order
 	}{
 		{name: "sound", in: servers{
-			{{Series: ups(0, 10, "a"), ExternalLabels: map[string]string{"prometheus_replica": "a"}}, {Series: ups(0, 10, "b"), ExternalLabels: map[string]string{"cluster": "jaguar"}}},
+			{
+				{Series: ups(0, 10, "a"), ExternalLabels: map[string]string{"prometheus_replica": "a"}},
+				{Series: ups(0, 10, "b"), ExternalLabels: map[string]string{"cluster": "jaguar"}},
+			},
 			{{Series: ups(10, 20, "a")}},
 		}},
 		{
@@ -48,15 +54,24 @@ func TestCheckOnline(t *testing.T) {
 			want: []string{`groups[0].shards[1].replicas[0]: jaguar/HOST: 1 of its targets are on HOST of shard 0 too, such as {__name__="up", instance="node-9", job="node"}`},
 		},
 		{
-			name: "a clock", in: servers{{{Series: ups(0, 1, "a"), Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "skew 5m; answer"}}}}},
+			name: "a clock", in: servers{{{
+				Series: ups(0, 1, "a"),
+				Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "skew 5m; answer"}},
+			}}},
 			want: []string{`groups[0].shards[0].replicas[0]: jaguar/HOST: its clock is `},
 		},
 		{
-			name: "an engine", in: servers{{{Series: ups(0, 1, "a")}, {Series: ups(0, 1, "a"), Flags: map[string]string{"query.lookback-delta": "1m"}}}},
+			name: "an engine", in: servers{{
+				{Series: ups(0, 1, "a")},
+				{Series: ups(0, 1, "a"), Flags: map[string]string{"query.lookback-delta": "1m"}},
+			}},
 			want: []string{`groups[0].shards[0].replicas[1]: jaguar/HOST: its query engine differs from most others: query.lookback-delta is 1m, not 5m`},
 		},
 		{
-			name: "not served", in: servers{{{Series: ups(0, 1, "a"), Routes: []fakeshard.Route{{Path: "/api/v1/status/config", Script: "status 404; send no"}}}}},
+			name: "not served", in: servers{{{
+				Series: ups(0, 1, "a"),
+				Routes: []fakeshard.Route{{Path: "/api/v1/status/config", Script: "status 404; send no"}},
+			}}},
 			want: []string{`groups[0].shards[0].replicas[0]: jaguar/HOST: status/config is not served (status 404)`},
 		},
 		{

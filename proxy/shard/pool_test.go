@@ -88,7 +88,8 @@ func TestPoolOfManyServers(t *testing.T) {
 			g.Labels = map[string]string{"cluster": g.Name}
 			groups = append(groups, g)
 		}
-		top, err := New(groups, Options{Registerer: prometheus.NewRegistry(), Dial: b.dial, OpenFiles: 400}, nil) // 100 calls at once, 50 idle
+		// 100 calls at once, 50 idle
+		top, err := New(groups, Options{Registerer: prometheus.NewRegistry(), Dial: b.dial, OpenFiles: 400}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +98,8 @@ func TestPoolOfManyServers(t *testing.T) {
 		for _, g := range top.Groups {
 			for range 20 {
 				wg.Go(func() {
-					if _, err := ask(context.Background(), g.Shards[0], &endpoint.Request{ID: endpoint.Series, Match: []string{"up"}}); err != nil {
+					if _, err := ask(context.Background(), g.Shards[0],
+						&endpoint.Request{ID: endpoint.Series, Match: []string{"up"}}); err != nil {
 						t.Error(err)
 					}
 				})

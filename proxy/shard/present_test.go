@@ -41,7 +41,8 @@ func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
 				}
 				cfg := beating(func(job string, end int64) (int64, int64) {
 					n, samples := full(job, end)
-					if end == 0 || died.Load() == 0 || end <= died.Load() || back.Load() > 0 && end-trust.Bucket.Milliseconds() >= back.Load() {
+					if end == 0 || died.Load() == 0 || end <= died.Load() ||
+						back.Load() > 0 && end-trust.Bucket.Milliseconds() >= back.Load() {
 						return n, samples
 					}
 					return n, samples / 2
@@ -105,7 +106,8 @@ func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
 				if got, took := whole(3*time.Hour), time.Since(began); got != 1 || took > tc.most {
 					t.Errorf("gone: replica %d after %s", got, took)
 				}
-				if status := top.Status(); s.Alone() == nil || status[0].Whole || status[0].HeartbeatError == "" && status[0].State == Up || !status[1].Whole || status[1].HeartbeatError != "" || status[1].Breaker != Closed {
+				if status := top.Status(); s.Alone() == nil || status[0].Whole || status[0].HeartbeatError == "" && status[0].State == Up ||
+					!status[1].Whole || status[1].HeartbeatError != "" || status[1].Breaker != Closed {
 					t.Errorf("gone: alone %t, %+v", s.Alone() != nil, status)
 				}
 
@@ -113,7 +115,8 @@ func TestWhoCannotBeAskedTakesNoPart(t *testing.T) {
 				back.Store(time.Now().UnixMilli())
 				how.Store(0)
 				time.Sleep(time.Minute)
-				if status := top.Status(); s.Alone() != nil || status[0].Whole || status[0].LackingSince.IsZero() || status[0].HeartbeatError != "" || !status[1].Whole || !status[1].LackingSince.IsZero() {
+				if status := top.Status(); s.Alone() != nil || status[0].Whole || status[0].LackingSince.IsZero() ||
+					status[0].HeartbeatError != "" || !status[1].Whole || !status[1].LackingSince.IsZero() {
 					t.Errorf("back: alone %t, %+v", s.Alone() != nil, status)
 				}
 				if got := whole(10 * time.Minute); got != 1 {
@@ -144,7 +147,10 @@ func TestTheHealthyOneIsNotCharged(t *testing.T) {
 			}
 			return a, ok
 		}
-		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "status 500; send no"}, {Path: "/api/v1/query_range", Script: "status 500; send no"}}}, slow)
+		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{
+			{Path: "/api/v1/query", Script: "status 500; send no"},
+			{Path: "/api/v1/query_range", Script: "status 500; send no"},
+		}}, slow)
 		g := group(b.urls...)
 		g.Heartbeat = "up"
 		top := build(t, Options{Dial: b.dial}, true, g)

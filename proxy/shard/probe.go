@@ -298,7 +298,8 @@ func (r *Replica) examine(ctx context.Context) {
 	why := r.misconfigured()
 	switch {
 	case len(why) > 0 && known == 0:
-		u.opts.Logger.Error("a replica is misconfigured and not asked", slog.String("replica", r.Name()), slog.String("do", strings.Join(why, "; ")))
+		u.opts.Logger.Error("a replica is misconfigured and not asked", slog.String("replica", r.Name()),
+			slog.String("do", strings.Join(why, "; ")))
 	case len(why) == 0 && known > 0:
 		u.opts.Logger.Info("a replica's labels are right now; it is asked again", slog.String("replica", r.Name()))
 	case f.note != "" && f.note != noted:

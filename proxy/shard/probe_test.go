@@ -34,8 +34,14 @@ func TestExternalLabels(t *testing.T) {
 	}{
 		{name: "none", state: Up},
 		{name: "both kinds", external: map[string]string{"cluster": "jaguar", "prometheus_replica": "a"}, state: Up},
-		{name: "one that the group lacks", external: map[string]string{"region": "eu"}, state: Misconfigured, says: `add region: "eu" under labels`},
-		{name: "another value", external: map[string]string{"cluster": "ibis"}, state: Misconfigured, says: `external label cluster is "ibis"`},
+		{
+			name: "one that the group lacks", external: map[string]string{"region": "eu"}, state: Misconfigured,
+			says: `add region: "eu" under labels`,
+		},
+		{
+			name: "another value", external: map[string]string{"cluster": "ibis"}, state: Misconfigured,
+			says: `external label cluster is "ibis"`,
+		},
 		{name: "not served", script: "status 403; send no", state: Up, note: "external labels are not known"},
 		{name: "not YAML", script: `header Content-Type application/json; send '{"status":"success","data":{"yaml":": : :"}}'`, state: Up, note: "cannot be understood"},
 	} {
@@ -98,7 +104,10 @@ func TestAdvice(t *testing.T) {
 func TestFacts(t *testing.T) {
 	a := fakeshard.Start(t, fakeshard.Config{Version: "3.15.0", Series: []map[string]string{{"__name__": "up", "cluster": "x"}}})
 	b := fakeshard.Start(t, fakeshard.Config{Version: "2.53.1"})
-	c := fakeshard.Start(t, fakeshard.Config{Version: "3.9.0-rc.1", Flags: map[string]string{"query.lookback-delta": "1m", "enable-feature": "promql-delayed-name-removal,exemplar-storage"}})
+	c := fakeshard.Start(t, fakeshard.Config{
+		Version: "3.9.0-rc.1",
+		Flags:   map[string]string{"query.lookback-delta": "1m", "enable-feature": "promql-delayed-name-removal,exemplar-storage"},
+	})
 	top := build(t, Options{}, true, group(a.URL(), b.URL(), c.URL()))
 	if v := top.LowestVersion(); v != "2.53.1" {
 		t.Errorf("lowest version %q", v)
@@ -114,7 +123,8 @@ func TestFacts(t *testing.T) {
 		t.Errorf("a differs: %q", d)
 	}
 	d := strings.Join(top.EngineDifferences(rs[2]), "; ")
-	if !strings.Contains(d, "lookback-delta is 1m, not 5m") || !strings.Contains(d, "promql-delayed-name-removal") || strings.Contains(d, "exemplar") {
+	if !strings.Contains(d, "lookback-delta is 1m, not 5m") || !strings.Contains(d, "promql-delayed-name-removal") ||
+		strings.Contains(d, "exemplar") {
 		t.Errorf("c differs: %q", d)
 	}
 	if _, err := json.Marshal(top.Status()); err != nil {
@@ -129,7 +139,8 @@ func TestDownAndUp(t *testing.T) {
 		b := newBubble(t, fakeshard.Config{}, fakeshard.Config{})
 		var dial atomic.Pointer[DialFunc]
 		dial.Store(&b.dial)
-		top := build(t, Options{Dial: func(ctx context.Context, n, a string) (net.Conn, error) { return (*dial.Load())(ctx, n, a) }}, true, group(b.urls[0]))
+		top := build(t, Options{Dial: func(ctx context.Context, n, a string) (net.Conn, error) { return (*dial.Load())(ctx, n, a) }}, true,
+			group(b.urls[0]))
 		s := top.Groups[0].Shards[0]
 		if _, err := ask(t.Context(), s, seriesRequest); err != nil {
 			t.Fatal(err)
@@ -168,7 +179,10 @@ func TestDownAndUp(t *testing.T) {
 // stops answering probes while another is well.
 func TestHungReplicaIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hung := fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Script: "stall"}, {Path: "/-/ready", Nth: 2, To: 1000, Script: "stall"}}}
+		hung := fakeshard.Config{Routes: []fakeshard.Route{
+			{Path: "/api/v1/query", Script: "stall"},
+			{Path: "/-/ready", Nth: 2, To: 1000, Script: "stall"},
+		}}
 		b := newBubble(t, hung, fakeshard.Config{})
 		top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)

@@ -298,7 +298,8 @@ func (r *Replica) gone(ctx context.Context) bool {
 	defer cancel()
 	var err error
 	late := ownDelay(func() { err = r.ready(ctx) })
-	return err != nil && (late < starved || qerr.From(err).Kind != qerr.Timeout) // nobody can be called gone by somebody who does not get to listen
+	// nobody can be called gone by somebody who does not get to listen
+	return err != nil && (late < starved || qerr.From(err).Kind != qerr.Timeout)
 }
 
 // isHeld tells the refusal of a text that is suspected: nobody else is to be asked.

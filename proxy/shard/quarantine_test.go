@@ -34,7 +34,8 @@ func TestBreakerOfServersIsNotSentOn(t *testing.T) {
 				if tc.gone {
 					routes = append(routes, fakeshard.Route{Path: "/-/ready", Script: "reset"})
 				}
-				b := newBubble(t, fakeshard.Config{Routes: routes}, fakeshard.Config{Queries: map[string]string{"killer": `{"resultType":"vector","result":[]}`}})
+				b := newBubble(t, fakeshard.Config{Routes: routes},
+					fakeshard.Config{Queries: map[string]string{"killer": `{"resultType":"vector","result":[]}`}})
 				defer b.close()
 				top := build(t, Options{Dial: b.dial}, false, group(b.urls...))
 				defer top.Close()
@@ -99,7 +100,10 @@ func (e *ended) end(replica int, texts ...string) (got []error) {
 	e.t.Helper()
 	routes := []fakeshard.Route{{Path: "/-/ready", Script: "reset"}}
 	for i, text := range texts {
-		routes = append(routes, fakeshard.Route{Path: "/api/v1/query", Query: text, Script: fmt.Sprintf("delay %ds; reset", len(texts)-i+1)})
+		routes = append(routes, fakeshard.Route{
+			Path: "/api/v1/query", Query: text,
+			Script: fmt.Sprintf("delay %ds; reset", len(texts)-i+1),
+		})
 	}
 	if err := e.b.fakes[replica].Set("", routes...); err != nil {
 		e.t.Fatal(err)

@@ -55,7 +55,9 @@ func (r *Replica) counters() *counters {
 			ok: m.requests.WithLabelValues(append(r.labels(), "ok")...), bytes: m.bytes.WithLabelValues(r.labels()...),
 			duration: m.duration.WithLabelValues(r.labels()[:2]...), header: m.header.WithLabelValues(r.labels()...),
 		}
-		m.quarantined.WithLabelValues(r.labels()...) // from 0 on: the first event, as a rule the only one, is not seen where the series begins with it
+		// from 0 on: the first event, as a rule the only one, is not seen where the series begins
+		// with it
+		m.quarantined.WithLabelValues(r.labels()...)
 	})
 	return &r.counted
 }
@@ -141,7 +143,8 @@ func upstreamKey(c *config.Replica) (string, error) {
 		fmt.Fprintf(h, " auth %q", string(hc.Authorization.Credentials))
 	}
 	if hc.OAuth2 != nil {
-		fmt.Fprintf(h, " oauth %q %q %q", string(hc.OAuth2.ClientSecret), string(hc.OAuth2.ClientCertificateKey), string(hc.OAuth2.TLSConfig.Key))
+		fmt.Fprintf(h, " oauth %q %q %q", string(hc.OAuth2.ClientSecret), string(hc.OAuth2.ClientCertificateKey),
+			string(hc.OAuth2.TLSConfig.Key))
 	}
 	if hc.HTTPHeaders != nil {
 		for _, n := range sortedKeys(hc.HTTPHeaders.Headers) {
@@ -181,7 +184,8 @@ func newUpstream(c *config.Replica, key string, o Options, m *metrics, shared *h
 		return nil, fmt.Errorf("http_client: %w", err)
 	}
 	up := &upstream{
-		key: key, kind: c.Type, base: base, transport: rt, opts: o, metrics: m, tracer: o.TracerProvider.Tracer("github.com/spillwayproject/spillway/proxy/shard"),
+		key: key, kind: c.Type, base: base, transport: rt, opts: o, metrics: m,
+		tracer:  o.TracerProvider.Tracer("github.com/spillwayproject/spillway/proxy/shard"),
 		headers: map[string]string{}, firstProbe: make(chan struct{}), watchers: map[*func()]struct{}{},
 		thanos: stores{asking: make(chan struct{}, 1), sounding: sounding{busy: make(chan struct{}, 1)}},
 	}

@@ -260,7 +260,8 @@ func (g *Group) tell(log *slog.Logger, was, is []Sickness) {
 	}
 	for _, x := range was {
 		if !same(is, x) {
-			log.Info("what was wrong with a group's server is no more", slog.String("group", g.Name), slog.String("kind", x.Kind), slog.String("replica", x.Replica))
+			log.Info("what was wrong with a group's server is no more", slog.String("group", g.Name), slog.String("kind", x.Kind),
+				slog.String("replica", x.Replica))
 		}
 	}
 	if len(was) > 0 && len(is) == 0 {
@@ -287,11 +288,15 @@ func (r *Replica) engineAilments(ref trust.Engine) []ailment {
 	}
 	raw := !r.Engine().SameLookback(ref)
 	if !raw {
-		raw = !slices.ContainsFunc(r.Shard.Replicas, func(o *Replica) bool { return o.Engine().Known && len(o.Engine().Differences(ref)) == 0 })
+		raw = !slices.ContainsFunc(r.Shard.Replicas,
+			func(o *Replica) bool { return o.Engine().Known && len(o.Engine().Differences(ref)) == 0 })
 	}
 	out := make([]ailment, 0, len(mine))
 	for _, d := range mine {
-		out = append(out, ailment{kind: SickEngine, r: r, raw: raw, text: "its query engine differs from most others: " + d + "; nothing is pushed to it until they are equal"})
+		out = append(out, ailment{
+			kind: SickEngine, r: r, raw: raw,
+			text: "its query engine differs from most others: " + d + "; nothing is pushed to it until they are equal",
+		})
 	}
 	return out
 }

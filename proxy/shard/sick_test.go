@@ -150,7 +150,10 @@ func TestSick(t *testing.T) {
 		{
 			name: "another group's target, with its label", change: func(ps []*patient) {
 				ps[history].set(func(p *patient) {
-					p.series = append(p.series, map[string]string{"__name__": "up", "job": "node", "instance": "node-3", "cluster": "jaguar"})
+					p.series = append(p.series, map[string]string{
+						"__name__": "up", "job": "node", "instance": "node-3",
+						"cluster": "jaguar",
+					})
 				})
 			},
 			kind: SickOverlap, groups: "jaguar history", replica: "6", says: "1 of its targets are on 10.0.0.1:9090 of group jaguar's shard 0 too, such as",
@@ -171,7 +174,10 @@ func TestSick(t *testing.T) {
 					cfgs[i] = ps[i].config()
 				}
 				healthy := func() {
-					for i, series := range [][]map[string]string{ups(0, 10, "a"), ups(0, 10, "b"), ups(10, 20, "a"), ups(10, 20, "b"), ups(20, 30, "a"), ups(40, 50, "a")} {
+					for i, series := range [][]map[string]string{
+						ups(0, 10, "a"), ups(0, 10, "b"), ups(10, 20, "a"), ups(10, 20, "b"),
+						ups(20, 30, "a"), ups(40, 50, "a"),
+					} {
 						ps[i].set(func(p *patient) { p.series, p.flags, p.skew = series, nil, 0 })
 					}
 				}
@@ -201,7 +207,8 @@ func TestSick(t *testing.T) {
 						}
 						sick = append(sick, g.Name)
 						for _, s := range g.Sick() {
-							if s.Kind != tc.kind || !strings.HasSuffix(s.Replica, "/10.0.0."+tc.replica+":9090") || !strings.Contains(s.Text, tc.says) {
+							if s.Kind != tc.kind || !strings.HasSuffix(s.Replica, "/10.0.0."+tc.replica+":9090") ||
+								!strings.Contains(s.Text, tc.says) {
 								t.Errorf("%s: %+v", g.Name, s)
 							}
 						}
@@ -213,7 +220,8 @@ func TestSick(t *testing.T) {
 						t.Errorf("sick are %q, want %q", got, want)
 					}
 					for _, i := range top.Status() {
-						hit := want != "" && strings.HasSuffix(i.URL, "10.0.0."+tc.replica+":9090") && slices.Contains(strings.Fields(want), i.Group)
+						hit := want != "" && strings.HasSuffix(i.URL, "10.0.0."+tc.replica+":9090") &&
+							slices.Contains(strings.Fields(want), i.Group)
 						if (len(i.Sick) > 0) != hit || i.GroupTrusted == slices.Contains(strings.Fields(want), i.Group) {
 							t.Errorf("the view says %q of %s, group trusted %t", i.Sick, i.URL, i.GroupTrusted)
 						}
@@ -242,7 +250,8 @@ func TestSick(t *testing.T) {
 				time.Sleep(3*factsEvery + 10*time.Second)
 				check("")
 				for _, g := range strings.Fields(tc.groups) {
-					if v := gauge(t, reg, "spillway_group_sick", g, tc.kind); v != 0 || !strings.Contains(log.String(), "fit together again") {
+					if v := gauge(t, reg, "spillway_group_sick", g, tc.kind); v != 0 ||
+						!strings.Contains(log.String(), "fit together again") {
 						t.Errorf("mended: the metric of %s says %g; the log:\n%s", g, v, log.String())
 					}
 				}
@@ -361,7 +370,8 @@ func TestSplitIsNotWhole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, whole, err := s.Whole(context.Background(), now.Add(-time.Hour).UnixMilli(), now.UnixMilli(), now); err != nil || whole != (len(rs) > 0) || whole && r != rs[0] {
+		if r, whole, err := s.Whole(context.Background(), now.Add(-time.Hour).UnixMilli(), now.UnixMilli(), now); err != nil ||
+			whole != (len(rs) > 0) || whole && r != rs[0] {
 			t.Errorf("Whole says %s, %t, %v; Wholes %v", r.Name(), whole, err, rs)
 		}
 		return len(rs)
@@ -381,11 +391,13 @@ func TestSplitIsNotWhole(t *testing.T) {
 	// The one that served last comes first, and one that is not well is not among them.
 	s.base.Store(1)
 	now := time.Now()
-	if rs, err := s.Wholes(context.Background(), now.Add(-time.Hour).UnixMilli(), now.UnixMilli(), now); err != nil || len(rs) != 2 || rs[0].Index != 1 {
+	if rs, err := s.Wholes(context.Background(), now.Add(-time.Hour).UnixMilli(), now.UnixMilli(), now); err != nil || len(rs) != 2 ||
+		rs[0].Index != 1 {
 		t.Errorf("%v, %v", rs, err)
 	}
 	s.setBehind(s.Replicas[1], true)
-	if rs, err := s.Wholes(context.Background(), now.Add(-time.Hour).UnixMilli(), now.UnixMilli(), now); err != nil || len(rs) != 1 || rs[0].Index != 0 {
+	if rs, err := s.Wholes(context.Background(), now.Add(-time.Hour).UnixMilli(), now.UnixMilli(), now); err != nil || len(rs) != 1 ||
+		rs[0].Index != 0 {
 		t.Errorf("%v, %v", rs, err)
 	}
 }
@@ -396,7 +408,8 @@ func TestSplitIsNotWhole(t *testing.T) {
 func TestSickAgainstPrometheus(t *testing.T) {
 	now := time.Now()
 	start := func(from, until int, lookback time.Duration) string {
-		p, err := localprom.Start(context.Background(), localprom.Options{DisableWAL: true, ExternalLabels: labels.FromStrings("cluster", "jaguar"), LookbackDelta: lookback})
+		p, err := localprom.Start(context.Background(),
+			localprom.Options{DisableWAL: true, ExternalLabels: labels.FromStrings("cluster", "jaguar"), LookbackDelta: lookback})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -536,7 +549,8 @@ func targetsByJSON(in string) (out []string, ok bool) {
 	for _, e := range elements {
 		metric, ok := member(e, "metric")
 		var set map[string]string
-		if !ok || json.Unmarshal(metric, &set) != nil || set == nil || strings.Count(string(metric), ":") != len(set) || strings.Contains(string(metric), "null") {
+		if !ok || json.Unmarshal(metric, &set) != nil || set == nil || strings.Count(string(metric), ":") != len(set) ||
+			strings.Contains(string(metric), "null") {
 			return nil, false
 		}
 		if set["__name__"] == "up" {
@@ -564,7 +578,8 @@ func BenchmarkReadTargets(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		n := 0
-		if err := decodeTargets(bytes.NewReader(body.Bytes()), func(set []pair) error { key.hash(set); n++; return nil }); err != nil || n != 10_000 {
+		if err := decodeTargets(bytes.NewReader(body.Bytes()), func(set []pair) error { key.hash(set); n++; return nil }); err != nil ||
+			n != 10_000 {
 			b.Fatal(n, err)
 		}
 	}

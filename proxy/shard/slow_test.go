@@ -63,7 +63,8 @@ func TestSlowShardAlone(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for i, want := range []float64{0, 1} {
-			if got := labelled(t, reg, "spillway_shard_requests_unanswered", "jaguar", b.urls[i][len("http://"):]).GetGauge().GetValue(); got != want {
+			if got := labelled(t, reg, "spillway_shard_requests_unanswered", "jaguar",
+				b.urls[i][len("http://"):]).GetGauge().GetValue(); got != want {
 				t.Errorf("shard %d after a second: %g unanswered calls, want %g", i, got, want)
 			}
 		}

@@ -47,7 +47,10 @@ func (e *StatusError) Error() string {
 func (c *call) status(resp *http.Response) error {
 	name := c.r.Name()
 	raw := c.errorBody(resp)
-	st := &StatusError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now()), Body: string(raw[:min(len(raw), headBytes)])}
+	st := &StatusError{
+		Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now()),
+		Body: string(raw[:min(len(raw), headBytes)]),
+	}
 	var api apiError
 	known := json.Unmarshal(raw, &api) == nil && api.Status == "error" && api.Error != ""
 	said := ""
@@ -70,7 +73,8 @@ func (c *call) status(resp *http.Response) error {
 		e.Verbatim = true
 		return e
 	case code == http.StatusUnprocessableEntity && known && strings.HasSuffix(api.Error, context.DeadlineExceeded.Error()):
-		return fail(qerr.Timeout, "%s: %s", name, cleaned(api.Error)) // its time was over while it read series, which it takes for a fault of the query
+		// its time was over while it read series, which it takes for a fault of the query
+		return fail(qerr.Timeout, "%s: %s", name, cleaned(api.Error))
 	case code == http.StatusUnprocessableEntity && known:
 		e := qerr.Wrap(qerr.TooExpensive, st, "%s", cleaned(api.Error)) // about the query, in Prometheus' own words
 		e.Shards = []string{name}

@@ -371,7 +371,10 @@ func (c *call) thanosStatus(code int, text string) *qerr.Error {
 
 // storeTrouble tells errors of reading the stores from those of the query.
 func storeTrouble(text string) bool {
-	for _, s := range []string{"proxy Series()", "proxy LabelNames()", "proxy LabelValues()", "expanding series:", "rpc error:", "failed to wait for turn", "context deadline exceeded", "context canceled"} {
+	for _, s := range []string{
+		"proxy Series()", "proxy LabelNames()", "proxy LabelValues()", "expanding series:", "rpc error:",
+		"failed to wait for turn", "context deadline exceeded", "context canceled",
+	} {
 		if strings.Contains(text, s) {
 			return true
 		}
@@ -436,5 +439,6 @@ func (r *Replica) thanosMisconfigured() []string {
 // PartialWarning tells warnings of a Thanos Query that mean a partial answer from PromQL's own and
 // from the remark on a limit.
 func PartialWarning(w string) bool {
-	return !strings.HasPrefix(w, "PromQL info") && !strings.HasPrefix(w, "PromQL warning") && !strings.HasPrefix(w, "results truncated due to limit")
+	return !strings.HasPrefix(w, "PromQL info") && !strings.HasPrefix(w, "PromQL warning") &&
+		!strings.HasPrefix(w, "results truncated due to limit")
 }

@@ -108,7 +108,7 @@ func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build buil
 		case errors.Is(err, errStoreHangs), errors.Is(err, errUnseen):
 		case !errors.As(err, &e):
 			return nil, err
-		case !r.leaveOut(spokenOf(e.text, r.listedStores())) && slices.Equal(r.leftOut(), t.without) || again > 0: // else there may be more of them
+		case !r.leaveOut(spokenOf(e.text, r.listedStores())) && slices.Equal(r.leftOut(), t.without) || again > 0: // there may be more
 			r.sound(ctx, storeTimeout)
 			if slices.Equal(r.leftOut(), t.without) {
 				return nil, err
@@ -336,7 +336,10 @@ var errNothing = errors.New("it has nothing of the metric up")
 // askStore asks one store by itself something that costs little and passes its Prometheus, though
 // not the server's queue of queries, which may be full of those that hang.
 func (r *Replica) askStore(ctx context.Context, name string, patience time.Duration) error {
-	req := &endpoint.Request{ID: endpoint.LabelValues, Label: "__name__", Match: []string{"up"}, Limit: 1, Start: endpoint.At(time.Now().Add(-defaultLookback).UnixMilli()), End: endpoint.At(time.Now().UnixMilli())}
+	req := &endpoint.Request{
+		ID: endpoint.LabelValues, Label: "__name__", Match: []string{"up"}, Limit: 1,
+		Start: endpoint.At(time.Now().Add(-defaultLookback).UnixMilli()), End: endpoint.At(time.Now().UnixMilli()),
+	}
 	build := r.thanosBuilder(req.ID, writer(req), false, nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, context.DeadlineExceeded)
 	defer cancel()
@@ -473,7 +476,8 @@ func (r *Replica) storesAway() []string {
 	}
 	for _, name := range r.up.health.thanos.static { // Thanos takes it off its list after a while, and it is away as before
 		old, once := t.seen[name]
-		if once && !slices.ContainsFunc(marked, func(i storeInfo) bool { return i.name == name }) && t.madeGood(marked, old.storeInfo, r.replicaNames(), old.last) {
+		if once && !slices.ContainsFunc(marked, func(i storeInfo) bool { return i.name == name }) &&
+			t.madeGood(marked, old.storeInfo, r.replicaNames(), old.last) {
 			names = append(names, name)
 		}
 	}

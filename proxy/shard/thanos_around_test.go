@@ -79,7 +79,8 @@ func (f *fakeStores) config() fakeshard.Config {
 		var up []string
 		targets := map[rune]bool{}
 		for _, name := range slices.Sorted(maps.Keys(holds)) {
-			if s := r.Form.Get("storeMatch[]"); strings.Contains(s, fmt.Sprintf("__address__!=%q", name)) || strings.Contains(s, "__address__=\"") && !strings.Contains(s, fmt.Sprintf("__address__=%q", name)) {
+			if s := r.Form.Get("storeMatch[]"); strings.Contains(s, fmt.Sprintf("__address__!=%q", name)) ||
+				strings.Contains(s, "__address__=\"") && !strings.Contains(s, fmt.Sprintf("__address__=%q", name)) {
 				continue
 			}
 			f.mu.Lock()
@@ -140,10 +141,25 @@ func TestAroundStores(t *testing.T) {
 		{"one of a pair fails", map[string]string{"a:1": "fail"}, "ok", "", 0, []string{"a:1"}},
 		{"one of each pair fails", map[string]string{"a:10": "fail", "b:1": "fail"}, "ok", "", 0, []string{"a:10", "b:1"}},
 		{"one of a pair hangs", map[string]string{"b:10": "hang"}, "ok", "", 5 * time.Second, []string{"b:10"}},
-		{"one fails, one of another pair hangs", map[string]string{"a:1": "fail", "b:10": "hang"}, "ok", "", 5 * time.Second, []string{"a:1", "b:10"}},
+		{
+			"one fails, one of another pair hangs",
+			map[string]string{"a:1": "fail", "b:10": "hang"},
+			"ok", "", 5 * time.Second,
+			[]string{"a:1", "b:10"},
+		},
 		{"both of a pair fail", map[string]string{"a:1": "fail", "a:10": "fail"}, "shard_failed", "a:1", 0, []string{"a:1"}},
-		{"both of a pair hang", map[string]string{"a:1": "hang", "a:10": "hang"}, "shard_failed", "a:1, a:10 did not answer", 11 * time.Second, nil},
-		{"one fails, its copy hangs", map[string]string{"a:1": "fail", "a:10": "hang"}, "shard_failed", "a:1", 11 * time.Second, []string{"a:1"}},
+		{
+			"both of a pair hang",
+			map[string]string{"a:1": "hang", "a:10": "hang"},
+			"shard_failed", "a:1, a:10 did not answer",
+			11 * time.Second, nil,
+		},
+		{
+			"one fails, its copy hangs",
+			map[string]string{"a:1": "fail", "a:10": "hang"},
+			"shard_failed", "a:1", 11 * time.Second,
+			[]string{"a:1"},
+		},
 		{"one without a copy fails", map[string]string{"c:1": "fail"}, "shard_failed", "c:1", 0, nil},
 		{"one without a copy hangs", map[string]string{"c:1": "hang"}, "shard_failed", "c:1 did not answer", 11 * time.Second, nil},
 	} {
@@ -178,7 +194,8 @@ func TestAroundStores(t *testing.T) {
 					f.set(tc.does)
 					for again := range 2 {
 						text, took, err := ask()
-						if kindOf(err) != tc.kind || err == nil && !strings.Contains(text, `"6"`) || err != nil && !strings.Contains(err.Error(), tc.says) {
+						if kindOf(err) != tc.kind || err == nil && !strings.Contains(text, `"6"`) ||
+							err != nil && !strings.Contains(err.Error(), tc.says) {
 							t.Errorf("asked for the %d. time: %s, %v", again+1, text, err)
 						}
 						if took > tc.take || again > 0 && tc.kind == "ok" && took > 0 {
@@ -187,7 +204,8 @@ func TestAroundStores(t *testing.T) {
 					}
 					if strings.Contains(tc.says, "did not answer") { // metadata too, for which a server is waited for less
 						ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
-						if _, err := s.Do(ctx, &endpoint.Request{ID: endpoint.LabelValues, Label: "job"}, CallOptions{}); kindOf(err) != tc.kind || !strings.Contains(err.Error(), tc.says) {
+						if _, err := s.Do(ctx, &endpoint.Request{ID: endpoint.LabelValues, Label: "job"},
+							CallOptions{}); kindOf(err) != tc.kind || !strings.Contains(err.Error(), tc.says) {
 							t.Errorf("values: %v", err)
 						}
 						cancel()
@@ -197,7 +215,8 @@ func TestAroundStores(t *testing.T) {
 					}
 					note := top.Status()[0].Note
 					for _, name := range tc.out {
-						if want := name + ` of {cluster="jaguar", prometheus_replica="` + name + `"}`; !strings.Contains(note, want) || !strings.Contains(log.String(), "store="+name) {
+						if want := name + ` of {cluster="jaguar", prometheus_replica="` + name + `"}`; !strings.Contains(note, want) ||
+							!strings.Contains(log.String(), "store="+name) {
 							t.Errorf("note %q, log %s", note, log.String())
 						}
 					}
@@ -270,7 +289,8 @@ func TestGoneMeanwhile(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 			defer cancel()
 			began := time.Now()
-			_, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: endpoint.Query, Query: "count(up)"}, CallOptions{Partial: partial})
+			_, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: endpoint.Query, Query: "count(up)"},
+				CallOptions{Partial: partial})
 			took := time.Since(began)
 			if kindOf(err) != map[bool]string{false: "shard_failed", true: "timeout"}[partial] || (took < 10*time.Second) == partial {
 				t.Errorf("partial %v: %v after %s", partial, err, took)
@@ -324,7 +344,8 @@ func TestSoundedOnce(t *testing.T) {
 	before := len(fake.RequestsTo(path))
 	for range 30 {
 		all.Go(func() {
-			if _, err := readAll(t.Context(), top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: endpoint.Query, Query: "count(up)"}, CallOptions{}); kindOf(err) != "shard_failed" {
+			if _, err := readAll(t.Context(), top.Groups[0].Shards[0].Replicas[0],
+				&endpoint.Request{ID: endpoint.Query, Query: "count(up)"}, CallOptions{}); kindOf(err) != "shard_failed" {
 				t.Error(err)
 			}
 		})
@@ -357,7 +378,8 @@ func TestLeftOutIsMissed(t *testing.T) {
 	if missing != "" {
 		t.Errorf("missing %q, though a:1 is well", missing)
 	}
-	if got := r.missingBeside([]string{"a:1"}); !strings.Contains(got, "a:1 (it was left out)") || !strings.Contains(got, "a:10 (Not ready)") {
+	if got := r.missingBeside([]string{"a:1"}); !strings.Contains(got, "a:1 (it was left out)") ||
+		!strings.Contains(got, "a:10 (Not ready)") {
 		t.Errorf("missing %q", got)
 	}
 	if r.leaveOut(map[string]string{"a:1": "no"}) {
@@ -458,7 +480,10 @@ func TestStoreMatch(t *testing.T) {
 		}
 	}
 	text := "receive series from Addr: 10.0.0.1:10901 MinTime: 0; Addr: 10.0.0.2:1"
-	if got := slices.Sorted(maps.Keys(spokenOf(text, []string{"10.0.0.1:1090", "10.0.0.1:10901", "10.0.0.2:1", "10.0.0.3:1"}))); !slices.Equal(got, []string{"10.0.0.1:10901", "10.0.0.2:1"}) {
+	if got := slices.Sorted(maps.Keys(spokenOf(text, []string{
+		"10.0.0.1:1090", "10.0.0.1:10901", "10.0.0.2:1",
+		"10.0.0.3:1",
+	}))); !slices.Equal(got, []string{"10.0.0.1:10901", "10.0.0.2:1"}) {
 		t.Errorf("it speaks of %q", got)
 	}
 }

@@ -85,7 +85,8 @@ func TestAgainstThanos(t *testing.T) {
 	x := startRealThanos(t)
 	g := thanosGroup(x.query.URL())
 	prom := group(x.servers[0].URL())
-	prom.Name, prom.Labels, prom.ReplicaLabels = "other", map[string]string{"cluster": "jaguar", "slice": "0"}, []string{"prometheus_replica"}
+	prom.Name, prom.Labels, prom.ReplicaLabels = "other", map[string]string{"cluster": "jaguar", "slice": "0"},
+		[]string{"prometheus_replica"}
 	top := build(t, Options{}, true, g, prom)
 	s := top.Groups[0].Shards[0]
 	r := s.Replicas[0]
@@ -97,7 +98,8 @@ func TestAgainstThanos(t *testing.T) {
 	if r.State() != Up || !r.LabelsAgree() || !r.StoresGroupLabels() || r.Clean() || s.fullest(time.Now()) != 1 || r.Version() == "" {
 		t.Errorf("state %s, agree %t, stores group labels %t, clean %t, version %q, misconfigured %q", r.State(), r.LabelsAgree(), r.StoresGroupLabels(), r.Clean(), r.Version(), r.misconfigured())
 	}
-	if e := r.Engine(); e.Lookback != "5m" || e.EvaluationInterval != "1m" || r.up.health.thanos.timeout != 8*time.Second || len(r.up.health.thanos.static) != 3 || len(top.EngineDifferences(r)) > 0 {
+	if e := r.Engine(); e.Lookback != "5m" || e.EvaluationInterval != "1m" || r.up.health.thanos.timeout != 8*time.Second ||
+		len(r.up.health.thanos.static) != 3 || len(top.EngineDifferences(r)) > 0 {
 		t.Errorf("engine %+v, differs %q", e, top.EngineDifferences(r))
 	}
 	if v := top.LowestVersion(); !strings.HasPrefix(v, "3.") {
@@ -118,11 +120,22 @@ func TestAgainstThanos(t *testing.T) {
 		{"sum", instant(`sum by (cluster) (up)`), `"cluster":"jaguar" "2"`, "prometheus_replica"},
 		{"rate", instant(`rate(work_total[5m])`), `"slice":"0" "slice":"1"`, "prometheus_replica"},
 		{"long text", instant(`up` + strings.Repeat(" ", 3000)), `"slice":"0" "slice":"1"`, "prometheus_replica"},
-		{"range", &endpoint.Request{ID: endpoint.QueryRange, Query: "count(up)", Start: from, End: to, Step: time.Minute, LookbackDelta: 5 * time.Minute}, `"2"`, `"3"`},
+		{"range", &endpoint.Request{
+			ID: endpoint.QueryRange, Query: "count(up)", Start: from, End: to, Step: time.Minute,
+			LookbackDelta: 5 * time.Minute,
+		}, `"2"`, `"3"`},
 		{"series", &endpoint.Request{ID: endpoint.Series, Match: []string{"up"}, Start: from, End: to}, `"n0" "n1"`, "prometheus_replica"},
-		{"series, limited", &endpoint.Request{ID: endpoint.Series, Match: []string{"up"}, Start: from, End: to, Limit: 1}, `"n0" truncated`, `"n1"`},
+		{
+			"series, limited", &endpoint.Request{ID: endpoint.Series, Match: []string{"up"}, Start: from, End: to, Limit: 1},
+			`"n0" truncated`,
+			`"n1"`,
+		},
 		{"labels", &endpoint.Request{ID: endpoint.Labels, Start: from, End: to}, `"__name__" "cluster" "node" "prometheus_replica"`, ""},
-		{"values", &endpoint.Request{ID: endpoint.LabelValues, Label: "node", Match: []string{"up"}, Start: from, End: to}, `["n0","n1"]`, ""},
+		{
+			"values", &endpoint.Request{ID: endpoint.LabelValues, Label: "node", Match: []string{"up"}, Start: from, End: to},
+			`["n0","n1"]`,
+			"",
+		},
 		{"buildinfo", &endpoint.Request{ID: endpoint.StatusBuildinfo}, `"version"`, ""},
 		{"rules", &endpoint.Request{ID: endpoint.Rules}, `"groups"`, ""},
 		{"targets", &endpoint.Request{ID: endpoint.Targets}, `"activeTargets"`, ""},
@@ -202,7 +215,8 @@ func TestAgainstThanos(t *testing.T) {
 		t.Errorf("partial: %s, %q, %v", text, partial, err)
 	}
 	// This is what must not be taken for an answer: partial_response=false, 200, no warning.
-	raw, err := r.get(t.Context(), probeJSON, "/api/v1/query", map[string][]string{"query": {"count(up)"}, "partial_response": {"false"}, "time": {fmt.Sprint(x.end.Unix())}}, 1<<20)
+	raw, err := r.get(t.Context(), probeJSON, "/api/v1/query",
+		map[string][]string{"query": {"count(up)"}, "partial_response": {"false"}, "time": {fmt.Sprint(x.end.Unix())}}, 1<<20)
 	if err != nil || !strings.Contains(string(raw), `"1"`) || strings.Contains(string(raw), "warnings") {
 		t.Errorf("this Thanos does not leave stores out in silence any more, so look whether the check of its stores is still needed: %s, %v", raw, err)
 	}

@@ -263,7 +263,8 @@ func (s *stores) whetherCopied(list []storeInfo, gone storeInfo, replica []strin
 	for _, set := range gone.labelSets {
 		for _, i := range list {
 			for _, other := range i.labelSets {
-				if _, known := s.copies[pairKey(set, other)]; i.err == "" && i.component == gone.component && !known && !maps.Equal(set, other) && sameSlice(set, other, replica) {
+				if _, known := s.copies[pairKey(set, other)]; i.err == "" && i.component == gone.component && !known &&
+					!maps.Equal(set, other) && sameSlice(set, other, replica) {
 					return "; whether " + i.name + " is a copy of it is not known, since both were not seen to scrape the same"
 				}
 			}

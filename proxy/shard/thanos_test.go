@@ -49,7 +49,10 @@ const jaguarA = `{"cluster":"jaguar","prometheus_replica":"a"}`
 // fakeThanos is a server that looks like a Thanos Query with one healthy store, unless routes say
 // otherwise.
 func fakeThanos(flags map[string]string, routes ...fakeshard.Route) fakeshard.Config {
-	all := map[string]string{"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m", "query.timeout": "2m", "query.replica-label": "rule_replica"}
+	all := map[string]string{
+		"query.lookback-delta": "0s", "query.default-evaluation-interval": "1m", "query.timeout": "2m",
+		"query.replica-label": "rule_replica",
+	}
 	maps.Copy(all, flags)
 	return fakeshard.Config{
 		Version: "0.42.4", Flags: all,
@@ -87,11 +90,26 @@ func TestThanosIsTold(t *testing.T) {
 		says    string       // partial_response
 	}{
 		{"query", &endpoint.Request{ID: endpoint.Query, Query: "up"}, false, "GET", []url.Values{common, query}, "false"},
-		{"the client's own is taken out", &endpoint.Request{ID: endpoint.Query, Query: "up", PartialResponse: &yes}, false, "GET", []url.Values{common, query}, "false"},
-		{"by POST too", &endpoint.Request{ID: endpoint.Query, Query: "up" + long, PartialResponse: &yes}, false, "POST", []url.Values{common, query}, "false"},
-		{"partial", &endpoint.Request{ID: endpoint.QueryRange, Query: "up", Start: endpoint.At(0), End: endpoint.At(60_000), Step: time.Minute}, true, "GET", []url.Values{common, query}, "true"},
+		{
+			"the client's own is taken out", &endpoint.Request{ID: endpoint.Query, Query: "up", PartialResponse: &yes}, false, "GET",
+			[]url.Values{common, query},
+			"false",
+		},
+		{
+			"by POST too", &endpoint.Request{ID: endpoint.Query, Query: "up" + long, PartialResponse: &yes}, false, "POST",
+			[]url.Values{common, query},
+			"false",
+		},
+		{"partial", &endpoint.Request{
+			ID: endpoint.QueryRange, Query: "up", Start: endpoint.At(0), End: endpoint.At(60_000),
+			Step: time.Minute,
+		}, true, "GET", []url.Values{common, query}, "true"},
 		{"partial by POST", &endpoint.Request{ID: endpoint.Query, Query: "up" + long}, true, "POST", []url.Values{common, query}, "true"},
-		{"series are never partial", &endpoint.Request{ID: endpoint.Series, Match: []string{"up"}}, true, "GET", []url.Values{common}, "false"},
+		{
+			"series are never partial", &endpoint.Request{ID: endpoint.Series, Match: []string{"up"}}, true, "GET",
+			[]url.Values{common},
+			"false",
+		},
 		{"labels", &endpoint.Request{ID: endpoint.Labels}, true, "GET", []url.Values{common}, "false"},
 		{"values", &endpoint.Request{ID: endpoint.LabelValues, Label: "job"}, true, "GET", []url.Values{common}, "false"},
 		{"rules follow its flags", &endpoint.Request{ID: endpoint.Rules}, false, "GET", nil, ""},
@@ -178,10 +196,33 @@ func TestThanosWithoutStores(t *testing.T) {
 		kind    string // without Partial
 	}{
 		{"all there", nil, up, "", "ok"},
-		{"one is down", []fakeshard.Route{{Path: storesPath, Script: page(store("s1", "", jaguarA), store("s2", "rpc error: code = Unknown desc = Not ready", `{"cluster":"jaguar","slice":"2"}`))}}, up, "sidecar s2 (Not ready)", "shard_failed"},
-		{"one is down, about itself", []fakeshard.Route{{Path: storesPath, Script: page(store("s2", "Not ready", jaguarA))}}, &endpoint.Request{ID: endpoint.StatusBuildinfo}, "", "ok"},
-		{"one is down, series", []fakeshard.Route{{Path: storesPath, Script: page(store("s2", "Not ready", jaguarA))}}, seriesRequest, "s2", "shard_failed"},
-		{"its copy is there, as far as labels tell", []fakeshard.Route{{Path: storesPath, Script: page(store("s1", "", jaguarA), store("s2", "Not ready", `{"cluster":"jaguar","prometheus_replica":"b"}`))}}, up, "whether s1 is a copy of it is not known", "shard_failed"},
+		{
+			"one is down",
+			[]fakeshard.Route{{Path: storesPath, Script: page(store("s1", "", jaguarA),
+				store("s2", "rpc error: code = Unknown desc = Not ready", `{"cluster":"jaguar","slice":"2"}`))}},
+			up, "sidecar s2 (Not ready)",
+			"shard_failed",
+		},
+		{
+			"one is down, about itself",
+			[]fakeshard.Route{{Path: storesPath, Script: page(store("s2", "Not ready", jaguarA))}},
+			&endpoint.Request{ID: endpoint.StatusBuildinfo}, "", "ok",
+		},
+		{
+			"one is down, series",
+			[]fakeshard.Route{{Path: storesPath, Script: page(store("s2", "Not ready", jaguarA))}},
+			seriesRequest, "s2",
+			"shard_failed",
+		},
+		{
+			"its copy is there, as far as labels tell",
+			[]fakeshard.Route{{
+				Path:   storesPath,
+				Script: page(store("s1", "", jaguarA), store("s2", "Not ready", `{"cluster":"jaguar","prometheus_replica":"b"}`)),
+			}},
+			up,
+			"whether s1 is a copy of it is not known", "shard_failed",
+		},
 		{"it says so itself", []fakeshard.Route{noStore}, up, "could not read all of its stores", "shard_failed"},
 		{"the page hangs", []fakeshard.Route{{Path: storesPath, Script: "stall"}}, up, "-", "timeout"},
 		{"the page is broken", []fakeshard.Route{{Path: storesPath, Script: "status 500; send no"}}, up, "-", "shard_failed"},
@@ -247,21 +288,90 @@ func TestThanosStores(t *testing.T) {
 	}{
 		{"all well", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}}, []string{""}, nil},
 		{"nothing at all", thanosFlags{}, []list{{}}, []string{""}, nil},
-		{"one fails and comes back", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}, {info("s0", "", a0), info("s1", "no", a1)}, {info("s0", "", a0), info("s1", "", a1)}}, []string{"", "s1 (no)", ""}, nil},
-		{"one fails, then leaves the list", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}, {info("s0", "", a0), info("s1", "no", a1)}, {info("s0", "", a0)}}, []string{"", "s1 (no)", "s1 (no longer listed)"}, nil},
-		{"a pair, one fails", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0), info("s1", "no", b0)}, {info("s0", "", a0)}}, []string{"", "", ""}, []bool{true}},
-		{"two that may be a pair", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0), info("s1", "no", b0)}, {info("s0", "", a0)}}, []string{"", "s1 (no; whether s0 is a copy of it is not known", "s1 (no longer listed; whether s0 is a copy"}, nil},
-		{"two shards that look like a pair", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0), info("s1", "no", b0)}, {info("s0", "", a0)}}, []string{"", "s1 (no)", "s1 (no longer listed)"}, []bool{false}},
+		{"one fails and comes back", thanosFlags{}, []list{
+			{info("s0", "", a0), info("s1", "", a1)},
+			{info("s0", "", a0), info("s1", "no", a1)},
+			{info("s0", "", a0), info("s1", "", a1)},
+		}, []string{"", "s1 (no)", ""}, nil},
+		{"one fails, then leaves the list", thanosFlags{}, []list{
+			{info("s0", "", a0), info("s1", "", a1)},
+			{info("s0", "", a0), info("s1", "no", a1)},
+			{info("s0", "", a0)},
+		}, []string{"", "s1 (no)", "s1 (no longer listed)"}, nil},
+		{"a pair, one fails", thanosFlags{}, []list{
+			{info("s0", "", a0), info("s1", "", b0)},
+			{info("s0", "", a0), info("s1", "no", b0)},
+			{info("s0", "", a0)},
+		}, []string{"", "", ""}, []bool{true}},
+		{
+			"two that may be a pair",
+			thanosFlags{},
+			[]list{
+				{info("s0", "", a0), info("s1", "", b0)},
+				{info("s0", "", a0), info("s1", "no", b0)},
+				{info("s0", "", a0)},
+			},
+			[]string{"", "s1 (no; whether s0 is a copy of it is not known", "s1 (no longer listed; whether s0 is a copy"},
+			nil,
+		},
+		{
+			"two shards that look like a pair",
+			thanosFlags{},
+			[]list{
+				{info("s0", "", a0), info("s1", "", b0)},
+				{info("s0", "", a0), info("s1", "no", b0)},
+				{info("s0", "", a0)},
+			},
+			[]string{"", "s1 (no)", "s1 (no longer listed)"},
+			[]bool{false},
+		},
 		{"a pair of configured ones, one goes, then the other", thanosFlags{static: []string{"s0", "s1"}}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0)}, {info("s0", "", a0)}, {info("s0", "no", a0)}}, []string{"", "", "", "s0 (no), sidecar s1 (no longer listed)"}, []bool{true}},
-		{"a pair, both fail", thanosFlags{}, []list{{info("s0", "no", a0), info("s1", "no", b0)}}, []string{"s0 (no), sidecar s1 (no)"}, nil},
-		{"a pod with a new address", thanosFlags{}, []list{{info("s0", "", a0)}, {info("s9", "", a0)}, {info("s9", "", a0)}}, []string{"", "", ""}, nil},
-		{"one of two with the very same labels", thanosFlags{}, []list{{gateway("g0", "", a0), gateway("g1", "", a0)}, {gateway("g0", "", a0), gateway("g1", "no", a0)}, {gateway("g0", "", a0)}}, []string{"", "g1 (no)", "g1 (no longer listed)"}, nil},
-		{"a gateway does not stand for a sidecar", thanosFlags{}, []list{{info("s0", "no", a0), gateway("g0", "", b0)}}, []string{"s0 (no)"}, nil},
+		{
+			"a pair, both fail",
+			thanosFlags{},
+			[]list{{info("s0", "no", a0), info("s1", "no", b0)}},
+			[]string{"s0 (no), sidecar s1 (no)"},
+			nil,
+		},
+		{
+			"a pod with a new address",
+			thanosFlags{},
+			[]list{{info("s0", "", a0)}, {info("s9", "", a0)}, {info("s9", "", a0)}},
+			[]string{"", "", ""},
+			nil,
+		},
+		{
+			"one of two with the very same labels",
+			thanosFlags{},
+			[]list{
+				{gateway("g0", "", a0), gateway("g1", "", a0)},
+				{gateway("g0", "", a0), gateway("g1", "no", a0)},
+				{gateway("g0", "", a0)},
+			},
+			[]string{"", "g1 (no)", "g1 (no longer listed)"},
+			nil,
+		},
+		{
+			"a gateway does not stand for a sidecar",
+			thanosFlags{},
+			[]list{{info("s0", "no", a0), gateway("g0", "", b0)}},
+			[]string{"s0 (no)"},
+			nil,
+		},
 		{"strict ones are always asked", thanosFlags{strict: []string{"s0"}}, []list{{info("s0", "no", a0)}}, []string{""}, nil},
-		{"one that Thanos has never seen", thanosFlags{static: []string{"s0", "s1"}}, []list{{info("s0", "", a0)}}, []string{"s1 (never seen)"}, nil},
+		{
+			"one that Thanos has never seen",
+			thanosFlags{static: []string{"s0", "s1"}},
+			[]list{{info("s0", "", a0)}},
+			[]string{"s1 (never seen)"},
+			nil,
+		},
 		{"a gateway of many labels", thanosFlags{}, []list{{gateway("g0", "", a0, a1)}, {gateway("g0", "", a1)}}, []string{"", ""}, nil},
 		{"one without series leaves", thanosFlags{}, []list{{gateway("g0", "")}, {}}, []string{"", ""}, nil},
-		{"many", thanosFlags{}, []list{{info("1", "no", a0), info("2", "no", a0), info("3", "no", a0), info("4", "no", a0), info("5", "no", a0), info("6", "no", a0), info("7", "no", a0)}}, []string{"and 2 more"}, nil},
+		{"many", thanosFlags{}, []list{{
+			info("1", "no", a0), info("2", "no", a0), info("3", "no", a0), info("4", "no", a0),
+			info("5", "no", a0), info("6", "no", a0), info("7", "no", a0),
+		}}, []string{"and 2 more"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var s stores
@@ -281,7 +391,8 @@ func TestThanosStores(t *testing.T) {
 	var s stores
 	now := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
 	s.judge(list{info("s0", "", a0)}, thanosFlags{}, nil, now)
-	if s.judge(nil, thanosFlags{}, nil, now.Add(23*time.Hour)) == "" || s.judge(nil, thanosFlags{}, nil, now.Add(25*time.Hour)) != "" || len(s.seen) > 0 {
+	if s.judge(nil, thanosFlags{}, nil, now.Add(23*time.Hour)) == "" || s.judge(nil, thanosFlags{}, nil, now.Add(25*time.Hour)) != "" ||
+		len(s.seen) > 0 {
 		t.Error("a store that has left is missed for a day and then forgotten")
 	}
 }
@@ -310,7 +421,8 @@ func TestThanosLate(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t, fakeThanos(map[string]string{"query.timeout": tc.flag}, fakeshard.Route{Path: queryPath, Script: "delay " + tc.after + "; " + tc.script}))
+				b := newBubble(t, fakeThanos(map[string]string{"query.timeout": tc.flag},
+					fakeshard.Route{Path: queryPath, Script: "delay " + tc.after + "; " + tc.script}))
 				defer b.close()
 				top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
 				defer top.Close()
@@ -320,11 +432,13 @@ func TestThanosLate(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, tc.request)
 					defer cancel()
 				}
-				raw, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: endpoint.Query, Query: "up"}, CallOptions{})
+				raw, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: endpoint.Query, Query: "up"},
+					CallOptions{})
 				if kindOf(err) != tc.kind {
 					t.Errorf("got %v, want %s", err, tc.kind)
 				}
-				if err == nil && (!bytes.HasPrefix(raw, []byte(`{"status":"success","data":{`)) || !bytes.HasSuffix(bytes.TrimSpace(raw), []byte("}"))) {
+				if err == nil && (!bytes.HasPrefix(raw, []byte(`{"status":"success","data":{`)) ||
+					!bytes.HasSuffix(bytes.TrimSpace(raw), []byte("}"))) {
 					t.Errorf("got %s", raw)
 				}
 			})
@@ -347,9 +461,20 @@ func TestThanosLabels(t *testing.T) {
 	}{
 		{"all announce it", page(store("s1", "", jaguarA), store("s2", "", `{"cluster":"jaguar","slice":"2"},{"cluster":"jaguar","slice":"3"}`)), nil, Up, true, true, "", ""},
 		{"no stores", page(), nil, Up, true, true, "", ""},
-		{"one does not", page(store("s1", "", jaguarA), store("s2", "", `{"slice":"2"}`)), nil, Up, true, false, "", `its store s2 does not announce cluster="jaguar"`},
-		{"one has another value", page(store("s1", "", jaguarA), store("s2", "", `{"cluster":"ibis"}`)), nil, Misconfigured, true, false, `store s2 has series with cluster="ibis"`, ""},
-		{"series with another value", page(store("s1", "", jaguarA)), []map[string]string{{"__name__": "up", "cluster": "ibis"}}, Up, false, false, "", ""},
+		{
+			"one does not", page(store("s1", "", jaguarA), store("s2", "", `{"slice":"2"}`)), nil, Up, true, false, "",
+			`its store s2 does not announce cluster="jaguar"`,
+		},
+		{
+			"one has another value", page(store("s1", "", jaguarA), store("s2", "", `{"cluster":"ibis"}`)), nil, Misconfigured, true, false,
+			`store s2 has series with cluster="ibis"`, "",
+		},
+		{
+			"series with another value", page(store("s1", "", jaguarA)),
+			[]map[string]string{{"__name__": "up", "cluster": "ibis"}},
+			Up, false,
+			false, "", "",
+		},
 		{"not a Thanos Query", "status 404; send no", nil, Misconfigured, true, false, "not of a query frontend", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -364,14 +489,17 @@ func TestThanosLabels(t *testing.T) {
 			if r.State() != tc.state || r.LabelsAgree() != tc.agree || r.StoresGroupLabels() != tc.stores || r.Clean() {
 				t.Errorf("state %s, agree %t, stores %t, clean %t", r.State(), r.LabelsAgree(), r.StoresGroupLabels(), r.Clean())
 			}
-			if !strings.Contains(strings.Join(r.misconfigured(), "; "), tc.says) || !strings.Contains(strings.ReplaceAll(log.String(), `\"`, `"`), tc.says) {
+			if !strings.Contains(strings.Join(r.misconfigured(), "; "), tc.says) ||
+				!strings.Contains(strings.ReplaceAll(log.String(), `\"`, `"`), tc.says) {
 				t.Errorf("%q, log %s", r.misconfigured(), log.String())
 			}
-			if i := top.Status()[0]; i.Type != config.TypeThanos || i.State != tc.state || !strings.Contains(i.Note, tc.note) || (tc.note == "") != (i.Note == "") {
+			if i := top.Status()[0]; i.Type != config.TypeThanos || i.State != tc.state || !strings.Contains(i.Note, tc.note) ||
+				(tc.note == "") != (i.Note == "") {
 				t.Errorf("status %+v", i)
 			}
 			problems, err := CheckOnline(context.Background(), &config.Config{Groups: []config.Group{g}})
-			if err != nil || (len(problems) > 0) != (tc.says != "" || tc.note != "") || len(problems) > 0 && !strings.Contains(problems.Error(), cmp.Or(tc.says, tc.note)) {
+			if err != nil || (len(problems) > 0) != (tc.says != "" || tc.note != "") ||
+				len(problems) > 0 && !strings.Contains(problems.Error(), cmp.Or(tc.says, tc.note)) {
 				t.Errorf("check config --online: %v, %v", problems, err)
 			}
 		})
@@ -383,7 +511,10 @@ func TestThanosLabels(t *testing.T) {
 func TestThanosEngine(t *testing.T) {
 	start := func(cfg fakeshard.Config) string { return fakeshard.Start(t, cfg).URL() }
 	own := fakeThanos(map[string]string{"query.lookback-delta": "10m0s", "enable-feature": "promql-experimental-functions"})
-	groups := []config.Group{thanosGroup(start(fakeThanos(nil))), thanosGroup(start(fakeThanos(nil))), group(start(fakeshard.Config{})), thanosGroup(start(own))}
+	groups := []config.Group{
+		thanosGroup(start(fakeThanos(nil))), thanosGroup(start(fakeThanos(nil))), group(start(fakeshard.Config{})),
+		thanosGroup(start(own)),
+	}
 	for i := range groups {
 		groups[i].Name = fmt.Sprint("g", i)
 	}
@@ -426,7 +557,8 @@ func TestThanosLacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sentence := strings.Replace(qerr.From(ErrNoRaw(s)).Message, "jaguar[0]", "jaguar-history[0]", 1); !strings.Contains(strings.Join(strings.Fields(string(page)), " "), "*"+sentence+"*") {
+	if sentence := strings.Replace(qerr.From(ErrNoRaw(s)).Message, "jaguar[0]", "jaguar-history[0]",
+		1); !strings.Contains(strings.Join(strings.Fields(string(page)), " "), "*"+sentence+"*") {
 		t.Errorf("docs/configuration.md does not quote %q", sentence)
 	}
 	if e := qerr.From(ErrNoRaw(s)); e.Kind.Status() != 422 || e.Bound != "thanos_raw" || e.Advice == "" {
@@ -465,7 +597,8 @@ func TestFullest(t *testing.T) {
 				r.up.mu.Lock()
 				r.up.thanos.copies = map[string]bool{}
 				if tc.copies {
-					r.up.thanos.copies[pairKey(map[string]string{"cluster": "jaguar", "prometheus_replica": "a"}, map[string]string{"cluster": "jaguar", "prometheus_replica": "b"})] = true
+					r.up.thanos.copies[pairKey(map[string]string{"cluster": "jaguar", "prometheus_replica": "a"},
+						map[string]string{"cluster": "jaguar", "prometheus_replica": "b"})] = true
 				}
 				r.up.mu.Unlock()
 			}
@@ -528,7 +661,12 @@ func TestCopies(t *testing.T) {
 		for _, tc := range []struct {
 			a, b        string
 			are, unseen bool
-		}{{"k8s-0", "k8s-1", true, false}, {"k8s-0", "k8s-shard-1-0", false, false}, {"k8s-1", "k8s-shard-1-0", false, false}, {"k8s-0", "rules", false, true}} {
+		}{
+			{"k8s-0", "k8s-1", true, false},
+			{"k8s-0", "k8s-shard-1-0", false, false},
+			{"k8s-1", "k8s-shard-1-0", false, false},
+			{"k8s-0", "rules", false, true},
+		} {
 			if are, seen := r.up.thanos.copies[pairKey(set(tc.b), set(tc.a))]; are != tc.are || seen == tc.unseen {
 				t.Errorf("%s and %s are copies: %t, seen: %t", tc.a, tc.b, are, seen)
 			}
@@ -561,7 +699,8 @@ func FuzzStores(f *testing.F) {
 		if len(s.seen) > maxStores {
 			t.Fatalf("%d stores are remembered", len(s.seen))
 		}
-		if s.judge(list, thanosFlags{}, nil, time.Unix(60, 0)) != "" && !slices.ContainsFunc(list, func(i storeInfo) bool { return i.err != "" }) && unique(list) {
+		if s.judge(list, thanosFlags{}, nil, time.Unix(60, 0)) != "" &&
+			!slices.ContainsFunc(list, func(i storeInfo) bool { return i.err != "" }) && unique(list) {
 			t.Fatalf("something is missing of %s", raw)
 		}
 	})

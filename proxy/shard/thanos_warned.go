@@ -127,5 +127,6 @@ func (c *call) madeGoodWarned(b *body, before []string) (bool, error) {
 func (r *Replica) sidecars(names []string) bool {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	return !slices.ContainsFunc(r.up.thanos.list, func(i storeInfo) bool { return i.component != "sidecar" && slices.Contains(names, i.name) })
+	return !slices.ContainsFunc(r.up.thanos.list,
+		func(i storeInfo) bool { return i.component != "sidecar" && slices.Contains(names, i.name) })
 }

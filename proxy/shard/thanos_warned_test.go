@@ -34,7 +34,12 @@ func TestWarnedOfStores(t *testing.T) {
 		{"one of a pair fails", map[string]string{"a:1": "fail"}, warn(1), "ok", 1},
 		{"one of a pair hangs, as its Prometheus does, and is given up", map[string]string{"a:1": "hang"}, warn(1), "ok", 1},
 		{"one of each pair fails", map[string]string{"a:1": "fail", "b:10": "fail"}, warn(1, 2), "ok", 1},
-		{"one connection warns twice", map[string]string{"a:1": "fail"}, append(warn(1), strings.Replace(warn(1)[0], "EOF", "reset", 1)), "ok", 1},
+		{
+			"one connection warns twice",
+			map[string]string{"a:1": "fail"},
+			append(warn(1), strings.Replace(warn(1)[0], "EOF", "reset", 1)),
+			"ok", 1,
+		},
 		{"one fails, and another one did", map[string]string{"a:1": "fail"}, warn(1, 2), "shard_failed", 2},
 		{"two fail, and one was asked", map[string]string{"a:1": "fail", "b:1": "fail"}, warn(1), "shard_failed", 2},
 		{"both of a pair fail", map[string]string{"a:1": "fail", "a:10": "fail"}, warn(1, 2), "shard_failed", 2},
@@ -70,7 +75,8 @@ func TestWarnedOfStores(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 					defer cancel()
 					raw, err := readAll(ctx, top.Groups[0].Shards[0].Replicas[0], &endpoint.Request{ID: id, Query: "up"}, CallOptions{})
-					if kindOf(err) != tc.kind || err == nil && string(raw) != `{"status":"success","data":{"groups":[]}}` || err != nil && !strings.Contains(err.Error(), "could not read all of its stores") {
+					if kindOf(err) != tc.kind || err == nil && string(raw) != `{"status":"success","data":{"groups":[]}}` ||
+						err != nil && !strings.Contains(err.Error(), "could not read all of its stores") {
 						t.Errorf("got %s, %v, want %s", raw, err, tc.kind)
 					}
 					for name, does := range tc.does {

@@ -31,7 +31,10 @@ func TestNoCheckGoesUnseen(t *testing.T) {
 		{"after a long silence", func(int) bool { return false }, time.Second, time.Hour, 1, "", 0},
 		{"one before", func(check int) bool { return check == 23 }, time.Second, time.Hour, 1, "", 0},
 		{"one meanwhile", func(check int) bool { return check == 25 }, 20 * time.Second, 5 * time.Second, 2, "", 0},
-		{"every other one", func(check int) bool { return check%2 == 1 }, 20 * time.Second, 5 * time.Second, 1 + aroundTries, "was not read often enough", 0},
+		{
+			"every other one", func(check int) bool { return check%2 == 1 }, 20 * time.Second, 5 * time.Second, 1 + aroundTries,
+			"was not read often enough", 0,
+		},
 		{"checks are rarer", func(check int) bool { return check%2 == 1 }, 20 * time.Second, 5 * time.Second, 1, "", 10 * time.Second},
 	} {
 		for _, id := range []endpoint.ID{endpoint.Query, endpoint.Rules} {
@@ -62,7 +65,8 @@ func TestNoCheckGoesUnseen(t *testing.T) {
 							check--
 						}
 						line := store("s1", "", jaguarA)
-						line = strings.Replace(line, "2026-10-01T00:00:00Z", start.Add(time.Duration(check)*storeChecks).Format(time.RFC3339Nano), 1)
+						line = strings.Replace(line, "2026-10-01T00:00:00Z",
+							start.Add(time.Duration(check)*storeChecks).Format(time.RFC3339Nano), 1)
 						return answerJSON(http.StatusOK, `{"status":"success","data":{"sidecar":[`+line+`]}}`), true
 					}
 					b := newBubble(t, cfg)
@@ -84,7 +88,8 @@ func TestNoCheckGoesUnseen(t *testing.T) {
 					if n != want {
 						t.Errorf("asked %d times, want %d", n, want)
 					}
-					if tc.says == "" && err != nil || tc.says != "" && (kindOf(err) != "shard_failed" || !strings.Contains(err.Error(), tc.says)) {
+					if tc.says == "" && err != nil ||
+						tc.says != "" && (kindOf(err) != "shard_failed" || !strings.Contains(err.Error(), tc.says)) {
 						t.Errorf("got %v, want %q", err, tc.says)
 					}
 				})

@@ -265,7 +265,8 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 			r := &Replica{Shard: s, Index: ri, up: up, host: up.base.Host, name: g.Name + "/" + up.base.Host}
 			r.metricLabels = []string{g.Name, strconv.Itoa(si), up.base.Host}
 			r.span = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-				attribute.String("spillway.group", g.Name), attribute.Int("spillway.shard", si), attribute.String("server.address", r.host))}
+				attribute.String("spillway.group", g.Name), attribute.Int("spillway.shard", si),
+				attribute.String("server.address", r.host))}
 			s.Replicas = append(s.Replicas, r)
 			keys = append(keys, up.key)
 		}

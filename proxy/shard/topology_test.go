@@ -24,9 +24,19 @@ func TestSpan(t *testing.T) {
 	}{
 		{name: "unbounded", wantFrom: math.MinInt64, wantUntil: math.MaxInt64},
 		{name: "the group's", gFrom: rel(14 * day), wantFrom: now.Add(-14 * day).UnixMilli(), wantUntil: math.MaxInt64},
-		{name: "the shard's within it", gFrom: rel(14 * day), sFrom: abs(now.Add(-day)), wantFrom: now.Add(-day).UnixMilli(), wantUntil: math.MaxInt64},
-		{name: "the group's is narrower", gFrom: rel(day), gUntil: rel(time.Hour), sFrom: rel(9 * day), wantFrom: now.Add(-day).UnixMilli(), wantUntil: now.Add(-time.Hour).UnixMilli()},
-		{name: "empty", gFrom: rel(day), sUntil: rel(2 * day), wantFrom: now.Add(-day).UnixMilli(), wantUntil: now.Add(-2 * day).UnixMilli()},
+		{
+			name: "the shard's within it", gFrom: rel(14 * day), sFrom: abs(now.Add(-day)), wantFrom: now.Add(-day).UnixMilli(),
+			wantUntil: math.MaxInt64,
+		},
+		{
+			name: "the group's is narrower", gFrom: rel(day), gUntil: rel(time.Hour), sFrom: rel(9 * day),
+			wantFrom:  now.Add(-day).UnixMilli(),
+			wantUntil: now.Add(-time.Hour).UnixMilli(),
+		},
+		{
+			name: "empty", gFrom: rel(day), sUntil: rel(2 * day), wantFrom: now.Add(-day).UnixMilli(),
+			wantUntil: now.Add(-2 * day).UnixMilli(),
+		},
 	} {
 		s := &Shard{Group: &Group{From: tc.gFrom, Until: tc.gUntil}, From: tc.sFrom, Until: tc.sUntil}
 		if from, until := s.Span(now); from != tc.wantFrom || until != tc.wantUntil {
@@ -63,7 +73,9 @@ func TestUpstreamKey(t *testing.T) {
 	}
 	header := func(secret string) func(*config.Replica) {
 		return func(r *config.Replica) {
-			r.HTTPClient.HTTPHeaders = &commonconfig.Headers{Headers: map[string]commonconfig.Header{"X": {Secrets: []commonconfig.Secret{commonconfig.Secret(secret)}}}}
+			r.HTTPClient.HTTPHeaders = &commonconfig.Headers{Headers: map[string]commonconfig.Header{
+				"X": {Secrets: []commonconfig.Secret{commonconfig.Secret(secret)}},
+			}}
 		}
 	}
 	changes := []func(*config.Replica){
@@ -97,7 +109,8 @@ func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 10, 15, 0, 0, 0, 0, time.UTC)
 	for in, want := range map[string]time.Duration{
 		"": 0, "3": 3 * time.Second, "-3": 0, "99999999": time.Hour, "soon": 0, "1e9": 0,
-		now.Add(5 * time.Second).Format("Mon, 02 Jan 2006 15:04:05 GMT"): 5 * time.Second, now.Add(-time.Hour).Format("Mon, 02 Jan 2006 15:04:05 GMT"): 0,
+		now.Add(5 * time.Second).Format("Mon, 02 Jan 2006 15:04:05 GMT"): 5 * time.Second,
+		now.Add(-time.Hour).Format("Mon, 02 Jan 2006 15:04:05 GMT"):      0,
 	} {
 		if got := retryAfter(in, now); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)

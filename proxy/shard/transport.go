@@ -53,7 +53,8 @@ func newTransport(cfg commonconfig.HTTPClientConfig, base *url.URL, dial DialFun
 		}, nil
 	}
 	name, c := base.Host, &counted{}
-	rt, err := commonconfig.NewRoundTripperFromConfig(cfg, name, commonconfig.WithHTTP2Disabled(), commonconfig.WithIdleConnTimeout(idleConnTimeout),
+	rt, err := commonconfig.NewRoundTripperFromConfig(cfg, name, commonconfig.WithHTTP2Disabled(),
+		commonconfig.WithIdleConnTimeout(idleConnTimeout),
 		commonconfig.WithDialContextFunc(c.dialer(dial)))
 	if err != nil {
 		return nil, err

@@ -121,9 +121,11 @@ func (t *Topology) Status() []Info {
 	for r := range t.replicas() {
 		s, g := r.Shard, r.Shard.Group
 		i := Info{
-			Group: g.Name, Shard: s.Index, Replica: r.Index, URL: r.URL(), Type: r.Type(), State: r.State(), Breaker: r.up.breaker.current(wall),
-			Base: int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(r.Engine().Differences(ref)), Heartbeat: g.Heartbeat,
-			Whole: len(s.Replicas) == 1, InFlight: r.InFlight(), StoresOwnLabels: []string{},
+			Group: g.Name, Shard: s.Index, Replica: r.Index, URL: r.URL(), Type: r.Type(), State: r.State(),
+			Breaker: r.up.breaker.current(wall),
+			Base:    int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(r.Engine().Differences(ref)),
+			Heartbeat: g.Heartbeat,
+			Whole:     len(s.Replicas) == 1, InFlight: r.InFlight(), StoresOwnLabels: []string{},
 			Waiting: int(r.up.gates.heavy.Load().waiting.Load() + r.up.gates.unselective.waiting.Load()),
 		}
 		i.Hashmod, i.HashmodError = r.Hashmod()

@@ -112,15 +112,34 @@ func TestWhole(t *testing.T) {
 		{name: "half of the series less", a: lacks(5, 0, only("dcgm", at(20))), b: full, from: 60, whole: true, other: true},
 		{name: "a target less", a: lacks(1, 20, only("dcgm", at(20))), b: full, from: 60, whole: true, other: true},
 		{name: "the last minute differs", a: lacks(0, 10, only("node", 0)), b: full, from: 60, whole: true, other: true},
-		{name: "the last minute differs, but the window is closed", a: lacks(0, 10, only("node", 0)), b: full, from: 60, until: 10, whole: true},
-		{name: "the newest closed bucket speaks for the open one", a: lacks(0, 10, only("node", at(5))), b: full, from: 2, whole: true, other: true},
-		{name: "gaps in different jobs", a: lacks(0, 10, only("dcgm", at(20))), b: lacks(0, 10, only("node", at(20))), from: 60, whole: false},
-		{name: "gaps at different times", a: lacks(0, 10, only("node", at(40))), b: lacks(0, 10, only("node", at(20))), from: 60, whole: false},
-		{name: "the first gap is not in the window", a: lacks(0, 10, only("node", at(40))), b: lacks(0, 10, only("node", at(20))), from: 30, whole: true},
+		{
+			name: "the last minute differs, but the window is closed", a: lacks(0, 10, only("node", 0)), b: full, from: 60, until: 10,
+			whole: true,
+		},
+		{
+			name: "the newest closed bucket speaks for the open one", a: lacks(0, 10, only("node", at(5))), b: full, from: 2, whole: true,
+			other: true,
+		},
+		{
+			name: "gaps in different jobs", a: lacks(0, 10, only("dcgm", at(20))), b: lacks(0, 10, only("node", at(20))), from: 60,
+			whole: false,
+		},
+		{
+			name: "gaps at different times", a: lacks(0, 10, only("node", at(40))), b: lacks(0, 10, only("node", at(20))), from: 60,
+			whole: false,
+		},
+		{
+			name: "the first gap is not in the window", a: lacks(0, 10, only("node", at(40))), b: lacks(0, 10, only("node", at(20))),
+			from:  30,
+			whole: true,
+		},
 		{name: "many targets, one sample more or less by chance", a: many(90), b: many(0), from: 60, until: 10, whole: true},
 		{name: "of many targets twenty are not scraped", a: many(200), b: many(0), from: 60, until: 10, whole: true, other: true},
 		{name: "no heartbeat", a: full, b: full, noHeartbeat: true, from: 60, whole: false},
-		{name: "a heartbeat that is nowhere", a: func(string, int64) (int64, int64) { return 0, 0 }, b: func(string, int64) (int64, int64) { return 0, 0 }, from: 60, until: 10, whole: false},
+		{
+			name: "a heartbeat that is nowhere", a: func(string, int64) (int64, int64) { return 0, 0 },
+			b: func(string, int64) (int64, int64) { return 0, 0 }, from: 60, until: 10, whole: false,
+		},
 		{name: "more than 31 days", a: full, b: full, from: 32 * 24 * 60, whole: false},
 		{name: "31 days", a: full, b: full, from: 31 * 24 * 60, whole: true},
 	} {
@@ -134,7 +153,8 @@ func TestWhole(t *testing.T) {
 				}
 				top := build(t, Options{Dial: b.dial}, false, g)
 				now := time.UnixMilli(at(0)).Add(20 * time.Second) // the bucket that ends at at(0) is not closed yet
-				r, whole, err := top.Groups[0].Shards[0].Whole(t.Context(), now.UnixMilli()-tc.from*60_000, now.UnixMilli()-tc.until*60_000, now)
+				r, whole, err := top.Groups[0].Shards[0].Whole(t.Context(), now.UnixMilli()-tc.from*60_000, now.UnixMilli()-tc.until*60_000,
+					now)
 				want := 0
 				if tc.other {
 					want = 1
@@ -199,7 +219,8 @@ func TestWholeIsCached(t *testing.T) {
 		silent.Store(true)
 		time.Sleep(trust.Fresh + beatEvery + time.Second)
 		now = time.Now()
-		if r, whole, err := s.Whole(t.Context(), now.UnixMilli()-10*60_000, now.UnixMilli(), now); err != nil || !whole || r.Index != 0 || s.Alone() != r {
+		if r, whole, err := s.Whole(t.Context(), now.UnixMilli()-10*60_000, now.UnixMilli(), now); err != nil || !whole || r.Index != 0 ||
+			s.Alone() != r {
 			t.Errorf("whole %t, %v", whole, err)
 		}
 		if i := top.Status(); i[1].Whole || i[1].HeartbeatError == "" || !i[0].Whole || i[0].HeartbeatError != "" {

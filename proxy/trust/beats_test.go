@@ -12,7 +12,8 @@ func TestBeatQuery(t *testing.T) {
 		"up": "sum", `up{job=~"node|kubelet"}`: "sum", `{__name__="up",job="node"}`: "sum", `{"up"}`: "sum",
 		"node_uname_info": "count", `{__name__=~"up"}`: "count", `up_since{job="up"}`: "count",
 	} {
-		if got, want := New(heartbeat, 2).beatQuery("5m"), fmt.Sprintf("sum by (job) (%s_over_time(%s[5m]) + %d)", count, heartbeat, beatUnit); got != want {
+		if got, want := New(heartbeat, 2).beatQuery("5m"),
+			fmt.Sprintf("sum by (job) (%s_over_time(%s[5m]) + %d)", count, heartbeat, beatUnit); got != want {
 			t.Errorf("want %s, got %s", want, got)
 		}
 	}

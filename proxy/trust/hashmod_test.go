@@ -17,7 +17,8 @@ import (
 func processHash(t testing.TB, value string, modulus uint64) string {
 	t.Helper()
 	cfg := relabel.DefaultRelabelConfig
-	cfg.SourceLabels, cfg.Action, cfg.Modulus, cfg.TargetLabel, cfg.NameValidationScheme = model.LabelNames{"node"}, relabel.HashMod, modulus, "__tmp_hash", model.UTF8Validation
+	cfg.SourceLabels, cfg.Action, cfg.Modulus, cfg.TargetLabel, cfg.NameValidationScheme = model.LabelNames{"node"}, relabel.HashMod,
+		modulus, "__tmp_hash", model.UTF8Validation
 	if err := cfg.Validate(model.UTF8Validation); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,8 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
-	if f := Check(Fact{}, "short", "l", Values{List: []string{"\xff" + strings.Repeat("x", 2000)}}, short); len(f.Value) > 1100 || strings.Contains(f.Value, "\xff") {
+	if f := Check(Fact{}, "short", "l", Values{List: []string{"\xff" + strings.Repeat("x", 2000)}}, short); len(f.Value) > 1100 ||
+		strings.Contains(f.Value, "\xff") {
 		t.Errorf("a value of %d bytes is kept for a message", len(f.Value))
 	}
 }

@@ -86,7 +86,8 @@ func (a *Answer) Rows() (rows []Row, more int) {
 		for _, s := range (*v)[:min(len(*v), MaxRows)] {
 			r := Row{Series: s.Metric.String()}
 			if n := len(s.Values); n > 0 {
-				r.Value = fmt.Sprintf("%s at %s, the last of %d", number(float64(s.Values[n-1].Value)), s.Values[n-1].Timestamp.Time().UTC().Format(time.TimeOnly), n)
+				r.Value = fmt.Sprintf("%s at %s, the last of %d", number(float64(s.Values[n-1].Value)),
+					s.Values[n-1].Timestamp.Time().UTC().Format(time.TimeOnly), n)
 			} else if n := len(s.Histograms); n > 0 {
 				r.Value = fmt.Sprintf("%s, the last of %d", histogram(s.Histograms[n-1].Histogram), n)
 			}

@@ -65,7 +65,8 @@ func Plot(lines []Line, from, until time.Time, step time.Duration) template.HTML
 	}
 	y := func(v float64) float64 { return top + plotHeight*(high/2-v/2)/(high/2-low/2) }
 	d := drawing{Width: width, Height: height, Left: left, Right: width - right, Bottom: height - under, More: len(lines) > len(shown)}
-	d.Label = fmt.Sprintf("%d lines from %s to %s UTC, between %s and %s", len(shown), from.UTC().Format(time.DateTime), until.UTC().Format(time.DateTime), number(low), number(high))
+	d.Label = fmt.Sprintf("%d lines from %s to %s UTC, between %s and %s", len(shown), from.UTC().Format(time.DateTime),
+		until.UTC().Format(time.DateTime), number(low), number(high))
 	for _, v := range ticks {
 		d.Grid = append(d.Grid, tick{fixed(y(v)), short(v, places)})
 	}

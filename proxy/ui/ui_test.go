@@ -102,18 +102,26 @@ func TestTicks(t *testing.T) {
 			t.Errorf("%v: %s, want %s", c.values, strings.Join(got, " "), c.want)
 		}
 	}
-	for _, v := range [][]float64{{-math.MaxFloat64, math.MaxFloat64}, {math.SmallestNonzeroFloat64}, {1e308, 1.1e308}, {5e-324, 1e-323}, {math.MaxFloat64}} {
+	for _, v := range [][]float64{
+		{-math.MaxFloat64, math.MaxFloat64},
+		{math.SmallestNonzeroFloat64},
+		{1e308, 1.1e308},
+		{5e-324, 1e-323},
+		{math.MaxFloat64},
+	} {
 		wellFormed(t, string(Plot([]Line{line("", v...)}, from, from, 0)))
 	}
 }
 
 func TestRead(t *testing.T) {
 	for body, want := range map[string]string{
-		`{"data":{"resultType":"vector","result":[{"metric":{"__name__":"up","a":"\""},"value":[1,"1"]}]}}`:                                          `[{up{a="\""} 1}] 0`,
-		`{"data":{"result":[{"metric":{},"values":[[1,"1"],[2,"NaN"]]}],"resultType":"matrix"}}`:                                                     `[{{} NaN at 00:00:02, the last of 2}] 0`,
-		`{"data":{"resultType":"scalar","result":[1,"+Inf"]}}`:                                                                                       `[{ +Inf}] 0`,
-		`{"data":{"resultType":"string","result":[1,"x"]}}`:                                                                                          `[{ x}] 0`,
-		`{"data":{"resultType":"vector","result":[]}}`:                                                                                               `[] 0`,
+		`{"data":{"resultType":"vector","result":[{"metric":{"__name__":"up","a":"\""},"value":[1,"1"]}]}}`: `[{up{a="\""} 1}] 0`,
+		`{"data":{"result":[{"metric":{},"values":[[1,"1"],[2,"NaN"]]}],"resultType":"matrix"}}`:            `[{{} NaN at 00:00:02, the last of 2}] 0`,
+
+		`{"data":{"resultType":"scalar","result":[1,"+Inf"]}}`: `[{ +Inf}] 0`,
+		`{"data":{"resultType":"string","result":[1,"x"]}}`:    `[{ x}] 0`,
+		`{"data":{"resultType":"vector","result":[]}}`:         `[] 0`,
+
 		`{"data":{"resultType":"vector","result":[{"metric":{},"histogram":[1,{"count":"3","sum":"4.5","buckets":[[0,"1","2","3"]]}]}]},"infos":[]}`: `[{{} a histogram of 3 observations that add up to 4.5}] 0`,
 	} {
 		a, err := Read([]byte(body))
@@ -131,7 +139,8 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s is read", body)
 		}
 	}
-	many := `{"data":{"resultType":"vector","result":[` + strings.Repeat(`{"metric":{},"value":[1,"1"]},`, MaxRows+4) + `{"metric":{},"value":[1,"1"]}]}}`
+	many := `{"data":{"resultType":"vector","result":[` + strings.Repeat(`{"metric":{},"value":[1,"1"]},`, MaxRows+4) +
+		`{"metric":{},"value":[1,"1"]}]}}`
 	a, err := Read([]byte(many))
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,10 @@ func newFacts() *facts {
 }
 
 func (f *facts) done(query string) Facts {
-	return Facts{Query: cut(query), Metrics: sorted(f.metrics), Matchers: sorted(f.matchers), Grouping: sorted(f.grouping), LE: sorted(f.le)}
+	return Facts{
+		Query: cut(query), Metrics: sorted(f.metrics), Matchers: sorted(f.matchers), Grouping: sorted(f.grouping),
+		LE: sorted(f.le),
+	}
 }
 
 func sorted(set map[string]struct{}) []string {

@@ -236,7 +236,8 @@ func TestTornLastLine(t *testing.T) {
 			l.Write(&Record{ID: "new"})
 			closeLog(t, l)
 			got, err := os.ReadFile(path)
-			if err != nil || !strings.HasPrefix(string(got), tc.kept) || strings.Count(string(got), "\n") != strings.Count(tc.kept, "\n")+1 {
+			if err != nil || !strings.HasPrefix(string(got), tc.kept) ||
+				strings.Count(string(got), "\n") != strings.Count(tc.kept, "\n")+1 {
 				t.Errorf("got %q, %v", got, err)
 			}
 			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -279,7 +280,8 @@ func TestDiskFull(t *testing.T) {
 	}
 	closeLog(t, l)
 	if testutil.ToFloat64(m.dropped) != 100 || testutil.ToFloat64(m.lines) != 0 || testutil.ToFloat64(m.errors) == 0 {
-		t.Errorf("dropped %v, written %v, errors %v", testutil.ToFloat64(m.dropped), testutil.ToFloat64(m.lines), testutil.ToFloat64(m.errors))
+		t.Errorf("dropped %v, written %v, errors %v", testutil.ToFloat64(m.dropped), testutil.ToFloat64(m.lines),
+			testutil.ToFloat64(m.errors))
 	}
 	if !strings.Contains(said.String(), "no space left") || strings.Count(said.String(), "\n") > 2 {
 		t.Errorf("said %s", said.String())
@@ -323,7 +325,10 @@ func TestDiskStandsStill(t *testing.T) {
 		d := &disk{writing: func(n int) (int, error) { <-release; return n, nil }}
 		var said syncBuffer
 		m := NewMetrics(nil)
-		l := openLog(t, Options{Path: filepath.Join(t.TempDir(), "none"), Metrics: m, Logger: slog.New(slog.NewTextHandler(&said, nil)), open: func(string) (file, error) { return d, nil }})
+		l := openLog(t, Options{
+			Path: filepath.Join(t.TempDir(), "none"), Metrics: m, Logger: slog.New(slog.NewTextHandler(&said, nil)),
+			open: func(string) (file, error) { return d, nil },
+		})
 		big := &Record{Facts: Facts{Matchers: []string{strings.Repeat("x", 64<<10)}}}
 		const lines = 400
 		start := time.Now()

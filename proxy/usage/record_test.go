@@ -17,7 +17,10 @@ import (
 )
 
 // promql is a parser with everything on that shards may have on.
-var promql = parser.NewParser(parser.Options{EnableExperimentalFunctions: true, ExperimentalDurationExpr: true, EnableExtendedRangeSelectors: true, EnableBinopFillModifiers: true})
+var promql = parser.NewParser(parser.Options{
+	EnableExperimentalFunctions: true, ExperimentalDurationExpr: true,
+	EnableExtendedRangeSelectors: true, EnableBinopFillModifiers: true,
+})
 
 func TestDescribe(t *testing.T) {
 	list := func(s string) []string {
@@ -28,7 +31,10 @@ func TestDescribe(t *testing.T) {
 	}
 	for _, tc := range []struct{ in, query, metrics, matchers, grouping, le string }{
 		{in: `up`, metrics: `up`},
-		{in: ` sum  by(b, a) (rate(x{b="1",a=~"2.+"}[5m])) `, query: `sum by (b, a) (rate(x{a=~"2.+",b="1"}[5m]))`, metrics: `x`, matchers: `a=~"2.+" b="1"`, grouping: `a b`},
+		{
+			in: ` sum  by(b, a) (rate(x{b="1",a=~"2.+"}[5m])) `, query: `sum by (b, a) (rate(x{a=~"2.+",b="1"}[5m]))`, metrics: `x`,
+			matchers: `a=~"2.+" b="1"`, grouping: `a b`,
+		},
 		{in: `sum without (pod) (a) / on (ns, node) group_left (owner) b`, metrics: `a b`, grouping: `node ns owner pod`},
 		{in: `a * ignoring (x) group_right (y) b`, query: `a * ignoring (x) group_right (y) b`, metrics: `a b`, grouping: `x y`},
 		{in: `{__name__=~"a|b|c"}`, metrics: `a b c`},
@@ -45,7 +51,10 @@ func TestDescribe(t *testing.T) {
 		{in: `sort_by_label_desc(a, "l1", "l2")`, metrics: `a`, grouping: `l1 l2`},
 		{in: `info(a)`, metrics: `a target_info`, grouping: `instance job`},
 		{in: `info(a, {k8s="x"})`, metrics: `a target_info`, matchers: `k8s="x"`, grouping: `instance job`},
-		{in: `info(a, {__name__="build_info"})`, query: `info(a, {__name__="build_info"})`, metrics: `a build_info`, grouping: `instance job`},
+		{
+			in: `info(a, {__name__="build_info"})`, query: `info(a, {__name__="build_info"})`, metrics: `a build_info`,
+			grouping: `instance job`,
+		},
 		{in: `max_over_time(rate(a[5m])[1h:1m] offset 1d) > bool -b @ end()`, metrics: `a b`},
 		{in: `absent(a{x=""}) or vector(1)`, metrics: `a`, matchers: `x=""`},
 		{in: `topk(5, count_values("v", a))`, metrics: `a`},
@@ -141,7 +150,8 @@ func TestEncode(t *testing.T) {
 // describing does not panic.
 func FuzzRecord(f *testing.F) {
 	for _, s := range []string{
-		`sum by (a) (rate(x{b="1"}[5m]))`, `{__name__=~"a|b"}`, `info(a, {b="c"})`, `label_join(a, "b", "", "c")`, `{"a.b"}`, "\xff", "a\nb", `sort_by_label(a)`,
+		`sum by (a) (rate(x{b="1"}[5m]))`, `{__name__=~"a|b"}`, `info(a, {b="c"})`, `label_join(a, "b", "", "c")`, `{"a.b"}`, "\xff",
+		"a\nb", `sort_by_label(a)`,
 		`histogram_quantile(0.9, x_bucket{le=~"1|2"})`, `a @ 1 offset 5m`, `rate(a[step()])`, `{le=~"a|b|"}`,
 	} {
 		f.Add(s, "ada")
@@ -156,7 +166,8 @@ func FuzzRecord(f *testing.F) {
 		}
 		if matchers, err := promql.ParseMetricSelector(query); err == nil {
 			selector := DescribeSelectors([][]*labels.Matcher{matchers})
-			if again, err := promql.ParseMetricSelector(selector.Query); err == nil && !reflect.DeepEqual(DescribeSelectors([][]*labels.Matcher{again}), selector) {
+			if again, err := promql.ParseMetricSelector(selector.Query); err == nil &&
+				!reflect.DeepEqual(DescribeSelectors([][]*labels.Matcher{again}), selector) {
 				t.Fatalf("%s became %s", query, selector.Query)
 			}
 		}
@@ -193,7 +204,10 @@ func TestDocs(t *testing.T) {
 				walk(f.Type)
 				continue
 			}
-			kind := map[reflect.Kind]string{reflect.String: "string", reflect.Slice: "list of strings", reflect.Int: "integer", reflect.Int64: "integer", reflect.Float64: "number", reflect.Bool: "boolean", reflect.Struct: "time"}[f.Type.Kind()]
+			kind := map[reflect.Kind]string{
+				reflect.String: "string", reflect.Slice: "list of strings", reflect.Int: "integer",
+				reflect.Int64: "integer", reflect.Float64: "number", reflect.Bool: "boolean", reflect.Struct: "time",
+			}[f.Type.Kind()]
 			want = append(want, [2]string{f.Tag.Get("json"), kind})
 		}
 	}

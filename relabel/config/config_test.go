@@ -150,7 +150,8 @@ func TestRules(t *testing.T) {
 		if err != nil || len(got) != 2 || got[1].Err != nil || got[1].Config == nil || got[1].Line != 2 {
 			t.Fatalf("%s: %v %+v", text, err, got)
 		}
-		if e := got[0].Err; (e == nil) != (want == "") || e != nil && !strings.Contains(e.Error(), want) || (got[0].Config == nil) != (want != "") {
+		if e := got[0].Err; (e == nil) != (want == "") || e != nil && !strings.Contains(e.Error(), want) ||
+			(got[0].Config == nil) != (want != "") {
 			t.Errorf("%s: %v, want %q", text, e, want)
 		}
 	}
@@ -159,8 +160,9 @@ func TestRules(t *testing.T) {
 func TestLongRegex(t *testing.T) {
 	for regex, want := range map[string]string{
 		"a|b": "", strings.Repeat("x", 1025): "1025 bytes", strings.Repeat("a|", 100) + "a": "101 " +
-			"alternatives", strings.Repeat(`a\|`, 120): "", "[" + strings.Repeat("|", 200) + "]": "", "[]|" + strings.Repeat("|", 200) + "]": "",
-		strings.Repeat("a|", 99) + "a": "",
+			"alternatives", strings.Repeat(`a\|`, 120): "", "[" + strings.Repeat("|", 200) + "]": "",
+		"[]|" + strings.Repeat("|", 200) + "]": "",
+		strings.Repeat("a|", 99) + "a":         "",
 	} {
 		if got := LongRegex(regex); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%.20q: %q", regex, got)

@@ -32,7 +32,8 @@ func ReadMonitors(paths ...string) ([]*Object, []error) {
 				problems = append(problems, err)
 				continue
 			}
-			if len(files) > 1 && !slices.ContainsFunc([]string{ServiceMonitor, PodMonitor, ScrapeConfig, "Service"}, func(kind string) bool { return strings.Contains(string(content), kind) }) {
+			if len(files) > 1 && !slices.ContainsFunc([]string{ServiceMonitor, PodMonitor, ScrapeConfig, "Service"},
+				func(kind string) bool { return strings.Contains(string(content), kind) }) {
 				continue // whatever it is, a chart's template for one
 			}
 			objects, beside, err := monitors(file, content)

@@ -56,15 +56,17 @@ type spelling struct {
 var (
 	snake = spelling{
 		fields: map[string]string{
-			"source_labels": "source_labels", "separator": "separator", "regex": "regex", "modulus": "modulus", "target_label": "target_label",
-			"replacement": "replacement", "action": "action",
+			"source_labels": "source_labels", "separator": "separator", "regex": "regex", "modulus": "modulus",
+			"target_label": "target_label",
+			"replacement":  "replacement", "action": "action",
 		},
 		wrong: map[string]string{"sourceLabels": "source_labels", "targetLabel": "target_label"},
 		kind:  "prometheus.yml",
 	}
 	camel = spelling{
 		fields: map[string]string{
-			"sourceLabels": "source_labels", "separator": "separator", "regex": "regex", "modulus": "modulus", "targetLabel": "target_label",
+			"sourceLabels": "source_labels", "separator": "separator", "regex": "regex", "modulus": "modulus",
+			"targetLabel": "target_label",
 			"replacement": "replacement", "action": "action",
 		},
 		wrong: map[string]string{"source_labels": "sourceLabels", "target_label": "targetLabel"},
@@ -146,7 +148,10 @@ func fieldOf(s spelling, prometheus string) string {
 }
 
 func fieldNames(s spelling) string {
-	return strings.Join([]string{fieldOf(s, "source_labels"), "separator", "regex", "modulus", fieldOf(s, "target_label"), "replacement", "action"}, ", ")
+	return strings.Join([]string{
+		fieldOf(s, "source_labels"), "separator", "regex", "modulus", fieldOf(s, "target_label"), "replacement",
+		"action",
+	}, ", ")
 }
 
 // resolve follows an alias.

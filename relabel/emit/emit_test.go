@@ -46,8 +46,12 @@ func dropBuckets(job, name string, les ...string) propose.Rule {
 			alternatives[i] += `(\.0)?`
 		}
 	}
-	r.Relabel = []*promrelabel.Config{cfg(promrelabel.Drop, regexp.QuoteMeta(name)+";("+strings.Join(alternatives, "|")+")", "__name__", "le")}
-	r.Evidence.LastUse = &uses.Use{Kind: uses.Logged, Where: "ada, dashboard gpu-overview, panel 7", Owner: "ada", Last: time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC)}
+	r.Relabel = []*promrelabel.Config{cfg(promrelabel.Drop, regexp.QuoteMeta(name)+";("+strings.Join(alternatives, "|")+")", "__name__",
+		"le")}
+	r.Evidence.LastUse = &uses.Use{
+		Kind: uses.Logged, Where: "ada, dashboard gpu-overview, panel 7", Owner: "ada",
+		Last: time.Date(2026, 11, 3, 0, 0, 0, 0, time.UTC),
+	}
 	return r
 }
 
@@ -107,7 +111,9 @@ func asFile(t testing.TB, text string) string {
 }
 
 func TestPrometheus(t *testing.T) {
-	p := planOf(takeLabel("etcd", "etcd_debugging_x", "shard"), dropBuckets("apiserver", "apiserver_request_sli_duration_seconds_bucket", "0.15", "30.0"), dropNames("apiserver", "a_total", "b_total"),
+	p := planOf(takeLabel("etcd", "etcd_debugging_x", "shard"),
+		dropBuckets("apiserver", "apiserver_request_sli_duration_seconds_bucket", "0.15", "30.0"),
+		dropNames("apiserver", "a_total", "b_total"),
 		dropNames("etcd", "x"))
 	var out bytes.Buffer
 	if err := Prometheus(p, &out); err != nil {
@@ -210,8 +216,10 @@ func TestRefusesWhatPrometheusWould(t *testing.T) {
 }
 
 var hostile = []string{
-	"plain", "with 'quotes' and \"more\"", "line\nend", "cr\rlf\r\n", "tab\there", "# comment", "- dash", "a: b", "{x}", "[y]", "*alias", "&anchor", "!tag", "%dir", "@at", "`tick`", "|", ">", "?",
-	"", " ", "  lead", "trail  ", "null", "~", "yes", "on", "1", "0x1f", "1e3", ".inf", "2026-11-21", "\u2028", "\u0085", "\ufeff", "\x00\x01", "日本語", "🙂", "a.b*c+d(e)[f]{g}^h$i|j\\k", "$1", "${x}", "{{ .x }}", "---", "...", "\u202eright to left",
+	"plain", "with 'quotes' and \"more\"", "line\nend", "cr\rlf\r\n", "tab\there", "# comment", "- dash", "a: b", "{x}", "[y]", "*alias",
+	"&anchor", "!tag", "%dir", "@at", "`tick`", "|", ">", "?",
+	"", " ", "  lead", "trail  ", "null", "~", "yes", "on", "1", "0x1f", "1e3", ".inf", "2026-11-21", "\u2028", "\u0085", "\ufeff",
+	"\x00\x01", "日本語", "🙂", "a.b*c+d(e)[f]{g}^h$i|j\\k", "$1", "${x}", "{{ .x }}", "---", "...", "\u202eright to left",
 	strings.Repeat("long_name_", 12_000),
 }
 
@@ -248,7 +256,8 @@ func TestHostileNames(t *testing.T) {
 			continue
 		}
 		for _, other := range append(hostile, "plainx", "xplain") {
-			dropped := !promrelabel.ProcessBuilder(labels.NewBuilder(labels.FromStrings("__name__", other)), c.ScrapeConfigs[i].MetricRelabelConfigs...)
+			dropped := !promrelabel.ProcessBuilder(labels.NewBuilder(labels.FromStrings("__name__", other)),
+				c.ScrapeConfigs[i].MetricRelabelConfigs...)
 			if name := j.rules[0].Metrics[0]; dropped != (name == other) {
 				t.Errorf("the rule for %q on %q: dropped is %v", clip(name), clip(other), dropped)
 			}
@@ -317,7 +326,8 @@ func FuzzPrometheus(f *testing.F) {
 			return // no regex holds it
 		}
 		r := dropNames("j", name)
-		r.Relabel = []*promrelabel.Config{cfg(promrelabel.Drop, regexp.QuoteMeta(name)+";"+regexp.QuoteMeta(value), "__name__", model.LabelName(label))}
+		r.Relabel = []*promrelabel.Config{cfg(promrelabel.Drop, regexp.QuoteMeta(name)+";"+regexp.QuoteMeta(value), "__name__",
+			model.LabelName(label))}
 		r.Evidence.LastUse = &uses.Use{Where: where}
 		p := planOf(r)
 		var out bytes.Buffer

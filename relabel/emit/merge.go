@@ -201,7 +201,8 @@ func stripKeys(f *file, places map[string]int) error {
 	}
 	var keys []int
 	for job, l := range found {
-		if l.key != nil && l.value.Kind != yaml.SequenceNode && strings.HasSuffix(content(f.lines[l.key.Line-1]), markAdded) && len(l.mapping.Content) > 2 {
+		if l.key != nil && l.value.Kind != yaml.SequenceNode && strings.HasSuffix(content(f.lines[l.key.Line-1]), markAdded) &&
+			len(l.mapping.Content) > 2 {
 			keys = append(keys, l.key.Line-1)
 			delete(places, job)
 		}

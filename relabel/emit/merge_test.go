@@ -40,7 +40,8 @@ var oddFiles = map[string]string{
 }
 
 func ab() *relabel.Plan {
-	return planOf(dropNames("a", "a_total", "it's"), dropBuckets("a", "h_bucket", "0.5", "30.0"), dropNames("b", "b_total"), takeLabel("b", "c_total", "pod"))
+	return planOf(dropNames("a", "a_total", "it's"), dropBuckets("a", "h_bucket", "0.5", "30.0"), dropNames("b", "b_total"),
+		takeLabel("b", "c_total", "pod"))
 }
 
 // Everything that is not ours stays, byte for byte, whatever the file looks like; the second merge
@@ -202,10 +203,12 @@ func TestMergeKeepsThePlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rules := load(t, string(again)).ScrapeConfigs[0].MetricRelabelConfigs; len(rules) != 3 || rules[1].Regex.String() != "longer_total|a_total" || rules[2].Regex.String() != "mine" {
+	if rules := load(t, string(again)).ScrapeConfigs[0].MetricRelabelConfigs; len(rules) != 3 ||
+		rules[1].Regex.String() != "longer_total|a_total" || rules[2].Regex.String() != "mine" {
 		t.Errorf("%s", again)
 	}
-	if back, _, err := Merge(planOf(), again); err != nil || string(back) != strings.Replace(oddFiles["own rules last"], "      # - source_labels: [later]\n", "      # - source_labels: [later]\n"+behind, 1) {
+	if back, _, err := Merge(planOf(), again); err != nil || string(back) != strings.Replace(oddFiles["own rules last"],
+		"      # - source_labels: [later]\n", "      # - source_labels: [later]\n"+behind, 1) {
 		t.Errorf("%v %s", err, back)
 	}
 }
@@ -299,7 +302,8 @@ func TestMergeByLabel(t *testing.T) {
 	if back, _, err := Merge(planOf(), merged); err != nil || string(back) != text {
 		t.Errorf("without rules: %v", err)
 	}
-	if _, _, err := Merge(planOf(dropNames("a", "x_total")), []byte(text)); err == nil || !strings.Contains(err.Error(), `no job "a"; it has "b", "c"`) {
+	if _, _, err := Merge(planOf(dropNames("a", "x_total")), []byte(text)); err == nil ||
+		!strings.Contains(err.Error(), `no job "a"; it has "b", "c"`) {
 		t.Error(err)
 	}
 }

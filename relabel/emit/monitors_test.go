@@ -232,11 +232,16 @@ func TestMonitorRefuses(t *testing.T) {
 		}
 	}
 	same := MonitorOptions{Monitors: map[string]Monitor{"a": {config.PodMonitor, "n", "p"}, "b": {config.PodMonitor, "n", "p"}}}
-	if _, err := Patches(planOf(dropNames("a", "x"), dropNames("b", "x")), same); err == nil || !strings.Contains(err.Error(), `jobs "a" and "b" have the same monitor`) {
+	if _, err := Patches(planOf(dropNames("a", "x"), dropNames("b", "x")), same); err == nil ||
+		!strings.Contains(err.Error(), `jobs "a" and "b" have the same monitor`) {
 		t.Error(err)
 	}
 	bad := objects(t, strings.Replace(monitor, "sourceLabels", "source_labels", 1))
-	if _, err := Patches(planOf(dropNames("monitoring/x", "x")), MonitorOptions{Monitors: map[string]Monitor{"monitoring/x": {config.ServiceMonitor, "monitoring", "kube-apiserver"}}, Existing: bad}); err == nil ||
+	if _, err := Patches(planOf(dropNames("monitoring/x", "x")),
+		MonitorOptions{
+			Monitors: map[string]Monitor{"monitoring/x": {config.ServiceMonitor, "monitoring", "kube-apiserver"}},
+			Existing: bad,
+		}); err == nil ||
 		!strings.Contains(err.Error(), "monitors.yaml:8") {
 		t.Error(err)
 	}
@@ -244,8 +249,9 @@ func TestMonitorRefuses(t *testing.T) {
 
 func TestParseMonitor(t *testing.T) {
 	for arg, want := range map[string]string{
-		"a=n/x": "a ServiceMonitor/n/x", "a=b=n/x": "a=b ServiceMonitor/n/x", "a=podmonitor/n/x": "a PodMonitor/n/x", "a=ScrapeConfig/n/x": "a ScrapeConfig/n/x",
-		"a": "", "=n/x": "", "a=x": "", "a=n/": "", "a=Probe/n/x": "", "a=PodMonitor/n/x/y": "",
+		"a=n/x": "a ServiceMonitor/n/x", "a=b=n/x": "a=b ServiceMonitor/n/x", "a=podmonitor/n/x": "a PodMonitor/n/x",
+		"a=ScrapeConfig/n/x": "a ScrapeConfig/n/x",
+		"a":                  "", "=n/x": "", "a=x": "", "a=n/": "", "a=Probe/n/x": "", "a=PodMonitor/n/x/y": "",
 	} {
 		job, m, err := ParseMonitor(arg)
 		if got := job + " " + m.String(); (err == nil) != (want != "") || err == nil && got != want {
@@ -258,7 +264,8 @@ func TestParseMonitor(t *testing.T) {
 // were made for.
 func TestMarkMeansNothing(t *testing.T) {
 	plain := []*promrelabel.Config{
-		cfg(promrelabel.Drop, "a|b.*|", "__name__"), cfg(promrelabel.Drop, "a;(x|30(\\.0)?)", "__name__", "le"), cfg(promrelabel.Keep, "(?i)A|b", "__name__"), cfg(promrelabel.LabelDrop, "le|po.+"),
+		cfg(promrelabel.Drop, "a|b.*|", "__name__"), cfg(promrelabel.Drop, "a;(x|30(\\.0)?)", "__name__", "le"),
+		cfg(promrelabel.Keep, "(?i)A|b", "__name__"), cfg(promrelabel.LabelDrop, "le|po.+"),
 		takeLabel("j", "a", "le").Relabel[0],
 	}
 	swap := cfg(promrelabel.Replace, "(a)(b)?", "__name__")
@@ -277,7 +284,8 @@ func TestMarkMeansNothing(t *testing.T) {
 			for _, le := range []string{"", "x", "30", "30.0", "3030", "y"} {
 				ls := labels.FromStrings("__name__", name, "le", le, "pod", "p")
 				one, two := labels.NewBuilder(ls), labels.NewBuilder(ls)
-				if k1, k2 := promrelabel.ProcessBuilder(one, c), promrelabel.ProcessBuilder(two, m); k1 != k2 || k1 && !labels.Equal(one.Labels(), two.Labels()) {
+				if k1, k2 := promrelabel.ProcessBuilder(one, c), promrelabel.ProcessBuilder(two, m); k1 != k2 ||
+					k1 && !labels.Equal(one.Labels(), two.Labels()) {
 					t.Errorf("%v: %s gives %v %s, marked %v %s", c, ls, k1, one.Labels(), k2, two.Labels())
 				}
 			}

@@ -22,7 +22,8 @@ import (
 )
 
 func TestKubeStateMetrics(t *testing.T) {
-	names := dropNames("kube-state-metrics", "kube_pod_tolerations", "kube_pod_info", "go_goroutines", "kube_state_metrics_list_total", "kube_odd,name")
+	names := dropNames("kube-state-metrics", "kube_pod_tolerations", "kube_pod_info", "go_goroutines", "kube_state_metrics_list_total",
+		"kube_odd,name")
 	part := dropBuckets("kube-state-metrics", "kube_used", "1.0")
 	other := dropNames("node", "kube_elsewhere")
 	p := planOf(names, part, other)
@@ -47,7 +48,10 @@ func TestKubeStateMetrics(t *testing.T) {
 		t.Errorf("%v %v\n%s", args, values, text)
 	}
 	// As kube-state-metrics does: each is searched in the name.
-	for name, denied := range map[string]bool{"kube_pod_info": true, "kube_pod_info_x": false, "x_kube_pod_info": false, "kube_pod_tolerations": true} {
+	for name, denied := range map[string]bool{
+		"kube_pod_info": true, "kube_pod_info_x": false, "x_kube_pod_info": false,
+		"kube_pod_tolerations": true,
+	} {
 		got := false
 		for _, d := range values.MetricDenylist {
 			got = got || regexp.MustCompile(d).MatchString(name)
@@ -59,7 +63,8 @@ func TestKubeStateMetrics(t *testing.T) {
 	// Two jobs that scrape it: only what both drop.
 	second := dropNames("ksm-2", "kube_pod_info")
 	out.Reset()
-	if err := KubeStateMetrics(planOf(names, second), &out, "kube-state-metrics", "ksm-2"); err != nil || !strings.Contains(out.String(), "denylist=^kube_pod_info$'") {
+	if err := KubeStateMetrics(planOf(names, second), &out, "kube-state-metrics", "ksm-2"); err != nil ||
+		!strings.Contains(out.String(), "denylist=^kube_pod_info$'") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	for want, p := range map[string]*relabel.Plan{"say which one scrapes it": planOf(other), "nothing to deny": planOf(part)} {
@@ -86,7 +91,8 @@ func TestRecordingRules(t *testing.T) {
 	if err := RecordingRules(p, &out, RuleOptions{Labels: map[string]string{"cluster": "jaguar", "on": "yes"}}); err != nil {
 		t.Fatal(err)
 	}
-	groups, errs := rulefmt.Parse(out.Bytes(), false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	groups, errs := rulefmt.Parse(out.Bytes(), false, model.UTF8Validation, parser.NewParser(parser.Options{}),
+		slog.New(slog.DiscardHandler))
 	if len(errs) > 0 {
 		t.Fatalf("%v\n%s", errs, out.String())
 	}
@@ -116,7 +122,8 @@ func TestRecordingRules(t *testing.T) {
 		}
 		Spec rulefmt.RuleGroups
 	}
-	if err := yaml.Unmarshal(out.Bytes(), &object); err != nil || object.Kind != "PrometheusRule" || object.Metadata.Name != "drop-rules" || object.Metadata.Labels["release"] != "on" || len(object.Spec.Groups[0].Rules) != 2 {
+	if err := yaml.Unmarshal(out.Bytes(), &object); err != nil || object.Kind != "PrometheusRule" || object.Metadata.Name != "drop-rules" ||
+		object.Metadata.Labels["release"] != "on" || len(object.Spec.Groups[0].Rules) != 2 {
 		t.Errorf("%v %+v\n%s", err, object, out.String())
 	}
 	for _, name := range []string{"job", "__name__", "a-b", ""} {

@@ -25,7 +25,10 @@ var (
 var (
 	bareWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 	// reserved are the words that some YAML reader takes for a truth value or nothing.
-	reserved = map[string]bool{"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true, "true": true, "false": true, "null": true}
+	reserved = map[string]bool{
+		"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true, "true": true, "false": true,
+		"null": true,
+	}
 )
 
 // scalar writes s so that every reader of YAML 1.1 and 1.2 reads s. Plain where that is safe, in
@@ -207,6 +210,7 @@ func equalConfig(a, b *relabel.Config) bool {
 			return false
 		}
 	}
-	return a.Separator == b.Separator && pattern(a) == pattern(b) && a.Modulus == b.Modulus && a.TargetLabel == b.TargetLabel && a.Replacement == b.Replacement &&
+	return a.Separator == b.Separator && pattern(a) == pattern(b) && a.Modulus == b.Modulus && a.TargetLabel == b.TargetLabel &&
+		a.Replacement == b.Replacement &&
 		strings.EqualFold(string(a.Action), string(b.Action))
 }

@@ -87,7 +87,10 @@ func API(client *http.Client, rawURL string, o APIOptions) (Source, error) {
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	a := &api{client: &marked, base: base, external: map[string]bool{}, to: o.Now, from: o.Now.Add(-cmp.Or(o.Window, apiWindow)), limit: cmp.Or(o.Limit, apiLimit)}
+	a := &api{
+		client: &marked, base: base, external: map[string]bool{}, to: o.Now, from: o.Now.Add(-cmp.Or(o.Window, apiWindow)),
+		limit: cmp.Or(o.Limit, apiLimit),
+	}
 	for _, name := range o.External {
 		a.external[name] = true
 	}
@@ -251,7 +254,10 @@ func (a *api) ask(ctx context.Context, post bool, path string, params url.Values
 			}
 			wait = min(time.Duration(seconds)*time.Second, apiMaxWait)
 		}
-		return nil, wait, &statusError{resp.StatusCode, fmt.Sprintf("%s answers %s: %s", path, resp.Status, cmp.Or(ans.Error, "no reason given"))}
+		return nil, wait, &statusError{
+			resp.StatusCode,
+			fmt.Sprintf("%s answers %s: %s", path, resp.Status, cmp.Or(ans.Error, "no reason given")),
+		}
 	}
 	if decodeErr != nil {
 		return nil, 0, fmt.Errorf("the answer of %s is not that of a query API: %w", path, decodeErr)

@@ -154,7 +154,10 @@ var apiNow = time.Unix(1_700_000_000, 0)
 // hold those that only differ in a label whose values can be listed.
 func TestAPISplits(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	s := &server{t: t, metadata: map[string]string{"h": "histogram", "m0_total": "counter", "native": "histogram", "g": "gauge", "r": "summary"}}
+	s := &server{t: t, metadata: map[string]string{
+		"h": "histogram", "m0_total": "counter", "native": "histogram", "g": "gauge",
+		"r": "summary",
+	}}
 	var want []string
 	add := func(pairs ...string) {
 		ls := labels.FromStrings(pairs...)
@@ -163,7 +166,8 @@ func TestAPISplits(t *testing.T) {
 		want = append(want, b.Labels().String())
 	}
 	for i := range 300 {
-		add("__name__", "m0_total", "job", "j", "instance", fmt.Sprint(i%10), "po.d|()", fmt.Sprintf("p.*%d\"\\", i%100), "x", fmt.Sprint(i/100), "cluster", "c")
+		add("__name__", "m0_total", "job", "j", "instance", fmt.Sprint(i%10), "po.d|()", fmt.Sprintf("p.*%d\"\\", i%100), "x",
+			fmt.Sprint(i/100), "cluster", "c")
 	}
 	for i := range 40 {
 		add("__name__", fmt.Sprintf("m0_%d_and_so_on", i), "job", "j")
@@ -189,7 +193,10 @@ func TestAPISplits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, typ := range map[string]model.MetricType{"m0_total": "counter", "h_bucket": "histogram", "native": "histogram", "some": "unknown"} {
+		for name, typ := range map[string]model.MetricType{
+			"m0_total": "counter", "h_bucket": "histogram", "native": "histogram",
+			"some": "unknown",
+		} {
 			job := "j"
 			if name == "native" || name == "h_bucket" {
 				job = ""
@@ -260,12 +267,14 @@ func TestAPIRefuses(t *testing.T) {
 	fails(good, `{__name__="a"}`, "no label is left")
 	fails(open(strings.Replace(base, "://", "://u:secret@", 1)+"/elsewhere"), "403")
 	fails(open(serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") })), "not that of a query API")
-	fails(open(serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"status":"success","data":{}}`) })), "not that of a query API")
+	fails(open(serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"status":"success","data":{}}`) })),
+		"not that of a query API")
 	fails(open(serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		fmt.Fprint(w, `{"status":"error","error":"too much"}`)
 	})), "422", "too much")
-	fails(open(strings.Replace(serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "://", "://u:secret@", 1)), "names of metrics")
+	fails(open(strings.Replace(serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "://", "://u:secret@",
+		1)), "names of metrics")
 	gone := errors.New("gone away")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	s.limit = 1000
@@ -339,7 +348,10 @@ func FuzzAPI(f *testing.F) {
 type round func(*http.Request) string
 
 func (f round) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Header: http.Header{}, Body: io.NopCloser(strings.NewReader(f(r))), Request: r}, nil
+	return &http.Response{
+		StatusCode: http.StatusOK, Status: "200 OK", Header: http.Header{}, Body: io.NopCloser(strings.NewReader(f(r))),
+		Request: r,
+	}, nil
 }
 
 // TestReadAtOnce: the proxy refuses a request with more.

@@ -119,7 +119,8 @@ func (a *api) added(ctx context.Context) (func(labels.Label) bool, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case err != nil, json.Unmarshal(ans.Data, &data) != nil, yaml.Unmarshal([]byte(data.YAML), &config) != nil, len(config.Global.External) == 0:
+	case err != nil, json.Unmarshal(ans.Data, &data) != nil, yaml.Unmarshal([]byte(data.YAML), &config) != nil,
+		len(config.Global.External) == 0:
 		return func(l labels.Label) bool { return a.external[l.Name] }, nil // a tenant may not see it
 	}
 	return func(l labels.Label) bool { return config.Global.External[l.Name] == l.Value }, nil
@@ -161,7 +162,9 @@ func (r *remoteSamples) flush(ctx context.Context) error {
 	for i, ls := range r.asked {
 		var matchers []*labels.Matcher
 		ls.Range(func(l labels.Label) {
-			if strings.ContainsRune(l.Value, 0) { // Spillway refuses such a matcher; the series is known by the other labels, and compared below
+			// Spillway refuses such a matcher; the series is known by the other labels, and
+			// compared below
+			if strings.ContainsRune(l.Value, 0) {
 				return
 			}
 			matchers = append(matchers, labels.MustNewMatcher(labels.MatchEqual, l.Name, l.Value))

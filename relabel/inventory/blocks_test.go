@@ -54,7 +54,8 @@ func add(t testing.TB, app storage.Appender, ls labels.Labels, ms int64, v float
 // TestBlocks: blocks that overlap in series and in time are read as one.
 func TestBlocks(t *testing.T) {
 	dir := t.TempDir()
-	a, b, n := labels.FromStrings("__name__", "a", "job", "j"), labels.FromStrings("Upper", "x", "__name__", "b", "job", "j"), labels.FromStrings("__name__", "n")
+	a, b, n := labels.FromStrings("__name__", "a", "job", "j"), labels.FromStrings("Upper", "x", "__name__", "b", "job", "j"),
+		labels.FromStrings("__name__", "n")
 	one := block(t, dir, func(app storage.Appender) {
 		for ms := int64(0); ms <= 600_000; ms += 15_000 {
 			add(t, app, a, ms, float64(ms))
@@ -76,7 +77,8 @@ func TestBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		`{Upper="x", __name__="b", job="j"} unknown`, `{__name__="a", job="j"} unknown 30s`, `{__name__="early"} unknown`, `{__name__="n"} unknown native 30s`,
+		`{Upper="x", __name__="b", job="j"} unknown`, `{__name__="a", job="j"} unknown 30s`, `{__name__="early"} unknown`,
+		`{__name__="n"} unknown native 30s`,
 	}
 	for range 2 {
 		sameLines(t, read(t, src), want)
@@ -89,23 +91,24 @@ func TestBlocks(t *testing.T) {
 
 	got := map[string]string{}
 	all := func(labels.Labels) bool { return true }
-	err = src.(Sampled).Samples(t.Context(), 500*time.Second, all, func(s *Series, floats []promql.FPoint, histograms []promql.HPoint) error {
-		text := ""
-		for _, p := range floats {
-			text += fmt.Sprintf(" %d", p.T/1000)
-			if s.Labels.Get("__name__") == "a" && p.F != float64(p.T) {
-				t.Errorf("%s has %g at %d", s.Labels, p.F, p.T)
+	err = src.(Sampled).Samples(t.Context(), 500*time.Second, all,
+		func(s *Series, floats []promql.FPoint, histograms []promql.HPoint) error {
+			text := ""
+			for _, p := range floats {
+				text += fmt.Sprintf(" %d", p.T/1000)
+				if s.Labels.Get("__name__") == "a" && p.F != float64(p.T) {
+					t.Errorf("%s has %g at %d", s.Labels, p.F, p.T)
+				}
 			}
-		}
-		for _, p := range histograms {
-			text += fmt.Sprintf(" h%d", p.T/1000)
-			if want := tsdbutil.GenerateTestHistogram(p.T).ToFloat(nil); p.H.Count != want.Count || p.H.Sum != want.Sum {
-				t.Errorf("%s has %s at %d", s.Labels, p.H, p.T)
+			for _, p := range histograms {
+				text += fmt.Sprintf(" h%d", p.T/1000)
+				if want := tsdbutil.GenerateTestHistogram(p.T).ToFloat(nil); p.H.Count != want.Count || p.H.Sum != want.Sum {
+					t.Errorf("%s has %s at %d", s.Labels, p.H, p.T)
+				}
 			}
-		}
-		got[strings.Clone(s.Labels.Get("__name__"))] = text
-		return nil
-	})
+			got[strings.Clone(s.Labels.Get("__name__"))] = text
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +124,8 @@ func TestBlocks(t *testing.T) {
 		t.Error("a series without samples in the window is handed on")
 	}
 	n2 := 0
-	err = src.(Sampled).Samples(t.Context(), time.Hour, func(ls labels.Labels) bool { return ls.Get("__name__") == "b" }, func(*Series, []promql.FPoint, []promql.HPoint) error { n2++; return nil })
+	err = src.(Sampled).Samples(t.Context(), time.Hour, func(ls labels.Labels) bool { return ls.Get("__name__") == "b" },
+		func(*Series, []promql.FPoint, []promql.HPoint) error { n2++; return nil })
 	if err != nil || n2 != 1 {
 		t.Errorf("%d series, %v", n2, err)
 	}

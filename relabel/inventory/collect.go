@@ -46,7 +46,8 @@ func Collect(ctx context.Context, src Source, progress func(series int64)) (*Inv
 
 // Metric finds a metric of a job; nil where there is none.
 func (inv *Inventory) Metric(job, name string) *Metric {
-	i, ok := slices.BinarySearchFunc(inv.Metrics, metricKey{job, name}, func(m *Metric, k metricKey) int { return metricKey{m.Job, m.Name}.compare(k) })
+	i, ok := slices.BinarySearchFunc(inv.Metrics, metricKey{job, name},
+		func(m *Metric, k metricKey) int { return metricKey{m.Job, m.Name}.compare(k) })
 	if !ok {
 		return nil
 	}

@@ -93,7 +93,8 @@ func TestCollectCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range again.Metrics { // sums of floats depend on the order by their last bit
-		if old := inv.Metric(m.Job, m.Name); old.SamplesPerSecond-m.SamplesPerSecond < 1e-9 && m.SamplesPerSecond-old.SamplesPerSecond < 1e-9 {
+		if old := inv.Metric(m.Job, m.Name); old.SamplesPerSecond-m.SamplesPerSecond < 1e-9 &&
+			m.SamplesPerSecond-old.SamplesPerSecond < 1e-9 {
 			m.SamplesPerSecond = old.SamplesPerSecond
 		}
 	}
@@ -137,7 +138,10 @@ func TestTypesOfAMetric(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for job, want := range map[string]model.MetricType{"a": model.MetricTypeGauge, "b": model.MetricTypeUnknown, "": model.MetricTypeGauge} {
+	for job, want := range map[string]model.MetricType{
+		"a": model.MetricTypeGauge, "b": model.MetricTypeUnknown,
+		"": model.MetricTypeGauge,
+	} {
 		if m := inv.Metric(job, "m"); m.Type != want || m.Native != (job == "b") {
 			t.Errorf("job %q: %s, native %v", job, m.Type, m.Native)
 		}
@@ -176,14 +180,16 @@ func TestJoinedSamples(t *testing.T) {
 	}
 	j := Join(sources...)
 	got := map[string]float64{}
-	err := j.(Sampled).Samples(t.Context(), time.Hour, func(labels.Labels) bool { return true }, func(s *Series, floats []promql.FPoint, _ []promql.HPoint) error {
-		got[s.Labels.Get("__name__")] += floats[0].F
-		return nil
-	})
+	err := j.(Sampled).Samples(t.Context(), time.Hour, func(labels.Labels) bool { return true },
+		func(s *Series, floats []promql.FPoint, _ []promql.HPoint) error {
+			got[s.Labels.Get("__name__")] += floats[0].F
+			return nil
+		})
 	if err != nil || !reflect.DeepEqual(got, map[string]float64{"m": 1, "n": 3}) {
 		t.Errorf("got %v and %v", got, err)
 	}
-	if _, ok := Join(j, fixed{}).(Sampled); ok || len(read(t, j)) != 2 || !strings.Contains(j.String(), ", ") || Join(sources[0]) != sources[0] {
+	if _, ok := Join(j, fixed{}).(Sampled); ok || len(read(t, j)) != 2 || !strings.Contains(j.String(), ", ") ||
+		Join(sources[0]) != sources[0] {
 		t.Error("the sources are not put together as promised")
 	}
 }

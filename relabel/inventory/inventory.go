@@ -79,7 +79,8 @@ type Sampled interface {
 	// Samples calls f for each series that keep accepts, with its samples of the newest window,
 	// oldest first: at least one, and of a page exactly one. The slices are valid during the call
 	// only.
-	Samples(ctx context.Context, window time.Duration, keep func(labels.Labels) bool, f func(s *Series, floats []promql.FPoint, histograms []promql.HPoint) error) error
+	Samples(ctx context.Context, window time.Duration, keep func(labels.Labels) bool,
+		f func(s *Series, floats []promql.FPoint, histograms []promql.HPoint) error) error
 }
 
 // Known is what package uses asks before it lets a matcher exclude anything.

@@ -125,7 +125,8 @@ func TestPageStops(t *testing.T) {
 // and comes once, and what is wrong with it is on one of its lines.
 func FuzzPage(f *testing.F) {
 	for _, body := range []string{
-		"a 1\n", "# TYPE h histogram\nh_bucket{le=\"1\"} 1 # {a=\"b\"} 1 2\nh_sum 1\n# EOF\n", "a{job=\"x\",exported_job=\"y\"} NaN 123\n", "{\"a b\",c=\"\\n\"} 1\n", "a\x00{ 1\r\n",
+		"a 1\n", "# TYPE h histogram\nh_bucket{le=\"1\"} 1 # {a=\"b\"} 1 2\nh_sum 1\n# EOF\n", "a{job=\"x\",exported_job=\"y\"} NaN 123\n",
+		"{\"a b\",c=\"\\n\"} 1\n", "a\x00{ 1\r\n",
 		"# TYPE s summary\ns{quantile=\"0.5\"} 1\ns_created 1\n# UNIT s x\n# EOF", "\n\n<html>",
 	} {
 		for kind := range uint8(3) {
@@ -140,7 +141,8 @@ func FuzzPage(f *testing.F) {
 		err := p.each(t.Context(), func(s *sample) error {
 			n++
 			ls := s.Labels
-			if ls.Get(model.MetricNameLabel) == "" || ls.Get("job") != "j" || ls.Get("instance") != "i" || !ls.IsValid(model.UTF8Validation) {
+			if ls.Get(model.MetricNameLabel) == "" || ls.Get("job") != "j" || ls.Get("instance") != "i" ||
+				!ls.IsValid(model.UTF8Validation) {
 				t.Errorf("labels %s", ls)
 			}
 			if seen[ls.String()] {

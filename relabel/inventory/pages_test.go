@@ -56,20 +56,24 @@ func TestPages(t *testing.T) {
 	}
 
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	for _, name := range []string{"node/10.0.0.1:9100.prom", "node/http%3A%2F%2Fx%2F%25.prom.gz", "app%2Fb/i.om", "app%2Fb/j.txt", "one%20page.prom"} {
+	for _, name := range []string{
+		"node/10.0.0.1:9100.prom", "node/http%3A%2F%2Fx%2F%25.prom.gz", "app%2Fb/i.om", "app%2Fb/j.txt",
+		"one%20page.prom",
+	} {
 		if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
 			t.Fatal(err)
 		}
 		at = at.Add(-time.Minute)
 	}
 	var values []float64
-	err = src.(Sampled).Samples(t.Context(), time.Hour, func(ls labels.Labels) bool { return ls.Get("job") == "node" }, func(s *Series, floats []promql.FPoint, histograms []promql.HPoint) error {
-		if len(floats) != 1 || len(histograms) != 0 || floats[0].T != at.Add(5*time.Minute).UnixMilli() {
-			t.Errorf("%s: %v %v", s.Labels, floats, histograms)
-		}
-		values = append(values, floats[0].F)
-		return nil
-	})
+	err = src.(Sampled).Samples(t.Context(), time.Hour, func(ls labels.Labels) bool { return ls.Get("job") == "node" },
+		func(s *Series, floats []promql.FPoint, histograms []promql.HPoint) error {
+			if len(floats) != 1 || len(histograms) != 0 || floats[0].T != at.Add(5*time.Minute).UnixMilli() {
+				t.Errorf("%s: %v %v", s.Labels, floats, histograms)
+			}
+			values = append(values, floats[0].F)
+			return nil
+		})
 	if err != nil || len(values) != 2 || values[0] != 1 || values[1] != 2 {
 		t.Errorf("got %v and %v", values, err)
 	}
@@ -123,7 +127,10 @@ func TestPagesRefuses(t *testing.T) {
 // FuzzPageName: whatever a page is called, it is a page of a target with a job and an instance, or
 // an error.
 func FuzzPageName(f *testing.F) {
-	for _, s := range []string{"j/10.0.0.1:9100.prom", "a%2Fb/%.om.gz", "/.txt", "/a.pb", "%/x.prom", "j/\xff.prom", "j/%ff.prom", "j/.gz"} {
+	for _, s := range []string{
+		"j/10.0.0.1:9100.prom", "a%2Fb/%.om.gz", "/.txt", "/a.pb", "%/x.prom", "j/\xff.prom", "j/%ff.prom",
+		"j/.gz",
+	} {
 		job, name, _ := strings.Cut(s, "/")
 		f.Add(job, name)
 	}

@@ -80,7 +80,10 @@ depth_gcount 2
 // what it stores with what each source says of the same pages.
 func TestSeriesAreThoseOfTheServer(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	native := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "both_seconds", Buckets: []float64{0.1, 1, 30}, NativeHistogramBucketFactor: 1.1}, []string{"path"})
+	native := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "both_seconds", Buckets: []float64{0.1, 1, 30},
+		NativeHistogramBucketFactor: 1.1,
+	}, []string{"path"})
 	only := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "only_seconds", NativeHistogramBucketFactor: 1.1})
 	plain := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "plain_seconds", Buckets: []float64{1, 2}})
 	summary := prometheus.NewSummary(prometheus.SummaryOpts{Name: "rpc_seconds", Objectives: map[float64]float64{0.5: 0.1, 1: 0.1}})
@@ -185,7 +188,10 @@ func TestSeriesAreThoseOfTheServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, want := range map[string]bool{"both_seconds": true, "only_seconds": true, "both_seconds_bucket": false, "plain_seconds_bucket": false} {
+		for name, want := range map[string]bool{
+			"both_seconds": true, "only_seconds": true, "both_seconds_bucket": false,
+			"plain_seconds_bucket": false,
+		} {
 			if m := inv.Metric("binary", name); m == nil || m.Native != want || m.Type != "histogram" {
 				t.Errorf("%s: %+v", name, m)
 			}
@@ -202,7 +208,11 @@ func TestSeriesAreThoseOfTheServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pages, err := Scrape(client, []Target{{URL: web.URL + "/text", Job: "text"}, {URL: web.URL + "/open", Job: "open"}, {URL: web.URL + "/binary", Job: "binary"}})
+			pages, err := Scrape(client, []Target{
+				{URL: web.URL + "/text", Job: "text"},
+				{URL: web.URL + "/open", Job: "open"},
+				{URL: web.URL + "/binary", Job: "binary"},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -92,7 +92,8 @@ func Scrape(client *http.Client, targets []Target) (Source, error) {
 	for i := range s.targets {
 		s.labels = append(s.labels, s.targets[i].labels())
 		if i > 0 && labels.Equal(s.labels[i], s.labels[i-1]) {
-			errs = append(errs, fmt.Errorf("two targets have the labels %s: %s and %s", s.labels[i], s.targets[i-1].redacted(), s.targets[i].redacted()))
+			errs = append(errs, fmt.Errorf("two targets have the labels %s: %s and %s", s.labels[i], s.targets[i-1].redacted(),
+				s.targets[i].redacted()))
 		}
 	}
 	if len(errs) > 0 {
@@ -177,7 +178,10 @@ func (s *scraped) each(ctx context.Context, f func(*page) error) error {
 		if err != nil {
 			return fmt.Errorf("read the copy of %s: %w", s.targets[i].redacted(), err)
 		}
-		if err := f(&page{where: s.targets[i].redacted(), body: body, contentType: at.contentType, target: s.labels[i], honor: s.targets[i].HonorLabels}); err != nil {
+		if err := f(&page{
+			where: s.targets[i].redacted(), body: body, contentType: at.contentType, target: s.labels[i],
+			honor: s.targets[i].HonorLabels,
+		}); err != nil {
 			return err
 		}
 	}

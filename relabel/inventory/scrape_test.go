@@ -34,7 +34,8 @@ func TestScrapeFetchesOnce(t *testing.T) {
 			t.Errorf("user %s, password %s", user, password)
 		}
 		accept := r.Header.Get("Accept")
-		if !strings.HasPrefix(accept, "application/vnd.google.protobuf;") || !strings.Contains(accept, "escaping=allow-utf-8") || !strings.Contains(accept, "text/plain;version=0.0.4;q=") {
+		if !strings.HasPrefix(accept, "application/vnd.google.protobuf;") || !strings.Contains(accept, "escaping=allow-utf-8") ||
+			!strings.Contains(accept, "text/plain;version=0.0.4;q=") {
 			t.Errorf("Accept: %s", accept)
 		}
 		w.Header().Set("Content-Type", "text/plain")
@@ -48,24 +49,29 @@ func TestScrapeFetchesOnce(t *testing.T) {
 		fmt.Fprintf(body, "asked{n=\"%d\"} %d\n", n, n)
 	})
 	url = strings.Replace(url, "http://", "http://u:p@", 1)
-	src, err := Scrape(client, []Target{{URL: url + "/metrics", Job: "j", Instance: "i", Labels: map[string]string{"zone": "a", "empty": ""}}, {URL: url + "/metrics", Job: "j", Instance: "h"}})
+	src, err := Scrape(client, []Target{{
+		URL: url + "/metrics", Job: "j", Instance: "i",
+		Labels: map[string]string{"zone": "a", "empty": ""},
+	}, {URL: url + "/metrics", Job: "j", Instance: "h"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	first := read(t, src)
-	if len(first) != 2 || asked.Load() != 2 || !strings.Contains(first[1], `instance="i", job="j", n="`) || !strings.Contains(first[1], `zone="a"`) || strings.Contains(first[1], "empty") {
+	if len(first) != 2 || asked.Load() != 2 || !strings.Contains(first[1], `instance="i", job="j", n="`) ||
+		!strings.Contains(first[1], `zone="a"`) || strings.Contains(first[1], "empty") {
 		t.Errorf("%q after %d requests", first, asked.Load())
 	}
 	sameLines(t, read(t, src), first)
 	n := 0
 	before := time.Now().Add(-time.Minute).UnixMilli()
-	err = src.(Sampled).Samples(t.Context(), time.Hour, func(ls labels.Labels) bool { return ls.Get("instance") == "h" }, func(s *Series, floats []promql.FPoint, _ []promql.HPoint) error {
-		n++
-		if len(floats) != 1 || fmt.Sprint(floats[0].F) != s.Labels.Get("n") || floats[0].T < before {
-			t.Errorf("%s: %v", s.Labels, floats)
-		}
-		return nil
-	})
+	err = src.(Sampled).Samples(t.Context(), time.Hour, func(ls labels.Labels) bool { return ls.Get("instance") == "h" },
+		func(s *Series, floats []promql.FPoint, _ []promql.HPoint) error {
+			n++
+			if len(floats) != 1 || fmt.Sprint(floats[0].F) != s.Labels.Get("n") || floats[0].T < before {
+				t.Errorf("%s: %v", s.Labels, floats)
+			}
+			return nil
+		})
 	if err != nil || n != 1 || asked.Load() != 2 {
 		t.Errorf("%d series, %d requests, %v", n, asked.Load(), err)
 	}
@@ -108,7 +114,8 @@ func TestScrapeRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = Collect(t.Context(), src, nil); err == nil || strings.Count(err.Error(), "403 Forbidden") != 10 || !strings.Contains(err.Error(), "and 5 more") {
+	if _, err = Collect(t.Context(), src, nil); err == nil || strings.Count(err.Error(), "403 Forbidden") != 10 ||
+		!strings.Contains(err.Error(), "and 5 more") {
 		t.Errorf("got %v", err)
 	}
 	gone := errors.New("gone away")
@@ -123,7 +130,12 @@ func TestScrapeRefuses(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, bad := range [][]Target{
-		nil, {{URL: "ftp://x/", Job: "j"}}, {{URL: "http://u:secret@x:y:z/", Job: "j"}}, {{URL: url}}, {{URL: url, Job: "j"}, {URL: url + "/other", Job: "j"}}, {{URL: url, Job: "j", Labels: map[string]string{"\xff": "x"}}},
+		nil,
+		{{URL: "ftp://x/", Job: "j"}},
+		{{URL: "http://u:secret@x:y:z/", Job: "j"}},
+		{{URL: url}},
+		{{URL: url, Job: "j"}, {URL: url + "/other", Job: "j"}},
+		{{URL: url, Job: "j", Labels: map[string]string{"\xff": "x"}}},
 	} {
 		if _, err := Scrape(nil, bad); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v: got %v", bad, err)
@@ -141,8 +153,10 @@ func TestOpen(t *testing.T) {
 	for arg, want := range map[string]string{
 		pagesDir: "*inventory.pages", "j=http://127.0.0.1:1/metrics": "*inventory.scraped", "api+http://127.0.0.1:1": "*inventory.api",
 		"http://127.0.0.1:1": "*inventory.api", "http://127.0.0.1:1/": "*inventory.api",
-		dir + "/data": "has a head but no block", dir + "/empty": "holds no pages", file: "is a file", "": "is empty", dir + "/none": "there is no such folder",
-		"http://u:secret@127.0.0.1:1/metrics": "JOB=URL, or the API", "api+nonsense": "must be http://", "=http://127.0.0.1:1/metrics": "has no job",
+		dir + "/data": "has a head but no block", dir + "/empty": "holds no pages", file: "is a file", "": "is empty",
+		dir + "/none":                         "there is no such folder",
+		"http://u:secret@127.0.0.1:1/metrics": "JOB=URL, or the API", "api+nonsense": "must be http://",
+		"=http://127.0.0.1:1/metrics": "has no job",
 	} {
 		src, err := Open(t.Context(), arg, OpenOptions{})
 		got := fmt.Sprintf("%T", src)

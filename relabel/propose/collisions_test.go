@@ -35,7 +35,8 @@ func sampled(t *testing.T, src memory, set *uses.Set) ([]propose.Rule, []propose
 func TestCollisions(t *testing.T) {
 	var src memory
 	for i := range 2000 {
-		src = append(src, labels.FromStrings("__name__", "a", "job", "j", "instance", "i", "ns", fmt.Sprint(i/2%10), "pod", fmt.Sprintf("p%d", i/2), "uid", fmt.Sprintf("u%d", i/4), "shard", fmt.Sprint(i)))
+		src = append(src, labels.FromStrings("__name__", "a", "job", "j", "instance", "i", "ns", fmt.Sprint(i/2%10), "pod",
+			fmt.Sprintf("p%d", i/2), "uid", fmt.Sprintf("u%d", i/4), "shard", fmt.Sprint(i)))
 	}
 	rules, refused := sampled(t, src, queries("sum by (ns) (a)"))
 	// shard alone tells series apart, so that it cannot go; pod and uid can, one of them.
@@ -63,7 +64,8 @@ func TestCollisions(t *testing.T) {
 func TestCollisionsEstimate(t *testing.T) {
 	var src memory
 	for i := range 5000 {
-		src = append(src, labels.FromStrings("__name__", "a_total", "job", "j", "instance", "i", "code", fmt.Sprint(i/10), "worker", fmt.Sprint(i%10)))
+		src = append(src, labels.FromStrings("__name__", "a_total", "job", "j", "instance", "i", "code", fmt.Sprint(i/10), "worker",
+			fmt.Sprint(i%10)))
 	}
 	_, refused := sampled(t, src, queries("sum by (code) (rate(a_total[5m]))"))
 	if len(refused) != 1 || refused[0].Label != "worker" || refused[0].Saves.Series != 4500 {

@@ -27,7 +27,10 @@ func Configs(kind Kind, metrics []string, label string, values []string) ([]*rel
 	switch kind {
 	case Names:
 		for _, regex := range Regex(metrics) {
-			configs = append(configs, &relabel.Config{Action: relabel.Drop, SourceLabels: model.LabelNames{model.MetricNameLabel}, Separator: ";"})
+			configs = append(configs, &relabel.Config{
+				Action: relabel.Drop, SourceLabels: model.LabelNames{model.MetricNameLabel},
+				Separator: ";",
+			})
 			if err := compile(configs[len(configs)-1], regex); err != nil {
 				return nil, err
 			}
@@ -43,7 +46,8 @@ func Configs(kind Kind, metrics []string, label string, values []string) ([]*rel
 					regex += group(some, factor)
 				}
 				configs = append(configs, &relabel.Config{
-					Action: relabel.Drop, SourceLabels: model.LabelNames{model.MetricNameLabel, model.LabelName(label)}, Separator: separator,
+					Action: relabel.Drop, SourceLabels: model.LabelNames{model.MetricNameLabel, model.LabelName(label)},
+					Separator: separator,
 				})
 				if err := compile(configs[len(configs)-1], regex); err != nil {
 					return nil, err
@@ -53,7 +57,8 @@ func Configs(kind Kind, metrics []string, label string, values []string) ([]*rel
 	case Label:
 		for _, regex := range Regex(metrics) {
 			configs = append(configs, &relabel.Config{
-				Action: relabel.Replace, SourceLabels: model.LabelNames{model.MetricNameLabel}, Separator: ";", TargetLabel: label, Replacement: "",
+				Action: relabel.Replace, SourceLabels: model.LabelNames{model.MetricNameLabel}, Separator: ";", TargetLabel: label,
+				Replacement: "",
 			})
 			if err := compile(configs[len(configs)-1], regex); err != nil {
 				return nil, err

@@ -66,10 +66,11 @@ func (p *proposer) label(s *stored) {
 	if merging != "" && most >= p.o.MinSaving {
 		share := float64(most) / float64(s.Series)
 		p.merging = append(p.merging, Refusal{
-			Kind: Label, Job: s.Job, Metrics: []string{s.Name}, Label: merging, Examples: []string{p.o.Collisions.of(s.Metric, merging).example()},
-			Reason:  fmt.Sprintf("without %s, series become one with others: the server would keep one of them, and say nothing", merging),
-			Instead: Aggregate(s.Job, s.Name, s.Type, merging),
-			Saves:   Save(most, s.SamplesPerSecond*share),
+			Kind: Label, Job: s.Job, Metrics: []string{s.Name}, Label: merging,
+			Examples: []string{p.o.Collisions.of(s.Metric, merging).example()},
+			Reason:   fmt.Sprintf("without %s, series become one with others: the server would keep one of them, and say nothing", merging),
+			Instead:  Aggregate(s.Job, s.Name, s.Type, merging),
+			Saves:    Save(most, s.SamplesPerSecond*share),
 		})
 	}
 }

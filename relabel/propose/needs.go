@@ -43,7 +43,8 @@ func survey(inv *inventory.Inventory, set *uses.Set, index *uses.Index, o Option
 		}
 		// A colon is for names that rules record, and for nothing else: a ruler whose rules nobody
 		// gave wrote it.
-		s := &stored{Metric: m, blind: Waiting(index.Blind(m.Name)), exempt: slices.Contains(o.Exempt, m.Job), recorded: recorded[m.Name] || strings.Contains(m.Name, ":")}
+		s := &stored{Metric: m, blind: Waiting(index.Blind(m.Name)), exempt: slices.Contains(o.Exempt, m.Job), recorded: recorded[m.Name] ||
+			strings.Contains(m.Name, ":")}
 		s.needs = applying(index.For(m.Name), m.Job, o)
 		base := m.Name
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
@@ -87,7 +88,8 @@ func Waiting(entries []*uses.Entry) []*uses.Entry {
 	var out []*uses.Entry
 	for _, e := range entries {
 		if slices.ContainsFunc(e.Matchers, func(m *labels.Matcher) bool {
-			return m.Name == model.MetricNameLabel && !m.Matches("") && !(m.Type == labels.MatchRegexp && (m.Value == ".+" || m.Value == ".*"))
+			return m.Name == model.MetricNameLabel && !m.Matches("") &&
+				!(m.Type == labels.MatchRegexp && (m.Value == ".+" || m.Value == ".*"))
 		}) {
 			out = append(out, e)
 		}

@@ -133,7 +133,8 @@ func (p *proposer) names(s *stored) {
 
 // goes says whether a metric that nothing selects can go.
 func (p *proposer) goes(s *stored) bool {
-	return !s.exempt && !s.recorded && s.Job != "" && len(s.blind) == 0 && s.family == "" && Claim(s.Metric, Names, "", nil).Series >= p.o.MinSaving &&
+	return !s.exempt && !s.recorded && s.Job != "" && len(s.blind) == 0 && s.family == "" &&
+		Claim(s.Metric, Names, "", nil).Series >= p.o.MinSaving &&
 		!strings.ContainsRune(s.Name, 0) && model.UTF8Validation.IsValidMetricName(s.Name)
 }
 
@@ -273,7 +274,8 @@ func (p *proposer) rules() ([]Rule, []Refusal) {
 		keys = append(keys, key)
 	}
 	slices.SortFunc(keys, func(a, b shareKey) int {
-		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.kind, b.kind), cmp.Compare(a.label, b.label), cmp.Compare(p.shares[a][0].Name, p.shares[b][0].Name),
+		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.kind, b.kind), cmp.Compare(a.label, b.label),
+			cmp.Compare(p.shares[a][0].Name, p.shares[b][0].Name),
 			cmp.Compare(a.risk, b.risk), cmp.Compare(a.values, b.values))
 	})
 	var rules []Rule
@@ -297,7 +299,8 @@ func (p *proposer) rules() ([]Rule, []Refusal) {
 			}
 			r.Evidence = p.evidence(r, part)
 			if !p.o.Risk.Accepts(r.Risk) {
-				p.refused = append(p.refused, refusal(r, fmt.Sprintf("it needs the risk %s, and %s is accepted", r.Risk, p.o.Risk), "--risk "+string(r.Risk)))
+				p.refused = append(p.refused, refusal(r, fmt.Sprintf("it needs the risk %s, and %s is accepted", r.Risk, p.o.Risk),
+					"--risk "+string(r.Risk)))
 				continue
 			}
 			if r.Kind == Label && p.o.KeepLabels {
@@ -410,7 +413,8 @@ func Sort(rules []Rule) {
 // SortRefusals sorts by what would have been saved, then by place.
 func SortRefusals(refused []Refusal) {
 	slices.SortStableFunc(refused, func(a, b Refusal) int {
-		return cmp.Or(cmp.Compare(b.Saves.Series, a.Saves.Series), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Label, b.Label),
+		return cmp.Or(cmp.Compare(b.Saves.Series, a.Saves.Series), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Label, b.Label),
 			slices.Compare(a.Metrics, b.Metrics), cmp.Compare(a.Reason, b.Reason))
 	})
 }

@@ -60,7 +60,9 @@ func queries(texts ...string) *uses.Set {
 }
 
 // plan proposes, with what the proposal was made from.
-func plan(t *testing.T, src memory, set *uses.Set, o propose.Options) ([]propose.Rule, []propose.Refusal, *inventory.Inventory, *uses.Index) {
+func plan(t *testing.T, src memory, set *uses.Set, o propose.Options) ([]propose.Rule, []propose.Refusal, *inventory.Inventory,
+	*uses.Index,
+) {
 	t.Helper()
 	inv, err := inventory.Collect(t.Context(), src, nil)
 	if err != nil {
@@ -85,7 +87,8 @@ func show(rules []propose.Rule) []string {
 }
 
 func TestPropose(t *testing.T) {
-	histogram := of("j", "h_bucket{le=0.1}", "h_bucket{le=0.2}", "h_bucket{le=0.25}", "h_bucket{le=30.0}", "h_bucket{le=60.0}", "h_bucket{le=+Inf}")
+	histogram := of("j", "h_bucket{le=0.1}", "h_bucket{le=0.2}", "h_bucket{le=0.25}", "h_bucket{le=30.0}", "h_bucket{le=60.0}",
+		"h_bucket{le=+Inf}")
 	for _, test := range []struct {
 		name    string
 		src     memory
@@ -107,8 +110,9 @@ func TestPropose(t *testing.T) {
 			want: []string{"j/slice/code/1 medium a code 200", "k/slice/code/1 medium a code 200"},
 		},
 		{
-			name: "a use that selects nothing waits for a trouble", src: of("j", "a{code=200}", "b"), queries: []string{`a{code="500"}`, "sum(b)"},
-			want: nil,
+			name: "a use that selects nothing waits for a trouble", src: of("j", "a{code=200}", "b"),
+			queries: []string{`a{code="500"}`, "sum(b)"},
+			want:    nil,
 		},
 		{
 			name: "a use of a job that is not there keeps the metric", src: of("j", "a", "b"), queries: []string{`a{job="other"}`, "b"},
@@ -127,12 +131,14 @@ func TestPropose(t *testing.T) {
 			want: []string{"j/slice/pod/1 medium a pod"},
 		},
 		{
-			name: "two needs, one slice", src: of("j", "a{code=200}", "a{code=404}", "a{code=500}"), queries: []string{`a{code="500"}`, `a{code=~"4.."}`},
-			want: []string{"j/slice/code/1 medium a code 200"},
+			name: "two needs, one slice", src: of("j", "a{code=200}", "a{code=404}", "a{code=500}"),
+			queries: []string{`a{code="500"}`, `a{code=~"4.."}`},
+			want:    []string{"j/slice/code/1 medium a code 200"},
 		},
 		{
-			name: "slices are of medium risk", src: of("j", "a{code=200}", "a{code=500}"), queries: []string{`a{code="500"}`}, options: propose.Options{Risk: propose.Low},
-			want: nil, refused: []string{"it needs the risk medium"},
+			name: "slices are of medium risk", src: of("j", "a{code=200}", "a{code=500}"), queries: []string{`a{code="500"}`},
+			options: propose.Options{Risk: propose.Low},
+			want:    nil, refused: []string{"it needs the risk medium"},
 		},
 		{
 			name: "buckets by le, in both spellings", src: histogram, queries: []string{`sum(rate(h_bucket{le="30"}[5m]))`},
@@ -147,44 +153,55 @@ func TestPropose(t *testing.T) {
 			want: []string{"j/buckets/1 high h_bucket le 0.2"},
 		},
 		{
-			name: "sums of all buckets keep all buckets", src: histogram, queries: []string{`sum(rate(h_bucket[5m]))`}, options: propose.Options{Risk: propose.High},
-			want: nil,
+			name: "sums of all buckets keep all buckets", src: histogram, queries: []string{`sum(rate(h_bucket[5m]))`},
+			options: propose.Options{Risk: propose.High},
+			want:    nil,
 		},
 		{
-			name: "the same buckets of every job", src: append(slices.Clone(histogram), of("k", "h_bucket{le=0.1}", "h_bucket{le=0.25}", "h_bucket{le=+Inf}")...), queries: []string{`h_bucket{job="j",le="0.2"}`, `h_bucket{job="k",le="0.1"}`},
-			want: []string{"j/buckets/1 medium h_bucket le 30.0"},
+			name: "the same buckets of every job", src: append(slices.Clone(histogram),
+				of("k", "h_bucket{le=0.1}", "h_bucket{le=0.25}", "h_bucket{le=+Inf}")...),
+			queries: []string{`h_bucket{job="j",le="0.2"}`, `h_bucket{job="k",le="0.1"}`},
+			want:    []string{"j/buckets/1 medium h_bucket le 30.0"},
 		},
 		{
-			name: "a label that no answer depends on", src: of("j", "a{pod=x,uid=1}", "a{pod=y,uid=2}"), queries: []string{"sum by (pod) (a)"}, options: propose.Options{Risk: propose.High},
+			name: "a label that no answer depends on", src: of("j", "a{pod=x,uid=1}", "a{pod=y,uid=2}"),
+			queries: []string{"sum by (pod) (a)"}, options: propose.Options{Risk: propose.High},
 			want: []string{"j/label/uid high a uid"},
 		},
 		{
-			name: "a label with one short value is left", src: of("j", "a{pod=x,uid=1}", "a{pod=y,uid=1}"), queries: []string{"sum by (pod) (a)"},
-			want: nil,
+			name: "a label with one short value is left", src: of("j", "a{pod=x,uid=1}", "a{pod=y,uid=1}"),
+			queries: []string{"sum by (pod) (a)"},
+			want:    nil,
 		},
 		{
-			name: "a label with one long value", src: of("j", "a{pod=x,image="+strings.Repeat("x", 64)+"}"), queries: []string{"sum by (pod) (a)"}, options: propose.Options{Risk: propose.High},
+			name: "a label with one long value", src: of("j", "a{pod=x,image="+strings.Repeat("x", 64)+"}"),
+			queries: []string{"sum by (pod) (a)"}, options: propose.Options{Risk: propose.High},
 			want: []string{"j/label/image high a image"},
 		},
 		{
-			name: "exempt jobs", src: append(of("j", "a"), of("k", "a", "b")...), queries: []string{"b"}, options: propose.Options{Exempt: []string{"k"}},
-			want: []string{"j/names/1 low a"},
+			name: "exempt jobs", src: append(of("j", "a"), of("k", "a", "b")...), queries: []string{"b"},
+			options: propose.Options{Exempt: []string{"k"}},
+			want:    []string{"j/names/1 low a"},
 		},
 		{
-			name: "small things", src: of("j", "a{x=1}", "a{x=2}", "b", "c"), queries: []string{"c"}, options: propose.Options{MinSaving: 2},
-			want: []string{"j/names/1 low a"},
+			name: "small things", src: of("j", "a{x=1}", "a{x=2}", "b", "c"), queries: []string{"c"},
+			options: propose.Options{MinSaving: 2},
+			want:    []string{"j/names/1 low a"},
 		},
 		{
-			name: "what the server writes itself", src: of("j", "up", "scrape_duration_seconds", "ALERTS", "ALERTS_FOR_STATE", "a"), queries: []string{"a"},
-			want: nil,
+			name: "what the server writes itself", src: of("j", "up", "scrape_duration_seconds", "ALERTS", "ALERTS_FOR_STATE", "a"),
+			queries: []string{"a"},
+			want:    nil,
 		},
 		{
-			name: "IDs never meet", src: append(of("a", "m{pod=x,names/1=1}", "m{pod=y,names/1=2}"), of("a/label", "unused")...), queries: []string{"sum by (pod) (m)"}, options: propose.Options{Risk: propose.High},
+			name: "IDs never meet", src: append(of("a", "m{pod=x,names/1=1}", "m{pod=y,names/1=2}"), of("a/label", "unused")...),
+			queries: []string{"sum by (pod) (m)"}, options: propose.Options{Risk: propose.High},
 			want: []string{"a/label/names/2 low unused", "a/label/names/1 high m names/1"},
 		},
 		{
-			name: "a native histogram keeps its classic twins", src: of("j", "native_h", "native_h_sum", "a"), queries: []string{"histogram_quantile(0.9, sum(rate(native_h[5m])))", "a"},
-			want: nil, refused: []string{"it belongs to the native histogram native_h"},
+			name: "a native histogram keeps its classic twins", src: of("j", "native_h", "native_h_sum", "a"),
+			queries: []string{"histogram_quantile(0.9, sum(rate(native_h[5m])))", "a"},
+			want:    nil, refused: []string{"it belongs to the native histogram native_h"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -198,7 +215,8 @@ func TestPropose(t *testing.T) {
 				}
 			}
 			for _, r := range rules {
-				if r.Evidence.Text == "" || strings.Contains(r.Evidence.Text, "\n") || (r.Kind == propose.Names) != (r.Evidence.LastUse == nil) {
+				if r.Evidence.Text == "" || strings.Contains(r.Evidence.Text, "\n") ||
+					(r.Kind == propose.Names) != (r.Evidence.LastUse == nil) {
 					t.Errorf("evidence of %s: %+v", r.ID, r.Evidence)
 				}
 			}
@@ -213,7 +231,10 @@ type world struct {
 }
 
 var (
-	names  = []string{"a_total", "a.total", "b_seconds_bucket", "b_seconds_count", "c_info", "d;e", "native_h", "native_h_count", "日本_total", "rec:sum"}
+	names = []string{
+		"a_total", "a.total", "b_seconds_bucket", "b_seconds_count", "c_info", "d;e", "native_h", "native_h_count",
+		"日本_total", "rec:sum",
+	}
 	values = []string{"", "x", "y", "500", "5.0", "a;b", "200", "1"}
 	edges  = []string{"0.1", "0.15", "0.2", "0.25", "0.5", "0.7", "1.0", "2.0", "5.0", "30.0", "+Inf", "1e+06"}
 )
@@ -225,7 +246,8 @@ func (w world) series() memory {
 	seen := map[string]bool{}
 	for range 20 + w.IntN(200) {
 		name := pick(w, names)
-		b := labels.NewBuilder(labels.FromStrings(model.MetricNameLabel, name, "job", pick(w, []string{"j", "k"}), "instance", pick(w, []string{"1", "2"})))
+		b := labels.NewBuilder(labels.FromStrings(model.MetricNameLabel, name, "job", pick(w, []string{"j", "k"}), "instance",
+			pick(w, []string{"1", "2"})))
 		for _, label := range []string{"code", "pod", "uid", "cluster"} {
 			b.Set(label, pick(w, values))
 		}
@@ -240,7 +262,8 @@ func (w world) series() memory {
 	}
 	if w.thin {
 		for _, le := range edges {
-			out = append(out, labels.FromStrings(model.MetricNameLabel, "b_seconds_bucket", "job", pick(w, []string{"j", "k"}), "instance", "3", "le", le))
+			out = append(out, labels.FromStrings(model.MetricNameLabel, "b_seconds_bucket", "job", pick(w, []string{"j", "k"}), "instance",
+				"3", "le", le))
 		}
 	}
 	return out
@@ -252,11 +275,13 @@ func (w world) query() string {
 		if w.IntN(2) == 0 {
 			return fmt.Sprintf(`histogram_quantile(0.9, sum by (le, %s) (rate(%s[5m])))`, pick(w, []string{"pod", "job"}), name)
 		}
-		return fmt.Sprintf(`sum(rate(%s{le=~%q}[5m]))`, name, regexp.QuoteMeta(pick(w, edges))+"|"+regexp.QuoteMeta(strings.TrimSuffix(pick(w, edges), ".0")))
+		return fmt.Sprintf(`sum(rate(%s{le=~%q}[5m]))`, name,
+			regexp.QuoteMeta(pick(w, edges))+"|"+regexp.QuoteMeta(strings.TrimSuffix(pick(w, edges), ".0")))
 	}
 	var matchers []string
 	for range w.IntN(3) {
-		matchers = append(matchers, fmt.Sprintf("%s%s%q", pick(w, []string{"code", "pod", "job", "le", "cluster", "uid", "absent"}), pick(w, []string{"=", "!=", "=~", "!~"}), pick(w, append(slices.Clone(values), "j", "0.5", "30", ".+", "x|y"))))
+		matchers = append(matchers, fmt.Sprintf("%s%s%q", pick(w, []string{"code", "pod", "job", "le", "cluster", "uid", "absent"}),
+			pick(w, []string{"=", "!=", "=~", "!~"}), pick(w, append(slices.Clone(values), "j", "0.5", "30", ".+", "x|y"))))
 	}
 	selector := fmt.Sprintf("{%q%s}", name, strings.Join(append([]string{""}, matchers...), ","))
 	switch w.IntN(10) {
@@ -318,7 +343,8 @@ func TestProperties(t *testing.T) {
 		o := propose.Options{Risk: pick(w, []propose.Risk{propose.Low, propose.Medium, propose.High}), MinSaving: int64(w.IntN(4))}
 		fail := func(format string, args ...any) {
 			t.Helper()
-			t.Fatalf("seed %d, world %d, risk %s: %s\nqueries:\n%s", seed, i, o.Risk, fmt.Sprintf(format, args...), strings.Join(texts, "\n"))
+			t.Fatalf("seed %d, world %d, risk %s: %s\nqueries:\n%s", seed, i, o.Risk, fmt.Sprintf(format, args...),
+				strings.Join(texts, "\n"))
 		}
 		rules, _, _, index := plan(t, src, queries(texts...), o)
 		for _, r := range rules {
@@ -327,7 +353,8 @@ func TestProperties(t *testing.T) {
 				fail("%s is of risk %s", r.ID, r.Risk)
 			}
 			goes := dropped(src, []propose.Rule{r})
-			if int64(len(goes)) != r.Saves.Series || r.Kind != propose.Label && r.Saves.MemoryBytes != propose.Save(r.Saves.Series, 0).MemoryBytes {
+			if int64(len(goes)) != r.Saves.Series ||
+				r.Kind != propose.Label && r.Saves.MemoryBytes != propose.Save(r.Saves.Series, 0).MemoryBytes {
 				fail("%s claims %+v and takes %d", r.ID, r.Saves, len(goes))
 			}
 			if want := float64(len(goes)) / 15; r.Saves.SamplesPerSecond < want-1e-9 || r.Saves.SamplesPerSecond > want+1e-9 {
@@ -389,7 +416,8 @@ func TestWithout(t *testing.T) {
 		t.Fatal(show(rules))
 	}
 	less, ok, err := rules[0].Without(inv, []string{"a"})
-	if err != nil || !ok || !slices.Equal(less.Metrics, []string{"b"}) || less.Saves.Series != 1 || less.Relabel[0].Regex.String() != "b" || len(rules[0].Metrics) != 2 {
+	if err != nil || !ok || !slices.Equal(less.Metrics, []string{"b"}) || less.Saves.Series != 1 || less.Relabel[0].Regex.String() != "b" ||
+		len(rules[0].Metrics) != 2 {
 		t.Errorf("%+v, %v, %v", less, ok, err)
 	}
 	if _, ok, err := rules[0].Without(inv, []string{"a", "b"}); ok || err != nil {
@@ -404,7 +432,10 @@ func TestAggregate(t *testing.T) {
 		want          []string
 	}{
 		{"http_requests_total", "pod", model.MetricTypeUnknown, []string{"record: without_pod:http_requests_total:rate5m", `sum without (pod) (rate(http_requests_total{job="j"}[5m]))`, "outputs: [total]"}},
-		{"memory_bytes", "pod", model.MetricTypeGauge, []string{"record: without_pod:memory_bytes:sum", `sum without (pod) (memory_bytes{job="j"})`, "outputs: [sum_samples]"}},
+		{
+			"memory_bytes", "pod", model.MetricTypeGauge,
+			[]string{"record: without_pod:memory_bytes:sum", `sum without (pod) (memory_bytes{job="j"})`, "outputs: [sum_samples]"},
+		},
 		{"m.utf8", "a.b", model.MetricTypeGauge, []string{`sum without ("a.b") ({"m.utf8", job="j"})`}},
 	} {
 		got := propose.Aggregate("j", test.metric, test.kind, test.label)

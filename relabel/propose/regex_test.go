@@ -42,7 +42,8 @@ func TestRegexReadsWell(t *testing.T) {
 func TestRegexKeepsItsBounds(t *testing.T) {
 	var values []string
 	for i := range 1000 {
-		values = append(values, strings.Repeat(string(rune('a'+i%26)), 1+i%40)+"_"+strings.Repeat("x", i%7)+"_"+string(rune('a'+i/26%26))+string(rune('a'+i/676)))
+		values = append(values, strings.Repeat(string(rune('a'+i%26)), 1+i%40)+"_"+strings.Repeat("x",
+			i%7)+"_"+string(rune('a'+i/26%26))+string(rune('a'+i/676)))
 	}
 	slices.Sort(values)
 	values = slices.Compact(values)
@@ -112,7 +113,10 @@ func matchesExactly(t *testing.T, regexes, values, others []string) {
 
 // neighbours are a value and what is one slip away from it.
 func neighbours(value string) []string {
-	out := []string{value, value + "a", "a" + value, value + "\n", "\n" + value, value + value, strings.ToUpper(value), strings.ToLower(value), ""}
+	out := []string{
+		value, value + "a", "a" + value, value + "\n", "\n" + value, value + value, strings.ToUpper(value),
+		strings.ToLower(value), "",
+	}
 	for i, r := range value {
 		size := utf8.RuneLen(r)
 		if size < 0 || i+size > len(value) {
@@ -166,7 +170,12 @@ func quoteAll(values []string) string {
 // planned name and value.
 func FuzzConfigs(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"a_total,b_total", "500,404,"}, {"a;b,a", "c,b;c"}, {"a,b", "30.0,0.5,+Inf,1e+06"}, {"a;,@#|!~", "x"}, {"日本", "\n,;\n"}, {"m.utf8", "$1,.*"},
+		{"a_total,b_total", "500,404,"},
+		{"a;b,a", "c,b;c"},
+		{"a,b", "30.0,0.5,+Inf,1e+06"},
+		{"a;,@#|!~", "x"},
+		{"日本", "\n,;\n"},
+		{"m.utf8", "$1,.*"},
 	} {
 		f.Add(seed[0], seed[1], false)
 		f.Add(seed[0], seed[1], true)
@@ -231,7 +240,10 @@ func near(texts []string) []string {
 }
 
 func TestEdge(t *testing.T) {
-	for le, want := range map[string]string{"30": "30.0", "30.0": "30.0", "0.50": "0.5", "+Inf": "+Inf", "1e6": "1e+06", "1000000": "1e+06", "-1": "-1.0", "x": "x", "": ""} {
+	for le, want := range map[string]string{
+		"30": "30.0", "30.0": "30.0", "0.50": "0.5", "+Inf": "+Inf", "1e6": "1e+06", "1000000": "1e+06",
+		"-1": "-1.0", "x": "x", "": "",
+	} {
 		if got := Edge(le); got != want {
 			t.Errorf("Edge(%q) = %q, want %q", le, got, want)
 		}

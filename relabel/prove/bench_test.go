@@ -100,7 +100,10 @@ func fleetRules(b *testing.B) []propose.Rule {
 				b.Fatal(err)
 			}
 			id := fmt.Sprintf("job-%d/%d", j, len(out))
-			out = append(out, propose.Rule{ID: id, Kind: kind, Job: fmt.Sprintf("job-%d", j), Metrics: metrics, Label: label, Values: values, Relabel: configs})
+			out = append(out, propose.Rule{
+				ID: id, Kind: kind, Job: fmt.Sprintf("job-%d", j), Metrics: metrics, Label: label,
+				Values: values, Relabel: configs,
+			})
 		}
 		for i := range 5 {
 			add(propose.Names, list(1+60*i, 3, 20), "")
@@ -166,7 +169,9 @@ func BenchmarkRules(b *testing.B) {
 }
 
 // Samples has one for each series.
-func (f fleet) Samples(ctx context.Context, _ time.Duration, keep func(labels.Labels) bool, call func(*inventory.Series, []promql.FPoint, []promql.HPoint) error) error {
+func (f fleet) Samples(ctx context.Context, _ time.Duration, keep func(labels.Labels) bool,
+	call func(*inventory.Series, []promql.FPoint, []promql.HPoint) error,
+) error {
 	n := 0
 	return f.Scan(ctx, func(s *inventory.Series) error {
 		n++

@@ -28,15 +28,22 @@ func pick(d *dice, from ...string) string { return from[d.roll(len(from))] }
 
 var (
 	labelNames  = []string{"__name__", "job", "le", "pod", "a", "aa", "b", "__tmp_x", "zone"}
-	labelValues = []string{"", "x", "__name__", "X", "1", "1.0", "x;y", "up", "http_requests_total", "b", "long-" + strings.Repeat("v", memoBytes)}
-	regexes     = []string{"(.*)", "", "x", "(x|1)(;.*)?", "http_.+", "up|http_requests_total", "(.+);(.*)", "[a-b]+", "__tmp_.*", "__name__", "(a)(.*)", ".*;b", "1(\\.0)?"}
+	labelValues = []string{
+		"", "x", "__name__", "X", "1", "1.0", "x;y", "up", "http_requests_total", "b",
+		"long-" + strings.Repeat("v", memoBytes),
+	}
+	regexes = []string{
+		"(.*)", "", "x", "(x|1)(;.*)?", "http_.+", "up|http_requests_total", "(.+);(.*)", "[a-b]+", "__tmp_.*",
+		"__name__", "(a)(.*)", ".*;b", "1(\\.0)?",
+	}
 )
 
 // randomConfig is one that Prometheus' loader may take or not.
 func randomConfig(d *dice) *relabel.Config {
 	c := relabel.DefaultRelabelConfig
 	c.Action = []relabel.Action{
-		relabel.Drop, relabel.Keep, relabel.Replace, relabel.LabelDrop, relabel.LabelKeep, relabel.LabelMap, relabel.HashMod, relabel.Lowercase, relabel.Uppercase,
+		relabel.Drop, relabel.Keep, relabel.Replace, relabel.LabelDrop, relabel.LabelKeep, relabel.LabelMap, relabel.HashMod,
+		relabel.Lowercase, relabel.Uppercase,
 		relabel.DropEqual, relabel.KeepEqual,
 	}[d.roll(11)]
 	if d.roll(4) > 0 || c.Action == relabel.Drop {

@@ -138,7 +138,8 @@ func points(a, b *promql.Series, quantile float64) (o outcome, before, after str
 		}
 	}
 	if len(a.Floats) != len(b.Floats) || len(a.Histograms) != len(b.Histograms) {
-		return different, fmt.Sprintf("%s: %d points", a.Metric, len(a.Floats)+len(a.Histograms)), fmt.Sprintf("%d points", len(b.Floats)+len(b.Histograms))
+		return different, fmt.Sprintf("%s: %d points", a.Metric, len(a.Floats)+len(a.Histograms)),
+			fmt.Sprintf("%d points", len(b.Floats)+len(b.Histograms))
 	}
 	return o, "", ""
 }

@@ -168,7 +168,8 @@ func (p *player) record(ctx context.Context, set *uses.Set, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "recorded.yaml"), text, 0o600)); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700),
+		os.WriteFile(filepath.Join(dir, "recorded.yaml"), text, 0o600)); err != nil {
 		return err
 	}
 	most := 0
@@ -249,7 +250,8 @@ func (p *player) ask(ctx context.Context, q *query) error {
 	default:
 		p.out.Different++
 		if len(p.out.Differences) < differencesAtMost {
-			p.out.Differences = append(p.out.Differences, Difference{Where: q.where(), Query: q.text, Before: worst.before, After: worst.after})
+			p.out.Differences = append(p.out.Differences,
+				Difference{Where: q.where(), Query: q.text, Before: worst.before, After: worst.after})
 		}
 	}
 	return nil

@@ -61,28 +61,47 @@ func TestPlayFinds(t *testing.T) {
 		says        string
 	}{
 		"a used metric goes": {ruleOf(t, w, propose.Names, "api", []string{"http_requests_total"}, ""), asked, 3, `{code="200"}`},
-		"a used bucket goes": {ruleOf(t, w, propose.Buckets, "api", []string{"latency_seconds_bucket"}, "le", "30.0"), asked, 1, "dashboard API, panel slow"},
-		"series merge":       {pods, []uses.Use{{Where: "ada", Query: `sum(queue_length)`}}, 1, "ada"},
-		"a shown label goes": {ruleOf(t, w, propose.Label, "api", []string{"http_requests_total"}, "replica_id"), []uses.Use{{Where: "ada", Query: `http_requests_total`}}, 1, "which was not there"},
-		"something appears":  {ruleOf(t, w, propose.Names, "api", []string{"go_threads"}, ""), []uses.Use{{Where: "alert Gone", Query: `absent(go_threads{job="api"})`}}, 1, "alert Gone"},
+		"a used bucket goes": {
+			ruleOf(t, w, propose.Buckets, "api", []string{"latency_seconds_bucket"}, "le", "30.0"), asked, 1,
+			"dashboard API, panel slow",
+		},
+		"series merge": {pods, []uses.Use{{Where: "ada", Query: `sum(queue_length)`}}, 1, "ada"},
+		"a shown label goes": {
+			ruleOf(t, w, propose.Label, "api", []string{"http_requests_total"}, "replica_id"),
+			[]uses.Use{{Where: "ada", Query: `http_requests_total`}},
+			1, "which was not there",
+		},
+		"something appears": {
+			ruleOf(t, w, propose.Names, "api", []string{"go_threads"}, ""),
+			[]uses.Use{{Where: "alert Gone", Query: `absent(go_threads{job="api"})`}},
+			1, "alert Gone",
+		},
 		"a bucket of a quantile goes": {
 			ruleOf(t, w, propose.Buckets, "api", []string{"latency_seconds_bucket"}, "le", "0.2", "0.4", "0.5", "1.0", "2.0"),
 			[]uses.Use{{Where: "ada", Query: `histogram_quantile(0.5, sum by (le) (rate(latency_seconds_bucket{job="api"}[5m])))`}},
 			1, "{}",
 		},
 		"a keep": {ruleOf(t, w, propose.Names, "api", []string{"go_threads"}, ""), []uses.Use{{
-			Kind: uses.Kept, Where: "keep go_threads", Needs: []uses.Need{{Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "go_threads")}, Labels: uses.All}},
+			Kind: uses.Kept, Where: "keep go_threads",
+			Needs: []uses.Need{{
+				Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "go_threads")},
+				Labels:   uses.All,
+			}},
 		}}, 1, "keep go_threads"},
 		"an option of a variable": {
-			ruleOf(t, w, propose.Names, "edge", []string{"go_threads"}, ""), []uses.Use{{Where: "dashboard", Query: `go_threads{cluster="$cluster"}`, Needs: []uses.Need{{
-				Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "go_threads")}, Labels: uses.Labels{Names: []string{"job"}},
-			}}}}, 1, "dashboard",
+			ruleOf(t, w, propose.Names, "edge", []string{"go_threads"}, ""),
+			[]uses.Use{{Where: "dashboard", Query: `go_threads{cluster="$cluster"}`, Needs: []uses.Need{{
+				Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "go_threads")},
+				Labels:   uses.Labels{Names: []string{"job"}},
+			}}}},
+			1, "dashboard",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := setOf(tc.asked...)
 			out := play(t, w, set, []propose.Rule{tc.rule}, ReplayOptions{})
-			if len(out.Differences) != tc.differences || out.Different != int64(tc.differences) || !strings.Contains(fmt.Sprint(out.Differences), tc.says) {
+			if len(out.Differences) != tc.differences || out.Different != int64(tc.differences) ||
+				!strings.Contains(fmt.Sprint(out.Differences), tc.says) {
 				t.Errorf("%+v", out)
 			}
 			if len(proveIn(t, w, set, []propose.Rule{tc.rule}).Failed) != 1 {
@@ -104,7 +123,8 @@ func TestPlayWithin(t *testing.T) {
 	)
 	var rules []propose.Rule
 	for _, job := range []string{"api", "edge"} {
-		rules = append(rules, with(ruleOf(t, w, propose.Buckets, job, []string{"latency_seconds_bucket"}, "le", "0.2", "0.4", "1.0"), func(r *propose.Rule) { r.QuantileError = 5 }))
+		rules = append(rules, with(ruleOf(t, w, propose.Buckets, job, []string{"latency_seconds_bucket"}, "le", "0.2", "0.4", "1.0"),
+			func(r *propose.Rule) { r.QuantileError = 5 }))
 	}
 	out := play(t, w, set, rules, ReplayOptions{})
 	if out.Within != 2 || out.Equal != 1 || len(out.Differences) > 0 {
@@ -132,7 +152,8 @@ func TestPlayCountsWhatProvesNothing(t *testing.T) {
 		uses.Use{Where: "g", Query: `go_threads`},
 		uses.Use{Where: "h", Query: `go_threads`},
 	), nil, ReplayOptions{MaxQueries: 6})
-	if out.Empty != 1 || out.Failed != 1 || out.Equal != 4 || out.Queries != 6 || out.Skipped["there are more queries than may be asked"] != 1 {
+	if out.Empty != 1 || out.Failed != 1 || out.Equal != 4 || out.Queries != 6 ||
+		out.Skipped["there are more queries than may be asked"] != 1 {
 		t.Errorf("%+v", out)
 	}
 }
@@ -165,7 +186,10 @@ func TestPlaySamples(t *testing.T) {
 	}
 	w.series[0].floats[10].F = math.Float64frombits(value.StaleNaN)
 	for i := 1; i < 3; i++ {
-		h := &histogram.FloatHistogram{Schema: 1, Count: 6, Sum: 9, PositiveSpans: []histogram.Span{{Offset: 1, Length: 3}}, PositiveBuckets: []float64{1, 2, 3}}
+		h := &histogram.FloatHistogram{
+			Schema: 1, Count: 6, Sum: 9, PositiveSpans: []histogram.Span{{Offset: 1, Length: 3}},
+			PositiveBuckets: []float64{1, 2, 3},
+		}
 		w.series[i].floats, w.series[i].histograms = nil, []promql.HPoint{{T: day, H: h}}
 	}
 	x, err := load(t.Context(), w, map[string]bool{"a:temperature:max": true}, 100, 30*time.Minute)
@@ -265,7 +289,8 @@ func TestChoose(t *testing.T) {
 // a selector.
 func TestOptionsAreValues(t *testing.T) {
 	u := uses.Use{Where: "variable $pod", Query: `queue_length{job="$job"}`, Needs: []uses.Need{{
-		Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "queue_length")}, Labels: uses.Labels{Names: []string{"zone"}},
+		Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "queue_length")},
+		Labels:   uses.Labels{Names: []string{"zone"}},
 	}}}
 	w := api()
 	rule := ruleOf(t, w, propose.Slice, "api", []string{"queue_length"}, "pod", "p0", "p10") // zone z0 has another pod
@@ -290,7 +315,10 @@ func TestQuietAlerts(t *testing.T) {
 	if out := play(t, w, set, nil, ReplayOptions{}); out.Equal != 2 || out.Empty != 1 {
 		t.Errorf("%+v", out)
 	}
-	rules := []propose.Rule{ruleOf(t, w, propose.Names, "api", []string{"go_threads"}, ""), ruleOf(t, w, propose.Slice, "api", []string{"http_requests_total"}, "code", "500")}
+	rules := []propose.Rule{
+		ruleOf(t, w, propose.Names, "api", []string{"go_threads"}, ""),
+		ruleOf(t, w, propose.Slice, "api", []string{"http_requests_total"}, "code", "500"),
+	}
 	if out := play(t, w, set, rules, ReplayOptions{}); out.Different != 2 {
 		t.Errorf("%+v", out)
 	}
@@ -307,7 +335,8 @@ func TestOpenOrder(t *testing.T) {
 	for i := range w.series {
 		w.series[i].floats[0].F = 7
 	}
-	set := setOf(uses.Use{Where: "a", Query: `topk(3, m + on (pod) n)`}, uses.Use{Where: "b", Query: `sum(topk(2, m + on (pod) n)) + count(m)`},
+	set := setOf(uses.Use{Where: "a", Query: `topk(3, m + on (pod) n)`},
+		uses.Use{Where: "b", Query: `sum(topk(2, m + on (pod) n)) + count(m)`},
 		uses.Use{Where: "c", Query: `topk(3, m + on (pod) n) > 1e9`})
 	if out := play(t, w, set, nil, ReplayOptions{}); out.Equal+out.Rounded != 3 || out.Rounded == 0 {
 		t.Errorf("%+v", out)
@@ -345,7 +374,8 @@ func TestExpand(t *testing.T) {
 // TestPlayErrors: a bad span and a source that fails are errors that say so.
 func TestPlayErrors(t *testing.T) {
 	w := api()
-	if _, err := Play(t.Context(), w, new(uses.Set), nil, ReplayOptions{Span: time.Minute}); err == nil || !strings.Contains(err.Error(), "too few samples") {
+	if _, err := Play(t.Context(), w, new(uses.Set), nil, ReplayOptions{Span: time.Minute}); err == nil ||
+		!strings.Contains(err.Error(), "too few samples") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Play(t.Context(), w, new(uses.Set), nil, ReplayOptions{Dir: "/nowhere/at/all"}); !errors.Is(err, os.ErrNotExist) {

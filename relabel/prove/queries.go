@@ -46,7 +46,9 @@ func (q *query) where() string {
 
 // questions are the different queries of the set, those about metrics that a rule touches first,
 // and why others are none.
-func questions(set *uses.Set, rules []propose.Rule, external []string, end time.Time, span time.Duration) (out []*query, skipped map[string]int64) {
+func questions(set *uses.Set, rules []propose.Rule, external []string, end time.Time, span time.Duration) (out []*query,
+	skipped map[string]int64,
+) {
 	skipped = map[string]int64{}
 	vars := dashboards.Vars{Interval: interval, Scrape: interval, From: end.Add(-span), To: end}
 	byText := map[string]*query{}
@@ -169,7 +171,8 @@ func reads(expr parser.Expr, effects map[string]float64) (quantile float64, touc
 			}
 		}
 		for name, e := range effects { // no exact name: any of them
-			if !slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel && !m.Matches(name) }) {
+			if !slices.ContainsFunc(vs.LabelMatchers,
+				func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel && !m.Matches(name) }) {
 				quantile, touched = max(quantile, e), true
 			}
 		}
@@ -183,7 +186,8 @@ func reads(expr parser.Expr, effects map[string]float64) (quantile float64, touc
 func free(expr parser.Expr, external []string) {
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		if vs, ok := n.(*parser.VectorSelector); ok {
-			vs.LabelMatchers = slices.DeleteFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return slices.Contains(external, m.Name) && !m.Matches("") })
+			vs.LabelMatchers = slices.DeleteFunc(vs.LabelMatchers,
+				func(m *labels.Matcher) bool { return slices.Contains(external, m.Name) && !m.Matches("") })
 		}
 		return nil
 	})

@@ -114,7 +114,8 @@ func randomQuery(r *rand.Rand, depth int) string {
 	if depth == 0 || r.IntN(6) == 0 {
 		matchers := ""
 		for range r.IntN(3) {
-			matchers += fmt.Sprintf("%s%s%q,", one(r, "job", "pod", "zone"), one(r, "=", "!=", "=~", "!~"), one(r, "a", "b", "p0", "p1", "z0", "", "p0|p1", ".+"))
+			matchers += fmt.Sprintf("%s%s%q,", one(r, "job", "pod", "zone"), one(r, "=", "!=", "=~", "!~"),
+				one(r, "a", "b", "p0", "p1", "z0", "", "p0|p1", ".+"))
 		}
 		switch r.IntN(4) {
 		case 0:
@@ -127,14 +128,17 @@ func randomQuery(r *rand.Rand, depth int) string {
 	inner := func() string { return randomQuery(r, depth-1) }
 	switch r.IntN(10) {
 	case 0, 1, 2:
-		return fmt.Sprintf("%s %s (%s) (%s)", one(r, "sum", "count", "min", "avg", "group"), one(r, "by", "by", "without"), names(), inner())
+		return fmt.Sprintf("%s %s (%s) (%s)", one(r, "sum", "count", "min", "avg", "group"), one(r, "by", "by", "without"), names(),
+			inner())
 	case 3:
 		if r.IntN(5) == 0 {
 			return fmt.Sprintf("limit_ratio by (%s) (0.5, %s)", names(), inner())
 		}
-		return fmt.Sprintf("%s %s (%s) (%d, %s)", one(r, "topk", "bottomk", "limitk", "quantile"), one(r, "by", "without"), names(), 1+r.IntN(2), inner())
+		return fmt.Sprintf("%s %s (%s) (%d, %s)", one(r, "topk", "bottomk", "limitk", "quantile"), one(r, "by", "without"), names(),
+			1+r.IntN(2), inner())
 	case 4:
-		return fmt.Sprintf("(%s %s %s (%s) %s)", inner(), one(r, "+", "and", "or", "unless", ">"), one(r, "on", "ignoring"), names(), inner())
+		return fmt.Sprintf("(%s %s %s (%s) %s)", inner(), one(r, "+", "and", "or", "unless", ">"), one(r, "on", "ignoring"), names(),
+			inner())
 	case 5:
 		return fmt.Sprintf("histogram_quantile(0.9, sum by (le,%s) (rate(h_bucket[5m])))", one(r, "job", "instance"))
 	case 6:

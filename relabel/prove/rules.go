@@ -34,7 +34,9 @@ const (
 //
 // A hundred rules over 10 million series take one core less than half a minute, beside what the
 // source takes. See BenchmarkRules.
-func Rules(ctx context.Context, src inventory.Source, inv *inventory.Inventory, index *uses.Index, rules []propose.Rule, progress func(series int64)) (Proof, error) {
+func Rules(ctx context.Context, src inventory.Source, inv *inventory.Inventory, index *uses.Index, rules []propose.Rule,
+	progress func(series int64),
+) (Proof, error) {
 	c, err := newCheck(index, rules)
 	if err != nil {
 		return Proof{}, err
@@ -129,8 +131,9 @@ type name struct {
 
 func newCheck(index *uses.Index, rules []propose.Rule) (*check, error) {
 	c := &check{
-		index: index, jobs: map[string]*job{}, names: map[string]*name{}, spelled: map[string]string{}, builder: labels.NewBuilder(labels.EmptyLabels()),
-		proof: Proof{Rules: map[string]propose.Saving{}, Failed: map[string]propose.Refusal{}},
+		index: index, jobs: map[string]*job{}, names: map[string]*name{}, spelled: map[string]string{},
+		builder: labels.NewBuilder(labels.EmptyLabels()),
+		proof:   Proof{Rules: map[string]propose.Saving{}, Failed: map[string]propose.Refusal{}},
 	}
 	ids := map[string]bool{}
 	for i := range rules {
@@ -254,7 +257,8 @@ func (c *check) one(s *inventory.Series) {
 			if drops == nil {
 				drops = r
 			}
-			bucket = bucket || r.Kind == propose.Buckets || r.Kind == propose.Names // of a job that loses the whole metric, nothing is left to be wrong
+			// of a job that loses the whole metric, nothing is left to be wrong
+			bucket = bucket || r.Kind == propose.Buckets || r.Kind == propose.Names
 			r.series++
 			if s.Interval > 0 {
 				r.samples += 1 / s.Interval.Seconds()
@@ -382,7 +386,8 @@ func (c *check) savings() {
 		if r.series != r.Saves.Series {
 			r.fail("", fmt.Sprintf("it claims to save %d series, and takes %d", r.Saves.Series, r.series))
 		}
-		if r.Kind == propose.Names && math.Abs(r.samples-r.Saves.SamplesPerSecond) > savingTolerance*max(r.samples, r.Saves.SamplesPerSecond) {
+		if r.Kind == propose.Names && math.Abs(r.samples-r.Saves.SamplesPerSecond) > savingTolerance*max(r.samples,
+			r.Saves.SamplesPerSecond) {
 			r.fail("", fmt.Sprintf("it claims to save %g samples a second, and takes %g", r.Saves.SamplesPerSecond, r.samples))
 		}
 	}

@@ -46,7 +46,8 @@ func TestRulesPass(t *testing.T) {
 	if proof.Dropped != 4*(3+3+8) || proof.Changed != 4*3 {
 		t.Errorf("%d go and %d change", proof.Dropped, proof.Changed)
 	}
-	if got := proof.Rules["api/buckets/latency_seconds_bucketle"]; got != propose.Save(16, 16./30) || got.MemoryBytes != 16*propose.BytesPerSeries {
+	if got := proof.Rules["api/buckets/latency_seconds_bucketle"]; got != propose.Save(16, 16./30) ||
+		got.MemoryBytes != 16*propose.BytesPerSeries {
 		t.Errorf("buckets save %+v", got)
 	}
 	if w.scans != 1 {
@@ -101,14 +102,16 @@ func TestRulesFail(t *testing.T) {
 			says:  "it takes series that are used: dashboard API, panel errors", shows: "http_requests_total",
 		},
 		"a used metric, of another job": { // the panel is about the job api, the recording rule about all
-			rules: []propose.Rule{ruleOf(t, w, propose.Names, "edge", []string{"http_requests_total"}, "")}, says: "rule code:http_requests:rate5m",
+			rules: []propose.Rule{ruleOf(t, w, propose.Names, "edge", []string{"http_requests_total"}, "")},
+			says:  "rule code:http_requests:rate5m",
 		},
 		"the bucket that a burn rate needs": {
 			rules: []propose.Rule{ruleOf(t, w, propose.Buckets, "api", []string{"latency_seconds_bucket"}, "le", "0.1", "30.0")},
 			says:  "it takes series that are used: dashboard API, panel slow", shows: `le="30.0"`,
 		},
 		"a slice that is used": {
-			rules: []propose.Rule{ruleOf(t, w, propose.Slice, "api", []string{"queue_length"}, "pod", "p1", "p10")}, says: "ada asks for", shows: `pod="p1"`,
+			rules: []propose.Rule{ruleOf(t, w, propose.Slice, "api", []string{"queue_length"}, "pod", "p1", "p10")}, says: "ada asks for",
+			shows: `pod="p1"`,
 		},
 		"a slice of series without the label": {
 			rules: []propose.Rule{ruleOf(t, w, propose.Slice, "api", []string{"queue_length"}, "zone", "")}, passes: true,
@@ -127,34 +130,41 @@ func TestRulesFail(t *testing.T) {
 			says: "it leaves series that it was planned to take", shows: "go_threads",
 		},
 		"integer buckets as pages write them": { // trap 6
-			rules: []propose.Rule{with(ruleOf(t, w, propose.Buckets, "api", []string{"latency_seconds_bucket"}, "le", "0.5", "2.0"), func(r *propose.Rule) {
-				r.Relabel = []*relabel.Config{config(t, relabel.Drop, "__name__ le", `latency_seconds_bucket;(0\.5|2)`, "", "-")}
-			})},
+			rules: []propose.Rule{with(ruleOf(t, w, propose.Buckets, "api", []string{"latency_seconds_bucket"}, "le", "0.5", "2.0"),
+				func(r *propose.Rule) {
+					r.Relabel = []*relabel.Config{config(t, relabel.Drop, "__name__ le", `latency_seconds_bucket;(0\.5|2)`, "", "-")}
+				})},
 			says: "it leaves series that it was planned to take", shows: `le="2.0"`,
 		},
 		"claims too much": {
 			rules: []propose.Rule{with(threads, func(r *propose.Rule) { r.Saves.Series++ })}, says: "it claims to save 3 series",
 		},
 		"claims too many samples": {
-			rules: []propose.Rule{with(threads, func(r *propose.Rule) { r.Saves.SamplesPerSecond *= 1.01 })}, says: "it claims to save 0.06733",
+			rules: []propose.Rule{with(threads, func(r *propose.Rule) { r.Saves.SamplesPerSecond *= 1.01 })},
+			says:  "it claims to save 0.06733",
 		},
 		"a label that a query shows": {
 			rules: []propose.Rule{ruleOf(t, w, propose.Label, "api", []string{"http_requests_total"}, "code")}, says: "its label code is used: dashboard API, panel errors",
 		},
 		"a label that a matcher is on": {
-			rules: []propose.Rule{ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "zone")}, says: "its label zone is used: ada",
+			rules: []propose.Rule{ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "zone")},
+			says:  "its label zone is used: ada",
 		},
 		"a label that a matcher of another job is on": {
 			rules: []propose.Rule{label}, asked: []uses.Use{{Where: "ada", Query: `sum(http_requests_total{job="edge",replica_id="n1:80"})`}}, passes: true,
 		},
 		"a label that tells series apart": { // F3
-			rules: []propose.Rule{ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "pod")}, asked: []uses.Use{{Where: "ada", Query: `sum(queue_length)`}},
+			rules: []propose.Rule{ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "pod")},
+			asked: []uses.Use{{Where: "ada", Query: `sum(queue_length)`}},
 			says:  "without pod, 10 series of queue_length become one with another",
 			shows: `zone="z0"} become {__name__="queue_length", instance="n1:80", job="api", zone="z0"}`,
 		},
 		"a label drop for all metrics": {
 			rules: []propose.Rule{with(label, func(r *propose.Rule) {
-				r.Relabel = []*relabel.Config{{Action: relabel.LabelDrop, Regex: relabel.MustNewRegexp("replica_id|pod"), Separator: ";", Replacement: "$1"}}
+				r.Relabel = []*relabel.Config{{
+					Action: relabel.LabelDrop, Regex: relabel.MustNewRegexp("replica_id|pod"), Separator: ";",
+					Replacement: "$1",
+				}}
 			})},
 			says: "it changes series that it was not planned to change", shows: "queue_length",
 		},
@@ -165,42 +175,53 @@ func TestRulesFail(t *testing.T) {
 			says: "it changes series that it was not planned to change", shows: "go_threads",
 		},
 		"order": { // a rule above takes the label by which it knows its series
-			rules: []propose.Rule{ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "pod"), slice}, asked: []uses.Use{{Where: "ada", Query: `sum(queue_length{pod!="p10"})`}},
-			says: "the rules above it change series so that it does not take them",
+			rules: []propose.Rule{ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "pod"), slice},
+			asked: []uses.Use{{Where: "ada", Query: `sum(queue_length{pod!="p10"})`}},
+			says:  "the rules above it change series so that it does not take them",
 		},
 		"twice": { // what loses its zone is what the rule above takes, the next time
-			rules: []propose.Rule{ruleOf(t, w, propose.Slice, "api", []string{"queue_length"}, "zone", ""), ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "zone")},
+			rules: []propose.Rule{
+				ruleOf(t, w, propose.Slice, "api", []string{"queue_length"}, "zone", ""),
+				ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "zone"),
+			},
 			asked: asked[:1], says: `run twice it does more than run once: {__name__="queue_length", instance="n1:80", job="api", pod="p0"} becomes nothing`, shows: `zone="z0"`,
 		},
 		"up": {
-			rules: []propose.Rule{ruleOf(t, w, propose.Names, "api", []string{"go_threads", "up"}, "")}, says: "up never passes metric_relabel_configs",
+			rules: []propose.Rule{ruleOf(t, w, propose.Names, "api", []string{"go_threads", "up"}, "")},
+			says:  "up never passes metric_relabel_configs",
 		},
 		"a need that waits": {
 			rules: []propose.Rule{threads}, asked: []uses.Use{{Where: "alert Stuck", Query: `go_threads{state="stuck",job="worker"} > 0`}},
 			says: "go_threads is asked for series that are not there now: alert Stuck",
 		},
 		"a need of another job's metrics without a name": {
-			rules: []propose.Rule{threads}, asked: []uses.Use{{Where: "cardinality", Query: `count({__name__=~".+",job="edge"})`}}, passes: true,
+			rules: []propose.Rule{threads}, asked: []uses.Use{{Where: "cardinality", Query: `count({__name__=~".+",job="edge"})`}},
+			passes: true,
 		},
 		"a need without a name": { // trap 1
-			rules: []propose.Rule{threads}, asked: []uses.Use{{Where: "cardinality", Query: `count({job="api"})`}}, says: "it takes series that are used: cardinality",
+			rules: []propose.Rule{threads}, asked: []uses.Use{{Where: "cardinality", Query: `count({job="api"})`}},
+			says: "it takes series that are used: cardinality",
 		},
 		"absent": { // trap 2
-			rules: []propose.Rule{threads}, asked: []uses.Use{{Where: "alert Gone", Query: `absent(go_threads{job="api"})`}}, says: "it takes series that are used: alert Gone",
+			rules: []propose.Rule{threads}, asked: []uses.Use{{Where: "alert Gone", Query: `absent(go_threads{job="api"})`}},
+			says: "it takes series that are used: alert Gone",
 		},
 		"no configs": {
 			rules: []propose.Rule{with(threads, func(r *propose.Rule) { r.Relabel = nil })}, says: "it has no relabel configs",
 		},
 		"configs that Prometheus does not load": {
-			rules: []propose.Rule{with(threads, func(r *propose.Rule) { r.Relabel = []*relabel.Config{{}} })}, says: "relabel action cannot be empty",
+			rules: []propose.Rule{with(threads, func(r *propose.Rule) { r.Relabel = []*relabel.Config{{}} })},
+			says:  "relabel action cannot be empty",
 		},
 		"+Inf": {
-			rules: []propose.Rule{ruleOf(t, w, propose.Buckets, "api", []string{"latency_seconds_bucket"}, "le", "0.5", "+Inf")}, asked: []uses.Use{{Where: "x", Query: `latency_seconds_bucket{le="30.0"}`}},
-			says: "it takes the bucket +Inf",
+			rules: []propose.Rule{ruleOf(t, w, propose.Buckets, "api", []string{"latency_seconds_bucket"}, "le", "0.5", "+Inf")},
+			asked: []uses.Use{{Where: "x", Query: `latency_seconds_bucket{le="30.0"}`}},
+			says:  "it takes the bucket +Inf",
 		},
 		"the highest": {
-			rules: []propose.Rule{ruleOf(t, w, propose.Buckets, "api", []string{"latency_seconds_bucket"}, "le", "30.0")}, asked: []uses.Use{{Where: "x", Query: `latency_seconds_bucket{le="0.1"}`}},
-			says: "it takes the highest finite bucket, 30.0",
+			rules: []propose.Rule{ruleOf(t, w, propose.Buckets, "api", []string{"latency_seconds_bucket"}, "le", "30.0")},
+			asked: []uses.Use{{Where: "x", Query: `latency_seconds_bucket{le="0.1"}`}},
+			says:  "it takes the highest finite bucket, 30.0",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -282,13 +303,17 @@ func TestQuantileBuckets(t *testing.T) {
 	w := api()
 	set := setOf(uses.Use{Where: "panel", Query: `histogram_quantile(0.9, sum by (le) (rate(latency_seconds_bucket[5m])))`})
 	thin := func(job string, factor float64, values ...string) propose.Rule {
-		return with(ruleOf(t, w, propose.Buckets, job, []string{"latency_seconds_bucket"}, "le", values...), func(r *propose.Rule) { r.QuantileError, r.Risk = factor, propose.High })
+		return with(ruleOf(t, w, propose.Buckets, job, []string{"latency_seconds_bucket"}, "le", values...),
+			func(r *propose.Rule) { r.QuantileError, r.Risk = factor, propose.High })
 	}
 	for name, tc := range map[string]struct {
 		rules []propose.Rule
 		says  string
 	}{
-		"within":            {[]propose.Rule{thin("api", 2.5, "0.4", "2.0"), thin("edge", 2.5, "0.4", "2.0")}, "from 1 to 5 is more than the factor 2.5"},
+		"within": {
+			[]propose.Rule{thin("api", 2.5, "0.4", "2.0"), thin("edge", 2.5, "0.4", "2.0")},
+			"from 1 to 5 is more than the factor 2.5",
+		},
 		"wide enough":       {[]propose.Rule{thin("api", 5, "0.4", "2.0"), thin("edge", 5, "0.4", "2.0")}, ""},
 		"no factor":         {[]propose.Rule{thin("api", 0, "0.4"), thin("edge", 0, "0.4")}, "it takes series that are used: panel"},
 		"the lowest":        {[]propose.Rule{thin("api", 5, "0.1"), thin("edge", 5, "0.1")}, "it takes the lowest bucket, 0.1"},
@@ -310,11 +335,13 @@ func TestRulesErrors(t *testing.T) {
 	w := api()
 	inv, index := collect(t, w, new(uses.Set))
 	r := ruleOf(t, w, propose.Names, "api", []string{"go_threads"}, "")
-	if _, err := Rules(t.Context(), w, inv, index, []propose.Rule{r, r}, nil); err == nil || !strings.Contains(err.Error(), "two rules are called") {
+	if _, err := Rules(t.Context(), w, inv, index, []propose.Rule{r, r}, nil); err == nil ||
+		!strings.Contains(err.Error(), "two rules are called") {
 		t.Errorf("got %v", err)
 	}
 	label := ruleOf(t, w, propose.Label, "api", []string{"queue_length"}, "pod")
-	if _, err := Rules(t.Context(), &growing{world: w}, inv, index, []propose.Rule{label}, nil); err == nil || !strings.Contains(err.Error(), "holds still") {
+	if _, err := Rules(t.Context(), &growing{world: w}, inv, index, []propose.Rule{label}, nil); err == nil ||
+		!strings.Contains(err.Error(), "holds still") {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -126,7 +126,8 @@ func load(ctx context.Context, src inventory.Sampled, recorded map[string]bool, 
 	out.end = max(out.end, span.Milliseconds())
 	// Pages lack what the server itself writes. Queries join with up, and would be empty without
 	// it.
-	for _, t := range slices.SortedFunc(maps.Keys(parts), func(a, b target) int { return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.instance, b.instance)) }) {
+	for _, t := range slices.SortedFunc(maps.Keys(parts),
+		func(a, b target) int { return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.instance, b.instance)) }) {
 		if p := parts[t]; p.taken > 0 && !p.up {
 			ls := labels.FromStrings(model.MetricNameLabel, up, model.JobLabel, t.job, model.InstanceLabel, t.instance)
 			out.series = append(out.series, sampled{labels: ls, kind: model.MetricTypeGauge, floats: []promql.FPoint{{T: out.end, F: 1}}})

@@ -159,7 +159,9 @@ func appendSeries(app storage.Appender, ls labels.Labels, x *sampled, end int64,
 // record evaluates rule files over the storage, whose series they see then, and returns how many
 // rules could be evaluated: the others are left out, and the error says why. Their queries are
 // asked like any other, and the answers are compared.
-func (s *store) record(ctx context.Context, engine promql.QueryEngine, rules string, from, until time.Time) (evaluated int, failed, err error) {
+func (s *store) record(ctx context.Context, engine promql.QueryEngine, rules string, from, until time.Time) (evaluated int, failed,
+	err error,
+) {
 	o := recording.Options{Rules: os.DirFS(rules), Interval: interval}
 	// recording.Blocks makes a temporary folder in its own one.
 	to := s.dir + "-recorded"

@@ -52,7 +52,9 @@ func (w *world) Scan(ctx context.Context, f func(*inventory.Series) error) error
 	return nil
 }
 
-func (w *world) Samples(ctx context.Context, _ time.Duration, keep func(labels.Labels) bool, f func(*inventory.Series, []promql.FPoint, []promql.HPoint) error) error {
+func (w *world) Samples(ctx context.Context, _ time.Duration, keep func(labels.Labels) bool,
+	f func(*inventory.Series, []promql.FPoint, []promql.HPoint) error,
+) error {
 	for i := range w.series {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -86,7 +88,8 @@ func (w *world) add(kind model.MetricType, selector string) {
 		}
 	}
 	w.series = append(w.series, stored{
-		Series: inventory.Series{Labels: b.Labels(), Type: kind, Interval: 30 * time.Second}, floats: []promql.FPoint{{T: day, F: float64(len(w.series)) + 0.25}},
+		Series: inventory.Series{Labels: b.Labels(), Type: kind, Interval: 30 * time.Second},
+		floats: []promql.FPoint{{T: day, F: float64(len(w.series)) + 0.25}},
 	})
 }
 
@@ -151,7 +154,10 @@ func collect(t testing.TB, w *world, set *uses.Set) (*inventory.Inventory, *uses
 // ruleOf is a rule with its configs and what it saves of the world.
 func ruleOf(t testing.TB, w *world, kind propose.Kind, job string, metrics []string, label string, values ...string) propose.Rule {
 	t.Helper()
-	r := propose.Rule{ID: fmt.Sprintf("%s/%s/%s%s", job, kind, strings.Join(metrics, "+"), label), Kind: kind, Job: job, Metrics: metrics, Label: label, Values: values}
+	r := propose.Rule{
+		ID: fmt.Sprintf("%s/%s/%s%s", job, kind, strings.Join(metrics, "+"), label), Kind: kind, Job: job, Metrics: metrics,
+		Label: label, Values: values,
+	}
 	var err error
 	if r.Relabel, err = propose.Configs(kind, metrics, label, values); err != nil {
 		t.Fatal(err)
@@ -181,7 +187,8 @@ func good(t testing.TB, w *world) []propose.Rule {
 		out = append(out,
 			ruleOf(t, w, propose.Names, job, []string{"go_goroutines", "go_threads", "latency_seconds_sum"}, ""),
 			ruleOf(t, w, propose.Slice, job, []string{"queue_length"}, "pod", "p10", "p11", "p12"),
-			ruleOf(t, w, propose.Buckets, job, []string{"latency_seconds_bucket"}, "le", "0.1", "0.2", "0.4", "0.5", "1.0", "2.0", "5.0", "10.0"),
+			ruleOf(t, w, propose.Buckets, job, []string{"latency_seconds_bucket"}, "le", "0.1", "0.2", "0.4", "0.5", "1.0", "2.0", "5.0",
+				"10.0"),
 			ruleOf(t, w, propose.Label, job, []string{"http_requests_total"}, "replica_id"),
 		)
 	}

@@ -44,7 +44,10 @@ func Uses(t testing.TB, root, cluster string, now time.Time) *uses.Set {
 }
 
 func day(file, cluster string, now time.Time) (err error) {
-	o := usage.Options{Cluster: cluster, Namespaces: []string{"research-nlp", "research-vision"}, End: now, Length: 24 * time.Hour, Users: 10, Seed: 1}
+	o := usage.Options{
+		Cluster: cluster, Namespaces: []string{"research-nlp", "research-vision"}, End: now, Length: 24 * time.Hour,
+		Users: 10, Seed: 1,
+	}
 	for i := range 12 {
 		o.Nodes = append(o.Nodes, fmt.Sprintf("gpu-%05d", i))
 	}

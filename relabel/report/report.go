@@ -18,7 +18,9 @@ var style string
 
 // pageTemplate is the whole page. The style stands in it before it is parsed, so that the template
 // knows what it is.
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"style": func() template.CSS { return template.CSS(style) }}).Parse(page))
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"style": func() template.CSS { return template.CSS(style) },
+}).Parse(page))
 
 // HTML writes the plan as one page that needs no other file.
 func HTML(p *relabel.Plan, w io.Writer) error {

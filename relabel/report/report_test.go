@@ -24,7 +24,10 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func saving(series int64) propose.Saving {
-	return propose.Saving{Series: series, SamplesPerSecond: float64(series) / 30, BytesPerDay: series * 2880 * 17 / 10, MemoryBytes: series * 4096}
+	return propose.Saving{
+		Series: series, SamplesPerSecond: float64(series) / 30, BytesPerDay: series * 2880 * 17 / 10,
+		MemoryBytes: series * 4096,
+	}
 }
 
 // samplePlan is a cluster of a few hundred nodes as somebody could have it.
@@ -32,8 +35,10 @@ func samplePlan() *relabel.Plan {
 	p := &relabel.Plan{
 		Version: relabel.Version, Made: time.Date(2026, 11, 21, 20, 15, 0, 0, time.UTC), Owner: "platform",
 		Inputs: relabel.Inputs{
-			Sources: []string{"pages of scrapes/: 1,204 files"}, Uses: map[string]int{"dashboard": 1412, "rule": 233, "query": 4077, "keep": 3, "autoscaler": 2},
-			Window: "720h0m0s", Covered: "611h12m0s", From: time.Date(2026, 10, 27, 0, 0, 0, 0, time.UTC), To: time.Date(2026, 11, 21, 11, 0, 0, 0, time.UTC), Risk: "high",
+			Sources: []string{"pages of scrapes/: 1,204 files"},
+			Uses:    map[string]int{"dashboard": 1412, "rule": 233, "query": 4077, "keep": 3, "autoscaler": 2},
+			Window:  "720h0m0s", Covered: "611h12m0s", From: time.Date(2026, 10, 27, 0, 0, 0, 0, time.UTC),
+			To: time.Date(2026, 11, 21, 11, 0, 0, 0, time.UTC), Risk: "high",
 		},
 		Warnings: []string{
 			"The usage log reaches back 25 days, less than the window of 30: what is asked once a month may not be in it.",
@@ -86,7 +91,10 @@ func samplePlan() *relabel.Plan {
 			{"node_filesystem_avail_bytes", 6400, 0, 21},
 		}},
 		{"dcgm-exporter", 64, 9600, 4000, []m{{"DCGM_FI_DEV_GPU_UTIL", 3200, 0, 33}, {"DCGM_FI_DEV_NVLINK_BANDWIDTH_L0", 3200, 3200, 0}}},
-		{"cilium-agent", 120, 14000, 9900, []m{{"cilium_k8s_client_api_latency_time_seconds_bucket", 12100, 12100, 0}, {"cilium_forward_count_total", 3100, 0, 4}}},
+		{
+			"cilium-agent", 120, 14000, 9900,
+			[]m{{"cilium_k8s_client_api_latency_time_seconds_bucket", 12100, 12100, 0}, {"cilium_forward_count_total", 3100, 0, 4}},
+		},
 		{"coredns", 41, 2100, 1000, []m{{"coredns_dns_request_duration_seconds_bucket", 4800, 0, 8}}},
 		{"prometheus", 230, 2900, 2400, []m{{"prometheus_http_request_duration_seconds_bucket", 1300, 1300, 0}}},
 	} {
@@ -102,25 +110,35 @@ func samplePlan() *relabel.Plan {
 		p.Dropped = p.Dropped.Add(job.Dropped)
 	}
 	slices.SortFunc(p.Jobs, func(a, b relabel.Job) int { return strings.Compare(a.Job, b.Job) })
-	last := &uses.Use{Kind: uses.Dashboard, File: "dashboards/apiserver.json", Line: 418, Where: "dashboard API server, panel Latency by verb", Query: "x", Owner: "ada", Last: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), Count: 412}
+	last := &uses.Use{
+		Kind: uses.Dashboard, File: "dashboards/apiserver.json", Line: 418,
+		Where: "dashboard API server, panel Latency by verb", Query: "x", Owner: "ada", Last: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC),
+		Count: 412,
+	}
 	p.Rules = []propose.Rule{
 		{
 			ID: "kubelet/names/1", Kind: propose.Names, Risk: propose.Low, Job: "kubelet", Saves: saving(276000),
-			Metrics:  []string{"container_fs_reads_total", "container_fs_writes_total", "container_memory_failures_total", "container_tasks_state"},
+			Metrics: []string{
+				"container_fs_reads_total", "container_fs_writes_total", "container_memory_failures_total",
+				"container_tasks_state",
+			},
 			Evidence: propose.Evidence{Text: "No dashboard, rule, autoscaler or logged query of the last 30 days names them."},
 		},
 		{
-			ID: "apiserver/buckets/1", Kind: propose.Buckets, Risk: propose.High, Job: "apiserver", Saves: saving(112800), Metrics: []string{"apiserver_request_duration_seconds_bucket"}, Label: "le",
+			ID: "apiserver/buckets/1", Kind: propose.Buckets, Risk: propose.High, Job: "apiserver", Saves: saving(112800),
+			Metrics: []string{"apiserver_request_duration_seconds_bucket"}, Label: "le",
 			Values: []string{"0.005", "0.025", "0.15", "0.25", "0.35", "0.45", "0.7", "0.9", "1.25", "1.75"}, QuantileError: 2.5,
 			Evidence: propose.Evidence{Text: "Every use asks for quantiles, or for the edges 0.1, 1, 5 and 30, which stay.", LastUse: last},
 		},
 		{
-			ID: "kube-state-metrics/slice/1", Kind: propose.Slice, Risk: propose.Medium, Job: "kube-state-metrics", Saves: saving(33600), Metrics: []string{"kube_pod_status_reason"}, Label: "reason",
+			ID: "kube-state-metrics/slice/1", Kind: propose.Slice, Risk: propose.Medium, Job: "kube-state-metrics", Saves: saving(33600),
+			Metrics: []string{"kube_pod_status_reason"}, Label: "reason",
 			Values:   []string{"NodeAffinity", "NodeLost", "Shutdown", "UnexpectedAdmissionError"},
 			Evidence: propose.Evidence{Text: "Every use of it selects reason=\"Evicted\"."},
 		},
 		{
-			ID: "kube-state-metrics/label/1", Kind: propose.Label, Risk: propose.Medium, Job: "kube-state-metrics", Metrics: []string{"kube_pod_labels"}, Label: "label_pod_template_hash",
+			ID: "kube-state-metrics/label/1", Kind: propose.Label, Risk: propose.Medium, Job: "kube-state-metrics",
+			Metrics: []string{"kube_pod_labels"}, Label: "label_pod_template_hash",
 			Evidence: propose.Evidence{Text: "No answer depends on it, and no two of 8,400 series are equal without it."},
 		},
 	}
@@ -141,7 +159,8 @@ func samplePlan() *relabel.Plan {
 		},
 		{
 			Kind: propose.Names, Job: "node-exporter", Metrics: []string{"node_hwmon_temp_celsius"}, Saves: saving(9600),
-			Reason: "the alert NodeHot selects sensor=\"temp9\", which no series has today: it may wait for one", Instead: "name it in keep.yaml, or mend the alert",
+			Reason:  "the alert NodeHot selects sensor=\"temp9\", which no series has today: it may wait for one",
+			Instead: "name it in keep.yaml, or mend the alert",
 		},
 	}
 	p.Proof = prove.Proof{
@@ -154,7 +173,10 @@ func samplePlan() *relabel.Plan {
 			{Name: "savings", Checked: 4},
 			{Name: "replay", Checked: 1981},
 		},
-		Replay: &prove.Replay{Series: 60210, After: 24012, Queries: 1981, Equal: 1670, Rounded: 32, Within: 31, Empty: 240, Failed: 8, Parts: 3, Skipped: map[string]int64{"MetricsQL, which Prometheus' engine does not know": 41}},
+		Replay: &prove.Replay{
+			Series: 60210, After: 24012, Queries: 1981, Equal: 1670, Rounded: 32, Within: 31, Empty: 240, Failed: 8,
+			Parts: 3, Skipped: map[string]int64{"MetricsQL, which Prometheus' engine does not know": 41},
+		},
 	}
 	return p
 }
@@ -193,7 +215,8 @@ func TestGolden(t *testing.T) {
 	text := words(t, got)
 	for _, s := range []string{
 		"of all series can go", "container_tasks_state and 3 other metrics", "kubelet/names/1", "(dashboards/apiserver.json:418), last on 2026-11-20", "412 times, by ada", "1,204 series would be one with another",
-		"max without (pod)", "1,670 equal answers", "41 uses were not asked: MetricsQL", "The usage log reaches back 25 days", "4,077 logged queries", "risk high", "action: drop",
+		"max without (pod)", "1,670 equal answers", "41 uses were not asked: MetricsQL", "The usage log reaches back 25 days",
+		"4,077 logged queries", "risk high", "action: drop",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(text), " "), strings.Join(strings.Fields(s), " ")) && !strings.Contains(text, s) {
 			t.Errorf("the page does not say %q", s)
@@ -219,9 +242,12 @@ func words(t testing.TB, page []byte) string {
 
 // allowed are the elements of the page with the attributes that each may have.
 var allowed = map[string]string{
-	"html": "lang", "head": "", "meta": "charset name content", "title": "", "style": "", "body": "", "header": "", "main": "", "footer": "", "nav": "", "section": "id",
-	"h1": "", "h2": "", "h3": "", "p": "class", "span": "class", "a": "href", "i": "class", "b": "", "s": "", "em": "", "small": "", "strong": "", "code": "", "pre": "class", "ul": "class", "li": "",
-	"dl": "class", "dt": "", "dd": "", "div": "class", "figure": "", "table": "class", "thead": "", "tbody": "", "tr": "", "th": "class", "td": "class colspan", "details": "class open", "summary": "",
+	"html": "lang", "head": "", "meta": "charset name content", "title": "", "style": "", "body": "", "header": "", "main": "",
+	"footer": "", "nav": "", "section": "id",
+	"h1": "", "h2": "", "h3": "", "p": "class", "span": "class", "a": "href", "i": "class", "b": "", "s": "", "em": "", "small": "",
+	"strong": "", "code": "", "pre": "class", "ul": "class", "li": "",
+	"dl": "class", "dt": "", "dd": "", "div": "class", "figure": "", "table": "class", "thead": "", "tbody": "", "tr": "", "th": "class",
+	"td": "class colspan", "details": "class open", "summary": "",
 	"svg": "class width height x y role aria-label aria-hidden", "rect": "class width height x y rx", "text": "class x y",
 }
 
@@ -261,7 +287,8 @@ func harmless(t testing.TB, page []byte) {
 
 // hostile are names as an exporter that somebody else writes could have them.
 var hostile = []string{
-	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onload='x`, `</title></style></svg><b>`, `{{.Owner}}`, "line\nbreak\r\n", "\u202egnitirw", "\x00\x1b[31m", "\xff\xfe",
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onload='x`, `</title></style></svg><b>`, `{{.Owner}}`,
+	"line\nbreak\r\n", "\u202egnitirw", "\x00\x1b[31m", "\xff\xfe",
 	`javascript:alert(1)`, `]]>`, `<!--`, `-->`, `&lt;b&gt;`, strings.Repeat("ü", 300), "\u200b", " ", `--format`, "#", ": - ", `\u{202e}`,
 }
 
@@ -279,7 +306,8 @@ func TestHostileNames(t *testing.T) {
 		}
 		for i := range p.Rules {
 			r := &p.Rules[i]
-			r.ID, r.Job, r.Evidence = name, name, propose.Evidence{Text: name, LastUse: &uses.Use{File: name, Line: 1, Where: name, Owner: name, Query: name}}
+			r.ID, r.Job, r.Evidence = name, name,
+				propose.Evidence{Text: name, LastUse: &uses.Use{File: name, Line: 1, Where: name, Owner: name, Query: name}}
 			if r.Label != "le" {
 				r.Metrics = []string{name}
 			}
@@ -323,12 +351,19 @@ func FuzzHTML(f *testing.F) {
 		dropped &= 1<<50 - 1
 		p := &relabel.Plan{
 			Owner: name, Warnings: []string{name}, Stored: propose.Saving{Series: series}, Dropped: propose.Saving{Series: dropped},
-			Jobs:    []relabel.Job{{Job: name, Stored: propose.Saving{Series: series}, Dropped: propose.Saving{Series: dropped}, Top: []relabel.Metric{{Name: name, Series: series / 2, Dropped: dropped}}}},
-			Refused: []propose.Refusal{{Kind: propose.Kind(name), Metrics: []string{name}, Reason: name, Instead: name, Examples: []string{name}}},
+			Jobs: []relabel.Job{{
+				Job: name, Stored: propose.Saving{Series: series}, Dropped: propose.Saving{Series: dropped},
+				Top: []relabel.Metric{{Name: name, Series: series / 2, Dropped: dropped}},
+			}},
+			Refused: []propose.Refusal{{
+				Kind: propose.Kind(name), Metrics: []string{name}, Reason: name, Instead: name,
+				Examples: []string{name},
+			}},
 		}
 		page := render(t, p)
 		harmless(t, page)
-		if strings.Contains(string(page), "NaN") && !strings.Contains(name, "NaN") || strings.Contains(string(page), "ZgotmplZ") && !strings.Contains(name, "ZgotmplZ") {
+		if strings.Contains(string(page), "NaN") && !strings.Contains(name, "NaN") ||
+			strings.Contains(string(page), "ZgotmplZ") && !strings.Contains(name, "ZgotmplZ") {
 			t.Fatal("the page has something that is no number, or that the template refused")
 		}
 	})
@@ -358,7 +393,8 @@ func TestNoRates(t *testing.T) {
 		p.Rules[i].Saves.SamplesPerSecond, p.Rules[i].Saves.BytesPerDay = 0, 0
 	}
 	text := words(t, render(t, p))
-	if strings.Contains(text, "Samples a second") || strings.Contains(text, "a day on disk") || !strings.Contains(text, "is not known: nothing that was read tells") {
+	if strings.Contains(text, "Samples a second") || strings.Contains(text, "a day on disk") ||
+		!strings.Contains(text, "is not known: nothing that was read tells") {
 		t.Error("the page has rates that nobody knows")
 	}
 }

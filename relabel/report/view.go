@@ -116,7 +116,8 @@ func makeView(p *relabel.Plan) (*view, error) {
 	v.kinds(p)
 	for i := range p.Rules {
 		if i == MaxRules {
-			v.MoreRules = plural(int64(len(p.Rules)-i), "rule that saves less is", "rules that save less are") + " in the plan and not on this page."
+			v.MoreRules = plural(int64(len(p.Rules)-i), "rule that saves less is", "rules that save less are") +
+				" in the plan and not on this page."
 			break
 		}
 		r, err := v.rule(p, i)
@@ -154,7 +155,8 @@ func (v *view) headline(p *relabel.Plan) {
 			proven = "each held against every series; the replay showed little"
 		}
 		v.Lead = fmt.Sprintf("No %s needs %s of the %s that are stored. %s them away, "+proven+".",
-			uses.Looked(func(kind uses.Kind) bool { return p.Inputs.Uses[string(kind)] > 0 }, ""), count(gone.Series), plural(stored.Series, "series", "series"), capital(plural(int64(len(p.Rules)), "rule takes", "rules take")))
+			uses.Looked(func(kind uses.Kind) bool { return p.Inputs.Uses[string(kind)] > 0 }, ""), count(gone.Series),
+			plural(stored.Series, "series", "series"), capital(plural(int64(len(p.Rules)), "rule takes", "rules take")))
 		if p.Proof.Changed > 0 {
 			v.Lead += fmt.Sprintf(" %s a label that changes no answer.", capital(plural(p.Proof.Changed, "series loses", "series lose")))
 		}
@@ -167,12 +169,21 @@ func (v *view) headline(p *relabel.Plan) {
 	}
 	v.Tiles = []tile{
 		{"Series", count(stored.Series), count(left), less(float64(gone.Series), float64(stored.Series)), ""},
-		{"Memory of the head", size(stored.MemoryBytes), size(max(stored.MemoryBytes-gone.MemoryBytes, 0)), less(float64(gone.MemoryBytes), float64(stored.MemoryBytes)), "estimated"},
+		{
+			"Memory of the head", size(stored.MemoryBytes), size(max(stored.MemoryBytes-gone.MemoryBytes, 0)),
+			less(float64(gone.MemoryBytes), float64(stored.MemoryBytes)), "estimated",
+		},
 	}
 	if stored.SamplesPerSecond > 0 {
 		v.Tiles = append(v.Tiles,
-			tile{"Samples a second", rate(stored.SamplesPerSecond), rate(max(stored.SamplesPerSecond-gone.SamplesPerSecond, 0)), less(gone.SamplesPerSecond, stored.SamplesPerSecond), ""},
-			tile{"Disk for a day", size(stored.BytesPerDay), size(max(stored.BytesPerDay-gone.BytesPerDay, 0)), less(float64(gone.BytesPerDay), float64(stored.BytesPerDay)), "estimated"})
+			tile{
+				"Samples a second", rate(stored.SamplesPerSecond), rate(max(stored.SamplesPerSecond-gone.SamplesPerSecond, 0)),
+				less(gone.SamplesPerSecond, stored.SamplesPerSecond), "",
+			},
+			tile{
+				"Disk for a day", size(stored.BytesPerDay), size(max(stored.BytesPerDay-gone.BytesPerDay, 0)),
+				less(float64(gone.BytesPerDay), float64(stored.BytesPerDay)), "estimated",
+			})
 	} else if stored.Series > 0 {
 		v.NoRates = "How many samples a second and how much disk that saves is not known: nothing that was read tells how often it is scraped."
 	}
@@ -277,9 +288,12 @@ func (v *view) rule(p *relabel.Plan, i int) (rule, error) {
 		most = max(most, other.Saves.Series)
 	}
 	out := rule{
-		Rank: strconv.Itoa(i + 1), ID: visible(r.ID), Kind: visible(string(r.Kind)), Risk: visible(string(r.Risk)), Title: title(r, largest(p, r)),
-		Series: count(r.Saves.Series), Share: share(float64(r.Saves.Series), float64(p.Stored.Series)), Width: percent(float64(r.Saves.Series), float64(most)),
-		Evidence: visible(r.Evidence.Text), LastUse: use(r.Evidence.LastUse), Label: visible(r.Label), MetricCount: plural(int64(len(r.Metrics)), "metric", "metrics"),
+		Rank: strconv.Itoa(i + 1), ID: visible(r.ID), Kind: visible(string(r.Kind)), Risk: visible(string(r.Risk)),
+		Title:  title(r, largest(p, r)),
+		Series: count(r.Saves.Series), Share: share(float64(r.Saves.Series), float64(p.Stored.Series)),
+		Width:    percent(float64(r.Saves.Series), float64(most)),
+		Evidence: visible(r.Evidence.Text), LastUse: use(r.Evidence.LastUse), Label: visible(r.Label),
+		MetricCount: plural(int64(len(r.Metrics)), "metric", "metrics"),
 	}
 	if r.Kind == propose.Label {
 		out.Series, out.Share = "no series", ""
@@ -457,9 +471,13 @@ var stepMeanings = map[string]string{
 
 func (v *view) proof(p *relabel.Plan) {
 	pr := p.Proof
-	v.Proven = fmt.Sprintf("%s were run through the rules: %s, %s.", capital(plural(pr.Series, "series", "series")), plural(pr.Dropped, "goes", "go"), plural(pr.Changed, "loses a label", "lose a label"))
+	v.Proven = fmt.Sprintf("%s were run through the rules: %s, %s.", capital(plural(pr.Series, "series", "series")),
+		plural(pr.Dropped, "goes", "go"), plural(pr.Changed, "loses a label", "lose a label"))
 	for _, s := range pr.Steps {
-		v.Steps = append(v.Steps, step{Name: visible(s.Name), What: cmp.Or(stepMeanings[s.Name], visible(s.Name)), Checked: count(s.Checked)})
+		v.Steps = append(v.Steps, step{
+			Name: visible(s.Name), What: cmp.Or(stepMeanings[s.Name], visible(s.Name)),
+			Checked: count(s.Checked),
+		})
 	}
 	r := pr.Replay
 	if r == nil {
@@ -486,14 +504,18 @@ func (v *view) proof(p *relabel.Plan) {
 			continue
 		}
 		total := max(float64(r.Queries), 1)
-		out.Parts = append(out.Parts, part{Name: kind.name, Class: kind.class, Count: count(kind.n), X: percent(at, total), Width: percent(float64(kind.n), total)})
+		out.Parts = append(out.Parts, part{
+			Name: kind.name, Class: kind.class, Count: count(kind.n), X: percent(at, total),
+			Width: percent(float64(kind.n), total),
+		})
 		at += float64(kind.n)
 	}
 	for _, reason := range slices.Sorted(maps.Keys(r.Skipped)) {
 		out.Skipped = append(out.Skipped, plural(r.Skipped[reason], "use was", "uses were")+" not asked: "+visible(reason))
 	}
 	for _, d := range r.Differences {
-		out.Differences = append(out.Differences, visible(d.Where)+"\n"+visible(d.Query)+"\nbefore: "+clip(visible(d.Before), 500)+"\nafter:  "+clip(visible(d.After), 500))
+		out.Differences = append(out.Differences,
+			visible(d.Where)+"\n"+visible(d.Query)+"\nbefore: "+clip(visible(d.Before), 500)+"\nafter:  "+clip(visible(d.After), 500))
 	}
 	v.Replay = out
 }
@@ -513,7 +535,8 @@ func (v *view) inputs(p *relabel.Plan) {
 	var used []string
 	for _, kind := range slices.Sorted(maps.Keys(in.Uses)) {
 		word := map[string]string{
-			string(uses.Dashboard): "dashboard queries", string(uses.Rule): "rules", string(uses.Autoscaler): "autoscaler queries", string(uses.Logged): "logged queries",
+			string(uses.Dashboard): "dashboard queries", string(uses.Rule): "rules", string(uses.Autoscaler): "autoscaler queries",
+			string(uses.Logged): "logged queries",
 			string(uses.Object): "queries of other documents", string(uses.Listed): "queries of files", string(uses.Kept): "names to keep",
 		}[kind]
 		used = append(used, count(int64(in.Uses[kind]))+" "+cmp.Or(word, kind))

@@ -187,7 +187,8 @@ func (s *scaler) trigger(t *node, where string) {
 
 // adapter reads prometheus-adapter's configuration.
 func (s *scaler) adapter(n *node) error {
-	for _, path := range [][]string{{"rules"}, {"externalRules"}, {"rules", "custom"}, {"rules", "external"}} { // the latter two in the values of its chart
+	// the latter two in the values of its chart
+	for _, path := range [][]string{{"rules"}, {"externalRules"}, {"rules", "custom"}, {"rules", "external"}} {
 		for _, r := range n.list(path...) {
 			if r.text("seriesQuery") == "" {
 				continue
@@ -200,7 +201,10 @@ func (s *scaler) adapter(n *node) error {
 	for _, resource := range []string{"cpu", "memory"} {
 		for _, field := range []string{"containerQuery", "nodeQuery"} {
 			if q := n.get("resourceRules", resource, field); q.text() != "" {
-				s.add(&Use{Line: q.first(), Where: "prometheus-adapter, " + resource + ", " + field, Query: filled(q.text(), "<<.Series>>"), Needs: adapterNeeds(q.text(), nil)})
+				s.add(&Use{
+					Line: q.first(), Where: "prometheus-adapter, " + resource + ", " + field, Query: filled(q.text(), "<<.Series>>"),
+					Needs: adapterNeeds(q.text(), nil),
+				})
 			}
 		}
 	}
@@ -227,14 +231,20 @@ func (s *scaler) adapterRule(r *node) error {
 		}
 	}
 	discovered := Need{Matchers: m, Labels: All}
-	u := &Use{Line: series.first(), Where: "prometheus-adapter, series " + discovered.Selector(), Query: oneSelector(discovered.Selector()), Needs: []Need{discovered}}
+	u := &Use{
+		Line: series.first(), Where: "prometheus-adapter, series " + discovered.Selector(), Query: oneSelector(discovered.Selector()),
+		Needs: []Need{discovered},
+	}
 	s.add(u)
 	if _, exact := discovered.Name(); !exact {
 		s.set.warn(u, "the adapter offers every metric that this selects, and all of them are kept; name those that autoscalers ask for")
 	}
 	if q := r.get("metricsQuery"); q.text() != "" {
 		name, _ := discovered.Name()
-		s.add(&Use{Line: q.first(), Where: "prometheus-adapter, query of " + discovered.Selector(), Query: filled(q.text(), name), Needs: adapterNeeds(q.text(), m)})
+		s.add(&Use{
+			Line: q.first(), Where: "prometheus-adapter, query of " + discovered.Selector(), Query: filled(q.text(), name),
+			Needs: adapterNeeds(q.text(), m),
+		})
 	}
 	return nil
 }

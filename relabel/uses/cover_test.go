@@ -85,7 +85,8 @@ func TestParsersAgree(t *testing.T) {
 		query := writer{rng}.vector(1 + rng.IntN(3))
 		needs, _ := Needs(query)
 		if vm, err := metricsql.Parse(query); err == nil {
-			needs := slices.DeleteFunc(slices.Clone(needs), func(n Need) bool { name, _ := n.Name(); return name == "target_info" }) // info is Prometheus' own
+			// info is Prometheus' own
+			needs := slices.DeleteFunc(slices.Clone(needs), func(n Need) bool { name, _ := n.Name(); return name == "target_info" })
 			if missing := uncovered(needs, selectors(vm, nil), w); missing != "" {
 				t.Fatalf("MetricsQL: %s does not need %s", query, missing)
 			}

@@ -53,7 +53,8 @@ func Dashboards(set *Set, path string) error {
 func (b *board) file(file string, text []byte) error {
 	docs, err := parse(file, text)
 	if err != nil {
-		if isJSON := strings.EqualFold(filepath.Ext(file), ".json"); isJSON && !queries(text) || !isJSON && asksNothing(text) { // a file with comments, of another program
+		// a file with comments, of another program
+		if isJSON := strings.EqualFold(filepath.Ext(file), ".json"); isJSON && !queries(text) || !isJSON && asksNothing(text) {
 			b.other(file)
 			return nil
 		}

@@ -32,7 +32,8 @@ func folder(t *testing.T, files ...string) string {
 func (s *Set) lines(dir string) []string {
 	var out []string
 	for _, u := range s.Uses {
-		out = append(out, fmt.Sprintf("%s:%d %s | %s | %s", strings.TrimPrefix(u.File, dir+"/"), u.Line, u.Where, u.Query, strings.Join(told(u.Needs), "; ")))
+		out = append(out, fmt.Sprintf("%s:%d %s | %s | %s", strings.TrimPrefix(u.File, dir+"/"), u.Line, u.Where, u.Query,
+			strings.Join(told(u.Needs), "; ")))
 	}
 	return out
 }
@@ -128,9 +129,12 @@ func TestDashboardSchemas(t *testing.T) {
 		file, text string
 		want       []string
 	}{
-		"rows":      {"f.json", `{"title": "R", "rows": [{"title": "row", "panels": [` + panel + `]}]}`, []string{`f:1 dashboard R, panel P | x | x all`}},
-		"answer":    {"f.json", `{"meta": {}, "dashboard": {"title": "A", "panels": [` + panel + `]}}`, []string{`f:1 dashboard A, panel P | x | x all`}},
-		"list":      {"f.json", `[{"title": "A", "panels": [` + panel + `]}, {"title": "B", "panels": []}]`, []string{`f:1 dashboard A, panel P | x | x all`}},
+		"rows":   {"f.json", `{"title": "R", "rows": [{"title": "row", "panels": [` + panel + `]}]}`, []string{`f:1 dashboard R, panel P | x | x all`}},
+		"answer": {"f.json", `{"meta": {}, "dashboard": {"title": "A", "panels": [` + panel + `]}}`, []string{`f:1 dashboard A, panel P | x | x all`}},
+		"list": {
+			"f.json", `[{"title": "A", "panels": [` + panel + `]}, {"title": "B", "panels": []}]`,
+			[]string{`f:1 dashboard A, panel P | x | x all`},
+		},
 		"object v1": {"f.json", `{"apiVersion": "dashboard.grafana.app/v1beta1", "kind": "Dashboard", "metadata": {"name": "n"}, "spec": {"panels": [` + panel + `]}}`, []string{`f:1 dashboard n, panel P | x | x all`}},
 		"v2":        {"f.json", v2, v2Uses},
 		"object v2": {"f.json", `{"apiVersion": "dashboard.grafana.app/v2beta1", "kind": "Dashboard", "metadata": {"name": "n"}, "spec": ` + v2 + `}`, v2Uses},
@@ -174,7 +178,8 @@ func TestDashboardErrors(t *testing.T) {
 			t.Errorf("%s\n got %v\nwant %s", text, err, want)
 		}
 	}
-	if err := Dashboards(new(Set), folder(t, "f.txt", "")); err == nil || !strings.Contains(err.Error(), "no file with .json or .yaml or .yml is below it") {
+	if err := Dashboards(new(Set), folder(t, "f.txt", "")); err == nil ||
+		!strings.Contains(err.Error(), "no file with .json or .yaml or .yml is below it") {
 		t.Error(err)
 	}
 	if err := Dashboards(new(Set), folder(t, "f.yaml", "kind: GrafanaDashboard\napiVersion: v1\nmetadata: {name: g}\nspec: {url: 'http://x'}")); err == nil || !strings.Contains(err.Error(), "is not in this file") {

@@ -125,7 +125,8 @@ func (a *analysis) aggregation(n *parser.AggregateExpr, d demand) {
 	}
 	inner := d.of(All)
 	switch n.Op {
-	case parser.SUM, parser.AVG, parser.COUNT, parser.MIN, parser.MAX, parser.GROUP, parser.STDDEV, parser.STDVAR, parser.COUNT_VALUES, parser.QUANTILE:
+	case parser.SUM, parser.AVG, parser.COUNT, parser.MIN, parser.MAX, parser.GROUP, parser.STDDEV, parser.STDVAR, parser.COUNT_VALUES,
+		parser.QUANTILE:
 		inner.labels = a.only(n.Grouping)
 		if n.Without {
 			inner.labels = a.except(n.Grouping)
@@ -321,11 +322,14 @@ const (
 var functions = func() map[string]how {
 	m := map[string]how{"rate": perBucket, "increase": perBucket, "irate": perBucket, "delta": perBucket}
 	for _, name := range []string{
-		"abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "clamp", "clamp_max", "clamp_min", "cos", "cosh", "deg", "exp", "floor", "ln", "log10", "log2", "rad", "round", "sgn",
+		"abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "clamp", "clamp_max", "clamp_min", "cos", "cosh", "deg", "exp",
+		"floor", "ln", "log10", "log2", "rad", "round", "sgn",
 		"sin", "sinh", "sqrt", "tan", "tanh", "timestamp", "start_timestamp", "sort", "sort_desc",
 		"day_of_month", "day_of_week", "day_of_year", "days_in_month", "hour", "minute", "month", "year",
-		"avg_over_time", "changes", "count_over_time", "deriv", "double_exponential_smoothing", "first_over_time", "idelta", "last_over_time", "mad_over_time", "max_over_time",
-		"min_over_time", "predict_linear", "present_over_time", "quantile_over_time", "resets", "stddev_over_time", "stdvar_over_time", "sum_over_time",
+		"avg_over_time", "changes", "count_over_time", "deriv", "double_exponential_smoothing", "first_over_time", "idelta",
+		"last_over_time", "mad_over_time", "max_over_time",
+		"min_over_time", "predict_linear", "present_over_time", "quantile_over_time", "resets", "stddev_over_time", "stdvar_over_time",
+		"sum_over_time",
 		"ts_of_first_over_time", "ts_of_last_over_time", "ts_of_max_over_time", "ts_of_min_over_time",
 		"histogram_avg", "histogram_count", "histogram_stddev", "histogram_stdvar", "histogram_sum",
 	} {

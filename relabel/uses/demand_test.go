@@ -39,7 +39,8 @@ func smith(w world, seed int64) func() string {
 			functions = append(functions, parser.Functions[name])
 		}
 	}
-	s := promqlsmith.New(rand1.New(rand1.NewSource(seed)), sets, promqlsmith.WithMaxDepth(3), promqlsmith.WithEnableVectorMatching(true), promqlsmith.WithEnabledFunctions(functions))
+	s := promqlsmith.New(rand1.New(rand1.NewSource(seed)), sets, promqlsmith.WithMaxDepth(3), promqlsmith.WithEnableVectorMatching(true),
+		promqlsmith.WithEnabledFunctions(functions))
 	return func() (text string) {
 		defer func() {
 			if recover() != nil {
@@ -79,7 +80,8 @@ func TestLabelsNotNeeded(t *testing.T) {
 		before := w.ask(e, query)
 		// Which of equal values they choose is excepted, and the last digit of a sum: the engine
 		// itself adds in an order that changes.
-		if slices.ContainsFunc([]string{"topk", "bottomk", "limitk", "count_values"}, func(op string) bool { return strings.Contains(query, op) }) {
+		if slices.ContainsFunc([]string{"topk", "bottomk", "limitk", "count_values"},
+			func(op string) bool { return strings.Contains(query, op) }) {
 			tied := false
 			for range 8 {
 				tied = tied || before.differs(w.shuffled(rng).ask(e, query)) != ""
@@ -161,7 +163,8 @@ func TestQuantileBuckets(t *testing.T) {
 		for i := range 1 + rng.IntN(3) { // without gaps: the buckets of a histogram come together
 			totals, b := make([]float64, 40), fmt.Sprintf("b%d", rng.IntN(2))
 			for _, le := range edges {
-				s := engine.Series{Metric: labels.FromStrings("__name__", "h_bucket", "job", "j0", "a", fmt.Sprintf("a%d", i), "b", b, "le", le)}
+				s := engine.Series{Metric: labels.FromStrings("__name__", "h_bucket", "job", "j0", "a", fmt.Sprintf("a%d", i), "b", b, "le",
+					le)}
 				step := float64(rng.IntN(9))
 				for at := range totals {
 					totals[at] += step * float64(at)

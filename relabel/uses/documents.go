@@ -143,7 +143,8 @@ func isDashboard(n *node) bool {
 	if d := n.get("dashboard"); d.object() {
 		n = d
 	}
-	return (n.get("panels") != nil || n.get("rows") != nil || n.get("elements").object()) && (n.get("schemaVersion") != nil || n.get("templating").object() || n.text("title") != "")
+	return (n.get("panels") != nil || n.get("rows") != nil || n.get("elements").object()) &&
+		(n.get("schemaVersion") != nil || n.get("templating").object() || n.text("title") != "")
 }
 
 // isAdapter tells whether it is a configuration of prometheus-adapter.

@@ -55,7 +55,8 @@ func files(path string, extensions ...string) ([]string, error) {
 		}
 		for _, e := range entries {
 			at := filepath.Join(dir, e.Name())
-			if strings.HasPrefix(e.Name(), ".") || slices.Contains([]string{"node_modules", "package.json", "package-lock.json"}, e.Name()) {
+			if strings.HasPrefix(e.Name(), ".") ||
+				slices.Contains([]string{"node_modules", "package.json", "package-lock.json"}, e.Name()) {
 				continue
 			}
 			isDir := e.IsDir()

@@ -24,7 +24,10 @@ var builtins = []struct {
 	{"nginx", []string{"nginx_ingress_controller_requests", "nginx_ingress_controller_response_duration_seconds_sum", "nginx_ingress_controller_response_duration_seconds_count"}},
 	{"kubernetes", []string{"http_request_duration_seconds_bucket", "http_request_duration_seconds_count"}},
 	{"gatewayapi", []string{"http_request_duration_seconds_bucket", "http_request_duration_seconds_count"}},
-	{"skipper", []string{"skipper_response_duration_seconds_bucket", "skipper_serve_route_duration_seconds_sum", "skipper_serve_route_duration_seconds_count"}},
+	{"skipper", []string{
+		"skipper_response_duration_seconds_bucket", "skipper_serve_route_duration_seconds_sum",
+		"skipper_serve_route_duration_seconds_count",
+	}},
 	{"traefik", []string{"traefik_service_request_duration_seconds_bucket"}},
 	{"osm", []string{"osm_request_total", "osm_request_duration_ms_bucket"}},
 	{"apisix", []string{"apisix_http_status", "apisix_http_latency_bucket"}},
@@ -45,7 +48,8 @@ func (a *asker) canary(n *node) {
 			}
 			u := &Use{Kind: Object, File: a.file, Line: m.line, Where: a.title + ", check " + name}
 			for _, metric := range builtinMetrics(provider) {
-				u.Needs = append(u.Needs, Need{Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, metric)}, Labels: All})
+				u.Needs = append(u.Needs, Need{Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel,
+					metric)}, Labels: All})
 			}
 			a.set.Add(u)
 		}

@@ -12,8 +12,10 @@ import (
 // selector, and what nothing parses has one for each word.
 func FuzzNeeds(f *testing.F) {
 	for _, seed := range []string{
-		`sum by (a) (rate(x{b="1"}[5m]))`, `a * on (l) group_left (g) b`, `with (f = {a="1"}) sum(rate(x{f}))`, `x{a="$v", b=~"${w:regex}.*", $f}`, `topk($n, $m)`, `sum(rate(foo_total{a="b"}[5m])`,
-		`[[x]]`, `${`, `rate(x[$__rate_interval:$y] offset $z) @ $t`, "`$a`\"\\$b\"'", `{__name__=~"$a|b"}`, `info(x, {__name__!="y"})`, `{"my.utf8", "é"="ü"}`, `spillwayAny0x`, `x{spillwayAny9999999999999999999x="1"}`,
+		`sum by (a) (rate(x{b="1"}[5m]))`, `a * on (l) group_left (g) b`, `with (f = {a="1"}) sum(rate(x{f}))`,
+		`x{a="$v", b=~"${w:regex}.*", $f}`, `topk($n, $m)`, `sum(rate(foo_total{a="b"}[5m])`,
+		`[[x]]`, `${`, `rate(x[$__rate_interval:$y] offset $z) @ $t`, "`$a`\"\\$b\"'", `{__name__=~"$a|b"}`, `info(x, {__name__!="y"})`,
+		`{"my.utf8", "é"="ü"}`, `spillwayAny0x`, `x{spillwayAny9999999999999999999x="1"}`,
 		`histogram_quantile(0.9, sum by (le) (2 * rate(x_bucket[5m])))`, `x{a="1" or b="2"}`, `# comment`, `label_replace(x, "a", "$1", "b", "(.*)")`,
 	} {
 		f.Add(seed)

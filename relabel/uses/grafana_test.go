@@ -88,7 +88,8 @@ func TestGrafana(t *testing.T) {
 
 func TestGrafanaRefuses(t *testing.T) {
 	server := fakeGrafana(t, 1)
-	if err := Grafana(t.Context(), new(Set), server.Client(), server.URL); err == nil || !strings.Contains(err.Error(), "is the token right?") {
+	if err := Grafana(t.Context(), new(Set), server.Client(), server.URL); err == nil ||
+		!strings.Contains(err.Error(), "is the token right?") {
 		t.Error(err)
 	}
 	server = fakeGrafana(t, 0, "/api/v1/provisioning", "/api/library-elements")

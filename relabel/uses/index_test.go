@@ -60,7 +60,8 @@ func TestSelects(t *testing.T) {
 }
 
 func TestIndex(t *testing.T) {
-	x := indexOf(nil, nil, `sum(m)`, `sum(m) > 2`, `m`, `sum(m{b="1",a="2"})`, `sum(m{a="2",b="1"})`, `{__name__=~"m|n"}`, `{job="x"}`, `n`, `{__name__="m",__name__!="m"}`)
+	x := indexOf(nil, nil, `sum(m)`, `sum(m) > 2`, `m`, `sum(m{b="1",a="2"})`, `sum(m{a="2",b="1"})`, `{__name__=~"m|n"}`, `{job="x"}`, `n`,
+		`{__name__="m",__name__!="m"}`)
 	var got []string
 	for _, e := range x.For("m") {
 		got = append(got, e.Selector()+" "+e.Labels.String()+" "+strings.Repeat("*", len(e.Uses)))

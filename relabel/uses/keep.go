@@ -80,7 +80,8 @@ func keep(item *node, now time.Time) (u *Use, warning string, err error) {
 			return nil, "", fmt.Errorf("the field %q is none of match, owner, reason, expires, labels", key)
 		}
 	}
-	match, owner, reason, expires := item.word("match"), strings.TrimSpace(item.word("owner")), strings.TrimSpace(item.word("reason")), item.word("expires")
+	match, owner, reason, expires := item.word("match"), strings.TrimSpace(item.word("owner")), strings.TrimSpace(item.word("reason")),
+		item.word("expires")
 	switch {
 	case match == "":
 		return nil, "", errors.New("match is missing: name a metric or a selector")
@@ -111,7 +112,8 @@ func keep(item *node, now time.Time) (u *Use, warning string, err error) {
 			return nil, fmt.Sprintf("the keep of %s by %s expired on %s and keeps nothing any more: renew it or take it out", match, owner, day.Format(time.DateOnly)), nil
 		}
 	}
-	return &Use{Kind: Kept, Where: "keep " + match, Owner: owner, Reason: reason, Query: selectorOrName(match), Needs: []Need{need}}, "", nil
+	return &Use{Kind: Kept, Where: "keep " + match, Owner: owner, Reason: reason, Query: selectorOrName(match), Needs: []Need{need}}, "",
+		nil
 }
 
 // matchers are those of a selector, or of a name with * and ?.

@@ -307,7 +307,10 @@ func (l *logReader) finish(set *Set, path string) {
 	})
 	for _, key := range keys {
 		g := l.groups[key]
-		u := &Use{Kind: Logged, File: path, Where: g.last.where(), Owner: first(g.last.User, g.last.Tenant), Query: g.query, Last: g.last.Time, Count: g.count}
+		u := &Use{
+			Kind: Logged, File: path, Where: g.last.where(), Owner: first(g.last.User, g.last.Tenant), Query: g.query,
+			Last: g.last.Time, Count: g.count,
+		}
 		var warning string
 		u.Needs, warning = g.needs()
 		if !g.to.IsZero() {
@@ -515,7 +518,10 @@ func (r *line) facts(query string) []Need {
 	_ = json.Unmarshal(r.Matchers, &texts)
 	var out []Need
 	for _, name := range metrics {
-		out = append(out, Need{Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name)}, Labels: All})
+		out = append(out, Need{
+			Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name)},
+			Labels:   All,
+		})
 	}
 	nameless := len(metrics) == 0
 	all := tokens(query)

@@ -68,10 +68,14 @@ func TestLog(t *testing.T) {
 		}
 	}
 	dir := folder(t,
-		"usage.jsonl", asked(time.Hour, "query_range", `sum by (node) (rate(cpu{mode="idle"}[5m]))`)+asked(time.Minute, "query", `sum by (node) (rate(cpu{mode="idle"}[5m]))`, panel)+
-			asked(time.Minute, "series", "", selectors(`{le!=""}`))+asked(time.Minute, "labels", "")+asked(time.Minute, "series", "", selectors(`one`, `two{a=",{"}`))+
-			asked(time.Minute, "federate", "", selectors(`{__name__=~"fed.*"}`))+asked(time.Minute, "label_values", "", selectors(`{job="x"}`))+
-			asked(time.Minute, "query", `count({__name__=~".+"}) + count(named)`, refuse)+asked(time.Minute, "query", long)+asked(time.Minute, "query", `broken(`)+
+		"usage.jsonl", asked(time.Hour, "query_range", `sum by (node) (rate(cpu{mode="idle"}[5m]))`)+asked(time.Minute, "query",
+			`sum by (node) (rate(cpu{mode="idle"}[5m]))`, panel)+
+			asked(time.Minute, "series", "", selectors(`{le!=""}`))+asked(time.Minute, "labels", "")+asked(time.Minute, "series", "",
+			selectors(`one`, `two{a=",{"}`))+
+			asked(time.Minute, "federate", "", selectors(`{__name__=~"fed.*"}`))+asked(time.Minute, "label_values", "",
+			selectors(`{job="x"}`))+
+			asked(time.Minute, "query", `count({__name__=~".+"}) + count(named)`, refuse)+asked(time.Minute, "query",
+			long)+asked(time.Minute, "query", `broken(`)+
 			asked(time.Minute, "format_query", `formatted`)+asked(time.Minute, "rules", "")+`{"v":1,"time":"2026-11-`,
 		"usage.jsonl.1", asked(2*time.Hour, "query", `rotated`)+"\n",
 		"usage.jsonl.2.gz", packed(asked(30*time.Hour, "query", `too_old`)+asked(20*time.Hour, "query", `packed`)),
@@ -110,7 +114,8 @@ func TestLog(t *testing.T) {
 func TestLogLeavesInventoriesOut(t *testing.T) {
 	own := func(r *usage.Record) { r.User, r.Purpose = "", usage.Inventory }
 	nobody := func(r *usage.Record) { r.User = "" }
-	dir := folder(t, "usage.jsonl", asked(3*time.Hour, "series", "stored", own)+asked(2*time.Hour, "series", "listed", nobody)+asked(time.Hour, "query", "program", nobody)+
+	dir := folder(t, "usage.jsonl", asked(3*time.Hour, "series", "stored", own)+asked(2*time.Hour, "series", "listed",
+		nobody)+asked(time.Hour, "query", "program", nobody)+
 		asked(time.Minute, "query", "program"))
 	set := new(Set)
 	if err := Log(t.Context(), set, dir+"/usage.jsonl", LogOptions{Window: 24 * time.Hour, Now: logNow}); err != nil {
@@ -119,7 +124,8 @@ func TestLogLeavesInventoriesOut(t *testing.T) {
 	expect(t, "uses", set.lines(dir), `usage.jsonl:0 somebody, series | listed | listed all`, `usage.jsonl:0 ada, query | program | program all`)
 	expect(t, "warnings", set.Warnings[:1], dir+`/usage.jsonl: left out, since they are no uses: 1 request by which spillway relabel took stock through the proxy`)
 	n := set.Nameless
-	if len(n.Metrics) != 2 || !n.Metrics["listed"] || !n.Metrics["program"] || !n.From.Equal(logNow.Add(-2*time.Hour)) || !n.To.Equal(logNow.Add(-time.Hour)) {
+	if len(n.Metrics) != 2 || !n.Metrics["listed"] || !n.Metrics["program"] || !n.From.Equal(logNow.Add(-2*time.Hour)) ||
+		!n.To.Equal(logNow.Add(-time.Hour)) {
 		t.Errorf("nameless: %+v", n)
 	}
 }
@@ -140,7 +146,8 @@ func TestLogWarnsAndRefuses(t *testing.T) {
 			t.Errorf("%v %q, not %s", err, set.Warnings, want)
 		}
 	}
-	if set, err := read(asked(31*24*time.Hour, "query", "old")+asked(time.Hour, "query", "new"), day); err != nil || len(set.Warnings) != 0 || len(set.Uses) != 1 {
+	if set, err := read(asked(31*24*time.Hour, "query", "old")+asked(time.Hour, "query", "new"), day); err != nil ||
+		len(set.Warnings) != 0 || len(set.Uses) != 1 {
 		t.Errorf("%v %q", err, set.Warnings)
 	}
 	for text, want := range map[string]string{
@@ -158,7 +165,8 @@ func TestLogWarnsAndRefuses(t *testing.T) {
 	}
 	few := newLogReader(day)
 	few.maxQueries = 2
-	if number, err := few.read(t.Context(), strings.NewReader(asked(0, "query", "a")+asked(0, "query", "b")+asked(0, "query", "a")+asked(0, "query", "c"))); number != 4 ||
+	if number, err := few.read(t.Context(),
+		strings.NewReader(asked(0, "query", "a")+asked(0, "query", "b")+asked(0, "query", "a")+asked(0, "query", "c"))); number != 4 ||
 		err == nil || !strings.Contains(err.Error(), "more than 2 different queries: choose a shorter window") {
 		t.Errorf("line %d: %v", number, err)
 	}

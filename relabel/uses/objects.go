@@ -55,7 +55,8 @@ type asker struct {
 
 // languages are keys and providers under which a query is none of Prometheus.
 var languages = []string{
-	"datadog", "newrelic", "wavefront", "cloudwatch", "graphite", "influxdb", "skywalking", "stackdriver", "dynatrace", "splunk", "instana", "azuremonitor", "lightstep", "elasticsearch", "bigquery",
+	"datadog", "newrelic", "wavefront", "cloudwatch", "graphite", "influxdb", "skywalking", "stackdriver", "dynatrace", "splunk", "instana",
+	"azuremonitor", "lightstep", "elasticsearch", "bigquery",
 	"dql", "signalfx", "keptn", "mysql", "postgresql", "mssql", "mongodb", "loki",
 }
 
@@ -69,11 +70,13 @@ func (a *asker) walk(n *node, key string, path []string) {
 	switch {
 	case n == nil:
 	case n.object():
-		if foreignLanguage(n.text("provider", "type")) || foreignLanguage(n.text("metricSource", "type")) || foreignLanguage(n.text("source")) || foreignLanguage(n.text("type")) && n.get("query") != nil {
+		if foreignLanguage(n.text("provider", "type")) || foreignLanguage(n.text("metricSource", "type")) ||
+			foreignLanguage(n.text("source")) || foreignLanguage(n.text("type")) && n.get("query") != nil {
 			return
 		}
 		for _, k := range n.keys {
-			if k == "kubectl.kubernetes.io/last-applied-configuration" || foreignLanguage(k) && slices.Contains([]string{"provider", "providers"}, key) {
+			if k == "kubectl.kubernetes.io/last-applied-configuration" ||
+				foreignLanguage(k) && slices.Contains([]string{"provider", "providers"}, key) {
 				continue // the document once more; another system's queries
 			}
 			a.walk(n.fields[k], k, append(path, k))
@@ -224,7 +227,8 @@ func shaped(expr parser.Expr) bool {
 	found := false
 	parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
 		vs, ok := n.(*parser.VectorSelector)
-		if !ok || vs.Name == "" && !slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel }) {
+		if !ok || vs.Name == "" && !slices.ContainsFunc(vs.LabelMatchers,
+			func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel }) {
 			return nil
 		}
 		if len(vs.LabelMatchers) > 1 {

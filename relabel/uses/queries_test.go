@@ -32,7 +32,8 @@ func (w writer) selector() string {
 	for w.rng.IntN(3) == 0 {
 		l := w.of("a", "b", "c", "d")
 		matchers = append(matchers, w.of(
-			fmt.Sprintf(`%s="%s%d"`, l, l, w.rng.IntN(3)), fmt.Sprintf(`%s!="%s%d"`, l, l, w.rng.IntN(3)), fmt.Sprintf(`%s=~"%s[01]"`, l, l),
+			fmt.Sprintf(`%s="%s%d"`, l, l, w.rng.IntN(3)), fmt.Sprintf(`%s!="%s%d"`, l, l, w.rng.IntN(3)),
+			fmt.Sprintf(`%s=~"%s[01]"`, l, l),
 			fmt.Sprintf(`%s!~"%s[12]"`, l, l), fmt.Sprintf(`%s=""`, l), fmt.Sprintf(`%s!=""`, l), `job=~"j.*"`))
 	}
 	s := name
@@ -61,8 +62,12 @@ func (w writer) ranged(depth int) string {
 }
 
 func (w writer) aggregate(depth int) string {
-	op := w.of("sum", "sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "count_values", "topk", "bottomk", "limitk", "limit_ratio")
-	parameter := map[string]string{"quantile": "0.6, ", "count_values": `"v", `, "topk": "2, ", "bottomk": "1, ", "limitk": "2, ", "limit_ratio": "0.5, "}[op]
+	op := w.of("sum", "sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "count_values", "topk", "bottomk",
+		"limitk", "limit_ratio")
+	parameter := map[string]string{
+		"quantile": "0.6, ", "count_values": `"v", `, "topk": "2, ", "bottomk": "1, ", "limitk": "2, ",
+		"limit_ratio": "0.5, ",
+	}[op]
 	modifier := w.of("by", "by", "without") + " (" + w.labels() + ") "
 	if w.rng.IntN(6) == 0 {
 		modifier = ""
@@ -96,20 +101,23 @@ func (w writer) matched(depth int) string {
 	case 9:
 		return fmt.Sprintf("(%s * on (job) group_left (%s) target_info)", left, w.of("version", "d", "version, d", "b"))
 	case 10: // one metric after another
-		return fmt.Sprintf("%s(%s((%s or on (%s) %s)[12m:2m]))", w.of("sum", "count", "max", "min by (a)"), w.of("max_over_time", "sum_over_time", "delta"), w.selector(), w.of("", "a", "job", "a, b"), w.selector())
+		return fmt.Sprintf("%s(%s((%s or on (%s) %s)[12m:2m]))", w.of("sum", "count", "max", "min by (a)"),
+			w.of("max_over_time", "sum_over_time", "delta"), w.selector(), w.of("", "a", "job", "a, b"), w.selector())
 	case 0:
 		return fmt.Sprintf("(%s %s on (%s) group_left () %s)", left, op, on, right)
 	case 1:
 		return fmt.Sprintf("(%s %s on (%s) group_right () %s)", right, op, on, left)
 	case 2: // the one side has more labels
 		extra := w.of("c", "d")
-		return fmt.Sprintf("(%s %s on (%s) group_left (%s) max by (%s) (%s))", left, op, on, extra, strings.Trim(on+", "+extra, ", "), w.vector(depth-1))
+		return fmt.Sprintf("(%s %s on (%s) group_left (%s) max by (%s) (%s))", left, op, on, extra, strings.Trim(on+", "+extra, ", "),
+			w.vector(depth-1))
 	case 3:
 		return fmt.Sprintf("(sum by (%s) (%s) %s on (%s) %s)", on, left, op, on, right)
 	case 4:
 		return fmt.Sprintf("(%s %s ignoring (%s) %s)", left, op, w.labels("a", "b", "c", "d"), w.vector(depth-1))
 	case 5:
-		return fmt.Sprintf("(%s %s on (%s) %s)", w.vector(depth-1), w.of("and", "unless", "or", "and", "unless"), w.labels(), w.vector(depth-1))
+		return fmt.Sprintf("(%s %s on (%s) %s)", w.vector(depth-1), w.of("and", "unless", "or", "and", "unless"), w.labels(),
+			w.vector(depth-1))
 	case 6:
 		return fmt.Sprintf("(%s %s ignoring (%s) %s)", w.vector(depth-1), w.of("and", "unless", "or"), w.labels(), w.vector(depth-1))
 	case 7:
@@ -125,7 +133,8 @@ func (w writer) call(depth int) string {
 	case 0, 1, 2:
 		return w.of("rate", "increase", "irate", "delta", "idelta", "deriv", "changes", "resets") + "(" + w.ranged(depth) + ")"
 	case 3:
-		return w.of("sum_over_time", "max_over_time", "count_over_time", "last_over_time", "stddev_over_time", "present_over_time", "first_over_time", "mad_over_time", "ts_of_max_over_time") + "(" + w.ranged(depth) + ")"
+		return w.of("sum_over_time", "max_over_time", "count_over_time", "last_over_time", "stddev_over_time", "present_over_time",
+			"first_over_time", "mad_over_time", "ts_of_max_over_time") + "(" + w.ranged(depth) + ")"
 	case 4:
 		return w.of("quantile_over_time(0.3, ", "quantile_over_time(scalar(m2), ") + w.ranged(depth) + ")"
 	case 5:
@@ -143,7 +152,8 @@ func (w writer) call(depth int) string {
 	case 11:
 		return fmt.Sprintf(`label_join(%s, "x", "-", "a", "%s")`, v(), w.of("b", "c"))
 	case 12:
-		return w.of("info("+w.instant()+")", w.of("sum", "max")+" by (version) (info("+w.selector()+"))", "info("+w.instant()+`, {version=~".+"})`, `sort_by_label(`+v()+`, "a")`, "vector(scalar("+v()+"))")
+		return w.of("info("+w.instant()+")", w.of("sum", "max")+" by (version) (info("+w.selector()+"))",
+			"info("+w.instant()+`, {version=~".+"})`, `sort_by_label(`+v()+`, "a")`, "vector(scalar("+v()+"))")
 	default:
 		return w.histogram()
 	}

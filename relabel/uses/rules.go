@@ -201,7 +201,10 @@ func rule(set *Set, file, group string, r *node) error {
 	case record == "" && alert == "":
 		return inFile(file, r.line, fmt.Errorf("a rule of group %s is neither a record nor an alert", group))
 	}
-	u := &Use{Kind: Rule, File: file, Line: expr.first(), Query: strings.TrimSpace(expr.word()), Records: record, Alerts: alert != "", Where: "rule " + record}
+	u := &Use{
+		Kind: Rule, File: file, Line: expr.first(), Query: strings.TrimSpace(expr.word()), Records: record, Alerts: alert != "",
+		Where: "rule " + record,
+	}
 	if alert != "" {
 		u.Where = "alert " + alert
 	}
@@ -278,7 +281,8 @@ func templateQueries(text string) []string {
 			}
 			return "1"
 		})
-		if query = strings.TrimSpace(query); strings.ContainsFunc(query, func(r rune) bool { return r == '_' || r == '{' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) {
+		if query = strings.TrimSpace(query); strings.ContainsFunc(query,
+			func(r rune) bool { return r == '_' || r == '{' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) {
 			out = append(out, query)
 		}
 	}

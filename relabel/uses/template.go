@@ -57,7 +57,8 @@ func (s *scope) needs(query string) (needs []Need, warning string) {
 	for _, text := range texts {
 		if trimmed := strings.TrimSpace(text); m.whole(trimmed) { // the whole query is a variable
 			if v := s.variable(unresolved[trimmed]); v != nil && v.any && !v.typed {
-				needs = append(needs, Need{Matchers: []*labels.Matcher{m.matcher(labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, trimmed))}, Labels: All})
+				needs = append(needs, Need{Matchers: []*labels.Matcher{m.matcher(labels.MustNewMatcher(labels.MatchEqual,
+					model.MetricNameLabel, trimmed))}, Labels: All})
 				everything = true
 				continue
 			}
@@ -323,7 +324,8 @@ func span(p place, rest string) string {
 
 // quoted is a value inside of a string.
 func quoted(value, format string, regexes bool, p place) string {
-	if p.regex && (regexes || format == "regex") && !strings.ContainsAny(value, "*+|") { // what looks like an expression is a value for All, which goes in as it is
+	// what looks like an expression is a value for All, which goes in as it is
+	if p.regex && (regexes || format == "regex") && !strings.ContainsAny(value, "*+|") {
 		value = regexp.QuoteMeta(value)
 	}
 	if p.quote == '`' {

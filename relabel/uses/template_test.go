@@ -79,7 +79,10 @@ func TestVariables(t *testing.T) {
 // what Kubernetes and package managers put there.
 func TestFilesFollowsLinks(t *testing.T) {
 	dir := folder(t, "real/a.json", "", "real/node_modules/b.json", "", "..data/c.json", "", "d.txt", "", "E.JSON", "")
-	for link, target := range map[string]string{"link": filepath.Join(dir, "real"), "real/back": dir, "f.json": filepath.Join(dir, "..data/c.json")} {
+	for link, target := range map[string]string{
+		"link": filepath.Join(dir, "real"), "real/back": dir,
+		"f.json": filepath.Join(dir, "..data/c.json"),
+	} {
 		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +111,8 @@ func TestWarnings(t *testing.T) {
 		set.Add(&Use{Kind: Dashboard, File: "f", Line: 3, Where: "w", Query: query})
 		set.Add(&Use{Kind: Dashboard, File: "f", Line: 3, Where: "w", Query: query})
 		got := strings.Join(set.Warnings, "\n")
-		if want == "" && got != "" || !strings.Contains(got, want) || len(set.Warnings) > 1 || want != "" && !strings.HasPrefix(got, "f:3 (w): ") {
+		if want == "" && got != "" || !strings.Contains(got, want) || len(set.Warnings) > 1 ||
+			want != "" && !strings.HasPrefix(got, "f:3 (w): ") {
 			t.Errorf("%s: %q", query, set.Warnings)
 		}
 	}
@@ -134,7 +138,8 @@ func TestAsked(t *testing.T) {
 		{`rate(m[`, `rate all; m all`, `rate(m[`, `does not parse`},
 	} {
 		needs, promQL, warning := s.asked(c.query)
-		if got := strings.Join(told(needs), "; "); got != c.needs || promQL != c.promQL || c.warning == "" && warning != "" || !strings.Contains(warning, c.warning) {
+		if got := strings.Join(told(needs), "; "); got != c.needs || promQL != c.promQL || c.warning == "" && warning != "" ||
+			!strings.Contains(warning, c.warning) {
 			t.Errorf("%s\nneeds %s, asks %s; %s\nnot   %s, asks %s", c.query, got, promQL, warning, c.needs, c.promQL)
 		}
 	}

@@ -300,7 +300,8 @@ func (m marks) matcher(matcher *labels.Matcher) *labels.Matcher {
 	case labels.MatchEqual:
 		text = m.pattern(matcher.Value, regexp.QuoteMeta)
 	case labels.MatchRegexp:
-		if !strings.ContainsAny(matcher.Value, `[\{`) && !m.raw(matcher.Value) { // there, a value may change the meaning of what stands around it
+		// there, a value may change the meaning of what stands around it
+		if !strings.ContainsAny(matcher.Value, `[\{`) && !m.raw(matcher.Value) {
 			text = m.pattern(matcher.Value, func(s string) string { return s })
 		}
 	}

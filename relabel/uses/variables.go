@@ -70,7 +70,8 @@ func (d declaration) read() *variable {
 		v.any = true
 	}
 	all := d.at.text("allValue")
-	if all != "" && d.at.truth("includeAll") && !slices.Contains(v.values, all) && !(v.any && (all == ".*" || all == ".+")) { // these are among any value
+	// these are among any value
+	if all != "" && d.at.truth("includeAll") && !slices.Contains(v.values, all) && !(v.any && (all == ".*" || all == ".+")) {
 		v.values = append(v.values, all)
 	}
 	return v
@@ -266,7 +267,8 @@ func (s *scope) asked(query string) (needs []Need, promQL, warning string) {
 	}
 	needs, warning = s.needs(m[1])
 	for i := range needs { // of its series, only this label is looked at
-		if _, exact := needs[i].Name(); exact && len(referenced(m[2])) == 0 && !s.adhoc && needs[i].Labels.Except && len(needs[i].Labels.Names) == 0 {
+		if _, exact := needs[i].Name(); exact && len(referenced(m[2])) == 0 && !s.adhoc && needs[i].Labels.Except &&
+			len(needs[i].Labels.Names) == 0 {
 			needs[i].Labels = some(m[2])
 		}
 	}

@@ -40,7 +40,10 @@ func (w *walker) walk(n *node, panel, source string) {
 	}
 	panel = w.panel(n, panel)
 	if lib := n.get("libraryPanel"); lib.object() && n.get("targets") == nil && lib.text("uid") != "" {
-		w.library = append(w.library, showing{uid: lib.text("uid"), name: lib.text("name"), file: w.file, title: w.title, line: lib.line, scope: w.scope})
+		w.library = append(w.library, showing{
+			uid: lib.text("uid"), name: lib.text("name"), file: w.file, title: w.title, line: lib.line,
+			scope: w.scope,
+		})
 	}
 	for _, key := range n.keys {
 		value := n.fields[key]
@@ -120,7 +123,8 @@ func (w *walker) source(n *node) string {
 	if t := w.datasources[name]; t != "" {
 		return t
 	}
-	if lower := strings.ToLower(name); strings.Contains(lower, "loki") || strings.Contains(lower, "tempo") || strings.Contains(lower, "elastic") {
+	if lower := strings.ToLower(name); strings.Contains(lower, "loki") || strings.Contains(lower, "tempo") ||
+		strings.Contains(lower, "elastic") {
 		return strings.ToLower(name)
 	}
 	return "?"
@@ -129,9 +133,12 @@ func (w *walker) source(n *node) string {
 // notPrometheus are the types of data sources that have an expr, or a query, of a language of their
 // own.
 var notPrometheus = []string{
-	"loki", "elasticsearch", "opensearch", "tempo", "jaeger", "zipkin", "mysql", "postgres", "mssql", "influxdb", "graphite", "opentsdb", "cloudwatch", "stackdriver", "azure-monitor",
-	"pyroscope", "phlare", "parca", "testdata", "grafana-testdata-datasource", "__expr__", "dashboard", "clickhouse", "bigquery", "athena", "timestream", "snowflake", "infinity", "github", "sqlite",
-	"alertmanager", "zabbix", "splunk", "datadog", "newrelic", "redshift", "mongodb", "victorialogs", "victoriametrics-logs", "googlesheets", "csv", "json",
+	"loki", "elasticsearch", "opensearch", "tempo", "jaeger", "zipkin", "mysql", "postgres", "mssql", "influxdb", "graphite", "opentsdb",
+	"cloudwatch", "stackdriver", "azure-monitor",
+	"pyroscope", "phlare", "parca", "testdata", "grafana-testdata-datasource", "__expr__", "dashboard", "clickhouse", "bigquery", "athena",
+	"timestream", "snowflake", "infinity", "github", "sqlite",
+	"alertmanager", "zabbix", "splunk", "datadog", "newrelic", "redshift", "mongodb", "victorialogs", "victoriametrics-logs",
+	"googlesheets", "csv", "json",
 }
 
 // prometheus tells whether a data source of this type could be asked PromQL: all could that are not
@@ -142,7 +149,8 @@ func prometheus(source string) bool {
 		return true
 	}
 	return !slices.ContainsFunc(notPrometheus, func(known string) bool {
-		return s == known || len(known) > 5 && strings.Contains(s, known) || strings.HasPrefix(s, "grafana-"+known) || strings.HasPrefix(s, known+"-")
+		return s == known || len(known) > 5 && strings.Contains(s, known) || strings.HasPrefix(s, "grafana-"+known) ||
+			strings.HasPrefix(s, known+"-")
 	})
 }
 
@@ -173,7 +181,8 @@ func (w *walker) add(at *node, panel, query string) {
 	if panel != "" {
 		where += ", " + panel
 	}
-	w.set.addScoped(&Use{Kind: w.kind, File: w.file, Line: at.first(), Where: where, Query: strings.TrimSpace(query), Alerts: w.alerts}, w.scope)
+	w.set.addScoped(&Use{Kind: w.kind, File: w.file, Line: at.first(), Where: where, Query: strings.TrimSpace(query), Alerts: w.alerts},
+		w.scope)
 }
 
 // addScoped adds a use whose query has variables of this scope.

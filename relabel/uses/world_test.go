@@ -76,7 +76,8 @@ func newWorld(rng *rand.Rand) world {
 				if m < 2 {
 					f = counter()
 				}
-				add(f, "__name__", fmt.Sprintf("m%d", m), "job", job, "a", value("a", lacks[0]), "b", value("b", lacks[1]), "c", value("c", lacks[2]), "d", value("d", lacks[3]))
+				add(f, "__name__", fmt.Sprintf("m%d", m), "job", job, "a", value("a", lacks[0]), "b", value("b", lacks[1]), "c",
+					value("c", lacks[2]), "d", value("d", lacks[3]))
 			}
 		}
 	}
@@ -94,7 +95,8 @@ func newWorld(rng *rand.Rand) world {
 		}
 	}
 	for _, job := range []string{"j0", "j1"} {
-		add(func(int) float64 { return 1 }, "__name__", "target_info", "job", job, "instance", "", "version", value("v", 2), "d", value("d", 5))
+		add(func(int) float64 { return 1 }, "__name__", "target_info", "job", job, "instance", "", "version", value("v", 2), "d",
+			value("d", 5))
 	}
 	return w.sorted()
 }
@@ -155,7 +157,8 @@ func (s *selected) Warnings() annotations.Annotations { return nil }
 var engines = func() (out [2]*engine.Engine) {
 	for i := range out {
 		out[i] = engine.NewEngine(engine.EngineOpts{
-			MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, EnableDelayedNameRemoval: i == 1, Parser: promql,
+			MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, EnableAtModifier: true, EnableNegativeOffset: true,
+			EnableDelayedNameRemoval: i == 1, Parser: promql,
 			NoStepSubqueryIntervalFn: func(int64) int64 { return 60_000 },
 		})
 	}

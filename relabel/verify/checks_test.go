@@ -54,29 +54,41 @@ func TestTraps(t *testing.T) {
 		line     int
 		text     string
 	}{
-		"6 integer le":                 {"- {source_labels: [__name__, le], regex: 'h_bucket;(1|5|10)', action: drop}", verify.CheckLe, verify.Broken, 4, "le=1, 5, 10 is stored as 1.0, 5.0, 10.0"},
-		"6 le with a useless zero":     {"- {source_labels: [__name__, le], regex: 'h_bucket;0\\.50', action: drop}", verify.CheckLe, verify.Broken, 4, "le=0.50 is stored as 0.5"},
-		"6 a million":                  {"- {source_labels: [le, __name__], regex: '1000000;h_bucket', action: drop}", verify.CheckLe, verify.Broken, 4, "stored as 1e+06"},
-		"6 any name":                   {"- {source_labels: [__name__, le], regex: '.*_bucket;30', action: drop}", verify.CheckLe, verify.Broken, 4, "30 is stored as 30.0"},
-		"6 quantiles":                  {"- {source_labels: [__name__, quantile], regex: 's;1', action: drop}", verify.CheckLe, verify.Broken, 4, "quantile=1"},
-		"7 unescaped dot":              {"- {source_labels: [__name__, code], regex: 'm;2.0', action: drop}", verify.CheckDot, verify.Doubtful, 4, "names 2.0"},
-		"drop without a regex":         {"- {source_labels: [__name__], action: drop}", verify.CheckEverything, verify.Broken, 4, "without a regex drops every series"},
-		"drop of everything":           {"- {source_labels: [__name__, pod], regex: '.+;.*', action: Drop}", verify.CheckEverything, verify.Broken, 4, "matches everything"},
-		"drop without source labels":   {"- {action: drop}", verify.CheckEverything, verify.Broken, 4, "without source_labels"},
-		"drop of nothing":              {"- {regex: up, action: drop}", verify.CheckNothing, verify.Doubtful, 4, "never matches"},
-		"10 keep":                      {"- {source_labels: [__name__], regex: 'a|b', action: keep}", verify.CheckKeep, verify.Doubtful, 4, "allow-list"},
-		"11 labelkeep":                 {"- {regex: 'job|instance', action: labelkeep}", verify.CheckName, verify.Broken, 4, "takes __name__"},
+		"6 integer le":             {"- {source_labels: [__name__, le], regex: 'h_bucket;(1|5|10)', action: drop}", verify.CheckLe, verify.Broken, 4, "le=1, 5, 10 is stored as 1.0, 5.0, 10.0"},
+		"6 le with a useless zero": {"- {source_labels: [__name__, le], regex: 'h_bucket;0\\.50', action: drop}", verify.CheckLe, verify.Broken, 4, "le=0.50 is stored as 0.5"},
+		"6 a million":              {"- {source_labels: [le, __name__], regex: '1000000;h_bucket', action: drop}", verify.CheckLe, verify.Broken, 4, "stored as 1e+06"},
+		"6 any name":               {"- {source_labels: [__name__, le], regex: '.*_bucket;30', action: drop}", verify.CheckLe, verify.Broken, 4, "30 is stored as 30.0"},
+		"6 quantiles":              {"- {source_labels: [__name__, quantile], regex: 's;1', action: drop}", verify.CheckLe, verify.Broken, 4, "quantile=1"},
+		"7 unescaped dot":          {"- {source_labels: [__name__, code], regex: 'm;2.0', action: drop}", verify.CheckDot, verify.Doubtful, 4, "names 2.0"},
+		"drop without a regex": {
+			"- {source_labels: [__name__], action: drop}", verify.CheckEverything, verify.Broken, 4,
+			"without a regex drops every series",
+		},
+		"drop of everything":         {"- {source_labels: [__name__, pod], regex: '.+;.*', action: Drop}", verify.CheckEverything, verify.Broken, 4, "matches everything"},
+		"drop without source labels": {"- {action: drop}", verify.CheckEverything, verify.Broken, 4, "without source_labels"},
+		"drop of nothing":            {"- {regex: up, action: drop}", verify.CheckNothing, verify.Doubtful, 4, "never matches"},
+		"10 keep":                    {"- {source_labels: [__name__], regex: 'a|b', action: keep}", verify.CheckKeep, verify.Doubtful, 4, "allow-list"},
+		"11 labelkeep": {
+			"- {regex: 'job|instance', action: labelkeep}", verify.CheckName, verify.Broken, 4,
+			"takes __name__",
+		},
 		"11 labeldrop":                 {"- {regex: '__.*', action: labeldrop}", verify.CheckName, verify.Broken, 4, "takes __name__"},
 		"9 temporary label":            {"- {source_labels: [a], target_label: __tmp_x}\n- {regex: __tmp_y, action: labeldrop}", verify.CheckTemporary, verify.Broken, 4, "__tmp_x stays"},
 		"labeldrop with source_labels": {"- {source_labels: [__name__], regex: pod, action: labeldrop}", verify.CheckRefused, verify.Broken, 4, "never at a value"},
-		"no action":                    {"- {source_labels: [__name__], regex: go_.*}", verify.CheckRefused, verify.Broken, 4, "Was `action: drop` meant?"},
-		"16 casing":                    {"- {sourceLabels: [__name__], regex: go_.*, action: drop}", verify.CheckRefused, verify.Broken, 4, "the field is source_labels"},
-		"unknown field":                {"- {source_labels: [__name__], regexp: go_.*, action: drop}", verify.CheckRefused, verify.Broken, 4, "no field regexp"},
-		"bad regex":                    {"- {source_labels: [__name__], regex: 'a(', action: drop}", verify.CheckRefused, verify.Broken, 4, "missing closing"},
-		"null in quotes":               {"- {source_labels: [__name__], regex: 'null', action: drop}", verify.CheckRefused, verify.Broken, 4, "(?:null)"},
-		"12 up":                        {"- {source_labels: [__name__], regex: 'up|a', action: drop}", verify.CheckNeverSeen, verify.Doubtful, 4, "up never pass"},
-		"long":                         {"- {source_labels: [__name__], regex: '" + strings.Repeat("a|", 100) + "b', action: drop}", verify.CheckLong, verify.Doubtful, 4, "101 alternatives"},
-		"meta labels":                  {"- {source_labels: [__meta_kubernetes_pod_name], regex: x, action: drop}", verify.CheckLevel, verify.Doubtful, 4, "__meta_kubernetes_pod_name is gone"},
+		"no action": {
+			"- {source_labels: [__name__], regex: go_.*}", verify.CheckRefused, verify.Broken, 4,
+			"Was `action: drop` meant?",
+		},
+		"16 casing":      {"- {sourceLabels: [__name__], regex: go_.*, action: drop}", verify.CheckRefused, verify.Broken, 4, "the field is source_labels"},
+		"unknown field":  {"- {source_labels: [__name__], regexp: go_.*, action: drop}", verify.CheckRefused, verify.Broken, 4, "no field regexp"},
+		"bad regex":      {"- {source_labels: [__name__], regex: 'a(', action: drop}", verify.CheckRefused, verify.Broken, 4, "missing closing"},
+		"null in quotes": {"- {source_labels: [__name__], regex: 'null', action: drop}", verify.CheckRefused, verify.Broken, 4, "(?:null)"},
+		"12 up":          {"- {source_labels: [__name__], regex: 'up|a', action: drop}", verify.CheckNeverSeen, verify.Doubtful, 4, "up never pass"},
+		"long": {
+			"- {source_labels: [__name__], regex: '" + strings.Repeat("a|", 100) + "b', action: drop}",
+			verify.CheckLong, verify.Doubtful, 4, "101 alternatives",
+		},
+		"meta labels": {"- {source_labels: [__meta_kubernetes_pod_name], regex: x, action: drop}", verify.CheckLevel, verify.Doubtful, 4, "__meta_kubernetes_pod_name is gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := withRules(t, c.rules)
@@ -117,7 +129,8 @@ func TestWrongLevel(t *testing.T) {
 `)
 	r := check(t, verify.Options{Prometheus: []string{path}})
 	drop, keep := find(r, verify.CheckLevel, path, 4), find(r, verify.CheckLevel, path, 5)
-	if len(r.Findings) != 2 || len(drop) != 1 || drop[0].Severity != verify.Doubtful || len(keep) != 1 || keep[0].Severity != verify.Broken {
+	if len(r.Findings) != 2 || len(drop) != 1 || drop[0].Severity != verify.Doubtful || len(keep) != 1 ||
+		keep[0].Severity != verify.Broken {
 		t.Error(textOf(t, r))
 	}
 }
@@ -126,13 +139,18 @@ func TestWrongLevel(t *testing.T) {
 func TestServersDiffer(t *testing.T) {
 	const a = "- {source_labels: [__name__], regex: a, action: drop}"
 	const b = "- {source_labels: [__name__], regex: b, action: drop}"
-	one, same, other, fewer, more := withRules(t, a+"\n"+b), withRules(t, "# the same\n"+a+"\n"+b), withRules(t, a+"\n"+strings.Replace(b, "b,", "c,", 1)), withRules(t, a), withRules(t, a+"\n"+b+"\n"+a)
-	for path, want := range map[string]string{same: "", other: "rule 2 of job j differs from " + one + ":5", fewer: "job j lacks the rule of " + one + ":5", more: "rule 3 of job j is missing in " + one} {
+	one, same, other, fewer, more := withRules(t, a+"\n"+b), withRules(t, "# the same\n"+a+"\n"+b),
+		withRules(t, a+"\n"+strings.Replace(b, "b,", "c,", 1)), withRules(t, a), withRules(t, a+"\n"+b+"\n"+a)
+	for path, want := range map[string]string{
+		same: "", other: "rule 2 of job j differs from " + one + ":5",
+		fewer: "job j lacks the rule of " + one + ":5", more: "rule 3 of job j is missing in " + one,
+	} {
 		r := check(t, verify.Options{Prometheus: []string{one, path}})
 		switch {
 		case want == "" && len(r.Findings) > 0:
 			t.Error(textOf(t, r))
-		case want != "" && (len(r.Findings) != 1 || r.Findings[0].Check != verify.CheckDiffers || r.Findings[0].File != path || !strings.Contains(r.Findings[0].Text, want) || r.State != verify.Faulty):
+		case want != "" && (len(r.Findings) != 1 || r.Findings[0].Check != verify.CheckDiffers || r.Findings[0].File != path ||
+			!strings.Contains(r.Findings[0].Text, want) || r.State != verify.Faulty):
 			t.Errorf("want %q:\n%s", want, textOf(t, r))
 		}
 	}
@@ -145,7 +163,8 @@ func TestShardsAreNoDifference(t *testing.T) {
 	}
 	files := []string{shard(0), shard(1), shard(2), shard(3)}
 	for _, src := range []inventory.Source{nil, series(t, "m node=a", "m node=b", "m node=c", "m node=d")} {
-		if r := check(t, verify.Options{Prometheus: files, Uses: queries(t, "sum(m)"), Source: src}); r.State != verify.OK || len(r.Findings) > 0 {
+		if r := check(t, verify.Options{Prometheus: files, Uses: queries(t, "sum(m)"), Source: src}); r.State != verify.OK ||
+			len(r.Findings) > 0 {
 			t.Error(textOf(t, r))
 		}
 	}
@@ -201,7 +220,8 @@ func TestNeedsWithoutStoredSeries(t *testing.T) {
 				}
 				return
 			}
-			if len(got) != 1 || got[0].Severity != c.severity || !strings.Contains(got[0].Text, c.text) || got[0].File != "q.promql" || got[0].Line != 1 || got[0].RuleLine != 4 {
+			if len(got) != 1 || got[0].Severity != c.severity || !strings.Contains(got[0].Text, c.text) || got[0].File != "q.promql" ||
+				got[0].Line != 1 || got[0].RuleLine != 4 {
 				t.Error(textOf(t, r))
 			}
 		})
@@ -245,7 +265,8 @@ spec:
 			t.Errorf("%s:\n%s", check, textOf(t, r))
 		}
 	}
-	if got := find(r, verify.CheckRefused, path, 16); len(got) == 1 && !strings.Contains(got[0].Text, "in a monitor the field is sourceLabels") {
+	if got := find(r, verify.CheckRefused, path, 16); len(got) == 1 &&
+		!strings.Contains(got[0].Text, "in a monitor the field is sourceLabels") {
 		t.Errorf("%s", got[0].Text)
 	}
 	found := false
@@ -260,7 +281,8 @@ spec:
 func TestKept(t *testing.T) {
 	keep := file(t, "keep.yaml", "- {match: seasonal_total, owner: ada, reason: the yearly bill, expires: 2027-01-01}\n")
 	r := check(t, verify.Options{Prometheus: []string{withRules(t, "- {source_labels: [__name__], regex: 'seasonal_.*', action: drop}")}, Keep: []string{keep}})
-	if len(r.Findings) != 1 || r.Findings[0].File != keep || !strings.Contains(r.Findings[0].Advice, "to be kept for ada (the yearly bill)") {
+	if len(r.Findings) != 1 || r.Findings[0].File != keep ||
+		!strings.Contains(r.Findings[0].Advice, "to be kept for ada (the yearly bill)") {
 		t.Error(textOf(t, r))
 	}
 }
@@ -292,7 +314,8 @@ func TestCouldNotCheck(t *testing.T) {
 		names = append(names, fmt.Sprintf("h%d_bucket", i))
 	}
 	wide := withRules(t, "- {source_labels: [__name__, le], regex: '("+strings.Join(names, "|")+");(1|2|3|4|5|6|7|8|9|10)', action: drop}")
-	if r := check(t, verify.Options{Prometheus: []string{wide}}); r.State != verify.NotChecked || !strings.Contains(textOf(t, r), "more than 20000 combinations") {
+	if r := check(t, verify.Options{Prometheus: []string{wide}}); r.State != verify.NotChecked ||
+		!strings.Contains(textOf(t, r), "more than 20000 combinations") {
 		t.Errorf("a list too long to look at: %.300s", textOf(t, r))
 	}
 	if _, err := verify.Check(context.Background(), verify.Options{}); err == nil {
@@ -324,7 +347,10 @@ func TestJobFiles(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	f := verify.Finding{Severity: verify.Broken, File: "a.yaml", Line: 3, Where: "alert X", Text: "loses\nb", Advice: "Do c.", RuleFile: "p.yml", RuleLine: 7, Job: "j"}
+	f := verify.Finding{
+		Severity: verify.Broken, File: "a.yaml", Line: 3, Where: "alert X", Text: "loses\nb", Advice: "Do c.",
+		RuleFile: "p.yml", RuleLine: 7, Job: "j",
+	}
 	if got, want := f.String(), "a.yaml:3: error: alert X: loses b [rule p.yml:7, job j]. Do c."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

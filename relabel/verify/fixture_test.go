@@ -29,7 +29,10 @@ func pages(t testing.TB) inventory.Source {
 	for _, h := range []string{"apiserver_request_duration_seconds", "apiserver_request_sli_duration_seconds"} {
 		fmt.Fprintf(&b, "# TYPE %s histogram\n", h)
 		for _, verb := range []string{"GET", "LIST", "POST"} {
-			for i, le := range []string{"0.1", "0.15", "0.25", "0.5", "0.9", "1", "1.25", "2.5", "5", "15", "25", "30", "50", "60", "+Inf"} {
+			for i, le := range []string{
+				"0.1", "0.15", "0.25", "0.5", "0.9", "1", "1.25", "2.5", "5", "15", "25", "30", "50", "60",
+				"+Inf",
+			} {
 				fmt.Fprintf(&b, "%s_bucket{verb=%q,scope=\"cluster\",le=%q} %d\n", h, verb, le, i+1)
 			}
 			fmt.Fprintf(&b, "%s_sum{verb=%q,scope=\"cluster\"} 1\n%s_count{verb=%q,scope=\"cluster\"} 15\n", h, verb, h, verb)
@@ -82,7 +85,10 @@ func find(r *verify.Result, check, file string, line int) []verify.Finding {
 	return out
 }
 
-var fixture = verify.Options{Prometheus: []string{"testdata/handwritten.yml"}, Rules: []string{"testdata/rules"}, Dashboards: []string{"testdata/dashboards"}}
+var fixture = verify.Options{
+	Prometheus: []string{"testdata/handwritten.yml"}, Rules: []string{"testdata/rules"},
+	Dashboards: []string{"testdata/dashboards"},
+}
 
 // F1: the list takes the bucket that a burn-rate rule of the same bundle needs. F2: on Prometheus 3
 // the same list takes none of its integer edges. Both are found without a single stored series, and
@@ -101,7 +107,8 @@ func TestHandwrittenList(t *testing.T) {
 			}
 			f1 := find(r, verify.CheckLost, "testdata/rules/burnrate.yaml", 8)
 			severity := map[bool]verify.Severity{false: verify.Broken, true: verify.Doubtful}[stored]
-			if len(f1) != 1 || f1[0].Severity != severity || f1[0].RuleFile != "testdata/handwritten.yml" || f1[0].RuleLine != 12 || !strings.Contains(f1[0].Text, `le="30"`) {
+			if len(f1) != 1 || f1[0].Severity != severity || f1[0].RuleFile != "testdata/handwritten.yml" || f1[0].RuleLine != 12 ||
+				!strings.Contains(f1[0].Text, `le="30"`) {
 				t.Errorf("F1: %+v\n%s", f1, text)
 			}
 			f2 := find(r, verify.CheckLe, "testdata/handwritten.yml", 12)

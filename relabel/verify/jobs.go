@@ -194,7 +194,8 @@ func spelled(c *relabel.Config) string {
 	for _, l := range c.SourceLabels {
 		source = append(source, string(l))
 	}
-	return fmt.Sprintf("%s %q %q %q %d %q %q", strings.ToLower(string(c.Action)), source, c.Separator, regex, c.Modulus, c.TargetLabel, c.Replacement)
+	return fmt.Sprintf("%s %q %q %q %d %q %q", strings.ToLower(string(c.Action)), source, c.Separator, regex, c.Modulus, c.TargetLabel,
+		c.Replacement)
 }
 
 // compareServers holds the rules of each job against those of the first server that has it (trap

@@ -42,7 +42,8 @@ func FuzzReadLanguage(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, pattern string) {
-		if len(pattern) > 60 || strings.ContainsAny(pattern, "^$") || strings.Contains(pattern, `\b`) || strings.Contains(pattern, `\B`) || strings.Contains(pattern, `\A`) || strings.Contains(pattern, `\z`) {
+		if len(pattern) > 60 || strings.ContainsAny(pattern, "^$") || strings.Contains(pattern, `\b`) || strings.Contains(pattern, `\B`) ||
+			strings.Contains(pattern, `\A`) || strings.Contains(pattern, `\z`) {
 			return // an assertion may make a word impossible, which costs a finding too many
 		}
 		re, err := regexp.Compile("^(?s:" + pattern + ")$")
@@ -73,7 +74,10 @@ func FuzzReadLanguage(f *testing.F) {
 }
 
 func TestStoredSpelling(t *testing.T) {
-	for value, want := range map[string]string{"1": "1.0", "30": "30.0", "30.0": "30.0", "0.5": "0.5", "0.50": "0.5", "+Inf": "+Inf", "Inf": "+Inf", "1000000": "1e+06", "1e6": "1e+06", "5e-05": "5e-05", "": "", "x": "x", "-1": "-1.0"} {
+	for value, want := range map[string]string{
+		"1": "1.0", "30": "30.0", "30.0": "30.0", "0.5": "0.5", "0.50": "0.5", "+Inf": "+Inf",
+		"Inf": "+Inf", "1000000": "1e+06", "1e6": "1e+06", "5e-05": "5e-05", "": "", "x": "x", "-1": "-1.0",
+	} {
 		if got := stored(value); got != want {
 			t.Errorf("%q is stored as %q, want %q", value, got, want)
 		}

@@ -19,7 +19,10 @@ func TestWhatWeShip(t *testing.T) {
 	for _, shard := range []string{"0", "1"} {
 		files = append(files, file(t, "prometheus.yml", strings.NewReplacer("${SHARDS}", "4", "${SHARD}", shard).Replace(string(text))))
 	}
-	r := check(t, verify.Options{Prometheus: files, Rules: []string{"../../alerts/global", "../../alerts/shard"}, Dashboards: []string{"../../dashboards"}})
+	r := check(t, verify.Options{
+		Prometheus: files, Rules: []string{"../../alerts/global", "../../alerts/shard"},
+		Dashboards: []string{"../../dashboards"},
+	})
 	if r.State != verify.OK || len(r.Findings) > 0 || r.Rules == 0 || r.Uses < 500 {
 		t.Error(textOf(t, r))
 	}

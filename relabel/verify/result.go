@@ -128,7 +128,8 @@ func (r *Result) finish(set *uses.Set) {
 func compareFindings(a, b Finding) int {
 	return cmp.Or(
 		cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Check, b.Check),
-		cmp.Compare(a.RuleFile, b.RuleFile), cmp.Compare(a.RuleLine, b.RuleLine), cmp.Compare(a.Where, b.Where), cmp.Compare(a.Query, b.Query),
+		cmp.Compare(a.RuleFile, b.RuleFile), cmp.Compare(a.RuleLine, b.RuleLine), cmp.Compare(a.Where, b.Where),
+		cmp.Compare(a.Query, b.Query),
 		cmp.Compare(a.Job, b.Job), cmp.Compare(a.Text, b.Text),
 	)
 }

@@ -15,7 +15,10 @@ import (
 // judgeRules looks at the rules of a job alone: what is wrong whatever is stored.
 func (r *Result) judgeRules(j *job) {
 	add := func(cr config.Rule, severity Severity, check, advice, format string, args ...any) {
-		r.add(Finding{Severity: severity, Check: check, RuleFile: cr.File, RuleLine: cr.Line, Job: j.Name, Text: fmt.Sprintf(format, args...), Advice: advice})
+		r.add(Finding{
+			Severity: severity, Check: check, RuleFile: cr.File, RuleLine: cr.Line, Job: j.Name,
+			Text: fmt.Sprintf(format, args...), Advice: advice,
+		})
 	}
 	for _, cr := range slices.Concat(j.Rules, j.Target) {
 		if cr.Err != nil {
@@ -48,7 +51,8 @@ func (r *Result) judgeRules(j *job) {
 					"name are not stored", c.Action)
 			}
 		}
-		if t := c.TargetLabel; strings.HasPrefix(t, "__") && t != model.MetricNameLabel && !strings.Contains(t, "$") && c.Replacement != "" && !clearedLater(t, j.rules[i+1:]) {
+		if t := c.TargetLabel; strings.HasPrefix(t, "__") && t != model.MetricNameLabel && !strings.Contains(t, "$") &&
+			c.Replacement != "" && !clearedLater(t, j.rules[i+1:]) {
 			add(ru.Rule, Broken, CheckTemporary, "End the list with `action: labeldrop` and `regex: __tmp_.*`.", "label %s stays on the stored series: "+
 				"only relabelling of targets takes labels that begin with __ away", t)
 		}
@@ -108,7 +112,8 @@ func (r *Result) judgeDrop(ru *rule, add func(config.Rule, Severity, string, str
 	at := slices.Index(c.SourceLabels, model.MetricNameLabel)
 	var never []string
 	for _, w := range ru.words.words {
-		if values := split(c, w); at >= 0 && values != nil && (values[at] == "up" || strings.HasPrefix(values[at], "scrape_") && !ru.words.open) {
+		if values := split(c, w); at >= 0 && values != nil &&
+			(values[at] == "up" || strings.HasPrefix(values[at], "scrape_") && !ru.words.open) {
 			never = append(never, values[at])
 		}
 	}
@@ -156,7 +161,8 @@ func bothSpellings(value string) string {
 	if short, ok := strings.CutSuffix(stored(value), ".0"); ok {
 		return short + `(\.0)?`
 	}
-	return "(" + strings.ReplaceAll(value, ".", `\.`) + "|" + strings.ReplaceAll(strings.ReplaceAll(stored(value), ".", `\.`), "+", `\+`) + ")"
+	return "(" + strings.ReplaceAll(value, ".", `\.`) + "|" + strings.ReplaceAll(strings.ReplaceAll(stored(value), ".", `\.`), "+", `\+`) +
+		")"
 }
 
 func asStored(values []string) []string {

@@ -61,7 +61,8 @@ func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *u
 			entries: map[*uses.Entry]bool{}, jobs: map[*job]bool{}, stays: map[*job]map[[2]string]bool{},
 		},
 		of:     assign(distinct(jobs), present),
-		losses: map[taken]*count{}, merged: map[taken]*count{}, more: map[taken]*count{}, hashes: map[*job]map[uint64]struct{}{}, names: map[string]bool{}, recorded: set.Recorded(),
+		losses: map[taken]*count{}, merged: map[taken]*count{}, more: map[taken]*count{}, hashes: map[*job]map[uint64]struct{}{},
+		names: map[string]bool{}, recorded: set.Recorded(),
 	}
 	err = o.Source.Scan(ctx, func(series *inventory.Series) error {
 		if r.Series++; r.Series%seriesPerCtx == 0 {
@@ -249,7 +250,8 @@ func (j *job) neverScraped(name string, recorded map[string]bool) bool {
 // neverSeen are the series that the server makes itself.
 func neverSeen(name string) bool {
 	switch name {
-	case "up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_samples_post_metric_relabeling", "scrape_series_added", "scrape_timeout_seconds",
+	case "up", "scrape_duration_seconds", "scrape_samples_scraped", "scrape_samples_post_metric_relabeling", "scrape_series_added",
+		"scrape_timeout_seconds",
 		"scrape_sample_limit", "scrape_body_size_bytes", "ALERTS", "ALERTS_FOR_STATE":
 		return true
 	}
@@ -330,5 +332,8 @@ func (t taken) doubt(f *Finding) {
 }
 
 func (t taken) finding(check string, c *count) Finding {
-	return Finding{Severity: Broken, Check: check, RuleFile: t.rule.File, RuleLine: t.rule.Line, Job: t.job.Name, Series: c.series, Examples: c.examples}
+	return Finding{
+		Severity: Broken, Check: check, RuleFile: t.rule.File, RuleLine: t.rule.Line, Job: t.job.Name, Series: c.series,
+		Examples: c.examples,
+	}
 }

@@ -67,16 +67,25 @@ func TestStoredSeriesDecide(t *testing.T) {
 			verify.CheckDot, verify.Broken, "takes 2 stored series that it does not name", 2,
 		},
 		"an unescaped dot that takes no more": {"- {source_labels: [__name__, code], regex: 'm;2.0', action: drop}", "", []string{"m code=2.0", "m code=201"}, verify.CheckDot, verify.Doubtful, "names 2.0", 0},
-		"series that become one":              {"- {regex: pod, action: labeldrop}", "", []string{"m pod=a", "m pod=b", "m pod=c", "m pod=d node=x"}, verify.CheckMerged, verify.Broken, "2 stored series become equal", 2},
-		"series that stay apart":              {"- {regex: pod, action: labeldrop}", "sum by (node) (m)", []string{"m pod=a node=a", "m pod=b node=b"}, verify.CheckMerged, "", "", 0},
-		"a label that is read":                {"- {regex: pod, action: labeldrop}", "sum by (pod) (m)", []string{"m pod=a node=a", "m pod=b node=b", "n pod=b"}, verify.CheckLost, verify.Broken, "needs label pod of m, which the rule takes from 2 stored series", 2},
-		"some of many":                        {"- {source_labels: [__name__, pod], regex: 'm;', action: drop}", "sum(m)", []string{"m pod=a", "m node=a", "m node=b"}, verify.CheckLost, verify.Broken, "loses 2 stored series of m", 2},
-		"none of them":                        {"- {source_labels: [__name__, pod], regex: 'm;', action: drop}", `sum(m{pod!=""})`, []string{"m pod=a", "m node=a", "m node=b"}, verify.CheckLost, "", "", 0},
-		"a doubt that is none":                {"- {source_labels: [__name__, pod], regex: 'm;', action: drop}", "sum(m)", []string{"m pod=a", "m pod=b"}, verify.CheckLost, "", "", 0},
-		"up stays":                            {"- {source_labels: [__name__], regex: 'up.*', action: drop}", "up == 0", []string{"up instance=a"}, verify.CheckLost, "", "", 0},
-		"a query of today without series":     {"- {source_labels: [__name__], regex: 'm|n', action: drop}", "n > 0", []string{"o pod=a"}, verify.CheckLost, verify.Broken, "loses all series of n", 0},
-		"fewer buckets":                       {`- {source_labels: [__name__, le], regex: 'h_bucket;1\.0', action: drop}`, "histogram_quantile(0.5, sum by (le) (rate(h_bucket[5m])))", []string{"h_bucket le=1.0", "h_bucket le=+Inf"}, verify.CheckLost, verify.Doubtful, "fewer buckets", 1},
-		"without +Inf":                        {`- {source_labels: [__name__, le], regex: 'h_bucket;\+Inf', action: drop}`, "histogram_quantile(0.5, sum by (le) (rate(h_bucket[5m])))", []string{"h_bucket le=1.0", "h_bucket le=+Inf"}, verify.CheckLost, verify.Broken, "loses 1 stored series", 1},
+		"series that become one": {
+			"- {regex: pod, action: labeldrop}", "",
+			[]string{"m pod=a", "m pod=b", "m pod=c", "m pod=d node=x"},
+			verify.CheckMerged, verify.Broken, "2 stored series become equal",
+			2,
+		},
+		"series that stay apart": {
+			"- {regex: pod, action: labeldrop}", "sum by (node) (m)",
+			[]string{"m pod=a node=a", "m pod=b node=b"},
+			verify.CheckMerged, "", "", 0,
+		},
+		"a label that is read":            {"- {regex: pod, action: labeldrop}", "sum by (pod) (m)", []string{"m pod=a node=a", "m pod=b node=b", "n pod=b"}, verify.CheckLost, verify.Broken, "needs label pod of m, which the rule takes from 2 stored series", 2},
+		"some of many":                    {"- {source_labels: [__name__, pod], regex: 'm;', action: drop}", "sum(m)", []string{"m pod=a", "m node=a", "m node=b"}, verify.CheckLost, verify.Broken, "loses 2 stored series of m", 2},
+		"none of them":                    {"- {source_labels: [__name__, pod], regex: 'm;', action: drop}", `sum(m{pod!=""})`, []string{"m pod=a", "m node=a", "m node=b"}, verify.CheckLost, "", "", 0},
+		"a doubt that is none":            {"- {source_labels: [__name__, pod], regex: 'm;', action: drop}", "sum(m)", []string{"m pod=a", "m pod=b"}, verify.CheckLost, "", "", 0},
+		"up stays":                        {"- {source_labels: [__name__], regex: 'up.*', action: drop}", "up == 0", []string{"up instance=a"}, verify.CheckLost, "", "", 0},
+		"a query of today without series": {"- {source_labels: [__name__], regex: 'm|n', action: drop}", "n > 0", []string{"o pod=a"}, verify.CheckLost, verify.Broken, "loses all series of n", 0},
+		"fewer buckets":                   {`- {source_labels: [__name__, le], regex: 'h_bucket;1\.0', action: drop}`, "histogram_quantile(0.5, sum by (le) (rate(h_bucket[5m])))", []string{"h_bucket le=1.0", "h_bucket le=+Inf"}, verify.CheckLost, verify.Doubtful, "fewer buckets", 1},
+		"without +Inf":                    {`- {source_labels: [__name__, le], regex: 'h_bucket;\+Inf', action: drop}`, "histogram_quantile(0.5, sum by (le) (rate(h_bucket[5m])))", []string{"h_bucket le=1.0", "h_bucket le=+Inf"}, verify.CheckLost, verify.Broken, "loses 1 stored series", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := withRules(t, c.rules)
@@ -93,7 +102,8 @@ func TestStoredSeriesDecide(t *testing.T) {
 			}
 			switch {
 			case c.severity == "" && len(got) > 0,
-				c.severity != "" && (len(got) != 1 || got[0].Severity != c.severity || got[0].Series != c.count || !strings.Contains(got[0].Text, c.text)):
+				c.severity != "" && (len(got) != 1 || got[0].Severity != c.severity || got[0].Series != c.count ||
+					!strings.Contains(got[0].Text, c.text)):
 				t.Errorf("%+v\n%s", got, textOf(t, r))
 			}
 			if r.Series != int64(len(c.series)) {
@@ -185,7 +195,8 @@ func TestCountsAreRight(t *testing.T) {
 		}
 		var texts []string
 		for range 1 + rng.IntN(4) {
-			texts = append(texts, pick(`a`, `sum by (pod) (b{pod!="z"})`, `count({__name__=~"[abc]"})`, `h_bucket{le=~"1(\\.0)?"}`, `sum(c{node="x"})`, `sum(rate(h_bucket[5m]))`, `absent(c{pod="y"})`, `up`))
+			texts = append(texts, pick(`a`, `sum by (pod) (b{pod!="z"})`, `count({__name__=~"[abc]"})`, `h_bucket{le=~"1(\\.0)?"}`,
+				`sum(c{node="x"})`, `sum(rate(h_bucket[5m]))`, `absent(c{pod="y"})`, `up`))
 		}
 		set := queries(t, texts...)
 		src := series(t, stored...)
@@ -209,7 +220,8 @@ func TestCountsAreRight(t *testing.T) {
 				for _, n := range u.Needs {
 					if !slices.ContainsFunc(n.Matchers, func(m *labels.Matcher) bool {
 						v := ls.Get(m.Name)
-						return !m.Matches(v) && (v != "" || m.Name == model.MetricNameLabel || known[ls.Get(model.MetricNameLabel)+" "+m.Name])
+						return !m.Matches(v) && (v != "" || m.Name == model.MetricNameLabel ||
+							known[ls.Get(model.MetricNameLabel)+" "+m.Name])
 					}) {
 						lb := labels.NewBuilder(ls)
 						for _, c := range configs {
@@ -226,7 +238,8 @@ func TestCountsAreRight(t *testing.T) {
 					}
 				}
 			}
-			got := slices.ContainsFunc(r.Findings, func(f verify.Finding) bool { return f.File == "q.promql" && f.Line == line+1 && f.Series > 0 })
+			got := slices.ContainsFunc(r.Findings,
+				func(f verify.Finding) bool { return f.File == "q.promql" && f.Line == line+1 && f.Series > 0 })
 			if got != (len(want) > 0) {
 				t.Fatalf("seed %d round %d: %s loses %d series, found: %v\nrules\n%s\nseries %s\n%s", seed, round, u.Query, len(want), got, rules.String(), strings.Join(stored, "\n"), textOf(t, r))
 			}
@@ -244,7 +257,8 @@ func (broken) Scan(context.Context, func(*inventory.Series) error) error {
 
 // An inventory that cannot be read is no answer at all.
 func TestBrokenSource(t *testing.T) {
-	_, err := verify.Check(context.Background(), verify.Options{Prometheus: []string{withRules(t, "- {regex: pod, action: labeldrop}")}, Source: broken{}})
+	_, err := verify.Check(context.Background(),
+		verify.Options{Prometheus: []string{withRules(t, "- {regex: pod, action: labeldrop}")}, Source: broken{}})
 	if err == nil || !strings.Contains(err.Error(), "broken: page x:3") {
 		t.Error(err)
 	}
@@ -253,7 +267,10 @@ func TestBrokenSource(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("enough"))
-	_, err := verify.Check(ctx, verify.Options{Prometheus: []string{withRules(t, "- {regex: pod, action: labeldrop}")}, Source: series(t, "m")})
+	_, err := verify.Check(ctx, verify.Options{
+		Prometheus: []string{withRules(t, "- {regex: pod, action: labeldrop}")},
+		Source:     series(t, "m"),
+	})
 	if err == nil || !strings.Contains(err.Error(), "enough") {
 		t.Error(err)
 	}

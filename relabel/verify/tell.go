@@ -19,7 +19,9 @@ func (n *need) tell(r *Result, l *loss) {
 	exact := n.named(l.rule)
 	switch {
 	case len(l.labels) > 0 && n.stranger && n.job.why != "" && !exact:
-		return // which labels the pages of other jobs have, which may come through this one, nobody knows: every rule on labels would be told for every query
+		// which labels the pages of other jobs have, which may come through this one, nobody knows:
+		// every rule on labels would be told for every query
+		return
 	case len(l.labels) > 0:
 		slices.Sort(l.labels)
 		f.Text = fmt.Sprintf("needs label %s of %s, which the rule takes away", listed(l.labels), selector)
@@ -28,7 +30,8 @@ func (n *need) tell(r *Result, l *loss) {
 			f.Severity = Doubtful
 		}
 	case l.older && !l.some:
-		edges := slices.DeleteFunc(slices.Clone(l.values), func(v string) bool { label, _, _ := strings.Cut(v, "="); return !isNumeric(label) })
+		edges := slices.DeleteFunc(slices.Clone(l.values),
+			func(v string) bool { label, _, _ := strings.Cut(v, "="); return !isNumeric(label) })
 		f.Text = fmt.Sprintf("needs the bucket %s of %s, which the rule takes wherever the edge is stored without .0, as Prometheus before 3 does: the "+
 			"query finds nothing then, and an alert on it stays silent", listed(edges), selector)
 		f.Advice = "Take this edge out of the list."
@@ -65,11 +68,21 @@ func (n *need) tell(r *Result, l *loss) {
 		f.Text = fmt.Sprintf("may lose %s of %s, such as %s", what, selector, l.example)
 		f.Advice = "Give --scrape to know: the stored series decide."
 	}
+	n.doubt(&f, l)
+	if n.Absent {
+		f.Text += "; the query asks for what is absent, and would find that"
+	}
+	r.tellUses(f, n.Entry)
+}
+
+// doubt says where a loss is one only if something is so that nobody knows here.
+func (n *need) doubt(f *Finding, l *loss) {
 	if f.Severity == Broken && l.all && len(n.matchers["metrics_path"])+len(n.matchers["endpoint"]) == 0 && n.job.keptBeside(n.names) {
 		f.Severity = Doubtful
 		f.Text += " in this endpoint; another one of the monitor keeps all that it has of the name"
 	}
-	if f.Severity == Broken && n.job.Honors && !slices.ContainsFunc(n.names, func(name string) bool { return !strings.Contains(name, ":") }) {
+	if f.Severity == Broken && n.job.Honors &&
+		!slices.ContainsFunc(n.names, func(name string) bool { return !strings.Contains(name, ":") }) {
 		f.Severity = Doubtful
 		f.Text += ", if this job scrapes them from another server: they have the name of recorded series"
 	}
@@ -83,10 +96,6 @@ func (n *need) tell(r *Result, l *loss) {
 		}
 		f.Text = "may lose what it asks for, if " + condition + ": it " + f.Text
 	}
-	if n.Absent {
-		f.Text += "; the query asks for what is absent, and would find that"
-	}
-	r.tellUses(f, n.Entry)
 }
 
 // named says whether the rule names a metric of the need in full.

@@ -101,7 +101,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return serve(ctx, o, p, *address, stdout)
 		}
 		return withDemo(ctx, o, p, *address, stdout, demo.Options{
-			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, History: time.Duration(past), Seed: 1, Troubles: staged, Called: names,
+			Groups: *groups, Shards: *shards, Replicas: *replicas, Nodes: *nodes, History: time.Duration(past), Seed: 1, Troubles: staged,
+			Called:        names,
 			ListenAddress: "127.0.0.1:0", AdminListenAddress: "127.0.0.1:0", Version: "dashboards", Registry: registry(),
 			Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			Say:    func(format string, args ...any) { fmt.Fprintf(stdout, format+"\n", args...) },
@@ -117,7 +118,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // registry has what every Spillway shows of its process and build: the dashboards ask for it.
 func registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), versioncollector.NewCollector("spillway"))
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		versioncollector.NewCollector("spillway"))
 	return r
 }
 

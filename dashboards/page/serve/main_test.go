@@ -72,7 +72,10 @@ func folder(t *testing.T, manifest string) string {
 
 // Dashboards of two folders are one list, and each opens.
 func TestUnion(t *testing.T) {
-	u := union{fstest.MapFS{"b.json": {Data: []byte("1")}, "c.json": {Data: []byte("2")}}, fstest.MapFS{"a.json": {Data: []byte("3")}, "b.json": {Data: []byte("4")}}}
+	u := union{
+		fstest.MapFS{"b.json": {Data: []byte("1")}, "c.json": {Data: []byte("2")}},
+		fstest.MapFS{"a.json": {Data: []byte("3")}, "b.json": {Data: []byte("4")}},
+	}
 	names, err := fs.Glob(u, "*.json")
 	if err != nil || !slices.Equal(names, []string{"a.json", "b.json", "c.json"}) {
 		t.Errorf("%q %v", names, err)
@@ -94,19 +97,35 @@ func TestCommandLine(t *testing.T) {
 		code int
 		want string
 	}{
-		"an unknown flag":     {[]string{"--nonsense"}, 2, "nonsense"},
-		"a wrong history":     {[]string{"--bundle=" + page, "--history=long"}, 1, "write a duration such as 1h"},
-		"an unknown trouble":  {[]string{"--bundle=" + page, "--trouble=Nonsense"}, 1, `no trouble "Nonsense"`},
-		"trouble elsewhere":   {[]string{"--bundle=" + page, "--trouble=GPUHot", "--url=http://127.0.0.1:9090"}, 1, "staged in the demo"},
-		"names of nobody":     {[]string{"--bundle=" + page, "--called=" + filepath.Join(page, "none.json")}, 1, "--called: open"},
-		"names that are none": {[]string{"--bundle=" + page, "--called=" + filepath.Join(page, "index.html")}, 1, "holds no JSON list of names"},
-		"names elsewhere":     {[]string{"--bundle=" + page, "--called=" + called(t), "--url=http://127.0.0.1:9090"}, 1, "names experiments of the demo"},
-		"no bundle":           {[]string{"--bundle=" + t.TempDir()}, 1, "not bundled"},
-		"a size of no demo":   {[]string{"--bundle=" + page, "--nodes=0"}, 1, "--nodes is 0"},
-		"no plugin":           {[]string{"--bundle=" + page, "--plugin=" + t.TempDir()}, 1, "make plugin builds"},
-		"another plugin":      {[]string{"--bundle=" + page, "--plugin=" + folder(t, `{"id":"other","executable":"x"}`)}, 1, `is of "other"`},
-		"half a plugin":       {[]string{"--bundle=" + page, "--plugin=" + folder(t, `{"id":"spillway-experiments-datasource","executable":"x"}`)}, 1, "not built for this machine"},
-		"an address for all":  {[]string{"--bundle=" + page, "--url=http://127.0.0.1:9090", "--web.listen-address=0.0.0.0:0"}, 1, "not on loopback"},
+		"an unknown flag":    {[]string{"--nonsense"}, 2, "nonsense"},
+		"a wrong history":    {[]string{"--bundle=" + page, "--history=long"}, 1, "write a duration such as 1h"},
+		"an unknown trouble": {[]string{"--bundle=" + page, "--trouble=Nonsense"}, 1, `no trouble "Nonsense"`},
+		"trouble elsewhere":  {[]string{"--bundle=" + page, "--trouble=GPUHot", "--url=http://127.0.0.1:9090"}, 1, "staged in the demo"},
+		"names of nobody":    {[]string{"--bundle=" + page, "--called=" + filepath.Join(page, "none.json")}, 1, "--called: open"},
+		"names that are none": {
+			[]string{"--bundle=" + page, "--called=" + filepath.Join(page, "index.html")},
+			1,
+			"holds no JSON list of names",
+		},
+		"names elsewhere": {
+			[]string{"--bundle=" + page, "--called=" + called(t), "--url=http://127.0.0.1:9090"},
+			1,
+			"names experiments of the demo",
+		},
+		"no bundle":         {[]string{"--bundle=" + t.TempDir()}, 1, "not bundled"},
+		"a size of no demo": {[]string{"--bundle=" + page, "--nodes=0"}, 1, "--nodes is 0"},
+		"no plugin":         {[]string{"--bundle=" + page, "--plugin=" + t.TempDir()}, 1, "make plugin builds"},
+		"another plugin": {
+			[]string{"--bundle=" + page, "--plugin=" + folder(t, `{"id":"other","executable":"x"}`)},
+			1,
+			`is of "other"`,
+		},
+		"half a plugin": {[]string{"--bundle=" + page, "--plugin=" + folder(t, `{"id":"spillway-experiments-datasource","executable":"x"}`)}, 1, "not built for this machine"},
+		"an address for all": {
+			[]string{"--bundle=" + page, "--url=http://127.0.0.1:9090", "--web.listen-address=0.0.0.0:0"},
+			1,
+			"not on loopback",
+		},
 		"the list of trouble": {[]string{"--list-troubles"}, 0, "GPUHot\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +145,10 @@ func TestOverTheDemo(t *testing.T) {
 	var out heard
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, []string{"--bundle=" + bundle(t), "--web.listen-address=127.0.0.1:0", "--groups=1", "--nodes=4", "--shards=1", "--history=5m", "--trouble=NodeDown"}, &out, &out)
+		done <- run(ctx, []string{
+			"--bundle=" + bundle(t), "--web.listen-address=127.0.0.1:0", "--groups=1", "--nodes=4", "--shards=1",
+			"--history=5m", "--trouble=NodeDown",
+		}, &out, &out)
 	}()
 	address := regexp.MustCompile(`dashboards +(http://\S+)`)
 	deadline := time.Now().Add(2 * time.Minute)

@@ -53,7 +53,10 @@ func (p *plugin) start(api *url.URL, log io.Writer) (*host.Host, *host.Server, e
 	}
 	s, err := host.NewServer(host.ServerOptions{
 		Host: h, User: backend.User{Login: "viewer", Name: "Viewer", Role: "Viewer"}, Files: os.DirFS(p.dir),
-		Instance: backend.DataSourceInstanceSettings{UID: "spillway-experiments", Name: "Experiments", URL: api.String(), JSONData: []byte(demoSettings)},
+		Instance: backend.DataSourceInstanceSettings{
+			UID: "spillway-experiments", Name: "Experiments", URL: api.String(),
+			JSONData: []byte(demoSettings),
+		},
 	})
 	if err != nil {
 		h.Close()

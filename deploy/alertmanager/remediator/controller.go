@@ -65,8 +65,9 @@ type controller struct {
 
 func newController(s settings, k *kube, alertmanager string, log *slog.Logger, reg prometheus.Registerer) *controller {
 	c := &controller{
-		settings: s, kube: k, alertmanager: strings.TrimSuffix(alertmanager, "/"), client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute}},
-		log: log, now: time.Now, planned: map[string]time.Time{},
+		settings: s, kube: k, alertmanager: strings.TrimSuffix(alertmanager, "/"),
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute}},
+		log:    log, now: time.Now, planned: map[string]time.Time{},
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "remediator_decisions_total", Help: "Alerts and nodes that were decided on, by what was decided and why.",
 		}, []string{"decision", "reason"}),
@@ -310,7 +311,10 @@ func (c *controller) overBudget(ctx context.Context, name string, isOut bool) (s
 // fleetAlert is the name of a fleet alert that fires for the cluster, "" if none does. One that
 // somebody silenced counts: a silence says that people know, not that it is over.
 func (c *controller) fleetAlert(ctx context.Context) (string, error) {
-	v := url.Values{"filter": {`alertname=~"` + c.fleetAlerts + `"`, `cluster="` + c.cluster + `"`}, "active": {"true"}, "silenced": {"true"}, "inhibited": {"true"}}
+	v := url.Values{
+		"filter": {`alertname=~"` + c.fleetAlerts + `"`, `cluster="` + c.cluster + `"`}, "active": {"true"},
+		"silenced": {"true"}, "inhibited": {"true"},
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.alertmanager+"/api/v2/alerts?"+v.Encode(), nil)
 	if err != nil {
 		return "", err

@@ -85,7 +85,8 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(n.object())
 	case one && r.Method == http.MethodPatch:
 		f.patch(w, r, n)
-	case r.URL.Path == "/api/v1/nodes" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList"):
+	case r.URL.Path == "/api/v1/nodes" && r.Method == http.MethodGet &&
+		strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList"):
 		f.list(w, r)
 	default:
 		fail(http.StatusForbidden, r.Method+" "+r.URL.Path)
@@ -220,7 +221,10 @@ func newRig(t *testing.T, nodes int, change func(*settings)) *rig {
 	if change != nil {
 		change(&s)
 	}
-	r := &rig{api: newFakeAPI(t, nodes), manager: newFakeManager(t), log: &bytes.Buffer{}, clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	r := &rig{
+		api: newFakeAPI(t, nodes), manager: newFakeManager(t), log: &bytes.Buffer{},
+		clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
+	}
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("kube-token\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -64,7 +64,10 @@ func newKube(base, tokenFile, caFile string) (*kube, error) {
 	}
 	return &kube{
 		base: strings.TrimSuffix(base, "/"), tokenFile: tokenFile,
-		client: &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{TLSClientConfig: conf, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}},
+		client: &http.Client{
+			Timeout:   15 * time.Second,
+			Transport: &http.Transport{TLSClientConfig: conf, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute},
+		},
 	}, nil
 }
 
@@ -221,11 +224,15 @@ func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.
 			annotations[markTime] = at.UTC().Format(time.RFC3339)
 		}
 		patch := map[string]any{
-			"metadata": map[string]any{"resourceVersion": n.Metadata.ResourceVersion, "labels": map[string]string{markLabel: "true"}, "annotations": annotations},
-			"spec":     map[string]any{"unschedulable": true, "taints": taints},
+			"metadata": map[string]any{
+				"resourceVersion": n.Metadata.ResourceVersion, "labels": map[string]string{markLabel: "true"},
+				"annotations": annotations,
+			},
+			"spec": map[string]any{"unschedulable": true, "taints": taints},
 		}
 		var after node
-		err = k.do(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(name)+"?fieldManager=spillway-remediator", patch, "application/merge-patch+json", wholeObject, &after)
+		err = k.do(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(name)+"?fieldManager=spillway-remediator", patch,
+			"application/merge-patch+json", wholeObject, &after)
 		if errors.Is(err, errConflict) && try < conflictTries {
 			continue
 		}

@@ -86,10 +86,12 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 		return 1
 	}
 	srv := &http.Server{
-		Handler: handler(c, *token, reg), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second, WriteTimeout: decideTimeout + 10*time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: handler(c, *token, reg), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second,
+		WriteTimeout: decideTimeout + 10*time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 16 << 10,
 	}
-	log.Info("listening", "address", l.Addr().String(), "cluster", s.cluster, "act", s.act, "max_nodes", s.maxNodes, "window", s.window.String(), "max_cordoned", s.maxCordoned)
+	log.Info("listening", "address", l.Addr().String(), "cluster", s.cluster, "act", s.act, "max_nodes", s.maxNodes, "window",
+		s.window.String(), "max_cordoned", s.maxCordoned)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }() // waited for below
 	if ready != nil {

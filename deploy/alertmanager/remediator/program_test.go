@@ -25,10 +25,14 @@ import (
 // TestRunRefusesFlags: all that is wrong is said at once.
 func TestRunRefusesFlags(t *testing.T) {
 	var out bytes.Buffer
-	if code := run(t.Context(), []string{"--max-nodes=0", "--window=1s", "--max-cordoned=2", "--fleet-alerts=(", "--act", "more"}, &out, nil); code != 2 {
+	if code := run(t.Context(), []string{"--max-nodes=0", "--window=1s", "--max-cordoned=2", "--fleet-alerts=(", "--act", "more"}, &out,
+		nil); code != 2 {
 		t.Errorf("exit code %d", code)
 	}
-	for _, w := range []string{"--cluster", "--alertmanager", "--max-nodes", "--window", "--max-cordoned", "--fleet-alerts", "--act needs --token-file", `"more"`} {
+	for _, w := range []string{
+		"--cluster", "--alertmanager", "--max-nodes", "--window", "--max-cordoned", "--fleet-alerts",
+		"--act needs --token-file", `"more"`,
+	} {
 		if !strings.Contains(out.String(), w) {
 			t.Errorf("%s is not named:\n%s", w, out.String())
 		}
@@ -36,7 +40,8 @@ func TestRunRefusesFlags(t *testing.T) {
 	if code := run(t.Context(), []string{"--no-such-flag"}, io.Discard, nil); code != 2 {
 		t.Errorf("exit code %d", code)
 	}
-	if code := run(t.Context(), []string{"--cluster=a", "--alertmanager=http://a", "--kubernetes-url=nowhere"}, io.Discard, nil); code != 2 {
+	if code := run(t.Context(), []string{"--cluster=a", "--alertmanager=http://a", "--kubernetes-url=nowhere"}, io.Discard,
+		nil); code != 2 {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -147,7 +152,8 @@ func TestProgram(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	base, stop := start(t, "--listen-address=127.0.0.1:0", "--cluster=jaguar", "--act", "--alertmanager="+am.URL(), "--token-file="+filepath.Join(dir, "hook"),
+	base, stop := start(t, "--listen-address=127.0.0.1:0", "--cluster=jaguar", "--act", "--alertmanager="+am.URL(),
+		"--token-file="+filepath.Join(dir, "hook"),
 		"--kubernetes-url="+api.URL, "--kubernetes-token-file="+filepath.Join(dir, "kube"), "--kubernetes-ca-file=")
 	mu.Lock()
 	to = base

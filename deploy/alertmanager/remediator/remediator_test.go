@@ -24,7 +24,8 @@ func nodeOf(i int) string { return fmt.Sprintf("gpu-%05d", i) }
 // xid is an alert about a node, with labels changed by pairs.
 func xid(i int, pairs ...string) alert {
 	a := alert{Status: "firing", Fingerprint: "f", Labels: map[string]string{
-		"alertname": "GPUXidFatal", "severity": "auto", "cluster": "jaguar", "node": nodeOf(i), "gpu": "3", "xid": "79", "class": "dead", "action": "drain-reboot",
+		"alertname": "GPUXidFatal", "severity": "auto", "cluster": "jaguar", "node": nodeOf(i), "gpu": "3", "xid": "79", "class": "dead",
+		"action": "drain-reboot",
 	}}
 	for j := 0; j+1 < len(pairs); j += 2 {
 		if pairs[j] == "status" {
@@ -62,7 +63,8 @@ func TestCordons(t *testing.T) {
 	}
 	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
 	n := r.api.nodes[nodeOf(1)]
-	if n.labels[markLabel] != "true" || n.labels["rack"] != "r1" || n.notes[markTime] != "2026-11-21T12:00:00Z" || n.notes[markReason] != "GPUXidFatal xid=79 gpu=3" {
+	if n.labels[markLabel] != "true" || n.labels["rack"] != "r1" || n.notes[markTime] != "2026-11-21T12:00:00Z" ||
+		n.notes[markReason] != "GPUXidFatal xid=79 gpu=3" {
 		t.Errorf("%+v", n)
 	}
 	if len(n.taints) != 2 || n.taints[0].Key != "nvidia.com/gpu" || n.taints[0].TimeAdded == "" {

@@ -79,7 +79,8 @@ func compare(ctx context.Context, r *Run) (data.Frames, error) {
 			until = r.Until
 		}
 		if !until.Before(from) {
-			questions[i] = []question{r.span("avg ("+Selector("experiment:gpu:"+string(r.Query.Metric), x.matchers...)+")", from, until, step)}
+			questions[i] = []question{r.span("avg ("+Selector("experiment:gpu:"+string(r.Query.Metric), x.matchers...)+")", from, until,
+				step)}
 		}
 	}
 	answers, err := r.each(ctx, questions...)
@@ -160,7 +161,8 @@ func (r *Run) findRuns(ctx context.Context) ([]run, error) {
 			begin--
 		}
 		edge := func(which string, at int64) []question {
-			query := fmt.Sprintf("%s (%s_over_time((timestamp(%s))[%s:%s]))", which, which, x.counted(), seconds(comparePart), seconds(minStep))
+			query := fmt.Sprintf("%s (%s_over_time((timestamp(%s))[%s:%s]))", which, which, x.counted(), seconds(comparePart),
+				seconds(minStep))
 			return []question{r.at(query, time.UnixMilli(at).UTC())}
 		}
 		edges = append(edges, edge("min", points[begin].T), edge("max", points[len(points)-1].T))
@@ -222,7 +224,8 @@ func (r *Run) summarize(ctx context.Context, x run) (runSummary, error) {
 	lived := milliseconds(known.Sub(begin))
 	gpus := Selector("experiment:pod:gpus", x.matchers...)
 	use, n := Selector("experiment:gpu_util:avg", x.matchers...), Selector("experiment:gpu_util:count", x.matchers...)
-	pods, err := r.pods(ctx, fmt.Sprintf("last_over_time(%s[%s] @ %.3f)", Selector("experiment:pod:info", x.matchers...), lived, float64(known.UnixMilli())/1000))
+	pods, err := r.pods(ctx, fmt.Sprintf("last_over_time(%s[%s] @ %.3f)", Selector("experiment:pod:info", x.matchers...), lived,
+		float64(known.UnixMilli())/1000))
 	if err != nil {
 		return out, err
 	}
@@ -233,10 +236,12 @@ func (r *Run) summarize(ctx context.Context, x run) (runSummary, error) {
 		// The mean of all GPUs at all times, from the means that are recorded.
 		[]question{r.at("sum (sum_over_time("+r.lookAt(use+" * "+n, life)+")) / sum (sum_over_time("+r.lookAt(n, life)+"))", end)},
 		onUIDs(pods, func(of selectPods) question {
-			return r.at("sum by ("+byPod+") (max by ("+byPod+", container) (max_over_time("+of("kube_pod_container_status_restarts_total")+"["+lived+"])))", known)
+			return r.at("sum by ("+byPod+") (max by ("+byPod+", container) (max_over_time("+
+				of("kube_pod_container_status_restarts_total")+"["+lived+"])))", known)
 		}),
 		onUIDs(pods, func(of selectPods) question {
-			return r.at("max by ("+byPod+") (max_over_time("+of("kube_pod_status_phase", OneOf("phase", "Failed"))+"["+lived+"])) > 0", known)
+			return r.at("max by ("+byPod+") (max_over_time("+of("kube_pod_status_phase", OneOf("phase", "Failed"))+"["+lived+"])) > 0",
+				known)
 		}),
 	)
 	if err != nil {

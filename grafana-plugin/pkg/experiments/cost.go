@@ -107,7 +107,8 @@ func (r *Run) bill(hours, idle []prom.Series, models map[node]string) []spent {
 			strings.Join(slices.Sorted(maps.Keys(free)), ", "))
 	}
 	slices.SortFunc(rows, func(a, b spent) int {
-		return cmp.Or(cmp.Compare(b.hours, a.hours), strings.Compare(a.team, b.team), strings.Compare(a.experiment, b.experiment), strings.Compare(a.cluster, b.cluster),
+		return cmp.Or(cmp.Compare(b.hours, a.hours), strings.Compare(a.team, b.team), strings.Compare(a.experiment, b.experiment),
+			strings.Compare(a.cluster, b.cluster),
 			strings.Compare(a.model, b.model))
 	})
 	return rows
@@ -190,7 +191,8 @@ func (r *Run) costFrames(rows []spent) data.Frames {
 	}
 	columns := []column{
 		{"team", team, nil},
-		{"experiment", experiment, experimentLinks(r.Settings, map[string]string{"experiment": "experiment", "team": "team", "cluster": "cluster"})},
+		{"experiment", experiment, experimentLinks(r.Settings,
+			map[string]string{"experiment": "experiment", "team": "team", "cluster": "cluster"})},
 		{"cluster", cluster, nil},
 		{"model", model, nil},
 		{"gpu_hours", hours, &data.FieldConfig{Unit: hoursUnit}},
@@ -219,7 +221,8 @@ func (r *Run) costTotal(rows []spent, priced bool) data.Frames {
 	if priced {
 		frames = append(frames, number(money, data.Labels{"what": "cost"}, currencyUnit(r.Settings.Currency)))
 	}
-	return append(frames, number(hours, data.Labels{"what": "gpu_hours"}, hoursUnit), number(idle, data.Labels{"what": "idle_gpu_hours"}, hoursUnit))
+	return append(frames, number(hours, data.Labels{"what": "gpu_hours"}, hoursUnit),
+		number(idle, data.Labels{"what": "idle_gpu_hours"}, hoursUnit))
 }
 
 // number is a frame of type numeric-multi: one value with its labels.
@@ -235,7 +238,8 @@ func number(value float64, labels data.Labels, unit string) *data.Frame {
 // three letters before the amount.
 func currencyUnit(code string) string {
 	if slices.Contains([]string{
-		"BGN", "BRL", "CHF", "CZK", "DKK", "EUR", "GBP", "IDR", "ILS", "INR", "ISK", "JPY", "KRW", "MYR", "NOK", "PHP", "PLN", "PYG", "RUB", "SEK", "TRY", "UAH", "USD", "UYU", "VND",
+		"BGN", "BRL", "CHF", "CZK", "DKK", "EUR", "GBP", "IDR", "ILS", "INR", "ISK", "JPY", "KRW", "MYR", "NOK", "PHP", "PLN", "PYG", "RUB",
+		"SEK", "TRY", "UAH", "USD", "UYU", "VND",
 		"XPF", "ZAR",
 	}, code) {
 		return "currency" + code

@@ -77,12 +77,14 @@ func TestCost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "numbers", numbers(t, frames), []string{"what=cost 20.97 currencyEUR", "what=gpu_hours 8.967 suffix: h", "what=idle_gpu_hours 0.6 suffix: h"})
+		equal(t, "numbers", numbers(t, frames),
+			[]string{"what=cost 20.97 currencyEUR", "what=gpu_hours 8.967 suffix: h", "what=idle_gpu_hours 0.6 suffix: h"})
 		frames, err = cost(t.Context(), w.run(t, settingsOf(t, ""), `{"queryType":"cost","experiments":["llama"],"view":"total"}`, gpusFrom, gpusUntil))
 		if err != nil {
 			t.Fatal(err)
 		}
-		equal(t, "numbers without prices", numbers(t, frames), []string{"what=gpu_hours 8.967 suffix: h", "what=idle_gpu_hours 0.6 suffix: h"})
+		equal(t, "numbers without prices", numbers(t, frames),
+			[]string{"what=gpu_hours 8.967 suffix: h", "what=idle_gpu_hours 0.6 suffix: h"})
 	})
 }
 
@@ -103,7 +105,8 @@ func TestHoursInParts(t *testing.T) {
 		// Cut at minute 3020, which has a sample.
 		{"twice", 140 * time.Minute, 3500 * time.Minute, []string{"vision | twice | eu-1 | unknown | 0.85 | 0 | 0"}},
 	} {
-		frames, err := cost(t.Context(), w.run(t, settingsOf(t, ""), `{"queryType":"cost","experiments":["`+c.experiment+`"]}`, c.from, c.until))
+		frames, err := cost(t.Context(),
+			w.run(t, settingsOf(t, ""), `{"queryType":"cost","experiments":["`+c.experiment+`"]}`, c.from, c.until))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +116,13 @@ func TestHoursInParts(t *testing.T) {
 
 func TestParts(t *testing.T) {
 	at := func(h int) time.Time { return time.Unix(0, 0).Add(time.Duration(h) * time.Hour) }
-	for _, c := range []struct{ from, until, size, want int }{{0, 0, 24, 0}, {0, 1, 24, 1}, {0, 24, 24, 1}, {0, 25, 24, 2}, {5, 77, 24, 3}} {
+	for _, c := range []struct{ from, until, size, want int }{
+		{0, 0, 24, 0},
+		{0, 1, 24, 1},
+		{0, 24, 24, 1},
+		{0, 25, 24, 2},
+		{5, 77, 24, 3},
+	} {
 		got := parts(at(c.from), at(c.until), time.Duration(c.size)*time.Hour)
 		if len(got) != c.want {
 			t.Errorf("%v: %d parts", c, len(got))
@@ -167,7 +176,10 @@ func TestCurrencyUnit(t *testing.T) {
 func TestIdleWasHeld(t *testing.T) {
 	r := &Run{Settings: settingsOf(t, "")}
 	of := func(v float64) []prom.Series {
-		return []prom.Series{{Labels: map[string]string{"team": "t", "experiment": "e", "cluster": "c", "node": "n"}, Points: []prom.Point{{V: v}}}}
+		return []prom.Series{{
+			Labels: map[string]string{"team": "t", "experiment": "e", "cluster": "c", "node": "n"},
+			Points: []prom.Point{{V: v}},
+		}}
 	}
 	if rows := r.bill(of(1), of(1.5), nil); len(rows) != 1 || rows[0].hours != 1 || rows[0].idle != 1 {
 		t.Errorf("1 GPU hour, of which 1.5 were measured to be idle: %+v", rows)

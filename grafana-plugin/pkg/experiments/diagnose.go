@@ -125,7 +125,9 @@ type diagnosis struct {
 }
 
 // diagnose is Diagnose that looks for some metrics of GPUs.
-func diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, needs Need, metrics []model.Metric, clusters []string, at time.Time) ([]Finding, error) {
+func diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, needs Need, metrics []model.Metric, clusters []string,
+	at time.Time,
+) ([]Finding, error) {
 	d := &diagnosis{ctx: ctx, asker: asker, settings: settings, at: at, matcher: OneOf("cluster", clusters...), clusters: set{}}
 	for _, c := range clusters {
 		d.clusters[c] = true
@@ -175,7 +177,8 @@ func (d *diagnosis) all(needs Need, metrics []model.Metric) {
 	}
 	if needs&NeedInfiniband != 0 {
 		d.need = NeedInfiniband
-		d.network("InfiniBand", "--collector.infiniband", "node:infiniband_received_bytes:rate5m", "node_infiniband_port_data_received_bytes_total")
+		d.network("InfiniBand", "--collector.infiniband", "node:infiniband_received_bytes:rate5m",
+			"node_infiniband_port_data_received_bytes_total")
 	}
 	if needs&NeedEthernet != 0 {
 		d.need = NeedEthernet
@@ -385,7 +388,10 @@ func (d *diagnosis) faults() {
 		return
 	}
 	var ask []string
-	for _, field := range []string{"DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_EXP_XID_ERRORS_COUNT"} {
+	for _, field := range []string{
+		"DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+		"DCGM_EXP_XID_ERRORS_COUNT",
+	} {
 		ask = append(ask, "group by (cluster) ("+d.selector(field, `gpu="0"`)+")")
 	}
 	silent := gpus.without(d.ask(strings.Join(ask, " or ")))

@@ -51,7 +51,10 @@ func TestDiagnose(t *testing.T) {
 		{"no-faults", network, []string{
 			`nothing in cluster "no-faults" of InfiniBand => --collector.infiniband`, `of Ethernet => --collector.netdev`, `of NVLink (DCGM_FI_PROF_NVLINK_RX_BYTES) => SYS_ADMIN`,
 		}},
-		{"no-labels", network, []string{`no series of node_exporter => node-exporter.flags`, `no series of node_exporter => node-exporter.flags`}},
+		{"no-labels", network, []string{
+			`no series of node_exporter => node-exporter.flags`,
+			`no series of node_exporter => node-exporter.flags`,
+		}},
 	} {
 		t.Run(tc.cluster, func(t *testing.T) {
 			found, err := Diagnose(t.Context(), w.asker, settingsOf(t, ""), tc.needs, []string{tc.cluster}, setupAt)
@@ -65,7 +68,8 @@ func TestDiagnose(t *testing.T) {
 						t.Errorf("finding %d is\n%s\n%s\nwant %s", i, f.Missing, f.Fix, tc.want[i])
 					}
 				}
-				if !f.Everywhere || !slices.Equal(f.Clusters, []string{tc.cluster}) || f.Need == 0 || strings.Contains(f.Missing+f.Fix, "%!") {
+				if !f.Everywhere || !slices.Equal(f.Clusters, []string{tc.cluster}) || f.Need == 0 ||
+					strings.Contains(f.Missing+f.Fix, "%!") {
 					t.Errorf("%+v", f)
 				}
 			}
@@ -125,7 +129,8 @@ func TestDiagnoseAll(t *testing.T) {
 		t.Errorf("the two lack different things: %v", err)
 	}
 	r = w.run(t, settingsOf(t, ""), `{"queryType":"pending","clusters":["no-labels"]}`, time.Hour, 100*time.Minute)
-	if err := r.Empty(t.Context(), NeedPods, "pods that wait"); !errors.As(err, &setup) || len(setup.Findings) != 1 || !strings.Contains(err.Error(), "allowlist") {
+	if err := r.Empty(t.Context(), NeedPods, "pods that wait"); !errors.As(err, &setup) || len(setup.Findings) != 1 ||
+		!strings.Contains(err.Error(), "allowlist") {
 		t.Errorf("%v", err)
 	}
 }
@@ -154,17 +159,21 @@ func (f *fixed) Range(_ context.Context, query string, _, _ time.Time, _ time.Du
 func TestDiagnoseNothing(t *testing.T) {
 	f := &fixed{}
 	found, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, nil, setupAt)
-	if err != nil || len(found) != 1 || !found[0].Everywhere || !strings.Contains(found[0].Missing, "no series at all that this datasource may read") || !strings.Contains(found[0].Fix, "credentials") {
+	if err != nil || len(found) != 1 || !found[0].Everywhere ||
+		!strings.Contains(found[0].Missing, "no series at all that this datasource may read") ||
+		!strings.Contains(found[0].Fix, "credentials") {
 		t.Errorf("%+v, %v", found, err)
 	}
 	f = &fixed{answer: prom.Answer{Warnings: []string{"shard ibis is away"}}}
-	if found, err = Diagnose(t.Context(), f, settingsOf(t, ""), NeedPods, []string{"c"}, setupAt); err != nil || len(found) != 1 || !strings.Contains(found[0].Missing, "shard ibis is away") {
+	if found, err = Diagnose(t.Context(), f, settingsOf(t, ""), NeedPods, []string{"c"}, setupAt); err != nil || len(found) != 1 ||
+		!strings.Contains(found[0].Missing, "shard ibis is away") {
 		t.Errorf("with a warning: %+v, %v", found, err)
 	}
 	// An error of the proxy is no finding, and ends the questions.
 	broken := errors.New("no")
 	f = &fixed{err: broken}
-	if found, err = Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, nil, setupAt); !errors.Is(err, broken) || found != nil || len(f.asked) != 1 {
+	if found, err = Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, nil, setupAt); !errors.Is(err, broken) || found != nil ||
+		len(f.asked) != 1 {
 		t.Errorf("%+v, %v after %q", found, err, f.asked)
 	}
 }

@@ -45,9 +45,10 @@ func (r *Run) nodeEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	if len(notReady)+len(gauge)+len(counted) == 0 {
 		return nil, nil
 	}
-	there, err := r.presence(ctx, slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(notReady, gauge, counted)), func(a, b Pod) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node))
-	})))
+	there, err := r.presence(ctx, slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(notReady, gauge, counted)),
+		func(a, b Pod) int {
+			return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node))
+		})))
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,8 @@ func (r *Run) changedXids(ctx context.Context, pods []Pod) ([]Pod, error) {
 		})
 	}
 	const card = "cluster, node, gpu, UUID"
-	answers, err := r.each(ctx, count("gpu:xid_last:info", card+", xid"), count("node:gpu_seen:count", "cluster, node"), looked(r.From), looked(r.Until),
+	answers, err := r.each(ctx, count("gpu:xid_last:info", card+", xid"), count("node:gpu_seen:count", "cluster, node"), looked(r.From),
+		looked(r.Until),
 		onNodes(pods, func(m ...string) question {
 			return r.at("max by ("+card+") ("+Selector("DCGM_FI_DEV_XID_ERRORS", m...)+" < 2e9) > 0", r.Until)
 		}))
@@ -176,7 +178,10 @@ func (r *Run) notReadyEvents(ctx context.Context, nodes []Pod, there presence) (
 				if !there.overlaps(n, span[0], span[1]) {
 					continue
 				}
-				e := event{kind: "node", at: time.UnixMilli(span[0]).UTC(), until: time.UnixMilli(span[1]).UTC(), cluster: n.cluster, where: n.name}
+				e := event{
+					kind: "node", at: time.UnixMilli(span[0]).UTC(), until: time.UnixMilli(span[1]).UTC(), cluster: n.cluster,
+					where: n.name,
+				}
 				if r.Until.Sub(e.until) < step {
 					e.until, e.what = r.Until.UTC(), "still" // it may go on
 				} else {
@@ -212,7 +217,8 @@ func (r *Run) xidEvents(ctx context.Context, gauge, counted []Pod, there presenc
 	for _, lot := range lots(r, gauge) {
 		answers, err := r.each(ctx, onNodes(lot, func(m ...string) question {
 			// A little more, to know what the gauge said before.
-			return r.span("max by (cluster, node, gpu, UUID) ("+Selector("DCGM_FI_DEV_XID_ERRORS", m...)+" < 2e9)", r.From.Add(-eventGrace), r.Until, step)
+			return r.span("max by (cluster, node, gpu, UUID) ("+Selector("DCGM_FI_DEV_XID_ERRORS", m...)+" < 2e9)", r.From.Add(-eventGrace),
+				r.Until, step)
 		}))
 		if err != nil {
 			return nil, err
@@ -243,7 +249,10 @@ func (r *Run) xidEvents(ctx context.Context, gauge, counted []Pod, there presenc
 		for xid, times := range xids {
 			for _, t := range times {
 				if there.overlaps(c.node, t, t) {
-					out = append(out, event{kind: "xid", at: time.UnixMilli(t).UTC(), cluster: c.cluster, where: c.name, what: xid, names: []string{c.gpu}})
+					out = append(out, event{
+						kind: "xid", at: time.UnixMilli(t).UTC(), cluster: c.cluster, where: c.name, what: xid,
+						names: []string{c.gpu},
+					})
 				}
 			}
 		}

@@ -57,7 +57,8 @@ func TestXidEvents(t *testing.T) {
 		return rowsOf(t, frames[0], "time", "title", "text"), h.gauges
 	}
 	all, gauges := events("node:gpu_seen:count")
-	equal(t, "gauges that are read where rules say nothing", gauges, []string{"again", "blank", "came", "late", "lost", "new", "now", "old", "other"})
+	equal(t, "gauges that are read where rules say nothing", gauges,
+		[]string{"again", "blank", "came", "late", "lost", "new", "now", "old", "other"})
 	some, gauges := events("")
 	equal(t, "events", some, all)
 	equal(t, "gauges that are read", gauges, []string{"again", "came", "late", "lost", "new", "now", "other"})

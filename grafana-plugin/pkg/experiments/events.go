@@ -234,7 +234,8 @@ func (r *Run) restartEvents(ctx context.Context, pods []Pod) ([]event, error) {
 			// The reason of the end that was before the start may be seen a scrape later.
 			reason, exit := lastAt(reasons[c], now.T+step.Milliseconds()), lastAt(codes[c], now.T+step.Milliseconds())
 			out = append(out, event{
-				kind: "restart", at: time.UnixMilli(now.T).UTC(), cluster: p.Cluster, experiment: p.Experiment, what: endOf(reason, exit), names: []string{onNodeName(p)},
+				kind: "restart", at: time.UnixMilli(now.T).UTC(), cluster: p.Cluster, experiment: p.Experiment, what: endOf(reason, exit),
+				names: []string{onNodeName(p)},
 			})
 		}
 	})
@@ -262,7 +263,8 @@ func onNodeName(p Pod) string {
 // failedEvents are pods that ended in failure, evicted ones among them.
 func (r *Run) failedEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	pods, err := r.changing(ctx, pods, func(of selectPods) string {
-		return "max by (" + byPod + ") (max_over_time(" + of("kube_pod_status_phase", `phase="Failed"`) + "[" + seconds(r.back()) + "])) == 1"
+		return "max by (" + byPod + ") (max_over_time(" + of("kube_pod_status_phase", `phase="Failed"`) + "[" + seconds(r.back()) +
+			"])) == 1"
 	})
 	if err != nil || len(pods) == 0 {
 		return nil, err
@@ -310,7 +312,8 @@ func (r *Run) failedEvents(ctx context.Context, pods []Pod) ([]event, error) {
 func (r *Run) jobsetEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	const name, attempt = "label_jobset_sigs_k8s_io_jobset_name", "label_jobset_sigs_k8s_io_restart_attempt"
 	answers, err := r.each(ctx, onUIDs(pods, func(of selectPods) question {
-		return r.at("group by ("+byPod+", "+name+", "+attempt+") (last_over_time("+of("kube_pod_labels", attempt+`!~"0?"`)+"["+seconds(r.back())+"]))", r.Until)
+		return r.at("group by ("+byPod+", "+name+", "+attempt+") (last_over_time("+of("kube_pod_labels",
+			attempt+`!~"0?"`)+"["+seconds(r.back())+"]))", r.Until)
 	}))
 	if err != nil || len(answers[0]) == 0 {
 		return nil, err
@@ -340,7 +343,10 @@ func (r *Run) jobsetEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	var out []event
 	for t, v := range first {
 		names := []string{cmp.Or(t.jobset, t.experiment)}
-		out = append(out, event{kind: "jobset", at: unixTime(v), cluster: t.cluster, experiment: t.experiment, what: t.attempt, names: names})
+		out = append(out, event{
+			kind: "jobset", at: unixTime(v), cluster: t.cluster, experiment: t.experiment, what: t.attempt,
+			names: names,
+		})
 	}
 	return out, nil
 }
@@ -402,7 +408,8 @@ func (e event) tags() string {
 // them escaped.
 func (r *Run) eventFrames(list []event) data.Frames {
 	n := len(list)
-	at, until, title, text, tags, id := make([]time.Time, n), make([]*time.Time, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	at, until, title, text, tags, id := make([]time.Time, n), make([]*time.Time, n), make([]string, n), make([]string, n),
+		make([]string, n), make([]string, n)
 	for i, e := range list {
 		at[i] = e.at
 		if !e.until.IsZero() {

@@ -13,7 +13,10 @@ func TestGathered(t *testing.T) {
 	at := time.UnixMilli(60_000).UTC()
 	var list []event
 	for i := range 7 {
-		e := event{kind: "restart", at: at, cluster: "east", experiment: "x", what: "OOMKilled, exit code 137", names: []string{fmt.Sprintf("w-%d", 6-i)}}
+		e := event{
+			kind: "restart", at: at, cluster: "east", experiment: "x", what: "OOMKilled, exit code 137",
+			names: []string{fmt.Sprintf("w-%d", 6-i)},
+		}
 		list = append(list, e, e) // seen twice: no second name
 	}
 	list = append(
@@ -53,7 +56,8 @@ func TestNewestEvents(t *testing.T) {
 		list[i].at = time.UnixMilli(int64(i))
 	}
 	got := r.newest(list)
-	if len(got) != maxEvents || got[0].at.UnixMilli() != 3 || len(r.notices) != 1 || !strings.Contains(r.notices[0].Text, "3 of 503 events are left out, the oldest") {
+	if len(got) != maxEvents || got[0].at.UnixMilli() != 3 || len(r.notices) != 1 ||
+		!strings.Contains(r.notices[0].Text, "3 of 503 events are left out, the oldest") {
 		t.Errorf("%d events from %v, notices %v", len(got), got[0].at, r.notices)
 	}
 	if got := r.newest(list[:maxEvents]); len(got) != maxEvents || len(r.notices) != 1 {

@@ -148,7 +148,8 @@ func later(a, b time.Time) time.Time {
 
 func sortKnown(rows []known) {
 	slices.SortFunc(rows, func(a, b known) int {
-		return cmp.Or(b.seen.Compare(a.seen), b.created.Compare(a.created), cmp.Compare(a.experiment, b.experiment), cmp.Compare(a.cluster, b.cluster),
+		return cmp.Or(b.seen.Compare(a.seen), b.created.Compare(a.created), cmp.Compare(a.experiment, b.experiment),
+			cmp.Compare(a.cluster, b.cluster),
 			cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.team, b.team))
 	})
 }
@@ -264,7 +265,8 @@ func (r *Run) then(aggregation, metric string, moments []moment) []question {
 	for batch := range slices.Chunk(moments, atOnce) {
 		parts := map[string]bool{} // equal ones would be asked twice
 		for _, m := range batch {
-			of := Selector(metric, OneOf("cluster", m.cluster), OneOf("namespace", m.namespace), OneOf("experiment", m.experiment), OneOf("team", m.team))
+			of := Selector(metric, OneOf("cluster", m.cluster), OneOf("namespace", m.namespace), OneOf("experiment", m.experiment),
+				OneOf("team", m.team))
 			parts[fmt.Sprintf("%s by (%s) (%s @ %d.%03d)", aggregation, byGroup, of, m.at.Unix(), m.at.UnixMilli()%1000)] = true
 		}
 		query, size := "", 0
@@ -284,15 +286,18 @@ func (r *Run) then(aggregation, metric string, moments []moment) []question {
 
 func (r *Run) experimentFrames(rows []known) data.Frames {
 	n := len(rows)
-	experiment, team, cluster, namespace, state := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	experiment, team, cluster, namespace, state := make([]string, n), make([]string, n), make([]string, n), make([]string, n),
+		make([]string, n)
 	pods, gpus, created, seen := make([]int64, n), make([]float64, n), make([]time.Time, n), make([]time.Time, n)
 	for i, k := range rows {
 		experiment[i], team[i], cluster[i], namespace[i], state[i] = k.experiment, teamName(k.team), k.cluster, k.namespace, k.state
 		pods[i], gpus[i], created[i], seen[i] = k.pods, k.gpus, k.created, k.seen
 	}
 	return data.Frames{table(
-		column{"experiment", experiment, experimentLinks(r.Settings, allFields)}, column{name: "team", values: team}, column{name: "cluster", values: cluster},
-		column{name: "namespace", values: namespace}, column{name: "state", values: state}, column{name: "pods", values: pods}, column{name: "gpus", values: gpus},
+		column{"experiment", experiment, experimentLinks(r.Settings, allFields)}, column{name: "team", values: team},
+		column{name: "cluster", values: cluster},
+		column{name: "namespace", values: namespace}, column{name: "state", values: state}, column{name: "pods", values: pods},
+		column{name: "gpus", values: gpus},
 		column{name: "created", values: created}, column{name: "seen", values: seen},
 	)}
 }

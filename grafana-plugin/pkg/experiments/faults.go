@@ -59,7 +59,8 @@ func (f fault) sentence() string {
 
 // compareFaults puts the worst first.
 func compareFaults(a, b fault) int {
-	return cmp.Or(cmp.Compare(a.class.rank(), b.class.rank()), strings.Compare(a.cluster, b.cluster), strings.Compare(a.node.name, b.node.name),
+	return cmp.Or(cmp.Compare(a.class.rank(), b.class.rank()), strings.Compare(a.cluster, b.cluster),
+		strings.Compare(a.node.name, b.node.name),
 		strings.Compare(a.gpu, b.gpu), strings.Compare(a.uuid, b.uuid), strings.Compare(a.name, b.name), strings.Compare(a.pod, b.pod))
 }
 
@@ -107,14 +108,16 @@ var faultKinds = []faultKind{
 	{
 		name: "NVLink replays", class: ClassLink,
 		query: func(m []string, step string) string {
-			return fmt.Sprintf("60 * (max_over_time(%s[%s]) > %g)", Selector("gpu:nvlink_replays:rate5m", m...), step, float64(nvlinkReplaysPer15m)/(15*60))
+			return fmt.Sprintf("60 * (max_over_time(%s[%s]) > %g)", Selector("gpu:nvlink_replays:rate5m", m...), step,
+				float64(nvlinkReplaysPer15m)/(15*60))
 		},
 		text: "%.3g retries a minute on its NVLinks; all-reduce waits for the slowest link.", action: ClassLink.Action(),
 	},
 	{
 		name: "PCIe replays", class: ClassLink,
 		query: func(m []string, step string) string {
-			return fmt.Sprintf("60 * (max_over_time(%s[%s]) > %g)", Selector("gpu:pcie_replays:rate5m", m...), step, float64(pcieReplaysPerMinute)/60)
+			return fmt.Sprintf("60 * (max_over_time(%s[%s]) > %g)", Selector("gpu:pcie_replays:rate5m", m...), step,
+				float64(pcieReplaysPerMinute)/60)
 		},
 		text: "%.3g retries a minute on the bus between the GPU and its host.", action: "Tell the operators: the card or its slot is failing.",
 	},
@@ -165,7 +168,8 @@ func (r *Run) faultsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 	lists := [][]question{
 		// Which nodes were hot or slowed down at all: their GPUs are looked at below.
 		onNodes(pods, func(m ...string) question {
-			return r.at(fmt.Sprintf("max_over_time(%s) > %d", r.look(Selector("node:gpu_temp_celsius:max", m...), r.back()), hotCelsius), r.Until)
+			return r.at(fmt.Sprintf("max_over_time(%s) > %d", r.look(Selector("node:gpu_temp_celsius:max", m...), r.back()), hotCelsius),
+				r.Until)
 		}),
 		onNodes(pods, func(m ...string) question {
 			slowed := Selector("node:gpu_slowed:sum_rate5m", append(m[:len(m):len(m)], OneOf("cause", "heat"))...)
@@ -310,7 +314,10 @@ func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 			return
 		}
 		class := cmp.Or(Class(s.Labels["class"]), x.Class)
-		f := faultOf(s, faultKind{name: fmt.Sprintf("Xid %d", x.Number), class: class, text: sentence(x.Name), action: class.Action(), total: true})
+		f := faultOf(s, faultKind{
+			name: fmt.Sprintf("Xid %d", x.Number), class: class, text: sentence(x.Name), action: class.Action(),
+			total: true,
+		})
 		f.xid, f.came = x.Number, came
 		faults = append(faults, f)
 	}

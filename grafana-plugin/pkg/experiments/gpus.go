@@ -24,7 +24,8 @@ import (
 func gpuTimeSeries(ctx context.Context, r *Run) (data.Frames, error) {
 	metric, by := "experiment:gpu:"+string(r.Query.Metric), groupBy(r.Query)
 	chosen := Chosen(r.Query)
-	means, err := r.Instant(ctx, fmt.Sprintf("avg by (%s) (avg_over_time(%s))", strings.Join(by, ", "), r.look(Selector(metric, chosen...), r.back())), r.Until)
+	means, err := r.Instant(ctx, fmt.Sprintf("avg by (%s) (avg_over_time(%s))", strings.Join(by, ", "),
+		r.look(Selector(metric, chosen...), r.back())), r.Until)
 	if err != nil {
 		return nil, err
 	}

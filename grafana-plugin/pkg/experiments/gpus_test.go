@@ -69,7 +69,8 @@ func lines(t testing.TB, frames data.Frames) []string {
 			return fmt.Sprintf("%gm %.4g", time.Duration(times[i].UnixNano()).Minutes(), vs[i])
 		}
 		v := f.Fields[1]
-		out = append(out, fmt.Sprintf("%s %q %s: %d from %s to %s", v.Labels, v.Config.DisplayNameFromDS, v.Config.Unit, len(vs), at(0), at(len(vs)-1)))
+		out = append(out, fmt.Sprintf("%s %q %s: %d from %s to %s", v.Labels, v.Config.DisplayNameFromDS, v.Config.Unit, len(vs), at(0),
+			at(len(vs)-1)))
 	}
 	return out
 }
@@ -150,7 +151,8 @@ func TestGPUTimeSeries(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			frames, err := gpuTimeSeries(t.Context(), w.run(t, settingsOf(t, c.settings), `{"queryType":"gpu_timeseries",`+c.query[1:], gpusFrom, gpusUntil))
+			frames, err := gpuTimeSeries(t.Context(),
+				w.run(t, settingsOf(t, c.settings), `{"queryType":"gpu_timeseries",`+c.query[1:], gpusFrom, gpusUntil))
 			if err != nil {
 				t.Fatal(err)
 			}

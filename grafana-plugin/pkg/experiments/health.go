@@ -49,7 +49,8 @@ func gpuHealth(ctx context.Context, r *Run) (data.Frames, error) {
 		if err := r.Empty(ctx, needs, "faults of GPUs"); err != nil {
 			return nil, err
 		}
-		held, err := r.Instant(ctx, "group by (cluster) (last_over_time("+r.look(Selector("experiment:pod:gpus", Chosen(r.Query)...), r.back())+"))", r.Until)
+		held, err := r.Instant(ctx, "group by (cluster) (last_over_time("+r.look(Selector("experiment:pod:gpus", Chosen(r.Query)...),
+			r.back())+"))", r.Until)
 		return r.healthFrames(nil, len(held) > 0), err
 	}
 	nodes := map[node]bool{}
@@ -144,7 +145,8 @@ func (r *Run) ours(ctx context.Context, faults []fault) ([]fault, error) {
 		switch {
 		case f.held:
 		case f.gpu != "" && told[f.node]:
-			f = f.during(onGPU[key(map[string]string{"cluster": f.cluster, "node": f.node.name, "gpu": f.gpu, "UUID": f.uuid}, "cluster", "node", "gpu", "UUID")], step)
+			f = f.during(onGPU[key(map[string]string{"cluster": f.cluster, "node": f.node.name, "gpu": f.gpu, "UUID": f.uuid}, "cluster",
+				"node", "gpu", "UUID")], step)
 		default:
 			f = f.during(onNode[f.node], step)
 		}
@@ -228,7 +230,8 @@ func holdersAt(holds []hold, t int64, step time.Duration) []hold {
 
 // samePod says whether all holds are of one pod.
 func samePod(holds []hold) bool {
-	return len(holds) > 0 && !slices.ContainsFunc(holds, func(h hold) bool { return h.namespace != holds[0].namespace || h.pod != holds[0].pod })
+	return len(holds) > 0 && !slices.ContainsFunc(holds,
+		func(h hold) bool { return h.namespace != holds[0].namespace || h.pod != holds[0].pod })
 }
 
 func (r *Run) healthFrames(faults []fault, held bool) data.Frames {
@@ -252,7 +255,8 @@ func (r *Run) healthFrames(faults []fault, held bool) data.Frames {
 	}
 	faults = limitRows(r, faults, "faults")
 	n := len(faults)
-	cluster, on, gpu, uuid, model, pod := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	cluster, on, gpu, uuid, model, pod := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n),
+		make([]string, n)
 	name, class, text, action := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	value, since := make([]float64, n), make([]time.Time, n)
 	for i, f := range faults {

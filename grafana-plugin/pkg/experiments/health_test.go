@@ -41,7 +41,8 @@ func TestGPUHealth(t *testing.T) {
 	frames[0].Fields = frames[0].Fields[:10]
 	equal(t, "rows", rows(t, frames[0]), want)
 	t.Run("of another experiment on the same node", func(t *testing.T) {
-		frames, err := gpuHealth(t.Context(), w.run(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["tiny"]}`, gpusFrom, gpusUntil))
+		frames, err := gpuHealth(t.Context(),
+			w.run(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["tiny"]}`, gpusFrom, gpusUntil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +75,8 @@ func TestGPUHealth(t *testing.T) {
 			t.Fatal(err)
 		}
 		equal(t, "counts", numbers(t, frames), []string{
-			"class=dead 1 none", "class=hard 1 none", "class=memory 2 none", "class=action 0 none", "class=link 1 none", "class=soft 1 none", "class=unknown 0 none",
+			"class=dead 1 none", "class=hard 1 none", "class=memory 2 none", "class=action 0 none", "class=link 1 none",
+			"class=soft 1 none", "class=unknown 0 none",
 			"class=thermal 2 none", "class=unmeasured 0 none", "class=app 1 none",
 		})
 	})
@@ -134,7 +136,12 @@ func TestFaultsWithoutHolders(t *testing.T) {
 		{"one that had ended", []hold{of("a", 16, 17, 18)}, true, "a"},
 		{"one that had ended long ago", []hold{of("a", 8, 9, 10)}, false, ""},
 		{"one that had ended, and another's afterwards", []hold{of("a", 14, 15, 16), other("o", 18, 19)}, false, ""},
-		{"equal names in two namespaces", []hold{of("a", 18, 19, 20, 21), {namespace: "n", pod: "a", ours: true, points: at(25, 26)}}, true, ""},
+		{
+			"equal names in two namespaces",
+			[]hold{of("a", 18, 19, 20, 21), {namespace: "n", pod: "a", ours: true, points: at(25, 26)}},
+			true,
+			"",
+		},
 	} {
 		f := fault{points: at(27), came: [][2]int64{{20 * 60_000, 26 * 60_000}}}.during(c.holds, time.Minute)
 		if (len(f.points) == 1) != c.seen || len(f.came) != len(f.points) || f.pod != c.pod {
@@ -156,7 +163,8 @@ func TestHolders(t *testing.T) {
 		// before, and a count is seen later than what it counts.
 		{"ours", []string{"c | n | 2 | U2 |  | ours-2 | Xid 48 | hard | 1 | 34m", "c | n | 1 | U1 |  |  | uncorrectable ECC errors | memory | 2 | 39m", "c | n | 1 | U1 |  |  | Xid 94 | soft | 1 | 40m"}},
 	} {
-		frames := w.frames(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["`+c.experiment+`"]}`, 15*time.Minute, 50*time.Minute)
+		frames := w.frames(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["`+c.experiment+`"]}`, 15*time.Minute,
+			50*time.Minute)
 		frames[0].Fields = frames[0].Fields[:10]
 		equal(t, "faults of "+c.experiment, rows(t, frames[0]), c.want)
 	}

@@ -52,7 +52,8 @@ func TestHostileNames(t *testing.T) {
 	if got := values[string](t, f, "experiment"); !slices.Equal(got, []string{".*|a{2}[x]$"}) {
 		t.Errorf("search for .*: %q", got)
 	}
-	if got := values[string](t, w.frames(t, settingsOf(t, ""), `{"queryType": "pending", "experiments": ["a,b"]}`, 0, 30*minute)[0], "detail"); len(got) != 1 ||
+	if got := values[string](t, w.frames(t, settingsOf(t, ""), `{"queryType": "pending", "experiments": ["a,b"]}`, 0, 30*minute)[0],
+		"detail"); len(got) != 1 ||
 		got[0] != "Kueue has not let it in from the queue a,b." {
 		t.Errorf("%q", got)
 	}

@@ -43,7 +43,8 @@ func (r *Run) Names(ctx context.Context, label string) ([]string, error) {
 	}
 	queries := []string{fmt.Sprintf("group by (%s) (%s)", label, info)}
 	if label != "node" || len(r.Query.Experiments) > 0 {
-		queries = append(queries, fmt.Sprintf("group by (%s) (last_over_time(%s[%s:%s]))", label, past, seconds(max(r.back(), coarsest)), seconds(coarsest)))
+		queries = append(queries, fmt.Sprintf("group by (%s) (last_over_time(%s[%s:%s]))", label, past, seconds(max(r.back(), coarsest)),
+			seconds(coarsest)))
 	}
 	series, err := r.InstantAll(ctx, queries...)
 	if err != nil {

@@ -61,7 +61,8 @@ func nodesTable(ctx context.Context, r *Run) (data.Frames, error) {
 		list = append(list, *row)
 	}
 	slices.SortFunc(list, func(a, b nodeRow) int {
-		return cmp.Or(compareBool(a.pods == 0, b.pods == 0), cmp.Compare(slices.Index(nodeStates, a.state), slices.Index(nodeStates, b.state)),
+		return cmp.Or(compareBool(a.pods == 0, b.pods == 0),
+			cmp.Compare(slices.Index(nodeStates, a.state), slices.Index(nodeStates, b.state)),
 			compareBool(a.xid == nil, b.xid == nil), cmp.Compare(a.xidRank, b.xidRank), compareBool(!a.cordoned, !b.cordoned),
 			strings.Compare(a.cluster, b.cluster), strings.Compare(a.name, b.name))
 	})

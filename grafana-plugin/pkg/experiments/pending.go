@@ -75,7 +75,8 @@ func (r *Run) explain(ctx context.Context, rows []waiter) error {
 		byQueue += ", " + q.label
 	}
 	answers, err := r.each(
-		ctx, r.now(pods, unschedulable), r.now(pods, scheduledAt), r.now(pods, waitingFor), r.now(pods, initWaitingFor), r.now(pods, gpusAsked),
+		ctx, r.now(pods, unschedulable), r.now(pods, scheduledAt), r.now(pods, waitingFor), r.now(pods, initWaitingFor),
+		r.now(pods, gpusAsked),
 		r.now(pods, func(of selectPods) string { return "max by (" + byQueue + ") (" + of("kube_pod_labels") + ")" }),
 	)
 	if err != nil {
@@ -109,7 +110,8 @@ func (r *Run) explain(ctx context.Context, rows []waiter) error {
 		case placed || w.Node != "":
 			w.reason, w.detail = "ContainerCreating", "The kubelet of node "+w.Node+" has not begun to start its containers."
 			if placed {
-				w.detail = "The scheduler put it on node " + cmp.Or(w.Node, "(not yet known)") + " at " + unixTime(at).Format(time.TimeOnly) +
+				w.detail = "The scheduler put it on node " + cmp.Or(w.Node, "(not yet known)") + " at " +
+					unixTime(at).Format(time.TimeOnly) +
 					" UTC; the kubelet there has not begun to start its containers."
 			}
 		default:
@@ -140,7 +142,8 @@ func (r *Run) queueLengths(ctx context.Context, labelled []prom.Series) (map[que
 	}
 	var ask []question
 	for _, s := range scopes(named, func(p Pod) ([]string, string) { return []string{p.Cluster, p.Namespace}, p.Name }) {
-		of := Selector("kueue_local_queue_pending_workloads", OneOf("cluster", s.outer[0]), OneOf("namespace", s.outer[1]), OneOf("name", s.names...))
+		of := Selector("kueue_local_queue_pending_workloads", OneOf("cluster", s.outer[0]), OneOf("namespace", s.outer[1]),
+			OneOf("name", s.names...))
 		ask = append(ask, r.at("sum by (cluster, namespace, name) (max by (cluster, namespace, name, status) ("+of+"))", r.Until))
 	}
 	answers, err := r.each(ctx, ask)
@@ -200,8 +203,11 @@ func (r *Run) pendingFrames(rows []waiter) data.Frames {
 		since[i], waited[i] = w.since, max(0, r.Until.Sub(w.since).Seconds())
 	}
 	return data.Frames{table(
-		column{"experiment", experiment, experimentLinks(r.Settings, allFields)}, column{name: "team", values: team}, column{name: "cluster", values: cluster},
-		column{name: "namespace", values: namespace}, column{"pod", pod, podLink(r.Settings)}, column{name: "uid", values: uid}, column{name: "since", values: since},
-		column{"waited", waited, &data.FieldConfig{Unit: "s"}}, column{name: "reason", values: reason}, column{name: "detail", values: detail},
+		column{"experiment", experiment, experimentLinks(r.Settings, allFields)}, column{name: "team", values: team},
+		column{name: "cluster", values: cluster},
+		column{name: "namespace", values: namespace}, column{"pod", pod, podLink(r.Settings)}, column{name: "uid", values: uid},
+		column{name: "since", values: since},
+		column{"waited", waited, &data.FieldConfig{Unit: "s"}}, column{name: "reason", values: reason},
+		column{name: "detail", values: detail},
 	)}
 }

@@ -78,8 +78,10 @@ func (r *Run) describe(ctx context.Context, rows []podRow) error {
 	}
 	both := func(f fact) []question { return append(r.now(here, f), r.last(left, f)...) }
 	answers, err := r.each(
-		ctx, r.last(left, phaseIs), both(createdAt), both(restartsOf), append(r.last(left, gpusHeld), r.now(here, gpusHeld)...), r.now(here, gpusAsked),
-		both(exitCode), both(statusReason), r.now(here, waitingFor), r.now(here, initWaitingFor), both(terminatedBy), both(lastTerminatedBy), r.now(here, unschedulable),
+		ctx, r.last(left, phaseIs), both(createdAt), both(restartsOf), append(r.last(left, gpusHeld), r.now(here, gpusHeld)...),
+		r.now(here, gpusAsked),
+		both(exitCode), both(statusReason), r.now(here, waitingFor), r.now(here, initWaitingFor), both(terminatedBy),
+		both(lastTerminatedBy), r.now(here, unschedulable),
 	)
 	if err != nil {
 		return err
@@ -148,7 +150,8 @@ func (r *Run) podFrames(rows []podRow) data.Frames {
 		exit[i], restarts[i], gpus[i], created[i], age[i] = row.exit, row.restarts, row.gpus, row.created, row.age
 	}
 	return data.Frames{table(
-		column{"experiment", experiment, experimentLinks(r.Settings, allFields)}, column{name: "team", values: team}, column{name: "cluster", values: cluster},
+		column{"experiment", experiment, experimentLinks(r.Settings, allFields)}, column{name: "team", values: team},
+		column{name: "cluster", values: cluster},
 		column{name: "namespace", values: namespace}, column{"pod", pod, podLink(r.Settings)}, column{name: "uid", values: uid},
 		column{"node", node, nodeLink(r.Settings)},
 		column{name: "phase", values: phase}, column{name: "reason", values: reason}, column{name: "exit_code", values: exit},

@@ -90,10 +90,16 @@ func TestExperiments(t *testing.T) {
 			},
 		},
 		{"before the second attempt", `{"queryType": "experiments", "clusters": ["east"]}`, 30 * minute, 52 * minute, []string{"llama nlp east nlp ended 2 16 10m0s 52m0s"}},
-		{"by team", `{"queryType": "experiments", "teams": ["infra"]}`, 5 * minute, 120 * minute, []string{"old infra east infra ended 1 2 6m0s 29m0s"}},
+		{
+			"by team", `{"queryType": "experiments", "teams": ["infra"]}`, 5 * minute, 120 * minute,
+			[]string{"old infra east infra ended 1 2 6m0s 29m0s"},
+		},
 		{"no pods with GPUs, gone, by name", `{"queryType": "experiments", "experiments": ["prep"]}`, 60 * minute, 119 * minute, []string{"prep nlp east nlp running 1 0 1h30m0s 1h59m0s"}},
 		{"part of a name", `{"queryType": "experiments", "search": "ERT"}`, 5 * minute, 120 * minute, []string{"bert unassigned west vision ended 1 4 20m0s 1h9m0s"}},
-		{"limit", `{"queryType": "experiments", "limit": 1}`, 5 * minute, 120 * minute, []string{"queued nlp east nlp pending 1 0 1h50m0s 2h0m0s"}},
+		{
+			"limit", `{"queryType": "experiments", "limit": 1}`, 5 * minute, 120 * minute,
+			[]string{"queued nlp east nlp pending 1 0 1h50m0s 2h0m0s"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			frames := w.frames(t, settingsOf(t, ""), c.query, c.from, c.until)
@@ -105,7 +111,8 @@ func TestExperiments(t *testing.T) {
 			if want := strings.Contains(strings.Join(c.want, ""), "old infra"); older != want {
 				t.Errorf("a notice of older ones: %v, want %v", older, want)
 			}
-			if strings.Contains(c.query, "limit") && !strings.Contains(strings.Join(notices(frames[0]), ""), "6 of 7 experiments are left out") {
+			if strings.Contains(c.query, "limit") &&
+				!strings.Contains(strings.Join(notices(frames[0]), ""), "6 of 7 experiments are left out") {
 				t.Errorf("notices: %q", notices(frames[0]))
 			}
 		})
@@ -125,7 +132,10 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			`{"queryType": "status", "experiments": ["llama", "bert"]}`, 52 * minute,
-			[]string{"east Running 0", "east Pending 0", "east Failed 1", "east Succeeded 1", "west Running 1", "west Pending 0", "west Failed 0"},
+			[]string{
+				"east Running 0", "east Pending 0", "east Failed 1", "east Succeeded 1", "west Running 1", "west Pending 0",
+				"west Failed 0",
+			},
 		},
 	} {
 		var got []string
@@ -204,7 +214,8 @@ func TestPods(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	phases := values[string](t, f, "phase")
-	if !slices.IsSortedFunc(phases, func(a, b string) int { return slices.Index(podOrder, a) - slices.Index(podOrder, b) }) || phases[0] != "Failed" {
+	if !slices.IsSortedFunc(phases, func(a, b string) int { return slices.Index(podOrder, a) - slices.Index(podOrder, b) }) ||
+		phases[0] != "Failed" {
 		t.Errorf("order of phases: %q", phases)
 	}
 }
@@ -289,7 +300,8 @@ func TestLinks(t *testing.T) {
 		all.Links[1].URL != "https://x.example/?n=${__data.fields.namespace:percentencode}&from=${__from}" || !all.Links[0].TargetBlank {
 		t.Errorf("%+v", all)
 	}
-	if some := experimentLinks(s, map[string]string{"experiment": "experiment", "team": "team"}); len(some.Links) != 1 || some.Links[0].Title != "W&B" {
+	if some := experimentLinks(s, map[string]string{"experiment": "experiment", "team": "team"}); len(some.Links) != 1 ||
+		some.Links[0].Title != "W&B" {
 		t.Errorf("a table without namespace: %+v", some)
 	}
 	runs := experimentLinks(s, map[string]string{"experiment": "run", "team": "team"})

@@ -78,14 +78,16 @@ var (
 	unschedulable = highest("kube_pod_status_unschedulable", "", " == 1")
 	restartsOf    = added("kube_pod_container_status_restarts_total")
 	gpusHeld      = highest("experiment:pod:gpus", "", "")
-	gpusAsked     = added("kube_pod_container_resource_requests", `resource="nvidia_com_gpu"`) // what containers ask for: that of pods which wait
-	exitCode      = highest("kube_pod_container_status_last_terminated_exitcode", "", "")
+	// what containers ask for: that of pods which wait
+	gpusAsked = added("kube_pod_container_resource_requests", `resource="nvidia_com_gpu"`)
+	exitCode  = highest("kube_pod_container_status_last_terminated_exitcode", "", "")
 
 	waitingFor       = highest("kube_pod_container_status_waiting_reason", byReason, " > 0")
 	initWaitingFor   = highest("kube_pod_init_container_status_waiting_reason", byReason, " > 0")
 	terminatedBy     = highest("kube_pod_container_status_terminated_reason", byReason, " > 0")
 	lastTerminatedBy = highest("kube_pod_container_status_last_terminated_reason", byReason, " > 0")
-	statusReason     = highest("kube_pod_status_reason", ", reason", " > 0") // there only while it is set, in newer versions; zero in older ones
+	// there only while it is set, in newer versions; zero in older ones
+	statusReason = highest("kube_pod_status_reason", ", reason", " > 0")
 )
 
 // now are the questions what the facts are at the end of the range.
@@ -183,7 +185,8 @@ func unixTime(v float64) time.Time { return time.UnixMilli(int64(v * 1000)).UTC(
 // 1970.
 func (r *Run) sight(ctx context.Context, pods []Pod, which string) (map[podKey]float64, error) {
 	answers, err := r.each(ctx, onUIDs(pods, func(of selectPods) question {
-		return r.at(which+" by ("+byPod+") ("+which+"_over_time("+r.lookAt("timestamp("+of("experiment:pod:info")+")", r.back())+"))", r.Until)
+		return r.at(which+" by ("+byPod+") ("+which+"_over_time("+r.lookAt("timestamp("+of("experiment:pod:info")+")", r.back())+"))",
+			r.Until)
 	}))
 	if err != nil {
 		return nil, err

@@ -71,7 +71,8 @@ func FuzzExpand(f *testing.F) {
 			t.Fatalf("%s: %v", got, err)
 		}
 		for _, m := range e.(*parser.VectorSelector).LabelMatchers {
-			if m.Name == "experiment" && (!m.Matches(q.Experiments[0]) || !m.Matches(q.Experiments[1]) || m.Matches(q.Experiments[0]+"x") && q.Experiments[1] != q.Experiments[0]+"x") {
+			if m.Name == "experiment" && (!m.Matches(q.Experiments[0]) || !m.Matches(q.Experiments[1]) ||
+				m.Matches(q.Experiments[0]+"x") && q.Experiments[1] != q.Experiments[0]+"x") {
 				t.Fatalf("%s does not select exactly %q", got, q.Experiments)
 			}
 		}
@@ -117,7 +118,8 @@ func TestPromQL(t *testing.T) {
 		!strings.Contains(err.Error(), "last_over_time") {
 		t.Errorf("a range of samples: %v", err)
 	}
-	if _, err := w.run(t, settingsOf(t, ""), `{"queryType":"promql","expr":"sum("}`, time.Hour, 100*time.Minute).Do(t.Context()); err == nil || !strings.Contains(err.Error(), "parse error") {
+	if _, err := w.run(t, settingsOf(t, ""), `{"queryType":"promql","expr":"sum("}`, time.Hour,
+		100*time.Minute).Do(t.Context()); err == nil || !strings.Contains(err.Error(), "parse error") {
 		t.Errorf("a query that cannot be read: %v", err)
 	}
 }
@@ -136,8 +138,10 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s of %s: %q, %v, want %q", tc.label, tc.query, got, err, tc.want)
 		}
 	}
-	list, err := w.run(t, settingsOf(t, ""), `{"clusters":["full","idle"],"search":"E"}`, 10*time.Minute, 100*time.Minute).Recent(t.Context())
-	if err != nil || len(list) != 2 || list[0] != (Listed{Name: "e", Team: "t", Cluster: "full", Namespace: "ml"}) || list[1] != (Listed{Name: "e", Team: "t", Cluster: "idle", Namespace: "ml", State: "ended"}) {
+	list, err := w.run(t, settingsOf(t, ""), `{"clusters":["full","idle"],"search":"E"}`, 10*time.Minute,
+		100*time.Minute).Recent(t.Context())
+	if err != nil || len(list) != 2 || list[0] != (Listed{Name: "e", Team: "t", Cluster: "full", Namespace: "ml"}) ||
+		list[1] != (Listed{Name: "e", Team: "t", Cluster: "idle", Namespace: "ml", State: "ended"}) {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -35,7 +35,8 @@ import (
 const repository = "../../.."
 
 var placeholders = map[string]string{
-	"cluster": "$c", "namespace": "$ns", "experiment": "$e", "team": "$t", "node": "$n", "pod": "$pod", "uid": "$uid", "container": "$container", "gpu": "$gpu",
+	"cluster": "$c", "namespace": "$ns", "experiment": "$e", "team": "$t", "node": "$n", "pod": "$pod", "uid": "$uid",
+	"container": "$container", "gpu": "$gpu",
 	"UUID": "$UUID", "modelName": "$model", "model": "$model", "device": "$device",
 }
 
@@ -171,7 +172,8 @@ func (o *outline) Instant(_ context.Context, query string, at time.Time) (prom.A
 	return o.answer(query, func(value func(i int) float64) []prom.Point {
 		v := value(0)
 		// Times must be times.
-		if strings.Contains(query, "timestamp(") || strings.Contains(query, "_created") || strings.Contains(query, "_time") && !strings.Contains(query, "_over_time") {
+		if strings.Contains(query, "timestamp(") || strings.Contains(query, "_created") ||
+			strings.Contains(query, "_time") && !strings.Contains(query, "_over_time") {
 			v = float64(at.Unix() - 3000)
 		}
 		return []prom.Point{{T: at.UnixMilli(), V: v}}
@@ -366,7 +368,8 @@ func TestQueriesForRelabel(t *testing.T) {
 	section := func(name string, queries []string) {
 		fmt.Fprintf(&out, "\n# %s\n", name)
 		for _, q := range queries {
-			q = strings.NewReplacer("["+seconds(outlineLength), "[$range", fmt.Sprintf("[%dms", outlineLength.Milliseconds()), "[$range").Replace(q)
+			q = strings.NewReplacer("["+seconds(outlineLength), "[$range", fmt.Sprintf("[%dms", outlineLength.Milliseconds()),
+				"[$range").Replace(q)
 			if !written[q] {
 				fmt.Fprintln(&out, q)
 				written[q] = true

@@ -27,8 +27,10 @@ type Handler func(ctx context.Context, r *Run) (data.Frames, error)
 
 // Handlers has one for each of model.QueryTypes.
 var Handlers = map[model.QueryType]Handler{
-	model.Experiments: experimentsTable, model.Status: status, model.Pods: podsTable, model.Nodes: nodesTable, model.GPUTimeSeries: gpuTimeSeries,
-	model.GPUHealth: gpuHealth, model.Network: network, model.Pending: pendingTable, model.Events: events, model.Cost: cost, model.Compare: compare,
+	model.Experiments: experimentsTable, model.Status: status, model.Pods: podsTable, model.Nodes: nodesTable,
+	model.GPUTimeSeries: gpuTimeSeries,
+	model.GPUHealth:     gpuHealth, model.Network: network, model.Pending: pendingTable, model.Events: events, model.Cost: cost,
+	model.Compare:    compare,
 	model.Stragglers: stragglers, model.PromQL: promqlQuery,
 }
 

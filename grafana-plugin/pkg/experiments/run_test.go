@@ -69,7 +69,10 @@ func TestStep(t *testing.T) {
 		{30 * time.Second, 100, time.Minute, 30 * time.Second, 30 * time.Second},
 		{10 * time.Second, 100, time.Minute, 15 * time.Second, 15 * time.Second},
 	} {
-		r := &Run{Settings: settingsOf(t, ""), From: time.UnixMilli(0), Until: time.UnixMilli(0).Add(c.length), MaxPoints: c.points, Interval: c.interval}
+		r := &Run{
+			Settings: settingsOf(t, ""), From: time.UnixMilli(0), Until: time.UnixMilli(0).Add(c.length), MaxPoints: c.points,
+			Interval: c.interval,
+		}
 		if step, recorded := r.Step(), r.recordedStep(); step != c.step || recorded != c.recorded {
 			t.Errorf("%s on %d points, interval %s: steps %s and %s, want %s and %s", c.length, c.points, c.interval, step, recorded, c.step, c.recorded)
 		}
@@ -105,7 +108,10 @@ func TestAlignedRange(t *testing.T) {
 
 // What the proxy says beside an answer comes with it, once, as serious as it is.
 func TestNoticesOfAnswers(t *testing.T) {
-	said := prom.Answer{Series: []prom.Series{one(1, "a", "b")}, Warnings: []string{"shard ibis is away"}, Infos: []string{"no counter"}, Histograms: 2}
+	said := prom.Answer{
+		Series: []prom.Series{one(1, "a", "b")}, Warnings: []string{"shard ibis is away"}, Infos: []string{"no counter"},
+		Histograms: 2,
+	}
 	r := hourly(t, scripted(func(string) prom.Answer { return said }), "", `{"queryType":"promql","expr":"up","instant":true}`)
 	for range 3 { // other questions say the same
 		if _, err := r.Instant(t.Context(), "up", r.Until); err != nil {
@@ -183,7 +189,8 @@ func TestTogether(t *testing.T) {
 			t.Errorf("%v after %d", err, now.Load())
 		}
 	})
-	if err := together(t.Context(), 1, func(context.Context, int) error { panic("oh") }); !errors.Is(err, ErrPanic) || !strings.Contains(err.Error(), "oh") {
+	if err := together(t.Context(), 1, func(context.Context, int) error { panic("oh") }); !errors.Is(err, ErrPanic) ||
+		!strings.Contains(err.Error(), "oh") {
 		t.Errorf("a panic: %v", err)
 	}
 }

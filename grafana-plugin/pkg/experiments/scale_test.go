@@ -64,7 +64,8 @@ func (f *fleet) answer(query string) (prom.Answer, error) {
 	})
 	var a prom.Answer
 	for i := range 500 {
-		cluster, node := []string{"eu-central-1", "us-east-1"}[i%2], fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i%7, i%251, i)
+		cluster, node := []string{"eu-central-1", "us-east-1"}[i%2],
+			fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i%7, i%251, i)
 		if slices.ContainsFunc(asked, func(f func(string, string) bool) bool { return !f(cluster, node) }) {
 			continue
 		}
@@ -75,8 +76,10 @@ func (f *fleet) answer(query string) (prom.Answer, error) {
 		for g := range gpus {
 			a.Series = append(a.Series, prom.Series{
 				Labels: map[string]string{
-					"cluster": cluster, "namespace": "research", "pod": fmt.Sprintf("llama-w-%d-x%dz", i, i*7919), "uid": fmt.Sprintf("5f3c2b1a-%04d-4abc-8def-0123456789ab", i),
-					"experiment": "llama", "team": "vision", "node": node, "gpu": fmt.Sprint(g), "UUID": fmt.Sprintf("GPU-%d-%d", i, g), "modelName": "H100", "xid": "48",
+					"cluster": cluster, "namespace": "research", "pod": fmt.Sprintf("llama-w-%d-x%dz", i, i*7919),
+					"uid":        fmt.Sprintf("5f3c2b1a-%04d-4abc-8def-0123456789ab", i),
+					"experiment": "llama", "team": "vision", "node": node, "gpu": fmt.Sprint(g), "UUID": fmt.Sprintf("GPU-%d-%d", i, g),
+					"modelName": "H100", "xid": "48",
 				},
 				Points: []prom.Point{{T: 3_600_000, V: 90}},
 			})
@@ -91,7 +94,10 @@ func (f *fleet) Instant(_ context.Context, query string, at time.Time) (prom.Ans
 }
 
 func (f *fleet) Range(_ context.Context, query string, from, until time.Time, step time.Duration) (prom.Answer, error) {
-	f.judge(&endpoint.Request{ID: endpoint.QueryRange, Query: query, Start: endpoint.At(from.UnixMilli()), End: endpoint.At(until.UnixMilli()), Step: step})
+	f.judge(&endpoint.Request{
+		ID: endpoint.QueryRange, Query: query, Start: endpoint.At(from.UnixMilli()),
+		End: endpoint.At(until.UnixMilli()), Step: step,
+	})
 	return f.answer(query)
 }
 

@@ -74,7 +74,8 @@ func (r *Run) pods(ctx context.Context, expr string) ([]Pod, error) {
 	}
 	// Of one uid the one with a node stands first.
 	slices.SortFunc(pods, func(a, b Pod) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID),
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.UID, b.UID),
 			cmp.Compare(a.Experiment, b.Experiment), cmp.Compare(b.Node, a.Node))
 	})
 	return slices.CompactFunc(pods, func(a, b Pod) bool { a.Node, a.Team, b.Node, b.Team = "", "", "", ""; return a == b }), nil

@@ -17,7 +17,8 @@ func TestStatusOfMany(t *testing.T) {
 	const n = 2000
 	pods := make([]prom.Series, n)
 	for i := range pods {
-		pods[i] = one(1, "cluster", "c", "namespace", "n", "pod", fmt.Sprintf("w-%d", i), "uid", fmt.Sprintf("5f3c2b1a-%04d-4abc-8def-0123456789ab", i), "experiment", "e")
+		pods[i] = one(1, "cluster", "c", "namespace", "n", "pod", fmt.Sprintf("w-%d", i), "uid",
+			fmt.Sprintf("5f3c2b1a-%04d-4abc-8def-0123456789ab", i), "experiment", "e")
 	}
 	r := hourly(t, scripted(func(query string) prom.Answer {
 		if strings.Contains(query, "experiment:pod:info") {
@@ -172,7 +173,11 @@ func TestWorstXid(t *testing.T) {
 func TestPhaseOf(t *testing.T) {
 	k := podKey{name: "p"}
 	for _, c := range []struct{ phases, want string }{
-		{"Running Pending", "Running"}, {"Pending Running", "Running"}, {"Failed Running", "Failed"}, {"Unknown", "Unknown"}, {"Succeeded Running Pending", "Succeeded"},
+		{"Running Pending", "Running"},
+		{"Pending Running", "Running"},
+		{"Failed Running", "Failed"},
+		{"Unknown", "Unknown"},
+		{"Succeeded Running Pending", "Succeeded"},
 	} {
 		var series []prom.Series
 		for _, phase := range strings.Fields(c.phases) {
@@ -197,7 +202,11 @@ func TestFindStragglers(t *testing.T) {
 		{"at the limit", []gpu{{"n", "0", "p", 500, 10}, {"n", "1", "p", 1000, 10}, {"n", "2", "p", 1000, 10}}, nil},
 		{"below it", []gpu{{"n", "0", "p", 499, 10}, {"n", "1", "p", 1000, 10}, {"n", "2", "p", 1000, 10}}, []string{"0 p 49.9 100 0.499"}},
 		{"one name in two namespaces is two experiments", []gpu{
-			{"a", "0", "p", 900, 10}, {"a", "1", "p", 900, 10}, {"a", "2", "p", 900, 10}, {"b", "3", "q", 400, 10}, {"b", "4", "q", 400, 10},
+			{"a", "0", "p", 900, 10},
+			{"a", "1", "p", 900, 10},
+			{"a", "2", "p", 900, 10},
+			{"b", "3", "q", 400, 10},
+			{"b", "4", "q", 400, 10},
 		}, nil},
 		{"with the pod that had it longest", []gpu{
 			{"n", "0", "a", 10, 1}, {"n", "0", "b", 90, 9}, {"n", "0", "c", 20, 2}, {"n", "1", "p", 1200, 12}, {"n", "2", "p", 1200, 12},
@@ -206,7 +215,10 @@ func TestFindStragglers(t *testing.T) {
 		r := &Run{Settings: settingsOf(t, `{"stragglerBelow":0.5}`)}
 		var sums, counts []prom.Series
 		for _, g := range c.gpus {
-			labels := []string{"cluster", "c", "namespace", g.namespace, "experiment", "e", "node", "m", "gpu", g.gpu, "UUID", "U" + g.gpu, "pod", g.pod}
+			labels := []string{
+				"cluster", "c", "namespace", g.namespace, "experiment", "e", "node", "m", "gpu", g.gpu, "UUID", "U" + g.gpu,
+				"pod", g.pod,
+			}
 			sums, counts = append(sums, one(g.sum, labels...)), append(counts, one(g.count, labels...))
 		}
 		rows, short := r.findStragglers(sums, counts)
@@ -222,7 +234,10 @@ func TestFindStragglers(t *testing.T) {
 
 // Lines without a number come last, whichever end is asked for.
 func TestPickNaN(t *testing.T) {
-	means := []prom.Series{one(math.NaN(), "node", "a"), one(1, "node", "b"), one(3, "node", "c"), one(math.NaN(), "node", "d"), one(2, "node", "e")}
+	means := []prom.Series{
+		one(math.NaN(), "node", "a"), one(1, "node", "b"), one(3, "node", "c"), one(math.NaN(), "node", "d"),
+		one(2, "node", "e"),
+	}
 	for rank, want := range map[string]string{"top": "c e b a", "bottom": "b e c a"} {
 		r := &Run{Settings: settingsOf(t, ""), Query: model.Query{Rank: rank, K: 4}}
 		var got []string

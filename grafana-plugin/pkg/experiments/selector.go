@@ -49,7 +49,10 @@ func Chosen(q model.Query) []string {
 	if slices.Contains(q.Teams, unassigned) {
 		q.Teams = append(slices.Clone(q.Teams), "")
 	}
-	for _, m := range []string{OneOf("cluster", q.Clusters...), OneOf("namespace", q.Namespaces...), OneOf("team", q.Teams...), OneOf("experiment", q.Experiments...)} {
+	for _, m := range []string{
+		OneOf("cluster", q.Clusters...), OneOf("namespace", q.Namespaces...), OneOf("team", q.Teams...),
+		OneOf("experiment", q.Experiments...),
+	} {
 		if m != "" {
 			out = append(out, m)
 		}

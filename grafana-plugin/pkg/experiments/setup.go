@@ -105,6 +105,8 @@ func (n noted) Range(ctx context.Context, query string, from, until time.Time, s
 // of them. What depends on something that is missing itself is not reported too. An error is the
 // proxy's, not a finding. It asks one question after the other, sixteen where everything is there
 // and at most sixty; each answers with one series for each cluster.
-func Diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, needs Need, clusters []string, at time.Time) ([]Finding, error) {
+func Diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, needs Need, clusters []string, at time.Time) ([]Finding,
+	error,
+) {
 	return diagnose(ctx, asker, settings, needs, model.Metrics, clusters, at)
 }

@@ -47,7 +47,8 @@ func TestShortRanges(t *testing.T) {
 				rows++
 			}
 		}
-		if rows < c.rows || strings.Contains(c.query, "llama") && c.world == "gpus" && !strings.Contains(c.query, "network") && rows != c.rows {
+		if rows < c.rows || strings.Contains(c.query, "llama") && c.world == "gpus" && !strings.Contains(c.query, "network") &&
+			rows != c.rows {
 			t.Errorf("%s: %d rows or lines, want %d; %q", c.query, rows, c.rows, notices(frames[0]))
 		}
 	}

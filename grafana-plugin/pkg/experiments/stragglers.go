@@ -105,7 +105,8 @@ func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, shor
 		}
 	}
 	slices.SortFunc(rows, func(a, b straggler) int {
-		return cmp.Or(cmp.Compare(a.share, b.share), strings.Compare(a.cluster, b.cluster), strings.Compare(a.node, b.node), strings.Compare(a.gpu, b.gpu),
+		return cmp.Or(cmp.Compare(a.share, b.share), strings.Compare(a.cluster, b.cluster), strings.Compare(a.node, b.node),
+			strings.Compare(a.gpu, b.gpu),
 			strings.Compare(a.uuid, b.uuid), strings.Compare(a.pod, b.pod))
 	})
 	return rows, short

@@ -26,7 +26,10 @@ const (
 )
 
 // Classes are all of them, the worst first.
-var Classes = []Class{ClassDead, ClassHard, ClassMemory, ClassAction, ClassLink, ClassSoft, ClassUnknown, ClassThermal, ClassUnmeasured, ClassApp}
+var Classes = []Class{
+	ClassDead, ClassHard, ClassMemory, ClassAction, ClassLink, ClassSoft, ClassUnknown, ClassThermal, ClassUnmeasured,
+	ClassApp,
+}
 
 // rank is smaller for worse classes; one that a site made up itself stands with the unknown.
 func (c Class) rank() int {

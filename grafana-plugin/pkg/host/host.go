@@ -49,10 +49,12 @@ func Start(o Options) (*Host, error) {
 	client := goplugin.NewClient(&goplugin.ClientConfig{
 		Cmd: exec.Command(o.Binary),
 		HandshakeConfig: goplugin.HandshakeConfig{
-			ProtocolVersion: grpcplugin.ProtocolVersion, MagicCookieKey: grpcplugin.MagicCookieKey, MagicCookieValue: grpcplugin.MagicCookieValue,
+			ProtocolVersion: grpcplugin.ProtocolVersion, MagicCookieKey: grpcplugin.MagicCookieKey,
+			MagicCookieValue: grpcplugin.MagicCookieValue,
 		},
 		VersionedPlugins: map[int]goplugin.PluginSet{grpcplugin.ProtocolVersion: {
-			"diagnostics": &grpcplugin.DiagnosticsGRPCPlugin{}, "resource": &grpcplugin.ResourceGRPCPlugin{}, "data": &grpcplugin.DataGRPCPlugin{},
+			"diagnostics": &grpcplugin.DiagnosticsGRPCPlugin{}, "resource": &grpcplugin.ResourceGRPCPlugin{},
+			"data": &grpcplugin.DataGRPCPlugin{},
 		}},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		SkipHostEnv:      true,
@@ -133,11 +135,15 @@ func (h *Host) Health(ctx context.Context, plugin backend.PluginContext, headers
 	for k, v := range headers {
 		req.SetHTTPHeader(k, v)
 	}
-	answer, err := h.diagnostics.CheckHealth(ctx, &pluginv2.CheckHealthRequest{PluginContext: backend.ToProto().PluginContext(plugin), Headers: req.Headers})
+	answer, err := h.diagnostics.CheckHealth(ctx,
+		&pluginv2.CheckHealthRequest{PluginContext: backend.ToProto().PluginContext(plugin), Headers: req.Headers})
 	if err != nil {
 		return nil, h.failed("health check", err)
 	}
-	return &backend.CheckHealthResult{Status: backend.HealthStatus(answer.Status), Message: answer.Message, JSONDetails: answer.JsonDetails}, nil
+	return &backend.CheckHealthResult{
+		Status: backend.HealthStatus(answer.Status), Message: answer.Message,
+		JSONDetails: answer.JsonDetails,
+	}, nil
 }
 
 // Metrics are the plugin's own, in the text format of Prometheus.

@@ -116,8 +116,14 @@ func asked() []struct{ query, want string } {
 			if kind == model.Compare {
 				extra = `"experiments":["run","queued"]`
 			}
-			want := map[string]string{"gpu_health table": "fault", "cost table": "gpu_hours", "compare summary": "gpu_hours"}[string(kind)+" "+v]
-			out = append(out, struct{ query, want string }{fmt.Sprintf(`{"queryType":%q,"view":%q,%s}`, kind, v, extra), cmp.Or(want, "Value")})
+			want := map[string]string{
+				"gpu_health table": "fault", "cost table": "gpu_hours",
+				"compare summary": "gpu_hours",
+			}[string(kind)+" "+v]
+			out = append(out, struct{ query, want string }{
+				fmt.Sprintf(`{"queryType":%q,"view":%q,%s}`, kind, v, extra),
+				cmp.Or(want, "Value"),
+			})
 		}
 		return out
 	}
@@ -213,7 +219,8 @@ func TestEveryResource(t *testing.T) {
 	p := contextOf(at(whole(t), ""))
 	call := func(method, path, query string) (int, string) {
 		t.Helper()
-		answer, err := h.Call(t.Context(), &backend.CallResourceRequest{PluginContext: p, Method: method, Path: path, URL: path + "?" + query})
+		answer, err := h.Call(t.Context(),
+			&backend.CallResourceRequest{PluginContext: p, Method: method, Path: path, URL: path + "?" + query})
 		if err != nil {
 			t.Fatal(err)
 		}

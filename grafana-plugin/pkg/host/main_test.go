@@ -94,7 +94,10 @@ func start(t *testing.T) *Host {
 
 // at is a datasource over url with settings.
 func at(url, settings string) backend.DataSourceInstanceSettings {
-	return backend.DataSourceInstanceSettings{ID: 1, UID: "x", Type: PluginID, Name: "Experiments", URL: url, JSONData: []byte(settings), Updated: time.UnixMilli(1)}
+	return backend.DataSourceInstanceSettings{
+		ID: 1, UID: "x", Type: PluginID, Name: "Experiments", URL: url, JSONData: []byte(settings),
+		Updated: time.UnixMilli(1),
+	}
 }
 
 func contextOf(i backend.DataSourceInstanceSettings) backend.PluginContext {
@@ -107,7 +110,8 @@ func request(p backend.PluginContext, queries ...string) *backend.QueryDataReque
 	until := time.Now()
 	for i, q := range queries {
 		req.Queries = append(req.Queries, backend.DataQuery{
-			RefID: name(i), JSON: []byte(q), MaxDataPoints: 100, Interval: time.Minute, TimeRange: backend.TimeRange{From: until.Add(-30 * time.Minute), To: until},
+			RefID: name(i), JSON: []byte(q), MaxDataPoints: 100, Interval: time.Minute,
+			TimeRange: backend.TimeRange{From: until.Add(-30 * time.Minute), To: until},
 		})
 	}
 	return req

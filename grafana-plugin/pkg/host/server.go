@@ -27,7 +27,8 @@ const maxBody = 4 << 20
 
 // attribution are the headers of a browser's query that Grafana passes on to a plugin.
 var attribution = []string{
-	"X-Dashboard-Title", "X-Dashboard-Uid", "X-Datasource-Uid", "X-Grafana-From-Expr", "X-Grafana-Org-Id", "X-Panel-Id", "X-Panel-Plugin-Id", "X-Panel-Title",
+	"X-Dashboard-Title", "X-Dashboard-Uid", "X-Datasource-Uid", "X-Grafana-From-Expr", "X-Grafana-Org-Id", "X-Panel-Id",
+	"X-Panel-Plugin-Id", "X-Panel-Title",
 	"X-Query-Group-Id",
 }
 
@@ -169,7 +170,8 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		req.Queries = append(req.Queries, backend.DataQuery{
-			RefID: q.RefID, QueryType: q.QueryType, MaxDataPoints: q.MaxDataPoints, Interval: time.Duration(q.IntervalMS) * time.Millisecond,
+			RefID: q.RefID, QueryType: q.QueryType, MaxDataPoints: q.MaxDataPoints,
+			Interval:  time.Duration(q.IntervalMS) * time.Millisecond,
 			TimeRange: backend.TimeRange{From: from, To: until}, JSON: raw,
 		})
 	}
@@ -245,7 +247,10 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 	if s.user != nil {
 		headers["X-Grafana-User"] = []string{s.user.Login}
 	}
-	answer, err := s.host.Call(r.Context(), &backend.CallResourceRequest{PluginContext: s.context(), Path: tail, Method: r.Method, URL: u.String(), Headers: headers, Body: body})
+	answer, err := s.host.Call(r.Context(), &backend.CallResourceRequest{
+		PluginContext: s.context(), Path: tail, Method: r.Method,
+		URL: u.String(), Headers: headers, Body: body,
+	})
 	if err != nil {
 		broken(w, r, err)
 		return
@@ -281,8 +286,9 @@ type datasource struct {
 func (s *Server) described() datasource {
 	i := s.context().DataSourceInstanceSettings
 	d := datasource{
-		ID: i.ID, UID: i.UID, OrgID: 1, Name: i.Name, Type: i.Type, Access: "proxy", URL: i.URL, BasicAuth: i.BasicAuthEnabled, BasicAuthUser: i.BasicAuthUser,
-		JSONData: i.JSONData, SecureJSONFields: map[string]bool{},
+		ID: i.ID, UID: i.UID, OrgID: 1, Name: i.Name, Type: i.Type, Access: "proxy", URL: i.URL, BasicAuth: i.BasicAuthEnabled,
+		BasicAuthUser: i.BasicAuthUser,
+		JSONData:      i.JSONData, SecureJSONFields: map[string]bool{},
 	}
 	if len(d.JSONData) == 0 {
 		d.JSONData = json.RawMessage("{}")

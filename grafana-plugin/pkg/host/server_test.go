@@ -23,7 +23,10 @@ func grafana(t *testing.T, h *Host, i backend.DataSourceInstanceSettings) *httpt
 	t.Helper()
 	s, err := NewServer(ServerOptions{
 		Host: h, Instance: i, User: backend.User{Login: "ada"},
-		Files: fstest.MapFS{"module.js": {Data: []byte("define([])")}, "plugin.json": {Data: []byte("{}")}, "gpx_x_linux_amd64": {Data: []byte("ELF")}, "img/logo.svg": {Data: []byte("<svg/>")}},
+		Files: fstest.MapFS{
+			"module.js": {Data: []byte("define([])")}, "plugin.json": {Data: []byte("{}")},
+			"gpx_x_linux_amd64": {Data: []byte("ELF")}, "img/logo.svg": {Data: []byte("<svg/>")},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +91,8 @@ func TestOverHTTP(t *testing.T) {
 		t.Fatalf("%d %s: %v", status, body, err)
 	}
 	a := answer.Results["A"]
-	if a.Status != 200 || len(a.Frames) != 2 || a.Frames[0].Schema.RefID != "A" || a.Frames[0].Schema.Meta.ExecutedQueryString != "up" || len(a.Frames[0].Data.Values) != 2 {
+	if a.Status != 200 || len(a.Frames) != 2 || a.Frames[0].Schema.RefID != "A" || a.Frames[0].Schema.Meta.ExecutedQueryString != "up" ||
+		len(a.Frames[0].Data.Values) != 2 {
 		t.Errorf("the answer: %s", body)
 	}
 	sent := api.RequestsTo("/api/v1/query_range")
@@ -96,7 +100,8 @@ func TestOverHTTP(t *testing.T) {
 		t.Fatalf("the API saw %d requests", len(sent))
 	}
 	for name, want := range map[string]string{
-		"X-Dashboard-Uid": "dash", "X-Panel-Id": "7", "X-Grafana-User": "ada", "X-Scope": "secret-scope", "Cookie": "", "X-Forwarded-For": "",
+		"X-Dashboard-Uid": "dash", "X-Panel-Id": "7", "X-Grafana-User": "ada", "X-Scope": "secret-scope", "Cookie": "",
+		"X-Forwarded-For": "",
 	} {
 		if got := sent[0].Header.Get(name); got != want {
 			t.Errorf("the API got the header %s: %q, want %q", name, got, want)
@@ -129,11 +134,14 @@ func TestServerRefuses(t *testing.T) {
 		status             int
 		want               string
 	}{
-		"no JSON":              {"POST", "/api/ds/query", "up", 400, "bad request data"},
-		"no time":              {"POST", "/api/ds/query", `{"queries":[{"refId":"A"}],"from":"now-1h","to":"now"}`, 400, "milliseconds since 1970"},
-		"no queries":           {"POST", "/api/ds/query", `{"queries":[],"from":"1","to":"2"}`, 400, "No queries found"},
-		"another datasource":   {"POST", "/api/ds/query", panel("y", `"queryType":"promql","expr":"up"`), 404, "Data source not found"},
-		"an error of a query":  {"POST", "/api/ds/query", panel("x", `"queryType":"promql","expr":"up"`), 400, `"errorSource":"downstream"`},
+		"no JSON":            {"POST", "/api/ds/query", "up", 400, "bad request data"},
+		"no time":            {"POST", "/api/ds/query", `{"queries":[{"refId":"A"}],"from":"now-1h","to":"now"}`, 400, "milliseconds since 1970"},
+		"no queries":         {"POST", "/api/ds/query", `{"queries":[],"from":"1","to":"2"}`, 400, "No queries found"},
+		"another datasource": {"POST", "/api/ds/query", panel("y", `"queryType":"promql","expr":"up"`), 404, "Data source not found"},
+		"an error of a query": {
+			"POST", "/api/ds/query", panel("x", `"queryType":"promql","expr":"up"`), 400,
+			`"errorSource":"downstream"`,
+		},
 		"health of another":    {"GET", "/api/datasources/uid/y/health", "", 404, "not found"},
 		"bad health":           {"GET", "/api/datasources/uid/x/health", "", 400, `"status":"ERROR"`},
 		"resource of another":  {"GET", "/api/datasources/uid/y/resources/teams", "", 404, "not found"},
@@ -169,7 +177,8 @@ func TestBrowserLeaves(t *testing.T) {
 	api := fakeshard.Start(t, fakeshard.Config{Default: "stall"})
 	web, c := grafana(t, h, at(api.URL(), "")), client(t)
 	ctx, leave := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, web.URL+"/api/ds/query", bytes.NewReader([]byte(panel("x", `"queryType":"promql","expr":"up"`))))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, web.URL+"/api/ds/query",
+		bytes.NewReader([]byte(panel("x", `"queryType":"promql","expr":"up"`))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,8 @@ func TestFiftyAtOnce(t *testing.T) {
 	h := start(t)
 	api := fakeshard.Start(t, fakeshard.Config{Default: "wait go; answer"})
 	i := at(api.URL(), "")
-	if _, err := h.Query(t.Context(), request(contextOf(at("http://127.0.0.1:1", "")), up)); err != nil { // what is started once is started now
+	// what is started once is started now
+	if _, err := h.Query(t.Context(), request(contextOf(at("http://127.0.0.1:1", "")), up)); err != nil {
 		t.Fatal(err)
 	}
 	i.Updated = time.UnixMilli(2)
@@ -224,7 +225,10 @@ func TestPluginDies(t *testing.T) {
 		"health":  func() error { _, err := h.Health(t.Context(), p, nil); return err },
 		"metrics": func() error { _, err := h.Metrics(t.Context()); return err },
 		"resource": func() error {
-			_, err := h.Call(t.Context(), &backend.CallResourceRequest{PluginContext: p, Method: http.MethodGet, Path: "teams", URL: "teams"})
+			_, err := h.Call(t.Context(), &backend.CallResourceRequest{
+				PluginContext: p, Method: http.MethodGet, Path: "teams",
+				URL: "teams",
+			})
 			return err
 		},
 	} {

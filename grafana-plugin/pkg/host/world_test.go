@@ -50,13 +50,18 @@ func series(cluster string) string {
 			if i == 1 && gpu == 1 {
 				util = "40x65" // a straggler
 			}
-			for m, v := range map[string]string{"util": util, "tensor": "0.5x65", "dram": "0.4x65", "mem": "30000x65", "power": "400x65", "temp": "60x65"} {
+			for m, v := range map[string]string{
+				"util": util, "tensor": "0.5x65", "dram": "0.4x65", "mem": "30000x65", "power": "400x65",
+				"temp": "60x65",
+			} {
 				add(v, `experiment:gpu:%s{%s}`, m, held)
 			}
 			raw := fmt.Sprintf(`Hostname=%q,node=%q,gpu="%d",UUID=%q,modelName="NVIDIA H100 80GB HBM3",namespace="ml",pod=%q,container="main"`, node, node, gpu, uuid, pod)
 			for m, v := range map[string]string{
-				"DCGM_FI_DEV_GPU_UTIL": "90x65", "DCGM_FI_DEV_XID_ERRORS": "0x44 79x20", "DCGM_FI_DEV_GPU_TEMP": "60x65", "DCGM_FI_DEV_ROW_REMAP_FAILURE": "0x65",
-				"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": "0x65", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "0+6000x65", "DCGM_FI_PROF_NVLINK_TX_BYTES": "1000x65",
+				"DCGM_FI_DEV_GPU_UTIL": "90x65", "DCGM_FI_DEV_XID_ERRORS": "0x44 79x20", "DCGM_FI_DEV_GPU_TEMP": "60x65",
+				"DCGM_FI_DEV_ROW_REMAP_FAILURE":           "0x65",
+				"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": "0x65", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "0+6000x65",
+				"DCGM_FI_PROF_NVLINK_TX_BYTES": "1000x65",
 				"DCGM_FI_PROF_NVLINK_RX_BYTES": "1000x65", "DCGM_FI_DEV_POWER_USAGE": "400x65",
 			} {
 				add(v, `%s{%s}`, m, raw)

@@ -84,12 +84,14 @@ func testHostile(t *testing.T, s *stage) {
 					t.Errorf("%s of %.60q has no row", query, name)
 				}
 			}
-			if rows := s.rows(t, fmt.Sprintf(`{"queryType":"experiments","search":%s}`, quote(strings.ToUpper(name)))); len(rows) != 1 || rows[0]["experiment"] != name {
+			if rows := s.rows(t, fmt.Sprintf(`{"queryType":"experiments","search":%s}`, quote(strings.ToUpper(name)))); len(rows) != 1 ||
+				rows[0]["experiment"] != name {
 				t.Errorf("searching for %.60q finds %d rows", name, len(rows))
 			}
 			for _, f := range s.frames(t, `{"queryType":"gpu_timeseries","groupBy":["experiment","node"],`+one+`}`) {
 				l := f.Fields[1].Labels
-				if l["experiment"] != name || !slices.ContainsFunc(slices.Collect(maps.Keys(nodes)), func(k string) bool { return strings.HasSuffix(k, "|"+l["node"]) }) {
+				if l["experiment"] != name || !slices.ContainsFunc(slices.Collect(maps.Keys(nodes)),
+					func(k string) bool { return strings.HasSuffix(k, "|"+l["node"]) }) {
 					t.Errorf("gpu_timeseries of %.60q has a line %.200q", name, l)
 				}
 			}
@@ -119,7 +121,8 @@ func testHostile(t *testing.T, s *stage) {
 				}
 			}
 			for _, query := range []string{
-				`"status"`, `"status","view":"over_time"`, `"pending"`, `"network"`, `"network","view":"ethernet"`, `"gpu_health","view":"count"`, `"cost","view":"total"`,
+				`"status"`, `"status","view":"over_time"`, `"pending"`, `"network"`, `"network","view":"ethernet"`,
+				`"gpu_health","view":"count"`, `"cost","view":"total"`,
 			} {
 				s.frames(t, `{"queryType":`+query+`,`+one+`}`)
 			}

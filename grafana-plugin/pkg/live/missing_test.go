@@ -64,7 +64,8 @@ func TestMissing(t *testing.T) {
 	}
 	var names []string
 	for _, p := range m.Pods(from, until) {
-		if !p.Started.IsZero() && p.Started.Before(until.Add(-20*time.Minute)) && p.Ended.After(from.Add(20*time.Minute)) && !slices.Contains(names, p.Experiment) {
+		if !p.Started.IsZero() && p.Started.Before(until.Add(-20*time.Minute)) && p.Ended.After(from.Add(20*time.Minute)) &&
+			!slices.Contains(names, p.Experiment) {
 			names = append(names, p.Experiment)
 		}
 	}
@@ -90,11 +91,23 @@ func TestMissing(t *testing.T) {
 	}{
 		{"nothing is missing", Options{Rules: alerts.Global(), ShardRules: alerts.Shard()}, "", nil},
 		{"nothing is there", Options{Jobs: []string{cluster.JobScheduler}}, all, []string{"kube-state-metrics"}},
-		{"no allow-list", Options{Rules: alerts.Global(), ShardRules: alerts.Shard(), Relabel: onlyJob(cluster.JobKubeStateMetrics, "label_.+")}, all, []string{"--metric-labels-allowlist", "pods="}},
+		{"no allow-list", Options{
+			Rules: alerts.Global(), ShardRules: alerts.Shard(),
+			Relabel: onlyJob(cluster.JobKubeStateMetrics, "label_.+"),
+		}, all, []string{"--metric-labels-allowlist", "pods="}},
 		{"no recording rules", Options{}, all, []string{"mixin render"}},
-		{"no DCGM", Options{Rules: alerts.Global(), ShardRules: alerts.Shard(), Jobs: []string{cluster.JobKubeStateMetrics, cluster.JobNode}}, "gpu_timeseries stragglers", []string{"dcgm"}},
-		{"DCGM without pods", Options{Rules: alerts.Global(), ShardRules: alerts.Shard(), Relabel: onlyJob(cluster.JobDCGM, "(exported_)?(pod|namespace|container)")}, "gpu_timeseries stragglers", []string{"pod"}},
-		{"no node_exporter", Options{Rules: alerts.Global(), ShardRules: alerts.Shard(), Jobs: []string{cluster.JobKubeStateMetrics, cluster.JobDCGM}}, "network", []string{"node_exporter"}},
+		{"no DCGM", Options{
+			Rules: alerts.Global(), ShardRules: alerts.Shard(),
+			Jobs: []string{cluster.JobKubeStateMetrics, cluster.JobNode},
+		}, "gpu_timeseries stragglers", []string{"dcgm"}},
+		{"DCGM without pods", Options{
+			Rules: alerts.Global(), ShardRules: alerts.Shard(),
+			Relabel: onlyJob(cluster.JobDCGM, "(exported_)?(pod|namespace|container)"),
+		}, "gpu_timeseries stragglers", []string{"pod"}},
+		{"no node_exporter", Options{
+			Rules: alerts.Global(), ShardRules: alerts.Shard(),
+			Jobs: []string{cluster.JobKubeStateMetrics, cluster.JobDCGM},
+		}, "network", []string{"node_exporter"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.o.Dir, c.o.From, c.o.Until, c.o.Clusters = t.TempDir(), from.Add(-before), until.Add(every), []Cluster{{Model: m}}
@@ -125,7 +138,8 @@ func TestMissing(t *testing.T) {
 					t.Errorf("%s: %v, and nothing is missing", query, err)
 				}
 				for _, say := range c.says {
-					if slices.Contains(strings.Fields(c.types), string(q.Type)) && !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(say)) {
+					if slices.Contains(strings.Fields(c.types), string(q.Type)) &&
+						!strings.Contains(strings.ToLower(err.Error()), strings.ToLower(say)) {
 						t.Errorf("%s: %v does not speak of %s", query, err, say)
 					}
 				}
@@ -147,7 +161,8 @@ func TestMissing(t *testing.T) {
 		asker := newClient(t, server.URL)
 		for _, query := range everything(names) {
 			var refusal *prom.Refusal
-			if err := speaks(t, asker, query, from, until); !errors.As(err, &refusal) || refusal.Status != http.StatusForbidden || !strings.Contains(err.Error(), "team vision may not read cluster ibis") {
+			if err := speaks(t, asker, query, from, until); !errors.As(err, &refusal) || refusal.Status != http.StatusForbidden ||
+				!strings.Contains(err.Error(), "team vision may not read cluster ibis") {
 				t.Errorf("%s: %v does not say that it is forbidden, and by whom", query, err)
 			}
 		}

@@ -180,7 +180,8 @@ func tryPast(options map[string]cluster.Options, models map[string]*cluster.Mode
 	for i := range in[big] {
 		for j := range in[small] {
 			a, b := &in[big][i], &in[small][j]
-			if len(a.Nodes) > 1 && a.Namespace == b.Namespace && a.Team == b.Team && runsNow(*a) && runsNow(*b) && a.GPUs*len(a.Nodes) > 2*b.GPUs*len(b.Nodes) {
+			if len(a.Nodes) > 1 && a.Namespace == b.Namespace && a.Team == b.Team && runsNow(*a) && runsNow(*b) &&
+				a.GPUs*len(a.Nodes) > 2*b.GPUs*len(b.Nodes) {
 				run, other = a, b
 			}
 		}
@@ -199,7 +200,8 @@ func tryPast(options map[string]cluster.Options, models map[string]*cluster.Mode
 	called := map[string]cluster.Called{run.Name: {Experiment: spread}}
 	rest := slices.Clone(hostile)
 	for _, e := range in[big] {
-		if e.Name != run.Name && e.Name != gang.Name && len(rest) > 0 && len(e.Runs) > 0 && e.Runs[0].From.Before(until.Add(-30*time.Minute)) && e.Runs[len(e.Runs)-1].Until.After(p.from.Add(30*time.Minute)) {
+		if e.Name != run.Name && e.Name != gang.Name && len(rest) > 0 && len(e.Runs) > 0 &&
+			e.Runs[0].From.Before(until.Add(-30*time.Minute)) && e.Runs[len(e.Runs)-1].Until.After(p.from.Add(30*time.Minute)) {
 			called[e.Name] = cluster.Called{Experiment: rest[0]}
 			rest = rest[1:]
 		}
@@ -246,8 +248,10 @@ func (p *past) check() error {
 	var pending, began, ended bool
 	uids, clusters := map[string]map[string]bool{}, map[string]bool{}
 	for _, q := range p.pods {
-		began = began || q.Experiment != spread && q.Started.After(p.from.Add(15*time.Minute)) && q.phase(p.until) == "Running" && q.Attempt == 0
-		ended = ended || q.Started.Before(p.from) && !q.Ended.IsZero() && q.Ended.After(p.from.Add(10*time.Minute)) && q.Removed.Before(p.until)
+		began = began || q.Experiment != spread && q.Started.After(p.from.Add(15*time.Minute)) && q.phase(p.until) == "Running" &&
+			q.Attempt == 0
+		ended = ended || q.Started.Before(p.from) && !q.Ended.IsZero() && q.Ended.After(p.from.Add(10*time.Minute)) &&
+			q.Removed.Before(p.until)
 		pending = pending || q.phase(p.until) == "Pending" && p.until.Sub(q.Created) > 5*time.Minute
 		if q.Experiment == spread && q.phase(p.until) == "Running" {
 			clusters[q.cluster] = true
@@ -335,7 +339,8 @@ func newStage(t *testing.T, settings string) *stage {
 	spillway := realpromtest.Spillway(t)
 	p := findPast(t)
 	w, err := Write(t.Context(), Options{
-		Dir: t.TempDir(), From: p.from.Add(-before), Until: p.until.Add(every), Interval: scrapes, Rules: alerts.Global(), ShardRules: alerts.Shard(), Say: t.Logf,
+		Dir: t.TempDir(), From: p.from.Add(-before), Until: p.until.Add(every), Interval: scrapes, Rules: alerts.Global(),
+		ShardRules: alerts.Shard(), Say: t.Logf,
 		Clusters: []Cluster{{Model: p.models[big], Shards: 2, Replicas: 2}, {Model: p.models[small]}},
 	})
 	if err != nil {

@@ -46,7 +46,8 @@ func (w *World) Serve(ctx context.Context, spillway string) (_ *Servers, err err
 	start := func(name string, external labels.Labels) {
 		work.Go(func() error {
 			srv, err := realprom.Start(ctx, realprom.Options{
-				Blocks: []string{w.path(name)}, Config: "global: {evaluation_interval: 1m}\n", ExternalLabels: external, Flags: []string{"--storage.tsdb.retention.time=90d"},
+				Blocks: []string{w.path(name)}, Config: "global: {evaluation_interval: 1m}\n", ExternalLabels: external,
+				Flags: []string{"--storage.tsdb.retention.time=90d"},
 			})
 			if err != nil {
 				return fmt.Errorf("start %s: %w", name, err)
@@ -116,7 +117,10 @@ func (w *World) groups(at map[string]string, replicas int) []config.Group {
 	var groups []config.Group
 	for _, c := range w.clusters {
 		replicas := min(replicas, c.Replicas)
-		g := config.Group{Name: c.name(), Labels: map[string]string{"cluster": c.name()}, ReplicaLabels: []string{replicaLabel}, Shards: make([]config.Shard, c.Shards)}
+		g := config.Group{
+			Name: c.name(), Labels: map[string]string{"cluster": c.name()}, ReplicaLabels: []string{replicaLabel},
+			Shards: make([]config.Shard, c.Shards),
+		}
 		if replicas > 1 {
 			g.Heartbeat = "up"
 		}
@@ -134,7 +138,10 @@ func (w *World) groups(at map[string]string, replicas int) []config.Group {
 		groups = append(groups, g)
 	}
 	if w.recorded {
-		groups = append(groups, config.Group{Name: "recorded", Names: ruler.Names(), Shards: []config.Shard{{Replicas: config.Replicas(at[recordedFolder])}}})
+		groups = append(groups, config.Group{
+			Name: "recorded", Names: ruler.Names(),
+			Shards: []config.Shard{{Replicas: config.Replicas(at[recordedFolder])}},
+		})
 	}
 	return groups
 }

@@ -27,7 +27,8 @@ func testEvents(t *testing.T, s *stage) {
 		return slices.ContainsFunc(rows, func(row map[string]any) bool {
 			d := row["time"].(time.Time).Sub(at)
 			all := strings.ToLower(fmt.Sprint(row["title"], " ", row["text"], " ", row["tags"]))
-			return d > -2*time.Minute && d < 12*time.Minute && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(all, strings.ToLower(w)) })
+			return d > -2*time.Minute && d < 12*time.Minute &&
+				!slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(all, strings.ToLower(w)) })
 		})
 	}
 	x := s.faults[string(cluster.GPUXidFatal)]
@@ -40,7 +41,8 @@ func testEvents(t *testing.T, s *stage) {
 		t.Errorf("no event tells that %s is not ready at %s: %v", ill.Target, ill.From, rows)
 	}
 	for _, p := range s.of(spread) { // the Xid ended some
-		if p.Failed && p.Removed.Sub(p.Ended) > 2*late && p.Ended.After(s.from.Add(5*time.Minute)) && p.Ended.Before(s.until.Add(-5*time.Minute)) && !has(p.Ended, "fail") {
+		if p.Failed && p.Removed.Sub(p.Ended) > 2*late && p.Ended.After(s.from.Add(5*time.Minute)) &&
+			p.Ended.Before(s.until.Add(-5*time.Minute)) && !has(p.Ended, "fail") {
 			t.Errorf("no event tells that pods failed at %s, %s among them", p.Ended, p.Name)
 		}
 	}

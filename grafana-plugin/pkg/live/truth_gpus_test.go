@@ -55,7 +55,8 @@ func testNodes(t *testing.T, s *stage) {
 		if w == nil {
 			continue
 		}
-		if row["state"] != w.ready || row["cordoned"] != w.cordoned || row["gpus"] != 8.0 || row["gpus_held"] != w.held || row["pods"] != w.pods {
+		if row["state"] != w.ready || row["cordoned"] != w.cordoned || row["gpus"] != 8.0 || row["gpus_held"] != w.held ||
+			row["pods"] != w.pods {
 			t.Errorf("%v is in truth %+v", row, *w)
 		}
 		util, ok := row["util"].(float64)
@@ -212,7 +213,8 @@ func testGPUHealth(t *testing.T, s *stage) {
 					t.Errorf("%v says not what it is or what to do", row)
 				}
 				gpu, _ := strconv.Atoi(row["gpu"].(string))
-				if g, err := s.models[row["cluster"].(string)].GPU(row["node"].(string), gpu); err != nil || g.UUID != row["UUID"] || g.Model != row["model"] {
+				if g, err := s.models[row["cluster"].(string)].GPU(row["node"].(string), gpu); err != nil || g.UUID != row["UUID"] ||
+					g.Model != row["model"] {
 					t.Errorf("%v is in truth %+v (%v)", row, g, err)
 				}
 			}
@@ -297,7 +299,8 @@ func testStragglers(t *testing.T, s *stage) {
 	for _, row := range s.rows(t, `{"queryType":"stragglers","experiments":["`+spread+`"]}`) {
 		k := id(row, "cluster", "node", "gpu")
 		got[k] = true
-		if row["UUID"] != uuids[k] || row["share"].(float64) > 0.2 || !near(row["share"].(float64)*row["median"].(float64), row["value"].(float64), 1e-6) && row["value"] != 0.0 {
+		if row["UUID"] != uuids[k] || row["share"].(float64) > 0.2 ||
+			!near(row["share"].(float64)*row["median"].(float64), row["value"].(float64), 1e-6) && row["value"] != 0.0 {
 			t.Errorf("%v; in truth its UUID is %q and it does nothing", row, uuids[k])
 		}
 	}

@@ -131,7 +131,8 @@ func (s *stage) sum(t *testing.T, name, node string, of line, at time.Time) (sum
 			continue
 		}
 		if err := s.models[name].Series(tg, at, func(l labels.Labels, v float64, _ metricType) {
-			if l.Get("__name__") == of.metric && of.keep(l) && (of.rate || v < 1e14) { // from there on a reading is one of DCGM's signs for "no value"
+			// from there on a reading is one of DCGM's signs for "no value"
+			if l.Get("__name__") == of.metric && of.keep(l) && (of.rate || v < 1e14) {
 				sum, ok = sum+v, true
 			}
 		}); err != nil {

@@ -31,7 +31,10 @@ func testPlugin(t *testing.T, s *stage) {
 	}
 	direct := *s
 	direct.client = newClient(t, url)
-	instance := &backend.DataSourceInstanceSettings{ID: 1, UID: "experiments", Type: host.PluginID, Name: "Experiments", URL: url, JSONData: []byte(prices)}
+	instance := &backend.DataSourceInstanceSettings{
+		ID: 1, UID: "experiments", Type: host.PluginID, Name: "Experiments", URL: url,
+		JSONData: []byte(prices),
+	}
 	other := ""
 	for _, p := range s.pods {
 		if p.Experiment != spread && p.phase(s.until) == "Running" {
@@ -51,7 +54,10 @@ func testPlugin(t *testing.T, s *stage) {
 		types[q.Type] = true
 		answer, err := h.Query(t.Context(), &backend.QueryDataRequest{
 			PluginContext: backend.PluginContext{OrgID: 1, PluginID: host.PluginID, DataSourceInstanceSettings: instance},
-			Queries:       []backend.DataQuery{{RefID: "A", JSON: []byte(query), MaxDataPoints: points, TimeRange: backend.TimeRange{From: s.from, To: s.until}}},
+			Queries: []backend.DataQuery{{
+				RefID: "A", JSON: []byte(query), MaxDataPoints: points,
+				TimeRange: backend.TimeRange{From: s.from, To: s.until},
+			}},
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", query, err)

@@ -82,7 +82,8 @@ func testExperiments(t *testing.T, s *stage) {
 			if row["pods"] != w.pods || w.state == "running" && row["gpus"] != w.gpus {
 				t.Errorf("%.200q has %v pods and %v GPUs, and in truth %d and %v", k, row["pods"], row["gpus"], w.pods, w.gpus)
 			}
-		} else if seen := row["seen"].(time.Time); w.pods == 0 && w.must && (seen.After(w.seen.Add(late)) || seen.Before(w.seen.Add(-every-late))) {
+		} else if seen := row["seen"].(time.Time); w.pods == 0 && w.must &&
+			(seen.After(w.seen.Add(late)) || seen.Before(w.seen.Add(-every-late))) {
 			t.Errorf("%.200q was last seen at %s, and in truth at %s", k, seen, w.seen)
 		}
 		// Of pods that are gone it is known when a rule saw them first, in the window.
@@ -185,7 +186,8 @@ func testPods(t *testing.T, s *stage) {
 			continue
 		}
 		reused[id(row, "cluster", "namespace", "pod")]++
-		if id(row, "experiment", "cluster", "namespace", "pod") != strings.Join([]string{p.Experiment, p.cluster, p.Namespace, p.Name}, "|") {
+		if id(row, "experiment", "cluster", "namespace", "pod") != strings.Join([]string{p.Experiment, p.cluster, p.Namespace, p.Name},
+			"|") {
 			t.Errorf("%v is in truth %+v", row, p)
 		}
 		if created := row["created"].(time.Time); created.Sub(p.Created).Abs() > time.Second {
@@ -196,7 +198,8 @@ func testPods(t *testing.T, s *stage) {
 			gone++
 			switch {
 			case p.Started.IsZero() || p.Removed.Before(s.from.Add(2*late)): // cancelled while it waited, or hardly seen
-			case p.Failed && p.Removed.Sub(p.Ended) > 2*late && row["phase"] != "Failed", !p.Failed && p.Removed.Sub(p.Ended) > 2*late && row["phase"] != "Succeeded":
+			case p.Failed && p.Removed.Sub(p.Ended) > 2*late && row["phase"] != "Failed",
+				!p.Failed && p.Removed.Sub(p.Ended) > 2*late && row["phase"] != "Succeeded":
 				t.Errorf("%s is gone as %v, and in truth failed: %v", p.Name, row["phase"], p.Failed)
 			}
 			continue
@@ -251,7 +254,8 @@ func testPending(t *testing.T, s *stage) {
 		if waited := row["waited"].(float64); math.Abs(waited-s.until.Sub(p.Created).Seconds()) > 1 {
 			t.Errorf("%s waits for %v s, and in truth for %s", p.Name, waited, s.until.Sub(p.Created))
 		}
-		if (p.Scheduled.IsZero() || p.Scheduled.After(s.until)) && (row["reason"] != "Unschedulable" || !strings.Contains(row["detail"].(string), fmt.Sprint(len(p.GPUs)))) {
+		if (p.Scheduled.IsZero() || p.Scheduled.After(s.until)) &&
+			(row["reason"] != "Unschedulable" || !strings.Contains(row["detail"].(string), fmt.Sprint(len(p.GPUs)))) {
 			t.Errorf("%s waits for %v: %v; in truth there is no node for it with %d GPUs", p.Name, row["reason"], row["detail"], len(p.GPUs))
 		}
 	}

@@ -48,7 +48,8 @@ func testCost(t *testing.T, s *stage) {
 		_, n := marks(p.Scheduled, p.Started.Add(2*every), s.from, s.until)
 		want[k].maybe += hours(n)
 		for _, q := range s.of(p.Experiment) {
-			if q.Gang == p.Gang && q.cluster == p.cluster && q.Attempt == p.Attempt && (q.Started.IsZero() || q.Started.After(p.Started.Add(every))) {
+			if q.Gang == p.Gang && q.cluster == p.cluster && q.Attempt == p.Attempt &&
+				(q.Started.IsZero() || q.Started.After(p.Started.Add(every))) {
 				want[k].maybe += hours(high) // half of the gang waits: the others do nothing
 				break
 			}
@@ -86,7 +87,8 @@ func testCost(t *testing.T, s *stage) {
 		v, _ := f.Fields[0].FloatAt(0)
 		total[f.Fields[0].Labels["what"]] = v
 	}
-	if !near(total["gpu_hours"], hours, 1e-9) || !near(total["idle_gpu_hours"], idle, 1e-9) || !near(total["cost"], money, 1e-9) || hours == 0 || idle == 0 {
+	if !near(total["gpu_hours"], hours, 1e-9) || !near(total["idle_gpu_hours"], idle, 1e-9) || !near(total["cost"], money, 1e-9) ||
+		hours == 0 || idle == 0 {
 		t.Errorf("in all %v, and the table's sum is %v GPU hours, %v idle, cost %v", total, hours, idle, money)
 	}
 	t.Logf("%v GPU hours, %v of them idle", hours, idle)
@@ -96,7 +98,8 @@ func testCompare(t *testing.T, s *stage) {
 	// The run, and one that began inside the window.
 	second := ""
 	for _, p := range s.pods {
-		if p.Attempt == 0 && p.Started.After(s.from.Add(15*time.Minute)) && p.phase(s.until) == "Running" && p.Experiment != spread && len(p.GPUs) > 0 {
+		if p.Attempt == 0 && p.Started.After(s.from.Add(15*time.Minute)) && p.phase(s.until) == "Running" && p.Experiment != spread &&
+			len(p.GPUs) > 0 {
 			second = p.Experiment
 			break
 		}

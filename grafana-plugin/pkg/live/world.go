@@ -138,7 +138,10 @@ func (w *World) path(name string) string { return filepath.Join(w.dir, name) }
 const recordedFolder = "recorded"
 
 func (w *World) writeServer(ctx context.Context, o *Options, c Cluster, shard, replica int) (all cluster.Stats, err error) {
-	rules, err := exporters.Relabel(exporters.Options{Cluster: c.name(), Shard: shard, Shards: c.Shards, Replica: string(rune('a' + replica))})
+	rules, err := exporters.Relabel(exporters.Options{
+		Cluster: c.name(), Shard: shard, Shards: c.Shards,
+		Replica: string(rune('a' + replica)),
+	})
 	if err != nil {
 		return all, err
 	}
@@ -148,7 +151,8 @@ func (w *World) writeServer(ctx context.Context, o *Options, c Cluster, shard, r
 			extra = labels.FromStrings(seenBy, fmt.Sprint(shard))
 		}
 		st, err := c.Model.Backfill(ctx, w.path(folder(c.name(), shard, replica)), cluster.BackfillOptions{
-			From: o.From, Until: o.Until, Interval: o.Interval, Jitter: 20 * time.Millisecond, Replica: uint64(replica), BlockRange: oneBlock, ExternalTargetLabels: extra,
+			From: o.From, Until: o.Until, Interval: o.Interval, Jitter: 20 * time.Millisecond, Replica: uint64(replica),
+			BlockRange: oneBlock, ExternalTargetLabels: extra,
 			MetricRelabel: func(job string) []*relabel.Config {
 				if o.Relabel == nil {
 					return rules[job]
@@ -175,7 +179,9 @@ func (w *World) writeServer(ctx context.Context, o *Options, c Cluster, shard, r
 
 // record evaluates rules over the blocks of clusters by name and writes what they record into the
 // folder to. A cluster without a name has no label of it.
-func record(ctx context.Context, to string, blocks map[string][]string, rules fs.FS, from, until time.Time) (st recording.Stats, err error) {
+func record(ctx context.Context, to string, blocks map[string][]string, rules fs.FS, from, until time.Time) (st recording.Stats,
+	err error,
+) {
 	var sources together
 	var engine *localprom.Shard
 	for _, name := range slices.Sorted(maps.Keys(blocks)) {

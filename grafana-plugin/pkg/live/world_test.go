@@ -60,7 +60,8 @@ groups:
 				t.Errorf("%s lacks %s:\n%s", name, r, text)
 			}
 		}
-		if strings.Contains(string(text), "other:") || strings.Contains(string(text), "unused") || i == 0 && !strings.Contains(string(text), "interval: 30s") {
+		if strings.Contains(string(text), "other:") || strings.Contains(string(text), "unused") ||
+			i == 0 && !strings.Contains(string(text), "interval: 30s") {
 			t.Errorf("%s has what nobody needs, or lacks its interval:\n%s", name, text)
 		}
 	}
@@ -73,7 +74,8 @@ groups:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if files, _ := fs.Glob(rules[0], "*.yaml"); !slices.Contains(files, "experiment-rules.yaml") || !slices.Contains(files, "gpu-rules.yaml") || len(files) > 3 {
+	if files, _ := fs.Glob(rules[0], "*.yaml"); !slices.Contains(files, "experiment-rules.yaml") ||
+		!slices.Contains(files, "gpu-rules.yaml") || len(files) > 3 {
 		t.Errorf("experiment: is recorded from %q", files)
 	}
 }
@@ -103,7 +105,8 @@ func TestNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set := q.Select(t.Context(), true, nil, labels.MustNewMatcher(labels.MatchEqual, "__name__", "m"), labels.MustNewMatcher(labels.MatchRegexp, "cluster", matcher))
+		set := q.Select(t.Context(), true, nil, labels.MustNewMatcher(labels.MatchEqual, "__name__", "m"),
+			labels.MustNewMatcher(labels.MatchRegexp, "cluster", matcher))
 		var got []string
 		for set.Next() {
 			got = append(got, set.At().Labels().String())
@@ -123,7 +126,10 @@ func TestTwoOfOneName(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-	_, err = Write(t.Context(), Options{Dir: t.TempDir(), From: now.Add(-time.Minute), Until: now, Clusters: []Cluster{{Model: m}, {Model: m}}})
+	_, err = Write(t.Context(), Options{
+		Dir: t.TempDir(), From: now.Add(-time.Minute), Until: now,
+		Clusters: []Cluster{{Model: m}, {Model: m}},
+	})
 	if err == nil || !strings.Contains(err.Error(), `two clusters are called "sim"`) {
 		t.Errorf("two clusters of one name: %v", err)
 	}

@@ -42,7 +42,10 @@ const (
 )
 
 // QueryTypes are all of them, in the order of the editor.
-var QueryTypes = []QueryType{Experiments, Status, Pods, Nodes, GPUTimeSeries, GPUHealth, Network, Pending, Events, Cost, Compare, Stragglers, PromQL}
+var QueryTypes = []QueryType{
+	Experiments, Status, Pods, Nodes, GPUTimeSeries, GPUHealth, Network, Pending, Events, Cost, Compare,
+	Stragglers, PromQL,
+}
 
 const (
 	// MaxCompared is how many runs can be compared.
@@ -72,7 +75,10 @@ var Metrics = []Metric{Util, Tensor, DRAM, Memory, Power, Temp}
 
 // Unit is Grafana's name for the metric's unit.
 func (m Metric) Unit() string {
-	return map[Metric]string{Util: "percent", Tensor: "percentunit", DRAM: "percentunit", Memory: "mbytes", Power: "watt", Temp: "celsius"}[m]
+	return map[Metric]string{
+		Util: "percent", Tensor: "percentunit", DRAM: "percentunit", Memory: "mbytes", Power: "watt",
+		Temp: "celsius",
+	}[m]
 }
 
 // GroupLabels are what a metric can be grouped by.

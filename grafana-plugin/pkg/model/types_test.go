@@ -139,14 +139,16 @@ func TestListsOfTheFrontEnd(t *testing.T) {
 		}
 	}
 	views := map[QueryType][]string{}
-	for _, m := range regexp.MustCompile(`(?m)^  (\w+): \[(.*)\],$`).FindAllStringSubmatch(between(t, text, "export const VIEWS:", "};"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^  (\w+): \[(.*)\],$`).FindAllStringSubmatch(between(t, text, "export const VIEWS:", "};"),
+		-1) {
 		views[QueryType(m[1])] = strs(m[2])
 	}
 	if !reflect.DeepEqual(views, Views) {
 		t.Errorf("VIEWS: src/types.ts has\n%v\nand package model\n%v", views, Views)
 	}
 	for name, want := range map[string]int{
-		"MAX_COMPARED": MaxCompared, "MAX_NAMES": MaxNames, "MAX_K": MaxK, "CEILING": ceiling, "MAX_LINKS": maxLinks, "MAX_LABELS": maxLabels,
+		"MAX_COMPARED": MaxCompared, "MAX_NAMES": MaxNames, "MAX_K": MaxK, "CEILING": ceiling, "MAX_LINKS": maxLinks,
+		"MAX_LABELS": maxLabels,
 	} {
 		value := strings.ReplaceAll(strings.TrimSpace(between(t, text, "export const "+name+" =", ";")), "_", "")
 		if got, err := strconv.Atoi(value); err != nil || got != want {
@@ -162,7 +164,8 @@ func TestDefaultsOfTheFrontEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^  (\w+): '?([^',]*)'?,$`).FindAllStringSubmatch(between(t, string(raw), "export const DEFAULTS = {", "\n}"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^  (\w+): '?([^',]*)'?,$`).FindAllStringSubmatch(between(t, string(raw),
+		"export const DEFAULTS = {", "\n}"), -1) {
 		shown[m[1]] = m[2]
 	}
 	delete(shown, "labels") // DEFAULT_LABELS
@@ -171,7 +174,8 @@ func TestDefaultsOfTheFrontEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"ruleInterval": s.RuleInterval, "idleBelow": fmt.Sprint(*s.IdleBelow), "stragglerBelow": fmt.Sprint(s.StragglerBelow), "currency": s.Currency,
+		"ruleInterval": s.RuleInterval, "idleBelow": fmt.Sprint(*s.IdleBelow), "stragglerBelow": fmt.Sprint(s.StragglerBelow),
+		"currency":        s.Currency,
 		"partialResponse": s.PartialResponse, "maxSeries": strconv.Itoa(s.MaxSeries), "maxRows": strconv.Itoa(s.MaxRows),
 		"nodeDashboard": s.NodeDashboard, "gpuDashboard": s.GPUDashboard, "podDashboard": s.PodDashboard,
 	}

@@ -101,7 +101,10 @@ func TestStepOfAPanel(t *testing.T) {
 // through no proxy of the environment.
 func TestHTTPClient(t *testing.T) {
 	usual := httpclient.DefaultTimeoutOptions.Timeout
-	for jsonData, want := range map[string]time.Duration{`{}`: usual, `{"timeout":0}`: usual, `{"timeout":-1}`: usual, `{"timeout":150}`: 150 * time.Second} {
+	for jsonData, want := range map[string]time.Duration{
+		`{}`: usual, `{"timeout":0}`: usual, `{"timeout":-1}`: usual,
+		`{"timeout":150}`: 150 * time.Second,
+	} {
 		c, err := httpClient(t.Context(), backend.DataSourceInstanceSettings{URL: "http://spillway:9090", JSONData: []byte(jsonData)})
 		if err != nil {
 			t.Fatal(err)

@@ -66,7 +66,8 @@ func (d *Datasource) open(ctx context.Context, settings backend.DataSourceInstan
 		return fmt.Errorf("the datasource's settings: %w", err)
 	}
 	if pass.OAuth {
-		d.passOn = append(d.passOn, backend.OAuthIdentityTokenHeaderName, backend.OAuthIdentityIDTokenHeaderName, backend.GrafanaUserSignInTokenHeaderName)
+		d.passOn = append(d.passOn, backend.OAuthIdentityTokenHeaderName, backend.OAuthIdentityIDTokenHeaderName,
+			backend.GrafanaUserSignInTokenHeaderName)
 	}
 	if len(pass.Cookies) > 0 {
 		d.passOn = append(d.passOn, backend.CookiesHeaderName)

@@ -32,10 +32,12 @@ func TestBrokenSettings(t *testing.T) {
 	} {
 		d := open(t, backend.DataSourceInstanceSettings{URL: tc.url, JSONData: []byte(tc.jsonData)})
 		r := ask(t, d, `{}`)["A"]
-		if r.Error == nil || r.Status != 400 || r.ErrorSource != backend.ErrorSourceDownstream || !strings.Contains(r.Error.Error(), tc.says) {
+		if r.Error == nil || r.Status != 400 || r.ErrorSource != backend.ErrorSourceDownstream ||
+			!strings.Contains(r.Error.Error(), tc.says) {
 			t.Errorf("%s %s: %d %v, want one with %q", tc.url, tc.jsonData, r.Status, r.Error, tc.says)
 		}
-		if h, err := d.CheckHealth(t.Context(), &backend.CheckHealthRequest{}); err != nil || h.Status != backend.HealthStatusError || !strings.Contains(h.Message, tc.says) {
+		if h, err := d.CheckHealth(t.Context(), &backend.CheckHealthRequest{}); err != nil || h.Status != backend.HealthStatusError ||
+			!strings.Contains(h.Message, tc.says) {
 			t.Errorf("%s %s: health %+v, %v", tc.url, tc.jsonData, h, err)
 		}
 		if status, body, _ := get(t, d, "GET", "teams", ""); status != 400 || !strings.Contains(body, tc.says) {
@@ -62,7 +64,10 @@ func TestHeaders(t *testing.T) {
 		_, _ = io.WriteString(w, good)
 	}
 	user := backend.PluginContext{User: &backend.User{Login: "ada\n\u202e<b>"}}
-	secret := map[string]string{"http_Authorization": "Bearer t", "http_X-Id-Token": "i", "http_Cookie": "grafana_session=s", "http_X-Grafana-User": "eve", "http_X-Forwarded-For": "1.2.3.4", "http_Accept-Encoding": "br"}
+	secret := map[string]string{
+		"http_Authorization": "Bearer t", "http_X-Id-Token": "i", "http_Cookie": "grafana_session=s",
+		"http_X-Grafana-User": "eve", "http_X-Forwarded-For": "1.2.3.4", "http_Accept-Encoding": "br",
+	}
 	sent := map[string]string{"http_X-Dashboard-Uid": "d1", "http_X-Panel-Id": "7"}
 	for k, v := range secret {
 		sent[k] = v
@@ -94,7 +99,10 @@ func TestHeaders(t *testing.T) {
 			plugin   backend.PluginContext
 			want     map[string]string
 		}{
-			{"", user, map[string]string{"X-Dashboard-Uid": "d1", "X-Panel-Id": "7", "X-Grafana-User": "ada<b>", "Authorization": "", "X-Id-Token": "", "Cookie": "", "X-Forwarded-For": "", "Accept-Encoding": "gzip"}},
+			{"", user, map[string]string{
+				"X-Dashboard-Uid": "d1", "X-Panel-Id": "7", "X-Grafana-User": "ada<b>", "Authorization": "",
+				"X-Id-Token": "", "Cookie": "", "X-Forwarded-For": "", "Accept-Encoding": "gzip",
+			}},
 			{"", backend.PluginContext{}, map[string]string{"X-Grafana-User": ""}},
 			{`{"oauthPassThru":true,"keepCookies":["grafana_session"]}`, user, map[string]string{"Authorization": "Bearer t", "X-Id-Token": "i", "Cookie": "grafana_session=s", "X-Forwarded-For": ""}},
 		} {
@@ -141,7 +149,8 @@ func TestHTTPSettings(t *testing.T) {
 		t.Errorf("%v", got.Header)
 	}
 	d = open(t, backend.DataSourceInstanceSettings{URL: srv.URL})
-	if r := ask(t, d, `{"queryType":"promql","expr":"up"}`)["A"]; r.Error == nil || r.Status != 502 || !strings.Contains(r.Error.Error(), "certificate") {
+	if r := ask(t, d, `{"queryType":"promql","expr":"up"}`)["A"]; r.Error == nil || r.Status != 502 ||
+		!strings.Contains(r.Error.Error(), "certificate") {
 		t.Errorf("a certificate that nobody knows: %d %v", r.Status, r.Error)
 	}
 }
@@ -149,7 +158,10 @@ func TestHTTPSettings(t *testing.T) {
 // The back end reads no environment, no files and no flags, and starts nothing: the catalog's rule,
 // and everything comes from the settings. main may ask who its parent is, and end.
 func TestImports(t *testing.T) {
-	never := map[string]bool{"os/exec": true, "syscall": true, "io/ioutil": true, "flag": true, "path/filepath": true, "unsafe": true, "plugin": true, "net/rpc": true}
+	never := map[string]bool{
+		"os/exec": true, "syscall": true, "io/ioutil": true, "flag": true, "path/filepath": true, "unsafe": true,
+		"plugin": true, "net/rpc": true,
+	}
 	dirs := []string{"..", "../model", "../parent", "../prom", "../experiments", "."}
 	files := 0
 	for _, dir := range dirs {

@@ -35,7 +35,10 @@ func (d *Datasource) CheckHealth(ctx context.Context, req *backend.CheckHealthRe
 	if err != nil {
 		return unhealthy(public(ctx, err)), nil
 	}
-	result = &backend.CheckHealthResult{Status: backend.HealthStatusOk, Message: "The proxy answers" + of(h.Version) + ", and everything that is shown here is set up."}
+	result = &backend.CheckHealthResult{
+		Status:  backend.HealthStatusOk,
+		Message: "The proxy answers" + of(h.Version) + ", and everything that is shown here is set up.",
+	}
 	essential := 0
 	for _, f := range h.Findings {
 		if f.Everywhere && f.Need == experiments.NeedPods {
@@ -45,7 +48,8 @@ func (d *Datasource) CheckHealth(ctx context.Context, req *backend.CheckHealthRe
 	switch n := len(h.Findings); {
 	case essential > 0:
 		result.Status = backend.HealthStatusError
-		result.Message = "The proxy answers" + of(h.Version) + ", but there is nothing to show: " + h.Findings[0].Missing + " " + h.Findings[0].Fix
+		result.Message = "The proxy answers" + of(h.Version) + ", but there is nothing to show: " + h.Findings[0].Missing + " " +
+			h.Findings[0].Fix
 	case n == 1:
 		result.Message = "The proxy answers" + of(h.Version) + ". One thing is not set up: " + h.Findings[0].Missing
 	case n > 1:

@@ -35,13 +35,15 @@ func TestHealth(t *testing.T) {
 		}
 		return h, details
 	}
-	if h, d := check(); h.Status != backend.HealthStatusOk || len(d.Findings) != 0 || h.Message != "The proxy answers (version "+localprom.Version+"), and everything that is shown here is set up." {
+	if h, d := check(); h.Status != backend.HealthStatusOk || len(d.Findings) != 0 ||
+		h.Message != "The proxy answers (version "+localprom.Version+"), and everything that is shown here is set up." {
 		t.Errorf("%s %q %+v", h.Status, h.Message, d)
 	}
 	if h, d := check("NVLINK"); h.Status != backend.HealthStatusOk || len(d.Findings) != 1 || !strings.Contains(h.Message, "One thing is not set up: dcgm-exporter tells nothing in cluster \"full\" of NVLink") {
 		t.Errorf("%s %q %+v", h.Status, h.Message, d)
 	}
-	if h, d := check("NVLINK", "infiniband"); h.Status != backend.HealthStatusOk || len(d.Findings) != 2 || !strings.Contains(h.Message, "2 things are not set up") ||
+	if h, d := check("NVLINK", "infiniband"); h.Status != backend.HealthStatusOk || len(d.Findings) != 2 ||
+		!strings.Contains(h.Message, "2 things are not set up") ||
 		!strings.Contains(d.Verbose, "dcgm-counters.csv") {
 		t.Errorf("%s %q %+v", h.Status, h.Message, d)
 	}

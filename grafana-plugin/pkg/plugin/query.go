@@ -28,7 +28,8 @@ func (d *Datasource) QueryData(ctx context.Context, req *backend.QueryDataReques
 		}
 	}
 	ctx = prom.WithHeaders(ctx, d.headers(req.PluginContext, req.GetHTTPHeaders(), req.Headers))
-	return concurrent.QueryData(ctx, req, func(ctx context.Context, q concurrent.Query) backend.DataResponse { return d.query(ctx, q.DataQuery) }, atOnce)
+	return concurrent.QueryData(ctx, req,
+		func(ctx context.Context, q concurrent.Query) backend.DataResponse { return d.query(ctx, q.DataQuery) }, atOnce)
 }
 
 func (d *Datasource) query(ctx context.Context, q backend.DataQuery) (resp backend.DataResponse) {
@@ -86,7 +87,10 @@ func failed(err error) backend.DataResponse {
 	if status == http.StatusInternalServerError {
 		return backend.DataResponse{Error: err, Status: backend.Status(status), ErrorSource: backend.ErrorSourcePlugin}
 	}
-	return backend.DataResponse{Error: backend.DownstreamError(err), Status: backend.Status(status), ErrorSource: backend.ErrorSourceDownstream}
+	return backend.DataResponse{
+		Error: backend.DownstreamError(err), Status: backend.Status(status),
+		ErrorSource: backend.ErrorSourceDownstream,
+	}
 }
 
 // statusOf is the HTTP status of an error; only a fault of this program is 500 (a proxy's own

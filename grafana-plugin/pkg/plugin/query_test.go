@@ -31,7 +31,8 @@ func TestQueries(t *testing.T) {
 		`{"queryType":"promql","expr":"sum("}`,
 		`{"queryType":"pods","clusters":["full"]}`)
 	first := got["A"]
-	if first.Error != nil || first.Status != 200 || len(first.Frames) != 1 || first.Frames[0].RefID != "A" || first.Frames[0].Meta.Type != data.FrameTypeNumericMulti ||
+	if first.Error != nil || first.Status != 200 || len(first.Frames) != 1 || first.Frames[0].RefID != "A" ||
+		first.Frames[0].Meta.Type != data.FrameTypeNumericMulti ||
 		first.Frames[0].Meta.ExecutedQueryString != `sum(experiment:pod:gpus{cluster="full"})` {
 		t.Fatalf("%+v", first)
 	}
@@ -48,7 +49,8 @@ func TestQueries(t *testing.T) {
 		"F": {400, "parse error"},
 	} {
 		r := got[ref]
-		if r.Error == nil || r.Status != want.status || r.ErrorSource != backend.ErrorSourceDownstream || !backend.IsDownstreamError(r.Error) || !strings.Contains(r.Error.Error(), want.says) {
+		if r.Error == nil || r.Status != want.status || r.ErrorSource != backend.ErrorSourceDownstream ||
+			!backend.IsDownstreamError(r.Error) || !strings.Contains(r.Error.Error(), want.says) {
 			t.Errorf("%s: %d %s %v, want %d with %q", ref, r.Status, r.ErrorSource, r.Error, want.status, want.says)
 		}
 	}
@@ -59,7 +61,8 @@ func TestQueries(t *testing.T) {
 	}
 	req := queries(`{"queryType":"experiments"}`)
 	req.Queries[0].TimeRange.From = until
-	if resp, err := d.QueryData(t.Context(), req); err != nil || resp.Responses["A"].Status != 400 || !strings.Contains(resp.Responses["A"].Error.Error(), "ends before it begins") {
+	if resp, err := d.QueryData(t.Context(), req); err != nil || resp.Responses["A"].Status != 400 ||
+		!strings.Contains(resp.Responses["A"].Error.Error(), "ends before it begins") {
 		t.Errorf("an empty range: %+v, %v", resp, err)
 	}
 }
@@ -119,7 +122,8 @@ func TestStatus(t *testing.T) {
 		if tc.status == 500 {
 			source = backend.ErrorSourcePlugin
 		}
-		if int(r.Status) != tc.status || r.ErrorSource != source || backend.IsDownstreamError(r.Error) != (source == backend.ErrorSourceDownstream) || r.Error.Error() != tc.err.Error() {
+		if int(r.Status) != tc.status || r.ErrorSource != source ||
+			backend.IsDownstreamError(r.Error) != (source == backend.ErrorSourceDownstream) || r.Error.Error() != tc.err.Error() {
 			t.Errorf("%v: %d %s, want %d %s", tc.err, r.Status, r.ErrorSource, tc.status, source)
 		}
 	}
@@ -139,12 +143,15 @@ func TestPanics(t *testing.T) {
 		_, _ = io.WriteString(w, `{"status":"success","data":{"version":"1"}}`)
 	})
 	d.asker = panics{}
-	for ref, r := range ask(t, d, `{"queryType":"promql","expr":"up"}`, `{"queryType":"experiments"}`, `{"queryType":"cost"}`) { // the second asks in goroutines
-		if r.Status != 500 || r.ErrorSource != backend.ErrorSourcePlugin || !errors.Is(r.Error, errPanic) || strings.Contains(r.Error.Error(), "secret") {
+	// the second asks in goroutines
+	for ref, r := range ask(t, d, `{"queryType":"promql","expr":"up"}`, `{"queryType":"experiments"}`, `{"queryType":"cost"}`) {
+		if r.Status != 500 || r.ErrorSource != backend.ErrorSourcePlugin || !errors.Is(r.Error, errPanic) ||
+			strings.Contains(r.Error.Error(), "secret") {
 			t.Errorf("%s: %d %s %v", ref, r.Status, r.ErrorSource, r.Error)
 		}
 	}
-	if h, err := d.CheckHealth(t.Context(), &backend.CheckHealthRequest{}); err != nil || h.Status != backend.HealthStatusError || h.Message != errPanic.Error() {
+	if h, err := d.CheckHealth(t.Context(), &backend.CheckHealthRequest{}); err != nil || h.Status != backend.HealthStatusError ||
+		h.Message != errPanic.Error() {
 		t.Errorf("%+v, %v", h, err)
 	}
 	for _, path := range []string{"health", "experiments", "teams"} {

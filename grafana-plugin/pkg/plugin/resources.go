@@ -55,7 +55,8 @@ func (d *Datasource) resource(ctx context.Context, req *backend.CallResourceRequ
 	}()
 	ask, ok := resources[strings.TrimPrefix(req.Path, "/")]
 	if !ok {
-		return answer(http.StatusNotFound, message{"there is no such resource; there are " + strings.Join(slices.Sorted(maps.Keys(resources)), ", ")})
+		return answer(http.StatusNotFound,
+			message{"there is no such resource; there are " + strings.Join(slices.Sorted(maps.Keys(resources)), ", ")})
 	}
 	if req.Method != http.MethodGet {
 		resp := answer(http.StatusMethodNotAllowed, message{"resources are read with GET"})

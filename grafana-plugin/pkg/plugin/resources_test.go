@@ -29,7 +29,8 @@ func TestResources(t *testing.T) {
 	if _, body, _ := get(t, d, "GET", "experiments", "limit=3"); strings.Count(body, `"name"`) != 3 {
 		t.Errorf("three of all: %s", body)
 	}
-	if _, body, _ := get(t, d, "GET", "health", ""); !strings.Contains(body, `"findings":[{"missing":"`) || !strings.Contains(body, `"clusters":["no-pods"]`) {
+	if _, body, _ := get(t, d, "GET", "health", ""); !strings.Contains(body, `"findings":[{"missing":"`) ||
+		!strings.Contains(body, `"clusters":["no-pods"]`) {
 		t.Errorf("health: %s", body)
 	}
 	for _, tc := range []struct {

@@ -82,7 +82,8 @@ func queries(list ...string) *backend.QueryDataRequest {
 	req := &backend.QueryDataRequest{}
 	for i, q := range list {
 		req.Queries = append(req.Queries, backend.DataQuery{
-			RefID: string(rune('A' + i)), JSON: []byte(q), TimeRange: backend.TimeRange{From: until.Add(-time.Hour), To: until}, MaxDataPoints: 100, Interval: time.Minute,
+			RefID: string(rune('A' + i)), JSON: []byte(q), TimeRange: backend.TimeRange{From: until.Add(-time.Hour), To: until},
+			MaxDataPoints: 100, Interval: time.Minute,
 		})
 	}
 	return req
@@ -104,14 +105,15 @@ func ask(t testing.TB, d *Datasource, list ...string) backend.Responses {
 func get(t testing.TB, d *Datasource, method, path, params string) (int, string, map[string][]string) {
 	t.Helper()
 	var got *backend.CallResourceResponse
-	err := d.CallResource(t.Context(), &backend.CallResourceRequest{Method: method, Path: path, URL: path + "?" + params}, backend.CallResourceResponseSenderFunc(
-		func(r *backend.CallResourceResponse) error {
-			if got != nil {
-				t.Errorf("%s: a second answer", path)
-			}
-			got = r
-			return nil
-		}))
+	err := d.CallResource(t.Context(), &backend.CallResourceRequest{Method: method, Path: path, URL: path + "?" + params},
+		backend.CallResourceResponseSenderFunc(
+			func(r *backend.CallResourceResponse) error {
+				if got != nil {
+					t.Errorf("%s: a second answer", path)
+				}
+				got = r
+				return nil
+			}))
 	if err != nil || got == nil {
 		t.Fatalf("%s: %v", path, err)
 	}

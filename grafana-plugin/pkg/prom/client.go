@@ -108,7 +108,8 @@ func (c *Client) Instant(ctx context.Context, query string, at time.Time) (Answe
 // Range implements Asker.
 func (c *Client) Range(ctx context.Context, query string, from, until time.Time, step time.Duration) (Answer, error) {
 	return c.ask(ctx, "query_range", url.Values{
-		"query": {query}, "start": {unixSeconds(from)}, "end": {unixSeconds(until)}, "step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)},
+		"query": {query}, "start": {unixSeconds(from)}, "end": {unixSeconds(until)},
+		"step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)},
 	})
 }
 

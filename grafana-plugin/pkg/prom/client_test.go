@@ -88,7 +88,8 @@ func TestPrometheus(t *testing.T) {
 		t.Errorf("version %q, %v", v, err)
 	}
 	var refused *Refusal
-	if _, err := c.Instant(ctx, "sum(", at); !errors.As(err, &refused) || refused.Status != 400 || refused.Type != "bad_data" || !strings.Contains(err.Error(), "parse error") {
+	if _, err := c.Instant(ctx, "sum(", at); !errors.As(err, &refused) || refused.Status != 400 || refused.Type != "bad_data" ||
+		!strings.Contains(err.Error(), "parse error") {
 		t.Errorf("a query that cannot be read: %v", err)
 	}
 	if _, err := c.Instant(ctx, `"a text"`, at); err == nil || !strings.Contains(err.Error(), "gives a text") {
@@ -98,7 +99,8 @@ func TestPrometheus(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	for base, says := range map[string]string{
-		"": "has no URL", "  ": "has no URL", "spillway:9090": "must begin with", "ftp://x": "must begin with", "http://": "must begin with", "http://a b": "cannot be read",
+		"": "has no URL", "  ": "has no URL", "spillway:9090": "must begin with", "ftp://x": "must begin with",
+		"http://": "must begin with", "http://a b": "cannot be read",
 		"http://x?y=1": "behind ?", "http://x#y": "behind ?",
 	} {
 		if _, err := New(base, http.DefaultClient, ""); err == nil || !strings.Contains(err.Error(), says) {
@@ -123,17 +125,26 @@ func TestRequest(t *testing.T) {
 		_, _ = io.WriteString(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	}))
 	defer srv.Close()
-	ctx := WithHeaders(t.Context(), http.Header{"X-Dashboard-Uid": {"d1"}, "X-Panel-Id": {"7"}, "X-Grafana-User": {"ada"}, "Content-Type": {"text/html"}, "Accept": {"text/html"}})
+	ctx := WithHeaders(t.Context(), http.Header{
+		"X-Dashboard-Uid": {"d1"}, "X-Panel-Id": {"7"}, "X-Grafana-User": {"ada"},
+		"Content-Type": {"text/html"}, "Accept": {"text/html"},
+	})
 	for _, tc := range []struct {
 		partial, path, form string
 		ask                 func(*Client) error
 	}{
-		{"", "/p/api/v1/query", "query=up&time=1.5", func(c *Client) error { _, err := c.Instant(ctx, "up", time.UnixMilli(1500)); return err }},
+		{
+			"", "/p/api/v1/query", "query=up&time=1.5",
+			func(c *Client) error { _, err := c.Instant(ctx, "up", time.UnixMilli(1500)); return err },
+		},
 		{"warn", "/p/api/v1/query", "partial_response=true&query=up&time=1712345678.123", func(c *Client) error { _, err := c.Instant(ctx, "up", time.UnixMilli(1712345678123)); return err }},
-		{"abort", "/p/api/v1/query_range", "end=120&partial_response=false&query=" + url.QueryEscape(`a{b="ü+&"}`) + "&start=60&step=15", func(c *Client) error {
-			_, err := c.Range(ctx, `a{b="ü+&"}`, time.Unix(60, 0), time.Unix(120, 0), 15*time.Second)
-			return err
-		}},
+		{
+			"abort", "/p/api/v1/query_range", "end=120&partial_response=false&query=" + url.QueryEscape(`a{b="ü+&"}`) + "&start=60&step=15",
+			func(c *Client) error {
+				_, err := c.Range(ctx, `a{b="ü+&"}`, time.Unix(60, 0), time.Unix(120, 0), 15*time.Second)
+				return err
+			},
+		},
 	} {
 		if err := tc.ask(client(t, srv.URL+"/p", tc.partial)); err != nil {
 			t.Fatal(err)
@@ -142,14 +153,16 @@ func TestRequest(t *testing.T) {
 			t.Errorf("%s %s %s, want POST %s %s", got.Method, got.URL, got.PostForm.Encode(), tc.path, tc.form)
 		}
 		for k, v := range map[string]string{
-			"X-Dashboard-Uid": "d1", "X-Panel-Id": "7", "X-Grafana-User": "ada", "Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json",
+			"X-Dashboard-Uid": "d1", "X-Panel-Id": "7", "X-Grafana-User": "ada", "Content-Type": "application/x-www-form-urlencoded",
+			"Accept": "application/json",
 		} {
 			if got.Header.Get(k) != v {
 				t.Errorf("%s: %s is %q, want %q", tc.path, k, got.Header.Get(k), v)
 			}
 		}
 	}
-	if _, err := client(t, srv.URL, "").Instant(WithHeaders(t.Context(), nil), "up", time.Unix(1, 0)); err != nil || got.Header.Get("X-Panel-Id") != "" {
+	if _, err := client(t, srv.URL, "").Instant(WithHeaders(t.Context(), nil), "up", time.Unix(1, 0)); err != nil ||
+		got.Header.Get("X-Panel-Id") != "" {
 		t.Errorf("without headers: %v, %v", err, got.Header)
 	}
 }
@@ -170,7 +183,10 @@ func TestRefusals(t *testing.T) {
 		},
 		{"no room", func(w http.ResponseWriter, _ *http.Request) {
 			qerr.Overload("max_concurrency", "20", 1500*time.Millisecond, "try again", "all slots are taken").WriteTo(w)
-		}, Refusal{Status: 429, Type: "too_many_requests", Message: "all slots are taken", Bound: "max_concurrency", Value: "20", Advice: "try again", RetryAfter: 2 * time.Second}, "429"},
+		}, Refusal{
+			Status: 429, Type: "too_many_requests", Message: "all slots are taken", Bound: "max_concurrency", Value: "20",
+			Advice: "try again", RetryAfter: 2 * time.Second,
+		}, "429"},
 		{
 			"a shard", func(w http.ResponseWriter, _ *http.Request) { qerr.New(qerr.ShardFailed, "shard a failed").WriteTo(w) },
 			Refusal{Status: 502, Type: "internal", Message: "shard a failed"},
@@ -183,7 +199,11 @@ func TestRefusals(t *testing.T) {
 			w.Header().Set("Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT")
 			http.Error(w, "<h1>Bad\x00\n  Gateway\u202e</h1>", http.StatusBadGateway)
 		}, Refusal{Status: 502, Message: "<h1>Bad Gateway </h1>"}, "502 Bad Gateway: <h1>"},
-		{"no word", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, Refusal{Status: 503, Message: "without a word"}, "503"},
+		{
+			"no word", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) },
+			Refusal{Status: 503, Message: "without a word"},
+			"503",
+		},
 		{
 			"no permission", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) },
 			Refusal{Status: 401, Message: "who?", Advice: "Check the datasource's credentials and headers"},
@@ -225,12 +245,18 @@ func TestFailures(t *testing.T) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			_, _ = io.WriteString(w, "\n<!DOCTYPE html><title>Sign in</title>")
 		}, 502, "no Prometheus API but text/html: <!DOCTYPE html><title>Sign in</title>; a page to log in"},
-		{"text", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK") }, 502, "but text/plain: OK; check the datasource's URL"},
+		{
+			"text", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK") }, 502,
+			"but text/plain: OK; check the datasource's URL",
+		},
 		{"brotli", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "br")
 			_, _ = io.WriteString(w, "\x0b\x02")
 		}, 502, `encoded as "br"`},
-		{"other JSON", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"message":"hello"}`) }, 502, "has no result"},
+		{
+			"other JSON", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"message":"hello"}`) }, 502,
+			"has no result",
+		},
 		{"no result", func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"status":"success","data":{}}`)
 		}, 502, "has no result"},
@@ -249,7 +275,10 @@ func TestFailures(t *testing.T) {
 		{"another host", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://user:secret@login.example.org/in?back=1", http.StatusTemporaryRedirect)
 		}, 502, "redirects to https://login.example.org/in, and other hosts are not asked"},
-		{"another method", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, 502, "does not survive"},
+		{
+			"another method", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, 502,
+			"does not survive",
+		},
 		{"no end", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.Path, http.StatusPermanentRedirect)
 		}, 502, "no end"},
@@ -268,7 +297,8 @@ func TestFailures(t *testing.T) {
 			c := served(t, tc.answer)
 			_, err := c.Instant(t.Context(), "up", time.Unix(1, 0))
 			var f *Failure
-			if !errors.As(err, &f) || f.Status != tc.status || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "secret") {
+			if !errors.As(err, &f) || f.Status != tc.status || !strings.Contains(err.Error(), tc.says) ||
+				strings.Contains(err.Error(), "secret") {
 				t.Errorf("got %v, want a failure %d with %q", err, tc.status, tc.says)
 			}
 		})
@@ -287,7 +317,8 @@ func TestFailures(t *testing.T) {
 		} {
 			err := ask()
 			var f *Failure
-			if !errors.As(err, &f) || f.Status != 502 || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "refused") || strings.Contains(err.Error(), "secret") {
+			if !errors.As(err, &f) || f.Status != 502 || !strings.Contains(err.Error(), addr) ||
+				!strings.Contains(err.Error(), "refused") || strings.Contains(err.Error(), "secret") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -326,7 +357,8 @@ func TestVersion(t *testing.T) {
 		}
 	}
 	var r *Refusal
-	if _, err := served(t, func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) }).Version(t.Context()); !errors.As(err, &r) || r.Status != 404 {
+	if _, err := served(t, func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) }).Version(t.Context()); !errors.As(err,
+		&r) || r.Status != 404 {
 		t.Errorf("not there: %v", err)
 	}
 }
@@ -409,7 +441,8 @@ func TestTimeout(t *testing.T) {
 	}
 	defer c.Close()
 	var f *Failure
-	if _, err := c.Instant(t.Context(), "up", time.Unix(1, 0)); !errors.As(err, &f) || f.Status != 504 || !strings.Contains(err.Error(), "raise the datasource's timeout") {
+	if _, err := c.Instant(t.Context(), "up", time.Unix(1, 0)); !errors.As(err, &f) || f.Status != 504 ||
+		!strings.Contains(err.Error(), "raise the datasource's timeout") {
 		t.Errorf("%v", err)
 	}
 }
@@ -417,9 +450,11 @@ func TestTimeout(t *testing.T) {
 // What to do about an answer that is no sentence of the API's, by its status.
 func TestAdvice(t *testing.T) {
 	for status, want := range map[int]string{
-		401: "credentials and headers", 403: "credentials and headers", 407: "credentials and headers", 404: "URL", 405: "URL", 500: "", 503: "",
+		401: "credentials and headers", 403: "credentials and headers", 407: "credentials and headers", 404: "URL", 405: "URL", 500: "",
+		503: "",
 	} {
-		_, err := served(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) }).Instant(t.Context(), "up", time.Unix(1, 0))
+		_, err := served(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) }).Instant(t.Context(), "up",
+			time.Unix(1, 0))
 		var r *Refusal
 		if !errors.As(err, &r) || r.Status != status || (r.Advice == "") != (want == "") || !strings.Contains(r.Advice, want) {
 			t.Errorf("%d: %v, advice %q, want one with %q", status, err, r.Advice, want)
@@ -462,7 +497,8 @@ func TestRedirectFromTLS(t *testing.T) {
 	}
 	defer c.Close()
 	var f *Failure
-	if _, err := c.Instant(t.Context(), "up", time.Unix(1, 0)); !errors.As(err, &f) || f.Status != 502 || !strings.Contains(err.Error(), "redirects to http://") ||
+	if _, err := c.Instant(t.Context(), "up", time.Unix(1, 0)); !errors.As(err, &f) || f.Status != 502 ||
+		!strings.Contains(err.Error(), "redirects to http://") ||
 		!strings.Contains(err.Error(), "another scheme is not asked; write the right URL into the datasource's settings") {
 		t.Errorf("%v", err)
 	}

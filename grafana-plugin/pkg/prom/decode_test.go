@@ -22,11 +22,17 @@ func TestDecode(t *testing.T) {
 	}{
 		{
 			"vector", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"pod":"a","node":"n"},"value":[1712345678.9,"1.5"]},{"metric":{},"value":[2,"NaN"]}]}}`,
-			Answer{Series: []Series{{map[string]string{"pod": "a", "node": "n"}, []Point{{1712345678900, 1.5}}}, {none, []Point{{2000, math.NaN()}}}}},
+			Answer{Series: []Series{
+				{map[string]string{"pod": "a", "node": "n"}, []Point{{1712345678900, 1.5}}},
+				{none, []Point{{2000, math.NaN()}}},
+			}},
 		},
 		{
 			"matrix", `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"b"},"values":[[1.001,"+Inf"],[2.001,"-Inf"],[3,"1e+300"],[4,"-0"]]}]}}`,
-			Answer{Series: []Series{{map[string]string{"a": "b"}, []Point{{1001, math.Inf(1)}, {2001, math.Inf(-1)}, {3000, 1e300}, {4000, math.Copysign(0, -1)}}}}},
+			Answer{Series: []Series{{
+				map[string]string{"a": "b"},
+				[]Point{{1001, math.Inf(1)}, {2001, math.Inf(-1)}, {3000, 1e300}, {4000, math.Copysign(0, -1)}},
+			}}},
 		},
 		{
 			"result before its type", `{"data":{"result":[{"value":[1,"2"],"metric":{"a":"b"}}],"resultType":"vector"},"status":"success"}`,
@@ -232,7 +238,8 @@ func TestDecodeAllocations(t *testing.T) {
 	}
 	b.WriteString(`]}]}}`)
 	got, err := decode(strings.NewReader(b.String()))
-	if err != nil || len(got.answer.Series) != 1 || !reflect.DeepEqual(got.answer.Series[0].Points[7], Point{1712345685123, 7.5}) || len(got.answer.Series[0].Points) != points {
+	if err != nil || len(got.answer.Series) != 1 || !reflect.DeepEqual(got.answer.Series[0].Points[7], Point{1712345685123, 7.5}) ||
+		len(got.answer.Series[0].Points) != points {
 		t.Fatalf("%v %v", got, err)
 	}
 	if n := testing.AllocsPerRun(10, func() { _, _ = decode(strings.NewReader(b.String())) }); n > 100 {

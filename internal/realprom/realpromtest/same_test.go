@@ -87,18 +87,27 @@ func TestEmbeddedShardAnswersAsTheRealServer(t *testing.T) {
 		return q("/api/v1/query_range", "query", expr, "start", at(0), "end", at(30*time.Minute), "step", "37")
 	}
 	paths := []string{
-		instant(`up`), instant(`{job="api"}`), instant(`sum by (code) (rate(http_requests_total[5m]))`), instant(`histogram_quantile(0.9, rate(native[5m]))`),
-		instant(`http_requests_total[2m]`), instant(`1+1`), instant(`"text"`), instant(`sum(`), instant(`{le!=""}`), instant(`{le=~".*"}`), instant(`temperature{room="é"}`),
-		instant(`max_over_time(up[10m:1m])`), instant(`limitk(1, up)`), instant(`rate(temperature[5m])`), instant(`up * on (instance) group_left http_requests_total`),
-		ranged(`rate(http_requests_total[2m])`), ranged(`histogram_quantile(0.9, rate(latency_bucket[5m]))`), ranged(`topk(1, http_requests_total)`), ranged(`native`), ranged(`own`), ranged(`absent(nothing)`),
-		q("/api/v1/query_range", "query", "up", "start", "0", "end", "1000000", "step", "1"), q("/api/v1/query_range", "query", "up", "start", "5", "end", "1", "step", "1"), q("/api/v1/query_range", "query", "up"),
+		instant(`up`), instant(`{job="api"}`), instant(`sum by (code) (rate(http_requests_total[5m]))`),
+		instant(`histogram_quantile(0.9, rate(native[5m]))`),
+		instant(`http_requests_total[2m]`), instant(`1+1`), instant(`"text"`), instant(`sum(`), instant(`{le!=""}`), instant(`{le=~".*"}`),
+		instant(`temperature{room="é"}`),
+		instant(`max_over_time(up[10m:1m])`), instant(`limitk(1, up)`), instant(`rate(temperature[5m])`),
+		instant(`up * on (instance) group_left http_requests_total`),
+		ranged(`rate(http_requests_total[2m])`), ranged(`histogram_quantile(0.9, rate(latency_bucket[5m]))`),
+		ranged(`topk(1, http_requests_total)`), ranged(`native`), ranged(`own`), ranged(`absent(nothing)`),
+		q("/api/v1/query_range", "query", "up", "start", "0", "end", "1000000", "step", "1"),
+		q("/api/v1/query_range", "query", "up", "start", "5", "end", "1", "step", "1"), q("/api/v1/query_range", "query", "up"),
 		q("/api/v1/query", "query", "up", "time", "yesterday"), q("/api/v1/query", "query", "up", "timeout", "never"),
-		q("/api/v1/series", "match[]", `{__name__=~"up|own"}`, "start", at(0), "end", at(time.Hour)), q("/api/v1/series", "match[]", `{le!=""}`), q("/api/v1/series"), q("/api/v1/series", "match[]", "{}"),
+		q("/api/v1/series", "match[]", `{__name__=~"up|own"}`, "start", at(0), "end", at(time.Hour)),
+		q("/api/v1/series", "match[]", `{le!=""}`), q("/api/v1/series"), q("/api/v1/series", "match[]", "{}"),
 		q("/api/v1/series", "match[]", `{__name__!=""}`, "limit", "2"), q("/api/v1/series", "match[]", `up`, "start", "0", "end", "1"),
 		"/api/v1/labels", q("/api/v1/labels", "match[]", "up"), q("/api/v1/labels", "limit", "1"),
-		"/api/v1/label/instance/values", "/api/v1/label/__name__/values", q("/api/v1/label/le/values", "match[]", "latency_bucket"), "/api/v1/label/replica/values", "/api/v1/label/bad-name/values", "/api/v1/label/none/values",
-		q("/api/v1/format_query", "query", "sum(up)by(job)"), q("/api/v1/parse_query", "query", "up"), "/api/v1/metadata", "/api/v1/targets", "/api/v1/rules", "/api/v1/alerts", "/api/v1/alertmanagers",
-		q("/api/v1/query_exemplars", "query", "up", "start", "0", "end", "1"), "/api/v1/status/config", "/api/v1/status/tsdb", "/api/v1/status/walreplay", "/api/v1/nothing", "/-/ready", "/-/healthy", "/-/reload",
+		"/api/v1/label/instance/values", "/api/v1/label/__name__/values", q("/api/v1/label/le/values", "match[]", "latency_bucket"),
+		"/api/v1/label/replica/values", "/api/v1/label/bad-name/values", "/api/v1/label/none/values",
+		q("/api/v1/format_query", "query", "sum(up)by(job)"), q("/api/v1/parse_query", "query", "up"), "/api/v1/metadata",
+		"/api/v1/targets", "/api/v1/rules", "/api/v1/alerts", "/api/v1/alertmanagers",
+		q("/api/v1/query_exemplars", "query", "up", "start", "0", "end", "1"), "/api/v1/status/config", "/api/v1/status/tsdb",
+		"/api/v1/status/walreplay", "/api/v1/nothing", "/-/ready", "/-/healthy", "/-/reload",
 		"/api/v1/admin/tsdb/snapshot", "/api/v1/read",
 		q("/federate", "match[]", `{__name__=~"up|own|http_requests_total|latency_bucket|temperature"}`), q("/federate", "match[]", "none"), q("/federate", "match[]", "{}"), "/federate",
 	}
@@ -111,7 +120,8 @@ func TestEmbeddedShardAnswersAsTheRealServer(t *testing.T) {
 		}
 	}
 	for _, matcher := range []*labels.Matcher{
-		labels.MustNewMatcher(labels.MatchEqual, "job", "api"), labels.MustNewMatcher(labels.MatchEqual, "replica", "mine"), labels.MustNewMatcher(labels.MatchEqual, "replica", "$a"),
+		labels.MustNewMatcher(labels.MatchEqual, "job", "api"), labels.MustNewMatcher(labels.MatchEqual, "replica", "mine"),
+		labels.MustNewMatcher(labels.MatchEqual, "replica", "$a"),
 		labels.MustNewMatcher(labels.MatchRegexp, "replica", ".+"), labels.MustNewMatcher(labels.MatchEqual, "cluster", "jaguar"),
 	} {
 		a, b := read(t, local.URL(), begin, end, matcher), read(t, server.URL(), begin, end, matcher)
@@ -243,7 +253,10 @@ func read(t *testing.T, base string, begin, end time.Time, m *labels.Matcher) st
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := remote.NewReadClient("test", &remote.ClientConfig{URL: &commonconfig.URL{URL: u}, Timeout: model.Duration(time.Minute), ChunkedReadLimit: config.DefaultChunkedReadLimit},
+	c, err := remote.NewReadClient("test", &remote.ClientConfig{
+		URL: &commonconfig.URL{URL: u}, Timeout: model.Duration(time.Minute),
+		ChunkedReadLimit: config.DefaultChunkedReadLimit,
+	},
 		commonconfig.WithKeepAlivesDisabled())
 	if err != nil {
 		t.Fatal(err)

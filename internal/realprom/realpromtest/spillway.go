@@ -18,7 +18,10 @@ var folder = sync.OnceValues(func() (dir string, err error) {
 })
 
 // builds are those of the programs, each made once.
-var builds = map[string]func() (string, error){"spillway": sync.OnceValues(build("spillway")), "spillway-lab": sync.OnceValues(build("spillway-lab"))}
+var builds = map[string]func() (string, error){
+	"spillway":     sync.OnceValues(build("spillway")),
+	"spillway-lab": sync.OnceValues(build("spillway-lab")),
+}
 
 func build(name string) func() (string, error) {
 	return func() (string, error) {
@@ -27,7 +30,8 @@ func build(name string) func() (string, error) {
 			return "", err
 		}
 		file := filepath.Join(dir, name)
-		if out, err := exec.Command("go", "build", "-o", file, "github.com/spillwayproject/spillway/cmd/"+name).CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-o", file,
+			"github.com/spillwayproject/spillway/cmd/"+name).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}
 		return file, nil

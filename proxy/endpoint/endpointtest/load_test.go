@@ -38,7 +38,8 @@ func TestLoad(t *testing.T) {
 			}
 			if tc.text == good {
 				c := got[0]
-				if c.Note != "n: m" || c.Status != 400 || c.Endpoint != "query" || c.Label != "l" || c.Params.Get("a") != "b=c" || !reflect.DeepEqual(c.Dropped, []string{"x", "y"}) {
+				if c.Note != "n: m" || c.Status != 400 || c.Endpoint != "query" || c.Label != "l" || c.Params.Get("a") != "b=c" ||
+					!reflect.DeepEqual(c.Dropped, []string{"x", "y"}) {
 					t.Errorf("%+v", c)
 				}
 			}

@@ -173,18 +173,29 @@ func TestPrometheusReadsTimesAlike(t *testing.T) {
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	var targets []string
 	for _, s := range []string{
-		"0", "-0", "-1.5", "1755003600", "1755003600.123456789", "1755003600.1235", "1755003600.0005", "1.7550036e9", "0x1p4", "1754996400000", "9999999999999.9995", "1_000",
-		"2026-08-22T10:00:00Z", "2026-08-22T10:00:00.1239999Z", "1969-12-31T23:59:59.999Z", "2026-08-22T12:00:00.5+02:00", "2026-12-31T23:59:60Z", "2026-08-22", "NaN", "x",
+		"0", "-0", "-1.5", "1755003600", "1755003600.123456789", "1755003600.1235", "1755003600.0005", "1.7550036e9", "0x1p4",
+		"1754996400000", "9999999999999.9995", "1_000",
+		"2026-08-22T10:00:00Z", "2026-08-22T10:00:00.1239999Z", "1969-12-31T23:59:59.999Z", "2026-08-22T12:00:00.5+02:00",
+		"2026-12-31T23:59:60Z", "2026-08-22", "NaN", "x",
 	} {
 		targets = append(targets, "/api/v1/query?query=time()&time="+url.QueryEscape(s))
 	}
-	for _, s := range []string{"15", "0.2", "60.000", "300s", "1m0s", "5m", "1.001", "0.0015", "0.007", "1e1", "1d2h", "2h1d", "0", "-1", "x", "", "1500ms"} {
+	for _, s := range []string{
+		"15", "0.2", "60.000", "300s", "1m0s", "5m", "1.001", "0.0015", "0.007", "1e1", "1d2h", "2h1d", "0", "-1",
+		"x", "", "1500ms",
+	} {
 		targets = append(targets, "/api/v1/query_range?query=time()&start=1755003600.0005&end=1755003603.77&step="+url.QueryEscape(s))
 	}
-	for _, segment := range []string{"job", "__name__", "U__http_2e_status", "http.status", "http%2Estatus", "U__http_2E_status", "nothing", "%C3%A4", "U__bad_", "%ff"} {
+	for _, segment := range []string{
+		"job", "__name__", "U__http_2e_status", "http.status", "http%2Estatus", "U__http_2E_status", "nothing",
+		"%C3%A4", "U__bad_", "%ff",
+	} {
 		targets = append(targets, "/api/v1/label/"+segment+"/values")
 	}
-	for _, q := range []string{"/series?match[]=up&limit=1", "/series", "/series?match[]=up&limit=-1", "/labels?start=2&end=x", "/rules?type=x", "/rules?group_next_token=x", "/status/tsdb?limit=0"} {
+	for _, q := range []string{
+		"/series?match[]=up&limit=1", "/series", "/series?match[]=up&limit=-1", "/labels?start=2&end=x",
+		"/rules?type=x", "/rules?group_next_token=x", "/status/tsdb?limit=0",
+	} {
 		targets = append(targets, "/api/v1"+q)
 	}
 	for _, target := range targets {

@@ -291,7 +291,9 @@ func (*set) Warnings() annotations.Annotations { return nil }
 
 // Series fetches the series of one selector, sorted by labels. It is what remote read and federate
 // use, which need no engine.
-func (q *Queryable) Series(ctx context.Context, from, until int64, hints *storage.SelectHints, matchers []*labels.Matcher) ([]storage.Series, error) {
+func (q *Queryable) Series(ctx context.Context, from, until int64, hints *storage.SelectHints,
+	matchers []*labels.Matcher,
+) ([]storage.Series, error) {
 	got, err := q.fetch(ctx, from, until, hints, matchers)
 	if err != nil {
 		return nil, err
@@ -303,7 +305,9 @@ func (q *Queryable) Series(ctx context.Context, from, until int64, hints *storag
 	return out, nil
 }
 
-func (q *Queryable) fetch(ctx context.Context, from, until int64, hints *storage.SelectHints, matchers []*labels.Matcher) ([]*series, error) {
+func (q *Queryable) fetch(ctx context.Context, from, until int64, hints *storage.SelectHints, matchers []*labels.Matcher) ([]*series,
+	error,
+) {
 	legs, err := q.Legs(ctx, from, until, matchers)
 	if err != nil {
 		return nil, err

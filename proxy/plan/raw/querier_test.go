@@ -106,7 +106,10 @@ func (m *countingMeter) Drop(n int64) {
 }
 
 func slice(name string, from, until int64, copies ...Copy) *Slice {
-	return &Slice{Name: name, Labels: labels.FromStrings("cluster", "jaguar"), Drop: []string{"cluster", "replica"}, From: from, Until: until, Copies: copies}
+	return &Slice{
+		Name: name, Labels: labels.FromStrings("cluster", "jaguar"), Drop: []string{"cluster", "replica"}, From: from,
+		Until: until, Copies: copies,
+	}
 }
 
 func fetchText(t *testing.T, q *Queryable, from, until int64) (string, error) {
@@ -145,7 +148,8 @@ func TestSeries(t *testing.T) {
 	}{
 		{
 			"group labels replace stored ones",
-			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{cluster=x,node=1}: 0 15", "up{node=2,replica=b}: 0 15"}})},
+			[]*Slice{slice("s", math.MinInt64, forever,
+				&fakeCopy{name: "a", series: []string{"up{cluster=x,node=1}: 0 15", "up{node=2,replica=b}: 0 15"}})},
 			`{__name__="up", cluster="jaguar", node="1"}: 0 15` + "\n" + `{__name__="up", cluster="jaguar", node="2"}: 0 15`, "",
 		},
 		{
@@ -153,14 +157,18 @@ func TestSeries(t *testing.T) {
 			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{node=1}: 0 15 30 45"}, frames: 3})},
 			`{__name__="up", cluster="jaguar", node="1"}: 0 15 30 45`, "",
 		},
-		{"two that become equal are refused", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{cluster=x}: 0", "up{replica=b}: 0"}})}, "", "label_collision"},
-		{"the samples outside the slice are dropped", []*Slice{slice("s", 15_000, 45_000, &fakeCopy{name: "a", series: []string{"up{}: 0 15 30 45 60"}})}, `{__name__="up", cluster="jaguar"}: 15 30`, ""},
+		{"two that become equal are refused", []*Slice{slice("s", math.MinInt64, forever,
+			&fakeCopy{name: "a", series: []string{"up{cluster=x}: 0", "up{replica=b}: 0"}})}, "", "label_collision"},
+		{"the samples outside the slice are dropped", []*Slice{slice("s", 15_000, 45_000,
+			&fakeCopy{name: "a", series: []string{"up{}: 0 15 30 45 60"}})}, `{__name__="up", cluster="jaguar"}: 15 30`, ""},
 		{"a slice outside the window is not asked", []*Slice{slice("s", 100_000, forever, &fakeCopy{name: "a", err: down})}, "", ""},
 		{"slices follow each other", []*Slice{
-			slice("new", 30_000, forever, &fakeCopy{name: "a", series: []string{"up{}: 15 30 45"}}), slice("old", math.MinInt64, 30_000, &fakeCopy{name: "b", series: []string{"up{}: 0 15 30 45"}}),
+			slice("new", 30_000, forever, &fakeCopy{name: "a", series: []string{"up{}: 15 30 45"}}),
+			slice("old", math.MinInt64, 30_000, &fakeCopy{name: "b", series: []string{"up{}: 0 15 30 45"}}),
 		}, `{__name__="up", cluster="jaguar"}: 0 15 30 45`, ""},
 		{"of slices that overlap in time the later one supplies from its start", []*Slice{
-			slice("new", 30_000, forever, &fakeCopy{name: "a", series: []string{"up{}: 31 46"}}), slice("old", math.MinInt64, forever, &fakeCopy{name: "b", series: []string{"up{}: 0 15 30 45 60"}}),
+			slice("new", 30_000, forever, &fakeCopy{name: "a", series: []string{"up{}: 31 46"}}),
+			slice("old", math.MinInt64, forever, &fakeCopy{name: "b", series: []string{"up{}: 0 15 30 45 60"}}),
 		}, `{__name__="up", cluster="jaguar"}: 0 15 31 46`, ""},
 		{"the same series on two slices of one time is merged as copies are", []*Slice{
 			slice("s1", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"m{}: 0 15 60 75"}}),
@@ -168,16 +176,21 @@ func TestSeries(t *testing.T) {
 		}, `{__name__="m", cluster="jaguar"}: 0 15 37 52 60 75`, ""},
 		{
 			"a copy that fails is left out",
-			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15"}, err: down}, &fakeCopy{name: "b", series: []string{"up{}: 1 16 31"}})},
+			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0 15"}, err: down},
+				&fakeCopy{name: "b", series: []string{"up{}: 1 16 31"}})},
 			`{__name__="up", cluster="jaguar"}: 1 16 31`, "",
 		},
 		{
 			"gaps are filled from the other copy",
-			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"m{}: 0 15 60 75"}}, &fakeCopy{name: "b", series: []string{"m{}: 7 22 37 52 67", "x{}: 1"}})},
+			[]*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"m{}: 0 15 60 75"}},
+				&fakeCopy{name: "b", series: []string{"m{}: 7 22 37 52 67", "x{}: 1"}})},
 			`{__name__="m", cluster="jaguar"}: 0 15 37 52 60 75` + "\n" + `{__name__="x", cluster="jaguar"}: 1`, "",
 		},
-		{"all copies failed", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", err: down}, &fakeCopy{name: "b", err: down})}, "", "down"},
-		{"damaged chunks are an error", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", series: []string{"up{}: 0"}, damage: true}, &fakeCopy{name: "b", series: []string{"up{}: 0"}, damage: true})}, "", "cannot be decoded"},
+		{"all copies failed", []*Slice{slice("s", math.MinInt64, forever, &fakeCopy{name: "a", err: down},
+			&fakeCopy{name: "b", err: down})}, "", "down"},
+		{"damaged chunks are an error", []*Slice{slice("s", math.MinInt64, forever,
+			&fakeCopy{name: "a", series: []string{"up{}: 0"}, damage: true},
+			&fakeCopy{name: "b", series: []string{"up{}: 0"}, damage: true})}, "", "cannot be decoded"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			meter := &countingMeter{}
@@ -205,8 +218,12 @@ func TestSeries(t *testing.T) {
 
 func TestNoRoomIsARefusal(t *testing.T) {
 	meter := &countingMeter{most: 400}
-	s := slice("s", math.MinInt64, math.MaxInt64, &fakeCopy{name: "a", series: []string{"up{node=1}: 0 15 30", "up{node=2}: 0 15 30"}}, &fakeCopy{name: "b", series: []string{"up{}: 0"}})
-	q := &Queryable{Meter: meter, Legs: func(context.Context, int64, int64, []*labels.Matcher) ([]Leg, error) { return []Leg{{Slice: s}}, nil }}
+	s := slice("s", math.MinInt64, math.MaxInt64, &fakeCopy{name: "a", series: []string{"up{node=1}: 0 15 30", "up{node=2}: 0 15 30"}},
+		&fakeCopy{name: "b", series: []string{"up{}: 0"}})
+	q := &Queryable{Meter: meter, Legs: func(context.Context, int64, int64, []*labels.Matcher) ([]Leg, error) {
+		return []Leg{{Slice: s}},
+			nil
+	}}
 	_, err := fetchText(t, q, 0, 90)
 	if e := qerr.From(err); err == nil || e.Kind != qerr.Overloaded {
 		t.Errorf("got %v", err)
@@ -228,8 +245,12 @@ func TestALostSliceIsForTheCallerToDecide(t *testing.T) {
 
 // Seeking lands where walking would.
 func TestSeek(t *testing.T) {
-	s := slice("s", math.MinInt64, math.MaxInt64, &fakeCopy{name: "a", series: []string{"up{}: 0 15 60 75 90"}}, &fakeCopy{name: "b", series: []string{"up{}: 7 22 37 52 67 82"}})
-	q := &Queryable{Meter: &countingMeter{}, Legs: func(context.Context, int64, int64, []*labels.Matcher) ([]Leg, error) { return []Leg{{Slice: s}}, nil }}
+	s := slice("s", math.MinInt64, math.MaxInt64, &fakeCopy{name: "a", series: []string{"up{}: 0 15 60 75 90"}},
+		&fakeCopy{name: "b", series: []string{"up{}: 7 22 37 52 67 82"}})
+	q := &Queryable{
+		Meter: &countingMeter{},
+		Legs:  func(context.Context, int64, int64, []*labels.Matcher) ([]Leg, error) { return []Leg{{Slice: s}}, nil },
+	}
 	got, err := q.Series(t.Context(), 0, 90_000, nil, nil)
 	if err != nil || len(got) != 1 {
 		t.Fatal(got, err)
@@ -285,7 +306,13 @@ func FuzzStamps(f *testing.F) {
 
 // What real histograms announce passes; what a few hostile bytes announce does not.
 func TestCheckChunk(t *testing.T) {
-	for i, h := range []*histogram.Histogram{tsdbutil.GenerateTestHistogram(1), tsdbutil.GenerateTestCustomBucketsHistogram(7), {Schema: 8, Count: 3, PositiveSpans: []histogram.Span{{Offset: -200, Length: 3}}, PositiveBuckets: []int64{1, 0, 0}, ZeroThreshold: 0.37}} {
+	for i, h := range []*histogram.Histogram{
+		tsdbutil.GenerateTestHistogram(1), tsdbutil.GenerateTestCustomBucketsHistogram(7),
+		{
+			Schema: 8, Count: 3, PositiveSpans: []histogram.Span{{Offset: -200, Length: 3}}, PositiveBuckets: []int64{1, 0, 0},
+			ZeroThreshold: 0.37,
+		},
+	} {
 		c := chunkenc.NewHistogramChunk()
 		app, err := c.Appender()
 		if err != nil {

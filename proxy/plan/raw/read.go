@@ -82,7 +82,8 @@ func (q *Queryable) readFrom(ctx context.Context, s *Slice, c Copy, query Query)
 		}
 		charged += n
 		if again {
-			if before := out[len(out)-1].chunks; len(before) > 0 && len(chunks) > 0 && chunks[0].MinTimeMs <= before[len(before)-1].MaxTimeMs {
+			if before := out[len(out)-1].chunks; len(before) > 0 && len(chunks) > 0 &&
+				chunks[0].MinTimeMs <= before[len(before)-1].MaxTimeMs {
 				return malformed(c, "chunks of a series that overlap or go back in time")
 			}
 			out[len(out)-1].chunks = append(out[len(out)-1].chunks, chunks...)

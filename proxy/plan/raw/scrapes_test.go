@@ -100,8 +100,14 @@ scrape_duration_seconds{instance=a,job=j} 8=1 23=1 38=1 53=1 68=1`
 			name: "up cannot be read", metric: "m", reads: 2, want: "0 15 b23 b38 b53 b68", fail: "up",
 			base: "up{instance=a,job=j} 0=1 15=1 30=1 45=1\nm{instance=a,job=j} 0=1 15=1 30=s",
 		},
-		{name: "no marker, nothing to know", metric: "m", reads: 1, want: "0 15 30 45 60 75", base: "m{instance=a,job=j} 0=1 15=1 30=1 45=1 60=1 75=1"},
-		{name: "up itself", metric: "up", reads: 1, want: "0 15 b23 b38 b53 b68", base: "up{instance=a,job=j} 0=1 15=1 30=0 45=0 60=0 75=0"},
+		{
+			name: "no marker, nothing to know", metric: "m", reads: 1, want: "0 15 30 45 60 75",
+			base: "m{instance=a,job=j} 0=1 15=1 30=1 45=1 60=1 75=1",
+		},
+		{
+			name: "up itself", metric: "up", reads: 1, want: "0 15 b23 b38 b53 b68",
+			base: "up{instance=a,job=j} 0=1 15=1 30=0 45=0 60=0 75=0",
+		},
 		{
 			name: "what is written of each scrape", metric: "scrape_duration_seconds", reads: 2, want: "0 15 b23 b38 b53 b68",
 			base: "up{instance=a,job=j} 0=1 15=1 30=0 45=0 60=0 75=0\nscrape_duration_seconds{instance=a,job=j} 0=1 15=1 30=9 45=9 60=9 75=9",
@@ -115,7 +121,10 @@ scrape_duration_seconds{instance=a,job=j} 8=1 23=1 38=1 53=1 68=1`
 			m := labels.MustNewMatcher(labels.MatchEqual, "__name__", tc.metric)
 			meter := &countingMeter{}
 			q := &Queryable{Meter: meter, Legs: func(context.Context, int64, int64, []*labels.Matcher) ([]Leg, error) {
-				return []Leg{{Slice: &Slice{Name: "s", From: math.MinInt64, Until: math.MaxInt64, Copies: []Copy{a, b}}, Matchers: []*labels.Matcher{m}}}, nil
+				return []Leg{{
+					Slice:    &Slice{Name: "s", From: math.MinInt64, Until: math.MaxInt64, Copies: []Copy{a, b}},
+					Matchers: []*labels.Matcher{m},
+				}}, nil
 			}}
 			before := meter.held
 			got, err := q.fetch(t.Context(), 0, 75_000, nil, []*labels.Matcher{m})
@@ -155,7 +164,10 @@ func TestScrapesKeepBounds(t *testing.T) {
 	m := labels.MustNewMatcher(labels.MatchEqual, "__name__", "m")
 	meter := &countingMeter{most: 1000}
 	q := &Queryable{Meter: meter, Legs: func(context.Context, int64, int64, []*labels.Matcher) ([]Leg, error) {
-		return []Leg{{Slice: &Slice{Name: "s", From: math.MinInt64, Until: math.MaxInt64, Copies: []Copy{a, b}}, Matchers: []*labels.Matcher{m}}}, nil
+		return []Leg{{
+			Slice:    &Slice{Name: "s", From: math.MinInt64, Until: math.MaxInt64, Copies: []Copy{a, b}},
+			Matchers: []*labels.Matcher{m},
+		}}, nil
 	}}
 	_, err := q.fetch(t.Context(), 0, 75_000, nil, []*labels.Matcher{m})
 	var e *qerr.Error

@@ -37,7 +37,8 @@ func TestSpliceAgainstTheRules(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("window [%d, %d]\nbase  %s\nother %s\ngot  %v\nwant %v", lo, hi, printStamps(base), printStamps(other), got, want)
 		}
-		if slices.ContainsFunc(got, func(s seamref.Sample) bool { return s.Copy == 0 }) && slices.ContainsFunc(got, func(s seamref.Sample) bool { return s.Copy == 1 }) {
+		if slices.ContainsFunc(got, func(s seamref.Sample) bool { return s.Copy == 0 }) &&
+			slices.ContainsFunc(got, func(s seamref.Sample) bool { return s.Copy == 1 }) {
 			filled++
 		}
 	}

@@ -66,7 +66,8 @@ type iterator struct {
 var _ chunkenc.Iterator = (*iterator)(nil)
 
 func (it *iterator) reset(parts []part) {
-	*it = iterator{parts: parts, cur: it.cur, turn: it.turn} // nothing precedes the first part, so what its first histogram says of its past holds
+	// nothing precedes the first part, so what its first histogram says of its past holds
+	*it = iterator{parts: parts, cur: it.cur, turn: it.turn}
 	it.open()
 }
 

@@ -20,7 +20,10 @@ func parseStamps(t testing.TB, text string, from int32) []stamp {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, stamp{t: n, from: from, nth: int32(i), stale: strings.ContainsAny(f, "sS"), sure: strings.HasSuffix(f, "S"), failed: strings.HasSuffix(f, "f")})
+		out = append(out, stamp{
+			t: n, from: from, nth: int32(i), stale: strings.ContainsAny(f, "sS"), sure: strings.HasSuffix(f, "S"),
+			failed: strings.HasSuffix(f, "f"),
+		})
 	}
 	return out
 }
@@ -61,7 +64,10 @@ func TestSplice(t *testing.T) {
 		{"of fewer than three samples the base's", "10", "40", 0, 100, "a10"},
 		{"unless the other copy has more", "10s", "40", 0, 100, "b40"},
 		{"of two at one time the base's", "10", "10", 0, 100, "a10"},
-		{"a stale marker goes where the other copy goes on", "0 15 30 31s 90 105", "7 22 37 52 67 82 97", 0, 105, "a0 a15 a30 b52 b67 b82 a90 a105"},
+		{
+			"a stale marker goes where the other copy goes on", "0 15 30 31s 90 105", "7 22 37 52 67 82 97", 0, 105,
+			"a0 a15 a30 b52 b67 b82 a90 a105",
+		},
 		{"one of a scrape that succeeded stands", "0 15 30 45S 90 105", "8 23 38 53 68 83 98", 0, 105, "a0 a15 a30 a45S b53 b68 a90 a105"},
 		{"a stale marker stays where nobody knows more", "0 15 30 45s", "7 22 37s", 0, 105, "a0 a15 a30 a45s"},
 		{"and where the other copy is not there", "0 15 30 45s", "7 22", 0, 105, "a0 a15 a30 a45s"},

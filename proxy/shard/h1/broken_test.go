@@ -30,7 +30,10 @@ func TestBroken(t *testing.T) {
 		{"no HTTP", "220 smtp.example.org ESMTP\r\n\r\n", nil, false},
 		{"a header too long", "HTTP/1.1 200 OK\r\nX-Long: " + long + "\r\nContent-Length: 2\r\n\r\nok", ErrHeaderTooLarge, false},
 		{"1xx for ever", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 20), nil, false},
-		{"1xx with long headers", strings.Repeat("HTTP/1.1 103 Early Hints\r\nX-Long: "+long[:4000]+"\r\n\r\n", 3), ErrHeaderTooLarge, false},
+		{
+			"1xx with long headers", strings.Repeat("HTTP/1.1 103 Early Hints\r\nX-Long: "+long[:4000]+"\r\n\r\n", 3), ErrHeaderTooLarge,
+			false,
+		},
 		{"two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", nil, false},
 		{"a cut length", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", io.ErrUnexpectedEOF, true},
 		{"a cut chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok", io.ErrUnexpectedEOF, true},
@@ -111,24 +114,27 @@ func TestBrokenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen atomic.Int32
 		var servers sync.WaitGroup
-		tr := &Transport{Addr: "server:80", MaxHeaderBytes: 8 << 10, MaxIdle: 2, IdleTimeout: time.Minute, Dial: func(context.Context, string, string) (net.Conn, error) {
-			near, far := net.Pipe()
-			servers.Go(func() {
-				defer far.Close()
-				in := bufio.NewReader(far)
-				for {
-					if _, err := http.ReadRequest(in); err != nil {
-						return
+		tr := &Transport{
+			Addr: "server:80", MaxHeaderBytes: 8 << 10, MaxIdle: 2, IdleTimeout: time.Minute,
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				servers.Go(func() {
+					defer far.Close()
+					in := bufio.NewReader(far)
+					for {
+						if _, err := http.ReadRequest(in); err != nil {
+							return
+						}
+						if seen.Add(1) > 1 {
+							time.Sleep(5 * time.Second)
+							return
+						}
+						say(far, ok)
 					}
-					if seen.Add(1) > 1 {
-						time.Sleep(5 * time.Second)
-						return
-					}
-					say(far, ok)
-				}
-			})
-			return near, nil
-		}}
+				})
+				return near, nil
+			},
+		}
 		if got, err := get(t, tr); err != nil || got != "ok" {
 			t.Fatalf("%q, %v", got, err)
 		}

@@ -131,7 +131,10 @@ func (t *Transport) call(c *conn, req *http.Request) (resp *http.Response, stale
 		}
 		return nil, !c.idleAt.IsZero() && c.left == t.MaxHeaderBytes && time.Since(began) < staleWithin, err
 	}
-	b := &body{inner: resp.Body, length: resp.ContentLength, keep: whole && !resp.Close && resp.StatusCode >= http.StatusOK, stop: stop, c: c, t: t}
+	b := &body{
+		inner: resp.Body, length: resp.ContentLength, keep: whole && !resp.Close && resp.StatusCode >= http.StatusOK, stop: stop,
+		c: c, t: t,
+	}
 	if resp.Body == http.NoBody {
 		b.err = io.EOF
 		b.end(true)

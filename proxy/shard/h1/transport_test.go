@@ -48,7 +48,10 @@ func serve(t *testing.T, respond func(conn, n int, req *http.Request, c net.Conn
 			s.open.Go(func() { s.talk(id, c) })
 		}
 	})
-	tr := &Transport{Addr: ln.Addr().String(), Dial: (&net.Dialer{}).DialContext, MaxHeaderBytes: 8 << 10, MaxIdle: 4, IdleTimeout: time.Minute}
+	tr := &Transport{
+		Addr: ln.Addr().String(), Dial: (&net.Dialer{}).DialContext, MaxHeaderBytes: 8 << 10, MaxIdle: 4,
+		IdleTimeout: time.Minute,
+	}
 	t.Cleanup(func() {
 		tr.CloseIdleConnections()
 		_ = ln.Close()
@@ -341,7 +344,10 @@ func TestPost(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		_ = c.Close() // with what was not read: a reset
 	}()
-	early := &Transport{Addr: ln.Addr().String(), Dial: (&net.Dialer{}).DialContext, MaxHeaderBytes: 8 << 10, MaxIdle: 4, IdleTimeout: time.Minute}
+	early := &Transport{
+		Addr: ln.Addr().String(), Dial: (&net.Dialer{}).DialContext, MaxHeaderBytes: 8 << 10, MaxIdle: 4,
+		IdleTimeout: time.Minute,
+	}
 	resp, err = early.RoundTrip(request(t, t.Context(), http.MethodPost, strings.Repeat("b", 32<<20)))
 	if err == nil {
 		b, _ := io.ReadAll(resp.Body)
@@ -361,21 +367,24 @@ func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dialled, closed atomic.Int32
 		var servers sync.WaitGroup
-		tr := &Transport{Addr: "server:80", MaxHeaderBytes: 8 << 10, MaxIdle: 2, IdleTimeout: time.Minute, Dial: func(context.Context, string, string) (net.Conn, error) {
-			dialled.Add(1)
-			near, far := net.Pipe()
-			servers.Go(func() {
-				in := bufio.NewReader(far)
-				for {
-					if _, err := http.ReadRequest(in); err != nil {
-						closed.Add(1)
-						return
+		tr := &Transport{
+			Addr: "server:80", MaxHeaderBytes: 8 << 10, MaxIdle: 2, IdleTimeout: time.Minute,
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				dialled.Add(1)
+				near, far := net.Pipe()
+				servers.Go(func() {
+					in := bufio.NewReader(far)
+					for {
+						if _, err := http.ReadRequest(in); err != nil {
+							closed.Add(1)
+							return
+						}
+						say(far, ok)
 					}
-					say(far, ok)
-				}
-			})
-			return near, nil
-		}}
+				})
+				return near, nil
+			},
+		}
 		open := func(n int) []*http.Response {
 			out := make([]*http.Response, n)
 			for i := range out {
@@ -429,22 +438,25 @@ func TestIdle(t *testing.T) {
 func TestCannotTell(t *testing.T) {
 	var dialled atomic.Int32
 	var servers sync.WaitGroup
-	tr := &Transport{Addr: "server:80", MaxHeaderBytes: 8 << 10, MaxIdle: 2, IdleTimeout: time.Minute, Dial: func(context.Context, string, string) (net.Conn, error) {
-		n := dialled.Add(1)
-		near, far := net.Pipe()
-		servers.Go(func() {
-			defer far.Close()
-			req, err := http.ReadRequest(bufio.NewReader(far))
-			if err != nil {
-				return
-			}
-			b, _ := io.ReadAll(req.Body)
-			if n < 3 {
-				say(far, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(b), b))
-			}
-		})
-		return near, nil
-	}}
+	tr := &Transport{
+		Addr: "server:80", MaxHeaderBytes: 8 << 10, MaxIdle: 2, IdleTimeout: time.Minute,
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			n := dialled.Add(1)
+			near, far := net.Pipe()
+			servers.Go(func() {
+				defer far.Close()
+				req, err := http.ReadRequest(bufio.NewReader(far))
+				if err != nil {
+					return
+				}
+				b, _ := io.ReadAll(req.Body)
+				if n < 3 {
+					say(far, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(b), b))
+				}
+			})
+			return near, nil
+		},
+	}
 	for i, want := range []string{"", "", "cut"} {
 		resp, err := tr.RoundTrip(request(t, t.Context(), http.MethodPost, "words"))
 		if err != nil {
@@ -468,16 +480,19 @@ func TestCannotTell(t *testing.T) {
 func TestEarlyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var servers sync.WaitGroup
-		tr := &Transport{Addr: "server:80", MaxHeaderBytes: 8 << 10, MaxIdle: 2, IdleTimeout: time.Minute, Dial: func(context.Context, string, string) (net.Conn, error) {
-			near, far := net.Pipe()
-			servers.Go(func() {
-				defer far.Close()
-				say(far, "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 6\r\n\r\ntoo")
-				time.Sleep(3 * time.Second)
-				say(far, "big")
-			})
-			return deaf{near}, nil
-		}}
+		tr := &Transport{
+			Addr: "server:80", MaxHeaderBytes: 8 << 10, MaxIdle: 2, IdleTimeout: time.Minute,
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				servers.Go(func() {
+					defer far.Close()
+					say(far, "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 6\r\n\r\ntoo")
+					time.Sleep(3 * time.Second)
+					say(far, "big")
+				})
+				return deaf{near}, nil
+			},
+		}
 		resp, err := tr.RoundTrip(request(t, t.Context(), http.MethodPost, strings.Repeat("b", 100_000)))
 		if err != nil {
 			t.Fatal(err)
