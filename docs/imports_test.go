@@ -32,9 +32,10 @@ var own = map[string][]string{
 	"proxy/usage":      {"internal/clip", "internal/tree"},
 	"proxy/shard/h1":   {},
 	"proxy/trust":      {"internal/clip", "proxy/config", "proxy/endpoint"},
+	"proxy/thanos":     {"internal/clip", "proxy/config", "proxy/endpoint", "proxy/trust"},
 	"proxy/shard": {
 		"internal/clip", "internal/timers", "internal/version", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr",
-		"proxy/shard/h1", "proxy/trust",
+		"proxy/shard/h1", "proxy/thanos", "proxy/trust",
 	},
 	"proxy/plan/raw": {"proxy/qerr"},
 	"proxy/plan":     {"internal/tree", "proxy/admit", "proxy/endpoint", "proxy/merge", "proxy/plan/raw", "proxy/qerr", "proxy/shard"},
@@ -70,6 +71,7 @@ var never = []struct{ who, what, why string }{
 	{"proxy/merge", "github.com/prometheus/prometheus/storage", "nothing is evaluated here"},
 	{"proxy/merge", "github.com/json-iterator", "the scanner bounds what it reads; jsoniter does not"},
 	{"proxy/trust", "net/http", "who has the servers asks them"},
+	{"proxy/thanos", "net/http", "who has the servers asks them"},
 	{"proxy/shard", "github.com/prometheus/prometheus/promql", "shards evaluate, shard only asks"},
 	{"proxy/shard", "github.com/prometheus/prometheus/tsdb", "nothing is stored here"},
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/thanos"
 )
 
 // DefaultMaxBytes bounds an answer's inflated bytes where CallOptions gives no bound.
@@ -166,8 +167,8 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		forget = r.up.whenDown(func() { c.cancel(errWentDown) })
 	}
 	if r.Thanos() && !t.probe {
-		build = r.thanosBuilder(id, build, t.Partial, t.without)
-		if thanosWarns(id) {
+		build = r.thanosBuilder(id, build, thanos.Instructions{Partial: t.Partial, Without: t.without})
+		if thanos.Warns(id) {
 			t.asked = r.askedStores()
 		}
 	}
@@ -216,7 +217,7 @@ func (r *Replica) mayAttempt(ctx context.Context, id endpoint.ID, t try) error {
 	if ctx.Err() != nil {
 		return r.ctxError(ctx)
 	}
-	if r.Thanos() && thanosLacks[id] {
+	if r.Thanos() && !thanos.Serves(id) {
 		return r.errNotServed(id)
 	}
 	if t.probe {
@@ -284,7 +285,7 @@ func (c *call) begin(t try) (given time.Duration) {
 			c.cancel(errHeaderTimeout)
 		}
 	})
-	if t.failover && answersAtOnce(c.id) && !(r.Thanos() && thanosAsks(c.id)) { // of a store that hangs whoHangs tells more
+	if t.failover && answersAtOnce(c.id) && !(r.Thanos() && thanos.Told(c.id)) { // of a store that hangs whoHangs tells more
 		c.progress.Reset(r.up.opts.HeaderTimeout)
 	}
 	return given

@@ -3,9 +3,6 @@ package shard
 import (
 	"context"
 	"fmt"
-	"maps"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -13,65 +10,15 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/thanos"
 )
-
-// Behind a Thanos Query nothing but labels tells what is a copy of what, and labels do not suffice:
-// where only prometheus_replica differs, as the operator writes it for shards as well as for
-// replicas, all shards look like copies of each other, and a dead one would be taken to be
-// replaced. So copies are those that were seen to scrape the same targets while both were there.
-
-// maxPairs bounds the pairs of label sets that are compared, and with them the memory: 20,000 of
-// them take 4 MiB.
-const maxPairs = 20_000
-
-// pairKey is the same for both orders.
-func pairKey(a, b map[string]string) string {
-	x, y := labels.FromMap(a).String(), labels.FromMap(b).String()
-	if y < x {
-		x, y = y, x
-	}
-	return x + "\x00" + y
-}
-
-// family are label sets of stores that are equal but for the labels that tell copies apart: copies,
-// or shards.
-type family []map[string]string
-
-// families are those of more than one. The caller holds mu.
-func (s *stores) families(replica []string) []family {
-	by := map[string]family{}
-	for _, i := range s.list {
-		if i.err != "" {
-			continue
-		}
-		for _, set := range i.labelSets {
-			key := labels.FromMap(stripped(set, replica)).String()
-			if !slices.ContainsFunc(by[key], func(o map[string]string) bool { return maps.Equal(o, set) }) {
-				by[key] = append(by[key], set)
-			}
-		}
-	}
-	var out []family
-	pairs := 0
-	for _, key := range slices.Sorted(maps.Keys(by)) {
-		n := len(by[key])
-		if pairs += n * (n - 1) / 2; n > 1 && pairs <= maxPairs {
-			out = append(out, by[key])
-		}
-	}
-	return out
-}
-
-// copied tells whether both label sets are known to be those of copies. The caller holds mu.
-func (s *stores) copied(a, b map[string]string) bool { return s.copies[pairKey(a, b)] }
 
 // readCopies reads the targets of a Thanos Query with the labels that tell copies apart, where that
 // can tell anything, and notes which stores scrape the same.
 func (r *Replica) readCopies(ctx context.Context) error {
 	u := r.up
 	u.mu.Lock()
-	names := r.replicaNames()
-	all := u.thanos.families(names)
+	all, names := u.stores.Families(r.terms())
 	u.mu.Unlock()
 	if len(all) == 0 {
 		return nil
@@ -130,37 +77,18 @@ func (r *Replica) readCopies(ctx context.Context) error {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.thanos.copies == nil || len(u.thanos.copies) > 2*maxPairs {
-		u.thanos.copies = map[string]bool{}
-	}
 	for _, f := range all {
 		for i, a := range f {
 			for _, b := range f[:i] {
 				x, y := held[labels.FromMap(a).String()], held[labels.FromMap(b).String()]
 				if len(x) > 0 && len(y) > 0 {
 					both, _ := common(x, y)
-					u.thanos.copies[pairKey(a, b)] = 2*both >= max(len(x), len(y))
+					u.stores.Compared(a, b, 2*both >= max(len(x), len(y)))
 				}
 			}
 		}
 	}
 	return nil
-}
-
-// asStored asks a Thanos Query for series as its stores have them, each copy by itself.
-func (r *Replica) asStored(req *endpoint.Request) builder {
-	build := r.thanosBuilder(req.ID, writer(req), true, r.leftOut()) // what stores that are away have is not needed
-	return func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
-		out, err := build(ctx, base, timeout)
-		if err != nil {
-			return nil, err
-		}
-		q := out.URL.Query()
-		q.Set("dedup", "false")
-		q.Del("replicaLabels[]")
-		out.URL.RawQuery = q.Encode()
-		return out, nil
-	}
 }
 
 // fullest is the set of a Thanos shard's replicas that have all that another one has: no store is
@@ -207,35 +135,18 @@ func (s *Shard) fullest(now time.Time) uint64 {
 	return mask
 }
 
-// storeSet is one label set that some store of a kind has.
-type storeSet struct {
-	component string
-	set       map[string]string
-}
-
-// storeSets are those of the stores that are listed.
-func (r *Replica) storeSets() (out []storeSet, known bool) {
+// storeSets are the label sets of the stores that are listed.
+func (r *Replica) storeSets() (out []thanos.Set, known bool) {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	for _, i := range r.up.thanos.list {
-		for _, set := range i.labelSets {
-			out = append(out, storeSet{i.component, set})
-		}
-	}
-	return out, r.up.thanos.listed
+	return r.up.stores.Sets(), r.up.stores.Listed
 }
 
 // lacksOf are those of theirs of which mine has neither the same nor a known copy.
-func (r *Replica) lacksOf(mine, theirs []storeSet) []storeSet {
+func (r *Replica) lacksOf(mine, theirs []thanos.Set) []thanos.Set {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	names := r.replicaNames()
-	return slices.DeleteFunc(slices.Clone(theirs), func(t storeSet) bool {
-		return slices.ContainsFunc(mine, func(m storeSet) bool {
-			return m.component == t.component &&
-				(maps.Equal(m.set, t.set) || sameSlice(m.set, t.set, names) && r.up.thanos.copied(m.set, t.set))
-		})
-	})
+	return r.up.stores.LackedOf(mine, theirs, r.terms())
 }
 
 // unlisted says which stores another replica of the shard lists and this one does not; empty where
@@ -251,7 +162,7 @@ func (r *Replica) unlisted() string {
 			continue
 		}
 		if lacks := r.lacksOf(mine, theirs); len(lacks) > 0 {
-			return fmt.Sprintf("it does not list the %s of %s, which %s does; it is not asked while that one can be", lacks[0].component, labels.FromMap(lacks[0].set), o.host)
+			return fmt.Sprintf("it does not list the %s of %s, which %s does; it is not asked while that one can be", lacks[0].Component, labels.FromMap(lacks[0].Labels), o.host)
 		}
 	}
 	return ""

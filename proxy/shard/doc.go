@@ -31,7 +31,7 @@
 // What a configuration says of which shard and which group holds what (hashmod, names) is believed
 // only while every server has been seen to keep it: Group.Prune. A Thanos Query (type: thanos) is
 // told what must not be left to its flags, and its answer counts as one only if all of its stores
-// were there and its time was not over; see thanos.go.
+// were there and its time was not over; see proxy/thanos.
 //
 // What it refuses: redirects, encodings that were not asked for, HTTP/2 (a call has its connection
 // for itself), bodies whose end cannot be told from a cut, and gzip that inflates more than 300

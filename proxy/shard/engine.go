@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/spillwayproject/spillway/internal/version"
+	"github.com/spillwayproject/spillway/proxy/thanos"
 	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
@@ -16,8 +17,8 @@ func (r *Replica) readEngine(ctx context.Context, f *selfFacts) {
 	defer e.Seal()
 	if raw, err := r.getData(ctx, "/api/v1/status/flags", nil); err == nil {
 		if flags := e.ReadFlags(raw); flags != nil && r.Thanos() {
-			f.thanos = readThanosFlags(flags)
-			thanosEngine(e, flags)
+			f.thanos = thanos.ReadFlags(flags)
+			thanos.ReadEngine(e, flags)
 		}
 	}
 	if r.Thanos() {
@@ -75,10 +76,10 @@ type agreed struct {
 }
 
 // engines yields those of all Prometheus, or of all Thanos Queries.
-func (t *Topology) engines(thanos bool) iter.Seq[trust.Engine] {
+func (t *Topology) engines(ofThanos bool) iter.Seq[trust.Engine] {
 	return func(yield func(trust.Engine) bool) {
 		for r := range t.replicas() {
-			if r.Thanos() == thanos && !yield(r.Engine()) {
+			if r.Thanos() == ofThanos && !yield(r.Engine()) {
 				return
 			}
 		}

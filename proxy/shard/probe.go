@@ -21,6 +21,7 @@ import (
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/thanos"
 	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
@@ -79,7 +80,7 @@ type selfFacts struct {
 	note       string // why external labels are not known
 	config     uint64 // hash of the configuration they were taken from
 	engine     trust.Engine
-	thanos     thanosFlags // zero for a Prometheus
+	thanos     thanos.Flags // zero for a Prometheus
 	hashmod    trust.Fact
 	names      trust.Fact
 	agrees     map[labels.Label]bool // whether all values it has of a group label's name are the group's; missing: not known

@@ -104,7 +104,7 @@ type upstream struct {
 
 	mu         sync.Mutex
 	health     health
-	thanos     stores    // of a Thanos Query
+	stores     stores    // of a Thanos Query
 	dated      string    // the last Date header
 	date       time.Time // what it says
 	notYet     time.Time // Retry-After: it is not asked before
@@ -187,7 +187,7 @@ func newUpstream(c *config.Replica, key string, o Options, m *metrics, shared *h
 		key: key, kind: c.Type, base: base, transport: rt, opts: o, metrics: m,
 		tracer:  o.TracerProvider.Tracer("github.com/spillwayproject/spillway/proxy/shard"),
 		headers: map[string]string{}, firstProbe: make(chan struct{}), watchers: map[*func()]struct{}{},
-		thanos: stores{asking: make(chan struct{}, 1), sounding: sounding{busy: make(chan struct{}, 1)}},
+		stores: stores{asking: make(chan struct{}, 1), sounding: sounding{busy: make(chan struct{}, 1)}},
 	}
 	for n, v := range c.Headers {
 		up.headers[http.CanonicalHeaderKey(n)] = string(v)

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,32 +8,18 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
-	"github.com/spillwayproject/spillway/proxy/trust"
+	"github.com/spillwayproject/spillway/proxy/thanos"
 )
 
-// A Thanos Query serves finished answers over the Prometheus API, and differs from a Prometheus in
-// four ways that can make an answer wrong:
-//
-//   - It answers without stores that it cannot reach. While it has not noticed, it says so (a
-//     warning, or an error where partial_response=false, which is what it is told); once its health
-//     check, every 5 s, has noticed, the store is left out in silence, whatever partial_response
-//     says. So after every answer its page of stores is looked at: see look.
-//   - On series it loses the warnings of a partial answer, so there it is never allowed one.
-//   - The timeout that it is sent does not end the reading of its stores. Its own does, and some
-//     versions then answer with what there is. So an answer that comes when the time was over is
-//     none, and an empty one that comes shortly before is not believed.
-//   - Where it was told to, it answers from downsampled data, from another engine, or without
-//     deduplication. So it is told otherwise with every request.
+// What a Thanos Query is and how it lies is in proxy/thanos; here it is asked.
 
 // Type is what kind of server it is: config.TypePrometheus or config.TypeThanos.
 func (r *Replica) Type() string { return r.up.kind }
@@ -57,36 +42,17 @@ func ErrNoRaw(s *Shard) error {
 
 // Serves tells whether the shard's servers have the endpoint at all. A Thanos Query lacks remote
 // read, federation and some others; it is not asked for them.
-func (s *Shard) Serves(id endpoint.ID) bool { return !s.Thanos() || !thanosLacks[id] }
-
-var thanosLacks = map[endpoint.ID]bool{
-	endpoint.Read: true, endpoint.Federate: true, endpoint.TargetsMetadata: true, endpoint.FormatQuery: true, endpoint.ParseQuery: true,
-	endpoint.Features: true, endpoint.StatusConfig: true, endpoint.StatusWALReplay: true,
-}
+func (s *Shard) Serves(id endpoint.ID) bool { return !s.Thanos() || thanos.Serves(id) }
 
 // errNotServed is the refusal of a request for what the server does not have.
 func (r *Replica) errNotServed(id endpoint.ID) *qerr.Error {
-	if id == endpoint.Read || id == endpoint.Federate {
+	if id.Selects() == endpoint.SelectsStored {
 		return qerr.From(ErrNoRaw(r.Shard))
 	}
 	e := qerr.New(qerr.ShardFailed, "%s is a Thanos Query, which does not serve %s", r.Name(), id)
 	e.Shards = []string{r.Name()}
 	return e
 }
-
-// thanosAsks tells for which endpoints a Thanos Query takes part in deduplication and partial
-// answers by request. The others follow its flags.
-func thanosAsks(id endpoint.ID) bool {
-	switch id {
-	case endpoint.Query, endpoint.QueryRange, endpoint.Series, endpoint.Labels, endpoint.LabelValues:
-		return true
-	default:
-		return false
-	}
-}
-
-// thanosPartial tells whether a partial answer of the endpoint can be told from a whole one.
-func thanosPartial(id endpoint.ID) bool { return id == endpoint.Query || id == endpoint.QueryRange }
 
 // writer is the package's writer for this server, for the prober's questions; calls pass send,
 // which does the same.
@@ -95,40 +61,54 @@ func (r *Replica) writer(req *endpoint.Request) builder {
 	if !r.Thanos() {
 		return build
 	}
-	return r.thanosBuilder(req.ID, build, false, r.leftOut())
+	return r.thanosBuilder(req.ID, build, thanos.Instructions{Without: r.leftOut()})
 }
 
 // thanosBuilder adds to a request what a Thanos Query is to be told, and takes out what a client
-// may have said of it. The stores without are not to be asked.
-func (r *Replica) thanosBuilder(id endpoint.ID, build builder, partial bool, without []string) builder {
-	if !thanosAsks(id) {
+// may have said of it.
+func (r *Replica) thanosBuilder(id endpoint.ID, build builder, told thanos.Instructions) builder {
+	if !thanos.Told(id) {
 		return build
 	}
-	return func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
-		req, err := build(ctx, base, timeout)
-		if err != nil {
-			return nil, err
-		}
-		q := req.URL.Query()
+	return edited(build, func(req *http.Request) error {
 		if req.GetBody != nil { // a form; Thanos reads it before the URL, so what it says of these must go
 			if err := cleanForm(req); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		q.Set("dedup", "true")
-		q.Set("partial_response", strconv.FormatBool(partial && thanosPartial(id)))
-		if id == endpoint.Query || id == endpoint.QueryRange {
-			q.Set("max_source_resolution", "0s") // raw samples, whatever the flag query.auto-downsampling says
-			q.Set("engine", "prometheus")        // the other one sums in another order and knows fewer functions
-		}
-		if names := r.thanosReplicaLabels(); len(names) > 0 {
-			q["replicaLabels[]"] = names
-		}
-		if len(without) > 0 {
-			q.Set("storeMatch[]", storeMatch(without))
-		}
+		q := req.URL.Query()
+		told.ReplicaLabels = r.thanosReplicaLabels()
+		told.Write(id, q)
 		req.URL.RawQuery = q.Encode()
-		return req, nil
+		return nil
+	})
+}
+
+// asStored asks a Thanos Query for series as its stores have them, each copy by itself.
+func (r *Replica) asStored(req *endpoint.Request) builder {
+	// What stores that are away have is not needed.
+	told := r.thanosBuilder(req.ID, writer(req), thanos.Instructions{Partial: true, Without: r.leftOut()})
+	return edited(told, parameters(thanos.AsStored))
+}
+
+// edited changes the requests of a builder.
+func edited(build builder, edit func(*http.Request) error) builder {
+	return func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
+		req, err := build(ctx, base, timeout)
+		if err == nil {
+			err = edit(req)
+		}
+		return req, err
+	}
+}
+
+// parameters changes those of the URL.
+func parameters(change func(url.Values)) func(*http.Request) error {
+	return func(req *http.Request) error {
+		q := req.URL.Query()
+		change(q)
+		req.URL.RawQuery = q.Encode()
+		return nil
 	}
 }
 
@@ -143,13 +123,9 @@ func cleanForm(req *http.Request) error {
 		return err
 	}
 	form, err := url.ParseQuery(string(raw))
-	if err != nil {
+	if err != nil || !thanos.CleanForm(form) {
 		return err
 	}
-	if !form.Has("partial_response") {
-		return nil
-	}
-	form.Del("partial_response")
 	text := form.Encode()
 	req.Body, req.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }
@@ -164,82 +140,16 @@ func (r *Replica) thanosReplicaLabels() []string {
 	if len(own) == 0 {
 		return nil
 	}
-	r.up.mu.Lock()
-	flag := r.up.health.thanos.replicaLabels
-	r.up.mu.Unlock()
-	all := slices.Concat(own, flag)
+	all := slices.Concat(own, r.thanosFlags().ReplicaLabels)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// thanosFlags are the flags of a Thanos Query that matter here.
-type thanosFlags struct {
-	replicaLabels []string      // query.replica-label
-	static        []string      // addresses under endpoint that are asked for by themselves, not found by DNS
-	strict        []string      // those under endpoint-strict: never left out
-	timeout       time.Duration // query.timeout; 0 where not known
-	checks        time.Duration // endpoint.info-timeout, which is the time between two health checks too; 0 where not known
-}
-
-// thanosEngine takes from the flags of a Thanos Query what those of a Prometheus do not have, or
-// have under another name.
-func thanosEngine(e *trust.Engine, flags map[string]string) {
-	e.Thanos = true
-	d := parseFlagDuration(flags["query.lookback-delta"])
-	if d <= 0 {
-		d = defaultLookback
-	}
-	e.Lookback = config.Duration(d)
-	if d := parseFlagDuration(flags["query.default-evaluation-interval"]); d > 0 {
-		e.EvaluationInterval = config.Duration(d)
-	}
-}
-
-// defaultLookback is what Prometheus' engine takes where it is given none.
-const defaultLookback = 5 * time.Minute
-
-// parseFlagDuration reads 5m as well as 5m0s; 0 where it is neither.
-func parseFlagDuration(s string) time.Duration {
-	if d, err := time.ParseDuration(s); err == nil {
-		return max(d, 0)
-	}
-	if d, err := model.ParseDuration(s); err == nil {
-		return time.Duration(d)
-	}
-	return 0
-}
-
-func readThanosFlags(flags map[string]string) thanosFlags {
-	list := func(name string) []string {
-		var out []string
-		for s := range strings.SplitSeq(flags[name], ",") {
-			if s = strings.TrimSpace(s); s != "" {
-				out = append(out, s)
-			}
-		}
-		return out
-	}
-	f := thanosFlags{replicaLabels: list("query.replica-label"), strict: list("endpoint-strict")}
-	for _, a := range slices.Concat(list("endpoint"), f.strict) {
-		if !strings.Contains(a, "+") { // dns+, dnssrv+ and the like
-			f.static = append(f.static, a)
-		}
-	}
-	f.timeout = parseFlagDuration(flags["query.timeout"])
-	f.checks = parseFlagDuration(flags["endpoint.info-timeout"])
-	return f
-}
-
-// thanosLimit is the time after which an answer is none: what the server was given, or its own
-// query.timeout where that is less. 0 is no limit.
-func (r *Replica) thanosLimit(given time.Duration) time.Duration {
+// thanosFlags are those of a Thanos Query.
+func (r *Replica) thanosFlags() thanos.Flags {
 	r.up.mu.Lock()
-	own := r.up.health.thanos.timeout
-	r.up.mu.Unlock()
-	if own > 0 && (given <= 0 || own < given) {
-		return own
-	}
-	return given
+	defer r.up.mu.Unlock()
+	return r.up.health.thanos
 }
 
 // errLate is the private cause of an answer that came too late to be believed.
@@ -248,9 +158,8 @@ var errLate = errors.New("an answer at the end of its time")
 // judgeThanos looks whether the answer whose header has come is one: in time, and of all the
 // server's stores. It sets Response.Partial where it is not whole and the request allows that.
 func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Error {
-	switch c.id {
-	case endpoint.StatusBuildinfo, endpoint.StatusFlags, endpoint.StatusRuntimeinfo:
-		return nil // about itself, not from its stores
+	if thanos.OfItself(c.id) {
+		return nil
 	}
 	name, took := c.r.Name(), c.header.Sub(c.started)
 	var cause error
@@ -269,7 +178,7 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 		e.Shards = []string{name}
 		return e
 	}
-	if limit := c.r.thanosLimit(given); limit > 0 && took >= limit*9/10 {
+	if limit := c.r.thanosFlags().Limit(given); limit > 0 && took >= limit*9/10 {
 		empty, err := resp.Body.(*body).startsEmpty()
 		if err != nil {
 			return qerr.From(err)
@@ -287,10 +196,10 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 	case !c.r.followed(c.started):
 		cause = errUnseen
 		resp.Partial = name + " answered, and its list of stores was not read often enough meanwhile to tell whether it had all of them"
-	case (thanosPartial(c.id) || !thanosAsks(c.id)) && strings.Contains(resp.Header.Get("Cache-Control"), "no-store"):
+	case (thanos.Evaluates(c.id) || !thanos.Told(c.id)) && strings.Contains(resp.Header.Get("Cache-Control"), "no-store"):
 		// It forbids caches to keep an answer that has warnings other than PromQL's own; their text
 		// stands behind the data.
-		if thanosWarns(c.id) {
+		if thanos.Warns(c.id) {
 			good, err := c.madeGoodWarned(resp.Body.(*body), o.asked)
 			if err != nil {
 				return qerr.From(err)
@@ -332,7 +241,7 @@ func (b *body) startsEmpty() (bool, error) {
 		piece := make([]byte, 256-len(head))
 		n, err := b.Read(piece)
 		head = append(head, piece[:n]...)
-		if empty := slices.ContainsFunc(emptyData, func(s string) bool { return bytes.Contains(head, []byte(s)) }); empty || err == io.EOF {
+		if empty := thanos.Empty(head); empty || err == io.EOF {
 			b.again = head
 			return empty, nil
 		}
@@ -344,14 +253,12 @@ func (b *body) startsEmpty() (bool, error) {
 	return false, nil
 }
 
-var emptyData = []string{`"result":[]`, `"data":[]`, `"data":null`, `"data":{}`}
-
 // thanosStatus tells which of a Thanos Query's errors are failures of its stores: it sends these as
 // 422 too. nil where the status means what it means with a Prometheus.
 func (c *call) thanosStatus(code int, text string) *qerr.Error {
 	name := c.r.Name()
 	switch {
-	case code == http.StatusUnprocessableEntity && storeTrouble(text):
+	case code == http.StatusUnprocessableEntity && thanos.StoreTrouble(text):
 		said := cleaned(text)
 		if note := c.r.storesNote(); note != "" {
 			said += "; as far as is known, " + note
@@ -359,7 +266,7 @@ func (c *call) thanosStatus(code int, text string) *qerr.Error {
 		e := qerr.Wrap(qerr.ShardFailed, &storesError{code, text}, "%s could not read its stores: %s", name, said)
 		e.Shards = []string{name}
 		return e
-	case code == http.StatusBadRequest && (c.id == endpoint.Query || c.id == endpoint.QueryRange):
+	case code == http.StatusBadRequest && thanos.Evaluates(c.id):
 		e := qerr.New(qerr.TooExpensive, "%s, a Thanos Query, does not understand the query: %s", name, cleaned(text))
 		e.Advice = "leave out what this version of Thanos does not know, or ask for the time and the groups of other shards"
 		e.Shards = []string{name}
@@ -367,19 +274,6 @@ func (c *call) thanosStatus(code int, text string) *qerr.Error {
 	default:
 		return nil
 	}
-}
-
-// storeTrouble tells errors of reading the stores from those of the query.
-func storeTrouble(text string) bool {
-	for _, s := range []string{
-		"proxy Series()", "proxy LabelNames()", "proxy LabelValues()", "expanding series:", "rpc error:",
-		"failed to wait for turn", "context deadline exceeded", "context canceled",
-	} {
-		if strings.Contains(text, s) {
-			return true
-		}
-	}
-	return false
 }
 
 // LabelsAgree tells whether it is known that no series of the server has a value of one of its
@@ -409,8 +303,8 @@ func (r *Replica) StoresGroupLabels() bool {
 	}
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	_, _, lacks := r.up.thanos.lacks(r.Shard.Group.Labels)
-	return r.up.thanos.listed && !lacks
+	_, _, lacks := r.up.stores.Without(r.Shard.Group.Labels)
+	return r.up.stores.Listed && !lacks
 }
 
 // thanosMisconfigured lists what keeps a Thanos Query from being asked.
@@ -418,27 +312,20 @@ func (r *Replica) thanosMisconfigured() []string {
 	g := r.Shard.Group
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	if r.up.thanos.absent {
+	if r.up.stores.absent {
 		return []string{"it does not serve /api/v1/stores, by which alone it can be seen that a Thanos Query answers without some of its stores; give the url of Thanos Query itself, not of a query frontend, " +
 			"or leave out type: thanos"}
 	}
 	var why []string
-	for _, s := range r.up.thanos.list {
-		for _, set := range s.labelSets {
+	for _, s := range r.up.stores.List {
+		for _, set := range s.LabelSets {
 			g.Labels.Range(func(l labels.Label) {
 				if v, has := set[l.Name]; has && v != l.Value && len(why) < 5 {
 					why = append(why, fmt.Sprintf("its store %s has series with %s=%q and the labels of group %s say %q; take that store out of this Thanos Query (--selector.relabel-config), or %s out of the group's labels",
-						s.name, l.Name, cleaned(v), g.Name, l.Value, l.Name))
+						s.Name, l.Name, cleaned(v), g.Name, l.Value, l.Name))
 				}
 			})
 		}
 	}
 	return why
-}
-
-// PartialWarning tells warnings of a Thanos Query that mean a partial answer from PromQL's own and
-// from the remark on a limit.
-func PartialWarning(w string) bool {
-	return !strings.HasPrefix(w, "PromQL info") && !strings.HasPrefix(w, "PromQL warning") &&
-		!strings.HasPrefix(w, "results truncated due to limit")
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -18,11 +17,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/prometheus/model/labels"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/thanos"
 )
 
 // A Thanos Query learns by its health check that a store is gone, five seconds to a minute later.
@@ -42,8 +41,6 @@ const (
 	storeTimeout, aloneTimeout = lagTimeout, muteTimeout
 	// storesAtOnce is how many of them are asked at the same time.
 	storesAtOnce = 16
-	// maxLeftOut bounds the text by which stores are left out.
-	maxLeftOut = 100
 	// aroundTries is how often a request is asked again. The first time without the stores that the
 	// error names, then without any that does not answer.
 	aroundTries = 3
@@ -68,27 +65,16 @@ var errStoreHangs = errors.New("a store hangs")
 func (r *Replica) leftOut() []string {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.up.thanos.out))
-}
-
-// storeMatch is the selector of all stores but those.
-func storeMatch(without []string) string {
-	var b strings.Builder
-	b.WriteString(`{__address__=~".+"`)
-	for _, name := range without {
-		b.WriteString(",__address__!=")
-		b.WriteString(strconv.Quote(name))
-	}
-	return b.String() + "}"
+	return r.up.stores.LeftOut()
 }
 
 // careful is attempt for a request of a client's: its text may be what breaks the server, and a
 // store of a Thanos Query may be what fails.
 func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
-	if r.Thanos() && thanosWarns(req.ID) {
+	if r.Thanos() && thanos.Warns(req.ID) {
 		return r.patiently(ctx, req, build, t)
 	}
-	if !r.Thanos() || !thanosAsks(req.ID) {
+	if !r.Thanos() || !thanos.Told(req.ID) {
 		return r.wary(ctx, req, build, t)
 	}
 	if began := t.began; began != nil { // once, however often it is tried
@@ -108,7 +94,7 @@ func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build buil
 		case errors.Is(err, errStoreHangs), errors.Is(err, errUnseen):
 		case !errors.As(err, &e):
 			return nil, err
-		case !r.leaveOut(spokenOf(e.text, r.listedStores())) && slices.Equal(r.leftOut(), t.without) || again > 0: // there may be more
+		case !r.leaveOut(thanos.SpokenOf(e.text, r.listedStores())) && slices.Equal(r.leftOut(), t.without) || again > 0:
 			r.sound(ctx, storeTimeout)
 			if slices.Equal(r.leftOut(), t.without) {
 				return nil, err
@@ -194,22 +180,11 @@ func (r *Replica) whoHangs(ctx context.Context, asked []string, t try) error {
 	}
 }
 
-// noticed tells whether Thanos has found since that one of the stores asked hangs, and would answer
-// without it now, whole; or, where one of them is away, what it would lack.
+// noticed is thanos.Stores.Noticed.
 func (r *Replica) noticed(asked, without []string) (hung bool, missing string) {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	t := &r.up.thanos
-	for _, i := range t.list {
-		switch {
-		case i.err == "" || !slices.Contains(asked, i.name) || slices.Contains(without, i.name):
-		case t.missing != "":
-			return false, t.missing
-		case strings.Contains(i.err, "deadline exceeded"):
-			return true, ""
-		}
-	}
-	return false, ""
+	return r.up.stores.Noticed(asked, without)
 }
 
 // sounding is one round of asking all stores. Who comes within soundedFor of its end takes what it
@@ -226,7 +201,7 @@ const soundedFor = 2 * time.Second
 // sound asks those that are left out whether they answer again, for one of them may be the only one
 // by now, and then the others; see askStores.
 func (r *Replica) sound(ctx context.Context, patience time.Duration) (silent []string) {
-	s := &r.up.thanos.sounding
+	s := &r.up.stores.sounding
 	select {
 	case s.busy <- struct{}{}:
 		defer func() { <-s.busy }()
@@ -248,31 +223,7 @@ func (r *Replica) sound(ctx context.Context, patience time.Duration) (silent []s
 func (r *Replica) listedStores() (names []string) {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	for _, i := range r.up.thanos.list {
-		if _, out := r.up.thanos.out[i.name]; i.err == "" && !out && len(i.labelSets) > 0 {
-			names = append(names, i.name)
-		}
-	}
-	return names
-}
-
-// spokenOf are the stores that an error speaks of, with the error.
-func spokenOf(text string, stores []string) map[string]string {
-	out := map[string]string{}
-	for _, name := range stores {
-		for rest := text; ; {
-			_, after, found := strings.Cut(rest, name)
-			if !found {
-				break
-			}
-			if after == "" || !strings.ContainsRune("0123456789", rune(after[0])) { // else it is a longer port
-				out[name] = text
-				break
-			}
-			rest = after
-		}
-	}
-	return out
+	return r.up.stores.Askable()
 }
 
 // askStores asks each store by itself, leaves out those that fail and have a copy that does not,
@@ -314,14 +265,15 @@ func (r *Replica) askStores(ctx context.Context, patience time.Duration) (silent
 	if late >= starved {
 		r.up.mu.Lock()
 		defer r.up.mu.Unlock()
-		r.up.thanos.deaf = time.Now()
+		r.up.stores.deaf = time.Now()
 		return nil
 	}
 	r.leaveOut(why)
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	t := &r.up.thanos
-	leftOut := func(name string) bool { _, out := t.out[name]; return out }
+	t := &r.up.stores
+	out := t.LeftOut()
+	leftOut := func(name string) bool { return slices.Contains(out, name) }
 	silent = slices.DeleteFunc(silent, leftOut)
 	slices.Sort(silent)
 	t.failing, t.failed = slices.DeleteFunc(append(slices.Sorted(maps.Keys(why)), empty...), leftOut), time.Now()
@@ -338,20 +290,12 @@ var errNothing = errors.New("it has nothing of the metric up")
 func (r *Replica) askStore(ctx context.Context, name string, patience time.Duration) error {
 	req := &endpoint.Request{
 		ID: endpoint.LabelValues, Label: "__name__", Match: []string{"up"}, Limit: 1,
-		Start: endpoint.At(time.Now().Add(-defaultLookback).UnixMilli()), End: endpoint.At(time.Now().UnixMilli()),
+		Start: endpoint.At(time.Now().Add(-thanos.DefaultLookback).UnixMilli()), End: endpoint.At(time.Now().UnixMilli()),
 	}
-	build := r.thanosBuilder(req.ID, writer(req), false, nil)
+	build := edited(r.thanosBuilder(req.ID, writer(req), thanos.Instructions{}), parameters(func(q url.Values) { thanos.Only(name, q) }))
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, context.DeadlineExceeded)
 	defer cancel()
-	resp, err := r.attempt(ctx, probeJSON, func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
-		out, err := build(ctx, base, timeout)
-		if err == nil {
-			q := out.URL.Query()
-			q.Set("storeMatch[]", "{__address__="+strconv.Quote(name)+"}")
-			out.URL.RawQuery = q.Encode()
-		}
-		return out, err
-	}, try{CallOptions: CallOptions{MaxBytes: maxFactBytes}, probe: true})
+	resp, err := r.attempt(ctx, probeJSON, build, try{CallOptions: CallOptions{MaxBytes: maxFactBytes}, probe: true})
 	if err != nil {
 		return err
 	}
@@ -375,36 +319,12 @@ func (r *Replica) leaveOut(failing map[string]string) (news bool) {
 	u := r.up
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	t := &u.thanos
-	marked := withErrors(t.list, slices.Concat(slices.Collect(maps.Keys(t.out)), slices.Collect(maps.Keys(failing))))
-	for _, name := range slices.Sorted(maps.Keys(failing)) {
-		if _, has := t.out[name]; has || len(t.out) >= maxLeftOut {
-			continue
-		}
-		for _, i := range marked {
-			if i.name != name || !t.madeGood(marked, i, r.replicaNames(), time.Time{}) {
-				continue
-			}
-			if t.out == nil {
-				t.out = map[string]time.Time{}
-			}
-			t.out[name], news = time.Now(), true
-			u.opts.Logger.Warn("a store of a Thanos Query fails and is left out of what is asked, since a copy of it is well", slog.String("replica", r.Name()), slog.String("store", name),
-				slog.String("err", cleaned(failing[name])))
-		}
+	out := u.stores.LeaveOut(slices.Collect(maps.Keys(failing)), r.terms())
+	for _, name := range out {
+		u.opts.Logger.Warn("a store of a Thanos Query fails and is left out of what is asked, since a copy of it is well",
+			slog.String("replica", r.Name()), slog.String("store", name), slog.String("err", cleaned(failing[name])))
 	}
-	return news
-}
-
-// withErrors is the list as it would be if those stores were known to fail.
-func withErrors(list []storeInfo, names []string) []storeInfo {
-	out := slices.Clone(list)
-	for i := range out {
-		if out[i].err == "" && slices.Contains(names, out[i].name) {
-			out[i].err = "it was left out"
-		}
-	}
-	return out
+	return len(out) > 0
 }
 
 // missingBeside says what an answer lacks to which those stores were not asked, beside what the
@@ -415,32 +335,15 @@ func (r *Replica) missingBeside(without []string) string {
 	}
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	return r.lackingBeside(without)
-}
-
-// lackingBeside is missingBeside for who holds mu.
-func (r *Replica) lackingBeside(without []string) string {
-	t := &r.up.thanos
-	flags := r.up.health.thanos
-	flags.strict = nil // these are left out too
-	return t.lacking(withErrors(t.list, without), flags, r.replicaNames(), t.started)
+	return r.up.stores.Lacking(without, r.terms())
 }
 
 // askLeftOut asks those that are left out, and that Thanos takes for healthy, whether they answer
 // again.
 func (r *Replica) askLeftOut(ctx context.Context) {
 	u := r.up
-	var again []string
 	u.mu.Lock()
-	for name := range u.thanos.out {
-		i := slices.IndexFunc(u.thanos.list, func(i storeInfo) bool { return i.name == name })
-		switch {
-		case i < 0: // Thanos has forgotten it
-			delete(u.thanos.out, name)
-		case u.thanos.list[i].err == "":
-			again = append(again, name)
-		}
-	}
+	again := u.stores.Doubted()
 	u.mu.Unlock()
 	var g errgroup.Group
 	g.SetLimit(storesAtOnce)
@@ -450,8 +353,7 @@ func (r *Replica) askLeftOut(ctx context.Context) {
 				return nil
 			}
 			u.mu.Lock()
-			since := u.thanos.out[name]
-			delete(u.thanos.out, name)
+			since := u.stores.TakeBack(name)
 			u.mu.Unlock()
 			u.opts.Logger.Info("a store of a Thanos Query answers and is asked again", slog.String("replica", r.Name()), slog.String("store", name),
 				slog.Duration("after", time.Since(since).Round(time.Second)))
@@ -466,23 +368,7 @@ func (r *Replica) askLeftOut(ctx context.Context) {
 func (r *Replica) storesAway() []string {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	t := &r.up.thanos
-	marked := withErrors(t.list, slices.Collect(maps.Keys(t.out)))
-	var names []string
-	for _, i := range marked {
-		if i.err != "" && t.madeGood(marked, i, r.replicaNames(), time.Time{}) {
-			names = append(names, i.name)
-		}
-	}
-	for _, name := range r.up.health.thanos.static { // Thanos takes it off its list after a while, and it is away as before
-		old, once := t.seen[name]
-		if once && !slices.ContainsFunc(marked, func(i storeInfo) bool { return i.name == name }) &&
-			t.madeGood(marked, old.storeInfo, r.replicaNames(), old.last) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return r.up.stores.Away(r.terms())
 }
 
 // leftOutNote says which stores are left out; empty where none is.
@@ -491,13 +377,8 @@ func (r *Replica) leftOutNote() string {
 	if len(out) == 0 {
 		return ""
 	}
-	sets := map[string]string{}
 	r.up.mu.Lock()
-	for _, i := range r.up.thanos.list {
-		if len(i.labelSets) > 0 {
-			sets[i.name] = " of " + labels.FromMap(i.labelSets[0]).String()
-		}
-	}
+	sets := r.up.stores.SaidOf()
 	r.up.mu.Unlock()
 	for i, name := range out {
 		out[i] = name + sets[name]

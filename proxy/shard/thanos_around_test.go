@@ -15,10 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/prometheus/promql/parser"
-
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/thanos"
 )
 
 // fakeStores are the stores of a Thanos Query that has not noticed yet what happens to them: its
@@ -296,7 +295,7 @@ func TestGoneMeanwhile(t *testing.T) {
 				t.Errorf("partial %v: %v after %s", partial, err, took)
 			}
 			for _, name := range []string{"a:1", "a:10"} {
-				if err != nil && spokenOf(err.Error(), []string{name})[name] == "" {
+				if err != nil && thanos.SpokenOf(err.Error(), []string{name})[name] == "" {
 					t.Errorf("partial %v: %v does not name %s", partial, err, name)
 				}
 			}
@@ -368,12 +367,14 @@ func TestLeftOutIsMissed(t *testing.T) {
 		t.Errorf("missing %q", got)
 	}
 	r.up.mu.Lock()
-	for i := range r.up.thanos.list {
-		if r.up.thanos.list[i].name == "a:10" {
-			r.up.thanos.list[i].err = "Not ready"
+	list := slices.Clone(r.up.stores.List)
+	for i := range list {
+		if list[i].Name == "a:10" {
+			list[i].Err = "Not ready"
 		}
 	}
-	missing := r.up.thanos.lacking(r.up.thanos.list, thanosFlags{}, r.replicaNames(), time.Now())
+	r.up.stores.Page(list, r.terms(), time.Now())
+	missing := r.up.stores.Missing
 	r.up.mu.Unlock()
 	if missing != "" {
 		t.Errorf("missing %q, though a:1 is well", missing)
@@ -463,31 +464,6 @@ func TestDoubtfulAreWhole(t *testing.T) {
 	}
 }
 
-// TestStoreMatch: the selector is one that Prometheus' parser takes, and means what it is to mean;
-// and of addresses none is taken for a longer one.
-func TestStoreMatch(t *testing.T) {
-	ms, err := parser.NewParser(parser.Options{}).ParseMetricSelector(storeMatch([]string{"a:1", `b"\:2`}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for addr, want := range map[string]bool{"a:1": false, `b"\:2`: false, "a:10": true, "c:1": true} {
-		got := true
-		for _, m := range ms {
-			got = got && m.Name == "__address__" && m.Matches(addr)
-		}
-		if got != want {
-			t.Errorf("%s matches: %t", addr, got)
-		}
-	}
-	text := "receive series from Addr: 10.0.0.1:10901 MinTime: 0; Addr: 10.0.0.2:1"
-	if got := slices.Sorted(maps.Keys(spokenOf(text, []string{
-		"10.0.0.1:1090", "10.0.0.1:10901", "10.0.0.2:1",
-		"10.0.0.3:1",
-	}))); !slices.Equal(got, []string{"10.0.0.1:10901", "10.0.0.2:1"}) {
-		t.Errorf("it speaks of %q", got)
-	}
-}
-
 // TestStoresAway: a store is counted as away from when Spillway leaves it out, or Thanos does,
 // until it is back; no longer listed it still is where it is configured by its address. One whose
 // copy is not well is missed instead.
@@ -501,16 +477,16 @@ func TestStoresAway(t *testing.T) {
 	gone := func(err string, names ...string) {
 		r.up.mu.Lock()
 		defer r.up.mu.Unlock()
-		for i := range r.up.thanos.list {
-			if slices.Contains(names, r.up.thanos.list[i].name) {
-				r.up.thanos.list[i].err = err
+		for i := range r.up.stores.List {
+			if slices.Contains(names, r.up.stores.List[i].Name) {
+				r.up.stores.List[i].Err = err
 			}
 		}
 	}
 	unlisted := func(names ...string) {
 		r.up.mu.Lock()
 		defer r.up.mu.Unlock()
-		r.up.thanos.list = slices.DeleteFunc(r.up.thanos.list, func(i storeInfo) bool { return slices.Contains(names, i.name) })
+		r.up.stores.List = slices.DeleteFunc(r.up.stores.List, func(i thanos.Store) bool { return slices.Contains(names, i.Name) })
 	}
 	want := func(when string, names ...string) {
 		t.Helper()

@@ -98,8 +98,8 @@ func TestAgainstThanos(t *testing.T) {
 	if r.State() != Up || !r.LabelsAgree() || !r.StoresGroupLabels() || r.Clean() || s.fullest(time.Now()) != 1 || r.Version() == "" {
 		t.Errorf("state %s, agree %t, stores group labels %t, clean %t, version %q, misconfigured %q", r.State(), r.LabelsAgree(), r.StoresGroupLabels(), r.Clean(), r.Version(), r.misconfigured())
 	}
-	if e := r.Engine(); e.Lookback != "5m" || e.EvaluationInterval != "1m" || r.up.health.thanos.timeout != 8*time.Second ||
-		len(r.up.health.thanos.static) != 3 || len(top.EngineDifferences(r)) > 0 {
+	if e := r.Engine(); e.Lookback != "5m" || e.EvaluationInterval != "1m" || r.up.health.thanos.Timeout != 8*time.Second ||
+		len(r.up.health.thanos.Static) != 3 || len(top.EngineDifferences(r)) > 0 {
 		t.Errorf("engine %+v, differs %q", e, top.EngineDifferences(r))
 	}
 	if v := top.LowestVersion(); !strings.HasPrefix(v, "3.") {

@@ -259,144 +259,6 @@ func TestThanosWithoutStores(t *testing.T) {
 	}
 }
 
-// TestThanosStores is what counts as missing, page by page; each case begins anew and goes through
-// its pages a minute apart.
-func TestThanosStores(t *testing.T) {
-	type list = []storeInfo
-	set := func(kv ...string) map[string]string {
-		m := map[string]string{}
-		for i := 0; i < len(kv); i += 2 {
-			m[kv[i]] = kv[i+1]
-		}
-		return m
-	}
-	info := func(name, err string, sets ...map[string]string) storeInfo {
-		return storeInfo{name: name, component: "sidecar", labelSets: sets, err: err}
-	}
-	a0, b0, a1 := set("slice", "0", "r", "a"), set("slice", "0", "r", "b"), set("slice", "1", "r", "a")
-	gateway := func(name, err string, sets ...map[string]string) storeInfo {
-		i := info(name, err, sets...)
-		i.component = "store"
-		return i
-	}
-	for _, tc := range []struct {
-		name  string
-		flags thanosFlags
-		pages []list
-		want  []string // missing after each page: a part of the text; empty for none
-		pairs []bool   // a0 and b0 were seen to be copies, or not to be; empty where neither is known
-	}{
-		{"all well", thanosFlags{}, []list{{info("s0", "", a0), info("s1", "", a1)}}, []string{""}, nil},
-		{"nothing at all", thanosFlags{}, []list{{}}, []string{""}, nil},
-		{"one fails and comes back", thanosFlags{}, []list{
-			{info("s0", "", a0), info("s1", "", a1)},
-			{info("s0", "", a0), info("s1", "no", a1)},
-			{info("s0", "", a0), info("s1", "", a1)},
-		}, []string{"", "s1 (no)", ""}, nil},
-		{"one fails, then leaves the list", thanosFlags{}, []list{
-			{info("s0", "", a0), info("s1", "", a1)},
-			{info("s0", "", a0), info("s1", "no", a1)},
-			{info("s0", "", a0)},
-		}, []string{"", "s1 (no)", "s1 (no longer listed)"}, nil},
-		{"a pair, one fails", thanosFlags{}, []list{
-			{info("s0", "", a0), info("s1", "", b0)},
-			{info("s0", "", a0), info("s1", "no", b0)},
-			{info("s0", "", a0)},
-		}, []string{"", "", ""}, []bool{true}},
-		{
-			"two that may be a pair",
-			thanosFlags{},
-			[]list{
-				{info("s0", "", a0), info("s1", "", b0)},
-				{info("s0", "", a0), info("s1", "no", b0)},
-				{info("s0", "", a0)},
-			},
-			[]string{"", "s1 (no; whether s0 is a copy of it is not known", "s1 (no longer listed; whether s0 is a copy"},
-			nil,
-		},
-		{
-			"two shards that look like a pair",
-			thanosFlags{},
-			[]list{
-				{info("s0", "", a0), info("s1", "", b0)},
-				{info("s0", "", a0), info("s1", "no", b0)},
-				{info("s0", "", a0)},
-			},
-			[]string{"", "s1 (no)", "s1 (no longer listed)"},
-			[]bool{false},
-		},
-		{"a pair of configured ones, one goes, then the other", thanosFlags{static: []string{"s0", "s1"}}, []list{{info("s0", "", a0), info("s1", "", b0)}, {info("s0", "", a0)}, {info("s0", "", a0)}, {info("s0", "no", a0)}}, []string{"", "", "", "s0 (no), sidecar s1 (no longer listed)"}, []bool{true}},
-		{
-			"a pair, both fail",
-			thanosFlags{},
-			[]list{{info("s0", "no", a0), info("s1", "no", b0)}},
-			[]string{"s0 (no), sidecar s1 (no)"},
-			nil,
-		},
-		{
-			"a pod with a new address",
-			thanosFlags{},
-			[]list{{info("s0", "", a0)}, {info("s9", "", a0)}, {info("s9", "", a0)}},
-			[]string{"", "", ""},
-			nil,
-		},
-		{
-			"one of two with the very same labels",
-			thanosFlags{},
-			[]list{
-				{gateway("g0", "", a0), gateway("g1", "", a0)},
-				{gateway("g0", "", a0), gateway("g1", "no", a0)},
-				{gateway("g0", "", a0)},
-			},
-			[]string{"", "g1 (no)", "g1 (no longer listed)"},
-			nil,
-		},
-		{
-			"a gateway does not stand for a sidecar",
-			thanosFlags{},
-			[]list{{info("s0", "no", a0), gateway("g0", "", b0)}},
-			[]string{"s0 (no)"},
-			nil,
-		},
-		{"strict ones are always asked", thanosFlags{strict: []string{"s0"}}, []list{{info("s0", "no", a0)}}, []string{""}, nil},
-		{
-			"one that Thanos has never seen",
-			thanosFlags{static: []string{"s0", "s1"}},
-			[]list{{info("s0", "", a0)}},
-			[]string{"s1 (never seen)"},
-			nil,
-		},
-		{"a gateway of many labels", thanosFlags{}, []list{{gateway("g0", "", a0, a1)}, {gateway("g0", "", a1)}}, []string{"", ""}, nil},
-		{"one without series leaves", thanosFlags{}, []list{{gateway("g0", "")}, {}}, []string{"", ""}, nil},
-		{"many", thanosFlags{}, []list{{
-			info("1", "no", a0), info("2", "no", a0), info("3", "no", a0), info("4", "no", a0),
-			info("5", "no", a0), info("6", "no", a0), info("7", "no", a0),
-		}}, []string{"and 2 more"}, nil},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var s stores
-			for _, are := range tc.pairs {
-				s.copies = map[string]bool{pairKey(a0, b0): are}
-			}
-			now := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
-			for i, p := range tc.pages {
-				got := s.judge(p, tc.flags, []string{"r"}, now)
-				if !strings.Contains(got, tc.want[i]) || (got == "") != (tc.want[i] == "") {
-					t.Errorf("page %d: missing %q, want %q", i, got, tc.want[i])
-				}
-				now = now.Add(time.Minute)
-			}
-		})
-	}
-	var s stores
-	now := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
-	s.judge(list{info("s0", "", a0)}, thanosFlags{}, nil, now)
-	if s.judge(nil, thanosFlags{}, nil, now.Add(23*time.Hour)) == "" || s.judge(nil, thanosFlags{}, nil, now.Add(25*time.Hour)) != "" ||
-		len(s.seen) > 0 {
-		t.Error("a store that has left is missed for a day and then forgotten")
-	}
-}
-
 // TestThanosLate: an answer at the end of its time is none; an empty one shortly before is not
 // believed.
 func TestThanosLate(t *testing.T) {
@@ -595,11 +457,8 @@ func TestFullest(t *testing.T) {
 			s := top.Groups[0].Shards[0]
 			for _, r := range s.Replicas {
 				r.up.mu.Lock()
-				r.up.thanos.copies = map[string]bool{}
-				if tc.copies {
-					r.up.thanos.copies[pairKey(map[string]string{"cluster": "jaguar", "prometheus_replica": "a"},
-						map[string]string{"cluster": "jaguar", "prometheus_replica": "b"})] = true
-				}
+				r.up.stores.Compared(map[string]string{"cluster": "jaguar", "prometheus_replica": "a"},
+					map[string]string{"cluster": "jaguar", "prometheus_replica": "b"}, tc.copies)
 				r.up.mu.Unlock()
 			}
 			now := time.Now()
@@ -667,7 +526,7 @@ func TestCopies(t *testing.T) {
 			{"k8s-1", "k8s-shard-1-0", false, false},
 			{"k8s-0", "rules", false, true},
 		} {
-			if are, seen := r.up.thanos.copies[pairKey(set(tc.b), set(tc.a))]; are != tc.are || seen == tc.unseen {
+			if are, seen := r.up.stores.Copied(set(tc.b), set(tc.a)); are != tc.are || seen == tc.unseen {
 				t.Errorf("%s and %s are copies: %t, seen: %t", tc.a, tc.b, are, seen)
 			}
 		}
@@ -682,35 +541,4 @@ func TestCopies(t *testing.T) {
 			t.Errorf("it was asked %v", q.Form)
 		}
 	}
-}
-
-func FuzzStores(f *testing.F) {
-	f.Add([]byte(`{"sidecar":[` + store("s1", "", jaguarA) + "," + store("s2", "no", "") + `]}`))
-	f.Add([]byte(`{"store":[{"name":1}]}`))
-	f.Add([]byte(`null`))
-	f.Add([]byte(`{"a":null,"b":[{"labelSets":null}]}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		list, err := parseStores(raw)
-		if err != nil {
-			return
-		}
-		var s stores
-		s.judge(list, thanosFlags{}, []string{"r"}, time.Unix(0, 0))
-		if len(s.seen) > maxStores {
-			t.Fatalf("%d stores are remembered", len(s.seen))
-		}
-		if s.judge(list, thanosFlags{}, nil, time.Unix(60, 0)) != "" &&
-			!slices.ContainsFunc(list, func(i storeInfo) bool { return i.err != "" }) && unique(list) {
-			t.Fatalf("something is missing of %s", raw)
-		}
-	})
-}
-
-// unique tells whether each name stands once.
-func unique(list []storeInfo) bool {
-	names := map[string]bool{}
-	for _, i := range list {
-		names[i.name] = true
-	}
-	return len(names) == len(list)
 }

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"regexp"
 	"slices"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/thanos"
 )
 
 // Rules, targets, metadata of metrics and exemplars a Thanos Query asks of all stores that it calls
@@ -27,20 +27,8 @@ var errWarned = errors.New("it warns of more than stores that are known to fail 
 // asked anew.
 const warnedPause = soundedFor
 
-var warnedOf = regexp.MustCompile(`^(?:fetching|receiving) [a-z ]+ from [a-z ]+ client (&\{0x[0-9a-f]+\}): `)
-
-// thanosWarns tells for which endpoints that holds.
-func thanosWarns(id endpoint.ID) bool {
-	switch id {
-	case endpoint.Rules, endpoint.Alerts, endpoint.Targets, endpoint.Metadata, endpoint.QueryExemplars:
-		return true
-	default:
-		return false
-	}
-}
-
-// patiently is wary for what thanosWarns: a store can fail between the answer and the look at who
-// does.
+// patiently is wary where thanos.Warns holds: a store can fail between the answer and the look at
+// who does.
 func (r *Replica) patiently(ctx context.Context, req *endpoint.Request, build builder, t try) (*Response, error) {
 	stop := r.watchStores(ctx)
 	defer stop()
@@ -70,12 +58,7 @@ func (r *Replica) patiently(ctx context.Context, req *endpoint.Request, build bu
 func (r *Replica) askedStores() (names []string) {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	for _, i := range r.up.thanos.list {
-		if i.err == "" {
-			names = append(names, i.name)
-		}
-	}
-	return names
+	return r.up.stores.Asked()
 }
 
 // madeGoodWarned tells whether all that the answer warns of is stores whose copies are in it; it
@@ -100,22 +83,18 @@ func (c *call) madeGoodWarned(b *body, before []string) (bool, error) {
 	if json.Unmarshal(raw, &all) != nil {
 		return false, nil
 	}
-	failing := map[string]bool{}
-	for _, w := range all.Warnings {
-		m := warnedOf.FindStringSubmatch(w)
-		if m == nil {
-			return false, nil // of a store's own stores
-		}
-		failing[m[1]] = true
+	failing, known := thanos.Warned(all.Warnings)
+	if !known {
+		return false, nil
 	}
 	away := c.r.leftOut()
-	var known []string
+	var both []string
 	for _, name := range away {
 		if slices.Contains(before, name) && slices.Contains(after, name) {
-			known = append(known, name)
+			both = append(both, name)
 		}
 	}
-	if len(failing) == 0 || len(failing) != len(known) || c.r.missingBeside(away) != "" || !c.r.sidecars(known) {
+	if failing == 0 || failing != len(both) || c.r.missingBeside(away) != "" || !c.r.sidecars(both) {
 		return false, nil
 	}
 	all.Warnings = nil
@@ -123,10 +102,9 @@ func (c *call) madeGoodWarned(b *body, before []string) (bool, error) {
 	return err == nil, nil
 }
 
-// sidecars tells whether all of these are: other kinds of stores do not serve all that thanosWarns.
+// sidecars tells whether all of these are.
 func (r *Replica) sidecars(names []string) bool {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	return !slices.ContainsFunc(r.up.thanos.list,
-		func(i storeInfo) bool { return i.component != "sidecar" && slices.Contains(names, i.name) })
+	return r.up.stores.Sidecars(names)
 }

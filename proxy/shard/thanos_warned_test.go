@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/thanos"
 )
 
 // TestWarnedOfStores: what a Thanos Query asks of all stores is whole, without a warning, while
@@ -142,7 +143,7 @@ func TestLateNamesStores(t *testing.T) {
 				switch failed {
 				case "":
 				case "deaf":
-					both[0].up.thanos.deaf = time.Now()
+					both[0].up.stores.deaf = time.Now()
 				default:
 					f.set(map[string]string{failed: "fail"})
 					who := both[0]
@@ -164,7 +165,7 @@ func TestLateNamesStores(t *testing.T) {
 					t.Errorf("%v: it says that nobody could be asked: %v", err, deaf)
 				}
 				for name := range holds {
-					if got, want := spokenOf(err.Error(), []string{name})[name] != "", slices.Contains(tc.names, name); got != want {
+					if got, want := thanos.SpokenOf(err.Error(), []string{name})[name] != "", slices.Contains(tc.names, name); got != want {
 						t.Errorf("%v names %s: %v, want %v", err, name, got, want)
 					}
 				}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/thanos"
 )
 
 // TestNoCheckGoesUnseen: a health check of a store that fails between two looks at the page, which
@@ -60,13 +61,13 @@ func TestNoCheckGoesUnseen(t *testing.T) {
 						if r.Path != storesPath {
 							return fakeshard.Answer{}, false
 						}
-						check := int(time.Since(start) / storeChecks)
+						check := int(time.Since(start) / thanos.Checks)
 						for tc.fails(check) {
 							check--
 						}
 						line := store("s1", "", jaguarA)
 						line = strings.Replace(line, "2026-10-01T00:00:00Z",
-							start.Add(time.Duration(check)*storeChecks).Format(time.RFC3339Nano), 1)
+							start.Add(time.Duration(check)*thanos.Checks).Format(time.RFC3339Nano), 1)
 						return answerJSON(http.StatusOK, `{"status":"success","data":{"sidecar":[`+line+`]}}`), true
 					}
 					b := newBubble(t, cfg)
