@@ -348,10 +348,16 @@ func (q *exactQuerier) samples(picked *raw.Selected, s *exactShard, key string, 
 	if len(s.replicas) == 1 {
 		return s.replicas[0].samples(key, lo, hi), ""
 	}
-	if picked == nil {
+	segments, ok := []raw.Segment(nil), false
+	if picked != nil {
+		segments, ok = picked.Series[key]
+	}
+	// What was read of a shorter window may be another selector of the same series, and this one in
+	// a leaf that the shard answered.
+	other := !ok && picked != nil && (picked.From > lo || picked.Until < hi) && len(q.seen.base[s.name]) > 0
+	if picked == nil || other {
 		return s.called(q.seen.base[s.name], key, lo, hi)
 	}
-	segments, ok := picked.Series[key]
 	if !ok {
 		// Where the heartbeat finds one replica whole, what only the others hold is not in the
 		// answer.

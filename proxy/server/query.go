@@ -110,7 +110,10 @@ func planKind(p *plan.Plan) string {
 	}
 	kind := plan.ModeSplice
 	for _, l := range p.Leaves {
-		if l.Mode == plan.ModePush {
+		switch l.Mode {
+		case plan.ModeParcels:
+			return string(plan.ModeParcels)
+		case plan.ModePush:
 			kind = plan.ModePush
 		}
 	}
