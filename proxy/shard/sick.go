@@ -372,7 +372,9 @@ func (s *Shard) splitAilment() (ailment, bool) {
 		if len(a) == 0 || len(b) == 0 {
 			continue
 		}
-		if both, _ := common(a, b); 2*both < max(len(a), len(b)) {
+		// One that has just begun to scrape has few, and these are the other one's too: what it lacks
+		// tells the heartbeat.
+		if both, _ := common(a, b); 2*both < min(len(a), len(b)) {
 			return ailment{kind: SickSplit, r: r, raw: true, text: fmt.Sprintf(
 				"listed as a replica of %s, but they hold different targets (%d and %d, %d in common); if they are shards, give each its own entry under shards",
 				first.host, len(b), len(a), both)}, true

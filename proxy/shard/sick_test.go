@@ -147,6 +147,15 @@ func TestSick(t *testing.T) {
 			},
 			kind: SickSplit, groups: "jaguar", replica: "2", says: "listed as a replica of 10.0.0.1:9090, but they hold different targets (10 and 10, 0 in common)",
 		},
+		{name: "a replica that has just begun to scrape", change: func(ps []*patient) {
+			ps[a1].set(func(p *patient) { p.series = ups(0, 2, "b") })
+		}},
+		{
+			name: "one that has just begun to scrape others", change: func(ps []*patient) {
+				ps[a1].set(func(p *patient) { p.series = append(ups(9, 10, "b"), ups(200, 202, "b")...) })
+			},
+			kind: SickSplit, groups: "jaguar", replica: "2", says: "different targets (3 and 10, 1 in common)",
+		},
 		{
 			name: "another group's target, with its label", change: func(ps []*patient) {
 				ps[history].set(func(p *patient) {
