@@ -42,8 +42,8 @@ var exactFound = []struct {
 	// A replica of one target was asked alone although no other one agreed with it; who lacks
 	// nothing that others have is whole now.
 	// No wrong answers, but taken for some: parcels in a larger expression were counted as splices,
-	// so that the order of their sums was not allowed for; and what was read raw for the last minute
-	// was taken for what a shard had been asked for the last quarter of an hour.
+	// so that the order of their sums was not allowed for; and what was read raw for the last
+	// minute was taken for what a shard had been asked for the last quarter of an hour.
 	{seed: 20261672, kind: "agreeing", query: "sum(node_memory_free_bytes) + 0.1", end: 903811},
 	{seed: 20262074, kind: "agreeing", query: "ts_of_min_over_time(up[15m]) < on (cluster) count_over_time(up[1m])", end: 2679693},
 	{seed: 8209, kind: "moving", query: `{__name__="node_memory_free_bytes"} @ start()`, end: 710674},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
@@ -128,15 +127,6 @@ func (x *exchange) question() plan.Query {
 	req := x.dec.Request
 	if req.ID.Span() == endpoint.SpanInstant && !req.Time.Set {
 		req.Time = endpoint.At(x.view.Now().UnixMilli())
-	}
-	if req.LookbackDelta == 0 {
-		req.LookbackDelta = x.lookback() // always sent: a shard's own default must not decide
-		if more := (req.LookbackDelta - defaultLookback).Milliseconds(); more > 0 && x.dec.Start > math.MinInt64+more {
-			x.dec.Start -= more // policy reckons with Prometheus' default
-			for i := range x.dec.Windows {
-				x.dec.Windows[i].Start -= more
-			}
-		}
 	}
 	q := plan.Query{
 		Text: req.Query, Expr: x.dec.Expr, NoExplain: x.account == nil, Grid: x.grid(), Range: req.ID.Span() == endpoint.SpanSteps,

@@ -161,7 +161,7 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	x.limits = x.tenant.Bound(x.st.cfg.LimitsFor(req.ID))
 	now := s.now()
 	_, span := s.room(ctx, "policy")
-	x.dec, err = policy.Decide(req, policy.Limits(x.limits), x.st.owned, now)
+	x.dec, err = policy.Decide(x.lookingBack(req), policy.Limits(x.limits), x.st.owned, now)
 	if err == nil && x.tenant.Narrow() {
 		err = x.narrow(now)
 	}
@@ -189,6 +189,17 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	return nil
 }
 
+// lookingBack is the request with the shards' lookback where it has none of its own: what it reads is
+// reckoned with that one, and a shard's own default must not decide.
+func (x *exchange) lookingBack(req *endpoint.Request) *endpoint.Request {
+	if !req.ID.Evaluates() || req.LookbackDelta != 0 {
+		return req
+	}
+	own := *req
+	own.LookbackDelta = x.lookback()
+	return &own
+}
+
 // narrow puts the tenant's matchers into what was decided about, and decides again: the caller's
 // own text was within its bounds, so it may be longer by the matchers now.
 func (x *exchange) narrow(now time.Time) error {
@@ -198,7 +209,7 @@ func (x *exchange) narrow(now time.Time) error {
 	}
 	l := policy.Limits(x.limits)
 	l.MaxQueryBytes += int64(max(len(req.Query)-len(x.req.Query), 0)) + x.tenant.Bytes()
-	if x.dec, err = policy.Decide(req, l, x.st.owned, now); err != nil {
+	if x.dec, err = policy.Decide(x.lookingBack(req), l, x.st.owned, now); err != nil {
 		return err
 	}
 	x.req = req

@@ -374,3 +374,30 @@ func TestEngineSettingsOfShards(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowsByTheServersLookback: what a selector reads is reckoned with the lookback of the
+// servers. After two restarts, one after the other, a replica is whole for what looks back for less
+// than the time since.
+func TestWindowsByTheServersLookback(t *testing.T) {
+	for _, tc := range []struct {
+		lookback time.Duration
+		whole    bool
+	}{{30 * time.Second, true}, {5 * time.Minute, false}} {
+		now := time.Now().Truncate(time.Second)
+		var urls []string
+		for i, away := range []time.Duration{255 * time.Second, 150 * time.Second} {
+			held := scraped(60, now.Add(-30*time.Minute), now.Add(time.Minute), time.Duration(1+4*i)*time.Second, func(_ int, at time.Time) bool {
+				return at.After(now.Add(-away)) && at.Before(now.Add(-away+40*time.Second))
+			})
+			o := localprom.Options{ExternalLabels: labels.FromStrings("replica", fmt.Sprint(i)), LookbackDelta: tc.lookback}
+			urls = append(urls, promShardWith(t, o, held).URL())
+		}
+		_, base := startProxy(t, t.Context(), replicasConfig("    heartbeat: up\n", urls...)+"limits: {max_series: 25}\n")
+		for _, query := range []string{"count(topk by (node) (1, requests_total))", "stddev(requests_total)"} {
+			code, body := ask(t, base, "/api/v1/query", url.Values{"query": {query}, "time": {stamp(now)}})
+			if (code == 200) != tc.whole {
+				t.Errorf("%s, looking back for %s: %d %.300s", query, tc.lookback, code, body)
+			}
+		}
+	}
+}
