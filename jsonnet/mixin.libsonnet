@@ -17,6 +17,7 @@
 + (import 'alerts/dns.libsonnet')
 + (import 'alerts/cost.libsonnet')
 + (import 'alerts/prometheus.libsonnet')
++ (import 'alerts/canary.libsonnet')
 + (import 'alerts/remediator.libsonnet')
 + (import 'alerts/targets.libsonnet')
 + (import 'alerts/spillway.libsonnet')

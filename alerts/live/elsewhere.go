@@ -11,6 +11,8 @@ const (
 // Elsewhere are the alerts that no case stages, and what shows them instead.
 var Elsewhere = map[string]string{
 	"AlertmanagerNotificationsFailing": servicesOwn,
+	"CanaryFindsGaps":                  byRuleTest,
+	"CanaryNotRun":                     byRuleTest,
 	"CostTeamUnassigned":               byRuleTest,
 	"DropRulesNotEffective":            notHere + "needs a plan of drop rules",
 	"EtcdMembersDown":                  notHere + "comes beside *etcd has no leader* and *etcd hangs*",

@@ -79,6 +79,7 @@ var byDefault = map[string][]string{
 	},
 	"node-problem-detector": {"problem_counter", "problem_gauge"},
 	"node-mesh":             {"probe_success", "probe_duration_seconds"},
+	"canary":                {"spillway_canary_last_run_timestamp_seconds", "spillway_canary_selectors"},
 	"remediator":            {"remediator_decisions_total", "remediator_last_webhook_timestamp_seconds"},
 	"cadvisor": {
 		"container_memory_rss", "container_spec_memory_limit_bytes", "container_cpu_usage_seconds_total",

@@ -23,7 +23,9 @@ var Spillway = Program{
 var Rooms = []Room{
 	{Commands: map[string]Command{"cost": costCommand, "explain": explainCommand, "proxy": proxyCommand, "version": versionCommand}},
 	{Name: "check", Help: "Checks files before they are used.", Commands: map[string]Command{"config": checkConfigCommand}},
-	{Name: "mixin", Help: "Alerts, recording rules and dashboards.", Commands: map[string]Command{"render": mixinRenderCommand}},
+	{Name: "mixin", Help: "Alerts, recording rules and dashboards.", Commands: map[string]Command{
+		"canary": mixinCanaryCommand, "render": mixinRenderCommand,
+	}},
 	{Name: "relabel", Help: "Drop rules, made from what is looked at and proven harmless.", Commands: map[string]Command{
 		"diff": relabelDiffCommand, "emit": relabelEmitCommand, "plan": relabelPlanCommand, "report": relabelReportCommand,
 		"verify": relabelVerifyCommand,

@@ -60,7 +60,7 @@ func costCommand(e *Env, parent Clause) func() error {
 		if o.Directory, o.Priced, err = costDirectory(*directory, *prices, *currency); err != nil {
 			return err
 		}
-		hc, err := costHTTP(*httpConfig)
+		hc, err := apiClient(*httpConfig, "spillway-cost")
 		if err != nil {
 			return err
 		}
@@ -140,9 +140,9 @@ func costDirectory(file string, prices []string, currency string) (*cost.Directo
 	return d, priced, nil
 }
 
-// costHTTP is the client of the API. Every request has two minutes; what is turned away is asked
-// again.
-func costHTTP(file string) (*http.Client, error) {
+// apiClient is a client of a Prometheus API, by the name of who asks. Every request has two
+// minutes.
+func apiClient(file, name string) (*http.Client, error) {
 	cfg := &promconfig.HTTPClientConfig{}
 	*cfg = promconfig.DefaultHTTPClientConfig
 	if file != "" {
@@ -151,7 +151,7 @@ func costHTTP(file string) (*http.Client, error) {
 			return nil, fmt.Errorf("--http.config.file=%s: %w", file, err)
 		}
 	}
-	hc, err := promconfig.NewClientFromConfig(*cfg, "spillway-cost")
+	hc, err := promconfig.NewClientFromConfig(*cfg, name, promconfig.WithUserAgent(name))
 	if err != nil {
 		return nil, fmt.Errorf("--http.config.file=%s: %w", file, err)
 	}
@@ -163,7 +163,7 @@ func costHTTP(file string) (*http.Client, error) {
 func WriteWhole(file string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), ".spillway-*")
 	if err != nil {
-		return fmt.Errorf("--out=%s: %w", file, err)
+		return fmt.Errorf("write %s: %w", file, err)
 	}
 	defer func() {
 		if err != nil {
@@ -171,7 +171,7 @@ func WriteWhole(file string, write func(io.Writer) error) (err error) {
 		}
 	}()
 	if err := errors.Join(write(f), f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("--out=%s: %w", file, err)
+		return fmt.Errorf("write %s: %w", file, err)
 	}
 	return os.Rename(f.Name(), file)
 }

@@ -1,0 +1,38 @@
+// The canary (spillway mixin canary) asks once a day for what alerts, rules and
+// dashboards look at. Its metrics come from node_exporter's textfile collector,
+// of one machine, so that what it looked at has a label of its own.
+{
+  local c = $._config,
+  local a = (import '../lib/alert.libsonnet')(c),
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local number = import '../lib/number.libsonnet',
+  local cl = c.clusterLabel,
+
+  prometheusAlerts+:: {
+    groups+: [
+      {
+        name: 'canary',
+        interval: t.d('1m'),
+        rules: [
+          a.alert('CanaryFindsGaps', {
+            expr: 'max by (%(cl)s, of_cluster) (spillway_canary_selectors{state="gone"}) > 0' % { cl: cl },
+            hold: '10m',
+            severity: 'warning',
+            summary: 'Alerts and dashboards look at series that are gone.',
+            description: '{{ $value }} selectors of alerts, rules and dashboards find nothing any more in {{ $labels.of_cluster }}, and did on each of the three days before: what reads them is quiet, and looks well. The output of spillway mixin canary, which ran in {{ $labels.%s }}, names them.' % cl,
+            dashboard: 'alerts',
+          }),
+          a.alert('CanaryNotRun', {
+            // It may rest over a weekend.
+            expr: 'time() - max by (%(cl)s) (spillway_canary_last_run_timestamp_seconds) > %(late)s' % { cl: cl, late: number(t.s('96h')) },
+            hold: '1h',
+            severity: 'warning',
+            summary: 'The canary has not run.',
+            description: 'In {{ $labels.%s }} spillway mixin canary ran last {{ $value | humanizeDuration }} ago. Nobody looks whether what alerts read is still there.' % cl,
+            dashboard: 'alerts',
+          }),
+        ],
+      },
+    ],
+  },
+}
