@@ -40,6 +40,7 @@ var collectors = []struct{ prefix, collector string }{
 	{"node_netstat_", "netstat"},
 	{"node_nvme_", "nvme"},
 	{"node_os_", "os"},
+	{"spillway_canary_", "textfile"}, // docs/canary.md
 	{"node_pressure_", "pressure"},
 	{"node_boot_time_", "stat"},
 	{"node_time_", "time"},
@@ -79,7 +80,6 @@ var byDefault = map[string][]string{
 	},
 	"node-problem-detector": {"problem_counter", "problem_gauge"},
 	"node-mesh":             {"probe_success", "probe_duration_seconds"},
-	"canary":                {"spillway_canary_last_run_timestamp_seconds", "spillway_canary_selectors"},
 	"remediator":            {"remediator_decisions_total", "remediator_last_webhook_timestamp_seconds"},
 	"cadvisor": {
 		"container_memory_rss", "container_spec_memory_limit_bytes", "container_cpu_usage_seconds_total",
@@ -332,6 +332,9 @@ func (e *exporter) missing(metric, job string) string {
 
 // owner finds the job for selectors that name none.
 func (e *exporter) owner(metric string) string {
+	if strings.HasPrefix(metric, "spillway_canary_") { // a file of node_exporter's textfile collector
+		return "node-exporter"
+	}
 	for prefix, job := range map[string]string{
 		"DCGM_": "dcgm-exporter", "kube_": "kube-state-metrics", "node_": "node-exporter",
 		"spillway_": "spillway", "container_": "cadvisor", "probe_": "node-mesh",

@@ -1,8 +1,8 @@
 package canary
 
 import (
-	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -112,8 +112,8 @@ func (r *Report) Err() error {
 	if n := r.Count(Unknown); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d could not be asked", n))
 	}
-	if text := cmp.Or(strings.Join(parts, ", ")); text != "" {
-		return fmt.Errorf("%s", text)
+	if len(parts) == 0 {
+		return nil
 	}
-	return nil
+	return errors.New(strings.Join(parts, ", "))
 }

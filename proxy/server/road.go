@@ -189,8 +189,8 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	return nil
 }
 
-// lookingBack is the request with the shards' lookback where it has none of its own: what it reads is
-// reckoned with that one, and a shard's own default must not decide.
+// lookingBack is the request with the shards' lookback where it has none of its own: what it reads
+// is reckoned with that one, and a shard's own default must not decide.
 func (x *exchange) lookingBack(req *endpoint.Request) *endpoint.Request {
 	if !req.ID.Evaluates() || req.LookbackDelta != 0 {
 		return req

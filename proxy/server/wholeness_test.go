@@ -386,9 +386,10 @@ func TestWindowsByTheServersLookback(t *testing.T) {
 		now := time.Now().Truncate(time.Second)
 		var urls []string
 		for i, away := range []time.Duration{255 * time.Second, 150 * time.Second} {
-			held := scraped(60, now.Add(-30*time.Minute), now.Add(time.Minute), time.Duration(1+4*i)*time.Second, func(_ int, at time.Time) bool {
+			gone := func(_ int, at time.Time) bool {
 				return at.After(now.Add(-away)) && at.Before(now.Add(-away+40*time.Second))
-			})
+			}
+			held := scraped(60, now.Add(-30*time.Minute), now.Add(time.Minute), time.Duration(1+4*i)*time.Second, gone)
 			o := localprom.Options{ExternalLabels: labels.FromStrings("replica", fmt.Sprint(i)), LookbackDelta: tc.lookback}
 			urls = append(urls, promShardWith(t, o, held).URL())
 		}

@@ -372,8 +372,8 @@ func (s *Shard) splitAilment() (ailment, bool) {
 		if len(a) == 0 || len(b) == 0 {
 			continue
 		}
-		// One that has just begun to scrape has few, and these are the other one's too: what it lacks
-		// tells the heartbeat.
+		// One that has just begun to scrape has few, and these are the other one's too: what it
+		// lacks tells the heartbeat.
 		if both, _ := common(a, b); 2*both < min(len(a), len(b)) {
 			return ailment{kind: SickSplit, r: r, raw: true, text: fmt.Sprintf(
 				"listed as a replica of %s, but they hold different targets (%d and %d, %d in common); if they are shards, give each its own entry under shards",
