@@ -43,8 +43,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for what must come.
-const patience = 60 * time.Second
+// patience is how long a test waits for what must come. To render the mixin is 20 s of a processor,
+// which it may share.
+const patience = 4 * time.Minute
 
 // TestScripts runs the scripts of testdata/script against the program in this process. Beside
 // testscript's own commands they have:
