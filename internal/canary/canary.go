@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/internal/pause"
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
@@ -137,7 +138,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, errors.New("there is no selector to ask for: none of the files has a query that names a metric")
 	}
 	if o.Pause == nil {
-		o.Pause = pause
+		o.Pause = pause.For
 	}
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -281,17 +282,6 @@ func (o *Options) ask(ctx context.Context, query func() (model.Value, promv1.War
 			return nil, err
 		}
 		wait *= 2
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -123,7 +123,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := text.String(); !strings.Contains(s, "GONE     gone\n         in jaguar, where it found 2 series a day ago\n         alert A0; alert A6\n") ||
-		strings.Contains(s, "trouble") || !strings.HasSuffix(s, "8 selectors asked: 2 gone, 0 not known, 1 never there in 7 days, 2 there at times; 2 name no metric and were not asked\n") {
+		strings.Contains(s, "trouble") || !strings.HasSuffix(s, "8 selectors asked: 2 gone, 0 not known, 1 never there in 7 days, 2 there at times (--all lists them); 2 name no metric and were not asked\n") {
 		t.Error(s)
 	}
 	for _, line := range []string{

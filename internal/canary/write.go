@@ -50,6 +50,9 @@ func (r *Report) WriteText(w io.Writer, all bool) error {
 	}
 	fmt.Fprintf(&b, "%d selectors asked: %d gone, %d not known, %d never there in %d days, %d there at times", r.Selectors, r.Count(Gone),
 		r.Count(Unknown), r.Count(Never), days, r.Count(Rare))
+	if !all && r.Count(Never)+r.Count(Rare) > 0 {
+		b.WriteString(" (--all lists them)")
+	}
 	if r.Skipped > 0 {
 		fmt.Fprintf(&b, "; %d name no metric and were not asked", r.Skipped)
 	}

@@ -16,6 +16,7 @@ import (
 	"unicode"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/internal/pause"
 )
 
 const (
@@ -122,7 +123,7 @@ func stamp(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f', 
 // ask repeats what was turned away for now.
 func (c *Client) ask(ctx context.Context, path string, form url.Values) ([]series, error) {
 	form.Set("partial_response", "false")
-	pause := firstPause
+	usual := firstPause
 	for n := 1; ; n++ {
 		out, err := c.once(ctx, path, form)
 		var p *passing
@@ -138,31 +139,19 @@ func (c *Client) ask(ctx context.Context, path string, form url.Values) ([]serie
 		case n == attempts:
 			return nil, &refusal{fmt.Sprintf("%d attempts: %v", n, err)}
 		}
-		wait := pause + rand.N(pause/2)
+		wait := usual + rand.N(usual/2)
 		if p.after > 0 {
 			wait = min(p.after, maxRetryAfter)
 		}
 		c.say("asked again in %s: %v", wait.Round(100*time.Millisecond), err)
-		sleep := sleep
+		sleep := pause.For
 		if c.wait != nil {
 			sleep = c.wait
 		}
 		if cause := sleep(ctx, wait); cause != nil {
 			return nil, fmt.Errorf("%w (%s)", cause, cut(err.Error()))
 		}
-		pause = min(2*pause, maxPause)
-	}
-}
-
-// sleep waits; it returns the cause where ctx ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+		usual = min(2*usual, maxPause)
 	}
 }
 

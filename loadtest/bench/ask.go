@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 )
 
 // maxAnswer is the most of an answer that Get reads.
@@ -35,16 +34,4 @@ func Get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 		return nil, fmt.Errorf("the answer of %s has more than %d MiB", req.URL.Redacted(), maxAnswer>>20)
 	}
 	return body, nil
-}
-
-// Wait waits for d. It returns early, with the cause, where ctx ends first.
-func Wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -136,17 +135,5 @@ func TestGet(t *testing.T) {
 				t.Errorf("%v, want an error with %q and the server", err, c.want)
 			}
 		})
-	}
-}
-
-func TestWait(t *testing.T) {
-	if err := Wait(t.Context(), time.Millisecond); err != nil {
-		t.Error(err)
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	why := errors.New("the machine is full")
-	cancel(why)
-	if err := Wait(ctx, time.Hour); !errors.Is(err, why) {
-		t.Errorf("%v, want %v", err, why)
 	}
 }

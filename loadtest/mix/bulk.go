@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spillwayproject/spillway/internal/pause"
 	"github.com/spillwayproject/spillway/internal/realprom"
-	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
 // bulk asks for the great many series: every path, each shard alone, and all shards at once, in
@@ -103,7 +103,7 @@ func (w *World) warm(ctx context.Context, callers []*caller) error {
 			return err
 		}
 	}
-	return bench.Wait(ctx, settle)
+	return pause.For(ctx, settle)
 }
 
 // idleOf is what each proxy holds at rest, in bytes; its peak is measured from here on.

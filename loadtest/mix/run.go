@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spillwayproject/spillway/internal/pause"
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/loadtest/bench"
 )
@@ -102,7 +103,7 @@ func (w *World) peers(ctx context.Context) ([]*path, error) {
 			if err == nil {
 				break
 			}
-			if bench.Wait(ctx, time.Second/2) != nil {
+			if pause.For(ctx, time.Second/2) != nil {
 				return nil, fmt.Errorf("peer %s: %w: %w", p.name, context.Cause(ctx), err)
 			}
 		}

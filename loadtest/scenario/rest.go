@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spillwayproject/spillway/internal/pause"
 	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
@@ -97,7 +98,7 @@ func (f *fleet) still(ctx context.Context) error {
 	w := watch(f.members, 0, func(error) {})
 	defer w.stop()
 	for limit := time.Now().Add(restMax); time.Now().Before(limit); {
-		if err := bench.Wait(ctx, restStretch/5); err != nil {
+		if err := pause.For(ctx, restStretch/5); err != nil {
 			return err
 		}
 		if w.resting(restStretch) {

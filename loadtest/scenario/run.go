@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/pause"
 	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/report"
 )
@@ -176,7 +177,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	defer stop(nil)
 	w := watch(f.members, o.KeepFree, stop)
 	defer w.stop()
-	if err := bench.Wait(stormCtx, o.Idle); err != nil {
+	if err := pause.For(stormCtx, o.Idle); err != nil {
 		return nil, err
 	}
 	run := &Side{Run: report.Run{Name: name}, Rest: heights}
@@ -190,7 +191,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	run.Storm.Begin = time.Since(w.began)
 	run.Replies = s.run(stormCtx)
 	run.Storm.End = time.Since(w.began)
-	if err := bench.Wait(stormCtx, afterStorm); err != nil && !errors.Is(err, errMachineFull) {
+	if err := pause.For(stormCtx, afterStorm); err != nil && !errors.Is(err, errMachineFull) {
 		return nil, err
 	}
 	run.Processes = w.stop()
