@@ -112,6 +112,10 @@
       violationUnit: 'ns',
       // Label of a MIG slice; empty on a whole GPU.
       instance: 'GPU_I_ID',
+      // Label of a MIG slice's profile, such as 1g.10gb.
+      profile: 'GPU_I_PROFILE',
+      // Label of a GPU that a pod has through a ResourceClaim (DRA); dcgm-exporter writes it with KUBERNETES_ENABLE_DRA.
+      claimed: 'dra_driver_name',
       // Values from here on are DCGM's sentinels for "no value": 2147483632 in 32 bits, 1.4e14 for fractions, 9.2e18 in 64 bits.
       blank: 2e9,
     },
@@ -377,6 +381,10 @@
         linkXids: 2,
         // Share of time below which a GPU counts as idle.
         idleActive: 0.01,
+        // Share of time above which a GPU of which no pod is known is at work.
+        heldActive: 0.05,
+        // GPUs at work of which no pod is known, as a share of all.
+        unattributed: 0.05,
       },
       node: {
         // Share of tries below which a prober counts as not reaching a node.

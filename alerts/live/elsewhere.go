@@ -18,6 +18,7 @@ var Elsewhere = map[string]string{
 	"EtcdMembersDown":                  notHere + "comes beside *etcd has no leader* and *etcd hangs*",
 	"FleetGPUUnhealthy":                notHere + "may come beside *half the fleet not ready*",
 	"GPUAllocatedIdle":                 notHere + "two hours are four minutes for one alert",
+	"GPUHoldersUnknown":                byRuleTest,
 	"GPUPodsNotScheduled":              byRuleTest,
 	"GPUXidFatalLegacy":                notHere + "for exporters without the count of Xids, which the rig's have",
 	"GPUXidUnknown":                    notHere + "the model reports no Xid that has no class",

@@ -84,7 +84,7 @@
             keep: '20m',
             severity: 'critical',
             summary: 'Many GPUs cannot be allocated.',
-            description: 'The device plugins have taken {{ $value | humanizePercentage }} of the GPUs of {{ $labels.%s }} out of use. So many at once are no broken GPUs: look at the driver, the plugin, the cooling.' % cl,
+            description: 'No pod can have {{ $value | humanizePercentage }} of the GPUs of {{ $labels.%s }}: the device plugins took them out of use, or without plugins (DRA) DCGM no longer sees them. So many at once are no broken GPUs: look at the driver, the plugin, the cooling.' % cl,
             dashboard: 'gpuFleet',
           }),
           a.alert('FleetGPUExporterMissing', {

@@ -310,6 +310,22 @@
       {
         name: 'gpu.idle',
         rules: [
+          a.alert('GPUHoldersUnknown', {
+            // Who has a GPU without a device plugin (DRA) only dcgm-exporter says. Processes outside of pods, such as a diagnosis, are a node or two.
+            expr: |||
+              (
+                sum by (%(cl)s) (node:gpu_unattributed:count) >= %(least)g
+              )
+              / on (%(cl)s)
+              cluster:gpu_seen:sum
+              > %(share)g
+            ||| % { cl: cl, least: c.gpu.perNode, share: th.unattributed },
+            hold: '1h',
+            severity: 'warning',
+            summary: 'GPUs are at work and nobody knows for whom.',
+            description: 'On {{ $value | humanizePercentage }} of the GPUs of {{ $labels.%s }} something runs, and dcgm-exporter names no pod. They count as free where ResourceClaims (DRA) give them out, are on no bill and in no view of an experiment, and GPUAllocatedIdle does not see them.' % cl,
+            dashboard: 'gpuUse',
+          }),
           a.alert('GPUAllocatedIdle', {
             // The team is there so that the notification can be sent to it; where kube-state-metrics does not tell it, nobody's.
             expr: |||

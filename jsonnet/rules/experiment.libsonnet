@@ -114,13 +114,17 @@
             ||| % { pod: pod, cl: cl, ns: ns, n: c.nodeLabel, ksm: c.selectors.ksm },
           },
           {
-            // GPUs of pods that run, or are bound to a node and start; in cards.
+            // GPUs of pods that run, or are bound to a node and start; in cards. Of pods that have theirs by a ResourceClaim no uid is known.
             record: 'experiment:pod:gpus',
             expr: |||
               pod:gpu_cards:sum
               * on (%(pod)s, %(n)s) group_left (experiment, team)
               experiment:pod:info
-            ||| % { pod: pod, n: c.nodeLabel },
+              or on (%(name)s)
+              pod:gpu_cards:sum{uid=""}
+              * on (%(name)s) group_left (experiment, team)
+              group by (%(name)s, experiment, team) (experiment:pod:info)
+            ||| % { pod: pod, name: std.join(', ', [cl, ns, p, c.nodeLabel]), n: c.nodeLabel },
           },
           {
             // Pods with GPUs by what they do.

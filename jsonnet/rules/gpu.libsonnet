@@ -48,6 +48,37 @@
       node:gpu_slices:sum{state="%(state)s"}
     )
   ||| % { cl: cl, gpus: g.cards(gpus), state: state },
+  // handsOut is what nodes have on which a device plugin hands out GPUs, whole or in parts. Where GPUs are given by ResourceClaims (DRA), or by nobody yet, no node has a capacity of them.
+  local handsOut = 'max by (%s) (kube_node_status_capacity{%s, resource=~"%s|(%s|nvidia_com_mig)_.+"})' % [node, c.selectors.ksm, c.gpu.resource, c.gpu.resource],
+  // seen gives what DCGM tells of the nodes of the cluster that hand out none.
+  local seen(expr) = std.rstripChars(|||
+    (
+      %(of)s
+      unless on (%(n)s)
+      %(plugin)s
+      and on (%(n)s)
+      node:ready:max
+    )
+  ||| % { of: expr, n: node, plugin: handsOut }, '\n'),
+  // units are the sevenths of cards in series of DCGM: a slice of MIG has as many as its profile says, a whole card one, which is all of it.
+  local units(by, matchers) =
+    local of(n, profiles) = '%sgroup by (%s, %s) (%s)' % [
+      if n == 1 then '' else '%d * ' % n,
+      by,
+      c.dcgm.instance,
+      g.series('DCGM_FI_DEV_GPU_TEMP', '%s, %s%s' % [matchers, c.dcgm.profile, profiles]),
+    ];
+    'sum by (%s) (\n  %s\n)\n' % [by, std.join('\n  or\n  ', [of(1, '!~"[2347]g.*"')] + [of(n, '=~"%dg.*"' % n) for n in [2, 3, 4, 7]])],
+  local card = '%s, %s, %s' % [cl, c.dcgm.node, c.dcgm.gpu],
+  local holder = '%s, %s, %s' % [card, c.dcgm.namespace, c.dcgm.pod],
+  local claimed = units(holder, '%s!="", %s!=""' % [c.dcgm.claimed, c.dcgm.pod]),
+  // onPods gives series of DCGM by pod the labels that pods have elsewhere.
+  local onPods(expr) = g.onNode(std.foldl(
+    function(e, pair) if pair[0] == pair[1] then e else 'label_replace(%s, "%s", "$1", "%s", "(.+)")' % [e, pair[1], pair[0]],
+    [[c.dcgm.namespace, c.namespaceLabel], [c.dcgm.pod, c.podLabel]],
+    expr
+  )),
+
   // usable is what of a node's GPUs a pod could be given: the node is ready and not cordoned.
   local usable(allocatable) = |||
     (
@@ -136,6 +167,41 @@
           { record: 'node_namespace:gpu_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_GR_ENGINE_ACTIVE')) },
           { record: 'node_namespace:gpu_tensor_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_PIPE_TENSOR_ACTIVE')) },
           {
+            // Cards that a pod has through ResourceClaims, which kube-state-metrics does not count (its issue 2979): by the labels that dcgm-exporter has from the kubelet, without a uid. Pods that share
+            // a card have equal parts of it, slices of MIG theirs by their profiles, of all slices that the card is cut into.
+            record: 'pod:gpu_claimed:sum',
+            expr: onPods(|||
+              sum by (%(cl)s, %(node)s, %(ns)s, %(pod)s) (
+                %(claimed)s
+                / on (%(card)s) group_left ()
+                sum by (%(card)s) (
+                  %(inner)s
+                  or
+                  %(free)s
+                )
+              )
+            ||| % {
+              cl: cl,
+              node: c.dcgm.node,
+              ns: c.dcgm.namespace,
+              pod: c.dcgm.pod,
+              card: card,
+              claimed: indented(claimed, 2),
+              inner: indented(claimed, 4),
+              free: indented(units(card, '%s="", %s!=""' % [c.dcgm.claimed, c.dcgm.instance]), 4),
+            }),
+          },
+          {
+            // GPUs at work of which no pod is known.
+            record: 'node:gpu_unattributed:count',
+            expr: g.onNode('count by (%s, %s) (%s > %g <= 1)' % [
+              cl,
+              c.dcgm.node,
+              g.series('DCGM_FI_PROF_GR_ENGINE_ACTIVE', '%s=""' % c.dcgm.namespace),
+              c.thresholds.gpu.heldActive,
+            ]),
+          },
+          {
             // By the mean of half an hour of each GPU: jobs load data and write checkpoints. A job that hangs in a collective keeps the engine at 100 %, and moves no memory and no tensor.
             record: 'node_namespace:gpu_idle:count',
             expr:
@@ -154,25 +220,39 @@
         rules: [
           {
             // A device plugin that dies takes the allocatable GPUs at once, and five minutes later the kubelet says that the node has 0 (endpointStopGracePeriod of its device manager): what it
-            // said before counts for as long as it says 0, and gives no GPUs under another name, as slices of MIG and shares of time slicing are.
+            // said before counts for as long as it says 0, and gives no GPUs under another name, as slices of MIG and shares of time slicing are. Where no plugin hands out any, the node has the
+            // cards that DCGM sees, and for six hours after its exporter fell silent those that it saw.
             record: 'node:gpu_capacity:max',
             expr: |||
               (max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource="%(r)s"}) > 0)
+              or on (%(n)s)
+              %(seen)s
               or on (%(n)s)
               (
                 last_over_time(node:gpu_capacity:max[%(keep)s])
                 unless on (%(n)s)
                 max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource=~"(%(r)s|nvidia_com_mig)_.+"} > 0)
                 and on (%(n)s)
-                max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource="%(r)s"})
+                (
+                  max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource="%(r)s"})
+                  or on (%(n)s)
+                  node:ready:max
+                )
               )
               or on (%(n)s)
               max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource="%(r)s"})
-            ||| % { n: node, ksm: c.selectors.ksm, r: c.gpu.resource, keep: t.recorded('6h') },
+            ||| % { n: node, ksm: c.selectors.ksm, r: c.gpu.resource, keep: t.recorded('6h'), seen: seen('node:gpu_devices:max > 0') },
           },
           {
+            // Of nodes without a device plugin those that DCGM sees now. Where its exporter does not answer nobody knows better than before.
             record: 'node:gpu_allocatable:max',
-            expr: 'max by (%s) (kube_node_status_allocatable{%s, resource="%s"})' % [node, c.selectors.ksm, c.gpu.resource],
+            expr: |||
+              max by (%(n)s) (kube_node_status_allocatable{%(ksm)s, resource="%(r)s"})
+              or on (%(n)s)
+              %(now)s
+              or on (%(n)s)
+              %(before)s
+            ||| % { n: node, ksm: c.selectors.ksm, r: c.gpu.resource, now: seen('node:gpu_devices:count'), before: seen('node:gpu_capacity:max') },
           },
           {
             // What is bound to a node and not over: while it pulls its image it is Pending, and nobody else can have its GPUs. Asked this way round, no shard has to send the phase of every system pod.
@@ -188,7 +268,9 @@
               max by (%(pod)s) (
                 kube_pod_status_phase{%(ksm)s, phase=~"Succeeded|Failed|Unknown"} == 1
               )
-            ||| % { pod: pod, n: c.nodeLabel, ksm: c.selectors.ksm, r: c.gpu.resource },
+              or on (%(name)s)
+              pod:gpu_claimed:sum
+            ||| % { pod: pod, name: '%s, %s, %s' % [cl, c.namespaceLabel, c.podLabel], n: c.nodeLabel, ksm: c.selectors.ksm, r: c.gpu.resource },
           },
           {
             record: 'node:gpu_allocated:sum',

@@ -166,7 +166,7 @@
             expr: |||
               group by (%(node)s) (
                 pod:gpu_allocated:sum
-                and on (%(cl)s, %(ns)s, %(pod)s, uid)
+                and on (%(cl)s, %(ns)s, %(pod)s)
                 kube_pod_info{%(ksm)s, host_network="true", created_by_kind!="DaemonSet"}
               )
             ||| % { node: node, cl: cl, ns: ns, pod: c.podLabel, ksm: c.selectors.ksm },

@@ -81,9 +81,9 @@
                 - on (%(pod)s)
                 max by (%(pod)s) (kube_pod_created{%(ksm)s} > time() - %(week)g)
               )
-              and on (%(pod)s)
+              and on (%(name)s)
               pod:gpu_allocated:sum
-            ||| % { pod: pod, ksm: c.selectors.ksm, day: t.real('1d'), week: t.real('1w') },
+            ||| % { pod: pod, name: '%s, %s, %s' % [cl, c.namespaceLabel, c.podLabel], ksm: c.selectors.ksm, day: t.real('1d'), week: t.real('1w') },
           },
         ] + [
           {
