@@ -101,8 +101,11 @@ func (p *page) hold(k podKey) error {
 		gpus += devices[d]
 		cards += devices[d] * part.of(d.resource)
 	}
-	if gpus == 0 {
-		return nil
+	if gpus == 0 { // it may have claimed some, which the servers do not count: they are no units
+		ran := func(w int) bool { return f.running[at[podKey]{k, w}] != nil }
+		if cards, node = f.claims.of(k, i, ran); cards == 0 {
+			return nil
+		}
 	}
 	ms, err := p.shown(k, gpus)
 	if err != nil || ms == 0 {
@@ -203,6 +206,11 @@ func (r *run) fleet(i int, w window, f *facts, readings []reading, of map[replic
 			nodes[k.key] = true
 		}
 	}
+	for k := range f.claims.cards {
+		if k.w == i && f.fleet[ready][k] != nil {
+			nodes[k.key] = true
+		}
+	}
 	for k := range onNode {
 		nodes[k] = true
 	}
@@ -214,6 +222,10 @@ func (r *run) fleet(i int, w window, f *facts, readings []reading, of map[replic
 	for _, k := range sorted {
 		total, held := sum(capacity, k), onNode[k]
 		offered := sum(allocatable, k)
+		if len(f.fleet[capacity][at[nodeKey]{k, i}]) == 0 { // no device plugin hands them out
+			total = f.claims.cards[at[nodeKey]{k, i}] * coveredOf[k.cluster]
+			offered = total
+		}
 		if c := coveredOf[k.cluster]; c > 0 {
 			offered *= min(1, sum(ready, k)/c)
 		}

@@ -12,7 +12,7 @@ import (
 
 const (
 	maxWindows    = 24  // of one query
-	maxNamespaces = 200 // of one query
+	maxNamespaces = 200 // of one query, or nodes
 )
 
 // run is one bill in the making.
@@ -21,7 +21,7 @@ type run struct {
 	q       queries
 	sources []*source
 	gap     int64             // Options.MaxGap in ms
-	size    map[string][2]int // windows and namespaces that a query may have, by its name: what the server did not refuse
+	size    map[string][2]int // windows, and namespaces or nodes, that a query may have, by its name: what the server did not refuse
 	l       *ledger
 }
 
@@ -108,52 +108,52 @@ func stretches(ws []window) [][]window {
 // value.
 type rowFunc func(labels map[string]string, w int, v float64) error
 
-// ask puts a query for a stretch of windows and some namespaces, in as many parts as the server
-// wants, and calls row for every sample. Values of the same series in parts of different namespaces
-// come one after the other: row adds up.
-func (r *run) ask(ctx context.Context, q query, ws []window, namespaces []string, row rowFunc) error {
-	if q.byNamespace && len(namespaces) == 0 {
+// ask puts a query for a stretch of windows and some values of its label, in as many parts as the
+// server wants, and calls row for every sample. Values of the same series in parts of different
+// namespaces come one after the other: row adds up.
+func (r *run) ask(ctx context.Context, q query, ws []window, in []string, row rowFunc) error {
+	if q.label() != "" && len(in) == 0 {
 		return nil
 	}
-	return r.part(ctx, q, ws, 0, namespaces, row)
+	return r.part(ctx, q, ws, 0, in, row)
 }
 
-func (r *run) part(ctx context.Context, q query, ws []window, offset int, namespaces []string, row rowFunc) error {
+func (r *run) part(ctx context.Context, q query, ws []window, offset int, in []string, row rowFunc) error {
 	limit, ok := r.size[q.name]
 	if !ok {
 		limit = [2]int{maxWindows, maxNamespaces}
 	}
 	if n := limit[0]; len(ws) > n {
-		if err := r.part(ctx, q, ws[:n], offset, namespaces, row); err != nil {
+		if err := r.part(ctx, q, ws[:n], offset, in, row); err != nil {
 			return err
 		}
-		return r.part(ctx, q, ws[n:], offset+n, namespaces, row)
+		return r.part(ctx, q, ws[n:], offset+n, in, row)
 	}
-	if n := limit[1]; q.byNamespace && len(namespaces) > n {
-		if err := r.part(ctx, q, ws, offset, namespaces[:n], row); err != nil {
+	if n := limit[1]; q.label() != "" && len(in) > n {
+		if err := r.part(ctx, q, ws, offset, in[:n], row); err != nil {
 			return err
 		}
-		return r.part(ctx, q, ws, offset, namespaces[n:], row)
+		return r.part(ctx, q, ws, offset, in[n:], row)
 	}
-	in := ""
-	if q.byNamespace {
-		in = inNamespaces(namespaces)
+	matcher := ""
+	if q.label() != "" {
+		matcher = oneOf(q.label(), in)
 	}
 	length := ws[0].to - ws[0].from
 	// The range is open at its beginning and closed at its end: a millisecond earlier it is the
 	// window.
 	first := ws[0].to - 1
-	found, err := r.o.Client.rangeQuery(ctx, q.text(millis(length), in), first, ws[len(ws)-1].to-1, length)
+	found, err := r.o.Client.rangeQuery(ctx, q.text(millis(length), matcher), first, ws[len(ws)-1].to-1, length)
 	var no *refusal
 	switch {
 	case errors.As(err, &no) && len(ws) > 1:
 		r.size[q.name] = [2]int{(len(ws) + 1) / 2, limit[1]}
 		r.o.Client.say("the query for %s is halved to %d windows: %v", q.name, r.size[q.name][0], err)
-		return r.part(ctx, q, ws, offset, namespaces, row)
-	case errors.As(err, &no) && len(namespaces) > 1:
-		r.size[q.name] = [2]int{limit[0], (len(namespaces) + 1) / 2}
-		r.o.Client.say("the query for %s is halved to %d namespaces: %v", q.name, r.size[q.name][1], err)
-		return r.part(ctx, q, ws, offset, namespaces, row)
+		return r.part(ctx, q, ws, offset, in, row)
+	case errors.As(err, &no) && len(in) > 1:
+		r.size[q.name] = [2]int{limit[0], (len(in) + 1) / 2}
+		r.o.Client.say("the query for %s is halved to %d %ss: %v", q.name, r.size[q.name][1], q.label(), err)
+		return r.part(ctx, q, ws, offset, in, row)
 	case errors.As(err, &no):
 		return fmt.Errorf("the smallest query for %s, one of an hour at most, is refused: %w; raise that limit for the caller of this bill", q.name, err)
 	case err != nil:
@@ -204,6 +204,7 @@ type facts struct {
 	active     map[at[podKey]]float64 // without uid
 	allocated  map[at[replicaKey]]float64
 	fleet      [3]map[at[nodeKey]]map[device]float64 // capacity, allocatable, ready: samples, by replica and resource
+	claims     claims
 }
 
 const (
@@ -234,7 +235,9 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 			err = r.ask(ctx, q, ws, namespaces, row)
 		}
 	}
-	r.readPods(f, do)
+	claimants := r.readClaims(&f.claims, do)
+	r.readPods(f, claimants, do)
+	r.readAgain(f, do)
 	r.readNodes(f, do)
 	return f, err
 }
@@ -243,13 +246,13 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 // once one has failed it asks nothing.
 type asking func(q query, namespaces []string, row rowFunc)
 
-// readPods asks for what pods and namespaces there are, and what they hold.
-func (r *run) readPods(f *facts, do asking) {
+// readPods asks for what pods and namespaces there are, and what they hold; seen are those
+// namespaces of which it is known already.
+func (r *run) readPods(f *facts, seen map[string]bool, do asking) {
 	n := r.o.Names
 	pod := func(m map[string]string, w int) at[podKey] {
 		return at[podKey]{podKey{m[n.ClusterLabel], m["namespace"], m["pod"], m["uid"]}, w}
 	}
-	seen := map[string]bool{}
 	do(r.q.namespaces, nil, func(m map[string]string, _ int, _ float64) error {
 		seen[m["namespace"]] = true
 		return nil
@@ -312,7 +315,7 @@ func (r *run) readNodes(f *facts, do asking) {
 			return nil
 		})
 	}
-	if len(f.shared) == 0 && !sliced {
+	if len(f.shared) == 0 && !sliced && len(f.claims.pods) == 0 {
 		return
 	}
 	devices, cards := map[at[nodeKey]]map[string]float64{}, map[at[nodeKey]]float64{}
@@ -324,6 +327,7 @@ func (r *run) readNodes(f *facts, do asking) {
 		cards[at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}] = v
 		return nil
 	})
+	f.claims.cards = cards
 	for k, of := range devices {
 		slices := 0.0
 		for resource, v := range of {

@@ -15,9 +15,10 @@
 //	samples of kube_pod_status_phase{phase="Running"} = 1  /  scrapes  ×  the part of the window that the scrapes cover
 //
 // and its GPU time that, times the GPUs its containers request, in cards: a share of time slicing
-// or a slice of MIG is a part of one. Pods are told apart by uid, so a
-// name that is used again is another pod, and a container that is restarted in its pod is none.
-// Pending pods hold nothing. Of several kube-state-metrics replicas the one seen most is taken in
+// or a slice of MIG is a part of one. What pods have through ResourceClaims (DRA) no container
+// requests: which cards those are dcgm-exporter says, by the labels dra_*. Pods are told apart by
+// uid, so a name that is used again is another pod, and a container that is restarted in its pod is
+// none. Pending pods hold nothing. Of several kube-state-metrics replicas the one seen most is taken in
 // each window; where several were seen as much, their mean: the greatest of them would count every
 // pod from the first replica that sees it begin to the last that sees it end, and that is too long.
 // Each beginning and each end of a pod is known to one scrape interval, early as often as late.
@@ -30,9 +31,10 @@
 //
 // The rows add up to what was allocated: the servers count the same samples once more, joined and
 // summed by themselves, and Make refuses with an *Imbalance that names the difference where one
-// sample is missing. Every row says which part of its time was covered. Time without scrapes is no
-// row of zeros; it is listed as not covered, to the minute. Free, unhealthy and idle GPUs are shown
-// beside the bill and are in no row of it. Warnings, partial and cut answers end it.
+// sample is missing. (Of ResourceClaims they can count nothing; those are held against the cards
+// that their nodes have.) Every row says which part of its time was covered. Time without scrapes
+// is no row of zeros; it is listed as not covered, to the minute. Free, unhealthy and idle GPUs are
+// shown beside the bill and are in no row of it. Warnings, partial and cut answers end it.
 //
 // # What it refuses
 //

@@ -46,6 +46,16 @@ func teamOf(x *cluster.Experiment) string {
 // other stretches, restarts of kube-state-metrics, five hours in which nothing was scraped, a
 // namespace without a team.
 func TestMonth(t *testing.T) {
+	billMonth(t, cluster.Options{Seed: 5, Nodes: 3, GPUsPerNode: 2}, raceDetector)
+}
+
+// TestMonthOfClaims: the same where pods have their GPUs through ResourceClaims, of its last days.
+func TestMonthOfClaims(t *testing.T) {
+	billMonth(t, cluster.Options{Seed: 5, Nodes: 3, GPUsPerNode: 2, Claims: true}, true)
+}
+
+// billMonth bills a cluster of that kind, or its last three days only.
+func billMonth(t *testing.T, o cluster.Options, short bool) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
@@ -54,11 +64,14 @@ func TestMonth(t *testing.T) {
 		t: t, from: dayStart(2026, 3, 1, berlin), to: dayStart(2026, 4, 1, berlin), scrape: 90 * time.Second,
 		external: labels.FromStrings("cluster", "jaguar"),
 	}
-	if raceDetector && !*large { // it is several times slower, and three days run the same lines; the month is for a run without it
+	if short && !*large { // the race detector is several times slower, and three days run the same lines; the month is for a run without it
 		w.from = dayStart(2026, 3, 29, berlin)
 	}
 	w.gap = cluster.Gap{From: time.Date(2026, 3, 31, 9, 40, 0, 0, berlin), Until: time.Date(2026, 3, 31, 14, 40, 0, 0, berlin)}
-	o := cluster.Options{Seed: 5, Cluster: "jaguar", Nodes: 3, GPUsPerNode: 2, NodesPerRack: 2, Start: w.from.Add(-5 * 24 * time.Hour)}
+	o.Cluster, o.NodesPerRack, o.Start = "jaguar", 2, w.from.Add(-5*24*time.Hour)
+	if o.Claims {
+		w.gpus = time.Minute // of who has which it is the only word
+	}
 	if *large {
 		o.Nodes, o.GPUsPerNode, w.scrape = 6, 8, 15*time.Second
 	}

@@ -109,11 +109,22 @@ func (n Names) validate() error {
 }
 
 // query is one of the questions of a bill: text makes it for windows of length d and, where
-// byNamespace, for some namespaces.
+// byNamespace or byNode, for some namespaces or nodes.
 type query struct {
-	name        string
-	byNamespace bool
-	text        func(d, in string) string
+	name                string
+	byNamespace, byNode bool
+	text                func(d, in string) string
+}
+
+// label is by which a query is asked in parts; empty where it is not.
+func (q query) label() string {
+	switch {
+	case q.byNamespace:
+		return "namespace"
+	case q.byNode:
+		return "node"
+	}
+	return ""
 }
 
 // queries are what is asked for each stretch of windows. All are sums, maxima and counts over range
@@ -121,6 +132,7 @@ type query struct {
 type queries struct {
 	namespaces, running, requests, allocated, podLabels, namespaceLabels, active query
 	nodeLabels, capacity, allocatable, ready, devices, cards                     query
+	claimQueries
 }
 
 func (n Names) queries() queries {
@@ -183,19 +195,20 @@ func (n Names) queries() queries {
 			seen := "max_over_time(" + n.Activity + `{node!=""}[` + d + "])"
 			return "count " + by(n.ClusterLabel, "node") + " (group " + by(n.ClusterLabel, "node", "gpu") + " (" + seen + "))"
 		}},
+		claimQueries: n.claimQueries(),
 	}
 }
 
 // up selects the scrapes of kube-state-metrics.
 func (n Names) up(d string) string { return "up{" + n.Selector + "}[" + d + "]" }
 
-// inNamespaces is the matcher for some namespaces.
-func inNamespaces(names []string) string {
+// oneOf is the matcher for some values of a label.
+func oneOf(label string, names []string) string {
 	quoted := make([]string, len(names))
 	for i, n := range names {
 		quoted[i] = regexp.QuoteMeta(n)
 	}
-	return "namespace=~" + strconv.Quote(strings.Join(quoted, "|"))
+	return label + "=~" + strconv.Quote(strings.Join(quoted, "|"))
 }
 
 func join(parts ...string) string {

@@ -14,7 +14,7 @@ import (
 func (q queries) all() []query {
 	return []query{
 		q.namespaces, q.running, q.requests, q.allocated, q.podLabels, q.namespaceLabels, q.active,
-		q.nodeLabels, q.capacity, q.allocatable, q.ready, q.devices, q.cards,
+		q.nodeLabels, q.capacity, q.allocatable, q.ready, q.devices, q.cards, q.claimants, q.claims, q.cuts, q.shares, q.again,
 	}
 }
 
@@ -33,7 +33,7 @@ func TestExported(t *testing.T) {
 	p := parser.NewParser(parser.Options{})
 	seen := map[string]bool{}
 	for _, q := range n.queries().all() {
-		expr, err := p.ParseExpr(q.text("3600000ms", inNamespaces([]string{"a", "b-c"})))
+		expr, err := p.ParseExpr(q.text("3600000ms", oneOf("namespace", []string{"a", "b-c"})))
 		if err != nil {
 			t.Fatalf("%s: %v", q.name, err)
 		}

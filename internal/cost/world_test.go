@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -60,6 +61,7 @@ type month struct {
 	from, to time.Time
 	gap      cluster.Gap // in which no replica was scraped
 	scrape   time.Duration
+	gpus     time.Duration // between scrapes of the GPUs; 0 means 4 min
 	external labels.Labels // on all series
 }
 
@@ -93,7 +95,7 @@ func (w *month) fill(first, second *localprom.Shard) {
 		})
 	}
 	w.scrapes(second, "", cluster.BackfillOptions{
-		Interval: 4 * time.Minute,
+		Interval: cmp.Or(w.gpus, 4*time.Minute),
 		Keep:     func(x cluster.Target) bool { return x.Job == cluster.JobDCGM }, ExternalTargetLabels: w.external,
 	})
 }

@@ -204,6 +204,10 @@ func (p *page) eachGPU(f func(gpu int, h holder, pairs []string)) {
 			pairs := base
 			if h.pod != nil {
 				pairs = append(base[:len(base):len(base)], "container", h.pod.container, "namespace", h.pod.space.name, "pod", h.pod.name)
+				if p.m.o.Claims { // the claim of its template is named after the pod, with five letters more
+					pairs = append(pairs, "dra_claim_name", h.pod.name+"-gpus-"+h.pod.uid[:5], "dra_claim_namespace", h.pod.space.name,
+						"dra_device_name", "gpu-"+n, "dra_driver_name", "gpu.nvidia.com", "dra_pool_name", p.m.nodeName(p.node))
+				}
 			}
 			without(lost, h.from, h.until, func(from, until int64) { f(gpu, holder{from, until, h.pod}, pairs) })
 		}

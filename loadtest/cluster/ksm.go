@@ -192,11 +192,13 @@ func emitNodeResources(p *page, e *emitter, s *nodeState, name string) {
 	e.add(curve{base: 192 * alloc}, "node", name, "resource", "cpu", "unit", "core")
 	e.add(curve{base: 3.4e12}, "node", name, "resource", "ephemeral_storage", "unit", "byte")
 	e.add(curve{base: 2.164663517184e12 * alloc}, "node", name, "resource", "memory", "unit", "byte")
-	gpus := curve{base: float64(p.m.o.GPUsPerNode)}
-	if st := s.sick(p.m.o.GPUsPerNode); st != nil && alloc < 1 {
-		gpus = curve{kind: gauge, base: gpus.base, k: -1, st: st}
+	if !p.m.o.Claims {
+		gpus := curve{base: float64(p.m.o.GPUsPerNode)}
+		if st := s.sick(p.m.o.GPUsPerNode); st != nil && alloc < 1 {
+			gpus = curve{kind: gauge, base: gpus.base, k: -1, st: st}
+		}
+		e.add(gpus, "node", name, "resource", "nvidia_com_gpu", "unit", "integer")
 	}
-	e.add(gpus, "node", name, "resource", "nvidia_com_gpu", "unit", "integer")
 	e.add(curve{base: 110}, "node", name, "resource", "pods", "unit", "integer")
 }
 
@@ -281,7 +283,9 @@ func emitPodResources(p *page, e *emitter, q *pod) {
 	}
 	put(float64(q.gpus*20), "cpu", "core")
 	put(float64(q.gpus)*2e11, "memory", "byte")
-	put(float64(q.gpus), "nvidia_com_gpu", "integer")
+	if !p.m.o.Claims {
+		put(float64(q.gpus), "nvidia_com_gpu", "integer")
+	}
 }
 
 // emitPodLimits: memory has one where it is known to run out, GPUs always.
@@ -290,7 +294,7 @@ func emitPodLimits(p *page, e *emitter, q *pod) {
 	case q.prom != nil:
 		e.addIn(q.a.scheduled, q.a.removed, curve{base: promLimit},
 			append(q.container1(), "node", p.m.nodeName(q.node), "resource", "memory", "unit", "byte")...)
-	case q.exp != nil && p.m.o.Detail == Full:
+	case q.exp != nil && p.m.o.Detail == Full && !p.m.o.Claims:
 		e.addIn(q.a.scheduled, q.a.removed, curve{base: float64(q.gpus)},
 			append(q.container1(), "node", p.m.nodeName(q.node), "resource", "nvidia_com_gpu", "unit", "integer")...)
 	}

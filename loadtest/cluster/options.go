@@ -64,6 +64,9 @@ type Options struct {
 	// Exporters are those that the cluster has beside the ones that all have; 0
 	// means none of them.
 	Exporters Exporters
+	// Claims says that pods have their GPUs through ResourceClaims (dynamic resource
+	// allocation): kube-state-metrics counts none, dcgm-exporter names who has which.
+	Claims bool
 	// NodeExporterOffHost says that node_exporter runs outside the host's network
 	// namespace, as it does where its manifest forgets hostNetwork: it does not see
 	// the ARP table's limit nor its overflows, and counts the neighbours of its own

@@ -55,8 +55,8 @@ func TestWhatLiesInMinutes(t *testing.T) {
 		if !is {
 			t.Fatalf("from %g to %g away, and nothing is lacking: %+v", from, till, jobs)
 		}
-		// What is missed after the minute in which it is told to end is no more than chance explains:
-		// each target has one scrape more or less there, by its phase.
+		// What is missed after the minute in which it is told to end is no more than chance
+		// explains: each target has one scrape more or less there, by its phase.
 		last := 300 - 60*float64(s.ended-1)
 		var targets int64
 		missed := 0.0
