@@ -18,10 +18,11 @@
 // or a slice of MIG is a part of one. What pods have through ResourceClaims (DRA) no container
 // requests: which cards those are dcgm-exporter says, by the labels dra_*. Pods are told apart by
 // uid, so a name that is used again is another pod, and a container that is restarted in its pod is
-// none. Pending pods hold nothing. Of several kube-state-metrics replicas the one seen most is taken in
-// each window; where several were seen as much, their mean: the greatest of them would count every
-// pod from the first replica that sees it begin to the last that sees it end, and that is too long.
-// Each beginning and each end of a pod is known to one scrape interval, early as often as late.
+// none. Pending pods hold nothing. Of several kube-state-metrics replicas the one seen most is
+// taken in each window; where several were seen as much, their mean: the greatest of them would
+// count every pod from the first replica that sees it begin to the last that sees it end, and that
+// is too long. Each beginning and each end of a pod is known to one scrape interval, early as often
+// as late.
 //
 // Raw metrics are read, no recorded ones: a rule that was late, or written anew last week, or not
 // evaluated while its ruler was down, would be in the bill for ever; and what is counted here are

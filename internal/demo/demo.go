@@ -214,6 +214,7 @@ func (d *demo) build(ctx context.Context) error {
 		o := cluster.Options{
 			Seed: d.Seed + uint64(i), Cluster: g.name, Nodes: d.Nodes, Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour),
 			Exporters: cluster.AllExporters,
+			Claims:    i == 1, // its GPUs are given by ResourceClaims, not by a device plugin
 		}
 		if d.Full {
 			o.Detail = cluster.Full
