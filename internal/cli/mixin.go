@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -52,37 +52,60 @@ func mixinCanaryCommand(e *Env, parent Clause) func() error {
 		if *file != "" && len(*rules)+len(*dashboards) > 0 {
 			return errUsage{errors.New("--config is about the mixin, which is not asked for where --rules or --dashboards are given")}
 		}
+		if *timeout < time.Second {
+			return errUsage{fmt.Errorf("--timeout=%s is no time to ask anything: give a second or more", *timeout)}
+		}
+		if *textfile != "" { // before hundreds of questions
+			if err := writable(*textfile); err != nil {
+				return fmt.Errorf("--textfile=%s cannot be written: %w", *textfile, err)
+			}
+		}
 		set, err := canaryUses(*file, *rules, *dashboards)
 		if err != nil {
 			return err
+		}
+		for _, w := range set.Warnings {
+			fmt.Fprintf(e.Stderr, "warning: %s\n", w)
 		}
 		hc, err := apiClient(*httpConfig, "spillway-canary")
 		if err != nil {
 			return err
 		}
 		defer hc.CloseIdleConnections()
-		o := canary.Options{Uses: set, Now: time.Now(), ClusterLabel: *clusterLabel}
+		o := canary.Options{Uses: set, Now: time.Now(), ClusterLabel: *clusterLabel, Within: *timeout}
 		if o.API, err = canary.NewAPI(*url, hc); err != nil {
 			return errUsage{err}
 		}
-		ctx, cancel := context.WithTimeoutCause(e.Ctx, max(*timeout, time.Second), errors.New("the time given with --timeout is over"))
-		defer cancel()
-		r, err := canary.Run(ctx, o)
+		r, err := canary.Run(e.Ctx, o)
 		if err != nil {
 			return err
-		}
-		if *textfile != "" {
-			if err := WriteWhole(*textfile, r.WriteMetrics); err != nil {
-				return err
-			}
 		}
 		if *format == "json" {
 			err = r.WriteJSON(e.Stdout)
 		} else {
 			err = r.WriteText(e.Stdout, *all)
 		}
+		if *textfile != "" && r.Blind() == "" {
+			err = errors.Join(err, WriteWhole(*textfile, r.WriteMetrics))
+		}
 		return errors.Join(err, r.Err())
 	}
+}
+
+// writable says why WriteWhole could not write the file.
+func writable(file string) error {
+	if st, err := os.Stat(file); err == nil && st.IsDir() {
+		return errors.New("it is a folder")
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".spillway-*")
+	if err != nil {
+		var why *fs.PathError
+		if errors.As(err, &why) { // the name of the file that was tried says nothing
+			return fmt.Errorf("%s: %w", filepath.Dir(file), why.Err)
+		}
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // canaryUses are what the files look at; without any, what the mixin does.
@@ -95,7 +118,7 @@ func canaryUses(config string, rules, dashboards []string) (*uses.Set, error) {
 		}
 		dir, err := os.MkdirTemp("", "spillway-canary-")
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("what the mixin looks at is written to a temporary directory first: %w; set TMPDIR to one that can be written", err)
 		}
 		defer os.RemoveAll(dir)
 		if err := files.Write(dir); err != nil {

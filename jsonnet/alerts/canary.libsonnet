@@ -15,11 +15,23 @@
         interval: t.d('1m'),
         rules: [
           a.alert('CanaryFindsGaps', {
-            expr: 'max by (%(cl)s, of_cluster) (spillway_canary_selectors{state="gone"}) > 0' % { cl: cl },
+            // It may run on another node each day, and what it wrote on the one before stays there: the newest counts.
+            expr: |||
+              max by (%(cl)s, of_cluster) (
+                spillway_canary_selectors{state="gone"}
+                and on (%(cl)s, instance)
+                (
+                  spillway_canary_last_run_timestamp_seconds
+                  == on (%(cl)s) group_left ()
+                  max by (%(cl)s) (spillway_canary_last_run_timestamp_seconds)
+                )
+              )
+              > 0
+            ||| % { cl: cl },
             hold: '10m',
             severity: 'warning',
             summary: 'Alerts and dashboards look at series that are gone.',
-            description: '{{ $value }} selectors of alerts, rules and dashboards find nothing any more in {{ $labels.of_cluster }}, and did on each of the three days before: what reads them is quiet, and looks well. The output of spillway mixin canary, which ran in {{ $labels.%s }}, names them.' % cl,
+            description: '{{ $value }} selectors of alerts, rules and dashboards find nothing any more in {{ $labels.of_cluster }}, and did on three days in a row: what reads them is quiet, and looks well. The output of spillway mixin canary, which ran in {{ $labels.%s }}, names them.' % cl,
             dashboard: 'alerts',
           }),
           a.alert('CanaryNotRun', {
