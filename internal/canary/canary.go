@@ -51,7 +51,8 @@ type State string
 // States of a selector in a cluster.
 const (
 	Found State = "found"
-	// Gone found something on three days in a row, nothing since then, and nothing in the last hour.
+	// Gone found something on three days in a row, nothing since then, and nothing in the last
+	// hour.
 	Gone State = "gone"
 	// Never has found nothing in seven days, in any cluster.
 	Never State = "never"
@@ -83,8 +84,8 @@ type Report struct {
 	Skipped   int `json:"skipped,omitempty"`
 	// Clusters has how many selectors of each are in each state; of Never and Unknown under "".
 	Clusters map[string]map[State]int `json:"clusters"`
-	// Lost are clusters of which nothing is left. Their selectors are counted as gone, and not among
-	// the findings.
+	// Lost are clusters of which nothing is left. Their selectors are counted as gone, and are not
+	// among the findings.
 	Lost []string `json:"lost,omitempty"`
 	// Young says that nothing was there on three days in a row yet, so that nothing can be gone.
 	Young bool `json:"young,omitempty"`
@@ -105,7 +106,8 @@ func (r *Report) Count(s State) int {
 	return len(different)
 }
 
-// Blind says why this was no look at all, by which nothing is known to be well; empty where it was.
+// Blind says why this was no look at all, by which nothing is known to be well; empty where it was
+// one.
 func (r *Report) Blind() string {
 	switch unknown := r.Count(Unknown); {
 	case unknown > r.Selectors/2:
@@ -194,7 +196,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("none of %d selectors could be asked, the first: %s", len(all), clip.Said(sentence(all[0].err)))
 	}
 	each((*asked).anywhere, func(a *asked) (err error) { a.back, err = q.recent(within, a.selector); return err })
-	each(func(a *asked) bool { return a.bare != "" && a.anywhere() }, func(a *asked) (err error) { a.values, err = q.recent(within, a.bare); return err })
+	each(func(a *asked) bool { return a.bare != "" && a.anywhere() },
+		func(a *asked) (err error) { a.values, err = q.recent(within, a.bare); return err })
 	each(func(a *asked) bool { return a.records != "" && a.anywhere() },
 		func(a *asked) (err error) { a.recordable, err = q.now(within, a.records); return err })
 	if ctx.Err() != nil {

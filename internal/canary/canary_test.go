@@ -161,8 +161,8 @@ func TestComesAndGoes(t *testing.T) {
 		lives{`job:elsewhere:sum{cluster="jaguar"}`, 8 * day, 3 * time.Hour},
 	)
 	s := set(
-		`ALERTS{severity="auto"}`, `requests_total{job="api",code=~"5.."}`, `requests_total{job="other",code=~"5.."}`, `labels{label_team="a"}`,
-		`job:runs:sum`, `job:labels:sum`, `job:elsewhere:sum`,
+		`ALERTS{severity="auto"}`, `requests_total{job="api",code=~"5.."}`, `requests_total{job="other",code=~"5.."}`,
+		`labels{label_team="a"}`, `job:runs:sum`, `job:labels:sum`, `job:elsewhere:sum`,
 	)
 	s.Add(&uses.Use{Kind: uses.Rule, Where: "rule job:runs:sum", Query: "sum by (cluster) (runs > 0)", Records: "job:runs:sum"})
 	s.Add(&uses.Use{Kind: uses.Rule, Where: "rule job:labels:sum", Query: "sum by (cluster) (labels)", Records: "job:labels:sum"})
@@ -239,7 +239,8 @@ func TestForeignText(t *testing.T) {
 	if err := r.WriteText(&b, true); err != nil {
 		t.Fatal(err)
 	}
-	if s := b.String(); strings.ContainsAny(strings.ReplaceAll(s, "\n", ""), "\x1b\u202e\r\x00") || strings.Count(s, "\n") != 8 || len(s) > 800 {
+	if s := b.String(); strings.ContainsAny(strings.ReplaceAll(s, "\n", ""), "\x1b\u202e\r\x00") ||
+		strings.Count(s, "\n") != 8 || len(s) > 800 {
 		t.Errorf("%q", s)
 	}
 	if err := r.Err(); err == nil || strings.ContainsAny(err.Error(), "\x1b\n") {

@@ -24,6 +24,6 @@
 // What it does not ask: selectors that name no metric, and those with a variable in the name.
 //
 // Cost: as many range queries of eight steps as there are different selectors, and up to three
-// questions more for what is missing, at most four at a time, each refused rather than cut by what bounds the server that is asked. Memory: a few hundred
-// bytes for each selector and cluster.
+// questions more for what is missing, at most four at a time, each refused rather than cut by what
+// bounds the server that is asked. Memory: a few hundred bytes for each selector and cluster.
 package canary

@@ -16,7 +16,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/clip"
 )
 
-// someShown is how many of the clusters that lack something are named, and of those who look for it.
+// someShown is how many of the clusters that lack something are named, and of those who look for
+// it.
 const someShown = 5
 
 // WriteText writes what people read: what is gone, what could not be asked, and with all also what
