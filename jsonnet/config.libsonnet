@@ -78,6 +78,8 @@
       iptables: 'job="iptables-exporter"',
       // kube-scheduler.
       scheduler: 'job="kube-scheduler"',
+      // kube-controller-manager.
+      controllerManager: 'job="kube-controller-manager"',
       // cluster-autoscaler.
       autoscaler: 'job="cluster-autoscaler"',
       // Probers that try every node from several places: probe_success{prober,node}.
@@ -168,7 +170,7 @@
       // Jobs, as a regular expression, without which most alerts are blind: it pages when one has no target left.
       critical: 'kube-state-metrics',
       // Jobs that rules and dashboards read, as selectors has them.
-      read: 'kube-apiserver|apiserver-slis|kubelet|cadvisor|kube-state-metrics|node-exporter|dcgm-exporter|node-problem-detector|etcd|etcd-events|prometheus|spillway|iptables-exporter|kube-scheduler|cluster-autoscaler|node-mesh|coredns|thanos-rule|alertmanager|remediator',
+      read: 'kube-apiserver|apiserver-slis|kubelet|cadvisor|kube-state-metrics|node-exporter|dcgm-exporter|node-problem-detector|etcd|etcd-events|prometheus|spillway|iptables-exporter|kube-scheduler|kube-controller-manager|cluster-autoscaler|node-mesh|coredns|thanos-rule|alertmanager|remediator',
       // The job that has a target on every machine and does not hear of them from kube-state-metrics.
       machines: 'node-exporter',
     },

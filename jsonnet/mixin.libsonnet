@@ -8,6 +8,7 @@
 + (import 'config.libsonnet')
 + (import 'alerts/apiserver.libsonnet')
 + (import 'alerts/etcd.libsonnet')
++ (import 'alerts/controlplane.libsonnet')
 + (import 'alerts/fleet.libsonnet')
 + (import 'alerts/locations.libsonnet')
 + (import 'alerts/node.libsonnet')

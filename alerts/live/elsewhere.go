@@ -26,6 +26,7 @@ var Elsewhere = map[string]string{
 	"KubeAPIErrorBudgetBlind":          byFixture,
 	"KubeAPISeatsSaturated":            notHere + "may come beside *one client asks too much*",
 	"KubeAPIWebhookFailOpen":           byRuleTest,
+	"KubeLeaderLost":                   byRuleTest,
 	"KubeStateMetricsIncomplete":       notHere + "the rig has one kube-state-metrics, which is not in shards",
 	"LocationLost":                     notHere + "comes beside *half the fleet not ready*",
 	"NodeClockNotSynchronised":         byRuleTest,
