@@ -356,6 +356,12 @@
         // Share of the quota from which such a forecast counts.
         forecastFrom: 0.3,
       },
+      controlPlane: {
+        // Pods in the scheduler's active queue, at the least in ten minutes.
+        waitingPods: 3,
+        // Objects in one queue of the controller manager, at the least in a quarter of an hour.
+        waitingItems: 3,
+      },
       dns: {
         // SERVFAIL answers as a share of all.
         errors: 0.01,

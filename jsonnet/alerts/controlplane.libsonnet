@@ -3,14 +3,19 @@
 // somebody else runs the control plane, nothing here is said.
 {
   local c = $._config,
+  local th = c.thresholds.controlPlane,
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
   local a = (import '../lib/alert.libsonnet')(c),
+  local number = import '../lib/number.libsonnet',
 
   local f = {
     cluster: c.clusterLabel,
     scheduler: c.selectors.scheduler,
     manager: c.selectors.controllerManager,
+    w10: t.d('10m'),
+    w: t.d('15m'),
     name: a.cluster(),
-  },
+  } + { [k]: number(th[k]) for k in std.objectFields(th) },
 
   local alert(name, o) = a.alert(name, { dashboard: 'apiserver' } + o { expr: o.expr % f, description: o.description % f }),
 
@@ -37,6 +42,37 @@
             severity: 'critical',
             summary: 'The scheduler or the controller manager has no leader.',
             description: 'All instances of {{ $labels.job }} of %(name)s answer and none has led for five minutes: none of them works. Without a scheduler no pod gets a node; without a controller manager none is replaced, no endpoint moves, no node is found dead.',
+          }),
+          alert('KubeSchedulerStuck', {
+            // A stand-by fills its queue with every pod that has no node and takes none out: those that the leader has long tried and found no room for wait there for ever. Only who does not
+            // say that it stands by is looked at. Attempts are counted of all instances, since the lead may just have moved.
+            expr: |||
+              max by (%(cluster)s) (
+                min_over_time(scheduler_pending_pods{%(scheduler)s,queue="active"}[%(w10)s])
+                unless on (%(cluster)s, instance)
+                leader_election_master_status{%(scheduler)s} == 0
+              ) >= %(waitingPods)s
+              unless on (%(cluster)s)
+              sum by (%(cluster)s) (rate(scheduler_schedule_attempts_total{%(scheduler)s}[%(w10)s])) > 0
+            |||,
+            hold: '5m',
+            severity: 'critical',
+            summary: 'The scheduler takes no pod from its queue.',
+            description: '{{ $value }} pods or more have waited for ten minutes to be tried by the scheduler of %(name)s, and it has tried none: it hangs, and no pod of the cluster gets a node.',
+          }),
+          alert('KubeControllerQueueStuck', {
+            // What is put off until later, as after a failure, is not in the queue: what is there could be worked on now. Only who leads has these queues, and another one's are not mixed in.
+            expr: |||
+              max by (%(cluster)s, name) (
+                min_over_time(workqueue_depth{%(manager)s}[%(w)s]) >= %(waitingItems)s
+                unless on (%(cluster)s, instance, name)
+                rate(workqueue_work_duration_seconds_count{%(manager)s}[%(w)s]) > 0
+              )
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            summary: 'A controller finishes nothing of what waits for it.',
+            description: 'In queue {{ $labels.name }} of the controller manager of %(name)s {{ $value }} objects or more have waited, and none has been finished: its workers hang.',
           }),
         ],
       },
