@@ -362,6 +362,23 @@
         // Objects in one queue of the controller manager, at the least in a quarter of an hour.
         waitingItems: 3,
       },
+      certificates: {
+        // Seconds that the certificate of a client of the API server is still good for: a bucket of a histogram, which are 1, 2, 4 and 7 days. Four outlast a weekend, and most who renew by
+        // themselves do it before.
+        endsSeconds: 4 * 24 * 3600,
+        // … at which it pages.
+        endsSoonSeconds: 24 * 3600,
+        // Requests a minute with such certificates.
+        requestsPerMinute: 1,
+        // … and so many times those of a week before, which short-lived certificates explain.
+        usual: 3,
+        // Seconds that the certificate of a kubelet is still good for while it fails to get a new one.
+        kubeletSeconds: 24 * 3600,
+        // Such kubelets as a share of all nodes.
+        kubelets: 0.01,
+        // … and at least so many.
+        kubeletNodes: 3,
+      },
       dns: {
         // SERVFAIL answers as a share of all.
         errors: 0.01,

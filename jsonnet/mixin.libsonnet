@@ -9,6 +9,7 @@
 + (import 'alerts/apiserver.libsonnet')
 + (import 'alerts/etcd.libsonnet')
 + (import 'alerts/controlplane.libsonnet')
++ (import 'alerts/certificates.libsonnet')
 + (import 'alerts/fleet.libsonnet')
 + (import 'alerts/locations.libsonnet')
 + (import 'alerts/node.libsonnet')

@@ -212,6 +212,9 @@ func TestLive(t *testing.T) {
 	arpIbis := ls("alertname", "NodeARPTableOverflow", "severity", "auto", "scope", "node", "cluster", "ibis", "node", "n1")
 	arpNearIbis := ls("alertname", "NodeARPTableNearLimit", "severity", "warning", "cluster", "ibis", "node", "n1")
 	arpNear := ls("alertname", "NodeARPTableNearLimit", "severity", "warning", "cluster", "jaguar", "node", "n1")
+	certs := ls("alertname", "KubeletCertificateExpires", "severity", "critical", "scope", "cluster", "cluster", "jaguar")
+	certNode := ls("alertname", "KubeletCertificateExpires", "severity", "warning", "scope", "node", "cluster", "jaguar", "node", "n1")
+	certIbis := ls("alertname", "KubeletCertificateExpires", "severity", "warning", "scope", "node", "cluster", "ibis", "node", "n1")
 	throttled := ls("alertname", "GPUThrottled", "severity", "warning", "cluster", "jaguar", "node", "n1", "gpu", "1")
 	hotIbis := ls("alertname", "GPUHot", "severity", "warning", "cluster", "ibis", "node", "n1", "gpu", "0")
 	unreachable := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "jaguar", "node", "n2")
@@ -348,6 +351,10 @@ func TestLive(t *testing.T) {
 		{"an overflow silences what came before it", []map[string]string{arp, arpNode, arpNear, arpIbis, arpNearIbis}, map[string][]string{
 			"critical":    {"NodeARPTableOverflow jaguar"},
 			"remediation": {"NodeARPTableOverflow ibis n1"},
+		}},
+		{"certificates of many kubelets are one page", []map[string]string{certs, certNode, certIbis}, map[string][]string{
+			"critical": {"KubeletCertificateExpires jaguar"},
+			"warning":  {"KubeletCertificateExpires ibis n1"},
 		}},
 		{"the worse form silences the milder", []map[string]string{slowCrit, slowWarn, slowIbis, severe, throttling}, map[string][]string{
 			"critical": {"KubeAPIErrorBudgetBurnSlow jaguar", "KubeAPIThrottlingSevere jaguar"},
