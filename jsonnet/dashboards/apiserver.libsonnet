@@ -10,6 +10,8 @@
     cl: g.cl,
     cluster: c.clusterLabel,
     apiserver: c.selectors.apiserver,
+    scheduler: c.selectors.scheduler,
+    manager: c.selectors.controllerManager,
     i: g.i,
     // The reader may choose servers and priority levels.
     server: 'instance=~"$instance"',
@@ -314,6 +316,34 @@
             mappings: [[0, 'not scraped', 'bad'], [1, 'scraped', 'ok']],
             targets: [g.q('max by (%(cluster)s, instance) (up{%(apiserver)s, %(cl)s, %(server)s})' % f, '{{%s}} {{instance}}' % c.clusterLabel)],
             trouble: ['EtcdHung'],
+          }),
+        ]),
+        g.row('Scheduler and controller manager', [
+          g.stateTimeline('Who leads?', {
+            description: 'Which instance of the scheduler and of the controller manager leads. One of each does; the others stand by and do nothing. Empty where their pages are not scraped.',
+            unit: 'none',
+            w: 6,
+            legend: 'hidden',
+            mappings: [[0, 'stands by', 'a2'], [1, 'leads', 'a']],
+            targets: [g.q('max by (%(cluster)s, job, instance) (leader_election_master_status{%(scheduler)s, %(cl)s} or leader_election_master_status{%(manager)s, %(cl)s})' % f, '{{%s}} {{job}} {{instance}}' % c.clusterLabel)],
+          }),
+          g.timeseries('Pods that the scheduler has tried', {
+            description: 'Tries in a second by what came of them. Nothing at all while pods wait in the active queue is a scheduler that hangs; many unschedulable ones are pods for which there is no room.',
+            unit: 'ops',
+            w: 6,
+            targets: [g.q('sum by (result) (rate(scheduler_schedule_attempts_total{%(scheduler)s, %(cl)s}[%(i)s]))' % f, '{{result}}')],
+          }),
+          g.timeseries('What waits for controllers', {
+            description: 'Objects that wait in queues of the controller manager, the eight longest. A queue that only grows is worked on by nobody, or too slowly.',
+            unit: 'short',
+            w: 6,
+            targets: [g.q('topk(8, max by (name) (workqueue_depth{%(manager)s, %(cl)s}))' % f, '{{name}}')],
+          }),
+          g.timeseries('What controllers have had in hand for long', {
+            description: 'How long the oldest object has been in work, the eight longest. Most are done within a second; what rises with the clock hangs, in a webhook, an API that is away or a cloud.',
+            unit: 's',
+            w: 6,
+            targets: [g.q('topk(8, max by (name) (workqueue_longest_running_processor_seconds{%(manager)s, %(cl)s}))' % f, '{{name}}')],
           }),
         ]),
       ],
