@@ -14,6 +14,7 @@
     manager: c.selectors.controllerManager,
     w10: t.d('10m'),
     w: t.d('15m'),
+    day: t.d('1d'),
     name: a.cluster(),
   } + { [k]: number(th[k]) for k in std.objectFields(th) },
 
@@ -46,6 +47,7 @@
           alert('KubeSchedulerStuck', {
             // A stand-by fills its queue with every pod that has no node and takes none out: those that the leader has long tried and found no room for wait there for ever. Only who does not
             // say that it stands by is looked at. Attempts are counted of all instances, since the lead may just have moved.
+            // The counter is not there before the first attempt, and not where it is dropped: it must have been there within a day.
             expr: |||
               max by (%(cluster)s) (
                 min_over_time(scheduler_pending_pods{%(scheduler)s,queue="active"}[%(w10)s])
@@ -54,6 +56,8 @@
               ) >= %(waitingPods)s
               unless on (%(cluster)s)
               sum by (%(cluster)s) (rate(scheduler_schedule_attempts_total{%(scheduler)s}[%(w10)s])) > 0
+              and on (%(cluster)s)
+              count by (%(cluster)s) (present_over_time(scheduler_schedule_attempts_total{%(scheduler)s}[%(day)s]))
             |||,
             hold: '5m',
             severity: 'critical',
@@ -62,11 +66,12 @@
           }),
           alert('KubeControllerQueueStuck', {
             // What is put off until later, as after a failure, is not in the queue: what is there could be worked on now. Only who leads has these queues, and another one's are not mixed in.
+            // Where the count of what was finished is not there, as after a drop rule, nothing is known.
             expr: |||
               max by (%(cluster)s, name) (
                 min_over_time(workqueue_depth{%(manager)s}[%(w)s]) >= %(waitingItems)s
-                unless on (%(cluster)s, instance, name)
-                rate(workqueue_work_duration_seconds_count{%(manager)s}[%(w)s]) > 0
+                and on (%(cluster)s, instance, name)
+                rate(workqueue_work_duration_seconds_count{%(manager)s}[%(w)s]) == 0
               )
             |||,
             hold: '15m',
