@@ -90,7 +90,13 @@ var byDefault = map[string][]string{
 // notThere are metrics that a genuine page lacks, since nothing of the kind had happened where it
 // was taken; alerts/metrics.yaml says where they come from.
 var notThere = map[string][]string{
-	"kube-apiserver": {"apiserver_admission_webhook_fail_open_count"},
+	"kube-apiserver":          {"apiserver_admission_webhook_fail_open_count"},
+	"kube-controller-manager": {"leader_election_master_status"},
+	"kube-scheduler":          {"leader_election_master_status"},
+	"kubelet": {
+		"kubelet_certificate_manager_client_expiration_renew_errors", "kubelet_certificate_manager_client_ttl_seconds",
+		"kubelet_certificate_manager_server_ttl_seconds", "kubelet_server_expiration_renew_errors",
+	},
 }
 
 // used is a selector of a rule.
