@@ -114,16 +114,16 @@
             ||| % { pod: pod, cl: cl, ns: ns, n: c.nodeLabel, ksm: c.selectors.ksm },
           },
           {
-            // GPUs of pods that run, or are bound to a node and start; in cards. Of pods that have theirs by a ResourceClaim no uid is known.
+            // GPUs of pods that run, or are bound to a node and start; in cards. Of those that have theirs by a ResourceClaim the exporter knows no uid.
             record: 'experiment:pod:gpus',
             expr: |||
               pod:gpu_cards:sum
               * on (%(pod)s, %(n)s) group_left (experiment, team)
               experiment:pod:info
               or on (%(name)s)
+              experiment:pod:info
+              * on (%(name)s) group_left ()
               pod:gpu_cards:sum{uid=""}
-              * on (%(name)s) group_left (experiment, team)
-              group by (%(name)s, experiment, team) (experiment:pod:info)
             ||| % { pod: pod, name: std.join(', ', [cl, ns, p, c.nodeLabel]), n: c.nodeLabel },
           },
           {
