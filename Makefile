@@ -110,6 +110,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(LOAD) genuine-tools ./tools/build.sh kubernetes exporters iptables
 	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
+	@$(STEP) live-gone go test -timeout 60m $(LIVE) -run TestScrapeJobsGone -live.gone -v
 	@$(STEP) panels-all go test -timeout 90m ./dashboards/live -run 'TestDashboards$$|TestDashboardsAfterDropRules' -live.all -v
 	@$(STEP) live-relabel go test -timeout 120m $(LIVE) -run TestTroubles -live.all -live.relabel -v
 	@$(STEP) plugin-page ./tools/page.sh plugin

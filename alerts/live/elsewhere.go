@@ -73,7 +73,7 @@ var Elsewhere = map[string]string{
 	"ProxyStoresLeftOut":               notHere + "the rig has no Thanos. TestStoresAway shows that its metric counts stores that are away, and proofs/thanos that real ones are asked around",
 	"RemediatorStuck":                  notHere + "the rig has no remediation controller",
 	"RulerFailing":                     notHere + "Alertmanager holds it back where *a shard down* names the shard",
-	"ScrapeJobGone":                    notHere + "no target of the rig leaves service discovery; the rule test takes away each job by itself",
+	"ScrapeJobGone":                    notHere + "TestScrapeJobsGone (make test-full) takes each job out of service discovery by itself",
 	"ScrapeTargetsGone":                notHere + "no target of the rig leaves service discovery",
 	"TargetDown":                       notHere + "comes beside *one replica of a shard down*",
 	"TeamReservationIdle":              byRuleTest,

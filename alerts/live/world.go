@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,6 +19,7 @@ type World struct {
 	opts    cluster.Options
 	current atomic.Pointer[shown]
 	givenUp atomic.Int64
+	hidden  atomic.Pointer[string] // the job that is not discovered
 }
 
 // shown is one state of the world: a model and its handler.
@@ -108,8 +110,48 @@ func (w *World) Stage(troubles ...cluster.Trouble) error {
 	return nil
 }
 
+// Hide takes a job's targets out of service discovery, until another one's are, or "" none; they
+// answer as before.
+func (w *World) Hide(job string) { w.hidden.Store(&job) }
+
+// discovered is /sd of the model without the job that is hidden.
+func (w *World) discovered(rw http.ResponseWriter, r *http.Request, hidden string) {
+	all := &answer{head: http.Header{}}
+	w.current.Load().handler.ServeHTTP(all, r)
+	var groups []struct {
+		Targets []string          `json:"targets"`
+		Labels  map[string]string `json:"labels"`
+	}
+	if err := json.Unmarshal(all.body.Bytes(), &groups); err != nil {
+		http.Error(rw, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	kept := groups[:0]
+	for _, g := range groups {
+		if g.Labels["job"] != hidden {
+			kept = append(kept, g)
+		}
+	}
+	rw.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(rw).Encode(kept) // nobody is left to tell
+}
+
+// answer keeps what a handler writes.
+type answer struct {
+	head http.Header
+	body bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.head }
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
+func (a *answer) WriteHeader(int)             {}
+
 // ServeHTTP serves the pages and /sd of the model, as its Handler does.
 func (w *World) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if hidden := w.hidden.Load(); hidden != nil && *hidden != "" && r.URL.Path == "/sd" {
+		w.discovered(rw, r, *hidden)
+		return
+	}
 	w.current.Load().handler.ServeHTTP(rw, r)
 	if r.Context().Err() != nil {
 		w.givenUp.Add(1)

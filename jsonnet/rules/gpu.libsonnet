@@ -249,10 +249,8 @@
             expr: |||
               max by (%(n)s) (kube_node_status_allocatable{%(ksm)s, resource="%(r)s"})
               or on (%(n)s)
-              %(now)s
-              or on (%(n)s)
-              %(before)s
-            ||| % { n: node, ksm: c.selectors.ksm, r: c.gpu.resource, now: seen('node:gpu_devices:count'), before: seen('node:gpu_capacity:max') },
+              %(seen)s
+            ||| % { n: node, ksm: c.selectors.ksm, r: c.gpu.resource, seen: seen('(node:gpu_devices:count or on (%s) node:gpu_capacity:max)' % node) },
           },
           {
             // What is bound to a node and not over: while it pulls its image it is Pending, and nobody else can have its GPUs. Asked this way round, no shard has to send the phase of every system pod.
