@@ -27,8 +27,8 @@ var besideGone = map[string]map[string]string{
 	cluster.JobKubeStateMetrics: {"KubeStateMetricsIncomplete": "that is what it says"},
 }
 
-// TestScrapeJobsGone takes each job of the cluster out of service discovery, on real servers: within
-// ten minutes of the rules' time it is told by its name, and nothing is told that is not so.
+// TestScrapeJobsGone takes each job of the cluster out of service discovery, on real servers:
+// within ten minutes of the rules' time it is told by its name, and nothing is told that is not so.
 func TestScrapeJobsGone(t *testing.T) {
 	if !*gone {
 		t.Skip("takes 20 minutes; `make test-full` runs it, with -live.gone")
