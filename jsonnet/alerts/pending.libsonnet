@@ -89,13 +89,18 @@
             vars: { namespace: ns },
           }),
           a.alert('ClusterAutoscalerStuck', {
-            // The last value is kept for six hours: an autoscaler that is gone grows old like one that hangs.
+            // The last value is kept for six hours: an autoscaler that does not answer grows old like one that hangs. One that is not discovered any more may run where nobody scrapes it:
+            // ScrapeJobGone tells of that.
             expr: |||
-              time()
-              - max by (%(cl)s) (
-                last_over_time(cluster_autoscaler_last_activity{%(ca)s, activity="main"}[%(w)s])
+              (
+                time()
+                - max by (%(cl)s) (
+                  last_over_time(cluster_autoscaler_last_activity{%(ca)s, activity="main"}[%(w)s])
+                )
+                > %(x)g
               )
-              > %(x)g
+              and on (%(cl)s)
+              max by (%(cl)s) (up{%(ca)s})
             ||| % { cl: cl, ca: ca, w: t.d('6h'), x: th.autoscalerSeconds / c.timeScale },
             hold: '10m',
             severity: 'critical',
