@@ -118,6 +118,10 @@
       profile: 'GPU_I_PROFILE',
       // Label of a GPU that a pod has through a ResourceClaim (DRA); dcgm-exporter writes it with KUBERNETES_ENABLE_DRA.
       claimed: 'dra_driver_name',
+      // … and of the namespace of that claim.
+      claimNamespace: 'dra_claim_namespace',
+      // Namespaces, as a regular expression, whose claims only look on (adminAccess): NVIDIA's operator claims all cards of a node for dcgm-exporter itself. No metric tells such claims from others.
+      adminNamespaces: 'gpu-operator|nvidia-gpu-operator|nvidia-dra-driver-gpu',
       // Values from here on are DCGM's sentinels for "no value": 2147483632 in 32 bits, 1.4e14 for fractions, 9.2e18 in 64 bits.
       blank: 2e9,
     },

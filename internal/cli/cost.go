@@ -47,6 +47,7 @@ func costCommand(e *Env, parent Clause) func() error {
 	c.Flag("team-label", "Label of kube_namespace_labels that names the team; may be given several times, the first that a namespace has counts.").Default(cost.DefaultTeamLabels...).StringsVar(&n.TeamLabels)
 	c.Flag("model-label", "Label of kube_node_labels that names the GPU model.").Default("label_nvidia_com_gpu_product").StringVar(&n.ModelLabel)
 	c.Flag("cards-per-node", "Cards of a node with shared GPUs (time slicing, MIG), where --activity-metric does not tell.").Default("8").IntVar(&n.CardsPerNode)
+	c.Flag("admin-namespaces", "Namespaces, as a regular expression, whose ResourceClaims only look on (adminAccess), as those of NVIDIA's exporter do. Default: gpu-operator, nvidia-gpu-operator and nvidia-dra-driver-gpu.").PlaceHolder("REGEX").StringVar(&n.AdminNamespaces)
 	c.Flag("activity-metric", "Metric of how busy a GPU is, 0 to 1.").Default("DCGM_FI_PROF_GR_ENGINE_ACTIVE").StringVar(&n.Activity)
 	return func() error {
 		o := cost.Options{Daily: *daily, Names: n, MaxGap: *maxGap, NoIdle: *noIdle, By: dimensions(*by)}

@@ -222,7 +222,8 @@ func (r *run) fleet(i int, w window, f *facts, readings []reading, of map[replic
 	for _, k := range sorted {
 		total, held := sum(capacity, k), onNode[k]
 		offered := sum(allocatable, k)
-		if len(f.fleet[capacity][at[nodeKey]{k, i}]) == 0 { // no device plugin hands them out
+		// No device plugin hands them out; where one did before, the capacity stays there as 0.
+		if len(f.fleet[capacity][at[nodeKey]{k, i}]) == 0 || total == 0 && f.claims.nodes[k] {
 			total = f.claims.cards[at[nodeKey]{k, i}] * coveredOf[k.cluster]
 			offered = total
 		}

@@ -14,6 +14,10 @@ import (
 // kube-state-metrics. A pod keeps its claims for life, so that a window in which the exporter was
 // silent takes them from the nearest one of the same pod.
 
+// claimMetric is what every GPU has, whose labels say who has it: the activity is not there while a
+// job measures its own.
+const claimMetric = "DCGM_FI_DEV_GPU_TEMP"
+
 // sliceLabel and profileLabel are those of a slice of MIG on dcgm-exporter's series.
 const sliceLabel, profileLabel = "GPU_I_ID", "GPU_I_PROFILE"
 
@@ -27,7 +31,9 @@ func (n Names) claimQueries() claimQueries {
 	by := func(labels ...string) string {
 		return "by (" + n.ClusterLabel + ", " + strings.Join(labels, ", ") + ")"
 	}
-	claimed := func(in string) string { return n.Activity + "{" + join(`dra_driver_name!="",pod!=""`, in) + "}" }
+	claimed := func(in string) string {
+		return claimMetric + "{" + join(`dra_driver_name!="",pod!=""`, "dra_claim_namespace!~"+strconv.Quote(n.AdminNamespaces), in) + "}"
+	}
 	last := func(series, d string) string { return "last_over_time(" + series + "[" + d + "])" }
 	// average is the mean of an expression while it has a value.
 	average := func(expr, d string) string { return "avg_over_time((" + expr + ")[" + d + ":1m])" }
@@ -41,7 +47,7 @@ func (n Names) claimQueries() claimQueries {
 		}},
 		// Where a slice was claimed.
 		cuts: query{name: "cuts", text: func(d, _ string) string {
-			return group(last(n.Activity+"{"+sliceLabel+`!=""}`, d), append(card, profileLabel)...)
+			return group(last(claimMetric+"{"+sliceLabel+`!=""}`, d), append(card, profileLabel)...)
 		}},
 		// Where two pods claimed the same card or slice within a window.
 		shares: query{name: "shares", byNode: true, text: func(d, in string) string {
@@ -76,6 +82,7 @@ type claims struct {
 	size  map[cardKey]float64     // sevenths of slices
 	cut   map[at[cardKey]]float64 // sevenths of all slices of a card, without slice
 	cards map[at[nodeKey]]float64 // how many a node has
+	nodes map[nodeKey]bool        // on which any are claimed
 	again map[at[podKey]]float64  // cards or slices that pods of one name had, one after the other
 }
 
@@ -90,7 +97,7 @@ func (r *run) readClaims(c *claims, do asking) (namespaces map[string]bool) {
 	if len(namespaces) == 0 {
 		return namespaces
 	}
-	*c = claims{pods: map[at[podKey]][]claim{}, size: map[cardKey]float64{}, cut: map[at[cardKey]]float64{}}
+	*c = claims{pods: map[at[podKey]][]claim{}, size: map[cardKey]float64{}, cut: map[at[cardKey]]float64{}, nodes: map[nodeKey]bool{}}
 	cardOf := func(m map[string]string) cardKey {
 		k := cardKey{nodeKey{m[n.ClusterLabel], m["node"]}, m["gpu"], m[sliceLabel]}
 		if of := sliceProfile.FindStringSubmatch(m[profileLabel]); of != nil {
@@ -102,6 +109,7 @@ func (r *run) readClaims(c *claims, do asking) (namespaces map[string]bool) {
 	do(r.q.claims, sortedKeys(namespaces), func(m map[string]string, w int, _ float64) error {
 		pod, card := at[podKey]{podKey{m[n.ClusterLabel], m["namespace"], m["pod"], ""}, w}, cardOf(m)
 		c.pods[pod] = append(c.pods[pod], claim{card, 1})
+		c.nodes[card.node] = true
 		if holders[at[cardKey]{card, w}]++; holders[at[cardKey]{card, w}] == 2 {
 			shared[card.node.name] = true
 		}
@@ -127,7 +135,8 @@ func (r *run) readClaims(c *claims, do asking) (namespaces map[string]bool) {
 	})
 	for _, of := range c.pods {
 		slices.SortFunc(of, func(a, b claim) int { // floats do not add up to the same in another order
-			return cmp.Or(cmp.Compare(a.card.gpu, b.card.gpu), cmp.Compare(a.card.slice, b.card.slice))
+			return cmp.Or(cmp.Compare(a.card.node.name, b.card.node.name), cmp.Compare(a.card.gpu, b.card.gpu),
+				cmp.Compare(a.card.slice, b.card.slice))
 		})
 	}
 	return namespaces
@@ -171,6 +180,9 @@ func (c *claims) of(k podKey, w int, ran func(w int) bool) (cards float64, node 
 			}
 		}
 	}
+	if !ok {
+		return 0, nodeKey{}
+	}
 	for _, claim := range c.pods[at] {
 		cards += claim.share * c.part(claim.card, at.w)
 		node = claim.card.node
@@ -189,5 +201,5 @@ func (c *claims) part(k cardKey, w int) float64 {
 		return 1
 	}
 	k.slice = ""
-	return size / min(sevenths, c.cut[at[cardKey]{k, w}])
+	return size / max(size, min(sevenths, c.cut[at[cardKey]{k, w}]))
 }

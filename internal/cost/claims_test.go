@@ -3,6 +3,7 @@ package cost
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/localprom"
 )
 
-// TestClaims: two hours of a node of eight cards that pods have through ResourceClaims. What each
+// TestClaims: two hours of a node of nine cards that pods have through ResourceClaims. What each
 // pod had is in the comments; in the second hour the exporter is silent, and pods keep what they
 // have.
 func TestClaims(t *testing.T) {
@@ -33,9 +34,9 @@ func TestClaims(t *testing.T) {
 			labels += fmt.Sprintf(",GPU_I_ID=%q,GPU_I_PROFILE=%q", id, profile)
 		}
 		if namespace != "" {
-			labels += fmt.Sprintf(`,namespace=%q,pod="w",dra_driver_name="gpu.nvidia.com"`, namespace)
+			labels += fmt.Sprintf(`,namespace=%q,pod="w",dra_driver_name="gpu.nvidia.com",dra_claim_namespace=%q`, namespace, namespace)
 		}
-		line("DCGM_FI_PROF_GR_ENGINE_ACTIVE{%s} %s", labels, when)
+		line("DCGM_FI_DEV_GPU_TEMP{%s} %s", labels, when)
 	}
 	const first, second, all = "1x59 _x60", "_x60 1x59", "1x119"
 	// Two cards, for both hours; of the second one only kube-state-metrics knows.
@@ -61,10 +62,21 @@ func TestClaims(t *testing.T) {
 	has("", "6", "3 3g.40gb", first)
 	has("slices", "7", "1 3g.40gb", first)
 	has("", "7", "2 3g.40gb", first)
+	// NVIDIA's exporter looks on by a claim of its own.
+	for i := range 8 {
+		has("gpu-operator", strconv.Itoa(i), "", first)
+	}
+	runs("gpu-operator", "10", all)
+	// The node had a device plugin before, which left a capacity of 0.
+	line(`kube_node_status_capacity{%s,node="n",resource="nvidia_com_gpu"} 0x119`, ksm)
+	line(`kube_node_status_allocatable{%s,node="n",resource="nvidia_com_gpu"} 0x119`, ksm)
 	// Runs without a GPU beside one that has some.
 	runs("whole", "7", all)
-	// Ran in the second hour only, when nobody said what it had.
+	// Ran in the second hour only, when nobody said what it had; another one of its name had a card
+	// in the first.
 	runs("late", "8", second)
+	runs("late", "9", "1x9 _x110")
+	has("late", "8", "", "1x9 stale _x109")
 
 	s, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
 	if err != nil {
@@ -89,7 +101,7 @@ func TestClaims(t *testing.T) {
 	for _, r := range bill.Rows {
 		got[strings.Join(r.Keys, " ")] = r.GPUHours.Hours()
 	}
-	want := map[string]float64{"whole": 4, "long": 0.75, "short": 0.25, "again": 4.0 / 3, "slices": 4.0/7 + 0.5}
+	want := map[string]float64{"whole": 4, "long": 0.75, "short": 0.25, "again": 4.0 / 3, "slices": 4.0/7 + 0.5, "late": 1.0 / 6}
 	for namespace, hours := range want { // rows are rounded so that they add up
 		if k := namespace + " NVIDIA-H100-80GB-HBM3"; math.Abs(got[k]-hours) > 0.001 {
 			t.Errorf("%s: %.3f GPU hours are billed, want %.3f", k, got[k], hours)
@@ -98,9 +110,9 @@ func TestClaims(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("the rows are %v", got)
 	}
-	// Eight cards in the first hour; of the second nobody knows but what a pod kept.
+	// Nine cards in the first hour; of the second nobody knows but what a pod kept.
 	for _, f := range bill.Fleet {
-		if f.Capacity+f.Beyond != f.Held+f.Free+f.Unhealthy || f.Capacity != 8000 || f.Beyond != 2000 || f.Unhealthy != 0 {
+		if f.Capacity+f.Beyond != f.Held+f.Free+f.Unhealthy || f.Capacity != 9000 || f.Beyond != 2000 || f.Unhealthy != 0 {
 			t.Errorf("the fleet is %+v", f)
 		}
 	}

@@ -38,6 +38,9 @@ type Names struct {
 	// CardsPerNode is how many cards a node has that hands out shares of them (time slicing, MIG)
 	// and whose GPUs Activity does not name. Default: 8.
 	CardsPerNode int
+	// AdminNamespaces are those, as a regular expression, whose ResourceClaims only look on
+	// (adminAccess). Default: those of NVIDIA's operator and driver.
+	AdminNamespaces string
 	// Activity is the metric of how busy a GPU is, 0 to 1, with the labels namespace, pod,
 	// node and gpu.
 	// Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE.
@@ -66,6 +69,7 @@ func (n Names) withDefaults() Names {
 	def(&n.Resource, "nvidia_com_gpu")
 	def(&n.ModelLabel, "label_nvidia_com_gpu_product")
 	def(&n.Activity, "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
+	def(&n.AdminNamespaces, "gpu-operator|nvidia-gpu-operator|nvidia-dra-driver-gpu")
 	if n.CardsPerNode == 0 {
 		n.CardsPerNode = 8
 	}
@@ -99,6 +103,9 @@ func (n Names) validate() error {
 	check("team-label", n.TeamLabels...)
 	check("model-label", n.ModelLabel)
 	check("activity-metric", n.Activity)
+	if _, err := regexp.Compile(n.AdminNamespaces); err != nil {
+		errs = append(errs, fmt.Errorf("--admin-namespaces=%s: %w", n.AdminNamespaces, err))
+	}
 	if n.CardsPerNode < 1 {
 		errs = append(errs, fmt.Errorf("--cards-per-node=%d: a node with GPUs has at least one card", n.CardsPerNode))
 	}
@@ -192,8 +199,9 @@ func (n Names) queries() queries {
 			return mostOf("kube_node_status_capacity", d, "", n.ClusterLabel, "node", "resource")
 		}},
 		cards: query{name: "cards", text: func(d, _ string) string {
-			seen := "max_over_time(" + n.Activity + `{node!=""}[` + d + "])"
-			return "count " + by(n.ClusterLabel, "node") + " (group " + by(n.ClusterLabel, "node", "gpu") + " (" + seen + "))"
+			seen := func(metric string) string { return "max_over_time(" + metric + `{node!=""}[` + d + "])" }
+			return "count " + by(n.ClusterLabel, "node") + " (group " + by(n.ClusterLabel, "node", "gpu") +
+				" (" + seen(n.Activity) + " or " + seen(claimMetric) + "))"
 		}},
 		claimQueries: n.claimQueries(),
 	}

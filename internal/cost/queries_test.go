@@ -53,7 +53,7 @@ func TestExported(t *testing.T) {
 			t.Errorf("%s is not exported by what deploy/exporters sets up", metric)
 		}
 	}
-	if len(seen) != 9 {
+	if len(seen) != 10 {
 		t.Errorf("%d metrics are read: %v", len(seen), sortedKeys(seen))
 	}
 	// Labels of Kubernetes become labels of Prometheus with _ for all that is no letter or digit.

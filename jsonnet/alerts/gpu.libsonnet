@@ -259,7 +259,7 @@
           }),
           a.alert('GPUThrottled', onGPU {
             expr: |||
-              sum by (%(by)s) (
+              max by (%(by)s) (
                 %(slow)s
               )
               / %(second)s
@@ -294,12 +294,10 @@
           }),
           a.alert('GPUPCIeReplay', onGPU {
             expr: |||
-              sum by (%(by)s) (
-                increase(%(m)s[%(w)s]) > 0 < %(blank)g
-              )
+              %(moved)s
               / %(minutes)g
               > %(x)g
-            ||| % { by: g.by, m: g.series('DCGM_FI_DEV_PCIE_REPLAY_COUNTER'), w: t.d('5m'), blank: d.blank, minutes: t.s('5m') / 60, x: th.pcieReplaysPerMinute },
+            ||| % { moved: std.rstripChars(g.moved('DCGM_FI_DEV_PCIE_REPLAY_COUNTER', '5m'), '\n'), minutes: t.s('5m') / 60, x: th.pcieReplaysPerMinute },
             hold: '15m',
             severity: 'warning',
             summary: 'A GPU repeats PCIe transfers.',
@@ -314,12 +312,12 @@
             // Who has a GPU without a device plugin (DRA) only dcgm-exporter says. Processes outside of pods, such as a diagnosis, are a node or two.
             expr: |||
               (
-                sum by (%(cl)s) (node:gpu_unattributed:count) >= %(least)g
+                sum by (%(cl)s) (node:gpu_unattributed:count and on (%(node)s) node:ready:max) >= %(least)g
               )
               / on (%(cl)s)
-              cluster:gpu_seen:sum
+              sum by (%(cl)s) (node:gpu_seen:count and on (%(node)s) node:ready:max)
               > %(share)g
-            ||| % { cl: cl, least: c.gpu.perNode, share: th.unattributed },
+            ||| % { cl: cl, node: g.byNode, least: c.gpu.perNode, share: th.unattributed },
             hold: '1h',
             severity: 'warning',
             summary: 'GPUs are at work and nobody knows for whom.',

@@ -6,6 +6,8 @@
 //   - Labels of the pod come and go with the pod, so a counter is cut into new
 //     series just when something kills the pod: what must not be missed compares
 //     values across those series instead of taking increase() of each.
+//   - A GPU that several hold, or look at, has a series for each of them, of the
+//     same values: what is added up is made one for each GPU first (max by).
 //   - 60,000 GPUs are more series than one request should hold: filters stand
 //     inside of the aggregation, so that shards send what is wrong and no more.
 function(config) {
@@ -40,6 +42,13 @@ function(config) {
   // cards gives a count of what nodes hand out as GPUs, by node, in cards: shares of time slicing are parts of one.
   cards(series):: '%(s)s * on (%(n)s) node:gpu_share:ratio or on (%(n)s) %(s)s' % { s: series, n: $.byNode },
 
+  // held are the matchers of series that name the pod that has the GPU; who only looks on is none.
+  held:: '%s!="", %s!~"%s"' % [d.pod, d.claimNamespace, d.adminNamespaces],
+
+  // card is what tells the cards of nodes apart, each the cards and the slices into which they are cut.
+  card:: std.join(', ', [config.clusterLabel, d.node, d.gpu]),
+  each:: '%s, %s' % [$.card, d.instance],
+
   // isSet is one for each GPU on which a flag is up.
   isSet(metric)::
     |||
@@ -59,10 +68,10 @@ function(config) {
       max by (%(by)s) (last_over_time(%(m)s[%(past)s] offset %(w)s) < %(blank)g)
     ||| % { by: $.by, m: $.series(metric), w: t.d(window), past: t.d(past), blank: d.blank },
 
-  // moved is the increase of a counter in a window on each GPU on which it moved.
+  // moved is the increase of a counter in a window on each GPU on which it moved. Where pods followed each other it is that of one of them.
   moved(metric, window)::
     |||
-      sum by (%s) (
+      max by (%s) (
         increase(%s[%s]) > 0 < %g
       )
     ||| % [$.by, $.series(metric), t.d(window), d.blank],

@@ -16,13 +16,14 @@
   local pod = std.join(', ', [cl, c.namespaceLabel, c.podLabel, 'uid']),
 
   // onNamespaces aggregates DCGM series of GPUs that are given to a pod by node
-  // and by its namespace, whatever the exporter's labels are called.
+  // and by its namespace, whatever the exporter's labels are called. Containers
+  // that share a GPU have it once.
   local onNamespaces(op, expr) =
-    local inner = g.onNode('%s by (%s, %s, %s) (%s)' % [op, cl, c.dcgm.node, c.dcgm.namespace, expr]);
+    local inner = g.onNode('%s by (%s, %s, %s) (max by (%s, %s) (%s))' % [op, cl, c.dcgm.node, c.dcgm.namespace, g.each, c.dcgm.namespace, expr]);
     if c.dcgm.namespace == c.namespaceLabel then inner
     else 'sum by (%s, %s) (label_replace(%s, "%s", "$1", "%s", "(.+)"))' % [node, c.namespaceLabel, inner, c.namespaceLabel, c.dcgm.namespace],
-  local onModels(op) = g.onNode('%s by (%s, %s, %s) (%s <= 100)' % [op, cl, c.dcgm.node, c.dcgm.model, g.series('DCGM_FI_DEV_GPU_UTIL')]),
-  local held(metric) = g.series(metric, '%s!=""' % c.dcgm.namespace),
+  local onModels(op) = g.onNode('%s by (%s, %s, %s) (max by (%s, %s) (%s <= 100))' % [op, cl, c.dcgm.node, c.dcgm.model, g.each, c.dcgm.model, g.series('DCGM_FI_DEV_GPU_UTIL')]),
+  local held(metric) = g.series(metric, g.held),
 
   local indented(s, by) = std.strReplace(std.rstripChars(s, '\n'), '\n', '\n' + std.repeat(' ', by)),
 
@@ -48,9 +49,12 @@
       node:gpu_slices:sum{state="%(state)s"}
     )
   ||| % { cl: cl, gpus: g.cards(gpus), state: state },
-  // handsOut is what nodes have on which a device plugin hands out GPUs, whole or in parts. Where GPUs are given by ResourceClaims (DRA), or by nobody yet, no node has a capacity of them.
-  local handsOut = 'max by (%s) (kube_node_status_capacity{%s, resource=~"%s|(%s|nvidia_com_mig)_.+"})' % [node, c.selectors.ksm, c.gpu.resource, c.gpu.resource],
-  // seen gives what DCGM tells of the nodes of the cluster that hand out none.
+  // handsOut is what nodes have on which a device plugin hands out GPUs, whole or in parts. Where GPUs are given by ResourceClaims (DRA), or by nobody yet, no node has a capacity of them; one that
+  // had a plugin before has a capacity of 0 for ever (kubernetes' pull request 133727), as one has whose plugin died: claims tell them apart.
+  local handsOut =
+    local of = 'max by (%s) (kube_node_status_capacity{%s, resource=~"%s|(%s|nvidia_com_mig)_.+"}%%s)' % [node, c.selectors.ksm, c.gpu.resource, c.gpu.resource];
+    '(%s or on (%s) %s unless on (%s) node:gpu_claims:bool)' % [of % ' > 0', node, of % '', node],
+  // seen gives what DCGM tells of the nodes of the cluster on which no plugin does.
   local seen(expr) = std.rstripChars(|||
     (
       %(of)s
@@ -60,18 +64,16 @@
       node:ready:max
     )
   ||| % { of: expr, n: node, plugin: handsOut }, '\n'),
-  // units are the sevenths of cards in series of DCGM: a slice of MIG has as many as its profile says, a whole card one, which is all of it.
-  local units(by, matchers) =
-    local of(n, profiles) = '%sgroup by (%s, %s) (%s)' % [
+  // sizes are the sevenths of a card in series of DCGM: a slice of MIG has as many as its profile says, a whole card one, which is all of it.
+  local sizes(by, matchers) =
+    local of(n, profiles) = '%sgroup by (%s) (%s)' % [
       if n == 1 then '' else '%d * ' % n,
       by,
-      c.dcgm.instance,
       g.series('DCGM_FI_DEV_GPU_TEMP', '%s, %s%s' % [matchers, c.dcgm.profile, profiles]),
     ];
-    'sum by (%s) (\n  %s\n)\n' % [by, std.join('\n  or\n  ', [of(1, '!~"[2347]g.*"')] + [of(n, '=~"%dg.*"' % n) for n in [2, 3, 4, 7]])],
-  local card = '%s, %s, %s' % [cl, c.dcgm.node, c.dcgm.gpu],
-  local holder = '%s, %s, %s' % [card, c.dcgm.namespace, c.dcgm.pod],
-  local claimed = units(holder, '%s!="", %s!=""' % [c.dcgm.claimed, c.dcgm.pod]),
+    std.join('\nor\n', [of(1, '!~"[2347]g.*"')] + [of(n, '=~"%dg.*"' % n) for n in [2, 3, 4, 7]]),
+  local claimed = '%s!="", %s' % [c.dcgm.claimed, g.held],
+  local holder = '%s, %s, %s' % [g.each, c.dcgm.namespace, c.dcgm.pod],
   // onPods gives series of DCGM by pod the labels that pods have elsewhere.
   local onPods(expr) = g.onNode(std.foldl(
     function(e, pair) if pair[0] == pair[1] then e else 'label_replace(%s, "%s", "$1", "%s", "(.+)")' % [e, pair[1], pair[0]],
@@ -159,7 +161,7 @@
           },
           {
             record: 'node:gpu_power_watts:sum',
-            expr: g.onNode('sum by (%s, %s) (%s)' % [cl, c.dcgm.node, g.reading('DCGM_FI_DEV_POWER_USAGE')]),
+            expr: g.onNode('sum by (%s, %s) (max by (%s) (%s))' % [cl, c.dcgm.node, g.card, g.reading('DCGM_FI_DEV_POWER_USAGE')]),
           },
           { record: 'node_model:gpu_util_percent:sum', expr: onModels('sum') },
           { record: 'node_model:gpu_util_percent:count', expr: onModels('count') },
@@ -168,38 +170,76 @@
           { record: 'node_namespace:gpu_tensor_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_PIPE_TENSOR_ACTIVE')) },
           {
             // Cards that a pod has through ResourceClaims, which kube-state-metrics does not count (its issue 2979): by the labels that dcgm-exporter has from the kubelet, without a uid. Pods that share
-            // a card have equal parts of it, slices of MIG theirs by their profiles, of all slices that the card is cut into.
+            // a card or a slice have equal parts of it; a slice of MIG is its part, by its profile, of all slices that the card is cut into. While a node's exporter is silent pods have what they had.
             record: 'pod:gpu_claimed:sum',
-            expr: onPods(|||
-              sum by (%(cl)s, %(node)s, %(ns)s, %(pod)s) (
-                %(claimed)s
-                / on (%(card)s) group_left ()
-                sum by (%(card)s) (
-                  %(inner)s
-                  or
-                  %(free)s
-                )
+            expr: |||
+              %(now)s
+              or
+              (
+                last_over_time(pod:gpu_claimed:sum[%(keep)s])
+                unless on (%(node)s)
+                node:gpu_devices:count
               )
             ||| % {
-              cl: cl,
-              node: c.dcgm.node,
-              ns: c.dcgm.namespace,
-              pod: c.dcgm.pod,
-              card: card,
-              claimed: indented(claimed, 2),
-              inner: indented(claimed, 4),
-              free: indented(units(card, '%s="", %s!=""' % [c.dcgm.claimed, c.dcgm.instance]), 4),
-            }),
+              node: node,
+              keep: t.recorded('6h'),
+              now: std.rstripChars(onPods(|||
+                sum by (%(cl)s, %(node)s, %(ns)s, %(pod)s) (
+                  (
+                    %(sizes)s
+                  )
+                  / on (%(each)s) group_left ()
+                  count by (%(each)s) (
+                    group by (%(holder)s) (%(held)s)
+                  )
+                  / on (%(card)s) group_left ()
+                  sum by (%(card)s) (
+                    %(cut)s
+                  )
+                )
+              ||| % {
+                cl: cl,
+                node: c.dcgm.node,
+                ns: c.dcgm.namespace,
+                pod: c.dcgm.pod,
+                card: g.card,
+                each: g.each,
+                holder: holder,
+                held: g.series('DCGM_FI_DEV_GPU_TEMP', claimed),
+                sizes: indented(sizes(holder, claimed), 4),
+                cut: indented(sizes(g.each, claimed) + '\nor\n' + sizes(g.each, '%s!=""' % c.dcgm.instance), 4),
+              }), '\n'),
+            },
+          },
+          {
+            // Nodes on which GPUs are claimed, be it by who only looks on; for six hours.
+            record: 'node:gpu_claims:bool',
+            expr: |||
+              %(now)s
+              or
+              last_over_time(node:gpu_claims:bool[%(keep)s])
+            ||| % {
+              keep: t.recorded('6h'),
+              now: g.onNode('group by (%s, %s) (%s)' % [cl, c.dcgm.node, g.series('DCGM_FI_DEV_GPU_TEMP', '%s!=""' % c.dcgm.claimed)]),
+            },
           },
           {
             // GPUs at work of which no pod is known.
             record: 'node:gpu_unattributed:count',
-            expr: g.onNode('count by (%s, %s) (%s > %g <= 1)' % [
-              cl,
-              c.dcgm.node,
-              g.series('DCGM_FI_PROF_GR_ENGINE_ACTIVE', '%s=""' % c.dcgm.namespace),
-              c.thresholds.gpu.heldActive,
-            ]),
+            expr: g.onNode(|||
+              count by (%(cl)s, %(n)s) (
+                max by (%(each)s) (%(active)s > %(x)g <= 1)
+                unless on (%(each)s)
+                %(held)s
+              )
+            ||| % {
+              cl: cl,
+              n: c.dcgm.node,
+              each: g.each,
+              active: g.series('DCGM_FI_PROF_GR_ENGINE_ACTIVE'),
+              x: c.thresholds.gpu.heldActive,
+              held: held('DCGM_FI_PROF_GR_ENGINE_ACTIVE'),
+            }),
           },
           {
             // By the mean of half an hour of each GPU: jobs load data and write checkpoints. A job that hangs in a collective keeps the engine at 100 %, and moves no memory and no tensor.
@@ -247,9 +287,9 @@
             // Of nodes without a device plugin those that DCGM sees now. Where its exporter does not answer nobody knows better than before.
             record: 'node:gpu_allocatable:max',
             expr: |||
-              max by (%(n)s) (kube_node_status_allocatable{%(ksm)s, resource="%(r)s"})
-              or on (%(n)s)
               %(seen)s
+              or on (%(n)s)
+              max by (%(n)s) (kube_node_status_allocatable{%(ksm)s, resource="%(r)s"})
             ||| % { n: node, ksm: c.selectors.ksm, r: c.gpu.resource, seen: seen('(node:gpu_devices:count or on (%s) node:gpu_capacity:max)' % node) },
           },
           {

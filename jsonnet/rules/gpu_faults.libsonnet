@@ -34,11 +34,11 @@
   local slowed(cause, metric) = {
     record: 'node:gpu_slowed:sum_rate5m',
     labels: { cause: cause },
-    expr: g.onNode('sum by (%s, %s) (%s) / %s' % [cl, c.dcgm.node, g.violated(metric, '5m'), g.second]),
+    expr: g.onNode('sum by (%s, %s) (max by (%s) (%s)) / %s' % [cl, c.dcgm.node, g.card, g.violated(metric, '5m'), g.second]),
   },
   local moving(record, metric) = {
     record: record,
-    expr: 'sum by (%s) (rate(%s[%s]) > 0 < %g)' % [g.by, g.series(metric), t.d('5m'), c.dcgm.blank],
+    expr: 'max by (%s) (rate(%s[%s]) > 0 < %g)' % [g.by, g.series(metric), t.d('5m'), c.dcgm.blank],
   },
 
   prometheusRules+:: {

@@ -75,7 +75,7 @@ groups:
 		t.Fatal(err)
 	}
 	if files, _ := fs.Glob(rules[0], "*.yaml"); !slices.Contains(files, "experiment-rules.yaml") ||
-		!slices.Contains(files, "gpu-rules.yaml") || len(files) > 3 {
+		!slices.Contains(files, "gpu-rules.yaml") || len(files) > 4 {
 		t.Errorf("experiment: is recorded from %q", files)
 	}
 }
