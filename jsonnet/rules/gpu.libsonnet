@@ -171,12 +171,12 @@
           {
             // Cards that a pod has through ResourceClaims, which kube-state-metrics does not count (its issue 2979): by the labels that dcgm-exporter has from the kubelet, without a uid. Pods that share
             // a card or a slice have equal parts of it; a slice of MIG is its part, by its profile, of all slices that the card is cut into. While a node's exporter is silent pods have what they had.
-            record: 'pod:gpu_claimed:sum',
+            record: 'node_pod:gpu_claimed:sum',
             expr: |||
               %(now)s
               or
               (
-                last_over_time(pod:gpu_claimed:sum[%(keep)s])
+                last_over_time(node_pod:gpu_claimed:sum[%(keep)s])
                 unless on (%(node)s)
                 node:gpu_devices:count
               )
@@ -307,7 +307,7 @@
                 kube_pod_status_phase{%(ksm)s, phase=~"Succeeded|Failed|Unknown"} == 1
               )
               or on (%(name)s)
-              pod:gpu_claimed:sum
+              node_pod:gpu_claimed:sum
             ||| % { pod: pod, name: '%s, %s, %s' % [cl, c.namespaceLabel, c.podLabel], n: c.nodeLabel, ksm: c.selectors.ksm, r: c.gpu.resource },
           },
           {
