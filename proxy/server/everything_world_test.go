@@ -238,12 +238,15 @@ func (f *fleet) fill(s *fleetShard) {
 					}
 					for i := f.start.UnixMilli(); i < end; i += f.interval.Milliseconds() {
 						at := i + phase + f.rng.Int64N(40)
+						if at >= begin && at < end && at >= stops {
+							// Who was away when the series ended never marks it.
+							if len(one.points) > 0 && !inGap(own, at) {
+								one.points = append(one.points, staleAt(fam, at))
+							}
+							break
+						}
 						if at < begin || at >= end || at < starts || inGap(own, at) {
 							continue
-						}
-						if at >= stops {
-							one.points = append(one.points, staleAt(fam, at))
-							break
 						}
 						one.points = append(one.points, f.value(fam, v, at, id))
 					}
