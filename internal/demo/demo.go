@@ -214,7 +214,10 @@ func (d *demo) build(ctx context.Context) error {
 		o := cluster.Options{
 			Seed: d.Seed + uint64(i), Cluster: g.name, Nodes: d.Nodes, Start: now.Add(-30 * 24 * time.Hour).Truncate(time.Hour),
 			Exporters: cluster.AllExporters,
-			Claims:    i == 1, // its GPUs are given by ResourceClaims, not by a device plugin
+		}
+		if i == 1 { // of another sort: GPUs are given by ResourceClaims, most systems are immutable, and one row has an old DCGM
+			o.Claims = true
+			o.NodeKinds = []cluster.NodeKind{{System: cluster.Bottlerocket}, {Microseconds: true}, {System: cluster.Talos}}
 		}
 		if d.Full {
 			o.Detail = cluster.Full

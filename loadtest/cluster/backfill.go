@@ -102,6 +102,7 @@ type scrapes struct {
 	ts       []int64
 	answered []bool
 	afterGap []bool // the server began anew with this scrape
+	absent   []bool // service discovery has no such target
 	// Per scrape: samples on the page, those that relabelling keeps, and those of
 	// the latter whose series was not there before.
 	samples, kept, added []int32
@@ -114,6 +115,7 @@ func (m *Model) scrapeTimes(p *page, o *BackfillOptions) *scrapes {
 	h := hash(hashString(o.Replica+1, p.t.Job+"/"+p.t.Instance))
 	off := (int64(between(h, 0, float64(iv))) + o.Phase.Milliseconds()) % iv
 	s := &scrapes{}
+	away := m.absent(p.t.node)
 	skipped := false
 	for k := (from-off)/iv - 1; ; k++ {
 		t := off + k*iv
@@ -132,6 +134,7 @@ func (m *Model) scrapeTimes(p *page, o *BackfillOptions) *scrapes {
 		}
 		ok := p.answers(t)
 		s.ts = append(s.ts, t)
+		s.absent = append(s.absent, within(away, t))
 		s.answered = append(s.answered, ok)
 		s.afterGap = append(s.afterGap, skipped)
 		s.upset = s.upset || skipped || !ok
@@ -194,7 +197,12 @@ func (s *scrapes) count(from, until int64, kept bool) bool {
 func (s *scrapes) each(e *entry, lo, hi int, put func(t int64, v float64)) {
 	if e.made != notMade {
 		for k := lo; k < hi; k++ {
-			put(s.ts[k], s.made(e, k))
+			switch {
+			case !s.absent[k]:
+				put(s.ts[k], s.made(e, k))
+			case k > 0 && !s.absent[k-1] && !s.afterGap[k]:
+				put(s.ts[k], staleNaN)
+			}
 		}
 		return
 	}

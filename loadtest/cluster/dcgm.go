@@ -21,62 +21,79 @@ var xidText = map[float64]string{
 	119: "GSP RPC Timeout", 120: "GSP Error",
 }
 
-// gpuField makes the curve of one field of one GPU.
-type gpuField func(p *page, s *nodeState, gpu int, h uint64) curve
+// gpuField makes the curve of one field of one device.
+type gpuField func(p *page, s *nodeState, d device, h uint64) curve
 
 func used(idle, whenBusy, moves float64, whole bool) gpuField {
-	return func(_ *page, s *nodeState, gpu int, h uint64) curve {
-		c := wave(curve{kind: busy, base: idle, k: whenBusy, amp: moves, st: s.gpus[gpu], whole: whole}, h)
+	return func(_ *page, s *nodeState, d device, h uint64) curve {
+		c := wave(curve{kind: busy, base: idle, k: whenBusy, amp: moves, st: s.busy(d), whole: whole}, h)
 		return c
 	}
 }
 
 func fixed(v float64) gpuField {
-	return func(*page, *nodeState, int, uint64) curve { return curve{base: v} }
+	return func(*page, *nodeState, device, uint64) curve { return curve{base: v} }
 }
 
 // driven is a counter of idle a second, plus whenBusy while the GPU works.
 func driven(idle, whenBusy float64) gpuField {
-	return func(_ *page, s *nodeState, gpu int, _ uint64) curve {
-		return curve{kind: counter, whole: true, base: idle, k: whenBusy, st: s.gpus[gpu], pr: &s.machine}
+	return func(_ *page, s *nodeState, d device, _ uint64) curve {
+		return curve{kind: counter, whole: true, base: idle, k: whenBusy, st: s.busy(d), pr: &s.machine}
 	}
 }
 
 // leaky gives a field the rare minutes in which DCGM's blank value leaks out.
 func leaky(f gpuField) gpuField {
-	return func(p *page, s *nodeState, gpu int, h uint64) curve {
-		c := f(p, s, gpu, h)
+	return func(p *page, s *nodeState, d device, h uint64) curve {
+		c := f(p, s, d, h)
 		c.sentinel = mix(h+11) | 1
 		return c
 	}
 }
 
-func power(p *page, s *nodeState, gpu int, h uint64) curve {
+func power(p *page, s *nodeState, d device, h uint64) curve {
 	g := p.m.gpuModel(s.node)
-	return used(g.idleW, g.busyW, 25, false)(p, s, gpu, h)
+	return used(g.idleW, g.busyW, 25, false)(p, s, d, h)
 }
 
-func energy(p *page, s *nodeState, gpu int, h uint64) curve {
+func energy(p *page, s *nodeState, d device, h uint64) curve {
 	g := p.m.gpuModel(s.node)
-	return driven(g.idleW*1000, g.busyW*1000)(p, s, gpu, h) // mJ
+	return driven(g.idleW*1000, g.busyW*1000)(p, s, d, h) // mJ
 }
 
-func fbUsed(p *page, s *nodeState, gpu int, _ uint64) curve {
-	g := p.m.gpuModel(s.node)
-	return curve{kind: gauge, base: 612, k: 0.86 * g.fbMiB, st: s.held[gpu], whole: true}
+// frame is the memory of a device, and what the driver takes of it, in MiB.
+func (p *page) frame(d device) (all, own float64) {
+	size := p.m.size(p.node, d)
+	return p.m.gpuModel(p.node).fbMiB * size, 612 * size
 }
 
-func fbFree(p *page, s *nodeState, gpu int, _ uint64) curve {
-	g := p.m.gpuModel(s.node)
-	return curve{kind: gauge, base: g.fbMiB - 612, k: -0.86 * g.fbMiB, st: s.held[gpu], whole: true}
+func fbUsed(p *page, s *nodeState, d device, _ uint64) curve {
+	all, own := p.frame(d)
+	return curve{kind: gauge, base: own, k: 0.86 * all, st: s.holding(d), whole: true}
+}
+
+func fbFree(p *page, s *nodeState, d device, _ uint64) curve {
+	all, own := p.frame(d)
+	return curve{kind: gauge, base: all - own, k: -0.86 * all, st: s.holding(d), whole: true}
 }
 
 // rare is a counter that moves on few GPUs: r a second on one in n, else 0.
 func rare(n uint64, r float64) gpuField {
-	return func(_ *page, s *nodeState, gpu int, h uint64) curve {
+	return func(_ *page, s *nodeState, d device, h uint64) curve {
 		c := curve{kind: counter, whole: true, pr: &s.machine}
 		if h%n == 0 {
 			c.base = r
+		}
+		return c
+	}
+}
+
+// violation is a counter of nanoseconds, or of microseconds where DCGM is an old one.
+func violation(f gpuField) gpuField {
+	return func(p *page, s *nodeState, d device, h uint64) curve {
+		c := f(p, s, d, h)
+		if p.m.kind(s.node).Microseconds {
+			c.base, c.k = c.base/1000, c.k/1000
 		}
 		return c
 	}
@@ -143,8 +160,8 @@ var dcgmFields = []dcgmField{
 		"DCGM_FI_DEV_ROW_REMAP_PENDING", "Whether remapping of rows is pending.", model.MetricTypeGauge, Lean,
 		flagged(GPURowRemapPending, GPUUncorrectableECC),
 	},
-	{"DCGM_FI_DEV_THERMAL_VIOLATION", "Throttling duration due to thermal constraints (in ns).", model.MetricTypeCounter, Lean, faster(rare(30, 9e5), GPUThrottled, func(e event) float64 { return e.or(0.2) * 1e9 })},
-	{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints (in ns).", model.MetricTypeCounter, Lean, driven(0, 2e6)},
+	{"DCGM_FI_DEV_THERMAL_VIOLATION", "Throttling duration due to thermal constraints (in ns).", model.MetricTypeCounter, Lean, violation(faster(rare(30, 9e5), GPUThrottled, func(e event) float64 { return e.or(0.2) * 1e9 }))},
+	{"DCGM_FI_DEV_POWER_VIOLATION", "Throttling duration due to power constraints (in ns).", model.MetricTypeCounter, Lean, violation(driven(0, 2e6))},
 	{
 		"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active.", model.MetricTypeGauge, Lean,
 		used(0, 0.93, 0.05, false),
@@ -169,8 +186,12 @@ func dcgmFamilies(d Detail) []family {
 			continue
 		}
 		out = append(out, family{f.name, f.help, f.typ, func(p *page, e *emitter) {
-			p.eachGPU(func(gpu int, h holder, pairs []string) {
-				e.addIn(h.from, h.until, f.curve(p, p.host, gpu, hash(p.h, hashString(0, f.name), uint64(gpu))), pairs...)
+			p.eachDevice(func(d device, h holder, pairs []string) {
+				seed := hash(p.h, hashString(0, f.name), uint64(d.gpu))
+				if d.slice >= 0 {
+					seed = hash(seed, uint64(d.slice))
+				}
+				e.addIn(h.from, h.until, f.curve(p, p.host, d, seed), pairs...)
 			})
 		}})
 	}
@@ -185,19 +206,20 @@ func (m *Model) gpuUUID(node, gpu int) string {
 	return "GPU-" + uuid(hash(m.seed, 'G', uint64(node), uint64(gpu)))
 }
 
-// eachGPU calls f for each GPU and each pod that held it in the window, and not
-// for the time in which the GPU is off the bus.
-func (p *page) eachGPU(f func(gpu int, h holder, pairs []string)) {
+// eachDevice calls f for each GPU, or slice of one, and each pod that held it in
+// the window, and not for the time in which the GPU is off the bus.
+func (p *page) eachDevice(f func(d device, h holder, pairs []string)) {
 	g := p.m.gpuModel(p.node)
-	for gpu := range p.m.o.GPUsPerNode {
-		n := strconv.Itoa(gpu)
-		base := []string{
-			"gpu", n, "UUID", p.m.gpuUUID(p.node, gpu), "pci_bus_id", fmt.Sprintf("00000000:%02X:00.0", 0x19+gpu*0x11), "device",
-			"nvidia" + n,
-			"modelName", g.name, "Hostname", p.m.nodeName(p.node), "DCGM_FI_DRIVER_VERSION", "570.86.15",
-		}
-		lost := p.host.lost(gpu)
-		for _, h := range p.host.holders(gpu) {
+	versions := p.m.driversOf(p.node)
+	for _, d := range p.m.devices(p.node) {
+		n := strconv.Itoa(d.gpu)
+		base := append([]string{
+			"gpu", n, "UUID", p.m.gpuUUID(p.node, d.gpu), "pci_bus_id", fmt.Sprintf("00000000:%02X:00.0", 0x19+d.gpu*0x11), "device",
+			"nvidia" + n, "modelName", g.name,
+		}, p.m.instance(p.node, d)...)
+		base = append(base, "Hostname", p.m.nodeName(p.node), "DCGM_FI_DRIVER_VERSION", "")
+		lost := p.host.lost(d.gpu)
+		for _, h := range p.host.holders(d) {
 			if h.until <= p.from || h.from > p.until {
 				continue
 			}
@@ -209,7 +231,10 @@ func (p *page) eachGPU(f func(gpu int, h holder, pairs []string)) {
 						"dra_device_name", "gpu-"+n, "dra_driver_name", "gpu.nvidia.com", "dra_pool_name", p.m.nodeName(p.node))
 				}
 			}
-			without(lost, h.from, h.until, func(from, until int64) { f(gpu, holder{from, until, h.pod}, pairs) })
+			for _, v := range versions {
+				pairs[len(base)-1] = v.version
+				without(lost, max(h.from, v.from), min(h.until, v.until), func(from, until int64) { f(d, holder{from, until, h.pod}, pairs) })
+			}
 		}
 	}
 }
@@ -217,7 +242,7 @@ func (p *page) eachGPU(f func(gpu int, h holder, pairs []string)) {
 // emitXidGauge: the last Xid, which never goes back to 0 until the machine is
 // restarted; its text is in labels, so a new Xid is a new series.
 func emitXidGauge(p *page, e *emitter) {
-	p.eachGPU(func(gpu int, h holder, pairs []string) {
+	p.eachDevice(func(d device, h holder, pairs []string) {
 		at, code := int64(0), 0.0
 		part := func(until int64) {
 			if a, b := max(at, h.from), min(until, h.until); a < b {
@@ -225,7 +250,7 @@ func emitXidGauge(p *page, e *emitter) {
 					append(pairs[:len(pairs):len(pairs)], "err_code", strconv.Itoa(int(code)), "err_msg", xidText[code])...)
 			}
 		}
-		xids, boots := p.host.xids[gpu], p.machine.starts[1:]
+		xids, boots := p.host.xids[d.gpu], p.machine.starts[1:]
 		for len(xids)+len(boots) > 0 {
 			if len(boots) > 0 && (len(xids) == 0 || boots[0] <= xids[0].from) {
 				part(boots[0])
@@ -247,10 +272,10 @@ const xidWindow = 300 * second
 // emitXidCount: how often each Xid was seen in the last five minutes; the
 // series is there only while it was.
 func emitXidCount(p *page, e *emitter) {
-	p.eachGPU(func(gpu int, h holder, pairs []string) {
-		lost := p.host.lost(gpu)
+	p.eachDevice(func(d device, h holder, pairs []string) {
+		lost := p.host.lost(d.gpu)
 		// What a GPU says that is off the bus nobody hears, and so nobody counts.
-		xids := slices.DeleteFunc(slices.Clone(p.host.xids[gpu]), func(x event) bool {
+		xids := slices.DeleteFunc(slices.Clone(p.host.xids[d.gpu]), func(x event) bool {
 			return slices.ContainsFunc(lost, func(l event) bool { return x.from >= l.from && x.from < l.until })
 		})
 		for i := range p.machine.starts {

@@ -5,6 +5,8 @@
 // dcgm-exporter, kubelet and cadvisor, with the names, types, labels and buckets
 // of the real servers. Options.Exporters adds iptables-exporter and
 // node-problem-detector on each node, and probers that knock at every node.
+// Options.NodeKinds sets racks up otherwise: shared GPUs, immutable systems, an
+// older DCGM.
 //
 //	m, err := cluster.New(cluster.Options{Seed: 1, Cluster: "jaguar", Nodes: 40})
 //	http.Handle("/", m.Handler(time.Now))                    // scrape it live, or

@@ -48,6 +48,8 @@ type emitter struct {
 	fam  *family
 	sink func(*series)
 	s    series
+	// absent are the spans in which the cluster has no such object.
+	absent []event
 
 	bucketName, sumName, countName string
 }
@@ -78,8 +80,18 @@ func (e *emitter) addIn(from, until int64, c curve, pairs ...string) {
 }
 
 func (e *emitter) put(name string, from, until int64, c curve) {
-	e.s.name, e.s.life = name, life{from, until, c}
-	e.sink(&e.s)
+	e.s.name = name
+	if len(e.absent) == 0 {
+		e.s.life = life{from, until, c}
+		e.sink(&e.s)
+		return
+	}
+	without(e.absent, from, until, func(from, until int64) {
+		if from <= e.p.until && until > e.p.from {
+			e.s.life = life{from, until, c}
+			e.sink(&e.s)
+		}
+	})
 }
 
 // weight is a factor in [0.3, 1.7) that tells the series of one family apart.

@@ -32,6 +32,7 @@ func makeNamespaces(seed uint64) []namespace {
 type pool struct {
 	first, nodes   int // node indices [first, first+nodes)
 	gpu, gpus      int // on each node: GPUs [gpu, gpu+gpus)
+	part, parts    int // of the one GPU, if it has only one of so many parts; 0: all
 	hash           uint64
 	index          int   // in Model.pools
 	period, offset int64 // ms between the creations of two experiments
@@ -59,15 +60,26 @@ func (m *Model) makePools() {
 			n++
 			continue
 		}
-		size := min(gangSizes[h%uint64(len(gangSizes))], widest, m.o.Nodes-n)
+		size := m.alike(n, min(gangSizes[h%uint64(len(gangSizes))], widest, m.o.Nodes-n))
 		first := m.o.FirstGang > 0 && len(m.pools) == 0
 		if first {
 			size = min(m.o.FirstGang, m.o.Nodes-n)
 		}
-		if size == 1 && !first && mix(h)%2 == 0 && m.o.GPUsPerNode > 1 {
+		shares := m.kind(n).Sharing != WholeGPUs
+		if shares {
+			size = 1
+		}
+		if shares || size == 1 && !first && mix(h)%2 == 0 && m.o.GPUsPerNode > 1 {
 			// A node shared by small experiments.
 			for g := 0; g < m.o.GPUsPerNode; {
-				w := min([]int{1, 1, 2, 4}[hash(h, 2, uint64(g))%4], m.o.GPUsPerNode-g)
+				if c := m.cut(n, g); c.n > 1 {
+					for part := range c.n {
+						add(pool{first: n, nodes: 1, gpu: g, gpus: 1, part: part, parts: c.n})
+					}
+					g++
+					continue
+				}
+				w := min([]int{1, 1, 2, 4}[hash(h, 2, uint64(g))%4], m.whole(n, g))
 				add(pool{first: n, nodes: 1, gpu: g, gpus: w})
 				g += w
 			}
@@ -267,6 +279,7 @@ type pod struct {
 	app       string
 	node      int
 	gpu, gpus int
+	pool      *pool // nil: a system pod
 	a         attempt
 	owner     [2]string // kind, name
 	prom      *promPod  // of a Prometheus server, else nil
@@ -283,7 +296,7 @@ func (e *experiment) pods(from, until int64, yield func(*pod)) {
 			p := pod{
 				exp: e, n: n, rank: rank, space: e.space, container: "trainer", app: "trainer",
 				name: e.name + "-w-" + strconv.Itoa(rank), uid: uuid(hash(e.hash, 30, uint64(n), uint64(rank))),
-				node: e.pool.first + rank, gpu: e.pool.gpu, gpus: e.pool.gpus, a: a.of(e, rank), owner: [2]string{"Job", e.name + "-w"},
+				node: e.pool.first + rank, gpu: e.pool.gpu, gpus: e.pool.gpus, pool: e.pool, a: a.of(e, rank), owner: [2]string{"Job", e.name + "-w"},
 			}
 			if rank > 0 && len(a.inPlace) > 0 {
 				// Only rank 0's container restarts in place; the others wait for it.
@@ -292,6 +305,17 @@ func (e *experiment) pods(from, until int64, yield func(*pod)) {
 			yield(&p)
 		}
 	}
+}
+
+// share is the part of its GPU that a pod of the pool holds.
+func (p *pool) share() float64 { return 1 / float64(max(1, p.parts)) }
+
+// share is the part of its GPU that the pod holds, 1 of those that hold none.
+func (q *pod) share() float64 {
+	if q.pool == nil {
+		return 1
+	}
+	return q.pool.share()
 }
 
 func uuid(h uint64) string {
@@ -349,8 +373,9 @@ type Experiment struct {
 	Name, Namespace, Team string
 	// Nodes are the names of the nodes it runs on, in the order of its pods.
 	Nodes []string
-	// GPUs is the number of GPUs of each pod.
-	GPUs int
+	// GPUs is the number of GPUs of each pod, and Share the part of each that it holds, as Pod has it.
+	GPUs  int
+	Share float64
 	// Runs are the spans in which its pods ran, one for each attempt.
 	Runs []Span
 	// Created is when its first pods were made, Removed when the last were deleted.
@@ -367,7 +392,7 @@ func (m *Model) Experiments(from, until time.Time) []Experiment {
 	for i := range m.pools {
 		for _, e := range m.experiments(&m.pools[i], from.UnixMilli(), until.UnixMilli()) {
 			x := Experiment{
-				Name: e.name, Namespace: e.space.name, Team: e.space.team, GPUs: e.pool.gpus,
+				Name: e.name, Namespace: e.space.name, Team: e.space.team, GPUs: e.pool.gpus, Share: e.pool.share(),
 				Created: time.UnixMilli(e.attempts[0].created), Removed: time.UnixMilli(e.removed),
 			}
 			for n := range e.size() {

@@ -11,13 +11,15 @@ type gpuModel struct {
 	name, product string
 	fbMiB         float64
 	idleW, busyW  float64
+	// Memory of a slice of MIG of one seventh of the GPU, and of three.
+	slice1, slice3 string
 }
 
 var gpuModels = map[string]gpuModel{
-	"A100": {"NVIDIA A100-SXM4-80GB", "NVIDIA-A100-SXM4-80GB", 81920, 60, 310},
-	"H100": {"NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3", 81559, 75, 520},
-	"H200": {"NVIDIA H200", "NVIDIA-H200", 143771, 80, 540},
-	"B200": {"NVIDIA B200", "NVIDIA-B200", 183359, 140, 720},
+	"A100": {"NVIDIA A100-SXM4-80GB", "NVIDIA-A100-SXM4-80GB", 81920, 60, 310, "10gb", "40gb"},
+	"H100": {"NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3", 81559, 75, 520, "10gb", "40gb"},
+	"H200": {"NVIDIA H200", "NVIDIA-H200", 143771, 80, 540, "18gb", "71gb"},
+	"B200": {"NVIDIA B200", "NVIDIA-B200", 183359, 140, 720, "23gb", "90gb"},
 }
 
 func knownModels() string {
@@ -37,12 +39,12 @@ func (m *Model) gpuModel(node int) gpuModel {
 type nodeState struct {
 	node    int
 	machine process
-	down    []event  // NodeDown in the window
-	pods    []pod    // those that exist in the window, system pods first
-	gpus    []*steps // intensity of each GPU, 0 idle to 1
-	held    []*steps // the same, of a pod that does nothing too
-	load    *steps   // their sum
-	running *steps   // pods running
+	down    []event           // NodeDown in the window
+	pods    []pod             // those that exist in the window, system pods first
+	works   map[device]*steps // intensity of each device, 0 idle to 1
+	held    map[device]*steps // the same, of a pod that does nothing too
+	load    *steps            // their sum
+	running *steps            // pods running
 	xids    [][]event
 	ill     []ailment // staged troubles, by time
 	gangs   *steps    // pods of experiments running
@@ -57,8 +59,7 @@ func (e *experiment) intensity() float64 { return float64(40+hash(e.hash, 40)%25
 // since the node's last boot: some hundreds at most.
 func (m *Model) host(node int, from, until int64) *nodeState {
 	s := &nodeState{
-		node: node, gpus: make([]*steps, m.o.GPUsPerNode), held: make([]*steps, m.o.GPUsPerNode),
-		xids: make([][]event, m.o.GPUsPerNode), ill: m.ill[node],
+		node: node, works: map[device]*steps{}, held: map[device]*steps{}, xids: make([][]event, m.o.GPUsPerNode), ill: m.ill[node],
 	}
 	name := m.nodeName(node)
 	ev := m.tl.events(NodeDown, name, from-lookBack, until+1)
@@ -71,8 +72,7 @@ func (m *Model) host(node int, from, until int64) *nodeState {
 	boot := s.machine.starts[0]
 
 	m.systemPods(node, s.machine.starts, until, func(p *pod) { s.pods = append(s.pods, *p) })
-	deltas := make([][]delta, m.o.GPUsPerNode)
-	idle := make([][]delta, m.o.GPUsPerNode)
+	deltas, idle := map[device][]delta{}, map[device][]delta{}
 	var load, running []delta
 	out := egress{m: m}
 	running = append(running, delta{boot, float64(len(s.pods))})
@@ -90,8 +90,8 @@ func (m *Model) host(node int, from, until int64) *nodeState {
 				works := min(a.works(e), a.ended)
 				running = append(running, delta{own.started, 1}, delta{a.ended, -1})
 				out.pod(e, a)
-				x := e.intensity()
-				for g := p.gpu; g < p.gpu+p.gpus; g++ {
+				for _, l := range m.lanes(node, p, e.intensity()) {
+					g, x := l.device, l.load
 					at := own.started
 					if at < works { // it has its node and waits for the others
 						idle[g] = append(idle[g], delta{at, -x}, delta{works, x})
@@ -123,15 +123,23 @@ func (m *Model) host(node int, from, until int64) *nodeState {
 			s.xids[a.gpu] = append(s.xids[a.gpu], event{from: a.from, value: x})
 		}
 	}
-	for g := range deltas {
-		s.held[g] = stepsFromDeltas(deltas[g])
-		s.gpus[g] = s.held[g]
-		if len(idle[g]) > 0 {
-			deltas[g] = append(deltas[g], idle[g]...)
-			s.gpus[g] = stepsFromDeltas(deltas[g])
+	finish := func(d device) {
+		s.held[d] = stepsFromDeltas(deltas[d])
+		s.works[d] = s.held[d]
+		if len(idle[d]) > 0 {
+			deltas[d] = append(deltas[d], idle[d]...)
+			s.works[d] = stepsFromDeltas(deltas[d])
 		}
-		s.gpus[g] = slowed(s.gpus[g], s.of(g, GPUSlow), func(e event) float64 { return e.or(0.5) })
-		load = append(load, deltas[g]...)
+		s.works[d] = slowed(s.works[d], s.of(d.gpu, GPUSlow), func(e event) float64 { return e.or(0.5) })
+	}
+	for _, d := range m.devices(node) {
+		if d.slice >= 0 {
+			finish(d)
+		}
+	}
+	for g := range m.o.GPUsPerNode {
+		finish(device{g, -1})
+		load = append(load, deltas[device{g, -1}]...)
 		sort.Slice(s.xids[g], func(i, j int) bool { return s.xids[g][i].from < s.xids[g][j].from })
 	}
 	s.load = stepsFromDeltas(load)
@@ -147,16 +155,26 @@ type holder struct {
 	pod         *pod
 }
 
-// holders lists who has a GPU, without gaps, over the window and beyond.
-func (s *nodeState) holders(gpu int) []holder {
+func (s *nodeState) busy(d device) *steps    { return s.works[d] }
+func (s *nodeState) holding(d device) *steps { return s.held[d] }
+
+// holders lists who has a device, without gaps, over the window and beyond. Of pods that share a
+// GPU it names one at a time, as dcgm-exporter does: that of the lowest part.
+func (s *nodeState) holders(d device) []holder {
 	var busy []holder
+	shared := false
 	for i := range s.pods {
 		p := &s.pods[i]
-		if p.exp != nil && gpu >= p.gpu && gpu < p.gpu+p.gpus && p.a.ended > p.a.started {
-			busy = append(busy, holder{p.a.started, p.a.ended, p})
+		if p.exp == nil || d.gpu < p.gpu || d.gpu >= p.gpu+p.gpus || p.a.ended <= p.a.started || d.slice >= 0 && p.pool.part != d.slice {
+			continue
 		}
+		shared = shared || d.slice < 0 && p.pool.parts > 0
+		busy = append(busy, holder{p.a.started, p.a.ended, p})
 	}
 	sort.Slice(busy, func(i, j int) bool { return busy[i].from < busy[j].from })
+	if shared {
+		busy = lowest(busy)
+	}
 	var out []holder
 	at := int64(0)
 	for _, h := range busy {
@@ -167,6 +185,31 @@ func (s *nodeState) holders(gpu int) []holder {
 		at = h.until
 	}
 	return append(out, holder{at, never, nil})
+}
+
+// lowest leaves of spans that overlap the one of the lowest part.
+func lowest(busy []holder) []holder {
+	var at []int64
+	for _, h := range busy {
+		at = append(at, h.from, h.until)
+	}
+	slices.Sort(at)
+	at = slices.Compact(at)
+	var out []holder
+	for i := range len(at) - 1 {
+		var best *pod
+		for _, h := range busy {
+			if h.from <= at[i] && h.until > at[i] && (best == nil || h.pod.pool.part < best.pool.part) {
+				best = h.pod
+			}
+		}
+		if n := len(out) - 1; best != nil && n >= 0 && out[n].pod == best && out[n].until == at[i] {
+			out[n].until = at[i+1]
+		} else if best != nil {
+			out = append(out, holder{at[i], at[i+1], best})
+		}
+	}
+	return out
 }
 
 // clusterState is what the control plane's pages share.
@@ -227,6 +270,7 @@ func (c *compiler) page(t *Target) *page {
 	p.pr = &process{m.tl.starts(restarts, c.from, c.until)}
 	if t.Job == JobDCGM {
 		p.down = append(p.down, p.host.of(-1, GPUExporterGone)...)
+		p.down = append(p.down, m.bare(t.node)...)
 	}
 	if t.Job == JobAPIServer && c.cluster.requests == nil {
 		c.cluster.requests = m.requests()

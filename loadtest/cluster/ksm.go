@@ -30,13 +30,15 @@ func ksmFamilies(d Detail) []family {
 			e.add(curve{}, "namespace", n.name, "phase", "Terminating")
 		})},
 		{"kube_node_created", "Unix creation timestamp.", g, eachNode(func(p *page, e *emitter, s *nodeState, name string) {
-			e.add(curve{base: float64(p.m.start / 1000)}, "node", name)
+			for _, c := range p.m.created(s.node) {
+				e.addIn(c.from, c.until, curve{base: float64(c.from / 1000)}, "node", name)
+			}
 		})},
 		{"kube_node_info", "Information about a cluster node.", g, eachNode(emitNodeInfo)},
 		{
 			"kube_node_labels", "Kubernetes labels converted to Prometheus labels.", g,
 			eachNode(func(p *page, e *emitter, s *nodeState, name string) {
-				e.add(curve{base: 1}, "node", name, "label_nvidia_com_gpu_product", p.m.gpuModel(s.node).product, "label_rack",
+				e.add(curve{base: 1}, "node", name, "label_nvidia_com_gpu_product", p.m.product(s.node), "label_rack",
 					p.m.rackName(s.node),
 					"label_topology_kubernetes_io_zone", "z"+strconv.Itoa(p.m.rack(s.node)%3))
 			}),
@@ -45,7 +47,7 @@ func ksmFamilies(d Detail) []family {
 			"kube_node_spec_unschedulable", "Whether a node can schedule new pods.", g,
 			eachNode(func(_ *page, e *emitter, s *nodeState, name string) {
 				c := curve{}
-				if evs := s.of(-1, NodeCordoned); len(evs) > 0 {
+				if evs := s.of(-1, NodeCordoned, NodeUpgrade, NodeAbsent); len(evs) > 0 {
 					c.set(1, active(evs))
 				}
 				e.add(c, "node", name)
@@ -62,9 +64,15 @@ func ksmFamilies(d Detail) []family {
 						effect)
 				}
 			}
-			for _, d := range spans(s.of(-1, NodeCordoned)) {
+			for _, d := range spans(s.of(-1, NodeCordoned, NodeUpgrade, NodeAbsent)) {
 				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unschedulable", "value", "", "effect",
 					"NoSchedule")
+			}
+			for _, d := range s.of(-1, NodeAbsent) {
+				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "ToBeDeletedByClusterAutoscaler", "value",
+					strconv.FormatInt(d.from/1000, 10), "effect", "NoSchedule")
+			}
+			for _, d := range spans(s.of(-1, NodeCordoned)) {
 				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "spillway.dev/remediation", "value", "drain", "effect",
 					"NoSchedule")
 			}
@@ -135,8 +143,10 @@ func eachNode(f func(*page, *emitter, *nodeState, string)) func(*page, *emitter)
 		for n := range p.m.o.Nodes {
 			s := &nodeState{node: n, ill: p.m.ill[n]}
 			s.down = p.m.tl.events(NodeDown, p.m.nodeName(n), p.from-readyAfter, p.until+1)
+			e.absent = p.m.absent(n)
 			f(p, e, s, p.m.nodeName(n))
 		}
+		e.absent = nil
 	}
 }
 
@@ -146,8 +156,10 @@ func eachPod(f func(*page, *emitter, *pod)) func(*page, *emitter) {
 	return func(p *page, e *emitter) {
 		yield := func(q *pod) { f(p, e, q) }
 		for n := range p.m.o.Nodes {
+			e.absent = p.m.absent(n)
 			p.m.systemPods(n, nil, p.until, yield)
 		}
+		e.absent = nil
 		p.m.eachExperiment(p.from, p.until, func(x *experiment) { x.pods(p.from, p.until, yield) })
 	}
 }
@@ -177,7 +189,7 @@ func (q *pod) id() []string {
 func (q *pod) container1() []string { return append(q.id(), "container", q.container) }
 
 func emitNodeInfo(p *page, e *emitter, s *nodeState, name string) {
-	e.add(curve{base: 1}, "node", name, "kernel_version", "6.8.0-1021-nvidia", "os_image", "Ubuntu 22.04.5 LTS",
+	e.add(curve{base: 1}, "node", name, "kernel_version", p.m.system(s.node).kernel, "os_image", p.m.system(s.node).image,
 		"container_runtime_version", "containerd://1.7.24",
 		"kubelet_version", "v1.34.4", "kubeproxy_version", "deprecated", "provider_id", "sim://"+p.m.o.Cluster+"/"+name, "pod_cidr",
 		p.m.nodeIP(s.node)+"/24",
@@ -192,12 +204,23 @@ func emitNodeResources(p *page, e *emitter, s *nodeState, name string) {
 	e.add(curve{base: 192 * alloc}, "node", name, "resource", "cpu", "unit", "core")
 	e.add(curve{base: 3.4e12}, "node", name, "resource", "ephemeral_storage", "unit", "byte")
 	e.add(curve{base: 2.164663517184e12 * alloc}, "node", name, "resource", "memory", "unit", "byte")
-	if !p.m.o.Claims {
-		gpus := curve{base: float64(p.m.o.GPUsPerNode)}
-		if st := s.sick(p.m.o.GPUsPerNode); st != nil && alloc < 1 {
-			gpus = curve{kind: gauge, base: gpus.base, k: -1, st: st}
+	for _, o := range p.m.offers(s.node) {
+		gpus := curve{}
+		for _, n := range o.of {
+			gpus.base += n
 		}
-		e.add(gpus, "node", name, "resource", "nvidia_com_gpu", "unit", "integer")
+		var bare []event
+		if alloc < 1 {
+			if st := s.sick(o); st != nil {
+				gpus = curve{kind: gauge, base: gpus.base, k: -1, st: st}
+			}
+			bare = p.m.bare(s.node)
+		}
+		pairs := []string{"node", name, "resource", o.resource, "unit", "integer"}
+		without(bare, 0, never, func(from, until int64) { e.addIn(from, until, gpus, pairs...) })
+		for _, b := range bare { // the plugin has not registered yet
+			e.addIn(b.from, b.until, curve{}, pairs...)
+		}
 	}
 	e.add(curve{base: 110}, "node", name, "resource", "pods", "unit", "integer")
 }
@@ -281,10 +304,10 @@ func emitPodResources(p *page, e *emitter, q *pod) {
 		put(0.1, "cpu", "core")
 		return
 	}
-	put(float64(q.gpus*20), "cpu", "core")
-	put(float64(q.gpus)*2e11, "memory", "byte")
+	put(float64(q.gpus*20)*q.share(), "cpu", "core")
+	put(float64(q.gpus)*2e11*q.share(), "memory", "byte")
 	if !p.m.o.Claims {
-		put(float64(q.gpus), "nvidia_com_gpu", "integer")
+		put(float64(q.gpus), p.m.cut(q.node, q.gpu).resource, "integer")
 	}
 }
 
@@ -296,7 +319,7 @@ func emitPodLimits(p *page, e *emitter, q *pod) {
 			append(q.container1(), "node", p.m.nodeName(q.node), "resource", "memory", "unit", "byte")...)
 	case q.exp != nil && p.m.o.Detail == Full && !p.m.o.Claims:
 		e.addIn(q.a.scheduled, q.a.removed, curve{base: float64(q.gpus)},
-			append(q.container1(), "node", p.m.nodeName(q.node), "resource", "nvidia_com_gpu", "unit", "integer")...)
+			append(q.container1(), "node", p.m.nodeName(q.node), "resource", p.m.cut(q.node, q.gpu).resource, "unit", "integer")...)
 	}
 }
 

@@ -64,7 +64,9 @@ func eachProbe(f func(e *emitter, lost []event, h uint64, name string)) func(*pa
 				}
 			}
 			slices.SortFunc(ev, func(a, b event) int { return int(a.from - b.from) })
+			e.absent = p.m.absent(n)
 			f(e, spans(ev), hash(p.h, uint64(n)), name)
 		}
+		e.absent = nil
 	}
 }

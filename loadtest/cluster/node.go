@@ -24,7 +24,7 @@ func nodeFamilies(d Detail) []family {
 		{"node_memory_MemAvailable_bytes", "Memory information field MemAvailable_bytes.", g, emitMemory(0.9)},
 		{"node_uname_info", "Labeled system information as provided by the uname system call.", g, func(p *page, e *emitter) {
 			e.add(curve{base: 1}, "domainname", "(none)", "machine", "x86_64", "nodename", p.m.nodeName(p.node), "release",
-				"6.8.0-1021-nvidia", "sysname", "Linux", "version", "#23-Ubuntu SMP")
+				p.m.system(p.node).kernel, "sysname", "Linux", "version", "#23-Ubuntu SMP")
 		}},
 		{"node_filesystem_size_bytes", "Filesystem size in bytes.", g, emitFilesystem},
 		{"node_filesystem_avail_bytes", "Filesystem space available to non-root users in bytes.", g, emitFilesystem},
@@ -43,11 +43,8 @@ func nodeFamilies(d Detail) []family {
 			family{"node_filesystem_free_bytes", "Filesystem free space in bytes.", g, emitFilesystem},
 			family{"node_filesystem_files", "Filesystem total file nodes.", g, emitFilesystem},
 			family{"node_filesystem_files_free", "Filesystem total free file nodes.", g, emitFilesystem},
-			family{"node_os_info", "A metric with a constant '1' value labeled by the fields of os-release.", g, func(_ *page, e *emitter) {
-				e.add(curve{base: 1}, "build_id", "", "id", "ubuntu", "id_like", "debian", "image_id", "", "image_version", "", "name",
-					"Ubuntu", "pretty_name", "Ubuntu 22.04.5 LTS",
-					"variant", "", "variant_id", "", "version", "22.04.5 LTS (Jammy Jellyfish)", "version_codename", "jammy", "version_id",
-					"22.04")
+			family{"node_os_info", "A metric with a constant '1' value labeled by the fields of os-release.", g, func(p *page, e *emitter) {
+				e.add(curve{base: 1}, p.m.system(p.node).release...)
 			}},
 			family{"node_disk_info", "Info of /sys/block/<block_device>.", g, func(_ *page, e *emitter) {
 				for i, dev := range []string{"nvme0n1", "nvme1n1"} {
@@ -120,23 +117,15 @@ func emitMemory(idle float64) func(*page, *emitter) {
 	}
 }
 
-var filesystems = []struct {
-	device, fstype, mountpoint string
-	size, used                 float64
-}{
-	{"/dev/nvme0n1p2", "ext4", "/", 4.7e11, 0.38},
-	{"/dev/nvme1n1", "xfs", scratch, 3.8e12, 0.55},
-}
-
-// scratch is where the jobs of a node keep what they can lose.
-const scratch = "/mnt/scratch"
-
 func emitFilesystem(p *page, e *emitter) {
-	for _, f := range filesystems {
+	for _, f := range p.m.system(p.node).files {
 		_, h := e.weight([]string{"device", f.device, "device_error", "", "fstype", f.fstype, "mountpoint", f.mountpoint})
 		var c curve
 		free := wave(curve{kind: gauge, base: f.size * (1 - f.used), amp: f.size * 0.04, whole: true},
 			hash(p.h, hashString(0, f.mountpoint)))
+		if f.fixed {
+			free = curve{kind: gauge, base: math.Round(f.size * (1 - f.used))}
+		}
 		switch e.fam.name {
 		case "node_filesystem_size_bytes":
 			c.base = f.size
@@ -150,8 +139,11 @@ func emitFilesystem(p *page, e *emitter) {
 		case "node_filesystem_files_free":
 			c = wave(curve{kind: gauge, base: 2.1e8, amp: 1e6, whole: true}, h)
 		case "node_filesystem_readonly":
-			if f.mountpoint == "/" {
+			if f.system {
 				c = flag(p.host.of(-1, NodeDiskReadOnly))
+			}
+			if f.fixed {
+				c.base = 1
 			}
 		}
 		if left := c.scale; f.mountpoint == scratch && c.amp != 0 && e.fam.name != "node_filesystem_files_free" {

@@ -64,6 +64,9 @@ type Options struct {
 	// Exporters are those that the cluster has beside the ones that all have; 0
 	// means none of them.
 	Exporters Exporters
+	// NodeKinds are how the nodes of racks are set up, in turn; racks are uniform. Empty means the
+	// zero NodeKind alone. Experiments on shares and slices have one of them.
+	NodeKinds []NodeKind
 	// Claims says that pods have their GPUs through ResourceClaims (dynamic resource
 	// allocation): kube-state-metrics counts none, dcgm-exporter names who has which.
 	Claims bool
@@ -128,6 +131,16 @@ func (o Options) Validate() error {
 	}
 	if o.Detail != Lean && o.Detail != Full {
 		bad("detail: %d is neither Lean (0) nor Full (1)", o.Detail)
+	}
+	for i, k := range o.NodeKinds {
+		switch {
+		case k.Sharing < WholeGPUs || k.Sharing > MIGMixed || k.System < Ubuntu || k.System > Talos:
+			bad("node_kinds[%d]: %+v is none; the constants of Sharing and System are all", i, k)
+		case k.Sharing != WholeGPUs && o.Claims:
+			bad("node_kinds[%d]: a device plugin shares GPUs, and with claims there is none", i)
+		case k.Sharing != WholeGPUs && (i == 0 && o.FirstGang > 0 || o.FirstGang > i*o.withDefaults().NodesPerRack):
+			bad("node_kinds[%d]: the first gang needs %d nodes of whole GPUs", i, o.FirstGang)
+		}
 	}
 	if err := o.Exporters.validate(); err != nil {
 		bad("%w", err)

@@ -203,8 +203,13 @@ func (m *Model) Handler(clock func() time.Time) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		bw := bufio.NewWriterSize(w, 32<<10)
 		enc := json.NewEncoder(bw)
+		now, n := clock().UnixMilli(), 0
 		for i := range m.targets {
-			bw.WriteByte("[,"[min(i, 1)]) //nolint:errcheck // bufio keeps the error, and
+			if within(m.absent(m.targets[i].node), now) {
+				continue
+			}
+			bw.WriteByte("[,"[min(n, 1)]) //nolint:errcheck // bufio keeps the error, and
+			n++
 			if err := enc.Encode(m.sdGroup(&m.targets[i], r.Host)); err != nil {
 				return // the client left: nothing to tell it
 			}

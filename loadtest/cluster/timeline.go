@@ -42,6 +42,8 @@ var kinds = map[Kind]string{
 	NetworkAccountingLost: `a node name or "fleet"`,
 	NodeCordoned:          `a node name or "fleet"`,
 	NodesReserved:         `a node name or "fleet"`,
+	NodeUpgrade:           "a node name",
+	NodeAbsent:            "a node name",
 	GPUXidFatal:           "node/gpu, such as gpu-00003/5",
 	GPUUncorrectableECC:   "node/gpu, such as gpu-00003/5",
 	GPUCorrectableECC:     "node/gpu, such as gpu-00003/5",
@@ -130,6 +132,11 @@ func newTimeline(seed uint64, start int64, troubles []Trouble) *timeline {
 		k := eventKey{t.Kind, t.Target}
 		tl.kinds[t.Kind] = true
 		tl.staged[k] = append(tl.staged[k], event{t.From.UnixMilli(), t.Until.UnixMilli(), t.Value})
+		a := ailment{t.Kind, -1, event{t.From.UnixMilli(), t.Until.UnixMilli(), 0}}
+		if down, ok := a.reboot(); ok {
+			k.kind = NodeDown
+			tl.staged[k] = append(tl.staged[k], down)
+		}
 	}
 	for _, ev := range tl.staged {
 		sort.Slice(ev, func(i, j int) bool { return ev[i].from < ev[j].from })

@@ -57,7 +57,27 @@ func staged(t *testing.T, o Options) []Trouble {
 func TestBackfillOfTroubles(t *testing.T) {
 	o := Options{Seed: 7, Nodes: 4, APIServers: 1, Exporters: AllExporters}
 	o.Troubles = staged(t, o)
-	m := mustNew(t, o)
+	backfilled(t, mustNew(t, o))
+}
+
+// The same of nodes of all kinds, two of which are worked on.
+func TestBackfillOfKinds(t *testing.T) {
+	o := Options{Seed: 7, Nodes: 4, APIServers: 1, Exporters: AllExporters, NodesPerRack: 1, NodeKinds: allKinds}
+	at := func(minutes int) time.Time { return testUntil.Add(time.Duration(minutes) * time.Minute) }
+	o.Troubles = []Trouble{
+		{Kind: NodeUpgrade, Target: "gpu-00001", From: at(-50), Until: at(-35)},
+		{Kind: NodeAbsent, Target: "gpu-00002", From: at(-55), Until: at(-40)},
+		{Kind: NodeAbsent, Target: "gpu-00002", From: at(-20), Until: at(20)},
+		{Kind: GPUXidFatal, Target: "gpu-00003/7", From: at(-34), Until: at(-20), Value: 119},
+		{Kind: GPUXidFatal, Target: "gpu-00002/1", From: at(-30), Until: at(-25), Value: 79},
+		{Kind: GPUThrottled, Target: "gpu-00003/1", From: at(-40), Until: at(-30)},
+		{Kind: NodeDiskReadOnly, Target: "gpu-00003", From: at(-30), Until: at(-15)},
+	}
+	backfilled(t, mustNew(t, o))
+}
+
+func backfilled(t *testing.T, m *Model) {
+	t.Helper()
 	var rules []*relabel.Config
 	if err := yaml.Unmarshal([]byte(accountingRelabelling), &rules); err != nil {
 		t.Fatal(err)

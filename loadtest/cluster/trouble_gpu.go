@@ -94,10 +94,13 @@ func (s *nodeState) lost(gpu int) []event {
 	return spans(out)
 }
 
-// sick is how many of the node's GPUs the device plugin holds for dead; nil: none ever.
-func (s *nodeState) sick(gpus int) *steps {
+// sick is how many of what a node offers the device plugin holds for dead; nil: none ever.
+func (s *nodeState) sick(o offer) *steps {
 	var d []delta
-	for g := range gpus {
+	for g, n := range o.of {
+		if n == 0 {
+			continue
+		}
 		var ev []event
 		for i := range s.ill {
 			if a := &s.ill[i]; a.gpu == g && a.unhealthy() {
@@ -105,7 +108,7 @@ func (s *nodeState) sick(gpus int) *steps {
 			}
 		}
 		for _, e := range spans(ev) {
-			d = append(d, delta{e.from, 1}, delta{e.until, -1})
+			d = append(d, delta{e.from, n}, delta{e.until, -n})
 		}
 	}
 	if d == nil {
@@ -116,18 +119,18 @@ func (s *nodeState) sick(gpus int) *steps {
 
 // stuck gives a reading another value while a trouble of the kind is on.
 func stuck(f gpuField, kind Kind, value func(event) float64) gpuField {
-	return func(p *page, s *nodeState, gpu int, h uint64) curve {
-		c := f(p, s, gpu, h)
-		c.over = during(s.of(gpu, kind), value)
+	return func(p *page, s *nodeState, d device, h uint64) curve {
+		c := f(p, s, d, h)
+		c.over = during(s.of(d.gpu, kind), value)
 		return c
 	}
 }
 
 // faster lets a counter rise by so much a second more while a trouble is on.
 func faster(f gpuField, kind Kind, perSecond func(event) float64) gpuField {
-	return func(p *page, s *nodeState, gpu int, h uint64) curve {
-		c := f(p, s, gpu, h)
-		if ev := s.of(gpu, kind); len(ev) > 0 {
+	return func(p *page, s *nodeState, d device, h uint64) curve {
+		c := f(p, s, d, h)
+		if ev := s.of(d.gpu, kind); len(ev) > 0 {
 			if c.kind == constant {
 				c = curve{kind: counter, whole: true, pr: &s.machine}
 			}
@@ -139,18 +142,18 @@ func faster(f gpuField, kind Kind, perSecond func(event) float64) gpuField {
 
 // flagged is 1 while a trouble of one of the kinds is on.
 func flagged(kinds ...Kind) gpuField {
-	return func(_ *page, s *nodeState, gpu int, _ uint64) curve { return flag(s.of(gpu, kinds...)) }
+	return func(_ *page, s *nodeState, d device, _ uint64) curve { return flag(s.of(d.gpu, kinds...)) }
 }
 
 // jumps is a counter that counts troubles of the kinds. A machine's restart
 // forgets them unless they are burnt into the card.
 func jumps(burnt bool, n func(event) float64, kinds ...Kind) gpuField {
-	return func(_ *page, s *nodeState, gpu int, _ uint64) curve {
+	return func(_ *page, s *nodeState, d device, _ uint64) curve {
 		starts := s.machine.starts
 		if burnt {
 			starts = nil
 		}
-		st := counted(s.of(gpu, kinds...), starts, n)
+		st := counted(s.of(d.gpu, kinds...), starts, n)
 		if st == nil {
 			return curve{}
 		}
@@ -220,10 +223,10 @@ func (m *Model) idleSpans(e *experiment, a *attempt, first bool, f func(from, un
 // the clocks held down by heat; the series is there only while some did.
 func emitClockEvents(p *page, e *emitter) {
 	const every = 30 * second
-	p.eachGPU(func(gpu int, h holder, pairs []string) {
+	p.eachDevice(func(d device, h holder, pairs []string) {
 		var samples []delta
 		var seen []event
-		for _, t := range spans(p.host.of(gpu, GPUThrottled)) {
+		for _, t := range spans(p.host.of(d.gpu, GPUThrottled)) {
 			at := t.from
 			for ; at < t.until; at += every {
 				samples = append(samples, delta{at, 1}, delta{at + xidWindow, -1})

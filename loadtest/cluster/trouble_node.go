@@ -90,6 +90,8 @@ var nodeKinds = map[Kind]struct {
 	NetworkAccountingLost: {fleet: true, needs: WithIPTables, max: 1},
 	NodeCordoned:          {fleet: true, max: 1},
 	NodesReserved:         {fleet: true, max: 1},
+	NodeUpgrade:           {},
+	NodeAbsent:            {},
 	GPUXidFatal:           {gpu: true, max: 999},
 	GPUUncorrectableECC:   {gpu: true},
 	GPUCorrectableECC:     {gpu: true},
@@ -139,6 +141,9 @@ func (o Options) checkNodeTrouble(t Trouble) error {
 			bad("value %v is the share of the nodes and must be at most 1", t.Value)
 		}
 		return errors.Join(errs...)
+	}
+	if t.Kind == NodeAbsent && t.Until.UnixMilli()-t.From.UnixMilli() <= leavesAfter {
+		bad("it ends before the node is gone, two minutes after its beginning")
 	}
 	name, gpu, both := strings.Cut(t.Target, "/")
 	if both != where.gpu {
@@ -349,6 +354,8 @@ func (m *Model) nodeDeaths(e *experiment, from, until int64) []event {
 			switch {
 			case a.kind == NodeNotReady:
 				at += evictAfter
+			case a.kind == NodeUpgrade || a.kind == NodeAbsent:
+				at += drainAfter
 			case a.gpu < e.pool.gpu || a.gpu >= e.pool.gpu+e.pool.gpus || !a.kills():
 				continue
 			}
@@ -375,8 +382,12 @@ func (m *Model) roomAt(e *experiment, t int64) int64 {
 		for n := e.pool.first; n < e.pool.first+e.pool.nodes; n++ {
 			for _, a := range m.ill[n] {
 				mine := a.gpu < 0 || a.gpu >= e.pool.gpu && a.gpu < e.pool.gpu+e.pool.gpus
-				if mine && a.keepsPodsAway() && t >= a.from && t < a.until+readyAfter {
-					t, again = a.until+readyAfter, true
+				back := a.until + readyAfter
+				if _, planned := a.reboot(); planned {
+					back += pluginAfter
+				}
+				if mine && a.keepsPodsAway() && t >= a.from && t < back {
+					t, again = back, true
 				}
 			}
 		}
@@ -386,5 +397,6 @@ func (m *Model) roomAt(e *experiment, t int64) int64 {
 
 // keepsPodsAway says whether the scheduler places nothing there meanwhile.
 func (a *ailment) keepsPodsAway() bool {
-	return a.kind == NodeNotReady || a.kind == NodeCordoned || a.unhealthy()
+	_, planned := a.reboot()
+	return a.kind == NodeNotReady || a.kind == NodeCordoned || planned || a.unhealthy()
 }

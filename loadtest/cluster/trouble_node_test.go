@@ -286,8 +286,8 @@ func TestNodeTroublesMoveTheirSeries(t *testing.T) {
 			})
 		}
 		for k := range nodeKinds {
-			if !seen[k] {
-				t.Errorf("%s is not in the table", k)
+			if _, planned := (&ailment{kind: k}).reboot(); !seen[k] && !planned {
+				t.Errorf("%s is not in the table; planned work is TestPlannedWork's", k)
 			}
 		}
 	}

@@ -21,6 +21,8 @@ type Pod struct {
 	// holds.
 	Node string
 	GPUs []int
+	// Share is the part of each of them that it holds: 1, or less of a GPU that is shared or cut.
+	Share float64
 	// Attempt counts from 0 how often the gang was made anew before.
 	Attempt int
 	// Scheduled, Started and Ended are zero where that never happened before Removed; Created ≤
@@ -41,7 +43,7 @@ func (m *Model) Pods(from, until time.Time) []Pod {
 		e.pods(from.UnixMilli(), until.UnixMilli(), func(q *pod) {
 			p := Pod{
 				Experiment: name, Gang: e.name, Team: team, Namespace: q.space.name, Name: q.name, UID: q.uid, Attempt: q.n,
-				Created: time.UnixMilli(q.a.created), Removed: time.UnixMilli(q.a.removed),
+				Created: time.UnixMilli(q.a.created), Removed: time.UnixMilli(q.a.removed), Share: q.share(),
 			}
 			if q.a.scheduled < q.a.removed {
 				p.Node, p.Scheduled = m.nodeName(q.node), time.UnixMilli(q.a.scheduled)
