@@ -72,6 +72,12 @@ var smallFrom = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
 func smallServer(t *testing.T) *localprom.Shard {
 	t.Helper()
+	return loaded(t, small)
+}
+
+// loaded is a server that holds what a text of promtool's test language says, from smallFrom on.
+func loaded(t *testing.T, text string) *localprom.Shard {
+	t.Helper()
 	s, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +87,7 @@ func smallServer(t *testing.T) *localprom.Shard {
 			t.Error(err)
 		}
 	})
-	if err := s.LoadAt(small, smallFrom); err != nil {
+	if err := s.LoadAt(text, smallFrom); err != nil {
 		t.Fatal(err)
 	}
 	return s

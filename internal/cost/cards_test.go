@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/spillwayproject/spillway/internal/localprom"
 )
 
 // node is a machine of H100s, one of whose kind of pods holds all that it hands out for an hour.
@@ -58,23 +56,11 @@ func TestSharedCards(t *testing.T) {
 		// The same where nobody sees the cards: 24 sevenths and four.
 		{sharedNode{"dark", h100, map[string]int{gpu: 4, mig + "3g_40gb": 8}, 0, 0}, "7.429", "0.000"},
 	}
-	s, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	text := "load 1m\n  up{job=\"kube-state-metrics\",cluster=\"jaguar\",instance=\"a\"} 1x59\n"
 	for _, n := range nodes {
 		text += n.load()
 	}
-	if err := s.LoadAt(text, smallFrom); err != nil {
-		t.Fatal(err)
-	}
-	o := smallOptions(t, s.URL())
+	o := smallOptions(t, loaded(t, text).URL())
 	o.Range, o.By = Range{smallFrom, smallFrom.Add(time.Hour), time.UTC}, []Dimension{Namespace, Model}
 	b, err := Make(t.Context(), o)
 	if err != nil {

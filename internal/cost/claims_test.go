@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/spillwayproject/spillway/internal/localprom"
 )
 
 // TestClaims: two hours of a node of nine cards that pods have through ResourceClaims. What each
@@ -78,20 +76,8 @@ func TestClaims(t *testing.T) {
 	runs("late", "9", "1x9 _x110")
 	has("late", "8", "", "1x9 stale _x109")
 
-	s, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	text := strings.Replace(b.String(), `pod="w",uid="7"`, `pod="cpu",uid="7"`, 1)
-	if err := s.LoadAt(text, smallFrom); err != nil {
-		t.Fatal(err)
-	}
-	o := smallOptions(t, s.URL())
+	o := smallOptions(t, loaded(t, text).URL())
 	o.Range, o.By = Range{smallFrom, smallFrom.Add(2 * time.Hour), time.UTC}, []Dimension{Namespace, Model}
 	bill, err := Make(t.Context(), o)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func (d droppingAppender) Append(ref storage.SeriesRef, l labels.Labels, t int64
 		if !slices.Contains(kept, l.Get("__name__")) {
 			return 0, nil
 		}
-		if l.Get("resource") != "" && l.Get("resource") != "nvidia_com_gpu" {
+		if r := l.Get("resource"); r != "" && r != "nvidia_com_gpu" && !strings.HasPrefix(r, "nvidia_com_mig_") {
 			return 0, nil
 		}
 		if l.Get("job") == cluster.JobKubeStateMetrics && d.replica != "" {
@@ -124,7 +125,8 @@ func (w *month) modelOf() map[string]string {
 		}
 		err := w.model.Series(x, w.from, func(l labels.Labels, _ float64, _ model.MetricType) {
 			if l.Get("__name__") == "kube_node_labels" {
-				out[l.Get("node")] = l.Get("label_nvidia_com_gpu_product")
+				product, _, _ := strings.Cut(l.Get("label_nvidia_com_gpu_product"), "-MIG-")
+				out[l.Get("node")] = strings.TrimSuffix(product, "-SHARED")
 			}
 		})
 		if err != nil {
@@ -170,7 +172,7 @@ func (w *month) truth(from, to time.Time, key func(x *cluster.Experiment, node s
 				continue
 			}
 			for _, n := range x.Nodes {
-				out[key(x, n)] += float64(x.GPUs) * d.Hours()
+				out[key(x, n)] += float64(x.GPUs) * x.Share * d.Hours()
 			}
 		}
 	}
