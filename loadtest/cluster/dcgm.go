@@ -233,7 +233,9 @@ func (p *page) eachDevice(f func(d device, h holder, pairs []string)) {
 			}
 			for _, v := range versions {
 				pairs[len(base)-1] = v.version
-				without(lost, max(h.from, v.from), min(h.until, v.until), func(from, until int64) { f(d, holder{from, until, h.pod}, pairs) })
+				without(lost, max(h.from, v.from), min(h.until, v.until), func(from, until int64) {
+					f(d, holder{from, until, h.pod}, pairs)
+				})
 			}
 		}
 	}

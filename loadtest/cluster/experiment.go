@@ -296,7 +296,8 @@ func (e *experiment) pods(from, until int64, yield func(*pod)) {
 			p := pod{
 				exp: e, n: n, rank: rank, space: e.space, container: "trainer", app: "trainer",
 				name: e.name + "-w-" + strconv.Itoa(rank), uid: uuid(hash(e.hash, 30, uint64(n), uint64(rank))),
-				node: e.pool.first + rank, gpu: e.pool.gpu, gpus: e.pool.gpus, pool: e.pool, a: a.of(e, rank), owner: [2]string{"Job", e.name + "-w"},
+				node: e.pool.first + rank, gpu: e.pool.gpu, gpus: e.pool.gpus, pool: e.pool, a: a.of(e, rank),
+				owner: [2]string{"Job", e.name + "-w"},
 			}
 			if rank > 0 && len(a.inPlace) > 0 {
 				// Only rank 0's container restarts in place; the others wait for it.
@@ -373,7 +374,8 @@ type Experiment struct {
 	Name, Namespace, Team string
 	// Nodes are the names of the nodes it runs on, in the order of its pods.
 	Nodes []string
-	// GPUs is the number of GPUs of each pod, and Share the part of each that it holds, as Pod has it.
+	// GPUs is the number of GPUs of each pod, and Share the part of each that it holds, as Pod has
+	// it.
 	GPUs  int
 	Share float64
 	// Runs are the spans in which its pods ran, one for each attempt.

@@ -17,8 +17,8 @@ const (
 	// MIGSingle: each GPU is cut into seven slices of 1g, all of which are nvidia.com/gpu; the
 	// product ends in the profile. dcgm-exporter shows slices.
 	MIGSingle
-	// MIGMixed: the first half of the GPUs are whole, the others cut into two slices of 3g, which are
-	// resources of their own.
+	// MIGMixed: the first half of the GPUs are whole, the others cut into two slices of 3g, which
+	// are resources of their own.
 	MIGMixed
 )
 
@@ -119,8 +119,8 @@ func (m *Model) devices(node int) []device {
 	return out
 }
 
-// instance are the labels of a slice; none of a whole GPU. The driver numbers slices of one GPU from
-// 1 where they are two, and from 7 where they are seven.
+// instance are the labels of a slice; none of a whole GPU. The driver numbers slices of one GPU
+// from 1 where they are two, and from 7 where they are seven.
 func (m *Model) instance(node int, d device) []string {
 	if d.slice < 0 {
 		return nil

@@ -4,13 +4,13 @@ import "slices"
 
 // Work that is planned: nothing of it is a fault, and nobody should drain a node for it.
 const (
-	// NodeUpgrade: the node is cordoned at From, its gangs are evicted, in the middle third of the time
-	// it is rebooted, and it comes back with the next driver; at Until it is given back. Target is the
-	// node.
+	// NodeUpgrade: the node is cordoned at From, its gangs are evicted, in the middle third of the
+	// time it is rebooted, and it comes back with the next driver; at Until it is given back.
+	// Target is the node.
 	NodeUpgrade Kind = "NodeUpgrade"
-	// NodeAbsent: cluster-autoscaler gives the node back. At From it is cordoned and marked for it, its
-	// gangs are evicted; two minutes later it is gone: from the control plane, from service discovery
-	// and from the probers' list. At Until it joins again, as new. Target is the node.
+	// NodeAbsent: cluster-autoscaler gives the node back. At From it is cordoned and marked for it,
+	// its gangs are evicted; two minutes later it is gone: from the control plane, from service
+	// discovery and from the probers' list. At Until it joins again, as new. Target is the node.
 	NodeAbsent Kind = "NodeAbsent"
 )
 
