@@ -226,6 +226,23 @@
             trouble: ['NodeCordoned'],
           }),
         ]),
+        g.row('What is not watched?', [
+          g.table('Not scraped', {
+            description: 'What these clusters do not let us scrape, and what is not told of them therefore: alerts on it never fire, panels about it are empty. On purpose, as with a managed control plane, it may stay; what was there before and is gone, ScrapeJobGone tells.',
+            w: 24,
+            h: 6,
+            targets: [g.q('cluster_watched:targets:count{%(cl)s} == 0' % f)],
+            columns: [
+              { field: c.clusterLabel, title: 'Cluster', width: 160, hide: !c.showMultiCluster },
+              { field: 'watched', title: 'Not scraped', width: 220 },
+              { field: 'blind', title: 'Not told therefore' },
+            ],
+            sortBy: 'Not scraped',
+            sortDesc: false,
+            quiet: 'everything that the mixin reads is scraped',
+            budget: 200,
+          }),
+        ]),
         g.row('Do alerts reach anybody?', [
           g.timeseries('Evaluations of the ruler', {
             description: 'Rules that the ruler evaluates a second. All alerts about the clusters come from it: none at all is silence, not peace.',

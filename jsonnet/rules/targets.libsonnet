@@ -8,8 +8,24 @@
   // usual is what a series was nine times out of ten, looked at once an hour: a burst does not raise it, and what was there for less than an hour may be forgotten.
   local usual(series) = 'quantile_over_time(0.9, %s[%s:%s])' % [series, t.d(c.targets.memory), t.d('1h')],
 
+  // watched is how many targets of a sort a cluster has, 0 of those that nobody scrapes there.
+  local watched(what) = {
+    record: 'cluster_watched:targets:count',
+    labels: { watched: what, blind: c.targets.watched[what][1] },
+    expr: |||
+      sum by (%(cl)s) (cluster_job:targets:count{%(of)s})
+      or on (%(cl)s)
+      0 * group by (%(cl)s) (cluster_job:targets:count)
+    ||| % { cl: cl, of: c.targets.watched[what][0] },
+  },
+
   prometheusRules+:: {
     groups+: [
+      {
+        name: 'targets.watched',
+        interval: t.d('3m'),
+        rules: [watched(what) for what in std.objectFields(c.targets.watched)],
+      },
       {
         name: 'targets.usual',
         interval: t.d('3m'),
