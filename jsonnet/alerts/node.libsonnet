@@ -40,12 +40,21 @@
         interval: t.d('1m'),
         rules: [
           a.alert('NodeUnreachable', onNode {
-            expr: m.unreachable,
+            // A node that fell silent a moment ago may be booting, whoever restarted it: it is down, and not cut off. One that the control plane does not speak of is judged by the probers alone.
+            expr: |||
+              %(unreachable)s
+              unless on (%(node)s)
+              (
+                node:ready:max == 0
+                and on (%(node)s)
+                max_over_time(node:ready:max[%(boot)s]) == 1
+              )
+            ||| % { unreachable: std.rstripChars(m.unreachable, '\n'), node: node, boot: t.d(c.node.boot) },
             hold: '5m',
             severity: 'auto',
             labels: { action: 'cordon-reboot' },
             summary: 'A node cannot be reached.',
-            description: '{{ $value | humanizePercentage }} of the probers do not reach %s, though its kubelet may still report.' % where,
+            description: '{{ $value | humanizePercentage }} of the probers do not reach %s. Its kubelet still reports, or has been silent for longer than a machine boots.' % where,
           }),
           a.alert('NodeFilesystemReadOnly', onNode {
             expr: |||
