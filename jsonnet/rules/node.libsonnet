@@ -8,6 +8,12 @@
   local node = '%s, %s' % [c.clusterLabel, c.nodeLabel],
   local cl = c.clusterLabel,
 
+  // written leaves out file systems that are read-only: NodeFilesystemReadOnly tells of those that were not always.
+  local written = std.rstripChars(|||
+    unless on (%(n)s, mountpoint, device)
+    node_filesystem_readonly{%(s)s, %(fs)s} == 1
+  ||| % { n: node, s: s, fs: c.node.filesystems }, '\n'),
+
   // name of the recorded series of a node: what its quantiles over the cluster are called.
   local quantiles = {
     'node:cpu_busy:ratio_rate5m': 'cluster:node_cpu_busy:quantile',
@@ -46,13 +52,14 @@
             expr: 'max by (%s) (rate(node_disk_io_time_seconds_total{%s}[%s]))' % [node, s, t.d('5m')],
           },
           {
-            // Of each local file system.
+            // Of each local file system that can be written to: the image of an immutable system is as full as it was built, often to the last block.
             record: 'node:filesystem_used:ratio',
             expr: |||
               max by (%(n)s, mountpoint, device) (
                 1 - node_filesystem_avail_bytes{%(s)s, %(fs)s} / node_filesystem_size_bytes{%(s)s, %(fs)s}
               )
-            ||| % { n: node, s: s, fs: c.node.filesystems },
+              %(written)s
+            ||| % { n: node, s: s, fs: c.node.filesystems, written: written },
           },
           {
             // A file system that makes inodes as it needs them (btrfs) tells of 0, and has no ratio.
@@ -61,7 +68,8 @@
               max by (%(n)s, mountpoint, device) (
                 1 - node_filesystem_files_free{%(s)s, %(fs)s} / (node_filesystem_files{%(s)s, %(fs)s} > 0)
               )
-            ||| % { n: node, s: s, fs: c.node.filesystems },
+              %(written)s
+            ||| % { n: node, s: s, fs: c.node.filesystems, written: written },
           },
           {
             // 1 for each local file system that has been writable, as long as it

@@ -222,9 +222,9 @@ type system struct {
 	release       []string // labels of node_os_info
 }
 
-// The mounts are those that node_exporter shows on such nodes; field.md and the systems' own
-// documentation name them. An image's file systems are as full as the image is: a squashed one has
-// nothing free, a verified one little.
+// The mounts are those that node_exporter shows on such nodes, by the systems' own
+// documentation. An image is as full as it was built, a squashed one to its last
+// block.
 var systems = map[System]system{
 	Ubuntu: {
 		image: "Ubuntu 22.04.5 LTS", kernel: "6.8.0-1021-nvidia",
@@ -238,9 +238,9 @@ var systems = map[System]system{
 	ContainerOptimized: {
 		image: "Container-Optimized OS from Google", kernel: "6.6.87+",
 		files: []fileSystem{
-			{device: "/dev/dm-0", fstype: "ext2", mountpoint: "/", size: 2.08e9, used: 0.97, fixed: true},
+			{device: "/dev/dm-0", fstype: "ext2", mountpoint: "/", size: 2.08e9, used: 0.62, fixed: true},
 			{device: "/dev/nvme0n1p1", fstype: "ext4", mountpoint: "/mnt/stateful_partition", size: 4.6e11, used: 0.38, system: true},
-			{device: "/dev/nvme0n1p8", fstype: "ext4", mountpoint: "/usr/share/oem", size: 1.2e7, used: 0.96, fixed: true},
+			{device: "/dev/nvme0n1p8", fstype: "ext4", mountpoint: "/usr/share/oem", size: 1.2e7, used: 0.02, fixed: true},
 			scratchFS,
 		},
 		release: []string{
@@ -252,7 +252,7 @@ var systems = map[System]system{
 	Bottlerocket: {
 		image: "Bottlerocket OS 1.49.0 (aws-k8s-1.34-nvidia)", kernel: "6.12.46",
 		files: []fileSystem{
-			{device: "/dev/dm-0", fstype: "ext4", mountpoint: "/", size: 1.6e9, used: 0.98, fixed: true},
+			{device: "/dev/dm-0", fstype: "ext4", mountpoint: "/", size: 9.5e8, used: 0.67, fixed: true},
 			{device: "/dev/nvme2n1p1", fstype: "xfs", mountpoint: "/local", size: 4.6e11, used: 0.38, system: true},
 			scratchFS,
 		},
