@@ -22,7 +22,7 @@ ALONE := $(ALONE)|TestEndlessBodies|TestEndlessTables|TestDecodeTableRandom|Test
 # Thousands of queries against a reference: too many for the race detector in make test-full too.
 PROOFS := TestPromQLTest|TestExactFuzz|TestMonth
 # Without what is on real servers with compressed time, and without pure functions in one goroutine.
-ALL = ./proxy/server $$(go list ./... | grep -vE '/(live|alerts|jsonnet)$$')
+ALL = ./proxy/server $$(go list ./... | grep -vE '/(live|alerts|soak|jsonnet)$$')
 # What RACE does not have.
 PLAIN = ./loadtest/scenario ./internal/demo ./jsonnet ./alerts $$(go list ./... | grep -v /live$$ | grep -vxFf <(printf '%s\n' $(RACE)))
 
@@ -111,6 +111,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
 	@$(STEP) live-gone go test -timeout 60m $(LIVE) -run TestScrapeJobsGone -live.gone -v
+	@$(STEP) soak go test -timeout 300m ./alerts/soak -run 'TestSoak$$' -soak.days 30 -soak.nodes 100 -v
 	@$(STEP) panels-all go test -timeout 90m ./dashboards/live -run 'TestDashboards$$|TestDashboardsAfterDropRules' -live.all -v
 	@$(STEP) live-relabel go test -timeout 120m $(LIVE) -run TestTroubles -live.all -live.relabel -v
 	@$(STEP) plugin-page ./tools/page.sh plugin

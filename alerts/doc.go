@@ -5,6 +5,7 @@
 //	shard/    rules about one Prometheus, which run in it: they must not depend on anything else
 //	tests/    promtool's rule tests: for every alert one case that fires, a near miss, one without data and two clusters at once
 //	live/     the rules on real servers, with troubles staged in the simulated cluster
+//	soak/     the rules over weeks of the simulated cluster: what fires falsely, what is missed
 //
 // metrics.yaml is the metrics and labels that the rules name, with the exporter that each comes
 // from.

@@ -147,7 +147,8 @@ func packages(imports map[string][]string) (all []string) {
 var laboratory = []string{
 	module + "loadtest", module + "internal/lab", module + "internal/demo", module + "internal/localprom", module + "internal/realprom",
 	module + "internal/realkube", module + "internal/fakeshard",
-	module + "alerts/live", module + "dashboards/live", module + "grafana-plugin/pkg", module + "deploy/ruler", module + "proofs",
+	module + "alerts/live", module + "alerts/soak",
+	module + "dashboards/live", module + "grafana-plugin/pkg", module + "deploy/ruler", module + "proofs",
 	"gonum.org/v1/plot", "github.com/prometheus/prometheus/web",
 }
 

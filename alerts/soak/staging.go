@@ -1,0 +1,199 @@
+package soak
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillwayproject/spillway/loadtest/cluster"
+)
+
+const (
+	day = 24 * time.Hour
+	// lead is how old the cluster is when the soak begins: every node and process has started anew.
+	lead = 20 * day
+	// warmUp is evaluated before anything is staged or judged: rules compare with an hour ago.
+	warmUp = 3 * time.Hour
+	// apart is the least time between two incidents of one node, beyond what the first one keeps.
+	apart = 2 * time.Hour
+	// wideEvery is how often something befalls a share of the fleet; hush is how long before and
+	// after it nothing else is staged.
+	wideEvery = 3 * day
+	hush      = 3 * time.Hour
+	// tries bounds the search for a node that is free.
+	tries = 100
+)
+
+// Incident is one thing that was staged.
+type Incident struct {
+	Name        string
+	Target      string
+	From, Until time.Time
+
+	sort  *sort
+	found map[string]time.Duration // by wanted alert, since From
+}
+
+func (i *Incident) node() string {
+	node, _, _ := strings.Cut(i.Target, "/")
+	return node
+}
+
+// end is when its consequences are over.
+func (i *Incident) end() time.Time { return i.Until.Add(i.sort.keep) }
+
+// troubles are what the model is told.
+func (i *Incident) troubles() []cluster.Trouble {
+	out := []cluster.Trouble{{Kind: i.sort.kind, Target: i.Target, Value: i.sort.value, From: i.From, Until: i.Until}}
+	for _, p := range i.sort.also {
+		out = append(out, cluster.Trouble{Kind: p.kind, Target: i.Target, From: i.From.Add(-p.before), Until: i.Until.Add(p.after)})
+	}
+	return out
+}
+
+// drawing places incidents on nodes.
+type drawing struct {
+	rnd         *rand.Rand
+	model       *cluster.Model // without anything staged
+	from, until time.Time
+	out         []*Incident
+	wide        []*Incident
+	busy        map[string][]cluster.Span // by node or server
+	only        func(*sort) bool
+}
+
+// stage draws what happens in [from, until) and gives the model to which it does.
+func stage(o Options, from, until time.Time) ([]*Incident, *cluster.Model, error) {
+	m, err := cluster.New(o.Cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &drawing{
+		rnd: rand.New(rand.NewPCG(o.Seed, 1)), model: m, only: o.only, from: from, until: until,
+		busy: map[string][]cluster.Span{},
+	}
+	d.fleet(o.Cluster.Nodes)
+	for _, l := range []lane{failing, working} {
+		for range width[l].rows {
+			d.row(l)
+		}
+	}
+	slices.SortStableFunc(d.out, func(a, b *Incident) int { return a.From.Compare(b.From) })
+	for _, i := range d.out {
+		o.Cluster.Troubles = append(o.Cluster.Troubles, i.troubles()...)
+	}
+	if m, err = cluster.New(o.Cluster); err != nil {
+		return nil, nil, fmt.Errorf("stage %d incidents: %w", len(d.out), err)
+	}
+	return d.out, m, nil
+}
+
+// between is a time from a to b, whole seconds.
+func (d *drawing) between(a, b time.Duration) time.Duration {
+	return a + time.Duration(d.rnd.Int64N(int64(b-a)/int64(time.Second)+1))*time.Second
+}
+
+// deck are the sorts of a lane, in another order each time.
+func (d *drawing) deck(l lane) []*sort {
+	var out []*sort
+	for i := range catalogue {
+		if s := &catalogue[i]; s.lane == l && (d.only == nil || d.only(s)) {
+			out = append(out, s)
+		}
+	}
+	d.rnd.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+// fleet places what befalls a share of the fleet: one each few days, the first on the first day.
+func (d *drawing) fleet(nodes int) {
+	var deck []*sort
+	for at := d.from; ; at = at.Add(wideEvery) {
+		if len(deck) == 0 {
+			if deck = d.deck(wide); len(deck) == 0 {
+				return
+			}
+		}
+		s := deck[0]
+		deck = deck[1:]
+		i := &Incident{Name: s.name, sort: s, Target: "fleet", From: at.Add(d.between(12*time.Hour, 18*time.Hour))}
+		i.Until = i.From.Add(d.between(s.least, s.most))
+		if i.end().After(d.until) {
+			return
+		}
+		if nodes >= s.nodes {
+			d.out, d.wide = append(d.out, i), append(d.wide, i)
+		}
+	}
+}
+
+// row places incidents of a lane one after another.
+func (d *drawing) row(l lane) {
+	w := width[l]
+	at := d.from.Add(d.between(0, w.most))
+	var deck []*sort
+	for at.Before(d.until) {
+		if len(deck) == 0 {
+			if deck = d.deck(l); len(deck) == 0 {
+				return
+			}
+		}
+		s := deck[0]
+		i := &Incident{Name: s.name, sort: s, From: at, Until: at.Add(d.between(s.least, s.most))}
+		if over := d.hushed(i); over != nil {
+			at = over.Until.Add(hush)
+			continue
+		}
+		if i.end().After(d.until) {
+			return
+		}
+		deck = deck[1:]
+		if d.place(i) {
+			d.out = append(d.out, i)
+			at = i.Until
+		}
+		at = at.Add(d.between(w.least, w.most))
+	}
+}
+
+// hushed is what befalls the fleet about that time, if anything does.
+func (d *drawing) hushed(i *Incident) *Incident {
+	for _, w := range d.wide {
+		if i.end().After(w.From.Add(-hush)) && i.From.Before(w.Until.Add(hush)) {
+			return w
+		}
+	}
+	return nil
+}
+
+// place finds a target that is free.
+func (d *drawing) place(i *Incident) bool {
+	whole := cluster.Span{From: i.From.Add(-apart), Until: i.end().Add(apart)}
+	for range tries {
+		key := ""
+		switch i.sort.on {
+		case aNode, aGPU:
+			key = fmt.Sprintf("gpu-%05d", d.rnd.IntN(d.model.Options().Nodes))
+			// What a reboot would hide or end is not staged: it would be missed with good reason.
+			if len(i.sort.want) > 0 && len(d.model.Troubles(cluster.NodeDown, key, whole.From, whole.Until)) > 0 {
+				continue
+			}
+			i.Target = key
+			if i.sort.on == aGPU {
+				i.Target = fmt.Sprintf("%s/%d", key, d.rnd.IntN(d.model.Options().GPUsPerNode))
+			}
+		case aServer:
+			targets := d.model.Targets()
+			t := targets[d.rnd.IntN(len(targets))]
+			key = t.Job + "/" + t.Instance
+			i.Target = key
+		}
+		if !slices.ContainsFunc(d.busy[key], func(s cluster.Span) bool { return whole.Until.After(s.From) && whole.From.Before(s.Until) }) {
+			d.busy[key] = append(d.busy[key], whole)
+			return true
+		}
+	}
+	return false
+}
