@@ -13,6 +13,7 @@ const (
 	aNode   whom = iota // a node's name
 	aGPU                // node/gpu
 	aServer             // the job/instance of a server of the cluster
+	aJob                // all servers of a job, one after the other
 	aShare              // "fleet"
 )
 
@@ -128,7 +129,7 @@ var catalogue = []sort{
 	},
 	{
 		name: "node dead", kind: cluster.NodeDown, on: aNode,
-		least: 30 * minute, most: 6 * hour, want: []string{"NodeUnreachable"}, keep: ofCount,
+		least: 40 * minute, most: 6 * hour, want: []string{"NodeUnreachable"}, keep: ofCount,
 	},
 	{
 		name: "full disk", kind: cluster.NodeDiskFull, on: aNode,
@@ -151,6 +152,22 @@ var catalogue = []sort{
 	{
 		name: "planned reboot", lane: working, kind: cluster.NodeDown, on: aNode,
 		least: 6 * minute, most: 40 * minute, also: []part{{cluster.NodeCordoned, 10 * minute, 10 * minute}},
+	},
+	{
+		name: "reboot that nobody announced", lane: working, kind: cluster.NodeDown, on: aNode,
+		least: 5 * minute, most: 18 * minute,
+	},
+	{
+		name: "node upgraded", lane: working, kind: cluster.NodeUpgrade, on: aNode,
+		least: 12 * minute, most: 90 * minute,
+	},
+	{
+		name: "node given back", lane: working, kind: cluster.NodeAbsent, on: aNode,
+		least: 10 * minute, most: 8 * hour,
+	},
+	{
+		name: "exporter rolled out", lane: working, kind: cluster.ProcessRestart, on: aJob,
+		least: 10 * minute, most: hour,
 	},
 	{
 		name: "cordoned node", lane: working, kind: cluster.NodeCordoned, on: aNode,

@@ -22,6 +22,8 @@ const (
 	// after it nothing else is staged.
 	wideEvery = 3 * day
 	hush      = 3 * time.Hour
+	// restart is how long a server of a roll-out is away.
+	restart = 40 * time.Second
 	// tries bounds the search for a node that is free.
 	tries = 100
 )
@@ -32,8 +34,9 @@ type Incident struct {
 	Target      string
 	From, Until time.Time
 
-	sort  *sort
-	found map[string]time.Duration // by wanted alert, since From
+	sort    *sort
+	servers []string                 // of a job: job/instance, in the order of their restarts
+	found   map[string]time.Duration // by wanted alert, since From
 }
 
 func (i *Incident) node() string {
@@ -46,6 +49,15 @@ func (i *Incident) end() time.Time { return i.Until.Add(i.sort.keep) }
 
 // troubles are what the model is told.
 func (i *Incident) troubles() []cluster.Trouble {
+	if i.sort.on == aJob {
+		var out []cluster.Trouble
+		turn := i.Until.Sub(i.From) / time.Duration(len(i.servers)+1)
+		for n, s := range i.servers {
+			at := i.From.Add(time.Duration(n) * turn)
+			out = append(out, cluster.Trouble{Kind: i.sort.kind, Target: s, From: at, Until: at.Add(restart)})
+		}
+		return out
+	}
 	out := []cluster.Trouble{{Kind: i.sort.kind, Target: i.Target, Value: i.sort.value, From: i.From, Until: i.Until}}
 	for _, p := range i.sort.also {
 		out = append(out, cluster.Trouble{Kind: p.kind, Target: i.Target, From: i.From.Add(-p.before), Until: i.Until.Add(p.after)})
@@ -189,6 +201,15 @@ func (d *drawing) place(i *Incident) bool {
 			t := targets[d.rnd.IntN(len(targets))]
 			key = t.Job + "/" + t.Instance
 			i.Target = key
+		case aJob:
+			targets := d.model.Targets()
+			key = targets[d.rnd.IntN(len(targets))].Job
+			i.Target, i.servers = key, nil
+			for _, t := range targets {
+				if t.Job == key {
+					i.servers = append(i.servers, t.Job+"/"+t.Instance)
+				}
+			}
 		}
 		if !slices.ContainsFunc(d.busy[key], func(s cluster.Span) bool { return whole.Until.After(s.From) && whole.From.Before(s.Until) }) {
 			d.busy[key] = append(d.busy[key], whole)
