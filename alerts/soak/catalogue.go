@@ -14,6 +14,7 @@ const (
 	aGPU                // node/gpu
 	aServer             // the job/instance of a server of the cluster
 	aJob                // all servers of a job, one after the other
+	aRow                // neighbouring nodes, a quarter of the cluster, all at once
 	aShare              // "fleet"
 )
 
@@ -164,6 +165,14 @@ var catalogue = []sort{
 	{
 		name: "node given back", lane: working, kind: cluster.NodeAbsent, on: aNode,
 		least: 10 * minute, most: 8 * hour,
+	},
+	{
+		name: "row of nodes upgraded", lane: working, kind: cluster.NodeUpgrade, on: aRow,
+		least: 20 * minute, most: 2 * hour,
+	},
+	{
+		name: "row of nodes given back", lane: working, kind: cluster.NodeAbsent, on: aRow,
+		least: 20 * minute, most: 6 * hour,
 	},
 	{
 		name: "exporter rolled out", lane: working, kind: cluster.ProcessRestart, on: aJob,

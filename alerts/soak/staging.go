@@ -16,7 +16,8 @@ const (
 	lead = 20 * day
 	// warmUp is evaluated before anything is staged or judged: rules compare with an hour ago.
 	warmUp = 3 * time.Hour
-	// apart is the least time between two incidents of one node, beyond what the first one keeps.
+	// apart is the least time between two incidents of one node, beyond what the first one keeps; a
+	// quarter of it where none of them must raise anything.
 	apart = 2 * time.Hour
 	// wideEvery is how often something befalls a share of the fleet; hush is how long before and
 	// after it nothing else is staged.
@@ -34,9 +35,9 @@ type Incident struct {
 	Target      string
 	From, Until time.Time
 
-	sort    *sort
-	servers []string                 // of a job: job/instance, in the order of their restarts
-	found   map[string]time.Duration // by wanted alert, since From
+	sort  *sort
+	parts []string                 // of a job: job/instance, in the order of their restarts; of a row: nodes
+	found map[string]time.Duration // by wanted alert, since From
 }
 
 func (i *Incident) node() string {
@@ -49,16 +50,22 @@ func (i *Incident) end() time.Time { return i.Until.Add(i.sort.keep) }
 
 // troubles are what the model is told.
 func (i *Incident) troubles() []cluster.Trouble {
-	if i.sort.on == aJob {
-		var out []cluster.Trouble
-		turn := i.Until.Sub(i.From) / time.Duration(len(i.servers)+1)
-		for n, s := range i.servers {
+	var out []cluster.Trouble
+	switch i.sort.on {
+	case aJob:
+		turn := i.Until.Sub(i.From) / time.Duration(len(i.parts)+1)
+		for n, s := range i.parts {
 			at := i.From.Add(time.Duration(n) * turn)
 			out = append(out, cluster.Trouble{Kind: i.sort.kind, Target: s, From: at, Until: at.Add(restart)})
 		}
 		return out
+	case aRow:
+		for _, node := range i.parts {
+			out = append(out, cluster.Trouble{Kind: i.sort.kind, Target: node, From: i.From, Until: i.Until})
+		}
+		return out
 	}
-	out := []cluster.Trouble{{Kind: i.sort.kind, Target: i.Target, Value: i.sort.value, From: i.From, Until: i.Until}}
+	out = []cluster.Trouble{{Kind: i.sort.kind, Target: i.Target, Value: i.sort.value, From: i.From, Until: i.Until}}
 	for _, p := range i.sort.also {
 		out = append(out, cluster.Trouble{Kind: p.kind, Target: i.Target, From: i.From.Add(-p.before), Until: i.Until.Add(p.after)})
 	}
@@ -182,7 +189,11 @@ func (d *drawing) hushed(i *Incident) *Incident {
 
 // place finds a target that is free.
 func (d *drawing) place(i *Incident) bool {
-	whole := cluster.Span{From: i.From.Add(-apart), Until: i.end().Add(apart)}
+	gap := apart
+	if len(i.sort.want) == 0 {
+		gap = apart / 4
+	}
+	whole := cluster.Span{From: i.From.Add(-gap), Until: i.end().Add(gap)}
 	for range tries {
 		key := ""
 		switch i.sort.on {
@@ -204,17 +215,39 @@ func (d *drawing) place(i *Incident) bool {
 		case aJob:
 			targets := d.model.Targets()
 			key = targets[d.rnd.IntN(len(targets))].Job
-			i.Target, i.servers = key, nil
+			i.Target, i.parts = key, nil
 			for _, t := range targets {
 				if t.Job == key {
-					i.servers = append(i.servers, t.Job+"/"+t.Instance)
+					i.parts = append(i.parts, t.Job+"/"+t.Instance)
 				}
 			}
+		case aRow:
+			n := d.model.Options().Nodes
+			first, row := d.rnd.IntN(n), max(1, n/4)
+			i.Target, i.parts = fmt.Sprintf("gpu-%05d+%d", first, row), nil
+			for k := range row {
+				i.parts = append(i.parts, fmt.Sprintf("gpu-%05d", (first+k)%n))
+			}
 		}
-		if !slices.ContainsFunc(d.busy[key], func(s cluster.Span) bool { return whole.Until.After(s.From) && whole.From.Before(s.Until) }) {
-			d.busy[key] = append(d.busy[key], whole)
+		keys := []string{key}
+		if i.sort.on == aRow {
+			keys = i.parts
+		}
+		if d.free(keys, whole) {
+			for _, key := range keys {
+				d.busy[key] = append(d.busy[key], whole)
+			}
 			return true
 		}
 	}
 	return false
+}
+
+// free says whether nothing befalls any of them within the span.
+func (d *drawing) free(keys []string, whole cluster.Span) bool {
+	return !slices.ContainsFunc(keys, func(key string) bool {
+		return slices.ContainsFunc(d.busy[key], func(s cluster.Span) bool {
+			return whole.Until.After(s.From) && whole.From.Before(s.Until)
+		})
+	})
 }
