@@ -28,6 +28,7 @@ func costCommand(e *Env, parent Clause) func() error {
 	zone := c.Flag("timezone", "The time zone whose days and months are meant, such as Europe/Berlin.").Default("UTC").String()
 	format := c.Flag("format", "table, csv or json.").Default("table").Enum("table", "csv", "json")
 	out := c.Flag("out", "Write the bill to this file instead; {from} in its name becomes the day of --from. It appears there as a whole or not at all.").PlaceHolder("FILE").String()
+	allKinds := c.Flag("all-kinds", "With --format=csv: lines of what nobody is billed for too (free, reserved_unused, unhealthy, beyond_capacity), in the column kind; the table and json have it anyway.").Bool()
 	url := c.Flag("url", "The Prometheus HTTP API that is asked: the proxy, or one server that has everything.").Default("http://127.0.0.1:9090").String()
 	httpConfig := c.Flag("http.config.file", "How to reach it: TLS, credentials and proxies, in Prometheus' http_config form.").PlaceHolder("FILE").String()
 	directory := c.Flag("directory", "The file that says whose namespaces are and what GPUs cost.").PlaceHolder("FILE").String()
@@ -48,9 +49,13 @@ func costCommand(e *Env, parent Clause) func() error {
 	c.Flag("model-label", "Label of kube_node_labels that names the GPU model.").Default("label_nvidia_com_gpu_product").StringVar(&n.ModelLabel)
 	c.Flag("cards-per-node", "Cards of a node with shared GPUs (time slicing, MIG), where --activity-metric does not tell.").Default("8").IntVar(&n.CardsPerNode)
 	c.Flag("admin-namespaces", "Namespaces, as a regular expression, whose ResourceClaims only look on (adminAccess), as those of NVIDIA's exporter do. Default: gpu-operator, nvidia-gpu-operator and nvidia-dra-driver-gpu.").PlaceHolder("REGEX").StringVar(&n.AdminNamespaces)
+	c.Flag("reservation-taint", "Key of the taint that keeps a node for the team that is its value.").Default("team").StringVar(&n.ReservationTaint)
 	c.Flag("activity-metric", "Metric of how busy a GPU is, 0 to 1.").Default("DCGM_FI_PROF_GR_ENGINE_ACTIVE").StringVar(&n.Activity)
 	return func() error {
 		o := cost.Options{Daily: *daily, Names: n, MaxGap: *maxGap, NoIdle: *noIdle, By: dimensions(*by)}
+		if *allKinds && *format != "csv" {
+			return errUsage{fmt.Errorf("--all-kinds is for --format=csv: --format=%s has all of it anyway", *format)}
+		}
 		loc, err := time.LoadLocation(*zone)
 		if err != nil {
 			return errUsage{fmt.Errorf("--timezone=%s is no time zone: write UTC or a name such as Europe/Berlin", *zone)}
@@ -85,6 +90,9 @@ func costCommand(e *Env, parent Clause) func() error {
 			return err
 		}
 		write := map[string]func(io.Writer) error{"table": b.WriteTable, "csv": b.WriteCSV, "json": b.WriteJSON}[*format]
+		if *allKinds {
+			write = b.WriteCSVOfAll
+		}
 		if *out == "" {
 			return write(e.Stdout)
 		}

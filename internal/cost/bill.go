@@ -82,6 +82,12 @@ type Bill struct {
 	Gaps []Gap `json:"gaps"`
 	// Fleet is what all GPUs did, those that nobody held too. It is no part of the bill.
 	Fleet []FleetRow `json:"fleet"`
+	// Machines is what all GPUs cost; nil where none has a price.
+	Machines *Machines `json:"machines,omitempty"`
+	// Reserved is what was kept for teams.
+	Reserved []ReservedRow `json:"reserved,omitempty"`
+
+	reserved bool // whether what stood free of it is billed
 }
 
 // Row is one line of a bill.
@@ -101,6 +107,11 @@ type Row struct {
 	// Covered is the part of the row's time, 0 to 1, that was covered, in the clusters it has hours
 	// in.
 	Covered float64 `json:"covered"`
+	// IdleCost is what Idle costs, of models with a price.
+	IdleCost *Hundredths `json:"idle_cost"`
+	// Reserved is the part of GPUHours that nobody held, and was kept for the team: only where the
+	// directory says that it is billed.
+	Reserved Milli `json:"reserved_unused_gpu_hours,omitzero"`
 }
 
 // Total is the sum of all rows.
@@ -111,6 +122,8 @@ type Total struct {
 	Idle     Milli       `json:"idle_gpu_hours"`
 	Measured Milli       `json:"measured_gpu_hours"`
 	Covered  float64     `json:"covered"`
+	IdleCost *Hundredths `json:"idle_cost"`
+	Reserved Milli       `json:"reserved_unused_gpu_hours,omitzero"`
 }
 
 // DayCoverage is one day of one cluster. Where CoveredHours is 0 nothing is known of it: no row has
@@ -120,19 +133,6 @@ type DayCoverage struct {
 	Cluster      string  `json:"cluster"`
 	Hours        float64 `json:"hours"` // 23 or 25 where clocks are changed
 	CoveredHours float64 `json:"covered_hours"`
-}
-
-// FleetRow is what the GPUs of one model in one cluster did: held, unhealthy and free are capacity,
-// but for what was held beyond it, by pods whose node was gone.
-type FleetRow struct {
-	Day       string `json:"day,omitempty"`
-	Cluster   string `json:"cluster"`
-	Model     string `json:"model"`
-	Capacity  Milli  `json:"capacity_gpu_hours"`
-	Held      Milli  `json:"held_gpu_hours"`
-	Unhealthy Milli  `json:"unhealthy_gpu_hours"`
-	Free      Milli  `json:"free_gpu_hours"`
-	Beyond    Milli  `json:"beyond_capacity_gpu_hours"`
 }
 
 // Imbalance is why there is no bill: in one window its rows were not what the servers say was
@@ -247,7 +247,7 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	}
 	b := &Bill{
 		From: o.Range.From.In(o.Range.Location), To: o.Range.To.In(o.Range.Location), Timezone: o.Range.Location.String(), By: o.By,
-		Daily: o.Daily, Currency: o.Directory.Currency,
+		Daily: o.Daily, Currency: o.Directory.Currency, reserved: o.Directory.Reserved == reservedBilled,
 	}
 	accounts := make([]*account, 0, len(l.rows))
 	for _, id := range sortedKeys(l.rows) {
@@ -277,7 +277,7 @@ func (r *run) bill(days []Day) (*Bill, error) {
 		}
 	}
 	b.Resolution = (time.Duration(longest) * time.Millisecond).String()
-	b.Fleet = r.fleetRows(days)
+	r.fleetRows(b, days)
 	return b, nil
 }
 
@@ -296,10 +296,12 @@ func (r *run) rows(b *Bill, accounts []*account, days []Day) {
 	measured := column(func(a *account) float64 { return a.measured / perMilli })
 	idle := column(func(a *account) float64 { return (a.measured - a.active) / perMilli })
 	money := column(func(a *account) float64 { return a.money * 100 })
+	idleMoney := column(func(a *account) float64 { return a.idleMoney * 100 })
+	reserved := column(func(a *account) float64 { return a.reserved / perMilli })
 	for i, a := range accounts {
 		row := Row{
 			Keys: a.keys, Contact: a.contact, GPUHours: Milli(held[i]), Unpriced: Milli(unpriced[i]), Measured: Milli(measured[i]),
-			Idle: Milli(idle[i]),
+			Idle: Milli(idle[i]), Reserved: Milli(reserved[i]),
 		}
 		row.Covered = r.l.coverage(a.day, r.o.Daily, sortedKeys(a.clusters))
 		if r.o.Daily {
@@ -309,12 +311,14 @@ func (r *run) rows(b *Bill, accounts []*account, days []Day) {
 		b.Total.Unpriced += row.Unpriced
 		b.Total.Measured += row.Measured
 		b.Total.Idle += row.Idle
+		b.Total.Reserved += row.Reserved
 		if a.priced {
-			row.Cost = new(Hundredths(money[i]))
+			row.Cost, row.IdleCost = new(Hundredths(money[i])), new(Hundredths(idleMoney[i]))
 			if b.Total.Cost == nil {
-				b.Total.Cost = new(Hundredths)
+				b.Total.Cost, b.Total.IdleCost = new(Hundredths), new(Hundredths)
 			}
 			*b.Total.Cost += *row.Cost
+			*b.Total.IdleCost += *row.IdleCost
 		}
 		b.Rows = append(b.Rows, row)
 	}
@@ -363,51 +367,29 @@ func (l *ledger) coverage(day int, daily bool, clusters []string) float64 {
 	return min(1, covered/whole)
 }
 
-func (r *run) fleetRows(days []Day) []FleetRow {
-	keys := make([]stockKey, 0, len(r.l.stocks))
-	for k := range r.l.stocks {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b stockKey) int {
-		return cmp.Or(cmp.Compare(a.day, b.day), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.model, b.model))
-	})
-	const perMilli = float64(hourMillis) / 1000
-	var out []FleetRow
-	for _, k := range keys {
-		s := r.l.stocks[k]
-		// held + unhealthy + free - beyond = capacity, in whole thousandths too.
-		parts := apportion([]float64{s.held / perMilli, s.unhealthy / perMilli, s.free / perMilli})
-		beyond := int64(math.Round(s.beyond / perMilli))
-		row := FleetRow{
-			Cluster: k.cluster, Model: k.model, Held: Milli(parts[0]), Unhealthy: Milli(parts[1]), Free: Milli(parts[2]),
-			Beyond: Milli(beyond),
-		}
-		row.Capacity = row.Held + row.Unhealthy + row.Free - row.Beyond
-		if row.Model == "" {
-			row.Model = None
-		}
-		if r.o.Daily {
-			row.Day = days[k.day].Name
-		}
-		out = append(out, row)
-	}
-	return out
-}
-
 // apportion rounds numbers so that what they are rounded to adds up to their rounded sum: those
 // that lose most by rounding down are rounded up.
 func apportion(vs []float64) []int64 {
+	sum := 0.0
+	for _, v := range vs {
+		sum += v
+	}
+	return apportionTo(vs, int64(math.Round(sum)))
+}
+
+// apportionTo rounds numbers so that what they are rounded to adds up to sum, which is theirs but
+// for rounding.
+func apportionTo(vs []float64, sum int64) []int64 {
 	out := make([]int64, len(vs))
 	order := make([]int, len(vs))
-	sum, given := 0.0, int64(0)
+	given := int64(0)
 	for i, v := range vs {
-		sum += v
 		out[i] = int64(math.Floor(v))
 		given += out[i]
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(vs[b]-float64(out[b]), vs[a]-float64(out[a])) })
-	missing := int64(math.Round(sum)) - given
+	missing := sum - given
 	for _, i := range order {
 		if missing <= 0 {
 			break

@@ -58,7 +58,7 @@ func (r *run) book(ws []window, f *facts) error {
 		if err := p.balance(); err != nil {
 			return err
 		}
-		r.fleet(i, w, f, p.readings, p.of, p.onNode)
+		p.fleet()
 		r.l.cover(w, r.sources, p.readings)
 	}
 	return nil
@@ -176,62 +176,4 @@ func (p *page) balance() error {
 		p.l.allocated += allocated[s] * p.readings[s].share()
 	}
 	return nil
-}
-
-// fleet books what the GPUs did that nobody held. A GPU that is held is held, whatever its node's
-// health; of the others those that the kubelet does not offer, or whose node is not ready, are
-// unhealthy, and the rest is free.
-func (r *run) fleet(i int, w window, f *facts, readings []reading, of map[replicaKey]int, onNode map[nodeKey]float64) {
-	sum := func(which int, k nodeKey) (gpuMillis float64) {
-		byReplica, part := f.fleet[which][at[nodeKey]{k, i}], f.partsOf(at[nodeKey]{k, i})
-		for _, d := range sortedDevices(byReplica) {
-			name, one := d.of, part.of(d.resource)
-			if which == ready {
-				one = 1
-			}
-			if s, ok := of[replicaKey{k.cluster, name}]; ok && readings[s].chosen[name] {
-				gpuMillis += byReplica[d] * one * readings[s].share()
-			}
-		}
-		return gpuMillis
-	}
-	// Windows cover what they cover: readiness is a part of that time.
-	coveredOf := map[string]float64{}
-	for s, src := range r.sources {
-		coveredOf[src.cluster] = max(coveredOf[src.cluster], float64(readings[s].covered))
-	}
-	nodes := map[nodeKey]bool{}
-	for k := range f.fleet[capacity] {
-		if k.w == i {
-			nodes[k.key] = true
-		}
-	}
-	for k := range f.claims.cards {
-		if k.w == i && f.fleet[ready][k] != nil {
-			nodes[k.key] = true
-		}
-	}
-	for k := range onNode {
-		nodes[k] = true
-	}
-	sorted := make([]nodeKey, 0, len(nodes))
-	for k := range nodes {
-		sorted = append(sorted, k)
-	}
-	slices.SortFunc(sorted, func(a, b nodeKey) int { return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.name, b.name)) })
-	for _, k := range sorted {
-		total, held := sum(capacity, k), onNode[k]
-		offered := sum(allocatable, k)
-		// No device plugin hands them out; where one did before, the capacity stays there as 0.
-		if len(f.fleet[capacity][at[nodeKey]{k, i}]) == 0 || total == 0 && f.claims.nodes[k] {
-			total = f.claims.cards[at[nodeKey]{k, i}] * coveredOf[k.cluster]
-			offered = total
-		}
-		if c := coveredOf[k.cluster]; c > 0 {
-			offered *= min(1, sum(ready, k)/c)
-		}
-		idle := max(0, total-held)
-		unhealthy := min(idle, max(0, total-offered))
-		r.l.fleetOf(w.day, k.cluster, f.model[at[nodeKey]{k, i}]).add(total, held, unhealthy, idle-unhealthy, max(0, held-total))
-	}
 }

@@ -204,6 +204,7 @@ type facts struct {
 	active     map[at[podKey]]float64 // without uid
 	allocated  map[at[replicaKey]]float64
 	fleet      [3]map[at[nodeKey]]map[device]float64 // capacity, allocatable, ready: samples, by replica and resource
+	reserved   map[at[nodeKey]]map[device]float64    // samples, by replica and team
 	claims     claims
 }
 
@@ -228,6 +229,7 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 		node: map[at[podKey]]string{}, experiment: map[at[podKey]]string{}, space: map[at[spaceKey]]string{},
 		model: map[at[nodeKey]]string{}, shared: map[at[nodeKey]]bool{}, parts: map[at[nodeKey]]parts{},
 		active: map[at[podKey]]float64{}, allocated: map[at[replicaKey]]float64{},
+		reserved: map[at[nodeKey]]map[device]float64{},
 	}
 	var err error
 	do := func(q query, namespaces []string, row rowFunc) {
@@ -315,6 +317,10 @@ func (r *run) readNodes(f *facts, do asking) {
 			return nil
 		})
 	}
+	do(r.q.reservations, nil, func(m map[string]string, w int, v float64) error {
+		put(f.reserved, at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}, device{m[n.ReplicaLabel], m["value"]}, v, plus)
+		return nil
+	})
 	if len(f.shared) == 0 && !sliced && len(f.claims.pods) == 0 {
 		return
 	}

@@ -33,6 +33,9 @@ type Directory struct {
 	// spaces are as good as the - of such labels; a * at the end or the beginning of a key stands
 	// for anything. A key without * goes before one with it, and a longer key before a shorter one.
 	Prices map[string]float64 `yaml:"prices"`
+	// Reserved is what is done with GPUs that a taint keeps for a team and that nobody holds:
+	// "beside" (the default) shows them beside the bill, "billed" bills them to the team.
+	Reserved string `yaml:"reserved"`
 	// Teams are those that pay.
 	Teams []TeamEntry `yaml:"teams"`
 }
@@ -123,6 +126,9 @@ func (d *Directory) Validate() error {
 			bad("prices[%s]: a model is a name, perhaps with a * at its beginning or end", model)
 		}
 	}
+	if r := d.Reserved; r != "" && r != reservedBeside && r != reservedBilled {
+		bad("reserved: %q is neither %s (what stands free is shown, and in no row) nor %s (it is in the team's rows)", r, reservedBeside, reservedBilled)
+	}
 	teams := map[string]bool{}
 	claimed := map[string]string{} // pattern to path
 	claim := func(path string, patterns []string) {
@@ -205,16 +211,20 @@ func (d *Directory) Owner(namespace, label string) Owner {
 			if label == "" {
 				continue
 			}
-			o := Owner{Team: label}
-			for _, t := range d.Teams {
-				if t.Name == label {
-					o.Contact = t.Contact
-				}
-			}
-			return o
+			return Owner{Team: label, Contact: d.contact(label)}
 		}
 	}
 	return Owner{Team: Unassigned}
+}
+
+// contact is who is asked about a team's bill; empty where the directory does not say.
+func (d *Directory) contact(team string) string {
+	for _, t := range d.Teams {
+		if t.Name == team {
+			return t.Contact
+		}
+	}
+	return ""
 }
 
 // Price is what an hour of one GPU of a model costs.

@@ -82,6 +82,7 @@ func TestDirectoryProblems(t *testing.T) {
 		{"negative price", "prices: {H100: -1}", "prices[H100]: -1 is no price"},
 		{"price that is none", "prices: {H100: .nan}", "prices[H100]: NaN is no price"},
 		{"star within", "prices: {\"A*B\": 1}", "prices[A*B]: a model is a name"},
+		{"reserved", "reserved: yes", "reserved: \"yes\" is neither beside"},
 		{"no name", "teams: [{namespaces: [a]}]", "teams[0].name: is empty"},
 		{"unassigned", "teams: [{name: unassigned}]", "teams[0].name: unassigned is what is nobody's"},
 		{"twice", "teams: [{name: a}, {name: a}]", "teams[1].name: there are two teams a"},

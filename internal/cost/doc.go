@@ -35,7 +35,9 @@
 // sample is missing. (Of ResourceClaims they can count nothing; those are held against the cards
 // that their nodes have.) Every row says which part of its time was covered. Time without scrapes
 // is no row of zeros; it is listed as not covered, to the minute. Free, unhealthy and idle GPUs are
-// shown beside the bill and are in no row of it. Warnings, partial and cut answers end it.
+// shown beside the bill, with their money, and are in no row of it: what is billed, free and
+// unhealthy is together what the machines cost. Only what stands free of a team's reserved nodes is
+// in its rows where the directory asks for it. Warnings, partial and cut answers end it.
 //
 // # What it refuses
 //

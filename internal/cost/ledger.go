@@ -37,6 +37,7 @@ type holding struct {
 	units                     float64 // the same as nodes hand them out: shares and slices for whole ones
 	active                    float64 // the part of it in which the GPUs worked
 	measured                  bool    // whether active is known
+	reservedFor               string  // the team for which this was kept, where nobody held it
 }
 
 // account is what one row adds up, in GPU ms.
@@ -47,24 +48,9 @@ type account struct {
 	contact  string
 
 	held, units, measured, active, unpriced float64
-	money                                   float64
+	reserved                                float64 // the part of held that nobody held, and was kept for a team
+	money, idleMoney                        float64
 	priced                                  bool
-}
-
-// stock is the GPUs of one model in one cluster, in GPU ms.
-type stock struct{ capacity, held, unhealthy, free, beyond float64 }
-
-func (s *stock) add(total, held, unhealthy, free, beyond float64) {
-	s.capacity += total
-	s.held += held
-	s.unhealthy += unhealthy
-	s.free += free
-	s.beyond += beyond
-}
-
-type stockKey struct {
-	day            int
-	cluster, model string
 }
 
 // ledger adds up windows. It is the same whatever the order of answers is.
@@ -109,6 +95,15 @@ func (l *ledger) owner(namespace, label string) Owner {
 // hold books what a pod held.
 func (l *ledger) hold(h holding) {
 	owner := l.owner(h.namespace, h.label)
+	if h.reservedFor != "" {
+		owner = Owner{Team: h.reservedFor, Contact: l.o.Directory.contact(h.reservedFor)}
+	}
+	l.account(h, owner).add(h, l.o.Directory)
+	l.models[h.model] = true
+}
+
+// account is the row that a holding belongs to.
+func (l *ledger) account(h holding, owner Owner) *account {
 	keys := make([]string, len(l.o.By))
 	for i, d := range l.o.By {
 		v := ""
@@ -144,31 +139,30 @@ func (l *ledger) hold(h holding) {
 		}
 		l.rows[id] = a
 	}
+	return a
+}
+
+// add books a holding at the directory's prices.
+func (a *account) add(h holding, d *Directory) {
 	a.clusters[h.cluster] = true
 	a.held += h.ms
 	a.units += h.units
-	if h.measured {
-		a.measured += h.ms
-		a.active += h.ms * min(1, h.active)
+	if h.reservedFor != "" {
+		a.reserved += h.ms
 	}
-	l.models[h.model] = true
-	if p, ok := l.o.Directory.Price(h.model); ok {
+	price, priced := d.Price(h.model)
+	if priced {
 		a.priced = true
-		a.money += h.ms / float64(hourMillis) * p
+		a.money += h.ms / float64(hourMillis) * price
 	} else {
 		a.unpriced += h.ms
 	}
-}
-
-func (l *ledger) fleetOf(day int, cluster, model string) *stock {
-	if !l.o.Daily {
-		day = 0
+	if h.measured {
+		active := h.ms * min(1, h.active)
+		a.measured += h.ms
+		a.active += active
+		a.idleMoney += (h.ms - active) / float64(hourMillis) * price
 	}
-	k := stockKey{day, cluster, model}
-	if l.stocks[k] == nil {
-		l.stocks[k] = &stock{}
-	}
-	return l.stocks[k]
 }
 
 // cover books how much of a window each cluster's scrapes cover: where kube-state-metrics has

@@ -41,6 +41,9 @@ type Names struct {
 	// AdminNamespaces are those, as a regular expression, whose ResourceClaims only look on
 	// (adminAccess). Default: those of NVIDIA's operator and driver.
 	AdminNamespaces string
+	// ReservationTaint is the key of the taint that keeps a node for the team that is its value.
+	// Default: team, as in the recording rules.
+	ReservationTaint string
 	// Activity is the metric of how busy a GPU is, 0 to 1, with the labels namespace, pod,
 	// node and gpu.
 	// Default: DCGM_FI_PROF_GR_ENGINE_ACTIVE.
@@ -68,6 +71,7 @@ func (n Names) withDefaults() Names {
 	def(&n.ReplicaLabel, "instance")
 	def(&n.Resource, "nvidia_com_gpu")
 	def(&n.ModelLabel, "label_nvidia_com_gpu_product")
+	def(&n.ReservationTaint, "team")
 	def(&n.Activity, "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
 	def(&n.AdminNamespaces, "gpu-operator|nvidia-gpu-operator|nvidia-dra-driver-gpu")
 	if n.CardsPerNode == 0 {
@@ -81,6 +85,8 @@ func (n Names) withDefaults() Names {
 	}
 	return n
 }
+
+var taintKey = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[a-zA-Z0-9]([-\w.]*[a-zA-Z0-9])?$`)
 
 var labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
@@ -103,6 +109,9 @@ func (n Names) validate() error {
 	check("team-label", n.TeamLabels...)
 	check("model-label", n.ModelLabel)
 	check("activity-metric", n.Activity)
+	if !taintKey.MatchString(n.ReservationTaint) {
+		errs = append(errs, fmt.Errorf("--reservation-taint=%s is no key of a taint: write one such as team or lab.example/team", n.ReservationTaint))
+	}
 	if _, err := regexp.Compile(n.AdminNamespaces); err != nil {
 		errs = append(errs, fmt.Errorf("--admin-namespaces=%s: %w", n.AdminNamespaces, err))
 	}
@@ -138,7 +147,7 @@ func (q query) label() string {
 // selectors, which shards can work out for themselves.
 type queries struct {
 	namespaces, running, requests, allocated, podLabels, namespaceLabels, active query
-	nodeLabels, capacity, allocatable, ready, devices, cards                     query
+	nodeLabels, capacity, allocatable, ready, reservations, devices, cards       query
 	claimQueries
 }
 
@@ -194,6 +203,11 @@ func (n Names) queries() queries {
 		capacity:    node("kube_node_status_capacity", resource, "resource"),
 		allocatable: node("kube_node_status_allocatable", resource, "resource"),
 		ready:       node("kube_node_status_condition", `condition="Ready",status="true"`),
+		// A taint that is there for several effects is one.
+		reservations: query{name: "kube_node_spec_taint", text: func(d, _ string) string {
+			return "max " + by(n.ClusterLabel, "node", n.ReplicaLabel, "value") + " (sum_over_time(" +
+				ksm("kube_node_spec_taint", "key="+strconv.Quote(n.ReservationTaint)+`,value!=""`, "") + "[" + d + "]))"
+		}},
 		// Only asked where a card is shared.
 		devices: query{name: "devices", text: func(d, _ string) string {
 			return mostOf("kube_node_status_capacity", d, "", n.ClusterLabel, "node", "resource")

@@ -14,7 +14,7 @@ import (
 func (q queries) all() []query {
 	return []query{
 		q.namespaces, q.running, q.requests, q.allocated, q.podLabels, q.namespaceLabels, q.active,
-		q.nodeLabels, q.capacity, q.allocatable, q.ready, q.devices, q.cards, q.claimants, q.claims, q.cuts, q.shares, q.again,
+		q.nodeLabels, q.capacity, q.allocatable, q.ready, q.reservations, q.devices, q.cards, q.claimants, q.claims, q.cuts, q.shares, q.again,
 	}
 }
 
@@ -53,7 +53,7 @@ func TestExported(t *testing.T) {
 			t.Errorf("%s is not exported by what deploy/exporters sets up", metric)
 		}
 	}
-	if len(seen) != 10 {
+	if len(seen) != 11 {
 		t.Errorf("%d metrics are read: %v", len(seen), sortedKeys(seen))
 	}
 	// Labels of Kubernetes become labels of Prometheus with _ for all that is no letter or digit.
@@ -86,6 +86,9 @@ func TestLabelsOfTheRules(t *testing.T) {
 		if got := strings.NewReplacer("'", "", " ", "", "\n", "").Replace(m[1]); strings.TrimSuffix(got, ",") != strings.Join(want, ",") {
 			t.Errorf("%s are %s in jsonnet/config.libsonnet and %v here", key, got, want)
 		}
+	}
+	if !strings.Contains(string(text), "taint: '"+(Names{}).withDefaults().ReservationTaint+"'") {
+		t.Error("reservation.taint of jsonnet/config.libsonnet is not the key of the taint here")
 	}
 	if !strings.Contains(string(text), "unassignedTeam: '"+Unassigned+"'") {
 		t.Errorf("what is nobody's is not called %s in jsonnet/config.libsonnet", Unassigned)

@@ -2,7 +2,6 @@ package cost
 
 import (
 	"bufio"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,58 +18,6 @@ func (b *Bill) WriteJSON(w io.Writer) error {
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(b)
-}
-
-// WriteCSV writes the rows with a header line, and nothing else: no total, so that a sheet's own
-// sum is the total. The column kind tells rows (billed) from days of a cluster of which nothing is
-// known (not_covered): these have empty fields, not zeros.
-func (b *Bill) WriteCSV(w io.Writer) error {
-	c := csv.NewWriter(w)
-	head := []string{"kind"}
-	if b.Daily {
-		head = append(head, "day")
-	}
-	for _, d := range b.By {
-		head = append(head, string(d))
-	}
-	head = append(head, "contact", "gpu_hours", "cost", "currency", "unpriced_gpu_hours", "idle_gpu_hours", "measured_gpu_hours", "covered")
-	lines := [][]string{head}
-	for _, r := range b.Rows {
-		line := []string{"billed"}
-		if b.Daily {
-			line = append(line, r.Day)
-		}
-		for _, k := range r.Keys {
-			line = append(line, formulaSafe(k))
-		}
-		cost, currency := "", ""
-		if r.Cost != nil {
-			cost, currency = r.Cost.String(), b.Currency
-		}
-		idle := ""
-		if r.Measured > 0 {
-			idle = r.Idle.String()
-		}
-		lines = append(lines, append(line, formulaSafe(r.Contact), r.GPUHours.String(), cost, currency, r.Unpriced.String(), idle,
-			r.Measured.String(), strconv.FormatFloat(r.Covered, 'f', 4, 64)))
-	}
-	if b.Daily {
-		for _, d := range b.Days {
-			if d.CoveredHours > 0 {
-				continue
-			}
-			line := []string{"not_covered", d.Day}
-			for _, by := range b.By {
-				if by == Cluster {
-					line = append(line, formulaSafe(d.Cluster))
-				} else {
-					line = append(line, "")
-				}
-			}
-			lines = append(lines, append(line, "", "", "", "", "", "", "", "0.0000"))
-		}
-	}
-	return c.WriteAll(lines)
 }
 
 // formulaSafe keeps a sheet from taking what somebody named a namespace or an experiment for a
@@ -119,10 +66,6 @@ func (t *table) line(cells ...string) {
 
 // writeRows writes the bill's rows, the days of which nothing is known, and the sum.
 func (b *Bill) writeRows(t *table) {
-	price := "cost"
-	if b.Currency != "" {
-		price += " " + visible(b.Currency)
-	}
 	head := []string{}
 	if b.Daily {
 		head = append(head, "day")
@@ -132,19 +75,23 @@ func (b *Bill) writeRows(t *table) {
 	}
 	head = append(head, "GPU hours")
 	if t.money {
-		head = append(head, price)
+		head = append(head, b.inCurrency("cost"))
 	}
-	t.line(append(head, "idle", "covered")...)
-	cells := func(first []string, hours Milli, cost *Hundredths, idle, measured Milli, covered float64) {
-		first = append(first, hours.String())
+	head = append(head, "idle", "covered")
+	for _, x := range b.extras() {
+		head = append(head, x.title)
+	}
+	t.line(head...)
+	cells := func(first []string, r Row) {
+		first = append(first, r.GPUHours.String())
 		if t.money {
-			c := "no price"
-			if cost != nil {
-				c = cost.String()
-			}
-			first = append(first, c)
+			first = append(first, priced(r.Cost))
 		}
-		t.line(append(first, share(idle, measured), percent(covered))...)
+		first = append(first, share(r.Idle, r.Measured), percent(r.Covered))
+		for _, x := range b.extras() {
+			first = append(first, x.of(r))
+		}
+		t.line(first...)
 	}
 	for _, r := range b.Rows {
 		var first []string
@@ -154,7 +101,7 @@ func (b *Bill) writeRows(t *table) {
 		for _, k := range r.Keys {
 			first = append(first, visible(k))
 		}
-		cells(first, r.GPUHours, r.Cost, r.Idle, r.Measured, r.Covered)
+		cells(first, r)
 	}
 	if b.Daily {
 		for _, d := range b.Days {
@@ -178,7 +125,7 @@ func (b *Bill) writeRows(t *table) {
 		total = append(total, "")
 	}
 	total[0] = "all"
-	cells(total, b.Total.GPUHours, b.Total.Cost, b.Total.Idle, b.Total.Measured, b.Total.Covered)
+	cells(total, b.Total.row())
 }
 
 // writeGaps writes what was not covered.
@@ -194,32 +141,6 @@ func (b *Bill) writeGaps(out io.Writer) {
 				g.To.Sub(g.From).Round(time.Second))
 		}
 	}
-}
-
-// writeFleet writes what all GPUs did.
-func (b *Bill) writeFleet(out io.Writer, t *table) error {
-	if len(b.Fleet) > 0 {
-		fmt.Fprintf(out, "\nAll GPUs, in GPU hours (no part of the bill):\n")
-		head := []string{"cluster", "model", "capacity", "held", "free", "unhealthy", "beyond capacity"}
-		if b.Daily {
-			head = append([]string{"day"}, head...)
-		}
-		t.line(head...)
-		for _, f := range b.Fleet {
-			cells := []string{
-				visible(f.Cluster), visible(f.Model), f.Capacity.String(), f.Held.String(), f.Free.String(),
-				f.Unhealthy.String(), f.Beyond.String(),
-			}
-			if b.Daily {
-				cells = append([]string{f.Day}, cells...)
-			}
-			t.line(cells...)
-		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func prefixed(cluster string) string {

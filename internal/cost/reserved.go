@@ -1,0 +1,32 @@
+package cost
+
+// A node may be kept for a team by a taint whose value is the team. What of it stands free costs
+// money that somebody has to pay: the bill names the team beside it, and bills the team only where
+// the directory says so, since a taint is no contract.
+
+// What is done with what was kept for a team and stood free.
+const (
+	reservedBeside = "beside" // shown, in no row of the bill
+	reservedBilled = "billed" // in the team's rows
+)
+
+// keptFor is what of a node was kept for each team, in GPU ms of its total. A taint that was there
+// for a part of the window counts for that part.
+func (p *page) keptFor(k nodeKey, total, covered float64) map[string]float64 {
+	seen := p.f.reserved[at[nodeKey]{k, p.i}]
+	if len(seen) == 0 || covered == 0 {
+		return nil
+	}
+	kept, sum := map[string]float64{}, 0.0
+	for _, d := range sortedDevices(seen) {
+		team := d.resource
+		ms := p.samples(k, map[device]float64{d: seen[d]}, func(string) float64 { return 1 })
+		kept[team] += ms
+		sum += ms
+	}
+	// Two teams at once have a half each.
+	for team := range kept {
+		kept[team] *= total / max(covered, sum)
+	}
+	return kept
+}
