@@ -86,6 +86,9 @@ type Bill struct {
 	Machines *Machines `json:"machines,omitempty"`
 	// Reserved is what was kept for teams.
 	Reserved []ReservedRow `json:"reserved,omitempty"`
+	// Borrowed are classes of nodes that were billed at the price of the model, for want of their
+	// own; nil where the directory has no prices by class and no row tells them apart.
+	Borrowed []ClassHours `json:"classes_at_model_price,omitempty"`
 
 	reserved bool // whether what stood free of it is billed
 }
@@ -278,6 +281,7 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	}
 	b.Resolution = (time.Duration(longest) * time.Millisecond).String()
 	r.fleetRows(b, days)
+	b.Borrowed = l.borrowedRows()
 	return b, nil
 }
 

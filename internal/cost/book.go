@@ -116,7 +116,8 @@ func (p *page) hold(k podKey) error {
 	p.onNode[node] += ms
 	h := holding{
 		day: p.w.day, cluster: k.cluster, namespace: k.namespace, experiment: f.experiment[at[podKey]{k, i}],
-		label: f.space[at[spaceKey]{spaceKey{k.cluster, k.namespace}, i}], model: f.model[at[nodeKey]{node, i}], ms: ms, units: units,
+		label: f.space[at[spaceKey]{spaceKey{k.cluster, k.namespace}, i}], model: f.model[at[nodeKey]{node, i}],
+		class: f.class[at[nodeKey]{node, i}], ms: ms, units: units,
 	}
 	nameless := k
 	nameless.uid = ""

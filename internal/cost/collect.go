@@ -199,6 +199,7 @@ type facts struct {
 	experiment map[at[podKey]]string
 	space      map[at[spaceKey]]string // the team that the namespace's label names
 	model      map[at[nodeKey]]string
+	class      map[at[nodeKey]]string // spot, on-demand, …
 	shared     map[at[nodeKey]]bool   // whether what the node hands out as GPUs are parts of them
 	parts      map[at[nodeKey]]parts  // of nodes that share cards
 	active     map[at[podKey]]float64 // without uid
@@ -227,7 +228,7 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 	f := &facts{
 		running: map[at[podKey]]map[string]float64{}, containers: map[at[podKey]]map[device]float64{},
 		node: map[at[podKey]]string{}, experiment: map[at[podKey]]string{}, space: map[at[spaceKey]]string{},
-		model: map[at[nodeKey]]string{}, shared: map[at[nodeKey]]bool{}, parts: map[at[nodeKey]]parts{},
+		model: map[at[nodeKey]]string{}, class: map[at[nodeKey]]string{}, shared: map[at[nodeKey]]bool{}, parts: map[at[nodeKey]]parts{},
 		active: map[at[podKey]]float64{}, allocated: map[at[replicaKey]]float64{},
 		reserved: map[at[nodeKey]]map[device]float64{},
 	}
@@ -306,6 +307,7 @@ func (r *run) readNodes(f *facts, do asking) {
 			model, f.shared[k] = of[1], true
 		}
 		f.model[k] = max(f.model[k], model)
+		f.class[k] = max(f.class[k], classOf(firstOf(m, n.ClassLabels)))
 		return nil
 	})
 	sliced := false

@@ -33,6 +33,9 @@ type Directory struct {
 	// spaces are as good as the - of such labels; a * at the end or the beginning of a key stands
 	// for anything. A key without * goes before one with it, and a longer key before a shorter one.
 	Prices map[string]float64 `yaml:"prices"`
+	// Classes are prices by class of node (spot, on-demand, reserved), then by model as in Prices.
+	// A class without a price of a model costs what Prices says.
+	Classes map[string]map[string]float64 `yaml:"classes"`
 	// Reserved is what is done with GPUs that a taint keeps for a team and that nobody holds:
 	// "beside" (the default) shows them beside the bill, "billed" bills them to the team.
 	Reserved string `yaml:"reserved"`
@@ -118,14 +121,8 @@ func (d *Directory) Validate() error {
 			bad("order[%d]: %s is there twice", i, s)
 		}
 	}
-	for _, model := range sortedKeys(d.Prices) {
-		if p := d.Prices[model]; !(p >= 0) || math.IsInf(p, 0) {
-			bad("prices[%s]: %v is no price of a GPU hour: it must be 0 or more", model, p)
-		}
-		if model == "" || strings.Contains(strings.Trim(model, "*"), "*") || strings.Count(model, "*") > 2 {
-			bad("prices[%s]: a model is a name, perhaps with a * at its beginning or end", model)
-		}
-	}
+	checkPrices("prices", d.Prices, bad)
+	d.checkClasses(bad)
 	if r := d.Reserved; r != "" && r != reservedBeside && r != reservedBilled {
 		bad("reserved: %q is neither %s (what stands free is shown, and in no row) nor %s (it is in the team's rows)", r, reservedBeside, reservedBilled)
 	}
@@ -228,11 +225,14 @@ func (d *Directory) contact(team string) string {
 }
 
 // Price is what an hour of one GPU of a model costs.
-func (d *Directory) Price(model string) (float64, bool) {
+func (d *Directory) Price(model string) (float64, bool) { return priceIn(d.Prices, model) }
+
+// priceIn is the price that names a model most closely.
+func priceIn(prices map[string]float64, model string) (float64, bool) {
 	best, price := -1, 0.0
-	for _, pattern := range sortedKeys(d.Prices) { // sorted: of two equally long keys always the same one wins
+	for _, pattern := range sortedKeys(prices) { // sorted: of two equally long keys always the same one wins
 		if n := priceFor(pattern, model); n > best {
-			best, price = n, d.Prices[pattern]
+			best, price = n, prices[pattern]
 		}
 	}
 	return price, best >= 0

@@ -188,8 +188,8 @@ func (p *page) gpuNodes() []nodeKey {
 // stand books what the GPUs of a node did, and what of them stood free for a team.
 func (p *page) stand(k nodeKey, did state, kept map[string]float64) {
 	at := at[nodeKey]{k, p.i}
-	model := p.f.model[at]
-	price, priced := p.l.o.Directory.Price(model)
+	model, class := p.f.model[at], p.f.class[at]
+	price, _, priced := p.o.Directory.ClassPrice(model, class)
 	capacity, unused := did.held+did.unhealthy+did.free-did.beyond, 0.0
 	if capacity > 0 {
 		unused = did.free / capacity
@@ -199,7 +199,7 @@ func (p *page) stand(k nodeKey, did state, kept map[string]float64) {
 		return
 	}
 	for _, team := range sortedKeys(kept) {
-		p.l.hold(holding{day: p.w.day, cluster: k.cluster, model: model, ms: kept[team] * unused, reservedFor: team})
+		p.l.hold(holding{day: p.w.day, cluster: k.cluster, model: model, class: class, ms: kept[team] * unused, reservedFor: team})
 	}
 }
 

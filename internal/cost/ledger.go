@@ -19,10 +19,11 @@ const (
 	Namespace  Dimension = "namespace"
 	Experiment Dimension = "experiment"
 	Model      Dimension = "model"
+	Class      Dimension = "class" // of node: spot, on-demand, reserved
 )
 
 // Dimensions are all there are, in the order of columns.
-var Dimensions = []Dimension{Cluster, Team, Person, Namespace, Experiment, Model}
+var Dimensions = []Dimension{Cluster, Team, Person, Namespace, Experiment, Model, Class}
 
 // None is what a row shows where there is nothing: no person, no experiment, no model that the node
 // is labelled with.
@@ -32,7 +33,7 @@ const None = "-"
 type holding struct {
 	day                       int
 	cluster, namespace, label string // label: the team that the namespace's label names
-	experiment, model         string
+	experiment, model, class  string
 	ms                        float64 // GPU ms, of cards
 	units                     float64 // the same as nodes hand them out: shares and slices for whole ones
 	active                    float64 // the part of it in which the GPUs worked
@@ -60,6 +61,7 @@ type ledger struct {
 	rows      map[string]*account
 	stocks    map[stockKey]*stock
 	models    map[string]bool // of which something was held
+	borrowed  map[string]float64 // GPU ms by class, held at the model's price for want of their own
 	owners    map[[2]string]Owner
 	allocated float64               // GPU ms, as nodes hand them out and the servers count them
 	covered   map[string][]float64  // ms, by cluster and day
@@ -76,7 +78,7 @@ type hourSeen struct {
 func newLedger(o *Options, days []Day) *ledger {
 	return &ledger{
 		o: o, days: days, rows: map[string]*account{}, stocks: map[stockKey]*stock{}, models: map[string]bool{},
-		owners: map[[2]string]Owner{}, covered: map[string][]float64{}, hours: map[string][]hourSeen{},
+		borrowed: map[string]float64{}, owners: map[[2]string]Owner{}, covered: map[string][]float64{}, hours: map[string][]hourSeen{},
 	}
 }
 
@@ -98,7 +100,11 @@ func (l *ledger) hold(h holding) {
 	if h.reservedFor != "" {
 		owner = Owner{Team: h.reservedFor, Contact: l.o.Directory.contact(h.reservedFor)}
 	}
-	l.account(h, owner).add(h, l.o.Directory)
+	price, borrowed, priced := l.o.Directory.ClassPrice(h.model, h.class)
+	l.account(h, owner).add(h, price, priced)
+	if borrowed {
+		l.borrowed[h.class] += h.ms
+	}
 	l.models[h.model] = true
 }
 
@@ -120,6 +126,8 @@ func (l *ledger) account(h holding, owner Owner) *account {
 			v = h.experiment
 		case Model:
 			v = h.model
+		case Class:
+			v = h.class
 		}
 		if v == "" {
 			v = None
@@ -142,15 +150,14 @@ func (l *ledger) account(h holding, owner Owner) *account {
 	return a
 }
 
-// add books a holding at the directory's prices.
-func (a *account) add(h holding, d *Directory) {
+// add books a holding at a price.
+func (a *account) add(h holding, price float64, priced bool) {
 	a.clusters[h.cluster] = true
 	a.held += h.ms
 	a.units += h.units
 	if h.reservedFor != "" {
 		a.reserved += h.ms
 	}
-	price, priced := d.Price(h.model)
 	if priced {
 		a.priced = true
 		a.money += h.ms / float64(hourMillis) * price

@@ -35,6 +35,9 @@ type Names struct {
 	// ModelLabel is the GPU model, as a label of kube_node_labels. Default:
 	// label_nvidia_com_gpu_product.
 	ModelLabel string
+	// ClassLabels are looked at in this order, as labels of kube_node_labels, for the class of a
+	// node: spot, on-demand, reserved. Default: DefaultClassLabels.
+	ClassLabels []string
 	// CardsPerNode is how many cards a node has that hands out shares of them (time slicing, MIG)
 	// and whose GPUs Activity does not name. Default: 8.
 	CardsPerNode int
@@ -80,6 +83,9 @@ func (n Names) withDefaults() Names {
 	if len(n.ExperimentLabels) == 0 {
 		n.ExperimentLabels = DefaultExperimentLabels
 	}
+	if len(n.ClassLabels) == 0 {
+		n.ClassLabels = DefaultClassLabels
+	}
 	if len(n.TeamLabels) == 0 {
 		n.TeamLabels = DefaultTeamLabels
 	}
@@ -108,6 +114,7 @@ func (n Names) validate() error {
 	check("experiment-label", n.ExperimentLabels...)
 	check("team-label", n.TeamLabels...)
 	check("model-label", n.ModelLabel)
+	check("class-label", n.ClassLabels...)
 	check("activity-metric", n.Activity)
 	if !taintKey.MatchString(n.ReservationTaint) {
 		errs = append(errs, fmt.Errorf("--reservation-taint=%s is no key of a taint: write one such as team or lab.example/team", n.ReservationTaint))
@@ -199,7 +206,7 @@ func (n Names) queries() queries {
 			return "avg " + by(n.ClusterLabel, "namespace", "pod") + " (avg_over_time((" + n.Activity + "{" + join(`pod!=""`, in) +
 				"} <= 1)[" + d + ":1m]))"
 		}},
-		nodeLabels:  labelled("kube_node_labels", []string{n.ClusterLabel, "node"}, []string{n.ModelLabel}, false),
+		nodeLabels:  labelled("kube_node_labels", []string{n.ClusterLabel, "node"}, append([]string{n.ModelLabel}, n.ClassLabels...), false),
 		capacity:    node("kube_node_status_capacity", resource, "resource"),
 		allocatable: node("kube_node_status_allocatable", resource, "resource"),
 		ready:       node("kube_node_status_condition", `condition="Ready",status="true"`),

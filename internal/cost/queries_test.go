@@ -60,10 +60,11 @@ func TestExported(t *testing.T) {
 	allowed := map[string]string{}
 	for _, kind := range regexp.MustCompile(`(nodes|namespaces|pods)=\[([^]]*)\]`).FindAllStringSubmatch(ksm, -1) {
 		for l := range strings.SplitSeq(kind[2], ",") {
-			allowed[kind[1]] += " label_" + regexp.MustCompile(`[^a-zA-Z0-9]`).ReplaceAllString(l, "_") + " "
+			allowed[kind[1]] += " label_" + strings.ToLower(regexp.MustCompile(`([a-z0-9])([A-Z])`).ReplaceAllString(
+				regexp.MustCompile(`[^a-zA-Z0-9]`).ReplaceAllString(l, "_"), "${1}_${2}")) + " "
 		}
 	}
-	for kind, want := range map[string][]string{"nodes": {n.ModelLabel}, "namespaces": n.TeamLabels, "pods": n.ExperimentLabels} {
+	for kind, want := range map[string][]string{"nodes": append([]string{n.ModelLabel}, n.ClassLabels...), "namespaces": n.TeamLabels, "pods": n.ExperimentLabels} {
 		for _, l := range want {
 			if !strings.Contains(allowed[kind], " "+l+" ") {
 				t.Errorf("the label %s of %s is not exported: %s", l, kind, allowed[kind])

@@ -46,6 +46,9 @@ func (b *Bill) WriteTable(w io.Writer) error {
 	if t.money && b.Total.Unpriced > 0 {
 		fmt.Fprintf(out, "\n%s GPU hours are of models without a price: they are in the hours and not in the money.\n", b.Total.Unpriced)
 	}
+	for _, c := range b.Borrowed {
+		fmt.Fprintf(out, "\n%s GPU hours on %s nodes have no price of that class: they are billed at the price of their model.\n", c.GPUHours, visible(c.Class))
+	}
 	b.writeGaps(out)
 	if err := b.writeFleet(out, t); err != nil {
 		return err
