@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kingpin/v2"
 	promconfig "github.com/prometheus/common/config"
 
 	"github.com/spillwayproject/spillway/internal/cost"
@@ -37,23 +38,9 @@ func costCommand(e *Env, parent Clause) func() error {
 	noIdle := c.Flag("no-activity", "Do not ask how busy the GPUs were.").Bool()
 	maxGap := c.Flag("max-gap", "Longest pause between two scrapes that still counts as covered.").Default(cost.DefaultMaxGap.String()).Duration()
 	timeout := c.Flag("timeout", "How long all of it may take.").Default("1h").Duration()
-	var n cost.Names
-	c.Flag("kube-state-metrics.selector",
-		"Matchers of the kube-state-metrics targets.").Default(`job="kube-state-metrics"`).StringVar(&n.Selector)
-	c.Flag("cluster-label", "Label that tells clusters apart.").Default("cluster").StringVar(&n.ClusterLabel)
-	c.Flag("replica-label", "Label that tells replicas of kube-state-metrics apart.").Default("instance").StringVar(&n.ReplicaLabel)
-	c.Flag("shard-label", "Label that tells shards of a sharded kube-state-metrics apart; none by default: then all are replicas.").PlaceHolder("LABEL").StringVar(&n.ShardLabel)
-	c.Flag("resource", "The resource that is billed, as kube-state-metrics writes it.").Default("nvidia_com_gpu").StringVar(&n.Resource)
-	c.Flag("experiment-label", "Label of kube_pod_labels that names the experiment; may be given several times, the first that a pod has counts.").Default(cost.DefaultExperimentLabels...).StringsVar(&n.ExperimentLabels)
-	c.Flag("team-label", "Label of kube_namespace_labels that names the team; may be given several times, the first that a namespace has counts.").Default(cost.DefaultTeamLabels...).StringsVar(&n.TeamLabels)
-	c.Flag("model-label", "Label of kube_node_labels that names the GPU model.").Default("label_nvidia_com_gpu_product").StringVar(&n.ModelLabel)
-	c.Flag("class-label", "Label of kube_node_labels that says how a node was bought (spot, on-demand, reserved); may be given several times, the first that a node has counts.").Default(cost.DefaultClassLabels...).StringsVar(&n.ClassLabels)
-	c.Flag("cards-per-node", "Cards of a node with shared GPUs (time slicing, MIG), where --activity-metric does not tell.").Default("8").IntVar(&n.CardsPerNode)
-	c.Flag("admin-namespaces", "Namespaces, as a regular expression, whose ResourceClaims only look on (adminAccess), as those of NVIDIA's exporter do. Default: gpu-operator, nvidia-gpu-operator and nvidia-dra-driver-gpu.").PlaceHolder("REGEX").StringVar(&n.AdminNamespaces)
-	c.Flag("reservation-taint", "Key of the taint that keeps a node for the team that is its value.").Default("team").StringVar(&n.ReservationTaint)
-	c.Flag("activity-metric", "Metric of how busy a GPU is, 0 to 1.").Default("DCGM_FI_PROF_GR_ENGINE_ACTIVE").StringVar(&n.Activity)
+	n := costNames(c)
 	return func() error {
-		o := cost.Options{Daily: *daily, Names: n, MaxGap: *maxGap, NoIdle: *noIdle, By: dimensions(*by)}
+		o := cost.Options{Daily: *daily, Names: *n, MaxGap: *maxGap, NoIdle: *noIdle, By: dimensions(*by)}
 		if *allKinds && *format != "csv" {
 			return errUsage{fmt.Errorf("--all-kinds is for --format=csv: --format=%s has all of it anyway", *format)}
 		}
@@ -99,6 +86,26 @@ func costCommand(e *Env, parent Clause) func() error {
 		}
 		return WriteWhole(strings.ReplaceAll(*out, "{from}", o.Range.From.In(loc).Format(time.DateOnly)), write)
 	}
+}
+
+// costNames are the flags that name labels and metrics.
+func costNames(c *kingpin.CmdClause) *cost.Names {
+	n := &cost.Names{}
+	c.Flag("kube-state-metrics.selector",
+		"Matchers of the kube-state-metrics targets.").Default(`job="kube-state-metrics"`).StringVar(&n.Selector)
+	c.Flag("cluster-label", "Label that tells clusters apart.").Default("cluster").StringVar(&n.ClusterLabel)
+	c.Flag("replica-label", "Label that tells replicas of kube-state-metrics apart.").Default("instance").StringVar(&n.ReplicaLabel)
+	c.Flag("shard-label", "Label that tells shards of a sharded kube-state-metrics apart; none by default: then all are replicas.").PlaceHolder("LABEL").StringVar(&n.ShardLabel)
+	c.Flag("resource", "The resource that is billed, as kube-state-metrics writes it.").Default("nvidia_com_gpu").StringVar(&n.Resource)
+	c.Flag("experiment-label", "Label of kube_pod_labels that names the experiment; may be given several times, the first that a pod has counts.").Default(cost.DefaultExperimentLabels...).StringsVar(&n.ExperimentLabels)
+	c.Flag("team-label", "Label of kube_namespace_labels that names the team; may be given several times, the first that a namespace has counts.").Default(cost.DefaultTeamLabels...).StringsVar(&n.TeamLabels)
+	c.Flag("model-label", "Label of kube_node_labels that names the GPU model.").Default("label_nvidia_com_gpu_product").StringVar(&n.ModelLabel)
+	c.Flag("class-label", "Label of kube_node_labels that says how a node was bought (spot, on-demand, reserved); may be given several times, the first that a node has counts.").Default(cost.DefaultClassLabels...).StringsVar(&n.ClassLabels)
+	c.Flag("cards-per-node", "Cards of a node with shared GPUs (time slicing, MIG), where --activity-metric does not tell.").Default("8").IntVar(&n.CardsPerNode)
+	c.Flag("admin-namespaces", "Namespaces, as a regular expression, whose ResourceClaims only look on (adminAccess), as those of NVIDIA's exporter do. Default: gpu-operator, nvidia-gpu-operator and nvidia-dra-driver-gpu.").PlaceHolder("REGEX").StringVar(&n.AdminNamespaces)
+	c.Flag("reservation-taint", "Key of the taint that keeps a node for the team that is its value.").Default("team").StringVar(&n.ReservationTaint)
+	c.Flag("activity-metric", "Metric of how busy a GPU is, 0 to 1.").Default("DCGM_FI_PROF_GR_ENGINE_ACTIVE").StringVar(&n.Activity)
+	return n
 }
 
 func dimensions(words []string) []cost.Dimension {

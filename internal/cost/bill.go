@@ -91,6 +91,7 @@ type Bill struct {
 	Borrowed []ClassHours `json:"classes_at_model_price,omitempty"`
 
 	reserved bool // whether what stood free of it is billed
+	work     bool // whether work without GPUs is
 }
 
 // Row is one line of a bill.
@@ -115,6 +116,7 @@ type Row struct {
 	// Reserved is the part of GPUHours that nobody held, and was kept for the team: only where the
 	// directory says that it is billed.
 	Reserved Milli `json:"reserved_unused_gpu_hours,omitzero"`
+	Work
 }
 
 // Total is the sum of all rows.
@@ -127,6 +129,15 @@ type Total struct {
 	Covered  float64     `json:"covered"`
 	IdleCost *Hundredths `json:"idle_cost"`
 	Reserved Milli       `json:"reserved_unused_gpu_hours,omitzero"`
+	Work
+}
+
+// Work is what pods without GPUs requested on nodes without GPUs. All of it is nil where the
+// directory has no price of it. Its cost is not in the cost of GPUs.
+type Work struct {
+	CPUHours    *Milli      `json:"cpu_core_hours,omitempty"`
+	MemoryHours *Milli      `json:"memory_gib_hours,omitempty"`
+	CPUCost     *Hundredths `json:"cpu_cost,omitempty"` // of both
 }
 
 // DayCoverage is one day of one cluster. Where CoveredHours is 0 nothing is known of it: no row has
@@ -143,7 +154,8 @@ type DayCoverage struct {
 type Imbalance struct {
 	Cluster           string
 	From, To          time.Time
-	Billed, Allocated float64 // GPU hours
+	Of                string  // what is counted; empty for GPU hours
+	Billed, Allocated float64 // hours of it
 }
 
 func (e *Imbalance) Error() string {
@@ -151,8 +163,9 @@ func (e *Imbalance) Error() string {
 	if e.Cluster != "" {
 		in = " in " + e.Cluster
 	}
-	return fmt.Sprintf("the bill does not add up%s from %s to %s: its rows have %.4f GPU hours, allocated were %.4f, a difference of %.4f; a server answered two queries differently: "+
-		"ask again once its data has settled, and look at the shards if that does not help", in, e.From.Format(time.RFC3339), e.To.Format(time.RFC3339), e.Billed, e.Allocated, e.Billed-e.Allocated)
+	return fmt.Sprintf("the bill does not add up%s from %s to %s: its rows have %.4f %s, allocated were %.4f, a difference of %.4f; a server answered two queries differently: "+
+		"ask again once its data has settled, and look at the shards if that does not help", in, e.From.Format(time.RFC3339), e.To.Format(time.RFC3339), e.Billed,
+		cmp.Or(e.Of, hoursOf[ofGPUs].name), e.Allocated, e.Billed-e.Allocated)
 }
 
 // OptionError is what is wrong with the options, before any server was asked.
@@ -257,7 +270,8 @@ func (r *run) bill(days []Day) (*Bill, error) {
 		accounts = append(accounts, l.rows[id])
 	}
 	slices.SortStableFunc(accounts, func(a, b *account) int {
-		return cmp.Or(cmp.Compare(a.day, b.day), cmp.Compare(b.held, a.held), slices.Compare(a.keys, b.keys))
+		return cmp.Or(cmp.Compare(a.day, b.day), cmp.Compare(b.held, a.held), cmp.Compare(b.workMoney, a.workMoney),
+			slices.Compare(a.keys, b.keys))
 	})
 	sum := 0.0
 	for _, a := range accounts {
@@ -302,10 +316,11 @@ func (r *run) rows(b *Bill, accounts []*account, days []Day) {
 	money := column(func(a *account) float64 { return a.money * 100 })
 	idleMoney := column(func(a *account) float64 { return a.idleMoney * 100 })
 	reserved := column(func(a *account) float64 { return a.reserved / perMilli })
+	work := r.work(b, accounts, column)
 	for i, a := range accounts {
 		row := Row{
 			Keys: a.keys, Contact: a.contact, GPUHours: Milli(held[i]), Unpriced: Milli(unpriced[i]), Measured: Milli(measured[i]),
-			Idle: Milli(idle[i]), Reserved: Milli(reserved[i]),
+			Idle: Milli(idle[i]), Reserved: Milli(reserved[i]), Work: work[i],
 		}
 		row.Covered = r.l.coverage(a.day, r.o.Daily, sortedKeys(a.clusters))
 		if r.o.Daily {

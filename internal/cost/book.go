@@ -72,15 +72,15 @@ type page struct {
 	f        *facts
 	readings []reading           // of each source
 	of       map[replicaKey]int  // which source a replica is of
-	counted  []float64           // GPU samples of each source
-	lone     []float64           // those of them of pods that one replica shows and another does not
+	counted  []amounts           // samples of each source
+	lone     []amounts           // those of them of pods that one replica shows and another does not
 	onNode   map[nodeKey]float64 // GPU ms
 }
 
 func (r *run) open(i int, w window, f *facts) *page {
 	p := &page{
 		run: r, i: i, w: w, f: f, readings: make([]reading, len(r.sources)), of: map[replicaKey]int{},
-		counted: make([]float64, len(r.sources)), lone: make([]float64, len(r.sources)), onNode: map[nodeKey]float64{},
+		counted: make([]amounts, len(r.sources)), lone: make([]amounts, len(r.sources)), onNode: map[nodeKey]float64{},
 	}
 	for s, src := range r.sources {
 		p.readings[s] = src.read(w, r.gap)
@@ -96,38 +96,45 @@ func (p *page) hold(k podKey) error {
 	f, i := p.f, p.i
 	node := nodeKey{k.cluster, f.node[at[podKey]{k, i}]}
 	devices, part := f.containers[at[podKey]{k, i}], f.partsOf(at[nodeKey]{node, i})
-	gpus, cards := 0.0, 0.0 // as the node hands them out, and what they are of its cards
+	units, cards := f.work[at[podKey]{k, i}], 0.0 // as the node hands them out, and what they are of its cards
 	for _, d := range sortedDevices(devices) {
-		gpus += devices[d]
+		units[ofGPUs] += devices[d]
 		cards += devices[d] * part.of(d.resource)
 	}
-	if gpus == 0 { // it may have claimed some, which the servers do not count: they are no units
+	if units[ofGPUs] == 0 { // it may have claimed some, which the servers do not count: they are no units
 		ran := func(w int) bool { return f.running[at[podKey]{k, w}] != nil }
-		if cards, node = f.claims.of(k, i, ran); cards == 0 {
-			return nil
+		if n, on := f.claims.of(k, i, ran); n > 0 {
+			cards, node = n, on
 		}
 	}
-	ms, err := p.shown(k, gpus)
+	if cards == 0 && units.none() {
+		return nil
+	}
+	ms, err := p.shown(k, units)
 	if err != nil || ms == 0 {
 		return err
 	}
-	units := ms * gpus
-	ms *= cards
-	p.onNode[node] += ms
 	h := holding{
 		day: p.w.day, cluster: k.cluster, namespace: k.namespace, experiment: f.experiment[at[podKey]{k, i}],
 		label: f.space[at[spaceKey]{spaceKey{k.cluster, k.namespace}, i}], model: f.model[at[nodeKey]{node, i}],
-		class: f.class[at[nodeKey]{node, i}], ms: ms, units: units,
+		class: f.class[at[nodeKey]{node, i}], ms: ms * cards, units: ms * units[ofGPUs],
 	}
-	nameless := k
-	nameless.uid = ""
-	h.active, h.measured = f.active[at[podKey]{nameless, i}]
-	p.l.hold(h)
+	switch {
+	case cards > 0:
+		p.onNode[node] += h.ms
+		nameless := k
+		nameless.uid = ""
+		h.active, h.measured = f.active[at[podKey]{nameless, i}]
+		p.l.hold(h)
+	case !p.hasGPUs(node):
+		h.cores, h.gib = ms*units[ofCores], ms*units[ofMemory]/bytesPerGiB
+		p.l.work(h)
+	}
 	return nil
 }
 
-// shown is for how long a pod of so many GPUs was shown, in milliseconds.
-func (p *page) shown(k podKey, gpus float64) (ms float64, err error) {
+// shown is for how long a pod that has so much was shown, in milliseconds.
+func (p *page) shown(k podKey, has amounts) (ms float64, err error) {
 	shown := p.f.running[at[podKey]{k, p.i}]
 	for _, name := range sortedKeys(shown) {
 		s, ok := p.of[replicaKey{k.cluster, name}]
@@ -138,11 +145,14 @@ func (p *page) shown(k podKey, gpus float64) (ms float64, err error) {
 		if !p.readings[s].chosen[name] {
 			continue
 		}
-		p.counted[s] += shown[name] * gpus
-		ms += shown[name] * p.readings[s].share()
-		if p.sources[s].lone(p.readings[s], shown, name) {
-			p.lone[s] += shown[name] * gpus
+		lone := p.sources[s].lone(p.readings[s], shown, name)
+		for which, n := range has {
+			p.counted[s][which] += shown[name] * n
+			if lone {
+				p.lone[s][which] += shown[name] * n
+			}
 		}
+		ms += shown[name] * p.readings[s].share()
 	}
 	if longest := float64(p.w.to - p.w.from); ms > 1.1*longest {
 		return 0, fmt.Errorf("pod %s/%s (%s) is counted for longer than %s from %s on, which is all there is: do several of what --shard-label=%s tells apart show the same pods? Then they are replicas",
@@ -154,27 +164,32 @@ func (p *page) shown(k podKey, gpus float64) (ms float64, err error) {
 
 // balance compares what was counted with what the servers say was allocated.
 func (p *page) balance() error {
-	allocated := make([]float64, len(p.sources))
+	allocated := make([]amounts, len(p.sources))
 	for k, v := range p.f.allocated {
 		if s, ok := p.of[k.key]; ok && k.w == p.i && p.readings[s].chosen[k.key.name] {
-			allocated[s] += v
+			for which := range v {
+				allocated[s][which] += v[which]
+			}
 		}
 	}
 	for s, src := range p.sources {
-		if p.lone[s] > p.counted[s]*maxLone {
-			return fmt.Errorf("the kube-state-metrics of %s, %s, do not show the same pods from %s on: if each has a part of them, as with its flag --shard, name the label that tells the parts apart with --shard-label",
-				cmp.Or(src.cluster, "the cluster"), strings.Join(sortedKeys(p.readings[s].chosen), " and "),
-				time.UnixMilli(p.w.from).UTC().Format(time.RFC3339))
-		}
-		if math.Abs(p.counted[s]-allocated[s]) > 1e-6*max(1, allocated[s]) {
-			share := p.readings[s].share() / float64(hourMillis)
-			return &Imbalance{
-				Cluster: src.cluster, From: time.UnixMilli(p.w.from).In(p.o.Range.Location),
-				To:     time.UnixMilli(p.w.to).In(p.o.Range.Location),
-				Billed: p.counted[s] * share, Allocated: allocated[s] * share,
+		for which, of := range hoursOf {
+			counted, allocated := p.counted[s][which], allocated[s][which]
+			if p.lone[s][which] > counted*maxLone {
+				return fmt.Errorf("the kube-state-metrics of %s, %s, do not show the same pods from %s on: if each has a part of them, as with its flag --shard, name the label that tells the parts apart with --shard-label",
+					cmp.Or(src.cluster, "the cluster"), strings.Join(sortedKeys(p.readings[s].chosen), " and "),
+					time.UnixMilli(p.w.from).UTC().Format(time.RFC3339))
+			}
+			if math.Abs(counted-allocated) > 1e-6*max(of.one, allocated) {
+				share := p.readings[s].share() / float64(hourMillis) / of.one
+				return &Imbalance{
+					Cluster: src.cluster, From: time.UnixMilli(p.w.from).In(p.o.Range.Location),
+					To: time.UnixMilli(p.w.to).In(p.o.Range.Location), Of: of.name,
+					Billed: counted * share, Allocated: allocated * share,
+				}
 			}
 		}
-		p.l.allocated += allocated[s] * p.readings[s].share()
+		p.l.allocated += allocated[s][ofGPUs] * p.readings[s].share()
 	}
 	return nil
 }

@@ -203,7 +203,8 @@ type facts struct {
 	shared     map[at[nodeKey]]bool   // whether what the node hands out as GPUs are parts of them
 	parts      map[at[nodeKey]]parts  // of nodes that share cards
 	active     map[at[podKey]]float64 // without uid
-	allocated  map[at[replicaKey]]float64
+	allocated  map[at[replicaKey]]amounts
+	work       map[at[podKey]]amounts                // cores and bytes, only where they have a price
 	fleet      [3]map[at[nodeKey]]map[device]float64 // capacity, allocatable, ready: samples, by replica and resource
 	reserved   map[at[nodeKey]]map[device]float64    // samples, by replica and team
 	claims     claims
@@ -229,7 +230,7 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 		running: map[at[podKey]]map[string]float64{}, containers: map[at[podKey]]map[device]float64{},
 		node: map[at[podKey]]string{}, experiment: map[at[podKey]]string{}, space: map[at[spaceKey]]string{},
 		model: map[at[nodeKey]]string{}, class: map[at[nodeKey]]string{}, shared: map[at[nodeKey]]bool{}, parts: map[at[nodeKey]]parts{},
-		active: map[at[podKey]]float64{}, allocated: map[at[replicaKey]]float64{},
+		active: map[at[podKey]]float64{}, allocated: map[at[replicaKey]]amounts{}, work: map[at[podKey]]amounts{},
 		reserved: map[at[nodeKey]]map[device]float64{},
 	}
 	var err error
@@ -260,6 +261,12 @@ func (r *run) readPods(f *facts, seen map[string]bool, do asking) {
 		seen[m["namespace"]] = true
 		return nil
 	})
+	if r.o.Directory.billsWork() {
+		do(r.q.workNames, nil, func(m map[string]string, _ int, _ float64) error {
+			seen[m["namespace"]] = true
+			return nil
+		})
+	}
 	spaces := sortedKeys(seen)
 	do(r.q.requests, spaces, func(m map[string]string, w int, v float64) error {
 		k := pod(m, w)
@@ -272,9 +279,15 @@ func (r *run) readPods(f *facts, seen map[string]bool, do asking) {
 		return nil
 	})
 	do(r.q.allocated, spaces, func(m map[string]string, w int, v float64) error {
-		f.allocated[at[replicaKey]{replicaKey{m[n.ClusterLabel], m[n.ReplicaLabel]}, w}] += v
+		k := at[replicaKey]{replicaKey{m[n.ClusterLabel], m[n.ReplicaLabel]}, w}
+		a := f.allocated[k]
+		a[ofGPUs] += v
+		f.allocated[k] = a
 		return nil
 	})
+	if r.o.Directory.billsWork() {
+		r.readWork(f, spaces, pod, do)
+	}
 	if r.l.needs(Experiment) {
 		do(r.q.podLabels, spaces, func(m map[string]string, w int, _ float64) error {
 			k := pod(m, w)

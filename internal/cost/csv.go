@@ -110,7 +110,8 @@ func (b *Bill) unbilledLines() (lines [][]string) {
 	}
 	for _, r := range b.Reserved {
 		if !r.Billed {
-			add("reserved_unused", r.Day, map[Dimension]string{Cluster: orNone(r.Cluster), Model: r.Model, Team: r.Team}, r.Contact, r.Unused, r.Cost)
+			keys := map[Dimension]string{Cluster: orNone(r.Cluster), Model: r.Model, Team: r.Team}
+			add("reserved_unused", r.Day, keys, r.Contact, r.Unused, r.Cost)
 		}
 	}
 	return lines

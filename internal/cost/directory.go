@@ -36,6 +36,10 @@ type Directory struct {
 	// Classes are prices by class of node (spot, on-demand, reserved), then by model as in Prices.
 	// A class without a price of a model costs what Prices says.
 	Classes map[string]map[string]float64 `yaml:"classes"`
+	// CPUPrice and MemoryPrice are what an hour of a core and of a GiB of memory costs that pods
+	// request on nodes without GPUs. Where neither is given such work is not billed.
+	CPUPrice    *float64 `yaml:"cpu_price"`
+	MemoryPrice *float64 `yaml:"memory_price"`
 	// Reserved is what is done with GPUs that a taint keeps for a team and that nobody holds:
 	// "beside" (the default) shows them beside the bill, "billed" bills them to the team.
 	Reserved string `yaml:"reserved"`
@@ -122,6 +126,7 @@ func (d *Directory) Validate() error {
 		}
 	}
 	checkPrices("prices", d.Prices, bad)
+	d.checkWork(bad)
 	d.checkClasses(bad)
 	if r := d.Reserved; r != "" && r != reservedBeside && r != reservedBilled {
 		bad("reserved: %q is neither %s (what stands free is shown, and in no row) nor %s (it is in the team's rows)", r, reservedBeside, reservedBilled)

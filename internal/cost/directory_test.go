@@ -86,6 +86,7 @@ func TestDirectoryProblems(t *testing.T) {
 		{"class of a cloud", "classes: {regular: {a: 1}}", "classes[regular]: a node that its labels call regular has the class on-demand"},
 		{"class without prices", "classes: {spot: {}}", "classes[spot]: has no prices"},
 		{"price of a class", "classes: {spot: {\"a*b\": -1}}", "classes[spot][a*b]: -1 is no price of a GPU hour"},
+		{"cpu price", "cpu_price: -1\nmemory_price: .inf", "cpu_price: -1 is no price of an hour of one core: it must be 0 or more; without the key nothing of it is billed\nmemory_price: +Inf is no price of an hour of one GiB"},
 		{"reserved", "reserved: yes", "reserved: \"yes\" is neither beside"},
 		{"no name", "teams: [{namespaces: [a]}]", "teams[0].name: is empty"},
 		{"unassigned", "teams: [{name: unassigned}]", "teams[0].name: unassigned is what is nobody's"},

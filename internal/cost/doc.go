@@ -24,6 +24,9 @@
 // is too long. Each beginning and each end of a pod is known to one scrape interval, early as often
 // as late.
 //
+// Where the directory prices cores or memory, pods on nodes without GPUs are counted in the same
+// way by what they request of these.
+//
 // Raw metrics are read, no recorded ones: a rule that was late, or written anew last week, or not
 // evaluated while its ruler was down, would be in the bill for ever; and what is counted here are
 // samples, which no evaluation at fixed steps gives back.

@@ -294,7 +294,8 @@ func (r *run) fleetMoney(b *Bill, keys []stockKey, of []int, kept []int64) {
 				reserved += Hundredths(kept[n])
 			}
 		}
-		row.HeldCost, row.UnhealthyCost, row.BeyondCost = new(Hundredths(held[i])), new(Hundredths(unhealthy[i])), new(Hundredths(beyond[i]))
+		row.HeldCost, row.UnhealthyCost = new(Hundredths(held[i])), new(Hundredths(unhealthy[i]))
+		row.BeyondCost = new(Hundredths(beyond[i]))
 		row.ReservedCost, row.FreeCost = new(reserved), new(Hundredths(free[i])+reserved)
 		row.CapacityCost = new(*row.HeldCost + *row.UnhealthyCost + *row.FreeCost - *row.BeyondCost)
 		m.Cost += *row.CapacityCost

@@ -38,6 +38,7 @@ type holding struct {
 	units                     float64 // the same as nodes hand them out: shares and slices for whole ones
 	active                    float64 // the part of it in which the GPUs worked
 	measured                  bool    // whether active is known
+	cores, gib                float64 // core ms and GiB ms of work without GPUs
 	reservedFor               string  // the team for which this was kept, where nobody held it
 }
 
@@ -51,6 +52,7 @@ type account struct {
 	held, units, measured, active, unpriced float64
 	reserved                                float64 // the part of held that nobody held, and was kept for a team
 	money, idleMoney                        float64
+	cores, gib, workMoney                   float64 // of work without GPUs
 	priced                                  bool
 }
 
@@ -60,7 +62,7 @@ type ledger struct {
 	days      []Day
 	rows      map[string]*account
 	stocks    map[stockKey]*stock
-	models    map[string]bool // of which something was held
+	models    map[string]bool    // of which something was held
 	borrowed  map[string]float64 // GPU ms by class, held at the model's price for want of their own
 	owners    map[[2]string]Owner
 	allocated float64               // GPU ms, as nodes hand them out and the servers count them
@@ -106,6 +108,15 @@ func (l *ledger) hold(h holding) {
 		l.borrowed[h.class] += h.ms
 	}
 	l.models[h.model] = true
+}
+
+// work books what a pod without GPUs requested.
+func (l *ledger) work(h holding) {
+	a := l.account(h, l.owner(h.namespace, h.label))
+	a.clusters[h.cluster] = true
+	a.cores += h.cores
+	a.gib += h.gib
+	a.workMoney += l.o.Directory.workPrice(h.cores, h.gib) / float64(hourMillis)
 }
 
 // account is the row that a holding belongs to.

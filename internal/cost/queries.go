@@ -156,6 +156,7 @@ type queries struct {
 	namespaces, running, requests, allocated, podLabels, namespaceLabels, active query
 	nodeLabels, capacity, allocatable, ready, reservations, devices, cards       query
 	claimQueries
+	workQueries
 }
 
 func (n Names) queries() queries {
@@ -206,7 +207,8 @@ func (n Names) queries() queries {
 			return "avg " + by(n.ClusterLabel, "namespace", "pod") + " (avg_over_time((" + n.Activity + "{" + join(`pod!=""`, in) +
 				"} <= 1)[" + d + ":1m]))"
 		}},
-		nodeLabels:  labelled("kube_node_labels", []string{n.ClusterLabel, "node"}, append([]string{n.ModelLabel}, n.ClassLabels...), false),
+		nodeLabels: labelled("kube_node_labels", []string{n.ClusterLabel, "node"},
+			append([]string{n.ModelLabel}, n.ClassLabels...), false),
 		capacity:    node("kube_node_status_capacity", resource, "resource"),
 		allocatable: node("kube_node_status_allocatable", resource, "resource"),
 		ready:       node("kube_node_status_condition", `condition="Ready",status="true"`),
@@ -225,6 +227,7 @@ func (n Names) queries() queries {
 				" (" + seen(n.Activity) + " or " + seen(claimMetric) + "))"
 		}},
 		claimQueries: n.claimQueries(),
+		workQueries:  n.workQueries(running),
 	}
 }
 

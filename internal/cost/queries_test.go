@@ -14,7 +14,9 @@ import (
 func (q queries) all() []query {
 	return []query{
 		q.namespaces, q.running, q.requests, q.allocated, q.podLabels, q.namespaceLabels, q.active,
-		q.nodeLabels, q.capacity, q.allocatable, q.ready, q.reservations, q.devices, q.cards, q.claimants, q.claims, q.cuts, q.shares, q.again,
+		q.nodeLabels, q.capacity, q.allocatable, q.ready, q.reservations, q.devices, q.cards,
+		q.claimants, q.claims, q.cuts, q.shares, q.again,
+		q.workNames, q.work, q.cores, q.memory,
 	}
 }
 
@@ -64,7 +66,9 @@ func TestExported(t *testing.T) {
 				regexp.MustCompile(`[^a-zA-Z0-9]`).ReplaceAllString(l, "_"), "${1}_${2}")) + " "
 		}
 	}
-	for kind, want := range map[string][]string{"nodes": append([]string{n.ModelLabel}, n.ClassLabels...), "namespaces": n.TeamLabels, "pods": n.ExperimentLabels} {
+	for kind, want := range map[string][]string{
+		"nodes": append([]string{n.ModelLabel}, n.ClassLabels...), "namespaces": n.TeamLabels, "pods": n.ExperimentLabels,
+	} {
 		for _, l := range want {
 			if !strings.Contains(allowed[kind], " "+l+" ") {
 				t.Errorf("the label %s of %s is not exported: %s", l, kind, allowed[kind])

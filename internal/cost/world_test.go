@@ -21,7 +21,8 @@ import (
 var kept = []string{
 	"up", "kube_pod_status_phase", "kube_pod_container_resource_requests", "kube_pod_labels", "kube_namespace_labels", "kube_node_labels",
 	"kube_node_status_capacity",
-	"kube_node_status_allocatable", "kube_node_spec_taint", "kube_node_status_condition", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_TEMP",
+	"kube_node_status_allocatable", "kube_node_spec_taint", "kube_node_status_condition",
+	"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_TEMP",
 }
 
 // dropping is a database behind metric relabelling: it keeps what a bill reads, and calls

@@ -88,7 +88,11 @@ func (b *Bill) writeRows(t *table) {
 	cells := func(first []string, r Row) {
 		first = append(first, r.GPUHours.String())
 		if t.money {
-			first = append(first, priced(r.Cost))
+			cost := priced(r.Cost)
+			if r.GPUHours == 0 && r.Cost == nil { // work without GPUs
+				cost = None
+			}
+			first = append(first, cost)
 		}
 		first = append(first, share(r.Idle, r.Measured), percent(r.Covered))
 		for _, x := range b.extras() {

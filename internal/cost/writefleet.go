@@ -17,6 +17,13 @@ func (b *Bill) extras() (out []extra) {
 	if b.reserved {
 		out = append(out, extra{"of it reserved, unused", "reserved_unused_gpu_hours", func(r Row) string { return r.Reserved.String() }})
 	}
+	if b.work {
+		out = append(
+			out, extra{"CPU core hours", "cpu_core_hours", func(r Row) string { return r.CPUHours.String() }},
+			extra{"GiB hours", "memory_gib_hours", func(r Row) string { return r.MemoryHours.String() }},
+			extra{b.inCurrency("cost of CPU work"), "cpu_cost", func(r Row) string { return r.CPUCost.String() }},
+		)
+	}
 	return out
 }
 
@@ -24,7 +31,7 @@ func (b *Bill) extras() (out []extra) {
 func (t Total) row() Row {
 	return Row{
 		GPUHours: t.GPUHours, Cost: t.Cost, Unpriced: t.Unpriced, Idle: t.Idle, Measured: t.Measured, Covered: t.Covered,
-		IdleCost: t.IdleCost, Reserved: t.Reserved,
+		IdleCost: t.IdleCost, Reserved: t.Reserved, Work: t.Work,
 	}
 }
 
