@@ -30,6 +30,7 @@ func costCommand(e *Env, parent Clause) func() error {
 	format := c.Flag("format", "table, csv or json.").Default("table").Enum("table", "csv", "json")
 	out := c.Flag("out", "Write the bill to this file instead; {from} in its name becomes the day of --from. It appears there as a whole or not at all.").PlaceHolder("FILE").String()
 	allKinds := c.Flag("all-kinds", "With --format=csv: lines of what nobody is billed for too (free, reserved_unused, unhealthy, beyond_capacity), in the column kind; the table and json have it anyway.").Bool()
+	failOver := c.Flag("fail-over-budget", "Exit code 1, after the bill was written, where a team spent more than the budget that the directory gives it.").Bool()
 	url := c.Flag("url", "The Prometheus HTTP API that is asked: the proxy, or one server that has everything.").Default("http://127.0.0.1:9090").String()
 	httpConfig := c.Flag("http.config.file", "How to reach it: TLS, credentials and proxies, in Prometheus' http_config form.").PlaceHolder("FILE").String()
 	directory := c.Flag("directory", "The file that says whose namespaces are and what GPUs cost.").PlaceHolder("FILE").String()
@@ -53,6 +54,9 @@ func costCommand(e *Env, parent Clause) func() error {
 		}
 		if o.Directory, o.Priced, err = costDirectory(*directory, *prices, *currency); err != nil {
 			return err
+		}
+		if *failOver && !o.Directory.HasBudgets() {
+			return errUsage{errors.New("--fail-over-budget: no team has a budget: --directory names a file with teams[].budget")}
 		}
 		hc, err := apiClient(*httpConfig, "spillway-cost")
 		if err != nil {
@@ -82,9 +86,14 @@ func costCommand(e *Env, parent Clause) func() error {
 			write = b.WriteCSVOfAll
 		}
 		if *out == "" {
-			return write(e.Stdout)
+			err = write(e.Stdout)
+		} else {
+			err = WriteWhole(strings.ReplaceAll(*out, "{from}", o.Range.From.In(loc).Format(time.DateOnly)), write)
 		}
-		return WriteWhole(strings.ReplaceAll(*out, "{from}", o.Range.From.In(loc).Format(time.DateOnly)), write)
+		if over := b.OverBudget(); err == nil && *failOver && len(over) > 0 {
+			return errors.New(strings.Join(over, "; "))
+		}
+		return err
 	}
 }
 

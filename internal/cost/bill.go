@@ -90,8 +90,12 @@ type Bill struct {
 	// own; nil where the directory has no prices by class and no row tells them apart.
 	Borrowed []ClassHours `json:"classes_at_model_price,omitempty"`
 
-	reserved bool // whether what stood free of it is billed
-	work     bool // whether work without GPUs is
+	// Budgets are those of the directory, in its order.
+	Budgets []BudgetRow `json:"budgets,omitempty"`
+
+	month    string // in which all of the range lies, such as 2026-11; empty where it touches several
+	reserved bool   // whether what stood free of it is billed
+	work     bool   // whether work without GPUs is
 }
 
 // Row is one line of a bill.
@@ -185,7 +189,7 @@ func (o *Options) check() error {
 		o.MaxGap = DefaultMaxGap
 	}
 	o.Names = o.Names.withDefaults()
-	errs := []error{o.Names.validate(), o.Directory.Validate()}
+	errs := []error{o.Names.validate(), o.Directory.Validate(), o.Directory.checkBudgets()}
 	if o.Range.Location == nil {
 		o.Range.Location = time.UTC
 	}
@@ -296,6 +300,7 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	b.Resolution = (time.Duration(longest) * time.Millisecond).String()
 	r.fleetRows(b, days)
 	b.Borrowed = l.borrowedRows()
+	r.budgets(b)
 	return b, nil
 }
 

@@ -295,7 +295,7 @@ func (r *run) readPods(f *facts, seen map[string]bool, do asking) {
 			return nil
 		})
 	}
-	if r.l.needs(Team) || r.l.needs(Person) {
+	if r.l.needs(Team) || r.l.needs(Person) || r.o.Directory.HasBudgets() {
 		do(r.q.namespaceLabels, spaces, func(m map[string]string, w int, _ float64) error {
 			k := at[spaceKey]{spaceKey{m[n.ClusterLabel], m["namespace"]}, w}
 			f.space[k] = max(f.space[k], firstOf(m, n.TeamLabels))

@@ -63,6 +63,8 @@ type TeamEntry struct {
 	Contact string `yaml:"contact"`
 	// Namespaces are the team's, by name, or by a name that ends with *.
 	Namespaces []string `yaml:"namespaces"`
+	// Budget is what the team may spend; nil for no limit.
+	Budget *Budget `yaml:"budget"`
 	// People have namespaces of their own, which count as the team's too.
 	People []PersonEntry `yaml:"people"`
 }
@@ -158,6 +160,7 @@ func (d *Directory) Validate() error {
 			bad("%s.name: there are two teams %s", path, t.Name)
 		}
 		teams[t.Name] = true
+		t.Budget.check(path+".budget", bad)
 		claim(path, t.Namespaces)
 		for k, p := range t.People {
 			at := fmt.Sprintf("%s.people[%d]", path, k)

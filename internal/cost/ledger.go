@@ -62,8 +62,9 @@ type ledger struct {
 	days      []Day
 	rows      map[string]*account
 	stocks    map[stockKey]*stock
-	models    map[string]bool    // of which something was held
-	borrowed  map[string]float64 // GPU ms by class, held at the model's price for want of their own
+	models    map[string]bool      // of which something was held
+	teams     map[string]*spending // by team, whatever rows are told apart by
+	borrowed  map[string]float64   // GPU ms by class, held at the model's price for want of their own
 	owners    map[[2]string]Owner
 	allocated float64               // GPU ms, as nodes hand them out and the servers count them
 	covered   map[string][]float64  // ms, by cluster and day
@@ -80,7 +81,8 @@ type hourSeen struct {
 func newLedger(o *Options, days []Day) *ledger {
 	return &ledger{
 		o: o, days: days, rows: map[string]*account{}, stocks: map[stockKey]*stock{}, models: map[string]bool{},
-		borrowed: map[string]float64{}, owners: map[[2]string]Owner{}, covered: map[string][]float64{}, hours: map[string][]hourSeen{},
+		borrowed: map[string]float64{}, teams: map[string]*spending{}, owners: map[[2]string]Owner{}, covered: map[string][]float64{},
+		hours: map[string][]hourSeen{},
 	}
 }
 
@@ -104,6 +106,11 @@ func (l *ledger) hold(h holding) {
 	}
 	price, borrowed, priced := l.o.Directory.ClassPrice(h.model, h.class)
 	l.account(h, owner).add(h, price, priced)
+	if spent := l.spent(owner.Team); priced {
+		spent.money += h.ms / float64(hourMillis) * price
+	} else {
+		spent.unpriced += h.ms
+	}
 	if borrowed {
 		l.borrowed[h.class] += h.ms
 	}
@@ -112,11 +119,14 @@ func (l *ledger) hold(h holding) {
 
 // work books what a pod without GPUs requested.
 func (l *ledger) work(h holding) {
-	a := l.account(h, l.owner(h.namespace, h.label))
+	owner := l.owner(h.namespace, h.label)
+	a := l.account(h, owner)
 	a.clusters[h.cluster] = true
 	a.cores += h.cores
 	a.gib += h.gib
-	a.workMoney += l.o.Directory.workPrice(h.cores, h.gib) / float64(hourMillis)
+	money := l.o.Directory.workPrice(h.cores, h.gib) / float64(hourMillis)
+	a.workMoney += money
+	l.spent(owner.Team).money += money
 }
 
 // account is the row that a holding belongs to.

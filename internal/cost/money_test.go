@@ -79,7 +79,7 @@ teams:
 
 // wantMachines makes sure that money adds up: rows to the total, what is billed, free and unhealthy
 // to what the machines cost, and the fleet's rows to that.
-func wantMachines(t *testing.T, b *Bill) {
+func wantMachines(t testing.TB, b *Bill) {
 	t.Helper()
 	m := b.Machines
 	if m == nil {

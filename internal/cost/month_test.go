@@ -175,6 +175,7 @@ func (w *month) checkBill(b *Bill, loc *time.Location) {
 	if hours != b.Total.GPUHours || b.Total.Cost == nil || money != *b.Total.Cost {
 		t.Errorf("the rows add up to %s GPU hours and %s, the total says %s and %v", hours, money, b.Total.GPUHours, b.Total.Cost)
 	}
+	wantMachines(t, b)
 	if b.Total.Unpriced != 0 {
 		t.Errorf("%s GPU hours have no price", b.Total.Unpriced)
 	}

@@ -36,8 +36,8 @@ const gapsShown = 20
 // GPUs did.
 func (b *Bill) WriteTable(w io.Writer) error {
 	out := bufio.NewWriter(w)
-	stamp := func(t time.Time) string { return t.Format("2006-01-02 15:04") }
-	fmt.Fprintf(out, "GPU hours from %s to %s (%s), by %s\n\n", stamp(b.From), stamp(b.To), b.Timezone, names(b.By))
+	fmt.Fprintf(out, "GPU hours from %s to %s (%s), by %s\n\n", b.From.Format(stampLayout), b.To.Format(stampLayout), b.Timezone,
+		names(b.By))
 	t := &table{Writer: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), money: b.Total.Cost != nil}
 	b.writeRows(t)
 	if err := t.Flush(); err != nil {
@@ -48,6 +48,9 @@ func (b *Bill) WriteTable(w io.Writer) error {
 	}
 	for _, c := range b.Borrowed {
 		fmt.Fprintf(out, "\n%s GPU hours on %s nodes have no price of that class: they are billed at the price of their model.\n", c.GPUHours, visible(c.Class))
+	}
+	if err := b.writeBudgets(out, t); err != nil {
+		return err
 	}
 	b.writeGaps(out)
 	if err := b.writeFleet(out, t); err != nil {
