@@ -125,3 +125,15 @@ func TestBudgetWithoutPrices(t *testing.T) {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 }
+
+// TestBudgetByLabel: what a team spends is known by its namespaces' label too, whatever rows show.
+func TestBudgetByLabel(t *testing.T) {
+	o := machinesOptions(t, "prices: {'*H100*': 2.5}\nteams: [{name: lab, budget: {amount: 2, per: month}}]")
+	o.By = []Dimension{Model}
+	o.Client = testClient(t, loaded(t, machines()+
+		`  kube_namespace_labels{job="kube-state-metrics",cluster="jaguar",instance="a",namespace="sandbox",label_team="lab"} 1x119`).URL())
+	b, err := Make(t.Context(), o)
+	if err != nil || b.Budgets[0].Spent != 250 || !b.Budgets[0].Over {
+		t.Errorf("%+v, %v", b.Budgets, err)
+	}
+}

@@ -172,3 +172,23 @@ func TestMoneyRounds(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoTeamsReserve: a node that two teams have reserved is not reserved twice.
+func TestTwoTeamsReserve(t *testing.T) {
+	o := machinesOptions(t, machinesDirectory)
+	o.Client = testClient(t, loaded(t, machines()+
+		`  kube_node_spec_taint{job="kube-state-metrics",cluster="jaguar",instance="a",node="a",key="team",value="audio"} 1x119`).URL())
+	b, err := Make(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantMachines(t, b)
+	kept := map[string]Milli{}
+	for _, r := range b.Reserved {
+		kept[r.Team] = r.Reserved
+	}
+	// Half of 8 each in the first hour, then 30 minutes against 60.
+	if kept["vision"] != 6667 || kept["audio"] != 9333 || b.Machines.Reserved != 3000 {
+		t.Errorf("reserved are %v, %s of money", kept, b.Machines.Reserved)
+	}
+}

@@ -123,3 +123,19 @@ func TestWorkOfReplicas(t *testing.T) {
 		t.Errorf("for 90 minutes: %+v, %v", b.Total, err)
 	}
 }
+
+// TestHasGPUs: a node has GPUs by any sign of them, also where its device plugin is dead.
+func TestHasGPUs(t *testing.T) {
+	k := nodeKey{"jaguar", "n"}
+	for name, f := range map[string]*facts{
+		"offers none of them": {fleet: [3]map[at[nodeKey]]map[device]float64{{{k, 0}: {{"a", "nvidia_com_gpu"}: 0}}}},
+		"a model":             {model: map[at[nodeKey]]string{{k, 0}: "NVIDIA-L4"}},
+		"claims":              {claims: claims{nodes: map[nodeKey]bool{k: true}}},
+		"cards":               {claims: claims{cards: map[at[nodeKey]]float64{{k, 0}: 8}}},
+		"":                    {model: map[at[nodeKey]]string{{k, 0}: ""}},
+	} {
+		if got := (&page{f: f}).hasGPUs(k); got != (name != "") {
+			t.Errorf("by %q it has GPUs: %v", name, got)
+		}
+	}
+}
