@@ -179,7 +179,7 @@
       read: 'kube-apiserver|apiserver-slis|kubelet|cadvisor|kube-state-metrics|node-exporter|dcgm-exporter|node-problem-detector|etcd|etcd-events|prometheus|spillway|iptables-exporter|kube-scheduler|kube-controller-manager|cluster-autoscaler|node-mesh|coredns|thanos-rule|alertmanager|remediator',
       // The job that has a target on every machine and does not hear of them from kube-state-metrics.
       machines: 'node-exporter',
-      // What a cluster may have, by the name that the dashboard of alerts shows: the selector that finds it by its label job, and what is not told where nobody scrapes it. A managed control plane hides its etcd, a
+      // What a cluster may have, by the name that the dashboard of alerts shows: the selector that finds it by its label job (one without it is left out), and what is not told where nobody scrapes it. A managed control plane hides its etcd, a
       // fleet without iptables-exporter its traffic: no alert fires for that, and the dashboard says so.
       local s = $._config.selectors,
       watched: {
