@@ -153,8 +153,8 @@
     xid: import 'lib/xid.libsonnet',
 
     node: {
-      // File systems that nodes own: no memory, no image, nothing that is mounted read-only on purpose.
-      filesystems: 'fstype=~"ext[234]|xfs|btrfs|zfs", mountpoint!~"/boot.*|/usr|/run/.*|/snap/.*"',
+      // File systems that nodes own: no memory, no image, nothing that is mounted read-only on purpose, no volume of a pod, wherever the kubelet's folder is mounted once more (Container-Optimized OS does so under /home/kubernetes).
+      filesystems: 'fstype=~"ext[234]|xfs|btrfs|zfs", mountpoint!~"/boot.*|/usr|/run/.*|/snap/.*|.*/kubelet/(pods|plugins)/.*"',
       // Label of kube_node_labels that names the rack.
       rackLabel: 'label_rack',
       // Label of kube_node_labels that names the zone: a site, a hall, whatever can be cut off as a whole.

@@ -482,6 +482,8 @@ func TestFilesystemsOfNodesStay(t *testing.T) {
 		{"--collector.filesystem.mount-points-exclude", "/var/lib/containerd", false},
 		{"--collector.filesystem.mount-points-exclude", "/mnt/nvme0", false},
 		{"--collector.filesystem.mount-points-exclude", "/var/lib/kubelet/pods/1b/volumes/kubernetes.io~empty-dir/x", true},
+		{"--collector.filesystem.mount-points-exclude", "/home/kubernetes/containerized_mounter/rootfs/var/lib/kubelet/plugins/kubernetes.io/csi/x/globalmount", true},
+		{"--collector.filesystem.mount-points-exclude", "/home/kubernetes/containerized_mounter", false},
 		{"--collector.filesystem.mount-points-exclude", "/run/containerd/io.containerd.runtime.v2.task/k8s.io/abc/rootfs", true},
 		{"--collector.filesystem.mount-points-exclude", "/proc/sys/fs/binfmt_misc", true},
 		{"--collector.filesystem.fs-types-exclude", "ext4", false},

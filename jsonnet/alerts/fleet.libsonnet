@@ -66,6 +66,7 @@
             dashboard: 'node',
           }),
           a.alert('FleetGPUUnhealthy', {
+            // While a driver is loaded anew its node has no GPU to give: on nodes that were cordoned for it, wave after wave, that is expected.
             expr: |||
               (
                 (cluster:gpu_capacity:sum - on (%(cl)s) cluster:gpu_allocatable:sum)
@@ -75,7 +76,11 @@
               )
               and on (%(cl)s)
               (
-                count by (%(cl)s) (node:gpu_capacity:max > on (%(node)s) node:gpu_allocatable:max)
+                count by (%(cl)s) (
+                  node:gpu_capacity:max > on (%(node)s) node:gpu_allocatable:max
+                  unless on (%(node)s)
+                  node:planned:bool
+                )
                 >= %(nodes)g
               )
             ||| % { cl: cl, node: node, share: th.gpuUnhealthy, nodes: th.gpuUnhealthyNodes },
@@ -102,6 +107,8 @@
                   (max_over_time(node:gpu_seen:count[%(w)s]) > 0)
                   and on (%(node)s)
                   (node:ready:max == 1)
+                  unless on (%(node)s)
+                  node:planned:bool
                 )
                 >= %(gpus)g
               )

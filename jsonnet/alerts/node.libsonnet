@@ -40,16 +40,23 @@
         interval: t.d('1m'),
         rules: [
           a.alert('NodeUnreachable', onNode {
-            // A node that fell silent a moment ago may be booting, whoever restarted it: it is down, and not cut off. One that the control plane does not speak of is judged by the probers alone.
+            // A node that fell silent a moment ago may be booting, whoever restarted it: it is down, and not cut off. Where its exporter answers it runs, and what runs on it goes on: the kubelet is broken, which is no reason
+            // to switch the machine off. What the control plane does not speak of is left alone: without kube-state-metrics nobody knows which nodes were taken out on purpose.
             expr: |||
               %(unreachable)s
+              and on (%(node)s)
+              node:ready:max
               unless on (%(node)s)
               (
                 node:ready:max == 0
                 and on (%(node)s)
-                max_over_time(node:ready:max[%(boot)s]) == 1
+                (
+                  max_over_time(node:ready:max[%(boot)s]) == 1
+                  or on (%(node)s)
+                  max by (%(node)s) (up{%(exporter)s}) == 1
+                )
               )
-            ||| % { unreachable: std.rstripChars(m.unreachable, '\n'), node: node, boot: t.d(c.node.boot) },
+            ||| % { unreachable: std.rstripChars(m.unreachable, '\n'), node: node, boot: t.d(c.node.boot), exporter: s },
             hold: '5m',
             severity: 'auto',
             labels: { action: 'cordon-reboot' },
@@ -82,6 +89,8 @@
                 increase(problem_counter{%s, reason=~"%s"}[%s]) > 0
               )
             ||| % [node, c.selectors.npd, c.node.diskProblems, t.d('10m')],
+            // The kernel says the same of a volume over the network: where its storage stumbles many nodes do, and FleetNodesFailing, which keeps machines from acting, stands after two minutes.
+            hold: '3m',
             severity: 'auto',
             labels: { action: 'drain' },
             summary: 'The kernel log speaks of disk errors.',

@@ -18,12 +18,19 @@
     0 * cluster:nodes:count
   ||| % { cl: cl, node: node, to: to, other: 1 - to, now: cordoned(''), before: cordoned(' offset ' + t.d('5m')) },
 
-  // bad are the nodes that are not ready or have a finding for the remediation controller.
+  // bad are the nodes that are not ready or have a finding for the remediation controller. One that is not ready and cordoned was cordoned first, if it was not bad before: who upgrades an idle node has it down within
+  // seconds of the cordon.
   local bad = |||
     node:ready:max == 0
+    unless on (%(node)s)
+    (
+      max by (%(node)s) (kube_node_spec_unschedulable{%(ksm)s}) == 1
+      unless on (%(node)s)
+      last_over_time(node:failed:bool[%(w)s])
+    )
     or on (%(node)s)
     %(sick)s
-  ||| % { node: node, sick: (import '../lib/sick.libsonnet')(c).sick() },
+  ||| % { node: node, ksm: c.selectors.ksm, w: t.recorded('5m'), sick: (import '../lib/sick.libsonnet')(c).sick() },
 
   prometheusRules+:: {
     groups+: [
