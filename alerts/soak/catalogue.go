@@ -43,6 +43,7 @@ type sort struct {
 	kind  cluster.Kind
 	value float64
 	on    whom
+	of    string // the job whose server it is; any where it is empty
 	lane  lane
 	// least and most bound its length.
 	least, most time.Duration
@@ -233,6 +234,10 @@ var catalogue = []sort{
 	{
 		name: "GPU exporter gone", lane: working, kind: cluster.GPUExporterGone, on: aNode,
 		least: 3 * minute, most: 3 * hour,
+	},
+	{
+		name: "kube-state-metrics away", lane: working, kind: cluster.ProcessRestart, on: aServer, of: cluster.JobKubeStateMetrics,
+		least: 6 * minute, most: 20 * minute,
 	},
 	{
 		name: "a server restarts slowly", lane: working, kind: cluster.ProcessRestart, on: aServer,

@@ -210,6 +210,9 @@ func (d *drawing) place(i *Incident) bool {
 		case aServer:
 			targets := d.model.Targets()
 			t := targets[d.rnd.IntN(len(targets))]
+			if i.sort.of != "" && t.Job != i.sort.of {
+				t = targets[slices.IndexFunc(targets, func(x cluster.Target) bool { return x.Job == i.sort.of })]
+			}
 			key = t.Job + "/" + t.Instance
 			i.Target = key
 		case aJob:
