@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -135,7 +136,7 @@ func (n named) add(name string, expr parser.Expr) {
 	}
 	for _, s := range parser.ExtractSelectors(expr) {
 		for _, m := range s {
-			if m.Name == labels.MetricName && m.Type == labels.MatchEqual {
+			if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
 				n[name][m.Value] = true
 			}
 		}
